@@ -1,0 +1,91 @@
+package holdfast
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Sentinel errors, for errors.Is.
+var (
+	// ErrHeld: another holds the lock. errors.As gives a *[HeldError].
+	ErrHeld = errors.New("lock is held")
+	// ErrLost: the lease ended before it was released, or no longer counts as held.
+	ErrLost = errors.New("lease lost")
+	// ErrInvalid: an argument is not allowed. errors.As gives an *[InvalidError].
+	ErrInvalid = errors.New("invalid")
+	// ErrClosed: the Locker was closed or the Client shut down.
+	ErrClosed = errors.New("closed")
+	// ErrReleased: the hold was released by its owner; the cause of its context.
+	ErrReleased = errors.New("lock released")
+)
+
+// HeldError says who holds a lock, as far as the backend told.
+type HeldError struct{ Record Record }
+
+// Error names the holder, its token and the time left, where known.
+func (e *HeldError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "lock %q is held", e.Record.Name)
+	if e.Record.Owner != "" {
+		fmt.Fprintf(&b, " by %q", e.Record.Owner)
+	}
+	var facts []string
+	if e.Record.Token != 0 {
+		facts = append(facts, fmt.Sprintf("token %d", e.Record.Token))
+	}
+	if e.Record.RemainingKnown {
+		facts = append(facts, fmt.Sprintf("%v left", e.Record.Remaining.Round(time.Millisecond)))
+	}
+	if e.Record.Broken {
+		facts = append(facts, "broken")
+	}
+	if len(facts) > 0 {
+		b.WriteString(" (" + strings.Join(facts, ", ") + ")")
+	}
+	return b.String()
+}
+
+// Is makes errors.Is(err, ErrHeld) true.
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// InvalidError names what was not allowed and what is.
+type InvalidError struct {
+	Field string // what was given, in the words of the API: "TTL", "Name", …
+	Value string // the value, shortened if long
+	Rule  string // what is allowed
+}
+
+// Error reads like: TTL 2s is invalid: must be from 15s to 1m0s.
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("%s %s is invalid: must be %s", e.Field, e.Value, e.Rule)
+}
+
+// Is makes errors.Is(err, ErrInvalid) true.
+func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
+
+// OpError adds the operation, the backend and the lock's name to an error.
+type OpError struct {
+	Op      string // "acquire", "renew", "release", "inspect", …
+	Backend string // "mongodb", "file", …
+	Name    string // the lock's name; may be empty
+	Err     error
+}
+
+// Error reads like: holdfast: renew "billing" on mongodb: ….
+func (e *OpError) Error() string {
+	if e.Name == "" {
+		return fmt.Sprintf("holdfast: %s on %s: %v", e.Op, e.Backend, e.Err)
+	}
+	return fmt.Sprintf("holdfast: %s %q on %s: %v", e.Op, e.Name, e.Backend, e.Err)
+}
+
+// Unwrap gives the cause to errors.Is and errors.As.
+func (e *OpError) Unwrap() error { return e.Err }
+
+// outcomeKnown reports whether err tells for certain what the backend did.
+func outcomeKnown(err error) bool {
+	return err == nil || errors.Is(err, ErrHeld) || errors.Is(err, ErrLost) ||
+		errors.Is(err, ErrInvalid) || errors.Is(err, ErrClosed)
+}

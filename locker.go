@@ -1,0 +1,268 @@
+package holdfast
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"log/slog"
+	"time"
+)
+
+// Locker is what a storage backend implements. Programs use a [Client] on top
+// of it; drivers for MongoDB, files and memory live under drivers/, and any
+// other implementation that passes the suite in package lockertest is as good.
+//
+// All methods are safe for concurrent use. Each returns soon after its context
+// ends, whatever the backend does, and applies a time limit of its own when the
+// context has none.
+//
+// Errors: a method returns an error that matches exactly one of [ErrHeld],
+// [ErrLost], [ErrInvalid] and [ErrClosed] when it knows the outcome. Every other
+// error, a context's included, means that the outcome is unknown: the backend
+// may have done it, or may still do it. Errors name the operation, the lock and
+// the backend (see [OpError]), never a credential or a lease ID.
+type Locker interface {
+	// TryAcquire makes one attempt to take req.Name for req.TTL and does not
+	// wait for its holder. It judges expiry by the backend's clock alone.
+	//
+	// The lock is granted if the name has no record, was released, or expired.
+	// The token is greater than that of every earlier grant of the name.
+	//
+	// If the unexpired holder is req.ID itself, the call is a repeat: it
+	// succeeds with the same token, extends the lease as Renew does, and leaves
+	// the data alone. That makes retrying after a lost answer safe.
+	//
+	// If another holds it, the error is a *[HeldError] whose Record tells what
+	// the backend knows at no extra cost. If req.Replace is set and the record's
+	// Revision still equals it, the lock is granted although it has not expired.
+	TryAcquire(ctx context.Context, req Request) (Lease, error)
+
+	// Renew extends the lease to at least l.TTL from now on the backend's clock;
+	// it never shortens it. A lease that expired but was taken by nobody may be
+	// renewed. ErrLost says that the lease is definitely not l's any more: it
+	// was released, taken by another, broken, or its record is gone.
+	Renew(ctx context.Context, l Lease) error
+
+	// Release frees the lock if l still holds it, so that the next TryAcquire
+	// succeeds at once. It returns nil also when l does not hold it (any more),
+	// and then changes nothing: another's lease is never touched. The record's
+	// token and data survive. Only l.Name and l.ID matter.
+	Release(ctx context.Context, l Lease) error
+
+	// Inspect tells what is known of a name. A name without a record is Free.
+	// What the backend does not tell stays unknown, as [Record] describes.
+	Inspect(ctx context.Context, name string) (Record, error)
+
+	// Limits and Abilities are constant for a Locker, and do no I/O.
+	Limits() Limits
+	Abilities() Abilities
+
+	// Close frees what the Locker itself made: goroutines, connections. It does
+	// not release leases. Afterwards every method with an error result returns
+	// ErrClosed. Closing again does nothing.
+	Close() error
+}
+
+// Request asks for a lock. [Request.Validate] has the rules.
+type Request struct {
+	// Name of the lock: valid UTF-8, 1 to Limits.MaxName bytes. Every such string
+	// is a name of its own, whatever characters it holds.
+	Name string
+	// ID proves ownership: a fresh random UUID for every acquisition. Two
+	// requests of one process with different IDs exclude each other.
+	ID string
+	// Owner is for people to read and proves nothing.
+	Owner string
+	// TTL is how long the lease lasts on the backend's clock unless renewed.
+	TTL time.Duration
+	// Data replaces the data stored with the lock. nil keeps what is there.
+	Data []byte
+	// Replace is normally zero. It asks to take over from the very holder and
+	// renewal it was read from (Record.Revision) although that lease has not
+	// expired. It is for a waiter that saw that Revision unchanged for the
+	// holder's whole TTL: then the backend's clock must have stepped back, or the
+	// lock would be stuck.
+	Replace Revision
+}
+
+// Lease is a granted request: a plain value that any Locker of the same backend
+// can renew and release, also in another process. Its ID is a capability:
+// formatting a Lease leaves the ID out.
+type Lease struct {
+	Name  string
+	ID    string `json:"-"`
+	Owner string
+	// Token is the fencing token: greater than every earlier one for the name.
+	Token uint64
+	TTL   time.Duration
+}
+
+// String formats the lease without its ID.
+func (l Lease) String() string {
+	return fmt.Sprintf("lease of %q by %q, token %d, TTL %v", l.Name, l.Owner, l.Token, l.TTL)
+}
+
+// GoString keeps the ID out of %#v.
+func (l Lease) GoString() string { return "holdfast.Lease(" + l.String() + ")" }
+
+// LogValue keeps the ID out of structured logs.
+func (l Lease) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("name", l.Name), slog.String("owner", l.Owner),
+		slog.Uint64("token", l.Token), slog.Duration("ttl", l.TTL))
+}
+
+// String formats the request without its ID and data.
+func (r Request) String() string {
+	return fmt.Sprintf("request for %q by %q, TTL %v", r.Name, r.Owner, r.TTL)
+}
+
+// GoString keeps the ID and the data out of %#v.
+func (r Request) GoString() string { return "holdfast.Request(" + r.String() + ")" }
+
+// LogValue keeps the ID and the data out of structured logs.
+func (r Request) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("name", r.Name), slog.String("owner", r.Owner),
+		slog.Duration("ttl", r.TTL))
+}
+
+// State says whether a lock is held.
+type State uint8
+
+// The states of a lock. The zero value says that the backend did not tell.
+const (
+	StateUnknown State = iota
+	StateFree
+	StateHeld
+)
+
+// String returns "free", "held" or "unknown".
+func (s State) String() string {
+	switch s {
+	case StateFree:
+		return "free"
+	case StateHeld:
+		return "held"
+	default:
+		return "unknown"
+	}
+}
+
+// Record is what a backend knows of a name at one moment. The zero value of
+// each field means unknown (or none), so that a fact nobody told is never
+// mistaken for one.
+type Record struct {
+	Name  string `json:"name"`
+	State State  `json:"-"`
+	// Owner of the present holder; of a free lock, the last one's if known.
+	Owner string `json:"owner,omitempty"`
+	// Token of the last grant; 0 if unknown or never granted.
+	Token uint64 `json:"token,omitempty"`
+	// TTL that the present holder asked for.
+	TTL time.Duration `json:"-"`
+	// Remaining time of a held lock on the backend's clock when it answered. It
+	// means something only if RemainingKnown.
+	Remaining      time.Duration `json:"-"`
+	RemainingKnown bool          `json:"-"`
+	// AcquiredAt and RenewedAt are readings of the backend's clock.
+	AcquiredAt time.Time `json:"acquiredAt,omitzero"`
+	RenewedAt  time.Time `json:"renewedAt,omitzero"`
+	// Broken says that the holder may not renew any more (see [Breaker]).
+	Broken bool `json:"broken,omitempty"`
+	// Data stored with the lock. A HeldError's record may lack it.
+	Data []byte `json:"data,omitempty"`
+	// Revision changes with every grant and renewal; zero where the backend
+	// cannot compare it.
+	Revision Revision `json:"-"`
+}
+
+// Revision marks one holder and one renewal of it, for [Request.Replace]. It is
+// compared with == and prints nothing of its content, which may be a secret.
+type Revision struct{ mark string }
+
+// NewRevision is for drivers: mark is whatever they need to compare.
+func NewRevision(mark string) Revision { return Revision{mark} }
+
+// Mark is for drivers: what NewRevision was given.
+func (r Revision) Mark() string { return r.mark }
+
+// IsZero reports whether there is no revision.
+func (r Revision) IsZero() bool { return r.mark == "" }
+
+// String hides the content.
+func (r Revision) String() string {
+	if r.IsZero() {
+		return "no revision"
+	}
+	return "revision"
+}
+
+// GoString hides the content.
+func (r Revision) GoString() string { return "holdfast.Revision(" + r.String() + ")" }
+
+// Limits of a backend. New fields may come; their zero value will mean "none".
+type Limits struct {
+	// MinTTL and MaxTTL bound a TTL; it must be a whole multiple of TTLStep.
+	MinTTL, MaxTTL, TTLStep time.Duration
+	// MaxName, MaxOwner and MaxData are in bytes.
+	MaxName, MaxOwner, MaxData int
+	// Poll is how often a waiter that nothing wakes should ask, if the user does
+	// not say: short where asking is free, long where each call is billed.
+	Poll time.Duration
+}
+
+// Abilities are what a backend can do beyond Locker; nil means that it cannot.
+// It is a struct of interfaces, not type assertions on the Locker, so that a
+// wrapper can wrap each one or take it away.
+type Abilities struct {
+	Watcher      Watcher
+	BatchRenewer BatchRenewer
+	Lister       Lister
+	Breaker      Breaker
+	DataStore    DataStore
+}
+
+// Watcher wakes waiters, so that they need not poll.
+type Watcher interface {
+	// Watch begins to watch a name and returns at once, without I/O. The channel
+	// gets a value when the watch has come into effect (again, after a gap) and
+	// whenever the name may have become free by a release or a removal; expiry
+	// need not wake anybody. Values are coalesced, the channel is never closed,
+	// and false alarms are allowed. If watching turns out to be impossible, no
+	// value ever comes, so callers poll as well. stop ends the watch; it may be
+	// called more than once.
+	Watch(name string) (wake <-chan struct{}, stop func())
+}
+
+// BatchRenewer renews many leases for the price of a few calls.
+type BatchRenewer interface {
+	// RenewBatch renews each lease as Renew does and returns one result for
+	// each, in order; every error has the meaning it has for Renew.
+	RenewBatch(ctx context.Context, leases []Lease) []error
+}
+
+// Lister finds the records that exist.
+type Lister interface {
+	// List yields the records whose names begin with prefix, in the byte order
+	// of the names. An error is yielded last, with a zero Record. The sequence
+	// may be ranged over once.
+	List(ctx context.Context, prefix string) iter.Seq2[Record, error]
+}
+
+// Breaker takes a lock from its holder. Breaking a free lock is no error.
+type Breaker interface {
+	// Break has the holder's renewals refused from now on; the lock becomes free
+	// when its lease runs out, so two holders never overlap.
+	Break(ctx context.Context, name string) error
+	// BreakNow frees the lock at once. The holder is not told before its next
+	// renewal: until then it and the next holder may both be at work.
+	BreakNow(ctx context.Context, name string) error
+}
+
+// DataStore reads and writes the bytes stored with a lock.
+type DataStore interface {
+	// ReadData returns the data of any lock, held or not; nil if it has none.
+	ReadData(ctx context.Context, name string) ([]byte, error)
+	// WriteData replaces the data if l still holds the lock, and returns ErrLost
+	// if it does not.
+	WriteData(ctx context.Context, l Lease, data []byte) error
+}

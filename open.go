@@ -1,0 +1,77 @@
+package holdfast
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Opener makes a Locker from a URL. It must reject parameters that it does not
+// know with an *[InvalidError] that lists those it knows ([CheckParams] does),
+// and must not put user information of the URL into an error.
+type Opener func(ctx context.Context, rawURL string) (Locker, error)
+
+// drivers is the only package-level state: the openers by URL scheme.
+var drivers = struct {
+	sync.RWMutex
+	byScheme map[string]Opener
+}{byScheme: map[string]Opener{}}
+
+// Register makes a driver available to [Open] under a URL scheme. Drivers call
+// it when they are imported. It panics if the scheme is taken or the opener nil,
+// since both are mistakes in the program's text.
+func Register(scheme string, open Opener) {
+	drivers.Lock()
+	defer drivers.Unlock()
+	if open == nil {
+		panic("holdfast: Register of a nil opener for " + scheme)
+	}
+	if _, taken := drivers.byScheme[scheme]; taken {
+		panic("holdfast: Register called twice for " + scheme)
+	}
+	drivers.byScheme[scheme] = open
+}
+
+// Schemes lists the registered URL schemes, sorted.
+func Schemes() []string {
+	drivers.RLock()
+	defer drivers.RUnlock()
+	return slices.Sorted(maps.Keys(drivers.byScheme))
+}
+
+// OpenLocker makes the Locker that a URL names, such as "file:/var/lib/locks" or
+// "mongodb://db1,db2/app?replicaSet=rs0". The URL's driver must be imported.
+// Most programs call [Open], which puts a Client around it.
+func OpenLocker(ctx context.Context, rawURL string) (Locker, error) {
+	scheme, _, found := strings.Cut(rawURL, ":")
+	if !found || scheme == "" {
+		return nil, &InvalidError{"URL", "without a scheme", "one of " + strings.Join(Schemes(), ":, ") + ":, followed by what that backend needs"}
+	}
+	drivers.RLock()
+	open := drivers.byScheme[strings.ToLower(scheme)]
+	drivers.RUnlock()
+	if open == nil {
+		return nil, &InvalidError{"URL", "with scheme " + quoteShort(scheme), fmt.Sprintf("of a registered scheme %q; is the driver imported?", Schemes())}
+	}
+	return open(ctx, rawURL)
+}
+
+// CheckParams is for drivers: it returns an *[InvalidError] that names the first
+// parameter of a URL's query that is not among known, and lists those.
+func CheckParams(query url.Values, known ...string) error {
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		if !slices.Contains(known, name) {
+			slices.Sort(known)
+			rule := "absent: this backend has no URL parameters"
+			if len(known) > 0 {
+				rule = "one of " + strings.Join(known, ", ")
+			}
+			return &InvalidError{"URL parameter", quoteShort(name), rule}
+		}
+	}
+	return nil
+}

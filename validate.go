@@ -1,0 +1,72 @@
+package holdfast
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+// maxID bounds a lease ID; a UUID has 36 bytes.
+const maxID = 64
+
+// Validate checks the request against a backend's limits. The error is an
+// *[InvalidError]. A Client does this before it calls a driver, and drivers do
+// it again, since they can be used directly.
+func (r Request) Validate(l Limits) error {
+	if err := ValidateName(r.Name, l); err != nil {
+		return err
+	}
+	if r.ID == "" || len(r.ID) > maxID || !utf8.ValidString(r.ID) {
+		// The ID itself is a secret and is not shown.
+		return &InvalidError{"ID", fmt.Sprintf("of %d bytes", len(r.ID)), fmt.Sprintf("valid UTF-8 of 1 to %d bytes, such as a UUID", maxID)}
+	}
+	if !utf8.ValidString(r.Owner) || l.MaxOwner > 0 && len(r.Owner) > l.MaxOwner {
+		return &InvalidError{"Owner", quoteShort(r.Owner), fmt.Sprintf("valid UTF-8 of at most %d bytes", l.MaxOwner)}
+	}
+	if err := ValidateData(r.Data, l); err != nil {
+		return err
+	}
+	return ValidateTTL(r.TTL, l)
+}
+
+// ValidateName checks the name of a lock against a backend's limits.
+func ValidateName(name string, l Limits) error {
+	if name == "" || !utf8.ValidString(name) || l.MaxName > 0 && len(name) > l.MaxName {
+		return &InvalidError{"Name", quoteShort(name), fmt.Sprintf("valid UTF-8 of 1 to %d bytes", l.MaxName)}
+	}
+	return nil
+}
+
+// ValidateTTL checks a TTL against a backend's limits.
+func ValidateTTL(ttl time.Duration, l Limits) error {
+	if ttl >= l.MinTTL && ttl > 0 && (l.MaxTTL == 0 || ttl <= l.MaxTTL) && (l.TTLStep == 0 || ttl%l.TTLStep == 0) {
+		return nil
+	}
+	rule := fmt.Sprintf("from %v to %v", l.MinTTL, l.MaxTTL)
+	if l.TTLStep > time.Nanosecond {
+		rule += fmt.Sprintf(" in steps of %v", l.TTLStep)
+	}
+	return &InvalidError{"TTL", ttl.String(), rule + " on this backend"}
+}
+
+// ValidateData checks the size of a lock's data against a backend's limits.
+func ValidateData(data []byte, l Limits) error {
+	if l.MaxData > 0 && len(data) > l.MaxData {
+		return &InvalidError{"Data", fmt.Sprintf("of %d bytes", len(data)), fmt.Sprintf("at most %d bytes on this backend", l.MaxData)}
+	}
+	return nil
+}
+
+// quoteShort quotes s and cuts it so that an error stays readable.
+func quoteShort(s string) string {
+	const most = 60
+	if len(s) <= most {
+		return strconv.Quote(s)
+	}
+	cut := most
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return fmt.Sprintf("%q… (%d bytes)", s[:cut], len(s))
+}
