@@ -1,0 +1,79 @@
+package memory_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+)
+
+func ExampleNew() {
+	ctx := context.Background()
+	locker := memory.New()
+	defer func() { _ = locker.Close() }()
+
+	lease, err := locker.TryAcquire(ctx, holdfast.Request{Name: "billing", ID: "first", Owner: "a", TTL: time.Minute})
+	fmt.Println(lease.Owner, err)
+	_, err = locker.TryAcquire(ctx, holdfast.Request{Name: "billing", ID: "second", Owner: "b", TTL: time.Minute})
+	fmt.Println(errors.Is(err, holdfast.ErrHeld))
+	// Output:
+	// a <nil>
+	// true
+}
+
+func ExampleStore() {
+	ctx := context.Background()
+	store := memory.NewStore()
+	one, two := store.Locker(), store.Locker() // as two processes would have
+
+	_, err := one.TryAcquire(ctx, holdfast.Request{Name: "billing", ID: "first", Owner: "a", TTL: time.Minute})
+	fmt.Println(err)
+	record, err := two.Inspect(ctx, "billing")
+	fmt.Println(record.State, record.Owner, err)
+	// Output:
+	// <nil>
+	// held a <nil>
+}
+
+// The default clock is the bubble's, so tests need not wait.
+func TestSynctest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := memory.New()
+		ctx := t.Context()
+		if _, err := l.TryAcquire(ctx, holdfast.Request{Name: "n", ID: "a", TTL: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour - 1)
+		second := holdfast.Request{Name: "n", ID: "b", TTL: time.Hour}
+		if _, err := l.TryAcquire(ctx, second); !errors.Is(err, holdfast.ErrHeld) {
+			t.Fatalf("1 ns before expiry: %v, want ErrHeld", err)
+		}
+		time.Sleep(1)
+		if _, err := l.TryAcquire(ctx, second); err != nil {
+			t.Fatalf("at expiry: %v", err)
+		}
+	})
+}
+
+func TestURL(t *testing.T) {
+	for _, u := range []string{"mem:", "mem://"} {
+		l, err := holdfast.OpenLocker(t.Context(), u)
+		if err != nil {
+			t.Errorf("%s: %v", u, err)
+			continue
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, u := range []string{"mem:name", "mem://user:secret@host", "mem:/path", "mem:?x=1", "mem:#f", "mem:%zz", "mem:?a=%zz"} {
+		if _, err := holdfast.OpenLocker(t.Context(), u); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("%s: %v, want ErrInvalid", u, err)
+		}
+	}
+}
