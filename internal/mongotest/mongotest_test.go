@@ -1,0 +1,107 @@
+package mongotest
+
+import (
+	"context"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+func TestMain(m *testing.M) { Main(m) }
+
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func insert(t *testing.T, coll *mongo.Collection) {
+	t.Helper()
+	if _, err := coll.InsertOne(within(t), bson.D{{Key: "a", Value: 1}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSharedServers(t *testing.T) {
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() { _ = URI(t) })
+	}
+	wg.Wait()
+	insert(t, Collection(t))
+	insert(t, CollectionOf(t, Connect(t, Standalone(t))))
+}
+
+func TestFaults(t *testing.T) {
+	ctx := within(t)
+	rs := StartReplicaSet(t, Options{})
+	coll := CollectionOf(t, Connect(t, rs.URI()))
+	insert(t, coll)
+
+	killed, err := rs.Primary(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := rs.Kill(killed); err != nil {
+		t.Fatal(err)
+	}
+	if err := rs.Pause(killed); err == nil {
+		t.Error("paused a member that does not run")
+	}
+	next, err := rs.Primary(ctx)
+	if err != nil || next == killed {
+		t.Fatalf("after the kill of %d: primary %d, %v", killed, next, err)
+	}
+	if err := rs.Restart(ctx, killed); err != nil {
+		t.Fatal(err)
+	}
+	if err := rs.Pause(killed); err != nil {
+		t.Fatal(err)
+	}
+	if err := rs.Resume(killed); err != nil {
+		t.Fatal(err)
+	}
+	insert(t, coll)
+	if err := rs.StepDown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := rs.Primary(ctx); err != nil || after == next {
+		t.Errorf("after %d stepped down: primary %d, %v", next, after, err)
+	}
+}
+
+func TestAuth(t *testing.T) {
+	rs := StartReplicaSet(t, Options{Members: 1, Auth: true})
+	insert(t, CollectionOf(t, Connect(t, rs.URI())))
+	open := strings.Replace(rs.URI(), AdminUser+":"+AdminPassword+"@", "", 1)
+	client := Connect(t, open)
+	if err := client.Database("x").RunCommand(within(t), bson.D{{Key: "dbStats", Value: 1}}).Err(); err == nil {
+		t.Error("a client without a user may run commands")
+	}
+}
+
+func TestBinaryFromEnvironment(t *testing.T) {
+	t.Setenv(EnvMongod, "/does/not/exist")
+	if _, err := binary(t.Context()); err == nil || !strings.Contains(err.Error(), EnvMongod) {
+		t.Errorf("got %v, want an error that names %s", err, EnvMongod)
+	}
+}
+
+func TestFetchFailureSaysWhatToDo(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(EnvMongod, "")
+	t.Setenv("PATH", dir) // neither mongod nor python3
+	if err := os.WriteFile(dir+"/go.mod", []byte("module "+modulePath+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir) // an empty cache
+	if _, err := binary(t.Context()); err == nil || !strings.Contains(err.Error(), EnvURI) {
+		t.Errorf("got %v, want an error that names %s", err, EnvURI)
+	}
+}

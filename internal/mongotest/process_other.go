@@ -1,0 +1,9 @@
+//go:build !linux
+
+package mongotest
+
+import "syscall"
+
+// childAttr can do nothing here: a mongod outlives a test process that is
+// killed or panics.
+func childAttr() *syscall.SysProcAttr { return nil }
