@@ -1,0 +1,178 @@
+package holdfast
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// asker takes one lock for one caller: it makes the attempts, remembers which of
+// them ended in doubt, and decides when to ask again.
+type asker struct {
+	client   *Client
+	settings settings
+	emit     func(Event)
+	req      Request
+
+	// doubtUntil is until when a request whose outcome is unknown could still keep
+	// the lock taken: one TTL after it was sent. Zero: no such request.
+	doubtUntil time.Duration
+	failures   int           // attempts in a row whose outcome is unknown
+	last       error         // what kept the lock at the last attempt
+	holder     Record        // as last seen
+	unchanged  time.Duration // since when holder.Revision was seen
+	watching   bool          // a wake-up has come: releases will be told
+}
+
+func (c *Client) newAsker(name string, s settings, emit func(Event)) *asker {
+	return &asker{client: c, settings: s, emit: emit,
+		req: Request{Name: name, ID: newID(), Owner: s.owner, TTL: s.ttl, Data: s.data}}
+}
+
+// try makes one attempt. start is just before the request was sent: the lease's
+// time counts from there, since the backend's own count began no earlier.
+func (a *asker) try(ctx context.Context) (lease Lease, start time.Duration, err error) {
+	limited, cancel := context.WithTimeout(ctx, a.settings.tryTimeout)
+	defer cancel()
+	a.req.Replace = a.stuck()
+	start = a.client.now()
+	lease, err = a.client.locker.TryAcquire(limited, a.req)
+	if err == nil && a.client.now() >= a.settings.lossAt(start) {
+		// This process was held up for so long that the lease is as good as gone.
+		err = fmt.Errorf("holdfast: acquire %q: %w: the reply came too late", a.req.Name, ErrLost)
+	}
+	a.learn(ctx, start, err)
+	return lease, start, err
+}
+
+// learn takes in the outcome of an attempt.
+func (a *asker) learn(ctx context.Context, start time.Duration, err error) {
+	var held *HeldError
+	a.last = err
+	switch {
+	case err == nil:
+	case errors.As(err, &held):
+		a.failures = 0
+		a.see(held.Record)
+	case errors.Is(err, ErrInvalid), errors.Is(err, ErrClosed):
+	default:
+		a.failures++
+		a.doubtUntil = start + a.settings.ttl
+		if ctx.Err() == nil { // a caller that has gone away is no failure
+			a.emit(Event{Type: EventError, Name: a.req.Name, Op: "acquire", Err: err, Time: time.Now()})
+		}
+	}
+}
+
+// see compares the holder with the one seen before.
+func (a *asker) see(now Record) {
+	if now.Revision.IsZero() || now.Revision != a.holder.Revision {
+		a.unchanged = a.client.now() // after the reply: the renewal was before this
+	}
+	// An owner that a backend cannot tell for a moment is not another holder.
+	known := now.Owner != "" || now.Token != 0
+	if known && (now.Owner != a.holder.Owner || now.Token != a.holder.Token) {
+		a.emit(Event{Type: EventHolderSeen, Name: a.req.Name, Owner: now.Owner, Token: now.Token, Time: time.Now()})
+	}
+	a.holder = now
+}
+
+// stuck returns the holder's revision if it has not been renewed for one whole TTL
+// of our own elapsed time: it is over then, whatever a clock that stepped back
+// makes of its expiry. The backend replaces exactly that revision, or refuses.
+func (a *asker) stuck() Revision {
+	if a.client.now() < a.stuckAt() {
+		return Revision{}
+	}
+	return a.holder.Revision
+}
+
+// stuckAt is when the holder seen must have expired by our clock; 0.1 % is for drift.
+func (a *asker) stuckAt() time.Duration {
+	if a.holder.Revision.IsZero() || a.holder.TTL <= 0 {
+		return 1<<63 - 1
+	}
+	return a.unchanged + a.holder.TTL + a.holder.TTL/1000
+}
+
+// pause is how long to wait before asking again unless woken.
+func (a *asker) pause() time.Duration {
+	if a.failures > 0 {
+		return exponential(a.failures-1, a.settings.ttl/100, min(a.settings.poll, a.settings.ttl/3))
+	}
+	poll := a.settings.poll
+	if a.watching {
+		poll = a.settings.watchedPoll
+	}
+	pause := jitter(poll, 0.2)
+	if a.holder.RemainingKnown {
+		// Waiters of many processes wake for the same expiry: spread them a little.
+		pause = min(pause, a.holder.Remaining+time.Millisecond+rand.N(10*time.Millisecond))
+	}
+	return max(min(pause, a.stuckAt()-a.client.now()), time.Millisecond)
+}
+
+// wait asks until the lock is granted, ctx ends, or the client shuts down.
+func (a *asker) wait(ctx context.Context) (Lease, time.Duration, error) {
+	var wake <-chan struct{}
+	for {
+		lease, start, err := a.try(ctx)
+		switch {
+		case err == nil, errors.Is(err, ErrInvalid), errors.Is(err, ErrClosed):
+			return lease, start, err
+		case ctx.Err() != nil:
+			return Lease{}, 0, waitEnded(ctx, a.req.Name, cmp.Or(a.client.queues.reason(a.req.Name), err))
+		case errors.Is(err, ErrLost):
+			// Granted, but too late to be of use: that ID is done with.
+			a.client.cleanUp(a.lease(), a.doubtUntil, a.emit)
+			a.req.ID, a.doubtUntil = newID(), 0
+		}
+		a.client.queues.note(a.req.Name, err)
+		if w := a.client.abilities.Watcher; wake == nil && w != nil {
+			var stop func()
+			wake, stop = w.Watch(a.req.Name)
+			defer stop()
+		}
+		timer := time.NewTimer(a.pause())
+		select {
+		case <-timer.C:
+		case <-wake:
+			a.watching = true
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return Lease{}, 0, waitEnded(ctx, a.req.Name, a.last)
+		}
+	}
+}
+
+// lease is what a request of this asker may have been granted unknown to it.
+func (a *asker) lease() Lease {
+	return Lease{Name: a.req.Name, ID: a.req.ID, Owner: a.req.Owner, TTL: a.req.TTL}
+}
+
+// abandon has the lock cleaned up if a request of this asker may hold it.
+func (a *asker) abandon() {
+	if a.doubtUntil > 0 {
+		a.client.cleanUp(a.lease(), a.doubtUntil, a.emit)
+	}
+}
+
+// waitEnded says both why waiting ended and what kept the lock.
+func waitEnded(ctx context.Context, name string, kept error) error {
+	why := context.Cause(ctx)
+	switch {
+	case errors.Is(why, ErrClosed): // Shutdown, or a runner's Close
+		return why
+	case !errors.Is(why, ctx.Err()): // a cause of the caller's own
+		why = fmt.Errorf("%w: %w", ctx.Err(), why)
+	}
+	if kept == nil {
+		return fmt.Errorf("holdfast: lock %q: waiting ended: %w", name, why)
+	}
+	return fmt.Errorf("holdfast: lock %q: waiting ended: %w; %w", name, why, kept)
+}

@@ -1,0 +1,43 @@
+package holdfast
+
+import (
+	"context"
+	"time"
+)
+
+// cleanUp frees, in the background, what a request in doubt may hold or may yet
+// take. One release is not enough: the request can be on its way still and land
+// after it. So the release is repeated until one TTL has passed since the
+// request was last sent (until); what lands even later expires by itself. The
+// ID is never used again. During Shutdown one more successful release suffices.
+func (c *Client) cleanUp(l Lease, until time.Duration, emit func(Event)) {
+	c.background.run(func() {
+		for n := 0; ; n++ {
+			err := c.releaseOnce(c.base, l, l.TTL/10)
+			if err != nil {
+				emit(Event{Type: EventError, Name: l.Name, Owner: l.Owner, Op: "clean up", Err: err, Time: time.Now()})
+			}
+			shutting := c.closing.Err() != nil
+			if c.base.Err() != nil || shutting && err == nil || c.now() >= until {
+				return
+			}
+			pause := min(exponential(n, l.TTL/100, l.TTL/4), max(until-c.now(), 0)+time.Millisecond)
+			var closing <-chan struct{}
+			if !shutting {
+				closing = c.closing.Done()
+			}
+			select {
+			case <-time.After(pause):
+			case <-closing:
+			case <-c.base.Done():
+			}
+		}
+	})
+}
+
+// releaseOnce sends one release with a time limit of its own.
+func (c *Client) releaseOnce(ctx context.Context, l Lease, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return c.locker.Release(ctx, l)
+}

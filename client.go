@@ -1,0 +1,176 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Client takes and keeps locks on one Locker. It holds what one process shares:
+// the renewal engine, the queues of waiters, the clean-ups. A process normally has
+// one Client for each backend. All methods are safe for concurrent use.
+type Client struct {
+	locker    Locker
+	limits    Limits
+	abilities Abilities
+	defaults  lockConfig
+	now       func() time.Duration
+	keeper    *keeper
+	queues    queues
+	sinks     []*sink
+
+	work       tasks // acquiring, and every hold until it is released
+	background tasks // clean-ups, releases by Shutdown, runners' own goroutines
+	observing  tasks // sinks at work
+
+	closing context.Context // ends, with cause errShutdown, when Shutdown begins
+	close   context.CancelCauseFunc
+	base    context.Context // ends when Shutdown gives up or is done; background calls descend from it
+	end     context.CancelFunc
+
+	mu    sync.Mutex
+	holds map[*Hold]struct{}
+
+	shutting    atomic.Bool
+	down        chan struct{} // closed when Shutdown is done
+	shutdownErr error         // readable once down is closed
+}
+
+// errShutdown ends what a Shutdown cuts short.
+var errShutdown = fmt.Errorf("holdfast: the client is %w", ErrClosed)
+
+// New makes a Client around a Locker and takes it over: Shutdown closes it. An
+// option that the backend does not allow is an *[InvalidError].
+func New(locker Locker, opts ...ClientOption) (*Client, error) {
+	if locker == nil {
+		return nil, &InvalidError{"locker", "nil", "a Locker"}
+	}
+	cfg := clientConfig{logger: slog.Default(), elapsed: elapsed}
+	for _, o := range opts {
+		o.applyClient(&cfg)
+	}
+	if cfg.logger == nil || cfg.elapsed == nil {
+		return nil, &InvalidError{"option", "nil", "a value: WithLogger and WithElapsed take no nil"}
+	}
+	c := &Client{
+		locker: locker, limits: locker.Limits(), abilities: locker.Abilities(), defaults: cfg.lock,
+		now: cfg.elapsed, keeper: newKeeper(locker, cfg.elapsed),
+		holds: map[*Hold]struct{}{}, down: make(chan struct{}),
+	}
+	if _, err := cfg.lock.settle(c.limits); err != nil {
+		return nil, err
+	}
+	c.closing, c.close = context.WithCancelCause(context.Background())
+	c.base, c.end = context.WithCancel(context.Background())
+	for _, observe := range append([]func(Event){logTo(cfg.logger)}, cfg.observers...) {
+		c.sinks = append(c.sinks, c.newSink(observe))
+	}
+	return c, nil
+}
+
+// Open makes a Client for the backend that a URL names, such as
+// "file:/var/lib/locks" or "mongodb://db1,db2/app?replicaSet=rs0". The URL's
+// driver must be imported, as with database/sql. ctx bounds only the opening.
+func Open(ctx context.Context, url string, opts ...ClientOption) (*Client, error) {
+	locker, err := OpenLocker(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	c, err := New(locker, opts...)
+	if err != nil {
+		return nil, errors.Join(err, locker.Close())
+	}
+	return c, nil
+}
+
+// Locker returns the driver, for helpers that a backend offers beyond this package.
+func (c *Client) Locker() Locker { return c.locker }
+
+// Inspect tells what the backend knows of a lock. Nothing is retried.
+func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
+	if err := ValidateName(name, c.limits); err != nil {
+		return Record{}, err
+	}
+	s, err := c.defaults.settle(c.limits)
+	if err != nil {
+		return Record{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.tryTimeout)
+	defer cancel()
+	return c.locker.Inspect(ctx, name)
+}
+
+// Shutdown gives everything back: waiting calls return ErrClosed, the context of
+// every hold ends with that cause, holds from Lock and TryLock are released,
+// and those of Do and of runners too, as soon as their functions have returned;
+// until then they are renewed. It finishes the clean-ups and closes the Locker.
+//
+// If ctx ends first, the rest is given up: renewals stop, what could not be
+// released expires by itself, and the error names it. Further calls wait for the
+// first one and return its result.
+func (c *Client) Shutdown(ctx context.Context) error {
+	if c.shutting.CompareAndSwap(false, true) {
+		c.shutdownErr = c.shutDown(ctx)
+		close(c.down)
+		return c.shutdownErr
+	}
+	select {
+	case <-c.down:
+		return c.shutdownErr
+	case <-ctx.Done():
+		return fmt.Errorf("holdfast: shutdown: %w", context.Cause(ctx))
+	}
+}
+
+func (c *Client) shutDown(ctx context.Context) error {
+	c.work.close()
+	c.close(errShutdown)
+	for _, h := range c.live() {
+		h.shutDown(ctx)
+	}
+	err := c.work.wait(ctx)
+	if err != nil {
+		var names []string
+		for _, h := range c.live() {
+			names = append(names, quoteShort(h.Name()))
+		}
+		err = fmt.Errorf("holdfast: shutdown: still held, left to expire: %s: %w", strings.Join(names, ", "), err)
+	}
+	c.background.close()
+	err = errors.Join(err, c.background.wait(ctx))
+	c.end()
+	err = errors.Join(err, c.keeper.close(ctx))
+	c.observing.close()
+	err = errors.Join(err, c.observing.wait(ctx))
+	return errors.Join(err, c.locker.Close())
+}
+
+// live lists the holds that are not released yet.
+func (c *Client) live() []*Hold {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Keys(c.holds))
+}
+
+func (c *Client) newSink(observe func(Event)) *sink {
+	return &sink{observe: observe, workers: &c.observing}
+}
+
+// emit tells the client's observers, and then those of one runner.
+func (c *Client) emit(more []*sink) func(Event) {
+	return func(e Event) {
+		for _, s := range c.sinks {
+			s.emit(e)
+		}
+		for _, s := range more {
+			s.emit(e)
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package holdfast
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// EventType says what an [Event] tells.
+type EventType uint8
+
+const (
+	// EventAcquired: this process holds the lock, or was elected.
+	EventAcquired EventType = iota + 1
+	// EventReleased: the lock was given back.
+	EventReleased
+	// EventLost: the hold ended without a release; Err says why.
+	EventLost
+	// EventOverrun: the hold ended, its work has not, and from now on another may
+	// be granted the lock.
+	EventOverrun
+	// EventHolderSeen: while waiting, another holder was seen than before; Owner and
+	// Token are the other's, as far as they are known.
+	EventHolderSeen
+	// EventSteppedDown: a LeaderAwareRunner gives up leadership; Err says why.
+	EventSteppedDown
+	// EventError: a backend call failed and is retried; Op says which. A lasting
+	// failure is told again with every try.
+	EventError
+)
+
+var eventNames = [...]string{"unknown", "acquired", "released", "lost", "overrun", "holder seen", "stepped down", "error"}
+
+// String returns the name in words, such as "acquired".
+func (t EventType) String() string {
+	if int(t) < len(eventNames) {
+		return eventNames[t]
+	}
+	return fmt.Sprintf("event %d", uint8(t))
+}
+
+// Event tells an observer what happened to a lock.
+type Event struct {
+	Type  EventType
+	Name  string
+	Owner string
+	Token uint64
+	// Op is the call that failed, for EventError: "acquire", "renew", "release",
+	// "clean up", "health check" or "task".
+	Op  string
+	Err error
+	// Time is this process's wall clock, for people to read.
+	Time time.Time
+	// Dropped counts the events this observer missed just before this one because
+	// it was too slow.
+	Dropped int
+}
+
+// String is one line for people, without any secret.
+func (e Event) String() string {
+	s := fmt.Sprintf("%s %q", e.Type, e.Name)
+	if e.Type == EventHolderSeen {
+		s += fmt.Sprintf(": %q", e.Owner)
+	}
+	if e.Op != "" {
+		s += " in " + e.Op
+	}
+	if e.Token != 0 {
+		s += fmt.Sprintf(", token %d", e.Token)
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// observerBacklog bounds the events that wait for one slow observer.
+const observerBacklog = 1024
+
+// sink hands events to one observer, in order, on a goroutine that lives only
+// while there are events: a slow or panicking observer delays nobody.
+type sink struct {
+	observe func(Event)
+	workers *tasks
+
+	mu      sync.Mutex
+	backlog []Event
+	dropped int
+	busy    bool
+}
+
+func (s *sink) emit(e Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.backlog) == observerBacklog {
+		s.dropped++
+		return
+	}
+	e.Dropped, s.dropped = s.dropped, 0
+	s.backlog = append(s.backlog, e)
+	if !s.busy {
+		s.busy = s.workers.run(s.drain)
+	}
+}
+
+func (s *sink) drain() {
+	for {
+		s.mu.Lock()
+		if len(s.backlog) == 0 {
+			s.backlog, s.busy = nil, false
+			s.mu.Unlock()
+			return
+		}
+		e := s.backlog[0]
+		s.backlog = s.backlog[1:]
+		s.mu.Unlock()
+		guarded(s.observe, e)
+	}
+}
+
+// guarded calls a user's function; its panic is logged and goes no further.
+func guarded(fn func(Event), e Event) {
+	defer func() {
+		if p := recover(); p != nil {
+			slog.Error("holdfast: an observer panicked", "event", e.Type.String(), "lock", e.Name, "panic", p)
+		}
+	}()
+	fn(e)
+}
+
+// logTo writes events to a logger: what goes well at debug level, what needs no
+// action at info, what may need one at warn, an overrun at error.
+func logTo(logger *slog.Logger) func(Event) {
+	levels := map[EventType]slog.Level{
+		EventAcquired: slog.LevelDebug, EventReleased: slog.LevelDebug, EventHolderSeen: slog.LevelDebug,
+		EventSteppedDown: slog.LevelInfo, EventLost: slog.LevelWarn, EventError: slog.LevelWarn,
+		EventOverrun: slog.LevelError,
+	}
+	return func(e Event) {
+		attrs := []slog.Attr{slog.String("lock", e.Name)}
+		if e.Owner != "" {
+			attrs = append(attrs, slog.String("owner", e.Owner))
+		}
+		if e.Token != 0 {
+			attrs = append(attrs, slog.Uint64("token", e.Token))
+		}
+		if e.Op != "" {
+			attrs = append(attrs, slog.String("op", e.Op))
+		}
+		if e.Err != nil {
+			attrs = append(attrs, slog.String("error", e.Err.Error()))
+		}
+		if e.Dropped != 0 {
+			attrs = append(attrs, slog.Int("dropped", e.Dropped))
+		}
+		logger.LogAttrs(context.Background(), levels[e.Type], "holdfast: "+e.Type.String(), attrs...)
+	}
+}

@@ -1,0 +1,190 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// Hold is a lock that this process has, renewed in the background until Release or
+// a loss. All methods are safe for concurrent use.
+type Hold struct {
+	client  *Client
+	kept    *kept
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	managed bool // Do or a runner releases it, after its function has returned
+
+	// doubtUntil: a duplicate of the acquiring request may land until then.
+	doubtUntil time.Duration
+
+	releasing  atomic.Bool
+	released   chan struct{}
+	releaseErr error // readable once released is closed
+}
+
+type holdKey struct{}
+
+// TokenFrom returns the fencing token of the innermost hold whose context ctx
+// descends from: that of Do's or a runner's function, or of Hold.Context. It
+// reports false if there is none. The token is given whether or not the hold is
+// still live; that is what a storage that compares tokens wants.
+func TokenFrom(ctx context.Context) (uint64, bool) {
+	if h, ok := ctx.Value(holdKey{}).(*Hold); ok {
+		return h.Token(), true
+	}
+	return 0, false
+}
+
+// newHold begins to keep a lease granted to a. Its context descends from parent.
+func (c *Client) newHold(parent context.Context, a *asker, l Lease, start time.Duration, managed bool) *Hold {
+	h := &Hold{client: c, managed: managed, doubtUntil: a.doubtUntil, released: make(chan struct{})}
+	ctx, cancel := context.WithCancelCause(parent)
+	h.ctx, h.cancel = context.WithValue(ctx, holdKey{}, h), cancel
+	h.kept = &kept{lease: l, timing: a.settings.timing, emit: a.emit, overrun: a.settings.overrun, end: h.lost}
+	c.mu.Lock()
+	c.holds[h] = struct{}{}
+	c.mu.Unlock()
+	c.queues.took(h)
+	h.kept.tell(EventAcquired, "", nil)
+	c.keeper.add(h.kept, start)
+	if c.closing.Err() != nil {
+		h.shutDown(c.closing) // Shutdown may have looked before this hold was there
+	}
+	return h
+}
+
+// shutDown ends the hold's context, and releases the lock if no function's return
+// is to be waited for.
+func (h *Hold) shutDown(ctx context.Context) {
+	h.cancel(errShutdown)
+	if !h.managed {
+		h.client.background.run(func() { _ = h.Release(ctx) }) // told to the observers
+	}
+}
+
+// lost is the keeper's call: the hold is over without a release.
+func (h *Hold) lost(cause error) {
+	h.cancel(cause)
+	h.client.queues.freed(h)
+}
+
+// Context ends when the hold does, before the lock can be another's. Its cause then
+// tells why: ErrLost, ErrReleased, ErrClosed (Shutdown). It carries the values, not
+// the deadline or cancellation, of the context that the lock was taken with.
+func (h *Hold) Context() context.Context { return h.ctx }
+
+// Lease returns the plain value, for what needs the ID, such as a DataStore.
+func (h *Hold) Lease() Lease { return h.kept.lease }
+
+// Name returns the lock's name.
+func (h *Hold) Name() string { return h.kept.lease.Name }
+
+// Token returns the fencing token: greater than that of every earlier holder. Give
+// it to whatever the lock protects, to refuse a holder that was paused too long.
+func (h *Hold) Token() uint64 { return h.kept.lease.Token }
+
+// Err is nil while the lock is held, and afterwards tells why it is not. It looks
+// at the clock itself, without I/O or allocation, and so is right even in the
+// instant after the process was paused, before any context could end.
+func (h *Hold) Err() error {
+	if h.ctx.Err() != nil {
+		return context.Cause(h.ctx)
+	}
+	if h.client.now() >= time.Duration(h.kept.loss.Load()) {
+		return errLate
+	}
+	return nil
+}
+
+var errLate = fmt.Errorf("holdfast: %w: not renewed in time", ErrLost)
+
+// LostIn returns how long the hold lasts unless it is renewed; not positive if it
+// is over.
+func (h *Hold) LostIn() time.Duration {
+	return time.Duration(h.kept.loss.Load()) - h.client.now()
+}
+
+// ExpiresIn returns the time until another may be granted the lock, unless it is
+// renewed or released before: LostIn and the grace, less 0.1 % of the TTL. Work that
+// outlives the hold must have stopped by then.
+func (h *Hold) ExpiresIn() time.Duration {
+	t := h.kept.timing
+	return h.LostIn() + t.grace - t.ttl/1000
+}
+
+// Release ends the hold's context and gives the lock back. Call it when the work
+// is over, also after a loss. It is never too early to call it twice, nor from
+// several goroutines: all wait for the one release.
+//
+// At least one request is sent, with a time limit of its own, even if ctx has
+// ended. Failures are retried until ctx ends or the lease has expired anyway; the
+// error then says that the lock may stay taken until its expiry, and a last clean-up
+// goes on in the background. To release what is already lost is no error.
+func (h *Hold) Release(ctx context.Context) error {
+	if h.releasing.CompareAndSwap(false, true) {
+		h.releaseErr = h.release(ctx)
+		close(h.released)
+		return h.releaseErr
+	}
+	select {
+	case <-h.released:
+		return h.releaseErr
+	case <-ctx.Done():
+		return fmt.Errorf("holdfast: release %q: %w", h.Name(), context.Cause(ctx))
+	}
+}
+
+func (h *Hold) release(ctx context.Context) error {
+	c, k := h.client, h.kept
+	h.cancel(ErrReleased)
+	kept := c.keeper.drop(k)
+	err := h.giveBack(ctx)
+	if err == nil && kept {
+		k.tell(EventReleased, "", nil)
+	}
+	until := h.doubtUntil
+	if err != nil {
+		until = max(until, c.now()+k.timing.ttl)
+	}
+	if err != nil && !errors.Is(err, ErrClosed) || c.now() < until {
+		c.cleanUp(k.lease, until, k.emit)
+	}
+	c.queues.freed(h)
+	c.mu.Lock()
+	delete(c.holds, h)
+	c.mu.Unlock()
+	c.work.end()
+	return err
+}
+
+// giveBack sends the release, again and again if need be. The calls carry ctx's
+// values only: a canceled caller is the usual reason to release.
+func (h *Hold) giveBack(ctx context.Context) error {
+	c, k := h.client, h.kept
+	values := context.WithoutCancel(ctx)
+	over := time.Duration(k.loss.Load()) + k.timing.grace
+	for n := 0; ; n++ {
+		err := c.releaseOnce(values, k.lease, k.timing.tryTimeout)
+		if err == nil || errors.Is(err, ErrLost) {
+			return nil
+		}
+		k.tell(EventError, "release", err)
+		if outcomeKnown(err) {
+			return err
+		}
+		pause := exponential(n, k.timing.ttl/100, k.timing.ttl/12)
+		if c.now()+pause < over {
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+			case <-c.base.Done():
+			}
+		}
+		if ctx.Err() != nil || c.base.Err() != nil || c.now()+pause >= over {
+			return fmt.Errorf("holdfast: release %q: outcome unknown, it may stay taken until its lease expires: %w", h.Name(), err)
+		}
+	}
+}

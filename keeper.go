@@ -1,0 +1,340 @@
+package holdfast
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// keeper is the one renewal engine: every hold of a Client is kept by it, and
+// nothing else renews a lease or decides that one is lost.
+//
+// One goroutine, run, goes by a heap of leases ordered by when each needs
+// something next: a renewal, the loss, the overrun. It never does I/O, so a hung
+// call cannot delay a deadline. Renewals run on goroutines of their own and report
+// back through renewed. A lease costs its heap entry; nothing waits for it between
+// renewals. launch is the one place where due renewals turn into backend calls.
+type keeper struct {
+	locker Locker
+	now    func() time.Duration
+	calls  tasks
+	ctx    context.Context // ends with close; every renewal descends from it
+	cancel context.CancelFunc
+	wake   chan struct{} // capacity 1: the heap changed
+	done   chan struct{} // closed when run has returned
+
+	mu      sync.Mutex // never held across I/O or a caller's function
+	queue   keptHeap
+	running bool
+	closed  bool
+}
+
+// phase is where a kept lease is in its life.
+type phase uint8
+
+const (
+	keeping phase = iota // renewed in time so far
+	ended                // lost or given up; its work may still run
+	dropped              // released, or its overrun was told: not in the heap
+)
+
+// kept is one lease under the keeper's care.
+type kept struct {
+	lease   Lease
+	timing  timing
+	end     func(cause error) // ends the hold's context
+	emit    func(Event)
+	overrun func(Event) // the user's hook, or nil
+
+	// loss mirrors timing.lossAt(start), for Hold.Err to read without the lock.
+	loss atomic.Int64
+
+	// The rest is guarded by keeper.mu.
+	start    time.Duration // just before the last successful request was sent
+	phase    phase
+	next     time.Duration // when to try to renew; during a try, when to give up on it
+	trying   bool
+	try      uint64 // number of the latest try
+	failures int    // tries since the last success
+	lastErr  error  // of the latest failed try
+	index    int    // in the heap; -1 outside
+}
+
+func newKeeper(locker Locker, now func() time.Duration) *keeper {
+	k := &keeper{locker: locker, now: now, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	return k
+}
+
+// add begins to keep a lease whose acquiring request was sent at start.
+func (k *keeper) add(l *kept, start time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l.begin(start)
+	l.next = start + l.timing.renewEvery
+	heap.Push(&k.queue, l)
+	if !k.running && !k.closed {
+		k.running = true
+		go k.run()
+	}
+	k.rouse()
+}
+
+// drop stops keeping a lease: its owner releases it. It reports whether the lease
+// was still kept until now.
+func (k *keeper) drop(l *kept) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	was := l.phase
+	l.phase = dropped
+	k.remove(l)
+	return was == keeping
+}
+
+// giveUp ends a hold and renews its lease no more, so that it expires even if its
+// work never ends.
+func (k *keeper) giveUp(l *kept, cause error) {
+	k.mu.Lock()
+	gave := l.phase == keeping
+	if gave {
+		l.phase = ended
+		k.reorder(l)
+	}
+	k.mu.Unlock()
+	if gave {
+		l.end(cause)
+	}
+}
+
+// close ends all keeping. Leases still kept are renewed no more and expire.
+func (k *keeper) close(ctx context.Context) error {
+	k.mu.Lock()
+	running, first := k.running, !k.closed
+	k.closed = true
+	k.mu.Unlock()
+	if first {
+		k.calls.close()
+		k.cancel()
+	}
+	if running {
+		<-k.done // never waits for I/O
+	}
+	return k.calls.wait(ctx)
+}
+
+// suspendCheck bounds the sleep between looks at the clock. Timers stand still
+// while the system is suspended, the elapsed-time clock does not: after a resume
+// a deadline is noticed within this time.
+const suspendCheck = time.Second
+
+func (k *keeper) run() {
+	defer close(k.done)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-k.wake:
+		case <-timer.C:
+		case <-k.ctx.Done():
+			return
+		}
+		if wait, any := k.step(); any {
+			timer.Reset(min(wait, suspendCheck))
+		}
+	}
+}
+
+// step does all that is due and returns how long until something is again; any
+// is false if nothing is kept.
+func (k *keeper) step() (wait time.Duration, any bool) {
+	var acts []func()
+	k.mu.Lock()
+	now := k.now()
+	for len(k.queue) > 0 && k.queue[0].due() <= now {
+		if act := k.advance(k.queue[0], now); act != nil {
+			acts = append(acts, act)
+		}
+	}
+	if any = len(k.queue) > 0; any {
+		wait = k.queue[0].due() - now
+	}
+	k.mu.Unlock()
+	for _, act := range acts {
+		act()
+	}
+	return wait, any
+}
+
+// advance moves a due lease one step on and returns what to do without the lock.
+func (k *keeper) advance(l *kept, now time.Duration) func() {
+	switch {
+	case l.phase == ended:
+		l.phase = dropped
+		k.remove(l)
+		return func() { k.tellOverrun(l) }
+	case now >= l.timing.lossAt(l.start):
+		return k.lose(l, l.lateError())
+	case l.trying: // its time limit is over, and the driver has not returned
+		l.failed(errHung, now)
+		k.reorder(l)
+		return nil
+	default:
+		l.trying = true
+		l.try++
+		l.next = now + l.timing.tryTimeout + l.timing.tryTimeout/4
+		k.reorder(l)
+		try := l.try
+		return func() { k.launch(l, try) }
+	}
+}
+
+// launch sends one renewal on a goroutine of its own.
+func (k *keeper) launch(l *kept, try uint64) {
+	k.calls.run(func() {
+		start := k.now()
+		// No try outlives the loss: a request still under way then is given up.
+		limit := min(l.timing.tryTimeout, time.Duration(l.loss.Load())-start)
+		ctx, cancel := context.WithTimeout(k.ctx, limit)
+		defer cancel()
+		k.renewed(l, try, start, k.locker.Renew(ctx, l.lease))
+	})
+}
+
+// renewed takes in the result of a try, also of one that was given up before.
+func (k *keeper) renewed(l *kept, try uint64, start time.Duration, err error) {
+	var act func()
+	k.mu.Lock()
+	now := k.now()
+	current := l.trying && l.try == try
+	switch {
+	case l.phase != keeping:
+	case now >= l.timing.lossAt(l.start):
+		// Too late, whatever the reply says: the hold may already have told so.
+		act = k.lose(l, l.lateError())
+	case err == nil:
+		// A reply that was overtaken by a later try's must not set the clock back.
+		l.begin(max(l.start, start))
+		if current || !l.trying {
+			l.trying, l.next = false, l.start+l.timing.renewEvery
+		}
+	case errors.Is(err, ErrLost):
+		act = k.lose(l, fmt.Errorf("holdfast: %q: %w", l.lease.Name, err))
+	case current:
+		l.failed(err, now)
+		act = func() { l.tell(EventError, "renew", err) }
+	}
+	if l.phase == keeping {
+		k.reorder(l)
+	}
+	k.rouse()
+	k.mu.Unlock()
+	if act != nil {
+		act()
+	}
+}
+
+// lose ends a lease; the result ends the hold's context and tells why.
+func (k *keeper) lose(l *kept, cause error) func() {
+	l.phase = ended
+	k.reorder(l)
+	return func() {
+		l.end(cause)
+		l.tell(EventLost, "", cause)
+	}
+}
+
+func (k *keeper) reorder(l *kept) {
+	if l.index >= 0 {
+		heap.Fix(&k.queue, l.index)
+	}
+	k.rouse()
+}
+
+func (k *keeper) remove(l *kept) {
+	if l.index >= 0 {
+		heap.Remove(&k.queue, l.index)
+	}
+}
+
+func (k *keeper) rouse() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// begin counts a lease's time from a successful request sent at start.
+func (l *kept) begin(start time.Duration) {
+	l.start, l.failures, l.lastErr = start, 0, nil
+	l.loss.Store(int64(l.timing.lossAt(start)))
+}
+
+// failed plans the next try.
+func (l *kept) failed(err error, now time.Duration) {
+	l.trying, l.lastErr = false, err
+	l.next = now + exponential(l.failures, l.timing.ttl/100, l.timing.ttl/12)
+	l.failures++
+}
+
+// due is when the lease needs something next.
+func (l *kept) due() time.Duration {
+	if l.phase == ended {
+		return l.timing.expiresAt(l.start)
+	}
+	return min(l.next, l.timing.lossAt(l.start))
+}
+
+var errHung = errors.New("the call did not return within its time limit")
+
+// lateError says why a lease was lost by the clock. The failures before it are
+// told as text: their own kind is not what happened to the lease.
+func (l *kept) lateError() error {
+	if l.lastErr == nil {
+		return fmt.Errorf("holdfast: %q: %w: not renewed in time", l.lease.Name, ErrLost)
+	}
+	return fmt.Errorf("holdfast: %q: %w: not renewed in time; %d tries failed, the last: %v", l.lease.Name, ErrLost, l.failures, l.lastErr)
+}
+
+func (l *kept) tell(t EventType, op string, err error) { l.emit(l.event(t, op, err)) }
+
+func (l *kept) event(t EventType, op string, err error) Event {
+	return Event{Type: t, Name: l.lease.Name, Owner: l.lease.Owner, Token: l.lease.Token, Op: op, Err: err, Time: time.Now()}
+}
+
+func (k *keeper) tellOverrun(l *kept) {
+	e := l.event(EventOverrun, "", nil)
+	l.emit(e)
+	if l.overrun != nil {
+		k.calls.run(func() { guarded(l.overrun, e) })
+	}
+}
+
+// keptHeap orders leases by when they are due, for container/heap.
+type keptHeap []*kept
+
+func (h keptHeap) Len() int           { return len(h) }
+func (h keptHeap) Less(i, j int) bool { return h[i].due() < h[j].due() }
+func (h keptHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+// Push and Pop are for container/heap.
+func (h *keptHeap) Push(x any) {
+	l := x.(*kept)
+	l.index = len(*h)
+	*h = append(*h, l)
+}
+
+func (h *keptHeap) Pop() any {
+	old := *h
+	l := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	l.index = -1
+	return l
+}

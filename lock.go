@@ -1,0 +1,151 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Do waits for the lock, runs fn on the caller's goroutine while it is held, and
+// releases it after fn has returned or panicked.
+//
+// fn's context descends from ctx and ends, with a cause that matches ErrLost, if
+// the lock is lost: fn must then stop at once. [TokenFrom] finds the fencing token
+// in it. Do returns fn's error; if the lock was lost before fn returned, the result
+// matches ErrLost too, even if fn returned nil. If ctx ends while waiting, the
+// error matches both ctx's error and what kept the lock, such as ErrHeld.
+// A release that fails is no error of Do: it is told to the observers and cleaned
+// up in the background, and the lease expires by itself at the latest.
+func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {
+	h, err := c.acquire(ctx, ctx, name, opts, true)
+	if err != nil {
+		return err
+	}
+	defer h.finish(ctx)
+	if err := h.Err(); err != nil { // granted and canceled at once: do not begin
+		return fmt.Errorf("holdfast: lock %q: %w", name, err)
+	}
+	return h.verdict(fn(h.Context()))
+}
+
+// Lock waits until it has the lock. ctx bounds only the waiting; the hold lasts
+// until Release or a loss. If ctx ends first, the error matches both ctx's error and
+// what kept the lock: ErrHeld with the holder's record, or the backend's failure.
+//
+// Waiters of one Client queue first-in-first-out for each name, and only the first
+// asks the backend. There is no order between processes.
+func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Hold, error) {
+	return c.acquire(ctx, context.WithoutCancel(ctx), name, opts, false)
+}
+
+// TryLock makes one attempt and does not queue. If another holds the lock, the
+// error is a *[HeldError]. Any other error that is not ErrInvalid or ErrClosed means
+// that the outcome is unknown; should the lock have been taken, it is freed in the
+// background.
+func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Hold, error) {
+	s, err := c.settings(name, opts)
+	if err != nil {
+		return nil, err
+	}
+	a := c.newAsker(name, s, c.emit(nil))
+	h, err := c.tryAcquire(ctx, a, false)
+	if err != nil {
+		a.abandon()
+	}
+	return h, err
+}
+
+// settings applies options over the client's defaults and checks them.
+func (c *Client) settings(name string, opts []Option) (settings, error) {
+	if err := ValidateName(name, c.limits); err != nil {
+		return settings{}, err
+	}
+	cfg := c.defaults
+	for _, o := range opts {
+		o.applyLock(&cfg)
+	}
+	return cfg.settle(c.limits)
+}
+
+func (c *Client) acquire(ctx, parent context.Context, name string, opts []Option, managed bool) (*Hold, error) {
+	s, err := c.settings(name, opts)
+	if err != nil {
+		return nil, err
+	}
+	return c.waitAcquire(ctx, parent, name, s, c.emit(nil), managed)
+}
+
+// waitAcquire queues up and asks until the lock is granted. The hold's context
+// descends from parent.
+func (c *Client) waitAcquire(ctx, parent context.Context, name string, s settings, emit func(Event), managed bool) (*Hold, error) {
+	if !c.work.start() {
+		return nil, errShutdown
+	}
+	ctx, stop := until(ctx, c.closing)
+	defer stop()
+	w := c.queues.join(name)
+	defer c.queues.leave(w)
+	select {
+	case <-w.turn:
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
+		c.work.end()
+		return nil, waitEnded(ctx, name, c.queues.reason(name))
+	}
+	a := c.newAsker(name, s, emit)
+	l, start, err := a.wait(ctx)
+	if err != nil {
+		a.abandon()
+		c.work.end()
+		return nil, err
+	}
+	return c.newHold(parent, a, l, start, managed), nil
+}
+
+// tryAcquire makes one attempt. After an error the asker can try again, or must
+// abandon.
+func (c *Client) tryAcquire(ctx context.Context, a *asker, managed bool) (*Hold, error) {
+	if !c.work.start() {
+		return nil, errShutdown
+	}
+	limited, stop := until(ctx, c.closing)
+	defer stop()
+	l, start, err := a.try(limited)
+	if err != nil {
+		c.work.end()
+		if c.closing.Err() != nil {
+			return nil, errShutdown
+		}
+		return nil, err
+	}
+	return c.newHold(context.WithoutCancel(ctx), a, l, start, managed), nil
+}
+
+// until returns a context that also ends when other does, with its cause.
+func until(ctx, other context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// finish releases a hold whose function is over. It bounds how long the caller is
+// kept for a backend that does not answer: the clean-up goes on behind.
+func (h *Hold) finish(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(h.kept.timing.ttl/3, time.Millisecond))
+	defer cancel()
+	_ = h.Release(ctx) // told to the observers
+}
+
+// verdict joins a function's own error with the loss of its lock.
+func (h *Hold) verdict(err error) error {
+	lost := h.Err()
+	if !errors.Is(lost, ErrLost) || errors.Is(err, ErrLost) {
+		return err
+	}
+	if err == nil {
+		return lost
+	}
+	return fmt.Errorf("%w; %w", err, lost)
+}
