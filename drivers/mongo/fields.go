@@ -1,0 +1,7 @@
+package mongo
+
+// Fields of a lock's record.
+const (
+	fieldKid    = "kid"
+	fieldBroken = "broken"
+)

@@ -1,0 +1,9 @@
+package mongo
+
+import (
+	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/mongotest"
+)
+
+func TestMain(m *testing.M) { mongotest.Main(m) }

@@ -1,0 +1,341 @@
+package mongo
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+)
+
+const (
+	// streamAwait is how long the server keeps a request for events waiting. It
+	// is the server's own default, and shorter than a renewal's time limit, since
+	// with maxPoolSize=1 the stream keeps the only connection from the others.
+	streamAwait = time.Second
+	// streamTimeout bounds each request of the stream, so that a frozen server
+	// does not end it.
+	streamTimeout = 10 * time.Second
+	// streamLinger is how long the stream outlives its last watch: where a lock
+	// goes from hand to hand within a process, the next waiter finds it open.
+	streamLinger = 5 * time.Second
+	// streamSteady is how long a stream must last for its end to count as the
+	// first failure, not as one more.
+	streamSteady = 10 * time.Second
+
+	retryFirst = 100 * time.Millisecond
+	retryMost  = 30 * time.Second
+	// retryRefused is the pause after a refusal that people end, not time: they
+	// grant a privilege, or make a standalone server a replica set.
+	retryRefused = 10 * time.Minute
+)
+
+// watcher is the [holdfast.Watcher] of a Locker: one change stream for all
+// watched names. It runs while there are watches; waiters poll as well, so
+// nothing but speed depends on it.
+type watcher struct {
+	coll   *mongo.Collection
+	logger *slog.Logger
+	ctx    context.Context // ends with close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // the goroutine of run
+	warned bool           // of the failure that lasts; only run touches it
+
+	timeout, linger time.Duration // streamTimeout and streamLinger, less in tests
+
+	mu        sync.Mutex // guards what follows; never held across I/O
+	waiters   map[string]map[chan struct{}]struct{}
+	idleSince time.Time // when the last watch ended, if there is none
+	running   bool      // the goroutine of run is there
+	live      bool      // the stream is in effect
+	closed    bool
+}
+
+func newWatcher(coll *mongo.Collection, logger *slog.Logger) *watcher {
+	// Change streams know no other read concern, and a secondary's lag would
+	// only make them late. A registry of the user's has no say in this protocol.
+	coll = coll.Clone(options.Collection().SetReadConcern(readconcern.Majority()).
+		SetReadPreference(readpref.Primary()).SetRegistry(bson.NewRegistry()))
+	ctx, cancel := context.WithCancel(context.Background())
+	return &watcher{
+		coll: coll, logger: logger, ctx: ctx, cancel: cancel, timeout: streamTimeout, linger: streamLinger,
+		waiters: map[string]map[chan struct{}]struct{}{},
+	}
+}
+
+// Watch implements [holdfast.Watcher].
+func (w *watcher) Watch(name string) (<-chan struct{}, func()) {
+	wake := make(chan struct{}, 1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return wake, func() {}
+	}
+	if w.waiters[name] == nil {
+		w.waiters[name] = map[chan struct{}]struct{}{}
+	}
+	w.waiters[name][wake] = struct{}{}
+	if w.live {
+		signal(wake)
+	}
+	if !w.running {
+		w.running = true
+		w.wg.Go(w.run)
+	}
+	return wake, func() { w.forget(name, wake) }
+}
+
+func (w *watcher) forget(name string, wake chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, there := w.waiters[name][wake]; !there {
+		return
+	}
+	delete(w.waiters[name], wake)
+	if len(w.waiters[name]) == 0 {
+		delete(w.waiters, name)
+	}
+	if len(w.waiters) == 0 {
+		w.idleSince = time.Now()
+	}
+}
+
+// close ends all watches and returns when the stream is gone.
+func (w *watcher) close() {
+	w.mu.Lock()
+	w.closed = true
+	clear(w.waiters)
+	w.mu.Unlock()
+	w.cancel()
+	w.wg.Wait()
+}
+
+// wake wakes who watches name.
+func (w *watcher) wake(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for waiter := range w.waiters[name] {
+		signal(waiter)
+	}
+}
+
+// wakeAll wakes everybody: what happened in a gap is not known.
+func (w *watcher) wakeAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.signalAll()
+}
+
+func (w *watcher) signalAll() {
+	for _, waiters := range w.waiters {
+		for waiter := range waiters {
+			signal(waiter)
+		}
+	}
+}
+
+// setLive notes whether the stream is in effect, and wakes everybody when it
+// becomes so.
+func (w *watcher) setLive(live bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.live = live
+	if live {
+		w.signalAll()
+	}
+}
+
+// idle reports whether the stream has had no watch for the time it lingers.
+func (w *watcher) idle() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.isIdle()
+}
+
+func (w *watcher) isIdle() bool {
+	return len(w.waiters) == 0 && (w.closed || time.Since(w.idleSince) > w.linger)
+}
+
+// wanted reports whether run is to go on. Its no is final, so that the next
+// watch starts another goroutine.
+func (w *watcher) wanted() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.running = !w.isIdle()
+	return w.running
+}
+
+// run keeps the stream open while it is wanted. After a failure it waits, even
+// if nobody watches any more, so that coming and going does not undo the pause.
+func (w *watcher) run() {
+	for failures := 0; w.wanted(); {
+		lasted, err := w.follow()
+		if err == nil || w.ctx.Err() != nil {
+			continue // wanted has the last word
+		}
+		if lasted >= streamSteady {
+			failures = 0
+		}
+		select {
+		case <-time.After(retryPause(err, failures)):
+			failures++
+		case <-w.ctx.Done():
+		}
+	}
+}
+
+// errStreamEnded says that the server ended the stream: the collection was
+// dropped or renamed.
+var errStreamEnded = errors.New("the change stream was invalidated")
+
+// follow opens the stream and hands its events out until it breaks, with an
+// error, or is not wanted any more. lasted is how long it was open.
+func (w *watcher) follow() (lasted time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(w.ctx, w.timeout)
+	stream, err := w.coll.Watch(ctx, releasesOnly(), options.ChangeStream().SetMaxAwaitTime(streamAwait))
+	cancel()
+	if w.ctx.Err() == nil {
+		w.report(err)
+	}
+	if err != nil {
+		return 0, err
+	}
+	// The stream is closed by the goroutine that reads it: closing it while Next
+	// is under way would panic.
+	defer w.closeStream(stream)
+	opened := time.Now()
+	w.setLive(true)
+	defer w.setLive(false)
+	for cursor := stream.ID(); !w.idle(); {
+		event, err := w.next(stream)
+		if id := stream.ID(); id != cursor {
+			cursor = id // the driver resumed on another cursor
+			w.wakeAll()
+		}
+		switch {
+		case err != nil:
+			return time.Since(opened), err
+		case event != nil:
+			w.dispatch(event)
+		case cursor == 0:
+			return time.Since(opened), errStreamEnded
+		}
+	}
+	return time.Since(opened), nil
+}
+
+// next returns the next event, or nil if none came for a while.
+func (w *watcher) next(stream *mongo.ChangeStream) (bson.Raw, error) {
+	ctx, cancel := context.WithTimeout(w.ctx, w.timeout)
+	defer cancel()
+	if stream.TryNext(ctx) {
+		return stream.Current, nil
+	}
+	return nil, stream.Err()
+}
+
+// dispatch wakes the waiters of an event's lock, or everybody where the event
+// is about more than one.
+func (w *watcher) dispatch(event bson.Raw) {
+	id, err := event.LookupErr("documentKey", "_id")
+	if err != nil {
+		w.wakeAll()
+		return
+	}
+	if name, ok := id.StringValueOK(); ok {
+		w.wake(name)
+	}
+}
+
+// closeStream gives the server's cursor back. It has a time limit of its own
+// since the context of the stream may have ended.
+func (w *watcher) closeStream(stream *mongo.ChangeStream) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), time.Second)
+	defer cancel()
+	_ = stream.Close(ctx) // a cursor that cannot be closed now times out on the server
+}
+
+// report logs once that the stream cannot be opened, and once that it is again.
+// One that broke is usually open again in a moment.
+func (w *watcher) report(err error) {
+	if err == nil {
+		if w.warned {
+			w.logger.Info("holdfast: the change stream is open again", "namespace", w.namespace())
+		}
+		w.warned = false
+		return
+	}
+	level := slog.LevelDebug
+	if !w.warned {
+		level = slog.LevelWarn
+	}
+	w.warned = true
+	w.logger.Log(w.ctx, level, "holdfast: no change stream, so waiters poll for released locks",
+		"namespace", w.namespace(), "error", err)
+}
+
+func (w *watcher) namespace() string { return w.coll.Database().Name() + "." + w.coll.Name() }
+
+// retryPause is how long to wait after that many failures before this one. It
+// is jittered, so that the clients of a recovering server do not come together.
+func retryPause(err error, failures int) time.Duration {
+	pause := retryMost
+	if refused(err) {
+		pause = retryRefused
+	} else if failures < 16 {
+		pause = min(retryFirst<<failures, retryMost)
+	}
+	return pause/2 + rand.N(pause/2)
+}
+
+// refused reports whether a retry will hardly help.
+func refused(err error) bool {
+	var server mongo.ServerError
+	if !errors.As(err, &server) {
+		return false
+	}
+	for _, code := range []int{
+		13,    // Unauthorized
+		59,    // CommandNotFound
+		115,   // CommandNotSupported
+		40324, // unrecognized pipeline stage
+		40573, // $changeStream is only supported on replica sets
+	} {
+		if server.HasErrorCode(code) {
+			return true
+		}
+	}
+	return false
+}
+
+// releasesOnly lets an event through if a lock may have become free: its kid is
+// gone, it was broken, its record or the whole collection was removed. Takings
+// and renewals stay at the server. A release is an update or, where the server
+// found that shorter to log, a replacement. Of the record only the name travels.
+func releasesOnly() mongo.Pipeline {
+	const updated = "updateDescription.updatedFields."
+	return mongo.Pipeline{
+		{{Key: "$match", Value: bson.D{{Key: "$or", Value: bson.A{
+			bson.D{{Key: "operationType", Value: bson.D{{Key: "$nin", Value: bson.A{"insert", "update", "replace"}}}}},
+			bson.D{{Key: "updateDescription.removedFields", Value: fieldKid}},
+			bson.D{{Key: updated + fieldBroken, Value: bson.D{{Key: "$exists", Value: true}}}},
+			bson.D{{Key: "operationType", Value: "replace"}, {Key: "fullDocument." + fieldKid, Value: bson.D{{Key: "$exists", Value: false}}}},
+		}}}}},
+		{{Key: "$project", Value: bson.D{{Key: "documentKey._id", Value: 1}}}},
+	}
+}
+
+// signal leaves a value in wake unless one is there.
+func signal(wake chan struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default:
+	}
+}
