@@ -1,7 +1,0 @@
-package mongo
-
-// Fields of a lock's record.
-const (
-	fieldKid    = "kid"
-	fieldBroken = "broken"
-)

@@ -1,0 +1,205 @@
+package mongo
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// DefaultCollection is the collection that a URL without a collection means.
+const DefaultCollection = "holdfast_locks"
+
+// The fields of a lock's document, and the version of this layout.
+const (
+	fieldName       = "_id"
+	fieldVersion    = "v"
+	fieldKid        = "kid"
+	fieldOwner      = "owner"
+	fieldRenewedAt  = "ts"
+	fieldExpiresAt  = "expiresAt"
+	fieldAcquiredAt = "acquiredAt"
+	fieldToken      = "token"
+	fieldTTL        = "ttl"
+	fieldData       = "data"
+	fieldBroken     = "broken"
+
+	schemaVersion = 1
+)
+
+// fieldNow is where a projection puts the server's clock into a reply. It is
+// not stored.
+const fieldNow = "now"
+
+// record is a decoded document.
+type record struct {
+	name       string
+	kid        string // empty: free
+	owner      string
+	renewedAt  time.Time
+	expiresAt  time.Time
+	acquiredAt time.Time
+	token      int64
+	ttl        time.Duration
+	data       []byte
+	broken     bool
+	now        time.Time // zero if the reply did not tell
+}
+
+// badRecordError says that a document is not one of ours, or was damaged. It is
+// neither held nor free: somebody has to look at it.
+type badRecordError struct {
+	name string
+	why  string
+}
+
+func (e *badRecordError) Error() string {
+	return fmt.Sprintf("the record with _id %q is left alone: %s; mend or delete it by hand", e.name, e.why)
+}
+
+// decodeRecord reads a document. An error is a *badRecordError. Values are not
+// shown in it: a misplaced one might be a secret.
+func decodeRecord(raw bson.Raw) (*record, error) {
+	r := &record{}
+	d := decoder{}
+	elements, err := raw.Elements()
+	if err != nil {
+		return nil, &badRecordError{why: "it is no valid BSON"}
+	}
+	version := int64(0)
+	for _, e := range elements {
+		v := e.Value()
+		switch e.Key() {
+		case fieldName:
+			d.text(fieldName, v, &r.name)
+		case fieldVersion:
+			d.number(fieldVersion, v, &version)
+		case fieldKid:
+			d.text(fieldKid, v, &r.kid)
+			d.check(fieldKid, r.kid != "" || v.Type != bson.TypeString, "is empty")
+		case fieldOwner:
+			d.text(fieldOwner, v, &r.owner)
+		case fieldRenewedAt:
+			d.date(fieldRenewedAt, v, &r.renewedAt)
+		case fieldExpiresAt:
+			d.date(fieldExpiresAt, v, &r.expiresAt)
+		case fieldAcquiredAt:
+			d.date(fieldAcquiredAt, v, &r.acquiredAt)
+		case fieldToken:
+			d.number(fieldToken, v, &r.token)
+			d.check(fieldToken, r.token >= 0 && r.token < math.MaxInt64, "is out of range")
+		case fieldTTL:
+			var ms int64
+			d.number(fieldTTL, v, &ms)
+			d.check(fieldTTL, ms >= 0 && ms <= math.MaxInt64/int64(time.Millisecond), "is out of range")
+			r.ttl = time.Duration(ms) * time.Millisecond
+		case fieldData:
+			d.binary(fieldData, v, &r.data)
+		case fieldBroken:
+			d.boolean(fieldBroken, v, &r.broken)
+		case fieldNow:
+			d.date(fieldNow, v, &r.now)
+		}
+	}
+	if d.why == "" && version != schemaVersion {
+		d.why = fmt.Sprintf("its field %s says %d, this program knows %d", fieldVersion, version, schemaVersion)
+	}
+	if r.kid != "" {
+		d.check(fieldExpiresAt, !r.expiresAt.IsZero(), "is missing although the record has a holder")
+		d.check(fieldToken, r.token > 0, "is missing although the record has a holder")
+	}
+	if d.why != "" {
+		return nil, &badRecordError{name: r.name, why: d.why}
+	}
+	return r, nil
+}
+
+// decoder keeps the first thing that is wrong.
+type decoder struct{ why string }
+
+func (d *decoder) check(field string, ok bool, problem string) {
+	if !ok && d.why == "" {
+		d.why = "its field " + field + " " + problem
+	}
+}
+
+func (d *decoder) is(field string, v bson.RawValue, want bson.Type) bool {
+	d.check(field, v.Type == want, fmt.Sprintf("is of type %s, not %s", v.Type, want))
+	return v.Type == want
+}
+
+func (d *decoder) text(field string, v bson.RawValue, to *string) {
+	if d.is(field, v, bson.TypeString) {
+		*to = v.StringValue()
+	}
+}
+
+func (d *decoder) date(field string, v bson.RawValue, to *time.Time) {
+	if d.is(field, v, bson.TypeDateTime) {
+		*to = time.UnixMilli(v.DateTime()).UTC()
+	}
+}
+
+func (d *decoder) boolean(field string, v bson.RawValue, to *bool) {
+	if d.is(field, v, bson.TypeBoolean) {
+		*to = v.Boolean()
+	}
+}
+
+func (d *decoder) binary(field string, v bson.RawValue, to *[]byte) {
+	if d.is(field, v, bson.TypeBinary) {
+		_, data := v.Binary()
+		*to = append([]byte{}, data...)
+	}
+}
+
+// number takes either kind of integer: a person who mends a record by hand gets
+// whichever the shell chooses.
+func (d *decoder) number(field string, v bson.RawValue, to *int64) {
+	if v.Type == bson.TypeInt32 {
+		*to = int64(v.Int32())
+	} else if d.is(field, v, bson.TypeInt64) {
+		*to = v.Int64()
+	}
+}
+
+// describe is the record as users see it.
+func (r *record) describe() holdfast.Record {
+	out := holdfast.Record{
+		Name: r.name, State: holdfast.StateFree, Owner: r.owner, Token: uint64(r.token),
+		AcquiredAt: r.acquiredAt, RenewedAt: r.renewedAt, Data: r.data,
+	}
+	if r.kid == "" || !r.now.IsZero() && !r.expiresAt.After(r.now) {
+		return out
+	}
+	out.State = holdfast.StateHeld
+	out.TTL = r.ttl
+	out.Broken = r.broken
+	if !r.now.IsZero() {
+		out.Remaining, out.RemainingKnown = r.expiresAt.Sub(r.now), true
+	}
+	if !r.renewedAt.IsZero() {
+		out.Revision = revision(r.kid, r.renewedAt)
+	}
+	return out
+}
+
+// revision marks one holder and one renewal: "<milliseconds> <lease ID>".
+func revision(kid string, renewedAt time.Time) holdfast.Revision {
+	return holdfast.NewRevision(strconv.FormatInt(renewedAt.UnixMilli(), 10) + " " + kid)
+}
+
+// parseRevision undoes revision.
+func parseRevision(rev holdfast.Revision) (kid string, renewedAt bson.DateTime, err error) {
+	ms, kid, _ := strings.Cut(rev.Mark(), " ")
+	n, err := strconv.ParseInt(ms, 10, 64)
+	if err != nil || kid == "" {
+		return "", 0, &holdfast.InvalidError{Field: "Replace", Value: "of another kind", Rule: "a Revision that this backend gave"}
+	}
+	return kid, bson.DateTime(n), nil
+}
