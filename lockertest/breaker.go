@@ -1,0 +1,136 @@
+package lockertest
+
+import (
+	"errors"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+func canBreak(s *suite) bool { return s.abilities.Breaker != nil }
+
+var breakerTimeClauses = []clause{
+	{
+		name: "breaker/runs out", needs: canBreak, waits: true,
+		says: "Break has the holder's renewals refused from now on; the lock becomes free when its lease runs out, so two holders never overlap.",
+		run: func(c *check) {
+			req := c.brief(c.name())
+			sent := c.now()
+			first := c.acquire(c.a, req)
+			granted := c.now()
+			c.breakLock(req.Name)
+			c.lost("Renew after Break", c.a.Renew(c.ctx, first))
+			if lease, err := c.a.TryAcquire(c.ctx, req); err == nil && lease.Token == first.Token {
+				c.errorf("after Break the holder's repeat was granted; it would extend the lease")
+			}
+			second := c.takeOver(c.b, c.request(req.Name), sent.Add(req.TTL), granted.Add(req.TTL))
+			c.risen(first, second)
+			if r := c.inspect(c.a, req.Name); r.Broken {
+				c.errorf("the next holder's lock is shown as broken")
+			}
+			c.stillHeldBy("after its predecessor's lease was broken", second)
+		},
+	},
+	{
+		name: "breaker/expired", needs: canBreak, waits: true,
+		says: "Break has the holder's renewals refused from now on, also those of a lease that expired and was taken by nobody.",
+		run: func(c *check) {
+			lease := c.acquire(c.a, c.brief(c.name()))
+			c.expire(lease.TTL)
+			c.breakLock(lease.Name)
+			c.lost("Renew after Break of an expired lease", c.a.Renew(c.ctx, lease))
+		},
+	},
+}
+
+var breakerClauses = []clause{
+	{
+		name: "breaker/Break", needs: canBreak,
+		says: "Break has the holder's renewals refused from now on; the lock stays held until its lease runs out. Broken says that the holder may not renew any more.",
+		run: func(c *check) {
+			lease := c.acquire(c.a, c.request(c.name()))
+			c.breakLock(lease.Name)
+			c.breakLock(lease.Name)
+			c.lost("Renew after Break", c.a.Renew(c.ctx, lease))
+			c.held(c.b, c.request(lease.Name))
+			if r := c.inspect(c.b, lease.Name); r.State != holdfast.StateHeld || !r.Broken {
+				c.errorf("the record says %v, broken %v; want held and broken", r.State, r.Broken)
+			}
+			c.release(c.a, lease) // the holder may still end it early
+			next := c.acquire(c.b, c.request(lease.Name))
+			c.risen(lease, next)
+			c.stillHeldBy("after its predecessor's lease was broken", next)
+		},
+	},
+	{
+		name: "breaker/BreakNow", needs: canBreak,
+		says: "BreakNow frees the lock at once. The holder is not told before its next renewal.",
+		run: func(c *check) {
+			lease := c.acquire(c.a, c.request(c.name()))
+			if err := c.b.Abilities().Breaker.BreakNow(c.ctx, lease.Name); err != nil {
+				c.fatalf("BreakNow: %v", err)
+			}
+			if r := c.inspect(c.a, lease.Name); r.State != holdfast.StateFree {
+				c.errorf("after BreakNow the state is %v, want free", r.State)
+			}
+			next := c.acquire(c.b, c.request(lease.Name))
+			c.risen(lease, next)
+			c.lost("Renew after BreakNow", c.a.Renew(c.ctx, lease))
+			c.release(c.a, lease)
+			c.stillHeldBy("after BreakNow of its predecessor", next)
+		},
+	},
+	{
+		name: "breaker/BreakNow untaken", needs: canBreak,
+		says: "ErrLost says that the lease is definitely not l's any more: it was broken.",
+		run: func(c *check) {
+			lease := c.acquire(c.a, c.request(c.name()))
+			if err := c.b.Abilities().Breaker.BreakNow(c.ctx, lease.Name); err != nil {
+				c.fatalf("BreakNow: %v", err)
+			}
+			c.lost("Renew after BreakNow, before another took the lock", c.a.Renew(c.ctx, lease))
+		},
+	},
+	{
+		name: "breaker/free", needs: canBreak,
+		says: "Breaking a free lock is no error.",
+		run: func(c *check) {
+			b := c.a.Abilities().Breaker
+			req := c.request(c.name())
+			if err := errors.Join(b.Break(c.ctx, req.Name), b.BreakNow(c.ctx, req.Name)); err != nil {
+				c.errorf("breaking a name without a record: %v", err)
+			}
+			if r := c.inspect(c.b, req.Name); r.State != holdfast.StateFree || r.Token != 0 {
+				c.errorf("breaking a name without a record left one: %v, token %d", r.State, r.Token)
+			}
+			lease := c.acquire(c.a, req)
+			c.release(c.a, lease)
+			if err := errors.Join(b.Break(c.ctx, req.Name), b.BreakNow(c.ctx, req.Name)); err != nil {
+				c.errorf("breaking a released lock: %v", err)
+			}
+			c.stillHeldBy("after its name was broken while it was free", c.acquire(c.b, c.request(req.Name)))
+		},
+	},
+	{
+		name: "breaker/keeps the data", needs: canBreak,
+		says: "Data survive a hand-over.",
+		run: func(c *check) {
+			req := c.request(c.name())
+			req.Data = []byte("kept")
+			c.acquire(c.a, req)
+			c.breakLock(req.Name)
+			c.dataIs("broken", req.Name, req.Data)
+			if err := c.b.Abilities().Breaker.BreakNow(c.ctx, req.Name); err != nil {
+				c.fatalf("BreakNow: %v", err)
+			}
+			c.dataIs("free after BreakNow", req.Name, req.Data)
+			c.acquire(c.b, c.request(req.Name))
+			c.dataIs("held by the next", req.Name, req.Data)
+		},
+	},
+}
+
+func (c *check) breakLock(name string) {
+	if err := c.b.Abilities().Breaker.Break(c.ctx, name); err != nil {
+		c.fatalf("Break of %q: %v", short(name), err)
+	}
+}

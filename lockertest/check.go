@@ -1,0 +1,171 @@
+package lockertest
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// errorf records a failure and goes on.
+func (c *check) errorf(format string, args ...any) {
+	const most = 20 // one broken thing can show in every answer
+	c.failing.Lock()
+	defer c.failing.Unlock()
+	if len(c.failures) < most {
+		c.failures = append(c.failures, fmt.Sprintf(format, args...))
+	}
+}
+
+// fatalf records a failure and ends the goroutine that calls it.
+func (c *check) fatalf(format string, args ...any) {
+	c.errorf(format, args...)
+	runtime.Goexit()
+}
+
+// fresh returns another Locker of the store, whose answers are checked.
+func (c *check) fresh() holdfast.Locker { return c.watched(c.cfg.New(c.t)) }
+
+// name returns a name that nothing has used.
+func (c *check) name() string { return "lt-" + strings.ToLower(rand.Text()[:12]) }
+
+// long is a TTL that does not end during a clause.
+func (c *check) long() time.Duration { return c.allowed(time.Minute) }
+
+// request asks for a name, with an ID of its own.
+func (c *check) request(name string) holdfast.Request {
+	id := newID()
+	return holdfast.Request{Name: name, ID: id, Owner: "owner-" + rand.Text()[:6], TTL: c.long()}
+}
+
+// brief is request with the TTL that is meant to expire.
+func (c *check) brief(name string) holdfast.Request {
+	req := c.request(name)
+	req.TTL = c.cfg.TTL
+	return req
+}
+
+// newID makes a random UUID, version 4.
+func newID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails, says its documentation
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// acquire must be granted.
+func (c *check) acquire(l holdfast.Locker, req holdfast.Request) holdfast.Lease {
+	lease, err := l.TryAcquire(c.ctx, req)
+	if err != nil {
+		c.fatalf("TryAcquire of %q, which should be granted: %v", short(req.Name), err)
+	}
+	return lease
+}
+
+// held must be refused because another holds the lock.
+func (c *check) held(l holdfast.Locker, req holdfast.Request) holdfast.Record {
+	lease, err := l.TryAcquire(c.ctx, req)
+	var held *holdfast.HeldError
+	if !errors.As(err, &held) {
+		c.fatalf("TryAcquire of %q, which another holds: got lease %v, error %v; want a *HeldError", short(req.Name), lease, err)
+	}
+	return held.Record
+}
+
+// renew must succeed.
+func (c *check) renew(l holdfast.Locker, lease holdfast.Lease) {
+	if err := l.Renew(c.ctx, lease); err != nil {
+		c.fatalf("Renew by the holder of %q: %v", short(lease.Name), err)
+	}
+}
+
+// lost must be ErrLost.
+func (c *check) lost(what string, err error) {
+	if !errors.Is(err, holdfast.ErrLost) {
+		c.errorf("%s: got error %v, want ErrLost", what, err)
+	}
+}
+
+// release must return nil.
+func (c *check) release(l holdfast.Locker, lease holdfast.Lease) {
+	if err := l.Release(c.ctx, lease); err != nil {
+		c.fatalf("Release of %q: %v", short(lease.Name), err)
+	}
+}
+
+// inspect must succeed.
+func (c *check) inspect(l holdfast.Locker, name string) holdfast.Record {
+	record, err := l.Inspect(c.ctx, name)
+	if err != nil {
+		c.fatalf("Inspect of %q: %v", short(name), err)
+	}
+	return record
+}
+
+// stillHeldBy fails unless lease holds its lock undisturbed.
+func (c *check) stillHeldBy(what string, lease holdfast.Lease) {
+	if err := c.a.Renew(c.ctx, lease); err != nil {
+		c.errorf("%s: the holder's own renewal then failed: %v", what, err)
+	}
+	if r := c.inspect(c.b, lease.Name); r.State != holdfast.StateHeld || r.Token != 0 && r.Token != lease.Token {
+		c.errorf("%s: the lock then was %v with token %d, want held with token %d", what, r.State, r.Token, lease.Token)
+	}
+	c.held(c.b, c.request(lease.Name))
+}
+
+// takeOver asks until req is granted. That must not happen before earliest, and
+// must before the slack after latest is over.
+func (c *check) takeOver(l holdfast.Locker, req holdfast.Request, earliest, latest time.Time) holdfast.Lease {
+	pause := min(max(c.cfg.TTL/20, time.Millisecond), 500*time.Millisecond)
+	for {
+		asked := c.now()
+		lease, err := l.TryAcquire(c.ctx, req)
+		if err == nil {
+			if early := earliest.Sub(c.now()); early > c.tolerance(c.cfg.TTL) {
+				c.errorf("the lock was granted to another at least %v before the lease could end", early)
+			}
+			return lease
+		}
+		if !errors.Is(err, holdfast.ErrHeld) {
+			c.fatalf("waiting for a lease to end: %v", err)
+		}
+		if late := asked.Sub(latest); late > c.cfg.Slack {
+			c.fatalf("the lock is still held %v after its lease should have ended: %v", late, err)
+		}
+		c.pass(c.ctx, pause)
+	}
+}
+
+// expire lets time pass until the leases granted before now, for ttl at most,
+// have surely ended.
+func (c *check) expire(ttl time.Duration) { c.pass(c.ctx, ttl+c.tolerance(ttl)+ttl/10) }
+
+// eventually polls cond, for backends that show a change with a delay.
+func (c *check) eventually(what string, cond func() bool) {
+	for deadline := time.Now().Add(c.cfg.Slack); !cond(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			c.fatalf("%s: not within %v", what, c.cfg.Slack)
+		}
+	}
+}
+
+// short cuts long names in messages.
+func short(s string) string {
+	if len(s) > 60 {
+		return s[:60] + "…"
+	}
+	return s
+}
+
+// quoteOrNil shows data in messages.
+func quoteOrNil(data []byte) string {
+	if data == nil {
+		return "nil"
+	}
+	return fmt.Sprintf("%q", short(string(data)))
+}

@@ -1,0 +1,102 @@
+package lockertest
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+var closeClauses = []clause{
+	{
+		name: "close/ErrClosed",
+		says: "After Close every method with an error result returns ErrClosed. Closing again does nothing.",
+		run: func(c *check) {
+			l := c.fresh()
+			lease := c.acquire(l, c.request(c.name()))
+			for range 2 {
+				if err := l.Close(); err != nil {
+					c.errorf("Close: %v", err)
+				}
+			}
+			for _, m := range c.methods(l, lease.Name) {
+				if err := m.call(c.ctx); !errors.Is(err, holdfast.ErrClosed) {
+					c.errorf("%s after Close: got error %v, want ErrClosed", m.name, err)
+				}
+			}
+			if lister := l.Abilities().Lister; lister != nil {
+				n := 0
+				for _, err := range lister.List(c.ctx, "") {
+					if n++; !errors.Is(err, holdfast.ErrClosed) {
+						c.errorf("List after Close yielded error %v, want ErrClosed", err)
+					}
+				}
+				if n != 1 {
+					c.errorf("List after Close yielded %d times, want one error", n)
+				}
+			}
+			if l.Limits() != c.limits {
+				c.errorf("Limits changed by Close")
+			}
+		},
+	},
+	{
+		name: "close/leases stay",
+		says: "Close does not release leases.",
+		run: func(c *check) {
+			l := c.fresh()
+			lease := c.acquire(l, c.request(c.name()))
+			if err := l.Close(); err != nil {
+				c.errorf("Close: %v", err)
+			}
+			c.stillHeldBy("after its Locker was closed", lease)
+			c.release(c.b, lease)
+		},
+	},
+	{
+		name: "close/others go on",
+		says: "Close frees what the Locker itself made.",
+		run: func(c *check) {
+			other := c.fresh()
+			lease := c.acquire(c.a, c.request(c.name()))
+			if err := other.Close(); err != nil {
+				c.errorf("Close: %v", err)
+			}
+			c.stillHeldBy("after another Locker was closed", lease)
+		},
+	},
+	{
+		name: "close/while in use",
+		says: "All methods are safe for concurrent use.",
+		run: func(c *check) {
+			l := c.fresh()
+			var wg sync.WaitGroup
+			for range 8 {
+				wg.Go(func() {
+					for {
+						req := c.request(c.name())
+						lease, err := l.TryAcquire(c.ctx, req)
+						if err == nil {
+							err = l.Renew(c.ctx, lease)
+						}
+						if errors.Is(err, holdfast.ErrClosed) || c.ctx.Err() != nil {
+							return
+						}
+					}
+				})
+			}
+			for range 2 {
+				wg.Go(func() {
+					c.acquire(c.a, c.request(c.name())) // a while later
+					if err := l.Close(); err != nil {
+						c.errorf("Close while in use: %v", err)
+					}
+				})
+			}
+			wg.Wait()
+			if c.ctx.Err() != nil {
+				c.errorf("no ErrClosed after Close while in use")
+			}
+		},
+	},
+}

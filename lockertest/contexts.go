@@ -1,0 +1,139 @@
+package lockertest
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+var contextClauses = []clause{
+	{
+		name: "context/ended before",
+		says: "Each method returns soon after its context ends; a context's error means that the outcome is unknown.",
+		run:  endedContext,
+	},
+	{
+		name: "context/ends during",
+		says: "An acquire that ended in doubt may have been done, or may still be done; a release by its ID undoes it.",
+		run:  contextEndsDuring,
+	},
+	{
+		name: "context/hanging backend", needs: canStall, alone: true,
+		says: "Each method returns soon after its context ends, whatever the backend does.",
+		run: func(c *check) {
+			c.stalled(c.ctx, 100*time.Millisecond, func(method string, err error, took time.Duration) {
+				if !errors.Is(err, context.DeadlineExceeded) {
+					c.errorf("%s, while the backend did not answer until the context ended: got error %v, want one that wraps %v", method, err, context.DeadlineExceeded)
+				}
+				if took > 2*time.Second {
+					c.errorf("%s returned %v after its context had ended", method, took-100*time.Millisecond)
+				}
+			})
+		},
+	},
+	{
+		name: "context/own limit", needs: canStall, alone: true,
+		says: "Each method applies a time limit of its own when the context has none.",
+		run: func(c *check) {
+			c.stalled(context.WithoutCancel(c.ctx), 0, func(method string, err error, took time.Duration) {
+				if err == nil || took > time.Minute {
+					c.errorf("%s, without a context's limit, while the backend did not answer: error %v after %v", method, err, took)
+				}
+			})
+		},
+	},
+}
+
+func canStall(s *suite) bool { return s.cfg.Stall != nil }
+
+func endedContext(c *check) {
+	for _, end := range []struct {
+		want error
+		make func() (context.Context, context.CancelFunc)
+	}{
+		{context.Canceled, func() (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(c.ctx)
+			cancel()
+			return ctx, cancel
+		}},
+		{context.DeadlineExceeded, func() (context.Context, context.CancelFunc) {
+			return context.WithDeadline(c.ctx, time.Unix(1, 0))
+		}},
+	} {
+		ctx, cancel := end.make()
+		name := c.name()
+		for _, m := range c.methods(c.a, name) {
+			if err := m.call(ctx); !errors.Is(err, end.want) {
+				c.errorf("%s with a context that had ended: got error %v, want one that wraps %v", m.name, err, end.want)
+			}
+		}
+		if lister := c.a.Abilities().Lister; lister != nil {
+			var last error
+			for _, err := range lister.List(ctx, name) {
+				last = err
+			}
+			if !errors.Is(last, end.want) {
+				c.errorf("List with a context that had ended: got error %v, want one that wraps %v", last, end.want)
+			}
+		}
+		cancel()
+	}
+}
+
+func contextEndsDuring(c *check) {
+	for range 40 {
+		req := c.request(c.name())
+		ctx, cancel := context.WithTimeout(c.ctx, time.Duration(rand.Int64N(int64(3*time.Millisecond))))
+		_, err := c.a.TryAcquire(ctx, req)
+		ended := time.Now()
+		cancel()
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			c.errorf("TryAcquire whose context ended meanwhile: got error %v, want one that wraps %v", err, context.DeadlineExceeded)
+		}
+		if late := time.Since(ended); late > 2*time.Second {
+			c.errorf("TryAcquire returned %v after its context had ended", late)
+		}
+		next := c.request(req.Name)
+		c.eventually("releasing by its ID an acquire that ended in doubt", func() bool {
+			c.release(c.b, holdfast.Lease{Name: req.Name, ID: req.ID})
+			_, err := c.b.TryAcquire(c.ctx, next)
+			return err == nil
+		})
+	}
+}
+
+// stalled calls every method on a store that does not answer. The calls are
+// made side by side: each may last as long as its limit.
+func (c *check) stalled(ctx context.Context, limit time.Duration, look func(string, error, time.Duration)) {
+	name := c.name()
+	lease := c.acquire(c.a, c.request(name))
+	resume, err := c.cfg.Stall(c.ctx, name)
+	if err != nil {
+		c.fatalf("lockertest: Config.Stall: %v", err)
+	}
+	var wg sync.WaitGroup
+	for _, m := range c.methods(c.a, name) {
+		wg.Go(func() {
+			ctx, cancel := ctx, context.CancelFunc(func() {})
+			if limit > 0 {
+				ctx, cancel = context.WithTimeout(ctx, limit)
+			}
+			defer cancel()
+			start := time.Now()
+			err := m.call(ctx)
+			look(m.name, err, time.Since(start))
+		})
+	}
+	wg.Wait()
+	resume()
+	// What was in doubt may have been done: a new owner after a break, say.
+	c.eventually("the backend answers again", func() bool {
+		_, err := c.b.Inspect(c.ctx, name)
+		return err == nil
+	})
+	c.release(c.b, lease)
+}

@@ -1,0 +1,129 @@
+package lockertest
+
+import (
+	"errors"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+var expiryClauses = []clause{
+	{
+		name: "expiry/take-over", waits: true,
+		says: "The lock is granted if it expired, judged by the backend's clock alone, and not before. The token is greater than that of every earlier grant, and the data survive.",
+		run: func(c *check) {
+			req := c.brief(c.name())
+			req.Data = []byte("kept")
+			sent := c.now()
+			first := c.acquire(c.a, req)
+			granted := c.now()
+			second := c.takeOver(c.b, c.request(req.Name), sent.Add(req.TTL), granted.Add(req.TTL))
+			c.risen(first, second)
+			if data := c.inspect(c.a, req.Name).Data; string(data) != "kept" {
+				c.errorf("after the take-over the data are %q, want %q", data, "kept")
+			}
+			c.lost("Renew of a lease that expired and was taken over", c.a.Renew(c.ctx, first))
+			c.release(c.a, first)
+			c.held(c.a, req)
+			c.stillHeldBy("after renewal, release and repeat by the predecessor", second)
+		},
+	},
+	{
+		name: "expiry/each wait is whole", waits: true,
+		says: "TTL is how long the lease lasts on the backend's clock unless renewed: also for the second holder of a name.",
+		run: func(c *check) {
+			name := c.name()
+			first := c.brief(name)
+			sent := c.now()
+			a := c.acquire(c.a, first)
+			second := c.brief(name)
+			b := c.takeOver(c.b, second, sent.Add(first.TTL), c.now().Add(first.TTL))
+			// The second was granted no earlier than the first could end.
+			z := c.takeOver(c.a, c.request(name), sent.Add(first.TTL+second.TTL), c.now().Add(second.TTL))
+			c.risen(a, b)
+			c.risen(b, z)
+		},
+	},
+	{
+		name: "expiry/one winner", waits: true,
+		says: "At most one holder at a time, also when many wait for the same lease to end.",
+		run: func(c *check) {
+			name := c.name()
+			req := c.brief(name)
+			sent := c.now()
+			first := c.acquire(c.a, req)
+			c.expire(req.TTL)
+			leases := make(chan holdfast.Lease, 16)
+			c.parallel(16, func(_ int, l holdfast.Locker) {
+				lease, err := l.TryAcquire(c.ctx, c.request(name))
+				if err == nil {
+					leases <- lease
+				} else if !errors.Is(err, holdfast.ErrHeld) {
+					c.errorf("one of 16 requests at once for an expired lock failed: %v", err)
+				}
+			})
+			close(leases)
+			n := 0
+			for lease := range leases {
+				n++
+				c.risen(first, lease)
+			}
+			if n > 1 {
+				c.errorf("%d of 16 requests at once for an expired lock were granted, want 1", n)
+			}
+			if n == 0 { // allowed as long as the slack lasts
+				c.takeOver(c.a, c.request(name), sent.Add(req.TTL), c.now())
+			}
+		},
+	},
+	{
+		name: "expiry/same ID", waits: true,
+		says: "Once its lease has expired the same ID may acquire again; the token never falls, and rises if another held the lock since.",
+		run: func(c *check) {
+			req := c.brief(c.name())
+			first := c.acquire(c.a, req)
+			c.expire(req.TTL)
+			sent := c.now()
+			again := c.takeOver(c.b, req, sent.Add(-req.TTL), sent)
+			if again.Token < first.Token {
+				c.errorf("the same ID got token %d after token %d", again.Token, first.Token)
+			}
+			other := c.takeOver(c.a, c.brief(req.Name), sent.Add(req.TTL), c.now().Add(req.TTL))
+			c.risen(again, other)
+			c.release(c.a, other)
+			c.risen(other, c.acquire(c.b, req))
+		},
+	},
+	{
+		name: "expiry/inspect", waits: true,
+		says: "Inspect tells what is known of a name: an expired lock is free, not held.",
+		run: func(c *check) {
+			req := c.brief(c.name())
+			sent := c.now()
+			lease := c.acquire(c.a, req)
+			latest := c.now().Add(req.TTL)
+			for {
+				r := c.inspect(c.b, req.Name)
+				if r.State == holdfast.StateFree {
+					if early := sent.Add(req.TTL).Sub(c.now()); early > c.tolerance(req.TTL) {
+						c.errorf("the lock was shown as free %v before its lease could end", early)
+					}
+					if r.Token != 0 && r.Token != lease.Token || r.Owner != "" && r.Owner != lease.Owner {
+						c.errorf("the expired lock shows token %d and owner %q, want those of the last grant, %d and %q, or none", r.Token, r.Owner, lease.Token, lease.Owner)
+					}
+					return
+				}
+				if late := c.now().Sub(latest); late > c.cfg.Slack {
+					c.fatalf("the lock is still shown as %v %v after its lease ended", r.State, late)
+				}
+				c.pass(c.ctx, req.TTL/20)
+			}
+		},
+	},
+}
+
+// risen checks the tokens of two consecutive grants.
+func (c *check) risen(before, after holdfast.Lease) {
+	if after.Token <= before.Token {
+		c.errorf("token %d was granted after token %d", after.Token, before.Token)
+	}
+}

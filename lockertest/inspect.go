@@ -1,0 +1,128 @@
+package lockertest
+
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+var limitClauses = []clause{
+	{
+		name: "limits/sane",
+		says: "Limits and Abilities are constant for a Locker. MinTTL and MaxTTL bound a TTL, which is a whole multiple of TTLStep; Poll is how often a waiter asks.",
+		run: func(c *check) {
+			l := c.limits
+			if l.MinTTL <= 0 || l.MaxTTL != 0 && l.MaxTTL < l.MinTTL {
+				c.errorf("TTLs from %v to %v; want a range of positive durations", l.MinTTL, l.MaxTTL)
+			}
+			if l.TTLStep < 0 || l.TTLStep > 0 && (l.MinTTL%l.TTLStep != 0 || l.MaxTTL%l.TTLStep != 0) {
+				c.errorf("TTLs from %v to %v do not end on steps of %v", l.MinTTL, l.MaxTTL, l.TTLStep)
+			}
+			if l.Poll <= 0 || l.Poll > time.Hour {
+				c.errorf("Poll is %v; want a reasonable pause between two questions", l.Poll)
+			}
+			if l.MaxName < 0 || l.MaxOwner < 0 || l.MaxData < 0 {
+				c.errorf("a negative limit: %+v", l)
+			}
+			if l.MaxName > 0 && l.MaxName < 64 {
+				c.errorf("MaxName is %d; users need names of at least 64 bytes", l.MaxName)
+			}
+			for _, locker := range []holdfast.Locker{c.a, c.b} {
+				if locker.Limits() != l {
+					c.errorf("Limits changed from %+v to %+v", l, locker.Limits())
+				}
+			}
+			if c.one.Abilities() != c.one.Abilities() {
+				c.errorf("Abilities changed from one call to the next")
+			}
+		},
+	},
+}
+
+var inspectClauses = []clause{
+	{
+		name: "inspect/no record",
+		says: "A name without a record is Free.",
+		run: func(c *check) {
+			name := c.name()
+			r := c.inspect(c.a, name)
+			if r.State != holdfast.StateFree {
+				c.errorf("the state is %v, want free", r.State)
+			}
+			if r.Owner != "" || r.Token != 0 || r.TTL != 0 || len(r.Data) != 0 || !r.AcquiredAt.IsZero() || !r.RenewedAt.IsZero() {
+				c.errorf("a name that was never used has a past: %+v", r)
+			}
+		},
+	},
+	{
+		name: "inspect/held",
+		says: "Inspect tells what is known of a name. What the backend does not tell stays unknown.",
+		run: func(c *check) {
+			req := c.request(c.name())
+			req.Data = []byte("data")
+			lease := c.acquire(c.a, req)
+			for _, l := range []holdfast.Locker{c.a, c.b} {
+				r := c.inspect(l, req.Name)
+				c.checkHeldRecord(r, lease)
+				if r.State != holdfast.StateHeld {
+					c.errorf("the state is %v, want held", r.State)
+				}
+				if string(r.Data) != "data" {
+					c.errorf("the data are %q, want %q", r.Data, "data")
+				}
+			}
+			c.stillHeldBy("after Inspect", lease)
+		},
+	},
+	{
+		name: "inspect/released",
+		says: "Owner, of a free lock, is the last one's if known; Token is that of the last grant; a free lock has no time left.",
+		run: func(c *check) {
+			lease := c.acquire(c.a, c.request(c.name()))
+			c.release(c.a, lease)
+			r := c.inspect(c.b, lease.Name)
+			if r.State != holdfast.StateFree {
+				c.errorf("the state is %v, want free", r.State)
+			}
+			if r.Owner != "" && r.Owner != lease.Owner || r.Token != 0 && r.Token != lease.Token {
+				c.errorf("owner %q and token %d, want those of the last grant, %q and %d, or none", r.Owner, r.Token, lease.Owner, lease.Token)
+			}
+		},
+	},
+	{
+		name: "inspect/successor",
+		says: "Owner is that of the present holder.",
+		run: func(c *check) {
+			first := c.acquire(c.a, c.request(c.name()))
+			c.release(c.a, first)
+			second := c.acquire(c.b, c.request(first.Name))
+			c.checkHeldRecord(c.inspect(c.a, first.Name), second)
+			c.checkHeldRecord(c.held(c.a, c.request(first.Name)), second)
+		},
+	},
+	{
+		name: "inspect/revision",
+		says: "Revision changes with every grant and renewal; zero where the backend cannot compare it.",
+		run: func(c *check) {
+			seen := map[holdfast.Revision]string{}
+			note := func(when, name string) {
+				r := c.inspect(c.b, name).Revision
+				c.pass(c.ctx, 2*time.Millisecond) // a revision may be a time
+				if before := seen[r]; before != "" && !r.IsZero() {
+					c.errorf("the Revision %s is the same as %s", when, before)
+				}
+				seen[r] = when
+			}
+			name := c.name()
+			lease := c.acquire(c.a, c.request(name))
+			note("after the first grant", name)
+			c.renew(c.a, lease)
+			note("after a renewal", name)
+			c.renew(c.b, lease)
+			note("after another renewal", name)
+			c.release(c.a, lease)
+			c.acquire(c.a, c.request(name))
+			note("after the second grant", name)
+		},
+	},
+}

@@ -1,0 +1,136 @@
+package lockertest
+
+import (
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+var nameClauses = []clause{
+	{
+		name: "name/distinct",
+		says: "Every valid UTF-8 string of 1 to Limits.MaxName bytes is a name of its own, whatever characters it holds.",
+		run: func(c *check) {
+			names := append(oddNames(), c.longNames()...)
+			c.distinct(slices.DeleteFunc(names, func(n string) bool { return c.limits.MaxName > 0 && len(n) > c.limits.MaxName }))
+		},
+	},
+	{
+		name: "name/invalid",
+		says: "A name is valid UTF-8 of 1 to Limits.MaxName bytes; everything else is ErrInvalid, which names the field, the value and the rule.",
+		run:  invalidNames,
+	},
+}
+
+// oddNames look like paths, operators, patterns, escapes or one another.
+func oddNames() []string {
+	const composed, decomposed = "caf\u00e9", "cafe\u0301"
+	names := []string{
+		".", "..", "/", "//", `\`, `\\`, " ", "  ", "\t", "\n", "\r\n", "\x00", "\x7f", "%", "%%", "$", "*", "?", "~", "-", "--help", "#", "'", `"`, "`", ";", "{}", "null", "0",
+		"$$NOW", "$kid", "_id", "{\"$ne\":null}", "%00", "%2F", "%2f", "%252F",
+		"con", "CON", "nul", "aux.txt", "com1", "LPT1.x", "$Recycle.Bin", ".lock", ".tmp", ".json", "index.json",
+		composed, decomposed, strings.ToUpper(composed), "stra\u00dfe", "strasse", "STRASSE", "\u0130", "i\u0307", "\u212a", "k", "K",
+		"\U0001f512", "\U0001f512\ufe0f", "\u202eabc", "\ufeffabc", "abc", "\ufffd", "\u200b", "\u65e5\u672c\u8a9e", "\U0010ffff",
+	}
+	tag := "lt-" + strings.ToLower(rand.Text()[:8])
+	for _, pattern := range []string{
+		"%s", "%s.", "%s..", "%s ", " %s", "%s/", "/%s", "./%s", "../%s", "a/../%s", "a/b/%s", "a//b/%s", `a\b\%s`, "%s/.", "%s/..", "$%s", "%s$", "%s.lock", "%s.json", "%s.tmp", ".%s", "%s~",
+		"%s\x00", "%s\x00a", "%s\n", "%s\x1b[31m", "%s:stream", "C:%s", `C:\%s`, "http://x/%s?a=b#c", "%s?x", "%s#x", "%s%%", "%s%%00", "%s%%2e", "%s%%2E", "%s*", "%s[a]", "%s|x", "%s<x>", "%s'", "%s\"",
+		"%s_", "%s-", "%s+", "%s=", "%s@", "%s!", "%sa", "%sA", "%s\u00e9", "%se\u0301", "%s\u00c9",
+	} {
+		names = append(names, fmt.Sprintf(pattern, tag))
+	}
+	return append(names, strings.ToUpper(tag))
+}
+
+// longNames reach the lengths at which file systems and indexes give up.
+func (c *check) longNames() []string {
+	most := c.limits.MaxName
+	if most == 0 || most > 64<<10 {
+		most = 64 << 10
+	}
+	tag := c.name()
+	var names []string
+	for _, n := range []int{63, 64, 127, 128, 199, 200, 250, 254, 255, 256, 257, 511, 512, 1023, 1024, most - 1, most} {
+		if n > most || n < len(tag)+2 {
+			continue
+		}
+		stem := tag + strings.Repeat("x", n-len(tag)-1)
+		names = append(names, stem+"a", stem+"b", stem+"B", "a"+stem)
+	}
+	names = append(names, strings.Repeat("\U0001f512", most/4), strings.Repeat("/", most), strings.Repeat("%", most))
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// distinct holds all the names at once, each for an owner of its own.
+func (c *check) distinct(names []string) {
+	leases := make([]holdfast.Lease, len(names))
+	holder := map[string]string{}
+	for i, name := range names {
+		req := c.request(name)
+		req.Owner = fmt.Sprintf("owner %d", i)
+		req.Data = []byte(req.Owner)
+		lease, err := c.a.TryAcquire(c.ctx, req)
+		if err != nil {
+			r, _ := c.b.Inspect(c.ctx, name)
+			c.fatalf("TryAcquire of the name %q: %v. Its record says owner %q, who holds %q (the store must be used by nobody else)", short(name), err, r.Owner, short(holder[r.Owner]))
+		}
+		leases[i], holder[req.Owner] = lease, name
+	}
+	for i, name := range names {
+		r := c.inspect(c.b, name)
+		c.checkHeldRecord(r, leases[i])
+		if want := fmt.Sprintf("owner %d", i); string(r.Data) != want {
+			c.errorf("the data of %q are those of %q", short(name), short(holder[string(r.Data)]))
+		}
+	}
+	c.listsExactly(names)
+	for i, lease := range leases { // a release frees that one name
+		c.release(c.b, lease)
+		if r := c.inspect(c.a, lease.Name); r.State != holdfast.StateFree {
+			c.errorf("after its release %q is %v", short(lease.Name), r.State)
+		}
+		if i+1 < len(leases) {
+			if r := c.inspect(c.a, names[i+1]); r.State != holdfast.StateHeld {
+				c.errorf("the release of %q changed %q to %v", short(lease.Name), short(names[i+1]), r.State)
+			}
+		}
+	}
+}
+
+// listsExactly checks that a Lister gives back all the names as they were.
+func (c *check) listsExactly(names []string) {
+	lister := c.b.Abilities().Lister
+	if lister == nil {
+		return
+	}
+	listed := map[string]int{}
+	for r, err := range lister.List(c.ctx, "") {
+		if err != nil {
+			c.fatalf("List of everything: %v", err)
+		}
+		listed[r.Name]++
+	}
+	for _, name := range names {
+		if listed[name] != 1 {
+			c.errorf("List yields the name %q %d times, want once", short(name), listed[name])
+		}
+	}
+}
+
+func invalidNames(c *check) {
+	bad := map[string]string{"the empty name": "", "a name that is no UTF-8": "lt-\xff\xfe", "a name with half a surrogate": "lt-\xed\xa0\x80"}
+	if c.limits.MaxName > 0 {
+		bad["a name that is too long"] = strings.Repeat("x", c.limits.MaxName+1)
+		bad["a name that is too long in bytes, not in letters"] = strings.Repeat("\u00e9", c.limits.MaxName/2+1)
+	}
+	for what, name := range bad {
+		for _, m := range c.methods(c.a, name) {
+			c.invalid(m.name+" of "+what, "Name", m.call(c.ctx))
+		}
+	}
+}

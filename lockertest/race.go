@@ -1,0 +1,76 @@
+package lockertest
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+var raceClauses = []clause{
+	{
+		name: "race/exclusion",
+		says: "At most one holder at a time, and each grant's token is greater than that of every earlier grant, whatever the timing of acquire, renew and release.",
+		run:  exclusion,
+	},
+}
+
+// arena is one lock that many fight for. What it notes is written by holders
+// only, between the reply of a grant and the call of the release.
+type arena struct {
+	name    string
+	holders atomic.Int32
+	last    atomic.Uint64 // token
+	grants  atomic.Int32
+}
+
+func exclusion(c *check) {
+	const goroutines, rounds = 16, 40
+	arenas := []*arena{{name: c.name()}, {name: c.name()}}
+	var stale sync.Map // leases that were released, by name
+	deadline := time.Now().Add(10 * time.Second)
+	c.parallel(goroutines, func(_ int, l holdfast.Locker) {
+		for range rounds {
+			if time.Now().After(deadline) {
+				return // a slow backend; what was seen so far counts
+			}
+			c.fight(arenas[rand.IntN(len(arenas))], l, &stale)
+		}
+	})
+	for _, a := range arenas {
+		if a.grants.Load() == 0 {
+			c.errorf("nobody got the lock in %d attempts", goroutines*rounds/len(arenas))
+		}
+	}
+}
+
+func (c *check) fight(a *arena, l holdfast.Locker, stale *sync.Map) {
+	lease, err := l.TryAcquire(c.ctx, c.request(a.name))
+	if err != nil {
+		if !errors.Is(err, holdfast.ErrHeld) {
+			c.errorf("an attempt among many failed: %v", err)
+		}
+		if old, ok := stale.Load(a.name); ok { // late calls of a predecessor do no harm
+			c.lost("Renew of a released lease, while others fight for the lock", l.Renew(c.ctx, old.(holdfast.Lease)))
+			c.release(l, old.(holdfast.Lease))
+		}
+		return
+	}
+	if n := a.holders.Add(1); n != 1 {
+		c.errorf("%d hold the lock at once", n)
+	}
+	if last := a.last.Swap(lease.Token); last >= lease.Token {
+		c.errorf("token %d was granted after token %d", lease.Token, last)
+	}
+	a.grants.Add(1)
+	for range rand.IntN(3) {
+		c.renew(l, lease)
+		time.Sleep(time.Duration(rand.IntN(500)) * time.Microsecond)
+	}
+	a.holders.Add(-1)
+	c.release(l, lease)
+	stale.Store(a.name, lease)
+}

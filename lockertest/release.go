@@ -1,0 +1,135 @@
+package lockertest
+
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// clockStep is enough for the backend's clock to pass the last token: a
+// service's may count whole seconds.
+const clockStep = 1500 * time.Millisecond
+
+var releaseClauses = []clause{
+	{
+		name: "release/frees",
+		says: "Release frees the lock if l still holds it, so that the next TryAcquire succeeds at once.",
+		run: func(c *check) {
+			lease := c.acquire(c.a, c.request(c.name()))
+			for range 5 {
+				c.release(c.a, lease)
+				next := c.acquire(c.b, c.request(lease.Name))
+				c.risen(lease, next)
+				lease = next
+			}
+		},
+	},
+	{
+		name: "release/idempotent",
+		says: "Release returns nil also when l does not hold the lock (any more), and then changes nothing.",
+		run: func(c *check) {
+			lease := c.acquire(c.a, c.request(c.name()))
+			for range 3 {
+				c.release(c.a, lease)
+				c.release(c.b, lease)
+			}
+			unknown := c.request(c.name())
+			c.release(c.a, holdfast.Lease{Name: unknown.Name, ID: unknown.ID, TTL: unknown.TTL})
+			if r := c.inspect(c.b, unknown.Name); r.State != holdfast.StateFree || r.Token != 0 {
+				c.errorf("the release of a name without a record left a record: %v, token %d", r.State, r.Token)
+			}
+			c.acquire(c.b, unknown)
+		},
+	},
+	{
+		name: "release/stale",
+		says: "Another's lease is never touched by Release.",
+		run: func(c *check) {
+			first := c.acquire(c.a, c.request(c.name()))
+			c.release(c.a, first)
+			second := c.acquire(c.b, c.request(first.Name))
+			c.release(c.a, first)
+			c.release(c.b, first)
+			c.stillHeldBy("after a release by the predecessor", second)
+		},
+	},
+	{
+		name: "release/by name and ID",
+		says: "Only l.Name and l.ID matter to Release.",
+		run: func(c *check) {
+			lease := c.acquire(c.a, c.request(c.name()))
+			c.release(c.b, holdfast.Lease{Name: lease.Name, ID: lease.ID})
+			next := c.acquire(c.b, c.request(lease.Name))
+			c.release(c.a, holdfast.Lease{Name: next.Name, ID: lease.ID, Owner: next.Owner, Token: next.Token, TTL: next.TTL})
+			c.stillHeldBy("after a release with the holder's owner and token and another's ID", next)
+		},
+	},
+	{
+		name: "release/keeps token and data",
+		says: "The record's token and data survive a release.",
+		run: func(c *check) {
+			req := c.request(c.name())
+			req.Data = []byte("kept")
+			lease := c.acquire(c.a, req)
+			c.release(c.a, lease)
+			r := c.inspect(c.b, req.Name)
+			if r.State != holdfast.StateFree {
+				c.errorf("after Release the state is %v, want free", r.State)
+			}
+			if string(r.Data) != "kept" {
+				c.errorf("after Release the data are %q, want %q", r.Data, "kept")
+			}
+			if r.Token != 0 && r.Token != lease.Token {
+				c.errorf("after Release the token is %d, want %d, that of the last grant (or 0, if unknown)", r.Token, lease.Token)
+			}
+			c.risen(lease, c.acquire(c.b, c.request(req.Name)))
+		},
+	},
+}
+
+var tokenClauses = []clause{
+	{
+		name: "token/rises",
+		says: "The token is greater than that of every earlier grant of the name.",
+		run: func(c *check) {
+			name := c.name()
+			var last holdfast.Lease
+			for i := range 20 {
+				l := []holdfast.Locker{c.a, c.b}[i%2]
+				lease := c.acquire(l, c.request(name))
+				c.risen(last, lease)
+				c.release(l, lease)
+				last = lease
+			}
+		},
+	},
+	{
+		name: "token/another Locker",
+		says: "The token is greater than that of every earlier grant of the name, also when the processes that made them are gone.",
+		run: func(c *check) {
+			name := c.name()
+			first := c.fresh()
+			before := c.acquire(first, c.request(name))
+			c.release(first, before)
+			if err := first.Close(); err != nil {
+				c.errorf("Close: %v", err)
+			}
+			c.risen(before, c.acquire(c.fresh(), c.request(name)))
+		},
+	},
+	{
+		name: "token/removed", waits: true, needs: canForget,
+		says: "After a removal of the record the token still rises, provided the backend's clock has passed the last token.",
+		run: func(c *check) {
+			name := c.name()
+			before := c.acquire(c.a, c.request(name))
+			c.release(c.a, before)
+			c.forget(name)
+			if r := c.inspect(c.b, name); r.State != holdfast.StateFree || r.Token != 0 {
+				c.errorf("a removed record is shown as %v with token %d; a name without a record is free, and never granted", r.State, r.Token)
+			}
+			c.pass(c.ctx, clockStep)
+			c.risen(before, c.acquire(c.b, c.request(name)))
+		},
+	},
+}

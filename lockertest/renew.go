@@ -1,0 +1,181 @@
+package lockertest
+
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+var renewTimeClauses = []clause{
+	{
+		name: "renew/extends", waits: true,
+		says: "Renew extends the lease to at least l.TTL from now on the backend's clock.",
+		run: func(c *check) {
+			c.extends(func(l holdfast.Lease, _ holdfast.Request) { c.renew(c.b, l) })
+		},
+	},
+	{
+		name: "acquire/repeat extends", waits: true,
+		says: "If the unexpired holder is req.ID itself, the call extends the lease as Renew does.",
+		run: func(c *check) {
+			c.extends(func(_ holdfast.Lease, req holdfast.Request) { c.acquire(c.b, req) })
+		},
+	},
+	{
+		name: "renew/never shortens", waits: true,
+		says: "Renew extends the lease; it never shortens it.",
+		run: func(c *check) {
+			c.neverShortens(func(l holdfast.Lease, _ holdfast.Request) { c.renew(c.a, l) })
+		},
+	},
+	{
+		name: "acquire/repeat never shortens", waits: true,
+		says: "If the unexpired holder is req.ID itself, the call extends the lease as Renew does, which never shortens it.",
+		run: func(c *check) {
+			c.neverShortens(func(_ holdfast.Lease, req holdfast.Request) { c.acquire(c.a, req) })
+		},
+	},
+	{
+		name: "renew/longer", waits: true,
+		says:  "Renew extends the lease to at least l.TTL from now, also if that is longer than before.",
+		needs: func(s *suite) bool { return !s.cfg.RenewKeepsTTL && s.twice() > s.cfg.TTL },
+		run: func(c *check) {
+			req := c.brief(c.name())
+			lease := c.acquire(c.a, req)
+			lease.TTL = c.twice()
+			sent := c.now()
+			c.renew(c.a, lease)
+			c.takeOver(c.b, c.request(req.Name), sent.Add(lease.TTL), c.now().Add(lease.TTL))
+		},
+	},
+	{
+		name: "renew/expired but untaken", waits: true,
+		says: "A lease that expired but was taken by nobody may be renewed.",
+		run: func(c *check) {
+			req := c.brief(c.name())
+			lease := c.acquire(c.a, req)
+			c.expire(req.TTL)
+			sent := c.now()
+			c.renew(c.a, lease)
+			next := c.takeOver(c.b, c.request(req.Name), sent.Add(req.TTL), c.now().Add(req.TTL))
+			c.risen(lease, next)
+		},
+	},
+}
+
+// twice is about two TTLs, as the limits allow.
+func (s *suite) twice() time.Duration { return s.allowed(2 * s.cfg.TTL) }
+
+// extends checks that the lease lasts one TTL from the call of again, made when
+// about half of it has passed.
+func (c *check) extends(again func(holdfast.Lease, holdfast.Request)) {
+	req := c.brief(c.name())
+	lease := c.acquire(c.a, req)
+	c.pass(c.ctx, req.TTL/2)
+	sent := c.now()
+	again(lease, req)
+	next := c.takeOver(c.b, c.request(req.Name), sent.Add(req.TTL), c.now().Add(req.TTL))
+	c.risen(lease, next)
+}
+
+// neverShortens checks that a lease keeps its end when again asks for less.
+func (c *check) neverShortens(again func(holdfast.Lease, holdfast.Request)) {
+	req := c.brief(c.name())
+	req.TTL = c.twice()
+	sent := c.now()
+	lease := c.acquire(c.a, req)
+	granted := c.now()
+	lease.TTL, req.TTL = c.cfg.TTL, c.cfg.TTL
+	again(lease, req)
+	if r := c.inspect(c.a, req.Name); r.TTL != 0 && r.TTL < c.twice() {
+		c.errorf("after a renewal with a shorter TTL the record's TTL is %v, although the lease still runs for %v: "+
+			"a waiter that sees a Revision unchanged for the TTL would replace a live lease", r.TTL, c.twice())
+	}
+	next := c.takeOver(c.b, c.request(req.Name), sent.Add(c.twice()), granted.Add(c.twice()+c.cfg.TTL))
+	c.risen(lease, next)
+}
+
+var renewClauses = []clause{
+	{
+		name: "renew/any Locker",
+		says: "A Lease is a plain value that any Locker of the same backend can renew and release.",
+		run: func(c *check) {
+			lease := c.acquire(c.a, c.request(c.name()))
+			c.renew(c.b, lease)
+			c.renew(c.a, lease)
+			c.stillHeldBy("after renewals by two Lockers", lease)
+			c.release(c.b, lease)
+			c.acquire(c.a, c.request(lease.Name))
+		},
+	},
+	{
+		name: "renew/released",
+		says: "ErrLost says that the lease is definitely not l's any more: it was released.",
+		run: func(c *check) {
+			lease := c.acquire(c.a, c.request(c.name()))
+			c.release(c.a, lease)
+			c.lost("Renew after Release", c.a.Renew(c.ctx, lease))
+			c.lost("Renew after Release, through another Locker", c.b.Renew(c.ctx, lease))
+			c.acquire(c.b, c.request(lease.Name)) // the renewals revived nothing
+		},
+	},
+	{
+		name: "renew/stale",
+		says: "ErrLost says that the lease is definitely not l's any more: it was taken by another.",
+		run: func(c *check) {
+			first := c.acquire(c.a, c.request(c.name()))
+			c.release(c.a, first)
+			second := c.acquire(c.b, c.request(first.Name))
+			c.lost("Renew by the predecessor", c.a.Renew(c.ctx, first))
+			c.stillHeldBy("after a renewal by the predecessor", second)
+		},
+	},
+	{
+		name: "renew/unknown name",
+		says: "ErrLost says that the lease is definitely not l's any more: its record is gone.",
+		run: func(c *check) {
+			req := c.request(c.name())
+			lease := holdfast.Lease{Name: req.Name, ID: req.ID, Token: 1, TTL: req.TTL}
+			c.lost("Renew of a name without a record", c.a.Renew(c.ctx, lease))
+			if r := c.inspect(c.a, req.Name); r.State != holdfast.StateFree {
+				c.errorf("after it the lock is %v", r.State)
+			}
+		},
+	},
+	{
+		name: "renew/removed", needs: canForget, waits: true,
+		says: "ErrLost says that the lease is definitely not l's any more: its record is gone.",
+		run: func(c *check) {
+			lease := c.acquire(c.a, c.request(c.name()))
+			c.forget(lease.Name)
+			c.lost("Renew after the record was removed", c.a.Renew(c.ctx, lease))
+			c.release(c.a, lease)
+			c.pass(c.ctx, clockStep)
+			c.acquire(c.b, c.request(lease.Name))
+		},
+	},
+	{
+		name: "renew/keeps the data",
+		says: "Renew extends the lease, and nothing else.",
+		run: func(c *check) {
+			req := c.request(c.name())
+			req.Data = []byte("kept")
+			lease := c.acquire(c.a, req)
+			bare := holdfast.Lease{Name: lease.Name, ID: lease.ID, TTL: lease.TTL}
+			c.renew(c.b, bare)
+			r := c.inspect(c.a, req.Name)
+			c.checkHeldRecord(r, lease)
+			if string(r.Data) != "kept" {
+				c.errorf("after a renewal the data are %q, want %q", r.Data, "kept")
+			}
+		},
+	},
+}
+
+func canForget(s *suite) bool { return s.cfg.Forget != nil }
+
+func (c *check) forget(name string) {
+	if err := c.cfg.Forget(c.ctx, name); err != nil {
+		c.fatalf("lockertest: Config.Forget: %v", err)
+	}
+}

@@ -1,0 +1,248 @@
+package lockertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// ledger remembers what was given to and granted by the driver in all clauses.
+type ledger struct {
+	secrets []string
+
+	mu      sync.Mutex
+	granted map[string]map[uint64]string // by name and token: the ID
+}
+
+func newLedger(secrets []string) *ledger {
+	return &ledger{secrets: secrets, granted: make(map[string]map[uint64]string)}
+}
+
+// grant notes a grant, and reports whether the token was another's.
+func (g *ledger) grant(l holdfast.Lease) (taken bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.granted[l.Name] == nil {
+		g.granted[l.Name] = make(map[uint64]string)
+	}
+	id, used := g.granted[l.Name][l.Token]
+	if !used {
+		g.granted[l.Name][l.Token] = l.ID
+	}
+	return used && id != l.ID
+}
+
+// spy passes every call on and checks every answer.
+type spy struct {
+	holdfast.Locker
+	c *check
+}
+
+func (c *check) watched(l holdfast.Locker) holdfast.Locker { return &spy{l, c} }
+
+func (s *spy) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+	lease, err := s.Locker.TryAcquire(ctx, req)
+	s.c.checkError("TryAcquire", req.Name, req.ID, err)
+	switch {
+	case err != nil && lease != (holdfast.Lease{}):
+		s.c.errorf("TryAcquire returned a lease together with an error: %v, %v", lease, err)
+	case err == nil:
+		s.c.checkLease(req, lease)
+	}
+	return lease, err
+}
+
+func (s *spy) Renew(ctx context.Context, l holdfast.Lease) error {
+	return s.c.checkError("Renew", l.Name, l.ID, s.Locker.Renew(ctx, l))
+}
+
+func (s *spy) Release(ctx context.Context, l holdfast.Lease) error {
+	return s.c.checkError("Release", l.Name, l.ID, s.Locker.Release(ctx, l))
+}
+
+func (s *spy) Inspect(ctx context.Context, name string) (holdfast.Record, error) {
+	r, err := s.Locker.Inspect(ctx, name)
+	if s.c.checkError("Inspect", name, "", err) == nil {
+		s.c.checkRecord("Inspect", name, r)
+	}
+	return r, err
+}
+
+func (s *spy) Abilities() holdfast.Abilities {
+	a := s.Locker.Abilities()
+	if a.BatchRenewer != nil {
+		a.BatchRenewer = spyBatch{a.BatchRenewer, s.c}
+	}
+	if a.Lister != nil {
+		a.Lister = spyList{a.Lister, s.c}
+	}
+	if a.Breaker != nil {
+		a.Breaker = spyBreaker{a.Breaker, s.c}
+	}
+	if a.DataStore != nil {
+		a.DataStore = spyData{a.DataStore, s.c}
+	}
+	return a
+}
+
+type spyBatch struct {
+	holdfast.BatchRenewer
+	c *check
+}
+
+func (s spyBatch) RenewBatch(ctx context.Context, leases []holdfast.Lease) []error {
+	errs := s.BatchRenewer.RenewBatch(ctx, leases)
+	if len(errs) != len(leases) {
+		s.c.fatalf("RenewBatch of %d leases returned %d results", len(leases), len(errs))
+	}
+	for i, err := range errs {
+		_ = s.c.checkError("RenewBatch", leases[i].Name, leases[i].ID, err)
+	}
+	return errs
+}
+
+type spyList struct {
+	holdfast.Lister
+	c *check
+}
+
+func (s spyList) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
+	return func(yield func(holdfast.Record, error) bool) {
+		for r, err := range s.Lister.List(ctx, prefix) {
+			if err == nil {
+				s.c.checkRecord("List", r.Name, r)
+			} else {
+				_ = s.c.checkError("List", anyName, "", err)
+			}
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
+type spyBreaker struct {
+	holdfast.Breaker
+	c *check
+}
+
+func (s spyBreaker) Break(ctx context.Context, name string) error {
+	return s.c.checkError("Break", name, "", s.Breaker.Break(ctx, name))
+}
+
+func (s spyBreaker) BreakNow(ctx context.Context, name string) error {
+	return s.c.checkError("BreakNow", name, "", s.Breaker.BreakNow(ctx, name))
+}
+
+type spyData struct {
+	holdfast.DataStore
+	c *check
+}
+
+func (s spyData) ReadData(ctx context.Context, name string) ([]byte, error) {
+	data, err := s.DataStore.ReadData(ctx, name)
+	return data, s.c.checkError("ReadData", name, "", err)
+}
+
+func (s spyData) WriteData(ctx context.Context, l holdfast.Lease, data []byte) error {
+	return s.c.checkError("WriteData", l.Name, l.ID, s.DataStore.WriteData(ctx, l, data))
+}
+
+// anyName stands for a name that the suite does not know.
+const anyName = "\xff any name"
+
+// checkError holds any error to the rules for all errors, and returns it.
+func (c *check) checkError(method, name, id string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var meanings []error
+	for _, sentinel := range []error{holdfast.ErrHeld, holdfast.ErrLost, holdfast.ErrInvalid, holdfast.ErrClosed} {
+		if errors.Is(err, sentinel) {
+			meanings = append(meanings, sentinel)
+		}
+	}
+	if len(meanings) > 1 {
+		c.errorf("%s: the error means several things at once, %q: %v", method, meanings, err)
+	}
+	if len(meanings) == 1 && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+		c.errorf("%s: the error says both %q and that the context ended, after which the outcome is unknown: %v", method, meanings[0], err)
+	}
+	var op *holdfast.OpError
+	switch {
+	case !errors.As(err, &op):
+		c.errorf("%s: the error is no *OpError that names operation, lock and backend: %T: %v", method, err, err)
+	case op.Op == "" || op.Backend == "":
+		c.errorf("%s: the OpError names operation %q and backend %q; want both: %v", method, op.Op, op.Backend, err)
+	case op.Name != name && name != anyName:
+		c.errorf("%s: the OpError names lock %q, want %q: %v", method, short(op.Name), short(name), err)
+	}
+	var held *holdfast.HeldError
+	if errors.As(err, &held) {
+		c.checkRecord(method+"'s HeldError", name, held.Record)
+		if held.Record.State == holdfast.StateFree {
+			c.errorf("%s: the HeldError's record says that the lock is free: %+v", method, held.Record)
+		}
+	} else if errors.Is(err, holdfast.ErrHeld) {
+		c.errorf("%s: ErrHeld without a *HeldError: %v", method, err)
+	}
+	var invalid *holdfast.InvalidError
+	if errors.Is(err, holdfast.ErrInvalid) && (!errors.As(err, &invalid) || invalid.Field == "" || invalid.Rule == "") {
+		c.errorf("%s: ErrInvalid without an *InvalidError that names field and rule: %v", method, err)
+	}
+	text := fmt.Sprintf("%v %+v %#v", err, err, err)
+	c.checkText(method+": the error", text, id)
+	return err
+}
+
+// checkText looks for what must never be shown.
+func (c *check) checkText(what, text, id string) {
+	if len(id) > 8 && strings.Contains(text, id) {
+		c.errorf("%s shows the lease ID: %s", what, strings.ReplaceAll(text, id, "<the ID>"))
+	}
+	for _, secret := range c.ledger.secrets {
+		if secret != "" && strings.Contains(text, secret) {
+			c.errorf("%s shows a secret: %s", what, strings.ReplaceAll(text, secret, "<a secret>"))
+		}
+	}
+}
+
+// checkLease compares a granted lease with what was asked for.
+func (c *check) checkLease(req holdfast.Request, l holdfast.Lease) {
+	if l.Name != req.Name || l.ID != req.ID || l.TTL != req.TTL {
+		c.errorf("TryAcquire(%v) returned another's name, ID or TTL: %v", req, l)
+	}
+	if l.Token == 0 {
+		c.errorf("TryAcquire(%v): token 0; the first token is at least 1", req)
+	}
+	if c.ledger.grant(l) {
+		c.errorf("TryAcquire(%v): token %d was granted to another ID before", req, l.Token)
+	}
+}
+
+// checkRecord holds any record to the rules for all records.
+func (c *check) checkRecord(method, name string, r holdfast.Record) {
+	if r.Name != name {
+		c.errorf("%s: the record's Name is %q, want %q", method, short(r.Name), short(name))
+	}
+	if r.Remaining < 0 || r.Remaining != 0 && !r.RemainingKnown {
+		c.errorf("%s: Remaining is %v and RemainingKnown %v; a time left is not negative, and 0 if unknown", method, r.Remaining, r.RemainingKnown)
+	}
+	if r.State == holdfast.StateFree && (r.Remaining != 0 || r.Broken) {
+		c.errorf("%s: a free lock has %v left, broken %v; want neither", method, r.Remaining, r.Broken)
+	}
+	if r.State == holdfast.StateHeld && r.RemainingKnown && r.TTL != 0 && r.Remaining > r.TTL+c.tolerance(r.TTL) {
+		c.errorf("%s: %v left of a TTL of %v; a waiter that watches a Revision for the TTL would replace a live lease", method, r.Remaining, r.TTL)
+	}
+	if r.TTL < 0 {
+		c.errorf("%s: TTL %v is negative", method, r.TTL)
+	}
+	if !r.AcquiredAt.IsZero() && !r.RenewedAt.IsZero() && r.RenewedAt.Before(r.AcquiredAt) {
+		c.errorf("%s: renewed at %v, before it was acquired at %v", method, r.RenewedAt, r.AcquiredAt)
+	}
+}

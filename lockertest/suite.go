@@ -1,0 +1,120 @@
+package lockertest
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// suite is what the clauses share: two Lockers on one store, and its clock.
+type suite struct {
+	cfg       Config
+	limits    holdfast.Limits
+	abilities holdfast.Abilities
+	one, two  holdfast.Locker
+	ledger    *ledger
+	alone     []clause
+
+	mu       sync.Mutex
+	advanced time.Duration
+	epoch    time.Time
+}
+
+func newSuite(t *testing.T, cfg Config) *suite {
+	t.Helper()
+	if cfg.New == nil {
+		t.Fatal("lockertest: Config.New is missing")
+	}
+	s := &suite{cfg: cfg, ledger: newLedger(cfg.Secrets), epoch: time.Now()}
+	s.one, s.two = cfg.New(t), cfg.New(t)
+	s.limits, s.abilities = s.one.Limits(), s.one.Abilities()
+	if s.cfg.TTL == 0 {
+		s.cfg.TTL = s.allowed(time.Second)
+	}
+	if s.cfg.Slack == 0 {
+		s.cfg.Slack = 10 * time.Second
+	}
+	if err := holdfast.ValidateTTL(s.cfg.TTL, s.limits); err != nil {
+		t.Fatalf("lockertest: Config.TTL does not fit the driver's limits: %v", err)
+	}
+	return s
+}
+
+// allowed is the shortest TTL of at least d that the limits allow, or else the
+// longest that they allow.
+func (s *suite) allowed(d time.Duration) time.Duration {
+	d = max(d, s.limits.MinTTL)
+	if step := s.limits.TTLStep; step > 0 && d%step != 0 {
+		d += step - d%step
+	}
+	if longest := s.limits.MaxTTL; longest > 0 && d > longest {
+		d = longest
+	}
+	return d
+}
+
+// now reads the clock that the suite waits by.
+func (s *suite) now() time.Time {
+	if s.cfg.Advance == nil {
+		return time.Now()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.epoch.Add(s.advanced)
+}
+
+// pass lets d go by on the backend's clock.
+func (s *suite) pass(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	if s.cfg.Advance != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.cfg.Advance(d)
+		s.advanced += d
+		return
+	}
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// tolerance is how much earlier than by the suite's clock a lease may end by
+// the backend's: clocks tick in steps and run at slightly different rates.
+func (s *suite) tolerance(ttl time.Duration) time.Duration {
+	if s.cfg.Advance != nil {
+		return min(s.limits.TTLStep, time.Millisecond)
+	}
+	return 10*time.Millisecond + ttl/50
+}
+
+// start runs a clause on a goroutine of its own; done is closed at its end.
+func (s *suite) start(t *testing.T, c clause) *check {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ck := &check{suite: s, t: t, ctx: ctx, done: make(chan struct{})}
+	ck.a, ck.b = ck.watched(s.one), ck.watched(s.two)
+	go func() {
+		defer close(ck.done)
+		defer cancel()
+		c.run(ck)
+	}()
+	return ck
+}
+
+// check is one clause at work.
+type check struct {
+	*suite
+	t    *testing.T
+	ctx  context.Context
+	a, b holdfast.Locker // two Lockers on the same store, each answer checked
+	done chan struct{}
+
+	failing  sync.Mutex
+	failures []string
+}
