@@ -241,15 +241,10 @@ func (w *watcher) next(stream *mongo.ChangeStream) (bson.Raw, error) {
 	return nil, stream.Err()
 }
 
-// dispatch wakes the waiters of an event's lock, or everybody where the event
-// is about more than one.
+// dispatch wakes the waiters of an event's lock. Events of the whole collection
+// name none: they end the stream, and opening it again wakes everybody.
 func (w *watcher) dispatch(event bson.Raw) {
-	id, err := event.LookupErr("documentKey", "_id")
-	if err != nil {
-		w.wakeAll()
-		return
-	}
-	if name, ok := id.StringValueOK(); ok {
+	if name, ok := event.Lookup("documentKey", "_id").StringValueOK(); ok {
 		w.wake(name)
 	}
 }
