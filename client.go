@@ -22,6 +22,7 @@ type Client struct {
 	abilities Abilities
 	defaults  lockConfig
 	now       func() time.Duration
+	logger    *slog.Logger
 	keeper    *keeper
 	queues    queues
 	sinks     []*sink
@@ -61,7 +62,7 @@ func New(locker Locker, opts ...ClientOption) (*Client, error) {
 	}
 	c := &Client{
 		locker: locker, limits: locker.Limits(), abilities: locker.Abilities(), defaults: cfg.lock,
-		now: cfg.elapsed, keeper: newKeeper(locker, cfg.elapsed),
+		now: cfg.elapsed, logger: cfg.logger, keeper: newKeeper(locker, cfg.elapsed, cfg.logger),
 		holds: map[*Hold]struct{}{}, down: make(chan struct{}),
 	}
 	if _, err := cfg.lock.settle(c.limits); err != nil {
@@ -148,7 +149,9 @@ func (c *Client) shutDown(ctx context.Context) error {
 	c.end()
 	err = errors.Join(err, c.keeper.close(ctx))
 	c.observing.close()
-	err = errors.Join(err, c.observing.wait(ctx))
+	if late := c.observing.wait(ctx); late != nil {
+		err = errors.Join(err, fmt.Errorf("holdfast: shutdown: an observer has not returned: %w", late))
+	}
 	return errors.Join(err, c.locker.Close())
 }
 
@@ -160,7 +163,7 @@ func (c *Client) live() []*Hold {
 }
 
 func (c *Client) newSink(observe func(Event)) *sink {
-	return &sink{observe: observe, workers: &c.observing}
+	return &sink{observe: observe, workers: &c.observing, logger: c.logger}
 }
 
 // emit tells the client's observers, and then those of one runner.

@@ -84,6 +84,7 @@ const observerBacklog = 1024
 type sink struct {
 	observe func(Event)
 	workers *tasks
+	logger  *slog.Logger
 
 	mu      sync.Mutex
 	backlog []Event
@@ -116,15 +117,15 @@ func (s *sink) drain() {
 		e := s.backlog[0]
 		s.backlog = s.backlog[1:]
 		s.mu.Unlock()
-		guarded(s.observe, e)
+		guarded(s.logger, s.observe, e)
 	}
 }
 
 // guarded calls a user's function; its panic is logged and goes no further.
-func guarded(fn func(Event), e Event) {
+func guarded(logger *slog.Logger, fn func(Event), e Event) {
 	defer func() {
 		if p := recover(); p != nil {
-			slog.Error("holdfast: an observer panicked", "event", e.Type.String(), "lock", e.Name, "panic", p)
+			logger.Error("holdfast: an observer or hook panicked", "event", e.Type.String(), "lock", e.Name, "panic", p)
 		}
 	}()
 	fn(e)

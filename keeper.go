@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ import (
 type keeper struct {
 	locker Locker
 	now    func() time.Duration
+	logger *slog.Logger
 	calls  tasks
 	ctx    context.Context // ends with close; every renewal descends from it
 	cancel context.CancelFunc
@@ -64,8 +66,8 @@ type kept struct {
 	index    int    // in the heap; -1 outside
 }
 
-func newKeeper(locker Locker, now func() time.Duration) *keeper {
-	k := &keeper{locker: locker, now: now, wake: make(chan struct{}, 1), done: make(chan struct{})}
+func newKeeper(locker Locker, now func() time.Duration, logger *slog.Logger) *keeper {
+	k := &keeper{locker: locker, now: now, logger: logger, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	return k
 }
@@ -309,7 +311,7 @@ func (k *keeper) tellOverrun(l *kept) {
 	e := l.event(EventOverrun, "", nil)
 	l.emit(e)
 	if l.overrun != nil {
-		k.calls.run(func() { guarded(l.overrun, e) })
+		k.calls.run(func() { guarded(k.logger, l.overrun, e) })
 	}
 }
 

@@ -41,7 +41,7 @@ type faulty struct {
 	tb      testing.TB
 	faults  func(op string, n int, lease holdfast.Lease) fault // n counts the calls of this op from 1
 	watcher bool
-	lates   sync.WaitGroup
+	lates   sync.WaitGroup // calls under way; the test waits for them
 
 	mu    sync.Mutex
 	calls map[string]int
@@ -72,6 +72,8 @@ func (f *faulty) total() (n int) {
 }
 
 func (f *faulty) call(ctx context.Context, op string, lease holdfast.Lease, do func(context.Context) error) error {
+	f.lates.Add(1)
+	defer f.lates.Done()
 	f.mu.Lock()
 	f.calls[op]++
 	n := f.calls[op]
