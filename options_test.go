@@ -1,0 +1,171 @@
+package holdfast_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+)
+
+// narrow has the limits of an Azure blob lease.
+type narrow struct{ holdfast.Locker }
+
+func (narrow) Limits() holdfast.Limits {
+	return holdfast.Limits{MinTTL: 15 * time.Second, MaxTTL: time.Minute, TTLStep: time.Second, MaxName: 10, MaxOwner: 10, MaxData: 4}
+}
+
+func TestOptionsAreCheckedTogether(t *testing.T) {
+	c := newClient(t, narrow{memory.New()}, holdfast.WithOwner("me"))
+	for name, tc := range map[string]struct {
+		name  string
+		opts  []holdfast.Option
+		field string
+		rule  string
+	}{
+		"TTL too short":        {"x", []holdfast.Option{holdfast.WithTTL(time.Second)}, "TTL", "from 15s to 1m0s"},
+		"TTL too long":         {"x", []holdfast.Option{holdfast.WithTTL(time.Hour)}, "TTL", "from 15s to 1m0s"},
+		"TTL between steps":    {"x", []holdfast.Option{holdfast.WithTTL(15500 * time.Millisecond)}, "TTL", "steps of 1s"},
+		"TTL zero":             {"x", []holdfast.Option{holdfast.WithTTL(0)}, "TTL", "from 15s"},
+		"grace zero":           {"x", []holdfast.Option{holdfast.WithGrace(0)}, "Grace", "more than 0"},
+		"grace above TTL":      {"x", []holdfast.Option{holdfast.WithGrace(time.Minute)}, "Grace", "less than the TTL of 30s"},
+		"try above grace":      {"x", []holdfast.Option{holdfast.WithTryTimeout(6 * time.Second)}, "TryTimeout", "less than the grace of 5s"},
+		"renewal too late":     {"x", []holdfast.Option{holdfast.WithRenewEvery(23 * time.Second)}, "RenewEvery", "at most 22s"},
+		"poll negative":        {"x", []holdfast.Option{holdfast.WithPollInterval(-1)}, "PollInterval", "more than 0"},
+		"owner too long":       {"x", []holdfast.Option{holdfast.WithOwner("12345678901")}, "Owner", "at most 10 bytes"},
+		"data too long":        {"x", []holdfast.Option{holdfast.WithData([]byte("12345"))}, "Data", "at most 4 bytes"},
+		"name empty":           {"", nil, "Name", "1 to 10 bytes"},
+		"name too long":        {strings.Repeat("é", 100), nil, "Name", "1 to 10 bytes"},
+		"name not valid UTF-8": {"\xff", nil, "Name", "valid UTF-8"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			check := func(from string, err error) {
+				t.Helper()
+				var invalid *holdfast.InvalidError
+				if !errors.As(err, &invalid) || !errors.Is(err, holdfast.ErrInvalid) || invalid.Field != tc.field || !strings.Contains(err.Error(), tc.rule) {
+					t.Errorf("%s: %v; want field %s and rule %q", from, err, tc.field, tc.rule)
+				}
+			}
+			_, err := c.Lock(t.Context(), tc.name, tc.opts...)
+			check("Lock", err)
+			_, err = c.TryLock(t.Context(), tc.name, tc.opts...)
+			check("TryLock", err)
+			check("Do", c.Do(t.Context(), tc.name, func(context.Context) error { t.Error("run"); return nil }, tc.opts...))
+			var ropts []holdfast.RunnerOption
+			var copts []holdfast.ClientOption
+			for _, o := range tc.opts {
+				ropts, copts = append(ropts, o), append(copts, o)
+			}
+			_, err = holdfast.NewLeaderAwareRunner(c, tc.name, ropts...)
+			check("NewLeaderAwareRunner", err)
+			if tc.field != "Name" {
+				_, err = holdfast.New(narrow{memory.New()}, append([]holdfast.ClientOption{holdfast.WithOwner("me")}, copts...)...)
+				check("New", err)
+			}
+		})
+	}
+	// The default TTL adapts to the backend; a given one never does.
+	h := mustLock(t, c, "x")
+	if h.Lease().TTL != 30*time.Second {
+		t.Errorf("default TTL %v", h.Lease().TTL)
+	}
+	_ = h.Release(t.Context())
+}
+
+func TestOpen(t *testing.T) {
+	for raw, rule := range map[string]string{
+		"":                          "mem",
+		"no-scheme":                 "mem",
+		"redis://u:secret@h/":       "is the driver imported?",
+		"mem:?secret=1&b=2":         "has no URL parameters",
+		"://u:secret@h":             "mem",
+		"MONGODBX://u:secret@h?a=b": "is the driver imported?",
+	} {
+		_, err := holdfast.Open(t.Context(), raw)
+		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), rule) || strings.Contains(err.Error(), "secret@") {
+			t.Errorf("Open(%q): %v", raw, err)
+		}
+	}
+	if _, err := holdfast.Open(t.Context(), "mem:", holdfast.WithTTL(-1)); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("Open with a bad option: %v", err)
+	}
+	c, err := holdfast.Open(t.Context(), "mem:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := c.Locker().(*memory.Locker); !ok {
+		t.Errorf("Locker is a %T", c.Locker())
+	}
+	if err := c.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	err = holdfast.CheckParams(url.Values{"b": nil, "z": nil}, "c", "b", "a")
+	if err == nil || !strings.Contains(err.Error(), `"z"`) || !strings.Contains(err.Error(), "one of a, b, c") {
+		t.Errorf("CheckParams: %v", err)
+	}
+}
+
+// A lease ID lets its bearer release the lock: no way of printing shows it.
+func TestNoLeaseIDIsPrinted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out, log, observed bytes.Buffer // each has one writer
+		logger := slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		f := newFaulty(t, memory.NewStore().Locker(), func(op string, n int, _ holdfast.Lease) fault {
+			if n%2 == 0 {
+				return fault{lose: errInjected}
+			}
+			return fault{}
+		})
+		c := newClient(t, f, holdfast.WithLogger(logger), holdfast.WithObserver(func(e holdfast.Event) { fmt.Fprintln(&observed, e) }))
+		h := mustLock(t, c, "job", holdfast.WithData([]byte("data-secret")))
+		id := h.Lease().ID
+		_, err := c.TryLock(t.Context(), "job")
+		req := holdfast.Request{Name: "job", ID: id, TTL: time.Second, Data: []byte("data-secret")}
+		synctest.Wait()
+		for _, v := range []any{h.Lease(), req, err, holdfast.NewRevision(id), []holdfast.Lease{h.Lease()}, struct{ L holdfast.Lease }{h.Lease()}} {
+			fmt.Fprintf(&out, "%v %+v %#v %s\n", v, v, v, v)
+			logger.Info("value", "v", v)
+			if _, isReq := v.(holdfast.Request); !isReq {
+				b, _ := json.Marshal(v)
+				out.Write(b)
+			}
+		}
+		time.Sleep(time.Hour)
+		_ = h.Release(t.Context())
+		synctest.Wait()
+		if text := out.String() + log.String() + observed.String(); strings.Contains(text, id) || strings.Contains(text, "data-secret") {
+			t.Errorf("the lease ID or the data is printed:\n%s", text)
+		}
+		if out.Len() < 500 || log.Len() < 500 || observed.Len() < 500 {
+			t.Error("nothing was printed")
+		}
+	})
+}
+
+func TestLoggedEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		c := newClient(t, newFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) fault {
+			return map[string]fault{opRenew: {refuse: errInjected}}[op]
+		}), holdfast.WithLogger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))))
+		h := mustLock(t, c, "job")
+		time.Sleep(time.Hour)
+		_ = h.Release(t.Context())
+		synctest.Wait()
+		for _, want := range []string{"level=DEBUG msg=\"holdfast: acquired\"", "level=WARN msg=\"holdfast: error\"", "op=renew",
+			"level=WARN msg=\"holdfast: lost\"", "level=ERROR msg=\"holdfast: overrun\"", "lock=job"} {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%q is not logged", want)
+			}
+		}
+	})
+}
