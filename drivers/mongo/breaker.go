@@ -1,0 +1,33 @@
+package mongo
+
+import (
+	"context"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// Break implements [holdfast.Breaker]: the filter of a renewal refuses a broken
+// record.
+func (l *Locker) Break(ctx context.Context, name string) error {
+	return l.breakWith(ctx, name, set(field(fieldBroken, true)))
+}
+
+// BreakNow implements [holdfast.Breaker].
+func (l *Locker) BreakNow(ctx context.Context, name string) error {
+	return l.breakWith(ctx, name, set(liberation()...))
+}
+
+func (l *Locker) breakWith(ctx context.Context, name string, change bson.A) error {
+	o := op{verb: "break", name: name, invalid: holdfast.ValidateName(name, limits)}
+	return l.do(ctx, o, func(ctx context.Context) error {
+		held := field(fieldKid, is("$type", "string"))
+		matched, err := l.update(ctx, proper(name, held), change)
+		if matched || err != nil {
+			return err
+		}
+		_, err = read(ctx, l.exact, name, facts) // free, or damaged
+		return err
+	})
+}

@@ -1,0 +1,50 @@
+package mongo
+
+import (
+	"context"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// ReadData implements [holdfast.DataStore]. It reads what a majority of the
+// servers has.
+func (l *Locker) ReadData(ctx context.Context, name string) ([]byte, error) {
+	var data []byte
+	o := op{verb: "read data", name: name, invalid: holdfast.ValidateName(name, limits)}
+	err := l.do(ctx, o, func(ctx context.Context) error {
+		r, err := read(ctx, l.writes, name, everything)
+		if r != nil && len(r.data) > 0 {
+			data = r.data
+		}
+		return err
+	})
+	return data, err
+}
+
+// WriteData implements [holdfast.DataStore]. An expired lease does not hold; a
+// broken one does until it expires.
+func (l *Locker) WriteData(ctx context.Context, lease holdfast.Lease, data []byte) error {
+	o := leaseOp("write data", lease, false)
+	if o.invalid == nil {
+		o.invalid = holdfast.ValidateData(data, limits)
+	}
+	return l.do(ctx, o, func(ctx context.Context) error {
+		unexpired := field("$expr", call("$gt", ref(fieldExpiresAt), serverT))
+		change := is("$set", is(fieldData, binary(data)))
+		if len(data) == 0 {
+			change = is("$unset", is(fieldData, 1))
+		}
+		matched, err := l.update(ctx, heldBy(lease, unexpired), change)
+		if matched || err != nil {
+			return err
+		}
+		r, err := read(ctx, l.exact, lease.Name, facts)
+		if err != nil {
+			return err
+		}
+		if r != nil && r.kid == lease.ID && r.describe().State == holdfast.StateHeld {
+			return errMoved
+		}
+		return holdfast.ErrLost
+	})
+}

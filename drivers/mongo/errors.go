@@ -1,0 +1,71 @@
+package mongo
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+// Error codes of the server, from its error_codes.yml.
+const (
+	codeUnauthorized         = 13
+	codeAuthenticationFailed = 18
+	codeNamespaceNotFound    = 26
+	codeIndexOptionsConflict = 85
+	codeIndexKeyConflict     = 86
+)
+
+// explain says what to do about an error, where the server's own words do not,
+// and keeps lease IDs out of it: the server's reply to a broken validation rule,
+// for one, quotes fields of the document.
+func explain(err error, ids []string, namespace string) error {
+	var reply mongo.ServerError
+	if errors.As(err, &reply) {
+		return withoutIDs(advise(err, namespace), ids)
+	}
+	return advise(err, namespace)
+}
+
+func advise(err error, namespace string) error {
+	switch {
+	case hasCode(err, codeUnauthorized):
+		return fmt.Errorf("the user lacks a privilege on %s (readWrite has all that is needed): %w", namespace, err)
+	case hasCode(err, codeAuthenticationFailed):
+		return fmt.Errorf("user, password or authSource is wrong: %w", err)
+	case strings.Contains(err.Error(), "requires at least"): // the driver's text for a server that is too old
+		return fmt.Errorf("the server is older than MongoDB 4.4: %w", err)
+	case strings.Contains(err.Error(), "server selection error"):
+		return fmt.Errorf("no primary can be reached: %w", err)
+	default:
+		return err
+	}
+}
+
+// withoutIDs gives up the chain of an error that shows an ID: it has it too.
+func withoutIDs(err error, ids []string) error {
+	text := err.Error()
+	for _, id := range ids {
+		if id != "" {
+			text = strings.ReplaceAll(text, id, "(lease ID)")
+		}
+	}
+	if text != err.Error() {
+		return errors.New(text)
+	}
+	return err
+}
+
+func hasCode(err error, codes ...int) bool {
+	var server mongo.ServerError
+	if !errors.As(err, &server) {
+		return false
+	}
+	for _, code := range codes {
+		if server.HasErrorCode(code) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,229 @@
+package mongo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+const backend = "mongodb"
+
+// limits: MongoDB would store names and data of nearly 16 MB. Names stay as
+// short as an index entry had to be before MongoDB 4.2, and data small enough
+// not to matter in the oplog and in an initial sync. $$NOW has milliseconds; a
+// TTL under a tenth of a second would be spent on the majority's
+// acknowledgement.
+var limits = holdfast.Limits{
+	MinTTL:   100 * time.Millisecond,
+	MaxTTL:   24 * time.Hour,
+	TTLStep:  time.Millisecond,
+	MaxName:  1024,
+	MaxOwner: 1024,
+	MaxData:  1 << 20,
+	Poll:     time.Second,
+}
+
+// Locker keeps locks in one collection. It is a [holdfast.Locker] with every
+// ability and is safe for concurrent use.
+type Locker struct {
+	writes     *mongo.Collection // and reads of what a majority has
+	latest     *mongo.Collection // reads of what the primary has
+	exact      *mongo.Collection // reads of what is true now, one document each
+	config     config
+	watcher    *watcher
+	disconnect func(context.Context) error // nil if the client is not ours
+
+	closing context.Context // ends with Close, and with it every command
+	stop    context.CancelFunc
+	once    sync.Once
+	err     error // of Close
+}
+
+var _ interface {
+	holdfast.Locker
+	holdfast.BatchRenewer
+	holdfast.Lister
+	holdfast.Breaker
+	holdfast.DataStore
+} = (*Locker)(nil)
+
+type config struct {
+	timeout     time.Duration
+	retention   time.Duration
+	updateIndex bool
+	logger      *slog.Logger
+}
+
+// Option sets up a Locker.
+type Option func(*config)
+
+// WithCommandTimeout bounds every command that has no earlier deadline from its
+// context; a frozen server answers nothing, for ever. The default is 10 s, the
+// least 1 ms.
+func WithCommandTimeout(d time.Duration) Option { return func(c *config) { c.timeout = d } }
+
+// WithRetention sets how long after its expiry or release a document is kept,
+// and with it the memory of its last token and data. The default is 24 h, the
+// least 1 h.
+func WithRetention(d time.Duration) Option { return func(c *config) { c.retention = d } }
+
+// WithIndexUpdate has an existing TTL index changed to the retention. Without
+// it a difference is only logged, since another program may want it so.
+func WithIndexUpdate() Option { return func(c *config) { c.updateIndex = true } }
+
+// WithLogger sets where warnings go. The default is [slog.Default].
+func WithLogger(logger *slog.Logger) Option { return func(c *config) { c.logger = logger } }
+
+func newConfig(opts []Option) (config, error) {
+	c := config{timeout: 10 * time.Second, retention: 24 * time.Hour, logger: slog.Default()}
+	for _, opt := range opts {
+		opt(&c)
+	}
+	switch {
+	case c.timeout < time.Millisecond:
+		return c, &holdfast.InvalidError{Field: "command timeout", Value: c.timeout.String(), Rule: "at least 1ms"}
+	case c.retention < time.Hour || c.retention > maxRetention || c.retention%time.Second != 0:
+		return c, &holdfast.InvalidError{Field: "retention", Value: c.retention.String(),
+			Rule: fmt.Sprintf("whole seconds from 1h0m0s to %v", maxRetention)}
+	case c.logger == nil:
+		return c, &holdfast.InvalidError{Field: "logger", Value: "nil", Rule: "a *slog.Logger"}
+	}
+	return c, nil
+}
+
+// New makes a Locker on a collection of the program's own client. It asks the
+// server what it is, refuses one that cannot keep the promises, and creates the
+// TTL index; ctx bounds that. The client stays the program's: it must outlive
+// the Locker, and Close does not disconnect it.
+func New(ctx context.Context, collection *mongo.Collection, opts ...Option) (*Locker, error) {
+	config, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	if collection == nil {
+		return nil, &holdfast.InvalidError{Field: "collection", Value: "nil", Rule: "a *mongo.Collection"}
+	}
+	return newLocker(ctx, collection, config)
+}
+
+func newLocker(ctx context.Context, collection *mongo.Collection, config config) (*Locker, error) {
+	// The user's registry, concerns and preferences have no say in the protocol.
+	own := options.Collection().SetRegistry(bson.NewRegistry()).SetBSONOptions(&options.BSONOptions{}).
+		SetWriteConcern(writeconcern.Majority()).SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary())
+	l := &Locker{writes: collection.Clone(own), config: config}
+	l.latest = l.writes.Clone(options.Collection().SetReadConcern(readconcern.Local()))
+	l.exact = l.writes.Clone(options.Collection().SetReadConcern(readconcern.Linearizable()))
+	l.closing, l.stop = context.WithCancel(context.Background())
+	if err := l.prepare(ctx); err != nil {
+		l.stop()
+		return nil, err
+	}
+	l.watcher = newWatcher(l.writes, config.logger)
+	return l, nil
+}
+
+// prepare looks at the server and makes the index.
+func (l *Locker) prepare(ctx context.Context) error {
+	var server server
+	err := l.do(ctx, op{verb: "check"}, func(ctx context.Context) (err error) {
+		server, err = l.check(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if server.standalone {
+		// It has no majority to ask; what it knows is all there is.
+		l.exact = l.writes
+		l.config.logger.WarnContext(ctx, "holdfast: this MongoDB server is not a replica set: a crash may lose an acknowledged lock",
+			"backend", backend, "collection", l.namespace())
+	}
+	return l.do(ctx, op{verb: "create the TTL index"}, l.ensureIndex)
+}
+
+func (l *Locker) namespace() string { return l.writes.Database().Name() + "." + l.writes.Name() }
+
+// Limits implements [holdfast.Locker].
+func (l *Locker) Limits() holdfast.Limits { return limits }
+
+// Abilities implements [holdfast.Locker]: the driver has every ability.
+func (l *Locker) Abilities() holdfast.Abilities {
+	return holdfast.Abilities{Watcher: l.watcher, BatchRenewer: l, Lister: l, Breaker: l, DataStore: l}
+}
+
+// Close implements [holdfast.Locker]. Commands that are under way are cut off.
+// A client that was made from a URL is disconnected, one given to [New] is not.
+func (l *Locker) Close() error {
+	l.once.Do(func() {
+		l.stop()
+		l.watcher.close()
+		if l.disconnect == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), l.config.timeout)
+		defer cancel()
+		if err := l.disconnect(ctx); err != nil {
+			l.err = &holdfast.OpError{Op: "close", Backend: backend, Err: err}
+		}
+	})
+	return l.err
+}
+
+// op is what an error has to say about a call.
+type op struct {
+	verb, name string
+	ids        []string // of leases: never shown
+	invalid    error    // of the arguments
+}
+
+// do runs one call's commands within the time limit and the life of the Locker,
+// outside any session of the caller's, and gives errors their form.
+func (l *Locker) do(ctx context.Context, o op, commands func(context.Context) error) error {
+	if err := l.run(ctx, o, commands); err != nil {
+		return &holdfast.OpError{Op: o.verb, Backend: backend, Name: o.name, Err: err}
+	}
+	return nil
+}
+
+func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) error) error {
+	if l.closing.Err() != nil {
+		return holdfast.ErrClosed
+	}
+	if o.invalid != nil {
+		return o.invalid
+	}
+	if mongo.SessionFromContext(ctx) != nil {
+		// In a transaction a write would be invisible to others until its end,
+		// and have that end's write concern.
+		ctx = mongo.NewSessionContext(ctx, nil)
+	}
+	limited, cancel := context.WithTimeout(ctx, l.config.timeout)
+	defer cancel()
+	defer context.AfterFunc(l.closing, cancel)()
+	err := commands(limited)
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		if !errors.Is(err, cause) {
+			err = fmt.Errorf("%w (%w)", err, cause)
+		}
+	} else if l.closing.Err() != nil {
+		err = fmt.Errorf("cut off by Close: %w", err)
+	} else if limited.Err() != nil {
+		err = fmt.Errorf("no answer within %v: %w", l.config.timeout, err)
+	}
+	return explain(err, o.ids, l.namespace())
+}

@@ -1,0 +1,178 @@
+package mongo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+func init() {
+	open := func(ctx context.Context, rawURL string) (holdfast.Locker, error) { return Open(ctx, rawURL) }
+	holdfast.Register("mongodb", open)
+	holdfast.Register("mongodb+srv", open)
+}
+
+// Parameters of a URL that are this driver's own.
+const (
+	paramCollection     = "collection"
+	paramCommandTimeout = "commandTimeout"
+	paramRetention      = "retention"
+)
+
+// Open connects to a MongoDB connection string, whose path names the database.
+// Besides MongoDB's own options it takes the parameters collection (default
+// "holdfast_locks"), commandTimeout and retention (Go durations, see
+// [WithCommandTimeout] and [WithRetention]; both win over opts). Closing the
+// Locker disconnects its client. The look-up of a mongodb+srv name is bounded by
+// the system's resolver, the rest by ctx.
+func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
+	target, err := parseURL(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	config, err := newConfig(append(slices.Clone(opts), target.options...))
+	if err != nil {
+		return nil, err
+	}
+	client, err := mongo.Connect(target.client)
+	if err != nil {
+		return nil, &holdfast.OpError{Op: "connect", Backend: backend, Err: err}
+	}
+	l, err := newLocker(ctx, client.Database(target.database).Collection(target.collection), config)
+	if err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), config.timeout)
+		defer cancel()
+		return nil, errors.Join(err, client.Disconnect(ctx))
+	}
+	l.disconnect = client.Disconnect
+	return l, nil
+}
+
+// target is what a URL names.
+type target struct {
+	client               *options.ClientOptions
+	database, collection string
+	options              []Option
+}
+
+// parseURL takes our parameters out of the URL and has the MongoDB driver parse
+// the rest.
+func parseURL(rawURL string) (*target, error) {
+	t := &target{collection: DefaultCollection}
+	base, query, _ := strings.Cut(rawURL, "?")
+	rest, err := t.takeParams(query)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkUnknown(rest); err != nil {
+		return nil, err
+	}
+	if t.database = databaseOf(base); t.database == "" {
+		return nil, &holdfast.InvalidError{Field: "URL", Value: "without a database", Rule: "of the form mongodb://HOSTS/DATABASE?OPTIONS"}
+	}
+	uri := base + "?" + rest
+	t.client = options.Client().ApplyURI(uri)
+	if err := t.client.Validate(); err != nil {
+		return nil, &holdfast.InvalidError{Field: "URL", Value: "with scheme mongodb", Rule: "a MongoDB connection string: " + reason(uri)}
+	}
+	for _, host := range t.client.Hosts {
+		if other := impostorHost(host); other != "" {
+			return nil, &holdfast.InvalidError{Field: "server", Value: other, Rule: genuine}
+		}
+	}
+	if t.client.AppName == nil {
+		t.client.SetAppName("holdfast")
+	}
+	return t, nil
+}
+
+// takeParams reads our parameters and returns the others as they were.
+func (t *target) takeParams(query string) (rest string, err error) {
+	var others []string
+	for pair := range strings.SplitSeq(query, "&") {
+		key, escaped, _ := strings.Cut(pair, "=")
+		if !slices.Contains([]string{paramCollection, paramCommandTimeout, paramRetention}, key) {
+			if pair != "" {
+				others = append(others, pair)
+			}
+			continue
+		}
+		value, err := url.QueryUnescape(escaped)
+		if err != nil || value == "" {
+			return "", &holdfast.InvalidError{Field: "URL parameter " + key, Value: "without a proper value", Rule: "percent-encoded and not empty"}
+		}
+		if key == paramCollection {
+			t.collection = value
+			continue
+		}
+		d, err := time.ParseDuration(value)
+		if err != nil {
+			return "", &holdfast.InvalidError{Field: "URL parameter " + key, Value: fmt.Sprintf("%.40q", value), Rule: "a duration such as 10s or 24h"}
+		}
+		if key == paramRetention {
+			t.options = append(t.options, WithRetention(d))
+		} else {
+			t.options = append(t.options, WithCommandTimeout(d))
+		}
+	}
+	return strings.Join(others, "&"), nil
+}
+
+// checkUnknown finds options that the MongoDB driver would ignore without a
+// word. Only its own parser knows which those are; the package is public but
+// may change, so nothing else of it is used.
+func checkUnknown(query string) error {
+	parsed, err := connstring.Parse("mongodb://localhost/?" + query)
+	if err != nil {
+		return nil // told when the whole string is parsed
+	}
+	for name := range parsed.UnknownOptions {
+		return &holdfast.InvalidError{Field: "URL parameter", Value: fmt.Sprintf("%.40q", name), Rule: fmt.Sprintf(
+			"one of %s, %s, %s, or a MongoDB connection option", paramCollection, paramCommandTimeout, paramRetention)}
+	}
+	return nil
+}
+
+// databaseOf finds the database in a connection string without its options.
+func databaseOf(base string) string {
+	_, rest, _ := strings.Cut(base, "://")
+	if at := strings.LastIndex(rest, "@"); at >= 0 {
+		rest = rest[at+1:]
+	}
+	_, name, _ := strings.Cut(rest, "/")
+	name, err := url.PathUnescape(name)
+	if err != nil {
+		return ""
+	}
+	return name
+}
+
+// reason says what is wrong with a connection string without showing any part
+// of its credentials: it asks the parser about the string without them.
+func reason(uri string) string {
+	scheme, rest, _ := strings.Cut(uri, "://")
+	rest = rest[strings.LastIndex(rest, "@")+1:]
+	base, query, _ := strings.Cut(rest, "?")
+	var harmless []string
+	for pair := range strings.SplitSeq(query, "&") {
+		key := strings.ToLower(pair)
+		if !strings.Contains(key, "password") && !strings.HasPrefix(key, "auth") {
+			harmless = append(harmless, pair)
+		}
+	}
+	bare := scheme + "://" + base + "?" + strings.Join(harmless, "&")
+	if err := options.Client().ApplyURI(bare).Validate(); err != nil {
+		return err.Error()
+	}
+	return "user, password and the options about them are not well-formed (is everything percent-encoded?)"
+}
