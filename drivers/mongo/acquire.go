@@ -16,10 +16,7 @@ func (l *Locker) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast
 	var lease holdfast.Lease
 	o := op{verb: "acquire", name: req.Name, ids: []string{req.ID}, invalid: req.Validate(limits)}
 	err := l.do(ctx, o, func(ctx context.Context) error {
-		pipeline, err := pipelineFor(req)
-		if err != nil {
-			return err
-		}
+		pipeline := acquirePipeline(req)
 		r, err := l.apply(ctx, req.Name, pipeline)
 		if mongo.IsDuplicateKeyError(err) {
 			// Two upserts met where there was no document. The server repeats that
@@ -36,17 +33,6 @@ func (l *Locker) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast
 		return nil
 	})
 	return lease, err
-}
-
-func pipelineFor(req holdfast.Request) (list, error) {
-	if req.Replace.IsZero() {
-		return acquirePipeline(req, "", 0), nil
-	}
-	kid, at, err := parseRevision(req.Replace)
-	if err != nil {
-		return nil, err
-	}
-	return acquirePipeline(req, kid, at), nil
 }
 
 // apply runs an acquire's pipeline and returns the document that it left.

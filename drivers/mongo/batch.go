@@ -86,9 +86,7 @@ func (l *Locker) renewChunk(ctx context.Context, chunk []int, leases []holdfast.
 		return
 	}
 	for _, i := range lost {
-		errs[i] = l.do(ctx, leaseOp("renew", leases[i], true), func(ctx context.Context) error {
-			return l.confirmLoss(ctx, leases[i])
-		})
+		errs[i] = l.Renew(ctx, leases[i]) // it says for certain
 	}
 }
 

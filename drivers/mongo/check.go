@@ -16,9 +16,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
-// server is what the replies to hello and buildInfo tell.
-type server struct{ standalone bool }
-
 // wireVersion44 is the maxWireVersion of MongoDB 4.4, the first that computes
 // the fields of a findAndModify's projection. Updates by pipeline and $$NOW are
 // older (4.2). The Go driver needs 4.4 as well.
@@ -26,24 +23,24 @@ const wireVersion44 = 9
 
 const genuine = "MongoDB 4.4 or later; other services do not keep what the locks rest on"
 
-// check refuses what is not fit to keep locks.
-func (l *Locker) check(ctx context.Context) (server, error) {
+// check refuses what is not fit to keep locks, and notes whether the server
+// stands alone.
+func (l *Locker) check(ctx context.Context) error {
 	hello, err := l.admin(ctx, "hello")
 	if err != nil {
-		return server{}, err
+		return err
 	}
 	buildInfo, err := l.admin(ctx, "buildInfo")
 	if err != nil {
-		return server{}, err
+		return err
 	}
-	s, err := identify(hello, buildInfo)
-	if err != nil {
-		return server{}, err
+	if l.standalone, err = identify(hello, buildInfo); err != nil {
+		return err
 	}
 	if err := l.checkCollection(ctx); err != nil {
-		return server{}, err
+		return err
 	}
-	return s, l.rehearse(ctx)
+	return l.rehearse(ctx)
 }
 
 func (l *Locker) admin(ctx context.Context, command string) (bson.Raw, error) {
@@ -52,18 +49,18 @@ func (l *Locker) admin(ctx context.Context, command string) (bson.Raw, error) {
 }
 
 // identify judges a server by its replies to hello and buildInfo.
-func identify(hello, buildInfo bson.Raw) (server, error) {
+func identify(hello, buildInfo bson.Raw) (standalone bool, err error) {
 	if other := impostor(hello, buildInfo); other != "" {
-		return server{}, &holdfast.InvalidError{Field: "server", Value: other, Rule: genuine}
+		return false, &holdfast.InvalidError{Field: "server", Value: other, Rule: genuine}
 	}
 	wire, _ := hello.Lookup("maxWireVersion").AsInt64OK()
 	if wire < wireVersion44 {
 		version, _ := buildInfo.Lookup("version").StringValueOK()
-		return server{}, &holdfast.InvalidError{Field: "server", Value: fmt.Sprintf("%q (wire version %d)", version, wire), Rule: genuine}
+		return false, &holdfast.InvalidError{Field: "server", Value: fmt.Sprintf("%q (wire version %d)", version, wire), Rule: genuine}
 	}
 	_, member := hello.Lookup("setName").StringValueOK()
 	kind, _ := hello.Lookup("msg").StringValueOK()
-	return server{standalone: !member && kind != "isdbgrid"}, nil
+	return !member && kind != "isdbgrid", nil
 }
 
 // impostor names the service that the replies are from if it is not MongoDB.
@@ -144,7 +141,7 @@ func (l *Locker) checkCollection(ctx context.Context) error {
 // nothing: a server that does not understand it, or does not let this user do
 // it, says so now.
 func (l *Locker) rehearse(ctx context.Context) error {
-	pipeline := acquirePipeline(holdfast.Request{Name: "-", ID: "-", TTL: time.Second}, "", 0)
+	pipeline := acquirePipeline(holdfast.Request{Name: "-", ID: "-", TTL: time.Second})
 	err := l.writes.FindOneAndUpdate(ctx, is(fieldName, bson.MinKey{}), pipeline,
 		options.FindOneAndUpdate().SetProjection(facts)).Err()
 	if errors.Is(err, mongo.ErrNoDocuments) {

@@ -34,16 +34,10 @@ func (l *Locker) WriteData(ctx context.Context, lease holdfast.Lease, data []byt
 		if len(data) == 0 {
 			change = is("$unset", is(fieldData, 1))
 		}
-		matched, err := l.update(ctx, heldBy(lease, unexpired), change)
+		matched, err := l.change(ctx, lease, heldBy(lease, unexpired), change,
+			func(r *record) bool { return r.describe().State == holdfast.StateHeld })
 		if matched || err != nil {
 			return err
-		}
-		r, err := read(ctx, l.exact, lease.Name, facts)
-		if err != nil {
-			return err
-		}
-		if r != nil && r.kid == lease.ID && r.describe().State == holdfast.StateHeld {
-			return errMoved
 		}
 		return holdfast.ErrLost
 	})

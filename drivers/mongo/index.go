@@ -49,10 +49,14 @@ func leadingField(key bson.Raw) string {
 }
 
 func (l *Locker) createIndex(ctx context.Context) error {
+	opts := options.CreateIndexes()
+	if !l.standalone {
+		opts.SetCommitQuorumMajority() // the default waits for members that are down
+	}
 	_, err := l.writes.Indexes().CreateOne(ctx, mongo.IndexModel{
 		Keys:    is(fieldExpiresAt, 1),
 		Options: options.Index().SetName(indexName).SetExpireAfterSeconds(l.retentionSeconds()),
-	}, options.CreateIndexes().SetCommitQuorumMajority()) // not all members, which may be down
+	}, opts)
 	if hasCode(err, codeIndexOptionsConflict, codeIndexKeyConflict) {
 		// Another process made one with other settings at this moment.
 		l.warn(ctx, "the TTL index has other settings", "error", err)

@@ -42,7 +42,8 @@ type Locker struct {
 	latest     *mongo.Collection // reads of what the primary has
 	exact      *mongo.Collection // reads of what is true now, one document each
 	config     config
-	watcher    *watcher
+	standalone bool                        // the server is no replica set
+	watcher    *watcher                    // nil where there are no change streams
 	disconnect func(context.Context) error // nil if the client is not ours
 
 	closing context.Context // ends with Close, and with it every command
@@ -130,25 +131,21 @@ func newLocker(ctx context.Context, collection *mongo.Collection, config config)
 		l.stop()
 		return nil, err
 	}
-	l.watcher = newWatcher(l.writes, config.logger)
+	if !l.standalone {
+		l.watcher = newWatcher(l.writes, config.logger)
+	}
 	return l, nil
 }
 
 // prepare looks at the server and makes the index.
 func (l *Locker) prepare(ctx context.Context) error {
-	var server server
-	err := l.do(ctx, op{verb: "check"}, func(ctx context.Context) (err error) {
-		server, err = l.check(ctx)
-		return err
-	})
-	if err != nil {
+	if err := l.do(ctx, op{verb: "check"}, l.check); err != nil {
 		return err
 	}
-	if server.standalone {
+	if l.standalone {
 		// It has no majority to ask; what it knows is all there is.
 		l.exact = l.writes
-		l.config.logger.WarnContext(ctx, "holdfast: this MongoDB server is not a replica set: a crash may lose an acknowledged lock",
-			"backend", backend, "collection", l.namespace())
+		l.warn(ctx, "this server is not a replica set: a crash may lose an acknowledged lock")
 	}
 	return l.do(ctx, op{verb: "create the TTL index"}, l.ensureIndex)
 }
@@ -158,9 +155,14 @@ func (l *Locker) namespace() string { return l.writes.Database().Name() + "." + 
 // Limits implements [holdfast.Locker].
 func (l *Locker) Limits() holdfast.Limits { return limits }
 
-// Abilities implements [holdfast.Locker]: the driver has every ability.
+// Abilities implements [holdfast.Locker]: the driver has every ability, but no
+// Watcher on a server that stands alone, which has no change streams.
 func (l *Locker) Abilities() holdfast.Abilities {
-	return holdfast.Abilities{Watcher: l.watcher, BatchRenewer: l, Lister: l, Breaker: l, DataStore: l}
+	a := holdfast.Abilities{BatchRenewer: l, Lister: l, Breaker: l, DataStore: l}
+	if l.watcher != nil {
+		a.Watcher = l.watcher
+	}
+	return a
 }
 
 // Close implements [holdfast.Locker]. Commands that are under way are cut off.
@@ -168,7 +170,9 @@ func (l *Locker) Abilities() holdfast.Abilities {
 func (l *Locker) Close() error {
 	l.once.Do(func() {
 		l.stop()
-		l.watcher.close()
+		if l.watcher != nil {
+			l.watcher.close()
+		}
 		if l.disconnect == nil {
 			return
 		}
@@ -215,6 +219,9 @@ func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) e
 	err := commands(limited)
 	if err == nil {
 		return nil
+	}
+	if mongo.IsTimeout(err) && !errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err) // the server saw it first
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		if !errors.Is(err, cause) {

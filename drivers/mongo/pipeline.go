@@ -52,7 +52,7 @@ func binary(data []byte) bson.Binary       { return bson.Binary{Data: data} }
 // otherwise name a field. Types are checked first, because BSON orders values
 // of different types: a missing expiresAt, a text or a number is "less" than any
 // date and would make a held lock look expired.
-func acquirePipeline(req holdfast.Request, replaced string, replacedAt bson.DateTime) list {
+func acquirePipeline(req holdfast.Request) list {
 	var (
 		id        = literal(req.ID)
 		noHolder  = call("$eq", is("$type", ref(fieldKid)), "missing")
@@ -68,7 +68,7 @@ func acquirePipeline(req holdfast.Request, replaced string, replacedAt bson.Date
 		)
 	)
 	available := list{not(unexpired)}
-	if replaced != "" && replaced != req.ID {
+	if replaced, replacedAt, ok := parseRevision(req.Replace); ok && replaced != req.ID {
 		available = append(available, and(
 			call("$eq", ref(fieldKid), literal(replaced)), call("$eq", ref(fieldRenewedAt), replacedAt)))
 	}

@@ -194,12 +194,9 @@ func revision(kid string, renewedAt time.Time) holdfast.Revision {
 	return holdfast.NewRevision(strconv.FormatInt(renewedAt.UnixMilli(), 10) + " " + kid)
 }
 
-// parseRevision undoes revision.
-func parseRevision(rev holdfast.Revision) (kid string, renewedAt bson.DateTime, err error) {
-	ms, kid, _ := strings.Cut(rev.Mark(), " ")
+// parseRevision undoes revision. A mark of another backend equals none of ours.
+func parseRevision(rev holdfast.Revision) (kid string, renewedAt bson.DateTime, ok bool) {
+	ms, kid, ok := strings.Cut(rev.Mark(), " ")
 	n, err := strconv.ParseInt(ms, 10, 64)
-	if err != nil || kid == "" {
-		return "", 0, &holdfast.InvalidError{Field: "Replace", Value: "of another kind", Rule: "a Revision that this backend gave"}
-	}
-	return kid, bson.DateTime(n), nil
+	return kid, bson.DateTime(n), ok && err == nil
 }

@@ -9,19 +9,20 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
-// errMoved says that a write did not find what an exact read then found: the
-// record changed hands between servers. Asking again tells.
+// errMoved says that a write did not find what an exact read then found, again
+// and again. Asking once more tells.
 var errMoved = errors.New("the record was not where the write looked, but is there now")
 
 // Renew implements [holdfast.Locker] with one command, and a second one before
 // it says that the lease is lost.
 func (l *Locker) Renew(ctx context.Context, lease holdfast.Lease) error {
 	return l.do(ctx, leaseOp("renew", lease, true), func(ctx context.Context) error {
-		matched, err := l.update(ctx, heldBy(lease, unbroken), set(extension(lease.TTL)...))
-		if matched || err != nil {
-			return err
+		matched, err := l.change(ctx, lease, heldBy(lease, unbroken), set(extension(lease.TTL)...),
+			func(r *record) bool { return !r.broken })
+		if err == nil && !matched {
+			return holdfast.ErrLost
 		}
-		return l.confirmLoss(ctx, lease)
+		return err
 	})
 }
 
@@ -29,31 +30,35 @@ func (l *Locker) Renew(ctx context.Context, lease holdfast.Lease) error {
 // the lease was not found.
 func (l *Locker) Release(ctx context.Context, lease holdfast.Lease) error {
 	return l.do(ctx, leaseOp("release", lease, false), func(ctx context.Context) error {
-		matched, err := l.update(ctx, heldBy(lease), set(liberation()...))
-		if matched || err != nil {
-			return err
-		}
-		r, err := read(ctx, l.exact, lease.Name, facts)
-		if err == nil && r != nil && r.kid == lease.ID {
-			return errMoved
-		}
+		_, err := l.change(ctx, lease, heldBy(lease), set(liberation()...),
+			func(*record) bool { return true })
 		return err
 	})
 }
 
-// confirmLoss returns ErrLost if the lease really does not hold the lock. A
-// primary that was deposed without knowing it yet would match nothing either, so
-// the read is one that only a primary acknowledged by a majority can answer.
-func (l *Locker) confirmLoss(ctx context.Context, lease holdfast.Lease) error {
-	r, err := read(ctx, l.exact, lease.Name, facts)
-	switch {
-	case err != nil:
-		return err
-	case r != nil && r.kid == lease.ID && !r.broken:
-		return errMoved
-	default:
-		return holdfast.ErrLost
+// change updates the lease's document if the filter matches it, and says for
+// certain whether it did. That nothing matches is no certainty: a primary that
+// was deposed without knowing it yet matches nothing either, an acquire may land
+// a moment later, and the document may be damaged. So the next look is one that
+// only a primary acknowledged by a majority can answer, and while it finds the
+// lease's own document, in the state that should have matched, the update is
+// tried again.
+func (l *Locker) change(ctx context.Context, lease holdfast.Lease, filter bson.D, change any, shouldMatch func(*record) bool) (bool, error) {
+	const tries = 3
+	for range tries {
+		matched, err := l.update(ctx, filter, change)
+		if matched || err != nil {
+			return matched, err
+		}
+		r, err := read(ctx, l.exact, lease.Name, facts)
+		if err != nil {
+			return false, err
+		}
+		if r == nil || r.kid != lease.ID || !shouldMatch(r) {
+			return false, nil
+		}
 	}
+	return false, errMoved
 }
 
 // update changes the one document that the filter matches.

@@ -1,0 +1,73 @@
+package mongo
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/lockertest"
+)
+
+// The replica set has access control and can be frozen; the Lockers are opened
+// by URL.
+func TestConformanceReplicaSet(t *testing.T) {
+	rs := mongotest.StartReplicaSet(t, mongotest.Options{Auth: true})
+	coll := mongotest.CollectionOf(t, mongotest.Connect(t, rs.URI()))
+	lockertest.Run(t, lockertest.Config{
+		New: func(t *testing.T) holdfast.Locker {
+			l, err := holdfast.OpenLocker(t.Context(), urlOf(rs.URI(), coll, "authSource=admin"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { closeLocker(t, l) })
+			return l
+		},
+		Forget: forget(coll),
+		Stall: func(ctx context.Context, _ string) (func(), error) {
+			primary, err := rs.Primary(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return func() {
+				if err := rs.Resume(primary); err != nil {
+					t.Error(err)
+				}
+			}, rs.Pause(primary)
+		},
+		Secrets: []string{mongotest.AdminPassword},
+	})
+}
+
+// The Lockers share the program's own client.
+func TestConformanceStandalone(t *testing.T) {
+	coll := mongotest.CollectionOf(t, mongotest.Connect(t, mongotest.Standalone(t)))
+	lockertest.Run(t, lockertest.Config{
+		New: func(t *testing.T) holdfast.Locker {
+			l, err := New(t.Context(), coll, WithLogger(discard))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { closeLocker(t, l) })
+			return l
+		},
+		Forget: forget(coll),
+	})
+}
+
+func forget(coll *mongo.Collection) func(context.Context, string) error {
+	return func(ctx context.Context, name string) error {
+		_, err := coll.DeleteOne(ctx, is(fieldName, name))
+		return err
+	}
+}
+
+// urlOf puts the collection's database and name into a connection string.
+func urlOf(uri string, coll *mongo.Collection, options ...string) string {
+	base, query, _ := strings.Cut(uri, "?")
+	options = append(options, query, paramCollection+"="+coll.Name())
+	return base + coll.Database().Name() + "?" + strings.Join(options, "&")
+}
