@@ -21,18 +21,22 @@ type LeaderAwareRunner struct {
 	closing context.Context // ends, with its cause, by Close or the client's Shutdown
 	close   context.CancelCauseFunc
 
-	slot    chan struct{} // capacity 1: taken by the call that campaigns or runs a task
-	running atomic.Bool   // that call is Run
-	asker   *asker        // of RunTaskOnLeader, across calls; guarded by slot
+	slot     chan struct{} // capacity 1: taken by the call that campaigns or runs a task
+	asker    *asker        // of RunTaskOnLeader, across calls; guarded by slot
+	checking chan struct{} // capacity 1: taken while a health check runs
 
-	term atomic.Pointer[term] // present leadership, or nil; changed under mu
-	mu   sync.Mutex           // never held across I/O or a caller's function
-	cool time.Duration        // until when not to campaign; guarded by mu
+	term atomic.Pointer[term] // present leadership, or nil
+
+	mu    sync.Mutex    // never held across I/O or a caller's function
+	calls int           // of Run and RunTaskOnLeader under way
+	alone bool          // the one call under way is Run
+	cool  time.Duration // until when not to campaign
 }
 
 // Errors of a runner.
 var (
-	// ErrBusy: Run is called while Run is running, or RunTaskOnLeader is.
+	// ErrBusy: Run was called while another call of Run or RunTaskOnLeader was under
+	// way, or RunTaskOnLeader while Run was, or from the runner's own task.
 	ErrBusy = errors.New("the runner is busy")
 	// ErrSteppedDown is the cause of a task's context when leadership was given up:
 	// by StepDown, after a failed health check, or after a stall.
@@ -41,6 +45,7 @@ var (
 	ErrStalled = errors.New("no heartbeat in time")
 
 	errRunnerClosed = fmt.Errorf("holdfast: the runner is %w", ErrClosed)
+	errCooling      = fmt.Errorf("holdfast: cooling down after having %w", ErrSteppedDown)
 )
 
 // NewLeaderAwareRunner makes a runner for the lock of this name. It does nothing
@@ -55,6 +60,9 @@ func NewLeaderAwareRunner(client *Client, name string, opts ...RunnerOption) (*L
 	}
 	cfg := runnerConfig{lock: client.defaults}
 	for _, o := range opts {
+		if o == nil {
+			return nil, &InvalidError{"option", "nil", "a RunnerOption"}
+		}
 		o.applyRunner(&cfg)
 	}
 	s, err := cfg.settle(client.limits)
@@ -65,7 +73,10 @@ func NewLeaderAwareRunner(client *Client, name string, opts ...RunnerOption) (*L
 	for _, observe := range cfg.observers {
 		sinks = append(sinks, client.newSink(observe))
 	}
-	r := &LeaderAwareRunner{client: client, name: name, settings: s, emit: client.emit(sinks), slot: make(chan struct{}, 1)}
+	r := &LeaderAwareRunner{
+		client: client, name: name, settings: s, emit: client.emit(sinks),
+		slot: make(chan struct{}, 1), checking: make(chan struct{}, 1),
+	}
 	r.closing, r.close = context.WithCancelCause(client.closing)
 	return r, nil
 }
@@ -79,42 +90,79 @@ func NewLeaderAwareRunner(client *Client, name string, opts ...RunnerOption) (*L
 // task returns nil while still leading: Run returns nil (after WithMinHold's time).
 // It returns an error while leading: Run releases the lock and returns the
 // error, or with WithRestart carries on. It returns after a loss or a step-down:
-// Run campaigns again. When ctx ends while campaigning, the error matches ctx's
-// error and what kept the lock; when it ends while leading, task's result is
-// returned, joined with ErrLost if the lock was lost too. After Close or Shutdown
-// the error matches ErrClosed.
+// Run campaigns again, and an error of task's own is told to the observers. When
+// ctx ends before task was begun, the error matches ctx's error and what kept the
+// lock; when it ends while leading, task's result is returned, joined with ErrLost or
+// ErrSteppedDown if the lock was not kept until task had returned. After Close or
+// Shutdown the error matches ErrClosed.
 //
 // A backend that fails ends nothing: each failure is told to the observers and
 // retried.
 func (r *LeaderAwareRunner) Run(ctx context.Context, task func(ctx context.Context) error) error {
-	select {
-	case r.slot <- struct{}{}:
-	default:
-		return fmt.Errorf("holdfast: run %q: %w", r.name, ErrBusy)
+	if err := r.enter(ctx, "run", task, true); err != nil {
+		return err
 	}
-	r.running.Store(true)
-	defer func() { r.running.Store(false); <-r.slot }()
+	defer r.leave()
 	for failures := 0; ; {
 		t, err := r.campaign(ctx)
 		if err != nil {
 			return err
 		}
-		since := r.client.now()
 		done, err := t.lead(ctx, task)
 		if done {
 			return err
 		}
 		if err != nil { // to be restarted
-			if r.client.now()-since > r.settings.restart.Max {
+			if r.client.now()-t.since > r.settings.restart.Max {
 				failures = 0
 			}
 			pause := exponential(failures, r.settings.restart.Initial, r.settings.restart.Max)
 			failures++
-			if err := r.sleep(ctx, pause); err != nil {
+			if err := r.sleep(ctx, pause, err); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// enter admits a call of Run alone, and calls of RunTaskOnLeader one after another.
+func (r *LeaderAwareRunner) enter(ctx context.Context, op string, task func(context.Context) error, alone bool) error {
+	if task == nil {
+		return &InvalidError{"task", "nil", "a function"}
+	}
+	if err := r.ended(ctx, nil); err != nil {
+		return err
+	}
+	own := r.within(ctx) // would wait for itself
+	r.mu.Lock()
+	busy := own || r.alone || alone && r.calls > 0
+	if !busy {
+		r.calls, r.alone = r.calls+1, alone
+	}
+	r.mu.Unlock()
+	if busy {
+		return fmt.Errorf("holdfast: %s %q: %w", op, r.name, ErrBusy)
+	}
+	select {
+	case r.slot <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+	case <-r.closing.Done():
+	}
+	r.uncount()
+	return r.ended(ctx, nil)
+}
+
+// leave undoes enter.
+func (r *LeaderAwareRunner) leave() {
+	<-r.slot
+	r.uncount()
+}
+
+func (r *LeaderAwareRunner) uncount() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls, r.alone = r.calls-1, false
 }
 
 // campaign waits until this instance leads.
@@ -122,18 +170,19 @@ func (r *LeaderAwareRunner) campaign(ctx context.Context) (*term, error) {
 	ctx, stop := until(ctx, r.closing)
 	defer stop()
 	for {
-		if err := r.sleep(ctx, 0); err != nil { // ended already
+		if err := r.ended(ctx, nil); err != nil {
 			return nil, err
 		}
 		if t := r.resume(ctx); t != nil {
 			return t, nil
 		}
-		if err := r.sleep(ctx, r.cooling()); err != nil {
-			return nil, err
+		if d := r.cooling(); d > 0 {
+			if err := r.sleep(ctx, d, errCooling); err != nil {
+				return nil, err
+			}
 		}
 		if err := r.checkHealth(ctx); err != nil {
-			r.emit(Event{Type: EventError, Name: r.name, Op: "health check", Err: err, Time: time.Now()})
-			if err := r.sleep(ctx, r.settings.healthEvery); err != nil {
+			if err := r.sleep(ctx, r.settings.healthEvery, err); err != nil {
 				return nil, err
 			}
 			continue
@@ -151,35 +200,24 @@ func (r *LeaderAwareRunner) campaign(ctx context.Context) (*term, error) {
 // the background between calls, so that of many instances calling every few
 // seconds one stays leader; an instance that stops calling gives it up
 // (WithIdleLimit). If another leads, or this runner is cooling down, the result
-// is false and nil; false and an error mean that the backend did not say.
+// is false and nil; false and an error mean that the backend did not say, that the
+// health check failed, or that ctx ended first.
 //
-// task runs as with Run. Its error is returned and leadership kept; if the
-// lock was lost before task returned, the error matches ErrLost too. If task
-// panics, the lock is released first. Calls of one runner take turns.
+// task runs as with Run. Its error is returned and leadership kept; if the lock was
+// not kept until task had returned, the error matches ErrLost or ErrSteppedDown
+// too. If task panics, the lock is released first. Calls of one runner take turns.
 func (r *LeaderAwareRunner) RunTaskOnLeader(ctx context.Context, task func(ctx context.Context) error) (ran bool, err error) {
-	if r.running.Load() {
-		return false, fmt.Errorf("holdfast: run task %q: %w", r.name, ErrBusy)
-	}
-	ctx, stop := until(ctx, r.closing)
-	defer stop()
-	select {
-	case r.slot <- struct{}{}:
-		defer func() { <-r.slot }()
-	case <-ctx.Done():
-		return false, waitEnded(ctx, r.name, nil)
-	}
-	if err := r.sleep(ctx, 0); err != nil {
+	if err := r.enter(ctx, "run task", task, false); err != nil {
 		return false, err
 	}
+	defer r.leave()
+	ctx, stop := until(ctx, r.closing)
+	defer stop()
 	t := r.resume(ctx)
 	if t == nil {
 		if t, err = r.leadNow(ctx); t == nil {
 			return false, err
 		}
-	}
-	if err := t.hold.Err(); err != nil { // over before it began
-		t.retire()
-		return false, err
 	}
 	returned := false
 	defer func() {
@@ -189,32 +227,48 @@ func (r *LeaderAwareRunner) RunTaskOnLeader(ctx context.Context, task func(ctx c
 			t.retire()
 		}
 	}()
+	if err := t.unfit(ctx); err != nil {
+		returned = true
+		return false, err
+	}
 	err = t.run(ctx, task)
 	returned = true
-	return true, t.hold.verdict(err)
+	return true, t.verdict(err)
 }
 
 // leadNow makes one attempt to become leader. Nil and nil: another leads.
 func (r *LeaderAwareRunner) leadNow(ctx context.Context) (*term, error) {
+	if err := r.ended(ctx, nil); err != nil {
+		return nil, err
+	}
 	if r.cooling() > 0 {
 		return nil, nil
 	}
 	if err := r.checkHealth(ctx); err != nil {
-		r.emit(Event{Type: EventError, Name: r.name, Op: "health check", Err: err, Time: time.Now()})
 		return nil, err
 	}
-	if r.asker == nil { // kept until it succeeds: it knows since when a dead holder is stuck
+	if !r.client.work.start() { // so that a clean-up begins before Shutdown is done
+		return nil, errShutdown
+	}
+	defer r.client.work.end()
+	if r.asker == nil {
 		r.asker = r.client.newAsker(r.name, r.settings.settings, r.emit)
 	}
-	h, err := r.client.tryAcquire(ctx, r.asker, true)
+	a := r.asker
+	h, err := r.client.tryAcquire(ctx, a, true)
 	switch {
-	case errors.Is(err, ErrHeld):
+	case err == nil:
+		r.asker = nil
+		return r.begin(h), nil
+	case errors.Is(err, ErrHeld): // the asker is kept: it knows since when a dead holder is stuck
 		return nil, nil
-	case err != nil:
-		return nil, err
 	}
-	r.asker = nil
-	return r.begin(h), nil
+	// Nobody knows whether there will be another call, so this request is cleaned up
+	// now, and the next one has another ID.
+	a.abandon()
+	r.asker = r.client.newAsker(r.name, r.settings.settings, r.emit)
+	r.asker.holder, r.asker.unchanged = a.holder, a.unchanged
+	return nil, err
 }
 
 // IsLeader reports whether this instance leads now. It does no I/O and allocates
@@ -234,61 +288,87 @@ func (r *LeaderAwareRunner) Leader(ctx context.Context) (Record, error) {
 // returned the lock is released; for the cool-down others go first. It waits for
 // the release. If ctx ends before, the lease is renewed no more, so that it expires
 // although the task still runs, and the error says so. Without leadership it
-// does nothing. A task that wants to step down itself starts this on another
-// goroutine, and returns.
+// does nothing. A task may step down with its own context: then it is not waited for.
 func (r *LeaderAwareRunner) StepDown(ctx context.Context) error {
 	t := r.term.Load()
 	if t == nil {
 		return nil
 	}
-	t.stepDown(ErrSteppedDown, false)
+	own := r.within(ctx)
+	t.stepDown(ErrSteppedDown)
+	if own {
+		return nil
+	}
 	select {
 	case <-t.over:
 		return nil
 	case <-ctx.Done():
-		r.client.keeper.giveUp(t.hold.kept, ErrSteppedDown)
+		t.giveUp(ErrSteppedDown)
 		return fmt.Errorf("holdfast: step down %q: the task has not returned; the lock frees when its lease expires: %w", r.name, context.Cause(ctx))
 	}
 }
 
 // Close ends the runner: Run and RunTaskOnLeader return ErrClosed, a running task's
 // context ends, and the lock is released when it has returned. Close waits for
-// that, or until ctx ends. Closing again waits again.
+// that. If ctx ends before, the lease is renewed no more, as with StepDown. Closing
+// again waits again. A task may close with its own context: then it is not waited for.
 func (r *LeaderAwareRunner) Close(ctx context.Context) error {
+	own := r.within(ctx)
 	r.close(errRunnerClosed)
 	if t := r.term.Load(); t != nil {
 		t.hold.cancel(errRunnerClosed)
 	}
-	select {
-	case r.slot <- struct{}{}: // no task runs, and no call will get further than this
-		defer func() { <-r.slot }()
-	case <-ctx.Done():
-		return fmt.Errorf("holdfast: close runner %q: the task has not returned: %w", r.name, context.Cause(ctx))
+	if own {
+		return nil
 	}
-	if r.asker != nil {
-		r.asker.abandon()
-		r.asker = nil
+	if !r.seize(ctx) {
+		if t := r.term.Load(); t != nil {
+			t.giveUp(errRunnerClosed)
+		}
+		return fmt.Errorf("holdfast: close runner %q: the task has not returned; the lock frees when its lease expires: %w", r.name, context.Cause(ctx))
 	}
+	defer func() { <-r.slot }()
 	if t := r.term.Load(); t != nil {
 		t.retire()
 	}
 	return nil
 }
 
-// sleep waits for d; the error says what has ended: ctx, the runner or the client.
-func (r *LeaderAwareRunner) sleep(ctx context.Context, d time.Duration) error {
+// seize takes the slot: no task runs then. It succeeds also with a ctx that has
+// ended, if there is nothing to wait for.
+func (r *LeaderAwareRunner) seize(ctx context.Context) bool {
+	select {
+	case r.slot <- struct{}{}:
+		return true
+	default:
+	}
+	select {
+	case r.slot <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// sleep waits for d. The error says what ended it, and what kept the lock.
+func (r *LeaderAwareRunner) sleep(ctx context.Context, d time.Duration, kept error) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
+	case <-timer.C:
 	case <-ctx.Done():
 	case <-r.closing.Done():
-	case <-timer.C:
 	}
+	return r.ended(ctx, kept)
+}
+
+// ended says which of ctx, the runner and the client has ended, if any.
+func (r *LeaderAwareRunner) ended(ctx context.Context, kept error) error {
 	switch {
 	case r.closing.Err() != nil:
 		return context.Cause(r.closing)
 	case ctx.Err() != nil:
-		return waitEnded(ctx, r.name, nil)
+		return waitEnded(ctx, r.name, kept)
 	}
 	return nil
 }
@@ -298,23 +378,4 @@ func (r *LeaderAwareRunner) cooling() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return max(r.cool-r.client.now(), 0)
-}
-
-// checkHealth runs the user's check, if there is one, within its time.
-func (r *LeaderAwareRunner) checkHealth(ctx context.Context) error {
-	if r.settings.health == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, r.settings.healthEvery)
-	defer cancel()
-	result := make(chan error, 1)
-	if !r.client.background.run(func() { result <- r.settings.health(ctx) }) {
-		return errShutdown
-	}
-	select {
-	case err := <-result:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("health check not done: %w", context.Cause(ctx))
-	}
 }

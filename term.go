@@ -14,37 +14,31 @@ type term struct {
 	runner *LeaderAwareRunner
 	hold   *Hold
 	since  time.Duration
-	beat   atomic.Int64  // last heartbeat of the running task
-	tasked atomic.Bool   // a task runs right now
-	nudge  chan struct{} // capacity 1: the steward looks again
-	over   chan struct{} // closed when the lock is released
+	task   atomic.Pointer[pulse] // of the task that runs right now, or nil
+	gaveUp atomic.Bool           // the lease is renewed no more
+	nudge  chan struct{}         // capacity 1: the steward looks again
+	over   chan struct{}         // closed when the lock is released
 
 	// Guarded by runner.mu.
-	busy    bool          // a task runs, or is about to: its caller will retire or rest
-	idleAt  time.Duration // when to give up if no task runs
-	retired bool
-}
-
-type termKey struct{}
-
-// Heartbeat tells the stall watchdog that the task whose context ctx descends from
-// is alive (see WithStallTimeout). It is cheap, and does nothing elsewhere.
-func Heartbeat(ctx context.Context) {
-	if t, ok := ctx.Value(termKey{}).(*term); ok {
-		t.beat.Store(int64(t.runner.client.now()))
-	}
+	busy        bool          // a task runs, or is about to: its caller will retire or rest
+	idleAt      time.Duration // when to give up if no task runs
+	steppedDown bool          // a cool-down follows
+	retired     bool          // somebody releases the lock
 }
 
 // begin starts a term, for a task that is about to run.
 func (r *LeaderAwareRunner) begin(h *Hold) *term {
 	t := &term{runner: r, hold: h, since: r.client.now(), busy: true, nudge: make(chan struct{}, 1), over: make(chan struct{})}
-	r.mu.Lock()
 	r.term.Store(t)
-	r.mu.Unlock()
 	if r.closing.Err() != nil {
 		h.cancel(context.Cause(r.closing)) // Close may have looked before
 	}
+	// Both end with the hold. They are refused only after Shutdown, whose end of the
+	// hold this very caller will see.
 	r.client.background.run(t.steward)
+	if r.settings.health != nil {
+		r.client.background.run(t.watchHealth)
+	}
 	return t
 }
 
@@ -58,15 +52,24 @@ func (r *LeaderAwareRunner) resume(ctx context.Context) *term {
 		t.busy = true
 	}
 	r.mu.Unlock()
-	switch {
-	case live:
+	if live || t == nil {
 		return t
-	case t != nil:
-		t.retire()
-		select {
-		case <-t.over:
-		case <-ctx.Done():
-		}
+	}
+	t.look()
+	select {
+	case <-t.over:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// unfit says why a task is not to be begun: its context would be dead already.
+func (t *term) unfit(ctx context.Context) error {
+	if err := t.runner.ended(ctx, nil); err != nil {
+		return err
+	}
+	if err := t.hold.Err(); err != nil {
+		return fmt.Errorf("holdfast: lock %q: %w", t.hold.Name(), err)
 	}
 	return nil
 }
@@ -76,40 +79,54 @@ func (r *LeaderAwareRunner) resume(ctx context.Context) *term {
 func (t *term) run(ctx context.Context, task func(context.Context) error) error {
 	ctx, stop := until(ctx, t.hold.Context())
 	defer stop()
-	ctx = context.WithValue(context.WithValue(ctx, holdKey{}, t.hold), termKey{}, t)
-	t.beat.Store(int64(t.runner.client.now()))
-	t.tasked.Store(true)
-	defer t.tasked.Store(false)
+	p := t.runner.newPulse()
+	t.task.Store(p)
+	defer t.task.Store(nil)
 	t.look()
-	return task(ctx)
+	return task(context.WithValue(context.WithValue(ctx, holdKey{}, t.hold), pulseKey{}, p))
 }
 
 // lead runs Run's task to the end of the term. done says that Run is over; not
 // done with an error, that the task is to be restarted.
 func (t *term) lead(ctx context.Context, task func(context.Context) error) (done bool, err error) {
 	defer t.retire() // also if task panics
-	r := t.runner
-	if t.hold.Err() != nil { // over before it began
-		return false, nil
+	if t.unfit(ctx) != nil {
+		return false, nil // the campaign finds out why
 	}
 	err = t.run(ctx, task)
+	ended := t.hold.Err()
 	switch {
 	case ctx.Err() != nil:
-		return true, t.hold.verdict(err)
-	case t.hold.Err() != nil: // lost, stepped down, or closed: back to campaigning
-		if err != nil && !errors.Is(err, context.Canceled) {
+		return true, t.verdict(err)
+	case ended != nil: // lost, stepped down, or closed: back to campaigning
+		if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, ended) {
 			t.hold.kept.tell(EventError, "task", err)
 		}
 		return false, nil
 	case err == nil:
 		t.waitMinHold(ctx)
 		return true, nil
-	case r.settings.restart == nil:
+	case t.runner.settings.restart == nil:
 		return true, err
 	default:
 		t.hold.kept.tell(EventError, "task", err)
 		return false, err
 	}
+}
+
+// verdict joins the task's own error with the end of its term, if the lock was not
+// kept until the task had returned.
+func (t *term) verdict(err error) error {
+	ended := t.hold.Err()
+	switch {
+	case !t.gaveUp.Load():
+		return t.hold.verdict(err)
+	case err == nil:
+		return ended
+	case errors.Is(err, ended):
+		return err
+	}
+	return fmt.Errorf("%w; %w", err, ended)
 }
 
 // waitMinHold keeps leading until the least time is over.
@@ -123,17 +140,19 @@ func (t *term) waitMinHold(ctx context.Context) {
 	}
 }
 
-// rest keeps the term without a task until the next one, or the idle limit.
+// rest keeps the term without a task until the next one, or the idle limit. A hold
+// that has ended is released before it returns.
 func (t *term) rest() {
 	r := t.runner
+	if t.hold.Err() != nil {
+		t.retire()
+		return
+	}
 	r.mu.Lock()
 	t.busy = false
 	t.idleAt = max(r.client.now()+r.settings.idleLimit, t.since+r.settings.minHold)
 	r.mu.Unlock()
 	t.look()
-	if t.hold.Err() != nil {
-		t.retire()
-	}
 }
 
 // retire ends the term and releases the lock. It waits for the release, which
@@ -144,33 +163,47 @@ func (t *term) retire() {
 	first := !t.retired
 	t.retired = true
 	r.mu.Unlock()
-	if !first {
-		<-t.over
-		return
+	if first {
+		t.giveBack()
 	}
-	t.giveBack()
+	<-t.over
 }
 
-// giveBack releases the lock of a term that was marked as retired.
+// giveBack releases the lock of a term that was marked as retired. The cool-down
+// begins only now: until the release nobody else could lead.
 func (t *term) giveBack() {
-	t.hold.finish(context.Background())
-	t.runner.term.CompareAndSwap(t, nil)
+	t.hold.finish(t.hold.Context())
+	r := t.runner
+	r.mu.Lock()
+	if t.steppedDown {
+		r.cool = r.client.now() + r.settings.coolDown
+	}
+	r.mu.Unlock()
+	r.term.CompareAndSwap(t, nil)
 	close(t.over)
 }
 
-// stepDown ends the hold's context for a cause and starts the cool-down. With
-// giveUp the lease is renewed no more either, since the task may never return.
-func (t *term) stepDown(cause error, giveUp bool) {
+// stepDown ends the hold's context for a cause. The lease is kept until the task has
+// returned; a cool-down follows.
+func (t *term) stepDown(cause error) {
+	leading := t.hold.Err() == nil
 	r := t.runner
 	r.mu.Lock()
-	r.cool = r.client.now() + r.settings.coolDown
+	first := !t.steppedDown && !t.retired
+	t.steppedDown = true
 	r.mu.Unlock()
-	t.hold.kept.tell(EventSteppedDown, "", cause)
-	if giveUp {
-		r.client.keeper.giveUp(t.hold.kept, cause)
-	} else {
-		t.hold.cancel(cause)
+	t.hold.cancel(cause)
+	if leading && first {
+		t.hold.kept.tell(EventSteppedDown, "", cause)
 	}
+}
+
+// giveUp steps down and has the lease renewed no more either, since the task may
+// never return.
+func (t *term) giveUp(cause error) {
+	t.gaveUp.Store(true) // before the task can return on it: see verdict
+	t.stepDown(cause)
+	t.runner.client.keeper.giveUp(t.hold.kept, cause)
 }
 
 // look has the steward look again.
@@ -181,28 +214,19 @@ func (t *term) look() {
 	}
 }
 
-// steward watches a term until it is over: it steps down when the task stalls or the
-// health check fails, and retires the term when it is idle for too long, or
-// ends while no task runs that would retire it.
+// steward watches a term until it is over: it steps down when the task stalls, and
+// retires the term when it is idle for too long, or ends while no task runs that
+// would retire it.
 func (t *term) steward() {
-	health, stop := t.healthTicks()
-	defer stop()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	ended := t.hold.Context().Done()
 	for {
 		select {
 		case <-t.over:
 			return
-		case <-t.hold.Context().Done():
-			if t.idle() {
-				t.retire()
-			}
-			<-t.over
-			return
-		case <-health:
-			if err := t.runner.checkHealth(t.hold.Context()); err != nil && t.hold.Err() == nil {
-				t.stepDown(fmt.Errorf("holdfast: %q: %w: health check: %w", t.hold.Name(), ErrSteppedDown, err), true)
-			}
+		case <-ended:
+			ended = nil // once; a task that goes on is watched further
 		case <-t.nudge:
 		case <-timer.C:
 		}
@@ -210,29 +234,14 @@ func (t *term) steward() {
 	}
 }
 
-func (t *term) healthTicks() (<-chan time.Time, func()) {
-	if t.runner.settings.health == nil {
-		return nil, func() {}
-	}
-	ticker := time.NewTicker(t.runner.settings.healthEvery)
-	return ticker.C, ticker.Stop
-}
-
-// idle reports whether no task runs.
-func (t *term) idle() bool {
-	t.runner.mu.Lock()
-	defer t.runner.mu.Unlock()
-	return !t.busy
-}
-
 // inspect acts on a stall or on idleness, and returns when to look again.
 func (t *term) inspect() time.Duration {
 	const unwatched = time.Hour // any time: a nudge comes when something changes
 	r := t.runner
-	now := r.client.now()
+	now, ended := r.client.now(), t.hold.Err() != nil
 	r.mu.Lock()
 	busy, idleFor := t.busy, t.idleAt-now
-	expired := !busy && idleFor <= 0 && !t.retired
+	expired := !busy && !t.retired && (ended || idleFor <= 0)
 	if expired {
 		t.retired = true // in one step with the check, so that no call takes it up
 	}
@@ -243,13 +252,14 @@ func (t *term) inspect() time.Duration {
 		return unwatched
 	case !busy:
 		return max(idleFor, time.Millisecond)
-	case r.settings.stall == 0 || !t.tasked.Load() || t.hold.Err() != nil:
+	}
+	in, watched := t.stalledIn(now)
+	switch {
+	case !watched:
+		return unwatched
+	case in <= 0:
+		t.giveUp(fmt.Errorf("holdfast: %q: %w: %w for %v", t.hold.Name(), ErrSteppedDown, ErrStalled, r.settings.stall))
 		return unwatched
 	}
-	stalledIn := time.Duration(t.beat.Load()) + r.settings.stall - now
-	if stalledIn <= 0 {
-		t.stepDown(fmt.Errorf("holdfast: %q: %w: %w for %v", t.hold.Name(), ErrSteppedDown, ErrStalled, r.settings.stall), true)
-		return unwatched
-	}
-	return stalledIn
+	return in
 }
