@@ -80,10 +80,10 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Rec
 	return func(yield func(holdfast.Record, error) bool) {
 		var found []holdfast.Record
 		err := l.do(ctx, "list", prefix, nil, func(s *Store) error {
-			now := s.now()
-			for name, r := range s.records {
+			now := s.moment()
+			for name, lock := range s.locks {
 				if strings.HasPrefix(name, prefix) {
-					found = append(found, r.describe(name, now))
+					found = append(found, lock.Record(name, now))
 				}
 			}
 			return nil
@@ -104,9 +104,7 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Rec
 // Break implements [holdfast.Breaker].
 func (l *Locker) Break(ctx context.Context, name string) error {
 	return l.do(ctx, "break", name, holdfast.ValidateName(name, limits), func(s *Store) error {
-		if r := s.records[name]; r != nil && r.id != "" {
-			r.broken = true
-		}
+		s.lock(name).Break()
 		return nil
 	})
 }
@@ -114,8 +112,8 @@ func (l *Locker) Break(ctx context.Context, name string) error {
 // BreakNow implements [holdfast.Breaker].
 func (l *Locker) BreakNow(ctx context.Context, name string) error {
 	return l.do(ctx, "break", name, holdfast.ValidateName(name, limits), func(s *Store) error {
-		if r := s.records[name]; r != nil && r.id != "" {
-			s.free(name, r)
+		if s.lock(name).BreakNow() {
+			s.wake(name)
 		}
 		return nil
 	})
@@ -125,8 +123,8 @@ func (l *Locker) BreakNow(ctx context.Context, name string) error {
 func (l *Locker) ReadData(ctx context.Context, name string) ([]byte, error) {
 	var data []byte
 	err := l.do(ctx, "read data", name, holdfast.ValidateName(name, limits), func(s *Store) error {
-		if r := s.records[name]; r != nil && len(r.data) > 0 {
-			data = bytes.Clone(r.data)
+		if stored := s.lock(name).Data; len(stored) > 0 {
+			data = bytes.Clone(stored)
 		}
 		return nil
 	})
@@ -140,11 +138,9 @@ func (l *Locker) WriteData(ctx context.Context, lease holdfast.Lease, data []byt
 		invalid = holdfast.ValidateData(data, limits)
 	}
 	return l.do(ctx, "write data", lease.Name, invalid, func(s *Store) error {
-		r := s.records[lease.Name]
-		if !r.belongsTo(lease) || !r.held(s.now()) {
+		if !s.lock(lease.Name).Write(lease.ID, data, s.moment()) {
 			return holdfast.ErrLost
 		}
-		r.data = bytes.Clone(data)
 		return nil
 	})
 }

@@ -13,13 +13,13 @@ package memory
 
 import (
 	"context"
-	"errors"
 	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/lockstate"
 )
 
 const backend = "memory"
@@ -67,24 +67,25 @@ func WithClock(now func() time.Time) Option {
 
 // Store holds the records that its Lockers share. It is safe for concurrent use.
 type Store struct {
-	now func() time.Time
+	now   func() time.Time
+	epoch time.Time
 
 	mu      sync.Mutex
-	records map[string]*record
+	locks   map[string]*lockstate.Lock
 	watches map[string]map[*watch]struct{}
-	changes uint64 // grants and renewals so far, the source of revisions
 }
 
 // NewStore makes an empty store.
 func NewStore(opts ...Option) *Store {
 	s := &Store{
 		now:     time.Now,
-		records: make(map[string]*record),
+		locks:   make(map[string]*lockstate.Lock),
 		watches: make(map[string]map[*watch]struct{}),
 	}
 	for _, opt := range opts {
 		opt(s)
 	}
+	s.epoch = s.now()
 	return s
 }
 
@@ -97,7 +98,7 @@ func (s *Store) Locker() *Locker { return &Locker{store: s} }
 func (s *Store) Remove(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.records, name)
+	delete(s.locks, name)
 	s.wake(name)
 }
 
@@ -156,16 +157,5 @@ func (l *Locker) ready(ctx context.Context, invalid error) error {
 	if invalid != nil {
 		return invalid
 	}
-	if err := ctx.Err(); err != nil {
-		return errors.Join(err, causeOf(ctx))
-	}
-	return nil
-}
-
-// causeOf is the reason for a context's end, if it has one of its own.
-func causeOf(ctx context.Context) error {
-	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
-		return cause
-	}
-	return nil
+	return ctx.Err()
 }
