@@ -1,0 +1,67 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// call runs work on a goroutine of its own, because a disk that hangs cannot be
+// interrupted: the caller returns when its context ends all the same, and Close
+// waits for the rest. name is only for the error.
+func (l *Locker) call(ctx context.Context, op, name string, invalid error, work func(context.Context) error) error {
+	err := l.detached(ctx, invalid, work)
+	if err == nil {
+		return nil
+	}
+	return &holdfast.OpError{Op: op, Backend: backend, Name: name, Err: err}
+}
+
+func (l *Locker) detached(ctx context.Context, invalid error, work func(context.Context) error) error {
+	if !l.enter() {
+		return holdfast.ErrClosed
+	}
+	if invalid != nil {
+		l.calls.Done()
+		return invalid
+	}
+	if err := ctx.Err(); err != nil {
+		l.calls.Done()
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, ownLimit, fmt.Errorf("no answer from %s within %v", l.dir, ownLimit))
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		defer l.calls.Done()
+		done <- work(ctx)
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ended(ctx)
+	}
+}
+
+// enter counts a call, unless the Locker is closed.
+func (l *Locker) enter() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	l.calls.Add(1)
+	return true
+}
+
+// ended says why the context ended.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == nil || errors.Is(cause, err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}

@@ -1,0 +1,28 @@
+//go:build !linux
+
+package file
+
+import (
+	"os"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/lockstate"
+)
+
+// systemClock is the wall clock, for want of one that all processes share, that
+// nobody can set and that tells boots apart. The package comment states what
+// that costs.
+func systemClock() (clock, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return clock{}, err
+	}
+	machine := machineDigest("host " + host)
+	// One "boot" for each machine: the wall clock goes on across boots.
+	return clock{now: wallTime, boot: "wall clock of " + machine, machine: machine}, nil
+}
+
+func wallTime() (lockstate.Moment, error) {
+	now := time.Now().UTC().Round(0)
+	return lockstate.Moment{Elapsed: time.Duration(now.UnixNano()), Wall: now}, nil
+}

@@ -1,0 +1,91 @@
+package file
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/lockstate"
+	"github.com/holdfast-go/holdfast/lockertest"
+)
+
+// dial is a clock that is set by hand.
+type dial struct {
+	mu  sync.Mutex
+	now lockstate.Moment
+}
+
+func newDial() *dial {
+	return &dial{now: lockstate.Moment{Elapsed: time.Hour, Wall: time.Now().UTC()}}
+}
+
+func (d *dial) clock() clock {
+	return clock{now: d.read, boot: "boot 1", machine: "machine 1"}
+}
+
+func (d *dial) read() (lockstate.Moment, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.now, nil
+}
+
+func (d *dial) advance(by time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.now.Elapsed += by
+	d.now.Wall = d.now.Wall.Add(by)
+}
+
+func (d *dial) setWall(to time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.now.Wall = to
+}
+
+func config(dir string, make func() (*Locker, error)) lockertest.Config {
+	return lockertest.Config{
+		New: func(t *testing.T) holdfast.Locker {
+			t.Helper()
+			l, err := make()
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			return l
+		},
+		Forget: func(_ context.Context, name string) error {
+			return os.Remove(filepath.Join(dir, stem(name)+".json"))
+		},
+		Stall: func(_ context.Context, name string) (func(), error) {
+			f := flock.New(filepath.Join(dir, stem(name)+".lock"))
+			err := f.Lock()
+			return func() { _ = f.Unlock() }, err
+		},
+	}
+}
+
+func TestConformance(t *testing.T) {
+	t.Run("system clock", func(t *testing.T) {
+		dir := t.TempDir()
+		cfg := config(dir, func() (*Locker, error) { return New(dir) })
+		cfg.TTL = 500 * time.Millisecond
+		lockertest.Run(t, cfg)
+	})
+	t.Run("clock set by hand", func(t *testing.T) {
+		dir, d := t.TempDir(), newDial()
+		cfg := config(dir, func() (*Locker, error) { return newLocker(dir, d.clock()) })
+		cfg.Advance = d.advance
+		cfg.Stall = nil // once is enough
+		lockertest.Run(t, cfg)
+	})
+}

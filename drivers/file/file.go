@@ -1,0 +1,188 @@
+// Package file keeps locks in a folder, for the processes of one machine: no
+// server is needed. Importing it registers the URL scheme "file":
+//
+//	file:/var/lib/holdfast     file:///var/lib/holdfast     file:locks
+//
+// Each lock has a record NAME.json, which a person can read, and NAME.lock, an
+// empty file that is locked (flock, LockFileEx) while a process reads or writes
+// the record. There is one for each lock, so that one lock's slow disk write
+// does not delay another's renewal. Characters that some system does not allow
+// in file names, and capitals, are written as %XX; long names are cut, with a
+// hash. Deleting NAME.json makes the lock free and forgets its token and data;
+// NAME.lock may be deleted as well, but comes back.
+//
+// A record is replaced by renaming a complete new one over it, so that a crash
+// or kill leaves the old one or the new one. What it cannot read the driver
+// never takes for free: a damaged record, or one of an unknown version, is an
+// error that names the file.
+//
+// # Clock
+//
+// On Linux, expiry is judged by CLOCK_BOOTTIME, which all processes share, which
+// counts suspend, and which nobody can set; the record holds the boot's ID
+// (/proc/sys/kernel/random/boot_id), and after a reboot every lock is free. The
+// wall clock matters to tokens only: each is at least its milliseconds. Elsewhere
+// the wall clock judges: setting it forward ends leases early, so that two
+// holders may overlap, and a reboot frees nothing before its lease has ended.
+//
+// # One machine
+//
+// Processes that see the same boot ID run on the same kernel: containers on one
+// host may share a folder. A record with another boot's ID is that of an earlier
+// boot if it shows the same machine, which /etc/machine-id tells on Linux, or
+// else the host name. If not, it is an error that names the file: the folder is
+// shared between machines, for which this driver is no good. It cannot tell
+// machines with a copied /etc/machine-id apart. A container without that file
+// has a host name that may change with it, so that after a reboot the records of
+// the old one must be deleted by hand.
+package file
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+const (
+	backend = "file"
+	// ownLimit bounds a call whose context has no earlier end.
+	ownLimit = 5 * time.Second
+)
+
+var limits = holdfast.Limits{
+	MinTTL:   10 * time.Millisecond,
+	MaxTTL:   365 * 24 * time.Hour,
+	TTLStep:  time.Millisecond,
+	MaxName:  1024,
+	MaxOwner: 1024,
+	MaxData:  256 << 10, // each renewal writes the data again
+	Poll:     100 * time.Millisecond,
+}
+
+func init() { holdfast.Register("file", open) }
+
+func open(_ context.Context, rawURL string) (holdfast.Locker, error) {
+	dir, err := dirOf(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	return New(dir)
+}
+
+// dirOf finds the folder in a URL.
+func dirOf(rawURL string) (string, error) {
+	bad := func(value string) error {
+		return &holdfast.InvalidError{Field: "URL", Value: value, Rule: "file: and a folder of this machine, such as file:/var/lib/holdfast or file:locks, special characters as %XX"}
+	}
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return "", bad("with scheme file")
+	}
+	if u.User != nil || u.Host != "" && u.Host != "localhost" {
+		return "", bad("with a host")
+	}
+	if u.Fragment != "" {
+		return "", bad("with a #")
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return "", bad("with parameters that cannot be read")
+	}
+	if err := holdfast.CheckParams(query); err != nil {
+		return "", err
+	}
+	dir := u.Path
+	if u.Opaque != "" {
+		if dir, err = url.PathUnescape(u.Opaque); err != nil {
+			return "", bad("with a wrong %XX")
+		}
+	}
+	if dir == "" || strings.ContainsRune(dir, 0) {
+		return "", bad("without a folder")
+	}
+	if filepath.VolumeName(dir[1:]) != "" {
+		dir = dir[1:] // Windows: file:///C:/locks has the path /C:/locks
+	}
+	return filepath.FromSlash(dir), nil
+}
+
+// Locker is a [holdfast.Locker] that can also list, break, and keep data. It
+// has no Watcher: asking costs little, so waiters poll.
+type Locker struct {
+	dir   string
+	clock clock
+
+	mu     sync.Mutex
+	closed bool
+	calls  sync.WaitGroup
+}
+
+var _ interface {
+	holdfast.Locker
+	holdfast.Lister
+	holdfast.Breaker
+	holdfast.DataStore
+} = (*Locker)(nil)
+
+// New makes a Locker on a folder, which it creates, for its owner alone, if it
+// is missing. The files in it are readable and writable by their owner alone.
+func New(dir string) (*Locker, error) {
+	clock, err := systemClock()
+	if err != nil {
+		return nil, fmt.Errorf("holdfast: file: reading the system's clock: %w", err)
+	}
+	return newLocker(dir, clock)
+}
+
+func newLocker(dir string, clock clock) (*Locker, error) {
+	if dir == "" {
+		return nil, &holdfast.InvalidError{Field: "folder", Value: `""`, Rule: "the path of a folder"}
+	}
+	abs, err := filepath.Abs(dir) // the program may change its folder
+	if err != nil {
+		return nil, fmt.Errorf("holdfast: file: %w", err)
+	}
+	if err := os.MkdirAll(abs, 0o700); err != nil {
+		return nil, fmt.Errorf("holdfast: file: making the folder: %w", err)
+	}
+	return &Locker{dir: abs, clock: clock}, nil
+}
+
+// Limits allows TTLs from 10 ms, less than which a disk may need to answer, to a
+// year.
+func (l *Locker) Limits() holdfast.Limits { return limits }
+
+// Abilities are to list, to break and to keep data.
+func (l *Locker) Abilities() holdfast.Abilities {
+	return holdfast.Abilities{Lister: l, Breaker: l, DataStore: l}
+}
+
+// Close waits, for a few seconds, for calls that the disk has not answered yet although
+// their context has ended.
+func (l *Locker) Close() error {
+	l.mu.Lock()
+	already := l.closed
+	l.closed = true
+	l.mu.Unlock()
+	if already {
+		return nil
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		l.calls.Wait()
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-time.After(ownLimit + time.Second):
+		return &holdfast.OpError{Op: "close", Backend: backend, Err: fmt.Errorf("the disk under %s does not answer", l.dir)}
+	}
+}

@@ -1,0 +1,99 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// List implements [holdfast.Lister]. A record that cannot be read does not hide
+// the others: its error comes last.
+func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
+	return func(yield func(holdfast.Record, error) bool) {
+		type outcome struct {
+			found  []holdfast.Record
+			failed error
+		}
+		all, err := answer(func(set func(outcome)) error {
+			return l.call(ctx, "list", prefix, nil, func(ctx context.Context) error {
+				found, err := l.readAll(ctx, prefix)
+				set(outcome{found, err})
+				return nil
+			})
+		})
+		if err == nil && all.failed != nil {
+			err = &holdfast.OpError{Op: "list", Backend: backend, Name: prefix, Err: all.failed}
+		}
+		for _, r := range all.found {
+			if !yield(r, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(holdfast.Record{}, err)
+		}
+	}
+}
+
+// readAll returns what could be read, and the errors of what could not.
+func (l *Locker) readAll(ctx context.Context, prefix string) ([]holdfast.Record, error) {
+	entries, err := os.ReadDir(l.dir)
+	if err != nil {
+		return nil, fmt.Errorf("reading the folder: %w", err)
+	}
+	var found []holdfast.Record
+	var failed []error
+	for _, entry := range entries {
+		base, ok := strings.CutSuffix(entry.Name(), ".json")
+		if !ok {
+			continue
+		}
+		r, err := l.read(ctx, base)
+		switch {
+		case ctx.Err() != nil:
+			return nil, ended(ctx)
+		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
+		case err != nil:
+			failed = append(failed, err)
+		case strings.HasPrefix(r.Name, prefix):
+			found = append(found, r)
+		}
+	}
+	slices.SortFunc(found, func(a, b holdfast.Record) int { return strings.Compare(a.Name, b.Name) })
+	return found, errors.Join(failed...)
+}
+
+// read reads the record of a stem.
+func (l *Locker) read(ctx context.Context, base string) (holdfast.Record, error) {
+	path := filepath.Join(l.dir, base)
+	unlock, err := lockFile(ctx, path+".lock")
+	if err != nil {
+		return holdfast.Record{}, err
+	}
+	defer unlock()
+	path += ".json"
+	rec, err := readRecord(path)
+	if err != nil {
+		return holdfast.Record{}, err
+	}
+	if stem(rec.Name) != base {
+		return holdfast.Record{}, fmt.Errorf("the record %s is that of lock %q: was it copied?", path, rec.Name)
+	}
+	lock, err := l.here(path, rec)
+	if err != nil {
+		return holdfast.Record{}, err
+	}
+	now, err := l.clock.now()
+	if err != nil {
+		return holdfast.Record{}, fmt.Errorf("reading the clock: %w", err)
+	}
+	return lock.Record(rec.Name, now), nil
+}

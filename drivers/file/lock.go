@@ -1,0 +1,126 @@
+package file
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/lockstate"
+)
+
+// TryAcquire implements [holdfast.Locker].
+func (l *Locker) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+	req.Data = bytes.Clone(req.Data) // the caller may go on before the disk does
+	return answer(func(set func(holdfast.Lease)) error {
+		return l.call(ctx, "acquire", req.Name, req.Validate(limits), func(ctx context.Context) error {
+			return l.change(ctx, req.Name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
+				if !lock.Acquire(req, digest(req.ID), now) {
+					return false, &holdfast.HeldError{Record: lock.Record(req.Name, now)}
+				}
+				set(holdfast.Lease{Name: req.Name, ID: req.ID, Owner: lock.Owner, Token: lock.Token, TTL: req.TTL})
+				return true, nil
+			})
+		})
+	})
+}
+
+// Renew implements [holdfast.Locker].
+func (l *Locker) Renew(ctx context.Context, lease holdfast.Lease) error {
+	invalid := holdfast.ValidateName(lease.Name, limits)
+	if invalid == nil {
+		invalid = holdfast.ValidateTTL(lease.TTL, limits)
+	}
+	return l.call(ctx, "renew", lease.Name, invalid, func(ctx context.Context) error {
+		return l.change(ctx, lease.Name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
+			if !lock.Renew(digest(lease.ID), lease.TTL, now) {
+				return false, holdfast.ErrLost
+			}
+			return true, nil
+		})
+	})
+}
+
+// Release implements [holdfast.Locker].
+func (l *Locker) Release(ctx context.Context, lease holdfast.Lease) error {
+	return l.call(ctx, "release", lease.Name, holdfast.ValidateName(lease.Name, limits), func(ctx context.Context) error {
+		return l.change(ctx, lease.Name, func(lock *lockstate.Lock, _ lockstate.Moment) (bool, error) {
+			return lock.Release(digest(lease.ID)), nil
+		})
+	})
+}
+
+// Inspect implements [holdfast.Locker].
+func (l *Locker) Inspect(ctx context.Context, name string) (holdfast.Record, error) {
+	return answer(func(set func(holdfast.Record)) error {
+		return l.call(ctx, "inspect", name, holdfast.ValidateName(name, limits), func(ctx context.Context) error {
+			return l.change(ctx, name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
+				set(lock.Record(name, now))
+				return false, nil
+			})
+		})
+	})
+}
+
+// Break implements [holdfast.Breaker].
+func (l *Locker) Break(ctx context.Context, name string) error {
+	return l.call(ctx, "break", name, holdfast.ValidateName(name, limits), func(ctx context.Context) error {
+		return l.change(ctx, name, func(lock *lockstate.Lock, _ lockstate.Moment) (bool, error) {
+			return lock.Break(), nil
+		})
+	})
+}
+
+// BreakNow implements [holdfast.Breaker].
+func (l *Locker) BreakNow(ctx context.Context, name string) error {
+	return l.call(ctx, "break", name, holdfast.ValidateName(name, limits), func(ctx context.Context) error {
+		return l.change(ctx, name, func(lock *lockstate.Lock, _ lockstate.Moment) (bool, error) {
+			return lock.BreakNow(), nil
+		})
+	})
+}
+
+// ReadData implements [holdfast.DataStore].
+func (l *Locker) ReadData(ctx context.Context, name string) ([]byte, error) {
+	return answer(func(set func([]byte)) error {
+		return l.call(ctx, "read data", name, holdfast.ValidateName(name, limits), func(ctx context.Context) error {
+			return l.change(ctx, name, func(lock *lockstate.Lock, _ lockstate.Moment) (bool, error) {
+				if len(lock.Data) > 0 {
+					set(lock.Data)
+				}
+				return false, nil
+			})
+		})
+	})
+}
+
+// WriteData implements [holdfast.DataStore]. An expired lease does not hold.
+func (l *Locker) WriteData(ctx context.Context, lease holdfast.Lease, data []byte) error {
+	data = bytes.Clone(data)
+	invalid := holdfast.ValidateName(lease.Name, limits)
+	if invalid == nil {
+		invalid = holdfast.ValidateData(data, limits)
+	}
+	return l.call(ctx, "write data", lease.Name, invalid, func(ctx context.Context) error {
+		return l.change(ctx, lease.Name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
+			if !lock.Write(digest(lease.ID), data, now) {
+				return false, holdfast.ErrLost
+			}
+			return true, nil
+		})
+	})
+}
+
+// answer carries a value out of a call. A call that goes on after its caller
+// has left leaves its value in a channel that nobody reads.
+func answer[T any](call func(set func(T)) error) (T, error) {
+	values := make(chan T, 1)
+	err := call(func(v T) { values <- v })
+	var v T
+	if err == nil {
+		select {
+		case v = <-values:
+		default:
+		}
+	}
+	return v, err
+}
