@@ -1,0 +1,129 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// Windows knows Ctrl-C and Ctrl-Break (os.Interrupt) and the closing of the console,
+// the session or the system (SIGTERM).
+var (
+	endingSignals = []os.Signal{os.Interrupt, syscall.SIGTERM}
+	otherSignals  []os.Signal
+)
+
+const termSignal = syscall.SIGTERM
+
+// child is a running command and the job object that holds it and what it starts.
+// The command is put into the job just after its start: what it starts before that
+// moment is not in the job. The job ends when holdfast does, however that ends.
+type child struct {
+	pid     int
+	process *os.Process
+	job     windows.Handle
+	exited  chan int       // gets the exit code, once
+	stops   chan os.Signal // there is no job control; nothing is ever sent
+}
+
+func startChild(path string, args, env []string) (*child, error) {
+	job, err := newJob()
+	if err != nil {
+		return nil, err
+	}
+	process, err := os.StartProcess(path, args, &os.ProcAttr{
+		Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+		Sys: &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP},
+	})
+	if err == nil {
+		if err = assign(job, process.Pid); err != nil {
+			_ = process.Kill() // it must not run uncontrolled
+			_, _ = process.Wait()
+		}
+	}
+	if err != nil {
+		_ = windows.CloseHandle(job)
+		return nil, err
+	}
+	c := &child{pid: process.Pid, process: process, job: job, exited: make(chan int, 1)}
+	go func() {
+		state, err := process.Wait()
+		if err != nil {
+			c.exited <- codeUnavailable
+			return
+		}
+		c.exited <- state.ExitCode()
+	}()
+	return c, nil
+}
+
+// newJob makes a job object whose processes end when its last handle is closed.
+func newJob() (windows.Handle, error) {
+	job, err := windows.CreateJobObject(nil, nil)
+	if err != nil {
+		return 0, os.NewSyscallError("CreateJobObject", err)
+	}
+	limits := windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION{}
+	limits.BasicLimitInformation.LimitFlags = windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE
+	_, err = windows.SetInformationJobObject(job, windows.JobObjectExtendedLimitInformation,
+		uintptr(unsafe.Pointer(&limits)), uint32(unsafe.Sizeof(limits)))
+	if err != nil {
+		return 0, errors.Join(os.NewSyscallError("SetInformationJobObject", err), windows.CloseHandle(job))
+	}
+	return job, nil
+}
+
+func assign(job windows.Handle, pid int) error {
+	process, err := windows.OpenProcess(windows.PROCESS_SET_QUOTA|windows.PROCESS_TERMINATE, false, uint32(pid))
+	if err != nil {
+		return os.NewSyscallError("OpenProcess", err)
+	}
+	err = windows.AssignProcessToJobObject(job, process)
+	return errors.Join(os.NewSyscallError("AssignProcessToJobObject", err), windows.CloseHandle(process))
+}
+
+// signal sends Ctrl-Break: the only event that can be sent to a process group. It
+// reaches programs of this console.
+func (c *child) signal(os.Signal) error {
+	return os.NewSyscallError("GenerateConsoleCtrlEvent",
+		windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, uint32(c.pid)))
+}
+
+func (c *child) terminate() error { return c.signal(termSignal) }
+
+func (c *child) kill() error {
+	return os.NewSyscallError("TerminateJobObject", windows.TerminateJobObject(c.job, codeSignal+uint32(syscall.SIGKILL)))
+}
+
+// jobAccounting is Windows' JOBOBJECT_BASIC_ACCOUNTING_INFORMATION.
+type jobAccounting struct {
+	TotalUserTime, TotalKernelTime                     int64
+	ThisPeriodTotalUserTime, ThisPeriodTotalKernelTime int64
+	TotalPageFaultCount, TotalProcesses                uint32
+	ActiveProcesses, TotalTerminatedProcesses          uint32
+}
+
+// remains reports whether the job has a process.
+func (c *child) remains() bool {
+	var now jobAccounting
+	err := windows.QueryInformationJobObject(c.job, windows.JobObjectBasicAccountingInformation,
+		uintptr(unsafe.Pointer(&now)), uint32(unsafe.Sizeof(now)), nil)
+	return err == nil && now.ActiveProcesses > 0
+}
+
+func (c *child) jobControl(os.Signal, func(), func() bool) {}
+
+func (c *child) close() { _ = windows.CloseHandle(c.job) }
+
+// runnable finds the command's file before the lock is taken.
+func runnable(command string) (string, error) {
+	path, err := exec.LookPath(command)
+	if err != nil {
+		return "", &exitError{codeNotFound, err}
+	}
+	return path, nil
+}

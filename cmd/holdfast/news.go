@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// repeatEvery is how often a lasting failure is told again, at most.
+const repeatEvery = time.Minute
+
+// news tells a person what happens to the lock: whom it waits for, and what fails.
+// What the command itself does, run and supervisor tell.
+type news struct {
+	say     *reporter
+	client  atomic.Pointer[holdfast.Client]
+	waiting atomic.Bool
+
+	mu       sync.Mutex
+	failing  string    // the operation whose failure was told last
+	since    time.Time // its first time
+	next     time.Time // when to tell it again
+	interval time.Duration
+	times    int
+}
+
+// wait says whether holdfast waits for the lock: only then it matters who holds it.
+func (n *news) wait(on bool) { n.waiting.Store(on) }
+
+// observe is the library's observer.
+func (n *news) observe(e holdfast.Event) {
+	switch e.Type {
+	case holdfast.EventHolderSeen:
+		n.holder(e)
+	case holdfast.EventError:
+		n.failure(e, time.Now())
+	case holdfast.EventOverrun:
+		n.say.error("OVERRUN: %q may be another's now, and the command has not ended", e.Name)
+	default:
+		n.say.detail("%v", e)
+	}
+}
+
+// holder tells whom the lock waits for, with what the backend adds when asked.
+func (n *news) holder(e holdfast.Event) {
+	record := holdfast.Record{Name: e.Name, Owner: e.Owner, Token: e.Token}
+	if client := n.client.Load(); client != nil {
+		now, err := client.Inspect(context.Background(), e.Name)
+		if err == nil && now.State == holdfast.StateHeld && now.Token == e.Token {
+			record = now
+		}
+	}
+	if n.waiting.Load() {
+		n.say.info("waiting for %s: held by %s", strconv.Quote(e.Name), holderOf(record))
+	}
+}
+
+// failure tells a failed call, a lasting one at growing intervals.
+func (n *news) failure(e holdfast.Event, now time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if e.Op != n.failing || now.Sub(n.next) > 2*repeatEvery {
+		n.failing, n.since, n.times, n.interval = e.Op, now, 0, time.Second
+		n.next = now
+	}
+	n.times++
+	if now.Before(n.next) {
+		return
+	}
+	again := ""
+	if n.times > 1 {
+		again = " (" + strconv.Itoa(n.times) + " times in " + seconds(now.Sub(n.since)) + ")"
+	}
+	n.say.error("cannot %s %q; trying again: %v%s", e.Op, e.Name, e.Err, again)
+	n.interval = min(2*n.interval, repeatEvery)
+	n.next = now.Add(n.interval)
+}

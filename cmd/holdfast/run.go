@@ -1,0 +1,264 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+type runCmd struct {
+	Name    string   `arg:"" help:"Name of the lock."`
+	Command []string `arg:"" passthrough:"partial" help:"The command and its arguments, after \"--\"."`
+
+	Try  bool          `group:"wait" xor:"wait" help:"Do not wait: if another holds the lock, exit with 75 at once."`
+	Wait time.Duration `group:"wait" xor:"wait" placeholder:"DURATION" help:"Wait no longer than this, such as 90s or 5m, then exit with 75. Default: wait for ever."`
+
+	TTL       time.Duration `group:"hold" placeholder:"DURATION" help:"How long the lock outlives a holder that died or cannot reach the backend. Default: 30s."`
+	Grace     time.Duration `group:"hold" placeholder:"DURATION" help:"How long before the lock could be another's the command is told to stop, if the lock could not be renewed. Default: a sixth of the TTL."`
+	Owner     string        `group:"hold" help:"What others see as the holder. Default: host/pid."`
+	Keep      bool          `group:"hold" help:"After a loss wait for the lock again and run the command again, instead of exiting with 76. --try and --wait bound each wait."`
+	KillAfter time.Duration `group:"hold" placeholder:"DURATION" help:"How long the command may take to end after a SIGTERM was passed on, before it is killed. Default: as long as it likes, or until a second SIGTERM."`
+}
+
+// Help is shown below the flags.
+func (*runCmd) Help() string {
+	return `The lock is renewed while the command runs and released after it has ended: after the command itself and every process left in its process group. (What is left is sent SIGTERM, and SIGKILL two seconds later. A process that makes a session or group of its own escapes this.)
+
+If the lock is lost because it could not be renewed in time, or was broken by somebody, the process group gets SIGTERM at once and SIGKILL before the lock can be another's.
+
+The command finds HOLDFAST_TOKEN, HOLDFAST_NAME and HOLDFAST_OWNER in its environment. The token grows with every holder of the lock: a storage that remembers the highest one it has seen can refuse a holder that was paused and is late.
+
+SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the process group. If holdfast itself is killed (SIGKILL), the lock frees itself after the TTL; on Linux and Windows the command dies with holdfast (on Linux not what it had started), elsewhere it runs on.
+
+Exit codes:
+
+    the command's own, or 128 + the number of the signal that ended it
+    2     wrong arguments, or the backend's URL is wrong
+    69    the backend failed (while waiting it is tried again and again)
+    75    the lock is held by another: --try, or --wait ran out
+    76    the lock was lost, and the command was stopped
+    126   the command is not executable
+    127   the command was not found
+    128+n a signal ended the waiting
+
+Examples:
+
+    # a nightly job that must run on one machine only: the others skip it
+    holdfast run --try nightly-report -- ./report.sh
+
+    # a service with a hot standby: start this on two machines
+    export HOLDFAST_BACKEND='mongodb://db1,db2,db3/app?replicaSet=rs0'
+    holdfast run --keep billing-worker -- ./worker --queue billing`
+}
+
+// Validate is called by the parser.
+func (r *runCmd) Validate() error {
+	if len(r.Command) > 0 && r.Command[0] == "--" {
+		r.Command = r.Command[1:]
+	}
+	if len(r.Command) == 0 || r.Command[0] == "" {
+		return errors.New(`give the lock's name and, after "--", a command: holdfast run [flags] NAME -- COMMAND [ARGUMENT]...`)
+	}
+	for _, f := range []struct {
+		flag  string
+		value time.Duration
+	}{{"--wait", r.Wait}, {"--ttl", r.TTL}, {"--grace", r.Grace}, {"--kill-after", r.KillAfter}} {
+		if f.value < 0 {
+			return fmt.Errorf("%s %v is invalid: must be more than 0", f.flag, f.value)
+		}
+	}
+	return nil
+}
+
+// options are the flags in the library's words; what was not given keeps its default.
+func (r *runCmd) options() []holdfast.ClientOption {
+	var opts []holdfast.ClientOption
+	if r.TTL > 0 {
+		opts = append(opts, holdfast.WithTTL(r.TTL))
+	}
+	if r.Grace > 0 {
+		opts = append(opts, holdfast.WithGrace(r.Grace))
+	}
+	if r.Owner != "" {
+		opts = append(opts, holdfast.WithOwner(r.Owner))
+	}
+	return opts
+}
+
+// runner is one "holdfast run".
+type runner struct {
+	*runCmd
+	say     *reporter
+	news    *news
+	client  *holdfast.Client
+	signals signals
+	path    string
+}
+
+// Run waits for the lock and runs the command, again and again with --keep.
+func (r *runCmd) Run(a *app) (err error) {
+	path, err := runnable(r.Command[0])
+	if err != nil {
+		return err
+	}
+	run := &runner{runCmd: r, say: a.say, news: &news{say: a.say}, signals: catchSignals(), path: path}
+	if err := run.signals.during(func(ctx context.Context) (err error) {
+		run.client, err = a.open(ctx, run.news.observe, r.options()...)
+		return err
+	}); err != nil {
+		return err
+	}
+	run.news.client.Store(run.client)
+	defer run.close()
+	for {
+		lost, err := run.once()
+		if !lost || !r.Keep || run.signals.ended {
+			return err
+		}
+	}
+}
+
+// close tidies up. The lock itself is released already, or said not to be.
+func (r *runner) close() {
+	err := r.signals.during(func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
+		defer cancel()
+		return r.client.Shutdown(ctx)
+	})
+	if err != nil {
+		r.say.detail("%v", err)
+	}
+}
+
+// once takes the lock, runs the command and releases the lock. lost says that the
+// command was stopped since the lock was lost; the error carries the exit code.
+func (r *runner) once() (lost bool, err error) {
+	hold, err := r.lock()
+	if err != nil {
+		return false, err
+	}
+	defer r.release(hold)
+	if hold.Err() != nil { // this process was paused just now
+		return true, r.lostError(hold)
+	}
+	return r.command(hold)
+}
+
+// lock waits for the lock as the flags say.
+func (r *runner) lock() (*holdfast.Hold, error) {
+	start := time.Now()
+	r.news.wait(true)
+	defer r.news.wait(false)
+	var hold *holdfast.Hold
+	err := r.signals.during(func(ctx context.Context) (err error) {
+		switch {
+		case r.Try:
+			hold, err = r.client.TryLock(ctx, r.Name)
+			return err
+		case r.Wait > 0:
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, r.Wait)
+			defer cancel()
+		}
+		hold, err = r.client.Lock(ctx, r.Name)
+		return err
+	})
+	var signaled *exitError
+	switch {
+	case errors.As(err, &signaled):
+		if hold != nil {
+			r.release(hold)
+		}
+		return nil, err
+	case err != nil:
+		return nil, &exitError{waitCode(err), err}
+	}
+	r.news.wait(false)
+	r.say.info("acquired %q, token %d%s", r.Name, hold.Token(), afterWaiting(time.Since(start)))
+	return hold, nil
+}
+
+// waitCode is the exit code when waiting came to nothing. If it ended before any
+// answer came, by the time limit alone, then that is what it is: not our turn.
+func waitCode(err error) int {
+	var failed *holdfast.OpError
+	if errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &failed) {
+		return codeHeld
+	}
+	return codeOf(err)
+}
+
+func afterWaiting(d time.Duration) string {
+	if d < time.Second {
+		return ""
+	}
+	return " after " + seconds(d)
+}
+
+// command runs the command under a hold.
+func (r *runner) command(hold *holdfast.Hold) (lost bool, err error) {
+	child, err := startChild(r.path, r.Command, r.environment(hold))
+	if err != nil {
+		return false, &exitError{codeNotRunnable, fmt.Errorf("cannot start %s: %w", printable(r.path), err)}
+	}
+	defer child.close()
+	r.say.detail("started process %d", child.pid)
+	s := supervisor{hold: hold, child: child, signals: r.signals.caught, say: r.say, killAfter: r.KillAfter}
+	code := s.wait()
+	r.say.detail("the command ended with exit code %d", code)
+	r.signals.ended = s.asked
+	if s.lost {
+		return true, r.lostError(hold)
+	}
+	if code == 0 {
+		return false, nil
+	}
+	return false, &exitError{code: code}
+}
+
+func (r *runner) lostError(hold *holdfast.Hold) error {
+	return &exitError{codeLost, fmt.Errorf("%q was lost while the command was to run: %w", r.Name, hold.Err())}
+}
+
+// environment is holdfast's own, and what the command may want to know of the lock.
+func (r *runner) environment(hold *holdfast.Hold) []string {
+	var env []string
+	ours := map[string]string{
+		"HOLDFAST_TOKEN": strconv.FormatUint(hold.Token(), 10),
+		"HOLDFAST_NAME":  hold.Name(),
+		"HOLDFAST_OWNER": hold.Lease().Owner,
+	}
+	for _, entry := range os.Environ() {
+		key, _, _ := strings.Cut(entry, "=")
+		if _, replaced := ours[key]; !replaced {
+			env = append(env, entry)
+		}
+	}
+	for key, value := range ours {
+		env = append(env, key+"="+value)
+	}
+	return env
+}
+
+// release gives the lock back. A failure is told but does not change the exit code:
+// the command's work is done, and the lock frees itself in the end.
+func (r *runner) release(hold *holdfast.Hold) {
+	lost := errors.Is(hold.Err(), holdfast.ErrLost)
+	err := r.signals.during(func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
+		defer cancel()
+		return hold.Release(ctx)
+	})
+	switch {
+	case err != nil:
+		r.say.error("could not release %q; others get it in %s at the latest: %v", r.Name, seconds(max(hold.ExpiresIn(), 0)), err)
+	case !lost:
+		r.say.info("released %q", r.Name)
+	}
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+type statusCmd struct {
+	Name string `arg:"" help:"Name of the lock."`
+	JSON bool   `help:"Write one JSON object. Times left and TTLs are in milliseconds, data is base64, and what the backend does not tell is null."`
+}
+
+// Help is shown below the flags.
+func (*statusCmd) Help() string {
+	return `The exit code is 0 whether the lock is held or free. Times are those of the backend's clock.
+
+Example: ask how long the holder's lease still lasts unless it is renewed
+
+    holdfast status nightly-report --json | jq .remainingMs`
+}
+
+// Run asks the backend about one lock.
+func (s *statusCmd) Run(a *app) error {
+	return a.ask(func(ctx context.Context, client *holdfast.Client) error {
+		record, err := client.Inspect(ctx, s.Name)
+		if err != nil {
+			return err
+		}
+		record.Name = s.Name
+		if s.JSON {
+			return writeJSON(a.stdout, toJSON(record))
+		}
+		return writeStatus(a.stdout, record)
+	})
+}
+
+func writeStatus(w io.Writer, r holdfast.Record) error {
+	state := r.State.String()
+	if r.Broken {
+		state += ", broken: renewals are refused"
+	}
+	if _, err := fmt.Fprintf(w, "%s: %s\n", printable(r.Name), state); err != nil {
+		return err
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(name, value string) { fmt.Fprintf(table, "  %s\t%s\n", name, value) }
+	if r.State == holdfast.StateFree {
+		if r.Owner != "" {
+			row("last owner", printable(r.Owner))
+		}
+		if r.Token != 0 {
+			row("last token", tokenText(r))
+		}
+	} else {
+		row("owner", ownerText(r))
+		row("token", tokenText(r))
+		row("time left", leftText(r)+ofTTL(r))
+		row("acquired", timeText(r.AcquiredAt))
+		row("renewed", timeText(r.RenewedAt))
+	}
+	if r.Data != nil {
+		row("data", fmt.Sprintf("%d bytes", len(r.Data)))
+	}
+	return table.Flush()
+}
+
+func ownerText(r holdfast.Record) string {
+	if r.Owner == "" {
+		return "unknown"
+	}
+	return printable(r.Owner)
+}
+
+func tokenText(r holdfast.Record) string {
+	if r.Token == 0 {
+		return "unknown"
+	}
+	return strconv.FormatUint(r.Token, 10)
+}
+
+func leftText(r holdfast.Record) string {
+	if !r.RemainingKnown {
+		return "unknown"
+	}
+	return seconds(r.Remaining)
+}
+
+func ofTTL(r holdfast.Record) string {
+	if r.TTL == 0 {
+		return ""
+	}
+	return " of " + r.TTL.String()
+}
+
+func timeText(t time.Time) string {
+	if t.IsZero() {
+		return "unknown"
+	}
+	return t.Local().Format("2006-01-02 15:04:05.000 -0700")
+}
