@@ -61,7 +61,7 @@ func scripts(t *testing.T, dir, backend string) {
 func TestScripts(t *testing.T) { scripts(t, "testdata", "file:$WORK/locks") }
 
 func TestScriptsOnMongoDB(t *testing.T) {
-	scripts(t, filepath.Join("testdata", "mongo"), mongotest.URI(t))
+	scripts(t, filepath.Join("testdata", "mongo"), strings.Replace(mongotest.URI(t), "/?", "/holdfast_command?", 1))
 }
 
 // job is a process that a script has started.
@@ -109,6 +109,7 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 		close(j.done)
 	}()
 	ts.Defer(func() {
+		ts.Logf("[%s.err]\n%s", args[0], ts.ReadFile(args[0]+".err"))
 		select {
 		case <-j.done:
 			return
@@ -140,7 +141,6 @@ func cmdEnded(ts *testscript.TestScript, neg bool, args []string) {
 	case <-time.After(patience):
 		ts.Fatalf("%s has not ended within %v; it said:\n%s", args[0], patience, ts.ReadFile(args[0]+".err"))
 	}
-	ts.Logf("[%s.out]\n%s[%s.err]\n%s", args[0], ts.ReadFile(args[0]+".out"), args[0], ts.ReadFile(args[0]+".err"))
 	check(ts, args[1], j.err)
 }
 
