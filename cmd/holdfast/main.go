@@ -95,7 +95,7 @@ Exit codes:
 // usages are the first line of each command's help.
 var usages = map[string]string{
 	"":        "holdfast COMMAND [flags]",
-	"run":     "holdfast run [flags] NAME -- COMMAND [ARGUMENT]...",
+	"run":     "holdfast run [flags] NAME -- COMMAND [ARGUMENT...]",
 	"status":  "holdfast status [flags] NAME",
 	"ls":      "holdfast ls [flags] [PREFIX]",
 	"version": "holdfast version [flags]",

@@ -63,7 +63,7 @@ func (r *runCmd) Validate() error {
 		r.Command = r.Command[1:]
 	}
 	if len(r.Command) == 0 || r.Command[0] == "" {
-		return errors.New(`give the lock's name and, after "--", a command: holdfast run [flags] NAME -- COMMAND [ARGUMENT]...`)
+		return errors.New(`give the lock's name and, after "--", a command: holdfast run [flags] NAME -- COMMAND [ARGUMENT...]`)
 	}
 	for _, f := range []struct {
 		flag  string
