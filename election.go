@@ -222,9 +222,9 @@ func (r *LeaderAwareRunner) RunTaskOnLeader(ctx context.Context, task func(ctx c
 	returned := false
 	defer func() {
 		if returned {
-			t.rest()
+			t.rest(ctx)
 		} else { // task panicked
-			t.retire()
+			t.retire(ctx)
 		}
 	}()
 	if err := t.unfit(ctx); err != nil {
@@ -329,7 +329,7 @@ func (r *LeaderAwareRunner) Close(ctx context.Context) error {
 	}
 	defer func() { <-r.slot }()
 	if t := r.term.Load(); t != nil {
-		t.retire()
+		t.retire(ctx)
 	}
 	return nil
 }
@@ -362,16 +362,19 @@ func (r *LeaderAwareRunner) sleep(ctx context.Context, d time.Duration, kept err
 	return r.ended(ctx, kept)
 }
 
-// ended says which of ctx, the runner and the client has ended, if any.
+// ended says which of the runner, the client and ctx has ended, if any.
 func (r *LeaderAwareRunner) ended(ctx context.Context, kept error) error {
-	switch {
-	case r.closing.Err() != nil:
-		return context.Cause(r.closing)
-	case ctx.Err() != nil:
+	if err := r.closed(); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
 		return waitEnded(ctx, r.name, kept)
 	}
 	return nil
 }
+
+// closed is nil before Close and Shutdown.
+func (r *LeaderAwareRunner) closed() error { return context.Cause(r.closing) }
 
 // cooling returns how much longer not to campaign.
 func (r *LeaderAwareRunner) cooling() time.Duration {

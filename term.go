@@ -30,8 +30,8 @@ type term struct {
 func (r *LeaderAwareRunner) begin(h *Hold) *term {
 	t := &term{runner: r, hold: h, since: r.client.now(), busy: true, nudge: make(chan struct{}, 1), over: make(chan struct{})}
 	r.term.Store(t)
-	if r.closing.Err() != nil {
-		h.cancel(context.Cause(r.closing)) // Close may have looked before
+	if err := r.closed(); err != nil {
+		h.cancel(err) // Close may have looked before
 	}
 	// Both end with the hold. They are refused only after Shutdown, whose end of the
 	// hold this very caller will see.
@@ -89,7 +89,7 @@ func (t *term) run(ctx context.Context, task func(context.Context) error) error 
 // lead runs Run's task to the end of the term. done says that Run is over; not
 // done with an error, that the task is to be restarted.
 func (t *term) lead(ctx context.Context, task func(context.Context) error) (done bool, err error) {
-	defer t.retire() // also if task panics
+	defer t.retire(ctx) // also if task panics
 	if t.unfit(ctx) != nil {
 		return false, nil // the campaign finds out why
 	}
@@ -142,10 +142,10 @@ func (t *term) waitMinHold(ctx context.Context) {
 
 // rest keeps the term without a task until the next one, or the idle limit. A hold
 // that has ended is released before it returns.
-func (t *term) rest() {
+func (t *term) rest(ctx context.Context) {
 	r := t.runner
 	if t.hold.Err() != nil {
-		t.retire()
+		t.retire(ctx)
 		return
 	}
 	r.mu.Lock()
@@ -157,22 +157,22 @@ func (t *term) rest() {
 
 // retire ends the term and releases the lock. It waits for the release, which
 // is bounded, also if another goroutine retires the term.
-func (t *term) retire() {
+func (t *term) retire(ctx context.Context) {
 	r := t.runner
 	r.mu.Lock()
 	first := !t.retired
 	t.retired = true
 	r.mu.Unlock()
 	if first {
-		t.giveBack()
+		t.giveBack(ctx)
 	}
 	<-t.over
 }
 
 // giveBack releases the lock of a term that was marked as retired. The cool-down
 // begins only now: until the release nobody else could lead.
-func (t *term) giveBack() {
-	t.hold.finish(t.hold.Context())
+func (t *term) giveBack(ctx context.Context) {
+	t.hold.finish(ctx)
 	r := t.runner
 	r.mu.Lock()
 	if t.steppedDown {
@@ -248,7 +248,7 @@ func (t *term) inspect() time.Duration {
 	r.mu.Unlock()
 	switch {
 	case expired:
-		t.giveBack()
+		t.giveBack(t.hold.Context())
 		return unwatched
 	case !busy:
 		return max(idleFor, time.Millisecond)
