@@ -71,6 +71,9 @@ func NewLeaderAwareRunner(client *Client, name string, opts ...RunnerOption) (*L
 	}
 	var sinks []*sink
 	for _, observe := range cfg.observers {
+		if observe == nil {
+			return nil, &InvalidError{"observer", "nil", "a function"}
+		}
 		sinks = append(sinks, client.newSink(observe))
 	}
 	r := &LeaderAwareRunner{
