@@ -1,0 +1,364 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+)
+
+func nothing(context.Context) error { return nil }
+
+// mustRun calls RunTaskOnLeader and checks whether it ran.
+func mustRun(tb testing.TB, r *holdfast.LeaderAwareRunner, fn task, want bool) {
+	tb.Helper()
+	if ran, err := r.RunTaskOnLeader(context.Background(), fn); ran != want || err != nil {
+		tb.Errorf("RunTaskOnLeader: %v, %v; want %v, nil", ran, err, want)
+	}
+}
+
+// Five instances call every few seconds: one of them leads, as long as it calls.
+func TestRunTaskOnLeader_OneLeaderStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		check := newExclusive(t)
+		var mu sync.Mutex
+		ran := map[int]int{}
+		tokens := map[uint64]int{}
+		var wg sync.WaitGroup
+		backend := newFaulty(t, store.Locker(), nil)
+		for i := range 5 {
+			r := newRunner(t, newClient(t, newFaulty(t, backend, nil)))
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * 300 * time.Millisecond)
+				calls := 400
+				if i == 0 {
+					calls = 100 // the first leader stops calling
+				}
+				for range calls {
+					_, err := r.RunTaskOnLeader(t.Context(), func(ctx context.Context) error {
+						token, _ := holdfast.TokenFrom(ctx)
+						mu.Lock()
+						defer mu.Unlock()
+						ran[i]++
+						if tokens[token]++; tokens[token] == 1 {
+							check.enter(ctx, "job", token)
+						}
+						return nil
+					})
+					if err != nil {
+						t.Errorf("RunTaskOnLeader: %v", err)
+					}
+					time.Sleep(3 * time.Second)
+				}
+			})
+		}
+		wg.Wait()
+		if len(tokens) != 2 || len(ran) != 2 || ran[0] != 100 {
+			t.Errorf("runs by instance %v, by token %v; want two leaders, one after the other", ran, tokens)
+		}
+	})
+}
+
+func TestRunTaskOnLeader_IdleLimit(t *testing.T) {
+	const ttl = 30 * time.Second
+	for name, tc := range map[string]struct {
+		opts []holdfast.RunnerOption
+		want time.Duration
+	}{
+		"default":    {nil, 2 * ttl},
+		"given":      {[]holdfast.RunnerOption{holdfast.WithIdleLimit(7 * time.Second)}, 7 * time.Second},
+		"least hold": {[]holdfast.RunnerOption{holdfast.WithIdleLimit(time.Second), holdfast.WithMinHold(45 * time.Second)}, 45 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.NewStore()
+				r := newRunner(t, newClient(t, store.Locker()), tc.opts...)
+				for range 3 {
+					mustRun(t, r, nothing, true)
+					time.Sleep(tc.want - time.Millisecond)
+					if !r.IsLeader() || !isHeld(t, store, "job") {
+						t.Error("leadership was not kept between calls")
+					}
+					if tc.opts != nil && len(tc.opts) == 2 {
+						break // the least hold counts from the acquisition, not from the call
+					}
+				}
+				time.Sleep(2 * time.Millisecond)
+				synctest.Wait()
+				if r.IsLeader() || isHeld(t, store, "job") {
+					t.Error("not given up at the idle limit")
+				}
+				time.Sleep(time.Hour)
+				mustRun(t, r, func(ctx context.Context) error {
+					time.Sleep(2 * tc.want) // the idle limit is not for a task that runs
+					return ctx.Err()
+				}, true)
+			})
+		})
+	}
+}
+
+func TestRunTaskOnLeader_ResultsOfTheTask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		var deaf atomic.Bool
+		r := newRunner(t, newClient(t, newFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) fault {
+			if op == opRenew && deaf.Load() {
+				return fault{refuse: errInjected}
+			}
+			return fault{}
+		})))
+		other := newRunner(t, newClient(t, store.Locker()))
+		call := func(fn task, want error) {
+			t.Helper()
+			ran, err := r.RunTaskOnLeader(t.Context(), fn)
+			if !ran || !errors.Is(err, want) || want == nil && err != nil {
+				t.Errorf("RunTaskOnLeader: %v, %v; want true, %v", ran, err, want)
+			}
+		}
+		call(nothing, nil)
+		call(func(context.Context) error { return errTask }, errTask)
+		if !r.IsLeader() {
+			t.Error("a task's error cost it leadership")
+		}
+		mustRun(t, other, nothing, false)
+		deaf.Store(true)
+		for _, result := range []error{nil, errTask} {
+			lost := func(ctx context.Context) error { <-ctx.Done(); return result }
+			call(lost, holdfast.ErrLost)
+			if r.IsLeader() || isHeld(t, store, "job") {
+				t.Error("not released after a loss")
+			}
+			if result != nil {
+				call(lost, errTask)
+			}
+		}
+		deaf.Store(false)
+		ended := make(chan any)
+		go func() {
+			defer func() { ended <- recover() }()
+			_, _ = r.RunTaskOnLeader(t.Context(), func(context.Context) error { panic("boom") })
+		}()
+		if p := <-ended; p != "boom" || isHeld(t, store, "job") {
+			t.Errorf("recovered %v, held %v", p, isHeld(t, store, "job"))
+		}
+		go func() {
+			defer func() { ended <- recover() }()
+			_, _ = r.RunTaskOnLeader(t.Context(), func(context.Context) error { runtime.Goexit(); return nil })
+		}()
+		if p := <-ended; p != nil || isHeld(t, store, "job") {
+			t.Errorf("after Goexit: recovered %v, held %v", p, isHeld(t, store, "job"))
+		}
+		mustRun(t, other, nothing, true)
+	})
+}
+
+func TestRunTaskOnLeader_CallsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRunner(t, newClient(t, memory.New()))
+		var running, ran atomic.Int32
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				mustRun(t, r, func(context.Context) error {
+					if running.Add(1) != 1 {
+						t.Error("two tasks of one runner at once")
+					}
+					time.Sleep(time.Second)
+					running.Add(-1)
+					ran.Add(1)
+					return nil
+				}, true)
+			})
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+		defer cancel()
+		if ran, err := r.RunTaskOnLeader(ctx, nothing); ran || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a call whose context ended in the queue: %v, %v", ran, err)
+		}
+		if err := r.Run(t.Context(), nothing); !errors.Is(err, holdfast.ErrBusy) {
+			t.Errorf("Run beside RunTaskOnLeader: %v", err)
+		}
+		wg.Wait()
+		if ran.Load() != 20 {
+			t.Errorf("%d tasks ran", ran.Load())
+		}
+	})
+}
+
+func TestRunner_Busy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRunner(t, newClient(t, memory.New()))
+		refused := func(ctx context.Context, where string) {
+			if err := r.Run(ctx, nothing); !errors.Is(err, holdfast.ErrBusy) {
+				t.Errorf("Run %s: %v", where, err)
+			}
+			if ran, err := r.RunTaskOnLeader(ctx, nothing); ran || !errors.Is(err, holdfast.ErrBusy) {
+				t.Errorf("RunTaskOnLeader %s: %v, %v", where, ran, err)
+			}
+		}
+		// From its own task either would wait for itself.
+		mustRun(t, r, func(ctx context.Context) error { refused(ctx, "in a task of RunTaskOnLeader"); return nil }, true)
+		err := r.Run(t.Context(), func(ctx context.Context) error {
+			refused(ctx, "in a task of Run")
+			refused(context.Background(), "beside Run")
+			return nil
+		})
+		if err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		mustRun(t, r, nothing, true)
+	})
+}
+
+// Run and RunTaskOnLeader that begin at the same moment: one of them is refused.
+func TestRunner_BusyAtOnce(t *testing.T) {
+	c := newClient(t, memory.New())
+	for range 200 {
+		r := newRunner(t, c)
+		var running, refused atomic.Int32
+		fn := func(context.Context) error {
+			if running.Add(1) > 1 {
+				t.Error("two tasks of one runner at once")
+			}
+			runtime.Gosched()
+			running.Add(-1)
+			return nil
+		}
+		note := func(err error) {
+			if errors.Is(err, holdfast.ErrBusy) {
+				refused.Add(1)
+			} else if err != nil {
+				t.Errorf("%v", err)
+			}
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() { note(r.Run(t.Context(), fn)) })
+		wg.Go(func() { _, err := r.RunTaskOnLeader(t.Context(), fn); note(err) })
+		wg.Wait()
+		if refused.Load() > 1 {
+			t.Error("both were refused")
+		}
+		if err := r.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Run takes up the leadership that RunTaskOnLeader kept.
+func TestRun_TakesUpLeadership(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key struct{}
+		store := memory.NewStore()
+		f := newFaulty(t, store.Locker(), nil)
+		r := newRunner(t, newClient(t, f))
+		var first, second uint64
+		ctx := context.WithValue(t.Context(), key{}, "first")
+		if _, err := r.RunTaskOnLeader(ctx, func(ctx context.Context) error {
+			first, _ = holdfast.TokenFrom(ctx)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if err := r.Run(t.Context(), func(ctx context.Context) error {
+			second, _ = holdfast.TokenFrom(ctx)
+			if ctx.Value(key{}) != nil {
+				t.Error("a task has the values of another call's context")
+			}
+			return nil
+		}); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if first != second || f.count(opAcquire) != 1 {
+			t.Errorf("tokens %d and %d with %d requests, want one leadership", first, second, f.count(opAcquire))
+		}
+		if isHeld(t, store, "job") {
+			t.Error("held after Run")
+		}
+	})
+}
+
+// Promise 10 for an instance that never waits: a dead holder's lock is not stuck.
+func TestRunTaskOnLeader_NoLockIsStuck(t *testing.T) {
+	for name, faults := range map[string]func(op string, n int, _ holdfast.Lease) fault{
+		"calm": nil,
+		"with failures": func(op string, n int, _ holdfast.Lease) fault {
+			if n%3 == 2 {
+				return fault{refuse: errInjected}
+			}
+			return fault{}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var ahead atomic.Int64
+				store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }))
+				ahead.Store(int64(24 * time.Hour)) // the server's clock was a day ahead
+				dead := store.Locker()
+				if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: "job", ID: "dead", Owner: "dead", TTL: 20 * time.Second}); err != nil {
+					t.Fatal(err)
+				}
+				ahead.Store(0)
+				var seen events
+				r := newRunner(t, newClient(t, newFaulty(t, store.Locker(), faults)), holdfast.WithObserver(seen.observe))
+				start := time.Now()
+				for ran := false; !ran && time.Since(start) < time.Minute; time.Sleep(3 * time.Second) {
+					ran, _ = r.RunTaskOnLeader(t.Context(), nothing)
+				}
+				if d := time.Since(start); !r.IsLeader() || d < 20*time.Second || d > 30*time.Second {
+					t.Errorf("leads %v after %v, want one TTL of the dead holder", r.IsLeader(), d)
+				}
+				if n := seen.count(holdfast.EventHolderSeen); n != 1 {
+					t.Errorf("the other holder was told %d times, want once", n)
+				}
+			})
+		})
+	}
+}
+
+// An attempt in doubt is cleaned up at once: nobody knows when the next call comes.
+func TestRunTaskOnLeader_DoubtIsCleanedUp(t *testing.T) {
+	for name, ft := range map[string]fault{
+		"reply lost":   {lose: errInjected},
+		"lands later":  {late: 10 * time.Second},
+		"hung, undone": {hang: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.NewStore()
+				ids := map[string]bool{}
+				r := newRunner(t, newClient(t, newFaulty(t, store.Locker(), func(op string, n int, l holdfast.Lease) fault {
+					if op != opAcquire {
+						return fault{}
+					}
+					if ids[l.ID] {
+						t.Error("an ID in clean-up was used again")
+					}
+					ids[l.ID] = true
+					if n == 1 {
+						return ft
+					}
+					return fault{}
+				})))
+				if ran, err := r.RunTaskOnLeader(t.Context(), nothing); ran || err == nil || errors.Is(err, holdfast.ErrHeld) {
+					t.Errorf("RunTaskOnLeader: %v, %v; want an error", ran, err)
+				}
+				time.Sleep(ft.late + 9*time.Second)
+				if isHeld(t, store, "job") {
+					t.Error("an attempt in doubt keeps others out")
+				}
+				mustRun(t, r, nothing, true)
+			})
+		})
+	}
+}
