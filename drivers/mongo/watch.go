@@ -11,8 +11,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
-	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 )
 
 const (
@@ -58,11 +56,9 @@ type watcher struct {
 	closed    bool
 }
 
+// newWatcher watches through a collection with read concern majority and read
+// preference primary.
 func newWatcher(coll *mongo.Collection, logger *slog.Logger) *watcher {
-	// Change streams know no other read concern, and a secondary's lag would
-	// only make them late. A registry of the user's has no say in this protocol.
-	coll = coll.Clone(options.Collection().SetReadConcern(readconcern.Majority()).
-		SetReadPreference(readpref.Primary()).SetRegistry(bson.NewRegistry()))
 	ctx, cancel := context.WithCancel(context.Background())
 	return &watcher{
 		coll: coll, logger: logger, ctx: ctx, cancel: cancel, timeout: streamTimeout, linger: streamLinger,
@@ -320,7 +316,7 @@ func releasesOnly() mongo.Pipeline {
 		{{Key: "$match", Value: bson.D{{Key: "$or", Value: bson.A{
 			bson.D{{Key: "operationType", Value: bson.D{{Key: "$nin", Value: bson.A{"insert", "update", "replace"}}}}},
 			bson.D{{Key: "updateDescription.removedFields", Value: fieldKid}},
-			bson.D{{Key: updated + fieldBroken, Value: bson.D{{Key: "$exists", Value: true}}}},
+			bson.D{{Key: updated + fieldBroken, Value: true}},
 			bson.D{{Key: "operationType", Value: "replace"}, {Key: "fullDocument." + fieldKid, Value: bson.D{{Key: "$exists", Value: false}}}},
 		}}}}},
 		{{Key: "$project", Value: bson.D{{Key: "documentKey._id", Value: 1}}}},
