@@ -311,15 +311,15 @@ func refused(err error) bool {
 // and renewals stay at the server. A release is an update or, where the server
 // found that shorter to log, a replacement. Of the record only the name travels.
 func releasesOnly() mongo.Pipeline {
-	const updated = "updateDescription.updatedFields."
+	const update = "updateDescription."
 	return mongo.Pipeline{
-		{{Key: "$match", Value: bson.D{{Key: "$or", Value: bson.A{
-			bson.D{{Key: "operationType", Value: bson.D{{Key: "$nin", Value: bson.A{"insert", "update", "replace"}}}}},
-			bson.D{{Key: "updateDescription.removedFields", Value: fieldKid}},
-			bson.D{{Key: updated + fieldBroken, Value: true}},
-			bson.D{{Key: "operationType", Value: "replace"}, {Key: "fullDocument." + fieldKid, Value: bson.D{{Key: "$exists", Value: false}}}},
-		}}}}},
-		{{Key: "$project", Value: bson.D{{Key: "documentKey._id", Value: 1}}}},
+		is("$match", or(
+			is("operationType", is("$nin", list{"insert", "update", "replace"})),
+			is(update+"removedFields", fieldKid),
+			is(update+"updatedFields."+fieldBroken, true),
+			doc{field("operationType", "replace"), field("fullDocument."+fieldKid, is("$exists", false))},
+		)),
+		is("$project", is("documentKey._id", 1)),
 	}
 }
 

@@ -1,7 +1,6 @@
 package mongo
 
 import (
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -37,8 +36,8 @@ func TestWatchFaults(t *testing.T) {
 		seen := newCommands()
 		client := mongotest.Connect(t, rs.URI(), options.Client().SetMonitor(seen.monitor()).
 			SetAuth(options.Credential{AuthSource: db.Name(), Username: "locker", Password: "locker-password"}))
-		var log lockedBuffer
-		w := newWatcher(client.Database(db.Name()).Collection(coll.Name()), slog.New(slog.NewTextHandler(&log, nil)))
+		logger, log := logged()
+		w := newWatcher(client.Database(db.Name()).Collection(coll.Name()), logger)
 		defer w.close()
 		wake, stop := w.Watch("a")
 		defer stop()

@@ -170,8 +170,8 @@ func TestWatchOnAStandaloneStaysQuiet(t *testing.T) {
 	t.Parallel()
 	seen := newCommands()
 	coll := mongotest.CollectionOf(t, mongotest.Connect(t, mongotest.Standalone(t), options.Client().SetMonitor(seen.monitor())))
-	var log lockedBuffer
-	w := newWatcher(coll, slog.New(slog.NewTextHandler(&log, nil)))
+	logger, log := logged()
+	w := newWatcher(coll, logger)
 	defer w.close()
 	wake, stop := w.Watch("a")
 	await(t, "warning", func() bool { return strings.Count(log.String(), "level=WARN") == 1 })
@@ -214,7 +214,7 @@ func TestWatchCloses(t *testing.T) {
 	t.Parallel()
 	coll := mongotest.Collection(t)
 	for i := range 20 { // every other time before the stream is open
-		w := newWatcher(coll, slog.New(slog.DiscardHandler))
+		w := newWatcher(coll, discard)
 		var watching sync.WaitGroup
 		for i := range 8 {
 			watching.Go(func() {
@@ -426,21 +426,4 @@ func (c *commands) documents() []bson.Raw {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.batches)
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.String()
 }

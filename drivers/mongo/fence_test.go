@@ -1,0 +1,80 @@
+package mongo
+
+import (
+	"math"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/holdfast-go/holdfast/internal/mongotest"
+)
+
+func TestFence(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	for _, test := range []struct {
+		name   string
+		stored bson.D // beside the _id
+		fence  Fence
+		passes bool
+	}{
+		{"an older mark", bson.D{{Key: "fence", Value: int64(4)}}, 5, true},
+		{"its own mark", bson.D{{Key: "fence", Value: int64(5)}}, 5, true},
+		{"no mark", bson.D{}, 5, true},
+		{"a later mark", bson.D{{Key: "fence", Value: int64(6)}}, 5, false},
+		{"a mark written by hand", bson.D{{Key: "fence", Value: 4.0}}, 5, true},
+		{"a mark that is a text", bson.D{{Key: "fence", Value: "4"}}, 5, false},
+		{"a mark that is null", bson.D{{Key: "fence", Value: nil}}, 5, false},
+		{"no token", bson.D{}, 0, false},
+		{"the greatest token", bson.D{{Key: "fence", Value: int64(math.MaxInt64)}}, math.MaxInt64, true},
+		{"an impossible token", bson.D{}, math.MaxInt64 + 1, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			stored := append(bson.D{{Key: "_id", Value: test.name}}, test.stored...)
+			if _, err := coll.InsertOne(t.Context(), stored); err != nil {
+				t.Fatal(err)
+			}
+			// The user's own $or stays a condition beside the fence's.
+			filter := test.fence.Filter(bson.D{{Key: "$or", Value: bson.A{is("_id", test.name), is("_id", "another")}}})
+			result, err := coll.UpdateOne(t.Context(), filter,
+				bson.D{{Key: "$set", Value: bson.D{{Key: "value", Value: 1}, test.fence.Mark()}}})
+			if err != nil || (result.MatchedCount == 1) != test.passes {
+				t.Fatalf("matched %v, %v; want passes=%v", result, err, test.passes)
+			}
+			if !test.passes {
+				return
+			}
+			var after struct{ Fence int64 }
+			if err := coll.FindOne(t.Context(), is("_id", test.name)).Decode(&after); err != nil || after.Fence != int64(test.fence) {
+				t.Errorf("marked %d, %v", after.Fence, err)
+			}
+		})
+	}
+}
+
+// A refused filter and an upsert are a duplicate key, as the documentation says.
+func TestFenceWithUpsert(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	save := func(fence Fence) error {
+		_, err := coll.ReplaceOne(t.Context(), fence.Filter(is("_id", 7)), bson.D{{Key: "value", Value: 1}, fence.Mark()},
+			options.Replace().SetUpsert(true))
+		return err
+	}
+	for _, fence := range []Fence{4, 5} { // inserts, replaces
+		if err := save(fence); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, fence := range []Fence{4, 0} {
+		if err := save(fence); !mongo.IsDuplicateKeyError(err) {
+			t.Errorf("token %d: got %v, want a duplicate key error", fence, err)
+		}
+	}
+	// nil is a filter for everything.
+	if n, err := coll.CountDocuments(t.Context(), Fence(5).Filter(nil)); err != nil || n != 1 {
+		t.Errorf("counted %d, %v", n, err)
+	}
+}

@@ -1,0 +1,135 @@
+package mongo
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/holdfast-go/holdfast/internal/mongotest"
+)
+
+// What the server answers is forced with a fail point, of which it has only one:
+// this test does not run beside others.
+func TestGuardRetries(t *testing.T) {
+	labels := func(labels ...any) bson.E { return bson.E{Key: "errorLabels", Value: bson.A(labels)} }
+	for _, test := range []struct {
+		name    string
+		command string
+		failure bson.D
+		runs    int // of the function
+	}{
+		{"conflict in the function", "insert", bson.D{{Key: "errorCode", Value: 112}, labels(labelTransient)}, 2},
+		{"connection lost in the function", "insert", bson.D{{Key: "closeConnection", Value: true}}, 2},
+		{"raise unanswered", "findAndModify", bson.D{{Key: "closeConnection", Value: true}}, 1},
+		{"conflict at the last write", "update", bson.D{{Key: "errorCode", Value: 112}, labels(labelTransient)}, 2},
+		{"transaction gone at the commit", "commitTransaction", bson.D{{Key: "errorCode", Value: 251}, labels(labelTransient)}, 2},
+		{"commit unanswered", "commitTransaction", bson.D{{Key: "closeConnection", Value: true}}, 1},
+		{"commit refused for now", "commitTransaction", bson.D{{Key: "errorCode", Value: 189}, labels("RetryableWriteError")}, 1},
+		{"commit applied, not acknowledged", "commitTransaction", bson.D{
+			{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 64}, {Key: "errmsg", Value: "waiting for replication timed out"}}},
+		}, 1},
+		{"commit takes too long", "commitTransaction", bson.D{{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 400}}, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			g := newSharedGuarded(t)
+			a := g.hold("secret a", time.Minute)
+			g.guard.timeout = 2 * time.Second
+			if test.command == "commitTransaction" {
+				g.guard.timeout = 200 * time.Millisecond
+			}
+			failing(t, g, test.command, 2, test.failure) // twice: the driver itself repeats some commands once
+			runs := 0
+			g.must(a, func(ctx context.Context) error {
+				runs++
+				return g.note("a")(ctx)
+			})
+			if runs < test.runs || test.runs == 1 && runs > 1 {
+				t.Errorf("the function was run %d times, want %d", runs, test.runs)
+			}
+			g.wantLines("a")
+		})
+	}
+
+	t.Run("commit in doubt", func(t *testing.T) {
+		g := newSharedGuarded(t)
+		g.guard.window = 300 * time.Millisecond
+		a := g.hold("secret a", time.Minute)
+		failing(t, g, "commitTransaction", 1000, bson.D{
+			{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 64}, {Key: "errmsg", Value: "waiting for replication timed out"}}},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		g.hooks.before("commitTransaction", cancel) // asks on, although the caller has gone
+		g.wantErr(g.guard.Do(ctx, a, g.note("a")), ErrInDoubt)
+		g.wantLines("a")
+	})
+}
+
+// failing has the next commands of g's client fail that often.
+func failing(t *testing.T, g *guarded, command string, times int, failure bson.D) {
+	t.Helper()
+	mode := any("off")
+	if times > 0 {
+		mode = is("times", times)
+		t.Cleanup(func() { failing(t, g, command, 0, nil) })
+	}
+	client := mongotest.Connect(t, mongotest.URI(t))
+	if err := client.Database("admin").RunCommand(context.WithoutCancel(t.Context()), bson.D{
+		{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode},
+		{Key: "data", Value: append(bson.D{{Key: "failCommands", Value: bson.A{command}}, {Key: "appName", Value: t.Name()}}, failure...)},
+	}).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestGuardFaults has one replica set for what happens to servers.
+func TestGuardFaults(t *testing.T) {
+	t.Parallel()
+	rs := mongotest.StartReplicaSet(t, mongotest.Options{})
+	for _, test := range []struct {
+		name  string
+		fault func() (undo func() error, err error)
+	}{
+		{"primary steps down", func() (func() error, error) {
+			return nil, rs.StepDown(t.Context())
+		}},
+		{"primary freezes", func() (func() error, error) {
+			primary, err := rs.Primary(t.Context())
+			if err != nil {
+				return nil, err
+			}
+			return func() error { return rs.Resume(primary) }, rs.Pause(primary)
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			g := newGuarded(t, rs.URI())
+			g.guard.timeout = 2 * time.Second
+			a := g.hold("secret a", time.Minute)
+			runs := 0
+			begin := time.Now()
+			g.must(a, func(ctx context.Context) error {
+				if err := g.note("a")(ctx); err != nil {
+					return err
+				}
+				if runs++; runs > 1 {
+					return nil
+				}
+				undo, err := test.fault()
+				if undo != nil {
+					t.Cleanup(func() {
+						if err := undo(); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				return err
+			})
+			t.Logf("committed after %v and %d runs", time.Since(begin).Round(time.Millisecond), runs)
+			if runs < 2 {
+				t.Error("the transaction survived, so the test shows nothing")
+			}
+			g.wantLines("a")
+		})
+	}
+}

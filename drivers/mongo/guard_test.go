@@ -1,0 +1,332 @@
+package mongo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/mongotest"
+)
+
+// testHold is a hold that nobody renews, and that does not notice its end: the
+// process that was paused. It ends when the test says so.
+type testHold struct {
+	lease holdfast.Lease
+	ctx   context.Context
+}
+
+func (h testHold) Lease() holdfast.Lease    { return h.lease }
+func (h testHold) Context() context.Context { return h.ctx }
+func (h testHold) Err() error               { return context.Cause(h.ctx) }
+
+// guarded is a lock and a journal that its holders write to.
+type guarded struct {
+	t       *testing.T
+	locker  *Locker
+	guard   *Guard
+	journal *mongo.Collection
+	hooks   *hooks
+}
+
+func newGuarded(t *testing.T, uri string) *guarded {
+	t.Helper()
+	hooks := &hooks{}
+	client := mongotest.Connect(t, uri, options.Client().SetMonitor(hooks.monitor()).SetAppName(t.Name()))
+	coll := mongotest.CollectionOf(t, client)
+	locker := newTestLocker(t, coll)
+	guard, err := NewGuard(locker, coll.Database())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &guarded{t: t, locker: locker, guard: guard, journal: coll.Database().Collection("journal"), hooks: hooks}
+}
+
+func newSharedGuarded(t *testing.T) *guarded {
+	t.Helper()
+	return newGuarded(t, mongotest.URI(t))
+}
+
+// hold takes the lock "job", waiting for its last lease to run out.
+func (g *guarded) hold(id string, ttl time.Duration) testHold {
+	g.t.Helper()
+	req := request("job", id)
+	req.TTL = ttl
+	var hold testHold
+	await(g.t, id+" gets the lock", func() bool {
+		lease, err := g.locker.TryAcquire(g.t.Context(), req)
+		hold = testHold{lease, g.t.Context()}
+		return err == nil
+	})
+	return hold
+}
+
+// note returns a function for Do that adds a line to the journal.
+func (g *guarded) note(line string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := g.journal.InsertOne(ctx, bson.D{{Key: "line", Value: line}})
+		return err
+	}
+}
+
+func (g *guarded) lines() string {
+	g.t.Helper()
+	cursor, err := g.journal.Find(g.t.Context(), bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	var docs []struct{ Line string }
+	if err := cursor.All(g.t.Context(), &docs); err != nil {
+		g.t.Fatal(err)
+	}
+	var lines []string
+	for _, d := range docs {
+		lines = append(lines, d.Line)
+	}
+	return strings.Join(lines, " ")
+}
+
+func (g *guarded) do(h Hold, fn func(context.Context) error) error {
+	return g.guard.Do(g.t.Context(), h, fn)
+}
+
+func (g *guarded) must(h Hold, fn func(context.Context) error) {
+	g.t.Helper()
+	if err := g.do(h, fn); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+func (g *guarded) wantLines(want string) {
+	g.t.Helper()
+	if got := g.lines(); got != want {
+		g.t.Errorf("the journal says %q, want %q", got, want)
+	}
+}
+
+func (g *guarded) wantErr(err, want error) {
+	g.t.Helper()
+	if !errors.Is(err, want) {
+		g.t.Errorf("got %v, want %v", err, want)
+	}
+	if err != nil && strings.Contains(err.Error(), "secret") {
+		g.t.Errorf("the error shows a lease ID: %v", err)
+	}
+}
+
+// hooks run before a command is sent.
+type hooks struct {
+	mu sync.Mutex
+	by map[string]func()
+}
+
+func (h *hooks) before(command string, fn func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.by = map[string]func(){command: fn}
+}
+
+func (h *hooks) monitor() *event.CommandMonitor {
+	return &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+		key := e.CommandName
+		if coll, ok := e.Command.Lookup(key).StringValueOK(); ok {
+			key += " " + coll
+		}
+		h.mu.Lock()
+		fn := h.by[key]
+		delete(h.by, key)
+		h.mu.Unlock()
+		if fn != nil {
+			fn()
+		}
+	}}
+}
+
+func TestGuardCommits(t *testing.T) {
+	t.Parallel()
+	g := newSharedGuarded(t)
+	a := g.hold("secret a", time.Minute)
+	for i := range 3 {
+		g.must(a, g.note(fmt.Sprint(i)))
+	}
+	g.wantLines("0 1 2")
+	var fence struct{ Token, Commits int64 }
+	err := g.journal.Database().Collection(FencesCollection).FindOne(t.Context(), is("_id", "job")).Decode(&fence)
+	if err != nil || fence.Token != int64(a.lease.Token) || fence.Commits != 3 {
+		t.Errorf("the fence is %+v, %v", fence, err)
+	}
+}
+
+func TestGuardRefuses(t *testing.T) {
+	t.Parallel()
+	never := func(context.Context) error { panic("run although refused") }
+
+	t.Run("a holder that a later one has fenced off", func(t *testing.T) {
+		t.Parallel()
+		g := newSharedGuarded(t)
+		a := g.hold("secret a", 100*time.Millisecond)
+		b := g.hold("secret b", time.Minute)
+		g.must(b, g.note("b"))
+		err := g.do(a, never)
+		g.wantErr(err, ErrFenced)
+		g.wantErr(err, holdfast.ErrLost)
+		g.wantLines("b")
+	})
+	t.Run("a holder that another has followed", func(t *testing.T) {
+		t.Parallel()
+		g := newSharedGuarded(t)
+		a := g.hold("secret a", 100*time.Millisecond)
+		g.hold("secret b", time.Minute)
+		g.wantErr(g.do(a, never), holdfast.ErrLost)
+	})
+	t.Run("an expired lease that nobody followed", func(t *testing.T) {
+		t.Parallel()
+		g := newSharedGuarded(t)
+		a := g.hold("secret a", 100*time.Millisecond)
+		await(t, "expiry", func() bool {
+			record, err := g.locker.Inspect(t.Context(), "job")
+			return err == nil && record.State == holdfast.StateFree
+		})
+		g.wantErr(g.do(a, never), holdfast.ErrLost)
+	})
+	t.Run("a released lease", func(t *testing.T) {
+		t.Parallel()
+		g := newSharedGuarded(t)
+		a := g.hold("secret a", time.Minute)
+		if err := g.locker.Release(t.Context(), a.lease); err != nil {
+			t.Fatal(err)
+		}
+		g.wantErr(g.do(a, never), holdfast.ErrLost)
+	})
+	t.Run("a holder that is followed while its function runs", func(t *testing.T) {
+		t.Parallel()
+		g := newSharedGuarded(t)
+		a := g.hold("secret a", time.Second)
+		follow := func() { g.hold("secret b", time.Minute) }
+		g.wantErr(g.do(a, func(ctx context.Context) error {
+			follow()
+			return g.note("a")(ctx)
+		}), holdfast.ErrLost)
+		g.wantLines("")
+	})
+	t.Run("a hold that ended, whatever its function says", func(t *testing.T) {
+		t.Parallel()
+		g := newSharedGuarded(t)
+		a := g.hold("secret a", time.Minute)
+		ctx, lose := context.WithCancelCause(t.Context())
+		a.ctx = ctx
+		g.wantErr(g.do(a, func(ctx context.Context) error {
+			if err := g.note("a")(ctx); err != nil {
+				return err
+			}
+			lose(holdfast.ErrLost)
+			<-ctx.Done()
+			return nil
+		}), holdfast.ErrLost)
+		g.wantErr(g.do(a, never), holdfast.ErrLost)
+		g.wantLines("")
+	})
+	t.Run("a caller whose context ended", func(t *testing.T) {
+		t.Parallel()
+		g := newSharedGuarded(t)
+		a := g.hold("secret a", time.Minute)
+		ctx, cancel := context.WithCancel(t.Context())
+		g.wantErr(g.guard.Do(ctx, a, func(ctx context.Context) error {
+			cancel()
+			return g.note("a")(ctx)
+		}), context.Canceled)
+		g.wantLines("")
+	})
+	t.Run("arguments that cannot be right", func(t *testing.T) {
+		t.Parallel()
+		g := newSharedGuarded(t)
+		for _, lease := range []holdfast.Lease{{Name: "job"}, {Name: "job", Token: 1 << 63}, {Token: 1}} {
+			g.wantErr(g.do(testHold{lease, t.Context()}, never), holdfast.ErrInvalid)
+		}
+		_, err := NewGuard(nil, g.journal.Database())
+		g.wantErr(err, holdfast.ErrInvalid)
+		_, err = NewGuard(g.locker, nil)
+		g.wantErr(err, holdfast.ErrInvalid)
+	})
+	t.Run("a fence that somebody damaged", func(t *testing.T) {
+		t.Parallel()
+		g := newSharedGuarded(t)
+		a := g.hold("secret a", time.Minute)
+		write(t, g.journal.Database().Collection(FencesCollection), "job", is("$set", is("token", "9")))
+		if err := g.do(a, never); err == nil || !strings.Contains(err.Error(), FencesCollection) {
+			t.Errorf("got %v, want an error that names the collection", err)
+		}
+	})
+	t.Run("a server without transactions", func(t *testing.T) {
+		t.Parallel()
+		g := newGuarded(t, mongotest.Standalone(t))
+		a := g.hold("secret a", time.Minute)
+		if err := g.do(a, never); err == nil || !strings.Contains(err.Error(), "replica set") {
+			t.Errorf("got %v, want an error that says what is needed", err)
+		}
+	})
+}
+
+func TestGuardAborts(t *testing.T) {
+	t.Parallel()
+	g := newSharedGuarded(t)
+	a := g.hold("secret a", time.Minute)
+	mine := errors.New("mine")
+	if err := g.do(a, func(ctx context.Context) error { return errors.Join(g.note("error")(ctx), mine) }); err == nil || err.Error() != "mine" {
+		t.Errorf("got %v, want the function's own error", err)
+	}
+	func() {
+		defer func() {
+			if p := recover(); p != "oops" {
+				t.Errorf("recovered %v", p)
+			}
+		}()
+		_ = g.do(a, func(ctx context.Context) error {
+			if err := g.note("panic")(ctx); err != nil {
+				t.Error(err)
+			}
+			panic("oops")
+		})
+	}()
+	err := g.do(a, func(ctx context.Context) error {
+		if err := g.note("ended")(ctx); err != nil {
+			return err
+		}
+		return mongo.SessionFromContext(ctx).AbortTransaction(ctx)
+	})
+	g.wantErr(err, errTransactionEnded)
+	g.wantLines("")
+	g.must(a, g.note("a"))
+	g.wantLines("a")
+}
+
+// A guard inside the caller's own transaction has one of its own.
+func TestGuardIgnoresTheCallersSession(t *testing.T) {
+	t.Parallel()
+	g := newSharedGuarded(t)
+	a := g.hold("secret a", time.Minute)
+	session, err := g.journal.Database().Client().StartSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.EndSession(t.Context())
+	if err := session.StartTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.guard.Do(mongo.NewSessionContext(t.Context(), session), a, g.note("a")); err != nil {
+		t.Fatal(err)
+	}
+	if err := session.AbortTransaction(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g.wantLines("a")
+}
