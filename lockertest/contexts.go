@@ -25,7 +25,7 @@ var contextClauses = []clause{
 		name: "context/hanging backend", needs: canStall, alone: true,
 		says: "Each method returns soon after its context ends, whatever the backend does.",
 		run: func(c *check) {
-			c.stalled(c.ctx, 100*time.Millisecond, func(method string, err error, took time.Duration) {
+			c.stalled(100*time.Millisecond, func(method string, err error, took time.Duration) {
 				if !errors.Is(err, context.DeadlineExceeded) {
 					c.errorf("%s, while the backend did not answer until the context ended: got error %v, want one that wraps %v", method, err, context.DeadlineExceeded)
 				}
@@ -39,7 +39,7 @@ var contextClauses = []clause{
 		name: "context/own limit", needs: canStall, alone: true,
 		says: "Each method applies a time limit of its own when the context has none.",
 		run: func(c *check) {
-			c.stalled(context.WithoutCancel(c.ctx), 0, func(method string, err error, took time.Duration) {
+			c.stalled(0, func(method string, err error, took time.Duration) {
 				if err == nil || took > time.Minute {
 					c.errorf("%s, without a context's limit, while the backend did not answer: error %v after %v", method, err, took)
 				}
@@ -106,9 +106,9 @@ func contextEndsDuring(c *check) {
 	}
 }
 
-// stalled calls every method on a store that does not answer. The calls are
-// made side by side: each may last as long as its limit.
-func (c *check) stalled(ctx context.Context, limit time.Duration, look func(string, error, time.Duration)) {
+// stalled calls every method on a store that does not answer, with a limit or
+// without. The calls are made side by side: each may last as long as its limit.
+func (c *check) stalled(limit time.Duration, look func(string, error, time.Duration)) {
 	name := c.name()
 	lease := c.acquire(c.a, c.request(name))
 	resume, err := c.cfg.Stall(c.ctx, name)
@@ -118,11 +118,12 @@ func (c *check) stalled(ctx context.Context, limit time.Duration, look func(stri
 	var wg sync.WaitGroup
 	for _, m := range c.methods(c.a, name) {
 		wg.Go(func() {
-			ctx, cancel := ctx, context.CancelFunc(func() {})
+			ctx := context.WithoutCancel(c.ctx)
 			if limit > 0 {
-				ctx, cancel = context.WithTimeout(ctx, limit)
+				limited, cancel := context.WithTimeout(ctx, limit)
+				defer cancel()
+				ctx = limited
 			}
-			defer cancel()
 			start := time.Now()
 			err := m.call(ctx)
 			look(m.name, err, time.Since(start))

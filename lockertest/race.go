@@ -3,7 +3,6 @@ package lockertest
 import (
 	"errors"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,19 +24,19 @@ type arena struct {
 	holders atomic.Int32
 	last    atomic.Uint64 // token
 	grants  atomic.Int32
+	stale   atomic.Pointer[holdfast.Lease] // one that was released
 }
 
 func exclusion(c *check) {
 	const goroutines, rounds = 16, 40
 	arenas := []*arena{{name: c.name()}, {name: c.name()}}
-	var stale sync.Map // leases that were released, by name
 	deadline := time.Now().Add(10 * time.Second)
 	c.parallel(goroutines, func(_ int, l holdfast.Locker) {
 		for range rounds {
 			if time.Now().After(deadline) {
 				return // a slow backend; what was seen so far counts
 			}
-			c.fight(arenas[rand.IntN(len(arenas))], l, &stale)
+			c.fight(arenas[rand.IntN(len(arenas))], l)
 		}
 	})
 	for _, a := range arenas {
@@ -47,15 +46,15 @@ func exclusion(c *check) {
 	}
 }
 
-func (c *check) fight(a *arena, l holdfast.Locker, stale *sync.Map) {
+func (c *check) fight(a *arena, l holdfast.Locker) {
 	lease, err := l.TryAcquire(c.ctx, c.request(a.name))
 	if err != nil {
 		if !errors.Is(err, holdfast.ErrHeld) {
 			c.errorf("an attempt among many failed: %v", err)
 		}
-		if old, ok := stale.Load(a.name); ok { // late calls of a predecessor do no harm
-			c.lost("Renew of a released lease, while others fight for the lock", l.Renew(c.ctx, old.(holdfast.Lease)))
-			c.release(l, old.(holdfast.Lease))
+		if old := a.stale.Load(); old != nil { // late calls of a predecessor do no harm
+			c.lost("Renew of a released lease, while others fight for the lock", l.Renew(c.ctx, *old))
+			c.release(l, *old)
 		}
 		return
 	}
@@ -72,5 +71,5 @@ func (c *check) fight(a *arena, l holdfast.Locker, stale *sync.Map) {
 	}
 	a.holders.Add(-1)
 	c.release(l, lease)
-	stale.Store(a.name, lease)
+	a.stale.Store(&lease)
 }

@@ -45,9 +45,10 @@ type spy struct {
 
 func (c *check) watched(l holdfast.Locker) holdfast.Locker { return &spy{l, c} }
 
+// TryAcquire checks what the driver's TryAcquire returns.
 func (s *spy) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
 	lease, err := s.Locker.TryAcquire(ctx, req)
-	s.c.checkError("TryAcquire", req.Name, req.ID, err)
+	_ = s.c.checkError("TryAcquire", req.Name, req.ID, err)
 	switch {
 	case err != nil && lease != (holdfast.Lease{}):
 		s.c.errorf("TryAcquire returned a lease together with an error: %v, %v", lease, err)
@@ -57,14 +58,17 @@ func (s *spy) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Le
 	return lease, err
 }
 
+// Renew checks what the driver's Renew returns.
 func (s *spy) Renew(ctx context.Context, l holdfast.Lease) error {
 	return s.c.checkError("Renew", l.Name, l.ID, s.Locker.Renew(ctx, l))
 }
 
+// Release checks what the driver's Release returns.
 func (s *spy) Release(ctx context.Context, l holdfast.Lease) error {
 	return s.c.checkError("Release", l.Name, l.ID, s.Locker.Release(ctx, l))
 }
 
+// Inspect checks what the driver's Inspect returns.
 func (s *spy) Inspect(ctx context.Context, name string) (holdfast.Record, error) {
 	r, err := s.Locker.Inspect(ctx, name)
 	if s.c.checkError("Inspect", name, "", err) == nil {
@@ -73,6 +77,7 @@ func (s *spy) Inspect(ctx context.Context, name string) (holdfast.Record, error)
 	return r, err
 }
 
+// Abilities checks what the methods of each ability return.
 func (s *spy) Abilities() holdfast.Abilities {
 	a := s.Locker.Abilities()
 	if a.BatchRenewer != nil {
@@ -95,6 +100,7 @@ type spyBatch struct {
 	c *check
 }
 
+// RenewBatch checks what the driver's RenewBatch returns.
 func (s spyBatch) RenewBatch(ctx context.Context, leases []holdfast.Lease) []error {
 	errs := s.BatchRenewer.RenewBatch(ctx, leases)
 	if len(errs) != len(leases) {
@@ -111,6 +117,7 @@ type spyList struct {
 	c *check
 }
 
+// List checks what the driver's List returns.
 func (s spyList) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
 	return func(yield func(holdfast.Record, error) bool) {
 		for r, err := range s.Lister.List(ctx, prefix) {
@@ -131,10 +138,12 @@ type spyBreaker struct {
 	c *check
 }
 
+// Break checks what the driver's Break returns.
 func (s spyBreaker) Break(ctx context.Context, name string) error {
 	return s.c.checkError("Break", name, "", s.Breaker.Break(ctx, name))
 }
 
+// BreakNow checks what the driver's BreakNow returns.
 func (s spyBreaker) BreakNow(ctx context.Context, name string) error {
 	return s.c.checkError("BreakNow", name, "", s.Breaker.BreakNow(ctx, name))
 }
@@ -144,11 +153,13 @@ type spyData struct {
 	c *check
 }
 
+// ReadData checks what the driver's ReadData returns.
 func (s spyData) ReadData(ctx context.Context, name string) ([]byte, error) {
 	data, err := s.DataStore.ReadData(ctx, name)
 	return data, s.c.checkError("ReadData", name, "", err)
 }
 
+// WriteData checks what the driver's WriteData returns.
 func (s spyData) WriteData(ctx context.Context, l holdfast.Lease, data []byte) error {
 	return s.c.checkError("WriteData", l.Name, l.ID, s.DataStore.WriteData(ctx, l, data))
 }
@@ -214,8 +225,8 @@ func (c *check) checkText(what, text, id string) {
 
 // checkLease compares a granted lease with what was asked for.
 func (c *check) checkLease(req holdfast.Request, l holdfast.Lease) {
-	if l.Name != req.Name || l.ID != req.ID || l.TTL != req.TTL {
-		c.errorf("TryAcquire(%v) returned another's name, ID or TTL: %v", req, l)
+	if l.Name != req.Name || l.ID != req.ID || l.TTL != req.TTL || l.Owner != req.Owner {
+		c.errorf("TryAcquire(%v) returned another's name, ID, owner or TTL: %v", req, l)
 	}
 	if l.Token == 0 {
 		c.errorf("TryAcquire(%v): token 0; the first token is at least 1", req)

@@ -1,0 +1,372 @@
+package lockertest
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+type watchFault struct {
+	watch func(name string) (<-chan struct{}, func())
+}
+
+func (w watchFault) Watch(name string) (<-chan struct{}, func()) { return w.watch(name) }
+
+// watches makes a fault of the Watcher.
+func watches(do func(w *world, f *faulty, next holdfast.Watcher, name string) (<-chan struct{}, func())) func(*world, *faulty) {
+	return func(w *world, f *faulty) {
+		f.abilities = func(a holdfast.Abilities) holdfast.Abilities {
+			next := a.Watcher
+			a.Watcher = watchFault{func(name string) (<-chan struct{}, func()) { return do(w, f, next, name) }}
+			return a
+		}
+	}
+}
+
+type batchFault struct {
+	holdfast.BatchRenewer
+	renew func(ctx context.Context, leases []holdfast.Lease) []error
+}
+
+func (b *batchFault) RenewBatch(ctx context.Context, leases []holdfast.Lease) []error {
+	return b.renew(ctx, leases)
+}
+
+// batches makes a fault of the BatchRenewer.
+func batches(do func(w *world, next holdfast.BatchRenewer, ctx context.Context, leases []holdfast.Lease) []error) func(*world, *faulty) {
+	return func(w *world, f *faulty) {
+		f.abilities = func(a holdfast.Abilities) holdfast.Abilities {
+			next := a.BatchRenewer
+			a.BatchRenewer = &batchFault{next, func(ctx context.Context, leases []holdfast.Lease) []error {
+				return do(w, next, ctx, leases)
+			}}
+			return a
+		}
+	}
+}
+
+type listFault struct {
+	list func(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error]
+}
+
+func (l *listFault) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
+	return l.list(ctx, prefix)
+}
+
+// lists makes a fault of the Lister: change sees all records, those of the
+// prefix, and whether there was a list before.
+func lists(change func(w *world, prefix string, all, found []holdfast.Record) []holdfast.Record) func(*world, *faulty) {
+	return func(w *world, f *faulty) {
+		f.abilities = func(a holdfast.Abilities) holdfast.Abilities {
+			next := a.Lister
+			a.Lister = &listFault{func(_ context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
+				var all, found []holdfast.Record
+				for r, err := range next.List(w.ctx, "") {
+					if err != nil {
+						break
+					}
+					all = append(all, r)
+					if strings.HasPrefix(r.Name, prefix) {
+						found = append(found, r)
+					}
+				}
+				return func(yield func(holdfast.Record, error) bool) {
+					for _, r := range change(w, prefix, all, found) {
+						if !yield(r, nil) {
+							return
+						}
+					}
+				}
+			}}
+			return a
+		}
+	}
+}
+
+type dataFault struct {
+	holdfast.DataStore
+	write func(ctx context.Context, l holdfast.Lease, data []byte) error
+	read  func(ctx context.Context, name string) ([]byte, error)
+}
+
+func (d dataFault) WriteData(ctx context.Context, l holdfast.Lease, data []byte) error {
+	if d.write != nil {
+		return d.write(ctx, l, data)
+	}
+	return d.DataStore.WriteData(ctx, l, data)
+}
+
+func (d dataFault) ReadData(ctx context.Context, name string) ([]byte, error) {
+	if d.read != nil {
+		return d.read(ctx, name)
+	}
+	return d.DataStore.ReadData(ctx, name)
+}
+
+func nothing() {}
+
+func abilityFaults() []fault {
+	return slices.Concat(watcherFaults(), batchFaults(), listerFaults(), dataStoreFaults())
+}
+
+func watcherFaults() []fault {
+	effectOnly := func(_ *world, _ *faulty, _ holdfast.Watcher, _ string) (<-chan struct{}, func()) {
+		c := make(chan struct{}, 1)
+		c <- struct{}{}
+		return c, nothing
+	}
+	return []fault{
+		{
+			name: "watchers are never woken", says: "nothing woke the watcher", caught: []string{"watcher/wakes", "watcher/coalesced"},
+			make: watches(func(*world, *faulty, holdfast.Watcher, string) (<-chan struct{}, func()) {
+				return make(chan struct{}), nothing
+			}),
+		},
+		{
+			name: "releases do not wake", caught: []string{"watcher/wakes", "watcher/own Locker", "watcher/removal", "watcher/many", "watcher/odd names"},
+			make: watches(effectOnly),
+		},
+		{
+			name: "removals do not wake", caught: []string{"watcher/removal"},
+			make: watches(func(w *world, f *faulty, next holdfast.Watcher, name string) (<-chan struct{}, func()) {
+				in, stop := next.Watch(name)
+				out := make(chan struct{}, 1)
+				out <- <-in
+				ended := make(chan struct{})
+				go func() {
+					for {
+						select {
+						case <-in:
+							if w.record(name).Token != 0 {
+								out <- struct{}{}
+							}
+						case <-ended:
+							return
+						}
+					}
+				}()
+				return out, func() { stop(); close(ended) }
+			}),
+		},
+		{
+			name: "one of several is woken", caught: []string{"watcher/many"},
+			make: watches(func(w *world, f *faulty, next holdfast.Watcher, name string) (<-chan struct{}, func()) {
+				if w.count("watches of "+name) > 1 {
+					return effectOnly(w, f, next, name)
+				}
+				return next.Watch(name)
+			}),
+		},
+		{
+			name: "stop closes the channel", says: "was closed", caught: []string{"watcher/stop"},
+			make: watches(func(w *world, f *faulty, next holdfast.Watcher, name string) (<-chan struct{}, func()) {
+				out, _ := effectOnly(w, f, next, name)
+				closed := make(chan struct{})
+				close(closed)
+				if w.note("watched "+name, true) != nil {
+					return closed, nothing
+				}
+				return out, nothing
+			}),
+		},
+		{
+			name: "stop stops the others", caught: []string{"watcher/stop"},
+			make: watches(func(w *world, f *faulty, next holdfast.Watcher, name string) (<-chan struct{}, func()) {
+				wake, stop := next.Watch(name)
+				if before, ok := w.note("stop of "+name, stop).(func()); ok {
+					return wake, func() { before(); stop() }
+				}
+				return wake, func() {
+					if other, ok := w.noted("stop of " + name).(func()); ok {
+						other()
+					}
+					stop()
+				}
+			}),
+		},
+	}
+}
+
+func batchFaults() []fault {
+	each := func(answer func(w *world, next holdfast.BatchRenewer, ctx context.Context, l holdfast.Lease) error) func(*world, *faulty) {
+		return batches(func(w *world, next holdfast.BatchRenewer, ctx context.Context, leases []holdfast.Lease) []error {
+			errs := make([]error, len(leases))
+			for i, l := range leases {
+				errs[i] = answer(w, next, ctx, l)
+			}
+			return errs
+		})
+	}
+	one := func(next holdfast.BatchRenewer, ctx context.Context, l holdfast.Lease) error {
+		return next.RenewBatch(ctx, []holdfast.Lease{l})[0]
+	}
+	return []fault{
+		{
+			name: "batches do nothing", caught: []string{"batch/extends", "batch/mixed", "batch/context ended"},
+			make: each(func(*world, holdfast.BatchRenewer, context.Context, holdfast.Lease) error { return nil }),
+		},
+		{
+			name: "batches shorten", caught: []string{"batch/never shortens"},
+			make: func(w *world, f *faulty) {
+				each(func(w *world, next holdfast.BatchRenewer, ctx context.Context, l holdfast.Lease) error {
+					w.note("end of "+l.Name, w.now().Add(l.TTL))
+					return one(next, ctx, l)
+				})(w, f)
+				f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+					shortened(w, req.Name)
+					return f.Locker.TryAcquire(ctx, req)
+				}
+			},
+		},
+		{
+			name: "batches refuse expired leases", caught: []string{"batch/expired but untaken"},
+			make: each(func(w *world, next holdfast.BatchRenewer, ctx context.Context, l holdfast.Lease) error {
+				if w.record(l.Name).State == holdfast.StateFree {
+					return opErr(l.Name, holdfast.ErrLost)
+				}
+				return one(next, ctx, l)
+			}),
+		},
+		{
+			name: "batches answer out of order", caught: []string{"batch/mixed", "batch/many"},
+			make: batches(func(_ *world, next holdfast.BatchRenewer, ctx context.Context, leases []holdfast.Lease) []error {
+				errs := next.RenewBatch(ctx, leases)
+				slices.Reverse(errs)
+				return errs
+			}),
+		},
+		{
+			name: "one loss loses the batch", caught: []string{"batch/mixed", "batch/many"},
+			make: batches(func(_ *world, next holdfast.BatchRenewer, ctx context.Context, leases []holdfast.Lease) []error {
+				errs := next.RenewBatch(ctx, leases)
+				if errors.Join(errs...) != nil {
+					for i, l := range leases {
+						errs[i] = opErr(l.Name, holdfast.ErrLost)
+					}
+				}
+				return errs
+			}),
+		},
+		{
+			name: "a batch ends at 500", says: "returned 500 results", caught: []string{"batch/many"},
+			make: batches(func(_ *world, next holdfast.BatchRenewer, ctx context.Context, leases []holdfast.Lease) []error {
+				return next.RenewBatch(ctx, leases[:min(len(leases), 500)])
+			}),
+		},
+		{
+			name: "batches take names for expressions", caught: []string{"batch/odd names"},
+			make: each(func(_ *world, next holdfast.BatchRenewer, ctx context.Context, l holdfast.Lease) error {
+				if strings.Contains(l.Name, "$") {
+					return opErr(l.Name, holdfast.ErrLost)
+				}
+				return one(next, ctx, l)
+			}),
+		},
+	}
+}
+
+func listerFaults() []fault {
+	return []fault{
+		{
+			name: "lists are unsorted", says: `after "lt-`, caught: []string{"lister/prefix and order"},
+			make: lists(func(_ *world, _ string, _, found []holdfast.Record) []holdfast.Record {
+				slices.Reverse(found)
+				return found
+			}),
+		},
+		{
+			name: "lists are sorted as people sort", caught: []string{"lister/prefix and order"},
+			make: lists(func(_ *world, _ string, _, found []holdfast.Record) []holdfast.Record {
+				slices.SortStableFunc(found, func(a, b holdfast.Record) int {
+					return strings.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name))
+				})
+				return found
+			}),
+		},
+		{
+			name: "prefixes are patterns", caught: []string{"lister/prefix and order"},
+			make: lists(func(_ *world, prefix string, all, _ []holdfast.Record) []holdfast.Record {
+				pattern, err := regexp.Compile("^" + prefix)
+				return slices.DeleteFunc(all, func(r holdfast.Record) bool { return err != nil || !pattern.MatchString(r.Name) })
+			}),
+		},
+		{
+			name: "free locks are not listed", caught: []string{"lister/records"},
+			make: lists(func(_ *world, _ string, _, found []holdfast.Record) []holdfast.Record {
+				return slices.DeleteFunc(found, func(r holdfast.Record) bool { return r.State == holdfast.StateFree })
+			}),
+		},
+		{
+			name: "lists end early", caught: []string{"lister/early end", "lister/records", "name/distinct"},
+			make: lists(func(_ *world, _ string, _, found []holdfast.Record) []holdfast.Record {
+				return found[:min(len(found), 1)]
+			}),
+		},
+		{
+			name: "lists ignore the context", caught: []string{"context/ended before", "close/ErrClosed"},
+			make: lists(func(_ *world, _ string, _, found []holdfast.Record) []holdfast.Record { return found }),
+		},
+	}
+}
+
+func dataStoreFaults() []fault {
+	stores := func(change func(w *world, d *dataFault)) func(*world, *faulty) {
+		return func(w *world, f *faulty) {
+			f.abilities = func(a holdfast.Abilities) holdfast.Abilities {
+				d := dataFault{DataStore: a.DataStore}
+				change(w, &d)
+				a.DataStore = d
+				return a
+			}
+		}
+	}
+	return []fault{
+		{
+			name: "data are read while held only", caught: []string{"datastore/read"},
+			make: stores(func(w *world, d *dataFault) {
+				d.read = func(ctx context.Context, name string) ([]byte, error) {
+					if w.record(name).State != holdfast.StateHeld {
+						return nil, nil
+					}
+					return d.DataStore.ReadData(ctx, name)
+				}
+			}),
+		},
+		{
+			name: "no data are an empty slice", says: "want nil", caught: []string{"datastore/read"},
+			make: stores(func(_ *world, d *dataFault) {
+				next := d.DataStore
+				d.read = func(ctx context.Context, name string) ([]byte, error) {
+					data, err := next.ReadData(ctx, name)
+					return append([]byte{}, data...), err
+				}
+			}),
+		},
+		{
+			name: "writes are lost", caught: []string{"datastore/write"},
+			make: stores(func(_ *world, d *dataFault) {
+				d.write = func(context.Context, holdfast.Lease, []byte) error { return nil }
+			}),
+		},
+		{
+			name: "anybody may write", says: "want ErrLost", caught: []string{"datastore/stale write"},
+			make: stores(func(w *world, d *dataFault) {
+				next := d.DataStore
+				d.write = func(ctx context.Context, l holdfast.Lease, data []byte) error {
+					if err := next.WriteData(ctx, l, data); !errors.Is(err, holdfast.ErrLost) {
+						return err
+					}
+					w.free(l.Name)
+					_, err := w.plain.TryAcquire(ctx, holdfast.Request{Name: l.Name, ID: newID(), TTL: time.Hour, Data: data})
+					return err
+				}
+			}),
+		},
+	}
+}

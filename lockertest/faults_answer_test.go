@@ -1,0 +1,185 @@
+package lockertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+func answerFaults() []fault {
+	return []fault{
+		{
+			name: "ErrHeld without a record", says: "ErrHeld without a *HeldError", caught: []string{"acquire/held", "acquire/one winner"},
+			make: fails(func(name, _ string, err error) error {
+				if errors.Is(err, holdfast.ErrHeld) {
+					return opErr(name, holdfast.ErrHeld)
+				}
+				return err
+			}),
+		},
+		{
+			name: "held is an unknown outcome", says: "want a *HeldError", caught: []string{"acquire/held", "acquire/one winner"},
+			make: fails(func(name, _ string, err error) error {
+				if errors.Is(err, holdfast.ErrHeld) {
+					return opErr(name, errors.New("duplicate key"))
+				}
+				return err
+			}),
+		},
+		{
+			name: "the HeldError says free", says: "says that the lock is free", caught: []string{"acquire/held"},
+			make: fails(func(name, _ string, err error) error {
+				if errors.Is(err, holdfast.ErrHeld) {
+					return heldErr(holdfast.Record{Name: name, State: holdfast.StateFree})
+				}
+				return err
+			}),
+		},
+		{
+			name: "IDs in errors", says: "shows the lease ID: ", caught: []string{"acquire/held", "renew/stale", "release/stale"},
+			make: func(w *world, f *faulty) {
+				fails(func(name, id string, err error) error { return opErr(name, fmt.Errorf("for lease %s: %w", id, err)) })(w, f)
+				f.release = func(ctx context.Context, l holdfast.Lease) error {
+					if err := f.Locker.Release(ctx, l); err != nil {
+						return err
+					}
+					if w.note("released "+l.ID, true) != nil {
+						return opErr(l.Name, errors.New("no lease "+l.ID))
+					}
+					return nil
+				}
+			},
+		},
+		{
+			name: "a secret in errors", says: "shows a secret: ", caught: []string{"acquire/held"},
+			make: fails(func(name, _ string, err error) error {
+				return opErr(name, fmt.Errorf("at db://me:pa55word@host: %w", err))
+			}),
+		},
+		{
+			name: "errors without operation", says: "no *OpError", caught: []string{"acquire/held", "renew/stale", "name/invalid"},
+			make: fails(func(_, _ string, err error) error {
+				var op *holdfast.OpError
+				if errors.As(err, &op) {
+					return op.Err
+				}
+				return err
+			}),
+		},
+		{
+			name: "errors name no backend", says: "want both", caught: []string{"acquire/held"},
+			make: fails(func(name, _ string, err error) error {
+				return &holdfast.OpError{Op: "try", Name: name, Err: errors.Unwrap(err)}
+			}),
+		},
+		{
+			name: "errors name another lock", says: "the OpError names lock", caught: []string{"acquire/held"},
+			make: fails(func(_, _ string, err error) error { return opErr("another", errors.Unwrap(err)) }),
+		},
+		{
+			name: "errors with two meanings", says: "means several things at once", caught: []string{"renew/stale"},
+			make: fails(func(name, _ string, err error) error { return opErr(name, errors.Join(err, holdfast.ErrClosed)) }),
+		},
+		{
+			name: "a loss that is also a time-out", says: "the outcome is unknown", caught: []string{"renew/stale"},
+			make: fails(func(name, _ string, err error) error {
+				return opErr(name, errors.Join(err, context.DeadlineExceeded))
+			}),
+		},
+		{
+			name: "invalid without a field", says: "names field and rule", caught: []string{"argument/TTL", "argument/ID"},
+			make: fails(func(name, _ string, err error) error {
+				if errors.Is(err, holdfast.ErrInvalid) {
+					return opErr(name, holdfast.ErrInvalid)
+				}
+				return err
+			}),
+		},
+		{
+			name: "contexts are ignored", caught: []string{"context/ended before"},
+			make: func(_ *world, f *faulty) {
+				guard(f, func(ctx context.Context, _ string) (context.Context, error) { return context.WithoutCancel(ctx), nil })
+			},
+		},
+		{
+			name: "a context's end is hidden", caught: []string{"context/ended before", "context/ends during"},
+			make: func(_ *world, f *faulty) {
+				guard(f, func(ctx context.Context, name string) (context.Context, error) {
+					time.Sleep(time.Millisecond)
+					if ctx.Err() != nil {
+						return ctx, opErr(name, errors.New("it took too long"))
+					}
+					return ctx, nil
+				})
+			},
+		},
+		{
+			name: "a hanging backend is waited for", says: "after its context had ended", caught: []string{"context/hanging backend"},
+			make: func(w *world, f *faulty) {
+				guard(f, func(ctx context.Context, name string) (context.Context, error) {
+					if w.noted("stalled "+name) != nil {
+						time.Sleep(2200 * time.Millisecond)
+					}
+					return ctx, nil
+				})
+			},
+		},
+		{
+			name: "a hanging backend counts as done", caught: []string{"context/own limit", "context/hanging backend"},
+			make: func(w *world, f *faulty) {
+				f.renew = func(ctx context.Context, l holdfast.Lease) error {
+					if answered := w.wait(ctx, l.Name) == nil; !answered {
+						return nil
+					}
+					return f.Locker.Renew(ctx, l)
+				}
+			},
+		},
+		{
+			name: "Close is ignored", says: "want ErrClosed", caught: []string{"close/ErrClosed"},
+			make: func(_ *world, f *faulty) { f.close = func() error { return nil } },
+		},
+		{
+			name: "the second Close is an error", caught: []string{"close/ErrClosed", "close/while in use"},
+			make: func(_ *world, f *faulty) {
+				f.close = func() error {
+					if _, err := f.Locker.Inspect(context.Background(), "n"); errors.Is(err, holdfast.ErrClosed) {
+						return opErr("", holdfast.ErrClosed)
+					}
+					return f.Locker.Close()
+				}
+			},
+		},
+		{
+			name: "Close releases", caught: []string{"close/leases stay"},
+			make: func(w *world, f *faulty) {
+				var names []string
+				f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+					names = append(names, req.Name)
+					return f.Locker.TryAcquire(ctx, req)
+				}
+				f.close = func() error {
+					for _, name := range names {
+						w.free(name)
+					}
+					return f.Locker.Close()
+				}
+			},
+		},
+		{
+			name: "Close closes the store", caught: []string{"close/others go on", "close/leases stay"},
+			make: func(w *world, f *faulty) {
+				guard(f, func(ctx context.Context, name string) (context.Context, error) {
+					if w.noted("closed") != nil {
+						return ctx, opErr(name, holdfast.ErrClosed)
+					}
+					return ctx, nil
+				})
+				f.close = func() error { w.note("closed", true); return nil }
+			},
+		},
+	}
+}

@@ -1,0 +1,132 @@
+package lockertest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+type breakFault struct {
+	soon func(ctx context.Context, name string) error
+	now  func(ctx context.Context, name string) error
+}
+
+func (b *breakFault) Break(ctx context.Context, name string) error    { return b.soon(ctx, name) }
+func (b *breakFault) BreakNow(ctx context.Context, name string) error { return b.now(ctx, name) }
+
+// breaks makes a fault of the Breaker.
+func breaks(change func(w *world, f *faulty, b *breakFault)) func(*world, *faulty) {
+	return func(w *world, f *faulty) {
+		next := f.Locker.Abilities().Breaker
+		b := &breakFault{next.Break, next.BreakNow}
+		change(w, f, b)
+		f.abilities = func(a holdfast.Abilities) holdfast.Abilities {
+			a.Breaker = b
+			return a
+		}
+	}
+}
+
+func breakerFaults() []fault {
+	return []fault{
+		{
+			name: "Break does nothing", says: "want ErrLost", caught: []string{"breaker/Break", "breaker/runs out", "breaker/expired"},
+			make: breaks(func(_ *world, _ *faulty, b *breakFault) {
+				b.soon = func(context.Context, string) error { return nil }
+			}),
+		},
+		{
+			name: "Break frees at once", caught: []string{"breaker/Break", "breaker/runs out"},
+			make: breaks(func(_ *world, _ *faulty, b *breakFault) { b.soon = b.now }),
+		},
+		{
+			name: "BreakNow waits for the lease's end", caught: []string{"breaker/BreakNow", "breaker/keeps the data"},
+			make: breaks(func(_ *world, _ *faulty, b *breakFault) { b.now = b.soon }),
+		},
+		{
+			name: "BreakNow leaves renewals possible", caught: []string{"breaker/BreakNow untaken"},
+			make: breaks(func(w *world, f *faulty, b *breakFault) {
+				next := b.now
+				b.now = func(ctx context.Context, name string) error {
+					w.note("broken "+name, true)
+					return next(ctx, name)
+				}
+				f.renew = func(ctx context.Context, l holdfast.Lease) error {
+					if w.noted("broken "+l.Name) != nil {
+						return nil
+					}
+					return f.Locker.Renew(ctx, l)
+				}
+			}),
+		},
+		{
+			name: "an expired lease is not broken", caught: []string{"breaker/expired"},
+			make: breaks(func(w *world, _ *faulty, b *breakFault) {
+				next := b.soon
+				b.soon = func(ctx context.Context, name string) error {
+					if w.record(name).State != holdfast.StateHeld {
+						return nil
+					}
+					return next(ctx, name)
+				}
+			}),
+		},
+		{
+			name: "breaking a free lock is an error", caught: []string{"breaker/free"},
+			make: breaks(func(w *world, _ *faulty, b *breakFault) {
+				next := b.soon
+				b.soon = func(ctx context.Context, name string) error {
+					if w.record(name).State == holdfast.StateFree {
+						return opErr(name, errors.New("no such lease"))
+					}
+					return next(ctx, name)
+				}
+			}),
+		},
+		{
+			name: "a broken lock stays broken", caught: []string{"breaker/Break", "breaker/runs out"},
+			make: breaks(func(w *world, f *faulty, b *breakFault) {
+				next := b.soon
+				b.soon = func(ctx context.Context, name string) error {
+					w.note("broken "+name, true)
+					return next(ctx, name)
+				}
+				f.renew = func(ctx context.Context, l holdfast.Lease) error {
+					if w.noted("broken "+l.Name) != nil {
+						return opErr(l.Name, holdfast.ErrLost)
+					}
+					return f.Locker.Renew(ctx, l)
+				}
+			}),
+		},
+		{
+			name: "a broken lock's holder may repeat", caught: []string{"breaker/runs out"},
+			make: breaks(func(w *world, f *faulty, _ *breakFault) {
+				f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+					if before, ok := w.noted("lease " + req.ID).(holdfast.Lease); ok {
+						return before, nil
+					}
+					lease, err := f.Locker.TryAcquire(ctx, req)
+					if err == nil {
+						w.note("lease "+req.ID, lease)
+					}
+					return lease, err
+				}
+			}),
+		},
+		{
+			name: "breaking is not shown", caught: []string{"breaker/Break"},
+			make: inspects(func(_ *world, r *holdfast.Record) { r.Broken = false }),
+		},
+		{
+			name: "breaking loses the data", caught: []string{"breaker/keeps the data"},
+			make: breaks(func(w *world, _ *faulty, b *breakFault) {
+				b.now = func(_ context.Context, name string) error {
+					w.store.Remove(name)
+					return nil
+				}
+			}),
+		},
+	}
+}

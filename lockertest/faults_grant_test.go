@@ -1,0 +1,210 @@
+package lockertest
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+func containsFold(s, part string) bool {
+	return strings.Contains(strings.ToLower(s), strings.ToLower(part))
+}
+
+// grants makes a fault of TryAcquire: change sees each grant.
+func grants(change func(w *world, req holdfast.Request, lease *holdfast.Lease)) func(*world, *faulty) {
+	return func(w *world, f *faulty) {
+		f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+			lease, err := f.Locker.TryAcquire(ctx, req)
+			if err == nil {
+				change(w, req, &lease)
+			}
+			return lease, err
+		}
+	}
+}
+
+// asks makes a fault of TryAcquire: change sees each request first.
+func asks(change func(w *world, req *holdfast.Request)) func(*world, *faulty) {
+	return func(w *world, f *faulty) {
+		f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+			asked := req
+			change(w, &asked)
+			lease, err := f.Locker.TryAcquire(ctx, asked)
+			if err == nil {
+				lease.Name, lease.ID, lease.TTL = req.Name, req.ID, req.TTL
+			}
+			return lease, err
+		}
+	}
+}
+
+// repeats makes a fault of a holder's repeat.
+func repeats(do func(w *world, f *faulty, ctx context.Context, req holdfast.Request) (holdfast.Lease, error)) func(*world, *faulty) {
+	return func(w *world, f *faulty) {
+		f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+			if w.noted("holder of "+req.Name) == req.ID && w.record(req.Name).State == holdfast.StateHeld {
+				return do(w, f, ctx, req)
+			}
+			lease, err := f.Locker.TryAcquire(ctx, req)
+			if err == nil {
+				w.note("holder of "+req.Name, req.ID)
+			}
+			return lease, err
+		}
+	}
+}
+
+// checkThenAct grants what was free a while ago.
+func checkThenAct(when func(holdfast.Record) bool) func(*world, *faulty) {
+	return func(w *world, f *faulty) {
+		f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+			if when(w.record(req.Name)) {
+				time.Sleep(20 * time.Millisecond)
+				w.free(req.Name)
+			}
+			return f.Locker.TryAcquire(ctx, req)
+		}
+	}
+}
+
+func grantFaults() []fault {
+	return []fault{
+		{
+			name: "a constant token", says: "token 7 was granted to another ID before",
+			caught: []string{"token/rises", "token/another Locker", "release/frees", "race/exclusion", "expiry/take-over", "release/keeps token and data"},
+			make:   grants(func(_ *world, _ holdfast.Request, l *holdfast.Lease) { l.Token = 7 }),
+		},
+		{
+			name: "token 0", says: "token 0", caught: []string{"acquire/free"},
+			make: grants(func(_ *world, _ holdfast.Request, l *holdfast.Lease) { l.Token = 0 }),
+		},
+		{
+			name: "tokens count from 1 after a removal", caught: []string{"token/removed"},
+			make: grants(func(w *world, req holdfast.Request, l *holdfast.Lease) {
+				if w.note("removed "+req.Name, nil) != nil {
+					l.Token = 1
+				}
+			}),
+		},
+		{
+			name: "each Locker counts tokens by itself", caught: []string{"token/another Locker", "token/rises"},
+			make: func(w *world, f *faulty) {
+				n := uint64(0)
+				grants(func(_ *world, _ holdfast.Request, l *holdfast.Lease) { n++; l.Token = n })(w, f)
+			},
+		},
+		{
+			name: "another's lease is returned", says: "returned another's name, ID, owner or TTL", caught: []string{"acquire/free"},
+			make: grants(func(_ *world, _ holdfast.Request, l *holdfast.Lease) { l.ID = "other" }),
+		},
+		{
+			name: "released locks stay taken", says: "should be granted", caught: []string{"acquire/free", "release/frees", "release/by name and ID"},
+			make: func(_ *world, f *faulty) { f.release = func(context.Context, holdfast.Lease) error { return nil } },
+		},
+		{
+			name: "everybody is granted", caught: []string{"acquire/held", "acquire/one winner", "race/exclusion", "data/refused request"},
+			make: asks(func(w *world, req *holdfast.Request) { w.free(req.Name) }),
+		},
+		{
+			name: "a new name is checked, then taken", says: "of 64 requests at once", caught: []string{"acquire/one winner"},
+			make: checkThenAct(func(r holdfast.Record) bool { return r.Token == 0 }),
+		},
+		{
+			name: "an expired lock is checked, then taken", says: "of 16 requests at once", caught: []string{"expiry/one winner"},
+			make: checkThenAct(func(r holdfast.Record) bool { return r.Token != 0 && r.State == holdfast.StateFree }),
+		},
+		{
+			name: "the owner proves ownership", caught: []string{"acquire/owner proves nothing"},
+			make: asks(func(w *world, req *holdfast.Request) {
+				if w.record(req.Name).Owner == req.Owner {
+					w.free(req.Name)
+				}
+			}),
+		},
+		{
+			name: "a repeat gets a new token", says: "the repeat got token", caught: []string{"acquire/repeat", "acquire/repeats at once"},
+			make: repeats(func(w *world, f *faulty, ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+				w.free(req.Name)
+				return f.Locker.TryAcquire(ctx, req)
+			}),
+		},
+		{
+			name: "a repeat is refused", caught: []string{"acquire/repeat", "acquire/repeats at once", "acquire/repeat extends"},
+			make: repeats(func(w *world, _ *faulty, _ context.Context, req holdfast.Request) (holdfast.Lease, error) {
+				return holdfast.Lease{}, heldErr(w.record(req.Name))
+			}),
+		},
+		{
+			name: "a repeat replaces the data", says: `the data are "second"`, caught: []string{"acquire/repeat"},
+			make: repeats(func(w *world, f *faulty, ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+				lease, err := f.Locker.TryAcquire(ctx, req)
+				if err == nil {
+					err = w.plain.WriteData(ctx, lease, req.Data)
+				}
+				return lease, err
+			}),
+		},
+		{
+			name: "a repeat does not extend", says: "before the lease could end", caught: []string{"acquire/repeat extends"},
+			make: repeats(func(w *world, _ *faulty, _ context.Context, req holdfast.Request) (holdfast.Lease, error) {
+				return holdfast.Lease{Name: req.Name, ID: req.ID, Owner: req.Owner, Token: w.record(req.Name).Token, TTL: req.TTL}, nil
+			}),
+		},
+		{
+			name: "the same ID is refused for ever", caught: []string{"expiry/same ID"},
+			make: asks(func(w *world, req *holdfast.Request) {
+				if w.note("used "+req.ID, true) != nil && w.record(req.Name).State == holdfast.StateFree {
+					req.ID, req.TTL = newID(), time.Hour // it is granted, but to nobody
+				}
+			}),
+		},
+		{
+			name: "the same ID keeps its token for ever", caught: []string{"expiry/same ID"},
+			make: grants(func(w *world, req holdfast.Request, l *holdfast.Lease) {
+				if before, used := w.note("token of "+req.ID, l.Token).(uint64); used {
+					l.Token = before
+					w.note("token of "+req.ID, before)
+				}
+			}),
+		},
+		{
+			name: "Replace is ignored", says: "should be granted", caught: []string{"acquire/replace"},
+			make: asks(func(_ *world, req *holdfast.Request) { req.Replace = holdfast.Revision{} }),
+		},
+		{
+			name: "Replace is not compared", caught: []string{"acquire/replace"},
+			make: asks(func(w *world, req *holdfast.Request) {
+				if !req.Replace.IsZero() {
+					w.free(req.Name)
+				}
+			}),
+		},
+		{
+			name: "a lease comes with an error", says: "together with an error", caught: []string{"acquire/held"},
+			make: func(_ *world, f *faulty) {
+				f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+					lease, err := f.Locker.TryAcquire(ctx, req)
+					lease.Name = req.Name
+					return lease, err
+				}
+			},
+		},
+		{
+			name: "a refused request leaves its data", caught: []string{"data/refused request"},
+			make: func(w *world, f *faulty) {
+				f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+					lease, err := f.Locker.TryAcquire(ctx, req)
+					if err != nil {
+						holder, _ := w.noted("lease of " + req.Name).(holdfast.Lease)
+						_ = w.plain.WriteData(ctx, holder, req.Data)
+					} else {
+						w.note("lease of "+req.Name, lease)
+					}
+					return lease, err
+				}
+			},
+		},
+	}
+}

@@ -1,0 +1,201 @@
+package lockertest
+
+import (
+	"bytes"
+	"context"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// renamed makes a fault: names are changed on their way in and back on their way
+// out, as by an escape that is not one to one.
+func renamed(to func(string) string) func(*world, *faulty) {
+	return func(_ *world, f *faulty) {
+		back := func(name string, err error) error {
+			if err == nil {
+				return nil
+			}
+			return opErr(name, err)
+		}
+		f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+			name := req.Name
+			req.Name = to(name)
+			lease, err := f.Locker.TryAcquire(ctx, req)
+			if err == nil {
+				lease.Name = name
+			}
+			return lease, back(name, err)
+		}
+		f.renew = func(ctx context.Context, l holdfast.Lease) error {
+			name := l.Name
+			l.Name = to(name)
+			return back(name, f.Locker.Renew(ctx, l))
+		}
+		f.release = func(ctx context.Context, l holdfast.Lease) error {
+			name := l.Name
+			l.Name = to(name)
+			return back(name, f.Locker.Release(ctx, l))
+		}
+		f.inspect = func(ctx context.Context, name string) (holdfast.Record, error) {
+			r, err := f.Locker.Inspect(ctx, to(name))
+			r.Name = name
+			return r, back(name, err)
+		}
+		f.abilities = func(a holdfast.Abilities) holdfast.Abilities {
+			return holdfast.Abilities{Watcher: renamedWatcher{a.Watcher, to}}
+		}
+	}
+}
+
+type renamedWatcher struct {
+	holdfast.Watcher
+	to func(string) string
+}
+
+func (w renamedWatcher) Watch(name string) (<-chan struct{}, func()) {
+	return w.Watcher.Watch(w.to(name))
+}
+
+// nonEmpty keeps a changed name valid.
+func nonEmpty(to func(string) string) func(string) string {
+	return func(name string) string {
+		if s := to(name); s != "" {
+			return s
+		}
+		return "empty"
+	}
+}
+
+func inputFaults() []fault {
+	shares := func(name, says string, to func(string) string) fault {
+		return fault{name: name, says: says, caught: []string{"name/distinct"}, make: renamed(nonEmpty(to))}
+	}
+	return []fault{
+		shares("names ignore case", "is held", strings.ToLower),
+		shares("names are paths", "", path.Clean),
+		shares("names lose spaces at their ends", "", strings.TrimSpace),
+		shares("names lose dots at their end", "", func(s string) string { return strings.TrimRight(s, ".") }),
+		shares("names end at a zero byte", "", func(s string) string { s, _, _ = strings.Cut(s, "\x00"); return s }),
+		shares("names are cut", "", func(s string) string { return s[:min(len(s), 250)] }),
+		shares("names are composed", "", func(s string) string { return strings.ReplaceAll(s, "e\u0301", "\u00e9") }),
+		shares("backslashes are slashes", "", func(s string) string { return strings.ReplaceAll(s, `\`, "/") }),
+		shares("percent signs are decoded", "", func(s string) string { return strings.ReplaceAll(s, "%2F", "/") }),
+		shares("letters that no file name may have are replaced", "", func(s string) string {
+			return strings.Map(func(r rune) rune {
+				if strings.ContainsRune(`<>:"|?*`, r) {
+					return '_'
+				}
+				return r
+			}, s)
+		}),
+		{
+			name: "invalid names are repaired", says: "want an *InvalidError about Name", caught: []string{"name/invalid"},
+			make: renamed(nonEmpty(func(s string) string { s = strings.ToValidUTF8(s, "?"); return s[:min(len(s), 1024)] })),
+		},
+		{
+			name: "TTLs are rounded", says: "want an *InvalidError about TTL", caught: []string{"argument/TTL"},
+			make: func(_ *world, f *faulty) {
+				f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+					req.TTL = max(req.TTL, time.Millisecond)
+					return f.Locker.TryAcquire(ctx, req)
+				}
+				f.renew = func(ctx context.Context, l holdfast.Lease) error {
+					l.TTL = max(l.TTL, time.Millisecond)
+					return f.Locker.Renew(ctx, l)
+				}
+			},
+		},
+		{
+			name: "any ID will do", caught: []string{"argument/ID"},
+			make: asks(func(_ *world, req *holdfast.Request) {
+				if req.ID == "" || len(req.ID) > 64 {
+					req.ID = newID()
+				}
+			}),
+		},
+		{
+			name: "owners are cut", caught: []string{"argument/owner"},
+			make: asks(func(_ *world, req *holdfast.Request) { req.Owner = req.Owner[:min(len(req.Owner), 1000)] }),
+		},
+		{
+			name: "data are cut", caught: []string{"argument/data", "data/any bytes", "datastore/write"},
+			make: func(w *world, f *faulty) {
+				asks(func(_ *world, req *holdfast.Request) { req.Data = req.Data[:min(len(req.Data), 1<<19)] })(w, f)
+				f.abilities = func(a holdfast.Abilities) holdfast.Abilities {
+					a.DataStore = dataFault{a.DataStore, func(ctx context.Context, l holdfast.Lease, data []byte) error {
+						return w.plain.WriteData(ctx, l, data[:min(len(data), 1<<19)])
+					}, nil}
+					return a
+				}
+			},
+		},
+		{
+			name: "data are text", caught: []string{"data/any bytes"},
+			make: asks(func(_ *world, req *holdfast.Request) {
+				if req.Data != nil {
+					req.Data = bytes.ToValidUTF8(req.Data, []byte("?"))
+				}
+			}),
+		},
+		{
+			name: "the caller's data are not copied", caught: []string{"data/any bytes"},
+			make: func(w *world, f *faulty) {
+				grants(func(w *world, req holdfast.Request, _ *holdfast.Lease) {
+					if req.Data != nil {
+						w.note("data of "+req.Name, req.Data)
+					}
+				})(w, f)
+				f.inspect = func(ctx context.Context, name string) (holdfast.Record, error) {
+					r, err := f.Locker.Inspect(ctx, name)
+					r.Data, _ = w.noted("data of " + name).([]byte)
+					return r, err
+				}
+			},
+		},
+		{
+			name: "nil clears the data", caught: []string{"data/kept or replaced", "expiry/take-over"},
+			make: asks(func(_ *world, req *holdfast.Request) {
+				if req.Data == nil {
+					req.Data = []byte{}
+				}
+			}),
+		},
+		{
+			name: "empty data keep what is there", caught: []string{"data/kept or replaced"},
+			make: asks(func(_ *world, req *holdfast.Request) {
+				if len(req.Data) == 0 {
+					req.Data = nil
+				}
+			}),
+		},
+		{
+			name: "owners are expressions", says: "another's name, ID, owner or TTL", caught: []string{"text/taken literally"},
+			make: asks(func(_ *world, req *holdfast.Request) { req.Owner = strings.ReplaceAll(req.Owner, "$$NOW", "12:00") }),
+		},
+		{
+			name: "IDs are expressions", caught: []string{"text/taken literally"},
+			make: func(w *world, f *faulty) {
+				asks(func(w *world, req *holdfast.Request) {
+					if strings.HasPrefix(req.ID, "$") {
+						w.free(req.Name)
+					}
+				})(w, f)
+				f.renew = func(ctx context.Context, l holdfast.Lease) error {
+					if strings.HasPrefix(l.ID, "$") {
+						return nil
+					}
+					return f.Locker.Renew(ctx, l)
+				}
+				f.release = func(ctx context.Context, l holdfast.Lease) error {
+					if strings.HasPrefix(l.ID, "$") {
+						return opErr(l.Name, context.DeadlineExceeded)
+					}
+					return f.Locker.Release(ctx, l)
+				}
+			},
+		},
+	}
+}

@@ -1,0 +1,272 @@
+package lockertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// faulty is a Locker of which some methods are replaced.
+type faulty struct {
+	holdfast.Locker
+	tryAcquire func(context.Context, holdfast.Request) (holdfast.Lease, error)
+	renew      func(context.Context, holdfast.Lease) error
+	release    func(context.Context, holdfast.Lease) error
+	inspect    func(context.Context, string) (holdfast.Record, error)
+	limits     func() holdfast.Limits
+	abilities  func(holdfast.Abilities) holdfast.Abilities
+	close      func() error
+}
+
+func (f *faulty) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+	if f.tryAcquire != nil {
+		return f.tryAcquire(ctx, req)
+	}
+	return f.Locker.TryAcquire(ctx, req)
+}
+
+func (f *faulty) Renew(ctx context.Context, l holdfast.Lease) error {
+	if f.renew != nil {
+		return f.renew(ctx, l)
+	}
+	return f.Locker.Renew(ctx, l)
+}
+
+func (f *faulty) Release(ctx context.Context, l holdfast.Lease) error {
+	if f.release != nil {
+		return f.release(ctx, l)
+	}
+	return f.Locker.Release(ctx, l)
+}
+
+func (f *faulty) Inspect(ctx context.Context, name string) (holdfast.Record, error) {
+	if f.inspect != nil {
+		return f.inspect(ctx, name)
+	}
+	return f.Locker.Inspect(ctx, name)
+}
+
+func (f *faulty) Limits() holdfast.Limits {
+	if f.limits != nil {
+		return f.limits()
+	}
+	return f.Locker.Limits()
+}
+
+func (f *faulty) Abilities() holdfast.Abilities {
+	if f.abilities != nil {
+		return f.abilities(f.Locker.Abilities())
+	}
+	return f.Locker.Abilities()
+}
+
+func (f *faulty) Close() error {
+	if f.close != nil {
+		return f.close()
+	}
+	return f.Locker.Close()
+}
+
+// world is a store with a settable clock, and a notebook for faults that need
+// to remember something.
+type world struct {
+	store *memory.Store
+	plain *memory.Locker // without faults
+	ctx   context.Context
+
+	mu    sync.Mutex
+	clock time.Time
+	notes map[string]any
+}
+
+func newWorld() *world {
+	w := &world{clock: time.Now(), notes: map[string]any{}, ctx: context.Background()}
+	w.store = memory.NewStore(memory.WithClock(w.now))
+	w.plain = w.store.Locker()
+	return w
+}
+
+func (w *world) now() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.clock
+}
+
+func (w *world) advance(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.clock = w.clock.Add(d)
+}
+
+// note stores a value and returns the one before.
+func (w *world) note(key string, value any) (before any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before = w.notes[key]
+	w.notes[key] = value
+	return before
+}
+
+func (w *world) noted(key string) any {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.notes[key]
+}
+
+// count returns 1, 2, 3, … for each key.
+func (w *world) count(key string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, _ := w.notes[key].(int)
+	w.notes[key] = n + 1
+	return n + 1
+}
+
+// record looks past the faults.
+func (w *world) record(name string) holdfast.Record {
+	r, _ := w.plain.Inspect(w.ctx, name)
+	return r
+}
+
+// free frees a name past the faults.
+func (w *world) free(name string) { _ = w.plain.BreakNow(w.ctx, name) }
+
+// stall makes the calls of stallable Lockers about a name wait.
+func (w *world) stall(_ context.Context, name string) (func(), error) {
+	answers := make(chan struct{})
+	w.note("stalled "+name, answers)
+	return func() {
+		w.note("stalled "+name, nil)
+		close(answers)
+	}, nil
+}
+
+// wait returns when the store answers calls about a name again, or with an error
+// that wraps the context's.
+func (w *world) wait(ctx context.Context, name string) error {
+	answers, _ := w.noted("stalled " + name).(chan struct{})
+	if answers == nil {
+		return nil
+	}
+	select {
+	case <-answers:
+		return nil
+	case <-ctx.Done():
+		return opErr(name, ctx.Err())
+	case <-time.After(300 * time.Millisecond):
+		return opErr(name, errors.New("no answer"))
+	}
+}
+
+func opErr(name string, err error) error {
+	return &holdfast.OpError{Op: "try", Backend: "faulty", Name: name, Err: err}
+}
+
+func heldErr(r holdfast.Record) error {
+	return opErr(r.Name, &holdfast.HeldError{Record: r})
+}
+
+// fault is one way to break the contract.
+type fault struct {
+	name   string
+	caught []string // each of these clauses must fail
+	says   string   // part of one failure's text
+	make   func(w *world, l *faulty)
+}
+
+// config runs the suite on a world whose Lockers have the fault.
+func (w *world) config(spoil func(*world, *faulty)) Config {
+	return Config{
+		New: func(t *testing.T) holdfast.Locker {
+			t.Helper()
+			l := w.store.Locker()
+			t.Cleanup(func() { _ = l.Close() })
+			f := &faulty{Locker: l}
+			spoil(w, f)
+			return f
+		},
+		Advance: w.advance,
+		Forget: func(_ context.Context, name string) error {
+			w.store.Remove(name)
+			w.note("removed "+name, true)
+			return nil
+		},
+		Stall:   w.stall,
+		Slack:   300 * time.Millisecond,
+		Secrets: []string{"pa55word"},
+	}
+}
+
+// TestFaults breaks the memory driver in many ways and wants each to be noticed
+// by the very clauses that are about it.
+func TestFaults(t *testing.T) {
+	faults := slices.Concat(grantFaults(), leaseFaults(), recordFaults(), inputFaults(), answerFaults(), abilityFaults(), breakerFaults())
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSuite(t, newWorld().config(f.make))
+			said := ""
+			for _, name := range f.caught {
+				failures := s.failures(t, name)
+				if len(failures) == 0 {
+					t.Errorf("clause %q did not notice", name)
+				}
+				said += fmt.Sprintln(failures)
+			}
+			if f.says != "" && !containsFold(said, f.says) {
+				t.Errorf("the failures do not say %q:\n%s", f.says, said)
+			}
+		})
+	}
+	t.Run("every clause is needed", func(t *testing.T) {
+		noticed := map[string]bool{}
+		for _, f := range faults {
+			for _, name := range f.caught {
+				noticed[name] = true
+			}
+		}
+		for _, c := range clauses() {
+			if !noticed[c.name] {
+				t.Errorf("no fault is noticed by clause %q", c.name)
+			}
+		}
+	})
+}
+
+// TestNoFaults shows that the failures above come from the faults.
+func TestNoFaults(t *testing.T) {
+	s := newSuite(t, newWorld().config(stallable))
+	for _, c := range clauses() {
+		if failures := s.failures(t, c.name); len(failures) > 0 {
+			t.Errorf("%s: %q", c.name, failures)
+		}
+	}
+}
+
+// failures runs one clause and returns what it found.
+func (s *suite) failures(t *testing.T, name string) []string {
+	t.Helper()
+	for _, c := range clauses() {
+		if c.name == name {
+			if c.needs != nil && !c.needs(s) {
+				t.Fatalf("clause %q is left out", name)
+			}
+			ck := s.start(t, c)
+			<-ck.done
+			return ck.failures
+		}
+	}
+	t.Fatalf("there is no clause %q", name)
+	return nil
+}

@@ -1,0 +1,137 @@
+package lockertest
+
+import (
+	"context"
+	"iter"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// guarded asks before each call that takes a context, and may replace it, or
+// answer in the Locker's stead.
+type guarded struct {
+	holdfast.Locker
+	before func(ctx context.Context, name string) (context.Context, error)
+	after  func(name, id string, err error) error
+}
+
+// guard puts a guard in front of every method of a Locker and its abilities.
+func guard(f *faulty, before func(context.Context, string) (context.Context, error)) {
+	f.Locker = &guarded{f.Locker, before, func(_, _ string, err error) error { return err }}
+}
+
+// fails makes a fault of the errors: change sees each.
+func fails(change func(name, id string, err error) error) func(*world, *faulty) {
+	return func(_ *world, f *faulty) {
+		f.Locker = &guarded{f.Locker, func(ctx context.Context, _ string) (context.Context, error) { return ctx, nil },
+			func(name, id string, err error) error {
+				if err != nil {
+					return change(name, id, err)
+				}
+				return nil
+			}}
+	}
+}
+
+// stallable makes a sound Locker whose store can be made to hang.
+func stallable(w *world, f *faulty) {
+	guard(f, func(ctx context.Context, name string) (context.Context, error) { return ctx, w.wait(ctx, name) })
+}
+
+func (g *guarded) do(ctx context.Context, name, id string, call func(context.Context) error) error {
+	ctx, err := g.before(ctx, name)
+	if err == nil {
+		err = call(ctx)
+	}
+	return g.after(name, id, err)
+}
+
+func (g *guarded) TryAcquire(ctx context.Context, req holdfast.Request) (lease holdfast.Lease, err error) {
+	err = g.do(ctx, req.Name, req.ID, func(ctx context.Context) error {
+		lease, err = g.Locker.TryAcquire(ctx, req)
+		return err
+	})
+	return lease, err
+}
+
+func (g *guarded) Renew(ctx context.Context, l holdfast.Lease) error {
+	return g.do(ctx, l.Name, l.ID, func(ctx context.Context) error { return g.Locker.Renew(ctx, l) })
+}
+
+func (g *guarded) Release(ctx context.Context, l holdfast.Lease) error {
+	return g.do(ctx, l.Name, l.ID, func(ctx context.Context) error { return g.Locker.Release(ctx, l) })
+}
+
+func (g *guarded) Inspect(ctx context.Context, name string) (r holdfast.Record, err error) {
+	err = g.do(ctx, name, "", func(ctx context.Context) error {
+		r, err = g.Locker.Inspect(ctx, name)
+		return err
+	})
+	return r, err
+}
+
+func (g *guarded) Abilities() holdfast.Abilities {
+	a := g.Locker.Abilities()
+	return holdfast.Abilities{
+		Watcher:      a.Watcher,
+		BatchRenewer: guardedBatch{a.BatchRenewer, g},
+		Lister:       guardedList{a.Lister, g},
+		Breaker:      guardedBreaker{a.Breaker, g},
+		DataStore:    guardedData{a.DataStore, g},
+	}
+}
+
+type guardedBatch struct {
+	holdfast.BatchRenewer
+	g *guarded
+}
+
+func (b guardedBatch) RenewBatch(ctx context.Context, leases []holdfast.Lease) []error {
+	errs := make([]error, len(leases))
+	for i, l := range leases {
+		errs[i] = b.g.do(ctx, l.Name, l.ID, func(ctx context.Context) error {
+			return b.BatchRenewer.RenewBatch(ctx, []holdfast.Lease{l})[0]
+		})
+	}
+	return errs
+}
+
+type guardedList struct {
+	holdfast.Lister
+	g *guarded
+}
+
+func (l guardedList) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
+	ctx, _ = l.g.before(ctx, prefix)
+	return l.Lister.List(ctx, prefix)
+}
+
+type guardedBreaker struct {
+	holdfast.Breaker
+	g *guarded
+}
+
+func (b guardedBreaker) Break(ctx context.Context, name string) error {
+	return b.g.do(ctx, name, "", func(ctx context.Context) error { return b.Breaker.Break(ctx, name) })
+}
+
+func (b guardedBreaker) BreakNow(ctx context.Context, name string) error {
+	return b.g.do(ctx, name, "", func(ctx context.Context) error { return b.Breaker.BreakNow(ctx, name) })
+}
+
+type guardedData struct {
+	holdfast.DataStore
+	g *guarded
+}
+
+func (d guardedData) ReadData(ctx context.Context, name string) (data []byte, err error) {
+	err = d.g.do(ctx, name, "", func(ctx context.Context) error {
+		data, err = d.DataStore.ReadData(ctx, name)
+		return err
+	})
+	return data, err
+}
+
+func (d guardedData) WriteData(ctx context.Context, l holdfast.Lease, data []byte) error {
+	return d.g.do(ctx, l.Name, l.ID, func(ctx context.Context) error { return d.DataStore.WriteData(ctx, l, data) })
+}
