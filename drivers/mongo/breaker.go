@@ -22,7 +22,7 @@ func (l *Locker) BreakNow(ctx context.Context, name string) error {
 func (l *Locker) breakWith(ctx context.Context, name string, change bson.A) error {
 	o := op{verb: "break", name: name, invalid: holdfast.ValidateName(name, limits)}
 	return l.do(ctx, o, func(ctx context.Context) error {
-		held := field(fieldKid, is("$type", "string"))
+		held := field(fieldKid, doc{{Key: "$type", Value: "string"}, {Key: "$gt", Value: ""}})
 		matched, err := l.update(ctx, proper(name, held), change)
 		if matched || err != nil {
 			return err

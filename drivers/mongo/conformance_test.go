@@ -19,6 +19,7 @@ func TestConformanceReplicaSet(t *testing.T) {
 	coll := mongotest.CollectionOf(t, mongotest.Connect(t, rs.URI()))
 	lockertest.Run(t, lockertest.Config{
 		New: func(t *testing.T) holdfast.Locker {
+			t.Helper()
 			l, err := holdfast.OpenLocker(t.Context(), urlOf(rs.URI(), coll, "authSource=admin"))
 			if err != nil {
 				t.Fatal(err)
@@ -47,6 +48,7 @@ func TestConformanceStandalone(t *testing.T) {
 	coll := mongotest.CollectionOf(t, mongotest.Connect(t, mongotest.Standalone(t)))
 	lockertest.Run(t, lockertest.Config{
 		New: func(t *testing.T) holdfast.Locker {
+			t.Helper()
 			l, err := New(t.Context(), coll, WithLogger(discard))
 			if err != nil {
 				t.Fatal(err)

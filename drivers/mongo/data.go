@@ -29,7 +29,7 @@ func (l *Locker) WriteData(ctx context.Context, lease holdfast.Lease, data []byt
 		o.invalid = holdfast.ValidateData(data, limits)
 	}
 	return l.do(ctx, o, func(ctx context.Context) error {
-		unexpired := field("$expr", call("$gt", ref(fieldExpiresAt), serverT))
+		unexpired := field("$expr", call("$gt", ref(fieldExpiresAt), serverNow))
 		change := is("$set", is(fieldData, binary(data)))
 		if len(data) == 0 {
 			change = is("$unset", is(fieldData, 1))

@@ -9,37 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
-// Short forms for aggregation expressions.
-type (
-	doc  = bson.D
-	list = bson.A
-)
-
-const (
-	root    = "$$ROOT"
-	serverT = "$$NOW" // one instant for the whole command
-	nothing = "$$REMOVE"
-)
-
-func is(key string, value any) doc          { return doc{{Key: key, Value: value}} }
-func literal(value any) doc                 { return is("$literal", value) }
-func and(conditions ...any) doc             { return is("$and", list(conditions)) }
-func or(conditions ...any) doc              { return is("$or", list(conditions)) }
-func not(condition any) doc                 { return is("$not", condition) }
-func call(operator string, args ...any) doc { return is(operator, list(args)) }
-func ref(field string) string               { return "$" + field }
-func typeOf(field string, types ...any) doc { return call("$in", is("$type", ref(field)), list(types)) }
-func in(ttl time.Duration) doc              { return call("$add", serverT, ttl.Milliseconds()) }
-func latest(field string, value any) doc    { return call("$max", ref(field), value) }
-func set(fields ...bson.E) list             { return list{is("$set", doc(fields))} }
-func notBroken() doc                        { return call("$eq", call("$ifNull", ref(fieldBroken), false), false) }
-func field(name string, value any) bson.E   { return bson.E{Key: name, Value: value} }
-func merged(fields ...bson.E) doc           { return call("$mergeObjects", root, doc(fields)) }
-func branch(condition, result any) doc {
-	return doc{{Key: "case", Value: condition}, {Key: "then", Value: result}}
-}
-func milliseconds(ttl time.Duration) int64 { return ttl.Milliseconds() }
-func binary(data []byte) bson.Binary       { return bson.Binary{Data: data} }
+// lastToken could not be outgrown.
+const lastToken = int64(math.MaxInt64)
 
 // acquirePipeline decides on the server, at one instant of its clock, whether
 // the lock is granted, and leaves the document as it is if not.
@@ -57,31 +28,26 @@ func acquirePipeline(req holdfast.Request) list {
 		id        = literal(req.ID)
 		noHolder  = call("$eq", is("$type", ref(fieldKid)), "missing")
 		dated     = typeOf(fieldExpiresAt, "date")
-		unexpired = call("$gt", ref(fieldExpiresAt), serverT)
+		unexpired = call("$gt", ref(fieldExpiresAt), serverNow)
+		counted   = and(typeOf(fieldToken, "long", "int"), call("$gt", ref(fieldToken), 0), call("$lt", ref(fieldToken), lastToken))
 		// A document of nothing but its _id is the one that this upsert makes.
 		fresh = call("$eq", root, is(fieldName, ref(fieldName)))
-		ours  = and(
-			call("$eq", ref(fieldVersion), schemaVersion),
-			typeOf(fieldToken, "long", "int", "missing"),
-			call("$lt", ref(fieldToken), int64(math.MaxInt64)),
-			typeOf(fieldKid, "string", "missing"),
-		)
+		ours  = call("$eq", ref(fieldVersion), schemaVersion)
+		held  = and(ours, typeOf(fieldKid, "string"), call("$ne", ref(fieldKid), ""), dated, counted)
 	)
 	available := list{not(unexpired)}
 	if replaced, replacedAt, ok := parseRevision(req.Replace); ok && replaced != req.ID {
 		available = append(available, and(
 			call("$eq", ref(fieldKid), literal(replaced)), call("$eq", ref(fieldRenewedAt), replacedAt)))
 	}
-	free := or(
-		and(noHolder, typeOf(fieldExpiresAt, "date", "missing")),
-		and(not(noHolder), dated, or(available...)),
-	)
-	repeat := and(ours, call("$eq", ref(fieldKid), id), dated, unexpired, notBroken())
+	free := and(ours, noHolder,
+		typeOf(fieldExpiresAt, "date", "missing"), or(typeOf(fieldToken, "missing"), counted))
+	repeat := and(held, call("$eq", ref(fieldKid), id), unexpired, call("$eq", call("$ifNull", ref(fieldBroken), false), false))
 
 	return list{is("$replaceWith", is("$switch", doc{
 		{Key: "branches", Value: list{
 			branch(repeat, merged(extension(req.TTL)...)),
-			branch(or(fresh, and(ours, free)), merged(grant(req)...)),
+			branch(or(fresh, free, and(held, or(available...))), merged(grant(req)...)),
 		}},
 		{Key: "default", Value: root},
 	}))}
@@ -95,11 +61,11 @@ func grant(req holdfast.Request) []bson.E {
 		field(fieldVersion, schemaVersion),
 		field(fieldKid, literal(req.ID)),
 		field(fieldOwner, literal(req.Owner)),
-		field(fieldRenewedAt, serverT),
-		field(fieldAcquiredAt, serverT),
-		field(fieldExpiresAt, in(req.TTL)),
-		field(fieldToken, call("$max", call("$add", ref(fieldToken), int64(1)), is("$toLong", serverT), int64(1))),
-		field(fieldTTL, milliseconds(req.TTL)),
+		field(fieldRenewedAt, serverNow),
+		field(fieldAcquiredAt, serverNow),
+		field(fieldExpiresAt, after(req.TTL)),
+		field(fieldToken, call("$max", call("$add", ref(fieldToken), int64(1)), is("$toLong", serverNow), int64(1))),
+		field(fieldTTL, req.TTL.Milliseconds()),
 		field(fieldBroken, false),
 	}
 	if req.Data != nil {
@@ -113,16 +79,16 @@ func grant(req holdfast.Request) []bson.E {
 // not replace a lease that a longer one still covers.
 func extension(ttl time.Duration) []bson.E {
 	return []bson.E{
-		field(fieldRenewedAt, serverT),
-		field(fieldExpiresAt, latest(fieldExpiresAt, in(ttl))),
-		field(fieldTTL, latest(fieldTTL, milliseconds(ttl))),
+		field(fieldRenewedAt, serverNow),
+		field(fieldExpiresAt, latest(fieldExpiresAt, after(ttl))),
+		field(fieldTTL, latest(fieldTTL, ttl.Milliseconds())),
 	}
 }
 
 // liberation are the fields of a release. The document stays, and with it the
 // token and the data.
 func liberation() []bson.E {
-	return []bson.E{field(fieldKid, nothing), field(fieldExpiresAt, serverT), field(fieldBroken, false)}
+	return []bson.E{field(fieldKid, nothing), field(fieldExpiresAt, serverNow), field(fieldBroken, false)}
 }
 
 // proper matches a document of ours whose fields that matter are sound.
@@ -131,7 +97,7 @@ func proper(name any, more ...bson.E) doc {
 		field(fieldName, name),
 		field(fieldVersion, schemaVersion),
 		field(fieldExpiresAt, is("$type", "date")),
-		field(fieldToken, is("$type", list{"long", "int"})),
+		field(fieldToken, doc{{Key: "$type", Value: list{"long", "int"}}, {Key: "$gt", Value: 0}, {Key: "$lt", Value: lastToken}}),
 	}, more...)
 }
 
@@ -146,7 +112,7 @@ var unbroken = field(fieldBroken, is("$in", list{false, nil}))
 // facts is the projection of all fields but the data, with the server's clock.
 var facts = doc{
 	field(fieldVersion, 1), field(fieldKid, 1), field(fieldOwner, 1), field(fieldRenewedAt, 1), field(fieldExpiresAt, 1),
-	field(fieldAcquiredAt, 1), field(fieldToken, 1), field(fieldTTL, 1), field(fieldBroken, 1), field(fieldNow, serverT),
+	field(fieldAcquiredAt, 1), field(fieldToken, 1), field(fieldTTL, 1), field(fieldBroken, 1), field(fieldNow, serverNow),
 }
 
 // everything is facts and the data.

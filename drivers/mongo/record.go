@@ -92,7 +92,7 @@ func decodeRecord(raw bson.Raw) (*record, error) {
 			d.date(fieldAcquiredAt, v, &r.acquiredAt)
 		case fieldToken:
 			d.number(fieldToken, v, &r.token)
-			d.check(fieldToken, r.token >= 0 && r.token < math.MaxInt64, "is out of range")
+			d.check(fieldToken, r.token > 0 && r.token < lastToken, "is out of range")
 		case fieldTTL:
 			var ms int64
 			d.number(fieldTTL, v, &ms)
@@ -111,7 +111,7 @@ func decodeRecord(raw bson.Raw) (*record, error) {
 	}
 	if r.kid != "" {
 		d.check(fieldExpiresAt, !r.expiresAt.IsZero(), "is missing although the record has a holder")
-		d.check(fieldToken, r.token > 0, "is missing although the record has a holder")
+		d.check(fieldToken, r.token != 0, "is missing although the record has a holder")
 	}
 	if d.why != "" {
 		return nil, &badRecordError{name: r.name, why: d.why}

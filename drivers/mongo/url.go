@@ -133,12 +133,11 @@ func (t *target) takeParams(query string) (rest string, err error) {
 // may change, so nothing else of it is used.
 func checkUnknown(query string) error {
 	parsed, err := connstring.Parse("mongodb://localhost/?" + query)
-	if err != nil {
-		return nil // told when the whole string is parsed
-	}
-	for name := range parsed.UnknownOptions {
-		return &holdfast.InvalidError{Field: "URL parameter", Value: fmt.Sprintf("%.40q", name), Rule: fmt.Sprintf(
-			"one of %s, %s, %s, or a MongoDB connection option", paramCollection, paramCommandTimeout, paramRetention)}
+	if err == nil { // else it is told when the whole string is parsed
+		for name := range parsed.UnknownOptions {
+			return &holdfast.InvalidError{Field: "URL parameter", Value: fmt.Sprintf("%.40q", name), Rule: fmt.Sprintf(
+				"one of %s, %s, %s, or a MongoDB connection option", paramCollection, paramCommandTimeout, paramRetention)}
+		}
 	}
 	return nil
 }

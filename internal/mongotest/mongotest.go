@@ -103,11 +103,11 @@ func URI(tb testing.TB) string {
 func Standalone(tb testing.TB) string {
 	tb.Helper()
 	return servers.get(tb, &servers.standalone, EnvStandaloneURI, func(ctx context.Context, path, dir string) (string, func() error, error) {
-		p, err := newProcess(path, dir)
+		p, err := newProcess(ctx, path, dir)
 		if err != nil {
 			return "", nil, err
 		}
-		if err := p.start(); err != nil {
+		if err := p.start(ctx); err != nil {
 			return "", nil, errors.Join(err, p.remove())
 		}
 		if err := p.ready(ctx); err != nil {

@@ -36,8 +36,8 @@ type process struct {
 }
 
 // newProcess reserves a port and a folder under base.
-func newProcess(path, base string, args ...string) (*process, error) {
-	port, hold, err := reservePort()
+func newProcess(ctx context.Context, path, base string, args ...string) (*process, error) {
+	port, hold, err := reservePort(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func newProcess(path, base string, args ...string) (*process, error) {
 // connections, so that nothing takes it while a killed member is down, and
 // locks a file named for it, so that test binaries that run at the same time
 // do not meet.
-func reservePort() (int, *flock.Flock, error) {
+func reservePort(ctx context.Context) (int, *flock.Flock, error) {
 	const first, count, tries = 21000, 11000, 200
 	dir := filepath.Join(os.TempDir(), "holdfast-mongotest-ports")
 	if err := os.MkdirAll(dir, 0o777); err != nil {
@@ -64,7 +64,7 @@ func reservePort() (int, *flock.Flock, error) {
 		if ok, err := hold.TryLock(); err != nil || !ok {
 			continue
 		}
-		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 		if err == nil && l.Close() == nil {
 			return port, hold, nil
 		}
@@ -87,8 +87,9 @@ func (p *process) running() bool {
 	}
 }
 
-// start runs mongod and returns without waiting until it answers.
-func (p *process) start() error {
+// start runs mongod and returns without waiting until it answers. mongod outlives
+// ctx.
+func (p *process) start(ctx context.Context) error {
 	log, err := os.OpenFile(filepath.Join(p.dir, "mongod.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -104,7 +105,7 @@ func (p *process) start() error {
 		"--setParameter", "ttlMonitorSleepSecs=1",
 		"--setParameter", "enableTestCommands=1", // failCommand, for the fault tests
 	}, p.args...)
-	cmd := exec.Command(p.path, args...)
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), p.path, args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = childAttr()
 	if err := cmd.Start(); err != nil {

@@ -92,12 +92,12 @@ func startReplicaSet(ctx context.Context, path, dir string, opts Options) (_ *Re
 		args = append(args, "--auth", "--keyFile", key)
 	}
 	for range opts.Members {
-		p, err := newProcess(path, dir, args...)
+		p, err := newProcess(ctx, path, dir, args...)
 		if err != nil {
 			return nil, err
 		}
 		rs.members = append(rs.members, p)
-		if err := p.start(); err != nil {
+		if err := p.start(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -213,7 +213,7 @@ func (rs *ReplicaSet) Restart(ctx context.Context, member int) error {
 	if p.running() {
 		return nil
 	}
-	if err := p.start(); err != nil {
+	if err := p.start(ctx); err != nil {
 		return err
 	}
 	return p.ready(ctx)

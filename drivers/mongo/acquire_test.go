@@ -1,0 +1,245 @@
+package mongo
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/mongotest"
+)
+
+// 64 clients go for a name without a record at once: one wins, the others see
+// who holds it, and none sees the duplicate key of a second upsert.
+func TestOneWinnerAmongMany(t *testing.T) {
+	l := newTestLocker(t, mongotest.Collection(t))
+	ctx := bounded(t)
+	for round := range 5 {
+		const clients = 64
+		errs := make([]error, clients)
+		start := make(chan struct{})
+		var wg sync.WaitGroup
+		for i := range clients {
+			wg.Go(func() {
+				<-start
+				_, errs[i] = l.TryAcquire(ctx, request(fmt.Sprint("contended-", round), fmt.Sprint("id-", i)))
+			})
+		}
+		close(start)
+		wg.Wait()
+		winners := 0
+		for _, err := range errs {
+			if err == nil {
+				winners++
+			} else if !errors.Is(err, holdfast.ErrHeld) {
+				t.Errorf("got %v, want held", err)
+			}
+		}
+		if winners != 1 {
+			t.Errorf("%d winners", winners)
+		}
+	}
+}
+
+// Each call is one command on its way to success, with majority write concern
+// and a time limit, on an acquire that matches by _id alone.
+func TestCommands(t *testing.T) {
+	var log commandLog
+	client := mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(log.monitor()))
+	coll := mongotest.CollectionOf(t, client)
+	l := newTestLocker(t, coll)
+	ctx := bounded(t)
+	var lease holdfast.Lease
+	for _, step := range []struct {
+		name string
+		call func() error
+		want []string
+	}{
+		{"acquire", func() (err error) { lease, err = l.TryAcquire(ctx, request("n", "a")); return err }, []string{"findAndModify"}},
+		{"acquire again", func() error { _, err := l.TryAcquire(ctx, request("n", "a")); return err }, []string{"findAndModify"}},
+		{"acquire what is held", func() error { wantHeld(t, l, request("n", "b")); return nil }, []string{"findAndModify"}},
+		{"renew", func() error { return l.Renew(ctx, lease) }, []string{"update"}},
+		{"write data", func() error { return l.WriteData(ctx, lease, []byte("x")) }, []string{"update"}},
+		{"break", func() error { return l.Break(ctx, "n") }, []string{"update"}},
+		{"renew what is broken", func() error {
+			if err := l.Renew(ctx, lease); !errors.Is(err, holdfast.ErrLost) {
+				return fmt.Errorf("got %w, want lost", err)
+			}
+			return nil
+		}, []string{"update", "find"}},
+		{"release", func() error { return l.Release(ctx, lease) }, []string{"update"}},
+		{"release again", func() error { return l.Release(ctx, lease) }, []string{"update", "find"}},
+		{"inspect", func() error { _, err := l.Inspect(ctx, "n"); return err }, []string{"find"}},
+	} {
+		log.take()
+		if err := step.call(); err != nil {
+			t.Errorf("%s: %v", step.name, err)
+		}
+		sent := log.take()
+		if got := names(sent); !slices.Equal(got, step.want) {
+			t.Errorf("%s sent %v, want %v", step.name, got, step.want)
+		}
+		for _, c := range sent {
+			if ms, ok := c.Lookup("maxTimeMS").AsInt64OK(); !ok || ms <= 0 || ms > 10_000 {
+				t.Errorf("%s: %s has maxTimeMS %d", step.name, leadingField(c), ms)
+			}
+			concern, field := "writeConcern", "w"
+			if leadingField(c) == "find" {
+				concern, field = "readConcern", "level"
+			}
+			if got, _ := c.Lookup(concern, field).StringValueOK(); got != "majority" && got != "linearizable" {
+				t.Errorf("%s: %s has %s %q", step.name, leadingField(c), concern, got)
+			}
+			if leadingField(c) == "findAndModify" {
+				if q := c.Lookup("query").Document(); len(mustElements(t, q)) != 1 || q.Lookup(fieldName).StringValue() != "n" {
+					t.Errorf("acquire matches %v, want _id alone", q)
+				}
+			}
+		}
+	}
+}
+
+func mustElements(t *testing.T, raw bson.Raw) []bson.RawElement {
+	t.Helper()
+	elements, err := raw.Elements()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return elements
+}
+
+// What looks like an expression or an operator is stored as it is.
+func TestCallersValuesAreLiterals(t *testing.T) {
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	for _, s := range []string{"$kid", "$$NOW", "$", "a.b", "{$ne: null}"} {
+		req := holdfast.Request{Name: s, ID: s, Owner: s, TTL: time.Minute, Data: []byte(s)}
+		lease := acquire(t, l, req)
+		if lease.Owner != s {
+			t.Errorf("owner %q became %q", s, lease.Owner)
+		}
+		if err := l.Renew(bounded(t), lease); err != nil {
+			t.Error(err)
+		}
+		if r := wantHeld(t, l, request(s, "other")); r.Owner != s {
+			t.Errorf("owner %q became %q", s, r.Owner)
+		}
+		if raw := stored(t, coll, s); raw.Lookup(fieldKid).StringValue() != s {
+			t.Errorf("ID %q became %v", s, raw.Lookup(fieldKid))
+		}
+		if data, err := l.ReadData(bounded(t), s); err != nil || string(data) != s {
+			t.Errorf("data %q became %q, %v", s, data, err)
+		}
+	}
+}
+
+// The document has the documented fields and types, and an unsuccessful try
+// changes none.
+func TestDocument(t *testing.T) {
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	req := request("n", "a")
+	req.Data = []byte{0, 1}
+	lease := acquire(t, l, req)
+	before := stored(t, coll, "n")
+	for field, want := range map[string]bson.Type{
+		"_id": bson.TypeString, "v": bson.TypeInt32, "kid": bson.TypeString, "owner": bson.TypeString, "ts": bson.TypeDateTime,
+		"expiresAt": bson.TypeDateTime, "acquiredAt": bson.TypeDateTime, "token": bson.TypeInt64, "ttl": bson.TypeInt64,
+		"data": bson.TypeBinary, "broken": bson.TypeBoolean,
+	} {
+		if got := before.Lookup(field).Type; got != want {
+			t.Errorf("%s is of type %s, want %s", field, got, want)
+		}
+	}
+	if n := len(mustElements(t, before)); n != 11 {
+		t.Errorf("%d fields: %v", n, before)
+	}
+	if got := before.Lookup("expiresAt").DateTime() - before.Lookup("ts").DateTime(); got != req.TTL.Milliseconds() {
+		t.Errorf("expires %d ms after the grant", got)
+	}
+	wantHeld(t, l, request("n", "b"))
+	if after := stored(t, coll, "n"); !slices.Equal(before, after) {
+		t.Errorf("a try changed %v to %v", before, after)
+	}
+	if err := l.Release(bounded(t), lease); err != nil {
+		t.Fatal(err)
+	}
+	after := stored(t, coll, "n")
+	if has(after, fieldKid) || after.Lookup("token").Int64() != int64(lease.Token) || !has(after, fieldData) {
+		t.Errorf("after a release: %v", after)
+	}
+}
+
+// A token outgrows both its predecessor and the server's clock.
+func TestTokens(t *testing.T) {
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	first := acquire(t, l, request("n", "a"))
+	if now := uint64(time.Now().UnixMilli()); first.Token < now-3_600_000 || first.Token > now+3_600_000 {
+		t.Errorf("the first token %d is not the server's time in ms", first.Token)
+	}
+	for _, last := range []any{int64(1) << 60, int32(7)} {
+		change(t, coll, "n", field(fieldToken, last), field(fieldKid, nothing))
+		next := acquire(t, l, request("n", fmt.Sprint("after ", last)))
+		if next.Token <= max(first.Token, 1) || last == int64(1)<<60 && next.Token != 1<<60+1 {
+			t.Errorf("after %v came %d", last, next.Token)
+		}
+	}
+}
+
+// A holder whose expiry lies far ahead, as after a step of the clock, is
+// replaced by who names its very renewal, and by nobody else.
+func TestReplace(t *testing.T) {
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	lease := acquire(t, l, request("n", "a"))
+	change(t, coll, "n", field(fieldExpiresAt, time.Now().Add(1000*time.Hour)))
+	seen := wantHeld(t, l, request("n", "b")).Revision
+	if seen.IsZero() {
+		t.Fatal("no revision")
+	}
+	renewed := stored(t, coll, "n").Lookup(fieldRenewedAt).DateTime()
+	for stored(t, coll, "n").Lookup(fieldRenewedAt).DateTime() == renewed { // a millisecond must pass
+		if err := l.Renew(bounded(t), lease); err != nil {
+			t.Fatal(err)
+		}
+	}
+	req := request("n", "b")
+	req.Replace = seen
+	req.Replace = wantHeld(t, l, req).Revision
+	own := request("n", "a")
+	own.Replace = req.Replace
+	if again := acquire(t, l, own); again.Token != lease.Token {
+		t.Errorf("the holder replaced itself: token %d after %d", again.Token, lease.Token)
+	}
+	req.Replace = wantHeld(t, l, request("n", "b")).Revision
+	next := acquire(t, l, req)
+	if next.Token <= lease.Token {
+		t.Errorf("token %d after %d", next.Token, lease.Token)
+	}
+	left := wantHeld(t, l, request("n", "c")).Remaining
+	if left > req.TTL {
+		t.Errorf("%v left of a TTL of %v", left, req.TTL)
+	}
+}
+
+// The reply to a retried command may lack the projection's fields: then the
+// time left is unknown, not zero.
+func TestReplyWithoutTheClock(t *testing.T) {
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	acquire(t, l, request("n", "a"))
+	r, err := decodeRecord(stored(t, coll, "n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.describe(); got.State != holdfast.StateHeld || got.RemainingKnown || got.Remaining != 0 {
+		t.Errorf("got %+v, want held for an unknown time", got)
+	}
+}

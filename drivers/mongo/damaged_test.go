@@ -1,0 +1,112 @@
+package mongo
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/mongotest"
+)
+
+// A record of the wrong shape is neither granted nor mended nor freed: every
+// operation names it and leaves it as it was.
+func TestDamagedRecords(t *testing.T) {
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	ctx := bounded(t)
+	past := time.Now().Add(-time.Hour)
+	for what, fields := range map[string][]bson.E{
+		"no expiry":           {field(fieldExpiresAt, nothing)},
+		"expiry a text":       {field(fieldExpiresAt, literal("2020-01-01"))},
+		"expiry a number":     {field(fieldExpiresAt, 5)},
+		"expiry null":         {field(fieldExpiresAt, nil)},
+		"kid a number":        {field(fieldKid, 7), field(fieldExpiresAt, past)},
+		"kid null":            {field(fieldKid, nil)},
+		"token a text":        {field(fieldToken, literal("9")), field(fieldExpiresAt, past)},
+		"token a double":      {field(fieldToken, 1.5), field(fieldExpiresAt, past)},
+		"token exhausted":     {field(fieldToken, int64(1<<63-1)), field(fieldExpiresAt, past)},
+		"token negative":      {field(fieldToken, -1), field(fieldExpiresAt, past)},
+		"kid empty":           {field(fieldKid, ""), field(fieldExpiresAt, past)},
+		"no token":            {field(fieldToken, nothing)},
+		"schema of tomorrow":  {field(fieldVersion, 2), field(fieldExpiresAt, past)},
+		"schema without v":    {field(fieldVersion, nothing), field(fieldExpiresAt, past)},
+		"free, of tomorrow":   {field(fieldVersion, 2), field(fieldKid, nothing)},
+		"free, token a text":  {field(fieldToken, literal("9")), field(fieldKid, nothing)},
+		"free, expiry a text": {field(fieldExpiresAt, literal("x")), field(fieldKid, nothing)},
+	} {
+		name := "damaged " + what
+		lease := acquire(t, l, request(name, "holder"))
+		change(t, coll, name, fields...)
+		before := stored(t, coll, name)
+		_, acquireErr := l.TryAcquire(ctx, request(name, "other"))
+		_, againErr := l.TryAcquire(ctx, request(name, "holder"))
+		_, inspectErr := l.Inspect(ctx, name)
+		for op, err := range map[string]error{
+			"acquire": acquireErr, "acquire again": againErr, "inspect": inspectErr,
+			"renew": l.Renew(ctx, lease), "release": l.Release(ctx, lease),
+			"break": l.Break(ctx, name), "break now": l.BreakNow(ctx, name), "write data": l.WriteData(ctx, lease, []byte("x")),
+		} {
+			var bad *badRecordError
+			if !errors.As(err, &bad) || bad.name != name || !strings.Contains(err.Error(), name) {
+				t.Errorf("%s, %s: got %v, want an error that names the record", what, op, err)
+			}
+		}
+		if after := stored(t, coll, name); !slices.Equal(before, after) {
+			t.Errorf("%s: changed from %v to %v", what, before, after)
+		}
+	}
+}
+
+// A document that another program put there is not taken for a free lock.
+func TestForeignDocument(t *testing.T) {
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	if _, err := coll.InsertOne(bounded(t), doc{{Key: "_id", Value: "n"}, {Key: "balance", Value: 5}}); err != nil {
+		t.Fatal(err)
+	}
+	before := stored(t, coll, "n")
+	if _, err := l.TryAcquire(bounded(t), request("n", "a")); err == nil || errors.Is(err, holdfast.ErrHeld) {
+		t.Errorf("got %v, want an error that is not held", err)
+	}
+	if after := stored(t, coll, "n"); !slices.Equal(before, after) {
+		t.Errorf("changed from %v to %v", before, after)
+	}
+}
+
+// List shows the sound records and names the others last.
+func TestListOfManyAndDamaged(t *testing.T) {
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	const many = 2*listPage + 5
+	var documents []any
+	for i := range many {
+		documents = append(documents, doc{{Key: "_id", Value: fmt.Sprintf("p-%04d", i)}, {Key: "v", Value: 1}, {Key: "token", Value: int64(i + 1)}})
+	}
+	documents = append(documents, doc{{Key: "_id", Value: "p-0003x"}, {Key: "v", Value: 3}},
+		doc{{Key: "_id", Value: "q"}, {Key: "v", Value: 1}}, doc{{Key: "_id", Value: 17}})
+	if _, err := coll.InsertMany(bounded(t), documents); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	var last error
+	for r, err := range l.List(bounded(t), "p-") {
+		if last != nil {
+			t.Error("something came after the error")
+		}
+		if last = err; err == nil {
+			got = append(got, r.Name)
+		}
+	}
+	if len(got) != many || !slices.IsSorted(got) {
+		t.Errorf("%d names of %d: %v", len(got), many, got)
+	}
+	if last == nil || !strings.Contains(last.Error(), "p-0003x") {
+		t.Errorf("got %v, want an error that names p-0003x", last)
+	}
+}

@@ -1,0 +1,56 @@
+package mongo
+
+import (
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// Short forms for aggregation expressions, so that a pipeline can be read.
+
+type (
+	doc  = bson.D
+	list = bson.A
+)
+
+const (
+	root      = "$$ROOT"
+	serverNow = "$$NOW" // one instant for the whole command
+	nothing   = "$$REMOVE"
+)
+
+// is is a document of one element.
+func is(key string, value any) doc { return doc{{Key: key, Value: value}} }
+
+// field is an element of a document.
+func field(name string, value any) bson.E { return bson.E{Key: name, Value: value} }
+
+// set is an update by pipeline; its values are expressions.
+func set(fields ...bson.E) list { return list{is("$set", doc(fields))} }
+
+// ref is the value of a field, and literal a value that is no expression,
+// whatever it looks like.
+func ref(name string) string { return "$" + name }
+func literal(value any) doc  { return is("$literal", value) }
+
+func call(operator string, args ...any) doc { return is(operator, list(args)) }
+func and(conditions ...any) doc             { return is("$and", list(conditions)) }
+func or(conditions ...any) doc              { return is("$or", list(conditions)) }
+func not(condition any) doc                 { return is("$not", condition) }
+
+// typeOf is true if a field has one of the types; "missing" is one.
+func typeOf(name string, types ...any) doc { return call("$in", is("$type", ref(name)), list(types)) }
+
+// after is the instant a TTL from now, latest the later of it and a field.
+func after(ttl time.Duration) doc       { return call("$add", serverNow, ttl.Milliseconds()) }
+func latest(name string, value any) doc { return call("$max", ref(name), value) }
+
+// merged is the document with some fields replaced.
+func merged(fields ...bson.E) doc { return call("$mergeObjects", root, doc(fields)) }
+
+// branch is one case of a $switch.
+func branch(condition, result any) doc {
+	return doc{{Key: "case", Value: condition}, {Key: "then", Value: result}}
+}
+
+func binary(data []byte) bson.Binary { return bson.Binary{Data: data} }
