@@ -43,11 +43,13 @@ func advise(err error, namespace string) error {
 	}
 }
 
-// withoutIDs gives up the chain of an error that shows an ID: it has it too.
+// withoutIDs gives up the chain of an error that shows an ID: it has it too. An
+// ID so short that any text may contain it is no secret.
 func withoutIDs(err error, ids []string) error {
+	const secret = 8
 	text := err.Error()
 	for _, id := range ids {
-		if id != "" {
+		if len(id) >= secret {
 			text = strings.ReplaceAll(text, id, "(lease ID)")
 		}
 	}

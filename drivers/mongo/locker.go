@@ -220,17 +220,24 @@ func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) e
 	if err == nil {
 		return nil
 	}
-	if mongo.IsTimeout(err) && !errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err) // the server saw it first
-	}
-	if cause := context.Cause(ctx); cause != nil {
-		if !errors.Is(err, cause) {
-			err = fmt.Errorf("%w (%w)", err, cause)
+	if mongo.IsTimeout(err) {
+		if !errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err) // the server saw it first
 		}
+		if limit, _ := limited.Deadline(); !limit.Equal(deadline(ctx)) {
+			err = fmt.Errorf("no answer within %v: %w", l.config.timeout, err)
+		}
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w (%w)", err, cause)
 	} else if l.closing.Err() != nil {
 		err = fmt.Errorf("cut off by Close: %w", err)
-	} else if limited.Err() != nil {
-		err = fmt.Errorf("no answer within %v: %w", l.config.timeout, err)
 	}
 	return explain(err, o.ids, l.namespace())
+}
+
+// deadline is the context's, or no time at all.
+func deadline(ctx context.Context) time.Time {
+	at, _ := ctx.Deadline()
+	return at
 }

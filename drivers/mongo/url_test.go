@@ -1,0 +1,151 @@
+package mongo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/mongotest"
+)
+
+func TestURLWithOurParameters(t *testing.T) {
+	got, err := parseURL("mongodb://u:p%40ss@h1:1,h2:2/app?replicaSet=rs0&collection=my%20locks&commandTimeout=3s&retention=2h&maxPoolSize=7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := newConfig(got.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.database != "app" || got.collection != "my locks" || config.timeout != 3*time.Second || config.retention != 2*time.Hour {
+		t.Errorf("got %+v, %+v", got, config)
+	}
+	if o := got.client; len(o.Hosts) != 2 || *o.ReplicaSet != "rs0" || *o.MaxPoolSize != 7 || o.Auth.Password != "p@ss" || *o.AppName != "holdfast" {
+		t.Errorf("got %+v", o)
+	}
+	if plain, err := parseURL("mongodb://h/app?appName=mine"); err != nil || plain.collection != DefaultCollection || *plain.client.AppName != "mine" {
+		t.Errorf("got %+v, %v", plain, err)
+	}
+}
+
+// Each mistake has a message that says what is wrong, and none shows a part of
+// the password.
+func TestURLErrors(t *testing.T) {
+	const secret = "s3cr3t"
+	at := "mongodb://user:" + secret + "@"
+	for rawURL, want := range map[string]string{
+		at + "127.0.0.1:1/app?colection=x":                            `"colection"`,
+		at + "127.0.0.1:1/app?collection=":                            "collection",
+		at + "127.0.0.1:1/app?collection=%zz":                         "collection",
+		at + "127.0.0.1:1/app?commandTimeout=soon":                    "commandTimeout",
+		at + "127.0.0.1:1/app?commandTimeout=0s":                      "command timeout 0s",
+		at + "127.0.0.1:1/app?retention=1m":                           "retention 1m0s",
+		at + "127.0.0.1:1/app?maxPoolSize=many":                       "maxPoolSize",
+		at + "127.0.0.1:1":                                            "without a database",
+		at + "127.0.0.1:1/?replicaSet=rs":                             "without a database",
+		at + "127.0.0.1:x/app":                                        "port must be an integer",
+		at + "/app":                                                   "connection string",
+		"mongodb://user:" + secret + "@x@127.0.0.1:1/app":             "percent-encoded",
+		"mongodb://user:%" + secret + "@127.0.0.1:1/app":              "percent-encoded",
+		"mongodb://user:" + secret + "/x@127.0.0.1:1/app":             "percent-encoded",
+		"mongodb://:" + secret + "@127.0.0.1:1/app":                   "percent-encoded",
+		at + "127.0.0.1:1/app?authMechanism=" + secret:                "percent-encoded",
+		at + "127.0.0.1:1/app?authMechanismProperties=" + secret:      "percent-encoded",
+		at + "x.mongo.cosmos.azure.com:10255/app?ssl=true":            "Azure Cosmos DB",
+		at + "x.y.docdb.amazonaws.com/app":                            "Amazon DocumentDB",
+		at + "127.0.0.1:1/app?commandTimeout=200ms":                   "no primary can be reached",
+		"mongodb+srv://user:" + secret + "@127.0.0.1/app?collection=": "collection",
+	} {
+		_, err := holdfast.OpenLocker(t.Context(), rawURL)
+		if err == nil {
+			t.Errorf("%s: no error", rawURL)
+			continue
+		}
+		for e := err; e != nil; e = errors.Unwrap(e) {
+			for _, text := range []string{e.Error(), fmt.Sprintf("%+v", e), fmt.Sprintf("%#v", e)} {
+				if strings.Contains(text, secret) {
+					t.Errorf("%s: the password is in %s", rawURL, text)
+				}
+			}
+		}
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q in it", rawURL, err, want)
+		}
+	}
+}
+
+// A server with access control: a wrong password, no rights, and only the
+// rights that are needed.
+func TestPrivileges(t *testing.T) {
+	rs := mongotest.StartReplicaSet(t, mongotest.Options{Members: 1, Auth: true})
+	ctx := bounded(t)
+	coll := mongotest.CollectionOf(t, mongotest.Connect(t, rs.URI()))
+	admin := coll.Database().Client().Database("admin")
+	resource := doc{{Key: "db", Value: coll.Database().Name()}, {Key: "collection", Value: coll.Name()}}
+	for user, actions := range map[string]list{
+		"nothing": {"collStats"}, "core": {"find", "insert", "update"}, "index": {"find", "insert", "update", "createIndex", "listIndexes"},
+	} {
+		for _, cmd := range []bson.D{
+			{{Key: "createRole", Value: user}, {Key: "privileges", Value: list{doc{{Key: "resource", Value: resource}, {Key: "actions", Value: actions}}}}, {Key: "roles", Value: list{}}},
+			{{Key: "createUser", Value: user}, {Key: "pwd", Value: "pw-" + user}, {Key: "roles", Value: list{user}}},
+		} {
+			if err := admin.RunCommand(ctx, cmd).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	open := func(user, password string) (*Locker, *lines, error) {
+		logger, text := logged()
+		uri := strings.Replace(rs.URI(), mongotest.AdminUser+":"+mongotest.AdminPassword, user+":"+password, 1)
+		l, err := Open(ctx, urlOf(uri, coll, "authSource=admin"), WithLogger(logger))
+		if err == nil {
+			t.Cleanup(func() { closeLocker(t, l) })
+		}
+		for _, shown := range []string{fmt.Sprint(err), text.String()} {
+			if strings.Contains(shown, password) {
+				t.Errorf("the password is in %s", shown)
+			}
+		}
+		return l, text, err
+	}
+	if _, _, err := open("core", "wr0ng-password"); err == nil || !strings.Contains(err.Error(), "authSource") {
+		t.Errorf("with a wrong password: %v", err)
+	}
+	if _, _, err := open("nothing", "pw-nothing"); err == nil || !strings.Contains(err.Error(), "lacks a privilege on "+coll.Database().Name()) {
+		t.Errorf("without rights: %v", err)
+	}
+	for user, warning := range map[string]string{"core": "not cleaned up", "index": ""} {
+		l, text, err := open(user, "pw-"+user)
+		if err != nil {
+			t.Fatalf("with %s: %v", user, err)
+		}
+		lease := acquire(t, l, request("n", user))
+		if err := errors.Join(l.Renew(ctx, lease), l.Release(ctx, lease)); err != nil {
+			t.Errorf("with %s: %v", user, err)
+		}
+		if got := text.String(); !strings.Contains(got, warning) || warning == "" && got != "" {
+			t.Errorf("with %s: logged %q", user, got)
+		}
+	}
+}
+
+// Closing a Locker that was opened by URL disconnects its client: goleak, which
+// TestMain runs, would find it.
+func TestOpenAndClose(t *testing.T) {
+	coll := mongotest.Collection(t)
+	l, err := Open(bounded(t), urlOf(mongotest.URI(t), coll))
+	if err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, l, request("n", "a"))
+	closeLocker(t, l)
+	if err := l.writes.Database().Client().Ping(context.Background(), nil); err == nil {
+		t.Error("the client is still connected")
+	}
+}
