@@ -15,6 +15,7 @@ import (
 // The replica set has access control and can be frozen; the Lockers are opened
 // by URL.
 func TestConformanceReplicaSet(t *testing.T) {
+	t.Parallel()
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{Auth: true})
 	coll := mongotest.CollectionOf(t, mongotest.Connect(t, rs.URI()))
 	lockertest.Run(t, lockertest.Config{
@@ -45,6 +46,7 @@ func TestConformanceReplicaSet(t *testing.T) {
 
 // The Lockers share the program's own client.
 func TestConformanceStandalone(t *testing.T) {
+	t.Parallel()
 	coll := mongotest.CollectionOf(t, mongotest.Connect(t, mongotest.Standalone(t)))
 	lockertest.Run(t, lockertest.Config{
 		New: func(t *testing.T) holdfast.Locker {

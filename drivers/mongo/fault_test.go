@@ -32,6 +32,7 @@ func wantUnknown(t *testing.T, err error) {
 }
 
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{})
 	client := mongotest.Connect(t, rs.URI(), options.Client().SetAppName("victim"))
 	control := mongotest.Connect(t, rs.URI()).Database("admin")

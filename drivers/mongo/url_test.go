@@ -83,6 +83,7 @@ func TestURLErrors(t *testing.T) {
 // A server with access control: a wrong password, no rights, and only the
 // rights that are needed.
 func TestPrivileges(t *testing.T) {
+	t.Parallel()
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{Members: 1, Auth: true})
 	ctx := bounded(t)
 	coll := mongotest.CollectionOf(t, mongotest.Connect(t, rs.URI()))
