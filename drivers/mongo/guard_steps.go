@@ -97,7 +97,7 @@ func (g *Guard) raise(ctx context.Context, lease holdfast.Lease) error {
 func (g *Guard) look(ctx context.Context, lease holdfast.Lease) error {
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
-	unexpired := call("$gt", ref(fieldExpiresAt), serverT)
+	unexpired := call("$gt", ref(fieldExpiresAt), serverNow)
 	sameToken := call("$eq", ref(fieldToken), int64(lease.Token))
 	err := g.locks.FindOne(ctx, heldBy(lease, field("$expr", and(unexpired, sameToken))),
 		options.FindOne().SetProjection(is(fieldName, 1))).Err()
