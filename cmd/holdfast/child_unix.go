@@ -37,6 +37,7 @@ type child struct {
 // what the command started, too.
 func startChild(path string, args, env []string) (*child, error) {
 	c := &child{exited: make(chan int, 1), stops: make(chan os.Signal, 8)}
+	signal.Notify(c.stops, jobSignals...) // before the start: none may be missed
 	started := make(chan error)
 	go func() {
 		// The kernel ties "kill it when its parent dies" to the thread that started
@@ -56,10 +57,10 @@ func startChild(path string, args, env []string) (*child, error) {
 		c.exited <- c.wait()
 	}()
 	if err := <-started; err != nil {
+		c.close()
 		return nil, err
 	}
 	c.tty = openTerminal()
-	signal.Notify(c.stops, jobSignals...)
 	return c, nil
 }
 

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// console is an interactive shell on a terminal of its own, as a person has it.
+type console struct {
+	t   *testing.T
+	pty *os.File
+
+	mu   sync.Mutex
+	seen bytes.Buffer
+	read int // what expect has consumed
+}
+
+func newConsole(t *testing.T) *console {
+	t.Helper()
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pty := os.NewFile(uintptr(fd), "/dev/ptmx")
+	t.Cleanup(func() { _ = pty.Close() })
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tty.Close() }()
+
+	shell := exec.Command("sh", "-i")
+	shell.Env = append(os.Environ(), "HOLDFAST_BACKEND=file:"+t.TempDir(), "GORACE="+gorace, "PS1=$ ", "ENV=")
+	shell.Stdin, shell.Stdout, shell.Stderr = tty, tty, tty
+	shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := shell.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := &console{t: t, pty: pty}
+	var reader sync.WaitGroup
+	reader.Go(c.watch)
+	t.Cleanup(func() {
+		_ = shell.Process.Kill() // its terminal hangs up, which ends what runs there
+		_ = shell.Wait()
+		_ = pty.Close()
+		reader.Wait()
+		if t.Failed() {
+			t.Logf("the terminal showed:\n%s", c.seen.String())
+		}
+	})
+	return c
+}
+
+func (c *console) watch() {
+	buffer := make([]byte, 4096)
+	for {
+		n, err := c.pty.Read(buffer)
+		c.mu.Lock()
+		c.seen.Write(buffer[:n])
+		c.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (c *console) enter(keys string) {
+	c.t.Helper()
+	if _, err := c.pty.WriteString(keys); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// expect waits for a text after the one that was expected before. What was typed is
+// shown, too, so the text must not be part of that.
+func (c *console) expect(text string) {
+	c.t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		c.mu.Lock()
+		at := strings.Index(c.seen.String()[c.read:], text)
+		if at >= 0 {
+			c.read += at + len(text)
+		}
+		c.mu.Unlock()
+		if at >= 0 {
+			return
+		}
+	}
+	c.t.Fatalf("the terminal never showed %q", text)
+}
+
+// expectPrompt checks that the shell has the terminal again, and the last exit code.
+func (c *console) expectPrompt(code int) {
+	c.t.Helper()
+	c.enter("echo code=$?.\n")
+	c.expect(fmt.Sprintf("code=%d.", code))
+}
+
+const ctrlC, ctrlZ = "\x03", "\x1a"
+
+func TestTerminal(t *testing.T) {
+	t.Run("a command reads the terminal", func(t *testing.T) {
+		c := newConsole(t)
+		c.enter("holdfast run lock -- sh -c 'read line; echo got $line; exit 3'\n")
+		c.expect("acquired")
+		c.enter("hello\n")
+		c.expect("got hello")
+		c.expectPrompt(3)
+	})
+	t.Run("Ctrl-C ends the command and releases the lock", func(t *testing.T) {
+		c := newConsole(t)
+		c.enter("holdfast run lock -- sh -c 'echo i''n; exec sleep 100'\n")
+		c.expect("in\r\n")
+		c.enter(ctrlC)
+		c.expect("released")
+		c.expectPrompt(130)
+	})
+	t.Run("Ctrl-C while a command has the terminal", func(t *testing.T) {
+		c := newConsole(t)
+		c.enter("holdfast run lock -- sh -c 'read line; echo got $line; exec sleep 100'\n")
+		c.expect("acquired")
+		c.enter("hello\n")
+		c.expect("got hello")
+		c.enter(ctrlC)
+		c.expect("released")
+		c.expectPrompt(130)
+	})
+	t.Run("Ctrl-Z and fg", func(t *testing.T) {
+		c := newConsole(t)
+		c.enter("holdfast run --ttl 60s lock -- sh -c 'echo i''n; exec sleep 100'\n")
+		c.expect("in\r\n")
+		c.enter(ctrlZ)
+		c.expect("stopped together with the command")
+		c.enter("echo $((40+2)); kill -TERM %1; fg\n")
+		c.expect("42")
+		c.expect("released")
+		c.expectPrompt(143)
+	})
+	t.Run("Ctrl-Z while a command has the terminal", func(t *testing.T) {
+		c := newConsole(t)
+		c.enter("holdfast run --ttl 60s lock -- sh -c 'read a; echo got $a; read b; echo and $b'\n")
+		c.expect("acquired")
+		c.enter("hello\n")
+		c.expect("got hello")
+		c.enter(ctrlZ)
+		c.expect("stopped together with the command")
+		c.enter("echo $((40+2)); fg\n")
+		c.expect("42")
+		c.enter("world\n")
+		c.expect("and world")
+		c.expectPrompt(0)
+	})
+	t.Run("stopped for longer than the TTL", func(t *testing.T) {
+		c := newConsole(t)
+		c.enter("holdfast run --ttl 2s lock -- sh -c 'echo i''n; exec sleep 100'\n")
+		c.expect("in\r\n")
+		c.enter(ctrlZ)
+		c.expect("stopped together with the command")
+		c.enter("holdfast run lock -- echo $((40+2))\n")
+		c.expect("42")
+		c.enter("fg\n")
+		c.expect("lost \"lock\"")
+		c.expectPrompt(codeLost)
+	})
+	t.Run("a job in the background that wants the terminal", func(t *testing.T) {
+		c := newConsole(t)
+		c.enter("holdfast run --ttl 60s lock -- sh -c 'read line; echo got $line' &\n")
+		c.expect("stopped together with the command")
+		c.enter("echo $((40+2)); fg\n")
+		c.expect("42")
+		c.enter("hello\n")
+		c.expect("got hello")
+		c.expect("released")
+		c.expectPrompt(0)
+	})
+	t.Run("a pipeline keeps its terminal", func(t *testing.T) {
+		c := newConsole(t)
+		c.enter("holdfast run lock -- echo to the pipe | { read a; read b </dev/tty; echo $a, $b; }\n")
+		c.expect("released")
+		c.enter("hello\n")
+		c.expect("to the pipe, hello")
+		c.expectPrompt(0)
+	})
+}
