@@ -290,8 +290,12 @@ func TestStall_OthersLead(t *testing.T) {
 				if err := <-done; name == "leading" && !errors.Is(err, context.Canceled) {
 					t.Errorf("Run: %v", err)
 				}
-				_ = b.Close(t.Context())
-				<-next
+				if err := b.Close(t.Context()); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+				if err := <-next; !errors.Is(err, holdfast.ErrClosed) {
+					t.Errorf("the next leader: %v", err)
+				}
 			})
 		})
 	}

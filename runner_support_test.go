@@ -57,3 +57,13 @@ func (e *events) op(op string) (n int) {
 	}
 	return n
 }
+
+// again is enter for a task that may be one of several in one leadership.
+func (e *exclusive) again(ctx context.Context, name string, token uint64) {
+	e.mu.Lock()
+	same := e.token[name] == token
+	e.mu.Unlock()
+	if !same {
+		e.enter(ctx, name, token)
+	}
+}

@@ -87,7 +87,7 @@ func TestRunTaskOnLeader_IdleLimit(t *testing.T) {
 					if !r.IsLeader() || !isHeld(t, store, "job") {
 						t.Error("leadership was not kept between calls")
 					}
-					if tc.opts != nil && len(tc.opts) == 2 {
+					if len(tc.opts) == 2 {
 						break // the least hold counts from the acquisition, not from the call
 					}
 				}

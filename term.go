@@ -131,7 +131,11 @@ func (t *term) verdict(err error) error {
 
 // waitMinHold keeps leading until the least time is over.
 func (t *term) waitMinHold(ctx context.Context) {
-	timer := time.NewTimer(t.since + t.runner.settings.minHold - t.runner.client.now())
+	left := t.since + t.runner.settings.minHold - t.runner.client.now()
+	if left <= 0 {
+		return
+	}
+	timer := time.NewTimer(left)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -218,7 +222,7 @@ func (t *term) look() {
 // retires the term when it is idle for too long, or ends while no task runs that
 // would retire it.
 func (t *term) steward() {
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(t.inspect())
 	defer timer.Stop()
 	ended := t.hold.Context().Done()
 	for {

@@ -1,0 +1,259 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+)
+
+// An instance is interrupted at any instant, and at any call to the backend, of
+// a life in which everything happens: terms that fail, stall, are lost, end; backoff,
+// cool-down, least hold; failed health checks; a rival; and faults of each kind.
+
+// The faults of the backend, as the interrupted instance sees it.
+var weathers = map[string]func(op string, n int, _ holdfast.Lease) fault{
+	"calm": func(string, int, holdfast.Lease) fault { return fault{} },
+	"replies lost": func(_ string, n int, _ holdfast.Lease) fault {
+		return []fault{{lose: errInjected}, {}}[n%2]
+	},
+	"refused": func(_ string, n int, _ holdfast.Lease) fault {
+		return []fault{{refuse: errInjected}, {}}[n%2]
+	},
+	"hung": func(_ string, n int, _ holdfast.Lease) fault {
+		return []fault{{}, {hang: true}, {}}[n%3]
+	},
+	"landing late": func(_ string, n int, _ holdfast.Lease) fault {
+		return []fault{{}, {late: time.Second}, {late: 2 * time.Second}}[n%3]
+	},
+	"slow": func(op string, n int, _ holdfast.Lease) fault {
+		return fault{delay: 220 * time.Millisecond, deaf: n%2 == 0}
+	},
+	"no renewals": func(op string, n int, _ holdfast.Lease) fault {
+		return map[string]fault{opRenew: {refuse: errInjected}}[op]
+	},
+}
+
+const lifeTTL = 3 * time.Second
+
+// life is one instance with a rival, and what interrupts it.
+type life struct {
+	t      *testing.T
+	store  *memory.Store
+	locker *faulty
+	client *holdfast.Client
+	runner *holdfast.LeaderAwareRunner
+	rival  *holdfast.LeaderAwareRunner
+	check  *exclusive
+	cancel context.CancelFunc
+	ctx    context.Context
+	tasks  int
+	wg     sync.WaitGroup
+}
+
+// interruptions are by what is done, and give the error that must come of it.
+var interruptions = map[string]struct {
+	do  func(l *life)
+	err error
+}{
+	"cancel":   {func(l *life) { l.cancel() }, context.Canceled},
+	"close":    {func(l *life) { l.bounded(l.runner.Close); l.cancel() }, holdfast.ErrClosed},
+	"shutdown": {func(l *life) { l.bounded(l.client.Shutdown); l.cancel() }, holdfast.ErrClosed},
+	"step down": {func(l *life) {
+		l.bounded(l.runner.StepDown)
+		if l.runner.IsLeader() {
+			l.t.Error("leads right after StepDown")
+		}
+		time.Sleep(time.Second)
+		l.cancel()
+	}, context.Canceled},
+}
+
+// bounded calls with ample time: a minute is more than anything here may take.
+func (l *life) bounded(end func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := end(ctx); err != nil {
+		l.t.Errorf("%v", err)
+	}
+}
+
+func newLife(t *testing.T, weather func(string, int, holdfast.Lease) fault, atCall func(n int)) *life {
+	t.Helper()
+	l := &life{t: t, store: memory.NewStore(), check: newExclusive(t)}
+	total, mu := 0, sync.Mutex{}
+	l.locker = newFaulty(t, l.store.Locker(), func(op string, n int, lease holdfast.Lease) fault {
+		mu.Lock()
+		total++
+		now := total
+		mu.Unlock()
+		atCall(now)
+		return weather(op, n, lease)
+	})
+	opts := []holdfast.ClientOption{holdfast.WithTTL(lifeTTL), holdfast.WithPollInterval(400 * time.Millisecond)}
+	l.client = newClient(t, l.locker, opts...)
+	checks := 0
+	l.runner = newRunner(t, l.client, holdfast.WithOwner("a"), holdfast.WithMinHold(1700*time.Millisecond), holdfast.WithCoolDown(900*time.Millisecond),
+		holdfast.WithStallTimeout(1300*time.Millisecond), holdfast.WithIdleLimit(2*time.Second),
+		holdfast.WithRestart(holdfast.Backoff{Initial: 600 * time.Millisecond, Max: time.Second}),
+		holdfast.WithHealthCheck(1100*time.Millisecond, func(ctx context.Context) error {
+			if checks++; checks%5 == 4 {
+				return errInjected
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(50 * time.Millisecond):
+			}
+			return nil
+		}))
+	l.rival = newRunner(t, newClient(t, l.store.Locker(), opts...), holdfast.WithOwner("b"), holdfast.WithCoolDown(time.Second))
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	return l
+}
+
+// enter is called first by each task, with its runner's rival.
+func (l *life) enter(ctx context.Context, other *holdfast.LeaderAwareRunner) {
+	token, _ := holdfast.TokenFrom(ctx)
+	l.check.again(ctx, "job", token)
+	if ctx.Err() == nil && other.IsLeader() {
+		l.t.Error("both lead at once")
+	}
+}
+
+// task goes through all that a task can do.
+func (l *life) task(ctx context.Context) error {
+	l.enter(ctx, l.rival)
+	l.tasks++
+	switch l.tasks % 4 {
+	case 1: // fails
+		time.Sleep(700 * time.Millisecond)
+		return errTask
+	case 2: // leads with heartbeats, and stops a little late
+		for ctx.Err() == nil && l.tasks < 50 {
+			holdfast.Heartbeat(ctx)
+			time.Sleep(300 * time.Millisecond)
+		}
+		return context.Cause(ctx)
+	case 3: // is done
+		return nil
+	default: // hangs for longer than the lease
+		time.Sleep(5 * time.Second)
+		return nil
+	}
+}
+
+// run lives until it is interrupted, and then checks what is left behind.
+func (l *life) run(mode string, want error) {
+	if mode == "Run" {
+		l.wg.Go(func() { l.campaign(want) })
+	} else {
+		l.wg.Go(func() { l.call(want) })
+	}
+	rivalDone := campaign(context.Background(), l.rival, func(ctx context.Context) error {
+		l.enter(ctx, l.runner)
+		time.AfterFunc(800*time.Millisecond, func() { _ = l.rival.StepDown(context.Background()) })
+		return untilEnd(ctx)
+	})
+	l.wg.Wait()
+	l.bounded(l.rival.Close)
+	if err := <-rivalDone; !errors.Is(err, holdfast.ErrClosed) {
+		l.t.Errorf("the rival: %v", err)
+	}
+	l.bounded(l.runner.Close)
+	time.Sleep(lifeTTL + 2*time.Second) // what landed late has expired
+	if isHeld(l.t, l.store, "job") {
+		l.t.Error("held after everything has returned")
+	}
+	l.bounded(l.client.Shutdown)
+	n := l.locker.total()
+	time.Sleep(time.Hour)
+	if l.locker.total() != n {
+		l.t.Error("calls to the backend after Shutdown")
+	}
+}
+
+func (l *life) campaign(want error) {
+	for {
+		err := l.runner.Run(l.ctx, l.task)
+		switch {
+		case errors.Is(err, want):
+			return
+		case err == nil, l.ctx.Err() != nil: // the task's own result
+		default:
+			l.t.Errorf("Run: %v", err)
+			return
+		}
+	}
+}
+
+func (l *life) call(want error) {
+	for {
+		_, err := l.runner.RunTaskOnLeader(l.ctx, l.task)
+		switch {
+		case errors.Is(err, want), l.ctx.Err() != nil:
+			return
+		case errors.Is(err, holdfast.ErrHeld), errors.Is(err, holdfast.ErrBusy), errors.Is(err, holdfast.ErrInvalid):
+			l.t.Errorf("RunTaskOnLeader: %v", err)
+		}
+		time.Sleep(450 * time.Millisecond)
+	}
+}
+
+// everyLife runs fn for each mode, interruption and weather.
+func everyLife(t *testing.T, fn func(t *testing.T, mode, how, weather string)) {
+	t.Helper()
+	for _, mode := range []string{"Run", "RunTaskOnLeader"} {
+		for how := range interruptions {
+			for weather := range weathers {
+				t.Run(fmt.Sprintf("%s/%s/%s", mode, how, weather), func(t *testing.T) { fn(t, mode, how, weather) })
+			}
+		}
+	}
+}
+
+// Each run of the test takes other instants: over many runs it is every one.
+func TestRunner_InterruptedAtAnyInstant(t *testing.T) {
+	const stride, life = 1370 * time.Millisecond, 16 * time.Second
+	everyLife(t, func(t *testing.T, mode, how, weather string) {
+		for after := rand.N(stride); after < life; after += stride {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLife(t, weathers[weather], func(int) {})
+				l.wg.Go(func() {
+					time.Sleep(after)
+					interruptions[how].do(l)
+				})
+				l.run(mode, interruptions[how].err)
+			})
+			if t.Failed() {
+				t.Fatalf("when interrupted after %v", after)
+			}
+		}
+	})
+}
+
+func TestRunner_InterruptedAtAnyCall(t *testing.T) {
+	everyLife(t, func(t *testing.T, mode, how, weather string) {
+		for k := 1 + rand.N(6); k < 30; k += 6 {
+			synctest.Test(t, func(t *testing.T) {
+				var l *life
+				l = newLife(t, weathers[weather], func(n int) {
+					if n == k {
+						l.wg.Go(func() { interruptions[how].do(l) })
+						synctest.Wait() // it goes as far as it can before the call is answered
+					}
+				})
+				l.run(mode, interruptions[how].err)
+			})
+			if t.Failed() {
+				t.Fatalf("when interrupted at call %d", k)
+			}
+		}
+	})
+}
