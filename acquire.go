@@ -124,7 +124,7 @@ func (a *asker) wait(ctx context.Context) (Lease, time.Duration, error) {
 		case err == nil, errors.Is(err, ErrInvalid), errors.Is(err, ErrClosed):
 			return lease, start, err
 		case ctx.Err() != nil:
-			return Lease{}, 0, waitEnded(ctx, a.req.Name, cmp.Or(a.client.queues.reason(a.req.Name), err))
+			return Lease{}, 0, a.client.waitEnded(ctx, a.req.Name, cmp.Or(a.client.queues.reason(a.req.Name), err))
 		case errors.Is(err, ErrLost):
 			// Granted, but too late to be of use: that ID is done with.
 			a.client.cleanUp(a.lease(), a.doubtUntil, a.emit)
@@ -145,7 +145,7 @@ func (a *asker) wait(ctx context.Context) (Lease, time.Duration, error) {
 		}
 		timer.Stop()
 		if ctx.Err() != nil {
-			return Lease{}, 0, waitEnded(ctx, a.req.Name, a.last)
+			return Lease{}, 0, a.client.waitEnded(ctx, a.req.Name, a.last)
 		}
 	}
 }
@@ -163,10 +163,12 @@ func (a *asker) abandon() {
 }
 
 // waitEnded says both why waiting ended and what kept the lock.
-func waitEnded(ctx context.Context, name string, kept error) error {
+func (c *Client) waitEnded(ctx context.Context, name string, kept error) error {
 	why := context.Cause(ctx)
 	switch {
-	case errors.Is(why, ErrClosed): // Shutdown, or a runner's Close
+	case c.closing.Err() != nil:
+		return errShutdown
+	case errors.Is(why, ErrClosed): // a runner's Close
 		return why
 	case !errors.Is(why, ctx.Err()): // a cause of the caller's own
 		why = fmt.Errorf("%w: %w", ctx.Err(), why)

@@ -371,7 +371,7 @@ func (r *LeaderAwareRunner) ended(ctx context.Context, kept error) error {
 		return err
 	}
 	if ctx.Err() != nil {
-		return waitEnded(ctx, r.name, kept)
+		return r.client.waitEnded(ctx, r.name, kept)
 	}
 	return nil
 }

@@ -157,6 +157,7 @@ func TestObserversDelayNothing(t *testing.T) {
 			if err := mustLock(t, c, "other").Release(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+			synctest.Wait() // for the quick observer
 		}
 		time.Sleep(time.Hour)
 		if h.Err() != nil {
@@ -233,4 +234,30 @@ func TestHotPathsDoNotAllocate(t *testing.T) {
 		t.Errorf("TokenFrom allocates %v times", n)
 	}
 	_ = h.Release(context.Background())
+}
+
+// Every call has a time limit of its own, shorter than the grace, whatever limit
+// the caller has.
+func TestEveryCallIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFaulty(t, memory.NewStore().Locker(), func(op string, n int, _ holdfast.Lease) fault {
+			if n == 2 && op == opAcquire {
+				return fault{lose: errInjected} // has a clean-up follow
+			}
+			return fault{}
+		})
+		f.check = func(ctx context.Context, op string) {
+			if end, ok := ctx.Deadline(); !ok || time.Until(end) > 4*time.Second {
+				t.Errorf("%s has %v", op, time.Until(end))
+			}
+		}
+		c := newClient(t, f, holdfast.WithTryTimeout(4*time.Second))
+		h := mustLock(t, c, "job")
+		time.Sleep(time.Minute)
+		_ = h.Release(context.Background())
+		if _, err := c.TryLock(context.Background(), "job"); !errors.Is(err, errInjected) {
+			t.Errorf("TryLock: %v", err)
+		}
+		time.Sleep(time.Minute)
+	})
 }

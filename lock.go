@@ -90,9 +90,9 @@ func (c *Client) waitAcquire(ctx, parent context.Context, name string, s setting
 	case <-w.turn:
 	case <-ctx.Done():
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || c.closing.Err() != nil {
 		c.work.end()
-		return nil, waitEnded(ctx, name, c.queues.reason(name))
+		return nil, c.waitEnded(ctx, name, c.queues.reason(name))
 	}
 	a := c.newAsker(name, s, emit)
 	l, start, err := a.wait(ctx)
@@ -101,7 +101,7 @@ func (c *Client) waitAcquire(ctx, parent context.Context, name string, s setting
 		c.work.end()
 		return nil, err
 	}
-	return c.newHold(parent, a, l, start, managed), nil
+	return c.granted(parent, a, l, start, managed)
 }
 
 // tryAcquire makes one attempt. After an error the asker can try again, or must
@@ -120,7 +120,17 @@ func (c *Client) tryAcquire(ctx context.Context, a *asker, managed bool) (*Hold,
 		}
 		return nil, err
 	}
-	return c.newHold(context.WithoutCancel(ctx), a, l, start, managed), nil
+	return c.granted(context.WithoutCancel(ctx), a, l, start, managed)
+}
+
+// granted makes a hold of a lease, unless Shutdown has begun: then nobody wants it.
+func (c *Client) granted(parent context.Context, a *asker, l Lease, start time.Duration, managed bool) (*Hold, error) {
+	if c.closing.Err() != nil {
+		c.cleanUp(l, start+l.TTL, a.emit)
+		c.work.end()
+		return nil, errShutdown
+	}
+	return c.newHold(parent, a, l, start, managed), nil
 }
 
 // until returns a context that also ends when other does, with its cause.

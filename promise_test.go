@@ -345,6 +345,34 @@ func TestPromise07_ReleaseAfterTheWork(t *testing.T) {
 			})
 		})
 	}
+	t.Run("with a canceled context", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			f := newFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) fault {
+				if op == opRelease && n == 2 { // of Do's
+					return fault{refuse: errInjected}
+				}
+				return fault{}
+			})
+			f.check = func(ctx context.Context, op string) {
+				if op == opRelease && ctx.Err() != nil {
+					t.Error("the release was sent with a canceled context")
+				}
+			}
+			c := newClient(t, f)
+			ctx, cancel := context.WithCancel(t.Context())
+			h := mustLock(t, c, "job")
+			cancel()
+			if err := h.Release(ctx); err != nil || isHeld(t, store, "job") {
+				t.Errorf("Release: %v", err)
+			}
+			ctx, cancel = context.WithCancel(t.Context())
+			_ = c.Do(ctx, "job", func(context.Context) error { cancel(); return nil })
+			if isHeld(t, store, "job") {
+				t.Error("Do returned before the lock was free")
+			}
+		})
+	})
 	t.Run("panic", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
@@ -372,7 +400,7 @@ func TestPromise08_ClientClocksDoNotMatter(t *testing.T) {
 		start := time.Now()
 		c := newClient(t, store.Locker(), holdfast.WithElapsed(func() time.Duration { return time.Since(start) + time.Duration(suspended.Load()) }))
 		h := mustLock(t, c, "job")
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour + 3*time.Second) // between two renewals
 		if h.Err() != nil {
 			t.Fatalf("lost: %v", h.Err())
 		}

@@ -41,7 +41,8 @@ type faulty struct {
 	tb      testing.TB
 	faults  func(op string, n int, lease holdfast.Lease) fault // n counts the calls of this op from 1
 	watcher bool
-	lates   sync.WaitGroup // calls under way; the test waits for them
+	check   func(ctx context.Context, op string) // of every call, or nil
+	lates   sync.WaitGroup                       // calls under way; the test waits for them
 
 	mu    sync.Mutex
 	calls map[string]int
@@ -78,6 +79,9 @@ func (f *faulty) call(ctx context.Context, op string, lease holdfast.Lease, do f
 	f.calls[op]++
 	n := f.calls[op]
 	f.mu.Unlock()
+	if f.check != nil {
+		f.check(ctx, op)
+	}
 	ft := f.faults(op, n, lease)
 	if ft.late > 0 {
 		f.lates.Go(func() {
@@ -89,7 +93,7 @@ func (f *faulty) call(ctx context.Context, op string, lease holdfast.Lease, do f
 	if ft.delay > 0 {
 		done := ctx.Done()
 		if ft.deaf {
-			done = nil
+			ctx, done = context.WithoutCancel(ctx), nil
 		}
 		select {
 		case <-time.After(ft.delay):

@@ -258,3 +258,19 @@ func TestTryLockTellsTheHolder(t *testing.T) {
 		}
 	})
 }
+
+// A hold that is lost and never released does not keep this process's own waiters.
+func TestLocalWaiterFollowsALostHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, newFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) fault {
+			return map[string]fault{opRenew: {refuse: errInjected}}[op]
+		}))
+		first := mustLock(t, c, "job")
+		start := time.Now()
+		second := mustLock(t, c, "job")
+		if d := time.Since(start) - 30*time.Second; d < 0 || d > time.Second || first.Err() == nil {
+			t.Errorf("granted %v after the expiry", d)
+		}
+		_ = second.Release(t.Context())
+	})
+}

@@ -1,0 +1,124 @@
+package endtoend
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/mongotest"
+)
+
+// contention is how long the processes contend.
+const contention = 60 * time.Second
+
+// Eight processes add to one number under the lock, while the primary of the
+// replica set is killed (SIGKILL) again and again: no addition is lost, no two are
+// ever in at once, and the tokens rise.
+func TestPrimaryKilledWhileProcessesCount(t *testing.T) {
+	t.Parallel()
+	rs := mongotest.StartReplicaSet(t, mongotest.Options{})
+	dir := t.TempDir()
+	var workers []worker
+	for range 8 {
+		workers = append(workers, start(t, "count", lockURL(t, rs.URI(), "counting"), rs.URI(), dir, "10s"))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), contention)
+	defer cancel()
+	kills := killPrimaries(ctx, t, rs)
+	for _, w := range workers {
+		if err := w.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Errorf("a worker is gone: %v", err)
+		}
+	}
+	added, served := 0, 0
+	for _, w := range workers {
+		said := w.expect("added")
+		n, _ := strconv.Atoi(said[0])
+		added += n
+		if n > 0 {
+			served++
+		}
+	}
+	b, err := os.ReadFile(dir + "/counter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(b); got != strconv.Itoa(added) || added == 0 {
+		t.Errorf("the number is %s, and %d was added", got, added)
+	}
+	grants := checkLog(t, dir+"/log")
+	t.Logf("%d grants to %d processes, %d additions, %d primaries killed", grants, served, added, kills)
+}
+
+// killPrimaries kills the primary every so often, and starts it again, until ctx ends.
+func killPrimaries(ctx context.Context, t *testing.T, rs *mongotest.ReplicaSet) (kills int) {
+	for wait(ctx, 8*time.Second) {
+		member, err := rs.Primary(ctx)
+		if err != nil {
+			break // time is up during an election
+		}
+		if err := rs.Kill(member); err != nil {
+			t.Fatalf("kill member %d: %v", member, err)
+		}
+		kills++
+		wait(ctx, 4*time.Second)
+		if err := rs.Restart(context.WithoutCancel(ctx), member); err != nil {
+			t.Fatalf("restart member %d: %v", member, err)
+		}
+	}
+	if kills < 3 {
+		t.Errorf("only %d primaries were killed", kills)
+	}
+	return kills
+}
+
+func wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// checkLog checks that each enter is followed by its own leave, and that tokens rise.
+func checkLog(t *testing.T, path string) (grants int) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last uint64
+	inside := ""
+	for i, line := range strings.Split(strings.TrimSpace(string(b)), "\n") {
+		var what string
+		var token uint64
+		var pid int
+		if _, err := fmt.Sscanf(line, "%s %d %d", &what, &token, &pid); err != nil {
+			t.Fatalf("line %d: %q: %v", i+1, line, err)
+		}
+		who := fmt.Sprint(token, " ", pid)
+		switch what {
+		case "enter":
+			if inside != "" {
+				t.Errorf("line %d: %s entered while %s was in", i+1, who, inside)
+			}
+			if token <= last {
+				t.Errorf("line %d: token %d after %d", i+1, token, last)
+			}
+			inside, last = who, token
+			grants++
+		case "leave":
+			if inside != who {
+				t.Errorf("line %d: %s left while %q was in", i+1, who, inside)
+			}
+			inside = ""
+		}
+	}
+	return grants
+}

@@ -1,0 +1,101 @@
+package endtoend
+
+import (
+	"context"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/mongo"
+	"github.com/holdfast-go/holdfast/internal/mongotest"
+)
+
+// A holder is stopped (SIGSTOP) past its TTL. Another takes over within 500 ms of the
+// expiry by the server's own clock, although the thread that removes expired records
+// runs once a minute only, and when the stopped one wakes, its guarded write, which
+// it goes on with as if nothing had been, is refused.
+func TestStoppedHolderIsReplacedAndFenced(t *testing.T) {
+	t.Parallel()
+	const ttl = 3 * time.Second
+	rs := mongotest.StartReplicaSet(t, mongotest.Options{})
+	server := mongotest.Connect(t, rs.URI())
+	// The server's default, to which the tests' own servers are not set.
+	slow := bson.D{{Key: "setParameter", Value: 1}, {Key: "ttlMonitorSleepSecs", Value: 60}}
+	if err := server.Database("admin").RunCommand(t.Context(), slow).Err(); err != nil {
+		t.Fatal(err)
+	}
+	locks := server.Database(lockDatabase).Collection("guarded")
+	locker, err := mongo.New(t.Context(), locks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := holdfast.New(locker, holdfast.WithTTL(ttl))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Shutdown(context.Background()) //nolint:errcheck // the test is over
+
+	stopped := start(t, "guard", lockURL(t, rs.URI(), "guarded"), rs.URI(), t.TempDir(), ttl.String())
+	first := stopped.expectInt("token")
+	stopped.expect("written")
+	if err := stopped.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	var before struct{ ExpiresAt time.Time }
+	if err := locks.FindOne(t.Context(), bson.D{{Key: "_id", Value: lockName}}).Decode(&before); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	hold, err := client.Lock(ctx, lockName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var after struct{ AcquiredAt time.Time }
+	if err := locks.FindOne(t.Context(), bson.D{{Key: "_id", Value: lockName}}).Decode(&after); err != nil {
+		t.Fatal(err)
+	}
+	late := after.AcquiredAt.Sub(before.ExpiresAt)
+	t.Logf("taken over %v after the expiry, by the server's clock", late)
+	if late < 0 || late > 500*time.Millisecond {
+		t.Errorf("taken over %v after the expiry", late)
+	}
+	if hold.Token() <= uint64(first) {
+		t.Errorf("token %d after %d", hold.Token(), first)
+	}
+
+	// The new holder writes under its guard, then the old one wakes.
+	db := server.Database("guarded")
+	guard, err := mongo.NewGuard(locker, db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	balances := db.Collection("balances")
+	err = guard.Do(t.Context(), hold, func(ctx context.Context) error {
+		_, err := balances.UpdateOne(ctx, bson.D{{Key: "_id", Value: "b"}}, bson.D{{Key: "$set", Value: bson.D{{Key: "by", Value: int64(hold.Token())}}}})
+		return err
+	})
+	if err != nil {
+		t.Fatalf("the new holder's guarded write: %v", err)
+	}
+	if err := stopped.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	said := stopped.expect("refused")
+	if said[0] != "true" {
+		t.Errorf("the stopped holder's write was refused by %v, not as a loss", said)
+	}
+	var balance struct{ By int64 }
+	if err := balances.FindOne(t.Context(), bson.D{{Key: "_id", Value: "b"}}).Decode(&balance); err != nil {
+		t.Fatal(err)
+	}
+	if balance.By != int64(hold.Token()) {
+		t.Errorf("the document was last written by token %d, want %d", balance.By, hold.Token())
+	}
+	if err := hold.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,72 @@
+package endtoend
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// process is this test binary, run again in a role.
+type process struct {
+	*exec.Cmd
+	stdin io.WriteCloser
+	lines chan string // of its standard output; closed at its end
+}
+
+func start(tb testing.TB, role, url, uri, dir, ttl string) worker {
+	tb.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), envRole+"="+role, envURL+"="+url, envURI+"="+uri, envDir+"="+dir, envTTL+"="+ttl)
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	p := &process{Cmd: cmd, stdin: stdin, lines: make(chan string, 1000)}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer close(p.lines)
+		for s := bufio.NewScanner(stdout); s.Scan(); {
+			p.lines <- s.Text()
+		}
+	}()
+	tb.Cleanup(func() {
+		_ = cmd.Process.Kill() // most have ended
+		for range p.lines {    // so that nothing waits to be read
+		}
+		<-done
+		_ = cmd.Wait()
+	})
+	return worker{p, tb}
+}
+
+// tell gives an order to a relay.
+func (w worker) tell(order string) {
+	w.tb.Helper()
+	if _, err := io.WriteString(w.stdin, order+"\n"); err != nil {
+		w.tb.Fatal(err)
+	}
+}
+
+// lockURL has the locks in a database and a collection of their own.
+func lockURL(tb testing.TB, uri, collection string) string {
+	tb.Helper()
+	hosts, options, ok := strings.Cut(uri, "/?")
+	if !ok {
+		tb.Fatalf("%q is not of the form mongodb://HOSTS/?OPTIONS", uri)
+	}
+	return hosts + "/" + lockDatabase + "?" + options + "&collection=" + collection
+}
+
+const lockDatabase = "endtoend_locks"

@@ -1,0 +1,223 @@
+package endtoend
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/mongo"
+	"github.com/holdfast-go/holdfast/internal/mongotest"
+)
+
+// What a worker process finds in its environment.
+const (
+	envRole = "HOLDFAST_WORKER_ROLE"
+	envURL  = "HOLDFAST_WORKER_URL" // of the locks
+	envURI  = "HOLDFAST_WORKER_URI" // of the server, for a guarded worker's own writes
+	envDir  = "HOLDFAST_WORKER_DIR"
+	envTTL  = "HOLDFAST_WORKER_TTL"
+)
+
+const lockName = "the-job"
+
+// TestMain runs a worker's role, or the tests.
+func TestMain(m *testing.M) {
+	roles := map[string]func(context.Context, *holdfast.Client) error{
+		"count": count, "guard": guardedWrites, "relay": relay,
+	}
+	role := roles[os.Getenv(envRole)]
+	if role == nil {
+		mongotest.Main(m)
+		return
+	}
+	if err := work(role); err != nil {
+		fmt.Println("error", err)
+		os.Exit(1)
+	}
+}
+
+func work(role func(context.Context, *holdfast.Client) error) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	ttl, err := time.ParseDuration(os.Getenv(envTTL))
+	if err != nil {
+		return err
+	}
+	client, err := holdfast.Open(ctx, os.Getenv(envURL), holdfast.WithTTL(ttl))
+	if err != nil {
+		return err
+	}
+	err = role(ctx, client)
+	closing, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	return errors.Join(err, client.Shutdown(closing))
+}
+
+// count adds to a number in a file under the lock, in two steps that nothing but the
+// lock protects, and says at the end how much it added.
+func count(ctx context.Context, client *holdfast.Client) error {
+	added, grants := 0, 0
+	for ctx.Err() == nil {
+		err := client.Do(ctx, lockName, func(ctx context.Context) error {
+			grants++
+			token, _ := holdfast.TokenFrom(ctx)
+			if err := logLine("enter %d %d", token, os.Getpid()); err != nil {
+				return err
+			}
+			for range 20 {
+				if ctx.Err() != nil {
+					break
+				}
+				if err := addOne(); err != nil {
+					return err
+				}
+				added++
+			}
+			return logLine("leave %d %d", token, os.Getpid())
+		})
+		if err != nil && !errors.Is(err, holdfast.ErrLost) && ctx.Err() == nil {
+			return err
+		}
+	}
+	fmt.Println("added", added, grants)
+	return nil
+}
+
+func addOne() error {
+	path := os.Getenv(envDir) + "/counter"
+	b, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	n, _ := strconv.Atoi(string(b)) // 0 at first
+	time.Sleep(200 * time.Microsecond)
+	return os.WriteFile(path, []byte(strconv.Itoa(n+1)), 0o600)
+}
+
+// logLine appends to the log of all workers; the system keeps short appends apart
+// and in order.
+func logLine(format string, args ...any) error {
+	f, err := os.OpenFile(os.Getenv(envDir)+"/log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, format+"\n", args...)
+	return errors.Join(err, f.Close())
+}
+
+// guardedWrites writes to a document under a guard, again and again, as fast as it
+// can, and says what became of each write.
+func guardedWrites(ctx context.Context, client *holdfast.Client) error {
+	server, err := driver.Connect(options.Client().ApplyURI(os.Getenv(envURI)))
+	if err != nil {
+		return err
+	}
+	defer server.Disconnect(context.Background()) //nolint:errcheck // the process ends
+	db := server.Database("guarded")
+	guard, err := mongo.NewGuard(client.Locker(), db)
+	if err != nil {
+		return err
+	}
+	hold, err := client.Lock(ctx, lockName)
+	if err != nil {
+		return err
+	}
+	fmt.Println("token", hold.Token())
+	for n := 0; ; n++ {
+		err := guard.Do(ctx, heedless{hold}, func(ctx context.Context) error {
+			_, err := db.Collection("balances").UpdateOne(ctx, bson.D{{Key: "_id", Value: "b"}},
+				bson.D{{Key: "$set", Value: bson.D{{Key: "by", Value: int64(hold.Token())}}}}, options.UpdateOne().SetUpsert(true))
+			return err
+		})
+		switch {
+		case err == nil && n == 0:
+			fmt.Println("written")
+		case err != nil:
+			fmt.Println("refused", errors.Is(err, holdfast.ErrLost), err)
+			return nil
+		}
+	}
+}
+
+// heedless is a hold whose owner does not notice that it has ended, as a process
+// does not that is paused between its last look and its write.
+type heedless struct{ *holdfast.Hold }
+
+func (heedless) Context() context.Context { return context.Background() }
+func (heedless) Err() error               { return nil }
+
+// relay takes the lock and gives it back when told to, and says when on the clock
+// that all processes share.
+func relay(ctx context.Context, client *holdfast.Client) error {
+	orders := bufio.NewScanner(os.Stdin)
+	var hold *holdfast.Hold
+	for orders.Scan() {
+		switch orders.Text() {
+		case "lock":
+			var err error
+			if hold, err = client.Lock(ctx, lockName); err != nil {
+				return err
+			}
+			fmt.Println("locked", time.Now().UnixNano())
+		case "release":
+			at := time.Now().UnixNano()
+			if err := hold.Release(ctx); err != nil {
+				return err
+			}
+			fmt.Println("released", at)
+		}
+	}
+	return nil
+}
+
+// worker is a process in a role, seen from the test.
+type worker struct {
+	*process
+	tb testing.TB
+}
+
+// expect returns the fields after the first word of the next line that begins with it.
+func (w worker) expect(word string) []string {
+	w.tb.Helper()
+	timeout := time.After(time.Minute)
+	for {
+		select {
+		case line, ok := <-w.lines:
+			if !ok {
+				w.tb.Fatalf("a worker ended before it said %q", word)
+			}
+			if fields := strings.Fields(line); len(fields) > 0 && fields[0] == word {
+				return fields[1:]
+			}
+			if strings.HasPrefix(line, "error") {
+				w.tb.Fatalf("a worker: %s", line)
+			}
+		case <-timeout:
+			w.tb.Fatalf("a worker did not say %q within a minute", word)
+		}
+	}
+}
+
+func (w worker) expectInt(word string) int64 {
+	w.tb.Helper()
+	n, err := strconv.ParseInt(w.expect(word)[0], 10, 64)
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	return n
+}
