@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -219,7 +220,7 @@ func (r *LeaderAwareRunner) RunTaskOnLeader(ctx context.Context, task func(ctx c
 	t := r.resume(ctx)
 	if t == nil {
 		if t, err = r.leadNow(ctx); t == nil {
-			return false, err
+			return false, cmp.Or(r.ended(ctx, err), err)
 		}
 	}
 	returned := false
@@ -241,8 +242,8 @@ func (r *LeaderAwareRunner) RunTaskOnLeader(ctx context.Context, task func(ctx c
 
 // leadNow makes one attempt to become leader. Nil and nil: another leads.
 func (r *LeaderAwareRunner) leadNow(ctx context.Context) (*term, error) {
-	if err := r.ended(ctx, nil); err != nil {
-		return nil, err
+	if ctx.Err() != nil { // while the term before was released
+		return nil, nil
 	}
 	if r.cooling() > 0 {
 		return nil, nil
