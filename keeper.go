@@ -144,15 +144,15 @@ func (k *keeper) run() {
 		case <-k.ctx.Done():
 			return
 		}
-		if wait, any := k.step(); any {
+		if wait, some := k.step(); some {
 			timer.Reset(min(wait, suspendCheck))
 		}
 	}
 }
 
-// step does all that is due and returns how long until something is again; any
+// step does all that is due and returns how long until something is again; some
 // is false if nothing is kept.
-func (k *keeper) step() (wait time.Duration, any bool) {
+func (k *keeper) step() (wait time.Duration, some bool) {
 	var acts []func()
 	k.mu.Lock()
 	now := k.now()
@@ -161,14 +161,14 @@ func (k *keeper) step() (wait time.Duration, any bool) {
 			acts = append(acts, act)
 		}
 	}
-	if any = len(k.queue) > 0; any {
+	if some = len(k.queue) > 0; some {
 		wait = k.queue[0].due() - now
 	}
 	k.mu.Unlock()
 	for _, act := range acts {
 		act()
 	}
-	return wait, any
+	return wait, some
 }
 
 // advance moves a due lease one step on and returns what to do without the lock.
@@ -298,7 +298,7 @@ func (l *kept) lateError() error {
 	if l.lastErr == nil {
 		return fmt.Errorf("holdfast: %q: %w: not renewed in time", l.lease.Name, ErrLost)
 	}
-	return fmt.Errorf("holdfast: %q: %w: not renewed in time; %d tries failed, the last: %v", l.lease.Name, ErrLost, l.failures, l.lastErr)
+	return fmt.Errorf("holdfast: %q: %w: not renewed in time; %d tries failed, the last: %s", l.lease.Name, ErrLost, l.failures, l.lastErr.Error())
 }
 
 func (l *kept) tell(t EventType, op string, err error) { l.emit(l.event(t, op, err)) }
@@ -327,7 +327,7 @@ func (h keptHeap) Swap(i, j int) {
 
 // Push and Pop are for container/heap.
 func (h *keptHeap) Push(x any) {
-	l := x.(*kept)
+	l := x.(*kept) //nolint:forcetypeassert // container/heap gives back what add gave it
 	l.index = len(*h)
 	*h = append(*h, l)
 }

@@ -36,7 +36,7 @@ func TestStoppedHolderIsReplacedAndFenced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Shutdown(context.Background()) //nolint:errcheck // the test is over
+	defer client.Shutdown(context.Background())
 
 	stopped := start(t, "guard", lockURL(t, rs.URI(), "guarded"), rs.URI(), t.TempDir(), ttl.String())
 	first := stopped.expectInt("token")
