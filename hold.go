@@ -93,6 +93,15 @@ func (h *Hold) Err() error {
 	if h.ctx.Err() != nil {
 		return context.Cause(h.ctx)
 	}
+	return h.gone()
+}
+
+// gone is nil while the lease is renewed in time, also after the context has ended
+// for another reason: canceled work may still be stopping.
+func (h *Hold) gone() error {
+	if why := h.kept.gone.Load(); why != nil {
+		return *why
+	}
 	if h.client.now() >= time.Duration(h.kept.loss.Load()) {
 		return errLate
 	}

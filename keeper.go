@@ -54,6 +54,8 @@ type kept struct {
 
 	// loss mirrors timing.lossAt(start), for Hold.Err to read without the lock.
 	loss atomic.Int64
+	// gone is why the lease was lost or given up, or nil.
+	gone atomic.Pointer[error]
 
 	// The rest is guarded by keeper.mu.
 	start    time.Duration // just before the last successful request was sent
@@ -103,8 +105,7 @@ func (k *keeper) giveUp(l *kept, cause error) {
 	k.mu.Lock()
 	gave := l.phase == keeping
 	if gave {
-		l.phase = ended
-		k.reorder(l)
+		k.finish(l, cause)
 	}
 	k.mu.Unlock()
 	if gave {
@@ -241,12 +242,18 @@ func (k *keeper) renewed(l *kept, try uint64, start time.Duration, err error) {
 
 // lose ends a lease; the result ends the hold's context and tells why.
 func (k *keeper) lose(l *kept, cause error) func() {
-	l.phase = ended
-	k.reorder(l)
+	k.finish(l, cause)
 	return func() {
 		l.end(cause)
 		l.tell(EventLost, "", cause)
 	}
+}
+
+// finish stops renewing a lease whose work may still run.
+func (k *keeper) finish(l *kept, cause error) {
+	l.phase = ended
+	l.gone.Store(&cause)
+	k.reorder(l)
 }
 
 func (k *keeper) reorder(l *kept) {

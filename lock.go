@@ -148,14 +148,15 @@ func (h *Hold) finish(ctx context.Context) {
 	_ = h.Release(ctx) // told to the observers
 }
 
-// verdict joins a function's own error with the loss of its lock.
+// verdict joins a function's own error with the end of its lease, if that was not
+// kept until the function had returned.
 func (h *Hold) verdict(err error) error {
-	lost := h.Err()
-	if !errors.Is(lost, ErrLost) || errors.Is(err, ErrLost) {
+	gone := h.gone()
+	switch {
+	case gone == nil || errors.Is(err, gone):
 		return err
+	case err == nil:
+		return gone
 	}
-	if err == nil {
-		return lost
-	}
-	return fmt.Errorf("%w; %w", err, lost)
+	return fmt.Errorf("%w; %w", err, gone)
 }
