@@ -1,0 +1,74 @@
+// Package benchratio compares two operations in one run: on a machine whose
+// speed varies from second to second, only neighbours in time can be compared.
+package benchratio
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+)
+
+// Result is the cost of an operation as a multiple of a baseline's: the median
+// over the pairs, and an interval that holds the true median with at least 95 %
+// confidence, from order statistics and thus whatever the distribution.
+type Result struct {
+	Median, Low, High float64
+	// Base and Ours are the median times of each.
+	Base, Ours time.Duration
+}
+
+// Run measures pairs of calls of base and ours, each with the pair's number,
+// which come first in turn. A failed call ends the benchmark.
+func Run(b *testing.B, pairs int, base, ours func(i int) error) Result {
+	b.Helper()
+	timed := func(call func(int) error, i int) time.Duration {
+		start := time.Now()
+		if err := call(i); err != nil {
+			b.Fatal(err)
+		}
+		return time.Since(start)
+	}
+	var baseTimes, ourTimes []time.Duration
+	for i := range pairs {
+		var b, o time.Duration
+		if i%2 == 0 {
+			b = timed(base, i)
+			o = timed(ours, i)
+		} else {
+			o = timed(ours, i)
+			b = timed(base, i)
+		}
+		baseTimes, ourTimes = append(baseTimes, b), append(ourTimes, o)
+	}
+	return evaluate(baseTimes, ourTimes)
+}
+
+// Report shows the result among the benchmark's figures.
+func (r Result) Report(b *testing.B) {
+	b.Helper()
+	b.ReportMetric(r.Median, "ratio")
+	b.ReportMetric(r.Low, "ratio-low95")
+	b.ReportMetric(r.High, "ratio-high95")
+	b.ReportMetric(float64(r.Base.Microseconds()), "base-µs")
+	b.ReportMetric(float64(r.Ours.Microseconds()), "ours-µs")
+	b.ReportMetric(0, "ns/op") // a pair's time says nothing
+}
+
+func evaluate(base, ours []time.Duration) Result {
+	ratios := make([]float64, len(base))
+	for i := range base {
+		ratios[i] = float64(ours[i]) / float64(max(base[i], 1))
+	}
+	slices.Sort(ratios)
+	slices.Sort(base)
+	slices.Sort(ours)
+	n := len(ratios)
+	// The rank of the true median in the sample is binomial, with n trials of
+	// probability one half; this is its normal approximation, rounded outwards.
+	half := int(math.Ceil(1.96 * math.Sqrt(float64(n)) / 2))
+	return Result{
+		Median: ratios[n/2], Low: ratios[max(n/2-half, 0)], High: ratios[min(n/2+half, n-1)],
+		Base: base[n/2], Ours: ours[n/2],
+	}
+}
