@@ -71,7 +71,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (holdfast.Record, err
 }
 
 // read returns a name's document, nil if there is none.
-func read(ctx context.Context, coll *mongo.Collection, name string, projection bson.D) (*record, error) {
+func read(ctx context.Context, coll *mongo.Collection, name string, projection bson.Raw) (*record, error) {
 	raw, err := coll.FindOne(ctx, is(fieldName, name), options.FindOne().SetProjection(projection)).Raw()
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return nil, nil

@@ -38,15 +38,9 @@ func and(conditions ...any) doc             { return is("$and", list(conditions)
 func or(conditions ...any) doc              { return is("$or", list(conditions)) }
 func not(condition any) doc                 { return is("$not", condition) }
 
-// typeOf is true if a field has one of the types; "missing" is one.
-func typeOf(name string, types ...any) doc { return call("$in", is("$type", ref(name)), list(types)) }
-
 // after is the instant a TTL from now, latest the later of it and a field.
 func after(ttl time.Duration) doc       { return call("$add", serverNow, ttl.Milliseconds()) }
 func latest(name string, value any) doc { return call("$max", ref(name), value) }
-
-// merged is the document with some fields replaced.
-func merged(fields ...bson.E) doc { return call("$mergeObjects", root, doc(fields)) }
 
 // branch is one case of a $switch.
 func branch(condition, result any) doc {
@@ -54,3 +48,12 @@ func branch(condition, result any) doc {
 }
 
 func binary(data []byte) bson.Binary { return bson.Binary{Data: data} }
+
+// raw encodes a document that never changes once and for all.
+func raw(d doc) bson.Raw {
+	out, err := bson.Marshal(d)
+	if err != nil {
+		panic(err) // a mistake in this package's text
+	}
+	return out
+}

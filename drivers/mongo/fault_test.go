@@ -31,107 +31,119 @@ func wantUnknown(t *testing.T, err error) {
 	}
 }
 
+// faults is a replica set whose server fails commands, and a Locker on it.
+type faults struct {
+	rs      *mongotest.ReplicaSet
+	control *mongo.Database
+	locker  *Locker
+}
+
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{})
 	client := mongotest.Connect(t, rs.URI(), options.Client().SetAppName("victim"))
-	control := mongotest.Connect(t, rs.URI()).Database("admin")
-	l := newTestLocker(t, mongotest.CollectionOf(t, client))
-	ctx := bounded(t)
+	f := faults{rs, mongotest.Connect(t, rs.URI()).Database("admin"), newTestLocker(t, mongotest.CollectionOf(t, client))}
+	t.Run("a lost answer is asked for again", f.lostAnswer)
+	t.Run("a write concern error is no answer, and asking again is safe", f.writeConcernError)
+	t.Run("a duplicate key is a reason to ask once more", f.duplicateKey)
+	t.Run("a batch whose answer is lost is in doubt as a whole", f.batchInDoubt)
+	t.Run("an unknown outcome stays one, and no reply shows a lease ID", f.serverError)
+	t.Run("a frozen primary answers nothing, and no call waits for it", f.frozenPrimary)
+}
 
-	// fail has the server fail commands of the Locker's client.
-	fail := func(t *testing.T, times int, data ...bson.E) {
-		t.Helper()
-		data = append(data, field("appName", "victim"))
-		if err := control.RunCommand(ctx, doc{{Key: "configureFailPoint", Value: "failCommand"},
-			{Key: "mode", Value: is("times", times)}, {Key: "data", Value: doc(data)}}).Err(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := control.RunCommand(context.WithoutCancel(ctx), doc{{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: "off"}}).Err(); err != nil {
-				t.Error(err)
-			}
-		})
+// fail has the server fail the next command of that name.
+func (f faults) fail(t *testing.T, command string, how ...bson.E) {
+	t.Helper()
+	data := append(doc{field("appName", "victim"), field("failCommands", list{command})}, how...)
+	if err := f.control.RunCommand(bounded(t), doc{{Key: "configureFailPoint", Value: "failCommand"},
+		{Key: "mode", Value: is("times", 1)}, {Key: "data", Value: data}}).Err(); err != nil {
+		t.Fatal(err)
 	}
+}
 
-	t.Run("a lost answer is asked for again", func(t *testing.T) {
-		fail(t, 1, field("failCommands", list{"findAndModify"}), field("closeConnection", true))
-		lease := acquire(t, l, request("lost answer", "a"))
-		fail(t, 1, field("failCommands", list{"update"}), field("closeConnection", true))
-		if err := l.Renew(ctx, lease); err != nil {
+func (f faults) lostAnswer(t *testing.T) {
+	f.fail(t, "findAndModify", field("closeConnection", true))
+	lease := acquire(t, f.locker, request("lost answer", "a"))
+	f.fail(t, "update", field("closeConnection", true))
+	if err := f.locker.Renew(bounded(t), lease); err != nil {
+		t.Error(err)
+	}
+}
+
+func (f faults) writeConcernError(t *testing.T) {
+	ctx := bounded(t)
+	unreplicated := field("writeConcernError", doc{{Key: "code", Value: 64}, {Key: "errmsg", Value: "waiting for replication timed out"}})
+	f.fail(t, "findAndModify", unreplicated)
+	_, err := f.locker.TryAcquire(ctx, request("wce", "a"))
+	wantUnknown(t, err)
+	lease := acquire(t, f.locker, request("wce", "a"))
+	f.fail(t, "update", unreplicated)
+	wantUnknown(t, f.locker.Renew(ctx, lease))
+	f.fail(t, "update", unreplicated)
+	wantUnknown(t, f.locker.Release(ctx, lease))
+	if err := f.locker.Release(ctx, lease); err != nil {
+		t.Error(err)
+	}
+}
+
+func (f faults) duplicateKey(t *testing.T) {
+	f.fail(t, "findAndModify", field("errorCode", 11000),
+		field("errorExtraInfo", doc{{Key: "keyPattern", Value: is("_id", 1)}, {Key: "keyValue", Value: is("_id", "duplicate")}}))
+	acquire(t, f.locker, request("duplicate", "a"))
+}
+
+func (f faults) batchInDoubt(t *testing.T) {
+	leases := []holdfast.Lease{acquire(t, f.locker, request("batch-1", "a")), acquire(t, f.locker, request("batch-2", "b"))}
+	f.fail(t, "update", field("closeConnection", true))
+	for _, err := range f.locker.RenewBatch(bounded(t), leases) {
+		wantUnknown(t, err)
+	}
+	if err := errors.Join(f.locker.RenewBatch(bounded(t), leases)...); err != nil {
+		t.Error(err)
+	}
+}
+
+func (f faults) serverError(t *testing.T) {
+	lease := acquire(t, f.locker, request("shown", "d34db33f"))
+	f.fail(t, "update", field("errorCode", 2))
+	wantUnknown(t, f.locker.Renew(bounded(t), lease))
+	chain := errors.New("kid: d34db33f")
+	err := explain(mongo.CommandError{Message: "kid: d34db33f", Wrapped: chain}, []string{"d34db33f"}, "db.c")
+	if strings.Contains(err.Error(), "d34db33f") || errors.Is(err, chain) {
+		t.Errorf("the lease ID is in %v", err)
+	}
+}
+
+func (f faults) frozenPrimary(t *testing.T) {
+	ctx := bounded(t)
+	quick := newTestLocker(t, f.locker.writes, WithCommandTimeout(time.Second))
+	lease := acquire(t, quick, request("frozen", "a"))
+	primary, err := f.rs.Primary(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.rs.Pause(primary); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.rs.Resume(primary); err != nil {
 			t.Error(err)
 		}
 	})
-	t.Run("a write concern error is no answer, and asking again is safe", func(t *testing.T) {
-		broken := field("writeConcernError", doc{{Key: "code", Value: 64}, {Key: "errmsg", Value: "waiting for replication timed out"}})
-		fail(t, 1, field("failCommands", list{"findAndModify"}), broken)
-		_, err := l.TryAcquire(ctx, request("wce", "a"))
+	start := time.Now()
+	err = quick.Renew(ctx, lease)
+	wantUnknown(t, err)
+	if took := time.Since(start); took > 5*time.Second || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer within 1s") {
+		t.Errorf("after %v: %v", took, err)
+	}
+	// The others elect a primary, which knows the lease.
+	for err = quick.Renew(ctx, lease); err != nil; err = quick.Renew(ctx, lease) {
 		wantUnknown(t, err)
-		lease := acquire(t, l, request("wce", "a"))
-		fail(t, 1, field("failCommands", list{"update"}), broken)
-		wantUnknown(t, l.Renew(ctx, lease))
-		fail(t, 1, field("failCommands", list{"update"}), broken)
-		wantUnknown(t, l.Release(ctx, lease))
-		if err := l.Release(ctx, lease); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Run("a duplicate key is a reason to ask once more", func(t *testing.T) {
-		fail(t, 1, field("failCommands", list{"findAndModify"}), field("errorCode", 11000),
-			field("errorExtraInfo", doc{{Key: "keyPattern", Value: is("_id", 1)}, {Key: "keyValue", Value: is("_id", "duplicate")}}))
-		acquire(t, l, request("duplicate", "a"))
-	})
-	t.Run("a batch whose answer is lost is in doubt as a whole", func(t *testing.T) {
-		leases := []holdfast.Lease{acquire(t, l, request("batch-1", "a")), acquire(t, l, request("batch-2", "b"))}
-		fail(t, 1, field("failCommands", list{"update"}), field("closeConnection", true))
-		for _, err := range l.RenewBatch(ctx, leases) {
-			wantUnknown(t, err)
-		}
-		for _, err := range l.RenewBatch(ctx, leases) {
-			if err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	t.Run("no reply of the server's shows a lease ID", func(t *testing.T) {
-		fail(t, 1, field("failCommands", list{"update"}), field("errorCode", 121))
-		err := l.Renew(ctx, acquire(t, l, request("shown", "d34db33f")))
-		wantUnknown(t, err)
-		secret := errors.New("unused")
-		if got := explain(mongo.CommandError{Message: "kid: d34db33f", Wrapped: secret}, []string{"d34db33f"}, "db.c"); strings.Contains(got.Error(), "d34db33f") || errors.Is(got, secret) {
-			t.Errorf("got %v", got)
-		}
-	})
-	t.Run("a frozen primary answers nothing, and no call waits for it", func(t *testing.T) {
-		quick := newTestLocker(t, l.writes, WithCommandTimeout(time.Second))
-		lease := acquire(t, quick, request("frozen", "a"))
-		primary, err := rs.Primary(ctx)
-		if err != nil {
+		if ctx.Err() != nil {
 			t.Fatal(err)
 		}
-		if err := rs.Pause(primary); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := rs.Resume(primary); err != nil {
-				t.Error(err)
-			}
-		})
-		start := time.Now()
-		err = quick.Renew(context.Background(), lease)
-		wantUnknown(t, err)
-		if took := time.Since(start); took > 5*time.Second || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer within 1s") {
-			t.Errorf("after %v: %v", took, err)
-		}
-		// The others elect a primary, which knows the lease.
-		for err = quick.Renew(ctx, lease); err != nil; err = quick.Renew(ctx, lease) {
-			wantUnknown(t, err)
-			if ctx.Err() != nil {
-				t.Fatal(err)
-			}
-		}
-		wantHeld(t, quick, request("frozen", "b"))
-	})
+	}
+	wantHeld(t, quick, request("frozen", "b"))
 }
 
 // What the user's client and collection are set to, and a transaction in the

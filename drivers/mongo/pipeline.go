@@ -12,6 +12,31 @@ import (
 // lastToken could not be outgrown.
 const lastToken = int64(math.MaxInt64)
 
+// Conditions of acquirePipeline that are the same for every request.
+var (
+	noHolder  = raw(call("$eq", is("$type", ref(fieldKid)), "missing"))
+	notBroken = raw(call("$eq", call("$ifNull", ref(fieldBroken), false), false))
+
+	// shape is what the fields that decide are of: a held lock has all three, a
+	// free one may lack the others too.
+	shape  = list{is("$type", ref(fieldKid)), is("$type", ref(fieldExpiresAt)), is("$type", ref(fieldToken))}
+	shapes = list{
+		list{"string", "date", "long"},
+		list{"missing", "date", "long"}, list{"missing", "missing", "long"},
+		list{"missing", "date", "missing"}, list{"missing", "missing", "missing"},
+	}
+	// unfit is true for a document that is not one of ours, or is damaged. A
+	// document of nothing but its _id is the one that this upsert makes.
+	unfit = raw(not(or(
+		and(
+			call("$eq", ref(fieldVersion), schemaVersion),
+			call("$in", shape, literal(shapes)),
+			call("$lt", ref(fieldToken), lastToken),
+		),
+		call("$eq", root, is(fieldName, ref(fieldName))),
+	)))
+)
+
 // acquirePipeline decides on the server, at one instant of its clock, whether
 // the lock is granted, and leaves the document as it is if not.
 //
@@ -23,34 +48,25 @@ const lastToken = int64(math.MaxInt64)
 // otherwise name a field. Types are checked first, because BSON orders values
 // of different types: a missing expiresAt, a text or a number is "less" than any
 // date and would make a held lock look expired.
+//
+// The server parses all this for every acquire, which costs more than the rest
+// of the command: hence few and short expressions.
 func acquirePipeline(req holdfast.Request) list {
-	var (
-		id        = literal(req.ID)
-		noHolder  = call("$eq", is("$type", ref(fieldKid)), "missing")
-		dated     = typeOf(fieldExpiresAt, "date")
-		unexpired = call("$gt", ref(fieldExpiresAt), serverNow)
-		counted   = and(typeOf(fieldToken, "long", "int"), call("$gt", ref(fieldToken), 0), call("$lt", ref(fieldToken), lastToken))
-		// A document of nothing but its _id is the one that this upsert makes.
-		fresh = call("$eq", root, is(fieldName, ref(fieldName)))
-		ours  = call("$eq", ref(fieldVersion), schemaVersion)
-		held  = and(ours, typeOf(fieldKid, "string"), call("$ne", ref(fieldKid), ""), dated, counted)
-	)
-	available := list{not(unexpired)}
+	free := list{noHolder, call("$lte", ref(fieldExpiresAt), serverNow)}
 	if replaced, replacedAt, ok := parseRevision(req.Replace); ok && replaced != req.ID {
-		available = append(available, and(
+		free = append(free, and(
 			call("$eq", ref(fieldKid), literal(replaced)), call("$eq", ref(fieldRenewedAt), replacedAt)))
 	}
-	free := and(ours, noHolder,
-		typeOf(fieldExpiresAt, "date", "missing"), or(typeOf(fieldToken, "missing"), counted))
-	repeat := and(held, call("$eq", ref(fieldKid), id), unexpired, call("$eq", call("$ifNull", ref(fieldBroken), false), false))
+	repeat := and(call("$eq", ref(fieldKid), literal(req.ID)), notBroken)
 
-	return list{is("$replaceWith", is("$switch", doc{
+	return list{is("$replaceWith", call("$mergeObjects", root, is("$switch", doc{
 		{Key: "branches", Value: list{
-			branch(repeat, merged(extension(req.TTL)...)),
-			branch(or(fresh, free, and(held, or(available...))), merged(grant(req)...)),
+			branch(unfit, doc{}),
+			branch(or(free...), doc(grant(req))),
+			branch(repeat, doc(extension(req.TTL))),
 		}},
-		{Key: "default", Value: root},
-	}))}
+		{Key: "default", Value: doc{}},
+	})))}
 }
 
 // grant are the fields of a new lease. The token outgrows the last one, and
@@ -64,7 +80,7 @@ func grant(req holdfast.Request) []bson.E {
 		field(fieldRenewedAt, serverNow),
 		field(fieldAcquiredAt, serverNow),
 		field(fieldExpiresAt, after(req.TTL)),
-		field(fieldToken, call("$max", call("$add", ref(fieldToken), int64(1)), is("$toLong", serverNow), int64(1))),
+		field(fieldToken, call("$max", call("$add", ref(fieldToken), int64(1)), is("$toLong", serverNow))),
 		field(fieldTTL, req.TTL.Milliseconds()),
 		field(fieldBroken, false),
 	}
@@ -97,7 +113,7 @@ func proper(name any, more ...bson.E) doc {
 		field(fieldName, name),
 		field(fieldVersion, schemaVersion),
 		field(fieldExpiresAt, is("$type", "date")),
-		field(fieldToken, doc{{Key: "$type", Value: list{"long", "int"}}, {Key: "$gt", Value: 0}, {Key: "$lt", Value: lastToken}}),
+		field(fieldToken, doc{{Key: "$type", Value: "long"}, {Key: "$lt", Value: lastToken}}),
 	}, more...)
 }
 
@@ -110,10 +126,12 @@ func heldBy(l holdfast.Lease, more ...bson.E) doc {
 var unbroken = field(fieldBroken, is("$in", list{false, nil}))
 
 // facts is the projection of all fields but the data, with the server's clock.
-var facts = doc{
+var facts = raw(factFields)
+
+// everything is facts and the data.
+var everything = raw(append(append(doc{}, factFields...), field(fieldData, 1)))
+
+var factFields = doc{
 	field(fieldVersion, 1), field(fieldKid, 1), field(fieldOwner, 1), field(fieldRenewedAt, 1), field(fieldExpiresAt, 1),
 	field(fieldAcquiredAt, 1), field(fieldToken, 1), field(fieldTTL, 1), field(fieldBroken, 1), field(fieldNow, serverNow),
 }
-
-// everything is facts and the data.
-var everything = append(append(doc{}, facts...), field(fieldData, 1))

@@ -91,8 +91,10 @@ func decodeRecord(raw bson.Raw) (*record, error) {
 		case fieldAcquiredAt:
 			d.date(fieldAcquiredAt, v, &r.acquiredAt)
 		case fieldToken:
-			d.number(fieldToken, v, &r.token)
-			d.check(fieldToken, r.token > 0 && r.token < lastToken, "is out of range")
+			if d.is(fieldToken, v, bson.TypeInt64) {
+				r.token = v.Int64()
+			}
+			d.check(fieldToken, r.token < lastToken, "is out of range")
 		case fieldTTL:
 			var ms int64
 			d.number(fieldTTL, v, &ms)
@@ -171,7 +173,7 @@ func (d *decoder) number(field string, v bson.RawValue, to *int64) {
 // describe is the record as users see it.
 func (r *record) describe() holdfast.Record {
 	out := holdfast.Record{
-		Name: r.name, State: holdfast.StateFree, Owner: r.owner, Token: uint64(r.token),
+		Name: r.name, State: holdfast.StateFree, Owner: r.owner, Token: uint64(max(r.token, 0)),
 		AcquiredAt: r.acquiredAt, RenewedAt: r.renewedAt, Data: r.data,
 	}
 	if r.kid == "" || !r.now.IsZero() && !r.expiresAt.After(r.now) {

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
@@ -41,7 +40,7 @@ func TestIdentify(t *testing.T) {
 		"Firestore": {hello: doc{{Key: "maxWireVersion", Value: 17}, {Key: "primary", Value: "x.firestore.goog:443"}}, refused: "Firestore"},
 		"FerretDB":  {hello: doc{{Key: "maxWireVersion", Value: 21}}, buildInfo: doc{{Key: "ferretdb", Value: doc{}}}, refused: "FerretDB"},
 	} {
-		standalone, err := identify(raw(t, c.hello), raw(t, c.buildInfo))
+		standalone, err := identify(raw(append(doc{}, c.hello...)), raw(append(doc{}, c.buildInfo...)))
 		switch {
 		case c.refused == "" && (err != nil || standalone != c.standalone):
 			t.Errorf("%s: got standalone=%v, %v", what, standalone, err)
@@ -49,15 +48,6 @@ func TestIdentify(t *testing.T) {
 			t.Errorf("%s: got %v, want a refusal that names %s", what, err, c.refused)
 		}
 	}
-}
-
-func raw(t *testing.T, d doc) bson.Raw {
-	t.Helper()
-	out, err := bson.Marshal(append(doc{}, d...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
 }
 
 func TestStandaloneIsWarnedOf(t *testing.T) {

@@ -1,0 +1,47 @@
+package mongo_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/holdfast-go/holdfast"
+	holdmongo "github.com/holdfast-go/holdfast/drivers/mongo"
+)
+
+// A program that has a MongoDB client keeps its locks in a collection of it.
+func ExampleNew() {
+	ctx := context.Background()
+	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://db1,db2,db3/?replicaSet=rs0"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = client.Disconnect(ctx) }()
+
+	locker, err := holdmongo.New(ctx, client.Database("app").Collection(holdmongo.DefaultCollection))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = locker.Close() }()
+
+	record, err := locker.Inspect(ctx, "nightly-report")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(record.State, record.Owner)
+}
+
+// The URL is a MongoDB connection string with a database; importing the package
+// is enough.
+func ExampleOpen() {
+	ctx := context.Background()
+	locker, err := holdfast.OpenLocker(ctx, "mongodb://db1,db2,db3/app?replicaSet=rs0&collection=locks")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = locker.Close() }()
+	fmt.Println(locker.Limits().MaxTTL)
+}
