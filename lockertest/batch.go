@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 
 	"github.com/holdfast-go/holdfast"
 )
@@ -72,19 +71,13 @@ var batchClauses = []clause{
 			const n = 600
 			leases := make([]holdfast.Lease, n)
 			want := make([]error, n)
-			var wg sync.WaitGroup
-			for worker := range 8 {
-				wg.Go(func() {
-					for i := worker; i < n; i += 8 {
-						leases[i] = c.acquire(c.a, c.request(c.name()))
-						if i%7 == 0 {
-							c.release(c.a, leases[i])
-							want[i] = holdfast.ErrLost
-						}
-					}
-				})
-			}
-			wg.Wait()
+			c.each(n, func(i int) {
+				leases[i] = c.acquire(c.a, c.request(c.name()))
+				if i%7 == 0 {
+					c.release(c.a, leases[i])
+					want[i] = holdfast.ErrLost
+				}
+			})
 			c.renewBatch(leases, want...)
 		},
 	},

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -25,6 +27,28 @@ func (c *check) errorf(format string, args ...any) {
 func (c *check) fatalf(format string, args ...any) {
 	c.errorf(format, args...)
 	runtime.Goexit()
+}
+
+// each makes n calls, several at a time: a remote store takes a while for each,
+// and the leases of the first must not end before the last. It ends the clause
+// if anything failed.
+func (c *check) each(n int, call func(i int)) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				call(i)
+			}
+		})
+	}
+	wg.Wait()
+	c.failing.Lock()
+	failed := len(c.failures) > 0
+	c.failing.Unlock()
+	if failed {
+		runtime.Goexit()
+	}
 }
 
 // fresh returns another Locker of the store, whose answers are checked.

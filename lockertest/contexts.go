@@ -115,8 +115,16 @@ func (c *check) stalled(limit time.Duration, look func(string, error, time.Durat
 	if err != nil {
 		c.fatalf("lockertest: Config.Stall: %v", err)
 	}
+	methods := c.methods(c.a, name)
+	if lister := c.a.Abilities().Lister; lister != nil {
+		methods = append(methods, method{"List", func(ctx context.Context) (last error) {
+			for _, last = range lister.List(ctx, name) {
+			}
+			return last
+		}})
+	}
 	var wg sync.WaitGroup
-	for _, m := range c.methods(c.a, name) {
+	for _, m := range methods {
 		wg.Go(func() {
 			ctx := context.WithoutCancel(c.ctx)
 			if limit > 0 {

@@ -65,9 +65,9 @@ func lists(change func(w *world, prefix string, all, found []holdfast.Record) []
 	return func(w *world, f *faulty) {
 		f.abilities = func(a holdfast.Abilities) holdfast.Abilities {
 			next := a.Lister
-			a.Lister = &listFault{func(_ context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
+			a.Lister = &listFault{func(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
 				var all, found []holdfast.Record
-				for r, err := range next.List(w.ctx, "") {
+				for r, err := range next.List(context.WithoutCancel(ctx), "") {
 					if err != nil {
 						break
 					}
@@ -159,6 +159,15 @@ func watcherFaults() []fault {
 			make: watches(func(w *world, f *faulty, next holdfast.Watcher, name string) (<-chan struct{}, func()) {
 				if w.count("watches of "+name) > 1 {
 					return effectOnly(w, f, next, name)
+				}
+				return next.Watch(name)
+			}),
+		},
+		{
+			name: "watching waits for the backend", caught: []string{"watcher/no waiting"},
+			make: watches(func(w *world, _ *faulty, next holdfast.Watcher, name string) (<-chan struct{}, func()) {
+				if w.noted("stalled "+name) != nil {
+					time.Sleep(1100 * time.Millisecond)
 				}
 				return next.Watch(name)
 			}),

@@ -102,8 +102,18 @@ type guardedList struct {
 }
 
 func (l guardedList) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
-	ctx, _ = l.g.before(ctx, prefix)
-	return l.Lister.List(ctx, prefix)
+	return func(yield func(holdfast.Record, error) bool) {
+		ctx, err := l.g.before(ctx, prefix)
+		if err != nil {
+			yield(holdfast.Record{}, err)
+			return
+		}
+		for r, err := range l.Lister.List(ctx, prefix) {
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
 }
 
 type guardedBreaker struct {

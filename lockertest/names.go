@@ -68,37 +68,45 @@ func (c *check) longNames() []string {
 
 // distinct holds all the names at once, each for an owner of its own.
 func (c *check) distinct(names []string) {
-	leases := make([]holdfast.Lease, len(names))
+	owner := func(i int) string { return fmt.Sprintf("owner %d", i) }
 	holder := map[string]string{}
 	for i, name := range names {
-		req := c.request(name)
-		req.Owner = fmt.Sprintf("owner %d", i)
-		req.Data = []byte(req.Owner)
+		holder[owner(i)] = name
+	}
+	leases := make([]holdfast.Lease, len(names))
+	c.each(len(names), func(i int) {
+		req := c.request(names[i])
+		req.Owner, req.Data = owner(i), []byte(owner(i))
 		lease, err := c.a.TryAcquire(c.ctx, req)
 		if err != nil {
-			r, _ := c.b.Inspect(c.ctx, name)
-			c.fatalf("TryAcquire of the name %q: %v. Its record says owner %q, who holds %q (the store must be used by nobody else)", short(name), err, r.Owner, short(holder[r.Owner]))
+			r, _ := c.b.Inspect(c.ctx, req.Name)
+			c.fatalf("TryAcquire of the name %q: %v. Its record says owner %q, who holds %q (the store must be used by nobody else)", short(req.Name), err, r.Owner, short(holder[r.Owner]))
 		}
-		leases[i], holder[req.Owner] = lease, name
-	}
-	for i, name := range names {
-		r := c.inspect(c.b, name)
+		leases[i] = lease
+	})
+	c.each(len(names), func(i int) {
+		r := c.inspect(c.b, names[i])
 		c.checkHeldRecord(r, leases[i])
-		if want := fmt.Sprintf("owner %d", i); string(r.Data) != want {
-			c.errorf("the data of %q are those of %q", short(name), short(holder[string(r.Data)]))
+		if string(r.Data) != owner(i) {
+			c.errorf("the data of %q are those of %q", short(names[i]), short(holder[string(r.Data)]))
 		}
-	}
+	})
 	c.listsExactly(names)
-	for i, lease := range leases { // a release frees that one name
-		c.release(c.b, lease)
-		if r := c.inspect(c.a, lease.Name); r.State != holdfast.StateFree {
-			c.errorf("after its release %q is %v", short(lease.Name), r.State)
-		}
-		if i+1 < len(leases) {
-			if r := c.inspect(c.a, names[i+1]); r.State != holdfast.StateHeld {
-				c.errorf("the release of %q changed %q to %v", short(lease.Name), short(names[i+1]), r.State)
+	for step := range 2 { // every other name; a release frees that one name
+		c.each(len(names), func(i int) {
+			if i%2 == step {
+				c.release(c.b, leases[i])
 			}
-		}
+		})
+		c.each(len(names), func(i int) {
+			want := holdfast.StateHeld
+			if i%2 <= step {
+				want = holdfast.StateFree
+			}
+			if r := c.inspect(c.a, names[i]); r.State != want {
+				c.errorf("after the release of every other name %q is %v, want %v", short(names[i]), r.State, want)
+			}
+		})
 	}
 }
 

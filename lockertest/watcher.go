@@ -129,6 +129,25 @@ var watcherClauses = []clause{
 		},
 	},
 	{
+		name: "watcher/no waiting", alone: true, needs: func(s *suite) bool { return canWatch(s) && canStall(s) },
+		says: "Watch returns at once, without I/O; if watching turns out to be impossible, no value ever comes.",
+		run: func(c *check) {
+			name := c.name()
+			resume, err := c.cfg.Stall(c.ctx, name)
+			if err != nil {
+				c.fatalf("lockertest: Config.Stall: %v", err)
+			}
+			defer resume()
+			start := time.Now()
+			wake, stop := c.fresh().Abilities().Watcher.Watch(name)
+			c.drain(wake)
+			stop()
+			if took := time.Since(start); took > time.Second {
+				c.errorf("Watch and stop took %v while the backend did not answer", took)
+			}
+		},
+	},
+	{
 		name: "watcher/odd names", needs: canWatch,
 		says: "Every valid UTF-8 string is a name of its own, also to a Watcher.",
 		run: func(c *check) {

@@ -48,11 +48,11 @@ func (d *dial) setWall(to time.Time) {
 	d.now.Wall = to
 }
 
-func config(dir string, make func() (*Locker, error)) lockertest.Config {
+func config(dir string, open func() (*Locker, error)) lockertest.Config {
 	return lockertest.Config{
 		New: func(t *testing.T) holdfast.Locker {
 			t.Helper()
-			l, err := make()
+			l, err := open()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,13 +75,16 @@ func config(dir string, make func() (*Locker, error)) lockertest.Config {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	t.Run("system clock", func(t *testing.T) {
+		t.Parallel()
 		dir := t.TempDir()
 		cfg := config(dir, func() (*Locker, error) { return New(dir) })
 		cfg.TTL = 500 * time.Millisecond
 		lockertest.Run(t, cfg)
 	})
 	t.Run("clock set by hand", func(t *testing.T) {
+		t.Parallel()
 		dir, d := t.TempDir(), newDial()
 		cfg := config(dir, func() (*Locker, error) { return newLocker(dir, d.clock()) })
 		cfg.Advance = d.advance

@@ -8,8 +8,9 @@
 // the record. There is one for each lock, so that one lock's slow disk write
 // does not delay another's renewal. Characters that some system does not allow
 // in file names, and capitals, are written as %XX; long names are cut, with a
-// hash. Deleting NAME.json makes the lock free and forgets its token and data;
-// NAME.lock may be deleted as well, but comes back.
+// hash. Deleting NAME.json makes the lock free and forgets its token and data.
+// NAME.lock is never renamed or deleted, since two processes that lock two files
+// do not exclude each other: delete it only while no process uses the folder.
 //
 // A record is replaced by renaming a complete new one over it, so that a crash
 // or kill leaves the old one or the new one. What it cannot read the driver

@@ -53,31 +53,14 @@ func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Loc
 // lockFile takes the flock on path, which is released by unlock or by the end
 // of the process.
 func lockFile(ctx context.Context, path string) (unlock func(), err error) {
-	for {
-		f := flock.New(path)
-		ok, err := f.TryLockContext(ctx, retryFlock)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil, fmt.Errorf("waiting for %s: %w", path, ended(ctx))
-			}
-			return nil, fmt.Errorf("locking %s: %w", path, err)
-		}
-		if ok && sameFile(f, path) {
-			return func() { _ = f.Unlock() }, nil // closing the file releases it in any case
-		}
-		_ = f.Unlock()
+	f := flock.New(path)
+	switch _, err := f.TryLockContext(ctx, retryFlock); {
+	case ctx.Err() != nil && err != nil:
+		return nil, fmt.Errorf("waiting for %s: %w", path, ended(ctx))
+	case err != nil:
+		return nil, fmt.Errorf("locking %s: %w", path, err)
 	}
-}
-
-// sameFile reports whether the locked file is still the one of that name: if an
-// operator deleted it meanwhile, the next process locks another.
-func sameFile(f *flock.Flock, path string) bool {
-	locked, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	named, err := os.Stat(path)
-	return err == nil && os.SameFile(locked, named)
+	return func() { _ = f.Unlock() }, nil // closing the file releases it in any case
 }
 
 // load reads the state of a name; no record is the state of a free lock.

@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -38,6 +39,7 @@ func (c *clock) Advance(d time.Duration) {
 func config(store *memory.Store) lockertest.Config {
 	return lockertest.Config{
 		New: func(t *testing.T) holdfast.Locker {
+			t.Helper()
 			l := store.Locker()
 			t.Cleanup(func() { _ = l.Close() })
 			return l
@@ -61,4 +63,47 @@ func TestConformance(t *testing.T) {
 		cfg.TTL = 200 * time.Millisecond
 		lockertest.Run(t, cfg)
 	})
+}
+
+// Promise 10: a clock that steps back would leave a dead holder's lock stuck; a
+// waiter takes over from the very revision that it saw, and from no other.
+func TestClockStepsBack(t *testing.T) {
+	c := newClock()
+	store := memory.NewStore(memory.WithClock(c.Now))
+	l, ctx := store.Locker(), t.Context()
+	acquire := func(id string, replace holdfast.Revision) (holdfast.Lease, error) {
+		return l.TryAcquire(ctx, holdfast.Request{Name: "n", ID: id, TTL: time.Minute, Replace: replace})
+	}
+	dead, err := acquire("dead", holdfast.Revision{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Advance(-24 * time.Hour)
+	seen, err := l.Inspect(ctx, "n")
+	if err != nil || seen.State != holdfast.StateHeld || seen.Remaining < 24*time.Hour {
+		t.Fatalf("after the step back: %v, %v left, error %v; want held for more than a day", seen.State, seen.Remaining, err)
+	}
+	c.Advance(time.Minute) // its TTL, by any clock that did not step
+	if _, err := acquire("waiter", holdfast.Revision{}); !errors.Is(err, holdfast.ErrHeld) {
+		t.Fatalf("without Replace: %v, want ErrHeld", err)
+	}
+	if err := l.Renew(ctx, dead); err != nil { // it was alive after all
+		t.Fatal(err)
+	}
+	if _, err := acquire("waiter", seen.Revision); !errors.Is(err, holdfast.ErrHeld) {
+		t.Fatalf("with the revision before a renewal: %v, want ErrHeld", err)
+	}
+	if seen, err = l.Inspect(ctx, "n"); err != nil {
+		t.Fatal(err)
+	}
+	lease, err := acquire("waiter", seen.Revision)
+	if err != nil {
+		t.Fatalf("with the unchanged revision: %v", err)
+	}
+	if lease.Token <= dead.Token {
+		t.Errorf("token %d after %d; the clock's step back must not matter", lease.Token, dead.Token)
+	}
+	if err := l.Renew(ctx, dead); !errors.Is(err, holdfast.ErrLost) {
+		t.Errorf("renewal by the replaced holder: %v, want ErrLost", err)
+	}
 }

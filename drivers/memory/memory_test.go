@@ -53,7 +53,7 @@ func TestSynctest(t *testing.T) {
 		if _, err := l.TryAcquire(ctx, second); !errors.Is(err, holdfast.ErrHeld) {
 			t.Fatalf("1 ns before expiry: %v, want ErrHeld", err)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		if _, err := l.TryAcquire(ctx, second); err != nil {
 			t.Fatalf("at expiry: %v", err)
 		}

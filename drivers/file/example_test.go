@@ -1,0 +1,36 @@
+package file_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/file"
+)
+
+func ExampleNew() {
+	dir, err := os.MkdirTemp("", "locks")
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+
+	ctx := context.Background()
+	locker, err := file.New(dir)
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = locker.Close() }()
+
+	lease, err := locker.TryAcquire(ctx, holdfast.Request{Name: "billing", ID: "first", Owner: "a", TTL: time.Minute})
+	fmt.Println(lease.Owner, err)
+	// Any process that opens the same folder sees it.
+	_, err = locker.TryAcquire(ctx, holdfast.Request{Name: "billing", ID: "second", Owner: "b", TTL: time.Minute})
+	fmt.Println(errors.Is(err, holdfast.ErrHeld))
+	// Output:
+	// a <nil>
+	// true
+}

@@ -1,0 +1,70 @@
+package file
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+func init() { tasks["full"] = fullTask }
+
+// fullTask may write no more than a few bytes to any file, as on a full disk.
+func fullTask(dir string) error {
+	signal.Ignore(syscall.SIGXFSZ) // so that write says EFBIG
+	limit := syscall.Rlimit{Cur: 20, Max: 20}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		return err
+	}
+	l, err := New(dir)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	ctx := context.Background()
+	_, err = l.TryAcquire(ctx, holdfast.Request{Name: "new", ID: "second", TTL: 60e9})
+	fmt.Println("new:", err)
+	fmt.Println("old:", l.Renew(ctx, holdfast.Lease{Name: "n", ID: "first", TTL: 60e9}))
+	return nil
+}
+
+// A full disk is an error that names the file; what was there stays whole.
+func TestDiskIsFull(t *testing.T) {
+	dir := t.TempDir()
+	l, err := New(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	lease := mustAcquire(t, l, request("first"))
+	out, err := child(t, "full", dir).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{
+		"new: holdfast: acquire \"new\" on file: writing the record: write " + filepath.Join(dir, "new.tmp") + ": file too large",
+		"old: holdfast: renew \"n\" on file: writing the record: write " + filepath.Join(dir, "n.tmp") + ": file too large",
+	} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("the child said:\n%s\nwant %s", out, want)
+		}
+	}
+	if r, err := l.Inspect(t.Context(), "n"); err != nil || r.Token != lease.Token || r.State != holdfast.StateHeld {
+		t.Errorf("after it: %+v, error %v; want held as before", r, err)
+	}
+	if r, err := l.Inspect(t.Context(), "new"); err != nil || r.State != holdfast.StateFree || r.Token != 0 {
+		t.Errorf("after it: %+v, error %v; want no record", r, err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*.tmp")); len(left) > 0 {
+		t.Errorf("temporary files are left: %v", left)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "new.json")); err == nil {
+		t.Error("a record of a lock that was not granted")
+	}
+}

@@ -1,0 +1,254 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+func init() {
+	tasks["count"] = countTask
+	tasks["crash"] = crashTask
+}
+
+// wait asks until the lock is granted.
+func wait(ctx context.Context, l *Locker, name, owner string) (holdfast.Lease, error) {
+	req := holdfast.Request{Name: name, ID: fmt.Sprintf("%d.%d", os.Getpid(), rand.Uint64()), Owner: owner, TTL: time.Minute}
+	for {
+		lease, err := l.TryAcquire(ctx, req)
+		if !errors.Is(err, holdfast.ErrHeld) {
+			return lease, err
+		}
+		time.Sleep(time.Duration(1+rand.IntN(5)) * time.Millisecond)
+	}
+}
+
+const countEach = 25
+
+// countTask adds to a number in a file, which only a lock makes right.
+func countTask(dir string) error {
+	l, err := New(dir)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	ctx := context.Background()
+	path := filepath.Join(dir, "count")
+	for range countEach {
+		lease, err := wait(ctx, l, "counter", "counter")
+		if err != nil {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		n, err := strconv.Atoi(string(content))
+		if err != nil {
+			return err
+		}
+		time.Sleep(time.Millisecond) // room for a second holder, if there is one
+		if err := os.WriteFile(path, []byte(strconv.Itoa(n+1)), 0o600); err != nil {
+			return err
+		}
+		if err := l.Release(ctx, lease); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestProcessesCount(t *testing.T) {
+	t.Parallel()
+	const processes = 6
+	dir := t.TempDir()
+	path := filepath.Join(dir, "count")
+	if err := os.WriteFile(path, []byte("0"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range processes {
+		cmd := child(t, "count", dir)
+		wg.Go(func() {
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("a child: %v\n%s", err, out)
+			}
+		})
+	}
+	wg.Wait()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := strconv.Itoa(processes * countEach); string(content) != want {
+		t.Errorf("%d processes counted to %s, want %s", processes, content, want)
+	}
+}
+
+// crashNames are what crashing processes and sound ones fight for.
+var crashNames = []string{"a", "b", "c"}
+
+// crashTask takes locks, renews and releases them until it is killed. Its leases
+// do not expire meanwhile, so that whatever goes wrong is not a matter of timing.
+func crashTask(dir string) error {
+	l, err := New(dir)
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	return fight(context.Background(), l, dir, strconv.Itoa(os.Getpid()))
+}
+
+// fight goes on until the context ends. While it holds a lock it makes a marker,
+// which nobody else may have left, and writes down the token.
+func fight(ctx context.Context, l *Locker, dir, owner string) error {
+	for ctx.Err() == nil {
+		name := crashNames[rand.IntN(len(crashNames))]
+		req := holdfast.Request{Name: name, ID: owner + "." + strconv.FormatUint(rand.Uint64(), 16), Owner: owner, TTL: time.Minute, Data: []byte(owner)}
+		lease, err := l.TryAcquire(ctx, req)
+		if errors.Is(err, holdfast.ErrHeld) {
+			continue
+		}
+		if err != nil {
+			return leave(ctx, err)
+		}
+		if err := hold(ctx, l, dir, lease); err != nil {
+			return leave(ctx, err)
+		}
+	}
+	return nil
+}
+
+// leave forgives errors that come from the context's end.
+func leave(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
+}
+
+func hold(ctx context.Context, l *Locker, dir string, lease holdfast.Lease) error {
+	marker := filepath.Join(dir, lease.Name+".marker")
+	f, err := os.OpenFile(marker, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("two holders at once: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	log, err := os.OpenFile(filepath.Join(dir, lease.Name+".tokens"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(log, "%020d\n", lease.Token); err != nil {
+		return err
+	}
+	if err := log.Close(); err != nil {
+		return err
+	}
+	renewed := l.Renew(ctx, lease)
+	if err := os.Remove(marker); err != nil {
+		return err
+	}
+	// Without the caller's context, so that the lock is free when all have left.
+	return errors.Join(renewed, l.Release(context.WithoutCancel(ctx), lease))
+}
+
+// TestKilled kills processes at any moment of their work, over and over. Records
+// must stay whole, exclusion and the order of tokens must hold.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	const slots, kills = 3, 15
+	dir := t.TempDir()
+	l, err := New(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+
+	ctx, stop := context.WithCancel(t.Context())
+	var sound, crashing sync.WaitGroup
+	for i := range 2 {
+		sound.Go(func() {
+			if err := fight(ctx, l, dir, "sound "+strconv.Itoa(i)); err != nil {
+				t.Errorf("a sound process: %v", err)
+			}
+		})
+	}
+	for range slots {
+		crashing.Go(func() {
+			for range kills {
+				killOne(t, l, dir)
+			}
+		})
+	}
+	crashing.Wait()
+	stop()
+	sound.Wait()
+
+	for _, name := range crashNames {
+		lease, err := wait(t.Context(), l, name, "the last")
+		if err != nil {
+			t.Errorf("after all: %v", err)
+		}
+		checkTokens(t, filepath.Join(dir, name+".tokens"), lease.Token)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*.tmp")); len(left) > 0 {
+		t.Errorf("temporary files are left: %v", left)
+	}
+}
+
+// killOne starts a crashing process, kills it, and frees what it held.
+func killOne(t *testing.T, l *Locker, dir string) {
+	t.Helper()
+	cmd := startWhenReady(t, "crash", dir)
+	time.Sleep(time.Duration(rand.IntN(40)) * time.Millisecond) // any moment
+	if err := cmd.Process.Kill(); err != nil {
+		t.Errorf("kill: %v", err)
+	}
+	if err := cmd.Wait(); err == nil || !killed(err) {
+		t.Errorf("a crashing process ended by itself: %v", err)
+	}
+	dead := strconv.Itoa(cmd.Process.Pid)
+	for _, name := range crashNames {
+		r, err := l.Inspect(t.Context(), name)
+		if err != nil {
+			t.Errorf("after a kill: %v", err)
+			return
+		}
+		if r.State == holdfast.StateHeld && r.Owner == dead { // nobody else can take it now
+			_ = os.Remove(filepath.Join(dir, name+".marker"))
+			if err := l.BreakNow(t.Context(), name); err != nil {
+				t.Errorf("after a kill: %v", err)
+			}
+		}
+	}
+}
+
+// checkTokens wants the tokens that holders wrote down to rise.
+func checkTokens(t *testing.T, path string, last uint64) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Fields(string(content))
+	before := ""
+	for _, line := range append(lines, fmt.Sprintf("%020d", last)) {
+		if line <= before {
+			t.Errorf("%s: token %s after %s", filepath.Base(path), line, before)
+		}
+		before = line
+	}
+	t.Logf("%s: %d grants", filepath.Base(path), len(lines))
+}

@@ -1,0 +1,72 @@
+package file
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+func TestURL(t *testing.T) {
+	for url, want := range map[string]string{
+		"file:/var/lib/holdfast":            "/var/lib/holdfast",
+		"file:///var/lib/holdfast":          "/var/lib/holdfast",
+		"file://localhost/var/lib/holdfast": "/var/lib/holdfast",
+		"file:locks":                        "locks",
+		"file:./locks":                      "./locks",
+		"file:../a%20b":                     "../a b",
+		"file:/a%3Fb%23c%25":                "/a?b#c%",
+		"FILE:/x":                           "/x",
+	} {
+		if got, err := dirOf(url); err != nil || got != filepath.FromSlash(want) {
+			t.Errorf("%s: folder %q, error %v; want %q", url, got, err, want)
+		}
+	}
+	for _, url := range []string{"file:", "file://", "file://host/locks", "file://me:secret@localhost/x", "file:/x?mode=1", "file:/x#y", "file:/x%zz", "file:x%zz", "file:/x?a=%zz", "file:/a%00b"} {
+		if got, err := dirOf(url); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("%s: folder %q, error %v; want ErrInvalid", url, got, err)
+		}
+	}
+	if runtime.GOOS == "windows" {
+		if got, err := dirOf("file:///C:/locks"); err != nil || got != `C:\locks` {
+			t.Errorf("folder %q, error %v", got, err)
+		}
+	}
+}
+
+func TestOpen(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	l, err := holdfast.OpenLocker(t.Context(), "file:"+filepath.ToSlash(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	info, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode != 0o700 {
+		t.Errorf("the new folder has mode %o, want 700", mode)
+	}
+	if _, err := New(""); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("New of no folder: %v, want ErrInvalid", err)
+	}
+}
+
+// The folder stays the same when the program changes to another.
+func TestRelativeFolder(t *testing.T) {
+	t.Chdir(t.TempDir())
+	l, err := New("locks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	t.Chdir(t.TempDir())
+	mustAcquire(t, l, request("first"))
+	if _, err := os.Stat("locks"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a second folder: %v", err)
+	}
+}
