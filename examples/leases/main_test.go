@@ -1,0 +1,76 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// output is what a running program has said so far.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) await(t *testing.T, text string) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		o.mu.Lock()
+		said := o.buf.String()
+		o.mu.Unlock()
+		if strings.Contains(said, text) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%q was not said within 30s, but:\n%s", text, said)
+		}
+	}
+}
+
+func TestLeasesAndNotesAreHandedOver(t *testing.T) {
+	backend := "file:" + filepath.ToSlash(t.TempDir())
+	names := []string{"north", "south", "west"}
+	start := func() (*output, func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		out, done := &output{}, make(chan error, 1)
+		go func() { done <- manage(ctx, out, backend, 10*time.Millisecond, names) }()
+		return out, func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	first, endFirst := start()
+	for _, name := range names {
+		first.await(t, fmt.Sprintf("acquired %q", name))
+		first.await(t, fmt.Sprintf("note 3 of %q", name))
+	}
+	second, endSecond := start()
+	defer endSecond()
+	for _, name := range names {
+		second.await(t, fmt.Sprintf("holder seen %q", name))
+	}
+	endFirst()
+	for _, name := range names {
+		first.await(t, fmt.Sprintf("released %q", name))
+		second.await(t, fmt.Sprintf("acquired %q", name))
+		second.await(t, fmt.Sprintf("of %q", name))
+	}
+	second.mu.Lock()
+	defer second.mu.Unlock()
+	if strings.Contains(second.buf.String(), "note 1 of") {
+		t.Error("the notes of the predecessor are gone")
+	}
+}
