@@ -21,11 +21,11 @@ import (
 func TestGuardLaterHolderBeforeTheLastWrite(t *testing.T) {
 	t.Parallel()
 	g := newSharedGuarded(t)
-	a := g.hold("secret a", time.Second)
+	a := g.hold("secret a", time.Minute)
 	came := false
 	g.hooks.before("update "+FencesCollection, func() {
 		came = true
-		b := g.hold("secret b", time.Minute)
+		b := g.follow(a, "secret b")
 		g.must(b, g.note("b"))
 	})
 	g.wantErr(g.do(a, g.note("a")), ErrFenced)
@@ -40,11 +40,11 @@ func TestGuardLaterHolderBeforeTheLastWrite(t *testing.T) {
 func TestGuardLaterHolderBeforeTheCommit(t *testing.T) {
 	t.Parallel()
 	g := newSharedGuarded(t)
-	a := g.hold("secret a", time.Second)
+	a := g.hold("secret a", time.Minute)
 	var following sync.WaitGroup
 	var committed atomic.Bool
 	g.hooks.before("commitTransaction", func() {
-		b := g.hold("secret b", time.Minute) // not blocked by the transaction
+		b := g.follow(a, "secret b") // not blocked by the transaction
 		raising := make(chan struct{})
 		g.hooks.before("findAndModify "+FencesCollection, func() { close(raising) })
 		following.Go(func() {
@@ -112,14 +112,14 @@ func TestGuardBlocksNobody(t *testing.T) {
 func TestGuardOutlastsTheTTL(t *testing.T) {
 	t.Parallel()
 	g := newSharedGuarded(t)
-	a := g.hold("secret a", 500*time.Millisecond)
+	a := g.hold("secret a", 2*time.Second)
 	runs := 0
 	g.must(a, func(ctx context.Context) error {
 		runs++
 		if err := g.note("a")(ctx); err != nil {
 			return err
 		}
-		for begin := time.Now(); time.Since(begin) < time.Second; time.Sleep(50 * time.Millisecond) {
+		for begin := time.Now(); time.Since(begin) < 2500*time.Millisecond; time.Sleep(50 * time.Millisecond) {
 			if err := g.locker.Renew(ctx, a.lease); err != nil {
 				return err
 			}

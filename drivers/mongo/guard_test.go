@@ -23,11 +23,12 @@ import (
 type testHold struct {
 	lease holdfast.Lease
 	ctx   context.Context
+	err   error
 }
 
 func (h testHold) Lease() holdfast.Lease    { return h.lease }
 func (h testHold) Context() context.Context { return h.ctx }
-func (h testHold) Err() error               { return context.Cause(h.ctx) }
+func (h testHold) Err() error               { return errors.Join(h.err, context.Cause(h.ctx)) }
 
 // guarded is a lock and a journal that its holders write to.
 type guarded struct {
@@ -64,10 +65,19 @@ func (g *guarded) hold(id string, ttl time.Duration) testHold {
 	var hold testHold
 	await(g.t, id+" gets the lock", func() bool {
 		lease, err := g.locker.TryAcquire(g.t.Context(), req)
-		hold = testHold{lease, g.t.Context()}
+		hold = testHold{lease: lease, ctx: g.t.Context()}
 		return err == nil
 	})
 	return hold
+}
+
+// follow ends a hold, which does not notice, and gives the lock to another.
+func (g *guarded) follow(a testHold, id string) testHold {
+	g.t.Helper()
+	if err := g.locker.Release(g.t.Context(), a.lease); err != nil {
+		g.t.Error(err)
+	}
+	return g.hold(id, time.Minute)
 }
 
 // note returns a function for Do that adds a line to the journal.
@@ -210,8 +220,8 @@ func TestGuardRefuses(t *testing.T) {
 	t.Run("a holder that is followed while its function runs", func(t *testing.T) {
 		t.Parallel()
 		g := newSharedGuarded(t)
-		a := g.hold("secret a", time.Second)
-		follow := func() { g.hold("secret b", time.Minute) }
+		a := g.hold("secret a", time.Minute)
+		follow := func() { g.follow(a, "secret b") }
 		g.wantErr(g.do(a, func(ctx context.Context) error {
 			follow()
 			return g.note("a")(ctx)
@@ -235,6 +245,14 @@ func TestGuardRefuses(t *testing.T) {
 		g.wantErr(g.do(a, never), holdfast.ErrLost)
 		g.wantLines("")
 	})
+	t.Run("a hold that is over, although its context has not ended yet", func(t *testing.T) {
+		t.Parallel()
+		g := newSharedGuarded(t)
+		a := g.hold("secret a", time.Minute)
+		a.err = holdfast.ErrLost
+		g.wantErr(g.do(a, g.note("a")), holdfast.ErrLost)
+		g.wantLines("")
+	})
 	t.Run("a caller whose context ended", func(t *testing.T) {
 		t.Parallel()
 		g := newSharedGuarded(t)
@@ -250,7 +268,7 @@ func TestGuardRefuses(t *testing.T) {
 		t.Parallel()
 		g := newSharedGuarded(t)
 		for _, lease := range []holdfast.Lease{{Name: "job"}, {Name: "job", Token: 1 << 63}, {Token: 1}} {
-			g.wantErr(g.do(testHold{lease, t.Context()}, never), holdfast.ErrInvalid)
+			g.wantErr(g.do(testHold{lease: lease, ctx: t.Context()}, never), holdfast.ErrInvalid)
 		}
 		_, err := NewGuard(nil, g.journal.Database())
 		g.wantErr(err, holdfast.ErrInvalid)
