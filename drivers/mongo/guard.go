@@ -136,7 +136,8 @@ func newGuard(locks *mongo.Collection, db *mongo.Database, timeout time.Duration
 // error or the panic passed on.
 //
 // Errors: [ErrFenced] and holdfast.ErrLost say that the hold is over, and nothing
-// was written. [ErrInDoubt] says that it cannot be told what became of the commit,
+// was written; so does the cause of its context, such as holdfast.ErrReleased.
+// [ErrInDoubt] says that it cannot be told what became of the commit,
 // after 15 s of asking, even if ctx has ended by then. With every other error
 // nothing was written.
 //
