@@ -237,10 +237,7 @@ func TestWatchRetryPause(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("connection reset")
 	for failures := range 100 {
-		want := retryMost
-		if failures < 8 {
-			want = retryFirst << failures
-		}
+		want := min(retryFirst<<min(failures, 20), retryMost)
 		if got := retryPause(broken, failures); got < want/2 || got > want {
 			t.Errorf("pause after %d failures is %v, want %v to %v", failures, got, want/2, want)
 		}
