@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// instance is one copy of the service.
+type instance struct {
+	stop func()
+	done chan error
+
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+func (i *instance) Write(p []byte) (int, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.out.Write(p)
+}
+
+func (i *instance) has(text string) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return strings.Contains(i.out.String(), text)
+}
+
+func start(t *testing.T, backend string) *instance {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	i := &instance{stop: cancel, done: make(chan error, 1)}
+	go func() { i.done <- work(ctx, i, backend, 5*time.Millisecond) }()
+	return i
+}
+
+func (i *instance) until(t *testing.T, text string) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !i.has(text); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never said %q", text)
+		}
+	}
+}
+
+func TestHandOver(t *testing.T) {
+	backend := "file:" + filepath.ToSlash(t.TempDir())
+	first := start(t, backend)
+	first.until(t, "step 2 under token")
+	second := start(t, backend)
+	second.until(t, "holder seen")
+	if second.has("step") {
+		t.Error("two at work")
+	}
+	first.stop()
+	if err := <-first.done; err != nil {
+		t.Error(err)
+	}
+	second.until(t, "step 2 under token")
+	second.stop()
+	if err := <-second.done; err != nil {
+		t.Error(err)
+	}
+}
