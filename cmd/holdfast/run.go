@@ -22,7 +22,8 @@ type runCmd struct {
 	TTL       time.Duration `group:"hold" placeholder:"DURATION" help:"How long the lock outlives a holder that died or cannot reach the backend. Default: 30s."`
 	Grace     time.Duration `group:"hold" placeholder:"DURATION" help:"How long before the lock could be another's the command is told to stop, if the lock could not be renewed. Default: a sixth of the TTL."`
 	Owner     string        `group:"hold" help:"What others see as the holder. Default: host/pid."`
-	Keep      bool          `group:"hold" help:"After a loss wait for the lock again and run the command again, instead of exiting with 76. --try and --wait bound each wait."`
+	Keep      bool          `group:"hold" help:"After a loss wait for the lock again and run the command again, instead of exiting with 76; also wait for a backend that cannot be reached at the start. --try and --wait bound each wait."`
+	MinHold   time.Duration `group:"hold" placeholder:"DURATION" help:"Keep the lock for at least this long, even if the command succeeds sooner: so that of several machines whose clocks differ a little one alone runs a job."`
 	KillAfter time.Duration `group:"hold" placeholder:"DURATION" help:"How long the command may take to end after a SIGTERM was passed on, before it is killed. Default: as long as it likes, or until a second SIGTERM."`
 }
 
@@ -49,8 +50,8 @@ Exit codes:
 
 Examples:
 
-    # a nightly job that must run on one machine only: the others skip it
-    holdfast run --try nightly-report -- ./report.sh
+    # a nightly job that cron starts on every machine: one runs it, the others skip it
+    holdfast run --try --min-hold 1m nightly-report -- ./report.sh
 
     # a service with a hot standby: start this on two machines
     export HOLDFAST_BACKEND='mongodb://db1,db2,db3/app?replicaSet=rs0'
@@ -68,7 +69,7 @@ func (r *runCmd) Validate() error {
 	for _, f := range []struct {
 		flag  string
 		value time.Duration
-	}{{"--wait", r.Wait}, {"--ttl", r.TTL}, {"--grace", r.Grace}, {"--kill-after", r.KillAfter}} {
+	}{{"--wait", r.Wait}, {"--ttl", r.TTL}, {"--grace", r.Grace}, {"--kill-after", r.KillAfter}, {"--min-hold", r.MinHold}} {
 		if f.value < 0 {
 			return fmt.Errorf("%s %v is invalid: must be more than 0", f.flag, f.value)
 		}
@@ -108,13 +109,9 @@ func (r *runCmd) Run(a *app) (err error) {
 		return err
 	}
 	run := &runner{runCmd: r, say: a.say, news: &news{say: a.say}, signals: catchSignals(), path: path}
-	if err := run.signals.during(func(ctx context.Context) (err error) {
-		run.client, err = a.open(ctx, run.news.observe, r.options()...)
-		return err
-	}); err != nil {
+	if err := run.open(a); err != nil {
 		return err
 	}
-	run.news.client.Store(run.client)
 	defer run.close()
 	for {
 		lost, err := run.once()
@@ -122,6 +119,31 @@ func (r *runCmd) Run(a *app) (err error) {
 			return err
 		}
 	}
+}
+
+// reopenAfter is how long --keep waits before it tries again to open the backend.
+const reopenAfter = 5 * time.Second
+
+// open connects to the backend. With --keep it does so until that works: whoever
+// campaigns for ever must not end because the backend starts later.
+func (r *runner) open(a *app) error {
+	return r.signals.during(func(ctx context.Context) (err error) {
+		for {
+			r.client, err = a.open(ctx, r.news.observe, r.options()...)
+			if err == nil {
+				r.news.client.Store(r.client)
+				return nil
+			}
+			if !r.Keep || ctx.Err() != nil || errors.Is(err, holdfast.ErrInvalid) {
+				return err
+			}
+			r.news.failure(holdfast.Event{Op: "open the backend for", Name: r.Name, Err: err}, time.Now())
+			select {
+			case <-time.After(reopenAfter):
+			case <-ctx.Done():
+			}
+		}
+	})
 }
 
 // close tidies up. The lock itself is released already, or said not to be.
@@ -203,6 +225,7 @@ func afterWaiting(d time.Duration) string {
 
 // command runs the command under a hold.
 func (r *runner) command(hold *holdfast.Hold) (lost bool, err error) {
+	start := time.Now()
 	child, err := startChild(r.path, r.Command, r.environment(hold))
 	if err != nil {
 		return false, &exitError{codeNotRunnable, fmt.Errorf("cannot start %s: %w", printable(r.path), err)}
@@ -217,9 +240,27 @@ func (r *runner) command(hold *holdfast.Hold) (lost bool, err error) {
 		return true, r.lostError(hold)
 	}
 	if code == 0 {
+		r.waitMinHold(hold, start)
 		return false, nil
 	}
 	return false, &exitError{code: code}
+}
+
+// waitMinHold keeps the lock until --min-hold is over, a signal comes, or it is lost.
+func (r *runner) waitMinHold(hold *holdfast.Hold, start time.Time) {
+	left := r.MinHold - time.Since(start)
+	if left <= 0 || r.signals.ended {
+		return
+	}
+	r.say.detail("keeping %q for another %s", r.Name, seconds(left))
+	_ = r.signals.during(func(ctx context.Context) error { // cut short by a signal or not: the command's work is done
+		select {
+		case <-time.After(left):
+		case <-hold.Context().Done():
+		case <-ctx.Done():
+		}
+		return nil
+	})
 }
 
 func (r *runner) lostError(hold *holdfast.Hold) error {

@@ -105,6 +105,12 @@ func (c *console) expect(text string) {
 	c.t.Fatalf("the terminal never showed %q", text)
 }
 
+func (c *console) showed(text string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return strings.Contains(c.seen.String(), text)
+}
+
 // expectPrompt checks that the shell has the terminal again, and the last exit code.
 func (c *console) expectPrompt(code int) {
 	c.t.Helper()
@@ -122,6 +128,17 @@ func TestTerminal(t *testing.T) {
 		c.enter("hello\n")
 		c.expect("got hello")
 		c.expectPrompt(3)
+	})
+	t.Run("a script reads the terminal after the command", func(t *testing.T) {
+		c := newConsole(t)
+		c.enter("sh -c 'holdfast run lock -- sh -c \"read line; echo got \\$line\"; read line; echo and $line'\n")
+		c.expect("acquired")
+		c.enter("hello\n")
+		c.expect("got hello")
+		c.expect("released")
+		c.enter("world\n")
+		c.expect("and world")
+		c.expectPrompt(0)
 	})
 	t.Run("Ctrl-C ends the command and releases the lock", func(t *testing.T) {
 		c := newConsole(t)
@@ -168,7 +185,11 @@ func TestTerminal(t *testing.T) {
 	})
 	t.Run("stopped for longer than the TTL", func(t *testing.T) {
 		c := newConsole(t)
-		c.enter("holdfast run --ttl 2s lock -- sh -c 'echo i''n; exec sleep 100'\n")
+		fifo := t.TempDir() + "/fifo"
+		if err := unix.Mkfifo(fifo, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c.enter("holdfast run --ttl 2s lock -- sh -c 'trap \"echo w\"\"oke\" CONT; echo i''n; while :; do read line <" + fifo + "; done'\n")
 		c.expect("in\r\n")
 		c.enter(ctrlZ)
 		c.expect("stopped together with the command")
@@ -177,6 +198,9 @@ func TestTerminal(t *testing.T) {
 		c.enter("fg\n")
 		c.expect("lost \"lock\"")
 		c.expectPrompt(codeLost)
+		if c.showed("woke") {
+			t.Error("the command went on after the lease was over")
+		}
 	})
 	t.Run("a job in the background that wants the terminal", func(t *testing.T) {
 		c := newConsole(t)
