@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+func TestUnknownIsNeverZero(t *testing.T) {
+	var out bytes.Buffer
+	record := holdfast.Record{Name: "x", State: holdfast.StateHeld}
+	if err := writeJSON(&out, toJSON(record)); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"name":"x","state":"held","owner":null,"token":null,"ttlMs":null,"remainingMs":null,"acquiredAt":null,"renewedAt":null,"broken":false,"data":null}` + "\n"
+	if out.String() != want {
+		t.Errorf("JSON:\n%swant:\n%s", out.String(), want)
+	}
+	out.Reset()
+	if err := writeStatus(&out, record); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Count(out.String(), "unknown"); got != 5 {
+		t.Errorf("status says unknown %d times, not 5:\n%s", got, out.String())
+	}
+	if got, want := holderOf(record), "an owner that the backend does not name"; got != want {
+		t.Errorf("holder: %q, want %q", got, want)
+	}
+
+	// Nothing left is not the same as not known.
+	record.RemainingKnown = true
+	if got := toJSON(record).RemainingMs; got == nil || *got != 0 {
+		t.Errorf("remaining: %v, want 0", got)
+	}
+}
+
+func TestPrintable(t *testing.T) {
+	for in, want := range map[string]string{
+		"web-3/411": "web-3/411",
+		"grüße":     "grüße",
+		"":          `""`,
+		"a b":       `"a b"`,
+		`"`:         `"\""`,
+		"\x1b[2J":   `"\x1b[2J"`,
+		"a\nb":      `"a\nb"`,
+		"\xff":      `"\xff"`,
+		"\u202eabc": `"\u202eabc"`,
+	} {
+		if got := printable(in); got != want {
+			t.Errorf("printable(%q) = %s, want %s", in, got, want)
+		}
+	}
+}
+
+func TestLastingFailureIsToldAtGrowingIntervals(t *testing.T) {
+	var out bytes.Buffer
+	n := &news{say: newReporter(&out, true, false)}
+	start := time.Now()
+	event := holdfast.Event{Type: holdfast.EventError, Name: "job", Op: "renew", Err: errors.New("no route to host")}
+	for s := range 600 { // ten minutes, one failure a second
+		n.failure(event, start.Add(time.Duration(s)*time.Second))
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) < 10 || len(lines) > 16 { // after 0, 2, 6, 14, 30, 62 s, then every minute
+		t.Errorf("told %d times:\n%s", len(lines), out.String())
+	}
+	if want := `holdfast: cannot renew "job"; trying again: no route to host`; lines[0] != want {
+		t.Errorf("first: %s\nwant:  %s", lines[0], want)
+	}
+	if want := "(3 times in 2s)"; !strings.HasSuffix(lines[1], want) {
+		t.Errorf("second: %s, want … %s", lines[1], want)
+	}
+
+	// Another failure is told at once, and so is this one after a time of rest.
+	out.Reset()
+	event.Op = "release"
+	n.failure(event, start.Add(600*time.Second))
+	n.failure(event, start.Add(time.Hour))
+	if got := strings.Count(out.String(), "cannot release"); got != 2 {
+		t.Errorf("told %d times, not 2:\n%s", got, out.String())
+	}
+}
