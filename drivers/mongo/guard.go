@@ -99,7 +99,8 @@ type Guard struct {
 // a transaction does not reach farther. Transactions need one of these two; on a
 // standalone server Do returns an error. All programs that share a lock must guard
 // the same database, and locks of two collections whose names are equal must not
-// guard one, for they would refuse each other.
+// guard one, for they would refuse each other. The client's user needs find on the
+// locks, and find, insert and update on [FencesCollection].
 func NewGuard(locks holdfast.Locker, db *mongo.Database) (*Guard, error) {
 	locker, ok := locks.(*Locker)
 	if !ok || locker == nil {
@@ -145,6 +146,9 @@ func newGuard(locks *mongo.Collection, db *mongo.Database, timeout time.Duration
 // Those of fn end with its context; the server aborts any transaction after
 // transactionLifetimeLimitSeconds, 60 s by default.
 func (g *Guard) Do(ctx context.Context, hold Hold, fn func(ctx context.Context) error) error {
+	if hold == nil || fn == nil {
+		return &holdfast.InvalidError{Field: "hold or function", Value: "nil", Rule: "given"}
+	}
 	lease := hold.Lease()
 	wrap := func(err error) error {
 		return &holdfast.OpError{Op: "guard", Backend: backend, Name: lease.Name, Err: err}

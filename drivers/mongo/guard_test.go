@@ -270,6 +270,8 @@ func TestGuardRefuses(t *testing.T) {
 		for _, lease := range []holdfast.Lease{{Name: "job"}, {Name: "job", Token: 1 << 63}, {Token: 1}} {
 			g.wantErr(g.do(testHold{lease: lease, ctx: t.Context()}, never), holdfast.ErrInvalid)
 		}
+		g.wantErr(g.do(nil, never), holdfast.ErrInvalid)
+		g.wantErr(g.do(testHold{}, nil), holdfast.ErrInvalid)
 		_, err := NewGuard(nil, g.journal.Database())
 		g.wantErr(err, holdfast.ErrInvalid)
 		_, err = NewGuard(g.locker, nil)
