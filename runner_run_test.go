@@ -248,6 +248,13 @@ func TestRun_NoTaskIsBegunInVain(t *testing.T) {
 		"closed": {func(_ func(), r *holdfast.LeaderAwareRunner, _ *holdfast.Client) {
 			_ = r.Close(context.Background())
 		}, holdfast.ErrClosed},
+		"closed in haste": {func(_ func(), r *holdfast.LeaderAwareRunner, _ *holdfast.Client) {
+			over, cancel := context.WithCancel(context.Background())
+			cancel()
+			if err := r.Close(over); !errors.Is(err, context.Canceled) {
+				t.Errorf("Close: %v", err)
+			}
+		}, holdfast.ErrClosed},
 		"shut down": {func(_ func(), _ *holdfast.LeaderAwareRunner, c *holdfast.Client) {
 			_ = c.Shutdown(context.Background())
 		}, holdfast.ErrClosed},
@@ -277,7 +284,10 @@ func TestRun_NoTaskIsBegunInVain(t *testing.T) {
 					if begun {
 						t.Error("a task was begun with a context that had ended")
 					}
-					time.Sleep(2 * time.Minute) // RunTaskOnLeader keeps what it won until the idle limit
+					if mode == "RunTaskOnLeader" && name == "canceled" {
+						time.Sleep(2 * time.Minute) // it keeps what it won until the idle limit
+					}
+					synctest.Wait() // a clean-up that Shutdown waits for
 					if isHeld(t, store, "job") {
 						t.Error("still held")
 					}

@@ -75,14 +75,14 @@ func TestRunTaskOnLeader_IdleLimit(t *testing.T) {
 	}{
 		"default":    {nil, 2 * ttl},
 		"given":      {[]holdfast.RunnerOption{holdfast.WithIdleLimit(7 * time.Second)}, 7 * time.Second},
-		"least hold": {[]holdfast.RunnerOption{holdfast.WithIdleLimit(time.Second), holdfast.WithMinHold(45 * time.Second)}, 45 * time.Second},
+		"least hold": {[]holdfast.RunnerOption{holdfast.WithIdleLimit(time.Second), holdfast.WithMinHold(45 * time.Second)}, 44 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memory.NewStore()
 				r := newRunner(t, newClient(t, store.Locker()), tc.opts...)
 				for range 3 {
-					mustRun(t, r, nothing, true)
+					mustRun(t, r, func(context.Context) error { time.Sleep(time.Second); return nil }, true)
 					time.Sleep(tc.want - time.Millisecond)
 					if !r.IsLeader() || !isHeld(t, store, "job") {
 						t.Error("leadership was not kept between calls")
@@ -104,6 +104,32 @@ func TestRunTaskOnLeader_IdleLimit(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Close releases what is kept between calls, and waits for that.
+func TestRunTaskOnLeader_CloseBetweenCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		r := newRunner(t, newClient(t, newFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) fault {
+			return map[string]fault{opRelease: {delay: time.Second}}[op]
+		})))
+		mustRun(t, r, nothing, true)
+		time.Sleep(time.Second)
+		over, cancel := context.WithCancel(t.Context())
+		cancel() // nothing is running: even a context that has ended will do
+		if err := r.Close(over); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if isHeld(t, store, "job") {
+			t.Error("held after Close")
+		}
+		if ran, err := r.RunTaskOnLeader(t.Context(), nothing); ran || !errors.Is(err, holdfast.ErrClosed) {
+			t.Errorf("RunTaskOnLeader after Close: %v, %v", ran, err)
+		}
+		if err := r.Run(t.Context(), nothing); !errors.Is(err, holdfast.ErrClosed) {
+			t.Errorf("Run after Close: %v", err)
+		}
+	})
 }
 
 func TestRunTaskOnLeader_ResultsOfTheTask(t *testing.T) {
