@@ -31,8 +31,11 @@ func WithRestart(b Backoff) RunnerOption {
 }
 
 // WithHealthCheck has fn called before each campaign and every so often while this
-// instance leads; each call has that long. If it fails or takes longer, leadership
-// is given up for the cool-down. fn must respect its context.
+// instance leads; each call has that long. If it fails, panics or takes longer, an
+// EventError tells why (of a panic, with its stack), and leadership is given up as
+// after a stall; this instance campaigns again after the cool-down, and once fn
+// succeeds. Calls never overlap. fn must respect its context: the client's Shutdown
+// waits for it.
 func WithHealthCheck(every time.Duration, fn func(ctx context.Context) error) RunnerOption {
 	return runnerOption(func(c *runnerConfig) { c.healthEvery, c.health = given(every), fn })
 }
@@ -40,13 +43,14 @@ func WithHealthCheck(every time.Duration, fn func(ctx context.Context) error) Ru
 // WithStallTimeout gives leadership up when the task has not called [Heartbeat] for
 // d: a leader that hangs would otherwise keep its lease for ever. The task's
 // context ends and the lease is renewed no more, so others take over at its expiry
-// even if the task never returns.
+// even if the task never returns; then an EventOverrun is told. A task that was told
+// to stop, by a canceled context, StepDown or Close, is watched until it returns.
 func WithStallTimeout(d time.Duration) RunnerOption {
 	return runnerOption(func(c *runnerConfig) { c.stall = given(d) })
 }
 
-// WithCoolDown sets how long a runner that stepped down lets others go first. The
-// default is one TTL.
+// WithCoolDown sets how long a runner that stepped down lets others go first,
+// counted from the release of the lock. The default is one TTL.
 func WithCoolDown(d time.Duration) RunnerOption {
 	return runnerOption(func(c *runnerConfig) { c.coolDown = given(d) })
 }
