@@ -237,7 +237,7 @@ func (r *LeaderAwareRunner) RunTaskOnLeader(ctx context.Context, task func(ctx c
 	}
 	err = t.run(ctx, task)
 	returned = true
-	return true, t.verdict(err)
+	return true, t.hold.verdict(err)
 }
 
 // leadNow makes one attempt to become leader. Nil and nil: another leads.

@@ -47,7 +47,7 @@ func (r *LeaderAwareRunner) within(ctx context.Context) bool {
 // when nobody is to be watched: no task runs, or there is nothing left to give up.
 func (t *term) stalledIn(now time.Duration) (time.Duration, bool) {
 	p, limit := t.task.Load(), t.runner.settings.stall
-	if limit == 0 || p == nil || t.gaveUp.Load() || errors.Is(t.hold.Err(), ErrLost) {
+	if limit == 0 || p == nil || t.hold.gone() != nil {
 		return 0, false
 	}
 	return time.Duration(p.last.Load()) + limit - now, true

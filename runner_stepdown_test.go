@@ -276,6 +276,13 @@ func TestStall_OthersLead(t *testing.T) {
 				if a.IsLeader() || seen.count(holdfast.EventOverrun) != 1 {
 					t.Errorf("the stuck instance leads: %v; %d overruns told", a.IsLeader(), seen.count(holdfast.EventOverrun))
 				}
+				want := 1
+				if name == "closed" { // that was no leadership any more
+					want = 0
+				}
+				if n := seen.count(holdfast.EventSteppedDown); n != want {
+					t.Errorf("%d step-downs told, want %d", n, want)
+				}
 				if name == "leading" {
 					if ev := seen.first(holdfast.EventSteppedDown); !errors.Is(ev.Err, holdfast.ErrStalled) || !errors.Is(ev.Err, holdfast.ErrSteppedDown) {
 						t.Errorf("told: %v", ev)

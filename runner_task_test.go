@@ -132,6 +132,30 @@ func TestRunTaskOnLeader_CloseBetweenCalls(t *testing.T) {
 	})
 }
 
+// A call that comes while the lock is being released waits, and leads again.
+func TestRunTaskOnLeader_CallDuringTheRelease(t *testing.T) {
+	for _, mode := range []string{"RunTaskOnLeader", "Run"} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) fault {
+				return map[string]fault{opRelease: {delay: time.Second}}[op]
+			})
+			r := newRunner(t, newClient(t, f), holdfast.WithIdleLimit(5*time.Second))
+			mustRun(t, r, nothing, true)
+			time.Sleep(5*time.Second + time.Second/2)
+			if mode == "Run" {
+				if err := r.Run(t.Context(), nothing); err != nil {
+					t.Errorf("Run: %v", err)
+				}
+			} else {
+				mustRun(t, r, nothing, true)
+			}
+			if n := f.count(opAcquire); n != 2 {
+				t.Errorf("%d requests, want one for each leadership", n)
+			}
+		})
+	}
+}
+
 func TestRunTaskOnLeader_ResultsOfTheTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()

@@ -15,7 +15,6 @@ type term struct {
 	hold   *Hold
 	since  time.Duration
 	task   atomic.Pointer[pulse] // of the task that runs right now, or nil
-	gaveUp atomic.Bool           // the lease is renewed no more
 	nudge  chan struct{}         // capacity 1: the steward looks again
 	over   chan struct{}         // closed when the lock is released
 
@@ -97,7 +96,7 @@ func (t *term) lead(ctx context.Context, task func(context.Context) error) (done
 	ended := t.hold.Err()
 	switch {
 	case ctx.Err() != nil:
-		return true, t.verdict(err)
+		return true, t.hold.verdict(err)
 	case ended != nil: // lost, stepped down, or closed: back to campaigning
 		if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, ended) {
 			t.hold.kept.tell(EventError, "task", err)
@@ -112,21 +111,6 @@ func (t *term) lead(ctx context.Context, task func(context.Context) error) (done
 		t.hold.kept.tell(EventError, "task", err)
 		return false, err
 	}
-}
-
-// verdict joins the task's own error with the end of its term, if the lock was not
-// kept until the task had returned.
-func (t *term) verdict(err error) error {
-	ended := t.hold.Err()
-	switch {
-	case !t.gaveUp.Load():
-		return t.hold.verdict(err)
-	case err == nil:
-		return ended
-	case errors.Is(err, ended):
-		return err
-	}
-	return fmt.Errorf("%w; %w", err, ended)
 }
 
 // waitMinHold keeps leading until the least time is over.
@@ -189,25 +173,25 @@ func (t *term) giveBack(ctx context.Context) {
 
 // stepDown ends the hold's context for a cause. The lease is kept until the task has
 // returned; a cool-down follows.
-func (t *term) stepDown(cause error) {
+func (t *term) stepDown(cause error) { t.end(cause, t.hold.cancel) }
+
+// giveUp steps down and has the lease renewed no more either, since the task may
+// never return.
+func (t *term) giveUp(cause error) {
+	t.end(cause, func(cause error) { t.runner.client.keeper.giveUp(t.hold.kept, cause) })
+}
+
+func (t *term) end(cause error, end func(error)) {
 	leading := t.hold.Err() == nil
 	r := t.runner
 	r.mu.Lock()
 	first := !t.steppedDown && !t.retired
 	t.steppedDown = true
 	r.mu.Unlock()
-	t.hold.cancel(cause)
+	end(cause)
 	if leading && first {
 		t.hold.kept.tell(EventSteppedDown, "", cause)
 	}
-}
-
-// giveUp steps down and has the lease renewed no more either, since the task may
-// never return.
-func (t *term) giveUp(cause error) {
-	t.gaveUp.Store(true) // before the task can return on it: see verdict
-	t.stepDown(cause)
-	t.runner.client.keeper.giveUp(t.hold.kept, cause)
 }
 
 // look has the steward look again.
