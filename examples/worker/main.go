@@ -22,6 +22,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	_ "github.com/holdfast-go/holdfast/drivers/file"
+	_ "github.com/holdfast-go/holdfast/drivers/memory"
 	_ "github.com/holdfast-go/holdfast/drivers/mongo"
 )
 
