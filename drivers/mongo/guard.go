@@ -68,7 +68,7 @@ const guardRetries = 2 * time.Minute
 //   - B raises it after A's step 5: B waits in step 1 until A has committed or
 //     aborted. A's writes come first, and B's function sees them.
 //   - B is granted the lock, but has not come to the guard yet: steps 2 and 4
-//     refuse A. If the grant comes after A's step 4, A commits. That is before
+//     refuse A. If the grant comes after A's step 4, A may commit, but only before
 //     B's step 1, so B's function sees all of it.
 //   - A's lease was released, broken at once, or expired, and nobody follows:
 //     refused by steps 2 and 4.

@@ -88,7 +88,7 @@ func (g *Guard) raise(ctx context.Context, lease holdfast.Lease) error {
 	case !ok || token < int64(lease.Token):
 		return &badRecordError{name: lease.Name, why: "its token, in " + FencesCollection + ", is no 64-bit integer"}
 	case token > int64(lease.Token):
-		return fmt.Errorf("%w: token %d against %d", ErrFenced, token, lease.Token)
+		return fmt.Errorf("%w: to token %d, and this one has %d", ErrFenced, token, lease.Token)
 	}
 	return nil
 }
