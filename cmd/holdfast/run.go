@@ -158,6 +158,9 @@ func (r *runner) close() {
 	}
 }
 
+// errLost carries the exit code; what happened is told when it does.
+var errLost = &exitError{code: codeLost}
+
 // once takes the lock, runs the command and releases the lock. lost says that the
 // command was stopped since the lock was lost; the error carries the exit code.
 func (r *runner) once() (lost bool, err error) {
@@ -166,8 +169,9 @@ func (r *runner) once() (lost bool, err error) {
 		return false, err
 	}
 	defer r.release(hold)
-	if hold.Err() != nil { // this process was paused just now
-		return true, r.lostError(hold)
+	if err := hold.Err(); err != nil { // this process was paused just now
+		r.say.error("lost %q before the command was started (%v)", r.Name, err)
+		return true, errLost
 	}
 	return r.command(hold)
 }
@@ -237,7 +241,7 @@ func (r *runner) command(hold *holdfast.Hold) (lost bool, err error) {
 	r.say.detail("the command ended with exit code %d", code)
 	r.signals.ended = s.asked
 	if s.lost {
-		return true, r.lostError(hold)
+		return true, errLost
 	}
 	if code == 0 {
 		r.waitMinHold(hold, start)
@@ -261,10 +265,6 @@ func (r *runner) waitMinHold(hold *holdfast.Hold, start time.Time) {
 		}
 		return nil
 	})
-}
-
-func (r *runner) lostError(hold *holdfast.Hold) error {
-	return &exitError{codeLost, fmt.Errorf("%q was lost while the command was to run: %w", r.Name, hold.Err())}
 }
 
 // environment is holdfast's own, and what the command may want to know of the lock.

@@ -51,7 +51,7 @@ func (s *supervisor) wait() int {
 			s.child.jobControl(sig, s.tellSuspended, func() bool { return s.hold.Err() == nil })
 		case code = <-exited:
 			exited = nil
-			s.lost = s.lost || errors.Is(s.hold.Err(), holdfast.ErrLost)
+			s.lateExit()
 			if s.child.remains() {
 				s.sweep()
 			}
@@ -65,6 +65,15 @@ func (s *supervisor) wait() int {
 			complain = time.Now().Add(complainEvery)
 			s.say.error("process group %d does not end, although it was killed; %q is not released before it does", s.child.pid, s.hold.Name())
 		}
+	}
+}
+
+// lateExit counts the lock as lost if that is seen only when the command has ended:
+// nobody knows how long before.
+func (s *supervisor) lateExit() {
+	if err := s.hold.Err(); !s.lost && errors.Is(err, holdfast.ErrLost) {
+		s.lost = true
+		s.say.error("lost %q, perhaps before the command ended (%v)", s.hold.Name(), err)
 	}
 }
 
