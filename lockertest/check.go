@@ -161,7 +161,11 @@ func (c *check) takeOver(l holdfast.Locker, req holdfast.Request, earliest, late
 		if late := asked.Sub(latest); late > c.cfg.Slack {
 			c.fatalf("the lock is still held %v after its lease should have ended: %v", late, err)
 		}
-		c.pass(c.ctx, pause)
+		if left := earliest.Sub(c.now()) - c.tolerance(c.cfg.TTL) - time.Microsecond; left > 0 && left < pause {
+			c.pass(c.ctx, left) // ask once more just before it may be granted
+		} else {
+			c.pass(c.ctx, pause)
+		}
 	}
 }
 

@@ -139,7 +139,7 @@ func answerFaults() []fault {
 			},
 		},
 		{
-			name: "Close is ignored", says: "want ErrClosed", caught: []string{"close/ErrClosed"},
+			name: "Close is ignored", says: "want ErrClosed", caught: []string{"close/ErrClosed", "close/while in use"},
 			make: func(_ *world, f *faulty) { f.close = func() error { return nil } },
 		},
 		{

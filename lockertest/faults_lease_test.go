@@ -70,6 +70,10 @@ func leaseFaults() []fault {
 			},
 		},
 		{
+			name: "leases end 10 ms early", says: early, caught: []string{"expiry/take-over"},
+			make: asks(func(_ *world, req *holdfast.Request) { req.TTL -= 10 * time.Millisecond }),
+		},
+		{
 			name: "the second lease of a name is short", says: early, caught: []string{"expiry/each wait is whole"},
 			make: asks(func(w *world, req *holdfast.Request) {
 				if w.count("grants of "+req.Name) > 1 {

@@ -67,13 +67,13 @@ func listPrefixes(c *check) {
 	var names []string
 	for _, tail := range []string{
 		"", "a", "aa", "ab", "B", "b", "a.b", "axb", "a*", "a%", "a_b", "a[b]", "(", "\\", "$", "^a", "a/b", "a/c", "a//", " ", "\x00",
-		"\u00e9", "e\u0301", "\u65e5\u672c", "\u65e5\u8a9e", "\U0001f512", "\uffee", "~", "%2F", "Z",
+		"\u00e9", "e\u0301", "\u65e5\u672c", "\u65e5\u8a9e", "\U0001f512", "\uffee", "~", "%2F", "Z", c.filler("long", len(tag)),
 	} {
 		names = append(names, tag+tail)
 		c.acquire(c.a, c.request(tag+tail))
 	}
 	prefixes := []string{tag[:len(tag)-1]}
-	for _, tail := range []string{"", "a", "B", "a.", "a.*", "a*", "a%", "a_b", "a[b]", "(", "\\", "$", "^a", "a/", "\x00", "e", "e\u0301", "\u65e5", "\U0001f512", "%2F", "zzz"} {
+	for _, tail := range []string{"", "a", "B", "a.", "a.*", "a*", "a%", "a_b", "a[b]", "(", "\\", "$", "^a", "a/", "\x00", "e", "e\u0301", "\u65e5", "\U0001f512", "%2F", "zzz", "lon", "longxx"} {
 		prefixes = append(prefixes, tag+tail)
 	}
 	slices.Sort(names)
@@ -96,6 +96,15 @@ func listPrefixes(c *check) {
 			c.errorf("List of prefix %q yields %q, want %q", prefix, got, want)
 		}
 	}
+}
+
+// filler begins with head and is as long as a name's tail may be, within reason.
+func (c *check) filler(head string, used int) string {
+	most := c.limits.MaxName
+	if most == 0 || most > 1024 {
+		most = 1024
+	}
+	return head + strings.Repeat("x", most-used-len(head))
 }
 
 // list collects the records of a prefix and checks their order.

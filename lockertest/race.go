@@ -28,7 +28,7 @@ type arena struct {
 }
 
 func exclusion(c *check) {
-	const goroutines, rounds = 16, 40
+	const goroutines, rounds = 16, 25
 	arenas := []*arena{{name: c.name()}, {name: c.name()}}
 	deadline := time.Now().Add(10 * time.Second)
 	c.parallel(goroutines, func(_ int, l holdfast.Locker) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -53,7 +54,7 @@ func (l *Locker) readAll(ctx context.Context, prefix string) ([]holdfast.Record,
 	var failed []error
 	for _, entry := range entries {
 		base, ok := strings.CutSuffix(entry.Name(), ".json")
-		if !ok {
+		if !ok || !mayBegin(base, prefix) {
 			continue
 		}
 		r, err := l.read(ctx, base)
@@ -69,6 +70,13 @@ func (l *Locker) readAll(ctx context.Context, prefix string) ([]holdfast.Record,
 	}
 	slices.SortFunc(found, func(a, b holdfast.Record) int { return strings.Compare(a.Name, b.Name) })
 	return found, errors.Join(failed...)
+}
+
+// mayBegin reports whether a stem can be that of a name with the prefix, so that
+// not every record must be read. That of a long name does not tell.
+func mayBegin(stem, prefix string) bool {
+	name, err := url.PathUnescape(stem)
+	return err != nil || strings.Contains(stem, "~") || strings.HasPrefix(name, prefix)
 }
 
 // read reads the record of a stem.

@@ -109,10 +109,12 @@ func crashTask(dir string) error {
 	return fight(context.Background(), l, dir, strconv.Itoa(os.Getpid()))
 }
 
-// fight goes on until the context ends. While it holds a lock it makes a marker,
-// which nobody else may have left, and writes down the token.
-func fight(ctx context.Context, l *Locker, dir, owner string) error {
-	for ctx.Err() == nil {
+// fight goes on until the context ends, but ends no call by it: that would leave
+// an acquire in doubt. While it holds a lock it makes a marker, which nobody else
+// may have left, and writes down the token.
+func fight(until context.Context, l *Locker, dir, owner string) error {
+	ctx := context.WithoutCancel(until)
+	for until.Err() == nil {
 		name := crashNames[rand.IntN(len(crashNames))]
 		req := holdfast.Request{Name: name, ID: owner + "." + strconv.FormatUint(rand.Uint64(), 16), Owner: owner, TTL: time.Minute, Data: []byte(owner)}
 		lease, err := l.TryAcquire(ctx, req)
@@ -120,21 +122,13 @@ func fight(ctx context.Context, l *Locker, dir, owner string) error {
 			continue
 		}
 		if err != nil {
-			return leave(ctx, err)
+			return err
 		}
 		if err := hold(ctx, l, dir, lease); err != nil {
-			return leave(ctx, err)
+			return err
 		}
 	}
 	return nil
-}
-
-// leave forgives errors that come from the context's end.
-func leave(ctx context.Context, err error) error {
-	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return nil
-	}
-	return err
 }
 
 func hold(ctx context.Context, l *Locker, dir string, lease holdfast.Lease) error {
@@ -160,8 +154,7 @@ func hold(ctx context.Context, l *Locker, dir string, lease holdfast.Lease) erro
 	if err := os.Remove(marker); err != nil {
 		return err
 	}
-	// Without the caller's context, so that the lock is free when all have left.
-	return errors.Join(renewed, l.Release(context.WithoutCancel(ctx), lease))
+	return errors.Join(renewed, l.Release(ctx, lease))
 }
 
 // TestKilled kills processes at any moment of their work, over and over. Records

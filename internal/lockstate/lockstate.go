@@ -56,7 +56,7 @@ func (k *Lock) Acquire(req holdfast.Request, holder string, now Moment) bool {
 		k.grant(req, holder, now)
 	case k.Holder == holder:
 		return k.Renew(holder, req.TTL, now)
-	case !req.Replace.IsZero() && req.Replace == k.revision():
+	case req.Replace == k.revision(): // which is never zero
 		k.grant(req, holder, now)
 	default:
 		return false
