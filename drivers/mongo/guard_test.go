@@ -88,6 +88,12 @@ func (g *guarded) note(line string) func(context.Context) error {
 	}
 }
 
+// never is a function that must not be run.
+func (g *guarded) never(context.Context) error {
+	g.t.Error("the function was run although the hold is refused")
+	return nil
+}
+
 func (g *guarded) lines() string {
 	g.t.Helper()
 	cursor, err := g.journal.Find(g.t.Context(), bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
@@ -178,15 +184,13 @@ func TestGuardCommits(t *testing.T) {
 
 func TestGuardRefuses(t *testing.T) {
 	t.Parallel()
-	never := func(context.Context) error { panic("run although refused") }
-
 	t.Run("a holder that a later one has fenced off", func(t *testing.T) {
 		t.Parallel()
 		g := newSharedGuarded(t)
 		a := g.hold("secret a", 100*time.Millisecond)
 		b := g.hold("secret b", time.Minute)
 		g.must(b, g.note("b"))
-		err := g.do(a, never)
+		err := g.do(a, g.never)
 		g.wantErr(err, ErrFenced)
 		g.wantErr(err, holdfast.ErrLost)
 		g.wantLines("b")
@@ -196,7 +200,7 @@ func TestGuardRefuses(t *testing.T) {
 		g := newSharedGuarded(t)
 		a := g.hold("secret a", 100*time.Millisecond)
 		g.hold("secret b", time.Minute)
-		g.wantErr(g.do(a, never), holdfast.ErrLost)
+		g.wantErr(g.do(a, g.never), holdfast.ErrLost)
 	})
 	t.Run("an expired lease that nobody followed", func(t *testing.T) {
 		t.Parallel()
@@ -206,7 +210,7 @@ func TestGuardRefuses(t *testing.T) {
 			record, err := g.locker.Inspect(t.Context(), "job")
 			return err == nil && record.State == holdfast.StateFree
 		})
-		g.wantErr(g.do(a, never), holdfast.ErrLost)
+		g.wantErr(g.do(a, g.never), holdfast.ErrLost)
 	})
 	t.Run("a released lease", func(t *testing.T) {
 		t.Parallel()
@@ -215,7 +219,7 @@ func TestGuardRefuses(t *testing.T) {
 		if err := g.locker.Release(t.Context(), a.lease); err != nil {
 			t.Fatal(err)
 		}
-		g.wantErr(g.do(a, never), holdfast.ErrLost)
+		g.wantErr(g.do(a, g.never), holdfast.ErrLost)
 	})
 	t.Run("a holder that is followed while its function runs", func(t *testing.T) {
 		t.Parallel()
@@ -239,10 +243,14 @@ func TestGuardRefuses(t *testing.T) {
 				return err
 			}
 			lose(holdfast.ErrLost)
-			<-ctx.Done()
+			select {
+			case <-ctx.Done():
+			case <-time.After(10 * time.Second):
+				t.Error("the function's context outlives the hold")
+			}
 			return nil
 		}), holdfast.ErrLost)
-		g.wantErr(g.do(a, never), holdfast.ErrLost)
+		g.wantErr(g.do(a, g.never), holdfast.ErrLost)
 		g.wantLines("")
 	})
 	t.Run("a hold that is over, although its context has not ended yet", func(t *testing.T) {
@@ -268,9 +276,9 @@ func TestGuardRefuses(t *testing.T) {
 		t.Parallel()
 		g := newSharedGuarded(t)
 		for _, lease := range []holdfast.Lease{{Name: "job"}, {Name: "job", Token: 1 << 63}, {Token: 1}} {
-			g.wantErr(g.do(testHold{lease: lease, ctx: t.Context()}, never), holdfast.ErrInvalid)
+			g.wantErr(g.do(testHold{lease: lease, ctx: t.Context()}, g.never), holdfast.ErrInvalid)
 		}
-		g.wantErr(g.do(nil, never), holdfast.ErrInvalid)
+		g.wantErr(g.do(nil, g.never), holdfast.ErrInvalid)
 		g.wantErr(g.do(testHold{}, nil), holdfast.ErrInvalid)
 		_, err := NewGuard(nil, g.journal.Database())
 		g.wantErr(err, holdfast.ErrInvalid)
@@ -282,7 +290,7 @@ func TestGuardRefuses(t *testing.T) {
 		g := newSharedGuarded(t)
 		a := g.hold("secret a", time.Minute)
 		write(t, g.journal.Database().Collection(FencesCollection), "job", is("$set", is("token", "9")))
-		if err := g.do(a, never); err == nil || !strings.Contains(err.Error(), FencesCollection) {
+		if err := g.do(a, g.never); err == nil || !strings.Contains(err.Error(), FencesCollection) {
 			t.Errorf("got %v, want an error that names the collection", err)
 		}
 	})
@@ -290,7 +298,7 @@ func TestGuardRefuses(t *testing.T) {
 		t.Parallel()
 		g := newGuarded(t, mongotest.Standalone(t))
 		a := g.hold("secret a", time.Minute)
-		if err := g.do(a, never); err == nil || !strings.Contains(err.Error(), "replica set") {
+		if err := g.do(a, g.never); err == nil || !strings.Contains(err.Error(), "replica set") {
 			t.Errorf("got %v, want an error that says what is needed", err)
 		}
 	})
