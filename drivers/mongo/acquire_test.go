@@ -171,8 +171,34 @@ func TestDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := stored(t, coll, "n")
+	if after.Lookup("expiresAt").DateTime() >= before.Lookup("expiresAt").DateTime() {
+		t.Error("a released document keeps the lease's expiry")
+	}
 	if has(after, fieldKid) || after.Lookup("token").Int64() != int64(lease.Token) || !has(after, fieldData) {
 		t.Errorf("after a release: %v", after)
+	}
+}
+
+// Breaking a lease has it end when it would have ended: neither a renewal nor a
+// repeated acquire makes it longer.
+func TestBrokenLeaseIsNotExtended(t *testing.T) {
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	req := request("n", "a")
+	lease := acquire(t, l, req)
+	if err := l.Break(bounded(t), "n"); err != nil {
+		t.Fatal(err)
+	}
+	before := stored(t, coll, "n")
+	req.TTL, lease.TTL = time.Hour, time.Hour
+	if r := wantHeld(t, l, req); !r.Broken {
+		t.Errorf("the record does not say that it is broken: %+v", r)
+	}
+	if err := l.Renew(bounded(t), lease); !errors.Is(err, holdfast.ErrLost) {
+		t.Errorf("got %v, want lost", err)
+	}
+	if after := stored(t, coll, "n"); !slices.Equal(before, after) {
+		t.Errorf("changed from %v to %v", before, after)
 	}
 }
 
@@ -200,6 +226,14 @@ func TestReplace(t *testing.T) {
 	l := newTestLocker(t, coll)
 	lease := acquire(t, l, request("n", "a"))
 	change(t, coll, "n", field(fieldExpiresAt, time.Now().Add(1000*time.Hour)))
+	shorter := lease
+	shorter.TTL = time.Second
+	if err := l.Renew(bounded(t), shorter); err != nil {
+		t.Fatal(err)
+	}
+	if ttl := wantHeld(t, l, request("n", "b")).TTL; ttl != lease.TTL {
+		t.Errorf("the TTL that waiters must wait for shrank to %v", ttl)
+	}
 	seen := wantHeld(t, l, request("n", "b")).Revision
 	if seen.IsZero() {
 		t.Fatal("no revision")

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast"
@@ -50,7 +51,16 @@ func TestRenewBatch(t *testing.T) {
 	leases[invalid].TTL = time.Microsecond
 	leases[twice] = leases[twice-1]
 	leases[other].TTL = time.Hour
+	untouched := map[string]bson.Raw{"n-3": nil, "n-5": nil, "n-13": nil, "n-21": nil}
+	for name := range untouched {
+		untouched[name] = stored(t, coll, name)
+	}
 	errs := l.RenewBatch(ctx, leases)
+	for name, before := range untouched {
+		if after := stored(t, coll, name); !slices.Equal(before, after) {
+			t.Errorf("changed from %v to %v", before, after)
+		}
+	}
 	var bad *badRecordError
 	for i, err := range errs {
 		switch i {

@@ -21,7 +21,7 @@ func TestConformanceReplicaSet(t *testing.T) {
 	lockertest.Run(t, lockertest.Config{
 		New: func(t *testing.T) holdfast.Locker {
 			t.Helper()
-			l, err := holdfast.OpenLocker(t.Context(), urlOf(rs.URI(), coll, "authSource=admin"))
+			l, err := holdfast.OpenLocker(t.Context(), urlOf(rs.URI(), coll, "authSource=admin", "commandTimeout=4s"))
 			if err != nil {
 				t.Fatal(err)
 			}

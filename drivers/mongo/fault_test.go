@@ -3,6 +3,7 @@ package mongo
 import (
 	"context"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -150,7 +151,11 @@ func (f faults) frozenPrimary(t *testing.T) {
 // context, do not touch the locks.
 func TestUsersSettings(t *testing.T) {
 	var log commandLog
-	client := mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(log.monitor()).
+	registry := bson.NewRegistry()
+	registry.RegisterTypeEncoder(reflect.TypeFor[string](), bson.ValueEncoderFunc(func(_ bson.EncodeContext, w bson.ValueWriter, _ reflect.Value) error {
+		return w.WriteString("what the user wants of strings")
+	}))
+	client := mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(log.monitor()).SetRegistry(registry).
 		SetWriteConcern(writeconcern.Unacknowledged()).SetReadPreference(readpref.Secondary()).SetReadConcern(readconcern.Available()).
 		SetBSONOptions(&options.BSONOptions{UseJSONStructTags: true, NilSliceAsEmpty: true}))
 	coll := mongotest.CollectionOf(t, client)
@@ -173,6 +178,12 @@ func TestUsersSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantHeld(t, l, request("n", "b")) // visible to others before the transaction ends
+	if _, err := l.Inspect(inside, "n"); err != nil {
+		t.Error(err)
+	}
+	if err := l.Renew(inside, holdfast.Lease{Name: "n", ID: "b", TTL: time.Minute}); !errors.Is(err, holdfast.ErrLost) {
+		t.Errorf("got %v, want lost", err)
+	}
 	for what, err := range map[string]error{
 		"renew": l.Renew(inside, lease), "batch": errors.Join(l.RenewBatch(inside, []holdfast.Lease{lease})...),
 		"write data": l.WriteData(inside, lease, []byte("x")),
