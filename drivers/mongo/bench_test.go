@@ -32,13 +32,6 @@ func BenchmarkRatio(b *testing.B) {
 	plain := plainLocks{coll.Clone(options.Collection().SetWriteConcern(writeconcern.Majority()))}
 	ctx := b.Context()
 
-	ratio := func(name string, base, ours func(i int) error) {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				benchratio.Run(b, ratioPairs, base, ours).Report(b)
-			}
-		})
-	}
 	lease := func(i int) holdfast.Lease {
 		return holdfast.Lease{Name: fmt.Sprint("ours-", i), ID: benchID(i), TTL: 30 * time.Second}
 	}
@@ -47,19 +40,52 @@ func BenchmarkRatio(b *testing.B) {
 		_, err := l.TryAcquire(ctx, holdfast.Request{Name: lease(i).Name, ID: lease(i).ID, Owner: "host/1234", TTL: 30 * time.Second})
 		return err
 	}
-	ratio("AcquireNew", func(i int) error { return plain.acquire(ctx, name(i), benchID(i)) }, acquire)
-	ratio("Renew", func(i int) error { return plain.renew(ctx, name(i), benchID(i)) },
-		func(i int) error { return l.Renew(ctx, lease(i)) })
-	ratio("Release", func(i int) error { return plain.release(ctx, name(i), benchID(i)) },
-		func(i int) error { return l.Release(ctx, lease(i)) })
-
-	// What was released is there already; the plain lock finds an expired one.
-	for i := range ratioPairs {
-		if err := plain.acquire(ctx, name(i), "before"); err != nil {
+	// seed puts the documents of all pairs into the state that a call starts from.
+	seed := func(b *testing.B, fields func(i int) doc) {
+		b.Helper()
+		if _, err := coll.DeleteMany(ctx, doc{}); err != nil {
+			b.Fatal(err)
+		}
+		var documents []any
+		for i := 0; i < ratioPairs && fields != nil; i++ {
+			documents = append(documents, append(is("_id", name(i)), fields(i)...), append(is("_id", lease(i).Name), fields(i)...))
+		}
+		if len(documents) == 0 {
+			return
+		}
+		if _, err := coll.InsertMany(ctx, documents); err != nil {
 			b.Fatal(err)
 		}
 	}
-	ratio("AcquireAgain", func(i int) error { return plain.acquire(ctx, name(i), benchID(i)) }, acquire)
+	held := func(i int) doc { return append(benchFields(time.Now()), field("kid", benchID(i))) }
+	free := func(int) doc { return benchFields(time.Now().Add(-time.Hour)) }
+
+	for _, c := range []struct {
+		name       string
+		start      func(i int) doc
+		base, ours func(i int) error
+	}{
+		{"AcquireNew", nil, func(i int) error { return plain.acquire(ctx, name(i), benchID(i)) }, acquire},
+		{"AcquireAgain", free, func(i int) error { return plain.acquire(ctx, name(i), benchID(i)) }, acquire},
+		{"Renew", held, func(i int) error { return plain.renew(ctx, name(i), benchID(i)) },
+			func(i int) error { return l.Renew(ctx, lease(i)) }},
+		{"Release", held, func(i int) error { return plain.release(ctx, name(i), benchID(i)) },
+			func(i int) error { return l.Release(ctx, lease(i)) }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			for b.Loop() {
+				seed(b, c.start)
+				benchratio.Run(b, ratioPairs, c.base, c.ours).Report(b)
+			}
+		})
+	}
+}
+
+func benchFields(now time.Time) doc {
+	return doc{
+		{Key: "v", Value: 1}, {Key: "owner", Value: "host/1234"}, {Key: "ts", Value: now}, {Key: "acquiredAt", Value: now},
+		{Key: "expiresAt", Value: now.Add(30 * time.Second)}, {Key: "token", Value: now.UnixMilli()}, {Key: "ttl", Value: int64(30000)}, {Key: "broken", Value: false},
+	}
 }
 
 func benchID(i int) string { return fmt.Sprintf("5f0c2f3e-9a3b-4c55-8f7e-%012d", i) }
@@ -68,11 +94,8 @@ func benchID(i int) string { return fmt.Sprintf("5f0c2f3e-9a3b-4c55-8f7e-%012d",
 type plainLocks struct{ coll *mongo.Collection }
 
 func (p plainLocks) acquire(ctx context.Context, name, id string) error {
-	now := time.Now()
-	return p.coll.FindOneAndUpdate(ctx, is("_id", name), is("$set", doc{
-		{Key: "v", Value: 1}, {Key: "kid", Value: id}, {Key: "owner", Value: "host/1234"}, {Key: "ts", Value: now}, {Key: "acquiredAt", Value: now},
-		{Key: "expiresAt", Value: now.Add(30 * time.Second)}, {Key: "token", Value: now.UnixMilli()}, {Key: "ttl", Value: int64(30000)}, {Key: "broken", Value: false},
-	}), options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Err()
+	return p.coll.FindOneAndUpdate(ctx, is("_id", name), is("$set", append(benchFields(time.Now()), field("kid", id))),
+		options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Err()
 }
 
 func (p plainLocks) renew(ctx context.Context, name, id string) error {
