@@ -42,6 +42,11 @@ func (l *Locker) detached(ctx context.Context, invalid error, work func(context.
 	case err := <-done:
 		return err
 	case <-ctx.Done():
+	}
+	select {
+	case err := <-done: // both at once: a known outcome is better
+		return err
+	default:
 		return ended(ctx)
 	}
 }
