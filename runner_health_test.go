@@ -203,3 +203,24 @@ func TestHealthCheck_CutShort(t *testing.T) {
 		}
 	})
 }
+
+// A task that is slow to stop after a loss is no stall: there is nothing to give up,
+// and no cool-down before the next campaign.
+func TestStall_NotAfterALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) fault {
+			return map[string]fault{opRenew: {refuse: errInjected}}[op]
+		})
+		seen := events{}
+		r := newRunner(t, newClient(t, f), holdfast.WithObserver(seen.observe), holdfast.WithCoolDown(time.Hour), holdfast.WithStallTimeout(40*time.Second))
+		ran, err := r.RunTaskOnLeader(t.Context(), slowly(time.Minute))
+		if !ran || !errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrSteppedDown) {
+			t.Errorf("RunTaskOnLeader: %v, %v", ran, err)
+		}
+		mustRun(t, r, nothing, true)
+		synctest.Wait()
+		if n := seen.count(holdfast.EventSteppedDown); n != 0 {
+			t.Errorf("%d step-downs told", n)
+		}
+	})
+}
