@@ -116,7 +116,7 @@ func TestRunner_Concurrency(t *testing.T) {
 		return nil
 	}
 	for range 3 {
-		c, err := holdfast.New(store.Locker(), holdfast.WithLogger(slog.New(slog.DiscardHandler)), holdfast.WithTTL(100*time.Millisecond),
+		c, err := holdfast.New(store.Locker(), holdfast.WithLogger(slog.New(slog.DiscardHandler)), holdfast.WithTTL(10*time.Second),
 			holdfast.WithPollInterval(time.Millisecond))
 		if err != nil {
 			t.Fatal(err)
