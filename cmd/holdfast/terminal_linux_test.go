@@ -26,6 +26,12 @@ type console struct {
 
 func newConsole(t *testing.T) *console {
 	t.Helper()
+	return openConsole(t, "sh", "-i")
+}
+
+// openConsole opens a terminal for a command.
+func openConsole(t *testing.T, command string, args ...string) *console {
+	t.Helper()
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +51,7 @@ func newConsole(t *testing.T) *console {
 	}
 	defer func() { _ = tty.Close() }()
 
-	shell := exec.Command("sh", "-i")
+	shell := exec.Command(command, args...)
 	shell.Env = append(os.Environ(), "HOLDFAST_BACKEND=file:"+t.TempDir(), "GORACE="+gorace, "PS1=$ ", "ENV=")
 	shell.Stdin, shell.Stdout, shell.Stderr = tty, tty, tty
 	shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -212,6 +218,17 @@ func TestTerminal(t *testing.T) {
 		c.expect("got hello")
 		c.expect("released")
 		c.expectPrompt(0)
+	})
+	t.Run("Ctrl-Z where there is no shell", func(t *testing.T) {
+		c := openConsole(t, "holdfast", "run", "lock", "--", "sh", "-c", "echo in; read line; echo got $line; read line; echo and $line")
+		c.expect("in\r\n")
+		c.enter(ctrlZ)
+		c.enter("hello\n")
+		c.expect("got hello") // by now the command has the terminal
+		c.enter(ctrlZ)
+		c.enter("world\n")
+		c.expect("and world")
+		c.expect("released")
 	})
 	t.Run("a pipeline keeps its terminal", func(t *testing.T) {
 		c := newConsole(t)

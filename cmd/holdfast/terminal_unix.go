@@ -62,7 +62,9 @@ func (t *terminal) take(from int) {
 func (c *child) jobControl(sig os.Signal, stopping func(), may func() bool) {
 	news, ok := sig.(stopped)
 	if !ok {
-		_ = c.signal(sig) // the terminal's signal to holdfast: the command's, too
+		if sig != syscall.SIGTSTP || !orphaned() {
+			_ = c.signal(sig) // the terminal's signal to holdfast: the command's, too
+		}
 		return
 	}
 	if c.tty == nil {
@@ -75,7 +77,14 @@ func (c *child) jobControl(sig os.Signal, stopping func(), may func() bool) {
 	}
 	own := unix.Getpgrp()
 	had := c.tty.hasForeground(c.pid)
-	if !wantsTerminal || !c.tty.hasForeground(own) {
+	switch {
+	case wantsTerminal && c.tty.hasForeground(own): // it gets it below
+	case orphaned():
+		if !wantsTerminal {
+			_ = c.signal(syscall.SIGCONT)
+		}
+		return
+	default:
 		c.tty.take(c.pid)
 		stopping()
 		suspend()
@@ -87,6 +96,19 @@ func (c *child) jobControl(sig os.Signal, stopping func(), may func() bool) {
 		c.tty.give(c.pid)
 	}
 	_ = c.signal(syscall.SIGCONT)
+}
+
+// orphaned reports whether holdfast has no shell that could continue it: it is
+// what the terminal was opened for, as with "ssh -t" or "docker run -t". There,
+// as everywhere, Ctrl-Z does nothing.
+func orphaned() bool {
+	parent := os.Getppid()
+	if parent == 0 { // process 1 of a container
+		return true
+	}
+	own, err1 := unix.Getsid(0)
+	parents, err2 := unix.Getsid(parent)
+	return err1 != nil || err2 != nil || own != parents
 }
 
 // suspend stops holdfast, as the shell expects of a job whose command has stopped,
