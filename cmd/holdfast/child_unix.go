@@ -105,9 +105,10 @@ func (c *child) signal(sig os.Signal) error {
 	return err
 }
 
-// terminate asks the group to end; one that is stopped has to be woken for that.
-func (c *child) terminate() error {
-	return errors.Join(c.signal(syscall.SIGTERM), c.signal(syscall.SIGCONT))
+// end asks the group to end by a signal; one that is stopped is woken, or it would
+// never know.
+func (c *child) end(sig os.Signal) error {
+	return errors.Join(c.signal(sig), c.signal(syscall.SIGCONT))
 }
 
 func (c *child) kill() error { return c.signal(syscall.SIGKILL) }

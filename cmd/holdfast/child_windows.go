@@ -93,7 +93,7 @@ func (c *child) signal(os.Signal) error {
 		windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, uint32(c.pid)))
 }
 
-func (c *child) terminate() error { return c.signal(termSignal) }
+func (c *child) end(sig os.Signal) error { return c.signal(sig) }
 
 func (c *child) kill() error {
 	return os.NewSyscallError("TerminateJobObject", windows.TerminateJobObject(c.job, codeSignal+uint32(syscall.SIGKILL)))

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -87,7 +88,7 @@ func (s *supervisor) lose() {
 		s.say.error("lost %q (%v); the lease is over: killing the command", s.hold.Name(), s.hold.Err())
 	} else {
 		s.say.error("lost %q (%v); the command has %s to stop", s.hold.Name(), s.hold.Err(), seconds(left-s.reserve))
-		s.report(s.child.terminate())
+		s.report(s.child.end(termSignal))
 	}
 	s.ticks.Reset(pollEvery)
 	s.killIfDue()
@@ -97,8 +98,11 @@ func (s *supervisor) lose() {
 func (s *supervisor) pass(sig os.Signal) {
 	s.say.detail("passing on signal %q", sig)
 	switch {
-	case sig != termSignal:
+	case !slices.Contains(endingSignals, sig):
 		s.report(s.child.signal(sig))
+		return
+	case sig != termSignal:
+		s.report(s.child.end(sig))
 		return
 	case s.asked:
 		s.say.error("a second SIGTERM: killing the command")
@@ -107,14 +111,14 @@ func (s *supervisor) pass(sig os.Signal) {
 		s.killBy(time.Now().Add(s.killAfter))
 	}
 	s.asked = true
-	s.report(s.child.signal(sig))
+	s.report(s.child.end(sig))
 }
 
 // sweep ends what the command has left behind in its group: it would go on working
 // without the lock.
 func (s *supervisor) sweep() {
 	s.say.info("the command has ended, but not all that it started in process group %d: ending that, too", s.child.pid)
-	s.report(s.child.terminate())
+	s.report(s.child.end(termSignal))
 	s.killBy(time.Now().Add(sweepAfter))
 }
 

@@ -18,6 +18,7 @@ import (
 type console struct {
 	t   *testing.T
 	pty *os.File
+	env []string
 
 	mu   sync.Mutex
 	seen bytes.Buffer
@@ -58,7 +59,7 @@ func openConsole(t *testing.T, command string, args ...string) *console {
 	if err := shell.Start(); err != nil {
 		t.Fatal(err)
 	}
-	c := &console{t: t, pty: pty}
+	c := &console{t: t, pty: pty, env: shell.Env}
 	var reader sync.WaitGroup
 	reader.Go(c.watch)
 	t.Cleanup(func() {
@@ -218,6 +219,23 @@ func TestTerminal(t *testing.T) {
 		c.expect("got hello")
 		c.expect("released")
 		c.expectPrompt(0)
+	})
+	t.Run("the window is closed while the job is stopped", func(t *testing.T) {
+		c := newConsole(t)
+		c.enter("holdfast run --ttl 60s lock -- sh -c 'read a; echo got $a; read b'\n")
+		c.expect("acquired")
+		c.enter("hello\n")
+		c.expect("got hello")
+		c.enter(ctrlZ)
+		c.expect("stopped together with the command")
+		if err := c.pty.Close(); err != nil {
+			t.Fatal(err)
+		}
+		next := exec.Command("holdfast", "run", "--wait", patience.String(), "lock", "--", "true")
+		next.Env = c.env
+		if out, err := next.CombinedOutput(); err != nil {
+			t.Errorf("the lock was left behind: %v\n%s", err, out)
+		}
 	})
 	t.Run("Ctrl-Z where there is no shell", func(t *testing.T) {
 		c := openConsole(t, "holdfast", "run", "lock", "--", "sh", "-c", "echo in; read line; echo got $line; read line; echo and $line")
