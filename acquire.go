@@ -17,14 +17,26 @@ type asker struct {
 	emit     func(Event)
 	req      Request
 
-	// doubtUntil is until when a request whose outcome is unknown could still keep
-	// the lock taken: one TTL after it was sent. Zero: no such request.
-	doubtUntil time.Duration
-	failures   int           // attempts in a row whose outcome is unknown
-	last       error         // what kept the lock at the last attempt
-	holder     Record        // as last seen
-	unchanged  time.Duration // since when holder.Revision was seen
-	watching   bool          // a wake-up has come: releases will be told
+	doubt     doubt
+	failures  int           // attempts in a row whose outcome is unknown
+	last      error         // what kept the lock at the last attempt
+	holder    Record        // as last seen
+	told      Record        // the holder that observers were told of
+	unchanged time.Duration // since when holder.Revision was seen
+	watching  bool          // a wake-up has come: releases will be told
+}
+
+// doubt says until when a request whose outcome is unknown could still keep the lock
+// taken: one TTL after it was sent.
+type doubt struct {
+	any   bool
+	until time.Duration
+}
+
+func (d *doubt) note(until time.Duration) {
+	if !d.any || until > d.until {
+		d.any, d.until = true, until
+	}
 }
 
 func (c *Client) newAsker(name string, s settings, emit func(Event)) *asker {
@@ -39,7 +51,10 @@ func (a *asker) try(ctx context.Context) (lease Lease, start time.Duration, err 
 	defer cancel()
 	a.req.Replace = a.stuck()
 	start = a.client.now()
-	lease, err = a.client.locker.TryAcquire(limited, a.req)
+	got, err := a.client.locker.TryAcquire(limited, a.req)
+	// Only the token is news: what was asked for is what is kept.
+	lease = a.lease()
+	lease.Token = got.Token
 	if err == nil && a.client.now() >= a.settings.lossAt(start) {
 		// This process was held up for so long that the lease is as good as gone.
 		err = fmt.Errorf("holdfast: acquire %q: %w: the reply came too late", a.req.Name, ErrLost)
@@ -57,10 +72,12 @@ func (a *asker) learn(ctx context.Context, start time.Duration, err error) {
 	case errors.As(err, &held):
 		a.failures = 0
 		a.see(held.Record)
+	case errors.Is(err, ErrHeld): // of a driver that says no more
+		a.failures = 0
 	case errors.Is(err, ErrInvalid), errors.Is(err, ErrClosed):
 	default:
 		a.failures++
-		a.doubtUntil = start + a.settings.ttl
+		a.doubt.note(start + a.settings.ttl)
 		if ctx.Err() == nil { // a caller that has gone away is no failure
 			a.emit(Event{Type: EventError, Name: a.req.Name, Op: "acquire", Err: err, Time: time.Now()})
 		}
@@ -74,7 +91,8 @@ func (a *asker) see(now Record) {
 	}
 	// An owner that a backend cannot tell for a moment is not another holder.
 	known := now.Owner != "" || now.Token != 0
-	if known && (now.Owner != a.holder.Owner || now.Token != a.holder.Token) {
+	if known && (now.Owner != a.told.Owner || now.Token != a.told.Token) {
+		a.told = now
 		a.emit(Event{Type: EventHolderSeen, Name: a.req.Name, Owner: now.Owner, Token: now.Token, Time: time.Now()})
 	}
 	a.holder = now
@@ -93,9 +111,10 @@ func (a *asker) stuck() Revision {
 // stuckAt is when the holder seen must have expired by our clock; 0.1 % is for drift.
 func (a *asker) stuckAt() time.Duration {
 	if a.holder.Revision.IsZero() || a.holder.TTL <= 0 {
-		return 1<<63 - 1
+		return longest + a.client.now()
 	}
-	return a.unchanged + a.holder.TTL + a.holder.TTL/1000
+	ttl := min(a.holder.TTL, longest)
+	return a.unchanged + ttl + ttl/driftPart
 }
 
 // pause is how long to wait before asking again unless woken.
@@ -110,15 +129,16 @@ func (a *asker) pause() time.Duration {
 	pause := jitter(poll, 0.2)
 	if a.holder.RemainingKnown {
 		// Waiters of many processes wake for the same expiry: spread them a little.
-		pause = min(pause, a.holder.Remaining+time.Millisecond+rand.N(10*time.Millisecond))
+		pause = min(pause, min(a.holder.Remaining, longest)+time.Millisecond+rand.N(10*time.Millisecond))
 	}
 	return max(min(pause, a.stuckAt()-a.client.now()), time.Millisecond)
 }
 
-// wait asks until the lock is granted, ctx ends, or the client shuts down.
-func (a *asker) wait(ctx context.Context) (Lease, time.Duration, error) {
+// wait asks until the lock is granted, ctx ends, or the client shuts down. A value in
+// nudge has it ask again.
+func (a *asker) wait(ctx context.Context, nudge <-chan struct{}) (Lease, time.Duration, error) {
 	var wake <-chan struct{}
-	for {
+	for watched := false; ; {
 		lease, start, err := a.try(ctx)
 		switch {
 		case err == nil, errors.Is(err, ErrInvalid), errors.Is(err, ErrClosed):
@@ -127,26 +147,36 @@ func (a *asker) wait(ctx context.Context) (Lease, time.Duration, error) {
 			return Lease{}, 0, a.client.waitEnded(ctx, a.req.Name, cmp.Or(a.client.queues.reason(a.req.Name), err))
 		case errors.Is(err, ErrLost):
 			// Granted, but too late to be of use: that ID is done with.
-			a.client.cleanUp(a.lease(), a.doubtUntil, a.emit)
-			a.req.ID, a.doubtUntil = newID(), 0
+			a.abandon()
+			a.req.ID, a.doubt = newID(), doubt{}
 		}
 		a.client.queues.note(a.req.Name, err)
-		if w := a.client.abilities.Watcher; wake == nil && w != nil {
+		if w := a.client.abilities.Watcher; !watched && w != nil {
 			var stop func()
 			wake, stop = w.Watch(a.req.Name)
 			defer stop()
+			watched = true
 		}
-		timer := time.NewTimer(a.pause())
-		select {
-		case <-timer.C:
-		case <-wake:
-			a.watching = true
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		a.rest(ctx, wake, nudge)
 		if ctx.Err() != nil {
 			return Lease{}, 0, a.client.waitEnded(ctx, a.req.Name, a.last)
 		}
+	}
+}
+
+// rest waits until it is time to ask again.
+func (a *asker) rest(ctx context.Context, wake, nudge <-chan struct{}) {
+	if a.failures > 0 {
+		wake, nudge = nil, nil // a backend that fails is left alone for the whole pause
+	}
+	timer := time.NewTimer(a.pause())
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-wake:
+		a.watching = true
+	case <-nudge:
+	case <-ctx.Done():
 	}
 }
 
@@ -157,8 +187,8 @@ func (a *asker) lease() Lease {
 
 // abandon has the lock cleaned up if a request of this asker may hold it.
 func (a *asker) abandon() {
-	if a.doubtUntil > 0 {
-		a.client.cleanUp(a.lease(), a.doubtUntil, a.emit)
+	if a.doubt.any {
+		a.client.cleanUp(a.lease(), a.doubt.until, a.settings.tryTimeout, a.emit)
 	}
 }
 
@@ -168,8 +198,6 @@ func (c *Client) waitEnded(ctx context.Context, name string, kept error) error {
 	switch {
 	case c.closing.Err() != nil:
 		return errShutdown
-	case errors.Is(why, ErrClosed): // a runner's Close
-		return why
 	case !errors.Is(why, ctx.Err()): // a cause of the caller's own
 		why = fmt.Errorf("%w: %w", ctx.Err(), why)
 	}

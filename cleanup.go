@@ -8,12 +8,12 @@ import (
 // cleanUp frees, in the background, what a request in doubt may hold or may yet
 // take. One release is not enough: the request can be on its way still and land
 // after it. So the release is repeated until one TTL has passed since the
-// request was last sent (until); what lands even later expires by itself. The
+// request was last sent (until), each with its time limit; what lands even later expires by itself. The
 // ID is never used again. During Shutdown one more successful release suffices.
-func (c *Client) cleanUp(l Lease, until time.Duration, emit func(Event)) {
+func (c *Client) cleanUp(l Lease, until, limit time.Duration, emit func(Event)) {
 	c.background.run(func() {
 		for n := 0; ; n++ {
-			err := c.releaseOnce(c.base, l, l.TTL/10)
+			err := c.releaseOnce(c.base, l, limit)
 			if err != nil {
 				emit(Event{Type: EventError, Name: l.Name, Owner: l.Owner, Op: "clean up", Err: err, Time: time.Now()})
 			}

@@ -55,10 +55,13 @@ func New(locker Locker, opts ...ClientOption) (*Client, error) {
 	}
 	cfg := clientConfig{logger: slog.Default(), elapsed: elapsed}
 	for _, o := range opts {
+		if o == nil {
+			return nil, errNilOption
+		}
 		o.applyClient(&cfg)
 	}
-	if cfg.logger == nil || cfg.elapsed == nil {
-		return nil, &InvalidError{"option", "nil", "a value: WithLogger and WithElapsed take no nil"}
+	if cfg.logger == nil || cfg.elapsed == nil || hasNil(cfg.observers) {
+		return nil, errNilOption
 	}
 	c := &Client{
 		locker: locker, limits: locker.Limits(), abilities: locker.Abilities(), defaults: cfg.lock,
@@ -116,7 +119,16 @@ func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
 // If ctx ends first, the rest is given up: renewals stop, what could not be
 // released expires by itself, and the error names it. Further calls wait for the
 // first one and return its result.
+//
+// What Shutdown waits for must not wait for it: functions of Do and of runners,
+// observers, hooks and health checks begin it on another goroutine. One that passes
+// its own context is found out: that is an *[InvalidError], and nothing is done.
 func (c *Client) Shutdown(ctx context.Context) error {
+	for h := holdFrom(ctx); h != nil; h = h.outer {
+		if h.client == c && h.managed {
+			return &InvalidError{"ctx", "of the function of Do or of a runner", "another context: this one ends before the shutdown"}
+		}
+	}
 	if c.shutting.CompareAndSwap(false, true) {
 		c.shutdownErr = c.shutDown(ctx)
 		close(c.down)
@@ -138,11 +150,7 @@ func (c *Client) shutDown(ctx context.Context) error {
 	}
 	err := c.work.wait(ctx)
 	if err != nil {
-		var names []string
-		for _, h := range c.live() {
-			names = append(names, quoteShort(h.Name()))
-		}
-		err = fmt.Errorf("holdfast: shutdown: still held, left to expire: %s: %w", strings.Join(names, ", "), err)
+		err = fmt.Errorf("holdfast: shutdown: %s: %w", c.leftovers(), err)
 	}
 	c.background.close()
 	err = errors.Join(err, c.background.wait(ctx))
@@ -153,6 +161,19 @@ func (c *Client) shutDown(ctx context.Context) error {
 		err = errors.Join(err, fmt.Errorf("holdfast: shutdown: an observer has not returned: %w", late))
 	}
 	return errors.Join(err, c.locker.Close())
+}
+
+// leftovers says what Shutdown waited for in vain.
+func (c *Client) leftovers() string {
+	var names []string
+	for _, h := range c.live() {
+		names = append(names, quoteShort(h.Name()))
+	}
+	if len(names) == 0 {
+		return "a call to the backend has not returned"
+	}
+	slices.Sort(names)
+	return "still held, left to expire: " + strings.Join(names, ", ")
 }
 
 // live lists the holds that are not released yet.

@@ -271,7 +271,7 @@ func (r *LeaderAwareRunner) leadNow(ctx context.Context) (*term, error) {
 	// now, and the next one has another ID.
 	a.abandon()
 	r.asker = r.client.newAsker(r.name, r.settings.settings, r.emit)
-	r.asker.holder, r.asker.unchanged = a.holder, a.unchanged
+	r.asker.holder, r.asker.told, r.asker.unchanged = a.holder, a.told, a.unchanged
 	return nil, err
 }
 

@@ -107,11 +107,20 @@ func (s *sink) emit(e Event) {
 }
 
 func (s *sink) drain() {
+	returned := false
+	defer func() {
+		if !returned { // the observer ended its goroutine: go on with another
+			s.mu.Lock()
+			s.busy = s.workers.run(s.drain)
+			s.mu.Unlock()
+		}
+	}()
 	for {
 		s.mu.Lock()
 		if len(s.backlog) == 0 {
 			s.backlog, s.busy = nil, false
 			s.mu.Unlock()
+			returned = true
 			return
 		}
 		e := s.backlog[0]
@@ -125,6 +134,7 @@ func (s *sink) drain() {
 func guarded(logger *slog.Logger, fn func(Event), e Event) {
 	defer func() {
 		if p := recover(); p != nil {
+			defer func() { _ = recover() }() // it may be the logger that panics
 			logger.Error("holdfast: an observer or hook panicked", "event", e.Type.String(), "lock", e.Name, "panic", p)
 		}
 	}()

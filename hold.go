@@ -15,10 +15,10 @@ type Hold struct {
 	kept    *kept
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
-	managed bool // Do or a runner releases it, after its function has returned
+	outer   *Hold // that the context descends from, or nil
+	managed bool  // Do or a runner releases it, after its function has returned
 
-	// doubtUntil: a duplicate of the acquiring request may land until then.
-	doubtUntil time.Duration
+	doubt doubt // a duplicate of the acquiring request may land
 
 	releasing  atomic.Bool
 	released   chan struct{}
@@ -27,23 +27,37 @@ type Hold struct {
 
 type holdKey struct{}
 
+// HoldFrom returns the innermost hold whose context ctx descends from: that of Do's
+// or a runner's function, or of Hold.Context. It reports false if there is none.
+// Releasing it is up to whoever took it: Do and runners do so themselves.
+func HoldFrom(ctx context.Context) (*Hold, bool) {
+	h := holdFrom(ctx)
+	return h, h != nil
+}
+
 // TokenFrom returns the fencing token of the innermost hold whose context ctx
 // descends from: that of Do's or a runner's function, or of Hold.Context. It
 // reports false if there is none. The token is given whether or not the hold is
 // still live; that is what a storage that compares tokens wants.
 func TokenFrom(ctx context.Context) (uint64, bool) {
-	if h, ok := ctx.Value(holdKey{}).(*Hold); ok {
+	if h := holdFrom(ctx); h != nil {
 		return h.Token(), true
 	}
 	return 0, false
 }
 
+// holdFrom returns the innermost hold of a context; Hold.outer leads to the others.
+func holdFrom(ctx context.Context) *Hold {
+	h, _ := ctx.Value(holdKey{}).(*Hold)
+	return h
+}
+
 // newHold begins to keep a lease granted to a. Its context descends from parent.
 func (c *Client) newHold(parent context.Context, a *asker, l Lease, start time.Duration, managed bool) *Hold {
-	h := &Hold{client: c, managed: managed, doubtUntil: a.doubtUntil, released: make(chan struct{})}
+	h := &Hold{client: c, managed: managed, outer: holdFrom(parent), doubt: a.doubt, released: make(chan struct{})}
 	ctx, cancel := context.WithCancelCause(parent)
 	h.ctx, h.cancel = context.WithValue(ctx, holdKey{}, h), cancel
-	h.kept = &kept{lease: l, timing: a.settings.timing, emit: a.emit, overrun: a.settings.overrun, end: h.lost}
+	h.kept = &kept{lease: l, timing: a.settings.timing, emit: a.emit, overrun: a.settings.overrun, end: h.lost, index: -1}
 	c.mu.Lock()
 	c.holds[h] = struct{}{}
 	c.mu.Unlock()
@@ -124,6 +138,12 @@ func (h *Hold) ExpiresIn() time.Duration {
 	return h.LostIn() + t.grace - t.ttl/1000
 }
 
+// heldError is what this process's own hold says to who wants the lock.
+func (h *Hold) heldError() error {
+	l := h.kept.lease
+	return &HeldError{Record{Name: l.Name, State: StateHeld, Owner: l.Owner, Token: l.Token, TTL: l.TTL}}
+}
+
 // Release ends the hold's context and gives the lock back. Call it when the work
 // is over, also after a loss. It is never too early to call it twice, nor from
 // several goroutines: all wait for the one release.
@@ -154,12 +174,11 @@ func (h *Hold) release(ctx context.Context) error {
 	if err == nil && kept {
 		k.tell(EventReleased, "", nil)
 	}
-	until := h.doubtUntil
 	if err != nil {
-		until = max(until, c.now()+k.timing.ttl)
+		h.doubt.note(c.now() + k.timing.ttl)
 	}
-	if err != nil && !errors.Is(err, ErrClosed) || c.now() < until {
-		c.cleanUp(k.lease, until, k.emit)
+	if h.doubt.any && c.now() < h.doubt.until {
+		c.cleanUp(k.lease, h.doubt.until, k.timing.tryTimeout, k.emit)
 	}
 	c.queues.freed(h)
 	c.mu.Lock()

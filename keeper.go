@@ -78,6 +78,9 @@ func newKeeper(locker Locker, now func() time.Duration, logger *slog.Logger) *ke
 func (k *keeper) add(l *kept, start time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if l.phase != keeping { // dropped already, by a Shutdown
+		return
+	}
 	l.begin(start)
 	l.next = start + l.timing.renewEvery
 	heap.Push(&k.queue, l)
@@ -89,14 +92,19 @@ func (k *keeper) add(l *kept, start time.Duration) {
 }
 
 // drop stops keeping a lease: its owner releases it. It reports whether the lease
-// was still kept until now.
+// was still kept until now. If its time ran out unnoticed, the loss is told.
 func (k *keeper) drop(l *kept) bool {
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	was := l.phase
 	l.phase = dropped
+	late := was == keeping && l.index >= 0 && k.now() >= l.timing.lossAt(l.start)
+	cause := l.lateError()
 	k.remove(l)
-	return was == keeping
+	k.mu.Unlock()
+	if late {
+		l.tell(EventLost, "", cause)
+	}
+	return was == keeping && !late
 }
 
 // giveUp ends a hold and renews its lease no more, so that it expires even if its
@@ -136,7 +144,7 @@ const suspendCheck = time.Second
 
 func (k *keeper) run() {
 	defer close(k.done)
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(suspendCheck) // add rouses
 	defer timer.Stop()
 	for {
 		select {
@@ -184,23 +192,21 @@ func (k *keeper) advance(l *kept, now time.Duration) func() {
 	case l.trying: // its time limit is over, and the driver has not returned
 		l.failed(errHung, now)
 		k.reorder(l)
-		return nil
+		return func() { l.tell(EventError, "renew", errHung) }
 	default:
 		l.trying = true
 		l.try++
-		l.next = now + l.timing.tryTimeout + l.timing.tryTimeout/4
+		try, limit := l.try, l.tryLimit(now)
+		l.next = now + limit + limit/4
 		k.reorder(l)
-		try := l.try
-		return func() { k.launch(l, try) }
+		return func() { k.launch(l, try, limit) }
 	}
 }
 
 // launch sends one renewal on a goroutine of its own.
-func (k *keeper) launch(l *kept, try uint64) {
+func (k *keeper) launch(l *kept, try uint64, limit time.Duration) {
 	k.calls.run(func() {
 		start := k.now()
-		// No try outlives the loss: a request still under way then is given up.
-		limit := min(l.timing.tryTimeout, time.Duration(l.loss.Load())-start)
 		ctx, cancel := context.WithTimeout(k.ctx, limit)
 		defer cancel()
 		k.renewed(l, try, start, k.locker.Renew(ctx, l.lease))
@@ -244,8 +250,8 @@ func (k *keeper) renewed(l *kept, try uint64, start time.Duration, err error) {
 func (k *keeper) lose(l *kept, cause error) func() {
 	k.finish(l, cause)
 	return func() {
+		l.tell(EventLost, "", cause) // first: the end lets the next waiter in
 		l.end(cause)
-		l.tell(EventLost, "", cause)
 	}
 }
 
@@ -282,11 +288,21 @@ func (l *kept) begin(start time.Duration) {
 	l.loss.Store(int64(l.timing.lossAt(start)))
 }
 
-// failed plans the next try.
+// failed plans the next try: later each time, and yet so that there is time for some
+// more before the loss.
 func (l *kept) failed(err error, now time.Duration) {
 	l.trying, l.lastErr = false, err
-	l.next = now + exponential(l.failures, l.timing.ttl/100, l.timing.ttl/12)
+	left := l.timing.lossAt(l.start) - now
+	l.next = now + min(exponential(l.failures, l.timing.ttl/100, l.timing.ttl/12), max(left/4, l.timing.ttl/300))
 	l.failures++
+}
+
+// tryLimit is how long a try that begins now may take: at most half of what is left,
+// so that a request which hangs does not take the last chance, unless that is too
+// short for any answer. No try outlives the loss.
+func (l *kept) tryLimit(now time.Duration) time.Duration {
+	left := l.timing.lossAt(l.start) - now
+	return min(max(left/2, l.timing.tryTimeout/4), l.timing.tryTimeout, left)
 }
 
 // due is when the lease needs something next.

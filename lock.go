@@ -18,12 +18,18 @@ import (
 // A release that fails is no error of Do: it is told to the observers and cleaned
 // up in the background, and the lease expires by itself at the latest.
 func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {
+	if fn == nil {
+		return &InvalidError{"fn", "nil", "a function"}
+	}
 	h, err := c.acquire(ctx, ctx, name, opts, true)
 	if err != nil {
 		return err
 	}
 	defer h.finish(ctx)
 	if err := h.Err(); err != nil { // granted and canceled at once: do not begin
+		if ctx.Err() != nil {
+			return c.waitEnded(ctx, name, nil)
+		}
 		return fmt.Errorf("holdfast: lock %q: %w", name, err)
 	}
 	return h.verdict(fn(h.Context()))
@@ -32,6 +38,9 @@ func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Contex
 // Lock waits until it has the lock. ctx bounds only the waiting; the hold lasts
 // until Release or a loss. If ctx ends first, the error matches both ctx's error and
 // what kept the lock: ErrHeld with the holder's record, or the backend's failure.
+//
+// Lock and Do with the context of a hold of the same name would wait for themselves:
+// that is an error that matches ErrHeld, at once.
 //
 // Waiters of one Client queue first-in-first-out for each name, and only the first
 // asks the backend. There is no order between processes.
@@ -48,6 +57,10 @@ func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Hol
 	if err != nil {
 		return nil, err
 	}
+	if !c.work.start() { // until a clean-up has begun
+		return nil, errShutdown
+	}
+	defer c.work.end()
 	a := c.newAsker(name, s, c.emit(nil))
 	h, err := c.tryAcquire(ctx, a, false)
 	if err != nil {
@@ -63,6 +76,9 @@ func (c *Client) settings(name string, opts []Option) (settings, error) {
 	}
 	cfg := c.defaults
 	for _, o := range opts {
+		if o == nil {
+			return settings{}, errNilOption
+		}
 		o.applyLock(&cfg)
 	}
 	return cfg.settle(c.limits)
@@ -79,6 +95,9 @@ func (c *Client) acquire(ctx, parent context.Context, name string, opts []Option
 // waitAcquire queues up and asks until the lock is granted. The hold's context
 // descends from parent.
 func (c *Client) waitAcquire(ctx, parent context.Context, name string, s settings, emit func(Event), managed bool) (*Hold, error) {
+	if h := c.heldWithin(ctx, name); h != nil {
+		return nil, fmt.Errorf("holdfast: lock %q: the caller itself holds it and would wait for ever: %w", name, h.heldError())
+	}
 	if !c.work.start() {
 		return nil, errShutdown
 	}
@@ -95,7 +114,7 @@ func (c *Client) waitAcquire(ctx, parent context.Context, name string, s setting
 		return nil, c.waitEnded(ctx, name, c.queues.reason(name))
 	}
 	a := c.newAsker(name, s, emit)
-	l, start, err := a.wait(ctx)
+	l, start, err := a.wait(ctx, w.nudge)
 	if err != nil {
 		a.abandon()
 		c.work.end()
@@ -126,7 +145,7 @@ func (c *Client) tryAcquire(ctx context.Context, a *asker, managed bool) (*Hold,
 // granted makes a hold of a lease, unless Shutdown has begun: then nobody wants it.
 func (c *Client) granted(parent context.Context, a *asker, l Lease, start time.Duration, managed bool) (*Hold, error) {
 	if c.closing.Err() != nil {
-		c.cleanUp(l, start+l.TTL, a.emit)
+		c.cleanUp(l, start+l.TTL, a.settings.tryTimeout, a.emit)
 		c.work.end()
 		return nil, errShutdown
 	}
@@ -159,4 +178,15 @@ func (h *Hold) verdict(err error) error {
 		return gone
 	}
 	return fmt.Errorf("%w; %w", err, gone)
+}
+
+// heldWithin returns the live hold of this name that ctx descends from, or nil.
+// Waiting for it would be waiting for oneself: ctx ends with it.
+func (c *Client) heldWithin(ctx context.Context, name string) *Hold {
+	for h := holdFrom(ctx); h != nil; h = h.outer {
+		if h.client == c && h.Name() == name && h.Err() == nil {
+			return h
+		}
+	}
+	return nil
 }

@@ -12,7 +12,8 @@ import (
 // of it; drivers for MongoDB, files and memory live under drivers/, and any
 // other implementation that passes the suite in package lockertest is as good.
 //
-// All methods are safe for concurrent use. Each returns soon after its context
+// All methods are safe for concurrent use. They check their arguments, TTLs and
+// names included, before they do I/O. Each returns soon after its context
 // ends, whatever the backend does, and applies a time limit of its own when the
 // context has none.
 //
@@ -30,17 +31,21 @@ type Locker interface {
 	//
 	// If the unexpired holder is req.ID itself, the call is a repeat: it
 	// succeeds with the same token, extends the lease as Renew does, and leaves
-	// the data alone. That makes retrying after a lost answer safe.
+	// the data alone. That makes retrying after a lost answer safe. Once that lease
+	// has ended, and nobody held the lock since, the same ID may get the same token
+	// again; a Client never uses an ID again. A holder whose lease was broken is
+	// refused like any other.
 	//
 	// If another holds it, the error is a *[HeldError] whose Record tells what
 	// the backend knows at no extra cost. If req.Replace is set and the record's
 	// Revision still equals it, the lock is granted although it has not expired.
 	TryAcquire(ctx context.Context, req Request) (Lease, error)
 
-	// Renew extends the lease to at least l.TTL from now on the backend's clock;
-	// it never shortens it. A lease that expired but was taken by nobody may be
-	// renewed. ErrLost says that the lease is definitely not l's any more: it
-	// was released, taken by another, broken, or its record is gone.
+	// Renew extends the lease to at least l.TTL from now on the backend's clock (a
+	// backend whose leases have one length: to that); it never shortens it. A lease
+	// that expired but was taken by nobody may be renewed. ErrLost says that the
+	// lease is definitely not l's any more: it was released, taken by another,
+	// broken, or its record is gone.
 	Renew(ctx context.Context, l Lease) error
 
 	// Release frees the lock if l still holds it, so that the next TryAcquire
@@ -157,7 +162,8 @@ type Record struct {
 	Owner string `json:"owner,omitempty"`
 	// Token of the last grant; 0 if unknown or never granted.
 	Token uint64 `json:"token,omitempty"`
-	// TTL that the present holder asked for.
+	// TTL of the present holder's lease: the longest that it was granted or renewed
+	// for, so that a Revision unchanged for this long means that the lease is over.
 	TTL time.Duration `json:"-"`
 	// Remaining time of a held lock on the backend's clock when it answered. It
 	// means something only if RemainingKnown.

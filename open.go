@@ -48,7 +48,7 @@ func Schemes() []string {
 // Most programs call [Open], which puts a Client around it.
 func OpenLocker(ctx context.Context, rawURL string) (Locker, error) {
 	scheme, _, found := strings.Cut(rawURL, ":")
-	if !found || scheme == "" {
+	if !found || !isScheme(scheme) { // what else it is may be a secret, and is not shown
 		return nil, &InvalidError{"URL", "without a scheme", "one of " + strings.Join(Schemes(), ":, ") + ":, followed by what that backend needs"}
 	}
 	drivers.RLock()
@@ -74,4 +74,15 @@ func CheckParams(query url.Values, known ...string) error {
 		}
 	}
 	return nil
+}
+
+// isScheme reports whether s is a URL's scheme (RFC 3986, section 3.1).
+func isScheme(s string) bool {
+	for i, c := range []byte(s) {
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+		if !letter && (i == 0 || !('0' <= c && c <= '9' || c == '+' || c == '-' || c == '.')) {
+			return false
+		}
+	}
+	return s != ""
 }

@@ -3,6 +3,7 @@ package holdfast
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -44,9 +45,10 @@ type span struct {
 
 func given(d time.Duration) span { return span{d, true} }
 
+// or returns what was given, or else d. Much is as good as for ever.
 func (s span) or(d time.Duration) time.Duration {
 	if s.given {
-		return s.Duration
+		return min(s.Duration, longest)
 	}
 	return d
 }
@@ -111,10 +113,11 @@ func WithData(data []byte) Option {
 	return lockOption(func(c *lockConfig) { c.data = data })
 }
 
-// WithOverrunHook has fn called, on a goroutine of its own, when a hold has ended
+// WithOverrunHook has fn called, on a goroutine of its own, once for a hold, when a hold has ended
 // and its work still runs at the moment another may be granted the lock: the
 // function given to Do or the runner has not returned, or Release was not called.
-// A program for which that must not be may exit here.
+// A program for which that must not be may exit here. After a Shutdown that gave up
+// on its work nothing is watched any more: the error tells that.
 func WithOverrunHook(fn func(Event)) Option {
 	return lockOption(func(c *lockConfig) { c.overrun = fn })
 }
@@ -144,6 +147,12 @@ func (o ObserverOption) applyRunner(c *runnerConfig) { c.observers = append(c.ob
 // that falls more than 1,024 events behind misses some (see Event.Dropped).
 func WithObserver(fn func(Event)) ObserverOption { return fn }
 
+var errNilOption = &InvalidError{"option", "nil", "an option with a value"}
+
+func hasNil(fns []func(Event)) bool {
+	return slices.ContainsFunc(fns, func(fn func(Event)) bool { return fn == nil })
+}
+
 // timing is when a lease is renewed, counted as lost, and over.
 type timing struct {
 	ttl, grace, renewEvery, tryTimeout time.Duration
@@ -154,7 +163,11 @@ func (t timing) lossAt(start time.Duration) time.Duration { return start + t.ttl
 
 // expiresAt is when the backend may grant it to another: the whole TTL, less 0.1 %
 // in case its clock runs faster than ours (NTP slews at most 0.05 %).
-func (t timing) expiresAt(start time.Duration) time.Duration { return start + t.ttl - t.ttl/1000 }
+func (t timing) expiresAt(start time.Duration) time.Duration { return start + t.ttl - t.ttl/driftPart }
+
+// driftPart is the part of a TTL, 0.1 %, that is allowed for clocks that do not run
+// equally fast.
+const driftPart = 1000
 
 // settings are a lock's options after defaults and checks.
 type settings struct {
@@ -176,7 +189,10 @@ const (
 // settle fills in defaults and checks all options together.
 func (c lockConfig) settle(l Limits) (settings, error) {
 	var s settings
-	s.ttl = c.ttl.or(clampTTL(defaultTTL, l))
+	s.ttl = clampTTL(defaultTTL, l)
+	if c.ttl.given {
+		s.ttl = c.ttl.Duration
+	}
 	if err := ValidateTTL(s.ttl, l); err != nil {
 		return s, err
 	}
@@ -203,6 +219,9 @@ func (s settings) check(l Limits) error {
 		if f.d <= 0 {
 			return &InvalidError{f.name, f.d.String(), "more than 0"}
 		}
+	}
+	if drift := s.ttl / driftPart; s.grace < drift {
+		return &InvalidError{"Grace", s.grace.String(), fmt.Sprintf("at least %v, what the clocks may differ by in a TTL of %v", drift, s.ttl)}
 	}
 	if s.grace >= s.ttl {
 		return &InvalidError{"Grace", s.grace.String(), fmt.Sprintf("less than the TTL of %v", s.ttl)}

@@ -24,13 +24,15 @@ type waiter struct {
 	name string
 	turn chan struct{}
 	up   bool // turn is closed
+	// nudge gets a value when this process frees the lock while the waiter asks.
+	nudge chan struct{}
 }
 
 // join takes the last place.
 func (s *queues) join(name string) *waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := &waiter{name: name, turn: make(chan struct{})}
+	w := &waiter{name: name, turn: make(chan struct{}), nudge: make(chan struct{}, 1)}
 	q := s.of(name)
 	q.waiters = append(q.waiters, w)
 	s.settle(name, q)
@@ -56,13 +58,19 @@ func (s *queues) took(h *Hold) {
 	q.holder, q.kept = h, nil
 }
 
-// freed notes that a hold is over, by release or loss; the next waiter may ask.
+// freed notes that a hold is lost, or that it is released; the first waiter may ask.
 func (s *queues) freed(h *Hold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := s.of(h.Name())
 	if q.holder == h {
 		q.holder = nil
+	}
+	if len(q.waiters) > 0 && q.waiters[0].up {
+		select {
+		case q.waiters[0].nudge <- struct{}{}:
+		default:
+		}
 	}
 	s.settle(h.Name(), q)
 }
@@ -83,8 +91,7 @@ func (s *queues) reason(name string) error {
 	case q == nil:
 		return nil
 	case q.holder != nil:
-		l := q.holder.Lease()
-		return &HeldError{Record{Name: name, State: StateHeld, Owner: l.Owner, Token: l.Token, TTL: l.TTL}}
+		return q.holder.heldError()
 	default:
 		return q.kept
 	}

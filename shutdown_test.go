@@ -65,7 +65,7 @@ func TestShutdown(t *testing.T) {
 		if _, err := c.TryLock(t.Context(), "x"); !errors.Is(err, holdfast.ErrClosed) {
 			t.Errorf("TryLock: %v", err)
 		}
-		if err := c.Do(t.Context(), "x", nil); !errors.Is(err, holdfast.ErrClosed) {
+		if err := c.Do(t.Context(), "x", func(context.Context) error { return nil }); !errors.Is(err, holdfast.ErrClosed) {
 			t.Errorf("Do: %v", err)
 		}
 		if err := c.Shutdown(t.Context()); err != nil {

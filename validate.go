@@ -7,6 +7,9 @@ import (
 	"unicode/utf8"
 )
 
+// longest is what a duration may be at most, so that sums of a few do not overflow.
+const longest = 36 * 365 * 24 * time.Hour
+
 // maxID bounds a lease ID; a UUID has 36 bytes.
 const maxID = 64
 
@@ -40,7 +43,10 @@ func ValidateName(name string, l Limits) error {
 
 // ValidateTTL checks a TTL against a backend's limits.
 func ValidateTTL(ttl time.Duration, l Limits) error {
-	if ttl >= l.MinTTL && ttl > 0 && (l.MaxTTL == 0 || ttl <= l.MaxTTL) && (l.TTLStep == 0 || ttl%l.TTLStep == 0) {
+	if l.MaxTTL == 0 {
+		l.MaxTTL = longest
+	}
+	if ttl >= l.MinTTL && ttl > 0 && ttl <= l.MaxTTL && (l.TTLStep == 0 || ttl%l.TTLStep == 0) {
 		return nil
 	}
 	rule := fmt.Sprintf("from %v to %v", l.MinTTL, l.MaxTTL)
