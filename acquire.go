@@ -120,7 +120,7 @@ func (a *asker) stuckAt() time.Duration {
 // pause is how long to wait before asking again unless woken.
 func (a *asker) pause() time.Duration {
 	if a.failures > 0 {
-		return exponential(a.failures-1, a.settings.ttl/100, min(a.settings.poll, a.settings.ttl/3))
+		return max(min(a.settings.retry(a.failures-1), jitter(a.settings.poll, 0.2)), time.Millisecond)
 	}
 	poll := a.settings.poll
 	if a.watching {

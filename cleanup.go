@@ -21,7 +21,7 @@ func (c *Client) cleanUp(l Lease, until, limit time.Duration, emit func(Event)) 
 			if c.base.Err() != nil || shutting && err == nil || c.now() >= until {
 				return
 			}
-			pause := min(exponential(n, l.TTL/100, l.TTL/4), max(until-c.now(), 0)+time.Millisecond)
+			pause := min(exponential(n, min(l.TTL/100, time.Second), min(l.TTL/4, 10*time.Second)), max(until-c.now(), 0)+time.Millisecond)
 			var closing <-chan struct{}
 			if !shutting {
 				closing = c.closing.Done()

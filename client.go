@@ -63,6 +63,10 @@ func New(locker Locker, opts ...ClientOption) (*Client, error) {
 	if cfg.logger == nil || cfg.elapsed == nil || hasNil(cfg.observers) {
 		return nil, errNilOption
 	}
+	if cfg.lock.owner == nil {
+		owner := defaultOwner()
+		cfg.lock.owner = &owner
+	}
 	c := &Client{
 		locker: locker, limits: locker.Limits(), abilities: locker.Abilities(), defaults: cfg.lock,
 		now: cfg.elapsed, logger: cfg.logger, keeper: newKeeper(locker, cfg.elapsed, cfg.logger),
@@ -124,8 +128,8 @@ func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
 // observers, hooks and health checks begin it on another goroutine. One that passes
 // its own context is found out: that is an *[InvalidError], and nothing is done.
 func (c *Client) Shutdown(ctx context.Context) error {
-	for h := holdFrom(ctx); h != nil; h = h.outer {
-		if h.client == c && h.managed {
+	for in := holdingFrom(ctx); in != nil; in = in.outer {
+		if in.client == c && in.managed {
 			return &InvalidError{"ctx", "of the function of Do or of a runner", "another context: this one ends before the shutdown"}
 		}
 	}
@@ -153,12 +157,16 @@ func (c *Client) shutDown(ctx context.Context) error {
 		err = fmt.Errorf("holdfast: shutdown: %s: %w", c.leftovers(), err)
 	}
 	c.background.close()
-	err = errors.Join(err, c.background.wait(ctx))
+	if late := c.background.wait(ctx); late != nil && err == nil {
+		err = fmt.Errorf("holdfast: shutdown: a clean-up is not done, its lock is left to expire: %w", late)
+	}
 	c.end()
 	err = errors.Join(err, c.keeper.close(ctx))
-	c.observing.close()
-	if late := c.observing.wait(ctx); late != nil {
-		err = errors.Join(err, fmt.Errorf("holdfast: shutdown: an observer has not returned: %w", late))
+	if err == nil { // else there may be overruns to tell
+		c.observing.close()
+		if late := c.observing.wait(ctx); late != nil {
+			err = fmt.Errorf("holdfast: shutdown: an observer has not returned: %w", late)
+		}
 	}
 	return errors.Join(err, c.locker.Close())
 }

@@ -19,7 +19,7 @@ type LeaderAwareRunner struct {
 	settings runnerSettings
 	emit     func(Event)
 
-	closing context.Context // ends, with its cause, by Close or the client's Shutdown
+	closing context.Context // ends, with its cause, by Close, or by Shutdown during a call
 	close   context.CancelCauseFunc
 
 	slot     chan struct{} // capacity 1: taken by the call that campaigns or runs a task
@@ -28,10 +28,11 @@ type LeaderAwareRunner struct {
 
 	term atomic.Pointer[term] // present leadership, or nil
 
-	mu    sync.Mutex    // never held across I/O or a caller's function
-	calls int           // of Run and RunTaskOnLeader under way
-	alone bool          // the one call under way is Run
-	cool  time.Duration // until when not to campaign
+	mu     sync.Mutex    // never held across I/O or a caller's function
+	calls  int           // of Run and RunTaskOnLeader under way
+	alone  bool          // the one call under way is Run
+	unhook func() bool   // while there are calls: no more need to hear of Shutdown
+	cool   time.Duration // until when not to campaign
 }
 
 // Errors of a runner.
@@ -81,7 +82,7 @@ func NewLeaderAwareRunner(client *Client, name string, opts ...RunnerOption) (*L
 		client: client, name: name, settings: s, emit: client.emit(sinks),
 		slot: make(chan struct{}, 1), checking: make(chan struct{}, 1),
 	}
-	r.closing, r.close = context.WithCancelCause(client.closing)
+	r.closing, r.close = context.WithCancelCause(context.Background())
 	return r, nil
 }
 
@@ -141,6 +142,9 @@ func (r *LeaderAwareRunner) enter(ctx context.Context, op string, task func(cont
 	r.mu.Lock()
 	busy := own || r.alone || alone && r.calls > 0
 	if !busy {
+		if r.calls == 0 { // not for good: the client outlives its runners
+			r.unhook = context.AfterFunc(r.client.closing, func() { r.close(errShutdown) })
+		}
 		r.calls, r.alone = r.calls+1, alone
 	}
 	r.mu.Unlock()
@@ -167,6 +171,9 @@ func (r *LeaderAwareRunner) uncount() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls, r.alone = r.calls-1, false
+	if r.calls == 0 {
+		r.unhook()
+	}
 }
 
 // campaign waits until this instance leads.
@@ -259,7 +266,7 @@ func (r *LeaderAwareRunner) leadNow(ctx context.Context) (*term, error) {
 		r.asker = r.client.newAsker(r.name, r.settings.settings, r.emit)
 	}
 	a := r.asker
-	h, err := r.client.tryAcquire(ctx, a, true)
+	h, err := r.client.tryAcquire(ctx, context.Background(), a, true)
 	switch {
 	case err == nil:
 		r.asker = nil
@@ -332,10 +339,22 @@ func (r *LeaderAwareRunner) Close(ctx context.Context) error {
 		return fmt.Errorf("holdfast: close runner %q: the task has not returned; the lock frees when its lease expires: %w", r.name, context.Cause(ctx))
 	}
 	defer func() { <-r.slot }()
-	if t := r.term.Load(); t != nil {
-		t.retire(ctx)
+	t := r.term.Load()
+	if t == nil {
+		return nil
 	}
-	return nil
+	t.look() // its steward retires it
+	select {
+	case <-t.over:
+		return nil
+	case <-ctx.Done():
+	}
+	select { // one request is waited for, as with Release
+	case <-t.over:
+		return nil
+	case <-time.After(r.settings.tryTimeout):
+		return fmt.Errorf("holdfast: close runner %q: the lock is still being released: %w", r.name, context.Cause(ctx))
+	}
 }
 
 // seize takes the slot: no task runs then. It succeeds also with a ctx that has
@@ -378,7 +397,12 @@ func (r *LeaderAwareRunner) ended(ctx context.Context, kept error) error {
 }
 
 // closed is nil before Close and Shutdown.
-func (r *LeaderAwareRunner) closed() error { return context.Cause(r.closing) }
+func (r *LeaderAwareRunner) closed() error {
+	if r.client.closing.Err() != nil {
+		return errShutdown
+	}
+	return context.Cause(r.closing)
+}
 
 // cooling returns how much longer not to campaign.
 func (r *LeaderAwareRunner) cooling() time.Duration {

@@ -26,8 +26,8 @@ const (
 	EventHolderSeen
 	// EventSteppedDown: a LeaderAwareRunner gives up leadership; Err says why.
 	EventSteppedDown
-	// EventError: a backend call failed and is retried; Op says which. A lasting
-	// failure is told again with every try.
+	// EventError: something failed, Op says what. What is retried is told again with
+	// every try, so that a lasting failure does not go unnoticed.
 	EventError
 )
 

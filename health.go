@@ -15,14 +15,21 @@ import (
 // pulse is one running task, as its context knows it.
 type pulse struct {
 	runner *LeaderAwareRunner
+	outer  *pulse       // of the task that this one runs in, or nil
 	last   atomic.Int64 // when it was alive, by the client's clock
+	over   atomic.Bool  // it has returned; its context may live on
 }
 
 type pulseKey struct{}
 
-func (r *LeaderAwareRunner) newPulse() *pulse {
-	p := &pulse{runner: r}
+func (r *LeaderAwareRunner) newPulse(ctx context.Context) *pulse {
+	p := &pulse{runner: r, outer: pulseFrom(ctx)}
 	p.beat()
+	return p
+}
+
+func pulseFrom(ctx context.Context) *pulse {
+	p, _ := ctx.Value(pulseKey{}).(*pulse)
 	return p
 }
 
@@ -32,15 +39,19 @@ func (p *pulse) beat() { p.last.Store(int64(p.runner.client.now())) }
 // is alive (see WithStallTimeout). It is cheap, safe for concurrent use, and does
 // nothing elsewhere.
 func Heartbeat(ctx context.Context) {
-	if p, ok := ctx.Value(pulseKey{}).(*pulse); ok {
+	for p := pulseFrom(ctx); p != nil; p = p.outer { // a task in a task is alive in both
 		p.beat()
 	}
 }
 
-// within reports whether ctx is of a task of this runner.
+// within reports whether ctx is of a task of this runner that has not returned.
 func (r *LeaderAwareRunner) within(ctx context.Context) bool {
-	p, ok := ctx.Value(pulseKey{}).(*pulse)
-	return ok && p.runner == r
+	for p := pulseFrom(ctx); p != nil; p = p.outer {
+		if p.runner == r && !p.over.Load() {
+			return true
+		}
+	}
+	return false
 }
 
 // stalledIn is how long the term's task may still send no heartbeat. It reports false

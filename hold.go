@@ -15,8 +15,7 @@ type Hold struct {
 	kept    *kept
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
-	outer   *Hold // that the context descends from, or nil
-	managed bool  // Do or a runner releases it, after its function has returned
+	managed bool // Do or a runner releases it, after its function has returned
 
 	doubt doubt // a duplicate of the acquiring request may land
 
@@ -25,14 +24,32 @@ type Hold struct {
 	releaseErr error // readable once released is closed
 }
 
+// holding is a hold as a context knows it, and what the context around it knows.
+type holding struct {
+	*Hold
+	outer *holding
+}
+
 type holdKey struct{}
+
+// withHold returns a context of a hold, within whatever holds ctx is of.
+func withHold(ctx context.Context, h *Hold) context.Context {
+	return context.WithValue(ctx, holdKey{}, &holding{h, holdingFrom(ctx)})
+}
+
+func holdingFrom(ctx context.Context) *holding {
+	in, _ := ctx.Value(holdKey{}).(*holding)
+	return in
+}
 
 // HoldFrom returns the innermost hold whose context ctx descends from: that of Do's
 // or a runner's function, or of Hold.Context. It reports false if there is none.
 // Releasing it is up to whoever took it: Do and runners do so themselves.
 func HoldFrom(ctx context.Context) (*Hold, bool) {
-	h := holdFrom(ctx)
-	return h, h != nil
+	if in := holdingFrom(ctx); in != nil {
+		return in.Hold, true
+	}
+	return nil, false
 }
 
 // TokenFrom returns the fencing token of the innermost hold whose context ctx
@@ -40,23 +57,17 @@ func HoldFrom(ctx context.Context) (*Hold, bool) {
 // reports false if there is none. The token is given whether or not the hold is
 // still live; that is what a storage that compares tokens wants.
 func TokenFrom(ctx context.Context) (uint64, bool) {
-	if h := holdFrom(ctx); h != nil {
-		return h.Token(), true
+	if in := holdingFrom(ctx); in != nil {
+		return in.Token(), true
 	}
 	return 0, false
 }
 
-// holdFrom returns the innermost hold of a context; Hold.outer leads to the others.
-func holdFrom(ctx context.Context) *Hold {
-	h, _ := ctx.Value(holdKey{}).(*Hold)
-	return h
-}
-
 // newHold begins to keep a lease granted to a. Its context descends from parent.
 func (c *Client) newHold(parent context.Context, a *asker, l Lease, start time.Duration, managed bool) *Hold {
-	h := &Hold{client: c, managed: managed, outer: holdFrom(parent), doubt: a.doubt, released: make(chan struct{})}
+	h := &Hold{client: c, managed: managed, doubt: a.doubt, released: make(chan struct{})}
 	ctx, cancel := context.WithCancelCause(parent)
-	h.ctx, h.cancel = context.WithValue(ctx, holdKey{}, h), cancel
+	h.ctx, h.cancel = withHold(ctx, h), cancel
 	h.kept = &kept{lease: l, timing: a.settings.timing, emit: a.emit, overrun: a.settings.overrun, end: h.lost, index: -1}
 	c.mu.Lock()
 	c.holds[h] = struct{}{}
@@ -145,7 +156,7 @@ func (h *Hold) heldError() error {
 }
 
 // Release ends the hold's context and gives the lock back. Call it when the work
-// is over, also after a loss. It is never too early to call it twice, nor from
+// is over, also after a loss. It may be called again, and by
 // several goroutines: all wait for the one release.
 //
 // At least one request is sent, with a time limit of its own, even if ctx has
@@ -203,7 +214,7 @@ func (h *Hold) giveBack(ctx context.Context) error {
 		if outcomeKnown(err) {
 			return err
 		}
-		pause := exponential(n, k.timing.ttl/100, k.timing.ttl/12)
+		pause := k.timing.retry(n)
 		if c.now()+pause < over {
 			select {
 			case <-time.After(pause):

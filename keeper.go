@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,7 +24,7 @@ type keeper struct {
 	locker Locker
 	now    func() time.Duration
 	logger *slog.Logger
-	calls  tasks
+	calls  tasks           // renewals and hooks under way
 	ctx    context.Context // ends with close; every renewal descends from it
 	cancel context.CancelFunc
 	wake   chan struct{} // capacity 1: the heap changed
@@ -121,17 +122,22 @@ func (k *keeper) giveUp(l *kept, cause error) {
 	}
 }
 
-// close ends all keeping. Leases still kept are renewed no more and expire.
+// close ends all keeping. Leases still kept are renewed no more; until they have
+// expired run goes on, to tell of work that overruns.
 func (k *keeper) close(ctx context.Context) error {
 	k.mu.Lock()
-	running, first := k.running, !k.closed
 	k.closed = true
-	k.mu.Unlock()
-	if first {
-		k.calls.close()
-		k.cancel()
+	left := slices.Clone(k.queue)
+	for _, l := range left {
+		if l.phase == keeping {
+			k.finish(l, fmt.Errorf("holdfast: %q: %w: Shutdown gave up on it", l.lease.Name, ErrLost))
+		}
 	}
-	if running {
+	running := k.running
+	k.mu.Unlock()
+	k.cancel()
+	k.rouse()
+	if running && len(left) == 0 {
 		<-k.done // never waits for I/O
 	}
 	return k.calls.wait(ctx)
@@ -150,11 +156,11 @@ func (k *keeper) run() {
 		select {
 		case <-k.wake:
 		case <-timer.C:
-		case <-k.ctx.Done():
-			return
 		}
 		if wait, some := k.step(); some {
 			timer.Reset(min(wait, suspendCheck))
+		} else if k.ctx.Err() != nil {
+			return
 		}
 	}
 }
@@ -293,7 +299,7 @@ func (l *kept) begin(start time.Duration) {
 func (l *kept) failed(err error, now time.Duration) {
 	l.trying, l.lastErr = false, err
 	left := l.timing.lossAt(l.start) - now
-	l.next = now + min(exponential(l.failures, l.timing.ttl/100, l.timing.ttl/12), max(left/4, l.timing.ttl/300))
+	l.next = now + min(l.timing.retry(l.failures), max(left/4, l.timing.share(300, time.Second)))
 	l.failures++
 }
 

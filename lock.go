@@ -62,7 +62,7 @@ func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Hol
 	}
 	defer c.work.end()
 	a := c.newAsker(name, s, c.emit(nil))
-	h, err := c.tryAcquire(ctx, a, false)
+	h, err := c.tryAcquire(ctx, context.WithoutCancel(ctx), a, false)
 	if err != nil {
 		a.abandon()
 	}
@@ -123,9 +123,9 @@ func (c *Client) waitAcquire(ctx, parent context.Context, name string, s setting
 	return c.granted(parent, a, l, start, managed)
 }
 
-// tryAcquire makes one attempt. After an error the asker can try again, or must
+// tryAcquire makes one attempt. The hold's context descends from parent. After an error the asker can try again, or must
 // abandon.
-func (c *Client) tryAcquire(ctx context.Context, a *asker, managed bool) (*Hold, error) {
+func (c *Client) tryAcquire(ctx, parent context.Context, a *asker, managed bool) (*Hold, error) {
 	if !c.work.start() {
 		return nil, errShutdown
 	}
@@ -139,7 +139,7 @@ func (c *Client) tryAcquire(ctx context.Context, a *asker, managed bool) (*Hold,
 		}
 		return nil, err
 	}
-	return c.granted(context.WithoutCancel(ctx), a, l, start, managed)
+	return c.granted(parent, a, l, start, managed)
 }
 
 // granted makes a hold of a lease, unless Shutdown has begun: then nobody wants it.
@@ -162,7 +162,7 @@ func until(ctx, other context.Context) (context.Context, func()) {
 // finish releases a hold whose function is over. It bounds how long the caller is
 // kept for a backend that does not answer: the clean-up goes on behind.
 func (h *Hold) finish(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(h.kept.timing.ttl/3, time.Millisecond))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.kept.timing.share(3, 30*time.Second))
 	defer cancel()
 	_ = h.Release(ctx) // told to the observers
 }
@@ -183,9 +183,9 @@ func (h *Hold) verdict(err error) error {
 // heldWithin returns the live hold of this name that ctx descends from, or nil.
 // Waiting for it would be waiting for oneself: ctx ends with it.
 func (c *Client) heldWithin(ctx context.Context, name string) *Hold {
-	for h := holdFrom(ctx); h != nil; h = h.outer {
-		if h.client == c && h.Name() == name && h.Err() == nil {
-			return h
+	for in := holdingFrom(ctx); in != nil; in = in.outer {
+		if in.client == c && in.Name() == name && in.Err() == nil {
+			return in.Hold
 		}
 	}
 	return nil

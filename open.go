@@ -80,7 +80,7 @@ func CheckParams(query url.Values, known ...string) error {
 func isScheme(s string) bool {
 	for i, c := range []byte(s) {
 		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
-		if !letter && (i == 0 || !('0' <= c && c <= '9' || c == '+' || c == '-' || c == '.')) {
+		if !letter && (i == 0 || (('0' > c || c > '9') && c != '+' && c != '-' && c != '.')) {
 			return false
 		}
 	}

@@ -89,7 +89,7 @@ func WithRenewEvery(d time.Duration) Option {
 }
 
 // WithTryTimeout bounds each single backend call. It must be shorter than the
-// grace. The default is 60 % of it.
+// grace. The default is 60 % of it, at most 10 s.
 func WithTryTimeout(d time.Duration) Option {
 	return lockOption(func(c *lockConfig) { c.tryTimeout = given(d) })
 }
@@ -116,8 +116,7 @@ func WithData(data []byte) Option {
 // WithOverrunHook has fn called, on a goroutine of its own, once for a hold, when a hold has ended
 // and its work still runs at the moment another may be granted the lock: the
 // function given to Do or the runner has not returned, or Release was not called.
-// A program for which that must not be may exit here. After a Shutdown that gave up
-// on its work nothing is watched any more: the error tells that.
+// A program for which that must not be may exit here.
 func WithOverrunHook(fn func(Event)) Option {
 	return lockOption(func(c *lockConfig) { c.overrun = fn })
 }
@@ -146,6 +145,17 @@ func (o ObserverOption) applyRunner(c *runnerConfig) { c.observers = append(c.ob
 // called for one event at a time, in order, off the paths that keep leases; one
 // that falls more than 1,024 events behind misses some (see Event.Dropped).
 func WithObserver(fn func(Event)) ObserverOption { return fn }
+
+// share is a part of the TTL, and not more than most: with a TTL of hours nobody waits
+// for minutes.
+func (t timing) share(part int, most time.Duration) time.Duration {
+	return max(min(t.ttl/time.Duration(part), most), time.Microsecond)
+}
+
+// retry is the pause after failure number n (from 0) of calls for a lease.
+func (t timing) retry(n int) time.Duration {
+	return exponential(n, t.share(100, time.Second), t.share(12, 5*time.Second))
+}
 
 var errNilOption = &InvalidError{"option", "nil", "an option with a value"}
 
@@ -181,6 +191,8 @@ type settings struct {
 const (
 	defaultTTL  = 30 * time.Second
 	defaultPoll = 5 * time.Second
+	// maxTryTimeout bounds the default only: an answer that takes longer does not come.
+	maxTryTimeout = 10 * time.Second
 	// watchedPoll is only a safety net: releases wake the waiter, and it wakes by
 	// itself when the holder's time ends.
 	watchedPoll = 15 * time.Second
@@ -198,14 +210,14 @@ func (c lockConfig) settle(l Limits) (settings, error) {
 	}
 	s.grace = c.grace.or(s.ttl / 6)
 	s.renewEvery = c.renewEvery.or(s.ttl / 3)
-	s.tryTimeout = c.tryTimeout.or(s.grace * 6 / 10)
+	s.tryTimeout = c.tryTimeout.or(min(s.grace*6/10, maxTryTimeout))
 	s.poll = c.poll.or(defaultPoll)
 	s.watchedPoll = c.poll.or(watchedPoll)
 	if !c.poll.given && l.Poll > 0 {
 		s.poll, s.watchedPoll = l.Poll, max(l.Poll, watchedPoll)
 	}
-	s.owner, s.data, s.overrun = defaultOwner(), c.data, c.overrun
-	if c.owner != nil {
+	s.data, s.overrun = c.data, c.overrun
+	if c.owner != nil { // New sees to the default
 		s.owner = *c.owner
 	}
 	return s, s.check(l)

@@ -41,7 +41,7 @@ func TestOptionsAreCheckedTogether(t *testing.T) {
 		"try above grace":      {"x", []holdfast.Option{holdfast.WithTryTimeout(6 * time.Second)}, "TryTimeout", "less than the grace of 5s"},
 		"renewal too late":     {"x", []holdfast.Option{holdfast.WithRenewEvery(23 * time.Second)}, "RenewEvery", "at most 22s"},
 		"poll negative":        {"x", []holdfast.Option{holdfast.WithPollInterval(-1)}, "PollInterval", "more than 0"},
-		"owner too long":       {"x", []holdfast.Option{holdfast.WithOwner("12345678901")}, "Owner", "at most 10 bytes"},
+		"owner too long":       {"x", []holdfast.Option{holdfast.WithOwner("12345678901")}, "Owner", "0 to 10 bytes"},
 		"data too long":        {"x", []holdfast.Option{holdfast.WithData([]byte("12345"))}, "Data", "at most 4 bytes"},
 		"name empty":           {"", nil, "Name", "1 to 10 bytes"},
 		"name too long":        {strings.Repeat("é", 100), nil, "Name", "1 to 10 bytes"},

@@ -78,11 +78,11 @@ func (t *term) unfit(ctx context.Context) error {
 func (t *term) run(ctx context.Context, task func(context.Context) error) error {
 	ctx, stop := until(ctx, t.hold.Context())
 	defer stop()
-	p := t.runner.newPulse()
+	p := t.runner.newPulse(ctx)
 	t.task.Store(p)
-	defer t.task.Store(nil)
+	defer func() { t.task.Store(nil); p.over.Store(true) }()
 	t.look()
-	return task(context.WithValue(context.WithValue(ctx, holdKey{}, t.hold), pulseKey{}, p))
+	return task(context.WithValue(withHold(ctx, t.hold), pulseKey{}, p))
 }
 
 // lead runs Run's task to the end of the term. done says that Run is over; not

@@ -25,7 +25,7 @@ func (r Request) Validate(l Limits) error {
 		return &InvalidError{"ID", fmt.Sprintf("of %d bytes", len(r.ID)), fmt.Sprintf("valid UTF-8 of 1 to %d bytes, such as a UUID", maxID)}
 	}
 	if !utf8.ValidString(r.Owner) || l.MaxOwner > 0 && len(r.Owner) > l.MaxOwner {
-		return &InvalidError{"Owner", quoteShort(r.Owner), fmt.Sprintf("valid UTF-8 of at most %d bytes", l.MaxOwner)}
+		return &InvalidError{"Owner", quoteShort(r.Owner), "valid UTF-8 of " + sizes(0, l.MaxOwner)}
 	}
 	if err := ValidateData(r.Data, l); err != nil {
 		return err
@@ -36,7 +36,7 @@ func (r Request) Validate(l Limits) error {
 // ValidateName checks the name of a lock against a backend's limits.
 func ValidateName(name string, l Limits) error {
 	if name == "" || !utf8.ValidString(name) || l.MaxName > 0 && len(name) > l.MaxName {
-		return &InvalidError{"Name", quoteShort(name), fmt.Sprintf("valid UTF-8 of 1 to %d bytes", l.MaxName)}
+		return &InvalidError{"Name", quoteShort(name), "valid UTF-8 of " + sizes(1, l.MaxName)}
 	}
 	return nil
 }
@@ -75,4 +75,12 @@ func quoteShort(s string) string {
 		cut--
 	}
 	return fmt.Sprintf("%q… (%d bytes)", s[:cut], len(s))
+}
+
+// sizes says in words what numbers of bytes are allowed; most is 0 for no limit.
+func sizes(least, most int) string {
+	if most == 0 {
+		return fmt.Sprintf("at least %d bytes", least)
+	}
+	return fmt.Sprintf("%d to %d bytes", least, most)
 }
