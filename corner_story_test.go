@@ -123,7 +123,7 @@ func TestCorner_AnothersErrClosed(t *testing.T) {
 			})
 			time.Sleep(time.Second)
 			_ = r.Close(t.Context())
-			_ = <-done
+			<-done //nolint:errcheck // the task told its error
 			if !errors.Is(err, context.Canceled) || !errors.Is(err, holdfast.ErrHeld) {
 				t.Errorf("the client is open, its lock was held, ctx was canceled: %v", err)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -145,8 +146,9 @@ func answerFaults() []fault {
 		{
 			name: "the second Close is an error", caught: []string{"close/ErrClosed", "close/while in use"},
 			make: func(_ *world, f *faulty) {
+				var closed atomic.Bool
 				f.close = func() error {
-					if _, err := f.Locker.Inspect(context.Background(), "n"); errors.Is(err, holdfast.ErrClosed) {
+					if closed.Swap(true) {
 						return opErr("", holdfast.ErrClosed)
 					}
 					return f.Locker.Close()

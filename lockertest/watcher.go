@@ -133,13 +133,14 @@ var watcherClauses = []clause{
 		says: "Watch returns at once, without I/O; if watching turns out to be impossible, no value ever comes.",
 		run: func(c *check) {
 			name := c.name()
+			watcher := c.fresh().Abilities().Watcher // opening may need the backend
 			resume, err := c.cfg.Stall(c.ctx, name)
 			if err != nil {
 				c.fatalf("lockertest: Config.Stall: %v", err)
 			}
 			defer resume()
 			start := time.Now()
-			wake, stop := c.fresh().Abilities().Watcher.Watch(name)
+			wake, stop := watcher.Watch(name)
 			c.drain(wake)
 			stop()
 			if took := time.Since(start); took > time.Second {

@@ -120,8 +120,20 @@ func (rs *ReplicaSet) initiate(ctx context.Context) error {
 	}
 	defer func() { _ = client.Disconnect(context.WithoutCancel(ctx)) }()
 	admin := client.Database("admin")
-	if err := admin.RunCommand(ctx, bson.D{{Key: "replSetInitiate", Value: rs.config(1, time.Second)}}).Err(); err != nil {
-		return err
+	for { // on a busy machine members are not reachable at once, though they take connections
+		err := admin.RunCommand(ctx, bson.D{{Key: "replSetInitiate", Value: rs.config(1, time.Second)}}).Err()
+		if err == nil {
+			break
+		}
+		var answer mongo.CommandError
+		if !errors.As(err, &answer) || answer.Name != "NodeNotFound" {
+			return err
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		}
 	}
 	if err := waitHello(ctx, client, "isWritablePrimary"); err != nil {
 		return err
