@@ -1,0 +1,220 @@
+package azblob
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// rounds is how often an operation begins again because the blob changed under
+// it. Each change is another's success, or our own of which the answer was lost.
+const rounds = 5
+
+var errChanging = errors.New("the blob keeps changing")
+
+// TryAcquire implements [holdfast.Locker]. Request.Replace is without meaning
+// here: the clock that ends leases is the service's own and does not step back.
+func (l *Locker) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+	invalid := req.Validate(limits)
+	id, ok := canonical(req.ID)
+	if invalid == nil && !ok {
+		invalid = &holdfast.InvalidError{Field: "ID", Value: fmt.Sprintf("of %d bytes", len(req.ID)), Rule: "a UUID on this backend"}
+	}
+	var granted holdfast.Lease
+	err := l.do(ctx, op{verb: "acquire", name: req.Name, invalid: invalid, size: len(req.Data)}, func(ctx context.Context) (err error) {
+		granted, err = l.acquire(ctx, l.target(req.Name, id), req)
+		return err
+	})
+	if err != nil {
+		return holdfast.Lease{}, err
+	}
+	return granted, nil
+}
+
+// target is a lock's blob, and the lease ID that requests about it carry.
+type target struct {
+	blob *blockblob.Client
+	id   string
+}
+
+func (l *Locker) target(name, id string) target {
+	return target{l.container.NewBlockBlobClient(l.config.prefix + escape(name)), id}
+}
+
+func (t target) lease() *lease.BlobClient {
+	c, err := lease.NewBlobClient(t.blob, &lease.BlobClientOptions{LeaseID: &t.id})
+	if err != nil {
+		panic(err) // it fails only where it has to make up an ID
+	}
+	return c
+}
+
+// held are the conditions under which only the lease's holder is served.
+func (t target) held() *blob.AccessConditions {
+	return &blob.AccessConditions{LeaseAccessConditions: &blob.LeaseAccessConditions{LeaseID: &t.id}}
+}
+
+// acquire takes the lease first and writes the record under it, so that what it
+// writes rests on what it read.
+func (l *Locker) acquire(ctx context.Context, t target, req holdfast.Request) (holdfast.Lease, error) {
+	for range rounds {
+		err := l.take(ctx, t, req.TTL)
+		switch {
+		case err == nil:
+			granted, err := l.settle(ctx, t, req)
+			if !hasCode(err, codesLost...) {
+				return granted, err
+			} // the lease was broken, or the blob removed: begin again
+		case hasCode(err, bloberror.LeaseAlreadyPresent, bloberror.LeaseIsBreakingAndCannotBeAcquired):
+			return holdfast.Lease{}, &holdfast.HeldError{Record: holdfast.Record{Name: req.Name, State: holdfast.StateHeld,
+				Broken: hasCode(err, bloberror.LeaseIsBreakingAndCannotBeAcquired)}}
+		case hasCode(err, bloberror.BlobNotFound, bloberror.ContainerNotFound):
+			if err := l.create(ctx, t); err != nil {
+				return holdfast.Lease{}, err
+			}
+		default:
+			return holdfast.Lease{}, err
+		}
+	}
+	return holdfast.Lease{}, errChanging
+}
+
+// take takes the lease, or extends it if it is ours.
+func (l *Locker) take(ctx context.Context, t target, ttl time.Duration) error {
+	_, err := t.lease().AcquireLease(l.tries(ctx, 0), int32(ttl/time.Second), nil)
+	return err
+}
+
+// create makes the blob, and first the container if that is missing. Of many
+// that do so at once, those that come second find what they wanted.
+func (l *Locker) create(ctx context.Context, t target) error {
+	err := l.put(ctx, t)
+	if !hasCode(err, bloberror.ContainerNotFound) {
+		return err
+	}
+	if _, err := l.container.Create(l.tries(ctx, 0), nil); err != nil && !hasCode(err, codesExist...) {
+		return fmt.Errorf("the container does not exist and cannot be made: %w", clean(err))
+	}
+	return l.put(ctx, t)
+}
+
+func (l *Locker) put(ctx context.Context, t target) error {
+	every := azcore.ETagAny
+	absent := &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: &every}}
+	_, err := t.blob.Upload(l.tries(ctx, 0), body(nil), &blockblob.UploadOptions{AccessConditions: absent})
+	if hasCode(err, codesExist...) {
+		return nil
+	}
+	return err
+}
+
+// settle writes the record of the grant under the lease that was just taken.
+func (l *Locker) settle(ctx context.Context, t target, req holdfast.Request) (holdfast.Lease, error) {
+	for range rounds {
+		now, err := l.read(ctx, t)
+		if err != nil {
+			// Whether the lease was ours before is unknown, so it is not given up.
+			return holdfast.Lease{}, err
+		}
+		if now.damage != nil {
+			l.giveBack(ctx, t)
+			return holdfast.Lease{}, now.damage
+		}
+		if now.record.id == t.id {
+			return l.repeat(ctx, t, now, req)
+		}
+		next := now.record.next(req, t.id, now.date)
+		err = l.write(ctx, t, now.etag, next, req.Data)
+		switch {
+		case err == nil:
+			return next.lease(req), nil
+		case hasCode(err, bloberror.ConditionNotMet):
+			// Written by ourselves, with the answer lost, or by another call with
+			// our ID: read it.
+		case hasCode(err, codesLost...):
+			return holdfast.Lease{}, err
+		default:
+			l.giveBack(ctx, t)
+			return holdfast.Lease{}, err
+		}
+	}
+	l.giveBack(ctx, t)
+	return holdfast.Lease{}, errChanging
+}
+
+// repeat ends a call whose ID has the lock already. Taking the lease anew has
+// set its length, so one that was longer is made longer again; the record keeps
+// the longest.
+func (l *Locker) repeat(ctx context.Context, t target, now snapshot, req holdfast.Request) (holdfast.Lease, error) {
+	r := now.record
+	if r.ttl > req.TTL {
+		return r.lease(req), l.take(ctx, t, r.ttl)
+	}
+	if r.ttl < req.TTL {
+		r.ttl = req.TTL
+		if err := l.write(ctx, t, now.etag, r, nil); err != nil && !hasCode(err, bloberror.ConditionNotMet) {
+			return holdfast.Lease{}, err
+		}
+	}
+	return r.lease(req), nil
+}
+
+// giveBack ends a lease for which no record could be written. If the context
+// has ended it is left to the caller, who knows that the outcome is in doubt.
+func (l *Locker) giveBack(ctx context.Context, t target) {
+	if ctx.Err() == nil {
+		_, _ = t.lease().ReleaseLease(l.onlyOnce(ctx), nil) // else it runs out
+	}
+}
+
+// snapshot is a blob at one moment.
+type snapshot struct {
+	record record
+	damage error // of the metadata
+	etag   *azcore.ETag
+	date   time.Time // by the service's clock
+}
+
+// read reads the blob's properties as the holder of the lease.
+func (l *Locker) read(ctx context.Context, t target) (snapshot, error) {
+	p, err := t.blob.BlobClient().GetProperties(l.tries(ctx, 0), &blob.GetPropertiesOptions{AccessConditions: t.held()})
+	if err != nil {
+		return snapshot{}, err
+	}
+	if p.ETag == nil || p.Date == nil {
+		return snapshot{}, errors.New("the service's answer lacks ETag or Date")
+	}
+	r, damage := parse(p.Metadata)
+	return snapshot{record: r, damage: damage, etag: p.ETag, date: *p.Date}, nil
+}
+
+// write writes the record, and the data unless they are nil, as the holder of
+// the lease and only if nothing was written since: a request that arrives late
+// is refused.
+func (l *Locker) write(ctx context.Context, t target, etag *azcore.ETag, r record, data []byte) error {
+	conditions := t.held()
+	conditions.ModifiedAccessConditions = &blob.ModifiedAccessConditions{IfMatch: etag}
+	if data == nil {
+		_, err := t.blob.BlobClient().SetMetadata(l.tries(ctx, 0), r.metadata(), &blob.SetMetadataOptions{AccessConditions: conditions})
+		return err
+	}
+	_, err := t.blob.Upload(l.tries(ctx, len(data)), body(data), &blockblob.UploadOptions{AccessConditions: conditions, Metadata: r.metadata()})
+	return err
+}
+
+// body is a copy: a transport may go on reading after the request was given up.
+func body(data []byte) io.ReadSeekCloser {
+	return streaming.NopCloser(bytes.NewReader(bytes.Clone(data)))
+}

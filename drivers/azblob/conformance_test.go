@@ -1,0 +1,69 @@
+package azblob
+
+import (
+	"context"
+	"testing"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/azuritetest"
+	"github.com/holdfast-go/holdfast/lockertest"
+)
+
+// The Lockers are opened by URL, on a service that can be frozen.
+func TestConformance(t *testing.T) {
+	service := azuritetest.Start(t, false)
+	url := service.URL(service.Fresh(t))
+	lockertest.Run(t, lockertest.Config{
+		New: func(t *testing.T) holdfast.Locker {
+			l, err := holdfast.OpenLocker(t.Context(), url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { closeLocker(t, l) })
+			return l
+		},
+		Forget:        forget(t, service.Service, url),
+		RenewKeepsTTL: true,
+		Stall: func(context.Context, string) (func(), error) {
+			return func() {
+				if err := service.Resume(); err != nil {
+					t.Error(err)
+				}
+			}, service.Pause()
+		},
+		Secrets: []string{azuritetest.Key},
+	})
+}
+
+func closeLocker(t *testing.T, l holdfast.Locker) {
+	t.Helper()
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// forget deletes a lock's blob, leased or not.
+func forget(t *testing.T, service *azuritetest.Service, url string) func(context.Context, string) error {
+	t.Helper()
+	where, err := parseURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := service.Client(t, where.container, nil)
+	return func(ctx context.Context, name string) error {
+		blob := client.NewBlobClient(escape(name))
+		leases, err := lease.NewBlobClient(blob, nil)
+		if err != nil {
+			return err
+		}
+		at := int32(0)
+		if _, err := leases.BreakLease(ctx, &lease.BlobBreakOptions{BreakPeriod: &at}); err != nil && !bloberror.HasCode(err, bloberror.LeaseNotPresentWithLeaseOperation) {
+			return err
+		}
+		_, err = blob.Delete(ctx, nil)
+		return err
+	}
+}

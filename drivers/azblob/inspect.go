@@ -1,0 +1,86 @@
+package azblob
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// Inspect implements [holdfast.Locker]. The service does not tell how long a
+// lease still runs, nor when it was renewed. A holder that has not written its
+// record yet, or never will because it crashed, is shown without a name.
+func (l *Locker) Inspect(ctx context.Context, name string) (holdfast.Record, error) {
+	var out holdfast.Record
+	err := l.do(ctx, op{verb: "inspect", name: name, invalid: holdfast.ValidateName(name, limits), size: limits.MaxData}, func(ctx context.Context) error {
+		answer, data, err := l.download(ctx, l.target(name, ""))
+		if hasCode(err, codesGone...) {
+			out = holdfast.Record{Name: name, State: holdfast.StateFree}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		r, err := parse(answer.Metadata)
+		if err != nil {
+			return err
+		}
+		out, err = l.describe(ctx, name, r, answer.LeaseState)
+		out.Data = data
+		return err
+	})
+	if err != nil {
+		return holdfast.Record{}, err
+	}
+	return out, nil
+}
+
+// download reads metadata and data in one request; no data are nil.
+func (l *Locker) download(ctx context.Context, t target) (blob.DownloadStreamResponse, []byte, error) {
+	answer, err := t.blob.DownloadStream(l.tries(ctx, limits.MaxData), nil)
+	if err != nil {
+		return answer, nil, err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	data, err := io.ReadAll(io.LimitReader(answer.Body, int64(limits.MaxData)+1))
+	switch {
+	case err != nil:
+		return answer, nil, err
+	case len(data) > limits.MaxData:
+		return answer, nil, fmt.Errorf("the blob has more than %d bytes: it is not a lock's", limits.MaxData)
+	case len(data) == 0:
+		return answer, nil, nil
+	}
+	return answer, data, nil
+}
+
+// describe tells what is known. Metadata are written after the lease is taken,
+// so those of a held lock may be the predecessor's: whether they are is asked
+// for by naming the lease that they are about.
+func (l *Locker) describe(ctx context.Context, name string, r record, state *lease.StateType) (holdfast.Record, error) {
+	out := holdfast.Record{Name: name, State: holdfast.StateFree, Owner: r.owner, Token: r.token, AcquiredAt: r.acquired}
+	if state == nil || *state != lease.StateTypeLeased && *state != lease.StateTypeBreaking {
+		return out, nil
+	}
+	held := holdfast.Record{Name: name, State: holdfast.StateHeld, Token: r.token, Broken: *state == lease.StateTypeBreaking}
+	if r.id == "" {
+		return held, nil // the first holder is about to write its record
+	}
+	_, err := l.read(ctx, l.target(name, r.id))
+	switch {
+	case err == nil:
+		held.Owner, held.TTL, held.AcquiredAt = r.owner, r.ttl, r.acquired
+		return held, nil
+	case hasCode(err, bloberror.LeaseIDMismatchWithBlobOperation):
+		return held, nil // another's lease
+	case hasCode(err, codesLost...):
+		return out, nil // it has ended meanwhile
+	default:
+		return holdfast.Record{}, err
+	}
+}

@@ -1,0 +1,98 @@
+package azblob
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// listed is one blob of a listing.
+type listed struct {
+	name   string
+	record record
+	damage error
+	state  *lease.StateType
+}
+
+// List implements [holdfast.Lister]: a request for every 5000 blobs, and one for
+// each held lock, which tells its owner. Records are without data. Blobs that
+// are no lock's are passed over.
+func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
+	return func(yield func(holdfast.Record, error) bool) {
+		all, err := l.listAll(ctx, prefix)
+		for _, one := range all {
+			var r holdfast.Record
+			r, err = l.describeListed(ctx, one)
+			if err != nil {
+				break
+			}
+			if !yield(r, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(holdfast.Record{}, err)
+		}
+	}
+}
+
+// listAll collects the names first, since the order of the blobs is not theirs.
+func (l *Locker) listAll(ctx context.Context, prefix string) ([]listed, error) {
+	start := l.config.prefix + escape(prefix)
+	pager := l.container.NewListBlobsHierarchyPager("/", &container.ListBlobsHierarchyOptions{
+		Prefix: &start, Include: container.ListBlobsInclude{Metadata: true}})
+	var all []listed
+	for pager.More() {
+		err := l.do(ctx, op{verb: "list", name: prefix}, func(ctx context.Context) error {
+			page, err := pager.NextPage(l.tries(ctx, 0))
+			if err != nil {
+				return err
+			}
+			for _, item := range page.Segment.BlobItems {
+				all = l.appendLock(all, item)
+			}
+			return nil
+		})
+		if hasCode(err, codesGone...) {
+			return nil, nil // no container, no locks
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(all, func(a, b listed) int { return strings.Compare(a.name, b.name) })
+	return all, nil
+}
+
+func (l *Locker) appendLock(all []listed, item *container.BlobItem) []listed {
+	if item.Name == nil {
+		return all
+	}
+	name, ok := unescape(strings.TrimPrefix(*item.Name, l.config.prefix))
+	r, damage := parse(item.Metadata)
+	if !ok || holdfast.ValidateName(name, limits) != nil || damage == nil && r.id == "" {
+		return all
+	}
+	one := listed{name: name, record: r, damage: damage}
+	if item.Properties != nil {
+		one.state = item.Properties.LeaseState
+	}
+	return append(all, one)
+}
+
+func (l *Locker) describeListed(ctx context.Context, one listed) (out holdfast.Record, err error) {
+	if one.damage != nil {
+		return holdfast.Record{Name: one.name}, nil // a lock's, and nothing is known of it
+	}
+	err = l.do(ctx, op{verb: "list", name: one.name}, func(ctx context.Context) (err error) {
+		out, err = l.describe(ctx, one.name, one.record, one.state)
+		return err
+	})
+	return out, err
+}

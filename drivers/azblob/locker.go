@@ -1,0 +1,243 @@
+package azblob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+const backend = "azblob"
+
+// limits: the service has leases of 15 to 60 whole seconds. A blob's name has
+// at most 1024 characters, of which a byte of the lock's name takes up to three
+// (see [escape]) and the prefix the rest. A blob's metadata, 8 KiB, must hold
+// the owner, again up to three times as long.
+var limits = holdfast.Limits{
+	MinTTL:   15 * time.Second,
+	MaxTTL:   60 * time.Second,
+	TTLStep:  time.Second,
+	MaxName:  256,
+	MaxOwner: 1024,
+	MaxData:  8 << 20,
+	Poll:     5 * time.Second,
+}
+
+const (
+	maxPrefix = 1024 - 3*256 - 1
+	// opTimeout bounds a whole operation whose context has no earlier deadline.
+	opTimeout = 30 * time.Second
+	// dataRate, in bytes per second, is what a slow line is expected to carry:
+	// time limits grow with the data accordingly.
+	dataRate = 1 << 20
+	retries  = 3
+)
+
+// Locker keeps locks in one container. It is a [holdfast.Locker] with the
+// abilities Lister, Breaker and DataStore, and is safe for concurrent use.
+type Locker struct {
+	container *container.Client
+	config    config
+	idle      func() // closes idle connections; nil if the client is not ours
+
+	closing context.Context // ends with Close, and with it every call
+	stop    context.CancelFunc
+	once    sync.Once
+}
+
+var _ interface {
+	holdfast.Locker
+	holdfast.Lister
+	holdfast.Breaker
+	holdfast.DataStore
+} = (*Locker)(nil)
+
+type config struct {
+	prefix     string // empty, or with a slash at its end
+	tryTimeout time.Duration
+	logger     *slog.Logger
+}
+
+// Option sets up a Locker.
+type Option func(*config)
+
+// WithPrefix has the locks' blobs in a folder of the container: letters, digits
+// and any of -_./ but no empty, "." or ".." part; at most 254 bytes. Lockers
+// with different prefixes do not see each other's locks. The default is none.
+func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
+
+// WithTryTimeout bounds each request to the service; one that failed or took
+// longer is sent again, up to three times, while the operation's context lasts.
+// The default is 4 s, the least 10 ms. Uploads have more, by their size.
+func WithTryTimeout(d time.Duration) Option { return func(c *config) { c.tryTimeout = d } }
+
+// WithLogger sets where the driver tells, at level debug, which kind of
+// credential it uses. The default is [slog.Default].
+func WithLogger(logger *slog.Logger) Option { return func(c *config) { c.logger = logger } }
+
+func newConfig(opts []Option) (config, error) {
+	c := config{tryTimeout: 4 * time.Second, logger: slog.Default()}
+	for _, opt := range opts {
+		opt(&c)
+	}
+	switch {
+	case c.tryTimeout < 10*time.Millisecond:
+		return c, &holdfast.InvalidError{Field: "try timeout", Value: c.tryTimeout.String(), Rule: "at least 10ms"}
+	case c.logger == nil:
+		return c, &holdfast.InvalidError{Field: "logger", Value: "nil", Rule: "a *slog.Logger"}
+	case !validPrefix(c.prefix):
+		return c, &holdfast.InvalidError{Field: "prefix", Value: fmt.Sprintf("%.40q", c.prefix), Rule: fmt.Sprintf(
+			"at most %d letters, digits and any of -_./ without an empty, %q or %q part", maxPrefix-1, ".", "..")}
+	}
+	if c.prefix != "" {
+		c.prefix += "/"
+	}
+	return c, nil
+}
+
+// New makes a Locker on a container, through the program's own client with any
+// credential. It sends nothing: the container is made by the first acquire if it
+// is not there. The client's transport and its policies are used, but for the
+// one about retries. The client stays the program's.
+func New(client *container.Client, opts ...Option) (*Locker, error) {
+	c, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	if client == nil {
+		return nil, &holdfast.InvalidError{Field: "container client", Value: "nil", Rule: "a *container.Client"}
+	}
+	return newLocker(client, c), nil
+}
+
+func newLocker(client *container.Client, c config) *Locker {
+	l := &Locker{container: client, config: c}
+	l.closing, l.stop = context.WithCancel(context.Background())
+	return l
+}
+
+// Limits implements [holdfast.Locker].
+func (l *Locker) Limits() holdfast.Limits { return limits }
+
+// Abilities implements [holdfast.Locker]. The service wakes nobody and renews
+// one lease a request, so Watcher and BatchRenewer are absent.
+func (l *Locker) Abilities() holdfast.Abilities {
+	return holdfast.Abilities{Lister: l, Breaker: l, DataStore: l}
+}
+
+// Close implements [holdfast.Locker]. Requests under way are cut off.
+func (l *Locker) Close() error {
+	l.once.Do(func() {
+		l.stop()
+		if l.idle != nil {
+			l.idle()
+		}
+	})
+	return nil
+}
+
+// op is what an error has to say about a call.
+type op struct {
+	verb, name string
+	invalid    error // of the arguments
+	size       int   // of the data that the call carries
+}
+
+// do runs one operation's requests within its time limit and the life of the
+// Locker, and gives errors their form.
+func (l *Locker) do(ctx context.Context, o op, requests func(context.Context) error) error {
+	if err := l.run(ctx, o, requests); err != nil {
+		return &holdfast.OpError{Op: o.verb, Backend: backend, Name: o.name, Err: err}
+	}
+	return nil
+}
+
+func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) error) error {
+	if l.closing.Err() != nil {
+		return holdfast.ErrClosed
+	}
+	if o.invalid != nil {
+		return o.invalid
+	}
+	limited, cancel := context.WithTimeout(ctx, opTimeout+transferTime(o.size))
+	defer cancel()
+	defer context.AfterFunc(l.closing, cancel)()
+	err := limited.Err()
+	if err == nil {
+		err = clean(requests(limited))
+	}
+	switch cause := context.Cause(ctx); {
+	case err == nil, outcomeKnown(err):
+		return err
+	case ctx.Err() != nil:
+		if !errors.Is(err, ctx.Err()) {
+			err = fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+		if !errors.Is(err, cause) {
+			err = fmt.Errorf("%w (%w)", err, cause)
+		}
+	case l.closing.Err() != nil:
+		err = fmt.Errorf("cut off by Close: %w", err)
+	}
+	return err
+}
+
+func outcomeKnown(err error) bool {
+	return errors.Is(err, holdfast.ErrHeld) || errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrInvalid)
+}
+
+// tries has the SDK send a request again if it fails. Whatever the client is set
+// to, each try has a time limit, no try begins after the context's end, and
+// when the service asks to wait longer than that (Retry-After), its refusal is
+// returned at once.
+func (l *Locker) tries(ctx context.Context, size int) context.Context {
+	return policy.WithRetryOptions(ctx, l.retryOptions(ctx, retries, size))
+}
+
+// onlyOnce has a request sent once.
+func (l *Locker) onlyOnce(ctx context.Context) context.Context {
+	return policy.WithRetryOptions(ctx, l.retryOptions(ctx, -1, 0))
+}
+
+func (l *Locker) retryOptions(ctx context.Context, retries int32, size int) policy.RetryOptions {
+	deadline, _ := ctx.Deadline() // do has set one
+	return policy.RetryOptions{
+		MaxRetries:    retries,
+		TryTimeout:    l.config.tryTimeout + transferTime(size),
+		RetryDelay:    100 * time.Millisecond,
+		MaxRetryDelay: max(time.Until(deadline), time.Millisecond),
+	}
+}
+
+func transferTime(size int) time.Duration {
+	return time.Duration(size) * time.Second / dataRate
+}
+
+// validPrefix asks for parts that no server or tool takes for anything else.
+func validPrefix(prefix string) bool {
+	if prefix == "" {
+		return true
+	}
+	if len(prefix) >= maxPrefix {
+		return false
+	}
+	for part := range strings.SplitSeq(prefix, "/") {
+		if part == "" || strings.HasSuffix(part, ".") {
+			return false
+		}
+		for _, c := range []byte(part) {
+			if !plain(c) && c != '.' {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,9 @@
+package azblob
+
+import (
+	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/azuritetest"
+)
+
+func TestMain(m *testing.M) { azuritetest.Main(m) }

@@ -1,0 +1,66 @@
+package azblob
+
+import (
+	"encoding/hex"
+	"strings"
+)
+
+// The blob of a lock is named like the lock, with every byte other than an
+// ASCII letter, a digit, "-" and "_" written as "=" and two upper-case hex
+// digits. So every name has a blob of its own, on a service that folds "a//b",
+// "a/./b" and "a." and refuses control characters, and the names that begin with
+// a prefix have blobs that begin with the escaped prefix.
+
+func plain(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_'
+}
+
+func escape(name string) string {
+	const digits = "0123456789ABCDEF"
+	var b strings.Builder
+	for _, c := range []byte(name) {
+		if plain(c) {
+			b.WriteByte(c)
+		} else {
+			b.Write([]byte{'=', digits[c>>4], digits[c&15]})
+		}
+	}
+	return b.String()
+}
+
+// unescape reports whether a blob's name is one that escape makes.
+func unescape(blobName string) (name string, ok bool) {
+	var b strings.Builder
+	for i := 0; i < len(blobName); i++ {
+		if blobName[i] != '=' {
+			b.WriteByte(blobName[i])
+			continue
+		}
+		if i+3 > len(blobName) {
+			return "", false
+		}
+		c, err := hex.DecodeString(blobName[i+1 : i+3])
+		if err != nil {
+			return "", false
+		}
+		b.WriteByte(c[0])
+		i += 2
+	}
+	return b.String(), b.Len() > 0 && escape(b.String()) == blobName
+}
+
+// canonical returns a UUID in lower case, as the service compares lease IDs
+// without regard to case. Azure takes nothing but UUIDs for a lease ID.
+func canonical(id string) (string, bool) {
+	if len(id) != 36 {
+		return "", false
+	}
+	for i, c := range []byte(id) {
+		dash := i == 8 || i == 13 || i == 18 || i == 23
+		hexDigit := '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+		if dash != (c == '-') || !dash && !hexDigit {
+			return "", false
+		}
+	}
+	return strings.ToLower(id), true
+}

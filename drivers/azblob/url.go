@@ -1,0 +1,161 @@
+package azblob
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+func init() {
+	holdfast.Register("azblob", func(ctx context.Context, rawURL string) (holdfast.Locker, error) { return Open(ctx, rawURL) })
+}
+
+// Parameters of a URL.
+const (
+	paramEndpoint = "endpoint"
+	paramClientID = "client_id"
+)
+
+// The account of every emulator; Microsoft's documentation publishes its key.
+const (
+	emulator         = "emulator"
+	emulatorAccount  = "devstoreaccount1"
+	emulatorKey      = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+	emulatorEndpoint = "http://127.0.0.1:10000/" + emulatorAccount
+)
+
+var (
+	accountName   = regexp.MustCompile(`^[a-z0-9]{3,24}$`)
+	containerName = regexp.MustCompile(`^[a-z0-9](-?[a-z0-9])*$`) // and 3 to 63 long
+)
+
+// location is what a URL says: where the locks are, and as whom to ask.
+type location struct {
+	account, container, prefix string
+	endpoint                   string // as the URL has it; without a slash at the end
+	clientID                   string
+}
+
+// Open makes a Locker from a URL:
+//
+//	azblob://ACCOUNT/CONTAINER
+//	azblob://ACCOUNT/CONTAINER/PREFIX?endpoint=https://ACCOUNT.blob.core.chinacloudapi.cn
+//	azblob://ACCOUNT/CONTAINER?client_id=ID
+//	azblob://emulator/CONTAINER
+//	azblob://emulator/CONTAINER?endpoint=http://127.0.0.1:PORT/devstoreaccount1
+//
+// PREFIX is that of [WithPrefix]. The parameter endpoint names the account's
+// address in another cloud or behind another name. Credentials are not part of
+// the URL; see the package's documentation for where they come from. Nothing is
+// sent before the Locker's first use. Closing the Locker closes its connections.
+func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
+	where, err := parseURL(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	if where.prefix != "" {
+		opts = append(slices.Clone(opts), WithPrefix(where.prefix))
+	}
+	c, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	transport := newTransport()
+	client, kind, err := where.connect(azcore.ClientOptions{Transport: &http.Client{Transport: transport}})
+	if err != nil {
+		return nil, err
+	}
+	c.logger.LogAttrs(ctx, slog.LevelDebug, "holdfast: credential for Azure Blob Storage", slog.String("kind", kind),
+		slog.String("account", where.account), slog.String("container", where.container))
+	l := newLocker(client, c)
+	l.idle = transport.CloseIdleConnections
+	return l, nil
+}
+
+// newTransport has connections of its own, enough for many locks at once.
+func newTransport() *http.Transport {
+	t := &http.Transport{}
+	if standard, ok := http.DefaultTransport.(*http.Transport); ok {
+		t = standard.Clone()
+	}
+	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 64
+	return t
+}
+
+// parseURL never puts the URL into an error: somebody may have written a
+// secret into it.
+func parseURL(rawURL string) (location, error) {
+	invalid := func(value, rule string) (location, error) {
+		return location{}, &holdfast.InvalidError{Field: "URL", Value: value, Rule: rule}
+	}
+	const form = "of the form azblob://ACCOUNT/CONTAINER[/PREFIX]"
+	u, err := url.Parse(rawURL)
+	if err != nil || u.Opaque != "" || u.Fragment != "" {
+		return invalid("with scheme azblob", form)
+	}
+	if u.User != nil {
+		return invalid("with user information", form+": credentials come from the environment")
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return invalid("with scheme azblob", "with a percent-encoded query")
+	}
+	if err := holdfast.CheckParams(query, paramEndpoint, paramClientID); err != nil {
+		return location{}, err
+	}
+	w := location{account: u.Host, clientID: query.Get(paramClientID)}
+	w.container, w.prefix, _ = strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
+	switch {
+	case w.account != emulator && !accountName.MatchString(w.account):
+		return invalid(fmt.Sprintf("with account %.40q", w.account), form+", ACCOUNT being 3 to 24 lower-case letters and digits, or "+emulator)
+	case !containerName.MatchString(w.container) || len(w.container) < 3 || len(w.container) > 63:
+		return invalid(fmt.Sprintf("with container %.70q", w.container), form+", CONTAINER being 3 to 63 lower-case letters, digits and single dashes")
+	}
+	w.prefix = strings.TrimSuffix(w.prefix, "/")
+	w.endpoint, err = parseEndpoint(query)
+	return w, err
+}
+
+func parseEndpoint(query url.Values) (string, error) {
+	if !query.Has(paramEndpoint) {
+		return "", nil
+	}
+	u, err := url.Parse(query.Get(paramEndpoint))
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return "", &holdfast.InvalidError{Field: "URL parameter " + paramEndpoint, Value: "not shown",
+			Rule: "percent-encoded, such as https://ACCOUNT.blob.core.chinacloudapi.cn, without user and query (a SAS goes into " + envSAS + ")"}
+	}
+	return strings.TrimRight(u.String(), "/"), nil
+}
+
+// serviceURL is the address of the account.
+func (w location) serviceURL() string {
+	switch {
+	case w.endpoint != "":
+		return w.endpoint
+	case w.account == emulator:
+		return emulatorEndpoint
+	default:
+		return "https://" + w.account + ".blob.core.windows.net"
+	}
+}
+
+func (w location) containerURL() string { return w.serviceURL() + "/" + w.container }
+
+func (w location) withKey(account, key string, options *container.ClientOptions) (*container.Client, error) {
+	credential, err := container.NewSharedKeyCredential(account, key)
+	if err != nil {
+		return nil, &holdfast.InvalidError{Field: "account key", Value: "not shown", Rule: "base64, as Azure gives it"}
+	}
+	return container.NewClientWithSharedKeyCredential(w.containerURL(), credential, options)
+}
