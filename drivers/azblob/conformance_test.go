@@ -14,6 +14,7 @@ import (
 
 // The Lockers are opened by URL, on a service that can be frozen.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	service := azuritetest.Start(t, false)
 	url := service.URL(service.Fresh(t))
 	lockertest.Run(t, lockertest.Config{

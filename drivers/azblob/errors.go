@@ -27,8 +27,10 @@ func (e *StorageError) Error() string {
 		text += " (request " + e.RequestID + ")"
 	}
 	switch bloberror.Code(e.Code) {
-	case bloberror.AuthorizationPermissionMismatch, bloberror.AuthorizationFailure:
+	case bloberror.AuthorizationPermissionMismatch:
 		text += ": the identity needs the role Storage Blob Data Contributor on the container, a SAS the permissions rcwl"
+	case bloberror.AuthorizationFailure:
+		text += ": the credential is wrong or lacks a right, or the account's network rules refuse this machine"
 	case bloberror.AuthenticationFailed, bloberror.NoAuthenticationInformation, bloberror.InvalidAuthenticationInfo:
 		text += ": the credential is wrong, has expired, or is another account's"
 	case bloberror.ContainerNotFound:

@@ -39,6 +39,8 @@ const (
 	// time limits grow with the data accordingly.
 	dataRate = 1 << 20
 	retries  = 3
+	// defaultTry is how long one request may take.
+	defaultTry = 4 * time.Second
 )
 
 // Locker keeps locks in one container. It is a [holdfast.Locker] with the
@@ -84,7 +86,7 @@ func WithTryTimeout(d time.Duration) Option { return func(c *config) { c.tryTime
 func WithLogger(logger *slog.Logger) Option { return func(c *config) { c.logger = logger } }
 
 func newConfig(opts []Option) (config, error) {
-	c := config{tryTimeout: 4 * time.Second, logger: slog.Default()}
+	c := config{tryTimeout: defaultTry, logger: slog.Default()}
 	for _, opt := range opts {
 		opt(&c)
 	}

@@ -1,0 +1,269 @@
+package azblob
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/azuritetest"
+)
+
+// kinds of trouble between the driver and the service.
+var faults = []struct {
+	name string
+	f    fault
+}{
+	{"the request is lost", lost},
+	{"the answer is lost", unanswered},
+	{"500", answer(http.StatusInternalServerError, "InternalError")},
+	{"500 after it was done", answerAfter(http.StatusInternalServerError, "OperationTimedOut")},
+	{"503", answer(http.StatusServiceUnavailable, "ServerBusy")},
+	{"503 with a time to wait", answer(http.StatusServiceUnavailable, "ServerBusy", "Retry-After", "1")},
+	{"429", answer(http.StatusTooManyRequests, "TooManyRequests", "x-ms-retry-after-ms", "50")},
+	{"it hangs", hang},
+	{"it hangs after it was done", hangAfter},
+}
+
+// life is what two holders do with a lock, one of them through the wire, and
+// what must be true at each step.
+func life(t *testing.T, l, other *Locker) {
+	ctx := bounded(t)
+	check := func(what string, err error) {
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	first := acquire(t, l, request("n"))
+	wantHeld(t, other, "n")
+	if r := inspect(t, l, "n"); r.State != holdfast.StateHeld || r.Owner != first.Owner || r.Token != first.Token {
+		t.Errorf("held: %+v", r)
+	}
+	check("renew", l.Renew(ctx, first))
+	check("write data", l.WriteData(ctx, first, []byte("one")))
+	if data, err := l.ReadData(ctx, "n"); string(data) != "one" || err != nil {
+		t.Errorf("read data: %q, %v", data, err)
+	}
+	for r, err := range l.List(ctx, "") {
+		if err != nil || r.Name != "n" || r.Owner != first.Owner {
+			t.Errorf("list: %+v, %v", r, err)
+		}
+	}
+	check("release", l.Release(ctx, first))
+	second := acquire(t, other, request("n"))
+	check("release by a stranger", l.Release(ctx, first))
+	check("renew by the next holder", other.Renew(ctx, second))
+	release(t, other, second)
+	again := request("n")
+	again.Data = []byte("two")
+	third := acquire(t, l, again)
+	wantHeld(t, other, "n")
+	check("release", l.Release(ctx, third))
+	fourth := acquire(t, other, request("n")) // no lease is left behind
+	if first.Token >= second.Token || second.Token >= third.Token || third.Token >= fourth.Token {
+		t.Errorf("tokens %d, %d, %d, %d", first.Token, second.Token, third.Token, fourth.Token)
+	}
+	if r := inspect(t, other, "n"); r.Owner != fourth.Owner || string(r.Data) != "two" {
+		t.Errorf("at the end: %+v", r)
+	}
+}
+
+// Each request of a lock's life meets each fault once: nobody notices.
+func TestOneFault(t *testing.T) {
+	t.Parallel()
+	service := azuritetest.Shared(t)
+	newLockers := func(t *testing.T) (*Locker, *Locker, *wire) {
+		room := &room{t: t, service: service, name: service.Fresh(t)}
+		l, w := room.wired()
+		return hasty(l, 2*time.Second), room.locker(), w
+	}
+	l, other, w := newLockers(t)
+	life(t, l, other)
+	requests := w.take()
+	for i, name := range requests {
+		for _, kind := range faults {
+			t.Run(fmt.Sprintf("%d %s/%s", i+1, name, kind.name), func(t *testing.T) {
+				t.Parallel()
+				takeTurns(t)
+				l, other, w := newLockers(t)
+				w.at, w.once = i+1, kind.f
+				life(t, l, other)
+			})
+		}
+	}
+}
+
+// A fault that lasts is an error without a meaning. The release by ID, which the
+// caller of an acquire in doubt repeats, leaves nothing behind.
+func TestLastingFault(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{reqAcquire, reqRead, reqMetadata, reqUpload} {
+		for _, kind := range faults {
+			t.Run(name+"/"+kind.name, func(t *testing.T) {
+				t.Parallel()
+				takeTurns(t)
+				room := newRoom(t)
+				other := room.locker()
+				before := acquire(t, other, request("n"))
+				release(t, other, before)
+				l, w := room.wired()
+				w.all(name, kind.f)
+				req := request("n")
+				if name == reqUpload {
+					req.Data = []byte("data")
+				}
+				_, err := hasty(l, time.Second).TryAcquire(bounded(t), req)
+				if err == nil || outcomeKnown(err) || errors.Is(err, holdfast.ErrClosed) {
+					t.Fatalf("acquire: %v, want an error that says nothing of the outcome", err)
+				}
+				if r := inspect(t, other, "n"); name != reqAcquire && name != reqRead && r.State != holdfast.StateFree {
+					t.Errorf("a lease without a record was not given back: %+v", r)
+				}
+				w.all(name, nil)
+				release(t, l, holdfast.Lease{Name: "n", ID: req.ID})
+				used := inspect(t, other, "n").Token
+				if after := acquire(t, other, request("n")); after.Token <= before.Token || after.Token <= used {
+					t.Errorf("token %d after %d and %d", after.Token, before.Token, used)
+				}
+			})
+		}
+	}
+}
+
+// A renewal or release that fails for good is in doubt, and works when repeated.
+func TestLastingFaultOfAHolder(t *testing.T) {
+	t.Parallel()
+	for _, kind := range faults {
+		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
+			takeTurns(t)
+			room := newRoom(t)
+			l, w := room.wired()
+			lease := acquire(t, l, request("n"))
+			for _, step := range []struct {
+				request string
+				call    func(l *Locker) error
+			}{
+				{reqRenew, func(l *Locker) error { return l.Renew(bounded(t), lease) }},
+				{reqUpload, func(l *Locker) error { return l.WriteData(bounded(t), lease, []byte("x")) }},
+				{reqRelease, func(l *Locker) error { return l.Release(bounded(t), lease) }},
+			} {
+				w.all(step.request, kind.f)
+				if err := step.call(hasty(l, time.Second)); err == nil || outcomeKnown(err) {
+					t.Errorf("%s: %v, want an error that says nothing of the outcome", step.request, err)
+				}
+				w.all(step.request, nil)
+				if err := step.call(l); err != nil {
+					t.Errorf("%s, repeated: %v", step.request, err)
+				}
+			}
+			acquire(t, room.locker(), request("n"))
+		})
+	}
+}
+
+// The service's wish to wait is respected, and not waited for in vain.
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+		room := newRoom(t)
+		l, w := room.wired()
+		lease := acquire(t, l, request("n"))
+
+		w.next(reqRenew, answer(status, "ServerBusy", "Retry-After", "1"))
+		start := time.Now()
+		if err := l.Renew(bounded(t), lease); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took < time.Second || w.count(reqRenew) != 2 {
+			t.Errorf("renewed after %v with %d requests, want 2 and a second between them", took, w.count(reqRenew))
+		}
+
+		w.take()
+		w.next(reqRenew, answer(status, "ServerBusy", "Retry-After", "60"))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		start = time.Now()
+		err := l.Renew(ctx, lease)
+		cancel()
+		var busy *StorageError
+		if !errors.As(err, &busy) || busy.Status != status || busy.Code != "ServerBusy" {
+			t.Errorf("got %v, want the service's %d", err, status)
+		}
+		if took := time.Since(start); took > 5*time.Second || w.count(reqRenew) != 1 {
+			t.Errorf("gave up after %v and %d requests, want at once", took, w.count(reqRenew))
+		}
+	}
+}
+
+// A service that hangs holds nobody up beyond the context, and nothing is sent
+// after that.
+func TestHangEndsWithTheContext(t *testing.T) {
+	t.Parallel()
+	room := newRoom(t)
+	l, w := room.wired()
+	lease := acquire(t, l, request("n"))
+	w.all(reqRenew, hang)
+	w.take()
+	ctx, cancel := context.WithTimeout(t.Context(), 350*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	err := hasty(l, 100*time.Millisecond).Renew(ctx, lease)
+	if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 2*time.Second {
+		t.Errorf("got %v after %v", err, time.Since(start))
+	}
+	sent := w.count(reqRenew)
+	if sent < 2 {
+		t.Errorf("%d requests, want several within the time", sent)
+	}
+	time.Sleep(time.Second)
+	if again := w.count(reqRenew); again != sent {
+		t.Errorf("%d more requests after the context's end", again-sent)
+	}
+}
+
+// Each try has a limit although the client has none and the context is long.
+func TestTryLimit(t *testing.T) {
+	t.Parallel()
+	room := newRoom(t)
+	l, w := room.wired()
+	lease := acquire(t, l, request("n"))
+	w.next(reqRenew, hang)
+	start := time.Now()
+	if err := hasty(l, time.Second).Renew(bounded(t), lease); err != nil || time.Since(start) < time.Second || time.Since(start) > 10*time.Second {
+		t.Errorf("got %v after %v", err, time.Since(start))
+	}
+}
+
+// A lock's data may have the most bytes, also on a line that takes seconds to
+// carry them: time limits grow with the data.
+func TestBigDataOnASlowLine(t *testing.T) {
+	t.Parallel()
+	room := newRoom(t)
+	l, w := room.wired()
+	slow := func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
+		select {
+		case <-time.After(3 * time.Second):
+			return base.RoundTrip(r)
+		case <-r.Context().Done():
+			discard(r)
+			return nil, r.Context().Err()
+		}
+	}
+	req := request("n")
+	req.Data = bytes.Repeat([]byte("12345678"), limits.MaxData/8)
+	w.next(reqUpload, nil) // makes the blob
+	w.all(reqUpload, slow)
+	w.all(reqDownload, slow)
+	acquire(t, l, req)
+	got, err := l.ReadData(bounded(t), "n")
+	if err != nil || !bytes.Equal(got, req.Data) {
+		t.Errorf("read %d bytes, %v", len(got), err)
+	}
+	if w.count(reqUpload) != 2 || w.count(reqDownload) != 1 {
+		t.Errorf("sent %q: data were cut off and sent again", w.take())
+	}
+}

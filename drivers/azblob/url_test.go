@@ -1,0 +1,172 @@
+package azblob
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/azuritetest"
+)
+
+// noCredentials takes those of the machine out of the test's way.
+func noCredentials(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{envConnectionString, envKey, envSAS} {
+		t.Setenv(name, "")
+	}
+}
+
+func TestURL(t *testing.T) {
+	noCredentials(t)
+	t.Setenv(envKey, azuritetest.Key)
+	for raw, want := range map[string]string{
+		"azblob://account1/leases":      "https://account1.blob.core.windows.net/leases",
+		"azblob://account1/leases/":     "https://account1.blob.core.windows.net/leases",
+		"azblob://account1/leases/a/b/": "https://account1.blob.core.windows.net/leases",
+		"azblob://emulator/leases":      "http://127.0.0.1:10000/devstoreaccount1/leases",
+		"azblob://account1/leases?endpoint=https://account1.blob.core.chinacloudapi.cn/":  "https://account1.blob.core.chinacloudapi.cn/leases",
+		"azblob://emulator/leases?endpoint=http%3A%2F%2F127.0.0.1%3A1%2Fdevstoreaccount1": "http://127.0.0.1:1/devstoreaccount1/leases",
+	} {
+		l, err := Open(t.Context(), raw)
+		if err != nil {
+			t.Errorf("%s: %v", raw, err)
+			continue
+		}
+		if got := l.container.URL(); got != want {
+			t.Errorf("%s leads to %s, want %s", raw, got, want)
+		}
+		if prefix := l.config.prefix; strings.Contains(raw, "/a/b") != (prefix == "a/b/") {
+			t.Errorf("%s has the prefix %q", raw, prefix)
+		}
+		_ = l.Close()
+	}
+}
+
+func TestInvalidURL(t *testing.T) {
+	noCredentials(t)
+	const secret = "sEcReT"
+	for _, raw := range []string{
+		"azblob:", "azblob://", "azblob:account1/leases", "azblob://account1", "azblob://account1/", "azblob:///leases",
+		"azblob://Account/leases", "azblob://ac/leases", "azblob://account-1/leases", "azblob://account1:443/leases",
+		"azblob://account1/Leases", "azblob://account1/le", "azblob://account1/-leases", "azblob://account1/a--b", "azblob://account1/" + strings.Repeat("x", 64),
+		"azblob://account1/leases/../x", "azblob://account1/leases//x", "azblob://account1/leases/%00", "azblob://account1/leases/" + strings.Repeat("x", 255),
+		"azblob://account1/leases#f", "azblob://user:" + secret + "@account1/leases", "azblob://account1/leases?sig=" + secret,
+		"azblob://account1/leases?x=1", "azblob://account1/leases?endpoint=x", "azblob://account1/leases?endpoint=ftp://x", "azblob://account1/leases?endpoint=",
+		"azblob://account1/leases?endpoint=https%3A%2F%2Fx%2F%3Fsig%3D" + secret, "azblob://account1/leases?endpoint=https://u:" + secret + "@x",
+		"azblob://account1/leases?endpoint=%zz" + secret, "azblob://account1/%zz" + secret, "azblob://account1/leases?endpoint=https://x/%25zz" + secret,
+	} {
+		_, err := holdfast.OpenLocker(t.Context(), raw)
+		if !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("%s: %v, want ErrInvalid", raw, err)
+		} else if strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: the error shows the secret: %v", raw, err)
+		}
+	}
+}
+
+// The first of the sources that is there, told in the log by its kind alone.
+func TestCredentials(t *testing.T) {
+	const key, sig = "c2VjcmV0LWtleQ==", "sig=secret-signature"
+	for _, c := range []struct {
+		url, connection, key, sas string
+		want                      string // of the log, or of the error
+		address                   string
+	}{
+		{url: "azblob://emulator/leases", key: key, want: "the emulator's shared key"},
+		{url: "azblob://account1/leases?client_id=abc", key: key, sas: sig, want: "managed identity with the URL's client_id"},
+		{url: "azblob://account1/leases", connection: "AccountName=account1;AccountKey=" + key, key: key, sas: sig, want: "shared key of " + envConnectionString},
+		{url: "azblob://account1/leases", connection: "DefaultEndpointsProtocol=https;AccountName=account1;AccountKey=" + key + ";EndpointSuffix=core.usgovcloudapi.net",
+			want: "shared key of " + envConnectionString, address: "https://account1.blob.core.usgovcloudapi.net/leases"},
+		{url: "azblob://account1/leases", connection: "BlobEndpoint=https://blobs.example.org/;SharedAccessSignature=" + sig,
+			want: "SAS of " + envConnectionString, address: "https://blobs.example.org/leases?" + sig},
+		{url: "azblob://account1/leases?endpoint=https://proxy.example.org", connection: "BlobEndpoint=https://blobs.example.org/;SharedAccessSignature=" + sig,
+			want: "SAS of " + envConnectionString, address: "https://proxy.example.org/leases?" + sig},
+		{url: "azblob://account1/leases", connection: "AccountName=other;AccountKey=" + key, want: "of account other"},
+		{url: "azblob://account1/leases", connection: "UseDevelopmentStorage=true", want: "AccountKey or SharedAccessSignature"},
+		{url: "azblob://account1/leases", connection: "AccountName=account1;AccountKey=%%%", want: "base64"},
+		{url: "azblob://account1/leases", key: "not base64: " + key, want: "base64"},
+		{url: "azblob://account1/leases", key: key, sas: sig, want: "shared key of " + envKey},
+		{url: "azblob://account1/leases", sas: "?" + sig, want: "SAS of " + envSAS, address: "https://account1.blob.core.windows.net/leases?" + sig},
+		{url: "azblob://account1/leases", want: "azidentity's default chain"},
+	} {
+		t.Setenv(envConnectionString, c.connection)
+		t.Setenv(envKey, c.key)
+		t.Setenv(envSAS, c.sas)
+		said := &lines{}
+		l, err := Open(t.Context(), c.url, WithLogger(slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug}))))
+		said.note(err)
+		if text := said.String(); !strings.Contains(text, c.want) || strings.Contains(text, key) || strings.Contains(text, sig) {
+			t.Errorf("%+v: said %s", c, text)
+		}
+		if err != nil {
+			if !errors.Is(err, holdfast.ErrInvalid) {
+				t.Errorf("%s: %v", c.url, err)
+			}
+			continue
+		}
+		if c.address != "" && l.container.URL() != c.address {
+			t.Errorf("%s leads to %s, want %s", c.url, l.container.URL(), c.address)
+		}
+		_ = l.Close()
+	}
+}
+
+func TestCloud(t *testing.T) {
+	for endpoint, want := range map[string]string{
+		"": "", "https://a.blob.core.chinacloudapi.cn": cloud.AzureChina.ActiveDirectoryAuthorityHost,
+		"https://a.blob.core.usgovcloudapi.net": cloud.AzureGovernment.ActiveDirectoryAuthorityHost, "https://a.example.org": "",
+	} {
+		if got := (location{account: "a", endpoint: endpoint}).cloud().ActiveDirectoryAuthorityHost; got != want {
+			t.Errorf("%q: log in at %q, want %q", endpoint, got, want)
+		}
+	}
+}
+
+// A SAS for one container cannot make containers. One that exists is enough.
+func TestWithoutTheRightToCreateContainers(t *testing.T) {
+	service := azuritetest.Shared(t)
+	noCredentials(t)
+	room := newRoom(t)
+	t.Setenv(envSAS, sasOf(t, room.client, allPermissions))
+	// The emulator's account under another name, so that the SAS is used.
+	l, err := Open(t.Context(), strings.Replace(service.URL(room.name), "//emulator/", "//account1/", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	life(t, l, room.locker())
+
+	absent := service.Fresh(t)
+	t.Setenv(envSAS, sasOf(t, service.Client(t, absent, nil), sas.ContainerPermissions{Read: true, Create: true, Write: true, List: true}))
+	l2, err := Open(t.Context(), strings.Replace(service.URL(absent), "//emulator/", "//account1/", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l2.Close()
+	_, err = l2.TryAcquire(bounded(t), request("n"))
+	if err == nil || outcomeKnown(err) || !strings.Contains(err.Error(), "the container does not exist and cannot be made") {
+		t.Errorf("without the container: %v", err)
+	}
+}
+
+// The wrong key is told as such.
+func TestWrongCredential(t *testing.T) {
+	service := azuritetest.Shared(t)
+	noCredentials(t)
+	t.Setenv(envKey, "d3Jvbmc=")
+	l, err := Open(t.Context(), "azblob://"+service.Account+"/leases?endpoint="+service.Endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, err = l.TryAcquire(bounded(t), request("n"))
+	var answer *StorageError
+	if !errors.As(err, &answer) || answer.Status != 403 || answer.RequestID == "" || !strings.Contains(err.Error(), "credential") {
+		t.Errorf("got %v", err)
+	}
+}
