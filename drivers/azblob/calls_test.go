@@ -82,8 +82,8 @@ func TestCallsOnAnEmptyAccount(t *testing.T) {
 	if r := inspect(t, l, "n"); r.State != holdfast.StateFree {
 		t.Errorf("without a container: %+v", r)
 	}
-	for range l.List(bounded(t), "") {
-		t.Error("a list without a container")
+	for r, err := range l.List(bounded(t), "") {
+		t.Errorf("a list without a container: %+v, %v", r, err)
 	}
 	lease := holdfast.Lease{Name: "n", ID: newID(), TTL: l.Limits().MinTTL}
 	if err := errors.Join(l.Release(bounded(t), lease), l.Break(bounded(t), "n"), l.BreakNow(bounded(t), "n")); err != nil {

@@ -16,7 +16,7 @@ import (
 type listed struct {
 	name   string
 	record record
-	damage error
+	damage bool // of the record
 	state  *lease.StateType
 }
 
@@ -75,11 +75,11 @@ func (l *Locker) appendLock(all []listed, item *container.BlobItem) []listed {
 		return all
 	}
 	name, ok := unescape(strings.TrimPrefix(*item.Name, l.config.prefix))
-	r, damage := parse(item.Metadata)
-	if !ok || holdfast.ValidateName(name, limits) != nil || damage == nil && r.id == "" {
+	r, err := parse(item.Metadata)
+	if !ok || holdfast.ValidateName(name, limits) != nil || err == nil && r.id == "" {
 		return all
 	}
-	one := listed{name: name, record: r, damage: damage}
+	one := listed{name: name, record: r, damage: err != nil}
 	if item.Properties != nil {
 		one.state = item.Properties.LeaseState
 	}
@@ -87,7 +87,7 @@ func (l *Locker) appendLock(all []listed, item *container.BlobItem) []listed {
 }
 
 func (l *Locker) describeListed(ctx context.Context, one listed) (out holdfast.Record, err error) {
-	if one.damage != nil {
+	if one.damage {
 		return holdfast.Record{Name: one.name}, nil // a lock's, and nothing is known of it
 	}
 	err = l.do(ctx, op{verb: "list", name: one.name}, func(ctx context.Context) (err error) {

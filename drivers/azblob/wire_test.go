@@ -62,8 +62,8 @@ type wire struct {
 	mu     sync.Mutex
 	seen   []string
 	total  int
-	at     int   // the number of the request that meets once, from 1
-	once   fault // nil: none does
+	at     int                // the number of the request that meets once, from 1
+	once   fault              // nil: none does
 	faults map[string][]fault // by request, the next one first
 	always map[string]fault
 }

@@ -111,7 +111,7 @@ func (sh *shared) start() (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := newProcess(path, sh.dir, false)
+	p, err := newProcess(ctx, path, sh.dir, false)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func Start(tb testing.TB, persist bool) *Server {
 	if err != nil {
 		tb.Fatalf("azuritetest: %v", err)
 	}
-	p, err := newProcess(path, tb.TempDir(), persist)
+	p, err := newProcess(tb.Context(), path, tb.TempDir(), persist)
 	if err != nil {
 		tb.Fatalf("azuritetest: %v", err)
 	}

@@ -36,8 +36,8 @@ type process struct {
 }
 
 // newProcess reserves a port.
-func newProcess(path, dir string, persist bool) (*process, error) {
-	port, hold, err := reservePort()
+func newProcess(ctx context.Context, path, dir string, persist bool) (*process, error) {
+	port, hold, err := reservePort(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func newProcess(path, dir string, persist bool) (*process, error) {
 // connections, so that nothing takes it while a killed server is down, and
 // locks a file named for it, so that test binaries that run at the same time
 // do not meet.
-func reservePort() (int, *flock.Flock, error) {
+func reservePort(ctx context.Context) (int, *flock.Flock, error) {
 	const first, count, tries = 12000, 8000, 200
 	dir := filepath.Join(os.TempDir(), "holdfast-azuritetest-ports")
 	if err := os.MkdirAll(dir, 0o777); err != nil {
@@ -60,7 +60,7 @@ func reservePort() (int, *flock.Flock, error) {
 		if ok, err := hold.TryLock(); err != nil || !ok {
 			continue
 		}
-		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 		if err == nil && l.Close() == nil {
 			return port, hold, nil
 		}
@@ -84,7 +84,7 @@ func (p *process) start(ctx context.Context) error {
 	} else {
 		args = append(args, "--inMemoryPersistence")
 	}
-	cmd := exec.Command("node", args...)
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), "node", args...)
 	cmd.Dir = p.dir
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = childAttr()
@@ -113,9 +113,9 @@ func (p *process) ready(ctx context.Context) error {
 		}
 		select {
 		case <-p.exited:
-			return fmt.Errorf("Azurite ended at its start: %s", p.logTail())
+			return fmt.Errorf("the emulator ended at its start: %s", p.logTail())
 		case <-ctx.Done():
-			return fmt.Errorf("Azurite on port %d does not answer: %w: %s", p.port, ctx.Err(), p.logTail())
+			return fmt.Errorf("the emulator on port %d does not answer: %w: %s", p.port, ctx.Err(), p.logTail())
 		case <-tick.C:
 		}
 	}
@@ -147,7 +147,7 @@ func (p *process) stop() error {
 		select {
 		case <-p.exited:
 		case <-time.After(stopTimeout):
-			return fmt.Errorf("Azurite %d does not end", p.cmd.Process.Pid)
+			return fmt.Errorf("the emulator, process %d, does not end", p.cmd.Process.Pid)
 		}
 	}
 	p.cmd = nil

@@ -1,0 +1,126 @@
+package azblob
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/benchratio"
+)
+
+// ratioPairs gives an interval of about ±2 % on a noisy machine.
+const ratioPairs = 1000
+
+// BenchmarkRatio compares each call with the same requests through the SDK, of
+// blobs in the same container and through the same client: lease, properties and
+// metadata of the same size for an acquire; one request for the others.
+func BenchmarkRatio(b *testing.B) {
+	room := newRoom(b)
+	l, err := New(room.client)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = l.Close() })
+	ctx := b.Context()
+	plain := rawLease{room.client, newID()}
+	ours := request("ours")
+	if err := l.create(ctx, l.target("base", "")); err != nil {
+		b.Fatal(err)
+	}
+	acquire(b, l, ours) // the first one makes the blob
+
+	ratio := func(name string, base, ours func(i int) error) {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				benchratio.Run(b, ratioPairs, base, ours).Report(b)
+			}
+		})
+	}
+	held := holdfast.Lease{Name: ours.Name, ID: ours.ID, TTL: ours.TTL}
+	if err := plain.acquire(ctx, nil); err != nil {
+		b.Fatal(err)
+	}
+	ratio("Renew", func(int) error { return plain.renew(ctx) }, func(int) error { return l.Renew(ctx, held) })
+	ratio("AcquireHeld", func(int) error { return wantError(plain.stranger().take(ctx)) },
+		func(int) error { _, err := l.TryAcquire(ctx, request("ours")); return wantError(err) })
+	release(b, l, held)
+	if err := plain.release(ctx); err != nil {
+		b.Fatal(err)
+	}
+	var last holdfast.Lease
+	ratio("AcquireAndRelease", func(i int) error {
+		plain.id = newID()
+		r := record{id: plain.id, owner: ours.Owner, token: uint64(time.Now().UnixMilli()), ttl: ours.TTL, acquired: time.Now()}
+		if err := plain.acquire(ctx, r.metadata()); err != nil {
+			return err
+		}
+		return plain.release(ctx)
+	}, func(i int) (err error) {
+		req := ours
+		req.ID = newID()
+		if last, err = l.TryAcquire(ctx, req); err != nil {
+			return err
+		}
+		return l.Release(ctx, last)
+	})
+}
+
+func wantError(err error) error {
+	if err == nil {
+		return fmt.Errorf("granted although it is held")
+	}
+	return nil
+}
+
+// rawLease is the blob "base" with the SDK's own calls.
+type rawLease struct {
+	container *container.Client
+	id        string
+}
+
+func (r rawLease) blob() *blob.Client { return r.container.NewBlobClient("base") }
+
+func (r rawLease) lease() *lease.BlobClient {
+	c, err := lease.NewBlobClient(r.blob(), &lease.BlobClientOptions{LeaseID: &r.id})
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
+func (r rawLease) stranger() rawLease { return rawLease{r.container, newID()} }
+
+func (r rawLease) take(ctx context.Context) error {
+	_, err := r.lease().AcquireLease(ctx, 60, nil)
+	return err
+}
+
+func (r rawLease) acquire(ctx context.Context, metadata map[string]*string) error {
+	if err := r.take(ctx); err != nil {
+		return err
+	}
+	conditions := under(r.id)
+	p, err := r.blob().GetProperties(ctx, &blob.GetPropertiesOptions{AccessConditions: conditions})
+	if err != nil {
+		return err
+	}
+	conditions.ModifiedAccessConditions = &blob.ModifiedAccessConditions{IfMatch: p.ETag}
+	_, err = r.blob().SetMetadata(ctx, metadata, &blob.SetMetadataOptions{AccessConditions: conditions})
+	return err
+}
+
+func (r rawLease) renew(ctx context.Context) error {
+	_, err := r.lease().RenewLease(ctx, nil)
+	return err
+}
+
+func (r rawLease) release(ctx context.Context) error {
+	_, err := r.lease().ReleaseLease(ctx, nil)
+	return err
+}

@@ -1,0 +1,84 @@
+// Package azblob keeps locks as leases of blobs in Azure Blob Storage: one block
+// blob per lock, in one container.
+//
+// Importing the package registers the URL scheme "azblob" for
+// [github.com/holdfast-go/holdfast.Open]; [Open] has the forms of the URL. A
+// program that has a container client of its own, with any credential, makes a
+// Locker with [New].
+//
+// # Credentials
+//
+// With a URL the credential is, in this order,
+//
+//   - for the account "emulator", the one that every emulator has;
+//   - with the URL parameter client_id, the managed identity with that client ID;
+//   - AZURE_STORAGE_CONNECTION_STRING, with an account key or a SAS, which must be
+//     for the URL's account;
+//   - AZURE_STORAGE_KEY, the account's key;
+//   - AZURE_STORAGE_SAS_TOKEN, a SAS;
+//   - azidentity's default chain: the environment, workload identity, managed
+//     identity, and the command-line tools of a developer.
+//
+// Which kind is used is logged at level debug ([WithLogger]), never its value.
+// The identity needs the role Storage Blob Data Contributor on the container, a
+// SAS the permissions read, create, write and list. The right to make containers
+// is needed only if the container does not exist yet. For the endpoints of
+// Azure's sovereign clouds the identity's login server is known; for others
+// AZURE_AUTHORITY_HOST names it.
+//
+// # How it works
+//
+// Acquire takes the blob's lease with the request's ID as lease ID, so that
+// taking it again after a lost answer is the same; then it reads the blob's
+// metadata; then, under the lease and only if nothing was written since, it
+// writes who holds the lock with which token. If that fails the lease is given
+// back. The token is the larger of the last one plus one and the service's time
+// in milliseconds (its Date header has whole seconds). Container and blob are
+// made on demand.
+//
+// That is three requests for an acquire, one for a try that finds the lock held,
+// one for a renewal, one for a release. A waiter polls, every 5 s by default;
+// the service wakes nobody. Every request has a time limit of its own
+// ([WithTryTimeout]) and is repeated up to three times, never beyond the context:
+// if the service asks by Retry-After to wait longer than that, its refusal is
+// returned at once. A break is sent only once.
+//
+// # What differs from other backends
+//
+// A TTL is 15 to 60 whole seconds, and the service does not tell how much of it
+// is left. A lease keeps the length that it was taken for: Renew with another
+// TTL renews it for that length. Taking the lock again with the same ID makes it
+// longer, and never shorter, except that for the moment between two requests it
+// has the TTL that was asked for last.
+//
+// Lease IDs are UUIDs. To the service, taking a lease again with the ID that it
+// had is one and the same thing while the lease runs, after it expired, was
+// broken or released, as long as no other ID had it since: there is no telling a
+// repeat from a new start. So an ID that comes back then keeps its token, and the
+// data stay; nobody else had the lock in between. A program that wants a new
+// token uses a new ID, as Client does.
+//
+// After a lease's natural end the service may refuse others for some more
+// seconds. Two holders never overlap by that.
+//
+// # The blobs
+//
+// A lock's blob is named like the lock, with every byte other than an ASCII
+// letter, a digit, "-" and "_" as "=" and two hex digits. Its contents are the
+// lock's data, its metadata the record: holdfastv (1, the version), holdfastid
+// (the lease ID of the last grant), holdfasttoken, holdfastowner
+// (percent-encoded), holdfastttl (seconds) and holdfastacquired. Blobs without
+// them are no lock's until somebody takes one of that name; metadata of others
+// are kept. A blob whose record has another version or is damaged is never
+// changed.
+//
+// Nothing else should write or lease these blobs, and no lifecycle rule should
+// delete them. Whoever may write the container can break any lease in it, so
+// that a lease ID in the metadata gives away no right beyond that; the driver
+// itself never shows one.
+//
+// # The emulator
+//
+// Azurite passes the same tests, with one difference worth knowing: it renews an
+// expired lease whatever ID the request names, where Azure compares it.
+package azblob
