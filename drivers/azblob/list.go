@@ -46,7 +46,7 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Rec
 func (l *Locker) listAll(ctx context.Context, prefix string) ([]listed, error) {
 	start := l.config.prefix + escape(prefix)
 	pager := l.container.NewListBlobsHierarchyPager("/", &container.ListBlobsHierarchyOptions{
-		Prefix: &start, Include: container.ListBlobsInclude{Metadata: true}})
+		Prefix: &start, MaxResults: l.config.pageSize, Include: container.ListBlobsInclude{Metadata: true}})
 	var all []listed
 	for pager.More() {
 		err := l.do(ctx, op{verb: "list", name: prefix}, func(ctx context.Context) error {

@@ -66,6 +66,7 @@ type config struct {
 	prefix     string // empty, or with a slash at its end
 	tryTimeout time.Duration
 	logger     *slog.Logger
+	pageSize   *int32 // of listings; nil is the service's, 5000
 }
 
 // Option sets up a Locker.
@@ -76,9 +77,10 @@ type Option func(*config)
 // with different prefixes do not see each other's locks. The default is none.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
-// WithTryTimeout bounds each request to the service; one that failed or took
-// longer is sent again, up to three times, while the operation's context lasts.
-// The default is 4 s, the least 10 ms. Uploads have more, by their size.
+// WithTryTimeout bounds each request to the service, with the time that an
+// identity takes to get a token; one that failed or took longer is sent again,
+// up to three times, while the operation's context lasts. The default is 4 s, the
+// least 10 ms. Requests that carry data have more, by their size.
 func WithTryTimeout(d time.Duration) Option { return func(c *config) { c.tryTimeout = d } }
 
 // WithLogger sets where the driver tells, at level debug, which kind of
