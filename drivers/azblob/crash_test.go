@@ -174,6 +174,31 @@ func TestBrokenBeforeTheRecord(t *testing.T) {
 	}
 }
 
+// Somebody else makes the blob and uses the lock before the request that makes
+// it arrives: nothing is lost of that.
+func TestMadeByAnotherMeanwhile(t *testing.T) {
+	t.Parallel()
+	room := newRoom(t)
+	other := room.locker()
+	l, w := room.wired()
+	var before holdfast.Lease
+	w.next(reqUpload, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
+		for range 3 { // by now the token is ahead of the clock
+			req := request("n")
+			req.Data = []byte("kept")
+			before = acquire(t, other, req)
+			release(t, other, before)
+		}
+		return base.RoundTrip(r)
+	})
+	if after := acquire(t, l, request("n")); after.Token <= before.Token {
+		t.Errorf("token %d after %d", after.Token, before.Token)
+	}
+	if r := inspect(t, l, "n"); string(r.Data) != "kept" {
+		t.Errorf("the data are %q", r.Data)
+	}
+}
+
 // Container or blob are deleted while the lock is held: the holder loses it, the
 // next acquire makes them again, and once the clock has passed the last token the
 // next is greater.

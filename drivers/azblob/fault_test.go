@@ -238,6 +238,28 @@ func TestTryLimit(t *testing.T) {
 	}
 }
 
+// A break is never sent twice: the second could hit the next holder.
+func TestBreakIsSentOnce(t *testing.T) {
+	t.Parallel()
+	room := newRoom(t)
+	l, w := room.wired()
+	for what, breakIt := range map[string]func() error{
+		"Break":    func() error { return l.Break(bounded(t), "n") },
+		"BreakNow": func() error { return l.BreakNow(bounded(t), "n") },
+	} {
+		lease := acquire(t, l, request("n"))
+		w.take()
+		w.next(reqBreak, unanswered)
+		if err := breakIt(); err == nil || outcomeKnown(err) {
+			t.Errorf("%s without an answer: %v", what, err)
+		}
+		if n := w.count(reqBreak); n != 1 {
+			t.Errorf("%s was sent %d times", what, n)
+		}
+		release(t, l, lease)
+	}
+}
+
 // A lock's data may have the most bytes, also on a line that takes seconds to
 // carry them: time limits grow with the data.
 func TestBigDataOnASlowLine(t *testing.T) {
@@ -258,6 +280,7 @@ func TestBigDataOnASlowLine(t *testing.T) {
 	w.next(reqUpload, nil) // makes the blob
 	w.all(reqUpload, slow)
 	w.all(reqDownload, slow)
+	l = hasty(l, 2*time.Second)
 	acquire(t, l, req)
 	got, err := l.ReadData(bounded(t), "n")
 	if err != nil || !bytes.Equal(got, req.Data) {

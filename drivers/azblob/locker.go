@@ -34,7 +34,7 @@ var limits = holdfast.Limits{
 const (
 	maxPrefix = 1024 - 3*256 - 1
 	// opTimeout bounds a whole operation whose context has no earlier deadline.
-	opTimeout = 30 * time.Second
+	opTimeout = 15 * time.Second
 	// dataRate, in bytes per second, is what a slow line is expected to carry:
 	// time limits grow with the data accordingly.
 	dataRate = 1 << 20
