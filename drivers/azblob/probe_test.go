@@ -145,4 +145,3 @@ func (p *probe) expire() {
 		}
 	}
 }
-
