@@ -22,6 +22,7 @@ type asker struct {
 	last      error         // what kept the lock at the last attempt
 	holder    Record        // as last seen
 	told      Record        // the holder that observers were told of
+	asked     bool          // who an unknown holder is
 	unchanged time.Duration // since when holder.Revision was seen
 	watching  bool          // a wake-up has come: releases will be told
 }
@@ -90,12 +91,31 @@ func (a *asker) see(now Record) {
 		a.unchanged = a.client.now() // after the reply: the renewal was before this
 	}
 	// An owner that a backend cannot tell for a moment is not another holder.
-	known := now.Owner != "" || now.Token != 0
-	if known && (now.Owner != a.told.Owner || now.Token != a.told.Token) {
-		a.told = now
-		a.emit(Event{Type: EventHolderSeen, Name: a.req.Name, Owner: now.Owner, Token: now.Token, Time: time.Now()})
+	if anonymous := now.Owner == "" && now.Token == 0; !anonymous {
+		a.tell(now)
 	}
 	a.holder = now
+}
+
+// tell tells of a holder, once.
+func (a *asker) tell(holder Record) {
+	if !a.asked || holder.Owner != a.told.Owner || holder.Token != a.told.Token {
+		a.asked, a.told = true, holder
+		a.emit(Event{Type: EventHolderSeen, Name: a.req.Name, Owner: holder.Owner, Token: holder.Token, Time: time.Now()})
+	}
+}
+
+// identify asks, once for each wait, who a holder is that the backend's refusals do not
+// name, for people who want to know what is waited for.
+func (a *asker) identify(ctx context.Context) {
+	if a.asked || !errors.Is(a.last, ErrHeld) {
+		return
+	}
+	holder, err := a.client.Inspect(ctx, a.req.Name)
+	if err != nil || holder.State != StateHeld {
+		holder = Record{} // there is one, and that is all that is known
+	}
+	a.tell(holder)
 }
 
 // stuck returns the holder's revision if it has not been renewed for one whole TTL
@@ -150,6 +170,7 @@ func (a *asker) wait(ctx context.Context, nudge <-chan struct{}) (Lease, time.Du
 			a.abandon()
 			a.req.ID, a.doubt = newID(), doubt{}
 		}
+		a.identify(ctx)
 		a.client.queues.note(a.req.Name, err)
 		if w := a.client.abilities.Watcher; !watched && w != nil {
 			var stop func()

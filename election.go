@@ -272,13 +272,14 @@ func (r *LeaderAwareRunner) leadNow(ctx context.Context) (*term, error) {
 		r.asker = nil
 		return r.begin(h), nil
 	case errors.Is(err, ErrHeld): // the asker is kept: it knows since when a dead holder is stuck
+		a.identify(ctx)
 		return nil, nil
 	}
 	// Nobody knows whether there will be another call, so this request is cleaned up
 	// now, and the next one has another ID.
 	a.abandon()
 	r.asker = r.client.newAsker(r.name, r.settings.settings, r.emit)
-	r.asker.holder, r.asker.told, r.asker.unchanged = a.holder, a.told, a.unchanged
+	r.asker.holder, r.asker.told, r.asker.asked, r.asker.unchanged = a.holder, a.told, a.asked, a.unchanged
 	return nil, err
 }
 

@@ -22,7 +22,8 @@ const (
 	// be granted the lock.
 	EventOverrun
 	// EventHolderSeen: while waiting, another holder was seen than before; Owner and
-	// Token are the other's, as far as they are known.
+	// Token are the other's, as far as they are known. A backend whose refusals name
+	// nobody (Azure Blob Storage) is asked once for each wait.
 	EventHolderSeen
 	// EventSteppedDown: a LeaderAwareRunner gives up leadership; Err says why.
 	EventSteppedDown
@@ -61,7 +62,7 @@ type Event struct {
 // String is one line for people, without any secret.
 func (e Event) String() string {
 	s := fmt.Sprintf("%s %q", e.Type, e.Name)
-	if e.Type == EventHolderSeen {
+	if e.Type == EventHolderSeen && e.Owner != "" {
 		s += fmt.Sprintf(": %q", e.Owner)
 	}
 	if e.Op != "" {

@@ -274,3 +274,20 @@ func TestLocalWaiterFollowsALostHold(t *testing.T) {
 		_ = second.Release(t.Context())
 	})
 }
+
+// A backend whose refusals do not name the holder is asked once who it is.
+func TestUnnamedHolderIsAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		h := mustLock(t, newClient(t, store.Locker(), holdfast.WithOwner("web-3")), "job")
+		var seen events
+		c := newClient(t, blind{newFaulty(t, store.Locker(), nil)}, holdfast.WithObserver(seen.observe))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		_, _ = c.Lock(ctx, "job")
+		synctest.Wait()
+		if n := seen.count(holdfast.EventHolderSeen); n != 1 || seen.list[0].Owner != "web-3" || seen.list[0].Token != h.Token() {
+			t.Errorf("told %d times: %v", n, seen.list)
+		}
+	})
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/holdfast-go/holdfast"
+	_ "github.com/holdfast-go/holdfast/drivers/azblob"
 	_ "github.com/holdfast-go/holdfast/drivers/file"
 	_ "github.com/holdfast-go/holdfast/drivers/memory"
 	_ "github.com/holdfast-go/holdfast/drivers/mongo"
@@ -83,6 +84,8 @@ The backend is a URL, given with --backend or in HOLDFAST_BACKEND:
   file:/var/lib/holdfast           a folder; for the processes of one machine
   mongodb://h1,h2/app?replicaSet=rs0&collection=locks
                                    MongoDB; also mongodb+srv://
+  azblob://ACCOUNT/CONTAINER       Azure Blob Storage; azblob://emulator/locks
+                                   is Azurite on this machine
 
 Without one it is a folder of your own on this machine:
   %s

@@ -7,6 +7,7 @@
 //
 //	go run ./examples/leases north south west
 //	go run ./examples/leases -backend 'mongodb://127.0.0.1:27017/app?replicaSet=rs0' north south west
+//	go run ./examples/leases -backend azblob://emulator/locks north south west
 package main
 
 import (
@@ -25,6 +26,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	_ "github.com/holdfast-go/holdfast/drivers/azblob"
 	_ "github.com/holdfast-go/holdfast/drivers/file"
 	_ "github.com/holdfast-go/holdfast/drivers/memory"
 	_ "github.com/holdfast-go/holdfast/drivers/mongo"

@@ -5,6 +5,7 @@
 //
 //	go run ./examples/worker
 //	go run ./examples/worker -backend 'mongodb://127.0.0.1:27017/app?replicaSet=rs0'
+//	go run ./examples/worker -backend azblob://emulator/locks
 package main
 
 import (
@@ -21,6 +22,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	_ "github.com/holdfast-go/holdfast/drivers/azblob"
 	_ "github.com/holdfast-go/holdfast/drivers/file"
 	_ "github.com/holdfast-go/holdfast/drivers/memory"
 	_ "github.com/holdfast-go/holdfast/drivers/mongo"

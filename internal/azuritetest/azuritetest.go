@@ -55,8 +55,9 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Run runs the tests, stops the service, and returns the exit code.
-func Run(m *testing.M) int {
+// Run runs the tests, stops the service, and returns the exit code. m is a *testing.M,
+// or runs one in turn.
+func Run(m interface{ Run() int }) int {
 	dir, err := os.MkdirTemp("", "holdfast-azuritetest-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "azuritetest:", err)

@@ -16,15 +16,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/azuritetest"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
 // backends are the URLs that one and the same program must run on.
 func backends(t *testing.T) map[string]string {
+	azure := azuritetest.Shared(t)
 	return map[string]string{
 		"mem":     "mem:", // each process has its own, so nothing is contended there
 		"file":    "file:" + filepath.ToSlash(t.TempDir()),
 		"mongodb": lockURL(t, mongotest.URI(t), "swapped"),
+		"azblob":  azure.URL(azure.Fresh(t)),
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/mongo"
+	"github.com/holdfast-go/holdfast/internal/azuritetest"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
@@ -44,14 +46,20 @@ func TestMain(m *testing.M) {
 	}
 	role := roles[os.Getenv(envRole)]
 	if role == nil {
-		mongotest.Main(m)
-		return
+		flag.Parse()
+		_ = flag.Set("test.parallel", "16") // the tests wait, mostly
+		os.Exit(azuritetest.Run(withMongo{m}))
 	}
 	if err := work(role); err != nil {
 		fmt.Println("error", err)
 		os.Exit(1)
 	}
 }
+
+// withMongo stops MongoDB, too, when the tests are done.
+type withMongo struct{ *testing.M }
+
+func (m withMongo) Run() int { return mongotest.Run(m.M) }
 
 func work(role func(context.Context, *holdfast.Client) error) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)

@@ -50,8 +50,9 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Run runs the tests, stops the servers, and returns the exit code.
-func Run(m *testing.M) int {
+// Run runs the tests, stops the servers, and returns the exit code. m is a *testing.M,
+// or runs one in turn.
+func Run(m interface{ Run() int }) int {
 	dir, err := os.MkdirTemp("", "holdfast-mongotest-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mongotest:", err)
