@@ -3,7 +3,7 @@
 // aggregate, migrate, bill, own a partition.
 //
 //	client, err := holdfast.Open(ctx, "mongodb://db1,db2,db3/app?replicaSet=rs0")
-//	…
+//	… // or "azblob://account/container", or "file:/var/lib/holdfast"
 //	err = client.Do(ctx, "billing", func(ctx context.Context) error {
 //		return bill(ctx) // ctx ends if the lock is lost
 //	})
@@ -44,14 +44,15 @@
 //     lasting failure is told again and again, and retried.
 //  10. No lock is stuck. If the server's clock steps back, so that a dead holder's
 //     expiry lies far ahead, a waiter that has seen the same holder and the same
-//     renewal for that holder's whole TTL takes over, by compare-and-set.
+//     renewal for that holder's whole TTL takes over, by compare-and-set. (The
+//     leases of Azure Blob Storage end by the service's own count.)
 //
 // # What it does not promise
 //
 //   - A process that is paused (SIGSTOP, a long garbage collection, a virtual machine
 //     that is moved) can act after its lease has ended, before it notices. Give
 //     [Hold.Token] to what the lock protects and have lower tokens refused there;
-//     the MongoDB driver has a guard that does it.
+//     the drivers for MongoDB and Azure Blob Storage have what does it.
 //   - Breaker.BreakNow voids promise 1, as its name says.
 //   - There is no order or fairness between processes, only within one.
 //   - On a sharded MongoDB cluster the routers' clocks judge, so those must agree.
@@ -74,4 +75,5 @@
 // crashes is replaced after 11 to 12 s with MongoDB's default settings, which the
 // default TTL survives. A dead holder keeps others waiting for up to one TTL: a
 // shorter TTL buys a faster take-over at the price of more renewals, more losses.
+// Azure Blob Storage has leases of 15 to 60 whole seconds only.
 package holdfast

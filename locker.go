@@ -9,8 +9,8 @@ import (
 )
 
 // Locker is what a storage backend implements. Programs use a [Client] on top
-// of it; drivers for MongoDB, files and memory live under drivers/, and any
-// other implementation that passes the suite in package lockertest is as good.
+// of it; drivers for MongoDB, Azure Blob Storage, files and memory live under
+// drivers/, and any other implementation that passes the suite in package lockertest is as good.
 //
 // All methods are safe for concurrent use. They check their arguments, TTLs and
 // names included, before they do I/O. Each returns soon after its context

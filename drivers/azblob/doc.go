@@ -12,8 +12,8 @@
 //
 //   - for the account "emulator", the one that every emulator has;
 //   - with the URL parameter client_id, the managed identity with that client ID;
-//   - AZURE_STORAGE_CONNECTION_STRING, with an account key or a SAS, which must be
-//     for the URL's account;
+//   - AZURE_STORAGE_CONNECTION_STRING, with an account key or a SAS; the account
+//     that it names, if any, must be the URL's;
 //   - AZURE_STORAGE_KEY, the account's key;
 //   - AZURE_STORAGE_SAS_TOKEN, a SAS;
 //   - azidentity's default chain: the environment, workload identity, managed
@@ -37,8 +37,10 @@
 // made on demand.
 //
 // That is three requests for an acquire, one for a try that finds the lock held,
-// one for a renewal, one for a release. A waiter polls, every 5 s by default;
-// the service wakes nobody. Every request has a time limit of its own
+// one for a renewal, one for a release; five for the first acquire of a name, and
+// seven in a container that does not exist. A waiter polls, every 5 s by default;
+// the service wakes nobody. With the default TTL of 30 s a held lock costs 360
+// requests an hour, and each process that waits for a name 720. Every request has a time limit of its own
 // ([WithTryTimeout]) and is repeated up to three times, never beyond the context:
 // if the service asks by Retry-After to wait longer than that, its refusal is
 // returned at once. A break is sent only once.
@@ -46,7 +48,8 @@
 // # What differs from other backends
 //
 // A TTL is 15 to 60 whole seconds, and the service does not tell how much of it
-// is left. A lease keeps the length that it was taken for: Renew with another
+// is left, nor whose lease it was that refused an acquire: the error says only
+// that the lock is held, and Inspect tells by whom. A lease keeps the length that it was taken for: Renew with another
 // TTL renews it for that length. Taking the lock again with the same ID makes it
 // longer, and never shorter, except that for the moment between two requests it
 // has the TTL that was asked for last.
@@ -76,6 +79,21 @@
 // delete them. Whoever may write the container can break any lease in it, so
 // that a lease ID in the metadata gives away no right beyond that; the driver
 // itself never shows one.
+//
+// # The leader election pattern
+//
+// Azure's guidance for electing a leader by a blob's lease asks for five things.
+//
+//   - The task is cancelled when the lease cannot be renewed: the context of the
+//     hold, or of the runner's task, ends a grace before the lease can end, even
+//     if a request hangs.
+//   - The lease is released when the task ends: after it has returned or panicked,
+//     also if the caller's context has ended.
+//   - Followers keep trying at an interval: holdfast.WithPollInterval, jittered by
+//     a fifth. A runner whose backend fails goes on trying.
+//   - A leader that hangs but still renews is found: holdfast.WithStallTimeout with
+//     holdfast.Heartbeat, and holdfast.WithHealthCheck.
+//   - Nothing else uses the lease blob: each lock has one of its own.
 //
 // # The emulator
 //

@@ -13,8 +13,9 @@
 // promises rest on.
 //
 // The user needs find, insert and update on the collection; createIndex and
-// listIndexes for the TTL index, collMod only with [WithIndexUpdate]. The role
-// readWrite has them all.
+// listIndexes for the TTL index, changeStream for waiters to be woken by a release
+// instead of polling every second, collMod only with [WithIndexUpdate]. The role
+// readWrite has them all. [NewGuard] says what a guard needs.
 //
 // # How it works
 //
