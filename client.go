@@ -101,7 +101,8 @@ func Open(ctx context.Context, url string, opts ...ClientOption) (*Client, error
 // Locker returns the driver, for helpers that a backend offers beyond this package.
 func (c *Client) Locker() Locker { return c.locker }
 
-// Inspect tells what the backend knows of a lock. Nothing is retried.
+// Inspect tells what the backend knows of a lock. A failure is returned at once, and
+// every call ends within WithTryTimeout's time.
 func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
 	if err := ValidateName(name, c.limits); err != nil {
 		return Record{}, err

@@ -122,7 +122,7 @@ func WithOverrunHook(fn func(Event)) Option {
 }
 
 // WithLogger sets where events are logged; the default is slog.Default. Losses and
-// failures are warnings, overruns errors, what goes well is debug.
+// failures are warnings, overruns errors, a step-down is info, what goes well debug.
 func WithLogger(logger *slog.Logger) ClientOption {
 	return clientOption(func(c *clientConfig) { c.logger = logger })
 }
