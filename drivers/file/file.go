@@ -6,17 +6,17 @@
 // Each lock has a record NAME.json, which a person can read, and NAME.lock, an
 // empty file that is locked (flock, LockFileEx) while a process reads or writes
 // the record. There is one for each lock, so that one lock's slow disk write
-// does not delay another's renewal. Folder and files are for their owner alone,
-// so the processes run as one user. Characters that some system does not allow
-// in file names, and capitals, are written as %XX; long names are cut, with a
-// hash. Deleting NAME.json makes the lock free and forgets its token and data.
+// does not delay another's renewal. The files are for their owner alone, and so is
+// the folder if the driver makes it: the processes run as one user. Characters
+// that some system does not allow in file names, and capitals, are written as
+// %XX; long names are cut, with a hash. Deleting NAME.json makes the lock free and forgets its token and data.
 // NAME.lock is never renamed or deleted, since two processes that lock two files
 // do not exclude each other: delete it only while no process uses the folder.
 //
-// A record is replaced by renaming a complete new one, NAME.tmp, over it, so that a crash
-// or kill leaves the old one or the new one. What it cannot read the driver
-// never takes for free: a damaged record, or one of an unknown version, is an
-// error that names the file.
+// A record is replaced by renaming a complete new one, NAME.tmp, over it, so that
+// a crash or kill leaves the old one or the new one. What it cannot read the
+// driver never takes for free: a damaged record, or one of an unknown version, is
+// an error that names the file.
 //
 // # Clock
 //
