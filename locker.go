@@ -209,6 +209,9 @@ func (r Revision) GoString() string { return "holdfast.Revision(" + r.String() +
 type Limits struct {
 	// MinTTL and MaxTTL bound a TTL; it must be a whole multiple of TTLStep.
 	MinTTL, MaxTTL, TTLStep time.Duration
+	// TTLNote, if not empty, ends the error about a TTL that is out of range: why
+	// there is this range, and where there is another.
+	TTLNote string
 	// MaxName, MaxOwner and MaxData are in bytes.
 	MaxName, MaxOwner, MaxData int
 	// Poll is how often a waiter that nothing wakes should ask, if the user does

@@ -21,7 +21,7 @@ import (
 type narrow struct{ holdfast.Locker }
 
 func (narrow) Limits() holdfast.Limits {
-	return holdfast.Limits{MinTTL: 15 * time.Second, MaxTTL: time.Minute, TTLStep: time.Second, MaxName: 10, MaxOwner: 10, MaxData: 4}
+	return holdfast.Limits{MinTTL: 15 * time.Second, MaxTTL: time.Minute, TTLStep: time.Second, MaxName: 10, MaxOwner: 10, MaxData: 4, TTLNote: "elsewhere it is less"}
 }
 
 func TestOptionsAreCheckedTogether(t *testing.T) {
@@ -32,7 +32,7 @@ func TestOptionsAreCheckedTogether(t *testing.T) {
 		field string
 		rule  string
 	}{
-		"TTL too short":        {"x", []holdfast.Option{holdfast.WithTTL(time.Second)}, "TTL", "from 15s to 1m0s"},
+		"TTL too short":        {"x", []holdfast.Option{holdfast.WithTTL(time.Second)}, "TTL", "from 15s to 1m0s in steps of 1s on this backend (elsewhere it is less)"},
 		"TTL too long":         {"x", []holdfast.Option{holdfast.WithTTL(time.Hour)}, "TTL", "from 15s to 1m0s"},
 		"TTL between steps":    {"x", []holdfast.Option{holdfast.WithTTL(15500 * time.Millisecond)}, "TTL", "steps of 1s"},
 		"TTL zero":             {"x", []holdfast.Option{holdfast.WithTTL(0)}, "TTL", "from 15s"},

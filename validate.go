@@ -53,7 +53,11 @@ func ValidateTTL(ttl time.Duration, l Limits) error {
 	if l.TTLStep > time.Nanosecond {
 		rule += fmt.Sprintf(" in steps of %v", l.TTLStep)
 	}
-	return &InvalidError{"TTL", ttl.String(), rule + " on this backend"}
+	rule += " on this backend"
+	if l.TTLNote != "" {
+		rule += " (" + l.TTLNote + ")"
+	}
+	return &InvalidError{"TTL", ttl.String(), rule}
 }
 
 // ValidateData checks the size of a lock's data against a backend's limits.

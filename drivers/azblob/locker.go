@@ -25,6 +25,7 @@ var limits = holdfast.Limits{
 	MinTTL:   15 * time.Second,
 	MaxTTL:   60 * time.Second,
 	TTLStep:  time.Second,
+	TTLNote:  "what Azure has for blob leases; with MongoDB it is 100ms to 24h, with a folder 10ms to a year",
 	MaxName:  256,
 	MaxOwner: 1024,
 	MaxData:  8 << 20,

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,7 +39,7 @@ const shortestTTL = "15s" // that every backend allows
 func TestOneProgramOnEveryBackend(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	build := exec.Command("go", "build", "-o", dir, "../../cmd/holdfast", "../../examples/worker")
+	build := exec.Command("go", "build", "-o", dir, "../../cmd/holdfast", "../../examples/worker", "../../examples/leases")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
@@ -56,17 +57,22 @@ func TestOneProgramOnEveryBackend(t *testing.T) {
 				t.Errorf("exit code %d, want the command's own", code)
 			}
 			worker := func() *program { return newProgram(t, filepath.Join(dir, "worker"), "-backend", url).start() }
+			leases := func() *program {
+				return newProgram(t, filepath.Join(dir, "leases"), "-backend", url, "north", "south").start()
+			}
 			if name == "mem" {
-				w := worker()
-				w.await("step 2 under token ")
-				w.signal(syscall.SIGTERM)
-				if code := w.wait(); code != 0 {
-					t.Errorf("the worker's exit code is %d", code)
+				for says, p := range map[string]*program{"step 2 under token ": worker(), `note 2 of "south"`: leases()} {
+					p.await(says)
+					p.signal(syscall.SIGTERM)
+					if code := p.wait(); code != 0 {
+						t.Errorf("what says %q ended with code %d", says, code)
+					}
 				}
 				return
 			}
 			t.Run("command", func(t *testing.T) { t.Parallel(); commandHandsOver(t, command) })
 			t.Run("worker", func(t *testing.T) { t.Parallel(); workersTakeOver(t, worker) })
+			t.Run("leases", func(t *testing.T) { t.Parallel(); leasesAreHandedOver(t, leases) })
 		})
 	}
 }
@@ -117,6 +123,27 @@ func workersTakeOver(t *testing.T, worker func() *program) {
 	follower.signal(syscall.SIGTERM)
 	if code := follower.wait(); code != 0 {
 		t.Errorf("the worker's exit code is %d", code)
+	}
+}
+
+func leasesAreHandedOver(t *testing.T, leases func() *program) {
+	first := leases()
+	for _, name := range []string{"north", "south"} {
+		first.await(fmt.Sprintf("note 2 of %q", name))
+	}
+	second := leases()
+	second.await("holder seen")
+	first.signal(syscall.SIGTERM)
+	for _, name := range []string{"north", "south"} {
+		first.await(fmt.Sprintf("released %q", name))
+		second.await(fmt.Sprintf("of %q", name))
+	}
+	if strings.Contains(second.said(), "note 1 of") {
+		t.Error("the predecessor's notes are gone")
+	}
+	second.signal(syscall.SIGTERM)
+	if code := second.wait(); code != 0 {
+		t.Errorf("the exit code is %d", code)
 	}
 }
 
