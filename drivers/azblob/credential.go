@@ -55,6 +55,9 @@ func (w location) withConnectionString(connection string, o *container.ClientOpt
 			fields[strings.ToLower(key)] = value
 		}
 	}
+	if strings.EqualFold(fields["usedevelopmentstorage"], "true") { // short for the emulator
+		fields["accountname"], fields["accountkey"], fields["blobendpoint"] = emulatorAccount, emulatorKey, emulatorEndpoint
+	}
 	if account := fields["accountname"]; account != "" && account != w.account {
 		return nil, "", &holdfast.InvalidError{Field: envConnectionString, Value: "of account " + account, Rule: "of the URL's account, " + w.account}
 	}
