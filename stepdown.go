@@ -1,0 +1,85 @@
+package holdfast
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// StepDown gives leadership up: the task's context ends, and when the task has
+// returned the lock is released; for the cool-down others go first. It waits for
+// the release. If ctx ends before, the lease is renewed no more, so that it expires
+// although the task still runs, and the error says so. Without leadership it
+// does nothing. A task may step down with its own context: then it is not waited for.
+func (r *LeaderAwareRunner) StepDown(ctx context.Context) error {
+	t := r.term.Load()
+	if t == nil {
+		return nil
+	}
+	own := r.within(ctx)
+	t.stepDown(ErrSteppedDown)
+	if own {
+		return nil
+	}
+	select {
+	case <-t.over:
+		return nil
+	case <-ctx.Done():
+		t.giveUp(ErrSteppedDown)
+		return fmt.Errorf("holdfast: step down %q: the task has not returned; the lock frees when its lease expires: %w", r.name, context.Cause(ctx))
+	}
+}
+
+// Close ends the runner: Run and RunTaskOnLeader return ErrClosed, a running task's
+// context ends, and the lock is released when it has returned. Close waits for
+// that. If ctx ends before, the lease is renewed no more, as with StepDown. Closing
+// again waits again. A task may close with its own context: then it is not waited for.
+func (r *LeaderAwareRunner) Close(ctx context.Context) error {
+	own := r.within(ctx)
+	r.close(errRunnerClosed)
+	if t := r.term.Load(); t != nil {
+		t.hold.cancel(errRunnerClosed)
+	}
+	if own {
+		return nil
+	}
+	if !r.seize(ctx) {
+		if t := r.term.Load(); t != nil {
+			t.giveUp(errRunnerClosed)
+		}
+		return fmt.Errorf("holdfast: close runner %q: the task has not returned; the lock frees when its lease expires: %w", r.name, context.Cause(ctx))
+	}
+	defer func() { <-r.slot }()
+	t := r.term.Load()
+	if t == nil {
+		return nil
+	}
+	t.look() // its steward retires it
+	select {
+	case <-t.over:
+		return nil
+	case <-ctx.Done():
+	}
+	select { // one request is waited for, as with Release
+	case <-t.over:
+		return nil
+	case <-time.After(r.settings.tryTimeout):
+		return fmt.Errorf("holdfast: close runner %q: the lock is still being released: %w", r.name, context.Cause(ctx))
+	}
+}
+
+// seize takes the slot: no task runs then. It succeeds also with a ctx that has
+// ended, if there is nothing to wait for.
+func (r *LeaderAwareRunner) seize(ctx context.Context) bool {
+	select {
+	case r.slot <- struct{}{}:
+		return true
+	default:
+	}
+	select {
+	case r.slot <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
