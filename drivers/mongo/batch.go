@@ -101,7 +101,7 @@ func (l *Locker) updateChunk(ctx context.Context, chunk []int, leases []holdfast
 	// one of the pairs, not a mixture of two. An ID that a caller used for two
 	// names still is: matching it renews only what that very ID holds.
 	filter := proper(is("$in", names), field(fieldKid, is("$in", ids)), unbroken)
-	res, err := l.writes.UpdateMany(ctx, filter, set(extension(leases[chunk[0]].TTL)...))
+	res, err := l.writes.UpdateMany(ctx, filter, set(extension(leases[chunk[0]].TTL.Milliseconds())...))
 	if err != nil {
 		return nil, err
 	}

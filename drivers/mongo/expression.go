@@ -1,10 +1,6 @@
 package mongo
 
-import (
-	"time"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
-)
+import "go.mongodb.org/mongo-driver/v2/bson"
 
 // Short forms for aggregation expressions, so that a pipeline can be read.
 
@@ -36,16 +32,15 @@ func literal(value any) doc  { return is("$literal", value) }
 func call(operator string, args ...any) doc { return is(operator, list(args)) }
 func and(conditions ...any) doc             { return is("$and", list(conditions)) }
 func or(conditions ...any) doc              { return is("$or", list(conditions)) }
-func not(condition any) doc                 { return is("$not", condition) }
+func not(condition any) doc                 { return call("$not", condition) }
 
-// after is the instant a TTL from now, latest the later of it and a field.
-func after(ttl time.Duration) doc       { return call("$add", serverNow, ttl.Milliseconds()) }
+// after is the instant a TTL in milliseconds from now, latest the later of it
+// and a field.
+func after(ttl any) doc                 { return call("$add", serverNow, ttl) }
 func latest(name string, value any) doc { return call("$max", ref(name), value) }
 
-// branch is one case of a $switch.
-func branch(condition, result any) doc {
-	return doc{{Key: "case", Value: condition}, {Key: "then", Value: result}}
-}
+// when is one value or another.
+func when(condition, then, otherwise any) doc { return call("$cond", condition, then, otherwise) }
 
 func binary(data []byte) bson.Binary { return bson.Binary{Data: data} }
 

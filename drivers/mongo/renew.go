@@ -17,7 +17,7 @@ var errMoved = errors.New("the record was not where the write looked, but is the
 // it says that the lease is lost.
 func (l *Locker) Renew(ctx context.Context, lease holdfast.Lease) error {
 	return l.do(ctx, leaseOp("renew", lease, true), func(ctx context.Context) error {
-		matched, err := l.change(ctx, lease, heldBy(lease, unbroken), set(extension(lease.TTL)...),
+		matched, err := l.change(ctx, lease, heldBy(lease, unbroken), set(extension(lease.TTL.Milliseconds())...),
 			func(r *record) bool { return !r.broken })
 		if err == nil && !matched {
 			return holdfast.ErrLost
