@@ -253,9 +253,13 @@ func TestReplace(t *testing.T) {
 		t.Errorf("the holder replaced itself: token %d after %d", again.Token, lease.Token)
 	}
 	req.Replace = wantHeld(t, l, request("n", "b")).Revision
+	req.Data = []byte("$kid")
 	next := acquire(t, l, req)
 	if next.Token <= lease.Token {
 		t.Errorf("token %d after %d", next.Token, lease.Token)
+	}
+	if data, err := l.ReadData(bounded(t), "n"); err != nil || string(data) != "$kid" {
+		t.Errorf("data %q, %v", data, err)
 	}
 	left := wantHeld(t, l, request("n", "c")).Remaining
 	if left > req.TTL {
