@@ -116,8 +116,9 @@ func impostorHost(addr string) string {
 	return ""
 }
 
-// checkCollection refuses a collection in which two names could be one: under a
-// collation, "a" and "A" may share an _id.
+// checkCollection refuses a collection in which two names could be one (under a
+// collation, "a" and "A" may share an _id), or which removes locks that are held: a
+// capped one drops its oldest documents to make room.
 func (l *Locker) checkCollection(ctx context.Context) error {
 	found, err := l.writes.Database().ListCollectionSpecifications(ctx, is("name", l.writes.Name()))
 	if hasCode(err, codeUnauthorized) {
@@ -129,6 +130,9 @@ func (l *Locker) checkCollection(ctx context.Context) error {
 	for _, spec := range found {
 		if spec.Type != "" && spec.Type != "collection" {
 			return &holdfast.InvalidError{Field: "collection " + l.namespace(), Value: "a " + spec.Type, Rule: "an ordinary collection"}
+		}
+		if capped, _ := spec.Options.Lookup("capped").BooleanOK(); capped {
+			return &holdfast.InvalidError{Field: "collection " + l.namespace(), Value: "capped", Rule: "not capped: it would remove locks that are held"}
 		}
 		if locale, ok := spec.Options.Lookup("collation", "locale").StringValueOK(); ok && locale != "simple" {
 			return &holdfast.InvalidError{Field: "collection " + l.namespace(), Value: "with collation " + locale, Rule: "without a collation: it would make one name of two"}

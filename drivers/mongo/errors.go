@@ -6,16 +6,34 @@ import (
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/holdfast-go/holdfast"
 )
 
 // Error codes of the server, from its error_codes.yml.
 const (
-	codeUnauthorized         = 13
-	codeAuthenticationFailed = 18
-	codeNamespaceNotFound    = 26
-	codeIndexOptionsConflict = 85
-	codeIndexKeyConflict     = 86
+	codeUnauthorized              = 13
+	codeAuthenticationFailed      = 18
+	codeNamespaceNotFound         = 26
+	codeWriteConcernTimeout       = 64
+	codeUnknownWriteConcern       = 79
+	codeIndexOptionsConflict      = 85
+	codeIndexKeyConflict          = 86
+	codeShutdownInProgress        = 91
+	codeUnsatisfiableWriteConcern = 100
 )
+
+// because adds the cause of a context to an error. The context may be that of
+// another lock's hold, and its cause, such as [holdfast.ErrLost], tell a definite
+// outcome: of that lock, not of this call. Such a cause is told as text alone.
+func because(err, cause error) error {
+	for _, outcome := range []error{holdfast.ErrHeld, holdfast.ErrLost, holdfast.ErrInvalid, holdfast.ErrClosed} {
+		if errors.Is(cause, outcome) {
+			return fmt.Errorf("%w (%v)", err, cause) //nolint:errorlint // that is the point
+		}
+	}
+	return fmt.Errorf("%w (%w)", err, cause)
+}
 
 // explain says what to do about an error, where the server's own words do not,
 // and keeps lease IDs out of it: the server's reply to a broken validation rule,

@@ -137,7 +137,7 @@ func newGuard(locks *mongo.Collection, db *mongo.Database, timeout time.Duration
 // error or the panic passed on.
 //
 // Errors: [ErrFenced] and holdfast.ErrLost say that the hold is over, and nothing
-// was written; so does the cause of its context, such as holdfast.ErrReleased.
+// was written; so does the cause of the hold's context, such as holdfast.ErrReleased.
 // [ErrInDoubt] says that it cannot be told what became of the commit,
 // after 15 s of asking, even if ctx has ended by then. With every other error
 // nothing was written.
@@ -169,7 +169,7 @@ func (g *Guard) Do(ctx context.Context, hold Hold, fn func(ctx context.Context) 
 			pause(ctx, n)
 			continue
 		case ctx.Err() != nil && !errors.Is(err, ErrInDoubt):
-			err = withCause(ctx, err)
+			err = withCause(ctx, hold, err)
 		case errors.As(err, &fromFn):
 			return fromFn.err
 		}
@@ -194,12 +194,19 @@ type fnError struct{ err error }
 func (e *fnError) Error() string { return e.err.Error() }
 func (e *fnError) Unwrap() error { return e.err }
 
-// withCause adds why ctx ended, where err does not tell.
-func withCause(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); !errors.Is(err, cause) {
+// withCause adds why ctx ended, where err does not tell. If the hold has ended, the
+// error matches its cause, such as [holdfast.ErrLost]; the end of another hold, whose
+// context the caller's may descend from, says nothing of this one.
+func withCause(ctx context.Context, hold Hold, err error) error {
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(err, cause):
+		return err
+	case errors.Is(context.Cause(hold.Context()), cause):
 		return fmt.Errorf("%w (%w)", cause, err)
+	default:
+		return because(err, cause)
 	}
-	return err
 }
 
 func validLease(l holdfast.Lease) error {

@@ -2,6 +2,7 @@ package mongo
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -52,18 +53,20 @@ func TestGuardRetries(t *testing.T) {
 		})
 	}
 
-	t.Run("commit in doubt", func(t *testing.T) {
-		g := newSharedGuarded(t)
-		g.guard.window = 300 * time.Millisecond
-		a := g.hold("secret a", time.Minute)
-		failing(t, g, "commitTransaction", 1000, bson.D{
-			{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 64}, {Key: "errmsg", Value: "waiting for replication timed out"}}},
+	for _, code := range []int{64, 79, 91, 100} {
+		t.Run(fmt.Sprintf("commit in doubt for write concern error %d", code), func(t *testing.T) {
+			g := newSharedGuarded(t)
+			g.guard.window = 300 * time.Millisecond
+			a := g.hold("secret a", time.Minute)
+			failing(t, g, "commitTransaction", 1000, bson.D{
+				{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: code}, {Key: "errmsg", Value: "not acknowledged"}}},
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			g.hooks.before("commitTransaction", cancel) // asks on, although the caller has gone
+			g.wantErr(g.guard.Do(ctx, a, g.note("a")), ErrInDoubt)
+			g.wantLines("a")
 		})
-		ctx, cancel := context.WithCancel(t.Context())
-		g.hooks.before("commitTransaction", cancel) // asks on, although the caller has gone
-		g.wantErr(g.guard.Do(ctx, a, g.note("a")), ErrInDoubt)
-		g.wantLines("a")
-	})
+	}
 }
 
 // failing has the next commands of g's client fail that often.

@@ -68,7 +68,7 @@ func (g *Guard) attempt(ctx context.Context, hold Hold, fn func(context.Context)
 		return passing(err), err
 	}
 	if ctx.Err() != nil {
-		return false, context.Cause(ctx)
+		return false, ctx.Err()
 	}
 	committing = true
 	return g.commit(ctx, session)
@@ -170,10 +170,15 @@ func passing(err error) bool {
 }
 
 // definite reports whether err is the server's own answer that it has not
-// committed.
+// committed. A write concern error is none: the commit was applied, and is not
+// known to last. The driver labels those as unknown but for two, a write concern
+// that the set does not know or cannot satisfy, and it makes a command's error of
+// each.
 func definite(err error) bool {
-	var server mongo.ServerError
-	return errors.As(err, &server) && !hasLabel(err, labelUnknown) && !mongo.IsNetworkError(err) && !mongo.IsTimeout(err)
+	var reply mongo.CommandError
+	return errors.As(err, &reply) && !has(reply.Raw, "writeConcernError") &&
+		!hasCode(err, codeWriteConcernTimeout, codeUnknownWriteConcern, codeShutdownInProgress, codeUnsatisfiableWriteConcern) &&
+		!hasLabel(err, labelUnknown) && !mongo.IsNetworkError(err) && !mongo.IsTimeout(err)
 }
 
 func hasLabel(err error, label string) bool {

@@ -229,7 +229,7 @@ func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) e
 		}
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-		err = fmt.Errorf("%w (%w)", err, cause)
+		err = because(err, cause)
 	} else if l.closing.Err() != nil {
 		err = fmt.Errorf("cut off by Close: %w", err)
 	}

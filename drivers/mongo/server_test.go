@@ -63,7 +63,8 @@ func TestStandaloneIsWarnedOf(t *testing.T) {
 	}
 }
 
-// Under a collation two names would be one; a view cannot be written.
+// Under a collation two names would be one; a view cannot be written; a capped
+// collection drops its oldest documents, held locks among them.
 func TestUnfitCollections(t *testing.T) {
 	coll := mongotest.Collection(t)
 	db := coll.Database()
@@ -74,7 +75,10 @@ func TestUnfitCollections(t *testing.T) {
 	if err := db.CreateView(ctx, "view", "insensitive", mongo.Pipeline{}); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"insensitive": "collation", "view": "view"} {
+	if err := db.CreateCollection(ctx, "capped", options.CreateCollection().SetCapped(true).SetSizeInBytes(1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"insensitive": "collation", "view": "view", "capped": "remove locks that are held"} {
 		if _, err := New(ctx, db.Collection(name)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v", name, err)
 		}
