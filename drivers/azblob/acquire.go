@@ -45,12 +45,14 @@ func (l *Locker) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast
 
 // target is a lock's blob, and the lease ID that requests about it carry.
 type target struct {
+	path string // in the container
 	blob *blockblob.Client
 	id   string
 }
 
 func (l *Locker) target(name, id string) target {
-	return target{l.container.NewBlockBlobClient(l.config.prefix + escape(name)), id}
+	path := l.config.prefix + escape(name)
+	return target{path, l.container.NewBlockBlobClient(path), id}
 }
 
 func (t target) lease() *lease.BlobClient {
@@ -91,9 +93,11 @@ func (l *Locker) acquire(ctx context.Context, t target, req holdfast.Request) (h
 	return holdfast.Lease{}, errChanging
 }
 
-// take takes the lease, or extends it if it is ours.
+// take takes the lease, or extends it if it is ours. A second copy of the request
+// would be as good for the call, but the first could arrive after the release,
+// and take the lease for nobody: so the caller is told of the doubt instead.
 func (l *Locker) take(ctx context.Context, t target, ttl time.Duration) error {
-	_, err := t.lease().AcquireLease(l.tries(ctx, 0), int32(ttl/time.Second), nil)
+	_, err := t.lease().AcquireLease(l.unlessRefused(ctx), int32(ttl/time.Second), nil)
 	return err
 }
 
@@ -129,11 +133,15 @@ func (l *Locker) settle(ctx context.Context, t target, req holdfast.Request) (ho
 			return holdfast.Lease{}, err
 		}
 		if now.damage != nil {
-			l.giveBack(ctx, t)
+			l.giveBack(ctx, t, now)
 			return holdfast.Lease{}, now.damage
 		}
 		if now.record.id == t.id {
 			return l.repeat(ctx, t, now, req)
+		}
+		if req.Data != nil && now.foreign {
+			l.giveBack(ctx, t, now)
+			return holdfast.Lease{}, errForeign(t)
 		}
 		next := now.record.next(req, t.id, now.date)
 		err = l.write(ctx, t, now.etag, next, req.Data)
@@ -146,12 +154,11 @@ func (l *Locker) settle(ctx context.Context, t target, req holdfast.Request) (ho
 		case hasCode(err, codesLost...):
 			return holdfast.Lease{}, err
 		default:
-			l.giveBack(ctx, t)
+			l.giveBack(ctx, t, now)
 			return holdfast.Lease{}, err
 		}
 	}
-	l.giveBack(ctx, t)
-	return holdfast.Lease{}, errChanging
+	return holdfast.Lease{}, errChanging // always by a call with our ID
 }
 
 // repeat ends a call whose ID has the lock already. Taking the lease anew has
@@ -171,20 +178,28 @@ func (l *Locker) repeat(ctx context.Context, t target, now snapshot, req holdfas
 	return r.lease(req), nil
 }
 
-// giveBack ends a lease for which no record could be written. If the context
-// has ended it is left to the caller, who knows that the outcome is in doubt.
-func (l *Locker) giveBack(ctx context.Context, t target) {
+// giveBack ends a lease for which no record could be written, unless the blob is
+// another than it was before: then the record of our ID may be there after all,
+// from this call or from another to which the lock was granted. What is not given
+// back is left to the caller, who knows that the outcome is in doubt.
+func (l *Locker) giveBack(ctx context.Context, t target, before snapshot) {
 	if ctx.Err() == nil {
-		_, _ = t.lease().ReleaseLease(l.onlyOnce(ctx), nil) // else it runs out
+		unchanged := &blob.ModifiedAccessConditions{IfMatch: before.etag}
+		_, _ = t.lease().ReleaseLease(l.onlyOnce(ctx), &lease.BlobReleaseOptions{ModifiedAccessConditions: unchanged})
 	}
+}
+
+func errForeign(t target) error {
+	return fmt.Errorf("the blob %q is not a lock's: it has contents of its own, which are kept; use another name or prefix", t.path)
 }
 
 // snapshot is a blob at one moment.
 type snapshot struct {
-	record record
-	damage error // of the metadata
-	etag   *azcore.ETag
-	date   time.Time // by the service's clock
+	record  record
+	damage  error // of the metadata
+	foreign bool  // the contents are not a lock's data
+	etag    *azcore.ETag
+	date    time.Time // by the service's clock
 }
 
 // read reads the blob's properties as the holder of the lease.
@@ -197,7 +212,9 @@ func (l *Locker) read(ctx context.Context, t target) (snapshot, error) {
 		return snapshot{}, errors.New("the service's answer lacks ETag or Date")
 	}
 	r, damage := parse(p.Metadata)
-	return snapshot{record: r, damage: damage, etag: p.ETag, date: *p.Date}, nil
+	foreign := p.BlobType != nil && *p.BlobType != blob.BlobTypeBlockBlob ||
+		r.id == "" && p.ContentLength != nil && *p.ContentLength > 0
+	return snapshot{record: r, damage: damage, foreign: foreign, etag: p.ETag, date: *p.Date}, nil
 }
 
 // write writes the record, and the data unless they are nil, as the holder of

@@ -165,6 +165,14 @@ func TestBehaviourIfMatch(t *testing.T) {
 	p.is("write with an old ETag", err, "ConditionNotMet")
 	_, err = p.blob.Upload(bounded(t), body(nil), &blockblob.UploadOptions{AccessConditions: conditions})
 	p.is("upload with an old ETag", err, "ConditionNotMet")
+	old := &lease.BlobReleaseOptions{ModifiedAccessConditions: conditions.ModifiedAccessConditions}
+	_, err = p.lease(a).ReleaseLease(bounded(t), old)
+	p.is("release with an old ETag", err, "ConditionNotMet")
+	p.is("renew", p.renew(a), "")
+	props, err = p.properties(a)
+	p.is("read", err, "")
+	_, err = p.lease(a).ReleaseLease(bounded(t), &lease.BlobReleaseOptions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: props.ETag}})
+	p.is("release with the ETag", err, "")
 }
 
 func TestBehaviourStatus(t *testing.T) {

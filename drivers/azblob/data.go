@@ -53,6 +53,9 @@ func (l *Locker) writeData(ctx context.Context, t target, data []byte) error {
 		if now.damage != nil {
 			return now.damage
 		}
+		if now.foreign {
+			return errForeign(t)
+		}
 		err = l.write(ctx, t, now.etag, now.record, data)
 		if !hasCode(err, bloberror.ConditionNotMet) {
 			return err

@@ -32,7 +32,8 @@
 // taking it again after a lost answer is the same; then it reads the blob's
 // metadata; then, under the lease and only if nothing was written since, it
 // writes who holds the lock with which token. If that fails the lease is given
-// back. The token is the larger of the last one plus one and the service's time
+// back, provided that the blob is unchanged: a record whose fate is in doubt keeps
+// it, and the caller releases it by its ID. The token is the larger of the last one plus one and the service's time
 // in milliseconds (its Date header has whole seconds). Container and blob are
 // made on demand.
 //
@@ -43,7 +44,11 @@
 // requests an hour, and each process that waits for a name 720. Every request has a time limit of its own
 // ([WithTryTimeout]) and is repeated up to three times, never beyond the context:
 // if the service asks by Retry-After to wait longer than that, its refusal is
-// returned at once. A break is sent only once.
+// returned at once. The request that takes the lease is repeated only if the
+// service was too busy for it (429, or 503 ServerBusy): a copy still on its way
+// could take the lease after the release. On any other failure the outcome is in
+// doubt, and the caller asks again with the same ID or releases it, as Client
+// does. A break is sent only once.
 //
 // # What differs from other backends
 //
@@ -51,8 +56,12 @@
 // is left, nor whose lease it was that refused an acquire: the error says only
 // that the lock is held, and Inspect tells by whom. A lease keeps the length that it was taken for: Renew with another
 // TTL renews it for that length. Taking the lock again with the same ID makes it
-// longer, and never shorter, except that for the moment between two requests it
-// has the TTL that was asked for last.
+// longer, and an acquire that succeeds never makes it shorter. To ask for a
+// shorter TTL than before takes two requests, though, and between them the lease
+// has the shorter one: no request tells whose lease it is without setting its
+// length. If such a repeat fails, the lease may have got shorter for good, and a
+// renewal with it, until a repeat succeeds. So a program repeats an acquire with
+// the TTL that it had, or a longer one; Client always does.
 //
 // Lease IDs are UUIDs. To the service, taking a lease again with the ID that it
 // had is one and the same thing while the lease runs, after it expired, was
@@ -71,9 +80,12 @@
 // lock's data, its metadata the record: holdfastv (1, the version), holdfastid
 // (the lease ID of the last grant), holdfasttoken, holdfastowner
 // (percent-encoded), holdfastttl (seconds) and holdfastacquired. Blobs without
-// them are no lock's until somebody takes one of that name; metadata of others
-// are kept. A blob whose record has another version or is damaged is never
-// changed.
+// them are no lock's until somebody takes one of that name; all other metadata,
+// a [Fence]'s among them, are kept. A blob whose record has another version or is
+// damaged is never changed. An acquire with data is refused if the blob has
+// contents and no record, or is an append or page blob: those contents are
+// somebody's. Such a lock can be taken without data, which leaves them alone;
+// after that the contents of a block blob are the lock's data.
 //
 // Nothing else should write or lease these blobs, and no lifecycle rule should
 // delete them. Whoever may write the container can break any lease in it, so

@@ -28,8 +28,8 @@ import (
 // A request that replaces the blob replaces its metadata, which are the lock's
 // record: give it the metadata that GetProperties returned, or use
 // [Locker.WriteData], which does. Without its record the lock still excludes,
-// but nobody is told who holds it, and the next token rests on the service's
-// clock alone.
+// but nobody is told who holds it, the next token rests on the service's clock
+// alone, and an acquire with data takes the contents for somebody else's.
 func Conditions(held holdfast.Lease) *blob.AccessConditions {
 	id := strings.ToLower(held.ID)
 	return &blob.AccessConditions{LeaseAccessConditions: &blob.LeaseAccessConditions{LeaseID: &id}}

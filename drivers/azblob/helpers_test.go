@@ -154,3 +154,11 @@ func takeOver(t testing.TB, l *Locker, req holdfast.Request, earliest time.Time)
 		time.Sleep(200 * time.Millisecond)
 	}
 }
+
+// wantUnknown asks for an error that says nothing of the outcome.
+func wantUnknown(t testing.TB, what string, err error) {
+	t.Helper()
+	if err == nil || outcomeKnown(err) {
+		t.Errorf("%s: got %v, want an error that says nothing of the outcome", what, err)
+	}
+}

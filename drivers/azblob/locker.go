@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
 	"github.com/holdfast-go/holdfast"
@@ -80,7 +82,8 @@ func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = pref
 
 // WithTryTimeout bounds each request to the service, with the time that an
 // identity takes to get a token; one that failed or took longer is sent again,
-// up to three times, while the operation's context lasts. The default is 4 s, the
+// up to three times, while the operation's context lasts. The request that takes a
+// lease is sent again only if the service was too busy for it. The default is 4 s, the
 // least 10 ms. Requests that carry data have more, by their size.
 func WithTryTimeout(d time.Duration) Option { return func(c *config) { c.tryTimeout = d } }
 
@@ -186,7 +189,10 @@ func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) e
 		if !errors.Is(err, ctx.Err()) {
 			err = fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
-		if !errors.Is(err, cause) {
+		if outcomeKnown(cause) {
+			// It is the end of another hold or client, and no outcome of this call.
+			err = fmt.Errorf("%w (%v)", err, cause)
+		} else if !errors.Is(err, cause) {
 			err = fmt.Errorf("%w (%w)", err, cause)
 		}
 	case l.closing.Err() != nil:
@@ -196,7 +202,8 @@ func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) e
 }
 
 func outcomeKnown(err error) bool {
-	return errors.Is(err, holdfast.ErrHeld) || errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrInvalid)
+	return errors.Is(err, holdfast.ErrHeld) || errors.Is(err, holdfast.ErrLost) ||
+		errors.Is(err, holdfast.ErrInvalid) || errors.Is(err, holdfast.ErrClosed)
 }
 
 // tries has the SDK send a request again if it fails. Whatever the client is set
@@ -205,6 +212,18 @@ func outcomeKnown(err error) bool {
 // returned at once.
 func (l *Locker) tries(ctx context.Context, size int) context.Context {
 	return policy.WithRetryOptions(ctx, l.retryOptions(ctx, retries, size))
+}
+
+// unlessRefused has a request sent again only if the service said that it did not
+// take it on. Any other failure is for the caller to know: the request may still
+// be on its way.
+func (l *Locker) unlessRefused(ctx context.Context) context.Context {
+	o := l.retryOptions(ctx, retries, 0)
+	o.ShouldRetry = func(answer *http.Response, err error) bool {
+		return err == nil && (answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusServiceUnavailable &&
+			answer.Header.Get("x-ms-error-code") == string(bloberror.ServerBusy))
+	}
+	return policy.WithRetryOptions(ctx, o)
 }
 
 // onlyOnce has a request sent once.

@@ -106,14 +106,11 @@ func TestNothingSecretIsShown(t *testing.T) {
 	l := hasty(patient, 20*time.Millisecond)
 
 	const cut = "a line that is cut"
-	all := append([]struct {
-		name string
-		f    fault
-	}{
-		{"403", answer(http.StatusForbidden, "AuthenticationFailed")},
-		{"409", answer(http.StatusConflict, "LeaseAlreadyPresent")},
-		{"412", answer(http.StatusPreconditionFailed, "ConditionNotMet")},
-		{cut, lost},
+	all := append([]trouble{
+		{"403", answer(http.StatusForbidden, "AuthenticationFailed"), false, true},
+		{"409", answer(http.StatusConflict, "LeaseAlreadyPresent"), false, true},
+		{"412", answer(http.StatusPreconditionFailed, "ConditionNotMet"), false, true},
+		{cut, lost, false, false},
 	}, faults...)
 	for _, kind := range all {
 		lease := acquire(t, patient, request(kind.name))
