@@ -3,6 +3,7 @@ package azblob
 import (
 	"context"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 
 	"github.com/holdfast-go/holdfast"
@@ -24,8 +25,8 @@ func (l *Locker) BreakNow(ctx context.Context, name string) error {
 func (l *Locker) breakLease(ctx context.Context, name string, period *int32) error {
 	return l.do(ctx, op{verb: "break", name: name, invalid: holdfast.ValidateName(name, limits)}, func(ctx context.Context) error {
 		_, err := l.target(name, "").lease().BreakLease(l.onlyOnce(ctx), &lease.BlobBreakOptions{BreakPeriod: period})
-		if hasCode(err, codesLost...) {
-			return nil // it is free
+		if hasCode(err, codesLost...) || hasCode(err, bloberror.LeaseAlreadyBroken) {
+			return nil // it is free, or no more to be broken than it is
 		}
 		return err
 	})

@@ -49,6 +49,8 @@ func (l *Locker) download(ctx context.Context, t target) (blob.DownloadStreamRes
 	defer func() { _ = answer.Body.Close() }()
 	data, err := io.ReadAll(io.LimitReader(answer.Body, int64(limits.MaxData)+1))
 	switch {
+	case err != nil && ctx.Err() != nil:
+		return answer, nil, ctx.Err() // err may be its cause, which is no outcome
 	case err != nil:
 		return answer, nil, err
 	case len(data) > limits.MaxData:
@@ -63,9 +65,16 @@ func (l *Locker) download(ctx context.Context, t target) (blob.DownloadStreamRes
 // so those of a held lock may be the predecessor's: whether they are is asked
 // for by naming the lease that they are about.
 func (l *Locker) describe(ctx context.Context, name string, r record, state *lease.StateType) (holdfast.Record, error) {
+	if state == nil {
+		return holdfast.Record{Name: name, Token: r.token}, nil
+	}
 	out := holdfast.Record{Name: name, State: holdfast.StateFree, Owner: r.owner, Token: r.token, AcquiredAt: r.acquired}
-	if state == nil || *state != lease.StateTypeLeased && *state != lease.StateTypeBreaking {
+	switch *state {
+	case lease.StateTypeLeased, lease.StateTypeBreaking:
+	case lease.StateTypeAvailable, lease.StateTypeExpired, lease.StateTypeBroken:
 		return out, nil
+	default:
+		return holdfast.Record{Name: name, Token: r.token}, nil
 	}
 	held := holdfast.Record{Name: name, State: holdfast.StateHeld, Token: r.token, Broken: *state == lease.StateTypeBreaking}
 	if r.id == "" {

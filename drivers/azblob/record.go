@@ -3,6 +3,7 @@ package azblob
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +23,8 @@ const (
 	version     = "1"
 )
 
+var keys = []string{keyVersion, keyID, keyToken, keyOwner, keyTTL, keyAcquired}
+
 // record is what the metadata say of the last grant. Whether it still holds is
 // for the lease to say.
 type record struct {
@@ -30,7 +33,7 @@ type record struct {
 	token    uint64
 	ttl      time.Duration
 	acquired time.Time
-	others   map[string]*string // metadata that are not ours
+	others   map[string]*string // metadata that are not ours, a [Fence]'s among them
 }
 
 // parse reads metadata. The service gives the keys in any case.
@@ -38,7 +41,7 @@ func parse(metadata map[string]*string) (record, error) {
 	r := record{others: map[string]*string{}}
 	ours := map[string]string{}
 	for key, value := range metadata {
-		if key = strings.ToLower(key); strings.HasPrefix(key, "holdfast") && value != nil {
+		if key = strings.ToLower(key); slices.Contains(keys, key) && value != nil {
 			ours[key] = *value
 		} else {
 			r.others[key] = value

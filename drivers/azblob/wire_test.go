@@ -174,6 +174,21 @@ func answerAfter(status int, code string, header ...string) fault {
 	}
 }
 
+// rewrite has the service answer, with another word in the text.
+func rewrite(from, to string) fault {
+	return func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
+		resp, err := base.RoundTrip(r)
+		if err != nil {
+			return nil, err
+		}
+		text, err := io.ReadAll(resp.Body)
+		text = bytes.ReplaceAll(text, []byte(from), []byte(to))
+		resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+		resp.Header.Del("Content-Length")
+		return resp, err
+	}
+}
+
 // response looks like Azure's, which repeats the request in its text when a
 // signature does not match.
 func response(r *http.Request, status int, code string, header ...string) *http.Response {
