@@ -40,8 +40,8 @@ func TestCauseIsNoOutcome(t *testing.T) {
 			if !errors.Is(err, context.Canceled) || !strings.Contains(fmt.Sprint(err), "the outer hold: "+cause.Error()) {
 				t.Errorf("%s: %v, want the context's error and its cause in words", name, err)
 			}
-			if errors.Is(err, cause) != (cause == own) {
-				t.Errorf("%s: %v matches %v: %v", name, err, cause, cause != own)
+			if kept := errors.Is(cause, own); errors.Is(err, cause) != kept {
+				t.Errorf("%s: %v matches %v: %v", name, err, cause, !kept)
 			}
 			wantUnknown(t, name+" with a context that has ended", call(ctx))
 		}
@@ -65,17 +65,18 @@ func TestShutdownFreesALockInALock(t *testing.T) {
 	go func() {
 		done <- client.Do(bounded(t), "outer", func(ctx context.Context) error {
 			w.next(reqAcquire, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
-				defer close(sent)
-				return unanswered(base, r)
-			}, nil)
-			w.all(reqAcquire, hang)
-			w.next(reqRead, hang)
+				if err := deliver(base, r); err != nil {
+					return nil, err
+				}
+				close(sent)
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			})
 			_, err := client.Lock(ctx, "inner")
 			return err
 		})
 	}()
 	<-sent
-	w.all(reqAcquire, nil)
 	if err := client.Shutdown(bounded(t)); err != nil {
 		t.Errorf("shutdown: %v", err)
 	}

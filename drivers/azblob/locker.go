@@ -191,7 +191,7 @@ func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) e
 		}
 		if outcomeKnown(cause) {
 			// It is the end of another hold or client, and no outcome of this call.
-			err = fmt.Errorf("%w (%v)", err, cause)
+			err = fmt.Errorf("%w (%s)", err, cause.Error())
 		} else if !errors.Is(err, cause) {
 			err = fmt.Errorf("%w (%w)", err, cause)
 		}
