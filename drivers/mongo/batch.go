@@ -3,10 +3,10 @@ package mongo
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast"
@@ -20,6 +20,10 @@ const batchChunk = 500
 // does not hold up the others at once.
 const batchParallel = 4
 
+// lookParallel is how many of the leases that a batch did not find are looked at
+// at a time.
+const lookParallel = 16
+
 // RenewBatch implements [holdfast.BatchRenewer] with one updateMany for every
 // 500 leases of the same TTL. updateMany cannot be retried by itself, so after
 // an error every lease of its command is in doubt.
@@ -29,21 +33,37 @@ const batchParallel = 4
 // command, and a caller that counts from before the call is on the safe side.
 func (l *Locker) RenewBatch(ctx context.Context, leases []holdfast.Lease) []error {
 	errs := make([]error, len(leases))
-	slots := make(chan struct{}, batchParallel)
-	var wg sync.WaitGroup
-	for _, chunk := range chunks(leases) {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			l.renewChunk(ctx, chunk, leases, errs)
-		})
-	}
-	wg.Wait()
+	groups := chunks(leases)
+	unfound := make([][]int, len(groups))
+	each(batchParallel, groups, func(n int, chunk []int) {
+		unfound[n] = l.renewChunk(ctx, chunk, leases, errs)
+	})
+	// Each is looked at by itself, in the time of one command altogether: the
+	// leases that were renewed must not wait long for their answer.
+	ctx, cancel := context.WithTimeout(ctx, l.config.timeout)
+	defer cancel()
+	each(lookParallel, slices.Concat(unfound...), func(_, i int) {
+		errs[i] = l.Renew(ctx, leases[i]) // it says for certain
+	})
 	return errs
 }
 
+// each calls do for all items and their indexes, for so many at a time.
+func each[T any](most int, items []T, do func(n int, item T)) {
+	slots := make(chan struct{}, most)
+	var wg sync.WaitGroup
+	for n, item := range items {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			do(n, item)
+		})
+	}
+	wg.Wait()
+}
+
 // chunks groups leases by TTL; a chunk holds indexes. An invalid lease goes
-// alone, and so does a further lease of a name: a command tells how many
+// alone, and so does one without an ID or a further lease of a name: a command tells how many
 // documents it matched, not for whom.
 func chunks(leases []holdfast.Lease) [][]int {
 	var out [][]int
@@ -52,7 +72,7 @@ func chunks(leases []holdfast.Lease) [][]int {
 	for i, lease := range leases {
 		at, ok := open[lease.TTL]
 		switch {
-		case leaseOp("", lease, true).invalid != nil || seen[lease.Name]:
+		case leaseOp("", lease, true).invalid != nil || lease.ID == "" || seen[lease.Name]:
 			out = append(out, []int{i})
 		case ok && len(out[at]) < batchChunk:
 			out[at] = append(out[at], i)
@@ -65,12 +85,13 @@ func chunks(leases []holdfast.Lease) [][]int {
 	return out
 }
 
-func (l *Locker) renewChunk(ctx context.Context, chunk []int, leases []holdfast.Lease, errs []error) {
+// renewChunk renews the leases of a chunk, notes errors, and returns the leases
+// that do not seem to hold their locks.
+func (l *Locker) renewChunk(ctx context.Context, chunk []int, leases []holdfast.Lease, errs []error) (lost []int) {
 	if len(chunk) == 1 {
 		errs[chunk[0]] = l.Renew(ctx, leases[chunk[0]])
-		return
+		return nil
 	}
-	var lost []int
 	o := op{verb: "renew"}
 	for _, i := range chunk {
 		o.ids = append(o.ids, leases[i].ID)
@@ -83,23 +104,21 @@ func (l *Locker) renewChunk(ctx context.Context, chunk []int, leases []holdfast.
 		for _, i := range chunk {
 			errs[i] = &holdfast.OpError{Op: "renew", Backend: backend, Name: leases[i].Name, Err: err}
 		}
-		return
+		return nil
 	}
-	for _, i := range lost {
-		errs[i] = l.Renew(ctx, leases[i]) // it says for certain
-	}
+	return lost
 }
 
 // updateChunk renews the leases of a chunk and returns those that do not seem
 // to hold their locks.
 func (l *Locker) updateChunk(ctx context.Context, chunk []int, leases []holdfast.Lease) (lost []int, err error) {
-	names, ids := make(bson.A, len(chunk)), make(bson.A, len(chunk))
+	names, ids := make(list, len(chunk)), make(list, len(chunk))
 	for n, i := range chunk {
 		names[n], ids[n] = leases[i].Name, leases[i].ID
 	}
-	// IDs are unique, so a record whose name and kid are both in the lists is
-	// one of the pairs, not a mixture of two. An ID that a caller used for two
-	// names still is: matching it renews only what that very ID holds.
+	// Two lists match any mixture of two leases. There is none, since every
+	// acquisition has an ID of its own: so [holdfast.Request] has it. Comparing the
+	// pairs takes the server twice as long.
 	filter := proper(is("$in", names), field(fieldKid, is("$in", ids)), unbroken)
 	res, err := l.writes.UpdateMany(ctx, filter, set(extension(leases[chunk[0]].TTL.Milliseconds())...))
 	if err != nil {
@@ -131,7 +150,7 @@ func (l *Locker) updateChunk(ctx context.Context, chunk []int, leases []holdfast
 // latest data, which includes all that the write before it was acknowledged
 // with, even on the next primary. What a majority is known to have would not do:
 // a new primary learns that late.
-func (l *Locker) holders(ctx context.Context, names bson.A) (map[string]string, error) {
+func (l *Locker) holders(ctx context.Context, names list) (map[string]string, error) {
 	cursor, err := l.latest.Find(ctx, proper(is("$in", names), field(fieldKid, is("$type", "string")), unbroken),
 		options.Find().SetProjection(doc{field(fieldKid, 1)}))
 	if err != nil {

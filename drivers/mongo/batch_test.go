@@ -94,12 +94,40 @@ func TestRenewBatch(t *testing.T) {
 	}
 }
 
+// The lost leases of a batch are looked at side by side, and all within the time
+// limit of one command.
+func TestRenewBatchOfLostLeases(t *testing.T) {
+	g := newSharedGuarded(t)
+	l := newTestLocker(t, g.locker.writes, WithCommandTimeout(time.Second))
+	leases := []holdfast.Lease{acquire(t, l, request("kept", "secret kept"))}
+	for i := range 400 {
+		leases = append(leases, holdfast.Lease{Name: fmt.Sprint("n", i), ID: fmt.Sprint("secret ", i), TTL: time.Minute})
+	}
+	failing(t, g, "find", 10_000, bson.D{{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 300}})
+	start := time.Now()
+	errs := l.RenewBatch(bounded(t), leases)
+	if took := time.Since(start); took > 5*time.Second { // one by one two minutes, without a limit to them all 8 s
+		t.Errorf("it took %v", took)
+	}
+	lost := 0
+	for _, err := range errs[1:] {
+		if errors.Is(err, holdfast.ErrLost) {
+			lost++
+		} else {
+			wantUnknown(t, err)
+		}
+	}
+	if errs[0] != nil || lost < 2 {
+		t.Errorf("kept: %v; %d are known to be lost", errs[0], lost)
+	}
+}
+
 func TestChunks(t *testing.T) {
 	var leases []holdfast.Lease
 	for i := range 2*batchChunk + 1 {
-		leases = append(leases, holdfast.Lease{Name: fmt.Sprint(i), TTL: time.Duration(1+i%2) * time.Second})
+		leases = append(leases, holdfast.Lease{Name: fmt.Sprint(i), ID: "id", TTL: time.Duration(1+i%2) * time.Second})
 	}
-	leases = append(leases, leases[0], holdfast.Lease{Name: "invalid"})
+	leases = append(leases, leases[0], holdfast.Lease{Name: "invalid", ID: "id"}, holdfast.Lease{Name: "no ID", TTL: time.Second})
 	seen := map[int]bool{}
 	var sizes []int
 	for _, chunk := range chunks(leases) {
@@ -111,7 +139,7 @@ func TestChunks(t *testing.T) {
 			seen[i] = true
 		}
 	}
-	if want := []int{500, 500, 1, 1, 1}; len(seen) != len(leases) || !slices.Equal(sizes, want) {
+	if want := []int{500, 500, 1, 1, 1, 1}; len(seen) != len(leases) || !slices.Equal(sizes, want) {
 		t.Errorf("%d of %d leases in chunks of %v, want %v", len(seen), len(leases), sizes, want)
 	}
 }

@@ -3,15 +3,13 @@ package mongo
 import (
 	"context"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"github.com/holdfast-go/holdfast"
 )
 
 // Break implements [holdfast.Breaker]: the filter of a renewal refuses a broken
 // record.
 func (l *Locker) Break(ctx context.Context, name string) error {
-	return l.breakWith(ctx, name, set(field(fieldBroken, true)))
+	return l.breakWith(ctx, name, counted(field("$set", is(fieldBroken, true))))
 }
 
 // BreakNow implements [holdfast.Breaker].
@@ -19,7 +17,7 @@ func (l *Locker) BreakNow(ctx context.Context, name string) error {
 	return l.breakWith(ctx, name, set(liberation()...))
 }
 
-func (l *Locker) breakWith(ctx context.Context, name string, change bson.A) error {
+func (l *Locker) breakWith(ctx context.Context, name string, change any) error {
 	o := op{verb: "break", name: name, invalid: holdfast.ValidateName(name, limits)}
 	return l.do(ctx, o, func(ctx context.Context) error {
 		held := field(fieldKid, doc{{Key: "$type", Value: "string"}, {Key: "$gt", Value: ""}})

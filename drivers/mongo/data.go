@@ -30,9 +30,9 @@ func (l *Locker) WriteData(ctx context.Context, lease holdfast.Lease, data []byt
 	}
 	return l.do(ctx, o, func(ctx context.Context) error {
 		unexpired := field("$expr", call("$gt", ref(fieldExpiresAt), serverNow))
-		change := is("$set", is(fieldData, binary(data)))
+		change := counted(field("$set", is(fieldData, binary(data))))
 		if len(data) == 0 {
-			change = is("$unset", is(fieldData, 1))
+			change = counted(field("$unset", is(fieldData, 1)))
 		}
 		matched, err := l.change(ctx, lease, heldBy(lease, unexpired), change,
 			func(r *record) bool { return r.describe().State == holdfast.StateHeld })

@@ -3,6 +3,7 @@ package mongo
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -36,14 +37,29 @@ func because(err, cause error) error {
 }
 
 // explain says what to do about an error, where the server's own words do not,
-// and keeps lease IDs out of it: the server's reply to a broken validation rule,
-// for one, quotes fields of the document.
+// and keeps lease IDs out of it that the call has to do with: the server's words
+// may quote them.
 func explain(err error, ids []string, namespace string) error {
 	var reply mongo.ServerError
 	if errors.As(err, &reply) {
 		return withoutIDs(advise(err, namespace), ids)
 	}
 	return advise(err, namespace)
+}
+
+// withoutDetails drops what the server quotes of a document that breaks a rule of
+// validation: it may hold an ID that this program does not know, another's.
+func withoutDetails(err error) error {
+	var failed mongo.WriteException
+	if !errors.As(err, &failed) {
+		return err
+	}
+	failed.Raw = nil
+	failed.WriteErrors = slices.Clone(failed.WriteErrors)
+	for i := range failed.WriteErrors {
+		failed.WriteErrors[i].Details, failed.WriteErrors[i].Raw = nil, nil
+	}
+	return failed
 }
 
 func advise(err error, namespace string) error {

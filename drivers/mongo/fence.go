@@ -40,15 +40,17 @@ type Fence uint64
 // Filter returns filter with the condition that no later holder has marked the
 // document. A document without the field, such as one from before there was a
 // lock, passes; one in which the field is no number does not. A token of 0, which
-// is what [holdfast.TokenFrom] returns where there is no hold, matches nothing.
+// is what [holdfast.TokenFrom] returns where there is no hold, matches nothing, and
+// the server refuses an upsert with it.
 func (f Fence) Filter(filter bson.D) bson.D {
 	if filter == nil {
 		filter = bson.D{}
 	}
 	if f == 0 || f > math.MaxInt64 {
-		return and(filter, is(FenceField, is("$in", list{})))
+		return and(filter, is("$expr", false)) // the server refuses $expr where it may insert
 	}
-	return and(filter, or(is(FenceField, is("$lte", int64(f))), is(FenceField, is("$exists", false))))
+	atMost := doc{{Key: "$lte", Value: int64(f)}, {Key: "$not", Value: is("$type", "array")}} // $lte looks into arrays
+	return and(filter, or(is(FenceField, atMost), is(FenceField, is("$exists", false))))
 }
 
 // Mark returns the field to put into the $set of an update, or into a document

@@ -1,6 +1,7 @@
 package mongo
 
 import (
+	"errors"
 	"math"
 	"testing"
 
@@ -26,6 +27,7 @@ func TestFence(t *testing.T) {
 		{"a later mark", bson.D{{Key: "fence", Value: int64(6)}}, 5, false},
 		{"a mark written by hand", bson.D{{Key: "fence", Value: 4.0}}, 5, true},
 		{"a mark that is a text", bson.D{{Key: "fence", Value: "4"}}, 5, false},
+		{"a mark that is a list", bson.D{{Key: "fence", Value: bson.A{int64(1), int64(999)}}}, 5, false},
 		{"a mark that is null", bson.D{{Key: "fence", Value: nil}}, 5, false},
 		{"no token", bson.D{}, 0, false},
 		{"the greatest token", bson.D{{Key: "fence", Value: int64(math.MaxInt64)}}, math.MaxInt64, true},
@@ -68,10 +70,21 @@ func TestFenceWithUpsert(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, fence := range []Fence{4, 0} {
-		if err := save(fence); !mongo.IsDuplicateKeyError(err) {
-			t.Errorf("token %d: got %v, want a duplicate key error", fence, err)
+	if err := save(4); !mongo.IsDuplicateKeyError(err) {
+		t.Errorf("got %v, want a duplicate key error", err)
+	}
+	// Without a hold nothing is inserted either, whatever the filter names.
+	for _, fence := range []Fence{0, math.MaxInt64 + 1} {
+		_, updateErr := coll.UpdateOne(t.Context(), fence.Filter(is("name", "new")), is("$set", doc{fence.Mark()}), options.UpdateOne().SetUpsert(true))
+		findErr := coll.FindOneAndUpdate(t.Context(), fence.Filter(nil), is("$set", doc{fence.Mark()}), options.FindOneAndUpdate().SetUpsert(true)).Err()
+		for _, err := range []error{save(fence), updateErr, findErr} {
+			if err == nil || errors.Is(err, mongo.ErrNoDocuments) || mongo.IsDuplicateKeyError(err) {
+				t.Errorf("token %d: got %v, want a refusal", uint64(fence), err)
+			}
 		}
+	}
+	if n, err := coll.CountDocuments(t.Context(), doc{}); err != nil || n != 1 {
+		t.Errorf("%d documents, %v; want the one", n, err)
 	}
 	// nil is a filter for everything.
 	if n, err := coll.CountDocuments(t.Context(), Fence(5).Filter(nil)); err != nil || n != 1 {

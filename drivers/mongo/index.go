@@ -27,7 +27,7 @@ func (l *Locker) ensureIndex(ctx context.Context) error {
 		return l.tolerate(ctx, err)
 	}
 	for _, spec := range specs {
-		switch leadingField(spec.KeysDocument) {
+		switch onlyField(spec.KeysDocument) {
 		case fieldExpiresAt:
 			return l.compareIndex(ctx, spec)
 		case fieldRenewedAt, fieldAcquiredAt:
@@ -38,6 +38,15 @@ func (l *Locker) ensureIndex(ctx context.Context) error {
 		}
 	}
 	return l.createIndex(ctx)
+}
+
+// onlyField is the field of an index on one: the server expires documents by no
+// other.
+func onlyField(key bson.Raw) string {
+	if _, err := key.IndexErr(1); err == nil {
+		return ""
+	}
+	return leadingField(key)
 }
 
 func leadingField(key bson.Raw) string {

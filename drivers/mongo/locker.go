@@ -216,7 +216,7 @@ func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) e
 	limited, cancel := context.WithTimeout(ctx, l.config.timeout)
 	defer cancel()
 	defer context.AfterFunc(l.closing, cancel)() //nolint:contextcheck // the Locker's own life, besides the caller's context
-	err := commands(limited)
+	err := withoutDetails(commands(limited))
 	if err == nil {
 		return nil
 	}

@@ -131,6 +131,13 @@ func liberation() []bson.E {
 	return []bson.E{field(fieldKid, nothing), field(fieldExpiresAt, serverNow), field(fieldBroken, false)}
 }
 
+// counted is an update that always changes something, though the fields may have
+// the values already: a write that changes nothing leaves nothing for a majority to
+// acknowledge, and a primary that was deposed without knowing it would confirm it.
+func counted(change bson.E) doc {
+	return doc{change, field("$inc", is(fieldChanges, int64(1)))}
+}
+
 // proper matches a document of ours whose fields that matter are sound.
 func proper(name any, more ...bson.E) doc {
 	return append(doc{

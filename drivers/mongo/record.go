@@ -28,6 +28,7 @@ const (
 	fieldTTL        = "ttl"
 	fieldData       = "data"
 	fieldBroken     = "broken"
+	fieldChanges    = "changes" // see counted
 
 	schemaVersion = 1
 )

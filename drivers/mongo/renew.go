@@ -45,6 +45,9 @@ func (l *Locker) Release(ctx context.Context, lease holdfast.Lease) error {
 // tried again.
 func (l *Locker) change(ctx context.Context, lease holdfast.Lease, filter bson.D, change any, shouldMatch func(*record) bool) (bool, error) {
 	const tries = 3
+	if lease.ID == "" {
+		return false, nil // it was never granted
+	}
 	for range tries {
 		matched, err := l.update(ctx, filter, change)
 		if matched || err != nil {

@@ -3,6 +3,7 @@ package mongo
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -142,6 +143,23 @@ func TestIndex(t *testing.T) {
 	}
 	if _, err := New(ctx, other); err == nil || !strings.Contains(err.Error(), "remove locks") {
 		t.Errorf("got %v, want a refusal", err)
+	}
+}
+
+// An index that only begins with expiresAt expires nothing.
+func TestCompoundIndexIsAnothers(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	if _, err := coll.Indexes().CreateOne(bounded(t), mongo.IndexModel{Keys: doc{field(fieldExpiresAt, 1), field(fieldOwner, 1)}}); err != nil {
+		t.Fatal(err)
+	}
+	newTestLocker(t, coll, WithIndexUpdate())
+	specs, err := coll.Indexes().ListSpecifications(bounded(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(specs, func(s mongo.IndexSpecification) bool { return s.Name == indexName && s.ExpireAfterSeconds != nil }) {
+		t.Errorf("no TTL index among %v", specs)
 	}
 }
 
