@@ -137,7 +137,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	parsed, err := parser.Parse(args)
 	say := newReporter(stderr, flags.Quiet, flags.Verbose)
 	if err != nil {
-		say.error("%v", err)
+		say.error("%s", withoutSecret(err.Error()))
 		fmt.Fprintln(stderr, `Run "holdfast --help", or "holdfast COMMAND --help", for what is allowed.`)
 		return codeUsage
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"sync"
 	"time"
@@ -37,8 +38,12 @@ func (r *reporter) line(wanted bool, format string, args ...any) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	fmt.Fprintf(r.w, "holdfast: "+format+"\n", args...)
+	fmt.Fprintf(r.w, "holdfast: %s\n", ownPrefix.ReplaceAllString(fmt.Sprintf(format, args...), "$1"))
 }
+
+// ownPrefix is what the library puts before its errors, where they begin: each line
+// here has it already.
+var ownPrefix = regexp.MustCompile(`(^|[:;] |\n|\()(?:holdfast: )+`)
 
 // writeJSON writes one value on one line.
 func writeJSON(w io.Writer, value any) error {

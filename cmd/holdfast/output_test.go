@@ -84,3 +84,42 @@ func TestLastingFailureIsToldAtGrowingIntervals(t *testing.T) {
 		t.Errorf("told %d times, not 2:\n%s", got, out.String())
 	}
 }
+
+func TestLibraryPrefixIsNotRepeated(t *testing.T) {
+	for in, want := range map[string]string{
+		`holdfast: check on mongodb: EOF`:                                   `check on mongodb: EOF`,
+		`cannot open: holdfast: check on mongodb: EOF`:                      `cannot open: check on mongodb: EOF`,
+		`waiting ended; holdfast: acquire "job" on file: EOF`:               `waiting ended; acquire "job" on file: EOF`,
+		`lost "job" (holdfast: lease lost)`:                                 `lost "job" (lease lost)`,
+		`waiting for "holdfast: x": held by "a: b"`:                         `waiting for "holdfast: x": held by "a: b"`,
+		`acquired "job" with holdfast, which is not a prefix: 50% holdfast`: `acquired "job" with holdfast, which is not a prefix: 50% holdfast`,
+	} {
+		var out bytes.Buffer
+		newReporter(&out, false, false).error("%s", in)
+		if got := out.String(); got != "holdfast: "+want+"\n" {
+			t.Errorf("%s\ngot  %swant holdfast: %s", in, got, want)
+		}
+	}
+}
+
+func TestWithoutSecret(t *testing.T) {
+	for _, arg := range []string{
+		"mongodb://u:sEcReT@h/db", "mongodb+srv://u:sEc sEcReT@h", "mongodb://u:p/sEcReT@h?x=1", "azblob://a/c?sig=sEcReT", "MONGODB://sEcReT@h",
+		"DefaultEndpointsProtocol=https;AccountName=a;AccountKey=sEcReT==", "--password=sEcReT", "mongodb://u@h/?x=sEcReT",
+	} {
+		if got := withoutSecret("unexpected argument " + arg + ", sorry"); strings.Contains(got, "sEcReT") || !strings.HasPrefix(got, "unexpected argument") {
+			t.Errorf("%s: %s", arg, got)
+		}
+		if checkName(arg) == nil {
+			t.Errorf("%s is let through as a name", arg)
+		}
+	}
+	for _, arg := range []string{"job", "https://example.com/job", "team/job@host", "job:nightly@host", "a=b"} {
+		if got := withoutSecret(arg); got != arg {
+			t.Errorf("%s: %s", arg, got)
+		}
+		if err := checkName(arg); err != nil {
+			t.Errorf("%s: %v", arg, err)
+		}
+	}
+}

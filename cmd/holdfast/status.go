@@ -25,6 +25,9 @@ Example: ask how long the holder's lease still lasts unless it is renewed
     holdfast status nightly-report --json | jq .remainingMs`
 }
 
+// Validate is called by the parser.
+func (s *statusCmd) Validate() error { return checkName(s.Name) }
+
 // Run asks the backend about one lock.
 func (s *statusCmd) Run(a *app) error {
 	return a.ask(func(ctx context.Context, client *holdfast.Client) error {

@@ -1,0 +1,26 @@
+package main
+
+import (
+	"errors"
+	"regexp"
+)
+
+// secret is where in an argument something begins that may hold a password: the user
+// information of a URL, or the key of a connection string.
+var secret = regexp.MustCompile(`(?is)(://[^@]*@|\b(accountkey|sharedaccesskey|sharedaccesssignature|sig|password|pwd)=).*`)
+
+// withoutSecret cuts a message short that repeats an argument, should that hold a
+// secret: somebody has put a backend's URL where none belongs.
+func withoutSecret(message string) string {
+	return secret.ReplaceAllString(message, "… (the rest may hold a password and is not shown)")
+}
+
+var errSecretName = errors.New("what was given as a lock's name looks like a URL with a password, or a connection string: the backend is given with --backend or in HOLDFAST_BACKEND")
+
+// checkName refuses a name that would be shown, and stored, with a secret in it.
+func checkName(name string) error {
+	if secret.MatchString(name) {
+		return errSecretName
+	}
+	return nil
+}
