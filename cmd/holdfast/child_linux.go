@@ -26,11 +26,9 @@ func groupLives(group int) bool {
 	}
 	zombies := false
 	for _, p := range processes {
-		if _, err := strconv.Atoi(p.Name()); err != nil {
-			continue
-		}
-		state, member := processState(p.Name(), group)
-		if member && state != 'Z' && state != 'X' {
+		now := processState(p.Name())
+		member := now.group == group
+		if member && !now.zombie {
 			return true
 		}
 		zombies = zombies || member
@@ -38,16 +36,51 @@ func groupLives(group int) bool {
 	return !zombies // one that /proc does not show may be alive
 }
 
-// processState reads /proc/PID/stat, described in proc_pid_stat(5): after the name
-// in parentheses come the state, the parent and the process group.
-func processState(pid string, group int) (state byte, member bool) {
-	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+// reapOrphans reaps what ended after its parent had: such processes become children
+// of process 1, which in a container holdfast may be. It leaves alone the command,
+// which wait reaps, and holdfast's own group: a tool that a library has started, such
+// as one for credentials, is waited for there.
+func (c *child) reapOrphans() {
+	processes, err := os.ReadDir("/proc")
 	if err != nil {
-		return 0, false
+		return
+	}
+	self, own := os.Getpid(), syscall.Getpgrp()
+	for _, p := range processes {
+		now := processState(p.Name())
+		if now.zombie && now.parent == self && now.group != own && now.pid != c.pid {
+			_, _ = syscall.Wait4(now.pid, nil, syscall.WNOHANG, nil)
+		}
+	}
+}
+
+type process struct {
+	pid, parent, group int
+	zombie             bool // has ended and is not reaped yet
+}
+
+// processState reads /proc/PID/stat, described in proc_pid_stat(5): after the name
+// in parentheses come the state, the parent and the process group. What is no
+// process, or is gone, has group -1.
+func processState(entry string) process {
+	none := process{group: -1}
+	pid, err := strconv.Atoi(entry)
+	if err != nil {
+		return none
+	}
+	stat, err := os.ReadFile("/proc/" + entry + "/stat")
+	if err != nil {
+		return none
 	}
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 3 || string(fields[2]) != strconv.Itoa(group) {
-		return 0, false
+	if len(fields) < 3 {
+		return none
 	}
-	return fields[0][0], true
+	parent, err1 := strconv.Atoi(string(fields[1]))
+	group, err2 := strconv.Atoi(string(fields[2]))
+	if err1 != nil || err2 != nil {
+		return none
+	}
+	state := fields[0][0]
+	return process{pid, parent, group, state == 'Z' || state == 'X'}
 }

@@ -30,14 +30,19 @@ type child struct {
 	exited chan int
 	// stops gets the signal that stopped the command each time one does.
 	stops chan os.Signal
-	tty   *terminal
+	// orphans tells that there may be one to reap: never unless holdfast is process 1.
+	orphans chan os.Signal
+	tty     *terminal
 }
 
 // startChild runs path in a process group of its own, so that a signal reaches
 // what the command started, too.
 func startChild(path string, args, env []string) (*child, error) {
-	c := &child{exited: make(chan int, 1), stops: make(chan os.Signal, 8)}
+	c := &child{exited: make(chan int, 1), stops: make(chan os.Signal, 8), orphans: make(chan os.Signal, 1)}
 	signal.Notify(c.stops, jobSignals...) // before the start: none may be missed
+	if os.Getpid() == 1 {
+		signal.Notify(c.orphans, syscall.SIGCHLD)
+	}
 	started := make(chan error)
 	go func() {
 		// The kernel ties "kill it when its parent dies" to the thread that started
@@ -118,7 +123,7 @@ func (c *child) kill() error { return c.signal(syscall.SIGKILL) }
 // so nobody else is meant by it.
 func (c *child) remains() bool {
 	for {
-		// Where holdfast is process 1 of a container, orphans are its to reap.
+		// Where holdfast adopts orphans, they are its to reap.
 		pid, err := syscall.Wait4(-c.pid, nil, syscall.WNOHANG, nil)
 		if pid <= 0 || err != nil {
 			break
@@ -130,6 +135,7 @@ func (c *child) remains() bool {
 // close takes the terminal back. The group must be gone.
 func (c *child) close() {
 	signal.Stop(c.stops)
+	signal.Stop(c.orphans)
 	signal.Reset(jobSignals...)
 	c.tty.take(c.pid)
 	c.tty.close()
@@ -145,5 +151,5 @@ func runnable(command string) (string, error) {
 	if errors.Is(err, os.ErrPermission) {
 		code = codeNotRunnable
 	}
-	return "", &exitError{code, err}
+	return "", &exitError{code, errors.New(withoutSecret(err.Error()))}
 }

@@ -28,6 +28,7 @@ type child struct {
 	job     windows.Handle
 	exited  chan int       // gets the exit code, once
 	stops   chan os.Signal // there is no job control; nothing is ever sent
+	orphans chan os.Signal // nor anything to reap
 }
 
 func startChild(path string, args, env []string) (*child, error) {
@@ -117,13 +118,15 @@ func (c *child) remains() bool {
 
 func (c *child) jobControl(os.Signal, func(), func() bool) {}
 
+func (c *child) reapOrphans() {}
+
 func (c *child) close() { _ = windows.CloseHandle(c.job) }
 
 // runnable finds the command's file before the lock is taken.
 func runnable(command string) (string, error) {
 	path, err := exec.LookPath(command)
 	if err != nil {
-		return "", &exitError{codeNotFound, err}
+		return "", &exitError{codeNotFound, errors.New(withoutSecret(err.Error()))}
 	}
 	return path, nil
 }

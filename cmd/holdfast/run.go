@@ -17,13 +17,13 @@ type runCmd struct {
 	Command []string `arg:"" passthrough:"partial" help:"The command and its arguments, after \"--\"."`
 
 	Try  bool          `group:"wait" xor:"wait" help:"Do not wait: if another holds the lock, exit with 75 at once."`
-	Wait time.Duration `group:"wait" xor:"wait" placeholder:"DURATION" help:"Wait no longer than this, such as 90s or 5m, then exit with 75. Default: wait for ever."`
+	Wait time.Duration `group:"wait" xor:"wait" placeholder:"DURATION" help:"Wait no longer than this, such as 90s or 5m, then exit with 75. Connecting to the backend counts: one that is not reached by then means 69. Default: wait for ever."`
 
 	TTL       time.Duration `group:"hold" placeholder:"DURATION" help:"How long the lock outlives a holder that died or cannot reach the backend. Default: 30s."`
 	Grace     time.Duration `group:"hold" placeholder:"DURATION" help:"How long before the lock could be another's the command is told to stop, if the lock could not be renewed. Default: a sixth of the TTL."`
 	Owner     string        `group:"hold" help:"What others see as the holder. Default: host/pid."`
 	Keep      bool          `group:"hold" help:"After a loss wait for the lock again and run the command again, instead of exiting with 76; also wait for a backend that cannot be reached at the start. --try and --wait bound each wait."`
-	MinHold   time.Duration `group:"hold" placeholder:"DURATION" help:"Keep the lock for at least this long, even if the command succeeds sooner: so that of several machines whose clocks differ a little one alone runs a job."`
+	MinHold   time.Duration `group:"hold" placeholder:"DURATION" help:"Keep the lock for at least this long, even if the command succeeds sooner, unless a signal asks holdfast to end: so that of several machines whose clocks differ a little one alone runs a job."`
 	KillAfter time.Duration `group:"hold" placeholder:"DURATION" help:"How long the command may take to end after a SIGTERM was passed on, before it is killed. Default: as long as it likes, or until a second SIGTERM."`
 }
 
@@ -35,13 +35,14 @@ If the lock is lost because it could not be renewed in time, or was broken by so
 
 The command finds HOLDFAST_TOKEN, HOLDFAST_NAME and HOLDFAST_OWNER in its environment. The token grows with every holder of the lock: a storage that remembers the highest one it has seen can refuse a holder that was paused and is late.
 
-SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the process group. If holdfast itself is killed (SIGKILL), the lock frees itself after the TTL; on Linux and Windows the command dies with holdfast (on Linux not what it had started), elsewhere it runs on.
+SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the process group. The first four also ask holdfast itself to end: after one of them the command is not run again (--keep), and the lock is not kept any longer than the command runs (--min-hold). If holdfast itself is killed (SIGKILL), the lock frees itself after the TTL; on Linux and Windows the command dies with holdfast (on Linux not what it had started), elsewhere it runs on.
 
 Exit codes:
 
     the command's own, or 128 + the number of the signal that ended it
     2     wrong arguments, or the backend's URL is wrong
-    69    the backend failed (while waiting it is tried again and again)
+    69    the backend failed (while waiting it is tried again and
+          again), or could not be reached at the start, within --wait
     75    the lock is held by another: --try, or --wait ran out
     76    the lock was lost, and the command was stopped
     126   the command is not executable
@@ -65,6 +66,9 @@ func (r *runCmd) Validate() error {
 	}
 	if len(r.Command) == 0 || r.Command[0] == "" {
 		return errors.New(`give the lock's name and, after "--", a command: holdfast run [flags] NAME -- COMMAND [ARGUMENT...]`)
+	}
+	if err := checkName(r.Name); err != nil {
+		return err
 	}
 	for _, f := range []struct {
 		flag  string
@@ -100,6 +104,7 @@ type runner struct {
 	client  *holdfast.Client
 	signals signals
 	path    string
+	start   time.Time // of this wait, for --wait
 }
 
 // Run waits for the lock and runs the command, again and again with --keep.
@@ -108,7 +113,7 @@ func (r *runCmd) Run(a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	run := &runner{runCmd: r, say: a.say, news: &news{say: a.say}, signals: catchSignals(), path: path}
+	run := &runner{runCmd: r, say: a.say, news: &news{say: a.say}, signals: catchSignals(), path: path, start: time.Now()}
 	if err := run.open(a); err != nil {
 		return err
 	}
@@ -118,32 +123,53 @@ func (r *runCmd) Run(a *app) (err error) {
 		if !lost || !r.Keep || run.signals.ended {
 			return err
 		}
+		run.start = time.Now()
 	}
+}
+
+// limit applies --wait to a wait that began at r.start.
+func (r *runner) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	if r.Wait == 0 {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, r.start.Add(r.Wait))
 }
 
 // reopenAfter is how long --keep waits before it tries again to open the backend.
 const reopenAfter = 5 * time.Second
 
 // open connects to the backend. With --keep it does so until that works: whoever
-// campaigns for ever must not end because the backend starts later.
+// campaigns for ever must not end because the backend starts later. --wait bounds it.
 func (r *runner) open(a *app) error {
 	return r.signals.during(func(ctx context.Context) (err error) {
+		ctx, cancel := r.limit(ctx)
+		defer cancel()
 		for {
 			r.client, err = a.open(ctx, r.news.observe, r.options()...)
 			if err == nil {
 				r.news.client.Store(r.client)
 				return nil
 			}
-			if !r.Keep || ctx.Err() != nil || errors.Is(err, holdfast.ErrInvalid) {
+			if errors.Is(err, holdfast.ErrInvalid) || ctx.Err() == nil && !r.Keep {
 				return err
+			}
+			if ctx.Err() != nil {
+				return r.notReached(err)
 			}
 			r.news.failure(holdfast.Event{Op: "open the backend for", Name: r.Name, Err: err}, time.Now())
 			select {
 			case <-time.After(reopenAfter):
 			case <-ctx.Done():
+				return r.notReached(err)
 			}
 		}
 	})
+}
+
+// notReached says that --wait ran out before the backend was open. If a signal ended
+// the waiting instead, that is told and this is not.
+func (r *runner) notReached(err error) error {
+	return &exitError{codeUnavailable, fmt.Errorf("the backend could not be reached within --wait %v: %w", r.Wait, err)}
 }
 
 // close tidies up. The lock itself is released already, or said not to be.
@@ -178,20 +204,16 @@ func (r *runner) once() (lost bool, err error) {
 
 // lock waits for the lock as the flags say.
 func (r *runner) lock() (*holdfast.Hold, error) {
-	start := time.Now()
 	r.news.wait(true)
 	defer r.news.wait(false)
 	var hold *holdfast.Hold
 	err := r.signals.during(func(ctx context.Context) (err error) {
-		switch {
-		case r.Try:
+		if r.Try {
 			hold, err = r.client.TryLock(ctx, r.Name)
 			return err
-		case r.Wait > 0:
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, r.Wait)
-			defer cancel()
 		}
+		ctx, cancel := r.limit(ctx)
+		defer cancel()
 		hold, err = r.client.Lock(ctx, r.Name)
 		return err
 	})
@@ -206,7 +228,7 @@ func (r *runner) lock() (*holdfast.Hold, error) {
 		return nil, &exitError{waitCode(err), err}
 	}
 	r.news.wait(false)
-	r.say.info("acquired %q, token %d%s", r.Name, hold.Token(), afterWaiting(time.Since(start)))
+	r.say.info("acquired %q, token %d%s", r.Name, hold.Token(), afterWaiting(time.Since(r.start)))
 	return hold, nil
 }
 
@@ -239,7 +261,7 @@ func (r *runner) command(hold *holdfast.Hold) (lost bool, err error) {
 	s := supervisor{hold: hold, child: child, signals: r.signals.caught, say: r.say, killAfter: r.KillAfter}
 	code := s.wait()
 	r.say.detail("the command ended with exit code %d", code)
-	r.signals.ended = s.asked
+	r.signals.ended = s.ending
 	if s.lost {
 		return true, errLost
 	}
@@ -288,13 +310,16 @@ func (r *runner) environment(hold *holdfast.Hold) []string {
 }
 
 // release gives the lock back. A failure is told but does not change the exit code:
-// the command's work is done, and the lock frees itself in the end.
+// the command's work is done, and the lock frees itself in the end. Neither does a
+// signal that comes meanwhile: it ends the retries.
 func (r *runner) release(hold *holdfast.Hold) {
 	lost := errors.Is(hold.Err(), holdfast.ErrLost)
-	err := r.signals.during(func(ctx context.Context) error {
+	var err error
+	_ = r.signals.during(func(ctx context.Context) error { // what became of the lock only Release knows
 		ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
 		defer cancel()
-		return hold.Release(ctx)
+		err = hold.Release(ctx)
+		return err
 	})
 	switch {
 	case err != nil:

@@ -51,11 +51,20 @@ func scripts(t *testing.T, dir, backend string) {
 			env.Values["jobs"] = map[string]*job{}
 			return nil
 		},
+		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": cmdCode, "start": cmdStart, "ended": cmdEnded, "signal": cmdSignal,
 			"until": cmdUntil, "gone": cmdGone, "greater": cmdGreater, "sooner": cmdSooner,
 		},
 	})
+}
+
+// condition: [namespaces] is where a process may be process 1 of a container.
+func condition(name string) (bool, error) {
+	if name != "namespaces" {
+		return false, fmt.Errorf("unknown condition %q", name)
+	}
+	return exec.Command("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "true").Run() == nil, nil
 }
 
 func TestScripts(t *testing.T) { scripts(t, "testdata", "file:$WORK/locks") }

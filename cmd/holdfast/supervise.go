@@ -27,7 +27,8 @@ type supervisor struct {
 	killAfter time.Duration
 
 	lost    bool          // the hold was lost before the command had ended
-	asked   bool          // SIGTERM was passed on
+	ending  bool          // a signal that asks to end was passed on
+	asked   bool          // SIGTERM was
 	killed  bool          // SIGKILL was sent
 	reserve time.Duration // how long before another may be granted the lock SIGKILL is sent
 	killAt  time.Time     // when SIGKILL is sent in any case; zero: never
@@ -56,6 +57,8 @@ func (s *supervisor) wait() int {
 			if s.child.remains() {
 				s.sweep()
 			}
+		case <-s.child.orphans:
+			s.child.reapOrphans()
 		case <-s.ticks.C:
 		}
 		if exited == nil && !s.child.remains() {
@@ -97,10 +100,12 @@ func (s *supervisor) lose() {
 // pass hands a signal on to the command's group. A second SIGTERM kills it.
 func (s *supervisor) pass(sig os.Signal) {
 	s.say.detail("passing on signal %q", sig)
-	switch {
-	case !slices.Contains(endingSignals, sig):
+	if !slices.Contains(endingSignals, sig) {
 		s.report(s.child.signal(sig))
 		return
+	}
+	s.ending = true
+	switch {
 	case sig != termSignal:
 		s.report(s.child.end(sig))
 		return
