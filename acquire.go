@@ -70,6 +70,9 @@ func (a *asker) learn(ctx context.Context, start time.Duration, err error) {
 	a.last = err
 	switch {
 	case err == nil:
+	case ctx.Err() != nil: // whatever the error looks like: it may be the caller's own cause
+		a.failures++
+		a.doubt.note(start + a.settings.ttl)
 	case errors.As(err, &held):
 		a.failures = 0
 		a.see(held.Record)
@@ -79,9 +82,7 @@ func (a *asker) learn(ctx context.Context, start time.Duration, err error) {
 	default:
 		a.failures++
 		a.doubt.note(start + a.settings.ttl)
-		if ctx.Err() == nil { // a caller that has gone away is no failure
-			a.emit(Event{Type: EventError, Name: a.req.Name, Op: "acquire", Err: err, Time: time.Now()})
-		}
+		a.emit(Event{Type: EventError, Name: a.req.Name, Op: "acquire", Err: err, Time: time.Now()})
 	}
 }
 
@@ -161,10 +162,12 @@ func (a *asker) wait(ctx context.Context, nudge <-chan struct{}) (Lease, time.Du
 	for watched := false; ; {
 		lease, start, err := a.try(ctx)
 		switch {
-		case err == nil, errors.Is(err, ErrInvalid), errors.Is(err, ErrClosed):
-			return lease, start, err
-		case ctx.Err() != nil:
+		case err == nil:
+			return lease, start, nil
+		case ctx.Err() != nil: // a caller that has gone away
 			return Lease{}, 0, a.client.waitEnded(ctx, a.req.Name, cmp.Or(a.client.queues.reason(a.req.Name), err))
+		case errors.Is(err, ErrInvalid), errors.Is(err, ErrClosed):
+			return Lease{}, 0, err
 		case errors.Is(err, ErrLost):
 			// Granted, but too late to be of use: that ID is done with.
 			a.abandon()

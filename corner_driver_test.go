@@ -328,3 +328,29 @@ func TestCorner_ObserverCallsGoexit(t *testing.T) {
 		}
 	})
 }
+
+// A driver that passes on why the caller's context ended must not have it taken for the
+// outcome: what it had acquired by then would stay taken.
+func TestCorner_CauseIsNoOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		under := store.Locker()
+		c := newClient(t, changed{Locker: under, acquire: func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+			l, err := under.TryAcquire(ctx, req)
+			if req.Name != "inner" {
+				return l, err
+			}
+			<-ctx.Done() // applied, and the answer comes too late
+			return holdfast.Lease{}, fmt.Errorf("%w: %w", ctx.Err(), context.Cause(ctx))
+		}})
+		time.AfterFunc(time.Second, func() { _ = c.Shutdown(context.Background()) })
+		_ = c.Do(t.Context(), "outer", func(ctx context.Context) error {
+			_, err := c.Lock(ctx, "inner")
+			return err
+		})
+		_ = c.Shutdown(t.Context())
+		if isHeld(t, store, "inner") {
+			t.Error("Shutdown has returned, and a lock is left taken")
+		}
+	})
+}

@@ -20,7 +20,8 @@ import (
 // Errors: a method returns an error that matches exactly one of [ErrHeld],
 // [ErrLost], [ErrInvalid] and [ErrClosed] when it knows the outcome. Every other
 // error, a context's included, means that the outcome is unknown: the backend
-// may have done it, or may still do it. Errors name the operation, the lock and
+// may have done it, or may still do it. So the cause of a context's end, which may
+// be the loss of another lock, is not wrapped. Errors name the operation, the lock and
 // the backend (see [OpError]), never a credential or a lease ID.
 type Locker interface {
 	// TryAcquire makes one attempt to take req.Name for req.TTL and does not

@@ -3,6 +3,7 @@ package lockertest
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -71,7 +72,7 @@ var closeClauses = []clause{
 		says: "All methods are safe for concurrent use.",
 		run: func(c *check) {
 			l := c.fresh()
-			deadline := time.Now().Add(c.cfg.Slack)
+			var closed atomic.Pointer[time.Time] // when Close had returned
 			var wg sync.WaitGroup
 			for range 8 {
 				wg.Go(func() {
@@ -84,8 +85,8 @@ var closeClauses = []clause{
 						if errors.Is(err, holdfast.ErrClosed) {
 							return
 						}
-						if time.Now().After(deadline) {
-							c.fatalf("no ErrClosed although the Locker was closed in the meantime: got %v", err)
+						if at := closed.Load(); at != nil && time.Since(*at) > c.cfg.Slack {
+							c.fatalf("no ErrClosed although the Locker was closed %v ago: got %v", time.Since(*at), err)
 						}
 					}
 				})
@@ -96,6 +97,8 @@ var closeClauses = []clause{
 					if err := l.Close(); err != nil {
 						c.errorf("Close while in use: %v", err)
 					}
+					now := time.Now()
+					closed.CompareAndSwap(nil, &now)
 				})
 			}
 			wg.Wait()

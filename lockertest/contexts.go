@@ -3,6 +3,7 @@ package lockertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -15,6 +16,11 @@ var contextClauses = []clause{
 		name: "context/ended before",
 		says: "Each method returns soon after its context ends; a context's error means that the outcome is unknown.",
 		run:  endedContext,
+	},
+	{
+		name: "context/cause",
+		says: "Every other error, a context's included, means that the outcome is unknown: also if the context's cause is the end of some other lock or Client.",
+		run:  causeIsNoOutcome,
 	},
 	{
 		name: "context/ends during",
@@ -81,6 +87,20 @@ func endedContext(c *check) {
 			}
 		}
 		cancel()
+	}
+}
+
+// causeIsNoOutcome has the contexts of holds in mind: their cause is ErrLost, ErrClosed
+// or ErrReleased of a lock that is not the one asked about.
+func causeIsNoOutcome(c *check) {
+	for _, cause := range []error{holdfast.ErrLost, holdfast.ErrClosed, holdfast.ErrHeld, holdfast.ErrInvalid} {
+		ctx, cancel := context.WithCancelCause(c.ctx)
+		cancel(fmt.Errorf("another lock's: %w", cause))
+		for _, m := range c.methods(c.a, c.name()) {
+			if err := m.call(ctx); errors.Is(err, cause) {
+				c.errorf("%s with a context whose cause matches %v: the error %v matches it, too, as if it were known of this lock", m.name, cause, err)
+			}
+		}
 	}
 }
 

@@ -106,6 +106,17 @@ func answerFaults() []fault {
 			},
 		},
 		{
+			name: "a context's cause is passed on", caught: []string{"context/cause"},
+			make: func(_ *world, f *faulty) {
+				f.renew = func(ctx context.Context, l holdfast.Lease) error {
+					if ctx.Err() != nil {
+						return opErr(l.Name, fmt.Errorf("%w: %w", ctx.Err(), context.Cause(ctx)))
+					}
+					return f.Locker.Renew(ctx, l)
+				}
+			},
+		},
+		{
 			name: "a context's end is hidden", caught: []string{"context/ended before", "context/ends during"},
 			make: func(_ *world, f *faulty) {
 				guard(f, func(ctx context.Context, name string) (context.Context, error) {

@@ -62,11 +62,12 @@ func (l *Locker) enter() bool {
 	return true
 }
 
-// ended says why the context ended.
+// ended says why the context ended. The cause goes in as text: it may be the loss of
+// some other lock, which must not look like the outcome for this one.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == nil || errors.Is(cause, err) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", err, cause)
+	return fmt.Errorf("%w: %s", err, cause.Error())
 }
