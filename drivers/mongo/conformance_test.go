@@ -2,6 +2,7 @@ package mongo
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -29,16 +30,19 @@ func TestConformanceReplicaSet(t *testing.T) {
 			return l
 		},
 		Forget: forget(coll),
-		Stall: func(ctx context.Context, _ string) (func(), error) {
-			primary, err := rs.Primary(ctx)
-			if err != nil {
-				return nil, err
+		// All members: if only the primary is frozen another is elected, and answers.
+		Stall: func(context.Context, string) (func(), error) {
+			var errs []error
+			for member := range rs.Hosts() {
+				errs = append(errs, rs.Pause(member))
 			}
 			return func() {
-				if err := rs.Resume(primary); err != nil {
-					t.Error(err)
+				for member := range rs.Hosts() {
+					if err := rs.Resume(member); err != nil {
+						t.Error(err)
+					}
 				}
-			}, rs.Pause(primary)
+			}, errors.Join(errs...)
 		},
 		Secrets: []string{mongotest.AdminPassword},
 	})
