@@ -139,3 +139,33 @@ func TestLateAcquireAfterRelease(t *testing.T) {
 	}
 	acquire(t, room.locker(), request("n"))
 }
+
+// The same while the data of a lock are being read.
+func TestCauseWhileReading(t *testing.T) {
+	t.Parallel()
+	room := newRoom(t)
+	l, w := room.wired()
+	req := request("n")
+	req.Data = []byte("data")
+	acquire(t, l, req)
+	ctx, cancel := context.WithCancelCause(bounded(t))
+	w.next(reqDownload, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
+		resp, err := base.RoundTrip(r)
+		if err == nil {
+			err = resp.Body.Close()
+			resp.Body = failing{func() error { cancel(holdfast.ErrLost); return context.Cause(ctx) }}
+		}
+		return resp, err
+	})
+	_, err := l.ReadData(ctx, "n")
+	wantUnknown(t, "read data", err)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the context's error", err)
+	}
+}
+
+// failing is a body that cannot be read.
+type failing struct{ why func() error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.why() }
+func (f failing) Close() error             { return nil }
