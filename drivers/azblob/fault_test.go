@@ -36,16 +36,22 @@ var faults = []trouble{
 
 // life is what two holders do with a lock, one of them through the wire, and
 // what must be true at each step. It returns how many acquires ended in doubt; each
-// was asked for again, as its caller does.
-func life(t *testing.T, l, other *Locker) (doubts int) {
+// was asked for again, as its caller does; and how many of them for want of time,
+// which may also happen on a busy machine.
+func life(t *testing.T, l, other *Locker) (doubts, late int) {
 	ctx := bounded(t)
 	insist := func(req holdfast.Request) holdfast.Lease {
-		lease, err := l.TryAcquire(ctx, req)
-		if err == nil {
-			return lease
+		for range 10 {
+			lease, err := l.TryAcquire(ctx, req)
+			if err == nil {
+				return lease
+			}
+			doubts++
+			if errors.Is(err, context.DeadlineExceeded) {
+				late++
+			}
+			wantUnknown(t, "acquire", err)
 		}
-		doubts++
-		wantUnknown(t, "acquire", err)
 		return acquire(t, l, req)
 	}
 	check := func(what string, err error) {
@@ -85,7 +91,7 @@ func life(t *testing.T, l, other *Locker) (doubts int) {
 	if r := inspect(t, other, "n"); r.Owner != fourth.Owner || string(r.Data) != "two" {
 		t.Errorf("at the end: %+v", r)
 	}
-	return doubts
+	return doubts, late
 }
 
 // Each request of a lock's life meets each fault once. Nobody notices, but for the
@@ -100,7 +106,7 @@ func TestOneFault(t *testing.T) {
 		return hasty(l, 2*time.Second), room.locker(), w
 	}
 	l, other, w := newLockers(t)
-	if doubts := life(t, l, other); doubts != 0 {
+	if doubts, late := life(t, l, other); doubts != late {
 		t.Errorf("%d acquires in doubt without a fault", doubts)
 	}
 	requests := w.take()
@@ -115,7 +121,7 @@ func TestOneFault(t *testing.T) {
 				if name == reqAcquire && !kind.refused {
 					want = 1
 				}
-				if doubts := life(t, l, other); doubts != want {
+				if doubts, late := life(t, l, other); doubts < want || doubts > want && late == 0 {
 					t.Errorf("%d acquires in doubt, want %d", doubts, want)
 				}
 			})
@@ -307,16 +313,25 @@ func TestBigDataOnASlowLine(t *testing.T) {
 	}
 	req := request("n")
 	req.Data = bytes.Repeat([]byte("12345678"), limits.MaxData/8)
-	w.next(reqUpload, nil) // makes the blob
+	release(t, l, acquire(t, l, request("n"))) // makes the blob
+	w.take()
 	w.all(reqUpload, slow)
 	w.all(reqDownload, slow)
 	l = hasty(l, 2*time.Second)
-	acquire(t, l, req)
+	for tries := 0; ; tries++ {
+		_, err := l.TryAcquire(bounded(t), req)
+		if err == nil {
+			break
+		}
+		if tries == 5 || !errors.Is(err, context.DeadlineExceeded) || w.count(reqUpload) > 0 {
+			t.Fatal(err) // it is the small requests that a busy machine may delay
+		}
+	}
 	got, err := l.ReadData(bounded(t), "n")
 	if err != nil || !bytes.Equal(got, req.Data) {
 		t.Errorf("read %d bytes, %v", len(got), err)
 	}
-	if w.count(reqUpload) != 2 || w.count(reqDownload) != 1 {
+	if w.count(reqUpload) != 1 || w.count(reqDownload) != 1 {
 		t.Errorf("sent %q: data were cut off and sent again", w.take())
 	}
 }
