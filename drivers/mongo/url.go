@@ -117,7 +117,11 @@ func (t *target) takeParams(query string) (rest string, err error) {
 		}
 		d, err := time.ParseDuration(value)
 		if err != nil {
-			return "", &holdfast.InvalidError{Field: "URL parameter " + key, Value: fmt.Sprintf("%.40q", value), Rule: "a duration such as 10s or 24h"}
+			shown := fmt.Sprintf("%.40q", value)
+			if strings.Contains(value, "@") {
+				shown = "with an @" // the end of a password that has an unescaped ? in it
+			}
+			return "", &holdfast.InvalidError{Field: "URL parameter " + key, Value: shown, Rule: "a duration such as 10s or 24h"}
 		}
 		if key == paramRetention {
 			t.options = append(t.options, WithRetention(d))
