@@ -8,6 +8,7 @@ PKG ?= ./...
 TEST_TIMEOUT ?= 8m
 TESTFLAGS ?=
 STRESS_COUNT ?= 20
+STRESS_TIMEOUT ?= 30m
 STRESS_PKG ?= .
 BENCH ?= .
 SYSTEMS := linux darwin windows
@@ -31,7 +32,7 @@ test: ## all tests, with the race detector (PKG=./drivers/file TESTFLAGS=-v for 
 
 .PHONY: stress
 stress: ## locks and elections again and again, with the race detector (STRESS_COUNT=20)
-	$(GO) test -race -timeout $(TEST_TIMEOUT) -count=$(STRESS_COUNT) $(TESTFLAGS) $(STRESS_PKG)
+	$(GO) test -race -timeout $(STRESS_TIMEOUT) -count=$(STRESS_COUNT) $(TESTFLAGS) $(STRESS_PKG)
 
 .PHONY: bench
 bench: ## benchmarks (BENCH=name PKG=./drivers/mongo for some)
