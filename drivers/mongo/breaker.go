@@ -14,7 +14,7 @@ func (l *Locker) Break(ctx context.Context, name string) error {
 
 // BreakNow implements [holdfast.Breaker].
 func (l *Locker) BreakNow(ctx context.Context, name string) error {
-	return l.breakWith(ctx, name, set(liberation()...))
+	return l.breakWith(ctx, name, liberation)
 }
 
 func (l *Locker) breakWith(ctx context.Context, name string, change any) error {

@@ -125,11 +125,14 @@ func extension(ttl any) []bson.E {
 	}
 }
 
-// liberation are the fields of a release. The document stays, and with it the
-// token and the data.
-func liberation() []bson.E {
-	return []bson.E{field(fieldKid, nothing), field(fieldExpiresAt, serverNow), field(fieldBroken, false)}
-}
+// liberation is a release, by plain operators, which cost the server less than a
+// pipeline. The document stays, and with it the token and the data; its expiry,
+// which the TTL index counts from, becomes the server's present time.
+var liberation = raw(doc{
+	field("$unset", is(fieldKid, "")),
+	field("$currentDate", is(fieldExpiresAt, true)),
+	field("$set", is(fieldBroken, false)),
+})
 
 // counted is an update that always changes something, though the fields may have
 // the values already: a write that changes nothing leaves nothing for a majority to

@@ -30,7 +30,7 @@ func (l *Locker) Renew(ctx context.Context, lease holdfast.Lease) error {
 // the lease was not found.
 func (l *Locker) Release(ctx context.Context, lease holdfast.Lease) error {
 	return l.do(ctx, leaseOp("release", lease, false), func(ctx context.Context) error {
-		_, err := l.change(ctx, lease, heldBy(lease), set(liberation()...),
+		_, err := l.change(ctx, lease, heldBy(lease), liberation,
 			func(*record) bool { return true })
 		return err
 	})
