@@ -7,9 +7,10 @@ import (
 
 // cleanUp frees, in the background, what a request in doubt may hold or may yet
 // take. One release is not enough: the request can be on its way still and land
-// after it. So the release is repeated until one TTL has passed since the
-// request was last sent (until), each with its time limit; what lands even later expires by itself. The
-// ID is never used again. During Shutdown one more successful release suffices.
+// after it. So the release is repeated until one TTL has passed since the request
+// was last sent (until), each time with the limit; what lands even later expires by
+// itself. The ID is never used again. During Shutdown one more successful release
+// suffices: it would else last a TTL.
 func (c *Client) cleanUp(l Lease, until, limit time.Duration, emit func(Event)) {
 	c.background.run(func() {
 		for n := 0; ; n++ {

@@ -119,7 +119,8 @@ func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
 // Shutdown gives everything back: waiting calls return ErrClosed, the context of
 // every hold ends with that cause, holds from Lock and TryLock are released,
 // and those of Do and of runners too, as soon as their functions have returned;
-// until then they are renewed. It finishes the clean-ups and closes the Locker.
+// until then they are renewed. It ends each clean-up with one more answered release (a
+// request that lands even later holds its lock for a TTL), and closes the Locker.
 //
 // If ctx ends first, the rest is given up: renewals stop, what could not be
 // released expires by itself, and the error names it. Further calls wait for the

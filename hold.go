@@ -97,8 +97,9 @@ func (h *Hold) lost(cause error) {
 }
 
 // Context ends when the hold does, before the lock can be another's. Its cause then
-// tells why: ErrLost, ErrReleased, ErrClosed (Shutdown). It carries the values, not
-// the deadline or cancellation, of the context that the lock was taken with.
+// tells why: ErrLost, ErrReleased, ErrClosed (Shutdown). That of Lock and TryLock
+// carries the values, not the deadline or cancellation, of the context that the lock
+// was taken with; that of Do descends from it.
 func (h *Hold) Context() context.Context { return h.ctx }
 
 // Lease returns the plain value, for what needs the ID, such as a DataStore.
@@ -146,7 +147,7 @@ func (h *Hold) LostIn() time.Duration {
 // outlives the hold must have stopped by then.
 func (h *Hold) ExpiresIn() time.Duration {
 	t := h.kept.timing
-	return h.LostIn() + t.grace - t.ttl/1000
+	return h.LostIn() + t.grace - t.ttl/driftPart
 }
 
 // heldError is what this process's own hold says to who wants the lock.
@@ -156,8 +157,8 @@ func (h *Hold) heldError() error {
 }
 
 // Release ends the hold's context and gives the lock back. Call it when the work
-// is over, also after a loss. It may be called again, and by
-// several goroutines: all wait for the one release.
+// is over, also after a loss. It may be called again, and by several goroutines:
+// all wait for the one release.
 //
 // At least one request is sent, with a time limit of its own, even if ctx has
 // ended. Failures are retried until ctx ends or the lease has expired anyway; the

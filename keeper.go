@@ -30,7 +30,7 @@ type keeper struct {
 	wake   chan struct{} // capacity 1: the heap changed
 	done   chan struct{} // closed when run has returned
 
-	mu      sync.Mutex // never held across I/O or a caller's function
+	mu      sync.Mutex // never held across I/O or a caller's function, the clock apart
 	queue   keptHeap
 	running bool
 	closed  bool

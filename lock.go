@@ -123,8 +123,8 @@ func (c *Client) waitAcquire(ctx, parent context.Context, name string, s setting
 	return c.granted(parent, a, l, start, managed)
 }
 
-// tryAcquire makes one attempt. The hold's context descends from parent. After an error the asker can try again, or must
-// abandon.
+// tryAcquire makes one attempt. The hold's context descends from parent. After an
+// error the asker can try again, or must abandon.
 func (c *Client) tryAcquire(ctx, parent context.Context, a *asker, managed bool) (*Hold, error) {
 	if !c.work.start() {
 		return nil, errShutdown

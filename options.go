@@ -129,7 +129,8 @@ func WithLogger(logger *slog.Logger) ClientOption {
 
 // WithElapsed replaces the clock that local deadlines go by. It is for tests: under
 // testing/synctest, give a function of the bubble's time, such as
-// func() time.Duration { return time.Since(start) }. The default counts elapsed
+// func() time.Duration { return time.Since(start) }. It must be quick and must not call
+// the Client. The default counts elapsed
 // time including suspend, where the system has such a clock.
 func WithElapsed(now func() time.Duration) ClientOption {
 	return clientOption(func(c *clientConfig) { c.elapsed = now })

@@ -130,6 +130,9 @@ func TestPromise03_FencingTokensRise(t *testing.T) {
 			if got, ok := holdfast.TokenFrom(h.Context()); !ok || got != h.Token() {
 				t.Errorf("TokenFrom: %d, %v; want %d", got, ok, h.Token())
 			}
+			if got, ok := holdfast.HoldFrom(h.Context()); !ok || got != h {
+				t.Errorf("HoldFrom: %p, %v; want %p", got, ok, h)
+			}
 			last = h.Token()
 			return h
 		}
