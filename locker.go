@@ -224,11 +224,12 @@ type Limits struct {
 // It is a struct of interfaces, not type assertions on the Locker, so that a
 // wrapper can wrap each one or take it away.
 type Abilities struct {
-	Watcher      Watcher
-	BatchRenewer BatchRenewer
-	Lister       Lister
-	Breaker      Breaker
-	DataStore    DataStore
+	Watcher        Watcher
+	BatchRenewer   BatchRenewer
+	BatchInspector BatchInspector
+	Lister         Lister
+	Breaker        Breaker
+	DataStore      DataStore
 }
 
 // Watcher wakes waiters, so that they need not poll.
@@ -248,6 +249,15 @@ type BatchRenewer interface {
 	// RenewBatch renews each lease as Renew does and returns one result for
 	// each, in order; every error has the meaning it has for Renew.
 	RenewBatch(ctx context.Context, leases []Lease) []error
+}
+
+// BatchInspector reads many records for the price of a few calls. Who waits for many
+// names, or shares them out, learns with it what it must.
+type BatchInspector interface {
+	// InspectBatch tells of each name what Inspect does, the data apart, and returns a
+	// record and an error for each, in order. The names are not checked again. The
+	// answers may be as old as the backend's own reading of them, not older than the call.
+	InspectBatch(ctx context.Context, names []string) ([]Record, []error)
 }
 
 // Lister finds the records that exist.
