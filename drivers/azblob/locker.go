@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -69,7 +70,8 @@ type config struct {
 	prefix     string // empty, or with a slash at its end
 	tryTimeout time.Duration
 	logger     *slog.Logger
-	pageSize   *int32 // of listings; nil is the service's, 5000
+	pageSize   *int32          // of listings; nil is the service's, 5000
+	policies   []policy.Policy // that see each request of Open's client
 }
 
 // Option sets up a Locker.
@@ -91,6 +93,14 @@ func WithTryTimeout(d time.Duration) Option { return func(c *config) { c.tryTime
 // credential it uses. The default is [slog.Default].
 func WithLogger(logger *slog.Logger) Option { return func(c *config) { c.logger = logger } }
 
+// WithPolicies has every request that [Open]'s client sends, each try of it, pass
+// through the policies: for a count, a trace or metrics. A program that gives [New] a
+// client has set that client's policies itself: there the option is an
+// *[holdfast.InvalidError].
+func WithPolicies(policies ...policy.Policy) Option {
+	return func(c *config) { c.policies = append(c.policies, policies...) }
+}
+
 func newConfig(opts []Option) (config, error) {
 	c := config{tryTimeout: defaultTry, logger: slog.Default()}
 	for _, opt := range opts {
@@ -101,6 +111,8 @@ func newConfig(opts []Option) (config, error) {
 		return c, &holdfast.InvalidError{Field: "try timeout", Value: c.tryTimeout.String(), Rule: "at least 10ms"}
 	case c.logger == nil:
 		return c, &holdfast.InvalidError{Field: "logger", Value: "nil", Rule: "a *slog.Logger"}
+	case slices.Contains(c.policies, nil):
+		return c, &holdfast.InvalidError{Field: "policies", Value: "with a nil", Rule: "of type policy.Policy"}
 	case !validPrefix(c.prefix):
 		return c, &holdfast.InvalidError{Field: "prefix", Value: fmt.Sprintf("%.40q", c.prefix), Rule: fmt.Sprintf(
 			"at most %d letters, digits and any of -_./ without an empty, %q or %q part", maxPrefix-1, ".", "..")}
@@ -122,6 +134,9 @@ func New(client *container.Client, opts ...Option) (*Locker, error) {
 	}
 	if client == nil {
 		return nil, &holdfast.InvalidError{Field: "container client", Value: "nil", Rule: "a *container.Client"}
+	}
+	if c.policies != nil {
+		return nil, &holdfast.InvalidError{Field: "policies", Value: "of requests", Rule: "an option of Open only: the client given to New has its own"}
 	}
 	return newLocker(client, c), nil
 }

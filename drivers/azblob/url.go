@@ -71,7 +71,7 @@ func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
 		return nil, err
 	}
 	transport := newTransport()
-	client, kind, err := where.connect(azcore.ClientOptions{Transport: &http.Client{Transport: transport}})
+	client, kind, err := where.connect(azcore.ClientOptions{Transport: &http.Client{Transport: transport}, PerRetryPolicies: c.policies})
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
@@ -65,6 +66,7 @@ type config struct {
 	retention   time.Duration
 	updateIndex bool
 	logger      *slog.Logger
+	monitor     *event.CommandMonitor
 }
 
 // Option sets up a Locker.
@@ -86,6 +88,12 @@ func WithIndexUpdate() Option { return func(c *config) { c.updateIndex = true } 
 
 // WithLogger sets where warnings go. The default is [slog.Default].
 func WithLogger(logger *slog.Logger) Option { return func(c *config) { c.logger = logger } }
+
+// WithMonitor has every command that [Open]'s client sends observed, for a count, a
+// trace or metrics. Use no monitor that prints whole commands where logs must not
+// show lease IDs. With [New] the client is the program's, and so is its monitor:
+// there the option is an *[holdfast.InvalidError].
+func WithMonitor(m *event.CommandMonitor) Option { return func(c *config) { c.monitor = m } }
 
 func newConfig(opts []Option) (config, error) {
 	c := config{timeout: 10 * time.Second, retention: 24 * time.Hour, logger: slog.Default()}
@@ -115,6 +123,9 @@ func New(ctx context.Context, collection *mongo.Collection, opts ...Option) (*Lo
 	}
 	if collection == nil {
 		return nil, &holdfast.InvalidError{Field: "collection", Value: "nil", Rule: "a *mongo.Collection"}
+	}
+	if config.monitor != nil {
+		return nil, &holdfast.InvalidError{Field: "monitor", Value: "of commands", Rule: "an option of Open only: the client given to New has its own"}
 	}
 	return newLocker(ctx, collection, config)
 }

@@ -44,6 +44,9 @@ func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
+	if config.monitor != nil {
+		target.client.SetMonitor(config.monitor)
+	}
 	client, err := mongo.Connect(target.client)
 	if err != nil {
 		return nil, &holdfast.OpError{Op: "connect", Backend: backend, Err: err}

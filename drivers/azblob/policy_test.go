@@ -1,0 +1,45 @@
+package azblob
+
+import (
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+type countPolicy struct{ requests atomic.Int64 }
+
+func (c *countPolicy) Do(req *policy.Request) (*http.Response, error) {
+	c.requests.Add(1)
+	return req.Next()
+}
+
+// Policies see the requests of a Locker that was opened by URL; a program's own client
+// has its own.
+func TestPolicies(t *testing.T) {
+	t.Parallel()
+	room := newRoom(t)
+	var seen countPolicy
+	l, err := Open(bounded(t), room.service.URL(room.name), WithPolicies(&seen))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeLocker(t, l)
+	acquire(t, l, request("n")) // makes the blob
+	release(t, l, holdfast.Lease{Name: "n", ID: "x"})
+	seen.requests.Store(0)
+	wantHeld(t, l, "n")
+	if got := seen.requests.Load(); got != 1 {
+		t.Errorf("%d requests seen of a try for a held lock, want 1", got)
+	}
+	if _, err := New(room.client, WithPolicies(&seen)); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("New with policies: %v", err)
+	}
+	if _, err := Open(bounded(t), room.service.URL(room.name), WithPolicies(nil)); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("Open with a nil policy: %v", err)
+	}
+}

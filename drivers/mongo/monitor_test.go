@@ -1,0 +1,35 @@
+package mongo
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/mongotest"
+)
+
+// A monitor sees the commands of a Locker that was opened by URL; one that belongs to
+// the program's own client has no such option.
+func TestMonitor(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	var log commandLog
+	l, err := Open(bounded(t), strings.Replace(mongotest.URI(t), "/?", "/"+coll.Database().Name()+"?", 1), WithLogger(discard), WithMonitor(log.monitor()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeLocker(t, l)
+	log.take()
+	lease := acquire(t, l, request("n", "id"))
+	if err := errors.Join(l.Renew(bounded(t), lease), l.Release(bounded(t), lease)); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := names(log.take()), []string{"findAndModify", "update", "update"}; !slices.Equal(got, want) {
+		t.Errorf("seen %q, want %q", got, want)
+	}
+	if _, err := New(bounded(t), coll, WithMonitor(log.monitor())); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("New with a monitor: %v", err)
+	}
+}
