@@ -176,9 +176,14 @@ func (a *asker) wait(ctx context.Context, nudge <-chan struct{}) (Lease, time.Du
 		a.identify(ctx)
 		a.client.queues.note(a.req.Name, err)
 		if w := a.client.abilities.Watcher; !watched && w != nil {
-			var stop func()
-			wake, stop = w.Watch(a.req.Name)
-			defer stop()
+			woken := make(chan struct{}, 1)
+			defer w.Watch(a.req.Name, func() {
+				select {
+				case woken <- struct{}{}:
+				default:
+				}
+			})()
+			wake = woken
 			watched = true
 		}
 		a.rest(ctx, wake, nudge)

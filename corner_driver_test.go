@@ -20,7 +20,7 @@ import (
 type changed struct {
 	holdfast.Locker
 	acquire func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error)
-	watch   func(name string) (<-chan struct{}, func())
+	watch   func(name string, wake func()) (stop func())
 	limits  *holdfast.Limits
 }
 
@@ -38,7 +38,7 @@ func (c changed) Abilities() holdfast.Abilities {
 	return holdfast.Abilities{Watcher: c}
 }
 
-func (c changed) Watch(name string) (<-chan struct{}, func()) { return c.watch(name) }
+func (c changed) Watch(name string, wake func()) (stop func()) { return c.watch(name, wake) }
 
 func (c changed) Limits() holdfast.Limits {
 	if c.limits != nil {
@@ -248,15 +248,15 @@ func TestCorner_OddLease(t *testing.T) {
 	}
 }
 
-// A watcher that cannot watch may give no channel at all.
-func TestCorner_NilWakeChannel(t *testing.T) {
+// A watcher that cannot watch never calls wake.
+func TestCorner_WatchInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		mustLock(t, newClient(t, store.Locker()), "job")
 		var open, most atomic.Int64
-		c := newClient(t, changed{Locker: store.Locker(), watch: func(string) (<-chan struct{}, func()) {
+		c := newClient(t, changed{Locker: store.Locker(), watch: func(string, func()) func() {
 			most.Store(max(most.Load(), open.Add(1)))
-			return nil, func() { open.Add(-1) }
+			return func() { open.Add(-1) }
 		}})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -269,29 +269,26 @@ func TestCorner_NilWakeChannel(t *testing.T) {
 
 // Wake-ups must not undo the back-off towards a backend that fails.
 func TestCorner_FloodOfWakeUps(t *testing.T) {
-	for name, closed := range map[string]bool{"every millisecond": false, "closed": true} {
+	for name, goroutines := range map[string]int{"every millisecond": 1, "by many": 20} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memory.NewStore()
 				under := store.Locker()
 				var asked atomic.Int64
-				wake := make(chan struct{}, 1)
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
-				if closed {
-					close(wake)
-				} else {
-					go func() {
-						for ctx.Err() == nil {
-							time.Sleep(time.Millisecond)
-							select {
-							case wake <- struct{}{}:
-							default:
+				flood := func(_ string, wake func()) func() {
+					for range goroutines {
+						go func() {
+							for ctx.Err() == nil {
+								time.Sleep(time.Millisecond)
+								wake()
 							}
-						}
-					}()
+						}()
+					}
+					return func() {}
 				}
-				c := newClient(t, changed{Locker: under, watch: func(string) (<-chan struct{}, func()) { return wake, func() {} },
+				c := newClient(t, changed{Locker: under, watch: flood,
 					acquire: func(context.Context, holdfast.Request) (holdfast.Lease, error) {
 						if asked.Add(1) > 5000 {
 							cancel()

@@ -234,14 +234,19 @@ type Abilities struct {
 
 // Watcher wakes waiters, so that they need not poll.
 type Watcher interface {
-	// Watch begins to watch a name and returns at once, without I/O. The channel
-	// gets a value when the watch has come into effect (again, after a gap) and
-	// whenever the name may have become free by a release or a removal; expiry
-	// need not wake anybody. Values are coalesced, the channel is never closed,
-	// and false alarms are allowed. If watching turns out to be impossible, no
-	// value ever comes, so callers poll as well. stop ends the watch; it may be
-	// called more than once.
-	Watch(name string) (wake <-chan struct{}, stop func())
+	// Watch begins to watch a name and returns at once, without I/O. wake is called
+	// when the watch has come into effect (again, after a gap) and whenever the name
+	// may have become free by a release or a removal; expiry need not wake anybody,
+	// and false alarms are allowed. If watching turns out to be impossible, wake is
+	// never called, so callers poll as well.
+	//
+	// wake is called by any goroutine, by several at a time, and also by Watch itself
+	// before it returns: hold no mutex then that wake takes. It must return at once and
+	// must not call the Locker, but it may call stop.
+	//
+	// stop ends the watch and may be called more than once. It does not wait: a call of
+	// wake that is under way may end after it.
+	Watch(name string, wake func()) (stop func())
 }
 
 // BatchRenewer renews many leases for the price of a few calls.

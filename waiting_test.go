@@ -152,10 +152,9 @@ type deafWatcher struct{ holdfast.Locker }
 
 func (d deafWatcher) Abilities() holdfast.Abilities { return holdfast.Abilities{Watcher: d} }
 
-func (deafWatcher) Watch(string) (<-chan struct{}, func()) {
-	wake := make(chan struct{}, 1)
-	wake <- struct{}{}
-	return wake, func() {}
+func (deafWatcher) Watch(_ string, wake func()) (stop func()) {
+	wake()
+	return func() {}
 }
 
 func TestWaitingEndsWithBothReasons(t *testing.T) {

@@ -7,23 +7,24 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
 )
 
 type watchFault struct {
-	watch func(name string) (<-chan struct{}, func())
+	watch func(name string, wake func()) (stop func())
 }
 
-func (w watchFault) Watch(name string) (<-chan struct{}, func()) { return w.watch(name) }
+func (w watchFault) Watch(name string, wake func()) (stop func()) { return w.watch(name, wake) }
 
 // watches makes a fault of the Watcher.
-func watches(do func(w *world, f *faulty, next holdfast.Watcher, name string) (<-chan struct{}, func())) func(*world, *faulty) {
+func watches(do func(w *world, next holdfast.Watcher, name string, wake func()) (stop func())) func(*world, *faulty) {
 	return func(w *world, f *faulty) {
 		f.abilities = func(a holdfast.Abilities) holdfast.Abilities {
 			next := a.Watcher
-			a.Watcher = watchFault{func(name string) (<-chan struct{}, func()) { return do(w, f, next, name) }}
+			a.Watcher = watchFault{func(name string, wake func()) func() { return do(w, next, name, wake) }}
 			return a
 		}
 	}
@@ -116,17 +117,14 @@ func abilityFaults() []fault {
 }
 
 func watcherFaults() []fault {
-	effectOnly := func(_ *world, _ *faulty, _ holdfast.Watcher, _ string) (<-chan struct{}, func()) {
-		c := make(chan struct{}, 1)
-		c <- struct{}{}
-		return c, nothing
+	effectOnly := func(_ *world, _ holdfast.Watcher, _ string, wake func()) func() {
+		wake()
+		return nothing
 	}
 	return []fault{
 		{
-			name: "watchers are never woken", says: "nothing woke the watcher", caught: []string{"watcher/wakes", "watcher/coalesced"},
-			make: watches(func(*world, *faulty, holdfast.Watcher, string) (<-chan struct{}, func()) {
-				return make(chan struct{}), nothing
-			}),
+			name: "watchers are never woken", says: "nothing woke the watcher", caught: []string{"watcher/wakes"},
+			make: watches(func(*world, holdfast.Watcher, string, func()) func() { return nothing }),
 		},
 		{
 			name: "releases do not wake", caught: []string{"watcher/wakes", "watcher/own Locker", "watcher/removal", "watcher/many", "watcher/odd names"},
@@ -134,64 +132,64 @@ func watcherFaults() []fault {
 		},
 		{
 			name: "removals do not wake", caught: []string{"watcher/removal"},
-			make: watches(func(w *world, f *faulty, next holdfast.Watcher, name string) (<-chan struct{}, func()) {
-				in, stop := next.Watch(name)
-				out := make(chan struct{}, 1)
-				out <- <-in
-				ended := make(chan struct{})
-				go func() {
-					for {
-						select {
-						case <-in:
-							if w.record(name).Token != 0 {
-								out <- struct{}{}
-							}
-						case <-ended:
-							return
-						}
+			make: watches(func(w *world, next holdfast.Watcher, name string, wake func()) func() {
+				return next.Watch(name, func() {
+					if w.record(name).Token != 0 { // the memory driver can bear the question
+						wake()
 					}
-				}()
-				return out, func() { stop(); close(ended) }
+				})
 			}),
 		},
 		{
 			name: "one of several is woken", caught: []string{"watcher/many"},
-			make: watches(func(w *world, f *faulty, next holdfast.Watcher, name string) (<-chan struct{}, func()) {
+			make: watches(func(w *world, next holdfast.Watcher, name string, wake func()) func() {
 				if w.count("watches of "+name) > 1 {
-					return effectOnly(w, f, next, name)
+					return effectOnly(w, next, name, wake)
 				}
-				return next.Watch(name)
+				return next.Watch(name, wake)
 			}),
 		},
 		{
 			name: "watching waits for the backend", caught: []string{"watcher/no waiting"},
-			make: watches(func(w *world, _ *faulty, next holdfast.Watcher, name string) (<-chan struct{}, func()) {
+			make: watches(func(w *world, next holdfast.Watcher, name string, wake func()) func() {
 				if w.noted("stalled "+name) != nil {
 					time.Sleep(1100 * time.Millisecond)
 				}
-				return next.Watch(name)
+				return next.Watch(name, wake)
 			}),
 		},
 		{
-			name: "stop closes the channel", says: "was closed", caught: []string{"watcher/stop"},
-			make: watches(func(w *world, f *faulty, next holdfast.Watcher, name string) (<-chan struct{}, func()) {
-				out, _ := effectOnly(w, f, next, name)
-				closed := make(chan struct{})
-				close(closed)
-				if w.note("watched "+name, true) != nil {
-					return closed, nothing
+			name: "stop does nothing", says: "although it was stopped", caught: []string{"watcher/stop"},
+			make: watches(func(_ *world, next holdfast.Watcher, name string, wake func()) func() {
+				next.Watch(name, wake)
+				return nothing
+			}),
+		},
+		{
+			name: "stop waits for the call of wake that is under way", caught: []string{"watcher/stop within wake"},
+			make: watches(func(_ *world, next holdfast.Watcher, name string, wake func()) func() {
+				var calls atomic.Int64
+				stop := next.Watch(name, func() {
+					calls.Add(1)
+					defer calls.Add(-1)
+					wake()
+				})
+				return func() {
+					for start := time.Now(); calls.Load() > 0 && time.Since(start) < time.Second; {
+						time.Sleep(time.Millisecond)
+					}
+					stop()
 				}
-				return out, nothing
 			}),
 		},
 		{
 			name: "stop stops the others", caught: []string{"watcher/stop"},
-			make: watches(func(w *world, f *faulty, next holdfast.Watcher, name string) (<-chan struct{}, func()) {
-				wake, stop := next.Watch(name)
+			make: watches(func(w *world, next holdfast.Watcher, name string, wake func()) func() {
+				stop := next.Watch(name, wake)
 				if before, ok := w.note("stop of "+name, stop).(func()); ok {
-					return wake, func() { before(); stop() }
+					return func() { before(); stop() }
 				}
-				return wake, func() {
+				return func() {
 					if other, ok := w.noted("stop of " + name).(func()); ok {
 						other()
 					}

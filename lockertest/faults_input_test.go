@@ -55,8 +55,8 @@ type renamedWatcher struct {
 	to func(string) string
 }
 
-func (w renamedWatcher) Watch(name string) (<-chan struct{}, func()) {
-	return w.Watcher.Watch(w.to(name))
+func (w renamedWatcher) Watch(name string, wake func()) (stop func()) {
+	return w.Watcher.Watch(w.to(name), wake)
 }
 
 // nonEmpty keeps a changed name valid.

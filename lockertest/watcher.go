@@ -1,6 +1,7 @@
 package lockertest
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -11,14 +12,14 @@ func canWatch(s *suite) bool { return s.abilities.Watcher != nil }
 var watcherClauses = []clause{
 	{
 		name: "watcher/wakes", needs: canWatch,
-		says: "The channel gets a value when the watch has come into effect and whenever the name may have become free by a release.",
+		says: "wake is called when the watch has come into effect and whenever the name may have become free by a release.",
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
-			wake, stop := c.b.Abilities().Watcher.Watch(lease.Name)
+			wake, stop := watch(c.b, lease.Name)
 			defer stop()
 			c.awake("the watch has come into effect", wake)
 			for range 5 {
-				c.drain(wake)
+				drain(wake)
 				c.release(c.a, lease)
 				c.awake("a release through another Locker", wake)
 				lease = c.acquire(c.a, c.request(lease.Name))
@@ -27,26 +28,26 @@ var watcherClauses = []clause{
 	},
 	{
 		name: "watcher/own Locker", needs: canWatch,
-		says: "The channel gets a value whenever the name may have become free by a release.",
+		says: "wake is called whenever the name may have become free by a release.",
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
-			wake, stop := c.a.Abilities().Watcher.Watch(lease.Name)
+			wake, stop := watch(c.a, lease.Name)
 			defer stop()
 			c.awake("the watch has come into effect", wake)
-			c.drain(wake)
+			drain(wake)
 			c.release(c.a, lease)
 			c.awake("a release through the same Locker", wake)
 		},
 	},
 	{
 		name: "watcher/removal", needs: func(s *suite) bool { return canWatch(s) && canForget(s) },
-		says: "The channel gets a value whenever the name may have become free by a removal.",
+		says: "wake is called whenever the name may have become free by a removal.",
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
-			wake, stop := c.b.Abilities().Watcher.Watch(lease.Name)
+			wake, stop := watch(c.b, lease.Name)
 			defer stop()
 			c.awake("the watch has come into effect", wake)
-			c.drain(wake)
+			drain(wake)
 			c.forget(lease.Name)
 			c.awake("the record's removal", wake)
 		},
@@ -56,81 +57,98 @@ var watcherClauses = []clause{
 		says: "Watch begins to watch a name; each watch of it is woken, also one of several on the same name.",
 		run: func(c *check) {
 			const names, each = 5, 10
-			type watch struct {
-				name string
-				wake <-chan struct{}
-			}
 			var leases []holdfast.Lease
-			var watches []watch
+			var watches []<-chan struct{}
 			for range names {
 				lease := c.acquire(c.a, c.request(c.name()))
 				leases = append(leases, lease)
 				for i := range each {
 					l := []holdfast.Locker{c.a, c.b}[i%2]
-					wake, stop := l.Abilities().Watcher.Watch(lease.Name)
+					wake, stop := watch(l, lease.Name)
 					defer stop()
-					watches = append(watches, watch{lease.Name, wake})
+					watches = append(watches, wake)
 				}
 			}
-			for _, w := range watches {
-				c.awake("the watch has come into effect", w.wake)
+			for _, wake := range watches {
+				c.awake("the watch has come into effect", wake)
 			}
-			for _, w := range watches {
-				c.drain(w.wake)
+			for _, wake := range watches {
+				drain(wake)
 			}
 			for _, lease := range leases {
 				c.release(c.a, lease)
 			}
-			for _, w := range watches {
-				c.awake("a release that many watch", w.wake)
+			for _, wake := range watches {
+				c.awake("a release that many watch", wake)
 			}
-		},
-	},
-	{
-		name: "watcher/coalesced", needs: canWatch,
-		says: "Values are coalesced: nobody waits for a watcher that does not read.",
-		run: func(c *check) {
-			name := c.name()
-			wake, stop := c.b.Abilities().Watcher.Watch(name)
-			defer stop()
-			for range 20 {
-				c.release(c.a, c.acquire(c.a, c.request(name)))
-			}
-			c.awake("many releases", wake)
 		},
 	},
 	{
 		name: "watcher/stop", needs: canWatch,
-		says: "The channel is never closed. stop ends the watch; it may be called more than once.",
+		says: "stop ends the watch; it may be called more than once.",
 		run: func(c *check) {
 			l := c.fresh()
 			lease := c.acquire(c.a, c.request(c.name()))
-			stopped, stop := l.Abilities().Watcher.Watch(lease.Name)
-			going, stopGoing := l.Abilities().Watcher.Watch(lease.Name)
+			stopped, stop := watch(l, lease.Name)
+			going, stopGoing := watch(l, lease.Name)
 			defer stopGoing()
 			c.awake("the watch has come into effect", stopped)
 			c.awake("the watch has come into effect", going)
 			stop()
 			stop()
-			c.drain(going)
-			c.release(c.a, lease)
-			c.awake("a release, after another watch of the name was stopped", going)
-			c.drain(stopped)
+			const releases = 3
+			woken := 0
+			for range releases {
+				drain(going)
+				c.release(c.a, lease)
+				c.awake("a release, after another watch of the name was stopped", going)
+				if drain(stopped) {
+					woken++
+				}
+				lease = c.acquire(c.a, c.request(lease.Name))
+			}
+			if woken == releases { // one call may have been under way
+				c.errorf("a watch was woken by each of %d releases although it was stopped", releases)
+			}
 			if err := l.Close(); err != nil {
 				c.errorf("Close with a watch open: %v", err)
 			}
-			c.drain(going)
 			stop()
 			stopGoing()
-			never, stopNever := l.Abilities().Watcher.Watch(lease.Name)
-			c.drain(never)
+			_, stopNever := watch(l, lease.Name)
 			stopNever()
 			stopNever()
 		},
 	},
 	{
+		name: "watcher/stop within wake", needs: canWatch,
+		says: "wake must not call the Locker; stop is allowed.",
+		run: func(c *check) {
+			lease := c.acquire(c.a, c.request(c.name()))
+			effect, ended := make(chan struct{}, 1), make(chan struct{}, 1)
+			var stop atomic.Pointer[func()]
+			begun := c.a.Abilities().Watcher.Watch(lease.Name, func() {
+				out := effect
+				if stop := stop.Load(); stop != nil {
+					(*stop)()
+					out = ended
+				}
+				offer(out)
+			})
+			defer begun()
+			c.awake("the watch has come into effect", effect)
+			stop.Store(&begun)
+			released := make(chan error, 1)
+			go func() { released <- c.a.Release(c.ctx, lease) }()
+			c.awake("a release, at which the watch is stopped", ended)
+			if err := <-released; err != nil {
+				c.errorf("Release of a lock that is watched: %v", err)
+			}
+		},
+	},
+	{
 		name: "watcher/no waiting", alone: true, needs: func(s *suite) bool { return canWatch(s) && canStall(s) },
-		says: "Watch returns at once, without I/O; if watching turns out to be impossible, no value ever comes.",
+		says: "Watch returns at once, without I/O; if watching turns out to be impossible, wake is never called.",
 		run: func(c *check) {
 			name := c.name()
 			watcher := c.fresh().Abilities().Watcher // opening may need the backend
@@ -140,9 +158,7 @@ var watcherClauses = []clause{
 			}
 			defer resume()
 			start := time.Now()
-			wake, stop := watcher.Watch(name)
-			c.drain(wake)
-			stop()
+			watcher.Watch(name, func() {})()
 			if took := time.Since(start); took > time.Second {
 				c.errorf("Watch and stop took %v while the backend did not answer", took)
 			}
@@ -154,9 +170,9 @@ var watcherClauses = []clause{
 		run: func(c *check) {
 			for _, odd := range []string{"$kid", "/", "..", "a.b", "%2F", "\x00", "\u00e9", "e\u0301", "*"} {
 				lease := c.acquire(c.a, c.request(c.name()+odd))
-				wake, stop := c.b.Abilities().Watcher.Watch(lease.Name)
+				wake, stop := watch(c.b, lease.Name)
 				c.awake("the watch has come into effect", wake)
-				c.drain(wake)
+				drain(wake)
 				c.release(c.a, lease)
 				c.awake("a release", wake)
 				stop()
@@ -165,25 +181,34 @@ var watcherClauses = []clause{
 	},
 }
 
-// awake waits for a value.
-func (c *check) awake(why string, wake <-chan struct{}) {
+// watch has a channel get a value, unless one is there, for each call of wake.
+func watch(l holdfast.Locker, name string) (woken <-chan struct{}, stop func()) {
+	calls := make(chan struct{}, 1)
+	return calls, l.Abilities().Watcher.Watch(name, func() { offer(calls) })
+}
+
+func offer(calls chan<- struct{}) {
 	select {
-	case _, open := <-wake:
-		if !open {
-			c.fatalf("the channel of Watch was closed")
-		}
+	case calls <- struct{}{}:
+	default:
+	}
+}
+
+// awake waits for a call of wake.
+func (c *check) awake(why string, woken <-chan struct{}) {
+	select {
+	case <-woken:
 	case <-time.After(c.cfg.Slack):
 		c.fatalf("nothing woke the watcher within %v although this happened: %s", c.cfg.Slack, why)
 	}
 }
 
-// drain takes a value that is already there.
-func (c *check) drain(wake <-chan struct{}) {
+// drain forgets a call of wake, and reports whether there was one.
+func drain(woken <-chan struct{}) bool {
 	select {
-	case _, open := <-wake:
-		if !open {
-			c.fatalf("the channel of Watch was closed")
-		}
+	case <-woken:
+		return true
 	default:
+		return false
 	}
 }

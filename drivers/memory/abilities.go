@@ -6,31 +6,33 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast"
 )
 
-// watch is one waiter's channel; wake is buffered so that values coalesce.
+// watch is one waiter.
 type watch struct {
-	locker *Locker
-	wake   chan struct{}
+	locker  *Locker
+	wake    func()
+	stopped atomic.Bool
 }
 
 // Watch implements [holdfast.Watcher]. It is in effect when it returns.
-func (l *Locker) Watch(name string) (wake <-chan struct{}, stop func()) {
-	w := &watch{locker: l, wake: make(chan struct{}, 1)}
+func (l *Locker) Watch(name string, wake func()) (stop func()) {
+	w := &watch{locker: l, wake: wake}
 	s := l.store
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	if l.closed.Load() {
-		return w.wake, func() {}
+		return func() {}
 	}
 	if s.watches[name] == nil {
 		s.watches[name] = make(map[*watch]struct{})
 	}
 	s.watches[name][w] = struct{}{}
-	w.wake <- struct{}{}
-	return w.wake, func() {
+	s.due = append(s.due, w)
+	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.unwatch(name, w)
@@ -38,18 +40,28 @@ func (l *Locker) Watch(name string) (wake <-chan struct{}, stop func()) {
 }
 
 func (s *Store) unwatch(name string, w *watch) {
+	w.stopped.Store(true)
 	delete(s.watches[name], w)
 	if len(s.watches[name]) == 0 {
 		delete(s.watches, name)
 	}
 }
 
-// wake wakes the watchers of a name; the caller has locked the store.
+// wake has the watchers of a name woken by unlock; the caller has locked the store.
 func (s *Store) wake(name string) {
 	for w := range s.watches[name] {
-		select {
-		case w.wake <- struct{}{}:
-		default: // it has one waiting
+		s.due = append(s.due, w)
+	}
+}
+
+// unlock unlocks the store and then wakes who is due: a waker may stop its watch.
+func (s *Store) unlock() {
+	due := s.due
+	s.due = nil
+	s.mu.Unlock()
+	for _, w := range due {
+		if !w.stopped.Load() {
+			w.wake()
 		}
 	}
 }

@@ -73,6 +73,7 @@ type Store struct {
 	mu      sync.Mutex
 	locks   map[string]*lockstate.Lock
 	watches map[string]map[*watch]struct{}
+	due     []*watch // to be woken when the store is unlocked
 }
 
 // NewStore makes an empty store.
@@ -97,7 +98,7 @@ func (s *Store) Locker() *Locker { return &Locker{store: s} }
 // server: the holder, if any, has lost it, and the token is forgotten.
 func (s *Store) Remove(name string) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	delete(s.locks, name)
 	s.wake(name)
 }
@@ -141,7 +142,7 @@ func (l *Locker) do(ctx context.Context, op, name string, invalid error, fn func
 	err := l.ready(ctx, invalid)
 	if err == nil {
 		l.store.mu.Lock()
-		defer l.store.mu.Unlock()
+		defer l.store.unlock()
 		err = fn(l.store)
 	}
 	if err == nil {

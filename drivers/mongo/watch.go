@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -49,11 +52,26 @@ type watcher struct {
 	timeout, linger time.Duration // streamTimeout and streamLinger, less in tests
 
 	mu        sync.Mutex // guards what follows; never held across I/O
-	waiters   map[string]map[chan struct{}]struct{}
+	waiters   map[string]map[*watch]struct{}
 	idleSince time.Time // when the last watch ended, if there is none
 	running   bool      // the goroutine of run is there
 	live      bool      // the stream is in effect
 	closed    bool
+}
+
+// watch is one waiter.
+type watch struct {
+	call    func()
+	stopped atomic.Bool
+}
+
+// wakeEach is called without the watcher's mutex, since a waker may stop its watch.
+func wakeEach(watches []*watch) {
+	for _, one := range watches {
+		if !one.stopped.Load() {
+			one.call()
+		}
+	}
 }
 
 // newWatcher watches through a collection with read concern majority and read
@@ -62,39 +80,45 @@ func newWatcher(coll *mongo.Collection, logger *slog.Logger) *watcher {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &watcher{
 		coll: coll, logger: logger, ctx: ctx, cancel: cancel, timeout: streamTimeout, linger: streamLinger,
-		waiters: map[string]map[chan struct{}]struct{}{},
+		waiters: map[string]map[*watch]struct{}{},
 	}
 }
 
 // Watch implements [holdfast.Watcher].
-func (w *watcher) Watch(name string) (<-chan struct{}, func()) {
-	wake := make(chan struct{}, 1)
+func (w *watcher) Watch(name string, wake func()) (stop func()) {
+	one := &watch{call: wake}
+	if w.add(name, one) {
+		wake()
+	}
+	return func() { w.forget(name, one) }
+}
+
+// add reports whether the watch is in effect already.
+func (w *watcher) add(name string, one *watch) (live bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
-		return wake, func() {}
+		return false
 	}
 	if w.waiters[name] == nil {
-		w.waiters[name] = map[chan struct{}]struct{}{}
+		w.waiters[name] = map[*watch]struct{}{}
 	}
-	w.waiters[name][wake] = struct{}{}
-	if w.live {
-		signal(wake)
-	}
+	w.waiters[name][one] = struct{}{}
 	if !w.running {
 		w.running = true
 		w.wg.Go(w.run)
 	}
-	return wake, func() { w.forget(name, wake) }
+	return w.live
 }
 
-func (w *watcher) forget(name string, wake chan struct{}) {
+func (w *watcher) forget(name string, one *watch) {
+	one.stopped.Store(true)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, there := w.waiters[name][wake]; !there {
+	if _, there := w.waiters[name][one]; !there {
 		return
 	}
-	delete(w.waiters[name], wake)
+	delete(w.waiters[name], one)
 	if len(w.waiters[name]) == 0 {
 		delete(w.waiters, name)
 	}
@@ -107,6 +131,11 @@ func (w *watcher) forget(name string, wake chan struct{}) {
 func (w *watcher) close() {
 	w.mu.Lock()
 	w.closed = true
+	for _, watches := range w.waiters {
+		for one := range watches {
+			one.stopped.Store(true)
+		}
+	}
 	clear(w.waiters)
 	w.mu.Unlock()
 	w.cancel()
@@ -114,38 +143,31 @@ func (w *watcher) close() {
 }
 
 // wake wakes who watches name.
-func (w *watcher) wake(name string) {
+func (w *watcher) wake(name string) { wakeEach(w.watching(name)) }
+
+func (w *watcher) watching(name string) []*watch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for waiter := range w.waiters[name] {
-		signal(waiter)
-	}
+	return slices.Collect(maps.Keys(w.waiters[name]))
 }
 
 // wakeAll wakes everybody: what happened in a gap is not known.
-func (w *watcher) wakeAll() {
+func (w *watcher) wakeAll() { wakeEach(w.everybody()) }
+
+func (w *watcher) everybody() (all []*watch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.signalAll()
-}
-
-func (w *watcher) signalAll() {
-	for _, waiters := range w.waiters {
-		for waiter := range waiters {
-			signal(waiter)
-		}
+	for _, watches := range w.waiters {
+		all = slices.AppendSeq(all, maps.Keys(watches))
 	}
+	return all
 }
 
-// setLive notes whether the stream is in effect, and wakes everybody when it
-// becomes so.
+// setLive notes whether the stream is in effect.
 func (w *watcher) setLive(live bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.live = live
-	if live {
-		w.signalAll()
-	}
 }
 
 // idle reports whether the stream has had no watch for the time it lingers.
@@ -209,6 +231,7 @@ func (w *watcher) follow() (lasted time.Duration, err error) {
 	opened := time.Now()
 	w.setLive(true)
 	defer w.setLive(false)
+	w.wakeAll()
 	for cursor := stream.ID(); !w.idle(); {
 		event, err := w.next(stream)
 		if id := stream.ID(); id != cursor {
@@ -320,13 +343,5 @@ func releasesOnly() mongo.Pipeline {
 			doc{field("operationType", "replace"), field("fullDocument."+fieldKid, is("$exists", false))},
 		)),
 		is("$project", is("documentKey._id", 1)),
-	}
-}
-
-// signal leaves a value in wake unless one is there.
-func signal(wake chan struct{}) {
-	select {
-	case wake <- struct{}{}:
-	default:
 	}
 }

@@ -39,7 +39,7 @@ func TestWatchFaults(t *testing.T) {
 		logger, log := logged()
 		w := newWatcher(client.Database(db.Name()).Collection(coll.Name()), logger)
 		defer w.close()
-		wake, stop := w.Watch("a")
+		wake, stop := watchName(w, "a")
 		defer stop()
 		await(t, "warning", func() bool { return strings.Contains(log.String(), "level=WARN") })
 		if text := log.String(); strings.Contains(text, "password") || !strings.Contains(text, coll.Name()) {
@@ -54,7 +54,7 @@ func TestWatchFaults(t *testing.T) {
 		coll := mongotest.CollectionOf(t, admin)
 		w := testWatcher(t, coll)
 		w.timeout = 3 * time.Second
-		wake, stop := w.Watch("a")
+		wake, stop := watchName(w, "a")
 		defer stop()
 		awaitWake(t, wake, "stream opened")
 		primary, err := rs.Primary(t.Context())

@@ -15,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
@@ -50,6 +51,17 @@ func tryWrite(ctx context.Context, coll *mongo.Collection, name string, update a
 	coll = coll.Clone(options.Collection().SetWriteConcern(writeconcern.Majority()))
 	_, err := coll.UpdateByID(ctx, name, update, options.UpdateOne().SetUpsert(true))
 	return err
+}
+
+// watchName has a channel get a value, unless one is there, for each call of wake.
+func watchName(w holdfast.Watcher, name string) (<-chan struct{}, func()) {
+	wake := make(chan struct{}, 1)
+	return wake, w.Watch(name, func() {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	})
 }
 
 // awaitRelease takes and releases the lock until its waiter wakes.

@@ -24,10 +24,10 @@ func TestWatchWakesWhenALockMayBeFree(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		write(t, coll, name, holding)
 	}
-	a, stop := w.Watch("a")
+	a, stop := watchName(w, "a")
 	defer stop()
 	awaitWake(t, a, "stream opened")
-	b, stop := w.Watch("b")
+	b, stop := watchName(w, "b")
 	defer stop()
 	awaitWake(t, b, "stream was open already")
 	base := seen.events()
@@ -82,7 +82,7 @@ func TestWatchLetsLockerWritesThrough(t *testing.T) {
 	coll, seen := monitored(t)
 	l := newTestLocker(t, coll)
 	ctx := bounded(t)
-	wake, stop := l.Abilities().Watcher.Watch("a")
+	wake, stop := watchName(l.Abilities().Watcher, "a")
 	defer stop()
 	awaitWake(t, wake, "stream opened")
 	lease := acquire(t, l, request("a", "id 1"))
@@ -130,7 +130,7 @@ func TestWatchSharesOneStream(t *testing.T) {
 	var stops []func()
 	var wakes []<-chan struct{}
 	for i := range watches {
-		wake, stop := w.Watch(fmt.Sprint("name", i%500))
+		wake, stop := watchName(w, fmt.Sprint("name", i%500))
 		wakes, stops = append(wakes, wake), append(stops, stop)
 	}
 	for _, wake := range wakes {
@@ -154,7 +154,7 @@ func TestWatchSharesOneStream(t *testing.T) {
 		stop()
 	}
 	await(t, "stream closed after the last watch", func() bool { return seen.count("killCursors") == 1 })
-	wake, stop := w.Watch("again")
+	wake, stop := watchName(w, "again")
 	defer stop()
 	awaitWake(t, wake, "stream opened again")
 	if n := seen.count("aggregate"); n != 2 {
@@ -167,7 +167,7 @@ func TestWatchLingersForTheNextWaiter(t *testing.T) {
 	coll, seen := monitored(t)
 	w := testWatcher(t, coll)
 	for range 2 {
-		wake, stop := w.Watch("a")
+		wake, stop := watchName(w, "a")
 		awaitWake(t, wake, "watch in effect")
 		stop()
 		asked := seen.count("getMore")
@@ -192,7 +192,7 @@ func TestWatchWakesAfterAGap(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			coll, seen := monitored(t, options.Client().SetAppName(test.name))
 			w := testWatcher(t, coll)
-			wake, stop := w.Watch("a")
+			wake, stop := watchName(w, "a")
 			defer stop()
 			awaitWake(t, wake, "stream opened")
 			failCommand(t, coll.Database().Client(), bson.D{
@@ -214,11 +214,11 @@ func TestWatchOnAStandaloneStaysQuiet(t *testing.T) {
 	logger, log := logged()
 	w := newWatcher(coll, logger)
 	defer w.close()
-	wake, stop := w.Watch("a")
+	wake, stop := watchName(w, "a")
 	await(t, "warning", func() bool { return strings.Count(log.String(), "level=WARN") == 1 })
 	stop()
 	for range 10 {
-		_, stop := w.Watch("a")
+		_, stop := watchName(w, "a")
 		stop()
 	}
 	if n := seen.count("aggregate"); n != 1 {
@@ -257,13 +257,13 @@ func TestWatchCloses(t *testing.T) {
 		for i := range 8 {
 			watching.Go(func() {
 				for range 20 {
-					_, stop := w.Watch(fmt.Sprint(i))
+					_, stop := watchName(w, fmt.Sprint(i))
 					stop()
 				}
-				_, _ = w.Watch("never stopped")
+				_, _ = watchName(w, "never stopped")
 			})
 		}
-		if wake, _ := w.Watch("b"); i%2 == 0 {
+		if wake, _ := watchName(w, "b"); i%2 == 0 {
 			awaitWake(t, wake, "stream opened")
 		}
 		w.close()
@@ -272,7 +272,7 @@ func TestWatchCloses(t *testing.T) {
 		}
 		watching.Wait()
 		w.close()
-		wake, stop := w.Watch("a")
+		wake, stop := watchName(w, "a")
 		stop()
 		if woken(wake) {
 			t.Error("woken after close")
@@ -285,7 +285,7 @@ func TestWatchCloses(t *testing.T) {
 func TestWatchDelay(t *testing.T) {
 	coll, _ := monitored(t)
 	w := testWatcher(t, coll)
-	wake, stop := w.Watch("a")
+	wake, stop := watchName(w, "a")
 	defer stop()
 	awaitWake(t, wake, "stream opened")
 	var acknowledged, woke []time.Duration
