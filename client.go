@@ -24,6 +24,7 @@ type Client struct {
 	now       func() time.Duration
 	logger    *slog.Logger
 	keeper    *keeper
+	lookout   *lookout // nil where the backend does not read in batches
 	queues    queues
 	sinks     []*sink
 
@@ -72,10 +73,12 @@ func New(locker Locker, opts ...ClientOption) (*Client, error) {
 		now: cfg.elapsed, logger: cfg.logger, keeper: newKeeper(locker, cfg.elapsed, cfg.logger),
 		holds: map[*Hold]struct{}{}, down: make(chan struct{}),
 	}
-	if _, err := cfg.lock.settle(c.limits); err != nil {
+	s, err := cfg.lock.settle(c.limits)
+	if err != nil {
 		return nil, err
 	}
 	c.closing, c.close = context.WithCancelCause(context.Background())
+	c.lookout = newLookout(c.closing, c.abilities.BatchInspector, c.now, s.tryTimeout)
 	c.base, c.end = context.WithCancel(context.Background())
 	for _, observe := range append([]func(Event){logTo(cfg.logger)}, cfg.observers...) {
 		c.sinks = append(c.sinks, c.newSink(observe))
@@ -163,7 +166,7 @@ func (c *Client) shutDown(ctx context.Context) error {
 		err = fmt.Errorf("holdfast: shutdown: a clean-up is not done, its lock is left to expire: %w", late)
 	}
 	c.end()
-	err = errors.Join(err, c.keeper.close(ctx))
+	err = errors.Join(err, c.lookout.close(ctx), c.keeper.close(ctx))
 	if err == nil { // else there may be overruns to tell
 		c.observing.close()
 		if late := c.observing.wait(ctx); late != nil {

@@ -1,0 +1,267 @@
+package holdfast
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// lookout looks at records for those who wait, many with one call: the looks that are
+// due together, and those that soon will be, travel together. So waiting for a thousand
+// names costs a few calls a minute, not thousands.
+//
+// One goroutine goes by a heap of looks, ordered by when each is due. It is there while
+// something is looked for. A Client has a lookout only if its backend reads in batches.
+type lookout struct {
+	inspector BatchInspector
+	now       func() time.Duration
+	limit     time.Duration   // of each call
+	closing   context.Context // ends with Shutdown, and with it every look
+	calls     tasks           // run, and the backend's call
+	wake      chan struct{}   // capacity 1: the heap changed
+	late      <-chan struct{} // of run: a call that was given up; closed when it has returned
+
+	mu      sync.Mutex // never held across I/O or deliver
+	queue   lookHeap
+	running bool
+}
+
+// look is one name to be looked at once.
+type look struct {
+	name    string
+	since   time.Duration // when it was asked for
+	at      time.Duration
+	deliver func(Record, error) // nil once called or canceled
+	index   int                 // in the heap; -1 outside
+}
+
+// maxLooks bounds the names of one call.
+const maxLooks = 1000
+
+// newLookout makes the lookout of a Client, or nil for a backend that does not read in
+// batches.
+func newLookout(closing context.Context, inspector BatchInspector, now func() time.Duration, limit time.Duration) *lookout {
+	if inspector == nil {
+		return nil
+	}
+	return &lookout{inspector: inspector, now: now, limit: limit, closing: closing, wake: make(chan struct{}, 1)}
+}
+
+// look has deliver called once with what a read shows of name, begun after this call:
+// when the clock reaches at, or, if that saves a call, when half of the time until then
+// is over. deliver must return at once; it is called by another goroutine, without
+// locks. An error is one of the read, or errShutdown. Once Shutdown is done, nothing
+// is delivered.
+//
+// After cancel has returned, deliver is not called any more; a call that has begun
+// may still be under way. To cancel what was delivered does nothing.
+func (o *lookout) look(name string, at time.Duration, deliver func(Record, error)) (cancel func()) {
+	l := &look{name: name, since: o.now(), at: at, deliver: deliver}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	heap.Push(&o.queue, l)
+	switch {
+	case o.running && l.index == 0:
+		o.rouse()
+	case !o.running:
+		o.running = o.calls.run(o.run)
+	}
+	return func() { o.cancel(l) }
+}
+
+func (o *lookout) cancel(l *look) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	l.deliver = nil
+	if l.index >= 0 {
+		heap.Remove(&o.queue, l.index)
+	}
+	if len(o.queue) == 0 {
+		o.rouse() // run may end
+	}
+}
+
+// close waits for what is under way; that ends with o.closing.
+func (o *lookout) close(ctx context.Context) error {
+	if o == nil {
+		return nil
+	}
+	o.calls.close()
+	if err := o.calls.wait(ctx); err != nil {
+		return fmt.Errorf("holdfast: shutdown: a call to the backend has not returned: %w", err)
+	}
+	return nil
+}
+
+func (o *lookout) run() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		batch, wait, some := o.due()
+		for chunk := range slices.Chunk(batch, maxLooks) {
+			o.answer(chunk)
+		}
+		switch {
+		case !some:
+			return
+		case len(batch) > 0:
+			continue
+		}
+		timer.Reset(wait)
+		select {
+		case <-o.wake:
+		case <-timer.C:
+		case <-o.closing.Done():
+		}
+	}
+}
+
+// due takes the looks to make now, the most urgent first, or else tells how long
+// until there is one. some is false if there are no looks at all: then run must end.
+func (o *lookout) due() (batch []*look, wait time.Duration, some bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.queue) == 0 {
+		o.running = false
+		return nil, 0, false
+	}
+	now, over := o.now(), o.closing.Err() != nil
+	if wait = o.queue[0].at - now; wait > 0 && !over {
+		return nil, wait, true
+	}
+	all := o.queue
+	o.queue = nil
+	for _, l := range all {
+		if half := l.since + (l.at-l.since)/2; over || now >= half {
+			l.index = -1
+			batch = append(batch, l)
+		} else {
+			heap.Push(&o.queue, l)
+		}
+	}
+	slices.SortFunc(batch, func(a, b *look) int { return cmp.Compare(a.at, b.at) })
+	return batch, 0, true
+}
+
+// answer makes the looks of one call.
+func (o *lookout) answer(batch []*look) {
+	place := map[string]int{}
+	var names []string
+	for _, l := range batch {
+		if _, known := place[l.name]; !known && o.wanted(l) {
+			place[l.name] = len(names)
+			names = append(names, l.name)
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	records, errs, err := o.read(names)
+	for _, l := range batch {
+		i, asked := place[l.name]
+		switch {
+		case !asked: // it was canceled before
+		case err != nil:
+			o.tell(l, Record{}, err)
+		default:
+			o.tell(l, records[i], errs[i])
+		}
+	}
+}
+
+// read makes one call. The driver may ignore the end of its time: then it is left
+// behind, and until it has returned there is no other call.
+func (o *lookout) read(names []string) ([]Record, []error, error) {
+	select {
+	case <-o.late:
+		o.late = nil
+	default:
+	}
+	switch {
+	case o.closing.Err() != nil:
+		return nil, nil, errShutdown
+	case o.late != nil:
+		return nil, nil, errHung
+	}
+	ctx, cancel := context.WithTimeout(o.closing, o.limit)
+	var records []Record
+	var errs []error
+	done := make(chan struct{})
+	began := o.calls.run(func() {
+		defer close(done)
+		defer cancel()
+		records, errs = o.inspector.InspectBatch(ctx, names)
+	})
+	if !began {
+		cancel()
+		return nil, nil, errShutdown
+	}
+	timer := time.NewTimer(o.limit + o.limit/4)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+		o.late = done
+		return nil, nil, errHung
+	}
+	if len(records) != len(names) || len(errs) != len(names) {
+		return nil, nil, errOddBatch
+	}
+	return records, errs, nil
+}
+
+var errOddBatch = errors.New("holdfast: the driver did not answer for every name of a batch")
+
+func (o *lookout) wanted(l *look) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return l.deliver != nil
+}
+
+func (o *lookout) tell(l *look, r Record, err error) {
+	o.mu.Lock()
+	deliver := l.deliver
+	l.deliver = nil
+	o.mu.Unlock()
+	if deliver != nil {
+		deliver(r, err)
+	}
+}
+
+func (o *lookout) rouse() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// lookHeap orders looks by when they are due, for container/heap.
+type lookHeap []*look
+
+func (h lookHeap) Len() int           { return len(h) }
+func (h lookHeap) Less(i, j int) bool { return h[i].at < h[j].at }
+func (h lookHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+// Push and Pop are for container/heap.
+func (h *lookHeap) Push(x any) {
+	l := x.(*look) //nolint:forcetypeassert // container/heap gives back what look gave it
+	l.index = len(*h)
+	*h = append(*h, l)
+}
+
+func (h *lookHeap) Pop() any {
+	old := *h
+	l := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	l.index = -1
+	return l
+}
