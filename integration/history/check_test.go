@@ -1,0 +1,246 @@
+package history_test
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/integration/history"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	limit = 30 * time.Second
+	never = -1
+)
+
+// story makes the lines of a history; times are in milliseconds.
+type story struct {
+	lines []history.Line
+	id    uint64
+}
+
+func (s *story) add(process int, at int, l history.Line) *story {
+	l.Client, l.Process, l.At = process%10, process, ms(at)
+	s.lines = append(s.lines, l)
+	return s
+}
+
+// hold has a process ask, and its context live from one time to another, and Hold.Err
+// agree for as long.
+func (s *story) hold(process int, token uint64, asked, from, until int) *story {
+	return s.unsure(process, token, asked, from, until, until)
+}
+
+func (s *story) unsure(process int, token uint64, asked, from, until, sure int) *story {
+	s.id++
+	id := s.id
+	s.add(process, asked, history.Line{Kind: history.Ask, ID: id})
+	s.add(process, from, history.Line{Kind: history.Live, ID: id, Token: token, Sure: ms(min(from, sure))})
+	return s.add(process, until, history.Line{Kind: history.Live, ID: id, Token: token, Sure: ms(sure)})
+}
+
+func (s *story) pause(process int, from, until int) *story {
+	s.add(process, from, history.Line{Kind: history.Pause})
+	if until != never {
+		s.add(process, until, history.Line{Kind: history.Resume})
+	}
+	return s
+}
+
+func (s *story) op(op history.Op, process int, token uint64, value int64, start, end int, o history.Outcome) *story {
+	s.id++
+	id := s.id
+	call := history.Line{Kind: history.Call, ID: id, Op: op, Key: "r"}
+	if op == history.Write {
+		call.Token, call.Value = token, value
+	}
+	s.add(process, start, call)
+	if end != never {
+		s.add(process, end, history.Line{Kind: history.Return, ID: id, Token: token, Value: value, Outcome: o})
+	}
+	return s
+}
+
+func (s *story) write(process int, token uint64, value int64, start, end int, o history.Outcome) *story {
+	return s.op(history.Write, process, token, value, start, end, o)
+}
+
+func (s *story) read(process int, token uint64, value int64, start, end int) *story {
+	return s.op(history.Read, process, token, value, start, end, history.OK)
+}
+
+func (s *story) set(process int, token uint64, at int, base, found int64) *story {
+	return s.add(process, at, history.Line{Kind: history.Set, Token: token, Base: base, Found: found, Value: base + 1})
+}
+
+func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+
+func begin() *story { return &story{} }
+
+const (
+	ok      = history.OK
+	refused = history.Refused
+	unknown = history.Unknown
+	failed  = history.Failed
+)
+
+// Histories in which everything that is odd is allowed.
+func TestGood(t *testing.T) {
+	for name, s := range map[string]*story{
+		"nothing happened": begin(),
+		"one after another": begin().hold(1, 10, 0, 1, 100).hold(2, 11, 50, 101, 200).hold(1, 15, 120, 201, 300).
+			set(1, 10, 50, 0, 0).set(2, 11, 150, 1, 1).set(1, 15, 250, 2, 2),
+		"a paused holder is replaced": begin().hold(2, 11, 2, 60, 90).unsure(1, 10, 0, 1, 100, 20).pause(1, 20, 95),
+		"a process killed while it was stopped": begin().hold(2, 11, 2, 60, 90).pause(1, 20, never).
+			unsure(1, 10, 0, 1, 70, 20),
+		"a holder that did not get to run": begin().unsure(1, 10, 0, 1, 100, 20).hold(2, 11, 2, 60, 90).
+			add(1, 30, history.Line{Kind: history.Stall, Until: 80 * time.Millisecond}),
+		"a clock of the backend jumps": begin().hold(1, 10, 0, 1, 100).hold(2, 11, 2, 60, 90).
+			add(0, 50, history.Line{Kind: history.Skew}).add(0, 70, history.Line{Kind: history.Unskew}),
+		"a grant is noticed after a pause": begin().hold(2, 11, 2, 60, 90).unsure(1, 10, 0, 81, 82, 0).pause(1, 1, 80),
+		"a paused writer overwrites": begin().unsure(1, 10, 0, 1, 20, 20).pause(1, 21, 80).hold(2, 11, 30, 60, 100).
+			set(2, 11, 70, 0, 0).set(1, 10, 81, 0, 1).set(2, 11, 90, 1, 1),
+		"a paused writer's update is overwritten": begin().unsure(1, 10, 0, 1, 20, 20).pause(1, 21, 80).hold(2, 11, 30, 60, 100).
+			set(2, 11, 70, 0, 0).set(1, 10, 81, 7, 1).set(2, 11, 90, 1, 8),
+		"a stale write is refused":               begin().write(1, 10, 1, 0, 1, ok).write(2, 11, 2, 2, 3, ok).write(1, 10, 3, 4, 5, refused).read(2, 11, 2, 6, 7),
+		"a stale write before the next holder's": begin().write(1, 10, 1, 0, 5, ok).write(2, 11, 2, 4, 7, ok).read(3, 11, 2, 8, 9),
+		"a stale write at the same time":         begin().write(2, 11, 2, 0, 5, ok).write(1, 10, 1, 4, 6, ok).read(3, 11, 2, 7, 8),
+		"an unknown write took effect":           begin().write(1, 10, 1, 0, never, "").read(2, 0, 0, 1, 2).read(2, 10, 1, 3, 4),
+		"an unknown write took effect late": begin().write(1, 10, 1, 0, 1, unknown).write(1, 10, 2, 2, 3, ok).read(2, 10, 2, 4, 5).
+			read(2, 10, 1, 6, 7),
+		"an unknown write never took effect": begin().write(1, 10, 1, 0, never, "").write(2, 11, 2, 1, 2, ok).read(2, 11, 2, 3, 4),
+		"a write that failed had no effect":  begin().write(1, 10, 1, 0, 1, failed).read(2, 0, 0, 2, 3),
+		"a read nobody has the answer to":    begin().write(1, 10, 1, 0, 1, ok).op(history.Read, 2, 0, 0, 2, 3, unknown),
+		"a second write with one token":      begin().write(1, 10, 1, 0, 1, ok).write(1, 10, 2, 2, 3, ok).read(1, 10, 2, 4, 5),
+		"no goroutine is left":               begin().add(1, 1, history.Line{Kind: history.Exit}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := check(t, s).Err(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Histories with one breach each, which must be found, and nothing else.
+func TestBad(t *testing.T) {
+	type rules = []history.Rule
+	for name, c := range map[string]struct {
+		*story
+		want rules
+	}{
+		"two are live at once":      {begin().hold(1, 10, 0, 1, 100).hold(2, 11, 2, 99, 200), rules{history.NoOverlap, history.NoSureOverlap}},
+		"for one moment":            {begin().hold(1, 10, 0, 1, 100).hold(2, 11, 2, 100, 200), rules{history.NoOverlap, history.NoSureOverlap}},
+		"within a long hold":        {begin().hold(1, 10, 0, 1, 100).unsure(2, 11, 2, 20, 30, 0), rules{history.NoOverlap}},
+		"only its context lasts":    {begin().unsure(1, 10, 0, 1, 100, 50).hold(2, 11, 2, 80, 200), rules{history.NoOverlap}},
+		"within one client":         {begin().hold(1, 10, 0, 1, 100).hold(1, 11, 2, 99, 200), rules{history.NoOverlap, history.NoSureOverlap}},
+		"paused before it asked":    {begin().pause(1, 0, 1).hold(1, 10, 2, 3, 100).hold(2, 11, 4, 99, 200), rules{history.NoOverlap, history.NoSureOverlap}},
+		"a third was paused":        {begin().pause(3, 0, 150).hold(1, 10, 2, 3, 100).hold(2, 11, 4, 99, 200), rules{history.NoOverlap, history.NoSureOverlap}},
+		"paused, and Err is wrong":  {begin().hold(1, 10, 0, 1, 100).pause(1, 10, 90).hold(2, 11, 2, 60, 200), rules{history.NoSureOverlap}},
+		"a token comes again":       {begin().hold(1, 10, 0, 1, 100).hold(2, 10, 2, 101, 200), rules{history.Rising}},
+		"a token is lower":          {begin().hold(1, 10, 0, 1, 100).hold(2, 12, 2, 101, 200).hold(3, 11, 3, 201, 300), rules{history.Rising}},
+		"though a clock was skewed": {begin().add(0, 0, history.Line{Kind: history.Skew}).hold(1, 10, 0, 1, 100).hold(2, 9, 2, 101, 200), rules{history.Rising}},
+		"a stale write is accepted": {begin().write(2, 11, 2, 0, 1, ok).write(1, 10, 1, 2, 3, ok), rules{history.NoStale, history.Linearizable}},
+		"after a read of a later":   {begin().write(2, 11, 2, 0, never, "").read(3, 11, 2, 1, 2).write(1, 10, 1, 3, 4, ok), rules{history.NoStale, history.Linearizable}},
+		"a write is gone":           {begin().write(1, 10, 1, 0, 1, ok).read(2, 0, 0, 2, 3), rules{history.Linearizable}},
+		"a refused write is there":  {begin().write(2, 11, 2, 0, 1, ok).write(1, 10, 1, 2, 3, refused).read(2, 10, 1, 4, 5), rules{history.Linearizable}},
+		"a fresh write is refused":  {begin().write(1, 10, 1, 0, 1, ok).write(2, 11, 2, 2, 3, refused), rules{history.Linearizable}},
+		"reads go back": {begin().write(1, 10, 1, 0, 1, ok).write(1, 10, 2, 2, never, "").read(2, 10, 2, 3, 4).read(3, 10, 1, 5, 6),
+			rules{history.Linearizable}},
+		"before it was written":   {begin().read(2, 10, 1, 0, 1).write(1, 10, 1, 2, 3, ok), rules{history.Linearizable}},
+		"an update is lost":       {begin().hold(1, 10, 0, 1, 100).hold(2, 11, 2, 101, 200).set(1, 10, 50, 0, 0).set(2, 11, 150, 0, 1), rules{history.NoLost}},
+		"and nobody says it held": {begin().set(1, 10, 50, 0, 0).set(2, 11, 150, 0, 1), rules{history.NoLost}},
+		"a goroutine is left":     {begin().add(1, 1, history.Line{Kind: history.Exit, Value: 2}), rules{history.NoLeak}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := check(t, c.story)
+			for _, rule := range history.Rules {
+				want := 0
+				for _, w := range c.want {
+					if w == rule {
+						want = 1
+					}
+				}
+				if got := r.Count(rule); got != want {
+					t.Errorf("%s: %d, want %d; %v", rule, got, want, r.Err())
+				}
+			}
+			if r.Err() == nil {
+				t.Error("no error")
+			}
+		})
+	}
+}
+
+// check gives the lines in any order, as files that are merged do.
+func check(t *testing.T, s *story) *history.Report {
+	t.Helper()
+	rand.Shuffle(len(s.lines), func(i, j int) { s.lines[i], s.lines[j] = s.lines[j], s.lines[i] })
+	h, err := history.Merge(s.lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return history.Check(h, limit)
+}
+
+func TestReport(t *testing.T) {
+	s := begin().hold(1, 10, 0, 1, 100).hold(2, 11, 2, 400, 500).hold(1, 12, 410, 600, 700).
+		write(1, 10, 1, 2, 3, ok).write(2, 11, 1, 410, 411, unknown).write(1, 10, 1, 420, 421, refused).set(1, 10, 50, 0, 0).
+		add(0, 40, history.Line{Kind: history.Fault, Note: "primary killed"}).add(0, 60, history.Line{Kind: history.Fault, Note: "primary killed"})
+	r := check(t, s)
+	if err := r.Err(); err != nil {
+		t.Error(err)
+	}
+	if r.Grants != 3 || r.Holders != 2 || r.Vacancy != 300*time.Millisecond || r.Updates != 1 || r.Operations != 3 ||
+		r.Refused != 1 || r.Unknown != 1 || r.Faults["primary killed"] != 2 {
+		t.Errorf("%+v", r)
+	}
+	for _, want := range []string{"3 to 2 clients", "primary killed", "300ms", "overlaps", "lost updates"} {
+		if !strings.Contains(r.String(), want) {
+			t.Errorf("the summary lacks %q:\n%s", want, r)
+		}
+	}
+}
+
+func TestNotAHistory(t *testing.T) {
+	for name, s := range map[string]*story{
+		"an answer to nothing": begin().add(1, 1, history.Line{Kind: history.Return, ID: 7}),
+		"two answers":          begin().write(1, 10, 1, 0, 1, ok).add(1, 2, history.Line{Kind: history.Return, ID: 1}),
+		"two calls":            begin().write(1, 10, 1, 0, 1, ok).add(1, 2, history.Line{Kind: history.Call, ID: 1}),
+		"what is that":         begin().add(1, 1, history.Line{Kind: "prayer"}),
+	} {
+		if _, err := history.Merge(s.lines); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// A failing history is stored whole, with a picture of each register that failed.
+func TestSave(t *testing.T) {
+	s := begin().hold(1, 10, 0, 1, 100).write(1, 10, 1, 0, 1, ok).read(2, 0, 0, 2, 3)
+	r := check(t, s)
+	folder, err := history.Save(t.TempDir(), "bad", s.lines, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := history.Load(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := history.Check(again, limit).String(), r.String(); got != want {
+		t.Errorf("what was stored is another history:\n%s\nnot\n%s", got, want)
+	}
+	for file, want := range map[string]string{"report.txt": "register \"r\"", "register-r.html": "read 0 by 0"} {
+		b, err := os.ReadFile(filepath.Join(folder, file))
+		if err != nil || !strings.Contains(string(b), want) {
+			t.Errorf("%s lacks %q: %v", file, want, err)
+		}
+	}
+}

@@ -1,0 +1,260 @@
+package history
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// Never is the end of what did not end: an operation with an unknown outcome, a
+// pause that lasted to the end.
+const Never time.Duration = math.MaxInt64
+
+// History is what all processes of a run did and suffered, each list in the order of
+// its times.
+type History struct {
+	Holds      []Hold
+	Operations []Operation
+	Sets       []Line // of the counter
+	Pauses     []Span
+	Skews      []Span
+	Exits      []Line
+	Faults     []Line
+}
+
+// Hold is one time that a client had the lock.
+type Hold struct {
+	Client, Process int
+	Token           uint64
+	// Asked is when the client began to wait.
+	Asked time.Duration
+	// At From and at Until, and so at all times between, the hold's context was live.
+	// Until is a lower bound: how long it was live after that is not known.
+	From, Until time.Duration
+	// From and up to Sure, Hold.Err was nil; before From if it never was.
+	Sure time.Duration
+}
+
+// String names the hold in a report.
+func (h Hold) String() string {
+	return fmt.Sprintf("client %d (process %d, token %d)", h.Client, h.Process, h.Token)
+}
+
+// Operation is something that a client did to a fenced register.
+type Operation struct {
+	Client, Process int
+	Op              Op
+	Key             string
+	Token           uint64
+	Value           int64
+	Start, End      time.Duration
+	Outcome         Outcome
+}
+
+// stall is the note of a pause that nobody ordered.
+const stall = "stall"
+
+// Span is a time in which something lasted for a process, or for all if Process is 0.
+type Span struct {
+	Process     int
+	Start, Stop time.Duration
+	Note        string
+}
+
+// touches reports whether the span and the closed interval have a moment in common.
+func (s Span) touches(process int, from, until time.Duration) bool {
+	return (s.Process == 0 || s.Process == process) && s.Start <= until && s.Stop >= from
+}
+
+// Load reads the files of a folder.
+func Load(dir string) (*History, error) {
+	lines, err := LoadLines(dir)
+	if err != nil {
+		return nil, err
+	}
+	return Merge(lines)
+}
+
+// LoadLines reads the lines of all files of a folder, in the order of their times.
+func LoadLines(dir string) ([]Line, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
+	if err != nil {
+		return nil, err
+	}
+	if len(paths) == 0 {
+		return nil, fmt.Errorf("history: no file *%s in %s: %w", suffix, dir, fs.ErrNotExist)
+	}
+	var lines []Line
+	for _, path := range paths {
+		if lines, err = appendFile(lines, path); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(lines, func(a, b Line) int { return cmp.Compare(a.At, b.At) })
+	return lines, nil
+}
+
+// appendFile reads a file; what comes after its last line break is a line that a
+// killed process did not end.
+func appendFile(lines []Line, path string) ([]Line, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	b = b[:bytes.LastIndexByte(b, '\n')+1]
+	scanner := bufio.NewScanner(bytes.NewReader(b))
+	for n := 1; scanner.Scan(); n++ {
+		var l Line
+		if err := json.Unmarshal(scanner.Bytes(), &l); err != nil {
+			return nil, fmt.Errorf("history: %s, line %d: %w", path, n, err)
+		}
+		lines = append(lines, l)
+	}
+	return lines, scanner.Err()
+}
+
+// Merge puts together what belongs together. The lines may come in any order.
+func Merge(lines []Line) (*History, error) {
+	m := merger{asks: map[key]Line{}, holds: map[key]*Hold{}, calls: map[key]*Operation{}, returned: map[key]bool{}, pauses: map[int]Span{}, skews: map[int]Span{}}
+	lines = slices.Clone(lines)
+	slices.SortStableFunc(lines, func(a, b Line) int { return cmp.Compare(a.At, b.At) })
+	for _, l := range lines {
+		if err := m.add(l); err != nil {
+			return nil, fmt.Errorf("history: %w: %+v", err, l)
+		}
+	}
+	return m.history(), nil
+}
+
+// key names a hold or an operation.
+type key struct {
+	process int
+	id      uint64
+}
+
+type merger struct {
+	h             History
+	asks          map[key]Line
+	holds         map[key]*Hold
+	calls         map[key]*Operation
+	returned      map[key]bool
+	pauses, skews map[int]Span // under way, by process
+}
+
+func (m *merger) add(l Line) error {
+	k := key{l.Process, l.ID}
+	switch l.Kind {
+	case Ask:
+		m.asks[k] = l
+	case Live:
+		m.live(k, l)
+	case Call:
+		if m.calls[k] != nil {
+			return errors.New("two operations have one ID")
+		}
+		m.calls[k] = &Operation{Client: l.Client, Process: l.Process, Op: l.Op, Key: l.Key, Token: l.Token, Value: l.Value,
+			Start: l.At, End: Never, Outcome: Unknown}
+	case Return:
+		return m.ret(k, l)
+	case Set:
+		m.h.Sets = append(m.h.Sets, l)
+	case Pause:
+		begin(m.pauses, l)
+	case Resume:
+		m.h.Pauses = end(m.pauses, l, m.h.Pauses)
+	case Stall:
+		m.h.Pauses = append(m.h.Pauses, Span{Process: l.Process, Start: l.At, Stop: l.Until, Note: stall})
+	case Skew:
+		begin(m.skews, l)
+	case Unskew:
+		m.h.Skews = end(m.skews, l, m.h.Skews)
+	case Exit:
+		m.h.Exits = append(m.h.Exits, l)
+	case Fault:
+		m.h.Faults = append(m.h.Faults, l)
+	default:
+		return errors.New("a line of an unknown kind")
+	}
+	return nil
+}
+
+func (m *merger) live(k key, l Line) {
+	h := m.holds[k]
+	if h == nil {
+		h = &Hold{Client: l.Client, Process: l.Process, Token: l.Token, Asked: l.At, From: l.At}
+		if ask, ok := m.asks[k]; ok {
+			h.Asked = ask.At
+		}
+		m.holds[k] = h
+	}
+	h.Until, h.Sure = max(h.Until, l.At), max(h.Sure, l.Sure)
+}
+
+func (m *merger) ret(k key, l Line) error {
+	op := m.calls[k]
+	switch {
+	case op == nil:
+		return errors.New("an operation returned that was not called")
+	case m.returned[k]:
+		return errors.New("an operation returned twice")
+	}
+	m.returned[k] = true
+	op.Outcome = l.Outcome
+	if l.Outcome != Unknown {
+		op.End = l.At
+	}
+	if op.Op == Read {
+		op.Token, op.Value = l.Token, l.Value
+	}
+	return nil
+}
+
+// begin and end take in the two ends of a span.
+func begin(open map[int]Span, l Line) {
+	if _, already := open[l.Process]; !already {
+		open[l.Process] = Span{Process: l.Process, Start: l.At, Stop: Never, Note: l.Note}
+	}
+}
+
+func end(open map[int]Span, l Line, spans []Span) []Span {
+	s, ok := open[l.Process]
+	if !ok {
+		return spans
+	}
+	delete(open, l.Process)
+	s.Stop = l.At
+	return append(spans, s)
+}
+
+func (m *merger) history() *History {
+	h := &m.h
+	for _, s := range m.pauses {
+		h.Pauses = append(h.Pauses, s)
+	}
+	for _, s := range m.skews {
+		h.Skews = append(h.Skews, s)
+	}
+	for _, hold := range m.holds {
+		h.Holds = append(h.Holds, *hold)
+	}
+	for _, op := range m.calls {
+		h.Operations = append(h.Operations, *op)
+	}
+	slices.SortFunc(h.Holds, func(a, b Hold) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.Token, b.Token)) })
+	slices.SortFunc(h.Operations, func(a, b Operation) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Process, b.Process))
+	})
+	for _, spans := range [][]Span{h.Pauses, h.Skews} {
+		slices.SortFunc(spans, func(a, b Span) int { return cmp.Compare(a.Start, b.Start) })
+	}
+	return h
+}
