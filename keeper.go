@@ -17,11 +17,12 @@ import (
 //
 // One goroutine, run, goes by a heap of leases ordered by when each needs
 // something next: a renewal, the loss, the overrun. It never does I/O, so a hung
-// call cannot delay a deadline. Renewals run on goroutines of their own and report
-// back through renewed. A lease costs its heap entry; nothing waits for it between
-// renewals. launch is the one place where due renewals turn into backend calls.
+// call cannot delay a deadline. A lease that is due for renewal lines up for a call
+// (renewal.go), which runs on a goroutine of its own and reports back through
+// renewed. A lease costs its heap entry; nothing waits for it between renewals.
 type keeper struct {
 	locker Locker
+	batch  BatchRenewer // or nil
 	now    func() time.Duration
 	logger *slog.Logger
 	calls  tasks           // renewals and hooks under way
@@ -32,6 +33,7 @@ type keeper struct {
 
 	mu      sync.Mutex // never held across I/O or a caller's function, the clock apart
 	queue   keptHeap
+	lines   lines
 	running bool
 	closed  bool
 }
@@ -61,16 +63,19 @@ type kept struct {
 	// The rest is guarded by keeper.mu.
 	start    time.Duration // just before the last successful request was sent
 	phase    phase
-	next     time.Duration // when to try to renew; during a try, when to give up on it
-	trying   bool
-	try      uint64 // number of the latest try
-	failures int    // tries since the last success
-	lastErr  error  // of the latest failed try
-	index    int    // in the heap; -1 outside
+	next     time.Duration // when to renew; during a call, when to give up on it
+	lined    bool          // up for a call
+	call     *renewal      // under way, or nil
+	failures int           // tries since the last success
+	lastErr  error         // of the latest failed try
+	index    int           // in the heap; -1 outside
 }
 
 func newKeeper(locker Locker, now func() time.Duration, logger *slog.Logger) *keeper {
-	k := &keeper{locker: locker, now: now, logger: logger, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	k := &keeper{
+		locker: locker, batch: locker.Abilities().BatchRenewer, now: now, logger: logger,
+		wake: make(chan struct{}, 1), done: make(chan struct{}),
+	}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	return k
 }
@@ -176,6 +181,7 @@ func (k *keeper) step() (wait time.Duration, some bool) {
 			acts = append(acts, act)
 		}
 	}
+	acts = append(acts, k.dispatch(now)...)
 	if some = len(k.queue) > 0; some {
 		wait = k.queue[0].due() - now
 	}
@@ -195,61 +201,44 @@ func (k *keeper) advance(l *kept, now time.Duration) func() {
 		return func() { k.tellOverrun(l) }
 	case now >= l.timing.lossAt(l.start):
 		return k.lose(l, l.lateError())
-	case l.trying: // its time limit is over, and the driver has not returned
+	case l.call != nil: // its time limit is over, and the driver has not returned
+		k.free(l.call)
 		l.failed(errHung, now)
 		k.reorder(l)
 		return func() { l.tell(EventError, "renew", errHung) }
 	default:
-		l.trying = true
-		l.try++
-		try, limit := l.try, l.tryLimit(now)
-		l.next = now + limit + limit/4
-		k.reorder(l)
-		return func() { k.launch(l, try, limit) }
+		k.lineUp(l)
+		return nil
 	}
 }
 
-// launch sends one renewal on a goroutine of its own.
-func (k *keeper) launch(l *kept, try uint64, limit time.Duration) {
-	k.calls.run(func() {
-		start := k.now()
-		ctx, cancel := context.WithTimeout(k.ctx, limit)
-		defer cancel()
-		k.renewed(l, try, start, k.locker.Renew(ctx, l.lease))
-	})
-}
-
-// renewed takes in the result of a try, also of one that was given up before.
-func (k *keeper) renewed(l *kept, try uint64, start time.Duration, err error) {
-	var act func()
-	k.mu.Lock()
-	now := k.now()
-	current := l.trying && l.try == try
+// renewed takes in the result that a call, also one given up before, had for one of
+// its leases, and returns what to do without the lock.
+func (k *keeper) renewed(l *kept, c *renewal, now time.Duration, err error) (act func()) {
+	current := l.call == c
+	if current {
+		l.call = nil
+	}
 	switch {
 	case l.phase != keeping:
+		return nil
 	case now >= l.timing.lossAt(l.start):
 		// Too late, whatever the reply says: the hold may already have told so.
-		act = k.lose(l, l.lateError())
-	case err == nil:
-		// A reply that was overtaken by a later try's must not set the clock back.
-		l.begin(max(l.start, start))
-		if current || !l.trying {
-			l.trying, l.next = false, l.start+l.timing.renewEvery
-		}
+		return k.lose(l, l.lateError())
 	case errors.Is(err, ErrLost):
-		act = k.lose(l, fmt.Errorf("holdfast: %q: %w", l.lease.Name, err))
+		return k.lose(l, fmt.Errorf("holdfast: %q: %w", l.lease.Name, err))
+	case err == nil:
+		// A reply that was overtaken by a later call's must not set the clock back.
+		l.begin(max(l.start, c.start))
+		if l.call == nil {
+			l.lined, l.next = false, l.start+l.timing.renewEvery
+		}
 	case current:
 		l.failed(err, now)
 		act = func() { l.tell(EventError, "renew", err) }
 	}
-	if l.phase == keeping {
-		k.reorder(l)
-	}
-	k.rouse()
-	k.mu.Unlock()
-	if act != nil {
-		act()
-	}
+	k.reorder(l)
+	return act
 }
 
 // lose ends a lease; the result ends the hold's context and tells why.
@@ -297,7 +286,7 @@ func (l *kept) begin(start time.Duration) {
 // failed plans the next try: later each time, and yet so that there is time for some
 // more before the loss.
 func (l *kept) failed(err error, now time.Duration) {
-	l.trying, l.lastErr = false, err
+	l.call, l.lastErr = nil, err
 	left := l.timing.lossAt(l.start) - now
 	l.next = now + min(l.timing.retry(l.failures), max(left/4, l.timing.share(300, time.Second)))
 	l.failures++
@@ -313,10 +302,14 @@ func (l *kept) tryLimit(now time.Duration) time.Duration {
 
 // due is when the lease needs something next.
 func (l *kept) due() time.Duration {
-	if l.phase == ended {
+	switch loss := l.timing.lossAt(l.start); {
+	case l.phase == ended:
 		return l.timing.expiresAt(l.start)
+	case l.lined:
+		return loss
+	default:
+		return min(l.next, loss)
 	}
-	return min(l.next, l.timing.lossAt(l.start))
 }
 
 var errHung = errors.New("the call did not return within its time limit")

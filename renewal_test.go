@@ -1,0 +1,334 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+)
+
+// batches is a Locker whose batches of renewals can be struck by faults.
+type batches struct {
+	*faulty
+	strike func(n int, leases []holdfast.Lease) fault // n counts the batches from 1
+
+	mu          sync.Mutex
+	sizes       []int
+	busy, worst int
+}
+
+// newBatches has a batch take as long as a database does, unless strike says otherwise.
+func newBatches(tb testing.TB, strike func(n int, leases []holdfast.Lease) fault) *batches {
+	if strike == nil {
+		strike = func(int, []holdfast.Lease) fault { return fault{delay: 60 * time.Millisecond} }
+	}
+	return &batches{faulty: newFaulty(tb, memory.NewStore().Locker(), nil), strike: strike}
+}
+
+func (b *batches) Abilities() holdfast.Abilities {
+	a := b.faulty.Abilities()
+	a.BatchRenewer = b
+	return a
+}
+
+func (b *batches) RenewBatch(ctx context.Context, leases []holdfast.Lease) []error {
+	b.mu.Lock()
+	b.sizes = append(b.sizes, len(leases))
+	n := len(b.sizes)
+	b.busy++
+	b.worst = max(b.worst, b.busy)
+	b.mu.Unlock()
+	defer func() {
+		b.mu.Lock()
+		b.busy--
+		b.mu.Unlock()
+	}()
+	if end, ok := ctx.Deadline(); !ok || time.Until(end) > 10*time.Second {
+		b.tb.Errorf("a batch has no time limit, or a long one")
+	}
+	ft := b.strike(n, leases)
+	all := func(err error) []error { return slices.Repeat([]error{err}, len(leases)) }
+	if ft.hang {
+		<-ctx.Done()
+		return all(ctx.Err())
+	}
+	time.Sleep(ft.delay)
+	if ft.refuse != nil {
+		return all(ft.refuse)
+	}
+	errs := b.Locker.Abilities().BatchRenewer.RenewBatch(context.WithoutCancel(ctx), leases)
+	if ft.lose != nil {
+		return all(ft.lose)
+	}
+	return errs
+}
+
+func (b *batches) sent() (n, leases int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, size := range b.sizes {
+		leases += size
+	}
+	return len(b.sizes), leases
+}
+
+func lockMany(t *testing.T, c *holdfast.Client, n int, between time.Duration, opts ...holdfast.Option) (holds []*holdfast.Hold) {
+	t.Helper()
+	for i := range n {
+		holds = append(holds, mustLock(t, c, fmt.Sprint("lease ", i), opts...))
+		time.Sleep(between)
+	}
+	return holds
+}
+
+func allHeld(t *testing.T, holds []*holdfast.Hold) {
+	t.Helper()
+	for _, h := range holds {
+		if err := h.Err(); err != nil {
+			t.Fatalf("%q: %v", h.Name(), err)
+		}
+	}
+}
+
+// Many leases cost few calls, however they were acquired, and no call is large.
+func TestRenewalsGoInBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBatches(t, nil)
+		c := newClient(t, b, holdfast.WithTTL(15*time.Second))
+		holds := lockMany(t, c, 2000, 5*time.Millisecond)
+		before, _ := b.sent()
+		time.Sleep(5 * time.Minute)
+		after, _ := b.sent()
+		allHeld(t, holds)
+		// One by one it would be at least 2,000 calls in 5 s.
+		if calls, single := after-before, 2000*60; calls > single/100 || b.count(opRenew) > 2 {
+			t.Errorf("%d calls and %d renewals one by one, for %d", calls, b.count(opRenew), single)
+		}
+		if most := slices.Max(b.sizes); most > 500 {
+			t.Errorf("a batch of %d", most)
+		}
+		if b.worst > 4 {
+			t.Errorf("%d batches at once", b.worst)
+		}
+	})
+}
+
+// A lease's deadline counts from before its own batch was sent.
+func TestBatchDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBatches(t, func(int, []holdfast.Lease) fault { return fault{delay: 2 * time.Second} })
+		c := newClient(t, b, holdfast.WithGrace(5*time.Second))
+		holds := lockMany(t, c, 3, 0)
+		time.Sleep(12*time.Second + time.Millisecond) // renewed at 10 s, answered at 12 s
+		synctest.Wait()
+		for _, h := range holds {
+			if in := h.LostIn(); in > 23*time.Second || in < 22*time.Second {
+				t.Errorf("lost in %v, not 25 s after the request was sent", in)
+			}
+		}
+	})
+}
+
+// What is definitely lost is lost, alone.
+func TestOneLostInABatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBatches(t, nil)
+		c := newClient(t, b)
+		holds := lockMany(t, c, 100, 0)
+		if err := b.Locker.Release(t.Context(), holds[42].Lease()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(11 * time.Second)
+		if err := holds[42].Err(); !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("the lost one: %v", err)
+		}
+		time.Sleep(time.Minute)
+		allHeld(t, slices.Delete(holds, 42, 43))
+	})
+}
+
+// Batches that fail in any way are retried, so an outage is survived; what cannot
+// be renewed is lost in time.
+func TestFailingBatches(t *testing.T) {
+	for name, ft := range map[string]fault{
+		"refused":        {refuse: errInjected},
+		"answer lost":    {lose: errInjected},
+		"hung":           {hang: true},
+		"slow, answered": {delay: 2 * time.Second, lose: errInjected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				outage := time.Now().Add(9 * time.Second)
+				b := newBatches(t, func(int, []holdfast.Lease) fault {
+					if since := time.Since(outage); since > 0 && since < 12*time.Second {
+						return ft
+					}
+					return fault{delay: 20 * time.Millisecond}
+				})
+				c := newClient(t, b)
+				holds := lockMany(t, c, 1000, 0)
+				time.Sleep(time.Minute)
+				allHeld(t, holds)
+			})
+		})
+	}
+	t.Run("for ever", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBatches(t, func(int, []holdfast.Lease) fault { return fault{refuse: errInjected} })
+			b.faults = func(op string, _ int, _ holdfast.Lease) fault {
+				if op == opRenew {
+					return fault{refuse: errInjected}
+				}
+				return fault{}
+			}
+			c := newClient(t, b)
+			holds := lockMany(t, c, 100, 0)
+			time.Sleep(25*time.Second + time.Millisecond)
+			synctest.Wait()
+			for _, h := range holds {
+				if h.Context().Err() == nil {
+					t.Fatalf("%q lives on", h.Name())
+				}
+			}
+		})
+	})
+}
+
+// A batch that hangs delays no other lease.
+func TestHungBatchDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hung atomic.Int64
+		b := newBatches(t, nil)
+		b.strike = func(n int, leases []holdfast.Lease) fault {
+			if n <= 3 { // three of four places are taken
+				hung.Add(int64(len(leases)))
+				return fault{hang: true}
+			}
+			return fault{delay: 60 * time.Millisecond}
+		}
+		c := newClient(t, b)
+		holds := lockMany(t, c, 5000, 0)
+		time.Sleep(11 * time.Second)
+		if n := hung.Load(); n == 0 || n > 1500 {
+			t.Fatalf("%d leases in batches that hang", n)
+		}
+		renewed := int64(0)
+		for _, h := range holds {
+			if h.LostIn() > 20*time.Second {
+				renewed++
+			}
+		}
+		if renewed != int64(len(holds))-hung.Load() {
+			t.Errorf("%d leases were renewed beside %d that hang", renewed, hung.Load())
+		}
+		time.Sleep(time.Minute)
+		allHeld(t, holds)
+	})
+}
+
+// One lease that spoils each batch it is in costs no other lease anything.
+func TestPoisonedBatch(t *testing.T) {
+	for name, ft := range map[string]fault{"fails": {refuse: errInjected}, "hangs": {hang: true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				poison := func(l holdfast.Lease) bool { return l.Name == "lease 77" }
+				b := newBatches(t, func(_ int, leases []holdfast.Lease) fault {
+					if slices.ContainsFunc(leases, poison) {
+						return ft
+					}
+					return fault{delay: 20 * time.Millisecond}
+				})
+				b.faults = func(op string, _ int, l holdfast.Lease) fault {
+					if op == opRenew && poison(l) {
+						return ft
+					}
+					return fault{}
+				}
+				c := newClient(t, b)
+				holds := lockMany(t, c, 1000, 0)
+				time.Sleep(2 * time.Minute)
+				if err := holds[77].Err(); !errors.Is(err, holdfast.ErrLost) {
+					t.Errorf("the one that fails: %v", err)
+				}
+				allHeld(t, slices.Delete(holds, 77, 78))
+			})
+		})
+	}
+}
+
+// A driver that returns too few results has told nothing; the leases are saved one by
+// one.
+func TestShortBatchResult(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen events
+		c := newClient(t, short{newBatches(t, nil)}, holdfast.WithObserver(seen.observe))
+		holds := lockMany(t, c, 40, 0)
+		time.Sleep(time.Minute)
+		allHeld(t, holds)
+		if seen.count(holdfast.EventError) == 0 {
+			t.Error("nothing was told")
+		}
+	})
+}
+
+type short struct{ *batches }
+
+func (s short) Abilities() holdfast.Abilities {
+	a := s.batches.Abilities()
+	a.BatchRenewer = s
+	return a
+}
+
+func (short) RenewBatch(context.Context, []holdfast.Lease) []error { return nil }
+
+// Without batches renewals run side by side, but not all at once, and leases whose
+// renewals hang do not delay those that are well.
+func TestRenewalsOneByOneAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ill := func(l holdfast.Lease) bool { return len(l.Name) == len("lease 100") } // 900 of them
+		f := newFaulty(t, memory.NewStore().Locker(), nil)
+		f.faults = func(op string, _ int, l holdfast.Lease) fault {
+			if op != opRenew {
+				return fault{}
+			}
+			if ill(l) {
+				return fault{hang: true}
+			}
+			return fault{delay: 5 * time.Millisecond}
+		}
+		counted := &counted{faulty: f}
+		c := newClient(t, counted)
+		holds := lockMany(t, c, 4000, 10*time.Millisecond)
+		time.Sleep(3 * time.Minute)
+		for _, h := range holds {
+			if err := h.Err(); ill(h.Lease()) != errors.Is(err, holdfast.ErrLost) {
+				t.Fatalf("%q: %v", h.Name(), err)
+			}
+		}
+		if worst := counted.worst.Load(); worst > 64 {
+			t.Errorf("%d renewals at once", worst)
+		}
+	})
+}
+
+// counted counts the renewals under way.
+type counted struct {
+	*faulty
+	busy, worst atomic.Int64
+}
+
+func (c *counted) Renew(ctx context.Context, l holdfast.Lease) error {
+	n := c.busy.Add(1)
+	defer c.busy.Add(-1)
+	for most := c.worst.Load(); n > most && !c.worst.CompareAndSwap(most, n); most = c.worst.Load() {
+	}
+	return c.faulty.Renew(ctx, l)
+}
