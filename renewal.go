@@ -17,8 +17,6 @@ const (
 	// batchSize keeps a batch short enough for its time limit: 500 leases take a
 	// MongoDB replica set about 60 ms.
 	batchSize = 500
-	// smallBatch is the least that a batch of retries shrinks to.
-	smallBatch = 15
 )
 
 // renewal is one backend call that renews.
@@ -55,7 +53,7 @@ func (k *keeper) dispatch(now time.Duration) (sends []func()) {
 		k.gather(now)
 	}
 	for {
-		c := k.nextCall(now)
+		c := k.nextCall()
 		if c == nil {
 			return sends
 		}
@@ -87,39 +85,37 @@ func (k *keeper) gather(now time.Duration) {
 
 // nextCall takes leases off a line and slots for their call; nil if there is nothing
 // to send or no slot.
-func (k *keeper) nextCall(now time.Duration) *renewal {
+func (k *keeper) nextCall() *renewal {
 	s := &k.lines
-	if c := take(k, &s.retries, min(renewalSlots-s.busy, renewalSlots/2-s.retrying), now); c != nil {
+	if c := k.take(&s.retries, min(renewalSlots-s.busy, renewalSlots/2-s.retrying)); c != nil {
 		c.retry = true
 		s.busy += c.slots
 		s.retrying += c.slots
 		return c
 	}
-	c := take(k, &s.fresh, renewalSlots-s.busy, now)
+	c := k.take(&s.fresh, renewalSlots-s.busy)
 	if c != nil {
 		s.busy += c.slots
 	}
 	return c
 }
 
-// take takes leases for one call off a line, if its slots are free.
-func take(k *keeper, line *[]*kept, slots int, now time.Duration) *renewal {
+// take takes leases for one call off a line, if its slots are free. Those of a batch that
+// failed come back at jittered times and so apart from each other: what is wrong with one
+// of them does not cost the rest their leases.
+func (k *keeper) take(line *[]*kept, slots int) *renewal {
 	skip := func() { // who was lost or released meanwhile
 		for len(*line) > 0 && !(*line)[0].waits() {
 			*line = (*line)[1:]
 		}
 	}
 	skip()
-	c := &renewal{slots: 1}
-	if k.inBatch(*line, now) {
-		c.slots = batchSlots
+	c, most := &renewal{slots: 1}, 1
+	if k.batch != nil && len(*line) > 1 {
+		c.slots, most = batchSlots, batchSize
 	}
 	if len(*line) == 0 || c.slots > slots {
 		return nil
-	}
-	most := 1
-	if c.slots > 1 {
-		most = max(batchSize>>(2*(*line)[0].failures), smallBatch)
 	}
 	for ; len(*line) > 0 && len(c.leases) < most; skip() {
 		c.leases = append(c.leases, (*line)[0])
@@ -129,18 +125,6 @@ func take(k *keeper, line *[]*kept, slots int, now time.Duration) *renewal {
 		*line = nil
 	}
 	return c
-}
-
-// inBatch reports whether the leases of a line go in one call. Batches that fail are
-// retried in smaller ones, and when the first lease has no time for two more tries, a
-// few go one by one: what is wrong with one of them must not cost the rest their leases.
-func (k *keeper) inBatch(line []*kept, now time.Duration) bool {
-	if k.batch == nil || len(line) < 2 {
-		return false
-	}
-	first := line[0]
-	late := first.failures > 0 && first.timing.lossAt(first.start)-now < 2*first.timing.tryTimeout
-	return !late || len(line) > renewalSlots/2
 }
 
 // waits reports whether a lease in a line still wants its call.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -293,7 +294,7 @@ func (short) RenewBatch(context.Context, []holdfast.Lease) []error { return nil 
 // renewals hang do not delay those that are well.
 func TestRenewalsOneByOneAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ill := func(l holdfast.Lease) bool { return len(l.Name) == len("lease 100") } // 900 of them
+		ill := func(l holdfast.Lease) bool { return strings.HasSuffix(l.Name, "7") }
 		f := newFaulty(t, memory.NewStore().Locker(), nil)
 		f.faults = func(op string, _ int, l holdfast.Lease) fault {
 			if op != opRenew {
@@ -331,4 +332,52 @@ func (c *counted) Renew(ctx context.Context, l holdfast.Lease) error {
 	for most := c.worst.Load(); n > most && !c.worst.CompareAndSwap(most, n); most = c.worst.Load() {
 	}
 	return c.faulty.Renew(ctx, l)
+}
+
+// Calls of a driver that does not return keep no place for ever.
+func TestRenewalsThatNeverReturnKeepNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFaulty(t, memory.NewStore().Locker(), func(op string, _ int, l holdfast.Lease) fault {
+			if op == opRenew && strings.HasSuffix(l.Name, "7") {
+				return fault{delay: 10 * time.Minute, deaf: true, refuse: errInjected}
+			}
+			return fault{}
+		})
+		c := newClient(t, f)
+		holds := lockMany(t, c, 2000, 20*time.Millisecond)
+		time.Sleep(3 * time.Minute)
+		for _, h := range holds {
+			if !strings.HasSuffix(h.Name(), "7") && h.Err() != nil {
+				t.Fatal(h.Err())
+			}
+		}
+	})
+}
+
+// A lease that is released while it waits for its renewal is not renewed.
+func TestReleasedLeaseIsNotRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var over sync.Map
+		f := newFaulty(t, memory.NewStore().Locker(), func(op string, _ int, l holdfast.Lease) fault {
+			if _, released := over.Load(l.Name); released && op == opRenew {
+				t.Errorf("%q is renewed after its release", l.Name)
+			}
+			if op == opRenew {
+				return fault{delay: 10 * time.Second}
+			}
+			return fault{}
+		})
+		c := newClient(t, f, holdfast.WithTTL(10*time.Minute))
+		var holds []*holdfast.Hold
+		for i := range 200 {
+			holds = append(holds, mustTryLock(t, c, fmt.Sprint(i)))
+		}
+		time.Sleep(201 * time.Second) // all are due, and there is room for 64
+		for _, h := range holds[180:] {
+			over.Store(h.Name(), true)
+			go func() { _ = h.Release(context.Background()) }()
+		}
+		time.Sleep(time.Minute)
+		allHeld(t, holds[:180])
+	})
 }
