@@ -259,9 +259,11 @@ type BatchRenewer interface {
 // BatchInspector reads many records for the price of a few calls. Who waits for many
 // names, or shares them out, learns with it what it must.
 type BatchInspector interface {
-	// InspectBatch tells of each name what Inspect does, the data apart, and returns a
-	// record and an error for each, in order. The names are not checked again. The
-	// answers may be as old as the backend's own reading of them, not older than the call.
+	// InspectBatch tells of each name what Inspect does, without the data, and returns a
+	// record and an error for each, in order; names may occur twice. Of a held lock what
+	// would cost a call of its own may stay unknown, but not that it is held. A name that
+	// is not valid, or whose record is damaged, is no error of the others. The answers
+	// may be as old as the backend's own reading of them, not older than the call.
 	InspectBatch(ctx context.Context, names []string) ([]Record, []error)
 }
 

@@ -31,6 +31,12 @@ func (c *check) methods(l holdfast.Locker, name string) []method {
 			return a.BatchRenewer.RenewBatch(ctx, []holdfast.Lease{lease})[0]
 		}})
 	}
+	if a.BatchInspector != nil {
+		all = append(all, method{"InspectBatch", func(ctx context.Context) error {
+			_, errs := a.BatchInspector.InspectBatch(ctx, []string{name})
+			return errs[0]
+		}})
+	}
 	if a.Breaker != nil {
 		all = append(all,
 			method{"Break", func(ctx context.Context) error { return a.Breaker.Break(ctx, name) }},

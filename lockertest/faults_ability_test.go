@@ -113,7 +113,7 @@ func (d dataFault) ReadData(ctx context.Context, name string) ([]byte, error) {
 func nothing() {}
 
 func abilityFaults() []fault {
-	return slices.Concat(watcherFaults(), batchFaults(), listerFaults(), dataStoreFaults())
+	return slices.Concat(watcherFaults(), batchFaults(), lookFaults(), listerFaults(), dataStoreFaults())
 }
 
 func watcherFaults() []fault {

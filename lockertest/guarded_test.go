@@ -73,11 +73,12 @@ func (g *guarded) Inspect(ctx context.Context, name string) (r holdfast.Record, 
 func (g *guarded) Abilities() holdfast.Abilities {
 	a := g.Locker.Abilities()
 	return holdfast.Abilities{
-		Watcher:      a.Watcher,
-		BatchRenewer: guardedBatch{a.BatchRenewer, g},
-		Lister:       guardedList{a.Lister, g},
-		Breaker:      guardedBreaker{a.Breaker, g},
-		DataStore:    guardedData{a.DataStore, g},
+		Watcher:        a.Watcher,
+		BatchRenewer:   guardedBatch{a.BatchRenewer, g},
+		BatchInspector: guardedLook{a.BatchInspector, g},
+		Lister:         guardedList{a.Lister, g},
+		Breaker:        guardedBreaker{a.Breaker, g},
+		DataStore:      guardedData{a.DataStore, g},
 	}
 }
 
@@ -94,6 +95,23 @@ func (b guardedBatch) RenewBatch(ctx context.Context, leases []holdfast.Lease) [
 		})
 	}
 	return errs
+}
+
+type guardedLook struct {
+	holdfast.BatchInspector
+	g *guarded
+}
+
+func (b guardedLook) InspectBatch(ctx context.Context, names []string) ([]holdfast.Record, []error) {
+	records, errs := make([]holdfast.Record, len(names)), make([]error, len(names))
+	for i, name := range names {
+		errs[i] = b.g.do(ctx, name, "", func(ctx context.Context) error {
+			one, errs := b.BatchInspector.InspectBatch(ctx, []string{name})
+			records[i] = one[0]
+			return errs[0]
+		})
+	}
+	return records, errs
 }
 
 type guardedList struct {

@@ -123,7 +123,7 @@ func clauses() []clause {
 		limitClauses, acquireClauses, renewClauses, releaseClauses, tokenClauses,
 		inspectClauses, nameClauses, argumentClauses, textClauses, dataClauses,
 		contextClauses, closeClauses, raceClauses,
-		watcherClauses, batchClauses, listerClauses, breakerClauses, dataStoreClauses,
+		watcherClauses, batchClauses, lookClauses, listerClauses, breakerClauses, dataStoreClauses,
 	} {
 		all = append(all, group...)
 	}

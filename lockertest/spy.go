@@ -83,6 +83,9 @@ func (s *spy) Abilities() holdfast.Abilities {
 	if a.BatchRenewer != nil {
 		a.BatchRenewer = spyBatch{a.BatchRenewer, s.c}
 	}
+	if a.BatchInspector != nil {
+		a.BatchInspector = spyLook{a.BatchInspector, s.c}
+	}
 	if a.Lister != nil {
 		a.Lister = spyList{a.Lister, s.c}
 	}
@@ -110,6 +113,25 @@ func (s spyBatch) RenewBatch(ctx context.Context, leases []holdfast.Lease) []err
 		_ = s.c.checkError("RenewBatch", leases[i].Name, leases[i].ID, err)
 	}
 	return errs
+}
+
+type spyLook struct {
+	holdfast.BatchInspector
+	c *check
+}
+
+// InspectBatch checks what the driver's InspectBatch returns.
+func (s spyLook) InspectBatch(ctx context.Context, names []string) ([]holdfast.Record, []error) {
+	records, errs := s.BatchInspector.InspectBatch(ctx, names)
+	if len(records) != len(names) || len(errs) != len(names) {
+		s.c.fatalf("InspectBatch of %d names returned %d records and %d errors", len(names), len(records), len(errs))
+	}
+	for i, name := range names {
+		if s.c.checkError("InspectBatch", name, "", errs[i]) == nil {
+			s.c.checkRecord("InspectBatch", name, records[i])
+		}
+	}
+	return records, errs
 }
 
 type spyList struct {

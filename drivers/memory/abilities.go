@@ -87,6 +87,23 @@ func (l *Locker) RenewBatch(ctx context.Context, leases []holdfast.Lease) []erro
 	return errs
 }
 
+// InspectBatch implements [holdfast.BatchInspector] at one moment for all names.
+func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]holdfast.Record, []error) {
+	records, errs := make([]holdfast.Record, len(names)), make([]error, len(names))
+	l.store.mu.Lock()
+	defer l.store.mu.Unlock()
+	now := l.store.moment()
+	for i, name := range names {
+		if err := l.ready(ctx, holdfast.ValidateName(name, limits)); err != nil {
+			errs[i] = &holdfast.OpError{Op: "inspect", Backend: backend, Name: name, Err: err}
+			continue
+		}
+		records[i] = l.store.lock(name).Record(name, now)
+		records[i].Data = nil
+	}
+	return records, errs
+}
+
 // List implements [holdfast.Lister] on a snapshot of the store.
 func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
 	return func(yield func(holdfast.Record, error) bool) {

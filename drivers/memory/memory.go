@@ -116,6 +116,7 @@ var _ interface {
 	holdfast.Locker
 	holdfast.Watcher
 	holdfast.BatchRenewer
+	holdfast.BatchInspector
 	holdfast.Lister
 	holdfast.Breaker
 	holdfast.DataStore
@@ -126,7 +127,7 @@ func (l *Locker) Limits() holdfast.Limits { return limits }
 
 // Abilities are all there.
 func (l *Locker) Abilities() holdfast.Abilities {
-	return holdfast.Abilities{Watcher: l, BatchRenewer: l, Lister: l, Breaker: l, DataStore: l}
+	return holdfast.Abilities{Watcher: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
 }
 
 // Close ends the Locker's watches.

@@ -56,6 +56,7 @@ type Locker struct {
 var _ interface {
 	holdfast.Locker
 	holdfast.BatchRenewer
+	holdfast.BatchInspector
 	holdfast.Lister
 	holdfast.Breaker
 	holdfast.DataStore
@@ -169,7 +170,7 @@ func (l *Locker) Limits() holdfast.Limits { return limits }
 // Abilities implements [holdfast.Locker]: the driver has every ability, but no
 // Watcher on a server that stands alone, which has no change streams.
 func (l *Locker) Abilities() holdfast.Abilities {
-	a := holdfast.Abilities{BatchRenewer: l, Lister: l, Breaker: l, DataStore: l}
+	a := holdfast.Abilities{BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
 	if l.watcher != nil {
 		a.Watcher = l.watcher
 	}
