@@ -19,6 +19,7 @@ type RunnerOption interface{ applyRunner(*runnerConfig) }
 type Option interface {
 	ClientOption
 	RunnerOption
+	PartitionsOption
 	applyLock(*lockConfig)
 }
 

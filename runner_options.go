@@ -22,13 +22,25 @@ type runnerConfig struct {
 // Max, each changed by up to a quarter at random.
 type Backoff struct{ Initial, Max time.Duration }
 
-// WithRestart makes Run carry on when its task returns an error while leading: the
-// lock is released, so that another instance may fare better, and after the
-// backoff this one campaigns again. Without it Run returns the error. The backoff
-// starts afresh after a term longer than Max.
-func WithRestart(b Backoff) RunnerOption {
-	return runnerOption(func(c *runnerConfig) { c.restart = &b })
+func (b Backoff) check() error {
+	if b.Initial <= 0 || b.Max < b.Initial {
+		return &InvalidError{"Backoff", b.Initial.String() + " to " + b.Max.String(), "more than 0, and Max at least Initial"}
+	}
+	return nil
 }
+
+// RestartOption is what WithRestart returns: an option for a runner or Partitions.
+type RestartOption Backoff
+
+func (o RestartOption) applyRunner(c *runnerConfig) { c.restart = (*Backoff)(&o) }
+
+// WithRestart makes a runner's Run carry on when its task returns an error while
+// leading: the lock is released, so that another instance may fare better, and after
+// the backoff this one campaigns again. Without it Run returns the error. The backoff
+// starts afresh after a term longer than Max.
+//
+// For Partitions it sets when a function that returned an error is called again.
+func WithRestart(b Backoff) RestartOption { return RestartOption(b) }
 
 // WithHealthCheck has fn called before each campaign and every so often while this
 // instance leads; each call has that long. If it fails, panics or takes longer, an
@@ -97,8 +109,10 @@ func (c runnerConfig) settle(l Limits) (runnerSettings, error) {
 	if c.healthEvery.given && c.health == nil {
 		return runnerSettings{}, &InvalidError{"HealthCheck function", "nil", "a function"}
 	}
-	if b := c.restart; b != nil && (b.Initial <= 0 || b.Max < b.Initial) {
-		return runnerSettings{}, &InvalidError{"Backoff", b.Initial.String() + " to " + b.Max.String(), "more than 0, and Max at least Initial"}
+	if c.restart != nil {
+		if err := c.restart.check(); err != nil {
+			return runnerSettings{}, err
+		}
 	}
 	return runnerSettings{
 		settings: base, restart: c.restart, healthEvery: c.healthEvery.Duration, health: c.health, stall: c.stall.Duration,

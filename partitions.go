@@ -1,0 +1,155 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+)
+
+// Partitions spreads n partitions of some work (the shards of a table, the topics of
+// a feed) evenly over however many instances are alive. Each instance makes
+// Partitions for the same group with the same n and calls Run; each partition is then
+// at work in one of them at a time, under a lock with a fencing token of its own.
+// All methods are safe for concurrent use.
+//
+// An instance that joins gets its share from the others, one that leaves gives its
+// own back, and what one held that died is taken when its leases expire. Only as many
+// partitions move as must: with 256 on 8 instances, a ninth is given 28 and nothing
+// else moves. Those that an instance took last are given back first.
+//
+// # Records
+//
+// Partition 42 of the group "orders" is the lock "orders/partition-0042". An instance
+// that takes part has one of n member locks besides, "orders/partition-member-0000"
+// and so on; those that come when all are taken stand by. The owner of all these
+// locks is the text of WithOwner, "#" and twelve digits that are different for every
+// Run, which is how instances count who owns what. "orders/partition-bell" is taken
+// and released by who joins, to wake the others; nothing depends on it.
+//
+// # Calls
+//
+// Nobody leads: every instance reads all 2n records every few seconds
+// (WithRebalanceEvery), when another frees something, and when a lease of
+// another's expires, and computes the same plan from them. A look is one call for every
+// 1,000 records where the backend has a BatchInspector, else one listing, else 2n
+// calls, a few at a time. With the default settings that makes at most 15 reads a
+// minute on MongoDB for up to 500 partitions while nothing happens, besides the
+// renewals, which go in batches; on Azure Blob Storage about 4 listings, each of a request
+// for every 5,000 blobs and one for every held one.
+type Partitions struct {
+	client   *Client
+	group    string
+	n        int
+	fn       func(ctx context.Context, partition int) error
+	settings partitionsSettings
+	emit     func(Event)
+	current  atomic.Pointer[sharing] // of the Run under way, or nil
+}
+
+// ErrGivenBack is the cause of a partition's context when its instance owns more than
+// its share: another waits for it.
+var ErrGivenBack = errors.New("partition given back")
+
+// maxPartitions bounds what everybody reads again and again.
+const maxPartitions = 10_000
+
+// NewPartitions makes Partitions of a group, numbered from 0 to n-1, n at most
+// 10,000. It does nothing until Run is called. All instances must give the same n:
+// while they differ, each partition has one owner at a time as always, but some
+// may have none.
+//
+// fn works on one partition: it is called on a goroutine of its own when the
+// partition has come to this instance. Its context descends from Run's and ends
+// when the partition is lost (the cause matches ErrLost) or given back
+// ([ErrGivenBack]), when Run's context ends, or at the client's Shutdown. fn must then stop; the
+// lock is renewed until it has returned, and only then released, so that one slow
+// function delays its own partition and no other. [TokenFrom] finds the
+// partition's fencing token in the context, [HoldFrom] the hold.
+//
+//   - fn returns an error while the partition is still this instance's: the error
+//     is told as an EventError, and fn is called again after a growing pause
+//     (WithRestart; by default 1 s to 1 min).
+//   - fn returns nil: there is nothing (more) to do here. The partition is kept, so that no
+//     other instance begins with it, until it moves or is lost. Where it comes to
+//     next, fn is called again.
+//   - fn panics: the program ends, as with any goroutine.
+//
+// Options are checked here, against the backend's limits; the error is an *[InvalidError].
+func NewPartitions(client *Client, group string, n int, fn func(ctx context.Context, partition int) error, opts ...PartitionsOption) (*Partitions, error) {
+	switch {
+	case client == nil:
+		return nil, &InvalidError{"client", "nil", "a Client"}
+	case group == "":
+		return nil, &InvalidError{"group", `""`, "the beginning of a name"}
+	case n < 1 || n > maxPartitions:
+		return nil, &InvalidError{"n", fmt.Sprint(n), fmt.Sprintf("from 1 to %d", maxPartitions)}
+	case fn == nil:
+		return nil, &InvalidError{"fn", "nil", "a function"}
+	}
+	if err := ValidateName(memberName(group, n-1), client.limits); err != nil { // the longest
+		return nil, err
+	}
+	cfg := partitionsConfig{lock: client.defaults, restart: defaultRestart}
+	for _, o := range opts {
+		if o == nil {
+			return nil, &InvalidError{"option", "nil", "a PartitionsOption"}
+		}
+		o.applyPartitions(&cfg)
+	}
+	s, err := cfg.settle(client.limits)
+	if err != nil {
+		return nil, err
+	}
+	var sinks []*sink
+	for _, observe := range cfg.observers {
+		if observe == nil {
+			return nil, &InvalidError{"observer", "nil", "a function"}
+		}
+		sinks = append(sinks, client.newSink(observe))
+	}
+	return &Partitions{client: client, group: group, n: n, fn: fn, settings: s, emit: client.emit(sinks)}, nil
+}
+
+// Run takes part until ctx ends or the client shuts down. Then it leaves: the contexts
+// of all functions end, the others are told that this instance is gone, and
+// each partition is released as soon as its function has returned. When all have,
+// Run returns an error that matches ctx's, or ErrClosed; never nil.
+//
+// A backend that fails ends nothing: each failure is told to the observers and
+// retried. A second call while one is under way is refused with ErrBusy.
+func (p *Partitions) Run(ctx context.Context) error {
+	c := p.client
+	if !c.work.start() { // Shutdown waits for it
+		return errShutdown
+	}
+	defer c.work.end()
+	ctx, stop := until(ctx, c.closing)
+	defer stop()
+	s := newSharing(ctx, p)
+	if !p.current.CompareAndSwap(nil, s) {
+		return fmt.Errorf("holdfast: partitions of %q: %w", p.group, ErrBusy)
+	}
+	defer p.current.Store(nil)
+	s.run()
+	if c.closing.Err() != nil {
+		return errShutdown
+	}
+	return fmt.Errorf("holdfast: partitions of %q: %w", p.group, context.Cause(ctx))
+}
+
+// Owned lists the partitions that are this instance's now, in order, without I/O. By the time it
+// has returned, the answer can be out of date.
+func (p *Partitions) Owned() []int {
+	s := p.current.Load()
+	if s == nil {
+		return nil
+	}
+	var out []int
+	for _, w := range s.live() {
+		out = append(out, w.partition)
+	}
+	slices.Sort(out)
+	return out
+}

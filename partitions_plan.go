@@ -1,0 +1,102 @@
+package holdfast
+
+import (
+	"cmp"
+	"hash/fnv"
+	"slices"
+	"strings"
+)
+
+// Everybody reads the same records and computes the same plan from them, so nobody
+// has to lead: how many partitions each live member should own, and which of the
+// free ones it is to take. The plan needs no memory and no agreement; where two
+// members read different things for a moment, the locks decide, and the next look
+// mends the plan.
+
+// nobody is the owner of a free partition, stranger that of one whose owner is unknown.
+const (
+	nobody   = ""
+	stranger = "?"
+)
+
+// shares returns how many of n partitions each member should own: n/len(members), and
+// one more for as many as it takes. Those who own the most already get the larger
+// shares, so that no partition moves that need not.
+func shares(members []string, owned map[string]int, n int) map[string]int {
+	order := slices.Clone(members)
+	slices.SortFunc(order, func(a, b string) int {
+		return cmp.Or(cmp.Compare(owned[b], owned[a]), strings.Compare(a, b))
+	})
+	out := make(map[string]int, len(order))
+	for i, m := range order {
+		out[m] = n / len(order)
+		if i < n%len(order) {
+			out[m]++
+		}
+	}
+	return out
+}
+
+// plan says what one of the members is to do: how many partitions it should own at
+// most, and which of the free ones it is to take now. owners has the owner of each
+// partition. Who is no member is to own nothing.
+func plan(me string, members, owners []string) (share int, take []int) {
+	owned := make(map[string]int, len(members))
+	for _, o := range owners {
+		owned[o]++
+	}
+	all := shares(members, owned, len(owners))
+	wants := make([]want, 0, len(members))
+	for _, m := range members {
+		if w := all[m] - owned[m]; w > 0 {
+			wants = append(wants, want{m, hashName(m), w})
+		}
+	}
+	slices.SortFunc(wants, func(a, b want) int { return strings.Compare(a.member, b.member) })
+	for i, o := range owners {
+		if o != nobody || len(wants) == 0 {
+			continue
+		}
+		best := pick(wants, i)
+		if wants[best].member == me {
+			take = append(take, i)
+		}
+		if wants[best].n--; wants[best].n == 0 {
+			wants = slices.Delete(wants, best, best+1)
+		}
+	}
+	return all[me], take
+}
+
+// want is how many partitions a member is short of.
+type want struct {
+	member string
+	hash   uint64
+	n      int
+}
+
+// pick chooses who takes a free partition, by rendezvous hashing: of members who see
+// different partitions free, because they looked at different times, most
+// still agree on each.
+func pick(wants []want, partition int) (best int) {
+	var most uint64
+	for i, w := range wants {
+		if s := mix(w.hash + uint64(partition)*0x9e3779b97f4a7c15); i == 0 || s > most {
+			best, most = i, s
+		}
+	}
+	return best
+}
+
+func hashName(s string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(s)) // never fails
+	return h.Sum64()
+}
+
+// mix is the finalizer of SplitMix64: each bit of x changes half of the result's.
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

@@ -1,0 +1,359 @@
+package holdfast
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// partitionCalls bounds the attempts under way at once, partitionReleases the releases.
+const (
+	partitionCalls    = 16
+	partitionReleases = 64
+)
+
+// sharing is one Run: this instance among the others. One goroutine looks, joins,
+// takes and gives back; each partition's work has another.
+type sharing struct {
+	*Partitions
+	ctx      context.Context // of Run; ends also with the client
+	me       string          // the owner text of this instance's locks
+	lock     settings        // of a partition's lock
+	table    *table
+	wake     chan struct{} // capacity 1: look soon
+	releases chan struct{} // one place for each release under way
+	works    sync.WaitGroup
+
+	mu    sync.Mutex // never held across I/O or a caller's function
+	owned map[int]*work
+	taken uint64 // partitions so far
+
+	// The rest belongs to Run's goroutine.
+	seat       *Hold // this instance's place among the members, or nil
+	joined     map[string]time.Duration
+	joining    bool           // the last look showed an instance that was not there before
+	unsettled  moment            // since when partitions wait for the members to be settled
+	surplus    moment            // since when this instance owns too many
+	least      int               // how many too many, at every look since then
+	failures   int               // looks in a row
+	watches    map[string]func() // by name
+	lookAgain  time.Duration
+	standingBy bool
+}
+
+// moment is a time of the client's clock, or none.
+type moment struct {
+	time.Duration
+	set bool
+}
+
+func (m *moment) first(now time.Duration) {
+	if !m.set {
+		m.Duration, m.set = now, true
+	}
+}
+
+// counter hands out 0, 1, 2, …
+type counter struct{ n atomic.Int64 }
+
+func (c *counter) take() int { return int(c.n.Add(1)) - 1 }
+
+func newSharing(ctx context.Context, p *Partitions) *sharing {
+	s := &sharing{
+		Partitions: p, ctx: ctx, me: instanceOwner(p.settings.owner, newID()), lock: p.settings.settings,
+		table: newTable(p.client, p.group, p.n), wake: make(chan struct{}, 1), releases: make(chan struct{}, partitionReleases),
+		owned: map[int]*work{}, joined: map[string]time.Duration{}, watches: map[string]func(){},
+	}
+	s.lock.owner = s.me
+	return s
+}
+
+// run takes part until the context ends.
+func (s *sharing) run() {
+	defer s.leave()
+	for s.ctx.Err() == nil {
+		s.step()
+		s.rest()
+	}
+}
+
+// leave ends this instance's part. The member's place goes first, so that the others
+// count on one less while functions are still returning.
+func (s *sharing) leave() {
+	for _, stop := range s.watches {
+		stop()
+	}
+	if s.seat != nil {
+		s.seat.finish(s.ctx)
+	}
+	s.works.Wait()
+}
+
+// rest waits until it is time to look again.
+func (s *sharing) rest() {
+	timer := time.NewTimer(s.settings.gap)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.ctx.Done():
+		return
+	}
+	timer.Reset(max(s.lookAgain-s.settings.gap, 0))
+	select {
+	case <-timer.C:
+	case <-s.wake:
+	case <-s.ctx.Done():
+	}
+}
+
+// rouse has the next look come soon.
+func (s *sharing) rouse() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// within has the next look come in at most d.
+func (s *sharing) within(d time.Duration) { s.lookAgain = min(s.lookAgain, max(d, 0)) }
+
+// step looks once, and does what is to be done.
+func (s *sharing) step() {
+	set := s.settings
+	s.lookAgain = jitter(set.every, 0.2)
+	if err := s.table.look(s.ctx, set.tryTimeout, max(set.tryTimeout, set.every)); err != nil {
+		if s.ctx.Err() == nil {
+			s.emit(Event{Type: EventError, Name: s.group, Owner: s.me, Op: "look", Err: err, Time: time.Now()})
+		}
+		s.within(exponential(s.failures, set.quiet, set.every))
+		s.failures++
+		return
+	}
+	s.failures = 0
+	s.sit()
+	members := s.members()
+	settled := s.settled(members)
+	share, take := plan(s.me, members, s.owners())
+	s.giveBack(share, settled)
+	if settled {
+		s.takeAll(take)
+	}
+	s.attend(len(s.live()) < share)
+}
+
+// sit sees to this instance's place among the members.
+func (s *sharing) sit() {
+	if s.seat != nil && s.seat.Err() != nil {
+		s.seat.finish(s.ctx)
+		s.seat = nil
+	}
+	s.standingBy = false
+	if s.seat != nil {
+		return
+	}
+	var free []int
+	for i := s.n; i < len(s.table.rows); i++ {
+		if s.table.rows[i].owner() == nobody {
+			free = append(free, i)
+		}
+	}
+	s.standingBy = len(free) == 0
+	mine := s.lock
+	mine.data, mine.overrun = nil, nil
+	for among := 8; len(free) > 0; among *= 2 { // who starts together should not meet at the first
+		k := rand.IntN(min(among, len(free)))
+		h, err := s.table.take(s.ctx, free[k], mine, s.emit)
+		if err == nil {
+			s.seat = h
+			context.AfterFunc(h.Context(), s.rouse)
+			s.works.Go(s.ring)
+			return
+		}
+		if !refused(err) {
+			break
+		}
+		free = slices.Delete(free, k, k+1)
+	}
+	s.within(jitter(s.settings.quiet, 0.5))
+}
+
+// bell is a lock that every member watches.
+func (s *sharing) bell() string { return s.table.prefix + "bell" }
+
+// ring wakes the members, as a release wakes who watches.
+func (s *sharing) ring() {
+	c := s.client
+	if c.abilities.Watcher == nil {
+		return
+	}
+	quiet := s.lock
+	quiet.data, quiet.overrun = nil, nil
+	a := c.newAsker(s.bell(), quiet, func(Event) {})
+	h, err := c.tryAcquire(s.ctx, s.ctx, a, true)
+	if err != nil {
+		a.abandon()
+		return
+	}
+	h.finish(s.ctx)
+}
+
+// members lists the live members, this instance included if it has a place.
+func (s *sharing) members() []string {
+	var out []string
+	there := map[string]bool{s.me: true}
+	if s.seat != nil && s.seat.Err() == nil {
+		out = append(out, s.me)
+	}
+	for i := s.n; i < len(s.table.rows); i++ {
+		row := &s.table.rows[i]
+		o := row.owner()
+		if o == stranger && row.known {
+			o = fmt.Sprintf("%s%d", stranger, i)
+		}
+		if o != nobody && o != stranger && !there[o] {
+			there[o] = true
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// settled reports whether no instance has joined for a while, so that partitions can
+// be moved: of instances that start together, the first would else take too many.
+// If they keep coming, partitions do not wait for ever.
+func (s *sharing) settled(members []string) bool {
+	now, set := s.client.now(), s.settings
+	before := s.joined
+	s.joined = make(map[string]time.Duration, len(members))
+	last := now - set.quiet
+	s.joining = false
+	for _, m := range members {
+		since, known := before[m]
+		if !known {
+			since, s.joining = now, true
+		}
+		s.joined[m] = since
+		last = max(last, since)
+	}
+	wait := last + set.quiet - now
+	if wait <= 0 {
+		s.unsettled.set = false
+		return true
+	}
+	s.unsettled.first(now)
+	s.within(wait)
+	return now >= s.unsettled.Duration+4*set.quiet
+}
+
+// owners tells of each partition whose it is. Of its own this instance knows better than what it
+// has read: those that it is stopping work on are neither its own nor free.
+func (s *sharing) owners() []string {
+	out := make([]string, s.n)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range out {
+		switch w := s.owned[i]; {
+		case w == nil:
+			if out[i] = s.table.rows[i].owner(); out[i] == s.me {
+				out[i] = stranger // a request in doubt, that is being cleaned up
+			}
+		case w.hold.Err() == nil:
+			out[i] = s.me
+		default:
+			out[i] = stranger
+		}
+	}
+	return out
+}
+
+// giveBack stops work on what is more than this instance's share: on those partitions first
+// that it took last. It acts on nothing that it has not seen for a while.
+func (s *sharing) giveBack(share int, settled bool) {
+	mine := s.live()
+	more := len(mine) - share
+	if more <= 0 || s.seat == nil && !s.standingBy {
+		s.surplus.set = false
+		return
+	}
+	now := s.client.now()
+	if !s.surplus.set || s.joining {
+		s.least = more
+	}
+	s.surplus.first(now)
+	s.least = min(s.least, more)
+	if wait := s.surplus.Duration + s.settings.quiet - now; wait > 0 || !settled {
+		s.within(max(wait, s.settings.gap))
+		return
+	}
+	slices.SortFunc(mine, func(a, b *work) int { return cmp.Compare(b.order, a.order) })
+	for _, w := range mine[:s.least] {
+		w.giveBack()
+	}
+	s.surplus.set = false
+	if more > s.least {
+		s.within(s.settings.quiet)
+	}
+}
+
+// takeAll makes an attempt at each of these partitions, a few at a time. A backend
+// that fails is left alone until the next look.
+func (s *sharing) takeAll(partitions []int) {
+	rand.Shuffle(len(partitions), func(i, j int) { partitions[i], partitions[j] = partitions[j], partitions[i] })
+	var calls sync.WaitGroup
+	var next counter
+	var missed atomic.Bool
+	for range min(partitionCalls, len(partitions)) {
+		calls.Go(func() {
+			for k := next.take(); k < len(partitions) && s.ctx.Err() == nil; k = next.take() {
+				h, err := s.table.take(s.ctx, partitions[k], s.lock, s.emit)
+				if err == nil {
+					s.begin(partitions[k], h)
+					continue
+				}
+				missed.Store(true)
+				if !refused(err) {
+					return
+				}
+			}
+		})
+	}
+	calls.Wait()
+	if missed.Load() {
+		s.within(jitter(s.settings.quiet, 0.5))
+	}
+}
+
+// attend has this instance woken when another frees what it may want, or joins: a place
+// among the members always, since a share falls to the others then, and a partition if
+// it is short of some.
+func (s *sharing) attend(short bool) {
+	s.watch(s.bell(), true)
+	for i := range s.table.rows {
+		row := &s.table.rows[i]
+		o := row.owner()
+		wanted := o != nobody && o != s.me && (short || i >= s.n)
+		s.watch(s.table.names[i], wanted)
+		if left, ok := row.endsIn(); ok && wanted {
+			// Many wait for the same expiry: spread them a little.
+			s.within(left + time.Millisecond + rand.N(10*time.Millisecond))
+		}
+	}
+}
+
+// watch begins or stops to watch a name, where the backend can.
+func (s *sharing) watch(name string, wanted bool) {
+	w := s.client.abilities.Watcher
+	stop, watched := s.watches[name]
+	switch {
+	case wanted && !watched && w != nil:
+		s.watches[name] = w.Watch(name, s.rouse)
+	case !wanted && watched:
+		stop()
+		delete(s.watches, name)
+	}
+}

@@ -1,0 +1,251 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+)
+
+// severed is a Locker whose network can be cut: then every call hangs until its
+// context ends, and nothing wakes.
+type severed struct {
+	holdfast.Locker
+	cut   atomic.Bool
+	plain bool          // no Lister, BatchInspector or Watcher
+	reads atomic.Int64  // looks at many records
+	tries atomic.Int64  // attempts
+	delay time.Duration // of each call
+}
+
+func (s *severed) gate(ctx context.Context) error {
+	if s.delay > 0 {
+		time.Sleep(s.delay)
+	}
+	if !s.cut.Load() {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (s *severed) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+	s.tries.Add(1)
+	if err := s.gate(ctx); err != nil {
+		return holdfast.Lease{}, err
+	}
+	return s.Locker.TryAcquire(ctx, req)
+}
+
+func (s *severed) Renew(ctx context.Context, l holdfast.Lease) error {
+	return errors.Join(s.gate(ctx), s.Locker.Renew(ctx, l))
+}
+
+func (s *severed) Release(ctx context.Context, l holdfast.Lease) error {
+	if err := s.gate(ctx); err != nil {
+		return err
+	}
+	return s.Locker.Release(ctx, l)
+}
+
+func (s *severed) Inspect(ctx context.Context, name string) (holdfast.Record, error) {
+	if err := s.gate(ctx); err != nil {
+		return holdfast.Record{}, err
+	}
+	return s.Locker.Inspect(ctx, name)
+}
+
+func (s *severed) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
+	s.reads.Add(1)
+	if err := s.gate(ctx); err != nil {
+		return func(yield func(holdfast.Record, error) bool) { yield(holdfast.Record{}, err) }
+	}
+	return s.Locker.Abilities().Lister.List(ctx, prefix)
+}
+
+func (s *severed) InspectBatch(ctx context.Context, names []string) ([]holdfast.Record, []error) {
+	s.reads.Add(1)
+	if err := s.gate(ctx); err != nil {
+		return make([]holdfast.Record, len(names)), slices.Repeat([]error{err}, len(names))
+	}
+	return s.Locker.Abilities().BatchInspector.InspectBatch(ctx, names)
+}
+
+func (s *severed) Watch(name string, wake func()) func() {
+	return s.Locker.Abilities().Watcher.Watch(name, func() {
+		if !s.cut.Load() {
+			wake()
+		}
+	})
+}
+
+func (s *severed) Abilities() holdfast.Abilities {
+	a := holdfast.Abilities{}
+	if s.plain {
+		return a
+	}
+	a.Watcher, a.Lister = s, s
+	if s.Locker.Abilities().BatchInspector != nil {
+		a.BatchInspector = s
+	}
+	return a
+}
+
+// fleet is a group of instances on one store, and what is known of its partitions.
+type fleet struct {
+	tb        testing.TB
+	store     *memory.Store
+	n         int
+	opts      []holdfast.PartitionsOption
+	exclusive *exclusive
+	work      func(ctx context.Context, partition int) error // nil: until ctx ends
+
+	mu    sync.Mutex
+	last  []string // who had each partition last
+	moves int      // takings from another
+	live  []*instance
+	count int
+}
+
+// instance is one process of the fleet.
+type instance struct {
+	*holdfast.Partitions
+	name   string
+	wire   *severed
+	client *holdfast.Client
+	cancel context.CancelFunc
+	done   chan error
+	events *events
+}
+
+const fleetTTL = 10 * time.Second
+
+func newFleet(tb testing.TB, n int, opts ...holdfast.PartitionsOption) *fleet {
+	return &fleet{tb: tb, store: memory.NewStore(), n: n, exclusive: newExclusive(tb), last: make([]string, n),
+		opts: append([]holdfast.PartitionsOption{holdfast.WithTTL(fleetTTL)}, opts...)}
+}
+
+// join starts one more instance.
+func (f *fleet) join(prepare ...func(*severed)) *instance {
+	f.tb.Helper()
+	f.count++
+	in := &instance{name: fmt.Sprint("instance ", f.count), wire: &severed{Locker: f.store.Locker()}, done: make(chan error, 1), events: &events{}}
+	for _, p := range prepare {
+		p(in.wire)
+	}
+	in.client = newClient(f.tb, in.wire)
+	fn := func(ctx context.Context, i int) error {
+		f.took(ctx, in, i)
+		if f.work != nil {
+			return f.work(ctx, i)
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	p, err := holdfast.NewPartitions(in.client, "group", f.n, fn, append(f.opts, holdfast.WithObserver(in.events.observe))...)
+	if err != nil {
+		f.tb.Fatal(err)
+	}
+	in.Partitions = p
+	ctx, cancel := context.WithCancel(context.Background())
+	in.cancel = cancel
+	go func() { in.done <- p.Run(ctx) }()
+	f.live = append(f.live, in)
+	f.tb.Cleanup(func() { in.wire.cut.Store(false); cancel() })
+	return in
+}
+
+// took notes that a partition's work begins.
+func (f *fleet) took(ctx context.Context, in *instance, i int) {
+	h, ok := holdfast.HoldFrom(ctx)
+	token, _ := holdfast.TokenFrom(ctx)
+	if !ok || token != h.Token() {
+		f.tb.Errorf("partition %d: no hold, or not its token", i)
+		return
+	}
+	f.exclusive.enter(ctx, h.Name(), token)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.last[i] != "" && f.last[i] != in.name {
+		f.moves++
+	}
+	f.last[i] = in.name
+}
+
+// moved returns the moves since the last call.
+func (f *fleet) moved() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.moves
+	f.moves = 0
+	return n
+}
+
+// leave ends an instance in order.
+func (f *fleet) leave(in *instance) {
+	f.tb.Helper()
+	f.forget(in)
+	in.cancel()
+	if err := <-in.done; !errors.Is(err, context.Canceled) {
+		f.tb.Errorf("Run returned %v", err)
+	}
+}
+
+// kill has nothing more of an instance reach the backend.
+func (f *fleet) kill(in *instance) {
+	f.forget(in)
+	in.wire.cut.Store(true)
+}
+
+func (f *fleet) forget(in *instance) {
+	f.live = slices.DeleteFunc(f.live, func(other *instance) bool { return other == in })
+}
+
+// end ends all.
+func (f *fleet) end() {
+	f.tb.Helper()
+	for _, in := range slices.Clone(f.live) {
+		f.leave(in)
+	}
+}
+
+// even reports whether every partition is owned and every instance has its share.
+func (f *fleet) even() bool {
+	all, m := 0, len(f.live)
+	for _, in := range f.live {
+		n := len(in.Owned())
+		if n < f.n/m || n > (f.n+m-1)/m {
+			return false
+		}
+		all += n
+	}
+	return all == f.n
+}
+
+// settle waits until the fleet is even and returns how long that took.
+func (f *fleet) settle(most time.Duration) time.Duration {
+	f.tb.Helper()
+	begin := time.Now()
+	for !f.even() {
+		if time.Since(begin) > most {
+			f.tb.Fatalf("not even after %v: shares of %v", most, f.shares())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return time.Since(begin)
+}
+
+func (f *fleet) shares() (out []int) {
+	for _, in := range f.live {
+		out = append(out, len(in.Owned()))
+	}
+	return out
+}

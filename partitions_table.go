@@ -1,0 +1,178 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// table is what an instance has read of a group: the records of n partitions, and
+// after them those of n members. It belongs to one goroutine.
+type table struct {
+	client *Client
+	prefix string
+	names  []string
+	index  map[string]int // by name
+	rows   []row
+}
+
+// row is one record as last read.
+type row struct {
+	rec   Record
+	known bool          // false: the last look did not tell
+	since time.Duration // when rec.Revision was first seen
+	stuck bool          // not renewed for its whole TTL by our own clock: it is over
+}
+
+// partitionPrefix begins the names of all records of a group, and of no others.
+func partitionPrefix(group string) string { return group + "/partition-" }
+
+// partitionName is the lock of a partition. The digits make the names sort by number.
+func partitionName(group string, i int) string {
+	return fmt.Sprintf("%s%04d", partitionPrefix(group), i)
+}
+
+// memberName is the lock of a place among the members.
+func memberName(group string, slot int) string {
+	return fmt.Sprintf("%smember-%04d", partitionPrefix(group), slot)
+}
+
+func newTable(c *Client, group string, n int) *table {
+	t := &table{client: c, prefix: partitionPrefix(group), index: make(map[string]int, 2*n), rows: make([]row, 2*n)}
+	for i := range n {
+		t.names = append(t.names, partitionName(group, i))
+	}
+	for i := range n {
+		t.names = append(t.names, memberName(group, i))
+	}
+	for i, name := range t.names {
+		t.index[name] = i
+	}
+	return t
+}
+
+// maxBatch bounds the names in one batched read.
+const maxBatch = 1000
+
+// look reads all records: with a batched read where there is one, by a listing, or
+// one by one. It fails if nothing could be read; a record that could not is unknown.
+func (t *table) look(ctx context.Context, each, all time.Duration) error {
+	recs := make([]Record, len(t.names))
+	errs := make([]error, len(t.names))
+	switch a := t.client.abilities; {
+	case a.BatchInspector != nil:
+		for from := 0; from < len(t.names); from += maxBatch {
+			to := min(from+maxBatch, len(t.names))
+			limited, cancel := context.WithTimeout(ctx, each)
+			r, e := a.BatchInspector.InspectBatch(limited, t.names[from:to])
+			cancel()
+			copy(recs[from:to], r)
+			copy(errs[from:to], e)
+		}
+	case a.Lister != nil:
+		limited, cancel := context.WithTimeout(ctx, all)
+		defer cancel()
+		for i, name := range t.names { // what is not listed has no record
+			recs[i] = Record{Name: name, State: StateFree}
+		}
+		for r, err := range a.Lister.List(limited, t.prefix) {
+			if err != nil {
+				return err
+			}
+			if i, ours := t.index[r.Name]; ours {
+				recs[i] = r
+			}
+		}
+	default:
+		t.inspect(ctx, each, recs, errs)
+	}
+	now := t.client.now() // after the reply: whatever was read was renewed before
+	failed := 0
+	for i := range t.names {
+		if errs[i] != nil {
+			failed++
+		}
+		t.rows[i].see(recs[i], errs[i], now)
+	}
+	if failed == len(t.names) {
+		return errs[0]
+	}
+	return nil
+}
+
+// inspect reads the records one by one, a few at a time.
+func (t *table) inspect(ctx context.Context, each time.Duration, recs []Record, errs []error) {
+	var wg sync.WaitGroup
+	var next counter
+	for range min(partitionCalls, len(t.names)) {
+		wg.Go(func() {
+			for i := next.take(); i < len(t.names); i = next.take() {
+				limited, cancel := context.WithTimeout(ctx, each)
+				recs[i], errs[i] = t.client.locker.Inspect(limited, t.names[i])
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// see takes in what was read of a record.
+func (r *row) see(rec Record, err error, now time.Duration) {
+	r.known = err == nil && rec.State != StateUnknown
+	if !r.known {
+		return
+	}
+	if rec.Revision.IsZero() || rec.Revision != r.rec.Revision {
+		r.since = now
+	}
+	r.rec = rec
+	ttl := min(rec.TTL, longest)
+	r.stuck = rec.State == StateHeld && !rec.Revision.IsZero() && ttl > 0 && now >= r.since+ttl+ttl/driftPart
+}
+
+// owner tells whose it is: nobody's, a stranger's if that is all that is known, or the
+// instance's that the record names.
+func (r *row) owner() string {
+	switch {
+	case !r.known:
+		return stranger
+	case r.rec.State == StateFree || r.stuck:
+		return nobody
+	case r.rec.Owner == "":
+		return stranger
+	}
+	return r.rec.Owner
+}
+
+// endsIn tells when a held record's time ends unless it is renewed.
+func (r *row) endsIn() (time.Duration, bool) {
+	if !r.known || r.rec.State != StateHeld || r.stuck || !r.rec.RemainingKnown {
+		return 0, false
+	}
+	return max(r.rec.Remaining, 0), true
+}
+
+// asker is one for the lock of a row, which knows of a stuck holder what the row does.
+func (t *table) asker(i int, s settings, emit func(Event)) *asker {
+	a := t.client.newAsker(t.names[i], s, emit)
+	if t.rows[i].stuck {
+		a.holder, a.unchanged = t.rows[i].rec, t.rows[i].since
+	}
+	return a
+}
+
+// take makes one attempt at the lock of a row, for a hold whose context descends from
+// ctx.
+func (t *table) take(ctx context.Context, i int, s settings, emit func(Event)) (*Hold, error) {
+	a := t.asker(i, s, emit)
+	h, err := t.client.tryAcquire(ctx, ctx, a, true)
+	if err != nil {
+		a.abandon()
+	}
+	return h, err
+}
+
+// refused tells whether an attempt failed only because another was there first.
+func refused(err error) bool { return errors.Is(err, ErrHeld) }
