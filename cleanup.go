@@ -36,8 +36,16 @@ func (c *Client) cleanUp(l Lease, until, limit time.Duration, emit func(Event)) 
 	})
 }
 
+// releasesAtOnce is how many releases a Shutdown has under way: thousands at once would
+// wait for connections, and run out of their time limits there.
+const releasesAtOnce = 64
+
 // releaseOnce sends one release with a time limit of its own.
 func (c *Client) releaseOnce(ctx context.Context, l Lease, limit time.Duration) error {
+	if c.closing.Err() != nil {
+		c.releases <- struct{}{} // a call ends soon after its limit
+		defer func() { <-c.releases }()
+	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return c.locker.Release(ctx, l)

@@ -41,6 +41,7 @@ type Client struct {
 	holds map[*Hold]struct{}
 
 	shutting    atomic.Bool
+	releases    chan struct{} // has a value for each release that a Shutdown has under way
 	down        chan struct{} // closed when Shutdown is done
 	shutdownErr error         // readable once down is closed
 }
@@ -71,7 +72,7 @@ func New(locker Locker, opts ...ClientOption) (*Client, error) {
 	c := &Client{
 		locker: locker, limits: locker.Limits(), abilities: locker.Abilities(), defaults: cfg.lock,
 		now: cfg.elapsed, logger: cfg.logger, keeper: newKeeper(locker, cfg.elapsed, cfg.logger),
-		holds: map[*Hold]struct{}{}, down: make(chan struct{}),
+		holds: map[*Hold]struct{}{}, down: make(chan struct{}), releases: make(chan struct{}, releasesAtOnce),
 	}
 	s, err := cfg.lock.settle(c.limits)
 	if err != nil {

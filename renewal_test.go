@@ -320,18 +320,26 @@ func TestRenewalsOneByOneAreBounded(t *testing.T) {
 	})
 }
 
-// counted counts the renewals under way.
+// counted counts the renewals and releases under way.
 type counted struct {
 	*faulty
 	busy, worst atomic.Int64
 }
 
-func (c *counted) Renew(ctx context.Context, l holdfast.Lease) error {
+func (c *counted) count(call func() error) error {
 	n := c.busy.Add(1)
 	defer c.busy.Add(-1)
 	for most := c.worst.Load(); n > most && !c.worst.CompareAndSwap(most, n); most = c.worst.Load() {
 	}
-	return c.faulty.Renew(ctx, l)
+	return call()
+}
+
+func (c *counted) Renew(ctx context.Context, l holdfast.Lease) error {
+	return c.count(func() error { return c.faulty.Renew(ctx, l) })
+}
+
+func (c *counted) Release(ctx context.Context, l holdfast.Lease) error {
+	return c.count(func() error { return c.faulty.Release(ctx, l) })
 }
 
 // Calls of a driver that does not return keep no place for ever.

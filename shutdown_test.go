@@ -3,6 +3,7 @@ package holdfast_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -196,4 +197,32 @@ func TestCancellationAtEveryAwaitPoint(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Thousands of releases do not go to the backend at once.
+func TestShutdownReleasesSoManyAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		counted := &counted{faulty: newFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) fault {
+			if op == opRelease {
+				return fault{delay: 5 * time.Millisecond}
+			}
+			return fault{}
+		})}
+		c := newClient(t, counted)
+		for i := range 2000 {
+			mustLock(t, c, fmt.Sprint(i))
+		}
+		if err := c.Shutdown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := counted.worst.Load(); n > 64 {
+			t.Errorf("%d releases at once", n)
+		}
+		for i := range 2000 {
+			if isHeld(t, store, fmt.Sprint(i)) {
+				t.Fatalf("lock %d is left held", i)
+			}
+		}
+	})
 }
