@@ -16,6 +16,7 @@ type asker struct {
 	settings settings
 	emit     func(Event)
 	req      Request
+	over     func(h *Hold, released bool) // to be told when the hold is lost and when released, or nil
 
 	doubt     doubt
 	failures  int           // attempts in a row whose outcome is unknown

@@ -37,8 +37,9 @@ type Client struct {
 	base    context.Context // ends when Shutdown gives up or is done; background calls descend from it
 	end     context.CancelFunc
 
-	mu    sync.Mutex
-	holds map[*Hold]struct{}
+	mu       sync.Mutex
+	holds    map[*Hold]struct{}
+	managers map[*LeaseManager]struct{}
 
 	shutting    atomic.Bool
 	releases    chan struct{} // has a value for each release that a Shutdown has under way
@@ -155,6 +156,10 @@ func (c *Client) Shutdown(ctx context.Context) error {
 func (c *Client) shutDown(ctx context.Context) error {
 	c.work.close()
 	c.close(errShutdown)
+	managers := c.enlisted()
+	for _, m := range managers {
+		m.shutDown()
+	}
 	for _, h := range c.live() {
 		h.shutDown(ctx)
 	}
@@ -167,6 +172,9 @@ func (c *Client) shutDown(ctx context.Context) error {
 		err = fmt.Errorf("holdfast: shutdown: a clean-up is not done, its lock is left to expire: %w", late)
 	}
 	c.end()
+	for _, m := range managers {
+		err = errors.Join(err, m.finish(ctx))
+	}
 	err = errors.Join(err, c.lookout.close(ctx), c.keeper.close(ctx))
 	if err == nil { // else there may be overruns to tell
 		c.observing.close()

@@ -17,6 +17,8 @@ type Hold struct {
 	cancel  context.CancelCauseFunc
 	managed bool // Do or a runner releases it, after its function has returned
 
+	over func(h *Hold, released bool) // of a LeaseManager: called when lost and when released, or nil
+
 	doubt doubt // a duplicate of the acquiring request may land
 
 	releasing  atomic.Bool
@@ -65,7 +67,7 @@ func TokenFrom(ctx context.Context) (uint64, bool) {
 
 // newHold begins to keep a lease granted to a. Its context descends from parent.
 func (c *Client) newHold(parent context.Context, a *asker, l Lease, start time.Duration, managed bool) *Hold {
-	h := &Hold{client: c, managed: managed, doubt: a.doubt, released: make(chan struct{})}
+	h := &Hold{client: c, managed: managed, over: a.over, doubt: a.doubt, released: make(chan struct{})}
 	ctx, cancel := context.WithCancelCause(parent)
 	h.ctx, h.cancel = withHold(ctx, h), cancel
 	h.kept = &kept{lease: l, timing: a.settings.timing, emit: a.emit, overrun: a.settings.overrun, end: h.lost, index: -1}
@@ -94,6 +96,9 @@ func (h *Hold) shutDown(ctx context.Context) {
 func (h *Hold) lost(cause error) {
 	h.cancel(cause)
 	h.client.queues.freed(h)
+	if h.over != nil {
+		h.over(h, false)
+	}
 }
 
 // Context ends when the hold does, before the lock can be another's. Its cause then
@@ -166,8 +171,8 @@ func (h *Hold) heldError() error {
 // goes on in the background. To release what is already lost is no error.
 func (h *Hold) Release(ctx context.Context) error {
 	if h.releasing.CompareAndSwap(false, true) {
-		h.releaseErr = h.release(ctx)
-		close(h.released)
+		kept := h.letGo()
+		h.gaveBack(kept, h.giveBack(ctx))
 		return h.releaseErr
 	}
 	select {
@@ -178,11 +183,16 @@ func (h *Hold) Release(ctx context.Context) error {
 	}
 }
 
-func (h *Hold) release(ctx context.Context) error {
-	c, k := h.client, h.kept
+// letGo begins a release, once: it ends the hold's context and its renewal. It
+// reports whether the lease was kept until now.
+func (h *Hold) letGo() (kept bool) {
 	h.cancel(ErrReleased)
-	kept := c.keeper.drop(k)
-	err := h.giveBack(ctx)
+	return h.client.keeper.drop(h.kept)
+}
+
+// gaveBack ends a release.
+func (h *Hold) gaveBack(kept bool, err error) {
+	c, k := h.client, h.kept
 	if err == nil && kept {
 		k.tell(EventReleased, "", nil)
 	}
@@ -196,35 +206,52 @@ func (h *Hold) release(ctx context.Context) error {
 	c.mu.Lock()
 	delete(c.holds, h)
 	c.mu.Unlock()
+	h.releaseErr = err
+	close(h.released)
+	if h.over != nil {
+		h.over(h, true)
+	}
 	c.work.end()
-	return err
 }
 
 // giveBack sends the release, again and again if need be. The calls carry ctx's
 // values only: a canceled caller is the usual reason to release.
 func (h *Hold) giveBack(ctx context.Context) error {
-	c, k := h.client, h.kept
 	values := context.WithoutCancel(ctx)
-	over := time.Duration(k.loss.Load()) + k.timing.grace
 	for n := 0; ; n++ {
-		err := c.releaseOnce(values, k.lease, k.timing.tryTimeout)
-		if err == nil || errors.Is(err, ErrLost) {
-			return nil
-		}
-		k.tell(EventError, "release", err)
-		if outcomeKnown(err) {
+		pause, err := h.tryGiveBack(values, n)
+		if pause == 0 {
 			return err
 		}
-		pause := k.timing.retry(n)
-		if c.now()+pause < over {
-			select {
-			case <-time.After(pause):
-			case <-ctx.Done():
-			case <-c.base.Done():
-			}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		case <-h.client.base.Done():
 		}
-		if ctx.Err() != nil || c.base.Err() != nil || c.now()+pause >= over {
-			return fmt.Errorf("holdfast: release %q: outcome unknown, it may stay taken until its lease expires: %w", h.Name(), err)
+		if ctx.Err() != nil || h.client.base.Err() != nil {
+			return h.leftToExpire(err)
 		}
 	}
+}
+
+// tryGiveBack sends one release, number n. With a pause, it is to be tried again then.
+func (h *Hold) tryGiveBack(ctx context.Context, n int) (pause time.Duration, err error) {
+	c, k := h.client, h.kept
+	err = c.releaseOnce(ctx, k.lease, k.timing.tryTimeout)
+	if err == nil || errors.Is(err, ErrLost) {
+		return 0, nil
+	}
+	k.tell(EventError, "release", err)
+	if outcomeKnown(err) {
+		return 0, err
+	}
+	pause = k.timing.retry(n)
+	if over := time.Duration(k.loss.Load()) + k.timing.grace; c.base.Err() != nil || c.now()+pause >= over {
+		return 0, h.leftToExpire(err)
+	}
+	return pause, err
+}
+
+func (h *Hold) leftToExpire(err error) error {
+	return fmt.Errorf("holdfast: release %q: outcome unknown, it may stay taken until its lease expires: %w", h.Name(), err)
 }

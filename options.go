@@ -13,21 +13,26 @@ type ClientOption interface{ applyClient(*clientConfig) }
 // RunnerOption configures a LeaderAwareRunner.
 type RunnerOption interface{ applyRunner(*runnerConfig) }
 
+// ManagerOption configures a LeaseManager.
+type ManagerOption interface{ applyManager(*managerConfig) }
+
 // Option configures how a lock is taken and kept. Given to New or Open it is the
-// default for all locks of the Client; given to Do, Lock, TryLock or a runner it
-// applies there.
+// default for all locks of the Client; given to Do, Lock, TryLock, a runner or
+// a LeaseManager it applies there.
 type Option interface {
 	ClientOption
 	RunnerOption
+	ManagerOption
 	PartitionsOption
 	applyLock(*lockConfig)
 }
 
 type lockOption func(*lockConfig)
 
-func (o lockOption) applyLock(c *lockConfig)     { o(c) }
-func (o lockOption) applyClient(c *clientConfig) { o(&c.lock) }
-func (o lockOption) applyRunner(c *runnerConfig) { o(&c.lock) }
+func (o lockOption) applyLock(c *lockConfig)       { o(c) }
+func (o lockOption) applyClient(c *clientConfig)   { o(&c.lock) }
+func (o lockOption) applyRunner(c *runnerConfig)   { o(&c.lock) }
+func (o lockOption) applyManager(c *managerConfig) { o(&c.lock) }
 
 type clientOption func(*clientConfig)
 
@@ -137,13 +142,16 @@ func WithElapsed(now func() time.Duration) ClientOption {
 	return clientOption(func(c *clientConfig) { c.elapsed = now })
 }
 
-// ObserverOption is what WithObserver returns: an option for a Client or a runner.
+// ObserverOption is what WithObserver returns: an option for a Client, a runner or
+// a LeaseManager.
 type ObserverOption func(Event)
 
-func (o ObserverOption) applyClient(c *clientConfig) { c.observers = append(c.observers, o) }
-func (o ObserverOption) applyRunner(c *runnerConfig) { c.observers = append(c.observers, o) }
+func (o ObserverOption) applyClient(c *clientConfig)   { c.observers = append(c.observers, o) }
+func (o ObserverOption) applyRunner(c *runnerConfig)   { c.observers = append(c.observers, o) }
+func (o ObserverOption) applyManager(c *managerConfig) { c.observers = append(c.observers, o) }
 
-// WithObserver has fn told of every event of the Client, or of one runner. It is
+// WithObserver has fn told of every event of the Client, of one runner or of
+// one LeaseManager. It is
 // called for one event at a time, in order, off the paths that keep leases; one
 // that falls more than 1,024 events behind misses some (see Event.Dropped).
 func WithObserver(fn func(Event)) ObserverOption { return fn }

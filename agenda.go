@@ -1,0 +1,196 @@
+package holdfast
+
+import (
+	"container/heap"
+	"sync"
+	"time"
+)
+
+// agenda has calls made when they are due, and no more at once than its limit. However
+// many wait, there is one timer, and a goroutine only for a call under way: it goes on
+// with what is due next, and ends when nothing is.
+//
+// What comes for the first time goes before retries, and those may take at most half
+// of the limit, so that what fails again and again does not delay the rest.
+type agenda struct {
+	now     func() time.Duration
+	limit   int
+	workers *tasks
+
+	mu       sync.Mutex // never held across a call
+	waiting  entryHeap  // not due yet, by time
+	ready    entryHeap  // due, in the order to go by
+	arrived  uint64     // counts what became ready
+	running  int
+	retrying int // how many of those that run are retries
+	timer    *time.Timer
+	rings    time.Duration // when the timer rings, if armed
+	armed    bool
+}
+
+// entry is one call on an agenda. do must end in bounded time.
+type entry struct {
+	do    func()
+	at    time.Duration
+	retry bool
+	order uint64     // among those that are ready
+	in    *entryHeap // nil: on neither heap
+	index int
+}
+
+func newAgenda(now func() time.Duration, limit int, workers *tasks) *agenda {
+	a := &agenda{now: now, limit: limit, workers: workers}
+	a.waiting.before = func(x, y *entry) bool { return x.at < y.at }
+	a.ready.before = func(x, y *entry) bool {
+		if x.retry != y.retry {
+			return y.retry
+		}
+		return x.order < y.order
+	}
+	return a
+}
+
+// set plans the call of an entry, or plans it anew. A call under way is not affected.
+func (a *agenda) set(e *entry, at time.Duration, retry bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if e.in == &a.ready && e.retry == retry && at <= a.now() {
+		return // it keeps its place
+	}
+	e.out()
+	e.at, e.retry = at, retry
+	heap.Push(&a.waiting, e)
+	a.settle()
+}
+
+// unset takes an entry off. Its call may be under way, or about to begin.
+func (a *agenda) unset(e *entry) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e.out()
+	a.settle()
+}
+
+// hurry makes everything due now.
+func (a *agenda) hurry() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for len(a.waiting.entries) > 0 {
+		a.promote()
+	}
+	a.settle()
+}
+
+// settle sees to it that what is due is begun, and that the timer rings for the rest.
+func (a *agenda) settle() {
+	now := a.now()
+	for len(a.waiting.entries) > 0 && a.waiting.entries[0].at <= now {
+		a.promote()
+	}
+	for e, ok := a.next(); ok; e, ok = a.next() {
+		a.workers.run(func() { a.work(e) })
+	}
+	switch {
+	case len(a.waiting.entries) == 0:
+		if a.armed {
+			a.timer.Stop()
+			a.armed = false
+		}
+	case !a.armed || a.waiting.entries[0].at < a.rings:
+		a.rings, a.armed = a.waiting.entries[0].at, true
+		if a.timer == nil {
+			a.timer = time.AfterFunc(a.rings-now, a.ring)
+		} else {
+			a.timer.Reset(a.rings - now)
+		}
+	}
+}
+
+func (a *agenda) ring() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.armed = false
+	a.settle()
+}
+
+// promote makes what is first among the waiting ready.
+func (a *agenda) promote() {
+	e := a.waiting.entries[0]
+	e.out()
+	a.arrived++
+	e.order = a.arrived
+	heap.Push(&a.ready, e)
+}
+
+// job is an entry being called, with the kind that it was begun as.
+type job struct {
+	*entry
+	retry bool
+}
+
+// next takes up what is to be called next, if the limit allows.
+func (a *agenda) next() (job, bool) {
+	if len(a.ready.entries) == 0 || a.running >= a.limit {
+		return job{}, false
+	}
+	e := a.ready.entries[0]
+	if e.retry {
+		if a.retrying >= max(a.limit/2, 1) {
+			return job{}, false
+		}
+		a.retrying++
+	}
+	a.running++
+	e.out()
+	return job{e, e.retry}, true
+}
+
+// work makes calls until there is none to make.
+func (a *agenda) work(j job) {
+	for more := true; more; {
+		j.do()
+		a.mu.Lock()
+		a.running--
+		if j.retry {
+			a.retrying--
+		}
+		j, more = a.next()
+		a.mu.Unlock()
+	}
+}
+
+// out takes an entry off whatever heap it is on.
+func (e *entry) out() {
+	if e.in != nil {
+		heap.Remove(e.in, e.index)
+	}
+}
+
+// entryHeap is for container/heap.
+type entryHeap struct {
+	entries []*entry
+	before  func(x, y *entry) bool
+}
+
+func (h *entryHeap) Len() int           { return len(h.entries) }
+func (h *entryHeap) Less(i, j int) bool { return h.before(h.entries[i], h.entries[j]) }
+func (h *entryHeap) Swap(i, j int) {
+	h.entries[i], h.entries[j] = h.entries[j], h.entries[i]
+	h.entries[i].index, h.entries[j].index = i, j
+}
+
+// Push and Pop are for container/heap.
+func (h *entryHeap) Push(x any) {
+	e := x.(*entry) //nolint:forcetypeassert // container/heap gives back what set gave it
+	e.in, e.index = h, len(h.entries)
+	h.entries = append(h.entries, e)
+}
+
+func (h *entryHeap) Pop() any {
+	last := len(h.entries) - 1
+	e := h.entries[last]
+	h.entries[last] = nil
+	h.entries = h.entries[:last]
+	e.in = nil
+	return e
+}

@@ -1,0 +1,300 @@
+package holdfast
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// LeaseManager acquires and keeps the leases of many names, by the thousand: partitions,
+// devices, tenants, whatever is to have one owner. It campaigns for each name that it
+// manages, renews what it got, and campaigns again after a loss, until Unmanage or
+// Close. All methods are safe for concurrent use.
+//
+// The program learns by events what it has (see [WithObserver]): for each name
+// EventAcquired, and then EventReleased or EventLost. A lease is lost before another can
+// be granted it: from then on, work for it has WithGrace's time to stop. The manager does
+// not see that work, and so tells of no overrun. [LeaseManager.Hold] gives the hold:
+// work goes by its context, which ends with the lease, and hands its token to whatever
+// it writes to. A lease that is acquired again is another hold with a higher
+// token: nothing of the work under the old one may go on.
+//
+// A lease held costs no goroutine and no timer, and less than 1 KiB of memory. At most
+// WithParallel's number of acquisitions are under way at once, and a name that fails
+// is retried, with a growing pause and an EventError for every try, on at most half of
+// them: it delays no other. There is no order among the names.
+type LeaseManager struct {
+	client   *Client
+	settings settings
+	emit     func(Event)
+	asks     *agenda // attempts to acquire
+	gives    *agenda // releases
+	workers  tasks   // of both
+	turns    turns   // of writers of data
+
+	mu      sync.Mutex // never held across I/O or a caller's function
+	claims  map[string]*claim
+	closed  bool
+	drained chan struct{} // closed when closed and nothing is claimed any more
+	failed  failures      // releases that failed since Close began
+}
+
+var errManagerClosed = fmt.Errorf("holdfast: the manager is %w", ErrClosed)
+
+// NewLeaseManager makes a manager of no names; see [LeaseManager.Manage]. Options are
+// checked here, against the backend's limits; the error is an *[InvalidError], or
+// matches ErrClosed after the client's Shutdown.
+//
+// Shutdown of the client closes the manager too.
+func NewLeaseManager(client *Client, opts ...ManagerOption) (*LeaseManager, error) {
+	if client == nil {
+		return nil, &InvalidError{"client", "nil", "a Client"}
+	}
+	cfg := managerConfig{lock: client.defaults, parallel: defaultParallel}
+	for _, o := range opts {
+		if o == nil {
+			return nil, &InvalidError{"option", "nil", "a ManagerOption"}
+		}
+		o.applyManager(&cfg)
+	}
+	s, err := cfg.settle(client.limits)
+	if err != nil {
+		return nil, err
+	}
+	var sinks []*sink
+	for _, observe := range cfg.observers {
+		sinks = append(sinks, client.newSink(observe))
+	}
+	m := &LeaseManager{
+		client: client, settings: s, emit: client.emit(sinks),
+		claims: map[string]*claim{}, drained: make(chan struct{}),
+	}
+	m.asks = newAgenda(client.now, cfg.parallel, &m.workers)
+	m.gives = newAgenda(client.now, givesAtOnce, &m.workers)
+	if !client.enlist(m) {
+		return nil, errShutdown
+	}
+	return m, nil
+}
+
+// Manage begins to campaign for each of the names, and returns at once. Names that are
+// managed already stay so. If one of them is not allowed, the error is an
+// *[InvalidError] and nothing is done; after Close or Shutdown it matches ErrClosed.
+func (m *LeaseManager) Manage(names ...string) error {
+	for _, name := range names {
+		if err := ValidateName(name, m.client.limits); err != nil {
+			return err
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.client.closing.Err() != nil:
+		return errShutdown
+	case m.closed:
+		return errManagerClosed
+	}
+	for _, name := range names {
+		if c := m.claims[name]; c != nil {
+			c.wanted = true // one on its way back is asked for again then
+			continue
+		}
+		c := &claim{name: strings.Clone(name), wanted: true}
+		m.claims[c.name] = c
+		m.seek(c, m.client.now())
+	}
+	return nil
+}
+
+// Unmanage gives names back: it ends their holds' contexts, releases them, a bounded
+// number at a time, and waits until that is done. Stop the work for them first. Names
+// that are not managed are no error. A name that is asked for at this moment may still
+// be acquired, and is released at once then.
+//
+// A release is retried until its lease must have expired. The error names what
+// failed for so long, and may stay taken until its expiry. If ctx ends first, the
+// error says so, and the releases go on in the background. Manage may be called
+// again at any time: it campaigns anew as soon as the release is done.
+func (m *LeaseManager) Unmanage(ctx context.Context, names ...string) error {
+	var rest aftermath
+	var goings []*going
+	m.mu.Lock()
+	for _, name := range names {
+		if c := m.claims[name]; c != nil {
+			if g := m.abandon(c, &rest); g != nil {
+				goings = append(goings, g)
+			}
+		}
+	}
+	m.mu.Unlock()
+	rest.settle()
+	var failed failures
+	for _, g := range goings {
+		select {
+		case <-g.done:
+			if g.err != nil {
+				failed.add(g.name, g.err)
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("holdfast: unmanage %s: the releases go on: %w", quoteShort(g.name), context.Cause(ctx))
+		}
+	}
+	return failed.err("unmanage")
+}
+
+// Leases lists what is held at this moment, in the order of the names.
+func (m *LeaseManager) Leases() []Lease {
+	m.mu.Lock()
+	var leases []Lease
+	for _, c := range m.claims {
+		if c.live() {
+			leases = append(leases, c.hold.Lease())
+		}
+	}
+	m.mu.Unlock()
+	slices.SortFunc(leases, func(a, b Lease) int { return strings.Compare(a.Name, b.Name) })
+	return leases
+}
+
+// Hold returns the hold of a name, if its lease is held at this moment. To release it is
+// up to the manager, by Unmanage; its own Release makes the manager campaign for it
+// again after a while, so that another may have it.
+func (m *LeaseManager) Hold(name string) (*Hold, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c := m.claims[name]; c != nil && c.live() {
+		return c.hold, true
+	}
+	return nil, false
+}
+
+// Close gives everything back, as Unmanage does with every name, and waits for it.
+// Stop the work first. The error names what could not be released. If ctx ends first,
+// the error tells how many releases go on in the background. Close may be called again.
+func (m *LeaseManager) Close(ctx context.Context) error {
+	m.stop(func(c *claim, rest *aftermath) { m.abandon(c, rest) })
+	select {
+	case <-m.drained:
+		_ = m.workers.wait(ctx) // they have nothing more to do
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.failed.err("close")
+	case <-ctx.Done():
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return fmt.Errorf("holdfast: close: %d leases are still being released: %w", len(m.claims), context.Cause(ctx))
+	}
+}
+
+// shutDown is the client's: no more is acquired, and the client itself releases what
+// is held.
+func (m *LeaseManager) shutDown() {
+	m.stop(func(c *claim, rest *aftermath) {
+		c.wanted = false
+		if c.phase == idle {
+			m.forget(c, rest)
+		}
+	})
+}
+
+// stop ends the managing, once.
+func (m *LeaseManager) stop(each func(*claim, *aftermath)) {
+	var rest aftermath
+	m.mu.Lock()
+	if !m.closed {
+		m.closed = true
+		for _, c := range m.claims {
+			each(c, &rest)
+		}
+		m.checkDrained()
+	}
+	m.mu.Unlock()
+	rest.settle()
+}
+
+// finish is the client's, when Shutdown is done with all holds or has given them up.
+func (m *LeaseManager) finish(ctx context.Context) error {
+	m.gives.hurry()
+	if err := m.workers.wait(ctx); err != nil {
+		return fmt.Errorf("holdfast: shutdown: a call of a LeaseManager has not returned: %w", err)
+	}
+	return nil
+}
+
+// checkDrained lets the client go when nothing is left to do; m.mu is held.
+func (m *LeaseManager) checkDrained() {
+	if !m.closed || len(m.claims) > 0 {
+		return
+	}
+	select {
+	case <-m.drained:
+	default:
+		close(m.drained)
+		m.client.discharge(m)
+	}
+}
+
+// enlist has Shutdown wait for a manager, unless it has begun.
+func (c *Client) enlist(m *LeaseManager) bool {
+	if !c.work.start() {
+		return false
+	}
+	c.mu.Lock()
+	if c.managers == nil {
+		c.managers = map[*LeaseManager]struct{}{}
+	}
+	c.managers[m] = struct{}{}
+	c.mu.Unlock()
+	if c.closing.Err() != nil {
+		m.shutDown() // Shutdown may have looked before
+	}
+	return true
+}
+
+// discharge undoes enlist.
+func (c *Client) discharge(m *LeaseManager) {
+	c.mu.Lock()
+	delete(c.managers, m)
+	c.mu.Unlock()
+	c.work.end()
+}
+
+// enlisted lists the managers that are not closed.
+func (c *Client) enlisted() []*LeaseManager {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Keys(c.managers))
+}
+
+// failures keeps the names of what failed, and the first error, so that thousands of
+// them make one readable error.
+type failures struct {
+	names []string
+	first error
+}
+
+func (f *failures) add(name string, err error) {
+	if f.first == nil {
+		f.first = err
+	}
+	f.names = append(f.names, name)
+}
+
+func (f *failures) err(op string) error {
+	const most = 10
+	if f.first == nil {
+		return nil
+	}
+	slices.Sort(f.names)
+	var list []string
+	for _, name := range f.names[:min(len(f.names), most)] {
+		list = append(list, quoteShort(name))
+	}
+	if more := len(f.names) - most; more > 0 {
+		list = append(list, fmt.Sprintf("%d more", more))
+	}
+	return fmt.Errorf("holdfast: %s: not released, and left to expire: %s; the first error: %w", op, strings.Join(list, ", "), f.first)
+}

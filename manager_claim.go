@@ -1,0 +1,294 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// claim is one managed name, in one of its phases. All is guarded by the manager's mu,
+// but the asker, which belongs to the attempt while there is one.
+type claim struct {
+	name   string
+	wanted bool // false: Unmanage or Close was called
+	phase  claimPhase
+	quest  *quest    // idle, asking
+	hold   *Hold     // held, lost, giving
+	back   *comeback // lost, giving
+	going  *going    // what Unmanage waits for, or nil
+}
+
+type claimPhase uint8
+
+const (
+	idle   claimPhase = iota // waits for its next attempt
+	asking                   // an attempt is under way
+	held
+	lost   // until its lease can be another's; then it is released, and campaigned for again
+	giving // being released
+)
+
+// quest is a campaign for a name.
+type quest struct {
+	entry
+	asker     *asker
+	woken     bool // during an attempt
+	watched   bool
+	stopWatch func()
+}
+
+// comeback is a hold on its way back.
+type comeback struct {
+	entry
+	begun, kept bool
+	tries       int
+}
+
+// going is closed when an unmanaged name has gone.
+type going struct {
+	name string
+	done chan struct{}
+	err  error // readable once done is closed
+}
+
+func (c *claim) live() bool { return c.phase == held && c.hold.Err() == nil }
+
+// aftermath is what is to be done without the lock.
+type aftermath []func()
+
+func (r *aftermath) add(fn func()) {
+	if fn != nil {
+		*r = append(*r, fn)
+	}
+}
+
+func (r aftermath) settle() {
+	for _, fn := range r {
+		fn()
+	}
+}
+
+// seek begins to campaign for a claim that is idle or has come back.
+func (m *LeaseManager) seek(c *claim, at time.Duration) {
+	a := m.client.newAsker(c.name, m.settings, m.emit)
+	a.over = m.over
+	q := &quest{asker: a}
+	q.do = func() { m.ask(c, q) }
+	c.phase, c.hold, c.back, c.quest = idle, nil, nil, q
+	m.asks.set(&q.entry, at, false)
+}
+
+// ask makes one attempt.
+func (m *LeaseManager) ask(c *claim, q *quest) {
+	m.mu.Lock()
+	due := c.quest == q && c.phase == idle && m.client.work.start() // for the hold to be
+	if due {
+		c.phase, q.woken = asking, false
+	}
+	m.mu.Unlock()
+	if !due {
+		return
+	}
+	a := q.asker
+	lease, start, err := a.try(m.client.closing)
+	if err != nil {
+		m.refused(c, q, err)
+		m.client.work.end()
+		return
+	}
+	m.mu.Lock()
+	var rest aftermath
+	rest.add(q.stopWatch)
+	// Under the lock, so that an observer who is told of it finds the hold.
+	c.phase, c.quest, c.hold = held, nil, m.client.newHold(context.Background(), a, lease, start, false)
+	if !c.wanted {
+		m.giveBack(c, &rest)
+	} else {
+		c.resolve(nil) // unmanaged and managed again meanwhile
+	}
+	m.mu.Unlock()
+	rest.settle()
+}
+
+// refused plans the next attempt.
+func (m *LeaseManager) refused(c *claim, q *quest, err error) {
+	a, cl := q.asker, m.client
+	switch {
+	case errors.Is(err, ErrInvalid), errors.Is(err, ErrClosed):
+		a.failures++ // it may pass: somebody mends the record
+		a.emit(Event{Type: EventError, Name: c.name, Op: "acquire", Err: err, Time: time.Now()})
+	case errors.Is(err, ErrLost): // granted, but too late to be of use: that ID is done with
+		a.abandon()
+		a.req.ID, a.doubt = newID(), doubt{}
+	}
+	a.identify(cl.closing)
+	if w := cl.abilities.Watcher; w != nil && !q.watched {
+		q.watched = true
+		stop := w.Watch(c.name, func() { m.wake(c, q) })
+		m.mu.Lock()
+		q.stopWatch = stop
+		m.mu.Unlock()
+	}
+	var rest aftermath
+	m.mu.Lock()
+	if c.wanted && !m.closed {
+		at := cl.now()
+		if !q.woken || a.failures > 0 {
+			at += a.pause()
+		}
+		c.phase = idle
+		c.resolve(nil)
+		m.asks.set(&q.entry, at, a.failures > 0)
+	} else {
+		m.forget(c, &rest)
+	}
+	m.mu.Unlock()
+	rest.settle()
+}
+
+// wake is the Watcher's call.
+func (m *LeaseManager) wake(c *claim, q *quest) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c.quest != q {
+		return
+	}
+	q.asker.watching = true
+	switch {
+	case c.phase == asking:
+		q.woken = true
+	case q.asker.failures == 0: // a backend that fails is left alone for the whole pause
+		m.asks.set(&q.entry, m.client.now(), false)
+	}
+}
+
+// over is a hold's call when it is lost, and when it has been released.
+func (m *LeaseManager) over(h *Hold, released bool) {
+	var rest aftermath
+	m.mu.Lock()
+	if c := m.claims[h.Name()]; c != nil && c.hold == h {
+		if released {
+			m.returned(c, &rest)
+		} else if c.phase == held {
+			m.mourn(c)
+		}
+	}
+	m.mu.Unlock()
+	if !released {
+		m.client.keeper.drop(h.kept) // whether there is work that overruns, nobody knows
+	}
+	rest.settle()
+}
+
+// mourn has a lost lease released when it can be another's: earlier, its work may still
+// be stopping; and later, a renewal that landed late would keep others waiting.
+func (m *LeaseManager) mourn(c *claim) {
+	c.phase, c.back = lost, &comeback{}
+	at := m.client.now()
+	if c.hold.LostIn() <= 0 {
+		at += c.hold.ExpiresIn()
+	} // else the backend has said that it is not ours any more
+	m.plan(c, at)
+}
+
+// giveBack has a hold released now.
+func (m *LeaseManager) giveBack(c *claim, rest *aftermath) {
+	if c.phase == held {
+		c.back = &comeback{}
+	}
+	c.phase = giving
+	m.plan(c, m.client.now())
+	h := c.hold
+	rest.add(func() { h.cancel(ErrReleased) })
+}
+
+func (m *LeaseManager) plan(c *claim, at time.Duration) {
+	h, b := c.hold, c.back
+	b.do = func() { m.release(c, h, b) }
+	m.gives.set(&b.entry, at, false)
+}
+
+// release makes one attempt to release.
+func (m *LeaseManager) release(c *claim, h *Hold, b *comeback) {
+	m.mu.Lock()
+	due := c.back == b
+	if due {
+		c.phase = giving
+	}
+	m.mu.Unlock()
+	if !due {
+		return
+	}
+	if !b.begun {
+		if !h.releasing.CompareAndSwap(false, true) {
+			return // somebody else releases it; over tells when that is done
+		}
+		b.begun, b.kept = true, h.letGo()
+	}
+	pause, err := h.tryGiveBack(m.client.base, b.tries)
+	if pause > 0 {
+		b.tries++
+		m.gives.set(&b.entry, m.client.now()+pause, true)
+		return
+	}
+	h.gaveBack(b.kept, err)
+}
+
+// returned takes note of a hold that was released.
+func (m *LeaseManager) returned(c *claim, rest *aftermath) {
+	at := m.client.now()
+	if c.back == nil { // not by us
+		at += jitter(m.settings.poll, 0.2)
+	} else {
+		m.gives.unset(&c.back.entry)
+	}
+	err := c.hold.releaseErr
+	if c.wanted && !m.closed {
+		m.seek(c, at)
+	} else {
+		if err != nil && m.closed {
+			m.failed.add(c.name, err)
+		}
+		c.phase, c.hold, c.back = idle, nil, nil
+		m.forget(c, rest)
+	}
+	c.resolve(err)
+}
+
+// abandon gives a claim up. What it returns is closed when that is done; nil: it is.
+func (m *LeaseManager) abandon(c *claim, rest *aftermath) *going {
+	c.wanted = false
+	switch c.phase {
+	case idle:
+		m.forget(c, rest)
+		return nil
+	case held, lost:
+		m.giveBack(c, rest)
+	}
+	if c.going == nil {
+		c.going = &going{name: c.name, done: make(chan struct{})}
+	}
+	return c.going
+}
+
+// forget drops a claim that has no hold.
+func (m *LeaseManager) forget(c *claim, rest *aftermath) {
+	if q := c.quest; q != nil {
+		m.asks.unset(&q.entry)
+		rest.add(q.stopWatch)
+		q.asker.abandon()
+		c.quest = nil
+	}
+	delete(m.claims, c.name)
+	c.resolve(nil)
+	m.checkDrained()
+}
+
+// resolve tells Unmanage that the claim has gone, or is wanted again.
+func (c *claim) resolve(err error) {
+	if g := c.going; g != nil {
+		g.err = err
+		close(g.done)
+		c.going = nil
+	}
+}

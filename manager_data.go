@@ -1,0 +1,142 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// ReadData returns the data stored with a lease that the manager holds; nil if there
+// is none. The error matches ErrLost if it does not hold it, or not until the answer
+// was there; it matches [errors.ErrUnsupported] if the backend stores no data. The call ends
+// within WithTryTimeout's time.
+func (m *LeaseManager) ReadData(ctx context.Context, name string) ([]byte, error) {
+	h, store, err := m.stored("read data", name)
+	if err != nil {
+		return nil, err
+	}
+	return m.read(ctx, h, store)
+}
+
+// WriteData replaces the data of a lease that the manager holds; the backend itself
+// refuses it for a lease that is not held any more. Errors are as for ReadData; data
+// that is too large is an *[InvalidError]. After any other error the outcome is unknown: it may
+// have been written, or may still be while the lease is held.
+func (m *LeaseManager) WriteData(ctx context.Context, name string, data []byte) error {
+	return m.inTurn(ctx, "write data", name, func(h *Hold, store DataStore) error {
+		return m.write(ctx, h, store, data)
+	})
+}
+
+// UpdateData reads the data of a lease that the manager holds, and writes what update
+// makes of it; old is nil if there is none. An error of update's is returned as it is,
+// and nothing is written then. Calls of UpdateData and WriteData for one name take
+// turns: no update is lost among them. update must not call them for the same name.
+// Errors are as for WriteData.
+func (m *LeaseManager) UpdateData(ctx context.Context, name string, update func(old []byte) ([]byte, error)) error {
+	if update == nil {
+		return &InvalidError{"update", "nil", "a function"}
+	}
+	return m.inTurn(ctx, "update data", name, func(h *Hold, store DataStore) error {
+		old, err := m.read(ctx, h, store)
+		if err != nil {
+			return err
+		}
+		data, err := update(old)
+		if err != nil {
+			return err
+		}
+		return m.write(ctx, h, store, data)
+	})
+}
+
+// stored finds the hold of a name, and where its data is.
+func (m *LeaseManager) stored(op, name string) (*Hold, DataStore, error) {
+	store := m.client.abilities.DataStore
+	if store == nil {
+		return nil, nil, fmt.Errorf("holdfast: %s %q: this backend stores no data with a lock: %w", op, name, errors.ErrUnsupported)
+	}
+	h, ok := m.Hold(name)
+	if !ok {
+		return nil, nil, fmt.Errorf("holdfast: %s %q: not held by this manager: %w", op, name, ErrLost)
+	}
+	return h, store, nil
+}
+
+func (m *LeaseManager) inTurn(ctx context.Context, op, name string, do func(*Hold, DataStore) error) error {
+	done, err := m.turns.take(ctx, name)
+	if err != nil {
+		return fmt.Errorf("holdfast: %s %q: %w", op, name, err)
+	}
+	defer done()
+	h, store, err := m.stored(op, name)
+	if err != nil {
+		return err
+	}
+	return do(h, store)
+}
+
+func (m *LeaseManager) read(ctx context.Context, h *Hold, store DataStore) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, m.settings.tryTimeout)
+	defer cancel()
+	data, err := store.ReadData(ctx, h.Name())
+	if gone := h.Err(); gone != nil && err == nil { // it may be another's data
+		return nil, fmt.Errorf("holdfast: read data %q: %w", h.Name(), notHeld(gone))
+	}
+	return data, err
+}
+
+func (m *LeaseManager) write(ctx context.Context, h *Hold, store DataStore, data []byte) error {
+	if err := ValidateData(data, m.client.limits); err != nil {
+		return err
+	}
+	if gone := h.Err(); gone != nil {
+		return fmt.Errorf("holdfast: write data %q: %w", h.Name(), notHeld(gone))
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.settings.tryTimeout)
+	defer cancel()
+	return store.WriteData(ctx, h.Lease(), data)
+}
+
+// notHeld makes whatever ended a hold, a release for one, match ErrLost.
+func notHeld(gone error) error {
+	if errors.Is(gone, ErrLost) {
+		return gone
+	}
+	return fmt.Errorf("%w: %w", ErrLost, gone)
+}
+
+// turns has callers go one after another for each name.
+type turns struct {
+	mu    sync.Mutex
+	taken map[string]chan struct{} // closed when the turn is over
+}
+
+// take waits for the caller's turn; it must call done.
+func (t *turns) take(ctx context.Context, name string) (done func(), err error) {
+	mine := make(chan struct{})
+	for {
+		t.mu.Lock()
+		before := t.taken[name]
+		if before == nil {
+			if t.taken == nil {
+				t.taken = map[string]chan struct{}{}
+			}
+			t.taken[name] = mine
+			t.mu.Unlock()
+			return func() {
+				t.mu.Lock()
+				delete(t.taken, name)
+				t.mu.Unlock()
+				close(mine)
+			}, nil
+		}
+		t.mu.Unlock()
+		select {
+		case <-before:
+		case <-ctx.Done():
+			return nil, ctx.Err() // not its cause, which may be the loss of another lock
+		}
+	}
+}

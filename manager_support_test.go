@@ -1,0 +1,114 @@
+package holdfast_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+func newManager(tb testing.TB, c *holdfast.Client, opts ...holdfast.ManagerOption) *holdfast.LeaseManager {
+	tb.Helper()
+	m, err := holdfast.NewLeaseManager(c, opts...)
+	if err != nil {
+		tb.Fatalf("NewLeaseManager: %v", err)
+	}
+	return m
+}
+
+func mustManage(tb testing.TB, m *holdfast.LeaseManager, names ...string) {
+	tb.Helper()
+	if err := m.Manage(names...); err != nil {
+		tb.Fatalf("Manage: %v", err)
+	}
+}
+
+func mustUnmanage(tb testing.TB, m *holdfast.LeaseManager, names ...string) {
+	tb.Helper()
+	if err := m.Unmanage(tb.Context(), names...); err != nil {
+		tb.Fatalf("Unmanage: %v", err)
+	}
+}
+
+func namesOf(prefix string, n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("%s%05d", prefix, i)
+	}
+	return names
+}
+
+// ledger is an observer that checks the order of each name's events: acquired, then
+// released or lost.
+type ledger struct {
+	tb testing.TB
+	events
+	held map[string]uint64
+	last map[string]uint64
+}
+
+func newLedger(tb testing.TB) *ledger {
+	return &ledger{tb: tb, held: map[string]uint64{}, last: map[string]uint64{}}
+}
+
+func (l *ledger) observe(e holdfast.Event) {
+	l.events.observe(e)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e.Dropped != 0 {
+		l.tb.Errorf("%d events were dropped before: %v", e.Dropped, e)
+	}
+	switch e.Type {
+	case holdfast.EventAcquired:
+		if l.held[e.Name] != 0 || e.Token <= l.last[e.Name] {
+			l.tb.Errorf("%v, after token %d, held with token %d", e, l.last[e.Name], l.held[e.Name])
+		}
+		l.held[e.Name], l.last[e.Name] = e.Token, e.Token
+	case holdfast.EventReleased, holdfast.EventLost:
+		if l.held[e.Name] != e.Token {
+			l.tb.Errorf("%v, but held with token %d", e, l.held[e.Name])
+		}
+		delete(l.held, e.Name)
+	case holdfast.EventOverrun:
+		l.tb.Errorf("%v", e)
+	}
+}
+
+// busiest is a Locker that notes how many calls of each kind are under way at once.
+type busiest struct {
+	holdfast.Locker
+	pause time.Duration
+	mu    sync.Mutex
+	now   map[string]int
+	most  map[string]int
+}
+
+func newBusiest(l holdfast.Locker, pause time.Duration) *busiest {
+	return &busiest{Locker: l, pause: pause, now: map[string]int{}, most: map[string]int{}}
+}
+
+func (b *busiest) count(op string) func() {
+	b.mu.Lock()
+	b.now[op]++
+	b.most[op] = max(b.most[op], b.now[op])
+	b.mu.Unlock()
+	time.Sleep(b.pause)
+	return func() {
+		b.mu.Lock()
+		b.now[op]--
+		b.mu.Unlock()
+	}
+}
+
+func (b *busiest) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+	defer b.count(opAcquire)()
+	return b.Locker.TryAcquire(ctx, req)
+}
+
+func (b *busiest) Release(ctx context.Context, l holdfast.Lease) error {
+	defer b.count(opRelease)()
+	return b.Locker.Release(ctx, l)
+}

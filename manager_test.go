@@ -1,0 +1,208 @@
+package holdfast_test
+
+import (
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+)
+
+func TestManagerKeepsNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		c := newClient(t, store.Locker())
+		led := newLedger(t)
+		m := newManager(t, c, holdfast.WithObserver(led.observe), holdfast.WithOwner("me"))
+		mustManage(t, m, "b", "a")
+		mustManage(t, m, "c", "a")
+		time.Sleep(5 * time.Minute) // many renewals
+		var names []string
+		for _, l := range m.Leases() {
+			names = append(names, l.Name)
+			if l.Owner != "me" || l.Token == 0 || l.ID == "" {
+				t.Errorf("%v", l)
+			}
+		}
+		if !slices.Equal(names, []string{"a", "b", "c"}) {
+			t.Errorf("leases of %q", names)
+		}
+		h, ok := m.Hold("a")
+		if !ok || h.Err() != nil || h.Name() != "a" {
+			t.Fatalf("Hold: %v %v", h, ok)
+		}
+		mustUnmanage(t, m, "a", "a", "never managed")
+		if !errors.Is(h.Err(), holdfast.ErrReleased) || isHeld(t, store, "a") {
+			t.Errorf("after Unmanage: %v, held: %v", h.Err(), isHeld(t, store, "a"))
+		}
+		if _, ok := m.Hold("a"); ok || len(m.Leases()) != 2 {
+			t.Errorf("after Unmanage: %v", m.Leases())
+		}
+		mustManage(t, m, "a")
+		synctest.Wait()
+		if again, ok := m.Hold("a"); !ok || again.Token() <= h.Token() {
+			t.Errorf("managed again: %v %v", again, ok)
+		}
+		for range 2 {
+			if err := m.Close(t.Context()); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		}
+		for _, name := range []string{"a", "b", "c"} {
+			if isHeld(t, store, name) {
+				t.Errorf("%q is held after Close", name)
+			}
+		}
+		if err := m.Manage("d"); !errors.Is(err, holdfast.ErrClosed) {
+			t.Errorf("Manage after Close: %v", err)
+		}
+		mustUnmanage(t, m, "a")
+		synctest.Wait()
+		if a, r := led.count(holdfast.EventAcquired), led.count(holdfast.EventReleased); a != 4 || r != 4 {
+			t.Errorf("%d acquired, %d released", a, r)
+		}
+	})
+}
+
+// Whoever is told of an acquisition finds the hold.
+func TestManagerHoldIsThereWhenAcquiredIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, memory.New())
+		var m *holdfast.LeaseManager
+		found := 0
+		m = newManager(t, c, holdfast.WithObserver(func(e holdfast.Event) {
+			if h, ok := m.Hold(e.Name); e.Type == holdfast.EventAcquired && ok && h.Token() == e.Token {
+				found++
+			}
+		}))
+		mustManage(t, m, namesOf("n", 500)...)
+		synctest.Wait()
+		if found != 500 {
+			t.Errorf("%d of 500 holds were found", found)
+		}
+	})
+}
+
+func TestManagerThousandsComeAndGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		busy := newBusiest(store.Locker(), 4*time.Millisecond)
+		c := newClient(t, busy)
+		led := newLedger(t)
+		m := newManager(t, c, holdfast.WithObserver(led.observe), holdfast.WithParallel(8))
+		before := runtime.NumGoroutine()
+		names := namesOf("n", 4000)
+		for round := range 3 {
+			var wg sync.WaitGroup
+			for part := range slices.Chunk(names, 1000) { // concurrent use
+				wg.Go(func() { mustManage(t, m, part...) })
+			}
+			wg.Wait()
+			time.Sleep(3 * time.Second) // 4000 at 8 × 250 a second
+			if n := len(m.Leases()); n != len(names) {
+				t.Fatalf("round %d: %d leases", round, n)
+			}
+			if n := runtime.NumGoroutine() - before; n > 10 {
+				t.Errorf("round %d: %d goroutines for %d leases", round, n, len(names))
+			}
+			for part := range slices.Chunk(names, 1000) {
+				wg.Go(func() { mustUnmanage(t, m, part...) })
+			}
+			wg.Wait()
+			if n := len(m.Leases()); n != 0 {
+				t.Errorf("round %d: %d leases are left", round, n)
+			}
+		}
+		if a, r := busy.most[opAcquire], busy.most[opRelease]; a != 8 || r != 32 {
+			t.Errorf("at once: %d acquisitions, %d releases", a, r)
+		}
+		synctest.Wait()
+		if a, r := led.count(holdfast.EventAcquired), led.count(holdfast.EventReleased); a != 3*len(names) || r != a {
+			t.Errorf("%d acquired, %d released", a, r)
+		}
+	})
+}
+
+// Two managers want the same names: each name has one holder at a time, and the other
+// gets it when it is given back.
+func TestManagersCompete(t *testing.T) {
+	for _, watched := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			check := newExclusive(t)
+			names := namesOf("n", 300)
+			var managers []*holdfast.LeaseManager
+			for range 2 {
+				f := newFaulty(t, store.Locker(), nil)
+				f.watcher = watched
+				var m *holdfast.LeaseManager
+				m = newManager(t, newClient(t, f), holdfast.WithObserver(func(e holdfast.Event) {
+					if h, ok := m.Hold(e.Name); e.Type == holdfast.EventAcquired && ok && h.Token() == e.Token {
+						check.enter(h.Context(), h.Name(), h.Token())
+					}
+				}))
+				managers = append(managers, m)
+				mustManage(t, m, names...)
+			}
+			time.Sleep(20 * time.Second)
+			for range 5 {
+				if n := len(managers[0].Leases()) + len(managers[1].Leases()); n != len(names) {
+					t.Errorf("watched %v: %d leases of %d names", watched, n, len(names))
+				}
+				for i, m := range managers {
+					mustUnmanage(t, m, names...)
+					time.Sleep(6 * time.Second)
+					if n := len(managers[1-i].Leases()); n != len(names) {
+						t.Errorf("watched %v: the other has %d of %d names", watched, n, len(names))
+					}
+					mustManage(t, m, names...)
+				}
+			}
+			for _, m := range managers {
+				if err := m.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+func TestManagerInvalid(t *testing.T) {
+	c := newClient(t, memory.New())
+	for name, opt := range map[string]holdfast.ManagerOption{
+		"parallel 0": holdfast.WithParallel(0), "parallel 2000": holdfast.WithParallel(2000), "nil option": nil,
+		"nil observer": holdfast.WithObserver(nil), "TTL": holdfast.WithTTL(-time.Second),
+	} {
+		var invalid *holdfast.InvalidError
+		if _, err := holdfast.NewLeaseManager(c, opt); !errors.As(err, &invalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := holdfast.NewLeaseManager(nil); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("no client: %v", err)
+	}
+	m := newManager(t, c)
+	if err := m.Manage("ok", ""); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("an empty name: %v", err)
+	}
+	if len(m.Leases()) != 0 {
+		t.Error("an invalid call did something")
+	}
+	if err := c.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := holdfast.NewLeaseManager(c); !errors.Is(err, holdfast.ErrClosed) {
+		t.Errorf("after Shutdown: %v", err)
+	}
+	if err := m.Manage("late"); !errors.Is(err, holdfast.ErrClosed) {
+		t.Errorf("Manage after Shutdown: %v", err)
+	}
+	if err := m.Close(t.Context()); err != nil {
+		t.Errorf("Close after Shutdown: %v", err)
+	}
+}
