@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -23,6 +24,7 @@ const (
 	opAcquire = "acquire"
 	opRenew   = "renew"
 	opRelease = "release"
+	opLook    = "look" // InspectBatch, with the lease of nobody
 )
 
 // fault says what becomes of one call.
@@ -141,10 +143,32 @@ func (f *faulty) Release(ctx context.Context, l holdfast.Lease) error {
 	return f.call(ctx, opRelease, l, func(ctx context.Context) error { return f.Locker.Release(ctx, l) })
 }
 
+// InspectBatch is that of the Locker under it. A fault is one of all names.
+func (f *faulty) InspectBatch(ctx context.Context, names []string) ([]holdfast.Record, []error) {
+	var got []holdfast.Record
+	var errs []error
+	err := f.call(ctx, opLook, holdfast.Lease{}, func(ctx context.Context) error {
+		r, e := f.Locker.Abilities().BatchInspector.InspectBatch(ctx, names)
+		f.mu.Lock()
+		got, errs = r, e
+		f.mu.Unlock()
+		return nil
+	})
+	if err != nil {
+		return make([]holdfast.Record, len(names)), slices.Repeat([]error{err}, len(names))
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return got, errs
+}
+
 // Abilities has the client's renewals come one by one and, unless watcher, its waiters poll.
 func (f *faulty) Abilities() holdfast.Abilities {
 	a := f.Locker.Abilities()
 	a.BatchRenewer = nil
+	if a.BatchInspector != nil {
+		a.BatchInspector = f
+	}
 	if !f.watcher {
 		a.Watcher = nil
 	}
