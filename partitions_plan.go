@@ -40,29 +40,36 @@ func shares(members []string, owned map[string]int, n int) map[string]int {
 // plan says what one of the members is to do: how many partitions it should own at
 // most, and which of the free ones it is to take now. owners has the owner of each
 // partition. Who is no member is to own nothing.
+//
+// Whoever has less than the smaller share is served first: who gets one of the larger
+// shares shows only when all have that.
 func plan(me string, members, owners []string) (share int, take []int) {
 	owned := make(map[string]int, len(members))
-	for _, o := range owners {
+	var free []int
+	for i, o := range owners {
 		owned[o]++
+		if o == nobody {
+			free = append(free, i)
+		}
 	}
 	all := shares(members, owned, len(owners))
-	wants := make([]want, 0, len(members))
-	for _, m := range members {
-		if w := all[m] - owned[m]; w > 0 {
-			wants = append(wants, want{m, hashName(m), w})
+	for _, most := range []int{len(owners) / max(len(members), 1), len(owners)} {
+		var wants []want
+		for _, m := range members {
+			if w := min(all[m], most) - owned[m]; w > 0 {
+				wants = append(wants, want{m, hashName(m), w})
+			}
 		}
-	}
-	slices.SortFunc(wants, func(a, b want) int { return strings.Compare(a.member, b.member) })
-	for i, o := range owners {
-		if o != nobody || len(wants) == 0 {
-			continue
-		}
-		best := pick(wants, i)
-		if wants[best].member == me {
-			take = append(take, i)
-		}
-		if wants[best].n--; wants[best].n == 0 {
-			wants = slices.Delete(wants, best, best+1)
+		for len(free) > 0 && len(wants) > 0 {
+			best := pick(wants, free[0])
+			owned[wants[best].member]++
+			if wants[best].member == me {
+				take = append(take, free[0])
+			}
+			if wants[best].n--; wants[best].n == 0 {
+				wants = slices.Delete(wants, best, best+1)
+			}
+			free = free[1:]
 		}
 	}
 	return all[me], take

@@ -36,7 +36,7 @@ type sharing struct {
 	// The rest belongs to Run's goroutine.
 	seat       *Hold // this instance's place among the members, or nil
 	joined     map[string]time.Duration
-	joining    bool           // the last look showed an instance that was not there before
+	joining    bool              // the last look showed an instance that was not there before
 	unsettled  moment            // since when partitions wait for the members to be settled
 	surplus    moment            // since when this instance owns too many
 	least      int               // how many too many, at every look since then

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -182,6 +183,7 @@ func (f *fleet) took(ctx context.Context, in *instance, i int) {
 
 // moved returns the moves since the last call.
 func (f *fleet) moved() int {
+	synctest.Wait() // until what is owned is at work
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.moves
@@ -189,13 +191,17 @@ func (f *fleet) moved() int {
 	return n
 }
 
-// leave ends an instance in order.
-func (f *fleet) leave(in *instance) {
+// leave ends instances in order.
+func (f *fleet) leave(instances ...*instance) {
 	f.tb.Helper()
-	f.forget(in)
-	in.cancel()
-	if err := <-in.done; !errors.Is(err, context.Canceled) {
-		f.tb.Errorf("Run returned %v", err)
+	for _, in := range instances {
+		in.cancel()
+	}
+	for _, in := range instances {
+		f.forget(in)
+		if err := <-in.done; !errors.Is(err, context.Canceled) {
+			f.tb.Errorf("Run returned %v", err)
+		}
 	}
 }
 
@@ -212,9 +218,7 @@ func (f *fleet) forget(in *instance) {
 // end ends all.
 func (f *fleet) end() {
 	f.tb.Helper()
-	for _, in := range slices.Clone(f.live) {
-		f.leave(in)
-	}
+	f.leave(slices.Clone(f.live)...)
 }
 
 // even reports whether every partition is owned and every instance has its share.

@@ -31,8 +31,7 @@ func TestPartitionsSpread(t *testing.T) {
 			t.Errorf("3 to 8 instances: %d moves, want %d", m, least)
 		}
 		f.kill(first)
-		f.leave(f.live[0])
-		f.leave(f.live[0])
+		f.leave(f.live[0], f.live[1])
 		t.Log("5:", f.settle(fleetTTL+10*time.Second))
 		if m, least := f.moved(), 3*8; m != least {
 			t.Errorf("8 to 5 instances: %d moves, want %d", m, least)
