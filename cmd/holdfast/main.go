@@ -74,6 +74,7 @@ type cli struct {
 	Run     runCmd     `cmd:"" help:"Wait for a lock and run a command while holding it."`
 	Status  statusCmd  `cmd:"" help:"Show who holds a lock."`
 	Ls      lsCmd      `cmd:"" help:"List locks."`
+	Bench   benchCmd   `cmd:"" help:"Measure a backend."`
 	Version versionCmd `cmd:"" help:"Show the version."`
 }
 
@@ -101,6 +102,7 @@ var usages = map[string]string{
 	"run":     "holdfast run [flags] NAME -- COMMAND [ARGUMENT...]",
 	"status":  "holdfast status [flags] NAME",
 	"ls":      "holdfast ls [flags] [PREFIX]",
+	"bench":   "holdfast bench [flags]",
 	"version": "holdfast version [flags]",
 }
 

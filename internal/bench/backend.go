@@ -1,0 +1,185 @@
+package bench
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"go.mongodb.org/mongo-driver/v2/event"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/azblob"
+	"github.com/holdfast-go/holdfast/drivers/mongo"
+)
+
+// Backend opens Lockers and counts what they ask of the server. It is safe for
+// concurrent use.
+type Backend struct {
+	url, scheme string
+	calls       atomic.Int64
+
+	mu     sync.Mutex
+	memory holdfast.Locker // the one store of "mem:" that all Lockers share
+}
+
+// NewBackend names a backend by its URL, and opens nothing.
+func NewBackend(url string) *Backend {
+	scheme, _, _ := strings.Cut(url, ":")
+	scheme = strings.ToLower(scheme)
+	if scheme == "mongodb+srv" {
+		scheme = "mongodb"
+	}
+	return &Backend{url: url, scheme: scheme}
+}
+
+// Kind is the URL's scheme; "mongodb" for both of MongoDB's.
+func (b *Backend) Kind() string { return b.scheme }
+
+// Counted says what Calls counts: on a server's wire what it is sent, elsewhere the
+// calls of the Locker.
+func (b *Backend) Counted() string {
+	switch b.scheme {
+	case "mongodb":
+		return "commands"
+	case "azblob":
+		return "requests"
+	default:
+		return "calls"
+	}
+}
+
+// Calls is how many there were so far, of all Lockers.
+func (b *Backend) Calls() int64 { return b.calls.Load() }
+
+// Open makes a Locker with connections of its own.
+func (b *Backend) Open(ctx context.Context) (holdfast.Locker, error) {
+	switch b.scheme {
+	case "mongodb":
+		return opened(mongo.Open(ctx, b.url, mongo.WithLogger(quiet), mongo.WithMonitor(&event.CommandMonitor{
+			Started: func(context.Context, *event.CommandStartedEvent) { b.calls.Add(1) },
+		})))
+	case "azblob":
+		return opened(azblob.Open(ctx, b.url, azblob.WithLogger(quiet), azblob.WithPolicies(requestCount{&b.calls})))
+	case "mem":
+		return b.openMemory(ctx)
+	default:
+		l, err := holdfast.OpenLocker(ctx, b.url)
+		if err != nil {
+			return nil, err
+		}
+		return counted{l, &b.calls}, nil
+	}
+}
+
+// Client makes a client on a Locker of its own. It logs nothing.
+func (b *Backend) Client(ctx context.Context, opts ...holdfast.ClientOption) (*holdfast.Client, error) {
+	l, err := b.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := holdfast.New(l, append([]holdfast.ClientOption{holdfast.WithLogger(quiet)}, opts...)...)
+	if err != nil {
+		_ = l.Close() // it was never used
+		return nil, err
+	}
+	return c, nil
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// opened keeps a nil pointer from becoming a Locker that is not nil.
+func opened[L holdfast.Locker](l L, err error) (holdfast.Locker, error) {
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// openMemory has all Lockers meet in one store, as they would on a server.
+func (b *Backend) openMemory(ctx context.Context) (holdfast.Locker, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.memory == nil {
+		l, err := holdfast.OpenLocker(ctx, b.url)
+		if err != nil {
+			return nil, err
+		}
+		b.memory = l
+	}
+	return counted{unclosed{b.memory}, &b.calls}, nil
+}
+
+// unclosed is a Locker that others use, too.
+type unclosed struct{ holdfast.Locker }
+
+func (unclosed) Close() error { return nil }
+
+type requestCount struct{ calls *atomic.Int64 }
+
+func (c requestCount) Do(req *policy.Request) (*http.Response, error) {
+	c.calls.Add(1)
+	return req.Next()
+}
+
+// counted counts the calls of a Locker that ask something of the backend.
+type counted struct {
+	holdfast.Locker
+	calls *atomic.Int64
+}
+
+func (c counted) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+	c.calls.Add(1)
+	return c.Locker.TryAcquire(ctx, req)
+}
+
+func (c counted) Renew(ctx context.Context, l holdfast.Lease) error {
+	c.calls.Add(1)
+	return c.Locker.Renew(ctx, l)
+}
+
+func (c counted) Release(ctx context.Context, l holdfast.Lease) error {
+	c.calls.Add(1)
+	return c.Locker.Release(ctx, l)
+}
+
+func (c counted) Inspect(ctx context.Context, name string) (holdfast.Record, error) {
+	c.calls.Add(1)
+	return c.Locker.Inspect(ctx, name)
+}
+
+// Abilities are the Locker's; of those, the ones that a Client calls by itself are
+// counted.
+func (c counted) Abilities() holdfast.Abilities {
+	a := c.Locker.Abilities()
+	if a.BatchRenewer != nil {
+		a.BatchRenewer = countedRenewer{a.BatchRenewer, c.calls}
+	}
+	if a.BatchInspector != nil {
+		a.BatchInspector = countedInspector{a.BatchInspector, c.calls}
+	}
+	return a
+}
+
+type countedRenewer struct {
+	holdfast.BatchRenewer
+	calls *atomic.Int64
+}
+
+func (c countedRenewer) RenewBatch(ctx context.Context, leases []holdfast.Lease) []error {
+	c.calls.Add(1)
+	return c.BatchRenewer.RenewBatch(ctx, leases)
+}
+
+type countedInspector struct {
+	holdfast.BatchInspector
+	calls *atomic.Int64
+}
+
+func (c countedInspector) InspectBatch(ctx context.Context, names []string) ([]holdfast.Record, []error) {
+	c.calls.Add(1)
+	return c.BatchInspector.InspectBatch(ctx, names)
+}

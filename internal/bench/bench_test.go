@@ -1,0 +1,172 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"image/png"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast"
+	_ "github.com/holdfast-go/holdfast/drivers/file"
+	_ "github.com/holdfast-go/holdfast/drivers/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestQuantile(t *testing.T) {
+	var s Samples
+	if s.Quantile(0.5) != 0 || s.Latency() != nil {
+		t.Error("without samples there is no quantile")
+	}
+	for i := 100; i > 0; i-- {
+		s.Add(time.Duration(i) * time.Millisecond)
+	}
+	for q, want := range map[float64]time.Duration{0: 1, 0.005: 1, 0.5: 50, 0.501: 51, 0.9: 90, 0.99: 99, 1: 100} {
+		if got := s.Quantile(q); got != want*time.Millisecond {
+			t.Errorf("quantile %v is %v, want %d ms", q, got, want)
+		}
+	}
+	if l := s.Latency(); l.Count != 100 || l.P50 != 50 || l.P90 != 90 || l.P99 != 99 {
+		t.Errorf("%+v", *l)
+	}
+}
+
+// small measures a little of everything.
+var small = Options{Rounds: 5, HandOvers: 3, Crashes: 2, Leases: []int{1, 40}, TTL: 3 * time.Second, Hold: 1500 * time.Millisecond}
+
+// Everything is measured, under the run's own names, and nothing stays locked.
+func TestRun(t *testing.T) {
+	url := "file:" + t.TempDir()
+	r, err := Run(t.Context(), url, small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, l := range map[string]*Latency{"acquire": r.Acquire, "renew": r.Renew, "release": r.Release, "hand-over": r.HandOver, "take-over": r.TakeOver} {
+		if l == nil || l.P50 <= 0 || l.P50 > l.P90 || l.P90 > l.P99 {
+			t.Errorf("%s: %+v", what, l)
+		}
+	}
+	if r.Acquire.Count != 5 || r.HandOver.Count != 3 || r.TakeOver.Count != 2 || r.HandOverRatio == nil {
+		t.Errorf("%+v", r)
+	}
+	if len(r.Leases) != 2 || r.Leases[1].Leases != 40 || r.Leases[1].OneByOne != 40 {
+		t.Errorf("%+v", r.Leases)
+	}
+	for _, h := range r.Leases {
+		// Each is renewed once in 1.5 s, after 1 s.
+		if want := float64(h.Leases) / 1.5; h.Lost != 0 || h.Calls <= 0 || h.Calls > 3*want || h.Goroutines > 20 {
+			t.Errorf("%+v, want about %v calls a second", h, want)
+		}
+	}
+	if held, all := records(t, url, r.Prefix); held != 0 || all < 5+40 {
+		t.Errorf("of %d locks %d are still held", all, held)
+	}
+}
+
+// records counts the locks of a backend, all of which must have the prefix.
+func records(t *testing.T, url, prefix string) (held, all int) {
+	t.Helper()
+	l, err := holdfast.OpenLocker(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for r, err := range l.Abilities().Lister.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all++
+		if r.State != holdfast.StateFree {
+			held++
+		}
+		if !strings.HasPrefix(r.Name, prefix) {
+			t.Errorf("the name %q is not the benchmark's", r.Name)
+		}
+	}
+	return held, all
+}
+
+// Whenever it is interrupted, nothing stays locked.
+func TestInterrupted(t *testing.T) {
+	for _, after := range []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2500 * time.Millisecond} {
+		url := "file:" + t.TempDir()
+		ctx, cancel := context.WithTimeout(t.Context(), after)
+		defer cancel()
+		all := Options{Rounds: 3, HandOvers: 5, Crashes: 20, Leases: []int{50}, TTL: time.Minute, Hold: time.Minute}
+		if _, err := Run(ctx, url, all); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("after %v: %v", after, err)
+		}
+		if held, n := records(t, url, "holdfast-bench-"); held != 0 || n == 0 {
+			t.Errorf("after %v: of %d locks %d are still held", after, n, held)
+		}
+	}
+}
+
+// What the backend does not have is refused before anything is measured.
+func TestRefused(t *testing.T) {
+	o := small
+	o.TTL = time.Microsecond
+	o.Progress = func(what string) { t.Errorf("it begins with %q", what) }
+	if _, err := Run(t.Context(), "file:"+t.TempDir(), o); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("a TTL of 1 µs: %v", err)
+	}
+	if _, err := Run(t.Context(), "nowhere:", small); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("an unknown backend: %v", err)
+	}
+}
+
+// What is left out is null in JSON, and not in the text and the plot.
+func TestForms(t *testing.T) {
+	r, err := Run(t.Context(), "mem:", Options{Rounds: 3, Leases: []int{2}, TTL: time.Second, Hold: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(content, &fields); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"handOver", "takeOver", "handOverRatio"} {
+		if value, there := fields[name]; !there || value != nil {
+			t.Errorf("%s is %v, want null", name, value)
+		}
+	}
+	var text bytes.Buffer
+	if err := r.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	if got := text.String(); !strings.Contains(got, "acquire") || strings.Contains(got, "hand-over") || !strings.Contains(got, "bytes/lease") {
+		t.Errorf("%s", got)
+	}
+	var svg, picture bytes.Buffer
+	if err := errors.Join(r.WritePlot(&svg, "svg"), r.WritePlot(&picture, "png")); err != nil {
+		t.Fatal(err)
+	}
+	for d := xml.NewDecoder(&svg); ; {
+		if _, err := d.Token(); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if i, err := png.Decode(&picture); err != nil || i.Bounds().Dx() < 1000 {
+		t.Errorf("%v, %v", i.Bounds(), err)
+	}
+	if err := r.WritePlot(io.Discard, "gif"); err == nil {
+		t.Error("a GIF was drawn")
+	}
+	if err := new(Report).WritePlot(io.Discard, "svg"); err == nil {
+		t.Error("nothing was drawn")
+	}
+}

@@ -1,0 +1,188 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"path/filepath"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// Each part of a plot has this size.
+const width, height, margin = 16 * vg.Centimeter, 12 * vg.Centimeter, vg.Centimeter / 2
+
+// PlotFormat is the format that a file's name asks for: "svg" or "png", or "".
+func PlotFormat(file string) string {
+	switch format := strings.TrimPrefix(strings.ToLower(filepath.Ext(file)), "."); format {
+	case "svg", "png":
+		return format
+	default:
+		return ""
+	}
+}
+
+// WritePlot draws the report: how the latencies are distributed, and what holding the
+// leases cost, by their number.
+func (r *Report) WritePlot(w io.Writer, format string) error {
+	var parts []*Panel
+	if rows := r.rows(); len(rows) > 0 {
+		p, err := r.plotLatencies(rows)
+		if err != nil {
+			return err
+		}
+		parts = append(parts, p)
+	}
+	if len(r.Leases) > 0 {
+		p, err := r.plotLeases()
+		if err != nil {
+			return err
+		}
+		parts = append(parts, p)
+	}
+	return Draw(w, format, parts...)
+}
+
+// plotLatencies draws of each kind which part took no longer than so long.
+func (r *Report) plotLatencies(rows []row) (*Panel, error) {
+	var lines []Line
+	for _, row := range rows {
+		n := len(row.latency.samples)
+		line := Line{Name: row.what}
+		for i, d := range row.latency.samples {
+			line.Points = append(line.Points, plotter.XY{X: math.Max(ms(d), 0.001), Y: float64(i+1) / float64(n)})
+		}
+		lines = append(lines, line)
+	}
+	p, err := NewPanel(r.Backend+": how long it takes", "milliseconds", "part of all that took no longer", lines...)
+	if err != nil {
+		return nil, err
+	}
+	LogAxis(&p.X)
+	p.Y.Min, p.Y.Max = 0, 1
+	p.Y.Tick.Marker = plot.ConstantTicks{{Value: 0, Label: "0 %"}, {Value: 0.25}, {Value: 0.5, Label: "50 %"}, {Value: 0.75},
+		{Value: 0.9, Label: "90 %"}, {Value: 1, Label: "100 %"}}
+	return p, nil
+}
+
+// plotLeases draws what grows with the number of leases.
+func (r *Report) plotLeases() (*Panel, error) {
+	lines := []Line{{Name: r.Counted + " a second"}, {Name: "one call a lease every third of the TTL, a second"}, {Name: "CPU, % of one processor"}}
+	for _, h := range r.Leases {
+		for i, y := range []float64{h.Calls, h.OneByOne, h.CPU} {
+			lines[i].Points = append(lines[i].Points, plotter.XY{X: float64(h.Leases), Y: math.Max(y, 0.01)})
+		}
+	}
+	p, err := NewPanel(r.Backend+": what holding leases costs", "leases", "", lines...)
+	if err != nil {
+		return nil, err
+	}
+	LogAxis(&p.X)
+	LogAxis(&p.Y)
+	return p, nil
+}
+
+// Line is a line of a plot; few points are marked.
+type Line struct {
+	Name   string
+	Points plotter.XYs
+}
+
+// Panel is a plot whose legend is below it, where no line can cross it.
+type Panel struct {
+	*plot.Plot
+	legend plot.Legend
+}
+
+// NewPanel makes a plot of lines.
+func NewPanel(title, x, y string, lines ...Line) (*Panel, error) {
+	p := &Panel{plot.New(), plot.NewLegend()}
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
+	p.Title.Padding = vg.Millimeter * 3
+	p.Add(plotter.NewGrid())
+	p.legend.Left = true
+	for i, l := range lines {
+		line, points, err := plotter.NewLinePoints(l.Points)
+		if err != nil {
+			return nil, fmt.Errorf("plot %q: %w", l.Name, err)
+		}
+		line.Width = vg.Points(1.5)
+		line.Color, points.Color, points.Shape = plotutil.Color(i), plotutil.Color(i), plotutil.Shape(i)
+		p.Add(line)
+		p.legend.Add(l.Name, line)
+		if len(l.Points) < 20 {
+			p.Add(points)
+		}
+	}
+	for _, style := range []*font.Font{&p.Title.TextStyle.Font, &p.X.Label.TextStyle.Font, &p.Y.Label.TextStyle.Font,
+		&p.X.Tick.Label.Font, &p.Y.Tick.Label.Font, &p.legend.TextStyle.Font} {
+		style.Variant = "Sans"
+	}
+	return p, nil
+}
+
+// LogAxis makes an axis logarithmic, with plain numbers at the powers of ten. What
+// is drawn along it must be greater than 0.
+func LogAxis(a *plot.Axis) {
+	a.Scale = logarithmic{}
+	a.Min, a.Max = a.Min/1.2, a.Max*1.2 // so that nothing lies on the edge
+	a.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick {
+		var ticks []plot.Tick
+		for power := math.Floor(math.Log10(low)); power <= math.Ceil(math.Log10(high)); power++ {
+			for digit := 1.0; digit < 10; digit++ {
+				t := plot.Tick{Value: digit * math.Pow(10, power)}
+				if digit == 1 {
+					t.Label = fmt.Sprintf("%.6g", t.Value)
+				}
+				if t.Value >= low && t.Value <= high {
+					ticks = append(ticks, t)
+				}
+			}
+		}
+		return ticks
+	})
+}
+
+type logarithmic struct{}
+
+// Normalize implements plot.Normalizer.
+func (logarithmic) Normalize(low, high, x float64) float64 {
+	return (math.Log(x) - math.Log(low)) / (math.Log(high) - math.Log(low))
+}
+
+// Draw writes plots beside each other.
+func Draw(w io.Writer, format string, parts ...*Panel) error {
+	if len(parts) == 0 {
+		return fmt.Errorf("nothing was measured that could be drawn")
+	}
+	total := width * vg.Length(len(parts))
+	var canvas vg.CanvasWriterTo
+	switch format {
+	case "svg":
+		canvas = vgsvg.New(total, height)
+	case "png":
+		canvas = vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(total, height), vgimg.UseDPI(144))}
+	default:
+		return fmt.Errorf("a plot is svg or png, not %q", format)
+	}
+	dc := draw.New(canvas)
+	var legend vg.Length // the highest, so that the plots are equally high
+	for _, p := range parts {
+		legend = max(legend, p.legend.Rectangle(dc).Size().Y)
+	}
+	for i, p := range parts {
+		left, right := width*vg.Length(i)+margin, width*vg.Length(i+1)-total-margin
+		p.Draw(draw.Crop(dc, left, right, legend+2*margin, -margin))
+		p.legend.Draw(draw.Crop(dc, left+4*margin, right, margin, 0))
+	}
+	_, err := canvas.WriteTo(w)
+	return err
+}

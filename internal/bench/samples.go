@@ -1,0 +1,62 @@
+package bench
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Samples are measured durations. It is safe for concurrent use.
+type Samples struct {
+	mu  sync.Mutex
+	all []time.Duration
+}
+
+// Add adds one.
+func (s *Samples) Add(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, d)
+}
+
+// Sorted returns a copy, the shortest first.
+func (s *Samples) Sorted() []time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(slices.Values(s.all))
+}
+
+// Quantile is the duration that the part q of all samples (0 to 1) does not exceed;
+// 0 if there is none.
+func (s *Samples) Quantile(q float64) time.Duration { return quantile(s.Sorted(), q) }
+
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	i := int(math.Ceil(q*float64(len(sorted)))) - 1
+	return sorted[min(max(i, 0), len(sorted)-1)]
+}
+
+// Latency sums up samples, in milliseconds.
+type Latency struct {
+	Count int     `json:"count"`
+	P50   float64 `json:"p50Ms"`
+	P90   float64 `json:"p90Ms"`
+	P99   float64 `json:"p99Ms"`
+
+	samples []time.Duration // for the plot, sorted
+}
+
+// Latency returns nil if there are no samples.
+func (s *Samples) Latency() *Latency {
+	sorted := s.Sorted()
+	if len(sorted) == 0 {
+		return nil
+	}
+	return &Latency{Count: len(sorted), P50: ms(quantile(sorted, 0.5)), P90: ms(quantile(sorted, 0.9)), P99: ms(quantile(sorted, 0.99)), samples: sorted}
+}
+
+// ms is a duration in milliseconds.
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

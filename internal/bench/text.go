@@ -1,0 +1,76 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+)
+
+// rows are the latencies in the order in which they are shown.
+func (r *Report) rows() []row {
+	var rows []row
+	for _, c := range []row{
+		{"acquire", r.Acquire}, {"renew", r.Renew}, {"release", r.Release},
+		{"hand-over after a release", r.HandOver}, {"take-over after a crash", r.TakeOver},
+	} {
+		if c.latency != nil {
+			rows = append(rows, c)
+		}
+	}
+	return rows
+}
+
+type row struct {
+	what    string
+	latency *Latency
+}
+
+// WriteText writes the report for people.
+func (r *Report) WriteText(w io.Writer) error {
+	fmt.Fprintf(w, "%s from %s, %d processors, %s\n", r.Backend, r.System, r.CPUs, r.Go)
+	if rows := r.rows(); len(rows) > 0 {
+		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+		fmt.Fprintln(table, "\nmilliseconds\tp50\tp90\tp99\tcount\t")
+		for _, row := range rows {
+			l := row.latency
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t\n", row.what, digits(l.P50), digits(l.P90), digits(l.P99), l.Count)
+		}
+		if err := table.Flush(); err != nil {
+			return err
+		}
+	}
+	if r.HandOverRatio != nil {
+		fmt.Fprintf(w, "\nA hand-over takes %.2f × an acquire and a release.\n", *r.HandOverRatio)
+	}
+	if r.TakeOver != nil {
+		fmt.Fprintln(w, "A take-over counts from the expiry of the crashed holder's lease.")
+	}
+	if len(r.Leases) == 0 {
+		return nil
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(table, "\nleases\tTTL\theld for\tlost\t%s/s\tone by one/s\tCPU\tbytes/lease\tgoroutines\t\n", r.Counted)
+	for _, h := range r.Leases {
+		fmt.Fprintf(table, "%d\t%.3gs\t%.3gs\t%d\t%.2f\t%.2f\t%.1f %%\t%.0f\t%d\t\n", h.Leases, h.TTL/1000, h.Holding/1000, h.Lost,
+			h.Calls, h.OneByOne, h.CPU, h.Bytes, h.Goroutines)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, "\nCPU is of one processor and of this process, bytes are heap and stacks, goroutines those more than without leases.")
+	return err
+}
+
+// digits shows three digits of a number that is not large, and no more than people can use.
+func digits(x float64) string {
+	switch {
+	case x >= 100:
+		return fmt.Sprintf("%.0f", x)
+	case x >= 10:
+		return fmt.Sprintf("%.1f", x)
+	case x >= 1:
+		return fmt.Sprintf("%.2f", x)
+	default:
+		return fmt.Sprintf("%.3f", x)
+	}
+}

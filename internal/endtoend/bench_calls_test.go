@@ -1,0 +1,75 @@
+//go:build unix
+
+package endtoend
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/bench"
+	"github.com/holdfast-go/holdfast/internal/mongotest"
+)
+
+// locksOf are the locks of one benchmark on the shared replica set.
+func locksOf(b *testing.B, collection string) *bench.Backend {
+	b.Helper()
+	// The database goes with the collection's, at the benchmark's end.
+	return bench.NewBackend(lockURL(b, mongotest.URI(b), collection+mongotest.Collection(b).Database().Name()))
+}
+
+func newClient(b *testing.B, backend *bench.Backend, opts ...holdfast.ClientOption) *holdfast.Client {
+	b.Helper()
+	client, err := backend.Client(b.Context(), opts...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := client.Shutdown(ctx); err != nil {
+			b.Error(err)
+		}
+	})
+	return client
+}
+
+// reportLatency shows quantiles among a benchmark's figures.
+func reportLatency(b *testing.B, what string, s *bench.Samples) {
+	b.ReportMetric(float64(s.Quantile(0.5).Microseconds())/1000, what+"-p50-ms")
+	b.ReportMetric(float64(s.Quantile(0.9).Microseconds())/1000, what+"-p90-ms")
+	b.ReportMetric(float64(s.Quantile(0.99).Microseconds())/1000, what+"-p99-ms")
+}
+
+// ratio of medians.
+func ratio(a time.Duration, others ...time.Duration) float64 {
+	var sum time.Duration
+	for _, d := range others {
+		sum += d
+	}
+	return float64(a) / float64(max(sum, 1))
+}
+
+// BenchmarkHandOver has two clients pass one lock to and fro, and compares the time from
+// the beginning of a release to the next holder's lock with that of an acquire and a
+// release that nobody waits for, measured in turn.
+func BenchmarkHandOver(b *testing.B) {
+	backend := locksOf(b, "handover")
+	clients := [2]*holdfast.Client{newClient(b, backend), newClient(b, backend)}
+	for b.Loop() {
+		var calls bench.Calls
+		var times bench.Samples
+		if err := bench.HandOvers(b.Context(), clients, "handed-over", 300, &times, func() error {
+			return calls.Round(b.Context(), clients[0], "free")
+		}); err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(0, "ns/op") // the loop's own time says nothing
+		reportLatency(b, "acquire", &calls.Acquire)
+		reportLatency(b, "renew", &calls.Renew)
+		reportLatency(b, "release", &calls.Release)
+		reportLatency(b, "hand-over", &times)
+		b.ReportMetric(ratio(times.Quantile(0.5), calls.Acquire.Quantile(0.5), calls.Release.Quantile(0.5)), "hand-over/acquire+release")
+	}
+}
