@@ -1,0 +1,137 @@
+//go:build unix
+
+package workload
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/azblob"
+	_ "github.com/holdfast-go/holdfast/drivers/file"   // for the workload's own tests
+	_ "github.com/holdfast-go/holdfast/drivers/memory" // the same: one that excludes no other process
+	"github.com/holdfast-go/holdfast/drivers/mongo"
+	"github.com/holdfast-go/holdfast/integration/history"
+)
+
+// register is one that refuses a write with a lower token than it has seen. An error
+// says why an outcome is not known, or why there was no effect.
+type register interface {
+	name() string
+	read(ctx context.Context) (content, error)
+	write(ctx context.Context, next content) (history.Outcome, error)
+}
+
+// backend is what a process reaches through the faults: the lock, and a register
+// behind the driver's own fence.
+type backend struct {
+	client   *holdfast.Client
+	register register // or nil
+	close    func(ctx context.Context) error
+}
+
+// open connects to the backend, for as long as that takes.
+func open(ctx context.Context, c Config, logger *slog.Logger) (*backend, error) {
+	for {
+		limited, cancel := context.WithTimeout(ctx, 10*time.Second)
+		b, err := openOnce(limited, c, logger)
+		cancel()
+		if err == nil {
+			return b, nil
+		}
+		logger.Warn("open", slog.Any("error", err))
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+func openOnce(ctx context.Context, c Config, logger *slog.Logger) (*backend, error) {
+	opts := []holdfast.ClientOption{holdfast.WithTTL(c.TTL), holdfast.WithLogger(logger), holdfast.WithOwner(fmt.Sprintf("client %d", c.Client))}
+	if c.Poll > 0 {
+		opts = append(opts, holdfast.WithPollInterval(c.Poll))
+	}
+	if c.scheme() == "mongodb" {
+		return openMongo(ctx, c, opts)
+	}
+	client, err := holdfast.Open(ctx, c.URL, opts...)
+	if err != nil {
+		return nil, err
+	}
+	b := &backend{client: client, close: client.Shutdown}
+	if l, ok := client.Locker().(*azblob.Locker); ok {
+		b.register = blobRegister{l.Blob(registerName)}
+	}
+	return b, nil
+}
+
+// registerName is no lock's name.
+const registerName = "fenced-register"
+
+// openMongo is holdfast.Open with a way of its own to the servers.
+func openMongo(ctx context.Context, c Config, opts []holdfast.ClientOption) (*backend, error) {
+	u, err := url.Parse(c.URL)
+	if err != nil {
+		return nil, err
+	}
+	query := u.Query()
+	locks := query.Get("collection")
+	query.Del("collection")
+	u.RawQuery = query.Encode()
+	connection, err := driver.Connect(options.Client().ApplyURI(u.String()).SetDialer(detour(c.Dial)))
+	if err != nil {
+		return nil, err
+	}
+	db := connection.Database(strings.TrimPrefix(u.Path, "/"))
+	b, err := onMongo(ctx, db, locks, opts)
+	if err != nil {
+		_ = connection.Disconnect(context.WithoutCancel(ctx)) // the first error says more
+		return nil, err
+	}
+	b.close = func(ctx context.Context) error {
+		if err := b.client.Shutdown(ctx); err != nil {
+			return err
+		}
+		return connection.Disconnect(ctx)
+	}
+	return b, nil
+}
+
+func onMongo(ctx context.Context, db *driver.Database, locks string, opts []holdfast.ClientOption) (*backend, error) {
+	registers, err := newMongoRegister(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	locker, err := mongo.New(ctx, db.Collection(locks))
+	if err != nil {
+		return nil, err
+	}
+	client, err := holdfast.New(locker, opts...)
+	if err != nil {
+		_ = locker.Close() // the first error says more
+		return nil, err
+	}
+	return &backend{client: client, register: registers}, nil
+}
+
+// detour dials other addresses than it is asked to.
+type detour map[string]string
+
+// DialContext is for the driver.
+func (d detour) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	if other, ok := d[address]; ok {
+		address = other
+	}
+	return (&net.Dialer{}).DialContext(ctx, network, address)
+}

@@ -1,0 +1,77 @@
+//go:build unix
+
+// Package workload is a program that works under a lock, in processes that are there
+// to be killed, stopped and cut off from the backend.
+//
+// Each process takes the lock, again and again, for a random short while. In it, it
+// adds to a counter that nothing but the lock protects, in two steps, and writes to
+// registers that refuse a lower token than one they have seen: one in the [Store] of
+// whoever runs the processes, and one in the backend itself, behind the driver's own
+// fence. Now and then it goes on with a write when its hold is over, as a process
+// does that is paused in the middle of it. It records all that with package history.
+//
+// The processes are the test binary, run again:
+//
+//	func TestMain(m *testing.M) {
+//		workload.MainIfConfigured()
+//		os.Exit(m.Run())
+//	}
+//
+// [Start] starts one; its history tells who was stopped or killed, and when.
+package workload
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"time"
+)
+
+// envConfig is the variable in which a process finds its Config.
+const envConfig = "HOLDFAST_WORKLOAD"
+
+// Config is what a process does.
+type Config struct {
+	// Client is the number of the client, Process that of the process, from 1.
+	Client, Process int
+	// Dir is where its history is written, and what it logs.
+	Dir string
+	// Store is the URL of the Store.
+	Store string
+	// URL is the backend of the lock, Lock its name.
+	URL, Lock string
+	// Dial says, for addresses of MongoDB's servers, which to dial instead: those of
+	// proxies.
+	Dial map[string]string
+	// TTL of the lock, and how often to ask for it where nothing wakes a waiter; 0
+	// means the backend's default.
+	TTL, Poll time.Duration
+	// Hold is how long it holds the lock at most, and Between how long it waits at most
+	// before it wants it again.
+	Hold, Between time.Duration
+}
+
+func (c Config) scheme() string {
+	u, err := url.Parse(c.URL)
+	if err != nil {
+		return ""
+	}
+	return u.Scheme
+}
+
+func (c Config) environ() (string, error) {
+	b, err := json.Marshal(c)
+	return envConfig + "=" + string(b), err
+}
+
+func configFromEnv() (c Config, err error) {
+	if err := json.Unmarshal([]byte(os.Getenv(envConfig)), &c); err != nil {
+		return c, fmt.Errorf("workload: %s: %w", envConfig, err)
+	}
+	if c.Process < 1 || c.Hold <= 0 || c.Between <= 0 || c.TTL <= 0 {
+		return c, errors.New("workload: " + envConfig + ": Process, Hold, Between and TTL must be more than 0")
+	}
+	return c, nil
+}
