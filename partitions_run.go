@@ -141,7 +141,7 @@ func (s *sharing) step() {
 	share, take := plan(s.me, members, s.owners())
 	s.giveBack(share, settled)
 	if settled {
-		s.takeAll(take)
+		s.takeAll(append(take, s.leftOver(share-len(s.live())-len(take), take)...))
 	}
 	s.attend(len(s.live()) < share)
 }
@@ -298,6 +298,19 @@ func (s *sharing) giveBack(share int, settled bool) {
 	if more > s.least {
 		s.within(s.settings.quiet)
 	}
+}
+
+// leftOver lists up to most partitions that were to be taken by others and have been free
+// for a while: theirs may have died, or fail to get them.
+func (s *sharing) leftOver(most int, taking []int) (out []int) {
+	since := s.client.now() - 2*s.settings.quiet
+	for i, owner := range s.owners() {
+		free := s.table.rows[i].free
+		if len(out) < most && owner == nobody && free.set && free.Duration <= since && !slices.Contains(taking, i) {
+			out = append(out, i)
+		}
+	}
+	return out
 }
 
 // takeAll makes an attempt at each of these partitions, a few at a time. A backend

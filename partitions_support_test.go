@@ -20,17 +20,16 @@ import (
 // context ends, and nothing wakes.
 type severed struct {
 	holdfast.Locker
-	cut   atomic.Bool
-	plain bool          // no Lister, BatchInspector or Watcher
-	reads atomic.Int64  // looks at many records
-	tries atomic.Int64  // attempts
-	delay time.Duration // of each call
+	cut     atomic.Bool
+	without string       // "batch", "lists": these and what is better are absent
+	blank   bool         // a batched read does not tell owners
+	skip    atomic.Int64 // so many of the next batched reads fail for every other name
+	reads   atomic.Int64 // looks at many records
+	single  atomic.Int64 // looks at one
+	tries   atomic.Int64 // attempts
 }
 
 func (s *severed) gate(ctx context.Context) error {
-	if s.delay > 0 {
-		time.Sleep(s.delay)
-	}
 	if !s.cut.Load() {
 		return nil
 	}
@@ -58,6 +57,7 @@ func (s *severed) Release(ctx context.Context, l holdfast.Lease) error {
 }
 
 func (s *severed) Inspect(ctx context.Context, name string) (holdfast.Record, error) {
+	s.single.Add(1)
 	if err := s.gate(ctx); err != nil {
 		return holdfast.Record{}, err
 	}
@@ -77,7 +77,17 @@ func (s *severed) InspectBatch(ctx context.Context, names []string) ([]holdfast.
 	if err := s.gate(ctx); err != nil {
 		return make([]holdfast.Record, len(names)), slices.Repeat([]error{err}, len(names))
 	}
-	return s.Locker.Abilities().BatchInspector.InspectBatch(ctx, names)
+	records, errs := s.Locker.Abilities().BatchInspector.InspectBatch(ctx, names)
+	fails := s.skip.Add(-1) >= 0
+	for i := range records {
+		if records[i].State == holdfast.StateHeld && s.blank {
+			records[i].Owner, records[i].Revision, records[i].RemainingKnown = "", holdfast.Revision{}, false
+		}
+		if fails && i%2 == 0 {
+			records[i], errs[i] = holdfast.Record{}, errInjected
+		}
+	}
+	return records, errs
 }
 
 func (s *severed) Watch(name string, wake func()) func() {
@@ -89,15 +99,13 @@ func (s *severed) Watch(name string, wake func()) func() {
 }
 
 func (s *severed) Abilities() holdfast.Abilities {
-	a := holdfast.Abilities{}
-	if s.plain {
-		return a
+	switch s.without {
+	case "":
+		return holdfast.Abilities{Watcher: s, Lister: s, BatchInspector: s}
+	case "batch":
+		return holdfast.Abilities{Lister: s}
 	}
-	a.Watcher, a.Lister = s, s
-	if s.Locker.Abilities().BatchInspector != nil {
-		a.BatchInspector = s
-	}
-	return a
+	return holdfast.Abilities{}
 }
 
 // fleet is a group of instances on one store, and what is known of its partitions.
@@ -116,13 +124,15 @@ type fleet struct {
 	count int
 }
 
+var errRun = errors.New("the end of the run")
+
 // instance is one process of the fleet.
 type instance struct {
 	*holdfast.Partitions
 	name   string
 	wire   *severed
 	client *holdfast.Client
-	cancel context.CancelFunc
+	cancel func()
 	done   chan error
 	events *events
 }
@@ -156,11 +166,11 @@ func (f *fleet) join(prepare ...func(*severed)) *instance {
 		f.tb.Fatal(err)
 	}
 	in.Partitions = p
-	ctx, cancel := context.WithCancel(context.Background())
-	in.cancel = cancel
+	ctx, cancel := context.WithCancelCause(context.Background())
+	in.cancel = func() { cancel(errRun) }
 	go func() { in.done <- p.Run(ctx) }()
 	f.live = append(f.live, in)
-	f.tb.Cleanup(func() { in.wire.cut.Store(false); cancel() })
+	f.tb.Cleanup(func() { in.wire.cut.Store(false); in.cancel() })
 	return in
 }
 
@@ -199,7 +209,7 @@ func (f *fleet) leave(instances ...*instance) {
 	}
 	for _, in := range instances {
 		f.forget(in)
-		if err := <-in.done; !errors.Is(err, context.Canceled) {
+		if err := <-in.done; !errors.Is(err, errRun) {
 			f.tb.Errorf("Run returned %v", err)
 		}
 	}
@@ -234,6 +244,19 @@ func (f *fleet) even() bool {
 	return all == f.n
 }
 
+// whole reports whether every partition is owned by one of the living, each of which has
+// one at most.
+func (f *fleet) whole() bool {
+	all := 0
+	for _, n := range f.shares() {
+		if n > 1 {
+			return false
+		}
+		all += n
+	}
+	return all == f.n
+}
+
 // settle waits until the fleet is even and returns how long that took.
 func (f *fleet) settle(most time.Duration) time.Duration {
 	f.tb.Helper()
@@ -245,6 +268,30 @@ func (f *fleet) settle(most time.Duration) time.Duration {
 		time.Sleep(10 * time.Millisecond)
 	}
 	return time.Since(begin)
+}
+
+// least is how few moves make the fleet even after these have gone and new ones come.
+// Call it before they do.
+func (f *fleet) least(gone []*instance, come int) (moves int) {
+	m := len(f.live) - len(gone) + come
+	var counts []int
+	for _, in := range f.live {
+		if slices.Contains(gone, in) {
+			moves += len(in.Owned())
+		} else {
+			counts = append(counts, len(in.Owned()))
+		}
+	}
+	slices.Sort(counts)
+	slices.Reverse(counts)
+	for i, c := range counts {
+		share := f.n / m
+		if i < f.n%m {
+			share++
+		}
+		moves += max(c-share, 0)
+	}
+	return moves
 }
 
 func (f *fleet) shares() (out []int) {

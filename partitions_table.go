@@ -14,6 +14,7 @@ type table struct {
 	client *Client
 	prefix string
 	names  []string
+	all    []int          // their indexes
 	index  map[string]int // by name
 	rows   []row
 }
@@ -23,6 +24,7 @@ type row struct {
 	rec   Record
 	known bool          // false: the last look did not tell
 	since time.Duration // when rec.Revision was first seen
+	free  moment        // since when it is seen free
 	stuck bool          // not renewed for its whole TTL by our own clock: it is over
 }
 
@@ -48,13 +50,10 @@ func newTable(c *Client, group string, n int) *table {
 		t.names = append(t.names, memberName(group, i))
 	}
 	for i, name := range t.names {
-		t.index[name] = i
+		t.all, t.index[name] = append(t.all, i), i
 	}
 	return t
 }
-
-// maxBatch bounds the names in one batched read.
-const maxBatch = 1000
 
 // look reads all records: with a batched read where there is one, by a listing, or
 // one by one. It fails if nothing could be read; a record that could not is unknown.
@@ -63,8 +62,8 @@ func (t *table) look(ctx context.Context, each, all time.Duration) error {
 	errs := make([]error, len(t.names))
 	switch a := t.client.abilities; {
 	case a.BatchInspector != nil:
-		for from := 0; from < len(t.names); from += maxBatch {
-			to := min(from+maxBatch, len(t.names))
+		for from := 0; from < len(t.names); from += maxLooks {
+			to := min(from+maxLooks, len(t.names))
 			limited, cancel := context.WithTimeout(ctx, each)
 			r, e := a.BatchInspector.InspectBatch(limited, t.names[from:to])
 			cancel()
@@ -86,8 +85,9 @@ func (t *table) look(ctx context.Context, each, all time.Duration) error {
 			}
 		}
 	default:
-		t.inspect(ctx, each, recs, errs)
+		t.inspect(ctx, each, recs, errs, t.all)
 	}
+	t.identify(ctx, each, recs, errs)
 	now := t.client.now() // after the reply: whatever was read was renewed before
 	failed := 0
 	for i := range t.names {
@@ -102,20 +102,38 @@ func (t *table) look(ctx context.Context, each, all time.Duration) error {
 	return nil
 }
 
-// inspect reads the records one by one, a few at a time.
-func (t *table) inspect(ctx context.Context, each time.Duration, recs []Record, errs []error) {
-	var wg sync.WaitGroup
+// inspect reads single records, a few at a time.
+func (t *table) inspect(ctx context.Context, each time.Duration, recs []Record, errs []error, which []int) {
+	var calls sync.WaitGroup
 	var next counter
-	for range min(partitionCalls, len(t.names)) {
-		wg.Go(func() {
-			for i := next.take(); i < len(t.names); i = next.take() {
+	for range min(partitionCalls, len(which)) {
+		calls.Go(func() {
+			for k := next.take(); k < len(which); k = next.take() {
+				i := which[k]
 				limited, cancel := context.WithTimeout(ctx, each)
 				recs[i], errs[i] = t.client.locker.Inspect(limited, t.names[i])
 				cancel()
 			}
 		})
 	}
-	wg.Wait()
+	calls.Wait()
+}
+
+// identify finds out the owners that a batched read did not tell (Azure Blob Storage): of
+// a holder that was seen before by its token, of a new one by a call.
+func (t *table) identify(ctx context.Context, each time.Duration, recs []Record, errs []error) {
+	var unknown []int
+	for i := range recs {
+		now, before := &recs[i], t.rows[i].rec
+		switch {
+		case errs[i] != nil || now.State != StateHeld || now.Owner != "":
+		case before.State == StateHeld && before.Owner != "" && before.Token == now.Token && now.Token != 0:
+			now.Owner = before.Owner
+		default:
+			unknown = append(unknown, i)
+		}
+	}
+	t.inspect(ctx, each, recs, errs, unknown)
 }
 
 // see takes in what was read of a record.
@@ -130,6 +148,9 @@ func (r *row) see(rec Record, err error, now time.Duration) {
 	r.rec = rec
 	ttl := min(rec.TTL, longest)
 	r.stuck = rec.State == StateHeld && !rec.Revision.IsZero() && ttl > 0 && now >= r.since+ttl+ttl/driftPart
+	if r.free.first(now); r.owner() != nobody {
+		r.free.set = false
+	}
 }
 
 // owner tells whose it is: nobody's, a stranger's if that is all that is known, or the

@@ -1,43 +1,142 @@
 package holdfast_test
 
 import (
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/holdfast-go/holdfast"
 )
 
 // Instances join, leave and die: the shares become even within a bound, with no more
 // moves than must be, and no partition ever has two owners.
 func TestPartitionsSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const n = 64
+		const n, soon = 64, 2 * time.Second // WithRebalanceEvery is 5 s: the watch is what is quick
 		f := newFleet(t, n)
+		check := func(what string, least int, most time.Duration) {
+			took := f.settle(most)
+			if moves := f.moved(); moves != least {
+				t.Errorf("%s: %d moves, want %d", what, moves, least)
+			}
+			t.Logf("%s: even after %v", what, took)
+		}
 		first := f.join()
-		t.Log("1 alone:", f.settle(10*time.Second))
-		if m := f.moved(); m != 0 {
-			t.Errorf("%d moves with one instance", m)
-		}
+		check("1 alone", 0, soon)
 		f.join()
 		f.join()
-		t.Log("3:", f.settle(10*time.Second))
-		if m, least := f.moved(), n-22; m != least { // the first keeps 22
-			t.Errorf("1 to 3 instances: %d moves, want %d", m, least)
-		}
+		check("1 to 3", n-22, soon) // the first keeps 22
 		for range 5 {
 			f.join()
 		}
-		t.Log("8:", f.settle(10*time.Second))
-		if m, least := f.moved(), 5*8; m != least {
-			t.Errorf("3 to 8 instances: %d moves, want %d", m, least)
-		}
+		check("3 to 8", 5*8, soon)
 		f.kill(first)
 		f.leave(f.live[0], f.live[1])
-		t.Log("5:", f.settle(fleetTTL+10*time.Second))
-		if m, least := f.moved(), 3*8; m != least {
-			t.Errorf("8 to 5 instances: %d moves, want %d", m, least)
+		check("8 to 5", 3*8, fleetTTL+6*time.Second)
+		f.end()
+	})
+}
+
+// Whoever joins, leaves and dies at once, again and again: even, and the least moves,
+// whatever a backend can do.
+func TestPartitionsRandom(t *testing.T) {
+	for _, without := range []string{"", "batch", "lists"} {
+		for seed := range uint64(4) {
+			synctest.Test(t, func(t *testing.T) { shuffleFleet(t, seed, without) })
 		}
-		for _, in := range f.live {
-			t.Log(in.name, "looks", in.wire.reads.Load(), "attempts", in.wire.tries.Load())
+	}
+}
+
+func shuffleFleet(t *testing.T, seed uint64, without string) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 2))
+	f := newFleet(t, 1+rng.IntN(40))
+	for round := range 8 {
+		m := len(f.live)
+		come, go1, die := rng.IntN(5), rng.IntN(m+1), 0
+		if rng.IntN(2) == 0 {
+			die = rng.IntN(m - go1 + 1)
+		}
+		if m+come-go1-die < 1 || m+come > f.n { // those who stand by have a test of their own
+			continue
+		}
+		gone := slices.Clone(f.live)
+		rng.Shuffle(m, func(i, j int) { gone[i], gone[j] = gone[j], gone[i] })
+		gone = gone[:go1+die]
+		least := f.least(gone, come)
+		if die > 0 && come > 0 {
+			least += f.n // until a death is known, the dead are counted on
+		}
+		for _, in := range gone[go1:] {
+			f.kill(in)
+		}
+		for range come {
+			f.join(func(s *severed) { s.without = without })
+		}
+		f.leave(gone[:go1]...)
+		took := f.settle(fleetTTL + 30*time.Second)
+		if moves := f.moved(); moves > least {
+			t.Errorf("without %q, seed %d, round %d: %d instances, %d come, %d leave, %d die: %d moves of %d, want at most %d, after %v",
+				without, seed, round, m, come, go1, die, moves, f.n, least, took)
+		}
+	}
+	f.end()
+}
+
+// More instances than partitions: the surplus stand by, and step in.
+func TestPartitionsStandBy(t *testing.T) {
+	for _, n := range []int{1, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t, n)
+			for range n + 2 {
+				f.join()
+			}
+			time.Sleep(20 * time.Second)
+			owners := slices.DeleteFunc(slices.Clone(f.live), func(in *instance) bool { return len(in.Owned()) == 0 })
+			if len(owners) != n || !f.whole() {
+				t.Fatalf("n=%d: shares of %v", n, f.shares())
+			}
+			f.moved()
+			f.leave(owners[0])
+			time.Sleep(3 * time.Second)
+			if m := f.moved(); !f.whole() || m != 1 {
+				t.Errorf("n=%d, one left: shares of %v, %d moves", n, f.shares(), m)
+			}
+			for _, in := range slices.Clone(f.live) {
+				if len(in.Owned()) > 0 {
+					f.kill(in)
+					break
+				}
+			}
+			time.Sleep(fleetTTL + 8*time.Second)
+			if m := f.moved(); !f.whole() || m != 1 {
+				t.Errorf("n=%d, one died: shares of %v, %d moves", n, f.shares(), m)
+			}
+			f.end()
+		})
+	}
+}
+
+// While nothing happens each instance reads every WithRebalanceEvery, and renews.
+func TestPartitionsIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 32, holdfast.WithRebalanceEvery(5*time.Second))
+		for range 4 {
+			f.join()
+		}
+		f.settle(2 * time.Second)
+		time.Sleep(10 * time.Second)
+		in := f.live[0]
+		reads, tries, single := in.wire.reads.Load(), in.wire.tries.Load(), in.wire.single.Load()
+		time.Sleep(time.Minute)
+		reads, tries, single = in.wire.reads.Load()-reads, in.wire.tries.Load()-tries, in.wire.single.Load()-single
+		if reads < 10 || reads > 15 || tries != 0 || single != 0 {
+			t.Errorf("in an idle minute: %d reads of all, %d of one, %d attempts", reads, single, tries)
+		}
+		if m := f.moved(); m > 24 {
+			t.Errorf("%d moves", m)
 		}
 		f.end()
 	})

@@ -1,0 +1,174 @@
+package holdfast
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// situation is what everybody reads: who is alive, and whose each partition is.
+type situation struct {
+	members, owners []string
+}
+
+func (s situation) owned() map[string]int {
+	out := map[string]int{}
+	for _, o := range s.owners {
+		out[o]++
+	}
+	return out
+}
+
+// parts makes owners of so many partitions each.
+func parts(counts ...any) (owners []string) {
+	for i := 0; i < len(counts); i += 2 {
+		name, _ := counts[i].(string)
+		n, _ := counts[i+1].(int)
+		owners = append(owners, slices.Repeat([]string{name}, n)...)
+	}
+	return owners
+}
+
+func TestPlan(t *testing.T) {
+	for name, c := range map[string]struct {
+		situation
+		shares map[string]int
+		takes  map[string]int
+	}{
+		"alone":                 {situation{[]string{"a"}, parts("", 5)}, map[string]int{"a": 5}, map[string]int{"a": 5}},
+		"two begin":             {situation{[]string{"a", "b"}, parts("", 5)}, map[string]int{"a": 3, "b": 2}, map[string]int{"a": 3, "b": 2}},
+		"the larger share":      {situation{[]string{"a", "b"}, parts("b", 5)}, map[string]int{"a": 2, "b": 3}, map[string]int{}},
+		"a join":                {situation{[]string{"a", "b", "c"}, parts("a", 4, "b", 4)}, map[string]int{"a": 3, "b": 3, "c": 2}, map[string]int{}},
+		"given back":            {situation{[]string{"a", "b", "c"}, parts("a", 3, "b", 3, "", 2)}, map[string]int{"a": 3, "b": 3, "c": 2}, map[string]int{"c": 2}},
+		"a death":               {situation{[]string{"a", "b"}, parts("a", 3, "b", 3, "c", 1, "", 2)}, map[string]int{"a": 5, "b": 4}, map[string]int{"a": 1, "b": 1}},
+		"the least first":       {situation{[]string{"a", "b", "c"}, parts("a", 4, "b", 2, "c", 2, "", 2, "?", 1)}, map[string]int{"a": 4, "b": 4, "c": 3}, map[string]int{"b": 1, "c": 1}},
+		"nothing to move":       {situation{[]string{"a", "b", "c"}, parts("a", 3, "b", 4, "c", 3)}, map[string]int{"a": 3, "b": 4, "c": 3}, map[string]int{}},
+		"more than partitions":  {situation{[]string{"a", "b", "c"}, parts("c", 2)}, map[string]int{"a": 1, "b": 0, "c": 1}, map[string]int{}},
+		"unknown is not free":   {situation{[]string{"a"}, parts("?", 2, "", 1)}, map[string]int{"a": 3}, map[string]int{"a": 1}},
+		"no member, no share":   {situation{nil, parts("a", 2)}, map[string]int{"a": 0}, map[string]int{}},
+		"a stranger has places": {situation{[]string{"a", "?7"}, parts("a", 4)}, map[string]int{"a": 2, "?7": 2}, map[string]int{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, me := range slices.Sorted(maps.Keys(c.shares)) {
+				share, take := plan(me, c.members, c.owners)
+				if share != c.shares[me] || len(take) != c.takes[me] {
+					t.Errorf("%s: share %d, takes %d; want %d, %d", me, share, len(take), c.shares[me], c.takes[me])
+				}
+			}
+		})
+	}
+}
+
+// In any situation all members' plans agree: even, nothing dealt twice, no free
+// partition left while somebody is short, and no more given back than must be.
+func TestPlanRandom(t *testing.T) {
+	for seed := range uint64(2000) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		s := situation{owners: make([]string, 1+rng.IntN(40))}
+		for i := range 1 + rng.IntN(min(len(s.owners), 7)) {
+			s.members = append(s.members, fmt.Sprintf("m%d", i))
+		}
+		others := append([]string{nobody, nobody, stranger, "dead"}, s.members...)
+		for i := range s.owners {
+			s.owners[i] = others[rng.IntN(len(others))]
+		}
+		if err := s.check(rng); err != nil {
+			t.Fatalf("seed %d: members %v, owners %q: %v", seed, s.members, s.owners, err)
+		}
+	}
+}
+
+func (s situation) check(rng *rand.Rand) error {
+	n, owned := len(s.owners), s.owned()
+	dealt := map[int]string{}
+	sum, surplus, short := 0, 0, 0
+	for _, me := range s.members {
+		share, take := plan(me, s.members, s.owners)
+		shuffled := slices.Clone(s.members)
+		rng.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+		if again, same := plan(me, shuffled, s.owners); again != share || !slices.Equal(same, take) {
+			return fmt.Errorf("%s: the order of the members matters", me)
+		}
+		if share < n/len(s.members) || share > (n+len(s.members)-1)/len(s.members) {
+			return fmt.Errorf("%s: a share of %d", me, share)
+		}
+		if len(take) > max(share-owned[me], 0) {
+			return fmt.Errorf("%s: has %d, share %d, takes %d", me, owned[me], share, len(take))
+		}
+		for _, i := range take {
+			if s.owners[i] != nobody || dealt[i] != "" {
+				return fmt.Errorf("%s: takes %d of %q, dealt to %q", me, i, s.owners[i], dealt[i])
+			}
+			dealt[i] = me
+		}
+		sum += share
+		surplus += max(owned[me]-share, 0)
+		short += max(share-owned[me], 0)
+	}
+	if least := leastSurplus(s.members, owned, n); sum != n || surplus != least || len(dealt) != min(short, owned[nobody]) {
+		return fmt.Errorf("shares of %d in all, %d given back (least %d), %d of %d free dealt to members %d short", sum, surplus, least, len(dealt), owned[nobody], short)
+	}
+	return nil
+}
+
+// leastSurplus tries all ways to give the larger shares.
+func leastSurplus(members []string, owned map[string]int, n int) int {
+	small, larger := n/len(members), n%len(members)
+	least := n
+	for set := range 1 << len(members) {
+		count, surplus := 0, 0
+		for i, m := range members {
+			share := small + set>>i&1
+			count += set >> i & 1
+			surplus += max(owned[m]-share, 0)
+		}
+		if count == larger {
+			least = min(least, surplus)
+		}
+	}
+	return least
+}
+
+// Members who see different partitions free, since others are taken and released
+// between their looks, rarely go for the same one.
+func TestPlansOfDifferentMomentsMostlyAgree(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	members := []string{"host/1#5b3e97ca01d2", "host/2#90aa13c7ee41", "host/3#13f0c2d9b87e", "host/4#c41d77205a9b"}
+	both, same := 0, 0
+	for range 200 {
+		first, second := parts("", 64), parts("", 64)
+		for i := range first {
+			if rng.IntN(5) == 0 {
+				first[i] = "giver"
+			}
+			if rng.IntN(5) == 0 {
+				second[i] = "giver"
+			}
+		}
+		who := map[int]string{}
+		for _, m := range members {
+			_, take := plan(m, members, first)
+			for _, i := range take {
+				who[i] = m
+			}
+		}
+		for _, m := range members {
+			_, take := plan(m, members, second)
+			for _, i := range take {
+				if who[i] != "" {
+					both++
+				}
+				if who[i] == m {
+					same++
+				}
+			}
+		}
+	}
+	if share := float64(same) / float64(both); share < 0.8 {
+		t.Errorf("they agree on %.2f of the partitions", share)
+	} else {
+		t.Logf("they agree on %.2f of %d partitions", share, both)
+	}
+}
