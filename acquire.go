@@ -6,219 +6,195 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
-// asker takes one lock for one caller: it makes the attempts, remembers which of
-// them ended in doubt, and decides when to ask again.
+// asker takes one lock for one caller, or any one of its slots: it makes the attempts,
+// remembers which of them ended in doubt, and decides when to ask again.
 type asker struct {
 	client   *Client
+	name     string
 	settings settings
 	emit     func(Event)
-	req      Request
+	seats    []*seat                      // one for each slot
 	over     func(h *Hold, released bool) // to be told when the hold is lost and when released, or nil
 
-	doubt     doubt
-	failures  int           // attempts in a row whose outcome is unknown
-	last      error         // what kept the lock at the last attempt
-	holder    Record        // as last seen
-	told      Record        // the holder that observers were told of
-	asked     bool          // who an unknown holder is
-	unchanged time.Duration // since when holder.Revision was seen
-	watching  bool          // a wake-up has come: releases will be told
+	failures int   // rounds in a row that ended in an unknown outcome
+	last     error // what kept the lock at the last attempt
 }
 
-// doubt says until when a request whose outcome is unknown could still keep the lock
-// taken: one TTL after it was sent.
-type doubt struct {
-	any   bool
-	until time.Duration
-}
-
-func (d *doubt) note(until time.Duration) {
-	if !d.any || until > d.until {
-		d.any, d.until = true, until
-	}
+// grant is a lease that was granted to an asker. start is just before the request was
+// sent: the lease's time counts from there, since the backend's own count began no
+// earlier.
+type grant struct {
+	lease Lease
+	seat  *seat
+	start time.Duration
 }
 
 func (c *Client) newAsker(name string, s settings, emit func(Event)) *asker {
-	return &asker{client: c, settings: s, emit: emit,
-		req: Request{Name: name, ID: newID(), Owner: s.owner, TTL: s.ttl, Data: s.data}}
+	a := &asker{client: c, name: name, settings: s, emit: emit, seats: make([]*seat, s.slots)}
+	for slot := range a.seats {
+		a.seats[slot] = &seat{asker: a, slot: slot,
+			req: Request{Name: slotName(name, slot), ID: newID(), Owner: s.owner, TTL: s.ttl, Data: s.data}}
+	}
+	return a
 }
 
-// try makes one attempt. start is just before the request was sent: the lease's
-// time counts from there, since the backend's own count began no earlier.
-func (a *asker) try(ctx context.Context) (lease Lease, start time.Duration, err error) {
+// open lists the seats that this process does not hold itself, or all if it holds them
+// all, from a random one on so that processes do not fight for the first.
+func (a *asker) open() []*seat {
+	if len(a.seats) == 1 {
+		return a.seats
+	}
+	first := rand.N(len(a.seats))
+	all := slices.Concat(a.seats[first:], a.seats[:first])
+	taken := a.client.queues.taken(a.name)
+	open := slices.DeleteFunc(slices.Clone(all), func(s *seat) bool { return slices.Contains(taken, s.slot) })
+	if len(open) == 0 {
+		return all
+	}
+	return open
+}
+
+// ask makes one attempt for each of the seats in turn, until one is granted. A failure
+// ends it: a backend that fails is not asked n times. Of many seats the held ones are
+// left out, where one read can tell.
+func (a *asker) ask(ctx context.Context, seats []*seat) (grant, error) {
+	for first := true; len(seats) > 0; first = false {
+		if !first && len(seats) > 1 {
+			if seats = a.notHeld(ctx, seats); len(seats) == 0 {
+				break
+			}
+		}
+		g, err := a.try(ctx, seats[0])
+		if err == nil || ctx.Err() != nil || !errors.Is(err, ErrHeld) {
+			return g, err
+		}
+		seats = seats[1:]
+	}
+	return grant{}, a.last
+}
+
+// notHeld drops the seats that one read shows to be held by others.
+func (a *asker) notHeld(ctx context.Context, seats []*seat) []*seat {
+	inspector := a.client.abilities.BatchInspector
+	if inspector == nil {
+		return seats
+	}
+	names := make([]string, len(seats))
+	for i, s := range seats {
+		names[i] = s.req.Name
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.settings.tryTimeout)
+	defer cancel()
+	records, errs := readBatch(ctx, inspector, names)
+	var open []*seat
+	for i, s := range seats {
+		if s.looked(records[i], errs[i]) {
+			open = append(open, s)
+		}
+	}
+	return open
+}
+
+// try makes one attempt for one seat.
+func (a *asker) try(ctx context.Context, s *seat) (grant, error) {
 	limited, cancel := context.WithTimeout(ctx, a.settings.tryTimeout)
 	defer cancel()
-	a.req.Replace = a.stuck()
-	start = a.client.now()
-	got, err := a.client.locker.TryAcquire(limited, a.req)
+	s.req.Replace = s.stuck()
+	start := a.client.now()
+	got, err := a.client.locker.TryAcquire(limited, s.req)
 	// Only the token is news: what was asked for is what is kept.
-	lease = a.lease()
+	lease := s.lease()
 	lease.Token = got.Token
 	if err == nil && a.client.now() >= a.settings.lossAt(start) {
 		// This process was held up for so long that the lease is as good as gone.
-		err = fmt.Errorf("holdfast: acquire %q: %w: the reply came too late", a.req.Name, ErrLost)
+		err = fmt.Errorf("holdfast: acquire %q: %w: the reply came too late", s.req.Name, ErrLost)
 	}
-	a.learn(ctx, start, err)
-	return lease, start, err
+	a.learn(ctx, s, start, err)
+	return grant{lease, s, start}, err
 }
 
 // learn takes in the outcome of an attempt.
-func (a *asker) learn(ctx context.Context, start time.Duration, err error) {
-	var held *HeldError
+func (a *asker) learn(ctx context.Context, s *seat, start time.Duration, err error) {
 	a.last = err
 	switch {
 	case err == nil:
 	case ctx.Err() != nil: // whatever the error looks like: it may be the caller's own cause
 		a.failures++
-		a.doubt.note(start + a.settings.ttl)
-	case errors.As(err, &held):
+		s.doubt.note(start + a.settings.ttl)
+	case errors.Is(err, ErrHeld):
 		a.failures = 0
-		a.see(held.Record)
-	case errors.Is(err, ErrHeld): // of a driver that says no more
-		a.failures = 0
+		a.last = a.full(err)
+		s.refused(err)
 	case errors.Is(err, ErrInvalid), errors.Is(err, ErrClosed):
 	default:
 		a.failures++
-		a.doubt.note(start + a.settings.ttl)
-		a.emit(Event{Type: EventError, Name: a.req.Name, Op: "acquire", Err: err, Time: time.Now()})
+		s.doubt.note(start + a.settings.ttl)
+		a.emit(Event{Type: EventError, Name: s.req.Name, Op: "acquire", Err: err, Time: time.Now()})
+		if errors.Is(err, ErrLost) { // granted, but too late to be of use: that ID is done with
+			s.abandon()
+		}
 	}
 }
 
-// see compares the holder with the one seen before.
-func (a *asker) see(now Record) {
-	if now.Revision.IsZero() || now.Revision != a.holder.Revision {
-		a.unchanged = a.client.now() // after the reply: the renewal was before this
-	}
-	// An owner that a backend cannot tell for a moment is not another holder.
-	if anonymous := now.Owner == "" && now.Token == 0; !anonymous {
-		a.tell(now)
-	}
-	a.holder = now
-}
-
-// tell tells of a holder, once.
-func (a *asker) tell(holder Record) {
-	if !a.asked || holder.Owner != a.told.Owner || holder.Token != a.told.Token {
-		a.asked, a.told = true, holder
-		a.emit(Event{Type: EventHolderSeen, Name: a.req.Name, Owner: holder.Owner, Token: holder.Token, Time: time.Now()})
-	}
-}
+func (a *asker) full(err error) error { return allHeld(a.name, len(a.seats), err) }
 
 // identify asks, once for each wait, who a holder is that the backend's refusals do not
 // name, for people who want to know what is waited for.
 func (a *asker) identify(ctx context.Context) {
-	if a.asked || !errors.Is(a.last, ErrHeld) {
+	if slices.ContainsFunc(a.seats, func(s *seat) bool { return s.asked }) || !errors.Is(a.last, ErrHeld) {
 		return
 	}
-	holder, err := a.client.Inspect(ctx, a.req.Name)
+	i := slices.IndexFunc(a.seats, func(s *seat) bool { return s.known })
+	if i < 0 {
+		return
+	}
+	holder, err := a.client.Inspect(ctx, a.seats[i].req.Name)
 	if err != nil || holder.State != StateHeld {
 		holder = Record{} // there is one, and that is all that is known
 	}
-	a.tell(holder)
+	a.seats[i].tell(holder)
 }
 
-// stuck returns the holder's revision if it has not been renewed for one whole TTL
-// of our own elapsed time: it is over then, whatever a clock that stepped back
-// makes of its expiry. The backend replaces exactly that revision, or refuses.
-func (a *asker) stuck() Revision {
-	if a.client.now() < a.stuckAt() {
-		return Revision{}
-	}
-	return a.holder.Revision
-}
-
-// stuckAt is when the holder seen must have expired by our clock; 0.1 % is for drift.
-func (a *asker) stuckAt() time.Duration {
-	if a.holder.Revision.IsZero() || a.holder.TTL <= 0 {
-		return longest + a.client.now()
-	}
-	ttl := min(a.holder.TTL, longest)
-	return a.unchanged + ttl + ttl/driftPart
-}
-
-// pause is how long to wait before asking again unless woken.
-func (a *asker) pause() time.Duration {
-	if a.failures > 0 {
-		return max(min(a.settings.retry(a.failures-1), jitter(a.settings.poll, 0.2)), time.Millisecond)
-	}
-	poll := a.settings.poll
-	if a.watching {
-		poll = a.settings.watchedPoll
-	}
-	pause := jitter(poll, 0.2)
-	if a.holder.RemainingKnown {
-		// Waiters of many processes wake for the same expiry: spread them a little.
-		pause = min(pause, min(a.holder.Remaining, longest)+time.Millisecond+rand.N(10*time.Millisecond))
-	}
-	return max(min(pause, a.stuckAt()-a.client.now()), time.Millisecond)
-}
-
-// wait asks until the lock is granted, ctx ends, or the client shuts down. A value in
-// nudge has it ask again.
-func (a *asker) wait(ctx context.Context, nudge <-chan struct{}) (Lease, time.Duration, error) {
-	var wake <-chan struct{}
+// wait asks until the lock is granted, ctx ends, or the client shuts down. w is the
+// caller's place in the queue.
+func (a *asker) wait(ctx context.Context, w *waiter) (grant, error) {
+	alarm := make(chan struct{}, 1)
+	seats := a.open()
 	for watched := false; ; {
-		lease, start, err := a.try(ctx)
+		g, err := a.ask(ctx, seats)
 		switch {
 		case err == nil:
-			return lease, start, nil
+			return g, nil
 		case ctx.Err() != nil: // a caller that has gone away
-			return Lease{}, 0, a.client.waitEnded(ctx, a.req.Name, cmp.Or(a.client.queues.reason(a.req.Name), err))
+			return grant{}, a.client.waitEnded(ctx, a.name, cmp.Or(a.client.queues.reason(w), err))
 		case errors.Is(err, ErrInvalid), errors.Is(err, ErrClosed):
-			return Lease{}, 0, err
-		case errors.Is(err, ErrLost):
-			// Granted, but too late to be of use: that ID is done with.
-			a.abandon()
-			a.req.ID, a.doubt = newID(), doubt{}
+			return grant{}, err
 		}
 		a.identify(ctx)
-		a.client.queues.note(a.req.Name, err)
-		if w := a.client.abilities.Watcher; !watched && w != nil {
-			woken := make(chan struct{}, 1)
-			defer w.Watch(a.req.Name, func() {
-				select {
-				case woken <- struct{}{}:
-				default:
-				}
-			})()
-			wake = woken
+		a.client.queues.note(a.name, err)
+		if !watched {
+			defer a.watch(alarm)()
 			watched = true
 		}
-		a.rest(ctx, wake, nudge)
+		seats = a.rest(ctx, alarm, w)
 		if ctx.Err() != nil {
-			return Lease{}, 0, a.client.waitEnded(ctx, a.req.Name, a.last)
+			return grant{}, a.client.waitEnded(ctx, a.name, a.last)
 		}
 	}
 }
 
-// rest waits until it is time to ask again.
-func (a *asker) rest(ctx context.Context, wake, nudge <-chan struct{}) {
-	if a.failures > 0 {
-		wake, nudge = nil, nil // a backend that fails is left alone for the whole pause
-	}
-	timer := time.NewTimer(a.pause())
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-wake:
-		a.watching = true
-	case <-nudge:
-	case <-ctx.Done():
-	}
-}
+// abandon has the lock cleaned up wherever a request of this asker may hold it.
+func (a *asker) abandon() { a.abandonBut(nil) }
 
-// lease is what a request of this asker may have been granted unknown to it.
-func (a *asker) lease() Lease {
-	return Lease{Name: a.req.Name, ID: a.req.ID, Owner: a.req.Owner, TTL: a.req.TTL}
-}
-
-// abandon has the lock cleaned up if a request of this asker may hold it.
-func (a *asker) abandon() {
-	if a.doubt.any {
-		a.client.cleanUp(a.lease(), a.doubt.until, a.settings.tryTimeout, a.emit)
+func (a *asker) abandonBut(granted *seat) {
+	for _, s := range a.seats {
+		if s != granted {
+			s.abandon()
+		}
 	}
 }
 

@@ -57,9 +57,6 @@ func NewLeaderAwareRunner(client *Client, name string, opts ...RunnerOption) (*L
 	if client == nil {
 		return nil, &InvalidError{"client", "nil", "a Client"}
 	}
-	if err := ValidateName(name, client.limits); err != nil {
-		return nil, err
-	}
 	cfg := runnerConfig{lock: client.defaults}
 	for _, o := range opts {
 		if o == nil {
@@ -69,6 +66,9 @@ func NewLeaderAwareRunner(client *Client, name string, opts ...RunnerOption) (*L
 	}
 	s, err := cfg.settle(client.limits)
 	if err != nil {
+		return nil, err
+	}
+	if err := validateSlots(name, s.slots, client.limits); err != nil {
 		return nil, err
 	}
 	var sinks []*sink
@@ -278,8 +278,6 @@ func (r *LeaderAwareRunner) leadNow(ctx context.Context) (*term, error) {
 	// Nobody knows whether there will be another call, so this request is cleaned up
 	// now, and the next one has another ID.
 	a.abandon()
-	r.asker = r.client.newAsker(r.name, r.settings.settings, r.emit)
-	r.asker.holder, r.asker.told, r.asker.asked, r.asker.unchanged = a.holder, a.told, a.asked, a.unchanged
 	return nil, err
 }
 
@@ -291,9 +289,10 @@ func (r *LeaderAwareRunner) IsLeader() bool {
 	return t != nil && t.hold.Err() == nil
 }
 
-// Leader asks the backend who leads; a Record that is Free says that nobody does.
+// Leader asks the backend who leads; a Record that is Free says that nobody does. Of the
+// leaders of a pool (WithSlots) it tells the first, perhaps without the lock's data.
 func (r *LeaderAwareRunner) Leader(ctx context.Context) (Record, error) {
-	return r.client.Inspect(ctx, r.name)
+	return r.client.holderOf(ctx, r.name, r.settings.settings)
 }
 
 // sleep waits for d. The error says what ended it, and what kept the lock.

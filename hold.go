@@ -15,7 +15,9 @@ type Hold struct {
 	kept    *kept
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
-	managed bool // Do or a runner releases it, after its function has returned
+	managed bool   // Do or a runner releases it, after its function has returned
+	queue   string // the name that its waiters queue for
+	slot    int
 
 	over func(h *Hold, released bool) // of a LeaseManager: called when lost and when released, or nil
 
@@ -66,17 +68,17 @@ func TokenFrom(ctx context.Context) (uint64, bool) {
 }
 
 // newHold begins to keep a lease granted to a. Its context descends from parent.
-func (c *Client) newHold(parent context.Context, a *asker, l Lease, start time.Duration, managed bool) *Hold {
-	h := &Hold{client: c, managed: managed, over: a.over, doubt: a.doubt, released: make(chan struct{})}
+func (c *Client) newHold(parent context.Context, a *asker, g grant, managed bool) *Hold {
+	h := &Hold{client: c, managed: managed, over: a.over, queue: a.name, slot: g.seat.slot, doubt: g.seat.doubt, released: make(chan struct{})}
 	ctx, cancel := context.WithCancelCause(parent)
 	h.ctx, h.cancel = withHold(ctx, h), cancel
-	h.kept = &kept{lease: l, timing: a.settings.timing, emit: a.emit, overrun: a.settings.overrun, end: h.lost, index: -1}
+	h.kept = &kept{lease: g.lease, timing: a.settings.timing, emit: a.emit, overrun: a.settings.overrun, end: h.lost, index: -1}
 	c.mu.Lock()
 	c.holds[h] = struct{}{}
 	c.mu.Unlock()
 	c.queues.took(h)
 	h.kept.tell(EventAcquired, "", nil)
-	c.keeper.add(h.kept, start)
+	c.keeper.add(h.kept, g.start)
 	if c.closing.Err() != nil {
 		h.shutDown(c.closing) // Shutdown may have looked before this hold was there
 	}
@@ -110,8 +112,11 @@ func (h *Hold) Context() context.Context { return h.ctx }
 // Lease returns the plain value, for what needs the ID, such as a DataStore.
 func (h *Hold) Lease() Lease { return h.kept.lease }
 
-// Name returns the lock's name.
+// Name returns the lock's name; with WithSlots, that of the slot's record.
 func (h *Hold) Name() string { return h.kept.lease.Name }
+
+// Slot returns which slot is held, counted from 0; 0 too without WithSlots.
+func (h *Hold) Slot() int { return h.slot }
 
 // Token returns the fencing token: greater than that of every earlier holder. Give
 // it to whatever the lock protects, to refuse a holder that was paused too long.

@@ -71,9 +71,6 @@ func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Hol
 
 // settings applies options over the client's defaults and checks them.
 func (c *Client) settings(name string, opts []Option) (settings, error) {
-	if err := ValidateName(name, c.limits); err != nil {
-		return settings{}, err
-	}
 	cfg := c.defaults
 	for _, o := range opts {
 		if o == nil {
@@ -81,7 +78,11 @@ func (c *Client) settings(name string, opts []Option) (settings, error) {
 		}
 		o.applyLock(&cfg)
 	}
-	return cfg.settle(c.limits)
+	s, err := cfg.settle(c.limits)
+	if err != nil {
+		return s, err
+	}
+	return s, validateSlots(name, s.slots, c.limits)
 }
 
 func (c *Client) acquire(ctx, parent context.Context, name string, opts []Option, managed bool) (*Hold, error) {
@@ -95,7 +96,7 @@ func (c *Client) acquire(ctx, parent context.Context, name string, opts []Option
 // waitAcquire queues up and asks until the lock is granted. The hold's context
 // descends from parent.
 func (c *Client) waitAcquire(ctx, parent context.Context, name string, s settings, emit func(Event), managed bool) (*Hold, error) {
-	if h := c.heldWithin(ctx, name); h != nil {
+	if h := c.heldWithin(ctx, name, s.slots); h != nil {
 		return nil, fmt.Errorf("holdfast: lock %q: the caller itself holds it and would wait for ever: %w", name, h.heldError())
 	}
 	if !c.work.start() {
@@ -103,7 +104,7 @@ func (c *Client) waitAcquire(ctx, parent context.Context, name string, s setting
 	}
 	ctx, stop := until(ctx, c.closing)
 	defer stop()
-	w := c.queues.join(name)
+	w := c.queues.join(name, s.slots)
 	defer c.queues.leave(w)
 	select {
 	case <-w.turn:
@@ -111,19 +112,19 @@ func (c *Client) waitAcquire(ctx, parent context.Context, name string, s setting
 	}
 	if ctx.Err() != nil || c.closing.Err() != nil {
 		c.work.end()
-		return nil, c.waitEnded(ctx, name, c.queues.reason(name))
+		return nil, c.waitEnded(ctx, name, c.queues.reason(w))
 	}
 	a := c.newAsker(name, s, emit)
-	l, start, err := a.wait(ctx, w.nudge)
+	g, err := a.wait(ctx, w)
 	if err != nil {
 		a.abandon()
 		c.work.end()
 		return nil, err
 	}
-	return c.granted(parent, a, l, start, managed)
+	return c.granted(parent, a, g, managed)
 }
 
-// tryAcquire makes one attempt. The hold's context descends from parent. After an
+// tryAcquire makes one attempt, for each slot if need be. The hold's context descends from parent. After an
 // error the asker can try again, or must abandon.
 func (c *Client) tryAcquire(ctx, parent context.Context, a *asker, managed bool) (*Hold, error) {
 	if !c.work.start() {
@@ -131,7 +132,7 @@ func (c *Client) tryAcquire(ctx, parent context.Context, a *asker, managed bool)
 	}
 	limited, stop := until(ctx, c.closing)
 	defer stop()
-	l, start, err := a.try(limited)
+	g, err := a.ask(limited, a.open())
 	if err != nil {
 		c.work.end()
 		if c.closing.Err() != nil {
@@ -139,17 +140,18 @@ func (c *Client) tryAcquire(ctx, parent context.Context, a *asker, managed bool)
 		}
 		return nil, err
 	}
-	return c.granted(parent, a, l, start, managed)
+	return c.granted(parent, a, g, managed)
 }
 
 // granted makes a hold of a lease, unless Shutdown has begun: then nobody wants it.
-func (c *Client) granted(parent context.Context, a *asker, l Lease, start time.Duration, managed bool) (*Hold, error) {
+func (c *Client) granted(parent context.Context, a *asker, g grant, managed bool) (*Hold, error) {
+	a.abandonBut(g.seat)
 	if c.closing.Err() != nil {
-		c.cleanUp(l, start+l.TTL, a.settings.tryTimeout, a.emit)
+		c.cleanUp(g.lease, g.start+g.lease.TTL, a.settings.tryTimeout, a.emit)
 		c.work.end()
 		return nil, errShutdown
 	}
-	return c.newHold(parent, a, l, start, managed), nil
+	return c.newHold(parent, a, g, managed), nil
 }
 
 // until returns a context that also ends when other does, with its cause.
@@ -178,15 +180,4 @@ func (h *Hold) verdict(err error) error {
 		return gone
 	}
 	return fmt.Errorf("%w; %w", err, gone)
-}
-
-// heldWithin returns the live hold of this name that ctx descends from, or nil.
-// Waiting for it would be waiting for oneself: ctx ends with it.
-func (c *Client) heldWithin(ctx context.Context, name string) *Hold {
-	for in := holdingFrom(ctx); in != nil; in = in.outer {
-		if in.client == c && in.Name() == name && in.Err() == nil {
-			return in.Hold
-		}
-	}
-	return nil
 }

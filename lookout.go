@@ -195,7 +195,7 @@ func (o *lookout) read(names []string) ([]Record, []error, error) {
 	began := o.calls.run(func() {
 		defer close(done)
 		defer cancel()
-		records, errs = o.inspector.InspectBatch(ctx, names)
+		records, errs = readBatch(ctx, o.inspector, names)
 	})
 	if !began {
 		cancel()
@@ -209,10 +209,16 @@ func (o *lookout) read(names []string) ([]Record, []error, error) {
 		o.late = done
 		return nil, nil, errHung
 	}
-	if len(records) != len(names) || len(errs) != len(names) {
-		return nil, nil, errOddBatch
-	}
 	return records, errs, nil
+}
+
+// readBatch calls InspectBatch and sees to it that there is an answer for each name.
+func readBatch(ctx context.Context, inspector BatchInspector, names []string) ([]Record, []error) {
+	records, errs := inspector.InspectBatch(ctx, names)
+	if len(records) != len(names) || len(errs) != len(names) {
+		return make([]Record, len(names)), slices.Repeat([]error{errOddBatch}, len(names))
+	}
+	return records, errs
 }
 
 var errOddBatch = errors.New("holdfast: the driver did not answer for every name of a batch")

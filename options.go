@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -62,6 +63,7 @@ func (s span) or(d time.Duration) time.Duration {
 // lockConfig is what options say; settings is what holds after the defaults.
 type lockConfig struct {
 	ttl, grace, renewEvery, tryTimeout, poll span
+	slots                                    *int
 	owner                                    *string
 	data                                     []byte
 	overrun                                  func(Event)
@@ -193,6 +195,7 @@ const driftPart = 1000
 type settings struct {
 	timing
 	poll, watchedPoll time.Duration
+	slots             int
 	owner             string
 	data              []byte
 	overrun           func(Event)
@@ -226,7 +229,10 @@ func (c lockConfig) settle(l Limits) (settings, error) {
 	if !c.poll.given && l.Poll > 0 {
 		s.poll, s.watchedPoll = l.Poll, max(l.Poll, watchedPoll)
 	}
-	s.data, s.overrun = c.data, c.overrun
+	s.slots, s.data, s.overrun = 1, c.data, c.overrun
+	if c.slots != nil {
+		s.slots = *c.slots
+	}
 	if c.owner != nil { // New sees to the default
 		s.owner = *c.owner
 	}
@@ -241,6 +247,9 @@ func (s settings) check(l Limits) error {
 		if f.d <= 0 {
 			return &InvalidError{f.name, f.d.String(), "more than 0"}
 		}
+	}
+	if s.slots < 1 || s.slots > maxSlots {
+		return &InvalidError{"Slots", strconv.Itoa(s.slots), fmt.Sprintf("from 1 to %d", maxSlots)}
 	}
 	if drift := s.ttl / driftPart; s.grace < drift {
 		return &InvalidError{"Grace", s.grace.String(), fmt.Sprintf("at least %v, what the clocks may differ by in a TTL of %v", drift, s.ttl)}

@@ -6,8 +6,8 @@ import (
 )
 
 // queues lines up one process's waiters for each name, first-in-first-out, so that
-// only the first of them asks the backend, and none does while the lock is
-// held by this process itself.
+// only the first of them asks the backend, and none does while the lock, or every slot
+// that the first may take, is held by this process itself.
 type queues struct {
 	mu     sync.Mutex
 	byName map[string]*queue
@@ -15,24 +15,26 @@ type queues struct {
 
 type queue struct {
 	waiters []*waiter // in order of arrival
-	holder  *Hold     // this process's own live hold, or nil
+	holders []*Hold   // this process's own live holds: one, or one of each slot
 	kept    error     // what last kept the first waiter from the lock
 }
 
 // waiter is one place in a queue. turn is closed when it may ask the backend.
 type waiter struct {
-	name string
-	turn chan struct{}
-	up   bool // turn is closed
-	// nudge gets a value when this process frees the lock while the waiter asks.
+	name  string
+	slots int
+	turn  chan struct{}
+	up    bool // turn is closed
+	// nudge gets a value when this process frees a slot while the waiter asks.
 	nudge chan struct{}
+	freed []int // those slots
 }
 
 // join takes the last place.
-func (s *queues) join(name string) *waiter {
+func (s *queues) join(name string, slots int) *waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := &waiter{name: name, turn: make(chan struct{}), nudge: make(chan struct{}, 1)}
+	w := &waiter{name: name, slots: slots, turn: make(chan struct{}), nudge: make(chan struct{}, 1)}
 	q := s.of(name)
 	q.waiters = append(q.waiters, w)
 	s.settle(name, q)
@@ -54,25 +56,45 @@ func (s *queues) leave(w *waiter) {
 func (s *queues) took(h *Hold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q := s.of(h.Name())
-	q.holder, q.kept = h, nil
+	q := s.of(h.queue)
+	q.holders, q.kept = append(q.holders, h), nil
 }
 
 // freed notes that a hold is lost, or that it is released; the first waiter may ask.
 func (s *queues) freed(h *Hold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q := s.of(h.Name())
-	if q.holder == h {
-		q.holder = nil
+	q := s.of(h.queue)
+	if i := slices.Index(q.holders, h); i >= 0 {
+		q.holders = slices.Delete(q.holders, i, i+1)
 	}
 	if len(q.waiters) > 0 && q.waiters[0].up {
-		select {
-		case q.waiters[0].nudge <- struct{}{}:
-		default:
+		w := q.waiters[0]
+		w.freed = append(w.freed, h.slot)
+		ring(w.nudge)
+	}
+	s.settle(h.queue, q)
+}
+
+// freedOf takes the slots that this process freed while the waiter asked.
+func (s *queues) freedOf(w *waiter) []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	freed := w.freed
+	w.freed = nil
+	return freed
+}
+
+// taken lists the slots that this process holds.
+func (s *queues) taken(name string) (slots []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.byName[name]; q != nil {
+		for _, h := range q.holders {
+			slots = append(slots, h.slot)
 		}
 	}
-	s.settle(h.Name(), q)
+	return slots
 }
 
 // note keeps what the asking waiter met, for the errors of those behind it.
@@ -82,19 +104,30 @@ func (s *queues) note(name string, err error) {
 	s.of(name).kept = err
 }
 
-// reason tells what keeps the waiters of a name from the lock.
-func (s *queues) reason(name string) error {
+// reason tells what keeps a waiter from the lock.
+func (s *queues) reason(w *waiter) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q := s.byName[name]
+	q := s.byName[w.name]
 	switch {
 	case q == nil:
 		return nil
-	case q.holder != nil:
-		return q.holder.heldError()
+	case q.keeps(w):
+		return allHeld(w.name, w.slots, q.holders[0].heldError())
 	default:
 		return q.kept
 	}
+}
+
+// keeps reports whether this process holds all that the waiter may take.
+func (q *queue) keeps(w *waiter) bool {
+	var own int
+	for _, h := range q.holders {
+		if h.slot < w.slots {
+			own++
+		}
+	}
+	return own >= w.slots
 }
 
 // of finds or makes a queue; settle drops it again when nothing needs it.
@@ -112,10 +145,11 @@ func (s *queues) of(name string) *queue {
 
 func (s *queues) settle(name string, q *queue) {
 	switch {
-	case q.holder != nil:
 	case len(q.waiters) == 0:
-		delete(s.byName, name)
-	case !q.waiters[0].up:
+		if len(q.holders) == 0 {
+			delete(s.byName, name)
+		}
+	case !q.waiters[0].up && !q.keeps(q.waiters[0]):
 		q.waiters[0].up = true
 		close(q.waiters[0].turn)
 	}

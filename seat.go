@@ -1,0 +1,165 @@
+package holdfast
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+)
+
+// seat is one slot as an asker sees it: the request for it, which of its attempts ended
+// in doubt, and who holds it. A lock without slots has one seat.
+type seat struct {
+	asker *asker
+	slot  int
+	req   Request
+
+	doubt     doubt
+	known     bool          // it was refused
+	seen      time.Duration // when that was told last
+	holder    Record        // as last seen
+	unchanged time.Duration // since when holder.Revision was seen
+	told      Record        // the holder that observers were told of
+	asked     bool          // who an unknown holder is
+
+	woken    atomic.Bool   // the Watcher has called
+	watching bool          // it has: releases will be told
+	askAt    time.Duration // while it rests
+	unlook   func()        // cancels the look that is planned
+}
+
+// doubt says until when a request whose outcome is unknown could still keep the lock
+// taken: one TTL after it was sent.
+type doubt struct {
+	any   bool
+	until time.Duration
+}
+
+func (d *doubt) note(until time.Duration) {
+	if !d.any || until > d.until {
+		d.any, d.until = true, until
+	}
+}
+
+// lease is what a request for this seat may have been granted unknown to us.
+func (s *seat) lease() Lease {
+	return Lease{Name: s.req.Name, ID: s.req.ID, Owner: s.req.Owner, TTL: s.req.TTL}
+}
+
+// abandon has the lock cleaned up if a request for this seat may hold it. The ID is
+// done with then.
+func (s *seat) abandon() {
+	if s.doubt.any {
+		a := s.asker
+		a.client.cleanUp(s.lease(), s.doubt.until, a.settings.tryTimeout, a.emit)
+		s.req.ID, s.doubt = newID(), doubt{}
+	}
+}
+
+// refused takes in that another holds the lock.
+func (s *seat) refused(err error) {
+	var held *HeldError
+	if errors.As(err, &held) {
+		s.see(held.Record)
+		return
+	}
+	// A driver that says no more.
+	s.known, s.seen, s.holder.RemainingKnown = true, s.asker.client.now(), false
+}
+
+// see compares the holder with the one seen before.
+func (s *seat) see(now Record) {
+	s.known, s.seen = true, s.asker.client.now() // after the reply: a renewal was before this
+	if now.Revision.IsZero() || now.Revision != s.holder.Revision {
+		s.unchanged = s.seen
+	}
+	// An owner that a backend cannot tell for a moment is not another holder.
+	if anonymous := now.Owner == "" && now.Token == 0; !anonymous {
+		s.tell(now)
+	}
+	s.holder = now
+}
+
+// tell tells of a holder, once.
+func (s *seat) tell(holder Record) {
+	if !s.asked || holder.Owner != s.told.Owner || holder.Token != s.told.Token {
+		s.asked, s.told = true, holder
+		s.asker.emit(Event{Type: EventHolderSeen, Name: s.req.Name, Owner: holder.Owner, Token: holder.Token, Time: time.Now()})
+	}
+}
+
+// stuck returns the holder's revision if it has not been renewed for one whole TTL
+// of our own elapsed time: it is over then, whatever a clock that stepped back
+// makes of its expiry. The backend replaces exactly that revision, or refuses.
+func (s *seat) stuck() Revision {
+	if s.asker.client.now() < s.stuckAt() {
+		return Revision{}
+	}
+	return s.holder.Revision
+}
+
+// stuckAt is when the holder seen must have expired by our clock; 0.1 % is for drift.
+func (s *seat) stuckAt() time.Duration {
+	if s.holder.Revision.IsZero() || s.holder.TTL <= 0 {
+		return longest + s.asker.client.now()
+	}
+	ttl := min(s.holder.TTL, longest)
+	return s.unchanged + ttl + ttl/driftPart
+}
+
+// looked takes in what a look showed, and reports whether to ask: unless it is
+// certain that another holds the lock.
+func (s *seat) looked(r Record, err error) (ask bool) {
+	if err != nil || r.State != StateHeld || r.RemainingKnown && r.Remaining <= 0 || s.maybeOurs() {
+		return true
+	}
+	s.see(r)
+	s.asker.last = s.asker.full(&HeldError{r})
+	return !s.stuck().IsZero()
+}
+
+// maybeOurs reports whether the holder may be a request of our own, unknown to us. Only
+// asking again with its ID can tell.
+func (s *seat) maybeOurs() bool {
+	return s.doubt.any && s.asker.client.now() < s.doubt.until+s.req.TTL
+}
+
+// schedule tells when to ask for the seat unless woken, and when to look before that.
+//
+// Where there is a lookout, it looks instead of asking as long as the holder lives: only
+// the end of the holder's time is asked for, without delay. Elsewhere there is nothing to
+// look for for ages, and the seat is asked for at the poll interval.
+func (s *seat) schedule() (askAt, lookAt time.Duration) {
+	a := s.asker
+	never := longest + a.client.now()
+	if !s.known {
+		return 0, never
+	}
+	askAt, poll := s.stuckAt(), a.settings.poll
+	if s.watching {
+		poll = a.settings.watchedPoll
+	}
+	if s.holder.RemainingKnown {
+		left := min(s.holder.Remaining, longest)
+		// Waiters of many processes wake for the same expiry: spread them a little.
+		askAt = min(askAt, s.seen+left+time.Millisecond+rand.N(10*time.Millisecond))
+		// A holder that lives has renewed before three quarters of this are over.
+		if early := left - left/4; s.lookable() && left > s.holder.TTL/4 && early > 10*time.Millisecond {
+			poll = min(poll, early)
+		}
+	}
+	next := s.seen + jitter(poll, 0.2)
+	switch {
+	case !s.lookable():
+		return min(askAt, next), never
+	case next < askAt:
+		return askAt, next
+	default:
+		return askAt, never
+	}
+}
+
+// lookable reports whether a look can tell what asking would.
+func (s *seat) lookable() bool {
+	return s.asker.client.lookout != nil && s.known && !s.maybeOurs()
+}
