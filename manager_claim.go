@@ -90,7 +90,7 @@ func (m *LeaseManager) ask(c *claim, q *quest) {
 		return
 	}
 	a := q.asker
-	lease, start, err := a.try(m.client.closing)
+	g, err := a.ask(m.client.closing, a.seats)
 	if err != nil {
 		m.refused(c, q, err)
 		m.client.work.end()
@@ -100,7 +100,7 @@ func (m *LeaseManager) ask(c *claim, q *quest) {
 	var rest aftermath
 	rest.add(q.stopWatch)
 	// Under the lock, so that an observer who is told of it finds the hold.
-	c.phase, c.quest, c.hold = held, nil, m.client.newHold(context.Background(), a, lease, start, false)
+	c.phase, c.quest, c.hold = held, nil, m.client.newHold(context.Background(), a, g, false)
 	if !c.wanted {
 		m.giveBack(c, &rest)
 	} else {
@@ -113,13 +113,9 @@ func (m *LeaseManager) ask(c *claim, q *quest) {
 // refused plans the next attempt.
 func (m *LeaseManager) refused(c *claim, q *quest, err error) {
 	a, cl := q.asker, m.client
-	switch {
-	case errors.Is(err, ErrInvalid), errors.Is(err, ErrClosed):
+	if errors.Is(err, ErrInvalid) || errors.Is(err, ErrClosed) {
 		a.failures++ // it may pass: somebody mends the record
 		a.emit(Event{Type: EventError, Name: c.name, Op: "acquire", Err: err, Time: time.Now()})
-	case errors.Is(err, ErrLost): // granted, but too late to be of use: that ID is done with
-		a.abandon()
-		a.req.ID, a.doubt = newID(), doubt{}
 	}
 	a.identify(cl.closing)
 	if w := cl.abilities.Watcher; w != nil && !q.watched {
@@ -134,7 +130,7 @@ func (m *LeaseManager) refused(c *claim, q *quest, err error) {
 	if c.wanted && !m.closed {
 		at := cl.now()
 		if !q.woken || a.failures > 0 {
-			at += a.pause()
+			at = a.askAgainAt()
 		}
 		c.phase = idle
 		c.resolve(nil)
@@ -153,7 +149,7 @@ func (m *LeaseManager) wake(c *claim, q *quest) {
 	if c.quest != q {
 		return
 	}
-	q.asker.watching = true
+	q.asker.seats[0].watching = true
 	switch {
 	case c.phase == asking:
 		q.woken = true

@@ -38,5 +38,5 @@ func (c managerConfig) settle(l Limits) (settings, error) {
 	if hasNil(c.observers) {
 		return settings{}, &InvalidError{"observer", "nil", "a function"}
 	}
-	return c.lock.settle(l)
+	return c.lock.one().settle(l)
 }

@@ -55,7 +55,7 @@ type partitionsSettings struct {
 const instanceDigits = 12
 
 func (c partitionsConfig) settle(l Limits) (partitionsSettings, error) {
-	base, err := c.lock.settle(l)
+	base, err := c.lock.one().settle(l)
 	if err != nil {
 		return partitionsSettings{}, err
 	}

@@ -179,7 +179,7 @@ func (r *row) endsIn() (time.Duration, bool) {
 func (t *table) asker(i int, s settings, emit func(Event)) *asker {
 	a := t.client.newAsker(t.names[i], s, emit)
 	if t.rows[i].stuck {
-		a.holder, a.unchanged = t.rows[i].rec, t.rows[i].since
+		a.seats[0].holder, a.seats[0].unchanged = t.rows[i].rec, t.rows[i].since
 	}
 	return a
 }

@@ -24,8 +24,17 @@ const maxSlots = 1000
 //
 // Waiting costs little where the backend reads in batches and wakes waiters (MongoDB); on
 // others (Azure Blob Storage) a waiter asks for each slot at the poll interval.
+//
+// Do and Lock with the context of holds of all n slots would wait for themselves, and fail
+// at once. LeaseManager and Partitions have one holder for each name and ignore WithSlots.
 func WithSlots(n int) Option {
 	return lockOption(func(c *lockConfig) { c.slots = &n })
+}
+
+// one is for who has one holder for each name, whatever the Client's default.
+func (c lockConfig) one() lockConfig {
+	c.slots = nil
+	return c
 }
 
 // slotName is the name of a slot's record.

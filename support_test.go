@@ -43,6 +43,7 @@ type faulty struct {
 	tb      testing.TB
 	faults  func(op string, n int, lease holdfast.Lease) fault // n counts the calls of this op from 1
 	watcher bool
+	noLooks bool
 	check   func(ctx context.Context, op string) // of every call, or nil
 	lates   sync.WaitGroup                       // calls under way; the test waits for them
 
@@ -168,6 +169,9 @@ func (f *faulty) Abilities() holdfast.Abilities {
 	a.BatchRenewer = nil
 	if a.BatchInspector != nil {
 		a.BatchInspector = f
+	}
+	if f.noLooks {
+		a.BatchInspector = nil
 	}
 	if !f.watcher {
 		a.Watcher = nil

@@ -3,6 +3,7 @@ package holdfast_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -50,24 +51,32 @@ func TestThousandLocalWaitersInOrder(t *testing.T) {
 }
 
 func TestOneAskerPerNameAndProcess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		holder := newClient(t, store.Locker())
-		h := mustLock(t, holder, "job")
-		f := newFaulty(t, store.Locker(), nil)
-		c := newClient(t, f, holdfast.WithPollInterval(10*time.Second))
-		var wg sync.WaitGroup
-		for range 100 {
-			wg.Go(func() { _ = mustLock(t, c, "job").Release(t.Context()) })
-		}
-		time.Sleep(10 * time.Minute)
-		// Per minute: 6 polls. The holder's own end never comes: it renews.
-		if n := f.count(opAcquire); n < 50 || n > 90 {
-			t.Errorf("100 waiters made %d calls in 10 minutes at a poll interval of 10 s", n)
-		}
-		_ = h.Release(t.Context())
-		wg.Wait()
-	})
+	for _, looks := range []bool{false, true} {
+		t.Run(fmt.Sprintf("batch reads %v", looks), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.NewStore()
+				holder := newClient(t, store.Locker())
+				h := mustLock(t, holder, "job")
+				f := newFaulty(t, store.Locker(), nil)
+				f.noLooks = !looks
+				c := newClient(t, f, holdfast.WithPollInterval(10*time.Second))
+				var wg sync.WaitGroup
+				for range 100 {
+					wg.Go(func() { _ = mustLock(t, c, "job").Release(t.Context()) })
+				}
+				time.Sleep(10 * time.Minute)
+				// Per minute: 6 polls. The holder's own end never comes: it renews.
+				if n := f.total(); n < 50 || n > 90 {
+					t.Errorf("100 waiters made %d calls in 10 minutes at a poll interval of 10 s", n)
+				}
+				if n := f.count(opAcquire); looks && n != 1 {
+					t.Errorf("%d attempts where a look would do", n)
+				}
+				_ = h.Release(t.Context())
+				wg.Wait()
+			})
+		})
+	}
 }
 
 func TestWaiterWakes(t *testing.T) {
