@@ -24,6 +24,16 @@ const (
 
 const advice = "Azurite needs Node.js 20 or later with npm on PATH; or set " + EnvURL + " to a service to test against"
 
+// Modules is the folder of Node.js packages that has Azurite in it; it is
+// installed there first if need be.
+func Modules(ctx context.Context) (string, error) {
+	path, err := installed(ctx)
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimSuffix(path, filepath.FromSlash(strings.TrimPrefix(program, "node_modules"))), nil
+}
+
 // installed returns the path of Azurite in the module's cache folder, and
 // installs it there first if need be. Test binaries of several packages come
 // here at the same time, so a file lock lets one of them install, and a rename

@@ -33,6 +33,10 @@ const EnvMongod = "HOLDFAST_TEST_MONGOD"
 const advice = "set " + EnvMongod + " to a mongod of version 4.4 or later, or put one on PATH, or set " +
 	EnvURI + " to a replica set to test against"
 
+// Binary is the path of a mongod: what [EnvMongod] names, then PATH, then the
+// cache, which it fills first if need be.
+func Binary(ctx context.Context) (string, error) { return binary(ctx) }
+
 // binary finds mongod: the variable, then PATH, then the cache, which it fills.
 func binary(ctx context.Context) (string, error) {
 	if path := os.Getenv(EnvMongod); path != "" {

@@ -1,0 +1,121 @@
+// Build makes local stand-ins for the images that the integration suite and
+// docker-compose.yml use, for machines that cannot pull the official ones. They
+// carry the real servers, as the unit tests fetch them, and have names of their
+// own, so that nobody takes them for the official images.
+//
+//	go run ./images/build            # builds what is missing or out of date
+//	go run ./images/build -force     # builds all
+//
+// It needs a Linux machine with a Docker engine, Node.js and busybox-static.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+)
+
+// label is what an image has the digest of its contents in.
+const label = "holdfast.contents"
+
+// image is one that is built: its files are added to root, a tree that is
+// empty at first.
+type image struct {
+	name   string
+	fill   func(ctx context.Context, root *tree) error
+	config []string // Dockerfile instructions for how it runs
+}
+
+func main() {
+	force := flag.Bool("force", false, "build also what is there already")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := build(ctx, *force); err != nil {
+		fmt.Fprintln(os.Stderr, "images:", err)
+		os.Exit(1) //nolint:gocritic // nothing is left to stop
+	}
+}
+
+func build(ctx context.Context, force bool) error {
+	docker, err := client.New(client.FromEnv)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = docker.Close() }()
+	version, err := docker.ServerVersion(ctx, client.ServerVersionOptions{})
+	if err != nil {
+		return fmt.Errorf("no Docker engine answers (%w); start one, or use integration/images/engine.sh start", err)
+	}
+	fmt.Printf("Docker engine %s\n", version.Version)
+	for _, img := range []image{mongoImage, azuriteImage, workerImage} {
+		if err := img.build(ctx, docker, force); err != nil {
+			return fmt.Errorf("%s: %w", img.name, err)
+		}
+	}
+	return nil
+}
+
+func (img image) build(ctx context.Context, docker *client.Client, force bool) error {
+	start := time.Now()
+	root := newTree()
+	if err := img.fill(ctx, root); err != nil {
+		return err
+	}
+	digest, err := root.digest(img.config)
+	if err != nil {
+		return err
+	}
+	old, err := docker.ImageInspect(ctx, img.name)
+	switch {
+	case err == nil && !force && old.Config != nil && old.Config.Labels[label] == digest:
+		fmt.Printf("%-32s there already, %s\n", img.name, old.ID)
+		return nil
+	case err != nil && !errdefs.IsNotFound(err):
+		return err
+	}
+	read, write := io.Pipe()
+	go func() { write.CloseWithError(root.write(write)) }()
+	defer func() { _ = read.Close() }() // ends the goroutine if the engine has not read all
+	answer, err := docker.ImageImport(ctx, client.ImageImportSource{Source: read, SourceName: "-"}, img.name, client.ImageImportOptions{
+		Message: "local stand-in of Holdfast's integration suite, not an official image",
+		Changes: append([]string{"LABEL " + label + "=" + digest}, img.config...),
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Close() }()
+	if err := imported(answer); err != nil {
+		return err
+	}
+	made, err := docker.ImageInspect(ctx, img.name)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%-32s built in %s, %d MB, %s\n", img.name, time.Since(start).Round(100*time.Millisecond), made.Size/1e6, made.ID)
+	return nil
+}
+
+// imported reads the engine's answer to its end: an error may be in it.
+func imported(answer io.Reader) error {
+	for d := json.NewDecoder(answer); ; {
+		var said struct{ Error string }
+		if err := d.Decode(&said); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if said.Error != "" {
+			return errors.New(said.Error)
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// busybox adds a shell and the small programs that entry points, health checks
+// and testcontainers' probes run.
+func (t *tree) busybox(ctx context.Context) error {
+	source, err := exec.LookPath("busybox")
+	if err != nil {
+		return fmt.Errorf("%w; install busybox-static", err)
+	}
+	if libraries, err := needs(ctx, source); err != nil || len(libraries) > 0 {
+		return errors.Join(err, errors.New(source+" is not linked statically; install busybox-static"))
+	}
+	list, err := output(ctx, source, "--list")
+	if err != nil {
+		return err
+	}
+	t.file("bin/busybox", source, 0o755)
+	for applet := range strings.Lines(list) {
+		if applet = strings.TrimSpace(applet); applet != "busybox" && applet != "" {
+			t.link("bin/"+applet, "busybox")
+		}
+	}
+	t.link("usr/bin/env", "/bin/busybox")
+	return nil
+}
+
+// program adds a program of this machine with the shared libraries it needs.
+func (t *tree) program(ctx context.Context, name, source string) error {
+	source, err := filepath.EvalSymlinks(source)
+	if err != nil {
+		return err
+	}
+	libraries, err := needs(ctx, source)
+	if err != nil {
+		return err
+	}
+	t.file(name, source, 0o755)
+	for _, library := range libraries {
+		real, err := filepath.EvalSymlinks(library)
+		if err != nil {
+			return err
+		}
+		t.file(strings.TrimPrefix(library, "/"), real, 0o755)
+	}
+	return nil
+}
+
+// needs lists the shared libraries of a program, the loader among them.
+func needs(ctx context.Context, program string) ([]string, error) {
+	out, err := exec.CommandContext(ctx, "ldd", program).CombinedOutput()
+	if err != nil {
+		if strings.Contains(string(out), "not a dynamic executable") {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("ldd %s: %w: %s", program, err, out)
+	}
+	var found []string
+	for line := range strings.Lines(string(out)) {
+		if strings.Contains(line, "not found") {
+			return nil, fmt.Errorf("%s: %s", program, strings.TrimSpace(line))
+		}
+		for _, field := range strings.Fields(line) {
+			if strings.HasPrefix(field, "/") {
+				found = append(found, field)
+			}
+		}
+	}
+	return found, nil
+}
+
+// compiled adds a static Go program, given by its package's path from the
+// folder dir of the repository.
+func (t *tree) compiled(ctx context.Context, name, dir, pkg string) error {
+	root, err := repository()
+	if err != nil {
+		return err
+	}
+	out := filepath.Join(root, ".cache", "images", filepath.Base(name))
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", out, pkg)
+	build.Dir = filepath.Join(root, dir)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
+	if said, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build %s: %w: %s", pkg, err, said)
+	}
+	t.file(name, out, 0o755)
+	return nil
+}
+
+// repository is the folder of the parent module, upward from here.
+func repository() (string, error) {
+	start, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir := start; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "integration", "go.mod")); err == nil {
+			return dir, nil
+		}
+	}
+	return "", fmt.Errorf("no integration/go.mod above %s", start)
+}
+
+func output(ctx context.Context, name string, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, name, args...).Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", name, err)
+	}
+	return string(out), nil
+}
