@@ -141,26 +141,50 @@ type Server struct {
 // persist it keeps what it stores over restarts, otherwise it forgets it.
 func Start(tb testing.TB, persist bool) *Server {
 	tb.Helper()
-	path, err := installed(tb.Context())
-	if err != nil {
-		tb.Fatalf("azuritetest: %v", err)
-	}
-	p, err := newProcess(tb.Context(), path, tb.TempDir(), persist)
+	s, err := New(tb.Context(), tb.TempDir(), persist)
 	if err != nil {
 		tb.Fatalf("azuritetest: %v", err)
 	}
 	tb.Cleanup(func() {
-		if err := p.remove(); err != nil {
+		if err := s.Remove(); err != nil {
 			tb.Errorf("azuritetest: %v", err)
 		}
 	})
-	if err := p.start(tb.Context()); err != nil {
-		tb.Fatalf("azuritetest: %v", err)
-	}
-	return &Server{Service: p.service(), p: p}
+	return s
 }
 
-// Stop ends the server.
+// New is like [Start], with its data in dir. The caller removes it.
+func New(ctx context.Context, dir string, persist bool) (*Server, error) {
+	path, err := installed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := newProcess(ctx, path, dir, persist)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.start(ctx); err != nil {
+		return nil, errors.Join(err, p.remove())
+	}
+	return &Server{Service: p.service(), p: p}, nil
+}
+
+// Remove ends the server and gives its port back.
+func (s *Server) Remove() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.p.remove()
+}
+
+// Kill ends the server at once (SIGKILL): of what it keeps on disk, the last
+// seconds may be lost.
+func (s *Server) Kill() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.p.kill()
+}
+
+// Stop ends the server in good order.
 func (s *Server) Stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

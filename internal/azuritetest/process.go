@@ -133,22 +133,25 @@ func (p *process) logTail() string {
 // on disk is written by the signal to end; only one that does not follow it,
 // because it is paused, is killed.
 func (p *process) stop() error {
+	if p.cmd != nil && p.persist && interrupt(p.cmd.Process) == nil {
+		select {
+		case <-p.exited:
+		case <-time.After(stopTimeout / 2):
+		}
+	}
+	return p.kill()
+}
+
+// kill ends Azurite at once (SIGKILL) and waits until it is gone.
+func (p *process) kill() error {
 	if p.cmd == nil {
 		return nil
 	}
-	grace := time.Duration(0)
-	if p.persist && interrupt(p.cmd.Process) == nil {
-		grace = stopTimeout / 2
-	}
+	_ = p.cmd.Process.Kill() // fails only if it has ended already
 	select {
 	case <-p.exited:
-	case <-time.After(grace):
-		_ = p.cmd.Process.Kill() // fails only if it has ended already
-		select {
-		case <-p.exited:
-		case <-time.After(stopTimeout):
-			return fmt.Errorf("the emulator, process %d, does not end", p.cmd.Process.Pid)
-		}
+	case <-time.After(stopTimeout):
+		return fmt.Errorf("the emulator, process %d, does not end", p.cmd.Process.Pid)
 	}
 	p.cmd = nil
 	return p.log.Close()

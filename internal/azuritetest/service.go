@@ -36,6 +36,14 @@ func (p *process) service() *Service {
 	return &Service{Endpoint: "http://" + p.addr() + "/" + Account, Account: Account, Key: Key, Emulator: true}
 }
 
+// Emulator is the Azurite at an endpoint.
+func Emulator(endpoint string) *Service {
+	return &Service{Endpoint: strings.TrimRight(endpoint, "/"), Account: Account, Key: Key, Emulator: true}
+}
+
+// FromEnvironment is the service that [EnvURL] names.
+func FromEnvironment() (*Service, error) { return parse(os.Getenv(EnvURL)) }
+
 // parse reads a URL of [EnvURL].
 func parse(raw string) (*Service, error) {
 	u, err := url.Parse(raw)

@@ -96,7 +96,7 @@ func URI(tb testing.TB) string {
 		if err != nil {
 			return "", nil, err
 		}
-		return rs.URI(), rs.remove, nil
+		return rs.URI(), rs.Remove, nil
 	})
 }
 
@@ -104,7 +104,7 @@ func URI(tb testing.TB) string {
 func Standalone(tb testing.TB) string {
 	tb.Helper()
 	return servers.get(tb, &servers.standalone, EnvStandaloneURI, func(ctx context.Context, path, dir string) (string, func() error, error) {
-		p, err := newProcess(ctx, path, dir)
+		p, err := newProcess(ctx, path, dir, append(common(), "--bind_ip", host, "--setParameter", "ttlMonitorSleepSecs=1")...)
 		if err != nil {
 			return "", nil, err
 		}

@@ -26,6 +26,7 @@ const (
 type process struct {
 	path string
 	args []string
+	env  []string // besides the environment of the tests
 	dir  string
 	port int
 	hold *flock.Flock // keeps other test processes off the port
@@ -98,15 +99,12 @@ func (p *process) start(ctx context.Context) error {
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return errors.Join(err, log.Close())
 	}
-	args := append([]string{
-		"--dbpath", data, "--port", strconv.Itoa(p.port), "--bind_ip", host,
-		"--wiredTigerCacheSizeGB", "0.25",
-		"--setParameter", "diagnosticDataCollectionEnabled=false",
-		"--setParameter", "ttlMonitorSleepSecs=1",
-		"--setParameter", "enableTestCommands=1", // failCommand, for the fault tests
-	}, p.args...)
+	args := append([]string{"--dbpath", data, "--port", strconv.Itoa(p.port)}, p.args...)
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), p.path, args...)
 	cmd.Stdout, cmd.Stderr = log, log
+	if len(p.env) > 0 {
+		cmd.Env = append(os.Environ(), p.env...)
+	}
 	cmd.SysProcAttr = childAttr()
 	if err := cmd.Start(); err != nil {
 		return errors.Join(err, log.Close())

@@ -1,22 +1,15 @@
 package mongotest
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
 // Options of a replica set. The zero value is three members without access
@@ -26,11 +19,31 @@ type Options struct {
 	Members int
 	// Auth turns access control on, with the user [AdminUser].
 	Auth bool
+	// Arbiter makes the last member an arbiter, which votes and has no data.
+	Arbiter bool
 	// ElectionTimeout is how long the others wait for a silent primary; 0 means
 	// one second. MongoDB's own default is ten.
 	ElectionTimeout time.Duration
+	// TTLMonitor is how many seconds the TTL thread sleeps between its rounds; 0
+	// means one. MongoDB's own default is 60.
+	TTLMonitor int
 	// Args are further arguments for every mongod.
 	Args []string
+	// Env gives further variables for the environment of a member; nil for none.
+	Env func(member int) []string
+}
+
+func (o Options) withDefaults() Options {
+	if o.Members == 0 {
+		o.Members = 3
+	}
+	if o.ElectionTimeout == 0 {
+		o.ElectionTimeout = time.Second
+	}
+	if o.TTLMonitor == 0 {
+		o.TTLMonitor = 1
+	}
+	return o
 }
 
 // The user of a replica set with access control; it may do everything.
@@ -44,8 +57,7 @@ const setName = "rs"
 // ReplicaSet is a running replica set. Its methods are safe for concurrent use.
 // Members are numbered from 0.
 type ReplicaSet struct {
-	opts    Options
-	dir     string
+	*Set
 	mu      sync.Mutex // guards the processes' state; held while they start and stop
 	members []*process
 }
@@ -54,36 +66,37 @@ type ReplicaSet struct {
 // the end. It fails the test if that is impossible.
 func StartReplicaSet(tb testing.TB, opts Options) *ReplicaSet {
 	tb.Helper()
-	path, err := binary(tb.Context())
-	if err != nil {
-		tb.Fatal(err)
-	}
-	rs, err := startReplicaSet(tb.Context(), path, tb.TempDir(), opts)
+	rs, err := NewReplicaSet(tb.Context(), tb.TempDir(), opts)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		if err := rs.remove(); err != nil {
+		if err := rs.Remove(); err != nil {
 			tb.Error(err)
 		}
 	})
 	return rs
 }
 
+// NewReplicaSet starts a replica set with its data under dir. The caller removes
+// it.
+func NewReplicaSet(ctx context.Context, dir string, opts Options) (*ReplicaSet, error) {
+	path, err := binary(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return startReplicaSet(ctx, path, dir, opts)
+}
+
 func startReplicaSet(ctx context.Context, path, dir string, opts Options) (_ *ReplicaSet, err error) {
-	if opts.Members == 0 {
-		opts.Members = 3
-	}
-	if opts.ElectionTimeout == 0 {
-		opts.ElectionTimeout = time.Second
-	}
-	rs := &ReplicaSet{opts: opts, dir: dir}
+	opts = opts.withDefaults()
+	rs := &ReplicaSet{Set: &Set{opts: opts}}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("start a replica set: %w", err), rs.remove())
+			err = errors.Join(fmt.Errorf("start a replica set: %w", err), rs.Remove())
 		}
 	}()
-	args := append([]string{"--replSet", setName, "--oplogSize", "64"}, opts.Args...)
+	args := append([]string{"--bind_ip", host}, opts.arguments()...)
 	if opts.Auth {
 		key := filepath.Join(dir, "keyfile")
 		if err := os.WriteFile(key, []byte(rand.Text()), 0o600); err != nil {
@@ -91,12 +104,16 @@ func startReplicaSet(ctx context.Context, path, dir string, opts Options) (_ *Re
 		}
 		args = append(args, "--auth", "--keyFile", key)
 	}
-	for range opts.Members {
+	for i := range opts.Members {
 		p, err := newProcess(ctx, path, dir, args...)
 		if err != nil {
 			return nil, err
 		}
 		rs.members = append(rs.members, p)
+		rs.hosts = append(rs.hosts, p.addr())
+		if opts.Env != nil {
+			p.env = opts.Env(i)
+		}
 		if err := p.start(ctx); err != nil {
 			return nil, err
 		}
@@ -107,107 +124,6 @@ func startReplicaSet(ctx context.Context, path, dir string, opts Options) (_ *Re
 		}
 	}
 	return rs, rs.initiate(ctx)
-}
-
-// initiate makes the members a set and waits until each has its place in it.
-// The first election is quick whatever the election timeout is to be.
-func (rs *ReplicaSet) initiate(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	client, err := mongo.Connect(direct(rs.members[0].addr()))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = client.Disconnect(context.WithoutCancel(ctx)) }()
-	admin := client.Database("admin")
-	for { // on a busy machine members are not reachable at once, though they take connections
-		err := admin.RunCommand(ctx, bson.D{{Key: "replSetInitiate", Value: rs.config(1, time.Second)}}).Err()
-		if err == nil {
-			break
-		}
-		var answer mongo.CommandError
-		if !errors.As(err, &answer) || answer.Name != "NodeNotFound" {
-			return err
-		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
-			return err
-		}
-	}
-	if err := waitHello(ctx, client, "isWritablePrimary"); err != nil {
-		return err
-	}
-	if rs.opts.Auth { // allowed without a user from this machine, until there is one
-		if err := admin.RunCommand(ctx, bson.D{
-			{Key: "createUser", Value: AdminUser}, {Key: "pwd", Value: AdminPassword}, {Key: "roles", Value: bson.A{"root"}},
-		}).Err(); err != nil {
-			return err
-		}
-	}
-	for _, p := range rs.members[1:] {
-		if err := onDirect(ctx, p.addr(), func(c *mongo.Client) error { return waitHello(ctx, c, "secondary") }); err != nil {
-			return err
-		}
-	}
-	if rs.opts.ElectionTimeout == time.Second {
-		return nil
-	}
-	return rs.admin(ctx, bson.D{{Key: "replSetReconfig", Value: rs.config(2, rs.opts.ElectionTimeout)}})
-}
-
-func (rs *ReplicaSet) config(version int, electionTimeout time.Duration) bson.D {
-	members := bson.A{}
-	for i, p := range rs.members {
-		member := bson.D{{Key: "_id", Value: i}, {Key: "host", Value: p.addr()}}
-		members = append(members, member)
-	}
-	return bson.D{
-		{Key: "_id", Value: setName}, {Key: "version", Value: version}, {Key: "members", Value: members},
-		{Key: "settings", Value: bson.D{
-			{Key: "electionTimeoutMillis", Value: electionTimeout.Milliseconds()},
-			{Key: "heartbeatIntervalMillis", Value: min(electionTimeout/2, 2*time.Second).Milliseconds()},
-			{Key: "heartbeatTimeoutSecs", Value: max(1, int(electionTimeout.Seconds()))},
-		}},
-	}
-}
-
-// URI is the connection string of the set, with user and password if it has
-// access control.
-func (rs *ReplicaSet) URI() string {
-	u := url.URL{Scheme: "mongodb", Host: strings.Join(rs.Hosts(), ","), Path: "/", RawQuery: "replicaSet=" + setName}
-	if rs.opts.Auth {
-		u.User = url.UserPassword(AdminUser, AdminPassword)
-	}
-	return u.String()
-}
-
-// Hosts are the members' addresses, in order.
-func (rs *ReplicaSet) Hosts() []string {
-	hosts := make([]string, len(rs.members))
-	for i, p := range rs.members {
-		hosts[i] = p.addr()
-	}
-	return hosts
-}
-
-// Primary is the number of the member that is primary, once there is one.
-func (rs *ReplicaSet) Primary(ctx context.Context) (int, error) {
-	var found int
-	err := rs.onPrimary(ctx, func(client *mongo.Client) error {
-		var hello struct{ Me string }
-		if err := client.Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
-			return err
-		}
-		for i, host := range rs.Hosts() {
-			if host == hello.Me {
-				found = i
-				return nil
-			}
-		}
-		return fmt.Errorf("the primary %q is no member", hello.Me)
-	})
-	return found, err
 }
 
 // Kill ends a member as a crash does (SIGKILL).
@@ -247,32 +163,8 @@ func (rs *ReplicaSet) signal(member int, send func(*process) error) error {
 	return fmt.Errorf("member %d does not run", member)
 }
 
-// StepDown has the primary give way to another member.
-func (rs *ReplicaSet) StepDown(ctx context.Context) error {
-	err := rs.admin(ctx, bson.D{{Key: "replSetStepDown", Value: 10}, {Key: "secondaryCatchUpPeriodSecs", Value: 5}})
-	if mongo.IsNetworkError(err) { // the primary may close its connections when it steps down
-		return nil
-	}
-	return err
-}
-
-// admin runs a command on the primary.
-func (rs *ReplicaSet) admin(ctx context.Context, cmd bson.D) error {
-	return rs.onPrimary(ctx, func(client *mongo.Client) error {
-		return client.Database("admin").RunCommand(ctx, cmd).Err()
-	})
-}
-
-func (rs *ReplicaSet) onPrimary(ctx context.Context, fn func(*mongo.Client) error) error {
-	client, err := mongo.Connect(options.Client().ApplyURI(rs.URI()))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = client.Disconnect(context.WithoutCancel(ctx)) }()
-	return fn(client)
-}
-
-func (rs *ReplicaSet) remove() error {
+// Remove ends the members and removes their data.
+func (rs *ReplicaSet) Remove() error {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	var errs []error
@@ -280,34 +172,4 @@ func (rs *ReplicaSet) remove() error {
 		errs = append(errs, p.remove())
 	}
 	return errors.Join(errs...)
-}
-
-func direct(addr string) *options.ClientOptions {
-	return options.Client().SetHosts([]string{addr}).SetDirect(true)
-}
-
-func onDirect(ctx context.Context, addr string, fn func(*mongo.Client) error) error {
-	client, err := mongo.Connect(direct(addr))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = client.Disconnect(context.WithoutCancel(ctx)) }()
-	return fn(client)
-}
-
-// waitHello waits until a member says that it is what the field names.
-func waitHello(ctx context.Context, client *mongo.Client, field string) error {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		raw, err := client.Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Raw()
-		if err == nil && bytes.Equal(raw.Lookup(field).Value, []byte{1}) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("a member does not become %s: %w (%w)", field, ctx.Err(), err)
-		case <-tick.C:
-		}
-	}
 }

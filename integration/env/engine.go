@@ -1,0 +1,166 @@
+package env
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+	"github.com/testcontainers/testcontainers-go"
+)
+
+// engine is the Docker engine that the containers run on.
+type engine struct{ *client.Client }
+
+// connect finds the engine and sees to the images, so that a run that cannot work
+// says so at once. What it finds is printed.
+func connect(ctx context.Context) (*engine, error) {
+	docker, err := client.New(client.FromEnv)
+	if err != nil {
+		return nil, noEngine(err)
+	}
+	e := &engine{docker}
+	answers, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	version, err := e.ServerVersion(answers, client.ServerVersionOptions{})
+	if err != nil {
+		return nil, errors.Join(noEngine(err), e.close())
+	}
+	fmt.Printf("integration: Docker engine %s, API %s, %s/%s\n", version.Version, version.APIVersion, version.Os, version.Arch)
+	for variable, image := range map[string]string{MongoImageVariable: MongoImage(), AzuriteImageVariable: AzuriteImage()} {
+		id, err := e.image(ctx, image)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("the image %s is not here and cannot be pulled: %w; "+
+				"set %s to one that can, or build local ones: make images", image, err, variable), e.close())
+		}
+		fmt.Printf("integration: image %s, %s\n", image, id)
+	}
+	return e, nil
+}
+
+func noEngine(err error) error {
+	return fmt.Errorf("no Docker engine answers: %w; start one (integration/images/engine.sh start does on Linux), "+
+		"or set HOLDFAST_TEST_MONGODB_URI or HOLDFAST_TEST_AZBLOB_URL to backends of your own, "+
+		"or set %s=%s to test against processes on this machine", err, ModeVariable, Processes)
+}
+
+// image is the ID of an image, which is pulled if it is not here.
+func (e *engine) image(ctx context.Context, name string) (string, error) {
+	found, err := e.ImageInspect(ctx, name)
+	if errdefs.IsNotFound(err) {
+		pulled, pullErr := e.ImagePull(ctx, name, client.ImagePullOptions{})
+		if pullErr != nil {
+			return "", pullErr
+		}
+		if _, err := io.Copy(io.Discard, pulled); err != nil {
+			return "", errors.Join(err, pulled.Close())
+		}
+		if err := pulled.Close(); err != nil {
+			return "", err
+		}
+		found, err = e.ImageInspect(ctx, name)
+	}
+	return found.ID, err
+}
+
+func (e *engine) close() error {
+	http.DefaultClient.CloseIdleConnections()
+	if e == nil {
+		return nil
+	}
+	return e.Client.Close()
+}
+
+// server is a container on a network of its own, at an address that stays.
+type server struct {
+	engine  *engine
+	ctr     testcontainers.Container
+	network *network
+	addr    string // host:port
+}
+
+func (s *server) kill(ctx context.Context) error {
+	_, err := s.engine.ContainerKill(ctx, s.ctr.GetContainerID(), client.ContainerKillOptions{Signal: "SIGKILL"})
+	return errors.Join(err, s.gone(ctx))
+}
+
+// stop has the server end in good order.
+func (s *server) stop(ctx context.Context) error {
+	_, err := s.engine.ContainerKill(ctx, s.ctr.GetContainerID(), client.ContainerKillOptions{Signal: "SIGINT"})
+	return errors.Join(err, s.gone(ctx))
+}
+
+// gone waits until the container does not run.
+func (s *server) gone(ctx context.Context) error {
+	return until(ctx, func() error {
+		state, err := s.engine.ContainerInspect(ctx, s.ctr.GetContainerID(), client.ContainerInspectOptions{})
+		if err == nil && state.Container.State.Running {
+			err = errors.New("the container still runs")
+		}
+		return err
+	})
+}
+
+// start starts a container that has ended, and waits until it takes connections.
+func (s *server) start(ctx context.Context) error {
+	if _, err := s.engine.ContainerStart(ctx, s.ctr.GetContainerID(), client.ContainerStartOptions{}); err != nil {
+		return err
+	}
+	return s.ready(ctx)
+}
+
+func (s *server) pause(ctx context.Context) error {
+	_, err := s.engine.ContainerPause(ctx, s.ctr.GetContainerID(), client.ContainerPauseOptions{})
+	return err
+}
+
+func (s *server) resume(ctx context.Context) error {
+	_, err := s.engine.ContainerUnpause(ctx, s.ctr.GetContainerID(), client.ContainerUnpauseOptions{})
+	return err
+}
+
+// ready waits until the server takes connections at its address.
+func (s *server) ready(ctx context.Context) error {
+	err := until(ctx, func() error {
+		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", s.addr)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+	if err != nil {
+		return fmt.Errorf("container %.12s does not answer at %s: %w (containers are reached at their own addresses: "+
+			"that works where the engine runs on this Linux machine, not with Docker Desktop; there, set %s=%s)",
+			s.ctr.GetContainerID(), s.addr, err, ModeVariable, Processes)
+	}
+	return nil
+}
+
+func (s *server) terminate() error {
+	if s == nil || s.ctr == nil {
+		return nil
+	}
+	return testcontainers.TerminateContainer(s.ctr, testcontainers.StopTimeout(0))
+}
+
+// until tries again and again until it works, for at most a minute.
+func until(ctx context.Context, try func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

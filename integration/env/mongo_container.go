@@ -1,0 +1,154 @@
+package env
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/testcontainers/testcontainers-go"
+	tcmongo "github.com/testcontainers/testcontainers-go/modules/mongodb"
+	"github.com/testcontainers/testcontainers-go/wait"
+
+	"github.com/holdfast-go/holdfast/internal/mongotest"
+)
+
+const (
+	mongoPort     = "27017"
+	shimInside    = "/holdfast-clock.so"
+	offsetInside  = "/holdfast-clock"
+	removeTimeout = time.Minute
+)
+
+// mongoContainers are members in containers, on a network of their own.
+type mongoContainers struct {
+	network   *network
+	servers   []*server
+	fakeClock bool
+}
+
+func newMongoContainers(ctx context.Context, _, name string, opts MongoOptions) (_ *mongotest.Set, _ members, err error) {
+	testing := opts.testing()
+	if testing.Members == 0 {
+		testing.Members = 3
+	}
+	c := &mongoContainers{servers: make([]*server, testing.Members), fakeClock: opts.FakeClock}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("start a replica set: %w", err), c.remove())
+		}
+	}()
+	clock, err := c.clock()
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.network, err = newNetwork(ctx, run.engine); err != nil {
+		return nil, nil, err
+	}
+	errs := make([]error, testing.Members)
+	var wg sync.WaitGroup
+	for i := range c.servers {
+		wg.Go(func() { c.servers[i], errs[i] = c.member(ctx, i, mongotest.Arguments(testing), clock) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, nil, err
+	}
+	var hosts []string
+	for i, s := range c.servers {
+		hosts = append(hosts, s.addr)
+		fmt.Printf("integration: %s: member %d is container %.12s of %s at %s\n", name, i, s.ctr.GetContainerID(), MongoImage(), s.addr)
+	}
+	set, err := mongotest.Initiate(ctx, hosts, testing)
+	return set, c, err
+}
+
+// member starts one mongod. What it returns must be terminated also after an error.
+func (c *mongoContainers) member(ctx context.Context, i int, args []string, clock testcontainers.CustomizeRequestOption) (*server, error) {
+	addr := c.network.address(i)
+	s := &server{engine: run.engine, network: c.network, addr: net.JoinHostPort(addr.String(), mongoPort)}
+	ctr, err := tcmongo.Run(ctx, MongoImage(),
+		testcontainers.WithCmd(args...), c.network.at(addr, fmt.Sprintf("mongo%d", i)), clock,
+		testcontainers.WithWaitStrategyAndDeadline(time.Minute, wait.ForLog("Waiting for connections")),
+	)
+	if ctr != nil {
+		s.ctr = ctr
+	}
+	if err != nil {
+		return s, err
+	}
+	return s, s.ready(ctx)
+}
+
+// clock gives a container the shim and the file that the shim reads.
+func (c *mongoContainers) clock() (testcontainers.CustomizeRequestOption, error) {
+	if !c.fakeClock {
+		return func(*testcontainers.GenericContainerRequest) error { return nil }, nil
+	}
+	shim, err := clockShim()
+	if err != nil {
+		return nil, fmt.Errorf("%w: the shim that moves a server's clock cannot be compiled: %w", ErrUnsupported, err)
+	}
+	return func(req *testcontainers.GenericContainerRequest) error {
+		return errors.Join(
+			testcontainers.WithFiles(
+				testcontainers.ContainerFile{Reader: bytes.NewReader(shim), ContainerFilePath: shimInside, FileMode: 0o755},
+				testcontainers.ContainerFile{Reader: bytes.NewReader(clockOffset(0)), ContainerFilePath: offsetInside, FileMode: 0o644},
+			)(req),
+			testcontainers.WithEnv(map[string]string{"LD_PRELOAD": shimInside, clockVariable: offsetInside})(req),
+		)
+	}, nil
+}
+
+// setClock writes into the file in place: the shim has it mapped.
+func (c *mongoContainers) setClock(ctx context.Context, member int, offset time.Duration) error {
+	if !c.fakeClock {
+		return errNoClock
+	}
+	var octal strings.Builder
+	for _, b := range clockOffset(offset) {
+		fmt.Fprintf(&octal, `\%03o`, b)
+	}
+	script := fmt.Sprintf("printf '%s' | dd of=%s conv=notrunc 2>/dev/null", octal.String(), offsetInside)
+	code, _, err := c.servers[member].ctr.Exec(ctx, []string{"sh", "-c", script})
+	if err == nil && code != 0 {
+		err = fmt.Errorf("dd ended with %d", code)
+	}
+	return err
+}
+
+func (c *mongoContainers) kill(ctx context.Context, i int) error    { return c.servers[i].kill(ctx) }
+func (c *mongoContainers) restart(ctx context.Context, i int) error { return c.servers[i].start(ctx) }
+func (c *mongoContainers) pause(ctx context.Context, i int) error   { return c.servers[i].pause(ctx) }
+func (c *mongoContainers) resume(ctx context.Context, i int) error  { return c.servers[i].resume(ctx) }
+
+func (c *mongoContainers) cutOff(ctx context.Context, i int) error {
+	return c.network.cutOff(ctx, c.servers[i])
+}
+
+func (c *mongoContainers) rejoin(ctx context.Context, i int) error {
+	if err := c.network.rejoin(ctx, c.servers[i]); err != nil {
+		return err
+	}
+	return c.servers[i].ready(ctx)
+}
+
+func (c *mongoContainers) outside(ctx context.Context, i int) (string, error) {
+	return c.network.outside(ctx, c.servers[i])
+}
+
+func (c *mongoContainers) remove() error {
+	errs := make([]error, len(c.servers))
+	var wg sync.WaitGroup
+	for i, s := range c.servers {
+		wg.Go(func() { errs[i] = s.terminate() })
+	}
+	wg.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+	defer cancel()
+	return errors.Join(append(errs, c.network.remove(ctx))...)
+}

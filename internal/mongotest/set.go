@@ -1,0 +1,209 @@
+package mongotest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+// Set is a replica set as its clients see it: addresses and the commands that
+// rule it. Members are numbered from 0. Its methods are safe for concurrent use.
+type Set struct {
+	opts  Options
+	hosts []string
+}
+
+// Initiate makes a replica set of servers that run already, with the arguments of
+// [Arguments] and at these addresses, and waits until each member has its place.
+func Initiate(ctx context.Context, hosts []string, opts Options) (*Set, error) {
+	s := &Set{opts: opts.withDefaults(), hosts: slices.Clone(hosts)}
+	return s, s.initiate(ctx)
+}
+
+// Arguments are what a mongod is started with to become a member.
+func Arguments(opts Options) []string { return opts.withDefaults().arguments() }
+
+func (o Options) arguments() []string {
+	return append([]string{
+		"--replSet", setName, "--oplogSize", "64",
+		"--setParameter", "ttlMonitorSleepSecs=" + strconv.Itoa(o.TTLMonitor),
+	}, append(common(), o.Args...)...)
+}
+
+// common are the arguments of every mongod of tests.
+func common() []string {
+	return []string{
+		"--wiredTigerCacheSizeGB", "0.25",
+		"--setParameter", "diagnosticDataCollectionEnabled=false",
+		"--setParameter", "enableTestCommands=1", // failCommand, for the fault tests
+	}
+}
+
+// initiate makes the members a set and waits until each has its place in it.
+// The first election is quick whatever the election timeout is to be.
+func (s *Set) initiate(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	client, err := mongo.Connect(direct(s.hosts[0]))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Disconnect(context.WithoutCancel(ctx)) }()
+	admin := client.Database("admin")
+	for { // on a busy machine members are not reachable at once, though they take connections
+		err := admin.RunCommand(ctx, bson.D{{Key: "replSetInitiate", Value: s.config(1, time.Second)}}).Err()
+		if err == nil {
+			break
+		}
+		var answer mongo.CommandError
+		if !errors.As(err, &answer) || answer.Name != "NodeNotFound" {
+			return err
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		}
+	}
+	if err := waitHello(ctx, client, "isWritablePrimary"); err != nil {
+		return err
+	}
+	if s.opts.Auth { // allowed without a user from this machine, until there is one
+		if err := admin.RunCommand(ctx, bson.D{
+			{Key: "createUser", Value: AdminUser}, {Key: "pwd", Value: AdminPassword}, {Key: "roles", Value: bson.A{"root"}},
+		}).Err(); err != nil {
+			return err
+		}
+	}
+	for i, host := range s.hosts[1:] {
+		field := "secondary"
+		if s.arbiter(i + 1) {
+			field = "arbiterOnly"
+		}
+		if err := onDirect(ctx, host, func(c *mongo.Client) error { return waitHello(ctx, c, field) }); err != nil {
+			return err
+		}
+	}
+	if s.opts.ElectionTimeout == time.Second {
+		return nil
+	}
+	return s.Admin(ctx, bson.D{{Key: "replSetReconfig", Value: s.config(2, s.opts.ElectionTimeout)}})
+}
+
+func (s *Set) config(version int, electionTimeout time.Duration) bson.D {
+	members := bson.A{}
+	for i, host := range s.hosts {
+		member := bson.D{{Key: "_id", Value: i}, {Key: "host", Value: host}}
+		if s.arbiter(i) {
+			member = append(member, bson.E{Key: "arbiterOnly", Value: true})
+		}
+		members = append(members, member)
+	}
+	return bson.D{
+		{Key: "_id", Value: setName}, {Key: "version", Value: version}, {Key: "members", Value: members},
+		{Key: "settings", Value: bson.D{
+			{Key: "electionTimeoutMillis", Value: electionTimeout.Milliseconds()},
+			{Key: "heartbeatIntervalMillis", Value: min(electionTimeout/2, 2*time.Second).Milliseconds()},
+			{Key: "heartbeatTimeoutSecs", Value: max(1, int(electionTimeout.Seconds()))},
+		}},
+	}
+}
+
+// URI is the connection string of the set, with user and password if it has
+// access control.
+func (s *Set) URI() string {
+	u := url.URL{Scheme: "mongodb", Host: strings.Join(s.hosts, ","), Path: "/", RawQuery: "replicaSet=" + setName}
+	if s.opts.Auth {
+		u.User = url.UserPassword(AdminUser, AdminPassword)
+	}
+	return u.String()
+}
+
+// Hosts are the members' addresses, in order.
+func (s *Set) Hosts() []string { return slices.Clone(s.hosts) }
+
+func (s *Set) arbiter(member int) bool { return s.opts.Arbiter && member == len(s.hosts)-1 }
+
+// Primary is the number of the member that is primary, once there is one.
+func (s *Set) Primary(ctx context.Context) (int, error) {
+	var found int
+	err := s.onPrimary(ctx, func(client *mongo.Client) error {
+		var hello struct{ Me string }
+		if err := client.Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
+			return err
+		}
+		for i, host := range s.hosts {
+			if host == hello.Me {
+				found = i
+				return nil
+			}
+		}
+		return fmt.Errorf("the primary %q is no member", hello.Me)
+	})
+	return found, err
+}
+
+// StepDown has the primary give way to another member.
+func (s *Set) StepDown(ctx context.Context) error {
+	err := s.Admin(ctx, bson.D{{Key: "replSetStepDown", Value: 10}, {Key: "secondaryCatchUpPeriodSecs", Value: 5}})
+	if mongo.IsNetworkError(err) { // the primary may close its connections when it steps down
+		return nil
+	}
+	return err
+}
+
+// Admin runs a command on the primary.
+func (s *Set) Admin(ctx context.Context, cmd bson.D) error {
+	return s.onPrimary(ctx, func(client *mongo.Client) error {
+		return client.Database("admin").RunCommand(ctx, cmd).Err()
+	})
+}
+
+func (s *Set) onPrimary(ctx context.Context, fn func(*mongo.Client) error) error {
+	client, err := mongo.Connect(options.Client().ApplyURI(s.URI()))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Disconnect(context.WithoutCancel(ctx)) }()
+	return fn(client)
+}
+
+func direct(addr string) *options.ClientOptions {
+	return options.Client().SetHosts([]string{addr}).SetDirect(true)
+}
+
+func onDirect(ctx context.Context, addr string, fn func(*mongo.Client) error) error {
+	client, err := mongo.Connect(direct(addr))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Disconnect(context.WithoutCancel(ctx)) }()
+	return fn(client)
+}
+
+// waitHello waits until a member says that it is what the field names.
+func waitHello(ctx context.Context, client *mongo.Client, field string) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		raw, err := client.Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Raw()
+		if err == nil && bytes.Equal(raw.Lookup(field).Value, []byte{1}) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("a member does not become %s: %w (%w)", field, ctx.Err(), err)
+		case <-tick.C:
+		}
+	}
+}
