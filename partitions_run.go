@@ -37,6 +37,7 @@ type sharing struct {
 	seat       *Hold // this instance's place among the members, or nil
 	joined     map[string]time.Duration
 	joining    bool              // the last look showed an instance that was not there before
+	vacant     moment            // when a place became free where none was
 	unsettled  moment            // since when partitions wait for the members to be settled
 	surplus    moment            // since when this instance owns too many
 	least      int               // how many too many, at every look since then
@@ -224,8 +225,9 @@ func (s *sharing) members() []string {
 }
 
 // settled reports whether no instance has joined for a while, so that partitions can
-// be moved: of instances that start together, the first would else take too many.
-// If they keep coming, partitions do not wait for ever.
+// be moved: of instances that start together, the first would else take too many. A
+// place that is vacant where all were taken is left to those who stand by, too. If
+// they keep coming, partitions do not wait for ever.
 func (s *sharing) settled(members []string) bool {
 	now, set := s.client.now(), s.settings
 	before := s.joined
@@ -239,6 +241,12 @@ func (s *sharing) settled(members []string) bool {
 		}
 		s.joined[m] = since
 		last = max(last, since)
+	}
+	if len(members) < s.n && len(before) == s.n {
+		s.vacant.Duration, s.vacant.set = now, true
+	}
+	if s.vacant.set {
+		last = max(last, s.vacant.Duration)
 	}
 	wait := last + set.quiet - now
 	if wait <= 0 {
