@@ -41,7 +41,8 @@
 // one for a renewal, one for a release; five for the first acquire of a name, and
 // seven in a container that does not exist. A waiter polls, every 5 s by default;
 // the service wakes nobody. With the default TTL of 30 s a held lock costs 360
-// requests an hour, and each process that waits for a name 720. Every request has a time limit of its own
+// requests an hour, and each process that waits for a name 720. Many names are looked at
+// together by listing the blobs, where that is cheaper (see [Locker.InspectBatch]). Every request has a time limit of its own
 // ([WithTryTimeout]) and is repeated up to three times, never beyond the context:
 // if the service asks by Retry-After to wait longer than that, its refusal is
 // returned at once. The request that takes the lease is repeated only if the

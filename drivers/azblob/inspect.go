@@ -65,31 +65,39 @@ func (l *Locker) download(ctx context.Context, t target) (blob.DownloadStreamRes
 // so those of a held lock may be the predecessor's: whether they are is asked
 // for by naming the lease that they are about.
 func (l *Locker) describe(ctx context.Context, name string, r record, state *lease.StateType) (holdfast.Record, error) {
-	if state == nil {
-		return holdfast.Record{Name: name, Token: r.token}, nil
-	}
-	out := holdfast.Record{Name: name, State: holdfast.StateFree, Owner: r.owner, Token: r.token, AcquiredAt: r.acquired}
-	switch *state {
-	case lease.StateTypeLeased, lease.StateTypeBreaking:
-	case lease.StateTypeAvailable, lease.StateTypeExpired, lease.StateTypeBroken:
+	out := glance(name, r, state)
+	if out.State != holdfast.StateHeld || r.id == "" { // without an ID, the first holder is about to write its record
 		return out, nil
-	default:
-		return holdfast.Record{Name: name, Token: r.token}, nil
-	}
-	held := holdfast.Record{Name: name, State: holdfast.StateHeld, Token: r.token, Broken: *state == lease.StateTypeBreaking}
-	if r.id == "" {
-		return held, nil // the first holder is about to write its record
 	}
 	_, err := l.read(ctx, l.target(name, r.id))
 	switch {
 	case err == nil:
-		held.Owner, held.TTL, held.AcquiredAt = r.owner, r.ttl, r.acquired
-		return held, nil
+		out.Owner, out.TTL, out.AcquiredAt = r.owner, r.ttl, r.acquired
+		return out, nil
 	case hasCode(err, bloberror.LeaseIDMismatchWithBlobOperation):
-		return held, nil // another's lease
+		return out, nil // another's lease
 	case hasCode(err, codesLost...):
-		return out, nil // it has ended meanwhile
+		return free(name, r), nil // it has ended meanwhile
 	default:
 		return holdfast.Record{}, err
 	}
+}
+
+// glance tells what is known without asking whose the lease is.
+func glance(name string, r record, state *lease.StateType) holdfast.Record {
+	out := holdfast.Record{Name: name, Token: r.token}
+	if state == nil {
+		return out
+	}
+	switch *state {
+	case lease.StateTypeLeased, lease.StateTypeBreaking:
+		out.State, out.Broken = holdfast.StateHeld, *state == lease.StateTypeBreaking
+	case lease.StateTypeAvailable, lease.StateTypeExpired, lease.StateTypeBroken:
+		out = free(name, r)
+	}
+	return out
+}
+
+func free(name string, r record) holdfast.Record {
+	return holdfast.Record{Name: name, State: holdfast.StateFree, Owner: r.owner, Token: r.token, AcquiredAt: r.acquired}
 }

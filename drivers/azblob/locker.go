@@ -48,7 +48,7 @@ const (
 )
 
 // Locker keeps locks in one container. It is a [holdfast.Locker] with the
-// abilities Lister, Breaker and DataStore, and is safe for concurrent use.
+// abilities BatchInspector, Lister, Breaker and DataStore, and is safe for concurrent use.
 type Locker struct {
 	container *container.Client
 	config    config
@@ -61,6 +61,7 @@ type Locker struct {
 
 var _ interface {
 	holdfast.Locker
+	holdfast.BatchInspector
 	holdfast.Lister
 	holdfast.Breaker
 	holdfast.DataStore
@@ -151,9 +152,10 @@ func newLocker(client *container.Client, c config) *Locker {
 func (l *Locker) Limits() holdfast.Limits { return limits }
 
 // Abilities implements [holdfast.Locker]. The service wakes nobody and renews
-// one lease a request, so Watcher and BatchRenewer are absent.
+// one lease a request, so Watcher and BatchRenewer are absent. It can be asked about
+// many leases at once, by a listing.
 func (l *Locker) Abilities() holdfast.Abilities {
-	return holdfast.Abilities{Lister: l, Breaker: l, DataStore: l}
+	return holdfast.Abilities{BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
 }
 
 // Close implements [holdfast.Locker]. Requests under way are cut off.

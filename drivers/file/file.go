@@ -116,7 +116,8 @@ func dirOf(rawURL string) (string, error) {
 }
 
 // Locker is a [holdfast.Locker] that can also list, break, and keep data. It
-// has no Watcher: asking costs little, so waiters poll.
+// has no Watcher: asking costs little, so waiters poll. It renews and looks at locks one
+// by one, since each has a file of its own: no call would be saved by doing many at once.
 type Locker struct {
 	dir   string
 	clock clock
