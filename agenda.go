@@ -81,6 +81,13 @@ func (a *agenda) hurry() {
 	a.settle()
 }
 
+// free reports whether a call that is due would begin at once.
+func (a *agenda) free() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.running < a.limit && len(a.ready.entries) == 0
+}
+
 // settle sees to it that what is due is begun, and that the timer rings for the rest.
 func (a *agenda) settle() {
 	now := a.now()

@@ -49,7 +49,7 @@ type Event struct {
 	Owner string
 	Token uint64
 	// Op is the call that failed, for EventError: "acquire", "renew", "release",
-	// "clean up", "health check" or "task".
+	// "inspect", "clean up", "health check" or "task".
 	Op  string
 	Err error
 	// Time is this process's wall clock, for people to read.

@@ -35,7 +35,12 @@ type quest struct {
 	woken     bool // during an attempt
 	watched   bool
 	stopWatch func()
+	looks     int // numbers the looks; only the latest counts
+	blind     int // looks in a row that failed
 }
+
+// seat is the one seat of the asker.
+func (q *quest) seat() *seat { return q.asker.seats[0] }
 
 // comeback is a hold on its way back.
 type comeback struct {
@@ -84,6 +89,7 @@ func (m *LeaseManager) ask(c *claim, q *quest) {
 	due := c.quest == q && c.phase == idle && m.client.work.start() // for the hold to be
 	if due {
 		c.phase, q.woken = asking, false
+		q.lookAway()
 	}
 	m.mu.Unlock()
 	if !due {
@@ -128,34 +134,14 @@ func (m *LeaseManager) refused(c *claim, q *quest, err error) {
 	var rest aftermath
 	m.mu.Lock()
 	if c.wanted && !m.closed {
-		at := cl.now()
-		if !q.woken || a.failures > 0 {
-			at = a.askAgainAt()
-		}
 		c.phase = idle
 		c.resolve(nil)
-		m.asks.set(&q.entry, at, a.failures > 0)
+		m.rest(c, q)
 	} else {
 		m.forget(c, &rest)
 	}
 	m.mu.Unlock()
 	rest.settle()
-}
-
-// wake is the Watcher's call.
-func (m *LeaseManager) wake(c *claim, q *quest) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if c.quest != q {
-		return
-	}
-	q.asker.seats[0].watching = true
-	switch {
-	case c.phase == asking:
-		q.woken = true
-	case q.asker.failures == 0: // a backend that fails is left alone for the whole pause
-		m.asks.set(&q.entry, m.client.now(), false)
-	}
 }
 
 // over is a hold's call when it is lost, and when it has been released.
@@ -271,6 +257,7 @@ func (m *LeaseManager) abandon(c *claim, rest *aftermath) *going {
 func (m *LeaseManager) forget(c *claim, rest *aftermath) {
 	if q := c.quest; q != nil {
 		m.asks.unset(&q.entry)
+		q.lookAway()
 		rest.add(q.stopWatch)
 		q.asker.abandon()
 		c.quest = nil

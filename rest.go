@@ -40,17 +40,6 @@ func (a *asker) pause() time.Duration {
 	return max(min(a.settings.retry(a.failures-1), jitter(a.settings.poll, 0.2)), time.Millisecond)
 }
 
-// askAgainAt is when to ask again for a lock without slots, unless woken, for who
-// does not look.
-func (a *asker) askAgainAt() time.Duration {
-	now := a.client.now()
-	if a.failures > 0 {
-		return now + a.pause()
-	}
-	askAt, lookAt := a.seats[0].schedule()
-	return max(min(askAt, lookAt), now+time.Millisecond)
-}
-
 // rest waits until it is time to ask again, and returns the seats to ask for.
 func (a *asker) rest(ctx context.Context, alarm <-chan struct{}, w *waiter) []*seat {
 	if a.failures > 0 {
