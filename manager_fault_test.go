@@ -109,8 +109,8 @@ func TestManagerFailingNamesDelayNobody(t *testing.T) {
 				})
 				c := newClient(t, f)
 				led := newLedger(t)
-				m := newManager(t, c, holdfast.WithObserver(led.observe))
-				mustManage(t, m, namesOf("bad", 200)...)
+				m := newManager(t, c, holdfast.WithObserver(led.observe), holdfast.WithPollInterval(5*time.Second))
+				mustManage(t, m, namesOf("bad", 100)...)
 				time.Sleep(2 * time.Minute)
 				good := namesOf("good", 1000)
 				start := time.Now()
@@ -123,8 +123,8 @@ func TestManagerFailingNamesDelayNobody(t *testing.T) {
 				}
 				before := led.count(holdfast.EventError)
 				time.Sleep(2 * time.Minute)
-				if n := led.count(holdfast.EventError) - before; n < 200 {
-					t.Errorf("%d errors were told of 200 failing names in two minutes", n)
+				if n := led.count(holdfast.EventError) - before; n < 100 {
+					t.Errorf("%d errors were told of 100 failing names in two minutes", n)
 				}
 				start = time.Now()
 				mustUnmanage(t, m, good...)
