@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -26,10 +25,8 @@ type Held struct {
 	Goroutines int     `json:"goroutines"`             // more than before
 }
 
-// acquiringAtOnce bounds how many locks are asked for at a time.
-const acquiringAtOnce = 16
-
-// Hold takes n locks with one client, holds them for a while and releases them.
+// Hold has a [holdfast.LeaseManager] take n locks, hold them for a while and release
+// them.
 func Hold(ctx context.Context, b *Backend, prefix string, n int, ttl, d time.Duration) (_ Held, err error) {
 	client, err := b.Client(ctx, holdfast.WithTTL(ttl))
 	if err != nil {
@@ -40,17 +37,27 @@ func Hold(ctx context.Context, b *Backend, prefix string, n int, ttl, d time.Dur
 		defer cancel()
 		err = errors.Join(err, client.Shutdown(ctx))
 	}()
-	if err := warmUp(ctx, client, prefix); err != nil {
-		return Held{}, err
-	}
-	out := Held{Leases: n, TTL: ms(ttl), OneByOne: float64(n) / (ttl.Seconds() / 3)}
-	goroutines, bytes := runtime.NumGoroutine(), memory()
-	begin := time.Now()
-	holds, err := lockAll(ctx, client, prefix, n)
+	manager, err := holdfast.NewLeaseManager(client)
 	if err != nil {
 		return Held{}, err
 	}
+	set := newLeases(manager, prefix, n)
+	// What the client makes once for all leases is none of theirs.
+	if err := set.hold(ctx, min(n, 50)); err != nil {
+		return Held{}, err
+	}
+	if err := manager.Unmanage(ctx, set.names...); err != nil {
+		return Held{}, err
+	}
+
+	out := Held{Leases: n, TTL: ms(ttl), OneByOne: float64(n) / (ttl.Seconds() / 3)}
+	goroutines, bytes := runtime.NumGoroutine(), memory()
+	begin := time.Now()
+	if err := set.hold(ctx, n); err != nil {
+		return Held{}, err
+	}
 	out.Acquiring = ms(time.Since(begin))
+	set.note()
 
 	calls, cpu, begin := b.Calls(), processCPU(), time.Now()
 	if err := sleep(ctx, d); err != nil {
@@ -60,67 +67,68 @@ func Hold(ctx context.Context, b *Backend, prefix string, n int, ttl, d time.Dur
 	out.Holding = ms(took)
 	out.Calls = float64(b.Calls()-calls) / took.Seconds()
 	out.CPU = 100 * (processCPU() - cpu).Seconds() / took.Seconds()
-	out.Bytes = max(float64(memory()-bytes), 0) / float64(n)
 	out.Goroutines = max(runtime.NumGoroutine()-goroutines, 0)
-	for _, h := range holds {
-		if h.Err() != nil {
-			out.Lost++
-		}
-	}
+	out.Bytes = max(float64(memory()-bytes), 0) / float64(n)
+	out.Lost = set.lost()
+
 	begin = time.Now()
-	err = each(len(holds), func(i int) error { return holds[i].Release(ctx) })
+	err = manager.Unmanage(ctx, set.names...)
 	out.Releasing = ms(time.Since(begin))
 	return out, err
 }
 
-// warmUp has the client make what it has for all leases together.
-func warmUp(ctx context.Context, client *holdfast.Client, prefix string) error {
-	return each(acquiringAtOnce, func(i int) error {
-		h, err := client.TryLock(ctx, fmt.Sprint(prefix, "warm-", i))
-		if err != nil {
-			return err
-		}
-		return h.Release(ctx)
-	})
+// leases are the names of a manager, and their tokens as first noted.
+type leases struct {
+	manager *holdfast.LeaseManager
+	names   []string
+	tokens  []uint64
 }
 
-func lockAll(ctx context.Context, client *holdfast.Client, prefix string, n int) ([]*holdfast.Hold, error) {
-	holds := make([]*holdfast.Hold, n)
-	return holds, each(n, func(i int) (err error) {
-		holds[i], err = client.TryLock(ctx, fmt.Sprint(prefix, "lease-", i))
+func newLeases(manager *holdfast.LeaseManager, prefix string, n int) *leases {
+	s := &leases{manager, make([]string, n), make([]uint64, n)}
+	for i := range s.names {
+		s.names[i] = fmt.Sprint(prefix, "lease-", i)
+	}
+	return s
+}
+
+// hold has the first n names managed and waits until all are held.
+func (s *leases) hold(ctx context.Context, n int) error {
+	if err := s.manager.Manage(s.names[:n]...); err != nil {
 		return err
-	})
+	}
+	for i := 0; i < n; {
+		if _, held := s.manager.Hold(s.names[i]); held {
+			i++
+		} else if err := sleep(ctx, time.Millisecond); err != nil {
+			return fmt.Errorf("%d of %d leases were acquired: %w", len(s.manager.Leases()), n, err)
+		}
+	}
+	return nil
 }
 
-// each calls do for 0 to n-1, a few at a time, up to the first error.
-func each(n int, do func(i int) error) error {
-	var (
-		wg    sync.WaitGroup
-		mu    sync.Mutex
-		next  int
-		first error
-	)
-	take := func() (int, bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		next++
-		return next - 1, next <= n && first == nil
+func (s *leases) note() {
+	for i, name := range s.names {
+		s.tokens[i] = s.token(name)
 	}
-	for range min(n, acquiringAtOnce) {
-		wg.Go(func() {
-			for i, ok := take(); ok; i, ok = take() {
-				if err := do(i); err != nil {
-					mu.Lock()
-					if first == nil {
-						first = err
-					}
-					mu.Unlock()
-				}
-			}
-		})
+}
+
+// lost counts the leases that are not the ones noted: one that was acquired again has
+// another token.
+func (s *leases) lost() (n int) {
+	for i, name := range s.names {
+		if token := s.token(name); token == 0 || token != s.tokens[i] {
+			n++
+		}
 	}
-	wg.Wait()
-	return first
+	return n
+}
+
+func (s *leases) token(name string) uint64 {
+	if h, held := s.manager.Hold(name); held && h.Err() == nil {
+		return h.Token()
+	}
+	return 0
 }
 
 // memory is what the program's live objects and stacks take, in bytes.
