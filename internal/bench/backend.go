@@ -36,6 +36,9 @@ func NewBackend(url string) *Backend {
 	return &Backend{url: url, scheme: scheme}
 }
 
+// URL is what NewBackend was given. It may hold a password.
+func (b *Backend) URL() string { return b.url }
+
 // Kind is the URL's scheme; "mongodb" for both of MongoDB's.
 func (b *Backend) Kind() string { return b.scheme }
 

@@ -52,15 +52,15 @@ func (c *Crash) Bury(ctx context.Context) error {
 // cleaning bounds giving one lock back.
 const cleaning = 10 * time.Second
 
-// TakeOvers has n holders crash, at moments spread over one TTL, and adds how long
-// after each lease's expiry a client that waits has the lock.
-func TakeOvers(ctx context.Context, crashed holdfast.Locker, waiting *holdfast.Client, prefix string, n int, ttl time.Duration, times *Samples) error {
+// TakeOvers has n holders crash, at moments spread over a time, and adds how long after
+// each lease's expiry a client that waits has the lock.
+func TakeOvers(ctx context.Context, crashed holdfast.Locker, waiting *holdfast.Client, prefix string, n int, ttl, spread time.Duration, times *Samples) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			err := sleep(ctx, ttl*time.Duration(i)/time.Duration(n))
+			err := sleep(ctx, spread*time.Duration(i)/time.Duration(n))
 			if err == nil {
 				err = takeOver(ctx, crashed, waiting, fmt.Sprint(prefix, "crash-", i), ttl, times)
 			}

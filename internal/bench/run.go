@@ -134,7 +134,7 @@ func (r *Report) measureCalls(ctx context.Context, b *Backend, o Options) (err e
 	if o.Crashes > 0 {
 		ttl := max(crashTTL, clients[0].Locker().Limits().MinTTL)
 		o.Progress(fmt.Sprintf("%d holders crash; their leases last %v", o.Crashes, ttl))
-		if err := TakeOvers(ctx, clients[0].Locker(), clients[1], r.Prefix, o.Crashes, ttl, &taking); err != nil {
+		if err := TakeOvers(ctx, clients[0].Locker(), clients[1], r.Prefix, o.Crashes, ttl, ttl, &taking); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,6 @@
 package endtoend
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -11,43 +10,47 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"github.com/holdfast-go/holdfast/internal/bench"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-// BenchmarkHandover measures how long after a release in one process a waiting
-// process has the lock, against a majority write in the same run. The default poll
-// interval is a second: only the change stream can be as quick as this.
-func BenchmarkHandover(b *testing.B) {
+// BenchmarkHandOverProcesses is BenchmarkHandOver with two processes, and with a plain
+// majority write measured in turn. The default poll interval is a second: only the
+// change stream can be as quick as this.
+func BenchmarkHandOverProcesses(b *testing.B) {
+	const rounds = 200
 	uri := mongotest.URI(b)
-	coll := mongotest.Collection(b)
-	scratch := coll.Database().Collection("scratch", options.Collection().SetWriteConcern(writeconcern.Majority()))
-	url := lockURL(b, uri, "handover-"+coll.Database().Name())
-	holder, waiter := start(b, "relay", url, uri, b.TempDir(), "30s"), start(b, "relay", url, uri, b.TempDir(), "30s")
-	holder.tell("lock")
-	holder.expect("locked")
-	var writes, handovers []time.Duration
+	backend := locksOf(b, "processes")
+	alone := newClient(b, backend)
+	scratch := mongotest.Collection(b).Clone(options.Collection().SetWriteConcern(writeconcern.Majority()))
 	for b.Loop() {
-		begin := time.Now()
-		if _, err := scratch.UpdateOne(b.Context(), bson.D{{Key: "_id", Value: 1}},
-			bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}, options.UpdateOne().SetUpsert(true)); err != nil {
-			b.Fatal(err)
+		holder, waiter := start(b, "relay", backend.URL(), uri, b.TempDir(), "30s"), start(b, "relay", backend.URL(), uri, b.TempDir(), "30s")
+		holder.tell("lock")
+		holder.expect("locked")
+		var calls bench.Calls
+		var writes, handOvers bench.Samples
+		for range rounds {
+			if err := calls.Round(b.Context(), alone, "free"); err != nil {
+				b.Fatal(err)
+			}
+			begin := time.Now()
+			if _, err := scratch.UpdateOne(b.Context(), bson.D{{Key: "_id", Value: 1}},
+				bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}, options.UpdateOne().SetUpsert(true)); err != nil {
+				b.Fatal(err)
+			}
+			writes.Add(time.Since(begin))
+			waiter.tell("lock")
+			time.Sleep(50 * time.Millisecond) // until it waits; a release before that only makes it look better
+			holder.tell("release")
+			released := holder.expectInt("released")
+			handOvers.Add(time.Duration(waiter.expectInt("locked") - released))
+			holder, waiter = waiter, holder
 		}
-		writes = append(writes, time.Since(begin))
-		waiter.tell("lock")
-		time.Sleep(30 * time.Millisecond) // until it waits; a release before that only makes it look better
 		holder.tell("release")
-		released := holder.expectInt("released")
-		handovers = append(handovers, time.Duration(waiter.expectInt("locked")-released))
-		holder, waiter = waiter, holder
+		holder.expect("released")
+		b.ReportMetric(0, "ns/op") // the loop's own time says nothing
+		reportLatency(b, "write", &writes)
+		reportLatency(b, "hand-over", &handOvers)
+		b.ReportMetric(ratio(handOvers.Quantile(0.5), calls.Acquire.Quantile(0.5), calls.Release.Quantile(0.5)), "hand-over/acquire+release")
 	}
-	write, handover := median(writes), median(handovers)
-	b.ReportMetric(0, "ns/op") // the loop's own time says nothing
-	b.ReportMetric(float64(write.Microseconds()), "majority-write-µs")
-	b.ReportMetric(float64(handover.Microseconds()), "hand-over-µs")
-	b.ReportMetric(float64(handover)/float64(write), "hand-over/write")
-}
-
-func median(d []time.Duration) time.Duration {
-	slices.Sort(d)
-	return d[len(d)/2]
 }

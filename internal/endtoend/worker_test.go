@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/mongo"
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
+	"github.com/holdfast-go/holdfast/internal/bench"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
@@ -41,8 +42,8 @@ const lockName = "the-job"
 
 // TestMain runs a worker's role, or the tests.
 func TestMain(m *testing.M) {
-	roles := map[string]func(context.Context, *holdfast.Client) error{
-		"count": count, "guard": guardedWrites, "relay": relay,
+	roles := map[string]func(context.Context, *holdfast.Client, *bench.Backend) error{
+		"count": count, "guard": guardedWrites, "relay": relay, "swarm": swarm,
 	}
 	role := roles[os.Getenv(envRole)]
 	if role == nil {
@@ -61,18 +62,19 @@ type withMongo struct{ *testing.M }
 
 func (m withMongo) Run() int { return mongotest.Run(m.M) }
 
-func work(role func(context.Context, *holdfast.Client) error) error {
+func work(role func(context.Context, *holdfast.Client, *bench.Backend) error) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	ttl, err := time.ParseDuration(os.Getenv(envTTL))
 	if err != nil {
 		return err
 	}
-	client, err := holdfast.Open(ctx, os.Getenv(envURL), holdfast.WithTTL(ttl))
+	backend := bench.NewBackend(os.Getenv(envURL))
+	client, err := backend.Client(ctx, holdfast.WithTTL(ttl))
 	if err != nil {
 		return err
 	}
-	err = role(ctx, client)
+	err = role(ctx, client, backend)
 	closing, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	return errors.Join(err, client.Shutdown(closing))
@@ -80,7 +82,7 @@ func work(role func(context.Context, *holdfast.Client) error) error {
 
 // count adds to a number in a file under the lock, in two steps that nothing but the
 // lock protects, and says at the end how much it added.
-func count(ctx context.Context, client *holdfast.Client) error {
+func count(ctx context.Context, client *holdfast.Client, _ *bench.Backend) error {
 	added, grants := 0, 0
 	for ctx.Err() == nil {
 		err := client.Do(ctx, lockName, func(ctx context.Context) error {
@@ -132,7 +134,7 @@ func logLine(format string, args ...any) error {
 
 // guardedWrites writes to a document under a guard, again and again, as fast as it
 // can, and says what became of each write.
-func guardedWrites(ctx context.Context, client *holdfast.Client) error {
+func guardedWrites(ctx context.Context, client *holdfast.Client, _ *bench.Backend) error {
 	server, err := driver.Connect(options.Client().ApplyURI(os.Getenv(envURI)))
 	if err != nil {
 		return err
@@ -173,7 +175,7 @@ func (heedless) Err() error               { return nil }
 
 // relay takes the lock and gives it back when told to, and says when on the clock
 // that all processes share.
-func relay(ctx context.Context, client *holdfast.Client) error {
+func relay(ctx context.Context, client *holdfast.Client, _ *bench.Backend) error {
 	orders := bufio.NewScanner(os.Stdin)
 	var hold *holdfast.Hold
 	for orders.Scan() {
@@ -204,7 +206,12 @@ type worker struct {
 // expect returns the fields after the first word of the next line that begins with it.
 func (w worker) expect(word string) []string {
 	w.tb.Helper()
-	timeout := time.After(time.Minute)
+	return w.expectWithin(time.Minute, word)
+}
+
+func (w worker) expectWithin(limit time.Duration, word string) []string {
+	w.tb.Helper()
+	timeout := time.After(limit)
 	for {
 		select {
 		case line, ok := <-w.lines:
@@ -218,7 +225,7 @@ func (w worker) expect(word string) []string {
 				w.tb.Fatalf("a worker: %s", line)
 			}
 		case <-timeout:
-			w.tb.Fatalf("a worker did not say %q within a minute", word)
+			w.tb.Fatalf("a worker did not say %q within %v", word, limit)
 		}
 	}
 }
