@@ -11,7 +11,10 @@ STRESS_COUNT ?= 20
 STRESS_TIMEOUT ?= 30m
 STRESS_PKG ?= .
 BENCH ?= .
+INTEGRATION_PKG ?= ./...
+INTEGRATION_TIMEOUT ?= 20m
 SYSTEMS := linux darwin windows
+MODULES := . integration
 
 GOLANGCI_LINT_VERSION := v2.15.0
 BIN := $(CURDIR)/.cache/bin
@@ -38,6 +41,19 @@ stress: ## locks and elections again and again, with the race detector (STRESS_C
 bench: ## benchmarks (BENCH=name PKG=./drivers/mongo for some)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(TESTFLAGS) $(PKG)
 
+# The suite's images: the official ones where they can be pulled, else local ones.
+# Other backends than containers need none.
+IMAGES = if [ -z "$${HOLDFAST_TEST_MODE:-}$${HOLDFAST_TEST_MONGODB_URI:-}$${HOLDFAST_TEST_AZBLOB_URL:-}" ]; then \
+	exports=$$(integration/images/engine.sh env); eval "$$exports"; fi
+
+.PHONY: integration
+integration: ## real backends in containers, and real faults (integration/README.md; TESTFLAGS='-run Primary')
+	@$(IMAGES); cd integration && $(GO) test -race -count=1 -p 1 -v -timeout $(INTEGRATION_TIMEOUT) $(TESTFLAGS) $(INTEGRATION_PKG)
+
+.PHONY: images
+images: ## build local stand-ins for the images of the integration suite and of docker-compose.yml
+	cd integration && $(GO) run ./images/build
+
 .PHONY: lint
 lint: lint-format lint-modules vet lint-code ## everything that is checked without running a test
 
@@ -48,20 +64,19 @@ lint-format:
 
 .PHONY: lint-modules
 lint-modules:
-	$(GO) mod tidy -diff
-	$(GO) mod verify
+	@for module in $(MODULES); do echo "$$module: $(GO) mod tidy -diff, verify"; \
+		(cd $$module && $(GO) mod tidy -diff && $(GO) mod verify) || exit 1; done
 
 .PHONY: vet
 vet: ## compile and vet everything, tests too, for each system
-	@for system in $(SYSTEMS); do \
-		echo "GOOS=$$system $(GO) build, vet ./..."; \
-		CGO_ENABLED=0 GOOS=$$system GOARCH=amd64 $(GO) build ./...; \
-		CGO_ENABLED=0 GOOS=$$system GOARCH=amd64 $(GO) vet ./...; \
-	done
+	@for module in $(MODULES); do for system in $(SYSTEMS); do \
+		echo "$$module: GOOS=$$system $(GO) build, vet ./..."; \
+		(cd $$module && export CGO_ENABLED=0 GOOS=$$system GOARCH=amd64 && $(GO) build ./... && $(GO) vet ./...) || exit 1; \
+	done; done
 
 .PHONY: lint-code
 lint-code: $(GOLANGCI_LINT)
-	$(GOLANGCI_LINT) run ./...
+	@for module in $(MODULES); do echo "$$module: golangci-lint run"; (cd $$module && $(GOLANGCI_LINT) run ./...) || exit 1; done
 
 # The linter is installed into .cache, once, unless the right version is at hand.
 $(GOLANGCI_LINT):
