@@ -42,10 +42,11 @@
 // seven in a container that does not exist. A waiter polls, every 5 s by default;
 // the service wakes nobody. With the default TTL of 30 s a held lock costs 360
 // requests an hour, and each process that waits for a name 720. Many names are looked at
-// together by listing the blobs, where that is cheaper (see [Locker.InspectBatch]). Every request has a time limit of its own
-// ([WithTryTimeout]) and is repeated up to three times, never beyond the context:
-// if the service asks by Retry-After to wait longer than that, its refusal is
-// returned at once. The request that takes the lease is repeated only if the
+// together by listing the blobs, where that is cheaper (see [Locker.InspectBatch]).
+//
+// Every request has a time limit of its own ([WithTryTimeout]) and is repeated up to
+// three times, never beyond the context: if the service asks by Retry-After to wait
+// longer than that, its refusal is returned at once. The request that takes the lease is repeated only if the
 // service was too busy for it (429, or 503 ServerBusy): a copy still on its way
 // could take the lease after the release. On any other failure the outcome is in
 // doubt, and the caller asks again with the same ID or releases it, as Client
