@@ -3,6 +3,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -86,7 +87,7 @@ func openMongo(ctx context.Context, c Config, opts []holdfast.ClientOption) (*ba
 		return nil, err
 	}
 	query := u.Query()
-	locks := query.Get("collection")
+	locks := cmp.Or(query.Get("collection"), mongo.DefaultCollection)
 	query.Del("collection")
 	u.RawQuery = query.Encode()
 	connection, err := driver.Connect(options.Client().ApplyURI(u.String()).SetDialer(detour(c.Dial)))

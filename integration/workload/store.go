@@ -28,6 +28,7 @@ type Store struct {
 
 	mu       sync.Mutex
 	counter  int64
+	last     update
 	register content
 }
 
@@ -75,6 +76,20 @@ func (s *Store) Close() error {
 	return err
 }
 
+// LastClient is the client that updated the counter last: most likely the holder.
+func (s *Store) LastClient() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last.Client
+}
+
+// LastToken is the token under which the counter was updated last; 0 before that.
+func (s *Store) LastToken() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last.Token
+}
+
 func (s *Store) getCounter(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
 	n := s.counter
@@ -89,7 +104,7 @@ func (s *Store) putCounter(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	found, at := s.counter, history.Now() // under the mutex, so that the times tell the order
-	s.counter = u.Base + 1
+	s.counter, s.last = u.Base+1, u
 	s.mu.Unlock()
 	s.rec.Record(history.Line{Kind: history.Set, At: at, Client: u.Client, Process: u.Process, Token: u.Token,
 		Base: u.Base, Found: found, Value: u.Base + 1})

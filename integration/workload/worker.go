@@ -134,7 +134,11 @@ func (w *worker) once(ctx context.Context) {
 
 // under is the work under the lock, for a random time.
 func (w *worker) under(ctx context.Context, token uint64) error {
-	end := time.After(randomly(w.Hold))
+	most := w.Hold
+	if w.Long > 0 && rand.IntN(10) == 0 {
+		most = w.Long
+	}
+	end := time.After(randomly(most))
 	for _, r := range w.registers { // first of all, so that nobody's write from before is accepted after this
 		w.write(ctx, r, token)
 	}
@@ -150,7 +154,7 @@ func (w *worker) under(ctx context.Context, token uint64) error {
 			w.write(ctx, r, token)
 		}
 		select {
-		case <-time.After(randomly(20 * time.Millisecond)):
+		case <-time.After(randomly(step)):
 		case <-end:
 			return nil
 		case <-ctx.Done():
@@ -158,6 +162,9 @@ func (w *worker) under(ctx context.Context, token uint64) error {
 	}
 	return nil
 }
+
+// step is up to how long a worker waits between its steps under the lock.
+const step = 40 * time.Millisecond
 
 // late writes to the registers after the hold is over, as a process does that was
 // paused just before.

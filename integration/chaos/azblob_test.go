@@ -1,0 +1,51 @@
+//go:build unix
+
+package chaos
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/azuritetest"
+
+	"github.com/holdfast-go/holdfast/integration/env"
+	"github.com/holdfast-go/holdfast/integration/workload"
+)
+
+// onAzurite is the emulator, which keeps its state over restarts. Its shortest TTL is
+// that of Azure.
+func onAzurite(t *testing.T) *target {
+	a := env.StartAzurite(t, true)
+	gate := newGate(t, a.Service.Endpoint)
+	container := a.Fresh(t)
+	const ttl = 15 * time.Second
+	return &target{
+		name: "azblob", ttl: ttl, grants: 6 * time.Second, gap: 8 * time.Second,
+		faults: azuriteFaults(a, gate),
+		client: func(int) (workload.Config, wire) {
+			service := azuritetest.Emulator(gate.url)
+			return workload.Config{URL: service.URL(container), TTL: ttl, Poll: 500 * time.Millisecond,
+				Hold: 400 * time.Millisecond, Long: 2 * ttl, Between: time.Second}, nil
+		},
+	}
+}
+
+func azuriteFaults(a *env.Azurite, g *gate) []fault {
+	second := time.Second
+	throttled := func(status int, code string) func(context.Context, *rand.Rand) (func(context.Context) error, error) {
+		return func(_ context.Context, r *rand.Rand) (func(context.Context) error, error) {
+			g.refuse(&refusal{status, code, 0.3 + 0.6*r.Float64()})
+			return func(context.Context) error { g.refuse(nil); return nil }, nil
+		}
+	}
+	return []fault{
+		// Not killed: the emulator writes its state every few seconds only, so that
+		// after a SIGKILL it has forgotten what it said it had done.
+		lasting("service restarted", 0, 4*second, a.Stop, a.Restart),
+		lasting("service frozen", second, 8*second, a.Pause, a.Resume),
+		{"requests refused (503 ServerBusy)", throttled(503, "ServerBusy"), second, 8 * second},
+		{"requests refused (429 TooManyRequests)", throttled(429, "TooManyRequests"), second, 8 * second},
+	}
+}
