@@ -18,7 +18,7 @@ import (
 // that of Azure.
 func onAzurite(t *testing.T) *target {
 	a := env.StartAzurite(t, true)
-	gate := newGate(t, a.Service.Endpoint)
+	gate := newGate(t, a.Endpoint)
 	container := a.Fresh(t)
 	const ttl = 15 * time.Second
 	return &target{
