@@ -37,34 +37,40 @@ func shares(members []string, owned map[string]int, n int) map[string]int {
 	return out
 }
 
-// plan says what one of the members is to do: how many partitions it should own at
-// most, and which of the free ones it is to take now. owners has the owner of each
-// partition. Who is no member is to own nothing.
+// plan is what follows from what was read.
+type plan struct {
+	owned  map[string]int // partitions, by owner
+	shares map[string]int // how many a member should own at most; who is none, nothing
+	take   []int          // the free partitions that the one who asks is to take now
+}
+
+// newPlan is for the member me. owners has the owner of each partition.
 //
 // Whoever has less than the smaller share is served first: who gets one of the larger
 // shares shows only when all have that.
-func plan(me string, members, owners []string) (share int, take []int) {
-	owned := make(map[string]int, len(members))
+func newPlan(me string, members, owners []string) plan {
+	p := plan{owned: make(map[string]int, len(members))}
 	var free []int
 	for i, o := range owners {
-		owned[o]++
+		p.owned[o]++
 		if o == nobody {
 			free = append(free, i)
 		}
 	}
-	all := shares(members, owned, len(owners))
+	p.shares = shares(members, p.owned, len(owners))
+	dealt := map[string]int{}
 	for _, most := range []int{len(owners) / max(len(members), 1), len(owners)} {
 		var wants []want
 		for _, m := range members {
-			if w := min(all[m], most) - owned[m]; w > 0 {
+			if w := min(p.shares[m], most) - p.owned[m] - dealt[m]; w > 0 {
 				wants = append(wants, want{m, hashName(m), w})
 			}
 		}
 		for len(free) > 0 && len(wants) > 0 {
 			best := pick(wants, free[0])
-			owned[wants[best].member]++
+			dealt[wants[best].member]++
 			if wants[best].member == me {
-				take = append(take, free[0])
+				p.take = append(p.take, free[0])
 			}
 			if wants[best].n--; wants[best].n == 0 {
 				wants = slices.Delete(wants, best, best+1)
@@ -72,8 +78,11 @@ func plan(me string, members, owners []string) (share int, take []int) {
 			free = free[1:]
 		}
 	}
-	return all[me], take
+	return p
 }
+
+// moves reports whether what this owner has, or some of it, is about to be freed.
+func (p plan) moves(owner string) bool { return owner != nobody && p.owned[owner] > p.shares[owner] }
 
 // want is how many partitions a member is short of.
 type want struct {

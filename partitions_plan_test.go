@@ -52,7 +52,8 @@ func TestPlan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, me := range slices.Sorted(maps.Keys(c.shares)) {
-				share, take := plan(me, c.members, c.owners)
+				p := newPlan(me, c.members, c.owners)
+				share, take := p.shares[me], p.take
 				if share != c.shares[me] || len(take) != c.takes[me] {
 					t.Errorf("%s: share %d, takes %d; want %d, %d", me, share, len(take), c.shares[me], c.takes[me])
 				}
@@ -85,10 +86,11 @@ func (s situation) check(rng *rand.Rand) error {
 	dealt := map[int]string{}
 	sum, surplus, short := 0, 0, 0
 	for _, me := range s.members {
-		share, take := plan(me, s.members, s.owners)
+		p := newPlan(me, s.members, s.owners)
+		share, take := p.shares[me], p.take
 		shuffled := slices.Clone(s.members)
 		rng.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-		if again, same := plan(me, shuffled, s.owners); again != share || !slices.Equal(same, take) {
+		if again := newPlan(me, shuffled, s.owners); again.shares[me] != share || !slices.Equal(again.take, take) {
 			return fmt.Errorf("%s: the order of the members matters", me)
 		}
 		if share < n/len(s.members) || share > (n+len(s.members)-1)/len(s.members) {
@@ -149,14 +151,12 @@ func TestPlansOfDifferentMomentsMostlyAgree(t *testing.T) {
 		}
 		who := map[int]string{}
 		for _, m := range members {
-			_, take := plan(m, members, first)
-			for _, i := range take {
+			for _, i := range newPlan(m, members, first).take {
 				who[i] = m
 			}
 		}
 		for _, m := range members {
-			_, take := plan(m, members, second)
-			for _, i := range take {
+			for _, i := range newPlan(m, members, second).take {
 				if who[i] != "" {
 					both++
 				}

@@ -43,7 +43,8 @@ type sharing struct {
 	least      int               // how many too many, at every look since then
 	failures   int               // looks in a row
 	watches    map[string]func() // by name
-	lookAgain  time.Duration
+	unclaimed  int               // looks in a row that showed free partitions, which others are to take
+	lookAgain  time.Duration     // after the present one
 	standingBy bool
 }
 
@@ -138,13 +139,17 @@ func (s *sharing) step() {
 	s.failures = 0
 	s.sit()
 	members := s.members()
-	settled := s.settled(members)
-	share, take := plan(s.me, members, s.owners())
-	s.giveBack(share, settled)
-	if settled {
-		s.takeAll(append(take, s.leftOver(share-len(s.live())-len(take), take)...))
+	settled, patient := s.settled(members)
+	owners := s.owners()
+	plan := newPlan(s.me, members, owners)
+	s.giveBack(plan.shares[s.me], settled)
+	if !settled || len(plan.take) > 0 {
+		s.unclaimed = 0
 	}
-	s.attend(len(s.live()) < share)
+	if settled || !patient {
+		s.takeAll(append(plan.take, s.leftOver(plan, owners)...))
+	}
+	s.attend(plan, s.owners(), settled)
 }
 
 // sit sees to this instance's place among the members.
@@ -227,8 +232,8 @@ func (s *sharing) members() []string {
 // settled reports whether no instance has joined for a while, so that partitions can
 // be moved: of instances that start together, the first would else take too many. A
 // place that is vacant where all were taken is left to those who stand by, too. If
-// they keep coming, partitions do not wait for ever.
-func (s *sharing) settled(members []string) bool {
+// they keep coming, what is free does not wait for ever: that is not patient.
+func (s *sharing) settled(members []string) (settled, patient bool) {
 	now, set := s.client.now(), s.settings
 	before := s.joined
 	s.joined = make(map[string]time.Duration, len(members))
@@ -251,11 +256,11 @@ func (s *sharing) settled(members []string) bool {
 	wait := last + set.quiet - now
 	if wait <= 0 {
 		s.unsettled.set = false
-		return true
+		return true, true
 	}
 	s.unsettled.first(now)
 	s.within(wait)
-	return now >= s.unsettled.Duration+4*set.quiet
+	return false, now < s.unsettled.Duration+4*set.quiet
 }
 
 // owners tells of each partition whose it is. Of its own this instance knows better than what it
@@ -308,13 +313,14 @@ func (s *sharing) giveBack(share int, settled bool) {
 	}
 }
 
-// leftOver lists up to most partitions that were to be taken by others and have been free
-// for a while: theirs may have died, or fail to get them.
-func (s *sharing) leftOver(most int, taking []int) (out []int) {
+// leftOver lists partitions that were to be taken by others and have been free for a
+// while: those may have died, or fail to get them.
+func (s *sharing) leftOver(p plan, owners []string) (out []int) {
+	most := p.shares[s.me] - p.owned[s.me] - len(p.take)
 	since := s.client.now() - 2*s.settings.quiet
-	for i, owner := range s.owners() {
+	for i, o := range owners {
 		free := s.table.rows[i].free
-		if len(out) < most && owner == nobody && free.set && free.Duration <= since && !slices.Contains(taking, i) {
+		if len(out) < most && o == nobody && free.set && free.Duration <= since && !slices.Contains(p.take, i) {
 			out = append(out, i)
 		}
 	}
@@ -349,20 +355,29 @@ func (s *sharing) takeAll(partitions []int) {
 	}
 }
 
-// attend has this instance woken when another frees what it may want, or joins: a place
-// among the members always, since a share falls to the others then, and a partition if
-// it is short of some.
-func (s *sharing) attend(short bool) {
+// attend has this instance look again when something is to be expected: it watches the
+// bell, the places of the members, since a share falls to the others when one leaves,
+// and the partitions that are about to move. What is free will be taken soon, or later.
+func (s *sharing) attend(p plan, owners []string, settled bool) {
 	s.watch(s.bell(), true)
+	free := false
 	for i := range s.table.rows {
 		row := &s.table.rows[i]
-		o := row.owner()
-		wanted := o != nobody && o != s.me && (short || i >= s.n)
+		place, o := i >= s.n, row.owner()
+		if !place {
+			o = owners[i]
+		}
+		wanted := o != nobody && o != s.me && (place || p.moves(o))
 		s.watch(s.table.names[i], wanted)
 		if left, ok := row.endsIn(); ok && wanted {
 			// Many wait for the same expiry: spread them a little.
 			s.within(left + time.Millisecond + rand.N(10*time.Millisecond))
 		}
+		free = free || !place && o == nobody
+	}
+	if free && settled {
+		s.within(exponential(s.unclaimed, 2*s.settings.gap, s.settings.every))
+		s.unclaimed++
 	}
 }
 

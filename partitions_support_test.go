@@ -244,6 +244,23 @@ func (f *fleet) even() bool {
 	return all == f.n
 }
 
+// record is the name of a partition's lock.
+func (f *fleet) record(partition int) string { return fmt.Sprintf("group/partition-%04d", partition) }
+
+// ownership lists what each of the living owns.
+func (f *fleet) ownership() (out [][]int) {
+	for _, in := range f.live {
+		out = append(out, in.Owned())
+	}
+	return out
+}
+
+// untilDone is the work of a partition that never ends by itself.
+func untilDone(ctx context.Context, _ int) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
 // whole reports whether every partition is owned by one of the living, each of which has
 // one at most.
 func (f *fleet) whole() bool {

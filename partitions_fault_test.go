@@ -1,0 +1,278 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+)
+
+// A function that does not stop when told to delays its own partition and no other:
+// nobody takes it before it has returned and the lock is released.
+func TestPartitionsSlowFunction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n, slow = 8, 30 * time.Second
+		f := newFleet(t, n)
+		var stopped atomic.Int64
+		f.work = func(ctx context.Context, _ int) error {
+			<-ctx.Done()
+			if errors.Is(context.Cause(ctx), holdfast.ErrGivenBack) && stopped.Add(1) == 1 {
+				time.Sleep(slow)
+			}
+			return context.Cause(ctx)
+		}
+		one := f.join()
+		f.settle(2 * time.Second)
+		two := f.join()
+		time.Sleep(3 * time.Second)
+		if len(one.Owned()) != 4 || len(two.Owned()) != 3 {
+			t.Errorf("shares of %v, want all but one", f.shares())
+		}
+		time.Sleep(slow - 4*time.Second)
+		for p := range n { // what is being given back is renewed until then
+			if !isHeld(t, f.store, f.record(p)) {
+				t.Errorf("partition %d is free", p)
+			}
+		}
+		if len(two.Owned()) != 3 {
+			t.Errorf("shares of %v before the slow function returned", f.shares())
+		}
+		f.settle(5 * time.Second)
+		f.end()
+	})
+}
+
+// A function that goes on after its lease has ended: another takes the partition at
+// the expiry, never before, and the overrun is told.
+func TestPartitionsOverrun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		stop := make(chan struct{})
+		f.work = func(context.Context, int) error { <-stop; return nil }
+		one := f.join()
+		f.settle(2 * time.Second)
+		f.join()
+		f.kill(one)
+		time.Sleep(fleetTTL - 4*time.Second)
+		if got := len(f.live[0].Owned()); got != 0 {
+			t.Errorf("%d partitions taken before their leases can have expired", got)
+		}
+		f.settle(fleetTTL)
+		if got := one.events.count(holdfast.EventOverrun); got == 0 {
+			t.Error("no overrun told")
+		}
+		close(stop)
+		f.end()
+	})
+}
+
+// A backend that is away for less than the leases last changes nothing.
+func TestPartitionsOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 30)
+		for range 4 {
+			f.join()
+		}
+		f.settle(2 * time.Second)
+		before := f.ownership()
+		f.moved()
+		for range 3 {
+			for _, in := range f.live {
+				in.wire.cut.Store(true)
+			}
+			time.Sleep(4 * time.Second)
+			for _, in := range f.live {
+				in.wire.cut.Store(false)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		if m := f.moved(); m != 0 || !slices.EqualFunc(before, f.ownership(), slices.Equal) {
+			t.Errorf("%d moves: %v, then %v", m, before, f.ownership())
+		}
+		if f.live[0].events.count(holdfast.EventError) == 0 {
+			t.Error("the failures were not told")
+		}
+		// A longer one costs every lease. Then the work is spread again.
+		for _, in := range f.live {
+			in.wire.cut.Store(true)
+		}
+		time.Sleep(2 * fleetTTL)
+		if got := f.shares(); slices.Max(got) != 0 {
+			t.Errorf("shares of %v after an outage of two TTLs", got)
+		}
+		for _, in := range f.live {
+			in.wire.cut.Store(false)
+		}
+		f.settle(20 * time.Second)
+		f.end()
+	})
+}
+
+// Reads of which a half fails, of one instance or of all, move nothing.
+func TestPartitionsTornReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 31)
+		for range 4 {
+			f.join()
+		}
+		f.settle(2 * time.Second)
+		f.moved()
+		for range 5 {
+			for _, in := range f.live {
+				in.wire.skip.Store(1)
+			}
+			time.Sleep(6 * time.Second)
+			f.live[0].wire.skip.Store(1)
+			time.Sleep(6 * time.Second)
+		}
+		if m := f.moved(); m != 0 || !f.even() {
+			t.Errorf("%d moves, shares of %v", m, f.shares())
+		}
+		f.end()
+	})
+}
+
+// An instance that loses its place among the members takes another; its partitions
+// stay.
+func TestPartitionsMemberLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 12)
+		for range 3 {
+			f.join()
+		}
+		f.settle(2 * time.Second)
+		f.moved()
+		l := f.store.Locker()
+		for r, err := range l.List(t.Context(), "group/partition-member-") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.State == holdfast.StateHeld {
+				if err := l.BreakNow(t.Context(), r.Name); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		time.Sleep(2 * fleetTTL)
+		places := 0
+		for r := range l.List(t.Context(), "group/partition-member-") {
+			if r.State == holdfast.StateHeld {
+				places++
+			}
+		}
+		if m := f.moved(); m != 0 || places != 3 || !f.even() {
+			t.Errorf("%d moves, %d places taken, shares of %v", m, places, f.shares())
+		}
+		f.end()
+	})
+}
+
+// The server's clock steps back and leaves the expiry of a dead instance's leases a day
+// ahead: they are taken over when it has not renewed them for their TTL.
+func TestPartitionsClockStepsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var back atomic.Int64
+		f := newFleet(t, 6)
+		f.store = memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(-time.Duration(back.Load())) }))
+		one := f.join()
+		f.join()
+		f.settle(3 * time.Second)
+		f.kill(one)
+		back.Store(int64(24 * time.Hour))
+		f.settle(2*fleetTTL + 15*time.Second)
+		f.end()
+	})
+}
+
+// A backend whose batched reads do not tell owners: each is asked for once.
+func TestPartitionsBlankOwners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 24
+		f := newFleet(t, n)
+		blank := func(s *severed) { s.blank = true }
+		f.join(blank)
+		f.settle(2 * time.Second)
+		f.moved()
+		for range 3 {
+			f.join(blank)
+		}
+		f.settle(2 * time.Second)
+		if m := f.moved(); m != n-n/4 {
+			t.Errorf("%d moves, want %d", m, n-n/4)
+		}
+		time.Sleep(time.Minute)
+		for _, in := range f.live {
+			if got := in.wire.single.Load(); got > 3*n {
+				t.Errorf("%s read %d single records", in.name, got)
+			}
+		}
+		f.kill(f.live[0])
+		f.settle(fleetTTL + 10*time.Second)
+		f.end()
+	})
+}
+
+// Many instances that join one after another do not keep what is free from being taken.
+func TestPartitionsAreNotKeptWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 40)
+		for range 12 {
+			f.join()
+			time.Sleep(900 * time.Millisecond)
+		}
+		total := 0
+		for _, n := range f.shares() {
+			total += n
+		}
+		if total < f.n*3/4 {
+			t.Errorf("%d of %d partitions owned while instances come: %v", total, f.n, f.shares())
+		}
+		f.settle(10 * time.Second)
+		f.end()
+	})
+}
+
+// Errors of a backend while partitions are taken are told, and no reason to give up.
+func TestPartitionsTakingFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		var mu sync.Mutex
+		refused := map[string]int{}
+		l := newFaulty(t, store.Locker(), func(op string, _ int, lease holdfast.Lease) fault {
+			mu.Lock()
+			defer mu.Unlock()
+			if op == opAcquire && refused[lease.Name] < 3 {
+				refused[lease.Name]++
+				return fault{refuse: errInjected}
+			}
+			return fault{}
+		})
+		var seen events
+		p, err := holdfast.NewPartitions(newClient(t, l), "g", 40, untilDone, holdfast.WithObserver(seen.observe))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- p.Run(ctx) }()
+		for begin := time.Now(); len(p.Owned()) < 40; time.Sleep(10 * time.Millisecond) {
+			if time.Since(begin) > time.Minute {
+				t.Fatalf("%d owned after a minute", len(p.Owned()))
+			}
+		}
+		if seen.count(holdfast.EventError) < 3*41 {
+			t.Errorf("%d errors told", seen.count(holdfast.EventError))
+		}
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
