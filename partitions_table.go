@@ -65,7 +65,7 @@ func (t *table) look(ctx context.Context, each, all time.Duration) error {
 		for from := 0; from < len(t.names); from += maxLooks {
 			to := min(from+maxLooks, len(t.names))
 			limited, cancel := context.WithTimeout(ctx, each)
-			r, e := a.BatchInspector.InspectBatch(limited, t.names[from:to])
+			r, e := readBatch(limited, a.BatchInspector, t.names[from:to])
 			cancel()
 			copy(recs[from:to], r)
 			copy(errs[from:to], e)

@@ -1,0 +1,186 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+)
+
+// A function that fails is called again, later each time, while its partition stays;
+// one that returns nil is not.
+func TestPartitionsFunctionReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var failing, done, told atomic.Int64
+		f := newFleet(t, 2, holdfast.WithRestart(holdfast.Backoff{Initial: time.Second, Max: 4 * time.Second}))
+		run := func(_ context.Context, i int) error {
+			if i == 0 {
+				done.Add(1)
+				return nil
+			}
+			failing.Add(1)
+			return errInjected
+		}
+		observe := func(e holdfast.Event) {
+			if e.Type == holdfast.EventError && e.Op == "task" && errors.Is(e.Err, errInjected) && e.Name == f.record(1) {
+				told.Add(1)
+			}
+		}
+		p, err := holdfast.NewPartitions(newClient(t, f.store.Locker()), "group", 2, run, append(f.opts, holdfast.WithObserver(observe))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = p.Run(ctx); close(stop) }()
+		time.Sleep(30 * time.Second) // calls after about 1, 2, 4, 8, 12, … s
+		if got := failing.Load(); got < 7 || got > 12 || told.Load() != got {
+			t.Errorf("a failing function was called %d times in 30 s, %d failures told", got, told.Load())
+		}
+		if done.Load() != 1 || !slices.Equal(p.Owned(), []int{0, 1}) {
+			t.Errorf("a function that returned nil was called %d times; owned: %v", done.Load(), p.Owned())
+		}
+		cancel()
+		<-stop
+		if isHeld(t, f.store, f.record(0)) || isHeld(t, f.store, f.record(1)) {
+			t.Error("held after Run has returned")
+		}
+	})
+}
+
+// What ends a function's context, and that the lock is released after it.
+func TestPartitionsCauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 4)
+		causes := make(chan error, 16)
+		f.work = func(ctx context.Context, i int) error {
+			<-ctx.Done()
+			if !errors.Is(context.Cause(ctx), holdfast.ErrLost) && !isHeld(t, f.store, f.record(i)) {
+				t.Errorf("partition %d was released before its function returned", i)
+			}
+			causes <- context.Cause(ctx)
+			return nil
+		}
+		one := f.join()
+		f.settle(3 * time.Second)
+		expect := func(n int, want error) {
+			t.Helper()
+			for range n {
+				if got := <-causes; !errors.Is(got, want) {
+					t.Errorf("cause %v, want %v", got, want)
+				}
+			}
+		}
+		two := f.join()
+		f.settle(3 * time.Second)
+		expect(2, holdfast.ErrGivenBack)
+		f.leave(one)
+		expect(2, errRun)
+		f.settle(3 * time.Second)
+		f.kill(two)
+		time.Sleep(fleetTTL)
+		expect(4, holdfast.ErrLost)
+		two.wire.cut.Store(false)
+		f.live = append(f.live, two)
+		f.settle(10 * time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := two.client.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+		expect(4, holdfast.ErrClosed)
+		if err := <-two.done; !errors.Is(err, holdfast.ErrClosed) {
+			t.Errorf("Run returned %v after Shutdown", err)
+		}
+		for p := range 4 {
+			if isHeld(t, f.store, f.record(p)) {
+				t.Errorf("partition %d is held after Shutdown", p)
+			}
+		}
+		if err := two.Run(t.Context()); !errors.Is(err, holdfast.ErrClosed) {
+			t.Errorf("Run after Shutdown: %v", err)
+		}
+	})
+}
+
+// One Run at a time, and another after it; no goroutine, lock or place is left.
+func TestPartitionsRunTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		in := f.join()
+		f.settle(3 * time.Second)
+		if err := in.Run(t.Context()); !errors.Is(err, holdfast.ErrBusy) {
+			t.Errorf("a second Run: %v", err)
+		}
+		f.leave(in)
+		if in.Owned() != nil {
+			t.Errorf("owned after Run: %v", in.Owned())
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { in.done <- in.Run(ctx) }()
+		f.live = append(f.live, in)
+		f.settle(3 * time.Second)
+		cancel()
+		if err := <-in.done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		l := f.store.Locker()
+		for r, err := range l.List(t.Context(), "") {
+			if err != nil || r.State != holdfast.StateFree {
+				t.Errorf("%q is %v, owner %q, %v", r.Name, r.State, r.Owner, err)
+			}
+			if r.Name != "group/partition-bell" && !strings.Contains(r.Owner, "#") {
+				t.Errorf("the owner of %q was %q", r.Name, r.Owner)
+			}
+		}
+		if got := in.events.count(holdfast.EventAcquired); got != 8 || in.events.count(holdfast.EventReleased) != 8 {
+			t.Errorf("%d acquired, %d released; want 2 places and 6 partitions", got, in.events.count(holdfast.EventReleased))
+		}
+	})
+}
+
+func TestPartitionsInvalid(t *testing.T) {
+	c, err := holdfast.New(memory.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Shutdown(context.Background())
+	for _, x := range []struct {
+		field string
+		c     *holdfast.Client
+		group string
+		n     int
+		fn    func(context.Context, int) error
+		opts  []holdfast.PartitionsOption
+	}{
+		{"client", nil, "g", 1, untilDone, nil},
+		{"group", c, "", 1, untilDone, nil},
+		{"n", c, "g", 0, untilDone, nil},
+		{"n", c, "g", 10_001, untilDone, nil},
+		{"fn", c, "g", 1, nil, nil},
+		{"Name", c, strings.Repeat("g", 1010), 1, untilDone, nil},
+		{"Owner", c, "g", 1, untilDone, []holdfast.PartitionsOption{holdfast.WithOwner(strings.Repeat("o", 1012))}},
+		{"option", c, "g", 1, untilDone, []holdfast.PartitionsOption{nil}},
+		{"observer", c, "g", 1, untilDone, []holdfast.PartitionsOption{holdfast.WithObserver(nil)}},
+		{"RebalanceEvery", c, "g", 1, untilDone, []holdfast.PartitionsOption{holdfast.WithRebalanceEvery(0)}},
+		{"Backoff", c, "g", 1, untilDone, []holdfast.PartitionsOption{holdfast.WithRestart(holdfast.Backoff{})}},
+		{"TTL", c, "g", 1, untilDone, []holdfast.PartitionsOption{holdfast.WithTTL(-1)}},
+	} {
+		_, err := holdfast.NewPartitions(x.c, x.group, x.n, x.fn, x.opts...)
+		var invalid *holdfast.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != x.field {
+			t.Errorf("%s: got %v", x.field, err)
+		}
+	}
+	p, err := holdfast.NewPartitions(c, strings.Repeat("g", 1000), 10_000, untilDone, holdfast.WithOwner(strings.Repeat("o", 1011)))
+	if err != nil || p.Owned() != nil {
+		t.Errorf("the longest names: %v, %v", p, err)
+	}
+}

@@ -1,0 +1,120 @@
+package holdfast
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// sit sees to this instance's place among the members.
+func (s *sharing) sit() {
+	if s.seat != nil && s.seat.Err() != nil {
+		s.seat.finish(s.ctx)
+		s.seat = nil
+	}
+	s.standingBy = false
+	if s.seat != nil {
+		return
+	}
+	var free []int
+	for i := s.n; i < len(s.table.rows); i++ {
+		if s.table.rows[i].owner() == nobody {
+			free = append(free, i)
+		}
+	}
+	s.standingBy = len(free) == 0
+	mine := s.lock
+	mine.data, mine.overrun = nil, nil
+	for among := 8; len(free) > 0; among *= 2 { // who starts together should not meet at the first
+		k := rand.IntN(min(among, len(free)))
+		h, err := s.table.take(s.ctx, free[k], mine, s.emit)
+		if err == nil {
+			s.seat = h
+			context.AfterFunc(h.Context(), s.rouse)
+			s.works.Go(s.ring)
+			return
+		}
+		if !refused(err) {
+			break
+		}
+		free = slices.Delete(free, k, k+1)
+	}
+	s.within(jitter(s.settings.quiet, 0.5))
+}
+
+// bell is a lock that every member watches.
+func (s *sharing) bell() string { return s.table.prefix + "bell" }
+
+// ring wakes the members, as a release wakes who watches.
+func (s *sharing) ring() {
+	c := s.client
+	if c.abilities.Watcher == nil {
+		return
+	}
+	quiet := s.lock
+	quiet.data, quiet.overrun = nil, nil
+	a := c.newAsker(s.bell(), quiet, func(Event) {})
+	h, err := c.tryAcquire(s.ctx, s.ctx, a, true)
+	if err != nil {
+		a.abandon()
+		return
+	}
+	h.finish(s.ctx)
+}
+
+// members lists the live members, this instance included if it has a place.
+func (s *sharing) members() []string {
+	var out []string
+	there := map[string]bool{s.me: true}
+	if s.seat != nil && s.seat.Err() == nil {
+		out = append(out, s.me)
+	}
+	for i := s.n; i < len(s.table.rows); i++ {
+		row := &s.table.rows[i]
+		o := row.owner()
+		if o == stranger && row.known {
+			o = fmt.Sprintf("%s%d", stranger, i)
+		}
+		if o != nobody && o != stranger && !there[o] {
+			there[o] = true
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// settled reports whether no instance has joined for a while, so that partitions can
+// be moved: of instances that start together, the first would else take too many. A
+// place that is vacant where all were taken is left to those who stand by, too. If
+// they keep coming, what is free does not wait for ever: that is not patient.
+func (s *sharing) settled(members []string) (settled, patient bool) {
+	now, set := s.client.now(), s.settings
+	before := s.joined
+	s.joined = make(map[string]time.Duration, len(members))
+	last := now - set.quiet
+	s.joining = false
+	for _, m := range members {
+		since, known := before[m]
+		if !known {
+			since, s.joining = now, true
+		}
+		s.joined[m] = since
+		last = max(last, since)
+	}
+	if len(members) < s.n && len(before) == s.n {
+		s.vacant.Duration, s.vacant.set = now, true
+	}
+	if s.vacant.set {
+		last = max(last, s.vacant.Duration)
+	}
+	wait := last + set.quiet - now
+	if wait <= 0 {
+		s.unsettled.set = false
+		return true, true
+	}
+	s.unsettled.first(now)
+	s.within(wait)
+	return false, now < s.unsettled.Duration+4*set.quiet
+}
