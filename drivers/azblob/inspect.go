@@ -69,6 +69,7 @@ func (l *Locker) describe(ctx context.Context, name string, r record, state *lea
 	if out.State != holdfast.StateHeld || r.id == "" { // without an ID, the first holder is about to write its record
 		return out, nil
 	}
+	out.Token = r.token
 	_, err := l.read(ctx, l.target(name, r.id))
 	switch {
 	case err == nil:
@@ -83,19 +84,20 @@ func (l *Locker) describe(ctx context.Context, name string, r record, state *lea
 	}
 }
 
-// glance tells what is known without asking whose the lease is.
+// glance tells what is known without asking whose the lease is: the record of a held
+// lock, its token too, may be the predecessor's.
 func glance(name string, r record, state *lease.StateType) holdfast.Record {
-	out := holdfast.Record{Name: name, Token: r.token}
 	if state == nil {
-		return out
+		return holdfast.Record{Name: name, Token: r.token}
 	}
 	switch *state {
 	case lease.StateTypeLeased, lease.StateTypeBreaking:
-		out.State, out.Broken = holdfast.StateHeld, *state == lease.StateTypeBreaking
+		return holdfast.Record{Name: name, State: holdfast.StateHeld, Broken: *state == lease.StateTypeBreaking}
 	case lease.StateTypeAvailable, lease.StateTypeExpired, lease.StateTypeBroken:
-		out = free(name, r)
+		return free(name, r)
+	default:
+		return holdfast.Record{Name: name, Token: r.token}
 	}
-	return out
 }
 
 func free(name string, r record) holdfast.Record {

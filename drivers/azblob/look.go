@@ -33,8 +33,9 @@ const (
 // the names: at the worst a call costs twice that. Names that begin alike, and like little
 // else in the container, are the cheapest.
 //
-// A lease's state says whether a lock is held, and whether it is broken. By whom, for how
-// long and since when stays unknown: that would take a request for each (see Inspect).
+// A lease's state says whether a lock is held, and whether it is broken. By whom, with
+// which token and for how long stays unknown: that would take a request for each (see
+// Inspect).
 func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]holdfast.Record, []error) {
 	ctx, cancel := context.WithTimeout(ctx, opTimeout+time.Duration(len(names))*lookTime)
 	defer cancel()

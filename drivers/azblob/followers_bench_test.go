@@ -1,0 +1,156 @@
+package azblob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// What the paper asks for 10,000 operations on block blobs, in US dollars: tier hot,
+// locally redundant, general-purpose v2, East US, pay as you go. Leases, properties and
+// metadata are of the class "other". A request that is refused is billed like any.
+// https://azure.microsoft.com/pricing/details/storage/blobs
+const (
+	priceOther = 0.004 / 10_000
+	priceRead  = 0.004 / 10_000
+	priceWrite = 0.05 / 10_000
+	priceList  = 0.05 / 10_000
+
+	minutesPerMonth = 730 * 60
+)
+
+var prices = map[string]float64{
+	reqAcquire: priceOther, reqRenew: priceOther, reqRelease: priceOther, reqBreak: priceOther, reqRead: priceOther, reqMetadata: priceOther,
+	reqDownload: priceRead, reqUpload: priceWrite, reqContainer: priceList, reqList: priceList,
+}
+
+// bill is a policy that counts requests, each try of them.
+type bill struct {
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+func (b *bill) Do(r *policy.Request) (*http.Response, error) {
+	b.mu.Lock()
+	b.counts[requestName(r.Raw())]++
+	b.mu.Unlock()
+	return r.Next()
+}
+
+// take returns the requests since the last call, and what they cost.
+func (b *bill) take() (requests int, dollars float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for name, n := range b.counts {
+		requests += n
+		dollars += float64(n) * prices[name]
+	}
+	clear(b.counts)
+	return requests, dollars
+}
+
+// BenchmarkFollowers has 1,000 followers wait, at the default settings, for locks that
+// one leader keeps, and counts their requests for half a minute. A follower is a name
+// that a process waits for:
+//
+//   - 1000x1: a thousand processes and one name, as where every instance of a service
+//     stands by for one leadership;
+//   - 10x100: ten processes, each of which waits for the same hundred names.
+//
+// The leader's own requests are not counted. A month has 730 hours.
+func BenchmarkFollowers(b *testing.B) {
+	for _, test := range []struct{ processes, names int }{{1000, 1}, {10, 100}} {
+		b.Run(fmt.Sprintf("%dx%d", test.processes, test.names), func(b *testing.B) {
+			const window = 30 * time.Second
+			for b.Loop() {
+				requests, dollars := follow(b, test.processes, test.names, window)
+				followers := float64(test.processes * test.names)
+				b.ReportMetric(float64(requests)/followers/window.Minutes(), "calls/follower/min")
+				b.ReportMetric(dollars/window.Minutes()*minutesPerMonth*1000/followers, "USD/month/1000followers")
+			}
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// follow returns what the followers sent in the window.
+func follow(b *testing.B, processes, names int, window time.Duration) (requests int, dollars float64) {
+	room := newRoom(b)
+	leader := room.process(room.client)
+	for i := range names {
+		if _, err := leader.Lock(b.Context(), lockName(i)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	bill := &bill{counts: map[string]int{}}
+	client := room.billed(bill)
+	ctx, cancel := context.WithCancel(b.Context())
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	defer cancel()
+	// They begin over two poll intervals: the emulator has one thread.
+	pause := 2 * limits.Poll / time.Duration(processes*names)
+	for range processes {
+		p := room.process(client)
+		for i := range names {
+			time.Sleep(pause)
+			waiting.Go(func() {
+				if _, err := p.Lock(ctx, lockName(i)); !errors.Is(err, context.Canceled) && !errors.Is(err, holdfast.ErrClosed) {
+					b.Errorf("follower of %s: %v", lockName(i), err)
+				}
+			})
+		}
+	}
+	time.Sleep(2 * limits.Poll) // who the holder is has been asked for
+	bill.take()
+	time.Sleep(window)
+	return bill.take()
+}
+
+func lockName(i int) string { return fmt.Sprintf("job-%03d", i) }
+
+// process is a Client of its own, on a container client that others use, too.
+func (r *room) process(client *container.Client) *holdfast.Client {
+	r.t.Helper()
+	l, err := New(client)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	p, err := holdfast.New(l, holdfast.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.t.Context()), time.Minute)
+		defer cancel()
+		_ = errors.Join(p.Shutdown(ctx), l.Close())
+	})
+	return p
+}
+
+// billed is a container client whose requests are counted.
+func (r *room) billed(b *bill) *container.Client {
+	r.t.Helper()
+	key, err := container.NewSharedKeyCredential(r.service.Account, r.service.Key)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	options := &container.ClientOptions{}
+	options.PerRetryPolicies = []policy.Policy{b}
+	client, err := container.NewClientWithSharedKeyCredential(r.service.Endpoint+"/"+r.name, key, options)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return client
+}
