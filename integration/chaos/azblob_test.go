@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/azuritetest"
-
 	"github.com/holdfast-go/holdfast/integration/env"
+	"github.com/holdfast-go/holdfast/integration/fault"
 	"github.com/holdfast-go/holdfast/integration/workload"
+	"github.com/holdfast-go/holdfast/internal/azuritetest"
 )
 
 // onAzurite is the emulator, which keeps its state over restarts. Its shortest TTL is
@@ -24,27 +24,28 @@ func onAzurite(t *testing.T) *target {
 	return &target{
 		name: "azblob", ttl: ttl, grants: 6 * time.Second, gap: 8 * time.Second,
 		faults: azuriteFaults(a, gate),
-		client: func(int) (workload.Config, wire) {
-			service := azuritetest.Emulator(gate.url)
+		client: func() (workload.Config, fault.Mesh) {
+			proxy := fault.New(t, gate.addr)
+			service := azuritetest.Emulator("http://" + proxy.Addr() + gate.path)
 			return workload.Config{URL: service.URL(container), TTL: ttl, Poll: 500 * time.Millisecond,
-				Hold: 400 * time.Millisecond, Long: 2 * ttl, Between: time.Second}, nil
+				Hold: 400 * time.Millisecond, Long: 2 * ttl, Between: time.Second}, fault.Mesh{gate.addr: proxy}
 		},
 	}
 }
 
-func azuriteFaults(a *env.Azurite, g *gate) []fault {
+func azuriteFaults(a *env.Azurite, g *gate) []weather {
 	second := time.Second
-	throttled := func(status int, code string) func(context.Context, *rand.Rand) (func(context.Context) error, error) {
-		return func(_ context.Context, r *rand.Rand) (func(context.Context) error, error) {
+	throttled := func(status int, code string) beginning {
+		return func(_ context.Context, r *rand.Rand) (ending, error) {
 			g.refuse(&refusal{status, code, 0.3 + 0.6*r.Float64()})
 			return func(context.Context) error { g.refuse(nil); return nil }, nil
 		}
 	}
-	return []fault{
+	return []weather{
 		// Not killed: the emulator writes its state every few seconds only, so that
 		// after a SIGKILL it has forgotten what it said it had done.
-		lasting("service restarted", 0, 4*second, a.Stop, a.Restart),
-		lasting("service frozen", second, 8*second, a.Pause, a.Resume),
+		{"service restarted", between(a.Stop, a.Restart), 0, 4 * second},
+		{"service frozen", between(a.Pause, a.Resume), second, 8 * second},
 		{"requests refused (503 ServerBusy)", throttled(503, "ServerBusy"), second, 8 * second},
 		{"requests refused (429 TooManyRequests)", throttled(429, "TooManyRequests"), second, 8 * second},
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/integration/fault"
 	"github.com/holdfast-go/holdfast/integration/history"
 	"github.com/holdfast-go/holdfast/integration/workload"
 )
@@ -26,17 +27,8 @@ type crew struct {
 type client struct {
 	crew   *crew
 	config workload.Config
-	wire   wire
+	wire   fault.Mesh // its way to the servers
 	now    *workload.Process
-}
-
-// wire is a client's way to the servers, all of them.
-type wire interface {
-	// disturb does something to it and returns what undoes it.
-	cut() (undo func() error, err error)
-	silence() (undo func() error, err error)
-	reset() error
-	delay(by, jitter time.Duration) (undo func() error, err error)
 }
 
 func (c *client) start() error {
@@ -50,45 +42,38 @@ func (c *client) start() error {
 
 // clientFaults are those that come over one of some clients: every other time the one
 // that has the lock, if it is among them.
-func clientFaults(members []*client, ttl time.Duration) []fault {
-	on := func(do func(c *client) (undo func() error, err error)) func(context.Context, *rand.Rand) (func(context.Context) error, error) {
-		return func(_ context.Context, r *rand.Rand) (func(context.Context) error, error) {
-			undo, err := do(victim(members, r))
-			return func(context.Context) error {
-				if undo == nil {
-					return nil
-				}
-				return undo()
-			}, err
+func clientFaults(members []*client, ttl time.Duration) []weather {
+	on := func(begin, undo func(c *client) error) beginning {
+		return func(_ context.Context, r *rand.Rand) (ending, error) {
+			c := victim(members, r)
+			return func(context.Context) error { return undo(c) }, begin(c)
 		}
 	}
-	second := time.Second
-	faults := []fault{
-		{"client killed (SIGKILL)", on(func(c *client) (func() error, error) {
-			if !c.now.Running() {
-				return nil, errors.New("a process has ended before its time")
-			}
-			c.now.Kill()
-			return c.start, nil
-		}), second / 10, 3 * second},
-		{"client stopped (SIGSTOP) beyond its TTL", on(func(c *client) (func() error, error) {
-			return c.now.Continue, c.now.Stop()
-		}), ttl, ttl * 3 / 2},
-		{"client stopped (SIGSTOP) for a moment", on(func(c *client) (func() error, error) {
-			return c.now.Continue, c.now.Stop()
-		}), second / 10, ttl / 3},
+	wire := func(disturb func(*fault.Proxy) error) beginning {
+		return on(func(c *client) error { return c.wire.Each(disturb) },
+			func(c *client) error { return c.wire.Each((*fault.Proxy).Restore) })
 	}
-	if members[0].wire == nil {
-		return faults
+	stop, resume := func(c *client) error { return c.now.Stop() }, func(c *client) error { return c.now.Continue() }
+	const second = time.Second
+	return []weather{
+		{"client killed (SIGKILL)", on((*client).kill, (*client).start), second / 10, 3 * second},
+		{"client stopped (SIGSTOP) beyond its TTL", on(stop, resume), ttl, ttl * 3 / 2},
+		{"client stopped (SIGSTOP) for a moment", on(stop, resume), second / 10, ttl / 3},
+		{"network cut: connections refused", wire((*fault.Proxy).Cut), second, ttl * 3 / 2},
+		{"network half-open: nothing answers", wire((*fault.Proxy).HalfOpen), second, ttl * 3 / 2},
+		{"network loses replies", wire((*fault.Proxy).LoseReplies), second, ttl},
+		{"network resets requests", wire((*fault.Proxy).Reset), second / 10, 3 * second},
+		{"network resets replies", wire((*fault.Proxy).ResetReplies), second / 10, 3 * second},
+		{"network slow", wire(func(p *fault.Proxy) error { return p.Latency(300*time.Millisecond, 200*time.Millisecond) }), second, ttl},
 	}
-	return append(faults,
-		fault{"client cut off (connections refused)", on(func(c *client) (func() error, error) { return c.wire.cut() }), second, ttl * 3 / 2},
-		fault{"client cut off (nothing answers)", on(func(c *client) (func() error, error) { return c.wire.silence() }), second, ttl * 3 / 2},
-		fault{"client's connections reset", on(func(c *client) (func() error, error) { return nil, c.wire.reset() }), 0, second},
-		fault{"client's network slow", on(func(c *client) (func() error, error) {
-			return c.wire.delay(300*time.Millisecond, 200*time.Millisecond)
-		}), second, ttl},
-	)
+}
+
+func (c *client) kill() error {
+	if !c.now.Running() {
+		return errors.New("the process has ended before its time")
+	}
+	c.now.Kill()
+	return nil
 }
 
 func victim(members []*client, r *rand.Rand) *client {
@@ -107,7 +92,7 @@ func newCrew(t *testing.T, rec *history.Recorder, store *workload.Store, dir str
 	t.Helper()
 	c := &crew{rec: rec, store: store}
 	for i := range clients {
-		config, wire := on.client(i)
+		config, wire := on.client()
 		config.Client, config.Dir, config.Store, config.Lock = i, dir, store.URL(), "chaos"
 		member := &client{crew: c, config: config, wire: wire}
 		if err := member.start(); err != nil {

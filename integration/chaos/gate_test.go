@@ -16,7 +16,8 @@ import (
 // gate stands before a blob service and refuses requests, if it is told to, as a
 // service does that has too many.
 type gate struct {
-	url     string
+	addr    string // host:port
+	path    string // of the account
 	refusal atomic.Pointer[refusal]
 }
 
@@ -35,7 +36,7 @@ func newGate(t *testing.T, endpoint string) *gate {
 		t.Fatal(err)
 	}
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
-	g := &gate{}
+	g := &gate{path: to.Path}
 	proxy := &httputil.ReverseProxy{
 		Transport: transport,
 		Rewrite:   func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = to.Scheme, to.Host },
@@ -57,7 +58,7 @@ func newGate(t *testing.T, endpoint string) *gate {
 		server.Close()
 		transport.CloseIdleConnections()
 	})
-	g.url = server.URL + to.Path
+	g.addr = server.Listener.Addr().String()
 	return g
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/integration/fault"
 	"github.com/holdfast-go/holdfast/integration/history"
 	"github.com/holdfast-go/holdfast/integration/workload"
 )
@@ -22,10 +23,10 @@ type target struct {
 	// ttl of the lock, which the times of faults depend on.
 	ttl time.Duration
 	// faults of the servers, and up to how long one is after another.
-	faults []fault
+	faults []weather
 	gap    time.Duration
-	// client is what a client is given: its configuration, and its wire.
-	client func(i int) (workload.Config, wire)
+	// client is what a client is given: its configuration, and its way to the servers.
+	client func() (workload.Config, fault.Mesh)
 	// grants is in how much time there must be one grant at least, on average.
 	grants time.Duration
 }

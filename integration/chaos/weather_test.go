@@ -14,18 +14,22 @@ import (
 	"github.com/holdfast-go/holdfast/integration/history"
 )
 
-// fault is something that is done to the system for a while.
-type fault struct {
-	name string
-	// begin does it and returns what undoes it.
-	begin func(ctx context.Context, r *rand.Rand) (undo func(ctx context.Context) error, err error)
-	// least and most are how long it lasts.
-	least, most time.Duration
+// weather is something that is done to the system for a while.
+type weather struct {
+	name        string
+	begin       beginning
+	least, most time.Duration // how long it lasts
 }
 
-// lasting is a fault with two ends that need to know nothing.
-func lasting(name string, least, most time.Duration, begin, end func(ctx context.Context) error) fault {
-	return fault{name, func(ctx context.Context, _ *rand.Rand) (func(context.Context) error, error) { return end, begin(ctx) }, least, most}
+// beginning does it, and returns how it ends.
+type beginning = func(ctx context.Context, r *rand.Rand) (ending, error)
+
+// ending undoes it; nil where it ends by itself.
+type ending = func(ctx context.Context) error
+
+// between is what begins and ends with two functions that need to know nothing.
+func between(begin, end func(ctx context.Context) error) beginning {
+	return func(ctx context.Context, _ *rand.Rand) (ending, error) { return end, begin(ctx) }
 }
 
 // repair is how long undoing a fault may take.
@@ -39,11 +43,11 @@ type storm struct {
 	rec    *history.Recorder
 	random *rand.Rand
 	gap    time.Duration
-	faults []fault
+	faults []weather
 }
 
 func (s *storm) rage(ctx context.Context) {
-	for s.wait(ctx, s.between(s.gap/4, s.gap)) && len(s.faults) > 0 {
+	for s.wait(ctx, s.duration(s.gap/4, s.gap)) && len(s.faults) > 0 {
 		i := s.random.IntN(len(s.faults))
 		err := s.one(ctx, s.faults[i])
 		switch {
@@ -57,8 +61,8 @@ func (s *storm) rage(ctx context.Context) {
 	}
 }
 
-func (s *storm) one(ctx context.Context, f fault) error {
-	lasts, r := s.between(f.least, f.most), rand.New(rand.NewPCG(s.random.Uint64(), 0))
+func (s *storm) one(ctx context.Context, f weather) error {
+	lasts, r := s.duration(f.least, f.most), rand.New(rand.NewPCG(s.random.Uint64(), 0))
 	undo, err := f.begin(ctx, r)
 	if undo != nil && !errors.Is(err, env.ErrUnsupported) {
 		defer func() {
@@ -77,7 +81,7 @@ func (s *storm) one(ctx context.Context, f fault) error {
 	return nil
 }
 
-func (s *storm) between(least, most time.Duration) time.Duration {
+func (s *storm) duration(least, most time.Duration) time.Duration {
 	return least + time.Duration(s.random.Int64N(int64(most-least)+1))
 }
 
