@@ -33,7 +33,7 @@ func onAzurite(t *testing.T) *target {
 	}
 }
 
-func azuriteFaults(a *env.Azurite, g *gate) []weather {
+func azuriteFaults(a *env.Azurite, g *gate) []disturbance {
 	second := time.Second
 	throttled := func(status int, code string) beginning {
 		return func(_ context.Context, r *rand.Rand) (ending, error) {
@@ -41,7 +41,7 @@ func azuriteFaults(a *env.Azurite, g *gate) []weather {
 			return func(context.Context) error { g.refuse(nil); return nil }, nil
 		}
 	}
-	return []weather{
+	return []disturbance{
 		// Not killed: the emulator writes its state every few seconds only, so that
 		// after a SIGKILL it has forgotten what it said it had done.
 		{"service restarted", between(a.Stop, a.Restart), 0, 4 * second},

@@ -4,7 +4,6 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
@@ -17,6 +16,7 @@ import (
 
 // crew are the clients of one backend.
 type crew struct {
+	t         *testing.T
 	rec       *history.Recorder
 	store     *workload.Store
 	processes atomic.Int64 // started so far
@@ -42,7 +42,7 @@ func (c *client) start() error {
 
 // clientFaults are those that come over one of some clients: every other time the one
 // that has the lock, if it is among them.
-func clientFaults(members []*client, ttl time.Duration) []weather {
+func clientFaults(members []*client, ttl time.Duration) []disturbance {
 	on := func(begin, undo func(c *client) error) beginning {
 		return func(_ context.Context, r *rand.Rand) (ending, error) {
 			c := victim(members, r)
@@ -55,7 +55,7 @@ func clientFaults(members []*client, ttl time.Duration) []weather {
 	}
 	stop, resume := func(c *client) error { return c.now.Stop() }, func(c *client) error { return c.now.Continue() }
 	const second = time.Second
-	return []weather{
+	return []disturbance{
 		{"client killed (SIGKILL)", on((*client).kill, (*client).start), second / 10, 3 * second},
 		{"client stopped (SIGSTOP) beyond its TTL", on(stop, resume), ttl, ttl * 3 / 2},
 		{"client stopped (SIGSTOP) for a moment", on(stop, resume), second / 10, ttl / 3},
@@ -70,12 +70,13 @@ func clientFaults(members []*client, ttl time.Duration) []weather {
 
 func (c *client) kill() error {
 	if !c.now.Running() {
-		return errors.New("the process has ended before its time")
+		c.crew.t.Error(c.now.Terminate(c.crew.t.Context())) // it says how it ended
 	}
 	c.now.Kill()
 	return nil
 }
 
+// victim is the one that has the lock, every other time, or anybody.
 func victim(members []*client, r *rand.Rand) *client {
 	random, holder := members[r.IntN(len(members))], r.IntN(2) == 0
 	for _, c := range members {
@@ -90,7 +91,7 @@ func victim(members []*client, r *rand.Rand) *client {
 // it ends.
 func newCrew(t *testing.T, rec *history.Recorder, store *workload.Store, dir string, on *target) *crew {
 	t.Helper()
-	c := &crew{rec: rec, store: store}
+	c := &crew{t: t, rec: rec, store: store}
 	for i := range clients {
 		config, wire := on.client()
 		config.Client, config.Dir, config.Store, config.Lock = i, dir, store.URL(), "chaos"

@@ -34,7 +34,7 @@ func onMongo(t *testing.T) *target {
 	}
 }
 
-func mongoFaults(m *env.Mongo) []weather {
+func mongoFaults(m *env.Mongo) []disturbance {
 	onPrimary := func(do, undo func(ctx context.Context, member int) error) beginning {
 		return func(ctx context.Context, _ *rand.Rand) (ending, error) {
 			member, err := m.Primary(ctx)
@@ -45,7 +45,7 @@ func mongoFaults(m *env.Mongo) []weather {
 		}
 	}
 	second := time.Second
-	return []weather{
+	return []disturbance{
 		{"primary killed (SIGKILL)", onPrimary(m.Kill, m.Restart), second, 6 * second},
 		{"primary frozen", onPrimary(m.Pause, m.Resume), second, 6 * second},
 		{"primary cut off", onPrimary(m.CutOff, m.Rejoin), second, 6 * second},

@@ -23,7 +23,7 @@ type target struct {
 	// ttl of the lock, which the times of faults depend on.
 	ttl time.Duration
 	// faults of the servers, and up to how long one is after another.
-	faults []weather
+	faults []disturbance
 	gap    time.Duration
 	// client is what a client is given: its configuration, and its way to the servers.
 	client func() (workload.Config, fault.Mesh)
@@ -35,8 +35,8 @@ const (
 	// calm is how long the lock may stay ungranted after the last fault: Azure may
 	// keep others waiting for a minute after the end of a lease.
 	calm = 2 * time.Minute
-	// ending is how long all processes together may take to end in order.
-	ending = 90 * time.Second
+	// dismissal is how long all processes together may take to end in order.
+	dismissal = 90 * time.Second
 	// thinking is how long the check of a register may take.
 	thinking = 5 * time.Minute
 )
@@ -106,7 +106,7 @@ func granted(t *testing.T, store *workload.Store, when string) {
 
 // dismiss has all clients end in order, at the same time.
 func dismiss(t *testing.T, crew *crew) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), ending)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), dismissal)
 	defer cancel()
 	var all sync.WaitGroup
 	for _, c := range crew.members {
