@@ -53,8 +53,8 @@ func newLookout(closing context.Context, inspector BatchInspector, now func() ti
 }
 
 // look has deliver called once with what a read shows of name, begun after this call:
-// when the clock reaches at, or, if that saves a call, when half of the time until then
-// is over. deliver must return at once; it is called by another goroutine, without
+// when the clock reaches at, or, if that saves a call, when a quarter of the time until
+// then is over. deliver must return at once; it is called by another goroutine, without
 // locks. An error is one of the read, or errShutdown. Once Shutdown is done, nothing
 // is delivered.
 //
@@ -137,7 +137,8 @@ func (o *lookout) due() (batch []*look, wait time.Duration, some bool) {
 	all := o.queue
 	o.queue = nil
 	for _, l := range all {
-		if half := l.since + (l.at-l.since)/2; over || now >= half {
+		// A quarter: more, and those who began at different times would never come together.
+		if over || now >= l.since+(l.at-l.since)/4 {
 			l.index = -1
 			batch = append(batch, l)
 		} else {

@@ -130,7 +130,7 @@ func TestLooksTravelTogether(t *testing.T) {
 			name := fmt.Sprint("lock-", i)
 			o.look(name, o.now()+10*time.Second+time.Duration(i%5)*time.Second, s.of(t, name))
 		}
-		o.look("late", o.now()+21*time.Second, s.of(t, "late")) // not half over at 10 s
+		o.look("late", o.now()+41*time.Second, s.of(t, "late")) // not a quarter over at 10 s
 		o.look("bad", o.now()+11*time.Second, s.of(t, "bad"))
 		o.look("bad", o.now()+12*time.Second, s.of(t, "bad"))
 		pass(10*time.Second - time.Nanosecond)
@@ -266,7 +266,7 @@ func TestOddBatchAnswers(t *testing.T) {
 	})
 }
 
-func TestShutdownEndsLooks(t *testing.T) {
+func TestClosedLookout(t *testing.T) {
 	r, s := &reader{}, &seen{}
 	r.before = func(ctx context.Context, _ int) ([]Record, []error) {
 		<-ctx.Done()
