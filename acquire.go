@@ -17,8 +17,8 @@ type asker struct {
 	name     string
 	settings settings
 	emit     func(Event)
-	seats    []*seat                      // one for each slot
-	over     func(h *Hold, released bool) // to be told when the hold is lost and when released, or nil
+	seats    []*seat // one for each slot
+	terms    *terms  // of the hold to be
 
 	failures int   // rounds in a row that ended in an unknown outcome
 	last     error // what kept the lock at the last attempt
@@ -34,7 +34,12 @@ type grant struct {
 }
 
 func (c *Client) newAsker(name string, s settings, emit func(Event)) *asker {
-	a := &asker{client: c, name: name, settings: s, emit: emit, seats: make([]*seat, s.slots)}
+	return c.newAskerOn(&terms{timing: s.timing, emit: emit, overrun: s.overrun}, name, s)
+}
+
+// newAskerOn makes an asker whose hold has its terms in common with others.
+func (c *Client) newAskerOn(t *terms, name string, s settings) *asker {
+	a := &asker{client: c, name: name, settings: s, emit: t.emit, terms: t, seats: make([]*seat, s.slots)}
 	for slot := range a.seats {
 		a.seats[slot] = &seat{asker: a, slot: slot,
 			req: Request{Name: slotName(name, slot), ID: newID(), Owner: s.owner, TTL: s.ttl, Data: s.data}}

@@ -136,7 +136,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
 // its own context is found out: that is an *[InvalidError], and nothing is done.
 func (c *Client) Shutdown(ctx context.Context) error {
 	for in := holdingFrom(ctx); in != nil; in = in.outer {
-		if in.client == c && in.managed {
+		if in.hold.client == c && in.hold.managed {
 			return &InvalidError{"ctx", "of the function of Do or of a runner", "another context: this one ends before the shutdown"}
 		}
 	}

@@ -284,8 +284,8 @@ func TestCorner_RunnersPileUp(t *testing.T) {
 	}
 	run(100)
 	before := heap()
-	run(5000)
-	if per := (int64(heap()) - int64(before)) / 5000; per > 50 {
+	run(20_000)
+	if per := (int64(heap()) - int64(before)) / 20_000; per > 50 {
 		t.Errorf("each finished runner leaves %d bytes behind", per)
 	}
 }

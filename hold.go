@@ -12,33 +12,52 @@ import (
 // a loss. All methods are safe for concurrent use.
 type Hold struct {
 	client  *Client
-	kept    *kept
-	ctx     context.Context
+	ctx     holding
 	cancel  context.CancelCauseFunc
-	managed bool   // Do or a runner releases it, after its function has returned
-	queue   string // the name that its waiters queue for
+	kept    kept
 	slot    int
-
-	over func(h *Hold, released bool) // of a LeaseManager: called when lost and when released, or nil
-
-	doubt doubt // a duplicate of the acquiring request may land
-
-	releasing  atomic.Bool
-	released   chan struct{}
-	releaseErr error // readable once released is closed
+	managed bool                    // Do or a runner releases it, after its function has returned
+	release atomic.Pointer[release] // nil until it begins
+	doubt   doubt                   // a duplicate of the acquiring request may land
 }
 
-// holding is a hold as a context knows it, and what the context around it knows.
+// terms are what the holds of one asker, or of many, have in common.
+type terms struct {
+	timing  timing
+	emit    func(Event)
+	overrun func(Event)                  // the user's hook, or nil
+	over    func(h *Hold, released bool) // called when a hold is lost and when it is released, or nil
+}
+
+// release is the one release of a hold.
+type release struct {
+	done chan struct{}
+	err  error // readable once done is closed
+}
+
+// holding is a context of a hold. It ends as the context that it is made of.
 type holding struct {
-	*Hold
-	outer *holding
+	context.Context
+	hold  *Hold
+	outer *holding // what that descends from, or nil
 }
 
 type holdKey struct{}
 
+// Value finds the hold for holdKey.
+func (in *holding) Value(key any) any {
+	if key == (holdKey{}) {
+		return in
+	}
+	return in.Context.Value(key)
+}
+
+// String shows no more than the name of the lock.
+func (in *holding) String() string { return fmt.Sprintf("context of the hold of %q", in.hold.Name()) }
+
 // withHold returns a context of a hold, within whatever holds ctx is of.
-func withHold(ctx context.Context, h *Hold) context.Context {
-	return context.WithValue(ctx, holdKey{}, &holding{h, holdingFrom(ctx)})
+func withHold(ctx context.Context, h *Hold) *holding {
+	return &holding{ctx, h, holdingFrom(ctx)}
 }
 
 func holdingFrom(ctx context.Context) *holding {
@@ -51,7 +70,7 @@ func holdingFrom(ctx context.Context) *holding {
 // Releasing it is up to whoever took it: Do and runners do so themselves.
 func HoldFrom(ctx context.Context) (*Hold, bool) {
 	if in := holdingFrom(ctx); in != nil {
-		return in.Hold, true
+		return in.hold, true
 	}
 	return nil, false
 }
@@ -62,23 +81,23 @@ func HoldFrom(ctx context.Context) (*Hold, bool) {
 // still live; that is what a storage that compares tokens wants.
 func TokenFrom(ctx context.Context) (uint64, bool) {
 	if in := holdingFrom(ctx); in != nil {
-		return in.Token(), true
+		return in.hold.Token(), true
 	}
 	return 0, false
 }
 
 // newHold begins to keep a lease granted to a. Its context descends from parent.
 func (c *Client) newHold(parent context.Context, a *asker, g grant, managed bool) *Hold {
-	h := &Hold{client: c, managed: managed, over: a.over, queue: a.name, slot: g.seat.slot, doubt: g.seat.doubt, released: make(chan struct{})}
+	h := &Hold{client: c, managed: managed, slot: g.seat.slot, doubt: g.seat.doubt}
 	ctx, cancel := context.WithCancelCause(parent)
-	h.ctx, h.cancel = withHold(ctx, h), cancel
-	h.kept = &kept{lease: g.lease, timing: a.settings.timing, emit: a.emit, overrun: a.settings.overrun, end: h.lost, index: -1}
+	h.ctx, h.cancel = holding{ctx, h, holdingFrom(parent)}, cancel
+	h.kept.hold, h.kept.terms, h.kept.lease, h.kept.index = h, a.terms, g.lease, -1
 	c.mu.Lock()
 	c.holds[h] = struct{}{}
 	c.mu.Unlock()
 	c.queues.took(h)
 	h.kept.tell(EventAcquired, "", nil)
-	c.keeper.add(h.kept, g.start)
+	c.keeper.add(&h.kept, g.start)
 	if c.closing.Err() != nil {
 		h.shutDown(c.closing) // Shutdown may have looked before this hold was there
 	}
@@ -98,8 +117,8 @@ func (h *Hold) shutDown(ctx context.Context) {
 func (h *Hold) lost(cause error) {
 	h.cancel(cause)
 	h.client.queues.freed(h)
-	if h.over != nil {
-		h.over(h, false)
+	if over := h.kept.over; over != nil {
+		over(h, false)
 	}
 }
 
@@ -107,7 +126,7 @@ func (h *Hold) lost(cause error) {
 // tells why: ErrLost, ErrReleased, ErrClosed (Shutdown). That of Lock and TryLock
 // carries the values, not the deadline or cancellation, of the context that the lock
 // was taken with; that of Do descends from it.
-func (h *Hold) Context() context.Context { return h.ctx }
+func (h *Hold) Context() context.Context { return &h.ctx }
 
 // Lease returns the plain value, for what needs the ID, such as a DataStore.
 func (h *Hold) Lease() Lease { return h.kept.lease }
@@ -127,7 +146,7 @@ func (h *Hold) Token() uint64 { return h.kept.lease.Token }
 // instant after the process was paused, before any context could end.
 func (h *Hold) Err() error {
 	if h.ctx.Err() != nil {
-		return context.Cause(h.ctx)
+		return context.Cause(&h.ctx)
 	}
 	return h.gone()
 }
@@ -160,6 +179,12 @@ func (h *Hold) ExpiresIn() time.Duration {
 	return h.LostIn() + t.grace - t.ttl/driftPart
 }
 
+// String tells of the lease, without its ID.
+func (h *Hold) String() string { return "hold of the " + h.kept.lease.String() }
+
+// GoString keeps the ID out of %#v.
+func (h *Hold) GoString() string { return "holdfast.Hold(" + h.String() + ")" }
+
 // heldError is what this process's own hold says to who wants the lock.
 func (h *Hold) heldError() error {
 	l := h.kept.lease
@@ -175,29 +200,33 @@ func (h *Hold) heldError() error {
 // error then says that the lock may stay taken until its expiry, and a last clean-up
 // goes on in the background. To release what is already lost is no error.
 func (h *Hold) Release(ctx context.Context) error {
-	if h.releasing.CompareAndSwap(false, true) {
-		kept := h.letGo()
-		h.gaveBack(kept, h.giveBack(ctx))
-		return h.releaseErr
+	if kept, first := h.letGo(); first {
+		err := h.giveBack(ctx)
+		h.gaveBack(kept, err)
+		return err
 	}
+	r := h.release.Load()
 	select {
-	case <-h.released:
-		return h.releaseErr
+	case <-r.done:
+		return r.err
 	case <-ctx.Done():
 		return fmt.Errorf("holdfast: release %q: %w", h.Name(), context.Cause(ctx))
 	}
 }
 
-// letGo begins a release, once: it ends the hold's context and its renewal. It
-// reports whether the lease was kept until now.
-func (h *Hold) letGo() (kept bool) {
+// letGo begins the release, once: it ends the hold's context and its renewal. kept says
+// whether the lease was kept until now.
+func (h *Hold) letGo() (kept, first bool) {
+	if !h.release.CompareAndSwap(nil, &release{done: make(chan struct{})}) {
+		return false, false
+	}
 	h.cancel(ErrReleased)
-	return h.client.keeper.drop(h.kept)
+	return h.client.keeper.drop(&h.kept), true
 }
 
 // gaveBack ends a release.
 func (h *Hold) gaveBack(kept bool, err error) {
-	c, k := h.client, h.kept
+	c, k := h.client, &h.kept
 	if err == nil && kept {
 		k.tell(EventReleased, "", nil)
 	}
@@ -211,10 +240,11 @@ func (h *Hold) gaveBack(kept bool, err error) {
 	c.mu.Lock()
 	delete(c.holds, h)
 	c.mu.Unlock()
-	h.releaseErr = err
-	close(h.released)
-	if h.over != nil {
-		h.over(h, true)
+	r := h.release.Load()
+	r.err = err
+	close(r.done)
+	if k.over != nil {
+		k.over(h, true)
 	}
 	c.work.end()
 }
@@ -241,7 +271,7 @@ func (h *Hold) giveBack(ctx context.Context) error {
 
 // tryGiveBack sends one release, number n. With a pause, it is to be tried again then.
 func (h *Hold) tryGiveBack(ctx context.Context, n int) (pause time.Duration, err error) {
-	c, k := h.client, h.kept
+	c, k := h.client, &h.kept
 	err = c.releaseOnce(ctx, k.lease, k.timing.tryTimeout)
 	if err == nil || errors.Is(err, ErrLost) {
 		return 0, nil

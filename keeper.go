@@ -49,11 +49,9 @@ const (
 
 // kept is one lease under the keeper's care.
 type kept struct {
-	lease   Lease
-	timing  timing
-	end     func(cause error) // ends the hold's context
-	emit    func(Event)
-	overrun func(Event) // the user's hook, or nil
+	*terms
+	lease Lease
+	hold  *Hold // to be told of a loss
 
 	// loss mirrors timing.lossAt(start), for Hold.Err to read without the lock.
 	loss atomic.Int64
@@ -62,13 +60,13 @@ type kept struct {
 
 	// The rest is guarded by keeper.mu.
 	start    time.Duration // just before the last successful request was sent
-	phase    phase
 	next     time.Duration // when to renew; during a call, when to give up on it
-	lined    bool          // up for a call
-	call     *renewal      // under way, or nil
-	failures int           // tries since the last success
-	lastErr  error         // of the latest failed try
-	index    int           // in the heap; -1 outside
+	phase    phase
+	lined    bool     // up for a call
+	failures int32    // tries since the last success
+	call     *renewal // under way, or nil
+	lastErr  error    // of the latest failed try
+	index    int      // in the heap; -1 outside
 }
 
 func newKeeper(locker Locker, now func() time.Duration, logger *slog.Logger) *keeper {
@@ -123,7 +121,7 @@ func (k *keeper) giveUp(l *kept, cause error) {
 	}
 	k.mu.Unlock()
 	if gave {
-		l.end(cause)
+		l.hold.lost(cause)
 	}
 }
 
@@ -246,7 +244,7 @@ func (k *keeper) lose(l *kept, cause error) func() {
 	k.finish(l, cause)
 	return func() {
 		l.tell(EventLost, "", cause) // first: the end lets the next waiter in
-		l.end(cause)
+		l.hold.lost(cause)
 	}
 }
 
@@ -288,7 +286,7 @@ func (l *kept) begin(start time.Duration) {
 func (l *kept) failed(err error, now time.Duration) {
 	l.call, l.lastErr = nil, err
 	left := l.timing.lossAt(l.start) - now
-	l.next = now + min(l.timing.retry(l.failures), max(left/4, l.timing.share(300, time.Second)))
+	l.next = now + min(l.timing.retry(int(l.failures)), max(left/4, l.timing.share(300, time.Second)))
 	l.failures++
 }
 

@@ -29,7 +29,7 @@ import (
 type LeaseManager struct {
 	client   *Client
 	settings settings
-	emit     func(Event)
+	terms    *terms  // of all holds
 	asks     *agenda // attempts to acquire
 	gives    *agenda // releases
 	workers  tasks   // of both
@@ -69,9 +69,10 @@ func NewLeaseManager(client *Client, opts ...ManagerOption) (*LeaseManager, erro
 		sinks = append(sinks, client.newSink(observe))
 	}
 	m := &LeaseManager{
-		client: client, settings: s, emit: client.emit(sinks),
+		client: client, settings: s,
 		claims: map[string]*claim{}, drained: make(chan struct{}),
 	}
+	m.terms = &terms{timing: s.timing, emit: client.emit(sinks), over: m.over}
 	m.asks = newAgenda(client.now, cfg.parallel, &m.workers)
 	m.gives = newAgenda(client.now, givesAtOnce, &m.workers)
 	if !client.enlist(m) {

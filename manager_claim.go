@@ -75,9 +75,7 @@ func (r aftermath) settle() {
 
 // seek begins to campaign for a claim that is idle or has come back.
 func (m *LeaseManager) seek(c *claim, at time.Duration) {
-	a := m.client.newAsker(c.name, m.settings, m.emit)
-	a.over = m.over
-	q := &quest{asker: a}
+	q := &quest{asker: m.client.newAskerOn(m.terms, c.name, m.settings)}
 	q.do = func() { m.ask(c, q) }
 	c.phase, c.hold, c.back, c.quest = idle, nil, nil, q
 	m.asks.set(&q.entry, at, false)
@@ -157,7 +155,7 @@ func (m *LeaseManager) over(h *Hold, released bool) {
 	}
 	m.mu.Unlock()
 	if !released {
-		m.client.keeper.drop(h.kept) // whether there is work that overruns, nobody knows
+		m.client.keeper.drop(&h.kept) // whether there is work that overruns, nobody knows
 	}
 	rest.settle()
 }
@@ -202,10 +200,9 @@ func (m *LeaseManager) release(c *claim, h *Hold, b *comeback) {
 		return
 	}
 	if !b.begun {
-		if !h.releasing.CompareAndSwap(false, true) {
+		if b.kept, b.begun = h.letGo(); !b.begun {
 			return // somebody else releases it; over tells when that is done
 		}
-		b.begun, b.kept = true, h.letGo()
 	}
 	pause, err := h.tryGiveBack(m.client.base, b.tries)
 	if pause > 0 {
@@ -224,7 +221,7 @@ func (m *LeaseManager) returned(c *claim, rest *aftermath) {
 	} else {
 		m.gives.unset(&c.back.entry)
 	}
-	err := c.hold.releaseErr
+	err := c.hold.release.Load().err
 	if c.wanted && !m.closed {
 		m.seek(c, at)
 	} else {

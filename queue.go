@@ -56,7 +56,7 @@ func (s *queues) leave(w *waiter) {
 func (s *queues) took(h *Hold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q := s.of(h.queue)
+	q := s.of(lockOf(h.Name(), h.slot))
 	q.holders, q.kept = append(q.holders, h), nil
 }
 
@@ -64,7 +64,7 @@ func (s *queues) took(h *Hold) {
 func (s *queues) freed(h *Hold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q := s.of(h.queue)
+	q := s.of(lockOf(h.Name(), h.slot))
 	if i := slices.Index(q.holders, h); i >= 0 {
 		q.holders = slices.Delete(q.holders, i, i+1)
 	}
@@ -73,7 +73,7 @@ func (s *queues) freed(h *Hold) {
 		w.freed = append(w.freed, h.slot)
 		ring(w.nudge)
 	}
-	s.settle(h.queue, q)
+	s.settle(lockOf(h.Name(), h.slot), q)
 }
 
 // freedOf takes the slots that this process freed while the waiter asked.

@@ -45,6 +45,11 @@ func slotName(name string, slot int) string {
 	return name + "#" + strconv.Itoa(slot+1)
 }
 
+// lockOf is the name of the lock that a slot's record is of.
+func lockOf(record string, slot int) string {
+	return record[:len(record)-len(slotName("", slot))]
+}
+
 // slotOf finds the slot of a lock that a record is of, among its first n.
 func slotOf(name, record string, n int) (slot int, is bool) {
 	suffix, found := strings.CutPrefix(record, name)
@@ -80,9 +85,9 @@ func allHeld(name string, slots int, one error) error {
 func (c *Client) heldWithin(ctx context.Context, name string, slots int) *Hold {
 	own := map[int]*Hold{}
 	for in := holdingFrom(ctx); in != nil; in = in.outer {
-		if slot, is := slotOf(name, in.Name(), slots); is && in.client == c && in.Err() == nil {
-			if own[slot] = in.Hold; len(own) == slots {
-				return in.Hold
+		if slot, is := slotOf(name, in.hold.Name(), slots); is && in.hold.client == c && in.hold.Err() == nil {
+			if own[slot] = in.hold; len(own) == slots {
+				return in.hold
 			}
 		}
 	}

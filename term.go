@@ -178,7 +178,7 @@ func (t *term) stepDown(cause error) { t.end(cause, t.hold.cancel) }
 // giveUp steps down and has the lease renewed no more either, since the task may
 // never return.
 func (t *term) giveUp(cause error) {
-	t.end(cause, func(cause error) { t.runner.client.keeper.giveUp(t.hold.kept, cause) })
+	t.end(cause, func(cause error) { t.runner.client.keeper.giveUp(&t.hold.kept, cause) })
 }
 
 func (t *term) end(cause error, end func(error)) {

@@ -1,0 +1,77 @@
+package holdfast_test
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// hollow grants everything and stores nothing, so that what is measured is the
+// library's own.
+type hollow struct{ token atomic.Uint64 }
+
+func (h *hollow) TryAcquire(_ context.Context, r holdfast.Request) (holdfast.Lease, error) {
+	return holdfast.Lease{Name: r.Name, ID: r.ID, Owner: r.Owner, Token: h.token.Add(1), TTL: r.TTL}, nil
+}
+func (h *hollow) Renew(context.Context, holdfast.Lease) error   { return nil }
+func (h *hollow) Release(context.Context, holdfast.Lease) error { return nil }
+func (h *hollow) Inspect(context.Context, string) (holdfast.Record, error) {
+	return holdfast.Record{}, nil
+}
+func (h *hollow) Limits() holdfast.Limits       { return holdfast.Limits{} }
+func (h *hollow) Abilities() holdfast.Abilities { return holdfast.Abilities{BatchRenewer: h} }
+func (h *hollow) Close() error                  { return nil }
+func (h *hollow) RenewBatch(_ context.Context, leases []holdfast.Lease) []error {
+	return make([]error, len(leases))
+}
+
+// memoryInUse returns the bytes of heap and stacks that are in use.
+func memoryInUse() uint64 {
+	for range 3 { // also what finalizers and pools keep
+		runtime.GC()
+	}
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return s.HeapAlloc + s.StackInuse
+}
+
+// A lease held costs at most 1 KiB of heap and stacks, all that the library keeps of it
+// included, and no goroutine.
+func TestManagerCostOfALease(t *testing.T) {
+	const leases, most = 10_000, 1024
+	names := namesOf("devices/in-the-north/", leases)
+	bytes, goroutines := memoryInUse(), runtime.NumGoroutine()
+	c := newClient(t, &hollow{}, holdfast.WithTTL(3*time.Second))
+	m := newManager(t, c)
+	mustManage(t, m, names...)
+	for end := time.Now().Add(30 * time.Second); len(m.Leases()) < leases; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d leases are held", len(m.Leases()))
+		}
+	}
+	time.Sleep(4 * time.Second) // renewed, each at least once
+	if n := len(m.Leases()); n != leases {
+		t.Errorf("%d leases are held", n)
+	}
+	each := float64(memoryInUse()-bytes) / leases
+	t.Logf("%.0f bytes for each of %d leases, %d goroutines", each, leases, runtime.NumGoroutine()-goroutines)
+	if each > most {
+		t.Errorf("%.0f bytes for each lease, want at most %d", each, most)
+	}
+	if n := runtime.NumGoroutine() - goroutines; n > 40 {
+		t.Errorf("%d goroutines for %d leases", n, leases)
+	}
+	if err := m.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := len(m.Leases()); n != 0 {
+		t.Errorf("%d leases are left", n)
+	}
+	left := float64(memoryInUse()) - float64(bytes)
+	t.Logf("%.0f bytes are left for each of %d leases released", left/leases, leases)
+	runtime.KeepAlive(names)
+}
