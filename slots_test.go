@@ -1,0 +1,504 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+)
+
+// pool checks from outside that at most n are in at once, each in a slot of its own
+// whose tokens rise.
+type pool struct {
+	*exclusive
+	n     int
+	slots map[string]bool
+}
+
+func newPool(tb testing.TB, n int) *pool {
+	p := &pool{exclusive: newExclusive(tb), n: n, slots: map[string]bool{}}
+	for i := range n {
+		p.slots[slotRecord("pool", i)] = true
+	}
+	return p
+}
+
+func slotRecord(name string, slot int) string {
+	if slot == 0 {
+		return name
+	}
+	return fmt.Sprintf("%s#%d", name, slot+1)
+}
+
+func (p *pool) enter(h *holdfast.Hold) {
+	p.exclusive.enter(h.Context(), h.Name(), h.Token())
+	if !p.slots[h.Name()] || h.Name() != slotRecord("pool", h.Slot()) {
+		p.tb.Errorf("%q is not slot %d of %d", h.Name(), h.Slot(), p.n)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	live := 0
+	for _, ctx := range p.last {
+		if ctx.Err() == nil {
+			live++
+		}
+	}
+	if live > p.n {
+		p.tb.Errorf("%d live holders of %d slots", live, p.n)
+	}
+}
+
+// Slots are exclusive, each by itself, whatever fails.
+func TestAtMostSoManyHolders(t *testing.T) {
+	for _, looks := range []bool{true, false} {
+		t.Run(fmt.Sprintf("batch reads %v", looks), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { slotsUnderFaults(t, looks) })
+		})
+	}
+}
+
+func slotsUnderFaults(t *testing.T, looks bool) {
+	const slots = 3
+	store := memory.NewStore()
+	check := newPool(t, slots)
+	var wg sync.WaitGroup
+	for p := range 4 {
+		rng := rand.New(rand.NewPCG(uint64(p), 7))
+		var mu sync.Mutex
+		l := newFaulty(t, store.Locker(), func(string, int, holdfast.Lease) fault {
+			mu.Lock()
+			defer mu.Unlock()
+			d := time.Duration(rng.IntN(4000)) * time.Millisecond
+			return []fault{{refuse: errInjected}, {lose: errInjected}, {hang: true}, {late: d}, {delay: d}, {}, {}, {}}[rng.IntN(8)]
+		})
+		l.watcher, l.noLooks = p%2 == 0, !looks
+		c := newClient(t, l, holdfast.WithTTL(10*time.Second), holdfast.WithSlots(slots))
+		for range 4 {
+			wg.Go(func() {
+				for range 10 {
+					err := c.Do(t.Context(), "pool", func(ctx context.Context) error {
+						h, _ := holdfast.HoldFrom(ctx)
+						check.enter(h)
+						select {
+						case <-ctx.Done():
+							time.Sleep(time.Second) // within the grace
+						case <-time.After(12 * time.Second):
+						}
+						return nil
+					})
+					if err != nil && !errors.Is(err, holdfast.ErrLost) {
+						t.Errorf("Do: %v", err)
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if len(check.token) != slots {
+		t.Errorf("%d slots were used", len(check.token))
+	}
+}
+
+func TestSlotsAreTakenAndFreed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		check := newPool(t, 3)
+		three := holdfast.WithSlots(3)
+		var holds []*holdfast.Hold
+		for i := range 3 { // of one process, and then of others
+			c := newClient(t, store.Locker())
+			holds = append(holds, mustLock(t, c, "pool", three))
+			if i == 0 {
+				holds = append(holds, mustTryLock(t, c, "pool", three))
+				i++
+			}
+			if len(holds) == 3 {
+				break
+			}
+		}
+		for _, h := range holds {
+			check.enter(h)
+		}
+		f := newFaulty(t, store.Locker(), nil)
+		f.watcher = true
+		c := newClient(t, f)
+		_, err := c.TryLock(t.Context(), "pool", three)
+		var held *holdfast.HeldError
+		if !errors.As(err, &held) || !check.slots[held.Record.Name] || !strings.Contains(err.Error(), "all 3 slots are held") {
+			t.Errorf("TryLock: %v", err)
+		}
+		if f.count(opAcquire) != 1 || f.count(opLook) != 1 {
+			t.Errorf("%d attempts, %d reads for three slots", f.count(opAcquire), f.count(opLook))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err = c.Lock(ctx, "pool", three)
+		if !errors.As(err, &held) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "all 3 slots are held") {
+			t.Errorf("Lock: %v", err)
+		}
+		// One that waits takes whichever is freed, at once.
+		for range 10 {
+			i := rand.N(3)
+			before := f.count(opAcquire)
+			var freed time.Time
+			go func() {
+				time.Sleep(7 * time.Second)
+				freed = time.Now()
+				_ = holds[i].Release(t.Context())
+			}()
+			h := mustLock(t, c, "pool", three)
+			if !freed.Equal(time.Now()) || h.Name() != holds[i].Name() {
+				t.Errorf("%q taken %v after %q was freed", h.Name(), time.Since(freed), holds[i].Name())
+			}
+			if n := f.count(opAcquire) - before; n > 2 {
+				t.Errorf("%d attempts for a hand-over", n)
+			}
+			check.enter(h)
+			holds[i] = h
+			c = newClient(t, f)
+		}
+	})
+}
+
+// Of one process's waiters those who came first are served first, one for each slot that
+// is freed, also by the process itself.
+func TestSlotsServeLocalWaitersInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const slots, waiters = 3, 60
+		f := newFaulty(t, memory.NewStore().Locker(), nil)
+		c := newClient(t, f, holdfast.WithSlots(slots))
+		check := newPool(t, slots)
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		for i := range waiters {
+			wg.Go(func() {
+				h := mustLock(t, c, "pool")
+				check.enter(h)
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				work := time.Second
+				if i < slots { // so that from then on slots are freed one at a time
+					work += time.Duration(i) * 100 * time.Millisecond
+				}
+				time.Sleep(work)
+				_ = h.Release(t.Context())
+			})
+			synctest.Wait()
+		}
+		start := time.Now()
+		wg.Wait()
+		if d := time.Since(start); d > (waiters/slots+1)*time.Second {
+			t.Errorf("it took %v", d)
+		}
+		for i, got := range order {
+			if got != i {
+				t.Fatalf("waiter %d was served in place %d: %v", got, i, order)
+			}
+		}
+		if n := f.count(opAcquire); n > 2*waiters {
+			t.Errorf("%d attempts for %d waiters", n, waiters)
+		}
+	})
+}
+
+func TestCrashedHolderFreesItsSlot(t *testing.T) {
+	for _, watcher := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			live := newClient(t, store.Locker(), holdfast.WithSlots(2))
+			mustLock(t, live, "pool")
+			dead := store.Locker()
+			defer dead.Close()
+			var ends time.Time
+			for slot := range 2 { // whichever is free
+				if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: slotRecord("pool", slot), ID: "dead", TTL: 20 * time.Second}); err == nil {
+					ends = time.Now().Add(20 * time.Second)
+				}
+			}
+			f := newFaulty(t, store.Locker(), nil)
+			f.watcher = watcher
+			c := newClient(t, f, holdfast.WithSlots(2), holdfast.WithPollInterval(time.Hour))
+			mustLock(t, c, "pool")
+			if late := time.Since(ends); late < 0 || late > 20*time.Millisecond {
+				t.Errorf("granted %v after the expiry", late)
+			}
+		})
+	}
+}
+
+// A slot is no more stuck than a lock is (promise 10).
+func TestNoSlotIsStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ahead := 24 * time.Hour
+		store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(ahead) }))
+		dead := store.Locker()
+		defer dead.Close()
+		if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: "pool#2", ID: "dead", TTL: 20 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		ahead = 0
+		mustLock(t, newClient(t, store.Locker()), "pool")
+		start := time.Now()
+		h := mustLock(t, newClient(t, store.Locker(), holdfast.WithSlots(2)), "pool")
+		if d := time.Since(start); d < 20*time.Second || d > 27*time.Second || h.Slot() != 1 {
+			t.Errorf("slot %d granted after %v", h.Slot(), d)
+		}
+	})
+}
+
+// A request for one slot that may have been granted is cleaned up when another slot is
+// granted.
+func TestDoubtfulSlotIsCleanedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 20 { // the slot asked for first is random
+			store := memory.NewStore()
+			f := newFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) fault {
+				if op == opAcquire && n == 1 {
+					return fault{late: 4 * time.Second}
+				}
+				return fault{}
+			})
+			c := newClient(t, f, holdfast.WithSlots(3))
+			h := mustLock(t, c, "pool")
+			time.Sleep(40 * time.Second)
+			for slot := range 3 {
+				if name := slotRecord("pool", slot); isHeld(t, store, name) != (name == h.Name()) {
+					t.Errorf("%q: held %v, by %q", name, isHeld(t, store, name), h.Name())
+				}
+			}
+			if h.Err() != nil {
+				t.Errorf("the hold is lost: %v", h.Err())
+			}
+		}
+	})
+}
+
+// A slot whose record is damaged does not keep others from theirs.
+func TestDamagedSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		f := newFaulty(t, store.Locker(), func(_ string, _ int, l holdfast.Lease) fault {
+			if l.Name == "pool#2" {
+				return fault{refuse: errInjected}
+			}
+			return fault{}
+		})
+		f.watcher = true
+		c := newClient(t, f, holdfast.WithSlots(3))
+		mustLock(t, c, "pool")
+		h := mustLock(t, c, "pool")
+		start := time.Now()
+		time.AfterFunc(time.Minute, func() { _ = h.Release(t.Context()) })
+		mustLock(t, c, "pool")
+		if d := time.Since(start); d > 80*time.Second {
+			t.Errorf("granted after %v", d)
+		}
+	})
+}
+
+// Without slots, or with one, nothing is read and nothing asked twice.
+func TestOneSlotIsAPlainLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFaulty(t, memory.NewStore().Locker(), nil)
+		c := newClient(t, f)
+		h := mustLock(t, c, "pool", holdfast.WithSlots(1))
+		if h.Name() != "pool" || h.Slot() != 0 {
+			t.Errorf("%q, slot %d", h.Name(), h.Slot())
+		}
+		if _, err := c.TryLock(t.Context(), "pool"); !errors.Is(err, holdfast.ErrHeld) || strings.Contains(err.Error(), "slots") {
+			t.Errorf("TryLock: %v", err)
+		}
+		if f.count(opAcquire) != 2 || f.count(opLook) != 0 {
+			t.Errorf("%d attempts, %d reads", f.count(opAcquire), f.count(opLook))
+		}
+	})
+}
+
+// Some give 2, others 4: together they have 4.
+func TestSlotsThatDiffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, memory.NewStore().Locker())
+		for range 4 {
+			mustTryLock(t, c, "pool", holdfast.WithSlots(4))
+		}
+		for _, n := range []int{1, 2, 4} {
+			if _, err := c.TryLock(t.Context(), "pool", holdfast.WithSlots(n)); !errors.Is(err, holdfast.ErrHeld) {
+				t.Errorf("%d slots: %v", n, err)
+			}
+		}
+		mustTryLock(t, c, "pool", holdfast.WithSlots(5))
+	})
+}
+
+func TestSlotsWaitForThemselves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, memory.NewStore().Locker())
+		two := holdfast.WithSlots(2)
+		err := c.Do(t.Context(), "pool", func(ctx context.Context) error {
+			return c.Do(ctx, "pool", func(ctx context.Context) error {
+				if _, err := c.Lock(ctx, "pool"); !errors.Is(err, holdfast.ErrHeld) {
+					t.Errorf("the first slot again: %v", err)
+				}
+				_, err := c.Lock(ctx, "pool", two)
+				return err
+			}, two)
+		}, two)
+		if !errors.Is(err, holdfast.ErrHeld) || !strings.Contains(err.Error(), "wait for ever") {
+			t.Errorf("err = %v", err)
+		}
+	})
+}
+
+func TestInvalidSlots(t *testing.T) {
+	store := memory.NewStore()
+	c := newClient(t, store.Locker())
+	limits := store.Locker().Limits()
+	for _, tt := range []struct {
+		name         string
+		slots        int
+		field, value string
+	}{
+		{"pool", 0, "Slots", "0"},
+		{"pool", -1, "Slots", "-1"},
+		{"pool", 1001, "Slots", "1001"},
+		{strings.Repeat("x", limits.MaxName-3), 100, "Name", ""},
+	} {
+		var invalid *holdfast.InvalidError
+		_, err := c.TryLock(t.Context(), tt.name, holdfast.WithSlots(tt.slots))
+		if !errors.As(err, &invalid) || invalid.Field != tt.field || tt.value != "" && invalid.Value != tt.value {
+			t.Errorf("%d slots: %v", tt.slots, err)
+		}
+		t.Log(err)
+		if _, err := holdfast.NewLeaderAwareRunner(c, tt.name, holdfast.WithSlots(tt.slots)); !errors.As(err, &invalid) || invalid.Field != tt.field {
+			t.Errorf("runner with %d slots: %v", tt.slots, err)
+		}
+	}
+	if _, err := holdfast.New(store.Locker(), holdfast.WithSlots(0)); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("New: %v", err)
+	}
+	mustTryLock(t, c, strings.Repeat("x", limits.MaxName-3), holdfast.WithSlots(99))
+	mustTryLock(t, c, "pool", holdfast.WithSlots(1000))
+}
+
+// A pool of leaders: always as many as there are slots, until too few are left.
+func TestPoolOfLeaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const slots, instances = 3, 8
+		store := memory.NewStore()
+		check := newPool(t, slots)
+		var runners []*holdfast.LeaderAwareRunner
+		var wg sync.WaitGroup
+		for range instances {
+			r, err := holdfast.NewLeaderAwareRunner(newClient(t, store.Locker()), "pool", holdfast.WithSlots(slots))
+			if err != nil {
+				t.Fatal(err)
+			}
+			runners = append(runners, r)
+			wg.Go(func() {
+				_ = r.Run(t.Context(), func(ctx context.Context) error {
+					h, _ := holdfast.HoldFrom(ctx)
+					check.enter(h)
+					<-ctx.Done()
+					return ctx.Err()
+				})
+			})
+		}
+		for left := instances; left >= 0; left-- {
+			time.Sleep(time.Minute)
+			leaders, last := 0, -1
+			for i, r := range runners {
+				if r.IsLeader() {
+					leaders, last = leaders+1, i
+				}
+			}
+			if leaders != min(slots, left) {
+				t.Errorf("%d leaders of %d instances", leaders, left)
+			}
+			r, err := runners[0].Leader(t.Context())
+			if err != nil || (r.State == holdfast.StateHeld) != (left > 0) {
+				t.Errorf("Leader: %+v, %v with %d instances", r, err, left)
+			}
+			if last >= 0 {
+				if err := runners[last].Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		wg.Wait()
+	})
+}
+
+// The periodic job of a pool: RunTaskOnLeader runs it in at most so many instances.
+func TestPoolOfPeriodicLeaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const slots, instances = 2, 5
+		store := memory.NewStore()
+		var runners []*holdfast.LeaderAwareRunner
+		for range instances {
+			r, err := holdfast.NewLeaderAwareRunner(newClient(t, store.Locker()), "pool", holdfast.WithSlots(slots))
+			if err != nil {
+				t.Fatal(err)
+			}
+			runners = append(runners, r)
+		}
+		for range 20 {
+			ran := 0
+			for _, r := range runners {
+				did, err := r.RunTaskOnLeader(t.Context(), func(context.Context) error { return nil })
+				if err != nil {
+					t.Error(err)
+				}
+				if did {
+					ran++
+				}
+			}
+			if ran != slots {
+				t.Errorf("ran in %d instances", ran)
+			}
+			time.Sleep(5 * time.Second)
+		}
+		for _, r := range runners {
+			_ = r.Close(t.Context())
+		}
+	})
+}
+
+// What waiting for slots costs while nothing changes.
+func TestWaitingForSlotsCostsAFewCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const slots = 100
+		store := memory.NewStore()
+		holder := newClient(t, store.Locker(), holdfast.WithSlots(slots))
+		var last *holdfast.Hold
+		for range slots {
+			last = mustLock(t, holder, "pool")
+		}
+		f := newFaulty(t, store.Locker(), nil)
+		f.watcher = true
+		c := newClient(t, f, holdfast.WithSlots(slots))
+		granted := make(chan struct{})
+		go func() { mustLock(t, c, "pool"); close(granted) }()
+		time.Sleep(time.Minute)
+		before := f.total()
+		time.Sleep(10 * time.Minute)
+		if calls := f.total() - before; calls > 60 || f.count(opAcquire) > 2 {
+			t.Errorf("%d calls in 10 minutes, %d attempts", calls, f.count(opAcquire))
+		}
+		start := time.Now()
+		_ = last.Release(t.Context())
+		<-granted
+		if time.Since(start) != 0 {
+			t.Errorf("granted after %v", time.Since(start))
+		}
+	})
+}
