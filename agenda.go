@@ -11,11 +11,13 @@ import (
 // with what is due next, and ends when nothing is.
 //
 // What comes for the first time goes before retries, and those may take at most half
-// of the limit, so that what fails again and again does not delay the rest.
+// of the limit, so that what fails again and again does not delay the rest. A call that
+// has not returned within the patience keeps no place.
 type agenda struct {
-	now     func() time.Duration
-	limit   int
-	workers *tasks
+	now      func() time.Duration
+	limit    int
+	patience time.Duration // 0: without end
+	workers  *tasks
 
 	mu       sync.Mutex // never held across a call
 	waiting  entryHeap  // not due yet, by time
@@ -28,7 +30,7 @@ type agenda struct {
 	armed    bool
 }
 
-// entry is one call on an agenda. do must end in bounded time.
+// entry is one call on an agenda.
 type entry struct {
 	do    func()
 	at    time.Duration
@@ -38,8 +40,8 @@ type entry struct {
 	index int
 }
 
-func newAgenda(now func() time.Duration, limit int, workers *tasks) *agenda {
-	a := &agenda{now: now, limit: limit, workers: workers}
+func newAgenda(now func() time.Duration, limit int, patience time.Duration, workers *tasks) *agenda {
+	a := &agenda{now: now, limit: limit, patience: patience, workers: workers}
 	a.waiting.before = func(x, y *entry) bool { return x.at < y.at }
 	a.ready.before = func(x, y *entry) bool {
 		if x.retry != y.retry {
@@ -94,8 +96,8 @@ func (a *agenda) settle() {
 	for len(a.waiting.entries) > 0 && a.waiting.entries[0].at <= now {
 		a.promote()
 	}
-	for e, ok := a.next(); ok; e, ok = a.next() {
-		a.workers.run(func() { a.work(e) })
+	for j := a.next(); j != nil; j = a.next() {
+		a.workers.run(func() { a.work(j) })
 	}
 	switch {
 	case len(a.waiting.entries) == 0:
@@ -129,41 +131,66 @@ func (a *agenda) promote() {
 	heap.Push(&a.ready, e)
 }
 
-// job is an entry being called, with the kind that it was begun as.
+// job is a call that has a place.
 type job struct {
-	*entry
+	do    func()
 	retry bool
+	left  bool // its place is given back
 }
 
-// next takes up what is to be called next, if the limit allows.
-func (a *agenda) next() (job, bool) {
+// next gives a place to what is to be called next; nil if there is none.
+func (a *agenda) next() *job {
 	if len(a.ready.entries) == 0 || a.running >= a.limit {
-		return job{}, false
+		return nil
 	}
 	e := a.ready.entries[0]
 	if e.retry {
 		if a.retrying >= max(a.limit/2, 1) {
-			return job{}, false
+			return nil
 		}
 		a.retrying++
 	}
 	a.running++
 	e.out()
-	return job{e, e.retry}, true
+	return &job{do: e.do, retry: e.retry}
 }
 
 // work makes calls until there is none to make.
-func (a *agenda) work(j job) {
-	for more := true; more; {
-		j.do()
-		a.mu.Lock()
-		a.running--
-		if j.retry {
-			a.retrying--
+func (a *agenda) work(j *job) {
+	for j != nil {
+		if a.patience > 0 {
+			timer := time.AfterFunc(a.patience, func() {
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				a.leave(j)
+				a.settle()
+			})
+			j.do()
+			timer.Stop()
+		} else {
+			j.do()
 		}
-		j, more = a.next()
+		a.mu.Lock()
+		if a.leave(j) {
+			j = a.next()
+		} else { // another has its place
+			j = nil
+		}
 		a.mu.Unlock()
 	}
+}
+
+// leave gives the place of a job back, once.
+func (a *agenda) leave(j *job) bool {
+	if j.left {
+		return false
+	}
+	j.left = true
+	a.running--
+	if j.retry {
+		a.retrying--
+	}
+	return true
 }
 
 // out takes an entry off whatever heap it is on.

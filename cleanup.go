@@ -11,29 +11,47 @@ import (
 // was last sent (until), each time with the limit; what lands even later expires by
 // itself. The ID is never used again. During Shutdown one more successful release
 // suffices: it would else last a TTL.
+//
+// After an outage there can be thousands of them: so many are under way at once, and no more.
 func (c *Client) cleanUp(l Lease, until, limit time.Duration, emit func(Event)) {
-	c.background.run(func() {
-		for n := 0; ; n++ {
-			err := c.releaseOnce(c.base, l, limit)
-			if err != nil {
-				emit(Event{Type: EventError, Name: l.Name, Owner: l.Owner, Op: "clean up", Err: err, Time: time.Now()})
-			}
-			shutting := c.closing.Err() != nil
-			if c.base.Err() != nil || shutting && err == nil || c.now() >= until {
-				return
-			}
-			pause := min(exponential(n, min(l.TTL/100, time.Second), min(l.TTL/4, 10*time.Second)), max(until-c.now(), 0)+time.Millisecond)
-			var closing <-chan struct{}
-			if !shutting {
-				closing = c.closing.Done()
-			}
-			select {
-			case <-time.After(pause):
-			case <-closing:
-			case <-c.base.Done():
-			}
-		}
-	})
+	if !c.background.start() {
+		return
+	}
+	u := &cleaning{client: c, lease: l, until: until, limit: limit, emit: emit}
+	u.do = u.once
+	c.cleanings.set(&u.entry, c.now(), false)
+}
+
+const cleaningsAtOnce = 32
+
+// cleaning is one clean-up.
+type cleaning struct {
+	entry
+	client       *Client
+	lease        Lease
+	until, limit time.Duration
+	emit         func(Event)
+	tries        int
+}
+
+// once sends one release, and plans the next if there is to be one.
+func (u *cleaning) once() {
+	c, l := u.client, u.lease
+	err := c.releaseOnce(c.base, l, u.limit)
+	if err != nil {
+		u.emit(Event{Type: EventError, Name: l.Name, Owner: l.Owner, Op: "clean up", Err: err, Time: time.Now()})
+	}
+	shutting := c.closing.Err() != nil
+	if c.base.Err() != nil || shutting && err == nil || c.now() >= u.until {
+		c.background.end()
+		return
+	}
+	pause := min(exponential(u.tries, min(l.TTL/100, time.Second), min(l.TTL/4, 10*time.Second)), max(u.until-c.now(), 0)+time.Millisecond)
+	u.tries++
+	c.cleanings.set(&u.entry, c.now()+pause, err != nil)
+	if c.base.Err() != nil || !shutting && c.closing.Err() != nil {
+		c.cleanings.hurry() // Shutdown may have done so before
+	}
 }
 
 // releasesAtOnce is how many releases a Shutdown has under way: thousands at once would

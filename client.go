@@ -28,6 +28,9 @@ type Client struct {
 	queues    queues
 	sinks     []*sink
 
+	cleanings *agenda
+	cleaners  tasks // at work on cleanings
+
 	work       tasks // acquiring, and every hold until it is released
 	background tasks // clean-ups, releases by Shutdown, runners' own goroutines
 	observing  tasks // sinks at work
@@ -79,6 +82,7 @@ func New(locker Locker, opts ...ClientOption) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.cleanings = newAgenda(c.now, cleaningsAtOnce, 0, &c.cleaners)
 	c.closing, c.close = context.WithCancelCause(context.Background())
 	c.lookout = newLookout(c.closing, c.abilities.BatchInspector, c.now, s.tryTimeout)
 	c.base, c.end = context.WithCancel(context.Background())
@@ -122,8 +126,8 @@ func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
 }
 
 // Shutdown gives everything back: waiting calls return ErrClosed, the context of
-// every hold ends with that cause, holds from Lock and TryLock are released,
-// and those of Do and of runners too, as soon as their functions have returned;
+// every hold ends with that cause, holds from Lock, TryLock and LeaseManagers are
+// released, and those of Do and of runners too, as soon as their functions have returned;
 // until then they are renewed. It ends each clean-up with one more answered release (a
 // request that lands even later holds its lock for a TTL), and closes the Locker.
 //
@@ -137,7 +141,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
 func (c *Client) Shutdown(ctx context.Context) error {
 	for in := holdingFrom(ctx); in != nil; in = in.outer {
 		if in.hold.client == c && in.hold.managed {
-			return &InvalidError{"ctx", "of the function of Do or of a runner", "another context: this one ends before the shutdown"}
+			return &InvalidError{"ctx", "of the function of Do or of a runner, or of a LeaseManager's hold", "another context: this one ends before the shutdown"}
 		}
 	}
 	if c.shutting.CompareAndSwap(false, true) {
@@ -156,9 +160,10 @@ func (c *Client) Shutdown(ctx context.Context) error {
 func (c *Client) shutDown(ctx context.Context) error {
 	c.work.close()
 	c.close(errShutdown)
+	c.cleanings.hurry()
 	managers := c.enlisted()
 	for _, m := range managers {
-		m.shutDown()
+		m.stop(errShutdown)
 	}
 	for _, h := range c.live() {
 		h.shutDown(ctx)
@@ -172,6 +177,8 @@ func (c *Client) shutDown(ctx context.Context) error {
 		err = fmt.Errorf("holdfast: shutdown: a clean-up is not done, its lock is left to expire: %w", late)
 	}
 	c.end()
+	c.cleanings.hurry()
+	_ = c.cleaners.wait(ctx) // nothing but what was waited for above
 	for _, m := range managers {
 		err = errors.Join(err, m.finish(ctx))
 	}

@@ -16,7 +16,7 @@ type Hold struct {
 	cancel  context.CancelCauseFunc
 	kept    kept
 	slot    int
-	managed bool                    // Do or a runner releases it, after its function has returned
+	managed bool                    // Do, a runner or a LeaseManager releases it when its work is over
 	release atomic.Pointer[release] // nil until it begins
 	doubt   doubt                   // a duplicate of the acquiring request may land
 }
@@ -104,8 +104,8 @@ func (c *Client) newHold(parent context.Context, a *asker, g grant, managed bool
 	return h
 }
 
-// shutDown ends the hold's context, and releases the lock if no function's return
-// is to be waited for.
+// shutDown ends the hold's context, and releases the lock unless somebody else sees to
+// that, after a function's return for one.
 func (h *Hold) shutDown(ctx context.Context) {
 	h.cancel(errShutdown)
 	if !h.managed {

@@ -73,8 +73,9 @@ func NewLeaseManager(client *Client, opts ...ManagerOption) (*LeaseManager, erro
 		claims: map[string]*claim{}, drained: make(chan struct{}),
 	}
 	m.terms = &terms{timing: s.timing, emit: client.emit(sinks), over: m.over}
-	m.asks = newAgenda(client.now, cfg.parallel, &m.workers)
-	m.gives = newAgenda(client.now, givesAtOnce, &m.workers)
+	patience := 3 * s.tryTimeout // an attempt is one call, or two
+	m.asks = newAgenda(client.now, cfg.parallel, patience, &m.workers)
+	m.gives = newAgenda(client.now, givesAtOnce, patience, &m.workers)
 	if !client.enlist(m) {
 		return nil, errShutdown
 	}
@@ -125,7 +126,7 @@ func (m *LeaseManager) Unmanage(ctx context.Context, names ...string) error {
 	m.mu.Lock()
 	for _, name := range names {
 		if c := m.claims[name]; c != nil {
-			if g := m.abandon(c, &rest); g != nil {
+			if g := m.abandon(c, ErrReleased, &rest); g != nil {
 				goings = append(goings, g)
 			}
 		}
@@ -176,7 +177,7 @@ func (m *LeaseManager) Hold(name string) (*Hold, bool) {
 // Stop the work first. The error names what could not be released. If ctx ends first,
 // the error tells how many releases go on in the background. Close may be called again.
 func (m *LeaseManager) Close(ctx context.Context) error {
-	m.stop(func(c *claim, rest *aftermath) { m.abandon(c, rest) })
+	m.stop(ErrReleased)
 	select {
 	case <-m.drained:
 		_ = m.workers.wait(ctx) // they have nothing more to do
@@ -190,25 +191,14 @@ func (m *LeaseManager) Close(ctx context.Context) error {
 	}
 }
 
-// shutDown is the client's: no more is acquired, and the client itself releases what
-// is held.
-func (m *LeaseManager) shutDown() {
-	m.stop(func(c *claim, rest *aftermath) {
-		c.wanted = false
-		if c.phase == idle {
-			m.forget(c, rest)
-		}
-	})
-}
-
-// stop ends the managing, once.
-func (m *LeaseManager) stop(each func(*claim, *aftermath)) {
+// stop gives every name back, once; cause ends the contexts of the holds.
+func (m *LeaseManager) stop(cause error) {
 	var rest aftermath
 	m.mu.Lock()
 	if !m.closed {
 		m.closed = true
 		for _, c := range m.claims {
-			each(c, &rest)
+			m.abandon(c, cause, &rest)
 		}
 		m.checkDrained()
 	}
@@ -216,7 +206,7 @@ func (m *LeaseManager) stop(each func(*claim, *aftermath)) {
 	rest.settle()
 }
 
-// finish is the client's, when Shutdown is done with all holds or has given them up.
+// finish waits for the workers, when Shutdown is done with all holds or has given them up.
 func (m *LeaseManager) finish(ctx context.Context) error {
 	m.gives.hurry()
 	if err := m.workers.wait(ctx); err != nil {
@@ -250,7 +240,7 @@ func (c *Client) enlist(m *LeaseManager) bool {
 	c.managers[m] = struct{}{}
 	c.mu.Unlock()
 	if c.closing.Err() != nil {
-		m.shutDown() // Shutdown may have looked before
+		m.stop(errShutdown) // Shutdown may have looked before
 	}
 	return true
 }

@@ -45,6 +45,7 @@ func (q *quest) seat() *seat { return q.asker.seats[0] }
 // comeback is a hold on its way back.
 type comeback struct {
 	entry
+	busy        bool // an attempt is under way
 	begun, kept bool
 	tries       int
 }
@@ -104,9 +105,9 @@ func (m *LeaseManager) ask(c *claim, q *quest) {
 	var rest aftermath
 	rest.add(q.stopWatch)
 	// Under the lock, so that an observer who is told of it finds the hold.
-	c.phase, c.quest, c.hold = held, nil, m.client.newHold(context.Background(), a, g, false)
+	c.phase, c.quest, c.hold = held, nil, m.client.newHold(context.Background(), a, g, true)
 	if !c.wanted {
-		m.giveBack(c, &rest)
+		m.giveBack(c, ErrReleased, &rest)
 	} else {
 		c.resolve(nil) // unmanaged and managed again meanwhile
 	}
@@ -171,15 +172,16 @@ func (m *LeaseManager) mourn(c *claim) {
 	m.plan(c, at)
 }
 
-// giveBack has a hold released now.
-func (m *LeaseManager) giveBack(c *claim, rest *aftermath) {
+// giveBack has a hold released now. Its context ends at once, with the cause, but the
+// lease is kept until its turn has come.
+func (m *LeaseManager) giveBack(c *claim, cause error, rest *aftermath) {
 	if c.phase == held {
 		c.back = &comeback{}
 	}
 	c.phase = giving
 	m.plan(c, m.client.now())
 	h := c.hold
-	rest.add(func() { h.cancel(ErrReleased) })
+	rest.add(func() { h.cancel(cause) })
 }
 
 func (m *LeaseManager) plan(c *claim, at time.Duration) {
@@ -191,9 +193,9 @@ func (m *LeaseManager) plan(c *claim, at time.Duration) {
 // release makes one attempt to release.
 func (m *LeaseManager) release(c *claim, h *Hold, b *comeback) {
 	m.mu.Lock()
-	due := c.back == b
+	due := c.back == b && !b.busy
 	if due {
-		c.phase = giving
+		c.phase, b.busy = giving, true
 	}
 	m.mu.Unlock()
 	if !due {
@@ -206,6 +208,9 @@ func (m *LeaseManager) release(c *claim, h *Hold, b *comeback) {
 	}
 	pause, err := h.tryGiveBack(m.client.base, b.tries)
 	if pause > 0 {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		b.busy = false
 		b.tries++
 		m.gives.set(&b.entry, m.client.now()+pause, true)
 		return
@@ -235,14 +240,14 @@ func (m *LeaseManager) returned(c *claim, rest *aftermath) {
 }
 
 // abandon gives a claim up. What it returns is closed when that is done; nil: it is.
-func (m *LeaseManager) abandon(c *claim, rest *aftermath) *going {
+func (m *LeaseManager) abandon(c *claim, cause error, rest *aftermath) *going {
 	c.wanted = false
 	switch c.phase {
 	case idle:
 		m.forget(c, rest)
 		return nil
 	case held, lost:
-		m.giveBack(c, rest)
+		m.giveBack(c, cause, rest)
 	}
 	if c.going == nil {
 		c.going = &going{name: c.name, done: make(chan struct{})}
