@@ -4,6 +4,7 @@ package endtoend
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,8 +16,9 @@ import (
 // locksOf are the locks of one benchmark on the shared replica set.
 func locksOf(b *testing.B, collection string) *bench.Backend {
 	b.Helper()
-	// The database goes with the collection's, at the benchmark's end.
-	return bench.NewBackend(lockURL(b, mongotest.URI(b), collection+mongotest.Collection(b).Database().Name()))
+	database := mongotest.Collection(b).Database().Name() // dropped at the benchmark's end
+	hosts, options, _ := strings.Cut(mongotest.URI(b), "/?")
+	return bench.NewBackend(hosts + "/" + database + "?" + options + "&collection=" + collection)
 }
 
 func newClient(b *testing.B, backend *bench.Backend, opts ...holdfast.ClientOption) *holdfast.Client {
