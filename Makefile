@@ -11,6 +11,7 @@ STRESS_COUNT ?= 20
 STRESS_TIMEOUT ?= 30m
 STRESS_PKG ?= .
 BENCH ?= .
+REPORT_PKG ?= . ./drivers/mongo ./drivers/azblob ./internal/endtoend
 INTEGRATION_PKG ?= ./...
 INTEGRATION_TIMEOUT ?= 20m
 SYSTEMS := linux darwin windows
@@ -53,6 +54,13 @@ integration: ## real backends in containers, and real faults (integration/README
 .PHONY: images
 images: ## build local stand-ins for the images of the integration suite and of docker-compose.yml
 	cd integration && $(GO) run ./images/build
+
+.PHONY: bench-report
+bench-report: ## all benchmarks at full length, half an hour, into docs/performance.md and its pictures
+	@mkdir -p .cache
+	HOLDFAST_BENCH_HOLD=5m HOLDFAST_BENCH_HANDOVERS=10000 HOLDFAST_BENCH_ARTICLE=1 \
+		$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 90m $(TESTFLAGS) $(REPORT_PKG) | tee .cache/bench.txt
+	$(GO) run ./internal/benchreport <.cache/bench.txt
 
 .PHONY: lint
 lint: lint-format lint-modules vet lint-code ## everything that is checked without running a test

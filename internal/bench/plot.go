@@ -122,11 +122,15 @@ func NewPanel(title, x, y string, lines ...Line) (*Panel, error) {
 			p.Add(points)
 		}
 	}
+	p.sansSerif()
+	return p, nil
+}
+
+func (p *Panel) sansSerif() {
 	for _, style := range []*font.Font{&p.Title.TextStyle.Font, &p.X.Label.TextStyle.Font, &p.Y.Label.TextStyle.Font,
 		&p.X.Tick.Label.Font, &p.Y.Tick.Label.Font, &p.legend.TextStyle.Font} {
 		style.Variant = "Sans"
 	}
-	return p, nil
 }
 
 // LogAxis makes an axis logarithmic, with plain numbers at the powers of ten. What

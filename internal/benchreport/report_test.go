@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// sample is what go test prints, shortened.
+func sample(t *testing.T) []byte {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("testdata", "bench.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+func TestParse(t *testing.T) {
+	r, err := parse(bytes.NewReader(sample(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.cpu != "A Processor" {
+		t.Errorf("the processor is %q", r.cpu)
+	}
+	for _, want := range []struct {
+		benchmark, unit string
+		value           float64
+	}{
+		{".Questions/HoldErr", "ns/op", 60.5}, {"drivers/mongo.Ratio/Renew", "ratio", 1.03}, {"drivers/azblob.Ratio/Renew", "ratio", 1.017},
+		{"internal/endtoend.Leases/10000", "one-by-one/batched", 460},
+	} {
+		if got := r.metrics[want.benchmark][want.unit]; got != want.value {
+			t.Errorf("%s: %v %s, want %v", want.benchmark, got, want.unit, want.value)
+		}
+	}
+}
+
+// The real page has only blocks that are known, all of which are filled, and a second
+// run changes nothing.
+func TestPage(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "performance.md")
+	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "performance.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(page, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	report := func() string {
+		t.Helper()
+		var log bytes.Buffer
+		if err := run(bytes.NewReader(sample(t)), page, &log); err != nil {
+			t.Fatal(err)
+		}
+		if log.Len() > 0 {
+			t.Errorf("%s", log.String())
+		}
+		out, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	first := report()
+	for _, want := range []string{
+		"processors (A Processor)", "| hand-over after a release, over acquire + release, p50 | ≤ 1.5 | 1.27 | reached |",
+		"| the same: a hand-over over acquire + release | ≤ 2 | 2.10 | **not reached** |", "| the same: commands, against one by one | ≤ 1/30 | 1/460 | reached |",
+		"| MongoDB: renew | 3.50 ms | 3.60 ms | 1.030 | 1.017–1.042 |", "| baseline: the article's lock | 37.0 s | 55.0 s | 59.0 s |",
+	} {
+		if !strings.Contains(first, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if second := report(); second != first {
+		t.Error("the second run changed the page")
+	}
+	for _, p := range pictures {
+		svg, err := os.ReadFile(filepath.Join(filepath.Dir(page), p.file))
+		if err != nil || !bytes.Contains(svg, []byte("<svg")) {
+			t.Errorf("%s: %v", p.file, err)
+		}
+		if !strings.Contains(first, "("+p.file+")") {
+			t.Errorf("the page does not show %s", p.file)
+		}
+	}
+}
+
+// What was not measured stays; a block that nobody knows is an error.
+func TestFill(t *testing.T) {
+	r, err := parse(strings.NewReader("pkg: github.com/holdfast-go/holdfast\nBenchmarkQuestions/IsLeader-2 5 1 ns/op 0 allocs/op\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := "a\n<!-- measured: waiters -->\nold\n<!-- end -->\nb\n"
+	out, missing, err := fill([]byte(page), r)
+	if err != nil || string(out) != page || len(missing) != 1 {
+		t.Errorf("%q, %q, %v", out, missing, err)
+	}
+	for _, bad := range []string{"<!-- measured: nobody -->\n<!-- end -->", "<!-- measured: waiters -->\n"} {
+		if _, _, err := fill([]byte(bad), r); err == nil {
+			t.Errorf("%q is no error", bad)
+		}
+	}
+	if err := run(strings.NewReader(""), filepath.Join(t.TempDir(), "none.md"), io.Discard); err == nil {
+		t.Error("a page that is not there is no error")
+	}
+}
