@@ -140,6 +140,7 @@ func TestPartitionsRunTwice(t *testing.T) {
 				t.Errorf("the owner of %q was %q", r.Name, r.Owner)
 			}
 		}
+		synctest.Wait() // until all is told
 		if got := in.events.count(holdfast.EventAcquired); got != 8 || in.events.count(holdfast.EventReleased) != 8 {
 			t.Errorf("%d acquired, %d released; want 2 places and 6 partitions", got, in.events.count(holdfast.EventReleased))
 		}

@@ -103,6 +103,7 @@ func (s *sharing) settled(members []string) (settled, patient bool) {
 		s.joined[m] = since
 		last = max(last, since)
 	}
+	s.changed = s.joining || len(members) != len(before)
 	if len(members) < s.n && len(before) == s.n {
 		s.vacant.Duration, s.vacant.set = now, true
 	}

@@ -84,6 +84,16 @@ func newPlan(me string, members, owners []string) plan {
 // moves reports whether what this owner has, or some of it, is about to be freed.
 func (p plan) moves(owner string) bool { return owner != nobody && p.owned[owner] > p.shares[owner] }
 
+// even reports whether nothing is to move.
+func (p plan) even() bool {
+	for o, n := range p.owned {
+		if o == nobody || n > p.shares[o] {
+			return false
+		}
+	}
+	return true
+}
+
 // want is how many partitions a member is short of.
 type want struct {
 	member string

@@ -34,17 +34,19 @@ type sharing struct {
 
 	// The rest belongs to Run's goroutine.
 	seat       *Hold // this instance's place among the members, or nil
-	joined     map[string]time.Duration
-	joining    bool              // the last look showed an instance that was not there before
-	vacant     moment            // when a place became free where none was
-	unsettled  moment            // since when partitions wait for the members to be settled
-	surplus    moment            // since when this instance owns too many
-	least      int               // how many too many, at every look since then
-	failures   int               // looks in a row
+	standingBy bool  // there was none for it
+	failures   int   // looks in a row
+	lookAgain  time.Duration
 	watches    map[string]func() // by name
-	unclaimed  int               // looks in a row that showed free partitions, which others are to take
-	lookAgain  time.Duration     // after the present one
-	standingBy bool
+
+	joined    map[string]time.Duration // the members of the last look, and when each was first seen
+	joining   bool                     // it showed one that was not there before
+	changed   bool                     // or that one was gone
+	vacant    moment                   // when a place became free where none was
+	unsettled moment                   // since when partitions wait for the members to be settled
+	surplus   moment                   // since when this instance owns too many
+	least     int                      // how many too many, at every look since then
+	unclaimed int                      // looks in a row that showed free partitions, which others are to take
 }
 
 // moment is a time of the client's clock, or none.
@@ -67,10 +69,11 @@ func (c *counter) take() int { return int(c.n.Add(1)) - 1 }
 func newSharing(ctx context.Context, p *Partitions) *sharing {
 	s := &sharing{
 		Partitions: p, ctx: ctx, me: instanceOwner(p.settings.owner, newID()), lock: p.settings.settings,
-		table: newTable(p.client, p.group, p.n), wake: make(chan struct{}, 1), releases: make(chan struct{}, partitionReleases),
+		wake: make(chan struct{}, 1), releases: make(chan struct{}, partitionReleases),
 		owned: map[int]*work{}, joined: map[string]time.Duration{}, watches: map[string]func(){},
 	}
 	s.lock.owner = s.me
+	s.table = newTable(p.client, p.group, p.n, 12*p.settings.every, s.own)
 	return s
 }
 
@@ -149,6 +152,7 @@ func (s *sharing) step() {
 		s.takeAll(append(plan.take, s.leftOver(plan, owners)...))
 	}
 	s.attend(plan, s.owners(), settled)
+	s.table.calm = settled && !s.changed && plan.even()
 }
 
 // owners tells of each partition whose it is. Of its own this instance knows better than what it
@@ -170,6 +174,16 @@ func (s *sharing) owners() []string {
 		}
 	}
 	return out
+}
+
+// own tells whether this instance holds the lock of a row of the table.
+func (s *sharing) own(row int) (string, bool) {
+	if row >= s.n {
+		return s.me, s.seat != nil && s.seat.Name() == s.table.names[row]
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.me, s.owned[row] != nil
 }
 
 // giveBack stops work on what is more than this instance's share: on those partitions first

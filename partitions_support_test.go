@@ -22,7 +22,7 @@ type severed struct {
 	holdfast.Locker
 	cut     atomic.Bool
 	without string       // "batch", "lists": these and what is better are absent
-	blank   bool         // a batched read does not tell owners
+	blank   bool         // a batched read tells no more of a held lock than that it is
 	skip    atomic.Int64 // so many of the next batched reads fail for every other name
 	reads   atomic.Int64 // looks at many records
 	single  atomic.Int64 // looks at one
@@ -81,7 +81,7 @@ func (s *severed) InspectBatch(ctx context.Context, names []string) ([]holdfast.
 	fails := s.skip.Add(-1) >= 0
 	for i := range records {
 		if records[i].State == holdfast.StateHeld && s.blank {
-			records[i].Owner, records[i].Revision, records[i].RemainingKnown = "", holdfast.Revision{}, false
+			records[i] = holdfast.Record{Name: names[i], State: holdfast.StateHeld}
 		}
 		if fails && i%2 == 0 {
 			records[i], errs[i] = holdfast.Record{}, errInjected

@@ -17,6 +17,10 @@ type table struct {
 	all    []int          // their indexes
 	index  map[string]int // by name
 	rows   []row
+	memory time.Duration // how long an owner is remembered that reads do not tell
+	calm   bool          // nothing was moving at the last look
+
+	own func(i int) (owner string, own bool) // whether this instance itself holds a record
 }
 
 // row is one record as last read.
@@ -26,6 +30,8 @@ type row struct {
 	since time.Duration // when rec.Revision was first seen
 	free  moment        // since when it is seen free
 	stuck bool          // not renewed for its whole TTL by our own clock: it is over
+
+	askAgain time.Duration // when an owner that had to be asked for is no longer believed
 }
 
 // partitionPrefix begins the names of all records of a group, and of no others.
@@ -41,8 +47,8 @@ func memberName(group string, slot int) string {
 	return fmt.Sprintf("%smember-%04d", partitionPrefix(group), slot)
 }
 
-func newTable(c *Client, group string, n int) *table {
-	t := &table{client: c, prefix: partitionPrefix(group), index: make(map[string]int, 2*n), rows: make([]row, 2*n)}
+func newTable(c *Client, group string, n int, memory time.Duration, own func(int) (string, bool)) *table {
+	t := &table{client: c, prefix: partitionPrefix(group), memory: memory, own: own, index: make(map[string]int, 2*n), rows: make([]row, 2*n)}
 	for i := range n {
 		t.names = append(t.names, partitionName(group, i))
 	}
@@ -119,18 +125,31 @@ func (t *table) inspect(ctx context.Context, each time.Duration, recs []Record, 
 	calls.Wait()
 }
 
-// identify finds out the owners that a batched read did not tell (Azure Blob Storage): of
-// a holder that was seen before by its token, of a new one by a call.
+// identify finds out the owners that a batched read did not tell (Azure Blob Storage),
+// with a call for each. An owner is remembered while its lock is seen held under the same
+// token, or, where the read tells no tokens either, for a while if nothing is moving.
 func (t *table) identify(ctx context.Context, each time.Duration, recs []Record, errs []error) {
 	var unknown []int
+	now := t.client.now()
 	for i := range recs {
-		now, before := &recs[i], t.rows[i].rec
-		switch {
-		case errs[i] != nil || now.State != StateHeld || now.Owner != "":
-		case before.State == StateHeld && before.Owner != "" && before.Token == now.Token && now.Token != 0:
-			now.Owner = before.Owner
-		default:
+		rec, row := &recs[i], &t.rows[i]
+		if errs[i] != nil || rec.State != StateHeld || rec.Owner != "" {
+			continue
+		}
+		if owner, ok := t.own(i); ok {
+			rec.Owner = owner
+			continue
+		}
+		same := rec.Token == row.rec.Token
+		if rec.Token == 0 {
+			same = t.calm && now < row.askAgain
+		}
+		if same && row.rec.State == StateHeld {
+			rec.Owner, rec.Token = row.rec.Owner, row.rec.Token
+		}
+		if rec.Owner == "" {
 			unknown = append(unknown, i)
+			row.askAgain = now + jitter(t.memory, 0.2)
 		}
 	}
 	t.inspect(ctx, each, recs, errs, unknown)

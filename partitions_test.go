@@ -43,7 +43,7 @@ func TestPartitionsSpread(t *testing.T) {
 // unless some join while others go, whatever a backend can do.
 func TestPartitionsRandom(t *testing.T) {
 	for _, without := range []string{"", "batch", "lists"} {
-		for seed := range uint64(4) {
+		for seed := range uint64(3) {
 			synctest.Test(t, func(t *testing.T) { shuffleFleet(t, seed, without) })
 		}
 	}
