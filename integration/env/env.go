@@ -41,6 +41,16 @@ func Check(tb testing.TB, err error) {
 	}
 }
 
+// NeedContainers is for tests that use Docker themselves: in other modes it skips
+// them.
+func NeedContainers(tb testing.TB) {
+	tb.Helper()
+	if run.mode != Containers {
+		skip(tb, "it needs containers")
+	}
+	use()
+}
+
 // run is what the tests of this process share.
 var run struct {
 	mode   Mode

@@ -1,0 +1,152 @@
+package integration
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/integration/env"
+)
+
+// docker-compose.yml at the top: on either backend one of the three workers leads;
+// when it is killed another does, under a higher token.
+func TestCompose(t *testing.T) {
+	env.NeedContainers(t)
+	for name, url := range map[string]string{
+		"MongoDB": "", // the file's own default
+		"Azurite": "azblob://emulator/locks?endpoint=http://azurite:10000/devstoreaccount1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newProject(t, url)
+			p.compose("up", "-d")
+			leads := p.follow()
+			first := p.next(leads, func(step) bool { return true })
+			t.Logf("worker%d leads", first.worker)
+			killed := time.Now()
+			p.compose("kill", fmt.Sprintf("worker%d", first.worker))
+			second := p.next(leads, func(s step) bool { return s.worker != first.worker })
+			t.Logf("worker%d leads, %s after worker%d was killed", second.worker, time.Since(killed).Round(100*time.Millisecond), first.worker)
+			if second.token <= first.token {
+				t.Errorf("token %d after %d", second.token, first.token)
+			}
+		})
+	}
+}
+
+// project is the compose file, up under a name of its own.
+type project struct {
+	t       *testing.T
+	command []string
+	env     []string
+}
+
+func newProject(t *testing.T, url string) *project {
+	t.Helper()
+	command := []string{"docker-compose"}
+	if exec.CommandContext(t.Context(), "docker", "compose", "version").Run() == nil {
+		command = []string{"docker", "compose"}
+	} else if _, err := exec.LookPath(command[0]); err != nil {
+		t.Fatal("neither \"docker compose\" nor docker-compose is here: install docker-compose")
+	}
+	p := &project{
+		t: t, command: append(command, "-f", "../docker-compose.yml", "-p", "holdfast-"+strings.ToLower(rand.Text())),
+		env: append(os.Environ(), "BACKEND_URL="+url,
+			env.MongoImageVariable+"="+env.MongoImage(), env.AzuriteImageVariable+"="+env.AzuriteImage()),
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			out, _ := p.cmd(context.Background(), "logs", "--no-color", "--tail", "30").CombinedOutput()
+			t.Logf("%s", out)
+		}
+		p.run(context.Background(), "down", "-v", "--timeout", "0")
+	})
+	return p
+}
+
+func (p *project) cmd(ctx context.Context, args ...string) *exec.Cmd {
+	args = append(append([]string{}, p.command[1:]...), args...)
+	cmd := exec.CommandContext(ctx, p.command[0], args...)
+	cmd.Env = p.env
+	return cmd
+}
+
+func (p *project) compose(args ...string) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), 10*time.Minute) // it may build the worker
+	defer cancel()
+	p.run(ctx, args...)
+}
+
+func (p *project) run(ctx context.Context, args ...string) {
+	p.t.Helper()
+	if out, err := p.cmd(ctx, args...).CombinedOutput(); err != nil {
+		p.t.Fatalf("%s %s: %v\n%s", p.command[0], strings.Join(args, " "), err, out)
+	}
+}
+
+// step is a line of a worker that leads.
+type step struct {
+	worker int
+	token  uint64
+}
+
+var stepLine = regexp.MustCompile(`^worker(\d)\D.*\| *step \d+ under token (\d+)`)
+
+// follow reads the logs until the end of the test.
+func (p *project) follow() <-chan step {
+	ctx, cancel := context.WithCancel(context.Background())
+	read, write := io.Pipe()
+	cmd := p.cmd(ctx, "logs", "--no-color", "-f", "worker1", "worker2", "worker3")
+	cmd.Stdout, cmd.Stderr = write, write
+	cmd.WaitDelay = 10 * time.Second
+	steps := make(chan step, 1)
+	ended := make(chan struct{}, 2)
+	go func() {
+		write.CloseWithError(cmd.Run())
+		ended <- struct{}{}
+	}()
+	go func() {
+		for lines := bufio.NewScanner(read); lines.Scan(); {
+			if m := stepLine.FindStringSubmatch(lines.Text()); m != nil {
+				worker, _ := strconv.Atoi(m[1])
+				token, _ := strconv.ParseUint(m[2], 10, 64)
+				select {
+				case steps <- step{worker, token}:
+				default: // what nobody takes is old
+				}
+			}
+		}
+		ended <- struct{}{}
+	}()
+	p.t.Cleanup(func() {
+		cancel()
+		<-ended
+		<-ended
+	})
+	return steps
+}
+
+// next waits for a step that is asked for.
+func (p *project) next(steps <-chan step, wanted func(step) bool) step {
+	p.t.Helper()
+	timeout := time.After(patience)
+	for {
+		select {
+		case s := <-steps:
+			if wanted(s) {
+				return s
+			}
+		case <-timeout:
+			p.t.Fatalf("no worker leads within %s", patience)
+		}
+	}
+}
