@@ -12,8 +12,11 @@ STRESS_TIMEOUT ?= 30m
 STRESS_PKG ?= .
 BENCH ?= .
 REPORT_PKG ?= . ./drivers/mongo ./drivers/azblob ./internal/endtoend
-INTEGRATION_PKG ?= ./...
+# Packages of the integration module; all but the chaos run unless set.
+INTEGRATION_PKG ?= $$($(GO) list ./... | grep -v /chaos)
 INTEGRATION_TIMEOUT ?= 20m
+DURATION ?= 10m
+SEED ?= 0
 SYSTEMS := linux darwin windows
 MODULES := . integration
 
@@ -50,6 +53,11 @@ IMAGES = if [ -z "$${HOLDFAST_TEST_MODE:-}$${HOLDFAST_TEST_MONGODB_URI:-}$${HOLD
 .PHONY: integration
 integration: ## real backends in containers, and real faults (integration/README.md; TESTFLAGS='-run Primary')
 	@$(IMAGES); cd integration && $(GO) test -race -count=1 -p 1 -v -timeout $(INTEGRATION_TIMEOUT) $(TESTFLAGS) $(INTEGRATION_PKG)
+
+.PHONY: chaos
+chaos: ## random faults over eight processes on each backend (DURATION=10m SEED=0: a new one, printed)
+	@$(IMAGES); cd integration && $(GO) test -count=1 -v -timeout 0 $(TESTFLAGS) -run '^TestChaos$$' ./chaos \
+		-chaos.duration $(DURATION) -chaos.seed $(SEED)
 
 .PHONY: images
 images: ## build local stand-ins for the images of the integration suite and of docker-compose.yml

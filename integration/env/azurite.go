@@ -82,7 +82,7 @@ func SharedAzurite(tb testing.TB) *Azurite {
 // removed at its end.
 func (a *Azurite) FreshURL(tb testing.TB) string {
 	tb.Helper()
-	return a.Service.URL(a.Fresh(tb))
+	return a.URL(a.Fresh(tb))
 }
 
 // Kill ends the service as a crash does (SIGKILL): of what it keeps on disk, the

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 	"github.com/testcontainers/testcontainers-go"
+	"github.com/testcontainers/testcontainers-go/log"
 )
 
 // engine is the Docker engine that the containers run on.
@@ -40,8 +40,18 @@ func connect(ctx context.Context) (*engine, error) {
 		}
 		fmt.Printf("integration: image %s, %s\n", image, id)
 	}
+	log.SetDefault(quiet{})
+	if err := e.sweep(ctx); err != nil {
+		fmt.Println("integration: what killed runs left is not all removed:", err)
+	}
 	return e, nil
 }
+
+// quiet takes the place of testcontainers' log: what matters of it is printed here.
+type quiet struct{}
+
+// Printf prints nothing.
+func (quiet) Printf(string, ...any) {}
 
 func noEngine(err error) error {
 	return fmt.Errorf("no Docker engine answers: %w; start one (integration/images/engine.sh start does on Linux), "+
@@ -69,11 +79,10 @@ func (e *engine) image(ctx context.Context, name string) (string, error) {
 }
 
 func (e *engine) close() error {
-	http.DefaultClient.CloseIdleConnections()
 	if e == nil {
 		return nil
 	}
-	return e.Client.Close()
+	return e.Close()
 }
 
 // server is a container on a network of its own, at an address that stays.

@@ -150,5 +150,5 @@ func (c *mongoContainers) remove() error {
 	wg.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 	defer cancel()
-	return errors.Join(append(errs, c.network.remove(ctx))...)
+	return errors.Join(errors.Join(errs...), c.network.remove(ctx))
 }

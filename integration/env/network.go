@@ -33,7 +33,7 @@ func newNetwork(ctx context.Context, e *engine) (*network, error) {
 		var docker *testcontainers.DockerNetwork
 		docker, err = tcnetwork.New(ctx, tcnetwork.WithIPAM(&dockernet.IPAM{
 			Config: []dockernet.IPAMConfig{{Subnet: subnet, Gateway: subnet.Addr().Next()}},
-		}))
+		}), tcnetwork.WithLabels(owner()))
 		if err == nil {
 			return &network{engine: e, docker: docker, subnet: subnet}, nil
 		}
@@ -60,6 +60,7 @@ func (n *network) at(addr netip.Addr, name string) testcontainers.CustomizeReque
 		return errors.Join(
 			tcnetwork.WithNetwork([]string{name}, n.docker)(req),
 			tcnetwork.WithBridgeNetwork()(req),
+			testcontainers.WithLabels(owner())(req),
 			testcontainers.WithEndpointSettingsModifier(func(settings map[string]*dockernet.EndpointSettings) {
 				settings[n.docker.Name].IPAMConfig = &dockernet.EndpointIPAMConfig{IPv4Address: addr}
 			})(req),

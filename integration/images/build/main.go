@@ -39,10 +39,11 @@ func main() {
 	force := flag.Bool("force", false, "build also what is there already")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := build(ctx, *force); err != nil {
+	err := build(ctx, *force)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "images:", err)
-		os.Exit(1) //nolint:gocritic // nothing is left to stop
+		os.Exit(1)
 	}
 }
 

@@ -46,11 +46,11 @@ func (t *tree) program(ctx context.Context, name, source string) error {
 	}
 	t.file(name, source, 0o755)
 	for _, library := range libraries {
-		real, err := filepath.EvalSymlinks(library)
+		source, err := filepath.EvalSymlinks(library)
 		if err != nil {
 			return err
 		}
-		t.file(strings.TrimPrefix(library, "/"), real, 0o755)
+		t.file(strings.TrimPrefix(library, "/"), source, 0o755)
 	}
 	return nil
 }

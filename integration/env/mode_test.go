@@ -1,0 +1,62 @@
+package env_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/integration/env"
+	"github.com/holdfast-go/holdfast/internal/azuritetest"
+	"github.com/holdfast-go/holdfast/internal/mongotest"
+)
+
+// rerun runs this package's tests once more, with other variables.
+func rerun(t *testing.T, tests string, variables ...string) (output string, code int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run", tests)
+	cmd.Env = append(os.Environ(), mongotest.EnvURI+"=", azuritetest.EnvURL+"=", env.ModeVariable+"=")
+	cmd.Env = append(cmd.Env, variables...)
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// A run that has nothing to test against, or tests nothing, fails and says why.
+func TestNeverAGreenRunOfNothing(t *testing.T) {
+	env.SharedMongo(t) // this test itself is not to be the only one that uses no backend
+	for _, c := range []struct{ name, tests, variable, says string }{
+		{"no engine", "TestShared", "DOCKER_HOST=unix:///does/not/exist.sock", env.ModeVariable + "=process"},
+		{"unknown mode", "TestShared", env.ModeVariable + "=kubernetes", "containers, endpoints or process"},
+		{"no endpoint", "TestShared", env.ModeVariable + "=endpoints", mongotest.EnvURI},
+		{"no test", "^TestThatIsNotThere$", env.ModeVariable + "=process", "nothing has been tested"},
+		{"only skipped tests", "TestArbiter", mongotest.EnvURI + "=mongodb://127.0.0.1:1", "nothing has been tested"},
+	} {
+		out, code := rerun(t, c.tests, c.variable)
+		if code != 1 || !strings.Contains(out, c.says) || strings.Contains(out, "--- PASS: TestShared") {
+			t.Errorf("%s: exit code %d, want 1; it does not say %q but\n%s", c.name, code, c.says, out)
+		}
+	}
+}
+
+// A user's own endpoint is used, and what would disturb it, or needs another, is
+// skipped with a reason.
+func TestEndpoints(t *testing.T) {
+	uri := env.SharedMongo(t).URI()
+	out, code := rerun(t, "^(TestShared|TestArbiter)$", mongotest.EnvURI+"="+uri)
+	if code != 0 {
+		t.Errorf("exit code %d:\n%s", code, out)
+	}
+	for _, says := range []string{
+		"mode endpoints", "--- PASS: TestShared/MongoDB", "--- SKIP: TestShared/Azurite", azuritetest.EnvURL + " is not set",
+		"--- SKIP: TestArbiter", "2 tests were skipped",
+	} {
+		if !strings.Contains(out, says) {
+			t.Errorf("it does not say %q but\n%s", says, out)
+		}
+	}
+}
