@@ -26,6 +26,29 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
+// open makes a client that is shut down at the test's end.
+func open(t *testing.T, url string, opts ...holdfast.ClientOption) *holdfast.Client {
+	t.Helper()
+	client, err := holdfast.Open(within(t), url, opts...)
+	env.Check(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = client.Shutdown(ctx) // the servers may be in any state
+	})
+	return client
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !cond(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited %v in vain for %s", patience, what)
+		}
+	}
+}
+
 // counter is a number that clients add to under a lock, in the way that loses
 // additions if two of them are ever in at once.
 type counter struct {
