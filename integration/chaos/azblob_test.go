@@ -22,13 +22,13 @@ func onAzurite(t *testing.T) *target {
 	container := a.Fresh(t)
 	const ttl = 15 * time.Second
 	return &target{
-		name: "azblob", ttl: ttl, grants: 6 * time.Second, gap: 8 * time.Second,
+		name: "azblob", ttl: ttl, grants: 10 * time.Second, gap: 8 * time.Second,
 		faults: azuriteFaults(a, gate),
 		client: func() (workload.Config, fault.Mesh) {
 			proxy := fault.New(t, gate.addr)
 			service := azuritetest.Emulator("http://" + proxy.Addr() + gate.path)
 			return workload.Config{URL: service.URL(container), TTL: ttl, Poll: 500 * time.Millisecond,
-				Hold: 400 * time.Millisecond, Long: 2 * ttl, Between: time.Second}, fault.Mesh{gate.addr: proxy}
+				Hold: 400 * time.Millisecond, Long: ttl, Between: time.Second}, fault.Mesh{gate.addr: proxy}
 		},
 	}
 }

@@ -21,7 +21,7 @@ func onMongo(t *testing.T) *target {
 	const ttl = 5 * time.Second
 	config := workload.Config{URL: m.URL(t), TTL: ttl, Hold: 400 * time.Millisecond, Long: 2 * ttl, Between: time.Second}
 	return &target{
-		name: "mongodb", ttl: ttl, grants: 3 * time.Second, gap: 6 * time.Second,
+		name: "mongodb", ttl: ttl, grants: 4 * time.Second, gap: 6 * time.Second,
 		faults: mongoFaults(m),
 		client: func() (workload.Config, fault.Mesh) {
 			wire := fault.NewMesh(t, m.Hosts())

@@ -43,7 +43,6 @@ const (
 
 // run has faults come over a target for a while, and checks what became of it.
 func run(t *testing.T, on *target, duration time.Duration, seed, stream uint64) {
-	t.Helper()
 	dir := t.TempDir()
 	rec, err := history.NewRecorder(dir, 0, 0)
 	if err != nil {
@@ -137,7 +136,7 @@ func judge(t *testing.T, on *target, dir string, duration time.Duration, seed ui
 	if least := max(5, int(duration/on.grants)); r.Grants < least {
 		t.Errorf("%d grants are too few to mean anything: at least %d were to be expected", r.Grants, least)
 	}
-	if r.Holders < clients/2 {
+	if r.Holders < 3 {
 		t.Errorf("only %d clients ever had the lock", r.Holders)
 	}
 	if len(h.Faults) == 0 {
@@ -146,7 +145,7 @@ func judge(t *testing.T, on *target, dir string, duration time.Duration, seed ui
 	if !t.Failed() {
 		return
 	}
-	kept, err := keep(on.name, dir, lines, r)
+	kept, err := keep(fmt.Sprintf("chaos-%s-seed-%d", on.name, seed), dir, lines, r)
 	fmt.Printf("chaos on %s: the history is in %s\n", on.name, kept)
 	if err != nil {
 		t.Error(err)
@@ -163,7 +162,7 @@ func keep(name, dir string, lines []history.Line, r *history.Report) (string, er
 	if err != nil {
 		return "", err
 	}
-	kept, err := history.Save(folder, "chaos-"+name, lines, r)
+	kept, err := history.Save(folder, name, lines, r)
 	if err != nil {
 		return kept, err
 	}

@@ -60,24 +60,30 @@ func (s *storm) rage(ctx context.Context) {
 	}
 }
 
-func (s *storm) one(ctx context.Context, f disturbance) error {
-	lasts, r := s.within(f.least, f.most), rand.New(rand.NewPCG(s.random.Uint64(), 0))
-	undo, err := f.begin(ctx, r)
-	if undo != nil && !errors.Is(err, env.ErrUnsupported) {
-		defer func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), repair)
-			defer cancel()
-			if err := undo(ctx); err != nil {
-				s.t.Errorf("undo %q: %v", f.name, err)
-			}
-		}()
+func (s *storm) one(ctx context.Context, d disturbance) error {
+	lasts, r := s.within(d.least, d.most), rand.New(rand.NewPCG(s.random.Uint64(), 0))
+	at := history.Now()
+	undo, err := d.begin(ctx, r)
+	if errors.Is(err, env.ErrUnsupported) {
+		return err
+	}
+	if undo != nil {
+		defer s.undo(ctx, d.name, undo)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", f.name, err)
+		return fmt.Errorf("%s: %w", d.name, err)
 	}
-	s.rec.Record(history.Line{Kind: history.Fault, Note: f.name})
 	s.wait(ctx, lasts)
+	s.rec.Record(history.Line{Kind: history.Fault, At: at, Until: history.Now(), Note: d.name})
 	return nil
+}
+
+func (s *storm) undo(ctx context.Context, name string, undo ending) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), repair)
+	defer cancel()
+	if err := undo(ctx); err != nil {
+		s.t.Errorf("undo %q: %v", name, err)
+	}
 }
 
 func (s *storm) within(least, most time.Duration) time.Duration {

@@ -3,19 +3,26 @@ package history
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // EnvArtifacts names the variable that says where failing histories are stored.
 const EnvArtifacts = "HOLDFAST_ARTIFACTS"
 
+// drawing is how long it may take to draw one picture.
+const drawing = time.Minute
+
 // Save stores lines and what was found in them in a new folder of dir, whose name
 // begins with name: history.jsonl, which [Load] reads, report.txt, and for each
-// register that is not linearizable a picture for a browser, register-KEY.html. It
-// returns the folder.
+// register a picture for a browser, register-KEY.html. It returns the folder.
 func Save(dir, name string, lines []Line, r *Report) (string, error) {
+	h, err := Merge(lines)
+	if err != nil {
+		return "", err
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
@@ -29,35 +36,30 @@ func Save(dir, name string, lines []Line, r *Report) (string, error) {
 	}
 	errs := []error{
 		os.WriteFile(filepath.Join(folder, "report.txt"), []byte(text), 0o600),
-		writeLines(filepath.Join(folder, "history"+suffix), lines),
+		create(filepath.Join(folder, "history"+suffix), func(w io.Writer) error { return writeLines(w, lines) }),
 	}
-	for _, reg := range r.registers {
-		errs = append(errs, picture(filepath.Join(folder, "register-"+reg.key+".html"), reg))
+	for key, ops := range h.registers() {
+		path := filepath.Join(folder, "register-"+key+".html")
+		errs = append(errs, create(path, func(w io.Writer) error { return h.draw(w, ops, drawing) }))
 	}
 	return folder, errors.Join(errs...)
 }
 
-func writeLines(path string, lines []Line) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	enc := json.NewEncoder(f)
+func writeLines(w io.Writer, lines []Line) error {
+	enc := json.NewEncoder(w)
 	for _, l := range lines {
 		if err := enc.Encode(l); err != nil {
-			return errors.Join(err, f.Close())
+			return err
 		}
 	}
-	return f.Close()
+	return nil
 }
 
-func picture(path string, r register) error {
+// create makes a file of what write writes.
+func create(path string, write func(io.Writer) error) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	if err := r.draw(f); err != nil {
-		return errors.Join(fmt.Errorf("draw %q: %w", r.key, err), f.Close())
-	}
-	return f.Close()
+	return errors.Join(write(f), f.Close())
 }

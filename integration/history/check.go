@@ -60,8 +60,6 @@ type Report struct {
 	Excused map[Rule]int
 	// Violations are the breaches, by rule and time.
 	Violations []Violation
-
-	registers []register
 }
 
 // Count is how many breaches of a rule there are.

@@ -222,9 +222,9 @@ func TestNotAHistory(t *testing.T) {
 	}
 }
 
-// A failing history is stored whole, with a picture of each register that failed.
+// A failing history is stored whole, with a picture of each register.
 func TestSave(t *testing.T) {
-	s := begin().hold(1, 10, 0, 1, 100).write(1, 10, 1, 0, 1, ok).read(2, 0, 0, 2, 3)
+	s := begin().hold(1, 10, 0, 1, 100).write(1, 10, 1, 0, 1, ok).read(2, 0, 0, 2, 3).write(2, 11, 7, 4, never, "").pause(2, 5, never)
 	r := check(t, s)
 	folder, err := history.Save(t.TempDir(), "bad", s.lines, r)
 	if err != nil {
@@ -237,7 +237,7 @@ func TestSave(t *testing.T) {
 	if got, want := history.Check(again, limit).String(), r.String(); got != want {
 		t.Errorf("what was stored is another history:\n%s\nnot\n%s", got, want)
 	}
-	for file, want := range map[string]string{"report.txt": "register \"r\"", "register-r.html": "read 0 by 0"} {
+	for file, want := range map[string]string{"report.txt": "register \"r\"", "register-r.html": "client 1 (process 1, token 10)"} {
 		b, err := os.ReadFile(filepath.Join(folder, file))
 		if err != nil || !strings.Contains(string(b), want) {
 			t.Errorf("%s lacks %q: %v", file, want, err)

@@ -56,7 +56,7 @@ const (
 	// the grace.
 	Skew   Kind = "skew"
 	Unskew Kind = "unskew"
-	// Fault: something else was done to the system; Note says what.
+	// Fault: from At up to Until something else was done to the system; Note says what.
 	Fault Kind = "fault"
 )
 

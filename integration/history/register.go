@@ -3,47 +3,41 @@ package history
 import (
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/anishathalye/porcupine"
 )
 
-// register is a fenced register that turned out not to be one.
-type register struct {
-	key  string
-	info porcupine.LinearizationInfo
-}
-
 // registers has porcupine check each fenced register.
 func (c *checker) registers(limit time.Duration) {
+	for key, ops := range c.h.registers() {
+		switch porcupine.CheckOperationsTimeout(fencedRegister, ops, limit) {
+		case porcupine.Ok:
+		case porcupine.Illegal:
+			c.breach(Linearizable, 0, "register %q: no order of its operations explains their results", key)
+		case porcupine.Unknown:
+			c.breach(Linearizable, 0, "register %q: not decided within %v", key, limit)
+		}
+	}
+}
+
+// registers are the operations on each fenced register that say something about it.
+func (h *History) registers() map[string][]porcupine.Operation {
 	byKey := map[string][]porcupine.Operation{}
-	var keys []string
-	for _, op := range c.h.Operations {
-		o, counts := op.porcupine()
-		if !counts {
-			continue
+	for _, op := range h.Operations {
+		if o, counts := op.porcupine(); counts {
+			byKey[op.Key] = append(byKey[op.Key], o)
 		}
-		if byKey[op.Key] == nil {
-			keys = append(keys, op.Key)
-		}
-		byKey[op.Key] = append(byKey[op.Key], o)
 	}
-	slices.Sort(keys)
-	for _, key := range keys {
-		verdict := porcupine.CheckOperationsTimeout(fencedRegister, byKey[key], limit)
-		if verdict == porcupine.Ok {
-			continue
-		}
-		text := "no order of its operations explains their results"
-		if verdict == porcupine.Unknown {
-			text = fmt.Sprintf("not decided within %v", limit)
-		}
-		c.breach(Linearizable, 0, "register %q: %s", key, text)
-		_, info := porcupine.CheckOperationsVerbose(fencedRegister, byKey[key], limit)
-		info.AddAnnotations(c.annotations())
-		c.r.registers = append(c.r.registers, register{key, info})
-	}
+	return byKey
+}
+
+// draw draws a register's operations, in an order that explains their results as far
+// as there is one, and beside them the holders, the pauses and the faults.
+func (h *History) draw(w io.Writer, ops []porcupine.Operation, limit time.Duration) error {
+	_, info := porcupine.CheckOperationsVerbose(fencedRegister, ops, limit)
+	info.AddAnnotations(h.annotations())
+	return porcupine.Visualize(fencedRegister, info, w)
 }
 
 // porcupine is the operation as the checker wants it, unless it says nothing: it had
@@ -62,32 +56,23 @@ func (op Operation) porcupine() (_ porcupine.Operation, counts bool) {
 	}, true
 }
 
-// annotations are the holds, the pauses and the faults, for the picture.
-func (c *checker) annotations() []porcupine.Annotation {
+// annotations are what a picture shows besides operations.
+func (h *History) annotations() []porcupine.Annotation {
 	var list []porcupine.Annotation
-	for _, h := range c.h.Holds {
-		list = append(list, porcupine.Annotation{Tag: "holder", Start: int64(h.From), End: int64(h.Until),
-			Description: fmt.Sprintf("client %d, token %d", h.Client, h.Token)})
+	var last time.Duration
+	for _, hold := range h.Holds {
+		last = max(last, hold.Until)
+		list = append(list, porcupine.Annotation{Tag: "holders", Start: int64(hold.From), End: int64(hold.Until), Description: hold.String()})
 	}
-	for _, p := range c.h.Pauses {
-		list = append(list, porcupine.Annotation{Tag: "pauses", Start: int64(p.Start), End: int64(min(p.Stop, c.last())),
+	for _, p := range h.Pauses {
+		list = append(list, porcupine.Annotation{Tag: "pauses", Start: int64(p.Start), End: int64(min(p.Stop, last)),
 			Description: fmt.Sprintf("process %d %s", p.Process, p.Note)})
 	}
-	for _, f := range c.h.Faults {
-		list = append(list, porcupine.Annotation{Tag: "faults", Start: int64(f.At), Description: f.Note})
+	for _, f := range h.Faults {
+		list = append(list, porcupine.Annotation{Tag: "faults", Start: int64(f.At), End: int64(f.Until), Description: f.Note})
 	}
 	return list
 }
-
-func (c *checker) last() time.Duration {
-	var last time.Duration
-	for _, h := range c.h.Holds {
-		last = max(last, h.Until)
-	}
-	return last
-}
-
-func (r register) draw(w io.Writer) error { return porcupine.Visualize(fencedRegister, r.info, w) }
 
 // input is what an operation asks for; of a read, what it must have found.
 type input struct {
