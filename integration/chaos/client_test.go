@@ -43,29 +43,52 @@ func (c *client) start() error {
 // clientFaults are those that come over one of some clients: every other time the one
 // that has the lock, if it is among them.
 func clientFaults(members []*client, ttl time.Duration) []disturbance {
-	on := func(begin, undo func(c *client) error) beginning {
-		return func(_ context.Context, r *rand.Rand) (ending, error) {
+	on := func(begin func(context.Context, *client) error, undo func(*client) error) beginning {
+		return func(ctx context.Context, r *rand.Rand) (ending, error) {
 			c := victim(members, r)
-			return func(context.Context) error { return undo(c) }, begin(c)
+			return func(context.Context) error { return undo(c) }, begin(ctx, c)
 		}
 	}
-	wire := func(disturb func(*fault.Proxy) error) beginning {
-		return on(func(c *client) error { return c.wire.Each(disturb) },
-			func(c *client) error { return c.wire.Each((*fault.Proxy).Restore) })
+	process := func(begin, undo func(*client) error) beginning {
+		return on(func(_ context.Context, c *client) error { return begin(c) }, undo)
+	}
+	wire := func(begin func(*fault.Proxy) error) beginning {
+		return process(func(c *client) error { return c.wire.Each(begin) }, (*client).restore)
 	}
 	stop, resume := func(c *client) error { return c.now.Stop() }, func(c *client) error { return c.now.Continue() }
 	const second = time.Second
 	return []disturbance{
-		{"client killed (SIGKILL)", on((*client).kill, (*client).start), second / 10, 3 * second},
-		{"client stopped (SIGSTOP) beyond its TTL", on(stop, resume), ttl, ttl * 3 / 2},
-		{"client stopped (SIGSTOP) for a moment", on(stop, resume), second / 10, ttl / 3},
+		{"client killed (SIGKILL)", process((*client).kill, (*client).start), second / 10, 3 * second},
+		{"client stopped (SIGSTOP) beyond its TTL", process(stop, resume), ttl, ttl * 3 / 2},
+		{"client stopped (SIGSTOP) for a moment", process(stop, resume), second / 10, ttl / 3},
 		{"network cut: connections refused", wire((*fault.Proxy).Cut), second, ttl * 3 / 2},
 		{"network half-open: nothing answers", wire((*fault.Proxy).HalfOpen), second, ttl * 3 / 2},
 		{"network loses replies", wire((*fault.Proxy).LoseReplies), second, ttl},
 		{"network resets requests", wire((*fault.Proxy).Reset), second / 10, 3 * second},
 		{"network resets replies", wire((*fault.Proxy).ResetReplies), second / 10, 3 * second},
-		{"network slow", wire(func(p *fault.Proxy) error { return p.Latency(300*time.Millisecond, 200*time.Millisecond) }), second, ttl},
+		{"network slow", wire(slow(ttl / 12)), second, ttl},
+		{"network slow, then half-open", on(func(ctx context.Context, c *client) error { return c.fade(ctx) }, (*client).restore), ttl / 2, ttl * 3 / 2},
 	}
+}
+
+func slow(by time.Duration) func(*fault.Proxy) error {
+	return func(p *fault.Proxy) error { return p.Latency(by, by/3) }
+}
+
+func (c *client) restore() error { return c.wire.Each((*fault.Proxy).Restore) }
+
+// fade has the last renewal that succeeds take long: whoever counts its time from the
+// reply counts too much.
+func (c *client) fade(ctx context.Context) error {
+	ttl := c.config.TTL
+	if err := c.wire.Each(slow(ttl / 30)); err != nil {
+		return err
+	}
+	select {
+	case <-time.After(ttl / 2): // there is a renewal in that
+	case <-ctx.Done():
+	}
+	return c.wire.Each((*fault.Proxy).HalfOpen)
 }
 
 func (c *client) kill() error {
