@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,13 +15,27 @@ import (
 	"go.mongodb.org/mongo-driver/v2/event"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/mongo"
+	"github.com/holdfast-go/holdfast/internal/azuritetest"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-func TestMain(m *testing.M) { mongotest.Main(m) }
+func TestMain(m *testing.M) {
+	code := azuritetest.Run(withMongo{m})
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, "partbench:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// withMongo stops MongoDB, too, when the tests are done.
+type withMongo struct{ *testing.M }
+
+func (m withMongo) Run() int { return mongotest.Run(m.M) }
 
 // fleet is a group of instances, each with a MongoDB client of its own, and what is known
 // of their partitions.

@@ -1,0 +1,77 @@
+package partbench
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/azblob"
+	"github.com/holdfast-go/holdfast/internal/azuritetest"
+)
+
+// On Azure Blob Storage nothing wakes, and batched reads do not tell owners: the same
+// plan comes of it, later.
+func TestPartitionsOnAzure(t *testing.T) {
+	const n = 12
+	container := azuritetest.Shared(t).Container(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var all []*holdfast.Partitions
+	done := make(chan error)
+	join := func() {
+		locker, err := azblob.New(container)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := holdfast.New(locker, holdfast.WithTTL(15*time.Second), holdfast.WithLogger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = client.Shutdown(context.Background()) })
+		p, err := holdfast.NewPartitions(client, "azure/shards", n, func(ctx context.Context, _ int) error {
+			<-ctx.Done()
+			return nil
+		}, holdfast.WithRebalanceEvery(3*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+		go func() { done <- p.Run(ctx) }()
+	}
+	even := func() {
+		t.Helper()
+		begin := time.Now()
+		for {
+			var owned []int
+			shares := make([]int, 0, len(all))
+			for _, p := range all {
+				mine := p.Owned()
+				owned = append(owned, mine...)
+				shares = append(shares, len(mine))
+			}
+			slices.Sort(owned)
+			if slices.Max(shares)-slices.Min(shares) <= 1 && len(owned) == n && len(slices.Compact(owned)) == n {
+				t.Logf("%d instances: even after %v", len(all), time.Since(begin))
+				return
+			}
+			if time.Since(begin) > time.Minute {
+				t.Fatalf("shares of %v after a minute", shares)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	join()
+	even()
+	join()
+	join()
+	even()
+	begin := time.Now()
+	cancel()
+	for range all {
+		<-done
+	}
+	t.Logf("all left after %v", time.Since(begin))
+}
