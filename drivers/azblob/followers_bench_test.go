@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -127,7 +126,7 @@ func (r *room) process(client *container.Client) *holdfast.Client {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	p, err := holdfast.New(l, holdfast.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+	p, err := holdfast.New(l, holdfast.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		r.t.Fatal(err)
 	}
