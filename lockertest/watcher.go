@@ -126,18 +126,17 @@ var watcherClauses = []clause{
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
 			effect, ended := make(chan struct{}, 1), make(chan struct{}, 1)
-			var stop atomic.Pointer[func()]
-			begun := c.a.Abilities().Watcher.Watch(lease.Name, func() {
+			var told atomic.Pointer[func()] // to stop
+			stop := c.a.Abilities().Watcher.Watch(lease.Name, func() {
 				out := effect
-				if stop := stop.Load(); stop != nil {
+				if stop := told.Load(); stop != nil {
 					(*stop)()
 					out = ended
 				}
 				offer(out)
 			})
-			defer begun()
 			c.awake("the watch has come into effect", effect)
-			stop.Store(&begun)
+			told.Store(&stop)
 			released := make(chan error, 1)
 			go func() { released <- c.a.Release(c.ctx, lease) }()
 			c.awake("a release, at which the watch is stopped", ended)
