@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"errors"
+	"flag"
 	"sync"
 	"testing"
 	"time"
@@ -13,7 +14,28 @@ import (
 	"github.com/holdfast-go/holdfast/integration/env"
 )
 
-func TestMain(m *testing.M) { env.Main(m) }
+// Tests spend their time waiting, since no Azure lease is shorter than 15 s: more of
+// them run at the same time than there are processors, unless -parallel says how many.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+	if !chosen {
+		_ = flag.Set("test.parallel", "24") // fails only for a flag that is unknown
+	}
+	env.Main(m)
+}
+
+// servers bounds how many tests have servers of their own at the same time.
+var servers = make(chan struct{}, 3)
+
+// ownServers is for tests that run in parallel, before they start servers of their own:
+// it waits until not too many do.
+func ownServers(t *testing.T) {
+	t.Helper()
+	servers <- struct{}{}
+	t.Cleanup(func() { <-servers })
+}
 
 // patience bounds what is waited for: a machine may be slow, and an Azure lease can
 // keep others waiting for a minute after its end.

@@ -28,6 +28,7 @@ import (
 type Proxy struct {
 	mu    sync.Mutex // toxiproxy's own do not guard what a fault does in two steps
 	proxy *toxiproxy.Proxy
+	addr  string // toxiproxy sets its own anew with each start
 }
 
 // The directions of what a proxy passes on.
@@ -57,18 +58,25 @@ func start(upstream string) (*Proxy, error) {
 		listen := net.JoinHostPort("127.0.0.1", fmt.Sprint(first+rand.IntN(count)))
 		p := toxiproxy.NewProxy(server, upstream, listen, upstream)
 		if err = p.Start(); err == nil {
-			return &Proxy{proxy: p}, nil
+			return &Proxy{proxy: p, addr: p.Listen}, nil
 		}
 	}
 	return nil, fmt.Errorf("start a proxy: %w", err)
 }
 
 // Addr is where clients connect to, host:port.
-func (p *Proxy) Addr() string { return p.proxy.Listen }
+func (p *Proxy) Addr() string { return p.addr }
 
 // Latency delays requests and replies, each by d and up to jitter more or less.
 func (p *Proxy) Latency(d, jitter time.Duration) error {
 	return p.both("latency", map[string]any{"latency": d.Milliseconds(), "jitter": jitter.Milliseconds()})
+}
+
+// LateReplies delays replies by d; requests come through at once.
+func (p *Proxy) LateReplies(d time.Duration) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.add("latency", replies, map[string]any{"latency": d.Milliseconds()})
 }
 
 // Bandwidth limits requests and replies to so many kilobytes a second each.
