@@ -43,6 +43,7 @@ type Client struct {
 	mu       sync.Mutex
 	holds    map[*Hold]struct{}
 	managers map[*LeaseManager]struct{}
+	names    atomic.Int64 // that they manage
 
 	shutting    atomic.Bool
 	releases    chan struct{} // has a value for each release that a Shutdown has under way
@@ -213,7 +214,7 @@ func (c *Client) live() []*Hold {
 }
 
 func (c *Client) newSink(observe func(Event)) *sink {
-	return &sink{observe: observe, workers: &c.observing, logger: c.logger}
+	return &sink{observe: observe, workers: &c.observing, logger: c.logger, names: &c.names}
 }
 
 // emit tells the client's observers, and then those of one runner.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -77,8 +78,13 @@ func (e Event) String() string {
 	return s
 }
 
-// observerBacklog bounds the events that wait for one slow observer.
-const observerBacklog = 1024
+// observerBacklog bounds the events that wait for one slow observer, eventsPerName how
+// many more may for each name of a LeaseManager: thousands of names can be acquired, or
+// lost, at once.
+const (
+	observerBacklog = 1024
+	eventsPerName   = 4
+)
 
 // sink hands events to one observer, in order, on a goroutine that lives only
 // while there are events: a slow or panicking observer delays nobody.
@@ -86,9 +92,11 @@ type sink struct {
 	observe func(Event)
 	workers *tasks
 	logger  *slog.Logger
+	names   *atomic.Int64 // managed
 
 	mu      sync.Mutex
 	backlog []Event
+	limit   int // of the backlog: it only grows
 	dropped int
 	busy    bool
 }
@@ -96,7 +104,8 @@ type sink struct {
 func (s *sink) emit(e Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.backlog) == observerBacklog {
+	s.limit = max(s.limit, observerBacklog+eventsPerName*int(s.names.Load())) // while names go, events come
+	if len(s.backlog) >= s.limit {
 		s.dropped++
 		return
 	}

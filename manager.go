@@ -106,6 +106,7 @@ func (m *LeaseManager) Manage(names ...string) error {
 		}
 		c := &claim{name: strings.Clone(name), wanted: true}
 		m.claims[c.name] = c
+		m.client.names.Add(1)
 		m.seek(c, m.client.now())
 	}
 	return nil

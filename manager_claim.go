@@ -265,6 +265,7 @@ func (m *LeaseManager) forget(c *claim, rest *aftermath) {
 		c.quest = nil
 	}
 	delete(m.claims, c.name)
+	m.client.names.Add(-1)
 	c.resolve(nil)
 	m.checkDrained()
 }

@@ -45,15 +45,15 @@ func TestManagerCostOfALease(t *testing.T) {
 	const leases, most = 10_000, 1024
 	names := namesOf("devices/in-the-north/", leases)
 	bytes, goroutines := memoryInUse(), runtime.NumGoroutine()
-	c := newClient(t, &hollow{}, holdfast.WithTTL(3*time.Second))
+	c := newClient(t, &hollow{}, holdfast.WithTTL(time.Minute), holdfast.WithRenewEvery(time.Second))
 	m := newManager(t, c)
 	mustManage(t, m, names...)
-	for end := time.Now().Add(30 * time.Second); len(m.Leases()) < leases; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); len(m.Leases()) < leases; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d leases are held", len(m.Leases()))
 		}
 	}
-	time.Sleep(4 * time.Second) // renewed, each at least once
+	time.Sleep(3 * time.Second) // renewed meanwhile
 	if n := len(m.Leases()); n != leases {
 		t.Errorf("%d leases are held", n)
 	}

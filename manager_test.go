@@ -96,21 +96,21 @@ func TestManagerThousandsComeAndGo(t *testing.T) {
 		led := newLedger(t)
 		m := newManager(t, c, holdfast.WithObserver(led.observe), holdfast.WithParallel(8))
 		before := runtime.NumGoroutine()
-		names := namesOf("n", 4000)
-		for round := range 3 {
+		names := namesOf("n", 2000)
+		for round := range 2 {
 			var wg sync.WaitGroup
-			for part := range slices.Chunk(names, 1000) { // concurrent use
+			for part := range slices.Chunk(names, 500) { // concurrent use
 				wg.Go(func() { mustManage(t, m, part...) })
 			}
 			wg.Wait()
-			time.Sleep(3 * time.Second) // 4000 at 8 × 250 a second
+			time.Sleep(2 * time.Second) // 2000 at 8 × 250 a second
 			if n := len(m.Leases()); n != len(names) {
 				t.Fatalf("round %d: %d leases", round, n)
 			}
 			if n := runtime.NumGoroutine() - before; n > 10 {
 				t.Errorf("round %d: %d goroutines for %d leases", round, n, len(names))
 			}
-			for part := range slices.Chunk(names, 1000) {
+			for part := range slices.Chunk(names, 500) {
 				wg.Go(func() { mustUnmanage(t, m, part...) })
 			}
 			wg.Wait()
@@ -122,7 +122,7 @@ func TestManagerThousandsComeAndGo(t *testing.T) {
 			t.Errorf("at once: %d acquisitions, %d releases", a, r)
 		}
 		synctest.Wait()
-		if a, r := led.count(holdfast.EventAcquired), led.count(holdfast.EventReleased); a != 3*len(names) || r != a {
+		if a, r := led.count(holdfast.EventAcquired), led.count(holdfast.EventReleased); a != 2*len(names) || r != a {
 			t.Errorf("%d acquired, %d released", a, r)
 		}
 	})
@@ -135,7 +135,7 @@ func TestManagersCompete(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
 			check := newExclusive(t)
-			names := namesOf("n", 300)
+			names := namesOf("n", 100)
 			var managers []*holdfast.LeaseManager
 			for range 2 {
 				f := newFaulty(t, store.Locker(), nil)
@@ -205,4 +205,82 @@ func TestManagerInvalid(t *testing.T) {
 	if err := m.Close(t.Context()); err != nil {
 		t.Errorf("Close after Shutdown: %v", err)
 	}
+}
+
+// An observer that is slow for a while misses nothing of thousands of names.
+func TestManagerTellsOfEveryName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		led := newLedger(t)
+		slow := func(e holdfast.Event) {
+			time.Sleep(10 * time.Millisecond)
+			led.observe(e) // notes what was dropped
+		}
+		c := newClient(t, memory.New())
+		m := newManager(t, c, holdfast.WithObserver(slow))
+		mustManage(t, m, namesOf("n", 5000)...)
+		time.Sleep(time.Second)
+		if err := m.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if a, r := led.count(holdfast.EventAcquired), led.count(holdfast.EventReleased); a != 5000 || r != 5000 {
+			t.Errorf("%d acquired, %d released", a, r)
+		}
+	})
+}
+
+// Who waits for a thousand names asks for each a few times, and then looks for all at once.
+func TestManagerWaitsInBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		names := namesOf("n", 1000)
+		holder := newManager(t, newClient(t, store.Locker()))
+		mustManage(t, holder, names...)
+		synctest.Wait()
+		f := newFaulty(t, store.Locker(), nil)
+		f.watcher = true
+		m := newManager(t, newClient(t, f), holdfast.WithPollInterval(5*time.Second))
+		mustManage(t, m, names...)
+		time.Sleep(time.Minute)
+		if n := f.count(opAcquire); n > 1100 {
+			t.Errorf("%d attempts at first", n)
+		}
+		before := f.total()
+		time.Sleep(5 * time.Minute)
+		if n := f.total() - before; n > 200 {
+			t.Errorf("%d calls in five minutes in which nothing changed", n)
+		}
+		start := time.Now()
+		if err := holder.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for len(m.Leases()) < len(names) && time.Since(start) < time.Minute {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if d := time.Since(start); d > time.Second {
+			t.Errorf("all were taken over after %v", d)
+		}
+	})
+}
+
+// A call that never returns keeps no place for good.
+func TestManagerDeafBackend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFaulty(t, memory.New(), func(op string, n int, l holdfast.Lease) fault {
+			if l.Name < "n" {
+				return fault{delay: time.Hour, deaf: true}
+			}
+			return fault{}
+		})
+		m := newManager(t, newClient(t, f), holdfast.WithParallel(4))
+		mustManage(t, m, namesOf("deaf", 10)...)
+		synctest.Wait()
+		mustManage(t, m, namesOf("n", 100)...)
+		time.Sleep(time.Minute)
+		if n := len(m.Leases()); n != 100 {
+			t.Errorf("%d of 100 names are held beside 10 whose calls do not return", n)
+		}
+		mustUnmanage(t, m, namesOf("n", 100)...)
+		time.Sleep(2 * time.Hour)
+	})
 }

@@ -152,10 +152,10 @@ func (o ObserverOption) applyClient(c *clientConfig)   { c.observers = append(c.
 func (o ObserverOption) applyRunner(c *runnerConfig)   { c.observers = append(c.observers, o) }
 func (o ObserverOption) applyManager(c *managerConfig) { c.observers = append(c.observers, o) }
 
-// WithObserver has fn told of every event of the Client, of one runner or of
-// one LeaseManager. It is
-// called for one event at a time, in order, off the paths that keep leases; one
-// that falls more than 1,024 events behind misses some (see Event.Dropped).
+// WithObserver has fn told of every event of the Client, or of one runner, LeaseManager
+// or Partitions. It is called for one event at a time, in order, off the paths that keep
+// leases; one that falls more than 1,024 events behind, and 4 more for each name of the
+// Client's LeaseManagers, misses some (see Event.Dropped).
 func WithObserver(fn func(Event)) ObserverOption { return fn }
 
 // share is a part of the TTL, and not more than most: with a TTL of hours nobody waits
