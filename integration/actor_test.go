@@ -110,16 +110,6 @@ func (a *actor) await(what, name string, wanted func(holdfast.Record) bool) hold
 func held(r holdfast.Record) bool { return r.State == holdfast.StateHeld }
 func free(r holdfast.Record) bool { return r.State == holdfast.StateFree }
 
-// eventually waits for a condition, up to the end of patience.
-func eventually(tb testing.TB, what string, holds func() bool) {
-	tb.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			tb.Fatalf("%s: not within %v", what, patience)
-		}
-	}
-}
-
 // order sees to it, from outside, that holds of one name do not overlap and that their
 // tokens rise. All of them are of this process, and so judged by one clock.
 type order struct {

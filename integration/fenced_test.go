@@ -66,9 +66,9 @@ func TestHolderStoppedPastTTL(t *testing.T) {
 	})
 }
 
-// fenced takes the lock, writes, asks its hold as fast as it can whether it still is one,
+// workFenced takes the lock, writes, asks its hold as fast as it can whether it still is one,
 // and when it is not, goes on with a write that should have been before.
-func fenced(j job, client *holdfast.Client, _ *bufio.Scanner) error {
+func workFenced(j job, client *holdfast.Client, _ *bufio.Scanner) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	hold, err := client.Lock(ctx, j.Name)

@@ -15,7 +15,6 @@ import (
 // additions go on after each kill.
 func TestPrimaryKilled(t *testing.T) {
 	t.Parallel()
-	ownServers(t)
 	m := env.StartMongo(t, env.MongoOptions{})
 	c := &counter{t: t}
 	stop := c.contend(m.URL(t), 8, holdfast.WithTTL(10*time.Second))

@@ -26,17 +26,6 @@ func TestMain(m *testing.M) {
 	env.Main(m)
 }
 
-// servers bounds how many tests have servers of their own at the same time.
-var servers = make(chan struct{}, 3)
-
-// ownServers is for tests that run in parallel, before they start servers of their own:
-// it waits until not too many do.
-func ownServers(t *testing.T) {
-	t.Helper()
-	servers <- struct{}{}
-	t.Cleanup(func() { <-servers })
-}
-
 // patience bounds what is waited for: a machine may be slow, and an Azure lease can
 // keep others waiting for a minute after its end.
 const patience = 2 * time.Minute
@@ -62,11 +51,11 @@ func open(t *testing.T, url string, opts ...holdfast.ClientOption) *holdfast.Cli
 }
 
 // eventually waits for a condition.
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
+func eventually(tb testing.TB, what string, cond func() bool) {
+	tb.Helper()
 	for end := time.Now().Add(patience); !cond(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("waited %v in vain for %s", patience, what)
+			tb.Fatalf("%s: not within %v", what, patience)
 		}
 	}
 }

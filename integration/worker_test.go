@@ -41,7 +41,7 @@ type job struct {
 // roles talk to the test by lines. They are the values of a variable so that init
 // finds all of them.
 var roles = map[string]func(job, *holdfast.Client, *bufio.Scanner) error{
-	"obey": obey, "crowd": crowd, "fenced": fenced,
+	"obey": obey, "crowd": crowd, "fenced": workFenced,
 }
 
 // A process that has a job does it and ends before any test of it can begin.

@@ -66,12 +66,19 @@ type members interface {
 	remove() error
 }
 
-// StartMongo starts a replica set for this test alone and removes it at the end.
+// sets has a value for each replica set that a test has of its own: however many tests
+// run in parallel, the servers must keep up with their own elections.
+var sets = make(chan struct{}, 3)
+
+// StartMongo starts a replica set for this test alone and removes it at the end. It
+// waits while three other tests have one.
 func StartMongo(tb testing.TB, opts MongoOptions) *Mongo {
 	tb.Helper()
 	if run.mode == Endpoints {
 		skip(tb, "it disturbs servers, which is not done to a user's own: containers or processes are needed")
 	}
+	sets <- struct{}{}
+	tb.Cleanup(func() { <-sets })
 	m, err := newMongo(tb.Context(), tb.TempDir(), tb.Name(), opts)
 	Check(tb, err)
 	tb.Cleanup(func() {
