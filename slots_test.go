@@ -270,7 +270,7 @@ func TestDoubtfulSlotIsCleanedUp(t *testing.T) {
 			})
 			c := newClient(t, f, holdfast.WithSlots(3))
 			h := mustLock(t, c, "pool")
-			time.Sleep(40 * time.Second)
+			time.Sleep(15 * time.Second) // less than its lease would last
 			for slot := range 3 {
 				if name := slotRecord("pool", slot); isHeld(t, store, name) != (name == h.Name()) {
 					t.Errorf("%q: held %v, by %q", name, isHeld(t, store, name), h.Name())
@@ -499,6 +499,36 @@ func TestWaitingForSlotsCostsAFewCalls(t *testing.T) {
 		<-granted
 		if time.Since(start) != 0 {
 			t.Errorf("granted after %v", time.Since(start))
+		}
+	})
+}
+
+// Slots that this process holds itself are not asked for, and are taken as soon as it
+// frees them.
+func TestOwnSlotsAreLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const slots = 4
+		store := memory.NewStore()
+		f := newFaulty(t, store.Locker(), nil)
+		f.noLooks = true
+		c := newClient(t, f, holdfast.WithSlots(slots), holdfast.WithPollInterval(10*time.Second))
+		var own []*holdfast.Hold
+		for range slots - 1 {
+			own = append(own, mustTryLock(t, c, "pool"))
+		}
+		mustLock(t, newClient(t, store.Locker(), holdfast.WithSlots(slots)), "pool")
+		granted := make(chan *holdfast.Hold)
+		go func() { granted <- mustLock(t, c, "pool") }()
+		synctest.Wait()
+		before := f.count(opAcquire)
+		time.Sleep(10*time.Minute + time.Second)
+		if n := f.count(opAcquire) - before; n > 80 || n < 50 {
+			t.Errorf("%d attempts in 10 minutes for the one slot of another, every 10 s", n)
+		}
+		start := time.Now()
+		_ = own[1].Release(t.Context())
+		if h := <-granted; h.Slot() != own[1].Slot() || time.Since(start) != 0 {
+			t.Errorf("slot %d taken %v after slot %d was freed", h.Slot(), time.Since(start), own[1].Slot())
 		}
 	})
 }

@@ -21,6 +21,7 @@ type runCmd struct {
 
 	TTL       time.Duration `group:"hold" placeholder:"DURATION" help:"How long the lock outlives a holder that died or cannot reach the backend. Default: 30s."`
 	Grace     time.Duration `group:"hold" placeholder:"DURATION" help:"How long before the lock could be another's the command is told to stop, if the lock could not be renewed. Default: a sixth of the TTL."`
+	Slots     int           `group:"hold" default:"1" help:"Let up to this many hold the lock at once, each in a slot of its own: a semaphore. All who share the lock should give the same number."`
 	Owner     string        `group:"hold" help:"What others see as the holder. Default: host/pid."`
 	Keep      bool          `group:"hold" help:"After a loss wait for the lock again and run the command again, instead of exiting with 76; also wait for a backend that cannot be reached at the start. --try and --wait bound each wait."`
 	MinHold   time.Duration `group:"hold" placeholder:"DURATION" help:"Keep the lock for at least this long, even if the command succeeds sooner, unless a signal asks holdfast to end: so that of several machines whose clocks differ a little one alone runs a job."`
@@ -33,7 +34,7 @@ func (*runCmd) Help() string {
 
 If the lock is lost because it could not be renewed in time, or was broken by somebody, the process group gets SIGTERM at once and SIGKILL before the lock can be another's.
 
-The command finds HOLDFAST_TOKEN, HOLDFAST_NAME and HOLDFAST_OWNER in its environment. The token grows with every holder of the lock: a storage that remembers the highest one it has seen can refuse a holder that was paused and is late.
+The command finds HOLDFAST_TOKEN, HOLDFAST_NAME and HOLDFAST_OWNER in its environment. The token grows with every holder of the lock: a storage that remembers the highest one it has seen can refuse a holder that was paused and is late. With --slots each slot is a lock with tokens of its own: HOLDFAST_NAME is NAME for the first slot, NAME#2 for the second, and so on, and HOLDFAST_SLOT counts from 0.
 
 SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the process group. The first four also ask holdfast itself to end: after one of them the command is not run again (--keep), and the lock is not kept any longer than the command runs (--min-hold). If holdfast itself is killed (SIGKILL), the lock frees itself after the TTL; on Linux and Windows the command dies with holdfast (on Linux not what it had started), elsewhere it runs on.
 
@@ -83,7 +84,7 @@ func (r *runCmd) Validate() error {
 
 // options are the flags in the library's words; what was not given keeps its default.
 func (r *runCmd) options() []holdfast.ClientOption {
-	var opts []holdfast.ClientOption
+	opts := []holdfast.ClientOption{holdfast.WithSlots(r.Slots)}
 	if r.TTL > 0 {
 		opts = append(opts, holdfast.WithTTL(r.TTL))
 	}
@@ -196,7 +197,7 @@ func (r *runner) once() (lost bool, err error) {
 	}
 	defer r.release(hold)
 	if err := hold.Err(); err != nil { // this process was paused just now
-		r.say.error("lost %q before the command was started (%v)", r.Name, err)
+		r.say.error("lost %q before the command was started (%v)", hold.Name(), err)
 		return true, errLost
 	}
 	return r.command(hold)
@@ -228,7 +229,7 @@ func (r *runner) lock() (*holdfast.Hold, error) {
 		return nil, &exitError{waitCode(err), err}
 	}
 	r.news.wait(false)
-	r.say.info("acquired %q, token %d%s", r.Name, hold.Token(), afterWaiting(time.Since(r.start)))
+	r.say.info("acquired %q, token %d%s", hold.Name(), hold.Token(), afterWaiting(time.Since(r.start)))
 	return hold, nil
 }
 
@@ -278,7 +279,7 @@ func (r *runner) waitMinHold(hold *holdfast.Hold, start time.Time) {
 	if left <= 0 || r.signals.ended {
 		return
 	}
-	r.say.detail("keeping %q for another %s", r.Name, seconds(left))
+	r.say.detail("keeping %q for another %s", hold.Name(), seconds(left))
 	_ = r.signals.during(func(ctx context.Context) error { // cut short by a signal or not: the command's work is done
 		select {
 		case <-time.After(left):
@@ -295,6 +296,7 @@ func (r *runner) environment(hold *holdfast.Hold) []string {
 	ours := map[string]string{
 		"HOLDFAST_TOKEN": strconv.FormatUint(hold.Token(), 10),
 		"HOLDFAST_NAME":  hold.Name(),
+		"HOLDFAST_SLOT":  strconv.Itoa(hold.Slot()),
 		"HOLDFAST_OWNER": hold.Lease().Owner,
 	}
 	for _, entry := range os.Environ() {
@@ -323,8 +325,8 @@ func (r *runner) release(hold *holdfast.Hold) {
 	})
 	switch {
 	case err != nil:
-		r.say.error("could not release %q; others get it in %s at the latest: %v", r.Name, seconds(max(hold.ExpiresIn(), 0)), err)
+		r.say.error("could not release %q; others get it in %s at the latest: %v", hold.Name(), seconds(max(hold.ExpiresIn(), 0)), err)
 	case !lost:
-		r.say.info("released %q", r.Name)
+		r.say.info("released %q", hold.Name())
 	}
 }

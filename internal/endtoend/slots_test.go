@@ -1,0 +1,111 @@
+//go:build unix
+
+package endtoend
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	_ "github.com/holdfast-go/holdfast/drivers/azblob"
+	_ "github.com/holdfast-go/holdfast/drivers/file"
+	_ "github.com/holdfast-go/holdfast/drivers/memory"
+	_ "github.com/holdfast-go/holdfast/drivers/mongo"
+)
+
+// On every backend 3 of 8 clients have one of 3 slots each; what is freed is taken again.
+func TestSlotsOnEveryBackend(t *testing.T) {
+	t.Parallel()
+	const slots, clients = 3, 8
+	for name, url := range backends(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			in := &slotBook{t: t, slots: map[int]bool{}, tokens: map[int]uint64{}}
+			var wg sync.WaitGroup
+			for range clients {
+				client, err := holdfast.Open(ctx, url, holdfast.WithTTL(15*time.Second), holdfast.WithSlots(slots), holdfast.WithPollInterval(500*time.Millisecond))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() {
+					if err := client.Shutdown(context.WithoutCancel(ctx)); err != nil {
+						t.Error(err)
+					}
+				}()
+				if name == "mem" { // of one client alone
+					for range slots + 1 {
+						hold, err := client.TryLock(ctx, "pool")
+						if err == nil {
+							in.enter(hold)
+						} else if !errors.Is(err, holdfast.ErrHeld) {
+							t.Error(err)
+						}
+					}
+					in.full(slots)
+					return
+				}
+				wg.Go(func() {
+					for range 2 {
+						err := client.Do(ctx, "pool", func(ctx context.Context) error {
+							hold, _ := holdfast.HoldFrom(ctx)
+							in.enter(hold)
+							defer in.leave(hold)
+							for end := time.Now().Add(5 * time.Second); !in.wasFull(slots) && time.Now().Before(end); {
+								time.Sleep(10 * time.Millisecond)
+							}
+							return nil
+						})
+						if err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			in.full(slots)
+		})
+	}
+}
+
+// slotBook notes who is in.
+type slotBook struct {
+	t      *testing.T
+	mu     sync.Mutex
+	slots  map[int]bool
+	most   int
+	tokens map[int]uint64
+}
+
+func (b *slotBook) enter(h *holdfast.Hold) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.slots[h.Slot()] || h.Token() <= b.tokens[h.Slot()] {
+		b.t.Errorf("slot %d: taken %v, token %d after %d", h.Slot(), b.slots[h.Slot()], h.Token(), b.tokens[h.Slot()])
+	}
+	b.slots[h.Slot()], b.tokens[h.Slot()] = true, h.Token()
+	b.most = max(b.most, len(b.slots))
+}
+
+func (b *slotBook) leave(h *holdfast.Hold) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.slots, h.Slot())
+}
+
+func (b *slotBook) wasFull(n int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.most >= n
+}
+
+func (b *slotBook) full(n int) {
+	if b.mu.Lock(); b.most != n {
+		b.t.Errorf("at most %d of %d slots were taken at once", b.most, n)
+	}
+	b.mu.Unlock()
+}
