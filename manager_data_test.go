@@ -77,12 +77,13 @@ func TestManagerData(t *testing.T) {
 			t.Errorf("too much: %v", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		go func() { _ = m.UpdateData(t.Context(), "a", count) }()
+		wg.Go(func() { _ = m.UpdateData(t.Context(), "a", count) })
 		synctest.Wait()
 		cancel()
 		if err := m.WriteData(ctx, "a", nil); !errors.Is(err, context.Canceled) {
 			t.Errorf("canceled while it waits for its turn: %v", err)
 		}
+		wg.Wait()
 		if data, err := m.ReadData(t.Context(), "b"); err != nil || string(data) != "x" {
 			t.Errorf("ReadData: %q, %v", data, err)
 		}
