@@ -91,3 +91,31 @@ func ExampleClient_TryLock() {
 	_ = hold.Release(ctx)
 	// Output: held by web-3
 }
+
+// Three of all instances convert pictures at a time.
+func ExampleWithSlots() {
+	ctx := context.Background()
+	client, err := holdfast.Open(ctx, "mem:", holdfast.WithSlots(3))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = client.Shutdown(ctx) }()
+
+	slots := map[int]bool{}
+	for range 3 {
+		hold, err := client.Lock(ctx, "convert")
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		slots[hold.Slot()] = true
+	}
+	fmt.Println("different slots:", len(slots))
+
+	_, err = client.TryLock(ctx, "convert")
+	fmt.Println("a fourth is held off:", errors.Is(err, holdfast.ErrHeld))
+	// Output:
+	// different slots: 3
+	// a fourth is held off: true
+}
