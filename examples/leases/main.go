@@ -21,7 +21,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 
@@ -45,60 +44,45 @@ func main() {
 // manage keeps the leases of all names that it can get until ctx ends, and then
 // gives them back.
 func manage(ctx context.Context, out io.Writer, backend string, every time.Duration, names []string) (err error) {
-	client, err := holdfast.Open(ctx, backend, holdfast.WithTTL(15*time.Second),
-		holdfast.WithObserver(func(e holdfast.Event) { fmt.Fprintln(out, e) }))
+	client, err := holdfast.Open(ctx, backend, holdfast.WithTTL(15*time.Second))
 	if err != nil {
 		return err
 	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		err = errors.Join(err, client.Shutdown(ctx))
+		err = errors.Join(err, client.Shutdown(ctx)) // releases everything
 	}()
-	// Not every backend can store data with a lock.
-	notes := client.Locker().Abilities().DataStore
-	if notes == nil {
-		return errors.New("this backend stores no data")
+	manager, err := holdfast.NewLeaseManager(client,
+		holdfast.WithObserver(func(e holdfast.Event) { fmt.Fprintln(out, e) }))
+	if err != nil {
+		return err
 	}
-	var wg sync.WaitGroup
-	for _, name := range names {
-		wg.Go(func() {
-			for ctx.Err() == nil { // after a loss, wait for the lock again
-				hold, err := client.Lock(ctx, name)
-				if err != nil {
-					fmt.Fprintln(out, err)
-					return
-				}
-				keepNotes(ctx, out, hold, notes, every)
-				_ = hold.Release(ctx) // the observer is told
-			}
-		})
+	if err := manager.Manage(names...); err != nil {
+		return err
 	}
-	wg.Wait()
-	return nil
-}
-
-// keepNotes counts in the lock's data until the hold or ctx ends. The storage itself
-// refuses a count by anybody whose lease is over.
-func keepNotes(ctx context.Context, out io.Writer, hold *holdfast.Hold, notes holdfast.DataStore, every time.Duration) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
-		data, err := notes.ReadData(hold.Context(), hold.Name())
-		if err == nil {
-			n, _ := strconv.Atoi(string(data)) // 0 at first
-			err = notes.WriteData(hold.Context(), hold.Lease(), []byte(strconv.Itoa(n+1)))
-			fmt.Fprintf(out, "note %d of %q\n", n+1, hold.Name())
-		}
-		if err != nil && hold.Err() == nil {
-			fmt.Fprintln(out, err) // it may pass: the lease is kept meanwhile
-		}
 		select {
-		case <-ticker.C:
-		case <-hold.Context().Done():
-			return
 		case <-ctx.Done():
-			return
+			return nil
+		case <-ticker.C:
+		}
+		for _, lease := range manager.Leases() {
+			if err := note(ctx, out, manager, lease.Name); err != nil && ctx.Err() == nil {
+				fmt.Fprintln(out, err) // it may pass: the lease is kept meanwhile
+			}
 		}
 	}
+}
+
+// note counts in the data of a lease. The storage itself refuses a count by anybody
+// whose lease is over.
+func note(ctx context.Context, out io.Writer, manager *holdfast.LeaseManager, name string) error {
+	return manager.UpdateData(ctx, name, func(old []byte) ([]byte, error) {
+		n, _ := strconv.Atoi(string(old)) // 0 at first
+		fmt.Fprintf(out, "note %d of %q\n", n+1, name)
+		return []byte(strconv.Itoa(n + 1)), nil
+	})
 }
