@@ -112,3 +112,9 @@ func (b *busiest) Release(ctx context.Context, l holdfast.Lease) error {
 	defer b.count(opRelease)()
 	return b.Locker.Release(ctx, l)
 }
+
+func (b *busiest) highest(op string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.most[op]
+}

@@ -118,7 +118,7 @@ func TestManagerThousandsComeAndGo(t *testing.T) {
 				t.Errorf("round %d: %d leases are left", round, n)
 			}
 		}
-		if a, r := busy.most[opAcquire], busy.most[opRelease]; a != 8 || r != 32 {
+		if a, r := busy.highest(opAcquire), busy.highest(opRelease); a != 8 || r != 32 {
 			t.Errorf("at once: %d acquisitions, %d releases", a, r)
 		}
 		synctest.Wait()
