@@ -20,30 +20,32 @@ say() { echo "engine: $*" >&2; }
 
 answers() { timeout 20 docker version --format '{{.Server.Version}}' 2>/dev/null; }
 
+# install PACKAGE… with apt-get.
 install() {
-	local missing=()
-	command -v dockerd >/dev/null || missing+=(docker.io)
-	command -v docker-compose >/dev/null || docker compose version >/dev/null 2>&1 || missing+=(docker-compose)
-	command -v busybox >/dev/null || missing+=(busybox-static) # local images have it as their shell
-	command -v iptables >/dev/null || missing+=(iptables)
-	if [ "${#missing[@]}" = 0 ]; then return; fi
+	if [ $# = 0 ]; then return; fi
 	if ! command -v apt-get >/dev/null; then
-		say "missing: ${missing[*]}; no apt-get to install it with"
+		say "missing: $*; no apt-get to install it with"
 		return 1
 	fi
-	say "installing ${missing[*]}"
-	"${as_root[@]}" apt-get update -qq
-	"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+	say "installing $*"
+	"${as_root[@]}" apt-get update -qq &&
+		"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
 start() {
-	local version
-	if version=$(answers); then
-		say "Docker engine $version answers"
-		return
+	local version missing=()
+	# Not every run needs these two: the compose file's test, and building local images.
+	command -v docker-compose >/dev/null || docker compose version >/dev/null 2>&1 || missing+=(docker-compose)
+	command -v busybox >/dev/null || missing+=(busybox-static)
+	install "${missing[@]}" || say "going on without ${missing[*]}"
+	if ! answers >/dev/null; then
+		missing=()
+		command -v dockerd >/dev/null || missing+=(docker.io)
+		command -v docker >/dev/null || missing+=(docker.io)
+		command -v iptables >/dev/null || missing+=(iptables)
+		install "${missing[@]}"
 	fi
-	install
-	if version=$(answers); then # the package may have started it
+	if version=$(answers); then # it did, or the package has started it
 		say "Docker engine $version answers"
 		return
 	fi
