@@ -20,12 +20,14 @@ import (
 // docker-compose.yml at the top: on either backend one of the three workers leads;
 // when it is killed another does, under a higher token.
 func TestCompose(t *testing.T) {
+	t.Parallel()
 	env.NeedContainers(t)
 	for name, url := range map[string]string{
 		"MongoDB": "", // the file's own default
 		"Azurite": "azblob://emulator/locks?endpoint=http://azurite:10000/devstoreaccount1",
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			p := newProject(t, url)
 			p.compose("up", "-d")
 			leads := p.follow()

@@ -75,8 +75,13 @@ type shared[T any] struct {
 // Main chooses the mode, runs the tests, ends what they shared, and exits. It fails
 // at once if there is nothing to test against, and at the end if no test used a
 // backend or a goroutine is left over.
+//
+// Scenarios spend their time waiting, for elections and for leases to end. So four
+// of them may run in parallel, however few processors there are, unless the flag
+// -parallel says how many.
 func Main(m *testing.M) {
 	flag.Parse()
+	parallel()
 	if list := flag.Lookup("test.list"); list != nil && list.Value.String() != "" {
 		os.Exit(m.Run())
 	}
@@ -86,6 +91,14 @@ func Main(m *testing.M) {
 		code = max(code, 1)
 	}
 	os.Exit(code)
+}
+
+func parallel() {
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+	if !chosen {
+		_ = flag.Set("test.parallel", "4") // fails only for a flag that is unknown
+	}
 }
 
 func runAll(m *testing.M) (code int, err error) {

@@ -88,6 +88,7 @@ func otherPrimary(t *testing.T, m *env.Mongo, old int) int {
 // Each fault of a primary makes another member the primary, and writes go on; then
 // the old one is a member again.
 func TestFaultsOfThePrimary(t *testing.T) {
+	t.Parallel()
 	m := env.StartMongo(t, env.MongoOptions{})
 	coll := m.Database(t).Collection("c")
 	insert(t, coll)
@@ -134,6 +135,7 @@ func follows(t *testing.T, m *env.Mongo, member int) {
 // A primary that is cut off from the others is still there for clients on its side,
 // whose writes reach no majority.
 func TestClientsOnTheSideOfAPrimaryCutOff(t *testing.T) {
+	t.Parallel()
 	m := env.StartMongo(t, env.MongoOptions{})
 	db := m.Database(t)
 	insert(t, db.Collection("c"))
@@ -155,6 +157,7 @@ func TestClientsOnTheSideOfAPrimaryCutOff(t *testing.T) {
 }
 
 func TestArbiter(t *testing.T) {
+	t.Parallel()
 	m := env.StartMongo(t, env.MongoOptions{Arbiter: true})
 	insert(t, m.Database(t).Collection("c"))
 	var status struct {
@@ -189,6 +192,7 @@ func now(t *testing.T, m *env.Mongo, member int) time.Time {
 // The clock of one member is moved while it runs, by any amount, in both
 // directions, and the set goes on.
 func TestClockOfOneMember(t *testing.T) {
+	t.Parallel()
 	m := env.StartMongo(t, env.MongoOptions{FakeClock: true})
 	coll := m.Database(t).Collection("c")
 	insert(t, coll)
@@ -221,6 +225,7 @@ func TestClockOfOneMember(t *testing.T) {
 }
 
 func TestAzuriteKilledAndRestarted(t *testing.T) {
+	t.Parallel()
 	for name, keep := range map[string]bool{"state kept": true, "state lost": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -263,6 +268,7 @@ func exists(t *testing.T, c *container.Client, want bool) {
 }
 
 func TestAzuritePaused(t *testing.T) {
+	t.Parallel()
 	a := env.StartAzurite(t, false)
 	c := a.Client(t, a.Fresh(t), func(rt http.RoundTripper) http.RoundTripper { return rt })
 	if _, err := c.Create(within(t, time.Minute), nil); err != nil {

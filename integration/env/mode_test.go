@@ -34,6 +34,7 @@ func TestNeverAGreenRunOfNothing(t *testing.T) {
 		{"unknown mode", "TestShared", env.ModeVariable + "=kubernetes", "containers, endpoints or process"},
 		{"no endpoint", "TestShared", env.ModeVariable + "=endpoints", mongotest.EnvURI},
 		{"no test", "^TestThatIsNotThere$", env.ModeVariable + "=process", "nothing has been tested"},
+		{"unreachable endpoint", "TestShared", mongotest.EnvURI + "=mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=300", mongotest.EnvURI},
 		{"only skipped tests", "TestArbiter", mongotest.EnvURI + "=mongodb://127.0.0.1:1", "nothing has been tested"},
 	} {
 		out, code := rerun(t, c.tests, c.variable)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,8 @@ func (o MongoOptions) testing() mongotest.Options {
 // the same time.
 type Mongo struct {
 	uri     string
+	hosts   []string
+	shared  bool           // it outlives the test
 	set     *mongotest.Set // nil for the user's own
 	members members        // nil for the user's own
 }
@@ -100,7 +103,8 @@ func SharedMongo(tb testing.TB) *Mongo {
 			if uri == "" {
 				return nil, nil, fmt.Errorf("%w: %s is not set", ErrUnsupported, mongotest.EnvURI)
 			}
-			return &Mongo{uri: uri}, nil, nil
+			hosts, err := userHosts(uri)
+			return &Mongo{uri: uri, hosts: hosts, shared: true}, nil, err
 		}
 		// An election in the middle of a test, because the machine is busy, would
 		// be of use to none of them.
@@ -108,8 +112,29 @@ func SharedMongo(tb testing.TB) *Mongo {
 		if err != nil {
 			return nil, nil, err
 		}
+		m.shared = true
 		return m, m.members.remove, nil
 	})
+}
+
+// userHosts asks the user's own servers for the members' addresses.
+func userHosts(uri string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	client, err := mongo.Connect(options.Client().ApplyURI(uri))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = client.Disconnect(ctx) }()
+	var hello struct{ Hosts []string }
+	err = client.Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello)
+	if err == nil && len(hello.Hosts) == 0 {
+		err = errors.New("it is not a replica set")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", mongotest.EnvURI, err)
+	}
+	return hello.Hosts, nil
 }
 
 func newMongo(ctx context.Context, dir, name string, opts MongoOptions) (*Mongo, error) {
@@ -121,19 +146,14 @@ func newMongo(ctx context.Context, dir, name string, opts MongoOptions) (*Mongo,
 	if err != nil {
 		return nil, err
 	}
-	return &Mongo{uri: set.URI(), set: set, members: servers}, nil
+	return &Mongo{uri: set.URI(), hosts: set.Hosts(), set: set, members: servers}, nil
 }
 
 // URI is the connection string.
 func (m *Mongo) URI() string { return m.uri }
 
-// Hosts are the members' addresses, in order; none are known of a user's own.
-func (m *Mongo) Hosts() []string {
-	if m.set == nil {
-		return nil
-	}
-	return m.set.Hosts()
-}
+// Hosts are the members' addresses, in order.
+func (m *Mongo) Hosts() []string { return slices.Clone(m.hosts) }
 
 // URL is what holdfast.Open takes for a database of this test's own, which is
 // removed at its end.
@@ -174,7 +194,7 @@ func (m *Mongo) Database(tb testing.TB) *mongo.Database {
 	tb.Helper()
 	db := m.Connect(tb).Database("holdfast_" + rand.Text())
 	tb.Cleanup(func() {
-		if m.members != nil && m != run.mongo.value {
+		if !m.shared {
 			return // the servers go too, and may not run any more
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
