@@ -29,7 +29,8 @@ const (
 	// EventSteppedDown: a LeaderAwareRunner gives up leadership; Err says why.
 	EventSteppedDown
 	// EventError: something failed, Op says what. What is retried is told again with
-	// every try, so that a lasting failure does not go unnoticed.
+	// every try, so that a lasting failure does not go unnoticed. When a call fails that
+	// renews many leases of a LeaseManager, it is told once, with the name of one.
 	EventError
 )
 

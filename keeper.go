@@ -211,20 +211,21 @@ func (k *keeper) advance(l *kept, now time.Duration) func() {
 }
 
 // renewed takes in the result that a call, also one given up before, had for one of
-// its leases, and returns what to do without the lock.
-func (k *keeper) renewed(l *kept, c *renewal, now time.Duration, err error) (act func()) {
+// its leases. It returns what to do without the lock, and whether a failure is to be
+// told.
+func (k *keeper) renewed(l *kept, c *renewal, now time.Duration, err error) (act func(), failed bool) {
 	current := l.call == c
 	if current {
 		l.call = nil
 	}
 	switch {
 	case l.phase != keeping:
-		return nil
+		return nil, false
 	case now >= l.timing.lossAt(l.start):
 		// Too late, whatever the reply says: the hold may already have told so.
-		return k.lose(l, l.lateError())
+		return k.lose(l, l.lateError()), false
 	case errors.Is(err, ErrLost):
-		return k.lose(l, fmt.Errorf("holdfast: %q: %w", l.lease.Name, err))
+		return k.lose(l, fmt.Errorf("holdfast: %q: %w", l.lease.Name, err)), false
 	case err == nil:
 		// A reply that was overtaken by a later call's must not set the clock back.
 		l.begin(max(l.start, c.start))
@@ -233,10 +234,10 @@ func (k *keeper) renewed(l *kept, c *renewal, now time.Duration, err error) (act
 		}
 	case current:
 		l.failed(err, now)
-		act = func() { l.tell(EventError, "renew", err) }
+		failed = true
 	}
 	k.reorder(l)
-	return act
+	return nil, failed
 }
 
 // lose ends a lease; the result ends the hold's context and tells why.

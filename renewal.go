@@ -3,6 +3,7 @@ package holdfast
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -149,8 +150,13 @@ func (k *keeper) send(c *renewal, limit time.Duration) {
 	k.mu.Lock()
 	now := k.now()
 	k.free(c)
+	failed := map[*terms]int{} // leases, by who is told
 	for i, l := range c.leases {
-		if act := k.renewed(l, c, now, errs[i]); act != nil {
+		act, retried := k.renewed(l, c, now, errs[i])
+		if retried {
+			failed[l.terms]++
+		}
+		if act != nil {
 			acts = append(acts, act)
 		}
 	}
@@ -158,6 +164,24 @@ func (k *keeper) send(c *renewal, limit time.Duration) {
 	k.mu.Unlock()
 	for _, act := range acts {
 		act()
+	}
+	k.tellFailed(c, errs, failed)
+}
+
+// tellFailed tells of the tries that failed: of one call once, whose ever leases it was
+// for, not thousands of times.
+func (k *keeper) tellFailed(c *renewal, errs []error, failed map[*terms]int) {
+	for i, l := range c.leases {
+		n := failed[l.terms]
+		if n == 0 || errs[i] == nil || errors.Is(errs[i], ErrLost) {
+			continue
+		}
+		delete(failed, l.terms)
+		err := errs[i]
+		if n > 1 {
+			err = fmt.Errorf("%w (and %d more leases in the same call)", err, n-1)
+		}
+		l.tell(EventError, "renew", err)
 	}
 }
 

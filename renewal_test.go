@@ -389,3 +389,33 @@ func TestReleasedLeaseIsNotRenewed(t *testing.T) {
 		allHeld(t, holds[:180])
 	})
 }
+
+// A failed call for many leases of one manager is told once, not once a lease.
+func TestFailedBatchIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBatches(t, func(n int, _ []holdfast.Lease) fault {
+			if n == 1 {
+				return fault{refuse: errInjected}
+			}
+			return fault{}
+		})
+		var seen events
+		c := newClient(t, b, holdfast.WithObserver(seen.observe))
+		m, err := holdfast.NewLeaseManager(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 200 {
+			if err := m.Manage(fmt.Sprint(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		if n := seen.count(holdfast.EventError); n != 1 {
+			t.Errorf("one failed call is told %d times", n)
+		}
+		if held := len(m.Leases()); held != 200 {
+			t.Errorf("%d leases are held", held)
+		}
+	})
+}
