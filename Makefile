@@ -11,7 +11,7 @@ STRESS_COUNT ?= 20
 STRESS_TIMEOUT ?= 30m
 STRESS_PKG ?= .
 BENCH ?= .
-REPORT_PKG ?= . ./drivers/mongo ./drivers/azblob ./internal/endtoend
+REPORT_PKG ?= . ./drivers/mongo ./drivers/azblob ./internal/endtoend ./internal/partbench
 # Packages of the integration module; all but the chaos run unless set.
 INTEGRATION_PKG ?= $$($(GO) list ./... | grep -v /chaos)
 INTEGRATION_TIMEOUT ?= 20m

@@ -10,7 +10,7 @@ import (
 // blocks write the parts of the page.
 var blocks = map[string]func(results) (string, error){
 	"machine": machine, "targets": targets, "calls": calls, "questions": questions, "hand-over": handOver,
-	"take-over": takeOver, "leases": heldLeases, "waiters": waiters,
+	"take-over": takeOver, "leases": heldLeases, "waiters": waiters, "followers": followers, "partitions": spread,
 }
 
 // Benchmarks, as results name them.
@@ -26,6 +26,8 @@ const (
 	crashed     = "internal/endtoend.TakeOverArticle"
 	held        = "internal/endtoend.Leases/"
 	swarm       = "internal/endtoend.Waiters"
+	following   = "drivers/azblob.Followers/"
+	spreading   = "internal/partbench.Partitions"
 	overFree    = "hand-over/acquire+release"
 	manyLeases  = held + "10000"
 	mostLeases  = "10,000 leases, one process, TTL 15 s"

@@ -110,3 +110,28 @@ func waiters(measured results) (string, error) {
 		[]string{"longest wait of one waiter", milliseconds(1000 * r.get(swarm, "longest-wait-s"))},
 	), r.err
 }
+
+func followers(measured results) (string, error) {
+	r := &reader{results: measured}
+	rows := [][]string{{"1,000 followers", "requests a follower and minute", "US dollars a month for all"}}
+	for _, c := range []struct{ what, name string }{
+		{"1,000 processes wait for one name", "1000x1"}, {"10 processes wait for the same 100 names each", "10x100"},
+	} {
+		rows = append(rows, []string{c.what, fmt.Sprintf("%.1f", r.get(following+c.name, "calls/follower/min")),
+			fmt.Sprintf("%.2f", r.get(following+c.name, "USD/month/1000followers"))})
+	}
+	return table(rows...), r.err
+}
+
+func spread(measured results) (string, error) {
+	r := &reader{results: measured}
+	get := func(unit string) float64 { return r.get(spreading, unit) }
+	text := table(
+		[]string{"256 partitions, TTL 15 s", "even after", "moved", "least possible"},
+		[]string{"1 instance", fmt.Sprintf("%.1f s", get("even-on-1-s")), "256", "256"},
+		[]string{"7 join it: 8", fmt.Sprintf("%.1f s", get("even-on-8-s")), fmt.Sprintf("%.0f", get("moves-to-8")), fmt.Sprintf("%.0f", get("least-to-8"))},
+		[]string{"2 leave, 1 is cut off: 5", fmt.Sprintf("%.1f s", get("even-on-5-s")), fmt.Sprintf("%.0f", get("moves-to-5")), fmt.Sprintf("%.0f", get("least-to-5"))},
+	)
+	text += fmt.Sprintf("\nWhile nothing happens an instance sends %.0f looks and %.0f renewals a minute.\n", get("idle-looks/min"), get("idle-renewals/min"))
+	return text, r.err
+}
