@@ -66,9 +66,9 @@ images: ## build local stand-ins for the images of the integration suite and of 
 .PHONY: bench-report
 bench-report: ## all benchmarks at full length, half an hour, into docs/performance.md and its pictures
 	@mkdir -p .cache
-	HOLDFAST_BENCH_HOLD=5m HOLDFAST_BENCH_HANDOVERS=10000 HOLDFAST_BENCH_ARTICLE=1 \
-		$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 90m $(TESTFLAGS) $(REPORT_PKG) | tee .cache/bench.txt
-	$(GO) run ./internal/benchreport <.cache/bench.txt
+	status=0; HOLDFAST_BENCH_HOLD=5m HOLDFAST_BENCH_HANDOVERS=10000 HOLDFAST_BENCH_ARTICLE=1 \
+		$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 90m $(TESTFLAGS) $(REPORT_PKG) | tee .cache/bench.txt || status=$$?; \
+	$(GO) run ./internal/benchreport <.cache/bench.txt && exit $$status
 
 .PHONY: lint
 lint: lint-format lint-modules vet lint-code ## everything that is checked without running a test

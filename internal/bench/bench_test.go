@@ -29,8 +29,8 @@ func TestQuantile(t *testing.T) {
 	for i := 100; i > 0; i-- {
 		s.Add(time.Duration(i) * time.Millisecond)
 	}
-	for q, want := range map[float64]time.Duration{0: 1, 0.005: 1, 0.5: 50, 0.501: 51, 0.9: 90, 0.99: 99, 1: 100} {
-		if got := s.Quantile(q); got != want*time.Millisecond {
+	for q, want := range map[float64]int{0: 1, 0.005: 1, 0.5: 50, 0.501: 51, 0.9: 90, 0.99: 99, 1: 100} {
+		if got := s.Quantile(q); got != time.Duration(want)*time.Millisecond {
 			t.Errorf("quantile %v is %v, want %d ms", q, got, want)
 		}
 	}
@@ -154,7 +154,7 @@ func TestForms(t *testing.T) {
 		t.Fatal(err)
 	}
 	for d := xml.NewDecoder(&svg); ; {
-		if _, err := d.Token(); err == io.EOF {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
 			t.Fatal(err)

@@ -23,14 +23,20 @@ type Crash struct {
 	locker holdfast.Locker
 }
 
-// NewCrash takes a lock as a holder does that crashes at once.
+// NewCrash takes a lock as a holder does that crashes at once. Its requests outlive ctx,
+// so that none is left whose outcome nobody knows.
 func NewCrash(ctx context.Context, locker holdfast.Locker, name string, ttl time.Duration) (*Crash, error) {
-	sent := time.Now()
-	lease, err := locker.TryAcquire(ctx, holdfast.Request{Name: name, ID: newID(), Owner: "crashed", TTL: ttl})
-	if err != nil {
-		return nil, err
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
 	}
-	c := &Crash{Name: name, Expiry: sent.Add(ttl), lease: lease, locker: locker}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
+	defer cancel()
+	c := &Crash{Name: name, lease: holdfast.Lease{Name: name, ID: newID(), TTL: ttl}, locker: locker}
+	sent := time.Now()
+	if _, err := locker.TryAcquire(ctx, holdfast.Request{Name: name, ID: c.lease.ID, Owner: "crashed", TTL: ttl}); err != nil {
+		return nil, errors.Join(err, c.Bury(ctx))
+	}
+	c.Expiry = sent.Add(ttl)
 	asked := time.Now()
 	r, err := locker.Inspect(ctx, name)
 	if err != nil {

@@ -51,7 +51,11 @@ func Hold(ctx context.Context, b *Backend, prefix string, n int, ttl, d time.Dur
 	}
 
 	out := Held{Leases: n, TTL: ms(ttl), OneByOne: float64(n) / (ttl.Seconds() / 3)}
-	goroutines, bytes := runtime.NumGoroutine(), memory()
+	goroutines := runtime.NumGoroutine()
+	bytes, err := quietMemory(ctx)
+	if err != nil {
+		return Held{}, err
+	}
 	begin := time.Now()
 	if err := set.hold(ctx, n); err != nil {
 		return Held{}, err
@@ -68,7 +72,11 @@ func Hold(ctx context.Context, b *Backend, prefix string, n int, ttl, d time.Dur
 	out.Calls = float64(b.Calls()-calls) / took.Seconds()
 	out.CPU = 100 * (processCPU() - cpu).Seconds() / took.Seconds()
 	out.Goroutines = max(runtime.NumGoroutine()-goroutines, 0)
-	out.Bytes = max(float64(memory()-bytes), 0) / float64(n)
+	after, err := quietMemory(ctx)
+	if err != nil {
+		return Held{}, err
+	}
+	out.Bytes = max(float64(after-bytes), 0) / float64(n)
 	out.Lost = set.lost()
 
 	begin = time.Now()
@@ -129,6 +137,19 @@ func (s *leases) token(name string) uint64 {
 		return h.Token()
 	}
 	return 0
+}
+
+// quietMemory is the least of what memory tells within a second: what calls under way
+// need for a moment is no lease's.
+func quietMemory(ctx context.Context) (int64, error) {
+	least := memory()
+	for range 4 {
+		if err := sleep(ctx, 250*time.Millisecond); err != nil {
+			return 0, err
+		}
+		least = min(least, memory())
+	}
+	return least, nil
 }
 
 // memory is what the program's live objects and stacks take, in bytes.

@@ -10,7 +10,7 @@ import (
 // blocks write the parts of the page.
 var blocks = map[string]func(results) (string, error){
 	"machine": machine, "targets": targets, "calls": calls, "questions": questions, "hand-over": handOver,
-	"take-over": takeOver, "leases": heldLeases, "waiters": waiters, "followers": followers, "partitions": spread,
+	"take-over": takeOver, "leases": heldLeases, "waiters": waiters, "followers": followers, "partitions": spread, "steps": steps,
 }
 
 // Benchmarks, as results name them.
@@ -20,6 +20,7 @@ const (
 	asking      = ".Questions/"
 	passing     = "internal/endtoend.HandOver"
 	processes   = "internal/endtoend.HandOverProcesses"
+	parts       = "internal/endtoend.HandOverSteps"
 	polled      = "internal/endtoend.HandOverPolled"
 	article     = "internal/endtoend.HandOverArticle"
 	crash       = "internal/endtoend.TakeOver"

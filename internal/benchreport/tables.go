@@ -74,6 +74,17 @@ func handOver(measured results) (string, error) {
 	return text, r.err
 }
 
+func steps(measured results) (string, error) {
+	r := &reader{results: measured}
+	return table(
+		[]string{"steps of a hand-over", "p50", "p90", "p99"},
+		r.quantiles("from sending the release to the event at the waiter", parts, "event"),
+		r.quantiles("beside it: from sending the release to its answer", parts, "release-write"),
+		r.quantiles("the acquire, from sending it to its answer", parts, "acquire-write"),
+		r.quantiles("what Holdfast adds before, between and after", parts, "ours"),
+	), r.err
+}
+
 func takeOver(measured results) (string, error) {
 	r := &reader{results: measured}
 	return table(
