@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -139,6 +140,81 @@ func TestPartitionsTornReads(t *testing.T) {
 	})
 }
 
+// One read that shows owners of long ago moves nothing.
+func TestPartitionsStaleRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 9) // shares of 3, 2, 2, 2
+		for range 4 {
+			f.join()
+		}
+		f.settle(3 * time.Second)
+		time.Sleep(5 * time.Second)
+		f.moved()
+		names := make([]string, len(f.live)) // the owners' texts
+		for k, in := range f.live {
+			r, err := in.client.Inspect(t.Context(), f.record(in.Owned()[0]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			names[k] = r.Owner
+		}
+		for k, in := range f.live {
+			var lies atomic.Int64
+			from, to := names[(k+1)%4], names[(k+2)%4]
+			lies.Store(int64(2 * f.n)) // one look
+			lie := func(r *holdfast.Record) {
+				if lies.Add(-1) >= 0 && r.Owner == from && !strings.Contains(r.Name, "member") {
+					r.Owner = to
+				}
+			}
+			in.wire.lie.Store(&lie)
+			time.Sleep(15 * time.Second)
+		}
+		if m := f.moved(); m != 0 || !f.even() {
+			t.Errorf("%d moves, shares of %v", m, f.shares())
+		}
+		f.end()
+	})
+}
+
+// What a dead instance held is taken when its leases expire, not at the next look that is
+// due anyway.
+func TestPartitionsExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 20, holdfast.WithRebalanceEvery(5*time.Minute))
+		for range 3 {
+			f.join()
+		}
+		f.settle(6 * time.Minute)
+		time.Sleep(6 * time.Minute)
+		f.kill(f.live[0])
+		f.settle(fleetTTL + 7*time.Second) // the least time between looks is 6 s then
+		f.end()
+	})
+}
+
+// A backend that does not tell who owns what, not even to who asks: what is dealt to others,
+// who have enough, is taken nevertheless.
+func TestPartitionsOwnersUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 24)
+		anonymous := func(s *severed) {
+			s.blank = true
+			lie := func(r *holdfast.Record) {
+				if r.State == holdfast.StateHeld && !strings.Contains(r.Name, "member") {
+					r.Owner = ""
+				}
+			}
+			s.lie.Store(&lie)
+		}
+		for range 4 {
+			f.join(anonymous)
+			f.settle(20 * time.Second)
+		}
+		f.end()
+	})
+}
+
 // An instance that loses its place among the members takes another; its partitions
 // stay.
 func TestPartitionsMemberLost(t *testing.T) {
@@ -197,14 +273,14 @@ func TestPartitionsBlankOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 24
 		f := newFleet(t, n)
-		blank := func(s *severed) { s.blank = true }
+		blank := func(s *severed) { s.blank, s.without = true, "watch" }
 		f.join(blank)
 		f.settle(2 * time.Second)
 		f.moved()
 		for range 3 {
 			f.join(blank)
 		}
-		f.settle(2 * time.Second)
+		t.Log("even after", f.settle(20*time.Second))
 		if m := f.moved(); m != n-n/4 {
 			t.Errorf("%d moves, want %d", m, n-n/4)
 		}

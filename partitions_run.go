@@ -155,22 +155,19 @@ func (s *sharing) step() {
 	s.table.calm = settled && !s.changed && plan.even()
 }
 
-// owners tells of each partition whose it is. Of its own this instance knows better than what it
-// has read: those that it is stopping work on are neither its own nor free.
+// owners tells of each partition whose it is. Of its own this instance knows better than
+// what it has read; those that it is stopping work on are its own still.
 func (s *sharing) owners() []string {
 	out := make([]string, s.n)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range out {
-		switch w := s.owned[i]; {
-		case w == nil:
-			if out[i] = s.table.rows[i].owner(); out[i] == s.me {
-				out[i] = stranger // a request in doubt, that is being cleaned up
-			}
-		case w.hold.Err() == nil:
+		out[i] = s.table.rows[i].owner()
+		switch {
+		case s.owned[i] != nil:
 			out[i] = s.me
-		default:
-			out[i] = stranger
+		case out[i] == s.me:
+			out[i] = stranger // a request in doubt, that is being cleaned up
 		}
 	}
 	return out

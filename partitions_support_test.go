@@ -21,12 +21,13 @@ import (
 type severed struct {
 	holdfast.Locker
 	cut     atomic.Bool
-	without string       // "batch", "lists": these and what is better are absent
-	blank   bool         // a batched read tells no more of a held lock than that it is
-	skip    atomic.Int64 // so many of the next batched reads fail for every other name
-	reads   atomic.Int64 // looks at many records
-	single  atomic.Int64 // looks at one
-	tries   atomic.Int64 // attempts
+	without string                                 // "watch", "batch", "lists": these and what is better are absent
+	blank   bool                                   // a batched read tells no more of a held lock than that it is
+	lie     atomic.Pointer[func(*holdfast.Record)] // changes what is read
+	skip    atomic.Int64                           // so many of the next batched reads fail for every other name
+	reads   atomic.Int64                           // looks at many records
+	single  atomic.Int64                           // looks at one
+	tries   atomic.Int64                           // attempts
 }
 
 func (s *severed) gate(ctx context.Context) error {
@@ -61,7 +62,11 @@ func (s *severed) Inspect(ctx context.Context, name string) (holdfast.Record, er
 	if err := s.gate(ctx); err != nil {
 		return holdfast.Record{}, err
 	}
-	return s.Locker.Inspect(ctx, name)
+	record, err := s.Locker.Inspect(ctx, name)
+	if lie := s.lie.Load(); lie != nil {
+		(*lie)(&record)
+	}
+	return record, err
 }
 
 func (s *severed) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
@@ -83,6 +88,9 @@ func (s *severed) InspectBatch(ctx context.Context, names []string) ([]holdfast.
 		if records[i].State == holdfast.StateHeld && s.blank {
 			records[i] = holdfast.Record{Name: names[i], State: holdfast.StateHeld}
 		}
+		if lie := s.lie.Load(); lie != nil {
+			(*lie)(&records[i])
+		}
 		if fails && i%2 == 0 {
 			records[i], errs[i] = holdfast.Record{}, errInjected
 		}
@@ -102,6 +110,8 @@ func (s *severed) Abilities() holdfast.Abilities {
 	switch s.without {
 	case "":
 		return holdfast.Abilities{Watcher: s, Lister: s, BatchInspector: s}
+	case "watch":
+		return holdfast.Abilities{Lister: s, BatchInspector: s}
 	case "batch":
 		return holdfast.Abilities{Lister: s}
 	}

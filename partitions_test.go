@@ -89,7 +89,7 @@ func shuffleFleet(t *testing.T, seed uint64, without string) {
 
 // More instances than partitions: the surplus stand by, and step in.
 func TestPartitionsStandBy(t *testing.T) {
-	for _, n := range []int{1, 3} {
+	for _, n := range []int{1, 3, 3, 3, 3, 3} { // who is first is chance
 		synctest.Test(t, func(t *testing.T) {
 			f := newFleet(t, n)
 			for range n + 2 {
