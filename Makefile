@@ -54,6 +54,12 @@ IMAGES = if [ -z "$${HOLDFAST_TEST_MODE:-}$${HOLDFAST_TEST_MONGODB_URI:-}$${HOLD
 integration: ## real backends in containers, and real faults (integration/README.md; TESTFLAGS='-run Primary')
 	@$(IMAGES); cd integration && $(GO) test -race -count=1 -p 1 -v -timeout $(INTEGRATION_TIMEOUT) $(TESTFLAGS) $(INTEGRATION_PKG)
 
+.PHONY: reliability
+reliability: ## run the scenarios of the integration suite and write the table of docs/reliability.md
+	@$(IMAGES); mkdir -p .cache; cd integration && \
+		{ $(GO) test -json -race -count=1 -timeout $(INTEGRATION_TIMEOUT) $(TESTFLAGS) . >../.cache/scenarios.json; \
+		$(GO) run ./table <../.cache/scenarios.json; }
+
 .PHONY: chaos
 chaos: ## random faults over eight processes on each backend (DURATION=10m SEED=0: a new one, printed)
 	@$(IMAGES); cd integration && $(GO) test -count=1 -v -timeout 0 $(TESTFLAGS) -run '^TestChaos$$' ./chaos \

@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/integration/env"
 )
 
-// docker-compose.yml at the top: on either backend one of the three workers leads;
-// when it is killed another does, under a higher token.
+// The repository's docker-compose.yml is started on either backend, and the one of three
+// workers that leads is killed — another leads, under a higher token.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	env.NeedContainers(t)

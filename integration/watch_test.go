@@ -66,7 +66,7 @@ func watched(t *testing.T, b target, waiter *actor) {
 }
 
 // Every wake-up of eight clients' change streams is dropped, doubled or delivered late and
-// out of order, and records are rewritten by hand without a change — 200 grants come one
+// out of order, and records of free locks are replaced by hand by themselves — 200 grants come one
 // after another with rising tokens, and no waiter is left waiting.
 func TestWatchDuplicatedReordered(t *testing.T) {
 	t.Parallel()
@@ -108,12 +108,22 @@ func TestWatchDuplicatedReordered(t *testing.T) {
 	})
 }
 
-// meddle rewrites records by hand, which the change stream tells and which changes nothing.
+// meddle replaces the records of free locks, again and again, by what they are: the change
+// stream tells of each as of a release.
 func meddle(ctx context.Context, b target) {
-	for n := 0; ctx.Err() == nil; n++ {
-		_, _ = b.collection.UpdateMany(ctx, bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "remark", Value: n}}}})
+	unheld := bson.E{Key: "kid", Value: bson.D{{Key: "$exists", Value: false}}}
+	for ctx.Err() == nil {
+		var records []bson.M
+		if cursor, err := b.collection.Find(ctx, bson.D{unheld}); err == nil {
+			_ = cursor.All(ctx, &records) // what is not read is not replaced
+		}
+		for _, r := range records {
+			r["remark"] = rand.Int64()
+			same := bson.D{{Key: "_id", Value: r["_id"]}, {Key: "token", Value: r["token"]}, unheld}
+			_, _ = b.collection.ReplaceOne(ctx, same, r) // unless it is taken meanwhile
+		}
 		select {
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(10 * time.Millisecond):
 		case <-ctx.Done():
 		}
 	}
