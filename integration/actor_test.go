@@ -26,6 +26,13 @@ func (b target) actor(tb testing.TB, through *link, opts ...holdfast.ClientOptio
 	return newActor(tb, b.locker(tb, through), append([]holdfast.ClientOption{holdfast.WithTTL(b.ttl), holdfast.WithGrace(b.ttl / 3)}, opts...)...)
 }
 
+// calm makes a client for bystanders, whose holds do not end because the machine is slow:
+// their leases are long, and yet they hear soon of one that was taken from them.
+func (b target) calm(tb testing.TB) *actor {
+	tb.Helper()
+	return b.actor(tb, nil, holdfast.WithTTL(4*b.ttl), holdfast.WithRenewEvery(b.ttl/5))
+}
+
 func newActor(tb testing.TB, locker holdfast.Locker, opts ...holdfast.ClientOption) *actor {
 	tb.Helper()
 	a := &actor{tb: tb}

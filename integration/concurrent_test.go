@@ -16,7 +16,7 @@ import (
 func TestConcurrentRenewReleaseClose(t *testing.T) {
 	onEach(t, func(t *testing.T, b target) {
 		const clients, locks = 4, 4
-		way, next := b.link(t), b.actor(t, nil)
+		way, next := b.link(t), b.calm(t)
 		way.slow(20*time.Millisecond, 20*time.Millisecond)
 		var all, successors sync.WaitGroup
 		for client := range clients {

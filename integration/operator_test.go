@@ -13,7 +13,7 @@ import (
 func TestOperatorDeletesRecord(t *testing.T) {
 	onEach(t, func(t *testing.T, b target) {
 		name := fresh()
-		holder, waiter := b.actor(t, nil, holdfast.WithRenewEvery(b.ttl/10)), b.actor(t, nil)
+		holder, waiter := b.actor(t, nil, holdfast.WithRenewEvery(b.ttl/10)), b.calm(t)
 		h := holder.lock(name)
 		next := make(chan *holdfast.Hold, 1)
 		go func() { next <- waiter.lock(name) }()
@@ -43,7 +43,7 @@ func TestOperatorDeletesRecord(t *testing.T) {
 func TestOperatorBreaksLease(t *testing.T) {
 	onEach(t, func(t *testing.T, b target) {
 		name, sequence := fresh(), order{tb: t}
-		holder, waiter := b.actor(t, nil, holdfast.WithRenewEvery(b.ttl/10)), b.actor(t, nil)
+		holder, waiter := b.actor(t, nil, holdfast.WithRenewEvery(b.ttl/10)), b.calm(t)
 		h := sequence.enter(holder.lock(name))
 		next := make(chan *holdfast.Hold, 1)
 		go func() { next <- sequence.enter(waiter.lock(name)) }()

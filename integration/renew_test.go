@@ -14,7 +14,7 @@ import (
 func TestLateRenewReply(t *testing.T) {
 	onEach(t, func(t *testing.T, b target) {
 		way, name, sequence := b.link(t), fresh(), order{tb: t}
-		first, second := b.actor(t, way), b.actor(t, nil)
+		first, second := b.actor(t, way), b.calm(t)
 		h := sequence.enter(first.lock(name))
 		way.lateReplies(2 * b.ttl)
 		next := make(chan *holdfast.Hold, 1)
@@ -72,7 +72,7 @@ func TestDefiniteRejection(t *testing.T) {
 	onEach(t, func(t *testing.T, b target) {
 		const ttl = 40 * time.Second // its renewals are 2 s apart
 		name := fresh()
-		holder, other := b.actor(t, nil, holdfast.WithTTL(ttl), holdfast.WithRenewEvery(2*time.Second)), b.actor(t, nil)
+		holder, other := b.actor(t, nil, holdfast.WithTTL(ttl), holdfast.WithRenewEvery(2*time.Second)), b.calm(t)
 		h := holder.lock(name)
 		if err := other.Locker().Abilities().Breaker.BreakNow(bounded(t), name); err != nil {
 			t.Fatal(err)
@@ -104,7 +104,7 @@ func TestDefiniteRejection(t *testing.T) {
 func TestHungRenew(t *testing.T) {
 	onEach(t, func(t *testing.T, b target) {
 		way, name, sequence := b.link(t), fresh(), order{tb: t}
-		first, second := b.actor(t, way), b.actor(t, nil)
+		first, second := b.actor(t, way), b.calm(t)
 		h := sequence.enter(first.lock(name))
 		way.hang()
 		next := make(chan *holdfast.Hold, 1)

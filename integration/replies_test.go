@@ -14,12 +14,14 @@ import (
 // one token, and a release frees it.
 func TestAcquireReplyLost(t *testing.T) {
 	onEach(t, func(t *testing.T, b target) {
+		const ttl = time.Minute
 		way, name := b.link(t), fresh()
-		unlucky, witness := b.actor(t, way, holdfast.WithTTL(30*time.Second)), b.actor(t, nil)
+		unlucky, witness := b.actor(t, way, holdfast.WithTTL(ttl)), b.actor(t, nil)
 		before := witness.lock(name) // so that there is a record
 		release(t, before)
 
 		way.loseReplies()
+		start := time.Now()
 		granted := make(chan *holdfast.Hold, 1)
 		go func() { granted <- unlucky.lock(name) }()
 		taken := witness.await("the lock is taken", name, held)
@@ -31,6 +33,9 @@ func TestAcquireReplyLost(t *testing.T) {
 		}
 		if r := witness.record(name); !held(r) || r.Token != h.Token() || h.Token() <= before.Token() {
 			t.Errorf("granted token %d after %d; the record has %d, %v", h.Token(), before.Token(), r.Token, r.State)
+		}
+		if took := time.Since(start); took >= ttl {
+			t.Errorf("granted after %v: by the expiry of the first grant", took)
 		}
 		// Azure's lease is taken before the record is written.
 		if taken.Token > before.Token() && h.Token() != taken.Token {
@@ -88,7 +93,7 @@ func TestAcquireCancelledInFlight(t *testing.T) {
 func TestReleaseReplyLost(t *testing.T) {
 	onEach(t, func(t *testing.T, b target) {
 		way, name, sequence := b.link(t), fresh(), order{tb: t}
-		first, second := b.actor(t, way, holdfast.WithTTL(30*time.Second)), b.actor(t, nil)
+		first, second := b.actor(t, way, holdfast.WithTTL(30*time.Second)), b.calm(t)
 		h := sequence.enter(first.lock(name))
 
 		way.loseReplies()
@@ -106,7 +111,7 @@ func TestReleaseReplyLost(t *testing.T) {
 	})
 }
 
-// keeps fails unless a hold outlives a whole TTL.
+// keeps fails unless a hold outlives the shortest TTL, and with it some renewals.
 func keeps(t *testing.T, b target, h *holdfast.Hold) {
 	t.Helper()
 	select {
@@ -121,7 +126,7 @@ func keeps(t *testing.T, b target, h *holdfast.Hold) {
 func TestReleaseAfterRegrant(t *testing.T) {
 	onEach(t, func(t *testing.T, b target) {
 		way, name, sequence := b.link(t), fresh(), order{tb: t}
-		first, second := b.actor(t, way), b.actor(t, nil)
+		first, second := b.actor(t, way), b.calm(t)
 		old := sequence.enter(first.lock(name))
 		way.hang()
 		successor := sequence.enter(second.lock(name))
