@@ -28,7 +28,7 @@ func onAzurite(t *testing.T) *target {
 			proxy := fault.New(t, gate.addr)
 			service := azuritetest.Emulator("http://" + proxy.Addr() + gate.path)
 			return workload.Config{URL: service.URL(container), TTL: ttl, Poll: 500 * time.Millisecond,
-				Hold: 400 * time.Millisecond, Long: ttl, Between: time.Second}, fault.Mesh{gate.addr: proxy}
+				Hold: 400 * time.Millisecond, Long: 2 * ttl, Between: time.Second}, fault.Mesh{gate.addr: proxy}
 		},
 	}
 }

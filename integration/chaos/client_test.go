@@ -67,7 +67,7 @@ func clientFaults(members []*client, ttl time.Duration) []disturbance {
 		{"network resets requests", wire((*fault.Proxy).Reset), second / 10, 3 * second},
 		{"network resets replies", wire((*fault.Proxy).ResetReplies), second / 10, 3 * second},
 		{"network slow", wire(slow(ttl / 12)), second, ttl},
-		{"network slow, then half-open", on(func(ctx context.Context, c *client) error { return c.fade(ctx) }, (*client).restore), ttl / 2, ttl * 3 / 2},
+		{"network slow, then half-open", on(func(ctx context.Context, c *client) error { return c.fade(ctx) }, (*client).restore), ttl, ttl * 3 / 2},
 	}
 }
 

@@ -30,9 +30,9 @@ type Config struct {
 	// TTL of the lock, and how often to ask for it where nothing wakes a waiter; 0
 	// means the backend's default.
 	TTL, Poll time.Duration
-	// Hold is how long it holds the lock at most, but for one time in ten, for which
-	// it is Long, if that is more than 0: long enough to need renewals. Between is how
-	// long it waits at most before it wants the lock again.
+	// Hold is how long it holds the lock at most. One time in twenty it holds it for
+	// Long, if that is more than 0: long enough to need renewals. Between is how long
+	// it waits at most before it wants the lock again.
 	Hold, Long, Between time.Duration
 }
 

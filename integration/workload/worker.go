@@ -134,11 +134,11 @@ func (w *worker) once(ctx context.Context) {
 
 // under is the work under the lock, for a random time.
 func (w *worker) under(ctx context.Context, token uint64) error {
-	most := w.Hold
-	if w.Long > 0 && rand.IntN(10) == 0 {
-		most = w.Long
+	hold := randomly(w.Hold)
+	if w.Long > 0 && rand.IntN(20) == 0 {
+		hold = w.Long
 	}
-	end := time.After(randomly(most))
+	end := time.After(hold)
 	for _, r := range w.registers { // first of all, so that nobody's write from before is accepted after this
 		w.write(ctx, r, token)
 	}
