@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/integration/env"
+	"github.com/holdfast-go/holdfast/integration/history"
 	"github.com/holdfast-go/holdfast/integration/workload"
 )
 
@@ -31,11 +32,11 @@ func TestChaos(t *testing.T) {
 		*seed = rand.Uint64N(1_000_000) + 1
 	}
 	fmt.Printf("chaos: %v with seed %d\n", *duration, *seed)
-	for i, start := range []func(*testing.T) *target{onMongo, onAzurite} {
+	for i, start := range []func(*testing.T, *history.Recorder) *target{onMongo, onAzurite} {
 		stream := uint64(i)
 		t.Run([]string{"mongodb", "azblob"}[i], func(t *testing.T) {
 			t.Parallel()
-			run(t, start(t), *duration, *seed, stream)
+			run(t, start, *duration, *seed, stream)
 		})
 	}
 }

@@ -14,11 +14,12 @@ import (
 
 	"github.com/holdfast-go/holdfast/integration/env"
 	"github.com/holdfast-go/holdfast/integration/fault"
+	"github.com/holdfast-go/holdfast/integration/history"
 	"github.com/holdfast-go/holdfast/integration/workload"
 )
 
 // onMongo is a replica set of three with quick elections, and so with a short TTL.
-func onMongo(t *testing.T) *target {
+func onMongo(t *testing.T, _ *history.Recorder) *target {
 	m := env.StartMongo(t, env.MongoOptions{})
 	const ttl = 5 * time.Second
 	config := workload.Config{URL: m.URL(t), TTL: ttl, Hold: 400 * time.Millisecond, Long: 3 * ttl, Between: time.Second}

@@ -41,13 +41,14 @@ const (
 	thinking = 5 * time.Minute
 )
 
-// run has faults come over a target for a while, and checks what became of it.
-func run(t *testing.T, on *target, duration time.Duration, seed, stream uint64) {
+// run has faults come over a backend for a while, and checks what became of it.
+func run(t *testing.T, start func(*testing.T, *history.Recorder) *target, duration time.Duration, seed, stream uint64) {
 	dir := t.TempDir()
 	rec, err := history.NewRecorder(dir, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
+	on := start(t, rec)
 	store, err := workload.NewStore(t.Context(), rec)
 	if err != nil {
 		t.Fatal(err)

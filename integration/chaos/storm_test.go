@@ -67,22 +67,25 @@ func (s *storm) one(ctx context.Context, d disturbance) error {
 	if errors.Is(err, env.ErrUnsupported) {
 		return err
 	}
-	if undo != nil {
-		defer s.undo(ctx, d.name, undo)
-	}
 	if err != nil {
+		if undo != nil {
+			s.undo(ctx, d.name, undo, s.t.Log) // there may be nothing to undo
+		}
 		return fmt.Errorf("%s: %w", d.name, err)
+	}
+	if undo != nil {
+		defer s.undo(ctx, d.name, undo, s.t.Error)
 	}
 	s.wait(ctx, lasts)
 	s.rec.Record(history.Line{Kind: history.Fault, At: at, Until: history.Now(), Note: d.name})
 	return nil
 }
 
-func (s *storm) undo(ctx context.Context, name string, undo ending) {
+func (s *storm) undo(ctx context.Context, name string, undo ending, tell func(...any)) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), repair)
 	defer cancel()
 	if err := undo(ctx); err != nil {
-		s.t.Errorf("undo %q: %v", name, err)
+		tell(fmt.Errorf("undo %q: %w", name, err))
 	}
 }
 
