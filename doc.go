@@ -11,7 +11,8 @@
 // [Client.Do] is the way for most: it waits, runs, and releases. [Client.Lock] and
 // [Client.TryLock] give a [Hold] to those who need one. A [LeaderAwareRunner] keeps
 // one of many instances at work, through losses and restarts. [WithSlots] lets up to n
-// hold a lock instead of one. The backend is a
+// hold a lock instead of one. A [LeaseManager] holds many at the price of a few;
+// [Partitions] spreads names evenly over the instances that are alive. The backend is a
 // [Locker], chosen by URL; the drivers are in the packages under drivers/, and
 // package lockertest tells whether one is sound.
 //
