@@ -1,0 +1,64 @@
+package mongo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// A process that waits for a thousand names whose holders live sends a read of them all
+// now and then, and nothing for any single one.
+func TestThousandNamesAreReadTogether(t *testing.T) {
+	t.Parallel()
+	const count, window = 1000, 30 * time.Second
+	coll, sent := monitored(t)
+	l := newTestLocker(t, coll)
+	acquire(t, l, holdfast.Request{Name: "job", ID: "holder", TTL: time.Hour})
+	var record bson.D
+	if err := coll.FindOne(bounded(t), is(fieldName, "job")).Decode(&record); err != nil {
+		t.Fatal(err)
+	}
+	var all []any
+	for i := range count {
+		one := append(bson.D{{Key: fieldName, Value: fmt.Sprint("job-", i)}}, record[1:]...)
+		all = append(all, one)
+	}
+	if _, err := coll.InsertMany(bounded(t), all); err != nil || record[0].Key != fieldName {
+		t.Fatal(err)
+	}
+	client, err := holdfast.New(l, holdfast.WithLogger(discard))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for i := range count {
+		wg.Go(func() {
+			if _, err := client.Lock(ctx, fmt.Sprint("job-", i)); !errors.Is(err, holdfast.ErrHeld) || !errors.Is(err, context.Canceled) {
+				t.Errorf("Lock: %v", err)
+			}
+		})
+	}
+	defer func() { cancel(); wg.Wait() }()
+	attempts := func() int { return sent.count("findAndModify") }
+	for end := time.Now().Add(2 * time.Minute); attempts() < count+1; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d attempts", attempts())
+		}
+	}
+	time.Sleep(10 * time.Second) // the stream is open, and the looks have come together
+	reads, asked := sent.count("find")+sent.count("aggregate"), attempts()
+	time.Sleep(window)
+	reads, asked = sent.count("find")+sent.count("aggregate")-reads, attempts()-asked
+	t.Logf("%d reads, %d attempts in %v", reads, asked, window)
+	if reads < 1 || reads > 6 || asked > 0 {
+		t.Errorf("%d reads, %d attempts in %v for %d names", reads, asked, window, count)
+	}
+}
