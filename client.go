@@ -26,6 +26,7 @@ type Client struct {
 	keeper    *keeper
 	lookout   *lookout // nil where the backend does not read in batches
 	queues    queues
+	wakes     wakes
 	sinks     []*sink
 
 	cleanings *agenda

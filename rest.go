@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -17,6 +18,7 @@ func (a *asker) watch(alarm chan<- struct{}) (stop func()) {
 	for _, s := range a.seats {
 		stops = append(stops, watcher.Watch(s.req.Name, func() {
 			s.woken.Store(true)
+			a.client.wakes.note(a.client.now())
 			ring(alarm)
 		}))
 	}
@@ -116,19 +118,48 @@ func (r *resting) look(s *seat, at time.Duration) {
 }
 
 // wake reports whether to ask for a seat whose Watcher has called. The first call says
-// only that the watch is in effect: then a look does, and those of a process that begins
-// to wait for a thousand names travel together.
+// only that the watch is in effect, and a flood of calls that it is so again after a gap:
+// then a look does, and those of a process that waits for a thousand names travel
+// together.
 func (r *resting) wake(s *seat) (ask bool) {
 	first := !s.watching
 	s.watching = true
 	switch {
 	case !slices.Contains(r.seats, s): // this process holds it, and will know
 		return false
-	case first && s.lookable():
+	case (first || r.client.wakes.flood(r.client.now())) && s.lookable():
 		r.look(s, r.client.now())
 		return false
 	}
 	return true
+}
+
+// wakes counts the calls of the Watcher, to know a flood of them.
+type wakes struct {
+	mu    sync.Mutex
+	since time.Duration
+	n     int
+}
+
+// A flood is more calls than floodSize in floodTime.
+const (
+	floodSize = 32
+	floodTime = 100 * time.Millisecond
+)
+
+func (w *wakes) note(now time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now-w.since > floodTime {
+		w.since, w.n = now, 0
+	}
+	w.n++
+}
+
+func (w *wakes) flood(now time.Duration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.n > floodSize && now-w.since <= 2*floodTime
 }
 
 // takeIn takes in what a look showed, and reports whether to ask.

@@ -3,10 +3,7 @@ package holdfast_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,78 +11,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
-
-// crowd is one process that waits for many names, which another one holds.
-type crowd struct {
-	t      *testing.T
-	store  *memory.Store
-	calls  *faulty // of those who wait
-	client *holdfast.Client
-	holds  map[string]*holdfast.Hold
-	dead   atomic.Bool // the holder renews no more
-	wg     sync.WaitGroup
-
-	mu      sync.Mutex
-	granted map[string]time.Time
-}
-
-// newCrowd begins to wait; adjust sees to the calls of those who wait, before there are any.
-func newCrowd(t *testing.T, names int, adjust func(*faulty), opts ...holdfast.ClientOption) *crowd {
-	c := &crowd{t: t, store: memory.NewStore(), holds: map[string]*holdfast.Hold{}, granted: map[string]time.Time{}}
-	holder := newClient(t, newFaulty(t, c.store.Locker(), func(op string, _ int, _ holdfast.Lease) fault {
-		if op != opAcquire && c.dead.Load() {
-			return fault{refuse: errInjected}
-		}
-		return fault{}
-	}))
-	c.calls = newFaulty(t, c.store.Locker(), nil)
-	c.calls.watcher = true
-	adjust(c.calls)
-	c.client = newClient(t, c.calls, opts...)
-	for i := range names {
-		name := fmt.Sprint("job-", i)
-		c.holds[name] = mustLock(t, holder, name)
-		c.wg.Go(func() {
-			h, err := c.client.Lock(t.Context(), name)
-			if errors.Is(err, holdfast.ErrClosed) {
-				return
-			}
-			if err != nil {
-				t.Errorf("Lock: %v", err)
-				return
-			}
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.granted[name] = time.Now()
-			_ = h // kept until the end
-		})
-		time.Sleep(10 * time.Millisecond) // they come one after another
-	}
-	synctest.Wait()
-	return c
-}
-
-// takenOver lets the holder die and checks that each lock is taken at its expiry.
-func (c *crowd) takenOver() {
-	c.t.Helper()
-	c.dead.Store(true)
-	ends := map[string]time.Time{}
-	l := c.store.Locker()
-	defer l.Close()
-	for name := range c.holds {
-		r, err := l.Inspect(context.Background(), name)
-		if err != nil || !r.RemainingKnown {
-			c.t.Fatalf("Inspect: %v, %v", r, err)
-		}
-		ends[name] = time.Now().Add(r.Remaining)
-	}
-	c.wg.Wait()
-	for name, end := range ends {
-		if late := c.granted[name].Sub(end); late < 0 || late > 20*time.Millisecond {
-			c.t.Errorf("%s was granted %v after its expiry", name, late)
-		}
-	}
-}
 
 func TestThousandNamesCostAFewCalls(t *testing.T) {
 	for _, tt := range []struct {
@@ -110,7 +35,7 @@ func TestThousandNamesCostAFewCalls(t *testing.T) {
 					t.Errorf("%d attempts at first", n)
 				}
 				before := c.calls.total()
-				const minutes = 4
+				const minutes = 3
 				time.Sleep(minutes * time.Minute)
 				calls := c.calls.total() - before
 				t.Logf("%.1f calls a minute", float64(calls)/minutes)
@@ -144,6 +69,64 @@ func TestWakeUpsAreFollowedAtOnce(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		c.wg.Wait()
+	})
+}
+
+// What was freed between the first attempt and the moment when the watch came into
+// effect is seen then.
+func TestWatchInEffectIsFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gap := &gapWatcher{}
+		gap.open.Store(true)
+		c := newCrowd(t, 1, func(f *faulty) { gap.Locker = f.Locker; f.Locker = gap }, holdfast.WithPollInterval(time.Hour))
+		_ = c.holds["job-0"].Release(t.Context())
+		synctest.Wait()
+		if len(c.granted) != 0 {
+			t.Fatal("woken although the watch is not in effect")
+		}
+		gap.wakeAll()
+		synctest.Wait()
+		if len(c.granted) != 1 {
+			t.Error("a release before the watch came into effect is not seen")
+		}
+		c.wg.Wait()
+	})
+}
+
+// A watch that is in effect again after a gap wakes everybody: one read tells all that
+// there is nothing new, and those whose lock was freed in the gap take it.
+func TestFloodOfWakeUpsIsReadTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const names = 500
+		gap := &gapWatcher{}
+		c := newCrowd(t, names, func(f *faulty) {
+			gap.Locker = f.Locker
+			f.Locker = gap
+			f.faults = func(op string, _ int, _ holdfast.Lease) fault {
+				return map[string]fault{opLook: {delay: 5 * time.Millisecond}}[op]
+			}
+		})
+		time.Sleep(time.Minute)
+		before, looks := c.calls.count(opAcquire), c.calls.count(opLook)
+		gap.open.Store(true)
+		for _, name := range []string{"job-3", "job-300"} {
+			_ = c.holds[name].Release(t.Context())
+		}
+		synctest.Wait()
+		if len(c.granted) != 0 {
+			t.Fatal("woken in the gap")
+		}
+		gap.open.Store(false)
+		gap.wakeAll()
+		time.Sleep(20 * time.Millisecond)
+		synctest.Wait()
+		if n := c.calls.count(opAcquire) - before; n > 50 || len(c.granted) != 2 {
+			t.Errorf("%d attempts, %d granted", n, len(c.granted))
+		}
+		if n := c.calls.count(opLook) - looks; n > 4 {
+			t.Errorf("%d reads", n)
+		}
+		c.takenOver("job-3", "job-300")
 	})
 }
 

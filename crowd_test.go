@@ -1,0 +1,152 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+)
+
+// crowd is one process that waits for many names, which another one holds.
+type crowd struct {
+	t      *testing.T
+	store  *memory.Store
+	calls  *faulty // of those who wait
+	client *holdfast.Client
+	holds  map[string]*holdfast.Hold
+	dead   atomic.Bool // the holder renews no more
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	granted map[string]time.Time
+}
+
+// newCrowd begins to wait; adjust sees to the calls of those who wait, before there are any.
+func newCrowd(t *testing.T, names int, adjust func(*faulty), opts ...holdfast.ClientOption) *crowd {
+	c := &crowd{t: t, store: memory.NewStore(), holds: map[string]*holdfast.Hold{}, granted: map[string]time.Time{}}
+	holder := newClient(t, mortal{c.store.Locker(), &c.dead})
+	c.calls = newFaulty(t, c.store.Locker(), nil)
+	c.calls.watcher = true
+	adjust(c.calls)
+	c.client = newClient(t, c.calls, opts...)
+	for i := range names {
+		name := fmt.Sprint("job-", i)
+		c.holds[name] = mustLock(t, holder, name)
+		c.wg.Go(func() {
+			h, err := c.client.Lock(t.Context(), name)
+			if errors.Is(err, holdfast.ErrClosed) {
+				return
+			}
+			if err != nil {
+				t.Errorf("Lock: %v", err)
+				return
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.granted[name] = time.Now()
+			_ = h // kept until the end
+		})
+		time.Sleep(10 * time.Millisecond) // they come one after another
+	}
+	synctest.Wait()
+	return c
+}
+
+// takenOver lets the holder die and checks that each lock but some is taken at its expiry.
+func (c *crowd) takenOver(but ...string) {
+	c.t.Helper()
+	c.dead.Store(true)
+	ends := map[string]time.Time{}
+	l := c.store.Locker()
+	defer l.Close()
+	for name := range c.holds {
+		r, err := l.Inspect(context.Background(), name)
+		if err != nil || !r.RemainingKnown {
+			c.t.Fatalf("Inspect: %v, %v", r, err)
+		}
+		ends[name] = time.Now().Add(r.Remaining)
+	}
+	c.wg.Wait()
+	for name, end := range ends {
+		if slices.Contains(but, name) {
+			continue
+		}
+		if late := c.granted[name].Sub(end); late < 0 || late > 20*time.Millisecond {
+			c.t.Errorf("%s was granted %v after its expiry", name, late)
+		}
+	}
+}
+
+// mortal is a Locker of a process that can die: then nothing is renewed or released.
+type mortal struct {
+	holdfast.Locker
+	dead *atomic.Bool
+}
+
+func (m mortal) Renew(ctx context.Context, l holdfast.Lease) error {
+	if m.dead.Load() {
+		return errInjected
+	}
+	return m.Locker.Renew(ctx, l)
+}
+
+func (m mortal) RenewBatch(ctx context.Context, leases []holdfast.Lease) []error {
+	if m.dead.Load() {
+		return slices.Repeat([]error{errInjected}, len(leases))
+	}
+	return m.Locker.Abilities().BatchRenewer.RenewBatch(ctx, leases)
+}
+
+func (m mortal) Release(ctx context.Context, l holdfast.Lease) error {
+	if m.dead.Load() {
+		return errInjected
+	}
+	return m.Locker.Release(ctx, l)
+}
+
+func (m mortal) Abilities() holdfast.Abilities {
+	a := m.Locker.Abilities()
+	a.BatchRenewer = m
+	return a
+}
+
+// gapWatcher passes wake-ups on unless there is a gap.
+type gapWatcher struct {
+	holdfast.Locker
+	open  atomic.Bool
+	mu    sync.Mutex
+	wakes []func()
+}
+
+func (g *gapWatcher) Abilities() holdfast.Abilities {
+	a := g.Locker.Abilities()
+	a.Watcher = g
+	return a
+}
+
+func (g *gapWatcher) Watch(name string, wake func()) (stop func()) {
+	g.mu.Lock()
+	g.wakes = append(g.wakes, wake)
+	g.mu.Unlock()
+	return g.Locker.Abilities().Watcher.Watch(name, func() {
+		if !g.open.Load() {
+			wake()
+		}
+	})
+}
+
+func (g *gapWatcher) wakeAll() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, wake := range g.wakes {
+		wake()
+	}
+}
