@@ -147,6 +147,48 @@ func TestPartitionsRunTwice(t *testing.T) {
 	})
 }
 
+// What was taken last is given back first: an instance that is restarted, again and
+// again, has the same partitions stop and start, and no others.
+func TestPartitionsLastTakenFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 16)
+		one := f.join()
+		f.settle(3 * time.Second)
+		var moving []int
+		for range 3 {
+			two := f.join()
+			f.settle(3 * time.Second)
+			if moving != nil && !slices.Equal(moving, two.Owned()) {
+				t.Errorf("%v moved before, now %v", moving, two.Owned())
+			}
+			moving = two.Owned()
+			f.leave(two)
+			f.settle(3 * time.Second)
+		}
+		f.leave(one)
+	})
+}
+
+// An instance whose place among the members is taken by one that stood by makes way.
+func TestPartitionsPlaceTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 1)
+		one := f.join()
+		f.settle(3 * time.Second)
+		two := f.join()
+		time.Sleep(3 * time.Second)
+		l := f.store.Locker()
+		if err := l.BreakNow(t.Context(), "group/partition-member-0000"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(15 * time.Second)
+		if len(one.Owned()) != 0 || len(two.Owned()) != 1 {
+			t.Errorf("shares of %v", f.shares())
+		}
+		f.end()
+	})
+}
+
 func TestPartitionsInvalid(t *testing.T) {
 	c, err := holdfast.New(memory.New())
 	if err != nil {

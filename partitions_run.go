@@ -132,7 +132,7 @@ func (s *sharing) step() {
 	s.lookAgain = jitter(set.every, 0.2)
 	if err := s.table.look(s.ctx, set.tryTimeout, max(set.tryTimeout, set.every)); err != nil {
 		if s.ctx.Err() == nil {
-			s.emit(Event{Type: EventError, Name: s.group, Owner: s.me, Op: "look", Err: err, Time: time.Now()})
+			s.emit(Event{Type: EventError, Name: s.group, Owner: s.me, Op: "inspect", Err: err, Time: time.Now()})
 		}
 		s.within(exponential(s.failures, set.quiet, set.every))
 		s.failures++

@@ -118,6 +118,18 @@ func (s *severed) Abilities() holdfast.Abilities {
 	return holdfast.Abilities{}
 }
 
+// failures counts what was told to have failed.
+func (e *events) failures(op string) (n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, ev := range e.list {
+		if ev.Type == holdfast.EventError && ev.Op == op {
+			n++
+		}
+	}
+	return n
+}
+
 // fleet is a group of instances on one store, and what is known of its partitions.
 type fleet struct {
 	tb        testing.TB
