@@ -104,7 +104,9 @@ func WithTryTimeout(d time.Duration) Option {
 
 // WithPollInterval sets how often a waiter asks when nothing else wakes it; each
 // wait is jittered by a fifth. The default is the backend's Limits.Poll, or 5 s;
-// while the backend's Watcher is at work, 15 s.
+// while the backend's Watcher is at work, 15 s. Where the backend reads in batches, the
+// records of all that the Client waits for are read together, and a waiter asks only
+// when it may get the lock.
 func WithPollInterval(d time.Duration) Option {
 	return lockOption(func(c *lockConfig) { c.poll = given(d) })
 }

@@ -23,7 +23,8 @@ const maxSlots = 1000
 // only. Names of other locks must not end in "#2" and the like.
 //
 // Waiting costs little where the backend reads in batches and wakes waiters (MongoDB); on
-// others (Azure Blob Storage) a waiter asks for each slot at the poll interval.
+// others (Azure Blob Storage) a waiter asks for each slot at the poll interval. TryLock
+// tries each slot once at most; if all are held, the error has one of the holders.
 //
 // Do and Lock with the context of holds of all n slots would wait for themselves, and fail
 // at once. LeaseManager and Partitions have one holder for each name and ignore WithSlots.

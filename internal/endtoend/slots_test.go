@@ -55,7 +55,7 @@ func TestSlotsOnEveryBackend(t *testing.T) {
 							hold, _ := holdfast.HoldFrom(ctx)
 							in.enter(hold)
 							defer in.leave(hold)
-							for end := time.Now().Add(5 * time.Second); !in.wasFull(slots) && time.Now().Before(end); {
+							for end := time.Now().Add(20 * time.Second); !in.wasFull(slots) && time.Now().Before(end); {
 								time.Sleep(10 * time.Millisecond)
 							}
 							return nil
