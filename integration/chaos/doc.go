@@ -9,9 +9,9 @@
 //
 //	go test -v -count=1 -timeout 0 -run '^TestChaos$' ./chaos -chaos.duration 10m -chaos.seed 1
 //
-// The seed decides which faults come, in which order, to whom and for how long; what
-// the system makes of it depends on its speed, so a seed is no replay. Without one, a
-// new one is chosen and printed.
+// The seed decides which faults come, in which order and for how long; whom they meet
+// depends on who has the lock, and what the system makes of them on its speed, so a
+// seed is no replay. Without one, a new one is chosen and printed.
 //
 // The run fails if a rule of package history was broken, if a process did not end in
 // order, if after the last fault the lock was not granted again, or if so little

@@ -31,6 +31,7 @@ func TestChaos(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64N(1_000_000) + 1
 	}
+	t.Run("seed", seeds)
 	fmt.Printf("chaos: %v with seed %d\n", *duration, *seed)
 	for i, start := range []func(*testing.T, *history.Recorder) *target{onMongo, onAzurite} {
 		stream := uint64(i)

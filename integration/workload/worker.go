@@ -62,9 +62,19 @@ func run() error {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	err = work(ctx, config, rec, logger)
 	stop()
-	leaks := goleak.Find()
+	leaks := leftOver()
 	rec.Record(exit(leaks))
 	return errors.Join(err, leaks, rec.Close())
+}
+
+// leftOver finds goroutines that do not end, in as much time as a busy machine needs.
+func leftOver() (err error) {
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+		if err = goleak.Find(); err == nil { // it waits for half a second itself
+			return nil
+		}
+	}
+	return err
 }
 
 // exit is the last line of a process that ends in order.
