@@ -67,7 +67,7 @@ func clientFaults(members []*client, ttl time.Duration) []disturbance {
 		{"network resets requests", wire((*fault.Proxy).Reset), second / 10, 3 * second},
 		{"network resets replies", wire((*fault.Proxy).ResetReplies), second / 10, 3 * second},
 		{"network slow", wire(slow(ttl / 12)), second, ttl},
-		{"network slow, then half-open", on(func(ctx context.Context, c *client) error { return c.fade(ctx) }, (*client).restore), ttl, ttl * 3 / 2},
+		{"network slow, then cut", on(func(ctx context.Context, c *client) error { return c.fade(ctx) }, (*client).restore), ttl, ttl * 3 / 2},
 	}
 }
 
@@ -75,7 +75,15 @@ func slow(by time.Duration) func(*fault.Proxy) error {
 	return func(p *fault.Proxy) error { return p.Latency(by, by/3) }
 }
 
-func (c *client) restore() error { return c.wire.Each((*fault.Proxy).Restore) }
+// restore ends what was done to the wire. Connections are cut first: toxiproxy can wait
+// for ever for one that ends while a fault is taken off it.
+func (c *client) restore() error {
+	if err := c.wire.Each((*fault.Proxy).Cut); err != nil {
+		return err
+	}
+	time.Sleep(100 * time.Millisecond) // until they have ended
+	return c.wire.Each((*fault.Proxy).Restore)
+}
 
 // fade has the last renewal that succeeds take long: whoever counts its time from the
 // reply counts too much.
@@ -88,7 +96,7 @@ func (c *client) fade(ctx context.Context) error {
 	case <-time.After(ttl / 2): // there is a renewal in that
 	case <-ctx.Done():
 	}
-	return c.wire.Each((*fault.Proxy).HalfOpen)
+	return c.wire.Each((*fault.Proxy).Cut)
 }
 
 func (c *client) kill() error {
