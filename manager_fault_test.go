@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -266,4 +267,44 @@ func TestManagerEndsAtAnyMoment(t *testing.T) {
 			})
 		}
 	}
+}
+
+// While looks fail, waiting names are told of, and not asked for one by one: that would
+// fare no better, and there are thousands.
+func TestManagerFailingLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		holder := newManager(t, newClient(t, store.Locker()))
+		names := namesOf("n", 200)
+		mustManage(t, holder, names...)
+		synctest.Wait()
+		var fails atomic.Bool
+		f := newFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) fault {
+			if op == opLook && fails.Load() {
+				return fault{refuse: errInjected}
+			}
+			return fault{}
+		})
+		led := newLedger(t)
+		m := newManager(t, newClient(t, f), holdfast.WithObserver(led.observe), holdfast.WithPollInterval(5*time.Second))
+		mustManage(t, m, names...)
+		time.Sleep(9 * time.Second) // the holders' time is 30 s, renewed every 10
+		before := f.count(opAcquire)
+		fails.Store(true)
+		time.Sleep(15 * time.Second)
+		if n := f.count(opAcquire) - before; n != 0 {
+			t.Errorf("%d attempts while looks failed", n)
+		}
+		if n := led.count(holdfast.EventError); n < len(names) {
+			t.Errorf("%d errors were told", n)
+		}
+		fails.Store(false)
+		if err := holder.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Second)
+		if n := len(m.Leases()); n != len(names) {
+			t.Errorf("%d of %d names are held", n, len(names))
+		}
+	})
 }

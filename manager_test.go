@@ -131,7 +131,7 @@ func TestManagerThousandsComeAndGo(t *testing.T) {
 // Two managers want the same names: each name has one holder at a time, and the other
 // gets it when it is given back.
 func TestManagersCompete(t *testing.T) {
-	for _, watched := range []bool{false, true} {
+	for _, mode := range []string{"polling", "looking", "watching"} {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
 			check := newExclusive(t)
@@ -139,7 +139,7 @@ func TestManagersCompete(t *testing.T) {
 			var managers []*holdfast.LeaseManager
 			for range 2 {
 				f := newFaulty(t, store.Locker(), nil)
-				f.watcher = watched
+				f.watcher, f.noLooks = mode == "watching", mode == "polling"
 				var m *holdfast.LeaseManager
 				m = newManager(t, newClient(t, f), holdfast.WithObserver(func(e holdfast.Event) {
 					if h, ok := m.Hold(e.Name); e.Type == holdfast.EventAcquired && ok && h.Token() == e.Token {
@@ -152,13 +152,13 @@ func TestManagersCompete(t *testing.T) {
 			time.Sleep(20 * time.Second)
 			for range 5 {
 				if n := len(managers[0].Leases()) + len(managers[1].Leases()); n != len(names) {
-					t.Errorf("watched %v: %d leases of %d names", watched, n, len(names))
+					t.Errorf("%s: %d leases of %d names", mode, n, len(names))
 				}
 				for i, m := range managers {
 					mustUnmanage(t, m, names...)
 					time.Sleep(6 * time.Second)
 					if n := len(managers[1-i].Leases()); n != len(names) {
-						t.Errorf("watched %v: the other has %d of %d names", watched, n, len(names))
+						t.Errorf("%s: the other has %d of %d names", mode, n, len(names))
 					}
 					mustManage(t, m, names...)
 				}
