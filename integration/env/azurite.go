@@ -159,7 +159,7 @@ func newAzuriteContainer(ctx context.Context, keepState bool) (_ *azuriteContain
 	}
 	ctr, err := tcazurite.Run(ctx, AzuriteImage(),
 		tcazurite.WithEnabledServices(tcazurite.BlobService), testcontainers.WithCmdArgs(args...), c.network.at(addr, "azurite"),
-		testcontainers.WithWaitStrategyAndDeadline(time.Minute, wait.ForLog("successfully listen")),
+		testcontainers.WithWaitStrategyAndDeadline(3*time.Minute, wait.ForLog("successfully listen")),
 	)
 	if ctr != nil {
 		c.ctr = ctr

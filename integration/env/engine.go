@@ -143,11 +143,30 @@ func (s *server) ready(ctx context.Context) error {
 		return conn.Close()
 	})
 	if err != nil {
-		return fmt.Errorf("container %.12s does not answer at %s: %w (containers are reached at their own addresses: "+
+		return fmt.Errorf("container %.12s does not answer at %s: %w; %s (containers are reached at their own addresses: "+
 			"that works where the engine runs on this Linux machine, not with Docker Desktop; there, set %s=%s)",
-			s.ctr.GetContainerID(), s.addr, err, ModeVariable, Processes)
+			s.ctr.GetContainerID(), s.addr, err, s.state(), ModeVariable, Processes)
 	}
 	return nil
+}
+
+// state is what the engine knows of the container, for an error.
+func (s *server) state() string {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	found, err := s.engine.ContainerInspect(ctx, s.ctr.GetContainerID(), client.ContainerInspectOptions{})
+	if err != nil {
+		return err.Error()
+	}
+	state := found.Container.State
+	said := fmt.Sprintf("its state is %s, exit code %d, %s", state.Status, state.ExitCode, state.Error)
+	logs, err := s.engine.ContainerLogs(ctx, s.ctr.GetContainerID(), client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true, Tail: "3"})
+	if err != nil {
+		return said
+	}
+	defer func() { _ = logs.Close() }()
+	text, _ := io.ReadAll(io.LimitReader(logs, 2000))
+	return said + fmt.Sprintf(", its log ends in %q", text)
 }
 
 func (s *server) terminate() error {
@@ -157,9 +176,10 @@ func (s *server) terminate() error {
 	return testcontainers.TerminateContainer(s.ctr, testcontainers.StopTimeout(0))
 }
 
-// until tries again and again until it works, for at most a minute.
+// until tries again and again until it works, for at most three minutes: on a busy
+// machine Azurite has taken more than one to start.
 func until(ctx context.Context, try func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	for {
 		err := try()

@@ -231,7 +231,7 @@ func TestAzuriteKilledAndRestarted(t *testing.T) {
 			t.Parallel()
 			a := env.StartAzurite(t, keep)
 			c := a.Container(t)
-			ctx := within(t, 2*time.Minute)
+			ctx := within(t, 5*time.Minute)
 			upload(t, c)
 			env.Check(t, a.Stop(ctx))
 			env.Check(t, a.Restart(ctx))

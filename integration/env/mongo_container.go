@@ -73,7 +73,7 @@ func (c *mongoContainers) member(ctx context.Context, i int, args []string, cloc
 	s := &server{engine: run.engine, network: c.network, addr: net.JoinHostPort(addr.String(), mongoPort)}
 	ctr, err := tcmongo.Run(ctx, MongoImage(),
 		testcontainers.WithCmd(args...), c.network.at(addr, fmt.Sprintf("mongo%d", i)), clock,
-		testcontainers.WithWaitStrategyAndDeadline(time.Minute, wait.ForLog("Waiting for connections")),
+		testcontainers.WithWaitStrategyAndDeadline(3*time.Minute, wait.ForLog("Waiting for connections")),
 	)
 	if ctr != nil {
 		s.ctr = ctr
