@@ -23,8 +23,8 @@ func TestCompose(t *testing.T) {
 	t.Parallel()
 	env.NeedContainers(t)
 	for name, url := range map[string]string{
-		"MongoDB": "", // the file's own default
-		"Azurite": "azblob://emulator/locks?endpoint=http://azurite:10000/devstoreaccount1",
+		"mongodb": "", // the file's own default
+		"azblob":  "azblob://emulator/locks?endpoint=http://azurite:10000/devstoreaccount1",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
