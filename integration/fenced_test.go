@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -80,6 +81,8 @@ func workFenced(j job, client *holdfast.Client, _ *bufio.Scanner) error {
 		return err
 	}
 	fmt.Println("written")
+	// Nothing else of this process gets to run before the first question after the stop.
+	runtime.GOMAXPROCS(1)
 	var sure time.Duration // when the last question was asked whose answer was good
 	for {
 		asked := history.Now()

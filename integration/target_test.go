@@ -66,7 +66,7 @@ func mongoTarget(tb testing.TB) target {
 		hosts = strings.Split(u.Host, ",")
 	}
 	return target{
-		name: onMongo, url: m.LockURL(database), ttl: 10 * time.Second, collection: own,
+		name: onMongo, url: m.LockURL(database), ttl: 9 * time.Second, collection: own,
 		link: func(tb testing.TB) *link { return newLink(tb, hosts...) },
 		locker: func(tb testing.TB, through *link) holdfast.Locker {
 			tb.Helper()
