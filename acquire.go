@@ -79,6 +79,7 @@ func (a *asker) ask(ctx context.Context, seats []*seat) (grant, error) {
 		}
 		seats = seats[1:]
 	}
+	a.failures = 0
 	return grant{}, a.last
 }
 
@@ -131,7 +132,6 @@ func (a *asker) learn(ctx context.Context, s *seat, start time.Duration, err err
 		a.failures++
 		s.doubt.note(start + a.settings.ttl)
 	case errors.Is(err, ErrHeld):
-		a.failures = 0
 		a.last = a.full(err)
 		s.refused(err)
 	case errors.Is(err, ErrInvalid), errors.Is(err, ErrClosed):

@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"cmp"
 	"container/heap"
 	"sync"
 	"time"
@@ -12,11 +13,11 @@ import (
 //
 // What comes for the first time goes before retries, and those may take at most half
 // of the limit, so that what fails again and again does not delay the rest. A call that
-// has not returned within the patience keeps no place.
+// has not returned within its patience keeps no place.
 type agenda struct {
 	now      func() time.Duration
 	limit    int
-	patience time.Duration // 0: without end
+	patience time.Duration // with entries that have none of their own
 	workers  *tasks
 
 	mu       sync.Mutex // never held across a call
@@ -32,12 +33,13 @@ type agenda struct {
 
 // entry is one call on an agenda.
 type entry struct {
-	do    func()
-	at    time.Duration
-	retry bool
-	order uint64     // among those that are ready
-	in    *entryHeap // nil: on neither heap
-	index int
+	do       func()
+	patience time.Duration // how long a call may keep its place; 0: as the agenda has it
+	at       time.Duration
+	retry    bool
+	order    uint64     // among those that are ready
+	in       *entryHeap // nil: on neither heap
+	index    int
 }
 
 func newAgenda(now func() time.Duration, limit int, patience time.Duration, workers *tasks) *agenda {
@@ -133,9 +135,10 @@ func (a *agenda) promote() {
 
 // job is a call that has a place.
 type job struct {
-	do    func()
-	retry bool
-	left  bool // its place is given back
+	do       func()
+	patience time.Duration
+	retry    bool
+	left     bool // its place is given back
 }
 
 // next gives a place to what is to be called next; nil if there is none.
@@ -152,24 +155,16 @@ func (a *agenda) next() *job {
 	}
 	a.running++
 	e.out()
-	return &job{do: e.do, retry: e.retry}
+	return &job{do: e.do, patience: cmp.Or(e.patience, a.patience), retry: e.retry}
 }
 
 // work makes calls until there is none to make.
 func (a *agenda) work(j *job) {
 	for j != nil {
-		if a.patience > 0 {
-			timer := time.AfterFunc(a.patience, func() {
-				a.mu.Lock()
-				defer a.mu.Unlock()
-				a.leave(j)
-				a.settle()
-			})
-			j.do()
-			timer.Stop()
-		} else {
-			j.do()
-		}
+		late := j // the timer may ring when the next job is j
+		timer := time.AfterFunc(late.patience, func() { a.giveUp(late) })
+		j.do()
+		timer.Stop()
 		a.mu.Lock()
 		if a.leave(j) {
 			j = a.next()
@@ -178,6 +173,14 @@ func (a *agenda) work(j *job) {
 		}
 		a.mu.Unlock()
 	}
+}
+
+// giveUp lets others have the place of a job that has not returned.
+func (a *agenda) giveUp(j *job) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.leave(j)
+	a.settle()
 }
 
 // leave gives the place of a job back, once.

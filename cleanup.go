@@ -2,6 +2,7 @@ package holdfast
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
@@ -18,7 +19,7 @@ func (c *Client) cleanUp(l Lease, until, limit time.Duration, emit func(Event)) 
 		return
 	}
 	u := &cleaning{client: c, lease: l, until: until, limit: limit, emit: emit}
-	u.do = u.once
+	u.do, u.patience = u.once, patience(limit)
 	c.cleanings.set(&u.entry, c.now(), false)
 }
 
@@ -61,8 +62,14 @@ const releasesAtOnce = 64
 // releaseOnce sends one release with a time limit of its own.
 func (c *Client) releaseOnce(ctx context.Context, l Lease, limit time.Duration) error {
 	if c.closing.Err() != nil {
-		c.releases <- struct{}{} // a call ends soon after its limit
-		defer func() { <-c.releases }()
+		select {
+		case c.releases <- struct{}{}:
+			leave := sync.OnceFunc(func() { <-c.releases })
+			defer leave()
+			hung := time.AfterFunc(patience(limit), leave)
+			defer hung.Stop()
+		case <-c.base.Done(): // Shutdown has given up, and closes the Locker
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

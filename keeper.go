@@ -33,7 +33,7 @@ type keeper struct {
 
 	mu      sync.Mutex // never held across I/O or a caller's function, the clock apart
 	queue   keptHeap
-	lines   lines
+	lines   [64]*lines // by class
 	running bool
 	closed  bool
 }
@@ -200,7 +200,6 @@ func (k *keeper) advance(l *kept, now time.Duration) func() {
 	case now >= l.timing.lossAt(l.start):
 		return k.lose(l, l.lateError())
 	case l.call != nil: // its time limit is over, and the driver has not returned
-		k.free(l.call)
 		l.failed(errHung, now)
 		k.reorder(l)
 		return func() { l.tell(EventError, "renew", errHung) }
@@ -293,7 +292,7 @@ func (l *kept) failed(err error, now time.Duration) {
 
 // tryLimit is how long a try that begins now may take: at most half of what is left,
 // so that a request which hangs does not take the last chance, unless that is too
-// short for any answer. No try outlives the loss.
+// short for any answer. No try of one lease outlives its loss.
 func (l *kept) tryLimit(now time.Duration) time.Duration {
 	left := l.timing.lossAt(l.start) - now
 	return min(max(left/2, l.timing.tryTimeout/4), l.timing.tryTimeout, left)

@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 	"time"
 )
 
 // Leases that are due for renewal line up for backend calls, of which only so many are
 // under way at once: where the backend has a BatchRenewer one call takes many of them.
+// So it is among leases whose tries may take about as long: a lease of a second cannot wait
+// until calls for leases of an hour make room, nor for the answer to a call with hundreds
+// of them.
 const (
 	// renewalSlots is how many Renew calls may be under way at once.
 	renewalSlots = 64
@@ -23,7 +27,9 @@ const (
 // renewal is one backend call that renews.
 type renewal struct {
 	leases []*kept
+	limit  time.Duration // for it to return
 	start  time.Duration // just before it was sent
+	lines  *lines        // that it is of
 	slots  int           // that it has; 0 once given back
 	retry  bool
 }
@@ -36,13 +42,25 @@ type lines struct {
 	busy, retrying int // slots in use: in all, by retries
 }
 
+// linesOf returns the lines of a lease: those of all whose try timeouts are, as binary
+// numbers, as long as its own.
+func (k *keeper) linesOf(l *kept) *lines {
+	class := l.class()
+	if k.lines[class] == nil {
+		k.lines[class] = &lines{}
+	}
+	return k.lines[class]
+}
+
+func (l *kept) class() int { return bits.Len64(uint64(l.timing.tryTimeout)) }
+
 // lineUp has a lease wait for a call. It stays in the heap, for its loss.
 func (k *keeper) lineUp(l *kept) {
 	l.lined = true
-	if l.failures > 0 {
-		k.lines.retries = append(k.lines.retries, l)
+	if s := k.linesOf(l); l.failures > 0 {
+		s.retries = append(s.retries, l)
 	} else {
-		k.lines.fresh = append(k.lines.fresh, l)
+		s.fresh = append(s.fresh, l)
 	}
 	k.reorder(l)
 }
@@ -50,32 +68,48 @@ func (k *keeper) lineUp(l *kept) {
 // dispatch makes calls for those that wait, as far as there are slots, and returns
 // what sends them.
 func (k *keeper) dispatch(now time.Duration) (sends []func()) {
-	if k.batch != nil && len(k.lines.fresh) > 0 && k.lines.busy+batchSlots <= renewalSlots {
-		k.gather(now)
+	for class, s := range k.lines {
+		if s == nil {
+			continue
+		}
+		if k.batch != nil && len(s.fresh) > 0 && s.busy+batchSlots <= renewalSlots {
+			k.gather(class, now)
+		}
+		for c := k.nextCall(s); c != nil; c = k.nextCall(s) {
+			c.limit = c.tryLimit(now)
+			for _, l := range c.leases {
+				l.lined, l.call, l.next = false, c, now+patience(c.limit)
+				k.reorder(l)
+			}
+			sends = append(sends, func() { k.calls.run(func() { k.send(c) }) })
+		}
 	}
-	for {
-		c := k.nextCall()
-		if c == nil {
-			return sends
-		}
-		limit := longest
-		for _, l := range c.leases {
-			limit = min(limit, l.tryLimit(now))
-		}
-		for _, l := range c.leases {
-			l.lined, l.call, l.next = false, c, now+limit+limit/4
-			k.reorder(l)
-		}
-		sends = append(sends, func() { k.calls.run(func() { k.send(c, limit) }) })
-	}
+	return sends
 }
+
+// tryLimit is that of the lease that has the least time. One that is about to be lost
+// does not spoil the call for the others, and may be renewed after its loss.
+func (c *renewal) tryLimit(now time.Duration) time.Duration {
+	least := longest
+	for _, l := range c.leases {
+		limit := l.tryLimit(now)
+		if len(c.leases) > 1 {
+			limit = max(limit, l.timing.tryTimeout/4)
+		}
+		least = min(least, limit)
+	}
+	return least
+}
+
+// patience is how long to wait for a call that is to return within a limit.
+func patience(limit time.Duration) time.Duration { return limit + limit/4 }
 
 // gather lines up, for a batch that is due anyway, what would be due soon: leases
 // renewed together stay together.
-func (k *keeper) gather(now time.Duration) {
+func (k *keeper) gather(class int, now time.Duration) {
 	var soon []*kept
 	for _, l := range k.queue {
-		if l.phase == keeping && !l.lined && l.call == nil && l.failures == 0 && now >= l.next-l.timing.renewEvery/4 {
+		if l.phase == keeping && !l.lined && l.call == nil && l.failures == 0 && now >= l.next-l.timing.renewEvery/4 && l.class() == class {
 			soon = append(soon, l)
 		}
 	}
@@ -86,18 +120,16 @@ func (k *keeper) gather(now time.Duration) {
 
 // nextCall takes leases off a line and slots for their call; nil if there is nothing
 // to send or no slot.
-func (k *keeper) nextCall() *renewal {
-	s := &k.lines
-	if c := k.take(&s.retries, min(renewalSlots-s.busy, renewalSlots/2-s.retrying)); c != nil {
-		c.retry = true
-		s.busy += c.slots
-		s.retrying += c.slots
-		return c
-	}
-	c := k.take(&s.fresh, renewalSlots-s.busy)
+func (k *keeper) nextCall(s *lines) *renewal {
+	c := k.take(&s.retries, min(renewalSlots-s.busy, renewalSlots/2-s.retrying))
 	if c != nil {
-		s.busy += c.slots
+		c.retry = true
+		s.retrying += c.slots
+	} else if c = k.take(&s.fresh, renewalSlots-s.busy); c == nil {
+		return nil
 	}
+	c.lines = s
+	s.busy += c.slots
 	return c
 }
 
@@ -132,9 +164,15 @@ func (k *keeper) take(line *[]*kept, slots int) *renewal {
 func (l *kept) waits() bool { return l.lined && l.phase == keeping }
 
 // send makes the call and takes in its results.
-func (k *keeper) send(c *renewal, limit time.Duration) {
-	ctx, cancel := context.WithTimeout(k.ctx, limit)
+func (k *keeper) send(c *renewal) {
+	ctx, cancel := context.WithTimeout(k.ctx, c.limit)
 	defer cancel()
+	hung := time.AfterFunc(patience(c.limit), func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.free(c)
+	})
+	defer hung.Stop()
 	leases := make([]Lease, len(c.leases))
 	for i, l := range c.leases {
 		leases[i] = l.lease
@@ -160,7 +198,6 @@ func (k *keeper) send(c *renewal, limit time.Duration) {
 			acts = append(acts, act)
 		}
 	}
-	k.rouse()
 	k.mu.Unlock()
 	for _, act := range acts {
 		act()
@@ -187,11 +224,12 @@ func (k *keeper) tellFailed(c *renewal, errs []error, failed map[*terms]int) {
 
 // free gives back a call's slots, once: when it has returned, or should have.
 func (k *keeper) free(c *renewal) {
-	k.lines.busy -= c.slots
+	c.lines.busy -= c.slots
 	if c.retry {
-		k.lines.retrying -= c.slots
+		c.lines.retrying -= c.slots
 	}
 	c.slots = 0
+	k.rouse()
 }
 
 var errShortBatch = errors.New("RenewBatch did not return one result for each lease")

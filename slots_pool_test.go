@@ -153,3 +153,33 @@ func TestOwnSlotsAreLeftAlone(t *testing.T) {
 		}
 	})
 }
+
+// A slot whose record is damaged is asked for more and more seldom, although the others
+// answer.
+func TestDamagedSlotCostsLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		f := newFaulty(t, store.Locker(), func(_ string, _ int, l holdfast.Lease) fault {
+			if l.Name == "pool#2" {
+				return fault{refuse: errInjected}
+			}
+			return fault{}
+		})
+		c := newClient(t, f, holdfast.WithSlots(3), holdfast.WithPollInterval(15*time.Second))
+		holder := newClient(t, store.Locker())
+		mustLock(t, holder, "pool")
+		h := mustLock(t, holder, "pool#3")
+		granted := make(chan struct{})
+		go func() { mustLock(t, c, "pool"); close(granted) }()
+		time.Sleep(10 * time.Minute)
+		if n := f.count(opAcquire); n > 700 { // a plain lock with such a record: 240
+			t.Errorf("%d attempts in 10 minutes", n)
+		}
+		start := time.Now()
+		_ = h.Release(t.Context())
+		<-granted
+		if d := time.Since(start); d > 5*time.Second {
+			t.Errorf("granted after %v", d)
+		}
+	})
+}

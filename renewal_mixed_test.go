@@ -1,0 +1,74 @@
+package holdfast_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// Thousands of leases of minutes, whose batches take their time or hang, cost those of a
+// second nothing: neither a place nor the time for an answer.
+func TestShortLeasesBesideLongOnes(t *testing.T) {
+	for name, ft := range map[string]fault{
+		"slow": {delay: 500 * time.Millisecond}, "hung": {hang: true}, "deaf": {delay: 20 * time.Second, refuse: errInjected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBatches(t, func(_ int, leases []holdfast.Lease) fault {
+					if leases[0].TTL > time.Second || len(leases) > 3 {
+						return ft
+					}
+					return fault{delay: 10 * time.Millisecond}
+				})
+				c := newClient(t, b)
+				lockMany(t, c, 3000, 0, holdfast.WithTTL(10*time.Minute))
+				var short []*holdfast.Hold
+				for i := range 3 {
+					short = append(short, mustLock(t, c, fmt.Sprint("short ", i), holdfast.WithTTL(time.Second)))
+				}
+				time.Sleep(5 * time.Minute)
+				allHeld(t, short)
+				if n, _ := b.sent(); n < 500 {
+					t.Errorf("%d batches: the short leases are not renewed together", n)
+				}
+			})
+		})
+	}
+}
+
+// A lease that is about to be lost does not take those with it that are retried in the
+// same call: after an outage those are lost whose time was over, and few more.
+func TestOutageOfLeasesOfDifferentAges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const outage, end = 4 * time.Second, 30 * time.Second
+		start := time.Now()
+		hang := func() fault {
+			if d := time.Since(start); d > outage && d < end {
+				return fault{hang: true}
+			}
+			return fault{delay: 60 * time.Millisecond}
+		}
+		b := newBatches(t, func(int, []holdfast.Lease) fault { return hang() })
+		b.faults = func(op string, _ int, _ holdfast.Lease) fault {
+			if op == opRenew {
+				return hang()
+			}
+			return fault{}
+		}
+		c := newClient(t, b)
+		holds := lockMany(t, c, 1000, 12*time.Millisecond)
+		time.Sleep(2 * time.Minute)
+		lost, doomed := 0, 5*1000/12 // 25 s after they were taken
+		for _, h := range holds {
+			if h.Err() != nil {
+				lost++
+			}
+		}
+		if lost < doomed || lost > doomed+100 {
+			t.Errorf("%d are lost, of %d that had no chance", lost, doomed)
+		}
+	})
+}
