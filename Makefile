@@ -47,7 +47,8 @@ bench: ## benchmarks (BENCH=name PKG=./drivers/mongo for some)
 
 # The suite's images: the official ones where they can be pulled, else local ones.
 # Other backends than containers need none.
-IMAGES = if [ -z "$${HOLDFAST_TEST_MODE:-}$${HOLDFAST_TEST_MONGODB_URI:-}$${HOLDFAST_TEST_AZBLOB_URL:-}" ]; then \
+IMAGES = mode=$${HOLDFAST_TEST_MODE:-$${HOLDFAST_TEST_MONGODB_URI:-$${HOLDFAST_TEST_AZBLOB_URL:-containers}}}; \
+	if [ "$$mode" = containers ]; then \
 	exports=$$(integration/images/engine.sh env); eval "$$exports"; fi
 
 .PHONY: integration
