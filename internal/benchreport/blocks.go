@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 	"strings"
 	"time"
@@ -42,8 +43,19 @@ func machine(r results) (string, error) {
 	if r.cpu == "" {
 		return "", &absentError{"the processor"}
 	}
-	return fmt.Sprintf("Measured on %s: %d processors (%s), %s/%s, %s; servers and clients on this one machine, over loopback.\n",
-		time.Now().UTC().Format("2 January 2006"), runtime.NumCPU(), r.cpu, runtime.GOOS, runtime.GOARCH, runtime.Version()), nil
+	return fmt.Sprintf("Measured on %s: %d processors (%s), %s/%s, %s; servers and clients on this one machine, over loopback.%s\n",
+		time.Now().UTC().Format("2 January 2006"), runtime.NumCPU(), r.cpu, runtime.GOOS, runtime.GOARCH, runtime.Version(), load()), nil
+}
+
+// load tells how busy the machine was, where the system does: what is measured beside other
+// work says little.
+func load() string {
+	content, err := os.ReadFile("/proc/loadavg")
+	fields := strings.Fields(string(content))
+	if err != nil || len(fields) < 3 {
+		return ""
+	}
+	return fmt.Sprintf("\nLoad average of the last 15 minutes of the run: %s.", fields[2])
 }
 
 // table writes a Markdown table. The first row is its head.
@@ -109,4 +121,9 @@ func seconds(s float64) string {
 	return time.Duration(s * float64(time.Second)).Round(time.Second).String()
 }
 
-func kib(bytes float64) string { return fmt.Sprintf("%.2f KiB", bytes/1024) }
+func kib(bytes float64) string {
+	if bytes <= 0 {
+		return "too little to measure"
+	}
+	return fmt.Sprintf("%.2f KiB", bytes/1024)
+}
