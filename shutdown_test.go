@@ -140,6 +140,26 @@ func TestShutdownDrainsCleanUps(t *testing.T) {
 	})
 }
 
+// A clean-up that rests between two releases is not waited for: one more, at once, ends it.
+func TestShutdownHurriesCleanUps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, newFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) fault {
+			if op == opAcquire {
+				return fault{lose: errInjected}
+			}
+			return fault{}
+		}))
+		if _, err := c.TryLock(t.Context(), "job"); !errors.Is(err, errInjected) {
+			t.Fatalf("TryLock: %v", err)
+		}
+		time.Sleep(12 * time.Second) // pauses of seconds by now
+		start := time.Now()
+		if err := c.Shutdown(t.Context()); err != nil || time.Since(start) > 100*time.Millisecond {
+			t.Errorf("Shutdown: %v after %v", err, time.Since(start))
+		}
+	})
+}
+
 // Whatever a caller is in the middle of when it is canceled, or when the client is
 // shut down: it returns soon, and nothing stays taken for longer than a TTL.
 func TestCancellationAtEveryAwaitPoint(t *testing.T) {
