@@ -48,7 +48,8 @@ func (c *Client) newAskerOn(t *terms, name string, s settings) *asker {
 }
 
 // open lists the seats that this process does not hold itself, or all if it holds them
-// all, from a random one on so that processes do not fight for the first.
+// all, from a random one on so that processes do not fight for the first. Those that failed
+// come last: a damaged record keeps nobody from the other slots.
 func (a *asker) open() []*seat {
 	if len(a.seats) == 1 {
 		return a.seats
@@ -58,9 +59,9 @@ func (a *asker) open() []*seat {
 	taken := a.client.queues.taken(a.name)
 	open := slices.DeleteFunc(slices.Clone(all), func(s *seat) bool { return slices.Contains(taken, s.slot) })
 	if len(open) == 0 {
-		return all
+		open = all
 	}
-	return open
+	return append(only(open, func(s *seat) bool { return !s.failed }), only(open, func(s *seat) bool { return s.failed })...)
 }
 
 // ask makes one attempt for each of the seats in turn, until one is granted. A failure
@@ -126,6 +127,7 @@ func (a *asker) try(ctx context.Context, s *seat) (grant, error) {
 // learn takes in the outcome of an attempt.
 func (a *asker) learn(ctx context.Context, s *seat, start time.Duration, err error) {
 	a.last = err
+	s.failed = err != nil && !errors.Is(err, ErrHeld)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil: // whatever the error looks like: it may be the caller's own cause

@@ -15,6 +15,7 @@ type seat struct {
 	req   Request
 
 	doubt     doubt
+	failed    bool          // at the latest attempt
 	known     bool          // it was refused
 	seen      time.Duration // when that was told last
 	holder    Record        // as last seen
