@@ -91,11 +91,11 @@ func TestCleanUpsThatNeverReturnKeepNoPlace(t *testing.T) {
 }
 
 func TestReleasesThatNeverReturnKeepNoPlace(t *testing.T) {
-	for _, late := range []time.Duration{time.Second, time.Minute} { // during Shutdown, and after
+	for late, ill := range map[time.Duration]int{time.Second: 64, time.Minute: 2000} { // during Shutdown, and after
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
 			c := newClient(t, deafTo(t, store, opRelease))
-			for i := range 64 {
+			for i := range ill {
 				mustLock(t, c, fmt.Sprint("ill ", i))
 			}
 			did := make(chan time.Duration, 1)

@@ -183,3 +183,20 @@ func TestDamagedSlotCostsLittle(t *testing.T) {
 		}
 	})
 }
+
+// Slots that a waiter cannot take do not keep it from those that it can.
+func TestHeldSlotsBeyondThoseOfAWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, memory.NewStore().Locker())
+		first := mustTryLock(t, c, "pool")
+		for range 3 {
+			mustTryLock(t, c, "pool", holdfast.WithSlots(4))
+		}
+		_ = first.Release(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := c.Lock(ctx, "pool"); err != nil { // the first slot, which is free
+			t.Error(err)
+		}
+	})
+}
