@@ -42,33 +42,37 @@ func TestShortLeasesBesideLongOnes(t *testing.T) {
 // A lease that is about to be lost does not take those with it that are retried in the
 // same call: after an outage those are lost whose time was over, and few more.
 func TestOutageOfLeasesOfDifferentAges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const outage, end = 4 * time.Second, 30 * time.Second
-		start := time.Now()
-		hang := func() fault {
-			if d := time.Since(start); d > outage && d < end {
-				return fault{hang: true}
-			}
-			return fault{delay: 60 * time.Millisecond}
+	for range 6 { // pauses are random
+		synctest.Test(t, outageOfLeasesOfDifferentAges)
+	}
+}
+
+func outageOfLeasesOfDifferentAges(t *testing.T) {
+	const outage, end = 4 * time.Second, 30 * time.Second
+	start := time.Now()
+	hang := func() fault {
+		if d := time.Since(start); d > outage && d < end {
+			return fault{hang: true}
 		}
-		b := newBatches(t, func(int, []holdfast.Lease) fault { return hang() })
-		b.faults = func(op string, _ int, _ holdfast.Lease) fault {
-			if op == opRenew {
-				return hang()
-			}
-			return fault{}
+		return fault{delay: 60 * time.Millisecond}
+	}
+	b := newBatches(t, func(int, []holdfast.Lease) fault { return hang() })
+	b.faults = func(op string, _ int, _ holdfast.Lease) fault {
+		if op == opRenew {
+			return hang()
 		}
-		c := newClient(t, b)
-		holds := lockMany(t, c, 1000, 12*time.Millisecond)
-		time.Sleep(2 * time.Minute)
-		lost, doomed := 0, 5*1000/12 // 25 s after they were taken
-		for _, h := range holds {
-			if h.Err() != nil {
-				lost++
-			}
+		return fault{}
+	}
+	c := newClient(t, b)
+	holds := lockMany(t, c, 1000, 12*time.Millisecond)
+	time.Sleep(2 * time.Minute)
+	lost, doomed := 0, 5*1000/12 // 25 s after they were taken
+	for _, h := range holds {
+		if h.Err() != nil {
+			lost++
 		}
-		if lost < doomed || lost > doomed+100 {
-			t.Errorf("%d are lost, of %d that had no chance", lost, doomed)
-		}
-	})
+	}
+	if lost < doomed || lost > doomed+100 {
+		t.Errorf("%d are lost, of %d that had no chance", lost, doomed)
+	}
 }
