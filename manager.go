@@ -15,7 +15,8 @@ import (
 // Close. All methods are safe for concurrent use.
 //
 // The program learns by events what it has (see [WithObserver]): for each name
-// EventAcquired, and then EventReleased or EventLost. A lease is lost before another can
+// EventAcquired, and then EventReleased or EventLost, or, for a release that failed
+// until the lease had expired, an EventError for every try. A lease is lost before another can
 // be granted it: from then on, work for it has WithGrace's time to stop. The manager does
 // not see that work, and so tells of no overrun. [LeaseManager.Hold] gives the hold:
 // work goes by its context, which ends with the lease, and hands its token to whatever

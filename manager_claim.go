@@ -48,6 +48,7 @@ type comeback struct {
 	busy        bool // an attempt is under way
 	begun, kept bool
 	tries       int
+	cause       error // of the end of a hold that is given back
 }
 
 // going is closed when an unmanaged name has gone.
@@ -178,7 +179,7 @@ func (m *LeaseManager) giveBack(c *claim, cause error, rest *aftermath) {
 	if c.phase == held {
 		c.back = &comeback{}
 	}
-	c.phase = giving
+	c.phase, c.back.cause = giving, cause
 	m.plan(c, m.client.now())
 	h := c.hold
 	rest.add(func() { h.cancel(cause) })
@@ -193,7 +194,7 @@ func (m *LeaseManager) plan(c *claim, at time.Duration) {
 // release makes one attempt to release.
 func (m *LeaseManager) release(c *claim, h *Hold, b *comeback) {
 	m.mu.Lock()
-	due := c.back == b && !b.busy
+	due, cause := c.back == b && !b.busy, b.cause
 	if due {
 		c.phase, b.busy = giving, true
 	}
@@ -202,6 +203,9 @@ func (m *LeaseManager) release(c *claim, h *Hold, b *comeback) {
 		return
 	}
 	if !b.begun {
+		if cause != nil {
+			h.cancel(cause) // giveBack's own call may be yet to come
+		}
 		if b.kept, b.begun = h.letGo(); !b.begun {
 			return // somebody else releases it; over tells when that is done
 		}
@@ -213,6 +217,9 @@ func (m *LeaseManager) release(c *claim, h *Hold, b *comeback) {
 		b.busy = false
 		b.tries++
 		m.gives.set(&b.entry, m.client.now()+pause, true)
+		if m.client.base.Err() != nil {
+			m.gives.hurry() // Shutdown may have done so before
+		}
 		return
 	}
 	h.gaveBack(b.kept, err)
@@ -227,6 +234,7 @@ func (m *LeaseManager) returned(c *claim, rest *aftermath) {
 		m.gives.unset(&c.back.entry)
 	}
 	err := c.hold.release.Load().err
+	c.resolve(err)
 	if c.wanted && !m.closed {
 		m.seek(c, at)
 	} else {
@@ -236,7 +244,6 @@ func (m *LeaseManager) returned(c *claim, rest *aftermath) {
 		c.phase, c.hold, c.back = idle, nil, nil
 		m.forget(c, rest)
 	}
-	c.resolve(err)
 }
 
 // abandon gives a claim up. What it returns is closed when that is done; nil: it is.

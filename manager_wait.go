@@ -5,12 +5,14 @@ import "time"
 // rest plans what comes after an attempt that was refused: the next one, and looks
 // before that, where the backend reads in batches.
 func (m *LeaseManager) rest(c *claim, q *quest) {
-	switch {
-	case q.asker.failures > 0: // it is left alone for the whole pause
+	if q.asker.failures > 0 { // it is left alone for the whole pause
 		m.asks.set(&q.entry, m.client.now()+q.asker.pause(), true)
-	case q.woken:
+		return
+	}
+	q.blind = 0 // the backend has answered
+	if q.woken {
 		m.rouse(c, q)
-	default:
+	} else {
 		m.schedule(c, q)
 	}
 }
@@ -84,5 +86,6 @@ func (m *LeaseManager) rouse(c *claim, q *quest) {
 		m.look(c, q, now)
 		return
 	}
+	q.lookAway() // it may be about to tell what was before
 	m.asks.set(&q.entry, now, false)
 }

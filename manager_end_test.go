@@ -1,0 +1,106 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+)
+
+// Unmanage names what could not be released, and nothing else; also to each of several
+// callers.
+func TestManagerUnmanageNamesWhatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, newFaulty(t, memory.New(), func(op string, _ int, l holdfast.Lease) fault {
+			if op == opRelease && strings.HasPrefix(l.Name, "bad") {
+				return fault{refuse: errInjected}
+			}
+			return fault{}
+		}))
+		m := newManager(t, c)
+		mustManage(t, m, "bad", "good")
+		synctest.Wait()
+		done := make(chan error, 2)
+		for range 2 {
+			go func() { done <- m.Unmanage(t.Context(), "bad", "good", "bad", "never managed") }()
+		}
+		for range 2 {
+			err := <-done
+			if !errors.Is(err, errInjected) || !strings.Contains(err.Error(), `"bad"`) || strings.Contains(err.Error(), "good") {
+				t.Errorf("Unmanage: %v", err)
+			}
+		}
+		if err := m.Unmanage(t.Context(), "bad"); err != nil {
+			t.Errorf("Unmanage of what is not managed any more: %v", err)
+		}
+		if err := m.Close(t.Context()); err != nil {
+			t.Errorf("Close, with nothing left to release: %v", err)
+		}
+	})
+}
+
+// However fast the releases are: what Shutdown ends says so.
+func TestManagerShutdownIsTheCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, memory.New())
+		m := newManager(t, c)
+		names := namesOf("n", 20)
+		mustManage(t, m, names...)
+		synctest.Wait()
+		var holds []*holdfast.Hold
+		for _, name := range names {
+			h, ok := m.Hold(name)
+			if !ok {
+				t.Fatalf("%q is not held", name)
+			}
+			holds = append(holds, h)
+			for range 1000 { // so that to end it takes a while
+				_, cancel := context.WithCancel(h.Context())
+				defer cancel()
+			}
+		}
+		if err := c.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for _, h := range holds {
+			if cause := context.Cause(h.Context()); !errors.Is(cause, holdfast.ErrClosed) {
+				t.Errorf("%s ended by %v", h.Name(), cause)
+			}
+		}
+	})
+}
+
+// Looks that failed for a while do not make a manager deaf to the Watcher afterwards.
+func TestManagerHearsTheWatcherAfterFailedLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		other := mustLock(t, newClient(t, store.Locker()), "job")
+		var f *faulty
+		f = newFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) fault {
+			if op == opLook && n > 1 && f.count(opAcquire) < 2 {
+				return fault{refuse: errInjected}
+			}
+			return fault{}
+		})
+		f.watcher = true
+		m := newManager(t, newClient(t, f))
+		mustManage(t, m, "job")
+		for f.count(opAcquire) < 2 { // the holder has renewed; that was not seen
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(10 * time.Millisecond)
+		looks := f.count(opLook)
+		if err := other.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+		if _, ok := m.Hold("job"); !ok {
+			t.Errorf("not acquired when the Watcher told of the release; %d looks before", looks)
+		}
+	})
+}
