@@ -119,7 +119,7 @@ func NewPartitions(client *Client, group string, n int, fn func(ctx context.Cont
 // Run takes part until ctx ends or the client shuts down. Then it leaves: the contexts
 // of all functions end, this instance gives up its place among the members, and each
 // partition is released as soon as its function has returned. When all have,
-// Run returns an error that matches ctx's, or ErrClosed; never nil.
+// Run returns an error that matches ctx's and its cause, or ErrClosed; never nil.
 //
 // A backend that fails ends nothing: each failure is told to the observers and
 // retried. A second call while one is under way is refused with ErrBusy.
@@ -140,7 +140,11 @@ func (p *Partitions) Run(ctx context.Context) error {
 	if c.closing.Err() != nil {
 		return errShutdown
 	}
-	return fmt.Errorf("holdfast: partitions of %q: %w", p.group, context.Cause(ctx))
+	why := context.Cause(ctx)
+	if !errors.Is(why, ctx.Err()) { // a cause of the caller's own
+		why = fmt.Errorf("%w: %w", ctx.Err(), why)
+	}
+	return fmt.Errorf("holdfast: partitions of %q: %w", p.group, why)
 }
 
 // Owned lists the partitions that are this instance's now, in order, without I/O. By the

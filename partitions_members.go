@@ -1,7 +1,6 @@
 package holdfast
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -11,7 +10,7 @@ import (
 // sit sees to this instance's place among the members.
 func (s *sharing) sit() {
 	if s.seat != nil && s.seat.Err() != nil {
-		s.seat.finish(s.ctx)
+		s.seat.finish(s.ctx) // keepSeat has begun to
 		s.seat = nil
 	}
 	s.standingBy = false
@@ -32,7 +31,7 @@ func (s *sharing) sit() {
 		h, err := s.table.take(s.ctx, free[k], mine, s.emit)
 		if err == nil {
 			s.seat = h
-			context.AfterFunc(h.Context(), s.rouse)
+			s.works.Go(func() { s.keepSeat(h) })
 			s.works.Go(s.ring)
 			return
 		}
@@ -42,6 +41,14 @@ func (s *sharing) sit() {
 		free = slices.Delete(free, k, k+1)
 	}
 	s.within(jitter(s.settings.quiet, 0.5))
+}
+
+// keepSeat releases a place when it is lost, or Run's context ends: at once, since no
+// work goes on under it.
+func (s *sharing) keepSeat(h *Hold) {
+	<-h.Context().Done()
+	h.finish(h.Context())
+	s.rouse()
 }
 
 // bell is a lock that every member watches.

@@ -86,14 +86,11 @@ func (s *sharing) run() {
 	}
 }
 
-// leave ends this instance's part. The member's place goes first, so that the others
+// leave ends this instance's part. The member's place goes at once, so that the others
 // count on one less while functions are still returning.
 func (s *sharing) leave() {
 	for _, stop := range s.watches {
 		stop()
-	}
-	if s.seat != nil {
-		s.seat.finish(s.ctx)
 	}
 	s.works.Wait()
 }
