@@ -12,7 +12,9 @@ import (
 // with what is due next, and ends when nothing is.
 //
 // What comes for the first time goes before retries, and those may take at most half
-// of the limit, so that what fails again and again does not delay the rest. A call that
+// of the limit, so that what fails again and again does not delay the rest. One place, of
+// several, they have in their turn, so that they are not kept waiting for ever by what
+// comes for the first time again and again. A call that
 // has not returned within its patience keeps no place.
 type agenda struct {
 	now      func() time.Duration
@@ -22,7 +24,8 @@ type agenda struct {
 
 	mu       sync.Mutex // never held across a call
 	waiting  entryHeap  // not due yet, by time
-	ready    entryHeap  // due, in the order to go by
+	ready    entryHeap  // due, for the first time, in the order to go by
+	again    entryHeap  // due, retries
 	arrived  uint64     // counts what became ready
 	running  int
 	retrying int // how many of those that run are retries
@@ -45,12 +48,8 @@ type entry struct {
 func newAgenda(now func() time.Duration, limit int, patience time.Duration, workers *tasks) *agenda {
 	a := &agenda{now: now, limit: limit, patience: patience, workers: workers}
 	a.waiting.before = func(x, y *entry) bool { return x.at < y.at }
-	a.ready.before = func(x, y *entry) bool {
-		if x.retry != y.retry {
-			return y.retry
-		}
-		return x.order < y.order
-	}
+	a.ready.before = func(x, y *entry) bool { return x.order < y.order }
+	a.again.before = a.ready.before
 	return a
 }
 
@@ -58,7 +57,7 @@ func newAgenda(now func() time.Duration, limit int, patience time.Duration, work
 func (a *agenda) set(e *entry, at time.Duration, retry bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if e.in == &a.ready && e.retry == retry && at <= a.now() {
+	if e.in == a.line(retry) && at <= a.now() {
 		return // it keeps its place
 	}
 	e.out()
@@ -130,7 +129,15 @@ func (a *agenda) promote() {
 	e.out()
 	a.arrived++
 	e.order = a.arrived
-	heap.Push(&a.ready, e)
+	heap.Push(a.line(e.retry), e)
+}
+
+// line is where those wait that are due.
+func (a *agenda) line(retry bool) *entryHeap {
+	if retry {
+		return &a.again
+	}
+	return &a.ready
 }
 
 // job is a call that has a place.
@@ -143,19 +150,34 @@ type job struct {
 
 // next gives a place to what is to be called next; nil if there is none.
 func (a *agenda) next() *job {
-	if len(a.ready.entries) == 0 || a.running >= a.limit {
+	if a.running >= a.limit {
 		return nil
 	}
-	e := a.ready.entries[0]
+	e := a.first()
+	if e == nil {
+		return nil
+	}
 	if e.retry {
-		if a.retrying >= max(a.limit/2, 1) {
-			return nil
-		}
 		a.retrying++
 	}
 	a.running++
 	e.out()
 	return &job{do: e.do, patience: cmp.Or(e.patience, a.patience), retry: e.retry}
+}
+
+// first is what is to be called next, if there is a place; nil if nothing is.
+func (a *agenda) first() *entry {
+	var fresh, again *entry
+	if len(a.ready.entries) > 0 {
+		fresh = a.ready.entries[0]
+	}
+	if len(a.again.entries) > 0 && a.retrying < max(a.limit/2, 1) {
+		again = a.again.entries[0]
+	}
+	if fresh == nil || again != nil && a.limit > 1 && a.retrying == 0 && again.order < fresh.order {
+		return again
+	}
+	return fresh
 }
 
 // work makes calls until there is none to make.

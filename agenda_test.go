@@ -30,3 +30,47 @@ func TestAgendaCallReturnsAsPatienceEnds(t *testing.T) {
 		}
 	})
 }
+
+// Calls that come back as fast as they are made, more than there are places for, keep
+// no retry waiting for ever; nor do retries that hang take more than their part.
+func TestAgendaRetriesHaveTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		now := func() time.Duration { return time.Since(start) }
+		var workers tasks
+		a := newAgenda(now, 4, time.Minute, &workers)
+		var over atomic.Bool
+		var fresh, hung atomic.Int64
+		for range 50 {
+			e := &entry{}
+			e.do = func() {
+				time.Sleep(10 * time.Millisecond)
+				if fresh.Add(1); !over.Load() {
+					a.set(e, now(), false)
+				}
+			}
+			a.set(e, 0, false)
+		}
+		retry := make(chan struct{})
+		a.set(&entry{do: func() { close(retry) }}, now(), true)
+		time.Sleep(time.Second)
+		select {
+		case <-retry:
+		default:
+			t.Error("a retry was kept waiting for ever")
+		}
+		for range 10 {
+			a.set(&entry{do: func() { time.Sleep(time.Hour); hung.Add(1) }}, now(), true)
+		}
+		before := fresh.Load()
+		time.Sleep(50 * time.Second)
+		if n := fresh.Load() - before; n < 3*50*100*9/10 { // three places of four
+			t.Errorf("%d calls in 50 s beside retries that hang", n)
+		}
+		over.Store(true)
+		time.Sleep(2 * time.Hour)
+		if hung.Load() != 10 {
+			t.Errorf("%d of 10 retries were made", hung.Load())
+		}
+	})
+}
