@@ -129,21 +129,21 @@ func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
 
 // Shutdown gives everything back: waiting calls return ErrClosed, the context of
 // every hold ends with that cause, holds from Lock, TryLock and LeaseManagers are
-// released, and those of Do and of runners too, as soon as their functions have returned;
-// until then they are renewed. It ends each clean-up with one more answered release (a
+// released, and those of Do, runners and Partitions too, as soon as their functions have
+// returned; until then they are renewed. It ends each clean-up with one more answered release (a
 // request that lands even later holds its lock for a TTL), and closes the Locker.
 //
 // If ctx ends first, the rest is given up: renewals stop, what could not be
 // released expires by itself, and the error names it. Further calls wait for the
 // first one and return its result.
 //
-// What Shutdown waits for must not wait for it: functions of Do and of runners,
+// What Shutdown waits for must not wait for it: functions of Do, runners and Partitions,
 // observers, hooks and health checks begin it on another goroutine. One that passes
 // its own context is found out: that is an *[InvalidError], and nothing is done.
 func (c *Client) Shutdown(ctx context.Context) error {
 	for in := holdingFrom(ctx); in != nil; in = in.outer {
 		if in.hold.client == c && in.hold.managed {
-			return &InvalidError{"ctx", "of the function of Do or of a runner, or of a LeaseManager's hold", "another context: this one ends before the shutdown"}
+			return &InvalidError{"ctx", "of a function of Do, a runner or Partitions, or of a LeaseManager's hold", "another context: this one ends before the shutdown"}
 		}
 	}
 	if c.shutting.CompareAndSwap(false, true) {
