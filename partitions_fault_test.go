@@ -97,8 +97,12 @@ func TestPartitionsOutage(t *testing.T) {
 		if m := f.moved(); m != 0 || !slices.EqualFunc(before, f.ownership(), slices.Equal) {
 			t.Errorf("%d moves: %v, then %v", m, before, f.ownership())
 		}
-		if f.live[0].events.failures("inspect") < 3 {
-			t.Errorf("%d failed looks told", f.live[0].events.failures("inspect"))
+		told := 0 // a look comes every 5 s or so: an instance may have none in an outage of 4 s
+		for _, in := range f.live {
+			told += in.events.failures("inspect")
+		}
+		if told < 3 {
+			t.Errorf("%d failed looks told", told)
 		}
 		// A longer one costs every lease. Then the work is spread again.
 		for _, in := range f.live {

@@ -322,13 +322,15 @@ func TestExclusionOverABadLine(t *testing.T) {
 	var grants atomic.Int32
 	var wg sync.WaitGroup
 	end := time.Now().Add(4 * time.Second)
+	late := end.Add(time.Minute)
+	more := func() bool { return time.Now().Before(end) || grants.Load() == 0 && time.Now().Before(late) }
 	for range 4 {
 		l, w := room.wired()
 		for _, name := range []string{reqAcquire, reqRead, reqMetadata, reqUpload, reqRenew, reqRelease} {
 			w.all(name, badLine)
 		}
 		wg.Go(func() {
-			for time.Now().Before(end) {
+			for more() {
 				req := request("n")
 				lease, err := l.TryAcquire(bounded(t), req)
 				if err == nil {
