@@ -77,18 +77,22 @@ func awaitRelease(t *testing.T, coll *mongo.Collection, wake <-chan struct{}, na
 	})
 }
 
+// patience bounds a wait: after a primary's death the others can need the better part of a
+// minute until a majority acknowledges again.
+const patience = 2 * time.Minute
+
 func awaitWake(t *testing.T, wake <-chan struct{}, what string) {
 	t.Helper()
 	select {
 	case <-wake:
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("no wake: %s", what)
 	}
 }
 
 func await(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !done(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain: %s", what)
 		}
