@@ -135,12 +135,12 @@ func bounded(tb testing.TB) context.Context {
 // fresh is a name that no other test has.
 func fresh() string { return "lock-" + strings.ToLower(rand.Text()[:8]) }
 
-// fileTarget is a folder.
+// fileTarget is a folder. Its TTL bears a disk that others keep busy.
 func fileTarget(tb testing.TB) target {
 	tb.Helper()
 	dir := tb.TempDir()
 	return target{
-		name: onFile, url: "file:" + dir, ttl: 3 * time.Second,
+		name: onFile, url: "file:" + dir, ttl: 12 * time.Second,
 		locker: func(tb testing.TB, _ *link) holdfast.Locker {
 			tb.Helper()
 			l, err := file.New(dir)
