@@ -188,11 +188,17 @@ func (k *keeper) send(c *renewal) {
 	k.mu.Lock()
 	now := k.now()
 	k.free(c)
-	failed := map[*terms]int{} // leases, by who is told
+	told := map[*terms]*failedTry{}
 	for i, l := range c.leases {
-		act, retried := k.renewed(l, c, now, errs[i])
-		if retried {
-			failed[l.terms]++
+		act, failed := k.renewed(l, c, now, errs[i])
+		switch first := told[l.terms]; {
+		case !failed:
+		case first != nil:
+			first.more++
+		default:
+			first = &failedTry{lease: l, err: errs[i]}
+			told[l.terms] = first
+			act = first.tell
 		}
 		if act != nil {
 			acts = append(acts, act)
@@ -202,24 +208,22 @@ func (k *keeper) send(c *renewal) {
 	for _, act := range acts {
 		act()
 	}
-	k.tellFailed(c, errs, failed)
 }
 
-// tellFailed tells of the tries that failed: of one call once, whose ever leases it was
-// for, not thousands of times.
-func (k *keeper) tellFailed(c *renewal, errs []error, failed map[*terms]int) {
-	for i, l := range c.leases {
-		n := failed[l.terms]
-		if n == 0 || errs[i] == nil || errors.Is(errs[i], ErrLost) {
-			continue
-		}
-		delete(failed, l.terms)
-		err := errs[i]
-		if n > 1 {
-			err = fmt.Errorf("%w (and %d more leases in the same call)", err, n-1)
-		}
-		l.tell(EventError, "renew", err)
+// failedTry is what a call failed to do for leases that are told of in one place: it is
+// told once, with the name of one of them, not thousands of times.
+type failedTry struct {
+	lease *kept
+	err   error
+	more  int
+}
+
+func (f *failedTry) tell() {
+	err := f.err
+	if f.more > 0 {
+		err = fmt.Errorf("%w (and %d more leases in the same call)", err, f.more)
 	}
+	f.lease.tell(EventError, "renew", err)
 }
 
 // free gives back a call's slots, once: when it has returned, or should have.

@@ -20,7 +20,9 @@ const maxSlots = 1000
 //
 // All who share a name should give the same n. n can be raised at any time. While some
 // give 5 and others 3, up to 5 hold the lock, and those with 3 get the first three slots
-// only. Names of other locks must not end in "#2" and the like.
+// only. Waiters of one Client share one queue for the name, whatever their n: while the
+// first one's slots are all this Client's own, it keeps those behind it waiting, even if
+// their larger n would leave them a slot. Names of other locks must not end in "#2" and the like.
 //
 // Waiting costs little where the backend reads in batches and wakes waiters (MongoDB); on
 // others (Azure Blob Storage) a waiter asks for each slot at the poll interval. TryLock
