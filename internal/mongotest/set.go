@@ -115,6 +115,9 @@ func (s *Set) config(version int, electionTimeout time.Duration) bson.D {
 			{Key: "electionTimeoutMillis", Value: electionTimeout.Milliseconds()},
 			{Key: "heartbeatIntervalMillis", Value: min(electionTimeout/2, 2*time.Second).Milliseconds()},
 			{Key: "heartbeatTimeoutSecs", Value: max(1, int(electionTimeout.Seconds()))},
+			// A secondary that follows a frozen one would fall behind with it, for half a
+			// minute, and no majority would acknowledge a write.
+			{Key: "chainingAllowed", Value: false},
 		}},
 	}
 }
