@@ -225,6 +225,7 @@ type Limits struct {
 // wrapper can wrap each one or take it away.
 type Abilities struct {
 	Watcher        Watcher
+	HandOverer     HandOverer
 	BatchRenewer   BatchRenewer
 	BatchInspector BatchInspector
 	Lister         Lister
@@ -247,6 +248,20 @@ type Watcher interface {
 	// stop ends the watch and may be called more than once. It does not wait: a call of
 	// wake that is under way may end after it.
 	Watch(name string, wake func()) (stop func())
+}
+
+// HandOverer passes a lock on in one step: half the calls of a release and an acquire, and
+// nobody else is woken. A Client does so among its own waiters, a few times in a row.
+type HandOverer interface {
+	// HandOver does what TryAcquire does, except that a lock which from holds counts as
+	// free, broken or not: from is over then, and a later Renew of it is refused with
+	// ErrLost. Only from.Name, which must be req.Name, and from.ID matter.
+	//
+	// In all else it is TryAcquire: if from does not hold the lock (any more), the lock is
+	// granted if it is free, and refused with a *[HeldError] if another has it; if req.ID
+	// holds it, the call is a repeat. An outcome that is unknown leaves it open which of
+	// the two, if any, holds the lock: TryAcquire with req and Release of from settle it.
+	HandOver(ctx context.Context, from Lease, req Request) (Lease, error)
 }
 
 // BatchRenewer renews many leases for the price of a few calls.
