@@ -20,9 +20,8 @@ func (r Request) Validate(l Limits) error {
 	if err := ValidateName(r.Name, l); err != nil {
 		return err
 	}
-	if r.ID == "" || len(r.ID) > maxID || !utf8.ValidString(r.ID) {
-		// The ID itself is a secret and is not shown.
-		return &InvalidError{"ID", fmt.Sprintf("of %d bytes", len(r.ID)), fmt.Sprintf("valid UTF-8 of 1 to %d bytes, such as a UUID", maxID)}
+	if err := validateID("ID", r.ID); err != nil {
+		return err
 	}
 	if !utf8.ValidString(r.Owner) || l.MaxOwner > 0 && len(r.Owner) > l.MaxOwner {
 		return &InvalidError{"Owner", quoteShort(r.Owner), "valid UTF-8 of " + sizes(0, l.MaxOwner)}
@@ -31,6 +30,27 @@ func (r Request) Validate(l Limits) error {
 		return err
 	}
 	return ValidateTTL(r.TTL, l)
+}
+
+// ValidateHandOver checks what [HandOverer] is given against a backend's limits: the
+// request as Validate does, and of the lease the name, which must be the request's, and
+// the ID. The error is an *[InvalidError], about "from.Name" or "from.ID" if it is the lease's.
+func ValidateHandOver(from Lease, req Request, l Limits) error {
+	if err := req.Validate(l); err != nil {
+		return err
+	}
+	if from.Name != req.Name {
+		return &InvalidError{"from.Name", quoteShort(from.Name), "the request's name, " + quoteShort(req.Name)}
+	}
+	return validateID("from.ID", from.ID)
+}
+
+// validateID checks the ID of a lease. It is a secret and is not shown.
+func validateID(field, id string) error {
+	if id == "" || len(id) > maxID || !utf8.ValidString(id) {
+		return &InvalidError{field, fmt.Sprintf("of %d bytes", len(id)), fmt.Sprintf("valid UTF-8 of 1 to %d bytes, such as a UUID", maxID)}
+	}
+	return nil
 }
 
 // ValidateName checks the name of a lock against a backend's limits.

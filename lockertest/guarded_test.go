@@ -74,12 +74,26 @@ func (g *guarded) Abilities() holdfast.Abilities {
 	a := g.Locker.Abilities()
 	return holdfast.Abilities{
 		Watcher:        a.Watcher,
+		HandOverer:     guardedHandOver{a.HandOverer, g},
 		BatchRenewer:   guardedBatch{a.BatchRenewer, g},
 		BatchInspector: guardedLook{a.BatchInspector, g},
 		Lister:         guardedList{a.Lister, g},
 		Breaker:        guardedBreaker{a.Breaker, g},
 		DataStore:      guardedData{a.DataStore, g},
 	}
+}
+
+type guardedHandOver struct {
+	holdfast.HandOverer
+	g *guarded
+}
+
+func (h guardedHandOver) HandOver(ctx context.Context, from holdfast.Lease, req holdfast.Request) (lease holdfast.Lease, err error) {
+	err = h.g.do(ctx, req.Name, req.ID, func(ctx context.Context) error {
+		lease, err = h.HandOverer.HandOver(ctx, from, req)
+		return err
+	})
+	return lease, err
 }
 
 type guardedBatch struct {

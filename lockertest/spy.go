@@ -48,13 +48,7 @@ func (c *check) watched(l holdfast.Locker) holdfast.Locker { return &spy{l, c} }
 // TryAcquire checks what the driver's TryAcquire returns.
 func (s *spy) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
 	lease, err := s.Locker.TryAcquire(ctx, req)
-	_ = s.c.checkError("TryAcquire", req.Name, req.ID, err)
-	switch {
-	case err != nil && lease != (holdfast.Lease{}):
-		s.c.errorf("TryAcquire returned a lease together with an error: %v, %v", lease, err)
-	case err == nil:
-		s.c.checkLease(req, lease)
-	}
+	s.c.checkGrant("TryAcquire", req, lease, err)
 	return lease, err
 }
 
@@ -80,6 +74,9 @@ func (s *spy) Inspect(ctx context.Context, name string) (holdfast.Record, error)
 // Abilities checks what the methods of each ability return.
 func (s *spy) Abilities() holdfast.Abilities {
 	a := s.Locker.Abilities()
+	if a.HandOverer != nil {
+		a.HandOverer = spyHandOver{a.HandOverer, s.c}
+	}
 	if a.BatchRenewer != nil {
 		a.BatchRenewer = spyBatch{a.BatchRenewer, s.c}
 	}
@@ -96,6 +93,21 @@ func (s *spy) Abilities() holdfast.Abilities {
 		a.DataStore = spyData{a.DataStore, s.c}
 	}
 	return a
+}
+
+type spyHandOver struct {
+	holdfast.HandOverer
+	c *check
+}
+
+// HandOver checks what the driver's HandOver returns.
+func (s spyHandOver) HandOver(ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
+	lease, err := s.HandOverer.HandOver(ctx, from, req)
+	s.c.checkGrant("HandOver", req, lease, err)
+	if err != nil {
+		s.c.checkText("HandOver: the error", fmt.Sprintf("%v %+v %#v", err, err, err), from.ID)
+	}
+	return lease, err
 }
 
 type spyBatch struct {
@@ -245,16 +257,27 @@ func (c *check) checkText(what, text, id string) {
 	}
 }
 
+// checkGrant holds what TryAcquire or HandOver returns to the rules for both.
+func (c *check) checkGrant(method string, req holdfast.Request, lease holdfast.Lease, err error) {
+	_ = c.checkError(method, req.Name, req.ID, err)
+	switch {
+	case err != nil && lease != (holdfast.Lease{}):
+		c.errorf("%s returned a lease together with an error: %v, %v", method, lease, err)
+	case err == nil:
+		c.checkLease(method, req, lease)
+	}
+}
+
 // checkLease compares a granted lease with what was asked for.
-func (c *check) checkLease(req holdfast.Request, l holdfast.Lease) {
+func (c *check) checkLease(method string, req holdfast.Request, l holdfast.Lease) {
 	if l.Name != req.Name || l.ID != req.ID || l.TTL != req.TTL || l.Owner != req.Owner {
-		c.errorf("TryAcquire(%v) returned another's name, ID, owner or TTL: %v", req, l)
+		c.errorf("%s(%v) returned another's name, ID, owner or TTL: %v", method, req, l)
 	}
 	if l.Token == 0 {
-		c.errorf("TryAcquire(%v): token 0; the first token is at least 1", req)
+		c.errorf("%s(%v): token 0; the first token is at least 1", method, req)
 	}
 	if c.ledger.grant(l) {
-		c.errorf("TryAcquire(%v): token %d was granted to another ID before", req, l.Token)
+		c.errorf("%s(%v): token %d was granted to another ID before", method, req, l.Token)
 	}
 }
 

@@ -9,10 +9,21 @@ import (
 
 // TryAcquire implements [holdfast.Locker].
 func (l *Locker) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+	return l.acquire(ctx, "acquire", req.Validate(limits), "", req)
+}
+
+// HandOver implements [holdfast.HandOverer]. It wakes no watch: the lock is held
+// before and after.
+func (l *Locker) HandOver(ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
+	return l.acquire(ctx, "hand over", holdfast.ValidateHandOver(from, req, limits), from.ID, req)
+}
+
+// acquire grants the lock if it is free, or if the lease with the ID from has it.
+func (l *Locker) acquire(ctx context.Context, op string, invalid error, from string, req holdfast.Request) (holdfast.Lease, error) {
 	var lease holdfast.Lease
-	err := l.do(ctx, "acquire", req.Name, req.Validate(limits), func(s *Store) error {
+	err := l.do(ctx, op, req.Name, invalid, func(s *Store) error {
 		lock, now := s.lock(req.Name), s.moment()
-		if !lock.Acquire(req, req.ID, now) {
+		if !lock.Acquire(req, req.ID, from, now) {
 			return &holdfast.HeldError{Record: lock.Record(req.Name, now)}
 		}
 		s.locks[req.Name] = lock

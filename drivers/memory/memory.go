@@ -115,6 +115,7 @@ type Locker struct {
 var _ interface {
 	holdfast.Locker
 	holdfast.Watcher
+	holdfast.HandOverer
 	holdfast.BatchRenewer
 	holdfast.BatchInspector
 	holdfast.Lister
@@ -127,7 +128,7 @@ func (l *Locker) Limits() holdfast.Limits { return limits }
 
 // Abilities are all there.
 func (l *Locker) Abilities() holdfast.Abilities {
-	return holdfast.Abilities{Watcher: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
+	return holdfast.Abilities{Watcher: l, HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
 }
 
 // Close ends the Locker's watches.

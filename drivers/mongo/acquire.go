@@ -13,10 +13,22 @@ import (
 
 // TryAcquire implements [holdfast.Locker] with one command.
 func (l *Locker) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
-	var lease holdfast.Lease
 	o := op{verb: "acquire", name: req.Name, ids: []string{req.ID}, invalid: req.Validate(limits)}
+	return l.acquire(ctx, o, "", req)
+}
+
+// HandOver implements [holdfast.HandOverer] with one command, TryAcquire's. To a change
+// stream that waits for releases it is no event: the lock has a holder before and after.
+func (l *Locker) HandOver(ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
+	o := op{verb: "hand over", name: req.Name, ids: []string{from.ID, req.ID}, invalid: holdfast.ValidateHandOver(from, req, limits)}
+	return l.acquire(ctx, o, from.ID, req)
+}
+
+// acquire grants the lock if it is free, or if the lease with the ID from has it.
+func (l *Locker) acquire(ctx context.Context, o op, from string, req holdfast.Request) (holdfast.Lease, error) {
+	var lease holdfast.Lease
 	err := l.do(ctx, o, func(ctx context.Context) error {
-		pipeline := acquirePipeline(req)
+		pipeline := acquirePipeline(from, req)
 		r, err := l.apply(ctx, req.Name, pipeline)
 		if mongo.IsDuplicateKeyError(err) {
 			// Two upserts met where there was no document. The server repeats that

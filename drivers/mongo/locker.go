@@ -55,6 +55,7 @@ type Locker struct {
 
 var _ interface {
 	holdfast.Locker
+	holdfast.HandOverer
 	holdfast.BatchRenewer
 	holdfast.BatchInspector
 	holdfast.Lister
@@ -170,7 +171,7 @@ func (l *Locker) Limits() holdfast.Limits { return limits }
 // Abilities implements [holdfast.Locker]: the driver has every ability, but no
 // Watcher on a server that stands alone, which has no change streams.
 func (l *Locker) Abilities() holdfast.Abilities {
-	a := holdfast.Abilities{BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
+	a := holdfast.Abilities{HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
 	if l.watcher != nil {
 		a.Watcher = l.watcher
 	}

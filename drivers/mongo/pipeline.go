@@ -18,10 +18,12 @@ const (
 	varTTL, theTTL           = "ttl", "$$ttl"
 	varData, theData         = "data", "$$data"
 	varReplaced, theReplaced = "replaced", "$$replaced"
+	varFrom, theFrom         = "from", "$$from"
 )
 
 // acquirePipeline decides on the server, at one instant of its clock, whether
-// the lock is granted, and leaves the document as it is if not.
+// the lock is granted, and leaves the document as it is if not. The lease with the
+// ID from, unless that is empty, counts as over.
 //
 // A condition on a filter would not do: an upsert whose filter does not match a
 // document that is there tries to insert a second one, and the server refuses
@@ -31,7 +33,7 @@ const (
 // owner "$kid" would otherwise name a field. The rest is the same for every
 // request and encoded once: encoding all of it took as long as the server takes
 // for the grant.
-func acquirePipeline(req holdfast.Request) list {
+func acquirePipeline(from string, req holdfast.Request) list {
 	variables := doc{
 		field(varID, literal(req.ID)), field(varOwner, literal(req.Owner)), field(varTTL, req.TTL.Milliseconds()),
 	}
@@ -43,17 +45,24 @@ func acquirePipeline(req holdfast.Request) list {
 	if v.replace = ok && replaced != req.ID; v.replace {
 		variables = append(variables, field(varReplaced, literal(list{replaced, replacedAt})))
 	}
+	if v.handOver = from != "" && from != req.ID; v.handOver { // its own successor is a repeat
+		variables = append(variables, field(varFrom, literal(from)))
+	}
 	return list{is("$replaceWith", is("$let", doc{{Key: "vars", Value: variables}, {Key: "in", Value: decisions[v]}}))}
 }
 
 // variation is what a request brings besides the usual.
-type variation struct{ data, replace bool }
+type variation struct{ data, replace, handOver bool }
 
-var decisions = map[variation]bson.Raw{
-	{false, false}: decision(variation{false, false}),
-	{false, true}:  decision(variation{false, true}),
-	{true, false}:  decision(variation{true, false}),
-	{true, true}:   decision(variation{true, true}),
+var decisions = everyDecision()
+
+func everyDecision() map[variation]bson.Raw {
+	all := map[variation]bson.Raw{}
+	for n := range 8 {
+		v := variation{data: n&1 != 0, replace: n&2 != 0, handOver: n&4 != 0}
+		all[v] = decision(v)
+	}
+	return all
 }
 
 // decision is the document after an acquire. Types are checked first, because
@@ -67,6 +76,9 @@ func decision(v variation) bson.Raw {
 	free := list{not(ref(fieldKid)), call("$lte", ref(fieldExpiresAt), serverNow)}
 	if v.replace {
 		free = append(free, call("$eq", list{ref(fieldKid), ref(fieldRenewedAt)}, theReplaced))
+	}
+	if v.handOver {
+		free = append(free, call("$eq", ref(fieldKid), theFrom)) // broken or not
 	}
 	repeat := call("$eq", list{ref(fieldKid), call("$ifNull", ref(fieldBroken), false)}, list{theID, false})
 	return raw(call("$mergeObjects", root,

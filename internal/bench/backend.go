@@ -158,6 +158,9 @@ func (c counted) Inspect(ctx context.Context, name string) (holdfast.Record, err
 // counted.
 func (c counted) Abilities() holdfast.Abilities {
 	a := c.Locker.Abilities()
+	if a.HandOverer != nil {
+		a.HandOverer = countedHandOverer{a.HandOverer, c.calls}
+	}
 	if a.BatchRenewer != nil {
 		a.BatchRenewer = countedRenewer{a.BatchRenewer, c.calls}
 	}
@@ -165,6 +168,16 @@ func (c counted) Abilities() holdfast.Abilities {
 		a.BatchInspector = countedInspector{a.BatchInspector, c.calls}
 	}
 	return a
+}
+
+type countedHandOverer struct {
+	holdfast.HandOverer
+	calls *atomic.Int64
+}
+
+func (c countedHandOverer) HandOver(ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
+	c.calls.Add(1)
+	return c.HandOverer.HandOver(ctx, from, req)
 }
 
 type countedRenewer struct {

@@ -48,14 +48,17 @@ func (k *Lock) revision() holdfast.Revision {
 	return holdfast.NewRevision(fmt.Sprintf("%d.%d", k.Token, k.Renewals))
 }
 
-// Acquire makes one attempt; holder stands for req.ID. It reports false, and
-// changes nothing, if another holds the lock.
-func (k *Lock) Acquire(req holdfast.Request, holder string, now Moment) bool {
+// Acquire makes one attempt; holder stands for req.ID, and from for the ID of the
+// lease that counts as free, empty if none does. It reports false, and changes
+// nothing, if another holds the lock.
+func (k *Lock) Acquire(req holdfast.Request, holder, from string, now Moment) bool {
 	switch {
 	case !k.Held(now):
 		k.grant(req, holder, now)
-	case k.Holder == holder:
+	case k.Holder == holder: // a repeat, whoever from is
 		return k.Renew(holder, req.TTL, now)
+	case k.Holder == from: // broken or not
+		k.grant(req, holder, now)
 	case req.Replace == k.revision(): // which is never zero
 		k.grant(req, holder, now)
 	default:
