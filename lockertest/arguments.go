@@ -26,6 +26,11 @@ func (c *check) methods(l holdfast.Locker, name string) []method {
 		{"Inspect", func(ctx context.Context) error { _, err := l.Inspect(ctx, name); return err }},
 	}
 	a := l.Abilities()
+	if a.HandOverer != nil {
+		from := lease
+		from.ID = newID()
+		all = append(all, method{"HandOver", func(ctx context.Context) error { _, err := a.HandOverer.HandOver(ctx, from, req); return err }})
+	}
 	if a.BatchRenewer != nil {
 		all = append(all, method{"RenewBatch", func(ctx context.Context) error {
 			return a.BatchRenewer.RenewBatch(ctx, []holdfast.Lease{lease})[0]

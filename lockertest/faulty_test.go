@@ -211,7 +211,7 @@ func (w *world) config(spoil func(*world, *faulty)) Config {
 // TestFaults breaks the memory driver in many ways and wants each to be noticed
 // by the very clauses that are about it.
 func TestFaults(t *testing.T) {
-	faults := slices.Concat(grantFaults(), leaseFaults(), recordFaults(), inputFaults(), answerFaults(), abilityFaults(), breakerFaults())
+	faults := slices.Concat(grantFaults(), leaseFaults(), recordFaults(), inputFaults(), answerFaults(), abilityFaults(), breakerFaults(), handOverFaults())
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()

@@ -119,11 +119,11 @@ type clause struct {
 func clauses() []clause {
 	var all []clause
 	for _, group := range [][]clause{
-		expiryClauses, renewTimeClauses, breakerTimeClauses, // the long ones first
+		expiryClauses, renewTimeClauses, breakerTimeClauses, handOverTimeClauses, // the long ones first
 		limitClauses, acquireClauses, renewClauses, releaseClauses, tokenClauses,
 		inspectClauses, nameClauses, argumentClauses, textClauses, dataClauses,
 		contextClauses, closeClauses, raceClauses,
-		watcherClauses, batchClauses, lookClauses, listerClauses, breakerClauses, dataStoreClauses,
+		watcherClauses, handOverClauses, handOverRaceClauses, batchClauses, lookClauses, listerClauses, breakerClauses, dataStoreClauses,
 	} {
 		all = append(all, group...)
 	}

@@ -12,7 +12,7 @@ import (
 var raceClauses = []clause{
 	{
 		name: "race/exclusion",
-		says: "At most one holder at a time, and each grant's token is greater than that of every earlier grant, whatever the timing of acquire, renew and release.",
+		says: "At most one holder at a time, and each grant's token is greater than that of every earlier grant, whatever the timing of acquire, renew, release and hand-over.",
 		run:  exclusion,
 	},
 }
@@ -47,7 +47,7 @@ func exclusion(c *check) {
 }
 
 func (c *check) fight(a *arena, l holdfast.Locker) {
-	lease, err := l.TryAcquire(c.ctx, c.request(a.name))
+	lease, err := c.attempt(a, l)
 	if err != nil {
 		if !errors.Is(err, holdfast.ErrHeld) {
 			c.errorf("an attempt among many failed: %v", err)
@@ -58,6 +58,31 @@ func (c *check) fight(a *arena, l holdfast.Locker) {
 		}
 		return
 	}
+	c.enter(a, lease)
+	for range rand.IntN(3) {
+		c.renew(l, lease)
+		time.Sleep(time.Duration(rand.IntN(500)) * time.Microsecond)
+	}
+	if canHandOver(c.suite) && rand.IntN(3) == 0 {
+		lease = c.passOn(a, l, lease)
+	}
+	a.holders.Add(-1)
+	c.release(l, lease)
+	a.stale.Store(&lease)
+}
+
+// attempt asks for the lock, at times from the lease that was released last: one that
+// does not hold it.
+func (c *check) attempt(a *arena, l holdfast.Locker) (holdfast.Lease, error) {
+	old, req := a.stale.Load(), c.request(a.name)
+	if old != nil && canHandOver(c.suite) && rand.IntN(3) == 0 {
+		return l.Abilities().HandOverer.HandOver(c.ctx, *old, req)
+	}
+	return l.TryAcquire(c.ctx, req)
+}
+
+// enter notes a grant.
+func (c *check) enter(a *arena, lease holdfast.Lease) {
 	if n := a.holders.Add(1); n != 1 {
 		c.errorf("%d hold the lock at once", n)
 	}
@@ -65,11 +90,13 @@ func (c *check) fight(a *arena, l holdfast.Locker) {
 		c.errorf("token %d was granted after token %d", lease.Token, last)
 	}
 	a.grants.Add(1)
-	for range rand.IntN(3) {
-		c.renew(l, lease)
-		time.Sleep(time.Duration(rand.IntN(500)) * time.Microsecond)
-	}
+}
+
+// passOn hands the lock over, so that nobody else can get it in between.
+func (c *check) passOn(a *arena, l holdfast.Locker, lease holdfast.Lease) holdfast.Lease {
 	a.holders.Add(-1)
-	c.release(l, lease)
+	next := c.handOver(l, lease, c.request(a.name))
+	c.enter(a, next)
 	a.stale.Store(&lease)
+	return next
 }

@@ -1,0 +1,121 @@
+package lockertest
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+var handOverRaceClauses = []clause{
+	{
+		name: "handover/context ends during", needs: canHandOver,
+		says: "An outcome that is unknown leaves it open which of the two, if any, holds the lock: TryAcquire with req and Release of from settle it.",
+		run:  handOverInDoubt,
+	},
+	{
+		name: "handover/one winner", needs: canHandOver,
+		says: "From is over after a hand-over: of many from one lease at once, one is granted.",
+		run: func(c *check) {
+			for range 5 {
+				from := c.acquire(c.a, c.request(c.name()))
+				won := c.winner(32, func(_ int, l holdfast.Locker) (holdfast.Lease, error) {
+					return l.Abilities().HandOverer.HandOver(c.ctx, from, c.request(from.Name))
+				})
+				c.follows(from, won)
+			}
+		},
+	},
+	{
+		name: "handover/against a release", needs: canHandOver,
+		says: "At most one holder at a time, also if from is handed over while it is released and another takes the lock.",
+		run: func(c *check) {
+			for range 20 {
+				from := c.acquire(c.a, c.request(c.name()))
+				won := c.winner(2, func(i int, l holdfast.Locker) (holdfast.Lease, error) {
+					if i == 0 {
+						return l.Abilities().HandOverer.HandOver(c.ctx, from, c.request(from.Name))
+					}
+					c.release(l, from)
+					return l.TryAcquire(c.ctx, c.request(from.Name))
+				})
+				c.follows(from, won)
+			}
+		},
+	},
+	{
+		name: "handover/nobody between", needs: canHandOver,
+		says: "HandOver passes a lock on in one step.",
+		run:  handOverIsOneStep,
+	},
+}
+
+func handOverInDoubt(c *check) {
+	for range 40 {
+		from := c.acquire(c.a, c.request(c.name()))
+		req := c.request(from.Name)
+		ctx, cancel := context.WithTimeout(c.ctx, time.Duration(rand.Int64N(int64(3*time.Millisecond))))
+		_, err := c.a.Abilities().HandOverer.HandOver(ctx, from, req)
+		cancel()
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			c.errorf("HandOver whose context ended meanwhile: got error %v, want one that wraps %v", err, context.DeadlineExceeded)
+		}
+		c.release(c.b, from)
+		c.follows(from, c.acquire(c.b, req))
+	}
+}
+
+// winner makes n calls at once and returns the lease of the one that is granted.
+func (c *check) winner(n int, call func(i int, l holdfast.Locker) (holdfast.Lease, error)) holdfast.Lease {
+	var mu sync.Mutex
+	var won []holdfast.Lease
+	c.parallel(n, func(i int, l holdfast.Locker) {
+		lease, err := call(i, l)
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil {
+			won = append(won, lease)
+		} else if !errors.Is(err, holdfast.ErrHeld) {
+			c.errorf("one of %d calls at once failed: %v", n, err)
+		}
+	})
+	if len(won) != 1 {
+		c.fatalf("%d of %d calls at once were granted, want 1", len(won), n)
+	}
+	return won[0]
+}
+
+// handOverIsOneStep has others ask all the time for a lock that is passed on.
+func handOverIsOneStep(c *check) {
+	lease := c.acquire(c.a, c.request(c.name()))
+	others := c.besiege(lease.Name)
+	defer others()
+	for range 30 {
+		lease = c.handOver(c.b, lease, c.request(lease.Name))
+	}
+}
+
+// besiege has several ask for a lock, and be refused, until end is called.
+func (c *check) besiege(name string) (end func()) {
+	var ended atomic.Bool
+	var others sync.WaitGroup
+	for i := range 6 {
+		l := []holdfast.Locker{c.a, c.b}[i%2]
+		others.Go(func() {
+			for !ended.Load() {
+				if lease, err := l.TryAcquire(c.ctx, c.request(name)); !errors.Is(err, holdfast.ErrHeld) {
+					c.errorf("while a lock was handed over, another's request was not refused: got lease %v, error %v", lease, err)
+					return
+				}
+			}
+		})
+	}
+	return func() {
+		ended.Store(true)
+		others.Wait()
+	}
+}
