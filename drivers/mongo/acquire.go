@@ -20,8 +20,14 @@ func (l *Locker) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast
 // HandOver implements [holdfast.HandOverer] with one command, TryAcquire's. To a change
 // stream that waits for releases it is no event: the lock has a holder before and after.
 func (l *Locker) HandOver(ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
-	o := op{verb: "hand over", name: req.Name, ids: []string{from.ID, req.ID}, invalid: holdfast.ValidateHandOver(from, req, limits)}
-	return l.acquire(ctx, o, from.ID, req)
+	return l.acquire(ctx, handOverOp(from, req), from.ID, req)
+}
+
+func handOverOp(from holdfast.Lease, req holdfast.Request) op {
+	return op{
+		verb: "hand over", name: req.Name, ids: []string{from.ID, req.ID},
+		invalid: holdfast.ValidateHandOver(from, req, limits),
+	}
 }
 
 // acquire grants the lock if it is free, or if the lease with the ID from has it.

@@ -64,6 +64,15 @@ func TestCommands(t *testing.T) {
 		{"acquire", func() (err error) { lease, err = l.TryAcquire(ctx, request("n", "a")); return err }, []string{"findAndModify"}},
 		{"acquire again", func() error { _, err := l.TryAcquire(ctx, request("n", "a")); return err }, []string{"findAndModify"}},
 		{"acquire what is held", func() error { wantHeld(t, l, request("n", "b")); return nil }, []string{"findAndModify"}},
+		{"hand over", func() (err error) { lease, err = l.HandOver(ctx, lease, request("n", "c")); return err }, []string{"findAndModify"}},
+		{"hand over again", func() error {
+			_, err := l.HandOver(ctx, holdfast.Lease{Name: "n", ID: "a"}, request("n", "c"))
+			return err
+		}, []string{"findAndModify"}},
+		{"hand over what another holds", func() error {
+			wantNotHandedOver(t, l, holdfast.Lease{Name: "n", ID: "a"}, request("n", "b"))
+			return nil
+		}, []string{"findAndModify"}},
 		{"renew", func() error { return l.Renew(ctx, lease) }, []string{"update"}},
 		{"write data", func() error { return l.WriteData(ctx, lease, []byte("x")) }, []string{"update"}},
 		{"break", func() error { return l.Break(ctx, "n") }, []string{"update"}},

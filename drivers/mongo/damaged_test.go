@@ -45,9 +45,10 @@ func TestDamagedRecords(t *testing.T) {
 		before := stored(t, coll, name)
 		_, acquireErr := l.TryAcquire(ctx, request(name, "other"))
 		_, againErr := l.TryAcquire(ctx, request(name, "holder"))
+		_, handOverErr := l.HandOver(ctx, lease, request(name, "other"))
 		_, inspectErr := l.Inspect(ctx, name)
 		for op, err := range map[string]error{
-			"acquire": acquireErr, "acquire again": againErr, "inspect": inspectErr,
+			"acquire": acquireErr, "acquire again": againErr, "hand over": handOverErr, "inspect": inspectErr,
 			"renew": l.Renew(ctx, lease), "release": l.Release(ctx, lease),
 			"break": l.Break(ctx, name), "break now": l.BreakNow(ctx, name), "write data": l.WriteData(ctx, lease, []byte("x")),
 		} {

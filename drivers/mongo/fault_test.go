@@ -46,6 +46,7 @@ func TestFaults(t *testing.T) {
 	f := faults{rs, mongotest.Connect(t, rs.URI()).Database("admin"), newTestLocker(t, mongotest.CollectionOf(t, client))}
 	t.Run("a lost answer is asked for again", f.lostAnswer)
 	t.Run("a write concern error is no answer, and asking again is safe", f.writeConcernError)
+	t.Run("a hand-over in doubt was made or not, and asking again is safe", f.handOverInDoubt)
 	t.Run("a duplicate key is a reason to ask once more", f.duplicateKey)
 	t.Run("a batch whose answer is lost is in doubt as a whole", f.batchInDoubt)
 	t.Run("an unknown outcome stays one, and no reply shows a lease ID", f.serverError)
