@@ -28,9 +28,10 @@ type asker struct {
 // sent: the lease's time counts from there, since the backend's own count began no
 // earlier.
 type grant struct {
-	lease Lease
-	seat  *seat
-	start time.Duration
+	lease  Lease
+	seat   *seat
+	start  time.Duration
+	tenure tenure
 }
 
 func (c *Client) newAsker(name string, s settings, emit func(Event)) *asker {
@@ -108,11 +109,16 @@ func (a *asker) notHeld(ctx context.Context, seats []*seat) []*seat {
 
 // try makes one attempt for one seat.
 func (a *asker) try(ctx context.Context, s *seat) (grant, error) {
-	limited, cancel := context.WithTimeout(ctx, a.settings.tryTimeout)
+	return a.attempt(ctx, s, a.settings.tryTimeout, a.client.locker.TryAcquire)
+}
+
+// attempt sends the request for one seat with a time limit.
+func (a *asker) attempt(ctx context.Context, s *seat, limit time.Duration, send func(context.Context, Request) (Lease, error)) (grant, error) {
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	s.req.Replace = s.stuck()
 	start := a.client.now()
-	got, err := a.client.locker.TryAcquire(limited, s.req)
+	got, err := send(limited, s.req)
 	// Only the token is news: what was asked for is what is kept.
 	lease := s.lease()
 	lease.Token = got.Token
@@ -121,7 +127,7 @@ func (a *asker) try(ctx context.Context, s *seat) (grant, error) {
 		err = fmt.Errorf("holdfast: acquire %q: %w: the reply came too late", s.req.Name, ErrLost)
 	}
 	a.learn(ctx, s, start, err)
-	return grant{lease, s, start}, err
+	return grant{lease, s, start, tenure{since: start}}, err
 }
 
 // learn takes in the outcome of an attempt.
@@ -170,9 +176,8 @@ func (a *asker) identify(ctx context.Context) {
 // caller's place in the queue.
 func (a *asker) wait(ctx context.Context, w *waiter) (grant, error) {
 	alarm := make(chan struct{}, 1)
-	seats := a.open()
+	g, err := a.begin(ctx, w)
 	for watched := false; ; {
-		g, err := a.ask(ctx, seats)
 		switch {
 		case err == nil:
 			return g, nil
@@ -187,11 +192,20 @@ func (a *asker) wait(ctx context.Context, w *waiter) (grant, error) {
 			defer a.watch(alarm)()
 			watched = true
 		}
-		seats = a.rest(ctx, alarm, w)
+		seats := a.rest(ctx, alarm, w)
 		if ctx.Err() != nil {
 			return grant{}, a.client.waitEnded(ctx, a.name, a.last)
 		}
+		g, err = a.ask(ctx, seats)
 	}
+}
+
+// begin makes the first attempt.
+func (a *asker) begin(ctx context.Context, w *waiter) (grant, error) {
+	if w.offer != nil {
+		return a.accept(ctx, w.offer)
+	}
+	return a.ask(ctx, a.open())
 }
 
 // abandon has the lock cleaned up wherever a request of this asker may hold it.

@@ -19,6 +19,7 @@ type Hold struct {
 	managed bool                    // Do, a runner or a LeaseManager releases it when its work is over
 	release atomic.Pointer[release] // nil until it begins
 	doubt   doubt                   // a duplicate of the acquiring request may land
+	tenure  tenure
 }
 
 // terms are what the holds of one asker, or of many, have in common.
@@ -88,7 +89,7 @@ func TokenFrom(ctx context.Context) (uint64, bool) {
 
 // newHold begins to keep a lease granted to a. Its context descends from parent.
 func (c *Client) newHold(parent context.Context, a *asker, g grant, managed bool) *Hold {
-	h := &Hold{client: c, managed: managed, slot: g.seat.slot, doubt: g.seat.doubt}
+	h := &Hold{client: c, managed: managed, slot: g.seat.slot, doubt: g.seat.doubt, tenure: g.tenure}
 	ctx, cancel := context.WithCancelCause(parent)
 	h.ctx, h.cancel = holding{ctx, h, holdingFrom(parent)}, cancel
 	h.kept.hold, h.kept.terms, h.kept.lease, h.kept.index = h, a.terms, g.lease, -1
@@ -201,6 +202,10 @@ func (h *Hold) heldError() error {
 // goes on in the background. To release what is already lost is no error.
 func (h *Hold) Release(ctx context.Context) error {
 	if kept, first := h.letGo(); first {
+		if kept && h.passOn() {
+			h.gaveBack(kept, nil)
+			return nil
+		}
 		err := h.giveBack(ctx)
 		h.gaveBack(kept, err)
 		return err

@@ -27,7 +27,14 @@ type waiter struct {
 	up    bool // turn is closed
 	// nudge gets a value when this process frees a slot while the waiter asks.
 	nudge chan struct{}
-	freed []int // those slots
+	freed []int  // those slots
+	offer *offer // what its turn came with, if anything
+}
+
+// call begins its turn.
+func (w *waiter) call() {
+	w.up = true
+	close(w.turn)
 }
 
 // join takes the last place.
@@ -50,6 +57,9 @@ func (s *queues) leave(w *waiter) {
 		q.waiters = slices.Delete(q.waiters, i, i+1)
 	}
 	s.settle(w.name, q)
+	if w.offer != nil {
+		w.offer.settle(false)
+	}
 }
 
 // took notes that this process holds the lock, before its waiter leaves.
@@ -150,7 +160,6 @@ func (s *queues) settle(name string, q *queue) {
 			delete(s.byName, name)
 		}
 	case !q.waiters[0].up && !q.keeps(q.waiters[0]):
-		q.waiters[0].up = true
-		close(q.waiters[0].turn)
+		q.waiters[0].call()
 	}
 }

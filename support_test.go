@@ -21,10 +21,11 @@ var errInjected = errors.New("injected failure")
 
 // The calls that a fault can strike.
 const (
-	opAcquire = "acquire"
-	opRenew   = "renew"
-	opRelease = "release"
-	opLook    = "look" // InspectBatch, with the lease of nobody
+	opAcquire  = "acquire"
+	opHandOver = "hand over" // with the lease that is to be granted
+	opRenew    = "renew"
+	opRelease  = "release"
+	opLook     = "look" // InspectBatch, with the lease of nobody
 )
 
 // fault says what becomes of one call.
@@ -118,11 +119,21 @@ func (f *faulty) call(ctx context.Context, op string, lease holdfast.Lease, do f
 	return err
 }
 
-func (f *faulty) TryAcquire(ctx context.Context, req holdfast.Request) (lease holdfast.Lease, err error) {
+func (f *faulty) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+	return f.grant(ctx, opAcquire, req, f.Locker.TryAcquire)
+}
+
+func (f *faulty) HandOver(ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
+	return f.grant(ctx, opHandOver, req, func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+		return f.Locker.Abilities().HandOverer.HandOver(ctx, from, req)
+	})
+}
+
+func (f *faulty) grant(ctx context.Context, op string, req holdfast.Request, do func(context.Context, holdfast.Request) (holdfast.Lease, error)) (holdfast.Lease, error) {
 	asked := holdfast.Lease{Name: req.Name, ID: req.ID, Owner: req.Owner, TTL: req.TTL}
 	var got holdfast.Lease
-	err = f.call(ctx, opAcquire, asked, func(ctx context.Context) (err error) {
-		l, err := f.Locker.TryAcquire(ctx, req)
+	err := f.call(ctx, op, asked, func(ctx context.Context) (err error) {
+		l, err := do(ctx, req)
 		f.mu.Lock()
 		got = l
 		f.mu.Unlock()
@@ -167,6 +178,9 @@ func (f *faulty) InspectBatch(ctx context.Context, names []string) ([]holdfast.R
 func (f *faulty) Abilities() holdfast.Abilities {
 	a := f.Locker.Abilities()
 	a.BatchRenewer = nil
+	if a.HandOverer != nil {
+		a.HandOverer = f
+	}
 	if a.BatchInspector != nil {
 		a.BatchInspector = f
 	}

@@ -1,0 +1,315 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+)
+
+// queueUp has waiters of one name begin one after the other. Each works with its hold,
+// and notes its number.
+type line struct {
+	tb    testing.TB
+	check *exclusive
+	wg    sync.WaitGroup
+	mu    sync.Mutex
+	order []string
+}
+
+func newLine(tb testing.TB) *line { return &line{tb: tb, check: newExclusive(tb)} }
+
+// join puts a waiter with a label into the queue of a client, and returns when it is there.
+func (q *line) join(c *holdfast.Client, label string, work time.Duration) {
+	q.wg.Go(func() {
+		h, err := c.Lock(q.tb.Context(), "n")
+		if err != nil {
+			q.tb.Errorf("%s: %v", label, err)
+			return
+		}
+		q.check.enter(h.Context(), "n", h.Token())
+		time.Sleep(work)
+		q.mu.Lock()
+		q.order = append(q.order, label)
+		q.mu.Unlock()
+		if err := h.Release(q.tb.Context()); err != nil {
+			q.tb.Errorf("%s: release: %v", label, err)
+		}
+	})
+	synctest.Wait()
+}
+
+// Within a process a lock goes from hand to hand in the order of arrival, by one request
+// each; the first has it by an acquire, the last gives it back by a release.
+func TestHandOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		f := newFaulty(t, store.Locker(), nil)
+		var told events
+		c := newClient(t, f, holdfast.WithObserver(told.observe))
+		q := newLine(t)
+		var want []string
+		for i := range 5 {
+			q.join(c, fmt.Sprint(i), time.Millisecond)
+			want = append(want, fmt.Sprint(i))
+		}
+		q.wg.Wait()
+		synctest.Wait()
+		if !slices.Equal(q.order, want) {
+			t.Errorf("served in order %v", q.order)
+		}
+		if a, h, r := f.count(opAcquire), f.count(opHandOver), f.count(opRelease); a != 1 || h != 4 || r != 1 {
+			t.Errorf("%d acquires, %d hand-overs, %d releases; want 1, 4, 1", a, h, r)
+		}
+		if isHeld(t, store, "n") {
+			t.Error("the lock is held in the end")
+		}
+		for i, got := range told.types() { // a hold is told to be over before the next one is told of
+			if want := []holdfast.EventType{holdfast.EventAcquired, holdfast.EventReleased}[i%2]; got != want {
+				t.Fatalf("events %v", told.types())
+			}
+		}
+	})
+}
+
+// Other processes have their turn: the lock is passed on so many times in a row, or for so
+// long, and is then released, while many still wait here.
+func TestHandOverLetsOthersIn(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		work   time.Duration
+		most   int // local holds before the other's
+		atOnce bool
+	}{
+		{"short holds", time.Millisecond, 17, false},
+		{"long holds", 400 * time.Millisecond, 4, false},
+		{"holds that last longer than passing on does", 2 * time.Second, 1, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.NewStore()
+				f := newFaulty(t, store.Locker(), nil)
+				f.watcher = true
+				here, there := newClient(t, f), newClient(t, store.Locker())
+				q := newLine(t)
+				for i := range 30 {
+					q.join(here, fmt.Sprint(i), tc.work)
+					if i == 0 {
+						q.join(there, "other", tc.work)
+					}
+				}
+				q.wg.Wait()
+				if at := slices.Index(q.order, "other"); at > tc.most {
+					t.Errorf("the other process was served after %d holds of this one, at most %d are to be: %v", at, tc.most, q.order)
+				}
+				if n := f.count(opHandOver); tc.work < time.Second && n == 0 {
+					t.Error("nothing was passed on")
+				}
+			})
+		})
+	}
+}
+
+// Whatever becomes of the request that passes a lock on, no two hold it, every waiter is
+// served, Release says that the lock was given back, and it is free in the end.
+func TestHandOverFaults(t *testing.T) {
+	for name, strike := range map[string]fault{
+		"not done, and an error":     {refuse: errInjected},
+		"done, and an error":         {lose: errInjected},
+		"no answer":                  {hang: true},
+		"no answer, and done late":   {late: 4 * time.Second},
+		"done after the time limit":  {delay: 20 * time.Second, deaf: true},
+		"slow":                       {delay: time.Second},
+		"refused as invalid":         {refuse: &holdfast.InvalidError{Field: "f", Value: "v", Rule: "r"}},
+		"said to be held by another": {refuse: &holdfast.HeldError{Record: holdfast.Record{Name: "n", State: holdfast.StateHeld}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.NewStore()
+				f := newFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) fault {
+					if op == opHandOver && n%2 == 1 {
+						return strike
+					}
+					return fault{}
+				})
+				c := newClient(t, f, holdfast.WithTTL(15*time.Second))
+				q := newLine(t)
+				invalid := errors.Is(strike.refuse, holdfast.ErrInvalid)
+				for i := range 8 {
+					if invalid { // it ends the waiting, as it would if the driver refused an acquire
+						q.wg.Go(func() {
+							h, err := c.Lock(t.Context(), "n")
+							if err == nil {
+								q.check.enter(h.Context(), "n", h.Token())
+								err = h.Release(t.Context())
+							}
+							if err != nil && !errors.Is(err, holdfast.ErrInvalid) {
+								t.Error(err)
+							}
+						})
+						continue
+					}
+					q.join(c, fmt.Sprint(i), time.Millisecond)
+				}
+				q.wg.Wait()
+				if f.count(opHandOver) < 2 {
+					t.Errorf("%d hand-overs", f.count(opHandOver))
+				}
+				time.Sleep(time.Minute) // what lands late, and what is cleaned up
+				if isHeld(t, store, "n") {
+					t.Error("the lock is held in the end")
+				}
+			})
+		})
+	}
+}
+
+// A waiter that goes away while a lock is on its way to it keeps it from nobody: the next
+// one has it as soon as the release is through.
+func TestHandOverToOneWhoLeaves(t *testing.T) {
+	for name, strike := range map[string]fault{
+		"not done":       {hang: true},
+		"done, too late": {late: time.Millisecond},
+		"done":           {lose: errInjected, delay: 20 * time.Millisecond, deaf: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.NewStore()
+				f := newFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) fault {
+					if op == opHandOver && n == 1 {
+						return strike
+					}
+					return fault{}
+				})
+				c := newClient(t, f, holdfast.WithTTL(time.Minute))
+				check := newExclusive(t)
+				first := mustLock(t, c, "n")
+				check.enter(first.Context(), "n", first.Token())
+				ctx, leave := context.WithCancel(t.Context())
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					if h, err := c.Lock(ctx, "n"); !errors.Is(err, context.Canceled) {
+						t.Errorf("got %v, %v; want canceled", h, err)
+					}
+				})
+				synctest.Wait()
+				start := time.Now()
+				wg.Go(func() {
+					h := mustLock(t, c, "n")
+					check.enter(h.Context(), "n", h.Token())
+					if waited := time.Since(start); waited > time.Second {
+						t.Errorf("the next waited %v", waited)
+					}
+					if err := h.Release(t.Context()); err != nil {
+						t.Error(err)
+					}
+				})
+				synctest.Wait()
+				time.AfterFunc(10*time.Millisecond, leave)
+				if err := first.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+				wg.Wait()
+				time.Sleep(2 * time.Minute)
+				if isHeld(t, store, "n") {
+					t.Error("the lock is held in the end")
+				}
+			})
+		})
+	}
+}
+
+// A lock that an operator has freed and another process has taken is not passed on.
+func TestHandOverOfWhatAnotherHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		f := newFaulty(t, store.Locker(), nil)
+		here, there := newClient(t, f), newClient(t, store.Locker())
+		h := mustLock(t, here, "n")
+		q := newLine(t)
+		q.join(here, "next", time.Millisecond)
+		if err := f.Locker.Abilities().Breaker.BreakNow(t.Context(), "n"); err != nil {
+			t.Fatal(err)
+		}
+		taken := mustTryLock(t, there, "n")
+		if err := h.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if f.count(opHandOver) != 1 || len(q.order) != 0 || taken.Err() != nil {
+			t.Errorf("%d hand-overs, served %v, the other's hold: %v", f.count(opHandOver), q.order, taken.Err())
+		}
+		q.check.enter(taken.Context(), "n", taken.Token())
+		if err := taken.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		q.wg.Wait()
+	})
+}
+
+// Shutdown while a lock is on its way: nobody gets it, and it is free afterwards.
+func TestHandOverDuringShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		f := newFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) fault {
+			if op == opHandOver {
+				return fault{delay: time.Second, deaf: true}
+			}
+			return fault{}
+		})
+		c := newClient(t, f)
+		h := mustLock(t, c, "n")
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := c.Lock(t.Context(), "n"); !errors.Is(err, holdfast.ErrClosed) {
+				t.Errorf("got %v, want closed", err)
+			}
+		})
+		synctest.Wait()
+		wg.Go(func() {
+			if err := h.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		if err := c.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		if isHeld(t, store, "n") {
+			t.Error("the lock is held after Shutdown")
+		}
+	})
+}
+
+// A pool whose places are all of this process passes each on as a lock.
+func TestHandOverOfSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		f := newFaulty(t, store.Locker(), nil)
+		c := newClient(t, f)
+		check := newExclusive(t)
+		var wg sync.WaitGroup
+		for range 9 {
+			wg.Go(func() {
+				h := mustLock(t, c, "pool", holdfast.WithSlots(3))
+				check.enter(h.Context(), h.Name(), h.Token())
+				time.Sleep(time.Millisecond)
+				if err := h.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := f.count(opHandOver); n < 4 {
+			t.Errorf("%d hand-overs among 6 that waited", n)
+		}
+	})
+}
