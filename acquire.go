@@ -205,6 +205,12 @@ func (a *asker) begin(ctx context.Context, w *waiter) (grant, error) {
 	if w.offer != nil {
 		return a.accept(ctx, w.offer)
 	}
+	if w.yield > 0 {
+		select {
+		case <-time.After(w.yield):
+		case <-ctx.Done():
+		}
+	}
 	return a.ask(ctx, a.open())
 }
 

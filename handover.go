@@ -9,9 +9,13 @@ import (
 // the first of them, in one request instead of two and without waking other processes.
 // Those must have their turn too: so many times in a row it is passed on, within so long
 // a time since this process got it. What one request saves is little against longer holds.
+// Then the next waiter of this process lets the others ask first: it would else always be
+// ahead of them, who learn of a release later.
 const (
 	passesInARow = 16
 	passesWithin = time.Second
+	leastYield   = time.Millisecond
+	mostYield    = 100 * time.Millisecond
 )
 
 // tenure is for how long, and through how many passes, a lock has been in this process.
@@ -41,6 +45,16 @@ func (h *Hold) passOn() bool {
 	}
 	o := c.queues.offer(h)
 	return o != nil && <-o.settled
+}
+
+// yield is how long the next waiter is to leave the lock to others: as long as the release
+// took, which is about when they know of it.
+func (h *Hold) yield() time.Duration {
+	c := h.client
+	if c.abilities.HandOverer == nil || h.tenure.more(c.now()) {
+		return 0
+	}
+	return min(max(c.now()-h.release.Load().began, leastYield), mostYield)
 }
 
 // settle tells the hold once what has become of its offer.

@@ -32,8 +32,9 @@ type terms struct {
 
 // release is the one release of a hold.
 type release struct {
-	done chan struct{}
-	err  error // readable once done is closed
+	began time.Duration
+	done  chan struct{}
+	err   error // readable once done is closed
 }
 
 // holding is a context of a hold. It ends as the context that it is made of.
@@ -117,7 +118,7 @@ func (h *Hold) shutDown(ctx context.Context) {
 // lost is the keeper's call: the hold is over without a release.
 func (h *Hold) lost(cause error) {
 	h.cancel(cause)
-	h.client.queues.freed(h)
+	h.client.queues.freed(h, 0)
 	if over := h.kept.over; over != nil {
 		over(h, false)
 	}
@@ -222,7 +223,7 @@ func (h *Hold) Release(ctx context.Context) error {
 // letGo begins the release, once: it ends the hold's context and its renewal. kept says
 // whether the lease was kept until now.
 func (h *Hold) letGo() (kept, first bool) {
-	if !h.release.CompareAndSwap(nil, &release{done: make(chan struct{})}) {
+	if !h.release.CompareAndSwap(nil, &release{began: h.client.now(), done: make(chan struct{})}) {
 		return false, false
 	}
 	h.cancel(ErrReleased)
@@ -241,7 +242,7 @@ func (h *Hold) gaveBack(kept bool, err error) {
 	if h.doubt.any && c.now() < h.doubt.until {
 		c.cleanUp(k.lease, h.doubt.until, k.timing.tryTimeout, k.emit)
 	}
-	c.queues.freed(h)
+	c.queues.freed(h, h.yield())
 	c.mu.Lock()
 	delete(c.holds, h)
 	c.mu.Unlock()

@@ -3,6 +3,7 @@ package holdfast
 import (
 	"slices"
 	"sync"
+	"time"
 )
 
 // queues lines up one process's waiters for each name, first-in-first-out, so that
@@ -27,8 +28,10 @@ type waiter struct {
 	up    bool // turn is closed
 	// nudge gets a value when this process frees a slot while the waiter asks.
 	nudge chan struct{}
-	freed []int  // those slots
-	offer *offer // what its turn came with, if anything
+	freed []int // those slots
+	// What its turn came with, if anything.
+	offer *offer
+	yield time.Duration
 }
 
 // call begins its turn.
@@ -70,18 +73,22 @@ func (s *queues) took(h *Hold) {
 	q.holders, q.kept = append(q.holders, h), nil
 }
 
-// freed notes that a hold is lost, or that it is released; the first waiter may ask.
-func (s *queues) freed(h *Hold) {
+// freed notes that a hold is lost, or that it is released; the first waiter may ask, after
+// so long a time if it has not asked yet.
+func (s *queues) freed(h *Hold, yield time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := s.of(lockOf(h.Name(), h.slot))
 	if i := slices.Index(q.holders, h); i >= 0 {
 		q.holders = slices.Delete(q.holders, i, i+1)
 	}
-	if len(q.waiters) > 0 && q.waiters[0].up {
-		w := q.waiters[0]
-		w.freed = append(w.freed, h.slot)
-		ring(w.nudge)
+	if len(q.waiters) > 0 {
+		if w := q.waiters[0]; w.up {
+			w.freed = append(w.freed, h.slot)
+			ring(w.nudge)
+		} else {
+			w.yield = yield
+		}
 	}
 	s.settle(lockOf(h.Name(), h.slot), q)
 }
