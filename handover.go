@@ -10,7 +10,8 @@ import (
 // Those must have their turn too: so many times in a row it is passed on, within so long
 // a time since this process got it. What one request saves is little against longer holds.
 // Then the next waiter of this process lets the others ask first: it would else always be
-// ahead of them, who learn of a release later.
+// ahead of them, who learn of a release later. Where nothing wakes them nothing is passed on:
+// who polls would hardly ever find the lock free.
 const (
 	passesInARow = 16
 	passesWithin = time.Second
@@ -40,18 +41,22 @@ type offer struct {
 // has the lock now. The attempt is the waiter's, and as short as a release's.
 func (h *Hold) passOn() bool {
 	c := h.client
-	if c.abilities.HandOverer == nil || c.closing.Err() != nil || !h.tenure.more(c.now()) {
+	if !c.passesOn() || c.closing.Err() != nil || !h.tenure.more(c.now()) {
 		return false
 	}
 	o := c.queues.offer(h)
 	return o != nil && <-o.settled
 }
 
+func (c *Client) passesOn() bool {
+	return c.abilities.HandOverer != nil && c.abilities.Watcher != nil
+}
+
 // yield is how long the next waiter is to leave the lock to others: as long as the release
 // took, which is about when they know of it.
 func (h *Hold) yield() time.Duration {
 	c := h.client
-	if c.abilities.HandOverer == nil || h.tenure.more(c.now()) {
+	if !c.passesOn() || h.tenure.more(c.now()) {
 		return 0
 	}
 	return min(max(c.now()-h.release.Load().began, leastYield), mostYield)

@@ -55,6 +55,7 @@ func TestHandOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		f := newFaulty(t, store.Locker(), nil)
+		f.watcher = true
 		var told events
 		c := newClient(t, f, holdfast.WithObserver(told.observe))
 		q := newLine(t)
@@ -127,7 +128,7 @@ func TestHandOverFaults(t *testing.T) {
 		"done, and an error":         {lose: errInjected},
 		"no answer":                  {hang: true},
 		"no answer, and done late":   {late: 4 * time.Second},
-		"done after the time limit":  {delay: 20 * time.Second, deaf: true},
+		"done after the time limit":  {delay: 4 * time.Second, deaf: true},
 		"slow":                       {delay: time.Second},
 		"refused as invalid":         {refuse: &holdfast.InvalidError{Field: "f", Value: "v", Rule: "r"}},
 		"said to be held by another": {refuse: &holdfast.HeldError{Record: holdfast.Record{Name: "n", State: holdfast.StateHeld}}},
@@ -141,8 +142,9 @@ func TestHandOverFaults(t *testing.T) {
 					}
 					return fault{}
 				})
-				c := newClient(t, f, holdfast.WithTTL(15*time.Second))
-				q := newLine(t)
+				f.watcher = true
+				c := newClient(t, f, holdfast.WithTTL(time.Minute), holdfast.WithTryTimeout(time.Second))
+				start, q := time.Now(), newLine(t)
 				if errors.Is(strike.refuse, holdfast.ErrInvalid) { // ends the waiting, as that of an acquire does
 					q.may = holdfast.ErrInvalid
 				}
@@ -153,7 +155,10 @@ func TestHandOverFaults(t *testing.T) {
 				if f.count(opHandOver) < 2 {
 					t.Errorf("%d hand-overs", f.count(opHandOver))
 				}
-				time.Sleep(time.Minute) // what lands late, and what is cleaned up
+				if took := time.Since(start); took > 30*time.Second {
+					t.Errorf("all were served after %v: one lease at least was left to expire", took)
+				}
+				time.Sleep(2 * time.Minute) // what lands late, and what is cleaned up
 				if isHeld(t, store, "n") {
 					t.Error("the lock is held in the end")
 				}
@@ -169,6 +174,7 @@ func TestHandOverToOneWhoLeaves(t *testing.T) {
 		"not done":       {hang: true},
 		"done, too late": {late: time.Millisecond},
 		"done":           {lose: errInjected, delay: 20 * time.Millisecond, deaf: true},
+		"gone before":    {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -179,6 +185,7 @@ func TestHandOverToOneWhoLeaves(t *testing.T) {
 					}
 					return fault{}
 				})
+				f.watcher = true
 				c := newClient(t, f, holdfast.WithTTL(time.Minute))
 				check := newExclusive(t)
 				first := mustLock(t, c, "n")
@@ -203,6 +210,9 @@ func TestHandOverToOneWhoLeaves(t *testing.T) {
 					}
 				})
 				synctest.Wait()
+				if strike == (fault{}) {
+					leave()
+				}
 				time.AfterFunc(10*time.Millisecond, leave)
 				if err := first.Release(t.Context()); err != nil {
 					t.Error(err)
@@ -217,11 +227,49 @@ func TestHandOverToOneWhoLeaves(t *testing.T) {
 	}
 }
 
+// A release whose lock is passed on ends no later than the hold's own time limit, whatever
+// the waiter's is.
+func TestHandOverEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFaulty(t, memory.NewStore().Locker(), func(op string, n int, _ holdfast.Lease) fault {
+			return fault{hang: op == opHandOver}
+		})
+		f.watcher = true
+		c := newClient(t, f, holdfast.WithTTL(10*time.Minute), holdfast.WithTryTimeout(time.Minute))
+		h := mustLock(t, c, "n", holdfast.WithTryTimeout(time.Second))
+		q := newLine(t)
+		q.join(c, "next", 0)
+		start := time.Now()
+		if err := h.Release(t.Context()); err != nil || time.Since(start) > 2*time.Second {
+			t.Errorf("released after %v, %v", time.Since(start), err)
+		}
+		q.wg.Wait()
+	})
+}
+
+// Where nothing wakes the waiters of other processes nothing is passed on, for those would
+// hardly ever find the lock free.
+func TestHandOverNeedsWatcher(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFaulty(t, memory.NewStore().Locker(), nil)
+		c := newClient(t, f)
+		q := newLine(t)
+		for i := range 3 {
+			q.join(c, fmt.Sprint(i), time.Millisecond)
+		}
+		q.wg.Wait()
+		if a, h := f.count(opAcquire), f.count(opHandOver); a != 3 || h != 0 {
+			t.Errorf("%d acquires, %d hand-overs; want 3, none", a, h)
+		}
+	})
+}
+
 // A lock that an operator has freed and another process has taken is not passed on.
 func TestHandOverOfWhatAnotherHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		f := newFaulty(t, store.Locker(), nil)
+		f.watcher = true
 		here, there := newClient(t, f), newClient(t, store.Locker())
 		h := mustLock(t, here, "n")
 		q := newLine(t)
@@ -255,6 +303,7 @@ func TestHandOverDuringShutdown(t *testing.T) {
 			}
 			return fault{}
 		})
+		f.watcher = true
 		c := newClient(t, f)
 		h := mustLock(t, c, "n")
 		var wg sync.WaitGroup
@@ -285,6 +334,7 @@ func TestHandOverOfSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		f := newFaulty(t, store.Locker(), nil)
+		f.watcher = true
 		c := newClient(t, f)
 		check := newExclusive(t)
 		var wg sync.WaitGroup
@@ -297,6 +347,7 @@ func TestHandOverOfSlots(t *testing.T) {
 					t.Error(err)
 				}
 			})
+			synctest.Wait()
 		}
 		wg.Wait()
 		if n := f.count(opHandOver); n != 6 {

@@ -43,7 +43,10 @@ func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Contex
 // that is an error that matches ErrHeld, at once.
 //
 // Waiters of one Client queue first-in-first-out for each name, and only the first
-// asks the backend. There is no order between processes.
+// asks the backend. Where the backend can do it ([HandOverer]) and wakes waiters, a
+// release passes the lock on to the next of them in one request, at most 16 times in a row
+// and for at most a second; then other processes ask first. There is no order between
+// processes.
 func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Hold, error) {
 	return c.acquire(ctx, context.WithoutCancel(ctx), name, opts, false)
 }

@@ -63,7 +63,7 @@ func TestArbiter(t *testing.T) {
 // date, and no addition is lost.
 func TestSecondaryPreference(t *testing.T) {
 	t.Parallel()
-	m := env.StartMongo(t, env.MongoOptions{ElectionTimeout: 10 * time.Second})
+	m := env.StartMongo(t, env.MongoOptions{ElectionTimeout: 10 * time.Second, NoChaining: true})
 	url := m.URL(t) + "&readPreference=secondary&readConcernLevel=local&w=1"
 	primary, err := m.Primary(within(t))
 	env.Check(t, err)

@@ -26,6 +26,9 @@ type MongoOptions struct {
 	Members int
 	// Arbiter makes the last member an arbiter, which votes and has no data.
 	Arbiter bool
+	// NoChaining has every secondary follow the primary. One that follows a frozen
+	// secondary falls behind with it, and no majority acknowledges a write.
+	NoChaining bool
 	// Args are further arguments for every mongod.
 	Args []string
 	// TTLMonitorSecs is how long the TTL thread sleeps between its rounds; 0 means 1.
@@ -40,7 +43,7 @@ type MongoOptions struct {
 func (o MongoOptions) testing() mongotest.Options {
 	return mongotest.Options{
 		Members: o.Members, Arbiter: o.Arbiter, Args: o.Args,
-		TTLMonitor: o.TTLMonitorSecs, ElectionTimeout: o.ElectionTimeout,
+		TTLMonitor: o.TTLMonitorSecs, ElectionTimeout: o.ElectionTimeout, NoChaining: o.NoChaining,
 	}
 }
 

@@ -27,6 +27,9 @@ type Options struct {
 	// TTLMonitor is how many seconds the TTL thread sleeps between its rounds; 0
 	// means one. MongoDB's own default is 60.
 	TTLMonitor int
+	// NoChaining has every secondary follow the primary. One that follows a frozen
+	// secondary falls behind with it, and no majority acknowledges a write.
+	NoChaining bool
 	// Args are further arguments for every mongod.
 	Args []string
 	// Env gives further variables for the environment of a member; nil for none.

@@ -45,6 +45,8 @@ func common() []string {
 	return []string{
 		"--wiredTigerCacheSizeGB", "0.25",
 		"--setParameter", "diagnosticDataCollectionEnabled=false",
+		// A member that begins to follow another just when that freezes waits so long; else a minute.
+		"--setParameter", "oplogInitialFindMaxSeconds=2",
 		"--setParameter", "enableTestCommands=1", // failCommand, for the fault tests
 	}
 }
@@ -115,9 +117,7 @@ func (s *Set) config(version int, electionTimeout time.Duration) bson.D {
 			{Key: "electionTimeoutMillis", Value: electionTimeout.Milliseconds()},
 			{Key: "heartbeatIntervalMillis", Value: min(electionTimeout/2, 2*time.Second).Milliseconds()},
 			{Key: "heartbeatTimeoutSecs", Value: max(1, int(electionTimeout.Seconds()))},
-			// A secondary that follows a frozen one would fall behind with it, for half a
-			// minute, and no majority would acknowledge a write.
-			{Key: "chainingAllowed", Value: false},
+			{Key: "chainingAllowed", Value: !s.opts.NoChaining},
 		}},
 	}
 }
