@@ -28,6 +28,7 @@ const (
 type turn struct {
 	token    uint64
 	from, to int64
+	process  int // counted by who starts them
 }
 
 // swarm has many goroutines wait for the lock, each a number of times, and says what
@@ -54,7 +55,7 @@ func swarm(ctx context.Context, client *holdfast.Client, backend *bench.Backend)
 					errs <- err
 					return
 				}
-				t := turn{hold.Token(), time.Now().UnixNano(), 0}
+				t := turn{token: hold.Token(), from: time.Now().UnixNano()}
 				if err := hold.Err(); err != nil {
 					errs <- err
 					return
@@ -109,6 +110,7 @@ func BenchmarkWaiters(b *testing.B) {
 		b.ReportMetric(float64(each)/float64(free), "hand-over/acquire+release")
 		b.ReportMetric(float64(asked)/float64(len(turns)), "commands/hand-over")
 		b.ReportMetric(longest.Seconds(), "longest-wait-s")
+		b.ReportMetric(float64(longestRow(turns)), "in-a-row")
 	}
 }
 
@@ -127,12 +129,12 @@ func runSwarm(b *testing.B, url string, each int) (turns []turn, asked int64, lo
 	for _, w := range workers {
 		w.tell(strconv.Itoa(each))
 	}
-	for _, w := range workers {
+	for process, w := range workers {
 		last := make([]int64, swarmWaiters)
 		for range swarmWaiters * each {
 			fields := w.expectWithin(10*time.Minute, "turn")
 			var waiter int
-			var t turn
+			t := turn{process: process}
 			if _, err := fmt.Sscan(fmt.Sprint(fields[0], " ", fields[1], " ", fields[2], " ", fields[3]), &waiter, &t.token, &t.from, &t.to); err != nil {
 				b.Fatal(err)
 			}
@@ -144,6 +146,19 @@ func runSwarm(b *testing.B, url string, each int) (turns []turn, asked int64, lo
 	}
 	slices.SortFunc(turns, func(a, b turn) int { return cmp.Compare(a.token, b.token) })
 	return turns, asked, longest
+}
+
+// longestRow is how many turns in a row one process had at most.
+func longestRow(turns []turn) (longest int) {
+	row := 0
+	for i, t := range turns {
+		if i > 0 && t.process != turns[i-1].process {
+			row = 0
+		}
+		row++
+		longest = max(longest, row)
+	}
+	return longest
 }
 
 // checkTurns fails if two waiters were in at once, or a later one had a lower token.
