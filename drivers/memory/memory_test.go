@@ -60,6 +60,27 @@ func TestSynctest(t *testing.T) {
 	})
 }
 
+// A lock that is handed over was never free, so its waiters sleep on.
+func TestHandOverWakesNobody(t *testing.T) {
+	store := memory.NewStore()
+	l, ctx := store.Locker(), t.Context()
+	req := func(id string) holdfast.Request { return holdfast.Request{Name: "n", ID: id, TTL: time.Hour} }
+	lease, err := l.TryAcquire(ctx, req("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wakes := 0
+	stop := store.Locker().Watch("n", func() { wakes++ })
+	defer stop()
+	next, err := l.HandOver(ctx, lease, req("b"))
+	if err != nil || wakes != 1 {
+		t.Errorf("%v; %d wakes, want the one of the beginning", err, wakes)
+	}
+	if err := l.Release(ctx, next); err != nil || wakes != 2 {
+		t.Errorf("%v; %d wakes after the release, want another", err, wakes)
+	}
+}
+
 func TestURL(t *testing.T) {
 	for _, u := range []string{"mem:", "mem://"} {
 		l, err := holdfast.OpenLocker(t.Context(), u)

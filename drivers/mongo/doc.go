@@ -26,6 +26,10 @@
 // router's clock, so the routers' clocks must agree within the grace of the
 // leases.
 //
+// A hand-over ([Locker.HandOver]) is the same command with one more condition: the
+// document's kid may be that of the lease that ends. No release travels in the change
+// stream, so no other process is woken.
+//
 // Every command goes to the primary, every write has write concern "majority",
 // whatever the given client or collection is set to, and every command has a
 // time limit ([WithCommandTimeout]). A session in a caller's context is ignored:

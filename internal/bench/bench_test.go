@@ -123,6 +123,30 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// No call goes past the count, whichever ability it is of.
+func TestCalls(t *testing.T) {
+	b := NewBackend("mem:")
+	l, err := b.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, a := t.Context(), l.Abilities()
+	lease := holdfast.Lease{Name: "n", ID: "a", TTL: time.Minute}
+	req := holdfast.Request{Name: "n", ID: "b", TTL: time.Minute}
+	for what, call := range map[string]func(){
+		"acquire": func() { _, _ = l.TryAcquire(ctx, req) }, "renew": func() { _ = l.Renew(ctx, lease) },
+		"release": func() { _ = l.Release(ctx, lease) }, "inspect": func() { _, _ = l.Inspect(ctx, "n") },
+		"hand over":     func() { _, _ = a.HandOverer.HandOver(ctx, lease, req) },
+		"renew batch":   func() { a.BatchRenewer.RenewBatch(ctx, []holdfast.Lease{lease}) },
+		"inspect batch": func() { a.BatchInspector.InspectBatch(ctx, []string{"n"}) },
+	} {
+		before := b.Calls()
+		if call(); b.Calls() != before+1 {
+			t.Errorf("%s counted as %d calls", what, b.Calls()-before)
+		}
+	}
+}
+
 // What is left out is null in JSON, and not in the text and the plot.
 func TestForms(t *testing.T) {
 	r, err := Run(t.Context(), "mem:", Options{Rounds: 3, Leases: []int{2}, TTL: time.Second, Hold: time.Millisecond})
