@@ -41,7 +41,7 @@ type offer struct {
 // has the lock now. The attempt is the waiter's, and as short as a release's.
 func (h *Hold) passOn() bool {
 	c := h.client
-	if !c.passesOn() || c.closing.Err() != nil || !h.tenure.more(c.now()) {
+	if !c.passesOn() || !h.tenure.more(c.now()) {
 		return false
 	}
 	o := c.queues.offer(h)

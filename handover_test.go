@@ -355,3 +355,105 @@ func TestHandOverOfSlots(t *testing.T) {
 		}
 	})
 }
+
+// One who waits for any place of a pool, and asks for those of others already, has the
+// place that is released here as before; one who may not have that place is not offered it.
+func TestHandOverOfSlotsToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		f := newFaulty(t, store.Locker(), nil)
+		f.watcher = true
+		here, there := newClient(t, f), newClient(t, store.Locker())
+		for _, tc := range []struct {
+			other  *holdfast.Client // has the other of two places
+			places int              // that the waiter may have
+		}{{there, 2}, {here, 1}} {
+			others := mustLock(t, tc.other, "pool", holdfast.WithSlots(2))
+			own := mustLock(t, here, "pool", holdfast.WithSlots(2))
+			if tc.places == 1 && own.Slot() == 0 {
+				own, others = others, own
+			}
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				h := mustLock(t, here, "pool", holdfast.WithSlots(tc.places))
+				if err := h.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+			before := f.count(opHandOver)
+			if err := own.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			if n := f.count(opHandOver) - before; n != 0 {
+				t.Errorf("%d places: %d hand-overs", tc.places, n)
+			}
+			if err := others.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			wg.Wait()
+		}
+	})
+}
+
+// A hold that was lost has nothing to pass on, though its Release comes while others wait.
+func TestHandOverOfWhatWasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		f := newFaulty(t, store.Locker(), nil)
+		f.watcher = true
+		c := newClient(t, f)
+		lost := mustLock(t, c, "n")
+		store.Remove("n")
+		<-lost.Context().Done()
+		next := mustLock(t, c, "n")
+		q := newLine(t)
+		q.join(c, "last", 0)
+		if err := lost.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if n := f.count(opHandOver); n != 0 || next.Err() != nil || len(q.order) != 0 {
+			t.Errorf("%d hand-overs; the present hold: %v; served %v", n, next.Err(), q.order)
+		}
+		if err := next.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		q.wg.Wait()
+	})
+}
+
+// Who lets others ask first leaves as soon as its context ends.
+func TestHandOverYieldEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) fault {
+			if op == opRelease {
+				return fault{delay: 50 * time.Millisecond}
+			}
+			return fault{}
+		})
+		f.watcher = true
+		c := newClient(t, f)
+		h := mustLock(t, c, "n")
+		time.Sleep(2 * time.Second) // too long for passing on
+		ctx, leave := context.WithCancel(t.Context())
+		done := make(chan time.Time)
+		go func() {
+			if _, err := c.Lock(ctx, "n"); !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v, want canceled", err)
+			}
+			done <- time.Now()
+		}()
+		synctest.Wait()
+		if err := h.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		left := time.Now()
+		leave()
+		if took := (<-done).Sub(left); took > 10*time.Millisecond {
+			t.Errorf("left after %v", took)
+		}
+	})
+}
