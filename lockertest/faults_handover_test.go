@@ -112,25 +112,12 @@ func handOverGrantFaults() []fault {
 			}),
 		},
 		{
-			name: "a hand-over is a release and an acquire", says: "was not refused", caught: []string{"handover/nobody between"},
+			name: "a hand-over is a release and an acquire", says: "was not refused", caught: []string{"handover/nobody between", "race/exclusion"},
 			make: handsOver(func(_ *world, f *faulty, _ handOver, ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
 				if err := errors.Join(holdfast.ValidateHandOver(from, req, f.Limits()), f.Locker.Release(ctx, from)); err != nil {
 					return holdfast.Lease{}, opErr(req.Name, err)
 				}
 				time.Sleep(time.Millisecond)
-				return f.Locker.TryAcquire(ctx, req)
-			}),
-		},
-		{
-			name: "in the crowd a hand-over is a release", says: "which should be granted", caught: []string{"race/exclusion"},
-			make: handsOver(func(w *world, f *faulty, next handOver, ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
-				if w.count("hand-overs of "+req.Name) < 3 || !w.holds(from.Name, from.ID) {
-					return next(ctx, from, req)
-				}
-				if err := f.Locker.Release(ctx, from); err != nil {
-					return holdfast.Lease{}, err
-				}
-				time.Sleep(5 * time.Millisecond)
 				return f.Locker.TryAcquire(ctx, req)
 			}),
 		},

@@ -56,12 +56,13 @@ func (c *check) fight(a *arena, l holdfast.Locker) {
 			c.lost("Renew of a released lease, while others fight for the lock", l.Renew(c.ctx, *old))
 			c.release(l, *old)
 		}
+		pause() // or all rounds are over before the first holder is
 		return
 	}
 	c.enter(a, lease)
 	for range rand.IntN(3) {
 		c.renew(l, lease)
-		time.Sleep(time.Duration(rand.IntN(500)) * time.Microsecond)
+		pause()
 	}
 	if canHandOver(c.suite) && rand.IntN(3) == 0 {
 		lease = c.passOn(a, l, lease)
@@ -100,3 +101,5 @@ func (c *check) passOn(a *arena, l holdfast.Locker, lease holdfast.Lease) holdfa
 	a.stale.Store(&lease)
 	return next
 }
+
+func pause() { time.Sleep(time.Duration(rand.IntN(500)) * time.Microsecond) }
