@@ -121,7 +121,8 @@ func answerFaults() []fault {
 			make: func(_ *world, f *faulty) {
 				guard(f, func(ctx context.Context, name string) (context.Context, error) {
 					time.Sleep(time.Millisecond)
-					if ctx.Err() != nil {
+					// A context may learn a little late that its time is over.
+					if end, limited := ctx.Deadline(); ctx.Err() != nil || limited && time.Now().After(end) {
 						return ctx, opErr(name, errors.New("it took too long"))
 					}
 					return ctx, nil
