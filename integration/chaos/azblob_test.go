@@ -28,7 +28,7 @@ func onAzurite(t *testing.T, rec *history.Recorder) *target {
 		client: func() (workload.Config, fault.Mesh) {
 			proxy := fault.New(t, gate.addr)
 			service := azuritetest.Emulator("http://" + proxy.Addr() + gate.path)
-			return workload.Config{URL: service.URL(container), TTL: ttl, Poll: 500 * time.Millisecond,
+			return workload.Config{URL: service.URL(container), TTL: ttl, Poll: 500 * time.Millisecond, Waiters: 2,
 				Hold: 400 * time.Millisecond, Long: 2 * ttl, Between: time.Second}, fault.Mesh{gate.addr: proxy}
 		},
 	}

@@ -22,7 +22,7 @@ import (
 func onMongo(t *testing.T, _ *history.Recorder) *target {
 	m := env.StartMongo(t, env.MongoOptions{})
 	const ttl = 5 * time.Second
-	config := workload.Config{URL: m.URL(t), TTL: ttl, Hold: 400 * time.Millisecond, Long: 3 * ttl, Between: time.Second}
+	config := workload.Config{URL: m.URL(t), TTL: ttl, Waiters: 3, Hold: 200 * time.Millisecond, Long: 3 * ttl, Between: time.Second}
 	return &target{
 		name: "mongodb", ttl: ttl, grants: 4 * time.Second, gap: 6 * time.Second,
 		faults: mongoFaults(m),

@@ -30,6 +30,9 @@ type Config struct {
 	// TTL of the lock, and how often to ask for it where nothing wakes a waiter; 0
 	// means the backend's default.
 	TTL, Poll time.Duration
+	// Waiters is how many goroutines of the process want the lock, each for itself; 0
+	// means one. Among several the lock is handed over within the process.
+	Waiters int
 	// Hold is how long it holds the lock at most. One time in twenty it holds it for
 	// Long, if that is more than 0: long enough to need renewals. Between is how long
 	// it waits at most before it wants the lock again.

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -46,7 +47,7 @@ type worker struct {
 	backend *backend
 	// registers are the fenced ones; values are made such that no two writes have one.
 	registers []register
-	values    int64
+	values    atomic.Int64
 }
 
 func run() error {
@@ -109,6 +110,18 @@ func work(ctx context.Context, config Config, rec *history.Recorder, logger *slo
 	if b.register != nil {
 		w.registers = append(w.registers, b.register)
 	}
+	var waiters sync.WaitGroup
+	for range max(w.Waiters, 1) {
+		waiters.Go(func() { w.again(ctx) })
+	}
+	waiters.Wait()
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
+	defer cancel()
+	return b.close(closing)
+}
+
+// again takes the lock time after time.
+func (w *worker) again(ctx context.Context) {
 	for ctx.Err() == nil {
 		w.once(ctx)
 		select {
@@ -116,9 +129,6 @@ func work(ctx context.Context, config Config, rec *history.Recorder, logger *slo
 		case <-ctx.Done():
 		}
 	}
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
-	defer cancel()
-	return b.close(closing)
 }
 
 // once takes the lock and works under it.
@@ -208,8 +218,7 @@ const answers = 5 * time.Second
 func (w *worker) write(ctx context.Context, r register, token uint64) {
 	ctx, cancel := context.WithTimeout(ctx, answers)
 	defer cancel()
-	w.values++
-	value := int64(w.Process)*1_000_000 + w.values
+	value := int64(w.Process)*1_000_000 + w.values.Add(1)
 	done := w.rec.Call(history.Write, r.name(), token, value)
 	outcome, err := r.write(ctx, content{token, value})
 	done(outcome, token, value)

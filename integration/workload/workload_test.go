@@ -47,7 +47,7 @@ func start(t *testing.T, url string, clients int) *crew {
 		}
 	})
 	c := &crew{t: t, dir: dir, rec: rec, config: workload.Config{Dir: dir, Store: store.URL(), URL: url, Lock: "work", TTL: ttl,
-		Hold: 100 * time.Millisecond, Between: 50 * time.Millisecond, Poll: 20 * time.Millisecond}}
+		Waiters: 2, Hold: 100 * time.Millisecond, Between: 50 * time.Millisecond, Poll: 20 * time.Millisecond}}
 	for client := range clients {
 		c.add(client)
 	}
