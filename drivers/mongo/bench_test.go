@@ -27,7 +27,8 @@ const ratioPairs = 1000
 // second baseline for acquiring, Conditional: the same upsert with the least
 // condition that makes it a lock, namely that the lease has expired, by the
 // client's clock, or is the caller's own. It answers a duplicate key error, and
-// not who holds the lock, when it is held.
+// not who holds the lock, when it is held. And a release that deletes the document loses
+// the token with it: ReleaseKept is compared with an update that leaves the document.
 func BenchmarkRatio(b *testing.B) {
 	coll := mongotest.Collection(b)
 	l, err := New(b.Context(), coll)
@@ -80,6 +81,8 @@ func BenchmarkRatio(b *testing.B) {
 			func(i int) error { return l.Renew(ctx, lease(i)) }},
 		{"Release", held, func(i int) error { return plain.release(ctx, name(i), benchID(i)) },
 			func(i int) error { return l.Release(ctx, lease(i)) }},
+		{"ReleaseKept", held, func(i int) error { return plain.releaseKept(ctx, name(i), benchID(i)) },
+			func(i int) error { return l.Release(ctx, lease(i)) }},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			for b.Loop() {
@@ -121,6 +124,13 @@ func (p plainLocks) renew(ctx context.Context, name, id string) error {
 	now := time.Now()
 	_, err := p.coll.UpdateOne(ctx, doc{{Key: "_id", Value: name}, {Key: "kid", Value: id}},
 		is("$set", doc{{Key: "ts", Value: now}, {Key: "expiresAt", Value: now.Add(30 * time.Second)}}))
+	return err
+}
+
+// releaseKept leaves the document, without which there are no rising tokens.
+func (p plainLocks) releaseKept(ctx context.Context, name, id string) error {
+	_, err := p.coll.UpdateOne(ctx, doc{{Key: "_id", Value: name}, {Key: "kid", Value: id}},
+		doc{is("$unset", is("kid", ""))[0], is("$set", is("expiresAt", time.Now()))[0]})
 	return err
 }
 

@@ -84,7 +84,7 @@ func targets(measured results) (string, error) {
 		{"MongoDB: acquire a new name, against an upsert that is a lock", mongoRatio + "AcquireNewConditional"},
 		{"MongoDB: acquire again, against an upsert that is a lock", mongoRatio + "AcquireAgainConditional"},
 		{"MongoDB: renew, against an update", mongoRatio + "Renew"},
-		{"MongoDB: release, against a delete", mongoRatio + "Release"},
+		{"MongoDB: release, against an update that keeps the record", mongoRatio + "ReleaseKept"},
 		{"Azure: acquire and release, against the same requests", azureRatio + "AcquireAndRelease"},
 		{"Azure: renew, against the same request", azureRatio + "Renew"},
 	} {

@@ -9,6 +9,7 @@ func calls(measured results) (string, error) {
 	for _, c := range []struct{ what, benchmark string }{
 		{"MongoDB: renew", mongoRatio + "Renew"},
 		{"MongoDB: release", mongoRatio + "Release"},
+		{"… against an update that keeps the record", mongoRatio + "ReleaseKept"},
 		{"MongoDB: acquire a new name", mongoRatio + "AcquireNew"},
 		{"… against an upsert that is a lock", mongoRatio + "AcquireNewConditional"},
 		{"MongoDB: acquire again", mongoRatio + "AcquireAgain"},
@@ -119,6 +120,7 @@ func waiters(measured results) (string, error) {
 		[]string{"ratio", fmt.Sprintf("**%.2f**", r.get(swarm, overFree))},
 		[]string{"commands for each, of all processes", fmt.Sprintf("%.1f", r.get(swarm, "commands/hand-over"))},
 		[]string{"longest wait of one waiter", milliseconds(1000 * r.get(swarm, "longest-wait-s"))},
+		[]string{"most hand-overs in a row within one process", fmt.Sprintf("%.0f", r.get(swarm, "in-a-row"))},
 	), r.err
 }
 
