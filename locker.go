@@ -251,7 +251,8 @@ type Watcher interface {
 }
 
 // HandOverer passes a lock on in one step: half the calls of a release and an acquire, and
-// nobody else is woken. A Client does so among its own waiters, a few times in a row.
+// nobody else is woken. A Client does so among its own waiters, a few times in a row, where
+// there is a Watcher to wake the others in the end.
 type HandOverer interface {
 	// HandOver does what TryAcquire does, except that a lock which from holds counts as
 	// free, broken or not: from is over then, and a later Renew of it is refused with
@@ -259,8 +260,9 @@ type HandOverer interface {
 	//
 	// In all else it is TryAcquire: if from does not hold the lock (any more), the lock is
 	// granted if it is free, and refused with a *[HeldError] if another has it; if req.ID
-	// holds it, the call is a repeat. An outcome that is unknown leaves it open which of
-	// the two, if any, holds the lock: TryAcquire with req and Release of from settle it.
+	// holds it, the call is a repeat, also if from is that very lease. An outcome that is
+	// unknown leaves it open which of the two, if any, holds the lock: Release of from, and
+	// then TryAcquire with req, settle it.
 	HandOver(ctx context.Context, from Lease, req Request) (Lease, error)
 }
 

@@ -115,7 +115,7 @@ func dirOf(rawURL string) (string, error) {
 	return filepath.FromSlash(dir), nil
 }
 
-// Locker is a [holdfast.Locker] that can also hand over, list, break, and keep data. It
+// Locker is a [holdfast.Locker] that can also list, break, and keep data. It
 // has no Watcher: asking costs little, so waiters poll. It renews and looks at locks one
 // by one, since each has a file of its own: no call would be saved by doing many at once.
 type Locker struct {
@@ -129,7 +129,6 @@ type Locker struct {
 
 var _ interface {
 	holdfast.Locker
-	holdfast.HandOverer
 	holdfast.Lister
 	holdfast.Breaker
 	holdfast.DataStore
@@ -163,9 +162,9 @@ func newLocker(dir string, clock clock) (*Locker, error) {
 // year.
 func (l *Locker) Limits() holdfast.Limits { return limits }
 
-// Abilities are to hand over, to list, to break and to keep data.
+// Abilities are to list, to break and to keep data.
 func (l *Locker) Abilities() holdfast.Abilities {
-	return holdfast.Abilities{HandOverer: l, Lister: l, Breaker: l, DataStore: l}
+	return holdfast.Abilities{Lister: l, Breaker: l, DataStore: l}
 }
 
 // Close waits, for a few seconds, for calls that the disk has not answered yet although

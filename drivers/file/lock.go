@@ -10,22 +10,11 @@ import (
 
 // TryAcquire implements [holdfast.Locker].
 func (l *Locker) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
-	return l.acquire(ctx, "acquire", req.Validate(limits), "", req)
-}
-
-// HandOver implements [holdfast.HandOverer].
-func (l *Locker) HandOver(ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
-	return l.acquire(ctx, "hand over", holdfast.ValidateHandOver(from, req, limits), digest(from.ID), req)
-}
-
-// acquire grants the lock if it is free, or if the lease whose ID has the digest from
-// has it.
-func (l *Locker) acquire(ctx context.Context, op string, invalid error, from string, req holdfast.Request) (holdfast.Lease, error) {
 	req.Data = bytes.Clone(req.Data) // the caller may go on before the disk does
 	return answer(func(set func(holdfast.Lease)) error {
-		return l.call(ctx, op, req.Name, invalid, func(ctx context.Context) error {
+		return l.call(ctx, "acquire", req.Name, req.Validate(limits), func(ctx context.Context) error {
 			return l.change(ctx, req.Name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
-				if !lock.Acquire(req, digest(req.ID), from, now) {
+				if !lock.Acquire(req, digest(req.ID), "", now) {
 					return false, &holdfast.HeldError{Record: lock.Record(req.Name, now)}
 				}
 				set(holdfast.Lease{Name: req.Name, ID: req.ID, Owner: lock.Owner, Token: lock.Token, TTL: req.TTL})
