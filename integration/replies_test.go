@@ -48,6 +48,48 @@ func TestAcquireReplyLost(t *testing.T) {
 	})
 }
 
+// A lock goes from a hold to the next waiter of its process, and the reply is lost — that
+// waiter gets it, no hold is live beside another, and it is free after the last release.
+func TestHandOverReplyLost(t *testing.T) {
+	onEach(t, func(t *testing.T, b target) {
+		const ttl = time.Minute
+		way, name := b.link(t), fresh()
+		unlucky, witness := b.actor(t, way, holdfast.WithTTL(ttl)), b.actor(t, nil)
+		start, first := time.Now(), unlucky.lock(name)
+		granted := make(chan *holdfast.Hold, 1)
+		go func() { granted <- unlucky.lock(name) }()
+		way.loseReplies()
+		released := make(chan error, 1)
+		go func() { released <- first.Release(bounded(t)) }()
+		next := witness.await("the hold has given it up", name, func(r holdfast.Record) bool { return !held(r) || r.Token != first.Token() })
+		if b.name == "mongodb" && !held(next) {
+			t.Error("released, and not handed over")
+		}
+		eventually(t, "the first try is over", func() bool { return unlucky.count(holdfast.EventError, "") > 0 })
+		way.heal()
+		if err := <-released; err != nil {
+			t.Error(err)
+		}
+		h := <-granted
+		if h == nil {
+			return
+		}
+		if first.Err() == nil || h.Token() <= first.Token() {
+			t.Errorf("the second hold has token %d after %d; the first one: %v", h.Token(), first.Token(), first.Err())
+		}
+		if r := witness.record(name); !held(r) || r.Token != h.Token() {
+			t.Errorf("granted token %d; the record has %d, %v", h.Token(), r.Token, r.State)
+		}
+		release(t, h)
+		if last, err := witness.TryLock(bounded(t), name); err != nil || last.Token() <= h.Token() {
+			t.Errorf("after the release: %v, %v", last, err)
+		}
+		if took := time.Since(start); took >= ttl {
+			t.Errorf("done after %v: by an expiry", took)
+		}
+	})
+}
+
 // Acquires are cancelled while their requests or replies are on the way, some of which
 // land after the clean-up has begun — each lock is free again well before its TTL is over.
 func TestAcquireCancelledInFlight(t *testing.T) {
