@@ -28,10 +28,10 @@ type asker struct {
 // sent: the lease's time counts from there, since the backend's own count began no
 // earlier.
 type grant struct {
-	lease  Lease
-	seat   *seat
-	start  time.Duration
-	tenure tenure
+	lease     Lease
+	seat      *seat
+	start     time.Duration
+	passUntil time.Duration // of the hold
 }
 
 func (c *Client) newAsker(name string, s settings, emit func(Event)) *asker {
@@ -127,7 +127,7 @@ func (a *asker) attempt(ctx context.Context, s *seat, limit time.Duration, send 
 		err = fmt.Errorf("holdfast: acquire %q: %w: the reply came too late", s.req.Name, ErrLost)
 	}
 	a.learn(ctx, s, start, err)
-	return grant{lease, s, start, tenure{since: start}}, err
+	return grant{lease, s, start, passesUntil(start)}, err
 }
 
 // learn takes in the outcome of an attempt.
@@ -203,12 +203,13 @@ func (a *asker) wait(ctx context.Context, w *waiter) (grant, error) {
 // begin makes the first attempt.
 func (a *asker) begin(ctx context.Context, w *waiter) (grant, error) {
 	if w.offer != nil {
-		return a.accept(ctx, w.offer)
+		return a.accept(ctx, w)
 	}
-	if w.yield > 0 {
+	if yield := a.client.queues.yield(w) - a.client.now(); yield > 0 {
 		select {
-		case <-time.After(w.yield):
+		case <-time.After(yield):
 		case <-ctx.Done():
+			return grant{}, ctx.Err()
 		}
 	}
 	return a.ask(ctx, a.open())

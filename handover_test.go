@@ -61,7 +61,7 @@ func TestHandOver(t *testing.T) {
 		q := newLine(t)
 		var want []string
 		for i := range 5 {
-			q.join(c, fmt.Sprint(i), time.Millisecond)
+			q.join(c, fmt.Sprint(i), 1)
 			want = append(want, fmt.Sprint(i))
 		}
 		q.wg.Wait()
@@ -81,43 +81,6 @@ func TestHandOver(t *testing.T) {
 			}
 		}
 	})
-}
-
-// Other processes have their turn: the lock is passed on so many times in a row, or for so
-// long, and is then released, while many still wait here.
-func TestHandOverLetsOthersIn(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		work time.Duration
-		most int // local holds before the other's
-	}{
-		{"short holds", time.Millisecond, 17},
-		{"long holds", 400 * time.Millisecond, 3},
-		{"holds that last longer than passing on does", 2 * time.Second, 1},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memory.NewStore()
-				f := newFaulty(t, store.Locker(), nil)
-				f.watcher = true
-				here, there := newClient(t, f), newClient(t, store.Locker())
-				q := newLine(t)
-				for i := range 30 {
-					q.join(here, fmt.Sprint(i), tc.work)
-					if i == 0 {
-						q.join(there, "other", tc.work)
-					}
-				}
-				q.wg.Wait()
-				if at := slices.Index(q.order, "other"); at > tc.most {
-					t.Errorf("the other process was served after %d holds of this one, at most %d are to be: %v", at, tc.most, q.order)
-				}
-				if n := f.count(opHandOver); tc.work < time.Second && n == 0 {
-					t.Error("nothing was passed on")
-				}
-			})
-		})
-	}
 }
 
 // Whatever becomes of the request that passes a lock on, no two hold it, every waiter is
@@ -149,7 +112,7 @@ func TestHandOverFaults(t *testing.T) {
 					q.may = holdfast.ErrInvalid
 				}
 				for i := range 8 {
-					q.join(c, fmt.Sprint(i), time.Millisecond)
+					q.join(c, fmt.Sprint(i), 1)
 				}
 				q.wg.Wait()
 				if f.count(opHandOver) < 2 {
@@ -247,20 +210,31 @@ func TestHandOverEndsInTime(t *testing.T) {
 	})
 }
 
-// Where nothing wakes the waiters of other processes nothing is passed on, for those would
-// hardly ever find the lock free.
-func TestHandOverNeedsWatcher(t *testing.T) {
+// A release whose context has ended sends one request, and is back after its time limit.
+func TestHandOverNotByEndedContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFaulty(t, memory.NewStore().Locker(), nil)
-		c := newClient(t, f)
-		q := newLine(t)
-		for i := range 3 {
-			q.join(c, fmt.Sprint(i), time.Millisecond)
+		f := newFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) fault {
+			return fault{hang: op == opHandOver || op == opRelease}
+		})
+		f.watcher = true
+		c := newClient(t, f, holdfast.WithTTL(time.Minute), holdfast.WithTryTimeout(3*time.Second))
+		h := mustLock(t, c, "n")
+		waiting, leave := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := c.Lock(waiting, "n"); !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v, want canceled", err)
+			}
+		})
+		synctest.Wait()
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		start := time.Now()
+		if err := h.Release(ended); err == nil || time.Since(start) > 4*time.Second {
+			t.Errorf("back after %v: %v", time.Since(start), err)
 		}
-		q.wg.Wait()
-		if a, h := f.count(opAcquire), f.count(opHandOver); a != 3 || h != 0 {
-			t.Errorf("%d acquires, %d hand-overs; want 3, none", a, h)
-		}
+		leave()
+		wg.Wait()
 	})
 }
 
@@ -335,7 +309,7 @@ func TestHandOverOfWhatWasLost(t *testing.T) {
 		store := memory.NewStore()
 		f := newFaulty(t, store.Locker(), nil)
 		f.watcher = true
-		c := newClient(t, f, holdfast.WithTTL(600*time.Millisecond)) // a loss is known while it could be passed on
+		c := newClient(t, f, holdfast.WithTTL(9*time.Millisecond)) // a loss is known while it could be passed on
 		lost := mustLock(t, c, "n")
 		store.Remove("n")
 		<-lost.Context().Done()
@@ -356,36 +330,34 @@ func TestHandOverOfWhatWasLost(t *testing.T) {
 	})
 }
 
-// Who lets others ask first leaves as soon as its context ends.
-func TestHandOverYieldEnds(t *testing.T) {
+// A hold is told to be over before the next one of the process is told of, also if the reply
+// to the request that passes the lock on is lost, and the release that follows is slow.
+func TestHandOverEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) fault {
-			if op == opRelease {
-				return fault{delay: 50 * time.Millisecond}
+			switch op {
+			case opHandOver:
+				return fault{lose: errInjected}
+			case opRelease:
+				return fault{delay: time.Second}
 			}
 			return fault{}
 		})
 		f.watcher = true
-		c := newClient(t, f)
+		var told events
+		c := newClient(t, f, holdfast.WithObserver(told.observe))
 		h := mustLock(t, c, "n")
-		time.Sleep(2 * time.Second) // too long for passing on
-		ctx, leave := context.WithCancel(t.Context())
-		done := make(chan time.Time)
-		go func() {
-			if _, err := c.Lock(ctx, "n"); !errors.Is(err, context.Canceled) {
-				t.Errorf("got %v, want canceled", err)
-			}
-			done <- time.Now()
-		}()
-		synctest.Wait()
+		q := newLine(t)
+		q.join(c, "next", 10*time.Second)
 		if err := h.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
+		q.wg.Wait()
 		synctest.Wait()
-		left := time.Now()
-		leave()
-		if took := (<-done).Sub(left); took > 10*time.Millisecond {
-			t.Errorf("left after %v", took)
+		got := slices.DeleteFunc(told.types(), func(e holdfast.EventType) bool { return e == holdfast.EventError })
+		want := []holdfast.EventType{holdfast.EventAcquired, holdfast.EventReleased, holdfast.EventAcquired, holdfast.EventReleased}
+		if !slices.Equal(got, want) {
+			t.Errorf("events %v", got)
 		}
 	})
 }

@@ -11,15 +11,15 @@ import (
 // Hold is a lock that this process has, renewed in the background until Release or
 // a loss. All methods are safe for concurrent use.
 type Hold struct {
-	client  *Client
-	ctx     holding
-	cancel  context.CancelCauseFunc
-	kept    kept
-	slot    int
-	managed bool                    // Do, a runner or a LeaseManager releases it when its work is over
-	release atomic.Pointer[release] // nil until it begins
-	doubt   doubt                   // a duplicate of the acquiring request may land
-	tenure  tenure
+	client    *Client
+	ctx       holding
+	cancel    context.CancelCauseFunc
+	kept      kept
+	slot      int
+	managed   bool                    // Do, a runner or a LeaseManager releases it when its work is over
+	release   atomic.Pointer[release] // nil until it begins
+	doubt     doubt                   // a duplicate of the acquiring request may land
+	passUntil time.Duration           // when it is to be released for all
 }
 
 // terms are what the holds of one asker, or of many, have in common.
@@ -90,7 +90,7 @@ func TokenFrom(ctx context.Context) (uint64, bool) {
 
 // newHold begins to keep a lease granted to a. Its context descends from parent.
 func (c *Client) newHold(parent context.Context, a *asker, g grant, managed bool) *Hold {
-	h := &Hold{client: c, managed: managed, slot: g.seat.slot, doubt: g.seat.doubt, tenure: g.tenure}
+	h := &Hold{client: c, managed: managed, slot: g.seat.slot, doubt: g.seat.doubt, passUntil: g.passUntil}
 	ctx, cancel := context.WithCancelCause(parent)
 	h.ctx, h.cancel = holding{ctx, h, holdingFrom(parent)}, cancel
 	h.kept.hold, h.kept.terms, h.kept.lease, h.kept.index = h, a.terms, g.lease, -1
@@ -118,7 +118,7 @@ func (h *Hold) shutDown(ctx context.Context) {
 // lost is the keeper's call: the hold is over without a release.
 func (h *Hold) lost(cause error) {
 	h.cancel(cause)
-	h.client.queues.freed(h, 0)
+	h.client.queues.freed(h, h.client.now())
 	if over := h.kept.over; over != nil {
 		over(h, false)
 	}
@@ -203,7 +203,7 @@ func (h *Hold) heldError() error {
 // goes on in the background. To release what is already lost is no error.
 func (h *Hold) Release(ctx context.Context) error {
 	if kept, first := h.letGo(); first {
-		if kept && h.passOn() {
+		if kept && ctx.Err() == nil && h.passOn() {
 			h.gaveBack(kept, nil)
 			return nil
 		}
@@ -242,7 +242,7 @@ func (h *Hold) gaveBack(kept bool, err error) {
 	if h.doubt.any && c.now() < h.doubt.until {
 		c.cleanUp(k.lease, h.doubt.until, k.timing.tryTimeout, k.emit)
 	}
-	c.queues.freed(h, h.yield())
+	c.queues.freed(h, h.yieldUntil())
 	c.mu.Lock()
 	delete(c.holds, h)
 	c.mu.Unlock()

@@ -44,9 +44,9 @@ func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Contex
 //
 // Waiters of one Client queue first-in-first-out for each name, and only the first
 // asks the backend. Where the backend can do it ([HandOverer]) and wakes waiters, a
-// release passes the lock on to the next of them in one request, at most 16 times in a row
-// and for at most a second; then other processes ask first. There is no order between
-// processes.
+// release passes the lock on to the next of them in one request, unless that asks for a
+// shorter TTL, for up to a twentieth of a second; then other processes that are as near ask
+// first. There is no order between processes.
 func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Hold, error) {
 	return c.acquire(ctx, context.WithoutCancel(ctx), name, opts, false)
 }
@@ -107,7 +107,7 @@ func (c *Client) waitAcquire(ctx, parent context.Context, name string, s setting
 	}
 	ctx, stop := until(ctx, c.closing)
 	defer stop()
-	w := c.queues.join(name, s.slots)
+	w := c.queues.join(name, s.slots, s.ttl)
 	defer c.queues.leave(w)
 	select {
 	case <-w.turn:

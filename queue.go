@@ -15,23 +15,23 @@ type queues struct {
 }
 
 type queue struct {
-	waiters []*waiter // in order of arrival
-	holders []*Hold   // this process's own live holds: one, or one of each slot
-	kept    error     // what last kept the first waiter from the lock
+	waiters []*waiter     // in order of arrival
+	holders []*Hold       // this process's own live holds: one, or one of each slot
+	kept    error         // what last kept the first waiter from the lock
+	yield   time.Duration // until when the first waiter lets other processes ask
 }
 
 // waiter is one place in a queue. turn is closed when it may ask the backend.
 type waiter struct {
 	name  string
 	slots int
+	ttl   time.Duration
 	turn  chan struct{}
 	up    bool // turn is closed
 	// nudge gets a value when this process frees a slot while the waiter asks.
 	nudge chan struct{}
-	freed []int // those slots
-	// What its turn came with, if anything.
-	offer *offer
-	yield time.Duration
+	freed []int  // those slots
+	offer *offer // what its turn came with, if anything
 }
 
 // call begins its turn.
@@ -41,10 +41,10 @@ func (w *waiter) call() {
 }
 
 // join takes the last place.
-func (s *queues) join(name string, slots int) *waiter {
+func (s *queues) join(name string, slots int, ttl time.Duration) *waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := &waiter{name: name, slots: slots, turn: make(chan struct{}), nudge: make(chan struct{}, 1)}
+	w := &waiter{name: name, slots: slots, ttl: ttl, turn: make(chan struct{}), nudge: make(chan struct{}, 1)}
 	q := s.of(name)
 	q.waiters = append(q.waiters, w)
 	s.settle(name, q)
@@ -73,8 +73,8 @@ func (s *queues) took(h *Hold) {
 	q.holders, q.kept = append(q.holders, h), nil
 }
 
-// freed notes that a hold is lost, or that it is released; the first waiter may ask, after
-// so long a time if it has not asked yet.
+// freed notes that a hold is lost, or that it is released; the first waiter may ask, but not
+// before the time of yield if it has not asked yet.
 func (s *queues) freed(h *Hold, yield time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,15 +82,20 @@ func (s *queues) freed(h *Hold, yield time.Duration) {
 	if i := slices.Index(q.holders, h); i >= 0 {
 		q.holders = slices.Delete(q.holders, i, i+1)
 	}
-	if len(q.waiters) > 0 {
-		if w := q.waiters[0]; w.up {
-			w.freed = append(w.freed, h.slot)
-			ring(w.nudge)
-		} else {
-			w.yield = yield
-		}
+	q.yield = yield
+	if len(q.waiters) > 0 && q.waiters[0].up {
+		w := q.waiters[0]
+		w.freed = append(w.freed, h.slot)
+		ring(w.nudge)
 	}
 	s.settle(lockOf(h.Name(), h.slot), q)
+}
+
+// yield tells until when a waiter whose turn it is lets other processes ask.
+func (s *queues) yield(w *waiter) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.of(w.name).yield
 }
 
 // freedOf takes the slots that this process freed while the waiter asked.
