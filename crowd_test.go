@@ -114,7 +114,7 @@ func (m mortal) Release(ctx context.Context, l holdfast.Lease) error {
 
 func (m mortal) Abilities() holdfast.Abilities {
 	a := m.Locker.Abilities()
-	a.BatchRenewer = m
+	a.BatchRenewer, a.HandOverer = m, nil
 	return a
 }
 

@@ -22,7 +22,8 @@ const (
 	// EventOverrun: the hold ended, its work has not, and from now on another may
 	// be granted the lock.
 	EventOverrun
-	// EventHolderSeen: while waiting, another holder was seen than before; Owner and
+	// EventHolderSeen: while waiting, another holder was seen than before (when this process
+	// asked or looked next: not every holder in between is seen); Owner and
 	// Token are the other's, as far as they are known. A backend whose refusals name
 	// nobody (Azure Blob Storage) is asked once for each wait.
 	EventHolderSeen

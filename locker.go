@@ -222,7 +222,8 @@ type Limits struct {
 
 // Abilities are what a backend can do beyond Locker; nil means that it cannot.
 // It is a struct of interfaces, not type assertions on the Locker, so that a
-// wrapper can wrap each one or take it away.
+// wrapper can wrap each one or take it away. A wrapper makes a new struct and sets what it
+// passes on: new abilities come, and in a changed copy they would go around it.
 type Abilities struct {
 	Watcher        Watcher
 	HandOverer     HandOverer
