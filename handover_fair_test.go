@@ -83,7 +83,7 @@ func (l tardy) Abilities() holdfast.Abilities {
 }
 
 func (l tardy) Watch(name string, wake func()) (stop func()) {
-	return l.faulty.Locker.Abilities().Watcher.Watch(name, func() { time.AfterFunc(l.after, wake) })
+	return l.Locker.Abilities().Watcher.Watch(name, func() { time.AfterFunc(l.after, wake) })
 }
 
 // A process that is ten times as far from the backend has its turn too, though fifty
