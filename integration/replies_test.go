@@ -48,8 +48,9 @@ func TestAcquireReplyLost(t *testing.T) {
 	})
 }
 
-// A lock goes from a hold to the next waiter of its process, and the reply is lost — that
-// waiter gets it, no hold is live beside another, and it is free after the last release.
+// A lock is released while another of the same process waits, and the reply is lost, of a
+// release or of a hand-over — the waiter gets it, no hold is live beside another, and it is
+// free after the last release.
 func TestHandOverReplyLost(t *testing.T) {
 	onEach(t, func(t *testing.T, b target) {
 		const ttl = time.Minute
@@ -61,10 +62,7 @@ func TestHandOverReplyLost(t *testing.T) {
 		way.loseReplies()
 		released := make(chan error, 1)
 		go func() { released <- first.Release(bounded(t)) }()
-		next := witness.await("the hold has given it up", name, func(r holdfast.Record) bool { return !held(r) || r.Token != first.Token() })
-		if b.name == "mongodb" && !held(next) {
-			t.Error("released, and not handed over")
-		}
+		witness.await("the hold has given it up", name, func(r holdfast.Record) bool { return !held(r) || r.Token != first.Token() })
 		eventually(t, "the first try is over", func() bool { return unlucky.count(holdfast.EventError, "") > 0 })
 		way.heal()
 		if err := <-released; err != nil {
