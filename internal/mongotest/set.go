@@ -45,8 +45,6 @@ func common() []string {
 	return []string{
 		"--wiredTigerCacheSizeGB", "0.25",
 		"--setParameter", "diagnosticDataCollectionEnabled=false",
-		// A member that begins to follow another just when that freezes waits so long; else a minute.
-		"--setParameter", "oplogInitialFindMaxSeconds=2",
 		"--setParameter", "enableTestCommands=1", // failCommand, for the fault tests
 	}
 }
