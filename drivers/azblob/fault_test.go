@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -105,11 +106,24 @@ func TestOneFault(t *testing.T) {
 		l, w := room.wired()
 		return hasty(l, 2*time.Second), room.locker(), w
 	}
-	l, other, w := newLockers(t)
-	if doubts, late := life(t, l, other); doubts != late {
-		t.Errorf("%d acquires in doubt without a fault", doubts)
+	untroubled := func() []string {
+		l, other, w := newLockers(t)
+		if doubts, late := life(t, l, other); doubts != late {
+			t.Errorf("%d acquires in doubt without a fault", doubts)
+		}
+		return w.take()
 	}
-	requests := w.take()
+	// On a busy machine a request can be late and sent again: that is not what is wanted.
+	requests := untroubled()
+	for tries := 0; ; tries++ {
+		again := untroubled()
+		if slices.Equal(requests, again) {
+			break
+		}
+		if requests = again; tries == 10 {
+			t.Fatal("no two lives of a lock in a row have the same requests")
+		}
+	}
 	for i, name := range requests {
 		for _, kind := range faults {
 			t.Run(fmt.Sprintf("%d %s/%s", i+1, name, kind.name), func(t *testing.T) {
