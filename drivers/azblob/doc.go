@@ -90,7 +90,9 @@
 // after that the contents of a block blob are the lock's data.
 //
 // Nothing else should write or lease these blobs, and no lifecycle rule should
-// delete them. Whoever may write the container can break any lease in it, so
+// delete them: the last token goes with the blob, the service tells its time in
+// seconds, and a lock that is granted anew within that second can have that token again.
+// Whoever may write the container can break any lease in it, so
 // that a lease ID in the metadata gives away no right beyond that; the driver
 // itself never shows one.
 //
