@@ -20,7 +20,8 @@ const (
 	mostYield    = 100 * time.Millisecond
 )
 
-func (c *Client) passesOn() bool {
+// handsOver reports whether the backend can do it and wakes other processes afterwards.
+func (c *Client) handsOver() bool {
 	return c.abilities.HandOverer != nil && c.abilities.Watcher != nil
 }
 
@@ -47,7 +48,7 @@ func (o *offer) settle(taken bool) {
 // has the lock now. The attempt is the waiter's, and as short as a release's.
 func (h *Hold) passOn() bool {
 	c := h.client
-	if !c.passesOn() || c.now() >= h.passUntil {
+	if !c.handsOver() || c.now() >= h.passUntil {
 		return false
 	}
 	o := c.queues.offer(h)
@@ -58,7 +59,7 @@ func (h *Hold) passOn() bool {
 // release took, which is about when they know of it.
 func (h *Hold) yieldUntil() time.Duration {
 	c, now := h.client, h.client.now()
-	if !c.passesOn() || now < h.passUntil {
+	if !c.handsOver() || now < h.passUntil {
 		return now
 	}
 	return now + min(max(now-h.release.Load().began, leastYield), mostYield)

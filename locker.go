@@ -252,8 +252,8 @@ type Watcher interface {
 }
 
 // HandOverer passes a lock on in one step: half the calls of a release and an acquire, and
-// nobody else is woken. A Client does so among its own waiters, a few times in a row, where
-// there is a Watcher to wake the others in the end.
+// nobody else is woken. A Client does so among its own waiters, for a short time, where there
+// is a Watcher to wake the others in the end.
 type HandOverer interface {
 	// HandOver does what TryAcquire does, except that a lock which from holds counts as
 	// free, broken or not: from is over then, and a later Renew of it is refused with

@@ -89,12 +89,12 @@
 // somebody's. Such a lock can be taken without data, which leaves them alone;
 // after that the contents of a block blob are the lock's data.
 //
-// Nothing else should write or lease these blobs, and no lifecycle rule should
-// delete them: the last token goes with the blob, the service tells its time in
-// seconds, and a lock that is granted anew within that second can have that token again.
-// Whoever may write the container can break any lease in it, so
-// that a lease ID in the metadata gives away no right beyond that; the driver
-// itself never shows one.
+// Nothing else should write or lease these blobs, and no lifecycle rule should delete
+// them: the last token goes with the blob. A new blob's first token is the service's
+// time, which it tells in seconds, so tokens can come again, or be lower, if a blob is
+// deleted within a second of a grant. Whoever may write the container can break any
+// lease in it, so that a lease ID in the metadata gives away no right beyond that; the
+// driver itself never shows one.
 //
 // # The leader election pattern
 //

@@ -151,10 +151,10 @@ func newLocker(client *container.Client, c config) *Locker {
 // Limits implements [holdfast.Locker].
 func (l *Locker) Limits() holdfast.Limits { return limits }
 
-// Abilities implements [holdfast.Locker]. The service wakes nobody and renews
-// one lease a request, so Watcher and BatchRenewer are absent, and HandOverer, too: a lease can change its
-// ID in one request, but the new token and owner go into the metadata with another. It
-// can be asked about many leases at once, by a listing.
+// Abilities implements [holdfast.Locker]. The service wakes nobody and renews one lease a
+// request, so Watcher and BatchRenewer are absent. So is HandOverer: a lease can change its
+// ID in one request, but the new token and owner go into the metadata with another. The
+// service can be asked about many leases at once, by a listing.
 func (l *Locker) Abilities() holdfast.Abilities {
 	return holdfast.Abilities{BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
 }
