@@ -66,7 +66,11 @@ type Locker interface {
 	// Close frees what the Locker itself made: goroutines, connections. It does
 	// not release leases. Afterwards every method with an error result returns
 	// ErrClosed. Closing again does nothing.
-	Close() error
+	//
+	// ctx bounds the farewell to the backend, not the closing: once ctx has ended, also
+	// before the call, Close gives up what is polite and frees the rest at once. An error
+	// says what could not be freed.
+	Close(ctx context.Context) error
 }
 
 // Request asks for a lock. [Request.Validate] has the rules.

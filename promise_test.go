@@ -179,7 +179,7 @@ func TestPromise04_TransientErrorIsNoLoss(t *testing.T) {
 		}
 		// The definite answer ends it at once.
 		other := store.Locker()
-		defer other.Close()
+		defer other.Close(t.Context())
 		if err := other.Release(t.Context(), h.Lease()); err != nil {
 			t.Fatal(err)
 		}

@@ -210,7 +210,7 @@ func TestCrashedHolderFreesItsSlot(t *testing.T) {
 			live := newClient(t, store.Locker(), holdfast.WithSlots(2))
 			mustLock(t, live, "pool")
 			dead := store.Locker()
-			defer dead.Close()
+			defer dead.Close(t.Context())
 			var ends time.Time
 			for slot := range 2 { // whichever is free
 				if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: slotRecord("pool", slot), ID: "dead", TTL: 20 * time.Second}); err == nil {
@@ -234,7 +234,7 @@ func TestNoSlotIsStuck(t *testing.T) {
 		ahead := 24 * time.Hour
 		store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(ahead) }))
 		dead := store.Locker()
-		defer dead.Close()
+		defer dead.Close(t.Context())
 		if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: "pool#2", ID: "dead", TTL: 20 * time.Second}); err != nil {
 			t.Fatal(err)
 		}

@@ -211,7 +211,7 @@ func leaseFaults() []fault {
 				f.release = func(ctx context.Context, l holdfast.Lease) error {
 					return f.Locker.Abilities().Breaker.Break(ctx, l.Name)
 				}
-				f.close = func() error { return opErr("", errors.New("leases are held")) }
+				f.close = func(ctx context.Context) error { return opErr("", errors.New("leases are held")) }
 			},
 		},
 	}

@@ -26,7 +26,7 @@ func BenchmarkRatio(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = l.Close() })
+	b.Cleanup(func() { _ = l.Close(context.Background()) })
 	ctx := b.Context()
 	plain := rawLease{room.client, newID()}
 	ours := request("ours")

@@ -59,7 +59,7 @@ func (r *room) wired(opts ...Option) (*Locker, *wire) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Cleanup(func() { _ = l.Close() })
+	r.t.Cleanup(func() { _ = l.Close(context.WithoutCancel(r.t.Context())) })
 	return l, w
 }
 

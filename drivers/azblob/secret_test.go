@@ -129,7 +129,7 @@ func TestNothingSecretIsShown(t *testing.T) {
 		}
 	}
 	core(t, l, w, said, logger)
-	_ = l.Close()
+	_ = l.Close(t.Context())
 	use(t.Context(), l, holdfast.Lease{Name: "n", ID: newID()}, said)
 
 	text := said.String()

@@ -23,7 +23,7 @@ func ExampleNew() {
 	if err != nil {
 		panic(err)
 	}
-	defer func() { _ = locker.Close() }()
+	defer func() { _ = locker.Close(ctx) }()
 
 	lease, err := locker.TryAcquire(ctx, holdfast.Request{Name: "billing", ID: "first", Owner: "a", TTL: time.Minute})
 	fmt.Println(lease.Owner, err)

@@ -41,7 +41,7 @@ func countTask(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer l.Close()
+	defer l.Close(context.Background())
 	ctx := context.Background()
 	path := filepath.Join(dir, "count")
 	for range countEach {
@@ -167,7 +167,7 @@ func TestKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer l.Close(t.Context())
 
 	ctx, stop := context.WithCancel(t.Context())
 	var sound, crashing sync.WaitGroup

@@ -18,7 +18,7 @@ func newTestLocker(t *testing.T, dir string, c clock) *Locker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() })
+	t.Cleanup(func() { _ = l.Close(context.WithoutCancel(t.Context())) })
 	return l
 }
 

@@ -41,7 +41,7 @@ func config(store *memory.Store) lockertest.Config {
 		New: func(t *testing.T) holdfast.Locker {
 			t.Helper()
 			l := store.Locker()
-			t.Cleanup(func() { _ = l.Close() })
+			t.Cleanup(func() { _ = l.Close(context.WithoutCancel(t.Context())) })
 			return l
 		},
 		Forget: func(_ context.Context, name string) error {

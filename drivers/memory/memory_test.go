@@ -15,7 +15,7 @@ import (
 func ExampleNew() {
 	ctx := context.Background()
 	locker := memory.New()
-	defer func() { _ = locker.Close() }()
+	defer func() { _ = locker.Close(ctx) }()
 
 	lease, err := locker.TryAcquire(ctx, holdfast.Request{Name: "billing", ID: "first", Owner: "a", TTL: time.Minute})
 	fmt.Println(lease.Owner, err)
@@ -88,7 +88,7 @@ func TestURL(t *testing.T) {
 			t.Errorf("%s: %v", u, err)
 			continue
 		}
-		if err := l.Close(); err != nil {
+		if err := l.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}

@@ -197,7 +197,7 @@ func BenchmarkRenewBatch(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			defer func() { _ = l.Close() }()
+			defer func() { _ = l.Close(b.Context()) }()
 			leases := make([]holdfast.Lease, test.n)
 			documents := make([]any, len(leases))
 			for i := range leases {

@@ -35,7 +35,7 @@ func BenchmarkRatio(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = l.Close() })
+	b.Cleanup(func() { _ = l.Close(context.WithoutCancel(b.Context())) })
 	plain := plainLocks{coll.Clone(options.Collection().SetWriteConcern(writeconcern.Majority()))}
 	ctx := b.Context()
 

@@ -37,7 +37,7 @@ func newTestLocker(t *testing.T, coll *mongo.Collection, opts ...Option) *Locker
 
 func closeLocker(t *testing.T, l holdfast.Locker) {
 	t.Helper()
-	if err := l.Close(); err != nil {
+	if err := l.Close(context.WithoutCancel(t.Context())); err != nil {
 		t.Error(err)
 	}
 }

@@ -78,7 +78,7 @@ func records(t *testing.T, url, prefix string) (held, all int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer l.Close(t.Context())
 	for r, err := range l.Abilities().Lister.List(t.Context(), "") {
 		if err != nil {
 			t.Fatal(err)
