@@ -213,7 +213,7 @@ func TestCrashedHolderFreesItsSlot(t *testing.T) {
 			defer dead.Close(t.Context())
 			var ends time.Time
 			for slot := range 2 { // whichever is free
-				if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: slotRecord("pool", slot), ID: "dead", TTL: 20 * time.Second}); err == nil {
+				if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: slotRecord("pool", slot), ID: holdfast.NewLeaseID("dead"), TTL: 20 * time.Second}); err == nil {
 					ends = time.Now().Add(20 * time.Second)
 				}
 			}
@@ -235,7 +235,7 @@ func TestNoSlotIsStuck(t *testing.T) {
 		store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(ahead) }))
 		dead := store.Locker()
 		defer dead.Close(t.Context())
-		if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: "pool#2", ID: "dead", TTL: 20 * time.Second}); err != nil {
+		if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: "pool#2", ID: holdfast.NewLeaseID("dead"), TTL: 20 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
 		ahead = 0

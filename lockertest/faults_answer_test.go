@@ -47,8 +47,8 @@ func answerFaults() []fault {
 					if err := f.Locker.Release(ctx, l); err != nil {
 						return err
 					}
-					if w.note("released "+l.ID, true) != nil {
-						return opErr(l.Name, errors.New("no lease "+l.ID))
+					if w.note("released "+l.ID.Reveal(), true) != nil {
+						return opErr(l.Name, errors.New("no lease "+l.ID.Reveal()))
 					}
 					return nil
 				}

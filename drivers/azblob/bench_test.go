@@ -63,7 +63,7 @@ func BenchmarkRatio(b *testing.B) {
 		return plain.release(ctx)
 	}, func(i int) (err error) {
 		req := ours
-		req.ID = newID()
+		req.ID = holdfast.NewLeaseID(newID())
 		if last, err = l.TryAcquire(ctx, req); err != nil {
 			return err
 		}

@@ -28,9 +28,9 @@ func fullTask(dir string) error {
 	}
 	defer l.Close(context.Background())
 	ctx := context.Background()
-	_, err = l.TryAcquire(ctx, holdfast.Request{Name: "new", ID: "second", TTL: 60e9})
+	_, err = l.TryAcquire(ctx, holdfast.Request{Name: "new", ID: holdfast.NewLeaseID("second"), TTL: 60e9})
 	fmt.Println("new:", err)
-	fmt.Println("old:", l.Renew(ctx, holdfast.Lease{Name: "n", ID: "first", TTL: 60e9}))
+	fmt.Println("old:", l.Renew(ctx, holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("first"), TTL: 60e9}))
 	return nil
 }
 

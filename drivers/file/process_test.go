@@ -23,7 +23,7 @@ func init() {
 
 // wait asks until the lock is granted.
 func wait(ctx context.Context, l *Locker, name, owner string) (holdfast.Lease, error) {
-	req := holdfast.Request{Name: name, ID: fmt.Sprintf("%d.%d", os.Getpid(), rand.Uint64()), Owner: owner, TTL: time.Minute}
+	req := holdfast.Request{Name: name, ID: holdfast.NewLeaseID(fmt.Sprintf("%d.%d", os.Getpid(), rand.Uint64())), Owner: owner, TTL: time.Minute}
 	for {
 		lease, err := l.TryAcquire(ctx, req)
 		if !errors.Is(err, holdfast.ErrHeld) {
@@ -116,7 +116,7 @@ func fight(until context.Context, l *Locker, dir, owner string) error {
 	ctx := context.WithoutCancel(until)
 	for until.Err() == nil {
 		name := crashNames[rand.IntN(len(crashNames))]
-		req := holdfast.Request{Name: name, ID: owner + "." + strconv.FormatUint(rand.Uint64(), 16), Owner: owner, TTL: time.Minute, Data: []byte(owner)}
+		req := holdfast.Request{Name: name, ID: holdfast.NewLeaseID(owner + "." + strconv.FormatUint(rand.Uint64(), 16)), Owner: owner, TTL: time.Minute, Data: []byte(owner)}
 		lease, err := l.TryAcquire(ctx, req)
 		if errors.Is(err, holdfast.ErrHeld) {
 			continue

@@ -43,7 +43,7 @@ func closeLocker(t *testing.T, l holdfast.Locker) {
 }
 
 func request(name, id string) holdfast.Request {
-	return holdfast.Request{Name: name, ID: id, Owner: "owner of " + id, TTL: 30 * time.Second}
+	return holdfast.Request{Name: name, ID: holdfast.NewLeaseID(id), Owner: "owner of " + id, TTL: 30 * time.Second}
 }
 
 func acquire(t *testing.T, l *Locker, req holdfast.Request) holdfast.Lease {
