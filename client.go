@@ -26,6 +26,7 @@ type Client struct {
 	keeper    *keeper
 	lookout   *lookout // nil where the backend does not read in batches
 	queues    queues
+	sightings sightings
 	wakes     wakes
 	sinks     []*sink
 
@@ -78,7 +79,7 @@ func New(locker Locker, opts ...ClientOption) (*Client, error) {
 	c := &Client{
 		locker: locker, limits: locker.Limits(), abilities: locker.Abilities(), defaults: cfg.lock,
 		now: cfg.elapsed, logger: cfg.logger, keeper: newKeeper(locker, cfg.elapsed, cfg.logger),
-		holds: map[*Hold]struct{}{}, down: make(chan struct{}), releases: make(chan struct{}, releasesAtOnce),
+		sightings: sightings{now: cfg.elapsed}, holds: map[*Hold]struct{}{}, down: make(chan struct{}), releases: make(chan struct{}, releasesAtOnce),
 	}
 	s, err := cfg.lock.settle(c.limits)
 	if err != nil {

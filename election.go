@@ -271,7 +271,7 @@ func (r *LeaderAwareRunner) leadNow(ctx context.Context) (*term, error) {
 	case err == nil:
 		r.asker = nil
 		return r.begin(h), nil
-	case errors.Is(err, ErrHeld): // the asker is kept: it knows since when a dead holder is stuck
+	case errors.Is(err, ErrHeld): // the asker is kept: it knows which holder was reported
 		a.identify(ctx)
 		return nil, nil
 	}

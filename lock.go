@@ -52,7 +52,8 @@ func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Hold, 
 }
 
 // TryLock makes one attempt and does not queue. If another holds the lock, the
-// error is a *[HeldError]. Any other error that is not ErrInvalid or ErrClosed means
+// error is a *[HeldError]. The Client remembers what its attempts were refused for: one that
+// is made again and again takes a stuck lock over as Lock does. Any other error that is not ErrInvalid or ErrClosed means
 // that the outcome is unknown; should the lock have been taken, it is freed in the
 // background.
 func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Hold, error) {

@@ -26,10 +26,9 @@ type table struct {
 // row is one record as last read.
 type row struct {
 	rec   Record
-	known bool          // false: the last look did not tell
-	since time.Duration // when rec.Revision was first seen
-	free  moment        // since when it is seen free
-	stuck bool          // not renewed for its whole TTL by our own clock: it is over
+	known bool   // false: the last look did not tell
+	free  moment // since when it is seen free
+	stuck bool   // not renewed for its whole TTL by our own clock: it is over
 
 	askAgain time.Duration // when an owner that had to be asked for is no longer believed
 }
@@ -100,7 +99,11 @@ func (t *table) look(ctx context.Context, each, all time.Duration) error {
 		if errs[i] != nil {
 			failed++
 		}
-		t.rows[i].see(recs[i], errs[i], now)
+		stuck := false
+		if seen := &t.client.sightings; errs[i] == nil && recs[i].State == StateHeld {
+			stuck = !seen.stuck(seen.see(t.names[i], recs[i])).IsZero()
+		}
+		t.rows[i].see(recs[i], errs[i], stuck, now)
 	}
 	if failed == len(t.names) {
 		return errs[0]
@@ -155,18 +158,13 @@ func (t *table) identify(ctx context.Context, each time.Duration, recs []Record,
 	t.inspect(ctx, each, recs, errs, unknown)
 }
 
-// see takes in what was read of a record.
-func (r *row) see(rec Record, err error, now time.Duration) {
+// see takes in what was read of a record, and whether its holder is stuck.
+func (r *row) see(rec Record, err error, stuck bool, now time.Duration) {
 	r.known = err == nil && rec.State != StateUnknown
 	if !r.known {
 		return
 	}
-	if rec.Revision.IsZero() || rec.Revision != r.rec.Revision {
-		r.since = now
-	}
-	r.rec = rec
-	ttl := min(rec.TTL, longest)
-	r.stuck = rec.State == StateHeld && !rec.Revision.IsZero() && ttl > 0 && now >= r.since+ttl+ttl/driftPart
+	r.rec, r.stuck = rec, stuck
 	if r.free.first(now); r.owner() != nobody {
 		r.free.set = false
 	}
@@ -194,19 +192,10 @@ func (r *row) endsIn() (time.Duration, bool) {
 	return max(r.rec.Remaining, 0), true
 }
 
-// asker is one for the lock of a row, which knows of a stuck holder what the row does.
-func (t *table) asker(i int, s settings, emit func(Event)) *asker {
-	a := t.client.newAsker(t.names[i], s, emit)
-	if t.rows[i].stuck {
-		a.seats[0].holder, a.seats[0].unchanged = t.rows[i].rec, t.rows[i].since
-	}
-	return a
-}
-
 // take makes one attempt at the lock of a row, for a hold whose context descends from
 // ctx.
 func (t *table) take(ctx context.Context, i int, s settings, emit func(Event)) (*Hold, error) {
-	a := t.asker(i, s, emit)
+	a := t.client.newAsker(t.names[i], s, emit)
 	h, err := t.client.tryAcquire(ctx, ctx, a, true)
 	if err != nil {
 		a.abandon()

@@ -14,14 +14,14 @@ type seat struct {
 	slot  int
 	req   Request
 
-	doubt     doubt
-	failed    bool          // at the latest attempt
-	known     bool          // it was refused
-	seen      time.Duration // when that was told last
-	holder    Record        // as last seen
-	unchanged time.Duration // since when holder.Revision was seen
-	told      Record        // the holder that observers were told of
-	asked     bool          // who an unknown holder is
+	doubt    doubt
+	failed   bool          // at the latest attempt
+	known    bool          // it was refused
+	seen     time.Duration // when that was told last
+	holder   Record        // as last seen
+	sighting *sighting     // of the holder, that the Client's callers share; nil before it is looked up
+	told     Record        // the holder that observers were told of
+	asked    bool          // who an unknown holder is
 
 	woken    atomic.Bool   // the Watcher has called
 	watching bool          // it has: releases will be told
@@ -68,12 +68,10 @@ func (s *seat) refused(err error) {
 	s.known, s.seen, s.holder.RemainingKnown = true, s.asker.client.now(), false
 }
 
-// see compares the holder with the one seen before.
+// see takes in who the holder is.
 func (s *seat) see(now Record) {
-	s.known, s.seen = true, s.asker.client.now() // after the reply: a renewal was before this
-	if now.Revision.IsZero() || now.Revision != s.holder.Revision {
-		s.unchanged = s.seen
-	}
+	s.known, s.seen = true, s.asker.client.now()
+	s.sighting = s.asker.client.sightings.see(s.req.Name, now)
 	// An owner that a backend cannot tell for a moment is not another holder.
 	if anonymous := now.Owner == "" && now.Token == 0; !anonymous {
 		s.tell(now)
@@ -89,23 +87,17 @@ func (s *seat) tell(holder Record) {
 	}
 }
 
-// stuck returns the holder's revision if it has not been renewed for one whole TTL
-// of our own elapsed time: it is over then, whatever a clock that stepped back
-// makes of its expiry. The backend replaces exactly that revision, or refuses.
-func (s *seat) stuck() Revision {
-	if s.asker.client.now() < s.stuckAt() {
-		return Revision{}
-	}
-	return s.holder.Revision
-}
+// stuck returns the revision of a holder that is over by our own clock, if it is.
+func (s *seat) stuck() Revision { return s.asker.client.sightings.stuck(s.remembered()) }
 
-// stuckAt is when the holder seen must have expired by our clock; 0.1 % is for drift.
-func (s *seat) stuckAt() time.Duration {
-	if s.holder.Revision.IsZero() || s.holder.TTL <= 0 {
-		return longest + s.asker.client.now()
+func (s *seat) stuckAt() time.Duration { return s.asker.client.sightings.stuckAt(s.remembered()) }
+
+// remembered is the sighting of the holder, also one of an earlier caller.
+func (s *seat) remembered() *sighting {
+	if s.sighting == nil {
+		s.sighting = s.asker.client.sightings.find(s.req.Name)
 	}
-	ttl := min(s.holder.TTL, longest)
-	return s.unchanged + ttl + ttl/driftPart
+	return s.sighting
 }
 
 // looked takes in what a look showed, and reports whether to ask: unless it is

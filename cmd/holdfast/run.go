@@ -16,7 +16,7 @@ type runCmd struct {
 	Name    string   `arg:"" help:"Name of the lock."`
 	Command []string `arg:"" passthrough:"partial" help:"The command and its arguments, after \"--\"."`
 
-	Try  bool          `group:"wait" xor:"wait" help:"Do not wait: if another holds the lock, exit with 75 at once."`
+	Try  bool          `group:"wait" xor:"wait" help:"Do not wait: if another holds the lock, exit with 75 at once. A run remembers nothing of earlier ones: after the server's clock stepped back, only a run that waits takes a dead holder's lock over."`
 	Wait time.Duration `group:"wait" xor:"wait" placeholder:"DURATION" help:"Wait no longer than this, such as 90s or 5m, then exit with 75. Connecting to the backend counts: one that is not reached by then means 69. Default: wait for ever."`
 
 	TTL       time.Duration `group:"hold" placeholder:"DURATION" help:"How long the lock outlives a holder that died or cannot reach the backend. Default: 30s."`
