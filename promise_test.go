@@ -23,6 +23,9 @@ func TestPromise01_Exclusion(t *testing.T) {
 		store := memory.NewStore()
 		check := newExclusive(t)
 		var wg sync.WaitGroup
+		var events atomic.Int64 // failures and grants
+		const poll = time.Second
+		var paces []*pace
 		for p := range 5 { // five processes, each with failures of every kind
 			rng := rand.New(rand.NewPCG(uint64(p), 1))
 			var mu sync.Mutex
@@ -30,6 +33,7 @@ func TestPromise01_Exclusion(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				d := time.Duration(rng.IntN(4000)) * time.Millisecond
+				events.Add(1)
 				switch rng.IntN(8) {
 				case 0:
 					return fault{refuse: errInjected}
@@ -42,15 +46,19 @@ func TestPromise01_Exclusion(t *testing.T) {
 				case 4:
 					return fault{delay: d}
 				default:
+					events.Add(-1)
 					return fault{}
 				}
 			})
-			c := newClient(t, l, holdfast.WithTTL(10*time.Second))
+			l.pace = newPace(t, 10*time.Second, poll)
+			paces = append(paces, l.pace)
+			c := newClient(t, l, holdfast.WithTTL(10*time.Second), holdfast.WithPollInterval(poll))
 			for range 3 {
 				wg.Go(func() {
 					for range 20 {
 						err := c.Do(t.Context(), "job", func(ctx context.Context) error {
 							token, _ := holdfast.TokenFrom(ctx)
+							events.Add(1)
 							check.enter(ctx, "job", token)
 							select {
 							case <-ctx.Done():
@@ -67,6 +75,9 @@ func TestPromise01_Exclusion(t *testing.T) {
 			}
 		}
 		wg.Wait()
+		for _, p := range paces {
+			p.verify(int(events.Load()))
+		}
 	})
 }
 

@@ -20,6 +20,7 @@ type seat struct {
 	seen     time.Duration // when that was told last
 	holder   Record        // as last seen
 	sighting *sighting     // of the holder, that the Client's callers share; nil before it is looked up
+	overdue  int           // refusals in a row at the end of the holder\'s time
 	told     Record        // the holder that observers were told of
 	asked    bool          // who an unknown holder is
 
@@ -60,12 +61,33 @@ func (s *seat) abandon() {
 // refused takes in that another holds the lock.
 func (s *seat) refused(err error) {
 	var held *HeldError
-	if errors.As(err, &held) {
-		s.see(held.Record)
+	if !errors.As(err, &held) { // a driver that says no more
+		s.known, s.seen, s.holder.RemainingKnown = true, s.asker.client.now(), false
 		return
 	}
-	// A driver that says no more.
-	s.known, s.seen, s.holder.RemainingKnown = true, s.asker.client.now(), false
+	s.see(held.Record)
+	if s.overAt() < s.seen+pressing<<min(s.overdue, 30) {
+		s.overdue++
+	} else {
+		s.overdue = 0
+	}
+	if held.Record.Broken && s.doubt.any {
+		// The holder may be a request of our own: its ID is refused while that lease lasts.
+		s.abandon()
+	}
+}
+
+// pressing is the least time between requests for a lock that should be free by what is
+// known of it, and is refused all the same. It doubles with each, up to the poll interval.
+const pressing = 10 * time.Millisecond
+
+// overAt is when the holder's time ends, by what is known of it.
+func (s *seat) overAt() time.Duration {
+	at := s.stuckAt()
+	if s.holder.RemainingKnown {
+		at = min(at, s.seen+min(s.holder.Remaining, longest))
+	}
+	return at
 }
 
 // see takes in who the holder is.
@@ -132,14 +154,16 @@ func (s *seat) schedule() (askAt, lookAt time.Duration) {
 	if s.watching {
 		poll = a.settings.watchedPoll
 	}
-	if s.holder.RemainingKnown {
-		left := min(s.holder.Remaining, longest)
+	if left := min(s.holder.Remaining, longest); s.holder.RemainingKnown {
 		// Waiters of many processes wake for the same expiry: spread them a little.
 		askAt = min(askAt, s.seen+left+time.Millisecond+rand.N(10*time.Millisecond))
 		// A holder that lives has renewed before three quarters of this are over.
 		if early := left - left/4; s.lookable() && left > s.holder.TTL/4 && early > 10*time.Millisecond {
 			poll = min(poll, early)
 		}
+	}
+	if s.overdue > 0 {
+		askAt = max(askAt, s.seen+exponential(s.overdue-1, pressing, a.settings.poll))
 	}
 	next := s.seen + jitter(poll, 0.2)
 	switch {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,6 +71,9 @@ func slotsUnderFaults(t *testing.T, looks bool) {
 	store := memory.NewStore()
 	check := newPool(t, slots)
 	var wg sync.WaitGroup
+	var events atomic.Int64 // failures and grants
+	const poll = time.Second
+	var paces []*pace
 	for p := range 4 {
 		rng := rand.New(rand.NewPCG(uint64(p), 7))
 		var mu sync.Mutex
@@ -77,15 +81,23 @@ func slotsUnderFaults(t *testing.T, looks bool) {
 			mu.Lock()
 			defer mu.Unlock()
 			d := time.Duration(rng.IntN(4000)) * time.Millisecond
-			return []fault{{refuse: errInjected}, {lose: errInjected}, {hang: true}, {late: d}, {delay: d}, {}, {}, {}}[rng.IntN(8)]
+			kind := rng.IntN(8)
+			if kind < 5 {
+				events.Add(1)
+			}
+			return []fault{{refuse: errInjected}, {lose: errInjected}, {hang: true}, {late: d}, {delay: d}, {}, {}, {}}[kind]
 		})
 		l.watcher, l.noLooks = p%2 == 0, !looks
-		c := newClient(t, l, holdfast.WithTTL(10*time.Second), holdfast.WithSlots(slots))
+		l.pace = newPace(t, 10*time.Second, poll)
+		l.pace.slots = slots
+		paces = append(paces, l.pace)
+		c := newClient(t, l, holdfast.WithTTL(10*time.Second), holdfast.WithSlots(slots), holdfast.WithPollInterval(poll))
 		for range 4 {
 			wg.Go(func() {
 				for range 10 {
 					err := c.Do(t.Context(), "pool", func(ctx context.Context) error {
 						h, _ := holdfast.HoldFrom(ctx)
+						events.Add(1)
 						check.enter(h)
 						select {
 						case <-ctx.Done():
@@ -102,6 +114,9 @@ func slotsUnderFaults(t *testing.T, looks bool) {
 		}
 	}
 	wg.Wait()
+	for _, p := range paces {
+		p.verify(int(events.Load()))
+	}
 	if len(check.token) != slots {
 		t.Errorf("%d slots were used", len(check.token))
 	}

@@ -46,6 +46,7 @@ type faulty struct {
 	watcher bool
 	noLooks bool
 	check   func(ctx context.Context, op string) // of every call, or nil
+	pace    *pace                                // of requests and looks, or nil
 	lates   sync.WaitGroup                       // calls under way; the test waits for them
 
 	mu    sync.Mutex
@@ -86,6 +87,7 @@ func (f *faulty) call(ctx context.Context, op string, lease holdfast.Lease, do f
 	if f.check != nil {
 		f.check(ctx, op)
 	}
+	f.pace.note(op)
 	ft := f.faults(op, n, lease)
 	if ft.late > 0 {
 		f.lates.Go(func() {
