@@ -214,10 +214,12 @@ func (h *Hold) Release(ctx context.Context) error {
 	r := h.release.Load()
 	select {
 	case <-r.done:
-		return r.err
 	case <-ctx.Done():
-		return fmt.Errorf("holdfast: release %q: %w", h.Name(), context.Cause(ctx))
+		if !isClosed(r.done) {
+			return fmt.Errorf("holdfast: release %q: %w", h.Name(), context.Cause(ctx))
+		}
 	}
+	return r.err
 }
 
 // letGo begins the release, once: it ends the hold's context and its renewal. kept says
