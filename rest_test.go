@@ -65,6 +65,34 @@ func TestPollsAreJittered(t *testing.T) {
 	}
 }
 
+// So do the pauses of one who polls a backend that fails.
+func TestPollsOfAFailingBackendAreJittered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := newTimes()
+		c := newClient(t, newFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) fault {
+			if op == opAcquire {
+				asked.note()
+				return fault{refuse: errInjected}
+			}
+			return fault{}
+		}), holdfast.WithPollInterval(time.Second))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, _ = c.Lock(ctx, "job")
+		list := asked.all()
+		var pauses []time.Duration
+		for i := range list[6:] { // the first pauses are shorter than the poll interval
+			pauses = append(pauses, list[i+6]-list[i+5])
+		}
+		if len(pauses) < 20 || slices.Min(pauses) < 800*time.Millisecond || slices.Max(pauses) > 1200*time.Millisecond {
+			t.Fatalf("pauses %v, want 0.8 s to 1.2 s", pauses)
+		}
+		if spread := slices.Max(pauses) - slices.Min(pauses); spread < 10*time.Millisecond {
+			t.Errorf("the pauses differ by %v", spread)
+		}
+	})
+}
+
 // Many processes that wait for the end of the same lease do not ask in the same instant.
 func TestWaitersSpreadAtAnExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
