@@ -73,6 +73,13 @@ func TestShutdown(t *testing.T) {
 		if err := c.Shutdown(t.Context()); err != nil {
 			t.Errorf("Shutdown again: %v", err)
 		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 20 { // the result is there: a context that has ended does not hide it
+			if err := c.Shutdown(ended); err != nil {
+				t.Fatalf("Shutdown again by an ended context: %v", err)
+			}
+		}
 	})
 }
 
