@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -190,6 +191,19 @@ func TestRenewalsCountFromTheirSending(t *testing.T) {
 		defer mu.Unlock()
 		if want := []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second, 40 * time.Second}; !slices.Equal(sent, want) {
 			t.Errorf("renewals were sent after %v, want %v", sent, want)
+		}
+	})
+}
+
+// The error of a loss says what the tries before it met, but does not match that: it is the
+// loss that happened to the lease.
+func TestLossSaysWhatFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := mustLock(t, newClient(t, newFaulty(t, memory.New(), renewals())), "job")
+		<-h.Context().Done()
+		err := h.Err()
+		if !errors.Is(err, holdfast.ErrLost) || errors.Is(err, errInjected) || !strings.Contains(err.Error(), errInjected.Error()) {
+			t.Errorf("lost by %v", err)
 		}
 	})
 }
