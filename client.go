@@ -155,10 +155,12 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	}
 	select {
 	case <-c.down:
-		return c.shutdownErr
 	case <-ctx.Done():
-		return fmt.Errorf("holdfast: shutdown: %w", context.Cause(ctx))
+		if !isClosed(c.down) {
+			return fmt.Errorf("holdfast: shutdown: %w", context.Cause(ctx))
+		}
 	}
+	return c.shutdownErr
 }
 
 func (c *Client) shutDown(ctx context.Context) error {

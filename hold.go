@@ -167,8 +167,9 @@ func (h *Hold) gone() error {
 
 var errLate = fmt.Errorf("holdfast: %w: not renewed in time", ErrLost)
 
-// LostIn returns how long the hold lasts unless it is renewed; not positive if it
-// is over.
+// LostIn returns the time until the hold is lost unless it is renewed; not positive if it
+// was not renewed in time. It goes by the clock alone: whether the hold is over for another
+// reason is what Err tells.
 func (h *Hold) LostIn() time.Duration {
 	return time.Duration(h.kept.loss.Load()) - h.client.now()
 }
@@ -214,10 +215,12 @@ func (h *Hold) Release(ctx context.Context) error {
 	r := h.release.Load()
 	select {
 	case <-r.done:
-		return r.err
 	case <-ctx.Done():
-		return fmt.Errorf("holdfast: release %q: %w", h.Name(), context.Cause(ctx))
+		if !isClosed(r.done) {
+			return fmt.Errorf("holdfast: release %q: %w", h.Name(), context.Cause(ctx))
+		}
 	}
+	return r.err
 }
 
 // letGo begins the release, once: it ends the hold's context and its renewal. kept says

@@ -396,8 +396,8 @@ func TestPromise10_NoLockIsStuck(t *testing.T) {
 		c := newClient(t, store.Locker())
 		start := time.Now()
 		h := mustLock(t, c, "job")
-		if d := time.Since(start); d < 20*time.Second || d > 27*time.Second {
-			t.Errorf("taken over after %v, want one TTL of the dead holder", d)
+		if d := time.Since(start); d < 20*time.Second+20*time.Millisecond || d > 27*time.Second {
+			t.Errorf("taken over after %v, want one TTL of the dead holder and 0.1 %% for clocks that differ", d)
 		}
 		if h.Token() <= lease.Token {
 			t.Errorf("token %d after %d", h.Token(), lease.Token)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -328,6 +329,46 @@ func TestOneSlotIsAPlainLock(t *testing.T) {
 		if f.count(opAcquire) != 2 || f.count(opLook) != 0 {
 			t.Errorf("%d attempts, %d reads", f.count(opAcquire), f.count(opLook))
 		}
+	})
+}
+
+// A LeaseManager and Partitions have one holder for each name, also where the Client's
+// default is to have several.
+func TestSlotsAreNotForManagersAndPartitions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		names := namesOf("lease ", 20)
+		var managers []*holdfast.LeaseManager
+		for range 3 {
+			m := newManager(t, newClient(t, store.Locker(), holdfast.WithSlots(3)))
+			mustManage(t, m, names...)
+			managers = append(managers, m)
+		}
+		time.Sleep(5 * time.Minute)
+		var held []string
+		for _, m := range managers {
+			for _, l := range m.Leases() {
+				held = append(held, l.Name)
+			}
+		}
+		slices.Sort(held)
+		if !slices.Equal(held, names) {
+			t.Errorf("held by three managers: %v", held)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 8, holdfast.WithSlots(3))
+		f.work = func(ctx context.Context, i int) error {
+			if h, _ := holdfast.HoldFrom(ctx); h.Slot() != 0 {
+				t.Errorf("partition %d is worked on with %q", i, h.Name())
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		f.join()
+		f.join()
+		f.settle(time.Minute)
+		f.end()
 	})
 }
 
