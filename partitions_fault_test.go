@@ -32,7 +32,7 @@ func TestPartitionsSlowFunction(t *testing.T) {
 		one := f.join()
 		f.settle(2 * time.Second)
 		two := f.join()
-		time.Sleep(3 * time.Second)
+		time.Sleep(fleetTrial + 3*time.Second)
 		if len(one.Owned()) != 4 || len(two.Owned()) != 3 {
 			t.Errorf("shares of %v, want all but one", f.shares())
 		}

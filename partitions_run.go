@@ -33,9 +33,10 @@ type sharing struct {
 	taken uint64 // partitions so far
 
 	// The rest belongs to Run's goroutine.
-	seat       *Hold // this instance's place among the members, or nil
-	standingBy bool  // there was none for it
-	failures   int   // looks in a row
+	seat       *Hold  // this instance's place among the members, or nil
+	standingBy bool   // there was none for it
+	alive      moment // when it first read the group's records
+	failures   int    // looks in a row
 	lookAgain  time.Duration
 	watches    map[string]func() // by name
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,6 +22,7 @@ import (
 type severed struct {
 	holdfast.Locker
 	cut     atomic.Bool
+	seated  atomic.Bool                            // renewals of places get through a cut
 	without string                                 // "watch", "batch", "lists": these and what is better are absent
 	blank   bool                                   // a batched read tells no more of a held lock than that it is
 	lie     atomic.Pointer[func(*holdfast.Record)] // changes what is read
@@ -47,6 +49,9 @@ func (s *severed) TryAcquire(ctx context.Context, req holdfast.Request) (holdfas
 }
 
 func (s *severed) Renew(ctx context.Context, l holdfast.Lease) error {
+	if s.seated.Load() && strings.Contains(l.Name, "member") {
+		return s.Locker.Renew(ctx, l)
+	}
 	return errors.Join(s.gate(ctx), s.Locker.Renew(ctx, l))
 }
 
@@ -160,6 +165,10 @@ type instance struct {
 }
 
 const fleetTTL = 10 * time.Second
+
+// fleetTrial is how long a newcomer leaves the work to the others: the default of
+// WithRebalanceEvery, which is longer than a third of fleetTTL.
+const fleetTrial = 5 * time.Second
 
 func newFleet(tb testing.TB, n int, opts ...holdfast.PartitionsOption) *fleet {
 	return &fleet{tb: tb, store: memory.NewStore(), n: n, exclusive: newExclusive(tb), last: make([]string, n),

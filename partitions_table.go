@@ -186,6 +186,21 @@ func (r *row) owner() string {
 	return r.rec.Owner
 }
 
+// notRenewed tells how long ago a held record was renewed, at least: by what is left of
+// its time, and by how long its revision has been the same.
+func (r *row) notRenewed(now time.Duration) (age time.Duration) {
+	if !r.known || r.rec.State != StateHeld {
+		return 0
+	}
+	if !r.rec.Revision.IsZero() {
+		age = now - r.since
+	}
+	if r.rec.RemainingKnown {
+		age = max(age, r.rec.TTL-r.rec.Remaining)
+	}
+	return age
+}
+
 // endsIn tells when a held record's time ends unless it is renewed.
 func (r *row) endsIn() (time.Duration, bool) {
 	if !r.known || r.rec.State != StateHeld || r.stuck || !r.rec.RemainingKnown {
