@@ -92,6 +92,9 @@ const maxPartitions = 10_000
 //   - fn returns nil: there is nothing more to do here. The partition is kept, so that
 //     no other instance begins with it, and its context lives, until it moves or is
 //     lost. Where it comes to next, fn is called again.
+//   - fn does not return after a loss: an EventOverrun reports it, and this instance does not
+//     take the partition again before fn has returned. Another takes it when it has been free for twice
+//     WithRebalanceEvery's time, even if that has its share already.
 //   - fn panics: the program ends, as with any goroutine.
 //
 // Options are checked here, against the backend's limits; the error is an *[InvalidError].

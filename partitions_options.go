@@ -50,6 +50,8 @@ type partitionsSettings struct {
 	quiet    time.Duration // how long no instance must have joined before partitions are moved
 	gap      time.Duration // least time between looks, however often something wakes
 	trial    time.Duration // how long a newcomer must have lived to take part
+	neglect  time.Duration // what is free for so long, anyone takes, also beyond its share
+	extra    time.Duration // how long that is kept at least
 	overdue  time.Duration // a member that has not renewed for so long does not count
 }
 
@@ -75,7 +77,7 @@ func (c partitionsConfig) settle(l Limits) (partitionsSettings, error) {
 	return partitionsSettings{
 		settings: base, restart: c.restart, every: every,
 		quiet: max(every/5, time.Microsecond), gap: max(every/50, time.Microsecond),
-		trial: max(every, base.timing.renewEvery), overdue: base.timing.renewEvery * 3 / 2,
+		trial: max(every, base.timing.renewEvery), neglect: 2 * every, extra: 60 * every, overdue: base.timing.renewEvery * 3 / 2,
 	}, nil
 }
 

@@ -22,6 +22,7 @@ import (
 type severed struct {
 	holdfast.Locker
 	cut     atomic.Bool
+	unfit   atomic.Bool                            // attempts at partitions fail
 	seated  atomic.Bool                            // renewals of places get through a cut
 	without string                                 // "watch", "batch", "lists": these and what is better are absent
 	blank   bool                                   // a batched read tells no more of a held lock than that it is
@@ -44,6 +45,9 @@ func (s *severed) TryAcquire(ctx context.Context, req holdfast.Request) (holdfas
 	s.tries.Add(1)
 	if err := s.gate(ctx); err != nil {
 		return holdfast.Lease{}, err
+	}
+	if s.unfit.Load() && !strings.Contains(req.Name, "member") {
+		return holdfast.Lease{}, errInjected
 	}
 	return s.Locker.TryAcquire(ctx, req)
 }
