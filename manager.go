@@ -277,11 +277,9 @@ func (f *failures) add(name string, err error) {
 	f.names = append(f.names, name)
 }
 
-func (f *failures) err(op string) error {
+// list names the first few in order.
+func (f *failures) list() string {
 	const most = 10
-	if f.first == nil {
-		return nil
-	}
 	slices.Sort(f.names)
 	var list []string
 	for _, name := range f.names[:min(len(f.names), most)] {
@@ -290,5 +288,12 @@ func (f *failures) err(op string) error {
 	if more := len(f.names) - most; more > 0 {
 		list = append(list, fmt.Sprintf("%d more", more))
 	}
-	return fmt.Errorf("holdfast: %s: not released, and left to expire: %s; the first error: %w", op, strings.Join(list, ", "), f.first)
+	return strings.Join(list, ", ")
+}
+
+func (f *failures) err(op string) error {
+	if f.first == nil {
+		return nil
+	}
+	return fmt.Errorf("holdfast: %s: not released, and left to expire: %s; the first error: %w", op, f.list(), f.first)
 }

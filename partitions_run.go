@@ -3,6 +3,7 @@ package holdfast
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -37,8 +38,12 @@ type sharing struct {
 	standingBy bool   // there was none for it
 	alive      moment // when it first read the group's records
 	failures   int    // looks in a row
-	lookAgain  time.Duration
-	watches    map[string]func() // by name
+
+	reported    []string      // the records of the last report that they cannot be read
+	reportAgain time.Duration // when that is due
+
+	lookAgain time.Duration
+	watches   map[string]func() // by name
 
 	joined    map[string]time.Duration // the members of the last look, and when each was first seen
 	joining   bool                     // it showed one that was not there before
@@ -140,6 +145,7 @@ func (s *sharing) step() {
 		return
 	}
 	s.failures = 0
+	s.reportUnread()
 	s.sit()
 	members := s.members()
 	settled, patient := s.settled(members)
@@ -158,6 +164,22 @@ func (s *sharing) step() {
 	}
 	s.attend(plan, s.owners(), settled)
 	s.table.calm = settled && !s.changed && plan.even()
+}
+
+// reportUnread reports the records that a look could not read: when they are others than
+// before, and again and again. Nobody takes them.
+func (s *sharing) reportUnread() {
+	bad, now := s.table.unread, s.client.now()
+	if len(bad.names) == 0 {
+		s.reported = nil
+		return
+	}
+	if slices.Equal(bad.names, s.reported) && now < s.reportAgain {
+		return
+	}
+	s.reported, s.reportAgain = bad.names, now+s.settings.extra
+	err := fmt.Errorf("holdfast: partitions of %q: records that cannot be read: %s; the first error: %w", s.group, bad.list(), bad.first)
+	s.emit(Event{Type: EventError, Name: s.group, Owner: s.me, Op: "inspect", Err: err, Time: time.Now()})
 }
 
 // owners tells of each partition whose it is. Of its own this instance knows better than
