@@ -21,6 +21,9 @@ func (s *sharing) sit() {
 		s.within(wait)
 		return
 	}
+	if s.resting() {
+		return
+	}
 	var free []int
 	for i := s.n; i < len(s.table.rows); i++ {
 		if s.table.rows[i].owner() == nobody {
@@ -40,7 +43,8 @@ func (s *sharing) sit() {
 			return
 		}
 		if !refused(err) {
-			break
+			s.leaveAlone()
+			return
 		}
 		free = slices.Delete(free, k, k+1)
 	}
@@ -108,7 +112,7 @@ func (s *sharing) ring() {
 func (s *sharing) members() []string {
 	var out []string
 	there := map[string]bool{s.me: true}
-	if s.seat != nil && s.seat.Err() == nil {
+	if s.seat != nil { // sit has looked whether it is held
 		out = append(out, s.me)
 	}
 	for i := s.n; i < len(s.table.rows); i++ {

@@ -39,6 +39,9 @@ type sharing struct {
 	alive      moment // when it first read the group's records
 	failures   int    // looks in a row
 
+	misses    int           // looks in a row whose attempts failed
+	attemptAt time.Duration // when the next may be made
+
 	reported    []string      // the records of the last report that they cannot be read
 	reportAgain time.Duration // when that is due
 
@@ -152,7 +155,7 @@ func (s *sharing) step() {
 	owners := s.owners()
 	plan := newPlan(s.me, members, owners)
 	s.giveBack(plan.shares[s.me], settled)
-	if !settled || len(plan.take) > 0 {
+	if !settled || len(plan.take) > 0 && !s.resting() {
 		s.unclaimed = 0
 	}
 	if settled || !patient {
@@ -280,13 +283,16 @@ func (s *sharing) leftOver(p plan, owners []string) (mine, neglected []int) {
 }
 
 // takeAll makes an attempt at each of these partitions, a few at a time, and returns how
-// many it got. A backend that fails is left alone until the next look.
+// many it got. A backend that fails is left alone for a while.
 func (s *sharing) takeAll(partitions []int, extra bool) int {
+	if len(partitions) == 0 || s.resting() {
+		return 0
+	}
 	rand.Shuffle(len(partitions), func(i, j int) { partitions[i], partitions[j] = partitions[j], partitions[i] })
 	var calls sync.WaitGroup
 	var next counter
 	var taken atomic.Int64
-	var missed atomic.Bool
+	var missed, failed atomic.Bool
 	for range min(partitionCalls, len(partitions)) {
 		calls.Go(func() {
 			for k := next.take(); k < len(partitions) && s.ctx.Err() == nil; k = next.take() {
@@ -298,16 +304,40 @@ func (s *sharing) takeAll(partitions []int, extra bool) int {
 				}
 				missed.Store(true)
 				if !refused(err) {
+					failed.Store(true)
 					return
 				}
 			}
 		})
 	}
 	calls.Wait()
-	if missed.Load() {
+	if taken.Load() > 0 || !failed.Load() {
+		s.misses = 0
+	}
+	switch {
+	case failed.Load():
+		s.leaveAlone()
+	case missed.Load():
 		s.within(jitter(s.settings.quiet, 0.5))
 	}
 	return int(taken.Load())
+}
+
+// leaveAlone has no attempt made for a while, longer each time: the backend fails them.
+func (s *sharing) leaveAlone() {
+	d := exponential(s.misses, s.settings.quiet/2, s.settings.every/2)
+	s.misses++
+	s.attemptAt = s.client.now() + d
+	s.within(d)
+}
+
+// resting reports whether it is too early for an attempt after one that failed.
+func (s *sharing) resting() bool {
+	left := s.attemptAt - s.client.now()
+	if left > 0 {
+		s.within(left)
+	}
+	return left > 0
 }
 
 // attend has this instance look again when something is to be expected: it watches the

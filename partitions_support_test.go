@@ -21,16 +21,17 @@ import (
 // context ends, and nothing wakes.
 type severed struct {
 	holdfast.Locker
-	cut     atomic.Bool
-	unfit   atomic.Bool                            // attempts at partitions fail
-	seated  atomic.Bool                            // renewals of places get through a cut
-	without string                                 // "watch", "batch", "lists": these and what is better are absent
-	blank   bool                                   // a batched read tells no more of a held lock than that it is
-	lie     atomic.Pointer[func(*holdfast.Record)] // changes what is read
-	skip    atomic.Int64                           // so many of the next batched reads fail for every other name
-	reads   atomic.Int64                           // looks at many records
-	single  atomic.Int64                           // looks at one
-	tries   atomic.Int64                           // attempts
+	cut      atomic.Bool
+	seatless atomic.Bool                            // attempts at places fail
+	unfit    atomic.Bool                            // attempts at partitions fail
+	seated   atomic.Bool                            // renewals of places get through a cut
+	without  string                                 // "watch", "batch", "lists": these and what is better are absent
+	blank    bool                                   // a batched read tells no more of a held lock than that it is
+	lie      atomic.Pointer[func(*holdfast.Record)] // changes what is read
+	skip     atomic.Int64                           // so many of the next batched reads fail for every other name
+	reads    atomic.Int64                           // looks at many records
+	single   atomic.Int64                           // looks at one
+	tries    atomic.Int64                           // attempts
 }
 
 func (s *severed) gate(ctx context.Context) error {
@@ -46,7 +47,7 @@ func (s *severed) TryAcquire(ctx context.Context, req holdfast.Request) (holdfas
 	if err := s.gate(ctx); err != nil {
 		return holdfast.Lease{}, err
 	}
-	if s.unfit.Load() && !strings.Contains(req.Name, "member") {
+	if place := strings.Contains(req.Name, "member"); s.unfit.Load() && !place || s.seatless.Load() && place {
 		return holdfast.Lease{}, errInjected
 	}
 	return s.Locker.TryAcquire(ctx, req)
