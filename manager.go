@@ -194,7 +194,7 @@ func (m *LeaseManager) all(yield func(*claim) bool) {
 	for _, c := range m.claims {
 		if n++; n%namesAtOnce == 0 {
 			m.mu.Unlock()
-			m.mu.Lock() //nolint:staticcheck // for whoever waits
+			m.mu.Lock()
 		}
 		if m.claims[c.name] == c && !yield(c) {
 			return
