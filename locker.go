@@ -293,8 +293,13 @@ type BatchInspector interface {
 // Lister finds the records that exist.
 type Lister interface {
 	// List yields the records whose names begin with prefix, in the byte order
-	// of the names. An error is yielded last, with a zero Record. The sequence
-	// may be ranged over once.
+	// of the names. The sequence may be ranged over once.
+	//
+	// A record that cannot be read, a damaged one for example, hides no other: it is
+	// yielded in its place with the error, and with no more than its Name. If the record
+	// does not tell its name, Name is what the backend calls the record. The
+	// caller should skip and report it. An error with a zero Record ends the sequence,
+	// which is then incomplete.
 	List(ctx context.Context, prefix string) iter.Seq2[Record, error]
 }
 

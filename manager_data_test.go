@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -131,4 +132,48 @@ func TestManagerDataNotHeld(t *testing.T) {
 	if err := m.UpdateData(t.Context(), "a", nil); !errors.Is(err, holdfast.ErrInvalid) {
 		t.Errorf("no update: %v", err)
 	}
+}
+
+// A lease that was lost during an update is not written under, although its backend would
+// still accept that until the expiry.
+func TestManagerUpdateDuringALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := memory.New()
+		f := newFaulty(t, l, func(op string, _ int, _ holdfast.Lease) fault { return fault{hang: op == opRenew} })
+		writes := &writeCount{DataStore: l.Abilities().DataStore}
+		m := newManager(t, newClient(t, withData{f, writes}))
+		mustManage(t, m, "job")
+		synctest.Wait()
+		err := m.UpdateData(t.Context(), "job", func(old []byte) ([]byte, error) {
+			h, _ := m.Hold("job")
+			<-h.Context().Done() // 5 s before the backend's own expiry
+			return []byte("too late"), nil
+		})
+		if !errors.Is(err, holdfast.ErrLost) || writes.n.Load() != 0 {
+			t.Errorf("UpdateData: %v, %d writes", err, writes.n.Load())
+		}
+	})
+}
+
+// withData is a Locker with another's data.
+type withData struct {
+	holdfast.Locker
+	data holdfast.DataStore
+}
+
+func (w withData) Abilities() holdfast.Abilities {
+	a := w.Locker.Abilities()
+	a.DataStore = w.data
+	return a
+}
+
+// writeCount counts the writes.
+type writeCount struct {
+	holdfast.DataStore
+	n atomic.Int64
+}
+
+func (w *writeCount) WriteData(ctx context.Context, l holdfast.Lease, data []byte) error {
+	w.n.Add(1)
+	return w.DataStore.WriteData(ctx, l, data)
 }

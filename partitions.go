@@ -19,6 +19,20 @@ import (
 // partitions move as must: with 256 on 8 instances, a ninth is given 28 and nothing
 // else moves. Those that an instance took last are given back first.
 //
+// # Newcomers and crashes
+//
+// What an instance has when it dies without a release is not at work until its leases
+// expire. So that an instance in a crash loop does not keep its share idle, a newcomer
+// takes part only when it has lived for a while: WithRebalanceEvery's or WithRenewEvery's
+// time, whichever is longer (10 s with the default settings). Until then the others
+// do all the work. An instance takes part at once if no partition has an owner, as when all instances
+// start together, or if no other takes part any more. A crash after a longer life
+// costs the share of that instance for at most one TTL.
+//
+// A member that has not renewed its lock for one and a half times WithRenewEvery's time
+// keeps what it has while its leases last, but no free partition is reserved for it any
+// more: the others take what it had as soon as that has expired.
+//
 // # Records
 //
 // Partition 42 of the group "orders" is the lock "orders/partition-0042". An instance
@@ -78,6 +92,9 @@ const maxPartitions = 10_000
 //   - fn returns nil: there is nothing more to do here. The partition is kept, so that
 //     no other instance begins with it, and its context lives, until it moves or is
 //     lost. Where it comes to next, fn is called again.
+//   - fn does not return after a loss: an EventOverrun reports it, and this instance does not
+//     take the partition again before fn has returned. Another takes it when it has been free for twice
+//     WithRebalanceEvery's time, even if that has its share already.
 //   - fn panics: the program ends, as with any goroutine.
 //
 // Options are checked here, against the backend's limits; the error is an *[InvalidError].

@@ -19,6 +19,7 @@ type table struct {
 	rows   []row
 	memory time.Duration // how long an owner is remembered that reads do not tell
 	calm   bool          // nothing was moving at the last look
+	unread failures      // records that the last look could not read, if it read any
 
 	own func(i int) (owner string, own bool) // whether this instance itself holds a record
 }
@@ -82,11 +83,11 @@ func (t *table) look(ctx context.Context, each, all time.Duration) error {
 			recs[i] = Record{Name: name, State: StateFree}
 		}
 		for r, err := range a.Lister.List(limited, t.prefix) {
-			if err != nil {
+			if err != nil && r.Name == "" { // the rest is missing
 				return err
 			}
 			if i, ours := t.index[r.Name]; ours {
-				recs[i] = r
+				recs[i], errs[i] = r, err
 			}
 		}
 	default:
@@ -94,10 +95,10 @@ func (t *table) look(ctx context.Context, each, all time.Duration) error {
 	}
 	t.identify(ctx, each, recs, errs)
 	now := t.client.now() // after the reply: whatever was read was renewed before
-	failed := 0
-	for i := range t.names {
+	t.unread = failures{}
+	for i, name := range t.names {
 		if errs[i] != nil {
-			failed++
+			t.unread.add(name, errs[i])
 		}
 		stuck := false
 		if seen := &t.client.sightings; errs[i] == nil && recs[i].State == StateHeld {
@@ -105,8 +106,8 @@ func (t *table) look(ctx context.Context, each, all time.Duration) error {
 		}
 		t.rows[i].see(recs[i], errs[i], stuck, now)
 	}
-	if failed == len(t.names) {
-		return errs[0]
+	if len(t.unread.names) == len(t.names) {
+		return t.unread.first
 	}
 	return nil
 }
@@ -182,6 +183,21 @@ func (r *row) owner() string {
 		return stranger
 	}
 	return r.rec.Owner
+}
+
+// notRenewed tells how long ago a held record was renewed, at least: by what is left of
+// its time, and by how long its revision has been the same.
+func (r *row) notRenewed(now time.Duration) (age time.Duration) {
+	if !r.known || r.rec.State != StateHeld {
+		return 0
+	}
+	if !r.rec.Revision.IsZero() {
+		age = now - r.since
+	}
+	if r.rec.RemainingKnown {
+		age = max(age, r.rec.TTL-r.rec.Remaining)
+	}
+	return age
 }
 
 // endsIn tells when a held record's time ends unless it is renewed.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -140,28 +141,34 @@ func TestRecordIsNoFile(t *testing.T) {
 	}
 }
 
-// A damaged record does not hide the others from List.
+// A damaged record hides no other from List, which names it, or its file if that is all
+// that is known.
 func TestListShowsTheOthers(t *testing.T) {
 	dir := t.TempDir()
 	l := newTestLocker(t, dir, newDial().clock())
-	for _, name := range []string{"a", "b", "c"} {
-		req := request(name)
+	long := strings.Repeat("d", 300)
+	for _, name := range []string{"a", "B/b", "c", long} {
+		req := request("first")
 		req.Name = name
 		mustAcquire(t, l, req)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "b.json"), nil, 0o600); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"B/b", long} {
+		if err := os.WriteFile(filepath.Join(dir, stem(name)+".json"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var got []string
 	for r, err := range l.List(t.Context(), "") {
 		if err != nil {
-			got = append(got, "error")
-		} else {
-			got = append(got, r.Name)
+			if !strings.Contains(err.Error(), stem(r.Name)) && !strings.Contains(err.Error(), r.Name) {
+				t.Errorf("the error of %q does not name it: %v", r.Name, err)
+			}
+			r.Name += ": error"
 		}
+		got = append(got, r.Name)
 	}
-	if s := strings.Join(got, " "); s != "a c error" {
-		t.Errorf("List yields %q, want %q", s, "a c error")
+	if want := []string{"B/b: error", "a", "c", stem(long) + ": error"}; !slices.Equal(got, want) {
+		t.Errorf("List yields %q, want %q", got, want)
 	}
 }
 
