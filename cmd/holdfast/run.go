@@ -253,12 +253,16 @@ func afterWaiting(d time.Duration) string {
 // command runs the command under a hold.
 func (r *runner) command(hold *holdfast.Hold) (lost bool, err error) {
 	start := time.Now()
-	child, err := startChild(r.path, r.Command, r.environment(hold))
+	r.say.flush(flushTimeout) // the command's output comes after it
+	child, unguarded, err := startChild(r.path, r.Command, r.environment(hold))
 	if err != nil {
 		return false, &exitError{codeNotRunnable, fmt.Errorf("cannot start %s: %w", printable(r.path), err)}
 	}
 	defer child.close()
 	r.say.detail("started process %d", child.pid)
+	if unguarded != nil {
+		r.say.error("cannot start a guardian (%v): %s", unguarded, withoutGuardian)
+	}
 	s := supervisor{hold: hold, child: child, signals: r.signals.caught, say: r.say, killAfter: r.KillAfter}
 	code := s.wait()
 	r.say.detail("the command ended with exit code %d", code)
@@ -267,17 +271,18 @@ func (r *runner) command(hold *holdfast.Hold) (lost bool, err error) {
 		return true, errLost
 	}
 	if code == 0 {
-		r.waitMinHold(hold, start)
-		return false, nil
+		return false, r.waitMinHold(hold, start)
 	}
 	return false, &exitError{code: code}
 }
 
-// waitMinHold keeps the lock until --min-hold is over, a signal comes, or it is lost.
-func (r *runner) waitMinHold(hold *holdfast.Hold, start time.Time) {
+// waitMinHold keeps the lock until --min-hold is over or a signal comes. A lock that is
+// lost meanwhile is an error: another may do the job again too early. The command itself
+// has succeeded, so it is not run again.
+func (r *runner) waitMinHold(hold *holdfast.Hold, start time.Time) error {
 	left := r.MinHold - time.Since(start)
 	if left <= 0 || r.signals.ended {
-		return
+		return nil
 	}
 	r.say.detail("keeping %q for another %s", hold.Name(), seconds(left))
 	_ = r.signals.during(func(ctx context.Context) error { // cut short by a signal or not: the command's work is done
@@ -288,6 +293,11 @@ func (r *runner) waitMinHold(hold *holdfast.Hold, start time.Time) {
 		}
 		return nil
 	})
+	if err := hold.Err(); errors.Is(err, holdfast.ErrLost) {
+		r.say.error("lost %q while it was kept for --min-hold (%v); the command had succeeded", hold.Name(), err)
+		return errLost
+	}
+	return nil
 }
 
 // environment is holdfast's own, and what the command may want to know of the lock.
