@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -59,4 +61,16 @@ func TestBacklogKeepsOrder(t *testing.T) {
 	if got, want := g.out.String(), "first\nholdfast: 1 message was dropped here, since nothing could be written\nlast\n"; got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
+}
+
+// gate is a writer that takes nothing while it is shut.
+type gate struct {
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+func (g *gate) Write(p []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.out.Write(p)
 }

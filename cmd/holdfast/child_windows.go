@@ -27,7 +27,8 @@ type child struct {
 	pid     int
 	process *os.Process
 	job     windows.Handle
-	code    int            // readable after changed
+	code    int // readable once ended is closed
+	ended   chan struct{}
 	changed chan os.Signal // gets something once, when the command has ended
 	stops   chan os.Signal // there is no job control; nothing is ever sent
 }
@@ -52,19 +53,27 @@ func startChild(path string, args, env []string) (c *child, unguarded, err error
 		_ = windows.CloseHandle(job)
 		return nil, nil, err
 	}
-	c = &child{pid: process.Pid, process: process, job: job, changed: make(chan os.Signal, 1)}
+	c = &child{pid: process.Pid, process: process, job: job, ended: make(chan struct{}), changed: make(chan os.Signal, 1)}
 	go func() {
 		c.code = codeUnavailable
 		if state, err := process.Wait(); err == nil {
 			c.code = state.ExitCode()
 		}
+		close(c.ended)
 		c.changed <- os.Interrupt
 	}()
 	return c, nil, nil
 }
 
-// poll reports the command's exit code. It is asked after changed.
-func (c *child) poll() (code int, ended bool) { return c.code, true }
+// poll reports the command's exit code once it has ended.
+func (c *child) poll() (code int, ended bool) {
+	select {
+	case <-c.ended:
+		return c.code, true
+	default:
+		return 0, false
+	}
+}
 
 // guard has nothing to do: the system ends the job when holdfast has ended. It does not
 // when holdfast is only suspended.

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -20,6 +19,9 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
+
+// patience bounds every wait for something that must happen.
+const patience = 30 * time.Second
 
 // scriptedLocker is a locker whose answers a test can change.
 type scriptedLocker struct {
@@ -59,14 +61,10 @@ func newRun(t *testing.T, l *scriptedLocker, ttl time.Duration, say io.Writer, s
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Shutdown(context.Background()) })
-	path, err := runnable("sh")
-	if err != nil {
-		t.Fatal(err)
-	}
 	reporter := newReporter(say, false, false)
 	return &runner{
 		runCmd: &runCmd{Name: "job", Command: []string{"sh", "-c", script}},
-		say:    reporter, news: &news{say: reporter}, client: client, path: path, start: time.Now(),
+		say:    reporter, news: &news{say: reporter}, client: client, path: "/bin/sh", start: time.Now(),
 		signals: signals{caught: make(chan os.Signal, 1)},
 	}
 }
@@ -128,9 +126,8 @@ func TestSignalWhileGranted(t *testing.T) {
 func TestLostBeforeStart(t *testing.T) {
 	locker := &scriptedLocker{}
 	locker.mute.Store(true)
-	var run *runner
 	var out bytes.Buffer
-	run = newRun(t, locker, 500*time.Millisecond, writerFunc(func(line []byte) {
+	run := newRun(t, locker, 500*time.Millisecond, writerFunc(func(line []byte) {
 		out.Write(line)
 		if bytes.Contains(line, []byte("acquired")) {
 			time.Sleep(time.Second) // holdfast is paused here: longer than the lease
@@ -150,16 +147,4 @@ type writerFunc func([]byte)
 func (f writerFunc) Write(line []byte) (int, error) {
 	f(line)
 	return len(line), nil
-}
-
-// gate is a writer that takes nothing while it is shut.
-type gate struct {
-	mu  sync.Mutex
-	out bytes.Buffer
-}
-
-func (g *gate) Write(p []byte) (int, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.out.Write(p)
 }

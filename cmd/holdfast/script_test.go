@@ -49,9 +49,6 @@ func heedSignals() {
 // gorace spares each process the second that the race detector sleeps at its end.
 const gorace = "atexit_sleep_ms=0"
 
-// patience bounds every wait for something that must happen.
-const patience = 30 * time.Second
-
 func scripts(t *testing.T, dir, backend string) {
 	t.Helper()
 	testscript.Run(t, testscript.Params{

@@ -70,6 +70,7 @@ func (s *supervisor) wait() int {
 		select {
 		case <-lost:
 			lost = nil
+			s.look() // the guardian may have killed the command while holdfast was stopped
 			s.lose()
 		case sig := <-s.signals:
 			s.pass(sig)
@@ -222,11 +223,13 @@ func (s *supervisor) end(sig os.Signal) {
 // without the lock. What was asked to end together with the command has as long as
 // that would have had.
 func (s *supervisor) sweep() {
+	how := "waiting for that, too; it was asked to end as well"
 	if !s.asked && s.termAt.IsZero() {
 		s.end(termSignal)
 		s.killBy(time.Now().Add(sweepAfter))
+		how = "ending that, too"
 	}
-	s.say.info("the command has ended, but not all that it started in process group %d: ending that, too", s.child.pid)
+	s.say.info("the command has ended, but not all that it started in process group %d: %s", s.child.pid, how)
 }
 
 // killBy has the group killed at a time, or earlier if that was said before.

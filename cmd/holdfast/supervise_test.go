@@ -71,6 +71,29 @@ func TestKilledAgain(t *testing.T) {
 	}
 }
 
+// A second SIGTERM kills the command, but not one that is the same request: a service
+// manager, and each wrapper, may send it once more within moments.
+func TestSecondSIGTERM(t *testing.T) {
+	run := newRun(t, &scriptedLocker{}, time.Minute, new(bytes.Buffer), "")
+	hold, err := run.client.Lock(t.Context(), "job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := supervisor{hold: hold, child: startCommand(t, "trap '' TERM; exec sleep 100"), say: run.say}
+	s.pass(syscall.SIGTERM)
+	s.termAt = time.Now().Add(-sameRequest / 2) // passed on by now
+	s.pending = nil
+	s.pass(syscall.SIGTERM)
+	if s.killed || !s.killAt.IsZero() || len(s.pending) > 0 {
+		t.Errorf("within %v: killed: %v, to be passed on: %v", sameRequest, s.killed, s.pending)
+	}
+	s.termAt = time.Now().Add(-sameRequest - time.Millisecond)
+	s.pass(syscall.SIGTERM)
+	if !s.killed || !s.ending {
+		t.Errorf("after %v: killed: %v, ending: %v", sameRequest, s.killed, s.ending)
+	}
+}
+
 // startCommand starts a command in a group of its own, with a guardian.
 func startCommand(t *testing.T, script string) *child {
 	t.Helper()
