@@ -8,9 +8,8 @@ import (
 )
 
 // writeInBackground lets the calling goroutine write to a terminal from the background,
-// also after "stty tostop", which otherwise stops a process that does. While the command
-// has the terminal holdfast is in the background, and it must not stop. It returns a
-// function that ends this.
+// also after "stty tostop", which otherwise stops a process that does: a holdfast that is
+// stopped cannot look after its command. It returns a function that ends this.
 func writeInBackground() (end func()) {
 	runtime.LockOSThread()
 	var add, before unix.Sigset_t

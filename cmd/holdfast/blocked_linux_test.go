@@ -129,15 +129,16 @@ func readPid(t *testing.T, file string) int {
 	return 0
 }
 
-// After "stty tostop" a message from the background stops a process that lets itself be
-// stopped. While the command has the terminal holdfast is in the background.
+// After "stty tostop" the terminal stops a process that writes to it from the background.
+// A holdfast that is stopped could not look after its command.
 func TestMessagesFromTheBackground(t *testing.T) {
 	c := newConsole(t)
-	c.enter("stty tostop; holdfast run lock -- sh -c 'read a; echo got $a; exec sleep 100'\n")
+	c.enter("stty tostop; holdfast run -v lock -- sleep 100 &\n")
 	c.expect("acquired")
-	c.enter("hello\n")
-	c.expect("got hello") // by now the command has the terminal
-	c.enter(ctrlC)
+	c.expect("started process")
+	c.enter("kill -USR2 $!\n")
+	c.expect("passed on signal")
 	c.expect("released")
-	c.expectPrompt(130)
+	c.enter("wait $!\n")
+	c.expectPrompt(codeSignal + int(syscall.SIGUSR2))
 }
