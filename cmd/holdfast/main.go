@@ -123,7 +123,13 @@ type app struct {
 	say            *reporter
 }
 
-func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	if isGuardian() {
+		guard()
+		return
+	}
+	os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr))
+}
 
 // execute runs the command line and returns the exit code.
 func execute(args []string, stdout, stderr io.Writer) int {
@@ -137,9 +143,11 @@ func execute(args []string, stdout, stderr io.Writer) int {
 		panic(err) // the declarations above are wrong; every test would see it
 	}
 	parsed, err := parser.Parse(args)
-	say := newReporter(stderr, flags.Quiet, flags.Verbose)
+	say := newReporter(&backlog{w: stderr}, flags.Quiet, flags.Verbose)
+	defer say.flush(exitFlushTimeout)
 	if err != nil {
 		say.error("%s", withoutSecret(err.Error()))
+		say.flush(exitFlushTimeout)
 		fmt.Fprintln(stderr, `Run "holdfast --help", or "holdfast COMMAND --help", for what is allowed.`)
 		return codeUsage
 	}
@@ -159,6 +167,9 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	}
 	return codeOf(err)
 }
+
+// exitFlushTimeout bounds how long the command stays only to have its last messages read.
+const exitFlushTimeout = 2 * time.Second
 
 // openTimeout bounds connecting to the backend.
 const openTimeout = 30 * time.Second

@@ -39,7 +39,7 @@ func (n *news) observe(e holdfast.Event) {
 	case holdfast.EventError:
 		n.failure(e, time.Now())
 	case holdfast.EventOverrun:
-		n.say.error("OVERRUN: %q may be another's now, and the command has not ended", e.Name)
+		n.say.error("OVERRUN: %q may be another's now, and holdfast has not seen the command's end", e.Name)
 	default:
 		n.say.detail("%v", e)
 	}

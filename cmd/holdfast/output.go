@@ -41,6 +41,14 @@ func (r *reporter) line(wanted bool, format string, args ...any) {
 	fmt.Fprintf(r.w, "holdfast: %s\n", ownPrefix.ReplaceAllString(fmt.Sprintf(format, args...), "$1"))
 }
 
+// flush waits for a moment until what was said is written. Only where a message has to
+// come before something else is that needed.
+func (r *reporter) flush(limit time.Duration) {
+	if b, ok := r.w.(*backlog); ok {
+		b.flush(limit)
+	}
+}
+
 // ownPrefix is what the library puts before its errors, where they begin: each line
 // here has it already.
 var ownPrefix = regexp.MustCompile(`(^|[:;] |\n|\()(?:holdfast: )+`)

@@ -25,18 +25,20 @@ type runCmd struct {
 	Owner     string        `group:"hold" help:"What others see as the holder. Default: host/pid."`
 	Keep      bool          `group:"hold" help:"After a loss wait for the lock again and run the command again, instead of exiting with 76; also wait for a backend that cannot be reached at the start. --try and --wait bound each wait."`
 	MinHold   time.Duration `group:"hold" placeholder:"DURATION" help:"Keep the lock for at least this long, even if the command succeeds sooner, unless a signal asks holdfast to end: so that of several machines whose clocks differ a little one alone runs a job."`
-	KillAfter time.Duration `group:"hold" placeholder:"DURATION" help:"How long the command may take to end after a SIGTERM was passed on, before it is killed. Default: as long as it likes, or until a second SIGTERM."`
+	KillAfter time.Duration `group:"hold" placeholder:"DURATION" help:"How long the command may take to end after a SIGTERM was passed on, before it is killed. Default: as long as it likes, or until a second SIGTERM, more than a second after the first."`
 }
 
 // Help is shown below the flags.
 func (*runCmd) Help() string {
-	return `The lock is renewed while the command runs and released after it has ended: after the command itself and every process left in its process group. (What is left is sent SIGTERM, and SIGKILL two seconds later. A process that makes a session or group of its own escapes this.)
+	return `The lock is renewed while the command runs and released after it has ended: after the command itself and every process left in its process group. (What is left is sent SIGTERM, and SIGKILL two seconds later; after a SIGTERM to holdfast it has as long as the command would have had. A process that makes a session or group of its own escapes this.)
 
 If the lock is lost because it could not be renewed in time, or was broken by somebody, the process group gets SIGTERM at once and SIGKILL before the lock can be another's.
 
 The command finds HOLDFAST_TOKEN, HOLDFAST_NAME and HOLDFAST_OWNER in its environment. The token grows with every holder of the lock: a storage that remembers the highest one it has seen can refuse a holder that was paused and is late. With --slots each slot is a lock with tokens of its own: HOLDFAST_NAME is NAME for the first slot, NAME#2 for the second, and so on, and HOLDFAST_SLOT counts from 0.
 
-SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the process group. The first four also ask holdfast itself to end: after one of them the command is not run again (--keep), and the lock is not kept any longer than the command runs (--min-hold). If holdfast itself is killed (SIGKILL), the lock frees itself after the TTL; on Linux and Windows the command dies with holdfast (on Linux not what it had started), elsewhere it runs on.
+SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the process group. The first four also ask holdfast itself to end: after one of them the command is not run again (--keep), and the lock is not kept any longer than the command runs (--min-hold). A signal that the process group was sent, too, as a service manager does, is not passed on a second time. A second SIGTERM more than a second after the first kills the command.
+
+If holdfast itself is killed (SIGKILL), the lock frees itself after the TTL. A second process of holdfast, the guardian ("lock-guardian" in a list of processes), kills the command's process group at once; it also does so if holdfast is stopped and the lease is nearly over. On Windows the command ends with holdfast.
 
 Exit codes:
 
@@ -45,7 +47,8 @@ Exit codes:
     69    the backend failed (while waiting it is tried again and
           again), or could not be reached at the start, within --wait
     75    the lock is held by another: --try, or --wait ran out
-    76    the lock was lost, and the command was stopped
+    76    the lock was lost, and the command was stopped; or the lock
+          was lost during --min-hold
     126   the command is not executable
     127   the command was not found
     128+n a signal ended the waiting
@@ -253,12 +256,16 @@ func afterWaiting(d time.Duration) string {
 // command runs the command under a hold.
 func (r *runner) command(hold *holdfast.Hold) (lost bool, err error) {
 	start := time.Now()
-	child, err := startChild(r.path, r.Command, r.environment(hold))
+	r.say.flush(flushTimeout) // the command's output comes after it
+	child, unguarded, err := startChild(r.path, r.Command, r.environment(hold))
 	if err != nil {
 		return false, &exitError{codeNotRunnable, fmt.Errorf("cannot start %s: %w", printable(r.path), err)}
 	}
 	defer child.close()
 	r.say.detail("started process %d", child.pid)
+	if unguarded != nil {
+		r.say.error("cannot start a guardian (%v): %s", unguarded, withoutGuardian)
+	}
 	s := supervisor{hold: hold, child: child, signals: r.signals.caught, say: r.say, killAfter: r.KillAfter}
 	code := s.wait()
 	r.say.detail("the command ended with exit code %d", code)
@@ -267,17 +274,18 @@ func (r *runner) command(hold *holdfast.Hold) (lost bool, err error) {
 		return true, errLost
 	}
 	if code == 0 {
-		r.waitMinHold(hold, start)
-		return false, nil
+		return false, r.waitMinHold(hold, start)
 	}
 	return false, &exitError{code: code}
 }
 
-// waitMinHold keeps the lock until --min-hold is over, a signal comes, or it is lost.
-func (r *runner) waitMinHold(hold *holdfast.Hold, start time.Time) {
+// waitMinHold keeps the lock until --min-hold is over or a signal comes. A lock that is
+// lost meanwhile is an error: another may do the job again too early. The command itself
+// has succeeded, so it is not run again.
+func (r *runner) waitMinHold(hold *holdfast.Hold, start time.Time) error {
 	left := r.MinHold - time.Since(start)
 	if left <= 0 || r.signals.ended {
-		return
+		return nil
 	}
 	r.say.detail("keeping %q for another %s", hold.Name(), seconds(left))
 	_ = r.signals.during(func(ctx context.Context) error { // cut short by a signal or not: the command's work is done
@@ -288,6 +296,11 @@ func (r *runner) waitMinHold(hold *holdfast.Hold, start time.Time) {
 		}
 		return nil
 	})
+	if err := hold.Err(); errors.Is(err, holdfast.ErrLost) {
+		r.say.error("lost %q while it was kept for --min-hold (%v); the command had succeeded", hold.Name(), err)
+		return errLost
+	}
+	return nil
 }
 
 // environment is holdfast's own, and what the command may want to know of the lock.
