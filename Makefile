@@ -18,7 +18,7 @@ INTEGRATION_TIMEOUT ?= 20m
 DURATION ?= 10m
 SEED ?= 0
 SYSTEMS := linux darwin windows
-MODULES := . integration
+MODULES := . bench integration
 
 GOLANGCI_LINT_VERSION := v2.15.0
 BIN := $(CURDIR)/.cache/bin
@@ -75,7 +75,7 @@ bench-report: ## all benchmarks at full length, half an hour, into docs/performa
 	@mkdir -p .cache
 	status=0; HOLDFAST_BENCH_HOLD=5m HOLDFAST_BENCH_HANDOVERS=10000 HOLDFAST_BENCH_ARTICLE=1 \
 		$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 90m $(TESTFLAGS) $(REPORT_PKG) | tee .cache/bench.txt || status=$$?; \
-	$(GO) run ./internal/benchreport <.cache/bench.txt && exit $$status
+	$(GO) -C bench run ./report <.cache/bench.txt && exit $$status
 
 .PHONY: lint
 lint: lint-format lint-modules vet lint-code ## everything that is checked without running a test
