@@ -76,7 +76,7 @@ func TestPause(t *testing.T) {
 func TestInstallFailureSaysWhatToDo(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir) // neither node nor npm
-	if err := os.WriteFile(dir+"/go.mod", []byte("module "+modulePath+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(dir+"/go.mod", []byte("module github.com/holdfast-go/holdfast\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Chdir(dir) // an empty cache

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/holdfast-go/holdfast/internal/toolcache"
 )
 
 const (
@@ -126,7 +128,7 @@ func (p *process) logTail() string {
 	if err != nil {
 		return err.Error()
 	}
-	return tail(out)
+	return toolcache.Tail(out)
 }
 
 // stop ends Azurite, paused or not, and waits until it is gone. What it keeps

@@ -143,7 +143,7 @@ func (sh *shared) get(tb testing.TB, s *server, env string, start starter) strin
 
 func (sh *shared) start(start starter) (string, error) {
 	ctx := context.Background() // it outlives the test that asks first
-	path, err := binary(ctx)
+	path, err := Binary(ctx)
 	if err != nil {
 		return "", err
 	}

@@ -88,7 +88,7 @@ func TestAuth(t *testing.T) {
 
 func TestBinaryFromEnvironment(t *testing.T) {
 	t.Setenv(EnvMongod, "/does/not/exist")
-	if _, err := binary(t.Context()); err == nil || !strings.Contains(err.Error(), EnvMongod) {
+	if _, err := Binary(t.Context()); err == nil || !strings.Contains(err.Error(), EnvMongod) {
 		t.Errorf("got %v, want an error that names %s", err, EnvMongod)
 	}
 }
@@ -97,11 +97,11 @@ func TestFetchFailureSaysWhatToDo(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv(EnvMongod, "")
 	t.Setenv("PATH", dir) // neither mongod nor python3
-	if err := os.WriteFile(dir+"/go.mod", []byte("module "+modulePath+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(dir+"/go.mod", []byte("module github.com/holdfast-go/holdfast\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Chdir(dir) // an empty cache
-	if _, err := binary(t.Context()); err == nil || !strings.Contains(err.Error(), EnvURI) {
+	if _, err := Binary(t.Context()); err == nil || !strings.Contains(err.Error(), EnvURI) {
 		t.Errorf("got %v, want an error that names %s", err, EnvURI)
 	}
 }

