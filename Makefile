@@ -37,12 +37,11 @@ help: ## list these commands
 build: ## build the command into bin/holdfast
 	$(GO) build -trimpath -o bin/holdfast ./cmd/holdfast
 
-# The first run says what it fetches before it does.
 .PHONY: setup
-setup: ## install and fetch what the tests need; nothing if all of it is there
+setup: ## install and fetch what the tests need, nothing if all of it is there (HOLDFAST_SETUP=list: say how)
+	@$(GO) run ./internal/setup
 	@if ! GOPROXY=off $(GO) list -deps -test ./... >/dev/null 2>&1; then \
 		echo 'fetching the Go modules (61 MB, once)'; $(GO) list -deps -test ./... >/dev/null; fi
-	@$(GO) run ./internal/setup
 
 .PHONY: test
 test: setup ## all tests, with the race detector (PKG=./drivers/file TESTFLAGS=-v for less or more)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"github.com/holdfast-go/holdfast/internal/toolcache"
+	"github.com/holdfast-go/holdfast/internal/testservers"
 )
 
 const (
@@ -91,7 +91,7 @@ func (p *process) start(ctx context.Context) error {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = childAttr()
 	if err := cmd.Start(); err != nil {
-		return errors.Join(fmt.Errorf("%w; %s", err, advice), log.Close())
+		return errors.Join(fmt.Errorf("%w; %s", err, testservers.AzuriteAdvice), log.Close())
 	}
 	exited := make(chan struct{})
 	go func() {
@@ -128,7 +128,7 @@ func (p *process) logTail() string {
 	if err != nil {
 		return err.Error()
 	}
-	return toolcache.Tail(out)
+	return testservers.Tail(out)
 }
 
 // stop ends Azurite, paused or not, and waits until it is gone. What it keeps

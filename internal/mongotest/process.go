@@ -14,7 +14,7 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"github.com/holdfast-go/holdfast/internal/toolcache"
+	"github.com/holdfast-go/holdfast/internal/testservers"
 )
 
 const (
@@ -146,7 +146,7 @@ func (p *process) logTail() string {
 	if err != nil {
 		return err.Error()
 	}
-	return toolcache.Tail(out)
+	return testservers.Tail(out)
 }
 
 // kill ends mongod at once (SIGKILL), paused or not, and waits until it is gone.

@@ -15,8 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/azuritetest"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/testservers"
 )
 
 // EnvMode names the variable that keeps packages from being installed.
@@ -94,10 +93,10 @@ func (e *adviceError) Error() string {
 
 // fetch gets the servers.
 func fetch(ctx context.Context) error {
-	if _, err := mongotest.Binary(ctx); err != nil {
+	if _, err := testservers.Mongod(ctx); err != nil {
 		return err
 	}
-	_, err := azuritetest.Modules(ctx)
+	_, err := testservers.Azurite(ctx)
 	return err
 }
 

