@@ -18,6 +18,10 @@ type need struct {
 
 // needs are in the order in which they are listed.
 func needs() []need {
+	compilerInstead := ""
+	if runtime.GOOS == "darwin" {
+		compilerInstead = "it comes with xcode-select --install"
+	}
 	all := []need{{
 		what: "make", why: "it runs the tests",
 		packages: map[string]string{"apt-get": "make", "dnf": "make", "apk": "make", "brew": "make"},
@@ -25,7 +29,7 @@ func needs() []need {
 	}, {
 		what: "a C compiler", why: "the race detector needs one",
 		packages: map[string]string{"apt-get": "gcc libc6-dev", "dnf": "gcc glibc-devel", "apk": "gcc musl-dev"},
-		instead:  "on macOS it comes with xcode-select --install",
+		instead:  compilerInstead,
 		there: func(s system) bool {
 			return s.works("#include <stdlib.h>\nint main(void) { return 0; }\n", compiler(), "-x", "c", "-fsyntax-only", "-")
 		},
