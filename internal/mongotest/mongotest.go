@@ -28,6 +28,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/internal/testservers"
 )
 
 // EnvURI and EnvStandaloneURI name the variables that point tests to servers
@@ -143,7 +145,7 @@ func (sh *shared) get(tb testing.TB, s *server, env string, start starter) strin
 
 func (sh *shared) start(start starter) (string, error) {
 	ctx := context.Background() // it outlives the test that asks first
-	path, err := binary(ctx)
+	path, err := testservers.Mongod(ctx)
 	if err != nil {
 		return "", err
 	}
