@@ -42,7 +42,7 @@ func unreachable(t *testing.T, f transport, opts ...Option) *Locker {
 }
 
 func operations(l *Locker) map[string]func(context.Context) error {
-	lease := holdfast.Lease{Name: "n", ID: newID(), TTL: time.Minute}
+	lease := holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID(newID()), TTL: time.Minute}
 	return map[string]func(context.Context) error{
 		"acquire":    func(ctx context.Context) error { _, err := l.TryAcquire(ctx, request("n")); return err },
 		"renew":      func(ctx context.Context) error { return l.Renew(ctx, lease) },

@@ -30,18 +30,18 @@ func (l *Locker) detached(ctx context.Context, invalid error, work func(context.
 		return holdfast.ErrClosed
 	}
 	if invalid != nil {
-		l.calls.Done()
+		l.leave()
 		return invalid
 	}
 	if err := ctx.Err(); err != nil {
-		l.calls.Done()
+		l.leave()
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, ownLimit, fmt.Errorf("no answer from %s within %v", l.dir, ownLimit))
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
-		defer l.calls.Done()
+		defer l.leave()
 		done <- work(ctx)
 	}()
 	select {
@@ -64,14 +64,14 @@ func (l *Locker) enter() bool {
 	if l.closed {
 		return false
 	}
-	l.calls.Add(1)
+	l.calls++
 	return true
 }
 
 // acquires are the acquires at work, by the ID of their leases.
 type acquires struct {
 	mu  sync.Mutex
-	ids map[string]*atWork
+	ids map[holdfast.LeaseID]*atWork
 }
 
 type atWork struct {
@@ -79,14 +79,14 @@ type atWork struct {
 	ended chan struct{} // closed when there are none left
 }
 
-func (a *acquires) begin(id string) (end func()) {
+func (a *acquires) begin(id holdfast.LeaseID) (end func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w := a.ids[id]
 	if w == nil {
 		w = &atWork{ended: make(chan struct{})}
 		if a.ids == nil {
-			a.ids = map[string]*atWork{}
+			a.ids = map[holdfast.LeaseID]*atWork{}
 		}
 		a.ids[id] = w
 	}
@@ -102,7 +102,7 @@ func (a *acquires) begin(id string) (end func()) {
 }
 
 // wait waits until no acquire with the ID is at work.
-func (a *acquires) wait(ctx context.Context, id string) error {
+func (a *acquires) wait(ctx context.Context, id holdfast.LeaseID) error {
 	a.mu.Lock()
 	w := a.ids[id]
 	a.mu.Unlock()
@@ -114,6 +114,16 @@ func (a *acquires) wait(ctx context.Context, id string) error {
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("the acquire with this ID is still at work: %w", ended(ctx))
+	}
+}
+
+// leave undoes enter.
+func (l *Locker) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls--
+	if l.calls == 0 && l.idle != nil {
+		close(l.idle)
 	}
 }
 

@@ -31,10 +31,10 @@ func namespaceTask(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer l.Close()
+	defer l.Close(context.Background())
 	fmt.Println(int64(now.Elapsed))
 	for _, name := range []string{"held", "expired"} {
-		_, err := l.TryAcquire(context.Background(), holdfast.Request{Name: name, ID: "second", TTL: time.Minute})
+		_, err := l.TryAcquire(context.Background(), holdfast.Request{Name: name, ID: holdfast.NewLeaseID("second"), TTL: time.Minute})
 		fmt.Println(name, errors.Is(err, holdfast.ErrHeld))
 	}
 	return nil
@@ -62,9 +62,9 @@ func TestTimeNamespaces(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer l.Close()
-			mustAcquire(t, l, holdfast.Request{Name: "held", ID: "first", TTL: time.Hour})
-			mustAcquire(t, l, holdfast.Request{Name: "expired", ID: "first", TTL: 10 * time.Millisecond})
+			defer l.Close(t.Context())
+			mustAcquire(t, l, holdfast.Request{Name: "held", ID: holdfast.NewLeaseID("first"), TTL: time.Hour})
+			mustAcquire(t, l, holdfast.Request{Name: "expired", ID: holdfast.NewLeaseID("first"), TTL: 10 * time.Millisecond})
 			time.Sleep(20 * time.Millisecond)
 			before, err := l.clock.now()
 			if err != nil {

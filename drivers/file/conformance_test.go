@@ -94,7 +94,7 @@ func config(dir string, open func() (*Locker, error)) lockertest.Config {
 			}
 			l.disk.open = s.open
 			t.Cleanup(func() {
-				if err := l.Close(); err != nil {
+				if err := l.Close(context.WithoutCancel(t.Context())); err != nil {
 					t.Error(err)
 				}
 			})

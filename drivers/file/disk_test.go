@@ -222,7 +222,7 @@ func TestDataAreTheCallers(t *testing.T) {
 			return err
 		},
 		"write data": func(ctx context.Context, l *Locker, data []byte) error {
-			return l.WriteData(ctx, holdfast.Lease{Name: "n", ID: "first", TTL: time.Minute}, data)
+			return l.WriteData(ctx, holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("first"), TTL: time.Minute}, data)
 		},
 	} {
 		l := newTestLocker(t, t.TempDir(), newDial().clock())
@@ -239,7 +239,7 @@ func TestDataAreTheCallers(t *testing.T) {
 		cancel()
 		resume()
 		data[0] = 'X' // nothing orders this and what the call reads
-		if err := l.Close(); err != nil {
+		if err := l.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -284,12 +284,12 @@ func TestReleaseFollowsTheAcquire(t *testing.T) {
 	l.acquires.mu.Unlock()
 	ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	err := l.Release(ctx, holdfast.Lease{Name: "n", ID: "first"})
+	err := l.Release(ctx, holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("first")})
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "still at work") || atWork != 1 {
 		t.Errorf("Release: %v, while %d acquires are at work", err, atWork)
 	}
 	resume()
-	if err := l.Release(t.Context(), holdfast.Lease{Name: "n", ID: "first"}); err != nil {
+	if err := l.Release(t.Context(), holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("first")}); err != nil {
 		t.Error(err)
 	}
 	if len(l.acquires.ids) != 0 {

@@ -148,7 +148,7 @@ func TestNewChecksTheFolder(t *testing.T) {
 			t.Errorf("mode %v: error %v, want none: %t", mode, err, allowed)
 		}
 		if err == nil {
-			_ = l.Close()
+			_ = l.Close(context.WithoutCancel(t.Context()))
 		}
 	}
 	if os.Geteuid() != 0 {
@@ -176,7 +176,7 @@ func TestNewChecksTheFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer l.Close(t.Context())
 	lease := mustAcquire(t, l, request("first"))
 	for _, file := range []string{"n.json", "n.lock"} {
 		path := filepath.Join(dir, file)
@@ -204,7 +204,7 @@ func TestModes(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.settings.retention = 0
-	mustAcquire(t, l, holdfast.Request{Name: "other", ID: "second", TTL: time.Minute})
+	mustAcquire(t, l, holdfast.Request{Name: "other", ID: holdfast.NewLeaseID("second"), TTL: time.Minute})
 	if _, err := l.prune(context.Background()); err != nil {
 		t.Fatal(err)
 	}

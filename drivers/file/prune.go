@@ -37,9 +37,9 @@ func (l *Locker) pruneSoon() {
 		return
 	}
 	l.nextPrune = now.Add(pruneEvery)
-	l.calls.Add(1) // Close waits for it
+	l.calls++ // Close waits for it
 	go func() {
-		defer l.calls.Done()
+		defer l.leave()
 		if info, err := os.Lstat(filepath.Join(l.dir, pruned)); err == nil && age(info) < pruneEvery {
 			return
 		}
@@ -68,7 +68,7 @@ func (l *Locker) prune(ctx context.Context) (removed int, err error) {
 		if !ok {
 			continue
 		}
-		if token, ok := l.idle(base); ok {
+		if token, ok := l.unused(base); ok {
 			idle, highest = append(idle, base), max(highest, token)
 		}
 	}
@@ -89,10 +89,10 @@ func (l *Locker) prune(ctx context.Context) (removed int, err error) {
 	return removed, errors.Join(failed...)
 }
 
-// idle reports whether nobody used a lock for the retention: its record was not written, and
+// unused reports whether nobody used a lock for the retention: its record was not written, and
 // its lease, if it was not released, has ended that long ago. What cannot be read is no record
 // of a lock, as far as anybody knows.
-func (l *Locker) idle(base string) (token uint64, ok bool) {
+func (l *Locker) unused(base string) (token uint64, ok bool) {
 	info, err := os.Lstat(filepath.Join(l.dir, base+".json"))
 	if err != nil || age(info) < l.settings.retention {
 		return 0, false
@@ -117,7 +117,7 @@ func (l *Locker) remove(ctx context.Context, base string, highest uint64) (remov
 	if err != nil {
 		return false, err
 	}
-	if token, ok := l.idle(base); !ok || token > highest {
+	if token, ok := l.unused(base); !ok || token > highest {
 		unlock()
 		return false, nil
 	}

@@ -117,7 +117,7 @@ func TestPruneKeepsTokensRising(t *testing.T) {
 		d.setWall(wall)
 		for _, name := range []string{"n", "n", "m"} {
 			req := requestFor(name)
-			req.ID = fmt.Sprint(round, last)
+			req.ID = holdfast.NewLeaseID(fmt.Sprint(round, last))
 			lease := mustAcquire(t, l, req)
 			if name == "n" && lease.Token <= last {
 				t.Errorf("round %d: token %d after %d", round, lease.Token, last)
@@ -201,7 +201,7 @@ func TestPruneMeetsHolders(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.settings.retention = -time.Hour
-		t.Cleanup(func() { _ = l.Close() })
+		t.Cleanup(func() { _ = l.Close(context.WithoutCancel(t.Context())) })
 		return l
 	}
 	for range 2 {
@@ -258,9 +258,13 @@ func TestPruneByItself(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		mustAcquire(t, l, holdfast.Request{Name: "other", ID: fmt.Sprint(time.Now()), TTL: 10 * time.Millisecond})
-		l.calls.Wait() // as Close does, which stops it
-		if err := l.Close(); err != nil {
+		mustAcquire(t, l, holdfast.Request{Name: "other", ID: holdfast.NewLeaseID(fmt.Sprint(time.Now())), TTL: 10 * time.Millisecond})
+		for pruning := true; pruning; time.Sleep(time.Millisecond) { // Close would stop it
+			l.mu.Lock()
+			pruning = l.calls > 0
+			l.mu.Unlock()
+		}
+		if err := l.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(15 * time.Millisecond)
@@ -273,7 +277,7 @@ func TestPruneByItself(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close()
+		defer l.Close(t.Context())
 		l.nextPrune = time.Now().Add(time.Hour)
 		if err := l.Release(t.Context(), mustAcquire(t, l, requestFor("idle"))); err != nil {
 			t.Fatal(err)

@@ -60,7 +60,7 @@ func TestStoppedProcess(t *testing.T) {
 	if _, err := l.TryAcquire(t.Context(), request("second")); !errors.Is(err, holdfast.ErrHeld) {
 		t.Errorf("TryAcquire: %v, want ErrHeld", err)
 	}
-	other := holdfast.Lease{Name: "n", ID: "second", TTL: time.Minute}
+	other := holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("second"), TTL: time.Minute}
 	if err := l.Renew(t.Context(), other); !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("Renew of no lease: %v, want ErrLost", err)
 	}
@@ -121,7 +121,7 @@ func TestListMakesNoFile(t *testing.T) {
 	for range l.List(t.Context(), "") {
 	}
 	_, _ = l.Inspect(t.Context(), "package")
-	_ = l.Release(t.Context(), holdfast.Lease{Name: "absent", ID: "x"})
+	_ = l.Release(t.Context(), holdfast.Lease{Name: "absent", ID: holdfast.NewLeaseID("x")})
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 {
 		t.Errorf("the folder holds %v (%v), want package.json alone", entries, err)
