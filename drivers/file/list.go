@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/lockstate"
 )
 
 // listed is what was read of a record: no more than its name, if there is an error.
@@ -57,7 +58,7 @@ func (l *Locker) readAll(ctx context.Context, prefix string) ([]listed, error) {
 		if !ok || !mayBegin(base, prefix) {
 			continue
 		}
-		r, err := l.read(ctx, base)
+		r, err := l.readStem(base)
 		switch {
 		case ctx.Err() != nil:
 			return nil, ended(ctx)
@@ -87,23 +88,10 @@ func mayBegin(stem, prefix string) bool {
 	return err != nil || strings.Contains(stem, "~") || strings.HasPrefix(name, prefix)
 }
 
-// read reads the record of a stem.
-func (l *Locker) read(ctx context.Context, base string) (holdfast.Record, error) {
-	path := filepath.Join(l.dir, base)
-	unlock, err := lockFile(ctx, path+".lock")
-	if err != nil {
-		return holdfast.Record{}, err
-	}
-	defer unlock()
-	path += ".json"
-	rec, err := readRecord(path)
-	if err != nil {
-		return holdfast.Record{}, err
-	}
-	if stem(rec.Name) != base {
-		return holdfast.Record{}, fmt.Errorf("the record %s is that of lock %q: was it copied?", path, rec.Name)
-	}
-	lock, err := l.here(path, rec)
+// readStem reads the record of a stem, and takes no lock for that: it is whole, and a process
+// that was stopped with the lock keeps nobody from the others.
+func (l *Locker) readStem(base string) (holdfast.Record, error) {
+	name, lock, err := l.loadStem(base)
 	if err != nil {
 		return holdfast.Record{}, err
 	}
@@ -111,5 +99,18 @@ func (l *Locker) read(ctx context.Context, base string) (holdfast.Record, error)
 	if err != nil {
 		return holdfast.Record{}, fmt.Errorf("reading the clock: %w", err)
 	}
-	return lock.Record(rec.Name, now), nil
+	return lock.Record(name, now), nil
+}
+
+func (l *Locker) loadStem(base string) (name string, lock lockstate.Lock, err error) {
+	path := filepath.Join(l.dir, base+".json")
+	rec, err := l.readRecord(path)
+	if err != nil {
+		return "", lockstate.Lock{}, err
+	}
+	if stem(rec.Name) != base {
+		return "", lockstate.Lock{}, fmt.Errorf("the record %s is that of lock %q: was it copied?", path, rec.Name)
+	}
+	lock, err = l.here(path, rec)
+	return rec.Name, lock, err
 }

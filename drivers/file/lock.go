@@ -13,6 +13,7 @@ func (l *Locker) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast
 	req.Data = bytes.Clone(req.Data) // the caller may go on before the disk does
 	return answer(func(set func(holdfast.Lease)) error {
 		return l.call(ctx, "acquire", req.Name, req.Validate(limits), func(ctx context.Context) error {
+			defer l.acquires.begin(req.ID)()
 			return l.change(ctx, req.Name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
 				if !lock.Acquire(req, digest(req.ID.Reveal()), "", now) {
 					return false, &holdfast.HeldError{Record: lock.Record(req.Name, now)}
@@ -40,9 +41,13 @@ func (l *Locker) Renew(ctx context.Context, lease holdfast.Lease) error {
 	})
 }
 
-// Release implements [holdfast.Locker].
+// Release implements [holdfast.Locker]. An acquire with the same ID that has not ended, although
+// its caller has left, comes first: it could write its record after the release.
 func (l *Locker) Release(ctx context.Context, lease holdfast.Lease) error {
 	return l.call(ctx, "release", lease.Name, holdfast.ValidateName(lease.Name, limits), func(ctx context.Context) error {
+		if err := l.acquires.wait(ctx, lease.ID); err != nil {
+			return err
+		}
 		return l.change(ctx, lease.Name, func(lock *lockstate.Lock, _ lockstate.Moment) (bool, error) {
 			return lock.Release(digest(lease.ID.Reveal())), nil
 		})
@@ -110,11 +115,17 @@ func (l *Locker) WriteData(ctx context.Context, lease holdfast.Lease, data []byt
 	})
 }
 
-// answer carries a value out of a call. A call that goes on after its caller
-// has left leaves its value in a channel that nobody reads.
+// answer carries a value out of a call: the last one that it set. A call that goes on after
+// its caller has left leaves its value in a channel that nobody reads.
 func answer[T any](call func(set func(T)) error) (T, error) {
 	values := make(chan T, 1)
-	err := call(func(v T) { values <- v })
+	err := call(func(v T) {
+		select {
+		case <-values:
+		default:
+		}
+		values <- v
+	})
 	var v T
 	if err == nil {
 		select {

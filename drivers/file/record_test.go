@@ -13,12 +13,14 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
+// newTestLocker makes a Locker that does not prune by itself, so that a test may change its disk.
 func newTestLocker(t *testing.T, dir string, c clock) *Locker {
 	t.Helper()
 	l, err := newLocker(dir, c)
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.nextPrune = time.Now().Add(time.Hour)
 	t.Cleanup(func() { _ = l.Close(context.WithoutCancel(t.Context())) })
 	return l
 }
