@@ -17,7 +17,7 @@ func failsNaming(t *testing.T, what, path string, err error) {
 	if err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("%s: error %v, want one that names %s", what, err, path)
 	}
-	for _, known := range []error{holdfast.ErrHeld, holdfast.ErrLost, holdfast.ErrInvalid, holdfast.ErrClosed} {
+	for _, known := range []error{holdfast.ErrHeld, holdfast.ErrLost, holdfast.ErrConflict, holdfast.ErrInvalid, holdfast.ErrClosed} {
 		if errors.Is(err, known) {
 			t.Errorf("%s: error %v passes for a known outcome", what, err)
 		}

@@ -39,8 +39,9 @@
 //
 // The fields are _id (the name), v (1, the version of the schema), kid (the
 // lease's ID; none while the lock is free), owner, ts (the last renewal),
-// acquiredAt, expiresAt, token, ttl (milliseconds), data, broken and changes (a
-// count of what was done to the record besides). A document that does not look like
+// acquiredAt, expiresAt, token, ttl (milliseconds), data, writes (how often
+// the present holder wrote them), broken and changes (a count of what was done to the
+// record besides). A document that does not look like
 // this is never changed: every operation on it returns an error that names it.
 //
 // A release keeps the document, so that the token keeps growing. A TTL index

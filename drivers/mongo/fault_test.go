@@ -25,7 +25,7 @@ func wantUnknown(t *testing.T, err error) {
 	if err == nil {
 		t.Error("no error, want an unknown outcome")
 	}
-	for _, known := range []error{holdfast.ErrHeld, holdfast.ErrLost, holdfast.ErrInvalid, holdfast.ErrClosed} {
+	for _, known := range []error{holdfast.ErrHeld, holdfast.ErrLost, holdfast.ErrConflict, holdfast.ErrInvalid, holdfast.ErrClosed} {
 		if errors.Is(err, known) {
 			t.Errorf("got %v, want an unknown outcome", err)
 		}
@@ -187,7 +187,7 @@ func TestUsersSettings(t *testing.T) {
 	}
 	for what, err := range map[string]error{
 		"renew": l.Renew(inside, lease), "batch": errors.Join(l.RenewBatch(inside, []holdfast.Lease{lease})...),
-		"write data": l.WriteData(inside, lease, []byte("x")),
+		"write data": l.WriteData(inside, lease, []byte("x"), granted(lease)),
 	} {
 		if err != nil {
 			t.Errorf("%s: %v", what, err)

@@ -90,7 +90,7 @@ func TestWatchLetsLockerWritesThrough(t *testing.T) {
 		"renewal": func() error { return l.Renew(ctx, lease) },
 		"batch":   func() error { return errors.Join(l.RenewBatch(ctx, []holdfast.Lease{lease})...) },
 		"repeat":  func() error { _, err := l.TryAcquire(ctx, request("a", "id 1")); return err },
-		"data":    func() error { return l.WriteData(ctx, lease, []byte("text")) },
+		"data":    func() error { return l.WriteData(ctx, lease, []byte("text"), granted(lease)) },
 	} {
 		if err := do(); err != nil {
 			t.Errorf("%s: %v", what, err)

@@ -21,14 +21,22 @@ func TestEveryWriteChangesTheRecord(t *testing.T) {
 	l := newTestLocker(t, coll)
 	ctx := bounded(t)
 	lease := acquire(t, l, request("n", "secret a"))
+	at := granted(lease)
+	write := func(data []byte) func() error {
+		return func() error {
+			err := l.WriteData(ctx, lease, data, at)
+			at = at.Next()
+			return err
+		}
+	}
 	for _, step := range []struct {
 		name string
 		call func() error
 	}{
-		{"write data", func() error { return l.WriteData(ctx, lease, []byte("same")) }},
-		{"write the same data", func() error { return l.WriteData(ctx, lease, []byte("same")) }},
-		{"remove the data", func() error { return l.WriteData(ctx, lease, nil) }},
-		{"remove no data", func() error { return l.WriteData(ctx, lease, nil) }},
+		{"write data", write([]byte("same"))},
+		{"write the same data", write([]byte("same"))},
+		{"remove the data", write(nil)},
+		{"remove no data", write(nil)},
 		{"break", func() error { return l.Break(ctx, "n") }},
 		{"break what is broken", func() error { return l.Break(ctx, "n") }},
 	} {
@@ -64,7 +72,7 @@ func TestLeaseWithoutAnID(t *testing.T) {
 	for _, name := range []string{"free", "held", "unknown"} {
 		none := holdfast.Lease{Name: name, TTL: time.Minute}
 		batch := l.RenewBatch(ctx, []holdfast.Lease{none, {Name: "other", ID: "secret c", TTL: time.Minute}})
-		for _, err := range []error{l.Renew(ctx, none), l.WriteData(ctx, none, nil), batch[0]} {
+		for _, err := range []error{l.Renew(ctx, none), l.WriteData(ctx, none, nil, granted(none)), batch[0]} {
 			if !errors.Is(err, holdfast.ErrLost) {
 				t.Errorf("%s: got %v, want lost", name, err)
 			}
