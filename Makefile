@@ -37,6 +37,14 @@ build: ## build the command into bin/holdfast
 test: ## all tests, with the race detector (PKG=./drivers/file TESTFLAGS=-v for less or more)
 	$(GO) test -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG)
 
+# The server versions that package mongotest can fetch; linux/amd64 only.
+VERSIONS ?= 4.4.2 5.0.4 6.0.5 6.0.27
+VERSIONS_TIMEOUT ?= 15m
+.PHONY: test-versions
+test-versions: ## the MongoDB driver's tests on each server version, fetched (VERSIONS="5.0.4 6.0.27")
+	@for version in $(VERSIONS); do echo "MongoDB $$version"; \
+		HOLDFAST_TEST_MONGOD_VERSION=$$version $(GO) test -race -count=1 -timeout $(VERSIONS_TIMEOUT) $(TESTFLAGS) ./drivers/mongo || exit 1; done
+
 .PHONY: stress
 stress: ## locks and elections again and again, with the race detector (STRESS_COUNT=20)
 	$(GO) test -race -timeout $(STRESS_TIMEOUT) -count=$(STRESS_COUNT) $(TESTFLAGS) $(STRESS_PKG)

@@ -50,7 +50,7 @@ func TestWatchWakesWhenALockMayBeFree(t *testing.T) {
 	write(t, coll, "b", release)
 	expect("release")
 	write(t, coll, "b", holding)
-	write(t, coll, "b", bson.A{bson.D{{Key: "$set", Value: bson.D{{Key: "broken", Value: true}}}}})
+	write(t, coll, "b", bson.D{{Key: "$set", Value: bson.D{{Key: "broken", Value: true}}}})
 	expect("break")
 	if _, err := coll.ReplaceOne(t.Context(), bson.D{{Key: "_id", Value: "b"}}, bson.D{{Key: "token", Value: 2}}); err != nil {
 		t.Fatal(err)
