@@ -267,7 +267,7 @@ func (s settings) check(l Limits) error {
 			"at most %v, so that one whole try fits before the loss (TTL %v less grace %v less try timeout %v)", room, s.ttl, s.grace, s.tryTimeout)}
 	}
 	// The name and the ID come later; the rest of the request is known now.
-	return Request{Name: "x", ID: "x", Owner: s.owner, TTL: s.ttl, Data: s.data}.Validate(l)
+	return Request{Name: "x", ID: NewLeaseID("x"), Owner: s.owner, TTL: s.ttl, Data: s.data}.Validate(l)
 }
 
 // clampTTL moves a default TTL, never a user's, into the backend's range.

@@ -168,6 +168,6 @@ func (l *Locker) WriteData(ctx context.Context, lease holdfast.Lease, data []byt
 		invalid = holdfast.ValidateData(data, limits)
 	}
 	return l.do(ctx, "write data", lease.Name, invalid, func(s *Store) error {
-		return s.lock(lease.Name).Write(lease.ID, data, at, s.moment())
+		return s.lock(lease.Name).Write(lease.ID.Reveal(), data, at, s.moment())
 	})
 }

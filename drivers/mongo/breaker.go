@@ -26,7 +26,7 @@ func (l *Locker) breakWith(ctx context.Context, name string, change any) error {
 		if err != nil || r == nil || r.kid == "" {
 			return err
 		}
-		holder := holdfast.Lease{Name: name, ID: r.kid}
+		holder := holdfast.Lease{Name: name, ID: holdfast.NewLeaseID(r.kid)}
 		_, err = l.change(ctx, holder, heldBy(holder), change, func(*record) bool { return true })
 		if err != nil {
 			return withoutIDs(err, []string{r.kid})
