@@ -8,7 +8,8 @@
 //
 // MongoDB 4.4 or later: a replica set, a sharded cluster, or a single server
 // outside a set (with a warning, since one crash of it may lose an acknowledged
-// lock). Services that speak MongoDB's protocol without being MongoDB, such as
+// lock). It was tested on 4.4.2, 5.0.4, 6.0.5 and 6.0.27, as replica sets and single
+// servers; later versions and sharded clusters were not tested. Services that speak MongoDB's protocol without being MongoDB, such as
 // Azure Cosmos DB and Amazon DocumentDB, are refused: they lack what the
 // promises rest on.
 //

@@ -2,11 +2,15 @@ package mongo
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
@@ -105,4 +109,59 @@ func TestRefusedWriteShowsNoLeaseID(t *testing.T) {
 	if err := l.Break(bounded(t), "n"); err == nil || !strings.Contains(err.Error(), "failed validation") {
 		t.Errorf("break: got %v, want what the server says", err)
 	}
+}
+
+// A write that does not match, although the lease's own record is there a moment later, is
+// tried again, and in the end its outcome is unknown: ErrLost, or a release that was none,
+// would be wrong.
+func TestRecordThatTheWriteDidNotFind(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t) // through another client than the Locker's
+	var moves, updates int
+	var away bool
+	move := func(ctx context.Context, kid string) {
+		if _, err := coll.UpdateOne(ctx, is(fieldName, "n"), set(field(fieldKid, literal(kid)))); err != nil {
+			t.Error(err)
+		}
+	}
+	client := mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(&event.CommandMonitor{Started: func(ctx context.Context, e *event.CommandStartedEvent) {
+		switch {
+		case e.CommandName == "update":
+			updates++
+			if away = moves > 0; away {
+				moves--
+				move(ctx, "another's")
+			}
+		case e.CommandName == "find" && away:
+			move(ctx, "secret a")
+		}
+	}}))
+	l := newTestLocker(t, client.Database(coll.Database().Name()).Collection(coll.Name()))
+	ctx := bounded(t)
+	lease := acquire(t, l, request("n", "secret a"))
+	for what, call := range map[string]func() error{
+		"renew":      func() error { return l.Renew(ctx, lease) },
+		"write data": func() error { return l.WriteData(ctx, lease, nil, granted(lease)) },
+		"break":      func() error { return l.Break(ctx, "n") },
+	} {
+		moves, updates = 1000, 0
+		wantUnknown(t, call())
+		if updates > 5 {
+			t.Errorf("%s: sent %d times", what, updates)
+		}
+		moves = 2
+		if what == "break" {
+			continue
+		}
+		if err := call(); err != nil || moves != 0 {
+			t.Errorf("%s: %v, moved %d times too few", what, err, moves)
+		}
+	}
+	moves = 1000
+	wantUnknown(t, l.Release(ctx, lease))
+	moves = 2
+	if err := l.Release(ctx, lease); err != nil {
+		t.Error(err)
+	}
+	acquire(t, l, request("n", "secret b"))
 }
