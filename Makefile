@@ -56,6 +56,14 @@ test-newest: setup ## the tests of packages that use other modules, with the new
 	@scripts/newest.sh $(NEWEST) $(NEWEST_PKG)
 	$(GO) test -mod=mod -modfile=$(NEWEST) -json -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(NEWEST_PKG) | $(GO) run ./internal/progress
 
+# The server versions that package mongotest can fetch; linux/amd64 only.
+VERSIONS ?= 4.4.2 5.0.4 6.0.5 6.0.27
+VERSIONS_TIMEOUT ?= 15m
+.PHONY: test-versions
+test-versions: ## the MongoDB driver's tests on each server version, fetched (VERSIONS="5.0.4 6.0.27")
+	@for version in $(VERSIONS); do echo "MongoDB $$version"; \
+		HOLDFAST_TEST_MONGOD_VERSION=$$version $(GO) test -race -count=1 -timeout $(VERSIONS_TIMEOUT) $(TESTFLAGS) ./drivers/mongo || exit 1; done
+
 .PHONY: stress
 stress: setup ## locks and elections again and again, with the race detector (STRESS_COUNT=20)
 	$(GO) test -race -timeout $(STRESS_TIMEOUT) -count=$(STRESS_COUNT) $(TESTFLAGS) $(STRESS_PKG)

@@ -13,6 +13,8 @@ var (
 	ErrHeld = errors.New("lock is held")
 	// ErrLost: the lease ended before it was released, or no longer counts as held.
 	ErrLost = errors.New("lease lost")
+	// ErrConflict: the data that a write would replace were written meanwhile.
+	ErrConflict = errors.New("data changed meanwhile")
 	// ErrInvalid: an argument is not allowed. errors.As gives an *[InvalidError].
 	ErrInvalid = errors.New("invalid")
 	// ErrClosed: the Locker was closed or the Client shut down.
@@ -86,6 +88,6 @@ func (e *OpError) Unwrap() error { return e.Err }
 
 // outcomeKnown reports whether err tells for certain what the backend did.
 func outcomeKnown(err error) bool {
-	return err == nil || errors.Is(err, ErrHeld) || errors.Is(err, ErrLost) ||
+	return err == nil || errors.Is(err, ErrHeld) || errors.Is(err, ErrLost) || errors.Is(err, ErrConflict) ||
 		errors.Is(err, ErrInvalid) || errors.Is(err, ErrClosed)
 }

@@ -20,6 +20,7 @@ type Hold struct {
 	release   atomic.Pointer[release] // nil until it begins
 	doubt     doubt                   // a duplicate of the acquiring request may land
 	passUntil time.Duration           // when it is to be released for all
+	writes    uint64                  // of its data, as far as known; for whoever has the manager's turn
 }
 
 // terms are what the holds of one asker, or of many, have in common.

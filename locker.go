@@ -18,7 +18,7 @@ import (
 // context has none.
 //
 // Errors: a method returns an error that matches exactly one of [ErrHeld],
-// [ErrLost], [ErrInvalid] and [ErrClosed] when it knows the outcome. Every other
+// [ErrLost], [ErrConflict], [ErrInvalid] and [ErrClosed] when it knows the outcome. Every other
 // error, a context's included, means that the outcome is unknown: the backend
 // may have done it, or may still do it. So the cause of a context's end, which may
 // be the loss of another lock, is not wrapped. Errors name the operation, the lock and
@@ -303,7 +303,8 @@ type Lister interface {
 	List(ctx context.Context, prefix string) iter.Seq2[Record, error]
 }
 
-// Breaker takes a lock from its holder. Breaking a free lock is no error.
+// Breaker takes a lock from its holder. Breaking a free lock is no error. Both methods mean
+// the holder at the time of the call: a request that arrives late leaves the next one alone.
 type Breaker interface {
 	// Break has the holder's renewals refused from now on; the lock becomes free
 	// when its lease runs out, so two holders never overlap.
@@ -315,9 +316,24 @@ type Breaker interface {
 
 // DataStore reads and writes the bytes stored with a lock.
 type DataStore interface {
-	// ReadData returns the data of any lock, held or not; nil if it has none.
-	ReadData(ctx context.Context, name string) ([]byte, error)
-	// WriteData replaces the data if l still holds the lock, and returns ErrLost
-	// if it does not.
-	WriteData(ctx context.Context, l Lease, data []byte) error
+	// ReadData returns the data of any lock, held or not, and their revision; nil if it
+	// has none.
+	ReadData(ctx context.Context, name string) ([]byte, DataRevision, error)
+	// WriteData replaces the data if l still holds the lock and the data still have the
+	// revision at. It returns ErrLost if l does not hold the lock, else [ErrConflict] if
+	// the data have another revision; both times it writes nothing. Comparing and writing
+	// are one step for the backend: a write that arrives late, after the data were written
+	// again, changes nothing.
+	WriteData(ctx context.Context, l Lease, data []byte, at DataRevision) error
 }
+
+// DataRevision marks one state of a lock's data. A new holder's data have the revision
+// {Token: its token} whether it brought them or found them, so the first write needs no
+// read. A record from before there were revisions counts as one without a write.
+type DataRevision struct {
+	Token  uint64 // of the last grant; 0 if there was none
+	Writes uint64 // by [DataStore.WriteData] since that grant
+}
+
+// Next is the revision after one more write.
+func (r DataRevision) Next() DataRevision { return DataRevision{r.Token, r.Writes + 1} }

@@ -118,7 +118,7 @@ func (s *sharing) members() []string {
 	for i := s.n; i < len(s.table.rows); i++ {
 		row := &s.table.rows[i]
 		o := row.owner()
-		if row.notRenewed(s.client.now()) > s.settings.overdue {
+		if row.notRenewed() > s.settings.overdue {
 			continue
 		}
 		if o == stranger && row.known {

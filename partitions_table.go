@@ -31,6 +31,8 @@ type row struct {
 	free  moment // since when it is seen free
 	stuck bool   // not renewed for its whole TTL by our own clock: it is over
 
+	unchanged time.Duration // for how long, at least, a holder had not renewed when it was read
+
 	askAgain time.Duration // when an owner that had to be asked for is no longer believed
 }
 
@@ -100,11 +102,11 @@ func (t *table) look(ctx context.Context, each, all time.Duration) error {
 		if errs[i] != nil {
 			t.unread.add(name, errs[i])
 		}
-		stuck := false
-		if seen := &t.client.sightings; errs[i] == nil && recs[i].State == StateHeld {
-			stuck = !seen.stuck(seen.see(t.names[i], recs[i])).IsZero()
+		var holder *sighting
+		if errs[i] == nil && recs[i].State == StateHeld {
+			holder = t.client.sightings.see(name, recs[i])
 		}
-		t.rows[i].see(recs[i], errs[i], stuck, now)
+		t.rows[i].see(recs[i], errs[i], holder, &t.client.sightings, now)
 	}
 	if len(t.unread.names) == len(t.names) {
 		return t.unread.first
@@ -159,13 +161,13 @@ func (t *table) identify(ctx context.Context, each time.Duration, recs []Record,
 	t.inspect(ctx, each, recs, errs, unknown)
 }
 
-// see takes in what was read of a record, and whether its holder is stuck.
-func (r *row) see(rec Record, err error, stuck bool, now time.Duration) {
+// see takes in what was read of a record, and what the client remembers of its holder.
+func (r *row) see(rec Record, err error, holder *sighting, memory *sightings, now time.Duration) {
 	r.known = err == nil && rec.State != StateUnknown
 	if !r.known {
 		return
 	}
-	r.rec, r.stuck = rec, stuck
+	r.rec, r.stuck, r.unchanged = rec, !memory.stuck(holder).IsZero(), memory.unchanged(holder)
 	if r.free.first(now); r.owner() != nobody {
 		r.free.set = false
 	}
@@ -187,17 +189,14 @@ func (r *row) owner() string {
 
 // notRenewed tells how long ago a held record was renewed, at least: by what is left of
 // its time, and by how long its revision has been the same.
-func (r *row) notRenewed(now time.Duration) (age time.Duration) {
-	if !r.known || r.rec.State != StateHeld {
+func (r *row) notRenewed() time.Duration {
+	switch {
+	case !r.known || r.rec.State != StateHeld:
 		return 0
+	case r.rec.RemainingKnown:
+		return max(r.unchanged, r.rec.TTL-r.rec.Remaining)
 	}
-	if !r.rec.Revision.IsZero() {
-		age = now - r.since
-	}
-	if r.rec.RemainingKnown {
-		age = max(age, r.rec.TTL-r.rec.Remaining)
-	}
-	return age
+	return r.unchanged
 }
 
 // endsIn tells when a held record's time ends unless it is renewed.

@@ -87,6 +87,16 @@ func (m *sightings) stuck(g *sighting) Revision {
 	return g.revision
 }
 
+// unchanged returns for how long the revision has been the same, at least.
+func (m *sightings) unchanged(g *sighting) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if g == nil || g.revision.IsZero() {
+		return 0
+	}
+	return m.now() - g.since
+}
+
 // stuckAt is when the holder seen must have expired by our clock.
 func (m *sightings) stuckAt(g *sighting) time.Duration {
 	m.mu.Lock()

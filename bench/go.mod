@@ -35,6 +35,6 @@ require (
 	golang.org/x/image v0.30.0 // indirect
 	golang.org/x/net v0.30.0 // indirect
 	golang.org/x/sync v0.16.0 // indirect
-	golang.org/x/sys v0.30.0 // indirect
+	golang.org/x/sys v0.37.0 // indirect
 	golang.org/x/text v0.28.0 // indirect
 )

@@ -49,8 +49,10 @@ func (c *check) methods(l holdfast.Locker, name string) []method {
 	}
 	if a.DataStore != nil {
 		all = append(all,
-			method{"ReadData", func(ctx context.Context) error { _, err := a.DataStore.ReadData(ctx, name); return err }},
-			method{"WriteData", func(ctx context.Context) error { return a.DataStore.WriteData(ctx, lease, []byte("x")) }})
+			method{"ReadData", func(ctx context.Context) error { _, _, err := a.DataStore.ReadData(ctx, name); return err }},
+			method{"WriteData", func(ctx context.Context) error {
+				return a.DataStore.WriteData(ctx, lease, []byte("x"), holdfast.DataRevision{Token: 1})
+			}})
 	}
 	return all
 }

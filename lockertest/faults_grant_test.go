@@ -141,7 +141,7 @@ func grantFaults() []fault {
 			make: repeats(func(w *world, f *faulty, ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
 				lease, err := f.Locker.TryAcquire(ctx, req)
 				if err == nil {
-					err = w.plain.WriteData(ctx, lease, req.Data)
+					err = w.write(ctx, lease, req.Data)
 				}
 				return lease, err
 			}),
@@ -198,7 +198,7 @@ func grantFaults() []fault {
 					lease, err := f.Locker.TryAcquire(ctx, req)
 					if err != nil {
 						holder, _ := w.noted("lease of " + req.Name).(holdfast.Lease)
-						_ = w.plain.WriteData(ctx, holder, req.Data)
+						_ = w.write(ctx, holder, req.Data)
 					} else {
 						w.note("lease of "+req.Name, lease)
 					}

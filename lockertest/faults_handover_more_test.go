@@ -93,7 +93,7 @@ func handOverLeaseFaults() []fault {
 				handsOver(func(w *world, _ *faulty, next handOver, ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
 					lease, err := next(ctx, from, req)
 					if holder, ok := w.noted("holder of " + req.Name).(holdfast.Lease); ok && errors.Is(err, holdfast.ErrHeld) {
-						_ = w.plain.WriteData(ctx, holder, req.Data)
+						_ = w.write(ctx, holder, req.Data)
 					}
 					return lease, err
 				})(w, f)
@@ -121,7 +121,7 @@ func handOverRepeatFaults() []fault {
 			name: "a repeated hand-over replaces the data", says: "second", caught: []string{"handover/repeat"},
 			make: handOverRepeats(func(w *world, _ *faulty, next handOver, ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
 				lease, err := next(ctx, from, req)
-				return lease, errors.Join(err, w.plain.WriteData(ctx, lease, req.Data))
+				return lease, errors.Join(err, w.write(ctx, lease, req.Data))
 			}),
 		},
 		{

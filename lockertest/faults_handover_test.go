@@ -46,7 +46,7 @@ func handsOverAsked(change func(w *world, from *holdfast.Lease, req *holdfast.Re
 
 // holds asks past the faults whether a lease has its lock.
 func (w *world) holds(name, id string) bool {
-	return w.plain.WriteData(w.ctx, holdfast.Lease{Name: name, ID: holdfast.NewLeaseID(id)}, w.record(name).Data) == nil
+	return w.write(w.ctx, holdfast.Lease{Name: name, ID: holdfast.NewLeaseID(id)}, w.record(name).Data) == nil
 }
 
 // handOverRepeats makes a fault of the repeat by who has the lock already.

@@ -125,8 +125,8 @@ func inputFaults() []fault {
 			make: func(w *world, f *faulty) {
 				asks(func(_ *world, req *holdfast.Request) { req.Data = req.Data[:min(len(req.Data), 1<<19)] })(w, f)
 				f.abilities = func(a holdfast.Abilities) holdfast.Abilities {
-					a.DataStore = dataFault{a.DataStore, func(ctx context.Context, l holdfast.Lease, data []byte) error {
-						return w.plain.WriteData(ctx, l, data[:min(len(data), 1<<19)])
+					a.DataStore = dataFault{a.DataStore, func(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error {
+						return w.plain.WriteData(ctx, l, data[:min(len(data), 1<<19)], at)
 					}, nil}
 					return a
 				}

@@ -169,7 +169,7 @@ func leaseFaults() []fault {
 			name: "renewals clear the data", caught: []string{"renew/keeps the data"},
 			make: renews(func(w *world, f *faulty, ctx context.Context, l holdfast.Lease) error {
 				err := f.Locker.Renew(ctx, l)
-				_ = w.plain.WriteData(ctx, l, nil)
+				_ = w.write(ctx, l, nil)
 				return err
 			}),
 		},

@@ -139,6 +139,19 @@ func (w *world) record(name string) holdfast.Record {
 	return r
 }
 
+// write writes data past the faults, whatever their revision is.
+func (w *world) write(ctx context.Context, l holdfast.Lease, data []byte) error {
+	for {
+		_, at, err := w.plain.ReadData(ctx, l.Name)
+		if err == nil {
+			err = w.plain.WriteData(ctx, l, data, at)
+		}
+		if !errors.Is(err, holdfast.ErrConflict) {
+			return err
+		}
+	}
+}
+
 // free frees a name past the faults.
 func (w *world) free(name string) { _ = w.plain.BreakNow(w.ctx, name) }
 

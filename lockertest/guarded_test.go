@@ -166,14 +166,14 @@ type guardedData struct {
 	g *guarded
 }
 
-func (d guardedData) ReadData(ctx context.Context, name string) (data []byte, err error) {
+func (d guardedData) ReadData(ctx context.Context, name string) (data []byte, at holdfast.DataRevision, err error) {
 	err = d.g.do(ctx, name, "", func(ctx context.Context) error {
-		data, err = d.DataStore.ReadData(ctx, name)
+		data, at, err = d.DataStore.ReadData(ctx, name)
 		return err
 	})
-	return data, err
+	return data, at, err
 }
 
-func (d guardedData) WriteData(ctx context.Context, l holdfast.Lease, data []byte) error {
-	return d.g.do(ctx, l.Name, l.ID.Reveal(), func(ctx context.Context) error { return d.DataStore.WriteData(ctx, l, data) })
+func (d guardedData) WriteData(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error {
+	return d.g.do(ctx, l.Name, l.ID.Reveal(), func(ctx context.Context) error { return d.DataStore.WriteData(ctx, l, data, at) })
 }

@@ -188,14 +188,14 @@ type spyData struct {
 }
 
 // ReadData checks what the driver's ReadData returns.
-func (s spyData) ReadData(ctx context.Context, name string) ([]byte, error) {
-	data, err := s.DataStore.ReadData(ctx, name)
-	return data, s.c.checkError("ReadData", name, "", err)
+func (s spyData) ReadData(ctx context.Context, name string) ([]byte, holdfast.DataRevision, error) {
+	data, at, err := s.DataStore.ReadData(ctx, name)
+	return data, at, s.c.checkError("ReadData", name, "", err)
 }
 
 // WriteData checks what the driver's WriteData returns.
-func (s spyData) WriteData(ctx context.Context, l holdfast.Lease, data []byte) error {
-	return s.c.checkError("WriteData", l.Name, l.ID.Reveal(), s.DataStore.WriteData(ctx, l, data))
+func (s spyData) WriteData(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error {
+	return s.c.checkError("WriteData", l.Name, l.ID.Reveal(), s.DataStore.WriteData(ctx, l, data, at))
 }
 
 // anyName stands for a name that the suite does not know.
@@ -207,7 +207,7 @@ func (c *check) checkError(method, name, id string, err error) error {
 		return nil
 	}
 	var meanings []error
-	for _, sentinel := range []error{holdfast.ErrHeld, holdfast.ErrLost, holdfast.ErrInvalid, holdfast.ErrClosed} {
+	for _, sentinel := range []error{holdfast.ErrHeld, holdfast.ErrLost, holdfast.ErrConflict, holdfast.ErrInvalid, holdfast.ErrClosed} {
 		if errors.Is(err, sentinel) {
 			meanings = append(meanings, sentinel)
 		}

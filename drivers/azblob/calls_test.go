@@ -34,11 +34,11 @@ func TestCalls(t *testing.T) {
 	expect("a repeat", reqAcquire, reqRead)
 	inspect(t, l, "n")
 	expect("a look at a held lock", reqDownload, reqRead)
-	if err := l.WriteData(ctx, lease, []byte("x")); err != nil {
+	if err := l.WriteData(ctx, lease, []byte("x"), granted(lease)); err != nil {
 		t.Error(err)
 	}
 	expect("writing data", reqRead, reqUpload)
-	if _, err := l.ReadData(ctx, "n"); err != nil {
+	if _, _, err := l.ReadData(ctx, "n"); err != nil {
 		t.Error(err)
 	}
 	expect("reading data", reqDownload)
@@ -59,7 +59,7 @@ func TestCalls(t *testing.T) {
 	if err := l.Break(ctx, "n"); err != nil {
 		t.Error(err)
 	}
-	expect("a break", reqBreak)
+	expect("a break", reqRead, reqBreak)
 	if err := l.Renew(ctx, lease); !errors.Is(err, holdfast.ErrLost) {
 		t.Error(err)
 	}
@@ -67,7 +67,7 @@ func TestCalls(t *testing.T) {
 	if err := l.BreakNow(ctx, "n"); err != nil {
 		t.Error(err)
 	}
-	expect("a break at once", reqBreak)
+	expect("a break at once", reqRead, reqBreak)
 	withData := request("n")
 	withData.Data = []byte("data")
 	acquire(t, l, withData)
@@ -92,7 +92,7 @@ func TestCallsOnAnEmptyAccount(t *testing.T) {
 	if err := l.Renew(bounded(t), lease); !errors.Is(err, holdfast.ErrLost) {
 		t.Error(err)
 	}
-	if err := l.WriteData(bounded(t), lease, nil); !errors.Is(err, holdfast.ErrLost) {
+	if err := l.WriteData(bounded(t), lease, nil, granted(lease)); !errors.Is(err, holdfast.ErrLost) {
 		t.Error(err)
 	}
 	wire.take()

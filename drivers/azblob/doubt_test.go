@@ -180,7 +180,7 @@ func TestCauseWhileReading(t *testing.T) {
 		}
 		return resp, err
 	})
-	_, err := l.ReadData(ctx, "n")
+	_, _, err := l.ReadData(ctx, "n")
 	wantUnknown(t, "read data", err)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the context's error", err)

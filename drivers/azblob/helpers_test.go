@@ -100,6 +100,9 @@ func brief(name string) holdfast.Request {
 	return r
 }
 
+// granted is the revision of the data when the lease was granted.
+func granted(l holdfast.Lease) holdfast.DataRevision { return holdfast.DataRevision{Token: l.Token} }
+
 func acquire(t testing.TB, l *Locker, req holdfast.Request) holdfast.Lease {
 	t.Helper()
 	lease, err := l.TryAcquire(bounded(t), req)

@@ -50,8 +50,8 @@ func operations(l *Locker) map[string]func(context.Context) error {
 		"inspect":    func(ctx context.Context) error { _, err := l.Inspect(ctx, "n"); return err },
 		"break":      func(ctx context.Context) error { return l.Break(ctx, "n") },
 		"break now":  func(ctx context.Context) error { return l.BreakNow(ctx, "n") },
-		"read data":  func(ctx context.Context) error { _, err := l.ReadData(ctx, "n"); return err },
-		"write data": func(ctx context.Context) error { return l.WriteData(ctx, lease, nil) },
+		"read data":  func(ctx context.Context) error { _, _, err := l.ReadData(ctx, "n"); return err },
+		"write data": func(ctx context.Context) error { return l.WriteData(ctx, lease, nil, holdfast.DataRevision{}) },
 		"prune":      func(ctx context.Context) error { _, err := l.Prune(ctx, "", time.Hour); return err },
 		"list": func(ctx context.Context) (last error) {
 			for _, err := range l.List(ctx, "") {

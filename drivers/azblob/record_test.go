@@ -76,7 +76,7 @@ func TestIDs(t *testing.T) {
 	if err := l.Renew(bounded(t), lease); !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("renew: %v", err)
 	}
-	if err := l.WriteData(bounded(t), lease, nil); !errors.Is(err, holdfast.ErrLost) {
+	if err := l.WriteData(bounded(t), lease, nil, granted(lease)); !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("write data: %v", err)
 	}
 	release(t, l, lease)
@@ -182,7 +182,7 @@ func TestOthersMetadata(t *testing.T) {
 		t.Fatal(err)
 	}
 	lease := acquire(t, l, request("n"))
-	if err := l.WriteData(bounded(t), lease, []byte("data")); err != nil {
+	if err := l.WriteData(bounded(t), lease, []byte("data"), granted(lease)); err != nil {
 		t.Fatal(err)
 	}
 	release(t, l, lease)
@@ -280,7 +280,7 @@ func TestHugeBlob(t *testing.T) {
 	if _, err := l.Blob("n").Upload(bounded(t), body(bytes.Repeat([]byte("x"), limits.MaxData+1)), nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.ReadData(bounded(t), "n"); err == nil || !strings.Contains(err.Error(), "not a lock's") {
+	if _, _, err := l.ReadData(bounded(t), "n"); err == nil || !strings.Contains(err.Error(), "not a lock's") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -166,8 +166,8 @@ func use(ctx context.Context, l *Locker, lease holdfast.Lease, said *lines) {
 	for r, err := range l.List(ctx, "") {
 		said.note(r, err)
 	}
-	data, err := l.ReadData(ctx, lease.Name)
-	said.note(data, err, lease, req, l.Renew(ctx, lease), l.WriteData(ctx, lease, []byte("x")),
+	data, at, err := l.ReadData(ctx, lease.Name)
+	said.note(data, err, lease, req, l.Renew(ctx, lease), l.WriteData(ctx, lease, []byte("x"), at),
 		l.Break(ctx, lease.Name), l.Release(ctx, lease), l.BreakNow(ctx, lease.Name))
 	fence, err := NewFence(ctx, l.Blob("fenced").BlobClient(), 1)
 	said.note(fence != nil, err)

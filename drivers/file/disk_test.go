@@ -24,7 +24,7 @@ func failsNaming(t *testing.T, what, path string, err error) {
 	if err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("%s: error %v, want one that names %s", what, err, path)
 	}
-	for _, known := range []error{holdfast.ErrHeld, holdfast.ErrLost, holdfast.ErrInvalid, holdfast.ErrClosed} {
+	for _, known := range []error{holdfast.ErrHeld, holdfast.ErrLost, holdfast.ErrConflict, holdfast.ErrInvalid, holdfast.ErrClosed} {
 		if errors.Is(err, known) {
 			t.Errorf("%s: error %v passes for a known outcome", what, err)
 		}
@@ -131,7 +131,7 @@ func TestSynced(t *testing.T) {
 	}{
 		{"acquire", func() (err error) { lease, err = l.TryAcquire(t.Context(), request("first")); return err }, []string{file, folder}},
 		{"renew", func() error { return l.Renew(t.Context(), lease) }, []string{file}},
-		{"write data", func() error { return l.WriteData(t.Context(), lease, []byte("new")) }, []string{file, folder}},
+		{"write data", func() error { return l.WriteData(t.Context(), lease, []byte("new"), holdfast.DataRevision{Token: lease.Token}) }, []string{file, folder}},
 		{"inspect", func() error { _, err := l.Inspect(t.Context(), "n"); return err }, nil},
 		{"release", func() error { return l.Release(t.Context(), lease) }, []string{file}},
 		{"release again", func() error { return l.Release(t.Context(), lease) }, nil},
@@ -174,7 +174,7 @@ func TestNothingIsWrittenForWhoHasLeft(t *testing.T) {
 	for name, do := range map[string]func(context.Context) error{
 		"renew":      func(ctx context.Context) error { return l.Renew(ctx, lease) },
 		"release":    func(ctx context.Context) error { return l.Release(ctx, lease) },
-		"write data": func(ctx context.Context) error { return l.WriteData(ctx, lease, []byte("new")) },
+		"write data": func(ctx context.Context) error { return l.WriteData(ctx, lease, []byte("new"), holdfast.DataRevision{Token: lease.Token}) },
 		"break":      func(ctx context.Context) error { return l.BreakNow(ctx, "n") },
 	} {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -85,21 +85,28 @@ func (l *Locker) BreakNow(ctx context.Context, name string) error {
 }
 
 // ReadData implements [holdfast.DataStore].
-func (l *Locker) ReadData(ctx context.Context, name string) ([]byte, error) {
-	return answer(func(set func([]byte)) error {
+func (l *Locker) ReadData(ctx context.Context, name string) ([]byte, holdfast.DataRevision, error) {
+	type stored struct {
+		data []byte
+		at   holdfast.DataRevision
+	}
+	found, err := answer(func(set func(stored)) error {
 		return l.call(ctx, "read data", name, holdfast.ValidateName(name, limits), func(ctx context.Context) error {
 			return l.change(ctx, name, func(lock *lockstate.Lock, _ lockstate.Moment) (bool, error) {
+				out := stored{at: lock.DataRevision()}
 				if len(lock.Data) > 0 {
-					set(lock.Data)
+					out.data = lock.Data
 				}
+				set(out)
 				return false, nil
 			})
 		})
 	})
+	return found.data, found.at, err
 }
 
 // WriteData implements [holdfast.DataStore]. An expired lease does not hold.
-func (l *Locker) WriteData(ctx context.Context, lease holdfast.Lease, data []byte) error {
+func (l *Locker) WriteData(ctx context.Context, lease holdfast.Lease, data []byte, at holdfast.DataRevision) error {
 	data = bytes.Clone(data)
 	invalid := holdfast.ValidateName(lease.Name, limits)
 	if invalid == nil {
@@ -107,10 +114,8 @@ func (l *Locker) WriteData(ctx context.Context, lease holdfast.Lease, data []byt
 	}
 	return l.call(ctx, "write data", lease.Name, invalid, func(ctx context.Context) error {
 		return l.change(ctx, lease.Name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
-			if !lock.Write(digest(lease.ID.Reveal()), data, now) {
-				return false, holdfast.ErrLost
-			}
-			return true, nil
+			err := lock.Write(digest(lease.ID.Reveal()), data, at, now)
+			return err == nil, err
 		})
 	})
 }

@@ -48,8 +48,8 @@ func everyCall(ctx context.Context, l *Locker) map[string]error {
 	_, errs["Inspect"] = l.Inspect(ctx, "n")
 	errs["Break"] = l.Break(ctx, "n")
 	errs["BreakNow"] = l.BreakNow(ctx, "n")
-	_, errs["ReadData"] = l.ReadData(ctx, "n")
-	errs["WriteData"] = l.WriteData(ctx, lease, nil)
+	_, _, errs["ReadData"] = l.ReadData(ctx, "n")
+	errs["WriteData"] = l.WriteData(ctx, lease, nil, holdfast.DataRevision{Token: lease.Token})
 	for _, err := range l.List(ctx, "") {
 		errs["List"] = err
 	}

@@ -74,8 +74,8 @@ func TestCommands(t *testing.T) {
 			return nil
 		}, []string{"findAndModify"}},
 		{"renew", func() error { return l.Renew(ctx, lease) }, []string{"update"}},
-		{"write data", func() error { return l.WriteData(ctx, lease, []byte("x")) }, []string{"update"}},
-		{"break", func() error { return l.Break(ctx, "n") }, []string{"update"}},
+		{"write data", func() error { return l.WriteData(ctx, lease, []byte("x"), granted(lease)) }, []string{"update"}},
+		{"break", func() error { return l.Break(ctx, "n") }, []string{"find", "update"}},
 		{"renew what is broken", func() error {
 			if err := l.Renew(ctx, lease); !errors.Is(err, holdfast.ErrLost) {
 				return fmt.Errorf("got %w, want lost", err)
@@ -142,7 +142,7 @@ func TestCallersValuesAreLiterals(t *testing.T) {
 		if raw := stored(t, coll, s); raw.Lookup(fieldKid).StringValue() != s {
 			t.Errorf("ID %q became %v", s, raw.Lookup(fieldKid))
 		}
-		if data, err := l.ReadData(bounded(t), s); err != nil || string(data) != s {
+		if data, _, err := l.ReadData(bounded(t), s); err != nil || string(data) != s {
 			t.Errorf("data %q became %q, %v", s, data, err)
 		}
 	}
@@ -160,13 +160,13 @@ func TestDocument(t *testing.T) {
 	for field, want := range map[string]bson.Type{
 		"_id": bson.TypeString, "v": bson.TypeInt32, "kid": bson.TypeString, "owner": bson.TypeString, "ts": bson.TypeDateTime,
 		"expiresAt": bson.TypeDateTime, "acquiredAt": bson.TypeDateTime, "token": bson.TypeInt64, "ttl": bson.TypeInt64,
-		"data": bson.TypeBinary, "broken": bson.TypeBoolean,
+		"data": bson.TypeBinary, "broken": bson.TypeBoolean, "writes": bson.TypeInt64,
 	} {
 		if got := before.Lookup(field).Type; got != want {
 			t.Errorf("%s is of type %s, want %s", field, got, want)
 		}
 	}
-	if n := len(mustElements(t, before)); n != 11 {
+	if n := len(mustElements(t, before)); n != 12 {
 		t.Errorf("%d fields: %v", n, before)
 	}
 	if got := before.Lookup("expiresAt").DateTime() - before.Lookup("ts").DateTime(); got != req.TTL.Milliseconds() {
@@ -267,7 +267,7 @@ func TestReplace(t *testing.T) {
 	if next.Token <= lease.Token {
 		t.Errorf("token %d after %d", next.Token, lease.Token)
 	}
-	if data, err := l.ReadData(bounded(t), "n"); err != nil || string(data) != "$kid" {
+	if data, _, err := l.ReadData(bounded(t), "n"); err != nil || string(data) != "$kid" {
 		t.Errorf("data %q, %v", data, err)
 	}
 	left := wantHeld(t, l, request("n", "c")).Remaining

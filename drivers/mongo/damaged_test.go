@@ -50,7 +50,7 @@ func TestDamagedRecords(t *testing.T) {
 		for op, err := range map[string]error{
 			"acquire": acquireErr, "acquire again": againErr, "hand over": handOverErr, "inspect": inspectErr,
 			"renew": l.Renew(ctx, lease), "release": l.Release(ctx, lease),
-			"break": l.Break(ctx, name), "break now": l.BreakNow(ctx, name), "write data": l.WriteData(ctx, lease, []byte("x")),
+			"break": l.Break(ctx, name), "break now": l.BreakNow(ctx, name), "write data": l.WriteData(ctx, lease, []byte("x"), granted(lease)),
 		} {
 			var bad *badRecordError
 			if !errors.As(err, &bad) || bad.name != name || !strings.Contains(err.Error(), name) {
@@ -102,5 +102,34 @@ func TestListOfManyAndDamaged(t *testing.T) {
 	}
 	if len(got) != many+1 || !slices.IsSorted(got) {
 		t.Errorf("%d names of %d: %v", len(got), many+1, got)
+	}
+}
+
+// The count of the writes decides of data alone.
+func TestDamagedCountOfWrites(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	ctx := bounded(t)
+	for what, count := range map[string]any{"a text": literal("1"), "below zero": -1} {
+		lease := acquire(t, l, request("n", "of "+what))
+		change(t, coll, "n", field(fieldWrites, count))
+		_, inspectErr := l.Inspect(ctx, "n")
+		_, _, readErr := l.ReadData(ctx, "n")
+		for op, err := range map[string]error{
+			"inspect": inspectErr, "read data": readErr, "write data": l.WriteData(ctx, lease, []byte("x"), granted(lease)),
+		} {
+			var bad *badRecordError
+			if !errors.As(err, &bad) || !strings.Contains(err.Error(), fieldWrites) {
+				t.Errorf("%s, %s: got %v, want an error that names the field", what, op, err)
+			}
+		}
+		if err := errors.Join(l.Renew(ctx, lease), l.Release(ctx, lease)); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		lease = acquire(t, l, request("n", "after "+what)) // which begins to count anew
+		if err := errors.Join(l.WriteData(ctx, lease, nil, granted(lease)), l.Release(ctx, lease)); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }

@@ -28,7 +28,7 @@ const (
 // another lock's hold, and its cause, such as [holdfast.ErrLost], tell a definite
 // outcome: of that lock, not of this call. Such a cause is told as text alone.
 func because(err, cause error) error {
-	for _, outcome := range []error{holdfast.ErrHeld, holdfast.ErrLost, holdfast.ErrInvalid, holdfast.ErrClosed} {
+	for _, outcome := range []error{holdfast.ErrHeld, holdfast.ErrLost, holdfast.ErrConflict, holdfast.ErrInvalid, holdfast.ErrClosed} {
 		if errors.Is(cause, outcome) {
 			return fmt.Errorf("%w (%v)", err, cause) //nolint:errorlint // that is the point
 		}

@@ -55,6 +55,9 @@ func acquire(t *testing.T, l *Locker, req holdfast.Request) holdfast.Lease {
 	return lease
 }
 
+// granted is the revision of the data when the lease was granted.
+func granted(l holdfast.Lease) holdfast.DataRevision { return holdfast.DataRevision{Token: l.Token} }
+
 func wantHeld(t *testing.T, l *Locker, req holdfast.Request) holdfast.Record {
 	t.Helper()
 	_, err := l.TryAcquire(bounded(t), req)

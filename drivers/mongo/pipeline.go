@@ -118,6 +118,7 @@ func grant(v variation) []bson.E {
 		field(fieldToken, call("$max", call("$add", ref(fieldToken), int64(1)), is("$toLong", serverNow))),
 		field(fieldTTL, theTTL),
 		field(fieldBroken, false),
+		field(fieldWrites, int64(0)),
 	}
 	if v.data {
 		fields = append(fields, field(fieldData, theData))
@@ -168,6 +169,16 @@ func heldBy(l holdfast.Lease, more ...bson.E) doc {
 	return proper(l.Name, append([]bson.E{field(fieldKid, is("$eq", l.ID.Reveal()))}, more...)...)
 }
 
+// sameData are the conditions that the data have a revision. A record from before there
+// were revisions counts as one without a write.
+func sameData(at holdfast.DataRevision) bson.E {
+	writes := list{int64(at.Writes)}
+	if at.Writes == 0 {
+		writes = append(writes, nil)
+	}
+	return field("$and", list{is(fieldToken, int64(at.Token)), is(fieldWrites, is("$in", writes))})
+}
+
 // unbroken matches also a document without the field.
 var unbroken = field(fieldBroken, is("$in", list{false, nil}))
 
@@ -179,5 +190,6 @@ var everything = raw(append(append(doc{}, factFields...), field(fieldData, 1)))
 
 var factFields = doc{
 	field(fieldVersion, 1), field(fieldKid, 1), field(fieldOwner, 1), field(fieldRenewedAt, 1), field(fieldExpiresAt, 1),
-	field(fieldAcquiredAt, 1), field(fieldToken, 1), field(fieldTTL, 1), field(fieldBroken, 1), field(fieldNow, serverNow),
+	field(fieldAcquiredAt, 1), field(fieldToken, 1), field(fieldTTL, 1), field(fieldBroken, 1),
+	field(fieldWrites, 1), field(fieldNow, serverNow),
 }

@@ -50,7 +50,7 @@ func TestWatchWakesWhenALockMayBeFree(t *testing.T) {
 	write(t, coll, "b", release)
 	expect("release")
 	write(t, coll, "b", holding)
-	write(t, coll, "b", bson.A{bson.D{{Key: "$set", Value: bson.D{{Key: "broken", Value: true}}}}})
+	write(t, coll, "b", bson.D{{Key: "$set", Value: bson.D{{Key: "broken", Value: true}}}})
 	expect("break")
 	if _, err := coll.ReplaceOne(t.Context(), bson.D{{Key: "_id", Value: "b"}}, bson.D{{Key: "token", Value: 2}}); err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func TestWatchLetsLockerWritesThrough(t *testing.T) {
 		"renewal": func() error { return l.Renew(ctx, lease) },
 		"batch":   func() error { return errors.Join(l.RenewBatch(ctx, []holdfast.Lease{lease})...) },
 		"repeat":  func() error { _, err := l.TryAcquire(ctx, request("a", "id 1")); return err },
-		"data":    func() error { return l.WriteData(ctx, lease, []byte("text")) },
+		"data":    func() error { return l.WriteData(ctx, lease, []byte("text"), granted(lease)) },
 	} {
 		if err := do(); err != nil {
 			t.Errorf("%s: %v", what, err)

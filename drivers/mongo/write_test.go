@@ -2,11 +2,15 @@ package mongo
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
@@ -21,14 +25,22 @@ func TestEveryWriteChangesTheRecord(t *testing.T) {
 	l := newTestLocker(t, coll)
 	ctx := bounded(t)
 	lease := acquire(t, l, request("n", "secret a"))
+	at := granted(lease)
+	write := func(data []byte) func() error {
+		return func() error {
+			err := l.WriteData(ctx, lease, data, at)
+			at = at.Next()
+			return err
+		}
+	}
 	for _, step := range []struct {
 		name string
 		call func() error
 	}{
-		{"write data", func() error { return l.WriteData(ctx, lease, []byte("same")) }},
-		{"write the same data", func() error { return l.WriteData(ctx, lease, []byte("same")) }},
-		{"remove the data", func() error { return l.WriteData(ctx, lease, nil) }},
-		{"remove no data", func() error { return l.WriteData(ctx, lease, nil) }},
+		{"write data", write([]byte("same"))},
+		{"write the same data", write([]byte("same"))},
+		{"remove the data", write(nil)},
+		{"remove no data", write(nil)},
 		{"break", func() error { return l.Break(ctx, "n") }},
 		{"break what is broken", func() error { return l.Break(ctx, "n") }},
 	} {
@@ -64,7 +76,7 @@ func TestLeaseWithoutAnID(t *testing.T) {
 	for _, name := range []string{"free", "held", "unknown"} {
 		none := holdfast.Lease{Name: name, TTL: time.Minute}
 		batch := l.RenewBatch(ctx, []holdfast.Lease{none, {Name: "other", ID: holdfast.NewLeaseID("secret c"), TTL: time.Minute}})
-		for _, err := range []error{l.Renew(ctx, none), l.WriteData(ctx, none, nil), batch[0]} {
+		for _, err := range []error{l.Renew(ctx, none), l.WriteData(ctx, none, nil, granted(none)), batch[0]} {
 			if !errors.Is(err, holdfast.ErrLost) {
 				t.Errorf("%s: got %v, want lost", name, err)
 			}
@@ -97,4 +109,59 @@ func TestRefusedWriteShowsNoLeaseID(t *testing.T) {
 	if err := l.Break(bounded(t), "n"); err == nil || !strings.Contains(err.Error(), "failed validation") {
 		t.Errorf("break: got %v, want what the server says", err)
 	}
+}
+
+// A write that does not match, although the lease's own record is there a moment later, is
+// tried again, and in the end its outcome is unknown: ErrLost, or a release that was none,
+// would be wrong.
+func TestRecordThatTheWriteDidNotFind(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t) // through another client than the Locker's
+	var moves, updates int
+	var away bool
+	move := func(ctx context.Context, kid string) {
+		if _, err := coll.UpdateOne(ctx, is(fieldName, "n"), set(field(fieldKid, literal(kid)))); err != nil {
+			t.Error(err)
+		}
+	}
+	client := mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(&event.CommandMonitor{Started: func(ctx context.Context, e *event.CommandStartedEvent) {
+		switch {
+		case e.CommandName == "update":
+			updates++
+			if away = moves > 0; away {
+				moves--
+				move(ctx, "another's")
+			}
+		case e.CommandName == "find" && away:
+			move(ctx, "secret a")
+		}
+	}}))
+	l := newTestLocker(t, client.Database(coll.Database().Name()).Collection(coll.Name()))
+	ctx := bounded(t)
+	lease := acquire(t, l, request("n", "secret a"))
+	for what, call := range map[string]func() error{
+		"renew":      func() error { return l.Renew(ctx, lease) },
+		"write data": func() error { return l.WriteData(ctx, lease, nil, granted(lease)) },
+		"break":      func() error { return l.Break(ctx, "n") },
+	} {
+		moves, updates = 1000, 0
+		wantUnknown(t, call())
+		if updates > 5 {
+			t.Errorf("%s: sent %d times", what, updates)
+		}
+		moves = 2
+		if what == "break" {
+			continue
+		}
+		if err := call(); err != nil || moves != 0 {
+			t.Errorf("%s: %v, moved %d times too few", what, err, moves)
+		}
+	}
+	moves = 1000
+	wantUnknown(t, l.Release(ctx, lease))
+	moves = 2
+	if err := l.Release(ctx, lease); err != nil {
+		t.Error(err)
+	}
+	acquire(t, l, request("n", "secret b"))
 }
