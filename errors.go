@@ -57,7 +57,7 @@ type InvalidError struct {
 	Rule  string // what is allowed
 }
 
-// Error reads like: TTL 2s is invalid: must be from 15s to 1m0s.
+// Error reads like: TTL 2s is invalid: must be from 15s to 1m.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("%s %s is invalid: must be %s", e.Field, e.Value, e.Rule)
 }

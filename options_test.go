@@ -32,8 +32,8 @@ func TestOptionsAreCheckedTogether(t *testing.T) {
 		field string
 		rule  string
 	}{
-		"TTL too short":        {"x", []holdfast.Option{holdfast.WithTTL(time.Second)}, "TTL", "from 15s to 1m0s in steps of 1s on this backend (elsewhere it is less)"},
-		"TTL too long":         {"x", []holdfast.Option{holdfast.WithTTL(time.Hour)}, "TTL", "from 15s to 1m0s"},
+		"TTL too short":        {"x", []holdfast.Option{holdfast.WithTTL(time.Second)}, "TTL", "from 15s to 1m in steps of 1s on this backend (elsewhere it is less)"},
+		"TTL too long":         {"x", []holdfast.Option{holdfast.WithTTL(time.Hour)}, "TTL", "from 15s to 1m"},
 		"TTL between steps":    {"x", []holdfast.Option{holdfast.WithTTL(15500 * time.Millisecond)}, "TTL", "steps of 1s"},
 		"TTL zero":             {"x", []holdfast.Option{holdfast.WithTTL(0)}, "TTL", "from 15s"},
 		"grace zero":           {"x", []holdfast.Option{holdfast.WithGrace(0)}, "Grace", "more than 0"},

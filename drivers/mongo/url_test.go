@@ -45,7 +45,7 @@ func TestURLErrors(t *testing.T) {
 		at + "127.0.0.1:1/app?collection=%zz":                          "collection",
 		at + "127.0.0.1:1/app?commandTimeout=soon":                     "commandTimeout",
 		at + "127.0.0.1:1/app?commandTimeout=0s":                       "command timeout 0s",
-		at + "127.0.0.1:1/app?retention=1m":                            "retention 1m0s",
+		at + "127.0.0.1:1/app?retention=1m":                            "retention 1m is",
 		at + "127.0.0.1:1/app?maxPoolSize=many":                        "maxPoolSize",
 		at + "127.0.0.1:1":                                             "without a database",
 		at + "127.0.0.1:1/?replicaSet=rs":                              "without a database",
