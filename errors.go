@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/text"
 )
 
 // Sentinel errors, for errors.Is.
@@ -36,7 +38,7 @@ func (e *HeldError) Error() string {
 		facts = append(facts, fmt.Sprintf("token %d", e.Record.Token))
 	}
 	if e.Record.RemainingKnown {
-		facts = append(facts, fmt.Sprintf("%v left", e.Record.Remaining.Round(time.Millisecond)))
+		facts = append(facts, text.Duration(e.Record.Remaining.Round(time.Millisecond))+" left")
 	}
 	if e.Record.Broken {
 		facts = append(facts, "broken")

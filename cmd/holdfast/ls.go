@@ -35,6 +35,9 @@ func (l *lsCmd) Run(a *app) error {
 		if l.JSON {
 			write, flush = func(r holdfast.Record) error { return writeJSON(a.stdout, toJSON(r)) }, func() error { return nil }
 		}
+		if a.person {
+			a.say.info("locks on %s:", shownBackend(a.backend))
+		}
 		for record, err := range lister.List(ctx, l.Prefix) {
 			if err == nil {
 				err = write(record)
