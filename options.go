@@ -134,7 +134,9 @@ func WithOverrunHook(fn func(Event)) Option {
 }
 
 // WithLogger sets where events are logged; the default is slog.Default. Losses and
-// failures are warnings, overruns errors, a step-down is info, what goes well debug.
+// failures are warnings, overruns errors. An election, a step-down, acquiring a lock again
+// after its loss, and waiting for a lock that this process itself holds are info; what
+// else goes well is debug.
 func WithLogger(logger *slog.Logger) ClientOption {
 	return clientOption(func(c *clientConfig) { c.logger = logger })
 }

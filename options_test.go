@@ -150,22 +150,3 @@ func TestNoLeaseIDIsPrinted(t *testing.T) {
 		}
 	})
 }
-
-func TestLoggedEvents(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
-		c := newClient(t, newFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) fault {
-			return map[string]fault{opRenew: {refuse: errInjected}}[op]
-		}), holdfast.WithLogger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))))
-		h := mustLock(t, c, "job")
-		time.Sleep(time.Hour)
-		_ = h.Release(t.Context())
-		synctest.Wait()
-		for _, want := range []string{"level=DEBUG msg=\"holdfast: acquired\"", "level=WARN msg=\"holdfast: error\"", "op=renew",
-			"level=WARN msg=\"holdfast: lost\"", "level=ERROR msg=\"holdfast: overrun\"", "lock=job"} {
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("%q is not logged", want)
-			}
-		}
-	})
-}
