@@ -59,9 +59,10 @@ func TestURLErrors(t *testing.T) {
 		"mongodb://:" + secret + "@127.0.0.1:1/app":                    "percent-encoded",
 		at + "127.0.0.1:1/app?authMechanism=" + secret:                 "percent-encoded",
 		at + "127.0.0.1:1/app?authMechanismProperties=" + secret:       "percent-encoded",
+		"mongodb://user:" + secret + "/app":                            "is an @ missing",
 		at + "x.mongo.cosmos.azure.com:10255/app?ssl=true":             "Azure Cosmos DB",
 		at + "x.y.docdb.amazonaws.com/app":                             "Amazon DocumentDB",
-		at + "127.0.0.1:1/app?commandTimeout=200ms":                    "no primary can be reached",
+		at + "127.0.0.1:1/app?commandTimeout=200ms":                    "no primary reachable (127.0.0.1:1 refused the connection)",
 		"mongodb+srv://user:" + secret + "@127.0.0.1/app?collection=":  "collection",
 	} {
 		_, err := holdfast.OpenLocker(t.Context(), rawURL)
