@@ -43,7 +43,7 @@ func (c *Client) newAskerOn(t *terms, name string, s settings) *asker {
 	a := &asker{client: c, name: name, settings: s, emit: t.emit, terms: t, seats: make([]*seat, s.slots)}
 	for slot := range a.seats {
 		a.seats[slot] = &seat{asker: a, slot: slot,
-			req: Request{Name: slotName(name, slot), ID: newID(), Owner: s.owner, TTL: s.ttl, Data: s.data}}
+			req: Request{Name: slotName(name, slot), ID: newLeaseID(), Owner: s.owner, TTL: s.ttl, Data: s.data}}
 	}
 	return a
 }

@@ -239,7 +239,7 @@ func (h *Hold) gaveBack(kept bool, err error) {
 	if err != nil {
 		h.doubt.note(c.now() + k.timing.ttl)
 	}
-	if h.doubt.any && c.now() < h.doubt.until {
+	if h.doubt.any && c.now() < h.doubt.until && !errors.Is(err, ErrClosed) {
 		c.cleanUp(k.lease, h.doubt.until, k.timing.tryTimeout, k.emit)
 	}
 	c.queues.freed(h, h.yieldUntil())

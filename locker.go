@@ -66,37 +66,42 @@ type Locker interface {
 	// Close frees what the Locker itself made: goroutines, connections. It does
 	// not release leases. Afterwards every method with an error result returns
 	// ErrClosed. Closing again does nothing.
-	Close() error
+	//
+	// ctx bounds the farewell to the backend, not the closing: once ctx has ended, also
+	// before the call, Close gives up what is polite and frees the rest at once. An error
+	// says what could not be freed.
+	Close(ctx context.Context) error
 }
 
-// Request asks for a lock. [Request.Validate] has the rules.
+// Request asks for a lock. [Request.Validate] has the rules. Formatting and encoding leave
+// the ID and the data out.
 type Request struct {
 	// Name of the lock: valid UTF-8, 1 to Limits.MaxName bytes. Every such string
 	// is a name of its own, whatever characters it holds.
 	Name string
 	// ID proves ownership: a fresh random UUID for every acquisition. Two
 	// requests of one process with different IDs exclude each other.
-	ID string
+	ID LeaseID `json:"-"`
 	// Owner is for people to read and proves nothing.
 	Owner string
 	// TTL is how long the lease lasts on the backend's clock unless renewed.
 	TTL time.Duration
 	// Data replaces the data stored with the lock. nil keeps what is there.
-	Data []byte
+	Data []byte `json:"-"`
 	// Replace is normally zero. It asks to take over from the very holder and
 	// renewal it was read from (Record.Revision) although that lease has not
 	// expired. It is for a waiter that saw that Revision unchanged for the
 	// holder's whole TTL: then the backend's clock must have stepped back, or the
 	// lock would be stuck.
-	Replace Revision
+	Replace Revision `json:"-"`
 }
 
 // Lease is a granted request: a plain value that any Locker of the same backend
-// can renew and release, also in another process. Its ID is a capability:
-// formatting a Lease leaves the ID out.
+// can renew and release, also in another process. Its ID is a capability: formatting
+// and encoding a Lease leave the ID out, see [LeaseID].
 type Lease struct {
 	Name  string
-	ID    string `json:"-"`
+	ID    LeaseID `json:"-"`
 	Owner string
 	// Token is the fencing token: greater than every earlier one for the name.
 	Token uint64
@@ -184,16 +189,16 @@ type Record struct {
 
 // Revision marks one holder and one renewal of it, for [Request.Replace]. It is
 // compared with == and prints nothing of its content, which may be a secret.
-type Revision struct{ mark string }
+type Revision struct{ mark hidden }
 
 // NewRevision is for drivers: mark is whatever they need to compare.
-func NewRevision(mark string) Revision { return Revision{mark} }
+func NewRevision(mark string) Revision { return Revision{hide(mark)} }
 
 // Mark is for drivers: what NewRevision was given.
-func (r Revision) Mark() string { return r.mark }
+func (r Revision) Mark() string { return r.mark.reveal() }
 
 // IsZero reports whether there is no revision.
-func (r Revision) IsZero() bool { return r.mark == "" }
+func (r Revision) IsZero() bool { return r == Revision{} }
 
 // String hides the content.
 func (r Revision) String() string {

@@ -272,7 +272,7 @@ func (s settings) check(l Limits) error {
 			text.Duration(room), text.Duration(s.ttl), text.Duration(s.grace), text.Duration(s.tryTimeout))}
 	}
 	// The name and the ID come later; the rest of the request is known now.
-	return Request{Name: "x", ID: "x", Owner: s.owner, TTL: s.ttl, Data: s.data}.Validate(l)
+	return Request{Name: "x", ID: NewLeaseID("x"), Owner: s.owner, TTL: s.ttl, Data: s.data}.Validate(l)
 }
 
 // clampTTL moves a default TTL, never a user's, into the backend's range.

@@ -131,18 +131,16 @@ func TestNoLeaseIDIsPrinted(t *testing.T) {
 		_, err := c.TryLock(t.Context(), "job")
 		req := holdfast.Request{Name: "job", ID: id, TTL: time.Second, Data: []byte("data-secret")}
 		synctest.Wait()
-		for _, v := range []any{h.Lease(), req, err, holdfast.NewRevision(id), []holdfast.Lease{h.Lease()}, struct{ L holdfast.Lease }{h.Lease()}} {
+		for _, v := range []any{h.Lease(), req, err, holdfast.NewRevision(id.Reveal()), []holdfast.Lease{h.Lease()}, struct{ L holdfast.Lease }{h.Lease()}} {
 			fmt.Fprintf(&out, "%v %+v %#v %s\n", v, v, v, v)
 			logger.Info("value", "v", v)
-			if _, isReq := v.(holdfast.Request); !isReq {
-				b, _ := json.Marshal(v)
-				out.Write(b)
-			}
+			b, _ := json.Marshal(v)
+			out.Write(b)
 		}
 		time.Sleep(time.Hour)
 		_ = h.Release(t.Context())
 		synctest.Wait()
-		if text := out.String() + log.String() + observed.String(); strings.Contains(text, id) || strings.Contains(text, "data-secret") {
+		if text := out.String() + log.String() + observed.String(); strings.Contains(text, id.Reveal()) || strings.Contains(text, "data-secret") {
 			t.Errorf("the lease ID or the data is printed:\n%s", text)
 		}
 		if out.Len() < 500 || log.Len() < 500 || observed.Len() < 500 {

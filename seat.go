@@ -53,7 +53,7 @@ func (s *seat) abandon() {
 	if s.doubt.any {
 		a := s.asker
 		a.client.cleanUp(s.lease(), s.doubt.until, a.settings.tryTimeout, a.emit)
-		s.req.ID, s.doubt = newID(), doubt{}
+		s.req.ID, s.doubt = newLeaseID(), doubt{}
 	}
 }
 

@@ -210,10 +210,10 @@ func TestCrashedHolderFreesItsSlot(t *testing.T) {
 			live := newClient(t, store.Locker(), holdfast.WithSlots(2))
 			mustLock(t, live, "pool")
 			dead := store.Locker()
-			defer dead.Close()
+			defer dead.Close(t.Context())
 			var ends time.Time
 			for slot := range 2 { // whichever is free
-				if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: slotRecord("pool", slot), ID: "dead", TTL: 20 * time.Second}); err == nil {
+				if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: slotRecord("pool", slot), ID: holdfast.NewLeaseID("dead"), TTL: 20 * time.Second}); err == nil {
 					ends = time.Now().Add(20 * time.Second)
 				}
 			}
@@ -234,8 +234,8 @@ func TestNoSlotIsStuck(t *testing.T) {
 		ahead := 24 * time.Hour
 		store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(ahead) }))
 		dead := store.Locker()
-		defer dead.Close()
-		if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: "pool#2", ID: "dead", TTL: 20 * time.Second}); err != nil {
+		defer dead.Close(t.Context())
+		if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: "pool#2", ID: holdfast.NewLeaseID("dead"), TTL: 20 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
 		ahead = 0

@@ -293,7 +293,7 @@ func (e *events) types() (list []holdfast.EventType) {
 func isHeld(tb testing.TB, store *memory.Store, name string) bool {
 	tb.Helper()
 	l := store.Locker()
-	defer l.Close()
+	defer l.Close(context.Background())
 	r, err := l.Inspect(context.Background(), name)
 	if err != nil {
 		tb.Fatalf("Inspect: %v", err)

@@ -48,7 +48,8 @@ func ValidateHandOver(from Lease, req Request, l Limits) error {
 }
 
 // validateID checks the ID of a lease. It is a secret and is not shown.
-func validateID(field, id string) error {
+func validateID(field string, leaseID LeaseID) error {
+	id := leaseID.Reveal()
 	if id == "" || len(id) > maxID || !utf8.ValidString(id) {
 		return &InvalidError{field, fmt.Sprintf("of %d bytes", len(id)), fmt.Sprintf("valid UTF-8 of 1 to %d bytes, such as a UUID", maxID)}
 	}

@@ -85,7 +85,7 @@ func TestCallsOnAnEmptyAccount(t *testing.T) {
 	for r, err := range l.List(bounded(t), "") {
 		t.Errorf("a list without a container: %+v, %v", r, err)
 	}
-	lease := holdfast.Lease{Name: "n", ID: newID(), TTL: l.Limits().MinTTL}
+	lease := holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID(newID()), TTL: l.Limits().MinTTL}
 	if err := errors.Join(l.Release(bounded(t), lease), l.Break(bounded(t), "n"), l.BreakNow(bounded(t), "n")); err != nil {
 		t.Error(err)
 	}

@@ -29,7 +29,7 @@ func (l *Locker) WriteData(ctx context.Context, held holdfast.Lease, data []byte
 		invalid = holdfast.ValidateData(data, limits)
 	}
 	return l.do(ctx, op{verb: "write data", name: held.Name, invalid: invalid, size: len(data)}, func(ctx context.Context) error {
-		id, ok := canonical(held.ID)
+		id, ok := canonical(held.ID.Reveal())
 		if !ok {
 			return holdfast.ErrLost
 		}

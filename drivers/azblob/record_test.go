@@ -67,7 +67,7 @@ func TestIDs(t *testing.T) {
 	room := newRoom(t)
 	l := room.locker()
 	req := request("n")
-	req.ID = "not a UUID"
+	req.ID = holdfast.NewLeaseID("not a UUID")
 	var invalid *holdfast.InvalidError
 	if _, err := l.TryAcquire(bounded(t), req); !errors.As(err, &invalid) || invalid.Field != "ID" {
 		t.Errorf("acquire: %v", err)
@@ -80,9 +80,9 @@ func TestIDs(t *testing.T) {
 		t.Errorf("write data: %v", err)
 	}
 	release(t, l, lease)
-	req.ID = strings.ToUpper(newID()) // the case of an ID makes no difference
+	req.ID = holdfast.NewLeaseID(strings.ToUpper(newID())) // the case of an ID makes no difference
 	lease = acquire(t, l, req)
-	lease.ID = strings.ToLower(req.ID)
+	lease.ID = holdfast.NewLeaseID(strings.ToLower(req.ID.Reveal()))
 	if err := l.Renew(bounded(t), lease); err != nil {
 		t.Error(err)
 	}
@@ -265,7 +265,7 @@ func TestInvalidOptions(t *testing.T) {
 	}
 	l := room.locker(WithPrefix(strings.Repeat("x", maxPrefix-1)))
 	acquire(t, l, request(strings.Repeat("/", limits.MaxName)))
-	if _, err := l.TryAcquire(bounded(t), holdfast.Request{Name: "n", ID: newID(), TTL: 2 * time.Second}); err == nil ||
+	if _, err := l.TryAcquire(bounded(t), holdfast.Request{Name: "n", ID: holdfast.NewLeaseID(newID()), TTL: 2 * time.Second}); err == nil ||
 		!strings.Contains(err.Error(), "TTL 2s is invalid: must be from 15s to 1m in steps of 1s on this backend") {
 		t.Errorf("a TTL of 2 s: %v", err)
 	}

@@ -43,7 +43,7 @@ func TestURL(t *testing.T) {
 		if prefix := l.config.prefix; strings.Contains(raw, "/a/b") != (prefix == "a/b/") {
 			t.Errorf("%s has the prefix %q", raw, prefix)
 		}
-		_ = l.Close()
+		_ = l.Close(t.Context())
 	}
 }
 
@@ -117,7 +117,7 @@ func TestCredentials(t *testing.T) {
 		if c.address != "" && l.container.URL() != c.address {
 			t.Errorf("%s leads to %s, want %s", c.url, l.container.URL(), c.address)
 		}
-		_ = l.Close()
+		_ = l.Close(t.Context())
 	}
 }
 
@@ -143,7 +143,7 @@ func TestWithoutTheRightToCreateContainers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer l.Close(t.Context())
 	life(t, l, room.locker())
 
 	absent := service.Fresh(t)
@@ -152,7 +152,7 @@ func TestWithoutTheRightToCreateContainers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l2.Close()
+	defer l2.Close(t.Context())
 	_, err = l2.TryAcquire(bounded(t), request("n"))
 	if err == nil || outcomeKnown(err) || !strings.Contains(err.Error(), "the container does not exist and cannot be made") {
 		t.Errorf("without the container: %v", err)
@@ -168,7 +168,7 @@ func TestWrongCredential(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer l.Close(t.Context())
 	_, err = l.TryAcquire(bounded(t), request("n"))
 	var answer *StorageError
 	if !errors.As(err, &answer) || answer.Status != 403 || answer.RequestID == "" || !strings.Contains(err.Error(), "credential") {

@@ -24,18 +24,18 @@ func (l *Locker) detached(ctx context.Context, invalid error, work func(context.
 		return holdfast.ErrClosed
 	}
 	if invalid != nil {
-		l.calls.Done()
+		l.leave()
 		return invalid
 	}
 	if err := ctx.Err(); err != nil {
-		l.calls.Done()
+		l.leave()
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, ownLimit, fmt.Errorf("no answer from %s within %v", l.dir, ownLimit))
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
-		defer l.calls.Done()
+		defer l.leave()
 		done <- work(ctx)
 	}()
 	select {
@@ -58,8 +58,18 @@ func (l *Locker) enter() bool {
 	if l.closed {
 		return false
 	}
-	l.calls.Add(1)
+	l.calls++
 	return true
+}
+
+// leave undoes enter.
+func (l *Locker) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls--
+	if l.calls == 0 && l.idle != nil {
+		close(l.idle)
+	}
 }
 
 // ended says why the context ended. The cause goes in as text: it may be the loss of

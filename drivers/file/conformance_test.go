@@ -57,7 +57,7 @@ func config(dir string, open func() (*Locker, error)) lockertest.Config {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() {
-				if err := l.Close(); err != nil {
+				if err := l.Close(context.WithoutCancel(t.Context())); err != nil {
 					t.Error(err)
 				}
 			})

@@ -127,7 +127,8 @@ type Locker struct {
 
 	mu     sync.Mutex
 	closed bool
-	calls  sync.WaitGroup
+	calls  int           // under way
+	idle   chan struct{} // made by Close, closed when there are no calls any more
 }
 
 var _ interface {
@@ -170,25 +171,32 @@ func (l *Locker) Abilities() holdfast.Abilities {
 	return holdfast.Abilities{Lister: l, Breaker: l, DataStore: l}
 }
 
-// Close waits, for a few seconds, for calls that the disk has not answered yet although
-// their context has ended.
-func (l *Locker) Close() error {
-	l.mu.Lock()
-	already := l.closed
-	l.closed = true
-	l.mu.Unlock()
-	if already {
+// Close waits, for a few seconds or until ctx ends, for calls that the disk has not answered
+// yet although their context has ended.
+func (l *Locker) Close(ctx context.Context) error {
+	idle := l.shut()
+	if idle == nil {
 		return nil
 	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		l.calls.Wait()
-	}()
+	ctx, cancel := context.WithTimeout(ctx, ownLimit+time.Second)
+	defer cancel()
 	select {
-	case <-ended:
+	case <-idle:
 		return nil
-	case <-time.After(ownLimit + time.Second):
+	case <-ctx.Done():
 		return &holdfast.OpError{Op: "close", Backend: backend, Err: fmt.Errorf("the disk under %s does not answer", l.dir)}
 	}
+}
+
+// shut refuses further calls. The channel is closed when those under way have ended; it is
+// nil if there are none, or if the Locker was closed before.
+func (l *Locker) shut() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || l.calls == 0 {
+		l.closed = true
+		return nil
+	}
+	l.closed, l.idle = true, make(chan struct{})
+	return l.idle
 }

@@ -14,7 +14,7 @@ func (l *Locker) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast
 	return answer(func(set func(holdfast.Lease)) error {
 		return l.call(ctx, "acquire", req.Name, req.Validate(limits), func(ctx context.Context) error {
 			return l.change(ctx, req.Name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
-				if !lock.Acquire(req, digest(req.ID), "", now) {
+				if !lock.Acquire(req, digest(req.ID.Reveal()), "", now) {
 					return false, &holdfast.HeldError{Record: lock.Record(req.Name, now)}
 				}
 				set(holdfast.Lease{Name: req.Name, ID: req.ID, Owner: lock.Owner, Token: lock.Token, TTL: req.TTL})
@@ -32,7 +32,7 @@ func (l *Locker) Renew(ctx context.Context, lease holdfast.Lease) error {
 	}
 	return l.call(ctx, "renew", lease.Name, invalid, func(ctx context.Context) error {
 		return l.change(ctx, lease.Name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
-			if !lock.Renew(digest(lease.ID), lease.TTL, now) {
+			if !lock.Renew(digest(lease.ID.Reveal()), lease.TTL, now) {
 				return false, holdfast.ErrLost
 			}
 			return true, nil
@@ -44,7 +44,7 @@ func (l *Locker) Renew(ctx context.Context, lease holdfast.Lease) error {
 func (l *Locker) Release(ctx context.Context, lease holdfast.Lease) error {
 	return l.call(ctx, "release", lease.Name, holdfast.ValidateName(lease.Name, limits), func(ctx context.Context) error {
 		return l.change(ctx, lease.Name, func(lock *lockstate.Lock, _ lockstate.Moment) (bool, error) {
-			return lock.Release(digest(lease.ID)), nil
+			return lock.Release(digest(lease.ID.Reveal())), nil
 		})
 	})
 }
@@ -102,7 +102,7 @@ func (l *Locker) WriteData(ctx context.Context, lease holdfast.Lease, data []byt
 	}
 	return l.call(ctx, "write data", lease.Name, invalid, func(ctx context.Context) error {
 		return l.change(ctx, lease.Name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
-			if !lock.Write(digest(lease.ID), data, now) {
+			if !lock.Write(digest(lease.ID.Reveal()), data, now) {
 				return false, holdfast.ErrLost
 			}
 			return true, nil

@@ -18,12 +18,12 @@ func newTestLocker(t *testing.T, dir string, c clock) *Locker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() })
+	t.Cleanup(func() { _ = l.Close(context.WithoutCancel(t.Context())) })
 	return l
 }
 
 func request(id string) holdfast.Request {
-	return holdfast.Request{Name: "n", ID: id, Owner: "me", TTL: time.Minute, Data: []byte("data")}
+	return holdfast.Request{Name: "n", ID: holdfast.NewLeaseID(id), Owner: "me", TTL: time.Minute, Data: []byte("data")}
 }
 
 func mustAcquire(t *testing.T, l *Locker, req holdfast.Request) holdfast.Lease {
@@ -37,7 +37,7 @@ func mustAcquire(t *testing.T, l *Locker, req holdfast.Request) holdfast.Lease {
 
 // everyCall makes each call that reads the record, and returns its error.
 func everyCall(ctx context.Context, l *Locker) map[string]error {
-	lease := holdfast.Lease{Name: "n", ID: "first", TTL: time.Minute}
+	lease := holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("first"), TTL: time.Minute}
 	errs := map[string]error{}
 	_, errs["TryAcquire"] = l.TryAcquire(ctx, request("second"))
 	errs["Renew"] = l.Renew(ctx, lease)

@@ -43,7 +43,7 @@ func TestOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer l.Close(t.Context())
 	info, err := os.Stat(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestRelativeFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer l.Close(t.Context())
 	t.Chdir(t.TempDir())
 	mustAcquire(t, l, request("first"))
 	if _, err := os.Stat("locks"); !errors.Is(err, os.ErrNotExist) {

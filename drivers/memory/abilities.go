@@ -167,7 +167,7 @@ func (l *Locker) WriteData(ctx context.Context, lease holdfast.Lease, data []byt
 		invalid = holdfast.ValidateData(data, limits)
 	}
 	return l.do(ctx, "write data", lease.Name, invalid, func(s *Store) error {
-		if !s.lock(lease.Name).Write(lease.ID, data, s.moment()) {
+		if !s.lock(lease.Name).Write(lease.ID.Reveal(), data, s.moment()) {
 			return holdfast.ErrLost
 		}
 		return nil

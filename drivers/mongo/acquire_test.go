@@ -66,11 +66,11 @@ func TestCommands(t *testing.T) {
 		{"acquire what is held", func() error { wantHeld(t, l, request("n", "b")); return nil }, []string{"findAndModify"}},
 		{"hand over", func() (err error) { lease, err = l.HandOver(ctx, lease, request("n", "c")); return err }, []string{"findAndModify"}},
 		{"hand over again", func() error {
-			_, err := l.HandOver(ctx, holdfast.Lease{Name: "n", ID: "a"}, request("n", "c"))
+			_, err := l.HandOver(ctx, holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("a")}, request("n", "c"))
 			return err
 		}, []string{"findAndModify"}},
 		{"hand over what another holds", func() error {
-			wantNotHandedOver(t, l, holdfast.Lease{Name: "n", ID: "a"}, request("n", "b"))
+			wantNotHandedOver(t, l, holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("a")}, request("n", "b"))
 			return nil
 		}, []string{"findAndModify"}},
 		{"renew", func() error { return l.Renew(ctx, lease) }, []string{"update"}},
@@ -128,7 +128,7 @@ func TestCallersValuesAreLiterals(t *testing.T) {
 	coll := mongotest.Collection(t)
 	l := newTestLocker(t, coll)
 	for _, s := range []string{"$kid", "$$NOW", "$", "a.b", "{$ne: null}"} {
-		req := holdfast.Request{Name: s, ID: s, Owner: s, TTL: time.Minute, Data: []byte(s)}
+		req := holdfast.Request{Name: s, ID: holdfast.NewLeaseID(s), Owner: s, TTL: time.Minute, Data: []byte(s)}
 		lease := acquire(t, l, req)
 		if lease.Owner != s {
 			t.Errorf("owner %q became %q", s, lease.Owner)

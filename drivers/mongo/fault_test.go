@@ -182,7 +182,7 @@ func TestUsersSettings(t *testing.T) {
 	if _, err := l.Inspect(inside, "n"); err != nil {
 		t.Error(err)
 	}
-	if err := l.Renew(inside, holdfast.Lease{Name: "n", ID: "b", TTL: time.Minute}); !errors.Is(err, holdfast.ErrLost) {
+	if err := l.Renew(inside, holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("b"), TTL: time.Minute}); !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("got %v, want lost", err)
 	}
 	for what, err := range map[string]error{

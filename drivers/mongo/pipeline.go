@@ -35,17 +35,17 @@ const (
 // for the grant.
 func acquirePipeline(from string, req holdfast.Request) list {
 	variables := doc{
-		field(varID, literal(req.ID)), field(varOwner, literal(req.Owner)), field(varTTL, req.TTL.Milliseconds()),
+		field(varID, literal(req.ID.Reveal())), field(varOwner, literal(req.Owner)), field(varTTL, req.TTL.Milliseconds()),
 	}
 	var v variation
 	if v.data = req.Data != nil; v.data {
 		variables = append(variables, field(varData, literal(binary(req.Data))))
 	}
 	replaced, replacedAt, ok := parseRevision(req.Replace)
-	if v.replace = ok && replaced != req.ID; v.replace {
+	if v.replace = ok && replaced != req.ID.Reveal(); v.replace {
 		variables = append(variables, field(varReplaced, literal(list{replaced, replacedAt})))
 	}
-	if v.handOver = from != "" && from != req.ID; v.handOver { // its own successor is a repeat
+	if v.handOver = from != "" && from != req.ID.Reveal(); v.handOver { // its own successor is a repeat
 		variables = append(variables, field(varFrom, literal(from)))
 	}
 	return list{is("$replaceWith", is("$let", doc{{Key: "vars", Value: variables}, {Key: "in", Value: decisions[v]}}))}
@@ -165,7 +165,7 @@ func proper(name any, more ...bson.E) doc {
 
 // heldBy matches the document while a lease has it, expired or not.
 func heldBy(l holdfast.Lease, more ...bson.E) doc {
-	return proper(l.Name, append([]bson.E{field(fieldKid, is("$eq", l.ID))}, more...)...)
+	return proper(l.Name, append([]bson.E{field(fieldKid, is("$eq", l.ID.Reveal()))}, more...)...)
 }
 
 // unbroken matches also a document without the field.

@@ -49,7 +49,7 @@ func TestURLErrors(t *testing.T) {
 		at + "127.0.0.1:1/app?maxPoolSize=many":                        "maxPoolSize",
 		at + "127.0.0.1:1":                                             "without a database",
 		at + "127.0.0.1:1/?replicaSet=rs":                              "without a database",
-		at + "127.0.0.1:x/app":                                         "port must be an integer",
+		at + "127.0.0.1:x/app":                                         "a port is not a number",
 		at + "/app":                                                    "connection string",
 		"mongodb://user:" + secret + "@x@127.0.0.1:1/app":              "percent-encoded",
 		"mongodb://user:%" + secret + "@127.0.0.1:1/app":               "percent-encoded",

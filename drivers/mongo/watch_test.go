@@ -213,7 +213,7 @@ func TestWatchOnAStandaloneStaysQuiet(t *testing.T) {
 	coll := mongotest.CollectionOf(t, mongotest.Connect(t, mongotest.Standalone(t), options.Client().SetMonitor(seen.monitor())))
 	logger, log := logged()
 	w := newWatcher(coll, logger)
-	defer w.close()
+	defer w.close(t.Context())
 	wake, stop := watchName(w, "a")
 	await(t, "warning", func() bool { return strings.Count(log.String(), "level=WARN") == 1 })
 	stop()
@@ -227,7 +227,7 @@ func TestWatchOnAStandaloneStaysQuiet(t *testing.T) {
 	if woken(wake) {
 		t.Error("woken although watching is impossible")
 	}
-	w.close()
+	w.close(t.Context())
 	if n := strings.Count(log.String(), "\n"); n != 1 {
 		t.Errorf("want one line of log, got:\n%s", log.String())
 	}
@@ -266,12 +266,12 @@ func TestWatchCloses(t *testing.T) {
 		if wake, _ := watchName(w, "b"); i%2 == 0 {
 			awaitWake(t, wake, "stream opened")
 		}
-		w.close()
+		w.close(t.Context())
 		if w.running {
 			t.Error("the stream is still there after close")
 		}
 		watching.Wait()
-		w.close()
+		w.close(t.Context())
 		wake, stop := watchName(w, "a")
 		stop()
 		if woken(wake) {

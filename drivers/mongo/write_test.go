@@ -63,7 +63,7 @@ func TestLeaseWithoutAnID(t *testing.T) {
 	acquire(t, l, request("held", "secret b"))
 	for _, name := range []string{"free", "held", "unknown"} {
 		none := holdfast.Lease{Name: name, TTL: time.Minute}
-		batch := l.RenewBatch(ctx, []holdfast.Lease{none, {Name: "other", ID: "secret c", TTL: time.Minute}})
+		batch := l.RenewBatch(ctx, []holdfast.Lease{none, {Name: "other", ID: holdfast.NewLeaseID("secret c"), TTL: time.Minute}})
 		for _, err := range []error{l.Renew(ctx, none), l.WriteData(ctx, none, nil), batch[0]} {
 			if !errors.Is(err, holdfast.ErrLost) {
 				t.Errorf("%s: got %v, want lost", name, err)
@@ -83,7 +83,7 @@ func TestRefusedWriteShowsNoLeaseID(t *testing.T) {
 	coll := mongotest.Collection(t)
 	l := newTestLocker(t, coll)
 	const id = "5ec2e75e-c2e7-45ec-a2e7-5ec2e75ec2e7"
-	acquire(t, l, holdfast.Request{Name: "n", ID: id, Owner: "owner", TTL: time.Minute})
+	acquire(t, l, holdfast.Request{Name: "n", ID: holdfast.NewLeaseID(id), Owner: "owner", TTL: time.Minute})
 	if err := coll.Database().RunCommand(bounded(t), doc{{Key: "collMod", Value: coll.Name()},
 		{Key: "validator", Value: is(fieldKid, is("$type", "int"))}, {Key: "validationLevel", Value: "strict"}}).Err(); err != nil {
 		t.Fatal(err)

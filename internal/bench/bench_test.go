@@ -78,7 +78,7 @@ func records(t *testing.T, url, prefix string) (held, all int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer l.Close(t.Context())
 	for r, err := range l.Abilities().Lister.List(t.Context(), "") {
 		if err != nil {
 			t.Fatal(err)
@@ -131,8 +131,8 @@ func TestCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, a := t.Context(), l.Abilities()
-	lease := holdfast.Lease{Name: "n", ID: "a", TTL: time.Minute}
-	req := holdfast.Request{Name: "n", ID: "b", TTL: time.Minute}
+	lease := holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("a"), TTL: time.Minute}
+	req := holdfast.Request{Name: "n", ID: holdfast.NewLeaseID("b"), TTL: time.Minute}
 	for what, call := range map[string]func(){
 		"acquire": func() { _, _ = l.TryAcquire(ctx, req) }, "renew": func() { _ = l.Renew(ctx, lease) },
 		"release": func() { _ = l.Release(ctx, lease) }, "inspect": func() { _, _ = l.Inspect(ctx, "n") },
