@@ -19,7 +19,7 @@ const repeatEvery = time.Minute
 type news struct {
 	say     *reporter
 	backend string // as it is shown
-	heard   func() // is called with the first news: the backend has answered
+	heard   func() // is called with all news: the backend has answered; may be nil
 	try     bool   // nothing is tried again
 	client  atomic.Pointer[holdfast.Client]
 	waiting atomic.Bool
@@ -54,6 +54,12 @@ func (n *news) observe(e holdfast.Event) {
 	}
 }
 
+func (n *news) answered() {
+	if n.heard != nil {
+		n.heard()
+	}
+}
+
 // holder tells whom the lock waits for, with what the backend adds when asked.
 func (n *news) holder(e holdfast.Event) {
 	record := holdfast.Record{Name: e.Name, Owner: e.Owner, Token: e.Token}
@@ -66,7 +72,7 @@ func (n *news) holder(e holdfast.Event) {
 	if !n.waiting.Load() {
 		return
 	}
-	n.heard()
+	n.answered()
 	n.say.info("waiting for %s: held by %s, on %s", strconv.Quote(e.Name), holderOf(record), n.backend)
 	if e.Token != 0 && os.Getenv(envName) == e.Name && os.Getenv(envToken) == strconv.FormatUint(e.Token, 10) {
 		n.say.error("deadlock: %s is held by the holdfast run that started this one, and that waits for this one to end", strconv.Quote(e.Name))
@@ -85,7 +91,7 @@ func (n *news) failure(e holdfast.Event, now time.Time) {
 	if now.Before(n.next) {
 		return
 	}
-	n.heard()
+	n.answered()
 	again := ""
 	if n.times > 1 {
 		again = " (" + strconv.Itoa(n.times) + " times in " + seconds(now.Sub(n.since)) + ")"
