@@ -69,7 +69,7 @@ func (n *news) holder(e holdfast.Event) {
 			record = now
 		}
 	}
-	if !n.waiting.Load() {
+	if n.try || !n.waiting.Load() {
 		return
 	}
 	n.answered()

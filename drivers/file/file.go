@@ -110,7 +110,7 @@ func dirOf(rawURL string) (string, error) {
 		return "", bad("without a folder")
 	}
 	if dir == "~" || strings.HasPrefix(dir, "~/") {
-		return "", &holdfast.InvalidError{Field: "URL", Value: "with a ~, which only shells expand, and not there", Rule: "written with $HOME, or file:./~ for a folder of that name"}
+		return "", &holdfast.InvalidError{Field: "URL", Value: "with the folder ~", Rule: "written with $HOME: no shell expands ~ there (file:./~ is a folder of that name)"}
 	}
 	if filepath.VolumeName(dir[1:]) != "" {
 		dir = dir[1:] // Windows: file:///C:/locks has the path /C:/locks
