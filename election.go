@@ -79,7 +79,7 @@ func NewLeaderAwareRunner(client *Client, name string, opts ...RunnerOption) (*L
 		sinks = append(sinks, client.newSink(observe))
 	}
 	r := &LeaderAwareRunner{
-		client: client, name: name, settings: s, emit: client.emit(sinks),
+		client: client, name: name, settings: s, emit: asLeader(client.emit(sinks)),
 		slot: make(chan struct{}, 1), checking: make(chan struct{}, 1),
 	}
 	r.closing, r.close = context.WithCancelCause(context.Background())

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/text"
 )
 
 // Sentinel errors, for errors.Is.
@@ -38,7 +40,7 @@ func (e *HeldError) Error() string {
 		facts = append(facts, fmt.Sprintf("token %d", e.Record.Token))
 	}
 	if e.Record.RemainingKnown {
-		facts = append(facts, fmt.Sprintf("%v left", e.Record.Remaining.Round(time.Millisecond)))
+		facts = append(facts, text.Duration(e.Record.Remaining.Round(time.Millisecond))+" left")
 	}
 	if e.Record.Broken {
 		facts = append(facts, "broken")
@@ -59,7 +61,7 @@ type InvalidError struct {
 	Rule  string // what is allowed
 }
 
-// Error reads like: TTL 2s is invalid: must be from 15s to 1m0s.
+// Error reads like: TTL 2s is invalid: must be from 15s to 1m.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("%s %s is invalid: must be %s", e.Field, e.Value, e.Rule)
 }

@@ -101,7 +101,7 @@ func (c *Client) acquire(ctx, parent context.Context, name string, opts []Option
 // descends from parent.
 func (c *Client) waitAcquire(ctx, parent context.Context, name string, s settings, emit func(Event), managed bool) (*Hold, error) {
 	if h := c.heldWithin(ctx, name, s.slots); h != nil {
-		return nil, fmt.Errorf("holdfast: lock %q: the caller itself holds it and would wait for ever: %w", name, h.heldError())
+		return nil, fmt.Errorf("holdfast: lock %q: the caller itself holds it and would deadlock: %w", name, h.heldError())
 	}
 	if !c.work.start() {
 		return nil, errShutdown
@@ -110,10 +110,7 @@ func (c *Client) waitAcquire(ctx, parent context.Context, name string, s setting
 	defer stop()
 	w := c.queues.join(name, s.slots, s.ttl)
 	defer c.queues.leave(w)
-	select {
-	case <-w.turn:
-	case <-ctx.Done():
-	}
+	c.awaitTurn(ctx, w, emit)
 	if ctx.Err() != nil || c.closing.Err() != nil {
 		c.work.end()
 		return nil, c.waitEnded(ctx, name, c.queues.reason(w))
@@ -126,6 +123,35 @@ func (c *Client) waitAcquire(ctx, parent context.Context, name string, s setting
 		return nil, err
 	}
 	return c.granted(parent, a, g, managed)
+}
+
+// ownHoldNotice is how long a caller waits for a lock that this process holds before
+// that is reported.
+const ownHoldNotice = time.Second
+
+// awaitTurn waits in the queue. If what it waits for is held by this process itself, that
+// is reported: the caller may be the one that should release it.
+func (c *Client) awaitTurn(ctx context.Context, w *waiter, emit func(Event)) {
+	select {
+	case <-w.turn:
+		return
+	default:
+	}
+	notice := time.NewTimer(ownHoldNotice)
+	defer notice.Stop()
+	for {
+		select {
+		case <-w.turn:
+			return
+		case <-ctx.Done():
+			return
+		case <-notice.C:
+			if h := c.queues.holder(w); h != nil {
+				l := h.kept.lease
+				emit(Event{Type: EventHolderSeen, Name: l.Name, Owner: l.Owner, Token: l.Token, Time: time.Now(), own: true})
+			}
+		}
+	}
 }
 
 // tryAcquire makes one attempt, for each slot if need be. The hold's context descends from parent. After an

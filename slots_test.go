@@ -403,7 +403,7 @@ func TestSlotsWaitForThemselves(t *testing.T) {
 				return err
 			}, two)
 		}, two)
-		if !errors.Is(err, holdfast.ErrHeld) || !strings.Contains(err.Error(), "wait for ever") || !nested {
+		if !errors.Is(err, holdfast.ErrHeld) || !strings.Contains(err.Error(), "would deadlock") || !nested {
 			t.Errorf("nested %v, err = %v", nested, err)
 		}
 	})

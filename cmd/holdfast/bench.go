@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/bench"
+	"github.com/holdfast-go/holdfast/internal/text"
 )
 
 type benchCmd struct {
@@ -16,8 +17,8 @@ type benchCmd struct {
 	Handovers int           `default:"20" help:"How often a lock passes between two clients (default ${default})."`
 	Crashes   int           `default:"10" help:"How many holders crash, all within the time of one lease (default ${default})."`
 	Leases    []int         `default:"100" placeholder:"N,..." help:"How many leases are held at a time; several numbers are measured one after the other (default ${default})."`
-	Hold      time.Duration `default:"15s" placeholder:"DURATION" help:"How long each number of leases is held (default ${default})."`
-	TTL       time.Duration `name:"ttl" default:"15s" placeholder:"DURATION" help:"TTL of the leases held (default ${default})."`
+	Hold      time.Duration `default:"15s" positive:"" placeholder:"DURATION" help:"How long each number of leases is held (default ${default})."`
+	TTL       time.Duration `name:"ttl" default:"15s" positive:"" placeholder:"DURATION" help:"TTL of the leases held (default ${default})."`
 	JSON      bool          `help:"Write one JSON object. What was not measured is null. Latencies have their whole distribution, in percentiles."`
 }
 
@@ -64,10 +65,8 @@ func (b *benchCmd) Validate() error {
 	switch {
 	case b.Rounds+b.Handovers+b.Crashes+len(b.Leases) == 0:
 		return fmt.Errorf("nothing is left to measure: one of --rounds, --handovers, --crashes and --leases must be more than 0")
-	case b.Hold <= 0 || b.Hold > 24*time.Hour:
-		return fmt.Errorf("--hold %v: must be more than 0, and at most 24h", b.Hold)
-	case b.TTL <= 0:
-		return fmt.Errorf("--ttl %v: must be more than 0", b.TTL)
+	case b.Hold > 24*time.Hour:
+		return fmt.Errorf("--hold %s: must be at most 24h", text.Duration(b.Hold))
 	}
 	return nil
 }
@@ -87,7 +86,7 @@ func (b *benchCmd) Run(a *app) error {
 }
 
 func (b *benchCmd) measure(ctx context.Context, a *app) (*bench.Report, error) {
-	report, err := bench.Run(ctx, a.flags.Backend, bench.Options{
+	report, err := bench.Run(ctx, a.backend, bench.Options{
 		Rounds: b.Rounds, HandOvers: b.Handovers, Crashes: b.Crashes, Leases: b.Leases, TTL: b.TTL, Hold: b.Hold,
 		Progress: func(what string) { a.say.info("%s …", what) },
 	})

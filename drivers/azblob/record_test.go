@@ -266,7 +266,7 @@ func TestInvalidOptions(t *testing.T) {
 	l := room.locker(WithPrefix(strings.Repeat("x", maxPrefix-1)))
 	acquire(t, l, request(strings.Repeat("/", limits.MaxName)))
 	if _, err := l.TryAcquire(bounded(t), holdfast.Request{Name: "n", ID: holdfast.NewLeaseID(newID()), TTL: 2 * time.Second}); err == nil ||
-		!strings.Contains(err.Error(), "TTL 2s is invalid: must be from 15s to 1m0s in steps of 1s on this backend") {
+		!strings.Contains(err.Error(), "TTL 2s is invalid: must be from 15s to 1m in steps of 1s on this backend") {
 		t.Errorf("a TTL of 2 s: %v", err)
 	}
 }

@@ -131,7 +131,9 @@ func TestSynced(t *testing.T) {
 	}{
 		{"acquire", func() (err error) { lease, err = l.TryAcquire(t.Context(), request("first")); return err }, []string{file, folder}},
 		{"renew", func() error { return l.Renew(t.Context(), lease) }, []string{file}},
-		{"write data", func() error { return l.WriteData(t.Context(), lease, []byte("new"), holdfast.DataRevision{Token: lease.Token}) }, []string{file, folder}},
+		{"write data", func() error {
+			return l.WriteData(t.Context(), lease, []byte("new"), holdfast.DataRevision{Token: lease.Token})
+		}, []string{file, folder}},
 		{"inspect", func() error { _, err := l.Inspect(t.Context(), "n"); return err }, nil},
 		{"release", func() error { return l.Release(t.Context(), lease) }, []string{file}},
 		{"release again", func() error { return l.Release(t.Context(), lease) }, nil},
@@ -172,10 +174,12 @@ func TestNothingIsWrittenForWhoHasLeft(t *testing.T) {
 	path := filepath.Join(dir, "n.json")
 	before := must(os.ReadFile(path))
 	for name, do := range map[string]func(context.Context) error{
-		"renew":      func(ctx context.Context) error { return l.Renew(ctx, lease) },
-		"release":    func(ctx context.Context) error { return l.Release(ctx, lease) },
-		"write data": func(ctx context.Context) error { return l.WriteData(ctx, lease, []byte("new"), holdfast.DataRevision{Token: lease.Token}) },
-		"break":      func(ctx context.Context) error { return l.BreakNow(ctx, "n") },
+		"renew":   func(ctx context.Context) error { return l.Renew(ctx, lease) },
+		"release": func(ctx context.Context) error { return l.Release(ctx, lease) },
+		"write data": func(ctx context.Context) error {
+			return l.WriteData(ctx, lease, []byte("new"), holdfast.DataRevision{Token: lease.Token})
+		},
+		"break": func(ctx context.Context) error { return l.BreakNow(ctx, "n") },
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		reads := 0
@@ -222,7 +226,7 @@ func TestDataAreTheCallers(t *testing.T) {
 			return err
 		},
 		"write data": func(ctx context.Context, l *Locker, data []byte) error {
-			return l.WriteData(ctx, holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("first"), TTL: time.Minute}, data)
+			return l.WriteData(ctx, holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("first"), TTL: time.Minute}, data, holdfast.DataRevision{})
 		},
 	} {
 		l := newTestLocker(t, t.TempDir(), newDial().clock())

@@ -117,6 +117,9 @@ func parseURL(rawURL string) (dir string, opts []Option, err error) {
 	if dir == "" || strings.ContainsRune(dir, 0) {
 		return bad("without a folder")
 	}
+	if dir == "~" || strings.HasPrefix(dir, "~/") {
+		return "", nil, &holdfast.InvalidError{Field: "URL", Value: "with the folder ~", Rule: "written with $HOME: no shell expands ~ there (file:./~ is a folder of that name)"}
+	}
 	if filepath.VolumeName(dir[1:]) != "" {
 		dir = dir[1:] // Windows: file:///C:/locks has the path /C:/locks
 	}

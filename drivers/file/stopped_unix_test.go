@@ -49,7 +49,7 @@ func TestStoppedProcess(t *testing.T) {
 	if r, err := l.Inspect(t.Context(), "n"); err != nil || r.State != holdfast.StateHeld {
 		t.Errorf("Inspect: %+v, error %v", r, err)
 	}
-	if data, err := l.ReadData(t.Context(), "n"); err != nil || string(data) != "data" {
+	if data, _, err := l.ReadData(t.Context(), "n"); err != nil || string(data) != "data" {
 		t.Errorf("ReadData: %q, error %v", data, err)
 	}
 	for r, err := range l.List(t.Context(), "") {

@@ -155,7 +155,7 @@ func (l *Locker) here(path string, rec record) (lockstate.Lock, error) {
 	case rec.Machine == l.clock.machine:
 		rec.Holder, rec.Broken = "", false // of an earlier boot: its holder is gone
 	default:
-		return lockstate.Lock{}, fmt.Errorf("the record %s was written on another machine (%s, this is %s): "+
+		return lockstate.Lock{}, fmt.Errorf("the record %s was written on another machine (%.40q, this is %s): "+
 			"a folder serves the processes of one machine only; if that machine is gone, delete the record", path, rec.Machine, l.clock.machine)
 	}
 	return rec.Lock, nil

@@ -18,6 +18,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/text"
 )
 
 const backend = "mongodb"
@@ -109,8 +110,8 @@ func newConfig(opts []Option) (config, error) {
 	case c.timeout < time.Millisecond:
 		return c, &holdfast.InvalidError{Field: "command timeout", Value: c.timeout.String(), Rule: "at least 1ms"}
 	case c.retention < time.Hour || c.retention > maxRetention || c.retention%time.Second != 0:
-		return c, &holdfast.InvalidError{Field: "retention", Value: c.retention.String(),
-			Rule: fmt.Sprintf("whole seconds from 1h0m0s to %v", maxRetention)}
+		return c, &holdfast.InvalidError{Field: "retention", Value: text.Duration(c.retention),
+			Rule: "whole seconds from 1h to " + text.Duration(maxRetention)}
 	case c.logger == nil:
 		return c, &holdfast.InvalidError{Field: "logger", Value: "nil", Rule: "a *slog.Logger"}
 	}
