@@ -216,7 +216,7 @@ func (h *Hold) Release(ctx context.Context) error {
 	case <-r.done:
 		return r.err
 	case <-ctx.Done():
-		return fmt.Errorf("holdfast: release %q: %w", h.Name(), context.Cause(ctx))
+		return fmt.Errorf("holdfast: release %q: %w", h.Name(), endOf(ctx))
 	}
 }
 
