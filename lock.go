@@ -41,7 +41,7 @@ func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Contex
 //
 // Lock and Do with the context of a hold of the same name would wait for themselves:
 // that is an error that matches ErrHeld, at once. So it is with a context that
-// [context.WithoutCancel] made of it: whether the hold waits for its caller is not to be
+// [context.WithoutCancel] made of it: whether the hold waits for its caller cannot be
 // known. A goroutine that waits for the hold's end takes another context.
 //
 // Waiters of one Client queue first-in-first-out for each name, and only the first
