@@ -228,13 +228,10 @@ func (a *asker) abandonBut(granted *seat) {
 
 // waitEnded says both why waiting ended and what kept the lock.
 func (c *Client) waitEnded(ctx context.Context, name string, kept error) error {
-	why := context.Cause(ctx)
-	switch {
-	case c.closing.Err() != nil:
+	if c.closing.Err() != nil {
 		return errShutdown
-	case !errors.Is(why, ctx.Err()): // a cause of the caller's own
-		why = fmt.Errorf("%w: %w", ctx.Err(), why)
 	}
+	why := endOf(ctx)
 	if kept == nil {
 		return fmt.Errorf("holdfast: lock %q: waiting ended: %w", name, why)
 	}

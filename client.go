@@ -157,7 +157,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	case <-c.down:
 	case <-ctx.Done():
 		if !isClosed(c.down) {
-			return fmt.Errorf("holdfast: shutdown: %w", context.Cause(ctx))
+			return fmt.Errorf("holdfast: shutdown: %w", endOf(ctx))
 		}
 	}
 	return c.shutdownErr
@@ -215,7 +215,7 @@ func (c *Client) closeLocker(ctx context.Context) error {
 	case err := <-closed:
 		return err
 	case <-time.After(closeSlack):
-		return fmt.Errorf("holdfast: shutdown: closing the backend has not returned, its connections may still be open: %w", context.Cause(ctx))
+		return fmt.Errorf("holdfast: shutdown: closing the backend has not returned, its connections may still be open: %w", endOf(ctx))
 	}
 }
 

@@ -200,7 +200,7 @@ func (r *LeaderAwareRunner) campaign(ctx context.Context) (*term, error) {
 		}
 		h, err := r.client.waitAcquire(ctx, context.WithoutCancel(ctx), r.name, r.settings.settings, r.emit, true)
 		if err != nil {
-			return nil, err
+			return nil, cmp.Or(r.closed(), err)
 		}
 		return r.begin(h), nil
 	}

@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -87,6 +88,20 @@ func (e *OpError) Error() string {
 
 // Unwrap gives the cause to errors.Is and errors.As.
 func (e *OpError) Unwrap() error { return e.Err }
+
+// endOf says why a context has ended. A cause of the caller's own is wrapped, unless it is
+// the end of another lock's hold, or of another Client: its text must do then, since such
+// an error would tell of the lock that the call is about.
+func endOf(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	switch {
+	case outcomeKnown(cause) || errors.Is(cause, ErrReleased) || errors.Is(cause, ErrSteppedDown):
+		return fmt.Errorf("%w: %s", err, cause.Error())
+	case errors.Is(cause, err):
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
 
 // outcomeKnown reports whether err tells for certain what the backend did.
 func outcomeKnown(err error) bool {

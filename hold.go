@@ -218,7 +218,7 @@ func (h *Hold) Release(ctx context.Context) error {
 	case <-r.done:
 	case <-ctx.Done():
 		if !isClosed(r.done) {
-			return fmt.Errorf("holdfast: release %q: %w", h.Name(), context.Cause(ctx))
+			return fmt.Errorf("holdfast: release %q: %w", h.Name(), endOf(ctx))
 		}
 	}
 	return r.err

@@ -40,7 +40,9 @@ func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Contex
 // what kept the lock: ErrHeld with the holder's record, or the backend's failure.
 //
 // Lock and Do with the context of a hold of the same name would wait for themselves:
-// that is an error that matches ErrHeld, at once.
+// that is an error that matches ErrHeld, at once. So it is with a context that
+// [context.WithoutCancel] made of it: whether the hold waits for its caller cannot be
+// known. A goroutine that waits for the hold's end takes another context.
 //
 // Waiters of one Client queue first-in-first-out for each name, and only the first
 // asks the backend. Where the backend can do it ([HandOverer]) and wakes waiters, a

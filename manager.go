@@ -152,7 +152,7 @@ func (m *LeaseManager) Unmanage(ctx context.Context, names ...string) error {
 				failed.add(g.name, g.err)
 			}
 		case <-ctx.Done():
-			return fmt.Errorf("holdfast: unmanage %s: the releases go on: %w", quoteShort(g.name), context.Cause(ctx))
+			return fmt.Errorf("holdfast: unmanage %s: the releases go on: %w", quoteShort(g.name), endOf(ctx))
 		}
 	}
 	return failed.err("unmanage")
@@ -228,7 +228,7 @@ func (m *LeaseManager) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return fmt.Errorf("holdfast: close: %d leases are still being released: %w", len(m.claims), context.Cause(ctx))
+		return fmt.Errorf("holdfast: close: %d leases are still being released: %w", len(m.claims), endOf(ctx))
 	}
 }
 

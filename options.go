@@ -122,6 +122,7 @@ func WithOwner(owner string) Option {
 // WithData stores data with the lock when it is taken. Without it the data of the
 // previous holder stays.
 func WithData(data []byte) Option {
+	data = slices.Clone(data) // the caller may change its own
 	return lockOption(func(c *lockConfig) { c.data = data })
 }
 

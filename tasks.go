@@ -71,7 +71,7 @@ func (t *tasks) wait(ctx context.Context) error {
 	case <-idle:
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return endOf(ctx)
 	}
 }
 
