@@ -51,6 +51,10 @@ else
 	$(GO) test -json -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG) | $(GO) run ./internal/progress
 endif
 
+.PHONY: test-bench
+test-bench: ## the tests of the module bench, which draws what was measured
+	$(GO) -C bench test $(TESTFLAGS) ./...
+
 .PHONY: test-newest
 test-newest: setup ## the tests of packages that use other modules, with the newest versions of these; go.mod has the oldest
 	@scripts/newest.sh $(NEWEST) $(NEWEST_PKG)
