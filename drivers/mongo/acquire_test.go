@@ -276,6 +276,16 @@ func TestReplace(t *testing.T) {
 	}
 }
 
+// The ID of who is replaced is a literal too.
+func TestReplacedIDIsALiteral(t *testing.T) {
+	t.Parallel()
+	l := newTestLocker(t, mongotest.Collection(t))
+	acquire(t, l, request("n", "$owner"))
+	req := request("n", "b")
+	req.Replace = wantHeld(t, l, req).Revision
+	acquire(t, l, req)
+}
+
 // A lease ends at its expiry, to the millisecond: what the server sees in one command, it
 // sees at one moment.
 func TestExpiryIsExact(t *testing.T) {

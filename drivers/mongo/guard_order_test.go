@@ -215,3 +215,18 @@ func TestGuardMarksItsOwnTokenOnly(t *testing.T) {
 		t.Errorf("after a later holder's raise: %v, want ErrFenced", err)
 	}
 }
+
+// The look at the lock's record asks for the token too: an ID that was used again is
+// another grant.
+func TestGuardLooksForItsOwnToken(t *testing.T) {
+	t.Parallel()
+	g := newSharedGuarded(t)
+	lease := g.hold("a", time.Minute).lease
+	if err := g.guard.look(t.Context(), lease); err != nil {
+		t.Error(err)
+	}
+	lease.Token--
+	if err := g.guard.look(t.Context(), lease); !errors.Is(err, holdfast.ErrLost) {
+		t.Errorf("got %v, want ErrLost", err)
+	}
+}
