@@ -276,6 +276,24 @@ func TestReplace(t *testing.T) {
 	}
 }
 
+// A repeat extends the lease, also in a record without the field that says it is broken.
+func TestRepeatExtends(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	req := request("n", "a")
+	lease := acquire(t, l, req)
+	change(t, coll, "n", field(fieldBroken, nothing))
+	before := stored(t, coll, "n").Lookup(fieldExpiresAt).DateTime()
+	req.TTL = time.Hour
+	if again := acquire(t, l, req); again.Token != lease.Token {
+		t.Errorf("token %d after %d", again.Token, lease.Token)
+	}
+	if more := stored(t, coll, "n").Lookup(fieldExpiresAt).DateTime() - before; more < time.Minute.Milliseconds() {
+		t.Errorf("extended by %d ms", more)
+	}
+}
+
 // The ID of who is replaced is a literal too.
 func TestReplacedIDIsALiteral(t *testing.T) {
 	t.Parallel()
