@@ -276,6 +276,60 @@ func TestReplace(t *testing.T) {
 	}
 }
 
+// A repeat extends the lease, also in a record without the field that says it is broken.
+func TestRepeatExtends(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	req := request("n", "a")
+	lease := acquire(t, l, req)
+	change(t, coll, "n", field(fieldBroken, nothing))
+	before := stored(t, coll, "n").Lookup(fieldExpiresAt).DateTime()
+	req.TTL = time.Hour
+	if again := acquire(t, l, req); again.Token != lease.Token {
+		t.Errorf("token %d after %d", again.Token, lease.Token)
+	}
+	if more := stored(t, coll, "n").Lookup(fieldExpiresAt).DateTime() - before; more < time.Minute.Milliseconds() {
+		t.Errorf("extended by %d ms", more)
+	}
+}
+
+// The ID of who is replaced is a literal too.
+func TestReplacedIDIsALiteral(t *testing.T) {
+	t.Parallel()
+	l := newTestLocker(t, mongotest.Collection(t))
+	acquire(t, l, request("n", "$owner"))
+	req := request("n", "b")
+	req.Replace = wantHeld(t, l, req).Revision
+	acquire(t, l, req)
+}
+
+// A lease ends at its expiry, to the millisecond: what the server sees in one command, it
+// sees at one moment.
+func TestExpiryIsExact(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	acquire(t, l, request("n", "a"))
+	for _, c := range []struct {
+		left int
+		want string
+	}{{1, "a"}, {0, "b"}} {
+		try := append(set(field(fieldExpiresAt, call("$add", serverNow, c.left))), acquirePipeline("", request("n", "b"))...)
+		if _, err := coll.UpdateOne(bounded(t), is(fieldName, "n"), try); err != nil {
+			t.Fatal(err)
+		}
+		if got := stored(t, coll, "n").Lookup(fieldKid).StringValue(); got != c.want {
+			t.Errorf("%d ms before its expiry the lock is %q's, want %q's", c.left, got, c.want)
+		}
+		now := time.Now()
+		r := record{kid: "a", now: now, expiresAt: now.Add(time.Duration(c.left) * time.Millisecond)}
+		if held := r.describe().State == holdfast.StateHeld; held != (c.left > 0) {
+			t.Errorf("a record is shown as held: %v, %d ms before its expiry", held, c.left)
+		}
+	}
+}
+
 // The reply to a retried command may lack the projection's fields: then the
 // time left is unknown, not zero.
 func TestReplyWithoutTheClock(t *testing.T) {
