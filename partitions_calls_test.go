@@ -50,7 +50,7 @@ func TestPartitionsReleasesAreBounded(t *testing.T) {
 			t.Fatalf("%d owned", len(p.Owned()))
 		}
 		cancel()
-		<-done
+		t.Logf("Run returned %v", <-done)
 		if got := l.highest(opRelease); got < most || got > most+1 { // the place's is another
 			t.Errorf("%d releases at once, want %d", got, most)
 		}

@@ -28,9 +28,9 @@ func (f *fleet) atWork(d time.Duration) float64 {
 // it lives on in the end, it gets its share, and nothing else moves.
 func TestPartitionsCrashLoop(t *testing.T) {
 	for _, without := range []string{"", "watch", "batch"} {
-		for _, restart := range []time.Duration{3, 5, 10, 20, 30} {
+		for _, restart := range []int{3, 5, 10, 20, 30} {
 			synctest.Test(t, func(t *testing.T) {
-				crashLoop(t, without, 2*time.Second, restart*time.Second)
+				crashLoop(t, without, 2*time.Second, time.Duration(restart)*time.Second)
 			})
 		}
 	}

@@ -77,7 +77,7 @@ func (c partitionsConfig) settle(l Limits) (partitionsSettings, error) {
 	return partitionsSettings{
 		settings: base, restart: c.restart, every: every,
 		quiet: max(every/5, time.Microsecond), gap: max(every/50, time.Microsecond),
-		trial: max(every, base.timing.renewEvery), neglect: 2 * every, extra: 60 * every, overdue: base.timing.renewEvery * 3 / 2,
+		trial: max(every, base.renewEvery), neglect: 2 * every, extra: 60 * every, overdue: base.renewEvery * 3 / 2,
 	}, nil
 }
 

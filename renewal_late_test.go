@@ -133,7 +133,7 @@ func TestLateReplyAfterTheEnd(t *testing.T) {
 			}
 			cancel()
 			close(stuck)
-			<-done
+			t.Logf("Run returned %v", <-done)
 		})
 	})
 	t.Run("released", func(t *testing.T) {

@@ -137,7 +137,7 @@ func TestHealthCheck_TaskDoesNotReturn(t *testing.T) {
 		}
 		cancel()
 		close(stuck)
-		<-done
+		t.Logf("Run returned %v", <-done)
 	})
 }
 

@@ -57,7 +57,7 @@ func TestNobodyReadsTheMessages(t *testing.T) {
 			}
 		case <-time.After(patience):
 			_ = run.Process.Kill()
-			<-ended
+			t.Logf("holdfast ended with %v", <-ended)
 			t.Error("it does not end")
 		}
 	})

@@ -69,11 +69,11 @@ func codeOf(err error) int {
 	}
 }
 
-// notHeld is an error that is no failure: another holds the lock, for as long as the
+// notHeldError is an error that is no failure: another holds the lock, for as long as the
 // flags allow to wait.
-type notHeld struct{ error }
+type notHeldError struct{ error }
 
-func (e notHeld) Unwrap() error { return e.error }
+func (e notHeldError) Unwrap() error { return e.error }
 
 // Variables of the environment.
 const (
@@ -241,7 +241,7 @@ func (a *app) exit(err error) int {
 		return 0
 	}
 	var exit *exitError
-	var other notHeld
+	var other notHeldError
 	switch {
 	case errors.As(err, &other):
 		a.say.info("%v", err)

@@ -299,7 +299,7 @@ func (r *runner) notAcquired(err error) error {
 	default:
 		err = fmt.Errorf("lock %q was not free, on %s%s", r.Name, r.news.backend, r.gaveUp())
 	}
-	return &exitError{r.ConflictExitCode, notHeld{err}}
+	return &exitError{r.ConflictExitCode, notHeldError{err}}
 }
 
 // gaveUp says how long was waited, if there was a limit.

@@ -16,7 +16,7 @@ type versionCmd struct {
 type versionFlag bool
 
 // BeforeReset is called by the parser, before it looks at the rest of the command line.
-func (versionFlag) BeforeReset(parser *kong.Kong) error {
+func (versionFlag) BeforeReset(parser *kong.Kong) error { //nolint:unparam // the parser asks for an error
 	_ = (&versionCmd{}).Run(&app{stdout: parser.Stdout}) // the writer keeps the error for Exit
 	parser.Exit(0)
 	return nil

@@ -259,7 +259,7 @@ func TestCauseIsNoOutcome(t *testing.T) {
 	if err := f.Lock(); err != nil {
 		t.Fatal(err)
 	}
-	defer f.Unlock()
+	defer func() { _ = f.Unlock() }()
 	for what, l := range map[string]*Locker{"the disk hangs": l, "the lock file is taken": locked} {
 		for _, cause := range []error{holdfast.ErrLost, holdfast.ErrHeld, holdfast.ErrClosed, holdfast.ErrInvalid} {
 			ctx, cancel := context.WithCancelCause(t.Context())

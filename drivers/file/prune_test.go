@@ -168,7 +168,7 @@ func TestRemovedLockFileIsNotCurrent(t *testing.T) {
 	if err := f.Lock(); err != nil {
 		t.Fatal(err)
 	}
-	defer f.Unlock()
+	defer func() { _ = f.Unlock() }()
 	if current, err := isCurrent(f, path); !current || err != nil {
 		t.Errorf("as it was locked: %t, %v", current, err)
 	}

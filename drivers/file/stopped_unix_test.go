@@ -118,7 +118,8 @@ func TestListMakesNoFile(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for range l.List(t.Context(), "") {
+	for _, err := range l.List(t.Context(), "") {
+		_ = err
 	}
 	_, _ = l.Inspect(t.Context(), "package")
 	_ = l.Release(t.Context(), holdfast.Lease{Name: "absent", ID: holdfast.NewLeaseID("x")})

@@ -22,11 +22,11 @@ func TestCloseOnAFrozenServer(t *testing.T) {
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{Members: 1})
 	coll := mongotest.CollectionOf(t, mongotest.Connect(t, rs.URI()))
 	const asked = 2 * time.Second
-	within := func(ctx context.Context, close func(context.Context) error) (time.Duration, error) {
+	within := func(ctx context.Context, shut func(context.Context) error) (time.Duration, error) {
 		ctx, cancel := context.WithTimeout(ctx, asked)
 		defer cancel()
 		start := time.Now()
-		err := close(ctx)
+		err := shut(ctx)
 		return time.Since(start), err
 	}
 	open := func() *Locker {
