@@ -26,7 +26,8 @@ func TestOuterLossIsNoLossOfTheInnerLock(t *testing.T) {
 			}
 			return fault{}
 		})), "slow")
-		go func() { _ = held.Release(context.Background()) }()
+		released := make(chan error)
+		go func() { released <- held.Release(context.Background()) }()
 		runner := newRunner(t, c)
 		for what, err := range map[string]error{
 			"Lock":    func() error { _, err := c.Lock(outer.Context(), "inner"); return err }(),
@@ -42,6 +43,9 @@ func TestOuterLossIsNoLossOfTheInnerLock(t *testing.T) {
 		cancel(errInjected) // a cause of the caller's own
 		if _, err := c.Lock(ctx, "inner"); !errors.Is(err, errInjected) || !errors.Is(err, context.Canceled) {
 			t.Errorf("Lock: %v", err)
+		}
+		if err := <-released; err != nil {
+			t.Errorf("Release: %v", err)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,8 +43,9 @@ func TestWaiterBehindItsOwnBrokenGrant(t *testing.T) {
 		for _, steps := range []time.Duration{0, 24 * time.Hour} {
 			for _, noLooks := range []bool{false, true} {
 				synctest.Test(t, func(t *testing.T) {
-					ahead := steps
-					store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(ahead) }))
+					var ahead atomic.Int64
+					ahead.Store(int64(steps))
+					store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }))
 					breaker := store.Locker()
 					f := newFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) fault {
 						if op != opAcquire || n > 1 {
@@ -53,7 +55,7 @@ func TestWaiterBehindItsOwnBrokenGrant(t *testing.T) {
 							if err := breaker.Break(context.Background(), "job"); err != nil {
 								t.Error(err)
 							}
-							ahead = 0
+							ahead.Store(0)
 						})
 						return fault{lose: errInjected}
 					})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,10 +67,10 @@ func TestShutdownBoundsTheClosingOfTheLocker(t *testing.T) {
 func TestClosedLockerEndsCleanUps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen events
-		closed := false
+		var closed atomic.Bool
 		f := newFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) fault {
 			switch {
-			case closed:
+			case closed.Load():
 				return fault{refuse: holdfast.ErrClosed}
 			case op == opAcquire:
 				return fault{lose: errInjected}
@@ -82,7 +83,7 @@ func TestClosedLockerEndsCleanUps(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		before := f.count(opRelease)
-		closed = true
+		closed.Store(true)
 		time.Sleep(time.Minute)
 		if n := f.count(opRelease) - before; n != 1 {
 			t.Errorf("%d releases were sent to a closed Locker", n)
@@ -100,16 +101,16 @@ func TestClosedLockerEndsCleanUps(t *testing.T) {
 // wait for the lease to expire.
 func TestShutdownAfterTheLockerWasClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		closed := false
+		var closed atomic.Bool
 		f := newFaulty(t, memory.New(), func(string, int, holdfast.Lease) fault {
-			if closed {
+			if closed.Load() {
 				return fault{refuse: holdfast.ErrClosed}
 			}
 			return fault{}
 		})
 		c := newClient(t, f)
 		h := mustLock(t, c, "job")
-		closed = true
+		closed.Store(true)
 		start := time.Now()
 		_ = c.Shutdown(t.Context())
 		if took := time.Since(start); took > time.Second {

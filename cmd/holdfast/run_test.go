@@ -65,7 +65,7 @@ func newRun(t *testing.T, l *scriptedLocker, ttl time.Duration, say io.Writer, s
 	return &runner{
 		runCmd: &runCmd{Name: "job", Command: []string{"sh", "-c", script}},
 		say:    reporter, news: &news{say: reporter}, client: client, path: "/bin/sh", start: time.Now(),
-		signals: signals{caught: make(chan os.Signal, 1)},
+		signals: signals{caught: make(chan os.Signal, 1)}, heard: func() {},
 	}
 }
 
