@@ -28,6 +28,7 @@ func TestDamagedRecords(t *testing.T) {
 		"expiry null":         {field(fieldExpiresAt, nil)},
 		"kid a number":        {field(fieldKid, 7), field(fieldExpiresAt, past)},
 		"kid null":            {field(fieldKid, nil)},
+		"kid empty":           {field(fieldKid, literal(""))},
 		"token a text":        {field(fieldToken, literal("9")), field(fieldExpiresAt, past)},
 		"token a double":      {field(fieldToken, 1.5), field(fieldExpiresAt, past)},
 		"token an int":        {field(fieldToken, 5), field(fieldExpiresAt, past)},

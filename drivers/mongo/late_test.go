@@ -284,3 +284,25 @@ func TestLateBreak(t *testing.T) {
 		}
 	}
 }
+
+// An expired lease that nobody took may be renewed, but writes no data: the lock is free.
+func TestExpiredLeaseWritesNoData(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	ctx := bounded(t)
+	lease := acquire(t, l, request("n", "a"))
+	change(t, coll, "n", field(fieldExpiresAt, time.Now().Add(-time.Second)))
+	if err := l.WriteData(ctx, lease, []byte("late"), granted(lease)); !errors.Is(err, holdfast.ErrLost) {
+		t.Errorf("got %v, want lost", err)
+	}
+	if err := l.Renew(ctx, lease); err != nil {
+		t.Fatal(err)
+	}
+	if data, at, err := l.ReadData(ctx, "n"); data != nil || at != granted(lease) || err != nil {
+		t.Errorf("%q, %+v, %v", data, at, err)
+	}
+	if err := l.WriteData(ctx, lease, []byte("in time"), granted(lease)); err != nil {
+		t.Error(err)
+	}
+}
