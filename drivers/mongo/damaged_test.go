@@ -64,6 +64,26 @@ func TestDamagedRecords(t *testing.T) {
 	}
 }
 
+// Of a free lock's record only the version must be there: what a person who mends one by hand
+// leaves out does not keep it from being taken.
+func TestSparseRecordsAreFree(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	past := field(fieldExpiresAt, time.Now().Add(-time.Hour))
+	for what, fields := range map[string]doc{
+		"nothing": {}, "a version": {field(fieldVersion, 1)}, "a token": {field(fieldVersion, 1), field(fieldToken, int64(7))},
+		"an expiry": {field(fieldVersion, 1), past}, "token and expiry": {field(fieldVersion, 1), past, field(fieldToken, int64(7))},
+	} {
+		if _, err := coll.InsertOne(bounded(t), append(is(fieldName, what), fields...)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.TryAcquire(bounded(t), request(what, "a")); err != nil {
+			t.Errorf("with %s: %v", what, err)
+		}
+	}
+}
+
 // A document that another program put there is not taken for a free lock.
 func TestForeignDocument(t *testing.T) {
 	coll := mongotest.Collection(t)
