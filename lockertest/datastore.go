@@ -27,6 +27,10 @@ var dataStoreClauses = []clause{
 			c.readIs("held", name, req.Data)
 			c.release(c.a, lease)
 			c.readIs("released", name, req.Data)
+			none := c.request(name)
+			none.Data = []byte{}
+			c.acquire(c.a, none)
+			c.readIs("held by a request that removed the data", name, nil)
 		},
 	},
 	{

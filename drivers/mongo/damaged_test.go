@@ -28,6 +28,7 @@ func TestDamagedRecords(t *testing.T) {
 		"expiry null":         {field(fieldExpiresAt, nil)},
 		"kid a number":        {field(fieldKid, 7), field(fieldExpiresAt, past)},
 		"kid null":            {field(fieldKid, nil)},
+		"kid empty":           {field(fieldKid, literal(""))},
 		"token a text":        {field(fieldToken, literal("9")), field(fieldExpiresAt, past)},
 		"token a double":      {field(fieldToken, 1.5), field(fieldExpiresAt, past)},
 		"token an int":        {field(fieldToken, 5), field(fieldExpiresAt, past)},
@@ -59,6 +60,26 @@ func TestDamagedRecords(t *testing.T) {
 		}
 		if after := stored(t, coll, name); !slices.Equal(before, after) {
 			t.Errorf("%s: changed from %v to %v", what, before, after)
+		}
+	}
+}
+
+// Of a free lock's record only the version must be there: what a person who mends one by hand
+// leaves out does not keep it from being taken.
+func TestSparseRecordsAreFree(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	past := field(fieldExpiresAt, time.Now().Add(-time.Hour))
+	for what, fields := range map[string]doc{
+		"nothing": {}, "a version": {field(fieldVersion, 1)}, "a token": {field(fieldVersion, 1), field(fieldToken, int64(7))},
+		"an expiry": {field(fieldVersion, 1), past}, "token and expiry": {field(fieldVersion, 1), past, field(fieldToken, int64(7))},
+	} {
+		if _, err := coll.InsertOne(bounded(t), append(is(fieldName, what), fields...)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.TryAcquire(bounded(t), request(what, "a")); err != nil {
+			t.Errorf("with %s: %v", what, err)
 		}
 	}
 }

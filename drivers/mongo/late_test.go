@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -282,5 +283,55 @@ func TestLateBreak(t *testing.T) {
 		if err := l.Release(ctx, next); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// An expired lease that nobody took may be renewed, but writes no data: the lock is free.
+func TestExpiredLeaseWritesNoData(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	ctx := bounded(t)
+	lease := acquire(t, l, request("n", "a"))
+	change(t, coll, "n", field(fieldExpiresAt, time.Now().Add(-time.Second)))
+	if err := l.WriteData(ctx, lease, []byte("late"), granted(lease)); !errors.Is(err, holdfast.ErrLost) {
+		t.Errorf("got %v, want lost", err)
+	}
+	if err := l.Renew(ctx, lease); err != nil {
+		t.Fatal(err)
+	}
+	if data, at, err := l.ReadData(ctx, "n"); data != nil || at != granted(lease) || err != nil {
+		t.Errorf("%q, %+v, %v", data, at, err)
+	}
+	if err := l.WriteData(ctx, lease, []byte("in time"), granted(lease)); err != nil {
+		t.Error(err)
+	}
+}
+
+// Close cuts off a call whose answer does not come, also on the program's own client.
+func TestCloseCutsOffACall(t *testing.T) {
+	t.Parallel()
+	wire := newLateWire()
+	l := newTestLocker(t, mongotest.CollectionOf(t, wire.client(t)), WithCommandTimeout(30*time.Second))
+	ctx := bounded(t)
+	wire.next("findAndModify\x00", "cut off")
+	answer := make(chan error, 1)
+	go func() {
+		_, err := l.TryAcquire(ctx, request("cut off", "a"))
+		answer <- err
+	}()
+	caught := <-wire.caught
+	closeLocker(t, l)
+	select {
+	case err := <-answer:
+		wantUnknown(t, err)
+		if !strings.Contains(err.Error(), "cut off by Close") {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the call goes on")
+	}
+	if _, err := caught.deliver(); err != nil { // and closes the connection
+		t.Error(err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast"
@@ -111,32 +112,65 @@ func TestRefusedWriteShowsNoLeaseID(t *testing.T) {
 	}
 }
 
+// mover hides a record from the next updates of a Locker, by another holder's ID in it, and
+// has it back when the Locker reads.
+type mover struct {
+	t              *testing.T
+	coll           *mongo.Collection // through another client than the Locker's
+	name, kid      string
+	moves, updates int // how often it will be hidden; how many updates were sent
+	away           bool
+}
+
+func (m *mover) move(ctx context.Context, kid string) {
+	if _, err := m.coll.UpdateOne(ctx, is(fieldName, m.name), set(field(fieldKid, literal(kid)))); err != nil {
+		m.t.Error(err)
+	}
+}
+
+func (m *mover) started(ctx context.Context, e *event.CommandStartedEvent) {
+	switch {
+	case e.CommandName == "update":
+		m.updates++
+		if m.away = m.moves > 0; m.away {
+			m.moves--
+			m.move(ctx, "another's")
+		}
+	case e.CommandName == "find" && m.away:
+		m.move(ctx, m.kid)
+	}
+}
+
+// locker is a Locker from which the record is hidden.
+func (m *mover) locker() *Locker {
+	m.t.Helper()
+	client := mongotest.Connect(m.t, mongotest.URI(m.t), options.Client().SetMonitor(&event.CommandMonitor{Started: m.started}))
+	return newTestLocker(m.t, client.Database(m.coll.Database().Name()).Collection(m.coll.Name()))
+}
+
+// A batch that matched fewer records than are held a moment later cannot tell which of them
+// it renewed.
+func TestBatchThatDidNotFindARecord(t *testing.T) {
+	t.Parallel()
+	m := &mover{t: t, coll: mongotest.Collection(t), name: "n", kid: "secret a"}
+	l := m.locker()
+	leases := []holdfast.Lease{acquire(t, l, request("n", "secret a")), acquire(t, l, request("m", "secret b"))}
+	m.moves = 1
+	for _, err := range l.RenewBatch(bounded(t), leases) {
+		wantUnknown(t, err)
+	}
+	if err := errors.Join(l.RenewBatch(bounded(t), leases)...); err != nil {
+		t.Error(err)
+	}
+}
+
 // A write that does not match, although the lease's own record is there a moment later, is
 // tried again, and in the end its outcome is unknown: ErrLost, or a release that was none,
 // would be wrong.
 func TestRecordThatTheWriteDidNotFind(t *testing.T) {
 	t.Parallel()
-	coll := mongotest.Collection(t) // through another client than the Locker's
-	var moves, updates int
-	var away bool
-	move := func(ctx context.Context, kid string) {
-		if _, err := coll.UpdateOne(ctx, is(fieldName, "n"), set(field(fieldKid, literal(kid)))); err != nil {
-			t.Error(err)
-		}
-	}
-	client := mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(&event.CommandMonitor{Started: func(ctx context.Context, e *event.CommandStartedEvent) {
-		switch {
-		case e.CommandName == "update":
-			updates++
-			if away = moves > 0; away {
-				moves--
-				move(ctx, "another's")
-			}
-		case e.CommandName == "find" && away:
-			move(ctx, "secret a")
-		}
-	}}))
-	l := newTestLocker(t, client.Database(coll.Database().Name()).Collection(coll.Name()))
+	m := &mover{t: t, coll: mongotest.Collection(t), name: "n", kid: "secret a"}
+	l := m.locker()
 	ctx := bounded(t)
 	lease := acquire(t, l, request("n", "secret a"))
 	for what, call := range map[string]func() error{
@@ -144,22 +178,22 @@ func TestRecordThatTheWriteDidNotFind(t *testing.T) {
 		"write data": func() error { return l.WriteData(ctx, lease, nil, granted(lease)) },
 		"break":      func() error { return l.Break(ctx, "n") },
 	} {
-		moves, updates = 1000, 0
+		m.moves, m.updates = 1000, 0
 		wantUnknown(t, call())
-		if updates > 5 {
-			t.Errorf("%s: sent %d times", what, updates)
+		if m.updates > 5 {
+			t.Errorf("%s: sent %d times", what, m.updates)
 		}
-		moves = 2
+		m.moves = 2
 		if what == "break" {
 			continue
 		}
-		if err := call(); err != nil || moves != 0 {
-			t.Errorf("%s: %v, moved %d times too few", what, err, moves)
+		if err := call(); err != nil || m.moves != 0 {
+			t.Errorf("%s: %v, moved %d times too few", what, err, m.moves)
 		}
 	}
-	moves = 1000
+	m.moves = 1000
 	wantUnknown(t, l.Release(ctx, lease))
-	moves = 2
+	m.moves = 2
 	if err := l.Release(ctx, lease); err != nil {
 		t.Error(err)
 	}
