@@ -109,3 +109,26 @@ func TestGuardianHears(t *testing.T) {
 		t.Error("the guardian has stopped or ended")
 	}
 }
+
+// A guardian that has been started hears the very first signal, and one that a signal has
+// ended before it was ready is replaced.
+func TestGuardianIsReady(t *testing.T) {
+	for range 10 {
+		g, err := startGuardian()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case got := <-g.heard:
+			if got != syscall.SIGTERM {
+				t.Errorf("heard %v", got)
+			}
+		case <-time.After(patience):
+			t.Error("SIGTERM was not heard")
+		}
+		g.dismiss()
+	}
+}

@@ -4,10 +4,12 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -16,8 +18,14 @@ import (
 // does not contain "holdfast", so that pkill or killall does not hit both.
 const guardianName = "lock-guardian"
 
-// orderTimeout bounds the writing of an order.
-const orderTimeout = 10 * time.Millisecond
+const (
+	// orderTimeout bounds the writing of an order.
+	orderTimeout = 10 * time.Millisecond
+	// readyTimeout bounds the wait for a guardian that has been started.
+	readyTimeout = 2 * time.Second
+	// ready is what a guardian reports first: from now on it hears every signal.
+	ready = 0
+)
 
 // guardian is a process beside the command that kills the command's process group
 // when holdfast cannot: when holdfast has died, and when it is stopped, or stuck, until
@@ -40,8 +48,19 @@ type guardian struct {
 	heard   chan os.Signal // the signals that it was sent; closed when it has ended
 }
 
-// startGuardian starts a guardian. It does nothing before the first order.
-func startGuardian() (*guardian, error) {
+// startGuardian starts a guardian and waits until it is ready, so that it hears every signal
+// that is sent to the command. It does nothing before the first order. One that was ended by a
+// signal before it could ignore it is replaced.
+func startGuardian() (g *guardian, err error) {
+	for range 3 {
+		if g, err = tryGuardian(); err == nil {
+			return g, nil
+		}
+	}
+	return nil, err
+}
+
+func tryGuardian() (*guardian, error) {
 	orders, toGuardian, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -59,7 +78,14 @@ func startGuardian() (*guardian, error) {
 		return nil, err
 	}
 	g := &guardian{process: process, orders: toGuardian, heard: make(chan os.Signal, 16)}
+	_ = fromGuardian.SetReadDeadline(time.Now().Add(readyTimeout))
+	_, err = fromGuardian.Read(make([]byte, 1))
+	_ = fromGuardian.SetReadDeadline(time.Time{})
 	go g.listen(fromGuardian)
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) { // a slow one is better than none
+		g.dismiss()
+		return nil, fmt.Errorf("it has ended at once: %w", err)
+	}
 	return g, nil
 }
 
@@ -89,6 +115,9 @@ func (g *guardian) listen(reports *os.File) {
 	for {
 		if n, err := reports.Read(number); n == 0 || err != nil {
 			return
+		}
+		if number[0] == ready {
+			continue
 		}
 		select {
 		case g.heard <- syscall.Signal(number[0]):
@@ -135,9 +164,13 @@ func isGuardian() bool { return filepath.Base(os.Args[0]) == guardianName }
 // guard is the guardian's whole life.
 func guard() {
 	orders, reports := os.NewFile(3, "orders"), os.NewFile(4, "reports")
-	signal.Ignore()
 	caught := make(chan os.Signal, 16)
 	signal.Notify(caught, endingSignals...)
+	for n := syscall.Signal(1); n < 65; n++ {
+		if !slices.Contains(endingSignals, os.Signal(n)) {
+			signal.Ignore(n)
+		}
+	}
 	go func() {
 		for sig := range caught {
 			if number, ok := sig.(syscall.Signal); ok {
@@ -146,6 +179,7 @@ func guard() {
 		}
 	}()
 	nameOwnProcess(guardianName)
+	_, _ = reports.Write([]byte{ready})
 
 	type order struct {
 		group int
