@@ -188,3 +188,80 @@ func (p *pace) verify(events int) {
 		p.tb.Errorf("%d requests in %v with %d events, want at most %d", p.n, time.Since(p.begin), events, most)
 	}
 }
+
+// curt refuses with ErrHeld and no record, and does not replace.
+type curt struct{ *faulty }
+
+func (s curt) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+	req.Replace = holdfast.Revision{}
+	l, err := s.faulty.TryAcquire(ctx, req)
+	if errors.Is(err, holdfast.ErrHeld) {
+		err = holdfast.ErrHeld
+	}
+	return l, err
+}
+
+// So it is with a driver whose refusals say nothing, while its reads show a stuck holder.
+func TestWaiterKeepsItsPaceWithCurtRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFaulty(t, deadAhead(t, "job").Locker(), func(string, int, holdfast.Lease) fault { return fault{delay: time.Millisecond} })
+		c := newClient(t, curt{f})
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		if _, err := c.Lock(ctx, "job", holdfast.WithPollInterval(5*time.Second)); !errors.Is(err, holdfast.ErrHeld) {
+			t.Errorf("Lock: %v", err)
+		}
+		if n := f.count(opAcquire); n > 60 {
+			t.Errorf("%d attempts in two minutes", n)
+		}
+	})
+}
+
+// early refuses with a holder whose time is over, while it is told to.
+type early struct {
+	holdfast.Locker
+	on atomic.Bool
+}
+
+func (s *early) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+	l, err := s.Locker.TryAcquire(ctx, req)
+	var held *holdfast.HeldError
+	if s.on.Load() && errors.As(err, &held) {
+		r := held.Record
+		r.Remaining = 0
+		return l, &holdfast.HeldError{Record: r}
+	}
+	return l, err
+}
+
+func (s *early) Abilities() holdfast.Abilities { return holdfast.Abilities{} }
+
+// A waiter that was slowed down by odd refusals is as quick as any when they are over.
+func TestWaiterRecoversItsPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 10 * time.Second
+		store := memory.NewStore()
+		wire := &severed{Locker: store.Locker()}
+		mustLock(t, newClient(t, wire), "job", holdfast.WithTTL(ttl))
+		s := &early{Locker: store.Locker()}
+		c := newClient(t, s)
+		s.on.Store(true)
+		got := make(chan time.Time, 1)
+		go func() {
+			h, err := c.Lock(context.Background(), "job", holdfast.WithTTL(ttl), holdfast.WithPollInterval(5*time.Minute))
+			if err == nil {
+				got <- time.Now()
+				_ = h.Release(context.Background())
+			}
+		}()
+		time.Sleep(3 * time.Minute)
+		s.on.Store(false)
+		time.Sleep(30 * time.Minute)
+		wire.cut.Store(true) // the holder dies
+		died := time.Now()
+		if took := (<-got).Sub(died); took > ttl+ttl/2 {
+			t.Errorf("taken over %v after the holder's death, TTL %v", took, ttl)
+		}
+		wire.cut.Store(false)
+	})
+}

@@ -1,13 +1,17 @@
 package holdfast_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
 // atWork returns how many partitions are at work in the living, on average over d.
@@ -176,5 +180,80 @@ func TestPartitionsDeadMemberKeepsNoShare(t *testing.T) {
 		dead.wire.seated.Store(false)
 		f.settle(ttl*2/3 + time.Second)
 		f.end()
+	})
+}
+
+// Instances that all start again while the leases of their predecessors linger take what
+// becomes free evenly: none takes it all first.
+func TestPartitionsColdStartOfManyAfterDeaths(t *testing.T) {
+	for _, many := range []int{3, 20} {
+		for _, after := range []time.Duration{12 * time.Second, 25 * time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 64, holdfast.WithTTL(30*time.Second))
+				for range many {
+					f.join()
+				}
+				f.settle(time.Minute)
+				time.Sleep(time.Minute)
+				for _, in := range slices.Clone(f.live) {
+					f.kill(in)
+					in.cancel()
+				}
+				time.Sleep(after)
+				f.moved()
+				for range many {
+					f.join()
+					time.Sleep(50 * time.Millisecond)
+				}
+				f.settle(time.Minute)
+				if moves := f.moved(); moves > f.n {
+					t.Errorf("%d instances after %v: %d moves of %d partitions", many, after, moves, f.n)
+				}
+				f.end()
+			})
+		}
+	}
+}
+
+// A member whose TTL is longer than the others' gets its share, also where nothing wakes them.
+func TestPartitionsTTLsThatDiffer(t *testing.T) {
+	for _, without := range []string{"", "watch"} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t, 60)
+			prepare := func(s *severed) { s.without = without }
+			f.opts = []holdfast.PartitionsOption{holdfast.WithTTL(3 * time.Second)}
+			f.join(prepare)
+			f.join(prepare)
+			f.settle(10 * time.Second)
+			f.opts = []holdfast.PartitionsOption{holdfast.WithTTL(30 * time.Second)}
+			f.join(prepare)
+			time.Sleep(5 * time.Minute)
+			if !f.even() {
+				t.Errorf("without %q the shares are %v", without, f.shares())
+			}
+			f.end()
+		})
+	}
+}
+
+// Run with the context of another lock's hold that was lost says so in its text alone.
+func TestPartitionsRunWithinALostHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		c := newClient(t, store.Locker())
+		h := mustLock(t, c, "other")
+		p, err := holdfast.NewPartitions(c, "g", 3, untilDone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error)
+		go func() { done <- p.Run(h.Context()) }()
+		time.Sleep(10 * time.Second)
+		if err := store.Locker().Abilities().Breaker.BreakNow(t.Context(), "other"); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; errors.Is(err, holdfast.ErrLost) || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "lease lost") {
+			t.Errorf("Run: %v", err)
+		}
 	})
 }

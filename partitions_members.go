@@ -62,7 +62,8 @@ func (s *sharing) onTrial() time.Duration {
 	now := s.client.now()
 	s.alive.first(now)
 	left := s.alive.Duration + s.settings.trial - now
-	if left <= 0 || len(s.members()) == 0 {
+	members := s.members()
+	if left <= 0 || len(members) == 0 {
 		return 0
 	}
 	others := false
@@ -70,7 +71,7 @@ func (s *sharing) onTrial() time.Duration {
 		if o == s.me {
 			return 0
 		}
-		others = others || o != nobody
+		others = others || slices.Contains(members, o)
 	}
 	if !others {
 		return 0
@@ -118,7 +119,7 @@ func (s *sharing) members() []string {
 	for i := s.n; i < len(s.table.rows); i++ {
 		row := &s.table.rows[i]
 		o := row.owner()
-		if row.notRenewed() > s.settings.overdue {
+		if row.notRenewed() > max(s.settings.overdue, row.rec.TTL/2) {
 			continue
 		}
 		if o == stranger && row.known {

@@ -31,6 +31,7 @@ type row struct {
 	free  moment // since when it is seen free
 	stuck bool   // not renewed for its whole TTL by our own clock: it is over
 
+	holder    *sighting     // the last one seen, or nil
 	unchanged time.Duration // for how long, at least, a holder had not renewed when it was read
 
 	askAgain time.Duration // when an owner that had to be asked for is no longer believed
@@ -102,11 +103,7 @@ func (t *table) look(ctx context.Context, each, all time.Duration) error {
 		if errs[i] != nil {
 			t.unread.add(name, errs[i])
 		}
-		var holder *sighting
-		if errs[i] == nil && recs[i].State == StateHeld {
-			holder = t.client.sightings.see(name, recs[i])
-		}
-		t.rows[i].see(recs[i], errs[i], holder, &t.client.sightings, now)
+		t.rows[i].see(name, recs[i], errs[i], &t.client.sightings, now)
 	}
 	if len(t.unread.names) == len(t.names) {
 		return t.unread.first
@@ -161,13 +158,17 @@ func (t *table) identify(ctx context.Context, each time.Duration, recs []Record,
 	t.inspect(ctx, each, recs, errs, unknown)
 }
 
-// see takes in what was read of a record, and what the client remembers of its holder.
-func (r *row) see(rec Record, err error, holder *sighting, memory *sightings, now time.Duration) {
+// see takes in what was read of a record; memory is what the client remembers of holders.
+func (r *row) see(name string, rec Record, err error, memory *sightings, now time.Duration) {
 	r.known = err == nil && rec.State != StateUnknown
 	if !r.known {
 		return
 	}
-	r.rec, r.stuck, r.unchanged = rec, !memory.stuck(holder).IsZero(), memory.unchanged(holder)
+	r.rec, r.stuck, r.unchanged = rec, false, 0
+	if rec.State == StateHeld {
+		r.holder = memory.see(name, rec, r.holder)
+		r.stuck, r.unchanged = !memory.stuck(r.holder).IsZero(), memory.unchanged(r.holder)
+	}
 	if r.free.first(now); r.owner() != nobody {
 		r.free.set = false
 	}

@@ -20,7 +20,7 @@ type seat struct {
 	seen     time.Duration // when that was told last
 	holder   Record        // as last seen
 	sighting *sighting     // of the holder, that the Client's callers share; nil before it is looked up
-	overdue  int           // refusals in a row at the end of the holder\'s time
+	overdue  int           // refusals in a row although the holder's time is over
 	told     Record        // the holder that observers were told of
 	asked    bool          // who an unknown holder is
 
@@ -61,17 +61,17 @@ func (s *seat) abandon() {
 // refused takes in that another holds the lock.
 func (s *seat) refused(err error) {
 	var held *HeldError
-	if !errors.As(err, &held) { // a driver that says no more
+	if errors.As(err, &held) {
+		s.see(held.Record)
+	} else { // a driver that says no more
 		s.known, s.seen, s.holder.RemainingKnown = true, s.asker.client.now(), false
-		return
 	}
-	s.see(held.Record)
 	if s.overAt() < s.seen+pressing<<min(s.overdue, 30) {
 		s.overdue++
 	} else {
 		s.overdue = 0
 	}
-	if held.Record.Broken && s.doubt.any {
+	if held != nil && held.Record.Broken && s.doubt.any {
 		// The holder may be a request of our own: its ID is refused while that lease lasts.
 		s.abandon()
 	}
@@ -93,7 +93,10 @@ func (s *seat) overAt() time.Duration {
 // see takes in who the holder is.
 func (s *seat) see(now Record) {
 	s.known, s.seen = true, s.asker.client.now()
-	s.sighting = s.asker.client.sightings.see(s.req.Name, now)
+	if now.Token != s.holder.Token || now.Revision != s.holder.Revision {
+		s.overdue = 0 // it is alive, or another
+	}
+	s.sighting = s.asker.client.sightings.see(s.req.Name, now, s.sighting)
 	// An owner that a backend cannot tell for a moment is not another holder.
 	if anonymous := now.Owner == "" && now.Token == 0; !anonymous {
 		s.tell(now)

@@ -1,18 +1,17 @@
 package holdfast
 
 import (
+	"cmp"
 	"sync"
 	"time"
 )
 
 // sightings is what a Client remembers of the holders that it was refused for, or has read:
 // since when each has not been renewed. Waiters, tries, runners, LeaseManagers and Partitions
-// share it, so that a holder that is stuck is known also to who asks only now and then, with
-// a call of its own each time.
+// share it, so that even a caller that asks only now and then detects a stuck holder.
 //
 // It forgets a name that nobody has seen for an hour and four of the longest TTLs, and
-// the names seen longest ago when there are very many. Who waits keeps the sighting that it
-// goes by in any case.
+// the names seen longest ago when there are very many. A waiter keeps its own sighting.
 type sightings struct {
 	now func() time.Duration
 
@@ -36,12 +35,13 @@ type sighting struct {
 	since    time.Duration // when it was seen first, after the reply: it was made before
 }
 
-// see takes in the record of a holder that was read just now. The result is nil if the
-// backend has no revisions.
-func (m *sightings) see(name string, r Record) *sighting {
+// see takes in the record of a holder that was read just now. kept is the sighting of the
+// name that the caller has kept, or nil: it counts if the name is forgotten here. The result
+// is nil if the backend has no revisions.
+func (m *sightings) see(name string, r Record, kept *sighting) *sighting {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	g := m.of(name)
+	g := cmp.Or(m.of(name), kept)
 	if g == nil {
 		if r.Revision.IsZero() {
 			return nil

@@ -2,6 +2,7 @@ package holdfast
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -23,11 +24,11 @@ func TestSightingsTellWhoIsStuck(t *testing.T) {
 	if m.find("n") != nil || !m.stuck(m.find("n")).IsZero() {
 		t.Error("something is known of a name that nobody has seen")
 	}
-	m.see("n", record("a", ttl))
+	m.see("n", record("a", ttl), nil)
 	*now = 99 * time.Second
-	m.see("n", record("b", ttl)) // renewed
+	m.see("n", record("b", ttl), nil) // renewed
 	*now = 199*time.Second + 99*time.Millisecond
-	if g := m.see("n", record("b", ttl)); !m.stuck(g).IsZero() {
+	if g := m.see("n", record("b", ttl), nil); !m.stuck(g).IsZero() {
 		t.Error("stuck too early")
 	}
 	*now += time.Millisecond
@@ -35,18 +36,18 @@ func TestSightingsTellWhoIsStuck(t *testing.T) {
 		t.Errorf("stuck is %v, at %v", m.stuck(g), m.stuckAt(g))
 	}
 	// Another caller's late reply of an earlier renewal counts from now on.
-	if g := m.see("n", record("a", ttl)); !m.stuck(g).IsZero() {
+	if g := m.see("n", record("a", ttl), nil); !m.stuck(g).IsZero() {
 		t.Error("stuck although the revision has changed")
 	}
 	*now += ttl
-	if g := m.see("n", record("b", ttl)); !m.stuck(g).IsZero() {
+	if g := m.see("n", record("b", ttl), nil); !m.stuck(g).IsZero() {
 		t.Error("stuck although the revision has changed back")
 	}
 	*now += 2 * ttl
-	if g := m.see("n", Record{State: StateHeld, TTL: ttl}); !m.stuck(g).IsZero() {
+	if g := m.see("n", Record{State: StateHeld, TTL: ttl}, nil); !m.stuck(g).IsZero() {
 		t.Error("stuck although the backend tells no revision")
 	}
-	if m.see("none", Record{State: StateHeld, TTL: ttl}) != nil || m.find("none") != nil {
+	if m.see("none", Record{State: StateHeld, TTL: ttl}, nil) != nil || m.find("none") != nil {
 		t.Error("a holder without a revision is remembered")
 	}
 }
@@ -57,11 +58,11 @@ func TestSightingsForget(t *testing.T) {
 	m, now := newSightings()
 	const ttl = time.Second
 	size := func() int { return len(m.recent) + len(m.earlier) }
-	waiting := m.see("waiting", record("r", ttl))
-	m.see("seldom", record("r", ttl))
+	waiting := m.see("waiting", record("r", ttl), nil)
+	m.see("seldom", record("r", ttl), nil)
 	most := 0
 	for i := range 5 * sightingsKept {
-		m.see(fmt.Sprint(i), record("r", ttl))
+		m.see(fmt.Sprint(i), record("r", ttl), nil)
 		most = max(most, size())
 	}
 	if most > 2*sightingsKept {
@@ -73,27 +74,44 @@ func TestSightingsForget(t *testing.T) {
 	}
 	for range 4 {
 		*now += 30 * time.Minute // within the period
-		m.see("seldom", record("r", ttl))
-		m.see("other", record("r", ttl))
+		m.see("seldom", record("r", ttl), nil)
+		m.see("other", record("r", ttl), nil)
 	}
 	if m.find("seldom") == nil || m.find("0") != nil {
 		t.Error("a name that is seen now and then is forgotten, or one that is not is not")
 	}
 	for range 2 {
 		*now += sightingsPeriod + 5*ttl
-		m.see("other", record("r", ttl))
+		m.see("other", record("r", ttl), nil)
 	}
 	if n := size(); n > 2 || m.find("seldom") != nil {
 		t.Errorf("%d names are remembered after hours", n)
 	}
 	// A long TTL is remembered for longer than it lasts.
-	m.see("long", record("r", 24*time.Hour))
+	m.see("long", record("r", 24*time.Hour), nil)
 	since := *now
 	for *now < since+25*time.Hour {
 		*now += time.Hour
-		m.see("other", record("r", ttl))
+		m.see("other", record("r", ttl), nil)
 	}
 	if m.stuck(m.find("long")).IsZero() {
 		t.Error("a lease of a day is forgotten within it")
+	}
+}
+
+// A waiter that reads its name again and again keeps its sighting among very many names.
+func TestSightingOfAWaiterIsKept(t *testing.T) {
+	m, now := newSightings()
+	const ttl = 30 * time.Second
+	g := m.see("waiting", record("r", ttl), nil)
+	for range 5 { // polls, with a LeaseManager of very many names in between
+		for i := range 3 * sightingsKept {
+			m.see(strconv.Itoa(i), record("x", ttl), nil)
+		}
+		*now += 10 * time.Second
+		g = m.see("waiting", record("r", ttl), g)
+	}
+	if m.stuck(g).IsZero() {
+		t.Errorf("the holder has not renewed for %v, and does not count as stuck", *now)
 	}
 }
