@@ -1,5 +1,6 @@
 # Developer commands; `make help` lists them.
-SHELL := /bin/bash
+# A system without bash has an sh that knows pipefail.
+SHELL := $(firstword $(wildcard /bin/bash /usr/bin/bash /usr/local/bin/bash) /bin/sh)
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
@@ -18,7 +19,10 @@ INTEGRATION_TIMEOUT ?= 20m
 DURATION ?= 10m
 SEED ?= 0
 SYSTEMS := linux darwin windows
-MODULES := . integration
+# For test-newest: packages that use other modules, and go.mod with the newest versions of these.
+NEWEST_PKG ?= ./drivers/mongo ./drivers/azblob ./drivers/file ./cmd/holdfast ./internal/mongotest ./internal/azuritetest
+NEWEST := .cache/newest.mod
+MODULES := . bench integration
 
 GOLANGCI_LINT_VERSION := v2.15.0
 BIN := $(CURDIR)/.cache/bin
@@ -27,22 +31,49 @@ GOLANGCI_LINT := $(BIN)/golangci-lint
 
 .PHONY: help
 help: ## list these commands
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: build
 build: ## build the command into bin/holdfast
 	$(GO) build -trimpath -o bin/holdfast ./cmd/holdfast
 
+.PHONY: setup
+setup: ## install and fetch what the tests need, nothing if all of it is there (HOLDFAST_SETUP=list: say how)
+	@$(GO) run ./internal/setup
+	@if ! GOPROXY=off $(GO) list -deps -test ./... >/dev/null 2>&1; then \
+		echo 'fetching the Go modules (61 MB, once)'; $(GO) list -deps -test ./... >/dev/null; fi
+
 .PHONY: test
-test: ## all tests, with the race detector (PKG=./drivers/file TESTFLAGS=-v for less or more)
+test: setup ## all tests, with the race detector (PKG=./drivers/file TESTFLAGS=-v for less or more)
+ifneq (,$(findstring -v,$(TESTFLAGS)))
 	$(GO) test -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG)
+else
+	$(GO) test -json -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG) | $(GO) run ./internal/progress
+endif
+
+.PHONY: test-bench
+test-bench: ## the tests of the module bench, which draws what was measured
+	$(GO) -C bench test $(TESTFLAGS) ./...
+
+.PHONY: test-newest
+test-newest: setup ## the tests of packages that use other modules, with the newest versions of these; go.mod has the oldest
+	@scripts/newest.sh $(NEWEST) $(NEWEST_PKG)
+	$(GO) test -mod=mod -modfile=$(NEWEST) -json -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(NEWEST_PKG) | $(GO) run ./internal/progress
+
+# The server versions that package mongotest can fetch; linux/amd64 only.
+VERSIONS ?= 4.4.2 5.0.4 6.0.5 6.0.27
+VERSIONS_TIMEOUT ?= 15m
+.PHONY: test-versions
+test-versions: ## the MongoDB driver's tests on each server version, fetched (VERSIONS="5.0.4 6.0.27")
+	@for version in $(VERSIONS); do echo "MongoDB $$version"; \
+		HOLDFAST_TEST_MONGOD_VERSION=$$version $(GO) test -race -count=1 -timeout $(VERSIONS_TIMEOUT) $(TESTFLAGS) ./drivers/mongo || exit 1; done
 
 .PHONY: stress
-stress: ## locks and elections again and again, with the race detector (STRESS_COUNT=20)
+stress: setup ## locks and elections again and again, with the race detector (STRESS_COUNT=20)
 	$(GO) test -race -timeout $(STRESS_TIMEOUT) -count=$(STRESS_COUNT) $(TESTFLAGS) $(STRESS_PKG)
 
 .PHONY: bench
-bench: ## benchmarks (BENCH=name PKG=./drivers/mongo for some)
+bench: setup ## benchmarks (BENCH=name PKG=./drivers/mongo for some)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(TESTFLAGS) $(PKG)
 
 # The suite's images: the official ones where they can be pulled, else local ones.
@@ -71,11 +102,11 @@ images: ## build local stand-ins for the images of the integration suite and of 
 	cd integration && $(GO) run ./images/build
 
 .PHONY: bench-report
-bench-report: ## all benchmarks at full length, half an hour, into docs/performance.md and its pictures
+bench-report: setup ## all benchmarks at full length, half an hour, into docs/performance.md and its pictures
 	@mkdir -p .cache
 	status=0; HOLDFAST_BENCH_HOLD=5m HOLDFAST_BENCH_HANDOVERS=10000 HOLDFAST_BENCH_ARTICLE=1 \
 		$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 90m $(TESTFLAGS) $(REPORT_PKG) | tee .cache/bench.txt || status=$$?; \
-	$(GO) run ./internal/benchreport <.cache/bench.txt && exit $$status
+	$(GO) -C bench run ./report <.cache/bench.txt && exit $$status
 
 .PHONY: lint
 lint: lint-format lint-modules vet lint-code ## everything that is checked without running a test

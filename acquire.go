@@ -43,7 +43,7 @@ func (c *Client) newAskerOn(t *terms, name string, s settings) *asker {
 	a := &asker{client: c, name: name, settings: s, emit: t.emit, terms: t, seats: make([]*seat, s.slots)}
 	for slot := range a.seats {
 		a.seats[slot] = &seat{asker: a, slot: slot,
-			req: Request{Name: slotName(name, slot), ID: newID(), Owner: s.owner, TTL: s.ttl, Data: s.data}}
+			req: Request{Name: slotName(name, slot), ID: newLeaseID(), Owner: s.owner, TTL: s.ttl, Data: s.data}}
 	}
 	return a
 }
@@ -228,13 +228,10 @@ func (a *asker) abandonBut(granted *seat) {
 
 // waitEnded says both why waiting ended and what kept the lock.
 func (c *Client) waitEnded(ctx context.Context, name string, kept error) error {
-	why := context.Cause(ctx)
-	switch {
-	case c.closing.Err() != nil:
+	if c.closing.Err() != nil {
 		return errShutdown
-	case !errors.Is(why, ctx.Err()): // a cause of the caller's own
-		why = fmt.Errorf("%w: %w", ctx.Err(), why)
 	}
+	why := endOf(ctx)
 	if kept == nil {
 		return fmt.Errorf("holdfast: lock %q: waiting ended: %w", name, why)
 	}

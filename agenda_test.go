@@ -74,3 +74,33 @@ func TestAgendaRetriesHaveTheirTurn(t *testing.T) {
 		}
 	})
 }
+
+// Retries take at most half of the places, also when nothing else is there: what comes for
+// the first time finds one free.
+func TestAgendaRetriesLeavePlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		now := func() time.Duration { return time.Since(start) }
+		var workers tasks
+		a := newAgenda(now, 4, time.Minute, &workers)
+		var hung, fresh atomic.Int64
+		for range 10 {
+			a.set(&entry{do: func() { hung.Add(1); time.Sleep(30 * time.Second) }}, 0, true)
+		}
+		synctest.Wait()
+		if n := hung.Load(); n != 2 {
+			t.Errorf("%d retries have a place of 4, want 2", n)
+		}
+		for range 2 {
+			a.set(&entry{do: func() { fresh.Add(1) }}, now(), false)
+		}
+		synctest.Wait()
+		if n := fresh.Load(); n != 2 {
+			t.Errorf("%d of 2 calls were made beside retries that hang", n)
+		}
+		time.Sleep(5 * time.Minute)
+		if n := hung.Load(); n != 10 {
+			t.Errorf("%d of 10 retries were made", n)
+		}
+	})
+}

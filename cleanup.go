@@ -2,6 +2,7 @@ package holdfast
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -11,7 +12,8 @@ import (
 // after it. So the release is repeated until one TTL has passed since the request
 // was last sent (until), each time with the limit; what lands even later expires by
 // itself. The ID is never used again. During Shutdown one more successful release
-// suffices: it would else last a TTL.
+// suffices: it would else last a TTL. A Locker that is closed ends it: nothing can be sent
+// any more.
 //
 // After an outage there can be thousands of them: so many are under way at once, and no more.
 func (c *Client) cleanUp(l Lease, until, limit time.Duration, emit func(Event)) {
@@ -43,7 +45,7 @@ func (u *cleaning) once() {
 		u.emit(Event{Type: EventError, Name: l.Name, Owner: l.Owner, Op: "clean up", Err: err, Time: time.Now()})
 	}
 	shutting := c.closing.Err() != nil
-	if c.base.Err() != nil || shutting && err == nil || c.now() >= u.until {
+	if c.base.Err() != nil || shutting && err == nil || c.now() >= u.until || errors.Is(err, ErrClosed) {
 		c.background.end()
 		return
 	}

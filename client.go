@@ -26,6 +26,7 @@ type Client struct {
 	keeper    *keeper
 	lookout   *lookout // nil where the backend does not read in batches
 	queues    queues
+	sightings sightings
 	wakes     wakes
 	sinks     []*sink
 
@@ -78,7 +79,7 @@ func New(locker Locker, opts ...ClientOption) (*Client, error) {
 	c := &Client{
 		locker: locker, limits: locker.Limits(), abilities: locker.Abilities(), defaults: cfg.lock,
 		now: cfg.elapsed, logger: cfg.logger, keeper: newKeeper(locker, cfg.elapsed, cfg.logger),
-		holds: map[*Hold]struct{}{}, down: make(chan struct{}), releases: make(chan struct{}, releasesAtOnce),
+		sightings: sightings{now: cfg.elapsed}, holds: map[*Hold]struct{}{}, down: make(chan struct{}), releases: make(chan struct{}, releasesAtOnce),
 	}
 	s, err := cfg.lock.settle(c.limits)
 	if err != nil {
@@ -104,7 +105,7 @@ func Open(ctx context.Context, url string, opts ...ClientOption) (*Client, error
 	}
 	c, err := New(locker, opts...)
 	if err != nil {
-		return nil, errors.Join(err, locker.Close())
+		return nil, errors.Join(err, locker.Close(ctx))
 	}
 	return c, nil
 }
@@ -133,9 +134,10 @@ func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
 // returned; until then they are renewed. It ends each clean-up with one more answered release (a
 // request that lands even later holds its lock for a TTL), and closes the Locker.
 //
-// If ctx ends first, the rest is given up: renewals stop, what could not be
-// released expires by itself, and the error names it. Further calls wait for the
-// first one and return its result.
+// If ctx ends first, also before the call, the rest is given up: renewals stop, what could
+// not be released expires by itself, the Locker is closed without waiting for the backend,
+// and Shutdown returns within a tenth of a second. The error names what is left. Further
+// calls wait for the first one and return its result.
 //
 // What Shutdown waits for must not wait for it: functions of Do, runners and Partitions,
 // observers, hooks and health checks begin it on another goroutine. One that passes
@@ -153,10 +155,12 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	}
 	select {
 	case <-c.down:
-		return c.shutdownErr
 	case <-ctx.Done():
-		return fmt.Errorf("holdfast: shutdown: %w", context.Cause(ctx))
+		if !isClosed(c.down) {
+			return fmt.Errorf("holdfast: shutdown: %w", endOf(ctx))
+		}
 	}
+	return c.shutdownErr
 }
 
 func (c *Client) shutDown(ctx context.Context) error {
@@ -191,7 +195,28 @@ func (c *Client) shutDown(ctx context.Context) error {
 			err = fmt.Errorf("holdfast: shutdown: an observer has not returned: %w", late)
 		}
 	}
-	return errors.Join(err, c.locker.Close())
+	return errors.Join(err, c.closeLocker(ctx))
+}
+
+// closeSlack is how long after the end of its context Close of a Locker may return.
+const closeSlack = 100 * time.Millisecond
+
+// closeLocker closes the Locker, also if ctx has ended. A driver whose Close does not
+// return then is left behind, and the error says so.
+func (c *Client) closeLocker(ctx context.Context) error {
+	closed := make(chan error, 1)
+	go func() { closed <- c.locker.Close(ctx) }()
+	select {
+	case err := <-closed:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-closed:
+		return err
+	case <-time.After(closeSlack):
+		return fmt.Errorf("holdfast: shutdown: closing the backend has not returned, its connections may still be open: %w", endOf(ctx))
+	}
 }
 
 // leftovers says what Shutdown waited for in vain.

@@ -210,7 +210,7 @@ func TestCorner_LargestDurations(t *testing.T) {
 // What a driver gives back in place of what was asked must not break promise 2.
 func TestCorner_OddLease(t *testing.T) {
 	for name, odd := range map[string]func(*holdfast.Lease){
-		"TTL": func(l *holdfast.Lease) { l.TTL = 10 * time.Second }, "ID": func(l *holdfast.Lease) { l.ID = "" },
+		"TTL": func(l *holdfast.Lease) { l.TTL = 10 * time.Second }, "ID": func(l *holdfast.Lease) { l.ID = holdfast.LeaseID{} },
 		"Name": func(l *holdfast.Lease) { l.Name = "" },
 	} {
 		t.Run(name, func(t *testing.T) {

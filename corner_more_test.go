@@ -29,17 +29,35 @@ func TestCorner_Fuzz(t *testing.T) {
 			var wg sync.WaitGroup
 			var grants atomic.Int64
 			begin := time.Now()
-			for p := range 5 {
+			const poll = time.Second
+			breaker := store.Locker()
+			paces := map[*pace]*atomic.Int64{} // with the failures of each
+			processes := 5
+			if seed%4 == 3 {
+				processes = 1 // nobody else ends what keeps it from the lock
+			}
+			for p := range processes {
 				rng := rand.New(rand.NewPCG(seed, uint64(p)))
 				var mu sync.Mutex
+				failures := &atomic.Int64{}
 				n := func(k int) int { mu.Lock(); defer mu.Unlock(); return rng.IntN(k) }
 				ttl := []time.Duration{2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second, 3 * time.Second}[p]
-				f := newFaulty(t, store.Locker(), func(string, int, holdfast.Lease) fault {
+				f := newFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) fault {
 					d := time.Duration(n(3000)) * time.Millisecond
-					switch n(10) {
+					kind := n(10)
+					if kind <= 4 {
+						failures.Add(1)
+					}
+					switch kind {
 					case 0:
 						return fault{refuse: errInjected}
 					case 1:
+						if op == opAcquire && n(2) == 0 { // its grant, if it is one, is broken before it is asked for again
+							time.AfterFunc(time.Millisecond, func() {
+								_ = breaker.Break(context.WithoutCancel(ctx), "job")
+								back.Add(int64(n(7200)) * int64(time.Second))
+							})
+						}
 						return fault{lose: errInjected}
 					case 2:
 						return fault{hang: true}
@@ -52,13 +70,15 @@ func TestCorner_Fuzz(t *testing.T) {
 					}
 				})
 				f.watcher = p%2 == 0
+				f.pace = newPace(t, ttl, poll)
+				paces[f.pace] = failures
 				var ahead atomic.Int64
 				f.check = func(_ context.Context, op string) { // a suspend between sending and answer
 					if op == opRenew && n(6) == 0 {
 						ahead.Add(int64(n(40000)) * int64(time.Millisecond))
 					}
 				}
-				c := newClient(t, f, holdfast.WithTTL(ttl), holdfast.WithElapsed(func() time.Duration { return time.Since(begin) + time.Duration(ahead.Load()) }))
+				c := newClient(t, f, holdfast.WithTTL(ttl), holdfast.WithPollInterval(poll), holdfast.WithElapsed(func() time.Duration { return time.Since(begin) + time.Duration(ahead.Load()) }))
 				wg.Go(func() {
 					for ctx.Err() == nil {
 						work := time.Duration(n(20000)) * time.Millisecond
@@ -84,15 +104,20 @@ func TestCorner_Fuzz(t *testing.T) {
 			}
 			rng := rand.New(rand.NewPCG(seed, 99))
 			admin := store.Locker()
+			breaks := 0
 			for ctx.Err() == nil {
 				time.Sleep(time.Duration(rng.IntN(120)) * time.Second)
 				if rng.IntN(2) == 0 {
 					back.Add(int64(rng.IntN(7200)) * int64(time.Second))
 				} else {
 					_ = admin.Break(ctx, "job")
+					breaks++
 				}
 			}
 			wg.Wait()
+			for p, failures := range paces {
+				p.verify(int(grants.Load()+failures.Load()) + breaks)
+			}
 			if grants.Load() < 20 {
 				t.Errorf("seed %d: only %d grants in 20 minutes", seed, grants.Load())
 			}

@@ -66,7 +66,7 @@ func (c *crowd) takenOver(but ...string) {
 	c.dead.Store(true)
 	ends := map[string]time.Time{}
 	l := c.store.Locker()
-	defer l.Close()
+	defer l.Close(context.WithoutCancel(c.t.Context()))
 	for name := range c.holds {
 		r, err := l.Inspect(context.Background(), name)
 		if err != nil || !r.RemainingKnown {

@@ -45,9 +45,9 @@
 //  9. An election never dies silently. Lost leadership leads back to campaigning; a
 //     lasting failure is told again and again, and retried.
 //  10. No lock is stuck. If the server's clock steps back, so that a dead holder's
-//     expiry lies far ahead, a waiter that has seen the same holder and the same
-//     renewal for that holder's whole TTL takes over, by compare-and-set. (The
-//     leases of Azure Blob Storage end by the service's own count.)
+//     expiry lies far ahead, a Client that has seen the same holder and the same
+//     renewal for that holder's whole TTL, by whichever of its calls, takes over, by
+//     compare-and-set. (The leases of Azure Blob Storage end by the service's own count.)
 //
 // # What it does not promise
 //

@@ -79,7 +79,7 @@ func NewLeaderAwareRunner(client *Client, name string, opts ...RunnerOption) (*L
 		sinks = append(sinks, client.newSink(observe))
 	}
 	r := &LeaderAwareRunner{
-		client: client, name: name, settings: s, emit: client.emit(sinks),
+		client: client, name: name, settings: s, emit: asLeader(client.emit(sinks)),
 		slot: make(chan struct{}, 1), checking: make(chan struct{}, 1),
 	}
 	r.closing, r.close = context.WithCancelCause(context.Background())
@@ -200,7 +200,7 @@ func (r *LeaderAwareRunner) campaign(ctx context.Context) (*term, error) {
 		}
 		h, err := r.client.waitAcquire(ctx, context.WithoutCancel(ctx), r.name, r.settings.settings, r.emit, true)
 		if err != nil {
-			return nil, err
+			return nil, cmp.Or(r.closed(), err)
 		}
 		return r.begin(h), nil
 	}
@@ -271,7 +271,7 @@ func (r *LeaderAwareRunner) leadNow(ctx context.Context) (*term, error) {
 	case err == nil:
 		r.asker = nil
 		return r.begin(h), nil
-	case errors.Is(err, ErrHeld): // the asker is kept: it knows since when a dead holder is stuck
+	case errors.Is(err, ErrHeld): // the asker is kept: it knows which holder was reported
 		a.identify(ctx)
 		return nil, nil
 	}

@@ -1,10 +1,13 @@
 package holdfast
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/text"
 )
 
 // Sentinel errors, for errors.Is.
@@ -13,6 +16,8 @@ var (
 	ErrHeld = errors.New("lock is held")
 	// ErrLost: the lease ended before it was released, or no longer counts as held.
 	ErrLost = errors.New("lease lost")
+	// ErrConflict: the data that a write would replace were written meanwhile.
+	ErrConflict = errors.New("data changed meanwhile")
 	// ErrInvalid: an argument is not allowed. errors.As gives an *[InvalidError].
 	ErrInvalid = errors.New("invalid")
 	// ErrClosed: the Locker was closed or the Client shut down.
@@ -36,7 +41,7 @@ func (e *HeldError) Error() string {
 		facts = append(facts, fmt.Sprintf("token %d", e.Record.Token))
 	}
 	if e.Record.RemainingKnown {
-		facts = append(facts, fmt.Sprintf("%v left", e.Record.Remaining.Round(time.Millisecond)))
+		facts = append(facts, text.Duration(e.Record.Remaining.Round(time.Millisecond))+" left")
 	}
 	if e.Record.Broken {
 		facts = append(facts, "broken")
@@ -57,7 +62,7 @@ type InvalidError struct {
 	Rule  string // what is allowed
 }
 
-// Error reads like: TTL 2s is invalid: must be from 15s to 1m0s.
+// Error reads like: TTL 2s is invalid: must be from 15s to 1m.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("%s %s is invalid: must be %s", e.Field, e.Value, e.Rule)
 }
@@ -84,8 +89,22 @@ func (e *OpError) Error() string {
 // Unwrap gives the cause to errors.Is and errors.As.
 func (e *OpError) Unwrap() error { return e.Err }
 
+// endOf says why a context has ended. A cause of the caller's own is wrapped, unless it is
+// the end of another lock's hold, or of another Client: its text must do then, since such
+// an error would tell of the lock that the call is about.
+func endOf(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	switch {
+	case outcomeKnown(cause) || errors.Is(cause, ErrReleased) || errors.Is(cause, ErrSteppedDown):
+		return fmt.Errorf("%w: %s", err, cause.Error())
+	case errors.Is(cause, err):
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
 // outcomeKnown reports whether err tells for certain what the backend did.
 func outcomeKnown(err error) bool {
-	return err == nil || errors.Is(err, ErrHeld) || errors.Is(err, ErrLost) ||
+	return err == nil || errors.Is(err, ErrHeld) || errors.Is(err, ErrLost) || errors.Is(err, ErrConflict) ||
 		errors.Is(err, ErrInvalid) || errors.Is(err, ErrClosed)
 }

@@ -1,7 +1,6 @@
 package holdfast
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -25,7 +24,8 @@ const (
 	// EventHolderSeen: while waiting, another holder was seen than before (when this process
 	// asked or looked next: not every holder in between is seen); Owner and
 	// Token are the other's, as far as they are known. A backend whose refusals name
-	// nobody (Azure Blob Storage) is asked once for each wait.
+	// nobody (Azure Blob Storage) is asked once for each wait. If this Client itself holds
+	// the lock, that is reported after a second of waiting.
 	EventHolderSeen
 	// EventSteppedDown: a LeaderAwareRunner gives up leadership; Err says why.
 	EventSteppedDown
@@ -60,6 +60,17 @@ type Event struct {
 	// Dropped counts the events this observer missed just before this one because
 	// it was too slow.
 	Dropped int
+
+	leader bool // of a LeaderAwareRunner: to acquire is to be elected
+	own    bool // EventHolderSeen: this Client holds the lock
+}
+
+// asLeader marks the events of a LeaderAwareRunner.
+func asLeader(emit func(Event)) func(Event) {
+	return func(e Event) {
+		e.leader = true
+		emit(e)
+	}
 }
 
 // String is one line for people, without any secret.
@@ -67,6 +78,9 @@ func (e Event) String() string {
 	s := fmt.Sprintf("%s %q", e.Type, e.Name)
 	if e.Type == EventHolderSeen && e.Owner != "" {
 		s += fmt.Sprintf(": %q", e.Owner)
+	}
+	if e.own {
+		s += " in this process"
 	}
 	if e.Op != "" {
 		s += " in " + e.Op
@@ -151,33 +165,4 @@ func guarded(logger *slog.Logger, fn func(Event), e Event) {
 		}
 	}()
 	fn(e)
-}
-
-// logTo writes events to a logger: what goes well at debug level, what needs no
-// action at info, what may need one at warn, an overrun at error.
-func logTo(logger *slog.Logger) func(Event) {
-	levels := map[EventType]slog.Level{
-		EventAcquired: slog.LevelDebug, EventReleased: slog.LevelDebug, EventHolderSeen: slog.LevelDebug,
-		EventSteppedDown: slog.LevelInfo, EventLost: slog.LevelWarn, EventError: slog.LevelWarn,
-		EventOverrun: slog.LevelError,
-	}
-	return func(e Event) {
-		attrs := []slog.Attr{slog.String("lock", e.Name)}
-		if e.Owner != "" {
-			attrs = append(attrs, slog.String("owner", e.Owner))
-		}
-		if e.Token != 0 {
-			attrs = append(attrs, slog.Uint64("token", e.Token))
-		}
-		if e.Op != "" {
-			attrs = append(attrs, slog.String("op", e.Op))
-		}
-		if e.Err != nil {
-			attrs = append(attrs, slog.String("error", e.Err.Error()))
-		}
-		if e.Dropped != 0 {
-			attrs = append(attrs, slog.Int("dropped", e.Dropped))
-		}
-		logger.LogAttrs(context.Background(), levels[e.Type], "holdfast: "+e.Type.String(), attrs...)
-	}
 }

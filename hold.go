@@ -20,6 +20,7 @@ type Hold struct {
 	release   atomic.Pointer[release] // nil until it begins
 	doubt     doubt                   // a duplicate of the acquiring request may land
 	passUntil time.Duration           // when it is to be released for all
+	writes    uint64                  // of its data, as far as known; for whoever has the manager's turn
 }
 
 // terms are what the holds of one asker, or of many, have in common.
@@ -167,8 +168,9 @@ func (h *Hold) gone() error {
 
 var errLate = fmt.Errorf("holdfast: %w: not renewed in time", ErrLost)
 
-// LostIn returns how long the hold lasts unless it is renewed; not positive if it
-// is over.
+// LostIn returns the time until the hold is lost unless it is renewed; not positive if it
+// was not renewed in time. It goes by the clock alone: whether the hold is over for another
+// reason is what Err tells.
 func (h *Hold) LostIn() time.Duration {
 	return time.Duration(h.kept.loss.Load()) - h.client.now()
 }
@@ -214,10 +216,12 @@ func (h *Hold) Release(ctx context.Context) error {
 	r := h.release.Load()
 	select {
 	case <-r.done:
-		return r.err
 	case <-ctx.Done():
-		return fmt.Errorf("holdfast: release %q: %w", h.Name(), context.Cause(ctx))
+		if !isClosed(r.done) {
+			return fmt.Errorf("holdfast: release %q: %w", h.Name(), endOf(ctx))
+		}
 	}
+	return r.err
 }
 
 // letGo begins the release, once: it ends the hold's context and its renewal. kept says
@@ -239,7 +243,7 @@ func (h *Hold) gaveBack(kept bool, err error) {
 	if err != nil {
 		h.doubt.note(c.now() + k.timing.ttl)
 	}
-	if h.doubt.any && c.now() < h.doubt.until {
+	if h.doubt.any && c.now() < h.doubt.until && !errors.Is(err, ErrClosed) {
 		c.cleanUp(k.lease, h.doubt.until, k.timing.tryTimeout, k.emit)
 	}
 	c.queues.freed(h, h.yieldUntil())

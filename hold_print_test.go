@@ -20,7 +20,7 @@ func TestHoldPrintsNoID(t *testing.T) {
 	for _, v := range []any{h, h.Context(), child, h.Lease(), struct{ H any }{h}, []any{h}} {
 		fmt.Fprintf(&b, "%v %+v %#v %s %q\n", v, v, v, v, v)
 	}
-	if out := b.String(); strings.Contains(out, h.Lease().ID) || !strings.Contains(out, `hold of the lease of "job"`) {
+	if out := b.String(); strings.Contains(out, h.Lease().ID.Reveal()) || !strings.Contains(out, `hold of the lease of "job"`) {
 		t.Errorf("printed:\n%s", out)
 	}
 }

@@ -228,8 +228,8 @@ func (k *keeper) renewed(l *kept, c *renewal, now time.Duration, err error) (act
 	case err == nil:
 		// A reply that was overtaken by a later call's must not set the clock back.
 		l.begin(max(l.start, c.start))
-		if l.call == nil {
-			l.lined, l.next = false, l.start+l.timing.renewEvery
+		if l.call == nil && !l.lined { // else its next call comes soon
+			l.next = l.start + l.timing.renewEvery
 		}
 	case current:
 		l.failed(err, now)

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -141,6 +144,90 @@ func TestOverrun(t *testing.T) {
 	t.Run("work that stops in time", func(t *testing.T) {
 		if seen, at := run(t, 4*time.Second); seen.count(holdfast.EventOverrun) != 0 || at != 0 {
 			t.Error("told of an overrun that was none")
+		}
+	})
+}
+
+// A hook runs for as long as it likes: the renewals of other leases go on.
+func TestOverrunHookDelaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, newFaulty(t, memory.New(), func(op string, _ int, l holdfast.Lease) fault {
+			if op == opRenew && l.Name == "lost" {
+				return fault{refuse: errInjected}
+			}
+			return fault{}
+		}))
+		called, gate := make(chan struct{}), make(chan struct{})
+		mustLock(t, c, "lost", holdfast.WithOverrunHook(func(holdfast.Event) { close(called); <-gate }))
+		h := mustLock(t, c, "job")
+		<-called
+		time.Sleep(5 * time.Minute)
+		if h.Err() != nil {
+			t.Errorf("lost behind another lock's hook: %v", h.Err())
+		}
+		close(gate)
+	})
+}
+
+// Whatever a renewal takes, the next one is due a fixed time after it was sent: that is
+// where the lease's time counts from.
+func TestRenewalsCountFromTheirSending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var mu sync.Mutex
+		var sent []time.Duration
+		f := newFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) fault {
+			if op == opRenew {
+				mu.Lock()
+				defer mu.Unlock()
+				sent = append(sent, time.Since(start))
+				return fault{delay: 2 * time.Second}
+			}
+			return fault{}
+		})
+		mustLock(t, newClient(t, f), "job")
+		time.Sleep(45 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		if want := []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second, 40 * time.Second}; !slices.Equal(sent, want) {
+			t.Errorf("renewals were sent after %v, want %v", sent, want)
+		}
+	})
+}
+
+// The error of a loss says what the tries before it met, but does not match that: it is the
+// loss that happened to the lease.
+func TestLossSaysWhatFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := mustLock(t, newClient(t, newFaulty(t, memory.New(), renewals())), "job")
+		<-h.Context().Done()
+		err := h.Err()
+		if !errors.Is(err, holdfast.ErrLost) || errors.Is(err, errInjected) || !strings.Contains(err.Error(), errInjected.Error()) {
+			t.Errorf("lost by %v", err)
+		}
+	})
+}
+
+// A try may not take longer than the lease lasts, however short that is.
+func TestNoTryOutlivesTheLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		const loss = 25 * time.Second
+		var last atomic.Int64
+		f := newFaulty(t, memory.New(), renewals())
+		f.check = func(ctx context.Context, op string) {
+			if op != opRenew {
+				return
+			}
+			if end, ok := ctx.Deadline(); !ok || end.Sub(start) > loss {
+				t.Errorf("a renewal sent after %v may take until %v", time.Since(start), end.Sub(start))
+			}
+			last.Store(int64(time.Since(start)))
+		}
+		h := mustLock(t, newClient(t, f), "job")
+		<-h.Context().Done()
+		if d := time.Duration(last.Load()); d < loss-200*time.Millisecond {
+			t.Errorf("the last try was made after %v: it had time enough", d)
 		}
 	})
 }

@@ -40,7 +40,9 @@ func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Contex
 // what kept the lock: ErrHeld with the holder's record, or the backend's failure.
 //
 // Lock and Do with the context of a hold of the same name would wait for themselves:
-// that is an error that matches ErrHeld, at once.
+// that is an error that matches ErrHeld, at once. So it is with a context that
+// [context.WithoutCancel] made of it: whether the hold waits for its caller cannot be
+// known. A goroutine that waits for the hold's end takes another context.
 //
 // Waiters of one Client queue first-in-first-out for each name, and only the first
 // asks the backend. Where the backend can do it ([HandOverer]) and wakes waiters, a
@@ -52,7 +54,8 @@ func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Hold, 
 }
 
 // TryLock makes one attempt and does not queue. If another holds the lock, the
-// error is a *[HeldError]. Any other error that is not ErrInvalid or ErrClosed means
+// error is a *[HeldError]. The Client remembers what its attempts were refused for: one that
+// is made again and again takes a stuck lock over as Lock does. Any other error that is not ErrInvalid or ErrClosed means
 // that the outcome is unknown; should the lock have been taken, it is freed in the
 // background.
 func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Hold, error) {
@@ -100,7 +103,7 @@ func (c *Client) acquire(ctx, parent context.Context, name string, opts []Option
 // descends from parent.
 func (c *Client) waitAcquire(ctx, parent context.Context, name string, s settings, emit func(Event), managed bool) (*Hold, error) {
 	if h := c.heldWithin(ctx, name, s.slots); h != nil {
-		return nil, fmt.Errorf("holdfast: lock %q: the caller itself holds it and would wait for ever: %w", name, h.heldError())
+		return nil, fmt.Errorf("holdfast: lock %q: the caller itself holds it and would deadlock: %w", name, h.heldError())
 	}
 	if !c.work.start() {
 		return nil, errShutdown
@@ -109,10 +112,7 @@ func (c *Client) waitAcquire(ctx, parent context.Context, name string, s setting
 	defer stop()
 	w := c.queues.join(name, s.slots, s.ttl)
 	defer c.queues.leave(w)
-	select {
-	case <-w.turn:
-	case <-ctx.Done():
-	}
+	c.awaitTurn(ctx, w, emit)
 	if ctx.Err() != nil || c.closing.Err() != nil {
 		c.work.end()
 		return nil, c.waitEnded(ctx, name, c.queues.reason(w))
@@ -125,6 +125,35 @@ func (c *Client) waitAcquire(ctx, parent context.Context, name string, s setting
 		return nil, err
 	}
 	return c.granted(parent, a, g, managed)
+}
+
+// ownHoldNotice is how long a caller waits for a lock that this process holds before
+// that is reported.
+const ownHoldNotice = time.Second
+
+// awaitTurn waits in the queue. If what it waits for is held by this process itself, that
+// is reported: the caller may be the one that should release it.
+func (c *Client) awaitTurn(ctx context.Context, w *waiter, emit func(Event)) {
+	select {
+	case <-w.turn:
+		return
+	default:
+	}
+	notice := time.NewTimer(ownHoldNotice)
+	defer notice.Stop()
+	for {
+		select {
+		case <-w.turn:
+			return
+		case <-ctx.Done():
+			return
+		case <-notice.C:
+			if h := c.queues.holder(w); h != nil {
+				l := h.kept.lease
+				emit(Event{Type: EventHolderSeen, Name: l.Name, Owner: l.Owner, Token: l.Token, Time: time.Now(), own: true})
+			}
+		}
+	}
 }
 
 // tryAcquire makes one attempt, for each slot if need be. The hold's context descends from parent. After an

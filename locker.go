@@ -18,7 +18,7 @@ import (
 // context has none.
 //
 // Errors: a method returns an error that matches exactly one of [ErrHeld],
-// [ErrLost], [ErrInvalid] and [ErrClosed] when it knows the outcome. Every other
+// [ErrLost], [ErrConflict], [ErrInvalid] and [ErrClosed] when it knows the outcome. Every other
 // error, a context's included, means that the outcome is unknown: the backend
 // may have done it, or may still do it. So the cause of a context's end, which may
 // be the loss of another lock, is not wrapped. Errors name the operation, the lock and
@@ -66,37 +66,42 @@ type Locker interface {
 	// Close frees what the Locker itself made: goroutines, connections. It does
 	// not release leases. Afterwards every method with an error result returns
 	// ErrClosed. Closing again does nothing.
-	Close() error
+	//
+	// ctx bounds the farewell to the backend, not the closing: once ctx has ended, also
+	// before the call, Close gives up what is polite and frees the rest at once. An error
+	// says what could not be freed.
+	Close(ctx context.Context) error
 }
 
-// Request asks for a lock. [Request.Validate] has the rules.
+// Request asks for a lock. [Request.Validate] has the rules. Formatting and encoding leave
+// the ID and the data out.
 type Request struct {
 	// Name of the lock: valid UTF-8, 1 to Limits.MaxName bytes. Every such string
 	// is a name of its own, whatever characters it holds.
 	Name string
 	// ID proves ownership: a fresh random UUID for every acquisition. Two
 	// requests of one process with different IDs exclude each other.
-	ID string
+	ID LeaseID `json:"-"`
 	// Owner is for people to read and proves nothing.
 	Owner string
 	// TTL is how long the lease lasts on the backend's clock unless renewed.
 	TTL time.Duration
 	// Data replaces the data stored with the lock. nil keeps what is there.
-	Data []byte
+	Data []byte `json:"-"`
 	// Replace is normally zero. It asks to take over from the very holder and
 	// renewal it was read from (Record.Revision) although that lease has not
 	// expired. It is for a waiter that saw that Revision unchanged for the
 	// holder's whole TTL: then the backend's clock must have stepped back, or the
 	// lock would be stuck.
-	Replace Revision
+	Replace Revision `json:"-"`
 }
 
 // Lease is a granted request: a plain value that any Locker of the same backend
-// can renew and release, also in another process. Its ID is a capability:
-// formatting a Lease leaves the ID out.
+// can renew and release, also in another process. Its ID is a capability: formatting
+// and encoding a Lease leave the ID out, see [LeaseID].
 type Lease struct {
 	Name  string
-	ID    string `json:"-"`
+	ID    LeaseID `json:"-"`
 	Owner string
 	// Token is the fencing token: greater than every earlier one for the name.
 	Token uint64
@@ -184,16 +189,16 @@ type Record struct {
 
 // Revision marks one holder and one renewal of it, for [Request.Replace]. It is
 // compared with == and prints nothing of its content, which may be a secret.
-type Revision struct{ mark string }
+type Revision struct{ mark hidden }
 
 // NewRevision is for drivers: mark is whatever they need to compare.
-func NewRevision(mark string) Revision { return Revision{mark} }
+func NewRevision(mark string) Revision { return Revision{hide(mark)} }
 
 // Mark is for drivers: what NewRevision was given.
-func (r Revision) Mark() string { return r.mark }
+func (r Revision) Mark() string { return r.mark.reveal() }
 
 // IsZero reports whether there is no revision.
-func (r Revision) IsZero() bool { return r.mark == "" }
+func (r Revision) IsZero() bool { return r == Revision{} }
 
 // String hides the content.
 func (r Revision) String() string {
@@ -288,12 +293,18 @@ type BatchInspector interface {
 // Lister finds the records that exist.
 type Lister interface {
 	// List yields the records whose names begin with prefix, in the byte order
-	// of the names. An error is yielded last, with a zero Record. The sequence
-	// may be ranged over once.
+	// of the names. The sequence may be ranged over once.
+	//
+	// A record that cannot be read, a damaged one for example, hides no other: it is
+	// yielded in its place with the error, and with no more than its Name. If the record
+	// does not tell its name, Name is what the backend calls the record. The
+	// caller should skip and report it. An error with a zero Record ends the sequence,
+	// which is then incomplete.
 	List(ctx context.Context, prefix string) iter.Seq2[Record, error]
 }
 
-// Breaker takes a lock from its holder. Breaking a free lock is no error.
+// Breaker takes a lock from its holder. Breaking a free lock is no error. Both methods mean
+// the holder at the time of the call: a request that arrives late leaves the next one alone.
 type Breaker interface {
 	// Break has the holder's renewals refused from now on; the lock becomes free
 	// when its lease runs out, so two holders never overlap.
@@ -305,9 +316,24 @@ type Breaker interface {
 
 // DataStore reads and writes the bytes stored with a lock.
 type DataStore interface {
-	// ReadData returns the data of any lock, held or not; nil if it has none.
-	ReadData(ctx context.Context, name string) ([]byte, error)
-	// WriteData replaces the data if l still holds the lock, and returns ErrLost
-	// if it does not.
-	WriteData(ctx context.Context, l Lease, data []byte) error
+	// ReadData returns the data of any lock, held or not, and their revision; nil if it
+	// has none.
+	ReadData(ctx context.Context, name string) ([]byte, DataRevision, error)
+	// WriteData replaces the data if l still holds the lock and the data still have the
+	// revision at. It returns ErrLost if l does not hold the lock, else [ErrConflict] if
+	// the data have another revision; both times it writes nothing. Comparing and writing
+	// are one step for the backend: a write that arrives late, after the data were written
+	// again, changes nothing.
+	WriteData(ctx context.Context, l Lease, data []byte, at DataRevision) error
 }
+
+// DataRevision marks one state of a lock's data. A new holder's data have the revision
+// {Token: its token} whether it brought them or found them, so the first write needs no
+// read. A record from before there were revisions counts as one without a write.
+type DataRevision struct {
+	Token  uint64 // of the last grant; 0 if there was none
+	Writes uint64 // by [DataStore.WriteData] since that grant
+}
+
+// Next is the revision after one more write.
+func (r DataRevision) Next() DataRevision { return DataRevision{r.Token, r.Writes + 1} }

@@ -93,6 +93,22 @@ func (m *LeaseManager) Manage(names ...string) error {
 			return err
 		}
 	}
+	for {
+		some := names[:min(len(names), namesAtOnce)]
+		if err := m.manage(some); err != nil {
+			return err
+		}
+		if names = names[len(some):]; len(names) == 0 {
+			return nil
+		}
+	}
+}
+
+// namesAtOnce bounds how many names are dealt with before others get the mutex: losses of
+// leases, for one, which must not wait for a call with all names of a large manager.
+const namesAtOnce = 256
+
+func (m *LeaseManager) manage(names []string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
@@ -124,18 +140,10 @@ func (m *LeaseManager) Manage(names ...string) error {
 // error says so, and the releases go on in the background. Manage may be called
 // again at any time: it campaigns anew as soon as the release is done.
 func (m *LeaseManager) Unmanage(ctx context.Context, names ...string) error {
-	var rest aftermath
 	var goings []*going
-	m.mu.Lock()
-	for _, name := range names {
-		if c := m.claims[name]; c != nil {
-			if g := m.abandon(c, ErrReleased, &rest); g != nil {
-				goings = append(goings, g)
-			}
-		}
+	for some := range slices.Chunk(names, namesAtOnce) {
+		goings = append(goings, m.unmanage(some, ErrReleased)...)
 	}
-	m.mu.Unlock()
-	rest.settle()
 	var failed failures
 	for _, g := range goings {
 		select {
@@ -144,24 +152,54 @@ func (m *LeaseManager) Unmanage(ctx context.Context, names ...string) error {
 				failed.add(g.name, g.err)
 			}
 		case <-ctx.Done():
-			return fmt.Errorf("holdfast: unmanage %s: the releases go on: %w", quoteShort(g.name), context.Cause(ctx))
+			return fmt.Errorf("holdfast: unmanage %s: the releases go on: %w", quoteShort(g.name), endOf(ctx))
 		}
 	}
 	return failed.err("unmanage")
 }
 
-// Leases lists what is held at this moment, in the order of the names.
-func (m *LeaseManager) Leases() []Lease {
+func (m *LeaseManager) unmanage(names []string, cause error) (goings []*going) {
+	var rest aftermath
 	m.mu.Lock()
+	for _, name := range names {
+		if c := m.claims[name]; c != nil {
+			if g := m.abandon(c, cause, &rest); g != nil {
+				goings = append(goings, g)
+			}
+		}
+	}
+	m.mu.Unlock()
+	rest.settle()
+	return goings
+}
+
+// Leases lists what is held, in the order of the names. It is not one moment's picture of thousands of
+// leases: some may come and go meanwhile.
+func (m *LeaseManager) Leases() []Lease {
 	var leases []Lease
-	for _, c := range m.claims {
+	for c := range m.all {
 		if c.live() {
 			leases = append(leases, c.hold.Lease())
 		}
 	}
-	m.mu.Unlock()
-	slices.SortFunc(leases, func(a, b Lease) int { return strings.Compare(a.Name, b.Name) })
-	return leases
+	slices.SortStableFunc(leases, func(a, b Lease) int { return strings.Compare(a.Name, b.Name) })
+	return slices.CompactFunc(leases, func(a, b Lease) bool { return a.Name == b.Name }) // managed anew meanwhile
+}
+
+// all ranges over the claims with the mutex held, and lets others have it now and then.
+func (m *LeaseManager) all(yield func(*claim) bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for _, c := range m.claims {
+		if n++; n%namesAtOnce == 0 {
+			m.mu.Unlock()
+			m.mu.Lock()
+		}
+		if m.claims[c.name] == c && !yield(c) {
+			return
+		}
+	}
 }
 
 // Hold returns the hold of a name, if its lease is held at this moment. To release it is
@@ -190,23 +228,27 @@ func (m *LeaseManager) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return fmt.Errorf("holdfast: close: %d leases are still being released: %w", len(m.claims), context.Cause(ctx))
+		return fmt.Errorf("holdfast: close: %d leases are still being released: %w", len(m.claims), endOf(ctx))
 	}
 }
 
 // stop gives every name back, once; cause ends the contexts of the holds.
 func (m *LeaseManager) stop(cause error) {
-	var rest aftermath
 	m.mu.Lock()
-	if !m.closed {
-		m.closed = true
-		for _, c := range m.claims {
-			m.abandon(c, cause, &rest)
-		}
-		m.checkDrained()
-	}
+	first := !m.closed
+	m.closed = true
+	m.checkDrained()
 	m.mu.Unlock()
-	rest.settle()
+	if !first {
+		return
+	}
+	var names []string
+	for c := range m.all {
+		names = append(names, c.name)
+	}
+	for some := range slices.Chunk(names, namesAtOnce) {
+		m.unmanage(some, cause)
+	}
 }
 
 // finish waits for the workers, when Shutdown is done with all holds or has given them up.
@@ -277,11 +319,9 @@ func (f *failures) add(name string, err error) {
 	f.names = append(f.names, name)
 }
 
-func (f *failures) err(op string) error {
+// list names the first few in order.
+func (f *failures) list() string {
 	const most = 10
-	if f.first == nil {
-		return nil
-	}
 	slices.Sort(f.names)
 	var list []string
 	for _, name := range f.names[:min(len(f.names), most)] {
@@ -290,5 +330,12 @@ func (f *failures) err(op string) error {
 	if more := len(f.names) - most; more > 0 {
 		list = append(list, fmt.Sprintf("%d more", more))
 	}
-	return fmt.Errorf("holdfast: %s: not released, and left to expire: %s; the first error: %w", op, strings.Join(list, ", "), f.first)
+	return strings.Join(list, ", ")
+}
+
+func (f *failures) err(op string) error {
+	if f.first == nil {
+		return nil
+	}
+	return fmt.Errorf("holdfast: %s: not released, and left to expire: %s; the first error: %w", op, f.list(), f.first)
 }

@@ -32,11 +32,12 @@ const (
 type quest struct {
 	entry
 	asker     *asker
-	woken     bool // during an attempt
+	woken     bool // during an attempt, or an urgent look
 	watched   bool
 	stopWatch func()
-	looks     int // numbers the looks; only the latest counts
-	blind     int // looks in a row that failed
+	looks     int  // numbers the looks; only the latest counts
+	blind     int  // looks in a row that failed
+	urgent    bool // the Watcher has called for the present look
 }
 
 // seat is the one seat of the asker.

@@ -24,7 +24,7 @@ func (h *hollow) Inspect(context.Context, string) (holdfast.Record, error) {
 }
 func (h *hollow) Limits() holdfast.Limits       { return holdfast.Limits{} }
 func (h *hollow) Abilities() holdfast.Abilities { return holdfast.Abilities{BatchRenewer: h} }
-func (h *hollow) Close() error                  { return nil }
+func (h *hollow) Close(context.Context) error   { return nil }
 func (h *hollow) RenewBatch(_ context.Context, leases []holdfast.Lease) []error {
 	return make([]error, len(leases))
 }

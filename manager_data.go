@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 )
 
 // ReadData returns the data stored with a lease that the manager holds; nil if there
@@ -16,16 +17,27 @@ func (m *LeaseManager) ReadData(ctx context.Context, name string) ([]byte, error
 	if err != nil {
 		return nil, err
 	}
-	return m.read(ctx, h, store)
+	data, _, err := m.read(ctx, h, store)
+	return data, err
 }
 
 // WriteData replaces the data of a lease that the manager holds; the backend itself
 // refuses it for a lease that is not held any more. Errors are as for ReadData; data
 // that is too large is an *[InvalidError]. After any other error the outcome is unknown: it may
-// have been written, or may still be while the lease is held.
+// have been written, or may still be while the lease is held, but not after a later write
+// that succeeded.
 func (m *LeaseManager) WriteData(ctx context.Context, name string, data []byte) error {
 	return m.inTurn(ctx, "write data", name, func(h *Hold, store DataStore) error {
-		return m.write(ctx, h, store, data)
+		at := DataRevision{Token: h.Token(), Writes: h.writes}
+		return m.insist(ctx, func(again bool) error {
+			if again {
+				var err error
+				if _, at, err = m.read(ctx, h, store); err != nil {
+					return err
+				}
+			}
+			return m.write(ctx, h, store, data, at)
+		})
 	})
 }
 
@@ -33,22 +45,54 @@ func (m *LeaseManager) WriteData(ctx context.Context, name string, data []byte) 
 // makes of it; old is nil if there is none. An error of update's is returned as it is,
 // and nothing is written then. Calls of UpdateData and WriteData for one name take
 // turns: no update is lost among them. update must not call them for the same name.
-// Errors are as for WriteData.
+//
+// The write is refused if the data changed after they were read: an earlier write, whose
+// outcome was unknown, arrived late. Then the data are read again, and update is called
+// again, a few times at most; the last error matches [ErrConflict]. Other errors are as
+// for WriteData.
 func (m *LeaseManager) UpdateData(ctx context.Context, name string, update func(old []byte) ([]byte, error)) error {
 	if update == nil {
 		return &InvalidError{"update", "nil", "a function"}
 	}
 	return m.inTurn(ctx, "update data", name, func(h *Hold, store DataStore) error {
-		old, err := m.read(ctx, h, store)
-		if err != nil {
-			return err
-		}
-		data, err := update(old)
-		if err != nil {
-			return err
-		}
-		return m.write(ctx, h, store, data)
+		return m.insist(ctx, func(bool) error {
+			old, at, err := m.read(ctx, h, store)
+			if err != nil {
+				return err
+			}
+			data, err := update(old)
+			if err != nil {
+				return &ownError{err}
+			}
+			return m.write(ctx, h, store, data, at)
+		})
 	})
+}
+
+// ownError is an error of the caller's function.
+type ownError struct{ error }
+
+// conflictTries is how often data are written whose revision has changed.
+const conflictTries = 6
+
+// insist repeats a write that met a conflict. A backend may show the data of a moment ago,
+// after a change of its primary for one, so the tries are apart from each other.
+func (m *LeaseManager) insist(ctx context.Context, try func(again bool) error) error {
+	for n := 0; ; n++ {
+		err := try(n > 0)
+		var own *ownError
+		if errors.As(err, &own) {
+			return own.error
+		}
+		if !errors.Is(err, ErrConflict) || n == conflictTries-1 {
+			return err
+		}
+		select {
+		case <-time.After(exponential(n, 50*time.Millisecond, time.Second)):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // stored finds the hold of a name, and where its data is.
@@ -77,17 +121,17 @@ func (m *LeaseManager) inTurn(ctx context.Context, op, name string, do func(*Hol
 	return do(h, store)
 }
 
-func (m *LeaseManager) read(ctx context.Context, h *Hold, store DataStore) ([]byte, error) {
+func (m *LeaseManager) read(ctx context.Context, h *Hold, store DataStore) ([]byte, DataRevision, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.settings.tryTimeout)
 	defer cancel()
-	data, err := store.ReadData(ctx, h.Name())
+	data, at, err := store.ReadData(ctx, h.Name())
 	if gone := h.Err(); gone != nil && err == nil { // it may be another's data
-		return nil, fmt.Errorf("holdfast: read data %q: %w", h.Name(), notHeld(gone))
+		return nil, at, fmt.Errorf("holdfast: read data %q: %w", h.Name(), notHeld(gone))
 	}
-	return data, err
+	return data, at, err
 }
 
-func (m *LeaseManager) write(ctx context.Context, h *Hold, store DataStore, data []byte) error {
+func (m *LeaseManager) write(ctx context.Context, h *Hold, store DataStore, data []byte, at DataRevision) error {
 	if err := ValidateData(data, m.client.limits); err != nil {
 		return err
 	}
@@ -96,7 +140,11 @@ func (m *LeaseManager) write(ctx context.Context, h *Hold, store DataStore, data
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.settings.tryTimeout)
 	defer cancel()
-	return store.WriteData(ctx, h.Lease(), data)
+	err := store.WriteData(ctx, h.Lease(), data, at)
+	if err == nil {
+		h.writes = at.Next().Writes
+	}
+	return err
 }
 
 // notHeld makes whatever ended a hold, a release for one, match ErrLost.

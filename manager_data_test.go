@@ -3,9 +3,11 @@ package holdfast_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,15 +33,15 @@ func (s slowData) Abilities() holdfast.Abilities {
 	return a
 }
 
-func (s slowData) ReadData(ctx context.Context, name string) ([]byte, error) {
-	data, err := s.DataStore.ReadData(ctx, name)
+func (s slowData) ReadData(ctx context.Context, name string) ([]byte, holdfast.DataRevision, error) {
+	data, at, err := s.DataStore.ReadData(ctx, name)
 	time.Sleep(time.Second)
-	return data, err
+	return data, at, err
 }
 
-func (s slowData) WriteData(ctx context.Context, l holdfast.Lease, data []byte) error {
+func (s slowData) WriteData(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error {
 	time.Sleep(time.Second)
-	return s.DataStore.WriteData(ctx, l, data)
+	return s.DataStore.WriteData(ctx, l, data, at)
 }
 
 func TestManagerData(t *testing.T) {
@@ -120,7 +122,7 @@ func TestManagerDataNotHeld(t *testing.T) {
 				t.Errorf("%s after a loss: %v", what, err)
 			}
 		}
-		if data, _ := l.Abilities().DataStore.ReadData(t.Context(), "a"); string(data) != "another's" {
+		if data, _, _ := l.Abilities().DataStore.ReadData(t.Context(), "a"); string(data) != "another's" {
 			t.Errorf("the data of the next holder became %q", data)
 		}
 	})
@@ -131,4 +133,219 @@ func TestManagerDataNotHeld(t *testing.T) {
 	if err := m.UpdateData(t.Context(), "a", nil); !errors.Is(err, holdfast.ErrInvalid) {
 		t.Errorf("no update: %v", err)
 	}
+}
+
+// A lease that was lost during an update is not written under, although its backend would
+// still accept that until the expiry.
+func TestManagerUpdateDuringALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := memory.New()
+		f := newFaulty(t, l, func(op string, _ int, _ holdfast.Lease) fault { return fault{hang: op == opRenew} })
+		writes := &writeCount{DataStore: l.Abilities().DataStore}
+		m := newManager(t, newClient(t, withData{f, writes}))
+		mustManage(t, m, "job")
+		synctest.Wait()
+		err := m.UpdateData(t.Context(), "job", func(old []byte) ([]byte, error) {
+			h, _ := m.Hold("job")
+			<-h.Context().Done() // 5 s before the backend's own expiry
+			return []byte("too late"), nil
+		})
+		if !errors.Is(err, holdfast.ErrLost) || writes.n.Load() != 0 {
+			t.Errorf("UpdateData: %v, %d writes", err, writes.n.Load())
+		}
+	})
+}
+
+// withData is a Locker with another's data.
+type withData struct {
+	holdfast.Locker
+	data holdfast.DataStore
+}
+
+func (w withData) Abilities() holdfast.Abilities {
+	a := w.Locker.Abilities()
+	a.DataStore = w.data
+	return a
+}
+
+// writeCount counts the writes.
+type writeCount struct {
+	holdfast.DataStore
+	n atomic.Int64
+}
+
+func (w *writeCount) WriteData(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error {
+	w.n.Add(1)
+	return w.DataStore.WriteData(ctx, l, data, at)
+}
+
+// lateData is a backend that counts its calls and can delay the next write: the caller
+// gives it up, and it arrives later.
+type lateData struct {
+	holdfast.Locker
+	holdfast.DataStore
+	late          time.Duration // of the next write
+	lag           int           // that many reads show the state of a moment ago
+	old           func() ([]byte, holdfast.DataRevision, error)
+	reads, writes int
+}
+
+func (s *lateData) Abilities() holdfast.Abilities {
+	a := s.Locker.Abilities()
+	a.DataStore = s
+	return a
+}
+
+func (s *lateData) ReadData(ctx context.Context, name string) ([]byte, holdfast.DataRevision, error) {
+	s.reads++
+	if s.lag > 0 {
+		s.lag--
+		return s.old()
+	}
+	return s.DataStore.ReadData(ctx, name)
+}
+
+func (s *lateData) WriteData(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error {
+	s.writes++
+	if s.late == 0 {
+		return s.DataStore.WriteData(ctx, l, data, at)
+	}
+	time.AfterFunc(s.late, func() { _ = s.DataStore.WriteData(context.WithoutCancel(ctx), l, data, at) })
+	s.late = 0
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// took returns how many calls there were since the last time.
+func (s *lateData) took() [2]int {
+	calls := [2]int{s.reads, s.writes}
+	s.reads, s.writes = 0, 0
+	return calls
+}
+
+// A write that was given up and arrives late changes nothing once a later one has
+// succeeded, and no update goes by data of before it.
+func TestManagerLateWrite(t *testing.T) {
+	for what, c := range map[string]struct {
+		late  time.Duration // the limit of a call is 4 s
+		want  string
+		calls [2]int // of the second update or write
+	}{
+		"after the second update":  {time.Minute, "b", [2]int{1, 1}},
+		"before the second update": {5 * time.Second, "ab", [2]int{1, 1}},
+		"while it is made":         {6500 * time.Millisecond, "ab", [2]int{2, 2}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := memory.New()
+				store := &lateData{Locker: l, DataStore: l.Abilities().DataStore}
+				m := newManager(t, newClient(t, store), holdfast.WithTryTimeout(4*time.Second))
+				mustManage(t, m, "a")
+				synctest.Wait()
+				store.late = c.late
+				if err := m.UpdateData(t.Context(), "a", func([]byte) ([]byte, error) { return []byte("a"), nil }); !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatalf("the first update: %v", err)
+				}
+				store.took()
+				time.Sleep(2 * time.Second)
+				err := m.UpdateData(t.Context(), "a", func(old []byte) ([]byte, error) {
+					time.Sleep(time.Second)
+					return append(old, 'b'), nil
+				})
+				if calls := store.took(); err != nil || calls != c.calls {
+					t.Errorf("the second update: %v, after %v reads and writes, want %v", err, calls, c.calls)
+				}
+				time.Sleep(2 * time.Minute)
+				if data, err := m.ReadData(t.Context(), "a"); err != nil || string(data) != c.want {
+					t.Errorf("the data are %q, want %q; %v", data, c.want, err)
+				}
+			})
+		})
+	}
+	for what, late := range map[string]time.Duration{"after the second write": time.Minute, "before the second write": 5 * time.Second} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := memory.New()
+				store := &lateData{Locker: l, DataStore: l.Abilities().DataStore}
+				m := newManager(t, newClient(t, store), holdfast.WithTryTimeout(4*time.Second))
+				mustManage(t, m, "a")
+				synctest.Wait()
+				write := func(text string, calls [2]int) {
+					t.Helper()
+					store.took()
+					if err := m.WriteData(t.Context(), "a", []byte(text)); err != nil || store.took() != calls {
+						t.Errorf("write %q: %v, want %v reads and writes", text, err, calls)
+					}
+				}
+				write("first", [2]int{0, 1}) // no call but the write, also for the next ones
+				write("second", [2]int{0, 1})
+				store.late = late
+				if err := m.WriteData(t.Context(), "a", []byte("late")); !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatalf("the late write: %v", err)
+				}
+				time.Sleep(2 * time.Second)
+				if late == time.Minute {
+					write("third", [2]int{0, 1})
+				} else {
+					write("third", [2]int{1, 2})
+				}
+				time.Sleep(2 * time.Minute)
+				if data, err := m.ReadData(t.Context(), "a"); err != nil || string(data) != "third" {
+					t.Errorf("the data are %q, %v", data, err)
+				}
+				write("fourth", [2]int{0, 1})
+				if err := m.UpdateData(t.Context(), "a", count); err != nil {
+					t.Error(err)
+				}
+				write("fifth", [2]int{0, 1}) // it knows what the update did
+			})
+		})
+	}
+}
+
+// A backend that shows the data of a moment ago is asked again, not at once, and not for
+// ever.
+func TestManagerReadsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := memory.New()
+		store := &lateData{Locker: l, DataStore: l.Abilities().DataStore}
+		m := newManager(t, newClient(t, store))
+		mustManage(t, m, "a")
+		synctest.Wait()
+		update := func() (time.Duration, error) {
+			start := time.Now()
+			err := m.UpdateData(t.Context(), "a", count)
+			return time.Since(start), err
+		}
+		old, at, err := l.ReadData(t.Context(), "a")
+		store.old = func() ([]byte, holdfast.DataRevision, error) { return old, at, err }
+		if _, err := update(); err != nil {
+			t.Fatal(err)
+		}
+		store.lag = 3
+		if took, err := update(); err != nil || took < 200*time.Millisecond || took > 500*time.Millisecond {
+			t.Errorf("three reads too old: %v after %v", err, took)
+		}
+		store.lag = 1000
+		store.took()
+		took, err := update()
+		if calls := store.took(); !errors.Is(err, holdfast.ErrConflict) || calls[0] > 10 || took > 5*time.Second {
+			t.Errorf("reads that stay too old: %v after %v and %v calls", err, took, calls)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		if err := m.UpdateData(ctx, "a", count); !errors.Is(err, holdfast.ErrConflict) || time.Since(start) > 60*time.Millisecond {
+			t.Errorf("the caller's context ended: %v after %v", err, time.Since(start))
+		}
+		own := fmt.Errorf("the update's own: %w", holdfast.ErrConflict)
+		store.lag = 0
+		store.took()
+		if err := m.UpdateData(t.Context(), "a", func([]byte) ([]byte, error) { return nil, own }); err != own || store.took() != [2]int{1, 0} { //nolint:errorlint // it is passed on as it is
+			t.Errorf("an update that fails: %v", err)
+		}
+		if data, err := m.ReadData(t.Context(), "a"); string(data) != "2" || err != nil {
+			t.Errorf("the data are %q, %v", data, err)
+		}
+	})
 }

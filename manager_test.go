@@ -25,7 +25,7 @@ func TestManagerKeepsNames(t *testing.T) {
 		var names []string
 		for _, l := range m.Leases() {
 			names = append(names, l.Name)
-			if l.Owner != "me" || l.Token == 0 || l.ID == "" {
+			if l.Owner != "me" || l.Token == 0 || l.ID.IsZero() {
 				t.Errorf("%v", l)
 			}
 		}

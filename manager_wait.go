@@ -35,6 +35,7 @@ func (m *LeaseManager) look(c *claim, q *quest, at time.Duration) {
 // lookAway ends the present look.
 func (q *quest) lookAway() {
 	q.looks++
+	q.urgent = false
 	q.seat().forget()
 }
 
@@ -45,7 +46,8 @@ func (m *LeaseManager) saw(c *claim, q *quest, n int, r Record, err error) {
 	if c.quest != q || c.phase != idle || q.looks != n || m.client.closing.Err() != nil {
 		return
 	}
-	now := m.client.now()
+	now, again := m.client.now(), q.urgent && q.woken
+	q.urgent, q.woken = false, false
 	switch {
 	case err != nil: // attempts for each of very many names would fare no better
 		q.asker.emit(Event{Type: EventError, Name: c.name, Op: "inspect", Err: err, Time: time.Now()})
@@ -54,6 +56,8 @@ func (m *LeaseManager) saw(c *claim, q *quest, n int, r Record, err error) {
 		return
 	case q.seat().looked(r, nil):
 		m.asks.set(&q.entry, now, false)
+	case again:
+		m.rouse(c, q)
 	default:
 		m.schedule(c, q)
 	}
@@ -66,7 +70,7 @@ func (m *LeaseManager) wake(c *claim, q *quest) {
 	defer m.mu.Unlock()
 	switch {
 	case c.quest != q:
-	case c.phase == asking:
+	case c.phase == asking || q.urgent: // what is under way may show what was before
 		q.woken = true
 	case q.asker.failures > 0 || q.blind > 0: // a backend that fails is left alone for the whole pause
 	default:
@@ -84,6 +88,7 @@ func (m *LeaseManager) rouse(c *claim, q *quest) {
 	if s.lookable() && (first || !m.asks.free()) {
 		m.schedule(c, q)
 		m.look(c, q, now)
+		q.urgent, q.woken = true, false
 		return
 	}
 	q.lookAway() // it may be about to tell what was before

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/text"
 )
 
 // ClientOption configures a Client; see New and Open.
@@ -120,6 +122,7 @@ func WithOwner(owner string) Option {
 // WithData stores data with the lock when it is taken. Without it the data of the
 // previous holder stays.
 func WithData(data []byte) Option {
+	data = slices.Clone(data) // the caller may change its own
 	return lockOption(func(c *lockConfig) { c.data = data })
 }
 
@@ -132,7 +135,9 @@ func WithOverrunHook(fn func(Event)) Option {
 }
 
 // WithLogger sets where events are logged; the default is slog.Default. Losses and
-// failures are warnings, overruns errors, a step-down is info, what goes well debug.
+// failures are warnings, overruns errors. An election, a step-down, acquiring a lock again
+// after its loss, and waiting for a lock that this process itself holds are info; what
+// else goes well is debug.
 func WithLogger(logger *slog.Logger) ClientOption {
 	return clientOption(func(c *clientConfig) { c.logger = logger })
 }
@@ -247,27 +252,28 @@ func (s settings) check(l Limits) error {
 		d    time.Duration
 	}{{"Grace", s.grace}, {"RenewEvery", s.renewEvery}, {"TryTimeout", s.tryTimeout}, {"PollInterval", s.poll}} {
 		if f.d <= 0 {
-			return &InvalidError{f.name, f.d.String(), "more than 0"}
+			return &InvalidError{f.name, text.Duration(f.d), "more than 0"}
 		}
 	}
 	if s.slots < 1 || s.slots > maxSlots {
 		return &InvalidError{"Slots", strconv.Itoa(s.slots), fmt.Sprintf("from 1 to %d", maxSlots)}
 	}
 	if drift := s.ttl / driftPart; s.grace < drift {
-		return &InvalidError{"Grace", s.grace.String(), fmt.Sprintf("at least %v, what the clocks may differ by in a TTL of %v", drift, s.ttl)}
+		return &InvalidError{"Grace", text.Duration(s.grace), fmt.Sprintf("at least %v, what the clocks may differ by in a TTL of %s", drift, text.Duration(s.ttl))}
 	}
 	if s.grace >= s.ttl {
-		return &InvalidError{"Grace", s.grace.String(), fmt.Sprintf("less than the TTL of %v", s.ttl)}
+		return &InvalidError{"Grace", text.Duration(s.grace), "less than the TTL of " + text.Duration(s.ttl)}
 	}
 	if s.tryTimeout >= s.grace {
-		return &InvalidError{"TryTimeout", s.tryTimeout.String(), fmt.Sprintf("less than the grace of %v", s.grace)}
+		return &InvalidError{"TryTimeout", text.Duration(s.tryTimeout), "less than the grace of " + text.Duration(s.grace)}
 	}
 	if room := s.ttl - s.grace - s.tryTimeout; s.renewEvery > room {
-		return &InvalidError{"RenewEvery", s.renewEvery.String(), fmt.Sprintf(
-			"at most %v, so that one whole try fits before the loss (TTL %v less grace %v less try timeout %v)", room, s.ttl, s.grace, s.tryTimeout)}
+		return &InvalidError{"RenewEvery", text.Duration(s.renewEvery), fmt.Sprintf(
+			"at most %s, so that one whole try fits before the loss (TTL %s less grace %s less try timeout %s)",
+			text.Duration(room), text.Duration(s.ttl), text.Duration(s.grace), text.Duration(s.tryTimeout))}
 	}
 	// The name and the ID come later; the rest of the request is known now.
-	return Request{Name: "x", ID: "x", Owner: s.owner, TTL: s.ttl, Data: s.data}.Validate(l)
+	return Request{Name: "x", ID: NewLeaseID("x"), Owner: s.owner, TTL: s.ttl, Data: s.data}.Validate(l)
 }
 
 // clampTTL moves a default TTL, never a user's, into the backend's range.

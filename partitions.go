@@ -14,10 +14,27 @@ import (
 // at work in one of them at a time, under a lock with a fencing token of its own.
 // All methods are safe for concurrent use.
 //
-// An instance that joins gets its share from the others, one that leaves gives its
-// own back, and what one held that died is taken when its leases expire. Only as many
-// partitions move as must: with 256 on 8 instances, a ninth is given 28 and nothing
-// else moves. Those that an instance took last are given back first.
+// An instance that joins gets its share from the others, one that leaves releases its
+// own, and the share of one that died is taken when its leases expire. Only the necessary
+// partitions move: with 256 on 8 instances, a ninth is given 28 and nothing
+// else moves. An instance returns the partitions that it took last first.
+//
+// # Newcomers and crashes
+//
+// If an instance dies without releasing its partitions, they are idle until their leases
+// expire. So that an instance in a crash loop does not keep its share idle, a newcomer
+// takes part only when it has lived for a while: WithRebalanceEvery's or WithRenewEvery's
+// time, whichever is longer (10 s with the default settings). Until then the others
+// do all the work. An instance takes part at once if no living member owns a partition, as
+// when all instances start together. If it crashes later, its share is idle for at most one
+// TTL. If all instances are replaced within that time, the new ones take part when the last
+// of the old ones has left; some partitions are idle for that moment. To avoid it, replace instances
+// more slowly than that.
+//
+// A member that is late with its renewal keeps its partitions while their leases last, but
+// free partitions are no longer reserved for it. It is late after one and a half times
+// WithRenewEvery's time, or half of its own TTL if that is longer, where the backend tells of
+// renewals (Azure Blob Storage does not).
 //
 // # Records
 //
@@ -78,6 +95,9 @@ const maxPartitions = 10_000
 //   - fn returns nil: there is nothing more to do here. The partition is kept, so that
 //     no other instance begins with it, and its context lives, until it moves or is
 //     lost. Where it comes to next, fn is called again.
+//   - fn does not return after a loss: an EventOverrun reports it, and this instance does not
+//     take the partition again before fn has returned. Another takes it when it has been free for twice
+//     WithRebalanceEvery's time, even if that has its share already.
 //   - fn panics: the program ends, as with any goroutine.
 //
 // Options are checked here, against the backend's limits; the error is an *[InvalidError].
@@ -119,7 +139,7 @@ func NewPartitions(client *Client, group string, n int, fn func(ctx context.Cont
 // Run takes part until ctx ends or the client shuts down. Then it leaves: the contexts
 // of all functions end, this instance gives up its place among the members, and each
 // partition is released as soon as its function has returned. When all have,
-// Run returns an error that matches ctx's and its cause, or ErrClosed; never nil.
+// Run returns an error that matches ctx's, or ErrClosed; never nil.
 //
 // A backend that fails ends nothing: each failure is told to the observers and
 // retried. A second call while one is under way is refused with ErrBusy.
@@ -140,11 +160,7 @@ func (p *Partitions) Run(ctx context.Context) error {
 	if c.closing.Err() != nil {
 		return errShutdown
 	}
-	why := context.Cause(ctx)
-	if !errors.Is(why, ctx.Err()) { // a cause of the caller's own
-		why = fmt.Errorf("%w: %w", ctx.Err(), why)
-	}
-	return fmt.Errorf("holdfast: partitions of %q: %w", p.group, why)
+	return fmt.Errorf("holdfast: partitions of %q: %w", p.group, endOf(ctx))
 }
 
 // Owned lists the partitions that are this instance's now, in order, without I/O. By the

@@ -3,6 +3,7 @@ package holdfast_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -32,7 +33,7 @@ func TestPartitionsSlowFunction(t *testing.T) {
 		one := f.join()
 		f.settle(2 * time.Second)
 		two := f.join()
-		time.Sleep(3 * time.Second)
+		time.Sleep(fleetTrial + 3*time.Second)
 		if len(one.Owned()) != 4 || len(two.Owned()) != 3 {
 			t.Errorf("shares of %v, want all but one", f.shares())
 		}
@@ -256,6 +257,37 @@ func TestPartitionsMemberLost(t *testing.T) {
 		}
 		if m := f.moved(); m != 0 || places != 3 || !f.even() {
 			t.Errorf("%d moves, %d places taken, shares of %v", m, places, f.shares())
+		}
+		f.end()
+	})
+}
+
+// An instance that lost its place and cannot get another for now keeps its partitions: the
+// plan of the members, which lacks it, is not for it.
+func TestPartitionsKeptWithoutAPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 12)
+		one := f.join()
+		f.join()
+		f.join()
+		f.settle(3 * time.Second)
+		f.moved()
+		one.wire.seatless.Store(true)
+		for i := range f.n {
+			if err := f.store.Locker().BreakNow(t.Context(), fmt.Sprintf("group/partition-member-%04d", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 60 {
+			time.Sleep(time.Second)
+			if n := len(one.Owned()); n != 4 {
+				t.Fatalf("%d partitions are left: %v", n, f.shares())
+			}
+		}
+		one.wire.seatless.Store(false)
+		time.Sleep(time.Minute)
+		if m := f.moved(); m != 0 || !f.even() {
+			t.Errorf("%d moves, shares of %v", m, f.shares())
 		}
 		f.end()
 	})

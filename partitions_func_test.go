@@ -79,7 +79,7 @@ func TestPartitionsCauses(t *testing.T) {
 			}
 		}
 		two := f.join()
-		f.settle(3 * time.Second)
+		f.settle(fleetTrial + 3*time.Second)
 		expect(2, holdfast.ErrGivenBack)
 		f.leave(one)
 		expect(2, errRun)
@@ -157,7 +157,7 @@ func TestPartitionsLastTakenFirst(t *testing.T) {
 		var moving []int
 		for range 3 {
 			two := f.join()
-			f.settle(3 * time.Second)
+			f.settle(fleetTrial + 3*time.Second)
 			if moving != nil && !slices.Equal(moving, two.Owned()) {
 				t.Errorf("%v moved before, now %v", moving, two.Owned())
 			}

@@ -17,6 +17,13 @@ func (s *sharing) sit() {
 	if s.seat != nil {
 		return
 	}
+	if wait := s.onTrial(); wait > 0 {
+		s.within(wait)
+		return
+	}
+	if s.resting() {
+		return
+	}
 	var free []int
 	for i := s.n; i < len(s.table.rows); i++ {
 		if s.table.rows[i].owner() == nobody {
@@ -36,11 +43,40 @@ func (s *sharing) sit() {
 			return
 		}
 		if !refused(err) {
-			break
+			s.leaveAlone()
+			return
 		}
 		free = slices.Delete(free, k, k+1)
 	}
 	s.within(jitter(s.settings.quiet, 0.5))
+}
+
+// onTrial returns how long this instance still has to live before it may become a member.
+//
+// What an instance holds that dies without a release is nobody's until its leases expire,
+// so one that crashes again and again would keep its share from being worked on. While
+// others do the work, a newcomer therefore takes nothing, not even a place, before it has
+// lived for a while. It does not wait if there is no other member, or no partition has an
+// owner (all start at once), or it has partitions itself (only its place was lost).
+func (s *sharing) onTrial() time.Duration {
+	now := s.client.now()
+	s.alive.first(now)
+	left := s.alive.Duration + s.settings.trial - now
+	members := s.members()
+	if left <= 0 || len(members) == 0 {
+		return 0
+	}
+	others := false
+	for _, o := range s.owners() {
+		if o == s.me {
+			return 0
+		}
+		others = others || slices.Contains(members, o)
+	}
+	if !others {
+		return 0
+	}
+	return left
 }
 
 // keepSeat releases a place when it is lost, or Run's context ends: at once, since no
@@ -71,16 +107,21 @@ func (s *sharing) ring() {
 	h.finish(s.ctx)
 }
 
-// members lists the live members, this instance included if it has a place.
+// members lists the live members, this instance included if it has a place. One that is
+// late with the renewal of its place does not count: it keeps what it has while its leases
+// last, but no share of what is free is reserved for it.
 func (s *sharing) members() []string {
 	var out []string
 	there := map[string]bool{s.me: true}
-	if s.seat != nil && s.seat.Err() == nil {
+	if s.seat != nil { // sit has looked whether it is held
 		out = append(out, s.me)
 	}
 	for i := s.n; i < len(s.table.rows); i++ {
 		row := &s.table.rows[i]
 		o := row.owner()
+		if row.notRenewed() > max(s.settings.overdue, row.rec.TTL/2) {
+			continue
+		}
 		if o == stranger && row.known {
 			o = fmt.Sprintf("%s%d", stranger, i)
 		}

@@ -23,7 +23,8 @@ func (o partitionsOption) applyPartitions(c *partitionsConfig) { o(c) }
 // what while nothing wakes it; each wait is jittered by a fifth. The default is 5 s,
 // or three times the backend's Limits.Poll if that is longer (15 s on Azure Blob
 // Storage). After a fifth of it without another instance joining, partitions are
-// moved.
+// moved. A newcomer takes part after the whole of it, or after WithRenewEvery's time
+// if that is longer (see [Partitions]).
 func WithRebalanceEvery(d time.Duration) PartitionsOption {
 	return partitionsOption(func(c *partitionsConfig) { c.every = given(d) })
 }
@@ -48,6 +49,10 @@ type partitionsSettings struct {
 	every    time.Duration // between looks when nothing happens
 	quiet    time.Duration // how long no instance must have joined before partitions are moved
 	gap      time.Duration // least time between looks, however often something wakes
+	trial    time.Duration // how long a newcomer must have lived to take part
+	neglect  time.Duration // what is free for so long, anyone takes, also beyond its share
+	extra    time.Duration // how long that is kept at least
+	overdue  time.Duration // a member that has not renewed for so long does not count
 }
 
 // instanceDigits is how many hexadecimal digits tell an instance from others of the
@@ -72,6 +77,7 @@ func (c partitionsConfig) settle(l Limits) (partitionsSettings, error) {
 	return partitionsSettings{
 		settings: base, restart: c.restart, every: every,
 		quiet: max(every/5, time.Microsecond), gap: max(every/50, time.Microsecond),
+		trial: max(every, base.renewEvery), neglect: 2 * every, extra: 60 * every, overdue: base.renewEvery * 3 / 2,
 	}, nil
 }
 

@@ -3,6 +3,7 @@ package holdfast
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -33,11 +34,19 @@ type sharing struct {
 	taken uint64 // partitions so far
 
 	// The rest belongs to Run's goroutine.
-	seat       *Hold // this instance's place among the members, or nil
-	standingBy bool  // there was none for it
-	failures   int   // looks in a row
-	lookAgain  time.Duration
-	watches    map[string]func() // by name
+	seat       *Hold  // this instance's place among the members, or nil
+	standingBy bool   // there was none for it
+	alive      moment // when it first read the group's records
+	failures   int    // looks in a row
+
+	misses    int           // looks in a row whose attempts failed
+	attemptAt time.Duration // when the next may be made
+
+	reported    []string      // the records of the last report that they cannot be read
+	reportAgain time.Duration // when that is due
+
+	lookAgain time.Duration
+	watches   map[string]func() // by name
 
 	joined    map[string]time.Duration // the members of the last look, and when each was first seen
 	joining   bool                     // it showed one that was not there before
@@ -46,6 +55,9 @@ type sharing struct {
 	unsettled moment                   // since when partitions wait for the members to be settled
 	surplus   moment                   // since when this instance owns too many
 	least     int                      // how many too many, at every look since then
+	extra     moment                   // until when it keeps more than its share
+	free      int                      // how many partitions were free at the last look
+	still     time.Duration            // since when there have been so many
 	unclaimed int                      // looks in a row that showed free partitions, which others are to take
 }
 
@@ -136,35 +148,59 @@ func (s *sharing) step() {
 		return
 	}
 	s.failures = 0
+	s.reportUnread()
 	s.sit()
 	members := s.members()
 	settled, patient := s.settled(members)
 	owners := s.owners()
 	plan := newPlan(s.me, members, owners)
 	s.giveBack(plan.shares[s.me], settled)
-	if !settled || len(plan.take) > 0 {
+	if !settled || len(plan.take) > 0 && !s.resting() {
 		s.unclaimed = 0
 	}
 	if settled || !patient {
-		s.takeAll(append(plan.take, s.leftOver(plan, owners)...))
+		mine, neglected := s.leftOver(plan, owners)
+		s.takeAll(append(plan.take, mine...), false)
+		if s.takeAll(neglected, true) > 0 {
+			s.extra = moment{s.client.now() + set.extra, true}
+		}
 	}
 	s.attend(plan, s.owners(), settled)
 	s.table.calm = settled && !s.changed && plan.even()
 }
 
+// reportUnread reports the records that a look could not read: when they are others than
+// before, and again and again. Nobody takes them.
+func (s *sharing) reportUnread() {
+	bad, now := s.table.unread, s.client.now()
+	if len(bad.names) == 0 {
+		s.reported = nil
+		return
+	}
+	if slices.Equal(bad.names, s.reported) && now < s.reportAgain {
+		return
+	}
+	s.reported, s.reportAgain = bad.names, now+s.settings.extra
+	err := fmt.Errorf("holdfast: partitions of %q: records that cannot be read: %s; the first error: %w", s.group, bad.list(), bad.first)
+	s.emit(Event{Type: EventError, Name: s.group, Owner: s.me, Op: "inspect", Err: err, Time: time.Now()})
+}
+
 // owners tells of each partition whose it is. Of its own this instance knows better than
-// what it has read; those that it is stopping work on are its own still.
+// what it has read; those that it is stopping work on are its own while it holds them.
 func (s *sharing) owners() []string {
 	out := make([]string, s.n)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range out {
 		out[i] = s.table.rows[i].owner()
+		w := s.owned[i]
 		switch {
-		case s.owned[i] != nil:
+		case w != nil && w.hold.gone() == nil:
 			out[i] = s.me
 		case out[i] == s.me:
 			out[i] = stranger // a request in doubt, that is being cleaned up
+		case w != nil && out[i] == nobody:
+			out[i] = stranger // lost, and the function has not returned: for others to take
 		}
 	}
 	return out
@@ -177,19 +213,27 @@ func (s *sharing) own(row int) (string, bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.me, s.owned[row] != nil
+	w := s.owned[row]
+	return s.me, w != nil && w.hold.gone() == nil
 }
 
 // giveBack stops work on what is more than this instance's share: on those partitions first
-// that it took last. It acts on nothing that it has not seen for a while.
+// that it took last, and last of all on those that others could not take. It acts on nothing
+// that it has not seen for a while.
 func (s *sharing) giveBack(share int, settled bool) {
 	mine := s.live()
+	now := s.client.now()
+	if s.changed {
+		s.extra.set = false // who can take what may have changed
+	}
+	if s.extra.set && (now < s.extra.Duration || s.seat == nil) {
+		share = len(mine) // to return it would only have it neglected again
+	}
 	more := len(mine) - share
 	if more <= 0 || s.seat == nil && !s.standingBy {
 		s.surplus.set = false
 		return
 	}
-	now := s.client.now()
 	if !s.surplus.set || s.joining {
 		s.least = more
 	}
@@ -209,46 +253,91 @@ func (s *sharing) giveBack(share int, settled bool) {
 	}
 }
 
-// leftOver lists partitions that were to be taken by others and have been free for a
-// while: those may have died, or fail to get them.
-func (s *sharing) leftOver(p plan, owners []string) (out []int) {
-	most := p.shares[s.me] - p.owned[s.me] - len(p.take)
-	since := s.client.now() - 2*s.settings.quiet
+// leftOver lists free partitions that were to be taken by others. Those that have been free
+// for a while this instance takes if it has room in its share: the others may have died.
+//
+// It takes more than its share of what is neglected: what has been free, while no other was
+// taken either, for so long that every member has looked twice. Whoever it is dealt to
+// cannot take it: a function that ignored the loss of its lease is still at work on it
+// there, or attempts fail there.
+func (s *sharing) leftOver(p plan, owners []string) (mine, neglected []int) {
+	now, set := s.client.now(), s.settings
+	if free := p.owned[nobody]; free != s.free {
+		s.free, s.still = free, now
+	}
+	room := p.shares[s.me] - p.owned[s.me] - len(p.take)
+	patient := s.seat == nil && !s.standingBy || now < s.still+set.neglect
 	for i, o := range owners {
 		free := s.table.rows[i].free
-		if len(out) < most && o == nobody && free.set && free.Duration <= since && !slices.Contains(p.take, i) {
-			out = append(out, i)
+		if o != nobody || !free.set || slices.Contains(p.take, i) {
+			continue
+		}
+		switch age := now - free.Duration; {
+		case len(mine) < room && age >= 2*set.quiet:
+			mine = append(mine, i)
+		case !patient && age >= set.neglect:
+			neglected = append(neglected, i)
 		}
 	}
-	return out
+	return mine, neglected
 }
 
-// takeAll makes an attempt at each of these partitions, a few at a time. A backend
-// that fails is left alone until the next look.
-func (s *sharing) takeAll(partitions []int) {
+// takeAll makes an attempt at each of these partitions, a few at a time, and returns how
+// many it got. A backend that fails is left alone for a while.
+func (s *sharing) takeAll(partitions []int, extra bool) int {
+	if len(partitions) == 0 || s.resting() {
+		return 0
+	}
 	rand.Shuffle(len(partitions), func(i, j int) { partitions[i], partitions[j] = partitions[j], partitions[i] })
 	var calls sync.WaitGroup
 	var next counter
-	var missed atomic.Bool
+	var taken atomic.Int64
+	var missed, failed atomic.Bool
 	for range min(partitionCalls, len(partitions)) {
 		calls.Go(func() {
 			for k := next.take(); k < len(partitions) && s.ctx.Err() == nil; k = next.take() {
 				h, err := s.table.take(s.ctx, partitions[k], s.lock, s.emit)
 				if err == nil {
-					s.begin(partitions[k], h)
+					s.begin(partitions[k], h, extra)
+					taken.Add(1)
 					continue
 				}
 				missed.Store(true)
 				if !refused(err) {
+					failed.Store(true)
 					return
 				}
 			}
 		})
 	}
 	calls.Wait()
-	if missed.Load() {
+	if taken.Load() > 0 || !failed.Load() {
+		s.misses = 0
+	}
+	switch {
+	case failed.Load():
+		s.leaveAlone()
+	case missed.Load():
 		s.within(jitter(s.settings.quiet, 0.5))
 	}
+	return int(taken.Load())
+}
+
+// leaveAlone has no attempt made for a while, longer each time: the backend fails them.
+func (s *sharing) leaveAlone() {
+	d := exponential(s.misses, s.settings.quiet/2, s.settings.every/2)
+	s.misses++
+	s.attemptAt = s.client.now() + d
+	s.within(d)
+}
+
+// resting reports whether it is too early for an attempt after one that failed.
+func (s *sharing) resting() bool {
+	left := s.attemptAt - s.client.now()
+	if left > 0 {
+		s.within(left)
+	}
+	return left > 0
 }
 
 // attend has this instance look again when something is to be expected: it watches the

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,14 +21,17 @@ import (
 // context ends, and nothing wakes.
 type severed struct {
 	holdfast.Locker
-	cut     atomic.Bool
-	without string                                 // "watch", "batch", "lists": these and what is better are absent
-	blank   bool                                   // a batched read tells no more of a held lock than that it is
-	lie     atomic.Pointer[func(*holdfast.Record)] // changes what is read
-	skip    atomic.Int64                           // so many of the next batched reads fail for every other name
-	reads   atomic.Int64                           // looks at many records
-	single  atomic.Int64                           // looks at one
-	tries   atomic.Int64                           // attempts
+	cut      atomic.Bool
+	seatless atomic.Bool                            // attempts at places fail
+	unfit    atomic.Bool                            // attempts at partitions fail
+	seated   atomic.Bool                            // renewals of places get through a cut
+	without  string                                 // "watch", "batch", "lists": these and what is better are absent
+	blank    bool                                   // a batched read tells no more of a held lock than that it is
+	lie      atomic.Pointer[func(*holdfast.Record)] // changes what is read
+	skip     atomic.Int64                           // so many of the next batched reads fail for every other name
+	reads    atomic.Int64                           // looks at many records
+	single   atomic.Int64                           // looks at one
+	tries    atomic.Int64                           // attempts
 }
 
 func (s *severed) gate(ctx context.Context) error {
@@ -43,10 +47,16 @@ func (s *severed) TryAcquire(ctx context.Context, req holdfast.Request) (holdfas
 	if err := s.gate(ctx); err != nil {
 		return holdfast.Lease{}, err
 	}
+	if place := strings.Contains(req.Name, "member"); s.unfit.Load() && !place || s.seatless.Load() && place {
+		return holdfast.Lease{}, errInjected
+	}
 	return s.Locker.TryAcquire(ctx, req)
 }
 
 func (s *severed) Renew(ctx context.Context, l holdfast.Lease) error {
+	if s.seated.Load() && strings.Contains(l.Name, "member") {
+		return s.Locker.Renew(ctx, l)
+	}
 	return errors.Join(s.gate(ctx), s.Locker.Renew(ctx, l))
 }
 
@@ -160,6 +170,10 @@ type instance struct {
 }
 
 const fleetTTL = 10 * time.Second
+
+// fleetTrial is how long a newcomer leaves the work to the others: the default of
+// WithRebalanceEvery, which is longer than a third of fleetTTL.
+const fleetTrial = 5 * time.Second
 
 func newFleet(tb testing.TB, n int, opts ...holdfast.PartitionsOption) *fleet {
 	return &fleet{tb: tb, store: memory.NewStore(), n: n, exclusive: newExclusive(tb), last: make([]string, n),

@@ -19,6 +19,7 @@ type table struct {
 	rows   []row
 	memory time.Duration // how long an owner is remembered that reads do not tell
 	calm   bool          // nothing was moving at the last look
+	unread failures      // records that the last look could not read, if it read any
 
 	own func(i int) (owner string, own bool) // whether this instance itself holds a record
 }
@@ -26,10 +27,12 @@ type table struct {
 // row is one record as last read.
 type row struct {
 	rec   Record
-	known bool          // false: the last look did not tell
-	since time.Duration // when rec.Revision was first seen
-	free  moment        // since when it is seen free
-	stuck bool          // not renewed for its whole TTL by our own clock: it is over
+	known bool   // false: the last look did not tell
+	free  moment // since when it is seen free
+	stuck bool   // not renewed for its whole TTL by our own clock: it is over
+
+	holder    *sighting     // the last one seen, or nil
+	unchanged time.Duration // for how long, at least, a holder had not renewed when it was read
 
 	askAgain time.Duration // when an owner that had to be asked for is no longer believed
 }
@@ -83,11 +86,11 @@ func (t *table) look(ctx context.Context, each, all time.Duration) error {
 			recs[i] = Record{Name: name, State: StateFree}
 		}
 		for r, err := range a.Lister.List(limited, t.prefix) {
-			if err != nil {
+			if err != nil && r.Name == "" { // the rest is missing
 				return err
 			}
 			if i, ours := t.index[r.Name]; ours {
-				recs[i] = r
+				recs[i], errs[i] = r, err
 			}
 		}
 	default:
@@ -95,15 +98,15 @@ func (t *table) look(ctx context.Context, each, all time.Duration) error {
 	}
 	t.identify(ctx, each, recs, errs)
 	now := t.client.now() // after the reply: whatever was read was renewed before
-	failed := 0
-	for i := range t.names {
+	t.unread = failures{}
+	for i, name := range t.names {
 		if errs[i] != nil {
-			failed++
+			t.unread.add(name, errs[i])
 		}
-		t.rows[i].see(recs[i], errs[i], now)
+		t.rows[i].see(name, recs[i], errs[i], &t.client.sightings, now)
 	}
-	if failed == len(t.names) {
-		return errs[0]
+	if len(t.unread.names) == len(t.names) {
+		return t.unread.first
 	}
 	return nil
 }
@@ -155,18 +158,17 @@ func (t *table) identify(ctx context.Context, each time.Duration, recs []Record,
 	t.inspect(ctx, each, recs, errs, unknown)
 }
 
-// see takes in what was read of a record.
-func (r *row) see(rec Record, err error, now time.Duration) {
+// see takes in what was read of a record; memory is what the client remembers of holders.
+func (r *row) see(name string, rec Record, err error, memory *sightings, now time.Duration) {
 	r.known = err == nil && rec.State != StateUnknown
 	if !r.known {
 		return
 	}
-	if rec.Revision.IsZero() || rec.Revision != r.rec.Revision {
-		r.since = now
+	r.rec, r.stuck, r.unchanged = rec, false, 0
+	if rec.State == StateHeld {
+		r.holder = memory.see(name, rec, r.holder)
+		r.stuck, r.unchanged = !memory.stuck(r.holder).IsZero(), memory.unchanged(r.holder)
 	}
-	r.rec = rec
-	ttl := min(rec.TTL, longest)
-	r.stuck = rec.State == StateHeld && !rec.Revision.IsZero() && ttl > 0 && now >= r.since+ttl+ttl/driftPart
 	if r.free.first(now); r.owner() != nobody {
 		r.free.set = false
 	}
@@ -186,6 +188,18 @@ func (r *row) owner() string {
 	return r.rec.Owner
 }
 
+// notRenewed tells how long ago a held record was renewed, at least: by what is left of
+// its time, and by how long its revision has been the same.
+func (r *row) notRenewed() time.Duration {
+	switch {
+	case !r.known || r.rec.State != StateHeld:
+		return 0
+	case r.rec.RemainingKnown:
+		return max(r.unchanged, r.rec.TTL-r.rec.Remaining)
+	}
+	return r.unchanged
+}
+
 // endsIn tells when a held record's time ends unless it is renewed.
 func (r *row) endsIn() (time.Duration, bool) {
 	if !r.known || r.rec.State != StateHeld || r.stuck || !r.rec.RemainingKnown {
@@ -194,19 +208,10 @@ func (r *row) endsIn() (time.Duration, bool) {
 	return max(r.rec.Remaining, 0), true
 }
 
-// asker is one for the lock of a row, which knows of a stuck holder what the row does.
-func (t *table) asker(i int, s settings, emit func(Event)) *asker {
-	a := t.client.newAsker(t.names[i], s, emit)
-	if t.rows[i].stuck {
-		a.seats[0].holder, a.seats[0].unchanged = t.rows[i].rec, t.rows[i].since
-	}
-	return a
-}
-
 // take makes one attempt at the lock of a row, for a hold whose context descends from
 // ctx.
 func (t *table) take(ctx context.Context, i int, s settings, emit func(Event)) (*Hold, error) {
-	a := t.asker(i, s, emit)
+	a := t.client.newAsker(t.names[i], s, emit)
 	h, err := t.client.tryAcquire(ctx, ctx, a, true)
 	if err != nil {
 		a.abandon()

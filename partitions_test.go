@@ -27,11 +27,11 @@ func TestPartitionsSpread(t *testing.T) {
 		check("1 alone", 0, soon)
 		f.join()
 		f.join()
-		check("1 to 3", n-22, soon) // the first keeps 22
+		check("1 to 3", n-22, fleetTrial+soon) // the first keeps 22
 		for range 5 {
 			f.join()
 		}
-		check("3 to 8", 5*8, soon)
+		check("3 to 8", 5*8, fleetTrial+soon)
 		f.kill(first)
 		f.leave(f.live[0], f.live[1])
 		check("8 to 5", 3*8, fleetTTL+6*time.Second)

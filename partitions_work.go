@@ -11,14 +11,17 @@ type work struct {
 	s         *sharing
 	partition int
 	hold      *Hold
-	order     uint64 // larger than of what was taken before
+	order     uint64 // larger than of what was taken before; 0: others could not take it
 }
 
 // begin starts work on a partition.
-func (s *sharing) begin(partition int, h *Hold) {
+func (s *sharing) begin(partition int, h *Hold, extra bool) {
 	s.mu.Lock()
-	s.taken++
-	w := &work{s, partition, h, s.taken}
+	w := &work{s: s, partition: partition, hold: h}
+	if !extra {
+		s.taken++
+		w.order = s.taken
+	}
 	s.owned[partition] = w
 	s.mu.Unlock()
 	s.works.Go(w.run)

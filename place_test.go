@@ -67,6 +67,61 @@ func TestRenewalsOfLostLeasesKeepNoPlace(t *testing.T) {
 	})
 }
 
+// Renewals that hang and are tried again leave half of the places to the others, which are
+// renewed when they are due.
+func TestHungRetriesLeavePlacesToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, newFaulty(t, memory.New(), func(op string, _ int, l holdfast.Lease) fault {
+			switch {
+			case op != opRenew:
+				return fault{}
+			case strings.HasPrefix(l.Name, "ill "):
+				return fault{hang: true}
+			}
+			return fault{delay: 5 * time.Millisecond}
+		}))
+		for i := range 80 { // 64 are sent at 10 s and fail at 13 s
+			mustLock(t, c, fmt.Sprint("ill ", i))
+		}
+		time.Sleep(5 * time.Second)
+		well := lockMany(t, c, 40, 0)
+		time.Sleep(10*time.Second + 100*time.Millisecond) // the well are due at 15 s
+		for _, h := range well {
+			if in := h.LostIn(); in < 24*time.Second {
+				t.Fatalf("%q is lost in %v: it was not renewed at its time", h.Name(), in)
+			}
+		}
+	})
+}
+
+// A call gives its place back once, also if it was given up before it returned.
+func TestLateRenewalGivesItsPlaceBackOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		counted := &counted{faulty: newFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) fault {
+			switch {
+			case op != opRenew:
+				return fault{}
+			case n <= 64:
+				return fault{delay: 5 * time.Second, deaf: true}
+			}
+			return fault{delay: 100 * time.Millisecond}
+		})}
+		c := newClient(t, counted)
+		holds := lockMany(t, c, 64, 0)
+		time.Sleep(10 * time.Second)
+		for i := range 300 { // due at 20 s
+			holds = append(holds, mustLock(t, c, fmt.Sprint("next ", i)))
+		}
+		time.Sleep(9 * time.Second) // the late calls have returned
+		counted.worst.Store(0)
+		time.Sleep(5 * time.Second)
+		if n := counted.worst.Load(); n != 64 {
+			t.Errorf("%d renewals at once, want 64", n)
+		}
+		allHeld(t, holds)
+	})
+}
+
 func TestCleanUpsThatNeverReturnKeepNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()

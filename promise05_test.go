@@ -60,10 +60,10 @@ func TestPromise05_DoubtfulAcquireIsCleanedUp(t *testing.T) {
 					if op != opAcquire {
 						return fault{}
 					}
-					if ids[l.ID] {
+					if ids[l.ID.Reveal()] {
 						t.Error("an ID in clean-up was used again")
 					}
-					ids[l.ID] = true
+					ids[l.ID.Reveal()] = true
 					return ft
 				})
 				c := newClient(t, f)

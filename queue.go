@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -135,10 +136,20 @@ func (s *queues) reason(w *waiter) error {
 	case q == nil:
 		return nil
 	case q.keeps(w):
-		return allHeld(w.name, w.slots, q.holders[0].heldError())
+		return fmt.Errorf("this process itself holds it: %w", allHeld(w.name, w.slots, q.holders[0].heldError()))
 	default:
 		return q.kept
 	}
+}
+
+// holder returns a hold of this process that keeps a waiter from the lock, or nil.
+func (s *queues) holder(w *waiter) *Hold {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.byName[w.name]; q != nil && q.keeps(w) {
+		return q.holders[0]
+	}
+	return nil
 }
 
 // keeps reports whether this process holds all that the waiter may take.

@@ -2,6 +2,8 @@ package holdfast_test
 
 import (
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,6 +39,55 @@ func TestShortLeasesBesideLongOnes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A batch takes along what is due soon, and nothing else: a lease that is renewed every
+// second does not have others renewed every second too.
+func TestBatchTakesAlongWhatIsDueSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBatches(t, nil)
+		c := newClient(t, b)
+		often := []*holdfast.Hold{
+			mustLock(t, c, "often 1", holdfast.WithRenewEvery(time.Second)), mustLock(t, c, "often 2", holdfast.WithRenewEvery(time.Second)),
+		}
+		holds := lockMany(t, c, 100, 0)
+		time.Sleep(100 * time.Second)
+		allHeld(t, append(holds, often...))
+		_, batched := b.sent()
+		if n, most := batched+b.count(opRenew), 2*100*4/3+100*10*4/3; n > most { // each up to a quarter early
+			t.Errorf("%d renewals in 100 s, want at most %d", n, most)
+		}
+	})
+}
+
+// A lease that failed goes by its own backoff: the batches of others do not take it along.
+func TestBatchLeavesWhatFailedToItsBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ill = "ill"
+		var tries atomic.Int64
+		b := newBatches(t, func(_ int, leases []holdfast.Lease) fault {
+			if slices.ContainsFunc(leases, func(l holdfast.Lease) bool { return l.Name == ill }) {
+				tries.Add(1)
+				return fault{refuse: errInjected}
+			}
+			return fault{}
+		})
+		b.faults = func(op string, _ int, l holdfast.Lease) fault {
+			if op == opRenew && l.Name == ill {
+				tries.Add(1)
+				return fault{refuse: errInjected}
+			}
+			return fault{}
+		}
+		c := newClient(t, b)
+		h := mustLock(t, c, ill)
+		well := lockMany(t, c, 4, 0, holdfast.WithRenewEvery(100*time.Millisecond))
+		time.Sleep(24 * time.Second)
+		if n := tries.Load(); h.Err() != nil || n < 5 || n > 20 {
+			t.Errorf("%d tries in 14 s of failures: %v", n, h.Err())
+		}
+		allHeld(t, well)
+	})
 }
 
 // A lease that is about to be lost does not take those with it that are retried in the

@@ -230,6 +230,9 @@ func TestHungBatchDelaysNoOther(t *testing.T) {
 		if renewed != int64(len(holds))-hung.Load() {
 			t.Errorf("%d leases were renewed beside %d that hang", renewed, hung.Load())
 		}
+		if b.worst > 4 {
+			t.Errorf("%d batches at once", b.worst)
+		}
 		time.Sleep(time.Minute)
 		allHeld(t, holds)
 	})

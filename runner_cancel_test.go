@@ -257,3 +257,23 @@ func TestRunner_InterruptedAtAnyCall(t *testing.T) {
 		}
 	})
 }
+
+// A task that stops slowly after the end of Run's context may outlive its lease. Then Run's
+// result says so, with the task's own error if there is one.
+func TestRun_LossAfterItsContextEnded(t *testing.T) {
+	for _, failed := range []error{nil, errTask} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRunner(t, newClient(t, newFaulty(t, memory.New(), renewals())))
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Second, cancel)
+			err := r.Run(ctx, func(ctx context.Context) error {
+				<-ctx.Done()
+				time.Sleep(time.Minute)
+				return failed
+			})
+			if !errors.Is(err, holdfast.ErrLost) || failed != nil && !errors.Is(err, failed) {
+				t.Errorf("the task returned %v: Run: %v", failed, err)
+			}
+		})
+	}
+}

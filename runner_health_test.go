@@ -108,6 +108,39 @@ func TestHealthCheck_LeaderGivesUp(t *testing.T) {
 	}
 }
 
+// A leader that is not well is not renewed on, even if its task does not stop: the lock is
+// free when its lease expires.
+func TestHealthCheck_TaskDoesNotReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		var ill atomic.Bool
+		f := newFaulty(t, store.Locker(), nil)
+		r := newRunner(t, newClient(t, f), holdfast.WithHealthCheck(10*time.Second, func(context.Context) error {
+			if ill.Load() {
+				return errInjected
+			}
+			return nil
+		}))
+		stuck := make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := campaign(ctx, r, func(context.Context) error { <-stuck; return nil })
+		time.Sleep(time.Minute + time.Second)
+		ill.Store(true)
+		time.Sleep(10 * time.Second)
+		sent := f.count(opRenew)
+		if r.IsLeader() || sent < 5 {
+			t.Errorf("leader: %v; %d renewals before", r.IsLeader(), sent)
+		}
+		time.Sleep(30 * time.Second)
+		if n := f.count(opRenew); n != sent || isHeld(t, store, "job") {
+			t.Errorf("%d more renewals; held: %v", n-sent, isHeld(t, store, "job"))
+		}
+		cancel()
+		close(stuck)
+		t.Logf("Run returned %v", <-done)
+	})
+}
+
 func TestHealthCheck_RunTaskOnLeader(t *testing.T) {
 	for name, fail := range sick {
 		t.Run(name, func(t *testing.T) {

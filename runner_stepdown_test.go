@@ -356,3 +356,25 @@ func TestStall_OfOneTask(t *testing.T) {
 		}
 	})
 }
+
+// A lease that was lost before stays lost: who steps down then changes nothing of that.
+func TestStepDown_AfterALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRunner(t, newClient(t, newFaulty(t, memory.New(), renewals())))
+		stuck := make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		done := campaign(ctx, r, func(context.Context) error { <-stuck; return nil })
+		time.Sleep(40 * time.Second)
+		limited, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		if err := r.StepDown(limited); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("StepDown: %v", err)
+		}
+		cancel()
+		close(stuck)
+		if err := <-done; !errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrSteppedDown) {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}

@@ -262,7 +262,7 @@ func TestRunTaskOnLeader_NoLockIsStuck(t *testing.T) {
 				store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }))
 				ahead.Store(int64(24 * time.Hour)) // the server's clock was a day ahead
 				dead := store.Locker()
-				if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: "job", ID: "dead", Owner: "dead", TTL: 20 * time.Second}); err != nil {
+				if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: "job", ID: holdfast.NewLeaseID("dead"), Owner: "dead", TTL: 20 * time.Second}); err != nil {
 					t.Fatal(err)
 				}
 				ahead.Store(0)
@@ -298,10 +298,10 @@ func TestRunTaskOnLeader_DoubtIsCleanedUp(t *testing.T) {
 					if op != opAcquire {
 						return fault{}
 					}
-					if ids[l.ID] {
+					if ids[l.ID.Reveal()] {
 						t.Error("an ID in clean-up was used again")
 					}
-					ids[l.ID] = true
+					ids[l.ID.Reveal()] = true
 					if n == 1 {
 						return ft
 					}

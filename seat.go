@@ -14,14 +14,15 @@ type seat struct {
 	slot  int
 	req   Request
 
-	doubt     doubt
-	failed    bool          // at the latest attempt
-	known     bool          // it was refused
-	seen      time.Duration // when that was told last
-	holder    Record        // as last seen
-	unchanged time.Duration // since when holder.Revision was seen
-	told      Record        // the holder that observers were told of
-	asked     bool          // who an unknown holder is
+	doubt    doubt
+	failed   bool          // at the latest attempt
+	known    bool          // it was refused
+	seen     time.Duration // when that was told last
+	holder   Record        // as last seen
+	sighting *sighting     // of the holder, that the Client's callers share; nil before it is looked up
+	overdue  int           // refusals in a row although the holder's time is over
+	told     Record        // the holder that observers were told of
+	asked    bool          // who an unknown holder is
 
 	woken    atomic.Bool   // the Watcher has called
 	watching bool          // it has: releases will be told
@@ -53,7 +54,7 @@ func (s *seat) abandon() {
 	if s.doubt.any {
 		a := s.asker
 		a.client.cleanUp(s.lease(), s.doubt.until, a.settings.tryTimeout, a.emit)
-		s.req.ID, s.doubt = newID(), doubt{}
+		s.req.ID, s.doubt = newLeaseID(), doubt{}
 	}
 }
 
@@ -62,18 +63,40 @@ func (s *seat) refused(err error) {
 	var held *HeldError
 	if errors.As(err, &held) {
 		s.see(held.Record)
-		return
+	} else { // a driver that says no more
+		s.known, s.seen, s.holder.RemainingKnown = true, s.asker.client.now(), false
 	}
-	// A driver that says no more.
-	s.known, s.seen, s.holder.RemainingKnown = true, s.asker.client.now(), false
+	if s.overAt() < s.seen+pressing<<min(s.overdue, 30) {
+		s.overdue++
+	} else {
+		s.overdue = 0
+	}
+	if held != nil && held.Record.Broken && s.doubt.any {
+		// The holder may be a request of our own: its ID is refused while that lease lasts.
+		s.abandon()
+	}
 }
 
-// see compares the holder with the one seen before.
-func (s *seat) see(now Record) {
-	s.known, s.seen = true, s.asker.client.now() // after the reply: a renewal was before this
-	if now.Revision.IsZero() || now.Revision != s.holder.Revision {
-		s.unchanged = s.seen
+// pressing is the least time between requests for a lock that should be free by what is
+// known of it, and is refused all the same. It doubles with each, up to the poll interval.
+const pressing = 10 * time.Millisecond
+
+// overAt is when the holder's time ends, by what is known of it.
+func (s *seat) overAt() time.Duration {
+	at := s.stuckAt()
+	if s.holder.RemainingKnown {
+		at = min(at, s.seen+min(s.holder.Remaining, longest))
 	}
+	return at
+}
+
+// see takes in who the holder is.
+func (s *seat) see(now Record) {
+	s.known, s.seen = true, s.asker.client.now()
+	if now.Token != s.holder.Token || now.Revision != s.holder.Revision {
+		s.overdue = 0 // it is alive, or another
+	}
+	s.sighting = s.asker.client.sightings.see(s.req.Name, now, s.sighting)
 	// An owner that a backend cannot tell for a moment is not another holder.
 	if anonymous := now.Owner == "" && now.Token == 0; !anonymous {
 		s.tell(now)
@@ -89,23 +112,17 @@ func (s *seat) tell(holder Record) {
 	}
 }
 
-// stuck returns the holder's revision if it has not been renewed for one whole TTL
-// of our own elapsed time: it is over then, whatever a clock that stepped back
-// makes of its expiry. The backend replaces exactly that revision, or refuses.
-func (s *seat) stuck() Revision {
-	if s.asker.client.now() < s.stuckAt() {
-		return Revision{}
-	}
-	return s.holder.Revision
-}
+// stuck returns the revision of a holder that is over by our own clock, if it is.
+func (s *seat) stuck() Revision { return s.asker.client.sightings.stuck(s.remembered()) }
 
-// stuckAt is when the holder seen must have expired by our clock; 0.1 % is for drift.
-func (s *seat) stuckAt() time.Duration {
-	if s.holder.Revision.IsZero() || s.holder.TTL <= 0 {
-		return longest + s.asker.client.now()
+func (s *seat) stuckAt() time.Duration { return s.asker.client.sightings.stuckAt(s.remembered()) }
+
+// remembered is the sighting of the holder, also one of an earlier caller.
+func (s *seat) remembered() *sighting {
+	if s.sighting == nil {
+		s.sighting = s.asker.client.sightings.find(s.req.Name)
 	}
-	ttl := min(s.holder.TTL, longest)
-	return s.unchanged + ttl + ttl/driftPart
+	return s.sighting
 }
 
 // looked takes in what a look showed, and reports whether to ask: unless it is
@@ -140,14 +157,16 @@ func (s *seat) schedule() (askAt, lookAt time.Duration) {
 	if s.watching {
 		poll = a.settings.watchedPoll
 	}
-	if s.holder.RemainingKnown {
-		left := min(s.holder.Remaining, longest)
+	if left := min(s.holder.Remaining, longest); s.holder.RemainingKnown {
 		// Waiters of many processes wake for the same expiry: spread them a little.
 		askAt = min(askAt, s.seen+left+time.Millisecond+rand.N(10*time.Millisecond))
 		// A holder that lives has renewed before three quarters of this are over.
 		if early := left - left/4; s.lookable() && left > s.holder.TTL/4 && early > 10*time.Millisecond {
 			poll = min(poll, early)
 		}
+	}
+	if s.overdue > 0 {
+		askAt = max(askAt, s.seen+exponential(s.overdue-1, pressing, a.settings.poll))
 	}
 	next := s.seen + jitter(poll, 0.2)
 	switch {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,13 +73,21 @@ func TestShutdown(t *testing.T) {
 		if err := c.Shutdown(t.Context()); err != nil {
 			t.Errorf("Shutdown again: %v", err)
 		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 20 { // the result is there: a context that has ended does not hide it
+			if err := c.Shutdown(ended); err != nil {
+				t.Fatalf("Shutdown again by an ended context: %v", err)
+			}
+		}
 	})
 }
 
 func TestShutdownThatRunsOutOfTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		f := newFaulty(t, store.Locker(), func(op string, _ int, l holdfast.Lease) fault {
+		under := store.Locker()
+		f := newFaulty(t, under, func(op string, _ int, l holdfast.Lease) fault {
 			if op == opRelease {
 				return fault{hang: true}
 			}
@@ -99,6 +108,9 @@ func TestShutdownThatRunsOutOfTime(t *testing.T) {
 		}
 		if d := time.Since(start); d > 25*time.Second {
 			t.Errorf("Shutdown took %v", d)
+		}
+		if _, err := under.Inspect(t.Context(), "job"); !errors.Is(err, holdfast.ErrClosed) {
+			t.Errorf("Shutdown gave up and left the Locker open: %v", err)
 		}
 		renewals := f.count(opRenew)
 		time.Sleep(31 * time.Second)
@@ -156,6 +168,43 @@ func TestShutdownHurriesCleanUps(t *testing.T) {
 		start := time.Now()
 		if err := c.Shutdown(t.Context()); err != nil || time.Since(start) > 100*time.Millisecond {
 			t.Errorf("Shutdown: %v after %v", err, time.Since(start))
+		}
+	})
+}
+
+// So is one that plans its next release in the very moment when Shutdown begins.
+func TestShutdownHurriesACleanUpBeingPlanned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var slow atomic.Bool // the next reading of the clock
+		planning := make(chan struct{})
+		f := newFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) fault {
+			switch {
+			case op == opAcquire:
+				return fault{lose: errInjected}
+			case op == opRelease && n == 6: // the next would come after about 7 s
+				slow.Store(true)
+			}
+			return fault{}
+		})
+		c := newClient(t, f, holdfast.WithElapsed(func() time.Duration {
+			if slow.CompareAndSwap(true, false) {
+				close(planning)
+				time.Sleep(time.Second)
+			}
+			return time.Since(start)
+		}))
+		if _, err := c.TryLock(t.Context(), "job"); !errors.Is(err, errInjected) {
+			t.Fatalf("TryLock: %v", err)
+		}
+		<-planning
+		time.Sleep(500 * time.Millisecond)
+		began := time.Now()
+		if err := c.Shutdown(t.Context()); err != nil || time.Since(began) > 600*time.Millisecond {
+			t.Errorf("Shutdown: %v after %v", err, time.Since(began))
+		}
+		if n := f.count(opRelease); n != 7 {
+			t.Errorf("%d releases were sent, want one more", n)
 		}
 	})
 }

@@ -2,6 +2,8 @@ package holdfast_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -180,6 +182,39 @@ func TestDamagedSlotCostsLittle(t *testing.T) {
 		<-granted
 		if d := time.Since(start); d > 5*time.Second {
 			t.Errorf("granted after %v", d)
+		}
+	})
+}
+
+// A slot that failed is asked for last the next time: the free one beside it is taken by the
+// second attempt at the latest.
+func TestDamagedSlotIsAskedForLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for i := range 60 { // which slot comes first is random
+			f := newFaulty(t, memory.New(), func(_ string, _ int, l holdfast.Lease) fault {
+				if strings.HasSuffix(l.Name, "#2") {
+					return fault{refuse: errInjected}
+				}
+				return fault{}
+			})
+			mustLock(t, newClient(t, f, holdfast.WithSlots(2)), fmt.Sprint("pool ", i))
+			if n := f.count(opAcquire); n > 2 {
+				t.Fatalf("%d attempts with one of two slots free", n)
+			}
+		}
+	})
+}
+
+// Processes that come for the same slots do not all begin with the first.
+func TestSlotsAreAskedForFromARandomOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, memory.New(), holdfast.WithSlots(10))
+		taken := map[int]bool{}
+		for i := range 50 {
+			taken[mustTryLock(t, c, fmt.Sprint("pool ", i)).Slot()] = true
+		}
+		if len(taken) < 3 {
+			t.Errorf("of 10 free slots, 50 callers took only %v", taken)
 		}
 	})
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,6 +72,9 @@ func slotsUnderFaults(t *testing.T, looks bool) {
 	store := memory.NewStore()
 	check := newPool(t, slots)
 	var wg sync.WaitGroup
+	var events atomic.Int64 // failures and grants
+	const poll = time.Second
+	var paces []*pace
 	for p := range 4 {
 		rng := rand.New(rand.NewPCG(uint64(p), 7))
 		var mu sync.Mutex
@@ -77,15 +82,23 @@ func slotsUnderFaults(t *testing.T, looks bool) {
 			mu.Lock()
 			defer mu.Unlock()
 			d := time.Duration(rng.IntN(4000)) * time.Millisecond
-			return []fault{{refuse: errInjected}, {lose: errInjected}, {hang: true}, {late: d}, {delay: d}, {}, {}, {}}[rng.IntN(8)]
+			kind := rng.IntN(8)
+			if kind < 5 {
+				events.Add(1)
+			}
+			return []fault{{refuse: errInjected}, {lose: errInjected}, {hang: true}, {late: d}, {delay: d}, {}, {}, {}}[kind]
 		})
 		l.watcher, l.noLooks = p%2 == 0, !looks
-		c := newClient(t, l, holdfast.WithTTL(10*time.Second), holdfast.WithSlots(slots))
+		l.pace = newPace(t, 10*time.Second, poll)
+		l.pace.slots = slots
+		paces = append(paces, l.pace)
+		c := newClient(t, l, holdfast.WithTTL(10*time.Second), holdfast.WithSlots(slots), holdfast.WithPollInterval(poll))
 		for range 4 {
 			wg.Go(func() {
 				for range 10 {
 					err := c.Do(t.Context(), "pool", func(ctx context.Context) error {
 						h, _ := holdfast.HoldFrom(ctx)
+						events.Add(1)
 						check.enter(h)
 						select {
 						case <-ctx.Done():
@@ -102,6 +115,9 @@ func slotsUnderFaults(t *testing.T, looks bool) {
 		}
 	}
 	wg.Wait()
+	for _, p := range paces {
+		p.verify(int(events.Load()))
+	}
 	if len(check.token) != slots {
 		t.Errorf("%d slots were used", len(check.token))
 	}
@@ -210,10 +226,10 @@ func TestCrashedHolderFreesItsSlot(t *testing.T) {
 			live := newClient(t, store.Locker(), holdfast.WithSlots(2))
 			mustLock(t, live, "pool")
 			dead := store.Locker()
-			defer dead.Close()
+			defer dead.Close(t.Context())
 			var ends time.Time
 			for slot := range 2 { // whichever is free
-				if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: slotRecord("pool", slot), ID: "dead", TTL: 20 * time.Second}); err == nil {
+				if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: slotRecord("pool", slot), ID: holdfast.NewLeaseID("dead"), TTL: 20 * time.Second}); err == nil {
 					ends = time.Now().Add(20 * time.Second)
 				}
 			}
@@ -234,8 +250,8 @@ func TestNoSlotIsStuck(t *testing.T) {
 		ahead := 24 * time.Hour
 		store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(ahead) }))
 		dead := store.Locker()
-		defer dead.Close()
-		if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: "pool#2", ID: "dead", TTL: 20 * time.Second}); err != nil {
+		defer dead.Close(t.Context())
+		if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: "pool#2", ID: holdfast.NewLeaseID("dead"), TTL: 20 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
 		ahead = 0
@@ -316,6 +332,46 @@ func TestOneSlotIsAPlainLock(t *testing.T) {
 	})
 }
 
+// A LeaseManager and Partitions have one holder for each name, also where the Client's
+// default is to have several.
+func TestSlotsAreNotForManagersAndPartitions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		names := namesOf("lease ", 20)
+		var managers []*holdfast.LeaseManager
+		for range 3 {
+			m := newManager(t, newClient(t, store.Locker(), holdfast.WithSlots(3)))
+			mustManage(t, m, names...)
+			managers = append(managers, m)
+		}
+		time.Sleep(5 * time.Minute)
+		var held []string
+		for _, m := range managers {
+			for _, l := range m.Leases() {
+				held = append(held, l.Name)
+			}
+		}
+		slices.Sort(held)
+		if !slices.Equal(held, names) {
+			t.Errorf("held by three managers: %v", held)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 8, holdfast.WithSlots(3))
+		f.work = func(ctx context.Context, i int) error {
+			if h, _ := holdfast.HoldFrom(ctx); h.Slot() != 0 {
+				t.Errorf("partition %d is worked on with %q", i, h.Name())
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		f.join()
+		f.join()
+		f.settle(time.Minute)
+		f.end()
+	})
+}
+
 // Some give 2, others 4: together they have 4.
 func TestSlotsThatDiffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -347,7 +403,7 @@ func TestSlotsWaitForThemselves(t *testing.T) {
 				return err
 			}, two)
 		}, two)
-		if !errors.Is(err, holdfast.ErrHeld) || !strings.Contains(err.Error(), "wait for ever") || !nested {
+		if !errors.Is(err, holdfast.ErrHeld) || !strings.Contains(err.Error(), "would deadlock") || !nested {
 			t.Errorf("nested %v, err = %v", nested, err)
 		}
 	})

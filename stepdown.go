@@ -26,7 +26,7 @@ func (r *LeaderAwareRunner) StepDown(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		t.giveUp(ErrSteppedDown)
-		return fmt.Errorf("holdfast: step down %q: the task has not returned; the lock frees when its lease expires: %w", r.name, context.Cause(ctx))
+		return fmt.Errorf("holdfast: step down %q: the task has not returned; the lock frees when its lease expires: %w", r.name, endOf(ctx))
 	}
 }
 
@@ -47,7 +47,7 @@ func (r *LeaderAwareRunner) Close(ctx context.Context) error {
 		if t := r.term.Load(); t != nil {
 			t.giveUp(errRunnerClosed)
 		}
-		return fmt.Errorf("holdfast: close runner %q: the task has not returned; the lock frees when its lease expires: %w", r.name, context.Cause(ctx))
+		return fmt.Errorf("holdfast: close runner %q: the task has not returned; the lock frees when its lease expires: %w", r.name, endOf(ctx))
 	}
 	defer func() { <-r.slot }()
 	t := r.term.Load()
@@ -64,7 +64,7 @@ func (r *LeaderAwareRunner) Close(ctx context.Context) error {
 	case <-t.over:
 		return nil
 	case <-time.After(r.settings.tryTimeout):
-		return fmt.Errorf("holdfast: close runner %q: the lock is still being released: %w", r.name, context.Cause(ctx))
+		return fmt.Errorf("holdfast: close runner %q: the lock is still being released: %w", r.name, endOf(ctx))
 	}
 }
 

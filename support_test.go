@@ -46,6 +46,7 @@ type faulty struct {
 	watcher bool
 	noLooks bool
 	check   func(ctx context.Context, op string) // of every call, or nil
+	pace    *pace                                // of requests and looks, or nil
 	lates   sync.WaitGroup                       // calls under way; the test waits for them
 
 	mu    sync.Mutex
@@ -86,6 +87,7 @@ func (f *faulty) call(ctx context.Context, op string, lease holdfast.Lease, do f
 	if f.check != nil {
 		f.check(ctx, op)
 	}
+	f.pace.note(op)
 	ft := f.faults(op, n, lease)
 	if ft.late > 0 {
 		f.lates.Go(func() {
@@ -293,7 +295,7 @@ func (e *events) types() (list []holdfast.EventType) {
 func isHeld(tb testing.TB, store *memory.Store, name string) bool {
 	tb.Helper()
 	l := store.Locker()
-	defer l.Close()
+	defer l.Close(context.Background())
 	r, err := l.Inspect(context.Background(), name)
 	if err != nil {
 		tb.Fatalf("Inspect: %v", err)

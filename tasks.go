@@ -71,6 +71,17 @@ func (t *tasks) wait(ctx context.Context) error {
 	case <-idle:
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return endOf(ctx)
+	}
+}
+
+// isClosed reports whether a channel that nobody sends to is closed. A select between it and
+// the end of a context takes either if both are so.
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
 	}
 }

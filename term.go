@@ -143,18 +143,14 @@ func (t *term) rest(ctx context.Context) {
 	t.look()
 }
 
-// retire ends the term and releases the lock. It waits for the release, which
-// is bounded, also if another goroutine retires the term.
+// retire ends the term and releases the lock, which is bounded. It is for the call that has
+// the term busy: the steward retires only terms that no call has.
 func (t *term) retire(ctx context.Context) {
 	r := t.runner
 	r.mu.Lock()
-	first := !t.retired
 	t.retired = true
 	r.mu.Unlock()
-	if first {
-		t.giveBack(ctx)
-	}
-	<-t.over
+	t.giveBack(ctx)
 }
 
 // giveBack releases the lock of a term that was marked as retired. The cool-down

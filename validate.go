@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"time"
 	"unicode/utf8"
+
+	"github.com/holdfast-go/holdfast/internal/text"
 )
 
 // longest is what a duration may be at most, so that sums of a few do not overflow.
@@ -46,7 +48,8 @@ func ValidateHandOver(from Lease, req Request, l Limits) error {
 }
 
 // validateID checks the ID of a lease. It is a secret and is not shown.
-func validateID(field, id string) error {
+func validateID(field string, leaseID LeaseID) error {
+	id := leaseID.Reveal()
 	if id == "" || len(id) > maxID || !utf8.ValidString(id) {
 		return &InvalidError{field, fmt.Sprintf("of %d bytes", len(id)), fmt.Sprintf("valid UTF-8 of 1 to %d bytes, such as a UUID", maxID)}
 	}
@@ -69,15 +72,15 @@ func ValidateTTL(ttl time.Duration, l Limits) error {
 	if ttl >= l.MinTTL && ttl > 0 && ttl <= l.MaxTTL && (l.TTLStep == 0 || ttl%l.TTLStep == 0) {
 		return nil
 	}
-	rule := fmt.Sprintf("from %v to %v", l.MinTTL, l.MaxTTL)
+	rule := "from " + text.Duration(l.MinTTL) + " to " + text.Duration(l.MaxTTL)
 	if l.TTLStep > time.Nanosecond {
-		rule += fmt.Sprintf(" in steps of %v", l.TTLStep)
+		rule += " in steps of " + text.Duration(l.TTLStep)
 	}
 	rule += " on this backend"
 	if l.TTLNote != "" {
 		rule += " (" + l.TTLNote + ")"
 	}
-	return &InvalidError{"TTL", ttl.String(), rule}
+	return &InvalidError{"TTL", text.Duration(ttl), rule}
 }
 
 // ValidateData checks the size of a lock's data against a backend's limits.

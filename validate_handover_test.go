@@ -12,22 +12,22 @@ import (
 func TestValidateHandOver(t *testing.T) {
 	limits := holdfast.Limits{MinTTL: time.Second, MaxTTL: time.Minute, TTLStep: time.Second, MaxName: 8}
 	const secret = "5ecret-of-the-lease"
-	from := holdfast.Lease{Name: "n", ID: secret}
-	req := holdfast.Request{Name: "n", ID: secret + "-2", TTL: time.Second}
+	from := holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID(secret)}
+	req := holdfast.Request{Name: "n", ID: holdfast.NewLeaseID(secret + "-2"), TTL: time.Second}
 	for _, c := range []struct {
 		field  string // none: allowed
 		change func(*holdfast.Lease, *holdfast.Request)
 	}{
 		{"", func(*holdfast.Lease, *holdfast.Request) {}},
-		{"", func(_ *holdfast.Lease, r *holdfast.Request) { r.ID = secret }},
+		{"", func(_ *holdfast.Lease, r *holdfast.Request) { r.ID = holdfast.NewLeaseID(secret) }},
 		{"", func(l *holdfast.Lease, _ *holdfast.Request) { l.TTL, l.Token, l.Owner = -1, 7, "\xff" }}, // they do not matter
 		{"from.Name", func(l *holdfast.Lease, _ *holdfast.Request) { l.Name = "" }},
 		{"from.Name", func(l *holdfast.Lease, _ *holdfast.Request) { l.Name = "another" }},
-		{"from.ID", func(l *holdfast.Lease, _ *holdfast.Request) { l.ID = "" }},
-		{"from.ID", func(l *holdfast.Lease, _ *holdfast.Request) { l.ID = secret + "\xff" }},
-		{"from.ID", func(l *holdfast.Lease, _ *holdfast.Request) { l.ID = strings.Repeat(secret, 4) }},
+		{"from.ID", func(l *holdfast.Lease, _ *holdfast.Request) { l.ID = holdfast.LeaseID{} }},
+		{"from.ID", func(l *holdfast.Lease, _ *holdfast.Request) { l.ID = holdfast.NewLeaseID(secret + "\xff") }},
+		{"from.ID", func(l *holdfast.Lease, _ *holdfast.Request) { l.ID = holdfast.NewLeaseID(strings.Repeat(secret, 4)) }},
 		{"Name", func(l *holdfast.Lease, r *holdfast.Request) { l.Name, r.Name = "", "" }},
-		{"ID", func(_ *holdfast.Lease, r *holdfast.Request) { r.ID = "" }},
+		{"ID", func(_ *holdfast.Lease, r *holdfast.Request) { r.ID = holdfast.LeaseID{} }},
 		{"TTL", func(_ *holdfast.Lease, r *holdfast.Request) { r.TTL = time.Hour }},
 	} {
 		l, r := from, req

@@ -104,7 +104,7 @@ func TestWaiterWakes(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
 			dead := store.Locker()
-			if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: "job", ID: "dead", TTL: 100 * time.Second}); err != nil {
+			if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: "job", ID: holdfast.NewLeaseID("dead"), TTL: 100 * time.Second}); err != nil {
 				t.Fatal(err)
 			}
 			c := newClient(t, newFaulty(t, store.Locker(), nil), holdfast.WithPollInterval(poll))

@@ -89,7 +89,7 @@ func shutdown(t *testing.T, a *actor) {
 	if err := a.Shutdown(bounded(t)); err != nil {
 		t.Errorf("shutdown: %v", err)
 	}
-	if err := a.Locker().Close(); err != nil {
+	if err := a.Locker().Close(t.Context()); err != nil {
 		t.Errorf("close: %v", err)
 	}
 }

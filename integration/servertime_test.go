@@ -75,8 +75,8 @@ func abandon(t *testing.T, url, name string, ttl time.Duration) holdfast.Lease {
 	t.Helper()
 	locker, err := holdfast.OpenLocker(within(t), url)
 	env.Check(t, err)
-	defer locker.Close()
-	l, err := locker.TryAcquire(within(t), holdfast.Request{Name: name, ID: "3f1d9e0a-7a0e-4b52-9f7e-2f6f7c6a1b11", Owner: "dead", TTL: ttl})
+	defer locker.Close(t.Context())
+	l, err := locker.TryAcquire(within(t), holdfast.Request{Name: name, ID: holdfast.NewLeaseID("3f1d9e0a-7a0e-4b52-9f7e-2f6f7c6a1b11"), Owner: "dead", TTL: ttl})
 	env.Check(t, err)
 	return l
 }

@@ -146,10 +146,10 @@ func TestReapedLate(t *testing.T) {
 	url := m.URL(t)
 	dead, err := holdfast.OpenLocker(within(t), url)
 	env.Check(t, err)
-	l, err := dead.TryAcquire(within(t), holdfast.Request{Name: "dead", ID: "3f1d9e0a-7a0e-4b52-9f7e-2f6f7c6a1b11", Owner: "dead", TTL: ttl})
+	l, err := dead.TryAcquire(within(t), holdfast.Request{Name: "dead", ID: holdfast.NewLeaseID("3f1d9e0a-7a0e-4b52-9f7e-2f6f7c6a1b11"), Owner: "dead", TTL: ttl})
 	env.Check(t, err)
 	taken := time.Now()
-	env.Check(t, dead.Close())
+	env.Check(t, dead.Close(t.Context()))
 	h, err := open(t, url, holdfast.WithTTL(ttl)).Lock(within(t), "dead")
 	env.Check(t, err)
 	if took := time.Since(taken); took > ttl+ttl/2 || h.Token() <= l.Token {

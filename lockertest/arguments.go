@@ -49,8 +49,10 @@ func (c *check) methods(l holdfast.Locker, name string) []method {
 	}
 	if a.DataStore != nil {
 		all = append(all,
-			method{"ReadData", func(ctx context.Context) error { _, err := a.DataStore.ReadData(ctx, name); return err }},
-			method{"WriteData", func(ctx context.Context) error { return a.DataStore.WriteData(ctx, lease, []byte("x")) }})
+			method{"ReadData", func(ctx context.Context) error { _, _, err := a.DataStore.ReadData(ctx, name); return err }},
+			method{"WriteData", func(ctx context.Context) error {
+				return a.DataStore.WriteData(ctx, lease, []byte("x"), holdfast.DataRevision{Token: 1})
+			}})
 	}
 	return all
 }
@@ -77,7 +79,7 @@ var argumentClauses = []clause{
 		run: func(c *check) {
 			for what, id := range map[string]string{"no ID": "", "an ID of 65 bytes": strings.Repeat("x", 65), "an ID that is no UTF-8": "\xff-and-so-on"} {
 				req := c.request(c.name())
-				req.ID = id
+				req.ID = holdfast.NewLeaseID(id)
 				_, err := c.a.TryAcquire(c.ctx, req)
 				c.invalid("TryAcquire with "+what, "ID", err)
 			}
@@ -183,7 +185,7 @@ func literalText(c *check) {
 // UUIDs: then it says so.
 func (c *check) anyID(text string) {
 	req := c.request(c.name())
-	req.ID = text
+	req.ID = holdfast.NewLeaseID(text)
 	lease, err := c.a.TryAcquire(c.ctx, req)
 	if errors.Is(err, holdfast.ErrInvalid) {
 		return

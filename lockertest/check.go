@@ -74,12 +74,12 @@ func (c *check) brief(name string) holdfast.Request {
 }
 
 // newID makes a random UUID, version 4.
-func newID() string {
+func newID() holdfast.LeaseID {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails, says its documentation
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+	return holdfast.NewLeaseID(fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]))
 }
 
 // acquire must be granted.

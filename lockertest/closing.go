@@ -1,6 +1,7 @@
 package lockertest
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -17,7 +18,7 @@ var closeClauses = []clause{
 			l := c.fresh()
 			lease := c.acquire(l, c.request(c.name()))
 			for range 2 {
-				if err := l.Close(); err != nil {
+				if err := l.Close(c.ctx); err != nil {
 					c.errorf("Close: %v", err)
 				}
 			}
@@ -48,7 +49,7 @@ var closeClauses = []clause{
 		run: func(c *check) {
 			l := c.fresh()
 			lease := c.acquire(l, c.request(c.name()))
-			if err := l.Close(); err != nil {
+			if err := l.Close(c.ctx); err != nil {
 				c.errorf("Close: %v", err)
 			}
 			c.stillHeldBy("after its Locker was closed", lease)
@@ -61,10 +62,57 @@ var closeClauses = []clause{
 		run: func(c *check) {
 			other := c.fresh()
 			lease := c.acquire(c.a, c.request(c.name()))
-			if err := other.Close(); err != nil {
+			if err := other.Close(c.ctx); err != nil {
 				c.errorf("Close: %v", err)
 			}
 			c.stillHeldBy("after another Locker was closed", lease)
+		},
+	},
+	{
+		name: "close/ended context",
+		says: "Once its context has ended, also before the call, Close frees at once what it can.",
+		run: func(c *check) {
+			ctx, cancel := context.WithCancel(c.ctx)
+			cancel()
+			l := c.fresh()
+			lease := c.acquire(l, c.request(c.name()))
+			c.closesWithin(ctx, 0, l)
+			for _, m := range c.methods(l, lease.Name) {
+				if err := m.call(c.ctx); !errors.Is(err, holdfast.ErrClosed) {
+					c.errorf("%s after Close with a context that had ended: got error %v, want ErrClosed", m.name, err)
+				}
+			}
+		},
+	},
+	{
+		name: "close/hanging backend", needs: canStall, alone: true,
+		says: "Close returns soon after its context ends, whatever the backend does.",
+		run: func(c *check) {
+			l := c.fresh()
+			name := c.name()
+			c.acquire(l, c.request(name))
+			if watcher := l.Abilities().Watcher; watcher != nil {
+				open := make(chan struct{}, 1)
+				defer watcher.Watch(name, func() {
+					select {
+					case open <- struct{}{}:
+					default:
+					}
+				})()
+				select {
+				case <-open:
+				case <-time.After(c.cfg.Slack): // watching may be impossible
+				}
+			}
+			resume, err := c.cfg.Stall(c.ctx, name)
+			if err != nil {
+				c.fatalf("lockertest: Config.Stall: %v", err)
+			}
+			defer resume()
+			const limit = time.Second
+			ctx, cancel := context.WithTimeout(c.ctx, limit)
+			defer cancel()
+			c.closesWithin(ctx, limit, l)
 		},
 	},
 	{
@@ -94,7 +142,7 @@ var closeClauses = []clause{
 			for range 2 {
 				wg.Go(func() {
 					c.acquire(c.a, c.request(c.name())) // a while later
-					if err := l.Close(); err != nil {
+					if err := l.Close(c.ctx); err != nil {
 						c.errorf("Close while in use: %v", err)
 					}
 					now := time.Now()
@@ -104,4 +152,14 @@ var closeClauses = []clause{
 			wg.Wait()
 		},
 	},
+}
+
+// closesWithin closes a Locker with a context that ends after the limit. An error, if there
+// is one, says what could not be freed.
+func (c *check) closesWithin(ctx context.Context, limit time.Duration, l holdfast.Locker) {
+	start := time.Now()
+	err := l.Close(ctx)
+	if late := time.Since(start) - limit; late > time.Second {
+		c.errorf("Close returned %v after its context had ended, with error %v", late, err)
+	}
 }

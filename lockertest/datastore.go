@@ -2,6 +2,9 @@ package lockertest
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast"
 )
@@ -24,6 +27,10 @@ var dataStoreClauses = []clause{
 			c.readIs("held", name, req.Data)
 			c.release(c.a, lease)
 			c.readIs("released", name, req.Data)
+			none := c.request(name)
+			none.Data = []byte{}
+			c.acquire(c.a, none)
+			c.readIs("held by a request that removed the data", name, nil)
 		},
 	},
 	{
@@ -34,16 +41,18 @@ var dataStoreClauses = []clause{
 			req.Data = []byte("first")
 			lease := c.acquire(c.a, req)
 			big := bytes.Repeat([]byte{0, 0xff}, min(c.limits.MaxData, 1<<20)/2)
+			at := c.granted(lease)
 			for _, data := range [][]byte{[]byte("second"), {}, []byte("third\x00"), nil, big} {
-				if err := c.b.Abilities().DataStore.WriteData(c.ctx, lease, data); err != nil {
+				if err := c.b.Abilities().DataStore.WriteData(c.ctx, lease, data, at); err != nil {
 					c.fatalf("WriteData by the holder: %v", err)
 				}
+				at = at.Next()
 				c.readIs("held, after WriteData", req.Name, data)
 				c.dataIs("held, after WriteData", req.Name, data)
 			}
 			c.stillHeldBy("after it wrote its data", lease)
 			if most := c.limits.MaxData; most > 0 {
-				c.invalid("WriteData of too much", "Data", c.a.Abilities().DataStore.WriteData(c.ctx, lease, make([]byte, most+1)))
+				c.invalid("WriteData of too much", "Data", c.a.Abilities().DataStore.WriteData(c.ctx, lease, make([]byte, most+1), at))
 			}
 			c.release(c.a, lease)
 			c.acquire(c.b, c.request(req.Name))
@@ -57,7 +66,13 @@ var dataStoreClauses = []clause{
 			req := c.request(c.name())
 			req.Data = []byte("kept")
 			write := func(what string, lease holdfast.Lease) {
-				c.lost("WriteData "+what, c.a.Abilities().DataStore.WriteData(c.ctx, lease, []byte("stale")))
+				_, now, err := c.b.Abilities().DataStore.ReadData(c.ctx, req.Name)
+				if err != nil {
+					c.fatalf("ReadData: %v", err)
+				}
+				for _, at := range []holdfast.DataRevision{now, {}, c.granted(lease)} {
+					c.lost("WriteData "+what, c.a.Abilities().DataStore.WriteData(c.ctx, lease, []byte("stale"), at))
+				}
 			}
 			write("without a record", holdfast.Lease{Name: req.Name, ID: req.ID, Token: 1, TTL: req.TTL})
 			lease := c.acquire(c.a, req)
@@ -71,10 +86,105 @@ var dataStoreClauses = []clause{
 			c.readIs("held by the next", req.Name, req.Data)
 		},
 	},
+	{
+		name: "datastore/revision", needs: canStore,
+		says: "A new holder's data have the revision {Token: its token}; each write makes it the next one, and nothing else does.",
+		run: func(c *check) {
+			name := c.name()
+			c.revisionIs("without a record", name, holdfast.DataRevision{})
+			for range 2 { // the second holder finds what the first one wrote
+				req := c.request(name)
+				lease := c.acquire(c.a, req)
+				at := c.granted(lease)
+				c.revisionIs("held", name, at)
+				for _, data := range []string{"one", "one", ""} {
+					if err := c.a.Abilities().DataStore.WriteData(c.ctx, lease, []byte(data), at); err != nil {
+						c.fatalf("WriteData with the present revision: %v", err)
+					}
+					at = at.Next()
+					c.revisionIs("held, after WriteData", name, at)
+				}
+				c.renew(c.b, lease)
+				c.acquire(c.b, req)
+				c.revisionIs("held, after a renewal and a repeat", name, at)
+				c.release(c.a, lease)
+				c.revisionIs("released", name, at)
+			}
+		},
+	},
+	{
+		name: "datastore/late write", needs: canStore,
+		says: "WriteData returns ErrConflict if the data have another revision, and writes nothing: a write that arrives late changes nothing.",
+		run: func(c *check) {
+			before := c.acquire(c.a, c.request(c.name()))
+			c.release(c.a, before)
+			lease := c.acquire(c.a, c.request(before.Name))
+			first := c.granted(lease)
+			late := func(what string, at holdfast.DataRevision) {
+				err := c.b.Abilities().DataStore.WriteData(c.ctx, lease, []byte("late"), at)
+				if !errors.Is(err, holdfast.ErrConflict) {
+					c.errorf("WriteData of %s: got error %v, want ErrConflict", what, err)
+				}
+			}
+			late("a revision to come, before the first write", first.Next())
+			late("the last holder's revision, before the first write", c.granted(before))
+			for at := first; at.Writes < 3; at = at.Next() {
+				if err := c.a.Abilities().DataStore.WriteData(c.ctx, lease, []byte("kept"), at); err != nil {
+					c.fatalf("WriteData with the present revision: %v", err)
+				}
+				late("the revision before the last write", at)
+				late("the first revision", first)
+				late("a revision to come", at.Next().Next())
+				late("the last holder's revision", holdfast.DataRevision{Token: before.Token, Writes: at.Writes + 1})
+				late("no revision", holdfast.DataRevision{})
+			}
+			c.readIs("held, after late writes", lease.Name, []byte("kept"))
+			c.stillHeldBy("after late writes", lease)
+		},
+	},
+	{
+		name: "datastore/one of many", needs: canStore,
+		says: "Comparing and writing are one step for the backend: of writes that name the same revision one is done.",
+		run: func(c *check) {
+			lease := c.acquire(c.a, c.request(c.name()))
+			var done, unknown atomic.Int64
+			c.each(16, func(i int) {
+				store := []holdfast.Locker{c.a, c.b}[i%2].Abilities().DataStore
+				err := store.WriteData(c.ctx, lease, fmt.Append(nil, i), c.granted(lease))
+				switch {
+				case err == nil:
+					done.Add(1)
+				case !errors.Is(err, holdfast.ErrConflict):
+					unknown.Add(1)
+				}
+			})
+			if n := done.Load(); n > 1 || n == 0 && unknown.Load() == 0 {
+				c.errorf("of 16 writes that named the same revision %d were done; want one", n)
+			}
+			if done.Load() > 0 {
+				c.revisionIs("held, after 16 writes of which one could be done", lease.Name, c.granted(lease).Next())
+			}
+		},
+	},
+}
+
+// granted is the revision of the data when the lease was granted.
+func (c *check) granted(lease holdfast.Lease) holdfast.DataRevision {
+	return holdfast.DataRevision{Token: lease.Token}
+}
+
+func (c *check) revisionIs(when, name string, want holdfast.DataRevision) {
+	_, at, err := c.b.Abilities().DataStore.ReadData(c.ctx, name)
+	if err != nil {
+		c.fatalf("ReadData: %v", err)
+	}
+	if at != want {
+		c.errorf("while %s the data have revision %+v, want %+v", when, at, want)
+	}
 }
 
 func (c *check) readIs(when, name string, want []byte) {
-	got, err := c.b.Abilities().DataStore.ReadData(c.ctx, name)
+	got, _, err := c.b.Abilities().DataStore.ReadData(c.ctx, name)
 	if err != nil {
 		c.fatalf("ReadData: %v", err)
 	}

@@ -92,18 +92,18 @@ func lists(change func(w *world, prefix string, all, found []holdfast.Record) []
 
 type dataFault struct {
 	holdfast.DataStore
-	write func(ctx context.Context, l holdfast.Lease, data []byte) error
-	read  func(ctx context.Context, name string) ([]byte, error)
+	write func(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error
+	read  func(ctx context.Context, name string) ([]byte, holdfast.DataRevision, error)
 }
 
-func (d dataFault) WriteData(ctx context.Context, l holdfast.Lease, data []byte) error {
+func (d dataFault) WriteData(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error {
 	if d.write != nil {
-		return d.write(ctx, l, data)
+		return d.write(ctx, l, data, at)
 	}
-	return d.DataStore.WriteData(ctx, l, data)
+	return d.DataStore.WriteData(ctx, l, data, at)
 }
 
-func (d dataFault) ReadData(ctx context.Context, name string) ([]byte, error) {
+func (d dataFault) ReadData(ctx context.Context, name string) ([]byte, holdfast.DataRevision, error) {
 	if d.read != nil {
 		return d.read(ctx, name)
 	}
@@ -337,9 +337,9 @@ func dataStoreFaults() []fault {
 		{
 			name: "data are read while held only", caught: []string{"datastore/read"},
 			make: stores(func(w *world, d *dataFault) {
-				d.read = func(ctx context.Context, name string) ([]byte, error) {
+				d.read = func(ctx context.Context, name string) ([]byte, holdfast.DataRevision, error) {
 					if w.record(name).State != holdfast.StateHeld {
-						return nil, nil
+						return nil, holdfast.DataRevision{}, nil
 					}
 					return d.DataStore.ReadData(ctx, name)
 				}
@@ -349,29 +349,77 @@ func dataStoreFaults() []fault {
 			name: "no data are an empty slice", says: "want nil", caught: []string{"datastore/read"},
 			make: stores(func(_ *world, d *dataFault) {
 				next := d.DataStore
-				d.read = func(ctx context.Context, name string) ([]byte, error) {
-					data, err := next.ReadData(ctx, name)
-					return append([]byte{}, data...), err
+				d.read = func(ctx context.Context, name string) ([]byte, holdfast.DataRevision, error) {
+					data, at, err := next.ReadData(ctx, name)
+					return append([]byte{}, data...), at, err
 				}
 			}),
 		},
 		{
 			name: "writes are lost", caught: []string{"datastore/write"},
 			make: stores(func(_ *world, d *dataFault) {
-				d.write = func(context.Context, holdfast.Lease, []byte) error { return nil }
+				d.write = func(context.Context, holdfast.Lease, []byte, holdfast.DataRevision) error { return nil }
 			}),
 		},
 		{
 			name: "anybody may write", says: "want ErrLost", caught: []string{"datastore/stale write"},
 			make: stores(func(w *world, d *dataFault) {
 				next := d.DataStore
-				d.write = func(ctx context.Context, l holdfast.Lease, data []byte) error {
-					if err := next.WriteData(ctx, l, data); !errors.Is(err, holdfast.ErrLost) {
+				d.write = func(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error {
+					if err := next.WriteData(ctx, l, data, at); !errors.Is(err, holdfast.ErrLost) {
 						return err
 					}
 					w.free(l.Name)
 					_, err := w.plain.TryAcquire(ctx, holdfast.Request{Name: l.Name, ID: newID(), TTL: time.Hour, Data: data})
 					return err
+				}
+			}),
+		},
+		{
+			name: "writes do not compare revisions", says: "want ErrConflict", caught: []string{"datastore/late write", "datastore/one of many"},
+			make: stores(func(w *world, d *dataFault) {
+				d.write = func(ctx context.Context, l holdfast.Lease, data []byte, _ holdfast.DataRevision) error {
+					return w.write(ctx, l, data)
+				}
+			}),
+		},
+		{
+			name: "writes compare the number of writes, not the holder", caught: []string{"datastore/late write"},
+			make: stores(func(w *world, d *dataFault) {
+				next := d.DataStore
+				d.write = func(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error {
+					if at.Token != 0 {
+						at.Token = l.Token
+					}
+					return next.WriteData(ctx, l, data, at)
+				}
+			}),
+		},
+		{
+			name: "comparing and writing are two steps", says: "want one", caught: []string{"datastore/one of many"},
+			make: stores(func(w *world, d *dataFault) {
+				next := d.DataStore
+				d.write = func(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error {
+					if _, now, err := next.ReadData(ctx, l.Name); err != nil || now != at {
+						return next.WriteData(ctx, l, data, at) // which says why not
+					}
+					time.Sleep(20 * time.Millisecond)
+					return w.write(ctx, l, data)
+				}
+			}),
+		},
+		{
+			name: "a new holder's data have the last one's revision", caught: []string{"datastore/revision"},
+			make: stores(func(w *world, d *dataFault) {
+				next := d.DataStore
+				d.read = func(ctx context.Context, name string) ([]byte, holdfast.DataRevision, error) {
+					data, at, err := next.ReadData(ctx, name)
+					if first, ok := w.noted("first revision of " + name).(uint64); ok && err == nil {
+						at.Token = first
+					} else if at.Token != 0 {
+						w.note("first revision of "+name, at.Token)
+					}
+					return data, at, err
 				}
 			}),
 		},

@@ -47,8 +47,8 @@ func answerFaults() []fault {
 					if err := f.Locker.Release(ctx, l); err != nil {
 						return err
 					}
-					if w.note("released "+l.ID, true) != nil {
-						return opErr(l.Name, errors.New("no lease "+l.ID))
+					if w.note("released "+l.ID.Reveal(), true) != nil {
+						return opErr(l.Name, errors.New("no lease "+l.ID.Reveal()))
 					}
 					return nil
 				}
@@ -153,17 +153,44 @@ func answerFaults() []fault {
 		},
 		{
 			name: "Close is ignored", says: "want ErrClosed", caught: []string{"close/ErrClosed", "close/while in use"},
-			make: func(_ *world, f *faulty) { f.close = func() error { return nil } },
+			make: func(_ *world, f *faulty) { f.close = func(ctx context.Context) error { return nil } },
+		},
+		{
+			name: "Close with a context that has ended is refused", caught: []string{"close/ended context"},
+			make: func(_ *world, f *faulty) {
+				f.close = func(ctx context.Context) error {
+					if ctx.Err() != nil {
+						return opErr("", ctx.Err())
+					}
+					return f.Locker.Close(ctx)
+				}
+			},
+		},
+		{
+			name: "Close waits for a hanging backend", says: "after its context had ended", caught: []string{"close/hanging backend"},
+			make: func(w *world, f *faulty) {
+				var last string
+				f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+					last = req.Name
+					return f.Locker.TryAcquire(ctx, req)
+				}
+				f.close = func(ctx context.Context) error {
+					if w.noted("stalled "+last) != nil {
+						time.Sleep(2200 * time.Millisecond)
+					}
+					return f.Locker.Close(ctx)
+				}
+			},
 		},
 		{
 			name: "the second Close is an error", caught: []string{"close/ErrClosed", "close/while in use"},
 			make: func(_ *world, f *faulty) {
 				var closed atomic.Bool
-				f.close = func() error {
+				f.close = func(ctx context.Context) error {
 					if closed.Swap(true) {
 						return opErr("", holdfast.ErrClosed)
 					}
-					return f.Locker.Close()
+					return f.Locker.Close(ctx)
 				}
 			},
 		},
@@ -175,11 +202,11 @@ func answerFaults() []fault {
 					names = append(names, req.Name)
 					return f.Locker.TryAcquire(ctx, req)
 				}
-				f.close = func() error {
+				f.close = func(ctx context.Context) error {
 					for _, name := range names {
 						w.free(name)
 					}
-					return f.Locker.Close()
+					return f.Locker.Close(ctx)
 				}
 			},
 		},
@@ -192,7 +219,7 @@ func answerFaults() []fault {
 					}
 					return ctx, nil
 				})
-				f.close = func() error { w.note("closed", true); return nil }
+				f.close = func(ctx context.Context) error { w.note("closed", true); return nil }
 			},
 		},
 	}

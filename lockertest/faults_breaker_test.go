@@ -104,12 +104,12 @@ func breakerFaults() []fault {
 			name: "a broken lock's holder may repeat", caught: []string{"breaker/runs out"},
 			make: breaks(func(w *world, f *faulty, _ *breakFault) {
 				f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
-					if before, ok := w.noted("lease " + req.ID).(holdfast.Lease); ok {
+					if before, ok := w.noted("lease " + req.ID.Reveal()).(holdfast.Lease); ok {
 						return before, nil
 					}
 					lease, err := f.Locker.TryAcquire(ctx, req)
 					if err == nil {
-						w.note("lease "+req.ID, lease)
+						w.note("lease "+req.ID.Reveal(), lease)
 					}
 					return lease, err
 				}

@@ -97,7 +97,7 @@ func grantFaults() []fault {
 		},
 		{
 			name: "another's lease is returned", says: "returned another's name, ID, owner or TTL", caught: []string{"acquire/free"},
-			make: grants(func(_ *world, _ holdfast.Request, l *holdfast.Lease) { l.ID = "other" }),
+			make: grants(func(_ *world, _ holdfast.Request, l *holdfast.Lease) { l.ID = holdfast.NewLeaseID("other") }),
 		},
 		{
 			name: "released locks stay taken", says: "should be granted", caught: []string{"acquire/free", "release/frees", "release/by name and ID"},
@@ -141,7 +141,7 @@ func grantFaults() []fault {
 			make: repeats(func(w *world, f *faulty, ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
 				lease, err := f.Locker.TryAcquire(ctx, req)
 				if err == nil {
-					err = w.plain.WriteData(ctx, lease, req.Data)
+					err = w.write(ctx, lease, req.Data)
 				}
 				return lease, err
 			}),
@@ -155,7 +155,7 @@ func grantFaults() []fault {
 		{
 			name: "the same ID is refused for ever", caught: []string{"expiry/same ID"},
 			make: asks(func(w *world, req *holdfast.Request) {
-				if w.note("used "+req.ID, true) != nil && w.record(req.Name).State == holdfast.StateFree {
+				if w.note("used "+req.ID.Reveal(), true) != nil && w.record(req.Name).State == holdfast.StateFree {
 					req.ID, req.TTL = newID(), time.Hour // it is granted, but to nobody
 				}
 			}),
@@ -163,9 +163,9 @@ func grantFaults() []fault {
 		{
 			name: "the same ID keeps its token for ever", caught: []string{"expiry/same ID"},
 			make: grants(func(w *world, req holdfast.Request, l *holdfast.Lease) {
-				if before, used := w.note("token of "+req.ID, l.Token).(uint64); used {
+				if before, used := w.note("token of "+req.ID.Reveal(), l.Token).(uint64); used {
 					l.Token = before
-					w.note("token of "+req.ID, before)
+					w.note("token of "+req.ID.Reveal(), before)
 				}
 			}),
 		},
@@ -198,7 +198,7 @@ func grantFaults() []fault {
 					lease, err := f.Locker.TryAcquire(ctx, req)
 					if err != nil {
 						holder, _ := w.noted("lease of " + req.Name).(holdfast.Lease)
-						_ = w.plain.WriteData(ctx, holder, req.Data)
+						_ = w.write(ctx, holder, req.Data)
 					} else {
 						w.note("lease of "+req.Name, lease)
 					}

@@ -19,7 +19,7 @@ func (w *world) successor(id string) (holdfast.Lease, bool) {
 func noteSuccessors() func(*world, *faulty) {
 	return handOverChanges(func(w *world, _ *faulty, from holdfast.Lease, lease *holdfast.Lease, had bool) {
 		if had && from.ID != lease.ID {
-			w.note("successor of "+from.ID, *lease)
+			w.note("successor of "+from.ID.Reveal(), *lease)
 		}
 	})
 }
@@ -31,7 +31,7 @@ func handOverLeaseFaults() []fault {
 			make: func(w *world, f *faulty) {
 				noteSuccessors()(w, f)
 				f.renew = func(ctx context.Context, l holdfast.Lease) error {
-					if _, over := w.successor(l.ID); over {
+					if _, over := w.successor(l.ID.Reveal()); over {
 						return nil
 					}
 					return f.Locker.Renew(ctx, l)
@@ -42,10 +42,10 @@ func handOverLeaseFaults() []fault {
 			name: "the expired lease before goes on", says: "Renew of a lease that was handed over", caught: []string{"handover/expired", "handover/free"},
 			make: func(w *world, f *faulty) {
 				handOverChanges(func(w *world, _ *faulty, from holdfast.Lease, lease *holdfast.Lease, had bool) {
-					w.note("successor of "+from.ID, *lease)
+					w.note("successor of "+from.ID.Reveal(), *lease)
 				})(w, f)
 				f.renew = func(ctx context.Context, l holdfast.Lease) error {
-					if _, over := w.successor(l.ID); over {
+					if _, over := w.successor(l.ID.Reveal()); over {
 						return nil
 					}
 					return f.Locker.Renew(ctx, l)
@@ -57,7 +57,7 @@ func handOverLeaseFaults() []fault {
 			make: func(w *world, f *faulty) {
 				noteSuccessors()(w, f)
 				f.release = func(ctx context.Context, l holdfast.Lease) error {
-					if next, over := w.successor(l.ID); over {
+					if next, over := w.successor(l.ID.Reveal()); over {
 						l = next
 					}
 					return f.Locker.Release(ctx, l)
@@ -93,7 +93,7 @@ func handOverLeaseFaults() []fault {
 				handsOver(func(w *world, _ *faulty, next handOver, ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
 					lease, err := next(ctx, from, req)
 					if holder, ok := w.noted("holder of " + req.Name).(holdfast.Lease); ok && errors.Is(err, holdfast.ErrHeld) {
-						_ = w.plain.WriteData(ctx, holder, req.Data)
+						_ = w.write(ctx, holder, req.Data)
 					}
 					return lease, err
 				})(w, f)
@@ -121,7 +121,7 @@ func handOverRepeatFaults() []fault {
 			name: "a repeated hand-over replaces the data", says: "second", caught: []string{"handover/repeat"},
 			make: handOverRepeats(func(w *world, _ *faulty, next handOver, ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
 				lease, err := next(ctx, from, req)
-				return lease, errors.Join(err, w.plain.WriteData(ctx, lease, req.Data))
+				return lease, errors.Join(err, w.write(ctx, lease, req.Data))
 			}),
 		},
 		{
@@ -133,7 +133,7 @@ func handOverRepeatFaults() []fault {
 		{
 			name: "a lease that follows itself is over", says: "to itself got token", caught: []string{"handover/to itself"},
 			make: handsOver(func(w *world, f *faulty, next handOver, ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
-				if from.ID == req.ID && w.holds(req.Name, req.ID) {
+				if from.ID == req.ID && w.holds(req.Name, req.ID.Reveal()) {
 					w.free(req.Name)
 				}
 				return next(ctx, from, req)
@@ -160,7 +160,7 @@ func handOverInputFaults() []fault {
 		{
 			name: "a lease before without an ID is a stranger", says: "want an *InvalidError about from.ID", caught: []string{"handover/arguments"},
 			make: handsOverAsked(func(_ *world, from *holdfast.Lease, _ *holdfast.Request) {
-				if from.ID == "" {
+				if from.ID.IsZero() {
 					from.ID = newID()
 				}
 			}),
@@ -178,7 +178,7 @@ func handOverInputFaults() []fault {
 		{
 			name: "hand-overs compare the token", says: "which should be granted", caught: []string{"handover/by name and ID"},
 			make: handsOverAsked(func(w *world, from *holdfast.Lease, req *holdfast.Request) {
-				if from.Token != w.record(req.Name).Token && from.ID != "" {
+				if from.Token != w.record(req.Name).Token && !from.ID.IsZero() {
 					from.ID = newID()
 				}
 			}),
@@ -200,7 +200,7 @@ func handOverInputFaults() []fault {
 		{
 			name: "the ID of the lease before is an expression", says: "want ErrHeld", caught: []string{"handover/IDs taken literally"},
 			make: handsOverAsked(func(w *world, from *holdfast.Lease, req *holdfast.Request) {
-				if strings.HasPrefix(from.ID, "$") {
+				if strings.HasPrefix(from.ID.Reveal(), "$") {
 					w.free(req.Name)
 				}
 			}),
@@ -210,7 +210,7 @@ func handOverInputFaults() []fault {
 			make: handsOver(func(_ *world, _ *faulty, next handOver, ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
 				lease, err := next(ctx, from, req)
 				if err != nil {
-					err = opErr(req.Name, fmt.Errorf("from %s: %w", from.ID, err))
+					err = opErr(req.Name, fmt.Errorf("from %s: %w", from.ID.Reveal(), err))
 				}
 				return lease, err
 			}),

@@ -46,13 +46,13 @@ func handsOverAsked(change func(w *world, from *holdfast.Lease, req *holdfast.Re
 
 // holds asks past the faults whether a lease has its lock.
 func (w *world) holds(name, id string) bool {
-	return w.plain.WriteData(w.ctx, holdfast.Lease{Name: name, ID: id}, w.record(name).Data) == nil
+	return w.write(w.ctx, holdfast.Lease{Name: name, ID: holdfast.NewLeaseID(id)}, w.record(name).Data) == nil
 }
 
 // handOverRepeats makes a fault of the repeat by who has the lock already.
 func handOverRepeats(do func(w *world, f *faulty, next handOver, ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error)) func(*world, *faulty) {
 	return handsOver(func(w *world, f *faulty, next handOver, ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
-		if w.holds(req.Name, req.ID) {
+		if w.holds(req.Name, req.ID.Reveal()) {
 			return do(w, f, next, ctx, from, req)
 		}
 		return next(ctx, from, req)
@@ -63,7 +63,7 @@ func handOverRepeats(do func(w *world, f *faulty, next handOver, ctx context.Con
 // lock until then.
 func handOverChanges(change func(w *world, f *faulty, from holdfast.Lease, lease *holdfast.Lease, had bool)) func(*world, *faulty) {
 	return handsOver(func(w *world, f *faulty, next handOver, ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
-		had := w.holds(from.Name, from.ID)
+		had := w.holds(from.Name, from.ID.Reveal())
 		lease, err := next(ctx, from, req)
 		if err == nil {
 			change(w, f, from, &lease, had)
@@ -95,7 +95,7 @@ func handOverGrantFaults() []fault {
 				"handover/one winner", "handover/against a release",
 			},
 			make: handsOver(func(w *world, _ *faulty, next handOver, ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
-				if !w.holds(req.Name, req.ID) {
+				if !w.holds(req.Name, req.ID.Reveal()) {
 					w.free(req.Name)
 				}
 				return next(ctx, from, req)
@@ -104,7 +104,7 @@ func handOverGrantFaults() []fault {
 		{
 			name: "a hand-over looks, then takes", says: "of 32 calls at once", caught: []string{"handover/one winner", "handover/against a release"},
 			make: handsOver(func(w *world, _ *faulty, next handOver, ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
-				if w.holds(from.Name, from.ID) && !w.holds(req.Name, req.ID) {
+				if w.holds(from.Name, from.ID.Reveal()) && !w.holds(req.Name, req.ID.Reveal()) {
 					time.Sleep(5 * time.Millisecond)
 					w.free(req.Name)
 				}
@@ -140,7 +140,7 @@ func handOverGrantFaults() []fault {
 		{
 			name: "a free lock is not handed over", says: "which should be granted", caught: []string{"handover/free", "handover/expired"},
 			make: handsOver(func(w *world, _ *faulty, next handOver, ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
-				if !w.holds(from.Name, from.ID) && w.record(req.Name).State == holdfast.StateFree {
+				if !w.holds(from.Name, from.ID.Reveal()) && w.record(req.Name).State == holdfast.StateFree {
 					return holdfast.Lease{}, opErr(req.Name, holdfast.ErrLost)
 				}
 				return next(ctx, from, req)

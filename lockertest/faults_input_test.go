@@ -111,7 +111,7 @@ func inputFaults() []fault {
 		{
 			name: "any ID will do", caught: []string{"argument/ID"},
 			make: asks(func(_ *world, req *holdfast.Request) {
-				if req.ID == "" || len(req.ID) > 64 {
+				if req.ID.IsZero() || len(req.ID.Reveal()) > 64 {
 					req.ID = newID()
 				}
 			}),
@@ -125,8 +125,8 @@ func inputFaults() []fault {
 			make: func(w *world, f *faulty) {
 				asks(func(_ *world, req *holdfast.Request) { req.Data = req.Data[:min(len(req.Data), 1<<19)] })(w, f)
 				f.abilities = func(a holdfast.Abilities) holdfast.Abilities {
-					a.DataStore = dataFault{a.DataStore, func(ctx context.Context, l holdfast.Lease, data []byte) error {
-						return w.plain.WriteData(ctx, l, data[:min(len(data), 1<<19)])
+					a.DataStore = dataFault{a.DataStore, func(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error {
+						return w.plain.WriteData(ctx, l, data[:min(len(data), 1<<19)], at)
 					}, nil}
 					return a
 				}
@@ -179,18 +179,18 @@ func inputFaults() []fault {
 			name: "IDs are expressions", caught: []string{"text/taken literally"},
 			make: func(w *world, f *faulty) {
 				asks(func(w *world, req *holdfast.Request) {
-					if strings.HasPrefix(req.ID, "$") {
+					if strings.HasPrefix(req.ID.Reveal(), "$") {
 						w.free(req.Name)
 					}
 				})(w, f)
 				f.renew = func(ctx context.Context, l holdfast.Lease) error {
-					if strings.HasPrefix(l.ID, "$") {
+					if strings.HasPrefix(l.ID.Reveal(), "$") {
 						return nil
 					}
 					return f.Locker.Renew(ctx, l)
 				}
 				f.release = func(ctx context.Context, l holdfast.Lease) error {
-					if strings.HasPrefix(l.ID, "$") {
+					if strings.HasPrefix(l.ID.Reveal(), "$") {
 						return opErr(l.Name, context.DeadlineExceeded)
 					}
 					return f.Locker.Release(ctx, l)

@@ -30,7 +30,7 @@ func shortens(onRenew, onRepeat bool) func(*world, *faulty) {
 		f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
 			shortened(w, req.Name)
 			lease, err := f.Locker.TryAcquire(ctx, req)
-			if err == nil && w.note("used "+req.ID, true) != nil && onRepeat {
+			if err == nil && w.note("used "+req.ID.Reveal(), true) != nil && onRepeat {
 				w.note("end of "+req.Name, w.now().Add(req.TTL))
 			}
 			return lease, err
@@ -124,7 +124,7 @@ func leaseFaults() []fault {
 			make: func(_ *world, f *faulty) {
 				mine := make(chan string, 100)
 				f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
-					mine <- req.ID
+					mine <- req.ID.Reveal()
 					return f.Locker.TryAcquire(ctx, req)
 				}
 				f.renew = func(ctx context.Context, l holdfast.Lease) error {
@@ -169,7 +169,7 @@ func leaseFaults() []fault {
 			name: "renewals clear the data", caught: []string{"renew/keeps the data"},
 			make: renews(func(w *world, f *faulty, ctx context.Context, l holdfast.Lease) error {
 				err := f.Locker.Renew(ctx, l)
-				_ = w.plain.WriteData(ctx, l, nil)
+				_ = w.write(ctx, l, nil)
 				return err
 			}),
 		},
@@ -182,7 +182,7 @@ func leaseFaults() []fault {
 		{
 			name: "the second release is an error", caught: []string{"release/idempotent"},
 			make: releases(func(w *world, f *faulty, ctx context.Context, l holdfast.Lease) error {
-				if w.note("released "+l.ID, true) != nil {
+				if w.note("released "+l.ID.Reveal(), true) != nil {
 					return opErr(l.Name, holdfast.ErrLost)
 				}
 				return f.Locker.Release(ctx, l)
@@ -211,7 +211,7 @@ func leaseFaults() []fault {
 				f.release = func(ctx context.Context, l holdfast.Lease) error {
 					return f.Locker.Abilities().Breaker.Break(ctx, l.Name)
 				}
-				f.close = func() error { return opErr("", errors.New("leases are held")) }
+				f.close = func(ctx context.Context) error { return opErr("", errors.New("leases are held")) }
 			},
 		},
 	}

@@ -26,7 +26,7 @@ type faulty struct {
 	inspect    func(context.Context, string) (holdfast.Record, error)
 	limits     func() holdfast.Limits
 	abilities  func(holdfast.Abilities) holdfast.Abilities
-	close      func() error
+	close      func(context.Context) error
 }
 
 func (f *faulty) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
@@ -71,11 +71,11 @@ func (f *faulty) Abilities() holdfast.Abilities {
 	return f.Locker.Abilities()
 }
 
-func (f *faulty) Close() error {
+func (f *faulty) Close(ctx context.Context) error {
 	if f.close != nil {
-		return f.close()
+		return f.close(ctx)
 	}
-	return f.Locker.Close()
+	return f.Locker.Close(ctx)
 }
 
 // world is a store with a settable clock, and a notebook for faults that need
@@ -139,6 +139,19 @@ func (w *world) record(name string) holdfast.Record {
 	return r
 }
 
+// write writes data past the faults, whatever their revision is.
+func (w *world) write(ctx context.Context, l holdfast.Lease, data []byte) error {
+	for {
+		_, at, err := w.plain.ReadData(ctx, l.Name)
+		if err == nil {
+			err = w.plain.WriteData(ctx, l, data, at)
+		}
+		if !errors.Is(err, holdfast.ErrConflict) {
+			return err
+		}
+	}
+}
+
 // free frees a name past the faults.
 func (w *world) free(name string) { _ = w.plain.BreakNow(w.ctx, name) }
 
@@ -191,7 +204,7 @@ func (w *world) config(spoil func(*world, *faulty)) Config {
 		New: func(t *testing.T) holdfast.Locker {
 			t.Helper()
 			l := w.store.Locker()
-			t.Cleanup(func() { _ = l.Close() })
+			t.Cleanup(func() { _ = l.Close(context.WithoutCancel(t.Context())) })
 			f := &faulty{Locker: l}
 			spoil(w, f)
 			return f

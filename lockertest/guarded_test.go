@@ -47,7 +47,7 @@ func (g *guarded) do(ctx context.Context, name, id string, call func(context.Con
 }
 
 func (g *guarded) TryAcquire(ctx context.Context, req holdfast.Request) (lease holdfast.Lease, err error) {
-	err = g.do(ctx, req.Name, req.ID, func(ctx context.Context) error {
+	err = g.do(ctx, req.Name, req.ID.Reveal(), func(ctx context.Context) error {
 		lease, err = g.Locker.TryAcquire(ctx, req)
 		return err
 	})
@@ -55,11 +55,11 @@ func (g *guarded) TryAcquire(ctx context.Context, req holdfast.Request) (lease h
 }
 
 func (g *guarded) Renew(ctx context.Context, l holdfast.Lease) error {
-	return g.do(ctx, l.Name, l.ID, func(ctx context.Context) error { return g.Locker.Renew(ctx, l) })
+	return g.do(ctx, l.Name, l.ID.Reveal(), func(ctx context.Context) error { return g.Locker.Renew(ctx, l) })
 }
 
 func (g *guarded) Release(ctx context.Context, l holdfast.Lease) error {
-	return g.do(ctx, l.Name, l.ID, func(ctx context.Context) error { return g.Locker.Release(ctx, l) })
+	return g.do(ctx, l.Name, l.ID.Reveal(), func(ctx context.Context) error { return g.Locker.Release(ctx, l) })
 }
 
 func (g *guarded) Inspect(ctx context.Context, name string) (r holdfast.Record, err error) {
@@ -89,7 +89,7 @@ type guardedHandOver struct {
 }
 
 func (h guardedHandOver) HandOver(ctx context.Context, from holdfast.Lease, req holdfast.Request) (lease holdfast.Lease, err error) {
-	err = h.g.do(ctx, req.Name, req.ID, func(ctx context.Context) error {
+	err = h.g.do(ctx, req.Name, req.ID.Reveal(), func(ctx context.Context) error {
 		lease, err = h.HandOverer.HandOver(ctx, from, req)
 		return err
 	})
@@ -104,7 +104,7 @@ type guardedBatch struct {
 func (b guardedBatch) RenewBatch(ctx context.Context, leases []holdfast.Lease) []error {
 	errs := make([]error, len(leases))
 	for i, l := range leases {
-		errs[i] = b.g.do(ctx, l.Name, l.ID, func(ctx context.Context) error {
+		errs[i] = b.g.do(ctx, l.Name, l.ID.Reveal(), func(ctx context.Context) error {
 			return b.BatchRenewer.RenewBatch(ctx, []holdfast.Lease{l})[0]
 		})
 	}
@@ -166,14 +166,14 @@ type guardedData struct {
 	g *guarded
 }
 
-func (d guardedData) ReadData(ctx context.Context, name string) (data []byte, err error) {
+func (d guardedData) ReadData(ctx context.Context, name string) (data []byte, at holdfast.DataRevision, err error) {
 	err = d.g.do(ctx, name, "", func(ctx context.Context) error {
-		data, err = d.DataStore.ReadData(ctx, name)
+		data, at, err = d.DataStore.ReadData(ctx, name)
 		return err
 	})
-	return data, err
+	return data, at, err
 }
 
-func (d guardedData) WriteData(ctx context.Context, l holdfast.Lease, data []byte) error {
-	return d.g.do(ctx, l.Name, l.ID, func(ctx context.Context) error { return d.DataStore.WriteData(ctx, l, data) })
+func (d guardedData) WriteData(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error {
+	return d.g.do(ctx, l.Name, l.ID.Reveal(), func(ctx context.Context) error { return d.DataStore.WriteData(ctx, l, data, at) })
 }

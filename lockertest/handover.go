@@ -183,7 +183,7 @@ var handOverClauses = []clause{
 			try("from a lease without a name", "from.Name", holdfast.Lease{ID: from.ID}, req)
 			try("from a lease without an ID", "from.ID", holdfast.Lease{Name: from.Name}, req)
 			bad := req
-			bad.ID = ""
+			bad.ID = holdfast.LeaseID{}
 			try("to a request without an ID", "ID", from, bad)
 			bad = req
 			bad.TTL = 0
@@ -295,7 +295,7 @@ func handOverRefused(c *check) {
 // insist on UUIDs: then it says so.
 func (c *check) handsOverFromAnyID(text string) {
 	holder := c.acquire(c.a, c.request(c.name()))
-	odd := holdfast.Lease{Name: holder.Name, ID: text}
+	odd := holdfast.Lease{Name: holder.Name, ID: holdfast.NewLeaseID(text)}
 	_, err := c.b.Abilities().HandOverer.HandOver(c.ctx, odd, c.request(odd.Name))
 	if errors.Is(err, holdfast.ErrInvalid) {
 		return
@@ -304,7 +304,7 @@ func (c *check) handsOverFromAnyID(text string) {
 		c.fatalf("HandOver from an ID like %q, while another holds the lock: got error %v, want ErrHeld", text, err)
 	}
 	req := c.request(holder.Name)
-	req.ID = text
+	req.ID = holdfast.NewLeaseID(text)
 	next := c.handOver(c.b, holder, req)
 	c.follows(holder, next)
 	c.follows(next, c.handOver(c.a, next, c.request(next.Name)))

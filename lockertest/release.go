@@ -111,7 +111,7 @@ var tokenClauses = []clause{
 			first := c.fresh()
 			before := c.acquire(first, c.request(name))
 			c.release(first, before)
-			if err := first.Close(); err != nil {
+			if err := first.Close(c.ctx); err != nil {
 				c.errorf("Close: %v", err)
 			}
 			c.risen(before, c.acquire(c.fresh(), c.request(name)))

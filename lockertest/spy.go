@@ -16,11 +16,11 @@ type ledger struct {
 	secrets []string
 
 	mu      sync.Mutex
-	granted map[string]map[uint64]string // by name and token: the ID
+	granted map[string]map[uint64]holdfast.LeaseID // by name and token: the ID
 }
 
 func newLedger(secrets []string) *ledger {
-	return &ledger{secrets: secrets, granted: make(map[string]map[uint64]string)}
+	return &ledger{secrets: secrets, granted: make(map[string]map[uint64]holdfast.LeaseID)}
 }
 
 // grant notes a grant, and reports whether the token was another's.
@@ -28,7 +28,7 @@ func (g *ledger) grant(l holdfast.Lease) (taken bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.granted[l.Name] == nil {
-		g.granted[l.Name] = make(map[uint64]string)
+		g.granted[l.Name] = make(map[uint64]holdfast.LeaseID)
 	}
 	id, used := g.granted[l.Name][l.Token]
 	if !used {
@@ -54,12 +54,12 @@ func (s *spy) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Le
 
 // Renew checks what the driver's Renew returns.
 func (s *spy) Renew(ctx context.Context, l holdfast.Lease) error {
-	return s.c.checkError("Renew", l.Name, l.ID, s.Locker.Renew(ctx, l))
+	return s.c.checkError("Renew", l.Name, l.ID.Reveal(), s.Locker.Renew(ctx, l))
 }
 
 // Release checks what the driver's Release returns.
 func (s *spy) Release(ctx context.Context, l holdfast.Lease) error {
-	return s.c.checkError("Release", l.Name, l.ID, s.Locker.Release(ctx, l))
+	return s.c.checkError("Release", l.Name, l.ID.Reveal(), s.Locker.Release(ctx, l))
 }
 
 // Inspect checks what the driver's Inspect returns.
@@ -105,7 +105,7 @@ func (s spyHandOver) HandOver(ctx context.Context, from holdfast.Lease, req hold
 	lease, err := s.HandOverer.HandOver(ctx, from, req)
 	s.c.checkGrant("HandOver", req, lease, err)
 	if err != nil {
-		s.c.checkText("HandOver: the error", fmt.Sprintf("%v %+v %#v", err, err, err), from.ID)
+		s.c.checkText("HandOver: the error", fmt.Sprintf("%v %+v %#v", err, err, err), from.ID.Reveal())
 	}
 	return lease, err
 }
@@ -122,7 +122,7 @@ func (s spyBatch) RenewBatch(ctx context.Context, leases []holdfast.Lease) []err
 		s.c.fatalf("RenewBatch of %d leases returned %d results", len(leases), len(errs))
 	}
 	for i, err := range errs {
-		_ = s.c.checkError("RenewBatch", leases[i].Name, leases[i].ID, err)
+		_ = s.c.checkError("RenewBatch", leases[i].Name, leases[i].ID.Reveal(), err)
 	}
 	return errs
 }
@@ -188,14 +188,14 @@ type spyData struct {
 }
 
 // ReadData checks what the driver's ReadData returns.
-func (s spyData) ReadData(ctx context.Context, name string) ([]byte, error) {
-	data, err := s.DataStore.ReadData(ctx, name)
-	return data, s.c.checkError("ReadData", name, "", err)
+func (s spyData) ReadData(ctx context.Context, name string) ([]byte, holdfast.DataRevision, error) {
+	data, at, err := s.DataStore.ReadData(ctx, name)
+	return data, at, s.c.checkError("ReadData", name, "", err)
 }
 
 // WriteData checks what the driver's WriteData returns.
-func (s spyData) WriteData(ctx context.Context, l holdfast.Lease, data []byte) error {
-	return s.c.checkError("WriteData", l.Name, l.ID, s.DataStore.WriteData(ctx, l, data))
+func (s spyData) WriteData(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error {
+	return s.c.checkError("WriteData", l.Name, l.ID.Reveal(), s.DataStore.WriteData(ctx, l, data, at))
 }
 
 // anyName stands for a name that the suite does not know.
@@ -207,7 +207,7 @@ func (c *check) checkError(method, name, id string, err error) error {
 		return nil
 	}
 	var meanings []error
-	for _, sentinel := range []error{holdfast.ErrHeld, holdfast.ErrLost, holdfast.ErrInvalid, holdfast.ErrClosed} {
+	for _, sentinel := range []error{holdfast.ErrHeld, holdfast.ErrLost, holdfast.ErrConflict, holdfast.ErrInvalid, holdfast.ErrClosed} {
 		if errors.Is(err, sentinel) {
 			meanings = append(meanings, sentinel)
 		}
@@ -259,7 +259,7 @@ func (c *check) checkText(what, text, id string) {
 
 // checkGrant holds what TryAcquire or HandOver returns to the rules for both.
 func (c *check) checkGrant(method string, req holdfast.Request, lease holdfast.Lease, err error) {
-	_ = c.checkError(method, req.Name, req.ID, err)
+	_ = c.checkError(method, req.Name, req.ID.Reveal(), err)
 	switch {
 	case err != nil && lease != (holdfast.Lease{}):
 		c.errorf("%s returned a lease together with an error: %v, %v", method, lease, err)

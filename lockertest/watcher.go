@@ -110,7 +110,7 @@ var watcherClauses = []clause{
 			if woken == releases { // one call may have been under way
 				c.errorf("a watch was woken by each of %d releases although it was stopped", releases)
 			}
-			if err := l.Close(); err != nil {
+			if err := l.Close(c.ctx); err != nil {
 				c.errorf("Close with a watch open: %v", err)
 			}
 			stop()

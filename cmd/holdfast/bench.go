@@ -3,14 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/bench"
+	"github.com/holdfast-go/holdfast/internal/text"
 )
 
 type benchCmd struct {
@@ -18,10 +17,9 @@ type benchCmd struct {
 	Handovers int           `default:"20" help:"How often a lock passes between two clients (default ${default})."`
 	Crashes   int           `default:"10" help:"How many holders crash, all within the time of one lease (default ${default})."`
 	Leases    []int         `default:"100" placeholder:"N,..." help:"How many leases are held at a time; several numbers are measured one after the other (default ${default})."`
-	Hold      time.Duration `default:"15s" placeholder:"DURATION" help:"How long each number of leases is held (default ${default})."`
-	TTL       time.Duration `name:"ttl" default:"15s" placeholder:"DURATION" help:"TTL of the leases held (default ${default})."`
-	JSON      bool          `help:"Write one JSON object. What was not measured is null."`
-	Plot      string        `placeholder:"FILE" help:"Draw the figures, too: FILE.svg or FILE.png."`
+	Hold      time.Duration `default:"15s" positive:"" placeholder:"DURATION" help:"How long each number of leases is held (default ${default})."`
+	TTL       time.Duration `name:"ttl" default:"15s" positive:"" placeholder:"DURATION" help:"TTL of the leases held (default ${default})."`
+	JSON      bool          `help:"Write one JSON object. What was not measured is null. Latencies have their whole distribution, in percentiles."`
 }
 
 // Help is shown below the flags.
@@ -32,9 +30,9 @@ A number of 0 leaves a part out. With Azure a waiter asks every few seconds, and
 
 All locks have names that begin with "holdfast-bench-" and a random text. All are released; their records stay as long as those of any free lock do.
 
-Example: what holding up to 10,000 leases costs, as a table and a picture
+Example: what holding up to 10,000 leases costs
 
-    holdfast bench --rounds 0 --handovers 0 --crashes 0 --leases 100,1000,10000 --hold 1m --plot leases.svg`
+    holdfast bench --rounds 0 --handovers 0 --crashes 0 --leases 100,1000,10000 --hold 1m`
 }
 
 // The most of each number: what is more was hardly meant.
@@ -67,38 +65,19 @@ func (b *benchCmd) Validate() error {
 	switch {
 	case b.Rounds+b.Handovers+b.Crashes+len(b.Leases) == 0:
 		return fmt.Errorf("nothing is left to measure: one of --rounds, --handovers, --crashes and --leases must be more than 0")
-	case b.Hold <= 0 || b.Hold > 24*time.Hour:
-		return fmt.Errorf("--hold %v: must be more than 0, and at most 24h", b.Hold)
-	case b.TTL <= 0:
-		return fmt.Errorf("--ttl %v: must be more than 0", b.TTL)
-	case b.Plot != "" && bench.PlotFormat(b.Plot) == "":
-		return fmt.Errorf("--plot %s: must end with .svg or .png", printable(withoutSecret(b.Plot)))
+	case b.Hold > 24*time.Hour:
+		return fmt.Errorf("--hold %s: must be at most 24h", text.Duration(b.Hold))
 	}
 	return nil
 }
 
-// Run measures and reports. What it writes to is tried first: a measurement takes long.
+// Run measures and reports.
 func (b *benchCmd) Run(a *app) error {
-	var picture *os.File
-	if b.Plot != "" {
-		var err error
-		if picture, err = os.CreateTemp(filepath.Dir(b.Plot), "."+filepath.Base(b.Plot)+"-*"); err != nil {
-			return &exitError{codeUsage, fmt.Errorf("--plot: %w", err)}
-		}
-		defer os.Remove(picture.Name()) //nolint:errcheck // it has been renamed, or else is of no use
-		defer picture.Close()           //nolint:errcheck // closed before it is renamed
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	report, err := b.measure(ctx, a)
 	if err != nil {
 		return err
-	}
-	if picture != nil {
-		if err := b.draw(report, picture); err != nil {
-			return err
-		}
-		a.say.info("drawn: %s", b.Plot)
 	}
 	if b.JSON {
 		return writeJSON(a.stdout, report)
@@ -107,7 +86,7 @@ func (b *benchCmd) Run(a *app) error {
 }
 
 func (b *benchCmd) measure(ctx context.Context, a *app) (*bench.Report, error) {
-	report, err := bench.Run(ctx, a.flags.Backend, bench.Options{
+	report, err := bench.Run(ctx, a.backend, bench.Options{
 		Rounds: b.Rounds, HandOvers: b.Handovers, Crashes: b.Crashes, Leases: b.Leases, TTL: b.TTL, Hold: b.Hold,
 		Progress: func(what string) { a.say.info("%s …", what) },
 	})
@@ -115,17 +94,4 @@ func (b *benchCmd) measure(ctx context.Context, a *app) (*bench.Report, error) {
 		return nil, &exitError{codeSignal + int(syscall.SIGINT), fmt.Errorf("interrupted: nothing is reported, the locks were released: %w", err)}
 	}
 	return report, err
-}
-
-// draw writes the picture beside its place and moves it there, so that what is there
-// before is replaced as a whole.
-func (b *benchCmd) draw(report *bench.Report, picture *os.File) error {
-	write := func(w io.Writer) error { return report.WritePlot(w, bench.PlotFormat(b.Plot)) }
-	if err := write(picture); err != nil {
-		return fmt.Errorf("--plot: %w", err)
-	}
-	if err := picture.Close(); err != nil {
-		return fmt.Errorf("--plot: %w", err)
-	}
-	return os.Rename(picture.Name(), b.Plot)
 }

@@ -7,16 +7,16 @@ import (
 	"syscall"
 )
 
-// childAttributes: a group of its own, and death if holdfast is killed, since then
-// nobody renews the lock any more. That reaches the command itself, not what it
-// started, and no set-user-ID program.
+// childAttributes: a group of its own, and death if holdfast is killed, even if the
+// guardian is killed with it. That reaches the command itself, not what it started,
+// and no set-user-ID program.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// groupLives reports whether a process group has a member that is not a zombie: one
-// whose parent never asks for it would stay for ever.
-func groupLives(group int) bool {
+// groupLives reports whether a process group has a member, besides the guardian, that
+// is not a zombie: one whose parent never asks for it would stay forever.
+func groupLives(group, guardian int) bool {
 	if syscall.Kill(-group, 0) == syscall.ESRCH {
 		return false
 	}
@@ -24,22 +24,22 @@ func groupLives(group int) bool {
 	if err != nil {
 		return true
 	}
-	zombies := false
+	seen := false
 	for _, p := range processes {
 		now := processState(p.Name())
 		member := now.group == group
-		if member && !now.zombie {
+		if member && !now.zombie && now.pid != guardian {
 			return true
 		}
-		zombies = zombies || member
+		seen = seen || member
 	}
-	return !zombies // one that /proc does not show may be alive
+	return !seen // a member that /proc does not show may be alive
 }
 
 // reapOrphans reaps what ended after its parent had: such processes become children
-// of process 1, which in a container holdfast may be. It leaves alone the command,
-// which wait reaps, and holdfast's own group: a tool that a library has started, such
-// as one for credentials, is waited for there.
+// of process 1, which in a container holdfast may be. It leaves alone the command and the
+// guardian, which are reaped elsewhere, and holdfast's own group: a tool that a library
+// has started, such as one for credentials, is waited for there.
 func (c *child) reapOrphans() {
 	processes, err := os.ReadDir("/proc")
 	if err != nil {
@@ -48,7 +48,7 @@ func (c *child) reapOrphans() {
 	self, own := os.Getpid(), syscall.Getpgrp()
 	for _, p := range processes {
 		now := processState(p.Name())
-		if now.zombie && now.parent == self && now.group != own && now.pid != c.pid {
+		if now.zombie && now.parent == self && now.group != own && now.pid != c.pid && now.pid != c.guardian.pid() {
 			_, _ = syscall.Wait4(now.pid, nil, syscall.WNOHANG, nil)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"runtime"
 	"syscall"
+	"time"
 )
 
 // endingSignals ask holdfast to end. While it waits they do; while the command
@@ -26,23 +27,23 @@ const termSignal = syscall.SIGTERM
 // child is a running command and its process group, whose leader it is.
 type child struct {
 	pid int
-	// exited gets the exit code, once, when the command itself has ended.
-	exited chan int
+	// changed gets a signal when poll may have news.
+	changed chan os.Signal
 	// stops gets the signal that stopped the command each time one does.
-	stops chan os.Signal
-	// orphans tells that there may be one to reap: never unless holdfast is process 1.
-	orphans chan os.Signal
-	tty     *terminal
+	stops    chan os.Signal
+	guardian *guardian // nil if none could be started
+	tty      *terminal
+	closed   chan struct{}
 }
 
 // startChild runs path in a process group of its own, so that a signal reaches
-// what the command started, too.
-func startChild(path string, args, env []string) (*child, error) {
-	c := &child{exited: make(chan int, 1), stops: make(chan os.Signal, 8), orphans: make(chan os.Signal, 1)}
+// what the command started, too. A guardian is started before it. Without one the
+// command runs nevertheless: unguarded is then why.
+func startChild(path string, args, env []string) (c *child, unguarded, err error) {
+	c = &child{changed: make(chan os.Signal, 1), stops: make(chan os.Signal, 8), closed: make(chan struct{})}
 	signal.Notify(c.stops, jobSignals...) // before the start: none may be missed
-	if os.Getpid() == 1 {
-		signal.Notify(c.orphans, syscall.SIGCHLD)
-	}
+	signal.Notify(c.changed, syscall.SIGCHLD)
+	c.guardian, unguarded = startGuardian()
 	started := make(chan error)
 	go func() {
 		// The kernel ties "kill it when its parent dies" to the thread that started
@@ -57,38 +58,65 @@ func startChild(path string, args, env []string) (*child, error) {
 			return
 		}
 		c.pid = process.Pid
-		_ = process.Release() // wait4 below does the waiting: it tells of stops, too
+		_ = process.Release() // poll does the waiting: it sees stops, too
 		started <- nil
-		c.exited <- c.wait()
+		<-c.closed
 	}()
 	if err := <-started; err != nil {
 		c.close()
-		return nil, err
+		return nil, nil, err
 	}
 	c.tty = openTerminal()
-	return c, nil
+	return c, unguarded, nil
 }
 
-// wait reaps the command and returns its exit code.
-func (c *child) wait() int {
+// poll looks for what became of the command: it reports its exit code once it has
+// ended, and sends to stops if it was stopped. It never waits. The goroutine that
+// calls it is the one that sends signals: a command that it has not reaped yet keeps its
+// number, so that no signal can reach a stranger.
+func (c *child) poll() (code int, ended bool) {
+	if os.Getpid() == 1 {
+		c.reapOrphans()
+	}
 	for {
 		var status syscall.WaitStatus
-		_, err := syscall.Wait4(c.pid, &status, syscall.WUNTRACED, nil)
+		pid, err := syscall.Wait4(c.pid, &status, syscall.WNOHANG|syscall.WUNTRACED, nil)
 		switch {
 		case errors.Is(err, syscall.EINTR):
 		case err != nil:
-			return codeUnavailable // somebody else reaped it: its code is not to be had
+			return codeUnavailable, true // somebody else reaped it: its code is not to be had
+		case pid == 0:
+			return 0, false
 		case status.Stopped():
 			select {
 			case c.stops <- stopped(status.StopSignal()):
 			default: // one is being dealt with
 			}
 		case status.Signaled():
-			return codeSignal + int(status.Signal())
+			return codeSignal + int(status.Signal()), true
 		case status.Exited():
-			return status.ExitStatus()
+			return status.ExitStatus(), true
 		}
 	}
+}
+
+// guard has the guardian kill the group when left is over, unless this is called again
+// before.
+func (c *child) guard(left func() time.Duration) error {
+	if c.guardian == nil {
+		return nil
+	}
+	now := bootClock() // before left is asked: a pause in between must not make it later
+	return c.guardian.order(c.pid, now+left())
+}
+
+// heard gets the signals that reached the whole group without holdfast, and also
+// those that holdfast sent there. It is nil if nobody listens.
+func (c *child) heard() <-chan os.Signal {
+	if c.guardian == nil {
+		return nil
+	}
+	return c.guardian.heard
 }
 
 // stopped is the news that a signal has stopped the command.
@@ -113,32 +141,35 @@ func (c *child) signal(sig os.Signal) error {
 // end asks the group to end by a signal; one that is stopped is woken, or it would
 // never know.
 func (c *child) end(sig os.Signal) error {
-	return errors.Join(c.signal(sig), c.signal(syscall.SIGCONT))
+	return errors.Join(c.signal(sig), c.wake())
 }
+
+func (c *child) wake() error { return c.signal(syscall.SIGCONT) }
 
 func (c *child) kill() error { return c.signal(syscall.SIGKILL) }
 
-// remains reports whether the group has a living member. It is asked after the
-// command itself was reaped. Its number stays taken while the group has members,
-// so nobody else is meant by it.
+// remains reports whether the group has a living member besides the guardian. It is
+// asked after the command itself was reaped. The group's number stays taken while the
+// group has members, the guardian among them, so nobody else is meant by it. The
+// guardian is dismissed when nobody seems to be left: without it the system itself says
+// whether that is so.
 func (c *child) remains() bool {
-	for {
-		// Where holdfast adopts orphans, they are its to reap.
-		pid, err := syscall.Wait4(-c.pid, nil, syscall.WNOHANG, nil)
-		if pid <= 0 || err != nil {
-			break
-		}
+	if groupLives(c.pid, c.guardian.pid()) {
+		return true
 	}
-	return groupLives(c.pid)
+	c.guardian.dismiss()
+	return groupLives(c.pid, 0)
 }
 
-// close takes the terminal back. The group must be gone.
+// close takes the terminal back and dismisses the guardian. The group must be gone.
 func (c *child) close() {
 	signal.Stop(c.stops)
-	signal.Stop(c.orphans)
+	signal.Stop(c.changed)
 	signal.Reset(jobSignals...)
 	c.tty.take(c.pid)
 	c.tty.close()
+	c.guardian.dismiss()
+	close(c.closed)
 }
 
 // runnable finds the command's file before the lock is taken.

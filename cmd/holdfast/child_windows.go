@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/windows"
@@ -26,15 +27,17 @@ type child struct {
 	pid     int
 	process *os.Process
 	job     windows.Handle
-	exited  chan int       // gets the exit code, once
+	code    int // readable once ended is closed
+	ended   chan struct{}
+	changed chan os.Signal // gets something once, when the command has ended
 	stops   chan os.Signal // there is no job control; nothing is ever sent
-	orphans chan os.Signal // nor anything to reap
 }
 
-func startChild(path string, args, env []string) (*child, error) {
+// startChild starts the command. The job object is its guardian.
+func startChild(path string, args, env []string) (c *child, unguarded, err error) {
 	job, err := newJob()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	process, err := os.StartProcess(path, args, &os.ProcAttr{
 		Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
@@ -48,19 +51,35 @@ func startChild(path string, args, env []string) (*child, error) {
 	}
 	if err != nil {
 		_ = windows.CloseHandle(job)
-		return nil, err
+		return nil, nil, err
 	}
-	c := &child{pid: process.Pid, process: process, job: job, exited: make(chan int, 1)}
+	c = &child{pid: process.Pid, process: process, job: job, ended: make(chan struct{}), changed: make(chan os.Signal, 1)}
 	go func() {
-		state, err := process.Wait()
-		if err != nil {
-			c.exited <- codeUnavailable
-			return
+		c.code = codeUnavailable
+		if state, err := process.Wait(); err == nil {
+			c.code = state.ExitCode()
 		}
-		c.exited <- state.ExitCode()
+		close(c.ended)
+		c.changed <- os.Interrupt
 	}()
-	return c, nil
+	return c, nil, nil
 }
+
+// poll reports the command's exit code once it has ended.
+func (c *child) poll() (code int, ended bool) {
+	select {
+	case <-c.ended:
+		return c.code, true
+	default:
+		return 0, false
+	}
+}
+
+// guard has nothing to do: the system ends the job when holdfast has ended. It does not
+// when holdfast is only suspended.
+func (c *child) guard(func() time.Duration) error { return nil }
+
+func (c *child) heard() <-chan os.Signal { return nil }
 
 // newJob makes a job object whose processes end when its last handle is closed.
 func newJob() (windows.Handle, error) {
@@ -96,6 +115,12 @@ func (c *child) signal(os.Signal) error {
 
 func (c *child) end(sig os.Signal) error { return c.signal(sig) }
 
+func (c *child) wake() error { return nil }
+
+func isGuardian() bool { return false }
+
+func guard() {}
+
 func (c *child) kill() error {
 	return os.NewSyscallError("TerminateJobObject", windows.TerminateJobObject(c.job, codeSignal+uint32(syscall.SIGKILL)))
 }
@@ -117,8 +142,6 @@ func (c *child) remains() bool {
 }
 
 func (c *child) jobControl(os.Signal, func(), func() bool) {}
-
-func (c *child) reapOrphans() {}
 
 func (c *child) close() { _ = windows.CloseHandle(c.job) }
 

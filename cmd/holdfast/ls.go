@@ -35,15 +35,22 @@ func (l *lsCmd) Run(a *app) error {
 		if l.JSON {
 			write, flush = func(r holdfast.Record) error { return writeJSON(a.stdout, toJSON(r)) }, func() error { return nil }
 		}
+		var unread []error // what cannot be read does not hide the rest
+		if a.person {
+			a.say.info("locks on %s:", shownBackend(a.backend))
+		}
 		for record, err := range lister.List(ctx, l.Prefix) {
 			if err == nil {
 				err = write(record)
+			} else if record.Name != "" {
+				unread = append(unread, err)
+				continue
 			}
 			if err != nil {
-				return errors.Join(flush(), err)
+				return errors.Join(append(unread, flush(), err)...)
 			}
 		}
-		return flush()
+		return errors.Join(append(unread, flush())...)
 	})
 }
 

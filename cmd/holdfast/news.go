@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,9 @@ const repeatEvery = time.Minute
 // What the command itself does, run and supervisor tell.
 type news struct {
 	say     *reporter
+	backend string // as it is shown
+	heard   func() // is called with all news: the backend has answered; may be nil
+	try     bool   // nothing is tried again
 	client  atomic.Pointer[holdfast.Client]
 	waiting atomic.Bool
 
@@ -37,11 +41,22 @@ func (n *news) observe(e holdfast.Event) {
 	case holdfast.EventHolderSeen:
 		n.holder(e)
 	case holdfast.EventError:
+		if e.Op == "clean up" { // of a lock that was perhaps never had; it frees itself
+			n.say.detail("cannot make sure yet that no request holds %q: %v", e.Name, e.Err)
+			return
+		}
+		if e.Op == "acquire" && n.try { // it is the error that run ends with
+			return
+		}
 		n.failure(e, time.Now())
 	case holdfast.EventOverrun:
-		n.say.error("OVERRUN: %q may be another's now, and the command has not ended", e.Name)
-	default:
-		n.say.detail("%v", e)
+		n.say.error("OVERRUN: %q may be another's now, and holdfast has not seen the command's end", e.Name)
+	}
+}
+
+func (n *news) answered() {
+	if n.heard != nil {
+		n.heard()
 	}
 }
 
@@ -54,8 +69,13 @@ func (n *news) holder(e holdfast.Event) {
 			record = now
 		}
 	}
-	if n.waiting.Load() {
-		n.say.info("waiting for %s: held by %s", strconv.Quote(e.Name), holderOf(record))
+	if n.try || !n.waiting.Load() {
+		return
+	}
+	n.answered()
+	n.say.info("waiting for %s: held by %s, on %s", strconv.Quote(e.Name), holderOf(record), n.backend)
+	if e.Token != 0 && os.Getenv(envName) == e.Name && os.Getenv(envToken) == strconv.FormatUint(e.Token, 10) {
+		n.say.error("deadlock: %s is held by the holdfast run that started this one, and that waits for this one to end", strconv.Quote(e.Name))
 	}
 }
 
@@ -71,6 +91,7 @@ func (n *news) failure(e holdfast.Event, now time.Time) {
 	if now.Before(n.next) {
 		return
 	}
+	n.answered()
 	again := ""
 	if n.times > 1 {
 		again = " (" + strconv.Itoa(n.times) + " times in " + seconds(now.Sub(n.since)) + ")"

@@ -6,11 +6,13 @@ import (
 	"io"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 	"unicode"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/text"
 )
 
 // reporter writes messages for a person, one line each.
@@ -38,7 +40,30 @@ func (r *reporter) line(wanted bool, format string, args ...any) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	fmt.Fprintf(r.w, "holdfast: %s\n", ownPrefix.ReplaceAllString(fmt.Sprintf(format, args...), "$1"))
+	message := ownPrefix.ReplaceAllString(fmt.Sprintf(format, args...), "$1")
+	fmt.Fprintf(r.w, "holdfast: %s\n", oneLine(message))
+}
+
+// oneLine makes a message safe to show: what a backend answers, and with it whoever may
+// write there, must not control the reader's terminal or forge a line.
+func oneLine(message string) string {
+	var b strings.Builder
+	for _, r := range strings.ReplaceAll(strings.TrimSpace(message), "\n", "; ") {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
+}
+
+// flush waits for a moment until what was said is written. Only where a message has to
+// come before something else is that needed.
+func (r *reporter) flush(limit time.Duration) {
+	if b, ok := r.w.(*backlog); ok {
+		b.flush(limit)
+	}
 }
 
 // ownPrefix is what the library puts before its errors, where they begin: each line
@@ -112,12 +137,13 @@ func printable(s string) string {
 func seconds(d time.Duration) string {
 	switch {
 	case d < 10*time.Second && d > -10*time.Second:
-		return d.Round(10 * time.Millisecond).String()
+		d = d.Round(10 * time.Millisecond)
 	case d < time.Minute:
-		return d.Round(100 * time.Millisecond).String()
+		d = d.Round(100 * time.Millisecond)
 	default:
-		return d.Round(time.Second).String()
+		d = d.Round(time.Second)
 	}
+	return text.Duration(d)
 }
 
 // holderOf describes who holds a lock: owner, token, time left.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ func TestUnknownIsNeverZero(t *testing.T) {
 		t.Errorf("JSON:\n%swant:\n%s", out.String(), want)
 	}
 	out.Reset()
-	if err := writeStatus(&out, record); err != nil {
+	if err := writeStatus(&out, "file:/locks", record); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Count(out.String(), "unknown"); got != 5 {
@@ -120,6 +121,43 @@ func TestWithoutSecret(t *testing.T) {
 		}
 		if err := checkName(arg); err != nil {
 			t.Errorf("%s: %v", arg, err)
+		}
+	}
+}
+
+// What comes from a backend, or from whoever may write there, cannot control a terminal.
+func TestMessagesAreOneSafeLine(t *testing.T) {
+	for in, want := range map[string]string{
+		"a \x1b[2J\x1b]0;title\x07 b":         `a \x1b[2J\x1b]0;title\a b`,
+		"one\ntwo\r\n":                        `one; two`,
+		"first\nholdfast: acquired \"job\"\n": `first; acquired "job"`,
+		"grüße, \u202egnol":                   `grüße, \u202egnol`,
+		"\u009b31m":                           `\u009b31m`,
+		"no utf-8: \xff.":                     "no utf-8: \ufffd.",
+		`"quoted" 'text' \path`:               `"quoted" 'text' \path`,
+	} {
+		var out bytes.Buffer
+		newReporter(&out, false, false).error("%s", in)
+		if got := out.String(); got != "holdfast: "+want+"\n" {
+			t.Errorf("%q\ngot  %swant holdfast: %s", in, got, want)
+		}
+	}
+}
+
+func TestErrorsNameFlags(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{&holdfast.InvalidError{Field: "Grace", Value: "40s", Rule: "less than the TTL of 30s"}, "--grace 40s is invalid: must be less than the TTL of 30s"},
+		{&holdfast.InvalidError{Field: "Owner", Value: `"x"`, Rule: "short"}, `--owner "x" is invalid: must be short`},
+		{&holdfast.InvalidError{Field: "URL", Value: "without a database", Rule: "with one"}, "the backend's URL without a database is invalid: must be with one"},
+		{&holdfast.InvalidError{Field: "URL parameter retention", Value: "1m", Rule: "more"}, "the backend's URL parameter retention 1m is invalid: must be more"},
+		{fmt.Errorf("holdfast: lock: %w", &holdfast.InvalidError{Field: "TTL", Value: "1s", Rule: "more"}), "holdfast: lock: --ttl 1s is invalid: must be more"},
+		{errors.New("Grace"), "Grace"},
+	} {
+		if got := inFlags(tc.err); got != tc.want {
+			t.Errorf("%s, want %s", got, tc.want)
 		}
 	}
 }

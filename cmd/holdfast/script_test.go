@@ -3,13 +3,14 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,19 +24,30 @@ import (
 
 func TestMain(m *testing.M) {
 	// Run as a subprocess under its own name the test binary is the command itself.
-	testscript.Main(withMongo{m}, map[string]func(){"holdfast": main})
+	testscript.Main(withMongo{m}, map[string]func(){"holdfast": main, guardianName: main})
 }
 
 // withMongo stops the servers that tests have started.
 type withMongo struct{ *testing.M }
 
-func (m withMongo) Run() int { return mongotest.Run(m.M) }
+func (m withMongo) Run() int {
+	heedSignals()
+	return mongotest.Run(m.M)
+}
+
+// heedSignals has the processes that tests start heed the signals that these tests ignore:
+// nohup ignores SIGHUP, a shell SIGINT and SIGQUIT of a job in the background, and
+// every process inherits that. A signal that is caught here is not ignored there.
+func heedSignals() {
+	for _, sig := range endingSignals {
+		if signal.Ignored(sig) {
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
+	}
+}
 
 // gorace spares each process the second that the race detector sleeps at its end.
 const gorace = "atexit_sleep_ms=0"
-
-// patience bounds every wait for something that must happen.
-const patience = 30 * time.Second
 
 func scripts(t *testing.T, dir, backend string) {
 	t.Helper()
@@ -54,6 +66,7 @@ func scripts(t *testing.T, dir, backend string) {
 		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": cmdCode, "start": cmdStart, "ended": cmdEnded, "signal": cmdSignal,
+			"everyone": cmdEveryone, "guardian": cmdGuardian, "stopped": cmdStopped,
 			"until": cmdUntil, "gone": cmdGone, "greater": cmdGreater, "sooner": cmdSooner,
 		},
 	})
@@ -127,14 +140,16 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 		// Asked first, so that it ends its command, too; a script that failed may
 		// have left it stopped.
 		_ = cmd.Process.Signal(syscall.SIGCONT)
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-j.done:
-		case <-time.After(5 * time.Second):
-			_ = cmd.Process.Kill()
-			<-j.done
+		for range 5 {
+			_ = cmd.Process.Signal(syscall.SIGTERM)
+			select {
+			case <-j.done:
+				return
+			case <-time.After(sameRequest + hearWithin): // the next one is another request
+			}
 		}
+		_ = cmd.Process.Kill()
+		<-j.done
 	})
 }
 
@@ -163,12 +178,103 @@ func cmdSooner(ts *testscript.TestScript, neg bool, args []string) {
 
 // signal NAME PIDFILE sends a signal to the process whose ID a file holds.
 func cmdSignal(ts *testscript.TestScript, neg bool, args []string) {
-	numbers := map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP,
-		"KILL": syscall.SIGKILL, "STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT, "USR1": syscall.SIGUSR1, "QUIT": syscall.SIGQUIT}
 	if neg || len(args) != 2 || numbers[args[0]] == 0 {
 		ts.Fatalf("usage: signal NAME PIDFILE")
 	}
 	ts.Check(syscall.Kill(pid(ts, args[1]), numbers[args[0]]))
+}
+
+var numbers = map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP,
+	"KILL": syscall.SIGKILL, "STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT, "USR1": syscall.SIGUSR1, "QUIT": syscall.SIGQUIT}
+
+// everyone NAME PIDFILE sends a signal to a process and all that descend from it, as a
+// service manager does.
+func cmdEveryone(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 || numbers[args[0]] == 0 {
+		ts.Fatalf("usage: everyone NAME PIDFILE")
+	}
+	family := descendants(ts, pid(ts, args[1]))
+	for _, p := range family {
+		_ = syscall.Kill(p.id, numbers[args[0]]) // it may have ended
+	}
+}
+
+// guardian PIDFILE FILE writes the process ID of a holdfast's guardian to a file.
+func cmdGuardian(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: guardian PIDFILE FILE")
+	}
+	found := 0
+	await(ts, func() bool {
+		for _, p := range descendants(ts, pid(ts, args[0])) {
+			if p.name == guardianName {
+				found = p.id
+			}
+		}
+		return found != 0
+	}, func() string { return "there is no guardian" })
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(strconv.Itoa(found)), 0o600))
+}
+
+// stopped PIDFILE waits until a process is stopped.
+func cmdStopped(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: stopped PIDFILE")
+	}
+	id := pid(ts, args[0])
+	await(ts, func() bool {
+		return slices.ContainsFunc(processes(ts), func(p processInfo) bool { return p.id == id && p.state == 'T' })
+	}, func() string { return fmt.Sprintf("process %d is not stopped", id) })
+}
+
+// descendants lists a process and all that descend from it, parents first.
+func descendants(ts *testscript.TestScript, root int) []processInfo {
+	all := processes(ts)
+	family := []processInfo{{id: root}}
+	for i := 0; i < len(family); i++ {
+		for _, p := range all {
+			if p.parent == family[i].id {
+				family = append(family, p)
+			}
+		}
+	}
+	return family
+}
+
+type processInfo struct {
+	id, parent int
+	state      byte // 'T' for stopped, 'Z' for ended and not reaped
+	name       string
+}
+
+// processes lists the system's, as /proc shows them or, where there is none, ps does.
+func processes(ts *testscript.TestScript) (all []processInfo) {
+	dirs, err := filepath.Glob("/proc/[0-9]*/stat")
+	ts.Check(err)
+	var list strings.Builder
+	for _, dir := range dirs {
+		stat, _ := os.ReadFile(dir) // it may have ended
+		before, after, ok := strings.Cut(string(stat), "(")
+		if end := strings.LastIndexByte(after, ')'); ok && end >= 0 {
+			name := strings.ReplaceAll(after[:end], " ", "_")
+			fields := strings.Fields(after[end+1:])
+			fmt.Fprintln(&list, before, fields[1], fields[0], name)
+		}
+	}
+	if len(dirs) == 0 {
+		out, err := exec.Command("ps", "-A", "-o", "pid=,ppid=,stat=,comm=").Output()
+		ts.Check(err)
+		list.Write(out)
+	}
+	for line := range strings.Lines(list.String()) {
+		var p processInfo
+		var state string
+		if _, err := fmt.Sscan(line, &p.id, &p.parent, &state, &p.name); err == nil {
+			p.state, p.name = state[0], filepath.Base(p.name)
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // until FILE PATTERN waits until a file's contents match.
@@ -189,12 +295,12 @@ func cmdGone(ts *testscript.TestScript, neg bool, args []string) {
 	for _, file := range args {
 		id := pid(ts, file)
 		if neg {
-			if !alive(id) {
+			if !alive(ts, id) {
 				ts.Fatalf("process %d (%s) is gone", id, file)
 			}
 			continue
 		}
-		await(ts, func() bool { return !alive(id) }, func() string { return fmt.Sprintf("process %d (%s) is alive", id, file) })
+		await(ts, func() bool { return !alive(ts, id) }, func() string { return fmt.Sprintf("process %d (%s) is alive", id, file) })
 	}
 }
 
@@ -246,12 +352,8 @@ func duration(ts *testscript.TestScript, s string) time.Duration {
 }
 
 // alive reports whether a process runs; one that only waits to be reaped does not.
-func alive(pid int) bool {
-	if syscall.Kill(pid, 0) != nil {
-		return false
-	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err != nil || !bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" Z"))
+func alive(ts *testscript.TestScript, pid int) bool {
+	return slices.ContainsFunc(processes(ts), func(p processInfo) bool { return p.id == pid && p.state != 'Z' })
 }
 
 func await(ts *testscript.TestScript, ok func() bool, failure func() string) {

@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"regexp"
+	"slices"
+	"strings"
 )
 
 // secret is where in an argument something begins that may hold a password: the user
@@ -23,4 +25,14 @@ func checkName(name string) error {
 		return errSecretName
 	}
 	return nil
+}
+
+// credentials are the variables that a driver of holdfast takes a secret from.
+var credentials = []string{"AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN"}
+
+// isSecret reports whether a variable of the environment holds a credential of the
+// backend, which the command that runs under the lock does not need.
+func isSecret(key, value string) bool {
+	key = strings.ToUpper(key) // Windows does not tell them apart
+	return slices.Contains(credentials, key) || key == envBackend && secret.MatchString(value)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/text"
 )
 
 type statusCmd struct {
@@ -39,11 +40,11 @@ func (s *statusCmd) Run(a *app) error {
 		if s.JSON {
 			return writeJSON(a.stdout, toJSON(record))
 		}
-		return writeStatus(a.stdout, record)
+		return writeStatus(a.stdout, shownBackend(a.backend), record)
 	})
 }
 
-func writeStatus(w io.Writer, r holdfast.Record) error {
+func writeStatus(w io.Writer, backend string, r holdfast.Record) error {
 	state := r.State.String()
 	if r.Broken {
 		state += ", broken: renewals are refused"
@@ -53,6 +54,7 @@ func writeStatus(w io.Writer, r holdfast.Record) error {
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, value string) { fmt.Fprintf(table, "  %s\t%s\n", name, value) }
+	row("backend", printable(backend))
 	if r.State == holdfast.StateFree {
 		if r.Owner != "" {
 			row("last owner", printable(r.Owner))
@@ -98,7 +100,7 @@ func ofTTL(r holdfast.Record) string {
 	if r.TTL == 0 {
 		return ""
 	}
-	return " of " + r.TTL.String()
+	return " of " + text.Duration(r.TTL)
 }
 
 func timeText(t time.Time) string {

@@ -4,10 +4,22 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/alecthomas/kong"
 )
 
 type versionCmd struct {
 	JSON bool `help:"Write one JSON object: version, commit, go, system. What is not known is null."`
+}
+
+// versionFlag is --version.
+type versionFlag bool
+
+// BeforeReset is called by the parser, before it looks at the rest of the command line.
+func (versionFlag) BeforeReset(parser *kong.Kong) error { //nolint:unparam // the parser asks for an error
+	_ = (&versionCmd{}).Run(&app{stdout: parser.Stdout}) // the writer keeps the error for Exit
+	parser.Exit(0)
+	return nil
 }
 
 type versionJSON struct {

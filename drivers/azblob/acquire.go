@@ -28,9 +28,9 @@ var errChanging = errors.New("the blob keeps changing")
 // here: the clock that ends leases is the service's own and does not step back.
 func (l *Locker) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
 	invalid := req.Validate(limits)
-	id, ok := canonical(req.ID)
+	id, ok := canonical(req.ID.Reveal())
 	if invalid == nil && !ok {
-		invalid = &holdfast.InvalidError{Field: "ID", Value: fmt.Sprintf("of %d bytes", len(req.ID)), Rule: "a UUID on this backend"}
+		invalid = &holdfast.InvalidError{Field: "ID", Value: fmt.Sprintf("of %d bytes", len(req.ID.Reveal())), Rule: "a UUID on this backend"}
 	}
 	var granted holdfast.Lease
 	err := l.do(ctx, op{verb: "acquire", name: req.Name, invalid: invalid, size: len(req.Data)}, func(ctx context.Context) (err error) {

@@ -26,7 +26,7 @@ func BenchmarkRatio(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = l.Close() })
+	b.Cleanup(func() { _ = l.Close(context.Background()) })
 	ctx := b.Context()
 	plain := rawLease{room.client, newID()}
 	ours := request("ours")
@@ -63,7 +63,7 @@ func BenchmarkRatio(b *testing.B) {
 		return plain.release(ctx)
 	}, func(i int) (err error) {
 		req := ours
-		req.ID = newID()
+		req.ID = holdfast.NewLeaseID(newID())
 		if last, err = l.TryAcquire(ctx, req); err != nil {
 			return err
 		}

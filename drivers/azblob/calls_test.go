@@ -34,11 +34,11 @@ func TestCalls(t *testing.T) {
 	expect("a repeat", reqAcquire, reqRead)
 	inspect(t, l, "n")
 	expect("a look at a held lock", reqDownload, reqRead)
-	if err := l.WriteData(ctx, lease, []byte("x")); err != nil {
+	if err := l.WriteData(ctx, lease, []byte("x"), granted(lease)); err != nil {
 		t.Error(err)
 	}
 	expect("writing data", reqRead, reqUpload)
-	if _, err := l.ReadData(ctx, "n"); err != nil {
+	if _, _, err := l.ReadData(ctx, "n"); err != nil {
 		t.Error(err)
 	}
 	expect("reading data", reqDownload)
@@ -59,7 +59,7 @@ func TestCalls(t *testing.T) {
 	if err := l.Break(ctx, "n"); err != nil {
 		t.Error(err)
 	}
-	expect("a break", reqBreak)
+	expect("a break", reqRead, reqBreak)
 	if err := l.Renew(ctx, lease); !errors.Is(err, holdfast.ErrLost) {
 		t.Error(err)
 	}
@@ -67,7 +67,7 @@ func TestCalls(t *testing.T) {
 	if err := l.BreakNow(ctx, "n"); err != nil {
 		t.Error(err)
 	}
-	expect("a break at once", reqBreak)
+	expect("a break at once", reqRead, reqBreak)
 	withData := request("n")
 	withData.Data = []byte("data")
 	acquire(t, l, withData)
@@ -85,14 +85,14 @@ func TestCallsOnAnEmptyAccount(t *testing.T) {
 	for r, err := range l.List(bounded(t), "") {
 		t.Errorf("a list without a container: %+v, %v", r, err)
 	}
-	lease := holdfast.Lease{Name: "n", ID: newID(), TTL: l.Limits().MinTTL}
+	lease := holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID(newID()), TTL: l.Limits().MinTTL}
 	if err := errors.Join(l.Release(bounded(t), lease), l.Break(bounded(t), "n"), l.BreakNow(bounded(t), "n")); err != nil {
 		t.Error(err)
 	}
 	if err := l.Renew(bounded(t), lease); !errors.Is(err, holdfast.ErrLost) {
 		t.Error(err)
 	}
-	if err := l.WriteData(bounded(t), lease, nil); !errors.Is(err, holdfast.ErrLost) {
+	if err := l.WriteData(bounded(t), lease, nil, granted(lease)); !errors.Is(err, holdfast.ErrLost) {
 		t.Error(err)
 	}
 	wire.take()

@@ -41,7 +41,7 @@ func TestConformance(t *testing.T) {
 
 func closeLocker(t *testing.T, l holdfast.Locker) {
 	t.Helper()
-	if err := l.Close(); err != nil {
+	if err := l.Close(context.WithoutCancel(t.Context())); err != nil {
 		t.Error(err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -120,16 +121,127 @@ func TestLateRequests(t *testing.T) {
 		lease := acquire(t, l, request("n"))
 		var old late
 		w.next(reqUpload, old.fault)
+		at := granted(lease)
 		for _, text := range []string{"old", "new"} {
-			if err := l.WriteData(bounded(t), lease, []byte(text)); err != nil {
+			if err := l.WriteData(bounded(t), lease, []byte(text), at); err != nil {
 				t.Fatal(err)
 			}
+			at = at.Next()
 		}
 		if status, code, err := old.send(); status != http.StatusPreconditionFailed || err != nil {
 			t.Errorf("answered %d %s, %v", status, code, err)
 		}
-		if data, err := l.ReadData(bounded(t), "n"); string(data) != "new" || err != nil {
+		if data, _, err := l.ReadData(bounded(t), "n"); string(data) != "new" || err != nil {
 			t.Errorf("%q, %v", data, err)
+		}
+	})
+	t.Run("data between a read and a write", func(t *testing.T) {
+		t.Parallel()
+		room := newRoom(t)
+		l, w := room.wired()
+		ctx := bounded(t)
+		lease := acquire(t, l, request("n"))
+		var old late
+		w.next(reqUpload, old.fault)
+		w.all(reqUpload, lost)
+		if err := l.WriteData(ctx, lease, []byte("old"), granted(lease)); err == nil || outcomeKnown(err) {
+			t.Fatal(err)
+		}
+		w.all(reqUpload, nil)
+		data, at, err := l.ReadData(ctx, "n")
+		if data != nil || at != granted(lease) || err != nil {
+			t.Fatalf("%q, %+v, %v", data, at, err)
+		}
+		if status, code, err := old.send(); status != http.StatusCreated || err != nil {
+			t.Fatalf("answered %d %s, %v", status, code, err)
+		}
+		w.take()
+		if err := l.WriteData(ctx, lease, []byte("new"), at); !errors.Is(err, holdfast.ErrConflict) {
+			t.Errorf("got %v, want ErrConflict", err)
+		}
+		if sent := w.take(); !slices.Equal(sent, []string{reqRead}) {
+			t.Errorf("sent %q", sent)
+		}
+		if data, at, err = l.ReadData(ctx, "n"); string(data) != "old" || at != granted(lease).Next() || err != nil {
+			t.Errorf("%q, %+v, %v", data, at, err)
+		}
+		// The same, between the look at the revision and the upload; and then also twice.
+		other := room.locker()
+		for n := range 2 {
+			w.next(reqUpload, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
+				for range n + 1 {
+					if err := other.WriteData(ctx, lease, []byte("other"), at); err != nil {
+						t.Error(err)
+					}
+					at = at.Next()
+				}
+				return base.RoundTrip(r)
+			})
+			err := l.WriteData(ctx, lease, []byte("new"), at)
+			if n == 0 && !errors.Is(err, holdfast.ErrConflict) || n == 1 && (err == nil || outcomeKnown(err)) {
+				t.Errorf("%d writes of another: %v", n+1, err)
+			}
+		}
+		// An own upload whose answer was lost is no other's.
+		w.next(reqUpload, unanswered)
+		if err := l.WriteData(ctx, lease, []byte("new"), at); err != nil {
+			t.Error(err)
+		}
+		if data, now, err := l.ReadData(ctx, "n"); string(data) != "new" || now != at.Next() || err != nil {
+			t.Errorf("%q, %+v, %v", data, now, err)
+		}
+	})
+	t.Run("break", func(t *testing.T) {
+		t.Parallel()
+		room := newRoom(t)
+		l, w := room.wired()
+		other := room.locker()
+		for what, call := range map[string]func() error{
+			"break":     func() error { return l.Break(bounded(t), "n") },
+			"break now": func() error { return l.BreakNow(bounded(t), "n") },
+		} {
+			first := acquire(t, other, request("n"))
+			var old late
+			w.next(reqBreak, old.fault)
+			if err := call(); err == nil || outcomeKnown(err) {
+				t.Fatalf("%s: %v", what, err)
+			}
+			release(t, other, first)
+			next := acquire(t, other, request("n"))
+			if status, code, err := old.send(); status != http.StatusPreconditionFailed || err != nil {
+				t.Errorf("%s: answered %d %s, %v", what, status, code, err)
+			}
+			if err := other.Renew(bounded(t), next); err != nil {
+				t.Errorf("%s: the next holder: %v", what, err)
+			}
+			// The holder's own write is no reason to leave it alone, the next holder is.
+			w.next(reqBreak, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
+				if err := other.WriteData(bounded(t), next, []byte("x"), granted(next)); err != nil {
+					t.Error(err)
+				}
+				return base.RoundTrip(r)
+			})
+			if err := call(); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			if err := other.Renew(bounded(t), next); !errors.Is(err, holdfast.ErrLost) {
+				t.Errorf("%s: the holder that wrote meanwhile: %v, want ErrLost", what, err)
+			}
+			release(t, other, next)
+			next = acquire(t, other, request("n"))
+			var last holdfast.Lease
+			w.next(reqBreak, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
+				release(t, other, next)
+				last = acquire(t, other, request("n"))
+				return base.RoundTrip(r)
+			})
+			if err := call(); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			if err := other.Renew(bounded(t), last); err != nil {
+				t.Errorf("%s: the next holder: %v", what, err)
+			}
+			release(t, other, last)
 		}
 	})
 	t.Run("release", func(t *testing.T) {
@@ -244,7 +356,7 @@ func lostAndRepaired(t *testing.T, l *Locker, lease holdfast.Lease) {
 	if err := l.Renew(ctx, lease); !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("renew: %v", err)
 	}
-	if err := l.WriteData(ctx, lease, []byte("x")); !errors.Is(err, holdfast.ErrLost) {
+	if err := l.WriteData(ctx, lease, []byte("x"), granted(lease)); !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("write data: %v", err)
 	}
 	release(t, l, lease)

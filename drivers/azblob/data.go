@@ -2,6 +2,7 @@ package azblob
 
 import (
 	"context"
+	"crypto/rand"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 
@@ -9,34 +10,41 @@ import (
 )
 
 // ReadData implements [holdfast.DataStore]: the data are the blob's contents.
-func (l *Locker) ReadData(ctx context.Context, name string) ([]byte, error) {
-	var data []byte
-	err := l.do(ctx, op{verb: "read data", name: name, invalid: holdfast.ValidateName(name, limits), size: limits.MaxData}, func(ctx context.Context) (err error) {
-		_, data, err = l.download(ctx, l.target(name, ""))
+func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at holdfast.DataRevision, err error) {
+	err = l.do(ctx, op{verb: "read data", name: name, invalid: holdfast.ValidateName(name, limits), size: limits.MaxData}, func(ctx context.Context) error {
+		blob, contents, err := l.download(ctx, l.target(name, ""))
 		if hasCode(err, codesGone...) {
 			return nil
 		}
+		if err != nil {
+			return err
+		}
+		r, err := parse(blob.Metadata)
+		data, at = contents, r.dataRevision()
 		return err
 	})
-	return data, err
+	if err != nil {
+		return nil, holdfast.DataRevision{}, err
+	}
+	return data, at, nil
 }
 
 // WriteData implements [holdfast.DataStore]. The service itself refuses a holder
 // whose lease has ended, since the request carries the lease ID.
-func (l *Locker) WriteData(ctx context.Context, held holdfast.Lease, data []byte) error {
+func (l *Locker) WriteData(ctx context.Context, held holdfast.Lease, data []byte, at holdfast.DataRevision) error {
 	invalid := holdfast.ValidateName(held.Name, limits)
 	if invalid == nil {
 		invalid = holdfast.ValidateData(data, limits)
 	}
 	return l.do(ctx, op{verb: "write data", name: held.Name, invalid: invalid, size: len(data)}, func(ctx context.Context) error {
-		id, ok := canonical(held.ID)
+		id, ok := canonical(held.ID.Reveal())
 		if !ok {
 			return holdfast.ErrLost
 		}
 		if data == nil {
 			data = []byte{}
 		}
-		err := l.writeData(ctx, l.target(held.Name, id), data)
+		err := l.writeData(ctx, l.target(held.Name, id), data, at)
 		if hasCode(err, codesLost...) {
 			return holdfast.ErrLost
 		}
@@ -44,8 +52,12 @@ func (l *Locker) WriteData(ctx context.Context, held holdfast.Lease, data []byte
 	})
 }
 
-func (l *Locker) writeData(ctx context.Context, t target, data []byte) error {
-	for range rounds {
+// writeData writes the data with the ETag of what it compared the revision with, so a
+// request that arrives late is refused. The writer's mark tells an earlier request of
+// this call, whose answer was lost, from another's write.
+func (l *Locker) writeData(ctx context.Context, t target, data []byte, at holdfast.DataRevision) error {
+	mark := rand.Text()
+	for round := range rounds {
 		now, err := l.read(ctx, t)
 		if err != nil {
 			return err
@@ -56,7 +68,18 @@ func (l *Locker) writeData(ctx context.Context, t target, data []byte) error {
 		if now.foreign {
 			return errForeign(t)
 		}
-		err = l.write(ctx, t, now.etag, now.record, data)
+		next := now.record
+		switch found := now.record.dataRevision(); {
+		case now.record.writer == mark:
+			return nil
+		case found == at:
+			next.writes, next.writer = at.Writes+1, mark
+		case round > 0 && found.Token == at.Token && found.Writes > at.Writes+1:
+			return errChanging // our request may have been applied, and another's after it
+		default:
+			return holdfast.ErrConflict
+		}
+		err = l.write(ctx, t, now.etag, next, data)
 		if !hasCode(err, bloberror.ConditionNotMet) {
 			return err
 		}

@@ -110,6 +110,29 @@ func TestFailedRepeatLeavesTheLease(t *testing.T) {
 	}
 }
 
+// A repeat that cannot read the record does not know that the lease was its own before, and
+// leaves it.
+func TestFailedReadLeavesTheLease(t *testing.T) {
+	t.Parallel()
+	takeTurns(t)
+	room := newRoom(t)
+	other := room.locker()
+	l, w := room.wired()
+	req := request("n")
+	held := acquire(t, other, req)
+	w.all(reqRead, answer(http.StatusForbidden, "AuthorizationFailure"))
+	_, err := l.TryAcquire(bounded(t), req)
+	wantUnknown(t, "the repeat", err)
+	if n := w.count(reqRelease); n != 0 {
+		t.Errorf("%d releases were sent", n)
+	}
+	wantHeld(t, room.locker(), "n")
+	w.all(reqRead, nil)
+	if again := acquire(t, l, req); again.Token != held.Token {
+		t.Errorf("token %d of a repeat, before %d", again.Token, held.Token)
+	}
+}
+
 // A request for the lease gets no answer, and arrives after all when the lock has
 // been released. The client knew of the doubt, and frees the lock once more.
 func TestLateAcquireAfterRelease(t *testing.T) {
@@ -157,7 +180,7 @@ func TestCauseWhileReading(t *testing.T) {
 		}
 		return resp, err
 	})
-	_, err := l.ReadData(ctx, "n")
+	_, _, err := l.ReadData(ctx, "n")
 	wantUnknown(t, "read data", err)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the context's error", err)

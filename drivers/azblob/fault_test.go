@@ -66,8 +66,8 @@ func life(t *testing.T, l, other *Locker) (doubts, late int) {
 		t.Errorf("held: %+v", r)
 	}
 	check("renew", l.Renew(ctx, first))
-	check("write data", l.WriteData(ctx, first, []byte("one")))
-	if data, err := l.ReadData(ctx, "n"); string(data) != "one" || err != nil {
+	check("write data", l.WriteData(ctx, first, []byte("one"), granted(first)))
+	if data, _, err := l.ReadData(ctx, "n"); string(data) != "one" || err != nil {
 		t.Errorf("read data: %q, %v", data, err)
 	}
 	for r, err := range l.List(ctx, "") {
@@ -199,7 +199,7 @@ func TestLastingFaultOfAHolder(t *testing.T) {
 				call    func(l *Locker) error
 			}{
 				{reqRenew, func(l *Locker) error { return l.Renew(bounded(t), lease) }},
-				{reqUpload, func(l *Locker) error { return l.WriteData(bounded(t), lease, []byte("x")) }},
+				{reqUpload, func(l *Locker) error { return l.WriteData(bounded(t), lease, []byte("x"), granted(lease)) }},
 				{reqRelease, func(l *Locker) error { return l.Release(bounded(t), lease) }},
 			} {
 				w.all(step.request, kind.f)
@@ -207,7 +207,12 @@ func TestLastingFaultOfAHolder(t *testing.T) {
 					t.Errorf("%s: %v, want an error that says nothing of the outcome", step.request, err)
 				}
 				w.all(step.request, nil)
-				if err := step.call(l); err != nil {
+				err := step.call(l)
+				if step.request == reqUpload && kind.done {
+					if !errors.Is(err, holdfast.ErrConflict) {
+						t.Errorf("%s, repeated although it was done: %v, want ErrConflict", step.request, err)
+					}
+				} else if err != nil {
 					t.Errorf("%s, repeated: %v", step.request, err)
 				}
 			}
@@ -341,7 +346,7 @@ func TestBigDataOnASlowLine(t *testing.T) {
 			t.Fatal(err) // it is the small requests that a busy machine may delay
 		}
 	}
-	got, err := l.ReadData(bounded(t), "n")
+	got, _, err := l.ReadData(bounded(t), "n")
 	if err != nil || !bytes.Equal(got, req.Data) {
 		t.Errorf("read %d bytes, %v", len(got), err)
 	}

@@ -133,7 +133,7 @@ func (r *room) process(client *container.Client) *holdfast.Client {
 	r.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.t.Context()), time.Minute)
 		defer cancel()
-		_ = errors.Join(p.Shutdown(ctx), l.Close())
+		_ = errors.Join(p.Shutdown(ctx), l.Close(ctx))
 	})
 	return p
 }

@@ -87,7 +87,7 @@ func TestForeignBlobs(t *testing.T) {
 		if r := inspect(t, l, name); r.Owner != req.Owner || r.State != holdfast.StateHeld {
 			t.Errorf("%s: %+v", name, r)
 		}
-		if err := l.WriteData(bounded(t), held, []byte("x")); (err == nil) != (name == "block") {
+		if err := l.WriteData(bounded(t), held, []byte("x"), granted(held)); (err == nil) != (name == "block") {
 			t.Errorf("%s, written by its holder: %v", name, err)
 		} else if name == "block" {
 			before = strings.Replace(before, "contents", "x", 1)

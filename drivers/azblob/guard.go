@@ -31,7 +31,7 @@ import (
 // but nobody is told who holds it, the next token rests on the service's clock
 // alone, and an acquire with data takes the contents for somebody else's.
 func Conditions(held holdfast.Lease) *blob.AccessConditions {
-	id := strings.ToLower(held.ID)
+	id := strings.ToLower(held.ID.Reveal())
 	return &blob.AccessConditions{LeaseAccessConditions: &blob.LeaseAccessConditions{LeaseID: &id}}
 }
 

@@ -18,7 +18,7 @@ func TestConditions(t *testing.T) {
 	room := newRoom(t)
 	l := room.locker()
 	lease := acquire(t, l, request("n"))
-	lease.ID = strings.ToUpper(lease.ID)
+	lease.ID = holdfast.NewLeaseID(strings.ToUpper(lease.ID.Reveal()))
 	write := func(held holdfast.Lease) error {
 		b := l.Blob("n").BlobClient()
 		p, err := b.GetProperties(bounded(t), nil)

@@ -59,7 +59,7 @@ func (r *room) wired(opts ...Option) (*Locker, *wire) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Cleanup(func() { _ = l.Close() })
+	r.t.Cleanup(func() { _ = l.Close(context.WithoutCancel(r.t.Context())) })
 	return l, w
 }
 
@@ -90,7 +90,7 @@ func newID() string {
 }
 
 func request(name string) holdfast.Request {
-	return holdfast.Request{Name: name, ID: newID(), Owner: "owner-" + rand.Text()[:6], TTL: time.Minute}
+	return holdfast.Request{Name: name, ID: holdfast.NewLeaseID(newID()), Owner: "owner-" + rand.Text()[:6], TTL: time.Minute}
 }
 
 // brief is request with the shortest TTL that the service has.
@@ -99,6 +99,9 @@ func brief(name string) holdfast.Request {
 	r.TTL = 15 * time.Second
 	return r
 }
+
+// granted is the revision of the data when the lease was granted.
+func granted(l holdfast.Lease) holdfast.DataRevision { return holdfast.DataRevision{Token: l.Token} }
 
 func acquire(t testing.TB, l *Locker, req holdfast.Request) holdfast.Lease {
 	t.Helper()

@@ -44,30 +44,40 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Rec
 
 // listAll collects the names first, since the order of the blobs is not theirs.
 func (l *Locker) listAll(ctx context.Context, prefix string) ([]listed, error) {
-	start := l.config.prefix + escape(prefix)
-	pager := l.container.NewListBlobsHierarchyPager("/", &container.ListBlobsHierarchyOptions{
-		Prefix: &start, MaxResults: l.config.pageSize, Include: container.ListBlobsInclude{Metadata: true}})
 	var all []listed
-	for pager.More() {
-		err := l.do(ctx, op{verb: "list", name: prefix}, func(ctx context.Context) error {
-			page, err := pager.NextPage(l.tries(ctx, 0))
-			if err != nil {
-				return err
-			}
-			for _, item := range page.Segment.BlobItems {
-				all = l.appendLock(all, item)
-			}
-			return nil
-		})
-		if hasCode(err, codesGone...) {
-			return nil, nil // no container, no locks
+	err := l.pages(ctx, "list", prefix, func(page container.ListBlobsHierarchyResponse) {
+		for _, item := range page.Segment.BlobItems {
+			all = l.appendLock(all, item)
 		}
-		if err != nil {
-			return nil, err
-		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	slices.SortFunc(all, func(a, b listed) int { return strings.Compare(a.name, b.name) })
 	return all, nil
+}
+
+// pages lists the blobs of the names that begin with prefix.
+func (l *Locker) pages(ctx context.Context, verb, prefix string, see func(container.ListBlobsHierarchyResponse)) error {
+	start := l.config.prefix + escape(prefix)
+	pager := l.container.NewListBlobsHierarchyPager("/", &container.ListBlobsHierarchyOptions{
+		Prefix: &start, MaxResults: l.config.pageSize, Include: container.ListBlobsInclude{Metadata: true}})
+	for pager.More() {
+		err := l.do(ctx, op{verb: verb, name: prefix}, func(ctx context.Context) error {
+			page, err := pager.NextPage(l.tries(ctx, 0))
+			if err == nil {
+				see(page)
+			}
+			return err
+		})
+		if hasCode(err, codesGone...) {
+			return nil // no container, no locks
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (l *Locker) appendLock(all []listed, item *container.BlobItem) []listed {

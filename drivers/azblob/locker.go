@@ -160,7 +160,7 @@ func (l *Locker) Abilities() holdfast.Abilities {
 }
 
 // Close implements [holdfast.Locker]. Requests under way are cut off.
-func (l *Locker) Close() error {
+func (l *Locker) Close(context.Context) error {
 	l.once.Do(func() {
 		l.stop()
 		if l.idle != nil {

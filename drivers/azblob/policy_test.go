@@ -30,7 +30,7 @@ func TestPolicies(t *testing.T) {
 	}
 	defer closeLocker(t, l)
 	acquire(t, l, request("n")) // makes the blob
-	release(t, l, holdfast.Lease{Name: "n", ID: "x"})
+	release(t, l, holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("x")})
 	seen.requests.Store(0)
 	wantHeld(t, l, "n")
 	if got := seen.requests.Load(); got != 1 {

@@ -20,10 +20,11 @@ const (
 	keyOwner    = "holdfastowner"    // percent-encoded
 	keyTTL      = "holdfastttl"      // seconds
 	keyAcquired = "holdfastacquired" // RFC 3339, by the service's clock
+	keyWrites   = "holdfastwrites"   // of the data: how many, and the last writer's mark; missing before the first
 	version     = "1"
 )
 
-var keys = []string{keyVersion, keyID, keyToken, keyOwner, keyTTL, keyAcquired}
+var keys = []string{keyVersion, keyID, keyToken, keyOwner, keyTTL, keyAcquired, keyWrites}
 
 // record is what the metadata say of the last grant. Whether it still holds is
 // for the lease to say.
@@ -33,6 +34,8 @@ type record struct {
 	token    uint64
 	ttl      time.Duration
 	acquired time.Time
+	writes   uint64             // of the data since then
+	writer   string             // the mark of the last of them
 	others   map[string]*string // metadata that are not ours, a [Fence]'s among them
 }
 
@@ -74,12 +77,19 @@ func parse(metadata map[string]*string) (record, error) {
 	if r.acquired, err = time.Parse(time.RFC3339, ours[keyAcquired]); err != nil {
 		return fail(keyAcquired)
 	}
+	if text, ok := ours[keyWrites]; ok {
+		count, mark, _ := strings.Cut(text, " ")
+		if r.writes, err = strconv.ParseUint(count, 10, 63); err != nil {
+			return fail(keyWrites)
+		}
+		r.writer = mark
+	}
 	return r, nil
 }
 
 // metadata are all that the blob is to have: every write replaces them.
 func (r record) metadata() map[string]*string {
-	m := make(map[string]*string, len(r.others)+6)
+	m := make(map[string]*string, len(r.others)+7)
 	for key, value := range r.others {
 		m[key] = value
 	}
@@ -93,6 +103,10 @@ func (r record) metadata() map[string]*string {
 	} {
 		m[key] = &value
 	}
+	if r.writes > 0 {
+		writes := strconv.FormatUint(r.writes, 10) + " " + r.writer
+		m[keyWrites] = &writes
+	}
 	return m
 }
 
@@ -102,6 +116,11 @@ func (r record) next(req holdfast.Request, id string, now time.Time) record {
 		id: id, owner: req.Owner, ttl: req.TTL, acquired: now, others: r.others,
 		token: max(r.token+1, uint64(max(now.UnixMilli(), 0))),
 	}
+}
+
+// dataRevision marks the state of the data that the record is about.
+func (r record) dataRevision() holdfast.DataRevision {
+	return holdfast.DataRevision{Token: r.token, Writes: r.writes}
 }
 
 func (r record) lease(req holdfast.Request) holdfast.Lease {

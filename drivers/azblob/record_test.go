@@ -67,7 +67,7 @@ func TestIDs(t *testing.T) {
 	room := newRoom(t)
 	l := room.locker()
 	req := request("n")
-	req.ID = "not a UUID"
+	req.ID = holdfast.NewLeaseID("not a UUID")
 	var invalid *holdfast.InvalidError
 	if _, err := l.TryAcquire(bounded(t), req); !errors.As(err, &invalid) || invalid.Field != "ID" {
 		t.Errorf("acquire: %v", err)
@@ -76,13 +76,13 @@ func TestIDs(t *testing.T) {
 	if err := l.Renew(bounded(t), lease); !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("renew: %v", err)
 	}
-	if err := l.WriteData(bounded(t), lease, nil); !errors.Is(err, holdfast.ErrLost) {
+	if err := l.WriteData(bounded(t), lease, nil, granted(lease)); !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("write data: %v", err)
 	}
 	release(t, l, lease)
-	req.ID = strings.ToUpper(newID()) // the case of an ID makes no difference
+	req.ID = holdfast.NewLeaseID(strings.ToUpper(newID())) // the case of an ID makes no difference
 	lease = acquire(t, l, req)
-	lease.ID = strings.ToLower(req.ID)
+	lease.ID = holdfast.NewLeaseID(strings.ToLower(req.ID.Reveal()))
 	if err := l.Renew(bounded(t), lease); err != nil {
 		t.Error(err)
 	}
@@ -182,7 +182,7 @@ func TestOthersMetadata(t *testing.T) {
 		t.Fatal(err)
 	}
 	lease := acquire(t, l, request("n"))
-	if err := l.WriteData(bounded(t), lease, []byte("data")); err != nil {
+	if err := l.WriteData(bounded(t), lease, []byte("data"), granted(lease)); err != nil {
 		t.Fatal(err)
 	}
 	release(t, l, lease)
@@ -265,8 +265,8 @@ func TestInvalidOptions(t *testing.T) {
 	}
 	l := room.locker(WithPrefix(strings.Repeat("x", maxPrefix-1)))
 	acquire(t, l, request(strings.Repeat("/", limits.MaxName)))
-	if _, err := l.TryAcquire(bounded(t), holdfast.Request{Name: "n", ID: newID(), TTL: 2 * time.Second}); err == nil ||
-		!strings.Contains(err.Error(), "TTL 2s is invalid: must be from 15s to 1m0s in steps of 1s on this backend") {
+	if _, err := l.TryAcquire(bounded(t), holdfast.Request{Name: "n", ID: holdfast.NewLeaseID(newID()), TTL: 2 * time.Second}); err == nil ||
+		!strings.Contains(err.Error(), "TTL 2s is invalid: must be from 15s to 1m in steps of 1s on this backend") {
 		t.Errorf("a TTL of 2 s: %v", err)
 	}
 }
@@ -280,7 +280,7 @@ func TestHugeBlob(t *testing.T) {
 	if _, err := l.Blob("n").Upload(bounded(t), body(bytes.Repeat([]byte("x"), limits.MaxData+1)), nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.ReadData(bounded(t), "n"); err == nil || !strings.Contains(err.Error(), "not a lock's") {
+	if _, _, err := l.ReadData(bounded(t), "n"); err == nil || !strings.Contains(err.Error(), "not a lock's") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -15,7 +15,7 @@ func (l *Locker) Renew(ctx context.Context, held holdfast.Lease) error {
 		invalid = holdfast.ValidateTTL(held.TTL, limits)
 	}
 	return l.do(ctx, op{verb: "renew", name: held.Name, invalid: invalid}, func(ctx context.Context) error {
-		id, ok := canonical(held.ID)
+		id, ok := canonical(held.ID.Reveal())
 		if !ok {
 			return holdfast.ErrLost // nobody was ever granted that
 		}
@@ -30,7 +30,7 @@ func (l *Locker) Renew(ctx context.Context, held holdfast.Lease) error {
 // Release implements [holdfast.Locker].
 func (l *Locker) Release(ctx context.Context, held holdfast.Lease) error {
 	return l.do(ctx, op{verb: "release", name: held.Name, invalid: holdfast.ValidateName(held.Name, limits)}, func(ctx context.Context) error {
-		id, ok := canonical(held.ID)
+		id, ok := canonical(held.ID.Reveal())
 		if !ok {
 			return nil
 		}

@@ -129,8 +129,8 @@ func TestNothingSecretIsShown(t *testing.T) {
 		}
 	}
 	core(t, l, w, said, logger)
-	_ = l.Close()
-	use(t.Context(), l, holdfast.Lease{Name: "n", ID: newID()}, said)
+	_ = l.Close(t.Context())
+	use(t.Context(), l, holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID(newID())}, said)
 
 	text := said.String()
 	for _, want := range []string{"AuthenticationFailed", "ServerBusy", "connection reset by the test", "closed"} {
@@ -158,7 +158,7 @@ func use(ctx context.Context, l *Locker, lease holdfast.Lease, said *lines) {
 	req.ID = lease.ID
 	granted, err := l.TryAcquire(ctx, req)
 	said.note(granted, err)
-	req.ID, req.Data = newID(), []byte("x")
+	req.ID, req.Data = holdfast.NewLeaseID(newID()), []byte("x")
 	granted, err = l.TryAcquire(ctx, req)
 	said.note(granted, err)
 	r, err := l.Inspect(ctx, lease.Name)
@@ -166,8 +166,8 @@ func use(ctx context.Context, l *Locker, lease holdfast.Lease, said *lines) {
 	for r, err := range l.List(ctx, "") {
 		said.note(r, err)
 	}
-	data, err := l.ReadData(ctx, lease.Name)
-	said.note(data, err, lease, req, l.Renew(ctx, lease), l.WriteData(ctx, lease, []byte("x")),
+	data, at, err := l.ReadData(ctx, lease.Name)
+	said.note(data, err, lease, req, l.Renew(ctx, lease), l.WriteData(ctx, lease, []byte("x"), at),
 		l.Break(ctx, lease.Name), l.Release(ctx, lease), l.BreakNow(ctx, lease.Name))
 	fence, err := NewFence(ctx, l.Blob("fenced").BlobClient(), 1)
 	said.note(fence != nil, err)

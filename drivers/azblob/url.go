@@ -2,12 +2,12 @@ package azblob
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -117,13 +117,27 @@ func parseURL(rawURL string) (location, error) {
 	w.container, w.prefix, _ = strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
 	switch {
 	case w.account != emulator && !accountName.MatchString(w.account):
-		return invalid(fmt.Sprintf("with account %.40q", w.account), form+", ACCOUNT being 3 to 24 lower-case letters and digits, or "+emulator)
+		return invalid("with account "+shown(w.account), form+", ACCOUNT being 3 to 24 lower-case letters and digits, or "+emulator)
 	case !containerName.MatchString(w.container) || len(w.container) < 3 || len(w.container) > 63:
-		return invalid(fmt.Sprintf("with container %.70q", w.container), form+", CONTAINER being 3 to 63 lower-case letters, digits and single dashes")
+		return invalid("with container "+shown(w.container), form+", CONTAINER being 3 to 63 lower-case letters, digits and single dashes")
 	}
 	w.prefix = strings.TrimSuffix(w.prefix, "/")
 	w.endpoint, err = parseEndpoint(query)
 	return w, err
+}
+
+// harmless is a wrong name that is no part of a connection string, a key or a SAS.
+var harmless = regexp.MustCompile(`^[A-Za-z0-9._-]{1,40}$`)
+
+// shown is a part of a URL for an error.
+func shown(name string) string {
+	switch {
+	case name == "":
+		return "missing"
+	case harmless.MatchString(name):
+		return strconv.Quote(name)
+	}
+	return "not shown"
 }
 
 func parseEndpoint(query url.Values) (string, error) {

@@ -43,7 +43,7 @@ func TestURL(t *testing.T) {
 		if prefix := l.config.prefix; strings.Contains(raw, "/a/b") != (prefix == "a/b/") {
 			t.Errorf("%s has the prefix %q", raw, prefix)
 		}
-		_ = l.Close()
+		_ = l.Close(t.Context())
 	}
 }
 
@@ -58,6 +58,8 @@ func TestInvalidURL(t *testing.T) {
 		"azblob://account1/leases#f", "azblob://user:" + secret + "@account1/leases", "azblob://account1/leases?sig=" + secret,
 		"azblob://account1/leases?x=1", "azblob://account1/leases?endpoint=x", "azblob://account1/leases?endpoint=ftp://x", "azblob://account1/leases?endpoint=",
 		"azblob://account1/leases?endpoint=https%3A%2F%2Fx%2F%3Fsig%3D" + secret, "azblob://account1/leases?endpoint=https://u:" + secret + "@x",
+		"azblob://AccountName=a;AccountKey=" + secret + "==/leases", "azblob://" + secret + "=/leases", "azblob://account1/AccountKey=" + secret,
+		"azblob://account1/leases&sig=" + secret, "azblob://account1/leases;AccountKey=" + secret + "==/x",
 		"azblob://account1/leases?endpoint=%zz" + secret, "azblob://account1/%zz" + secret, "azblob://account1/leases?endpoint=https://x/%25zz" + secret,
 	} {
 		_, err := holdfast.OpenLocker(t.Context(), raw)
@@ -115,7 +117,7 @@ func TestCredentials(t *testing.T) {
 		if c.address != "" && l.container.URL() != c.address {
 			t.Errorf("%s leads to %s, want %s", c.url, l.container.URL(), c.address)
 		}
-		_ = l.Close()
+		_ = l.Close(t.Context())
 	}
 }
 
@@ -141,7 +143,7 @@ func TestWithoutTheRightToCreateContainers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer l.Close(t.Context())
 	life(t, l, room.locker())
 
 	absent := service.Fresh(t)
@@ -150,7 +152,7 @@ func TestWithoutTheRightToCreateContainers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l2.Close()
+	defer l2.Close(t.Context())
 	_, err = l2.TryAcquire(bounded(t), request("n"))
 	if err == nil || outcomeKnown(err) || !strings.Contains(err.Error(), "the container does not exist and cannot be made") {
 		t.Errorf("without the container: %v", err)
@@ -166,7 +168,7 @@ func TestWrongCredential(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer l.Close(t.Context())
 	_, err = l.TryAcquire(bounded(t), request("n"))
 	var answer *StorageError
 	if !errors.As(err, &answer) || answer.Status != 403 || answer.RequestID == "" || !strings.Contains(err.Error(), "credential") {

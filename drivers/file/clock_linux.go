@@ -1,8 +1,11 @@
 package file
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -11,8 +14,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lockstate"
 )
 
-// systemClock is CLOCK_BOOTTIME: the time since boot, suspend included, the same
-// for all processes (clock_gettime(2)).
+// systemClock is CLOCK_BOOTTIME: the time since boot, suspend included
+// (clock_gettime(2)). A time namespace adds an offset to it (time_namespaces(7)), which is
+// taken off again: so the processes of all namespaces share one clock.
 func systemClock() (clock, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -22,15 +26,66 @@ func systemClock() (clock, error) {
 	if err != nil {
 		return clock{}, err
 	}
-	return clock{now: bootTime, boot: strings.TrimSpace(string(boot)), machine: machineDigest(machine)}, nil
+	offset, err := clockOffset() // for good: no process with threads can change its time namespace
+	if err != nil {
+		return clock{}, err
+	}
+	now := func() (lockstate.Moment, error) {
+		since, err := bootTime()
+		return lockstate.Moment{Elapsed: since - offset, Wall: time.Now().UTC()}, err
+	}
+	return clock{now: now, boot: strings.TrimSpace(string(boot)), machine: machineDigest(machine)}, nil
 }
 
-func bootTime() (lockstate.Moment, error) {
+func bootTime() (time.Duration, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		return lockstate.Moment{}, os.NewSyscallError("clock_gettime", err)
+		return 0, os.NewSyscallError("clock_gettime", err)
 	}
-	return lockstate.Moment{Elapsed: time.Duration(ts.Nano()), Wall: time.Now().UTC()}, nil
+	return time.Duration(ts.Nano()), nil
+}
+
+// clockOffset is what the time namespace of this process adds to CLOCK_BOOTTIME.
+func clockOffset() (time.Duration, error) {
+	content, err := os.ReadFile("/proc/self/timens_offsets")
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil // the kernel has no time namespaces
+	}
+	if err != nil {
+		return 0, fmt.Errorf("reading the offsets of the time namespace: %w", err)
+	}
+	mine, err := os.Readlink("/proc/self/ns/time")
+	if err != nil {
+		return 0, fmt.Errorf("reading the time namespace: %w", err)
+	}
+	childrens, err := os.Readlink("/proc/self/ns/time_for_children")
+	if err != nil {
+		return 0, fmt.Errorf("reading the time namespace: %w", err)
+	}
+	if mine != childrens { // it is theirs that the offsets are about
+		return 0, errors.New("this process is in another time namespace than its children will be, so its clock's offset is unknown: start it by a fork (unshare --fork)")
+	}
+	return parseOffset(string(content))
+}
+
+// parseOffset finds the line of the clock: its name, seconds, nanoseconds.
+func parseOffset(content string) (time.Duration, error) {
+	for line := range strings.Lines(content) {
+		fields := strings.Fields(line)
+		if len(fields) != 3 || fields[0] != "boottime" {
+			continue
+		}
+		seconds, err := strconv.ParseInt(fields[1], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("the offsets of the time namespace: %w", err)
+		}
+		nanoseconds, err := strconv.ParseInt(fields[2], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("the offsets of the time namespace: %w", err)
+		}
+		return time.Duration(seconds)*time.Second + time.Duration(nanoseconds), nil
+	}
+	return 0, fmt.Errorf("the offsets of the time namespace, %q, lack boottime", content)
 }
 
 // machineID survives a reboot (machine-id(5)); without one, the host name must do.

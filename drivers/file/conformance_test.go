@@ -4,11 +4,10 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/gofrs/flock"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/lockstate"
@@ -48,7 +47,44 @@ func (d *dial) setWall(to time.Time) {
 	d.now.Wall = to
 }
 
+// stalls has the disk hang when a lock's files are opened.
+type stalls struct {
+	mu    sync.Mutex
+	stems map[string]chan struct{}
+}
+
+func (s *stalls) open(path string, flag int) (*os.File, error) {
+	base, _, _ := strings.Cut(filepath.Base(path), ".")
+	s.mu.Lock()
+	resumed := s.stems[base]
+	s.mu.Unlock()
+	if resumed != nil {
+		<-resumed
+	}
+	return openFile(path, flag)
+}
+
+func (s *stalls) stall(_ context.Context, name string) (resume func(), err error) {
+	resumed := make(chan struct{})
+	s.set(name, resumed)
+	return func() {
+		s.set(name, nil)
+		close(resumed)
+	}, nil
+}
+
+func (s *stalls) set(name string, resumed chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stems == nil {
+		s.stems = map[string]chan struct{}{}
+	}
+	base, _, _ := strings.Cut(stem(name), ".")
+	s.stems[base] = resumed
+}
+
 func config(dir string, open func() (*Locker, error)) lockertest.Config {
+	var s stalls
 	return lockertest.Config{
 		New: func(t *testing.T) holdfast.Locker {
 			t.Helper()
@@ -56,8 +92,9 @@ func config(dir string, open func() (*Locker, error)) lockertest.Config {
 			if err != nil {
 				t.Fatal(err)
 			}
+			l.disk.open = s.open
 			t.Cleanup(func() {
-				if err := l.Close(); err != nil {
+				if err := l.Close(context.WithoutCancel(t.Context())); err != nil {
 					t.Error(err)
 				}
 			})
@@ -66,11 +103,7 @@ func config(dir string, open func() (*Locker, error)) lockertest.Config {
 		Forget: func(_ context.Context, name string) error {
 			return os.Remove(filepath.Join(dir, stem(name)+".json"))
 		},
-		Stall: func(_ context.Context, name string) (func(), error) {
-			f := flock.New(filepath.Join(dir, stem(name)+".lock"))
-			err := f.Lock()
-			return func() { _ = f.Unlock() }, err
-		},
+		Stall: s.stall,
 	}
 }
 

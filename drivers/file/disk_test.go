@@ -1,12 +1,19 @@
 package file
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/gofrs/flock"
 
 	"github.com/holdfast-go/holdfast"
 )
@@ -17,7 +24,7 @@ func failsNaming(t *testing.T, what, path string, err error) {
 	if err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("%s: error %v, want one that names %s", what, err, path)
 	}
-	for _, known := range []error{holdfast.ErrHeld, holdfast.ErrLost, holdfast.ErrInvalid, holdfast.ErrClosed} {
+	for _, known := range []error{holdfast.ErrHeld, holdfast.ErrLost, holdfast.ErrConflict, holdfast.ErrInvalid, holdfast.ErrClosed} {
 		if errors.Is(err, known) {
 			t.Errorf("%s: error %v passes for a known outcome", what, err)
 		}
@@ -80,5 +87,216 @@ func TestWriteFails(t *testing.T) {
 	}
 	if err := l.Renew(t.Context(), lease); err != nil {
 		t.Errorf("once it is out of the way: %v", err)
+	}
+}
+
+// What the driver asks of the disk, in order. A record is on the disk before it replaces the old
+// one, and the folder is before a token or data count: neither may get lost in a crash. A lost
+// renewal or release does no harm, since a crash ends every lease.
+func TestSynced(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l := newTestLocker(t, dir, newDial().clock())
+	path := filepath.Join(dir, "n.json")
+	var asked []string
+	var before []byte
+	changed := func() string {
+		now, _ := os.ReadFile(path)
+		if string(now) == string(before) {
+			return ""
+		}
+		return " of the new record"
+	}
+	l.disk.sync = func(f *os.File) error {
+		content, err := os.ReadFile(f.Name())
+		if err != nil || len(content) == 0 {
+			t.Errorf("sync of %s, which holds %q (%v)", f.Name(), content, err)
+		}
+		asked = append(asked, "sync "+filepath.Base(f.Name())+changed())
+		return f.Sync()
+	}
+	l.disk.syncDir = func(at string) error {
+		asked = append(asked, "sync folder"+changed())
+		if at != dir {
+			t.Errorf("sync of the folder %s", at)
+		}
+		return syncDir(at)
+	}
+	var lease holdfast.Lease
+	const file, folder = "sync n.tmp", "sync folder of the new record"
+	for _, step := range []struct {
+		name string
+		do   func() error
+		want []string
+	}{
+		{"acquire", func() (err error) { lease, err = l.TryAcquire(t.Context(), request("first")); return err }, []string{file, folder}},
+		{"renew", func() error { return l.Renew(t.Context(), lease) }, []string{file}},
+		{"write data", func() error {
+			return l.WriteData(t.Context(), lease, []byte("new"), holdfast.DataRevision{Token: lease.Token})
+		}, []string{file, folder}},
+		{"inspect", func() error { _, err := l.Inspect(t.Context(), "n"); return err }, nil},
+		{"release", func() error { return l.Release(t.Context(), lease) }, []string{file}},
+		{"release again", func() error { return l.Release(t.Context(), lease) }, nil},
+		{"prune", func() error { return l.notePruned(t.Context(), 7) }, []string{"sync .pruned.tmp", "sync folder"}},
+	} {
+		asked = nil
+		before, _ = os.ReadFile(path)
+		if err := step.do(); err != nil || !slices.Equal(asked, step.want) {
+			t.Errorf("%s: asked %q, error %v; want %q", step.name, asked, err, step.want)
+		}
+	}
+}
+
+// A record that the disk may not have is not granted.
+func TestSyncFails(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("the disk is broken")
+	for _, what := range []string{"file", "folder"} {
+		l := newTestLocker(t, t.TempDir(), newDial().clock())
+		if what == "file" {
+			l.disk.sync = func(*os.File) error { return broken }
+		} else {
+			l.disk.syncDir = func(string) error { return broken }
+		}
+		if _, err := l.TryAcquire(t.Context(), request("first")); !errors.Is(err, broken) {
+			t.Errorf("%s: error %v, want the disk's", what, err)
+		}
+	}
+}
+
+// A caller whose context ends during a call is told that the outcome is unknown; nothing is
+// written for it after that.
+func TestNothingIsWrittenForWhoHasLeft(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l := newTestLocker(t, dir, newDial().clock())
+	lease := mustAcquire(t, l, request("first"))
+	path := filepath.Join(dir, "n.json")
+	before := must(os.ReadFile(path))
+	for name, do := range map[string]func(context.Context) error{
+		"renew":   func(ctx context.Context) error { return l.Renew(ctx, lease) },
+		"release": func(ctx context.Context) error { return l.Release(ctx, lease) },
+		"write data": func(ctx context.Context) error {
+			return l.WriteData(ctx, lease, []byte("new"), holdfast.DataRevision{Token: lease.Token})
+		},
+		"break": func(ctx context.Context) error { return l.BreakNow(ctx, "n") },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		reads := 0
+		l.disk.open = func(path string, flag int) (*os.File, error) {
+			if strings.HasSuffix(path, ".json") {
+				if reads++; reads == 2 { // the one under the lock
+					cancel()
+				}
+			}
+			return openFile(path, flag)
+		}
+		if err := do(ctx); !errors.Is(err, context.Canceled) || reads != 2 {
+			t.Errorf("%s: error %v after %d reads", name, err, reads)
+		}
+		cancel()
+		if after := must(os.ReadFile(path)); string(after) != string(before) {
+			t.Errorf("%s: the record was changed, to %s", name, after)
+		}
+	}
+}
+
+// hang has the disk of a Locker hang until it is resumed.
+func hang(t *testing.T, l *Locker) (resume func()) {
+	t.Helper()
+	resumed := make(chan struct{})
+	l.disk.open = func(path string, flag int) (*os.File, error) {
+		<-resumed
+		return openFile(path, flag)
+	}
+	resume = sync.OnceFunc(func() { close(resumed) })
+	t.Cleanup(resume) // before the Locker is closed
+	return resume
+}
+
+// A caller that has left may use its data for something else, while the call that it left still
+// reads them. The race detector sees it if that reads the caller's own.
+func TestDataAreTheCallers(t *testing.T) {
+	t.Parallel()
+	for name, do := range map[string]func(context.Context, *Locker, []byte) error{
+		"acquire": func(ctx context.Context, l *Locker, data []byte) error {
+			req := request("first")
+			req.Data = data
+			_, err := l.TryAcquire(ctx, req)
+			return err
+		},
+		"write data": func(ctx context.Context, l *Locker, data []byte) error {
+			return l.WriteData(ctx, holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("first"), TTL: time.Minute}, data, holdfast.DataRevision{})
+		},
+	} {
+		l := newTestLocker(t, t.TempDir(), newDial().clock())
+		mustAcquire(t, l, request("first"))
+		if name == "acquire" {
+			l = newTestLocker(t, t.TempDir(), newDial().clock()) // where the lock is free
+		}
+		resume := hang(t, l)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		data := []byte("data")
+		if err := do(ctx, l, data); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", name, err)
+		}
+		cancel()
+		resume()
+		data[0] = 'X' // nothing orders this and what the call reads
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Why the context ended, be it the loss of another lock, is no outcome for this one.
+func TestCauseIsNoOutcome(t *testing.T) {
+	t.Parallel()
+	l, dir := newTestLocker(t, t.TempDir(), newDial().clock()), t.TempDir()
+	hang(t, l)
+	locked := newTestLocker(t, dir, newDial().clock())
+	f := flock.New(filepath.Join(dir, "n.lock"))
+	if err := f.Lock(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Unlock() }()
+	for what, l := range map[string]*Locker{"the disk hangs": l, "the lock file is taken": locked} {
+		for _, cause := range []error{holdfast.ErrLost, holdfast.ErrHeld, holdfast.ErrClosed, holdfast.ErrInvalid} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(5*time.Millisecond, func() { cancel(fmt.Errorf("hold of another lock: %w", cause)) })
+			_, err := l.TryAcquire(ctx, request("first"))
+			if !errors.Is(err, context.Canceled) || errors.Is(err, cause) || !strings.Contains(err.Error(), "hold of another lock") {
+				t.Errorf("%s, cause %v: error %v", what, cause, err)
+			}
+		}
+	}
+}
+
+// A release waits for an acquire with its ID that is still at work although the caller has left,
+// so that it is not granted afterwards.
+func TestReleaseFollowsTheAcquire(t *testing.T) {
+	t.Parallel()
+	l := newTestLocker(t, t.TempDir(), newDial().clock())
+	resume := hang(t, l)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := l.TryAcquire(ctx, request("first")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	l.acquires.mu.Lock()
+	atWork := len(l.acquires.ids)
+	l.acquires.mu.Unlock()
+	ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	err := l.Release(ctx, holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("first")})
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "still at work") || atWork != 1 {
+		t.Errorf("Release: %v, while %d acquires are at work", err, atWork)
+	}
+	resume()
+	if err := l.Release(t.Context(), holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("first")}); err != nil {
+		t.Error(err)
+	}
+	if len(l.acquires.ids) != 0 {
+		t.Errorf("acquires at work after the release: %v", l.acquires.ids)
 	}
 }

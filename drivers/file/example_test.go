@@ -23,12 +23,12 @@ func ExampleNew() {
 	if err != nil {
 		panic(err)
 	}
-	defer func() { _ = locker.Close() }()
+	defer func() { _ = locker.Close(ctx) }()
 
-	lease, err := locker.TryAcquire(ctx, holdfast.Request{Name: "billing", ID: "first", Owner: "a", TTL: time.Minute})
+	lease, err := locker.TryAcquire(ctx, holdfast.Request{Name: "billing", ID: holdfast.NewLeaseID("first"), Owner: "a", TTL: time.Minute})
 	fmt.Println(lease.Owner, err)
 	// Any process that opens the same folder sees it.
-	_, err = locker.TryAcquire(ctx, holdfast.Request{Name: "billing", ID: "second", Owner: "b", TTL: time.Minute})
+	_, err = locker.TryAcquire(ctx, holdfast.Request{Name: "billing", ID: holdfast.NewLeaseID("second"), Owner: "b", TTL: time.Minute})
 	fmt.Println(errors.Is(err, holdfast.ErrHeld))
 	// Output:
 	// a <nil>

@@ -43,7 +43,6 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -71,60 +70,92 @@ var limits = holdfast.Limits{
 func init() { holdfast.Register("file", open) }
 
 func open(_ context.Context, rawURL string) (holdfast.Locker, error) {
-	dir, err := dirOf(rawURL)
+	dir, opts, err := parseURL(rawURL)
 	if err != nil {
 		return nil, err
 	}
-	return New(dir)
+	return New(dir, opts...)
 }
 
-// dirOf finds the folder in a URL.
-func dirOf(rawURL string) (string, error) {
-	bad := func(value string) error {
-		return &holdfast.InvalidError{Field: "URL", Value: value, Rule: "file: and a folder of this machine, such as file:/var/lib/holdfast or file:locks, special characters as %XX"}
+const paramRetention = "retention"
+
+// parseURL finds the folder in a URL, and the options.
+func parseURL(rawURL string) (dir string, opts []Option, err error) {
+	bad := func(value string) (string, []Option, error) {
+		return "", nil, &holdfast.InvalidError{Field: "URL", Value: value, Rule: "file: and a folder of this machine, such as file:/var/lib/holdfast or file:locks, special characters as %XX"}
 	}
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		return "", bad("with scheme file")
+		return bad("with scheme file")
 	}
 	if u.User != nil || u.Host != "" && u.Host != "localhost" {
-		return "", bad("with a host")
+		return bad("with a host")
 	}
 	if u.Fragment != "" {
-		return "", bad("with a #")
+		return bad("with a #")
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return "", bad("with parameters that cannot be read")
+		return bad("with parameters that cannot be read")
 	}
-	if err := holdfast.CheckParams(query); err != nil {
-		return "", err
+	if err := holdfast.CheckParams(query, paramRetention); err != nil {
+		return "", nil, err
 	}
-	dir := u.Path
+	if text := query.Get(paramRetention); query.Has(paramRetention) {
+		retention, err := time.ParseDuration(text)
+		if err != nil {
+			return "", nil, &holdfast.InvalidError{Field: "URL parameter " + paramRetention, Value: fmt.Sprintf("%.40q", text), Rule: "a duration such as 24h"}
+		}
+		opts = append(opts, WithRetention(retention))
+	}
+	dir = u.Path
 	if u.Opaque != "" {
 		if dir, err = url.PathUnescape(u.Opaque); err != nil {
-			return "", bad("with a wrong %XX")
+			return bad("with a wrong %XX")
 		}
 	}
 	if dir == "" || strings.ContainsRune(dir, 0) {
-		return "", bad("without a folder")
+		return bad("without a folder")
+	}
+	if dir == "~" || strings.HasPrefix(dir, "~/") {
+		return "", nil, &holdfast.InvalidError{Field: "URL", Value: "with the folder ~", Rule: "written with $HOME: no shell expands ~ there (file:./~ is a folder of that name)"}
 	}
 	if filepath.VolumeName(dir[1:]) != "" {
 		dir = dir[1:] // Windows: file:///C:/locks has the path /C:/locks
 	}
-	return filepath.FromSlash(dir), nil
+	return filepath.FromSlash(dir), opts, nil
 }
+
+type settings struct {
+	retention time.Duration
+}
+
+// Option sets up a Locker.
+type Option func(*settings)
+
+// WithRetention sets how long after its expiry or release a lock's record is kept, with its
+// data: at least an hour, a day if not set. See the package's documentation on retention.
+func WithRetention(d time.Duration) Option { return func(c *settings) { c.retention = d } }
 
 // Locker is a [holdfast.Locker] that can also list, break, and keep data. It
 // has no Watcher: asking costs little, so waiters poll. It renews and looks at locks one
 // by one, since each has a file of its own: no call would be saved by doing many at once.
 type Locker struct {
-	dir   string
-	clock clock
+	dir      string
+	clock    clock
+	disk     disk
+	settings settings
 
-	mu     sync.Mutex
-	closed bool
-	calls  sync.WaitGroup
+	acquires acquires
+
+	closing context.Context // ends with Close, and a prune with it
+	stop    context.CancelFunc
+
+	mu        sync.Mutex
+	nextPrune time.Time
+	closed    bool
+	calls     int           // under way
+	idle      chan struct{} // made by Close, closed when there are no calls any more
 }
 
 var _ interface {
@@ -136,15 +167,22 @@ var _ interface {
 
 // New makes a Locker on a folder, which it creates, for its owner alone, if it
 // is missing. The files in it are readable and writable by their owner alone.
-func New(dir string) (*Locker, error) {
+func New(dir string, opts ...Option) (*Locker, error) {
 	clock, err := systemClock()
 	if err != nil {
 		return nil, fmt.Errorf("holdfast: file: reading the system's clock: %w", err)
 	}
-	return newLocker(dir, clock)
+	return newLocker(dir, clock, opts...)
 }
 
-func newLocker(dir string, clock clock) (*Locker, error) {
+func newLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
+	c := settings{retention: defaultRetention}
+	for _, opt := range opts {
+		opt(&c)
+	}
+	if c.retention < minRetention {
+		return nil, &holdfast.InvalidError{Field: "retention", Value: c.retention.String(), Rule: "at least " + minRetention.String()}
+	}
 	if dir == "" {
 		return nil, &holdfast.InvalidError{Field: "folder", Value: `""`, Rule: "the path of a folder"}
 	}
@@ -152,10 +190,12 @@ func newLocker(dir string, clock clock) (*Locker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("holdfast: file: %w", err)
 	}
-	if err := os.MkdirAll(abs, 0o700); err != nil {
-		return nil, fmt.Errorf("holdfast: file: making the folder: %w", err)
+	if err := makeFolder(abs); err != nil {
+		return nil, err
 	}
-	return &Locker{dir: abs, clock: clock}, nil
+	l := &Locker{dir: abs, clock: clock, disk: systemDisk(), settings: c}
+	l.closing, l.stop = context.WithCancel(context.Background())
+	return l, nil
 }
 
 // Limits allows TTLs from 10 ms, less than which a disk may need to answer, to a
@@ -167,25 +207,33 @@ func (l *Locker) Abilities() holdfast.Abilities {
 	return holdfast.Abilities{Lister: l, Breaker: l, DataStore: l}
 }
 
-// Close waits, for a few seconds, for calls that the disk has not answered yet although
-// their context has ended.
-func (l *Locker) Close() error {
-	l.mu.Lock()
-	already := l.closed
-	l.closed = true
-	l.mu.Unlock()
-	if already {
+// Close waits, for a few seconds or until ctx ends, for calls that the disk has not answered
+// yet although their context has ended.
+func (l *Locker) Close(ctx context.Context) error {
+	idle := l.shut()
+	if idle == nil {
 		return nil
 	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		l.calls.Wait()
-	}()
+	ctx, cancel := context.WithTimeout(ctx, ownLimit+time.Second)
+	defer cancel()
 	select {
-	case <-ended:
+	case <-idle:
 		return nil
-	case <-time.After(ownLimit + time.Second):
+	case <-ctx.Done():
 		return &holdfast.OpError{Op: "close", Backend: backend, Err: fmt.Errorf("the disk under %s does not answer", l.dir)}
 	}
+}
+
+// shut refuses further calls. The channel is closed when those under way have ended; it is
+// nil if there are none, or if the Locker was closed before.
+func (l *Locker) shut() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stop()
+	if l.closed || l.calls == 0 {
+		l.closed = true
+		return nil
+	}
+	l.closed, l.idle = true, make(chan struct{})
+	return l.idle
 }

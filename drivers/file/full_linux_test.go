@@ -26,11 +26,11 @@ func fullTask(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer l.Close()
+	defer l.Close(context.Background())
 	ctx := context.Background()
-	_, err = l.TryAcquire(ctx, holdfast.Request{Name: "new", ID: "second", TTL: 60e9})
+	_, err = l.TryAcquire(ctx, holdfast.Request{Name: "new", ID: holdfast.NewLeaseID("second"), TTL: 60e9})
 	fmt.Println("new:", err)
-	fmt.Println("old:", l.Renew(ctx, holdfast.Lease{Name: "n", ID: "first", TTL: 60e9}))
+	fmt.Println("old:", l.Renew(ctx, holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("first"), TTL: 60e9}))
 	return nil
 }
 
@@ -41,7 +41,7 @@ func TestDiskIsFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer l.Close(t.Context())
 	lease := mustAcquire(t, l, request("first"))
 	out, err := child(t, "full", dir).CombinedOutput()
 	if err != nil {

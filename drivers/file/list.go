@@ -13,28 +13,30 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/lockstate"
 )
 
-// List implements [holdfast.Lister]. A record that cannot be read does not hide
-// the others: its error comes last.
+// listed is what was read of a record: no more than its name, if there is an error.
+type listed struct {
+	holdfast.Record
+	err error
+}
+
+// List implements [holdfast.Lister].
 func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
 	return func(yield func(holdfast.Record, error) bool) {
-		type outcome struct {
-			found  []holdfast.Record
-			failed error
-		}
-		all, err := answer(func(set func(outcome)) error {
+		all, err := answer(func(set func([]listed)) error {
 			return l.call(ctx, "list", prefix, nil, func(ctx context.Context) error {
 				found, err := l.readAll(ctx, prefix)
-				set(outcome{found, err})
-				return nil
+				set(found)
+				return err
 			})
 		})
-		if err == nil && all.failed != nil {
-			err = &holdfast.OpError{Op: "list", Backend: backend, Name: prefix, Err: all.failed}
-		}
-		for _, r := range all.found {
-			if !yield(r, nil) {
+		for _, r := range all {
+			if r.err != nil {
+				r.err = &holdfast.OpError{Op: "list", Backend: backend, Name: r.Name, Err: r.err}
+			}
+			if !yield(r.Record, r.err) {
 				return
 			}
 		}
@@ -44,32 +46,39 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Rec
 	}
 }
 
-// readAll returns what could be read, and the errors of what could not.
-func (l *Locker) readAll(ctx context.Context, prefix string) ([]holdfast.Record, error) {
+// readAll reads all records.
+func (l *Locker) readAll(ctx context.Context, prefix string) ([]listed, error) {
 	entries, err := os.ReadDir(l.dir)
 	if err != nil {
 		return nil, fmt.Errorf("reading the folder: %w", err)
 	}
-	var found []holdfast.Record
-	var failed []error
+	var found []listed
 	for _, entry := range entries {
 		base, ok := strings.CutSuffix(entry.Name(), ".json")
 		if !ok || !mayBegin(base, prefix) {
 			continue
 		}
-		r, err := l.read(ctx, base)
+		r, err := l.readStem(base)
 		switch {
 		case ctx.Err() != nil:
 			return nil, ended(ctx)
 		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
 		case err != nil:
-			failed = append(failed, err)
+			found = append(found, listed{holdfast.Record{Name: nameOf(base)}, err})
 		case strings.HasPrefix(r.Name, prefix):
-			found = append(found, r)
+			found = append(found, listed{r, nil})
 		}
 	}
-	slices.SortFunc(found, func(a, b holdfast.Record) int { return strings.Compare(a.Name, b.Name) })
-	return found, errors.Join(failed...)
+	slices.SortFunc(found, func(a, b listed) int { return strings.Compare(a.Name, b.Name) })
+	return found, nil
+}
+
+// nameOf returns the name that a stem stands for, or the stem itself if it does not tell.
+func nameOf(base string) string {
+	if name, err := url.PathUnescape(base); err == nil && stem(name) == base {
+		return name
+	}
+	return base
 }
 
 // mayBegin reports whether a stem can be that of a name with the prefix, so that
@@ -79,23 +88,10 @@ func mayBegin(stem, prefix string) bool {
 	return err != nil || strings.Contains(stem, "~") || strings.HasPrefix(name, prefix)
 }
 
-// read reads the record of a stem.
-func (l *Locker) read(ctx context.Context, base string) (holdfast.Record, error) {
-	path := filepath.Join(l.dir, base)
-	unlock, err := lockFile(ctx, path+".lock")
-	if err != nil {
-		return holdfast.Record{}, err
-	}
-	defer unlock()
-	path += ".json"
-	rec, err := readRecord(path)
-	if err != nil {
-		return holdfast.Record{}, err
-	}
-	if stem(rec.Name) != base {
-		return holdfast.Record{}, fmt.Errorf("the record %s is that of lock %q: was it copied?", path, rec.Name)
-	}
-	lock, err := l.here(path, rec)
+// readStem reads the record of a stem, and takes no lock for that: it is whole, and a process
+// that was stopped with the lock keeps nobody from the others.
+func (l *Locker) readStem(base string) (holdfast.Record, error) {
+	name, lock, err := l.loadStem(base)
 	if err != nil {
 		return holdfast.Record{}, err
 	}
@@ -103,5 +99,18 @@ func (l *Locker) read(ctx context.Context, base string) (holdfast.Record, error)
 	if err != nil {
 		return holdfast.Record{}, fmt.Errorf("reading the clock: %w", err)
 	}
-	return lock.Record(rec.Name, now), nil
+	return lock.Record(name, now), nil
+}
+
+func (l *Locker) loadStem(base string) (name string, lock lockstate.Lock, err error) {
+	path := filepath.Join(l.dir, base+".json")
+	rec, err := l.readRecord(path)
+	if err != nil {
+		return "", lockstate.Lock{}, err
+	}
+	if stem(rec.Name) != base {
+		return "", lockstate.Lock{}, fmt.Errorf("the record %s is that of lock %q: was it copied?", path, rec.Name)
+	}
+	lock, err = l.here(path, rec)
+	return rec.Name, lock, err
 }

@@ -13,8 +13,9 @@ func (l *Locker) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast
 	req.Data = bytes.Clone(req.Data) // the caller may go on before the disk does
 	return answer(func(set func(holdfast.Lease)) error {
 		return l.call(ctx, "acquire", req.Name, req.Validate(limits), func(ctx context.Context) error {
+			defer l.acquires.begin(req.ID)()
 			return l.change(ctx, req.Name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
-				if !lock.Acquire(req, digest(req.ID), "", now) {
+				if !lock.Acquire(req, digest(req.ID.Reveal()), "", now) {
 					return false, &holdfast.HeldError{Record: lock.Record(req.Name, now)}
 				}
 				set(holdfast.Lease{Name: req.Name, ID: req.ID, Owner: lock.Owner, Token: lock.Token, TTL: req.TTL})
@@ -32,7 +33,7 @@ func (l *Locker) Renew(ctx context.Context, lease holdfast.Lease) error {
 	}
 	return l.call(ctx, "renew", lease.Name, invalid, func(ctx context.Context) error {
 		return l.change(ctx, lease.Name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
-			if !lock.Renew(digest(lease.ID), lease.TTL, now) {
+			if !lock.Renew(digest(lease.ID.Reveal()), lease.TTL, now) {
 				return false, holdfast.ErrLost
 			}
 			return true, nil
@@ -40,11 +41,15 @@ func (l *Locker) Renew(ctx context.Context, lease holdfast.Lease) error {
 	})
 }
 
-// Release implements [holdfast.Locker].
+// Release implements [holdfast.Locker]. An acquire with the same ID that has not ended, although
+// its caller has left, comes first: it could write its record after the release.
 func (l *Locker) Release(ctx context.Context, lease holdfast.Lease) error {
 	return l.call(ctx, "release", lease.Name, holdfast.ValidateName(lease.Name, limits), func(ctx context.Context) error {
+		if err := l.acquires.wait(ctx, lease.ID); err != nil {
+			return err
+		}
 		return l.change(ctx, lease.Name, func(lock *lockstate.Lock, _ lockstate.Moment) (bool, error) {
-			return lock.Release(digest(lease.ID)), nil
+			return lock.Release(digest(lease.ID.Reveal())), nil
 		})
 	})
 }
@@ -80,21 +85,28 @@ func (l *Locker) BreakNow(ctx context.Context, name string) error {
 }
 
 // ReadData implements [holdfast.DataStore].
-func (l *Locker) ReadData(ctx context.Context, name string) ([]byte, error) {
-	return answer(func(set func([]byte)) error {
+func (l *Locker) ReadData(ctx context.Context, name string) ([]byte, holdfast.DataRevision, error) {
+	type stored struct {
+		data []byte
+		at   holdfast.DataRevision
+	}
+	found, err := answer(func(set func(stored)) error {
 		return l.call(ctx, "read data", name, holdfast.ValidateName(name, limits), func(ctx context.Context) error {
 			return l.change(ctx, name, func(lock *lockstate.Lock, _ lockstate.Moment) (bool, error) {
+				out := stored{at: lock.DataRevision()}
 				if len(lock.Data) > 0 {
-					set(lock.Data)
+					out.data = lock.Data
 				}
+				set(out)
 				return false, nil
 			})
 		})
 	})
+	return found.data, found.at, err
 }
 
 // WriteData implements [holdfast.DataStore]. An expired lease does not hold.
-func (l *Locker) WriteData(ctx context.Context, lease holdfast.Lease, data []byte) error {
+func (l *Locker) WriteData(ctx context.Context, lease holdfast.Lease, data []byte, at holdfast.DataRevision) error {
 	data = bytes.Clone(data)
 	invalid := holdfast.ValidateName(lease.Name, limits)
 	if invalid == nil {
@@ -102,19 +114,23 @@ func (l *Locker) WriteData(ctx context.Context, lease holdfast.Lease, data []byt
 	}
 	return l.call(ctx, "write data", lease.Name, invalid, func(ctx context.Context) error {
 		return l.change(ctx, lease.Name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
-			if !lock.Write(digest(lease.ID), data, now) {
-				return false, holdfast.ErrLost
-			}
-			return true, nil
+			err := lock.Write(digest(lease.ID.Reveal()), data, at, now)
+			return err == nil, err
 		})
 	})
 }
 
-// answer carries a value out of a call. A call that goes on after its caller
-// has left leaves its value in a channel that nobody reads.
+// answer carries a value out of a call: the last one that it set. A call that goes on after
+// its caller has left leaves its value in a channel that nobody reads.
 func answer[T any](call func(set func(T)) error) (T, error) {
 	values := make(chan T, 1)
-	err := call(func(v T) { values <- v })
+	err := call(func(v T) {
+		select {
+		case <-values:
+		default:
+		}
+		values <- v
+	})
 	var v T
 	if err == nil {
 		select {

@@ -34,7 +34,7 @@ func TestReboot(t *testing.T) {
 	if after.Token != before.Token+1 {
 		t.Errorf("token %d after %d, want the next", after.Token, before.Token)
 	}
-	if data, err := l.ReadData(t.Context(), "n"); err != nil || string(data) != "data" {
+	if data, _, err := l.ReadData(t.Context(), "n"); err != nil || string(data) != "data" {
 		t.Errorf("data %q, error %v", data, err)
 	}
 	if _, err := l.TryAcquire(t.Context(), request("third")); !errors.Is(err, holdfast.ErrHeld) {

@@ -23,7 +23,7 @@ func init() {
 
 // wait asks until the lock is granted.
 func wait(ctx context.Context, l *Locker, name, owner string) (holdfast.Lease, error) {
-	req := holdfast.Request{Name: name, ID: fmt.Sprintf("%d.%d", os.Getpid(), rand.Uint64()), Owner: owner, TTL: time.Minute}
+	req := holdfast.Request{Name: name, ID: holdfast.NewLeaseID(fmt.Sprintf("%d.%d", os.Getpid(), rand.Uint64())), Owner: owner, TTL: time.Minute}
 	for {
 		lease, err := l.TryAcquire(ctx, req)
 		if !errors.Is(err, holdfast.ErrHeld) {
@@ -41,7 +41,7 @@ func countTask(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer l.Close()
+	defer l.Close(context.Background())
 	ctx := context.Background()
 	path := filepath.Join(dir, "count")
 	for range countEach {
@@ -116,7 +116,7 @@ func fight(until context.Context, l *Locker, dir, owner string) error {
 	ctx := context.WithoutCancel(until)
 	for until.Err() == nil {
 		name := crashNames[rand.IntN(len(crashNames))]
-		req := holdfast.Request{Name: name, ID: owner + "." + strconv.FormatUint(rand.Uint64(), 16), Owner: owner, TTL: time.Minute, Data: []byte(owner)}
+		req := holdfast.Request{Name: name, ID: holdfast.NewLeaseID(owner + "." + strconv.FormatUint(rand.Uint64(), 16)), Owner: owner, TTL: time.Minute, Data: []byte(owner)}
 		lease, err := l.TryAcquire(ctx, req)
 		if errors.Is(err, holdfast.ErrHeld) {
 			continue
@@ -167,7 +167,7 @@ func TestKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer l.Close(t.Context())
 
 	ctx, stop := context.WithCancel(t.Context())
 	var sound, crashing sync.WaitGroup

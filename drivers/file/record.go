@@ -45,26 +45,40 @@ func (r record) encode() ([]byte, error) {
 }
 
 // readRecord reads a record; its errors name the file.
-func readRecord(path string) (record, error) {
-	info, err := os.Lstat(path)
+func (l *Locker) readRecord(path string) (record, error) {
+	content, err := l.read(path, maxRecord)
 	if err != nil {
-		return record{}, fmt.Errorf("reading the record: %w", err)
-	}
-	if !info.Mode().IsRegular() {
-		return record{}, damaged(path, errors.New("it is no regular file"))
-	}
-	if info.Size() > maxRecord {
-		return record{}, damaged(path, fmt.Errorf("it has %d bytes", info.Size()))
-	}
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return record{}, fmt.Errorf("reading the record: %w", err)
+		return record{}, err
 	}
 	rec, err := decode(content)
 	if err != nil {
 		return record{}, damaged(path, err)
 	}
 	return rec, nil
+}
+
+// read reads a file of at most so many bytes.
+func (l *Locker) read(path string, most int64) ([]byte, error) {
+	f, err := l.disk.open(path, os.O_RDONLY)
+	if err != nil {
+		return nil, fmt.Errorf("reading the record: %w", explain(path, err))
+	}
+	defer func() { _ = f.Close() }() // nothing was written
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("reading the record: %w", err)
+	}
+	if err := checkFile(path, info); err != nil {
+		return nil, fmt.Errorf("reading the record: %w", err)
+	}
+	content, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading the record: %w", err)
+	}
+	if int64(len(content)) > most {
+		return nil, damaged(path, fmt.Errorf("it has more than %d bytes", most))
+	}
+	return content, nil
 }
 
 func damaged(path string, err error) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,18 +13,20 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
+// newTestLocker makes a Locker that does not prune by itself, so that a test may change its disk.
 func newTestLocker(t *testing.T, dir string, c clock) *Locker {
 	t.Helper()
 	l, err := newLocker(dir, c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() })
+	l.nextPrune = time.Now().Add(time.Hour)
+	t.Cleanup(func() { _ = l.Close(context.WithoutCancel(t.Context())) })
 	return l
 }
 
 func request(id string) holdfast.Request {
-	return holdfast.Request{Name: "n", ID: id, Owner: "me", TTL: time.Minute, Data: []byte("data")}
+	return holdfast.Request{Name: "n", ID: holdfast.NewLeaseID(id), Owner: "me", TTL: time.Minute, Data: []byte("data")}
 }
 
 func mustAcquire(t *testing.T, l *Locker, req holdfast.Request) holdfast.Lease {
@@ -37,7 +40,7 @@ func mustAcquire(t *testing.T, l *Locker, req holdfast.Request) holdfast.Lease {
 
 // everyCall makes each call that reads the record, and returns its error.
 func everyCall(ctx context.Context, l *Locker) map[string]error {
-	lease := holdfast.Lease{Name: "n", ID: "first", TTL: time.Minute}
+	lease := holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("first"), TTL: time.Minute}
 	errs := map[string]error{}
 	_, errs["TryAcquire"] = l.TryAcquire(ctx, request("second"))
 	errs["Renew"] = l.Renew(ctx, lease)
@@ -45,8 +48,8 @@ func everyCall(ctx context.Context, l *Locker) map[string]error {
 	_, errs["Inspect"] = l.Inspect(ctx, "n")
 	errs["Break"] = l.Break(ctx, "n")
 	errs["BreakNow"] = l.BreakNow(ctx, "n")
-	_, errs["ReadData"] = l.ReadData(ctx, "n")
-	errs["WriteData"] = l.WriteData(ctx, lease, nil)
+	_, _, errs["ReadData"] = l.ReadData(ctx, "n")
+	errs["WriteData"] = l.WriteData(ctx, lease, nil, holdfast.DataRevision{Token: lease.Token})
 	for _, err := range l.List(ctx, "") {
 		errs["List"] = err
 	}
@@ -140,28 +143,34 @@ func TestRecordIsNoFile(t *testing.T) {
 	}
 }
 
-// A damaged record does not hide the others from List.
+// A damaged record hides no other from List, which names it, or its file if that is all
+// that is known.
 func TestListShowsTheOthers(t *testing.T) {
 	dir := t.TempDir()
 	l := newTestLocker(t, dir, newDial().clock())
-	for _, name := range []string{"a", "b", "c"} {
-		req := request(name)
+	long := strings.Repeat("d", 300)
+	for _, name := range []string{"a", "B/b", "c", long} {
+		req := request("first")
 		req.Name = name
 		mustAcquire(t, l, req)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "b.json"), nil, 0o600); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"B/b", long} {
+		if err := os.WriteFile(filepath.Join(dir, stem(name)+".json"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var got []string
 	for r, err := range l.List(t.Context(), "") {
 		if err != nil {
-			got = append(got, "error")
-		} else {
-			got = append(got, r.Name)
+			if !strings.Contains(err.Error(), stem(r.Name)) && !strings.Contains(err.Error(), r.Name) {
+				t.Errorf("the error of %q does not name it: %v", r.Name, err)
+			}
+			r.Name += ": error"
 		}
+		got = append(got, r.Name)
 	}
-	if s := strings.Join(got, " "); s != "a c error" {
-		t.Errorf("List yields %q, want %q", s, "a c error")
+	if want := []string{"B/b: error", "a", "c", stem(long) + ": error"}; !slices.Equal(got, want) {
+		t.Errorf("List yields %q, want %q", got, want)
 	}
 }
 

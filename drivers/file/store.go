@@ -14,31 +14,50 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lockstate"
 )
 
-// retryFlock is how often a taken NAME.lock is tried again. It is taken for a
-// few milliseconds at a time. A blocking flock could not be given up when the
-// context ends.
-const retryFlock = 2 * time.Millisecond
+// A taken NAME.lock is tried again after a rest, which doubles: it is taken for a few
+// milliseconds at a time, unless the process that has it was stopped. A blocking flock could
+// not be given up when the context ends.
+const (
+	firstRest   = time.Millisecond
+	longestRest = 32 * time.Millisecond
+)
 
-// change lets fn read or change the state of a name while no other process does.
-// fn reports whether it changed it.
+// disk is what is asked of the file system. Tests have it hang, and see what it is asked for.
+type disk struct {
+	open    func(path string, flag int) (*os.File, error)
+	sync    func(*os.File) error
+	syncDir func(dir string) error
+}
+
+func systemDisk() disk { return disk{open: openFile, sync: (*os.File).Sync, syncDir: syncDir} }
+
+// change lets fn read or change the state of a name, and reports what it did. First fn sees
+// the record as it is: a record is always whole, so that what changes nothing needs no lock,
+// and no process can keep it from reading. What changes something is done again while no
+// other process does.
 func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Lock, lockstate.Moment) (bool, error)) error {
 	base := filepath.Join(l.dir, stem(name))
-	unlock, err := lockFile(ctx, base+".lock")
+	lock, err := l.load(base+".json", name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if changed, err := l.apply(&lock, fn); err != nil || !changed {
+		return err
+	}
+	unlock, err := l.lockFile(ctx, base+".lock")
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	lock, err := l.load(base+".json", name)
+	lock, err = l.load(base+".json", name)
+	if errors.Is(err, fs.ErrNotExist) {
+		lock.Token, err = l.lastPruned()
+	}
 	if err != nil {
 		return err
 	}
-	now, err := l.clock.now()
-	if err != nil {
-		return fmt.Errorf("reading the clock: %w", err)
-	}
 	before := lock
-	changed, err := fn(&lock, now)
-	if err != nil || !changed {
+	if changed, err := l.apply(&lock, fn); err != nil || !changed {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -46,28 +65,79 @@ func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Loc
 	}
 	// A crash of the machine ends every lease, so that a lost renewal or release
 	// does no harm; a token or data must not get lost.
-	durable := lock.Token != before.Token || string(lock.Data) != string(before.Data)
-	return l.store(base, name, lock, durable)
-}
-
-// lockFile takes the flock on path, which is released by unlock or by the end
-// of the process.
-func lockFile(ctx context.Context, path string) (unlock func(), err error) {
-	f := flock.New(path)
-	switch _, err := f.TryLockContext(ctx, retryFlock); {
-	case ctx.Err() != nil && err != nil:
-		return nil, fmt.Errorf("waiting for %s: %w", path, ended(ctx))
-	case err != nil:
-		return nil, fmt.Errorf("locking %s: %w", path, err)
+	granted := lock.Token != before.Token
+	if err := l.store(ctx, base, name, lock, granted || string(lock.Data) != string(before.Data)); err != nil {
+		return err
 	}
-	return func() { _ = f.Unlock() }, nil // closing the file releases it in any case
+	if granted {
+		l.pruneSoon()
+	}
+	return nil
 }
 
-// load reads the state of a name; no record is the state of a free lock.
-func (l *Locker) load(path, name string) (lockstate.Lock, error) {
-	rec, err := readRecord(path)
+func (l *Locker) apply(lock *lockstate.Lock, fn func(*lockstate.Lock, lockstate.Moment) (bool, error)) (changed bool, err error) {
+	now, err := l.clock.now()
+	if err != nil {
+		return false, fmt.Errorf("reading the clock: %w", err)
+	}
+	return fn(lock, now)
+}
+
+// lockFile takes the flock on path, which is released by unlock or by the end of the process.
+func (l *Locker) lockFile(ctx context.Context, path string) (unlock func(), err error) {
+	if err := refuseLink(path); err != nil {
+		return nil, explain(path, err)
+	}
+	f := flock.New(path, flock.SetFlag(os.O_CREATE|os.O_RDWR|openOnly), flock.SetPermissions(0o600))
+	for rest := firstRest; ; {
+		locked, err := f.TryLock()
+		if err != nil {
+			return nil, fmt.Errorf("locking %s: %w", path, explain(path, err))
+		}
+		if locked {
+			current, err := isCurrent(f, path)
+			if current {
+				return func() { _ = f.Unlock() }, nil // closing the file releases it in any case
+			}
+			_ = f.Unlock()
+			if err != nil {
+				return nil, fmt.Errorf("locking %s: %w", path, err)
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("another process has %s locked, for milliseconds unless it is stopped or its disk hangs: %w", path, ended(ctx))
+		case <-time.After(rest):
+			rest = min(2*rest, longestRest)
+		}
+	}
+}
+
+// isCurrent reports whether the locked file still is the one with that name. It may have been
+// removed after it was opened and before it was locked (see prune): then others lock another.
+func isCurrent(f *flock.Flock, path string) (bool, error) {
+	locked, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	if err := checkFile(path, locked); err != nil {
+		return false, err
+	}
+	now, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return lockstate.Lock{}, nil
+		return false, nil
+	}
+	return err == nil && os.SameFile(locked, now), err
+}
+
+// load reads the state of a name. Without a record it is an error that matches fs.ErrNotExist.
+func (l *Locker) load(path, name string) (lockstate.Lock, error) {
+	rec, err := l.readRecord(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(l.dir); err != nil {
+			return lockstate.Lock{}, fmt.Errorf("the folder is gone: %s", err.Error()) // which is more than a missing record
+		}
 	}
 	if err != nil {
 		return lockstate.Lock{}, err
@@ -85,40 +155,53 @@ func (l *Locker) here(path string, rec record) (lockstate.Lock, error) {
 	case rec.Machine == l.clock.machine:
 		rec.Holder, rec.Broken = "", false // of an earlier boot: its holder is gone
 	default:
-		return lockstate.Lock{}, fmt.Errorf("the record %s was written on another machine (%s, this is %s): "+
+		return lockstate.Lock{}, fmt.Errorf("the record %s was written on another machine (%.40q, this is %s): "+
 			"a folder serves the processes of one machine only; if that machine is gone, delete the record", path, rec.Machine, l.clock.machine)
 	}
 	return rec.Lock, nil
 }
 
-// store replaces the record. The temporary file has a fixed name: it is written
-// under the flock only, and the next writer replaces what a crash left.
-func (l *Locker) store(base, name string, lock lockstate.Lock, durable bool) error {
+// store replaces the record.
+func (l *Locker) store(ctx context.Context, base, name string, lock lockstate.Lock, durable bool) error {
 	content, err := record{Version: version, Name: name, Machine: l.clock.machine, Boot: l.clock.boot, Lock: lock}.encode()
 	if err != nil {
 		return err
 	}
+	return l.replace(ctx, base, ".json", content, durable)
+}
+
+// replace replaces a file as a whole. The temporary file has a fixed name: it is written under
+// the flock only, and the next writer replaces what a crash left.
+func (l *Locker) replace(ctx context.Context, base, ending string, content []byte, durable bool) error {
 	tmp := base + ".tmp"
-	if err := writeSynced(tmp, content); err != nil {
+	if err := l.writeSynced(tmp, content); err != nil {
 		_ = os.Remove(tmp) // the error that counts is the first
 		return fmt.Errorf("writing the record: %w", err)
 	}
-	if err := os.Rename(tmp, base+".json"); err != nil {
+	if err := rename(ctx, tmp, base+ending); err != nil {
 		_ = os.Remove(tmp)
 		return fmt.Errorf("replacing the record: %w", err)
 	}
 	if durable {
-		if err := syncDir(l.dir); err != nil {
+		if err := l.disk.syncDir(l.dir); err != nil {
 			return fmt.Errorf("saving the folder: %w", err)
 		}
 	}
 	return nil
 }
 
-// writeSynced writes a file and waits until the disk has it, before it is
-// renamed: otherwise a crash of the machine could leave it empty.
-func writeSynced(path string, content []byte) (err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+// writeSynced makes a file and waits until the disk has it, before it is renamed: otherwise a
+// crash of the machine could leave it empty. What is there already is removed, never
+// written: it may be a link that somebody else made.
+func (l *Locker) writeSynced(path string, content []byte) (err error) {
+	const only = os.O_WRONLY | os.O_CREATE | os.O_EXCL
+	f, err := l.disk.open(path, only)
+	if errors.Is(err, fs.ErrExist) {
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+		f, err = l.disk.open(path, only)
+	}
 	if err != nil {
 		return err
 	}
@@ -126,5 +209,5 @@ func writeSynced(path string, content []byte) (err error) {
 	if _, err := f.Write(content); err != nil {
 		return err
 	}
-	return f.Sync()
+	return l.disk.sync(f)
 }

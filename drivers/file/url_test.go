@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/holdfast-go/holdfast"
 )
@@ -21,17 +22,31 @@ func TestURL(t *testing.T) {
 		"file:/a%3Fb%23c%25":                "/a?b#c%",
 		"FILE:/x":                           "/x",
 	} {
-		if got, err := dirOf(url); err != nil || got != filepath.FromSlash(want) {
+		if got, opts, err := parseURL(url); err != nil || got != filepath.FromSlash(want) || len(opts) > 0 {
 			t.Errorf("%s: folder %q, error %v; want %q", url, got, err, want)
 		}
 	}
-	for _, url := range []string{"file:", "file://", "file://host/locks", "file://me:secret@localhost/x", "file:/x?mode=1", "file:/x#y", "file:/x%zz", "file:x%zz", "file:/x?a=%zz", "file:/a%00b"} {
-		if got, err := dirOf(url); !errors.Is(err, holdfast.ErrInvalid) {
+	for _, url := range []string{"file:", "file://", "file://host/locks", "file://me:secret@localhost/x", "file:/x?mode=1", "file:/x#y", "file:/x%zz", "file:x%zz", "file:/x?a=%zz", "file:/a%00b",
+		"file:/x?retention=", "file:/x?retention=1", "file:/x?retention=%zz", "file:/x?Retention=2h"} {
+		if got, _, err := parseURL(url); !errors.Is(err, holdfast.ErrInvalid) {
 			t.Errorf("%s: folder %q, error %v; want ErrInvalid", url, got, err)
 		}
 	}
+	dir, opts, err := parseURL("file:/x?retention=90m")
+	var c settings
+	for _, opt := range opts {
+		opt(&c)
+	}
+	if err != nil || dir != filepath.FromSlash("/x") || c.retention != 90*time.Minute {
+		t.Errorf("folder %q, retention %v, error %v", dir, c.retention, err)
+	}
+	for _, retention := range []string{"59m59s", "0s", "-24h"} {
+		if _, err := holdfast.OpenLocker(t.Context(), "file:"+filepath.ToSlash(t.TempDir())+"?retention="+retention); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("retention %s: error %v, want ErrInvalid", retention, err)
+		}
+	}
 	if runtime.GOOS == "windows" {
-		if got, err := dirOf("file:///C:/locks"); err != nil || got != `C:\locks` {
+		if got, _, err := parseURL("file:///C:/locks"); err != nil || got != `C:\locks` {
 			t.Errorf("folder %q, error %v", got, err)
 		}
 	}
@@ -43,7 +58,7 @@ func TestOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer l.Close(t.Context())
 	info, err := os.Stat(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +78,7 @@ func TestRelativeFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer l.Close(t.Context())
 	t.Chdir(t.TempDir())
 	mustAcquire(t, l, request("first"))
 	if _, err := os.Stat("locks"); !errors.Is(err, os.ErrNotExist) {

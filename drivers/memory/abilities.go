@@ -149,27 +149,25 @@ func (l *Locker) BreakNow(ctx context.Context, name string) error {
 }
 
 // ReadData implements [holdfast.DataStore].
-func (l *Locker) ReadData(ctx context.Context, name string) ([]byte, error) {
-	var data []byte
-	err := l.do(ctx, "read data", name, holdfast.ValidateName(name, limits), func(s *Store) error {
-		if stored := s.lock(name).Data; len(stored) > 0 {
-			data = bytes.Clone(stored)
+func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at holdfast.DataRevision, err error) {
+	err = l.do(ctx, "read data", name, holdfast.ValidateName(name, limits), func(s *Store) error {
+		lock := s.lock(name)
+		at = lock.DataRevision()
+		if len(lock.Data) > 0 {
+			data = bytes.Clone(lock.Data)
 		}
 		return nil
 	})
-	return data, err
+	return data, at, err
 }
 
 // WriteData implements [holdfast.DataStore]. An expired lease does not hold.
-func (l *Locker) WriteData(ctx context.Context, lease holdfast.Lease, data []byte) error {
+func (l *Locker) WriteData(ctx context.Context, lease holdfast.Lease, data []byte, at holdfast.DataRevision) error {
 	invalid := holdfast.ValidateName(lease.Name, limits)
 	if invalid == nil {
 		invalid = holdfast.ValidateData(data, limits)
 	}
 	return l.do(ctx, "write data", lease.Name, invalid, func(s *Store) error {
-		if !s.lock(lease.Name).Write(lease.ID, data, s.moment()) {
-			return holdfast.ErrLost
-		}
-		return nil
+		return s.lock(lease.Name).Write(lease.ID.Reveal(), data, at, s.moment())
 	})
 }

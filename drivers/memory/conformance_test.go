@@ -41,7 +41,7 @@ func config(store *memory.Store) lockertest.Config {
 		New: func(t *testing.T) holdfast.Locker {
 			t.Helper()
 			l := store.Locker()
-			t.Cleanup(func() { _ = l.Close() })
+			t.Cleanup(func() { _ = l.Close(context.WithoutCancel(t.Context())) })
 			return l
 		},
 		Forget: func(_ context.Context, name string) error {
@@ -72,7 +72,7 @@ func TestClockStepsBack(t *testing.T) {
 	store := memory.NewStore(memory.WithClock(c.Now))
 	l, ctx := store.Locker(), t.Context()
 	acquire := func(id string, replace holdfast.Revision) (holdfast.Lease, error) {
-		return l.TryAcquire(ctx, holdfast.Request{Name: "n", ID: id, TTL: time.Minute, Replace: replace})
+		return l.TryAcquire(ctx, holdfast.Request{Name: "n", ID: holdfast.NewLeaseID(id), TTL: time.Minute, Replace: replace})
 	}
 	dead, err := acquire("dead", holdfast.Revision{})
 	if err != nil {

@@ -15,7 +15,7 @@ func (l *Locker) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast
 // HandOver implements [holdfast.HandOverer]. It wakes no watch: the lock is held
 // before and after.
 func (l *Locker) HandOver(ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
-	return l.acquire(ctx, "hand over", holdfast.ValidateHandOver(from, req, limits), from.ID, req)
+	return l.acquire(ctx, "hand over", holdfast.ValidateHandOver(from, req, limits), from.ID.Reveal(), req)
 }
 
 // acquire grants the lock if it is free, or if the lease with the ID from has it.
@@ -23,7 +23,7 @@ func (l *Locker) acquire(ctx context.Context, op string, invalid error, from str
 	var lease holdfast.Lease
 	err := l.do(ctx, op, req.Name, invalid, func(s *Store) error {
 		lock, now := s.lock(req.Name), s.moment()
-		if !lock.Acquire(req, req.ID, from, now) {
+		if !lock.Acquire(req, req.ID.Reveal(), from, now) {
 			return &holdfast.HeldError{Record: lock.Record(req.Name, now)}
 		}
 		s.locks[req.Name] = lock
@@ -40,7 +40,7 @@ func (l *Locker) Renew(ctx context.Context, lease holdfast.Lease) error {
 		invalid = holdfast.ValidateTTL(lease.TTL, limits)
 	}
 	return l.do(ctx, "renew", lease.Name, invalid, func(s *Store) error {
-		if !s.lock(lease.Name).Renew(lease.ID, lease.TTL, s.moment()) {
+		if !s.lock(lease.Name).Renew(lease.ID.Reveal(), lease.TTL, s.moment()) {
 			return holdfast.ErrLost
 		}
 		return nil
@@ -50,7 +50,7 @@ func (l *Locker) Renew(ctx context.Context, lease holdfast.Lease) error {
 // Release implements [holdfast.Locker].
 func (l *Locker) Release(ctx context.Context, lease holdfast.Lease) error {
 	return l.do(ctx, "release", lease.Name, holdfast.ValidateName(lease.Name, limits), func(s *Store) error {
-		if s.lock(lease.Name).Release(lease.ID) {
+		if s.lock(lease.Name).Release(lease.ID.Reveal()) {
 			s.wake(lease.Name)
 		}
 		return nil

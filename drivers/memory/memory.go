@@ -132,7 +132,7 @@ func (l *Locker) Abilities() holdfast.Abilities {
 }
 
 // Close ends the Locker's watches.
-func (l *Locker) Close() error {
+func (l *Locker) Close(context.Context) error {
 	if !l.closed.Swap(true) {
 		l.store.stopWatches(l)
 	}

@@ -15,11 +15,11 @@ import (
 func ExampleNew() {
 	ctx := context.Background()
 	locker := memory.New()
-	defer func() { _ = locker.Close() }()
+	defer func() { _ = locker.Close(ctx) }()
 
-	lease, err := locker.TryAcquire(ctx, holdfast.Request{Name: "billing", ID: "first", Owner: "a", TTL: time.Minute})
+	lease, err := locker.TryAcquire(ctx, holdfast.Request{Name: "billing", ID: holdfast.NewLeaseID("first"), Owner: "a", TTL: time.Minute})
 	fmt.Println(lease.Owner, err)
-	_, err = locker.TryAcquire(ctx, holdfast.Request{Name: "billing", ID: "second", Owner: "b", TTL: time.Minute})
+	_, err = locker.TryAcquire(ctx, holdfast.Request{Name: "billing", ID: holdfast.NewLeaseID("second"), Owner: "b", TTL: time.Minute})
 	fmt.Println(errors.Is(err, holdfast.ErrHeld))
 	// Output:
 	// a <nil>
@@ -31,7 +31,7 @@ func ExampleStore() {
 	store := memory.NewStore()
 	one, two := store.Locker(), store.Locker() // as two processes would have
 
-	_, err := one.TryAcquire(ctx, holdfast.Request{Name: "billing", ID: "first", Owner: "a", TTL: time.Minute})
+	_, err := one.TryAcquire(ctx, holdfast.Request{Name: "billing", ID: holdfast.NewLeaseID("first"), Owner: "a", TTL: time.Minute})
 	fmt.Println(err)
 	record, err := two.Inspect(ctx, "billing")
 	fmt.Println(record.State, record.Owner, err)
@@ -45,11 +45,11 @@ func TestSynctest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memory.New()
 		ctx := t.Context()
-		if _, err := l.TryAcquire(ctx, holdfast.Request{Name: "n", ID: "a", TTL: time.Hour}); err != nil {
+		if _, err := l.TryAcquire(ctx, holdfast.Request{Name: "n", ID: holdfast.NewLeaseID("a"), TTL: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour - 1)
-		second := holdfast.Request{Name: "n", ID: "b", TTL: time.Hour}
+		second := holdfast.Request{Name: "n", ID: holdfast.NewLeaseID("b"), TTL: time.Hour}
 		if _, err := l.TryAcquire(ctx, second); !errors.Is(err, holdfast.ErrHeld) {
 			t.Fatalf("1 ns before expiry: %v, want ErrHeld", err)
 		}
@@ -64,7 +64,9 @@ func TestSynctest(t *testing.T) {
 func TestHandOverWakesNobody(t *testing.T) {
 	store := memory.NewStore()
 	l, ctx := store.Locker(), t.Context()
-	req := func(id string) holdfast.Request { return holdfast.Request{Name: "n", ID: id, TTL: time.Hour} }
+	req := func(id string) holdfast.Request {
+		return holdfast.Request{Name: "n", ID: holdfast.NewLeaseID(id), TTL: time.Hour}
+	}
 	lease, err := l.TryAcquire(ctx, req("a"))
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +90,7 @@ func TestURL(t *testing.T) {
 			t.Errorf("%s: %v", u, err)
 			continue
 		}
-		if err := l.Close(); err != nil {
+		if err := l.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}

@@ -13,19 +13,19 @@ import (
 
 // TryAcquire implements [holdfast.Locker] with one command.
 func (l *Locker) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
-	o := op{verb: "acquire", name: req.Name, ids: []string{req.ID}, invalid: req.Validate(limits)}
+	o := op{verb: "acquire", name: req.Name, ids: []string{req.ID.Reveal()}, invalid: req.Validate(limits)}
 	return l.acquire(ctx, o, "", req)
 }
 
 // HandOver implements [holdfast.HandOverer] with one command, TryAcquire's. To a change
 // stream that waits for releases it is no event: the lock has a holder before and after.
 func (l *Locker) HandOver(ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
-	return l.acquire(ctx, handOverOp(from, req), from.ID, req)
+	return l.acquire(ctx, handOverOp(from, req), from.ID.Reveal(), req)
 }
 
 func handOverOp(from holdfast.Lease, req holdfast.Request) op {
 	return op{
-		verb: "hand over", name: req.Name, ids: []string{from.ID, req.ID},
+		verb: "hand over", name: req.Name, ids: []string{from.ID.Reveal(), req.ID.Reveal()},
 		invalid: holdfast.ValidateHandOver(from, req, limits),
 	}
 }
@@ -44,7 +44,7 @@ func (l *Locker) acquire(ctx context.Context, o op, from string, req holdfast.Re
 		if err != nil {
 			return err
 		}
-		if r.kid != req.ID || r.broken {
+		if r.kid != req.ID.Reveal() || r.broken {
 			return &holdfast.HeldError{Record: r.describe()}
 		}
 		lease = holdfast.Lease{Name: req.Name, ID: req.ID, Owner: r.owner, Token: uint64(r.token), TTL: req.TTL}

@@ -66,16 +66,16 @@ func TestCommands(t *testing.T) {
 		{"acquire what is held", func() error { wantHeld(t, l, request("n", "b")); return nil }, []string{"findAndModify"}},
 		{"hand over", func() (err error) { lease, err = l.HandOver(ctx, lease, request("n", "c")); return err }, []string{"findAndModify"}},
 		{"hand over again", func() error {
-			_, err := l.HandOver(ctx, holdfast.Lease{Name: "n", ID: "a"}, request("n", "c"))
+			_, err := l.HandOver(ctx, holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("a")}, request("n", "c"))
 			return err
 		}, []string{"findAndModify"}},
 		{"hand over what another holds", func() error {
-			wantNotHandedOver(t, l, holdfast.Lease{Name: "n", ID: "a"}, request("n", "b"))
+			wantNotHandedOver(t, l, holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("a")}, request("n", "b"))
 			return nil
 		}, []string{"findAndModify"}},
 		{"renew", func() error { return l.Renew(ctx, lease) }, []string{"update"}},
-		{"write data", func() error { return l.WriteData(ctx, lease, []byte("x")) }, []string{"update"}},
-		{"break", func() error { return l.Break(ctx, "n") }, []string{"update"}},
+		{"write data", func() error { return l.WriteData(ctx, lease, []byte("x"), granted(lease)) }, []string{"update"}},
+		{"break", func() error { return l.Break(ctx, "n") }, []string{"find", "update"}},
 		{"renew what is broken", func() error {
 			if err := l.Renew(ctx, lease); !errors.Is(err, holdfast.ErrLost) {
 				return fmt.Errorf("got %w, want lost", err)
@@ -128,7 +128,7 @@ func TestCallersValuesAreLiterals(t *testing.T) {
 	coll := mongotest.Collection(t)
 	l := newTestLocker(t, coll)
 	for _, s := range []string{"$kid", "$$NOW", "$", "a.b", "{$ne: null}"} {
-		req := holdfast.Request{Name: s, ID: s, Owner: s, TTL: time.Minute, Data: []byte(s)}
+		req := holdfast.Request{Name: s, ID: holdfast.NewLeaseID(s), Owner: s, TTL: time.Minute, Data: []byte(s)}
 		lease := acquire(t, l, req)
 		if lease.Owner != s {
 			t.Errorf("owner %q became %q", s, lease.Owner)
@@ -142,7 +142,7 @@ func TestCallersValuesAreLiterals(t *testing.T) {
 		if raw := stored(t, coll, s); raw.Lookup(fieldKid).StringValue() != s {
 			t.Errorf("ID %q became %v", s, raw.Lookup(fieldKid))
 		}
-		if data, err := l.ReadData(bounded(t), s); err != nil || string(data) != s {
+		if data, _, err := l.ReadData(bounded(t), s); err != nil || string(data) != s {
 			t.Errorf("data %q became %q, %v", s, data, err)
 		}
 	}
@@ -160,13 +160,13 @@ func TestDocument(t *testing.T) {
 	for field, want := range map[string]bson.Type{
 		"_id": bson.TypeString, "v": bson.TypeInt32, "kid": bson.TypeString, "owner": bson.TypeString, "ts": bson.TypeDateTime,
 		"expiresAt": bson.TypeDateTime, "acquiredAt": bson.TypeDateTime, "token": bson.TypeInt64, "ttl": bson.TypeInt64,
-		"data": bson.TypeBinary, "broken": bson.TypeBoolean,
+		"data": bson.TypeBinary, "broken": bson.TypeBoolean, "writes": bson.TypeInt64,
 	} {
 		if got := before.Lookup(field).Type; got != want {
 			t.Errorf("%s is of type %s, want %s", field, got, want)
 		}
 	}
-	if n := len(mustElements(t, before)); n != 11 {
+	if n := len(mustElements(t, before)); n != 12 {
 		t.Errorf("%d fields: %v", n, before)
 	}
 	if got := before.Lookup("expiresAt").DateTime() - before.Lookup("ts").DateTime(); got != req.TTL.Milliseconds() {
@@ -267,12 +267,66 @@ func TestReplace(t *testing.T) {
 	if next.Token <= lease.Token {
 		t.Errorf("token %d after %d", next.Token, lease.Token)
 	}
-	if data, err := l.ReadData(bounded(t), "n"); err != nil || string(data) != "$kid" {
+	if data, _, err := l.ReadData(bounded(t), "n"); err != nil || string(data) != "$kid" {
 		t.Errorf("data %q, %v", data, err)
 	}
 	left := wantHeld(t, l, request("n", "c")).Remaining
 	if left > req.TTL {
 		t.Errorf("%v left of a TTL of %v", left, req.TTL)
+	}
+}
+
+// A repeat extends the lease, also in a record without the field that says it is broken.
+func TestRepeatExtends(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	req := request("n", "a")
+	lease := acquire(t, l, req)
+	change(t, coll, "n", field(fieldBroken, nothing))
+	before := stored(t, coll, "n").Lookup(fieldExpiresAt).DateTime()
+	req.TTL = time.Hour
+	if again := acquire(t, l, req); again.Token != lease.Token {
+		t.Errorf("token %d after %d", again.Token, lease.Token)
+	}
+	if more := stored(t, coll, "n").Lookup(fieldExpiresAt).DateTime() - before; more < time.Minute.Milliseconds() {
+		t.Errorf("extended by %d ms", more)
+	}
+}
+
+// The ID of who is replaced is a literal too.
+func TestReplacedIDIsALiteral(t *testing.T) {
+	t.Parallel()
+	l := newTestLocker(t, mongotest.Collection(t))
+	acquire(t, l, request("n", "$owner"))
+	req := request("n", "b")
+	req.Replace = wantHeld(t, l, req).Revision
+	acquire(t, l, req)
+}
+
+// A lease ends at its expiry, to the millisecond: what the server sees in one command, it
+// sees at one moment.
+func TestExpiryIsExact(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	acquire(t, l, request("n", "a"))
+	for _, c := range []struct {
+		left int
+		want string
+	}{{1, "a"}, {0, "b"}} {
+		try := append(set(field(fieldExpiresAt, call("$add", serverNow, c.left))), acquirePipeline("", request("n", "b"))...)
+		if _, err := coll.UpdateOne(bounded(t), is(fieldName, "n"), try); err != nil {
+			t.Fatal(err)
+		}
+		if got := stored(t, coll, "n").Lookup(fieldKid).StringValue(); got != c.want {
+			t.Errorf("%d ms before its expiry the lock is %q's, want %q's", c.left, got, c.want)
+		}
+		now := time.Now()
+		r := record{kid: "a", now: now, expiresAt: now.Add(time.Duration(c.left) * time.Millisecond)}
+		if held := r.describe().State == holdfast.StateHeld; held != (c.left > 0) {
+			t.Errorf("a record is shown as held: %v, %d ms before its expiry", held, c.left)
+		}
 	}
 }
 

@@ -72,7 +72,7 @@ func chunks(leases []holdfast.Lease) [][]int {
 	for i, lease := range leases {
 		at, ok := open[lease.TTL]
 		switch {
-		case leaseOp("", lease, true).invalid != nil || lease.ID == "" || seen[lease.Name]:
+		case leaseOp("", lease, true).invalid != nil || lease.ID.IsZero() || seen[lease.Name]:
 			out = append(out, []int{i})
 		case ok && len(out[at]) < batchChunk:
 			out[at] = append(out[at], i)
@@ -94,7 +94,7 @@ func (l *Locker) renewChunk(ctx context.Context, chunk []int, leases []holdfast.
 	}
 	o := op{verb: "renew"}
 	for _, i := range chunk {
-		o.ids = append(o.ids, leases[i].ID)
+		o.ids = append(o.ids, leases[i].ID.Reveal())
 	}
 	err := l.run(ctx, o, func(ctx context.Context) (err error) {
 		lost, err = l.updateChunk(ctx, chunk, leases)
@@ -114,7 +114,7 @@ func (l *Locker) renewChunk(ctx context.Context, chunk []int, leases []holdfast.
 func (l *Locker) updateChunk(ctx context.Context, chunk []int, leases []holdfast.Lease) (lost []int, err error) {
 	names, ids := make(list, len(chunk)), make(list, len(chunk))
 	for n, i := range chunk {
-		names[n], ids[n] = leases[i].Name, leases[i].ID
+		names[n], ids[n] = leases[i].Name, leases[i].ID.Reveal()
 	}
 	// Two lists match any mixture of two leases. There is none, since every
 	// acquisition has an ID of its own: so [holdfast.Request] has it. Comparing the
@@ -133,7 +133,7 @@ func (l *Locker) updateChunk(ctx context.Context, chunk []int, leases []holdfast
 	}
 	held := 0
 	for _, i := range chunk {
-		if holders[leases[i].Name] == leases[i].ID {
+		if holders[leases[i].Name] == leases[i].ID.Reveal() {
 			held++
 		} else {
 			lost = append(lost, i)

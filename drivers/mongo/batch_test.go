@@ -26,8 +26,8 @@ func TestRenewBatch(t *testing.T) {
 	leases := make([]holdfast.Lease, batchChunk+40)
 	documents := make([]any, len(leases))
 	for i := range leases {
-		leases[i] = holdfast.Lease{Name: fmt.Sprint("n-", i), ID: fmt.Sprint("id-", i), TTL: time.Minute}
-		documents[i] = doc{{Key: "_id", Value: leases[i].Name}, {Key: "v", Value: 1}, {Key: "kid", Value: leases[i].ID}, {Key: "token", Value: int64(1)},
+		leases[i] = holdfast.Lease{Name: fmt.Sprint("n-", i), ID: holdfast.NewLeaseID(fmt.Sprint("id-", i)), TTL: time.Minute}
+		documents[i] = doc{{Key: "_id", Value: leases[i].Name}, {Key: "v", Value: 1}, {Key: "kid", Value: leases[i].ID.Reveal()}, {Key: "token", Value: int64(1)},
 			{Key: "ttl", Value: int64(1)}, {Key: "expiresAt", Value: now.Add(-time.Hour)}}
 	}
 	if _, err := coll.InsertMany(ctx, documents); err != nil {
@@ -102,7 +102,7 @@ func TestRenewBatchOfLostLeases(t *testing.T) {
 	l := newTestLocker(t, g.locker.writes, WithCommandTimeout(time.Second))
 	leases := []holdfast.Lease{acquire(t, l, request("kept", "secret kept"))}
 	for i := range 400 {
-		leases = append(leases, holdfast.Lease{Name: fmt.Sprint("n", i), ID: fmt.Sprint("secret ", i), TTL: time.Minute})
+		leases = append(leases, holdfast.Lease{Name: fmt.Sprint("n", i), ID: holdfast.NewLeaseID(fmt.Sprint("secret ", i)), TTL: time.Minute})
 	}
 	failing(t, g, "find", 10_000, bson.D{{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 300}})
 	start := time.Now()
@@ -131,7 +131,7 @@ func TestRenewBatchWithOneInDoubt(t *testing.T) {
 	const lost = 250
 	var leases []holdfast.Lease
 	for i, name := range insertHeld(t, l, batchChunk) {
-		leases = append(leases, holdfast.Lease{Name: name, ID: fmt.Sprint("id-", i), TTL: time.Minute})
+		leases = append(leases, holdfast.Lease{Name: name, ID: holdfast.NewLeaseID(fmt.Sprint("id-", i)), TTL: time.Minute})
 	}
 	change(t, l.writes, leases[lost].Name, field(fieldKid, "of another"))
 	// The first find tells which lease is missing, the next one would tell for certain.
@@ -166,9 +166,9 @@ func TestRenewBatchWithOneInDoubt(t *testing.T) {
 func TestChunks(t *testing.T) {
 	var leases []holdfast.Lease
 	for i := range 2*batchChunk + 1 {
-		leases = append(leases, holdfast.Lease{Name: fmt.Sprint(i), ID: "id", TTL: time.Duration(1+i%2) * time.Second})
+		leases = append(leases, holdfast.Lease{Name: fmt.Sprint(i), ID: holdfast.NewLeaseID("id"), TTL: time.Duration(1+i%2) * time.Second})
 	}
-	leases = append(leases, leases[0], holdfast.Lease{Name: "invalid", ID: "id"}, holdfast.Lease{Name: "no ID", TTL: time.Second})
+	leases = append(leases, leases[0], holdfast.Lease{Name: "invalid", ID: holdfast.NewLeaseID("id")}, holdfast.Lease{Name: "no ID", TTL: time.Second})
 	seen := map[int]bool{}
 	var sizes []int
 	for _, chunk := range chunks(leases) {
@@ -197,12 +197,12 @@ func BenchmarkRenewBatch(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			defer func() { _ = l.Close() }()
+			defer func() { _ = l.Close(b.Context()) }()
 			leases := make([]holdfast.Lease, test.n)
 			documents := make([]any, len(leases))
 			for i := range leases {
-				leases[i] = holdfast.Lease{Name: fmt.Sprint("n-", i), ID: fmt.Sprint("id-", i), TTL: time.Minute}
-				documents[i] = doc{{Key: "_id", Value: leases[i].Name}, {Key: "v", Value: 1}, {Key: "kid", Value: leases[i].ID},
+				leases[i] = holdfast.Lease{Name: fmt.Sprint("n-", i), ID: holdfast.NewLeaseID(fmt.Sprint("id-", i)), TTL: time.Minute}
+				documents[i] = doc{{Key: "_id", Value: leases[i].Name}, {Key: "v", Value: 1}, {Key: "kid", Value: leases[i].ID.Reveal()},
 					{Key: "token", Value: int64(1)}, {Key: "expiresAt", Value: time.Now()}}
 			}
 			if _, err := l.writes.InsertMany(b.Context(), documents[test.lost:]); err != nil {

@@ -35,17 +35,17 @@ func BenchmarkRatio(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = l.Close() })
+	b.Cleanup(func() { _ = l.Close(context.WithoutCancel(b.Context())) })
 	plain := plainLocks{coll.Clone(options.Collection().SetWriteConcern(writeconcern.Majority()))}
 	ctx := b.Context()
 
 	ourName := func(i int) string { return fmt.Sprint("ours-", i) }
 	lease := func(i int) holdfast.Lease {
-		return holdfast.Lease{Name: ourName(i), ID: benchID(i), TTL: 30 * time.Second}
+		return holdfast.Lease{Name: ourName(i), ID: holdfast.NewLeaseID(benchID(i)), TTL: 30 * time.Second}
 	}
 	name := func(i int) string { return fmt.Sprint("base-", i) }
 	acquire := func(i int) error {
-		_, err := l.TryAcquire(ctx, holdfast.Request{Name: ourName(i), ID: benchID(i), Owner: "host/1234", TTL: 30 * time.Second})
+		_, err := l.TryAcquire(ctx, holdfast.Request{Name: ourName(i), ID: holdfast.NewLeaseID(benchID(i)), Owner: "host/1234", TTL: 30 * time.Second})
 		return err
 	}
 	// seed puts the documents of all pairs into the state that a call starts from.

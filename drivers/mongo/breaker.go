@@ -17,15 +17,20 @@ func (l *Locker) BreakNow(ctx context.Context, name string) error {
 	return l.breakWith(ctx, name, liberation)
 }
 
+// breakWith changes the record of the holder that it finds, by its ID: a command that
+// arrives late must not reach the next holder.
 func (l *Locker) breakWith(ctx context.Context, name string, change any) error {
 	o := op{verb: "break", name: name, invalid: holdfast.ValidateName(name, limits)}
 	return l.do(ctx, o, func(ctx context.Context) error {
-		held := field(fieldKid, doc{{Key: "$type", Value: "string"}, {Key: "$gt", Value: ""}})
-		matched, err := l.update(ctx, proper(name, held), change)
-		if matched || err != nil {
+		r, err := read(ctx, l.exact, name, facts)
+		if err != nil || r == nil || r.kid == "" {
 			return err
 		}
-		_, err = read(ctx, l.exact, name, facts) // free, or damaged
-		return err
+		holder := holdfast.Lease{Name: name, ID: holdfast.NewLeaseID(r.kid)}
+		_, err = l.change(ctx, holder, heldBy(holder), change, func(*record) bool { return true })
+		if err != nil {
+			return withoutIDs(err, []string{r.kid})
+		}
+		return nil
 	})
 }

@@ -22,8 +22,8 @@ func TestCauseOfTheContextIsNoOutcome(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(bounded(t))
 		cancel(fmt.Errorf("the outer hold: %w", cause))
 		_, err := l.TryAcquire(ctx, request("m", "secret b"))
-		batch := l.RenewBatch(ctx, []holdfast.Lease{lease, {Name: "x", ID: "secret x", TTL: lease.TTL}})
-		for _, err := range append(batch, err, l.Renew(ctx, lease), l.Release(ctx, lease), l.WriteData(ctx, lease, nil), l.Break(ctx, "n")) {
+		batch := l.RenewBatch(ctx, []holdfast.Lease{lease, {Name: "x", ID: holdfast.NewLeaseID("secret x"), TTL: lease.TTL}})
+		for _, err := range append(batch, err, l.Renew(ctx, lease), l.Release(ctx, lease), l.WriteData(ctx, lease, nil, granted(lease)), l.Break(ctx, "n")) {
 			wantUnknown(t, err)
 			if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "the outer hold") {
 				t.Errorf("%v does not tell why", err)

@@ -145,7 +145,7 @@ func (l *Locker) checkCollection(ctx context.Context) error {
 // nothing: a server that does not understand it, or does not let this user do
 // it, says so now.
 func (l *Locker) rehearse(ctx context.Context) error {
-	pipeline := acquirePipeline("", holdfast.Request{Name: "-", ID: "-", TTL: time.Second})
+	pipeline := acquirePipeline("", holdfast.Request{Name: "-", ID: holdfast.NewLeaseID("-"), TTL: time.Second})
 	err := l.writes.FindOneAndUpdate(ctx, is(fieldName, bson.MinKey{}), pipeline,
 		options.FindOneAndUpdate().SetProjection(facts)).Err()
 	if errors.Is(err, mongo.ErrNoDocuments) {

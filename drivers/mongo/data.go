@@ -8,37 +8,50 @@ import (
 
 // ReadData implements [holdfast.DataStore]. It reads what a majority of the
 // servers has.
-func (l *Locker) ReadData(ctx context.Context, name string) ([]byte, error) {
-	var data []byte
+func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at holdfast.DataRevision, err error) {
 	o := op{verb: "read data", name: name, invalid: holdfast.ValidateName(name, limits)}
-	err := l.do(ctx, o, func(ctx context.Context) error {
+	err = l.do(ctx, o, func(ctx context.Context) error {
 		r, err := read(ctx, l.writes, name, everything)
-		if r != nil && len(r.data) > 0 {
+		if r == nil {
+			return err
+		}
+		at = r.dataRevision()
+		if len(r.data) > 0 {
 			data = r.data
 		}
-		return err
+		return nil
 	})
-	return data, err
+	return data, at, err
 }
 
 // WriteData implements [holdfast.DataStore]. An expired lease does not hold; a
-// broken one does until it expires.
-func (l *Locker) WriteData(ctx context.Context, lease holdfast.Lease, data []byte) error {
+// broken one does until it expires. The filter names the revision of the data, so a
+// command that arrives late matches nothing.
+func (l *Locker) WriteData(ctx context.Context, lease holdfast.Lease, data []byte, at holdfast.DataRevision) error {
 	o := leaseOp("write data", lease, false)
 	if o.invalid == nil {
 		o.invalid = holdfast.ValidateData(data, limits)
 	}
 	return l.do(ctx, o, func(ctx context.Context) error {
 		unexpired := field("$expr", call("$gt", ref(fieldExpiresAt), serverNow))
-		change := counted(field("$set", is(fieldData, binary(data))))
+		change := doc{field("$set", is(fieldData, binary(data))), field("$inc", is(fieldWrites, int64(1)))}
 		if len(data) == 0 {
-			change = counted(field("$unset", is(fieldData, 1)))
+			change[0] = field("$unset", is(fieldData, 1))
 		}
-		matched, err := l.change(ctx, lease, heldBy(lease, unexpired), change,
-			func(r *record) bool { return r.describe().State == holdfast.StateHeld })
+		outcome := holdfast.ErrLost
+		matched, err := l.change(ctx, lease, heldBy(lease, unexpired, sameData(at)), change, func(r *record) bool {
+			if r.describe().State != holdfast.StateHeld {
+				return false
+			}
+			if r.dataRevision() != at {
+				outcome = holdfast.ErrConflict
+				return false
+			}
+			return true
+		})
 		if matched || err != nil {
 			return err
 		}
-		return holdfast.ErrLost
+		return outcome
 	})
 }

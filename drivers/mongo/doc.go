@@ -8,7 +8,8 @@
 //
 // MongoDB 4.4 or later: a replica set, a sharded cluster, or a single server
 // outside a set (with a warning, since one crash of it may lose an acknowledged
-// lock). Services that speak MongoDB's protocol without being MongoDB, such as
+// lock). It was tested on 4.4.2, 5.0.4, 6.0.5 and 6.0.27, as replica sets and single
+// servers; later versions and sharded clusters were not tested. Services that speak MongoDB's protocol without being MongoDB, such as
 // Azure Cosmos DB and Amazon DocumentDB, are refused: they lack what the
 // promises rest on.
 //
@@ -39,8 +40,9 @@
 //
 // The fields are _id (the name), v (1, the version of the schema), kid (the
 // lease's ID; none while the lock is free), owner, ts (the last renewal),
-// acquiredAt, expiresAt, token, ttl (milliseconds), data, broken and changes (a
-// count of what was done to the record besides). A document that does not look like
+// acquiredAt, expiresAt, token, ttl (milliseconds), data, writes (how often
+// the present holder wrote them), broken and changes (a count of what was done to the
+// record besides). A document that does not look like
 // this is never changed: every operation on it returns an error that names it.
 //
 // A release keeps the document, so that the token keeps growing. A TTL index

@@ -28,7 +28,7 @@ const (
 // another lock's hold, and its cause, such as [holdfast.ErrLost], tell a definite
 // outcome: of that lock, not of this call. Such a cause is told as text alone.
 func because(err, cause error) error {
-	for _, outcome := range []error{holdfast.ErrHeld, holdfast.ErrLost, holdfast.ErrInvalid, holdfast.ErrClosed} {
+	for _, outcome := range []error{holdfast.ErrHeld, holdfast.ErrLost, holdfast.ErrConflict, holdfast.ErrInvalid, holdfast.ErrClosed} {
 		if errors.Is(cause, outcome) {
 			return fmt.Errorf("%w (%v)", err, cause) //nolint:errorlint // that is the point
 		}
@@ -63,6 +63,9 @@ func withoutDetails(err error) error {
 }
 
 func advise(err error, namespace string) error {
+	if selection := unreachable(err); selection != nil {
+		return selection
+	}
 	switch {
 	case hasCode(err, codeUnauthorized):
 		return fmt.Errorf("the user lacks a privilege on %s (readWrite has all that is needed): %w", namespace, err)
@@ -70,8 +73,6 @@ func advise(err error, namespace string) error {
 		return fmt.Errorf("user, password or authSource is wrong: %w", err)
 	case strings.Contains(err.Error(), "requires at least"): // the driver's text for a server that is too old
 		return fmt.Errorf("the server is older than MongoDB 4.4: %w", err)
-	case strings.Contains(err.Error(), "server selection error"):
-		return fmt.Errorf("no primary can be reached: %w", err)
 	default:
 		return err
 	}

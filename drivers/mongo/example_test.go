@@ -25,7 +25,7 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer func() { _ = locker.Close() }()
+	defer func() { _ = locker.Close(ctx) }()
 
 	record, err := locker.Inspect(ctx, "nightly-report")
 	if err != nil {
@@ -42,6 +42,6 @@ func ExampleOpen() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer func() { _ = locker.Close() }()
+	defer func() { _ = locker.Close(ctx) }()
 	fmt.Println(locker.Limits().MaxTTL)
 }

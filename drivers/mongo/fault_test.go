@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ func wantUnknown(t *testing.T, err error) {
 	if err == nil {
 		t.Error("no error, want an unknown outcome")
 	}
-	for _, known := range []error{holdfast.ErrHeld, holdfast.ErrLost, holdfast.ErrInvalid, holdfast.ErrClosed} {
+	for _, known := range []error{holdfast.ErrHeld, holdfast.ErrLost, holdfast.ErrConflict, holdfast.ErrInvalid, holdfast.ErrClosed} {
 		if errors.Is(err, known) {
 			t.Errorf("got %v, want an unknown outcome", err)
 		}
@@ -182,12 +183,12 @@ func TestUsersSettings(t *testing.T) {
 	if _, err := l.Inspect(inside, "n"); err != nil {
 		t.Error(err)
 	}
-	if err := l.Renew(inside, holdfast.Lease{Name: "n", ID: "b", TTL: time.Minute}); !errors.Is(err, holdfast.ErrLost) {
+	if err := l.Renew(inside, holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("b"), TTL: time.Minute}); !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("got %v, want lost", err)
 	}
 	for what, err := range map[string]error{
 		"renew": l.Renew(inside, lease), "batch": errors.Join(l.RenewBatch(inside, []holdfast.Lease{lease})...),
-		"write data": l.WriteData(inside, lease, []byte("x")),
+		"write data": l.WriteData(inside, lease, []byte("x"), granted(lease)),
 	} {
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
@@ -206,6 +207,62 @@ func TestUsersSettings(t *testing.T) {
 	}
 	if r, err := l.Inspect(ctx, "n"); err != nil || r.State != holdfast.StateHeld || r.Owner == "" || string(r.Data) != "x" {
 		t.Errorf("after the transaction: %+v, %v", r, err)
+	}
+}
+
+// Every write asks for a majority's acknowledgement, and every read says how sure it must be,
+// whatever the client is set to.
+func TestConcerns(t *testing.T) {
+	t.Parallel()
+	var log commandLog
+	client := mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(log.monitor()).
+		SetWriteConcern(writeconcern.W1()).SetReadConcern(readconcern.Available()))
+	l := newTestLocker(t, mongotest.CollectionOf(t, client))
+	ctx := bounded(t)
+	lease := acquire(t, l, request("n", "a"))
+	stale := holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("b"), TTL: time.Minute}
+	for _, step := range []struct {
+		name string
+		call func() error
+		want []string
+	}{
+		{"acquire", func() error { _, err := l.TryAcquire(ctx, request("n", "a")); return err }, []string{"findAndModify majority"}},
+		{"hand over", func() (err error) { lease, err = l.HandOver(ctx, lease, request("n", "c")); return err }, []string{"findAndModify majority"}},
+		{"renew", func() error { return l.Renew(ctx, lease) }, []string{"update majority"}},
+		{"renew what is lost", func() error { _ = l.Renew(ctx, stale); return nil }, []string{"update majority", "find linearizable"}},
+		{"release what is lost", func() error { return l.Release(ctx, stale) }, []string{"update majority", "find linearizable"}},
+		{"renew a batch with one that is lost", func() error {
+			_ = l.RenewBatch(ctx, []holdfast.Lease{lease, {Name: "m", ID: holdfast.NewLeaseID("b"), TTL: lease.TTL}})
+			return nil
+		}, []string{"update majority", "find local", "update majority", "find linearizable"}},
+		{"write data", func() error { return l.WriteData(ctx, lease, nil, granted(lease)) }, []string{"update majority"}},
+		{"read data", func() error { _, _, err := l.ReadData(ctx, "n"); return err }, []string{"find majority"}},
+		{"inspect", func() error { _, err := l.Inspect(ctx, "n"); return err }, []string{"find majority"}},
+		{"inspect a batch", func() error { _, errs := l.InspectBatch(ctx, []string{"n", "m"}); return errors.Join(errs...) }, []string{"find majority"}},
+		{"list", func() error {
+			for _, err := range l.List(ctx, "") {
+				return err
+			}
+			return nil
+		}, []string{"find majority"}},
+		{"break", func() error { return l.Break(ctx, "n") }, []string{"find linearizable", "update majority"}},
+		{"break now", func() error { return l.BreakNow(ctx, "n") }, []string{"find linearizable", "update majority"}},
+	} {
+		log.take()
+		if err := step.call(); err != nil {
+			t.Errorf("%s: %v", step.name, err)
+		}
+		var got []string
+		for _, c := range log.take() {
+			level, ok := c.Lookup("readConcern", "level").StringValueOK()
+			if !ok {
+				level, _ = c.Lookup("writeConcern", "w").StringValueOK()
+			}
+			got = append(got, leadingField(c)+" "+level)
+		}
+		if !slices.Equal(got, step.want) {
+			t.Errorf("%s sends %q, want %q", step.name, got, step.want)
+		}
 	}
 }
 

@@ -173,7 +173,7 @@ func (g *Guard) Do(ctx context.Context, hold Hold, fn func(ctx context.Context) 
 		case errors.As(err, &fromFn):
 			return fromFn.err
 		}
-		return wrap(explain(err, []string{lease.ID}, g.locks.Database().Name()+"."+g.locks.Name()))
+		return wrap(explain(err, []string{lease.ID.Reveal()}, g.locks.Database().Name()+"."+g.locks.Name()))
 	}
 }
 

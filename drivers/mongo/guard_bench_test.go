@@ -21,7 +21,7 @@ func BenchmarkGuard(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = l.Close() })
+	b.Cleanup(func() { _ = l.Close(context.WithoutCancel(b.Context())) })
 	guard, err := NewGuard(l, coll.Database())
 	if err != nil {
 		b.Fatal(err)

@@ -25,7 +25,7 @@ func ExampleGuard() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer func() { _ = locker.Close() }()
+	defer func() { _ = locker.Close(ctx) }()
 	client, err := holdfast.New(locker)
 	if err != nil {
 		log.Fatal(err)

@@ -193,3 +193,40 @@ func TestGuardHistory(t *testing.T) {
 		last = token
 	}
 }
+
+// The last write of a guard asks for its own token, besides the conflict that a later
+// holder's raise is.
+func TestGuardMarksItsOwnTokenOnly(t *testing.T) {
+	t.Parallel()
+	g := newSharedGuarded(t)
+	lease := holdfast.Lease{Name: "job", Token: 5}
+	if err := g.guard.raise(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.guard.mark(t.Context(), lease); err != nil {
+		t.Errorf("its own token: %v", err)
+	}
+	later := lease
+	later.Token++
+	if err := g.guard.raise(t.Context(), later); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.guard.mark(t.Context(), lease); !errors.Is(err, ErrFenced) {
+		t.Errorf("after a later holder's raise: %v, want ErrFenced", err)
+	}
+}
+
+// The look at the lock's record asks for the token too: an ID that was used again is
+// another grant.
+func TestGuardLooksForItsOwnToken(t *testing.T) {
+	t.Parallel()
+	g := newSharedGuarded(t)
+	lease := g.hold("a", time.Minute).lease
+	if err := g.guard.look(t.Context(), lease); err != nil {
+		t.Error(err)
+	}
+	lease.Token--
+	if err := g.guard.look(t.Context(), lease); !errors.Is(err, holdfast.ErrLost) {
+		t.Errorf("got %v, want ErrLost", err)
+	}
+}

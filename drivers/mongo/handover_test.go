@@ -99,7 +99,7 @@ func TestHandOverIDsAreLiterals(t *testing.T) {
 	for i, s := range []string{"$kid", "$$id", "$$from", "$$ROOT.kid", "$$REMOVE", "$", "{$ne: null}"} {
 		name := fmt.Sprint("n", i)
 		holder := acquire(t, l, request(name, "holder"))
-		odd := holdfast.Lease{Name: name, ID: s}
+		odd := holdfast.Lease{Name: name, ID: holdfast.NewLeaseID(s)}
 		wantNotHandedOver(t, l, odd, request(name, "other"))
 		handOver(t, l, holder, request(name, s))
 		if raw := stored(t, coll, name); raw.Lookup(fieldKid).StringValue() != s {

@@ -37,13 +37,13 @@ func newTestLocker(t *testing.T, coll *mongo.Collection, opts ...Option) *Locker
 
 func closeLocker(t *testing.T, l holdfast.Locker) {
 	t.Helper()
-	if err := l.Close(); err != nil {
+	if err := l.Close(context.WithoutCancel(t.Context())); err != nil {
 		t.Error(err)
 	}
 }
 
 func request(name, id string) holdfast.Request {
-	return holdfast.Request{Name: name, ID: id, Owner: "owner of " + id, TTL: 30 * time.Second}
+	return holdfast.Request{Name: name, ID: holdfast.NewLeaseID(id), Owner: "owner of " + id, TTL: 30 * time.Second}
 }
 
 func acquire(t *testing.T, l *Locker, req holdfast.Request) holdfast.Lease {
@@ -54,6 +54,9 @@ func acquire(t *testing.T, l *Locker, req holdfast.Request) holdfast.Lease {
 	}
 	return lease
 }
+
+// granted is the revision of the data when the lease was granted.
+func granted(l holdfast.Lease) holdfast.DataRevision { return holdfast.DataRevision{Token: l.Token} }
 
 func wantHeld(t *testing.T, l *Locker, req holdfast.Request) holdfast.Record {
 	t.Helper()

@@ -2,7 +2,6 @@ package mongo
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"strings"
 
@@ -17,32 +16,25 @@ import (
 // takes its time.
 const listPage = 100
 
-// List implements [holdfast.Lister]. A record that cannot be read does not hide
-// the others: the error that names it comes last.
+// List implements [holdfast.Lister].
 func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
 	return func(yield func(holdfast.Record, error) bool) {
-		var bad []error
 		from := field("$gte", prefix)
 		for {
 			page, err := l.page(ctx, prefix, from)
 			if err != nil {
-				yield(holdfast.Record{}, errors.Join(append(bad, err)...))
+				yield(holdfast.Record{}, err)
 				return
 			}
 			for _, item := range page.items {
-				if item.err != nil {
-					bad = append(bad, &holdfast.OpError{Op: "list", Backend: backend, Err: item.err})
-				} else if !yield(item.record, nil) {
+				if !yield(item.record, item.err) {
 					return
 				}
 			}
 			if page.last == "" {
-				break
+				return
 			}
 			from = field("$gt", page.last)
-		}
-		if len(bad) > 0 {
-			yield(holdfast.Record{}, errors.Join(bad...))
 		}
 	}
 }
@@ -76,8 +68,10 @@ func (l *Locker) page(ctx context.Context, prefix string, from bson.E) (page, er
 				return nil
 			}
 			r, err := decodeRecord(cursor.Current)
-			item := listed{err: err}
-			if err == nil {
+			item := listed{record: holdfast.Record{Name: name}}
+			if err != nil {
+				item.err = &holdfast.OpError{Op: "list", Backend: backend, Name: name, Err: err}
+			} else {
 				item.record = r.describe()
 			}
 			out.items = append(out.items, item)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -17,6 +18,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/text"
 )
 
 const backend = "mongodb"
@@ -50,7 +52,9 @@ type Locker struct {
 	closing context.Context // ends with Close, and with it every command
 	stop    context.CancelFunc
 	once    sync.Once
-	err     error // of Close
+	closed  chan struct{} // closed when Close is done
+	err     error         // of Close; readable once closed is closed
+	cutOff  atomic.Bool   // the program has disconnected its client
 }
 
 var _ interface {
@@ -106,8 +110,8 @@ func newConfig(opts []Option) (config, error) {
 	case c.timeout < time.Millisecond:
 		return c, &holdfast.InvalidError{Field: "command timeout", Value: c.timeout.String(), Rule: "at least 1ms"}
 	case c.retention < time.Hour || c.retention > maxRetention || c.retention%time.Second != 0:
-		return c, &holdfast.InvalidError{Field: "retention", Value: c.retention.String(),
-			Rule: fmt.Sprintf("whole seconds from 1h0m0s to %v", maxRetention)}
+		return c, &holdfast.InvalidError{Field: "retention", Value: text.Duration(c.retention),
+			Rule: "whole seconds from 1h to " + text.Duration(maxRetention)}
 	case c.logger == nil:
 		return c, &holdfast.InvalidError{Field: "logger", Value: "nil", Rule: "a *slog.Logger"}
 	}
@@ -136,7 +140,7 @@ func newLocker(ctx context.Context, collection *mongo.Collection, config config)
 	// The user's registry, concerns and preferences have no say in the protocol.
 	own := options.Collection().SetRegistry(bson.NewRegistry()).SetBSONOptions(&options.BSONOptions{}).
 		SetWriteConcern(writeconcern.Majority()).SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary())
-	l := &Locker{writes: collection.Clone(own), config: config}
+	l := &Locker{writes: collection.Clone(own), config: config, closed: make(chan struct{})}
 	l.latest = l.writes.Clone(options.Collection().SetReadConcern(readconcern.Local()))
 	l.exact = l.writes.Clone(options.Collection().SetReadConcern(readconcern.Linearizable()))
 	l.closing, l.stop = context.WithCancel(context.Background())
@@ -179,23 +183,41 @@ func (l *Locker) Abilities() holdfast.Abilities {
 }
 
 // Close implements [holdfast.Locker]. Commands that are under way are cut off.
-// A client that was made from a URL is disconnected, one given to [New] is not.
-func (l *Locker) Close() error {
-	l.once.Do(func() {
-		l.stop()
-		if l.watcher != nil {
-			l.watcher.close()
-		}
-		if l.disconnect == nil {
-			return
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), l.config.timeout)
-		defer cancel()
-		if err := l.disconnect(ctx); err != nil {
-			l.err = &holdfast.OpError{Op: "close", Backend: backend, Err: err}
-		}
-	})
-	return l.err
+// A client that was made from a URL is disconnected, one given to [New] is not. The
+// server's cursor and sessions are ended as far as it answers in time; what it did not
+// hear of times out there.
+func (l *Locker) Close(ctx context.Context) error {
+	first := false
+	l.once.Do(func() { first = true })
+	if first {
+		defer close(l.closed)
+		l.err = l.close(ctx)
+		return l.err
+	}
+	select {
+	case <-l.closed:
+		return l.err
+	case <-ctx.Done():
+		return &holdfast.OpError{Op: "close", Backend: backend, Err: ctx.Err()}
+	}
+}
+
+func (l *Locker) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.config.timeout)
+	defer cancel()
+	l.stop()
+	if l.watcher != nil {
+		l.watcher.close(ctx)
+	}
+	if l.disconnect == nil {
+		return nil
+	}
+	// The end of ctx cuts off what the server does not answer. The connections are closed
+	// in any case.
+	if err := l.disconnect(ctx); err != nil {
+		return &holdfast.OpError{Op: "close", Backend: backend, Err: err}
+	}
+	return nil
 }
 
 // op is what an error has to say about a call.
@@ -218,6 +240,9 @@ func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) e
 	if l.closing.Err() != nil {
 		return holdfast.ErrClosed
 	}
+	if l.cutOff.Load() {
+		return errDisconnected
+	}
 	if o.invalid != nil {
 		return o.invalid
 	}
@@ -232,6 +257,10 @@ func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) e
 	err := withoutDetails(commands(limited))
 	if err == nil {
 		return nil
+	}
+	if errors.Is(err, mongo.ErrClientDisconnected) {
+		// A command of this call may have been sent before. Of the next call none will be.
+		l.cutOff.Store(true)
 	}
 	if mongo.IsTimeout(err) {
 		if !errors.Is(err, context.DeadlineExceeded) {
@@ -248,6 +277,9 @@ func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) e
 	}
 	return explain(err, o.ids, l.namespace())
 }
+
+// errDisconnected is final: a client that was disconnected is not connected again.
+var errDisconnected = fmt.Errorf("%w: the program has disconnected the MongoDB client", holdfast.ErrClosed)
 
 // deadline is the context's, or no time at all.
 func deadline(ctx context.Context) time.Time {

@@ -35,17 +35,17 @@ const (
 // for the grant.
 func acquirePipeline(from string, req holdfast.Request) list {
 	variables := doc{
-		field(varID, literal(req.ID)), field(varOwner, literal(req.Owner)), field(varTTL, req.TTL.Milliseconds()),
+		field(varID, literal(req.ID.Reveal())), field(varOwner, literal(req.Owner)), field(varTTL, req.TTL.Milliseconds()),
 	}
 	var v variation
 	if v.data = req.Data != nil; v.data {
 		variables = append(variables, field(varData, literal(binary(req.Data))))
 	}
 	replaced, replacedAt, ok := parseRevision(req.Replace)
-	if v.replace = ok && replaced != req.ID; v.replace {
+	if v.replace = ok && replaced != req.ID.Reveal(); v.replace {
 		variables = append(variables, field(varReplaced, literal(list{replaced, replacedAt})))
 	}
-	if v.handOver = from != "" && from != req.ID; v.handOver { // its own successor is a repeat
+	if v.handOver = from != "" && from != req.ID.Reveal(); v.handOver { // its own successor is a repeat
 		variables = append(variables, field(varFrom, literal(from)))
 	}
 	return list{is("$replaceWith", is("$let", doc{{Key: "vars", Value: variables}, {Key: "in", Value: decisions[v]}}))}
@@ -118,6 +118,7 @@ func grant(v variation) []bson.E {
 		field(fieldToken, call("$max", call("$add", ref(fieldToken), int64(1)), is("$toLong", serverNow))),
 		field(fieldTTL, theTTL),
 		field(fieldBroken, false),
+		field(fieldWrites, int64(0)),
 	}
 	if v.data {
 		fields = append(fields, field(fieldData, theData))
@@ -165,7 +166,17 @@ func proper(name any, more ...bson.E) doc {
 
 // heldBy matches the document while a lease has it, expired or not.
 func heldBy(l holdfast.Lease, more ...bson.E) doc {
-	return proper(l.Name, append([]bson.E{field(fieldKid, is("$eq", l.ID))}, more...)...)
+	return proper(l.Name, append([]bson.E{field(fieldKid, is("$eq", l.ID.Reveal()))}, more...)...)
+}
+
+// sameData are the conditions that the data have a revision. A record from before there
+// were revisions counts as one without a write.
+func sameData(at holdfast.DataRevision) bson.E {
+	writes := list{int64(at.Writes)}
+	if at.Writes == 0 {
+		writes = append(writes, nil)
+	}
+	return field("$and", list{is(fieldToken, int64(at.Token)), is(fieldWrites, is("$in", writes))})
 }
 
 // unbroken matches also a document without the field.
@@ -179,5 +190,6 @@ var everything = raw(append(append(doc{}, factFields...), field(fieldData, 1)))
 
 var factFields = doc{
 	field(fieldVersion, 1), field(fieldKid, 1), field(fieldOwner, 1), field(fieldRenewedAt, 1), field(fieldExpiresAt, 1),
-	field(fieldAcquiredAt, 1), field(fieldToken, 1), field(fieldTTL, 1), field(fieldBroken, 1), field(fieldNow, serverNow),
+	field(fieldAcquiredAt, 1), field(fieldToken, 1), field(fieldTTL, 1), field(fieldBroken, 1),
+	field(fieldWrites, 1), field(fieldNow, serverNow),
 }

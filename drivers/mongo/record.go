@@ -28,6 +28,7 @@ const (
 	fieldTTL        = "ttl"
 	fieldData       = "data"
 	fieldBroken     = "broken"
+	fieldWrites     = "writes"  // of the data by the present holder
 	fieldChanges    = "changes" // see counted
 
 	schemaVersion = 1
@@ -48,6 +49,7 @@ type record struct {
 	token      int64
 	ttl        time.Duration
 	data       []byte
+	writes     int64
 	broken     bool
 	now        time.Time // zero if the reply did not tell
 }
@@ -103,6 +105,9 @@ func decodeRecord(raw bson.Raw) (*record, error) {
 			r.ttl = time.Duration(ms) * time.Millisecond
 		case fieldData:
 			d.binary(fieldData, v, &r.data)
+		case fieldWrites:
+			d.number(fieldWrites, v, &r.writes)
+			d.check(fieldWrites, r.writes >= 0, "is out of range")
 		case fieldBroken:
 			d.boolean(fieldBroken, v, &r.broken)
 		case fieldNow:
@@ -190,6 +195,11 @@ func (r *record) describe() holdfast.Record {
 		out.Revision = revision(r.kid, r.renewedAt)
 	}
 	return out
+}
+
+// dataRevision marks the state of the data.
+func (r *record) dataRevision() holdfast.DataRevision {
+	return holdfast.DataRevision{Token: uint64(max(r.token, 0)), Writes: uint64(r.writes)}
 }
 
 // revision marks one holder and one renewal: "<milliseconds> <lease ID>".

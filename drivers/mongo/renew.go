@@ -45,7 +45,7 @@ func (l *Locker) Release(ctx context.Context, lease holdfast.Lease) error {
 // tried again.
 func (l *Locker) change(ctx context.Context, lease holdfast.Lease, filter bson.D, change any, shouldMatch func(*record) bool) (bool, error) {
 	const tries = 3
-	if lease.ID == "" {
+	if lease.ID.IsZero() {
 		return false, nil // it was never granted
 	}
 	for range tries {
@@ -57,7 +57,7 @@ func (l *Locker) change(ctx context.Context, lease holdfast.Lease, filter bson.D
 		if err != nil {
 			return false, err
 		}
-		if r == nil || r.kid != lease.ID || !shouldMatch(r) {
+		if r == nil || r.kid != lease.ID.Reveal() || !shouldMatch(r) {
 			return false, nil
 		}
 	}
@@ -78,5 +78,5 @@ func leaseOp(verb string, l holdfast.Lease, renewal bool) op {
 	if invalid == nil && renewal {
 		invalid = holdfast.ValidateTTL(l.TTL, limits)
 	}
-	return op{verb: verb, name: l.Name, ids: []string{l.ID}, invalid: invalid}
+	return op{verb: verb, name: l.Name, ids: []string{l.ID.Reveal()}, invalid: invalid}
 }

@@ -146,6 +146,29 @@ func TestIndex(t *testing.T) {
 	}
 }
 
+// The index is made without waiting for members that are down. One that another process made
+// at the same moment, with other settings, is reported.
+func TestIndexMadeByTwo(t *testing.T) {
+	t.Parallel()
+	var log commandLog
+	client := mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(log.monitor()))
+	logger, text := logged()
+	l := newTestLocker(t, mongotest.CollectionOf(t, client), WithLogger(logger))
+	quorum := ""
+	for _, c := range log.take() {
+		if leadingField(c) == "createIndexes" {
+			quorum, _ = c.Lookup("commitQuorum").StringValueOK()
+		}
+	}
+	if quorum != "majority" {
+		t.Errorf("createIndexes with commitQuorum %q, want majority", quorum)
+	}
+	l.config.retention = 2 * time.Hour
+	if err := l.createIndex(bounded(t)); err != nil || !strings.Contains(text.String(), "other settings") {
+		t.Errorf("%v, logged %q", err, text)
+	}
+}
+
 // An index that only begins with expiresAt expires nothing.
 func TestCompoundIndexIsAnothers(t *testing.T) {
 	t.Parallel()

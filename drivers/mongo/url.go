@@ -178,6 +178,9 @@ func reason(uri string) string {
 	}
 	bare := scheme + "://" + base + "?" + strings.Join(harmless, "&")
 	if err := options.Client().ApplyURI(bare).Validate(); err != nil {
+		if strings.Contains(err.Error(), "port must be") { // it may be a password that no @ follows
+			return "a port is not a number from 1 to 65535 (is an @ missing after user and password?)"
+		}
 		return err.Error()
 	}
 	return "user, password and the options about them are not well-formed (is everything percent-encoded?)"

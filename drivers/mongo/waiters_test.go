@@ -20,7 +20,7 @@ func TestThousandNamesAreReadTogether(t *testing.T) {
 	const count, window = 1000, 30 * time.Second
 	coll, sent := monitored(t)
 	l := newTestLocker(t, coll)
-	acquire(t, l, holdfast.Request{Name: "job", ID: "holder", TTL: time.Hour})
+	acquire(t, l, holdfast.Request{Name: "job", ID: holdfast.NewLeaseID("holder"), TTL: time.Hour})
 	var record bson.D
 	if err := coll.FindOne(bounded(t), is(fieldName, "job")).Decode(&record); err != nil {
 		t.Fatal(err)

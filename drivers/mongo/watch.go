@@ -46,6 +46,8 @@ type watcher struct {
 	logger *slog.Logger
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
+	last   context.Context // of the farewell to the server; ends with that of close
+	cut    context.CancelFunc
 	wg     sync.WaitGroup // the goroutine of run
 	warned bool           // of the failure that lasts; only run touches it
 
@@ -78,8 +80,9 @@ func wakeEach(watches []*watch) {
 // preference primary.
 func newWatcher(coll *mongo.Collection, logger *slog.Logger) *watcher {
 	ctx, cancel := context.WithCancel(context.Background())
+	last, cut := context.WithCancel(context.Background())
 	return &watcher{
-		coll: coll, logger: logger, ctx: ctx, cancel: cancel, timeout: streamTimeout, linger: streamLinger,
+		coll: coll, logger: logger, ctx: ctx, cancel: cancel, last: last, cut: cut, timeout: streamTimeout, linger: streamLinger,
 		waiters: map[string]map[*watch]struct{}{},
 	}
 }
@@ -127,8 +130,11 @@ func (w *watcher) forget(name string, one *watch) {
 	}
 }
 
-// close ends all watches and returns when the stream is gone.
-func (w *watcher) close() {
+// close ends all watches and returns when the stream is gone. The end of ctx cuts the
+// farewell to the server off.
+func (w *watcher) close(ctx context.Context) {
+	defer w.cut()
+	defer context.AfterFunc(ctx, w.cut)()
 	w.mu.Lock()
 	w.closed = true
 	for _, watches := range w.waiters {
@@ -271,7 +277,7 @@ func (w *watcher) dispatch(event bson.Raw) {
 // closeStream gives the server's cursor back. It has a time limit of its own
 // since the context of the stream may have ended.
 func (w *watcher) closeStream(stream *mongo.ChangeStream) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), time.Second)
+	ctx, cancel := context.WithTimeout(w.last, time.Second)
 	defer cancel()
 	_ = stream.Close(ctx) // a cursor that cannot be closed now times out on the server
 }

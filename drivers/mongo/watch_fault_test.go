@@ -38,7 +38,7 @@ func TestWatchFaults(t *testing.T) {
 			SetAuth(options.Credential{AuthSource: db.Name(), Username: "locker", Password: "locker-password"}))
 		logger, log := logged()
 		w := newWatcher(client.Database(db.Name()).Collection(coll.Name()), logger)
-		defer w.close()
+		defer w.close(t.Context())
 		wake, stop := watchName(w, "a")
 		defer stop()
 		await(t, "warning", func() bool { return strings.Contains(log.String(), "level=WARN") })

@@ -22,7 +22,7 @@ import (
 func testWatcher(t *testing.T, coll *mongo.Collection) *watcher {
 	t.Helper()
 	w := newWatcher(coll, slog.New(slog.NewTextHandler(t.Output(), nil)))
-	t.Cleanup(w.close)
+	t.Cleanup(func() { w.close(context.WithoutCancel(t.Context())) })
 	return w
 }
 

@@ -50,7 +50,7 @@ func TestWatchWakesWhenALockMayBeFree(t *testing.T) {
 	write(t, coll, "b", release)
 	expect("release")
 	write(t, coll, "b", holding)
-	write(t, coll, "b", bson.A{bson.D{{Key: "$set", Value: bson.D{{Key: "broken", Value: true}}}}})
+	write(t, coll, "b", bson.D{{Key: "$set", Value: bson.D{{Key: "broken", Value: true}}}})
 	expect("break")
 	if _, err := coll.ReplaceOne(t.Context(), bson.D{{Key: "_id", Value: "b"}}, bson.D{{Key: "token", Value: 2}}); err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func TestWatchLetsLockerWritesThrough(t *testing.T) {
 		"renewal": func() error { return l.Renew(ctx, lease) },
 		"batch":   func() error { return errors.Join(l.RenewBatch(ctx, []holdfast.Lease{lease})...) },
 		"repeat":  func() error { _, err := l.TryAcquire(ctx, request("a", "id 1")); return err },
-		"data":    func() error { return l.WriteData(ctx, lease, []byte("text")) },
+		"data":    func() error { return l.WriteData(ctx, lease, []byte("text"), granted(lease)) },
 	} {
 		if err := do(); err != nil {
 			t.Errorf("%s: %v", what, err)
@@ -213,7 +213,7 @@ func TestWatchOnAStandaloneStaysQuiet(t *testing.T) {
 	coll := mongotest.CollectionOf(t, mongotest.Connect(t, mongotest.Standalone(t), options.Client().SetMonitor(seen.monitor())))
 	logger, log := logged()
 	w := newWatcher(coll, logger)
-	defer w.close()
+	defer w.close(t.Context())
 	wake, stop := watchName(w, "a")
 	await(t, "warning", func() bool { return strings.Count(log.String(), "level=WARN") == 1 })
 	stop()
@@ -227,7 +227,7 @@ func TestWatchOnAStandaloneStaysQuiet(t *testing.T) {
 	if woken(wake) {
 		t.Error("woken although watching is impossible")
 	}
-	w.close()
+	w.close(t.Context())
 	if n := strings.Count(log.String(), "\n"); n != 1 {
 		t.Errorf("want one line of log, got:\n%s", log.String())
 	}
@@ -266,12 +266,12 @@ func TestWatchCloses(t *testing.T) {
 		if wake, _ := watchName(w, "b"); i%2 == 0 {
 			awaitWake(t, wake, "stream opened")
 		}
-		w.close()
+		w.close(t.Context())
 		if w.running {
 			t.Error("the stream is still there after close")
 		}
 		watching.Wait()
-		w.close()
+		w.close(t.Context())
 		wake, stop := watchName(w, "a")
 		stop()
 		if woken(wake) {

@@ -2,11 +2,16 @@ package mongo
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
@@ -21,14 +26,22 @@ func TestEveryWriteChangesTheRecord(t *testing.T) {
 	l := newTestLocker(t, coll)
 	ctx := bounded(t)
 	lease := acquire(t, l, request("n", "secret a"))
+	at := granted(lease)
+	write := func(data []byte) func() error {
+		return func() error {
+			err := l.WriteData(ctx, lease, data, at)
+			at = at.Next()
+			return err
+		}
+	}
 	for _, step := range []struct {
 		name string
 		call func() error
 	}{
-		{"write data", func() error { return l.WriteData(ctx, lease, []byte("same")) }},
-		{"write the same data", func() error { return l.WriteData(ctx, lease, []byte("same")) }},
-		{"remove the data", func() error { return l.WriteData(ctx, lease, nil) }},
-		{"remove no data", func() error { return l.WriteData(ctx, lease, nil) }},
+		{"write data", write([]byte("same"))},
+		{"write the same data", write([]byte("same"))},
+		{"remove the data", write(nil)},
+		{"remove no data", write(nil)},
 		{"break", func() error { return l.Break(ctx, "n") }},
 		{"break what is broken", func() error { return l.Break(ctx, "n") }},
 	} {
@@ -63,8 +76,8 @@ func TestLeaseWithoutAnID(t *testing.T) {
 	acquire(t, l, request("held", "secret b"))
 	for _, name := range []string{"free", "held", "unknown"} {
 		none := holdfast.Lease{Name: name, TTL: time.Minute}
-		batch := l.RenewBatch(ctx, []holdfast.Lease{none, {Name: "other", ID: "secret c", TTL: time.Minute}})
-		for _, err := range []error{l.Renew(ctx, none), l.WriteData(ctx, none, nil), batch[0]} {
+		batch := l.RenewBatch(ctx, []holdfast.Lease{none, {Name: "other", ID: holdfast.NewLeaseID("secret c"), TTL: time.Minute}})
+		for _, err := range []error{l.Renew(ctx, none), l.WriteData(ctx, none, nil, granted(none)), batch[0]} {
 			if !errors.Is(err, holdfast.ErrLost) {
 				t.Errorf("%s: got %v, want lost", name, err)
 			}
@@ -83,7 +96,7 @@ func TestRefusedWriteShowsNoLeaseID(t *testing.T) {
 	coll := mongotest.Collection(t)
 	l := newTestLocker(t, coll)
 	const id = "5ec2e75e-c2e7-45ec-a2e7-5ec2e75ec2e7"
-	acquire(t, l, holdfast.Request{Name: "n", ID: id, Owner: "owner", TTL: time.Minute})
+	acquire(t, l, holdfast.Request{Name: "n", ID: holdfast.NewLeaseID(id), Owner: "owner", TTL: time.Minute})
 	if err := coll.Database().RunCommand(bounded(t), doc{{Key: "collMod", Value: coll.Name()},
 		{Key: "validator", Value: is(fieldKid, is("$type", "int"))}, {Key: "validationLevel", Value: "strict"}}).Err(); err != nil {
 		t.Fatal(err)
@@ -97,4 +110,92 @@ func TestRefusedWriteShowsNoLeaseID(t *testing.T) {
 	if err := l.Break(bounded(t), "n"); err == nil || !strings.Contains(err.Error(), "failed validation") {
 		t.Errorf("break: got %v, want what the server says", err)
 	}
+}
+
+// mover hides a record from the next updates of a Locker, by another holder's ID in it, and
+// has it back when the Locker reads.
+type mover struct {
+	t              *testing.T
+	coll           *mongo.Collection // through another client than the Locker's
+	name, kid      string
+	moves, updates int // how often it will be hidden; how many updates were sent
+	away           bool
+}
+
+func (m *mover) move(ctx context.Context, kid string) {
+	if _, err := m.coll.UpdateOne(ctx, is(fieldName, m.name), set(field(fieldKid, literal(kid)))); err != nil {
+		m.t.Error(err)
+	}
+}
+
+func (m *mover) started(ctx context.Context, e *event.CommandStartedEvent) {
+	switch {
+	case e.CommandName == "update":
+		m.updates++
+		if m.away = m.moves > 0; m.away {
+			m.moves--
+			m.move(ctx, "another's")
+		}
+	case e.CommandName == "find" && m.away:
+		m.move(ctx, m.kid)
+	}
+}
+
+// locker is a Locker from which the record is hidden.
+func (m *mover) locker() *Locker {
+	m.t.Helper()
+	client := mongotest.Connect(m.t, mongotest.URI(m.t), options.Client().SetMonitor(&event.CommandMonitor{Started: m.started}))
+	return newTestLocker(m.t, client.Database(m.coll.Database().Name()).Collection(m.coll.Name()))
+}
+
+// A batch that matched fewer records than are held a moment later cannot tell which of them
+// it renewed.
+func TestBatchThatDidNotFindARecord(t *testing.T) {
+	t.Parallel()
+	m := &mover{t: t, coll: mongotest.Collection(t), name: "n", kid: "secret a"}
+	l := m.locker()
+	leases := []holdfast.Lease{acquire(t, l, request("n", "secret a")), acquire(t, l, request("m", "secret b"))}
+	m.moves = 1
+	for _, err := range l.RenewBatch(bounded(t), leases) {
+		wantUnknown(t, err)
+	}
+	if err := errors.Join(l.RenewBatch(bounded(t), leases)...); err != nil {
+		t.Error(err)
+	}
+}
+
+// A write that does not match, although the lease's own record is there a moment later, is
+// tried again, and in the end its outcome is unknown: ErrLost, or a release that was none,
+// would be wrong.
+func TestRecordThatTheWriteDidNotFind(t *testing.T) {
+	t.Parallel()
+	m := &mover{t: t, coll: mongotest.Collection(t), name: "n", kid: "secret a"}
+	l := m.locker()
+	ctx := bounded(t)
+	lease := acquire(t, l, request("n", "secret a"))
+	for what, call := range map[string]func() error{
+		"renew":      func() error { return l.Renew(ctx, lease) },
+		"write data": func() error { return l.WriteData(ctx, lease, nil, granted(lease)) },
+		"break":      func() error { return l.Break(ctx, "n") },
+	} {
+		m.moves, m.updates = 1000, 0
+		wantUnknown(t, call())
+		if m.updates > 5 {
+			t.Errorf("%s: sent %d times", what, m.updates)
+		}
+		m.moves = 2
+		if what == "break" {
+			continue
+		}
+		if err := call(); err != nil || m.moves != 0 {
+			t.Errorf("%s: %v, moved %d times too few", what, err, m.moves)
+		}
+	}
+	m.moves = 1000
+	wantUnknown(t, l.Release(ctx, lease))
+	m.moves = 2
+	if err := l.Release(ctx, lease); err != nil {
+		t.Error(err)
+	}
+	acquire(t, l, request("n", "secret b"))
 }

@@ -6,9 +6,10 @@
 //
 //	go run ./examples/cron -every 2s
 //
-// For a job that the system's cron starts, there is no need of a program:
+// For a job that the system's cron starts, there is no need of a program. The crontab of
+// every machine has, in one line:
 //
-//   - * * * *  holdfast run --try --min-hold 20s report -- ./report.sh
+//	0 3 * * *  holdfast run --backend azblob://myaccount/locks --try --min-hold 1m report -- ./report.sh
 package main
 
 import (

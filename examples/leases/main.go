@@ -33,7 +33,15 @@ import (
 
 func main() {
 	backend := flag.String("backend", "file:"+filepath.ToSlash(filepath.Join(os.TempDir(), "holdfast-examples")), "where the locks are kept")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: leases [-backend URL] NAME...")
+		flag.PrintDefaults()
+	}
 	flag.Parse()
+	if flag.NArg() == 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := manage(ctx, os.Stdout, *backend, time.Second, flag.Args()); err != nil {

@@ -3,7 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -72,5 +75,23 @@ func TestLeasesAndNotesAreHandedOver(t *testing.T) {
 	defer second.mu.Unlock()
 	if strings.Contains(second.buf.String(), "note 1 of") {
 		t.Error("the notes of the predecessor are gone")
+	}
+}
+
+// Without a name there is nothing to do: that is a mistake, which the program reports.
+func TestNamesAreNeeded(t *testing.T) {
+	if os.Getenv("LEASES_MAIN") != "" {
+		os.Args = []string{"leases", "-backend", "mem:"}
+		main()
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	program := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestNamesAreNeeded$")
+	program.Env = append(os.Environ(), "LEASES_MAIN=1")
+	said, err := program.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(said), "usage: leases [-backend URL] NAME...") {
+		t.Errorf("%v:\n%s", err, said)
 	}
 }

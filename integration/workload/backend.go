@@ -120,7 +120,7 @@ func onMongo(ctx context.Context, db *driver.Database, locks string, opts []hold
 	}
 	client, err := holdfast.New(locker, opts...)
 	if err != nil {
-		_ = locker.Close() // the first error says more
+		_ = locker.Close(ctx) // the first error says more
 		return nil, err
 	}
 	return &backend{client: client, register: registers}, nil

@@ -24,6 +24,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/internal/testservers"
 )
 
 // EnvURL names the variable that points tests to a service that runs already:
@@ -108,7 +110,7 @@ func (sh *shared) start() (*Service, error) {
 		return nil, errors.New("TestMain must call azuritetest.Main")
 	}
 	ctx := context.Background() // it outlives the test that asks first
-	path, err := installed(ctx)
+	path, err := testservers.Azurite(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +157,7 @@ func Start(tb testing.TB, persist bool) *Server {
 
 // New is like [Start], with its data in dir. The caller removes it.
 func New(ctx context.Context, dir string, persist bool) (*Server, error) {
-	path, err := installed(ctx)
+	path, err := testservers.Azurite(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -2,8 +2,6 @@ package azuritetest
 
 import (
 	"context"
-	"os"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -71,18 +69,6 @@ func TestPause(t *testing.T) {
 		t.Fatal(err)
 	}
 	upload(t, c)
-}
-
-func TestInstallFailureSaysWhatToDo(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv("PATH", dir) // neither node nor npm
-	if err := os.WriteFile(dir+"/go.mod", []byte("module "+modulePath+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Chdir(dir) // an empty cache
-	if _, err := installed(t.Context()); err == nil || !strings.Contains(err.Error(), EnvURL) {
-		t.Errorf("got %v, want an error that names %s", err, EnvURL)
-	}
 }
 
 func TestParse(t *testing.T) {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/holdfast-go/holdfast/internal/testservers"
 )
 
 const (
@@ -89,7 +91,7 @@ func (p *process) start(ctx context.Context) error {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = childAttr()
 	if err := cmd.Start(); err != nil {
-		return errors.Join(fmt.Errorf("%w; %s", err, advice), log.Close())
+		return errors.Join(fmt.Errorf("%w; %s", err, testservers.AzuriteAdvice), log.Close())
 	}
 	exited := make(chan struct{})
 	go func() {
@@ -126,7 +128,7 @@ func (p *process) logTail() string {
 	if err != nil {
 		return err.Error()
 	}
-	return tail(out)
+	return testservers.Tail(out)
 }
 
 // stop ends Azurite, paused or not, and waits until it is gone. What it keeps

@@ -86,7 +86,7 @@ func (b *Backend) Client(ctx context.Context, opts ...holdfast.ClientOption) (*h
 	}
 	c, err := holdfast.New(l, append([]holdfast.ClientOption{holdfast.WithLogger(quiet)}, opts...)...)
 	if err != nil {
-		_ = l.Close() // it was never used
+		_ = l.Close(ctx) // it was never used
 		return nil, err
 	}
 	return c, nil
@@ -119,7 +119,7 @@ func (b *Backend) openMemory(ctx context.Context) (holdfast.Locker, error) {
 // unclosed is a Locker that others use, too.
 type unclosed struct{ holdfast.Locker }
 
-func (unclosed) Close() error { return nil }
+func (unclosed) Close(context.Context) error { return nil }
 
 type requestCount struct{ calls *atomic.Int64 }
 

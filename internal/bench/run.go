@@ -87,7 +87,7 @@ func (o Options) check(ctx context.Context, b *Backend) error {
 	if len(o.Leases) > 0 {
 		err = holdfast.ValidateTTL(o.TTL, l.Limits())
 	}
-	return errors.Join(err, l.Close())
+	return errors.Join(err, l.Close(ctx))
 }
 
 // measureCalls measures what takes one lock and up to two clients.

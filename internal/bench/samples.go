@@ -46,7 +46,9 @@ type Latency struct {
 	P90   float64 `json:"p90Ms"`
 	P99   float64 `json:"p99Ms"`
 
-	samples []time.Duration // for the plot, sorted
+	// Percentiles is the whole distribution, for plots: 101 values, from the shortest over
+	// every whole percentage of the samples to the longest.
+	Percentiles []float64 `json:"percentilesMs"`
 }
 
 // Latency returns nil if there are no samples.
@@ -55,7 +57,11 @@ func (s *Samples) Latency() *Latency {
 	if len(sorted) == 0 {
 		return nil
 	}
-	return &Latency{Count: len(sorted), P50: ms(quantile(sorted, 0.5)), P90: ms(quantile(sorted, 0.9)), P99: ms(quantile(sorted, 0.99)), samples: sorted}
+	l := &Latency{Count: len(sorted), P50: ms(quantile(sorted, 0.5)), P90: ms(quantile(sorted, 0.9)), P99: ms(quantile(sorted, 0.99))}
+	for p := range 101 {
+		l.Percentiles = append(l.Percentiles, ms(sorted[max((p*len(sorted)+99)/100, 1)-1]))
+	}
+	return l
 }
 
 // ms is a duration in milliseconds.

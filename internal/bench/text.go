@@ -6,34 +6,34 @@ import (
 	"text/tabwriter"
 )
 
-// rows are the latencies in the order in which they are shown.
-func (r *Report) rows() []row {
-	var rows []row
-	for _, c := range []row{
+// Row is one of the latencies of a report.
+type Row struct {
+	What string
+	*Latency
+}
+
+// Rows returns the latencies that were measured, in the order in which they are shown.
+func (r *Report) Rows() []Row {
+	var rows []Row
+	for _, c := range []Row{
 		{"acquire", r.Acquire}, {"renew", r.Renew}, {"release", r.Release},
 		{"hand-over after a release", r.HandOver}, {"take-over after a crash", r.TakeOver},
 	} {
-		if c.latency != nil {
+		if c.Latency != nil {
 			rows = append(rows, c)
 		}
 	}
 	return rows
 }
 
-type row struct {
-	what    string
-	latency *Latency
-}
-
 // WriteText writes the report for people.
 func (r *Report) WriteText(w io.Writer) error {
 	fmt.Fprintf(w, "%s from %s, %d processors, %s\n", r.Backend, r.System, r.CPUs, r.Go)
-	if rows := r.rows(); len(rows) > 0 {
+	if rows := r.Rows(); len(rows) > 0 {
 		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 		fmt.Fprintln(table, "\nmilliseconds\tp50\tp90\tp99\tcount\t")
 		for _, row := range rows {
-			l := row.latency
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t\n", row.what, digits(l.P50), digits(l.P90), digits(l.P99), l.Count)
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t\n", row.What, digits(row.P50), digits(row.P90), digits(row.P99), row.Count)
 		}
 		if err := table.Flush(); err != nil {
 			return err

@@ -51,16 +51,16 @@ func TestOneProgramOnEveryBackend(t *testing.T) {
 				p.cmd.Env = append(os.Environ(), "HOLDFAST_BACKEND="+url)
 				return p
 			}
-			once := command("run", "once", "--", "sh", "-c", "echo token $HOLDFAST_TOKEN; exit 7").start()
-			once.await("token ")
-			if code := once.wait(); code != 7 {
-				t.Errorf("exit code %d, want the command's own", code)
-			}
 			worker := func() *program { return newProgram(t, filepath.Join(dir, "worker"), "-backend", url).start() }
 			leases := func() *program {
 				return newProgram(t, filepath.Join(dir, "leases"), "-backend", url, "north", "south").start()
 			}
-			if name == "mem" {
+			if name == "mem" { // no other process could see the lock
+				refused := command("run", "once", "--", "true").start()
+				refused.await("is the memory of one process")
+				if code := refused.wait(); code != 2 {
+					t.Errorf("the command on mem: ended with code %d", code)
+				}
 				for says, p := range map[string]*program{"step 2 under token ": worker(), `note 2 of "south"`: leases()} {
 					p.await(says)
 					p.signal(syscall.SIGTERM)
@@ -69,6 +69,11 @@ func TestOneProgramOnEveryBackend(t *testing.T) {
 					}
 				}
 				return
+			}
+			once := command("run", "once", "--", "sh", "-c", "echo token $HOLDFAST_TOKEN; exit 7").start()
+			once.await("token ")
+			if code := once.wait(); code != 7 {
+				t.Errorf("exit code %d, want the command's own", code)
 			}
 			t.Run("command", func(t *testing.T) { t.Parallel(); commandHandsOver(t, command) })
 			t.Run("worker", func(t *testing.T) { t.Parallel(); workersTakeOver(t, worker) })

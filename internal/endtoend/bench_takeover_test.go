@@ -46,7 +46,7 @@ func BenchmarkHandOverPolled(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { locker.Close() })
+	b.Cleanup(func() { locker.Close(context.WithoutCancel(b.Context())) })
 	handOversOf(b, func(ctx context.Context, i int) (baseline.Lock, error) {
 		return baseline.Plain{Locker: locker, Name: fmt.Sprint("polled-", i), TTL: time.Minute}, nil
 	})
@@ -84,7 +84,7 @@ func BenchmarkTakeOver(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { locker.Close() })
+	b.Cleanup(func() { locker.Close(context.WithoutCancel(b.Context())) })
 	waiting := newClient(b, backend)
 	for b.Loop() {
 		var times bench.Samples

@@ -38,6 +38,8 @@ type Lock struct {
 	Renewals uint64 `json:"renewals"`
 	Broken   bool   `json:"broken,omitempty"`
 	Data     []byte `json:"data,omitempty"`
+	// Writes counts those of the data by the present holder.
+	Writes uint64 `json:"writes,omitempty"`
 }
 
 // Held reports whether a lease is running.
@@ -127,13 +129,23 @@ func (k *Lock) BreakNow() bool {
 	return true
 }
 
-// Write replaces the data if the holder's lease is running; false if not.
-func (k *Lock) Write(holder string, data []byte, now Moment) bool {
-	if !k.belongsTo(holder) || !k.Held(now) {
-		return false
+// DataRevision marks the present state of the data.
+func (k *Lock) DataRevision() holdfast.DataRevision {
+	return holdfast.DataRevision{Token: k.Token, Writes: k.Writes}
+}
+
+// Write replaces the data. It returns ErrLost if the holder's lease is not running, and
+// ErrConflict if the data have another revision.
+func (k *Lock) Write(holder string, data []byte, at holdfast.DataRevision, now Moment) error {
+	switch {
+	case !k.belongsTo(holder) || !k.Held(now):
+		return holdfast.ErrLost
+	case k.DataRevision() != at:
+		return holdfast.ErrConflict
 	}
 	k.Data = bytes.Clone(data)
-	return true
+	k.Writes++
+	return nil
 }
 
 // Record tells what is known of the lock.

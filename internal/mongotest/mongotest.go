@@ -27,7 +27,10 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/internal/testservers"
 )
 
 // EnvURI and EnvStandaloneURI name the variables that point tests to servers
@@ -143,7 +146,7 @@ func (sh *shared) get(tb testing.TB, s *server, env string, start starter) strin
 
 func (sh *shared) start(start starter) (string, error) {
 	ctx := context.Background() // it outlives the test that asks first
-	path, err := binary(ctx)
+	path, err := testservers.Mongod(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -169,10 +172,12 @@ func (sh *shared) stop() error {
 	return errors.Join(errs...)
 }
 
-// Connect is a client of its own for the test, disconnected at the end.
+// Connect is a client of its own for the test, disconnected at the end. Its writes are
+// acknowledged by a majority unless opts say otherwise, as is the default since MongoDB 5.0.
 func Connect(tb testing.TB, uri string, opts ...*options.ClientOptions) *mongo.Client {
 	tb.Helper()
-	client, err := mongo.Connect(append([]*options.ClientOptions{options.Client().ApplyURI(uri)}, opts...)...)
+	client, err := mongo.Connect(append([]*options.ClientOptions{
+		options.Client().ApplyURI(uri).SetWriteConcern(writeconcern.Majority())}, opts...)...)
 	if err != nil {
 		tb.Fatal(err)
 	}

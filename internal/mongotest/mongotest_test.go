@@ -2,7 +2,6 @@ package mongotest
 
 import (
 	"context"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -83,25 +82,5 @@ func TestAuth(t *testing.T) {
 	client := Connect(t, open)
 	if err := client.Database("x").RunCommand(within(t), bson.D{{Key: "dbStats", Value: 1}}).Err(); err == nil {
 		t.Error("a client without a user may run commands")
-	}
-}
-
-func TestBinaryFromEnvironment(t *testing.T) {
-	t.Setenv(EnvMongod, "/does/not/exist")
-	if _, err := binary(t.Context()); err == nil || !strings.Contains(err.Error(), EnvMongod) {
-		t.Errorf("got %v, want an error that names %s", err, EnvMongod)
-	}
-}
-
-func TestFetchFailureSaysWhatToDo(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv(EnvMongod, "")
-	t.Setenv("PATH", dir) // neither mongod nor python3
-	if err := os.WriteFile(dir+"/go.mod", []byte("module "+modulePath+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Chdir(dir) // an empty cache
-	if _, err := binary(t.Context()); err == nil || !strings.Contains(err.Error(), EnvURI) {
-		t.Errorf("got %v, want an error that names %s", err, EnvURI)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/holdfast-go/holdfast/internal/testservers"
 )
 
 const (
@@ -144,7 +146,7 @@ func (p *process) logTail() string {
 	if err != nil {
 		return err.Error()
 	}
-	return tail(out)
+	return testservers.Tail(out)
 }
 
 // kill ends mongod at once (SIGKILL), paused or not, and waits until it is gone.

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/testservers"
 )
 
 // Options of a replica set. The zero value is three members without access
@@ -84,7 +86,7 @@ func StartReplicaSet(tb testing.TB, opts Options) *ReplicaSet {
 // NewReplicaSet starts a replica set with its data under dir. The caller removes
 // it.
 func NewReplicaSet(ctx context.Context, dir string, opts Options) (*ReplicaSet, error) {
-	path, err := binary(ctx)
+	path, err := testservers.Mongod(ctx)
 	if err != nil {
 		return nil, err
 	}

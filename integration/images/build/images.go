@@ -8,8 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/holdfast-go/holdfast/internal/azuritetest"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/testservers"
 )
 
 // Like the official image's: arguments alone are mongod's, and it listens on
@@ -26,7 +25,7 @@ var mongoImage = image{
 		if err := root.busybox(ctx); err != nil {
 			return err
 		}
-		mongod, err := mongotest.Binary(ctx)
+		mongod, err := testservers.Mongod(ctx)
 		if err != nil {
 			return err
 		}
@@ -59,7 +58,7 @@ var azuriteImage = image{
 		if err := root.program(ctx, "usr/bin/node", node); err != nil {
 			return err
 		}
-		modules, err := azuritetest.Modules(ctx)
+		modules, err := testservers.AzuriteModules(ctx)
 		if err != nil {
 			return err
 		}

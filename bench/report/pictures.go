@@ -10,13 +10,13 @@ import (
 
 	"gonum.org/v1/plot/plotter"
 
-	"github.com/holdfast-go/holdfast/internal/bench"
+	"github.com/holdfast-go/holdfast/bench/internal/figure"
 )
 
 // pictures are the files beside the page, and who draws them.
 var pictures = []struct {
 	file string
-	draw func(results) ([]*bench.Panel, error)
+	draw func(results) ([]*figure.Panel, error)
 }{
 	{"performance-leases.svg", drawLeases},
 	{"performance-waiting.svg", drawWaiting},
@@ -27,14 +27,14 @@ func drawAll(measured results, dir string, log io.Writer) error {
 		panels, err := p.draw(measured)
 		var absent *absentError
 		if errors.As(err, &absent) {
-			fmt.Fprintf(log, "benchreport: %s stays as it was: %s was not measured\n", p.file, absent.what)
+			fmt.Fprintf(log, "report: %s stays as it was: %s was not measured\n", p.file, absent.what)
 			continue
 		}
 		if err != nil {
 			return err
 		}
 		var svg bytes.Buffer
-		if err := bench.Draw(&svg, "svg", panels...); err != nil {
+		if err := figure.Draw(&svg, "svg", panels...); err != nil {
 			return fmt.Errorf("%s: %w", p.file, err)
 		}
 		if err := os.WriteFile(filepath.Join(dir, p.file), svg.Bytes(), 0o644); err != nil { //nolint:gosec // a public picture
@@ -45,9 +45,9 @@ func drawAll(measured results, dir string, log io.Writer) error {
 }
 
 // drawLeases draws what grows with the number of leases.
-func drawLeases(measured results) ([]*bench.Panel, error) {
+func drawLeases(measured results) ([]*figure.Panel, error) {
 	r := &reader{results: measured}
-	calls, cost := []bench.Line{{Name: "one by one: a call a lease every 5 s"}, {Name: "as they are: in batches"}}, []bench.Line{{Name: "heap and stacks, KiB a lease"}, {Name: "CPU of the process, % of one processor"}}
+	calls, cost := []figure.Line{{Name: "one by one: a call a lease every 5 s"}, {Name: "as they are: in batches"}}, []figure.Line{{Name: "heap and stacks, KiB a lease"}, {Name: "CPU of the process, % of one processor"}}
 	for _, n := range leaseCounts {
 		name, x := fmt.Sprint(held, n), float64(n)
 		perSecond := r.get(name, "commands/s")
@@ -68,41 +68,41 @@ func drawLeases(measured results) ([]*bench.Panel, error) {
 }
 
 // drawWaiting draws how long the next holder waits, by p50, p90 and p99.
-func drawWaiting(measured results) ([]*bench.Panel, error) {
+func drawWaiting(measured results) ([]*figure.Panel, error) {
 	r := &reader{results: measured}
-	handOvers := []bench.Range{
+	handOvers := []figure.Range{
 		r.between("the article's lock", article, "hand-over"), r.between("a try every second", polled, "hand-over"),
 		r.between("Holdfast, processes", processes, "hand-over"), r.between("Holdfast, clients", passing, "hand-over"),
 	}
-	takeOvers := []bench.Range{r.between("the article's lock", crashed, "take-over"), r.between("Holdfast", crash, "take-over")}
+	takeOvers := []figure.Range{r.between("the article's lock", crashed, "take-over"), r.between("Holdfast", crash, "take-over")}
 	if r.err != nil {
 		return nil, r.err
 	}
-	return []*bench.Panel{
-		bench.NewRanges("hand-over after a release: p50, p90, p99", "milliseconds", handOvers...),
-		bench.NewRanges("take-over after a crash, from the expiry: p50, p90, p99", "milliseconds", takeOvers...),
+	return []*figure.Panel{
+		figure.NewRanges("hand-over after a release: p50, p90, p99", "milliseconds", handOvers...),
+		figure.NewRanges("take-over after a crash, from the expiry: p50, p90, p99", "milliseconds", takeOvers...),
 	}, nil
 }
 
-func (r *reader) between(name, benchmark, unit string) bench.Range {
-	return bench.Range{Name: name, Values: []float64{r.get(benchmark, unit+"-p50-ms"), r.get(benchmark, unit+"-p90-ms"), r.get(benchmark, unit+"-p99-ms")}}
+func (r *reader) between(name, benchmark, unit string) figure.Range {
+	return figure.Range{Name: name, Values: []float64{r.get(benchmark, unit+"-p50-ms"), r.get(benchmark, unit+"-p90-ms"), r.get(benchmark, unit+"-p99-ms")}}
 }
 
 type panel struct {
 	title, x, y string
-	lines       []bench.Line
+	lines       []figure.Line
 }
 
 // panels are logarithmic both ways.
-func panels(all ...panel) ([]*bench.Panel, error) {
-	var out []*bench.Panel
+func panels(all ...panel) ([]*figure.Panel, error) {
+	var out []*figure.Panel
 	for _, p := range all {
-		drawn, err := bench.NewPanel(p.title, p.x, p.y, p.lines...)
+		drawn, err := figure.NewPanel(p.title, p.x, p.y, p.lines...)
 		if err != nil {
 			return nil, err
 		}
-		bench.LogAxis(&drawn.X)
-		bench.LogAxis(&drawn.Y)
+		figure.LogAxis(&drawn.X)
+		figure.LogAxis(&drawn.Y)
 		out = append(out, drawn)
 	}
 	return out, nil

@@ -1,11 +1,11 @@
-package bench
+// Package figure draws lines and ranges, beside each other, with gonum's plot.
+package figure
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
-	"path/filepath"
-	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -19,76 +19,6 @@ import (
 
 // Each part of a plot has this size.
 const width, height, margin = 16 * vg.Centimeter, 12 * vg.Centimeter, vg.Centimeter / 2
-
-// PlotFormat is the format that a file's name asks for: "svg" or "png", or "".
-func PlotFormat(file string) string {
-	switch format := strings.TrimPrefix(strings.ToLower(filepath.Ext(file)), "."); format {
-	case "svg", "png":
-		return format
-	default:
-		return ""
-	}
-}
-
-// WritePlot draws the report: how the latencies are distributed, and what holding the
-// leases cost, by their number.
-func (r *Report) WritePlot(w io.Writer, format string) error {
-	var parts []*Panel
-	if rows := r.rows(); len(rows) > 0 {
-		p, err := r.plotLatencies(rows)
-		if err != nil {
-			return err
-		}
-		parts = append(parts, p)
-	}
-	if len(r.Leases) > 0 {
-		p, err := r.plotLeases()
-		if err != nil {
-			return err
-		}
-		parts = append(parts, p)
-	}
-	return Draw(w, format, parts...)
-}
-
-// plotLatencies draws of each kind which part took no longer than so long.
-func (r *Report) plotLatencies(rows []row) (*Panel, error) {
-	var lines []Line
-	for _, row := range rows {
-		n := len(row.latency.samples)
-		line := Line{Name: row.what}
-		for i, d := range row.latency.samples {
-			line.Points = append(line.Points, plotter.XY{X: math.Max(ms(d), 0.001), Y: float64(i+1) / float64(n)})
-		}
-		lines = append(lines, line)
-	}
-	p, err := NewPanel(r.Backend+": how long it takes", "milliseconds", "part of all that took no longer", lines...)
-	if err != nil {
-		return nil, err
-	}
-	LogAxis(&p.X)
-	p.Y.Min, p.Y.Max = 0, 1
-	p.Y.Tick.Marker = plot.ConstantTicks{{Value: 0, Label: "0 %"}, {Value: 0.25}, {Value: 0.5, Label: "50 %"}, {Value: 0.75},
-		{Value: 0.9, Label: "90 %"}, {Value: 1, Label: "100 %"}}
-	return p, nil
-}
-
-// plotLeases draws what grows with the number of leases.
-func (r *Report) plotLeases() (*Panel, error) {
-	lines := []Line{{Name: r.Counted + " a second"}, {Name: "one call a lease every third of the TTL, a second"}, {Name: "CPU, % of one processor"}}
-	for _, h := range r.Leases {
-		for i, y := range []float64{h.Calls, h.OneByOne, h.CPU} {
-			lines[i].Points = append(lines[i].Points, plotter.XY{X: float64(h.Leases), Y: math.Max(y, 0.01)})
-		}
-	}
-	p, err := NewPanel(r.Backend+": what holding leases costs", "leases", "", lines...)
-	if err != nil {
-		return nil, err
-	}
-	LogAxis(&p.X)
-	LogAxis(&p.Y)
-	return p, nil
-}
 
 // Line is a line of a plot; few points are marked.
 type Line struct {
@@ -165,7 +95,7 @@ func (logarithmic) Normalize(low, high, x float64) float64 {
 // Draw writes plots beside each other.
 func Draw(w io.Writer, format string, parts ...*Panel) error {
 	if len(parts) == 0 {
-		return fmt.Errorf("nothing was measured that could be drawn")
+		return errors.New("nothing was measured that could be drawn")
 	}
 	total := width * vg.Length(len(parts))
 	var canvas vg.CanvasWriterTo
@@ -175,7 +105,7 @@ func Draw(w io.Writer, format string, parts ...*Panel) error {
 	case "png":
 		canvas = vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(total, height), vgimg.UseDPI(144))}
 	default:
-		return fmt.Errorf("a plot is svg or png, not %q", format)
+		return fmt.Errorf("a picture is svg or png, not %q", format)
 	}
 	dc := draw.New(canvas)
 	var legend vg.Length // the highest, so that the plots are equally high

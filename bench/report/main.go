@@ -1,7 +1,7 @@
-// Command benchreport writes what benchmarks measured into docs/performance.md, and
+// Command report writes what benchmarks measured into docs/performance.md, and
 // draws its pictures:
 //
-//	go test -run '^$' -bench . ./... | go run ./internal/benchreport
+//	go test -run '^$' -bench . ./... | go -C bench run ./report
 //
 // It replaces what stands between a line "<!-- measured: NAME -->" and the next
 // "<!-- end -->". What was not measured this time stays as it is. "make bench-report"
@@ -19,10 +19,10 @@ import (
 )
 
 func main() {
-	page := flag.String("page", filepath.Join("docs", "performance.md"), "the page; pictures go beside it")
+	page := flag.String("page", filepath.Join("..", "docs", "performance.md"), "the page; pictures go beside it")
 	flag.Parse()
 	if err := run(os.Stdin, *page, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "benchreport:", err)
+		fmt.Fprintln(os.Stderr, "report:", err)
 		os.Exit(1)
 	}
 }
@@ -41,7 +41,7 @@ func run(in io.Reader, page string, log io.Writer) error {
 		return err
 	}
 	for _, what := range missing {
-		fmt.Fprintln(log, "benchreport:", what, "was not measured, and stays as it was")
+		fmt.Fprintln(log, "report:", what, "was not measured, and stays as it was")
 	}
 	if err := os.WriteFile(page, content, 0o644); err != nil { //nolint:gosec // a public page
 		return err

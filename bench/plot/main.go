@@ -1,0 +1,101 @@
+// Command plot draws what "holdfast bench --json" measured: how the latencies are
+// distributed, and what holding the leases costs, by their number:
+//
+//	holdfast bench --json --leases 100,1000 | go -C bench run ./plot >bench.svg
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+
+	"github.com/holdfast-go/holdfast/bench/internal/figure"
+	"github.com/holdfast-go/holdfast/internal/bench"
+)
+
+func main() {
+	format := flag.String("format", "svg", "format of the picture: svg or png")
+	flag.Parse()
+	if err := run(os.Stdin, os.Stdout, *format); err != nil {
+		fmt.Fprintln(os.Stderr, "plot:", err)
+		os.Exit(1)
+	}
+}
+
+// run reads a report and draws it.
+func run(in io.Reader, out io.Writer, format string) error {
+	var r bench.Report
+	if err := json.NewDecoder(in).Decode(&r); err != nil {
+		return fmt.Errorf("read the output of holdfast bench --json: %w", err)
+	}
+	if r.Backend == "" {
+		return errors.New(`the input is not the output of holdfast bench --json: "backend" is missing`)
+	}
+	var panels []*figure.Panel
+	for _, draw := range []func(*bench.Report) (*figure.Panel, error){latencies, leases} {
+		p, err := draw(&r)
+		if err != nil {
+			return err
+		}
+		if p != nil {
+			panels = append(panels, p)
+		}
+	}
+	return figure.Draw(out, format, panels...)
+}
+
+// latencies draws, for each kind of call, the part of the calls that took no longer than a
+// duration. It returns nil if none was measured.
+func latencies(r *bench.Report) (*figure.Panel, error) {
+	rows := r.Rows()
+	if len(rows) == 0 {
+		return nil, nil //nolint:nilnil // a part that was not measured has no panel
+	}
+	var lines []figure.Line
+	for _, row := range rows {
+		if len(row.Percentiles) == 0 {
+			return nil, fmt.Errorf("%s: \"percentilesMs\" is missing; an older holdfast does not write it", row.What)
+		}
+		line := figure.Line{Name: row.What}
+		for percent, ms := range row.Percentiles {
+			line.Points = append(line.Points, plotter.XY{X: math.Max(ms, 0.001), Y: float64(percent) / 100})
+		}
+		lines = append(lines, line)
+	}
+	p, err := figure.NewPanel(r.Backend+": how long it takes", "milliseconds", "part of all that took no longer", lines...)
+	if err != nil {
+		return nil, err
+	}
+	figure.LogAxis(&p.X)
+	p.Y.Min, p.Y.Max = 0, 1
+	p.Y.Tick.Marker = plot.ConstantTicks{{Value: 0, Label: "0 %"}, {Value: 0.25}, {Value: 0.5, Label: "50 %"}, {Value: 0.75},
+		{Value: 0.9, Label: "90 %"}, {Value: 1, Label: "100 %"}}
+	return p, nil
+}
+
+// leases draws what grows with the number of leases. It returns nil if none were held.
+func leases(r *bench.Report) (*figure.Panel, error) {
+	if len(r.Leases) == 0 {
+		return nil, nil //nolint:nilnil // a part that was not measured has no panel
+	}
+	lines := []figure.Line{{Name: r.Counted + " a second"}, {Name: "one call a lease every third of the TTL, a second"}, {Name: "CPU, % of one processor"}}
+	for _, h := range r.Leases {
+		for i, y := range []float64{h.Calls, h.OneByOne, h.CPU} {
+			lines[i].Points = append(lines[i].Points, plotter.XY{X: float64(h.Leases), Y: math.Max(y, 0.01)})
+		}
+	}
+	p, err := figure.NewPanel(r.Backend+": what holding leases costs", "leases", "", lines...)
+	if err != nil {
+		return nil, err
+	}
+	figure.LogAxis(&p.X)
+	figure.LogAxis(&p.Y)
+	return p, nil
+}

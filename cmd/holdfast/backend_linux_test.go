@@ -1,0 +1,42 @@
+package main
+
+import "testing"
+
+// A person at a terminal needs no backend, and sees in every message of acquiring which one is in use.
+func TestTerminalWithoutBackend(t *testing.T) {
+	home := t.TempDir()
+	const where = "/.local/state/holdfast/locks"
+	c := newConsole(t)
+	c.enter("unset HOLDFAST_BACKEND XDG_STATE_HOME; export HOME=" + home + "; echo re''ady\n")
+	c.expect("ready")
+	c.enter("holdfast run --owner me lock -- sh -c 'echo i''n; exec sleep 100' &\n")
+	c.expect("acquired \"lock\"")
+	c.expect("on file:" + home + where)
+	c.expect("in\r\n")
+	c.enter("holdfast run --wait 100ms lock -- true\n")
+	c.expect("waiting for \"lock\": held by \"me\"")
+	c.expect("on file:" + home + where)
+	c.expect("lock \"lock\" is held by \"me\"")
+	c.expect("on file:" + home + where)
+	c.expectPrompt(codeHeld)
+	c.enter("holdfast run --try lock -- true\n")
+	c.expect("lock \"lock\" is held by \"me\"")
+	c.expect("on file:" + home + where)
+	c.expectPrompt(codeHeld)
+	c.enter("holdfast status lock\n")
+	c.expect("backend")
+	c.expect("file:" + home + where)
+	c.enter("holdfast ls | cat\n")
+	c.expect("locks on file:" + home + where)
+	c.expect("held")
+	c.enter("kill %1\n")
+	c.expect("released")
+
+	// A program that holdfast runs is none, even if it has the terminal.
+	c.enter("holdfast run lock -- holdfast run other -- echo ne''ver\n")
+	c.expect("no backend is set")
+	c.expectPrompt(codeUsage)
+	if c.showed("never") {
+		t.Error("the command ran")
+	}
+}

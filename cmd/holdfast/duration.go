@@ -1,0 +1,52 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/holdfast-go/holdfast/internal/text"
+)
+
+// numberOf reads the numbers of all flags.
+func numberOf(ctx *kong.DecodeContext, target reflect.Value) error {
+	var value string
+	if err := ctx.Scan.PopValueInto("number", &value); err != nil {
+		return err
+	}
+	n, err := strconv.Atoi(value)
+	if err != nil {
+		return fmt.Errorf("%q is no whole number", value)
+	}
+	target.SetInt(int64(n))
+	return nil
+}
+
+// durationOf reads the durations of all flags. One with the tag "positive" must be more
+// than 0, so that a miscomputed zero in a script is an error and not a default.
+func durationOf(ctx *kong.DecodeContext, target reflect.Value) error {
+	var value string
+	if err := ctx.Scan.PopValueInto("duration", &value); err != nil {
+		return err
+	}
+	d, err := time.ParseDuration(value)
+	_, isNumber := strconv.ParseFloat(value, 64)
+	switch {
+	case err != nil && isNumber == nil:
+		return fmt.Errorf("%s has no unit: write %ss, or another of ms, s, m and h", value, value)
+	case err != nil:
+		return fmt.Errorf("%q is no duration: write it as 90s, 1m30s or 2h", value)
+	case d < 0 || d == 0 && ctx.Value.Tag.Has("positive"):
+		least := "more than 0"
+		if d < 0 && !ctx.Value.Tag.Has("positive") {
+			least = "0s or more"
+		}
+		return errors.New(text.Duration(d) + " is invalid: must be " + least)
+	}
+	target.Set(reflect.ValueOf(d))
+	return nil
+}

@@ -1,0 +1,177 @@
+package azblob
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+func exists(t *testing.T, l *Locker, name string) bool {
+	t.Helper()
+	_, err := l.Blob(name).GetProperties(bounded(t), nil)
+	if err != nil && !hasCode(err, codesGone...) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// What is free and idle goes, and nothing else. The tokens of what comes again rise.
+func TestPrune(t *testing.T) {
+	t.Parallel()
+	takeTurns(t)
+	room := newRoom(t)
+	l, w := room.wired()
+	before := acquire(t, l, request("n"))
+	release(t, l, before)
+	acquire(t, l, request("held"))
+	fenced := acquire(t, l, request("fenced"))
+	fence, err := NewFence(bounded(t), l.Blob("fenced").BlobClient(), fenced.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fence.Conditions.LeaseAccessConditions = Conditions(fenced).LeaseAccessConditions
+	if _, err := l.Blob("fenced").SetMetadata(bounded(t), fence.Metadata, &blob.SetMetadataOptions{AccessConditions: fence.Conditions}); err != nil {
+		t.Fatal(err)
+	}
+	release(t, l, fenced)
+	ahead := acquire(t, l, request("ahead"))
+	future := "9000000000000000"
+	properties, err := l.Blob("ahead").GetProperties(bounded(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key := range properties.Metadata {
+		if http.CanonicalHeaderKey(key) == http.CanonicalHeaderKey(keyToken) {
+			properties.Metadata[key] = &future
+		}
+	}
+	if _, err := l.Blob("ahead").SetMetadata(bounded(t), properties.Metadata, &blob.SetMetadataOptions{AccessConditions: Conditions(ahead)}); err != nil {
+		t.Fatal(err)
+	}
+	release(t, l, ahead)
+	damaged := "x"
+	if _, err := l.Blob("damaged").Upload(bounded(t), body(nil), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Blob("damaged").SetMetadata(bounded(t), map[string]*string{keyVersion: &damaged}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Blob("foreign").Upload(bounded(t), body([]byte("somebody's")), nil); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"n", "held", "fenced", "ahead", "damaged", "foreign"}
+
+	if removed, err := l.Prune(bounded(t), "", minIdle); removed != 0 || err != nil {
+		t.Errorf("%d of the last minute removed, error %v", removed, err)
+	}
+	time.Sleep(1100 * time.Millisecond) // the service's clock has seconds
+	if removed, err := l.prune(bounded(t), "other", 0); removed != 0 || err != nil {
+		t.Errorf("%d of another prefix removed, error %v", removed, err)
+	}
+	if removed, err := l.prune(bounded(t), "", 0); removed != 1 || err != nil {
+		t.Errorf("%d removed, error %v; want 1", removed, err)
+	}
+	if n := w.count("DELETE /" + containerPath(l) + "/held"); n != 0 {
+		t.Errorf("%d requests to delete a held lock's blob", n)
+	}
+	for _, name := range names {
+		if exists(t, l, name) != (name != "n") {
+			t.Errorf("%s is there: %t", name, name == "n")
+		}
+	}
+	if after := acquire(t, l, request("n")); after.Token <= before.Token {
+		t.Errorf("token %d after %d", after.Token, before.Token)
+	}
+	for _, idle := range []time.Duration{0, -time.Hour, minIdle - 1} {
+		if _, err := l.Prune(bounded(t), "", idle); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("idle for %v: error %v, want ErrInvalid", idle, err)
+		}
+	}
+}
+
+// A token that the service's clock has not passed could come again.
+func TestPruneWaitsForTheClock(t *testing.T) {
+	t.Parallel()
+	room := newRoom(t)
+	l := room.locker()
+	for round := range 5 {
+		lease := acquire(t, l, request("n"))
+		release(t, l, lease)
+		if _, err := l.prune(bounded(t), "", 0); err != nil {
+			t.Fatal(err)
+		}
+		next := acquire(t, l, request("n"))
+		if next.Token <= lease.Token {
+			t.Errorf("round %d: token %d after %d", round, next.Token, lease.Token)
+		}
+		release(t, l, next)
+	}
+}
+
+// A lock that is granted between the listing and the deletion, or was and is free again, stays.
+func TestPruneMeetsAHolder(t *testing.T) {
+	t.Parallel()
+	takeTurns(t)
+	for _, released := range []bool{false, true} {
+		room := newRoom(t)
+		other := room.locker()
+		release(t, other, acquire(t, other, request("n")))
+		l, w := room.wired()
+		time.Sleep(1100 * time.Millisecond)
+		var held holdfast.Lease
+		w.next("DELETE /"+containerPath(l)+"/n", func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
+			held = acquire(t, other, request("n"))
+			if released {
+				release(t, other, held)
+			}
+			return base.RoundTrip(r)
+		})
+		if removed, err := l.prune(bounded(t), "", 0); removed != 0 || err != nil || held.Token == 0 {
+			t.Errorf("released %t: %d removed, error %v, token %d", released, removed, err, held.Token)
+		}
+		if !released {
+			if err := other.Renew(bounded(t), held); err != nil {
+				t.Error(err)
+			}
+		}
+		if !exists(t, other, "n") {
+			t.Errorf("released %t: the blob is gone", released)
+		}
+	}
+}
+
+// containerPath is what the paths of a container's blobs begin with.
+func containerPath(l *Locker) string {
+	parts, err := blob.ParseURL(l.container.URL())
+	if err != nil {
+		panic(err)
+	}
+	return "devstoreaccount1/" + parts.ContainerName
+}
+
+func TestPruneFails(t *testing.T) {
+	t.Parallel()
+	takeTurns(t)
+	room := newRoom(t)
+	l, w := room.wired()
+	for _, name := range []string{"a", "b"} {
+		release(t, l, acquire(t, l, request(name)))
+	}
+	time.Sleep(1100 * time.Millisecond)
+	w.all("DELETE /"+containerPath(l)+"/a", answer(http.StatusForbidden, "AuthorizationFailure"))
+	removed, err := l.prune(bounded(t), "", 0)
+	if removed != 1 || !hasCode(err, "AuthorizationFailure") {
+		t.Errorf("%d removed, error %v; want the other, and the error", removed, err)
+	}
+	ctx, cancel := context.WithCancel(bounded(t))
+	cancel()
+	if removed, err := l.prune(ctx, "", 0); removed != 0 || !errors.Is(err, context.Canceled) {
+		t.Errorf("%d removed, error %v; want the context's", removed, err)
+	}
+}

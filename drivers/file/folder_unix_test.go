@@ -1,0 +1,226 @@
+//go:build unix
+
+package file
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// Nothing of what somebody else put into the folder is written through, or made elsewhere.
+func TestLinksAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	const precious = "precious"
+	for _, c := range []struct {
+		file    string
+		link    func(victim, path string) error
+		granted bool
+	}{
+		{"n.tmp", os.Symlink, true}, // ours to replace, whatever it is
+		{"n.tmp", os.Link, true},
+		{"n.lock", os.Symlink, false},
+		{"n.json", os.Symlink, false},
+		{".pruned", os.Symlink, false},
+	} {
+		dir, outside := t.TempDir(), t.TempDir()
+		victim, absent := filepath.Join(outside, "victim"), filepath.Join(outside, "absent")
+		for _, target := range []string{victim, absent} {
+			if err := os.WriteFile(victim, []byte(precious), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(dir, c.file)
+			_ = os.Remove(path)
+			if err := c.link(target, path); errors.Is(err, fs.ErrNotExist) {
+				continue // a hard link needs a file
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			l := newTestLocker(t, dir, newDial().clock())
+			lease, err := l.TryAcquire(t.Context(), request("first"))
+			if c.granted && err != nil {
+				t.Errorf("%s: %v", c.file, err)
+			}
+			if !c.granted {
+				if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "symbolic link") {
+					t.Errorf("%s leads to %s: error %v, want one that names it", c.file, target, err)
+				}
+				if info, err := os.Lstat(path); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+					t.Errorf("%s was touched: %v, error %v", c.file, info, err)
+				}
+			}
+			if c.granted {
+				if err := l.Release(t.Context(), lease); err != nil {
+					t.Errorf("%s: %v", c.file, err)
+				}
+			}
+			if content, err := os.ReadFile(victim); err != nil || string(content) != precious {
+				t.Errorf("%s leads to %s: the victim holds %q, error %v", c.file, target, content, err)
+			}
+			if _, err := os.Lstat(absent); err == nil {
+				t.Errorf("%s leads to %s, which was made", c.file, target)
+			}
+		}
+	}
+}
+
+// A pipe in a file's place keeps nobody waiting for its writer.
+func TestPipes(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"n.json", "n.lock"} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, file)
+		if err := syscall.Mkfifo(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l := newTestLocker(t, dir, newDial().clock())
+		start := time.Now()
+		_, err := l.TryAcquire(t.Context(), request("first"))
+		failsNaming(t, file, path, err)
+		if took := time.Since(start); took > ownLimit/2 {
+			t.Errorf("%s: the error took %v", file, took)
+		}
+	}
+}
+
+func TestFolderOfOthers(t *testing.T) {
+	t.Parallel()
+	const root, me, other = 0, 1000, 1001
+	for _, c := range []struct {
+		uid, me int
+		mode    fs.FileMode
+		refused string
+	}{
+		{me, me, 0o700, ""},
+		{me, me, 0o755, ""},
+		{me, me, 0o775, ""}, // umask 002
+		{root, me, 0o770, ""},
+		{root, me, fs.ModeSetgid | 0o775, ""},
+		{root, me, fs.ModeSticky | 0o777, ""}, // /tmp
+		{me, me, fs.ModeSticky | 0o777, ""},
+		{root, root, fs.ModeSticky | 0o777, ""},
+		{me, me, 0o777, "chmod o-w"},
+		{me, me, 0o702, "chmod o-w"},
+		{root, me, 0o777, "chmod o-w"},
+		{root, root, 0o777, "chmod o-w"},
+		{other, me, 0o777, "user 1001"},
+		{other, me, fs.ModeSticky | 0o777, "user 1001"},
+		{other, me, 0o770, "user 1001"},
+		{me, root, 0o700, "user 1000"}, // root would leave files there that the owner cannot read
+	} {
+		err := checkFolder("/locks", c.uid, c.me, fs.ModeDir|c.mode)
+		if c.refused == "" {
+			if err != nil {
+				t.Errorf("folder %+v: %v", c, err)
+			}
+			continue
+		}
+		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), c.refused) || !strings.Contains(err.Error(), "/locks") {
+			t.Errorf("folder %+v: error %v, want one about %q", c, err, c.refused)
+		}
+	}
+	if err := checkFolder("/locks", me, me, fs.ModeSymlink|0o777); err != nil {
+		t.Errorf("a link of one's own: %v", err)
+	}
+	if err := checkFolder("/locks", other, me, fs.ModeSymlink|0o777); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("another's link: %v", err)
+	}
+}
+
+// New checks the folder, and a link that leads to it.
+func TestNewChecksTheFolder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for mode, allowed := range map[fs.FileMode]bool{0o700: true, 0o775: true, 0o777: false, fs.ModeSticky | 0o777: true} {
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		l, err := New(dir)
+		if allowed != (err == nil) || err != nil && !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("mode %v: error %v, want none: %t", mode, err, allowed)
+		}
+		if err == nil {
+			_ = l.Close(context.WithoutCancel(t.Context()))
+		}
+	}
+	if os.Geteuid() != 0 {
+		return // only root can make what another user owns; TestFolderOfOthers has the rule
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, owned := range []string{dir, link} {
+		if err := os.Lchown(owned, 12345, 12345); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := New(link); !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "12345") {
+			t.Errorf("%s of another user: error %v", owned, err)
+		}
+		if err := os.Lchown(owned, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := New(link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close(t.Context())
+	lease := mustAcquire(t, l, request("first"))
+	for _, file := range []string{"n.json", "n.lock"} {
+		path := filepath.Join(dir, file)
+		if err := os.Chown(path, 12345, 12345); err != nil {
+			t.Fatal(err)
+		}
+		failsNaming(t, "another user's "+file, filepath.Join(link, file), l.Renew(t.Context(), lease))
+		if err := os.Chown(path, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Renew(t.Context(), lease); err != nil {
+		t.Error(err)
+	}
+}
+
+// The files are for their owner alone: data may be secret, and whoever can open a lock file
+// can keep others from the lock.
+func TestModes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l := newTestLocker(t, dir, newDial().clock())
+	lease := mustAcquire(t, l, request("first"))
+	if err := l.Release(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	l.settings.retention = 0
+	mustAcquire(t, l, holdfast.Request{Name: "other", ID: holdfast.NewLeaseID("second"), TTL: time.Minute})
+	if _, err := l.prune(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	mustAcquire(t, l, request("third"))
+	seen := 0
+	for _, file := range []string{"n.json", "n.lock", "other.json", "other.lock", ".pruned", ".pruned.lock"} {
+		info, err := os.Stat(filepath.Join(dir, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode() != 0o600 {
+			t.Errorf("%s has mode %v", file, info.Mode())
+		}
+		seen++
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != seen {
+		t.Errorf("the folder holds %v (%v)", entries, err)
+	}
+}

@@ -1,0 +1,297 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+func requestFor(name string) holdfast.Request {
+	req := request("of " + name)
+	req.Name = name
+	return req
+}
+
+// backdate has a file look as if it had been written then.
+func backdate(t *testing.T, path string, age time.Duration) {
+	t.Helper()
+	then := time.Now().Add(-age)
+	if err := os.Chtimes(path, then, then); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// What was released or has expired goes when the retention is over, with its lock file, and
+// nothing else does.
+func TestPrune(t *testing.T) {
+	t.Parallel()
+	dir, d := t.TempDir(), newDial()
+	l := newTestLocker(t, dir, d.clock())
+	const retention = defaultRetention
+	released := func(name string) string {
+		if err := l.Release(t.Context(), mustAcquire(t, l, requestFor(name))); err != nil {
+			t.Fatal(err)
+		}
+		return filepath.Join(dir, name+".json")
+	}
+	written := func(name, content string) string {
+		path := filepath.Join(dir, name+".json")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	gone := []string{released("old"), filepath.Join(dir, "old.lock"), filepath.Join(dir, "old.tmp")}
+	written("old", string(must(os.ReadFile(gone[0]))))
+	if err := os.WriteFile(gone[2], nil, 0o600); err != nil { // of a crash
+		t.Fatal(err)
+	}
+	mustAcquire(t, l, requestFor("expired"))
+	gone = append(gone, filepath.Join(dir, "expired.json"))
+	d.advance(retention - time.Minute)
+	mustAcquire(t, l, requestFor("expired-since")) // a minute later
+	d.advance(time.Minute + time.Minute)
+	mustAcquire(t, l, requestFor("held"))
+	stay := []string{released("young"), filepath.Join(dir, "held.json"), filepath.Join(dir, "expired-since.json"),
+		written("damaged", "{"), written("another", "{}\n"),
+		written("copied", string(must(os.ReadFile(gone[0])))),
+		written("elsewhere", strings.NewReplacer("boot 1", "boot 2", "machine 1", "machine 2", `"old"`, `"elsewhere"`).Replace(string(must(os.ReadFile(gone[0]))))),
+		filepath.Join(dir, "stray.lock"), filepath.Join(dir, "notes.txt")}
+	for _, path := range stay[len(stay)-2:] {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range append(gone, stay...) {
+		backdate(t, path, retention+time.Minute)
+	}
+	backdate(t, stay[0], retention-time.Minute)
+
+	if removed, err := l.prune(t.Context()); err != nil || removed != 2 {
+		t.Errorf("%d removed, error %v; want 2", removed, err)
+	}
+	for _, path := range gone {
+		if exists(path) {
+			t.Errorf("%s is there still", path)
+		}
+	}
+	for _, path := range stay {
+		if !exists(path) {
+			t.Errorf("%s was removed", path)
+		}
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// Tokens rise across a prune, also if the clock was set back.
+func TestPruneKeepsTokensRising(t *testing.T) {
+	t.Parallel()
+	dir, d := t.TempDir(), newDial()
+	l := newTestLocker(t, dir, d.clock())
+	l.settings.retention = 0
+	var last uint64
+	for round, wall := range []time.Time{time.Now(), time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC), time.Now()} {
+		d.setWall(wall)
+		for _, name := range []string{"n", "n", "m"} {
+			req := requestFor(name)
+			req.ID = holdfast.NewLeaseID(fmt.Sprint(round, last))
+			lease := mustAcquire(t, l, req)
+			if name == "n" && lease.Token <= last {
+				t.Errorf("round %d: token %d after %d", round, lease.Token, last)
+			}
+			if name == "n" {
+				last = lease.Token
+			}
+			if err := l.Release(t.Context(), lease); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if removed, err := l.prune(t.Context()); err != nil || removed != 2 {
+			t.Fatalf("%d removed, error %v", removed, err)
+		}
+		if r, err := l.Inspect(t.Context(), "n"); err != nil || r.Token != 0 || r.State != holdfast.StateFree {
+			t.Errorf("a pruned lock: %+v, error %v", r, err)
+		}
+	}
+}
+
+// What was removed is never unknown: where it cannot be read, a name without a record is not granted.
+func TestPrunedTokenIsDamaged(t *testing.T) {
+	t.Parallel()
+	for _, content := range []string{"", "x", "-1", "1 2", "18446744073709551616", strings.Repeat("1", 100)} {
+		dir := t.TempDir()
+		l := newTestLocker(t, dir, newDial().clock())
+		path := filepath.Join(dir, pruned)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := l.TryAcquire(t.Context(), request("first"))
+		failsNaming(t, fmt.Sprintf("%q", content), path, err)
+		if err := os.WriteFile(path, []byte("9000000000000000\n"), 0o600); err != nil { // as the error says
+			t.Fatal(err)
+		}
+		if lease := mustAcquire(t, l, request("first")); lease.Token != 9000000000000001 {
+			t.Errorf("token %d", lease.Token)
+		}
+	}
+}
+
+// A lock file that was removed and made again is another one: whoever has the old one open must
+// not believe to be alone with it.
+func TestRemovedLockFileIsNotCurrent(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "n.lock")
+	f := flock.New(path)
+	if err := f.Lock(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Unlock() }()
+	if current, err := isCurrent(f, path); !current || err != nil {
+		t.Errorf("as it was locked: %t, %v", current, err)
+	}
+	if err := os.Rename(path, path+".old"); err != nil { // which keeps its number from being used again
+		t.Fatal(err)
+	}
+	if current, err := isCurrent(f, path); current || err != nil {
+		t.Errorf("removed: %t, %v", current, err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if current, err := isCurrent(f, path); current || err != nil {
+		t.Errorf("made again: %t, %v", current, err)
+	}
+}
+
+// Prunes that remove every lock the moment it is free break neither exclusion nor the order of
+// the tokens.
+func TestPruneMeetsHolders(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var wg sync.WaitGroup
+	var inside, removed atomic.Int64
+	var last atomic.Uint64
+	ctx, stop := context.WithCancel(t.Context())
+	locker := func() *Locker {
+		l, err := New(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.settings.retention = -time.Hour
+		t.Cleanup(func() { _ = l.Close(context.WithoutCancel(t.Context())) })
+		return l
+	}
+	for range 2 {
+		l := locker()
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				n, err := l.prune(ctx)
+				removed.Add(int64(n))
+				if err != nil && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("prune: %v", err)
+				}
+			}
+		})
+	}
+	var holders sync.WaitGroup
+	for i := range 4 {
+		l := locker()
+		holders.Go(func() {
+			for range 50 {
+				lease, err := wait(t.Context(), l, "n", fmt.Sprint(i))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if n := inside.Add(1); n != 1 {
+					t.Errorf("%d holders", n)
+				}
+				if before := last.Swap(lease.Token); before >= lease.Token {
+					t.Errorf("token %d after %d", lease.Token, before)
+				}
+				inside.Add(-1)
+				if err := l.Release(t.Context(), lease); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(rand.N(20 * time.Millisecond)) // the prunes' turn
+			}
+		})
+	}
+	holders.Wait()
+	stop()
+	wg.Wait()
+	if removed.Load() == 0 {
+		t.Error("nothing was removed meanwhile")
+	}
+	t.Logf("%d removed", removed.Load())
+}
+
+// A grant starts a prune, unless a process of the folder made one within the hour.
+func TestPruneByItself(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	grant := func() {
+		l, err := New(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustAcquire(t, l, holdfast.Request{Name: "other", ID: holdfast.NewLeaseID(fmt.Sprint(time.Now())), TTL: 10 * time.Millisecond})
+		for pruning := true; pruning; time.Sleep(time.Millisecond) { // Close would stop it
+			l.mu.Lock()
+			pruning = l.calls > 0
+			l.mu.Unlock()
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(15 * time.Millisecond)
+	}
+	grant()
+	path := filepath.Join(dir, "idle.json")
+	idle := func() {
+		t.Helper()
+		l, err := New(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close(t.Context())
+		l.nextPrune = time.Now().Add(time.Hour)
+		if err := l.Release(t.Context(), mustAcquire(t, l, requestFor("idle"))); err != nil {
+			t.Fatal(err)
+		}
+		backdate(t, path, defaultRetention+time.Minute)
+	}
+	idle()
+	grant()
+	if !exists(path) {
+		t.Error("removed although the last prune was just now")
+	}
+	backdate(t, filepath.Join(dir, pruned), pruneEvery+time.Minute)
+	grant()
+	if exists(path) {
+		t.Error("an idle lock is there after a grant")
+	}
+}

@@ -1,0 +1,130 @@
+//go:build unix
+
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+func init() { tasks["lock files"] = lockFilesTask }
+
+// lockFilesTask takes the lock files of "n" and "free", as in the middle of a change, and stays so.
+func lockFilesTask(dir string) error {
+	for _, name := range []string{"n", "free"} {
+		if err := flock.New(filepath.Join(dir, name+".lock")).Lock(); err != nil {
+			return err
+		}
+	}
+	fmt.Println("ready")
+	select {}
+}
+
+// A process that is stopped while it has a lock file locked keeps nobody from reading, nor
+// from an outcome that reading tells. What needs the lock file fails by its context's end, and
+// says why.
+func TestStoppedProcess(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l := newTestLocker(t, dir, newDial().clock())
+	lease := mustAcquire(t, l, request("first"))
+	cmd := startWhenReady(t, "lock files", dir)
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+
+	start := time.Now()
+	if r, err := l.Inspect(t.Context(), "n"); err != nil || r.State != holdfast.StateHeld {
+		t.Errorf("Inspect: %+v, error %v", r, err)
+	}
+	if data, _, err := l.ReadData(t.Context(), "n"); err != nil || string(data) != "data" {
+		t.Errorf("ReadData: %q, error %v", data, err)
+	}
+	for r, err := range l.List(t.Context(), "") {
+		if err != nil || r.Name != "n" {
+			t.Errorf("List: %+v, error %v", r, err)
+		}
+	}
+	if _, err := l.TryAcquire(t.Context(), request("second")); !errors.Is(err, holdfast.ErrHeld) {
+		t.Errorf("TryAcquire: %v, want ErrHeld", err)
+	}
+	other := holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("second"), TTL: time.Minute}
+	if err := l.Renew(t.Context(), other); !errors.Is(err, holdfast.ErrLost) {
+		t.Errorf("Renew of no lease: %v, want ErrLost", err)
+	}
+	if err := l.Release(t.Context(), other); err != nil {
+		t.Errorf("Release of no lease: %v", err)
+	}
+	if took := time.Since(start); took > ownLimit/2 {
+		t.Errorf("what only reads took %v", took)
+	}
+
+	for call, do := range map[string]func(context.Context) error{
+		"n":    func(ctx context.Context) error { return l.Renew(ctx, lease) },
+		"free": func(ctx context.Context) error { _, err := l.TryAcquire(ctx, freeRequest()); return err },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		start := time.Now()
+		err := do(ctx)
+		took := time.Since(start)
+		cancel()
+		failsNaming(t, call, filepath.Join(dir, call+".lock"), err)
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "another process") || took > 2*time.Second {
+			t.Errorf("%s: error %v after %v", call, err, took)
+		}
+	}
+
+	// A program's wait ends in time, and its shutdown finds nothing to clean up.
+	client, err := holdfast.New(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	start = time.Now()
+	_, err = client.Lock(ctx, "free")
+	failsNaming(t, "Lock", filepath.Join(dir, "free.lock"), err)
+	if err := client.Shutdown(t.Context()); err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	if took := time.Since(start); took > 3*time.Second {
+		t.Errorf("waiting for 300ms and shutting down took %v", took)
+	}
+}
+
+func freeRequest() holdfast.Request {
+	req := request("second")
+	req.Name = "free"
+	return req
+}
+
+// Listing makes no file beside what is not a lock's.
+func TestListMakesNoFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l := newTestLocker(t, dir, newDial().clock())
+	if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range l.List(t.Context(), "") {
+		_ = err
+	}
+	_, _ = l.Inspect(t.Context(), "package")
+	_ = l.Release(t.Context(), holdfast.Lease{Name: "absent", ID: holdfast.NewLeaseID("x")})
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("the folder holds %v (%v), want package.json alone", entries, err)
+	}
+}

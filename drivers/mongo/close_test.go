@@ -1,0 +1,136 @@
+package mongo
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/mongotest"
+)
+
+// A frozen server does not keep Close longer than its context, with and without a change
+// stream, and neither a Client's Shutdown.
+func TestCloseOnAFrozenServer(t *testing.T) {
+	t.Parallel()
+	rs := mongotest.StartReplicaSet(t, mongotest.Options{Members: 1})
+	coll := mongotest.CollectionOf(t, mongotest.Connect(t, rs.URI()))
+	const asked = 2 * time.Second
+	within := func(ctx context.Context, shut func(context.Context) error) (time.Duration, error) {
+		ctx, cancel := context.WithTimeout(ctx, asked)
+		defer cancel()
+		start := time.Now()
+		err := shut(ctx)
+		return time.Since(start), err
+	}
+	open := func() *Locker {
+		l, err := Open(bounded(t), urlOf(rs.URI(), coll), WithLogger(discard))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	watching, late, ended := open(), open(), open()
+	own := newTestLocker(t, coll)
+	client, err := holdfast.New(open(), holdfast.WithLogger(discard))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []*Locker{watching, own} {
+		inEffect := make(chan struct{}, 100)
+		defer l.Abilities().Watcher.Watch("n", func() { inEffect <- struct{}{} })()
+		select {
+		case <-inEffect:
+		case <-bounded(t).Done():
+			t.Fatal("the stream is not in effect")
+		}
+	}
+	for _, l := range []holdfast.Locker{late, ended, client.Locker()} { // so that there are sessions to end
+		if _, err := l.Inspect(bounded(t), "n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := rs.Pause(0); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := rs.Resume(0); err != nil {
+			t.Error(err)
+		}
+	}()
+	type closing struct {
+		what  string
+		limit time.Duration
+		took  time.Duration
+		err   error
+	}
+	results := make(chan closing)
+	for what, end := range map[string]func(context.Context) error{
+		"with a stream": watching.Close, "without a stream": late.Close, "of New": own.Close, "Shutdown": client.Shutdown,
+	} {
+		go func() {
+			took, err := within(context.WithoutCancel(t.Context()), end)
+			results <- closing{what, asked, took, err}
+		}()
+	}
+	go func() {
+		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+		cancel()
+		start := time.Now()
+		err := ended.Close(ctx)
+		results <- closing{"ended before", 0, time.Since(start), err}
+	}()
+	for range 5 {
+		r := <-results
+		if r.err != nil || r.took > r.limit+time.Second {
+			t.Errorf("%s: took %v, error %v", r.what, r.took, r.err)
+		}
+	}
+}
+
+// A client that its program disconnects before Shutdown is closed for good: one failure of
+// each release says so, and nothing waits for leases to expire.
+func TestDisconnectedClientIsClosed(t *testing.T) {
+	coll := mongotest.Collection(t)
+	program, err := mongo.Connect(options.Client().ApplyURI(mongotest.URI(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	locks := program.Database(coll.Database().Name()).Collection(coll.Name())
+	var warnings atomic.Int64
+	c, err := holdfast.New(newTestLocker(t, locks), holdfast.WithLogger(slog.New(slog.DiscardHandler)),
+		holdfast.WithObserver(func(e holdfast.Event) {
+			if e.Type == holdfast.EventError {
+				warnings.Add(1)
+			}
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := c.Lock(bounded(t), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := program.Disconnect(bounded(t)); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	if err := c.Shutdown(bounded(t)); err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("Shutdown took %v", took)
+	}
+	if err := h.Release(bounded(t)); !errors.Is(err, holdfast.ErrClosed) {
+		t.Errorf("Release: %v", err)
+	}
+	if n := warnings.Load(); n > 2 {
+		t.Errorf("%d warnings", n)
+	}
+}

@@ -1,0 +1,87 @@
+package mongo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/description"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
+)
+
+// unreachableError is that no primary could be found. The driver's own error is a dump of
+// everything it knows; this leads with the cause.
+type unreachableError struct {
+	cause string
+	err   error
+}
+
+func (e *unreachableError) Error() string { return "no primary reachable" + e.cause }
+func (e *unreachableError) Unwrap() error { return e.err }
+
+// unreachable gives a failed server selection its words, or returns nil. The package
+// topology is public but may change, so nothing else of it is used.
+func unreachable(err error) error {
+	var selection topology.ServerSelectionError
+	if !errors.As(err, &selection) {
+		return nil
+	}
+	all := selection.Desc.Servers
+	reasons, counts := []string{}, map[string]int{}
+	for _, server := range all {
+		reason := reasonOf(server)
+		if counts[reason]++; counts[reason] == 1 {
+			reasons = append(reasons, reason)
+		}
+	}
+	cause := ""
+	for i, reason := range reasons {
+		reasons[i] = fmt.Sprintf("%d of %d members %s", counts[reason], len(all), reason)
+		if len(all) == 1 {
+			reasons[i] = all[0].Addr.String() + " " + reason
+		}
+	}
+	if len(reasons) > 0 {
+		cause = " (" + strings.Join(reasons, ", ") + ")"
+	}
+	return &unreachableError{cause + adviceFor(selection.Desc), err}
+}
+
+// reasonOf says in few words why a member is not the primary that is looked for.
+func reasonOf(server description.Server) string {
+	var noHost *net.DNSError
+	err := server.LastError
+	switch {
+	case err == nil && server.Kind == description.Unknown:
+		return "did not answer"
+	case err == nil:
+		return "answered as " + server.Kind.String()
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "refused the connection"
+	case errors.As(err, &noHost) && noHost.IsNotFound:
+		return "have a host name that is not known"
+	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
+		return "did not answer in time"
+	}
+	return "failed: " + err.Error()
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// adviceFor says what to look at.
+func adviceFor(found description.Topology) string {
+	switch {
+	case found.SetName != "":
+		return "; check the hosts and replicaSet=" + found.SetName
+	case len(found.Servers) == 1 && found.Servers[0].Kind == description.ServerKindRSGhost:
+		return "; the replica set is not initiated"
+	default:
+		return "; check the hosts"
+	}
+}

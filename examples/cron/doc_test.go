@@ -1,0 +1,20 @@
+package main
+
+import (
+	"go/parser"
+	"go/token"
+	"regexp"
+	"testing"
+)
+
+// A crontab line that begins with "*" looks like a list to gofmt, which rewrites it.
+func TestCrontabLine(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "main.go", nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^\t([0-9*/,-]+ ){4}[0-9*/,-]+  holdfast run --backend \S+ .*--try .* -- \S+$`)
+	if text := file.Doc.Text(); !line.MatchString(text) {
+		t.Errorf("the documentation has no crontab line with five fields and a backend:\n%s", text)
+	}
+}

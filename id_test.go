@@ -1,0 +1,82 @@
+package holdfast_test
+
+import (
+	"bytes"
+	"encoding/gob"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// A lease ID is in no output, whatever struct it is in and whoever prints that: package fmt,
+// log/slog and the encoders do not ask the methods of unexported fields.
+func TestNothingPrintsALeaseID(t *testing.T) {
+	const secret = "3f1d9e0a-7a0e-4b52-9f7e-2f6f7c6a1b11"
+	type inner struct {
+		lease    holdfast.Lease
+		record   holdfast.Record
+		request  holdfast.Request
+		id       holdfast.LeaseID
+		revision holdfast.Revision
+		held     *holdfast.HeldError
+	}
+	type nested struct {
+		inner    inner
+		pointer  *inner
+		list     []inner
+		byID     map[holdfast.LeaseID]holdfast.Lease
+		anything any
+	}
+	id, revision := holdfast.NewLeaseID(secret), holdfast.NewRevision(secret)
+	record := holdfast.Record{Name: "n", Revision: revision}
+	in := inner{
+		lease: holdfast.Lease{Name: "n", ID: id}, record: record, id: id, revision: revision,
+		request: holdfast.Request{Name: "n", ID: id, TTL: time.Second, Replace: revision}, held: &holdfast.HeldError{Record: record},
+	}
+	out := nested{in, &in, []inner{in}, map[holdfast.LeaseID]holdfast.Lease{id: in.lease}, in}
+	var b bytes.Buffer
+	text := slog.New(slog.NewTextHandler(&b, nil))
+	lines := slog.New(slog.NewJSONHandler(&b, nil))
+	for _, v := range []any{id, revision, in.lease, record, in.request, in, &in, out, &out, []any{out}, struct{ V nested }{out}} {
+		for _, verb := range "vsqxXdobcUeEfFgGtpTw" {
+			for _, flag := range []string{"", "+", "#", " ", "-60", "060"} {
+				fmt.Fprintf(&b, "%"+flag+string(verb)+"\n", v)
+			}
+		}
+		fmt.Fprintln(&b, v)
+		text.Info("x", "v", v, slog.Group("g", "v", v))
+		lines.Info("x", "v", v, slog.Group("g", "v", v))
+		if data, err := json.Marshal(v); err == nil { // a map with such a key is refused
+			b.Write(data)
+		}
+		_ = gob.NewEncoder(&b).Encode(v) // refused
+	}
+	all := b.String()
+	for _, form := range []string{secret, fmt.Sprintf("%x", secret), fmt.Sprintf("%X", secret), fmt.Sprintf("%d", []byte(secret))[1:20], fmt.Sprintf("% x", secret)} {
+		if i := strings.Index(strings.ToLower(all), strings.ToLower(form)); i >= 0 {
+			t.Errorf("the ID is in …%q…", all[max(i-60, 0):min(i+60, len(all))])
+		}
+	}
+	if !strings.Contains(all, `lease of "n"`) || !strings.Contains(all, "holdfast.LeaseID(lease ID)") {
+		t.Error("nothing was printed")
+	}
+}
+
+func TestLeaseID(t *testing.T) {
+	a, same, other := holdfast.NewLeaseID("a"), holdfast.NewLeaseID(strings.Clone("a")), holdfast.NewLeaseID("b")
+	if a != same || a == other || a.Reveal() != "a" || a.IsZero() {
+		t.Errorf("IDs of equal texts are not equal, or others are: %q, %q, %q", a.Reveal(), same.Reveal(), other.Reveal())
+	}
+	var none holdfast.LeaseID
+	if none != holdfast.NewLeaseID("") || !none.IsZero() || none.Reveal() != "" || none.String() == a.String() {
+		t.Errorf("the zero value is %v with the text %q", none, none.Reveal())
+	}
+	if l := (holdfast.Lease{Name: "n", ID: a}); l != (holdfast.Lease{Name: "n", ID: same}) {
+		t.Error("equal leases do not compare")
+	}
+}

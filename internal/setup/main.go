@@ -1,0 +1,123 @@
+// Command setup gets what the tests need, and nothing when all of it is there: system
+// packages, by the system's package manager; a MongoDB server and Azurite, into .cache. "make
+// test" runs it first. Where it may not install packages it lists the commands that do.
+//
+// HOLDFAST_SETUP=list has it list the commands instead of running them.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/testservers"
+)
+
+// EnvMode names the variable that keeps packages from being installed.
+const EnvMode = "HOLDFAST_SETUP"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	err := run(ctx, realSystem(ctx), os.Stderr)
+	if err == nil {
+		err = fetch(ctx)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "setup:", err)
+		os.Exit(1) //nolint:gocritic // stop has nothing left to do
+	}
+}
+
+// run installs the system packages that are missing, or says how to.
+func run(ctx context.Context, s system, log io.Writer) error {
+	missing := s.missing()
+	if len(missing) == 0 {
+		return nil
+	}
+	fmt.Fprintln(log, "The tests need what is not here:")
+	for _, n := range missing {
+		fmt.Fprintf(log, "  %s: %s\n", n.what, n.why)
+	}
+	m := s.manager()
+	if m == nil || s.listOnly || !s.mayInstall(m) {
+		return &adviceError{missing}
+	}
+	packages := m.packages(missing)
+	begin := time.Now()
+	for _, command := range m.commands(packages) {
+		command = s.asRoot(m, command)
+		fmt.Fprintln(log, "+", strings.Join(command, " "))
+		if err := s.run(ctx, command); err != nil {
+			return fmt.Errorf("%s: %w", strings.Join(command, " "), err)
+		}
+	}
+	if missing = s.missing(); len(missing) > 0 {
+		return &adviceError{missing}
+	}
+	fmt.Fprintf(log, "installed %s in %v\n", strings.Join(packages, " "), time.Since(begin).Round(time.Second))
+	return nil
+}
+
+// adviceError says what is missing and how to get it.
+type adviceError struct{ missing []need }
+
+func (e *adviceError) Error() string {
+	var b strings.Builder
+	b.WriteString("install what is missing with one of these, and start again:")
+	for i := range managers {
+		m := &managers[i]
+		commands := m.commands(m.packages(e.missing))
+		if len(commands) > 0 {
+			b.WriteString("\n")
+		}
+		for _, command := range commands {
+			if m.needsRoot {
+				command = append([]string{"sudo"}, command...)
+			}
+			fmt.Fprintf(&b, "\n    %s", strings.Join(command, " "))
+		}
+	}
+	for _, n := range e.missing {
+		if n.instead != "" {
+			fmt.Fprintf(&b, "\n\n%s: %s", n.what, n.instead)
+		}
+	}
+	return b.String()
+}
+
+// fetch gets the servers.
+func fetch(ctx context.Context) error {
+	if _, err := testservers.Mongod(ctx); err != nil {
+		return err
+	}
+	_, err := testservers.Azurite(ctx)
+	return err
+}
+
+// realSystem is the machine that this program runs on.
+func realSystem(ctx context.Context) system {
+	return system{
+		listOnly: os.Getenv(EnvMode) == "list",
+		root:     os.Getuid() == 0,
+		has:      func(program string) bool { _, err := exec.LookPath(program); return err == nil },
+		works: func(stdin, name string, args ...string) bool {
+			ctx, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			c := exec.CommandContext(ctx, name, args...)
+			c.Stdin = strings.NewReader(stdin)
+			return c.Run() == nil
+		},
+		run: func(ctx context.Context, command []string) error {
+			c := exec.CommandContext(ctx, command[0], command[1:]...)
+			c.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+			c.Stdout, c.Stderr = os.Stderr, os.Stderr
+			return c.Run()
+		},
+	}
+}

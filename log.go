@@ -1,0 +1,105 @@
+package holdfast
+
+import (
+	"context"
+	"log/slog"
+)
+
+// lossesKept bounds the names that a log remembers to be lost.
+const lossesKept = 10_000
+
+// logTo writes events to a logger. A loss and a failure are warnings, an overrun is an
+// error. What ends a loss is info, so that a reader of the default level sees both, and
+// so are an election and a step-down; everything else that goes well is debug.
+//
+// It is called for one event at a time.
+func logTo(logger *slog.Logger) func(Event) {
+	lost := map[string]struct{}{}
+	return func(e Event) {
+		level, message := logLine(e)
+		switch e.Type {
+		case EventLost:
+			if len(lost) < lossesKept {
+				lost[e.Name] = struct{}{}
+			}
+		case EventAcquired:
+			if _, again := lost[e.Name]; again {
+				delete(lost, e.Name)
+				level = slog.LevelInfo
+				message += " again after a loss"
+			}
+		}
+		logger.LogAttrs(context.Background(), level, "holdfast: "+message, logAttrs(e)...)
+	}
+}
+
+// logLine is an event's level, and its message, which can be understood without the
+// attributes.
+func logLine(e Event) (slog.Level, string) {
+	switch e.Type {
+	case EventAcquired:
+		if e.leader {
+			return slog.LevelInfo, "elected leader"
+		}
+		return slog.LevelDebug, "lock acquired"
+	case EventReleased:
+		if e.leader {
+			return slog.LevelDebug, "leadership released"
+		}
+		return slog.LevelDebug, "lock released"
+	case EventLost:
+		if e.leader {
+			return slog.LevelWarn, "leadership lost"
+		}
+		return slog.LevelWarn, "lease lost"
+	case EventOverrun:
+		return slog.LevelError, "work still running after its lease ended"
+	case EventHolderSeen:
+		if e.own {
+			return slog.LevelInfo, "waiting for a lock that this process itself holds"
+		}
+		return slog.LevelDebug, "waiting for a lock that another holds"
+	case EventSteppedDown:
+		return slog.LevelInfo, "stepped down as leader"
+	default:
+		return slog.LevelWarn, failureLine(e.Op)
+	}
+}
+
+// failureLine is the message of an EventError.
+func failureLine(op string) string {
+	switch op {
+	case "acquire":
+		return "acquiring failed, retrying while somebody waits"
+	case "renew":
+		return "renewal failed, retrying"
+	case "release":
+		return "release failed, retrying until the lease expires"
+	case "inspect":
+		return "reading the lock's record failed, retrying"
+	case "clean up":
+		return "cleanup of a request in doubt failed, retrying until its lease expires"
+	default:
+		return op + " failed" // "health check", "task"
+	}
+}
+
+func logAttrs(e Event) []slog.Attr {
+	attrs := []slog.Attr{slog.String("lock", e.Name)}
+	if e.Owner != "" {
+		attrs = append(attrs, slog.String("owner", e.Owner))
+	}
+	if e.Token != 0 {
+		attrs = append(attrs, slog.Uint64("token", e.Token))
+	}
+	if e.Op != "" {
+		attrs = append(attrs, slog.String("op", e.Op))
+	}
+	if e.Err != nil {
+		attrs = append(attrs, slog.String("error", e.Err.Error()))
+	}
+	if e.Dropped != 0 {
+		attrs = append(attrs, slog.Int("dropped", e.Dropped))
+	}
+	return attrs
+}

@@ -1,0 +1,201 @@
+package holdfast_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+)
+
+// logOf has a client's events logged from a level on.
+func logOf(level slog.Level) (*lockedBuffer, holdfast.ClientOption) {
+	out := &lockedBuffer{}
+	return out, holdfast.WithLogger(slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level})))
+}
+
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+// take returns the lines since the last call.
+func (b *lockedBuffer) take() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.buf.Reset()
+	return b.buf.String()
+}
+
+func wantLogged(t *testing.T, log string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(log, part) {
+			t.Errorf("%q is not logged, but:\n%s", part, log)
+		}
+	}
+}
+
+func TestLogMessagesStandAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out, logger := logOf(slog.LevelDebug)
+		c := newClient(t, newFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) fault {
+			return map[string]fault{opRenew: {refuse: errInjected}}[op]
+		}), logger)
+		h := mustLock(t, c, "job")
+		time.Sleep(time.Hour)
+		_ = h.Release(t.Context())
+		synctest.Wait()
+		wantLogged(t, out.take(),
+			`level=DEBUG msg="holdfast: lock acquired" lock=job owner=`,
+			`level=WARN msg="holdfast: renewal failed, retrying" lock=job`, " op=renew error=",
+			`level=WARN msg="holdfast: lease lost" lock=job`,
+			`level=ERROR msg="holdfast: work still running after its lease ended" lock=job`)
+	})
+}
+
+func TestEveryFailureIsLoggedInWords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for op, want := range map[string]string{
+			opAcquire: `level=WARN msg="holdfast: acquiring failed, retrying while somebody waits" lock=job op=acquire error=`,
+			opRelease: `level=WARN msg="holdfast: release failed, retrying until the lease expires" lock=job`,
+		} {
+			out, logger := logOf(slog.LevelInfo)
+			var calls atomic.Int32
+			c := newClient(t, newFaulty(t, memory.NewStore().Locker(), func(o string, _ int, _ holdfast.Lease) fault {
+				if o == op && calls.Add(1) == 1 {
+					return fault{refuse: errInjected}
+				}
+				return fault{}
+			}), logger)
+			if err := mustLock(t, c, "job").Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			log := out.take()
+			wantLogged(t, log, want)
+			if strings.Contains(log, `msg="holdfast: error"`) {
+				t.Errorf("a failure has no words of its own:\n%s", log)
+			}
+		}
+	})
+}
+
+// A loss is a warning; that the lock is held again must be seen at the same level of a log.
+func TestRecoveryIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out, logger := logOf(slog.LevelInfo)
+		var down atomic.Bool
+		c := newClient(t, newFaulty(t, memory.NewStore().Locker(), func(string, int, holdfast.Lease) fault {
+			if down.Load() {
+				return fault{refuse: errInjected}
+			}
+			return fault{}
+		}), logger)
+		h := mustLock(t, c, "job")
+		if other := mustLock(t, c, "other"); other.Release(t.Context()) != nil {
+			t.Error("not released")
+		}
+		if log := out.take(); log != "" {
+			t.Errorf("what goes well is logged at info:\n%s", log)
+		}
+		down.Store(true)
+		time.Sleep(time.Minute)
+		down.Store(false)
+		_ = h.Release(t.Context())
+		synctest.Wait()
+		wantLogged(t, out.take(), `level=WARN msg="holdfast: lease lost" lock=job`)
+		h = mustLock(t, c, "job")
+		synctest.Wait()
+		wantLogged(t, out.take(), `level=INFO msg="holdfast: lock acquired again after a loss" lock=job owner=`, " token=")
+		_ = h.Release(t.Context())
+		_ = mustLock(t, c, "job").Release(t.Context())
+		synctest.Wait()
+		if log := out.take(); log != "" {
+			t.Errorf("one loss has two ends:\n%s", log)
+		}
+	})
+}
+
+func TestElectionIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out, logger := logOf(slog.LevelInfo)
+		c := newClient(t, memory.New(), logger)
+		r, err := holdfast.NewLeaderAwareRunner(c, "job")
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls := 0
+		err = r.Run(t.Context(), func(ctx context.Context) error {
+			if calls++; calls > 1 {
+				return nil
+			}
+			go func() {
+				if err := r.StepDown(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}()
+			<-ctx.Done()
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		log := out.take()
+		wantLogged(t, log, `level=INFO msg="holdfast: elected leader" lock=job`, `level=INFO msg="holdfast: stepped down as leader" lock=job`)
+		if n := strings.Count(log, "elected leader"); n != 2 {
+			t.Errorf("%d elections are logged, not 2:\n%s", n, log)
+		}
+	})
+}
+
+// A goroutine that waits for what its own process holds may wait for itself.
+func TestWaitingForOnesOwnProcessIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out, logger := logOf(slog.LevelInfo)
+		var seen []string
+		c := newClient(t, memory.New(), logger, holdfast.WithObserver(func(e holdfast.Event) {
+			if e.Type == holdfast.EventHolderSeen {
+				seen = append(seen, e.String())
+			}
+		}))
+		h := mustLock(t, c, "job", holdfast.WithOwner("me"))
+		go func() {
+			time.Sleep(900 * time.Millisecond)
+			_ = h.Release(t.Context())
+		}()
+		h = mustLock(t, c, "job", holdfast.WithOwner("me"))
+		synctest.Wait()
+		if log := out.take(); log != "" || len(seen) > 0 {
+			t.Errorf("a short wait is reported: %q\n%s", seen, log)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := c.Lock(ctx, "job")
+		synctest.Wait()
+		log := out.take()
+		wantLogged(t, log, `level=INFO msg="holdfast: waiting for a lock that this process itself holds" lock=job owner=me token=`)
+		if strings.Count(log, "\n") != 1 || len(seen) != 1 || !strings.HasPrefix(seen[0], `holder seen "job": "me" in this process, token `) {
+			t.Errorf("reported: %q\n%s", seen, log)
+		}
+		if !errors.Is(err, holdfast.ErrHeld) || !strings.Contains(err.Error(), `this process itself holds it: lock "job" is held by "me"`) {
+			t.Errorf("the wait ended with %v", err)
+		}
+		_ = h.Release(t.Context())
+	})
+}

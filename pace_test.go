@@ -1,0 +1,267 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+)
+
+// A request that was granted, though its reply was lost, and whose lease was broken then, is
+// refused like any other's. It does not keep its own waiter from the lock.
+func TestWaiterBehindItsOwnBrokenGrant(t *testing.T) {
+	ways := map[string]func(c *holdfast.Client) error{
+		"Lock": func(c *holdfast.Client) error {
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
+			defer cancel()
+			_, err := c.Lock(ctx, "job")
+			return err
+		},
+		"Manage": func(c *holdfast.Client) error {
+			m, err := holdfast.NewLeaseManager(c)
+			if err != nil {
+				return err
+			}
+			if err := m.Manage("job"); err != nil {
+				return err
+			}
+			for end := time.Now().Add(30 * time.Minute); time.Now().Before(end); time.Sleep(time.Second) {
+				if len(m.Leases()) == 1 {
+					return nil
+				}
+			}
+			return errors.New("never managed")
+		},
+	}
+	for name, wait := range ways {
+		for _, steps := range []time.Duration{0, 24 * time.Hour} {
+			for _, noLooks := range []bool{false, true} {
+				synctest.Test(t, func(t *testing.T) {
+					var ahead atomic.Int64
+					ahead.Store(int64(steps))
+					store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }))
+					breaker := store.Locker()
+					f := newFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) fault {
+						if op != opAcquire || n > 1 {
+							return fault{}
+						}
+						time.AfterFunc(time.Millisecond, func() {
+							if err := breaker.Break(context.Background(), "job"); err != nil {
+								t.Error(err)
+							}
+							ahead.Store(0)
+						})
+						return fault{lose: errInjected}
+					})
+					f.noLooks = noLooks
+					c := newClient(t, f, holdfast.WithTTL(20*time.Second))
+					start := time.Now()
+					err := wait(c)
+					if took := time.Since(start); err != nil || took > 30*time.Second {
+						t.Errorf("%s, clock steps back by %v, no looks %v: after %v: %v", name, steps, noLooks, took, err)
+					}
+					if n := f.count(opAcquire); n > 12 {
+						t.Errorf("%s, clock steps back by %v, no looks %v: %d requests", name, steps, noLooks, n)
+					}
+				})
+			}
+		}
+	}
+}
+
+// refusing is a Locker that refuses every request with the same record.
+type refusing struct {
+	holdfast.Locker
+	record holdfast.Record
+}
+
+func (l refusing) TryAcquire(context.Context, holdfast.Request) (holdfast.Lease, error) {
+	return holdfast.Lease{}, &holdfast.HeldError{Record: l.record}
+}
+
+// A backend that says again and again that the holder's time is over, and refuses all the
+// same, is asked at the poll interval in the end.
+func TestWaiterKeepsItsPaceWhateverTheRecordSays(t *testing.T) {
+	const poll, during = 5 * time.Second, time.Hour
+	for name, record := range map[string]holdfast.Record{
+		"nothing left":    {RemainingKnown: true},
+		"overdue":         {RemainingKnown: true, Remaining: -time.Hour},
+		"an instant":      {RemainingKnown: true, Remaining: time.Nanosecond},
+		"stuck":           {TTL: time.Second, Revision: holdfast.NewRevision("r")},
+		"stuck, known":    {TTL: time.Second, Revision: holdfast.NewRevision("r"), RemainingKnown: true, Remaining: time.Hour},
+		"broken":          {Broken: true, RemainingKnown: true},
+		"nothing is told": {},
+	} {
+		record.Name, record.State = "job", holdfast.StateHeld
+		synctest.Test(t, func(t *testing.T) {
+			f := newFaulty(t, refusing{memory.New(), record}, nil)
+			f.noLooks = true
+			c := newClient(t, f, holdfast.WithPollInterval(poll))
+			ctx, cancel := context.WithTimeout(t.Context(), during)
+			defer cancel()
+			if _, err := c.Lock(ctx, "job"); !errors.Is(err, holdfast.ErrHeld) {
+				t.Errorf("%s: %v", name, err)
+			}
+			m, err := holdfast.NewLeaseManager(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			waited := f.count(opAcquire)
+			if err := m.Manage("job"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(during)
+			managed := f.count(opAcquire) - waited
+			most := int(during/(poll*3/5)) + 20 // jittered by a quarter, and some at the beginning
+			if waited > most || managed > most || waited < 100 || managed < 100 {
+				t.Errorf("%s: asked %d times by Lock, %d times by Manage, want at most %d", name, waited, managed, most)
+			}
+		})
+	}
+}
+
+// pace bounds how often the waiters of one client ask, whatever becomes of their requests:
+// in any second, and on the average from the first request to the last.
+//
+// Only the first waiter for a name asks. Between two of its requests it rests: after a
+// failure for three quarters of a hundredth of the TTL or more, and more with each failure;
+// else for the poll interval less a fifth, or until it is woken. What wakes it is a release
+// or a removal, which is another grant's end, or the end of the holder's time, which is let
+// pass, again and again, at intervals that double from 10 ms. So a grant or a failure costs
+// a request of its own, and the rest come at the poll interval; with slots, one for each.
+type pace struct {
+	tb    testing.TB
+	ttl   time.Duration
+	poll  time.Duration
+	slots int
+
+	mu     sync.Mutex
+	begin  time.Time
+	recent []time.Time // of the last second
+	n      int
+}
+
+func newPace(tb testing.TB, ttl, poll time.Duration) *pace {
+	return &pace{tb: tb, ttl: ttl, poll: poll, slots: 1}
+}
+
+func (p *pace) note(op string) {
+	if p == nil || op != opAcquire && op != opHandOver && op != opLook {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if p.n++; p.n == 1 {
+		p.begin = now
+	}
+	for len(p.recent) > 0 && now.Sub(p.recent[0]) >= time.Second {
+		p.recent = p.recent[1:]
+	}
+	p.recent = append(p.recent, now)
+	if most := p.inASecond(); len(p.recent) == most+1 {
+		p.tb.Errorf("more than %d requests within a second", most)
+	}
+}
+
+// inASecond is what a second has room for: one request for each of the shortest rests.
+func (p *pace) inASecond() int {
+	return p.slots * (int(time.Second/min(p.ttl/100*3/4, 10*time.Millisecond)) + int(time.Second/(p.poll*4/5)) + 20)
+}
+
+// verify checks the average. events are what may have woken waiters or cost requests of
+// their own: grants of any client, calls that failed, breaks.
+func (p *pace) verify(events int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.n == 0 {
+		return
+	}
+	most := p.slots * (int(time.Since(p.begin)/(p.poll*4/5)) + events + 20)
+	if p.n > most {
+		p.tb.Errorf("%d requests in %v with %d events, want at most %d", p.n, time.Since(p.begin), events, most)
+	}
+}
+
+// curt refuses with ErrHeld and no record, and does not replace.
+type curt struct{ *faulty }
+
+func (s curt) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+	req.Replace = holdfast.Revision{}
+	l, err := s.faulty.TryAcquire(ctx, req)
+	if errors.Is(err, holdfast.ErrHeld) {
+		err = holdfast.ErrHeld
+	}
+	return l, err
+}
+
+// So it is with a driver whose refusals say nothing, while its reads show a stuck holder.
+func TestWaiterKeepsItsPaceWithCurtRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFaulty(t, deadAhead(t, "job").Locker(), func(string, int, holdfast.Lease) fault { return fault{delay: time.Millisecond} })
+		c := newClient(t, curt{f})
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		if _, err := c.Lock(ctx, "job", holdfast.WithPollInterval(5*time.Second)); !errors.Is(err, holdfast.ErrHeld) {
+			t.Errorf("Lock: %v", err)
+		}
+		if n := f.count(opAcquire); n > 60 {
+			t.Errorf("%d attempts in two minutes", n)
+		}
+	})
+}
+
+// early refuses with a holder whose time is over, while it is told to.
+type early struct {
+	holdfast.Locker
+	on atomic.Bool
+}
+
+func (s *early) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+	l, err := s.Locker.TryAcquire(ctx, req)
+	var held *holdfast.HeldError
+	if s.on.Load() && errors.As(err, &held) {
+		r := held.Record
+		r.Remaining = 0
+		return l, &holdfast.HeldError{Record: r}
+	}
+	return l, err
+}
+
+func (s *early) Abilities() holdfast.Abilities { return holdfast.Abilities{} }
+
+// A waiter that was slowed down by odd refusals is as quick as any when they are over.
+func TestWaiterRecoversItsPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 10 * time.Second
+		store := memory.NewStore()
+		wire := &severed{Locker: store.Locker()}
+		mustLock(t, newClient(t, wire), "job", holdfast.WithTTL(ttl))
+		s := &early{Locker: store.Locker()}
+		c := newClient(t, s)
+		s.on.Store(true)
+		got := make(chan time.Time, 1)
+		go func() {
+			h, err := c.Lock(context.Background(), "job", holdfast.WithTTL(ttl), holdfast.WithPollInterval(5*time.Minute))
+			if err == nil {
+				got <- time.Now()
+				_ = h.Release(context.Background())
+			}
+		}()
+		time.Sleep(3 * time.Minute)
+		s.on.Store(false)
+		time.Sleep(30 * time.Minute)
+		wire.cut.Store(true) // the holder dies
+		died := time.Now()
+		if took := (<-got).Sub(died); took > ttl+ttl/2 {
+			t.Errorf("taken over %v after the holder's death, TTL %v", took, ttl)
+		}
+		wire.cut.Store(false)
+	})
+}

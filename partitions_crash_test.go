@@ -1,0 +1,259 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+)
+
+// atWork returns how many partitions are at work in the living, on average over d.
+func (f *fleet) atWork(d time.Duration) float64 {
+	const step = 100 * time.Millisecond
+	sum, samples := 0, 0
+	for end := time.Now().Add(d); time.Now().Before(end); samples++ {
+		time.Sleep(step)
+		for _, in := range f.live {
+			sum += len(in.Owned())
+		}
+	}
+	return float64(sum) / float64(samples)
+}
+
+// An instance in a crash loop: it lives for two seconds, dies without a release, and is
+// restarted after a while. The healthy ones keep nearly all partitions at work, and when
+// it lives on in the end, it gets its share, and nothing else moves.
+func TestPartitionsCrashLoop(t *testing.T) {
+	for _, without := range []string{"", "watch", "batch"} {
+		for _, restart := range []int{3, 5, 10, 20, 30} {
+			synctest.Test(t, func(t *testing.T) {
+				crashLoop(t, without, 2*time.Second, time.Duration(restart)*time.Second)
+			})
+		}
+	}
+}
+
+func crashLoop(t *testing.T, without string, life, restart time.Duration) {
+	t.Helper()
+	const n, ttl = 64, 30 * time.Second
+	what := fmt.Sprintf("without %q, life %v, restart after %v", without, life, restart)
+	f := newFleet(t, n, holdfast.WithTTL(ttl))
+	prepare := func(s *severed) { s.without = without }
+	f.join(prepare)
+	f.join(prepare)
+	f.settle(10 * time.Second)
+	f.moved()
+	sum, spans := 0.0, 0.0
+	for end := time.Now().Add(5 * time.Minute); time.Now().Before(end); {
+		third := f.join(prepare)
+		sum += f.atWork(life) * life.Seconds()
+		f.kill(third)
+		third.cancel()
+		sum += f.atWork(restart) * restart.Seconds()
+		spans += (life + restart).Seconds()
+	}
+	average := sum / spans
+	t.Logf("%s: %.1f of %d at work", what, average, n)
+	if average < 62 {
+		t.Errorf("%s: %.1f of %d partitions at work on average, want at least 62", what, average, n)
+	}
+	time.Sleep(2 * ttl)
+	f.settle(time.Second)
+	f.moved()
+	least := f.least(nil, 1)
+	f.join(prepare)
+	took := f.settle(ttl + 5*time.Second)
+	time.Sleep(time.Minute)
+	if moves := f.moved(); moves != least {
+		t.Errorf("%s: %d moves when it lives on, want %d", what, moves, least)
+	}
+	t.Logf("%s: even after %v", what, took)
+	f.end()
+}
+
+// Instances that start at once, with nothing owned, do not wait for each other to live
+// for a while; nor do those that are left when all others leave.
+func TestPartitionsColdStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const soon = 2 * time.Second
+		f := newFleet(t, 64)
+		for range 5 {
+			f.join()
+			time.Sleep(100 * time.Millisecond)
+		}
+		f.settle(soon)
+		f.moved()
+		old := slices.Clone(f.live)
+		for range 3 {
+			f.join()
+		}
+		time.Sleep(time.Second)
+		f.leave(old...)
+		f.settle(soon)
+		if moves := f.moved(); moves > f.n {
+			t.Errorf("%d moves of %d partitions from those who left", moves, f.n)
+		}
+		f.end()
+	})
+}
+
+// All instances are killed and started again: what they had is at work when its leases
+// have expired.
+func TestPartitionsColdStartAfterDeaths(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 64)
+		for range 3 {
+			f.join()
+		}
+		f.settle(3 * time.Second)
+		time.Sleep(time.Minute)
+		for _, in := range slices.Clone(f.live) {
+			f.kill(in)
+			in.cancel()
+		}
+		time.Sleep(time.Second)
+		for range 3 {
+			f.join()
+		}
+		f.settle(fleetTTL + 2*time.Second)
+		f.end()
+	})
+}
+
+// A rolling deployment: one instance after another is replaced, at leisure or faster than
+// newcomers take part. All partitions stay at work, the hand-overs apart.
+func TestPartitionsRollingDeployment(t *testing.T) {
+	for _, pace := range []time.Duration{2 * time.Second, 15 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t, 64)
+			for range 4 {
+				f.join()
+			}
+			f.settle(3 * time.Second)
+			f.moved()
+			sum, steps, least := 0.0, 0, 0
+			for _, old := range slices.Clone(f.live) {
+				least += f.least(nil, 1)
+				f.join()
+				sum += f.atWork(pace)
+				least += f.least([]*instance{old}, 0)
+				f.leave(old)
+				sum += f.atWork(pace)
+				steps += 2
+			}
+			f.settle(fleetTrial + 3*time.Second)
+			if average := sum / float64(steps); average < 62 {
+				t.Errorf("every %v: %.1f of %d partitions at work on average", pace, average, f.n)
+			}
+			if moves := f.moved(); pace > fleetTrial && moves != least {
+				t.Errorf("every %v: %d moves, want %d", pace, moves, least)
+			} else {
+				t.Logf("every %v: %d moves", pace, moves)
+			}
+			f.end()
+		})
+	}
+}
+
+// The place of a dead member lasts longer than its partitions: they are taken as soon as
+// their own leases have expired, and no share is kept for it.
+func TestPartitionsDeadMemberKeepsNoShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 30 * time.Second
+		f := newFleet(t, 30, holdfast.WithTTL(ttl))
+		for range 3 {
+			f.join()
+		}
+		f.settle(3 * time.Second)
+		time.Sleep(time.Minute)
+		dead := f.live[0]
+		f.kill(dead)
+		dead.wire.seated.Store(true)
+		time.Sleep(ttl / 3)
+		dead.wire.seated.Store(false)
+		f.settle(ttl*2/3 + time.Second)
+		f.end()
+	})
+}
+
+// Instances that all start again while the leases of their predecessors linger take what
+// becomes free evenly: none takes it all first.
+func TestPartitionsColdStartOfManyAfterDeaths(t *testing.T) {
+	for _, many := range []int{3, 20} {
+		for _, after := range []time.Duration{12 * time.Second, 25 * time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 64, holdfast.WithTTL(30*time.Second))
+				for range many {
+					f.join()
+				}
+				f.settle(time.Minute)
+				time.Sleep(time.Minute)
+				for _, in := range slices.Clone(f.live) {
+					f.kill(in)
+					in.cancel()
+				}
+				time.Sleep(after)
+				f.moved()
+				for range many {
+					f.join()
+					time.Sleep(50 * time.Millisecond)
+				}
+				f.settle(time.Minute)
+				if moves := f.moved(); moves > f.n {
+					t.Errorf("%d instances after %v: %d moves of %d partitions", many, after, moves, f.n)
+				}
+				f.end()
+			})
+		}
+	}
+}
+
+// A member whose TTL is longer than the others' gets its share, also where nothing wakes them.
+func TestPartitionsTTLsThatDiffer(t *testing.T) {
+	for _, without := range []string{"", "watch"} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t, 60)
+			prepare := func(s *severed) { s.without = without }
+			f.opts = []holdfast.PartitionsOption{holdfast.WithTTL(3 * time.Second)}
+			f.join(prepare)
+			f.join(prepare)
+			f.settle(10 * time.Second)
+			f.opts = []holdfast.PartitionsOption{holdfast.WithTTL(30 * time.Second)}
+			f.join(prepare)
+			time.Sleep(5 * time.Minute)
+			if !f.even() {
+				t.Errorf("without %q the shares are %v", without, f.shares())
+			}
+			f.end()
+		})
+	}
+}
+
+// Run with the context of another lock's hold that was lost says so in its text alone.
+func TestPartitionsRunWithinALostHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		c := newClient(t, store.Locker())
+		h := mustLock(t, c, "other")
+		p, err := holdfast.NewPartitions(c, "g", 3, untilDone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error)
+		go func() { done <- p.Run(h.Context()) }()
+		time.Sleep(10 * time.Second)
+		if err := store.Locker().Abilities().Breaker.BreakNow(t.Context(), "other"); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; errors.Is(err, holdfast.ErrLost) || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "lease lost") {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}

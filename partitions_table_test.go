@@ -1,0 +1,104 @@
+package holdfast
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+)
+
+// terse is a backend whose batched reads tell tokens, but not owners: those it is asked for
+// one by one.
+type terse struct {
+	Locker
+	records map[string]Record
+	asked   int
+}
+
+func (b *terse) Limits() Limits              { return Limits{} }
+func (b *terse) Abilities() Abilities        { return Abilities{BatchInspector: b} }
+func (b *terse) Close(context.Context) error { return nil }
+
+func (b *terse) Inspect(_ context.Context, name string) (Record, error) {
+	b.asked++
+	return b.records[name], nil
+}
+
+func (b *terse) InspectBatch(_ context.Context, names []string) ([]Record, []error) {
+	records := make([]Record, len(names))
+	for i, name := range names {
+		records[i] = b.records[name]
+		records[i].Owner = ""
+		if records[i].State == StateUnknown {
+			records[i].State = StateFree
+		}
+	}
+	return records, make([]error, len(names))
+}
+
+// An owner that a batched read does not tell is remembered as long as the token is the
+// same, and no longer.
+func TestTableRemembersOwnersByToken(t *testing.T) {
+	b := &terse{records: map[string]Record{}}
+	c, err := New(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Shutdown(t.Context())
+	table := newTable(c, "g", 2, time.Hour, func(int) (string, bool) { return "", false })
+	table.calm = true
+	for i, step := range []struct {
+		owner string
+		token uint64
+		asked int
+	}{{"a", 1, 1}, {"a", 1, 1}, {"b", 2, 2}, {"b", 2, 2}, {"a", 3, 3}} {
+		b.records[table.names[0]] = Record{Name: table.names[0], State: StateHeld, Owner: step.owner, Token: step.token}
+		if err := table.look(t.Context(), time.Second, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if got := table.rows[0].owner(); got != step.owner || b.asked != step.asked {
+			t.Errorf("look %d: owner %q after %d single reads, want %q after %d", i, got, b.asked, step.owner, step.asked)
+		}
+	}
+}
+
+// Whose a partition is, for the instance "me": of those that it works on it knows better
+// than its last look, and what it does not work on is not its own, whatever the record says.
+func TestOwners(t *testing.T) {
+	now := 100 * time.Second
+	c := &Client{now: func() time.Duration { return now }}
+	working := func(loss time.Duration) *work {
+		h := &Hold{client: c}
+		h.kept.loss.Store(int64(loss))
+		return &work{hold: h}
+	}
+	live, lost := working(now+1), working(now)
+	held := func(owner string) row { return row{known: true, rec: Record{State: StateHeld, Owner: owner}} }
+	free := row{known: true, rec: Record{State: StateFree}}
+	for _, x := range []struct {
+		what string
+		row  row
+		work *work
+		want string
+	}{
+		{"free", free, nil, nobody},
+		{"another's", held("other"), nil, "other"},
+		{"an owner that is not told", held(""), nil, stranger},
+		{"a record that could not be read", row{rec: Record{State: StateFree}}, nil, stranger},
+		{"at work", held("me"), live, "me"},
+		{"at work, the look was before", free, live, "me"},
+		{"being released", free, live, "me"},
+		{"a request in doubt", held("me"), nil, stranger},
+		{"lost, the function still runs", free, lost, stranger},
+		{"lost, the record does not say so yet", held("me"), lost, stranger},
+		{"lost, and taken by another", held("other"), lost, "other"},
+	} {
+		s := &sharing{Partitions: &Partitions{n: 1}, me: "me", table: &table{rows: []row{x.row}}, owned: map[int]*work{}}
+		if x.work != nil {
+			s.owned[0] = x.work
+		}
+		if got := s.owners(); !slices.Equal(got, []string{x.want}) {
+			t.Errorf("%s: %q, want %q", x.what, got, x.want)
+		}
+	}
+}

@@ -1,0 +1,33 @@
+package holdfast
+
+import (
+	"testing"
+	"time"
+)
+
+// A queue is there while somebody waits for the lock or holds it: names that come and go
+// leave nothing behind.
+func TestEmptyQueuesAreDropped(t *testing.T) {
+	var s queues
+	h := &Hold{}
+	h.kept.lease.Name = "job"
+	first := s.join("job", 1, time.Second)
+	second := s.join("job", 1, time.Second)
+	s.note("job", ErrHeld)
+	s.took(h)
+	s.leave(first)
+	if len(s.byName) != 1 || second.up {
+		t.Errorf("%d queues; the second has its turn: %v", len(s.byName), second.up)
+	}
+	s.freed(h, time.Second)
+	if len(s.byName) != 1 || !second.up {
+		t.Errorf("%d queues; the second has its turn: %v", len(s.byName), second.up)
+	}
+	s.leave(second)
+	s.took(h) // by a caller that does not wait
+	s.freed(h, time.Second)
+	s.freed(h, time.Second) // lost, then released
+	if len(s.byName) != 0 {
+		t.Errorf("%d queues are left", len(s.byName))
+	}
+}

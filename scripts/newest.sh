@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# newest.sh MODFILE PACKAGE…: writes to MODFILE go.mod with the newest versions of the modules it requires. go.mod
+# itself has the oldest ones, for the library's users. A version that needs a newer Go, or another module that cannot be
+# had, is left out, and the next older one taken.
+set -euo pipefail
+file=$1
+shift
+export GOTOOLCHAIN=local
+
+mkdir -p "$(dirname "$file")"
+cp go.mod "$file"
+cp go.sum "${file%.mod}.sum"
+for module in $(go list -m -f '{{if not (or .Main .Indirect)}}{{.Path}}{{end}}' all); do
+	for version in $(go list -m -versions -f '{{join .Versions "\n"}}' "$module" | grep -v -e '-' | tail -n 5 | sed '1!G;h;$!d'); do
+		cp "$file" "$file.was"
+		if go get -modfile="$file" "$module@$version" >"$file.log" 2>&1 &&
+			go list -mod=mod -modfile="$file" -deps -test "$@" >>"$file.log" 2>&1; then
+			echo "$module $version"
+			break
+		fi
+		echo "$module $version cannot be had: $(tail -n 1 "$file.log")"
+		cp "$file.was" "$file"
+	done
+done
