@@ -89,9 +89,9 @@ func (e *OpError) Error() string {
 // Unwrap gives the cause to errors.Is and errors.As.
 func (e *OpError) Unwrap() error { return e.Err }
 
-// endOf says why a context has ended. A cause of the caller's own is wrapped, unless it is
-// the end of another lock's hold, or of another Client: its text must do then, since such
-// an error would tell of the lock that the call is about.
+// endOf says why a context has ended. A cause of the caller's own is wrapped. If the
+// cause is the end of another lock's hold, or of another Client, only its text is included:
+// wrapped, it would match ErrLost for the wrong lock.
 func endOf(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	switch {
