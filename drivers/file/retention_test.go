@@ -22,6 +22,12 @@ func TestPruneAfterAWallClockStep(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
+		"expired": func() { // a long lease, just now
+			req := request("expired")
+			req.TTL = 2 * defaultRetention
+			mustAcquire(t, l, req)
+			d.advance(req.TTL)
+		},
 		"renewed after its expiry": func() {
 			lease := mustAcquire(t, l, request("second"))
 			d.advance(time.Hour)
