@@ -126,6 +126,32 @@ func TestListOfManyAndDamaged(t *testing.T) {
 	}
 }
 
+// What has no name can be no lock, and does not end a list of everything.
+func TestListPassesOverDocumentsWithoutAName(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	for _, document := range []doc{
+		{field("_id", "")}, // damaged: without a version
+		{field("_id", 17)}, {field("_id", doc{field("a", 1)})},
+		{field("_id", "a"), field("v", "x")}, {field("_id", "b"), field("v", 1), field("token", int64(5))},
+	} {
+		if _, err := coll.InsertOne(bounded(t), document); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	for r, err := range l.List(bounded(t), "") {
+		if err != nil {
+			r.Name += ": error"
+		}
+		got = append(got, r.Name)
+	}
+	if want := []string{"a: error", "b"}; !slices.Equal(got, want) {
+		t.Errorf("List yields %q, want %q", got, want)
+	}
+}
+
 // The count of the writes decides of data alone.
 func TestDamagedCountOfWrites(t *testing.T) {
 	t.Parallel()
