@@ -299,7 +299,9 @@ type Lister interface {
 	// yielded in its place with the error, and with no more than its Name. If the record
 	// does not tell its name, Name is what the backend calls the record. The
 	// caller should skip and report it. An error with a zero Record ends the sequence,
-	// which is then incomplete.
+	// which is then incomplete. The conformance suite cannot damage a record, so a driver
+	// tests this itself: it writes one behind its own back, between sound ones, and wants
+	// all of their names, with an error at the one.
 	List(ctx context.Context, prefix string) iter.Seq2[Record, error]
 }
 

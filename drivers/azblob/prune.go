@@ -94,7 +94,7 @@ func (l *Locker) unused(item *container.BlobItem, now *time.Time, idle time.Dura
 	}
 	lock := locks[0]
 	switch {
-	case lock.damage, len(lock.record.others) > 0,
+	case lock.damage != nil, len(lock.record.others) > 0,
 		lock.state == nil || *lock.state == lease.StateTypeLeased || *lock.state == lease.StateTypeBreaking,
 		now.Sub(*item.Properties.LastModified) < idle,
 		lock.record.token >= uint64(max(now.UnixMilli(), 0)): // the next could be no higher
