@@ -80,7 +80,10 @@ type OpError struct {
 
 // Error reads like: holdfast: renew "billing" on mongodb: ….
 func (e *OpError) Error() string {
-	if e.Name == "" {
+	switch {
+	case e.Op == "connect":
+		return fmt.Sprintf("holdfast: connect to %s: %v", e.Backend, e.Err)
+	case e.Name == "":
 		return fmt.Sprintf("holdfast: %s on %s: %v", e.Op, e.Backend, e.Err)
 	}
 	return fmt.Sprintf("holdfast: %s %q on %s: %v", e.Op, e.Name, e.Backend, e.Err)

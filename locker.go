@@ -300,7 +300,9 @@ type Lister interface {
 	// A record that cannot be read does not end the sequence. It is yielded in its place,
 	// with the error and only its Name. If the record does not tell its name, Name is what
 	// the backend calls the record. The caller should skip and report it. An error with a
-	// zero Record ends the sequence, which is then incomplete.
+	// zero Record ends the sequence, which is then incomplete. The conformance suite cannot
+	// damage a record, so a driver tests this itself: it damages one record between sound ones,
+	// and expects all of their names, with an error at that one.
 	List(ctx context.Context, prefix string) iter.Seq2[Record, error]
 }
 

@@ -88,8 +88,8 @@ func TestLastingFailureIsToldAtGrowingIntervals(t *testing.T) {
 
 func TestLibraryPrefixIsNotRepeated(t *testing.T) {
 	for in, want := range map[string]string{
-		`holdfast: check on mongodb: EOF`:                                   `check on mongodb: EOF`,
-		`cannot open: holdfast: check on mongodb: EOF`:                      `cannot open: check on mongodb: EOF`,
+		`holdfast: connect to mongodb: EOF`:                                 `connect to mongodb: EOF`,
+		`cannot open: holdfast: connect to mongodb: EOF`:                    `cannot open: connect to mongodb: EOF`,
 		`waiting ended; holdfast: acquire "job" on file: EOF`:               `waiting ended; acquire "job" on file: EOF`,
 		`lost "job" (holdfast: lease lost)`:                                 `lost "job" (lease lost)`,
 		`waiting for "holdfast: x": held by "a: b"`:                         `waiting for "holdfast: x": held by "a: b"`,

@@ -156,7 +156,7 @@ func newLocker(ctx context.Context, collection *mongo.Collection, config config)
 
 // prepare looks at the server and makes the index.
 func (l *Locker) prepare(ctx context.Context) error {
-	if err := l.do(ctx, op{verb: "check"}, l.check); err != nil {
+	if err := l.do(ctx, op{verb: "connect"}, l.check); err != nil {
 		return err
 	}
 	if l.standalone {
