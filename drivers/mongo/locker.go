@@ -79,7 +79,7 @@ type config struct {
 type Option func(*config)
 
 // WithCommandTimeout bounds every command that has no earlier deadline from its
-// context; a frozen server answers nothing, for ever. The default is 10 s, the
+// context; a frozen server answers nothing, forever. The default is 10 s, the
 // least 1 ms.
 func WithCommandTimeout(d time.Duration) Option { return func(c *config) { c.timeout = d } }
 
