@@ -38,7 +38,7 @@ build: ## build the command into bin/holdfast
 	$(GO) build -trimpath -o bin/holdfast ./cmd/holdfast
 
 .PHONY: setup
-setup: ## install and fetch what the tests need, nothing if all of it is there (HOLDFAST_SETUP=list: say how)
+setup: ## install and fetch what the tests need and is missing (HOLDFAST_SETUP=list: say how)
 	@$(GO) run ./internal/setup
 	@if ! GOPROXY=off $(GO) list -deps -test ./... >/dev/null 2>&1; then \
 		echo 'fetching the Go modules (61 MB, once)'; $(GO) list -deps -test ./... >/dev/null; fi

@@ -134,14 +134,14 @@ func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
 // returned; until then they are renewed. It ends each clean-up with one more answered release (a
 // request that lands even later holds its lock for a TTL), and closes the Locker.
 //
-// If ctx ends first, also before the call, the rest is given up: renewals stop, what could
-// not be released expires by itself, the Locker is closed without waiting for the backend,
-// and Shutdown returns within a tenth of a second. The error names what is left. Further
-// calls wait for the first one and return its result.
+// If ctx ends first, or had ended before the call, Shutdown stops waiting: renewals stop,
+// what could not be released expires by itself, the Locker is closed without waiting for
+// the backend, and Shutdown returns within a tenth of a second. The error names what is
+// left. Further calls wait for the first one and return its result.
 //
 // What Shutdown waits for must not wait for it: functions of Do, runners and Partitions,
 // observers, hooks and health checks begin it on another goroutine. One that passes
-// its own context is found out: that is an *[InvalidError], and nothing is done.
+// its own context is detected: Shutdown returns an *[InvalidError] and does nothing.
 func (c *Client) Shutdown(ctx context.Context) error {
 	for in := holdingFrom(ctx); in != nil; in = in.outer {
 		if in.hold.client == c && in.hold.managed {

@@ -43,11 +43,11 @@
 //  8. Client wall clocks do not matter. Expiry is judged by the server's clock, the
 //     local deadline by elapsed time, which counts suspend on Linux and Windows.
 //  9. An election never dies silently. Lost leadership leads back to campaigning; a
-//     lasting failure is told again and again, and retried.
+//     lasting failure is reported repeatedly, and retried.
 //  10. No lock is stuck. If the server's clock steps back, so that a dead holder's
-//     expiry lies far ahead, a Client that has seen the same holder and the same
-//     renewal for that holder's whole TTL, by whichever of its calls, takes over, by
-//     compare-and-set. (The leases of Azure Blob Storage end by the service's own count.)
+//     expiry lies far ahead, a Client that has seen the same holder and renewal for
+//     the holder's whole TTL, in any of its calls, takes over by compare-and-set. (The
+//     leases of Azure Blob Storage end by the service's own count.)
 //
 // # What it does not promise
 //

@@ -80,7 +80,10 @@ type OpError struct {
 
 // Error reads like: holdfast: renew "billing" on mongodb: ….
 func (e *OpError) Error() string {
-	if e.Name == "" {
+	switch {
+	case e.Op == "connect":
+		return fmt.Sprintf("holdfast: connect to %s: %v", e.Backend, e.Err)
+	case e.Name == "":
 		return fmt.Sprintf("holdfast: %s on %s: %v", e.Op, e.Backend, e.Err)
 	}
 	return fmt.Sprintf("holdfast: %s %q on %s: %v", e.Op, e.Name, e.Backend, e.Err)
@@ -89,9 +92,9 @@ func (e *OpError) Error() string {
 // Unwrap gives the cause to errors.Is and errors.As.
 func (e *OpError) Unwrap() error { return e.Err }
 
-// endOf says why a context has ended. A cause of the caller's own is wrapped, unless it is
-// the end of another lock's hold, or of another Client: its text must do then, since such
-// an error would tell of the lock that the call is about.
+// endOf says why a context has ended. A cause of the caller's own is wrapped. If the
+// cause is the end of another lock's hold, or of another Client, only its text is included:
+// wrapped, it would match ErrLost for the wrong lock.
 func endOf(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	switch {

@@ -24,8 +24,12 @@ const (
 	// EventHolderSeen: while waiting, another holder was seen than before (when this process
 	// asked or looked next: not every holder in between is seen); Owner and
 	// Token are the other's, as far as they are known. A backend whose refusals name
-	// nobody (Azure Blob Storage) is asked once for each wait. If this Client itself holds
-	// the lock, that is reported after a second of waiting.
+	// nobody (Azure Blob Storage) is asked once for each wait.
+	//
+	// If this Client itself holds the lock, its callers wait for each other, which is no
+	// event. But a caller that waits for what it should itself release waits forever. So a
+	// hold that has kept a caller waiting for half a minute is reported, once; with
+	// WithSlots, when no slot came or went for so long. Owner and Token are that hold's.
 	EventHolderSeen
 	// EventSteppedDown: a LeaderAwareRunner gives up leadership; Err says why.
 	EventSteppedDown

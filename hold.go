@@ -98,7 +98,7 @@ func (c *Client) newHold(parent context.Context, a *asker, g grant, managed bool
 	c.mu.Lock()
 	c.holds[h] = struct{}{}
 	c.mu.Unlock()
-	c.queues.took(h)
+	c.queues.took(h, c.now())
 	h.kept.tell(EventAcquired, "", nil)
 	c.keeper.add(&h.kept, g.start)
 	if c.closing.Err() != nil {

@@ -143,7 +143,10 @@ func (k *keeper) close(ctx context.Context) error {
 	if running && len(left) == 0 {
 		<-k.done // never waits for I/O
 	}
-	return k.calls.wait(ctx)
+	if err := k.calls.wait(ctx); err != nil {
+		return fmt.Errorf("holdfast: shutdown: a renewal or an overrun hook has not returned: %w", err)
+	}
+	return nil
 }
 
 // suspendCheck bounds the sleep between looks at the clock. Timers stand still

@@ -54,10 +54,10 @@ func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Hold, 
 }
 
 // TryLock makes one attempt and does not queue. If another holds the lock, the
-// error is a *[HeldError]. The Client remembers what its attempts were refused for: one that
-// is made again and again takes a stuck lock over as Lock does. Any other error that is not ErrInvalid or ErrClosed means
-// that the outcome is unknown; should the lock have been taken, it is freed in the
-// background.
+// error is a *[HeldError]. The Client remembers the holder that refused each attempt, so
+// repeated calls of TryLock also take over a stuck lock. Any other error that is not
+// ErrInvalid or ErrClosed means that the outcome is unknown; should the lock have been
+// taken, it is freed in the background.
 func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Hold, error) {
 	s, err := c.settings(name, opts)
 	if err != nil {
@@ -127,12 +127,12 @@ func (c *Client) waitAcquire(ctx, parent context.Context, name string, s setting
 	return c.granted(parent, a, g, managed)
 }
 
-// ownHoldNotice is how long a caller waits for a lock that this process holds before
-// that is reported.
-const ownHoldNotice = time.Second
+// ownHoldNotice is how long a hold of this process keeps a caller waiting before that is
+// reported: longer than callers that share a lock usually wait for each other.
+const ownHoldNotice = 30 * time.Second
 
-// awaitTurn waits in the queue. If what it waits for is held by this process itself, that
-// is reported: the caller may be the one that should release it.
+// awaitTurn waits in the queue. If a hold of this process itself keeps it waiting for long,
+// that is reported: the caller may be the one that should release it.
 func (c *Client) awaitTurn(ctx context.Context, w *waiter, emit func(Event)) {
 	select {
 	case <-w.turn:
@@ -148,10 +148,12 @@ func (c *Client) awaitTurn(ctx context.Context, w *waiter, emit func(Event)) {
 		case <-ctx.Done():
 			return
 		case <-notice.C:
-			if h := c.queues.holder(w); h != nil {
+			h, again := c.queues.standstill(w, c.now(), ownHoldNotice)
+			if h != nil {
 				l := h.kept.lease
 				emit(Event{Type: EventHolderSeen, Name: l.Name, Owner: l.Owner, Token: l.Token, Time: time.Now(), own: true})
 			}
+			notice.Reset(again)
 		}
 	}
 }

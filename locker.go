@@ -6,6 +6,8 @@ import (
 	"iter"
 	"log/slog"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/text"
 )
 
 // Locker is what a storage backend implements. Programs use a [Client] on top
@@ -67,9 +69,9 @@ type Locker interface {
 	// not release leases. Afterwards every method with an error result returns
 	// ErrClosed. Closing again does nothing.
 	//
-	// ctx bounds the farewell to the backend, not the closing: once ctx has ended, also
-	// before the call, Close gives up what is polite and frees the rest at once. An error
-	// says what could not be freed.
+	// ctx bounds only the orderly part of closing. Once ctx has ended, even before the call,
+	// Close frees everything at once without waiting for the backend. An error says what
+	// could not be freed.
 	Close(ctx context.Context) error
 }
 
@@ -110,7 +112,7 @@ type Lease struct {
 
 // String formats the lease without its ID.
 func (l Lease) String() string {
-	return fmt.Sprintf("lease of %q by %q, token %d, TTL %v", l.Name, l.Owner, l.Token, l.TTL)
+	return fmt.Sprintf("lease of %q by %q, token %d, TTL %s", l.Name, l.Owner, l.Token, text.Duration(l.TTL))
 }
 
 // GoString keeps the ID out of %#v.
@@ -124,7 +126,7 @@ func (l Lease) LogValue() slog.Value {
 
 // String formats the request without its ID and data.
 func (r Request) String() string {
-	return fmt.Sprintf("request for %q by %q, TTL %v", r.Name, r.Owner, r.TTL)
+	return fmt.Sprintf("request for %q by %q, TTL %s", r.Name, r.Owner, text.Duration(r.TTL))
 }
 
 // GoString keeps the ID and the data out of %#v.
@@ -279,8 +281,8 @@ type BatchRenewer interface {
 	RenewBatch(ctx context.Context, leases []Lease) []error
 }
 
-// BatchInspector reads many records for the price of a few calls. Who waits for many
-// names, or shares them out, learns with it what it must.
+// BatchInspector reads many records for the price of a few calls. Callers that wait for
+// many names, or distribute them, use it to check them in one call.
 type BatchInspector interface {
 	// InspectBatch tells of each name what Inspect does, without the data, and returns a
 	// record and an error for each, in order; names may occur twice. Of a held lock what
@@ -295,16 +297,18 @@ type Lister interface {
 	// List yields the records whose names begin with prefix, in the byte order
 	// of the names. The sequence may be ranged over once.
 	//
-	// A record that cannot be read, a damaged one for example, hides no other: it is
-	// yielded in its place with the error, and with no more than its Name. If the record
-	// does not tell its name, Name is what the backend calls the record. The
-	// caller should skip and report it. An error with a zero Record ends the sequence,
-	// which is then incomplete.
+	// A record that cannot be read does not end the sequence. It is yielded in its place,
+	// with the error and only its Name. If the record does not tell its name, Name is what
+	// the backend calls the record. The caller should skip and report it. An error with a
+	// zero Record ends the sequence, which is then incomplete. The conformance suite cannot
+	// damage a record, so a driver tests this itself: it damages one record between sound ones,
+	// and expects all of their names, with an error at that one.
 	List(ctx context.Context, prefix string) iter.Seq2[Record, error]
 }
 
-// Breaker takes a lock from its holder. Breaking a free lock is no error. Both methods mean
-// the holder at the time of the call: a request that arrives late leaves the next one alone.
+// Breaker takes a lock from its holder. Breaking a free lock is no error. Both methods affect
+// only the holder at the time of the call: a request that arrives late does not affect the
+// next holder.
 type Breaker interface {
 	// Break has the holder's renewals refused from now on; the lock becomes free
 	// when its lease runs out, so two holders never overlap.

@@ -19,9 +19,10 @@ func logTo(logger *slog.Logger) func(Event) {
 		level, message := logLine(e)
 		switch e.Type {
 		case EventLost:
-			if len(lost) < lossesKept {
-				lost[e.Name] = struct{}{}
+			if len(lost) >= lossesKept {
+				forgetAny(lost)
 			}
+			lost[e.Name] = struct{}{}
 		case EventAcquired:
 			if _, again := lost[e.Name]; again {
 				delete(lost, e.Name)
@@ -30,6 +31,14 @@ func logTo(logger *slog.Logger) func(Event) {
 			}
 		}
 		logger.LogAttrs(context.Background(), level, "holdfast: "+message, logAttrs(e)...)
+	}
+}
+
+// forgetAny drops one name: it may be held by another process for good.
+func forgetAny(names map[string]struct{}) {
+	for name := range names {
+		delete(names, name)
+		return
 	}
 }
 
@@ -62,18 +71,21 @@ func logLine(e Event) (slog.Level, string) {
 	case EventSteppedDown:
 		return slog.LevelInfo, "stepped down as leader"
 	default:
-		return slog.LevelWarn, failureLine(e.Op)
+		return slog.LevelWarn, failureLine(e.Op, e.Err)
 	}
 }
 
 // failureLine is the message of an EventError.
-func failureLine(op string) string {
+func failureLine(op string, err error) string {
 	switch op {
 	case "acquire":
-		return "acquiring failed, retrying while somebody waits"
+		return "acquire failed; a waiting caller retries" // TryLock does not
 	case "renew":
 		return "renewal failed, retrying"
 	case "release":
+		if outcomeKnown(err) {
+			return "release failed"
+		}
 		return "release failed, retrying until the lease expires"
 	case "inspect":
 		return "reading the lock's record failed, retrying"

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -71,7 +72,7 @@ func TestLogMessagesStandAlone(t *testing.T) {
 func TestEveryFailureIsLoggedInWords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for op, want := range map[string]string{
-			opAcquire: `level=WARN msg="holdfast: acquiring failed, retrying while somebody waits" lock=job op=acquire error=`,
+			opAcquire: `level=WARN msg="holdfast: acquire failed; a waiting caller retries" lock=job op=acquire error=`,
 			opRelease: `level=WARN msg="holdfast: release failed, retrying until the lease expires" lock=job`,
 		} {
 			out, logger := logOf(slog.LevelInfo)
@@ -92,6 +93,22 @@ func TestEveryFailureIsLoggedInWords(t *testing.T) {
 				t.Errorf("a failure has no words of its own:\n%s", log)
 			}
 		}
+	})
+}
+
+// A release is not retried when the backend has answered.
+func TestReleaseWithAKnownOutcomeIsLoggedAsFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out, logger := logOf(slog.LevelInfo)
+		refused := fmt.Errorf("holdfast: the store is %w", holdfast.ErrClosed)
+		f := newFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) fault {
+			return map[string]fault{opRelease: {refuse: refused}}[op]
+		})
+		if err := mustLock(t, newClient(t, f, logger), "job").Release(t.Context()); !errors.Is(err, holdfast.ErrClosed) {
+			t.Errorf("Release: %v", err)
+		}
+		synctest.Wait()
+		wantLogged(t, out.take(), `level=WARN msg="holdfast: release failed" lock=job`)
 	})
 }
 
@@ -164,6 +181,106 @@ func TestElectionIsLogged(t *testing.T) {
 	})
 }
 
+// Goroutines that share a lock wait for each other, and nothing is wrong.
+func TestOrdinaryContentionIsNotLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out, logger := logOf(slog.LevelInfo)
+		var seen events
+		c := newClient(t, memory.New(), logger, holdfast.WithObserver(seen.observe))
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				for range 5 {
+					if err := c.Do(t.Context(), "job", func(context.Context) error { time.Sleep(29 * time.Second); return nil }); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		synctest.Wait()
+		if log, n := out.take(), seen.count(holdfast.EventHolderSeen); log != "" || n != 0 {
+			t.Errorf("%d times a holder was reported, and logged:\n%s", n, log)
+		}
+	})
+}
+
+// The report comes whoever held the lock when the wait began, once for a hold however many
+// callers wait for it, and again for the next hold.
+func TestWaitingForALaterHoldOfOnesOwnIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		out, logger := logOf(slog.LevelInfo)
+		c := newClient(t, store.Locker(), logger)
+		other := mustLock(t, newClient(t, store.Locker()), "job")
+		holds := make(chan *holdfast.Hold)
+		for range 3 {
+			go func() {
+				h, err := c.Lock(t.Context(), "job")
+				if err != nil {
+					t.Error(err)
+				}
+				holds <- h
+			}()
+		}
+		time.Sleep(45 * time.Second)
+		if err := other.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for left := 2; left >= 0; left-- {
+			h := <-holds
+			time.Sleep(29900 * time.Millisecond)
+			if log := out.take(); log != "" {
+				t.Errorf("reported too soon:\n%s", log)
+			}
+			time.Sleep(200 * time.Millisecond)
+			synctest.Wait()
+			if log := out.take(); strings.Count(log, "that this process itself holds") != min(left, 1) {
+				t.Errorf("%d callers wait for one hold; logged:\n%s", left, log)
+			}
+			time.Sleep(5 * time.Minute)
+			if log := out.take(); log != "" {
+				t.Errorf("reported again:\n%s", log)
+			}
+			if err := h.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// Slots that come and go are no deadlock; it may be one when none of them changes.
+func TestWaitingForOnesOwnSlotsIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out, logger := logOf(slog.LevelInfo)
+		c := newClient(t, memory.New(), logger, holdfast.WithSlots(2))
+		first := mustLock(t, c, "job")
+		var wg sync.WaitGroup
+		for range 5 {
+			wg.Go(func() {
+				_ = c.Do(t.Context(), "job", func(context.Context) error { time.Sleep(20 * time.Second); return nil })
+			})
+		}
+		wg.Wait()
+		synctest.Wait()
+		if log := out.take(); log != "" {
+			t.Errorf("slots come and go, and yet:\n%s", log)
+		}
+		second := mustLock(t, c, "job")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := c.Lock(ctx, "job")
+		if err == nil {
+			t.Error("a third slot of two")
+		}
+		synctest.Wait()
+		if log := out.take(); strings.Count(log, "that this process itself holds") != 1 {
+			t.Errorf("no slot has become free for a minute; logged:\n%s", log)
+		}
+		_, _ = first.Release(t.Context()), second.Release(t.Context())
+	})
+}
+
 // A goroutine that waits for what its own process holds may wait for itself.
 func TestWaitingForOnesOwnProcessIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -176,7 +293,7 @@ func TestWaitingForOnesOwnProcessIsReported(t *testing.T) {
 		}))
 		h := mustLock(t, c, "job", holdfast.WithOwner("me"))
 		go func() {
-			time.Sleep(900 * time.Millisecond)
+			time.Sleep(29 * time.Second)
 			_ = h.Release(t.Context())
 		}()
 		h = mustLock(t, c, "job", holdfast.WithOwner("me"))

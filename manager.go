@@ -173,8 +173,8 @@ func (m *LeaseManager) unmanage(names []string, cause error) (goings []*going) {
 	return goings
 }
 
-// Leases lists what is held, in the order of the names. It is not one moment's picture of thousands of
-// leases: some may come and go meanwhile.
+// Leases lists the leases held, sorted by name. With thousands of leases it is not an atomic
+// snapshot.
 func (m *LeaseManager) Leases() []Lease {
 	var leases []Lease
 	for c := range m.all {
@@ -182,8 +182,14 @@ func (m *LeaseManager) Leases() []Lease {
 			leases = append(leases, c.hold.Lease())
 		}
 	}
+	return byName(leases)
+}
+
+// byName sorts leases. Of two of one name, which was managed anew meanwhile, it keeps the later.
+func byName(leases []Lease) []Lease {
+	slices.Reverse(leases)
 	slices.SortStableFunc(leases, func(a, b Lease) int { return strings.Compare(a.Name, b.Name) })
-	return slices.CompactFunc(leases, func(a, b Lease) bool { return a.Name == b.Name }) // managed anew meanwhile
+	return slices.CompactFunc(leases, func(a, b Lease) bool { return a.Name == b.Name })
 }
 
 // all ranges over the claims with the mutex held, and lets others have it now and then.

@@ -26,6 +26,12 @@ func (m *LeaseManager) ReadData(ctx context.Context, name string) ([]byte, error
 // that is too large is an *[InvalidError]. After any other error the outcome is unknown: it may
 // have been written, or may still be while the lease is held, but not after a later write
 // that succeeded.
+//
+// A write is refused if an earlier one, whose outcome was unknown, arrived late. Then it is
+// tried again, up to six times in all: that takes up to 11 backend calls, and about 1.5 s
+// between them. Other calls of WriteData and UpdateData for the name wait meanwhile. If every
+// try is refused, nothing is written and the error matches [ErrConflict]. So it is if ctx ends
+// between two tries; then the error matches ctx's error too.
 func (m *LeaseManager) WriteData(ctx context.Context, name string, data []byte) error {
 	return m.inTurn(ctx, "write data", name, func(h *Hold, store DataStore) error {
 		at := DataRevision{Token: h.Token(), Writes: h.writes}
@@ -48,8 +54,8 @@ func (m *LeaseManager) WriteData(ctx context.Context, name string, data []byte) 
 //
 // The write is refused if the data changed after they were read: an earlier write, whose
 // outcome was unknown, arrived late. Then the data are read again, and update is called
-// again, a few times at most; the last error matches [ErrConflict]. Other errors are as
-// for WriteData.
+// again, up to six times in all. Like WriteData, that takes up to 12 backend calls and about
+// 1.5 s between them, while other calls for the name wait. The errors are those of WriteData.
 func (m *LeaseManager) UpdateData(ctx context.Context, name string, update func(old []byte) ([]byte, error)) error {
 	if update == nil {
 		return &InvalidError{"update", "nil", "a function"}
@@ -90,7 +96,7 @@ func (m *LeaseManager) insist(ctx context.Context, try func(again bool) error) e
 		select {
 		case <-time.After(exponential(n, 50*time.Millisecond, time.Second)):
 		case <-ctx.Done():
-			return err
+			return fmt.Errorf("%w; not tried again: %w", err, endOf(ctx))
 		}
 	}
 }

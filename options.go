@@ -54,6 +54,9 @@ type span struct {
 
 func given(d time.Duration) span { return span{d, true} }
 
+// String is how people write it.
+func (s span) String() string { return text.Duration(s.Duration) }
+
 // or returns what was given, or else d. Much is as good as for ever.
 func (s span) or(d time.Duration) time.Duration {
 	if s.given {
@@ -136,8 +139,8 @@ func WithOverrunHook(fn func(Event)) Option {
 
 // WithLogger sets where events are logged; the default is slog.Default. Losses and
 // failures are warnings, overruns errors. An election, a step-down, acquiring a lock again
-// after its loss, and waiting for a lock that this process itself holds are info; what
-// else goes well is debug.
+// after its loss, and waiting for half a minute for a hold of this process itself are info;
+// what else goes well is debug.
 func WithLogger(logger *slog.Logger) ClientOption {
 	return clientOption(func(c *clientConfig) { c.logger = logger })
 }
@@ -259,7 +262,7 @@ func (s settings) check(l Limits) error {
 		return &InvalidError{"Slots", strconv.Itoa(s.slots), fmt.Sprintf("from 1 to %d", maxSlots)}
 	}
 	if drift := s.ttl / driftPart; s.grace < drift {
-		return &InvalidError{"Grace", text.Duration(s.grace), fmt.Sprintf("at least %v, what the clocks may differ by in a TTL of %s", drift, text.Duration(s.ttl))}
+		return &InvalidError{"Grace", text.Duration(s.grace), fmt.Sprintf("at least %s, what the clocks may differ by in a TTL of %s", text.Duration(drift), text.Duration(s.ttl))}
 	}
 	if s.grace >= s.ttl {
 		return &InvalidError{"Grace", text.Duration(s.grace), "less than the TTL of " + text.Duration(s.ttl)}

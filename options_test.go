@@ -24,6 +24,38 @@ func (narrow) Limits() holdfast.Limits {
 	return holdfast.Limits{MinTTL: 15 * time.Second, MaxTTL: time.Minute, TTLStep: time.Second, MaxName: 10, MaxOwner: 10, MaxData: 4, TTLNote: "elsewhere it is less"}
 }
 
+// Errors, leases and requests show durations as people write them.
+func TestDurationsAreShownInShort(t *testing.T) {
+	c := newClient(t, memory.New())
+	runner := func(o holdfast.RunnerOption) error {
+		_, err := holdfast.NewLeaderAwareRunner(c, "x", o)
+		return err
+	}
+	partitions := func(o holdfast.PartitionsOption) error {
+		_, err := holdfast.NewPartitions(c, "x", 1, func(context.Context, int) error { return nil }, o)
+		return err
+	}
+	for want, err := range map[string]error{
+		"CoolDown -1m is":       runner(holdfast.WithCoolDown(-time.Minute)),
+		"Backoff 1h to 1m is":   runner(holdfast.WithRestart(holdfast.Backoff{Initial: time.Hour, Max: time.Minute})),
+		"RebalanceEvery -1m is": partitions(holdfast.WithRebalanceEvery(-time.Minute)),
+		"at least 1m, what": func() error {
+			_, err := c.Lock(t.Context(), "x", holdfast.WithTTL(1000*time.Minute), holdfast.WithGrace(time.Second))
+			return err
+		}(),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %q", err, want)
+		}
+	}
+	if s := (holdfast.Lease{TTL: time.Minute}).String(); !strings.HasSuffix(s, "TTL 1m") {
+		t.Error(s)
+	}
+	if s := (holdfast.Request{TTL: time.Minute}).String(); !strings.HasSuffix(s, "TTL 1m") {
+		t.Error(s)
+	}
+}
+
 func TestOptionsAreCheckedTogether(t *testing.T) {
 	c := newClient(t, narrow{memory.New()}, holdfast.WithOwner("me"))
 	for name, tc := range map[string]struct {

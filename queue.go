@@ -16,10 +16,12 @@ type queues struct {
 }
 
 type queue struct {
-	waiters []*waiter     // in order of arrival
-	holders []*Hold       // this process's own live holds: one, or one of each slot
-	kept    error         // what last kept the first waiter from the lock
-	yield   time.Duration // until when the first waiter lets other processes ask
+	waiters  []*waiter     // in order of arrival
+	holders  []*Hold       // this process's own live holds: one, or one of each slot
+	took     time.Duration // when the last of them was taken
+	reported bool          // since then: that somebody waits for them
+	kept     error         // what last kept the first waiter from the lock
+	yield    time.Duration // until when the first waiter lets other processes ask
 }
 
 // waiter is one place in a queue. turn is closed when it may ask the backend.
@@ -67,11 +69,11 @@ func (s *queues) leave(w *waiter) {
 }
 
 // took notes that this process holds the lock, before its waiter leaves.
-func (s *queues) took(h *Hold) {
+func (s *queues) took(h *Hold, now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := s.of(lockOf(h.Name(), h.slot))
-	q.holders, q.kept = append(q.holders, h), nil
+	q.holders, q.took, q.reported, q.kept = append(q.holders, h), now, false, nil
 }
 
 // freed notes that a hold is lost, or that it is released; the first waiter may ask, but not
@@ -142,14 +144,21 @@ func (s *queues) reason(w *waiter) error {
 	}
 }
 
-// holder returns a hold of this process that keeps a waiter from the lock, or nil.
-func (s *queues) holder(w *waiter) *Hold {
+// standstill is for a waiter that has been waiting for as long as patience. If this process has
+// held all that the waiter may take for so long, it returns one of its holds, but only to one
+// of the waiters. It also returns when to ask again.
+func (s *queues) standstill(w *waiter, now, patience time.Duration) (h *Hold, again time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if q := s.byName[w.name]; q != nil && q.keeps(w) {
-		return q.holders[0]
+	q := s.byName[w.name]
+	if q == nil || q.reported || !q.keeps(w) {
+		return nil, patience
 	}
-	return nil
+	if left := q.took + patience - now; left > 0 {
+		return nil, left
+	}
+	q.reported = true
+	return q.holders[0], patience
 }
 
 // keeps reports whether this process holds all that the waiter may take.

@@ -14,7 +14,7 @@ func TestEmptyQueuesAreDropped(t *testing.T) {
 	first := s.join("job", 1, time.Second)
 	second := s.join("job", 1, time.Second)
 	s.note("job", ErrHeld)
-	s.took(h)
+	s.took(h, 0)
 	s.leave(first)
 	if len(s.byName) != 1 || second.up {
 		t.Errorf("%d queues; the second has its turn: %v", len(s.byName), second.up)
@@ -24,7 +24,7 @@ func TestEmptyQueuesAreDropped(t *testing.T) {
 		t.Errorf("%d queues; the second has its turn: %v", len(s.byName), second.up)
 	}
 	s.leave(second)
-	s.took(h) // by a caller that does not wait
+	s.took(h, 0) // by a caller that does not wait
 	s.freed(h, time.Second)
 	s.freed(h, time.Second) // lost, then released
 	if len(s.byName) != 0 {

@@ -3,6 +3,8 @@ package holdfast
 import (
 	"context"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/text"
 )
 
 // runnerConfig is what a runner's options say.
@@ -24,7 +26,7 @@ type Backoff struct{ Initial, Max time.Duration }
 
 func (b Backoff) check() error {
 	if b.Initial <= 0 || b.Max < b.Initial {
-		return &InvalidError{"Backoff", b.Initial.String() + " to " + b.Max.String(), "more than 0, and Max at least Initial"}
+		return &InvalidError{"Backoff", text.Duration(b.Initial) + " to " + text.Duration(b.Max), "more than 0, and Max at least Initial"}
 	}
 	return nil
 }

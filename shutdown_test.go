@@ -83,6 +83,29 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
+// Every error of Shutdown says what has not returned, also that of a renewal alone.
+func TestShutdownNamesTheRenewalItWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, newFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) fault {
+			if op == opRenew {
+				return fault{delay: time.Hour, deaf: true}
+			}
+			return fault{}
+		}))
+		h := mustLock(t, c, "job")
+		time.Sleep(11 * time.Second) // into the renewal
+		if err := h.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := c.Shutdown(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), "holdfast: shutdown: a renewal ") {
+			t.Errorf("Shutdown: %v", err)
+		}
+	})
+}
+
 func TestShutdownThatRunsOutOfTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()

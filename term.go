@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/text"
 )
 
 // term is one spell of leadership: a hold, the task that runs in it, and a steward
@@ -242,7 +244,7 @@ func (t *term) inspect() time.Duration {
 	case !watched:
 		return unwatched
 	case in <= 0:
-		t.giveUp(fmt.Errorf("holdfast: %q: %w: %w for %v", t.hold.Name(), ErrSteppedDown, ErrStalled, r.settings.stall))
+		t.giveUp(fmt.Errorf("holdfast: %q: %w: %w for %s", t.hold.Name(), ErrSteppedDown, ErrStalled, text.Duration(r.settings.stall)))
 		return unwatched
 	}
 	return in

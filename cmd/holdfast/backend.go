@@ -113,8 +113,14 @@ func shownBackend(backend string) string {
 			rest += " at " + values.Get("endpoint")
 		}
 	default:
-		rest = "//" + strings.TrimPrefix(rest[strings.LastIndexByte(rest, '@')+1:], "//")
+		// As the driver reads it: the first "@" ends the user and password, which may hold a
+		// "?"; one in the query means nothing. A further one before the query is a mistake
+		// in a password.
+		if _, address, found := strings.Cut(rest, "@"); found {
+			rest = address
+		}
 		rest, _, _ = strings.Cut(rest, "?")
+		rest = "//" + strings.TrimPrefix(rest[strings.LastIndexByte(rest, '@')+1:], "//")
 	}
 	return withoutSecret(scheme + ":" + rest)
 }

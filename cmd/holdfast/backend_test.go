@@ -7,13 +7,15 @@ import (
 
 func TestShownBackend(t *testing.T) {
 	for given, want := range map[string]string{
-		"file:/var/lib/holdfast":                     "file:/var/lib/holdfast",
-		"mongodb://db1,db2:27018/app?replicaSet=rs0": "mongodb://db1,db2:27018/app",
-		"mongodb://joe:sEcReT@db1/app":               "mongodb://db1/app",
-		"mongodb://joe:sE@cReT@db1/app?x=1":          "mongodb://db1/app",
-		"mongodb://joe:sE?c/ReT@db1/app":             "mongodb://db1/app",
-		"MongoDB+srv://joe:sEcReT@db1/app":           "mongodb+srv://db1/app",
-		"azblob://acct/locks/prefix":                 "azblob://acct/locks/prefix",
+		"file:/var/lib/holdfast":                      "file:/var/lib/holdfast",
+		"mongodb://db1,db2:27018/app?replicaSet=rs0":  "mongodb://db1,db2:27018/app",
+		"mongodb://joe:sEcReT@db1/app":                "mongodb://db1/app",
+		"mongodb://joe:sE@cReT@db1/app?x=1":           "mongodb://db1/app",
+		"mongodb://joe:sE?c/ReT@db1/app":              "mongodb://db1/app",
+		"mongodb://joe:sE?cReT@db1/app":               "mongodb://db1/app",
+		"mongodb://u:p%40x@h1,h2/app?appName=me@here": "mongodb://h1,h2/app",
+		"MongoDB+srv://joe:sEcReT@db1/app":            "mongodb+srv://db1/app",
+		"azblob://acct/locks/prefix":                  "azblob://acct/locks/prefix",
 		"azblob://emulator/locks?endpoint=http://127.0.0.1:10000/devstoreaccount1&client_id=x": "azblob://emulator/locks at http://127.0.0.1:10000/devstoreaccount1",
 	} {
 		if got := shownBackend(given); got != want {

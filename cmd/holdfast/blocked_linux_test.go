@@ -28,24 +28,11 @@ while :; do sleep 0.02; done
 func TestNobodyReadsTheMessages(t *testing.T) {
 	t.Run("pipe", func(t *testing.T) {
 		dir := t.TempDir()
-		reader, writer, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer reader.Close()
-		filler := bytes.Repeat([]byte("x"), 1<<10)
-		for deadline := time.Now().Add(patience); ; { // os.Pipe's end does not block but waits
-			_ = writer.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
-			if _, err := writer.Write(filler); err != nil || time.Now().After(deadline) {
-				break
-			}
-		}
 		run := exec.Command("holdfast", "run", "-v", "--ttl", "3s", "--grace", "1s", "job", "--", "sh", "-c", stubborn)
-		run.Dir, run.Env, run.Stderr = dir, blockedEnv(dir), writer
+		run.Dir, run.Env, run.Stderr = dir, blockedEnv(dir), fullPipe(t)
 		if err := run.Start(); err != nil {
 			t.Fatal(err)
 		}
-		_ = writer.Close()
 		ended := make(chan error, 1)
 		go func() { ended <- run.Wait() }()
 		loseToAnother(t, dir)
@@ -141,4 +128,50 @@ func TestMessagesFromTheBackground(t *testing.T) {
 	c.expect("released")
 	c.enter("wait $!\n")
 	c.expectPrompt(codeSignal + int(syscall.SIGUSR2))
+}
+
+// What ends at once ends also if nobody reads why.
+func TestNobodyReadsTheUsage(t *testing.T) {
+	for _, args := range [][]string{{}, {"run", "--no-such-flag"}, {"help", "no-such-command"}, {"status", ""}} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			t.Parallel()
+			run := exec.Command("holdfast", args...)
+			run.Env, run.Stderr = blockedEnv(t.TempDir()), fullPipe(t)
+			if err := run.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				_ = run.Wait() // its exit code is checked below
+			}()
+			select {
+			case <-ended:
+			case <-time.After(patience):
+				_ = run.Process.Kill()
+				<-ended
+				t.Fatal("it does not end")
+			}
+			if code := run.ProcessState.ExitCode(); code != codeUsage {
+				t.Errorf("exit code %d, want %d", code, codeUsage)
+			}
+		})
+	}
+}
+
+// fullPipe is the writing end of a pipe that takes nothing more.
+func fullPipe(t *testing.T) *os.File {
+	t.Helper()
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = writer.Close(), reader.Close() })
+	filler := bytes.Repeat([]byte("x"), 1<<10)
+	for deadline := time.Now().Add(patience); ; { // os.Pipe's end does not block but waits
+		_ = writer.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+		if _, err := writer.Write(filler); err != nil || time.Now().After(deadline) {
+			return writer
+		}
+	}
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"os/signal"
 	"runtime"
 	"syscall"
@@ -13,7 +12,8 @@ import (
 )
 
 // endingSignals ask holdfast to end. While it waits they do; while the command
-// runs they are passed on. otherSignals are passed on while the command runs.
+// runs they are passed on. otherSignals are passed on while the command runs, and do
+// nothing while it does not.
 var (
 	endingSignals = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
 	otherSignals  = []os.Signal{syscall.SIGUSR1, syscall.SIGUSR2}
@@ -119,6 +119,10 @@ func (c *child) heard() <-chan os.Signal {
 	return c.guardian.heard
 }
 
+// guardianKilled reports whether the guardian has killed the group. It is asked when
+// nothing remains of that.
+func (c *child) guardianKilled() bool { return c.guardian != nil && c.guardian.killed }
+
 // stopped is the news that a signal has stopped the command.
 type stopped syscall.Signal
 
@@ -170,17 +174,4 @@ func (c *child) close() {
 	c.tty.close()
 	c.guardian.dismiss()
 	close(c.closed)
-}
-
-// runnable finds the command's file before the lock is taken.
-func runnable(command string) (string, error) {
-	path, err := exec.LookPath(command)
-	if err == nil {
-		return path, nil
-	}
-	code := codeNotFound
-	if errors.Is(err, os.ErrPermission) {
-		code = codeNotRunnable
-	}
-	return "", &exitError{code, errors.New(withoutSecret(err.Error()))}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"syscall"
 	"time"
 	"unsafe"
@@ -81,6 +80,8 @@ func (c *child) guard(func() time.Duration) error { return nil }
 
 func (c *child) heard() <-chan os.Signal { return nil }
 
+func (c *child) guardianKilled() bool { return false }
+
 // newJob makes a job object whose processes end when its last handle is closed.
 func newJob() (windows.Handle, error) {
 	job, err := windows.CreateJobObject(nil, nil)
@@ -144,12 +145,3 @@ func (c *child) remains() bool {
 func (c *child) jobControl(os.Signal, func(), func() bool) {}
 
 func (c *child) close() { _ = windows.CloseHandle(c.job) }
-
-// runnable finds the command's file before the lock is taken.
-func runnable(command string) (string, error) {
-	path, err := exec.LookPath(command)
-	if err != nil {
-		return "", &exitError{codeNotFound, errors.New(withoutSecret(err.Error()))}
-	}
-	return path, nil
-}

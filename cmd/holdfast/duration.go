@@ -20,7 +20,7 @@ func numberOf(ctx *kong.DecodeContext, target reflect.Value) error {
 	}
 	n, err := strconv.Atoi(value)
 	if err != nil {
-		return fmt.Errorf("%q is no whole number", value)
+		return fmt.Errorf("%q is not a whole number", value)
 	}
 	target.SetInt(int64(n))
 	return nil
@@ -39,7 +39,7 @@ func durationOf(ctx *kong.DecodeContext, target reflect.Value) error {
 	case err != nil && isNumber == nil:
 		return fmt.Errorf("%s has no unit: write %ss, or another of ms, s, m and h", value, value)
 	case err != nil:
-		return fmt.Errorf("%q is no duration: write it as 90s, 1m30s or 2h", value)
+		return fmt.Errorf("%q is not a duration: write it as 90s, 1m30s or 2h", value)
 	case d < 0 || d == 0 && ctx.Value.Tag.Has("positive"):
 		least := "more than 0"
 		if d < 0 && !ctx.Value.Tag.Has("positive") {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -76,10 +78,43 @@ func TestStoppedGuardianDelaysNobody(t *testing.T) {
 	}
 }
 
+// A guardian that was stopped for longer than its order allowed reads what came meanwhile
+// before it kills: the lock was renewed all the time.
+func TestGuardianReadsLaterOrdersFirst(t *testing.T) {
+	c := guardedCommand(t)
+	order := func(left time.Duration) {
+		t.Helper()
+		if err := c.guard(func() time.Duration { return left }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	order(200 * time.Millisecond)
+	if err := syscall.Kill(c.guardian.pid(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 { // each is over before it is read
+		order(0)
+	}
+	order(time.Hour)
+	time.Sleep(300 * time.Millisecond) // so is the one that it knew
+	if err := syscall.Kill(c.guardian.pid(), syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(200 * time.Millisecond)
+	if code, ended := c.poll(); ended {
+		t.Fatalf("the command has ended with %d", code)
+	}
+	order(10 * time.Millisecond)
+	eventually(t, "the command is killed when the last order is over", func() bool { _, ended := c.poll(); return ended })
+	if c.remains() || !c.guardianKilled() {
+		t.Error("the guardian has not reported that it killed the group")
+	}
+}
+
 // The guardian hears what is sent to the group, and ends with nothing but SIGKILL.
 func TestGuardianHears(t *testing.T) {
 	c := guardedCommand(t)
-	for _, sig := range endingSignals {
+	for _, sig := range append(slices.Clone(endingSignals), otherSignals...) {
 		if err := c.signal(sig); err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +127,7 @@ func TestGuardianHears(t *testing.T) {
 			t.Fatalf("%v was not heard", sig)
 		}
 	}
-	for _, sig := range append(otherSignals, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGPIPE, syscall.SIGALRM) {
+	for _, sig := range []os.Signal{syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGPIPE, syscall.SIGALRM} {
 		if err := c.signal(sig); err != nil {
 			t.Fatal(err)
 		}

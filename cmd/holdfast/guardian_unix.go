@@ -3,15 +3,18 @@
 package main
 
 import (
-	"bufio"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // guardianName is the name under which the program starts itself as a guardian. It
@@ -25,28 +28,39 @@ const (
 	readyTimeout = 2 * time.Second
 	// ready is what a guardian reports first: from now on it hears every signal.
 	ready = 0
+	// killing is what it reports before it kills; the numbers between are signals.
+	killing = 255
 )
+
+// mostSignals is more than any signal's number.
+const mostSignals = 65
 
 // guardian is a process beside the command that kills the command's process group
 // when holdfast cannot: when holdfast has died, and when it is stopped, or stuck, until
 // the lease is nearly over.
 //
-// It reads orders from a pipe. An order is the group's number and the moment on
-// bootClock when the group is killed. A later order replaces an earlier one. The end of
-// the pipe means that holdfast has died: the group is killed at once. Orders stay
-// in the pipe when their writer dies, so nothing is missed while the guardian starts.
+// It reads orders from a pipe. A later order replaces an earlier one, and the guardian
+// kills only when the pipe is empty: one that was itself stopped for a while first reads
+// what came meanwhile. The end of the pipe means that holdfast has died: the group is
+// killed at once. Orders stay in the pipe when their writer dies, so nothing is missed
+// while the guardian starts.
 //
 // On Linux the guardian is a member of the group. The group's number cannot be reused
 // before holdfast has reaped the guardian, or while the guardian lives: no signal
 // reaches a stranger.
 //
-// It ignores the signals that it may ignore. Those that ask to end it reports through
-// a second pipe: what reaches one member of the group has reached the command, too.
+// It ignores the signals that it may ignore. Those that holdfast passes on it reports
+// through a second pipe: what reaches one member of the group has reached the command, too.
 type guardian struct {
 	process *os.Process
 	orders  *os.File
 	heard   chan os.Signal // the signals that it was sent; closed when it has ended
+	killed  bool           // it has killed the group; readable once heard is closed
 }
+
+// order has the guardian kill a process group at a moment on bootClock. In the pipe it has
+// a fixed size, so that each is written and read as a whole.
+type order struct{ Group, At int64 }
 
 // startGuardian starts a guardian and waits until it is ready, so that it hears every signal
 // that is sent to the command. It does nothing before the first order. One that was ended by a
@@ -116,12 +130,15 @@ func (g *guardian) listen(reports *os.File) {
 		if n, err := reports.Read(number); n == 0 || err != nil {
 			return
 		}
-		if number[0] == ready {
-			continue
-		}
-		select {
-		case g.heard <- syscall.Signal(number[0]):
+		switch number[0] {
+		case ready:
+		case killing:
+			g.killed = true
 		default:
+			select {
+			case g.heard <- syscall.Signal(number[0]):
+			default:
+			}
 		}
 	}
 }
@@ -132,8 +149,7 @@ func (g *guardian) order(group int, at time.Duration) error {
 	if err := g.orders.SetWriteDeadline(time.Now().Add(orderTimeout)); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(g.orders, "%d %d\n", group, int64(at))
-	return err
+	return binary.Write(g.orders, binary.NativeEndian, order{int64(group), int64(at)})
 }
 
 // pid is the guardian's; 0 if there is none.
@@ -163,11 +179,14 @@ func isGuardian() bool { return filepath.Base(os.Args[0]) == guardianName }
 
 // guard is the guardian's whole life.
 func guard() {
-	orders, reports := os.NewFile(3, "orders"), os.NewFile(4, "reports")
+	const ordersFD, reportsFD = 3, 4
+	_ = unix.SetNonblock(reportsFD, true) // a holdfast that is stopped reads nothing
+	orders, reports := os.NewFile(ordersFD, "orders"), os.NewFile(reportsFD, "reports")
+	passedOn := append(slices.Clone(endingSignals), otherSignals...)
 	caught := make(chan os.Signal, 16)
-	signal.Notify(caught, endingSignals...)
-	for n := syscall.Signal(1); n < 65; n++ {
-		if !slices.Contains(endingSignals, os.Signal(n)) {
+	signal.Notify(caught, passedOn...)
+	for n := syscall.Signal(1); n < mostSignals; n++ {
+		if !slices.Contains(passedOn, os.Signal(n)) {
 			signal.Ignore(n)
 		}
 	}
@@ -181,41 +200,39 @@ func guard() {
 	nameOwnProcess(guardianName)
 	_, _ = reports.Write([]byte{ready})
 
-	type order struct {
-		group int
-		at    time.Duration
-	}
-	received := make(chan order)
-	go func() {
-		defer close(received)
-		for lines := bufio.NewScanner(orders); lines.Scan(); {
-			var o order
-			if n, _ := fmt.Sscan(lines.Text(), &o.group, (*int64)(&o.at)); n == 2 {
-				received <- o
-			}
-		}
-	}()
-	last, timer := order{}, time.NewTimer(time.Hour)
+	last := order{At: math.MaxInt64}
 	for {
-		select {
-		case o, ok := <-received:
-			if !ok {
-				killGroup(last.group)
+		left := time.Duration(last.At) - bootClock()
+		switch waiting, err := readable(ordersFD, min(left, time.Second)); {
+		case errors.Is(err, unix.EINTR):
+		case waiting:
+			var next order
+			if err := binary.Read(orders, binary.NativeEndian, &next); err != nil {
+				killGroup(int(last.Group)) // holdfast has died
 				return
 			}
-			if last.group == 0 && !joinGroup(o.group) {
+			if last.Group == 0 && !joinGroup(int(next.Group)) {
 				return // it has ended already
 			}
-			last = o
-		case <-timer.C:
-		}
-		left := last.at - bootClock()
-		if left <= 0 {
-			killGroup(last.group)
+			last = next
+		case left <= 0:
+			_ = reports.SetWriteDeadline(time.Now().Add(orderTimeout))
+			_, _ = reports.Write([]byte{killing})
+			killGroup(int(last.Group))
 			return
 		}
-		timer.Reset(min(left, time.Second)) // the timer does not count the time that the system is suspended
 	}
+}
+
+// readable waits until something can be read, its end included, but no longer than limit.
+// It does not count the time that the system is suspended.
+func readable(fd int32, limit time.Duration) (bool, error) {
+	limit = max(limit, 0)
+	n, err := unix.Poll([]unix.PollFd{{Fd: fd, Events: unix.POLLIN}}, int(limit/time.Millisecond))
+	if n == 0 && limit < time.Millisecond {
+		time.Sleep(limit)
+	}
+	return n > 0, err
 }
 
 // killGroup kills a process group, the guardian too if it has joined it.

@@ -171,9 +171,10 @@ func main() {
 
 // execute runs the command line and returns the exit code.
 func execute(args []string, stdout, stderr io.Writer) int {
-	helpCode := 0
+	helpCode, messages := 0, &backlog{w: stderr}
+	defer messages.flush(exitFlushTimeout)
 	if len(args) == 0 {
-		args, stdout, helpCode = []string{"--help"}, stderr, codeUsage
+		args, stdout, helpCode = []string{"--help"}, messages, codeUsage
 	}
 	var flags cli
 	out := &results{w: stdout}
@@ -183,12 +184,13 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	}
 	parser, err := kong.New(&flags,
 		kong.Name("holdfast"), kong.Description(fmt.Sprintf(description, folder)),
-		kong.Writers(out, stderr), kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true}),
+		kong.Writers(out, messages), kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true}),
 		kong.Exit(func(int) { // after help or version
 			if out.err != nil {
-				newReporter(stderr, false, false).error("%v", out.err)
-				os.Exit(codeOutput)
+				newReporter(messages, false, false).error("%v", out.err)
+				helpCode = codeOutput
 			}
+			messages.flush(exitFlushTimeout)
 			os.Exit(helpCode)
 		}),
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(durationOf)),
@@ -198,16 +200,14 @@ func execute(args []string, stdout, stderr io.Writer) int {
 		panic(err) // the declarations above are wrong; every test would see it
 	}
 	parsed, err := parser.Parse(args)
-	say := newReporter(&backlog{w: stderr}, flags.Quiet, flags.Verbose)
-	defer say.flush(exitFlushTimeout)
+	say := newReporter(messages, flags.Quiet, flags.Verbose)
 	if out.err != nil { // the help
 		say.error("%v", out.err)
 		return codeOutput
 	}
 	if err != nil {
 		say.error("%s", withoutSecret(err.Error()))
-		say.flush(exitFlushTimeout)
-		fmt.Fprintln(stderr, `Run "holdfast --help", or "holdfast COMMAND --help", for what is allowed.`)
+		fmt.Fprintln(messages, `Run "holdfast --help", or "holdfast COMMAND --help", for what is allowed.`)
 		return codeUsage
 	}
 	a := &app{args: args, stdout: out, stderr: stderr, say: say}

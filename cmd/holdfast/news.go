@@ -23,6 +23,7 @@ type news struct {
 	try     bool   // nothing is tried again
 	client  atomic.Pointer[holdfast.Client]
 	waiting atomic.Bool
+	working atomic.Uint64 // the token under which the command works; 0 if it does not
 
 	mu       sync.Mutex
 	failing  string    // the operation whose failure was told last
@@ -50,6 +51,9 @@ func (n *news) observe(e holdfast.Event) {
 		}
 		n.failure(e, time.Now())
 	case holdfast.EventOverrun:
+		if n.working.Load() != e.Token { // its end was seen, only the lock was kept for longer
+			return
+		}
 		n.say.error("OVERRUN: %q may be another's now, and holdfast has not seen the command's end", e.Name)
 	}
 }

@@ -88,8 +88,8 @@ func TestLastingFailureIsToldAtGrowingIntervals(t *testing.T) {
 
 func TestLibraryPrefixIsNotRepeated(t *testing.T) {
 	for in, want := range map[string]string{
-		`holdfast: check on mongodb: EOF`:                                   `check on mongodb: EOF`,
-		`cannot open: holdfast: check on mongodb: EOF`:                      `cannot open: check on mongodb: EOF`,
+		`holdfast: connect to mongodb: EOF`:                                 `connect to mongodb: EOF`,
+		`cannot open: holdfast: connect to mongodb: EOF`:                    `cannot open: connect to mongodb: EOF`,
 		`waiting ended; holdfast: acquire "job" on file: EOF`:               `waiting ended; acquire "job" on file: EOF`,
 		`lost "job" (holdfast: lease lost)`:                                 `lost "job" (lease lost)`,
 		`waiting for "holdfast: x": held by "a: b"`:                         `waiting for "holdfast: x": held by "a: b"`,
@@ -107,6 +107,8 @@ func TestWithoutSecret(t *testing.T) {
 	for _, arg := range []string{
 		"mongodb://u:sEcReT@h/db", "mongodb+srv://u:sEc sEcReT@h", "mongodb://u:p/sEcReT@h?x=1", "azblob://a/c?sig=sEcReT", "MONGODB://sEcReT@h",
 		"DefaultEndpointsProtocol=https;AccountName=a;AccountKey=sEcReT==", "--password=sEcReT", "mongodb://u@h/?x=sEcReT",
+		"mongodb://h/app?tlsCertificateKeyFile=/c.pem&tlsCertificateKeyFilePassword=sEcReT", "mongodb://h/app?proxyHost=x&proxyPassword=sEcReT",
+		"mongodb://h/app?authMechanismProperties=AWS_SESSION_TOKEN:sEcReT", "mongodb://h/app?authMechanismProperties=aws_session_token%3AsEcReT",
 	} {
 		if got := withoutSecret("unexpected argument " + arg + ", sorry"); strings.Contains(got, "sEcReT") || !strings.HasPrefix(got, "unexpected argument") {
 			t.Errorf("%s: %s", arg, got)

@@ -18,7 +18,7 @@ type runCmd struct {
 	Name    string   `arg:"" help:"Name of the lock."`
 	Command []string `arg:"" passthrough:"partial" help:"The command and its arguments, after \"--\"."`
 
-	Try              bool           `group:"wait" xor:"wait" help:"Do not wait: if another holds the lock, exit with 75 at once. A run remembers nothing of earlier ones: after the server's clock stepped back, only a run that waits takes a dead holder's lock over."`
+	Try              bool           `group:"wait" xor:"wait" help:"Do not wait: if another holds the lock, exit with 75 at once. Connecting to the backend may take up to 10 s. A run remembers nothing of earlier ones: after the server's clock stepped back, only a run that waits takes a dead holder's lock over."`
 	Wait             *time.Duration `group:"wait" xor:"wait" placeholder:"DURATION" help:"Wait no longer than this, such as 90s or 5m, then exit with 75. 0s is --try. Connecting to the backend counts: one that is not reached by then means 69. Default: wait indefinitely."`
 	ConflictExitCode int            `group:"wait" short:"E" default:"75" placeholder:"CODE" help:"The exit code if another holds the lock, instead of 75."`
 
@@ -39,9 +39,9 @@ func (*runCmd) Help() string {
 
 If the lock is lost because it could not be renewed in time, or was broken by somebody, the process group gets SIGTERM at once and SIGKILL before the lock can be another's.
 
-The command finds HOLDFAST_TOKEN, HOLDFAST_NAME and HOLDFAST_OWNER in its environment. The token grows with every holder of the lock: a storage that remembers the highest one it has seen can refuse a holder that was paused and is late. With --slots each slot is a lock with tokens of its own: HOLDFAST_NAME is NAME for the first slot, NAME#2 for the second, and so on, and HOLDFAST_SLOT counts from 0. Variables that hold a credential of the backend are not passed on: AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN, and HOLDFAST_BACKEND if it holds a password. --keep-env passes them on.
+The command finds HOLDFAST_TOKEN, HOLDFAST_NAME and HOLDFAST_OWNER in its environment. The token grows with every holder of the lock: a storage that remembers the highest one it has seen can refuse a holder that was paused and is late. With --slots each slot is a lock with tokens of its own: HOLDFAST_NAME is NAME for the first slot, NAME#2 for the second, and so on, and HOLDFAST_SLOT counts from 0. Variables that hold a credential of the backend are not passed on: AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN, AZURE_CLIENT_SECRET, AZURE_CLIENT_CERTIFICATE_PASSWORD, AZURE_PASSWORD, and HOLDFAST_BACKEND if it holds a password. --keep-env passes them on.
 
-SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the process group. The first four also ask holdfast itself to end: after one of them the command is not run again (--keep), and the lock is not kept any longer than the command runs (--min-hold). A signal that the process group was sent, too, as a service manager does, is not passed on a second time. A second SIGTERM more than a second after the first kills the command.
+SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the process group, within 0.1 s. The first four also ask holdfast itself to end: after one of them the command is not run again (--keep), and the lock is not kept any longer than the command runs (--min-hold). None of them is passed on if the process group was sent it, too, as by a service manager. A second SIGTERM more than a second after the first kills the command.
 
 If holdfast itself is killed (SIGKILL), the lock frees itself after the TTL. A second process of holdfast, the guardian ("lock-guardian" in a list of processes), kills the command's process group at once; it also does so if holdfast is stopped and the lease is nearly over. On Windows the command ends with holdfast.
 
@@ -173,7 +173,7 @@ func (r *runner) limit(ctx context.Context) (context.Context, context.CancelFunc
 const reopenAfter = 5 * time.Second
 
 // open connects to the backend. With --keep it does so until that works: whoever
-// campaigns for ever must not end because the backend starts later. --wait bounds it.
+// campaigns forever must not end because the backend starts later. --wait bounds it.
 func (r *runner) open(a *app) error {
 	return r.signals.during(func(ctx context.Context) (err error) {
 		ctx, cancel := r.limit(ctx)
@@ -185,7 +185,7 @@ func (r *runner) open(a *app) error {
 				return nil
 			}
 			if errors.Is(err, holdfast.ErrInvalid) || ctx.Err() == nil && !r.Keep {
-				return err
+				return r.tooMuchGrace(err)
 			}
 			if ctx.Err() != nil {
 				return r.notReached(err)
@@ -201,7 +201,7 @@ func (r *runner) open(a *app) error {
 }
 
 // notReached says that --wait ran out before the backend was open. If a signal ended
-// the waiting instead, that is told and this is not.
+// the waiting instead, only the signal is reported.
 func (r *runner) notReached(err error) error {
 	return &exitError{codeUnavailable, fmt.Errorf("the backend could not be reached%s: %w", r.within(), err)}
 }
@@ -330,8 +330,10 @@ func (r *runner) command(hold *holdfast.Hold) (lost bool, err error) {
 	if unguarded != nil {
 		r.say.error("cannot start a guardian (%v): %s", unguarded, withoutGuardian)
 	}
+	r.news.working.Store(hold.Token())
 	s := supervisor{hold: hold, child: child, signals: r.signals.caught, say: r.say, killAfter: r.KillAfter}
 	code := s.wait()
+	r.news.working.Store(0)
 	r.say.detail("the command ended with exit code %d", code)
 	r.signals.ended = s.ending
 	if s.lost {
@@ -389,7 +391,7 @@ func (r *runner) environment(hold *holdfast.Hold) []string {
 	return env
 }
 
-// release gives the lock back. A failure is told but does not change the exit code:
+// release releases the lock. A failure is reported but does not change the exit code:
 // the command's work is done, and the lock frees itself in the end. Neither does a
 // signal that comes meanwhile: it ends the retries.
 func (r *runner) release(hold *holdfast.Hold) {

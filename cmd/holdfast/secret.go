@@ -8,8 +8,9 @@ import (
 )
 
 // secret is where in an argument something begins that may hold a password: the user
-// information of a URL, or the key of a connection string.
-var secret = regexp.MustCompile(`(?is)(://[^@]*@|\b(accountkey|sharedaccesskey|sharedaccesssignature|sig|password|pwd)=).*`)
+// information of a URL, the key of a connection string, or an option such as
+// proxyPassword or a session token.
+var secret = regexp.MustCompile(`(?is)(://[^@]*@|\b(accountkey|sharedaccesskey|sharedaccesssignature|sig|\w*password|\w*pwd)=|aws_session_token(:|%3a)).*`)
 
 // withoutSecret cuts a message short that repeats an argument, should that hold a
 // secret: somebody has put a backend's URL where none belongs.
@@ -27,8 +28,12 @@ func checkName(name string) error {
 	return nil
 }
 
-// credentials are the variables that a driver of holdfast takes a secret from.
-var credentials = []string{"AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN"}
+// credentials are the variables that hold a secret for Azure Blob Storage: the driver reads
+// the first three, the default chain of Azure's SDK the others.
+var credentials = []string{
+	"AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN",
+	"AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PASSWORD", "AZURE_PASSWORD",
+}
 
 // isSecret reports whether a variable of the environment holds a credential of the
 // backend, which the command that runs under the lock does not need.

@@ -45,7 +45,7 @@ func (s *signals) during(fn func(context.Context) error) error {
 			}
 			return err
 		case sig := <-s.caught:
-			if slices.Contains(endingSignals, sig) {
+			if asksToEnd(sig) {
 				number, _ := sig.(syscall.Signal) // os.Interrupt is one, too
 				s.ended = true
 				ended = &exitError{codeSignal + int(number), fmt.Errorf("ended by signal %q", sig)}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -35,24 +36,24 @@ type supervisor struct {
 	say       *reporter
 	killAfter time.Duration
 
-	ended     bool          // the command itself has ended, with code
-	code      int           //
-	lost      bool          // the hold was lost before the command had ended
-	ending    bool          // a signal has asked to end
-	asked     bool          // the group was sent SIGTERM
-	termAt    time.Time     // when holdfast was sent SIGTERM
-	killed    bool          // the group was sent SIGKILL
-	reserve   time.Duration // how long before another may be granted the lock SIGKILL is sent
-	killAt    time.Time     // when SIGKILL is sent in any case; zero: never
-	complain  time.Time     // when to report that the group does not end
-	pending   []request     // signals that are not passed on yet
-	heard     map[os.Signal]time.Time
-	sent      map[os.Signal]time.Time
-	nextOrder time.Time // when the guardian gets its next order
-	unguarded time.Time // since when there is no guardian, unless that was reported
+	ended     bool                    // the command itself has ended, with code
+	code      int                     //
+	lost      bool                    // the hold was lost before the command had ended
+	ending    bool                    // a signal has asked to end
+	asked     bool                    // the group was sent SIGTERM
+	termAt    time.Time               // when holdfast was sent SIGTERM
+	killed    bool                    // the group was sent SIGKILL
+	reserve   time.Duration           // how long before another may be granted the lock SIGKILL is sent
+	killAt    time.Time               // when SIGKILL is sent in any case; zero: never
+	complain  time.Time               // when to report that the group does not end
+	pending   []request               // signals that are not passed on yet
+	heard     map[os.Signal]time.Time // when others sent the group a signal
+	sent      map[os.Signal]time.Time // when holdfast did, unless the guardian has reported that
+	nextOrder time.Time               // when the guardian gets its next order
+	unguarded time.Time               // since when there is no guardian, unless that was reported
 }
 
-// request is a signal that asks holdfast to end.
+// request is a signal that holdfast was sent.
 type request struct {
 	sig os.Signal
 	at  time.Time
@@ -77,8 +78,8 @@ func (s *supervisor) wait() int {
 		case sig, ok := <-heard:
 			if !ok {
 				heard, s.unguarded = nil, time.Now()
-			} else if now := time.Now(); now.Sub(s.sent[sig]) > sameRequest { // else it is this one
-				s.heard[sig] = now
+			} else {
+				s.hear(sig)
 			}
 		case sig := <-s.child.stops:
 			s.child.jobControl(sig, s.tellSuspended, func() bool { return s.hold.Err() == nil })
@@ -87,6 +88,7 @@ func (s *supervisor) wait() int {
 		case <-timer.C:
 		}
 		if s.ended && !s.child.remains() {
+			s.explainKill()
 			return s.code
 		}
 		s.passPending()
@@ -152,7 +154,7 @@ func (s *supervisor) lose() {
 	left := s.hold.ExpiresIn()
 	s.reserve = max(left/5, 0)
 	if left > 0 && !s.asked {
-		s.end(termSignal)
+		s.send(termSignal)
 	}
 	s.killIfDue()
 	if left <= 0 {
@@ -162,16 +164,21 @@ func (s *supervisor) lose() {
 	}
 }
 
-// pass hands a signal on to the command's group. One that asks to end is kept for a
-// moment, since the group may have been sent it, too. A second SIGTERM kills.
+// hear takes what the guardian reports: a signal that others sent to the group, or the
+// one that holdfast passed on last.
+func (s *supervisor) hear(sig os.Signal) {
+	now := time.Now()
+	if now.Sub(s.sent[sig]) > sameRequest {
+		s.heard[sig] = now
+	}
+	delete(s.sent, sig)
+}
+
+// pass hands a signal on to the command's group. It is kept for a moment, since the group
+// may have been sent it, too. A second SIGTERM kills.
 func (s *supervisor) pass(sig os.Signal) {
 	now := time.Now()
-	if !slices.Contains(endingSignals, sig) {
-		s.report(s.child.signal(sig))
-		s.say.detail("passed on signal %q", sig)
-		return
-	}
-	s.ending = true
+	s.ending = s.ending || asksToEnd(sig)
 	if slices.ContainsFunc(s.pending, func(r request) bool { return r.sig == sig }) {
 		return
 	}
@@ -200,11 +207,13 @@ func (s *supervisor) passPending() {
 		switch {
 		case s.heard[r.sig].After(r.at.Add(-hearWithin)):
 			s.say.detail("signal %q has reached the command without holdfast", r.sig)
-			s.report(s.child.wake())
+			if asksToEnd(r.sig) {
+				s.report(s.child.wake())
+			}
 		case s.child.heard() != nil && now.Before(r.at.Add(hearWithin)):
 			return false
 		default:
-			s.end(r.sig)
+			s.send(r.sig)
 			s.say.detail("passed on signal %q", r.sig)
 		}
 		s.asked = s.asked || r.sig == termSignal
@@ -212,11 +221,24 @@ func (s *supervisor) passPending() {
 	})
 }
 
-// end asks the group to end.
-func (s *supervisor) end(sig os.Signal) {
+// send sends the group a signal.
+func (s *supervisor) send(sig os.Signal) {
 	s.sent[sig] = time.Now()
 	s.asked = s.asked || sig == termSignal
-	s.report(s.child.end(sig))
+	if asksToEnd(sig) {
+		s.report(s.child.end(sig))
+	} else {
+		s.report(s.child.signal(sig))
+	}
+}
+
+func asksToEnd(sig os.Signal) bool { return slices.Contains(endingSignals, sig) }
+
+// explainKill says why the command was killed if nobody else can.
+func (s *supervisor) explainKill() {
+	if s.child.guardianKilled() && s.code == codeSignal+int(syscall.SIGKILL) {
+		s.say.error("the guardian killed process group %d: the lease of %q was nearly over, and no renewal was reported to it", s.child.pid, s.hold.Name())
+	}
 }
 
 // sweep ends what the command has left behind in its group: it would go on working
@@ -225,7 +247,7 @@ func (s *supervisor) end(sig os.Signal) {
 func (s *supervisor) sweep() {
 	how := "waiting for that, too; it was asked to end as well"
 	if !s.asked && s.termAt.IsZero() {
-		s.end(termSignal)
+		s.send(termSignal)
 		s.killBy(time.Now().Add(sweepAfter))
 		how = "ending that, too"
 	}

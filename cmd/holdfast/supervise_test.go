@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -91,6 +92,40 @@ func TestSecondSIGTERM(t *testing.T) {
 	s.pass(syscall.SIGTERM)
 	if !s.killed || !s.ending {
 		t.Errorf("after %v: killed: %v, ending: %v", sameRequest, s.killed, s.ending)
+	}
+}
+
+// No signal is passed on that the command's group was sent, too, whether it asks to end or not.
+// One that was sent to holdfast alone is, also soon after another.
+func TestSignalOfTheWholeGroup(t *testing.T) {
+	run := newRun(t, &scriptedLocker{}, time.Minute, new(bytes.Buffer), "")
+	for _, sig := range append(slices.Clone(endingSignals), otherSignals...) {
+		s := supervisor{child: startCommand(t, "exec sleep 100"), say: run.say,
+			heard: map[os.Signal]time.Time{}, sent: map[os.Signal]time.Time{}}
+		step := func(others, want bool) {
+			t.Helper()
+			if others {
+				s.hear(sig)
+			}
+			s.pass(sig)
+			for s.passPending(); len(s.pending) > 0; s.passPending() {
+				time.Sleep(time.Millisecond)
+			}
+			if passed := !s.sent[sig].IsZero(); passed != want {
+				t.Errorf("%v: passed on: %v, want %v", sig, passed, want)
+			}
+			if want {
+				s.hear(sig) // the guardian reports it, too
+			}
+			s.termAt = time.Time{}
+		}
+		step(true, false)
+		time.Sleep(2 * hearWithin)
+		step(false, true)
+		step(true, false)
+		if s.ending != slices.Contains(endingSignals, sig) {
+			t.Errorf("%v: asks to end: %v", sig, s.ending)
+		}
 	}
 }
 

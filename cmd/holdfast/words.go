@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/text"
 )
 
 // flagNames are what the command calls what the library names by its options.
@@ -25,8 +26,20 @@ func inFlags(err error) string {
 		own.Field = name
 	case ofURL:
 		own.Field = "the backend's URL" + rest
-	case invalid.Field == "RenewEvery": // it has no flag: what leaves too little time is the grace
-		own = holdfast.InvalidError{Field: "--grace", Value: "of so much of the TTL", Rule: "at most two fifths of it, so that a renewal fits before"}
 	}
 	return strings.Replace(err.Error(), invalid.Error(), own.Error(), 1)
+}
+
+// tooMuchGrace is an error of the library about the time between renewals, which has no flag,
+// in terms of what leaves too little of it. Two fifths of the TTL leave enough with every TTL.
+func (r *runCmd) tooMuchGrace(err error) error {
+	var invalid *holdfast.InvalidError
+	if !errors.As(err, &invalid) || invalid.Field != "RenewEvery" {
+		return err
+	}
+	rule := "at most two fifths of the TTL"
+	if r.TTL > 0 {
+		rule = "at most " + text.Duration(r.TTL*2/5) + ", two fifths of --ttl " + text.Duration(r.TTL)
+	}
+	return &holdfast.InvalidError{Field: "Grace", Value: text.Duration(r.Grace), Rule: rule}
 }

@@ -16,7 +16,7 @@ import (
 type listed struct {
 	name   string
 	record record
-	damage bool // of the record
+	damage error // of the record
 	state  *lease.StateType
 }
 
@@ -26,18 +26,19 @@ type listed struct {
 func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
 	return func(yield func(holdfast.Record, error) bool) {
 		all, err := l.listAll(ctx, prefix)
-		for _, one := range all {
-			var r holdfast.Record
-			r, err = l.describeListed(ctx, one)
-			if err != nil {
-				break
-			}
-			if !yield(r, nil) {
-				return
-			}
-		}
 		if err != nil {
 			yield(holdfast.Record{}, err)
+			return
+		}
+		for _, one := range all {
+			r, err := l.describeListed(ctx, one)
+			if err != nil && one.damage == nil {
+				yield(holdfast.Record{}, err)
+				return
+			}
+			if !yield(r, err) {
+				return
+			}
 		}
 	}
 }
@@ -89,7 +90,7 @@ func (l *Locker) appendLock(all []listed, item *container.BlobItem) []listed {
 	if !ok || holdfast.ValidateName(name, limits) != nil || err == nil && r.id == "" {
 		return all
 	}
-	one := listed{name: name, record: r, damage: err != nil}
+	one := listed{name: name, record: r, damage: err}
 	if item.Properties != nil {
 		one.state = item.Properties.LeaseState
 	}
@@ -97,8 +98,8 @@ func (l *Locker) appendLock(all []listed, item *container.BlobItem) []listed {
 }
 
 func (l *Locker) describeListed(ctx context.Context, one listed) (out holdfast.Record, err error) {
-	if one.damage {
-		return holdfast.Record{Name: one.name}, nil // a lock's, and nothing is known of it
+	if one.damage != nil { // a lock's, and nothing is known of it
+		return holdfast.Record{Name: one.name}, &holdfast.OpError{Op: "list", Backend: backend, Name: one.name, Err: one.damage}
 	}
 	err = l.do(ctx, op{verb: "list", name: one.name}, func(ctx context.Context) (err error) {
 		out, err = l.describe(ctx, one.name, one.record, one.state)

@@ -3,7 +3,9 @@ package azblob
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,6 +93,8 @@ func TestPrune(t *testing.T) {
 	for _, idle := range []time.Duration{0, -time.Hour, minIdle - 1} {
 		if _, err := l.Prune(bounded(t), "", idle); !errors.Is(err, holdfast.ErrInvalid) {
 			t.Errorf("idle for %v: error %v, want ErrInvalid", idle, err)
+		} else if !strings.HasSuffix(err.Error(), "at least 1h") {
+			t.Errorf("idle for %v: error %v, want a duration as people write it", idle, err)
 		}
 	}
 }
@@ -155,23 +159,77 @@ func containerPath(l *Locker) string {
 	return "devstoreaccount1/" + parts.ContainerName
 }
 
+// A blob that cannot be deleted does not keep Prune from the others. What would fail for every
+// blob ends it: without the right to delete, it sends one request in vain and not one for each.
 func TestPruneFails(t *testing.T) {
 	t.Parallel()
 	takeTurns(t)
 	room := newRoom(t)
 	l, w := room.wired()
-	for _, name := range []string{"a", "b"} {
+	for _, name := range []string{"a", "b", "c"} {
 		release(t, l, acquire(t, l, request(name)))
 	}
 	time.Sleep(1100 * time.Millisecond)
-	w.all("DELETE /"+containerPath(l)+"/a", answer(http.StatusForbidden, "AuthorizationFailure"))
-	removed, err := l.prune(bounded(t), "", 0)
-	if removed != 1 || !hasCode(err, "AuthorizationFailure") {
-		t.Errorf("%d removed, error %v; want the other, and the error", removed, err)
+	deletions := func() (n int) {
+		for _, request := range w.take() {
+			if strings.HasPrefix(request, "DELETE ") {
+				n++
+			}
+		}
+		return n
 	}
+	firstFails := func(f fault) { w.all("DELETE /"+containerPath(l)+"/a", f) }
+
 	ctx, cancel := context.WithCancel(bounded(t))
-	cancel()
+	defer cancel()
+	for what, f := range map[string]fault{
+		"no right":   answer(http.StatusForbidden, "AuthorizationFailure"),
+		"no account": answer(http.StatusUnauthorized, "InvalidAuthenticationInfo"),
+		"context's end": func(http.RoundTripper, *http.Request) (*http.Response, error) {
+			cancel()
+			return nil, errBroken
+		},
+	} {
+		w.take()
+		firstFails(f)
+		here := bounded(t)
+		if what == "context's end" {
+			here = ctx
+		}
+		if removed, err := l.prune(here, "", 0); removed != 0 || err == nil {
+			t.Errorf("%s: %d removed, error %v", what, removed, err)
+		}
+		if n := deletions(); n != 1 {
+			t.Errorf("%s: %d requests to delete, want 1", what, n)
+		}
+	}
 	if removed, err := l.prune(ctx, "", 0); removed != 0 || !errors.Is(err, context.Canceled) {
 		t.Errorf("%d removed, error %v; want the context's", removed, err)
+	}
+
+	firstFails(answer(http.StatusConflict, "BlobImmutableDueToPolicy"))
+	if removed, err := l.prune(bounded(t), "", 0); removed != 2 || !hasCode(err, "BlobImmutableDueToPolicy") {
+		t.Errorf("%d removed, error %v; want the other two, and the error", removed, err)
+	}
+}
+
+// Close ends a Prune that is under way.
+func TestPruneEndsWithClose(t *testing.T) {
+	t.Parallel()
+	takeTurns(t)
+	room := newRoom(t)
+	l, w := room.wired()
+	for _, name := range []string{"a", "b", "c"} {
+		release(t, l, acquire(t, l, request(name)))
+	}
+	time.Sleep(1100 * time.Millisecond)
+	w.all("DELETE /"+containerPath(l)+"/a", func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
+		response, err := base.RoundTrip(r)
+		_ = l.Close(t.Context())
+		return response, err
+	})
+	removed, err := l.prune(bounded(t), "", 0)
+	if text := fmt.Sprint(err); removed > 1 || !errors.Is(err, holdfast.ErrClosed) && !strings.Contains(text, "cut off by Close") || strings.Contains(text, "\n") {
+		t.Errorf("%d removed, error %v; want one error, that of Close", removed, err)
 	}
 }

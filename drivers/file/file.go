@@ -1,17 +1,17 @@
 // Package file keeps locks in a folder, for the processes of one machine: no
 // server is needed. Importing it registers the URL scheme "file":
 //
-//	file:/var/lib/holdfast     file:///var/lib/holdfast     file:locks
+//	file:/var/lib/holdfast     file:///var/lib/holdfast     file:locks?retention=72h
 //
 // Each lock has a record NAME.json, which a person can read, and NAME.lock, an
 // empty file that is locked (flock, LockFileEx) while a process reads or writes
 // the record. There is one for each lock, so that one lock's slow disk write
-// does not delay another's renewal. The files are for their owner alone, and so is
-// the folder if the driver makes it: the processes run as one user. Characters
-// that some system does not allow in file names, and capitals, are written as
-// %XX; long names are cut, with a hash. Deleting NAME.json makes the lock free and forgets its token and data.
-// NAME.lock is never renamed or deleted, since two processes that lock two files
-// do not exclude each other: delete it only while no process uses the folder.
+// does not delay another's renewal. Characters that some system does not allow in
+// file names, and capitals, are written as %XX; long names are cut, with a hash.
+// Deleting NAME.json makes the lock free and forgets its token and data. Do not
+// rename or delete NAME.lock while a process uses the folder, since two processes
+// that lock two files do not exclude each other. The driver deletes it only while
+// it has it locked, together with a record that nobody used for the retention.
 //
 // A record is replaced by renaming a complete new one, NAME.tmp, over it, so that
 // a crash or kill leaves the old one or the new one. What it cannot read the
@@ -37,6 +37,39 @@
 // machines with a copied /etc/machine-id apart. A container without that file
 // has a host name that may change with it, so that after a reboot the records of
 // the old one must be deleted by hand.
+//
+// # Retention
+//
+// A record stays for a day after the lock's last use, which is its release, its
+// expiry or a later write; [WithRetention] and the URL parameter retention change
+// that, to an hour at least. Then it is removed, with its data and NAME.lock. A
+// record holds the retention of the process that was last granted the lock; the
+// longer one of that and the removing process's own counts. A grant starts the
+// removal in the background, at most once an hour for the processes of a folder. It
+// also removes a NAME.lock that is empty and has no record, as a crash leaves it.
+//
+// The time since the last use is taken from the file's time of modification. For a
+// record of this boot the clock that judges expiry must agree, so that on Linux a
+// step of the wall clock removes nothing early before the next reboot.
+//
+// The file .pruned holds the highest token that was removed, with .pruned.lock
+// beside it. The next token of a name without a record is higher, so that tokens go
+// on rising. Without that file, they do so once the wall clock has passed the last
+// token. Data that must not get lost belong elsewhere, or need a long retention.
+//
+// # Permissions
+//
+// The files are for their owner alone, and so is the folder if the driver makes it:
+// all processes that use a folder run as one user. [New] refuses a folder that
+// another user could replace, or whose files another user could replace, as sshd
+// does: the folder, each folder above it and each symbolic link on the way must
+// belong to the process's user or to root, and other users must not be able to
+// write the folders. The sticky bit is enough, as /tmp has it. Members of a folder's
+// group are trusted. In the folder itself symbolic links are not followed, and
+// files of other users are refused.
+//
+// Systems without Unix's owners and modes, such as Windows, have no such check: keep
+// the folder where other users cannot write.
 package file
 
 import (
@@ -49,6 +82,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/text"
 )
 
 const (
@@ -77,7 +111,10 @@ func open(_ context.Context, rawURL string) (holdfast.Locker, error) {
 	return New(dir, opts...)
 }
 
-const paramRetention = "retention"
+const (
+	paramRetention = "retention"
+	fieldRetention = "URL parameter " + paramRetention
+)
 
 // parseURL finds the folder in a URL, and the options.
 func parseURL(rawURL string) (dir string, opts []Option, err error) {
@@ -101,10 +138,13 @@ func parseURL(rawURL string) (dir string, opts []Option, err error) {
 	if err := holdfast.CheckParams(query, paramRetention); err != nil {
 		return "", nil, err
 	}
-	if text := query.Get(paramRetention); query.Has(paramRetention) {
-		retention, err := time.ParseDuration(text)
+	if value := query.Get(paramRetention); query.Has(paramRetention) {
+		retention, err := time.ParseDuration(value)
 		if err != nil {
-			return "", nil, &holdfast.InvalidError{Field: "URL parameter " + paramRetention, Value: fmt.Sprintf("%.40q", text), Rule: "a duration such as 24h"}
+			return "", nil, &holdfast.InvalidError{Field: fieldRetention, Value: fmt.Sprintf("%.40q", value), Rule: "a duration such as 24h"}
+		}
+		if err := checkRetention(fieldRetention, retention); err != nil {
+			return "", nil, err
 		}
 		opts = append(opts, WithRetention(retention))
 	}
@@ -117,13 +157,20 @@ func parseURL(rawURL string) (dir string, opts []Option, err error) {
 	if dir == "" || strings.ContainsRune(dir, 0) {
 		return bad("without a folder")
 	}
-	if dir == "~" || strings.HasPrefix(dir, "~/") {
-		return "", nil, &holdfast.InvalidError{Field: "URL", Value: "with the folder ~", Rule: "written with $HOME: no shell expands ~ there (file:./~ is a folder of that name)"}
+	if strings.HasPrefix(dir, "~") {
+		return "", nil, &holdfast.InvalidError{Field: "URL", Value: "with a folder that begins with ~", Rule: "written with $HOME: no shell expands ~ there (file:./~ is a folder of that name)"}
 	}
 	if filepath.VolumeName(dir[1:]) != "" {
 		dir = dir[1:] // Windows: file:///C:/locks has the path /C:/locks
 	}
 	return filepath.FromSlash(dir), opts, nil
+}
+
+func checkRetention(field string, d time.Duration) error {
+	if d < minRetention {
+		return &holdfast.InvalidError{Field: field, Value: text.Duration(d), Rule: "at least " + text.Duration(minRetention)}
+	}
+	return nil
 }
 
 type settings struct {
@@ -134,7 +181,7 @@ type settings struct {
 type Option func(*settings)
 
 // WithRetention sets how long after its expiry or release a lock's record is kept, with its
-// data: at least an hour, a day if not set. See the package's documentation on retention.
+// data: at least an hour, a day if not set. See the package's section on retention.
 func WithRetention(d time.Duration) Option { return func(c *settings) { c.retention = d } }
 
 // Locker is a [holdfast.Locker] that can also list, break, and keep data. It
@@ -153,6 +200,7 @@ type Locker struct {
 
 	mu        sync.Mutex
 	nextPrune time.Time
+	pruning   bool
 	closed    bool
 	calls     int           // under way
 	idle      chan struct{} // made by Close, closed when there are no calls any more
@@ -166,7 +214,8 @@ var _ interface {
 } = (*Locker)(nil)
 
 // New makes a Locker on a folder, which it creates, for its owner alone, if it
-// is missing. The files in it are readable and writable by their owner alone.
+// is missing. It refuses a folder that other users could replace: see the package's section
+// on permissions.
 func New(dir string, opts ...Option) (*Locker, error) {
 	clock, err := systemClock()
 	if err != nil {
@@ -180,8 +229,8 @@ func newLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
 	for _, opt := range opts {
 		opt(&c)
 	}
-	if c.retention < minRetention {
-		return nil, &holdfast.InvalidError{Field: "retention", Value: c.retention.String(), Rule: "at least " + minRetention.String()}
+	if err := checkRetention(paramRetention, c.retention); err != nil {
+		return nil, err
 	}
 	if dir == "" {
 		return nil, &holdfast.InvalidError{Field: "folder", Value: `""`, Rule: "the path of a folder"}

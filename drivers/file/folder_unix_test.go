@@ -116,7 +116,7 @@ func TestFolderOfOthers(t *testing.T) {
 		{other, me, 0o770, "user 1001"},
 		{me, root, 0o700, "user 1000"}, // root would leave files there that the owner cannot read
 	} {
-		err := checkFolder("/locks", c.uid, c.me, fs.ModeDir|c.mode)
+		err := checkFolder("/locks", "/locks", c.uid, c.me, root, fs.ModeDir|c.mode)
 		if c.refused == "" {
 			if err != nil {
 				t.Errorf("folder %+v: %v", c, err)
@@ -127,10 +127,10 @@ func TestFolderOfOthers(t *testing.T) {
 			t.Errorf("folder %+v: error %v, want one about %q", c, err, c.refused)
 		}
 	}
-	if err := checkFolder("/locks", me, me, fs.ModeSymlink|0o777); err != nil {
+	if err := checkFolder("/locks", "/locks", me, me, root, fs.ModeSymlink|0o777); err != nil {
 		t.Errorf("a link of one's own: %v", err)
 	}
-	if err := checkFolder("/locks", other, me, fs.ModeSymlink|0o777); !errors.Is(err, holdfast.ErrInvalid) {
+	if err := checkFolder("/locks", "/locks", other, me, root, fs.ModeSymlink|0o777); !errors.Is(err, holdfast.ErrInvalid) {
 		t.Errorf("another's link: %v", err)
 	}
 }
@@ -190,6 +190,123 @@ func TestNewChecksTheFolder(t *testing.T) {
 	}
 	if err := l.Renew(t.Context(), lease); err != nil {
 		t.Error(err)
+	}
+}
+
+// New checks the folders above as well, and those that links lead through: whoever may rename
+// one can have a second folder in its place.
+func TestNewChecksTheFoldersAbove(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	folder := func(path string, mode fs.FileMode) string {
+		path = filepath.Join(base, path)
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	link := func(target, path string) {
+		if err := os.Symlink(target, filepath.Join(base, path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open := folder("open", 0o777)
+	folder("open/locks", 0o700)
+	folder("group", 0o775)
+	folder("sticky", fs.ModeSticky|0o777)
+	folder("closed/a", 0o755)
+	link("open", "to-open")                          // relative
+	link(base, "closed/up")                          // absolute, with more behind it
+	link("../../open/../sticky", "closed/a/through") // what a ".." leaves counts too
+	link("to-itself", "to-itself")
+	refused := map[string]string{
+		"open/locks": open, "open/new/locks": open, "to-open/locks": open, "closed/up/to-open/new": open,
+		"closed/a/through/locks": open, "closed/../open/locks": open, "to-itself/locks": "40 symbolic links",
+	}
+	allowed := []string{"group/locks", "sticky/locks", "closed/a/locks", "closed/up/sticky/more", "new/and/new"}
+	if os.Geteuid() == 0 { // nobody else can make what another user owns; TestFolderOfOthers has the rule
+		of := folder("of-another", 0o755)
+		if err := os.Chown(of, 12345, 12345); err != nil {
+			t.Fatal(err)
+		}
+		link("group", "link-of-another")
+		if err := os.Lchown(filepath.Join(base, "link-of-another"), 12345, 12345); err != nil {
+			t.Fatal(err)
+		}
+		refused["of-another/locks"], refused["link-of-another/locks"] = "user 12345", "user 12345"
+	}
+	for path, want := range refused {
+		_, err := New(base + "/" + path) // as written
+		if err == nil || !strings.HasPrefix(err.Error(), "holdfast:") && !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want one about %s", path, err, want)
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(open, "new")); err == nil {
+		t.Error("a folder was made where it was refused")
+	}
+	for _, path := range allowed {
+		l, err := New(filepath.Join(base, path))
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		_ = l.Close(t.Context())
+	}
+}
+
+// In a user namespace root may have no number: then the owner of the root folder is root.
+func TestRootWithoutANumber(t *testing.T) {
+	t.Parallel()
+	const me, nobody = 0, 65534
+	if err := checkFolder("/a/locks", "/a", nobody, me, nobody, fs.ModeDir|0o755); err != nil {
+		t.Error(err)
+	}
+	if err := checkFolder("/a/locks", "/a", 1001, me, nobody, fs.ModeDir|0o755); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("another user's: %v", err)
+	}
+}
+
+// A folder whose file of the highest removed token belongs to another user is refused at once,
+// not with the first lock that is new.
+func TestNewChecksThePrunedToken(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make what another user owns")
+	}
+	for _, name := range []string{".pruned", ".pruned.lock"} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte("7"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chown(path, 12345, 12345); err != nil {
+			t.Fatal(err)
+		}
+		_, err := New(dir)
+		failsNaming(t, name, path, err)
+		if err != nil && (!strings.Contains(err.Error(), "run as one user") || !strings.HasPrefix(err.Error(), "holdfast:")) {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}
+
+// An acquire that cannot read the highest removed token leaves no lock file, which would keep
+// the folder's other user from the lock.
+func TestFailedAcquireLeavesNoLockFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l := newTestLocker(t, dir, newDial().clock())
+	path := filepath.Join(dir, pruned)
+	if err := os.Mkdir(path, 0o700); err != nil { // in the way
+		t.Fatal(err)
+	}
+	_, err := l.TryAcquire(t.Context(), request("first"))
+	failsNaming(t, "TryAcquire", path, err)
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("the folder holds %v (%v)", entries, err)
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/lockstate"
 )
 
 // listed is what was read of a record: no more than its name, if there is an error.
@@ -89,28 +88,28 @@ func mayBegin(stem, prefix string) bool {
 }
 
 // readStem reads the record of a stem, and takes no lock for that: it is whole, and a process
-// that was stopped with the lock keeps nobody from the others.
+// that was stopped with the lock keeps nobody from the others. The clock is read first, as in
+// [Locker.change].
 func (l *Locker) readStem(base string) (holdfast.Record, error) {
-	name, lock, err := l.loadStem(base)
+	now, err := l.now()
 	if err != nil {
 		return holdfast.Record{}, err
 	}
-	now, err := l.clock.now()
+	rec, err := l.loadStem(base)
 	if err != nil {
-		return holdfast.Record{}, fmt.Errorf("reading the clock: %w", err)
+		return holdfast.Record{}, err
 	}
-	return lock.Record(name, now), nil
+	return rec.Record(rec.Name, now), nil
 }
 
-func (l *Locker) loadStem(base string) (name string, lock lockstate.Lock, err error) {
+func (l *Locker) loadStem(base string) (record, error) {
 	path := filepath.Join(l.dir, base+".json")
 	rec, err := l.readRecord(path)
 	if err != nil {
-		return "", lockstate.Lock{}, err
+		return record{}, err
 	}
 	if stem(rec.Name) != base {
-		return "", lockstate.Lock{}, fmt.Errorf("the record %s is that of lock %q: was it copied?", path, rec.Name)
+		return record{}, fmt.Errorf("the record %s is that of lock %q: was it copied?", path, rec.Name)
 	}
-	lock, err = l.here(path, rec)
-	return rec.Name, lock, err
+	return l.here(path, rec)
 }

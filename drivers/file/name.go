@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"net/url"
 	"strings"
 )
 
@@ -34,6 +35,15 @@ func stem(name string) string {
 		s = s[:longest/2] + "~" + hex.EncodeToString(sum[:]) // no other stem has a ~
 	}
 	return s
+}
+
+// isStem reports whether base may be the stem of a name.
+func isStem(base string) bool {
+	if len(base) == longest/2+1+2*sha256.Size && base[longest/2] == '~' {
+		return true
+	}
+	name, err := url.PathUnescape(base)
+	return err == nil && base != "" && stem(name) == base
 }
 
 func plain(c byte) bool {

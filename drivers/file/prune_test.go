@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -31,11 +32,6 @@ func backdate(t *testing.T, path string, age time.Duration) {
 	if err := os.Chtimes(path, then, then); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }
 
 // What was released or has expired goes when the retention is over, with its lock file, and
@@ -73,11 +69,9 @@ func TestPrune(t *testing.T) {
 		written("damaged", "{"), written("another", "{}\n"),
 		written("copied", string(must(os.ReadFile(gone[0])))),
 		written("elsewhere", strings.NewReplacer("boot 1", "boot 2", "machine 1", "machine 2", `"old"`, `"elsewhere"`).Replace(string(must(os.ReadFile(gone[0]))))),
-		filepath.Join(dir, "stray.lock"), filepath.Join(dir, "notes.txt")}
-	for _, path := range stay[len(stay)-2:] {
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filepath.Join(dir, "notes.txt")}
+	if err := os.WriteFile(stay[len(stay)-1], nil, 0o600); err != nil {
+		t.Fatal(err)
 	}
 	for _, path := range append(gone, stay...) {
 		backdate(t, path, retention+time.Minute)
@@ -200,7 +194,7 @@ func TestPruneMeetsHolders(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.settings.retention = -time.Hour
+		l.settings.retention = 0
 		t.Cleanup(func() { _ = l.Close(context.WithoutCancel(t.Context())) })
 		return l
 	}
@@ -252,13 +246,13 @@ func TestPruneMeetsHolders(t *testing.T) {
 // A grant starts a prune, unless a process of the folder made one within the hour.
 func TestPruneByItself(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir, d := t.TempDir(), newDial()
 	grant := func() {
-		l, err := New(dir)
+		l, err := newLocker(dir, d.clock())
 		if err != nil {
 			t.Fatal(err)
 		}
-		mustAcquire(t, l, holdfast.Request{Name: "other", ID: holdfast.NewLeaseID(fmt.Sprint(time.Now())), TTL: 10 * time.Millisecond})
+		mustAcquire(t, l, holdfast.Request{Name: "other", ID: holdfast.NewLeaseID(fmt.Sprint(time.Now())), TTL: time.Second})
 		for pruning := true; pruning; time.Sleep(time.Millisecond) { // Close would stop it
 			l.mu.Lock()
 			pruning = l.calls > 0
@@ -267,22 +261,18 @@ func TestPruneByItself(t *testing.T) {
 		if err := l.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(15 * time.Millisecond)
+		d.advance(time.Second)
 	}
 	grant()
 	path := filepath.Join(dir, "idle.json")
 	idle := func() {
 		t.Helper()
-		l, err := New(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close(t.Context())
-		l.nextPrune = time.Now().Add(time.Hour)
+		l := newTestLocker(t, dir, d.clock())
 		if err := l.Release(t.Context(), mustAcquire(t, l, requestFor("idle"))); err != nil {
 			t.Fatal(err)
 		}
 		backdate(t, path, defaultRetention+time.Minute)
+		d.advance(defaultRetention + time.Minute)
 	}
 	idle()
 	grant()
@@ -293,5 +283,113 @@ func TestPruneByItself(t *testing.T) {
 	grant()
 	if exists(path) {
 		t.Error("an idle lock is there after a grant")
+	}
+}
+
+// What a crash in the middle of a removal leaves, or an acquire that failed, goes too, but no
+// file that another program may have made.
+func TestPruneRemovesOrphans(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l := newTestLocker(t, dir, newDial().clock())
+	long := stem(strings.Repeat("x", 300))
+	gone := []string{"gone.lock", "gone.tmp", "alone.lock", long + ".lock"}
+	stay := []string{"young.lock", "young.tmp", "taken.lock", "yarn.lock", "Cargo.lock", "notes.tmp", ".pruned.lock"}
+	for _, name := range append(gone, stay...) {
+		path := filepath.Join(dir, name)
+		content := map[string]string{"yarn.lock": "# yarn lockfile v1"}[name]
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		backdate(t, path, defaultRetention+time.Minute)
+		if strings.HasPrefix(name, "young") {
+			backdate(t, path, defaultRetention-time.Minute)
+		}
+	}
+	f := flock.New(filepath.Join(dir, "taken.lock"))
+	if err := f.Lock(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Unlock() }()
+	removed, err := l.prune(t.Context())
+	if removed != 0 || err == nil || !strings.Contains(err.Error(), "taken.lock") {
+		t.Errorf("%d records removed, error %v; want 0, and an error about taken.lock", removed, err)
+	}
+	for _, name := range gone {
+		if exists(filepath.Join(dir, name)) {
+			t.Errorf("%s is there still", name)
+		}
+	}
+	for _, name := range stay {
+		if !exists(filepath.Join(dir, name)) {
+			t.Errorf("%s was removed", name)
+		}
+	}
+}
+
+// A record that was removed by another process meanwhile leaves no new lock file.
+func TestPruneOfARemovedRecord(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l := newTestLocker(t, dir, newDial().clock())
+	if removed, err := l.remove(t.Context(), "n", 1); removed || err != nil {
+		t.Errorf("removed %t, error %v", removed, err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("the folder holds %v (%v)", entries, err)
+	}
+}
+
+// A prune that cannot go on, because a stopped process has a file locked, ends in time; one whose
+// disk hangs is the only one.
+func TestPrunesDoNotPileUp(t *testing.T) {
+	for _, what := range []string{"the lock file is taken", "the disk hangs"} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				l := newTestLocker(t, dir, newDial().clock())
+				lease := mustAcquire(t, l, request("first"))
+				prunes := func() int {
+					l.mu.Lock()
+					defer l.mu.Unlock()
+					return l.calls
+				}
+				hanging := what == "the disk hangs"
+				if hanging {
+					resumed := make(chan struct{})
+					defer close(resumed)
+					l.disk.open = func(path string, flag int) (*os.File, error) {
+						if filepath.Base(path) == pruned {
+							<-resumed
+						}
+						return openFile(path, flag)
+					}
+				} else {
+					f := flock.New(filepath.Join(dir, pruned+".lock"))
+					if err := f.Lock(); err != nil {
+						t.Fatal(err)
+					}
+					defer func() { _ = f.Unlock() }()
+				}
+				for hour := range 3 {
+					time.Sleep(pruneEvery)
+					want := 0
+					if hanging && hour > 0 {
+						want = 1
+					}
+					if n := prunes(); n != want {
+						t.Errorf("hour %d: %d prunes at work, want %d", hour, n, want)
+					}
+					if err := l.Release(t.Context(), lease); err != nil {
+						t.Fatal(err)
+					}
+					lease = mustAcquire(t, l, request(fmt.Sprint(hour)))
+					synctest.Wait()
+					if n := prunes(); n != 1 {
+						t.Errorf("hour %d: %d prunes after a grant, want 1", hour, n)
+					}
+				}
+			})
+		})
 	}
 }

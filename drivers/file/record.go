@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/holdfast-go/holdfast/internal/lockstate"
 )
@@ -27,6 +28,10 @@ type record struct {
 	Name    string `json:"name"`
 	Machine string `json:"machine"`
 	Boot    string `json:"boot"`
+	// Used is when the record was written, by the clock of its boot. Retention is that of the
+	// process that was last granted the lock. Older records lack both.
+	Used      time.Duration `json:"usedNanoseconds,omitempty"`
+	Retention time.Duration `json:"retentionNanoseconds,omitempty"`
 	lockstate.Lock
 }
 
@@ -122,6 +127,8 @@ func (r record) check() error {
 		return errors.New("it has no token")
 	case r.Holder != "" && r.TTL <= 0:
 		return errors.New("it has a holder, but no TTL")
+	case r.Retention < 0:
+		return errors.New("it has a negative retention")
 	case r.AcquiredAt.IsZero():
 		return errors.New("it does not say when the lock was acquired")
 	}

@@ -14,9 +14,9 @@ import (
 )
 
 // newTestLocker makes a Locker that does not prune by itself, so that a test may change its disk.
-func newTestLocker(t *testing.T, dir string, c clock) *Locker {
+func newTestLocker(t *testing.T, dir string, c clock, opts ...Option) *Locker {
 	t.Helper()
-	l, err := newLocker(dir, c)
+	l, err := newLocker(dir, c, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,6 +97,7 @@ func TestDamagedRecord(t *testing.T) {
 		"no token":          swap(`"token": `, `"token": 0, "renewals": `),
 		"an expiry as text": swap(`"expiresNanoseconds": `, `"expiresNanoseconds": "", "renewals": `),
 		"no time":           swap(`"acquiredAt"`, `"renewedAt"`),
+		"a bad retention":   swap(`"retentionNanoseconds": `, `"retentionNanoseconds": -`),
 		"huge":              whole + strings.Repeat(" ", maxRecord),
 	}
 	for n := range len(whole) - 1 { // without the last brace, or more

@@ -34,30 +34,44 @@ func systemDisk() disk { return disk{open: openFile, sync: (*os.File).Sync, sync
 // change lets fn read or change the state of a name, and reports what it did. First fn sees
 // the record as it is: a record is always whole, so that what changes nothing needs no lock,
 // and no process can keep it from reading. What changes something is done again while no
-// other process does.
+// other process does. The first time the clock is read before the record: a process may be
+// paused in between, and with a late reading a lease that is renewed meanwhile would look expired.
 func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Lock, lockstate.Moment) (bool, error)) error {
 	base := filepath.Join(l.dir, stem(name))
-	lock, err := l.load(base+".json", name)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	now, err := l.now()
+	if err != nil {
 		return err
 	}
-	if changed, err := l.apply(&lock, fn); err != nil || !changed {
+	rec, err := l.load(base+".json", name)
+	missing := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !missing {
 		return err
+	}
+	if changed, err := fn(&rec.Lock, now); err != nil || !changed {
+		return err
+	}
+	if missing { // without this token nothing is granted, and no lock file should be left
+		if _, err := l.lastPruned(); err != nil {
+			return err
+		}
 	}
 	unlock, err := l.lockFile(ctx, base+".lock")
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	lock, err = l.load(base+".json", name)
+	rec, err = l.load(base+".json", name)
 	if errors.Is(err, fs.ErrNotExist) {
-		lock.Token, err = l.lastPruned()
+		rec.Token, err = l.lastPruned()
 	}
 	if err != nil {
 		return err
 	}
-	before := lock
-	if changed, err := l.apply(&lock, fn); err != nil || !changed {
+	if now, err = l.now(); err != nil {
+		return err
+	}
+	before := rec.Lock
+	if changed, err := fn(&rec.Lock, now); err != nil || !changed {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -65,8 +79,12 @@ func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Loc
 	}
 	// A crash of the machine ends every lease, so that a lost renewal or release
 	// does no harm; a token or data must not get lost.
-	granted := lock.Token != before.Token
-	if err := l.store(ctx, base, name, lock, granted || string(lock.Data) != string(before.Data)); err != nil {
+	granted := rec.Token != before.Token
+	if granted {
+		rec.Retention = l.settings.retention
+	}
+	rec.Used = now.Elapsed
+	if err := l.store(ctx, base, name, rec, granted || string(rec.Data) != string(before.Data)); err != nil {
 		return err
 	}
 	if granted {
@@ -75,12 +93,12 @@ func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Loc
 	return nil
 }
 
-func (l *Locker) apply(lock *lockstate.Lock, fn func(*lockstate.Lock, lockstate.Moment) (bool, error)) (changed bool, err error) {
+func (l *Locker) now() (lockstate.Moment, error) {
 	now, err := l.clock.now()
 	if err != nil {
-		return false, fmt.Errorf("reading the clock: %w", err)
+		return lockstate.Moment{}, fmt.Errorf("reading the clock: %w", err)
 	}
-	return fn(lock, now)
+	return now, nil
 }
 
 // lockFile takes the flock on path, which is released by unlock or by the end of the process.
@@ -131,39 +149,40 @@ func isCurrent(f *flock.Flock, path string) (bool, error) {
 	return err == nil && os.SameFile(locked, now), err
 }
 
-// load reads the state of a name. Without a record it is an error that matches fs.ErrNotExist.
-func (l *Locker) load(path, name string) (lockstate.Lock, error) {
+// load reads the record of a name. Without one it is an error that matches fs.ErrNotExist.
+func (l *Locker) load(path, name string) (record, error) {
 	rec, err := l.readRecord(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Stat(l.dir); err != nil {
-			return lockstate.Lock{}, fmt.Errorf("the folder is gone: %s", err.Error()) // which is more than a missing record
+			return record{}, fmt.Errorf("the folder is gone: %s", err.Error()) // which is more than a missing record
 		}
 	}
 	if err != nil {
-		return lockstate.Lock{}, err
+		return record{}, err
 	}
 	if rec.Name != name {
-		return lockstate.Lock{}, fmt.Errorf("the record %s is that of lock %q, not of %q: was it copied?", path, rec.Name, name)
+		return record{}, fmt.Errorf("the record %s is that of lock %q, not of %q: was it copied?", path, rec.Name, name)
 	}
 	return l.here(path, rec)
 }
 
 // here judges a record by where and when it was written.
-func (l *Locker) here(path string, rec record) (lockstate.Lock, error) {
+func (l *Locker) here(path string, rec record) (record, error) {
 	switch {
 	case rec.Boot == l.clock.boot:
 	case rec.Machine == l.clock.machine:
 		rec.Holder, rec.Broken = "", false // of an earlier boot: its holder is gone
 	default:
-		return lockstate.Lock{}, fmt.Errorf("the record %s was written on another machine (%.40q, this is %s): "+
+		return record{}, fmt.Errorf("the record %s was written on another machine (%.40q, this is %s): "+
 			"a folder serves the processes of one machine only; if that machine is gone, delete the record", path, rec.Machine, l.clock.machine)
 	}
-	return rec.Lock, nil
+	return rec, nil
 }
 
 // store replaces the record.
-func (l *Locker) store(ctx context.Context, base, name string, lock lockstate.Lock, durable bool) error {
-	content, err := record{Version: version, Name: name, Machine: l.clock.machine, Boot: l.clock.boot, Lock: lock}.encode()
+func (l *Locker) store(ctx context.Context, base, name string, rec record, durable bool) error {
+	rec.Version, rec.Name, rec.Machine, rec.Boot = version, name, l.clock.machine, l.clock.boot
+	content, err := rec.encode()
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +20,8 @@ func TestURL(t *testing.T) {
 		"file:locks":                        "locks",
 		"file:./locks":                      "./locks",
 		"file:../a%20b":                     "../a b",
+		"file:./~user":                      "./~user",
+		"file:/x/~user":                     "/x/~user",
 		"file:/a%3Fb%23c%25":                "/a?b#c%",
 		"FILE:/x":                           "/x",
 	} {
@@ -27,7 +30,7 @@ func TestURL(t *testing.T) {
 		}
 	}
 	for _, url := range []string{"file:", "file://", "file://host/locks", "file://me:secret@localhost/x", "file:/x?mode=1", "file:/x#y", "file:/x%zz", "file:x%zz", "file:/x?a=%zz", "file:/a%00b",
-		"file:/x?retention=", "file:/x?retention=1", "file:/x?retention=%zz", "file:/x?Retention=2h"} {
+		"file:~", "file:~/x", "file:~user/x", "file:/x?retention=", "file:/x?retention=1", "file:/x?retention=%zz", "file:/x?Retention=2h"} {
 		if got, _, err := parseURL(url); !errors.Is(err, holdfast.ErrInvalid) {
 			t.Errorf("%s: folder %q, error %v; want ErrInvalid", url, got, err)
 		}
@@ -40,10 +43,16 @@ func TestURL(t *testing.T) {
 	if err != nil || dir != filepath.FromSlash("/x") || c.retention != 90*time.Minute {
 		t.Errorf("folder %q, retention %v, error %v", dir, c.retention, err)
 	}
-	for _, retention := range []string{"59m59s", "0s", "-24h"} {
-		if _, err := holdfast.OpenLocker(t.Context(), "file:"+filepath.ToSlash(t.TempDir())+"?retention="+retention); !errors.Is(err, holdfast.ErrInvalid) {
-			t.Errorf("retention %s: error %v, want ErrInvalid", retention, err)
+	for _, retention := range []string{"59m59s", "30m", "0s", "-24h"} {
+		_, err := holdfast.OpenLocker(t.Context(), "file:"+filepath.ToSlash(t.TempDir())+"?retention="+retention)
+		want := "URL parameter retention " + retention + " is invalid: must be at least 1h"
+		if !errors.Is(err, holdfast.ErrInvalid) || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
 		}
+	}
+	_, err = New(t.TempDir(), WithRetention(time.Minute))
+	if want := "retention 1m is invalid: must be at least 1h"; !errors.Is(err, holdfast.ErrInvalid) || !strings.HasSuffix(err.Error(), want) || strings.Contains(err.Error(), "URL") {
+		t.Errorf("error %v, want %q", err, want)
 	}
 	if runtime.GOOS == "windows" {
 		if got, _, err := parseURL("file:///C:/locks"); err != nil || got != `C:\locks` {

@@ -16,10 +16,14 @@ import (
 // takes its time.
 const listPage = 100
 
-// List implements [holdfast.Lister].
+// List implements [holdfast.Lister]. Documents whose _id is not a name, such as a number or the
+// empty string, are passed over: no lock can be theirs.
 func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
 	return func(yield func(holdfast.Record, error) bool) {
 		from := field("$gte", prefix)
+		if prefix == "" {
+			from = field("$gt", "")
+		}
 		for {
 			page, err := l.page(ctx, prefix, from)
 			if err != nil {

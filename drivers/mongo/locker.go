@@ -79,7 +79,7 @@ type config struct {
 type Option func(*config)
 
 // WithCommandTimeout bounds every command that has no earlier deadline from its
-// context; a frozen server answers nothing, for ever. The default is 10 s, the
+// context; a frozen server answers nothing, forever. The default is 10 s, the
 // least 1 ms.
 func WithCommandTimeout(d time.Duration) Option { return func(c *config) { c.timeout = d } }
 
@@ -156,7 +156,7 @@ func newLocker(ctx context.Context, collection *mongo.Collection, config config)
 
 // prepare looks at the server and makes the index.
 func (l *Locker) prepare(ctx context.Context) error {
-	if err := l.do(ctx, op{verb: "check"}, l.check); err != nil {
+	if err := l.do(ctx, op{verb: "connect"}, l.check); err != nil {
 		return err
 	}
 	if l.standalone {

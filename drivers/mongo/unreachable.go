@@ -62,7 +62,7 @@ func reasonOf(server description.Server) string {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "refused the connection"
 	case errors.As(err, &noHost) && noHost.IsNotFound:
-		return "have a host name that is not known"
+		return "failed: unknown host name"
 	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
 		return "did not answer in time"
 	}

@@ -1,25 +1,30 @@
-package mongo_test
+package mongo
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/mongo/address"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/description"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
+
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/drivers/mongo"
 )
 
 // The cause comes first, then what to look at; not a dump of what the driver knows.
 func TestUnreachableServersAreNamedByCause(t *testing.T) {
 	for url, want := range map[string]string{
-		"mongodb://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/app?replicaSet=rs0":       "holdfast: check on mongodb: no primary reachable (3 of 3 members refused the connection); check the hosts and replicaSet=rs0",
-		"mongodb://joe:hunter2@127.0.0.1:1/app":                                  "holdfast: check on mongodb: no primary reachable (127.0.0.1:1 refused the connection); check the hosts",
-		"mongodb://127.0.0.1:1,127.0.0.1:2/app?serverSelectionTimeoutMS=100&w=1": "holdfast: check on mongodb: no primary reachable (2 of 2 members refused the connection); check the hosts",
+		"mongodb://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/app?replicaSet=rs0":       "holdfast: connect to mongodb: no primary reachable (3 of 3 members refused the connection); check the hosts and replicaSet=rs0",
+		"mongodb://joe:hunter2@127.0.0.1:1/app":                                  "holdfast: connect to mongodb: no primary reachable (127.0.0.1:1 refused the connection); check the hosts",
+		"mongodb://127.0.0.1:1,127.0.0.1:2/app?serverSelectionTimeoutMS=100&w=1": "holdfast: connect to mongodb: no primary reachable (2 of 2 members refused the connection); check the hosts",
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
-		l, err := mongo.Open(ctx, url)
+		l, err := Open(ctx, url)
 		if err == nil {
 			t.Fatalf("%s: opened %v", url, l)
 		}
@@ -29,6 +34,24 @@ func TestUnreachableServersAreNamedByCause(t *testing.T) {
 		var failed *holdfast.OpError
 		if !errors.As(err, &failed) || errors.Is(err, holdfast.ErrInvalid) {
 			t.Errorf("%s: an error of another kind: %v", url, err)
+		}
+	}
+}
+
+// A host that nobody knows is called so.
+func TestUnknownHost(t *testing.T) {
+	unknown := &net.DNSError{Err: "no such host", Name: "nosuch.invalid", IsNotFound: true}
+	server := func(host string, err error) description.Server {
+		return description.Server{Addr: address.Address(host), LastError: err}
+	}
+	for want, servers := range map[string][]description.Server{
+		"no primary reachable (nosuch.invalid:27017 failed: unknown host name); check the hosts": {server("nosuch.invalid:27017", unknown)},
+		"no primary reachable (2 of 3 members failed: unknown host name, 1 of 3 members did not answer); check the hosts": {
+			server("a:1", unknown), server("b:1", nil), server("c:1", fmt.Errorf("dial: %w", unknown))},
+	} {
+		err := unreachable(fmt.Errorf("ping: %w", topology.ServerSelectionError{Desc: description.Topology{Servers: servers}}))
+		if err == nil || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
 		}
 	}
 }

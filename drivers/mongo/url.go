@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -73,6 +74,9 @@ type target struct {
 func parseURL(rawURL string) (*target, error) {
 	t := &target{collection: DefaultCollection}
 	base, query, _ := strings.Cut(rawURL, "?")
+	if !strings.Contains(rawURL, "@") && !portsAreNumbers(base) { // what follows would quote the options, which may be a part of a password
+		return nil, malformed(badPort)
+	}
 	rest, err := t.takeParams(query)
 	if err != nil {
 		return nil, err
@@ -86,7 +90,7 @@ func parseURL(rawURL string) (*target, error) {
 	uri := base + "?" + rest
 	t.client = options.Client().ApplyURI(uri)
 	if err := t.client.Validate(); err != nil {
-		return nil, &holdfast.InvalidError{Field: "URL", Value: "with scheme mongodb", Rule: "a MongoDB connection string: " + reason(uri)}
+		return nil, malformed(reason(uri))
 	}
 	for _, host := range t.client.Hosts {
 		if other := impostorHost(host); other != "" {
@@ -163,12 +167,43 @@ func databaseOf(base string) string {
 	return name
 }
 
+// badPort is the reason where a password may stand in the place of a port: its text is never shown then.
+const badPort = "a port is not a number from 1 to 65535 (is an @ missing after user and password?)"
+
+func malformed(reason string) error {
+	return &holdfast.InvalidError{Field: "URL", Value: "with scheme mongodb", Rule: "a MongoDB connection string: " + reason}
+}
+
+// portsAreNumbers looks at the hosts of a connection string without its credentials and options.
+func portsAreNumbers(bare string) bool {
+	_, hosts, _ := strings.Cut(bare, "://")
+	hosts, _, _ = strings.Cut(hosts, "/")
+	for host := range strings.SplitSeq(hosts, ",") {
+		if end := strings.Index(host, "]"); strings.HasPrefix(host, "[") && end > 0 { // IPv6
+			host = host[end+1:]
+		}
+		_, port, found := strings.Cut(host, ":")
+		if n, err := strconv.ParseUint(port, 10, 16); found && (err != nil || n == 0) {
+			return false
+		}
+	}
+	return true
+}
+
 // reason says what is wrong with a connection string without showing any part
 // of its credentials: it asks the parser about the string without them.
 func reason(uri string) string {
 	scheme, rest, _ := strings.Cut(uri, "://")
-	rest = rest[strings.LastIndex(rest, "@")+1:]
+	at := strings.LastIndex(rest, "@")
+	rest = rest[at+1:]
 	base, query, _ := strings.Cut(rest, "?")
+	hosts := scheme + "://" + base
+	if !portsAreNumbers(hosts) {
+		return badPort
+	}
+	if at < 0 && scheme == "mongodb" && options.Client().ApplyURI(hosts).Validate() != nil {
+		return "the hosts are not well-formed (is an @ missing after user and password?)"
+	}
 	var harmless []string
 	for pair := range strings.SplitSeq(query, "&") {
 		key := strings.ToLower(pair)
@@ -176,11 +211,7 @@ func reason(uri string) string {
 			harmless = append(harmless, pair)
 		}
 	}
-	bare := scheme + "://" + base + "?" + strings.Join(harmless, "&")
-	if err := options.Client().ApplyURI(bare).Validate(); err != nil {
-		if strings.Contains(err.Error(), "port must be") { // it may be a password that no @ follows
-			return "a port is not a number from 1 to 65535 (is an @ missing after user and password?)"
-		}
+	if err := options.Client().ApplyURI(hosts + "?" + strings.Join(harmless, "&")).Validate(); err != nil {
 		return err.Error()
 	}
 	return "user, password and the options about them are not well-formed (is everything percent-encoded?)"

@@ -60,6 +60,22 @@ func TestURLErrors(t *testing.T) {
 		at + "127.0.0.1:1/app?authMechanism=" + secret:                 "percent-encoded",
 		at + "127.0.0.1:1/app?authMechanismProperties=" + secret:       "percent-encoded",
 		"mongodb://user:" + secret + "/app":                            "is an @ missing",
+		"mongodb://app:se:" + secret + "/db":                           "is an @ missing",
+		"mongodb://app:" + secret + ":se/db":                           "is an @ missing",
+		"mongodb://app:" + secret + "/x/db":                            "is an @ missing",
+		"mongodb://app:se," + secret + "/db":                           "is an @ missing",
+		"mongodb://app:" + secret + "]/db":                             "is an @ missing",
+		"mongodb://app:[" + secret + "/db":                             "is an @ missing",
+		"mongodb://app:se%3A" + secret + "/db":                         "is an @ missing",
+		"mongodb://app:" + secret + "?x=" + secret + "/db":             "is an @ missing",
+		"mongodb://app:se?" + secret + "=x/db":                         "is an @ missing",
+		"mongodb://app:" + secret + "127.0.0.1:1/db":                   "is an @ missing",
+		"mongodb://" + secret + "%zz/db":                               "is an @ missing",
+		"mongodb://app:p@ss:" + secret + ":x/db":                       "is an @ missing",
+		"mongodb+srv://app:" + secret + "/db":                          "is an @ missing",
+		"mongodb+srv://app:se:" + secret + "/db":                       "is an @ missing",
+		"mongodb:///app":                                               "hosts",
+		"mongodb://127.0.0.1:1/app?maxPoolSize=many":                   "maxPoolSize",
 		at + "x.mongo.cosmos.azure.com:10255/app?ssl=true":             "Azure Cosmos DB",
 		at + "x.y.docdb.amazonaws.com/app":                             "Amazon DocumentDB",
 		at + "127.0.0.1:1/app?commandTimeout=200ms":                    "no primary reachable (127.0.0.1:1 refused the connection)",
@@ -79,6 +95,17 @@ func TestURLErrors(t *testing.T) {
 		}
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q in it", rawURL, err, want)
+		}
+	}
+}
+
+// A URL without credentials is taken as it is, whatever the form of its hosts.
+func TestURLHosts(t *testing.T) {
+	for _, rawURL := range []string{
+		"mongodb://h/app", "mongodb://h:65535,g/app", "mongodb://[::1]/app", "mongodb://[::1]:27017,h:1/app", "mongodb://%2Ftmp%2Fmongodb-1.sock/app",
+	} {
+		if _, err := parseURL(rawURL); err != nil {
+			t.Errorf("%s: %v", rawURL, err)
 		}
 	}
 }

@@ -32,7 +32,7 @@ import (
 // azblob://emulator/any?endpoint=http://127.0.0.1:10000/devstoreaccount1, or
 // azblob://ACCOUNT/any together with AZURE_STORAGE_KEY. The tests make and
 // delete containers of their own in it.
-const EnvURL = "HOLDFAST_TEST_AZBLOB_URL"
+const EnvURL = testservers.EnvAzblobURL
 
 // Main runs the tests, stops the service, fails the run if goroutines are left
 // over, and exits.

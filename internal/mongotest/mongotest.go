@@ -36,7 +36,7 @@ import (
 // EnvURI and EnvStandaloneURI name the variables that point tests to servers
 // that run already.
 const (
-	EnvURI           = "HOLDFAST_TEST_MONGODB_URI"
+	EnvURI           = testservers.EnvMongoURI
 	EnvStandaloneURI = "HOLDFAST_TEST_MONGODB_STANDALONE_URI"
 )
 

@@ -21,12 +21,17 @@ import (
 // EnvMode names the variable that keeps packages from being installed.
 const EnvMode = "HOLDFAST_SETUP"
 
+// interruptGrace is how long a package manager that was interrupted may take to end. Killed, it could
+// leave packages half configured.
+const interruptGrace = 10 * time.Minute
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second interrupt does not wait for a package manager
 	err := run(ctx, realSystem(ctx), os.Stderr)
 	if err == nil {
-		err = fetch(ctx)
+		err = fetch(ctx, os.Stderr, mongod, azurite)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "setup:", err)
@@ -91,13 +96,37 @@ func (e *adviceError) Error() string {
 	return b.String()
 }
 
-// fetch gets the servers.
-func fetch(ctx context.Context) error {
-	if _, err := testservers.Mongod(ctx); err != nil {
-		return err
+// server is one that the tests use.
+type server struct {
+	name    string
+	env     string      // names the variable that points the tests to a server of the user's
+	isThere func() bool // without fetching it
+	fetch   func(context.Context) (path string, err error)
+}
+
+var (
+	mongod = server{"mongod", testservers.EnvMongoURI,
+		func() bool { return testservers.MongodIsInstalled() || testservers.MongodIsCached() }, testservers.Mongod}
+	azurite = server{"Azurite", testservers.EnvAzblobURL, testservers.AzuriteIsCached, testservers.Azurite}
+)
+
+// isGiven says whether the user has a server for the tests. Those that stop servers start their own all
+// the same; they fetch it when they run, so a run without them needs none.
+func (s server) isGiven() bool { return os.Getenv(s.env) != "" }
+
+// fetch gets the servers that the user does not have.
+func fetch(ctx context.Context, log io.Writer, servers ...server) error {
+	for _, s := range servers {
+		switch {
+		case !s.isGiven():
+			if _, err := s.fetch(ctx); err != nil {
+				return err
+			}
+		case !s.isThere():
+			fmt.Fprintf(log, "%s is set, so setup does not fetch %s; tests that stop servers still need it\n", s.env, s.name)
+		}
 	}
-	_, err := testservers.Azurite(ctx)
-	return err
+	return nil
 }
 
 // realSystem is the machine that this program runs on.
@@ -113,10 +142,19 @@ func realSystem(ctx context.Context) system {
 			c.Stdin = strings.NewReader(stdin)
 			return c.Run() == nil
 		},
+		output: func(name string, args ...string) string {
+			out, err := exec.CommandContext(ctx, name, args...).Output()
+			if err != nil {
+				return ""
+			}
+			return string(out)
+		},
 		run: func(ctx context.Context, command []string) error {
 			c := exec.CommandContext(ctx, command[0], command[1:]...)
 			c.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 			c.Stdout, c.Stderr = os.Stderr, os.Stderr
+			c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
+			c.WaitDelay = interruptGrace
 			return c.Run()
 		},
 	}

@@ -54,6 +54,7 @@ type system struct {
 	needs    []need // those of needs() unless set
 	has      func(program string) bool
 	works    func(stdin, name string, args ...string) bool // ends with exit code 0
+	output   func(name string, args ...string) string      // empty if the program fails
 	run      func(ctx context.Context, command []string) error
 }
 

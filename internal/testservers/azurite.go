@@ -17,8 +17,11 @@ var lockFiles embed.FS
 // azuriteProgram is a path below the folder of the packages.
 const azuriteProgram = "azurite/dist/src/blob/main.js"
 
+// EnvAzblobURL names the variable that points tests to a blob service that runs already.
+const EnvAzblobURL = "HOLDFAST_TEST_AZBLOB_URL"
+
 // AzuriteAdvice says what to do where Azurite cannot be had.
-const AzuriteAdvice = "Azurite needs Node.js 18 or later with npm on PATH; or set HOLDFAST_TEST_AZBLOB_URL to a service to test against"
+const AzuriteAdvice = "Azurite needs Node.js 18 or later with npm on PATH; or set " + EnvAzblobURL + " to a service to test against"
 
 var azurite = cached{"azurite-3.37.0", "75 MB, unpacked 365 MB, by npm", fetchAzurite}
 

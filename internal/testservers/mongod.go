@@ -17,8 +17,11 @@ const EnvMongod = "HOLDFAST_TEST_MONGOD"
 // not in the cache.
 const EnvVersion = "HOLDFAST_TEST_MONGOD_VERSION"
 
+// EnvMongoURI names the variable that points tests to a replica set that runs already.
+const EnvMongoURI = "HOLDFAST_TEST_MONGODB_URI"
+
 const mongodAdvice = "set " + EnvMongod + " to a mongod of version 4.4 or later, or put one on PATH, or set " +
-	"HOLDFAST_TEST_MONGODB_URI to a replica set to test against"
+	EnvMongoURI + " to a replica set to test against"
 
 // Mongod is the path of a mongod: what [EnvMongod] names, then the version that
 // [EnvVersion] asks for, then PATH, then the cache, which it fills first if need be.

@@ -1,0 +1,92 @@
+//go:build unix
+
+package file
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// mostLinks is how many symbolic links a path may lead through.
+const mostLinks = 40
+
+// checkPath refuses a folder, an absolute path, if another user may replace it or its files. It
+// goes from the root of the file system down, as far as the folders exist, and checks each of
+// them, and each link on the way: whoever may rename one has what is below it replaced.
+func checkPath(dir string) error {
+	const root = string(filepath.Separator)
+	at, rest, links := root, strings.TrimPrefix(filepath.Clean(dir), root), 0
+	info, err := os.Lstat(at)
+	if err != nil {
+		return fmt.Errorf("holdfast: file: checking the folder: %w", err)
+	}
+	rootUser, _ := owner(info)
+	for {
+		if uid, known := owner(info); known {
+			if err := checkFolder(dir, at, uid, os.Geteuid(), rootUser, info.Mode()); err != nil {
+				return err
+			}
+		}
+		if info.Mode()&fs.ModeSymlink != 0 {
+			if links++; links > mostLinks {
+				return fmt.Errorf("holdfast: file: checking the folder: %s leads through more than %d symbolic links", dir, mostLinks)
+			}
+			target, err := os.Readlink(at)
+			if err != nil {
+				return fmt.Errorf("holdfast: file: checking the folder: %w", err)
+			}
+			at, rest = filepath.Dir(at), target+root+rest
+			if filepath.IsAbs(target) {
+				at = root
+			}
+		}
+		var next string
+		if next, rest = firstOf(rest); next == "" {
+			return nil
+		}
+		at = filepath.Join(at, next) // of ".." too: at has no links by now
+		info, err = os.Lstat(at)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("holdfast: file: checking the folder: %w", err)
+		}
+	}
+}
+
+// firstOf splits a path behind its first name, which is empty if there is none.
+func firstOf(path string) (name, rest string) {
+	path = strings.TrimLeft(path, string(filepath.Separator))
+	name, rest, _ = strings.Cut(path, string(filepath.Separator))
+	return name, rest
+}
+
+// checkFolder refuses the folder dir if at, which is the folder itself or on the way to it, lets
+// another user remove or replace files: that would end exclusion. Members of a folder's group
+// are trusted, since many systems give each user a group and let it write. In a folder like /tmp
+// (mode 1777) everybody may make files, but remove only their own: each file's owner is
+// checked. Trusted are root and, where that is another user, the owner of the root folder: in a
+// user namespace root may have no number.
+func checkFolder(dir, at string, uid, me, rootUser int, mode fs.FileMode) error {
+	place, end := dir, ""
+	if at != dir {
+		place, end = dir+", by way of "+at, ","
+	}
+	switch {
+	case uid != me && uid != 0 && uid != rootUser:
+		return &holdfast.InvalidError{Field: "folder", Value: fmt.Sprintf("%s of user %d%s", place, uid, end),
+			Rule: fmt.Sprintf("that of user %d, who runs this process, or of root, and so must the folders above it, since the owner of a folder can replace what is in it: "+
+				"use another folder, chown %s, or run the process as user %d", me, at, uid)}
+	case mode.IsDir() && mode.Perm()&0o002 != 0 && mode&fs.ModeSticky == 0:
+		return &holdfast.InvalidError{Field: "folder", Value: fmt.Sprintf("%s with mode %04o%s", place, mode.Perm(), end),
+			Rule: fmt.Sprintf("one in which other users cannot replace files, and so must the folders above it: chmod o-w %s, or chmod +t, helps", at)}
+	}
+	return nil
+}

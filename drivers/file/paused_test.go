@@ -1,0 +1,64 @@
+package file
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/lockstate"
+)
+
+// A process that is paused between its readings of the clock and of the record, while the holder
+// renews the lease, takes the lock for held.
+func TestPausedBetweenClockAndRecord(t *testing.T) {
+	t.Parallel()
+	for name, do := range map[string]func(*testing.T, *Locker, holdfast.Lease){
+		"WriteData": func(t *testing.T, l *Locker, lease holdfast.Lease) {
+			if err := l.WriteData(t.Context(), lease, []byte("new"), holdfast.DataRevision{Token: lease.Token}); err != nil {
+				t.Errorf("error %v", err)
+			}
+		},
+		"Inspect": func(t *testing.T, l *Locker, _ holdfast.Lease) {
+			if r, err := l.Inspect(t.Context(), "n"); err != nil || r.State != holdfast.StateHeld {
+				t.Errorf("%+v, error %v; want held", r, err)
+			}
+		},
+		"List": func(t *testing.T, l *Locker, _ holdfast.Lease) {
+			for r, err := range l.List(t.Context(), "") {
+				if err != nil || r.State != holdfast.StateHeld {
+					t.Errorf("%+v, error %v; want held", r, err)
+				}
+			}
+		},
+		"TryAcquire": func(t *testing.T, l *Locker, lease holdfast.Lease) {
+			if again, err := l.TryAcquire(t.Context(), request("second")); err == nil {
+				t.Errorf("a second lease: %v beside %v", again, lease)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, d := t.TempDir(), newDial()
+			holder := newTestLocker(t, dir, d.clock())
+			lease := mustAcquire(t, holder, request("first"))
+			renewals := func() {
+				for range 3 {
+					d.advance(lease.TTL / 2)
+					if err := holder.Renew(context.WithoutCancel(t.Context()), lease); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			paused := d.clock()
+			var before, after sync.Once
+			paused.now = func() (lockstate.Moment, error) {
+				before.Do(renewals)
+				now, err := d.read()
+				after.Do(renewals)
+				return now, err
+			}
+			do(t, newTestLocker(t, dir, paused), lease)
+		})
+	}
+}

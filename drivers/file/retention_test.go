@@ -1,0 +1,117 @@
+package file
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// A record that was used on this boot stays until the retention is over on the clock that judges
+// expiry too: a step of the wall clock makes a file look old.
+func TestPruneAfterAWallClockStep(t *testing.T) {
+	t.Parallel()
+	dir, d := t.TempDir(), newDial()
+	d.advance(30 * 24 * time.Hour) // the machine has been up for longer than the retention
+	l := newTestLocker(t, dir, d.clock())
+	path := filepath.Join(dir, "n.json")
+	use := map[string]func(){
+		"released": func() {
+			if err := l.Release(t.Context(), mustAcquire(t, l, request("first"))); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"expired": func() { // a long lease, just now
+			req := request("expired")
+			req.TTL = 2 * defaultRetention
+			mustAcquire(t, l, req)
+			d.advance(req.TTL)
+		},
+		"renewed after its expiry": func() {
+			lease := mustAcquire(t, l, request("second"))
+			d.advance(time.Hour)
+			if err := l.Renew(t.Context(), lease); err != nil {
+				t.Fatal(err)
+			}
+			d.advance(time.Minute)
+		},
+	}
+	for what, use := range use {
+		use()
+		for _, step := range []struct {
+			forward time.Duration
+			removed int
+		}{{0, 0}, {defaultRetention - 2*time.Minute, 0}, {2 * time.Minute, 1}} {
+			d.advance(step.forward)
+			backdate(t, path, 2*defaultRetention) // as after a step of the wall clock
+			if removed, err := l.prune(t.Context()); err != nil || removed != step.removed {
+				t.Errorf("%s, %v later: %d removed, error %v; want %d", what, step.forward, removed, err, step.removed)
+			}
+		}
+	}
+}
+
+// A record of an earlier boot, or one without a time of its last use, goes by the file's age.
+func TestPruneOfOldRecords(t *testing.T) {
+	t.Parallel()
+	for what, change := range map[string]func(*record){
+		"earlier boot": func(r *record) { r.Boot, r.Used = "boot 0", 1000*time.Hour },
+		"old record":   func(r *record) { r.Used, r.Retention = 0, 0 },
+	} {
+		dir, d := t.TempDir(), newDial()
+		d.advance(30 * 24 * time.Hour)
+		l := newTestLocker(t, dir, d.clock())
+		if err := l.Release(t.Context(), mustAcquire(t, l, request("first"))); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, "n.json")
+		rec := must(l.readRecord(path))
+		change(&rec)
+		if err := os.WriteFile(path, must(rec.encode()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for age, want := range map[time.Duration]bool{defaultRetention - time.Minute: false, defaultRetention + time.Minute: true} {
+			backdate(t, path, age)
+			if _, ok := l.unused("n"); ok != want {
+				t.Errorf("%s, written %v ago: unused %t, want %t", what, age, ok, want)
+			}
+		}
+	}
+}
+
+// The longest retention counts: that of the process that was last granted the lock, which the
+// record holds, or that of the process that prunes.
+func TestPruneHonoursTheRecordsRetention(t *testing.T) {
+	t.Parallel()
+	dir, d := t.TempDir(), newDial()
+	retentions := map[string]time.Duration{"long": 30 * 24 * time.Hour, "default": defaultRetention, "short": time.Hour}
+	lockers := map[string]*Locker{}
+	for name, retention := range retentions {
+		lockers[name] = newTestLocker(t, dir, d.clock(), WithRetention(retention))
+	}
+	for _, c := range []struct{ grants, prunes, counts string }{
+		{"long", "short", "long"}, {"short", "long", "long"}, {"short", "default", "default"}, {"default", "short", "default"},
+	} {
+		// The record keeps the retention of the grant, whoever releases the lock.
+		lease := mustAcquire(t, lockers[c.grants], request(fmt.Sprint(c)))
+		if err := lockers["short"].Release(t.Context(), lease); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, "n.json")
+		for _, step := range []struct {
+			age, forward time.Duration
+			removed      int
+		}{
+			{1000 * time.Hour, retentions[c.counts] - time.Minute, 0},
+			{retentions[c.counts] - time.Minute, time.Minute, 0},
+			{retentions[c.counts] + time.Minute, 0, 1},
+		} {
+			d.advance(step.forward)
+			backdate(t, path, step.age)
+			if removed, err := lockers[c.prunes].prune(t.Context()); err != nil || removed != step.removed {
+				t.Errorf("%+v: %d removed, error %v; want %d", c, removed, err, step.removed)
+			}
+		}
+	}
+}
