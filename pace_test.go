@@ -217,7 +217,7 @@ func TestWaiterKeepsItsPaceWithCurtRefusals(t *testing.T) {
 	})
 }
 
-// early refuses with a holder whose time is over, while it is told to.
+// early refuses with a holder whose time is over, while it is on.
 type early struct {
 	holdfast.Locker
 	on atomic.Bool

@@ -74,7 +74,7 @@ func (b *backlog) drain() {
 		line := b.lines[0]
 		b.lines = b.lines[1:]
 		b.mu.Unlock()
-		_, _ = b.w.Write(line) // nobody is left to be told of a failure
+		_, _ = b.w.Write(line) // a failure cannot be reported anywhere
 		b.mu.Lock()
 		b.size -= len(line)
 	}

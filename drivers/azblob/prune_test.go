@@ -160,7 +160,7 @@ func containerPath(l *Locker) string {
 }
 
 // A blob that cannot be deleted does not keep Prune from the others. What would fail for every
-// blob ends it: without the right to delete, it sends one request in vain and not one for each.
+// blob ends it: without the right to delete, it sends one refused request, not one for each.
 func TestPruneFails(t *testing.T) {
 	t.Parallel()
 	takeTurns(t)

@@ -164,7 +164,7 @@ func TestSyncFails(t *testing.T) {
 	}
 }
 
-// A caller whose context ends during a call is told that the outcome is unknown; nothing is
+// A caller whose context ends during a call gets an error that means an unknown outcome; nothing is
 // written for it after that.
 func TestNothingIsWrittenForWhoHasLeft(t *testing.T) {
 	t.Parallel()
