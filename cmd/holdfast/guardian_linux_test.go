@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // guardedCommand starts a command and waits until its guardian has joined its group.
@@ -28,6 +30,17 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
 		}
+	}
+}
+
+// stop stops a process and waits until each of its threads has stopped.
+func stop(t *testing.T, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -62,9 +75,7 @@ func TestGroupNumberStaysTaken(t *testing.T) {
 // A guardian that somebody has stopped does not stop holdfast.
 func TestStoppedGuardianDelaysNobody(t *testing.T) {
 	c := guardedCommand(t)
-	if err := syscall.Kill(c.guardian.pid(), syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	stop(t, c.guardian.pid())
 	full := make(chan struct{})
 	go func() {
 		defer close(full)
@@ -88,15 +99,13 @@ func TestGuardianReadsLaterOrdersFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	order(200 * time.Millisecond)
-	if err := syscall.Kill(c.guardian.pid(), syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	order(time.Second)
+	stop(t, c.guardian.pid())
 	for range 10 { // each is over before it is read
 		order(0)
 	}
 	order(time.Hour)
-	time.Sleep(300 * time.Millisecond) // so is the one that it knew
+	time.Sleep(1100 * time.Millisecond) // so is the one that it knew
 	if err := syscall.Kill(c.guardian.pid(), syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
