@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // asker takes one lock for one caller, or any one of its slots: it makes the attempts,
@@ -43,7 +45,7 @@ func (c *Client) newAskerOn(t *terms, name string, s settings) *asker {
 	a := &asker{client: c, name: name, settings: s, emit: t.emit, terms: t, seats: make([]*seat, s.slots)}
 	for slot := range a.seats {
 		a.seats[slot] = &seat{asker: a, slot: slot,
-			req: Request{Name: slotName(name, slot), ID: newLeaseID(), Owner: s.owner, TTL: s.ttl, Data: s.data}}
+			req: driver.Request{Name: slotName(name, slot), ID: newLeaseID(), Owner: s.owner, TTL: s.ttl, Data: s.data}}
 	}
 	return a
 }
@@ -87,7 +89,7 @@ func (a *asker) ask(ctx context.Context, seats []*seat) (grant, error) {
 
 // notHeld drops the seats that one read shows to be held by others.
 func (a *asker) notHeld(ctx context.Context, seats []*seat) []*seat {
-	inspector := a.client.abilities.BatchInspector
+	inspector := a.client.capabilities.BatchInspector
 	if inspector == nil {
 		return seats
 	}
@@ -113,7 +115,7 @@ func (a *asker) try(ctx context.Context, s *seat) (grant, error) {
 }
 
 // attempt sends the request for one seat with a time limit.
-func (a *asker) attempt(ctx context.Context, s *seat, limit time.Duration, send func(context.Context, Request) (Lease, error)) (grant, error) {
+func (a *asker) attempt(ctx context.Context, s *seat, limit time.Duration, send func(context.Context, driver.Request) (Lease, error)) (grant, error) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	s.req.Replace = s.stuck()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -68,7 +69,7 @@ func TestRefusalOfACanceledAttemptIsDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		under := store.Locker()
-		c := newClient(t, changed{Locker: under, acquire: func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+		c := newClient(t, changed{Locker: under, acquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 			_, _ = under.TryAcquire(ctx, req) // applied, and the answer comes too late
 			<-ctx.Done()
 			return holdfast.Lease{}, fmt.Errorf("%w: %w", ctx.Err(), context.Cause(ctx))
@@ -96,7 +97,7 @@ func TestRefusalOfACanceledAttemptIsDoubt(t *testing.T) {
 func TestCanceledAttemptAsksForNoOtherSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
-		c := newClient(t, changed{Locker: memory.New(), acquire: func(ctx context.Context, _ holdfast.Request) (holdfast.Lease, error) {
+		c := newClient(t, changed{Locker: memory.New(), acquire: func(ctx context.Context, _ driver.Request) (holdfast.Lease, error) {
 			asked++
 			<-ctx.Done()
 			return holdfast.Lease{}, context.Cause(ctx)

@@ -11,24 +11,27 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 // Client takes and keeps locks on one Locker. It holds what one process shares:
 // the renewal engine, the queues of waiters, the clean-ups. A process normally has
 // one Client for each backend. All methods are safe for concurrent use.
 type Client struct {
-	locker    Locker
-	limits    Limits
-	abilities Abilities
-	defaults  lockConfig
-	now       func() time.Duration
-	logger    *slog.Logger
-	keeper    *keeper
-	lookout   *lookout // nil where the backend does not read in batches
-	queues    queues
-	sightings sightings
-	wakes     wakes
-	sinks     []*sink
+	locker       Locker
+	limits       driver.Limits
+	capabilities driver.Capabilities
+	defaults     lockConfig
+	now          func() time.Duration
+	logger       *slog.Logger
+	keeper       *keeper
+	lookout      *lookout // nil where the backend does not read in batches
+	queues       queues
+	sightings    sightings
+	wakes        wakes
+	sinks        []*sink
 
 	cleanings *agenda
 	cleaners  tasks // at work on cleanings
@@ -60,7 +63,7 @@ var errShutdown = fmt.Errorf("holdfast: the client is %w", ErrClosed)
 // option that the backend does not allow is an *[InvalidError].
 func New(locker Locker, opts ...ClientOption) (*Client, error) {
 	if locker == nil {
-		return nil, &InvalidError{"locker", "nil", "a Locker"}
+		return nil, driver.Invalid("locker", "nil", "a Locker")
 	}
 	cfg := clientConfig{logger: slog.Default(), elapsed: elapsed}
 	for _, o := range opts {
@@ -77,7 +80,7 @@ func New(locker Locker, opts ...ClientOption) (*Client, error) {
 		cfg.lock.owner = &owner
 	}
 	c := &Client{
-		locker: locker, limits: locker.Limits(), abilities: locker.Abilities(), defaults: cfg.lock,
+		locker: locker, limits: locker.Limits(), capabilities: locker.Capabilities(), defaults: cfg.lock,
 		now: cfg.elapsed, logger: cfg.logger, keeper: newKeeper(locker, cfg.elapsed, cfg.logger),
 		sightings: sightings{now: cfg.elapsed}, holds: map[*Hold]struct{}{}, down: make(chan struct{}), releases: make(chan struct{}, releasesAtOnce),
 	}
@@ -87,7 +90,7 @@ func New(locker Locker, opts ...ClientOption) (*Client, error) {
 	}
 	c.cleanings = newAgenda(c.now, cleaningsAtOnce, 0, &c.cleaners)
 	c.closing, c.close = context.WithCancelCause(context.Background())
-	c.lookout = newLookout(c.closing, c.abilities.BatchInspector, c.now, s.tryTimeout)
+	c.lookout = newLookout(c.closing, c.capabilities.BatchInspector, c.now, s.tryTimeout)
 	c.base, c.end = context.WithCancel(context.Background())
 	for _, observe := range append([]func(Event){logTo(cfg.logger)}, cfg.observers...) {
 		c.sinks = append(c.sinks, c.newSink(observe))
@@ -99,7 +102,7 @@ func New(locker Locker, opts ...ClientOption) (*Client, error) {
 // "file:/var/lib/locks" or "mongodb://db1,db2/app?replicaSet=rs0". The URL's
 // driver must be imported, as with database/sql. ctx bounds only the opening.
 func Open(ctx context.Context, url string, opts ...ClientOption) (*Client, error) {
-	locker, err := OpenLocker(ctx, url)
+	locker, err := driver.Open(ctx, url)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +119,7 @@ func (c *Client) Locker() Locker { return c.locker }
 // Inspect tells what the backend knows of a lock. A failure is returned at once, and
 // every call ends within WithTryTimeout's time.
 func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
-	if err := ValidateName(name, c.limits); err != nil {
+	if err := driver.ValidateName(name, c.limits); err != nil {
 		return Record{}, err
 	}
 	s, err := c.defaults.settle(c.limits)
@@ -145,7 +148,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
 func (c *Client) Shutdown(ctx context.Context) error {
 	for in := holdingFrom(ctx); in != nil; in = in.outer {
 		if in.hold.client == c && in.hold.managed {
-			return &InvalidError{"ctx", "of a function of Do, a runner or Partitions, or of a LeaseManager's hold", "another context: this one ends before the shutdown"}
+			return driver.Invalid("ctx", "of a function of Do, a runner or Partitions, or of a LeaseManager's hold", "another context: this one ends before the shutdown")
 		}
 	}
 	if c.shutting.CompareAndSwap(false, true) {
@@ -223,7 +226,7 @@ func (c *Client) closeLocker(ctx context.Context) error {
 func (c *Client) leftovers() string {
 	var names []string
 	for _, h := range c.live() {
-		names = append(names, quoteShort(h.Name()))
+		names = append(names, text.Quote(h.Name()))
 	}
 	if len(names) == 0 {
 		return "a call to the backend has not returned"

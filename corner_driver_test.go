@@ -13,34 +13,35 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
 // changed is a Locker some of whose answers a test makes up.
 type changed struct {
 	holdfast.Locker
-	acquire func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error)
+	acquire func(ctx context.Context, req driver.Request) (holdfast.Lease, error)
 	watch   func(name string, wake func()) (stop func())
-	limits  *holdfast.Limits
+	limits  *driver.Limits
 }
 
-func (c changed) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+func (c changed) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 	if c.acquire == nil {
 		return c.Locker.TryAcquire(ctx, req)
 	}
 	return c.acquire(ctx, req)
 }
 
-func (c changed) Abilities() holdfast.Abilities {
+func (c changed) Capabilities() driver.Capabilities {
 	if c.watch == nil {
-		return holdfast.Abilities{}
+		return driver.Capabilities{}
 	}
-	return holdfast.Abilities{Watcher: c}
+	return driver.Capabilities{Watcher: c}
 }
 
 func (c changed) Watch(name string, wake func()) (stop func()) { return c.watch(name, wake) }
 
-func (c changed) Limits() holdfast.Limits {
+func (c changed) Limits() driver.Limits {
 	if c.limits != nil {
 		return *c.limits
 	}
@@ -140,7 +141,7 @@ func TestCorner_LargestDurations(t *testing.T) {
 	t.Run("PollInterval", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var asked atomic.Int64
-			c := newClient(t, changed{Locker: memory.New(), acquire: func(_ context.Context, req holdfast.Request) (holdfast.Lease, error) {
+			c := newClient(t, changed{Locker: memory.New(), acquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
 				asked.Add(1)
 				return holdfast.Lease{}, &holdfast.HeldError{Record: holdfast.Record{Name: req.Name}}
 			}}, holdfast.WithPollInterval(ever))
@@ -157,7 +158,7 @@ func TestCorner_LargestDurations(t *testing.T) {
 	t.Run("remaining time", func(t *testing.T) { // what time.Time.Sub saturates at
 		synctest.Test(t, func(t *testing.T) {
 			var asked atomic.Int64
-			c := newClient(t, changed{Locker: memory.New(), acquire: func(_ context.Context, req holdfast.Request) (holdfast.Lease, error) {
+			c := newClient(t, changed{Locker: memory.New(), acquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
 				asked.Add(1)
 				return holdfast.Lease{}, &holdfast.HeldError{Record: holdfast.Record{Name: req.Name, Remaining: ever, RemainingKnown: true}}
 			}}, holdfast.WithPollInterval(10*time.Second))
@@ -172,13 +173,13 @@ func TestCorner_LargestDurations(t *testing.T) {
 	t.Run("TTL of the holder seen", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var once sync.Once
-			c := newClient(t, changed{Locker: memory.New(), acquire: func(_ context.Context, req holdfast.Request) (holdfast.Lease, error) {
+			c := newClient(t, changed{Locker: memory.New(), acquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
 				if !req.Replace.IsZero() {
 					once.Do(func() {
 						t.Errorf("a waiter of %v takes over from a live holder whose TTL is %v", 200*time.Millisecond, ever)
 					})
 				}
-				return holdfast.Lease{}, &holdfast.HeldError{Record: holdfast.Record{Name: req.Name, TTL: ever, Revision: holdfast.NewRevision("r")}}
+				return holdfast.Lease{}, &holdfast.HeldError{Record: holdfast.Record{Name: req.Name, TTL: ever, Revision: driver.NewRevision("r")}}
 			}})
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
@@ -188,8 +189,8 @@ func TestCorner_LargestDurations(t *testing.T) {
 	t.Run("TTL without a limit", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
-			c, err := holdfast.New(changed{Locker: memory.New(), limits: &holdfast.Limits{},
-				acquire: func(_ context.Context, req holdfast.Request) (holdfast.Lease, error) {
+			c, err := holdfast.New(changed{Locker: memory.New(), limits: &driver.Limits{},
+				acquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
 					return holdfast.Lease{Name: req.Name, ID: req.ID, Token: 1, TTL: req.TTL}, nil
 				}}, holdfast.WithTTL(ever), holdfast.WithElapsed(func() time.Duration { return time.Since(start) + 100*24*time.Hour }))
 			if errors.Is(err, holdfast.ErrInvalid) {
@@ -218,7 +219,7 @@ func TestCorner_OddLease(t *testing.T) {
 				store := memory.NewStore()
 				under := store.Locker()
 				fails := false
-				f := newFaulty(t, changed{Locker: under, acquire: func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+				f := newFaulty(t, changed{Locker: under, acquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 					l, err := under.TryAcquire(ctx, req)
 					if err == nil {
 						odd(&l)
@@ -289,7 +290,7 @@ func TestCorner_FloodOfWakeUps(t *testing.T) {
 					return func() {}
 				}
 				c := newClient(t, changed{Locker: under, watch: flood,
-					acquire: func(context.Context, holdfast.Request) (holdfast.Lease, error) {
+					acquire: func(context.Context, driver.Request) (holdfast.Lease, error) {
 						if asked.Add(1) > 5000 {
 							cancel()
 						}
@@ -332,7 +333,7 @@ func TestCorner_CauseIsNoOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		under := store.Locker()
-		c := newClient(t, changed{Locker: under, acquire: func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+		c := newClient(t, changed{Locker: under, acquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 			l, err := under.TryAcquire(ctx, req)
 			if req.Name != "inner" {
 				return l, err

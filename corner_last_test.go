@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -74,7 +75,7 @@ func TestCorner_BareErrHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen events
 		f := newFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) fault {
-			return map[string]fault{opAcquire: {refuse: &holdfast.OpError{Op: "acquire", Backend: "x", Name: "job", Err: holdfast.ErrHeld}}}[op]
+			return map[string]fault{opAcquire: {refuse: &driver.OpError{Op: "acquire", Backend: "x", Name: "job", Err: holdfast.ErrHeld}}}[op]
 		})
 		c := newClient(t, f, holdfast.WithObserver(seen.observe))
 		if _, err := c.TryLock(t.Context(), "job"); !errors.Is(err, holdfast.ErrHeld) {

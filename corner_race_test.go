@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -67,7 +68,7 @@ func TestCorner_ShutdownCleansUpTryLock(t *testing.T) {
 		const n = 300
 		var inside sync.WaitGroup
 		inside.Add(n)
-		c, err := holdfast.New(changed{Locker: under, acquire: func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+		c, err := holdfast.New(changed{Locker: under, acquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 			_, _ = under.TryAcquire(ctx, req) // applied; the answer does not come before Shutdown
 			inside.Done()
 			<-ctx.Done()

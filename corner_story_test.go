@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -152,7 +153,7 @@ func TestCorner_CanceledWhileGranted(t *testing.T) {
 		boss := errors.New("the boss said so")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		under := memory.New()
-		c := newClient(t, changed{Locker: under, acquire: func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+		c := newClient(t, changed{Locker: under, acquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 			l, err := under.TryAcquire(ctx, req)
 			cancel(boss)
 			return l, err
@@ -188,7 +189,7 @@ func TestCorner_HolderSeenOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen events
 		n := 0
-		c := newClient(t, changed{Locker: memory.New(), acquire: func(_ context.Context, req holdfast.Request) (holdfast.Lease, error) {
+		c := newClient(t, changed{Locker: memory.New(), acquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
 			n++
 			rec := holdfast.Record{Name: req.Name, State: holdfast.StateHeld}
 			if n%2 == 1 {
@@ -212,7 +213,7 @@ func TestCorner_OpenLockerShowsNoCredential(t *testing.T) {
 		"AccountName=app;AccountKey=s3cretKEYs3cretKEY==;BlobEndpoint=https://app.blob.core.windows.net/",
 		"s3cretKEY@db1:27017/app",
 	} {
-		_, err := holdfast.OpenLocker(t.Context(), url)
+		_, err := driver.Open(t.Context(), url)
 		if err == nil || strings.Contains(err.Error(), "s3cretKEY") {
 			t.Errorf("err = %v", err)
 		}

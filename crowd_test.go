@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -102,7 +103,7 @@ func (m mortal) RenewBatch(ctx context.Context, leases []holdfast.Lease) []error
 	if m.dead.Load() {
 		return slices.Repeat([]error{errInjected}, len(leases))
 	}
-	return m.Locker.Abilities().BatchRenewer.RenewBatch(ctx, leases)
+	return m.Locker.Capabilities().BatchRenewer.RenewBatch(ctx, leases)
 }
 
 func (m mortal) Release(ctx context.Context, l holdfast.Lease) error {
@@ -112,8 +113,8 @@ func (m mortal) Release(ctx context.Context, l holdfast.Lease) error {
 	return m.Locker.Release(ctx, l)
 }
 
-func (m mortal) Abilities() holdfast.Abilities {
-	a := m.Locker.Abilities()
+func (m mortal) Capabilities() driver.Capabilities {
+	a := m.Locker.Capabilities()
 	a.BatchRenewer, a.HandOverer = m, nil
 	return a
 }
@@ -126,8 +127,8 @@ type gapWatcher struct {
 	wakes []func()
 }
 
-func (g *gapWatcher) Abilities() holdfast.Abilities {
-	a := g.Locker.Abilities()
+func (g *gapWatcher) Capabilities() driver.Capabilities {
+	a := g.Locker.Capabilities()
 	a.Watcher = g
 	return a
 }
@@ -136,7 +137,7 @@ func (g *gapWatcher) Watch(name string, wake func()) (stop func()) {
 	g.mu.Lock()
 	g.wakes = append(g.wakes, wake)
 	g.mu.Unlock()
-	return g.Locker.Abilities().Watcher.Watch(name, func() {
+	return g.Locker.Capabilities().Watcher.Watch(name, func() {
 		if !g.open.Load() {
 			wake()
 		}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // LeaderAwareRunner has one of many instances of a service run a task: each
@@ -55,12 +57,12 @@ var (
 // backend's limits; the error is an *[InvalidError].
 func NewLeaderAwareRunner(client *Client, name string, opts ...RunnerOption) (*LeaderAwareRunner, error) {
 	if client == nil {
-		return nil, &InvalidError{"client", "nil", "a Client"}
+		return nil, driver.Invalid("client", "nil", "a Client")
 	}
 	cfg := runnerConfig{lock: client.defaults}
 	for _, o := range opts {
 		if o == nil {
-			return nil, &InvalidError{"option", "nil", "a RunnerOption"}
+			return nil, driver.Invalid("option", "nil", "a RunnerOption")
 		}
 		o.applyRunner(&cfg)
 	}
@@ -74,7 +76,7 @@ func NewLeaderAwareRunner(client *Client, name string, opts ...RunnerOption) (*L
 	var sinks []*sink
 	for _, observe := range cfg.observers {
 		if observe == nil {
-			return nil, &InvalidError{"observer", "nil", "a function"}
+			return nil, driver.Invalid("observer", "nil", "a function")
 		}
 		sinks = append(sinks, client.newSink(observe))
 	}
@@ -133,7 +135,7 @@ func (r *LeaderAwareRunner) Run(ctx context.Context, task func(ctx context.Conte
 // enter admits a call of Run alone, and calls of RunTaskOnLeader one after another.
 func (r *LeaderAwareRunner) enter(ctx context.Context, op string, task func(context.Context) error, alone bool) error {
 	if task == nil {
-		return &InvalidError{"task", "nil", "a function"}
+		return driver.Invalid("task", "nil", "a function")
 	}
 	if err := r.ended(ctx, nil); err != nil {
 		return err
@@ -287,6 +289,19 @@ func (r *LeaderAwareRunner) leadNow(ctx context.Context) (*term, error) {
 func (r *LeaderAwareRunner) IsLeader() bool {
 	t := r.term.Load()
 	return t != nil && t.hold.Err() == nil
+}
+
+// Name is the name of the lock.
+func (r *LeaderAwareRunner) Name() string { return r.name }
+
+// Leading returns the lease under which this instance leads now; false if it does not.
+// Like IsLeader it does no I/O.
+func (r *LeaderAwareRunner) Leading() (Lease, bool) {
+	t := r.term.Load()
+	if t == nil || t.hold.Err() != nil {
+		return Lease{}, false
+	}
+	return t.hold.Lease(), true
 }
 
 // Leader asks the backend who leads; a Record that is Free says that nobody does. Of the

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"net/http"
-	"net/http/httptest"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -84,34 +82,6 @@ func ExampleLeaderAwareRunner_RunTaskOnLeader() {
 	// the job
 	// on a: true <nil>
 	// on b: false <nil>
-}
-
-// A readiness probe: the load balancer sends the leader's work to the leader.
-func ExampleLeaderAwareRunner_Handler() {
-	ctx := context.Background()
-	client, err := holdfast.Open(ctx, "mem:")
-	if err != nil {
-		log.Fatal(err)
-	}
-	runner, err := holdfast.NewLeaderAwareRunner(client, "billing")
-	if err != nil {
-		log.Fatal(err)
-	}
-	probe := func() {
-		w := httptest.NewRecorder()
-		runner.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/ready", http.NoBody))
-		fmt.Println(w.Code)
-	}
-	probe()
-	err = runner.Run(ctx, func(context.Context) error { probe(); return nil })
-	fmt.Println(err)
-	if err := client.Shutdown(ctx); err != nil {
-		log.Fatal(err)
-	}
-	// Output:
-	// 503
-	// 200
-	// <nil>
 }
 
 // StepDown hands leadership over, for example before maintenance of this instance.

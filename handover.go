@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // A hold that is released while others of this process wait for the lock passes it on to
@@ -22,7 +24,7 @@ const (
 
 // handsOver reports whether the backend can do it and wakes other processes afterwards.
 func (c *Client) handsOver() bool {
-	return c.abilities.HandOverer != nil && c.abilities.Watcher != nil
+	return c.capabilities.HandOverer != nil && c.capabilities.Watcher != nil
 }
 
 // passesUntil is until when a lock that this process got at start is passed on within it.
@@ -69,8 +71,8 @@ func (h *Hold) yieldUntil() time.Duration {
 // releases the lock: its end is told of before the next hold's beginning in any case.
 func (a *asker) accept(ctx context.Context, w *waiter) (grant, error) {
 	from := w.offer.hold
-	handOver := func(ctx context.Context, req Request) (Lease, error) {
-		return a.client.abilities.HandOverer.HandOver(ctx, from.kept.lease, req)
+	handOver := func(ctx context.Context, req driver.Request) (Lease, error) {
+		return a.client.capabilities.HandOverer.HandOver(ctx, from.kept.lease, req)
 	}
 	g, err := a.attempt(ctx, a.seats[from.slot], min(a.settings.tryTimeout, from.kept.timing.tryTimeout), handOver)
 	w.offer.settle(err == nil)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -76,14 +77,14 @@ type tardy struct {
 	after time.Duration
 }
 
-func (l tardy) Abilities() holdfast.Abilities {
-	a := l.faulty.Abilities()
+func (l tardy) Capabilities() driver.Capabilities {
+	a := l.faulty.Capabilities()
 	a.Watcher = l
 	return a
 }
 
 func (l tardy) Watch(name string, wake func()) (stop func()) {
-	return l.Locker.Abilities().Watcher.Watch(name, func() { time.AfterFunc(l.after, wake) })
+	return l.Locker.Capabilities().Watcher.Watch(name, func() { time.AfterFunc(l.after, wake) })
 }
 
 // A process that is ten times as far from the backend has its turn too, though fifty

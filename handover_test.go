@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -93,7 +94,7 @@ func TestHandOverFaults(t *testing.T) {
 		"no answer, and done late":   {late: 4 * time.Second},
 		"done after the time limit":  {delay: 4 * time.Second, deaf: true},
 		"slow":                       {delay: time.Second},
-		"refused as invalid":         {refuse: &holdfast.InvalidError{Field: "f", Value: "v", Rule: "r"}},
+		"refused as invalid":         {refuse: driver.Invalid("f", "v", "r")},
 		"said to be held by another": {refuse: &holdfast.HeldError{Record: holdfast.Record{Name: "n", State: holdfast.StateHeld}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -248,7 +249,7 @@ func TestHandOverOfWhatAnotherHas(t *testing.T) {
 		h := mustLock(t, here, "n")
 		q := newLine(t)
 		q.join(here, "next", time.Millisecond)
-		if err := f.Locker.Abilities().Breaker.BreakNow(t.Context(), "n"); err != nil {
+		if err := f.Locker.Capabilities().Breaker.BreakNow(t.Context(), "n"); err != nil {
 			t.Fatal(err)
 		}
 		taken := mustTryLock(t, there, "n")

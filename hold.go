@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // Hold is a lock that this process has, renewed in the background until Release or
@@ -192,7 +194,7 @@ func (h *Hold) GoString() string { return "holdfast.Hold(" + h.String() + ")" }
 // heldError is what this process's own hold says to who wants the lock.
 func (h *Hold) heldError() error {
 	l := h.kept.lease
-	return &HeldError{Record{Name: l.Name, State: StateHeld, Owner: l.Owner, Token: l.Token, TTL: l.TTL}}
+	return &HeldError{Record: Record{Name: l.Name, State: StateHeld, Owner: l.Owner, Token: l.Token, TTL: l.TTL}}
 }
 
 // Release ends the hold's context and gives the lock back. Call it when the work
@@ -287,7 +289,7 @@ func (h *Hold) tryGiveBack(ctx context.Context, n int) (pause time.Duration, err
 		return 0, nil
 	}
 	k.tell(EventError, "release", err)
-	if outcomeKnown(err) {
+	if driver.OutcomeKnown(err) {
 		return 0, err
 	}
 	pause = k.timing.retry(n)

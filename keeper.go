@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // keeper is the one renewal engine: every hold of a Client is kept by it, and
@@ -22,7 +24,7 @@ import (
 // renewed. A lease costs its heap entry; nothing waits for it between renewals.
 type keeper struct {
 	locker Locker
-	batch  BatchRenewer // or nil
+	batch  driver.BatchRenewer // or nil
 	now    func() time.Duration
 	logger *slog.Logger
 	calls  tasks           // renewals and hooks under way
@@ -71,7 +73,7 @@ type kept struct {
 
 func newKeeper(locker Locker, now func() time.Duration, logger *slog.Logger) *keeper {
 	k := &keeper{
-		locker: locker, batch: locker.Abilities().BatchRenewer, now: now, logger: logger,
+		locker: locker, batch: locker.Capabilities().BatchRenewer, now: now, logger: logger,
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	k.ctx, k.cancel = context.WithCancel(context.Background())

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // Do waits for the lock, runs fn on the caller's goroutine while it is held, and
@@ -19,7 +21,7 @@ import (
 // up in the background, and the lease expires by itself at the latest.
 func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {
 	if fn == nil {
-		return &InvalidError{"fn", "nil", "a function"}
+		return driver.Invalid("fn", "nil", "a function")
 	}
 	h, err := c.acquire(ctx, ctx, name, opts, true)
 	if err != nil {
@@ -45,7 +47,7 @@ func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Contex
 // known. A goroutine that waits for the hold's end takes another context.
 //
 // Waiters of one Client queue first-in-first-out for each name, and only the first
-// asks the backend. Where the backend can do it ([HandOverer]) and wakes waiters, a
+// asks the backend. Where the backend can do it ([driver.HandOverer]) and wakes waiters, a
 // release passes the lock on to the next of them in one request, unless that asks for a
 // shorter TTL, for up to a twentieth of a second; then other processes that are as near ask
 // first. There is no order between processes.

@@ -3,6 +3,8 @@ package holdfast
 import (
 	"context"
 	"log/slog"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // lossesKept bounds the names that a log remembers to be lost.
@@ -83,7 +85,7 @@ func failureLine(op string, err error) string {
 	case "renew":
 		return "renewal failed, retrying"
 	case "release":
-		if outcomeKnown(err) {
+		if driver.OutcomeKnown(err) {
 			return "release failed"
 		}
 		return "release failed, retrying until the lease expires"

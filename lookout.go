@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // lookout looks at records for those who wait, many with one call: the looks that are
@@ -18,7 +20,7 @@ import (
 // One goroutine goes by a heap of looks, ordered by when each is due. It is there while
 // something is looked for. A Client has a lookout only if its backend reads in batches.
 type lookout struct {
-	inspector BatchInspector
+	inspector driver.BatchInspector
 	now       func() time.Duration
 	limit     time.Duration   // of each call
 	closing   context.Context // ends with Shutdown, and with it every look
@@ -45,7 +47,7 @@ const maxLooks = 1000
 
 // newLookout makes the lookout of a Client, or nil for a backend that does not read in
 // batches.
-func newLookout(closing context.Context, inspector BatchInspector, now func() time.Duration, limit time.Duration) *lookout {
+func newLookout(closing context.Context, inspector driver.BatchInspector, now func() time.Duration, limit time.Duration) *lookout {
 	if inspector == nil {
 		return nil
 	}
@@ -214,7 +216,7 @@ func (o *lookout) read(names []string) ([]Record, []error, error) {
 }
 
 // readBatch calls InspectBatch and sees to it that there is an answer for each name.
-func readBatch(ctx context.Context, inspector BatchInspector, names []string) ([]Record, []error) {
+func readBatch(ctx context.Context, inspector driver.BatchInspector, names []string) ([]Record, []error) {
 	records, errs := inspector.InspectBatch(ctx, names)
 	if len(records) != len(names) || len(errs) != len(names) {
 		return make([]Record, len(names)), slices.Repeat([]error{errOddBatch}, len(names))

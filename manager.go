@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 // LeaseManager acquires and keeps the leases of many names, by the thousand: partitions,
@@ -53,12 +56,12 @@ var errManagerClosed = fmt.Errorf("holdfast: the manager is %w", ErrClosed)
 // Shutdown of the client closes the manager too.
 func NewLeaseManager(client *Client, opts ...ManagerOption) (*LeaseManager, error) {
 	if client == nil {
-		return nil, &InvalidError{"client", "nil", "a Client"}
+		return nil, driver.Invalid("client", "nil", "a Client")
 	}
 	cfg := managerConfig{lock: client.defaults, parallel: defaultParallel}
 	for _, o := range opts {
 		if o == nil {
-			return nil, &InvalidError{"option", "nil", "a ManagerOption"}
+			return nil, driver.Invalid("option", "nil", "a ManagerOption")
 		}
 		o.applyManager(&cfg)
 	}
@@ -89,7 +92,7 @@ func NewLeaseManager(client *Client, opts ...ManagerOption) (*LeaseManager, erro
 // *[InvalidError] and nothing is done; after Close or Shutdown it matches ErrClosed.
 func (m *LeaseManager) Manage(names ...string) error {
 	for _, name := range names {
-		if err := ValidateName(name, m.client.limits); err != nil {
+		if err := driver.ValidateName(name, m.client.limits); err != nil {
 			return err
 		}
 	}
@@ -152,7 +155,7 @@ func (m *LeaseManager) Unmanage(ctx context.Context, names ...string) error {
 				failed.add(g.name, g.err)
 			}
 		case <-ctx.Done():
-			return fmt.Errorf("holdfast: unmanage %s: the releases go on: %w", quoteShort(g.name), endOf(ctx))
+			return fmt.Errorf("holdfast: unmanage %s: the releases go on: %w", text.Quote(g.name), endOf(ctx))
 		}
 	}
 	return failed.err("unmanage")
@@ -331,7 +334,7 @@ func (f *failures) list() string {
 	slices.Sort(f.names)
 	var list []string
 	for _, name := range f.names[:min(len(f.names), most)] {
-		list = append(list, quoteShort(name))
+		list = append(list, text.Quote(name))
 	}
 	if more := len(f.names) - most; more > 0 {
 		list = append(list, fmt.Sprintf("%d more", more))

@@ -125,7 +125,7 @@ func (m *LeaseManager) refused(c *claim, q *quest, err error) {
 		a.emit(Event{Type: EventError, Name: c.name, Op: "acquire", Err: err, Time: time.Now()})
 	}
 	a.identify(cl.closing)
-	if w := cl.abilities.Watcher; w != nil && !q.watched {
+	if w := cl.capabilities.Watcher; w != nil && !q.watched {
 		q.watched = true
 		stop := w.Watch(c.name, func() { m.wake(c, q) })
 		m.mu.Lock()

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // hollow grants everything and stores nothing, so that what is measured is the
 // library's own.
 type hollow struct{ token atomic.Uint64 }
 
-func (h *hollow) TryAcquire(_ context.Context, r holdfast.Request) (holdfast.Lease, error) {
+func (h *hollow) TryAcquire(_ context.Context, r driver.Request) (holdfast.Lease, error) {
 	return holdfast.Lease{Name: r.Name, ID: r.ID, Owner: r.Owner, Token: h.token.Add(1), TTL: r.TTL}, nil
 }
 func (h *hollow) Renew(context.Context, holdfast.Lease) error   { return nil }
@@ -22,9 +23,9 @@ func (h *hollow) Release(context.Context, holdfast.Lease) error { return nil }
 func (h *hollow) Inspect(context.Context, string) (holdfast.Record, error) {
 	return holdfast.Record{}, nil
 }
-func (h *hollow) Limits() holdfast.Limits       { return holdfast.Limits{} }
-func (h *hollow) Abilities() holdfast.Abilities { return holdfast.Abilities{BatchRenewer: h} }
-func (h *hollow) Close(context.Context) error   { return nil }
+func (h *hollow) Limits() driver.Limits             { return driver.Limits{} }
+func (h *hollow) Capabilities() driver.Capabilities { return driver.Capabilities{BatchRenewer: h} }
+func (h *hollow) Close(context.Context) error       { return nil }
 func (h *hollow) RenewBatch(_ context.Context, leases []holdfast.Lease) []error {
 	return make([]error, len(leases))
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // ReadData returns the data stored with a lease that the manager holds; nil if there
@@ -33,8 +35,8 @@ func (m *LeaseManager) ReadData(ctx context.Context, name string) ([]byte, error
 // try is refused, nothing is written and the error matches [ErrConflict]. So it is if ctx ends
 // between two tries; then the error matches ctx's error too.
 func (m *LeaseManager) WriteData(ctx context.Context, name string, data []byte) error {
-	return m.inTurn(ctx, "write data", name, func(h *Hold, store DataStore) error {
-		at := DataRevision{Token: h.Token(), Writes: h.writes}
+	return m.inTurn(ctx, "write data", name, func(h *Hold, store driver.DataStore) error {
+		at := driver.DataRevision{Token: h.Token(), Writes: h.writes}
 		return m.insist(ctx, func(again bool) error {
 			if again {
 				var err error
@@ -58,9 +60,9 @@ func (m *LeaseManager) WriteData(ctx context.Context, name string, data []byte) 
 // 1.5 s between them, while other calls for the name wait. The errors are those of WriteData.
 func (m *LeaseManager) UpdateData(ctx context.Context, name string, update func(old []byte) ([]byte, error)) error {
 	if update == nil {
-		return &InvalidError{"update", "nil", "a function"}
+		return driver.Invalid("update", "nil", "a function")
 	}
-	return m.inTurn(ctx, "update data", name, func(h *Hold, store DataStore) error {
+	return m.inTurn(ctx, "update data", name, func(h *Hold, store driver.DataStore) error {
 		return m.insist(ctx, func(bool) error {
 			old, at, err := m.read(ctx, h, store)
 			if err != nil {
@@ -102,8 +104,8 @@ func (m *LeaseManager) insist(ctx context.Context, try func(again bool) error) e
 }
 
 // stored finds the hold of a name, and where its data is.
-func (m *LeaseManager) stored(op, name string) (*Hold, DataStore, error) {
-	store := m.client.abilities.DataStore
+func (m *LeaseManager) stored(op, name string) (*Hold, driver.DataStore, error) {
+	store := m.client.capabilities.DataStore
 	if store == nil {
 		return nil, nil, fmt.Errorf("holdfast: %s %q: this backend stores no data with a lock: %w", op, name, errors.ErrUnsupported)
 	}
@@ -114,7 +116,7 @@ func (m *LeaseManager) stored(op, name string) (*Hold, DataStore, error) {
 	return h, store, nil
 }
 
-func (m *LeaseManager) inTurn(ctx context.Context, op, name string, do func(*Hold, DataStore) error) error {
+func (m *LeaseManager) inTurn(ctx context.Context, op, name string, do func(*Hold, driver.DataStore) error) error {
 	done, err := m.turns.take(ctx, name)
 	if err != nil {
 		return fmt.Errorf("holdfast: %s %q: %w", op, name, err)
@@ -127,7 +129,7 @@ func (m *LeaseManager) inTurn(ctx context.Context, op, name string, do func(*Hol
 	return do(h, store)
 }
 
-func (m *LeaseManager) read(ctx context.Context, h *Hold, store DataStore) ([]byte, DataRevision, error) {
+func (m *LeaseManager) read(ctx context.Context, h *Hold, store driver.DataStore) ([]byte, driver.DataRevision, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.settings.tryTimeout)
 	defer cancel()
 	data, at, err := store.ReadData(ctx, h.Name())
@@ -137,8 +139,8 @@ func (m *LeaseManager) read(ctx context.Context, h *Hold, store DataStore) ([]by
 	return data, at, err
 }
 
-func (m *LeaseManager) write(ctx context.Context, h *Hold, store DataStore, data []byte, at DataRevision) error {
-	if err := ValidateData(data, m.client.limits); err != nil {
+func (m *LeaseManager) write(ctx context.Context, h *Hold, store driver.DataStore, data []byte, at driver.DataRevision) error {
+	if err := driver.ValidateData(data, m.client.limits); err != nil {
 		return err
 	}
 	if gone := h.Err(); gone != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -24,22 +25,22 @@ func count(old []byte) ([]byte, error) {
 // slowData is a backend whose data takes a while to read and write.
 type slowData struct {
 	holdfast.Locker
-	holdfast.DataStore
+	driver.DataStore
 }
 
-func (s slowData) Abilities() holdfast.Abilities {
-	a := s.Locker.Abilities()
+func (s slowData) Capabilities() driver.Capabilities {
+	a := s.Locker.Capabilities()
 	a.DataStore = s
 	return a
 }
 
-func (s slowData) ReadData(ctx context.Context, name string) ([]byte, holdfast.DataRevision, error) {
+func (s slowData) ReadData(ctx context.Context, name string) ([]byte, driver.DataRevision, error) {
 	data, at, err := s.DataStore.ReadData(ctx, name)
 	time.Sleep(time.Second)
 	return data, at, err
 }
 
-func (s slowData) WriteData(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error {
+func (s slowData) WriteData(ctx context.Context, l holdfast.Lease, data []byte, at driver.DataRevision) error {
 	time.Sleep(time.Second)
 	return s.DataStore.WriteData(ctx, l, data, at)
 }
@@ -47,7 +48,7 @@ func (s slowData) WriteData(ctx context.Context, l holdfast.Lease, data []byte, 
 func TestManagerData(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memory.New()
-		m := newManager(t, newClient(t, slowData{l, l.Abilities().DataStore}), holdfast.WithData([]byte("10")))
+		m := newManager(t, newClient(t, slowData{l, l.Capabilities().DataStore}), holdfast.WithData([]byte("10")))
 		mustManage(t, m, "a", "b")
 		synctest.Wait()
 		if data, err := m.ReadData(t.Context(), "a"); err != nil || string(data) != "10" {
@@ -98,11 +99,11 @@ func TestManagerDataNotHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		l := store.Locker()
-		m := newManager(t, newClient(t, slowData{l, l.Abilities().DataStore}))
+		m := newManager(t, newClient(t, slowData{l, l.Capabilities().DataStore}))
 		mustManage(t, m, "a")
 		synctest.Wait()
 		steal := func() {
-			if err := l.Abilities().Breaker.BreakNow(t.Context(), "a"); err != nil {
+			if err := l.Capabilities().Breaker.BreakNow(t.Context(), "a"); err != nil {
 				t.Fatal(err)
 			}
 			mustTryLock(t, newClient(t, store.Locker()), "a", holdfast.WithData([]byte("another's")))
@@ -122,7 +123,7 @@ func TestManagerDataNotHeld(t *testing.T) {
 				t.Errorf("%s after a loss: %v", what, err)
 			}
 		}
-		if data, _, _ := l.Abilities().DataStore.ReadData(t.Context(), "a"); string(data) != "another's" {
+		if data, _, _ := l.Capabilities().DataStore.ReadData(t.Context(), "a"); string(data) != "another's" {
 			t.Errorf("the data of the next holder became %q", data)
 		}
 	})
@@ -141,7 +142,7 @@ func TestManagerUpdateDuringALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memory.New()
 		f := newFaulty(t, l, func(op string, _ int, _ holdfast.Lease) fault { return fault{hang: op == opRenew} })
-		writes := &writeCount{DataStore: l.Abilities().DataStore}
+		writes := &writeCount{DataStore: l.Capabilities().DataStore}
 		m := newManager(t, newClient(t, withData{f, writes}))
 		mustManage(t, m, "job")
 		synctest.Wait()
@@ -159,22 +160,22 @@ func TestManagerUpdateDuringALoss(t *testing.T) {
 // withData is a Locker with another's data.
 type withData struct {
 	holdfast.Locker
-	data holdfast.DataStore
+	data driver.DataStore
 }
 
-func (w withData) Abilities() holdfast.Abilities {
-	a := w.Locker.Abilities()
+func (w withData) Capabilities() driver.Capabilities {
+	a := w.Locker.Capabilities()
 	a.DataStore = w.data
 	return a
 }
 
 // writeCount counts the writes.
 type writeCount struct {
-	holdfast.DataStore
+	driver.DataStore
 	n atomic.Int64
 }
 
-func (w *writeCount) WriteData(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error {
+func (w *writeCount) WriteData(ctx context.Context, l holdfast.Lease, data []byte, at driver.DataRevision) error {
 	w.n.Add(1)
 	return w.DataStore.WriteData(ctx, l, data, at)
 }
@@ -183,20 +184,20 @@ func (w *writeCount) WriteData(ctx context.Context, l holdfast.Lease, data []byt
 // gives it up, and it arrives later.
 type lateData struct {
 	holdfast.Locker
-	holdfast.DataStore
+	driver.DataStore
 	late          time.Duration // of the next write
 	lag           int           // that many reads show the state of a moment ago
-	old           func() ([]byte, holdfast.DataRevision, error)
+	old           func() ([]byte, driver.DataRevision, error)
 	reads, writes int
 }
 
-func (s *lateData) Abilities() holdfast.Abilities {
-	a := s.Locker.Abilities()
+func (s *lateData) Capabilities() driver.Capabilities {
+	a := s.Locker.Capabilities()
 	a.DataStore = s
 	return a
 }
 
-func (s *lateData) ReadData(ctx context.Context, name string) ([]byte, holdfast.DataRevision, error) {
+func (s *lateData) ReadData(ctx context.Context, name string) ([]byte, driver.DataRevision, error) {
 	s.reads++
 	if s.lag > 0 {
 		s.lag--
@@ -205,7 +206,7 @@ func (s *lateData) ReadData(ctx context.Context, name string) ([]byte, holdfast.
 	return s.DataStore.ReadData(ctx, name)
 }
 
-func (s *lateData) WriteData(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error {
+func (s *lateData) WriteData(ctx context.Context, l holdfast.Lease, data []byte, at driver.DataRevision) error {
 	s.writes++
 	if s.late == 0 {
 		return s.DataStore.WriteData(ctx, l, data, at)
@@ -238,7 +239,7 @@ func TestManagerLateWrite(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := memory.New()
-				store := &lateData{Locker: l, DataStore: l.Abilities().DataStore}
+				store := &lateData{Locker: l, DataStore: l.Capabilities().DataStore}
 				m := newManager(t, newClient(t, store), holdfast.WithTryTimeout(4*time.Second))
 				mustManage(t, m, "a")
 				synctest.Wait()
@@ -266,7 +267,7 @@ func TestManagerLateWrite(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := memory.New()
-				store := &lateData{Locker: l, DataStore: l.Abilities().DataStore}
+				store := &lateData{Locker: l, DataStore: l.Capabilities().DataStore}
 				m := newManager(t, newClient(t, store), holdfast.WithTryTimeout(4*time.Second))
 				mustManage(t, m, "a")
 				synctest.Wait()
@@ -308,7 +309,7 @@ func TestManagerLateWrite(t *testing.T) {
 func TestManagerReadsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memory.New()
-		store := &lateData{Locker: l, DataStore: l.Abilities().DataStore}
+		store := &lateData{Locker: l, DataStore: l.Capabilities().DataStore}
 		m := newManager(t, newClient(t, store))
 		mustManage(t, m, "a")
 		synctest.Wait()
@@ -318,7 +319,7 @@ func TestManagerReadsAgain(t *testing.T) {
 			return time.Since(start), err
 		}
 		old, at, err := l.ReadData(t.Context(), "a")
-		store.old = func() ([]byte, holdfast.DataRevision, error) { return old, at, err }
+		store.old = func() ([]byte, driver.DataRevision, error) { return old, at, err }
 		if _, err := update(); err != nil {
 			t.Fatal(err)
 		}

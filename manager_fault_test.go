@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -74,7 +75,7 @@ func TestManagerLosesToAnother(t *testing.T) {
 		synctest.Wait()
 		first, _ := m.Hold("job")
 		raw := store.Locker()
-		if err := raw.Abilities().Breaker.BreakNow(t.Context(), "job"); err != nil {
+		if err := raw.Capabilities().Breaker.BreakNow(t.Context(), "job"); err != nil {
 			t.Fatal(err)
 		}
 		thief := mustTryLock(t, newClient(t, raw), "job")
@@ -99,7 +100,7 @@ func TestManagerLosesToAnother(t *testing.T) {
 // release of the others; and they are told of with every try.
 func TestManagerFailingNamesDelayNobody(t *testing.T) {
 	for name, ft := range map[string]fault{"hang": {hang: true}, "fail": {refuse: errInjected},
-		"foreign": {refuse: &holdfast.InvalidError{Field: "record", Value: "foreign", Rule: "ours"}}} {
+		"foreign": {refuse: driver.Invalid("record", "foreign", "ours")}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFaulty(t, memory.New(), func(op string, _ int, l holdfast.Lease) fault {

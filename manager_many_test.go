@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // gated is a Locker whose calls wait while the gate is locked.
@@ -16,7 +17,7 @@ type gated struct {
 	gate sync.RWMutex
 }
 
-func (g *gated) TryAcquire(ctx context.Context, r holdfast.Request) (holdfast.Lease, error) {
+func (g *gated) TryAcquire(ctx context.Context, r driver.Request) (holdfast.Lease, error) {
 	g.gate.RLock()
 	defer g.gate.RUnlock()
 	return g.hollow.TryAcquire(ctx, r)

@@ -3,6 +3,8 @@ package holdfast
 import (
 	"fmt"
 	"strconv"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // managerConfig is what a LeaseManager's options say.
@@ -31,12 +33,12 @@ func WithParallel(n int) ManagerOption {
 	return managerOption(func(c *managerConfig) { c.parallel = n })
 }
 
-func (c managerConfig) settle(l Limits) (settings, error) {
+func (c managerConfig) settle(l driver.Limits) (settings, error) {
 	if c.parallel < 1 || c.parallel > maxParallel {
-		return settings{}, &InvalidError{"Parallel", strconv.Itoa(c.parallel), fmt.Sprintf("from 1 to %d", maxParallel)}
+		return settings{}, driver.Invalid("Parallel", strconv.Itoa(c.parallel), fmt.Sprintf("from 1 to %d", maxParallel))
 	}
 	if hasNil(c.observers) {
-		return settings{}, &InvalidError{"observer", "nil", "a function"}
+		return settings{}, driver.Invalid("observer", "nil", "a function")
 	}
 	return c.lock.one().settle(l)
 }

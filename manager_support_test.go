@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 func newManager(tb testing.TB, c *holdfast.Client, opts ...holdfast.ManagerOption) *holdfast.LeaseManager {
@@ -103,7 +104,7 @@ func (b *busiest) count(op string) func() {
 	}
 }
 
-func (b *busiest) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+func (b *busiest) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 	defer b.count(opAcquire)()
 	return b.Locker.TryAcquire(ctx, req)
 }

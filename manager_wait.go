@@ -1,6 +1,8 @@
 package holdfast
 
-import "time"
+import (
+	"time"
+)
 
 // rest plans what comes after an attempt that was refused: the next one, and looks
 // before that, where the backend reads in batches.

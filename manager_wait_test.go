@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -19,7 +20,7 @@ type slowReply struct {
 	answered chan struct{} // has a value for each answer that is on its way
 }
 
-func (s *slowReply) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+func (s *slowReply) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 	l, err := s.faulty.TryAcquire(ctx, req)
 	if d := time.Duration(s.delay.Load()); d > 0 {
 		s.answered <- struct{}{}
@@ -83,10 +84,10 @@ type alarmed struct {
 	watcher alarmist
 }
 
-func (a *alarmed) Abilities() holdfast.Abilities {
-	abilities := a.faulty.Abilities()
-	abilities.Watcher = &a.watcher
-	return abilities
+func (a *alarmed) Capabilities() driver.Capabilities {
+	capabilities := a.faulty.Capabilities()
+	capabilities.Watcher = &a.watcher
+	return capabilities
 }
 
 // A backend that fails is left alone for the whole pause, however often the Watcher calls.

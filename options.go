@@ -7,7 +7,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/text"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 // ClientOption configures a Client; see New and Open.
@@ -60,7 +61,7 @@ func (s span) String() string { return text.Duration(s.Duration) }
 // or returns what was given, or else d. Much is as good as for ever.
 func (s span) or(d time.Duration) time.Duration {
 	if s.given {
-		return min(s.Duration, longest)
+		return min(s.Duration, driver.MaxTTL)
 	}
 	return d
 }
@@ -179,7 +180,7 @@ func (t timing) retry(n int) time.Duration {
 	return exponential(n, t.share(100, time.Second), t.share(12, 5*time.Second))
 }
 
-var errNilOption = &InvalidError{"option", "nil", "an option with a value"}
+var errNilOption = driver.Invalid("option", "nil", "an option with a value")
 
 func hasNil(fns []func(Event)) bool {
 	return slices.ContainsFunc(fns, func(fn func(Event)) bool { return fn == nil })
@@ -222,13 +223,13 @@ const (
 )
 
 // settle fills in defaults and checks all options together.
-func (c lockConfig) settle(l Limits) (settings, error) {
+func (c lockConfig) settle(l driver.Limits) (settings, error) {
 	var s settings
 	s.ttl = clampTTL(defaultTTL, l)
 	if c.ttl.given {
 		s.ttl = c.ttl.Duration
 	}
-	if err := ValidateTTL(s.ttl, l); err != nil {
+	if err := driver.ValidateTTL(s.ttl, l); err != nil {
 		return s, err
 	}
 	s.grace = c.grace.or(s.ttl / 6)
@@ -249,38 +250,38 @@ func (c lockConfig) settle(l Limits) (settings, error) {
 	return s, s.check(l)
 }
 
-func (s settings) check(l Limits) error {
+func (s settings) check(l driver.Limits) error {
 	for _, f := range []struct {
 		name string
 		d    time.Duration
 	}{{"Grace", s.grace}, {"RenewEvery", s.renewEvery}, {"TryTimeout", s.tryTimeout}, {"PollInterval", s.poll}} {
 		if f.d <= 0 {
-			return &InvalidError{f.name, text.Duration(f.d), "more than 0"}
+			return driver.Invalid(f.name, text.Duration(f.d), "more than 0")
 		}
 	}
 	if s.slots < 1 || s.slots > maxSlots {
-		return &InvalidError{"Slots", strconv.Itoa(s.slots), fmt.Sprintf("from 1 to %d", maxSlots)}
+		return driver.Invalid("Slots", strconv.Itoa(s.slots), fmt.Sprintf("from 1 to %d", maxSlots))
 	}
 	if drift := s.ttl / driftPart; s.grace < drift {
-		return &InvalidError{"Grace", text.Duration(s.grace), fmt.Sprintf("at least %s, what the clocks may differ by in a TTL of %s", text.Duration(drift), text.Duration(s.ttl))}
+		return driver.Invalid("Grace", text.Duration(s.grace), fmt.Sprintf("at least %s, what the clocks may differ by in a TTL of %s", text.Duration(drift), text.Duration(s.ttl)))
 	}
 	if s.grace >= s.ttl {
-		return &InvalidError{"Grace", text.Duration(s.grace), "less than the TTL of " + text.Duration(s.ttl)}
+		return driver.Invalid("Grace", text.Duration(s.grace), "less than the TTL of "+text.Duration(s.ttl))
 	}
 	if s.tryTimeout >= s.grace {
-		return &InvalidError{"TryTimeout", text.Duration(s.tryTimeout), "less than the grace of " + text.Duration(s.grace)}
+		return driver.Invalid("TryTimeout", text.Duration(s.tryTimeout), "less than the grace of "+text.Duration(s.grace))
 	}
 	if room := s.ttl - s.grace - s.tryTimeout; s.renewEvery > room {
-		return &InvalidError{"RenewEvery", text.Duration(s.renewEvery), fmt.Sprintf(
+		return driver.Invalid("RenewEvery", text.Duration(s.renewEvery), fmt.Sprintf(
 			"at most %s, so that one whole try fits before the loss (TTL %s less grace %s less try timeout %s)",
-			text.Duration(room), text.Duration(s.ttl), text.Duration(s.grace), text.Duration(s.tryTimeout))}
+			text.Duration(room), text.Duration(s.ttl), text.Duration(s.grace), text.Duration(s.tryTimeout)))
 	}
 	// The name and the ID come later; the rest of the request is known now.
-	return Request{Name: "x", ID: NewLeaseID("x"), Owner: s.owner, TTL: s.ttl, Data: s.data}.Validate(l)
+	return driver.Request{Name: "x", ID: NewLeaseID("x"), Owner: s.owner, TTL: s.ttl, Data: s.data}.Validate(l)
 }
 
 // clampTTL moves a default TTL, never a user's, into the backend's range.
-func clampTTL(d time.Duration, l Limits) time.Duration {
+func clampTTL(d time.Duration, l driver.Limits) time.Duration {
 	if l.MaxTTL > 0 {
 		d = min(d, l.MaxTTL)
 	}

@@ -14,14 +14,15 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
 // narrow has the limits of an Azure blob lease.
 type narrow struct{ holdfast.Locker }
 
-func (narrow) Limits() holdfast.Limits {
-	return holdfast.Limits{MinTTL: 15 * time.Second, MaxTTL: time.Minute, TTLStep: time.Second, MaxName: 10, MaxOwner: 10, MaxData: 4, TTLNote: "elsewhere it is less"}
+func (narrow) Limits() driver.Limits {
+	return driver.Limits{MinTTL: 15 * time.Second, MaxTTL: time.Minute, TTLStep: time.Second, MaxName: 10, MaxOwner: 10, MaxData: 4, TTLNote: "elsewhere it is less"}
 }
 
 // Errors, leases and requests show durations as people write them.
@@ -51,7 +52,7 @@ func TestDurationsAreShownInShort(t *testing.T) {
 	if s := (holdfast.Lease{TTL: time.Minute}).String(); !strings.HasSuffix(s, "TTL 1m") {
 		t.Error(s)
 	}
-	if s := (holdfast.Request{TTL: time.Minute}).String(); !strings.HasSuffix(s, "TTL 1m") {
+	if s := (driver.Request{TTL: time.Minute}).String(); !strings.HasSuffix(s, "TTL 1m") {
 		t.Error(s)
 	}
 }
@@ -140,7 +141,7 @@ func TestOpen(t *testing.T) {
 	if err := c.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
-	err = holdfast.CheckParams(url.Values{"b": nil, "z": nil}, "c", "b", "a")
+	err = driver.CheckParams(url.Values{"b": nil, "z": nil}, "c", "b", "a")
 	if err == nil || !strings.Contains(err.Error(), `"z"`) || !strings.Contains(err.Error(), "one of a, b, c") {
 		t.Errorf("CheckParams: %v", err)
 	}
@@ -161,9 +162,9 @@ func TestNoLeaseIDIsPrinted(t *testing.T) {
 		h := mustLock(t, c, "job", holdfast.WithData([]byte("data-secret")))
 		id := h.Lease().ID
 		_, err := c.TryLock(t.Context(), "job")
-		req := holdfast.Request{Name: "job", ID: id, TTL: time.Second, Data: []byte("data-secret")}
+		req := driver.Request{Name: "job", ID: id, TTL: time.Second, Data: []byte("data-secret")}
 		synctest.Wait()
-		for _, v := range []any{h.Lease(), req, err, holdfast.NewRevision(id.Reveal()), []holdfast.Lease{h.Lease()}, struct{ L holdfast.Lease }{h.Lease()}} {
+		for _, v := range []any{h.Lease(), req, err, driver.NewRevision(id.Reveal()), []holdfast.Lease{h.Lease()}, struct{ L holdfast.Lease }{h.Lease()}} {
 			fmt.Fprintf(&out, "%v %+v %#v %s\n", v, v, v, v)
 			logger.Info("value", "v", v)
 			b, _ := json.Marshal(v)

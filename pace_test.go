@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -81,7 +82,7 @@ type refusing struct {
 	record holdfast.Record
 }
 
-func (l refusing) TryAcquire(context.Context, holdfast.Request) (holdfast.Lease, error) {
+func (l refusing) TryAcquire(context.Context, driver.Request) (holdfast.Lease, error) {
 	return holdfast.Lease{}, &holdfast.HeldError{Record: l.record}
 }
 
@@ -93,8 +94,8 @@ func TestWaiterKeepsItsPaceWhateverTheRecordSays(t *testing.T) {
 		"nothing left":    {RemainingKnown: true},
 		"overdue":         {RemainingKnown: true, Remaining: -time.Hour},
 		"an instant":      {RemainingKnown: true, Remaining: time.Nanosecond},
-		"stuck":           {TTL: time.Second, Revision: holdfast.NewRevision("r")},
-		"stuck, known":    {TTL: time.Second, Revision: holdfast.NewRevision("r"), RemainingKnown: true, Remaining: time.Hour},
+		"stuck":           {TTL: time.Second, Revision: driver.NewRevision("r")},
+		"stuck, known":    {TTL: time.Second, Revision: driver.NewRevision("r"), RemainingKnown: true, Remaining: time.Hour},
 		"broken":          {Broken: true, RemainingKnown: true},
 		"nothing is told": {},
 	} {
@@ -192,8 +193,8 @@ func (p *pace) verify(events int) {
 // curt refuses with ErrHeld and no record, and does not replace.
 type curt struct{ *faulty }
 
-func (s curt) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
-	req.Replace = holdfast.Revision{}
+func (s curt) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+	req.Replace = driver.Revision{}
 	l, err := s.faulty.TryAcquire(ctx, req)
 	if errors.Is(err, holdfast.ErrHeld) {
 		err = holdfast.ErrHeld
@@ -223,7 +224,7 @@ type early struct {
 	on atomic.Bool
 }
 
-func (s *early) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+func (s *early) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 	l, err := s.Locker.TryAcquire(ctx, req)
 	var held *holdfast.HeldError
 	if s.on.Load() && errors.As(err, &held) {
@@ -234,7 +235,7 @@ func (s *early) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.
 	return l, err
 }
 
-func (s *early) Abilities() holdfast.Abilities { return holdfast.Abilities{} }
+func (s *early) Capabilities() driver.Capabilities { return driver.Capabilities{} }
 
 // A waiter that was slowed down by odd refusals is as quick as any when they are over.
 func TestWaiterRecoversItsPace(t *testing.T) {

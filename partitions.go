@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // Partitions spreads n partitions of some work (the shards of a table, the topics of
@@ -104,21 +106,21 @@ const maxPartitions = 10_000
 func NewPartitions(client *Client, group string, n int, fn func(ctx context.Context, partition int) error, opts ...PartitionsOption) (*Partitions, error) {
 	switch {
 	case client == nil:
-		return nil, &InvalidError{"client", "nil", "a Client"}
+		return nil, driver.Invalid("client", "nil", "a Client")
 	case group == "":
-		return nil, &InvalidError{"group", `""`, "the beginning of a name"}
+		return nil, driver.Invalid("group", `""`, "the beginning of a name")
 	case n < 1 || n > maxPartitions:
-		return nil, &InvalidError{"n", fmt.Sprint(n), fmt.Sprintf("from 1 to %d", maxPartitions)}
+		return nil, driver.Invalid("n", fmt.Sprint(n), fmt.Sprintf("from 1 to %d", maxPartitions))
 	case fn == nil:
-		return nil, &InvalidError{"fn", "nil", "a function"}
+		return nil, driver.Invalid("fn", "nil", "a function")
 	}
-	if err := ValidateName(memberName(group, n-1), client.limits); err != nil { // the longest
+	if err := driver.ValidateName(memberName(group, n-1), client.limits); err != nil { // the longest
 		return nil, err
 	}
 	cfg := partitionsConfig{lock: client.defaults, restart: defaultRestart}
 	for _, o := range opts {
 		if o == nil {
-			return nil, &InvalidError{"option", "nil", "a PartitionsOption"}
+			return nil, driver.Invalid("option", "nil", "a PartitionsOption")
 		}
 		o.applyPartitions(&cfg)
 	}
@@ -129,7 +131,7 @@ func NewPartitions(client *Client, group string, n int, fn func(ctx context.Cont
 	var sinks []*sink
 	for _, observe := range cfg.observers {
 		if observe == nil {
-			return nil, &InvalidError{"observer", "nil", "a function"}
+			return nil, driver.Invalid("observer", "nil", "a function")
 		}
 		sinks = append(sinks, client.newSink(observe))
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -79,7 +80,7 @@ func (s *slowRelease) Release(ctx context.Context, l holdfast.Lease) error {
 	return err
 }
 
-func (s *slowRelease) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+func (s *slowRelease) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 	if name := s.partition.Load(); name != nil && *name == req.Name && s.releasing.Load() > 0 {
 		s.taken.Add(1)
 	}

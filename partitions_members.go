@@ -93,7 +93,7 @@ func (s *sharing) bell() string { return s.table.prefix + "bell" }
 // ring wakes the members, as a release wakes who watches.
 func (s *sharing) ring() {
 	c := s.client
-	if c.abilities.Watcher == nil {
+	if c.capabilities.Watcher == nil {
 		return
 	}
 	quiet := s.lock

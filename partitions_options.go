@@ -3,6 +3,9 @@ package holdfast
 import (
 	"fmt"
 	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 // PartitionsOption configures Partitions: every [Option], [WithObserver],
@@ -59,16 +62,16 @@ type partitionsSettings struct {
 // same owner.
 const instanceDigits = 12
 
-func (c partitionsConfig) settle(l Limits) (partitionsSettings, error) {
+func (c partitionsConfig) settle(l driver.Limits) (partitionsSettings, error) {
 	base, err := c.lock.one().settle(l)
 	if err != nil {
 		return partitionsSettings{}, err
 	}
 	if most := l.MaxOwner - len(instanceOwner("", newID())); l.MaxOwner > 0 && len(base.owner) > most {
-		return partitionsSettings{}, &InvalidError{"Owner", quoteShort(base.owner), fmt.Sprintf("at most %d bytes, so that there is room to tell instances apart", most)}
+		return partitionsSettings{}, driver.Invalid("Owner", text.Quote(base.owner), fmt.Sprintf("at most %d bytes, so that there is room to tell instances apart", most))
 	}
 	if c.every.given && c.every.Duration <= 0 {
-		return partitionsSettings{}, &InvalidError{"RebalanceEvery", c.every.String(), "more than 0"}
+		return partitionsSettings{}, driver.Invalid("RebalanceEvery", c.every.String(), "more than 0")
 	}
 	if err := c.restart.check(); err != nil {
 		return partitionsSettings{}, err

@@ -368,7 +368,7 @@ func (s *sharing) attend(p plan, owners []string, settled bool) {
 
 // watch begins or stops to watch a name, where the backend can.
 func (s *sharing) watch(name string, wanted bool) {
-	w := s.client.abilities.Watcher
+	w := s.client.capabilities.Watcher
 	stop, watched := s.watches[name]
 	switch {
 	case wanted && !watched && w != nil:

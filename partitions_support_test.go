@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -42,7 +43,7 @@ func (s *severed) gate(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *severed) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+func (s *severed) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 	s.tries.Add(1)
 	if err := s.gate(ctx); err != nil {
 		return holdfast.Lease{}, err
@@ -84,7 +85,7 @@ func (s *severed) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Re
 	if err := s.gate(ctx); err != nil {
 		return func(yield func(holdfast.Record, error) bool) { yield(holdfast.Record{}, err) }
 	}
-	return s.Locker.Abilities().Lister.List(ctx, prefix)
+	return s.Locker.Capabilities().Lister.List(ctx, prefix)
 }
 
 func (s *severed) InspectBatch(ctx context.Context, names []string) ([]holdfast.Record, []error) {
@@ -92,7 +93,7 @@ func (s *severed) InspectBatch(ctx context.Context, names []string) ([]holdfast.
 	if err := s.gate(ctx); err != nil {
 		return make([]holdfast.Record, len(names)), slices.Repeat([]error{err}, len(names))
 	}
-	records, errs := s.Locker.Abilities().BatchInspector.InspectBatch(ctx, names)
+	records, errs := s.Locker.Capabilities().BatchInspector.InspectBatch(ctx, names)
 	fails := s.skip.Add(-1) >= 0
 	for i := range records {
 		if records[i].State == holdfast.StateHeld && s.blank {
@@ -109,23 +110,23 @@ func (s *severed) InspectBatch(ctx context.Context, names []string) ([]holdfast.
 }
 
 func (s *severed) Watch(name string, wake func()) func() {
-	return s.Locker.Abilities().Watcher.Watch(name, func() {
+	return s.Locker.Capabilities().Watcher.Watch(name, func() {
 		if !s.cut.Load() {
 			wake()
 		}
 	})
 }
 
-func (s *severed) Abilities() holdfast.Abilities {
+func (s *severed) Capabilities() driver.Capabilities {
 	switch s.without {
 	case "":
-		return holdfast.Abilities{Watcher: s, Lister: s, BatchInspector: s}
+		return driver.Capabilities{Watcher: s, Lister: s, BatchInspector: s}
 	case "watch":
-		return holdfast.Abilities{Lister: s, BatchInspector: s}
+		return driver.Capabilities{Lister: s, BatchInspector: s}
 	case "batch":
-		return holdfast.Abilities{Lister: s}
+		return driver.Capabilities{Lister: s}
 	}
-	return holdfast.Abilities{}
+	return driver.Capabilities{}
 }
 
 // failures counts what was told to have failed.

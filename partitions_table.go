@@ -69,7 +69,7 @@ func newTable(c *Client, group string, n int, memory time.Duration, own func(int
 func (t *table) look(ctx context.Context, each, all time.Duration) error {
 	recs := make([]Record, len(t.names))
 	errs := make([]error, len(t.names))
-	switch a := t.client.abilities; {
+	switch a := t.client.capabilities; {
 	case a.BatchInspector != nil:
 		for from := 0; from < len(t.names); from += maxLooks {
 			to := min(from+maxLooks, len(t.names))

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // terse is a backend whose batched reads tell tokens, but not owners: those it is asked for
@@ -15,9 +17,9 @@ type terse struct {
 	asked   int
 }
 
-func (b *terse) Limits() Limits              { return Limits{} }
-func (b *terse) Abilities() Abilities        { return Abilities{BatchInspector: b} }
-func (b *terse) Close(context.Context) error { return nil }
+func (b *terse) Limits() driver.Limits             { return driver.Limits{} }
+func (b *terse) Capabilities() driver.Capabilities { return driver.Capabilities{BatchInspector: b} }
+func (b *terse) Close(context.Context) error       { return nil }
 
 func (b *terse) Inspect(_ context.Context, name string) (Record, error) {
 	b.asked++
@@ -73,7 +75,9 @@ func TestOwners(t *testing.T) {
 		return &work{hold: h}
 	}
 	live, lost := working(now+1), working(now)
-	held := func(owner string) row { return row{known: true, rec: Record{State: StateHeld, Owner: owner}} }
+	held := func(owner string) row {
+		return row{known: true, rec: Record{State: StateHeld, Owner: owner}}
+	}
 	free := row{known: true, rec: Record{State: StateFree}}
 	for _, x := range []struct {
 		what string

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -152,7 +153,7 @@ func TestPromise03_FencingTokensRise(t *testing.T) {
 		}
 		// A process that died: its lease expires.
 		dead := store.Locker()
-		l, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: "job", ID: holdfast.NewLeaseID("dead"), TTL: time.Second})
+		l, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: holdfast.NewLeaseID("dead"), TTL: time.Second})
 		if err != nil || l.Token <= last {
 			t.Fatalf("lease %v, %v", l, err)
 		}
@@ -388,7 +389,7 @@ func TestPromise10_NoLockIsStuck(t *testing.T) {
 		store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }))
 		ahead.Store(int64(24 * time.Hour)) // a server's clock is a day ahead …
 		dead := store.Locker()
-		lease, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: "job", ID: holdfast.NewLeaseID("dead"), Owner: "dead", TTL: 20 * time.Second})
+		lease, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: holdfast.NewLeaseID("dead"), Owner: "dead", TTL: 20 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

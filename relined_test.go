@@ -3,6 +3,8 @@ package holdfast
 import (
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // A lease that waits for its next call has one place in the lines, also when the success of a
@@ -39,4 +41,4 @@ func TestLateSuccessLinesNoLeaseUpTwice(t *testing.T) {
 
 type hollowLocker struct{ Locker }
 
-func (hollowLocker) Abilities() Abilities { return Abilities{} }
+func (hollowLocker) Capabilities() driver.Capabilities { return driver.Capabilities{} }

@@ -7,6 +7,8 @@ import (
 	"math/bits"
 	"slices"
 	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // Leases that are due for renewal line up for backend calls, of which only so many are
@@ -90,7 +92,7 @@ func (k *keeper) dispatch(now time.Duration) (sends []func()) {
 // tryLimit is that of the lease that has the least time. One that is about to be lost
 // does not spoil the call for the others, and may be renewed after its loss.
 func (c *renewal) tryLimit(now time.Duration) time.Duration {
-	least := longest
+	least := driver.MaxTTL
 	for _, l := range c.leases {
 		limit := l.tryLimit(now)
 		if len(c.leases) > 1 {

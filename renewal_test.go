@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -34,8 +35,8 @@ func newBatches(tb testing.TB, strike func(n int, leases []holdfast.Lease) fault
 	return &batches{faulty: newFaulty(tb, memory.NewStore().Locker(), nil), strike: strike}
 }
 
-func (b *batches) Abilities() holdfast.Abilities {
-	a := b.faulty.Abilities()
+func (b *batches) Capabilities() driver.Capabilities {
+	a := b.faulty.Capabilities()
 	a.BatchRenewer = b
 	return a
 }
@@ -65,7 +66,7 @@ func (b *batches) RenewBatch(ctx context.Context, leases []holdfast.Lease) []err
 	if ft.refuse != nil {
 		return all(ft.refuse)
 	}
-	errs := b.Locker.Abilities().BatchRenewer.RenewBatch(context.WithoutCancel(ctx), leases)
+	errs := b.Locker.Capabilities().BatchRenewer.RenewBatch(context.WithoutCancel(ctx), leases)
 	if ft.lose != nil {
 		return all(ft.lose)
 	}
@@ -285,8 +286,8 @@ func TestShortBatchResult(t *testing.T) {
 
 type short struct{ *batches }
 
-func (s short) Abilities() holdfast.Abilities {
-	a := s.batches.Abilities()
+func (s short) Capabilities() driver.Capabilities {
+	a := s.batches.Capabilities()
 	a.BatchRenewer = s
 	return a
 }

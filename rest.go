@@ -10,7 +10,7 @@ import (
 
 // watch has the Watcher, if there is one, ring the alarm when a seat may be free.
 func (a *asker) watch(alarm chan<- struct{}) (stop func()) {
-	watcher := a.client.abilities.Watcher
+	watcher := a.client.capabilities.Watcher
 	if watcher == nil {
 		return func() {}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -98,7 +99,7 @@ func TestWaitersSpreadAtAnExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl, waiters = 20 * time.Second, 20
 		store := memory.NewStore()
-		if _, err := store.Locker().TryAcquire(t.Context(), holdfast.Request{Name: "job", ID: holdfast.NewLeaseID("dead"), TTL: ttl}); err != nil {
+		if _, err := store.Locker().TryAcquire(t.Context(), driver.Request{Name: "job", ID: holdfast.NewLeaseID("dead"), TTL: ttl}); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), ttl+time.Second)
@@ -170,13 +171,13 @@ func TestUnknownStateIsAskedFor(t *testing.T) {
 // how long the holder has left.
 type unsure struct{ *faulty }
 
-func (u unsure) Abilities() holdfast.Abilities {
-	a := u.faulty.Abilities()
+func (u unsure) Capabilities() driver.Capabilities {
+	a := u.faulty.Capabilities()
 	a.BatchInspector = u
 	return a
 }
 
-func (u unsure) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+func (u unsure) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 	return blind{u.faulty}.TryAcquire(ctx, req)
 }
 

@@ -4,7 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/text"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 // runnerConfig is what a runner's options say.
@@ -26,7 +27,7 @@ type Backoff struct{ Initial, Max time.Duration }
 
 func (b Backoff) check() error {
 	if b.Initial <= 0 || b.Max < b.Initial {
-		return &InvalidError{"Backoff", text.Duration(b.Initial) + " to " + text.Duration(b.Max), "more than 0, and Max at least Initial"}
+		return driver.Invalid("Backoff", text.Duration(b.Initial)+" to "+text.Duration(b.Max), "more than 0, and Max at least Initial")
 	}
 	return nil
 }
@@ -95,7 +96,7 @@ type runnerSettings struct {
 	idleLimit   time.Duration
 }
 
-func (c runnerConfig) settle(l Limits) (runnerSettings, error) {
+func (c runnerConfig) settle(l driver.Limits) (runnerSettings, error) {
 	base, err := c.lock.settle(l)
 	if err != nil {
 		return runnerSettings{}, err
@@ -105,11 +106,11 @@ func (c runnerConfig) settle(l Limits) (runnerSettings, error) {
 		span
 	}{{"HealthCheck interval", c.healthEvery}, {"StallTimeout", c.stall}, {"CoolDown", c.coolDown}, {"MinHold", c.minHold}, {"IdleLimit", c.idleLimit}} {
 		if f.given && f.Duration <= 0 {
-			return runnerSettings{}, &InvalidError{f.name, f.String(), "more than 0"}
+			return runnerSettings{}, driver.Invalid(f.name, f.String(), "more than 0")
 		}
 	}
 	if c.healthEvery.given && c.health == nil {
-		return runnerSettings{}, &InvalidError{"HealthCheck function", "nil", "a function"}
+		return runnerSettings{}, driver.Invalid("HealthCheck function", "nil", "a function")
 	}
 	if c.restart != nil {
 		if err := c.restart.check(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -262,7 +263,7 @@ func TestRunTaskOnLeader_NoLockIsStuck(t *testing.T) {
 				store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }))
 				ahead.Store(int64(24 * time.Hour)) // the server's clock was a day ahead
 				dead := store.Locker()
-				if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: "job", ID: holdfast.NewLeaseID("dead"), Owner: "dead", TTL: 20 * time.Second}); err != nil {
+				if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: holdfast.NewLeaseID("dead"), Owner: "dead", TTL: 20 * time.Second}); err != nil {
 					t.Fatal(err)
 				}
 				ahead.Store(0)

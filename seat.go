@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // seat is one slot as an asker sees it: the request for it, which of its attempts ended
@@ -12,7 +14,7 @@ import (
 type seat struct {
 	asker *asker
 	slot  int
-	req   Request
+	req   driver.Request
 
 	doubt    doubt
 	failed   bool          // at the latest attempt
@@ -85,7 +87,7 @@ const pressing = 10 * time.Millisecond
 func (s *seat) overAt() time.Duration {
 	at := s.stuckAt()
 	if s.holder.RemainingKnown {
-		at = min(at, s.seen+min(s.holder.Remaining, longest))
+		at = min(at, s.seen+min(s.holder.Remaining, driver.MaxTTL))
 	}
 	return at
 }
@@ -113,7 +115,7 @@ func (s *seat) tell(holder Record) {
 }
 
 // stuck returns the revision of a holder that is over by our own clock, if it is.
-func (s *seat) stuck() Revision { return s.asker.client.sightings.stuck(s.remembered()) }
+func (s *seat) stuck() driver.Revision { return s.asker.client.sightings.stuck(s.remembered()) }
 
 func (s *seat) stuckAt() time.Duration { return s.asker.client.sightings.stuckAt(s.remembered()) }
 
@@ -132,7 +134,7 @@ func (s *seat) looked(r Record, err error) (ask bool) {
 		return true
 	}
 	s.see(r)
-	s.asker.last = s.asker.full(&HeldError{r})
+	s.asker.last = s.asker.full(&HeldError{Record: r})
 	return !s.stuck().IsZero()
 }
 
@@ -149,7 +151,7 @@ func (s *seat) maybeOurs() bool {
 // look for for ages, and the seat is asked for at the poll interval.
 func (s *seat) schedule() (askAt, lookAt time.Duration) {
 	a := s.asker
-	never := longest + a.client.now()
+	never := driver.MaxTTL + a.client.now()
 	if !s.known {
 		return 0, never
 	}
@@ -157,7 +159,7 @@ func (s *seat) schedule() (askAt, lookAt time.Duration) {
 	if s.watching {
 		poll = a.settings.watchedPoll
 	}
-	if left := min(s.holder.Remaining, longest); s.holder.RemainingKnown {
+	if left := min(s.holder.Remaining, driver.MaxTTL); s.holder.RemainingKnown {
 		// Waiters of many processes wake for the same expiry: spread them a little.
 		askAt = min(askAt, s.seen+left+time.Millisecond+rand.N(10*time.Millisecond))
 		// A holder that lives has renewed before three quarters of this are over.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"sync"
 	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // sightings is what a Client remembers of the holders that it was refused for, or has read:
@@ -30,7 +32,7 @@ const (
 // sighting is the latest revision that was seen of one name. It is guarded by the mu of its
 // sightings.
 type sighting struct {
-	revision Revision
+	revision driver.Revision
 	ttl      time.Duration
 	since    time.Duration // when it was seen first, after the reply: it was made before
 }
@@ -52,7 +54,7 @@ func (m *sightings) see(name string, r Record, kept *sighting) *sighting {
 	if r.Revision.IsZero() || r.Revision != g.revision {
 		g.since = now
 	}
-	g.revision, g.ttl = r.Revision, min(r.TTL, longest)
+	g.revision, g.ttl = r.Revision, min(r.TTL, driver.MaxTTL)
 	m.longestTTL = max(m.longestTTL, g.ttl)
 	if m.recent == nil || len(m.recent) >= sightingsKept || now-m.turned > sightingsPeriod+4*m.longestTTL {
 		m.earlier, m.recent, m.turned = m.recent, map[string]*sighting{}, now
@@ -78,11 +80,11 @@ func (m *sightings) of(name string) *sighting {
 // stuck returns the holder's revision if it has not been renewed for one whole TTL
 // of our own elapsed time: it is over then, whatever a clock that stepped back
 // makes of its expiry. The backend replaces exactly that revision, or refuses.
-func (m *sightings) stuck(g *sighting) Revision {
+func (m *sightings) stuck(g *sighting) driver.Revision {
 	m.mu.Lock() // once: another may see a later revision at any time
 	defer m.mu.Unlock()
 	if m.now() < m.over(g) {
-		return Revision{}
+		return driver.Revision{}
 	}
 	return g.revision
 }
@@ -106,7 +108,7 @@ func (m *sightings) stuckAt(g *sighting) time.Duration {
 
 func (m *sightings) over(g *sighting) time.Duration {
 	if g == nil || g.revision.IsZero() || g.ttl <= 0 {
-		return longest + m.now()
+		return driver.MaxTTL + m.now()
 	}
 	return g.since + g.ttl + g.ttl/driftPart // for drift
 }

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 func newSightings() (*sightings, *time.Duration) {
@@ -13,7 +15,7 @@ func newSightings() (*sightings, *time.Duration) {
 }
 
 func record(revision string, ttl time.Duration) Record {
-	return Record{State: StateHeld, TTL: ttl, Revision: NewRevision(revision)}
+	return Record{State: StateHeld, TTL: ttl, Revision: driver.NewRevision(revision)}
 }
 
 // A holder is stuck once one revision was seen for its whole TTL and the drift allowance, by
@@ -32,7 +34,7 @@ func TestSightingsTellWhoIsStuck(t *testing.T) {
 		t.Error("stuck too early")
 	}
 	*now += time.Millisecond
-	if g := m.find("n"); m.stuck(g) != NewRevision("b") || m.stuckAt(g) != *now {
+	if g := m.find("n"); m.stuck(g) != driver.NewRevision("b") || m.stuckAt(g) != *now {
 		t.Errorf("stuck is %v, at %v", m.stuck(g), m.stuckAt(g))
 	}
 	// Another caller's late reply of an earlier renewal counts from now on.
@@ -69,7 +71,7 @@ func TestSightingsForget(t *testing.T) {
 		t.Errorf("%d names are remembered at once", most)
 	}
 	*now = 2 * ttl
-	if m.find("waiting") != nil || m.stuck(waiting) != NewRevision("r") {
+	if m.find("waiting") != nil || m.stuck(waiting) != driver.NewRevision("r") {
 		t.Error("a waiter's own sighting is lost, or nothing was forgotten")
 	}
 	for range 4 {

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 // maxSlots bounds WithSlots: a waiter watches every slot.
@@ -64,13 +67,13 @@ func slotOf(name, record string, n int) (slot int, is bool) {
 }
 
 // validateSlots checks that the names of all slots are allowed.
-func validateSlots(name string, n int, l Limits) error {
-	if err := ValidateName(name, l); err != nil {
+func validateSlots(name string, n int, l driver.Limits) error {
+	if err := driver.ValidateName(name, l); err != nil {
 		return err
 	}
 	if last := slotName(name, n-1); l.MaxName > 0 && len(last) > l.MaxName {
-		rule := fmt.Sprintf("%s, so that %q fits behind it for the last of %d slots", sizes(1, l.MaxName-(len(last)-len(name))), last[len(name):], n)
-		return &InvalidError{"Name", quoteShort(name), rule}
+		rule := fmt.Sprintf("%s, so that %q fits behind it for the last of %d slots", text.ByteRange(1, l.MaxName-(len(last)-len(name))), last[len(name):], n)
+		return driver.Invalid("Name", text.Quote(name), rule)
 	}
 	return nil
 }
@@ -104,7 +107,7 @@ func (c *Client) holderOf(ctx context.Context, name string, s settings) (first R
 		names[slot] = slotName(name, slot)
 	}
 	inspect := func(slot int) (Record, error) { return c.Inspect(ctx, names[slot]) }
-	if inspector := c.abilities.BatchInspector; inspector != nil && s.slots > 1 {
+	if inspector := c.capabilities.BatchInspector; inspector != nil && s.slots > 1 {
 		limited, cancel := context.WithTimeout(ctx, s.tryTimeout)
 		defer cancel()
 		records, errs := readBatch(limited, inspector, names)

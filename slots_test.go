@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -229,7 +230,7 @@ func TestCrashedHolderFreesItsSlot(t *testing.T) {
 			defer dead.Close(t.Context())
 			var ends time.Time
 			for slot := range 2 { // whichever is free
-				if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: slotRecord("pool", slot), ID: holdfast.NewLeaseID("dead"), TTL: 20 * time.Second}); err == nil {
+				if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: slotRecord("pool", slot), ID: holdfast.NewLeaseID("dead"), TTL: 20 * time.Second}); err == nil {
 					ends = time.Now().Add(20 * time.Second)
 				}
 			}
@@ -251,7 +252,7 @@ func TestNoSlotIsStuck(t *testing.T) {
 		store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(ahead) }))
 		dead := store.Locker()
 		defer dead.Close(t.Context())
-		if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: "pool#2", ID: holdfast.NewLeaseID("dead"), TTL: 20 * time.Second}); err != nil {
+		if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "pool#2", ID: holdfast.NewLeaseID("dead"), TTL: 20 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
 		ahead = 0

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -121,17 +122,17 @@ func (f *faulty) call(ctx context.Context, op string, lease holdfast.Lease, do f
 	return err
 }
 
-func (f *faulty) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+func (f *faulty) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 	return f.grant(ctx, opAcquire, req, f.Locker.TryAcquire)
 }
 
-func (f *faulty) HandOver(ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
-	return f.grant(ctx, opHandOver, req, func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
-		return f.Locker.Abilities().HandOverer.HandOver(ctx, from, req)
+func (f *faulty) HandOver(ctx context.Context, from holdfast.Lease, req driver.Request) (holdfast.Lease, error) {
+	return f.grant(ctx, opHandOver, req, func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+		return f.Locker.Capabilities().HandOverer.HandOver(ctx, from, req)
 	})
 }
 
-func (f *faulty) grant(ctx context.Context, op string, req holdfast.Request, do func(context.Context, holdfast.Request) (holdfast.Lease, error)) (holdfast.Lease, error) {
+func (f *faulty) grant(ctx context.Context, op string, req driver.Request, do func(context.Context, driver.Request) (holdfast.Lease, error)) (holdfast.Lease, error) {
 	asked := holdfast.Lease{Name: req.Name, ID: req.ID, Owner: req.Owner, TTL: req.TTL}
 	var got holdfast.Lease
 	err := f.call(ctx, op, asked, func(ctx context.Context) (err error) {
@@ -162,7 +163,7 @@ func (f *faulty) InspectBatch(ctx context.Context, names []string) ([]holdfast.R
 	var got []holdfast.Record
 	var errs []error
 	err := f.call(ctx, opLook, holdfast.Lease{}, func(ctx context.Context) error {
-		r, e := f.Locker.Abilities().BatchInspector.InspectBatch(ctx, names)
+		r, e := f.Locker.Capabilities().BatchInspector.InspectBatch(ctx, names)
 		f.mu.Lock()
 		got, errs = r, e
 		f.mu.Unlock()
@@ -176,9 +177,9 @@ func (f *faulty) InspectBatch(ctx context.Context, names []string) ([]holdfast.R
 	return got, errs
 }
 
-// Abilities has the client's renewals come one by one and, unless watcher, its waiters poll.
-func (f *faulty) Abilities() holdfast.Abilities {
-	a := f.Locker.Abilities()
+// Capabilities has the client's renewals come one by one and, unless watcher, its waiters poll.
+func (f *faulty) Capabilities() driver.Capabilities {
+	a := f.Locker.Capabilities()
 	a.BatchRenewer = nil
 	if a.HandOverer != nil {
 		a.HandOverer = f

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -104,7 +105,7 @@ func TestWaiterWakes(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
 			dead := store.Locker()
-			if _, err := dead.TryAcquire(t.Context(), holdfast.Request{Name: "job", ID: holdfast.NewLeaseID("dead"), TTL: 100 * time.Second}); err != nil {
+			if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: holdfast.NewLeaseID("dead"), TTL: 100 * time.Second}); err != nil {
 				t.Fatal(err)
 			}
 			c := newClient(t, newFaulty(t, store.Locker(), nil), holdfast.WithPollInterval(poll))
@@ -148,7 +149,7 @@ func TestWaiterWakes(t *testing.T) {
 // blind tells nothing of a holder but that there is one.
 type blind struct{ holdfast.Locker }
 
-func (b blind) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+func (b blind) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 	l, err := b.Locker.TryAcquire(ctx, req)
 	if errors.Is(err, holdfast.ErrHeld) {
 		err = &holdfast.HeldError{Record: holdfast.Record{Name: req.Name, State: holdfast.StateHeld}}
@@ -159,7 +160,7 @@ func (b blind) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.L
 // deafWatcher comes into effect and then never wakes anybody.
 type deafWatcher struct{ holdfast.Locker }
 
-func (d deafWatcher) Abilities() holdfast.Abilities { return holdfast.Abilities{Watcher: d} }
+func (d deafWatcher) Capabilities() driver.Capabilities { return driver.Capabilities{Watcher: d} }
 
 func (deafWatcher) Watch(_ string, wake func()) (stop func()) {
 	wake()

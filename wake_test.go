@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -17,15 +18,15 @@ type slowWatcher struct {
 	delay time.Duration
 }
 
-func (s slowWatcher) Abilities() holdfast.Abilities {
-	a := s.faulty.Abilities()
+func (s slowWatcher) Capabilities() driver.Capabilities {
+	a := s.faulty.Capabilities()
 	a.Watcher = s
 	return a
 }
 
 func (s slowWatcher) Watch(name string, wake func()) (stop func()) {
 	var inner atomic.Value
-	timer := time.AfterFunc(s.delay, func() { inner.Store(s.Locker.Abilities().Watcher.Watch(name, wake)) })
+	timer := time.AfterFunc(s.delay, func() { inner.Store(s.Locker.Capabilities().Watcher.Watch(name, wake)) })
 	return func() {
 		timer.Stop()
 		if stop, in := inner.Load().(func()); in {

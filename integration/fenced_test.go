@@ -19,7 +19,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	mongodriver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/azblob"
@@ -138,7 +138,7 @@ func writeDocument(ctx context.Context, client *holdfast.Client, locks string, h
 	if err != nil {
 		return err
 	}
-	server, err := driver.Connect(options.Client().ApplyURI(locks))
+	server, err := mongodriver.Connect(options.Client().ApplyURI(locks))
 	if err != nil {
 		return err
 	}

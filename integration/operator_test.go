@@ -50,7 +50,7 @@ func TestOperatorBreaksLease(t *testing.T) {
 		next := make(chan *holdfast.Hold, 1)
 		go func() { next <- sequence.enter(waiter.lock(name)) }()
 		time.Sleep(b.ttl / 4) // some renewals
-		if err := waiter.Locker().Abilities().Breaker.Break(bounded(t), name); err != nil {
+		if err := waiter.Locker().Capabilities().Breaker.Break(bounded(t), name); err != nil {
 			t.Fatal(err)
 		}
 		if cause := ended(t, h); !errors.Is(cause, holdfast.ErrLost) {

@@ -74,7 +74,7 @@ func TestDefiniteRejection(t *testing.T) {
 		name := fresh()
 		holder, other := b.actor(t, nil, holdfast.WithTTL(ttl), holdfast.WithRenewEvery(2*time.Second)), b.calm(t)
 		h := holder.lock(name)
-		if err := other.Locker().Abilities().Breaker.BreakNow(bounded(t), name); err != nil {
+		if err := other.Locker().Capabilities().Breaker.BreakNow(bounded(t), name); err != nil {
 			t.Fatal(err)
 		}
 		successor := other.lock(name)

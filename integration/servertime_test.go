@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/integration/env"
 )
 
@@ -73,10 +74,10 @@ func TestServerClockAheadAndBack(t *testing.T) {
 // abandon takes a lock as a process does that dies at once.
 func abandon(t *testing.T, url, name string, ttl time.Duration) holdfast.Lease {
 	t.Helper()
-	locker, err := holdfast.OpenLocker(within(t), url)
+	locker, err := driver.Open(within(t), url)
 	env.Check(t, err)
 	defer locker.Close(t.Context())
-	l, err := locker.TryAcquire(within(t), holdfast.Request{Name: name, ID: holdfast.NewLeaseID("3f1d9e0a-7a0e-4b52-9f7e-2f6f7c6a1b11"), Owner: "dead", TTL: ttl})
+	l, err := locker.TryAcquire(within(t), driver.Request{Name: name, ID: holdfast.NewLeaseID("3f1d9e0a-7a0e-4b52-9f7e-2f6f7c6a1b11"), Owner: "dead", TTL: ttl})
 	env.Check(t, err)
 	return l
 }

@@ -11,7 +11,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	mongodriver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/azblob"
@@ -41,7 +41,7 @@ type target struct {
 	// erase does what an operator does who deletes a lock's record by hand.
 	erase func(tb testing.TB, name string)
 	// collection has MongoDB's records.
-	collection *driver.Collection
+	collection *mongodriver.Collection
 }
 
 // onEach runs a scenario on MongoDB and on Azurite, at the same time as others.

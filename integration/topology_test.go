@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/integration/env"
 )
 
@@ -144,9 +145,9 @@ func TestReapedLate(t *testing.T) {
 	m := env.StartMongo(t, env.MongoOptions{Args: []string{"--setParameter", "ttlMonitorEnabled=false"}})
 	const ttl = 5 * time.Second
 	url := m.URL(t)
-	dead, err := holdfast.OpenLocker(within(t), url)
+	dead, err := driver.Open(within(t), url)
 	env.Check(t, err)
-	l, err := dead.TryAcquire(within(t), holdfast.Request{Name: "dead", ID: holdfast.NewLeaseID("3f1d9e0a-7a0e-4b52-9f7e-2f6f7c6a1b11"), Owner: "dead", TTL: ttl})
+	l, err := dead.TryAcquire(within(t), driver.Request{Name: "dead", ID: holdfast.NewLeaseID("3f1d9e0a-7a0e-4b52-9f7e-2f6f7c6a1b11"), Owner: "dead", TTL: ttl})
 	env.Check(t, err)
 	taken := time.Now()
 	env.Check(t, dead.Close(t.Context()))

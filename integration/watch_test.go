@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // The change stream of a waiter is cut off while the lock is released, and comes back — the
@@ -132,14 +133,14 @@ func meddle(ctx context.Context, b target) {
 // unreliable is a Locker whose Watcher is.
 type unreliable struct{ holdfast.Locker }
 
-// Abilities has the Watcher wrapped.
-func (l unreliable) Abilities() holdfast.Abilities {
-	a := l.Locker.Abilities()
+// Capabilities has the Watcher wrapped.
+func (l unreliable) Capabilities() driver.Capabilities {
+	a := l.Locker.Capabilities()
 	a.Watcher = unreliableWatcher{a.Watcher}
 	return a
 }
 
-type unreliableWatcher struct{ holdfast.Watcher }
+type unreliableWatcher struct{ driver.Watcher }
 
 // Watch delivers each wake-up not at all, once or twice, each time later than it was due by
 // as much as it pleases: also after the watch was stopped.

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 var acquireClauses = []clause{
@@ -26,7 +26,7 @@ var acquireClauses = []clause{
 		run: func(c *check) {
 			name := c.name()
 			lease := c.acquire(c.a, c.request(name))
-			for _, l := range []holdfast.Locker{c.a, c.b} {
+			for _, l := range []driver.Locker{c.a, c.b} {
 				r := c.held(l, c.request(name))
 				c.checkHeldRecord(r, lease)
 			}
@@ -44,8 +44,8 @@ var acquireClauses = []clause{
 			c.held(c.a, second)
 			c.held(c.b, second)
 			c.lost("Renew with the holder's owner and token, but another ID",
-				c.a.Renew(c.ctx, holdfast.Lease{Name: lease.Name, ID: second.ID, Owner: lease.Owner, Token: lease.Token, TTL: lease.TTL}))
-			c.release(c.a, holdfast.Lease{Name: lease.Name, ID: second.ID, Owner: lease.Owner, Token: lease.Token, TTL: lease.TTL})
+				c.a.Renew(c.ctx, driver.Lease{Name: lease.Name, ID: second.ID, Owner: lease.Owner, Token: lease.Token, TTL: lease.TTL}))
+			c.release(c.a, driver.Lease{Name: lease.Name, ID: second.ID, Owner: lease.Owner, Token: lease.Token, TTL: lease.TTL})
 			c.stillHeldBy("after renewal and release by a request with the same owner and another ID", lease)
 		},
 	},
@@ -61,7 +61,7 @@ var acquireClauses = []clause{
 			req := c.request(c.name())
 			req.Data = []byte("first")
 			first := c.acquire(c.a, req)
-			for _, l := range []holdfast.Locker{c.a, c.b} {
+			for _, l := range []driver.Locker{c.a, c.b} {
 				again := req
 				again.Data = []byte("second")
 				if lease := c.acquire(l, again); lease.Token != first.Token {
@@ -80,7 +80,7 @@ var acquireClauses = []clause{
 		run: func(c *check) {
 			req := c.request(c.name())
 			var tokens sync.Map
-			c.parallel(16, func(i int, l holdfast.Locker) {
+			c.parallel(16, func(i int, l driver.Locker) {
 				tokens.Store(c.acquire(l, req).Token, true)
 			})
 			n := 0
@@ -98,8 +98,8 @@ var acquireClauses = []clause{
 }
 
 // checkHeldRecord compares what is known of a held lock with its lease.
-func (c *check) checkHeldRecord(r holdfast.Record, lease holdfast.Lease) {
-	if r.State != holdfast.StateHeld && r.State != holdfast.StateUnknown {
+func (c *check) checkHeldRecord(r driver.Record, lease driver.Lease) {
+	if r.State != driver.StateHeld && r.State != driver.StateUnknown {
 		c.errorf("the state is %v, want held", r.State)
 	}
 	if r.Owner != "" && r.Owner != lease.Owner {
@@ -120,11 +120,11 @@ func (c *check) checkHeldRecord(r holdfast.Record, lease holdfast.Lease) {
 }
 
 // parallel runs n calls at once, half of them on each Locker.
-func (c *check) parallel(n int, call func(i int, l holdfast.Locker)) {
+func (c *check) parallel(n int, call func(i int, l driver.Locker)) {
 	var wg sync.WaitGroup
 	start := make(chan struct{})
 	for i := range n {
-		l := []holdfast.Locker{c.a, c.b}[i%2]
+		l := []driver.Locker{c.a, c.b}[i%2]
 		wg.Go(func() {
 			<-start
 			call(i, l)
@@ -138,12 +138,12 @@ func oneWinner(c *check) {
 	for range 3 {
 		name := c.name()
 		var wins atomic.Int32
-		c.parallel(64, func(_ int, l holdfast.Locker) {
+		c.parallel(64, func(_ int, l driver.Locker) {
 			_, err := l.TryAcquire(c.ctx, c.request(name))
 			switch {
 			case err == nil:
 				wins.Add(1)
-			case !errors.Is(err, holdfast.ErrHeld):
+			case !errors.Is(err, driver.ErrHeld):
 				c.errorf("one of 64 requests at once for a new name failed: %v", err)
 			}
 		})
@@ -159,7 +159,7 @@ func replace(c *check) {
 	seen := c.inspect(c.b, name).Revision
 
 	guess := c.request(name)
-	guess.Replace = holdfast.NewRevision("no backend's revision")
+	guess.Replace = driver.NewRevision("no backend's revision")
 	c.held(c.b, guess)
 	if seen.IsZero() {
 		return // the backend cannot compare revisions, and says so

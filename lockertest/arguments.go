@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // method is one of a Locker's methods with an error result that take a name.
@@ -16,16 +16,16 @@ type method struct {
 	call func(context.Context) error
 }
 
-func (c *check) methods(l holdfast.Locker, name string) []method {
+func (c *check) methods(l driver.Locker, name string) []method {
 	req := c.request(name)
-	lease := holdfast.Lease{Name: name, ID: req.ID, Owner: req.Owner, Token: 1, TTL: req.TTL}
+	lease := driver.Lease{Name: name, ID: req.ID, Owner: req.Owner, Token: 1, TTL: req.TTL}
 	all := []method{
 		{"TryAcquire", func(ctx context.Context) error { _, err := l.TryAcquire(ctx, req); return err }},
 		{"Renew", func(ctx context.Context) error { return l.Renew(ctx, lease) }},
 		{"Release", func(ctx context.Context) error { return l.Release(ctx, lease) }},
 		{"Inspect", func(ctx context.Context) error { _, err := l.Inspect(ctx, name); return err }},
 	}
-	a := l.Abilities()
+	a := l.Capabilities()
 	if a.HandOverer != nil {
 		from := lease
 		from.ID = newID()
@@ -33,7 +33,7 @@ func (c *check) methods(l holdfast.Locker, name string) []method {
 	}
 	if a.BatchRenewer != nil {
 		all = append(all, method{"RenewBatch", func(ctx context.Context) error {
-			return a.BatchRenewer.RenewBatch(ctx, []holdfast.Lease{lease})[0]
+			return a.BatchRenewer.RenewBatch(ctx, []driver.Lease{lease})[0]
 		}})
 	}
 	if a.BatchInspector != nil {
@@ -51,7 +51,7 @@ func (c *check) methods(l holdfast.Locker, name string) []method {
 		all = append(all,
 			method{"ReadData", func(ctx context.Context) error { _, _, err := a.DataStore.ReadData(ctx, name); return err }},
 			method{"WriteData", func(ctx context.Context) error {
-				return a.DataStore.WriteData(ctx, lease, []byte("x"), holdfast.DataRevision{Token: 1})
+				return a.DataStore.WriteData(ctx, lease, []byte("x"), driver.DataRevision{Token: 1})
 			}})
 	}
 	return all
@@ -59,7 +59,7 @@ func (c *check) methods(l holdfast.Locker, name string) []method {
 
 // invalid must be an *InvalidError about the field.
 func (c *check) invalid(what, field string, err error) {
-	var invalid *holdfast.InvalidError
+	var invalid *driver.InvalidError
 	if !errors.As(err, &invalid) {
 		c.errorf("%s: got error %v, want an *InvalidError about %s", what, err, field)
 	} else if invalid.Field != field {
@@ -79,7 +79,7 @@ var argumentClauses = []clause{
 		run: func(c *check) {
 			for what, id := range map[string]string{"no ID": "", "an ID of 65 bytes": strings.Repeat("x", 65), "an ID that is no UTF-8": "\xff-and-so-on"} {
 				req := c.request(c.name())
-				req.ID = holdfast.NewLeaseID(id)
+				req.ID = driver.NewLeaseID(id)
 				_, err := c.a.TryAcquire(c.ctx, req)
 				c.invalid("TryAcquire with "+what, "ID", err)
 			}
@@ -116,7 +116,7 @@ var argumentClauses = []clause{
 			req.Data = bytes.Repeat([]byte("x"), c.limits.MaxData+1)
 			_, err := c.a.TryAcquire(c.ctx, req)
 			c.invalid("TryAcquire with too much data", "Data", err)
-			if r := c.inspect(c.b, req.Name); r.State != holdfast.StateFree || r.Token != 0 {
+			if r := c.inspect(c.b, req.Name); r.State != driver.StateFree || r.Token != 0 {
 				c.errorf("the refused request left a record: %v, token %d", r.State, r.Token)
 			}
 		},
@@ -140,7 +140,7 @@ func invalidTTLs(c *check) {
 		c.invalid("TryAcquire with TTL "+ttl.String(), "TTL", err)
 		c.invalid("Renew with TTL "+ttl.String(), "TTL", c.a.Renew(c.ctx, lease))
 	}
-	if r := c.inspect(c.b, req.Name); r.State != holdfast.StateFree || r.Token != 0 {
+	if r := c.inspect(c.b, req.Name); r.State != driver.StateFree || r.Token != 0 {
 		c.errorf("the refused requests left a record: %v, token %d", r.State, r.Token)
 	}
 	for _, ttl := range []time.Duration{l.MinTTL, l.MaxTTL} {
@@ -185,9 +185,9 @@ func literalText(c *check) {
 // UUIDs: then it says so.
 func (c *check) anyID(text string) {
 	req := c.request(c.name())
-	req.ID = holdfast.NewLeaseID(text)
+	req.ID = driver.NewLeaseID(text)
 	lease, err := c.a.TryAcquire(c.ctx, req)
-	if errors.Is(err, holdfast.ErrInvalid) {
+	if errors.Is(err, driver.ErrInvalid) {
 		return
 	}
 	if err != nil {

@@ -5,18 +5,18 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
-func canBatch(s *suite) bool { return s.abilities.BatchRenewer != nil }
+func canBatch(s *suite) bool { return s.capabilities.BatchRenewer != nil }
 
 var batchClauses = []clause{
 	{
 		name: "batch/extends", needs: canBatch, waits: true,
 		says: "RenewBatch renews each lease as Renew does.",
 		run: func(c *check) {
-			c.extends(func(l holdfast.Lease, _ holdfast.Request) {
-				c.renewBatch([]holdfast.Lease{c.acquire(c.a, c.request(c.name())), l}, nil, nil)
+			c.extends(func(l driver.Lease, _ driver.Request) {
+				c.renewBatch([]driver.Lease{c.acquire(c.a, c.request(c.name())), l}, nil, nil)
 			})
 		},
 	},
@@ -24,8 +24,8 @@ var batchClauses = []clause{
 		name: "batch/never shortens", needs: canBatch, waits: true,
 		says: "RenewBatch renews each lease as Renew does; it never shortens it.",
 		run: func(c *check) {
-			c.neverShortens(func(l holdfast.Lease, _ holdfast.Request) {
-				c.renewBatch([]holdfast.Lease{c.acquire(c.a, c.request(c.name())), l}, nil, nil)
+			c.neverShortens(func(l driver.Lease, _ driver.Request) {
+				c.renewBatch([]driver.Lease{c.acquire(c.a, c.request(c.name())), l}, nil, nil)
 			})
 		},
 	},
@@ -36,29 +36,29 @@ var batchClauses = []clause{
 			lease := c.acquire(c.a, c.brief(c.name()))
 			live := c.acquire(c.a, c.request(c.name()))
 			c.expire(lease.TTL)
-			c.renewBatch([]holdfast.Lease{lease, live}, nil, nil)
+			c.renewBatch([]driver.Lease{lease, live}, nil, nil)
 		},
 	},
 	{
 		name: "batch/mixed", needs: canBatch,
 		says: "RenewBatch returns one result for each lease, in order; every error has the meaning it has for Renew.",
 		run: func(c *check) {
-			live := func() holdfast.Lease { return c.acquire(c.a, c.request(c.name())) }
+			live := func() driver.Lease { return c.acquire(c.a, c.request(c.name())) }
 			released, stale := live(), live()
 			c.release(c.a, released)
 			c.release(c.a, stale)
 			successor := c.acquire(c.b, c.request(stale.Name))
 			req := c.request(c.name())
-			unknown := holdfast.Lease{Name: req.Name, ID: req.ID, Token: 1, TTL: req.TTL}
+			unknown := driver.Lease{Name: req.Name, ID: req.ID, Token: 1, TTL: req.TTL}
 			nameless, badTTL := unknown, live()
 			nameless.Name, badTTL.TTL = "", -1
 			twice := live()
-			lost, invalid := holdfast.ErrLost, holdfast.ErrInvalid
+			lost, invalid := driver.ErrLost, driver.ErrInvalid
 			c.renewBatch(
-				[]holdfast.Lease{live(), released, live(), stale, unknown, nameless, live(), badTTL, twice, twice, successor},
+				[]driver.Lease{live(), released, live(), stale, unknown, nameless, live(), badTTL, twice, twice, successor},
 				nil, lost, nil, lost, lost, invalid, nil, invalid, nil, nil, nil)
 			c.stillHeldBy("after a batch with its predecessor and itself", successor)
-			if r := c.inspect(c.a, unknown.Name); r.State != holdfast.StateFree {
+			if r := c.inspect(c.a, unknown.Name); r.State != driver.StateFree {
 				c.errorf("a batch with an unknown name left it %v", r.State)
 			}
 			c.renewBatch(nil)
@@ -69,13 +69,13 @@ var batchClauses = []clause{
 		says: "RenewBatch renews many leases; it returns one result for each, in order.",
 		run: func(c *check) {
 			const n = 600
-			leases := make([]holdfast.Lease, n)
+			leases := make([]driver.Lease, n)
 			want := make([]error, n)
 			c.each(n, func(i int) {
 				leases[i] = c.acquire(c.a, c.request(c.name()))
 				if i%7 == 0 {
 					c.release(c.a, leases[i])
-					want[i] = holdfast.ErrLost
+					want[i] = driver.ErrLost
 				}
 			})
 			c.renewBatch(leases, want...)
@@ -85,7 +85,7 @@ var batchClauses = []clause{
 		name: "batch/odd names", needs: canBatch,
 		says: "Every valid UTF-8 string is a name of its own, also in a batch.",
 		run: func(c *check) {
-			var leases []holdfast.Lease
+			var leases []driver.Lease
 			tag := c.name()
 			for _, odd := range []string{"$kid", "$$NOW", "a.b", "\x00", "\u00e9", "e\u0301", "A", "a", strings.Repeat("x", 30)} {
 				req := c.request(tag + odd)
@@ -99,10 +99,10 @@ var batchClauses = []clause{
 		name: "batch/context ended", needs: canBatch,
 		says: "RenewBatch returns one result for each lease, also when the context has ended.",
 		run: func(c *check) {
-			leases := []holdfast.Lease{c.acquire(c.a, c.request(c.name())), c.acquire(c.a, c.request(c.name()))}
+			leases := []driver.Lease{c.acquire(c.a, c.request(c.name())), c.acquire(c.a, c.request(c.name()))}
 			ctx, cancel := context.WithCancel(c.ctx)
 			cancel()
-			for _, err := range c.a.Abilities().BatchRenewer.RenewBatch(ctx, leases) {
+			for _, err := range c.a.Capabilities().BatchRenewer.RenewBatch(ctx, leases) {
 				if !errors.Is(err, context.Canceled) {
 					c.errorf("got error %v, want one that wraps %v", err, context.Canceled)
 				}
@@ -115,8 +115,8 @@ var batchClauses = []clause{
 }
 
 // renewBatch compares the results with what is wanted, one for each lease.
-func (c *check) renewBatch(leases []holdfast.Lease, want ...error) {
-	for i, err := range c.b.Abilities().BatchRenewer.RenewBatch(c.ctx, leases) {
+func (c *check) renewBatch(leases []driver.Lease, want ...error) {
+	for i, err := range c.b.Capabilities().BatchRenewer.RenewBatch(c.ctx, leases) {
 		if !errors.Is(err, want[i]) {
 			c.errorf("result %d of the batch is %v, want %v", i, err, want[i])
 		}

@@ -3,10 +3,10 @@ package lockertest
 import (
 	"errors"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
-func canBreak(s *suite) bool { return s.abilities.Breaker != nil }
+func canBreak(s *suite) bool { return s.capabilities.Breaker != nil }
 
 var breakerTimeClauses = []clause{
 	{
@@ -55,7 +55,7 @@ var breakerClauses = []clause{
 			c.breakLock(lease.Name)
 			c.lost("Renew after Break", c.a.Renew(c.ctx, lease))
 			c.held(c.b, c.request(lease.Name))
-			if r := c.inspect(c.b, lease.Name); r.State != holdfast.StateHeld || !r.Broken {
+			if r := c.inspect(c.b, lease.Name); r.State != driver.StateHeld || !r.Broken {
 				c.errorf("the record says %v, broken %v; want held and broken", r.State, r.Broken)
 			}
 			c.release(c.a, lease) // the holder may still end it early
@@ -69,10 +69,10 @@ var breakerClauses = []clause{
 		says: "BreakNow frees the lock at once. The holder is not told before its next renewal.",
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
-			if err := c.b.Abilities().Breaker.BreakNow(c.ctx, lease.Name); err != nil {
+			if err := c.b.Capabilities().Breaker.BreakNow(c.ctx, lease.Name); err != nil {
 				c.fatalf("BreakNow: %v", err)
 			}
-			if r := c.inspect(c.a, lease.Name); r.State != holdfast.StateFree {
+			if r := c.inspect(c.a, lease.Name); r.State != driver.StateFree {
 				c.errorf("after BreakNow the state is %v, want free", r.State)
 			}
 			next := c.acquire(c.b, c.request(lease.Name))
@@ -87,7 +87,7 @@ var breakerClauses = []clause{
 		says: "ErrLost says that the lease is definitely not l's any more: it was broken.",
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
-			if err := c.b.Abilities().Breaker.BreakNow(c.ctx, lease.Name); err != nil {
+			if err := c.b.Capabilities().Breaker.BreakNow(c.ctx, lease.Name); err != nil {
 				c.fatalf("BreakNow: %v", err)
 			}
 			c.lost("Renew after BreakNow, before another took the lock", c.a.Renew(c.ctx, lease))
@@ -97,12 +97,12 @@ var breakerClauses = []clause{
 		name: "breaker/free", needs: canBreak,
 		says: "Breaking a free lock is no error.",
 		run: func(c *check) {
-			b := c.a.Abilities().Breaker
+			b := c.a.Capabilities().Breaker
 			req := c.request(c.name())
 			if err := errors.Join(b.Break(c.ctx, req.Name), b.BreakNow(c.ctx, req.Name)); err != nil {
 				c.errorf("breaking a name without a record: %v", err)
 			}
-			if r := c.inspect(c.b, req.Name); r.State != holdfast.StateFree || r.Token != 0 {
+			if r := c.inspect(c.b, req.Name); r.State != driver.StateFree || r.Token != 0 {
 				c.errorf("breaking a name without a record left one: %v, token %d", r.State, r.Token)
 			}
 			lease := c.acquire(c.a, req)
@@ -122,7 +122,7 @@ var breakerClauses = []clause{
 			c.acquire(c.a, req)
 			c.breakLock(req.Name)
 			c.dataIs("broken", req.Name, req.Data)
-			if err := c.b.Abilities().Breaker.BreakNow(c.ctx, req.Name); err != nil {
+			if err := c.b.Capabilities().Breaker.BreakNow(c.ctx, req.Name); err != nil {
 				c.fatalf("BreakNow: %v", err)
 			}
 			c.dataIs("free after BreakNow", req.Name, req.Data)
@@ -133,7 +133,7 @@ var breakerClauses = []clause{
 }
 
 func (c *check) breakLock(name string) {
-	if err := c.b.Abilities().Breaker.Break(c.ctx, name); err != nil {
+	if err := c.b.Capabilities().Breaker.Break(c.ctx, name); err != nil {
 		c.fatalf("Break of %q: %v", short(name), err)
 	}
 }

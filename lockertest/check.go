@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // errorf records a failure and goes on.
@@ -52,7 +52,7 @@ func (c *check) each(n int, call func(i int)) {
 }
 
 // fresh returns another Locker of the store, whose answers are checked.
-func (c *check) fresh() holdfast.Locker { return c.watched(c.cfg.New(c.t)) }
+func (c *check) fresh() driver.Locker { return c.watched(c.cfg.New(c.t)) }
 
 // name returns a name that nothing has used.
 func (c *check) name() string { return "lt-" + strings.ToLower(rand.Text()[:12]) }
@@ -61,29 +61,29 @@ func (c *check) name() string { return "lt-" + strings.ToLower(rand.Text()[:12])
 func (c *check) long() time.Duration { return c.allowed(time.Minute) }
 
 // request asks for a name, with an ID of its own.
-func (c *check) request(name string) holdfast.Request {
+func (c *check) request(name string) driver.Request {
 	id := newID()
-	return holdfast.Request{Name: name, ID: id, Owner: "owner-" + rand.Text()[:6], TTL: c.long()}
+	return driver.Request{Name: name, ID: id, Owner: "owner-" + rand.Text()[:6], TTL: c.long()}
 }
 
 // brief is request with the TTL that is meant to expire.
-func (c *check) brief(name string) holdfast.Request {
+func (c *check) brief(name string) driver.Request {
 	req := c.request(name)
 	req.TTL = c.cfg.TTL
 	return req
 }
 
 // newID makes a random UUID, version 4.
-func newID() holdfast.LeaseID {
+func newID() driver.LeaseID {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails, says its documentation
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
-	return holdfast.NewLeaseID(fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]))
+	return driver.NewLeaseID(fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]))
 }
 
 // acquire must be granted.
-func (c *check) acquire(l holdfast.Locker, req holdfast.Request) holdfast.Lease {
+func (c *check) acquire(l driver.Locker, req driver.Request) driver.Lease {
 	lease, err := l.TryAcquire(c.ctx, req)
 	if err != nil {
 		c.fatalf("TryAcquire of %q, which should be granted: %v", short(req.Name), err)
@@ -92,9 +92,9 @@ func (c *check) acquire(l holdfast.Locker, req holdfast.Request) holdfast.Lease 
 }
 
 // held must be refused because another holds the lock.
-func (c *check) held(l holdfast.Locker, req holdfast.Request) holdfast.Record {
+func (c *check) held(l driver.Locker, req driver.Request) driver.Record {
 	lease, err := l.TryAcquire(c.ctx, req)
-	var held *holdfast.HeldError
+	var held *driver.HeldError
 	if !errors.As(err, &held) {
 		c.fatalf("TryAcquire of %q, which another holds: got lease %v, error %v; want a *HeldError", short(req.Name), lease, err)
 	}
@@ -102,7 +102,7 @@ func (c *check) held(l holdfast.Locker, req holdfast.Request) holdfast.Record {
 }
 
 // renew must succeed.
-func (c *check) renew(l holdfast.Locker, lease holdfast.Lease) {
+func (c *check) renew(l driver.Locker, lease driver.Lease) {
 	if err := l.Renew(c.ctx, lease); err != nil {
 		c.fatalf("Renew by the holder of %q: %v", short(lease.Name), err)
 	}
@@ -110,20 +110,20 @@ func (c *check) renew(l holdfast.Locker, lease holdfast.Lease) {
 
 // lost must be ErrLost.
 func (c *check) lost(what string, err error) {
-	if !errors.Is(err, holdfast.ErrLost) {
+	if !errors.Is(err, driver.ErrLost) {
 		c.errorf("%s: got error %v, want ErrLost", what, err)
 	}
 }
 
 // release must return nil.
-func (c *check) release(l holdfast.Locker, lease holdfast.Lease) {
+func (c *check) release(l driver.Locker, lease driver.Lease) {
 	if err := l.Release(c.ctx, lease); err != nil {
 		c.fatalf("Release of %q: %v", short(lease.Name), err)
 	}
 }
 
 // inspect must succeed.
-func (c *check) inspect(l holdfast.Locker, name string) holdfast.Record {
+func (c *check) inspect(l driver.Locker, name string) driver.Record {
 	record, err := l.Inspect(c.ctx, name)
 	if err != nil {
 		c.fatalf("Inspect of %q: %v", short(name), err)
@@ -132,11 +132,11 @@ func (c *check) inspect(l holdfast.Locker, name string) holdfast.Record {
 }
 
 // stillHeldBy fails unless lease holds its lock undisturbed.
-func (c *check) stillHeldBy(what string, lease holdfast.Lease) {
+func (c *check) stillHeldBy(what string, lease driver.Lease) {
 	if err := c.a.Renew(c.ctx, lease); err != nil {
 		c.errorf("%s: the holder's own renewal then failed: %v", what, err)
 	}
-	if r := c.inspect(c.b, lease.Name); r.State != holdfast.StateHeld || r.Token != 0 && r.Token != lease.Token {
+	if r := c.inspect(c.b, lease.Name); r.State != driver.StateHeld || r.Token != 0 && r.Token != lease.Token {
 		c.errorf("%s: the lock then was %v with token %d, want held with token %d", what, r.State, r.Token, lease.Token)
 	}
 	c.held(c.b, c.request(lease.Name))
@@ -144,7 +144,7 @@ func (c *check) stillHeldBy(what string, lease holdfast.Lease) {
 
 // takeOver asks until req is granted. That must not happen before earliest, and
 // must before the slack after latest is over.
-func (c *check) takeOver(l holdfast.Locker, req holdfast.Request, earliest, latest time.Time) holdfast.Lease {
+func (c *check) takeOver(l driver.Locker, req driver.Request, earliest, latest time.Time) driver.Lease {
 	pause := min(max(c.cfg.TTL/20, time.Millisecond), 500*time.Millisecond)
 	for {
 		asked := c.now()
@@ -155,7 +155,7 @@ func (c *check) takeOver(l holdfast.Locker, req holdfast.Request, earliest, late
 			}
 			return lease
 		}
-		if !errors.Is(err, holdfast.ErrHeld) {
+		if !errors.Is(err, driver.ErrHeld) {
 			c.fatalf("waiting for a lease to end: %v", err)
 		}
 		if late := asked.Sub(latest); late > c.cfg.Slack {

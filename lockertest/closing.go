@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 var closeClauses = []clause{
@@ -23,14 +23,14 @@ var closeClauses = []clause{
 				}
 			}
 			for _, m := range c.methods(l, lease.Name) {
-				if err := m.call(c.ctx); !errors.Is(err, holdfast.ErrClosed) {
+				if err := m.call(c.ctx); !errors.Is(err, driver.ErrClosed) {
 					c.errorf("%s after Close: got error %v, want ErrClosed", m.name, err)
 				}
 			}
-			if lister := l.Abilities().Lister; lister != nil {
+			if lister := l.Capabilities().Lister; lister != nil {
 				n := 0
 				for _, err := range lister.List(c.ctx, "") {
-					if n++; !errors.Is(err, holdfast.ErrClosed) {
+					if n++; !errors.Is(err, driver.ErrClosed) {
 						c.errorf("List after Close yielded error %v, want ErrClosed", err)
 					}
 				}
@@ -78,7 +78,7 @@ var closeClauses = []clause{
 			lease := c.acquire(l, c.request(c.name()))
 			c.closesWithin(ctx, 0, l)
 			for _, m := range c.methods(l, lease.Name) {
-				if err := m.call(c.ctx); !errors.Is(err, holdfast.ErrClosed) {
+				if err := m.call(c.ctx); !errors.Is(err, driver.ErrClosed) {
 					c.errorf("%s after Close with a context that had ended: got error %v, want ErrClosed", m.name, err)
 				}
 			}
@@ -91,7 +91,7 @@ var closeClauses = []clause{
 			l := c.fresh()
 			name := c.name()
 			c.acquire(l, c.request(name))
-			if watcher := l.Abilities().Watcher; watcher != nil {
+			if watcher := l.Capabilities().Watcher; watcher != nil {
 				open := make(chan struct{}, 1)
 				defer watcher.Watch(name, func() {
 					select {
@@ -130,7 +130,7 @@ var closeClauses = []clause{
 						if err == nil {
 							err = l.Renew(c.ctx, lease)
 						}
-						if errors.Is(err, holdfast.ErrClosed) {
+						if errors.Is(err, driver.ErrClosed) {
 							return
 						}
 						if at := closed.Load(); at != nil && time.Since(*at) > c.cfg.Slack {
@@ -156,7 +156,7 @@ var closeClauses = []clause{
 
 // closesWithin closes a Locker with a context that ends after the limit. An error, if there
 // is one, says what could not be freed.
-func (c *check) closesWithin(ctx context.Context, limit time.Duration, l holdfast.Locker) {
+func (c *check) closesWithin(ctx context.Context, limit time.Duration, l driver.Locker) {
 	start := time.Now()
 	err := l.Close(ctx)
 	if late := time.Since(start) - limit; late > time.Second {

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 var contextClauses = []clause{
@@ -78,7 +78,7 @@ func endedContext(c *check) {
 				c.errorf("%s with a context that had ended: got error %v, want one that wraps %v", m.name, err, end.want)
 			}
 		}
-		if lister := c.a.Abilities().Lister; lister != nil {
+		if lister := c.a.Capabilities().Lister; lister != nil {
 			var last error
 			for _, err := range lister.List(ctx, name) {
 				last = err
@@ -94,7 +94,7 @@ func endedContext(c *check) {
 // causeIsNoOutcome has the contexts of holds in mind: their cause is ErrLost, ErrClosed
 // or ErrReleased of a lock that is not the one asked about.
 func causeIsNoOutcome(c *check) {
-	for _, cause := range []error{holdfast.ErrLost, holdfast.ErrClosed, holdfast.ErrHeld, holdfast.ErrInvalid} {
+	for _, cause := range []error{driver.ErrLost, driver.ErrClosed, driver.ErrHeld, driver.ErrInvalid} {
 		ctx, cancel := context.WithCancelCause(c.ctx)
 		cancel(fmt.Errorf("another lock's: %w", cause))
 		for _, m := range c.methods(c.a, c.name()) {
@@ -121,7 +121,7 @@ func contextEndsDuring(c *check) {
 		}
 		next := c.request(req.Name)
 		c.eventually("releasing by its ID an acquire that ended in doubt", func() bool {
-			c.release(c.b, holdfast.Lease{Name: req.Name, ID: req.ID})
+			c.release(c.b, driver.Lease{Name: req.Name, ID: req.ID})
 			_, err := c.b.TryAcquire(c.ctx, next)
 			return err == nil
 		})
@@ -138,7 +138,7 @@ func (c *check) stalled(limit time.Duration, look func(string, error, time.Durat
 		c.fatalf("lockertest: Config.Stall: %v", err)
 	}
 	methods := c.methods(c.a, name)
-	if lister := c.a.Abilities().Lister; lister != nil {
+	if lister := c.a.Capabilities().Lister; lister != nil {
 		methods = append(methods, method{"List", func(ctx context.Context) (last error) {
 			for _, last = range lister.List(ctx, name) {
 			}

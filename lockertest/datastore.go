@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
-func canStore(s *suite) bool { return s.abilities.DataStore != nil }
+func canStore(s *suite) bool { return s.capabilities.DataStore != nil }
 
 var dataStoreClauses = []clause{
 	{
@@ -43,7 +43,7 @@ var dataStoreClauses = []clause{
 			big := bytes.Repeat([]byte{0, 0xff}, min(c.limits.MaxData, 1<<20)/2)
 			at := c.granted(lease)
 			for _, data := range [][]byte{[]byte("second"), {}, []byte("third\x00"), nil, big} {
-				if err := c.b.Abilities().DataStore.WriteData(c.ctx, lease, data, at); err != nil {
+				if err := c.b.Capabilities().DataStore.WriteData(c.ctx, lease, data, at); err != nil {
 					c.fatalf("WriteData by the holder: %v", err)
 				}
 				at = at.Next()
@@ -52,7 +52,7 @@ var dataStoreClauses = []clause{
 			}
 			c.stillHeldBy("after it wrote its data", lease)
 			if most := c.limits.MaxData; most > 0 {
-				c.invalid("WriteData of too much", "Data", c.a.Abilities().DataStore.WriteData(c.ctx, lease, make([]byte, most+1), at))
+				c.invalid("WriteData of too much", "Data", c.a.Capabilities().DataStore.WriteData(c.ctx, lease, make([]byte, most+1), at))
 			}
 			c.release(c.a, lease)
 			c.acquire(c.b, c.request(req.Name))
@@ -65,16 +65,16 @@ var dataStoreClauses = []clause{
 		run: func(c *check) {
 			req := c.request(c.name())
 			req.Data = []byte("kept")
-			write := func(what string, lease holdfast.Lease) {
-				_, now, err := c.b.Abilities().DataStore.ReadData(c.ctx, req.Name)
+			write := func(what string, lease driver.Lease) {
+				_, now, err := c.b.Capabilities().DataStore.ReadData(c.ctx, req.Name)
 				if err != nil {
 					c.fatalf("ReadData: %v", err)
 				}
-				for _, at := range []holdfast.DataRevision{now, {}, c.granted(lease)} {
-					c.lost("WriteData "+what, c.a.Abilities().DataStore.WriteData(c.ctx, lease, []byte("stale"), at))
+				for _, at := range []driver.DataRevision{now, {}, c.granted(lease)} {
+					c.lost("WriteData "+what, c.a.Capabilities().DataStore.WriteData(c.ctx, lease, []byte("stale"), at))
 				}
 			}
-			write("without a record", holdfast.Lease{Name: req.Name, ID: req.ID, Token: 1, TTL: req.TTL})
+			write("without a record", driver.Lease{Name: req.Name, ID: req.ID, Token: 1, TTL: req.TTL})
 			lease := c.acquire(c.a, req)
 			another := lease
 			another.ID = newID()
@@ -91,14 +91,14 @@ var dataStoreClauses = []clause{
 		says: "A new holder's data have the revision {Token: its token}; each write makes it the next one, and nothing else does.",
 		run: func(c *check) {
 			name := c.name()
-			c.revisionIs("without a record", name, holdfast.DataRevision{})
+			c.revisionIs("without a record", name, driver.DataRevision{})
 			for range 2 { // the second holder finds what the first one wrote
 				req := c.request(name)
 				lease := c.acquire(c.a, req)
 				at := c.granted(lease)
 				c.revisionIs("held", name, at)
 				for _, data := range []string{"one", "one", ""} {
-					if err := c.a.Abilities().DataStore.WriteData(c.ctx, lease, []byte(data), at); err != nil {
+					if err := c.a.Capabilities().DataStore.WriteData(c.ctx, lease, []byte(data), at); err != nil {
 						c.fatalf("WriteData with the present revision: %v", err)
 					}
 					at = at.Next()
@@ -120,23 +120,23 @@ var dataStoreClauses = []clause{
 			c.release(c.a, before)
 			lease := c.acquire(c.a, c.request(before.Name))
 			first := c.granted(lease)
-			late := func(what string, at holdfast.DataRevision) {
-				err := c.b.Abilities().DataStore.WriteData(c.ctx, lease, []byte("late"), at)
-				if !errors.Is(err, holdfast.ErrConflict) {
+			late := func(what string, at driver.DataRevision) {
+				err := c.b.Capabilities().DataStore.WriteData(c.ctx, lease, []byte("late"), at)
+				if !errors.Is(err, driver.ErrConflict) {
 					c.errorf("WriteData of %s: got error %v, want ErrConflict", what, err)
 				}
 			}
 			late("a revision to come, before the first write", first.Next())
 			late("the last holder's revision, before the first write", c.granted(before))
 			for at := first; at.Writes < 3; at = at.Next() {
-				if err := c.a.Abilities().DataStore.WriteData(c.ctx, lease, []byte("kept"), at); err != nil {
+				if err := c.a.Capabilities().DataStore.WriteData(c.ctx, lease, []byte("kept"), at); err != nil {
 					c.fatalf("WriteData with the present revision: %v", err)
 				}
 				late("the revision before the last write", at)
 				late("the first revision", first)
 				late("a revision to come", at.Next().Next())
-				late("the last holder's revision", holdfast.DataRevision{Token: before.Token, Writes: at.Writes + 1})
-				late("no revision", holdfast.DataRevision{})
+				late("the last holder's revision", driver.DataRevision{Token: before.Token, Writes: at.Writes + 1})
+				late("no revision", driver.DataRevision{})
 			}
 			c.readIs("held, after late writes", lease.Name, []byte("kept"))
 			c.stillHeldBy("after late writes", lease)
@@ -149,12 +149,12 @@ var dataStoreClauses = []clause{
 			lease := c.acquire(c.a, c.request(c.name()))
 			var done, unknown atomic.Int64
 			c.each(16, func(i int) {
-				store := []holdfast.Locker{c.a, c.b}[i%2].Abilities().DataStore
+				store := []driver.Locker{c.a, c.b}[i%2].Capabilities().DataStore
 				err := store.WriteData(c.ctx, lease, fmt.Append(nil, i), c.granted(lease))
 				switch {
 				case err == nil:
 					done.Add(1)
-				case !errors.Is(err, holdfast.ErrConflict):
+				case !errors.Is(err, driver.ErrConflict):
 					unknown.Add(1)
 				}
 			})
@@ -169,12 +169,12 @@ var dataStoreClauses = []clause{
 }
 
 // granted is the revision of the data when the lease was granted.
-func (c *check) granted(lease holdfast.Lease) holdfast.DataRevision {
-	return holdfast.DataRevision{Token: lease.Token}
+func (c *check) granted(lease driver.Lease) driver.DataRevision {
+	return driver.DataRevision{Token: lease.Token}
 }
 
-func (c *check) revisionIs(when, name string, want holdfast.DataRevision) {
-	_, at, err := c.b.Abilities().DataStore.ReadData(c.ctx, name)
+func (c *check) revisionIs(when, name string, want driver.DataRevision) {
+	_, at, err := c.b.Capabilities().DataStore.ReadData(c.ctx, name)
 	if err != nil {
 		c.fatalf("ReadData: %v", err)
 	}
@@ -184,7 +184,7 @@ func (c *check) revisionIs(when, name string, want holdfast.DataRevision) {
 }
 
 func (c *check) readIs(when, name string, want []byte) {
-	got, _, err := c.b.Abilities().DataStore.ReadData(c.ctx, name)
+	got, _, err := c.b.Capabilities().DataStore.ReadData(c.ctx, name)
 	if err != nil {
 		c.fatalf("ReadData: %v", err)
 	}

@@ -3,7 +3,7 @@ package lockertest
 import (
 	"errors"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 var expiryClauses = []clause{
@@ -52,12 +52,12 @@ var expiryClauses = []clause{
 			sent := c.now()
 			first := c.acquire(c.a, req)
 			c.expire(req.TTL)
-			leases := make(chan holdfast.Lease, 16)
-			c.parallel(16, func(_ int, l holdfast.Locker) {
+			leases := make(chan driver.Lease, 16)
+			c.parallel(16, func(_ int, l driver.Locker) {
 				lease, err := l.TryAcquire(c.ctx, c.request(name))
 				if err == nil {
 					leases <- lease
-				} else if !errors.Is(err, holdfast.ErrHeld) {
+				} else if !errors.Is(err, driver.ErrHeld) {
 					c.errorf("one of 16 requests at once for an expired lock failed: %v", err)
 				}
 			})
@@ -103,7 +103,7 @@ var expiryClauses = []clause{
 			latest := c.now().Add(req.TTL)
 			for {
 				r := c.inspect(c.b, req.Name)
-				if r.State == holdfast.StateFree {
+				if r.State == driver.StateFree {
 					if early := sent.Add(req.TTL).Sub(c.now()); early > c.tolerance(req.TTL) {
 						c.errorf("the lock was shown as free %v before its lease could end", early)
 					}
@@ -122,7 +122,7 @@ var expiryClauses = []clause{
 }
 
 // risen checks the tokens of two consecutive grants.
-func (c *check) risen(before, after holdfast.Lease) {
+func (c *check) risen(before, after driver.Lease) {
 	if after.Token <= before.Token {
 		c.errorf("token %d was granted after token %d", after.Token, before.Token)
 	}

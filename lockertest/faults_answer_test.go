@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 func answerFaults() []fault {
@@ -15,8 +15,8 @@ func answerFaults() []fault {
 		{
 			name: "ErrHeld without a record", says: "ErrHeld without a *HeldError", caught: []string{"acquire/held", "acquire/one winner"},
 			make: fails(func(name, _ string, err error) error {
-				if errors.Is(err, holdfast.ErrHeld) {
-					return opErr(name, holdfast.ErrHeld)
+				if errors.Is(err, driver.ErrHeld) {
+					return opErr(name, driver.ErrHeld)
 				}
 				return err
 			}),
@@ -24,7 +24,7 @@ func answerFaults() []fault {
 		{
 			name: "held is an unknown outcome", says: "want a *HeldError", caught: []string{"acquire/held", "acquire/one winner"},
 			make: fails(func(name, _ string, err error) error {
-				if errors.Is(err, holdfast.ErrHeld) {
+				if errors.Is(err, driver.ErrHeld) {
 					return opErr(name, errors.New("duplicate key"))
 				}
 				return err
@@ -33,8 +33,8 @@ func answerFaults() []fault {
 		{
 			name: "the HeldError says free", says: "says that the lock is free", caught: []string{"acquire/held"},
 			make: fails(func(name, _ string, err error) error {
-				if errors.Is(err, holdfast.ErrHeld) {
-					return heldErr(holdfast.Record{Name: name, State: holdfast.StateFree})
+				if errors.Is(err, driver.ErrHeld) {
+					return heldErr(driver.Record{Name: name, State: driver.StateFree})
 				}
 				return err
 			}),
@@ -43,7 +43,7 @@ func answerFaults() []fault {
 			name: "IDs in errors", says: "shows the lease ID: ", caught: []string{"acquire/held", "renew/stale", "release/stale"},
 			make: func(w *world, f *faulty) {
 				fails(func(name, id string, err error) error { return opErr(name, fmt.Errorf("for lease %s: %w", id, err)) })(w, f)
-				f.release = func(ctx context.Context, l holdfast.Lease) error {
+				f.release = func(ctx context.Context, l driver.Lease) error {
 					if err := f.Locker.Release(ctx, l); err != nil {
 						return err
 					}
@@ -63,7 +63,7 @@ func answerFaults() []fault {
 		{
 			name: "errors without operation", says: "no *OpError", caught: []string{"acquire/held", "renew/stale", "name/invalid"},
 			make: fails(func(_, _ string, err error) error {
-				var op *holdfast.OpError
+				var op *driver.OpError
 				if errors.As(err, &op) {
 					return op.Err
 				}
@@ -73,7 +73,7 @@ func answerFaults() []fault {
 		{
 			name: "errors name no backend", says: "want both", caught: []string{"acquire/held"},
 			make: fails(func(name, _ string, err error) error {
-				return &holdfast.OpError{Op: "try", Name: name, Err: errors.Unwrap(err)}
+				return &driver.OpError{Op: "try", Name: name, Err: errors.Unwrap(err)}
 			}),
 		},
 		{
@@ -82,7 +82,7 @@ func answerFaults() []fault {
 		},
 		{
 			name: "errors with two meanings", says: "means several things at once", caught: []string{"renew/stale"},
-			make: fails(func(name, _ string, err error) error { return opErr(name, errors.Join(err, holdfast.ErrClosed)) }),
+			make: fails(func(name, _ string, err error) error { return opErr(name, errors.Join(err, driver.ErrClosed)) }),
 		},
 		{
 			name: "a loss that is also a time-out", says: "the outcome is unknown", caught: []string{"renew/stale"},
@@ -93,8 +93,8 @@ func answerFaults() []fault {
 		{
 			name: "invalid without a field", says: "names field and rule", caught: []string{"argument/TTL", "argument/ID"},
 			make: fails(func(name, _ string, err error) error {
-				if errors.Is(err, holdfast.ErrInvalid) {
-					return opErr(name, holdfast.ErrInvalid)
+				if errors.Is(err, driver.ErrInvalid) {
+					return opErr(name, driver.ErrInvalid)
 				}
 				return err
 			}),
@@ -108,7 +108,7 @@ func answerFaults() []fault {
 		{
 			name: "a context's cause is passed on", caught: []string{"context/cause"},
 			make: func(_ *world, f *faulty) {
-				f.renew = func(ctx context.Context, l holdfast.Lease) error {
+				f.renew = func(ctx context.Context, l driver.Lease) error {
 					if ctx.Err() != nil {
 						return opErr(l.Name, fmt.Errorf("%w: %w", ctx.Err(), context.Cause(ctx)))
 					}
@@ -143,7 +143,7 @@ func answerFaults() []fault {
 		{
 			name: "a hanging backend counts as done", caught: []string{"context/own limit", "context/hanging backend"},
 			make: func(w *world, f *faulty) {
-				f.renew = func(ctx context.Context, l holdfast.Lease) error {
+				f.renew = func(ctx context.Context, l driver.Lease) error {
 					if answered := w.wait(ctx, l.Name) == nil; !answered {
 						return nil
 					}
@@ -170,7 +170,7 @@ func answerFaults() []fault {
 			name: "Close waits for a hanging backend", says: "after its context had ended", caught: []string{"close/hanging backend"},
 			make: func(w *world, f *faulty) {
 				var last string
-				f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+				f.tryAcquire = func(ctx context.Context, req driver.Request) (driver.Lease, error) {
 					last = req.Name
 					return f.Locker.TryAcquire(ctx, req)
 				}
@@ -188,7 +188,7 @@ func answerFaults() []fault {
 				var closed atomic.Bool
 				f.close = func(ctx context.Context) error {
 					if closed.Swap(true) {
-						return opErr("", holdfast.ErrClosed)
+						return opErr("", driver.ErrClosed)
 					}
 					return f.Locker.Close(ctx)
 				}
@@ -198,7 +198,7 @@ func answerFaults() []fault {
 			name: "Close releases", caught: []string{"close/leases stay"},
 			make: func(w *world, f *faulty) {
 				var names []string
-				f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+				f.tryAcquire = func(ctx context.Context, req driver.Request) (driver.Lease, error) {
 					names = append(names, req.Name)
 					return f.Locker.TryAcquire(ctx, req)
 				}
@@ -215,7 +215,7 @@ func answerFaults() []fault {
 			make: func(w *world, f *faulty) {
 				guard(f, func(ctx context.Context, name string) (context.Context, error) {
 					if w.noted("closed") != nil {
-						return ctx, opErr(name, holdfast.ErrClosed)
+						return ctx, opErr(name, driver.ErrClosed)
 					}
 					return ctx, nil
 				})

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 type breakFault struct {
@@ -18,10 +18,10 @@ func (b *breakFault) BreakNow(ctx context.Context, name string) error { return b
 // breaks makes a fault of the Breaker.
 func breaks(change func(w *world, f *faulty, b *breakFault)) func(*world, *faulty) {
 	return func(w *world, f *faulty) {
-		next := f.Locker.Abilities().Breaker
+		next := f.Locker.Capabilities().Breaker
 		b := &breakFault{next.Break, next.BreakNow}
 		change(w, f, b)
-		f.abilities = func(a holdfast.Abilities) holdfast.Abilities {
+		f.capabilities = func(a driver.Capabilities) driver.Capabilities {
 			a.Breaker = b
 			return a
 		}
@@ -52,7 +52,7 @@ func breakerFaults() []fault {
 					w.note("broken "+name, true)
 					return next(ctx, name)
 				}
-				f.renew = func(ctx context.Context, l holdfast.Lease) error {
+				f.renew = func(ctx context.Context, l driver.Lease) error {
 					if w.noted("broken "+l.Name) != nil {
 						return nil
 					}
@@ -65,7 +65,7 @@ func breakerFaults() []fault {
 			make: breaks(func(w *world, _ *faulty, b *breakFault) {
 				next := b.soon
 				b.soon = func(ctx context.Context, name string) error {
-					if w.record(name).State != holdfast.StateHeld {
+					if w.record(name).State != driver.StateHeld {
 						return nil
 					}
 					return next(ctx, name)
@@ -77,7 +77,7 @@ func breakerFaults() []fault {
 			make: breaks(func(w *world, _ *faulty, b *breakFault) {
 				next := b.soon
 				b.soon = func(ctx context.Context, name string) error {
-					if w.record(name).State == holdfast.StateFree {
+					if w.record(name).State == driver.StateFree {
 						return opErr(name, errors.New("no such lease"))
 					}
 					return next(ctx, name)
@@ -92,9 +92,9 @@ func breakerFaults() []fault {
 					w.note("broken "+name, true)
 					return next(ctx, name)
 				}
-				f.renew = func(ctx context.Context, l holdfast.Lease) error {
+				f.renew = func(ctx context.Context, l driver.Lease) error {
 					if w.noted("broken "+l.Name) != nil {
-						return opErr(l.Name, holdfast.ErrLost)
+						return opErr(l.Name, driver.ErrLost)
 					}
 					return f.Locker.Renew(ctx, l)
 				}
@@ -103,8 +103,8 @@ func breakerFaults() []fault {
 		{
 			name: "a broken lock's holder may repeat", caught: []string{"breaker/runs out"},
 			make: breaks(func(w *world, f *faulty, _ *breakFault) {
-				f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
-					if before, ok := w.noted("lease " + req.ID.Reveal()).(holdfast.Lease); ok {
+				f.tryAcquire = func(ctx context.Context, req driver.Request) (driver.Lease, error) {
+					if before, ok := w.noted("lease " + req.ID.Reveal()).(driver.Lease); ok {
 						return before, nil
 					}
 					lease, err := f.Locker.TryAcquire(ctx, req)
@@ -117,7 +117,7 @@ func breakerFaults() []fault {
 		},
 		{
 			name: "breaking is not shown", caught: []string{"breaker/Break"},
-			make: inspects(func(_ *world, r *holdfast.Record) { r.Broken = false }),
+			make: inspects(func(_ *world, r *driver.Record) { r.Broken = false }),
 		},
 		{
 			name: "breaking loses the data", caught: []string{"breaker/keeps the data"},

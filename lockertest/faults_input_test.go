@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // renamed makes a fault: names are changed on their way in and back on their way
@@ -20,7 +20,7 @@ func renamed(to func(string) string) func(*world, *faulty) {
 			}
 			return opErr(name, err)
 		}
-		f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+		f.tryAcquire = func(ctx context.Context, req driver.Request) (driver.Lease, error) {
 			name := req.Name
 			req.Name = to(name)
 			lease, err := f.Locker.TryAcquire(ctx, req)
@@ -29,29 +29,29 @@ func renamed(to func(string) string) func(*world, *faulty) {
 			}
 			return lease, back(name, err)
 		}
-		f.renew = func(ctx context.Context, l holdfast.Lease) error {
+		f.renew = func(ctx context.Context, l driver.Lease) error {
 			name := l.Name
 			l.Name = to(name)
 			return back(name, f.Locker.Renew(ctx, l))
 		}
-		f.release = func(ctx context.Context, l holdfast.Lease) error {
+		f.release = func(ctx context.Context, l driver.Lease) error {
 			name := l.Name
 			l.Name = to(name)
 			return back(name, f.Locker.Release(ctx, l))
 		}
-		f.inspect = func(ctx context.Context, name string) (holdfast.Record, error) {
+		f.inspect = func(ctx context.Context, name string) (driver.Record, error) {
 			r, err := f.Locker.Inspect(ctx, to(name))
 			r.Name = name
 			return r, back(name, err)
 		}
-		f.abilities = func(a holdfast.Abilities) holdfast.Abilities {
-			return holdfast.Abilities{Watcher: renamedWatcher{a.Watcher, to}}
+		f.capabilities = func(a driver.Capabilities) driver.Capabilities {
+			return driver.Capabilities{Watcher: renamedWatcher{a.Watcher, to}}
 		}
 	}
 }
 
 type renamedWatcher struct {
-	holdfast.Watcher
+	driver.Watcher
 	to func(string) string
 }
 
@@ -98,11 +98,11 @@ func inputFaults() []fault {
 		{
 			name: "TTLs are rounded", says: "want an *InvalidError about TTL", caught: []string{"argument/TTL"},
 			make: func(_ *world, f *faulty) {
-				f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+				f.tryAcquire = func(ctx context.Context, req driver.Request) (driver.Lease, error) {
 					req.TTL = max(req.TTL, time.Millisecond)
 					return f.Locker.TryAcquire(ctx, req)
 				}
-				f.renew = func(ctx context.Context, l holdfast.Lease) error {
+				f.renew = func(ctx context.Context, l driver.Lease) error {
 					l.TTL = max(l.TTL, time.Millisecond)
 					return f.Locker.Renew(ctx, l)
 				}
@@ -110,7 +110,7 @@ func inputFaults() []fault {
 		},
 		{
 			name: "any ID will do", caught: []string{"argument/ID"},
-			make: asks(func(_ *world, req *holdfast.Request) {
+			make: asks(func(_ *world, req *driver.Request) {
 				if req.ID.IsZero() || len(req.ID.Reveal()) > 64 {
 					req.ID = newID()
 				}
@@ -118,14 +118,14 @@ func inputFaults() []fault {
 		},
 		{
 			name: "owners are cut", caught: []string{"argument/owner"},
-			make: asks(func(_ *world, req *holdfast.Request) { req.Owner = req.Owner[:min(len(req.Owner), 1000)] }),
+			make: asks(func(_ *world, req *driver.Request) { req.Owner = req.Owner[:min(len(req.Owner), 1000)] }),
 		},
 		{
 			name: "data are cut", caught: []string{"argument/data", "data/any bytes", "datastore/write"},
 			make: func(w *world, f *faulty) {
-				asks(func(_ *world, req *holdfast.Request) { req.Data = req.Data[:min(len(req.Data), 1<<19)] })(w, f)
-				f.abilities = func(a holdfast.Abilities) holdfast.Abilities {
-					a.DataStore = dataFault{a.DataStore, func(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error {
+				asks(func(_ *world, req *driver.Request) { req.Data = req.Data[:min(len(req.Data), 1<<19)] })(w, f)
+				f.capabilities = func(a driver.Capabilities) driver.Capabilities {
+					a.DataStore = dataFault{a.DataStore, func(ctx context.Context, l driver.Lease, data []byte, at driver.DataRevision) error {
 						return w.plain.WriteData(ctx, l, data[:min(len(data), 1<<19)], at)
 					}, nil}
 					return a
@@ -134,7 +134,7 @@ func inputFaults() []fault {
 		},
 		{
 			name: "data are text", caught: []string{"data/any bytes"},
-			make: asks(func(_ *world, req *holdfast.Request) {
+			make: asks(func(_ *world, req *driver.Request) {
 				if req.Data != nil {
 					req.Data = bytes.ToValidUTF8(req.Data, []byte("?"))
 				}
@@ -143,12 +143,12 @@ func inputFaults() []fault {
 		{
 			name: "the caller's data are not copied", caught: []string{"data/any bytes"},
 			make: func(w *world, f *faulty) {
-				grants(func(w *world, req holdfast.Request, _ *holdfast.Lease) {
+				grants(func(w *world, req driver.Request, _ *driver.Lease) {
 					if req.Data != nil {
 						w.note("data of "+req.Name, req.Data)
 					}
 				})(w, f)
-				f.inspect = func(ctx context.Context, name string) (holdfast.Record, error) {
+				f.inspect = func(ctx context.Context, name string) (driver.Record, error) {
 					r, err := f.Locker.Inspect(ctx, name)
 					r.Data, _ = w.noted("data of " + name).([]byte)
 					return r, err
@@ -157,7 +157,7 @@ func inputFaults() []fault {
 		},
 		{
 			name: "nil clears the data", caught: []string{"data/kept or replaced", "expiry/take-over"},
-			make: asks(func(_ *world, req *holdfast.Request) {
+			make: asks(func(_ *world, req *driver.Request) {
 				if req.Data == nil {
 					req.Data = []byte{}
 				}
@@ -165,7 +165,7 @@ func inputFaults() []fault {
 		},
 		{
 			name: "empty data keep what is there", caught: []string{"data/kept or replaced"},
-			make: asks(func(_ *world, req *holdfast.Request) {
+			make: asks(func(_ *world, req *driver.Request) {
 				if len(req.Data) == 0 {
 					req.Data = nil
 				}
@@ -173,23 +173,23 @@ func inputFaults() []fault {
 		},
 		{
 			name: "owners are expressions", says: "another's name, ID, owner or TTL", caught: []string{"text/taken literally"},
-			make: asks(func(_ *world, req *holdfast.Request) { req.Owner = strings.ReplaceAll(req.Owner, "$$NOW", "12:00") }),
+			make: asks(func(_ *world, req *driver.Request) { req.Owner = strings.ReplaceAll(req.Owner, "$$NOW", "12:00") }),
 		},
 		{
 			name: "IDs are expressions", caught: []string{"text/taken literally"},
 			make: func(w *world, f *faulty) {
-				asks(func(w *world, req *holdfast.Request) {
+				asks(func(w *world, req *driver.Request) {
 					if strings.HasPrefix(req.ID.Reveal(), "$") {
 						w.free(req.Name)
 					}
 				})(w, f)
-				f.renew = func(ctx context.Context, l holdfast.Lease) error {
+				f.renew = func(ctx context.Context, l driver.Lease) error {
 					if strings.HasPrefix(l.ID.Reveal(), "$") {
 						return nil
 					}
 					return f.Locker.Renew(ctx, l)
 				}
-				f.release = func(ctx context.Context, l holdfast.Lease) error {
+				f.release = func(ctx context.Context, l driver.Lease) error {
 					if strings.HasPrefix(l.ID.Reveal(), "$") {
 						return opErr(l.Name, context.DeadlineExceeded)
 					}

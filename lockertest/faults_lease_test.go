@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // shortened frees a name when the time noted for it has come.
@@ -20,14 +20,14 @@ func shortened(w *world, name string) {
 // longer before.
 func shortens(onRenew, onRepeat bool) func(*world, *faulty) {
 	return func(w *world, f *faulty) {
-		f.renew = func(ctx context.Context, l holdfast.Lease) error {
+		f.renew = func(ctx context.Context, l driver.Lease) error {
 			err := f.Locker.Renew(ctx, l)
 			if err == nil && onRenew {
 				w.note("end of "+l.Name, w.now().Add(l.TTL))
 			}
 			return err
 		}
-		f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+		f.tryAcquire = func(ctx context.Context, req driver.Request) (driver.Lease, error) {
 			shortened(w, req.Name)
 			lease, err := f.Locker.TryAcquire(ctx, req)
 			if err == nil && w.note("used "+req.ID.Reveal(), true) != nil && onRepeat {
@@ -39,16 +39,16 @@ func shortens(onRenew, onRepeat bool) func(*world, *faulty) {
 }
 
 // renews makes a fault of Renew.
-func renews(do func(w *world, f *faulty, ctx context.Context, l holdfast.Lease) error) func(*world, *faulty) {
+func renews(do func(w *world, f *faulty, ctx context.Context, l driver.Lease) error) func(*world, *faulty) {
 	return func(w *world, f *faulty) {
-		f.renew = func(ctx context.Context, l holdfast.Lease) error { return do(w, f, ctx, l) }
+		f.renew = func(ctx context.Context, l driver.Lease) error { return do(w, f, ctx, l) }
 	}
 }
 
 // releases makes a fault of Release.
-func releases(do func(w *world, f *faulty, ctx context.Context, l holdfast.Lease) error) func(*world, *faulty) {
+func releases(do func(w *world, f *faulty, ctx context.Context, l driver.Lease) error) func(*world, *faulty) {
 	return func(w *world, f *faulty) {
-		f.release = func(ctx context.Context, l holdfast.Lease) error { return do(w, f, ctx, l) }
+		f.release = func(ctx context.Context, l driver.Lease) error { return do(w, f, ctx, l) }
 	}
 }
 
@@ -57,13 +57,13 @@ func leaseFaults() []fault {
 	return []fault{
 		{
 			name: "expiry is ignored", says: "is still held", caught: []string{"expiry/take-over", "expiry/inspect", "expiry/one winner", "renew/extends"},
-			make: asks(func(_ *world, req *holdfast.Request) { req.TTL *= 1000 }),
+			make: asks(func(_ *world, req *driver.Request) { req.TTL *= 1000 }),
 		},
 		{
 			name: "leases end early", says: early, caught: []string{"expiry/take-over", "expiry/inspect", "renew/longer", "breaker/runs out"},
 			make: func(w *world, f *faulty) {
-				asks(func(_ *world, req *holdfast.Request) { req.TTL = req.TTL / 10 * 9 })(w, f)
-				f.renew = func(ctx context.Context, l holdfast.Lease) error {
+				asks(func(_ *world, req *driver.Request) { req.TTL = req.TTL / 10 * 9 })(w, f)
+				f.renew = func(ctx context.Context, l driver.Lease) error {
 					l.TTL = l.TTL / 10 * 9
 					return f.Locker.Renew(ctx, l)
 				}
@@ -71,11 +71,11 @@ func leaseFaults() []fault {
 		},
 		{
 			name: "leases end 10 ms early", says: early, caught: []string{"expiry/take-over"},
-			make: asks(func(_ *world, req *holdfast.Request) { req.TTL -= 10 * time.Millisecond }),
+			make: asks(func(_ *world, req *driver.Request) { req.TTL -= 10 * time.Millisecond }),
 		},
 		{
 			name: "the second lease of a name is short", says: early, caught: []string{"expiry/each wait is whole"},
-			make: asks(func(w *world, req *holdfast.Request) {
+			make: asks(func(w *world, req *driver.Request) {
 				if w.count("grants of "+req.Name) > 1 {
 					req.TTL /= 2
 				}
@@ -83,7 +83,7 @@ func leaseFaults() []fault {
 		},
 		{
 			name: "renewals do nothing", says: early, caught: []string{"renew/extends", "renew/longer", "renew/expired but untaken"},
-			make: renews(func(_ *world, f *faulty, ctx context.Context, l holdfast.Lease) error {
+			make: renews(func(_ *world, f *faulty, ctx context.Context, l driver.Lease) error {
 				l.TTL = time.Millisecond
 				return f.Locker.Renew(ctx, l)
 			}),
@@ -99,11 +99,11 @@ func leaseFaults() []fault {
 		{
 			name: "the recorded TTL shrinks with a renewal", says: "would replace a live lease", caught: []string{"renew/never shortens"},
 			make: func(w *world, f *faulty) {
-				renews(func(w *world, f *faulty, ctx context.Context, l holdfast.Lease) error {
+				renews(func(w *world, f *faulty, ctx context.Context, l driver.Lease) error {
 					w.note("TTL of "+l.Name, l.TTL)
 					return f.Locker.Renew(ctx, l)
 				})(w, f)
-				inspects(func(w *world, r *holdfast.Record) {
+				inspects(func(w *world, r *driver.Record) {
 					if ttl, ok := w.noted("TTL of " + r.Name).(time.Duration); ok {
 						r.TTL = ttl
 					}
@@ -112,9 +112,9 @@ func leaseFaults() []fault {
 		},
 		{
 			name: "an expired lease is not renewed", caught: []string{"renew/expired but untaken"},
-			make: renews(func(w *world, f *faulty, ctx context.Context, l holdfast.Lease) error {
-				if w.record(l.Name).State == holdfast.StateFree {
-					return opErr(l.Name, holdfast.ErrLost)
+			make: renews(func(w *world, f *faulty, ctx context.Context, l driver.Lease) error {
+				if w.record(l.Name).State == driver.StateFree {
+					return opErr(l.Name, driver.ErrLost)
 				}
 				return f.Locker.Renew(ctx, l)
 			}),
@@ -123,13 +123,13 @@ func leaseFaults() []fault {
 			name: "only the Locker that acquired may renew", caught: []string{"renew/any Locker"},
 			make: func(_ *world, f *faulty) {
 				mine := make(chan string, 100)
-				f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+				f.tryAcquire = func(ctx context.Context, req driver.Request) (driver.Lease, error) {
 					mine <- req.ID.Reveal()
 					return f.Locker.TryAcquire(ctx, req)
 				}
-				f.renew = func(ctx context.Context, l holdfast.Lease) error {
+				f.renew = func(ctx context.Context, l driver.Lease) error {
 					if len(mine) == 0 {
-						return opErr(l.Name, holdfast.ErrLost)
+						return opErr(l.Name, driver.ErrLost)
 					}
 					return f.Locker.Renew(ctx, l)
 				}
@@ -138,8 +138,8 @@ func leaseFaults() []fault {
 		{
 			name: "a lost renewal says nil", says: "want ErrLost",
 			caught: []string{"renew/released", "renew/stale", "renew/unknown name", "renew/removed", "expiry/take-over", "race/exclusion", "acquire/owner proves nothing", "acquire/replace"},
-			make: renews(func(_ *world, f *faulty, ctx context.Context, l holdfast.Lease) error {
-				if err := f.Locker.Renew(ctx, l); !errors.Is(err, holdfast.ErrLost) {
+			make: renews(func(_ *world, f *faulty, ctx context.Context, l driver.Lease) error {
+				if err := f.Locker.Renew(ctx, l); !errors.Is(err, driver.ErrLost) {
 					return err
 				}
 				return nil
@@ -147,7 +147,7 @@ func leaseFaults() []fault {
 		},
 		{
 			name: "a lost renewal is some error", says: "want ErrLost", caught: []string{"renew/stale", "renew/unknown name"},
-			make: renews(func(_ *world, f *faulty, ctx context.Context, l holdfast.Lease) error {
+			make: renews(func(_ *world, f *faulty, ctx context.Context, l driver.Lease) error {
 				if err := f.Locker.Renew(ctx, l); err != nil {
 					return opErr(l.Name, errors.New("matched 0 documents"))
 				}
@@ -156,18 +156,18 @@ func leaseFaults() []fault {
 		},
 		{
 			name: "renewals take the lock back", caught: []string{"renew/stale", "expiry/take-over"},
-			make: renews(func(w *world, f *faulty, ctx context.Context, l holdfast.Lease) error {
+			make: renews(func(w *world, f *faulty, ctx context.Context, l driver.Lease) error {
 				if f.Locker.Renew(ctx, l) == nil {
 					return nil
 				}
 				w.free(l.Name)
-				_, err := w.plain.TryAcquire(ctx, holdfast.Request{Name: l.Name, ID: l.ID, Owner: l.Owner, TTL: l.TTL})
+				_, err := w.plain.TryAcquire(ctx, driver.Request{Name: l.Name, ID: l.ID, Owner: l.Owner, TTL: l.TTL})
 				return err
 			}),
 		},
 		{
 			name: "renewals clear the data", caught: []string{"renew/keeps the data"},
-			make: renews(func(w *world, f *faulty, ctx context.Context, l holdfast.Lease) error {
+			make: renews(func(w *world, f *faulty, ctx context.Context, l driver.Lease) error {
 				err := f.Locker.Renew(ctx, l)
 				_ = w.write(ctx, l, nil)
 				return err
@@ -175,22 +175,22 @@ func leaseFaults() []fault {
 		},
 		{
 			name: "a release frees another's lock", caught: []string{"release/stale", "release/by name and ID", "acquire/owner proves nothing", "race/exclusion", "expiry/take-over", "breaker/BreakNow"},
-			make: releases(func(_ *world, f *faulty, ctx context.Context, l holdfast.Lease) error {
-				return f.Locker.Abilities().Breaker.BreakNow(ctx, l.Name)
+			make: releases(func(_ *world, f *faulty, ctx context.Context, l driver.Lease) error {
+				return f.Locker.Capabilities().Breaker.BreakNow(ctx, l.Name)
 			}),
 		},
 		{
 			name: "the second release is an error", caught: []string{"release/idempotent"},
-			make: releases(func(w *world, f *faulty, ctx context.Context, l holdfast.Lease) error {
+			make: releases(func(w *world, f *faulty, ctx context.Context, l driver.Lease) error {
 				if w.note("released "+l.ID.Reveal(), true) != nil {
-					return opErr(l.Name, holdfast.ErrLost)
+					return opErr(l.Name, driver.ErrLost)
 				}
 				return f.Locker.Release(ctx, l)
 			}),
 		},
 		{
 			name: "a release compares the token", caught: []string{"release/by name and ID", "context/ends during"},
-			make: releases(func(w *world, f *faulty, ctx context.Context, l holdfast.Lease) error {
+			make: releases(func(w *world, f *faulty, ctx context.Context, l driver.Lease) error {
 				if w.record(l.Name).Token != l.Token {
 					return nil
 				}
@@ -199,7 +199,7 @@ func leaseFaults() []fault {
 		},
 		{
 			name: "a release deletes the record", caught: []string{"release/keeps token and data", "token/rises", "data/kept or replaced", "datastore/read"},
-			make: releases(func(w *world, f *faulty, ctx context.Context, l holdfast.Lease) error {
+			make: releases(func(w *world, f *faulty, ctx context.Context, l driver.Lease) error {
 				err := f.Locker.Release(ctx, l)
 				w.store.Remove(l.Name)
 				return err
@@ -208,8 +208,8 @@ func leaseFaults() []fault {
 		{
 			name: "a release waits for the lease's end", caught: []string{"release/frees", "close/leases stay"},
 			make: func(w *world, f *faulty) {
-				f.release = func(ctx context.Context, l holdfast.Lease) error {
-					return f.Locker.Abilities().Breaker.Break(ctx, l.Name)
+				f.release = func(ctx context.Context, l driver.Lease) error {
+					return f.Locker.Capabilities().Breaker.Break(ctx, l.Name)
 				}
 				f.close = func(ctx context.Context) error { return opErr("", errors.New("leases are held")) }
 			},

@@ -5,23 +5,23 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 type lookFault struct {
-	look func(ctx context.Context, names []string) ([]holdfast.Record, []error)
+	look func(ctx context.Context, names []string) ([]driver.Record, []error)
 }
 
-func (l *lookFault) InspectBatch(ctx context.Context, names []string) ([]holdfast.Record, []error) {
+func (l *lookFault) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
 	return l.look(ctx, names)
 }
 
 // looks makes a fault of the BatchInspector.
-func looks(do func(w *world, next holdfast.BatchInspector, ctx context.Context, names []string) ([]holdfast.Record, []error)) func(*world, *faulty) {
+func looks(do func(w *world, next driver.BatchInspector, ctx context.Context, names []string) ([]driver.Record, []error)) func(*world, *faulty) {
 	return func(w *world, f *faulty) {
-		f.abilities = func(a holdfast.Abilities) holdfast.Abilities {
+		f.capabilities = func(a driver.Capabilities) driver.Capabilities {
 			next := a.BatchInspector
-			a.BatchInspector = &lookFault{func(ctx context.Context, names []string) ([]holdfast.Record, []error) {
+			a.BatchInspector = &lookFault{func(ctx context.Context, names []string) ([]driver.Record, []error) {
 				return do(w, next, ctx, names)
 			}}
 			return a
@@ -30,8 +30,8 @@ func looks(do func(w *world, next holdfast.BatchInspector, ctx context.Context, 
 }
 
 // looksAt makes a fault of each record that the BatchInspector tells.
-func looksAt(change func(w *world, r *holdfast.Record)) func(*world, *faulty) {
-	return looks(func(w *world, next holdfast.BatchInspector, ctx context.Context, names []string) ([]holdfast.Record, []error) {
+func looksAt(change func(w *world, r *driver.Record)) func(*world, *faulty) {
+	return looks(func(w *world, next driver.BatchInspector, ctx context.Context, names []string) ([]driver.Record, []error) {
 		records, errs := next.InspectBatch(ctx, names)
 		for i := range records {
 			if errs[i] == nil {
@@ -46,7 +46,7 @@ func lookFaults() []fault {
 	return []fault{
 		{
 			name: "looks answer out of order", says: "the record's Name is", caught: []string{"look/order", "look/many"},
-			make: looks(func(_ *world, next holdfast.BatchInspector, ctx context.Context, names []string) ([]holdfast.Record, []error) {
+			make: looks(func(_ *world, next driver.BatchInspector, ctx context.Context, names []string) ([]driver.Record, []error) {
 				records, errs := next.InspectBatch(ctx, names)
 				slices.Reverse(records)
 				return records, errs
@@ -54,11 +54,11 @@ func lookFaults() []fault {
 		},
 		{
 			name: "looks see a name that occurs twice once", caught: []string{"look/order"},
-			make: looks(func(_ *world, next holdfast.BatchInspector, ctx context.Context, names []string) ([]holdfast.Record, []error) {
+			make: looks(func(_ *world, next driver.BatchInspector, ctx context.Context, names []string) ([]driver.Record, []error) {
 				records, errs := next.InspectBatch(ctx, names)
 				for i, name := range names {
 					if slices.Contains(names[:i], name) {
-						records[i] = holdfast.Record{Name: name, State: holdfast.StateFree}
+						records[i] = driver.Record{Name: name, State: driver.StateFree}
 					}
 				}
 				return records, errs
@@ -66,27 +66,27 @@ func lookFaults() []fault {
 		},
 		{
 			name: "a look ends at 1,000", says: "returned 1000 records", caught: []string{"look/many"},
-			make: looks(func(_ *world, next holdfast.BatchInspector, ctx context.Context, names []string) ([]holdfast.Record, []error) {
+			make: looks(func(_ *world, next driver.BatchInspector, ctx context.Context, names []string) ([]driver.Record, []error) {
 				return next.InspectBatch(ctx, names[:min(len(names), 1000)])
 			}),
 		},
 		{
 			name: "looks take what a first page lacks for free", caught: []string{"look/many"},
-			make: looks(func(_ *world, next holdfast.BatchInspector, ctx context.Context, names []string) ([]holdfast.Record, []error) {
+			make: looks(func(_ *world, next driver.BatchInspector, ctx context.Context, names []string) ([]driver.Record, []error) {
 				records, errs := next.InspectBatch(ctx, names)
 				for i := min(len(names), 101); i < len(names); i++ {
-					records[i] = holdfast.Record{Name: names[i], State: holdfast.StateFree}
+					records[i] = driver.Record{Name: names[i], State: driver.StateFree}
 				}
 				return records, errs
 			}),
 		},
 		{
 			name: "looks without a record fail", caught: []string{"look/as Inspect", "look/order"},
-			make: looks(func(_ *world, next holdfast.BatchInspector, ctx context.Context, names []string) ([]holdfast.Record, []error) {
+			make: looks(func(_ *world, next driver.BatchInspector, ctx context.Context, names []string) ([]driver.Record, []error) {
 				records, errs := next.InspectBatch(ctx, names)
 				for i, r := range records {
 					if errs[i] == nil && r.Token == 0 {
-						records[i], errs[i] = holdfast.Record{}, opErr(names[i], holdfast.ErrLost)
+						records[i], errs[i] = driver.Record{}, opErr(names[i], driver.ErrLost)
 					}
 				}
 				return records, errs
@@ -94,39 +94,39 @@ func lookFaults() []fault {
 		},
 		{
 			name: "looks do not tell whether a lock is held", caught: []string{"look/as Inspect", "look/order"},
-			make: looksAt(func(_ *world, r *holdfast.Record) { *r = holdfast.Record{Name: r.Name} }),
+			make: looksAt(func(_ *world, r *driver.Record) { *r = driver.Record{Name: r.Name} }),
 		},
 		{
 			name: "looks do not see that a lock is broken", says: "Broken", caught: []string{"look/as Inspect"},
-			make: looksAt(func(_ *world, r *holdfast.Record) { r.Broken = false }),
+			make: looksAt(func(_ *world, r *driver.Record) { r.Broken = false }),
 		},
 		{
 			name: "looks tell the predecessor's token", says: "token", caught: []string{"look/as Inspect"},
-			make: looksAt(func(_ *world, r *holdfast.Record) { r.Token = max(r.Token, 1) - 1 }),
+			make: looksAt(func(_ *world, r *driver.Record) { r.Token = max(r.Token, 1) - 1 }),
 		},
 		{
 			name: "looks tell half the remaining time", says: "remain of", caught: []string{"look/as Inspect"},
-			make: looksAt(func(_ *world, r *holdfast.Record) { r.Remaining /= 2 }),
+			make: looksAt(func(_ *world, r *driver.Record) { r.Remaining /= 2 }),
 		},
 		{
 			name: "looks carry the data", says: "want none", caught: []string{"look/as Inspect"},
-			make: looksAt(func(w *world, r *holdfast.Record) { r.Data = w.record(r.Name).Data }),
+			make: looksAt(func(w *world, r *driver.Record) { r.Data = w.record(r.Name).Data }),
 		},
 		{
 			name: "looks do not see that a lease has ended", caught: []string{"look/expired"},
-			make: looksAt(func(_ *world, r *holdfast.Record) {
+			make: looksAt(func(_ *world, r *driver.Record) {
 				if r.Token != 0 {
-					r.State = holdfast.StateHeld
+					r.State = driver.StateHeld
 				}
 			}),
 		},
 		{
 			name: "looks take names for patterns", caught: []string{"look/odd names"},
-			make: looks(func(_ *world, next holdfast.BatchInspector, ctx context.Context, names []string) ([]holdfast.Record, []error) {
+			make: looks(func(_ *world, next driver.BatchInspector, ctx context.Context, names []string) ([]driver.Record, []error) {
 				records, errs := next.InspectBatch(ctx, names)
 				for i, name := range names {
 					if strings.HasSuffix(name, "*") {
-						records[i].State = holdfast.StateHeld
+						records[i].State = driver.StateHeld
 					}
 				}
 				return records, errs
@@ -134,7 +134,7 @@ func lookFaults() []fault {
 		},
 		{
 			name: "looks ignore the context", caught: []string{"look/context ended", "context/ended before"},
-			make: looks(func(_ *world, next holdfast.BatchInspector, ctx context.Context, names []string) ([]holdfast.Record, []error) {
+			make: looks(func(_ *world, next driver.BatchInspector, ctx context.Context, names []string) ([]driver.Record, []error) {
 				return next.InspectBatch(context.WithoutCancel(ctx), names)
 			}),
 		},

@@ -5,22 +5,22 @@ import (
 	"errors"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // inspects makes a fault of Inspect and of the records in errors.
-func inspects(change func(w *world, r *holdfast.Record)) func(*world, *faulty) {
+func inspects(change func(w *world, r *driver.Record)) func(*world, *faulty) {
 	return func(w *world, f *faulty) {
-		f.inspect = func(ctx context.Context, name string) (holdfast.Record, error) {
+		f.inspect = func(ctx context.Context, name string) (driver.Record, error) {
 			r, err := f.Locker.Inspect(ctx, name)
 			if err == nil {
 				change(w, &r)
 			}
 			return r, err
 		}
-		f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+		f.tryAcquire = func(ctx context.Context, req driver.Request) (driver.Lease, error) {
 			lease, err := f.Locker.TryAcquire(ctx, req)
-			var held *holdfast.HeldError
+			var held *driver.HeldError
 			if errors.As(err, &held) {
 				change(w, &held.Record)
 			}
@@ -33,82 +33,82 @@ func recordFaults() []fault {
 	return []fault{
 		{
 			name: "no record is an unknown state", caught: []string{"inspect/no record"},
-			make: inspects(func(_ *world, r *holdfast.Record) {
+			make: inspects(func(_ *world, r *driver.Record) {
 				if r.Token == 0 {
-					r.State = holdfast.StateUnknown
+					r.State = driver.StateUnknown
 				}
 			}),
 		},
 		{
 			name: "no record has a past", says: "has a past", caught: []string{"inspect/no record"},
-			make: inspects(func(w *world, r *holdfast.Record) { r.AcquiredAt = w.now() }),
+			make: inspects(func(w *world, r *driver.Record) { r.AcquiredAt = w.now() }),
 		},
 		{
 			name: "unknown passes for zero", says: "granted just now", caught: []string{"inspect/held", "acquire/held"},
-			make: inspects(func(_ *world, r *holdfast.Record) { r.Remaining = 0 }),
+			make: inspects(func(_ *world, r *driver.Record) { r.Remaining = 0 }),
 		},
 		{
 			name: "an unknown time left has a value", says: "RemainingKnown false", caught: []string{"inspect/held"},
-			make: inspects(func(_ *world, r *holdfast.Record) { r.RemainingKnown = false }),
+			make: inspects(func(_ *world, r *driver.Record) { r.RemainingKnown = false }),
 		},
 		{
 			name: "a negative time left", says: "not negative", caught: []string{"inspect/held"},
-			make: inspects(func(_ *world, r *holdfast.Record) { r.Remaining -= 24 * time.Hour }),
+			make: inspects(func(_ *world, r *driver.Record) { r.Remaining -= 24 * time.Hour }),
 		},
 		{
 			name: "more is left than the TTL", says: "left of a TTL", caught: []string{"inspect/held"},
-			make: inspects(func(_ *world, r *holdfast.Record) { r.Remaining *= 2 }),
+			make: inspects(func(_ *world, r *driver.Record) { r.Remaining *= 2 }),
 		},
 		{
 			name: "a released lock is shown as held", caught: []string{"inspect/released", "release/keeps token and data"},
-			make: inspects(func(_ *world, r *holdfast.Record) {
+			make: inspects(func(_ *world, r *driver.Record) {
 				if r.Token != 0 {
-					r.State = holdfast.StateHeld
+					r.State = driver.StateHeld
 				}
 			}),
 		},
 		{
 			name: "an expired lock is shown as held", caught: []string{"expiry/inspect"},
-			make: inspects(func(_ *world, r *holdfast.Record) { r.State = holdfast.StateHeld }),
+			make: inspects(func(_ *world, r *driver.Record) { r.State = driver.StateHeld }),
 		},
 		{
 			name: "a held lock is shown as free", caught: []string{"inspect/held", "name/distinct"},
-			make: inspects(func(_ *world, r *holdfast.Record) {
-				r.State, r.Remaining, r.RemainingKnown = holdfast.StateFree, 0, false
+			make: inspects(func(_ *world, r *driver.Record) {
+				r.State, r.Remaining, r.RemainingKnown = driver.StateFree, 0, false
 			}),
 		},
 		{
 			name: "the predecessor is shown as owner", caught: []string{"inspect/successor"},
-			make: inspects(func(w *world, r *holdfast.Record) {
+			make: inspects(func(w *world, r *driver.Record) {
 				if before, ok := w.note("first owner of "+r.Name, r.Owner).(string); ok {
 					r.Owner = before
 					w.note("first owner of "+r.Name, before)
-				} else if r.State == holdfast.StateHeld {
+				} else if r.State == driver.StateHeld {
 					r.Owner = "predecessor"
 				}
 			}),
 		},
 		{
 			name: "a wrong token is shown", caught: []string{"inspect/held", "inspect/released", "inspect/successor"},
-			make: inspects(func(_ *world, r *holdfast.Record) { r.Token++ }),
+			make: inspects(func(_ *world, r *driver.Record) { r.Token++ }),
 		},
 		{
 			name: "the revision never changes", caught: []string{"inspect/revision", "acquire/replace"},
-			make: inspects(func(_ *world, r *holdfast.Record) { r.Revision = holdfast.NewRevision("r") }),
+			make: inspects(func(_ *world, r *driver.Record) { r.Revision = driver.NewRevision("r") }),
 		},
 		{
 			name: "the revision changes with each look", caught: []string{"acquire/replace"},
-			make: inspects(func(w *world, r *holdfast.Record) {
-				r.Revision = holdfast.NewRevision(time.Duration(w.count("looks")).String())
+			make: inspects(func(w *world, r *driver.Record) {
+				r.Revision = driver.NewRevision(time.Duration(w.count("looks")).String())
 			}),
 		},
 		{
 			name: "the data are forgotten by Inspect", caught: []string{"inspect/held", "data/kept or replaced"},
-			make: inspects(func(_ *world, r *holdfast.Record) { r.Data = nil }),
+			make: inspects(func(_ *world, r *driver.Record) { r.Data = nil }),
 		},
 		{
 			name: "records share their data", caught: []string{"data/own copy"},
-			make: inspects(func(w *world, r *holdfast.Record) {
+			make: inspects(func(w *world, r *driver.Record) {
 				if shared, ok := w.noted("data of " + r.Name).([]byte); ok {
 					r.Data = shared
 				} else {
@@ -118,20 +118,20 @@ func recordFaults() []fault {
 		},
 		{
 			name: "a nameless record", says: "the record's Name", caught: []string{"inspect/held", "acquire/held"},
-			make: inspects(func(_ *world, r *holdfast.Record) { r.Name = "" }),
+			make: inspects(func(_ *world, r *driver.Record) { r.Name = "" }),
 		},
 		{
 			name: "renewed before acquired", says: "before it was acquired", caught: []string{"inspect/held"},
-			make: inspects(func(_ *world, r *holdfast.Record) { r.RenewedAt = r.AcquiredAt.Add(-time.Second) }),
+			make: inspects(func(_ *world, r *driver.Record) { r.RenewedAt = r.AcquiredAt.Add(-time.Second) }),
 		},
 		{
 			name: "the predecessor's record is in the HeldError", caught: []string{"acquire/held"},
-			make: inspects(func(_ *world, r *holdfast.Record) { r.Owner, r.Token = "another", 1 }),
+			make: inspects(func(_ *world, r *driver.Record) { r.Owner, r.Token = "another", 1 }),
 		},
 		{
 			name: "limits that change", caught: []string{"limits/sane"},
 			make: func(w *world, f *faulty) {
-				f.limits = func() holdfast.Limits {
+				f.limits = func() driver.Limits {
 					l := f.Locker.Limits()
 					l.MaxName -= w.count("limits")
 					return l
@@ -141,7 +141,7 @@ func recordFaults() []fault {
 		{
 			name: "limits that do not fit together", caught: []string{"limits/sane"},
 			make: func(_ *world, f *faulty) {
-				f.limits = func() holdfast.Limits {
+				f.limits = func() driver.Limits {
 					l := f.Locker.Limits()
 					l.Poll = 0
 					return l

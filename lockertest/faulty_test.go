@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -19,56 +19,56 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // faulty is a Locker of which some methods are replaced.
 type faulty struct {
-	holdfast.Locker
-	tryAcquire func(context.Context, holdfast.Request) (holdfast.Lease, error)
-	renew      func(context.Context, holdfast.Lease) error
-	release    func(context.Context, holdfast.Lease) error
-	inspect    func(context.Context, string) (holdfast.Record, error)
-	limits     func() holdfast.Limits
-	abilities  func(holdfast.Abilities) holdfast.Abilities
-	close      func(context.Context) error
+	driver.Locker
+	tryAcquire   func(context.Context, driver.Request) (driver.Lease, error)
+	renew        func(context.Context, driver.Lease) error
+	release      func(context.Context, driver.Lease) error
+	inspect      func(context.Context, string) (driver.Record, error)
+	limits       func() driver.Limits
+	capabilities func(driver.Capabilities) driver.Capabilities
+	close        func(context.Context) error
 }
 
-func (f *faulty) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+func (f *faulty) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	if f.tryAcquire != nil {
 		return f.tryAcquire(ctx, req)
 	}
 	return f.Locker.TryAcquire(ctx, req)
 }
 
-func (f *faulty) Renew(ctx context.Context, l holdfast.Lease) error {
+func (f *faulty) Renew(ctx context.Context, l driver.Lease) error {
 	if f.renew != nil {
 		return f.renew(ctx, l)
 	}
 	return f.Locker.Renew(ctx, l)
 }
 
-func (f *faulty) Release(ctx context.Context, l holdfast.Lease) error {
+func (f *faulty) Release(ctx context.Context, l driver.Lease) error {
 	if f.release != nil {
 		return f.release(ctx, l)
 	}
 	return f.Locker.Release(ctx, l)
 }
 
-func (f *faulty) Inspect(ctx context.Context, name string) (holdfast.Record, error) {
+func (f *faulty) Inspect(ctx context.Context, name string) (driver.Record, error) {
 	if f.inspect != nil {
 		return f.inspect(ctx, name)
 	}
 	return f.Locker.Inspect(ctx, name)
 }
 
-func (f *faulty) Limits() holdfast.Limits {
+func (f *faulty) Limits() driver.Limits {
 	if f.limits != nil {
 		return f.limits()
 	}
 	return f.Locker.Limits()
 }
 
-func (f *faulty) Abilities() holdfast.Abilities {
-	if f.abilities != nil {
-		return f.abilities(f.Locker.Abilities())
+func (f *faulty) Capabilities() driver.Capabilities {
+	if f.capabilities != nil {
+		return f.capabilities(f.Locker.Capabilities())
 	}
-	return f.Locker.Abilities()
+	return f.Locker.Capabilities()
 }
 
 func (f *faulty) Close(ctx context.Context) error {
@@ -134,19 +134,19 @@ func (w *world) count(key string) int {
 }
 
 // record looks past the faults.
-func (w *world) record(name string) holdfast.Record {
+func (w *world) record(name string) driver.Record {
 	r, _ := w.plain.Inspect(w.ctx, name)
 	return r
 }
 
 // write writes data past the faults, whatever their revision is.
-func (w *world) write(ctx context.Context, l holdfast.Lease, data []byte) error {
+func (w *world) write(ctx context.Context, l driver.Lease, data []byte) error {
 	for {
 		_, at, err := w.plain.ReadData(ctx, l.Name)
 		if err == nil {
 			err = w.plain.WriteData(ctx, l, data, at)
 		}
-		if !errors.Is(err, holdfast.ErrConflict) {
+		if !errors.Is(err, driver.ErrConflict) {
 			return err
 		}
 	}
@@ -183,11 +183,11 @@ func (w *world) wait(ctx context.Context, name string) error {
 }
 
 func opErr(name string, err error) error {
-	return &holdfast.OpError{Op: "try", Backend: "faulty", Name: name, Err: err}
+	return &driver.OpError{Op: "try", Backend: "faulty", Name: name, Err: err}
 }
 
-func heldErr(r holdfast.Record) error {
-	return opErr(r.Name, &holdfast.HeldError{Record: r})
+func heldErr(r driver.Record) error {
+	return opErr(r.Name, &driver.HeldError{Record: r})
 }
 
 // fault is one way to break the contract.
@@ -201,7 +201,7 @@ type fault struct {
 // config runs the suite on a world whose Lockers have the fault.
 func (w *world) config(spoil func(*world, *faulty)) Config {
 	return Config{
-		New: func(t *testing.T) holdfast.Locker {
+		New: func(t *testing.T) driver.Locker {
 			t.Helper()
 			l := w.store.Locker()
 			t.Cleanup(func() { _ = l.Close(context.WithoutCancel(t.Context())) })

@@ -4,18 +4,18 @@ import (
 	"context"
 	"iter"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // guarded asks before each call that takes a context, and may replace it, or
 // answer in the Locker's stead.
 type guarded struct {
-	holdfast.Locker
+	driver.Locker
 	before func(ctx context.Context, name string) (context.Context, error)
 	after  func(name, id string, err error) error
 }
 
-// guard puts a guard in front of every method of a Locker and its abilities.
+// guard puts a guard in front of every method of a Locker and its capabilities.
 func guard(f *faulty, before func(context.Context, string) (context.Context, error)) {
 	f.Locker = &guarded{f.Locker, before, func(_, _ string, err error) error { return err }}
 }
@@ -46,7 +46,7 @@ func (g *guarded) do(ctx context.Context, name, id string, call func(context.Con
 	return g.after(name, id, err)
 }
 
-func (g *guarded) TryAcquire(ctx context.Context, req holdfast.Request) (lease holdfast.Lease, err error) {
+func (g *guarded) TryAcquire(ctx context.Context, req driver.Request) (lease driver.Lease, err error) {
 	err = g.do(ctx, req.Name, req.ID.Reveal(), func(ctx context.Context) error {
 		lease, err = g.Locker.TryAcquire(ctx, req)
 		return err
@@ -54,15 +54,15 @@ func (g *guarded) TryAcquire(ctx context.Context, req holdfast.Request) (lease h
 	return lease, err
 }
 
-func (g *guarded) Renew(ctx context.Context, l holdfast.Lease) error {
+func (g *guarded) Renew(ctx context.Context, l driver.Lease) error {
 	return g.do(ctx, l.Name, l.ID.Reveal(), func(ctx context.Context) error { return g.Locker.Renew(ctx, l) })
 }
 
-func (g *guarded) Release(ctx context.Context, l holdfast.Lease) error {
+func (g *guarded) Release(ctx context.Context, l driver.Lease) error {
 	return g.do(ctx, l.Name, l.ID.Reveal(), func(ctx context.Context) error { return g.Locker.Release(ctx, l) })
 }
 
-func (g *guarded) Inspect(ctx context.Context, name string) (r holdfast.Record, err error) {
+func (g *guarded) Inspect(ctx context.Context, name string) (r driver.Record, err error) {
 	err = g.do(ctx, name, "", func(ctx context.Context) error {
 		r, err = g.Locker.Inspect(ctx, name)
 		return err
@@ -70,9 +70,9 @@ func (g *guarded) Inspect(ctx context.Context, name string) (r holdfast.Record, 
 	return r, err
 }
 
-func (g *guarded) Abilities() holdfast.Abilities {
-	a := g.Locker.Abilities()
-	return holdfast.Abilities{
+func (g *guarded) Capabilities() driver.Capabilities {
+	a := g.Locker.Capabilities()
+	return driver.Capabilities{
 		Watcher:        a.Watcher,
 		HandOverer:     guardedHandOver{a.HandOverer, g},
 		BatchRenewer:   guardedBatch{a.BatchRenewer, g},
@@ -84,11 +84,11 @@ func (g *guarded) Abilities() holdfast.Abilities {
 }
 
 type guardedHandOver struct {
-	holdfast.HandOverer
+	driver.HandOverer
 	g *guarded
 }
 
-func (h guardedHandOver) HandOver(ctx context.Context, from holdfast.Lease, req holdfast.Request) (lease holdfast.Lease, err error) {
+func (h guardedHandOver) HandOver(ctx context.Context, from driver.Lease, req driver.Request) (lease driver.Lease, err error) {
 	err = h.g.do(ctx, req.Name, req.ID.Reveal(), func(ctx context.Context) error {
 		lease, err = h.HandOverer.HandOver(ctx, from, req)
 		return err
@@ -97,27 +97,27 @@ func (h guardedHandOver) HandOver(ctx context.Context, from holdfast.Lease, req 
 }
 
 type guardedBatch struct {
-	holdfast.BatchRenewer
+	driver.BatchRenewer
 	g *guarded
 }
 
-func (b guardedBatch) RenewBatch(ctx context.Context, leases []holdfast.Lease) []error {
+func (b guardedBatch) RenewBatch(ctx context.Context, leases []driver.Lease) []error {
 	errs := make([]error, len(leases))
 	for i, l := range leases {
 		errs[i] = b.g.do(ctx, l.Name, l.ID.Reveal(), func(ctx context.Context) error {
-			return b.BatchRenewer.RenewBatch(ctx, []holdfast.Lease{l})[0]
+			return b.BatchRenewer.RenewBatch(ctx, []driver.Lease{l})[0]
 		})
 	}
 	return errs
 }
 
 type guardedLook struct {
-	holdfast.BatchInspector
+	driver.BatchInspector
 	g *guarded
 }
 
-func (b guardedLook) InspectBatch(ctx context.Context, names []string) ([]holdfast.Record, []error) {
-	records, errs := make([]holdfast.Record, len(names)), make([]error, len(names))
+func (b guardedLook) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
+	records, errs := make([]driver.Record, len(names)), make([]error, len(names))
 	for i, name := range names {
 		errs[i] = b.g.do(ctx, name, "", func(ctx context.Context) error {
 			one, errs := b.BatchInspector.InspectBatch(ctx, []string{name})
@@ -129,15 +129,15 @@ func (b guardedLook) InspectBatch(ctx context.Context, names []string) ([]holdfa
 }
 
 type guardedList struct {
-	holdfast.Lister
+	driver.Lister
 	g *guarded
 }
 
-func (l guardedList) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
-	return func(yield func(holdfast.Record, error) bool) {
+func (l guardedList) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
+	return func(yield func(driver.Record, error) bool) {
 		ctx, err := l.g.before(ctx, prefix)
 		if err != nil {
-			yield(holdfast.Record{}, err)
+			yield(driver.Record{}, err)
 			return
 		}
 		for r, err := range l.Lister.List(ctx, prefix) {
@@ -149,7 +149,7 @@ func (l guardedList) List(ctx context.Context, prefix string) iter.Seq2[holdfast
 }
 
 type guardedBreaker struct {
-	holdfast.Breaker
+	driver.Breaker
 	g *guarded
 }
 
@@ -162,11 +162,11 @@ func (b guardedBreaker) BreakNow(ctx context.Context, name string) error {
 }
 
 type guardedData struct {
-	holdfast.DataStore
+	driver.DataStore
 	g *guarded
 }
 
-func (d guardedData) ReadData(ctx context.Context, name string) (data []byte, at holdfast.DataRevision, err error) {
+func (d guardedData) ReadData(ctx context.Context, name string) (data []byte, at driver.DataRevision, err error) {
 	err = d.g.do(ctx, name, "", func(ctx context.Context) error {
 		data, at, err = d.DataStore.ReadData(ctx, name)
 		return err
@@ -174,6 +174,6 @@ func (d guardedData) ReadData(ctx context.Context, name string) (data []byte, at
 	return data, at, err
 }
 
-func (d guardedData) WriteData(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error {
+func (d guardedData) WriteData(ctx context.Context, l driver.Lease, data []byte, at driver.DataRevision) error {
 	return d.g.do(ctx, l.Name, l.ID.Reveal(), func(ctx context.Context) error { return d.DataStore.WriteData(ctx, l, data, at) })
 }

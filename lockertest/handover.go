@@ -5,10 +5,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
-func canHandOver(s *suite) bool { return s.abilities.HandOverer != nil }
+func canHandOver(s *suite) bool { return s.capabilities.HandOverer != nil }
 
 var handOverTimeClauses = []clause{
 	{
@@ -20,7 +20,7 @@ var handOverTimeClauses = []clause{
 		name: "handover/repeat extends", needs: canHandOver, waits: true,
 		says: "If req.ID holds the lock, the call is a repeat, which extends the lease as Renew does.",
 		run: func(c *check) {
-			c.extends(func(l holdfast.Lease, req holdfast.Request) { c.handOver(c.b, c.stranger(l.Name), req) })
+			c.extends(func(l driver.Lease, req driver.Request) { c.handOver(c.b, c.stranger(l.Name), req) })
 		},
 	},
 	{
@@ -42,7 +42,7 @@ var handOverClauses = []clause{
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
 			for i := range 6 {
-				l := []holdfast.Locker{c.b, c.a}[i%2]
+				l := []driver.Locker{c.b, c.a}[i%2]
 				next := c.handOver(l, lease, c.request(lease.Name))
 				c.follows(lease, next)
 				lease = next
@@ -56,7 +56,7 @@ var handOverClauses = []clause{
 		says: "Only from.Name and from.ID matter.",
 		run: func(c *check) {
 			from := c.acquire(c.a, c.request(c.name()))
-			next := c.handOver(c.b, holdfast.Lease{Name: from.Name, ID: from.ID}, c.request(from.Name))
+			next := c.handOver(c.b, driver.Lease{Name: from.Name, ID: from.ID}, c.request(from.Name))
 			c.follows(from, next)
 			alike := next
 			alike.ID = newID()
@@ -109,7 +109,7 @@ var handOverClauses = []clause{
 			req.Data = []byte("first")
 			next := c.handOver(c.a, from, req)
 			req.Data = []byte("second")
-			for _, l := range []holdfast.Locker{c.a, c.b} {
+			for _, l := range []driver.Locker{c.a, c.b} {
 				if again := c.handOver(l, from, req); again.Token != next.Token {
 					c.errorf("the repeat got token %d, the first call got %d", again.Token, next.Token)
 				}
@@ -156,7 +156,7 @@ var handOverClauses = []clause{
 		run: func(c *check) {
 			holder := c.acquire(c.a, c.request(c.name()))
 			req := c.request(holder.Name)
-			req.Replace = holdfast.NewRevision("no backend's revision")
+			req.Replace = driver.NewRevision("no backend's revision")
 			c.notHandedOver(c.b, c.stranger(holder.Name), req)
 			if req.Replace = c.inspect(c.b, holder.Name).Revision; req.Replace.IsZero() {
 				return // the backend cannot compare revisions, and says so
@@ -175,20 +175,20 @@ var handOverClauses = []clause{
 		run: func(c *check) {
 			from, other := c.acquire(c.a, c.request(c.name())), c.acquire(c.a, c.request(c.name()))
 			req := c.request(from.Name)
-			try := func(what, field string, from holdfast.Lease, req holdfast.Request) {
-				_, err := c.a.Abilities().HandOverer.HandOver(c.ctx, from, req)
+			try := func(what, field string, from driver.Lease, req driver.Request) {
+				_, err := c.a.Capabilities().HandOverer.HandOver(c.ctx, from, req)
 				c.invalid("HandOver "+what, field, err)
 			}
 			try("from a lease of another lock", "from.Name", other, req)
-			try("from a lease without a name", "from.Name", holdfast.Lease{ID: from.ID}, req)
-			try("from a lease without an ID", "from.ID", holdfast.Lease{Name: from.Name}, req)
+			try("from a lease without a name", "from.Name", driver.Lease{ID: from.ID}, req)
+			try("from a lease without an ID", "from.ID", driver.Lease{Name: from.Name}, req)
 			bad := req
-			bad.ID = holdfast.LeaseID{}
+			bad.ID = driver.LeaseID{}
 			try("to a request without an ID", "ID", from, bad)
 			bad = req
 			bad.TTL = 0
 			try("to a request without a TTL", "TTL", from, bad)
-			for _, lease := range []holdfast.Lease{from, other} {
+			for _, lease := range []driver.Lease{from, other} {
 				c.stillHeldBy("after requests that are not valid", lease)
 			}
 		},
@@ -198,7 +198,7 @@ var handOverClauses = []clause{
 		says: "Every valid UTF-8 string is a name of its own, also to a hand-over.",
 		run: func(c *check) {
 			tag := c.name()
-			var leases []holdfast.Lease
+			var leases []driver.Lease
 			for _, odd := range []string{"$kid", "$$NOW", "a.b", "\x00", "\u00e9", "e\u0301", "A", "a", "/", "..", "%2F", "*"} {
 				leases = append(leases, c.acquire(c.a, c.request(tag+odd)))
 			}
@@ -222,8 +222,8 @@ var handOverClauses = []clause{
 }
 
 // handOver must be granted.
-func (c *check) handOver(l holdfast.Locker, from holdfast.Lease, req holdfast.Request) holdfast.Lease {
-	lease, err := l.Abilities().HandOverer.HandOver(c.ctx, from, req)
+func (c *check) handOver(l driver.Locker, from driver.Lease, req driver.Request) driver.Lease {
+	lease, err := l.Capabilities().HandOverer.HandOver(c.ctx, from, req)
 	if err != nil {
 		c.fatalf("HandOver of %q, which should be granted: %v", short(req.Name), err)
 	}
@@ -231,9 +231,9 @@ func (c *check) handOver(l holdfast.Locker, from holdfast.Lease, req holdfast.Re
 }
 
 // notHandedOver must be refused because another holds the lock.
-func (c *check) notHandedOver(l holdfast.Locker, from holdfast.Lease, req holdfast.Request) holdfast.Record {
-	lease, err := l.Abilities().HandOverer.HandOver(c.ctx, from, req)
-	var held *holdfast.HeldError
+func (c *check) notHandedOver(l driver.Locker, from driver.Lease, req driver.Request) driver.Record {
+	lease, err := l.Capabilities().HandOverer.HandOver(c.ctx, from, req)
+	var held *driver.HeldError
 	if !errors.As(err, &held) {
 		c.fatalf("HandOver of %q, which another holds: got lease %v, error %v; want a *HeldError", short(req.Name), lease, err)
 	}
@@ -241,18 +241,18 @@ func (c *check) notHandedOver(l holdfast.Locker, from holdfast.Lease, req holdfa
 }
 
 // stranger is a lease that never was.
-func (c *check) stranger(name string) holdfast.Lease {
-	return holdfast.Lease{Name: name, ID: newID(), Token: 1, TTL: c.long()}
+func (c *check) stranger(name string) driver.Lease {
+	return driver.Lease{Name: name, ID: newID(), Token: 1, TTL: c.long()}
 }
 
 // follows checks that the lock is next's, and that from is over, whatever it tries.
-func (c *check) follows(from, next holdfast.Lease) {
+func (c *check) follows(from, next driver.Lease) {
 	c.risen(from, next)
 	c.checkHeldRecord(c.inspect(c.b, next.Name), next)
-	for _, l := range []holdfast.Locker{c.a, c.b} {
+	for _, l := range []driver.Locker{c.a, c.b} {
 		c.lost("Renew of a lease that was handed over", l.Renew(c.ctx, from))
-		if batch := l.Abilities().BatchRenewer; batch != nil {
-			c.lost("RenewBatch of a lease that was handed over", batch.RenewBatch(c.ctx, []holdfast.Lease{from})[0])
+		if batch := l.Capabilities().BatchRenewer; batch != nil {
+			c.lost("RenewBatch of a lease that was handed over", batch.RenewBatch(c.ctx, []driver.Lease{from})[0])
 		}
 		c.release(l, from)
 	}
@@ -279,8 +279,8 @@ func handOverRefused(c *check) {
 	req := c.request(from.Name)
 	req.Data = []byte("holder's")
 	holder := c.acquire(c.a, req)
-	for _, lease := range []holdfast.Lease{from, c.stranger(from.Name)} {
-		for _, l := range []holdfast.Locker{c.a, c.b} {
+	for _, lease := range []driver.Lease{from, c.stranger(from.Name)} {
+		for _, l := range []driver.Locker{c.a, c.b} {
 			other := c.request(from.Name)
 			other.Data = []byte("other's")
 			c.checkHeldRecord(c.notHandedOver(l, lease, other), holder)
@@ -295,16 +295,16 @@ func handOverRefused(c *check) {
 // insist on UUIDs: then it says so.
 func (c *check) handsOverFromAnyID(text string) {
 	holder := c.acquire(c.a, c.request(c.name()))
-	odd := holdfast.Lease{Name: holder.Name, ID: holdfast.NewLeaseID(text)}
-	_, err := c.b.Abilities().HandOverer.HandOver(c.ctx, odd, c.request(odd.Name))
-	if errors.Is(err, holdfast.ErrInvalid) {
+	odd := driver.Lease{Name: holder.Name, ID: driver.NewLeaseID(text)}
+	_, err := c.b.Capabilities().HandOverer.HandOver(c.ctx, odd, c.request(odd.Name))
+	if errors.Is(err, driver.ErrInvalid) {
 		return
 	}
-	if !errors.Is(err, holdfast.ErrHeld) {
+	if !errors.Is(err, driver.ErrHeld) {
 		c.fatalf("HandOver from an ID like %q, while another holds the lock: got error %v, want ErrHeld", text, err)
 	}
 	req := c.request(holder.Name)
-	req.ID = holdfast.NewLeaseID(text)
+	req.ID = driver.NewLeaseID(text)
 	next := c.handOver(c.b, holder, req)
 	c.follows(holder, next)
 	c.follows(next, c.handOver(c.a, next, c.request(next.Name)))

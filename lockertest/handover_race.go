@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 var handOverRaceClauses = []clause{
@@ -23,8 +23,8 @@ var handOverRaceClauses = []clause{
 		run: func(c *check) {
 			for range 5 {
 				from := c.acquire(c.a, c.request(c.name()))
-				won := c.winner(32, func(_ int, l holdfast.Locker) (holdfast.Lease, error) {
-					return l.Abilities().HandOverer.HandOver(c.ctx, from, c.request(from.Name))
+				won := c.winner(32, func(_ int, l driver.Locker) (driver.Lease, error) {
+					return l.Capabilities().HandOverer.HandOver(c.ctx, from, c.request(from.Name))
 				})
 				c.follows(from, won)
 			}
@@ -36,9 +36,9 @@ var handOverRaceClauses = []clause{
 		run: func(c *check) {
 			for round := range 20 {
 				from := c.acquire(c.a, c.request(c.name()))
-				won := c.winner(2, func(i int, l holdfast.Locker) (holdfast.Lease, error) {
+				won := c.winner(2, func(i int, l driver.Locker) (driver.Lease, error) {
 					if i == round%2 { // a scheduler may have its favourite
-						return l.Abilities().HandOverer.HandOver(c.ctx, from, c.request(from.Name))
+						return l.Capabilities().HandOverer.HandOver(c.ctx, from, c.request(from.Name))
 					}
 					c.release(l, from)
 					return l.TryAcquire(c.ctx, c.request(from.Name))
@@ -59,7 +59,7 @@ func handOverInDoubt(c *check) {
 		from := c.acquire(c.a, c.request(c.name()))
 		req := c.request(from.Name)
 		ctx, cancel := context.WithTimeout(c.ctx, time.Duration(rand.Int64N(int64(3*time.Millisecond))))
-		_, err := c.a.Abilities().HandOverer.HandOver(ctx, from, req)
+		_, err := c.a.Capabilities().HandOverer.HandOver(ctx, from, req)
 		cancel()
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			c.errorf("HandOver whose context ended meanwhile: got error %v, want one that wraps %v", err, context.DeadlineExceeded)
@@ -70,16 +70,16 @@ func handOverInDoubt(c *check) {
 }
 
 // winner makes n calls at once and returns the lease of the one that is granted.
-func (c *check) winner(n int, call func(i int, l holdfast.Locker) (holdfast.Lease, error)) holdfast.Lease {
+func (c *check) winner(n int, call func(i int, l driver.Locker) (driver.Lease, error)) driver.Lease {
 	var mu sync.Mutex
-	var won []holdfast.Lease
-	c.parallel(n, func(i int, l holdfast.Locker) {
+	var won []driver.Lease
+	c.parallel(n, func(i int, l driver.Locker) {
 		lease, err := call(i, l)
 		mu.Lock()
 		defer mu.Unlock()
 		if err == nil {
 			won = append(won, lease)
-		} else if !errors.Is(err, holdfast.ErrHeld) {
+		} else if !errors.Is(err, driver.ErrHeld) {
 			c.errorf("one of %d calls at once failed: %v", n, err)
 		}
 	})
@@ -104,10 +104,10 @@ func (c *check) besiege(name string) (end func()) {
 	var ended atomic.Bool
 	var others sync.WaitGroup
 	for i := range 6 {
-		l := []holdfast.Locker{c.a, c.b}[i%2]
+		l := []driver.Locker{c.a, c.b}[i%2]
 		others.Go(func() {
 			for !ended.Load() {
-				if lease, err := l.TryAcquire(c.ctx, c.request(name)); !errors.Is(err, holdfast.ErrHeld) {
+				if lease, err := l.TryAcquire(c.ctx, c.request(name)); !errors.Is(err, driver.ErrHeld) {
 					c.errorf("while a lock was handed over, another's request was not refused: got lease %v, error %v", lease, err)
 					return
 				}

@@ -3,13 +3,13 @@ package lockertest
 import (
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 var limitClauses = []clause{
 	{
 		name: "limits/sane",
-		says: "Limits and Abilities are constant for a Locker. MinTTL and MaxTTL bound a TTL, which is a whole multiple of TTLStep; Poll is how often a waiter asks.",
+		says: "Limits and Capabilities are constant for a Locker. MinTTL and MaxTTL bound a TTL, which is a whole multiple of TTLStep; Poll is how often a waiter asks.",
 		run: func(c *check) {
 			l := c.limits
 			if l.MinTTL <= 0 || l.MaxTTL != 0 && l.MaxTTL < l.MinTTL {
@@ -27,13 +27,13 @@ var limitClauses = []clause{
 			if l.MaxName > 0 && l.MaxName < 64 {
 				c.errorf("MaxName is %d; users need names of at least 64 bytes", l.MaxName)
 			}
-			for _, locker := range []holdfast.Locker{c.a, c.b} {
+			for _, locker := range []driver.Locker{c.a, c.b} {
 				if locker.Limits() != l {
 					c.errorf("Limits changed from %+v to %+v", l, locker.Limits())
 				}
 			}
-			if c.one.Abilities() != c.one.Abilities() {
-				c.errorf("Abilities changed from one call to the next")
+			if c.one.Capabilities() != c.one.Capabilities() {
+				c.errorf("Capabilities changed from one call to the next")
 			}
 		},
 	},
@@ -46,7 +46,7 @@ var inspectClauses = []clause{
 		run: func(c *check) {
 			name := c.name()
 			r := c.inspect(c.a, name)
-			if r.State != holdfast.StateFree {
+			if r.State != driver.StateFree {
 				c.errorf("the state is %v, want free", r.State)
 			}
 			if r.Owner != "" || r.Token != 0 || r.TTL != 0 || len(r.Data) != 0 || !r.AcquiredAt.IsZero() || !r.RenewedAt.IsZero() {
@@ -61,10 +61,10 @@ var inspectClauses = []clause{
 			req := c.request(c.name())
 			req.Data = []byte("data")
 			lease := c.acquire(c.a, req)
-			for _, l := range []holdfast.Locker{c.a, c.b} {
+			for _, l := range []driver.Locker{c.a, c.b} {
 				r := c.inspect(l, req.Name)
 				c.checkHeldRecord(r, lease)
-				if r.State != holdfast.StateHeld {
+				if r.State != driver.StateHeld {
 					c.errorf("the state is %v, want held", r.State)
 				}
 				if string(r.Data) != "data" {
@@ -81,7 +81,7 @@ var inspectClauses = []clause{
 			lease := c.acquire(c.a, c.request(c.name()))
 			c.release(c.a, lease)
 			r := c.inspect(c.b, lease.Name)
-			if r.State != holdfast.StateFree {
+			if r.State != driver.StateFree {
 				c.errorf("the state is %v, want free", r.State)
 			}
 			if r.Owner != "" && r.Owner != lease.Owner || r.Token != 0 && r.Token != lease.Token {
@@ -104,7 +104,7 @@ var inspectClauses = []clause{
 		name: "inspect/revision",
 		says: "Revision changes with every grant and renewal; zero where the backend cannot compare it.",
 		run: func(c *check) {
-			seen := map[holdfast.Revision]string{}
+			seen := map[driver.Revision]string{}
 			note := func(when, name string) {
 				r := c.inspect(c.b, name).Revision
 				c.pass(c.ctx, 2*time.Millisecond) // a revision may be a time

@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // TestFewAnswers runs the suite on a sound Locker that can do and tell little,
 // like a lease on a blob: whole seconds from 15 to 60, no time left, no TTL, no
-// revision to compare, no abilities.
+// revision to compare, no capabilities.
 func TestFewAnswers(t *testing.T) {
 	w := newWorld()
 	cfg := w.config(reticent)
@@ -32,42 +32,42 @@ func TestFewAnswers(t *testing.T) {
 
 func reticent(w *world, f *faulty) {
 	stallable(w, f)
-	limits := holdfast.Limits{
+	limits := driver.Limits{
 		MinTTL: 15 * time.Second, MaxTTL: time.Minute, TTLStep: time.Second,
 		MaxName: 200, MaxOwner: 100, MaxData: 1000, Poll: 5 * time.Second,
 	}
-	f.limits = func() holdfast.Limits { return limits }
-	f.abilities = func(holdfast.Abilities) holdfast.Abilities { return holdfast.Abilities{} }
-	hush := func(r holdfast.Record) holdfast.Record {
-		return holdfast.Record{Name: r.Name, State: r.State, Owner: r.Owner, Token: r.Token, Data: r.Data}
+	f.limits = func() driver.Limits { return limits }
+	f.capabilities = func(driver.Capabilities) driver.Capabilities { return driver.Capabilities{} }
+	hush := func(r driver.Record) driver.Record {
+		return driver.Record{Name: r.Name, State: r.State, Owner: r.Owner, Token: r.Token, Data: r.Data}
 	}
-	f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+	f.tryAcquire = func(ctx context.Context, req driver.Request) (driver.Lease, error) {
 		if err := req.Validate(limits); err != nil {
-			return holdfast.Lease{}, opErr(req.Name, err)
+			return driver.Lease{}, opErr(req.Name, err)
 		}
-		req.Replace = holdfast.Revision{}
+		req.Replace = driver.Revision{}
 		lease, err := f.Locker.TryAcquire(ctx, req)
-		var held *holdfast.HeldError
+		var held *driver.HeldError
 		if errors.As(err, &held) {
 			return lease, heldErr(hush(held.Record))
 		}
 		return lease, err
 	}
-	f.renew = func(ctx context.Context, l holdfast.Lease) error {
-		if err := errors.Join(holdfast.ValidateName(l.Name, limits), holdfast.ValidateTTL(l.TTL, limits)); err != nil {
+	f.renew = func(ctx context.Context, l driver.Lease) error {
+		if err := errors.Join(driver.ValidateName(l.Name, limits), driver.ValidateTTL(l.TTL, limits)); err != nil {
 			return opErr(l.Name, err)
 		}
 		return f.Locker.Renew(ctx, l)
 	}
-	f.release = func(ctx context.Context, l holdfast.Lease) error {
-		if err := holdfast.ValidateName(l.Name, limits); err != nil {
+	f.release = func(ctx context.Context, l driver.Lease) error {
+		if err := driver.ValidateName(l.Name, limits); err != nil {
 			return opErr(l.Name, err)
 		}
 		return f.Locker.Release(ctx, l)
 	}
-	f.inspect = func(ctx context.Context, name string) (holdfast.Record, error) {
-		if err := holdfast.ValidateName(name, limits); err != nil {
-			return holdfast.Record{}, opErr(name, err)
+	f.inspect = func(ctx context.Context, name string) (driver.Record, error) {
+		if err := driver.ValidateName(name, limits); err != nil {
+			return driver.Record{}, opErr(name, err)
 		}
 		r, err := f.Locker.Inspect(ctx, name)
 		return hush(r), err

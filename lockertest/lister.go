@@ -4,10 +4,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
-func canList(s *suite) bool { return s.abilities.Lister != nil }
+func canList(s *suite) bool { return s.capabilities.Lister != nil }
 
 var listerClauses = []clause{
 	{
@@ -28,10 +28,10 @@ var listerClauses = []clause{
 			if len(records) != 2 {
 				c.fatalf("List yielded %d records, want 2: one of a held lock and one of a free one", len(records))
 			}
-			if r := records[0]; r.State != holdfast.StateFree || r.Token != 0 && r.Token != free.Token {
+			if r := records[0]; r.State != driver.StateFree || r.Token != 0 && r.Token != free.Token {
 				c.errorf("the free lock is listed as %v with token %d, want free with token %d", r.State, r.Token, free.Token)
 			}
-			if r := records[1]; r.State == holdfast.StateFree {
+			if r := records[1]; r.State == driver.StateFree {
 				c.errorf("the held lock is listed as free")
 			}
 			c.checkHeldRecord(records[1], held)
@@ -46,7 +46,7 @@ var listerClauses = []clause{
 				c.acquire(c.a, c.request(tag+tail))
 			}
 			n := 0
-			for r, err := range c.b.Abilities().Lister.List(c.ctx, tag) {
+			for r, err := range c.b.Capabilities().Lister.List(c.ctx, tag) {
 				if n++; err != nil || r.Name != tag+"1" {
 					c.errorf("the first record is %q, error %v, want %q", r.Name, err, tag+"1")
 				}
@@ -108,9 +108,9 @@ func (c *check) filler(head string, used int) string {
 }
 
 // list collects the records of a prefix and checks their order.
-func (c *check) list(prefix string) []holdfast.Record {
-	var all []holdfast.Record
-	for r, err := range c.b.Abilities().Lister.List(c.ctx, prefix) {
+func (c *check) list(prefix string) []driver.Record {
+	var all []driver.Record
+	for r, err := range c.b.Capabilities().Lister.List(c.ctx, prefix) {
 		if err != nil {
 			c.fatalf("List of prefix %q: %v", prefix, err)
 		}

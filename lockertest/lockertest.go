@@ -1,11 +1,11 @@
 // Package lockertest is the conformance suite for implementations of
-// [holdfast.Locker]: what passes it can be used wherever a Locker is wanted.
+// [driver.Locker]: what passes it can be used wherever a Locker is wanted.
 // A driver calls it from one test of its own:
 //
 //	func TestConformance(t *testing.T) {
 //		store := memory.NewStore()
 //		lockertest.Run(t, lockertest.Config{
-//			New: func(*testing.T) holdfast.Locker { return store.Locker() },
+//			New: func(*testing.T) driver.Locker { return store.Locker() },
 //		})
 //	}
 //
@@ -28,7 +28,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // Config describes the driver under test. Only New is required.
@@ -36,7 +36,7 @@ type Config struct {
 	// New returns another Locker on the same store, as another process would
 	// have it. It closes the Locker and whatever else it made in t.Cleanup. The
 	// store should be used by nobody else. New is called about ten times.
-	New func(t *testing.T) holdfast.Locker
+	New func(t *testing.T) driver.Locker
 
 	// Advance moves the clock by which the store judges expiry, for a driver
 	// whose clock can be set and stands still otherwise. Without it the suite

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
-func canLook(s *suite) bool { return s.abilities.BatchInspector != nil }
+func canLook(s *suite) bool { return s.capabilities.BatchInspector != nil }
 
 var lookClauses = []clause{
 	{
@@ -22,14 +22,14 @@ var lookClauses = []clause{
 			lease := c.acquire(c.a, req)
 			c.renew(c.a, lease)
 			c.release(c.a, c.acquire(c.a, c.request(names[1])))
-			if breaker := c.a.Abilities().Breaker; breaker != nil {
+			if breaker := c.a.Capabilities().Breaker; breaker != nil {
 				broken := c.acquire(c.a, c.request(c.name()))
 				if err := breaker.Break(c.ctx, broken.Name); err != nil {
 					c.fatalf("Break: %v", err)
 				}
 				names = append(names, broken.Name)
 			}
-			for _, l := range []holdfast.Locker{c.a, c.b} {
+			for _, l := range []driver.Locker{c.a, c.b} {
 				for i, r := range c.look(l, names) {
 					c.agrees(r, c.inspect(l, names[i]))
 				}
@@ -47,7 +47,7 @@ var lookClauses = []clause{
 			c.acquire(c.a, live)
 			c.expire(ended.TTL)
 			c.eventually("InspectBatch shows a lock as free whose lease has ended", func() bool {
-				return c.look(c.b, []string{live.Name, ended.Name})[1].State == holdfast.StateFree
+				return c.look(c.b, []string{live.Name, ended.Name})[1].State == driver.StateFree
 			})
 		},
 	},
@@ -57,10 +57,10 @@ var lookClauses = []clause{
 		run: func(c *check) {
 			held, other, free, never := c.acquire(c.a, c.request(c.name())), c.acquire(c.a, c.request(c.name())), c.acquire(c.a, c.request(c.name())), c.name()
 			c.release(c.a, free)
-			want := map[string]holdfast.State{held.Name: holdfast.StateHeld, other.Name: holdfast.StateHeld}
+			want := map[string]driver.State{held.Name: driver.StateHeld, other.Name: driver.StateHeld}
 			names := []string{never, held.Name, free.Name, other.Name, held.Name, never, free.Name, held.Name}
 			for i, r := range c.look(c.b, names) {
-				c.isInState(r, max(want[names[i]], holdfast.StateFree))
+				c.isInState(r, max(want[names[i]], driver.StateFree))
 			}
 			c.look(c.b, nil)
 		},
@@ -72,7 +72,7 @@ var lookClauses = []clause{
 			const n, used = 2500, 60
 			tag := c.name()
 			names := make([]string, n)
-			want := map[string]holdfast.State{}
+			want := map[string]driver.State{}
 			for i := range names {
 				names[i] = tag + strings.Repeat("x", i%40) + c.name()
 			}
@@ -84,10 +84,10 @@ var lookClauses = []clause{
 				}
 			})
 			for i := 1; i < used; i += 2 {
-				want[names[i*(n/used)]] = holdfast.StateHeld
+				want[names[i*(n/used)]] = driver.StateHeld
 			}
 			for i, r := range c.look(c.b, names) {
-				c.isInState(r, max(want[names[i]], holdfast.StateFree))
+				c.isInState(r, max(want[names[i]], driver.StateFree))
 			}
 		},
 	},
@@ -104,7 +104,7 @@ var lookClauses = []clause{
 				}
 			}
 			for i, r := range c.look(c.b, names) {
-				c.isInState(r, []holdfast.State{holdfast.StateHeld, holdfast.StateFree}[i%2])
+				c.isInState(r, []driver.State{driver.StateHeld, driver.StateFree}[i%2])
 			}
 		},
 	},
@@ -115,7 +115,7 @@ var lookClauses = []clause{
 			names := []string{c.name(), c.acquire(c.a, c.request(c.name())).Name}
 			ctx, cancel := context.WithCancel(c.ctx)
 			cancel()
-			_, errs := c.a.Abilities().BatchInspector.InspectBatch(ctx, names)
+			_, errs := c.a.Capabilities().BatchInspector.InspectBatch(ctx, names)
 			for _, err := range errs {
 				if !errors.Is(err, context.Canceled) {
 					c.errorf("got error %v, want one that wraps %v", err, context.Canceled)
@@ -126,8 +126,8 @@ var lookClauses = []clause{
 }
 
 // look must succeed for all names.
-func (c *check) look(l holdfast.Locker, names []string) []holdfast.Record {
-	records, errs := l.Abilities().BatchInspector.InspectBatch(c.ctx, names)
+func (c *check) look(l driver.Locker, names []string) []driver.Record {
+	records, errs := l.Capabilities().BatchInspector.InspectBatch(c.ctx, names)
 	for i, err := range errs {
 		if err != nil {
 			c.fatalf("InspectBatch, of %q: %v", short(names[i]), err)
@@ -139,14 +139,14 @@ func (c *check) look(l holdfast.Locker, names []string) []holdfast.Record {
 	return records
 }
 
-func (c *check) isInState(r holdfast.Record, want holdfast.State) {
+func (c *check) isInState(r driver.Record, want driver.State) {
 	if r.State != want {
 		c.errorf("InspectBatch shows %q as %v, want %v", short(r.Name), r.State, want)
 	}
 }
 
 // agrees compares a record of InspectBatch with that of Inspect just after it.
-func (c *check) agrees(batch, single holdfast.Record) {
+func (c *check) agrees(batch, single driver.Record) {
 	c.isInState(batch, single.State)
 	differ := func(field string, unknown bool, got, want any) {
 		if !unknown && got != want {
@@ -159,7 +159,7 @@ func (c *check) agrees(batch, single holdfast.Record) {
 	differ("AcquiredAt", batch.AcquiredAt.IsZero(), batch.AcquiredAt.UTC(), single.AcquiredAt.UTC())
 	differ("RenewedAt", batch.RenewedAt.IsZero(), batch.RenewedAt.UTC(), single.RenewedAt.UTC())
 	differ("Revision", batch.Revision.IsZero(), batch.Revision, single.Revision)
-	differ("Broken", single.State == holdfast.StateUnknown, batch.Broken, single.Broken)
+	differ("Broken", single.State == driver.StateUnknown, batch.Broken, single.Broken)
 	differ("RemainingKnown", !batch.RemainingKnown, true, single.RemainingKnown)
 	if batch.RemainingKnown && single.RemainingKnown && (batch.Remaining < single.Remaining || batch.Remaining > single.Remaining+c.cfg.Slack) {
 		c.errorf("InspectBatch says that %v remain of %q, Inspect just after it %v", batch.Remaining, short(batch.Name), single.Remaining)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 var nameClauses = []clause{
@@ -73,7 +73,7 @@ func (c *check) distinct(names []string) {
 	for i, name := range names {
 		holder[owner(i)] = name
 	}
-	leases := make([]holdfast.Lease, len(names))
+	leases := make([]driver.Lease, len(names))
 	c.each(len(names), func(i int) {
 		req := c.request(names[i])
 		req.Owner, req.Data = owner(i), []byte(owner(i))
@@ -99,9 +99,9 @@ func (c *check) distinct(names []string) {
 			}
 		})
 		c.each(len(names), func(i int) {
-			want := holdfast.StateHeld
+			want := driver.StateHeld
 			if i%2 <= step {
-				want = holdfast.StateFree
+				want = driver.StateFree
 			}
 			if r := c.inspect(c.a, names[i]); r.State != want {
 				c.errorf("after the release of every other name %q is %v, want %v", short(names[i]), r.State, want)
@@ -112,7 +112,7 @@ func (c *check) distinct(names []string) {
 
 // listsExactly checks that a Lister gives back all the names as they were.
 func (c *check) listsExactly(names []string) {
-	lister := c.b.Abilities().Lister
+	lister := c.b.Capabilities().Lister
 	if lister == nil {
 		return
 	}

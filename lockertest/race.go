@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 var raceClauses = []clause{
@@ -24,14 +24,14 @@ type arena struct {
 	holders atomic.Int32
 	last    atomic.Uint64 // token
 	grants  atomic.Int32
-	stale   atomic.Pointer[holdfast.Lease] // one that was released
+	stale   atomic.Pointer[driver.Lease] // one that was released
 }
 
 func exclusion(c *check) {
 	const goroutines, rounds = 16, 25
 	arenas := []*arena{{name: c.name()}, {name: c.name()}}
 	deadline := time.Now().Add(10 * time.Second)
-	c.parallel(goroutines, func(_ int, l holdfast.Locker) {
+	c.parallel(goroutines, func(_ int, l driver.Locker) {
 		for range rounds {
 			if time.Now().After(deadline) {
 				return // a slow backend; what was seen so far counts
@@ -46,10 +46,10 @@ func exclusion(c *check) {
 	}
 }
 
-func (c *check) fight(a *arena, l holdfast.Locker) {
+func (c *check) fight(a *arena, l driver.Locker) {
 	lease, err := c.attempt(a, l)
 	if err != nil {
-		if !errors.Is(err, holdfast.ErrHeld) {
+		if !errors.Is(err, driver.ErrHeld) {
 			c.errorf("an attempt among many failed: %v", err)
 		}
 		if old := a.stale.Load(); old != nil { // late calls of a predecessor do no harm
@@ -74,16 +74,16 @@ func (c *check) fight(a *arena, l holdfast.Locker) {
 
 // attempt asks for the lock, at times from the lease that was released last: one that
 // does not hold it.
-func (c *check) attempt(a *arena, l holdfast.Locker) (holdfast.Lease, error) {
+func (c *check) attempt(a *arena, l driver.Locker) (driver.Lease, error) {
 	old, req := a.stale.Load(), c.request(a.name)
 	if old != nil && canHandOver(c.suite) && rand.IntN(3) == 0 {
-		return l.Abilities().HandOverer.HandOver(c.ctx, *old, req)
+		return l.Capabilities().HandOverer.HandOver(c.ctx, *old, req)
 	}
 	return l.TryAcquire(c.ctx, req)
 }
 
 // enter notes a grant.
-func (c *check) enter(a *arena, lease holdfast.Lease) {
+func (c *check) enter(a *arena, lease driver.Lease) {
 	if n := a.holders.Add(1); n != 1 {
 		c.errorf("%d hold the lock at once", n)
 	}
@@ -94,7 +94,7 @@ func (c *check) enter(a *arena, lease holdfast.Lease) {
 }
 
 // passOn hands the lock over, so that nobody else can get it in between.
-func (c *check) passOn(a *arena, l holdfast.Locker, lease holdfast.Lease) holdfast.Lease {
+func (c *check) passOn(a *arena, l driver.Locker, lease driver.Lease) driver.Lease {
 	a.holders.Add(-1)
 	next := c.handOver(l, lease, c.request(a.name))
 	c.enter(a, next)

@@ -3,7 +3,7 @@ package lockertest
 import (
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // clockStep is enough for the backend's clock to pass the last token: a
@@ -34,8 +34,8 @@ var releaseClauses = []clause{
 				c.release(c.b, lease)
 			}
 			unknown := c.request(c.name())
-			c.release(c.a, holdfast.Lease{Name: unknown.Name, ID: unknown.ID, TTL: unknown.TTL})
-			if r := c.inspect(c.b, unknown.Name); r.State != holdfast.StateFree || r.Token != 0 {
+			c.release(c.a, driver.Lease{Name: unknown.Name, ID: unknown.ID, TTL: unknown.TTL})
+			if r := c.inspect(c.b, unknown.Name); r.State != driver.StateFree || r.Token != 0 {
 				c.errorf("the release of a name without a record left a record: %v, token %d", r.State, r.Token)
 			}
 			c.acquire(c.b, unknown)
@@ -58,9 +58,9 @@ var releaseClauses = []clause{
 		says: "Only l.Name and l.ID matter to Release.",
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
-			c.release(c.b, holdfast.Lease{Name: lease.Name, ID: lease.ID})
+			c.release(c.b, driver.Lease{Name: lease.Name, ID: lease.ID})
 			next := c.acquire(c.b, c.request(lease.Name))
-			c.release(c.a, holdfast.Lease{Name: next.Name, ID: lease.ID, Owner: next.Owner, Token: next.Token, TTL: next.TTL})
+			c.release(c.a, driver.Lease{Name: next.Name, ID: lease.ID, Owner: next.Owner, Token: next.Token, TTL: next.TTL})
 			c.stillHeldBy("after a release with the holder's owner and token and another's ID", next)
 		},
 	},
@@ -73,7 +73,7 @@ var releaseClauses = []clause{
 			lease := c.acquire(c.a, req)
 			c.release(c.a, lease)
 			r := c.inspect(c.b, req.Name)
-			if r.State != holdfast.StateFree {
+			if r.State != driver.StateFree {
 				c.errorf("after Release the state is %v, want free", r.State)
 			}
 			if string(r.Data) != "kept" {
@@ -93,9 +93,9 @@ var tokenClauses = []clause{
 		says: "The token is greater than that of every earlier grant of the name.",
 		run: func(c *check) {
 			name := c.name()
-			var last holdfast.Lease
+			var last driver.Lease
 			for i := range 20 {
-				l := []holdfast.Locker{c.a, c.b}[i%2]
+				l := []driver.Locker{c.a, c.b}[i%2]
 				lease := c.acquire(l, c.request(name))
 				c.risen(last, lease)
 				c.release(l, lease)
@@ -125,7 +125,7 @@ var tokenClauses = []clause{
 			before := c.acquire(c.a, c.request(name))
 			c.release(c.a, before)
 			c.forget(name)
-			if r := c.inspect(c.b, name); r.State != holdfast.StateFree || r.Token != 0 {
+			if r := c.inspect(c.b, name); r.State != driver.StateFree || r.Token != 0 {
 				c.errorf("a removed record is shown as %v with token %d; a name without a record is free, and never granted", r.State, r.Token)
 			}
 			c.pass(c.ctx, clockStep)

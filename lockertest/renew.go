@@ -3,7 +3,7 @@ package lockertest
 import (
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 var renewTimeClauses = []clause{
@@ -11,28 +11,28 @@ var renewTimeClauses = []clause{
 		name: "renew/extends", waits: true,
 		says: "Renew extends the lease to at least l.TTL from now on the backend's clock.",
 		run: func(c *check) {
-			c.extends(func(l holdfast.Lease, _ holdfast.Request) { c.renew(c.b, l) })
+			c.extends(func(l driver.Lease, _ driver.Request) { c.renew(c.b, l) })
 		},
 	},
 	{
 		name: "acquire/repeat extends", waits: true,
 		says: "If the unexpired holder is req.ID itself, the call extends the lease as Renew does.",
 		run: func(c *check) {
-			c.extends(func(_ holdfast.Lease, req holdfast.Request) { c.acquire(c.b, req) })
+			c.extends(func(_ driver.Lease, req driver.Request) { c.acquire(c.b, req) })
 		},
 	},
 	{
 		name: "renew/never shortens", waits: true,
 		says: "Renew extends the lease; it never shortens it.",
 		run: func(c *check) {
-			c.neverShortens(func(l holdfast.Lease, _ holdfast.Request) { c.renew(c.a, l) })
+			c.neverShortens(func(l driver.Lease, _ driver.Request) { c.renew(c.a, l) })
 		},
 	},
 	{
 		name: "acquire/repeat never shortens", waits: true,
 		says: "If the unexpired holder is req.ID itself, the call extends the lease as Renew does, which never shortens it.",
 		run: func(c *check) {
-			c.neverShortens(func(_ holdfast.Lease, req holdfast.Request) { c.acquire(c.a, req) })
+			c.neverShortens(func(_ driver.Lease, req driver.Request) { c.acquire(c.a, req) })
 		},
 	},
 	{
@@ -68,7 +68,7 @@ func (s *suite) twice() time.Duration { return s.allowed(2 * s.cfg.TTL) }
 
 // extends checks that the lease lasts one TTL from the call of again, made when
 // about half of it has passed.
-func (c *check) extends(again func(holdfast.Lease, holdfast.Request)) {
+func (c *check) extends(again func(driver.Lease, driver.Request)) {
 	req := c.brief(c.name())
 	lease := c.acquire(c.a, req)
 	c.pass(c.ctx, req.TTL/2)
@@ -79,7 +79,7 @@ func (c *check) extends(again func(holdfast.Lease, holdfast.Request)) {
 }
 
 // neverShortens checks that a lease keeps its end when again asks for less.
-func (c *check) neverShortens(again func(holdfast.Lease, holdfast.Request)) {
+func (c *check) neverShortens(again func(driver.Lease, driver.Request)) {
 	req := c.brief(c.name())
 	req.TTL = c.twice()
 	sent := c.now()
@@ -136,9 +136,9 @@ var renewClauses = []clause{
 		says: "ErrLost says that the lease is definitely not l's any more: its record is gone.",
 		run: func(c *check) {
 			req := c.request(c.name())
-			lease := holdfast.Lease{Name: req.Name, ID: req.ID, Token: 1, TTL: req.TTL}
+			lease := driver.Lease{Name: req.Name, ID: req.ID, Token: 1, TTL: req.TTL}
 			c.lost("Renew of a name without a record", c.a.Renew(c.ctx, lease))
-			if r := c.inspect(c.a, req.Name); r.State != holdfast.StateFree {
+			if r := c.inspect(c.a, req.Name); r.State != driver.StateFree {
 				c.errorf("after it the lock is %v", r.State)
 			}
 		},
@@ -162,7 +162,7 @@ var renewClauses = []clause{
 			req := c.request(c.name())
 			req.Data = []byte("kept")
 			lease := c.acquire(c.a, req)
-			bare := holdfast.Lease{Name: lease.Name, ID: lease.ID, TTL: lease.TTL}
+			bare := driver.Lease{Name: lease.Name, ID: lease.ID, TTL: lease.TTL}
 			c.renew(c.b, bare)
 			r := c.inspect(c.a, req.Name)
 			c.checkHeldRecord(r, lease)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // ledger remembers what was given to and granted by the driver in all clauses.
@@ -16,19 +16,19 @@ type ledger struct {
 	secrets []string
 
 	mu      sync.Mutex
-	granted map[string]map[uint64]holdfast.LeaseID // by name and token: the ID
+	granted map[string]map[uint64]driver.LeaseID // by name and token: the ID
 }
 
 func newLedger(secrets []string) *ledger {
-	return &ledger{secrets: secrets, granted: make(map[string]map[uint64]holdfast.LeaseID)}
+	return &ledger{secrets: secrets, granted: make(map[string]map[uint64]driver.LeaseID)}
 }
 
 // grant notes a grant, and reports whether the token was another's.
-func (g *ledger) grant(l holdfast.Lease) (taken bool) {
+func (g *ledger) grant(l driver.Lease) (taken bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.granted[l.Name] == nil {
-		g.granted[l.Name] = make(map[uint64]holdfast.LeaseID)
+		g.granted[l.Name] = make(map[uint64]driver.LeaseID)
 	}
 	id, used := g.granted[l.Name][l.Token]
 	if !used {
@@ -39,31 +39,31 @@ func (g *ledger) grant(l holdfast.Lease) (taken bool) {
 
 // spy passes every call on and checks every answer.
 type spy struct {
-	holdfast.Locker
+	driver.Locker
 	c *check
 }
 
-func (c *check) watched(l holdfast.Locker) holdfast.Locker { return &spy{l, c} }
+func (c *check) watched(l driver.Locker) driver.Locker { return &spy{l, c} }
 
 // TryAcquire checks what the driver's TryAcquire returns.
-func (s *spy) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+func (s *spy) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	lease, err := s.Locker.TryAcquire(ctx, req)
 	s.c.checkGrant("TryAcquire", req, lease, err)
 	return lease, err
 }
 
 // Renew checks what the driver's Renew returns.
-func (s *spy) Renew(ctx context.Context, l holdfast.Lease) error {
+func (s *spy) Renew(ctx context.Context, l driver.Lease) error {
 	return s.c.checkError("Renew", l.Name, l.ID.Reveal(), s.Locker.Renew(ctx, l))
 }
 
 // Release checks what the driver's Release returns.
-func (s *spy) Release(ctx context.Context, l holdfast.Lease) error {
+func (s *spy) Release(ctx context.Context, l driver.Lease) error {
 	return s.c.checkError("Release", l.Name, l.ID.Reveal(), s.Locker.Release(ctx, l))
 }
 
 // Inspect checks what the driver's Inspect returns.
-func (s *spy) Inspect(ctx context.Context, name string) (holdfast.Record, error) {
+func (s *spy) Inspect(ctx context.Context, name string) (driver.Record, error) {
 	r, err := s.Locker.Inspect(ctx, name)
 	if s.c.checkError("Inspect", name, "", err) == nil {
 		s.c.checkRecord("Inspect", name, r)
@@ -71,9 +71,9 @@ func (s *spy) Inspect(ctx context.Context, name string) (holdfast.Record, error)
 	return r, err
 }
 
-// Abilities checks what the methods of each ability return.
-func (s *spy) Abilities() holdfast.Abilities {
-	a := s.Locker.Abilities()
+// Capabilities checks what the methods of each capability return.
+func (s *spy) Capabilities() driver.Capabilities {
+	a := s.Locker.Capabilities()
 	if a.HandOverer != nil {
 		a.HandOverer = spyHandOver{a.HandOverer, s.c}
 	}
@@ -96,12 +96,12 @@ func (s *spy) Abilities() holdfast.Abilities {
 }
 
 type spyHandOver struct {
-	holdfast.HandOverer
+	driver.HandOverer
 	c *check
 }
 
 // HandOver checks what the driver's HandOver returns.
-func (s spyHandOver) HandOver(ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
+func (s spyHandOver) HandOver(ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
 	lease, err := s.HandOverer.HandOver(ctx, from, req)
 	s.c.checkGrant("HandOver", req, lease, err)
 	if err != nil {
@@ -111,12 +111,12 @@ func (s spyHandOver) HandOver(ctx context.Context, from holdfast.Lease, req hold
 }
 
 type spyBatch struct {
-	holdfast.BatchRenewer
+	driver.BatchRenewer
 	c *check
 }
 
 // RenewBatch checks what the driver's RenewBatch returns.
-func (s spyBatch) RenewBatch(ctx context.Context, leases []holdfast.Lease) []error {
+func (s spyBatch) RenewBatch(ctx context.Context, leases []driver.Lease) []error {
 	errs := s.BatchRenewer.RenewBatch(ctx, leases)
 	if len(errs) != len(leases) {
 		s.c.fatalf("RenewBatch of %d leases returned %d results", len(leases), len(errs))
@@ -128,12 +128,12 @@ func (s spyBatch) RenewBatch(ctx context.Context, leases []holdfast.Lease) []err
 }
 
 type spyLook struct {
-	holdfast.BatchInspector
+	driver.BatchInspector
 	c *check
 }
 
 // InspectBatch checks what the driver's InspectBatch returns.
-func (s spyLook) InspectBatch(ctx context.Context, names []string) ([]holdfast.Record, []error) {
+func (s spyLook) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
 	records, errs := s.BatchInspector.InspectBatch(ctx, names)
 	if len(records) != len(names) || len(errs) != len(names) {
 		s.c.fatalf("InspectBatch of %d names returned %d records and %d errors", len(names), len(records), len(errs))
@@ -147,13 +147,13 @@ func (s spyLook) InspectBatch(ctx context.Context, names []string) ([]holdfast.R
 }
 
 type spyList struct {
-	holdfast.Lister
+	driver.Lister
 	c *check
 }
 
 // List checks what the driver's List returns.
-func (s spyList) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
-	return func(yield func(holdfast.Record, error) bool) {
+func (s spyList) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
+	return func(yield func(driver.Record, error) bool) {
 		for r, err := range s.Lister.List(ctx, prefix) {
 			if err == nil {
 				s.c.checkRecord("List", r.Name, r)
@@ -168,7 +168,7 @@ func (s spyList) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Rec
 }
 
 type spyBreaker struct {
-	holdfast.Breaker
+	driver.Breaker
 	c *check
 }
 
@@ -183,18 +183,18 @@ func (s spyBreaker) BreakNow(ctx context.Context, name string) error {
 }
 
 type spyData struct {
-	holdfast.DataStore
+	driver.DataStore
 	c *check
 }
 
 // ReadData checks what the driver's ReadData returns.
-func (s spyData) ReadData(ctx context.Context, name string) ([]byte, holdfast.DataRevision, error) {
+func (s spyData) ReadData(ctx context.Context, name string) ([]byte, driver.DataRevision, error) {
 	data, at, err := s.DataStore.ReadData(ctx, name)
 	return data, at, s.c.checkError("ReadData", name, "", err)
 }
 
 // WriteData checks what the driver's WriteData returns.
-func (s spyData) WriteData(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error {
+func (s spyData) WriteData(ctx context.Context, l driver.Lease, data []byte, at driver.DataRevision) error {
 	return s.c.checkError("WriteData", l.Name, l.ID.Reveal(), s.DataStore.WriteData(ctx, l, data, at))
 }
 
@@ -207,7 +207,7 @@ func (c *check) checkError(method, name, id string, err error) error {
 		return nil
 	}
 	var meanings []error
-	for _, sentinel := range []error{holdfast.ErrHeld, holdfast.ErrLost, holdfast.ErrConflict, holdfast.ErrInvalid, holdfast.ErrClosed} {
+	for _, sentinel := range []error{driver.ErrHeld, driver.ErrLost, driver.ErrConflict, driver.ErrInvalid, driver.ErrClosed} {
 		if errors.Is(err, sentinel) {
 			meanings = append(meanings, sentinel)
 		}
@@ -218,7 +218,7 @@ func (c *check) checkError(method, name, id string, err error) error {
 	if len(meanings) == 1 && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		c.errorf("%s: the error says both %q and that the context ended, after which the outcome is unknown: %v", method, meanings[0], err)
 	}
-	var op *holdfast.OpError
+	var op *driver.OpError
 	switch {
 	case !errors.As(err, &op):
 		c.errorf("%s: the error is no *OpError that names operation, lock and backend: %T: %v", method, err, err)
@@ -227,17 +227,17 @@ func (c *check) checkError(method, name, id string, err error) error {
 	case op.Name != name && name != anyName:
 		c.errorf("%s: the OpError names lock %q, want %q: %v", method, short(op.Name), short(name), err)
 	}
-	var held *holdfast.HeldError
+	var held *driver.HeldError
 	if errors.As(err, &held) {
 		c.checkRecord(method+"'s HeldError", name, held.Record)
-		if held.Record.State == holdfast.StateFree {
+		if held.Record.State == driver.StateFree {
 			c.errorf("%s: the HeldError's record says that the lock is free: %+v", method, held.Record)
 		}
-	} else if errors.Is(err, holdfast.ErrHeld) {
+	} else if errors.Is(err, driver.ErrHeld) {
 		c.errorf("%s: ErrHeld without a *HeldError: %v", method, err)
 	}
-	var invalid *holdfast.InvalidError
-	if errors.Is(err, holdfast.ErrInvalid) && (!errors.As(err, &invalid) || invalid.Field == "" || invalid.Rule == "") {
+	var invalid *driver.InvalidError
+	if errors.Is(err, driver.ErrInvalid) && (!errors.As(err, &invalid) || invalid.Field == "" || invalid.Rule == "") {
 		c.errorf("%s: ErrInvalid without an *InvalidError that names field and rule: %v", method, err)
 	}
 	text := fmt.Sprintf("%v %+v %#v", err, err, err)
@@ -258,10 +258,10 @@ func (c *check) checkText(what, text, id string) {
 }
 
 // checkGrant holds what TryAcquire or HandOver returns to the rules for both.
-func (c *check) checkGrant(method string, req holdfast.Request, lease holdfast.Lease, err error) {
+func (c *check) checkGrant(method string, req driver.Request, lease driver.Lease, err error) {
 	_ = c.checkError(method, req.Name, req.ID.Reveal(), err)
 	switch {
-	case err != nil && lease != (holdfast.Lease{}):
+	case err != nil && lease != (driver.Lease{}):
 		c.errorf("%s returned a lease together with an error: %v, %v", method, lease, err)
 	case err == nil:
 		c.checkLease(method, req, lease)
@@ -269,7 +269,7 @@ func (c *check) checkGrant(method string, req holdfast.Request, lease holdfast.L
 }
 
 // checkLease compares a granted lease with what was asked for.
-func (c *check) checkLease(method string, req holdfast.Request, l holdfast.Lease) {
+func (c *check) checkLease(method string, req driver.Request, l driver.Lease) {
 	if l.Name != req.Name || l.ID != req.ID || l.TTL != req.TTL || l.Owner != req.Owner {
 		c.errorf("%s(%v) returned another's name, ID, owner or TTL: %v", method, req, l)
 	}
@@ -282,17 +282,17 @@ func (c *check) checkLease(method string, req holdfast.Request, l holdfast.Lease
 }
 
 // checkRecord holds any record to the rules for all records.
-func (c *check) checkRecord(method, name string, r holdfast.Record) {
+func (c *check) checkRecord(method, name string, r driver.Record) {
 	if r.Name != name {
 		c.errorf("%s: the record's Name is %q, want %q", method, short(r.Name), short(name))
 	}
 	if r.Remaining < 0 || r.Remaining != 0 && !r.RemainingKnown {
 		c.errorf("%s: Remaining is %v and RemainingKnown %v; a time left is not negative, and 0 if unknown", method, r.Remaining, r.RemainingKnown)
 	}
-	if r.State == holdfast.StateFree && (r.Remaining != 0 || r.Broken) {
+	if r.State == driver.StateFree && (r.Remaining != 0 || r.Broken) {
 		c.errorf("%s: a free lock has %v left, broken %v; want neither", method, r.Remaining, r.Broken)
 	}
-	if r.State == holdfast.StateHeld && r.RemainingKnown && r.TTL != 0 && r.Remaining > r.TTL+c.tolerance(r.TTL) {
+	if r.State == driver.StateHeld && r.RemainingKnown && r.TTL != 0 && r.Remaining > r.TTL+c.tolerance(r.TTL) {
 		c.errorf("%s: %v left of a TTL of %v; a waiter that watches a Revision for the TTL would replace a live lease", method, r.Remaining, r.TTL)
 	}
 	if r.TTL < 0 {

@@ -6,17 +6,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // suite is what the clauses share: two Lockers on one store, and its clock.
 type suite struct {
-	cfg       Config
-	limits    holdfast.Limits
-	abilities holdfast.Abilities
-	one, two  holdfast.Locker
-	ledger    *ledger
-	alone     []clause
+	cfg          Config
+	limits       driver.Limits
+	capabilities driver.Capabilities
+	one, two     driver.Locker
+	ledger       *ledger
+	alone        []clause
 
 	mu       sync.Mutex
 	advanced time.Duration
@@ -30,14 +30,14 @@ func newSuite(t *testing.T, cfg Config) *suite {
 	}
 	s := &suite{cfg: cfg, ledger: newLedger(cfg.Secrets), epoch: time.Now()}
 	s.one, s.two = cfg.New(t), cfg.New(t)
-	s.limits, s.abilities = s.one.Limits(), s.one.Abilities()
+	s.limits, s.capabilities = s.one.Limits(), s.one.Capabilities()
 	if s.cfg.TTL == 0 {
 		s.cfg.TTL = s.allowed(time.Second)
 	}
 	if s.cfg.Slack == 0 {
 		s.cfg.Slack = 10 * time.Second
 	}
-	if err := holdfast.ValidateTTL(s.cfg.TTL, s.limits); err != nil {
+	if err := driver.ValidateTTL(s.cfg.TTL, s.limits); err != nil {
 		t.Fatalf("lockertest: Config.TTL does not fit the driver's limits: %v", err)
 	}
 	return s
@@ -112,7 +112,7 @@ type check struct {
 	*suite
 	t    *testing.T
 	ctx  context.Context
-	a, b holdfast.Locker // two Lockers on the same store, each answer checked
+	a, b driver.Locker // two Lockers on the same store, each answer checked
 	done chan struct{}
 
 	failing  sync.Mutex

@@ -4,10 +4,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
-func canWatch(s *suite) bool { return s.abilities.Watcher != nil }
+func canWatch(s *suite) bool { return s.capabilities.Watcher != nil }
 
 var watcherClauses = []clause{
 	{
@@ -57,13 +57,13 @@ var watcherClauses = []clause{
 		says: "Watch begins to watch a name; each watch of it is woken, also one of several on the same name.",
 		run: func(c *check) {
 			const names, each = 5, 10
-			var leases []holdfast.Lease
+			var leases []driver.Lease
 			var watches []<-chan struct{}
 			for range names {
 				lease := c.acquire(c.a, c.request(c.name()))
 				leases = append(leases, lease)
 				for i := range each {
-					l := []holdfast.Locker{c.a, c.b}[i%2]
+					l := []driver.Locker{c.a, c.b}[i%2]
 					wake, stop := watch(l, lease.Name)
 					defer stop()
 					watches = append(watches, wake)
@@ -127,7 +127,7 @@ var watcherClauses = []clause{
 			lease := c.acquire(c.a, c.request(c.name()))
 			effect, ended := make(chan struct{}, 1), make(chan struct{}, 1)
 			var told atomic.Pointer[func()] // to stop
-			stop := c.a.Abilities().Watcher.Watch(lease.Name, func() {
+			stop := c.a.Capabilities().Watcher.Watch(lease.Name, func() {
 				out := effect
 				if stop := told.Load(); stop != nil {
 					(*stop)()
@@ -150,7 +150,7 @@ var watcherClauses = []clause{
 		says: "Watch returns at once, without I/O; if watching turns out to be impossible, wake is never called.",
 		run: func(c *check) {
 			name := c.name()
-			watcher := c.fresh().Abilities().Watcher // opening may need the backend
+			watcher := c.fresh().Capabilities().Watcher // opening may need the backend
 			resume, err := c.cfg.Stall(c.ctx, name)
 			if err != nil {
 				c.fatalf("lockertest: Config.Stall: %v", err)
@@ -181,9 +181,9 @@ var watcherClauses = []clause{
 }
 
 // watch has a channel get a value, unless one is there, for each call of wake.
-func watch(l holdfast.Locker, name string) (woken <-chan struct{}, stop func()) {
+func watch(l driver.Locker, name string) (woken <-chan struct{}, stop func()) {
 	calls := make(chan struct{}, 1)
-	return calls, l.Abilities().Watcher.Watch(name, func() { offer(calls) })
+	return calls, l.Capabilities().Watcher.Watch(name, func() { offer(calls) })
 }
 
 func offer(calls chan<- struct{}) {

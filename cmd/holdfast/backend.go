@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // localBackend chooses the folder of the user on this machine.
@@ -40,7 +40,7 @@ func chooseBackend(given string, person bool) (string, error) {
 	if scheme = strings.ToLower(scheme); !found || strings.ContainsAny(scheme, "/@=;? ") {
 		return "", errors.New("the backend's URL has no scheme: " + mustBe()) // what it is may be a secret
 	}
-	if !slices.Contains(holdfast.Schemes(), scheme) {
+	if !slices.Contains(driver.Schemes(), scheme) {
 		return "", fmt.Errorf("the backend's URL has the unknown scheme %q: %s", withoutSecret(scheme), mustBe())
 	}
 	if scheme == "file" && (rest == "" || rest == "//") {
@@ -51,7 +51,7 @@ func chooseBackend(given string, person bool) (string, error) {
 
 // mustBe lists the schemes that several processes can share.
 func mustBe() string {
-	shared := slices.DeleteFunc(holdfast.Schemes(), func(scheme string) bool { return scheme == "mem" })
+	shared := slices.DeleteFunc(driver.Schemes(), func(scheme string) bool { return scheme == "mem" })
 	last := len(shared) - 1
 	return "must begin with " + strings.Join(shared[:last], ":, ") + ": or " + shared[last] + ":"
 }

@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/holdfast-go/holdfast/driver/text"
 	"github.com/holdfast-go/holdfast/internal/bench"
-	"github.com/holdfast-go/holdfast/internal/text"
 )
 
 type benchCmd struct {

@@ -27,7 +27,7 @@ Example: the names of all locks that are held
 // Run lists the records that the backend has.
 func (l *lsCmd) Run(a *app) error {
 	return a.ask(func(ctx context.Context, client *holdfast.Client) error {
-		lister := client.Locker().Abilities().Lister
+		lister := client.Locker().Capabilities().Lister
 		if lister == nil {
 			return errors.New("this backend cannot list its locks")
 		}

@@ -12,7 +12,7 @@ import (
 	"unicode"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/text"
+	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 // reporter writes messages for a person, one line each.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 func TestUnknownIsNeverZero(t *testing.T) {
@@ -151,11 +152,11 @@ func TestErrorsNameFlags(t *testing.T) {
 		err  error
 		want string
 	}{
-		{&holdfast.InvalidError{Field: "Grace", Value: "40s", Rule: "less than the TTL of 30s"}, "--grace 40s is invalid: must be less than the TTL of 30s"},
-		{&holdfast.InvalidError{Field: "Owner", Value: `"x"`, Rule: "short"}, `--owner "x" is invalid: must be short`},
-		{&holdfast.InvalidError{Field: "URL", Value: "without a database", Rule: "with one"}, "the backend's URL without a database is invalid: must be with one"},
-		{&holdfast.InvalidError{Field: "URL parameter retention", Value: "1m", Rule: "more"}, "the backend's URL parameter retention 1m is invalid: must be more"},
-		{fmt.Errorf("holdfast: lock: %w", &holdfast.InvalidError{Field: "TTL", Value: "1s", Rule: "more"}), "holdfast: lock: --ttl 1s is invalid: must be more"},
+		{driver.Invalid("Grace", "40s", "less than the TTL of 30s"), "--grace 40s is invalid: must be less than the TTL of 30s"},
+		{driver.Invalid("Owner", `"x"`, "short"), `--owner "x" is invalid: must be short`},
+		{driver.Invalid("URL", "without a database", "with one"), "the backend's URL without a database is invalid: must be with one"},
+		{driver.Invalid("URL parameter retention", "1m", "more"), "the backend's URL parameter retention 1m is invalid: must be more"},
+		{fmt.Errorf("holdfast: lock: %w", driver.Invalid("TTL", "1s", "more")), "holdfast: lock: --ttl 1s is invalid: must be more"},
 		{errors.New("Grace"), "Grace"},
 	} {
 		if got := inFlags(tc.err); got != tc.want {

@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/text"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 type runCmd struct {
@@ -284,7 +285,7 @@ func (r *runner) lock() (*holdfast.Hold, error) {
 // before any answer came, by the time limit alone, then that is what it is: not our turn.
 func (r *runner) notAcquired(err error) error {
 	var held *holdfast.HeldError
-	var failed *holdfast.OpError
+	var failed *driver.OpError
 	switch {
 	case errors.As(err, &held):
 		slots := ""

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -33,7 +34,7 @@ type scriptedLocker struct {
 
 var errMute = errors.New("no route to host")
 
-func (l *scriptedLocker) TryAcquire(ctx context.Context, r holdfast.Request) (holdfast.Lease, error) {
+func (l *scriptedLocker) TryAcquire(ctx context.Context, r driver.Request) (holdfast.Lease, error) {
 	if l.acquire != nil {
 		l.acquire()
 	}

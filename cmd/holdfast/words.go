@@ -5,7 +5,8 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/text"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 // flagNames are what the command calls what the library names by its options.
@@ -41,5 +42,5 @@ func (r *runCmd) tooMuchGrace(err error) error {
 	if r.TTL > 0 {
 		rule = "at most " + text.Duration(r.TTL*2/5) + ", two fifths of --ttl " + text.Duration(r.TTL)
 	}
-	return &holdfast.InvalidError{Field: "Grace", Value: text.Duration(r.Grace), Rule: rule}
+	return driver.Invalid("Grace", text.Duration(r.Grace), rule)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // rounds is how often an operation begins again because the blob changed under
@@ -24,21 +24,21 @@ const rounds = 5
 
 var errChanging = errors.New("the blob keeps changing")
 
-// TryAcquire implements [holdfast.Locker]. Request.Replace is without meaning
+// TryAcquire implements [driver.Locker]. Request.Replace is without meaning
 // here: the clock that ends leases is the service's own and does not step back.
-func (l *Locker) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	invalid := req.Validate(limits)
 	id, ok := canonical(req.ID.Reveal())
 	if invalid == nil && !ok {
-		invalid = &holdfast.InvalidError{Field: "ID", Value: fmt.Sprintf("of %d bytes", len(req.ID.Reveal())), Rule: "a UUID on this backend"}
+		invalid = driver.Invalid("ID", fmt.Sprintf("of %d bytes", len(req.ID.Reveal())), "a UUID on this backend")
 	}
-	var granted holdfast.Lease
+	var granted driver.Lease
 	err := l.do(ctx, op{verb: "acquire", name: req.Name, invalid: invalid, size: len(req.Data)}, func(ctx context.Context) (err error) {
 		granted, err = l.acquire(ctx, l.target(req.Name, id), req)
 		return err
 	})
 	if err != nil {
-		return holdfast.Lease{}, err
+		return driver.Lease{}, err
 	}
 	return granted, nil
 }
@@ -70,7 +70,7 @@ func (t target) held() *blob.AccessConditions {
 
 // acquire takes the lease first and writes the record under it, so that what it
 // writes rests on what it read.
-func (l *Locker) acquire(ctx context.Context, t target, req holdfast.Request) (holdfast.Lease, error) {
+func (l *Locker) acquire(ctx context.Context, t target, req driver.Request) (driver.Lease, error) {
 	for range rounds {
 		err := l.take(ctx, t, req.TTL)
 		switch {
@@ -80,17 +80,17 @@ func (l *Locker) acquire(ctx context.Context, t target, req holdfast.Request) (h
 				return granted, err
 			} // the lease was broken, or the blob removed: begin again
 		case hasCode(err, bloberror.LeaseAlreadyPresent, bloberror.LeaseIsBreakingAndCannotBeAcquired):
-			return holdfast.Lease{}, &holdfast.HeldError{Record: holdfast.Record{Name: req.Name, State: holdfast.StateHeld,
+			return driver.Lease{}, &driver.HeldError{Record: driver.Record{Name: req.Name, State: driver.StateHeld,
 				Broken: hasCode(err, bloberror.LeaseIsBreakingAndCannotBeAcquired)}}
 		case hasCode(err, bloberror.BlobNotFound, bloberror.ContainerNotFound):
 			if err := l.create(ctx, t); err != nil {
-				return holdfast.Lease{}, err
+				return driver.Lease{}, err
 			}
 		default:
-			return holdfast.Lease{}, err
+			return driver.Lease{}, err
 		}
 	}
-	return holdfast.Lease{}, errChanging
+	return driver.Lease{}, errChanging
 }
 
 // take takes the lease, or extends it if it is ours. A second copy of the request
@@ -125,23 +125,23 @@ func (l *Locker) put(ctx context.Context, t target) error {
 }
 
 // settle writes the record of the grant under the lease that was just taken.
-func (l *Locker) settle(ctx context.Context, t target, req holdfast.Request) (holdfast.Lease, error) {
+func (l *Locker) settle(ctx context.Context, t target, req driver.Request) (driver.Lease, error) {
 	for range rounds {
 		now, err := l.read(ctx, t)
 		if err != nil {
 			// Whether the lease was ours before is unknown, so it is not given up.
-			return holdfast.Lease{}, err
+			return driver.Lease{}, err
 		}
 		if now.damage != nil {
 			l.giveBack(ctx, t, now)
-			return holdfast.Lease{}, now.damage
+			return driver.Lease{}, now.damage
 		}
 		if now.record.id == t.id {
 			return l.repeat(ctx, t, now, req)
 		}
 		if req.Data != nil && now.foreign {
 			l.giveBack(ctx, t, now)
-			return holdfast.Lease{}, errForeign(t)
+			return driver.Lease{}, errForeign(t)
 		}
 		next := now.record.next(req, t.id, now.date)
 		err = l.write(ctx, t, now.etag, next, req.Data)
@@ -152,19 +152,19 @@ func (l *Locker) settle(ctx context.Context, t target, req holdfast.Request) (ho
 			// Written by ourselves, with the answer lost, or by another call with
 			// our ID: read it.
 		case hasCode(err, codesLost...):
-			return holdfast.Lease{}, err
+			return driver.Lease{}, err
 		default:
 			l.giveBack(ctx, t, now)
-			return holdfast.Lease{}, err
+			return driver.Lease{}, err
 		}
 	}
-	return holdfast.Lease{}, errChanging // always by a call with our ID
+	return driver.Lease{}, errChanging // always by a call with our ID
 }
 
 // repeat ends a call whose ID has the lock already. Taking the lease anew has
 // set its length, so one that was longer is made longer again; the record keeps
 // the longest.
-func (l *Locker) repeat(ctx context.Context, t target, now snapshot, req holdfast.Request) (holdfast.Lease, error) {
+func (l *Locker) repeat(ctx context.Context, t target, now snapshot, req driver.Request) (driver.Lease, error) {
 	r := now.record
 	if r.ttl > req.TTL {
 		return r.lease(req), l.take(ctx, t, r.ttl)
@@ -172,7 +172,7 @@ func (l *Locker) repeat(ctx context.Context, t target, now snapshot, req holdfas
 	if r.ttl < req.TTL {
 		r.ttl = req.TTL
 		if err := l.write(ctx, t, now.etag, r, nil); err != nil && !hasCode(err, bloberror.ConditionNotMet) {
-			return holdfast.Lease{}, err
+			return driver.Lease{}, err
 		}
 	}
 	return r.lease(req), nil

@@ -10,7 +10,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/benchratio"
 )
 
@@ -42,7 +42,7 @@ func BenchmarkRatio(b *testing.B) {
 			}
 		})
 	}
-	held := holdfast.Lease{Name: ours.Name, ID: ours.ID, TTL: ours.TTL}
+	held := driver.Lease{Name: ours.Name, ID: ours.ID, TTL: ours.TTL}
 	if err := plain.acquire(ctx, nil); err != nil {
 		b.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func BenchmarkRatio(b *testing.B) {
 	if err := plain.release(ctx); err != nil {
 		b.Fatal(err)
 	}
-	var last holdfast.Lease
+	var last driver.Lease
 	ratio("AcquireAndRelease", func(i int) error {
 		plain.id = newID()
 		r := record{id: plain.id, owner: ours.Owner, token: uint64(time.Now().UnixMilli()), ttl: ours.TTL, acquired: time.Now()}
@@ -63,7 +63,7 @@ func BenchmarkRatio(b *testing.B) {
 		return plain.release(ctx)
 	}, func(i int) (err error) {
 		req := ours
-		req.ID = holdfast.NewLeaseID(newID())
+		req.ID = driver.NewLeaseID(newID())
 		if last, err = l.TryAcquire(ctx, req); err != nil {
 			return err
 		}

@@ -7,15 +7,15 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
-// Break implements [holdfast.Breaker]: what is left of the lease runs out.
+// Break implements [driver.Breaker]: what is left of the lease runs out.
 func (l *Locker) Break(ctx context.Context, name string) error {
 	return l.breakLease(ctx, name, nil)
 }
 
-// BreakNow implements [holdfast.Breaker]. The record, with its token, stays.
+// BreakNow implements [driver.Breaker]. The record, with its token, stays.
 func (l *Locker) BreakNow(ctx context.Context, name string) error {
 	at := int32(0)
 	return l.breakLease(ctx, name, &at)
@@ -26,7 +26,7 @@ func (l *Locker) BreakNow(ctx context.Context, name string) error {
 // ETag also changes when the holder writes its data. It is sent once for each ETag: a
 // repeat could reach the next holder before its record is written.
 func (l *Locker) breakLease(ctx context.Context, name string, period *int32) error {
-	return l.do(ctx, op{verb: "break", name: name, invalid: holdfast.ValidateName(name, limits)}, func(ctx context.Context) error {
+	return l.do(ctx, op{verb: "break", name: name, invalid: driver.ValidateName(name, limits)}, func(ctx context.Context) error {
 		t := l.target(name, "")
 		holder := ""
 		for round := range rounds {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
 )
 
@@ -60,7 +60,7 @@ func TestCalls(t *testing.T) {
 		t.Error(err)
 	}
 	expect("a break", reqRead, reqBreak)
-	if err := l.Renew(ctx, lease); !errors.Is(err, holdfast.ErrLost) {
+	if err := l.Renew(ctx, lease); !errors.Is(err, driver.ErrLost) {
 		t.Error(err)
 	}
 	expect("a renewal of a lost lease", reqRenew)
@@ -79,20 +79,20 @@ func TestCallsOnAnEmptyAccount(t *testing.T) {
 	service := azuritetest.Shared(t)
 	room := &room{t: t, service: service, name: service.Fresh(t)}
 	l, wire := room.wired()
-	if r := inspect(t, l, "n"); r.State != holdfast.StateFree {
+	if r := inspect(t, l, "n"); r.State != driver.StateFree {
 		t.Errorf("without a container: %+v", r)
 	}
 	for r, err := range l.List(bounded(t), "") {
 		t.Errorf("a list without a container: %+v, %v", r, err)
 	}
-	lease := holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID(newID()), TTL: l.Limits().MinTTL}
+	lease := driver.Lease{Name: "n", ID: driver.NewLeaseID(newID()), TTL: l.Limits().MinTTL}
 	if err := errors.Join(l.Release(bounded(t), lease), l.Break(bounded(t), "n"), l.BreakNow(bounded(t), "n")); err != nil {
 		t.Error(err)
 	}
-	if err := l.Renew(bounded(t), lease); !errors.Is(err, holdfast.ErrLost) {
+	if err := l.Renew(bounded(t), lease); !errors.Is(err, driver.ErrLost) {
 		t.Error(err)
 	}
-	if err := l.WriteData(bounded(t), lease, nil, granted(lease)); !errors.Is(err, holdfast.ErrLost) {
+	if err := l.WriteData(bounded(t), lease, nil, granted(lease)); !errors.Is(err, driver.ErrLost) {
 		t.Error(err)
 	}
 	wire.take()

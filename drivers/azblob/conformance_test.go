@@ -7,7 +7,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
 	"github.com/holdfast-go/holdfast/lockertest"
 )
@@ -18,8 +18,8 @@ func TestConformance(t *testing.T) {
 	service := azuritetest.Start(t, false)
 	url := service.URL(service.Fresh(t))
 	lockertest.Run(t, lockertest.Config{
-		New: func(t *testing.T) holdfast.Locker {
-			l, err := holdfast.OpenLocker(t.Context(), url)
+		New: func(t *testing.T) driver.Locker {
+			l, err := driver.Open(t.Context(), url)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -39,7 +39,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-func closeLocker(t *testing.T, l holdfast.Locker) {
+func closeLocker(t *testing.T, l driver.Locker) {
 	t.Helper()
 	if err := l.Close(context.WithoutCancel(t.Context())); err != nil {
 		t.Error(err)

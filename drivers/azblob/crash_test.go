@@ -12,7 +12,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
 )
 
@@ -26,7 +26,7 @@ func TestCrashBetweenLeaseAndRecord(t *testing.T) {
 			t.Parallel()
 			room := newRoom(t)
 			other := room.locker()
-			var before holdfast.Lease
+			var before driver.Lease
 			if when != "before a record" {
 				before = acquire(t, other, request("n"))
 				release(t, other, before)
@@ -42,11 +42,11 @@ func TestCrashBetweenLeaseAndRecord(t *testing.T) {
 			}
 			earliest := taken.Add(15 * time.Second)
 			r := inspect(t, other, "n")
-			if r.State != holdfast.StateHeld || r.Owner != "" || r.Token != before.Token || r.TTL != 0 || !r.AcquiredAt.IsZero() {
+			if r.State != driver.StateHeld || r.Owner != "" || r.Token != before.Token || r.TTL != 0 || !r.AcquiredAt.IsZero() {
 				t.Errorf("the lock of the dead process: %+v, want held by nobody known", r)
 			}
 			for r, err := range other.List(bounded(t), "") {
-				if err != nil || r.State != holdfast.StateHeld || r.Owner != "" {
+				if err != nil || r.State != driver.StateHeld || r.Owner != "" {
 					t.Errorf("listed: %+v, %v", r, err)
 				}
 			}
@@ -83,14 +83,14 @@ func TestLateRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.all(reqAcquire, nil)
-		lease := holdfast.Lease{Name: "n", ID: req.ID}
+		lease := driver.Lease{Name: "n", ID: req.ID}
 		release(t, l, lease) // the clean-up comes first
 		sent := time.Now()
 		if status, _, err := ghost.send(); status != http.StatusCreated || err != nil {
 			t.Fatalf("%d, %v", status, err)
 		}
 		wantHeld(t, l, "n")
-		if r := inspect(t, l, "n"); r.Owner != "" || r.State != holdfast.StateHeld {
+		if r := inspect(t, l, "n"); r.Owner != "" || r.State != driver.StateHeld {
 			t.Errorf("%+v", r)
 		}
 		next := takeOver(t, l, request("n"), sent.Add(15*time.Second))
@@ -156,7 +156,7 @@ func TestLateRequests(t *testing.T) {
 			t.Fatalf("answered %d %s, %v", status, code, err)
 		}
 		w.take()
-		if err := l.WriteData(ctx, lease, []byte("new"), at); !errors.Is(err, holdfast.ErrConflict) {
+		if err := l.WriteData(ctx, lease, []byte("new"), at); !errors.Is(err, driver.ErrConflict) {
 			t.Errorf("got %v, want ErrConflict", err)
 		}
 		if sent := w.take(); !slices.Equal(sent, []string{reqRead}) {
@@ -178,7 +178,7 @@ func TestLateRequests(t *testing.T) {
 				return base.RoundTrip(r)
 			})
 			err := l.WriteData(ctx, lease, []byte("new"), at)
-			if n == 0 && !errors.Is(err, holdfast.ErrConflict) || n == 1 && (err == nil || outcomeKnown(err)) {
+			if n == 0 && !errors.Is(err, driver.ErrConflict) || n == 1 && (err == nil || outcomeKnown(err)) {
 				t.Errorf("%d writes of another: %v", n+1, err)
 			}
 		}
@@ -224,12 +224,12 @@ func TestLateRequests(t *testing.T) {
 			if err := call(); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
-			if err := other.Renew(bounded(t), next); !errors.Is(err, holdfast.ErrLost) {
+			if err := other.Renew(bounded(t), next); !errors.Is(err, driver.ErrLost) {
 				t.Errorf("%s: the holder that wrote meanwhile: %v, want ErrLost", what, err)
 			}
 			release(t, other, next)
 			next = acquire(t, other, request("n"))
-			var last holdfast.Lease
+			var last driver.Lease
 			w.next(reqBreak, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
 				release(t, other, next)
 				last = acquire(t, other, request("n"))
@@ -270,7 +270,7 @@ func TestBrokenBeforeTheRecord(t *testing.T) {
 	before := acquire(t, other, request("n"))
 	release(t, other, before)
 	l, w := room.wired()
-	var snatched holdfast.Lease
+	var snatched driver.Lease
 	w.next(reqMetadata, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
 		if err := other.BreakNow(bounded(t), "n"); err != nil {
 			t.Error(err)
@@ -278,7 +278,7 @@ func TestBrokenBeforeTheRecord(t *testing.T) {
 		snatched = acquire(t, other, request("n"))
 		return base.RoundTrip(r)
 	})
-	if _, err := l.TryAcquire(bounded(t), request("n")); !errors.Is(err, holdfast.ErrHeld) {
+	if _, err := l.TryAcquire(bounded(t), request("n")); !errors.Is(err, driver.ErrHeld) {
 		t.Errorf("got %v, want ErrHeld: the service refused the record", err)
 	}
 	if r := inspect(t, l, "n"); r.Owner != snatched.Owner || r.Token != snatched.Token {
@@ -293,7 +293,7 @@ func TestMadeByAnotherMeanwhile(t *testing.T) {
 	room := newRoom(t)
 	other := room.locker()
 	l, w := room.wired()
-	var before holdfast.Lease
+	var before driver.Lease
 	w.next(reqUpload, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
 		for range 3 { // by now the token is ahead of the clock
 			req := request("n")
@@ -350,17 +350,17 @@ func TestDeletedWhileHeld(t *testing.T) {
 	})
 }
 
-func lostAndRepaired(t *testing.T, l *Locker, lease holdfast.Lease) {
+func lostAndRepaired(t *testing.T, l *Locker, lease driver.Lease) {
 	t.Helper()
 	ctx := bounded(t)
-	if err := l.Renew(ctx, lease); !errors.Is(err, holdfast.ErrLost) {
+	if err := l.Renew(ctx, lease); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("renew: %v", err)
 	}
-	if err := l.WriteData(ctx, lease, []byte("x"), granted(lease)); !errors.Is(err, holdfast.ErrLost) {
+	if err := l.WriteData(ctx, lease, []byte("x"), granted(lease)); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("write data: %v", err)
 	}
 	release(t, l, lease)
-	if r := inspect(t, l, "n"); r.State != holdfast.StateFree || r.Token != 0 {
+	if r := inspect(t, l, "n"); r.State != driver.StateFree || r.Token != 0 {
 		t.Errorf("%+v", r)
 	}
 	// The service's Date has whole seconds.
@@ -410,7 +410,7 @@ func TestManyAtOnce(t *testing.T) {
 			_, err := l.TryAcquire(bounded(t), request("n"))
 			if err == nil {
 				wins.Add(1)
-			} else if !errors.Is(err, holdfast.ErrHeld) {
+			} else if !errors.Is(err, driver.ErrHeld) {
 				t.Error(err)
 			}
 		})
@@ -453,13 +453,13 @@ func TestExclusionOverABadLine(t *testing.T) {
 						t.Errorf("token %d after %d", lease.Token, before)
 					}
 					grants.Add(1)
-					if err := l.Renew(bounded(t), lease); errors.Is(err, holdfast.ErrLost) {
+					if err := l.Renew(bounded(t), lease); errors.Is(err, driver.ErrLost) {
 						t.Errorf("renew: %v", err)
 					}
 					holders.Add(-1)
 				}
-				if !errors.Is(err, holdfast.ErrHeld) {
-					release(t, cleanLine, holdfast.Lease{Name: "n", ID: req.ID})
+				if !errors.Is(err, driver.ErrHeld) {
+					release(t, cleanLine, driver.Lease{Name: "n", ID: req.ID})
 				}
 			}
 		})

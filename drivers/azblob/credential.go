@@ -9,7 +9,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // Where credentials come from; the names are those of Azure's own command.
@@ -59,7 +59,7 @@ func (w location) withConnectionString(connection string, o *container.ClientOpt
 		fields["accountname"], fields["accountkey"], fields["blobendpoint"] = emulatorAccount, emulatorKey, emulatorEndpoint
 	}
 	if account := fields["accountname"]; account != "" && account != w.account {
-		return nil, "", &holdfast.InvalidError{Field: envConnectionString, Value: "of account " + account, Rule: "of the URL's account, " + w.account}
+		return nil, "", driver.Invalid(envConnectionString, "of account "+account, "of the URL's account, "+w.account)
 	}
 	if w.endpoint == "" {
 		w.endpoint = strings.TrimRight(fields["blobendpoint"], "/")
@@ -79,7 +79,7 @@ func (w location) withConnectionString(connection string, o *container.ClientOpt
 		client, err := w.withSAS(sas, o)
 		return client, "SAS of " + envConnectionString, err
 	default:
-		return nil, "", &holdfast.InvalidError{Field: envConnectionString, Value: "not shown", Rule: "one with AccountKey or SharedAccessSignature"}
+		return nil, "", driver.Invalid(envConnectionString, "not shown", "one with AccountKey or SharedAccessSignature")
 	}
 }
 

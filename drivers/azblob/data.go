@@ -6,12 +6,12 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
-// ReadData implements [holdfast.DataStore]: the data are the blob's contents.
-func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at holdfast.DataRevision, err error) {
-	err = l.do(ctx, op{verb: "read data", name: name, invalid: holdfast.ValidateName(name, limits), size: limits.MaxData}, func(ctx context.Context) error {
+// ReadData implements [driver.DataStore]: the data are the blob's contents.
+func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at driver.DataRevision, err error) {
+	err = l.do(ctx, op{verb: "read data", name: name, invalid: driver.ValidateName(name, limits), size: limits.MaxData}, func(ctx context.Context) error {
 		blob, contents, err := l.download(ctx, l.target(name, ""))
 		if hasCode(err, codesGone...) {
 			return nil
@@ -24,29 +24,29 @@ func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at hol
 		return err
 	})
 	if err != nil {
-		return nil, holdfast.DataRevision{}, err
+		return nil, driver.DataRevision{}, err
 	}
 	return data, at, nil
 }
 
-// WriteData implements [holdfast.DataStore]. The service itself refuses a holder
+// WriteData implements [driver.DataStore]. The service itself refuses a holder
 // whose lease has ended, since the request carries the lease ID.
-func (l *Locker) WriteData(ctx context.Context, held holdfast.Lease, data []byte, at holdfast.DataRevision) error {
-	invalid := holdfast.ValidateName(held.Name, limits)
+func (l *Locker) WriteData(ctx context.Context, held driver.Lease, data []byte, at driver.DataRevision) error {
+	invalid := driver.ValidateName(held.Name, limits)
 	if invalid == nil {
-		invalid = holdfast.ValidateData(data, limits)
+		invalid = driver.ValidateData(data, limits)
 	}
 	return l.do(ctx, op{verb: "write data", name: held.Name, invalid: invalid, size: len(data)}, func(ctx context.Context) error {
 		id, ok := canonical(held.ID.Reveal())
 		if !ok {
-			return holdfast.ErrLost
+			return driver.ErrLost
 		}
 		if data == nil {
 			data = []byte{}
 		}
 		err := l.writeData(ctx, l.target(held.Name, id), data, at)
 		if hasCode(err, codesLost...) {
-			return holdfast.ErrLost
+			return driver.ErrLost
 		}
 		return err
 	})
@@ -55,7 +55,7 @@ func (l *Locker) WriteData(ctx context.Context, held holdfast.Lease, data []byte
 // writeData writes the data with the ETag of what it compared the revision with, so a
 // request that arrives late is refused. The writer's mark tells an earlier request of
 // this call, whose answer was lost, from another's write.
-func (l *Locker) writeData(ctx context.Context, t target, data []byte, at holdfast.DataRevision) error {
+func (l *Locker) writeData(ctx context.Context, t target, data []byte, at driver.DataRevision) error {
 	mark := rand.Text()
 	for round := range rounds {
 		now, err := l.read(ctx, t)
@@ -77,7 +77,7 @@ func (l *Locker) writeData(ctx context.Context, t target, data []byte, at holdfa
 		case round > 0 && found.Token == at.Token && found.Writes > at.Writes+1:
 			return errChanging // our request may have been applied, and another's after it
 		default:
-			return holdfast.ErrConflict
+			return driver.ErrConflict
 		}
 		err = l.write(ctx, t, now.etag, next, data)
 		if !hasCode(err, bloberror.ConditionNotMet) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // A call's context may be that of another hold, and its cause that hold's end:
@@ -28,7 +29,7 @@ func TestCauseIsNoOutcome(t *testing.T) {
 	}
 	own := errors.New("the program's own")
 	for name, call := range calls {
-		for _, cause := range []error{holdfast.ErrLost, holdfast.ErrClosed, holdfast.ErrHeld, holdfast.ErrInvalid, own} {
+		for _, cause := range []error{driver.ErrLost, driver.ErrClosed, driver.ErrHeld, driver.ErrInvalid, own} {
 			ctx, cancel := context.WithCancelCause(bounded(t))
 			w.next(name, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
 				cancel(fmt.Errorf("the outer hold: %w", cause))
@@ -95,7 +96,7 @@ func TestFailedRepeatLeavesTheLease(t *testing.T) {
 	other := room.locker()
 	l, w := room.wired()
 	req := request("n")
-	var held holdfast.Lease
+	var held driver.Lease
 	w.next(reqMetadata, func(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
 		discard(r)
 		held = acquire(t, other, req)
@@ -176,7 +177,7 @@ func TestCauseWhileReading(t *testing.T) {
 		resp, err := base.RoundTrip(r)
 		if err == nil {
 			err = resp.Body.Close()
-			resp.Body = failing{func() error { cancel(holdfast.ErrLost); return context.Cause(ctx) }}
+			resp.Body = failing{func() error { cancel(driver.ErrLost); return context.Cause(ctx) }}
 		}
 		return resp, err
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/azblob"
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
 )
@@ -58,7 +59,7 @@ func ExampleOpen() {
 	}
 	defer func() { _ = locks.Shutdown(ctx) }()
 	hold, err := locks.TryLock(ctx, "billing")
-	if errors.Is(err, holdfast.ErrHeld) {
+	if errors.Is(err, driver.ErrHeld) {
 		fmt.Println("another instance does it")
 		return
 	}
@@ -84,7 +85,7 @@ func ExampleConditions() {
 			Metadata:         now.Metadata, // the lock's record
 		})
 		if bloberror.HasCode(err, bloberror.LeaseIDMismatchWithBlobOperation, bloberror.LeaseNotPresentWithBlobOperation, bloberror.LeaseLost) {
-			return holdfast.ErrLost
+			return driver.ErrLost
 		}
 		return err
 	}
@@ -121,7 +122,7 @@ func TestOpen(t *testing.T) {
 			t.Error("no token")
 		}
 		_, err := locks.TryLock(ctx, "billing")
-		if !errors.Is(err, holdfast.ErrHeld) {
+		if !errors.Is(err, driver.ErrHeld) {
 			t.Errorf("TryLock of a held lock: %v", err)
 		}
 		return nil

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
 )
 
@@ -41,7 +41,7 @@ var faults = []trouble{
 // which may also happen on a busy machine.
 func life(t *testing.T, l, other *Locker) (doubts, late int) {
 	ctx := bounded(t)
-	insist := func(req holdfast.Request) holdfast.Lease {
+	insist := func(req driver.Request) driver.Lease {
 		for range 10 {
 			lease, err := l.TryAcquire(ctx, req)
 			if err == nil {
@@ -62,7 +62,7 @@ func life(t *testing.T, l, other *Locker) (doubts, late int) {
 	}
 	first := insist(request("n"))
 	wantHeld(t, other, "n")
-	if r := inspect(t, l, "n"); r.State != holdfast.StateHeld || r.Owner != first.Owner || r.Token != first.Token {
+	if r := inspect(t, l, "n"); r.State != driver.StateHeld || r.Owner != first.Owner || r.Token != first.Token {
 		t.Errorf("held: %+v", r)
 	}
 	check("renew", l.Renew(ctx, first))
@@ -163,18 +163,18 @@ func TestLastingFault(t *testing.T) {
 					req.Data = []byte("data")
 				}
 				_, err := hasty(l, time.Second).TryAcquire(bounded(t), req)
-				if err == nil || outcomeKnown(err) || errors.Is(err, holdfast.ErrClosed) {
+				if err == nil || outcomeKnown(err) || errors.Is(err, driver.ErrClosed) {
 					t.Fatalf("acquire: %v, want an error that says nothing of the outcome", err)
 				}
 				if sent := w.count(reqAcquire); name == reqAcquire && !kind.refused && sent != 1 {
 					t.Errorf("the lease was asked for %d times, want once", sent)
 				}
 				writes := name == reqMetadata || name == reqUpload
-				if r := inspect(t, other, "n"); writes && (r.State == holdfast.StateFree) == kind.done {
+				if r := inspect(t, other, "n"); writes && (r.State == driver.StateFree) == kind.done {
 					t.Errorf("record written: %v, and left behind: %+v", kind.done, r)
 				}
 				w.all(name, nil)
-				release(t, l, holdfast.Lease{Name: "n", ID: req.ID})
+				release(t, l, driver.Lease{Name: "n", ID: req.ID})
 				used := inspect(t, other, "n").Token
 				if after := acquire(t, other, request("n")); after.Token <= before.Token || after.Token <= used {
 					t.Errorf("token %d after %d and %d", after.Token, before.Token, used)
@@ -209,7 +209,7 @@ func TestLastingFaultOfAHolder(t *testing.T) {
 				w.all(step.request, nil)
 				err := step.call(l)
 				if step.request == reqUpload && kind.done {
-					if !errors.Is(err, holdfast.ErrConflict) {
+					if !errors.Is(err, driver.ErrConflict) {
 						t.Errorf("%s, repeated although it was done: %v, want ErrConflict", step.request, err)
 					}
 				} else if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // What the paper asks for 10,000 operations on block blobs, in US dollars: tier hot,
@@ -105,7 +106,7 @@ func follow(b *testing.B, processes, names int, window time.Duration) (requests 
 		for i := range names {
 			time.Sleep(pause)
 			waiting.Go(func() {
-				if _, err := p.Lock(ctx, lockName(i)); !errors.Is(err, context.Canceled) && !errors.Is(err, holdfast.ErrClosed) {
+				if _, err := p.Lock(ctx, lockName(i)); !errors.Is(err, context.Canceled) && !errors.Is(err, driver.ErrClosed) {
 					b.Errorf("follower of %s: %v", lockName(i), err)
 				}
 			})

@@ -11,7 +11,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // foreign makes blobs that are no lock's, named for what they are.
@@ -84,7 +84,7 @@ func TestForeignBlobs(t *testing.T) {
 		}
 		req := request(name)
 		held := acquire(t, l, req)
-		if r := inspect(t, l, name); r.Owner != req.Owner || r.State != holdfast.StateHeld {
+		if r := inspect(t, l, name); r.Owner != req.Owner || r.State != driver.StateHeld {
 			t.Errorf("%s: %+v", name, r)
 		}
 		if err := l.WriteData(bounded(t), held, []byte("x"), granted(held)); (err == nil) != (name == "block") {
@@ -117,7 +117,7 @@ func TestFenceOnALocksBlob(t *testing.T) {
 	withData.Data = []byte("data")
 	release(t, l, acquire(t, l, withData))
 	release(t, l, acquire(t, l, request("n")))
-	if _, err := NewFence(bounded(t), b, 3); !errors.Is(err, holdfast.ErrLost) {
+	if _, err := NewFence(bounded(t), b, 3); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("a lower token after 7: %v", err)
 	}
 }
@@ -140,11 +140,11 @@ func TestStateNotTold(t *testing.T) {
 			return resp, err
 		})
 		w.all(reqList, rewrite("<LeaseState>leased</LeaseState>", "<LeaseState>"+word+"</LeaseState>"))
-		if r := inspect(t, l, "n"); r.State != holdfast.StateUnknown || r.Owner != "" || r.Token != held.Token {
+		if r := inspect(t, l, "n"); r.State != driver.StateUnknown || r.Owner != "" || r.Token != held.Token {
 			t.Errorf("state %q: %+v", word, r)
 		}
 		for r, err := range l.List(bounded(t), "") {
-			if err != nil || r.State != holdfast.StateUnknown || r.Owner != "" {
+			if err != nil || r.State != driver.StateUnknown || r.Owner != "" {
 				t.Errorf("state %q, listed: %+v, %v", word, r, err)
 			}
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // Conditions has the service refuse a program's own request about the blob of
@@ -30,7 +30,7 @@ import (
 // [Locker.WriteData], which does. Without its record the lock still excludes,
 // but nobody is told who holds it, the next token rests on the service's clock
 // alone, and an acquire with data takes the contents for somebody else's.
-func Conditions(held holdfast.Lease) *blob.AccessConditions {
+func Conditions(held driver.Lease) *blob.AccessConditions {
 	id := strings.ToLower(held.ID.Reveal())
 	return &blob.AccessConditions{LeaseAccessConditions: &blob.LeaseAccessConditions{LeaseID: &id}}
 }
@@ -53,7 +53,7 @@ type Fence struct {
 // setting of metadata that carries both the fence's Conditions and Metadata.
 //
 // The service then keeps the writes of holders in the order of their tokens:
-//   - NewFence returns [holdfast.ErrLost] if a write with a higher token is there.
+//   - NewFence returns [driver.ErrLost] if a write with a higher token is there.
 //   - A write is refused (412 ConditionNotMet, or 409 BlobAlreadyExists for a new
 //     blob) if the blob was written since NewFence; then call NewFence again.
 //
@@ -62,10 +62,10 @@ type Fence struct {
 // by setting the metadata with a fence, and reads the blob after that.
 func NewFence(ctx context.Context, b *blob.Client, token uint64) (*Fence, error) {
 	fail := func(err error) (*Fence, error) {
-		return nil, &holdfast.OpError{Op: "fence", Backend: backend, Err: clean(err)}
+		return nil, &driver.OpError{Op: "fence", Backend: backend, Err: clean(err)}
 	}
 	if token == 0 {
-		return fail(&holdfast.InvalidError{Field: "token", Value: "0", Rule: "the token of a lease"})
+		return fail(driver.Invalid("token", "0", "the token of a lease"))
 	}
 	ctx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
@@ -91,7 +91,7 @@ func NewFence(ctx context.Context, b *blob.Client, token uint64) (*Fence, error)
 			return fail(fmt.Errorf("the blob's metadata are damaged: %s is not a number", keyFence))
 		}
 		if highest > token {
-			return fail(fmt.Errorf("%w: the blob was written with token %d, after %d", holdfast.ErrLost, highest, token))
+			return fail(fmt.Errorf("%w: the blob was written with token %d, after %d", driver.ErrLost, highest, token))
 		}
 	}
 	text := strconv.FormatUint(token, 10)

@@ -9,7 +9,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // A program's own writes to its lock's blob are refused once the lease is gone.
@@ -18,8 +18,8 @@ func TestConditions(t *testing.T) {
 	room := newRoom(t)
 	l := room.locker()
 	lease := acquire(t, l, request("n"))
-	lease.ID = holdfast.NewLeaseID(strings.ToUpper(lease.ID.Reveal()))
-	write := func(held holdfast.Lease) error {
+	lease.ID = driver.NewLeaseID(strings.ToUpper(lease.ID.Reveal()))
+	write := func(held driver.Lease) error {
 		b := l.Blob("n").BlobClient()
 		p, err := b.GetProperties(bounded(t), nil)
 		if err != nil {
@@ -78,7 +78,7 @@ func TestFence(t *testing.T) {
 	if err := write(rival, "by 4"); !hasCode(err, bloberror.BlobAlreadyExists, bloberror.ConditionNotMet) {
 		t.Errorf("a write prepared before another's: %v", err)
 	}
-	if _, err := fence(4); !errors.Is(err, holdfast.ErrLost) {
+	if _, err := fence(4); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("a lower token: %v, want ErrLost", err)
 	}
 	slow, again := must(fence(5)), must(fence(6))
@@ -89,13 +89,13 @@ func TestFence(t *testing.T) {
 	if err := write(slow, "by 5, late"); !hasCode(err, bloberror.ConditionNotMet) {
 		t.Errorf("a write after the next holder's: %v", err)
 	}
-	if _, err := fence(5); !errors.Is(err, holdfast.ErrLost) {
+	if _, err := fence(5); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("a lower token: %v, want ErrLost", err)
 	}
 	if f := must(fence(7)); f.Metadata["colour"] == nil || *f.Metadata["colour"] != "red" {
 		t.Errorf("the blob's own metadata are lost: %v", f.Metadata)
 	}
-	if _, err := fence(0); !errors.Is(err, holdfast.ErrInvalid) {
+	if _, err := fence(0); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("token 0: %v", err)
 	}
 }

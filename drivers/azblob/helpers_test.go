@@ -10,7 +10,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
 )
 
@@ -89,21 +89,21 @@ func newID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-func request(name string) holdfast.Request {
-	return holdfast.Request{Name: name, ID: holdfast.NewLeaseID(newID()), Owner: "owner-" + rand.Text()[:6], TTL: time.Minute}
+func request(name string) driver.Request {
+	return driver.Request{Name: name, ID: driver.NewLeaseID(newID()), Owner: "owner-" + rand.Text()[:6], TTL: time.Minute}
 }
 
 // brief is request with the shortest TTL that the service has.
-func brief(name string) holdfast.Request {
+func brief(name string) driver.Request {
 	r := request(name)
 	r.TTL = 15 * time.Second
 	return r
 }
 
 // granted is the revision of the data when the lease was granted.
-func granted(l holdfast.Lease) holdfast.DataRevision { return holdfast.DataRevision{Token: l.Token} }
+func granted(l driver.Lease) driver.DataRevision { return driver.DataRevision{Token: l.Token} }
 
-func acquire(t testing.TB, l *Locker, req holdfast.Request) holdfast.Lease {
+func acquire(t testing.TB, l *Locker, req driver.Request) driver.Lease {
 	t.Helper()
 	lease, err := l.TryAcquire(bounded(t), req)
 	if err != nil {
@@ -112,14 +112,14 @@ func acquire(t testing.TB, l *Locker, req holdfast.Request) holdfast.Lease {
 	return lease
 }
 
-func release(t testing.TB, l *Locker, held holdfast.Lease) {
+func release(t testing.TB, l *Locker, held driver.Lease) {
 	t.Helper()
 	if err := l.Release(bounded(t), held); err != nil {
 		t.Fatalf("release: %v", err)
 	}
 }
 
-func inspect(t testing.TB, l *Locker, name string) holdfast.Record {
+func inspect(t testing.TB, l *Locker, name string) driver.Record {
 	t.Helper()
 	r, err := l.Inspect(bounded(t), name)
 	if err != nil {
@@ -130,14 +130,14 @@ func inspect(t testing.TB, l *Locker, name string) holdfast.Record {
 
 func wantHeld(t testing.TB, l *Locker, name string) {
 	t.Helper()
-	if _, err := l.TryAcquire(bounded(t), request(name)); !errors.Is(err, holdfast.ErrHeld) {
+	if _, err := l.TryAcquire(bounded(t), request(name)); !errors.Is(err, driver.ErrHeld) {
 		t.Fatalf("acquire: got %v, want ErrHeld", err)
 	}
 }
 
 // takeOver asks until the lock is granted, which must not be before earliest,
 // and must within ten seconds after it.
-func takeOver(t testing.TB, l *Locker, req holdfast.Request, earliest time.Time) holdfast.Lease {
+func takeOver(t testing.TB, l *Locker, req driver.Request, earliest time.Time) driver.Lease {
 	t.Helper()
 	for {
 		lease, err := l.TryAcquire(bounded(t), req)
@@ -148,7 +148,7 @@ func takeOver(t testing.TB, l *Locker, req holdfast.Request, earliest time.Time)
 			}
 			return lease
 		}
-		if !errors.Is(err, holdfast.ErrHeld) {
+		if !errors.Is(err, driver.ErrHeld) {
 			t.Fatalf("waiting for a lease to end: %v", err)
 		}
 		if now.Sub(earliest) > 10*time.Second {

@@ -9,18 +9,18 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
-// Inspect implements [holdfast.Locker]. The service does not tell how long a
+// Inspect implements [driver.Locker]. The service does not tell how long a
 // lease still runs, nor when it was renewed. A holder that has not written its
 // record yet, or never will because it crashed, is shown without a name.
-func (l *Locker) Inspect(ctx context.Context, name string) (holdfast.Record, error) {
-	var out holdfast.Record
-	err := l.do(ctx, op{verb: "inspect", name: name, invalid: holdfast.ValidateName(name, limits), size: limits.MaxData}, func(ctx context.Context) error {
+func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error) {
+	var out driver.Record
+	err := l.do(ctx, op{verb: "inspect", name: name, invalid: driver.ValidateName(name, limits), size: limits.MaxData}, func(ctx context.Context) error {
 		answer, data, err := l.download(ctx, l.target(name, ""))
 		if hasCode(err, codesGone...) {
-			out = holdfast.Record{Name: name, State: holdfast.StateFree}
+			out = driver.Record{Name: name, State: driver.StateFree}
 			return nil
 		}
 		if err != nil {
@@ -35,7 +35,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (holdfast.Record, err
 		return err
 	})
 	if err != nil {
-		return holdfast.Record{}, err
+		return driver.Record{}, err
 	}
 	return out, nil
 }
@@ -64,9 +64,9 @@ func (l *Locker) download(ctx context.Context, t target) (blob.DownloadStreamRes
 // describe tells what is known. Metadata are written after the lease is taken,
 // so those of a held lock may be the predecessor's: whether they are is asked
 // for by naming the lease that they are about.
-func (l *Locker) describe(ctx context.Context, name string, r record, state *lease.StateType) (holdfast.Record, error) {
+func (l *Locker) describe(ctx context.Context, name string, r record, state *lease.StateType) (driver.Record, error) {
 	out := glance(name, r, state)
-	if out.State != holdfast.StateHeld || r.id == "" { // without an ID, the first holder is about to write its record
+	if out.State != driver.StateHeld || r.id == "" { // without an ID, the first holder is about to write its record
 		return out, nil
 	}
 	out.Token = r.token
@@ -80,26 +80,26 @@ func (l *Locker) describe(ctx context.Context, name string, r record, state *lea
 	case hasCode(err, codesLost...):
 		return free(name, r), nil // it has ended meanwhile
 	default:
-		return holdfast.Record{}, err
+		return driver.Record{}, err
 	}
 }
 
 // glance tells what is known without asking whose the lease is: the record of a held
 // lock, its token too, may be the predecessor's.
-func glance(name string, r record, state *lease.StateType) holdfast.Record {
+func glance(name string, r record, state *lease.StateType) driver.Record {
 	if state == nil {
-		return holdfast.Record{Name: name, Token: r.token}
+		return driver.Record{Name: name, Token: r.token}
 	}
 	switch *state {
 	case lease.StateTypeLeased, lease.StateTypeBreaking:
-		return holdfast.Record{Name: name, State: holdfast.StateHeld, Broken: *state == lease.StateTypeBreaking}
+		return driver.Record{Name: name, State: driver.StateHeld, Broken: *state == lease.StateTypeBreaking}
 	case lease.StateTypeAvailable, lease.StateTypeExpired, lease.StateTypeBroken:
 		return free(name, r)
 	default:
-		return holdfast.Record{Name: name, Token: r.token}
+		return driver.Record{Name: name, Token: r.token}
 	}
 }
 
-func free(name string, r record) holdfast.Record {
-	return holdfast.Record{Name: name, State: holdfast.StateFree, Owner: r.owner, Token: r.token, AcquiredAt: r.acquired}
+func free(name string, r record) driver.Record {
+	return driver.Record{Name: name, State: driver.StateFree, Owner: r.owner, Token: r.token, AcquiredAt: r.acquired}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // transport is a way to a service that cannot be reached.
@@ -42,7 +42,7 @@ func unreachable(t *testing.T, f transport, opts ...Option) *Locker {
 }
 
 func operations(l *Locker) map[string]func(context.Context) error {
-	lease := holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID(newID()), TTL: time.Minute}
+	lease := driver.Lease{Name: "n", ID: driver.NewLeaseID(newID()), TTL: time.Minute}
 	return map[string]func(context.Context) error{
 		"acquire":    func(ctx context.Context) error { _, err := l.TryAcquire(ctx, request("n")); return err },
 		"renew":      func(ctx context.Context) error { return l.Renew(ctx, lease) },
@@ -51,7 +51,7 @@ func operations(l *Locker) map[string]func(context.Context) error {
 		"break":      func(ctx context.Context) error { return l.Break(ctx, "n") },
 		"break now":  func(ctx context.Context) error { return l.BreakNow(ctx, "n") },
 		"read data":  func(ctx context.Context) error { _, _, err := l.ReadData(ctx, "n"); return err },
-		"write data": func(ctx context.Context) error { return l.WriteData(ctx, lease, nil, holdfast.DataRevision{}) },
+		"write data": func(ctx context.Context) error { return l.WriteData(ctx, lease, nil, driver.DataRevision{}) },
 		"prune":      func(ctx context.Context) error { _, err := l.Prune(ctx, "", time.Hour); return err },
 		"list": func(ctx context.Context) (last error) {
 			for _, err := range l.List(ctx, "") {

@@ -9,7 +9,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // listed is one blob of a listing.
@@ -20,20 +20,20 @@ type listed struct {
 	state  *lease.StateType
 }
 
-// List implements [holdfast.Lister]: a request for every 5000 blobs, and one for
+// List implements [driver.Lister]: a request for every 5000 blobs, and one for
 // each held lock, which tells its owner. Records are without data. Blobs that
 // are no lock's are passed over.
-func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
-	return func(yield func(holdfast.Record, error) bool) {
+func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
+	return func(yield func(driver.Record, error) bool) {
 		all, err := l.listAll(ctx, prefix)
 		if err != nil {
-			yield(holdfast.Record{}, err)
+			yield(driver.Record{}, err)
 			return
 		}
 		for _, one := range all {
 			r, err := l.describeListed(ctx, one)
 			if err != nil && one.damage == nil {
-				yield(holdfast.Record{}, err)
+				yield(driver.Record{}, err)
 				return
 			}
 			if !yield(r, err) {
@@ -87,7 +87,7 @@ func (l *Locker) appendLock(all []listed, item *container.BlobItem) []listed {
 	}
 	name, ok := unescape(strings.TrimPrefix(*item.Name, l.config.prefix))
 	r, err := parse(item.Metadata)
-	if !ok || holdfast.ValidateName(name, limits) != nil || err == nil && r.id == "" {
+	if !ok || driver.ValidateName(name, limits) != nil || err == nil && r.id == "" {
 		return all
 	}
 	one := listed{name: name, record: r, damage: err}
@@ -97,9 +97,9 @@ func (l *Locker) appendLock(all []listed, item *container.BlobItem) []listed {
 	return append(all, one)
 }
 
-func (l *Locker) describeListed(ctx context.Context, one listed) (out holdfast.Record, err error) {
+func (l *Locker) describeListed(ctx context.Context, one listed) (out driver.Record, err error) {
 	if one.damage != nil { // a lock's, and nothing is known of it
-		return holdfast.Record{Name: one.name}, &holdfast.OpError{Op: "list", Backend: backend, Name: one.name, Err: one.damage}
+		return driver.Record{Name: one.name}, &driver.OpError{Op: "list", Backend: backend, Name: one.name, Err: one.damage}
 	}
 	err = l.do(ctx, op{verb: "list", name: one.name}, func(ctx context.Context) (err error) {
 		out, err = l.describe(ctx, one.name, one.record, one.state)

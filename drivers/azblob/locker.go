@@ -15,7 +15,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 const backend = "azblob"
@@ -24,7 +24,7 @@ const backend = "azblob"
 // at most 1024 characters, of which a byte of the lock's name takes up to three
 // (see [escape]) and the prefix the rest. A blob's metadata, 8 KiB, must hold
 // the owner, again up to three times as long.
-var limits = holdfast.Limits{
+var limits = driver.Limits{
 	MinTTL:   15 * time.Second,
 	MaxTTL:   60 * time.Second,
 	TTLStep:  time.Second,
@@ -47,8 +47,8 @@ const (
 	defaultTry = 4 * time.Second
 )
 
-// Locker keeps locks in one container. It is a [holdfast.Locker] with the
-// abilities BatchInspector, Lister, Breaker and DataStore, and is safe for concurrent use.
+// Locker keeps locks in one container. It is a [driver.Locker] with the
+// capabilities BatchInspector, Lister, Breaker and DataStore, and is safe for concurrent use.
 type Locker struct {
 	container *container.Client
 	config    config
@@ -60,11 +60,11 @@ type Locker struct {
 }
 
 var _ interface {
-	holdfast.Locker
-	holdfast.BatchInspector
-	holdfast.Lister
-	holdfast.Breaker
-	holdfast.DataStore
+	driver.Locker
+	driver.BatchInspector
+	driver.Lister
+	driver.Breaker
+	driver.DataStore
 } = (*Locker)(nil)
 
 type config struct {
@@ -97,7 +97,7 @@ func WithLogger(logger *slog.Logger) Option { return func(c *config) { c.logger 
 // WithPolicies has every request that [Open]'s client sends, each try of it, pass
 // through the policies: for a count, a trace or metrics. A program that gives [New] a
 // client has set that client's policies itself: there the option is an
-// *[holdfast.InvalidError].
+// *[driver.InvalidError].
 func WithPolicies(policies ...policy.Policy) Option {
 	return func(c *config) { c.policies = append(c.policies, policies...) }
 }
@@ -109,14 +109,14 @@ func newConfig(opts []Option) (config, error) {
 	}
 	switch {
 	case c.tryTimeout < 10*time.Millisecond:
-		return c, &holdfast.InvalidError{Field: "try timeout", Value: c.tryTimeout.String(), Rule: "at least 10ms"}
+		return c, driver.Invalid("try timeout", c.tryTimeout.String(), "at least 10ms")
 	case c.logger == nil:
-		return c, &holdfast.InvalidError{Field: "logger", Value: "nil", Rule: "a *slog.Logger"}
+		return c, driver.Invalid("logger", "nil", "a *slog.Logger")
 	case slices.Contains(c.policies, nil):
-		return c, &holdfast.InvalidError{Field: "policies", Value: "with a nil", Rule: "of type policy.Policy"}
+		return c, driver.Invalid("policies", "with a nil", "of type policy.Policy")
 	case !validPrefix(c.prefix):
-		return c, &holdfast.InvalidError{Field: "prefix", Value: fmt.Sprintf("%.40q", c.prefix), Rule: fmt.Sprintf(
-			"at most %d letters, digits and any of -_./ without an empty, %q or %q part", maxPrefix-1, ".", "..")}
+		return c, driver.Invalid("prefix", fmt.Sprintf("%.40q", c.prefix), fmt.Sprintf(
+			"at most %d letters, digits and any of -_./ without an empty, %q or %q part", maxPrefix-1, ".", ".."))
 	}
 	if c.prefix != "" {
 		c.prefix += "/"
@@ -134,10 +134,10 @@ func New(client *container.Client, opts ...Option) (*Locker, error) {
 		return nil, err
 	}
 	if client == nil {
-		return nil, &holdfast.InvalidError{Field: "container client", Value: "nil", Rule: "a *container.Client"}
+		return nil, driver.Invalid("container client", "nil", "a *container.Client")
 	}
 	if c.policies != nil {
-		return nil, &holdfast.InvalidError{Field: "policies", Value: "of requests", Rule: "an option of Open only: the client given to New has its own"}
+		return nil, driver.Invalid("policies", "of requests", "an option of Open only: the client given to New has its own")
 	}
 	return newLocker(client, c), nil
 }
@@ -148,18 +148,18 @@ func newLocker(client *container.Client, c config) *Locker {
 	return l
 }
 
-// Limits implements [holdfast.Locker].
-func (l *Locker) Limits() holdfast.Limits { return limits }
+// Limits implements [driver.Locker].
+func (l *Locker) Limits() driver.Limits { return limits }
 
-// Abilities implements [holdfast.Locker]. The service wakes nobody and renews one lease a
+// Capabilities implements [driver.Locker]. The service wakes nobody and renews one lease a
 // request, so Watcher and BatchRenewer are absent. So is HandOverer: a lease can change its
 // ID in one request, but the new token and owner go into the metadata with another. The
 // service can be asked about many leases at once, by a listing.
-func (l *Locker) Abilities() holdfast.Abilities {
-	return holdfast.Abilities{BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
+func (l *Locker) Capabilities() driver.Capabilities {
+	return driver.Capabilities{BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
 }
 
-// Close implements [holdfast.Locker]. Requests under way are cut off.
+// Close implements [driver.Locker]. Requests under way are cut off.
 func (l *Locker) Close(context.Context) error {
 	l.once.Do(func() {
 		l.stop()
@@ -181,14 +181,14 @@ type op struct {
 // Locker, and gives errors their form.
 func (l *Locker) do(ctx context.Context, o op, requests func(context.Context) error) error {
 	if err := l.run(ctx, o, requests); err != nil {
-		return &holdfast.OpError{Op: o.verb, Backend: backend, Name: o.name, Err: err}
+		return &driver.OpError{Op: o.verb, Backend: backend, Name: o.name, Err: err}
 	}
 	return nil
 }
 
 func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) error) error {
 	if l.closing.Err() != nil {
-		return holdfast.ErrClosed
+		return driver.ErrClosed
 	}
 	if o.invalid != nil {
 		return o.invalid
@@ -220,8 +220,8 @@ func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) e
 }
 
 func outcomeKnown(err error) bool {
-	return errors.Is(err, holdfast.ErrHeld) || errors.Is(err, holdfast.ErrLost) ||
-		errors.Is(err, holdfast.ErrInvalid) || errors.Is(err, holdfast.ErrClosed)
+	return errors.Is(err, driver.ErrHeld) || errors.Is(err, driver.ErrLost) ||
+		errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrClosed)
 }
 
 // tries has the SDK send a request again if it fails. Whatever the client is set

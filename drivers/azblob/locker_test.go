@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // Close cuts off what is under way, and says so; nothing works after it.
@@ -24,13 +24,13 @@ func TestClose(t *testing.T) {
 	closeLocker(t, l)
 	select {
 	case err := <-done:
-		if err == nil || outcomeKnown(err) || errors.Is(err, holdfast.ErrClosed) {
+		if err == nil || outcomeKnown(err) || errors.Is(err, driver.ErrClosed) {
 			t.Errorf("a renewal under way: %v, want an error that says nothing of the outcome", err)
 		}
 	case <-time.After(5 * time.Second):
 		t.Error("Close leaves a hanging request under way")
 	}
-	if err := l.Renew(bounded(t), lease); !errors.Is(err, holdfast.ErrClosed) {
+	if err := l.Renew(bounded(t), lease); !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 }
@@ -46,12 +46,12 @@ func TestAcquireWhileBreaking(t *testing.T) {
 	if err := l.Break(bounded(t), "n"); err != nil {
 		t.Fatal(err)
 	}
-	var held *holdfast.HeldError
+	var held *driver.HeldError
 	if _, err := l.TryAcquire(bounded(t), req); !errors.As(err, &held) || !held.Record.Broken {
 		t.Errorf("the holder's repeat: %v, want a HeldError that says broken", err)
 	}
 	wantHeld(t, l, "n")
-	if r := inspect(t, l, "n"); r.State != holdfast.StateHeld || !r.Broken || r.Owner != lease.Owner || r.TTL != lease.TTL {
+	if r := inspect(t, l, "n"); r.State != driver.StateHeld || !r.Broken || r.Owner != lease.Owner || r.TTL != lease.TTL {
 		t.Errorf("%+v", r)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 	lookTime = 20 * time.Millisecond
 )
 
-// InspectBatch implements [holdfast.BatchInspector] with reads of the single blobs'
+// InspectBatch implements [driver.BatchInspector] with reads of the single blobs'
 // properties or, from 12 names on, with listings of the blobs that begin as all the names
 // do: one request tells of up to 5,000, and is billed like 12 reads. The listing is given
 // up, and what it has not told yet is read, when it has cost as much as reading all of
@@ -36,7 +36,7 @@ const (
 // A lease's state says whether a lock is held, and whether it is broken. By whom, with
 // which token and for how long stays unknown: that would take a request for each (see
 // Inspect).
-func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]holdfast.Record, []error) {
+func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
 	ctx, cancel := context.WithTimeout(ctx, opTimeout+time.Duration(len(names))*lookTime)
 	defer cancel()
 	left := slices.Compact(slices.Sorted(slices.Values(names)))
@@ -45,7 +45,7 @@ func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]holdfast.R
 		left = l.lookThrough(ctx, left, views)
 	}
 	l.lookAt(ctx, left, views)
-	records, errs := make([]holdfast.Record, len(names)), make([]error, len(names))
+	records, errs := make([]driver.Record, len(names)), make([]error, len(names))
 	for i, name := range names {
 		records[i], errs[i] = views[name].record, views[name].err
 	}
@@ -53,7 +53,7 @@ func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]holdfast.R
 }
 
 type view struct {
-	record holdfast.Record
+	record driver.Record
 	err    error
 }
 
@@ -75,8 +75,8 @@ func (l *Locker) lookAt(ctx context.Context, names []string, views map[string]vi
 	reads.Wait()
 }
 
-func (l *Locker) glanceAt(ctx context.Context, name string) (out holdfast.Record, err error) {
-	err = l.do(ctx, op{verb: "inspect", name: name, invalid: holdfast.ValidateName(name, limits)}, func(ctx context.Context) error {
+func (l *Locker) glanceAt(ctx context.Context, name string) (out driver.Record, err error) {
+	err = l.do(ctx, op{verb: "inspect", name: name, invalid: driver.ValidateName(name, limits)}, func(ctx context.Context) error {
 		p, err := l.target(name, "").blob.BlobClient().GetProperties(l.tries(ctx, 0), nil)
 		if hasCode(err, codesGone...) {
 			out = free(name, record{})
@@ -98,7 +98,7 @@ func (l *Locker) glanceAt(ctx context.Context, name string) (out holdfast.Record
 func (l *Locker) lookThrough(ctx context.Context, names []string, views map[string]view) (left []string) {
 	wanted := make(map[string]string, len(names)) // by the blob's name
 	for _, name := range names {
-		if holdfast.ValidateName(name, limits) != nil {
+		if driver.ValidateName(name, limits) != nil {
 			left = append(left, name)
 		} else {
 			wanted[l.target(name, "").path] = name
@@ -111,7 +111,7 @@ func (l *Locker) lookThrough(ctx context.Context, names []string, views map[stri
 			left = append(left, name) // the credential may read, perhaps
 		case err != nil:
 			// A service that is too busy is not asked for each name then.
-			views[name] = view{err: &holdfast.OpError{Op: "inspect", Backend: backend, Name: name, Err: err}}
+			views[name] = view{err: &driver.OpError{Op: "inspect", Backend: backend, Name: name, Err: err}}
 		case complete:
 			views[name] = view{record: free(name, record{})}
 		default:
@@ -162,7 +162,7 @@ func noteWanted(wanted map[string]string, item *container.BlobItem, views map[st
 	delete(wanted, *item.Name)
 	r, err := parse(item.Metadata)
 	if err != nil {
-		views[name] = view{err: &holdfast.OpError{Op: "inspect", Backend: backend, Name: name, Err: err}}
+		views[name] = view{err: &driver.OpError{Op: "inspect", Backend: backend, Name: name, Err: err}}
 		return
 	}
 	views[name] = view{record: glance(name, r, item.Properties.LeaseState)}

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
 )
 
 // look must succeed for all names.
-func look(t *testing.T, l *Locker, names []string) []holdfast.Record {
+func look(t *testing.T, l *Locker, names []string) []driver.Record {
 	t.Helper()
 	records, errs := l.InspectBatch(bounded(t), names)
 	if err := errors.Join(errs...); err != nil {
@@ -67,7 +67,7 @@ func TestLookCalls(t *testing.T) {
 		}
 		for i, r := range records {
 			held := test.names[i] == "job.003" || test.names[i] == "job.013"
-			if r.Name != test.names[i] || held != (r.State == holdfast.StateHeld) || held == (r.State == holdfast.StateFree) {
+			if r.Name != test.names[i] || held != (r.State == driver.StateHeld) || held == (r.State == driver.StateFree) {
 				t.Errorf("%s: %q is shown as %v", test.what, test.names[i], r)
 			}
 		}
@@ -108,15 +108,15 @@ func TestLookTells(t *testing.T) {
 			if r.State != single.State || r.Token != 0 && r.Token != single.Token || r.Broken != single.Broken || (errs[i] == nil) != (err == nil) {
 				t.Errorf("%s, %d: %+v, error %v; Inspect says %+v, %v", what, i, r, errs[i], single, err)
 			}
-			if r.State == holdfast.StateHeld && (r.Owner != "" || r.Token != 0 || r.TTL != 0 || r.RemainingKnown) {
+			if r.State == driver.StateHeld && (r.Owner != "" || r.Token != 0 || r.TTL != 0 || r.RemainingKnown) {
 				t.Errorf("%s, %d: %+v is more than can be known", what, i, r)
 			}
-			var op *holdfast.OpError
+			var op *driver.OpError
 			if errs[i] != nil && (!errors.As(errs[i], &op) || op.Name != asked[i]) {
 				t.Errorf("%s, %d: %v does not name its lock", what, i, errs[i])
 			}
 		}
-		if records[0].State != holdfast.StateHeld || !records[2].Broken || records[3].State != holdfast.StateHeld || errs[4] == nil || !errors.Is(errs[5], holdfast.ErrInvalid) {
+		if records[0].State != driver.StateHeld || !records[2].Broken || records[3].State != driver.StateHeld || errs[4] == nil || !errors.Is(errs[5], driver.ErrInvalid) {
 			t.Errorf("%s: %+v, %v", what, records, errs)
 		}
 	}
@@ -153,7 +153,7 @@ func TestLookFails(t *testing.T) {
 			}
 			failed++
 			wantUnknown(t, test.what, err)
-			if op := (*holdfast.OpError)(nil); !errors.As(err, &op) || op.Name != asked[i] || strings.Contains(err.Error(), azuritetest.Key) {
+			if op := (*driver.OpError)(nil); !errors.As(err, &op) || op.Name != asked[i] || strings.Contains(err.Error(), azuritetest.Key) {
 				t.Errorf("%s: %v", test.what, err)
 			}
 		}
@@ -170,7 +170,7 @@ func TestLookWithoutAContainer(t *testing.T) {
 	l, wire := room.wired()
 	for n, want := range map[int][]string{2: {reqRead, reqRead}, 20: {reqList}} {
 		for _, r := range look(t, l, numbered("n", n)) {
-			if r.State != holdfast.StateFree {
+			if r.State != driver.StateFree {
 				t.Errorf("%+v", r)
 			}
 		}

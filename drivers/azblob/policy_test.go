@@ -8,7 +8,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 type countPolicy struct{ requests atomic.Int64 }
@@ -30,16 +30,16 @@ func TestPolicies(t *testing.T) {
 	}
 	defer closeLocker(t, l)
 	acquire(t, l, request("n")) // makes the blob
-	release(t, l, holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("x")})
+	release(t, l, driver.Lease{Name: "n", ID: driver.NewLeaseID("x")})
 	seen.requests.Store(0)
 	wantHeld(t, l, "n")
 	if got := seen.requests.Load(); got != 1 {
 		t.Errorf("%d requests seen of a try for a held lock, want 1", got)
 	}
-	if _, err := New(room.client, WithPolicies(&seen)); !errors.Is(err, holdfast.ErrInvalid) {
+	if _, err := New(room.client, WithPolicies(&seen)); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("New with policies: %v", err)
 	}
-	if _, err := Open(bounded(t), room.service.URL(room.name), WithPolicies(nil)); !errors.Is(err, holdfast.ErrInvalid) {
+	if _, err := Open(bounded(t), room.service.URL(room.name), WithPolicies(nil)); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("Open with a nil policy: %v", err)
 	}
 }

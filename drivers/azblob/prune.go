@@ -12,8 +12,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 
-	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/text"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 const minIdle = time.Hour
@@ -34,8 +34,8 @@ const minIdle = time.Hour
 // service refuses to delete does not keep it from the next one. Any other failure ends it.
 func (l *Locker) Prune(ctx context.Context, prefix string, idle time.Duration) (removed int, err error) {
 	if idle < minIdle {
-		return 0, &holdfast.OpError{Op: "prune", Backend: backend, Name: prefix,
-			Err: &holdfast.InvalidError{Field: "idle time", Value: text.Duration(idle), Rule: "at least " + text.Duration(minIdle)}}
+		return 0, &driver.OpError{Op: "prune", Backend: backend, Name: prefix,
+			Err: driver.Invalid("idle time", text.Duration(idle), "at least "+text.Duration(minIdle))}
 	}
 	return l.prune(ctx, prefix, idle)
 }

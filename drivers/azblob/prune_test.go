@@ -11,7 +11,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 func exists(t *testing.T, l *Locker, name string) bool {
@@ -91,7 +91,7 @@ func TestPrune(t *testing.T) {
 		t.Errorf("token %d after %d", after.Token, before.Token)
 	}
 	for _, idle := range []time.Duration{0, -time.Hour, minIdle - 1} {
-		if _, err := l.Prune(bounded(t), "", idle); !errors.Is(err, holdfast.ErrInvalid) {
+		if _, err := l.Prune(bounded(t), "", idle); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("idle for %v: error %v, want ErrInvalid", idle, err)
 		} else if !strings.HasSuffix(err.Error(), "at least 1h") {
 			t.Errorf("idle for %v: error %v, want a duration as people write it", idle, err)
@@ -128,7 +128,7 @@ func TestPruneMeetsAHolder(t *testing.T) {
 		release(t, other, acquire(t, other, request("n")))
 		l, w := room.wired()
 		time.Sleep(1100 * time.Millisecond)
-		var held holdfast.Lease
+		var held driver.Lease
 		w.next("DELETE /"+containerPath(l)+"/n", func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
 			held = acquire(t, other, request("n"))
 			if released {
@@ -229,7 +229,7 @@ func TestPruneEndsWithClose(t *testing.T) {
 		return response, err
 	})
 	removed, err := l.prune(bounded(t), "", 0)
-	if text := fmt.Sprint(err); removed > 1 || !errors.Is(err, holdfast.ErrClosed) && !strings.Contains(text, "cut off by Close") || strings.Contains(text, "\n") {
+	if text := fmt.Sprint(err); removed > 1 || !errors.Is(err, driver.ErrClosed) && !strings.Contains(text, "cut off by Close") || strings.Contains(text, "\n") {
 		t.Errorf("%d removed, error %v; want one error, that of Close", removed, err)
 	}
 }

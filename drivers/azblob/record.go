@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // The metadata of a lock's blob. They have no underscores and no dashes: the
@@ -71,7 +71,7 @@ func parse(metadata map[string]*string) (record, error) {
 		return fail(keyOwner)
 	}
 	seconds, err := strconv.ParseUint(ours[keyTTL], 10, 16)
-	if r.ttl = time.Duration(seconds) * time.Second; err != nil || holdfast.ValidateTTL(r.ttl, limits) != nil {
+	if r.ttl = time.Duration(seconds) * time.Second; err != nil || driver.ValidateTTL(r.ttl, limits) != nil {
 		return fail(keyTTL)
 	}
 	if r.acquired, err = time.Parse(time.RFC3339, ours[keyAcquired]); err != nil {
@@ -111,7 +111,7 @@ func (r record) metadata() map[string]*string {
 }
 
 // next is the record of a grant at the service's time now.
-func (r record) next(req holdfast.Request, id string, now time.Time) record {
+func (r record) next(req driver.Request, id string, now time.Time) record {
 	return record{
 		id: id, owner: req.Owner, ttl: req.TTL, acquired: now, others: r.others,
 		token: max(r.token+1, uint64(max(now.UnixMilli(), 0))),
@@ -119,10 +119,10 @@ func (r record) next(req holdfast.Request, id string, now time.Time) record {
 }
 
 // dataRevision marks the state of the data that the record is about.
-func (r record) dataRevision() holdfast.DataRevision {
-	return holdfast.DataRevision{Token: r.token, Writes: r.writes}
+func (r record) dataRevision() driver.DataRevision {
+	return driver.DataRevision{Token: r.token, Writes: r.writes}
 }
 
-func (r record) lease(req holdfast.Request) holdfast.Lease {
-	return holdfast.Lease{Name: req.Name, ID: req.ID, Owner: r.owner, Token: r.token, TTL: req.TTL}
+func (r record) lease(req driver.Request) driver.Lease {
+	return driver.Lease{Name: req.Name, ID: req.ID, Owner: r.owner, Token: r.token, TTL: req.TTL}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 func TestNames(t *testing.T) {
@@ -67,22 +67,22 @@ func TestIDs(t *testing.T) {
 	room := newRoom(t)
 	l := room.locker()
 	req := request("n")
-	req.ID = holdfast.NewLeaseID("not a UUID")
-	var invalid *holdfast.InvalidError
+	req.ID = driver.NewLeaseID("not a UUID")
+	var invalid *driver.InvalidError
 	if _, err := l.TryAcquire(bounded(t), req); !errors.As(err, &invalid) || invalid.Field != "ID" {
 		t.Errorf("acquire: %v", err)
 	}
-	lease := holdfast.Lease{Name: "n", ID: req.ID, TTL: time.Minute}
-	if err := l.Renew(bounded(t), lease); !errors.Is(err, holdfast.ErrLost) {
+	lease := driver.Lease{Name: "n", ID: req.ID, TTL: time.Minute}
+	if err := l.Renew(bounded(t), lease); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("renew: %v", err)
 	}
-	if err := l.WriteData(bounded(t), lease, nil, granted(lease)); !errors.Is(err, holdfast.ErrLost) {
+	if err := l.WriteData(bounded(t), lease, nil, granted(lease)); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("write data: %v", err)
 	}
 	release(t, l, lease)
-	req.ID = holdfast.NewLeaseID(strings.ToUpper(newID())) // the case of an ID makes no difference
+	req.ID = driver.NewLeaseID(strings.ToUpper(newID())) // the case of an ID makes no difference
 	lease = acquire(t, l, req)
-	lease.ID = holdfast.NewLeaseID(strings.ToLower(req.ID.Reveal()))
+	lease.ID = driver.NewLeaseID(strings.ToLower(req.ID.Reveal()))
 	if err := l.Renew(bounded(t), lease); err != nil {
 		t.Error(err)
 	}
@@ -90,7 +90,7 @@ func TestIDs(t *testing.T) {
 		t.Errorf("a repeat got token %d after %d", again.Token, lease.Token)
 	}
 	release(t, l, lease)
-	if r := inspect(t, l, "n"); r.State != holdfast.StateFree {
+	if r := inspect(t, l, "n"); r.State != driver.StateFree {
 		t.Errorf("%+v", r)
 	}
 }
@@ -99,7 +99,7 @@ func TestRecord(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 13, 0, 5, 0, time.UTC)
 	others := map[string]*string{"colour": &[]string{"red"}[0]}
-	req := holdfast.Request{Owner: "me/1 \x00 é =?utf-8?b?eA==?=", TTL: 15 * time.Second}
+	req := driver.Request{Owner: "me/1 \x00 é =?utf-8?b?eA==?=", TTL: 15 * time.Second}
 	r := record{token: 7, others: others}.next(req, newID(), now)
 	if r.token != uint64(now.UnixMilli()) {
 		t.Errorf("the token is %d, want the time", r.token)
@@ -241,7 +241,7 @@ func TestPrefixes(t *testing.T) {
 	for i, l := range lockers {
 		var names []string
 		for r, err := range l.List(bounded(t), "") {
-			if err != nil || r.State != holdfast.StateHeld || r.Owner == "" {
+			if err != nil || r.State != driver.StateHeld || r.Owner == "" {
 				t.Errorf("%+v, %v", r, err)
 			}
 			names = append(names, r.Name)
@@ -260,16 +260,16 @@ func TestInvalidOptions(t *testing.T) {
 		WithPrefix("/"), WithPrefix("a/"), WithPrefix("/a"), WithPrefix("a//b"), WithPrefix("a/./b"), WithPrefix(".."), WithPrefix("a."), WithPrefix("ä"),
 		WithPrefix(strings.Repeat("x", maxPrefix)), WithTryTimeout(0), WithTryTimeout(time.Millisecond), WithLogger(nil),
 	} {
-		if _, err := New(room.client, opt); !errors.Is(err, holdfast.ErrInvalid) {
+		if _, err := New(room.client, opt); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%v, want ErrInvalid", err)
 		}
 	}
-	if _, err := New(nil); !errors.Is(err, holdfast.ErrInvalid) {
+	if _, err := New(nil); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("no client: %v", err)
 	}
 	l := room.locker(WithPrefix(strings.Repeat("x", maxPrefix-1)))
 	acquire(t, l, request(strings.Repeat("/", limits.MaxName)))
-	if _, err := l.TryAcquire(bounded(t), holdfast.Request{Name: "n", ID: holdfast.NewLeaseID(newID()), TTL: 2 * time.Second}); err == nil ||
+	if _, err := l.TryAcquire(bounded(t), driver.Request{Name: "n", ID: driver.NewLeaseID(newID()), TTL: 2 * time.Second}); err == nil ||
 		!strings.Contains(err.Error(), "TTL 2s is invalid: must be from 15s to 1m in steps of 1s on this backend") {
 		t.Errorf("a TTL of 2 s: %v", err)
 	}

@@ -3,33 +3,33 @@ package azblob
 import (
 	"context"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
-// Renew implements [holdfast.Locker]. The service renews a lease for the time
+// Renew implements [driver.Locker]. The service renews a lease for the time
 // that it was granted for, so a TTL other than that of the request changes
 // nothing; [Locker.TryAcquire] with the same ID can make it longer.
-func (l *Locker) Renew(ctx context.Context, held holdfast.Lease) error {
-	invalid := holdfast.ValidateName(held.Name, limits)
+func (l *Locker) Renew(ctx context.Context, held driver.Lease) error {
+	invalid := driver.ValidateName(held.Name, limits)
 	if invalid == nil {
-		invalid = holdfast.ValidateTTL(held.TTL, limits)
+		invalid = driver.ValidateTTL(held.TTL, limits)
 	}
 	return l.do(ctx, op{verb: "renew", name: held.Name, invalid: invalid}, func(ctx context.Context) error {
 		id, ok := canonical(held.ID.Reveal())
 		if !ok {
-			return holdfast.ErrLost // nobody was ever granted that
+			return driver.ErrLost // nobody was ever granted that
 		}
 		_, err := l.target(held.Name, id).lease().RenewLease(l.tries(ctx, 0), nil)
 		if hasCode(err, codesLost...) {
-			return holdfast.ErrLost
+			return driver.ErrLost
 		}
 		return err
 	})
 }
 
-// Release implements [holdfast.Locker].
-func (l *Locker) Release(ctx context.Context, held holdfast.Lease) error {
-	return l.do(ctx, op{verb: "release", name: held.Name, invalid: holdfast.ValidateName(held.Name, limits)}, func(ctx context.Context) error {
+// Release implements [driver.Locker].
+func (l *Locker) Release(ctx context.Context, held driver.Lease) error {
+	return l.do(ctx, op{verb: "release", name: held.Name, invalid: driver.ValidateName(held.Name, limits)}, func(ctx context.Context) error {
 		id, ok := canonical(held.ID.Reveal())
 		if !ok {
 			return nil

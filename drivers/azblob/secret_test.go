@@ -15,6 +15,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
 )
 
@@ -130,7 +131,7 @@ func TestNothingSecretIsShown(t *testing.T) {
 	}
 	core(t, l, w, said, logger)
 	_ = l.Close(t.Context())
-	use(t.Context(), l, holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID(newID())}, said)
+	use(t.Context(), l, driver.Lease{Name: "n", ID: driver.NewLeaseID(newID())}, said)
 
 	text := said.String()
 	for _, want := range []string{"AuthenticationFailed", "ServerBusy", "connection reset by the test", "closed"} {
@@ -153,12 +154,12 @@ func TestNothingSecretIsShown(t *testing.T) {
 }
 
 // use calls every method and notes what it says.
-func use(ctx context.Context, l *Locker, lease holdfast.Lease, said *lines) {
+func use(ctx context.Context, l *Locker, lease driver.Lease, said *lines) {
 	req := request(lease.Name)
 	req.ID = lease.ID
 	granted, err := l.TryAcquire(ctx, req)
 	said.note(granted, err)
-	req.ID, req.Data = holdfast.NewLeaseID(newID()), []byte("x")
+	req.ID, req.Data = driver.NewLeaseID(newID()), []byte("x")
 	granted, err = l.TryAcquire(ctx, req)
 	said.note(granted, err)
 	r, err := l.Inspect(ctx, lease.Name)

@@ -13,11 +13,11 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 func init() {
-	holdfast.Register("azblob", func(ctx context.Context, rawURL string) (holdfast.Locker, error) { return Open(ctx, rawURL) })
+	driver.Register("azblob", func(ctx context.Context, rawURL string) (driver.Locker, error) { return Open(ctx, rawURL) })
 }
 
 // Parameters of a URL.
@@ -96,7 +96,7 @@ func newTransport() *http.Transport {
 // secret into it.
 func parseURL(rawURL string) (location, error) {
 	invalid := func(value, rule string) (location, error) {
-		return location{}, &holdfast.InvalidError{Field: "URL", Value: value, Rule: rule}
+		return location{}, driver.Invalid("URL", value, rule)
 	}
 	const form = "of the form azblob://ACCOUNT/CONTAINER[/PREFIX]"
 	u, err := url.Parse(rawURL)
@@ -110,7 +110,7 @@ func parseURL(rawURL string) (location, error) {
 	if err != nil {
 		return invalid("with scheme azblob", "with a percent-encoded query")
 	}
-	if err := holdfast.CheckParams(query, paramEndpoint, paramClientID); err != nil {
+	if err := driver.CheckParams(query, paramEndpoint, paramClientID); err != nil {
 		return location{}, err
 	}
 	w := location{account: u.Host, clientID: query.Get(paramClientID)}
@@ -146,8 +146,7 @@ func parseEndpoint(query url.Values) (string, error) {
 	}
 	u, err := url.Parse(query.Get(paramEndpoint))
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return "", &holdfast.InvalidError{Field: "URL parameter " + paramEndpoint, Value: "not shown",
-			Rule: "percent-encoded, such as https://ACCOUNT.blob.core.chinacloudapi.cn, without user and query (a SAS goes into " + envSAS + ")"}
+		return "", driver.Invalid("URL parameter "+paramEndpoint, "not shown", "percent-encoded, such as https://ACCOUNT.blob.core.chinacloudapi.cn, without user and query (a SAS goes into "+envSAS+")")
 	}
 	return strings.TrimRight(u.String(), "/"), nil
 }
@@ -169,7 +168,7 @@ func (w location) containerURL() string { return w.serviceURL() + "/" + w.contai
 func (w location) withKey(account, key string, options *container.ClientOptions) (*container.Client, error) {
 	credential, err := container.NewSharedKeyCredential(account, key)
 	if err != nil {
-		return nil, &holdfast.InvalidError{Field: "account key", Value: "not shown", Rule: "base64, as Azure gives it"}
+		return nil, driver.Invalid("account key", "not shown", "base64, as Azure gives it")
 	}
 	return container.NewClientWithSharedKeyCredential(w.containerURL(), credential, options)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
 )
 
@@ -62,8 +62,8 @@ func TestInvalidURL(t *testing.T) {
 		"azblob://account1/leases&sig=" + secret, "azblob://account1/leases;AccountKey=" + secret + "==/x",
 		"azblob://account1/leases?endpoint=%zz" + secret, "azblob://account1/%zz" + secret, "azblob://account1/leases?endpoint=https://x/%25zz" + secret,
 	} {
-		_, err := holdfast.OpenLocker(t.Context(), raw)
-		if !errors.Is(err, holdfast.ErrInvalid) {
+		_, err := driver.Open(t.Context(), raw)
+		if !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v, want ErrInvalid", raw, err)
 		} else if strings.Contains(err.Error(), secret) {
 			t.Errorf("%s: the error shows the secret: %v", raw, err)
@@ -109,7 +109,7 @@ func TestCredentials(t *testing.T) {
 			t.Errorf("%+v: said %s", c, text)
 		}
 		if err != nil {
-			if !errors.Is(err, holdfast.ErrInvalid) {
+			if !errors.Is(err, driver.ErrInvalid) {
 				t.Errorf("%s: %v", c.url, err)
 			}
 			continue

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // lastWord is how long a call whose context has ended may take to say what it was waiting for.
@@ -22,12 +22,12 @@ func (l *Locker) call(ctx context.Context, op, name string, invalid error, work 
 	if err == nil {
 		return nil
 	}
-	return &holdfast.OpError{Op: op, Backend: backend, Name: name, Err: err}
+	return &driver.OpError{Op: op, Backend: backend, Name: name, Err: err}
 }
 
 func (l *Locker) detached(ctx context.Context, invalid error, work func(context.Context) error) error {
 	if !l.enter() {
-		return holdfast.ErrClosed
+		return driver.ErrClosed
 	}
 	if invalid != nil {
 		l.leave()
@@ -71,7 +71,7 @@ func (l *Locker) enter() bool {
 // acquires are the acquires at work, by the ID of their leases.
 type acquires struct {
 	mu  sync.Mutex
-	ids map[holdfast.LeaseID]*atWork
+	ids map[driver.LeaseID]*atWork
 }
 
 type atWork struct {
@@ -79,14 +79,14 @@ type atWork struct {
 	ended chan struct{} // closed when there are none left
 }
 
-func (a *acquires) begin(id holdfast.LeaseID) (end func()) {
+func (a *acquires) begin(id driver.LeaseID) (end func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w := a.ids[id]
 	if w == nil {
 		w = &atWork{ended: make(chan struct{})}
 		if a.ids == nil {
-			a.ids = map[holdfast.LeaseID]*atWork{}
+			a.ids = map[driver.LeaseID]*atWork{}
 		}
 		a.ids[id] = w
 	}
@@ -102,7 +102,7 @@ func (a *acquires) begin(id holdfast.LeaseID) (end func()) {
 }
 
 // wait waits until no acquire with the ID is at work.
-func (a *acquires) wait(ctx context.Context, id holdfast.LeaseID) error {
+func (a *acquires) wait(ctx context.Context, id driver.LeaseID) error {
 	a.mu.Lock()
 	w := a.ids[id]
 	a.mu.Unlock()

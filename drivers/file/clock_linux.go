@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-go/holdfast/internal/lockstate"
+	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
 // systemClock is CLOCK_BOOTTIME: the time since boot, suspend included

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 func init() { tasks["namespace"] = namespaceTask }
@@ -34,8 +34,8 @@ func namespaceTask(dir string) error {
 	defer l.Close(context.Background())
 	fmt.Println(int64(now.Elapsed))
 	for _, name := range []string{"held", "expired"} {
-		_, err := l.TryAcquire(context.Background(), holdfast.Request{Name: name, ID: holdfast.NewLeaseID("second"), TTL: time.Minute})
-		fmt.Println(name, errors.Is(err, holdfast.ErrHeld))
+		_, err := l.TryAcquire(context.Background(), driver.Request{Name: name, ID: driver.NewLeaseID("second"), TTL: time.Minute})
+		fmt.Println(name, errors.Is(err, driver.ErrHeld))
 	}
 	return nil
 }
@@ -63,8 +63,8 @@ func TestTimeNamespaces(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer l.Close(t.Context())
-			mustAcquire(t, l, holdfast.Request{Name: "held", ID: holdfast.NewLeaseID("first"), TTL: time.Hour})
-			mustAcquire(t, l, holdfast.Request{Name: "expired", ID: holdfast.NewLeaseID("first"), TTL: 10 * time.Millisecond})
+			mustAcquire(t, l, driver.Request{Name: "held", ID: driver.NewLeaseID("first"), TTL: time.Hour})
+			mustAcquire(t, l, driver.Request{Name: "expired", ID: driver.NewLeaseID("first"), TTL: 10 * time.Millisecond})
 			time.Sleep(20 * time.Millisecond)
 			before, err := l.clock.now()
 			if err != nil {
@@ -94,7 +94,7 @@ func TestTimeNamespaces(t *testing.T) {
 			if !held || expired {
 				t.Errorf("there a running lease counts as held: %t, one that has ended: %t", held, expired)
 			}
-			if r, err := l.Inspect(t.Context(), "expired"); err != nil || r.State != holdfast.StateHeld || r.Remaining > time.Minute || r.Remaining < 30*time.Second {
+			if r, err := l.Inspect(t.Context(), "expired"); err != nil || r.State != driver.StateHeld || r.Remaining > time.Minute || r.Remaining < 30*time.Second {
 				t.Errorf("what was acquired there for 1m: %+v, error %v", r, err)
 			}
 		})

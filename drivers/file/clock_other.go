@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/lockstate"
+	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
 // systemClock is the wall clock, for want of one that all processes share, that

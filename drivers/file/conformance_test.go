@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/lockstate"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/lockstate"
 	"github.com/holdfast-go/holdfast/lockertest"
 )
 
@@ -86,7 +86,7 @@ func (s *stalls) set(name string, resumed chan struct{}) {
 func config(dir string, open func() (*Locker, error)) lockertest.Config {
 	var s stalls
 	return lockertest.Config{
-		New: func(t *testing.T) holdfast.Locker {
+		New: func(t *testing.T) driver.Locker {
 			t.Helper()
 			l, err := open()
 			if err != nil {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // failsNaming wants an error of unknown outcome that names the path.
@@ -24,7 +24,7 @@ func failsNaming(t *testing.T, what, path string, err error) {
 	if err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("%s: error %v, want one that names %s", what, err, path)
 	}
-	for _, known := range []error{holdfast.ErrHeld, holdfast.ErrLost, holdfast.ErrConflict, holdfast.ErrInvalid, holdfast.ErrClosed} {
+	for _, known := range []error{driver.ErrHeld, driver.ErrLost, driver.ErrConflict, driver.ErrInvalid, driver.ErrClosed} {
 		if errors.Is(err, known) {
 			t.Errorf("%s: error %v passes for a known outcome", what, err)
 		}
@@ -79,7 +79,7 @@ func TestWriteFails(t *testing.T) {
 	}
 	failsNaming(t, "Renew", tmp, l.Renew(t.Context(), lease))
 	failsNaming(t, "Release", tmp, l.Release(t.Context(), lease))
-	if r, err := l.Inspect(t.Context(), "n"); err != nil || r.State != holdfast.StateHeld || r.Token != lease.Token {
+	if r, err := l.Inspect(t.Context(), "n"); err != nil || r.State != driver.StateHeld || r.Token != lease.Token {
 		t.Errorf("after it: %+v, error %v; want held as before", r, err)
 	}
 	if err := os.RemoveAll(tmp); err != nil {
@@ -122,7 +122,7 @@ func TestSynced(t *testing.T) {
 		}
 		return syncDir(at)
 	}
-	var lease holdfast.Lease
+	var lease driver.Lease
 	const file, folder = "sync n.tmp", "sync folder of the new record"
 	for _, step := range []struct {
 		name string
@@ -132,7 +132,7 @@ func TestSynced(t *testing.T) {
 		{"acquire", func() (err error) { lease, err = l.TryAcquire(t.Context(), request("first")); return err }, []string{file, folder}},
 		{"renew", func() error { return l.Renew(t.Context(), lease) }, []string{file}},
 		{"write data", func() error {
-			return l.WriteData(t.Context(), lease, []byte("new"), holdfast.DataRevision{Token: lease.Token})
+			return l.WriteData(t.Context(), lease, []byte("new"), driver.DataRevision{Token: lease.Token})
 		}, []string{file, folder}},
 		{"inspect", func() error { _, err := l.Inspect(t.Context(), "n"); return err }, nil},
 		{"release", func() error { return l.Release(t.Context(), lease) }, []string{file}},
@@ -177,7 +177,7 @@ func TestNothingIsWrittenForWhoHasLeft(t *testing.T) {
 		"renew":   func(ctx context.Context) error { return l.Renew(ctx, lease) },
 		"release": func(ctx context.Context) error { return l.Release(ctx, lease) },
 		"write data": func(ctx context.Context) error {
-			return l.WriteData(ctx, lease, []byte("new"), holdfast.DataRevision{Token: lease.Token})
+			return l.WriteData(ctx, lease, []byte("new"), driver.DataRevision{Token: lease.Token})
 		},
 		"break": func(ctx context.Context) error { return l.BreakNow(ctx, "n") },
 	} {
@@ -226,7 +226,7 @@ func TestDataAreTheCallers(t *testing.T) {
 			return err
 		},
 		"write data": func(ctx context.Context, l *Locker, data []byte) error {
-			return l.WriteData(ctx, holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("first"), TTL: time.Minute}, data, holdfast.DataRevision{})
+			return l.WriteData(ctx, driver.Lease{Name: "n", ID: driver.NewLeaseID("first"), TTL: time.Minute}, data, driver.DataRevision{})
 		},
 	} {
 		l := newTestLocker(t, t.TempDir(), newDial().clock())
@@ -261,7 +261,7 @@ func TestCauseIsNoOutcome(t *testing.T) {
 	}
 	defer func() { _ = f.Unlock() }()
 	for what, l := range map[string]*Locker{"the disk hangs": l, "the lock file is taken": locked} {
-		for _, cause := range []error{holdfast.ErrLost, holdfast.ErrHeld, holdfast.ErrClosed, holdfast.ErrInvalid} {
+		for _, cause := range []error{driver.ErrLost, driver.ErrHeld, driver.ErrClosed, driver.ErrInvalid} {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			time.AfterFunc(5*time.Millisecond, func() { cancel(fmt.Errorf("hold of another lock: %w", cause)) })
 			_, err := l.TryAcquire(ctx, request("first"))
@@ -288,12 +288,12 @@ func TestReleaseFollowsTheAcquire(t *testing.T) {
 	l.acquires.mu.Unlock()
 	ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	err := l.Release(ctx, holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("first")})
+	err := l.Release(ctx, driver.Lease{Name: "n", ID: driver.NewLeaseID("first")})
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "still at work") || atWork != 1 {
 		t.Errorf("Release: %v, while %d acquires are at work", err, atWork)
 	}
 	resume()
-	if err := l.Release(t.Context(), holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("first")}); err != nil {
+	if err := l.Release(t.Context(), driver.Lease{Name: "n", ID: driver.NewLeaseID("first")}); err != nil {
 		t.Error(err)
 	}
 	if len(l.acquires.ids) != 0 {

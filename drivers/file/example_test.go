@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/file"
 )
 
@@ -25,11 +25,11 @@ func ExampleNew() {
 	}
 	defer func() { _ = locker.Close(ctx) }()
 
-	lease, err := locker.TryAcquire(ctx, holdfast.Request{Name: "billing", ID: holdfast.NewLeaseID("first"), Owner: "a", TTL: time.Minute})
+	lease, err := locker.TryAcquire(ctx, driver.Request{Name: "billing", ID: driver.NewLeaseID("first"), Owner: "a", TTL: time.Minute})
 	fmt.Println(lease.Owner, err)
 	// Any process that opens the same folder sees it.
-	_, err = locker.TryAcquire(ctx, holdfast.Request{Name: "billing", ID: holdfast.NewLeaseID("second"), Owner: "b", TTL: time.Minute})
-	fmt.Println(errors.Is(err, holdfast.ErrHeld))
+	_, err = locker.TryAcquire(ctx, driver.Request{Name: "billing", ID: driver.NewLeaseID("second"), Owner: "b", TTL: time.Minute})
+	fmt.Println(errors.Is(err, driver.ErrHeld))
 	// Output:
 	// a <nil>
 	// true

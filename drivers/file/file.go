@@ -81,8 +81,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/text"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 const (
@@ -91,7 +91,7 @@ const (
 	ownLimit = 5 * time.Second
 )
 
-var limits = holdfast.Limits{
+var limits = driver.Limits{
 	MinTTL:   10 * time.Millisecond,
 	MaxTTL:   365 * 24 * time.Hour,
 	TTLStep:  time.Millisecond,
@@ -101,9 +101,9 @@ var limits = holdfast.Limits{
 	Poll:     100 * time.Millisecond,
 }
 
-func init() { holdfast.Register("file", open) }
+func init() { driver.Register("file", open) }
 
-func open(_ context.Context, rawURL string) (holdfast.Locker, error) {
+func open(_ context.Context, rawURL string) (driver.Locker, error) {
 	dir, opts, err := parseURL(rawURL)
 	if err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ const (
 // parseURL finds the folder in a URL, and the options.
 func parseURL(rawURL string) (dir string, opts []Option, err error) {
 	bad := func(value string) (string, []Option, error) {
-		return "", nil, &holdfast.InvalidError{Field: "URL", Value: value, Rule: "file: and a folder of this machine, such as file:/var/lib/holdfast or file:locks, special characters as %XX"}
+		return "", nil, driver.Invalid("URL", value, "file: and a folder of this machine, such as file:/var/lib/holdfast or file:locks, special characters as %XX")
 	}
 	u, err := url.Parse(rawURL)
 	if err != nil {
@@ -135,13 +135,13 @@ func parseURL(rawURL string) (dir string, opts []Option, err error) {
 	if err != nil {
 		return bad("with parameters that cannot be read")
 	}
-	if err := holdfast.CheckParams(query, paramRetention); err != nil {
+	if err := driver.CheckParams(query, paramRetention); err != nil {
 		return "", nil, err
 	}
 	if value := query.Get(paramRetention); query.Has(paramRetention) {
 		retention, err := time.ParseDuration(value)
 		if err != nil {
-			return "", nil, &holdfast.InvalidError{Field: fieldRetention, Value: fmt.Sprintf("%.40q", value), Rule: "a duration such as 24h"}
+			return "", nil, driver.Invalid(fieldRetention, fmt.Sprintf("%.40q", value), "a duration such as 24h")
 		}
 		if err := checkRetention(fieldRetention, retention); err != nil {
 			return "", nil, err
@@ -158,7 +158,7 @@ func parseURL(rawURL string) (dir string, opts []Option, err error) {
 		return bad("without a folder")
 	}
 	if strings.HasPrefix(dir, "~") {
-		return "", nil, &holdfast.InvalidError{Field: "URL", Value: "with a folder that begins with ~", Rule: "written with $HOME: no shell expands ~ there (file:./~ is a folder of that name)"}
+		return "", nil, driver.Invalid("URL", "with a folder that begins with ~", "written with $HOME: no shell expands ~ there (file:./~ is a folder of that name)")
 	}
 	if filepath.VolumeName(dir[1:]) != "" {
 		dir = dir[1:] // Windows: file:///C:/locks has the path /C:/locks
@@ -168,7 +168,7 @@ func parseURL(rawURL string) (dir string, opts []Option, err error) {
 
 func checkRetention(field string, d time.Duration) error {
 	if d < minRetention {
-		return &holdfast.InvalidError{Field: field, Value: text.Duration(d), Rule: "at least " + text.Duration(minRetention)}
+		return driver.Invalid(field, text.Duration(d), "at least "+text.Duration(minRetention))
 	}
 	return nil
 }
@@ -184,7 +184,7 @@ type Option func(*settings)
 // data: at least an hour, a day if not set. See the package's section on retention.
 func WithRetention(d time.Duration) Option { return func(c *settings) { c.retention = d } }
 
-// Locker is a [holdfast.Locker] that can also list, break, and keep data. It
+// Locker is a [driver.Locker] that can also list, break, and keep data. It
 // has no Watcher: asking costs little, so waiters poll. It renews and looks at locks one
 // by one, since each has a file of its own: no call would be saved by doing many at once.
 type Locker struct {
@@ -207,10 +207,10 @@ type Locker struct {
 }
 
 var _ interface {
-	holdfast.Locker
-	holdfast.Lister
-	holdfast.Breaker
-	holdfast.DataStore
+	driver.Locker
+	driver.Lister
+	driver.Breaker
+	driver.DataStore
 } = (*Locker)(nil)
 
 // New makes a Locker on a folder, which it creates, for its owner alone, if it
@@ -233,7 +233,7 @@ func newLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
 		return nil, err
 	}
 	if dir == "" {
-		return nil, &holdfast.InvalidError{Field: "folder", Value: `""`, Rule: "the path of a folder"}
+		return nil, driver.Invalid("folder", `""`, "the path of a folder")
 	}
 	abs, err := filepath.Abs(dir) // the program may change its folder
 	if err != nil {
@@ -249,11 +249,11 @@ func newLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
 
 // Limits allows TTLs from 10 ms, less than which a disk may need to answer, to a
 // year.
-func (l *Locker) Limits() holdfast.Limits { return limits }
+func (l *Locker) Limits() driver.Limits { return limits }
 
-// Abilities are to list, to break and to keep data.
-func (l *Locker) Abilities() holdfast.Abilities {
-	return holdfast.Abilities{Lister: l, Breaker: l, DataStore: l}
+// Capabilities are to list, to break and to keep data.
+func (l *Locker) Capabilities() driver.Capabilities {
+	return driver.Capabilities{Lister: l, Breaker: l, DataStore: l}
 }
 
 // Close waits, for a few seconds or until ctx ends, for calls that the disk has not answered
@@ -269,7 +269,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	case <-idle:
 		return nil
 	case <-ctx.Done():
-		return &holdfast.OpError{Op: "close", Backend: backend, Err: fmt.Errorf("the disk under %s does not answer", l.dir)}
+		return &driver.OpError{Op: "close", Backend: backend, Err: fmt.Errorf("the disk under %s does not answer", l.dir)}
 	}
 }
 

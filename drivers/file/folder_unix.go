@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // mostLinks is how many symbolic links a path may lead through.
@@ -81,12 +81,10 @@ func checkFolder(dir, at string, uid, me, rootUser int, mode fs.FileMode) error 
 	}
 	switch {
 	case uid != me && uid != 0 && uid != rootUser:
-		return &holdfast.InvalidError{Field: "folder", Value: fmt.Sprintf("%s of user %d%s", place, uid, end),
-			Rule: fmt.Sprintf("that of user %d, who runs this process, or of root, and so must the folders above it, since the owner of a folder can replace what is in it: "+
-				"use another folder, chown %s, or run the process as user %d", me, at, uid)}
+		return driver.Invalid("folder", fmt.Sprintf("%s of user %d%s", place, uid, end), fmt.Sprintf("that of user %d, who runs this process, or of root, and so must the folders above it, since the owner of a folder can replace what is in it: "+
+			"use another folder, chown %s, or run the process as user %d", me, at, uid))
 	case mode.IsDir() && mode.Perm()&0o002 != 0 && mode&fs.ModeSticky == 0:
-		return &holdfast.InvalidError{Field: "folder", Value: fmt.Sprintf("%s with mode %04o%s", place, mode.Perm(), end),
-			Rule: fmt.Sprintf("one in which other users cannot replace files, and so must the folders above it: chmod o-w %s, or chmod +t, helps", at)}
+		return driver.Invalid("folder", fmt.Sprintf("%s with mode %04o%s", place, mode.Perm(), end), fmt.Sprintf("one in which other users cannot replace files, and so must the folders above it: chmod o-w %s, or chmod +t, helps", at))
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // Nothing of what somebody else put into the folder is written through, or made elsewhere.
@@ -123,14 +123,14 @@ func TestFolderOfOthers(t *testing.T) {
 			}
 			continue
 		}
-		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), c.refused) || !strings.Contains(err.Error(), "/locks") {
+		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), c.refused) || !strings.Contains(err.Error(), "/locks") {
 			t.Errorf("folder %+v: error %v, want one about %q", c, err, c.refused)
 		}
 	}
 	if err := checkFolder("/locks", "/locks", me, me, root, fs.ModeSymlink|0o777); err != nil {
 		t.Errorf("a link of one's own: %v", err)
 	}
-	if err := checkFolder("/locks", "/locks", other, me, root, fs.ModeSymlink|0o777); !errors.Is(err, holdfast.ErrInvalid) {
+	if err := checkFolder("/locks", "/locks", other, me, root, fs.ModeSymlink|0o777); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("another's link: %v", err)
 	}
 }
@@ -144,7 +144,7 @@ func TestNewChecksTheFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 		l, err := New(dir)
-		if allowed != (err == nil) || err != nil && !errors.Is(err, holdfast.ErrInvalid) {
+		if allowed != (err == nil) || err != nil && !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("mode %v: error %v, want none: %t", mode, err, allowed)
 		}
 		if err == nil {
@@ -165,7 +165,7 @@ func TestNewChecksTheFolder(t *testing.T) {
 		if err := os.Lchown(owned, 12345, 12345); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := New(link); !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "12345") {
+		if _, err := New(link); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "12345") {
 			t.Errorf("%s of another user: error %v", owned, err)
 		}
 		if err := os.Lchown(owned, 0, 0); err != nil {
@@ -240,7 +240,7 @@ func TestNewChecksTheFoldersAbove(t *testing.T) {
 	}
 	for path, want := range refused {
 		_, err := New(base + "/" + path) // as written
-		if err == nil || !strings.HasPrefix(err.Error(), "holdfast:") && !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), want) {
+		if err == nil || !strings.HasPrefix(err.Error(), "holdfast:") && !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want one about %s", path, err, want)
 		}
 	}
@@ -264,7 +264,7 @@ func TestRootWithoutANumber(t *testing.T) {
 	if err := checkFolder("/a/locks", "/a", nobody, me, nobody, fs.ModeDir|0o755); err != nil {
 		t.Error(err)
 	}
-	if err := checkFolder("/a/locks", "/a", 1001, me, nobody, fs.ModeDir|0o755); !errors.Is(err, holdfast.ErrInvalid) {
+	if err := checkFolder("/a/locks", "/a", 1001, me, nobody, fs.ModeDir|0o755); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("another user's: %v", err)
 	}
 }
@@ -321,7 +321,7 @@ func TestModes(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.settings.retention = 0
-	mustAcquire(t, l, holdfast.Request{Name: "other", ID: holdfast.NewLeaseID("second"), TTL: time.Minute})
+	mustAcquire(t, l, driver.Request{Name: "other", ID: driver.NewLeaseID("second"), TTL: time.Minute})
 	if _, err := l.prune(context.Background()); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 func init() { tasks["full"] = fullTask }
@@ -28,9 +28,9 @@ func fullTask(dir string) error {
 	}
 	defer l.Close(context.Background())
 	ctx := context.Background()
-	_, err = l.TryAcquire(ctx, holdfast.Request{Name: "new", ID: holdfast.NewLeaseID("second"), TTL: 60e9})
+	_, err = l.TryAcquire(ctx, driver.Request{Name: "new", ID: driver.NewLeaseID("second"), TTL: 60e9})
 	fmt.Println("new:", err)
-	fmt.Println("old:", l.Renew(ctx, holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("first"), TTL: 60e9}))
+	fmt.Println("old:", l.Renew(ctx, driver.Lease{Name: "n", ID: driver.NewLeaseID("first"), TTL: 60e9}))
 	return nil
 }
 
@@ -55,10 +55,10 @@ func TestDiskIsFull(t *testing.T) {
 			t.Errorf("the child said:\n%s\nwant %s", out, want)
 		}
 	}
-	if r, err := l.Inspect(t.Context(), "n"); err != nil || r.Token != lease.Token || r.State != holdfast.StateHeld {
+	if r, err := l.Inspect(t.Context(), "n"); err != nil || r.Token != lease.Token || r.State != driver.StateHeld {
 		t.Errorf("after it: %+v, error %v; want held as before", r, err)
 	}
-	if r, err := l.Inspect(t.Context(), "new"); err != nil || r.State != holdfast.StateFree || r.Token != 0 {
+	if r, err := l.Inspect(t.Context(), "new"); err != nil || r.State != driver.StateFree || r.Token != 0 {
 		t.Errorf("after it: %+v, error %v; want no record", r, err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*.tmp")); len(left) > 0 {

@@ -12,18 +12,18 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // listed is what was read of a record: no more than its name, if there is an error.
 type listed struct {
-	holdfast.Record
+	driver.Record
 	err error
 }
 
-// List implements [holdfast.Lister].
-func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
-	return func(yield func(holdfast.Record, error) bool) {
+// List implements [driver.Lister].
+func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
+	return func(yield func(driver.Record, error) bool) {
 		all, err := answer(func(set func([]listed)) error {
 			return l.call(ctx, "list", prefix, nil, func(ctx context.Context) error {
 				found, err := l.readAll(ctx, prefix)
@@ -33,14 +33,14 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Rec
 		})
 		for _, r := range all {
 			if r.err != nil {
-				r.err = &holdfast.OpError{Op: "list", Backend: backend, Name: r.Name, Err: r.err}
+				r.err = &driver.OpError{Op: "list", Backend: backend, Name: r.Name, Err: r.err}
 			}
 			if !yield(r.Record, r.err) {
 				return
 			}
 		}
 		if err != nil {
-			yield(holdfast.Record{}, err)
+			yield(driver.Record{}, err)
 		}
 	}
 }
@@ -63,7 +63,7 @@ func (l *Locker) readAll(ctx context.Context, prefix string) ([]listed, error) {
 			return nil, ended(ctx)
 		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
 		case err != nil:
-			found = append(found, listed{holdfast.Record{Name: nameOf(base)}, err})
+			found = append(found, listed{driver.Record{Name: nameOf(base)}, err})
 		case strings.HasPrefix(r.Name, prefix):
 			found = append(found, listed{r, nil})
 		}
@@ -90,14 +90,14 @@ func mayBegin(stem, prefix string) bool {
 // readStem reads the record of a stem, and takes no lock for that: it is whole, and a process
 // that was stopped with the lock keeps nobody from the others. The clock is read first, as in
 // [Locker.change].
-func (l *Locker) readStem(base string) (holdfast.Record, error) {
+func (l *Locker) readStem(base string) (driver.Record, error) {
 	now, err := l.now()
 	if err != nil {
-		return holdfast.Record{}, err
+		return driver.Record{}, err
 	}
 	rec, err := l.loadStem(base)
 	if err != nil {
-		return holdfast.Record{}, err
+		return driver.Record{}, err
 	}
 	return rec.Record(rec.Name, now), nil
 }

@@ -4,47 +4,47 @@ import (
 	"bytes"
 	"context"
 
-	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/lockstate"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
-// TryAcquire implements [holdfast.Locker].
-func (l *Locker) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+// TryAcquire implements [driver.Locker].
+func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	req.Data = bytes.Clone(req.Data) // the caller may go on before the disk does
-	return answer(func(set func(holdfast.Lease)) error {
+	return answer(func(set func(driver.Lease)) error {
 		return l.call(ctx, "acquire", req.Name, req.Validate(limits), func(ctx context.Context) error {
 			defer l.acquires.begin(req.ID)()
 			return l.change(ctx, req.Name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
 				if !lock.Acquire(req, digest(req.ID.Reveal()), "", now) {
-					return false, &holdfast.HeldError{Record: lock.Record(req.Name, now)}
+					return false, &driver.HeldError{Record: lock.Record(req.Name, now)}
 				}
-				set(holdfast.Lease{Name: req.Name, ID: req.ID, Owner: lock.Owner, Token: lock.Token, TTL: req.TTL})
+				set(driver.Lease{Name: req.Name, ID: req.ID, Owner: lock.Owner, Token: lock.Token, TTL: req.TTL})
 				return true, nil
 			})
 		})
 	})
 }
 
-// Renew implements [holdfast.Locker].
-func (l *Locker) Renew(ctx context.Context, lease holdfast.Lease) error {
-	invalid := holdfast.ValidateName(lease.Name, limits)
+// Renew implements [driver.Locker].
+func (l *Locker) Renew(ctx context.Context, lease driver.Lease) error {
+	invalid := driver.ValidateName(lease.Name, limits)
 	if invalid == nil {
-		invalid = holdfast.ValidateTTL(lease.TTL, limits)
+		invalid = driver.ValidateTTL(lease.TTL, limits)
 	}
 	return l.call(ctx, "renew", lease.Name, invalid, func(ctx context.Context) error {
 		return l.change(ctx, lease.Name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
 			if !lock.Renew(digest(lease.ID.Reveal()), lease.TTL, now) {
-				return false, holdfast.ErrLost
+				return false, driver.ErrLost
 			}
 			return true, nil
 		})
 	})
 }
 
-// Release implements [holdfast.Locker]. An acquire with the same ID that has not ended, although
+// Release implements [driver.Locker]. An acquire with the same ID that has not ended, although
 // its caller has left, comes first: it could write its record after the release.
-func (l *Locker) Release(ctx context.Context, lease holdfast.Lease) error {
-	return l.call(ctx, "release", lease.Name, holdfast.ValidateName(lease.Name, limits), func(ctx context.Context) error {
+func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
+	return l.call(ctx, "release", lease.Name, driver.ValidateName(lease.Name, limits), func(ctx context.Context) error {
 		if err := l.acquires.wait(ctx, lease.ID); err != nil {
 			return err
 		}
@@ -54,10 +54,10 @@ func (l *Locker) Release(ctx context.Context, lease holdfast.Lease) error {
 	})
 }
 
-// Inspect implements [holdfast.Locker].
-func (l *Locker) Inspect(ctx context.Context, name string) (holdfast.Record, error) {
-	return answer(func(set func(holdfast.Record)) error {
-		return l.call(ctx, "inspect", name, holdfast.ValidateName(name, limits), func(ctx context.Context) error {
+// Inspect implements [driver.Locker].
+func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error) {
+	return answer(func(set func(driver.Record)) error {
+		return l.call(ctx, "inspect", name, driver.ValidateName(name, limits), func(ctx context.Context) error {
 			return l.change(ctx, name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
 				set(lock.Record(name, now))
 				return false, nil
@@ -66,32 +66,32 @@ func (l *Locker) Inspect(ctx context.Context, name string) (holdfast.Record, err
 	})
 }
 
-// Break implements [holdfast.Breaker].
+// Break implements [driver.Breaker].
 func (l *Locker) Break(ctx context.Context, name string) error {
-	return l.call(ctx, "break", name, holdfast.ValidateName(name, limits), func(ctx context.Context) error {
+	return l.call(ctx, "break", name, driver.ValidateName(name, limits), func(ctx context.Context) error {
 		return l.change(ctx, name, func(lock *lockstate.Lock, _ lockstate.Moment) (bool, error) {
 			return lock.Break(), nil
 		})
 	})
 }
 
-// BreakNow implements [holdfast.Breaker].
+// BreakNow implements [driver.Breaker].
 func (l *Locker) BreakNow(ctx context.Context, name string) error {
-	return l.call(ctx, "break", name, holdfast.ValidateName(name, limits), func(ctx context.Context) error {
+	return l.call(ctx, "break", name, driver.ValidateName(name, limits), func(ctx context.Context) error {
 		return l.change(ctx, name, func(lock *lockstate.Lock, _ lockstate.Moment) (bool, error) {
 			return lock.BreakNow(), nil
 		})
 	})
 }
 
-// ReadData implements [holdfast.DataStore].
-func (l *Locker) ReadData(ctx context.Context, name string) ([]byte, holdfast.DataRevision, error) {
+// ReadData implements [driver.DataStore].
+func (l *Locker) ReadData(ctx context.Context, name string) ([]byte, driver.DataRevision, error) {
 	type stored struct {
 		data []byte
-		at   holdfast.DataRevision
+		at   driver.DataRevision
 	}
 	found, err := answer(func(set func(stored)) error {
-		return l.call(ctx, "read data", name, holdfast.ValidateName(name, limits), func(ctx context.Context) error {
+		return l.call(ctx, "read data", name, driver.ValidateName(name, limits), func(ctx context.Context) error {
 			return l.change(ctx, name, func(lock *lockstate.Lock, _ lockstate.Moment) (bool, error) {
 				out := stored{at: lock.DataRevision()}
 				if len(lock.Data) > 0 {
@@ -105,12 +105,12 @@ func (l *Locker) ReadData(ctx context.Context, name string) ([]byte, holdfast.Da
 	return found.data, found.at, err
 }
 
-// WriteData implements [holdfast.DataStore]. An expired lease does not hold.
-func (l *Locker) WriteData(ctx context.Context, lease holdfast.Lease, data []byte, at holdfast.DataRevision) error {
+// WriteData implements [driver.DataStore]. An expired lease does not hold.
+func (l *Locker) WriteData(ctx context.Context, lease driver.Lease, data []byte, at driver.DataRevision) error {
 	data = bytes.Clone(data)
-	invalid := holdfast.ValidateName(lease.Name, limits)
+	invalid := driver.ValidateName(lease.Name, limits)
 	if invalid == nil {
-		invalid = holdfast.ValidateData(data, limits)
+		invalid = driver.ValidateData(data, limits)
 	}
 	return l.call(ctx, "write data", lease.Name, invalid, func(ctx context.Context) error {
 		return l.change(ctx, lease.Name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {

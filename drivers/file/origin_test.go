@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // After a reboot every lock is free, its token still rises, although the wall
@@ -22,10 +22,10 @@ func TestReboot(t *testing.T) {
 	d.setWall(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC))
 	l = newTestLocker(t, dir, rebooted)
 	r, err := l.Inspect(t.Context(), "n")
-	if err != nil || r.State != holdfast.StateFree || r.Token != before.Token || string(r.Data) != "data" {
+	if err != nil || r.State != driver.StateFree || r.Token != before.Token || string(r.Data) != "data" {
 		t.Errorf("after the reboot: %+v, error %v; want free, with token and data", r, err)
 	}
-	if err := l.Renew(t.Context(), before); !errors.Is(err, holdfast.ErrLost) {
+	if err := l.Renew(t.Context(), before); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("renewal of a lease from before the reboot: %v, want ErrLost", err)
 	}
 	req := request("second")
@@ -37,7 +37,7 @@ func TestReboot(t *testing.T) {
 	if data, _, err := l.ReadData(t.Context(), "n"); err != nil || string(data) != "data" {
 		t.Errorf("data %q, error %v", data, err)
 	}
-	if _, err := l.TryAcquire(t.Context(), request("third")); !errors.Is(err, holdfast.ErrHeld) {
+	if _, err := l.TryAcquire(t.Context(), request("third")); !errors.Is(err, driver.ErrHeld) {
 		t.Errorf("a lock taken after the reboot: %v, want ErrHeld", err)
 	}
 }
@@ -72,7 +72,7 @@ func TestSameBoot(t *testing.T) {
 	c := d.clock()
 	c.machine = "container 2"
 	l := newTestLocker(t, dir, c)
-	if _, err := l.TryAcquire(t.Context(), request("second")); !errors.Is(err, holdfast.ErrHeld) {
+	if _, err := l.TryAcquire(t.Context(), request("second")); !errors.Is(err, driver.ErrHeld) {
 		t.Errorf("from another container: %v, want ErrHeld", err)
 	}
 	if err := l.Renew(t.Context(), lease); err != nil {
@@ -87,7 +87,7 @@ func TestWallClock(t *testing.T) {
 		l := newTestLocker(t, t.TempDir(), d.clock())
 		first := mustAcquire(t, l, request("first"))
 		d.setWall(time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC))
-		if _, err := l.TryAcquire(t.Context(), request("second")); !errors.Is(err, holdfast.ErrHeld) {
+		if _, err := l.TryAcquire(t.Context(), request("second")); !errors.Is(err, driver.ErrHeld) {
 			t.Errorf("wall clock in %d: %v, want ErrHeld", year, err)
 		}
 		if r, err := l.Inspect(t.Context(), "n"); err != nil || r.Remaining != time.Minute {

@@ -5,33 +5,33 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/lockstate"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
 // A process that is paused between its readings of the clock and of the record, while the holder
 // renews the lease, takes the lock for held.
 func TestPausedBetweenClockAndRecord(t *testing.T) {
 	t.Parallel()
-	for name, do := range map[string]func(*testing.T, *Locker, holdfast.Lease){
-		"WriteData": func(t *testing.T, l *Locker, lease holdfast.Lease) {
-			if err := l.WriteData(t.Context(), lease, []byte("new"), holdfast.DataRevision{Token: lease.Token}); err != nil {
+	for name, do := range map[string]func(*testing.T, *Locker, driver.Lease){
+		"WriteData": func(t *testing.T, l *Locker, lease driver.Lease) {
+			if err := l.WriteData(t.Context(), lease, []byte("new"), driver.DataRevision{Token: lease.Token}); err != nil {
 				t.Errorf("error %v", err)
 			}
 		},
-		"Inspect": func(t *testing.T, l *Locker, _ holdfast.Lease) {
-			if r, err := l.Inspect(t.Context(), "n"); err != nil || r.State != holdfast.StateHeld {
+		"Inspect": func(t *testing.T, l *Locker, _ driver.Lease) {
+			if r, err := l.Inspect(t.Context(), "n"); err != nil || r.State != driver.StateHeld {
 				t.Errorf("%+v, error %v; want held", r, err)
 			}
 		},
-		"List": func(t *testing.T, l *Locker, _ holdfast.Lease) {
+		"List": func(t *testing.T, l *Locker, _ driver.Lease) {
 			for r, err := range l.List(t.Context(), "") {
-				if err != nil || r.State != holdfast.StateHeld {
+				if err != nil || r.State != driver.StateHeld {
 					t.Errorf("%+v, error %v; want held", r, err)
 				}
 			}
 		},
-		"TryAcquire": func(t *testing.T, l *Locker, lease holdfast.Lease) {
+		"TryAcquire": func(t *testing.T, l *Locker, lease driver.Lease) {
 			if again, err := l.TryAcquire(t.Context(), request("second")); err == nil {
 				t.Errorf("a second lease: %v beside %v", again, lease)
 			}

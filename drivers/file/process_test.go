@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 func init() {
@@ -22,11 +22,11 @@ func init() {
 }
 
 // wait asks until the lock is granted.
-func wait(ctx context.Context, l *Locker, name, owner string) (holdfast.Lease, error) {
-	req := holdfast.Request{Name: name, ID: holdfast.NewLeaseID(fmt.Sprintf("%d.%d", os.Getpid(), rand.Uint64())), Owner: owner, TTL: time.Minute}
+func wait(ctx context.Context, l *Locker, name, owner string) (driver.Lease, error) {
+	req := driver.Request{Name: name, ID: driver.NewLeaseID(fmt.Sprintf("%d.%d", os.Getpid(), rand.Uint64())), Owner: owner, TTL: time.Minute}
 	for {
 		lease, err := l.TryAcquire(ctx, req)
-		if !errors.Is(err, holdfast.ErrHeld) {
+		if !errors.Is(err, driver.ErrHeld) {
 			return lease, err
 		}
 		time.Sleep(time.Duration(1+rand.IntN(5)) * time.Millisecond)
@@ -116,9 +116,9 @@ func fight(until context.Context, l *Locker, dir, owner string) error {
 	ctx := context.WithoutCancel(until)
 	for until.Err() == nil {
 		name := crashNames[rand.IntN(len(crashNames))]
-		req := holdfast.Request{Name: name, ID: holdfast.NewLeaseID(owner + "." + strconv.FormatUint(rand.Uint64(), 16)), Owner: owner, TTL: time.Minute, Data: []byte(owner)}
+		req := driver.Request{Name: name, ID: driver.NewLeaseID(owner + "." + strconv.FormatUint(rand.Uint64(), 16)), Owner: owner, TTL: time.Minute, Data: []byte(owner)}
 		lease, err := l.TryAcquire(ctx, req)
-		if errors.Is(err, holdfast.ErrHeld) {
+		if errors.Is(err, driver.ErrHeld) {
 			continue
 		}
 		if err != nil {
@@ -131,7 +131,7 @@ func fight(until context.Context, l *Locker, dir, owner string) error {
 	return nil
 }
 
-func hold(ctx context.Context, l *Locker, dir string, lease holdfast.Lease) error {
+func hold(ctx context.Context, l *Locker, dir string, lease driver.Lease) error {
 	marker := filepath.Join(dir, lease.Name+".marker")
 	f, err := os.OpenFile(marker, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -219,7 +219,7 @@ func killOne(t *testing.T, l *Locker, dir string) {
 			t.Errorf("after a kill: %v", err)
 			return
 		}
-		if r.State == holdfast.StateHeld && r.Owner == dead { // nobody else can take it now
+		if r.State == driver.StateHeld && r.Owner == dead { // nobody else can take it now
 			_ = os.Remove(filepath.Join(dir, name+".marker"))
 			if err := l.BreakNow(t.Context(), name); err != nil {
 				t.Errorf("after a kill: %v", err)

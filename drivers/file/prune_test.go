@@ -16,10 +16,10 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
-func requestFor(name string) holdfast.Request {
+func requestFor(name string) driver.Request {
 	req := request("of " + name)
 	req.Name = name
 	return req
@@ -111,7 +111,7 @@ func TestPruneKeepsTokensRising(t *testing.T) {
 		d.setWall(wall)
 		for _, name := range []string{"n", "n", "m"} {
 			req := requestFor(name)
-			req.ID = holdfast.NewLeaseID(fmt.Sprint(round, last))
+			req.ID = driver.NewLeaseID(fmt.Sprint(round, last))
 			lease := mustAcquire(t, l, req)
 			if name == "n" && lease.Token <= last {
 				t.Errorf("round %d: token %d after %d", round, lease.Token, last)
@@ -126,7 +126,7 @@ func TestPruneKeepsTokensRising(t *testing.T) {
 		if removed, err := l.prune(t.Context()); err != nil || removed != 2 {
 			t.Fatalf("%d removed, error %v", removed, err)
 		}
-		if r, err := l.Inspect(t.Context(), "n"); err != nil || r.Token != 0 || r.State != holdfast.StateFree {
+		if r, err := l.Inspect(t.Context(), "n"); err != nil || r.Token != 0 || r.State != driver.StateFree {
 			t.Errorf("a pruned lock: %+v, error %v", r, err)
 		}
 	}
@@ -252,7 +252,7 @@ func TestPruneByItself(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		mustAcquire(t, l, holdfast.Request{Name: "other", ID: holdfast.NewLeaseID(fmt.Sprint(time.Now())), TTL: time.Second})
+		mustAcquire(t, l, driver.Request{Name: "other", ID: driver.NewLeaseID(fmt.Sprint(time.Now())), TTL: time.Second})
 		for pruning := true; pruning; time.Sleep(time.Millisecond) { // Close would stop it
 			l.mu.Lock()
 			pruning = l.calls > 0

@@ -11,7 +11,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/lockstate"
+	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
 // version of the record's format. Another one is refused.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // newTestLocker makes a Locker that does not prune by itself, so that a test may change its disk.
@@ -25,11 +25,11 @@ func newTestLocker(t *testing.T, dir string, c clock, opts ...Option) *Locker {
 	return l
 }
 
-func request(id string) holdfast.Request {
-	return holdfast.Request{Name: "n", ID: holdfast.NewLeaseID(id), Owner: "me", TTL: time.Minute, Data: []byte("data")}
+func request(id string) driver.Request {
+	return driver.Request{Name: "n", ID: driver.NewLeaseID(id), Owner: "me", TTL: time.Minute, Data: []byte("data")}
 }
 
-func mustAcquire(t *testing.T, l *Locker, req holdfast.Request) holdfast.Lease {
+func mustAcquire(t *testing.T, l *Locker, req driver.Request) driver.Lease {
 	t.Helper()
 	lease, err := l.TryAcquire(t.Context(), req)
 	if err != nil {
@@ -40,7 +40,7 @@ func mustAcquire(t *testing.T, l *Locker, req holdfast.Request) holdfast.Lease {
 
 // everyCall makes each call that reads the record, and returns its error.
 func everyCall(ctx context.Context, l *Locker) map[string]error {
-	lease := holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("first"), TTL: time.Minute}
+	lease := driver.Lease{Name: "n", ID: driver.NewLeaseID("first"), TTL: time.Minute}
 	errs := map[string]error{}
 	_, errs["TryAcquire"] = l.TryAcquire(ctx, request("second"))
 	errs["Renew"] = l.Renew(ctx, lease)
@@ -49,7 +49,7 @@ func everyCall(ctx context.Context, l *Locker) map[string]error {
 	errs["Break"] = l.Break(ctx, "n")
 	errs["BreakNow"] = l.BreakNow(ctx, "n")
 	_, _, errs["ReadData"] = l.ReadData(ctx, "n")
-	errs["WriteData"] = l.WriteData(ctx, lease, nil, holdfast.DataRevision{Token: lease.Token})
+	errs["WriteData"] = l.WriteData(ctx, lease, nil, driver.DataRevision{Token: lease.Token})
 	for _, err := range l.List(ctx, "") {
 		errs["List"] = err
 	}
@@ -115,7 +115,7 @@ func TestDamagedRecord(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), path) {
 				t.Errorf("%s: %s: error %v, want one that names %s", what, call, err, path)
 			}
-			if errors.Is(err, holdfast.ErrHeld) || errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrInvalid) {
+			if errors.Is(err, driver.ErrHeld) || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrInvalid) {
 				t.Errorf("%s: %s: error %v passes for a known outcome", what, call, err)
 			}
 		}

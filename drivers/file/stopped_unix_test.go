@@ -16,6 +16,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 func init() { tasks["lock files"] = lockFilesTask }
@@ -46,7 +47,7 @@ func TestStoppedProcess(t *testing.T) {
 	}
 
 	start := time.Now()
-	if r, err := l.Inspect(t.Context(), "n"); err != nil || r.State != holdfast.StateHeld {
+	if r, err := l.Inspect(t.Context(), "n"); err != nil || r.State != driver.StateHeld {
 		t.Errorf("Inspect: %+v, error %v", r, err)
 	}
 	if data, _, err := l.ReadData(t.Context(), "n"); err != nil || string(data) != "data" {
@@ -57,11 +58,11 @@ func TestStoppedProcess(t *testing.T) {
 			t.Errorf("List: %+v, error %v", r, err)
 		}
 	}
-	if _, err := l.TryAcquire(t.Context(), request("second")); !errors.Is(err, holdfast.ErrHeld) {
+	if _, err := l.TryAcquire(t.Context(), request("second")); !errors.Is(err, driver.ErrHeld) {
 		t.Errorf("TryAcquire: %v, want ErrHeld", err)
 	}
-	other := holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("second"), TTL: time.Minute}
-	if err := l.Renew(t.Context(), other); !errors.Is(err, holdfast.ErrLost) {
+	other := driver.Lease{Name: "n", ID: driver.NewLeaseID("second"), TTL: time.Minute}
+	if err := l.Renew(t.Context(), other); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("Renew of no lease: %v, want ErrLost", err)
 	}
 	if err := l.Release(t.Context(), other); err != nil {
@@ -104,7 +105,7 @@ func TestStoppedProcess(t *testing.T) {
 	}
 }
 
-func freeRequest() holdfast.Request {
+func freeRequest() driver.Request {
 	req := request("second")
 	req.Name = "free"
 	return req
@@ -122,7 +123,7 @@ func TestListMakesNoFile(t *testing.T) {
 		_ = err
 	}
 	_, _ = l.Inspect(t.Context(), "package")
-	_ = l.Release(t.Context(), holdfast.Lease{Name: "absent", ID: holdfast.NewLeaseID("x")})
+	_ = l.Release(t.Context(), driver.Lease{Name: "absent", ID: driver.NewLeaseID("x")})
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 {
 		t.Errorf("the folder holds %v (%v), want package.json alone", entries, err)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"github.com/holdfast-go/holdfast/internal/lockstate"
+	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
 // A taken NAME.lock is tried again after a rest, which doubles: it is taken for a few

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 func TestURL(t *testing.T) {
@@ -31,7 +31,7 @@ func TestURL(t *testing.T) {
 	}
 	for _, url := range []string{"file:", "file://", "file://host/locks", "file://me:secret@localhost/x", "file:/x?mode=1", "file:/x#y", "file:/x%zz", "file:x%zz", "file:/x?a=%zz", "file:/a%00b",
 		"file:~", "file:~/x", "file:~user/x", "file:/x?retention=", "file:/x?retention=1", "file:/x?retention=%zz", "file:/x?Retention=2h"} {
-		if got, _, err := parseURL(url); !errors.Is(err, holdfast.ErrInvalid) {
+		if got, _, err := parseURL(url); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: folder %q, error %v; want ErrInvalid", url, got, err)
 		}
 	}
@@ -44,14 +44,14 @@ func TestURL(t *testing.T) {
 		t.Errorf("folder %q, retention %v, error %v", dir, c.retention, err)
 	}
 	for _, retention := range []string{"59m59s", "30m", "0s", "-24h"} {
-		_, err := holdfast.OpenLocker(t.Context(), "file:"+filepath.ToSlash(t.TempDir())+"?retention="+retention)
+		_, err := driver.Open(t.Context(), "file:"+filepath.ToSlash(t.TempDir())+"?retention="+retention)
 		want := "URL parameter retention " + retention + " is invalid: must be at least 1h"
-		if !errors.Is(err, holdfast.ErrInvalid) || !strings.HasSuffix(err.Error(), want) {
+		if !errors.Is(err, driver.ErrInvalid) || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
 	_, err = New(t.TempDir(), WithRetention(time.Minute))
-	if want := "retention 1m is invalid: must be at least 1h"; !errors.Is(err, holdfast.ErrInvalid) || !strings.HasSuffix(err.Error(), want) || strings.Contains(err.Error(), "URL") {
+	if want := "retention 1m is invalid: must be at least 1h"; !errors.Is(err, driver.ErrInvalid) || !strings.HasSuffix(err.Error(), want) || strings.Contains(err.Error(), "URL") {
 		t.Errorf("error %v, want %q", err, want)
 	}
 	if runtime.GOOS == "windows" {
@@ -63,7 +63,7 @@ func TestURL(t *testing.T) {
 
 func TestOpen(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
-	l, err := holdfast.OpenLocker(t.Context(), "file:"+filepath.ToSlash(dir))
+	l, err := driver.Open(t.Context(), "file:"+filepath.ToSlash(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestOpen(t *testing.T) {
 	if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode != 0o700 {
 		t.Errorf("the new folder has mode %o, want 700", mode)
 	}
-	if _, err := New(""); !errors.Is(err, holdfast.ErrInvalid) {
+	if _, err := New(""); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("New of no folder: %v, want ErrInvalid", err)
 	}
 }

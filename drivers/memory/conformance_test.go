@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/lockertest"
 )
@@ -38,7 +38,7 @@ func (c *clock) Advance(d time.Duration) {
 
 func config(store *memory.Store) lockertest.Config {
 	return lockertest.Config{
-		New: func(t *testing.T) holdfast.Locker {
+		New: func(t *testing.T) driver.Locker {
 			t.Helper()
 			l := store.Locker()
 			t.Cleanup(func() { _ = l.Close(context.WithoutCancel(t.Context())) })
@@ -71,26 +71,26 @@ func TestClockStepsBack(t *testing.T) {
 	c := newClock()
 	store := memory.NewStore(memory.WithClock(c.Now))
 	l, ctx := store.Locker(), t.Context()
-	acquire := func(id string, replace holdfast.Revision) (holdfast.Lease, error) {
-		return l.TryAcquire(ctx, holdfast.Request{Name: "n", ID: holdfast.NewLeaseID(id), TTL: time.Minute, Replace: replace})
+	acquire := func(id string, replace driver.Revision) (driver.Lease, error) {
+		return l.TryAcquire(ctx, driver.Request{Name: "n", ID: driver.NewLeaseID(id), TTL: time.Minute, Replace: replace})
 	}
-	dead, err := acquire("dead", holdfast.Revision{})
+	dead, err := acquire("dead", driver.Revision{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Advance(-24 * time.Hour)
 	seen, err := l.Inspect(ctx, "n")
-	if err != nil || seen.State != holdfast.StateHeld || seen.Remaining < 24*time.Hour {
+	if err != nil || seen.State != driver.StateHeld || seen.Remaining < 24*time.Hour {
 		t.Fatalf("after the step back: %v, %v left, error %v; want held for more than a day", seen.State, seen.Remaining, err)
 	}
 	c.Advance(time.Minute) // its TTL, by any clock that did not step
-	if _, err := acquire("waiter", holdfast.Revision{}); !errors.Is(err, holdfast.ErrHeld) {
+	if _, err := acquire("waiter", driver.Revision{}); !errors.Is(err, driver.ErrHeld) {
 		t.Fatalf("without Replace: %v, want ErrHeld", err)
 	}
 	if err := l.Renew(ctx, dead); err != nil { // it was alive after all
 		t.Fatal(err)
 	}
-	if _, err := acquire("waiter", seen.Revision); !errors.Is(err, holdfast.ErrHeld) {
+	if _, err := acquire("waiter", seen.Revision); !errors.Is(err, driver.ErrHeld) {
 		t.Fatalf("with the revision before a renewal: %v, want ErrHeld", err)
 	}
 	if seen, err = l.Inspect(ctx, "n"); err != nil {
@@ -103,7 +103,7 @@ func TestClockStepsBack(t *testing.T) {
 	if lease.Token <= dead.Token {
 		t.Errorf("token %d after %d; the clock's step back must not matter", lease.Token, dead.Token)
 	}
-	if err := l.Renew(ctx, dead); !errors.Is(err, holdfast.ErrLost) {
+	if err := l.Renew(ctx, dead); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("renewal by the replaced holder: %v, want ErrLost", err)
 	}
 }

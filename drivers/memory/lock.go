@@ -3,53 +3,53 @@ package memory
 import (
 	"context"
 
-	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/lockstate"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
-// TryAcquire implements [holdfast.Locker].
-func (l *Locker) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+// TryAcquire implements [driver.Locker].
+func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	return l.acquire(ctx, "acquire", req.Validate(limits), "", req)
 }
 
-// HandOver implements [holdfast.HandOverer]. It wakes no watch: the lock is held
+// HandOver implements [driver.HandOverer]. It wakes no watch: the lock is held
 // before and after.
-func (l *Locker) HandOver(ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
-	return l.acquire(ctx, "hand over", holdfast.ValidateHandOver(from, req, limits), from.ID.Reveal(), req)
+func (l *Locker) HandOver(ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
+	return l.acquire(ctx, "hand over", driver.ValidateHandOver(from, req, limits), from.ID.Reveal(), req)
 }
 
 // acquire grants the lock if it is free, or if the lease with the ID from has it.
-func (l *Locker) acquire(ctx context.Context, op string, invalid error, from string, req holdfast.Request) (holdfast.Lease, error) {
-	var lease holdfast.Lease
+func (l *Locker) acquire(ctx context.Context, op string, invalid error, from string, req driver.Request) (driver.Lease, error) {
+	var lease driver.Lease
 	err := l.do(ctx, op, req.Name, invalid, func(s *Store) error {
 		lock, now := s.lock(req.Name), s.moment()
 		if !lock.Acquire(req, req.ID.Reveal(), from, now) {
-			return &holdfast.HeldError{Record: lock.Record(req.Name, now)}
+			return &driver.HeldError{Record: lock.Record(req.Name, now)}
 		}
 		s.locks[req.Name] = lock
-		lease = holdfast.Lease{Name: req.Name, ID: req.ID, Owner: lock.Owner, Token: lock.Token, TTL: req.TTL}
+		lease = driver.Lease{Name: req.Name, ID: req.ID, Owner: lock.Owner, Token: lock.Token, TTL: req.TTL}
 		return nil
 	})
 	return lease, err
 }
 
-// Renew implements [holdfast.Locker].
-func (l *Locker) Renew(ctx context.Context, lease holdfast.Lease) error {
-	invalid := holdfast.ValidateName(lease.Name, limits)
+// Renew implements [driver.Locker].
+func (l *Locker) Renew(ctx context.Context, lease driver.Lease) error {
+	invalid := driver.ValidateName(lease.Name, limits)
 	if invalid == nil {
-		invalid = holdfast.ValidateTTL(lease.TTL, limits)
+		invalid = driver.ValidateTTL(lease.TTL, limits)
 	}
 	return l.do(ctx, "renew", lease.Name, invalid, func(s *Store) error {
 		if !s.lock(lease.Name).Renew(lease.ID.Reveal(), lease.TTL, s.moment()) {
-			return holdfast.ErrLost
+			return driver.ErrLost
 		}
 		return nil
 	})
 }
 
-// Release implements [holdfast.Locker].
-func (l *Locker) Release(ctx context.Context, lease holdfast.Lease) error {
-	return l.do(ctx, "release", lease.Name, holdfast.ValidateName(lease.Name, limits), func(s *Store) error {
+// Release implements [driver.Locker].
+func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
+	return l.do(ctx, "release", lease.Name, driver.ValidateName(lease.Name, limits), func(s *Store) error {
 		if s.lock(lease.Name).Release(lease.ID.Reveal()) {
 			s.wake(lease.Name)
 		}
@@ -57,10 +57,10 @@ func (l *Locker) Release(ctx context.Context, lease holdfast.Lease) error {
 	})
 }
 
-// Inspect implements [holdfast.Locker].
-func (l *Locker) Inspect(ctx context.Context, name string) (holdfast.Record, error) {
-	var out holdfast.Record
-	err := l.do(ctx, "inspect", name, holdfast.ValidateName(name, limits), func(s *Store) error {
+// Inspect implements [driver.Locker].
+func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error) {
+	var out driver.Record
+	err := l.do(ctx, "inspect", name, driver.ValidateName(name, limits), func(s *Store) error {
 		out = s.lock(name).Record(name, s.moment())
 		return nil
 	})

@@ -18,13 +18,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/lockstate"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
 const backend = "memory"
 
-var limits = holdfast.Limits{
+var limits = driver.Limits{
 	MinTTL:   time.Millisecond,
 	MaxTTL:   10 * 365 * 24 * time.Hour,
 	TTLStep:  time.Nanosecond,
@@ -34,22 +34,22 @@ var limits = holdfast.Limits{
 	Poll:     100 * time.Millisecond,
 }
 
-func init() { holdfast.Register("mem", open) }
+func init() { driver.Register("mem", open) }
 
-func open(_ context.Context, rawURL string) (holdfast.Locker, error) {
+func open(_ context.Context, rawURL string) (driver.Locker, error) {
 	const rule = "mem: and nothing after it; share a store with NewStore"
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		return nil, &holdfast.InvalidError{Field: "URL", Value: "with scheme mem", Rule: rule}
+		return nil, driver.Invalid("URL", "with scheme mem", rule)
 	}
 	if u.Opaque != "" || u.Host != "" || u.Path != "" || u.User != nil || u.Fragment != "" {
-		return nil, &holdfast.InvalidError{Field: "URL", Value: "with scheme mem", Rule: rule}
+		return nil, driver.Invalid("URL", "with scheme mem", rule)
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return nil, &holdfast.InvalidError{Field: "URL", Value: "with scheme mem", Rule: rule}
+		return nil, driver.Invalid("URL", "with scheme mem", rule)
 	}
-	if err := holdfast.CheckParams(query); err != nil {
+	if err := driver.CheckParams(query); err != nil {
 		return nil, err
 	}
 	return New(), nil
@@ -106,29 +106,29 @@ func (s *Store) Remove(name string) {
 // New makes a Locker on a store of its own.
 func New(opts ...Option) *Locker { return NewStore(opts...).Locker() }
 
-// Locker is one user of a [Store]: a [holdfast.Locker] with every ability.
+// Locker is one user of a [Store]: a [driver.Locker] with every capability.
 type Locker struct {
 	store  *Store
 	closed atomic.Bool
 }
 
 var _ interface {
-	holdfast.Locker
-	holdfast.Watcher
-	holdfast.HandOverer
-	holdfast.BatchRenewer
-	holdfast.BatchInspector
-	holdfast.Lister
-	holdfast.Breaker
-	holdfast.DataStore
+	driver.Locker
+	driver.Watcher
+	driver.HandOverer
+	driver.BatchRenewer
+	driver.BatchInspector
+	driver.Lister
+	driver.Breaker
+	driver.DataStore
 } = (*Locker)(nil)
 
 // Limits allows TTLs from a millisecond to ten years.
-func (l *Locker) Limits() holdfast.Limits { return limits }
+func (l *Locker) Limits() driver.Limits { return limits }
 
-// Abilities are all there.
-func (l *Locker) Abilities() holdfast.Abilities {
-	return holdfast.Abilities{Watcher: l, HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
+// Capabilities are all there.
+func (l *Locker) Capabilities() driver.Capabilities {
+	return driver.Capabilities{Watcher: l, HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
 }
 
 // Close ends the Locker's watches.
@@ -150,12 +150,12 @@ func (l *Locker) do(ctx context.Context, op, name string, invalid error, fn func
 	if err == nil {
 		return nil
 	}
-	return &holdfast.OpError{Op: op, Backend: backend, Name: name, Err: err}
+	return &driver.OpError{Op: op, Backend: backend, Name: name, Err: err}
 }
 
 func (l *Locker) ready(ctx context.Context, invalid error) error {
 	if l.closed.Load() {
-		return holdfast.ErrClosed
+		return driver.ErrClosed
 	}
 	if invalid != nil {
 		return invalid

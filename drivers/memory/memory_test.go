@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -17,10 +17,10 @@ func ExampleNew() {
 	locker := memory.New()
 	defer func() { _ = locker.Close(ctx) }()
 
-	lease, err := locker.TryAcquire(ctx, holdfast.Request{Name: "billing", ID: holdfast.NewLeaseID("first"), Owner: "a", TTL: time.Minute})
+	lease, err := locker.TryAcquire(ctx, driver.Request{Name: "billing", ID: driver.NewLeaseID("first"), Owner: "a", TTL: time.Minute})
 	fmt.Println(lease.Owner, err)
-	_, err = locker.TryAcquire(ctx, holdfast.Request{Name: "billing", ID: holdfast.NewLeaseID("second"), Owner: "b", TTL: time.Minute})
-	fmt.Println(errors.Is(err, holdfast.ErrHeld))
+	_, err = locker.TryAcquire(ctx, driver.Request{Name: "billing", ID: driver.NewLeaseID("second"), Owner: "b", TTL: time.Minute})
+	fmt.Println(errors.Is(err, driver.ErrHeld))
 	// Output:
 	// a <nil>
 	// true
@@ -31,7 +31,7 @@ func ExampleStore() {
 	store := memory.NewStore()
 	one, two := store.Locker(), store.Locker() // as two processes would have
 
-	_, err := one.TryAcquire(ctx, holdfast.Request{Name: "billing", ID: holdfast.NewLeaseID("first"), Owner: "a", TTL: time.Minute})
+	_, err := one.TryAcquire(ctx, driver.Request{Name: "billing", ID: driver.NewLeaseID("first"), Owner: "a", TTL: time.Minute})
 	fmt.Println(err)
 	record, err := two.Inspect(ctx, "billing")
 	fmt.Println(record.State, record.Owner, err)
@@ -45,12 +45,12 @@ func TestSynctest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memory.New()
 		ctx := t.Context()
-		if _, err := l.TryAcquire(ctx, holdfast.Request{Name: "n", ID: holdfast.NewLeaseID("a"), TTL: time.Hour}); err != nil {
+		if _, err := l.TryAcquire(ctx, driver.Request{Name: "n", ID: driver.NewLeaseID("a"), TTL: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour - 1)
-		second := holdfast.Request{Name: "n", ID: holdfast.NewLeaseID("b"), TTL: time.Hour}
-		if _, err := l.TryAcquire(ctx, second); !errors.Is(err, holdfast.ErrHeld) {
+		second := driver.Request{Name: "n", ID: driver.NewLeaseID("b"), TTL: time.Hour}
+		if _, err := l.TryAcquire(ctx, second); !errors.Is(err, driver.ErrHeld) {
 			t.Fatalf("1 ns before expiry: %v, want ErrHeld", err)
 		}
 		time.Sleep(time.Nanosecond)
@@ -64,8 +64,8 @@ func TestSynctest(t *testing.T) {
 func TestHandOverWakesNobody(t *testing.T) {
 	store := memory.NewStore()
 	l, ctx := store.Locker(), t.Context()
-	req := func(id string) holdfast.Request {
-		return holdfast.Request{Name: "n", ID: holdfast.NewLeaseID(id), TTL: time.Hour}
+	req := func(id string) driver.Request {
+		return driver.Request{Name: "n", ID: driver.NewLeaseID(id), TTL: time.Hour}
 	}
 	lease, err := l.TryAcquire(ctx, req("a"))
 	if err != nil {
@@ -85,7 +85,7 @@ func TestHandOverWakesNobody(t *testing.T) {
 
 func TestURL(t *testing.T) {
 	for _, u := range []string{"mem:", "mem://"} {
-		l, err := holdfast.OpenLocker(t.Context(), u)
+		l, err := driver.Open(t.Context(), u)
 		if err != nil {
 			t.Errorf("%s: %v", u, err)
 			continue
@@ -95,7 +95,7 @@ func TestURL(t *testing.T) {
 		}
 	}
 	for _, u := range []string{"mem:name", "mem://user:secret@host", "mem:/path", "mem:?x=1", "mem:#f", "mem:%zz", "mem:?a=%zz"} {
-		if _, err := holdfast.OpenLocker(t.Context(), u); !errors.Is(err, holdfast.ErrInvalid) {
+		if _, err := driver.Open(t.Context(), u); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v, want ErrInvalid", u, err)
 		}
 	}

@@ -8,31 +8,31 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
-// TryAcquire implements [holdfast.Locker] with one command.
-func (l *Locker) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+// TryAcquire implements [driver.Locker] with one command.
+func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	o := op{verb: "acquire", name: req.Name, ids: []string{req.ID.Reveal()}, invalid: req.Validate(limits)}
 	return l.acquire(ctx, o, "", req)
 }
 
-// HandOver implements [holdfast.HandOverer] with one command, TryAcquire's. To a change
+// HandOver implements [driver.HandOverer] with one command, TryAcquire's. To a change
 // stream that waits for releases it is no event: the lock has a holder before and after.
-func (l *Locker) HandOver(ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
+func (l *Locker) HandOver(ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
 	return l.acquire(ctx, handOverOp(from, req), from.ID.Reveal(), req)
 }
 
-func handOverOp(from holdfast.Lease, req holdfast.Request) op {
+func handOverOp(from driver.Lease, req driver.Request) op {
 	return op{
 		verb: "hand over", name: req.Name, ids: []string{from.ID.Reveal(), req.ID.Reveal()},
-		invalid: holdfast.ValidateHandOver(from, req, limits),
+		invalid: driver.ValidateHandOver(from, req, limits),
 	}
 }
 
 // acquire grants the lock if it is free, or if the lease with the ID from has it.
-func (l *Locker) acquire(ctx context.Context, o op, from string, req holdfast.Request) (holdfast.Lease, error) {
-	var lease holdfast.Lease
+func (l *Locker) acquire(ctx context.Context, o op, from string, req driver.Request) (driver.Lease, error) {
+	var lease driver.Lease
 	err := l.do(ctx, o, func(ctx context.Context) error {
 		pipeline := acquirePipeline(from, req)
 		r, err := l.apply(ctx, req.Name, pipeline)
@@ -45,9 +45,9 @@ func (l *Locker) acquire(ctx context.Context, o op, from string, req holdfast.Re
 			return err
 		}
 		if r.kid != req.ID.Reveal() || r.broken {
-			return &holdfast.HeldError{Record: r.describe()}
+			return &driver.HeldError{Record: r.describe()}
 		}
-		lease = holdfast.Lease{Name: req.Name, ID: req.ID, Owner: r.owner, Token: uint64(r.token), TTL: req.TTL}
+		lease = driver.Lease{Name: req.Name, ID: req.ID, Owner: r.owner, Token: uint64(r.token), TTL: req.TTL}
 		return nil
 	})
 	return lease, err
@@ -70,11 +70,11 @@ func (l *Locker) apply(ctx context.Context, name string, pipeline list) (*record
 	return r, nil
 }
 
-// Inspect implements [holdfast.Locker]. It tells what a majority of the servers
+// Inspect implements [driver.Locker]. It tells what a majority of the servers
 // has.
-func (l *Locker) Inspect(ctx context.Context, name string) (holdfast.Record, error) {
-	out := holdfast.Record{Name: name, State: holdfast.StateFree}
-	o := op{verb: "inspect", name: name, invalid: holdfast.ValidateName(name, limits)}
+func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error) {
+	out := driver.Record{Name: name, State: driver.StateFree}
+	o := op{verb: "inspect", name: name, invalid: driver.ValidateName(name, limits)}
 	err := l.do(ctx, o, func(ctx context.Context) error {
 		r, err := read(ctx, l.writes, name, everything)
 		if r != nil {
@@ -83,7 +83,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (holdfast.Record, err
 		return err
 	})
 	if err != nil {
-		return holdfast.Record{}, err
+		return driver.Record{}, err
 	}
 	return out, nil
 }

@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
@@ -37,7 +37,7 @@ func TestOneWinnerAmongMany(t *testing.T) {
 		for _, err := range errs {
 			if err == nil {
 				winners++
-			} else if !errors.Is(err, holdfast.ErrHeld) {
+			} else if !errors.Is(err, driver.ErrHeld) {
 				t.Errorf("got %v, want held", err)
 			}
 		}
@@ -55,7 +55,7 @@ func TestCommands(t *testing.T) {
 	coll := mongotest.CollectionOf(t, client)
 	l := newTestLocker(t, coll)
 	ctx := bounded(t)
-	var lease holdfast.Lease
+	var lease driver.Lease
 	for _, step := range []struct {
 		name string
 		call func() error
@@ -66,18 +66,18 @@ func TestCommands(t *testing.T) {
 		{"acquire what is held", func() error { wantHeld(t, l, request("n", "b")); return nil }, []string{"findAndModify"}},
 		{"hand over", func() (err error) { lease, err = l.HandOver(ctx, lease, request("n", "c")); return err }, []string{"findAndModify"}},
 		{"hand over again", func() error {
-			_, err := l.HandOver(ctx, holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("a")}, request("n", "c"))
+			_, err := l.HandOver(ctx, driver.Lease{Name: "n", ID: driver.NewLeaseID("a")}, request("n", "c"))
 			return err
 		}, []string{"findAndModify"}},
 		{"hand over what another holds", func() error {
-			wantNotHandedOver(t, l, holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("a")}, request("n", "b"))
+			wantNotHandedOver(t, l, driver.Lease{Name: "n", ID: driver.NewLeaseID("a")}, request("n", "b"))
 			return nil
 		}, []string{"findAndModify"}},
 		{"renew", func() error { return l.Renew(ctx, lease) }, []string{"update"}},
 		{"write data", func() error { return l.WriteData(ctx, lease, []byte("x"), granted(lease)) }, []string{"update"}},
 		{"break", func() error { return l.Break(ctx, "n") }, []string{"find", "update"}},
 		{"renew what is broken", func() error {
-			if err := l.Renew(ctx, lease); !errors.Is(err, holdfast.ErrLost) {
+			if err := l.Renew(ctx, lease); !errors.Is(err, driver.ErrLost) {
 				return fmt.Errorf("got %w, want lost", err)
 			}
 			return nil
@@ -128,7 +128,7 @@ func TestCallersValuesAreLiterals(t *testing.T) {
 	coll := mongotest.Collection(t)
 	l := newTestLocker(t, coll)
 	for _, s := range []string{"$kid", "$$NOW", "$", "a.b", "{$ne: null}"} {
-		req := holdfast.Request{Name: s, ID: holdfast.NewLeaseID(s), Owner: s, TTL: time.Minute, Data: []byte(s)}
+		req := driver.Request{Name: s, ID: driver.NewLeaseID(s), Owner: s, TTL: time.Minute, Data: []byte(s)}
 		lease := acquire(t, l, req)
 		if lease.Owner != s {
 			t.Errorf("owner %q became %q", s, lease.Owner)
@@ -203,7 +203,7 @@ func TestBrokenLeaseIsNotExtended(t *testing.T) {
 	if r := wantHeld(t, l, req); !r.Broken {
 		t.Errorf("the record does not say that it is broken: %+v", r)
 	}
-	if err := l.Renew(bounded(t), lease); !errors.Is(err, holdfast.ErrLost) {
+	if err := l.Renew(bounded(t), lease); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("got %v, want lost", err)
 	}
 	if after := stored(t, coll, "n"); !slices.Equal(before, after) {
@@ -324,7 +324,7 @@ func TestExpiryIsExact(t *testing.T) {
 		}
 		now := time.Now()
 		r := record{kid: "a", now: now, expiresAt: now.Add(time.Duration(c.left) * time.Millisecond)}
-		if held := r.describe().State == holdfast.StateHeld; held != (c.left > 0) {
+		if held := r.describe().State == driver.StateHeld; held != (c.left > 0) {
 			t.Errorf("a record is shown as held: %v, %d ms before its expiry", held, c.left)
 		}
 	}
@@ -340,7 +340,7 @@ func TestReplyWithoutTheClock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := r.describe(); got.State != holdfast.StateHeld || got.RemainingKnown || got.Remaining != 0 {
+	if got := r.describe(); got.State != driver.StateHeld || got.RemainingKnown || got.Remaining != 0 {
 		t.Errorf("got %+v, want held for an unknown time", got)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // batchChunk is the most leases that one command renews, so that it stays
@@ -24,14 +24,14 @@ const batchParallel = 4
 // at a time.
 const lookParallel = 16
 
-// RenewBatch implements [holdfast.BatchRenewer] with one updateMany for every
+// RenewBatch implements [driver.BatchRenewer] with one updateMany for every
 // 500 leases of the same TTL. updateMany cannot be retried by itself, so after
 // an error every lease of its command is in doubt.
 //
 // Each command takes its time, so the leases of a later one are renewed later.
 // Nothing here shortens a lease: the server counts from the moment of the
 // command, and a caller that counts from before the call is on the safe side.
-func (l *Locker) RenewBatch(ctx context.Context, leases []holdfast.Lease) []error {
+func (l *Locker) RenewBatch(ctx context.Context, leases []driver.Lease) []error {
 	errs := make([]error, len(leases))
 	groups := chunks(leases)
 	unfound := make([][]int, len(groups))
@@ -65,7 +65,7 @@ func each[T any](most int, items []T, do func(n int, item T)) {
 // chunks groups leases by TTL; a chunk holds indexes. An invalid lease goes
 // alone, and so does one without an ID or a further lease of a name: a command tells how many
 // documents it matched, not for whom.
-func chunks(leases []holdfast.Lease) [][]int {
+func chunks(leases []driver.Lease) [][]int {
 	var out [][]int
 	open := map[time.Duration]int{} // where in out the open chunk of a TTL is
 	seen := map[string]bool{}
@@ -87,7 +87,7 @@ func chunks(leases []holdfast.Lease) [][]int {
 
 // renewChunk renews the leases of a chunk, notes errors, and returns the leases
 // that do not seem to hold their locks.
-func (l *Locker) renewChunk(ctx context.Context, chunk []int, leases []holdfast.Lease, errs []error) (lost []int) {
+func (l *Locker) renewChunk(ctx context.Context, chunk []int, leases []driver.Lease, errs []error) (lost []int) {
 	if len(chunk) == 1 {
 		errs[chunk[0]] = l.Renew(ctx, leases[chunk[0]])
 		return nil
@@ -102,7 +102,7 @@ func (l *Locker) renewChunk(ctx context.Context, chunk []int, leases []holdfast.
 	})
 	if err != nil {
 		for _, i := range chunk {
-			errs[i] = &holdfast.OpError{Op: "renew", Backend: backend, Name: leases[i].Name, Err: err}
+			errs[i] = &driver.OpError{Op: "renew", Backend: backend, Name: leases[i].Name, Err: err}
 		}
 		return nil
 	}
@@ -111,13 +111,13 @@ func (l *Locker) renewChunk(ctx context.Context, chunk []int, leases []holdfast.
 
 // updateChunk renews the leases of a chunk and returns those that do not seem
 // to hold their locks.
-func (l *Locker) updateChunk(ctx context.Context, chunk []int, leases []holdfast.Lease) (lost []int, err error) {
+func (l *Locker) updateChunk(ctx context.Context, chunk []int, leases []driver.Lease) (lost []int, err error) {
 	names, ids := make(list, len(chunk)), make(list, len(chunk))
 	for n, i := range chunk {
 		names[n], ids[n] = leases[i].Name, leases[i].ID.Reveal()
 	}
 	// Two lists match any mixture of two leases. There is none, since every
-	// acquisition has an ID of its own: so [holdfast.Request] has it. Comparing the
+	// acquisition has an ID of its own: so [driver.Request] has it. Comparing the
 	// pairs takes the server twice as long.
 	filter := proper(is("$in", names), field(fieldKid, is("$in", ids)), unbroken)
 	res, err := l.writes.UpdateMany(ctx, filter, set(extension(leases[chunk[0]].TTL.Milliseconds())...))

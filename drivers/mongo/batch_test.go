@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
@@ -23,10 +23,10 @@ func TestRenewBatch(t *testing.T) {
 	l := newTestLocker(t, coll)
 	ctx := bounded(t)
 	now := time.Now()
-	leases := make([]holdfast.Lease, batchChunk+40)
+	leases := make([]driver.Lease, batchChunk+40)
 	documents := make([]any, len(leases))
 	for i := range leases {
-		leases[i] = holdfast.Lease{Name: fmt.Sprint("n-", i), ID: holdfast.NewLeaseID(fmt.Sprint("id-", i)), TTL: time.Minute}
+		leases[i] = driver.Lease{Name: fmt.Sprint("n-", i), ID: driver.NewLeaseID(fmt.Sprint("id-", i)), TTL: time.Minute}
 		documents[i] = doc{{Key: "_id", Value: leases[i].Name}, {Key: "v", Value: 1}, {Key: "kid", Value: leases[i].ID.Reveal()}, {Key: "token", Value: int64(1)},
 			{Key: "ttl", Value: int64(1)}, {Key: "expiresAt", Value: now.Add(-time.Hour)}}
 	}
@@ -66,7 +66,7 @@ func TestRenewBatch(t *testing.T) {
 	for i, err := range errs {
 		switch i {
 		case taken, broken, removed, freed:
-			if !errors.Is(err, holdfast.ErrLost) {
+			if !errors.Is(err, driver.ErrLost) {
 				t.Errorf("%d: got %v, want lost", i, err)
 			}
 		case damaged:
@@ -74,7 +74,7 @@ func TestRenewBatch(t *testing.T) {
 				t.Errorf("%d: got %v, want an error that names the record", i, err)
 			}
 		case invalid:
-			if !errors.Is(err, holdfast.ErrInvalid) {
+			if !errors.Is(err, driver.ErrInvalid) {
 				t.Errorf("%d: got %v, want invalid", i, err)
 			}
 		default:
@@ -82,7 +82,7 @@ func TestRenewBatch(t *testing.T) {
 				t.Errorf("%d: %v", i, err)
 			}
 		}
-		var op *holdfast.OpError
+		var op *driver.OpError
 		if err != nil && (!errors.As(err, &op) || op.Name != leases[i].Name) {
 			t.Errorf("%d: %v does not name its lock", i, err)
 		}
@@ -100,9 +100,9 @@ func TestRenewBatch(t *testing.T) {
 func TestRenewBatchOfLostLeases(t *testing.T) {
 	g := newSharedGuarded(t)
 	l := newTestLocker(t, g.locker.writes, WithCommandTimeout(time.Second))
-	leases := []holdfast.Lease{acquire(t, l, request("kept", "secret kept"))}
+	leases := []driver.Lease{acquire(t, l, request("kept", "secret kept"))}
 	for i := range 400 {
-		leases = append(leases, holdfast.Lease{Name: fmt.Sprint("n", i), ID: holdfast.NewLeaseID(fmt.Sprint("secret ", i)), TTL: time.Minute})
+		leases = append(leases, driver.Lease{Name: fmt.Sprint("n", i), ID: driver.NewLeaseID(fmt.Sprint("secret ", i)), TTL: time.Minute})
 	}
 	failing(t, g, "find", 10_000, bson.D{{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 300}})
 	start := time.Now()
@@ -112,7 +112,7 @@ func TestRenewBatchOfLostLeases(t *testing.T) {
 	}
 	lost := 0
 	for _, err := range errs[1:] {
-		if errors.Is(err, holdfast.ErrLost) {
+		if errors.Is(err, driver.ErrLost) {
 			lost++
 		} else {
 			wantUnknown(t, err)
@@ -129,9 +129,9 @@ func TestRenewBatchWithOneInDoubt(t *testing.T) {
 	g := newSharedGuarded(t)
 	l := newTestLocker(t, g.locker.writes)
 	const lost = 250
-	var leases []holdfast.Lease
+	var leases []driver.Lease
 	for i, name := range insertHeld(t, l, batchChunk) {
-		leases = append(leases, holdfast.Lease{Name: name, ID: holdfast.NewLeaseID(fmt.Sprint("id-", i)), TTL: time.Minute})
+		leases = append(leases, driver.Lease{Name: name, ID: driver.NewLeaseID(fmt.Sprint("id-", i)), TTL: time.Minute})
 	}
 	change(t, l.writes, leases[lost].Name, field(fieldKid, "of another"))
 	// The first find tells which lease is missing, the next one would tell for certain.
@@ -164,11 +164,11 @@ func TestRenewBatchWithOneInDoubt(t *testing.T) {
 }
 
 func TestChunks(t *testing.T) {
-	var leases []holdfast.Lease
+	var leases []driver.Lease
 	for i := range 2*batchChunk + 1 {
-		leases = append(leases, holdfast.Lease{Name: fmt.Sprint(i), ID: holdfast.NewLeaseID("id"), TTL: time.Duration(1+i%2) * time.Second})
+		leases = append(leases, driver.Lease{Name: fmt.Sprint(i), ID: driver.NewLeaseID("id"), TTL: time.Duration(1+i%2) * time.Second})
 	}
-	leases = append(leases, leases[0], holdfast.Lease{Name: "invalid", ID: holdfast.NewLeaseID("id")}, holdfast.Lease{Name: "no ID", TTL: time.Second})
+	leases = append(leases, leases[0], driver.Lease{Name: "invalid", ID: driver.NewLeaseID("id")}, driver.Lease{Name: "no ID", TTL: time.Second})
 	seen := map[int]bool{}
 	var sizes []int
 	for _, chunk := range chunks(leases) {
@@ -198,10 +198,10 @@ func BenchmarkRenewBatch(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer func() { _ = l.Close(b.Context()) }()
-			leases := make([]holdfast.Lease, test.n)
+			leases := make([]driver.Lease, test.n)
 			documents := make([]any, len(leases))
 			for i := range leases {
-				leases[i] = holdfast.Lease{Name: fmt.Sprint("n-", i), ID: holdfast.NewLeaseID(fmt.Sprint("id-", i)), TTL: time.Minute}
+				leases[i] = driver.Lease{Name: fmt.Sprint("n-", i), ID: driver.NewLeaseID(fmt.Sprint("id-", i)), TTL: time.Minute}
 				documents[i] = doc{{Key: "_id", Value: leases[i].Name}, {Key: "v", Value: 1}, {Key: "kid", Value: leases[i].ID.Reveal()},
 					{Key: "token", Value: int64(1)}, {Key: "expiresAt", Value: time.Now()}}
 			}

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/benchratio"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
@@ -40,12 +40,12 @@ func BenchmarkRatio(b *testing.B) {
 	ctx := b.Context()
 
 	ourName := func(i int) string { return fmt.Sprint("ours-", i) }
-	lease := func(i int) holdfast.Lease {
-		return holdfast.Lease{Name: ourName(i), ID: holdfast.NewLeaseID(benchID(i)), TTL: 30 * time.Second}
+	lease := func(i int) driver.Lease {
+		return driver.Lease{Name: ourName(i), ID: driver.NewLeaseID(benchID(i)), TTL: 30 * time.Second}
 	}
 	name := func(i int) string { return fmt.Sprint("base-", i) }
 	acquire := func(i int) error {
-		_, err := l.TryAcquire(ctx, holdfast.Request{Name: ourName(i), ID: holdfast.NewLeaseID(benchID(i)), Owner: "host/1234", TTL: 30 * time.Second})
+		_, err := l.TryAcquire(ctx, driver.Request{Name: ourName(i), ID: driver.NewLeaseID(benchID(i)), Owner: "host/1234", TTL: 30 * time.Second})
 		return err
 	}
 	// seed puts the documents of all pairs into the state that a call starts from.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
@@ -18,11 +19,11 @@ func TestCauseOfTheContextIsNoOutcome(t *testing.T) {
 	t.Parallel()
 	l := newTestLocker(t, mongotest.Collection(t))
 	lease := acquire(t, l, request("n", "secret a"))
-	for _, cause := range []error{holdfast.ErrLost, holdfast.ErrClosed, holdfast.ErrInvalid, &holdfast.HeldError{}, holdfast.ErrReleased} {
+	for _, cause := range []error{driver.ErrLost, driver.ErrClosed, driver.ErrInvalid, &driver.HeldError{}, holdfast.ErrReleased} {
 		ctx, cancel := context.WithCancelCause(bounded(t))
 		cancel(fmt.Errorf("the outer hold: %w", cause))
 		_, err := l.TryAcquire(ctx, request("m", "secret b"))
-		batch := l.RenewBatch(ctx, []holdfast.Lease{lease, {Name: "x", ID: holdfast.NewLeaseID("secret x"), TTL: lease.TTL}})
+		batch := l.RenewBatch(ctx, []driver.Lease{lease, {Name: "x", ID: driver.NewLeaseID("secret x"), TTL: lease.TTL}})
 		for _, err := range append(batch, err, l.Renew(ctx, lease), l.Release(ctx, lease), l.WriteData(ctx, lease, nil, granted(lease)), l.Break(ctx, "n")) {
 			wantUnknown(t, err)
 			if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "the outer hold") {
@@ -44,13 +45,13 @@ func TestGuardTellsWhoseHoldEnded(t *testing.T) {
 	g := newSharedGuarded(t)
 	a := g.hold("secret a", time.Minute)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(fmt.Errorf("the outer hold: %w", holdfast.ErrLost))
+	cancel(fmt.Errorf("the outer hold: %w", driver.ErrLost))
 	err := g.guard.Do(ctx, a, g.never)
 	wantUnknown(t, err)
 	if err == nil || !strings.Contains(err.Error(), "the outer hold") {
 		t.Errorf("%v does not tell why", err)
 	}
 	a.ctx = ctx
-	g.wantErr(g.do(a, g.never), holdfast.ErrLost)
-	g.wantErr(g.guard.Do(ctx, a, g.never), holdfast.ErrLost)
+	g.wantErr(g.do(a, g.never), driver.ErrLost)
+	g.wantErr(g.guard.Do(ctx, a, g.never), driver.ErrLost)
 }

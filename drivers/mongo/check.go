@@ -13,7 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // wireVersion44 is the maxWireVersion of MongoDB 4.4, the first that computes
@@ -51,12 +51,12 @@ func (l *Locker) admin(ctx context.Context, command string) (bson.Raw, error) {
 // identify judges a server by its replies to hello and buildInfo.
 func identify(hello, buildInfo bson.Raw) (standalone bool, err error) {
 	if other := impostor(hello, buildInfo); other != "" {
-		return false, &holdfast.InvalidError{Field: "server", Value: other, Rule: genuine}
+		return false, driver.Invalid("server", other, genuine)
 	}
 	wire, _ := hello.Lookup("maxWireVersion").AsInt64OK()
 	if wire < wireVersion44 {
 		version, _ := buildInfo.Lookup("version").StringValueOK()
-		return false, &holdfast.InvalidError{Field: "server", Value: fmt.Sprintf("%q (wire version %d)", version, wire), Rule: genuine}
+		return false, driver.Invalid("server", fmt.Sprintf("%q (wire version %d)", version, wire), genuine)
 	}
 	_, member := hello.Lookup("setName").StringValueOK()
 	kind, _ := hello.Lookup("msg").StringValueOK()
@@ -129,13 +129,13 @@ func (l *Locker) checkCollection(ctx context.Context) error {
 	}
 	for _, spec := range found {
 		if spec.Type != "" && spec.Type != "collection" {
-			return &holdfast.InvalidError{Field: "collection " + l.namespace(), Value: "a " + spec.Type, Rule: "an ordinary collection"}
+			return driver.Invalid("collection "+l.namespace(), "a "+spec.Type, "an ordinary collection")
 		}
 		if capped, _ := spec.Options.Lookup("capped").BooleanOK(); capped {
-			return &holdfast.InvalidError{Field: "collection " + l.namespace(), Value: "capped", Rule: "not capped: it would remove locks that are held"}
+			return driver.Invalid("collection "+l.namespace(), "capped", "not capped: it would remove locks that are held")
 		}
 		if locale, ok := spec.Options.Lookup("collation", "locale").StringValueOK(); ok && locale != "simple" {
-			return &holdfast.InvalidError{Field: "collection " + l.namespace(), Value: "with collation " + locale, Rule: "without a collation: it would make one name of two"}
+			return driver.Invalid("collection "+l.namespace(), "with collation "+locale, "without a collation: it would make one name of two")
 		}
 	}
 	return nil
@@ -145,7 +145,7 @@ func (l *Locker) checkCollection(ctx context.Context) error {
 // nothing: a server that does not understand it, or does not let this user do
 // it, says so now.
 func (l *Locker) rehearse(ctx context.Context) error {
-	pipeline := acquirePipeline("", holdfast.Request{Name: "-", ID: holdfast.NewLeaseID("-"), TTL: time.Second})
+	pipeline := acquirePipeline("", driver.Request{Name: "-", ID: driver.NewLeaseID("-"), TTL: time.Second})
 	err := l.writes.FindOneAndUpdate(ctx, is(fieldName, bson.MinKey{}), pipeline,
 		options.FindOneAndUpdate().SetProjection(facts)).Err()
 	if errors.Is(err, mongo.ErrNoDocuments) {

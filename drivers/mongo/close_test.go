@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
@@ -44,14 +45,14 @@ func TestCloseOnAFrozenServer(t *testing.T) {
 	}
 	for _, l := range []*Locker{watching, own} {
 		inEffect := make(chan struct{}, 100)
-		defer l.Abilities().Watcher.Watch("n", func() { inEffect <- struct{}{} })()
+		defer l.Capabilities().Watcher.Watch("n", func() { inEffect <- struct{}{} })()
 		select {
 		case <-inEffect:
 		case <-bounded(t).Done():
 			t.Fatal("the stream is not in effect")
 		}
 	}
-	for _, l := range []holdfast.Locker{late, ended, client.Locker()} { // so that there are sessions to end
+	for _, l := range []driver.Locker{late, ended, client.Locker()} { // so that there are sessions to end
 		if _, err := l.Inspect(bounded(t), "n"); err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +128,7 @@ func TestDisconnectedClientIsClosed(t *testing.T) {
 	if took := time.Since(start); took > 5*time.Second {
 		t.Errorf("Shutdown took %v", took)
 	}
-	if err := h.Release(bounded(t)); !errors.Is(err, holdfast.ErrClosed) {
+	if err := h.Release(bounded(t)); !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("Release: %v", err)
 	}
 	if n := warnings.Load(); n > 2 {

@@ -8,7 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 	"github.com/holdfast-go/holdfast/lockertest"
 )
@@ -20,9 +20,9 @@ func TestConformanceReplicaSet(t *testing.T) {
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{Auth: true})
 	coll := mongotest.CollectionOf(t, mongotest.Connect(t, rs.URI()))
 	lockertest.Run(t, lockertest.Config{
-		New: func(t *testing.T) holdfast.Locker {
+		New: func(t *testing.T) driver.Locker {
 			t.Helper()
-			l, err := holdfast.OpenLocker(t.Context(), urlOf(rs.URI(), coll, "authSource=admin", "commandTimeout=4s"))
+			l, err := driver.Open(t.Context(), urlOf(rs.URI(), coll, "authSource=admin", "commandTimeout=4s"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -53,7 +53,7 @@ func TestConformanceStandalone(t *testing.T) {
 	t.Parallel()
 	coll := mongotest.CollectionOf(t, mongotest.Connect(t, mongotest.Standalone(t)))
 	lockertest.Run(t, lockertest.Config{
-		New: func(t *testing.T) holdfast.Locker {
+		New: func(t *testing.T) driver.Locker {
 			t.Helper()
 			l, err := New(t.Context(), coll, WithLogger(discard))
 			if err != nil {

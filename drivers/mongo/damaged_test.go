@@ -10,7 +10,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
@@ -92,7 +92,7 @@ func TestForeignDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := stored(t, coll, "n")
-	if _, err := l.TryAcquire(bounded(t), request("n", "a")); err == nil || errors.Is(err, holdfast.ErrHeld) {
+	if _, err := l.TryAcquire(bounded(t), request("n", "a")); err == nil || errors.Is(err, driver.ErrHeld) {
 		t.Errorf("got %v, want an error that is not held", err)
 	}
 	if after := stored(t, coll, "n"); !slices.Equal(before, after) {

@@ -3,13 +3,13 @@ package mongo
 import (
 	"context"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
-// ReadData implements [holdfast.DataStore]. It reads what a majority of the
+// ReadData implements [driver.DataStore]. It reads what a majority of the
 // servers has.
-func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at holdfast.DataRevision, err error) {
-	o := op{verb: "read data", name: name, invalid: holdfast.ValidateName(name, limits)}
+func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at driver.DataRevision, err error) {
+	o := op{verb: "read data", name: name, invalid: driver.ValidateName(name, limits)}
 	err = l.do(ctx, o, func(ctx context.Context) error {
 		r, err := read(ctx, l.writes, name, everything)
 		if r == nil {
@@ -24,13 +24,13 @@ func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at hol
 	return data, at, err
 }
 
-// WriteData implements [holdfast.DataStore]. An expired lease does not hold; a
+// WriteData implements [driver.DataStore]. An expired lease does not hold; a
 // broken one does until it expires. The filter names the revision of the data, so a
 // command that arrives late matches nothing.
-func (l *Locker) WriteData(ctx context.Context, lease holdfast.Lease, data []byte, at holdfast.DataRevision) error {
+func (l *Locker) WriteData(ctx context.Context, lease driver.Lease, data []byte, at driver.DataRevision) error {
 	o := leaseOp("write data", lease, false)
 	if o.invalid == nil {
-		o.invalid = holdfast.ValidateData(data, limits)
+		o.invalid = driver.ValidateData(data, limits)
 	}
 	return l.do(ctx, o, func(ctx context.Context) error {
 		unexpired := field("$expr", call("$gt", ref(fieldExpiresAt), serverNow))
@@ -38,13 +38,13 @@ func (l *Locker) WriteData(ctx context.Context, lease holdfast.Lease, data []byt
 		if len(data) == 0 {
 			change[0] = field("$unset", is(fieldData, 1))
 		}
-		outcome := holdfast.ErrLost
+		outcome := driver.ErrLost
 		matched, err := l.change(ctx, lease, heldBy(lease, unexpired, sameData(at)), change, func(r *record) bool {
-			if r.describe().State != holdfast.StateHeld {
+			if r.describe().State != driver.StateHeld {
 				return false
 			}
 			if r.dataRevision() != at {
-				outcome = holdfast.ErrConflict
+				outcome = driver.ErrConflict
 				return false
 			}
 			return true

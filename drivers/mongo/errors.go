@@ -8,7 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // Error codes of the server, from its error_codes.yml.
@@ -25,10 +25,10 @@ const (
 )
 
 // because adds the cause of a context to an error. The context may be that of
-// another lock's hold, and its cause, such as [holdfast.ErrLost], tell a definite
+// another lock's hold, and its cause, such as [driver.ErrLost], tell a definite
 // outcome: of that lock, not of this call. Such a cause is told as text alone.
 func because(err, cause error) error {
-	for _, outcome := range []error{holdfast.ErrHeld, holdfast.ErrLost, holdfast.ErrConflict, holdfast.ErrInvalid, holdfast.ErrClosed} {
+	for _, outcome := range []error{driver.ErrHeld, driver.ErrLost, driver.ErrConflict, driver.ErrInvalid, driver.ErrClosed} {
 		if errors.Is(cause, outcome) {
 			return fmt.Errorf("%w (%v)", err, cause) //nolint:errorlint // that is the point
 		}

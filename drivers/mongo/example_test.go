@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	holdmongo "github.com/holdfast-go/holdfast/drivers/mongo"
 )
 
@@ -38,7 +38,7 @@ func ExampleNew() {
 // is enough.
 func ExampleOpen() {
 	ctx := context.Background()
-	locker, err := holdfast.OpenLocker(ctx, "mongodb://db1,db2,db3/app?replicaSet=rs0&collection=locks")
+	locker, err := driver.Open(ctx, "mongodb://db1,db2,db3/app?replicaSet=rs0&collection=locks")
 	if err != nil {
 		log.Fatal(err)
 	}

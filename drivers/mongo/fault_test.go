@@ -16,7 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
@@ -26,7 +26,7 @@ func wantUnknown(t *testing.T, err error) {
 	if err == nil {
 		t.Error("no error, want an unknown outcome")
 	}
-	for _, known := range []error{holdfast.ErrHeld, holdfast.ErrLost, holdfast.ErrConflict, holdfast.ErrInvalid, holdfast.ErrClosed} {
+	for _, known := range []error{driver.ErrHeld, driver.ErrLost, driver.ErrConflict, driver.ErrInvalid, driver.ErrClosed} {
 		if errors.Is(err, known) {
 			t.Errorf("got %v, want an unknown outcome", err)
 		}
@@ -96,7 +96,7 @@ func (f faults) duplicateKey(t *testing.T) {
 }
 
 func (f faults) batchInDoubt(t *testing.T) {
-	leases := []holdfast.Lease{acquire(t, f.locker, request("batch-1", "a")), acquire(t, f.locker, request("batch-2", "b"))}
+	leases := []driver.Lease{acquire(t, f.locker, request("batch-1", "a")), acquire(t, f.locker, request("batch-2", "b"))}
 	f.fail(t, "update", field("closeConnection", true))
 	for _, err := range f.locker.RenewBatch(bounded(t), leases) {
 		wantUnknown(t, err)
@@ -183,11 +183,11 @@ func TestUsersSettings(t *testing.T) {
 	if _, err := l.Inspect(inside, "n"); err != nil {
 		t.Error(err)
 	}
-	if err := l.Renew(inside, holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("b"), TTL: time.Minute}); !errors.Is(err, holdfast.ErrLost) {
+	if err := l.Renew(inside, driver.Lease{Name: "n", ID: driver.NewLeaseID("b"), TTL: time.Minute}); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("got %v, want lost", err)
 	}
 	for what, err := range map[string]error{
-		"renew": l.Renew(inside, lease), "batch": errors.Join(l.RenewBatch(inside, []holdfast.Lease{lease})...),
+		"renew": l.Renew(inside, lease), "batch": errors.Join(l.RenewBatch(inside, []driver.Lease{lease})...),
 		"write data": l.WriteData(inside, lease, []byte("x"), granted(lease)),
 	} {
 		if err != nil {
@@ -205,7 +205,7 @@ func TestUsersSettings(t *testing.T) {
 	if err := session.AbortTransaction(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := l.Inspect(ctx, "n"); err != nil || r.State != holdfast.StateHeld || r.Owner == "" || string(r.Data) != "x" {
+	if r, err := l.Inspect(ctx, "n"); err != nil || r.State != driver.StateHeld || r.Owner == "" || string(r.Data) != "x" {
 		t.Errorf("after the transaction: %+v, %v", r, err)
 	}
 }
@@ -220,7 +220,7 @@ func TestConcerns(t *testing.T) {
 	l := newTestLocker(t, mongotest.CollectionOf(t, client))
 	ctx := bounded(t)
 	lease := acquire(t, l, request("n", "a"))
-	stale := holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("b"), TTL: time.Minute}
+	stale := driver.Lease{Name: "n", ID: driver.NewLeaseID("b"), TTL: time.Minute}
 	for _, step := range []struct {
 		name string
 		call func() error
@@ -232,7 +232,7 @@ func TestConcerns(t *testing.T) {
 		{"renew what is lost", func() error { _ = l.Renew(ctx, stale); return nil }, []string{"update majority", "find linearizable"}},
 		{"release what is lost", func() error { return l.Release(ctx, stale) }, []string{"update majority", "find linearizable"}},
 		{"renew a batch with one that is lost", func() error {
-			_ = l.RenewBatch(ctx, []holdfast.Lease{lease, {Name: "m", ID: holdfast.NewLeaseID("b"), TTL: lease.TTL}})
+			_ = l.RenewBatch(ctx, []driver.Lease{lease, {Name: "m", ID: driver.NewLeaseID("b"), TTL: lease.TTL}})
 			return nil
 		}, []string{"update majority", "find local", "update majority", "find linearizable"}},
 		{"write data", func() error { return l.WriteData(ctx, lease, nil, granted(lease)) }, []string{"update majority"}},
@@ -274,7 +274,7 @@ func TestClose(t *testing.T) {
 	acquire(t, l, request("n", "a"))
 	closeLocker(t, l)
 	closeLocker(t, l)
-	if _, err := l.TryAcquire(bounded(t), request("n", "b")); !errors.Is(err, holdfast.ErrClosed) {
+	if _, err := l.TryAcquire(bounded(t), request("n", "b")); !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("got %v, want closed", err)
 	}
 	if err := coll.Database().Client().Ping(bounded(t), nil); err != nil {

@@ -15,7 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // FencesCollection is where a [Guard] keeps the greatest token that it has seen
@@ -25,8 +25,8 @@ import (
 const FencesCollection = "holdfast_fences"
 
 // ErrFenced says that a later holder of the lock has come to the guard. It
-// matches holdfast.ErrLost as well, since the lease must have ended.
-var ErrFenced = fmt.Errorf("a later holder has raised the fence: %w", holdfast.ErrLost)
+// matches driver.ErrLost as well, since the lease must have ended.
+var ErrFenced = fmt.Errorf("a later holder has raised the fence: %w", driver.ErrLost)
 
 // ErrInDoubt says that a transaction was sent to be committed and no answer was
 // had: it may have been applied as a whole, or not at all.
@@ -34,12 +34,10 @@ var ErrInDoubt = errors.New("the outcome of the commit is unknown")
 
 // Hold is what a [Guard] needs to know of a *[holdfast.Hold].
 type Hold interface {
-	Lease() holdfast.Lease
+	Lease() driver.Lease
 	Context() context.Context
 	Err() error
 }
-
-var _ Hold = (*holdfast.Hold)(nil)
 
 // guardRetries is for how long Do repeats a transaction that conflicts, or whose
 // server fails. It is as long as MongoDB's own drivers do.
@@ -101,13 +99,13 @@ type Guard struct {
 // the same database, and locks of two collections whose names are equal must not
 // guard one, for they would refuse each other. The client's user needs find on the
 // locks, and find, insert and update on [FencesCollection].
-func NewGuard(locks holdfast.Locker, db *mongo.Database) (*Guard, error) {
+func NewGuard(locks driver.Locker, db *mongo.Database) (*Guard, error) {
 	locker, ok := locks.(*Locker)
 	if !ok || locker == nil {
-		return nil, &holdfast.InvalidError{Field: "locks", Value: fmt.Sprintf("of type %T", locks), Rule: "a Locker of this driver"}
+		return nil, driver.Invalid("locks", fmt.Sprintf("of type %T", locks), "a Locker of this driver")
 	}
 	if db == nil {
-		return nil, &holdfast.InvalidError{Field: "db", Value: "nil", Rule: "a *mongo.Database"}
+		return nil, driver.Invalid("db", "nil", "a *mongo.Database")
 	}
 	return newGuard(locker.writes, db, locker.config.timeout), nil
 }
@@ -136,7 +134,7 @@ func newGuard(locks *mongo.Collection, db *mongo.Database, timeout time.Duration
 // bear that. If fn returns an error or panics, the transaction is aborted, and the
 // error or the panic passed on.
 //
-// Errors: [ErrFenced] and holdfast.ErrLost say that the hold is over, and nothing
+// Errors: [ErrFenced] and driver.ErrLost say that the hold is over, and nothing
 // was written; so does the cause of the hold's context, such as holdfast.ErrReleased.
 // [ErrInDoubt] says that it cannot be told what became of the commit,
 // after 15 s of asking, even if ctx has ended by then. With every other error
@@ -147,11 +145,11 @@ func newGuard(locks *mongo.Collection, db *mongo.Database, timeout time.Duration
 // transactionLifetimeLimitSeconds, 60 s by default.
 func (g *Guard) Do(ctx context.Context, hold Hold, fn func(ctx context.Context) error) error {
 	if hold == nil || fn == nil {
-		return &holdfast.InvalidError{Field: "hold or function", Value: "nil", Rule: "given"}
+		return driver.Invalid("hold or function", "nil", "given")
 	}
 	lease := hold.Lease()
 	wrap := func(err error) error {
-		return &holdfast.OpError{Op: "guard", Backend: backend, Name: lease.Name, Err: err}
+		return &driver.OpError{Op: "guard", Backend: backend, Name: lease.Name, Err: err}
 	}
 	if err := validLease(lease); err != nil {
 		return wrap(err)
@@ -195,7 +193,7 @@ func (e *fnError) Error() string { return e.err.Error() }
 func (e *fnError) Unwrap() error { return e.err }
 
 // withCause adds why ctx ended, where err does not tell. If the hold has ended, the
-// error matches its cause, such as [holdfast.ErrLost]; the end of another hold, whose
+// error matches its cause, such as [driver.ErrLost]; the end of another hold, whose
 // context the caller's may descend from, says nothing of this one.
 func withCause(ctx context.Context, hold Hold, err error) error {
 	cause := context.Cause(ctx)
@@ -209,9 +207,9 @@ func withCause(ctx context.Context, hold Hold, err error) error {
 	}
 }
 
-func validLease(l holdfast.Lease) error {
+func validLease(l driver.Lease) error {
 	if l.Token == 0 || l.Token > math.MaxInt64 {
-		return &holdfast.InvalidError{Field: "Token", Value: strconv.FormatUint(l.Token, 10), Rule: "one that this driver gave"}
+		return driver.Invalid("Token", strconv.FormatUint(l.Token, 10), "one that this driver gave")
 	}
-	return holdfast.ValidateName(l.Name, limits)
+	return driver.ValidateName(l.Name, limits)
 }

@@ -13,7 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // The later holder comes to the guard between the older one's last look at the
@@ -103,7 +103,7 @@ func TestGuardBlocksNobody(t *testing.T) {
 		}
 		return nil
 	})
-	g.wantErr(err, holdfast.ErrLost)
+	g.wantErr(err, driver.ErrLost)
 	g.wantLines("b")
 }
 
@@ -166,7 +166,7 @@ func TestGuardHistory(t *testing.T) {
 						accepted.Add(1)
 					case errors.Is(err, ErrFenced):
 						fenced.Add(1)
-					case errors.Is(err, holdfast.ErrLost):
+					case errors.Is(err, driver.ErrLost):
 						refused.Add(1)
 					default:
 						t.Errorf("unexpected: %v", err)
@@ -199,7 +199,7 @@ func TestGuardHistory(t *testing.T) {
 func TestGuardMarksItsOwnTokenOnly(t *testing.T) {
 	t.Parallel()
 	g := newSharedGuarded(t)
-	lease := holdfast.Lease{Name: "job", Token: 5}
+	lease := driver.Lease{Name: "job", Token: 5}
 	if err := g.guard.raise(t.Context(), lease); err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func TestGuardLooksForItsOwnToken(t *testing.T) {
 		t.Error(err)
 	}
 	lease.Token--
-	if err := g.guard.look(t.Context(), lease); !errors.Is(err, holdfast.ErrLost) {
+	if err := g.guard.look(t.Context(), lease); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("got %v, want ErrLost", err)
 	}
 }

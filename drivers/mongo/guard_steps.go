@@ -13,7 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 const (
@@ -75,7 +75,7 @@ func (g *Guard) attempt(ctx context.Context, hold Hold, fn func(context.Context)
 }
 
 // raise brings the fence up to the lease's token. It never lowers it.
-func (g *Guard) raise(ctx context.Context, lease holdfast.Lease) error {
+func (g *Guard) raise(ctx context.Context, lease driver.Lease) error {
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
 	fence, err := g.fences.FindOneAndUpdate(ctx, is(fieldName, lease.Name), is("$max", is(fieldToken, int64(lease.Token))),
@@ -94,7 +94,7 @@ func (g *Guard) raise(ctx context.Context, lease holdfast.Lease) error {
 }
 
 // look checks that the lock's record names the lease and has not expired.
-func (g *Guard) look(ctx context.Context, lease holdfast.Lease) error {
+func (g *Guard) look(ctx context.Context, lease driver.Lease) error {
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
 	unexpired := call("$gt", ref(fieldExpiresAt), serverNow)
@@ -103,7 +103,7 @@ func (g *Guard) look(ctx context.Context, lease holdfast.Lease) error {
 		options.FindOne().SetProjection(is(fieldName, 1))).Err()
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return fmt.Errorf("%w: its record in %s.%s names another holder or none, or has expired",
-			holdfast.ErrLost, g.locks.Database().Name(), g.locks.Name())
+			driver.ErrLost, g.locks.Database().Name(), g.locks.Name())
 	}
 	return err
 }
@@ -111,7 +111,7 @@ func (g *Guard) look(ctx context.Context, lease holdfast.Lease) error {
 // mark writes the fence's document, so that a raise since the transaction's
 // snapshot is a conflict, and one to come waits. The write must change something:
 // the server drops one that does not, and with it the conflict.
-func (g *Guard) mark(ctx context.Context, lease holdfast.Lease) error {
+func (g *Guard) mark(ctx context.Context, lease driver.Lease) error {
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
 	result, err := g.fences.UpdateOne(ctx, doc{field(fieldName, lease.Name), field(fieldToken, int64(lease.Token))},

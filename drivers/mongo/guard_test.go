@@ -15,18 +15,21 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
+
+var _ Hold = (*holdfast.Hold)(nil)
 
 // testHold is a hold that nobody renews, and that does not notice its end: the
 // process that was paused. It ends when the test says so.
 type testHold struct {
-	lease holdfast.Lease
+	lease driver.Lease
 	ctx   context.Context
 	err   error
 }
 
-func (h testHold) Lease() holdfast.Lease    { return h.lease }
+func (h testHold) Lease() driver.Lease      { return h.lease }
 func (h testHold) Context() context.Context { return h.ctx }
 func (h testHold) Err() error               { return errors.Join(h.err, context.Cause(h.ctx)) }
 
@@ -192,7 +195,7 @@ func TestGuardRefuses(t *testing.T) {
 		g.must(b, g.note("b"))
 		err := g.do(a, g.never)
 		g.wantErr(err, ErrFenced)
-		g.wantErr(err, holdfast.ErrLost)
+		g.wantErr(err, driver.ErrLost)
 		g.wantLines("b")
 	})
 	t.Run("a holder that another has followed", func(t *testing.T) {
@@ -200,7 +203,7 @@ func TestGuardRefuses(t *testing.T) {
 		g := newSharedGuarded(t)
 		a := g.hold("secret a", 100*time.Millisecond)
 		g.hold("secret b", time.Minute)
-		g.wantErr(g.do(a, g.never), holdfast.ErrLost)
+		g.wantErr(g.do(a, g.never), driver.ErrLost)
 	})
 	t.Run("an expired lease that nobody followed", func(t *testing.T) {
 		t.Parallel()
@@ -208,9 +211,9 @@ func TestGuardRefuses(t *testing.T) {
 		a := g.hold("secret a", 100*time.Millisecond)
 		await(t, "expiry", func() bool {
 			record, err := g.locker.Inspect(t.Context(), "job")
-			return err == nil && record.State == holdfast.StateFree
+			return err == nil && record.State == driver.StateFree
 		})
-		g.wantErr(g.do(a, g.never), holdfast.ErrLost)
+		g.wantErr(g.do(a, g.never), driver.ErrLost)
 	})
 	t.Run("a released lease", func(t *testing.T) {
 		t.Parallel()
@@ -219,7 +222,7 @@ func TestGuardRefuses(t *testing.T) {
 		if err := g.locker.Release(t.Context(), a.lease); err != nil {
 			t.Fatal(err)
 		}
-		g.wantErr(g.do(a, g.never), holdfast.ErrLost)
+		g.wantErr(g.do(a, g.never), driver.ErrLost)
 	})
 	t.Run("a holder that is followed while its function runs", func(t *testing.T) {
 		t.Parallel()
@@ -229,7 +232,7 @@ func TestGuardRefuses(t *testing.T) {
 		g.wantErr(g.do(a, func(ctx context.Context) error {
 			follow()
 			return g.note("a")(ctx)
-		}), holdfast.ErrLost)
+		}), driver.ErrLost)
 		g.wantLines("")
 	})
 	t.Run("a holder whose lock is handed over while its function runs", func(t *testing.T) {
@@ -240,8 +243,8 @@ func TestGuardRefuses(t *testing.T) {
 		g.wantErr(g.do(a, func(ctx context.Context) error {
 			b = testHold{lease: handOver(t, g.locker, a.lease, request("job", "secret b")), ctx: t.Context()}
 			return g.note("a")(ctx)
-		}), holdfast.ErrLost)
-		g.wantErr(g.do(a, g.never), holdfast.ErrLost)
+		}), driver.ErrLost)
+		g.wantErr(g.do(a, g.never), driver.ErrLost)
 		g.must(b, g.note("b"))
 		g.wantErr(g.do(a, g.never), ErrFenced)
 		g.wantLines("b")
@@ -256,23 +259,23 @@ func TestGuardRefuses(t *testing.T) {
 			if err := g.note("a")(ctx); err != nil {
 				return err
 			}
-			lose(holdfast.ErrLost)
+			lose(driver.ErrLost)
 			select {
 			case <-ctx.Done():
 			case <-time.After(10 * time.Second):
 				t.Error("the function's context outlives the hold")
 			}
 			return nil
-		}), holdfast.ErrLost)
-		g.wantErr(g.do(a, g.never), holdfast.ErrLost)
+		}), driver.ErrLost)
+		g.wantErr(g.do(a, g.never), driver.ErrLost)
 		g.wantLines("")
 	})
 	t.Run("a hold that is over, although its context has not ended yet", func(t *testing.T) {
 		t.Parallel()
 		g := newSharedGuarded(t)
 		a := g.hold("secret a", time.Minute)
-		a.err = holdfast.ErrLost
-		g.wantErr(g.do(a, g.note("a")), holdfast.ErrLost)
+		a.err = driver.ErrLost
+		g.wantErr(g.do(a, g.note("a")), driver.ErrLost)
 		g.wantLines("")
 	})
 	t.Run("a caller whose context ended", func(t *testing.T) {
@@ -289,15 +292,15 @@ func TestGuardRefuses(t *testing.T) {
 	t.Run("arguments that cannot be right", func(t *testing.T) {
 		t.Parallel()
 		g := newSharedGuarded(t)
-		for _, lease := range []holdfast.Lease{{Name: "job"}, {Name: "job", Token: 1 << 63}, {Token: 1}} {
-			g.wantErr(g.do(testHold{lease: lease, ctx: t.Context()}, g.never), holdfast.ErrInvalid)
+		for _, lease := range []driver.Lease{{Name: "job"}, {Name: "job", Token: 1 << 63}, {Token: 1}} {
+			g.wantErr(g.do(testHold{lease: lease, ctx: t.Context()}, g.never), driver.ErrInvalid)
 		}
-		g.wantErr(g.do(nil, g.never), holdfast.ErrInvalid)
-		g.wantErr(g.do(testHold{}, nil), holdfast.ErrInvalid)
+		g.wantErr(g.do(nil, g.never), driver.ErrInvalid)
+		g.wantErr(g.do(testHold{}, nil), driver.ErrInvalid)
 		_, err := NewGuard(nil, g.journal.Database())
-		g.wantErr(err, holdfast.ErrInvalid)
+		g.wantErr(err, driver.ErrInvalid)
 		_, err = NewGuard(g.locker, nil)
-		g.wantErr(err, holdfast.ErrInvalid)
+		g.wantErr(err, driver.ErrInvalid)
 	})
 	t.Run("a fence that somebody damaged", func(t *testing.T) {
 		t.Parallel()

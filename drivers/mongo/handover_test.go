@@ -13,11 +13,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-func handOver(t *testing.T, l *Locker, from holdfast.Lease, req holdfast.Request) holdfast.Lease {
+func handOver(t *testing.T, l *Locker, from driver.Lease, req driver.Request) driver.Lease {
 	t.Helper()
 	lease, err := l.HandOver(bounded(t), from, req)
 	if err != nil {
@@ -26,10 +26,10 @@ func handOver(t *testing.T, l *Locker, from holdfast.Lease, req holdfast.Request
 	return lease
 }
 
-func wantNotHandedOver(t *testing.T, l *Locker, from holdfast.Lease, req holdfast.Request) holdfast.Record {
+func wantNotHandedOver(t *testing.T, l *Locker, from driver.Lease, req driver.Request) driver.Record {
 	t.Helper()
 	_, err := l.HandOver(bounded(t), from, req)
-	var held *holdfast.HeldError
+	var held *driver.HeldError
 	if !errors.As(err, &held) {
 		t.Fatalf("hand over: got %v, want held", err)
 	}
@@ -99,7 +99,7 @@ func TestHandOverIDsAreLiterals(t *testing.T) {
 	for i, s := range []string{"$kid", "$$id", "$$from", "$$ROOT.kid", "$$REMOVE", "$", "{$ne: null}"} {
 		name := fmt.Sprint("n", i)
 		holder := acquire(t, l, request(name, "holder"))
-		odd := holdfast.Lease{Name: name, ID: holdfast.NewLeaseID(s)}
+		odd := driver.Lease{Name: name, ID: driver.NewLeaseID(s)}
 		wantNotHandedOver(t, l, odd, request(name, "other"))
 		handOver(t, l, holder, request(name, s))
 		if raw := stored(t, coll, name); raw.Lookup(fieldKid).StringValue() != s {
@@ -126,10 +126,10 @@ func TestHandOverWakesNobody(t *testing.T) {
 	coll, seen := monitored(t)
 	l, other := newTestLocker(t, coll), newTestLocker(t, coll)
 	lease, marker := acquire(t, l, request("n", "secret 0")), acquire(t, l, request("marker", "secret m"))
-	wake, stop := watchName(other.Abilities().Watcher, "n")
+	wake, stop := watchName(other.Capabilities().Watcher, "n")
 	defer stop()
 	awaitWake(t, wake, "stream opened")
-	marked, stop := watchName(other.Abilities().Watcher, "marker")
+	marked, stop := watchName(other.Capabilities().Watcher, "marker")
 	defer stop()
 	awaitWake(t, marked, "stream was open already")
 	base := seen.events()
@@ -157,7 +157,7 @@ func TestHandOverOfABrokenLeaseWakesNobody(t *testing.T) {
 	t.Parallel()
 	coll, seen := monitored(t)
 	l := newTestLocker(t, coll)
-	wake, stop := watchName(l.Abilities().Watcher, "n")
+	wake, stop := watchName(l.Capabilities().Watcher, "n")
 	defer stop()
 	awaitWake(t, wake, "stream opened")
 	from := acquire(t, l, request("n", "secret a"))
@@ -196,8 +196,8 @@ func (f faults) handOverInDoubt(t *testing.T) {
 	if again.Token != uint64(made.Lookup(fieldToken).Int64()) || after.Lookup(fieldExpiresAt).DateTime() <= made.Lookup(fieldExpiresAt).DateTime() {
 		t.Errorf("the repeat changed %v to %v", made, after)
 	}
-	for _, old := range []holdfast.Lease{from, next} {
-		if err := f.locker.Renew(ctx, old); !errors.Is(err, holdfast.ErrLost) {
+	for _, old := range []driver.Lease{from, next} {
+		if err := f.locker.Renew(ctx, old); !errors.Is(err, driver.ErrLost) {
 			t.Errorf("got %v, want lost", err)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 var discard = slog.New(slog.DiscardHandler)
@@ -35,18 +35,18 @@ func newTestLocker(t *testing.T, coll *mongo.Collection, opts ...Option) *Locker
 	return l
 }
 
-func closeLocker(t *testing.T, l holdfast.Locker) {
+func closeLocker(t *testing.T, l driver.Locker) {
 	t.Helper()
 	if err := l.Close(context.WithoutCancel(t.Context())); err != nil {
 		t.Error(err)
 	}
 }
 
-func request(name, id string) holdfast.Request {
-	return holdfast.Request{Name: name, ID: holdfast.NewLeaseID(id), Owner: "owner of " + id, TTL: 30 * time.Second}
+func request(name, id string) driver.Request {
+	return driver.Request{Name: name, ID: driver.NewLeaseID(id), Owner: "owner of " + id, TTL: 30 * time.Second}
 }
 
-func acquire(t *testing.T, l *Locker, req holdfast.Request) holdfast.Lease {
+func acquire(t *testing.T, l *Locker, req driver.Request) driver.Lease {
 	t.Helper()
 	lease, err := l.TryAcquire(bounded(t), req)
 	if err != nil {
@@ -56,12 +56,12 @@ func acquire(t *testing.T, l *Locker, req holdfast.Request) holdfast.Lease {
 }
 
 // granted is the revision of the data when the lease was granted.
-func granted(l holdfast.Lease) holdfast.DataRevision { return holdfast.DataRevision{Token: l.Token} }
+func granted(l driver.Lease) driver.DataRevision { return driver.DataRevision{Token: l.Token} }
 
-func wantHeld(t *testing.T, l *Locker, req holdfast.Request) holdfast.Record {
+func wantHeld(t *testing.T, l *Locker, req driver.Request) driver.Record {
 	t.Helper()
 	_, err := l.TryAcquire(bounded(t), req)
-	var held *holdfast.HeldError
+	var held *driver.HeldError
 	if !errors.As(err, &held) {
 		t.Fatalf("acquire: got %v, want held", err)
 	}

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // indexName is the name of a TTL index that this driver makes.
@@ -32,8 +32,7 @@ func (l *Locker) ensureIndex(ctx context.Context) error {
 			return l.compareIndex(ctx, spec)
 		case fieldRenewedAt, fieldAcquiredAt:
 			if spec.ExpireAfterSeconds != nil {
-				return &holdfast.InvalidError{Field: "TTL index " + spec.Name + " of " + l.namespace(),
-					Value: "on another field than " + fieldExpiresAt, Rule: "dropped: it would remove locks that are held"}
+				return driver.Invalid("TTL index "+spec.Name+" of "+l.namespace(), "on another field than "+fieldExpiresAt, "dropped: it would remove locks that are held")
 			}
 		}
 	}

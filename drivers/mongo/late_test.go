@@ -17,6 +17,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
@@ -241,14 +242,14 @@ func TestDataOfAnEarlierVersion(t *testing.T) {
 	if string(data) != "old" || at != granted(lease) || err != nil {
 		t.Fatalf("%q, %+v, %v", data, at, err)
 	}
-	if err := l.WriteData(ctx, lease, []byte("one"), at.Next()); !errors.Is(err, holdfast.ErrConflict) {
+	if err := l.WriteData(ctx, lease, []byte("one"), at.Next()); !errors.Is(err, driver.ErrConflict) {
 		t.Errorf("got %v, want ErrConflict", err)
 	}
 	for _, text := range []string{"one", "two"} {
 		if err := l.WriteData(ctx, lease, []byte(text), at); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.WriteData(ctx, lease, []byte("late"), at); !errors.Is(err, holdfast.ErrConflict) {
+		if err := l.WriteData(ctx, lease, []byte("late"), at); !errors.Is(err, driver.ErrConflict) {
 			t.Errorf("got %v, want ErrConflict", err)
 		}
 		at = at.Next()
@@ -294,7 +295,7 @@ func TestExpiredLeaseWritesNoData(t *testing.T) {
 	ctx := bounded(t)
 	lease := acquire(t, l, request("n", "a"))
 	change(t, coll, "n", field(fieldExpiresAt, time.Now().Add(-time.Second)))
-	if err := l.WriteData(ctx, lease, []byte("late"), granted(lease)); !errors.Is(err, holdfast.ErrLost) {
+	if err := l.WriteData(ctx, lease, []byte("late"), granted(lease)); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("got %v, want lost", err)
 	}
 	if err := l.Renew(ctx, lease); err != nil {

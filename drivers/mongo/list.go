@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // listPage is how many records one command of a List asks for. Each page is a
@@ -16,10 +16,10 @@ import (
 // takes its time.
 const listPage = 100
 
-// List implements [holdfast.Lister]. Documents whose _id is not a name, such as a number or the
+// List implements [driver.Lister]. Documents whose _id is not a name, such as a number or the
 // empty string, are passed over: no lock can be theirs.
-func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
-	return func(yield func(holdfast.Record, error) bool) {
+func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
+	return func(yield func(driver.Record, error) bool) {
 		from := field("$gte", prefix)
 		if prefix == "" {
 			from = field("$gt", "")
@@ -27,7 +27,7 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Rec
 		for {
 			page, err := l.page(ctx, prefix, from)
 			if err != nil {
-				yield(holdfast.Record{}, err)
+				yield(driver.Record{}, err)
 				return
 			}
 			for _, item := range page.items {
@@ -44,7 +44,7 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Rec
 }
 
 type listed struct {
-	record holdfast.Record
+	record driver.Record
 	err    error
 }
 
@@ -72,9 +72,9 @@ func (l *Locker) page(ctx context.Context, prefix string, from bson.E) (page, er
 				return nil
 			}
 			r, err := decodeRecord(cursor.Current)
-			item := listed{record: holdfast.Record{Name: name}}
+			item := listed{record: driver.Record{Name: name}}
 			if err != nil {
-				item.err = &holdfast.OpError{Op: "list", Backend: backend, Name: name, Err: err}
+				item.err = &driver.OpError{Op: "list", Backend: backend, Name: name, Err: err}
 			} else {
 				item.record = r.describe()
 			}

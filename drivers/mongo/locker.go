@@ -17,8 +17,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/text"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 const backend = "mongodb"
@@ -28,7 +28,7 @@ const backend = "mongodb"
 // not to matter in the oplog and in an initial sync. $$NOW has milliseconds; a
 // TTL under a tenth of a second would be spent on the majority's
 // acknowledgement.
-var limits = holdfast.Limits{
+var limits = driver.Limits{
 	MinTTL:   100 * time.Millisecond,
 	MaxTTL:   24 * time.Hour,
 	TTLStep:  time.Millisecond,
@@ -38,8 +38,8 @@ var limits = holdfast.Limits{
 	Poll:     time.Second,
 }
 
-// Locker keeps locks in one collection. It is a [holdfast.Locker] with every
-// ability and is safe for concurrent use.
+// Locker keeps locks in one collection. It is a [driver.Locker] with every
+// capability and is safe for concurrent use.
 type Locker struct {
 	writes     *mongo.Collection // and reads of what a majority has
 	latest     *mongo.Collection // reads of what the primary has
@@ -58,13 +58,13 @@ type Locker struct {
 }
 
 var _ interface {
-	holdfast.Locker
-	holdfast.HandOverer
-	holdfast.BatchRenewer
-	holdfast.BatchInspector
-	holdfast.Lister
-	holdfast.Breaker
-	holdfast.DataStore
+	driver.Locker
+	driver.HandOverer
+	driver.BatchRenewer
+	driver.BatchInspector
+	driver.Lister
+	driver.Breaker
+	driver.DataStore
 } = (*Locker)(nil)
 
 type config struct {
@@ -98,7 +98,7 @@ func WithLogger(logger *slog.Logger) Option { return func(c *config) { c.logger 
 // WithMonitor has every command that [Open]'s client sends observed, for a count, a
 // trace or metrics. Use no monitor that prints whole commands where logs must not
 // show lease IDs. With [New] the client is the program's, and so is its monitor:
-// there the option is an *[holdfast.InvalidError].
+// there the option is an *[driver.InvalidError].
 func WithMonitor(m *event.CommandMonitor) Option { return func(c *config) { c.monitor = m } }
 
 func newConfig(opts []Option) (config, error) {
@@ -108,12 +108,11 @@ func newConfig(opts []Option) (config, error) {
 	}
 	switch {
 	case c.timeout < time.Millisecond:
-		return c, &holdfast.InvalidError{Field: "command timeout", Value: c.timeout.String(), Rule: "at least 1ms"}
+		return c, driver.Invalid("command timeout", c.timeout.String(), "at least 1ms")
 	case c.retention < time.Hour || c.retention > maxRetention || c.retention%time.Second != 0:
-		return c, &holdfast.InvalidError{Field: "retention", Value: text.Duration(c.retention),
-			Rule: "whole seconds from 1h to " + text.Duration(maxRetention)}
+		return c, driver.Invalid("retention", text.Duration(c.retention), "whole seconds from 1h to "+text.Duration(maxRetention))
 	case c.logger == nil:
-		return c, &holdfast.InvalidError{Field: "logger", Value: "nil", Rule: "a *slog.Logger"}
+		return c, driver.Invalid("logger", "nil", "a *slog.Logger")
 	}
 	return c, nil
 }
@@ -128,10 +127,10 @@ func New(ctx context.Context, collection *mongo.Collection, opts ...Option) (*Lo
 		return nil, err
 	}
 	if collection == nil {
-		return nil, &holdfast.InvalidError{Field: "collection", Value: "nil", Rule: "a *mongo.Collection"}
+		return nil, driver.Invalid("collection", "nil", "a *mongo.Collection")
 	}
 	if config.monitor != nil {
-		return nil, &holdfast.InvalidError{Field: "monitor", Value: "of commands", Rule: "an option of Open only: the client given to New has its own"}
+		return nil, driver.Invalid("monitor", "of commands", "an option of Open only: the client given to New has its own")
 	}
 	return newLocker(ctx, collection, config)
 }
@@ -169,20 +168,20 @@ func (l *Locker) prepare(ctx context.Context) error {
 
 func (l *Locker) namespace() string { return l.writes.Database().Name() + "." + l.writes.Name() }
 
-// Limits implements [holdfast.Locker].
-func (l *Locker) Limits() holdfast.Limits { return limits }
+// Limits implements [driver.Locker].
+func (l *Locker) Limits() driver.Limits { return limits }
 
-// Abilities implements [holdfast.Locker]: the driver has every ability, but no
+// Capabilities implements [driver.Locker]: the driver has every capability, but no
 // Watcher on a server that stands alone, which has no change streams.
-func (l *Locker) Abilities() holdfast.Abilities {
-	a := holdfast.Abilities{HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
+func (l *Locker) Capabilities() driver.Capabilities {
+	a := driver.Capabilities{HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
 	if l.watcher != nil {
 		a.Watcher = l.watcher
 	}
 	return a
 }
 
-// Close implements [holdfast.Locker]. Commands that are under way are cut off.
+// Close implements [driver.Locker]. Commands that are under way are cut off.
 // A client that was made from a URL is disconnected, one given to [New] is not. The
 // server's cursor and sessions are ended as far as it answers in time; what it did not
 // hear of times out there.
@@ -198,7 +197,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	case <-l.closed:
 		return l.err
 	case <-ctx.Done():
-		return &holdfast.OpError{Op: "close", Backend: backend, Err: ctx.Err()}
+		return &driver.OpError{Op: "close", Backend: backend, Err: ctx.Err()}
 	}
 }
 
@@ -215,7 +214,7 @@ func (l *Locker) close(ctx context.Context) error {
 	// The end of ctx cuts off what the server does not answer. The connections are closed
 	// in any case.
 	if err := l.disconnect(ctx); err != nil {
-		return &holdfast.OpError{Op: "close", Backend: backend, Err: err}
+		return &driver.OpError{Op: "close", Backend: backend, Err: err}
 	}
 	return nil
 }
@@ -231,14 +230,14 @@ type op struct {
 // outside any session of the caller's, and gives errors their form.
 func (l *Locker) do(ctx context.Context, o op, commands func(context.Context) error) error {
 	if err := l.run(ctx, o, commands); err != nil {
-		return &holdfast.OpError{Op: o.verb, Backend: backend, Name: o.name, Err: err}
+		return &driver.OpError{Op: o.verb, Backend: backend, Name: o.name, Err: err}
 	}
 	return nil
 }
 
 func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) error) error {
 	if l.closing.Err() != nil {
-		return holdfast.ErrClosed
+		return driver.ErrClosed
 	}
 	if l.cutOff.Load() {
 		return errDisconnected
@@ -279,7 +278,7 @@ func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) e
 }
 
 // errDisconnected is final: a client that was disconnected is not connected again.
-var errDisconnected = fmt.Errorf("%w: the program has disconnected the MongoDB client", holdfast.ErrClosed)
+var errDisconnected = fmt.Errorf("%w: the program has disconnected the MongoDB client", driver.ErrClosed)
 
 // deadline is the context's, or no time at all.
 func deadline(ctx context.Context) time.Time {

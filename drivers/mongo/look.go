@@ -8,27 +8,27 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // lookChunk is the most names that one command reads.
 const lookChunk = 1000
 
-// InspectBatch implements [holdfast.BatchInspector] with one command for every 1,000
+// InspectBatch implements [driver.BatchInspector] with one command for every 1,000
 // names. Like Inspect it tells what a majority of the servers has.
-func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]holdfast.Record, []error) {
-	records, errs := make([]holdfast.Record, len(names)), make([]error, len(names))
-	note := func(i int, r holdfast.Record, err error) {
+func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
+	records, errs := make([]driver.Record, len(names)), make([]error, len(names))
+	note := func(i int, r driver.Record, err error) {
 		if err != nil {
-			errs[i] = &holdfast.OpError{Op: "inspect", Backend: backend, Name: names[i], Err: err}
+			errs[i] = &driver.OpError{Op: "inspect", Backend: backend, Name: names[i], Err: err}
 		} else {
 			records[i] = r
 		}
 	}
 	var valid []int // indexes
 	for i, name := range names {
-		if invalid := holdfast.ValidateName(name, limits); invalid != nil && l.closing.Err() == nil {
-			note(i, holdfast.Record{}, invalid)
+		if invalid := driver.ValidateName(name, limits); invalid != nil && l.closing.Err() == nil {
+			note(i, driver.Record{}, invalid)
 		} else {
 			valid = append(valid, i)
 		}
@@ -38,7 +38,7 @@ func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]holdfast.R
 		for _, i := range chunk {
 			answer, there := found[names[i]]
 			if !there {
-				answer.record = holdfast.Record{Name: names[i], State: holdfast.StateFree}
+				answer.record = driver.Record{Name: names[i], State: driver.StateFree}
 			}
 			note(i, answer.record, cmp.Or(err, answer.err))
 		}

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
@@ -53,7 +53,7 @@ func TestInspectBatch(t *testing.T) {
 			}
 		}
 		for i, r := range records {
-			if r.State != holdfast.StateHeld || r.Token != uint64(i+1) || r.Owner != fmt.Sprint("owner-", i) || !r.RemainingKnown || r.Remaining < 10*time.Second || r.Remaining > time.Minute {
+			if r.State != driver.StateHeld || r.Token != uint64(i+1) || r.Owner != fmt.Sprint("owner-", i) || !r.RemainingKnown || r.Remaining < 10*time.Second || r.Remaining > time.Minute {
 				t.Fatalf("record %d: %+v", i, r)
 			}
 		}
@@ -71,19 +71,19 @@ func TestInspectBatchOfDamagedRecords(t *testing.T) {
 	change(t, l.writes, all[5], field(fieldExpiresAt, time.Now().Add(-time.Second)))
 	all[6] = "\xff"
 	all = append(all, all[0], all[2], "never")
-	want := []holdfast.State{2, 2, 0, 1, 2, 1, 0, 2, 2, 0, 1}
+	want := []driver.State{2, 2, 0, 1, 2, 1, 0, 2, 2, 0, 1}
 	records, errs := l.InspectBatch(bounded(t), all)
 	for i, r := range records {
-		if r.State != want[i] || (errs[i] != nil) != (want[i] == holdfast.StateUnknown) {
+		if r.State != want[i] || (errs[i] != nil) != (want[i] == driver.StateUnknown) {
 			t.Errorf("%d, %q: %v, error %v; want %v", i, all[i], r.State, errs[i], want[i])
 		}
-		var op *holdfast.OpError
+		var op *driver.OpError
 		if errs[i] != nil && (!errors.As(errs[i], &op) || op.Name != all[i]) {
 			t.Errorf("%d: %v does not name its lock", i, errs[i])
 		}
 	}
 	var bad *badRecordError
-	if !errors.As(errs[2], &bad) || !errors.As(errs[9], &bad) || !errors.Is(errs[6], holdfast.ErrInvalid) {
+	if !errors.As(errs[2], &bad) || !errors.As(errs[9], &bad) || !errors.Is(errs[6], driver.ErrInvalid) {
 		t.Errorf("got %v, %v and %v, want a damaged record, twice, and an invalid name", errs[2], errs[9], errs[6])
 	}
 }
@@ -104,7 +104,7 @@ func TestInspectBatchFails(t *testing.T) {
 			}
 			counts[i/lookChunk]++
 			wantUnknown(t, err)
-			if op := (*holdfast.OpError)(nil); !errors.As(err, &op) || op.Name != all[i] {
+			if op := (*driver.OpError)(nil); !errors.As(err, &op) || op.Name != all[i] {
 				t.Fatalf("%d: %v does not name its lock", i, err)
 			}
 		}

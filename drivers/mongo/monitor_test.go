@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
@@ -29,7 +29,7 @@ func TestMonitor(t *testing.T) {
 	if got, want := names(log.take()), []string{"findAndModify", "update", "update"}; !slices.Equal(got, want) {
 		t.Errorf("seen %q, want %q", got, want)
 	}
-	if _, err := New(bounded(t), coll, WithMonitor(log.monitor())); !errors.Is(err, holdfast.ErrInvalid) {
+	if _, err := New(bounded(t), coll, WithMonitor(log.monitor())); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("New with a monitor: %v", err)
 	}
 }

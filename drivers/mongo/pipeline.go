@@ -5,7 +5,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // lastToken could not be outgrown.
@@ -33,7 +33,7 @@ const (
 // owner "$kid" would otherwise name a field. The rest is the same for every
 // request and encoded once: encoding all of it took as long as the server takes
 // for the grant.
-func acquirePipeline(from string, req holdfast.Request) list {
+func acquirePipeline(from string, req driver.Request) list {
 	variables := doc{
 		field(varID, literal(req.ID.Reveal())), field(varOwner, literal(req.Owner)), field(varTTL, req.TTL.Milliseconds()),
 	}
@@ -165,13 +165,13 @@ func proper(name any, more ...bson.E) doc {
 }
 
 // heldBy matches the document while a lease has it, expired or not.
-func heldBy(l holdfast.Lease, more ...bson.E) doc {
+func heldBy(l driver.Lease, more ...bson.E) doc {
 	return proper(l.Name, append([]bson.E{field(fieldKid, is("$eq", l.ID.Reveal()))}, more...)...)
 }
 
 // sameData are the conditions that the data have a revision. A record from before there
 // were revisions counts as one without a write.
-func sameData(at holdfast.DataRevision) bson.E {
+func sameData(at driver.DataRevision) bson.E {
 	writes := list{int64(at.Writes)}
 	if at.Writes == 0 {
 		writes = append(writes, nil)

@@ -9,7 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // DefaultCollection is the collection that a URL without a collection means.
@@ -177,15 +177,15 @@ func (d *decoder) number(field string, v bson.RawValue, to *int64) {
 }
 
 // describe is the record as users see it.
-func (r *record) describe() holdfast.Record {
-	out := holdfast.Record{
-		Name: r.name, State: holdfast.StateFree, Owner: r.owner, Token: uint64(max(r.token, 0)),
+func (r *record) describe() driver.Record {
+	out := driver.Record{
+		Name: r.name, State: driver.StateFree, Owner: r.owner, Token: uint64(max(r.token, 0)),
 		AcquiredAt: r.acquiredAt, RenewedAt: r.renewedAt, Data: r.data,
 	}
 	if r.kid == "" || !r.now.IsZero() && !r.expiresAt.After(r.now) {
 		return out
 	}
-	out.State = holdfast.StateHeld
+	out.State = driver.StateHeld
 	out.TTL = r.ttl
 	out.Broken = r.broken
 	if !r.now.IsZero() {
@@ -198,17 +198,17 @@ func (r *record) describe() holdfast.Record {
 }
 
 // dataRevision marks the state of the data.
-func (r *record) dataRevision() holdfast.DataRevision {
-	return holdfast.DataRevision{Token: uint64(max(r.token, 0)), Writes: uint64(r.writes)}
+func (r *record) dataRevision() driver.DataRevision {
+	return driver.DataRevision{Token: uint64(max(r.token, 0)), Writes: uint64(r.writes)}
 }
 
 // revision marks one holder and one renewal: "<milliseconds> <lease ID>".
-func revision(kid string, renewedAt time.Time) holdfast.Revision {
-	return holdfast.NewRevision(strconv.FormatInt(renewedAt.UnixMilli(), 10) + " " + kid)
+func revision(kid string, renewedAt time.Time) driver.Revision {
+	return driver.NewRevision(strconv.FormatInt(renewedAt.UnixMilli(), 10) + " " + kid)
 }
 
 // parseRevision undoes revision. A mark of another backend equals none of ours.
-func parseRevision(rev holdfast.Revision) (kid string, renewedAt bson.DateTime, ok bool) {
+func parseRevision(rev driver.Revision) (kid string, renewedAt bson.DateTime, ok bool) {
 	ms, kid, ok := strings.Cut(rev.Mark(), " ")
 	n, err := strconv.ParseInt(ms, 10, 64)
 	return kid, bson.DateTime(n), ok && err == nil

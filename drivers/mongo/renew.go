@@ -6,29 +6,29 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // errMoved says that a write did not find what an exact read then found, again
 // and again. Asking once more tells.
 var errMoved = errors.New("the record was not where the write looked, but is there now")
 
-// Renew implements [holdfast.Locker] with one command, and a second one before
+// Renew implements [driver.Locker] with one command, and a second one before
 // it says that the lease is lost.
-func (l *Locker) Renew(ctx context.Context, lease holdfast.Lease) error {
+func (l *Locker) Renew(ctx context.Context, lease driver.Lease) error {
 	return l.do(ctx, leaseOp("renew", lease, true), func(ctx context.Context) error {
 		matched, err := l.change(ctx, lease, heldBy(lease, unbroken), set(extension(lease.TTL.Milliseconds())...),
 			func(r *record) bool { return !r.broken })
 		if err == nil && !matched {
-			return holdfast.ErrLost
+			return driver.ErrLost
 		}
 		return err
 	})
 }
 
-// Release implements [holdfast.Locker] with one command, and a second one if
+// Release implements [driver.Locker] with one command, and a second one if
 // the lease was not found.
-func (l *Locker) Release(ctx context.Context, lease holdfast.Lease) error {
+func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 	return l.do(ctx, leaseOp("release", lease, false), func(ctx context.Context) error {
 		_, err := l.change(ctx, lease, heldBy(lease), liberation,
 			func(*record) bool { return true })
@@ -43,7 +43,7 @@ func (l *Locker) Release(ctx context.Context, lease holdfast.Lease) error {
 // only a primary acknowledged by a majority can answer, and while it finds the
 // lease's own document, in the state that should have matched, the update is
 // tried again.
-func (l *Locker) change(ctx context.Context, lease holdfast.Lease, filter bson.D, change any, shouldMatch func(*record) bool) (bool, error) {
+func (l *Locker) change(ctx context.Context, lease driver.Lease, filter bson.D, change any, shouldMatch func(*record) bool) (bool, error) {
 	const tries = 3
 	if lease.ID.IsZero() {
 		return false, nil // it was never granted
@@ -73,10 +73,10 @@ func (l *Locker) update(ctx context.Context, filter bson.D, change any) (matched
 	return res.MatchedCount > 0, nil
 }
 
-func leaseOp(verb string, l holdfast.Lease, renewal bool) op {
-	invalid := holdfast.ValidateName(l.Name, limits)
+func leaseOp(verb string, l driver.Lease, renewal bool) op {
+	invalid := driver.ValidateName(l.Name, limits)
 	if invalid == nil && renewal {
-		invalid = holdfast.ValidateTTL(l.TTL, limits)
+		invalid = driver.ValidateTTL(l.TTL, limits)
 	}
 	return op{verb: verb, name: l.Name, ids: []string{l.ID.Reveal()}, invalid: invalid}
 }

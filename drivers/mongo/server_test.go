@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
@@ -45,7 +45,7 @@ func TestIdentify(t *testing.T) {
 		switch {
 		case c.refused == "" && (err != nil || standalone != c.standalone):
 			t.Errorf("%s: got standalone=%v, %v", what, standalone, err)
-		case c.refused != "" && (!errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), c.refused)):
+		case c.refused != "" && (!errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), c.refused)):
 			t.Errorf("%s: got %v, want a refusal that names %s", what, err, c.refused)
 		}
 	}
@@ -92,11 +92,11 @@ func TestOptions(t *testing.T) {
 		"command timeout": WithCommandTimeout(0), "retention": WithRetention(time.Minute), "logger": WithLogger(nil),
 		"whole seconds": WithRetention(time.Hour + time.Millisecond),
 	} {
-		if _, err := New(bounded(t), coll, opt); !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), want) {
+		if _, err := New(bounded(t), coll, opt); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v", want, err)
 		}
 	}
-	if _, err := New(bounded(t), nil); !errors.Is(err, holdfast.ErrInvalid) {
+	if _, err := New(bounded(t), nil); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("without a collection: %v", err)
 	}
 }
@@ -205,7 +205,7 @@ func TestRemovalByTheIndex(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond) // the thread comes by every second on a server of mongotest
 	}
-	if err := l.Renew(ctx, lease); !errors.Is(err, holdfast.ErrLost) {
+	if err := l.Renew(ctx, lease); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("got %v, want lost", err)
 	}
 	if next := acquire(t, l, request("old", "b")); next.Token <= lease.Token {

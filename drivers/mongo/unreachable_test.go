@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/description"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // The cause comes first, then what to look at; not a dump of what the driver knows.
@@ -31,8 +31,8 @@ func TestUnreachableServersAreNamedByCause(t *testing.T) {
 		if err.Error() != want {
 			t.Errorf("%s\ngot  %v\nwant %s", url, err, want)
 		}
-		var failed *holdfast.OpError
-		if !errors.As(err, &failed) || errors.Is(err, holdfast.ErrInvalid) {
+		var failed *driver.OpError
+		if !errors.As(err, &failed) || errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: an error of another kind: %v", url, err)
 		}
 	}

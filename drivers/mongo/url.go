@@ -14,13 +14,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 func init() {
-	open := func(ctx context.Context, rawURL string) (holdfast.Locker, error) { return Open(ctx, rawURL) }
-	holdfast.Register("mongodb", open)
-	holdfast.Register("mongodb+srv", open)
+	open := func(ctx context.Context, rawURL string) (driver.Locker, error) { return Open(ctx, rawURL) }
+	driver.Register("mongodb", open)
+	driver.Register("mongodb+srv", open)
 }
 
 // Parameters of a URL that are this driver's own.
@@ -50,7 +50,7 @@ func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
 	}
 	client, err := mongo.Connect(target.client)
 	if err != nil {
-		return nil, &holdfast.OpError{Op: "connect", Backend: backend, Err: err}
+		return nil, &driver.OpError{Op: "connect", Backend: backend, Err: err}
 	}
 	l, err := newLocker(ctx, client.Database(target.database).Collection(target.collection), config)
 	if err != nil {
@@ -85,7 +85,7 @@ func parseURL(rawURL string) (*target, error) {
 		return nil, err
 	}
 	if t.database = databaseOf(base); t.database == "" {
-		return nil, &holdfast.InvalidError{Field: "URL", Value: "without a database", Rule: "of the form mongodb://HOSTS/DATABASE?OPTIONS"}
+		return nil, driver.Invalid("URL", "without a database", "of the form mongodb://HOSTS/DATABASE?OPTIONS")
 	}
 	uri := base + "?" + rest
 	t.client = options.Client().ApplyURI(uri)
@@ -94,7 +94,7 @@ func parseURL(rawURL string) (*target, error) {
 	}
 	for _, host := range t.client.Hosts {
 		if other := impostorHost(host); other != "" {
-			return nil, &holdfast.InvalidError{Field: "server", Value: other, Rule: genuine}
+			return nil, driver.Invalid("server", other, genuine)
 		}
 	}
 	if t.client.AppName == nil {
@@ -116,7 +116,7 @@ func (t *target) takeParams(query string) (rest string, err error) {
 		}
 		value, err := url.QueryUnescape(escaped)
 		if err != nil || value == "" {
-			return "", &holdfast.InvalidError{Field: "URL parameter " + key, Value: "without a proper value", Rule: "percent-encoded and not empty"}
+			return "", driver.Invalid("URL parameter "+key, "without a proper value", "percent-encoded and not empty")
 		}
 		if key == paramCollection {
 			t.collection = value
@@ -128,7 +128,7 @@ func (t *target) takeParams(query string) (rest string, err error) {
 			if strings.Contains(value, "@") {
 				shown = "with an @" // the end of a password that has an unescaped ? in it
 			}
-			return "", &holdfast.InvalidError{Field: "URL parameter " + key, Value: shown, Rule: "a duration such as 10s or 24h"}
+			return "", driver.Invalid("URL parameter "+key, shown, "a duration such as 10s or 24h")
 		}
 		if key == paramRetention {
 			t.options = append(t.options, WithRetention(d))
@@ -146,8 +146,8 @@ func checkUnknown(query string) error {
 	parsed, err := connstring.Parse("mongodb://localhost/?" + query)
 	if err == nil { // else it is told when the whole string is parsed
 		for name := range parsed.UnknownOptions {
-			return &holdfast.InvalidError{Field: "URL parameter", Value: fmt.Sprintf("%.40q", name), Rule: fmt.Sprintf(
-				"one of %s, %s, %s, or a MongoDB connection option", paramCollection, paramCommandTimeout, paramRetention)}
+			return driver.Invalid("URL parameter", fmt.Sprintf("%.40q", name), fmt.Sprintf(
+				"one of %s, %s, %s, or a MongoDB connection option", paramCollection, paramCommandTimeout, paramRetention))
 		}
 	}
 	return nil
@@ -171,7 +171,7 @@ func databaseOf(base string) string {
 const badPort = "a port is not a number from 1 to 65535 (is an @ missing after user and password?)"
 
 func malformed(reason string) error {
-	return &holdfast.InvalidError{Field: "URL", Value: "with scheme mongodb", Rule: "a MongoDB connection string: " + reason}
+	return driver.Invalid("URL", "with scheme mongodb", "a MongoDB connection string: "+reason)
 }
 
 // portsAreNumbers looks at the hosts of a connection string without its credentials and options.

@@ -10,7 +10,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
@@ -81,7 +81,7 @@ func TestURLErrors(t *testing.T) {
 		at + "127.0.0.1:1/app?commandTimeout=200ms":                    "no primary reachable (127.0.0.1:1 refused the connection)",
 		"mongodb+srv://user:" + secret + "@127.0.0.1/app?collection=":  "collection",
 	} {
-		_, err := holdfast.OpenLocker(t.Context(), rawURL)
+		_, err := driver.Open(t.Context(), rawURL)
 		if err == nil {
 			t.Errorf("%s: no error", rawURL)
 			continue

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // A process that waits for a thousand names whose holders live sends a read of them all
@@ -20,7 +21,7 @@ func TestThousandNamesAreReadTogether(t *testing.T) {
 	const count, window = 1000, 30 * time.Second
 	coll, sent := monitored(t)
 	l := newTestLocker(t, coll)
-	acquire(t, l, holdfast.Request{Name: "job", ID: holdfast.NewLeaseID("holder"), TTL: time.Hour})
+	acquire(t, l, driver.Request{Name: "job", ID: driver.NewLeaseID("holder"), TTL: time.Hour})
 	var record bson.D
 	if err := coll.FindOne(bounded(t), is(fieldName, "job")).Decode(&record); err != nil {
 		t.Fatal(err)
@@ -41,7 +42,7 @@ func TestThousandNamesAreReadTogether(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range count {
 		wg.Go(func() {
-			if _, err := client.Lock(ctx, fmt.Sprint("job-", i)); !errors.Is(err, holdfast.ErrHeld) || !errors.Is(err, context.Canceled) {
+			if _, err := client.Lock(ctx, fmt.Sprint("job-", i)); !errors.Is(err, driver.ErrHeld) || !errors.Is(err, context.Canceled) {
 				t.Errorf("Lock: %v", err)
 			}
 		})

@@ -38,7 +38,7 @@ const (
 	retryRefused = 10 * time.Minute
 )
 
-// watcher is the [holdfast.Watcher] of a Locker: one change stream for all
+// watcher is the [driver.Watcher] of a Locker: one change stream for all
 // watched names. It runs while there are watches; waiters poll as well, so
 // nothing but speed depends on it.
 type watcher struct {
@@ -87,7 +87,7 @@ func newWatcher(coll *mongo.Collection, logger *slog.Logger) *watcher {
 	}
 }
 
-// Watch implements [holdfast.Watcher].
+// Watch implements [driver.Watcher].
 func (w *watcher) Watch(name string, wake func()) (stop func()) {
 	one := &watch{call: wake}
 	if w.add(name, one) {

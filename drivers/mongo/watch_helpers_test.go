@@ -15,7 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
@@ -54,7 +54,7 @@ func tryWrite(ctx context.Context, coll *mongo.Collection, name string, update a
 }
 
 // watchName has a channel get a value, unless one is there, for each call of wake.
-func watchName(w holdfast.Watcher, name string) (<-chan struct{}, func()) {
+func watchName(w driver.Watcher, name string) (<-chan struct{}, func()) {
 	wake := make(chan struct{}, 1)
 	return wake, w.Watch(name, func() {
 		select {

@@ -13,7 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
@@ -82,13 +82,13 @@ func TestWatchLetsLockerWritesThrough(t *testing.T) {
 	coll, seen := monitored(t)
 	l := newTestLocker(t, coll)
 	ctx := bounded(t)
-	wake, stop := watchName(l.Abilities().Watcher, "a")
+	wake, stop := watchName(l.Capabilities().Watcher, "a")
 	defer stop()
 	awaitWake(t, wake, "stream opened")
 	lease := acquire(t, l, request("a", "id 1"))
 	for what, do := range map[string]func() error{
 		"renewal": func() error { return l.Renew(ctx, lease) },
-		"batch":   func() error { return errors.Join(l.RenewBatch(ctx, []holdfast.Lease{lease})...) },
+		"batch":   func() error { return errors.Join(l.RenewBatch(ctx, []driver.Lease{lease})...) },
 		"repeat":  func() error { _, err := l.TryAcquire(ctx, request("a", "id 1")); return err },
 		"data":    func() error { return l.WriteData(ctx, lease, []byte("text"), granted(lease)) },
 	} {

@@ -13,7 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
@@ -75,10 +75,10 @@ func TestLeaseWithoutAnID(t *testing.T) {
 	}
 	acquire(t, l, request("held", "secret b"))
 	for _, name := range []string{"free", "held", "unknown"} {
-		none := holdfast.Lease{Name: name, TTL: time.Minute}
-		batch := l.RenewBatch(ctx, []holdfast.Lease{none, {Name: "other", ID: holdfast.NewLeaseID("secret c"), TTL: time.Minute}})
+		none := driver.Lease{Name: name, TTL: time.Minute}
+		batch := l.RenewBatch(ctx, []driver.Lease{none, {Name: "other", ID: driver.NewLeaseID("secret c"), TTL: time.Minute}})
 		for _, err := range []error{l.Renew(ctx, none), l.WriteData(ctx, none, nil, granted(none)), batch[0]} {
-			if !errors.Is(err, holdfast.ErrLost) {
+			if !errors.Is(err, driver.ErrLost) {
 				t.Errorf("%s: got %v, want lost", name, err)
 			}
 		}
@@ -96,7 +96,7 @@ func TestRefusedWriteShowsNoLeaseID(t *testing.T) {
 	coll := mongotest.Collection(t)
 	l := newTestLocker(t, coll)
 	const id = "5ec2e75e-c2e7-45ec-a2e7-5ec2e75ec2e7"
-	acquire(t, l, holdfast.Request{Name: "n", ID: holdfast.NewLeaseID(id), Owner: "owner", TTL: time.Minute})
+	acquire(t, l, driver.Request{Name: "n", ID: driver.NewLeaseID(id), Owner: "owner", TTL: time.Minute})
 	if err := coll.Database().RunCommand(bounded(t), doc{{Key: "collMod", Value: coll.Name()},
 		{Key: "validator", Value: is(fieldKid, is("$type", "int"))}, {Key: "validationLevel", Value: "strict"}}).Err(); err != nil {
 		t.Fatal(err)
@@ -154,7 +154,7 @@ func TestBatchThatDidNotFindARecord(t *testing.T) {
 	t.Parallel()
 	m := &mover{t: t, coll: mongotest.Collection(t), name: "n", kid: "secret a"}
 	l := m.locker()
-	leases := []holdfast.Lease{acquire(t, l, request("n", "secret a")), acquire(t, l, request("m", "secret b"))}
+	leases := []driver.Lease{acquire(t, l, request("n", "secret a")), acquire(t, l, request("m", "secret b"))}
 	m.moves = 1
 	for _, err := range l.RenewBatch(bounded(t), leases) {
 		wantUnknown(t, err)

@@ -14,7 +14,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	mongodriver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/azblob"
@@ -90,7 +90,7 @@ func openMongo(ctx context.Context, c Config, opts []holdfast.ClientOption) (*ba
 	locks := cmp.Or(query.Get("collection"), mongo.DefaultCollection)
 	query.Del("collection")
 	u.RawQuery = query.Encode()
-	connection, err := driver.Connect(options.Client().ApplyURI(u.String()).SetDialer(detour(c.Dial)))
+	connection, err := mongodriver.Connect(options.Client().ApplyURI(u.String()).SetDialer(detour(c.Dial)))
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func openMongo(ctx context.Context, c Config, opts []holdfast.ClientOption) (*ba
 	return b, nil
 }
 
-func onMongo(ctx context.Context, db *driver.Database, locks string, opts []holdfast.ClientOption) (*backend, error) {
+func onMongo(ctx context.Context, db *mongodriver.Database, locks string, opts []holdfast.ClientOption) (*backend, error) {
 	registers, err := newMongoRegister(ctx, db)
 	if err != nil {
 		return nil, err

@@ -12,21 +12,21 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	mongodriver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/holdfast-go/holdfast/drivers/mongo"
 	"github.com/holdfast-go/holdfast/integration/history"
 )
 
 // mongoRegister is a document behind mongo.Fence.
-type mongoRegister struct{ documents *driver.Collection }
+type mongoRegister struct{ documents *mongodriver.Collection }
 
 // newMongoRegister makes the document, so that no write needs to.
-func newMongoRegister(ctx context.Context, db *driver.Database) (register, error) {
+func newMongoRegister(ctx context.Context, db *mongodriver.Database) (register, error) {
 	coll := db.Collection("registers", options.Collection().SetWriteConcern(writeconcern.Majority()).
 		SetReadConcern(readconcern.Linearizable()).SetReadPreference(readpref.Primary()))
 	_, err := coll.InsertOne(ctx, bson.D{{Key: "_id", Value: registerName}, {Key: "value", Value: int64(0)}})
-	if err != nil && !driver.IsDuplicateKeyError(err) {
+	if err != nil && !mongodriver.IsDuplicateKeyError(err) {
 		return nil, err
 	}
 	return mongoRegister{coll}, nil

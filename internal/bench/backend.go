@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/event"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/azblob"
 	"github.com/holdfast-go/holdfast/drivers/mongo"
 )
@@ -70,7 +71,7 @@ func (b *Backend) Open(ctx context.Context) (holdfast.Locker, error) {
 	case "mem":
 		return b.openMemory(ctx)
 	default:
-		l, err := holdfast.OpenLocker(ctx, b.url)
+		l, err := driver.Open(ctx, b.url)
 		if err != nil {
 			return nil, err
 		}
@@ -107,7 +108,7 @@ func (b *Backend) openMemory(ctx context.Context) (holdfast.Locker, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.memory == nil {
-		l, err := holdfast.OpenLocker(ctx, b.url)
+		l, err := driver.Open(ctx, b.url)
 		if err != nil {
 			return nil, err
 		}
@@ -134,7 +135,7 @@ type counted struct {
 	calls *atomic.Int64
 }
 
-func (c counted) TryAcquire(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+func (c counted) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 	c.calls.Add(1)
 	return c.Locker.TryAcquire(ctx, req)
 }
@@ -154,10 +155,10 @@ func (c counted) Inspect(ctx context.Context, name string) (holdfast.Record, err
 	return c.Locker.Inspect(ctx, name)
 }
 
-// Abilities are the Locker's; of those, the ones that a Client calls by itself are
+// Capabilities are the Locker's; of those, the ones that a Client calls by itself are
 // counted.
-func (c counted) Abilities() holdfast.Abilities {
-	a := c.Locker.Abilities()
+func (c counted) Capabilities() driver.Capabilities {
+	a := c.Locker.Capabilities()
 	if a.HandOverer != nil {
 		a.HandOverer = countedHandOverer{a.HandOverer, c.calls}
 	}
@@ -171,17 +172,17 @@ func (c counted) Abilities() holdfast.Abilities {
 }
 
 type countedHandOverer struct {
-	holdfast.HandOverer
+	driver.HandOverer
 	calls *atomic.Int64
 }
 
-func (c countedHandOverer) HandOver(ctx context.Context, from holdfast.Lease, req holdfast.Request) (holdfast.Lease, error) {
+func (c countedHandOverer) HandOver(ctx context.Context, from holdfast.Lease, req driver.Request) (holdfast.Lease, error) {
 	c.calls.Add(1)
 	return c.HandOverer.HandOver(ctx, from, req)
 }
 
 type countedRenewer struct {
-	holdfast.BatchRenewer
+	driver.BatchRenewer
 	calls *atomic.Int64
 }
 
@@ -191,7 +192,7 @@ func (c countedRenewer) RenewBatch(ctx context.Context, leases []holdfast.Lease)
 }
 
 type countedInspector struct {
-	holdfast.BatchInspector
+	driver.BatchInspector
 	calls *atomic.Int64
 }
 

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	_ "github.com/holdfast-go/holdfast/drivers/file"
 	_ "github.com/holdfast-go/holdfast/drivers/memory"
 )
@@ -77,12 +78,12 @@ func TestRun(t *testing.T) {
 // records counts the locks of a backend, all of which must have the prefix.
 func records(t *testing.T, url, prefix string) (held, all int) {
 	t.Helper()
-	l, err := holdfast.OpenLocker(t.Context(), url)
+	l, err := driver.Open(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close(t.Context())
-	for r, err := range l.Abilities().Lister.List(t.Context(), "") {
+	for r, err := range l.Capabilities().Lister.List(t.Context(), "") {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,16 +127,16 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// No call goes past the count, whichever ability it is of.
+// No call goes past the count, whichever capability it is of.
 func TestCalls(t *testing.T) {
 	b := NewBackend("mem:")
 	l, err := b.Open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, a := t.Context(), l.Abilities()
+	ctx, a := t.Context(), l.Capabilities()
 	lease := holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("a"), TTL: time.Minute}
-	req := holdfast.Request{Name: "n", ID: holdfast.NewLeaseID("b"), TTL: time.Minute}
+	req := driver.Request{Name: "n", ID: holdfast.NewLeaseID("b"), TTL: time.Minute}
 	for what, call := range map[string]func(){
 		"acquire": func() { _, _ = l.TryAcquire(ctx, req) }, "renew": func() { _ = l.Renew(ctx, lease) },
 		"release": func() { _ = l.Release(ctx, lease) }, "inspect": func() { _, _ = l.Inspect(ctx, "n") },

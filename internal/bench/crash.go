@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // Crash is a lease that nobody renews or releases: what a crashed holder leaves.
@@ -33,7 +34,7 @@ func NewCrash(ctx context.Context, locker holdfast.Locker, name string, ttl time
 	defer cancel()
 	c := &Crash{Name: name, lease: holdfast.Lease{Name: name, ID: holdfast.NewLeaseID(newID()), TTL: ttl}, locker: locker}
 	sent := time.Now()
-	if _, err := locker.TryAcquire(ctx, holdfast.Request{Name: name, ID: c.lease.ID, Owner: "crashed", TTL: ttl}); err != nil {
+	if _, err := locker.TryAcquire(ctx, driver.Request{Name: name, ID: c.lease.ID, Owner: "crashed", TTL: ttl}); err != nil {
 		return nil, errors.Join(err, c.Bury(ctx))
 	}
 	c.Expiry = sent.Add(ttl)

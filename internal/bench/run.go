@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // Options say how much is measured. What is 0, or empty, is left out.
@@ -85,7 +86,7 @@ func (o Options) check(ctx context.Context, b *Backend) error {
 		return err
 	}
 	if len(o.Leases) > 0 {
-		err = holdfast.ValidateTTL(o.TTL, l.Limits())
+		err = driver.ValidateTTL(o.TTL, l.Limits())
 	}
 	return errors.Join(err, l.Close(ctx))
 }

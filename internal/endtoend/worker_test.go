@@ -20,7 +20,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	mongodriver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/mongo"
@@ -135,7 +135,7 @@ func logLine(format string, args ...any) error {
 // guardedWrites writes to a document under a guard, again and again, as fast as it
 // can, and says what became of each write.
 func guardedWrites(ctx context.Context, client *holdfast.Client, _ *bench.Backend) error {
-	server, err := driver.Connect(options.Client().ApplyURI(os.Getenv(envURI)))
+	server, err := mongodriver.Connect(options.Client().ApplyURI(os.Getenv(envURI)))
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/event"
-	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	mongodriver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.uber.org/goleak"
 
@@ -62,7 +62,7 @@ type holding struct {
 
 type instance struct {
 	*holdfast.Partitions
-	server *driver.Client
+	server *mongodriver.Client
 	client *holdfast.Client
 	cancel context.CancelFunc
 	done   chan error
@@ -112,7 +112,7 @@ func (f *fleet) start() *instance {
 		}
 	}}
 	var err error
-	if in.server, err = driver.Connect(options.Client().ApplyURI(f.uri).SetMonitor(monitor)); err != nil {
+	if in.server, err = mongodriver.Connect(options.Client().ApplyURI(f.uri).SetMonitor(monitor)); err != nil {
 		f.tb.Error(err)
 		return nil
 	}
@@ -148,7 +148,7 @@ func (f *fleet) stop(in *instance) {
 	if err := in.client.Shutdown(ctx); err != nil && slices.Contains(f.live, in) {
 		f.tb.Error(err)
 	}
-	if err := in.server.Disconnect(ctx); err != nil && !errors.Is(err, driver.ErrClientDisconnected) {
+	if err := in.server.Disconnect(ctx); err != nil && !errors.Is(err, mongodriver.ErrClientDisconnected) {
 		f.tb.Error(err)
 	}
 }

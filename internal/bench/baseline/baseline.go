@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // Lock is one lock as its users see it.
@@ -45,7 +46,7 @@ type Plain struct {
 
 // Try implements [Lock].
 func (p Plain) Try(ctx context.Context, id string) (bool, error) {
-	_, err := p.Locker.TryAcquire(ctx, holdfast.Request{Name: p.Name, ID: holdfast.NewLeaseID(id), Owner: "baseline", TTL: p.TTL})
+	_, err := p.Locker.TryAcquire(ctx, driver.Request{Name: p.Name, ID: holdfast.NewLeaseID(id), Owner: "baseline", TTL: p.TTL})
 	if errors.Is(err, holdfast.ErrHeld) {
 		return false, nil
 	}

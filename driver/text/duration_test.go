@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/text"
+	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 func TestDuration(t *testing.T) {

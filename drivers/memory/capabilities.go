@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // watch is one waiter.
@@ -18,7 +18,7 @@ type watch struct {
 	stopped atomic.Bool
 }
 
-// Watch implements [holdfast.Watcher]. It is in effect when it returns.
+// Watch implements [driver.Watcher]. It is in effect when it returns.
 func (l *Locker) Watch(name string, wake func()) (stop func()) {
 	w := &watch{locker: l, wake: wake}
 	s := l.store
@@ -78,8 +78,8 @@ func (s *Store) stopWatches(l *Locker) {
 	}
 }
 
-// RenewBatch implements [holdfast.BatchRenewer].
-func (l *Locker) RenewBatch(ctx context.Context, leases []holdfast.Lease) []error {
+// RenewBatch implements [driver.BatchRenewer].
+func (l *Locker) RenewBatch(ctx context.Context, leases []driver.Lease) []error {
 	errs := make([]error, len(leases))
 	for i, lease := range leases {
 		errs[i] = l.Renew(ctx, lease)
@@ -87,15 +87,15 @@ func (l *Locker) RenewBatch(ctx context.Context, leases []holdfast.Lease) []erro
 	return errs
 }
 
-// InspectBatch implements [holdfast.BatchInspector] at one moment for all names.
-func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]holdfast.Record, []error) {
-	records, errs := make([]holdfast.Record, len(names)), make([]error, len(names))
+// InspectBatch implements [driver.BatchInspector] at one moment for all names.
+func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
+	records, errs := make([]driver.Record, len(names)), make([]error, len(names))
 	l.store.mu.Lock()
 	defer l.store.mu.Unlock()
 	now := l.store.moment()
 	for i, name := range names {
-		if err := l.ready(ctx, holdfast.ValidateName(name, limits)); err != nil {
-			errs[i] = &holdfast.OpError{Op: "inspect", Backend: backend, Name: name, Err: err}
+		if err := l.ready(ctx, driver.ValidateName(name, limits)); err != nil {
+			errs[i] = &driver.OpError{Op: "inspect", Backend: backend, Name: name, Err: err}
 			continue
 		}
 		records[i] = l.store.lock(name).Record(name, now)
@@ -104,10 +104,10 @@ func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]holdfast.R
 	return records, errs
 }
 
-// List implements [holdfast.Lister] on a snapshot of the store.
-func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
-	return func(yield func(holdfast.Record, error) bool) {
-		var found []holdfast.Record
+// List implements [driver.Lister] on a snapshot of the store.
+func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
+	return func(yield func(driver.Record, error) bool) {
+		var found []driver.Record
 		err := l.do(ctx, "list", prefix, nil, func(s *Store) error {
 			now := s.moment()
 			for name, lock := range s.locks {
@@ -118,10 +118,10 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Rec
 			return nil
 		})
 		if err != nil {
-			yield(holdfast.Record{}, err)
+			yield(driver.Record{}, err)
 			return
 		}
-		slices.SortFunc(found, func(a, b holdfast.Record) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(found, func(a, b driver.Record) int { return strings.Compare(a.Name, b.Name) })
 		for _, r := range found {
 			if !yield(r, nil) {
 				return
@@ -130,17 +130,17 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Rec
 	}
 }
 
-// Break implements [holdfast.Breaker].
+// Break implements [driver.Breaker].
 func (l *Locker) Break(ctx context.Context, name string) error {
-	return l.do(ctx, "break", name, holdfast.ValidateName(name, limits), func(s *Store) error {
+	return l.do(ctx, "break", name, driver.ValidateName(name, limits), func(s *Store) error {
 		s.lock(name).Break()
 		return nil
 	})
 }
 
-// BreakNow implements [holdfast.Breaker].
+// BreakNow implements [driver.Breaker].
 func (l *Locker) BreakNow(ctx context.Context, name string) error {
-	return l.do(ctx, "break", name, holdfast.ValidateName(name, limits), func(s *Store) error {
+	return l.do(ctx, "break", name, driver.ValidateName(name, limits), func(s *Store) error {
 		if s.lock(name).BreakNow() {
 			s.wake(name)
 		}
@@ -148,9 +148,9 @@ func (l *Locker) BreakNow(ctx context.Context, name string) error {
 	})
 }
 
-// ReadData implements [holdfast.DataStore].
-func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at holdfast.DataRevision, err error) {
-	err = l.do(ctx, "read data", name, holdfast.ValidateName(name, limits), func(s *Store) error {
+// ReadData implements [driver.DataStore].
+func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at driver.DataRevision, err error) {
+	err = l.do(ctx, "read data", name, driver.ValidateName(name, limits), func(s *Store) error {
 		lock := s.lock(name)
 		at = lock.DataRevision()
 		if len(lock.Data) > 0 {
@@ -161,11 +161,11 @@ func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at hol
 	return data, at, err
 }
 
-// WriteData implements [holdfast.DataStore]. An expired lease does not hold.
-func (l *Locker) WriteData(ctx context.Context, lease holdfast.Lease, data []byte, at holdfast.DataRevision) error {
-	invalid := holdfast.ValidateName(lease.Name, limits)
+// WriteData implements [driver.DataStore]. An expired lease does not hold.
+func (l *Locker) WriteData(ctx context.Context, lease driver.Lease, data []byte, at driver.DataRevision) error {
+	invalid := driver.ValidateName(lease.Name, limits)
 	if invalid == nil {
-		invalid = holdfast.ValidateData(data, limits)
+		invalid = driver.ValidateData(data, limits)
 	}
 	return l.do(ctx, "write data", lease.Name, invalid, func(s *Store) error {
 		return s.lock(lease.Name).Write(lease.ID.Reveal(), data, at, s.moment())

@@ -1,4 +1,4 @@
-package holdfast
+package driver
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 // Opener makes a Locker from a URL. It must reject parameters that it does not
@@ -43,19 +45,19 @@ func Schemes() []string {
 	return slices.Sorted(maps.Keys(drivers.byScheme))
 }
 
-// OpenLocker makes the Locker that a URL names, such as "file:/var/lib/locks" or
+// Open makes the Locker that a URL names, such as "file:/var/lib/locks" or
 // "mongodb://db1,db2/app?replicaSet=rs0". The URL's driver must be imported.
 // Most programs call [Open], which puts a Client around it.
-func OpenLocker(ctx context.Context, rawURL string) (Locker, error) {
+func Open(ctx context.Context, rawURL string) (Locker, error) {
 	scheme, _, found := strings.Cut(rawURL, ":")
 	if !found || !isScheme(scheme) { // what else it is may be a secret, and is not shown
-		return nil, &InvalidError{"URL", "without a scheme", "one of " + strings.Join(Schemes(), ":, ") + ":, followed by what that backend needs"}
+		return nil, Invalid("URL", "without a scheme", "one of "+strings.Join(Schemes(), ":, ")+":, followed by what that backend needs")
 	}
 	drivers.RLock()
 	open := drivers.byScheme[strings.ToLower(scheme)]
 	drivers.RUnlock()
 	if open == nil {
-		return nil, &InvalidError{"URL", "with scheme " + quoteShort(scheme), fmt.Sprintf("of a registered scheme %q; is the driver imported?", Schemes())}
+		return nil, Invalid("URL", "with scheme "+text.Quote(scheme), fmt.Sprintf("of a registered scheme %q; is the driver imported?", Schemes()))
 	}
 	return open(ctx, rawURL)
 }
@@ -70,7 +72,7 @@ func CheckParams(query url.Values, known ...string) error {
 			if len(known) > 0 {
 				rule = "one of " + strings.Join(known, ", ")
 			}
-			return &InvalidError{"URL parameter", quoteShort(name), rule}
+			return Invalid("URL parameter", text.Quote(name), rule)
 		}
 	}
 	return nil

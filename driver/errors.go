@@ -1,13 +1,12 @@
-package holdfast
+package driver
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/text"
+	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 // Sentinel errors, for errors.Is.
@@ -22,8 +21,6 @@ var (
 	ErrInvalid = errors.New("invalid")
 	// ErrClosed: the Locker was closed or the Client shut down.
 	ErrClosed = errors.New("closed")
-	// ErrReleased: the hold was released by its owner; the cause of its context.
-	ErrReleased = errors.New("lock released")
 )
 
 // HeldError says who holds a lock, as far as the backend told.
@@ -62,6 +59,11 @@ type InvalidError struct {
 	Rule  string // what is allowed
 }
 
+// Invalid returns an *[InvalidError].
+func Invalid(field, value, rule string) *InvalidError {
+	return &InvalidError{Field: field, Value: value, Rule: rule}
+}
+
 // Error reads like: TTL 2s is invalid: must be from 15s to 1m.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("%s %s is invalid: must be %s", e.Field, e.Value, e.Rule)
@@ -92,22 +94,8 @@ func (e *OpError) Error() string {
 // Unwrap gives the cause to errors.Is and errors.As.
 func (e *OpError) Unwrap() error { return e.Err }
 
-// endOf says why a context has ended. A cause of the caller's own is wrapped. If the
-// cause is the end of another lock's hold, or of another Client, only its text is included:
-// wrapped, it would match ErrLost for the wrong lock.
-func endOf(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	switch {
-	case outcomeKnown(cause) || errors.Is(cause, ErrReleased) || errors.Is(cause, ErrSteppedDown):
-		return fmt.Errorf("%w: %s", err, cause.Error())
-	case errors.Is(cause, err):
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
-}
-
-// outcomeKnown reports whether err tells for certain what the backend did.
-func outcomeKnown(err error) bool {
+// OutcomeKnown reports whether err tells for certain what the backend did.
+func OutcomeKnown(err error) bool {
 	return err == nil || errors.Is(err, ErrHeld) || errors.Is(err, ErrLost) || errors.Is(err, ErrConflict) ||
 		errors.Is(err, ErrInvalid) || errors.Is(err, ErrClosed)
 }

@@ -1,16 +1,15 @@
-package holdfast
+package driver
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 	"unicode/utf8"
 
-	"github.com/holdfast-go/holdfast/internal/text"
+	"github.com/holdfast-go/holdfast/driver/text"
 )
 
-// longest is what a duration may be at most, so that sums of a few do not overflow.
-const longest = 36 * 365 * 24 * time.Hour
+// MaxTTL is what a duration may be at most, so that sums of a few do not overflow.
+const MaxTTL = 36 * 365 * 24 * time.Hour
 
 // maxID bounds a lease ID; a UUID has 36 bytes.
 const maxID = 64
@@ -26,7 +25,7 @@ func (r Request) Validate(l Limits) error {
 		return err
 	}
 	if !utf8.ValidString(r.Owner) || l.MaxOwner > 0 && len(r.Owner) > l.MaxOwner {
-		return &InvalidError{"Owner", quoteShort(r.Owner), "valid UTF-8 of " + sizes(0, l.MaxOwner)}
+		return Invalid("Owner", text.Quote(r.Owner), "valid UTF-8 of "+text.ByteRange(0, l.MaxOwner))
 	}
 	if err := ValidateData(r.Data, l); err != nil {
 		return err
@@ -42,7 +41,7 @@ func ValidateHandOver(from Lease, req Request, l Limits) error {
 		return err
 	}
 	if from.Name != req.Name {
-		return &InvalidError{"from.Name", quoteShort(from.Name), "the request's name, " + quoteShort(req.Name)}
+		return Invalid("from.Name", text.Quote(from.Name), "the request's name, "+text.Quote(req.Name))
 	}
 	return validateID("from.ID", from.ID)
 }
@@ -51,7 +50,7 @@ func ValidateHandOver(from Lease, req Request, l Limits) error {
 func validateID(field string, leaseID LeaseID) error {
 	id := leaseID.Reveal()
 	if id == "" || len(id) > maxID || !utf8.ValidString(id) {
-		return &InvalidError{field, fmt.Sprintf("of %d bytes", len(id)), fmt.Sprintf("valid UTF-8 of 1 to %d bytes, such as a UUID", maxID)}
+		return Invalid(field, fmt.Sprintf("of %d bytes", len(id)), fmt.Sprintf("valid UTF-8 of 1 to %d bytes, such as a UUID", maxID))
 	}
 	return nil
 }
@@ -59,7 +58,7 @@ func validateID(field string, leaseID LeaseID) error {
 // ValidateName checks the name of a lock against a backend's limits.
 func ValidateName(name string, l Limits) error {
 	if name == "" || !utf8.ValidString(name) || l.MaxName > 0 && len(name) > l.MaxName {
-		return &InvalidError{"Name", quoteShort(name), "valid UTF-8 of " + sizes(1, l.MaxName)}
+		return Invalid("Name", text.Quote(name), "valid UTF-8 of "+text.ByteRange(1, l.MaxName))
 	}
 	return nil
 }
@@ -67,7 +66,7 @@ func ValidateName(name string, l Limits) error {
 // ValidateTTL checks a TTL against a backend's limits.
 func ValidateTTL(ttl time.Duration, l Limits) error {
 	if l.MaxTTL == 0 {
-		l.MaxTTL = longest
+		l.MaxTTL = MaxTTL
 	}
 	if ttl >= l.MinTTL && ttl > 0 && ttl <= l.MaxTTL && (l.TTLStep == 0 || ttl%l.TTLStep == 0) {
 		return nil
@@ -80,34 +79,13 @@ func ValidateTTL(ttl time.Duration, l Limits) error {
 	if l.TTLNote != "" {
 		rule += " (" + l.TTLNote + ")"
 	}
-	return &InvalidError{"TTL", text.Duration(ttl), rule}
+	return Invalid("TTL", text.Duration(ttl), rule)
 }
 
 // ValidateData checks the size of a lock's data against a backend's limits.
 func ValidateData(data []byte, l Limits) error {
 	if l.MaxData > 0 && len(data) > l.MaxData {
-		return &InvalidError{"Data", fmt.Sprintf("of %d bytes", len(data)), fmt.Sprintf("at most %d bytes on this backend", l.MaxData)}
+		return Invalid("Data", fmt.Sprintf("of %d bytes", len(data)), fmt.Sprintf("at most %d bytes on this backend", l.MaxData))
 	}
 	return nil
-}
-
-// quoteShort quotes s and cuts it so that an error stays readable.
-func quoteShort(s string) string {
-	const most = 60
-	if len(s) <= most {
-		return strconv.Quote(s)
-	}
-	cut := most
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return fmt.Sprintf("%q… (%d bytes)", s[:cut], len(s))
-}
-
-// sizes says in words what numbers of bytes are allowed; most is 0 for no limit.
-func sizes(least, most int) string {
-	if most == 0 {
-		return fmt.Sprintf("at least %d bytes", least)
-	}
-	return fmt.Sprintf("%d to %d bytes", least, most)
 }

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 type watchFault struct {
@@ -20,9 +20,9 @@ type watchFault struct {
 func (w watchFault) Watch(name string, wake func()) (stop func()) { return w.watch(name, wake) }
 
 // watches makes a fault of the Watcher.
-func watches(do func(w *world, next holdfast.Watcher, name string, wake func()) (stop func())) func(*world, *faulty) {
+func watches(do func(w *world, next driver.Watcher, name string, wake func()) (stop func())) func(*world, *faulty) {
 	return func(w *world, f *faulty) {
-		f.abilities = func(a holdfast.Abilities) holdfast.Abilities {
+		f.capabilities = func(a driver.Capabilities) driver.Capabilities {
 			next := a.Watcher
 			a.Watcher = watchFault{func(name string, wake func()) func() { return do(w, next, name, wake) }}
 			return a
@@ -31,20 +31,20 @@ func watches(do func(w *world, next holdfast.Watcher, name string, wake func()) 
 }
 
 type batchFault struct {
-	holdfast.BatchRenewer
-	renew func(ctx context.Context, leases []holdfast.Lease) []error
+	driver.BatchRenewer
+	renew func(ctx context.Context, leases []driver.Lease) []error
 }
 
-func (b *batchFault) RenewBatch(ctx context.Context, leases []holdfast.Lease) []error {
+func (b *batchFault) RenewBatch(ctx context.Context, leases []driver.Lease) []error {
 	return b.renew(ctx, leases)
 }
 
 // batches makes a fault of the BatchRenewer.
-func batches(do func(w *world, next holdfast.BatchRenewer, ctx context.Context, leases []holdfast.Lease) []error) func(*world, *faulty) {
+func batches(do func(w *world, next driver.BatchRenewer, ctx context.Context, leases []driver.Lease) []error) func(*world, *faulty) {
 	return func(w *world, f *faulty) {
-		f.abilities = func(a holdfast.Abilities) holdfast.Abilities {
+		f.capabilities = func(a driver.Capabilities) driver.Capabilities {
 			next := a.BatchRenewer
-			a.BatchRenewer = &batchFault{next, func(ctx context.Context, leases []holdfast.Lease) []error {
+			a.BatchRenewer = &batchFault{next, func(ctx context.Context, leases []driver.Lease) []error {
 				return do(w, next, ctx, leases)
 			}}
 			return a
@@ -53,21 +53,21 @@ func batches(do func(w *world, next holdfast.BatchRenewer, ctx context.Context, 
 }
 
 type listFault struct {
-	list func(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error]
+	list func(ctx context.Context, prefix string) iter.Seq2[driver.Record, error]
 }
 
-func (l *listFault) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
+func (l *listFault) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
 	return l.list(ctx, prefix)
 }
 
 // lists makes a fault of the Lister: change sees all records, those of the
 // prefix, and whether there was a list before.
-func lists(change func(w *world, prefix string, all, found []holdfast.Record) []holdfast.Record) func(*world, *faulty) {
+func lists(change func(w *world, prefix string, all, found []driver.Record) []driver.Record) func(*world, *faulty) {
 	return func(w *world, f *faulty) {
-		f.abilities = func(a holdfast.Abilities) holdfast.Abilities {
+		f.capabilities = func(a driver.Capabilities) driver.Capabilities {
 			next := a.Lister
-			a.Lister = &listFault{func(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
-				var all, found []holdfast.Record
+			a.Lister = &listFault{func(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
+				var all, found []driver.Record
 				for r, err := range next.List(context.WithoutCancel(ctx), "") {
 					if err != nil {
 						break
@@ -77,7 +77,7 @@ func lists(change func(w *world, prefix string, all, found []holdfast.Record) []
 						found = append(found, r)
 					}
 				}
-				return func(yield func(holdfast.Record, error) bool) {
+				return func(yield func(driver.Record, error) bool) {
 					for _, r := range change(w, prefix, all, found) {
 						if !yield(r, nil) {
 							return
@@ -91,19 +91,19 @@ func lists(change func(w *world, prefix string, all, found []holdfast.Record) []
 }
 
 type dataFault struct {
-	holdfast.DataStore
-	write func(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error
-	read  func(ctx context.Context, name string) ([]byte, holdfast.DataRevision, error)
+	driver.DataStore
+	write func(ctx context.Context, l driver.Lease, data []byte, at driver.DataRevision) error
+	read  func(ctx context.Context, name string) ([]byte, driver.DataRevision, error)
 }
 
-func (d dataFault) WriteData(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error {
+func (d dataFault) WriteData(ctx context.Context, l driver.Lease, data []byte, at driver.DataRevision) error {
 	if d.write != nil {
 		return d.write(ctx, l, data, at)
 	}
 	return d.DataStore.WriteData(ctx, l, data, at)
 }
 
-func (d dataFault) ReadData(ctx context.Context, name string) ([]byte, holdfast.DataRevision, error) {
+func (d dataFault) ReadData(ctx context.Context, name string) ([]byte, driver.DataRevision, error) {
 	if d.read != nil {
 		return d.read(ctx, name)
 	}
@@ -117,14 +117,14 @@ func abilityFaults() []fault {
 }
 
 func watcherFaults() []fault {
-	effectOnly := func(_ *world, _ holdfast.Watcher, _ string, wake func()) func() {
+	effectOnly := func(_ *world, _ driver.Watcher, _ string, wake func()) func() {
 		wake()
 		return nothing
 	}
 	return []fault{
 		{
 			name: "watchers are never woken", says: "nothing woke the watcher", caught: []string{"watcher/wakes"},
-			make: watches(func(*world, holdfast.Watcher, string, func()) func() { return nothing }),
+			make: watches(func(*world, driver.Watcher, string, func()) func() { return nothing }),
 		},
 		{
 			name: "releases do not wake", caught: []string{"watcher/wakes", "watcher/own Locker", "watcher/removal", "watcher/many", "watcher/odd names"},
@@ -132,7 +132,7 @@ func watcherFaults() []fault {
 		},
 		{
 			name: "removals do not wake", caught: []string{"watcher/removal"},
-			make: watches(func(w *world, next holdfast.Watcher, name string, wake func()) func() {
+			make: watches(func(w *world, next driver.Watcher, name string, wake func()) func() {
 				return next.Watch(name, func() {
 					if w.record(name).Token != 0 { // the memory driver can bear the question
 						wake()
@@ -142,7 +142,7 @@ func watcherFaults() []fault {
 		},
 		{
 			name: "one of several is woken", caught: []string{"watcher/many"},
-			make: watches(func(w *world, next holdfast.Watcher, name string, wake func()) func() {
+			make: watches(func(w *world, next driver.Watcher, name string, wake func()) func() {
 				if w.count("watches of "+name) > 1 {
 					return effectOnly(w, next, name, wake)
 				}
@@ -151,7 +151,7 @@ func watcherFaults() []fault {
 		},
 		{
 			name: "watching waits for the backend", caught: []string{"watcher/no waiting"},
-			make: watches(func(w *world, next holdfast.Watcher, name string, wake func()) func() {
+			make: watches(func(w *world, next driver.Watcher, name string, wake func()) func() {
 				if w.noted("stalled "+name) != nil {
 					time.Sleep(1100 * time.Millisecond)
 				}
@@ -160,14 +160,14 @@ func watcherFaults() []fault {
 		},
 		{
 			name: "stop does nothing", says: "although it was stopped", caught: []string{"watcher/stop"},
-			make: watches(func(_ *world, next holdfast.Watcher, name string, wake func()) func() {
+			make: watches(func(_ *world, next driver.Watcher, name string, wake func()) func() {
 				next.Watch(name, wake)
 				return nothing
 			}),
 		},
 		{
 			name: "stop waits for the call of wake that is under way", caught: []string{"watcher/stop within wake"},
-			make: watches(func(_ *world, next holdfast.Watcher, name string, wake func()) func() {
+			make: watches(func(_ *world, next driver.Watcher, name string, wake func()) func() {
 				var calls atomic.Int64
 				stop := next.Watch(name, func() {
 					calls.Add(1)
@@ -184,7 +184,7 @@ func watcherFaults() []fault {
 		},
 		{
 			name: "stop stops the others", caught: []string{"watcher/stop"},
-			make: watches(func(w *world, next holdfast.Watcher, name string, wake func()) func() {
+			make: watches(func(w *world, next driver.Watcher, name string, wake func()) func() {
 				stop := next.Watch(name, wake)
 				if before, ok := w.note("stop of "+name, stop).(func()); ok {
 					return func() { before(); stop() }
@@ -201,8 +201,8 @@ func watcherFaults() []fault {
 }
 
 func batchFaults() []fault {
-	each := func(answer func(w *world, next holdfast.BatchRenewer, ctx context.Context, l holdfast.Lease) error) func(*world, *faulty) {
-		return batches(func(w *world, next holdfast.BatchRenewer, ctx context.Context, leases []holdfast.Lease) []error {
+	each := func(answer func(w *world, next driver.BatchRenewer, ctx context.Context, l driver.Lease) error) func(*world, *faulty) {
+		return batches(func(w *world, next driver.BatchRenewer, ctx context.Context, leases []driver.Lease) []error {
 			errs := make([]error, len(leases))
 			for i, l := range leases {
 				errs[i] = answer(w, next, ctx, l)
@@ -210,22 +210,22 @@ func batchFaults() []fault {
 			return errs
 		})
 	}
-	one := func(next holdfast.BatchRenewer, ctx context.Context, l holdfast.Lease) error {
-		return next.RenewBatch(ctx, []holdfast.Lease{l})[0]
+	one := func(next driver.BatchRenewer, ctx context.Context, l driver.Lease) error {
+		return next.RenewBatch(ctx, []driver.Lease{l})[0]
 	}
 	return []fault{
 		{
 			name: "batches do nothing", caught: []string{"batch/extends", "batch/mixed", "batch/context ended"},
-			make: each(func(*world, holdfast.BatchRenewer, context.Context, holdfast.Lease) error { return nil }),
+			make: each(func(*world, driver.BatchRenewer, context.Context, driver.Lease) error { return nil }),
 		},
 		{
 			name: "batches shorten", caught: []string{"batch/never shortens"},
 			make: func(w *world, f *faulty) {
-				each(func(w *world, next holdfast.BatchRenewer, ctx context.Context, l holdfast.Lease) error {
+				each(func(w *world, next driver.BatchRenewer, ctx context.Context, l driver.Lease) error {
 					w.note("end of "+l.Name, w.now().Add(l.TTL))
 					return one(next, ctx, l)
 				})(w, f)
-				f.tryAcquire = func(ctx context.Context, req holdfast.Request) (holdfast.Lease, error) {
+				f.tryAcquire = func(ctx context.Context, req driver.Request) (driver.Lease, error) {
 					shortened(w, req.Name)
 					return f.Locker.TryAcquire(ctx, req)
 				}
@@ -233,16 +233,16 @@ func batchFaults() []fault {
 		},
 		{
 			name: "batches refuse expired leases", caught: []string{"batch/expired but untaken"},
-			make: each(func(w *world, next holdfast.BatchRenewer, ctx context.Context, l holdfast.Lease) error {
-				if w.record(l.Name).State == holdfast.StateFree {
-					return opErr(l.Name, holdfast.ErrLost)
+			make: each(func(w *world, next driver.BatchRenewer, ctx context.Context, l driver.Lease) error {
+				if w.record(l.Name).State == driver.StateFree {
+					return opErr(l.Name, driver.ErrLost)
 				}
 				return one(next, ctx, l)
 			}),
 		},
 		{
 			name: "batches answer out of order", caught: []string{"batch/mixed", "batch/many"},
-			make: batches(func(_ *world, next holdfast.BatchRenewer, ctx context.Context, leases []holdfast.Lease) []error {
+			make: batches(func(_ *world, next driver.BatchRenewer, ctx context.Context, leases []driver.Lease) []error {
 				errs := next.RenewBatch(ctx, leases)
 				slices.Reverse(errs)
 				return errs
@@ -250,11 +250,11 @@ func batchFaults() []fault {
 		},
 		{
 			name: "one loss loses the batch", caught: []string{"batch/mixed", "batch/many"},
-			make: batches(func(_ *world, next holdfast.BatchRenewer, ctx context.Context, leases []holdfast.Lease) []error {
+			make: batches(func(_ *world, next driver.BatchRenewer, ctx context.Context, leases []driver.Lease) []error {
 				errs := next.RenewBatch(ctx, leases)
 				if errors.Join(errs...) != nil {
 					for i, l := range leases {
-						errs[i] = opErr(l.Name, holdfast.ErrLost)
+						errs[i] = opErr(l.Name, driver.ErrLost)
 					}
 				}
 				return errs
@@ -262,15 +262,15 @@ func batchFaults() []fault {
 		},
 		{
 			name: "a batch ends at 500", says: "returned 500 results", caught: []string{"batch/many"},
-			make: batches(func(_ *world, next holdfast.BatchRenewer, ctx context.Context, leases []holdfast.Lease) []error {
+			make: batches(func(_ *world, next driver.BatchRenewer, ctx context.Context, leases []driver.Lease) []error {
 				return next.RenewBatch(ctx, leases[:min(len(leases), 500)])
 			}),
 		},
 		{
 			name: "batches take names for expressions", caught: []string{"batch/odd names"},
-			make: each(func(_ *world, next holdfast.BatchRenewer, ctx context.Context, l holdfast.Lease) error {
+			make: each(func(_ *world, next driver.BatchRenewer, ctx context.Context, l driver.Lease) error {
 				if strings.Contains(l.Name, "$") {
-					return opErr(l.Name, holdfast.ErrLost)
+					return opErr(l.Name, driver.ErrLost)
 				}
 				return one(next, ctx, l)
 			}),
@@ -282,15 +282,15 @@ func listerFaults() []fault {
 	return []fault{
 		{
 			name: "lists are unsorted", says: `after "lt-`, caught: []string{"lister/prefix and order"},
-			make: lists(func(_ *world, _ string, _, found []holdfast.Record) []holdfast.Record {
+			make: lists(func(_ *world, _ string, _, found []driver.Record) []driver.Record {
 				slices.Reverse(found)
 				return found
 			}),
 		},
 		{
 			name: "lists are sorted as people sort", caught: []string{"lister/prefix and order"},
-			make: lists(func(_ *world, _ string, _, found []holdfast.Record) []holdfast.Record {
-				slices.SortStableFunc(found, func(a, b holdfast.Record) int {
+			make: lists(func(_ *world, _ string, _, found []driver.Record) []driver.Record {
+				slices.SortStableFunc(found, func(a, b driver.Record) int {
 					return strings.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name))
 				})
 				return found
@@ -298,26 +298,26 @@ func listerFaults() []fault {
 		},
 		{
 			name: "prefixes are patterns", caught: []string{"lister/prefix and order"},
-			make: lists(func(_ *world, prefix string, all, _ []holdfast.Record) []holdfast.Record {
+			make: lists(func(_ *world, prefix string, all, _ []driver.Record) []driver.Record {
 				pattern, err := regexp.Compile("^" + prefix)
-				return slices.DeleteFunc(all, func(r holdfast.Record) bool { return err != nil || !pattern.MatchString(r.Name) })
+				return slices.DeleteFunc(all, func(r driver.Record) bool { return err != nil || !pattern.MatchString(r.Name) })
 			}),
 		},
 		{
 			name: "free locks are not listed", caught: []string{"lister/records"},
-			make: lists(func(_ *world, _ string, _, found []holdfast.Record) []holdfast.Record {
-				return slices.DeleteFunc(found, func(r holdfast.Record) bool { return r.State == holdfast.StateFree })
+			make: lists(func(_ *world, _ string, _, found []driver.Record) []driver.Record {
+				return slices.DeleteFunc(found, func(r driver.Record) bool { return r.State == driver.StateFree })
 			}),
 		},
 		{
 			name: "lists end early", caught: []string{"lister/early end", "lister/records", "name/distinct"},
-			make: lists(func(_ *world, _ string, _, found []holdfast.Record) []holdfast.Record {
+			make: lists(func(_ *world, _ string, _, found []driver.Record) []driver.Record {
 				return found[:min(len(found), 1)]
 			}),
 		},
 		{
 			name: "lists ignore the context", caught: []string{"context/ended before", "close/ErrClosed"},
-			make: lists(func(_ *world, _ string, _, found []holdfast.Record) []holdfast.Record { return found }),
+			make: lists(func(_ *world, _ string, _, found []driver.Record) []driver.Record { return found }),
 		},
 	}
 }
@@ -325,7 +325,7 @@ func listerFaults() []fault {
 func dataStoreFaults() []fault {
 	stores := func(change func(w *world, d *dataFault)) func(*world, *faulty) {
 		return func(w *world, f *faulty) {
-			f.abilities = func(a holdfast.Abilities) holdfast.Abilities {
+			f.capabilities = func(a driver.Capabilities) driver.Capabilities {
 				d := dataFault{DataStore: a.DataStore}
 				change(w, &d)
 				a.DataStore = d
@@ -337,9 +337,9 @@ func dataStoreFaults() []fault {
 		{
 			name: "data are read while held only", caught: []string{"datastore/read"},
 			make: stores(func(w *world, d *dataFault) {
-				d.read = func(ctx context.Context, name string) ([]byte, holdfast.DataRevision, error) {
-					if w.record(name).State != holdfast.StateHeld {
-						return nil, holdfast.DataRevision{}, nil
+				d.read = func(ctx context.Context, name string) ([]byte, driver.DataRevision, error) {
+					if w.record(name).State != driver.StateHeld {
+						return nil, driver.DataRevision{}, nil
 					}
 					return d.DataStore.ReadData(ctx, name)
 				}
@@ -349,7 +349,7 @@ func dataStoreFaults() []fault {
 			name: "no data are an empty slice", says: "want nil", caught: []string{"datastore/read"},
 			make: stores(func(_ *world, d *dataFault) {
 				next := d.DataStore
-				d.read = func(ctx context.Context, name string) ([]byte, holdfast.DataRevision, error) {
+				d.read = func(ctx context.Context, name string) ([]byte, driver.DataRevision, error) {
 					data, at, err := next.ReadData(ctx, name)
 					return append([]byte{}, data...), at, err
 				}
@@ -358,19 +358,19 @@ func dataStoreFaults() []fault {
 		{
 			name: "writes are lost", caught: []string{"datastore/write"},
 			make: stores(func(_ *world, d *dataFault) {
-				d.write = func(context.Context, holdfast.Lease, []byte, holdfast.DataRevision) error { return nil }
+				d.write = func(context.Context, driver.Lease, []byte, driver.DataRevision) error { return nil }
 			}),
 		},
 		{
 			name: "anybody may write", says: "want ErrLost", caught: []string{"datastore/stale write"},
 			make: stores(func(w *world, d *dataFault) {
 				next := d.DataStore
-				d.write = func(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error {
-					if err := next.WriteData(ctx, l, data, at); !errors.Is(err, holdfast.ErrLost) {
+				d.write = func(ctx context.Context, l driver.Lease, data []byte, at driver.DataRevision) error {
+					if err := next.WriteData(ctx, l, data, at); !errors.Is(err, driver.ErrLost) {
 						return err
 					}
 					w.free(l.Name)
-					_, err := w.plain.TryAcquire(ctx, holdfast.Request{Name: l.Name, ID: newID(), TTL: time.Hour, Data: data})
+					_, err := w.plain.TryAcquire(ctx, driver.Request{Name: l.Name, ID: newID(), TTL: time.Hour, Data: data})
 					return err
 				}
 			}),
@@ -378,7 +378,7 @@ func dataStoreFaults() []fault {
 		{
 			name: "writes do not compare revisions", says: "want ErrConflict", caught: []string{"datastore/late write", "datastore/one of many"},
 			make: stores(func(w *world, d *dataFault) {
-				d.write = func(ctx context.Context, l holdfast.Lease, data []byte, _ holdfast.DataRevision) error {
+				d.write = func(ctx context.Context, l driver.Lease, data []byte, _ driver.DataRevision) error {
 					return w.write(ctx, l, data)
 				}
 			}),
@@ -387,7 +387,7 @@ func dataStoreFaults() []fault {
 			name: "writes compare the number of writes, not the holder", caught: []string{"datastore/late write"},
 			make: stores(func(w *world, d *dataFault) {
 				next := d.DataStore
-				d.write = func(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error {
+				d.write = func(ctx context.Context, l driver.Lease, data []byte, at driver.DataRevision) error {
 					if at.Token != 0 {
 						at.Token = l.Token
 					}
@@ -399,7 +399,7 @@ func dataStoreFaults() []fault {
 			name: "comparing and writing are two steps", says: "want one", caught: []string{"datastore/one of many"},
 			make: stores(func(w *world, d *dataFault) {
 				next := d.DataStore
-				d.write = func(ctx context.Context, l holdfast.Lease, data []byte, at holdfast.DataRevision) error {
+				d.write = func(ctx context.Context, l driver.Lease, data []byte, at driver.DataRevision) error {
 					if _, now, err := next.ReadData(ctx, l.Name); err != nil || now != at {
 						return next.WriteData(ctx, l, data, at) // which says why not
 					}
@@ -412,7 +412,7 @@ func dataStoreFaults() []fault {
 			name: "a new holder's data have the last one's revision", caught: []string{"datastore/revision"},
 			make: stores(func(w *world, d *dataFault) {
 				next := d.DataStore
-				d.read = func(ctx context.Context, name string) ([]byte, holdfast.DataRevision, error) {
+				d.read = func(ctx context.Context, name string) ([]byte, driver.DataRevision, error) {
 					data, at, err := next.ReadData(ctx, name)
 					if first, ok := w.noted("first revision of " + name).(uint64); ok && err == nil {
 						at.Token = first

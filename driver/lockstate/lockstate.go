@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // Moment is one reading of a store's clocks.
@@ -46,14 +46,14 @@ type Lock struct {
 func (k *Lock) Held(now Moment) bool { return k.Holder != "" && now.Elapsed < k.Expires }
 
 // revision marks one holder and one renewal.
-func (k *Lock) revision() holdfast.Revision {
-	return holdfast.NewRevision(fmt.Sprintf("%d.%d", k.Token, k.Renewals))
+func (k *Lock) revision() driver.Revision {
+	return driver.NewRevision(fmt.Sprintf("%d.%d", k.Token, k.Renewals))
 }
 
 // Acquire makes one attempt; holder stands for req.ID, and from for the ID of the
 // lease that counts as free, empty if none does. It reports false, and changes
 // nothing, if another holds the lock.
-func (k *Lock) Acquire(req holdfast.Request, holder, from string, now Moment) bool {
+func (k *Lock) Acquire(req driver.Request, holder, from string, now Moment) bool {
 	switch {
 	case !k.Held(now):
 		k.grant(req, holder, now)
@@ -71,7 +71,7 @@ func (k *Lock) Acquire(req holdfast.Request, holder, from string, now Moment) bo
 
 // grant makes a token that outgrows the last one, and also one that was
 // forgotten with a removed record, once the clock has passed it.
-func (k *Lock) grant(req holdfast.Request, holder string, now Moment) {
+func (k *Lock) grant(req driver.Request, holder string, now Moment) {
 	data := k.Data
 	if req.Data != nil {
 		data = bytes.Clone(req.Data)
@@ -130,18 +130,18 @@ func (k *Lock) BreakNow() bool {
 }
 
 // DataRevision marks the present state of the data.
-func (k *Lock) DataRevision() holdfast.DataRevision {
-	return holdfast.DataRevision{Token: k.Token, Writes: k.Writes}
+func (k *Lock) DataRevision() driver.DataRevision {
+	return driver.DataRevision{Token: k.Token, Writes: k.Writes}
 }
 
 // Write replaces the data. It returns ErrLost if the holder's lease is not running, and
 // ErrConflict if the data have another revision.
-func (k *Lock) Write(holder string, data []byte, at holdfast.DataRevision, now Moment) error {
+func (k *Lock) Write(holder string, data []byte, at driver.DataRevision, now Moment) error {
 	switch {
 	case !k.belongsTo(holder) || !k.Held(now):
-		return holdfast.ErrLost
+		return driver.ErrLost
 	case k.DataRevision() != at:
-		return holdfast.ErrConflict
+		return driver.ErrConflict
 	}
 	k.Data = bytes.Clone(data)
 	k.Writes++
@@ -149,14 +149,14 @@ func (k *Lock) Write(holder string, data []byte, at holdfast.DataRevision, now M
 }
 
 // Record tells what is known of the lock.
-func (k *Lock) Record(name string, now Moment) holdfast.Record {
-	r := holdfast.Record{
-		Name: name, State: holdfast.StateFree,
+func (k *Lock) Record(name string, now Moment) driver.Record {
+	r := driver.Record{
+		Name: name, State: driver.StateFree,
 		Owner: k.Owner, Token: k.Token, Data: bytes.Clone(k.Data),
 		AcquiredAt: k.AcquiredAt, RenewedAt: k.RenewedAt,
 	}
 	if k.Held(now) {
-		r.State = holdfast.StateHeld
+		r.State = driver.StateHeld
 		r.TTL = k.TTL
 		r.Remaining, r.RemainingKnown = k.Expires-now.Elapsed, true
 		r.Broken = k.Broken

@@ -1,4 +1,4 @@
-package holdfast_test
+package driver_test
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // A lease ID is in no output, whatever struct it is in and whoever prints that: package fmt,
@@ -18,27 +18,27 @@ import (
 func TestNothingPrintsALeaseID(t *testing.T) {
 	const secret = "3f1d9e0a-7a0e-4b52-9f7e-2f6f7c6a1b11"
 	type inner struct {
-		lease    holdfast.Lease
-		record   holdfast.Record
-		request  holdfast.Request
-		id       holdfast.LeaseID
-		revision holdfast.Revision
-		held     *holdfast.HeldError
+		lease    driver.Lease
+		record   driver.Record
+		request  driver.Request
+		id       driver.LeaseID
+		revision driver.Revision
+		held     *driver.HeldError
 	}
 	type nested struct {
 		inner    inner
 		pointer  *inner
 		list     []inner
-		byID     map[holdfast.LeaseID]holdfast.Lease
+		byID     map[driver.LeaseID]driver.Lease
 		anything any
 	}
-	id, revision := holdfast.NewLeaseID(secret), holdfast.NewRevision(secret)
-	record := holdfast.Record{Name: "n", Revision: revision}
+	id, revision := driver.NewLeaseID(secret), driver.NewRevision(secret)
+	record := driver.Record{Name: "n", Revision: revision}
 	in := inner{
-		lease: holdfast.Lease{Name: "n", ID: id}, record: record, id: id, revision: revision,
-		request: holdfast.Request{Name: "n", ID: id, TTL: time.Second, Replace: revision}, held: &holdfast.HeldError{Record: record},
+		lease: driver.Lease{Name: "n", ID: id}, record: record, id: id, revision: revision,
+		request: driver.Request{Name: "n", ID: id, TTL: time.Second, Replace: revision}, held: &driver.HeldError{Record: record},
 	}
-	out := nested{in, &in, []inner{in}, map[holdfast.LeaseID]holdfast.Lease{id: in.lease}, in}
+	out := nested{in, &in, []inner{in}, map[driver.LeaseID]driver.Lease{id: in.lease}, in}
 	var b bytes.Buffer
 	text := slog.New(slog.NewTextHandler(&b, nil))
 	lines := slog.New(slog.NewJSONHandler(&b, nil))
@@ -62,21 +62,21 @@ func TestNothingPrintsALeaseID(t *testing.T) {
 			t.Errorf("the ID is in …%q…", all[max(i-60, 0):min(i+60, len(all))])
 		}
 	}
-	if !strings.Contains(all, `lease of "n"`) || !strings.Contains(all, "holdfast.LeaseID(lease ID)") {
+	if !strings.Contains(all, `lease of "n"`) || !strings.Contains(all, "driver.LeaseID(lease ID)") {
 		t.Error("nothing was printed")
 	}
 }
 
 func TestLeaseID(t *testing.T) {
-	a, same, other := holdfast.NewLeaseID("a"), holdfast.NewLeaseID(strings.Clone("a")), holdfast.NewLeaseID("b")
+	a, same, other := driver.NewLeaseID("a"), driver.NewLeaseID(strings.Clone("a")), driver.NewLeaseID("b")
 	if a != same || a == other || a.Reveal() != "a" || a.IsZero() {
 		t.Errorf("IDs of equal texts are not equal, or others are: %q, %q, %q", a.Reveal(), same.Reveal(), other.Reveal())
 	}
-	var none holdfast.LeaseID
-	if none != holdfast.NewLeaseID("") || !none.IsZero() || none.Reveal() != "" || none.String() == a.String() {
+	var none driver.LeaseID
+	if none != driver.NewLeaseID("") || !none.IsZero() || none.Reveal() != "" || none.String() == a.String() {
 		t.Errorf("the zero value is %v with the text %q", none, none.Reveal())
 	}
-	if l := (holdfast.Lease{Name: "n", ID: a}); l != (holdfast.Lease{Name: "n", ID: same}) {
+	if l := (driver.Lease{Name: "n", ID: a}); l != (driver.Lease{Name: "n", ID: same}) {
 		t.Error("equal leases do not compare")
 	}
 }

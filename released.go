@@ -1,0 +1,26 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// ErrReleased: the hold was released by its owner; the cause of its context.
+var ErrReleased = errors.New("lock released")
+
+// endOf says why a context has ended. A cause of the caller's own is wrapped. If the
+// cause is the end of another lock's hold, or of another Client, only its text is included:
+// wrapped, it would match ErrLost for the wrong lock.
+func endOf(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	switch {
+	case driver.OutcomeKnown(cause) || errors.Is(cause, ErrReleased) || errors.Is(cause, ErrSteppedDown):
+		return fmt.Errorf("%w: %s", err, cause.Error())
+	case errors.Is(cause, err):
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
