@@ -5,6 +5,9 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/clock"
+	"github.com/holdfast-go/holdfast/internal/scheduler"
 )
 
 // cleanUp frees, in the background, what a request in doubt may hold or may yet
@@ -17,19 +20,19 @@ import (
 //
 // After an outage there can be thousands of them: so many are under way at once, and no more.
 func (c *Client) cleanUp(l Lease, until, limit time.Duration, emit func(Event)) {
-	if !c.background.start() {
+	if !c.background.Start() {
 		return
 	}
 	u := &cleaning{client: c, lease: l, until: until, limit: limit, emit: emit}
-	u.do, u.patience = u.once, patience(limit)
-	c.cleanings.set(&u.entry, c.now(), false)
+	u.Do, u.Patience = u.once, patience(limit)
+	c.cleanings.Set(&u.Entry, c.now(), false)
 }
 
 const cleaningsAtOnce = 32
 
 // cleaning is one clean-up.
 type cleaning struct {
-	entry
+	scheduler.Entry
 	client       *Client
 	lease        Lease
 	until, limit time.Duration
@@ -46,14 +49,14 @@ func (u *cleaning) once() {
 	}
 	shutting := c.closing.Err() != nil
 	if c.base.Err() != nil || shutting && err == nil || c.now() >= u.until || errors.Is(err, ErrClosed) {
-		c.background.end()
+		c.background.Done()
 		return
 	}
-	pause := min(exponential(u.tries, min(l.TTL/100, time.Second), min(l.TTL/4, 10*time.Second)), max(u.until-c.now(), 0)+time.Millisecond)
+	pause := min(clock.Backoff(u.tries, min(l.TTL/100, time.Second), min(l.TTL/4, 10*time.Second)), max(u.until-c.now(), 0)+time.Millisecond)
 	u.tries++
-	c.cleanings.set(&u.entry, c.now()+pause, err != nil)
+	c.cleanings.Set(&u.Entry, c.now()+pause, err != nil)
 	if c.base.Err() != nil || !shutting && c.closing.Err() != nil {
-		c.cleanings.hurry() // Shutdown may have done so before
+		c.cleanings.RunAllNow() // Shutdown may have done so before
 	}
 }
 

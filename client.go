@@ -14,6 +14,9 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/text"
+	"github.com/holdfast-go/holdfast/internal/clock"
+	"github.com/holdfast-go/holdfast/internal/scheduler"
+	"github.com/holdfast-go/holdfast/internal/worker"
 )
 
 // Client takes and keeps locks on one Locker. It holds what one process shares:
@@ -33,12 +36,12 @@ type Client struct {
 	wakes        wakes
 	sinks        []*sink
 
-	cleanings *agenda
-	cleaners  tasks // at work on cleanings
+	cleanings *scheduler.Scheduler
+	cleaners  worker.Group // at work on cleanings
 
-	work       tasks // acquiring, and every hold until it is released
-	background tasks // clean-ups, releases by Shutdown, runners' own goroutines
-	observing  tasks // sinks at work
+	work       worker.Group // acquiring, and every hold until it is released
+	background worker.Group // clean-ups, releases by Shutdown, runners' own goroutines
+	observing  worker.Group // sinks at work
 
 	closing context.Context // ends, with cause errShutdown, when Shutdown begins
 	close   context.CancelCauseFunc
@@ -65,7 +68,7 @@ func New(locker Locker, opts ...ClientOption) (*Client, error) {
 	if locker == nil {
 		return nil, driver.Invalid("locker", "nil", "a Locker")
 	}
-	cfg := clientConfig{logger: slog.Default(), elapsed: elapsed}
+	cfg := clientConfig{logger: slog.Default(), elapsed: clock.Elapsed}
 	for _, o := range opts {
 		if o == nil {
 			return nil, errNilOption
@@ -88,7 +91,7 @@ func New(locker Locker, opts ...ClientOption) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.cleanings = newAgenda(c.now, cleaningsAtOnce, 0, &c.cleaners)
+	c.cleanings = scheduler.New(c.now, cleaningsAtOnce, 0, &c.cleaners)
 	c.closing, c.close = context.WithCancelCause(context.Background())
 	c.lookout = newLookout(c.closing, c.capabilities.BatchInspector, c.now, s.tryTimeout)
 	c.base, c.end = context.WithCancel(context.Background())
@@ -167,9 +170,9 @@ func (c *Client) Shutdown(ctx context.Context) error {
 }
 
 func (c *Client) shutDown(ctx context.Context) error {
-	c.work.close()
+	c.work.Close()
 	c.close(errShutdown)
-	c.cleanings.hurry()
+	c.cleanings.RunAllNow()
 	managers := c.enlisted()
 	for _, m := range managers {
 		m.stop(errShutdown)
@@ -177,25 +180,25 @@ func (c *Client) shutDown(ctx context.Context) error {
 	for _, h := range c.live() {
 		h.shutDown(ctx)
 	}
-	err := c.work.wait(ctx)
-	if err != nil {
-		err = fmt.Errorf("holdfast: shutdown: %s: %w", c.leftovers(), err)
+	var err error
+	if !c.work.Wait(ctx) {
+		err = fmt.Errorf("holdfast: shutdown: %s: %w", c.leftovers(), endOf(ctx))
 	}
-	c.background.close()
-	if late := c.background.wait(ctx); late != nil && err == nil {
-		err = fmt.Errorf("holdfast: shutdown: a clean-up is not done, its lock is left to expire: %w", late)
+	c.background.Close()
+	if !c.background.Wait(ctx) && err == nil {
+		err = fmt.Errorf("holdfast: shutdown: a clean-up is not done, its lock is left to expire: %w", endOf(ctx))
 	}
 	c.end()
-	c.cleanings.hurry()
-	_ = c.cleaners.wait(ctx) // nothing but what was waited for above
+	c.cleanings.RunAllNow()
+	c.cleaners.Wait(ctx) // nothing but what was waited for above
 	for _, m := range managers {
 		err = errors.Join(err, m.finish(ctx))
 	}
 	err = errors.Join(err, c.lookout.close(ctx), c.keeper.close(ctx))
 	if err == nil { // else there may be overruns to tell
-		c.observing.close()
-		if late := c.observing.wait(ctx); late != nil {
-			err = fmt.Errorf("holdfast: shutdown: an observer has not returned: %w", late)
+		c.observing.Close()
+		if !c.observing.Wait(ctx) {
+			err = fmt.Errorf("holdfast: shutdown: an observer has not returned: %w", endOf(ctx))
 		}
 	}
 	return errors.Join(err, c.closeLocker(ctx))

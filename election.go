@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/clock"
 )
 
 // LeaderAwareRunner has one of many instances of a service run a task: each
@@ -123,7 +124,7 @@ func (r *LeaderAwareRunner) Run(ctx context.Context, task func(ctx context.Conte
 			if r.client.now()-t.since > r.settings.restart.Max {
 				failures = 0
 			}
-			pause := exponential(failures, r.settings.restart.Initial, r.settings.restart.Max)
+			pause := clock.Backoff(failures, r.settings.restart.Initial, r.settings.restart.Max)
 			failures++
 			if err := r.sleep(ctx, pause, err); err != nil {
 				return err
@@ -260,10 +261,10 @@ func (r *LeaderAwareRunner) leadNow(ctx context.Context) (*term, error) {
 	if err := r.checkHealth(ctx); err != nil {
 		return nil, err
 	}
-	if !r.client.work.start() { // so that a clean-up begins before Shutdown is done
+	if !r.client.work.Start() { // so that a clean-up begins before Shutdown is done
 		return nil, errShutdown
 	}
-	defer r.client.work.end()
+	defer r.client.work.Done()
 	if r.asker == nil {
 		r.asker = r.client.newAsker(r.name, r.settings.settings, r.emit)
 	}

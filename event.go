@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/worker"
 )
 
 // EventType says what an [Event] tells.
@@ -110,7 +112,7 @@ const (
 // while there are events: a slow or panicking observer delays nobody.
 type sink struct {
 	observe func(Event)
-	workers *tasks
+	workers *worker.Group
 	logger  *slog.Logger
 	names   *atomic.Int64 // managed
 
@@ -132,7 +134,7 @@ func (s *sink) emit(e Event) {
 	e.Dropped, s.dropped = s.dropped, 0
 	s.backlog = append(s.backlog, e)
 	if !s.busy {
-		s.busy = s.workers.run(s.drain)
+		s.busy = s.workers.Go(s.drain)
 	}
 }
 
@@ -141,7 +143,7 @@ func (s *sink) drain() {
 	defer func() {
 		if !returned { // the observer ended its goroutine: go on with another
 			s.mu.Lock()
-			s.busy = s.workers.run(s.drain)
+			s.busy = s.workers.Go(s.drain)
 			s.mu.Unlock()
 		}
 	}()

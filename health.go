@@ -107,7 +107,7 @@ func (r *LeaderAwareRunner) examine(ctx context.Context) error {
 		return fmt.Errorf("the one before has not returned: %w", context.Cause(ctx))
 	}
 	result := make(chan error, 1)
-	if !r.client.background.run(func() { r.shielded(ctx, result) }) {
+	if !r.client.background.Go(func() { r.shielded(ctx, result) }) {
 		<-r.checking
 		return errShutdown
 	}

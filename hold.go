@@ -114,7 +114,7 @@ func (c *Client) newHold(parent context.Context, a *asker, g grant, managed bool
 func (h *Hold) shutDown(ctx context.Context) {
 	h.cancel(errShutdown)
 	if !h.managed {
-		h.client.background.run(func() { _ = h.Release(ctx) }) // told to the observers
+		h.client.background.Go(func() { _ = h.Release(ctx) }) // told to the observers
 	}
 }
 
@@ -258,7 +258,7 @@ func (h *Hold) gaveBack(kept bool, err error) {
 	if k.over != nil {
 		k.over(h, true)
 	}
-	c.work.end()
+	c.work.Done()
 }
 
 // giveBack sends the release, again and again if need be. The calls carry ctx's

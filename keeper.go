@@ -1,7 +1,6 @@
 package holdfast
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/priority"
+	"github.com/holdfast-go/holdfast/internal/worker"
 )
 
 // keeper is the one renewal engine: every hold of a Client is kept by it, and
@@ -27,15 +28,15 @@ type keeper struct {
 	batch  driver.BatchRenewer // or nil
 	now    func() time.Duration
 	logger *slog.Logger
-	calls  tasks           // renewals and hooks under way
+	calls  worker.Group    // renewals and hooks under way
 	ctx    context.Context // ends with close; every renewal descends from it
 	cancel context.CancelFunc
 	wake   chan struct{} // capacity 1: the heap changed
 	done   chan struct{} // closed when run has returned
 
-	mu      sync.Mutex // never held across I/O or a caller's function, the clock apart
-	queue   keptHeap
-	lines   [64]*lines // by class
+	mu      sync.Mutex             // never held across I/O or a caller's function, the clock apart
+	queue   *priority.Queue[*kept] // by when each is due
+	lines   [64]*lines             // by class
 	running bool
 	closed  bool
 }
@@ -75,6 +76,7 @@ func newKeeper(locker Locker, now func() time.Duration, logger *slog.Logger) *ke
 	k := &keeper{
 		locker: locker, batch: locker.Capabilities().BatchRenewer, now: now, logger: logger,
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
+		queue: priority.New(func(x, y *kept) bool { return x.due() < y.due() }, func(l *kept, index int) { l.index = index }),
 	}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	return k
@@ -89,7 +91,7 @@ func (k *keeper) add(l *kept, start time.Duration) {
 	}
 	l.begin(start)
 	l.next = start + l.timing.renewEvery
-	heap.Push(&k.queue, l)
+	k.queue.Push(l)
 	if !k.running && !k.closed {
 		k.running = true
 		go k.run()
@@ -132,7 +134,7 @@ func (k *keeper) giveUp(l *kept, cause error) {
 func (k *keeper) close(ctx context.Context) error {
 	k.mu.Lock()
 	k.closed = true
-	left := slices.Clone(k.queue)
+	left := slices.Clone(k.queue.All())
 	for _, l := range left {
 		if l.phase == keeping {
 			k.finish(l, fmt.Errorf("holdfast: %q: %w: Shutdown gave up on it", l.lease.Name, ErrLost))
@@ -145,8 +147,8 @@ func (k *keeper) close(ctx context.Context) error {
 	if running && len(left) == 0 {
 		<-k.done // never waits for I/O
 	}
-	if err := k.calls.wait(ctx); err != nil {
-		return fmt.Errorf("holdfast: shutdown: a renewal or an overrun hook has not returned: %w", err)
+	if !k.calls.Wait(ctx) {
+		return fmt.Errorf("holdfast: shutdown: a renewal or an overrun hook has not returned: %w", endOf(ctx))
 	}
 	return nil
 }
@@ -179,14 +181,14 @@ func (k *keeper) step() (wait time.Duration, some bool) {
 	var acts []func()
 	k.mu.Lock()
 	now := k.now()
-	for len(k.queue) > 0 && k.queue[0].due() <= now {
-		if act := k.advance(k.queue[0], now); act != nil {
+	for k.queue.Len() > 0 && k.queue.First().due() <= now {
+		if act := k.advance(k.queue.First(), now); act != nil {
 			acts = append(acts, act)
 		}
 	}
 	acts = append(acts, k.dispatch(now)...)
-	if some = len(k.queue) > 0; some {
-		wait = k.queue[0].due() - now
+	if some = k.queue.Len() > 0; some {
+		wait = k.queue.First().due() - now
 	}
 	k.mu.Unlock()
 	for _, act := range acts {
@@ -262,14 +264,14 @@ func (k *keeper) finish(l *kept, cause error) {
 
 func (k *keeper) reorder(l *kept) {
 	if l.index >= 0 {
-		heap.Fix(&k.queue, l.index)
+		k.queue.Fix(l.index)
 	}
 	k.rouse()
 }
 
 func (k *keeper) remove(l *kept) {
 	if l.index >= 0 {
-		heap.Remove(&k.queue, l.index)
+		k.queue.Remove(l.index)
 	}
 }
 
@@ -336,32 +338,6 @@ func (k *keeper) tellOverrun(l *kept) {
 	e := l.event(EventOverrun, "", nil)
 	l.emit(e)
 	if l.overrun != nil {
-		k.calls.run(func() { guarded(k.logger, l.overrun, e) })
+		k.calls.Go(func() { guarded(k.logger, l.overrun, e) })
 	}
-}
-
-// keptHeap orders leases by when they are due, for container/heap.
-type keptHeap []*kept
-
-func (h keptHeap) Len() int           { return len(h) }
-func (h keptHeap) Less(i, j int) bool { return h[i].due() < h[j].due() }
-func (h keptHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-// Push and Pop are for container/heap.
-func (h *keptHeap) Push(x any) {
-	l := x.(*kept) //nolint:forcetypeassert // container/heap gives back what add gave it
-	l.index = len(*h)
-	*h = append(*h, l)
-}
-
-func (h *keptHeap) Pop() any {
-	old := *h
-	l := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	l.index = -1
-	return l
 }

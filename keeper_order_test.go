@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/clock"
 )
 
 // A loss is reported before the hold's context ends. The end lets the next waiter of this
 // process in, whose own event must come later.
 func TestLossIsReportedBeforeTheContextEnds(t *testing.T) {
-	h := &Hold{client: &Client{now: monotonic}}
+	h := &Hold{client: &Client{now: clock.Monotonic}}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	h.ctx, h.cancel = holding{Context: ctx, hold: h}, cancel
 	var reported []EventType

@@ -65,10 +65,10 @@ func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Hol
 	if err != nil {
 		return nil, err
 	}
-	if !c.work.start() { // until a clean-up has begun
+	if !c.work.Start() { // until a clean-up has begun
 		return nil, errShutdown
 	}
-	defer c.work.end()
+	defer c.work.Done()
 	a := c.newAsker(name, s, c.emit(nil))
 	h, err := c.tryAcquire(ctx, context.WithoutCancel(ctx), a, false)
 	if err != nil {
@@ -107,7 +107,7 @@ func (c *Client) waitAcquire(ctx, parent context.Context, name string, s setting
 	if h := c.heldWithin(ctx, name, s.slots); h != nil {
 		return nil, fmt.Errorf("holdfast: lock %q: the caller itself holds it and would deadlock: %w", name, h.heldError())
 	}
-	if !c.work.start() {
+	if !c.work.Start() {
 		return nil, errShutdown
 	}
 	ctx, stop := until(ctx, c.closing)
@@ -116,14 +116,14 @@ func (c *Client) waitAcquire(ctx, parent context.Context, name string, s setting
 	defer c.queues.leave(w)
 	c.awaitTurn(ctx, w, emit)
 	if ctx.Err() != nil || c.closing.Err() != nil {
-		c.work.end()
+		c.work.Done()
 		return nil, c.waitEnded(ctx, name, c.queues.reason(w))
 	}
 	a := c.newAsker(name, s, emit)
 	g, err := a.wait(ctx, w)
 	if err != nil {
 		a.abandon()
-		c.work.end()
+		c.work.Done()
 		return nil, err
 	}
 	return c.granted(parent, a, g, managed)
@@ -163,14 +163,14 @@ func (c *Client) awaitTurn(ctx context.Context, w *waiter, emit func(Event)) {
 // tryAcquire makes one attempt, for each slot if need be. The hold's context descends from parent. After an
 // error the asker can try again, or must abandon.
 func (c *Client) tryAcquire(ctx, parent context.Context, a *asker, managed bool) (*Hold, error) {
-	if !c.work.start() {
+	if !c.work.Start() {
 		return nil, errShutdown
 	}
 	limited, stop := until(ctx, c.closing)
 	defer stop()
 	g, err := a.ask(limited, a.open())
 	if err != nil {
-		c.work.end()
+		c.work.Done()
 		if c.closing.Err() != nil {
 			return nil, errShutdown
 		}
@@ -184,7 +184,7 @@ func (c *Client) granted(parent context.Context, a *asker, g grant, managed bool
 	a.abandonBut(g.seat)
 	if c.closing.Err() != nil {
 		c.cleanUp(g.lease, g.start+g.lease.TTL, a.settings.tryTimeout, a.emit)
-		c.work.end()
+		c.work.Done()
 		return nil, errShutdown
 	}
 	return c.newHold(parent, a, g, managed), nil

@@ -2,7 +2,6 @@ package holdfast
 
 import (
 	"cmp"
-	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/priority"
+	"github.com/holdfast-go/holdfast/internal/worker"
 )
 
 // lookout looks at records for those who wait, many with one call: the looks that are
@@ -24,12 +25,12 @@ type lookout struct {
 	now       func() time.Duration
 	limit     time.Duration   // of each call
 	closing   context.Context // ends with Shutdown, and with it every look
-	calls     tasks           // run, and the backend's call
+	calls     worker.Group    // run, and the backend's call
 	wake      chan struct{}   // capacity 1: the heap changed
 	late      <-chan struct{} // of run: a call that was given up; closed when it has returned
 
-	mu      sync.Mutex // never held across I/O or deliver
-	queue   lookHeap
+	mu      sync.Mutex             // never held across I/O or deliver
+	queue   *priority.Queue[*look] // by when each is due
 	running bool
 }
 
@@ -51,7 +52,11 @@ func newLookout(closing context.Context, inspector driver.BatchInspector, now fu
 	if inspector == nil {
 		return nil
 	}
-	return &lookout{inspector: inspector, now: now, limit: limit, closing: closing, wake: make(chan struct{}, 1)}
+	return &lookout{inspector: inspector, now: now, limit: limit, closing: closing, wake: make(chan struct{}, 1), queue: newLookQueue()}
+}
+
+func newLookQueue() *priority.Queue[*look] {
+	return priority.New(func(x, y *look) bool { return x.at < y.at }, func(l *look, index int) { l.index = index })
 }
 
 // look has deliver called once with what a read shows of name, begun after this call:
@@ -66,12 +71,12 @@ func (o *lookout) look(name string, at time.Duration, deliver func(Record, error
 	l := &look{name: name, since: o.now(), at: at, deliver: deliver}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	heap.Push(&o.queue, l)
+	o.queue.Push(l)
 	switch {
 	case o.running && l.index == 0:
 		o.rouse()
 	case !o.running:
-		o.running = o.calls.run(o.run)
+		o.running = o.calls.Go(o.run)
 	}
 	return func() { o.cancel(l) }
 }
@@ -81,9 +86,9 @@ func (o *lookout) cancel(l *look) {
 	defer o.mu.Unlock()
 	l.deliver = nil
 	if l.index >= 0 {
-		heap.Remove(&o.queue, l.index)
+		o.queue.Remove(l.index)
 	}
-	if len(o.queue) == 0 {
+	if o.queue.Len() == 0 {
 		o.rouse() // run may end
 	}
 }
@@ -93,9 +98,9 @@ func (o *lookout) close(ctx context.Context) error {
 	if o == nil {
 		return nil
 	}
-	o.calls.close()
-	if err := o.calls.wait(ctx); err != nil {
-		return fmt.Errorf("holdfast: shutdown: a call to the backend has not returned: %w", err)
+	o.calls.Close()
+	if !o.calls.Wait(ctx) {
+		return fmt.Errorf("holdfast: shutdown: a call to the backend has not returned: %w", endOf(ctx))
 	}
 	return nil
 }
@@ -128,23 +133,23 @@ func (o *lookout) run() {
 func (o *lookout) due() (batch []*look, wait time.Duration, some bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.queue) == 0 {
+	if o.queue.Len() == 0 {
 		o.running = false
 		return nil, 0, false
 	}
 	now, over := o.now(), o.closing.Err() != nil
-	if wait = o.queue[0].at - now; wait > 0 && !over {
+	if wait = o.queue.First().at - now; wait > 0 && !over {
 		return nil, wait, true
 	}
-	all := o.queue
-	o.queue = nil
+	all := o.queue.All()
+	o.queue = newLookQueue()
 	for _, l := range all {
 		// A quarter: more, and those who began at different times would never come together.
 		if over || now >= l.since+(l.at-l.since)/4 {
 			l.index = -1
 			batch = append(batch, l)
 		} else {
-			heap.Push(&o.queue, l)
+			o.queue.Push(l)
 		}
 	}
 	slices.SortFunc(batch, func(a, b *look) int { return cmp.Compare(a.at, b.at) })
@@ -195,7 +200,7 @@ func (o *lookout) read(names []string) ([]Record, []error, error) {
 	var records []Record
 	var errs []error
 	done := make(chan struct{})
-	began := o.calls.run(func() {
+	began := o.calls.Go(func() {
 		defer close(done)
 		defer cancel()
 		records, errs = readBatch(ctx, o.inspector, names)
@@ -247,30 +252,4 @@ func (o *lookout) rouse() {
 	case o.wake <- struct{}{}:
 	default:
 	}
-}
-
-// lookHeap orders looks by when they are due, for container/heap.
-type lookHeap []*look
-
-func (h lookHeap) Len() int           { return len(h) }
-func (h lookHeap) Less(i, j int) bool { return h[i].at < h[j].at }
-func (h lookHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-// Push and Pop are for container/heap.
-func (h *lookHeap) Push(x any) {
-	l := x.(*look) //nolint:forcetypeassert // container/heap gives back what look gave it
-	l.index = len(*h)
-	*h = append(*h, l)
-}
-
-func (h *lookHeap) Pop() any {
-	old := *h
-	l := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	l.index = -1
-	return l
 }

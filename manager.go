@@ -10,6 +10,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/text"
+	"github.com/holdfast-go/holdfast/internal/scheduler"
+	"github.com/holdfast-go/holdfast/internal/worker"
 )
 
 // LeaseManager acquires and keeps the leases of many names, by the thousand: partitions,
@@ -34,11 +36,11 @@ import (
 type LeaseManager struct {
 	client   *Client
 	settings settings
-	terms    *terms  // of all holds
-	asks     *agenda // attempts to acquire
-	gives    *agenda // releases
-	workers  tasks   // of both
-	turns    turns   // of writers of data
+	terms    *terms               // of all holds
+	asks     *scheduler.Scheduler // attempts to acquire
+	gives    *scheduler.Scheduler // releases
+	workers  worker.Group         // of both
+	turns    turns                // of writers of data
 
 	mu      sync.Mutex // never held across I/O or a caller's function
 	claims  map[string]*claim
@@ -79,8 +81,8 @@ func NewLeaseManager(client *Client, opts ...ManagerOption) (*LeaseManager, erro
 	}
 	m.terms = &terms{timing: s.timing, emit: client.emit(sinks), over: m.over}
 	patience := 3 * s.tryTimeout // an attempt is one call, or two
-	m.asks = newAgenda(client.now, cfg.parallel, patience, &m.workers)
-	m.gives = newAgenda(client.now, givesAtOnce, patience, &m.workers)
+	m.asks = scheduler.New(client.now, cfg.parallel, patience, &m.workers)
+	m.gives = scheduler.New(client.now, givesAtOnce, patience, &m.workers)
 	if !client.enlist(m) {
 		return nil, errShutdown
 	}
@@ -230,7 +232,7 @@ func (m *LeaseManager) Close(ctx context.Context) error {
 	m.stop(ErrReleased)
 	select {
 	case <-m.drained:
-		_ = m.workers.wait(ctx) // they have nothing more to do
+		m.workers.Wait(ctx) // they have nothing more to do
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return m.failed.err("close")
@@ -262,9 +264,9 @@ func (m *LeaseManager) stop(cause error) {
 
 // finish waits for the workers, when Shutdown is done with all holds or has given them up.
 func (m *LeaseManager) finish(ctx context.Context) error {
-	m.gives.hurry()
-	if err := m.workers.wait(ctx); err != nil {
-		return fmt.Errorf("holdfast: shutdown: a call of a LeaseManager has not returned: %w", err)
+	m.gives.RunAllNow()
+	if !m.workers.Wait(ctx) {
+		return fmt.Errorf("holdfast: shutdown: a call of a LeaseManager has not returned: %w", endOf(ctx))
 	}
 	return nil
 }
@@ -284,7 +286,7 @@ func (m *LeaseManager) checkDrained() {
 
 // enlist has Shutdown wait for a manager, unless it has begun.
 func (c *Client) enlist(m *LeaseManager) bool {
-	if !c.work.start() {
+	if !c.work.Start() {
 		return false
 	}
 	c.mu.Lock()
@@ -304,7 +306,7 @@ func (c *Client) discharge(m *LeaseManager) {
 	c.mu.Lock()
 	delete(c.managers, m)
 	c.mu.Unlock()
-	c.work.end()
+	c.work.Done()
 }
 
 // enlisted lists the managers that are not closed.

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/clock"
+	"github.com/holdfast-go/holdfast/internal/scheduler"
 )
 
 // claim is one managed name, in one of its phases. All is guarded by the manager's mu,
@@ -30,7 +33,7 @@ const (
 
 // quest is a campaign for a name.
 type quest struct {
-	entry
+	scheduler.Entry
 	asker     *asker
 	woken     bool // during an attempt, or an urgent look
 	watched   bool
@@ -45,7 +48,7 @@ func (q *quest) seat() *seat { return q.asker.seats[0] }
 
 // comeback is a hold on its way back.
 type comeback struct {
-	entry
+	scheduler.Entry
 	busy        bool // an attempt is under way
 	begun, kept bool
 	tries       int
@@ -79,15 +82,15 @@ func (r aftermath) settle() {
 // seek begins to campaign for a claim that is idle or has come back.
 func (m *LeaseManager) seek(c *claim, at time.Duration) {
 	q := &quest{asker: m.client.newAskerOn(m.terms, c.name, m.settings)}
-	q.do = func() { m.ask(c, q) }
+	q.Do = func() { m.ask(c, q) }
 	c.phase, c.hold, c.back, c.quest = idle, nil, nil, q
-	m.asks.set(&q.entry, at, false)
+	m.asks.Set(&q.Entry, at, false)
 }
 
 // ask makes one attempt.
 func (m *LeaseManager) ask(c *claim, q *quest) {
 	m.mu.Lock()
-	due := c.quest == q && c.phase == idle && m.client.work.start() // for the hold to be
+	due := c.quest == q && c.phase == idle && m.client.work.Start() // for the hold to be
 	if due {
 		c.phase, q.woken = asking, false
 		q.lookAway()
@@ -100,7 +103,7 @@ func (m *LeaseManager) ask(c *claim, q *quest) {
 	g, err := a.ask(m.client.closing, a.seats)
 	if err != nil {
 		m.refused(c, q, err)
-		m.client.work.end()
+		m.client.work.Done()
 		return
 	}
 	m.mu.Lock()
@@ -188,8 +191,8 @@ func (m *LeaseManager) giveBack(c *claim, cause error, rest *aftermath) {
 
 func (m *LeaseManager) plan(c *claim, at time.Duration) {
 	h, b := c.hold, c.back
-	b.do = func() { m.release(c, h, b) }
-	m.gives.set(&b.entry, at, false)
+	b.Do = func() { m.release(c, h, b) }
+	m.gives.Set(&b.Entry, at, false)
 }
 
 // release makes one attempt to release.
@@ -217,9 +220,9 @@ func (m *LeaseManager) release(c *claim, h *Hold, b *comeback) {
 		defer m.mu.Unlock()
 		b.busy = false
 		b.tries++
-		m.gives.set(&b.entry, m.client.now()+pause, true)
+		m.gives.Set(&b.Entry, m.client.now()+pause, true)
 		if m.client.base.Err() != nil {
-			m.gives.hurry() // Shutdown may have done so before
+			m.gives.RunAllNow() // Shutdown may have done so before
 		}
 		return
 	}
@@ -230,9 +233,9 @@ func (m *LeaseManager) release(c *claim, h *Hold, b *comeback) {
 func (m *LeaseManager) returned(c *claim, rest *aftermath) {
 	at := m.client.now()
 	if c.back == nil { // not by us
-		at += jitter(m.settings.poll, 0.2)
+		at += clock.Jitter(m.settings.poll, 0.2)
 	} else {
-		m.gives.unset(&c.back.entry)
+		m.gives.Cancel(&c.back.Entry)
 	}
 	err := c.hold.release.Load().err
 	c.resolve(err)
@@ -266,7 +269,7 @@ func (m *LeaseManager) abandon(c *claim, cause error, rest *aftermath) *going {
 // forget drops a claim that has no hold.
 func (m *LeaseManager) forget(c *claim, rest *aftermath) {
 	if q := c.quest; q != nil {
-		m.asks.unset(&q.entry)
+		m.asks.Cancel(&q.Entry)
 		q.lookAway()
 		rest.add(q.stopWatch)
 		q.asker.abandon()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/clock"
 )
 
 // ReadData returns the data stored with a lease that the manager holds; nil if there
@@ -96,7 +97,7 @@ func (m *LeaseManager) insist(ctx context.Context, try func(again bool) error) e
 			return err
 		}
 		select {
-		case <-time.After(exponential(n, 50*time.Millisecond, time.Second)):
+		case <-time.After(clock.Backoff(n, 50*time.Millisecond, time.Second)):
 		case <-ctx.Done():
 			return fmt.Errorf("%w; not tried again: %w", err, endOf(ctx))
 		}

@@ -8,7 +8,7 @@ import (
 // before that, where the backend reads in batches.
 func (m *LeaseManager) rest(c *claim, q *quest) {
 	if q.asker.failures > 0 { // it is left alone for the whole pause
-		m.asks.set(&q.entry, m.client.now()+q.asker.pause(), true)
+		m.asks.Set(&q.Entry, m.client.now()+q.asker.pause(), true)
 		return
 	}
 	q.blind = 0 // the backend has answered
@@ -21,7 +21,7 @@ func (m *LeaseManager) rest(c *claim, q *quest) {
 
 func (m *LeaseManager) schedule(c *claim, q *quest) {
 	askAt, lookAt := q.seat().schedule()
-	m.asks.set(&q.entry, askAt, false)
+	m.asks.Set(&q.Entry, askAt, false)
 	if lookAt < askAt && q.seat().lookable() {
 		m.look(c, q, lookAt)
 	}
@@ -57,7 +57,7 @@ func (m *LeaseManager) saw(c *claim, q *quest, n int, r Record, err error) {
 		q.blind++
 		return
 	case q.seat().looked(r, nil):
-		m.asks.set(&q.entry, now, false)
+		m.asks.Set(&q.Entry, now, false)
 	case again:
 		m.rouse(c, q)
 	default:
@@ -87,12 +87,12 @@ func (m *LeaseManager) rouse(c *claim, q *quest) {
 	s, now := q.seat(), m.client.now()
 	first := !s.watching
 	s.watching = true
-	if s.lookable() && (first || !m.asks.free()) {
+	if s.lookable() && (first || !m.asks.Idle()) {
 		m.schedule(c, q)
 		m.look(c, q, now)
 		q.urgent, q.woken = true, false
 		return
 	}
 	q.lookAway() // it may be about to tell what was before
-	m.asks.set(&q.entry, now, false)
+	m.asks.Set(&q.Entry, now, false)
 }

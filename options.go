@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/text"
+	"github.com/holdfast-go/holdfast/internal/clock"
 )
 
 // ClientOption configures a Client; see New and Open.
@@ -177,7 +178,7 @@ func (t timing) share(part int, most time.Duration) time.Duration {
 
 // retry is the pause after failure number n (from 0) of calls for a lease.
 func (t timing) retry(n int) time.Duration {
-	return exponential(n, t.share(100, time.Second), t.share(12, 5*time.Second))
+	return clock.Backoff(n, t.share(100, time.Second), t.share(12, 5*time.Second))
 }
 
 var errNilOption = driver.Invalid("option", "nil", "an option with a value")

@@ -147,10 +147,10 @@ func NewPartitions(client *Client, group string, n int, fn func(ctx context.Cont
 // retried. A second call while one is under way is refused with ErrBusy.
 func (p *Partitions) Run(ctx context.Context) error {
 	c := p.client
-	if !c.work.start() { // Shutdown waits for it
+	if !c.work.Start() { // Shutdown waits for it
 		return errShutdown
 	}
-	defer c.work.end()
+	defer c.work.Done()
 	ctx, stop := until(ctx, c.closing)
 	defer stop()
 	s := newSharing(ctx, p)

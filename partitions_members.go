@@ -5,6 +5,9 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/clock"
+	"github.com/holdfast-go/holdfast/internal/plan"
 )
 
 // sit sees to this instance's place among the members.
@@ -26,7 +29,7 @@ func (s *sharing) sit() {
 	}
 	var free []int
 	for i := s.n; i < len(s.table.rows); i++ {
-		if s.table.rows[i].owner() == nobody {
+		if s.table.rows[i].owner() == plan.Nobody {
 			free = append(free, i)
 		}
 	}
@@ -48,7 +51,7 @@ func (s *sharing) sit() {
 		}
 		free = slices.Delete(free, k, k+1)
 	}
-	s.within(jitter(s.settings.quiet, 0.5))
+	s.within(clock.Jitter(s.settings.quiet, 0.5))
 }
 
 // onTrial returns how long this instance still has to live before it may become a member.
@@ -122,10 +125,10 @@ func (s *sharing) members() []string {
 		if row.notRenewed() > max(s.settings.overdue, row.rec.TTL/2) {
 			continue
 		}
-		if o == stranger && row.known {
-			o = fmt.Sprintf("%s%d", stranger, i)
+		if o == plan.Stranger && row.known {
+			o = fmt.Sprintf("%s%d", plan.Stranger, i)
 		}
-		if o != nobody && o != stranger && !there[o] {
+		if o != plan.Nobody && o != plan.Stranger && !there[o] {
 			there[o] = true
 			out = append(out, o)
 		}

@@ -9,6 +9,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/clock"
+	"github.com/holdfast-go/holdfast/internal/plan"
 )
 
 // partitionCalls bounds the attempts under way at once, partitionReleases the releases.
@@ -138,12 +141,12 @@ func (s *sharing) within(d time.Duration) { s.lookAgain = min(s.lookAgain, max(d
 // step looks once, and does what is to be done.
 func (s *sharing) step() {
 	set := s.settings
-	s.lookAgain = jitter(set.every, 0.2)
+	s.lookAgain = clock.Jitter(set.every, 0.2)
 	if err := s.table.look(s.ctx, set.tryTimeout, max(set.tryTimeout, set.every)); err != nil {
 		if s.ctx.Err() == nil {
 			s.emit(Event{Type: EventError, Name: s.group, Owner: s.me, Op: "inspect", Err: err, Time: time.Now()})
 		}
-		s.within(exponential(s.failures, set.quiet, set.every))
+		s.within(clock.Backoff(s.failures, set.quiet, set.every))
 		s.failures++
 		return
 	}
@@ -153,20 +156,20 @@ func (s *sharing) step() {
 	members := s.members()
 	settled, patient := s.settled(members)
 	owners := s.owners()
-	plan := newPlan(s.me, members, owners)
-	s.giveBack(plan.shares[s.me], settled)
-	if !settled || len(plan.take) > 0 && !s.resting() {
+	plan := plan.New(s.me, members, owners)
+	s.giveBack(plan.Shares[s.me], settled)
+	if !settled || len(plan.Take) > 0 && !s.resting() {
 		s.unclaimed = 0
 	}
 	if settled || !patient {
 		mine, neglected := s.leftOver(plan, owners)
-		s.takeAll(append(plan.take, mine...), false)
+		s.takeAll(append(plan.Take, mine...), false)
 		if s.takeAll(neglected, true) > 0 {
 			s.extra = moment{s.client.now() + set.extra, true}
 		}
 	}
 	s.attend(plan, s.owners(), settled)
-	s.table.calm = settled && !s.changed && plan.even()
+	s.table.calm = settled && !s.changed && plan.Even()
 }
 
 // reportUnread reports the records that a look could not read: when they are others than
@@ -198,9 +201,9 @@ func (s *sharing) owners() []string {
 		case w != nil && w.hold.gone() == nil:
 			out[i] = s.me
 		case out[i] == s.me:
-			out[i] = stranger // a request in doubt, that is being cleaned up
-		case w != nil && out[i] == nobody:
-			out[i] = stranger // lost, and the function has not returned: for others to take
+			out[i] = plan.Stranger // a request in doubt, that is being cleaned up
+		case w != nil && out[i] == plan.Nobody:
+			out[i] = plan.Stranger // lost, and the function has not returned: for others to take
 		}
 	}
 	return out
@@ -260,16 +263,16 @@ func (s *sharing) giveBack(share int, settled bool) {
 // taken either, for so long that every member has looked twice. Whoever it is dealt to
 // cannot take it: a function that ignored the loss of its lease is still at work on it
 // there, or attempts fail there.
-func (s *sharing) leftOver(p plan, owners []string) (mine, neglected []int) {
+func (s *sharing) leftOver(p plan.Plan, owners []string) (mine, neglected []int) {
 	now, set := s.client.now(), s.settings
-	if free := p.owned[nobody]; free != s.free {
+	if free := p.Owned[plan.Nobody]; free != s.free {
 		s.free, s.still = free, now
 	}
-	room := p.shares[s.me] - p.owned[s.me] - len(p.take)
+	room := p.Shares[s.me] - p.Owned[s.me] - len(p.Take)
 	patient := s.seat == nil && !s.standingBy || now < s.still+set.neglect
 	for i, o := range owners {
 		free := s.table.rows[i].free
-		if o != nobody || !free.set || slices.Contains(p.take, i) {
+		if o != plan.Nobody || !free.set || slices.Contains(p.Take, i) {
 			continue
 		}
 		switch age := now - free.Duration; {
@@ -318,14 +321,14 @@ func (s *sharing) takeAll(partitions []int, extra bool) int {
 	case failed.Load():
 		s.leaveAlone()
 	case missed.Load():
-		s.within(jitter(s.settings.quiet, 0.5))
+		s.within(clock.Jitter(s.settings.quiet, 0.5))
 	}
 	return int(taken.Load())
 }
 
 // leaveAlone has no attempt made for a while, longer each time: the backend fails them.
 func (s *sharing) leaveAlone() {
-	d := exponential(s.misses, s.settings.quiet/2, s.settings.every/2)
+	d := clock.Backoff(s.misses, s.settings.quiet/2, s.settings.every/2)
 	s.misses++
 	s.attemptAt = s.client.now() + d
 	s.within(d)
@@ -343,7 +346,7 @@ func (s *sharing) resting() bool {
 // attend has this instance look again when something is to be expected: it watches the
 // bell, the places of the members, since a share falls to the others when one leaves,
 // and the partitions that are about to move. What is free will be taken soon, or later.
-func (s *sharing) attend(p plan, owners []string, settled bool) {
+func (s *sharing) attend(p plan.Plan, owners []string, settled bool) {
 	s.watch(s.bell(), true)
 	free := false
 	for i := range s.table.rows {
@@ -352,16 +355,16 @@ func (s *sharing) attend(p plan, owners []string, settled bool) {
 		if !place {
 			o = owners[i]
 		}
-		wanted := o != nobody && o != s.me && (place || p.moves(o))
+		wanted := o != plan.Nobody && o != s.me && (place || p.Moves(o))
 		s.watch(s.table.names[i], wanted)
 		if left, ok := row.endsIn(); ok && wanted {
 			// Many wait for the same expiry: spread them a little.
 			s.within(left + time.Millisecond + rand.N(10*time.Millisecond))
 		}
-		free = free || !place && o == nobody
+		free = free || !place && o == plan.Nobody
 	}
 	if free && settled {
-		s.within(exponential(s.unclaimed, 2*s.settings.gap, s.settings.every))
+		s.within(clock.Backoff(s.unclaimed, 2*s.settings.gap, s.settings.every))
 		s.unclaimed++
 	}
 }

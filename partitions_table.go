@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/clock"
+	"github.com/holdfast-go/holdfast/internal/plan"
 )
 
 // table is what an instance has read of a group: the records of n partitions, and
@@ -152,7 +155,7 @@ func (t *table) identify(ctx context.Context, each time.Duration, recs []Record,
 		}
 		if rec.Owner == "" {
 			unknown = append(unknown, i)
-			row.askAgain = now + jitter(t.memory, 0.2)
+			row.askAgain = now + clock.Jitter(t.memory, 0.2)
 		}
 	}
 	t.inspect(ctx, each, recs, errs, unknown)
@@ -169,7 +172,7 @@ func (r *row) see(name string, rec Record, err error, memory *sightings, now tim
 		r.holder = memory.see(name, rec, r.holder)
 		r.stuck, r.unchanged = !memory.stuck(r.holder).IsZero(), memory.unchanged(r.holder)
 	}
-	if r.free.first(now); r.owner() != nobody {
+	if r.free.first(now); r.owner() != plan.Nobody {
 		r.free.set = false
 	}
 }
@@ -179,11 +182,11 @@ func (r *row) see(name string, rec Record, err error, memory *sightings, now tim
 func (r *row) owner() string {
 	switch {
 	case !r.known:
-		return stranger
+		return plan.Stranger
 	case r.rec.State == StateFree || r.stuck:
-		return nobody
+		return plan.Nobody
 	case r.rec.Owner == "":
-		return stranger
+		return plan.Stranger
 	}
 	return r.rec.Owner
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/plan"
 )
 
 // terse is a backend whose batched reads tell tokens, but not owners: those it is asked for
@@ -85,16 +86,16 @@ func TestOwners(t *testing.T) {
 		work *work
 		want string
 	}{
-		{"free", free, nil, nobody},
+		{"free", free, nil, plan.Nobody},
 		{"another's", held("other"), nil, "other"},
-		{"an owner that is not told", held(""), nil, stranger},
-		{"a record that could not be read", row{rec: Record{State: StateFree}}, nil, stranger},
+		{"an owner that is not told", held(""), nil, plan.Stranger},
+		{"a record that could not be read", row{rec: Record{State: StateFree}}, nil, plan.Stranger},
 		{"at work", held("me"), live, "me"},
 		{"at work, the look was before", free, live, "me"},
 		{"being released", free, live, "me"},
-		{"a request in doubt", held("me"), nil, stranger},
-		{"lost, the function still runs", free, lost, stranger},
-		{"lost, the record does not say so yet", held("me"), lost, stranger},
+		{"a request in doubt", held("me"), nil, plan.Stranger},
+		{"lost, the function still runs", free, lost, plan.Stranger},
+		{"lost, the record does not say so yet", held("me"), lost, plan.Stranger},
 		{"lost, and taken by another", held("other"), lost, "other"},
 	} {
 		s := &sharing{Partitions: &Partitions{n: 1}, me: "me", table: &table{rows: []row{x.row}}, owned: map[int]*work{}}

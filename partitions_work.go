@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/clock"
 )
 
 // work is a partition that this instance has: its hold, and the function's goroutine.
@@ -61,7 +63,7 @@ func (w *work) run() {
 		if c.now()-began > restart.Max {
 			failures = 0
 		}
-		w.sleep(exponential(failures, restart.Initial, restart.Max))
+		w.sleep(clock.Backoff(failures, restart.Initial, restart.Max))
 	}
 	<-w.hold.Context().Done()
 }

@@ -24,3 +24,14 @@ func endOf(ctx context.Context) error {
 	}
 	return fmt.Errorf("%w: %w", err, cause)
 }
+
+// isClosed reports whether a channel that nobody sends to is closed. A select between it and
+// the end of a context takes either if both are so.
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}

@@ -26,7 +26,7 @@ func TestLateSuccessLinesNoLeaseUpTwice(t *testing.T) {
 		return len(s.fresh) + len(s.retries)
 	}
 	now = 28 * time.Second // the renewal after the late success is due; the loss is at 35 s
-	if k.queue[0].due() <= now {
+	if k.queue.First().due() <= now {
 		k.advance(l, now)
 	}
 	if n := places(); n != 1 || !l.lined {

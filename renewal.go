@@ -83,7 +83,7 @@ func (k *keeper) dispatch(now time.Duration) (sends []func()) {
 				l.lined, l.call, l.next = false, c, now+patience(c.limit)
 				k.reorder(l)
 			}
-			sends = append(sends, func() { k.calls.run(func() { k.send(c) }) })
+			sends = append(sends, func() { k.calls.Go(func() { k.send(c) }) })
 		}
 	}
 	return sends
@@ -110,7 +110,7 @@ func patience(limit time.Duration) time.Duration { return limit + limit/4 }
 // renewed together stay together.
 func (k *keeper) gather(class int, now time.Duration) {
 	var soon []*kept
-	for _, l := range k.queue {
+	for _, l := range k.queue.All() {
 		if l.phase == keeping && !l.lined && l.call == nil && l.failures == 0 && now >= l.next-l.timing.renewEvery/4 && l.class() == class {
 			soon = append(soon, l)
 		}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/clock"
 )
 
 // watch has the Watcher, if there is one, ring the alarm when a seat may be free.
@@ -39,7 +41,7 @@ func ring(alarm chan<- struct{}) {
 
 // pause is how long to leave a backend alone that fails.
 func (a *asker) pause() time.Duration {
-	return max(min(a.settings.retry(a.failures-1), jitter(a.settings.poll, 0.2)), time.Millisecond)
+	return max(min(a.settings.retry(a.failures-1), clock.Jitter(a.settings.poll, 0.2)), time.Millisecond)
 }
 
 // rest waits until it is time to ask again, and returns the seats to ask for.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/clock"
 )
 
 // seat is one slot as an asker sees it: the request for it, which of its attempts ended
@@ -168,9 +169,9 @@ func (s *seat) schedule() (askAt, lookAt time.Duration) {
 		}
 	}
 	if s.overdue > 0 {
-		askAt = max(askAt, s.seen+exponential(s.overdue-1, pressing, a.settings.poll))
+		askAt = max(askAt, s.seen+clock.Backoff(s.overdue-1, pressing, a.settings.poll))
 	}
-	next := s.seen + jitter(poll, 0.2)
+	next := s.seen + clock.Jitter(poll, 0.2)
 	switch {
 	case !s.lookable():
 		return min(askAt, next), never

@@ -36,9 +36,9 @@ func (r *LeaderAwareRunner) begin(h *Hold) *term {
 	}
 	// Both end with the hold. They are refused only after Shutdown, whose end of the
 	// hold this very caller will see.
-	r.client.background.run(t.steward)
+	r.client.background.Go(t.steward)
 	if r.settings.health != nil {
-		r.client.background.run(t.watchHealth)
+		r.client.background.Go(t.watchHealth)
 	}
 	return t
 }

@@ -1,4 +1,4 @@
-package holdfast
+package plan
 
 import (
 	"fmt"
@@ -52,8 +52,8 @@ func TestPlan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, me := range slices.Sorted(maps.Keys(c.shares)) {
-				p := newPlan(me, c.members, c.owners)
-				share, take := p.shares[me], p.take
+				p := New(me, c.members, c.owners)
+				share, take := p.Shares[me], p.Take
 				if share != c.shares[me] || len(take) != c.takes[me] {
 					t.Errorf("%s: share %d, takes %d; want %d, %d", me, share, len(take), c.shares[me], c.takes[me])
 				}
@@ -71,7 +71,7 @@ func TestPlanRandom(t *testing.T) {
 		for i := range 1 + rng.IntN(min(len(s.owners), 7)) {
 			s.members = append(s.members, fmt.Sprintf("m%d", i))
 		}
-		others := append([]string{nobody, nobody, stranger, "dead"}, s.members...)
+		others := append([]string{Nobody, Nobody, Stranger, "dead"}, s.members...)
 		for i := range s.owners {
 			s.owners[i] = others[rng.IntN(len(others))]
 		}
@@ -86,11 +86,11 @@ func (s situation) check(rng *rand.Rand) error {
 	dealt := map[int]string{}
 	sum, surplus, short := 0, 0, 0
 	for _, me := range s.members {
-		p := newPlan(me, s.members, s.owners)
-		share, take := p.shares[me], p.take
+		p := New(me, s.members, s.owners)
+		share, take := p.Shares[me], p.Take
 		shuffled := slices.Clone(s.members)
 		rng.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-		if again := newPlan(me, shuffled, s.owners); again.shares[me] != share || !slices.Equal(again.take, take) {
+		if again := New(me, shuffled, s.owners); again.Shares[me] != share || !slices.Equal(again.Take, take) {
 			return fmt.Errorf("%s: the order of the members matters", me)
 		}
 		if share < n/len(s.members) || share > (n+len(s.members)-1)/len(s.members) {
@@ -100,7 +100,7 @@ func (s situation) check(rng *rand.Rand) error {
 			return fmt.Errorf("%s: has %d, share %d, takes %d", me, owned[me], share, len(take))
 		}
 		for _, i := range take {
-			if s.owners[i] != nobody || dealt[i] != "" {
+			if s.owners[i] != Nobody || dealt[i] != "" {
 				return fmt.Errorf("%s: takes %d of %q, dealt to %q", me, i, s.owners[i], dealt[i])
 			}
 			dealt[i] = me
@@ -109,8 +109,8 @@ func (s situation) check(rng *rand.Rand) error {
 		surplus += max(owned[me]-share, 0)
 		short += max(share-owned[me], 0)
 	}
-	if least := leastSurplus(s.members, owned, n); sum != n || surplus != least || len(dealt) != min(short, owned[nobody]) {
-		return fmt.Errorf("shares of %d in all, %d given back (least %d), %d of %d free dealt to members %d short", sum, surplus, least, len(dealt), owned[nobody], short)
+	if least := leastSurplus(s.members, owned, n); sum != n || surplus != least || len(dealt) != min(short, owned[Nobody]) {
+		return fmt.Errorf("shares of %d in all, %d given back (least %d), %d of %d free dealt to members %d short", sum, surplus, least, len(dealt), owned[Nobody], short)
 	}
 	return nil
 }
@@ -151,12 +151,12 @@ func TestPlansOfDifferentMomentsMostlyAgree(t *testing.T) {
 		}
 		who := map[int]string{}
 		for _, m := range members {
-			for _, i := range newPlan(m, members, first).take {
+			for _, i := range New(m, members, first).Take {
 				who[i] = m
 			}
 		}
 		for _, m := range members {
-			for _, i := range newPlan(m, members, second).take {
+			for _, i := range New(m, members, second).Take {
 				if who[i] != "" {
 					both++
 				}

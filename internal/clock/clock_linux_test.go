@@ -1,4 +1,4 @@
-package holdfast
+package clock
 
 import (
 	"os"
@@ -24,25 +24,25 @@ func TestElapsedClock(t *testing.T) {
 	}
 	const resolution = 20 * time.Millisecond
 	before := uptime()
-	now := elapsed()
+	now := Elapsed()
 	after := uptime()
 	if now < before-resolution || now > after+resolution {
 		t.Errorf("elapsed is %v, not between %v and %v", now, before, after)
 	}
 	for last, i := now, 0; i < 1000; i++ {
-		next := elapsed()
+		next := Elapsed()
 		if next < last {
 			t.Fatalf("the clock went back from %v to %v", last, next)
 		}
 		last = next
 	}
-	if n := testing.AllocsPerRun(100, func() { _ = elapsed() }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { _ = Elapsed() }); n != 0 {
 		t.Errorf("elapsed allocates %v times", n)
 	}
 }
 
 func BenchmarkElapsed(b *testing.B) {
 	for b.Loop() {
-		_ = elapsed()
+		_ = Elapsed()
 	}
 }

@@ -1,4 +1,4 @@
-package holdfast
+package clock
 
 import (
 	"syscall"
@@ -7,11 +7,11 @@ import (
 
 var getTickCount64 = syscall.NewLazyDLL("kernel32.dll").NewProc("GetTickCount64")
 
-// elapsed reads GetTickCount64: milliseconds since the system started, sleep and
+// Elapsed reads GetTickCount64: milliseconds since the system started, sleep and
 // hibernation included. It moves in steps of 10 to 16 ms, far below any grace.
-func elapsed() time.Duration {
+func Elapsed() time.Duration {
 	if getTickCount64.Find() != nil {
-		return monotonic()
+		return Monotonic()
 	}
 	lo, hi, _ := getTickCount64.Call()
 	ms := uint64(lo)

@@ -1,4 +1,4 @@
-package holdfast
+package clock
 
 import (
 	"syscall"
@@ -10,13 +10,13 @@ import (
 // Go's own timers use, but it also counts the time that the system is suspended.
 const clockBoottime = 7
 
-// elapsed reads the boot-time clock: setting the wall clock does not move it, and
+// Elapsed reads the boot-time clock: setting the wall clock does not move it, and
 // a suspended laptop or virtual machine finds its leases over when it wakes.
-func elapsed() time.Duration {
+func Elapsed() time.Duration {
 	var ts syscall.Timespec
 	_, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, uintptr(unsafe.Pointer(&ts)), 0)
 	if errno != 0 { // a kernel before 2.6.39, or a sandbox that forbids the call
-		return monotonic()
+		return Monotonic()
 	}
 	return time.Duration(ts.Nano())
 }

@@ -1,58 +1,60 @@
-package holdfast
+package scheduler
 
 import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/worker"
 )
 
 // Calls that return at the very moment when the patience with them is over, as after a
 // pause of the whole process: each place is given back once, to one.
-func TestAgendaCallReturnsAsPatienceEnds(t *testing.T) {
+func TestSchedulerCallReturnsAsPatienceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const patience, each = time.Second, 3
 		start := time.Now()
-		var workers tasks
+		var workers worker.Group
 		var done atomic.Int64
-		const agendas = 50
-		for range agendas {
-			a := newAgenda(func() time.Duration { return time.Since(start) }, 1, patience, &workers)
+		const schedulers = 50
+		for range schedulers {
+			a := New(func() time.Duration { return time.Since(start) }, 1, patience, &workers)
 			for range each {
-				e := &entry{do: func() { time.Sleep(patience); done.Add(1) }}
-				a.set(e, 0, false)
+				e := &Entry{Do: func() { time.Sleep(patience); done.Add(1) }}
+				a.Set(e, 0, false)
 			}
 		}
 		time.Sleep((each + 1) * patience)
 		synctest.Wait()
-		if got := done.Load(); got != agendas*each {
-			t.Errorf("%d of %d calls were made", got, agendas*each)
+		if got := done.Load(); got != schedulers*each {
+			t.Errorf("%d of %d calls were made", got, schedulers*each)
 		}
 	})
 }
 
 // Calls that come back as fast as they are made, more than there are places for, keep
 // no retry waiting for ever; nor do retries that hang take more than their part.
-func TestAgendaRetriesHaveTheirTurn(t *testing.T) {
+func TestSchedulerRetriesHaveTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		now := func() time.Duration { return time.Since(start) }
-		var workers tasks
-		a := newAgenda(now, 4, time.Minute, &workers)
+		var workers worker.Group
+		a := New(now, 4, time.Minute, &workers)
 		var over atomic.Bool
 		var fresh, hung atomic.Int64
 		for range 50 {
-			e := &entry{}
-			e.do = func() {
+			e := &Entry{}
+			e.Do = func() {
 				time.Sleep(10 * time.Millisecond)
 				if fresh.Add(1); !over.Load() {
-					a.set(e, now(), false)
+					a.Set(e, now(), false)
 				}
 			}
-			a.set(e, 0, false)
+			a.Set(e, 0, false)
 		}
 		retry := make(chan struct{})
-		a.set(&entry{do: func() { close(retry) }}, now(), true)
+		a.Set(&Entry{Do: func() { close(retry) }}, now(), true)
 		time.Sleep(time.Second)
 		select {
 		case <-retry:
@@ -60,7 +62,7 @@ func TestAgendaRetriesHaveTheirTurn(t *testing.T) {
 			t.Error("a retry was kept waiting for ever")
 		}
 		for range 10 {
-			a.set(&entry{do: func() { time.Sleep(time.Hour); hung.Add(1) }}, now(), true)
+			a.Set(&Entry{Do: func() { time.Sleep(time.Hour); hung.Add(1) }}, now(), true)
 		}
 		before := fresh.Load()
 		time.Sleep(50 * time.Second)
@@ -77,22 +79,22 @@ func TestAgendaRetriesHaveTheirTurn(t *testing.T) {
 
 // Retries take at most half of the places, also when nothing else is there: what comes for
 // the first time finds one free.
-func TestAgendaRetriesLeavePlaces(t *testing.T) {
+func TestSchedulerRetriesLeavePlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		now := func() time.Duration { return time.Since(start) }
-		var workers tasks
-		a := newAgenda(now, 4, time.Minute, &workers)
+		var workers worker.Group
+		a := New(now, 4, time.Minute, &workers)
 		var hung, fresh atomic.Int64
 		for range 10 {
-			a.set(&entry{do: func() { hung.Add(1); time.Sleep(30 * time.Second) }}, 0, true)
+			a.Set(&Entry{Do: func() { hung.Add(1); time.Sleep(30 * time.Second) }}, 0, true)
 		}
 		synctest.Wait()
 		if n := hung.Load(); n != 2 {
 			t.Errorf("%d retries have a place of 4, want 2", n)
 		}
 		for range 2 {
-			a.set(&entry{do: func() { fresh.Add(1) }}, now(), false)
+			a.Set(&Entry{Do: func() { fresh.Add(1) }}, now(), false)
 		}
 		synctest.Wait()
 		if n := fresh.Load(); n != 2 {
