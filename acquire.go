@@ -37,7 +37,7 @@ type grant struct {
 }
 
 func (c *Client) newAsker(name string, s settings, emit func(Event)) *asker {
-	return c.newAskerOn(&terms{timing: s.timing, emit: emit, overrun: s.overrun}, name, s)
+	return c.newAskerOn(&terms{policy: policy{timing: s.timing, emit: emit, overrun: s.overrun}}, name, s)
 }
 
 // newAskerOn makes an asker whose hold has its terms in common with others.

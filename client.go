@@ -48,19 +48,16 @@ type Client struct {
 	base    context.Context // ends when Shutdown gives up or is done; background calls descend from it
 	end     context.CancelFunc
 
-	mu       sync.Mutex
-	holds    map[*Hold]struct{}
-	managers map[*LeaseManager]struct{}
-	names    atomic.Int64 // that they manage
+	mu           sync.Mutex
+	holds        map[*Hold]struct{}
+	participants map[participant]struct{}
+	names        atomic.Int64 // that they manage
 
 	shutting    atomic.Bool
 	releases    chan struct{} // has a value for each release that a Shutdown has under way
 	down        chan struct{} // closed when Shutdown is done
 	shutdownErr error         // readable once down is closed
 }
-
-// errShutdown ends what a Shutdown cuts short.
-var errShutdown = fmt.Errorf("holdfast: the client is %w", ErrClosed)
 
 // New makes a Client around a Locker and takes it over: Shutdown closes it. An
 // option that the backend does not allow is an *[InvalidError].
@@ -85,7 +82,7 @@ func New(locker Locker, opts ...ClientOption) (*Client, error) {
 	c := &Client{
 		locker: locker, limits: locker.Limits(), capabilities: locker.Capabilities(), defaults: cfg.lock,
 		now: cfg.elapsed, logger: cfg.logger, keeper: newKeeper(locker, cfg.elapsed, cfg.logger),
-		sightings: sightings{now: cfg.elapsed}, holds: map[*Hold]struct{}{}, down: make(chan struct{}), releases: make(chan struct{}, releasesAtOnce),
+		sightings: sightings{now: cfg.elapsed}, holds: map[*Hold]struct{}{}, participants: map[participant]struct{}{}, down: make(chan struct{}), releases: make(chan struct{}, releasesAtOnce),
 	}
 	s, err := cfg.lock.settle(c.limits)
 	if err != nil {
@@ -173,9 +170,9 @@ func (c *Client) shutDown(ctx context.Context) error {
 	c.work.Close()
 	c.close(errShutdown)
 	c.cleanings.RunAllNow()
-	managers := c.enlisted()
-	for _, m := range managers {
-		m.stop(errShutdown)
+	participants := c.enlisted()
+	for _, p := range participants {
+		p.stop(errShutdown)
 	}
 	for _, h := range c.live() {
 		h.shutDown(ctx)
@@ -191,8 +188,8 @@ func (c *Client) shutDown(ctx context.Context) error {
 	c.end()
 	c.cleanings.RunAllNow()
 	c.cleaners.Wait(ctx) // nothing but what was waited for above
-	for _, m := range managers {
-		err = errors.Join(err, m.finish(ctx))
+	for _, p := range participants {
+		err = errors.Join(err, p.finish(ctx))
 	}
 	err = errors.Join(err, c.lookout.close(ctx), c.keeper.close(ctx))
 	if err == nil { // else there may be overruns to tell
@@ -259,4 +256,42 @@ func (c *Client) emit(more []*sink) func(Event) {
 			s.emit(e)
 		}
 	}
+}
+
+// participant is a product that Shutdown stops, and then waits for.
+type participant interface {
+	// stop begins to release what the participant holds; cause ends the contexts of the holds.
+	stop(cause error)
+	// finish waits for its goroutines, when all holds are released or given up.
+	finish(ctx context.Context) error
+}
+
+// enlist makes Shutdown stop a participant and wait until it is discharged. It reports false if
+// Shutdown has begun.
+func (c *Client) enlist(p participant) bool {
+	if !c.work.Start() {
+		return false
+	}
+	c.mu.Lock()
+	c.participants[p] = struct{}{}
+	c.mu.Unlock()
+	if c.closing.Err() != nil {
+		p.stop(errShutdown) // Shutdown may have listed the participants before
+	}
+	return true
+}
+
+// discharge undoes enlist.
+func (c *Client) discharge(p participant) {
+	c.mu.Lock()
+	delete(c.participants, p)
+	c.mu.Unlock()
+	c.work.Done()
+}
+
+// enlisted lists the participants.
+func (c *Client) enlisted() []participant {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Keys(c.participants))
 }

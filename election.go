@@ -45,7 +45,7 @@ var (
 	ErrBusy = errors.New("the runner is busy")
 	// ErrSteppedDown is the cause of a task's context when leadership was given up:
 	// by StepDown, after a failed health check, or after a stall.
-	ErrSteppedDown = errors.New("stepped down")
+	ErrSteppedDown = errSteppedDown
 	// ErrStalled comes with ErrSteppedDown when the task sent no heartbeat in time.
 	ErrStalled = errors.New("no heartbeat in time")
 

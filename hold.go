@@ -16,6 +16,7 @@ type Hold struct {
 	client    *Client
 	ctx       holding
 	cancel    context.CancelCauseFunc
+	terms     *terms
 	kept      kept
 	slot      int
 	managed   bool                    // Do, a runner or a LeaseManager releases it when its work is over
@@ -27,10 +28,8 @@ type Hold struct {
 
 // terms are what the holds of one asker, or of many, have in common.
 type terms struct {
-	timing  timing
-	emit    func(Event)
-	overrun func(Event)                  // the user's hook, or nil
-	over    func(h *Hold, released bool) // called when a hold is lost and when it is released, or nil
+	policy
+	over func(h *Hold, released bool) // called when a hold is lost and when it is released, or nil
 }
 
 // release is the one release of a hold.
@@ -96,7 +95,8 @@ func (c *Client) newHold(parent context.Context, a *asker, g grant, managed bool
 	h := &Hold{client: c, managed: managed, slot: g.seat.slot, doubt: g.seat.doubt, passUntil: g.passUntil}
 	ctx, cancel := context.WithCancelCause(parent)
 	h.ctx, h.cancel = holding{ctx, h, holdingFrom(parent)}, cancel
-	h.kept.hold, h.kept.terms, h.kept.lease, h.kept.index = h, a.terms, g.lease, -1
+	h.terms = a.terms
+	h.kept.owner, h.kept.policy, h.kept.lease, h.kept.index = h, &a.terms.policy, g.lease, -1
 	c.mu.Lock()
 	c.holds[h] = struct{}{}
 	c.mu.Unlock()
@@ -122,7 +122,7 @@ func (h *Hold) shutDown(ctx context.Context) {
 func (h *Hold) lost(cause error) {
 	h.cancel(cause)
 	h.client.queues.freed(h, h.client.now())
-	if over := h.kept.over; over != nil {
+	if over := h.terms.over; over != nil {
 		over(h, false)
 	}
 }
@@ -255,8 +255,8 @@ func (h *Hold) gaveBack(kept bool, err error) {
 	r := h.release.Load()
 	r.err = err
 	close(r.done)
-	if k.over != nil {
-		k.over(h, true)
+	if over := h.terms.over; over != nil {
+		over(h, true)
 	}
 	c.work.Done()
 }

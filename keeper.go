@@ -50,11 +50,18 @@ const (
 	dropped              // released, or its overrun was told: not in the heap
 )
 
+// policy is what the leases of one caller, or of many, have in common.
+type policy struct {
+	timing  timing
+	emit    func(Event)
+	overrun func(Event) // the user's hook, or nil
+}
+
 // kept is one lease under the keeper's care.
 type kept struct {
-	*terms
+	*policy
 	lease Lease
-	hold  *Hold // to be told of a loss
+	owner interface{ lost(cause error) } // is called when the lease is lost
 
 	// loss mirrors timing.lossAt(start), for Hold.Err to read without the lock.
 	loss atomic.Int64
@@ -125,7 +132,7 @@ func (k *keeper) giveUp(l *kept, cause error) {
 	}
 	k.mu.Unlock()
 	if gave {
-		l.hold.lost(cause)
+		l.owner.lost(cause)
 	}
 }
 
@@ -251,7 +258,7 @@ func (k *keeper) lose(l *kept, cause error) func() {
 	k.finish(l, cause)
 	return func() {
 		l.tell(EventLost, "", cause) // first: the end lets the next waiter in
-		l.hold.lost(cause)
+		l.owner.lost(cause)
 	}
 }
 
@@ -316,8 +323,6 @@ func (l *kept) due() time.Duration {
 		return min(l.next, loss)
 	}
 }
-
-var errHung = errors.New("the call did not return within its time limit")
 
 // lateError says why a lease was lost by the clock. The failures before it are
 // told as text: their own kind is not what happened to the lease.

@@ -190,13 +190,6 @@ func (c *Client) granted(parent context.Context, a *asker, g grant, managed bool
 	return c.newHold(parent, a, g, managed), nil
 }
 
-// until returns a context that also ends when other does, with its cause.
-func until(ctx, other context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
-	return ctx, func() { stop(); cancel(nil) }
-}
-
 // finish releases a hold whose function is over. It bounds how long the caller is
 // kept for a backend that does not answer: the clean-up goes on behind.
 func (h *Hold) finish(ctx context.Context) {

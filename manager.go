@@ -3,7 +3,6 @@ package holdfast
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -79,7 +78,7 @@ func NewLeaseManager(client *Client, opts ...ManagerOption) (*LeaseManager, erro
 		client: client, settings: s,
 		claims: map[string]*claim{}, drained: make(chan struct{}),
 	}
-	m.terms = &terms{timing: s.timing, emit: client.emit(sinks), over: m.over}
+	m.terms = &terms{policy: policy{timing: s.timing, emit: client.emit(sinks)}, over: m.over}
 	patience := 3 * s.tryTimeout // an attempt is one call, or two
 	m.asks = scheduler.New(client.now, cfg.parallel, patience, &m.workers)
 	m.gives = scheduler.New(client.now, givesAtOnce, patience, &m.workers)
@@ -282,38 +281,6 @@ func (m *LeaseManager) checkDrained() {
 		close(m.drained)
 		m.client.discharge(m)
 	}
-}
-
-// enlist has Shutdown wait for a manager, unless it has begun.
-func (c *Client) enlist(m *LeaseManager) bool {
-	if !c.work.Start() {
-		return false
-	}
-	c.mu.Lock()
-	if c.managers == nil {
-		c.managers = map[*LeaseManager]struct{}{}
-	}
-	c.managers[m] = struct{}{}
-	c.mu.Unlock()
-	if c.closing.Err() != nil {
-		m.stop(errShutdown) // Shutdown may have looked before
-	}
-	return true
-}
-
-// discharge undoes enlist.
-func (c *Client) discharge(m *LeaseManager) {
-	c.mu.Lock()
-	delete(c.managers, m)
-	c.mu.Unlock()
-	c.work.Done()
-}
-
-// enlisted lists the managers that are not closed.
-func (c *Client) enlisted() []*LeaseManager {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Collect(maps.Keys(c.managers))
 }
 
 // failures keeps the names of what failed, and the first error, so that thousands of

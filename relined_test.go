@@ -12,7 +12,7 @@ import (
 func TestLateSuccessLinesNoLeaseUpTwice(t *testing.T) {
 	var now time.Duration
 	k := newKeeper(hollowLocker{}, func() time.Duration { return now }, nil)
-	l := &kept{terms: &terms{timing: timing{ttl: 30 * time.Second, grace: 5 * time.Second, renewEvery: 10 * time.Second, tryTimeout: 3 * time.Second}, emit: func(Event) {}}, index: -1}
+	l := &kept{policy: &policy{timing: timing{ttl: 30 * time.Second, grace: 5 * time.Second, renewEvery: 10 * time.Second, tryTimeout: 3 * time.Second}, emit: func(Event) {}}, index: -1}
 	k.closed = true // no goroutine: the test is the keeper's
 	k.add(l, 0)
 	now = 14 * time.Second

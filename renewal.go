@@ -103,9 +103,6 @@ func (c *renewal) tryLimit(now time.Duration) time.Duration {
 	return least
 }
 
-// patience is how long to wait for a call that is to return within a limit.
-func patience(limit time.Duration) time.Duration { return limit + limit/4 }
-
 // gather lines up, for a batch that is due anyway, what would be due soon: leases
 // renewed together stay together.
 func (k *keeper) gather(class int, now time.Duration) {
@@ -190,16 +187,16 @@ func (k *keeper) send(c *renewal) {
 	k.mu.Lock()
 	now := k.now()
 	k.free(c)
-	told := map[*terms]*failedTry{}
+	told := map[*policy]*failedTry{}
 	for i, l := range c.leases {
 		act, failed := k.renewed(l, c, now, errs[i])
-		switch first := told[l.terms]; {
+		switch first := told[l.policy]; {
 		case !failed:
 		case first != nil:
 			first.more++
 		default:
 			first = &failedTry{lease: l, err: errs[i]}
-			told[l.terms] = first
+			told[l.policy] = first
 			act = first.tell
 		}
 		if act != nil {
