@@ -19,7 +19,7 @@ import (
 // workers is killed — another worker leads, under a higher token.
 func TestCompose(t *testing.T) {
 	t.Parallel()
-	env.NeedContainers(t)
+	env.RequireContainers(t)
 	for name, url := range map[string]string{
 		"mongodb": "", // the default of docker-compose.yml
 		"azblob":  "azblob://emulator/locks?endpoint=http://azurite:10000/devstoreaccount1",
