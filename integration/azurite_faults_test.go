@@ -103,7 +103,7 @@ func TestAzuriteRestartedWithItsState(t *testing.T) {
 	next, err := waiter.Lock(testContext(t), "kept")
 	env.Check(t, err)
 	if next.Token() <= h.Token() {
-		t.Errorf("token %d after %d", next.Token(), h.Token())
+		t.Errorf("token %d was granted after token %d", next.Token(), h.Token())
 	}
 }
 
@@ -122,7 +122,7 @@ func TestAzuriteStateLost(t *testing.T) {
 	next, err := open(t, u, holdfast.WithTTL(ttl)).Lock(testContext(t), "forgotten")
 	env.Check(t, err)
 	if next.Token() <= h.Token() {
-		t.Errorf("token %d after %d", next.Token(), h.Token())
+		t.Errorf("token %d was granted after token %d", next.Token(), h.Token())
 	}
 	select {
 	case <-h.Context().Done():

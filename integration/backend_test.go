@@ -59,7 +59,7 @@ func mongoBackend(tb testing.TB) backend {
 	own := m.Database(tb).Collection("holdfast_locks")
 	database := own.Database().Name()
 	hosts := m.Hosts()
-	if hosts == nil { // the user's own server
+	if hosts == nil { // an endpoint of the user's own
 		u, err := url.Parse(m.URI())
 		if err != nil {
 			tb.Fatal(err)

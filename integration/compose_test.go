@@ -35,7 +35,7 @@ func TestCompose(t *testing.T) {
 			second := p.awaitStep(func(s step) bool { return s.worker != first.worker })
 			t.Logf("worker%d leads, %s after worker%d was killed", second.worker, time.Since(killed).Round(100*time.Millisecond), first.worker)
 			if second.token <= first.token {
-				t.Errorf("token %d after %d", second.token, first.token)
+				t.Errorf("token %d was granted after token %d", second.token, first.token)
 			}
 		})
 	}

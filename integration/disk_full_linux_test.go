@@ -47,7 +47,7 @@ func TestDiskFull(t *testing.T) {
 		disk.empty(t, holder, waiter)
 		second := parse(t, waiter.expect("token"))
 		if second <= first {
-			t.Errorf("token %d after %d", second, first)
+			t.Errorf("token %d was granted after token %d", second, first)
 		}
 		if err := holder.query("release", "released"); err != "<nil>" {
 			t.Errorf("release of the lost hold: %s", err)

@@ -43,7 +43,7 @@ func TestHolderStoppedPastTTL(t *testing.T) {
 		h := successor.lock(name)
 		granted := history.Now()
 		if h.Token() <= uint64(first) {
-			t.Errorf("token %d after %d", h.Token(), first)
+			t.Errorf("token %d was granted after token %d", h.Token(), first)
 		}
 		if err := writeFenced(testContext(t), successor.Client, b.url, h); err != nil {
 			t.Fatalf("the new holder's write: %v", err)

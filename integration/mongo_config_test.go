@@ -55,7 +55,7 @@ func TestArbiter(t *testing.T) {
 	next, err := waiter.Lock(testContext(t), "kept")
 	env.Check(t, err)
 	if next.Token() <= h.Token() {
-		t.Errorf("token %d after %d", next.Token(), h.Token())
+		t.Errorf("token %d was granted after token %d", next.Token(), h.Token())
 	}
 }
 
@@ -154,6 +154,6 @@ func TestTTLThreadNeverRuns(t *testing.T) {
 	h, err := open(t, url, holdfast.WithTTL(ttl)).Lock(testContext(t), "dead")
 	env.Check(t, err)
 	if took := time.Since(taken); took > ttl+ttl/2 || h.Token() <= l.Token {
-		t.Errorf("token %d after %d, after %v", h.Token(), l.Token, took)
+		t.Errorf("token %d was granted after token %d, after %v", h.Token(), l.Token, took)
 	}
 }

@@ -33,7 +33,7 @@ func TestOperatorDeletesRecord(t *testing.T) {
 			return
 		}
 		if successor.Token() <= h.Token() {
-			t.Errorf("token %d after %d", successor.Token(), h.Token())
+			t.Errorf("token %d was granted after token %d", successor.Token(), h.Token())
 		}
 		release(t, h)
 		expectHeld(t, b, successor)

@@ -166,7 +166,7 @@ func TestWriteConcernTimeout(t *testing.T) {
 		next, err := waiter.Lock(testContext(t), name)
 		env.Check(t, err)
 		if name == "held" && next.Token() <= h.Token() {
-			t.Errorf("token %d after %d", next.Token(), h.Token())
+			t.Errorf("token %d was granted after token %d", next.Token(), h.Token())
 		}
 		env.Check(t, next.Release(testContext(t)))
 	}

@@ -87,7 +87,7 @@ func TestDefiniteRejection(t *testing.T) {
 			t.Errorf("the hold ended %v before its deadline: not by the rejection", left)
 		}
 		if successor.Token() <= h.Token() {
-			t.Errorf("token %d after %d", successor.Token(), h.Token())
+			t.Errorf("token %d was granted after token %d", successor.Token(), h.Token())
 		}
 		expectHeld(t, b, successor)
 		if n := holder.count(holdfast.EventLost, ""); n != 1 {

@@ -53,8 +53,8 @@ func TestServerClockAheadAndBack(t *testing.T) {
 			continue
 		}
 		env.Check(t, m.SetClock(testContext(t), member, 0))
-		// A mongod whose clock steps back while it runs starts no election for that long, so it
-		// is restarted.
+		// A mongod whose clock steps back by ten minutes while it runs starts no election for ten
+		// minutes, so it is restarted.
 		env.Check(t, m.Kill(testContext(t), member))
 		env.Check(t, m.Restart(testContext(t), member))
 	}
@@ -66,7 +66,7 @@ func TestServerClockAheadAndBack(t *testing.T) {
 	h, err := waiter.Lock(ctx, "abandoned")
 	env.Check(t, err)
 	if h.Token() <= dead.Token {
-		t.Errorf("token %d after %d", h.Token(), dead.Token)
+		t.Errorf("token %d was granted after token %d", h.Token(), dead.Token)
 	}
 	stop()
 	f.check()

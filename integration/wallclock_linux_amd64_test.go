@@ -45,7 +45,7 @@ func TestClientWallClockMoved(t *testing.T) {
 				t.Errorf("taken over after %v, %v before the holder's own deadline", took, left-took)
 			}
 			if second <= first {
-				t.Errorf("token %d after %d", second, first)
+				t.Errorf("token %d was granted after token %d", second, first)
 			}
 			expectClockOffset(t, waiter, time.Hour)
 			if err := waiter.query("release", "released"); err != "<nil>" {

@@ -90,7 +90,7 @@ func (a *Azurite) Kill(ctx context.Context) error {
 	return a.fault(ctx, "kill", azuriteFaults.kill)
 }
 
-// Stop shuts the service down in order.
+// Stop shuts the service down cleanly.
 func (a *Azurite) Stop(ctx context.Context) error {
 	return a.fault(ctx, "stop", azuriteFaults.stop)
 }

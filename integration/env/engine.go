@@ -98,7 +98,7 @@ func (s *server) kill(ctx context.Context) error {
 	return errors.Join(err, s.awaitStopped(ctx))
 }
 
-// stop shuts the server down in order.
+// stop shuts the server down cleanly.
 func (s *server) stop(ctx context.Context) error {
 	_, err := s.engine.ContainerKill(ctx, s.ctr.GetContainerID(), client.ContainerKillOptions{Signal: "SIGINT"})
 	return errors.Join(err, s.awaitStopped(ctx))
