@@ -64,7 +64,7 @@ func (c *candidate) awaitElected(t *testing.T) *leadership {
 	case next := <-c.leaderships:
 		return next
 	case <-time.After(waitLimit):
-		t.Fatal("not elected")
+		t.Fatal("the candidate was not elected")
 		return nil
 	}
 }

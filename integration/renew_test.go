@@ -23,7 +23,7 @@ func TestLateRenewReply(t *testing.T) {
 			t.Errorf("the hold ended with %v, want lost", cause)
 		}
 		if left := h.ExpiresIn(); left <= 0 {
-			t.Errorf("the hold ended %v after its lease", -left)
+			t.Errorf("the hold ended %v after its lease had ended", -left)
 		}
 		successor := <-next
 		network.restore() // delayed replies arrive now
@@ -115,7 +115,7 @@ func TestHungRenew(t *testing.T) {
 			t.Errorf("the hold ended with %v, want lost", cause)
 		}
 		if left := h.ExpiresIn(); left <= 0 {
-			t.Errorf("the hold ended %v after its lease", -left)
+			t.Errorf("the hold ended %v after its lease had ended", -left)
 		}
 		successor := <-next
 		// The network is still down: releasing the lost lock gives up soon.
