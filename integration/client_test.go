@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // testClient is a client that records its events. It is shut down at the end of the test.
@@ -116,8 +117,8 @@ func (a *testClient) awaitRecord(what, name string, wanted func(holdfast.Record)
 	return r
 }
 
-func held(r holdfast.Record) bool { return r.State == holdfast.StateHeld }
-func free(r holdfast.Record) bool { return r.State == holdfast.StateFree }
+func held(r holdfast.Record) bool { return r.State == driver.StateHeld }
+func free(r holdfast.Record) bool { return r.State == driver.StateFree }
 
 // exclusionChecker checks that holds of one name do not overlap and that their tokens rise. All
 // holds belong to this process, so one clock judges them.

@@ -36,7 +36,7 @@ func (a *testClient) campaign(name string, opts ...holdfast.RunnerOption) *candi
 	go func() {
 		defer close(done)
 		_ = r.Run(ctx, func(ctx context.Context) error {
-			h, _ := holdfast.HoldFrom(ctx)
+			h, _ := holdfast.HoldFromContext(ctx)
 			t := &leadership{ctx, h, make(chan struct{})}
 			c.leaderships <- t
 			<-t.end // ignores ctx

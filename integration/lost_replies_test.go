@@ -95,7 +95,7 @@ func TestAcquireCancelledInFlight(t *testing.T) {
 	onEachBackend(t, func(t *testing.T, b backend) {
 		const ttl, locks = time.Minute, 20
 		network, names := b.network(t), make([]string, locks)
-		client, witness := b.client(t, network, holdfast.WithTTL(ttl), holdfast.WithGrace(ttl/3), holdfast.WithTryTimeout(9*time.Second)), b.client(t, nil)
+		client, witness := b.client(t, network, holdfast.WithTTL(ttl), holdfast.WithGrace(ttl/3), holdfast.WithRequestTimeout(9*time.Second)), b.client(t, nil)
 		for i := range names { // opens connections and creates records
 			names[i] = uniqueName()
 			release(t, client.lock(names[i]))

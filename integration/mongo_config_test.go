@@ -79,11 +79,11 @@ func TestSecondaryPreference(t *testing.T) {
 	for range 50 {
 		h, err := client.Lock(testContext(t), "read")
 		env.Check(t, err)
-		if r, err := client.Inspect(testContext(t), "read"); err != nil || r.State != holdfast.StateHeld || r.Token != h.Token() {
+		if r, err := client.Inspect(testContext(t), "read"); err != nil || r.State != driver.StateHeld || r.Token != h.Token() {
 			t.Fatalf("token %d is held, but Inspect returns %v with token %d (%v)", h.Token(), r.State, r.Token, err)
 		}
 		env.Check(t, h.Release(testContext(t)))
-		if r, err := client.Inspect(testContext(t), "read"); err != nil || r.State != holdfast.StateFree {
+		if r, err := client.Inspect(testContext(t), "read"); err != nil || r.State != driver.StateFree {
 			t.Fatalf("the lock is free, but Inspect returns %v (%v)", r.State, err)
 		}
 	}
@@ -147,7 +147,7 @@ func TestTTLThreadNeverRuns(t *testing.T) {
 	url := m.URL(t)
 	dead, err := driver.Open(testContext(t), url)
 	env.Check(t, err)
-	l, err := dead.TryAcquire(testContext(t), driver.Request{Name: "dead", ID: holdfast.NewLeaseID("3f1d9e0a-7a0e-4b52-9f7e-2f6f7c6a1b11"), Owner: "dead", TTL: ttl})
+	l, err := dead.TryAcquire(testContext(t), driver.Request{Name: "dead", ID: driver.NewLeaseID("3f1d9e0a-7a0e-4b52-9f7e-2f6f7c6a1b11"), Owner: "dead", TTL: ttl})
 	env.Check(t, err)
 	taken := time.Now()
 	env.Check(t, dead.Close(t.Context()))

@@ -47,7 +47,7 @@ func TestTransientRenewErrors(t *testing.T) {
 		// There is plenty of time between a renewal and the deadline, since the machine may be
 		// slow, too.
 		holder, witness := b.client(t, network, holdfast.WithTTL(3*b.ttl), holdfast.WithGrace(b.ttl/2), holdfast.WithRenewEvery(b.ttl/6),
-			holdfast.WithTryTimeout(b.ttl/4)), b.client(t, nil)
+			holdfast.WithRequestTimeout(b.ttl/4)), b.client(t, nil)
 		h := holder.lock(name)
 		for _, fault := range []func(){network.cut, network.reset, network.loseReplies, network.hang, network.cut} {
 			failed := holder.count(holdfast.EventError, "renew")

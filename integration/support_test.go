@@ -99,7 +99,7 @@ func (c *counter) runClient(ctx context.Context, url string, opts []holdfast.Cli
 
 // increment runs under the lock.
 func (c *counter) increment(ctx context.Context) error {
-	token, ok := holdfast.TokenFrom(ctx)
+	token, ok := holdfast.TokenFromContext(ctx)
 	if !ok {
 		return errors.New("no token")
 	}

@@ -94,7 +94,7 @@ func runWaiters(j job, client *holdfast.Client, _ *bufio.Scanner) error {
 		waiters.Go(func() {
 			errs[i] = client.Do(ctx, j.Name, func(ctx context.Context) error {
 				s := holdInterval{from: int64(history.Now())}
-				s.token, _ = holdfast.TokenFrom(ctx)
+				s.token, _ = holdfast.TokenFromContext(ctx)
 				err := incrementCounter(j.Dir)
 				if ctx.Err() == nil {
 					s.until = int64(history.Now())

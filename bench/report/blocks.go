@@ -18,7 +18,7 @@ var blocks = map[string]func(results) (string, error){
 const (
 	benchMongoRatio       = "drivers/mongo.Ratio/"
 	benchAzureRatio       = "drivers/azblob.Ratio/"
-	benchQuestions        = ".Questions/"
+	benchQuestions        = "internal/engine.Questions/"
 	benchHandoff          = "internal/endtoend.HandOver"
 	benchHandoffProcesses = "internal/endtoend.HandOverProcesses"
 	benchHandoffSteps     = "internal/endtoend.HandOverSteps"
@@ -96,7 +96,7 @@ func targets(measured results) (string, error) {
 	lost, saved, bytes, goroutines := r.get(bench10000Leases, "lost"), r.get(bench10000Leases, "one-by-one/batched"), r.get(bench10000Leases, "bytes/lease"), r.get(bench10000Leases, "goroutines")
 	many := r.get(benchWaiters, handoffRatio)
 	all = append(all,
-		target{"`IsLeader`, `Hold.Err`, `TokenFrom`: allocations", "0", fmt.Sprintf("%.0f", allocations), allocations == 0},
+		target{"`IsLeader`, `Hold.Err`, `TokenFromContext`: allocations", "0", fmt.Sprintf("%.0f", allocations), allocations == 0},
 		target{"handoff after a release, relative to acquire + release, p50", "≤ 1.5", fmt.Sprintf("%.2f", handoff), handoff <= 1.5},
 		target{"takeover after a crash, from the expiry, p99", "≤ 100 ms", fmt.Sprintf("%.0f ms", takeover), takeover <= 100},
 		target{fmt.Sprintf("%s, held %s: lost", leasesTarget, seconds(r.get(bench10000Leases, "held-s"))), "0", fmt.Sprintf("%.0f", lost), lost == 0},

@@ -31,7 +31,7 @@ func TestParse(t *testing.T) {
 		benchmark, unit string
 		value           float64
 	}{
-		{".Questions/HoldErr", "ns/op", 60.5}, {"drivers/mongo.Ratio/Renew", "ratio", 1.03}, {"drivers/azblob.Ratio/Renew", "ratio", 1.017},
+		{"internal/engine.Questions/HoldErr", "ns/op", 60.5}, {"drivers/mongo.Ratio/Renew", "ratio", 1.03}, {"drivers/azblob.Ratio/Renew", "ratio", 1.017},
 		{"internal/endtoend.Leases/10000", "one-by-one/batched", 460},
 	} {
 		if got := r.metrics[want.benchmark][want.unit]; got != want.value {
@@ -91,7 +91,7 @@ func TestPage(t *testing.T) {
 
 // A block that was not measured does not change. An unknown block is an error.
 func TestFill(t *testing.T) {
-	r, err := parse(strings.NewReader("pkg: github.com/holdfast-go/holdfast\nBenchmarkQuestions/IsLeader-2 5 1 ns/op 0 allocs/op\n"))
+	r, err := parse(strings.NewReader("pkg: github.com/holdfast-go/holdfast/internal/engine\nBenchmarkQuestions/IsLeader-2 5 1 ns/op 0 allocs/op\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func calls(measured results) (string, error) {
 func questions(measured results) (string, error) {
 	r := &reader{results: measured}
 	rows := [][]string{{"call", "time", "allocations"}}
-	for _, q := range []struct{ what, name string }{{"`runner.IsLeader()`", "IsLeader"}, {"`hold.Err()`", "HoldErr"}, {"`TokenFrom(ctx)`", "TokenFrom"}} {
+	for _, q := range []struct{ what, name string }{{"`runner.IsLeader()`", "IsLeader"}, {"`hold.Err()`", "HoldErr"}, {"`TokenFromContext(ctx)`", "TokenFrom"}} {
 		rows = append(rows, []string{q.what, fmt.Sprintf("%.0f ns", r.get(benchQuestions+q.name, "ns/op")), fmt.Sprintf("%.0f", r.get(benchQuestions+q.name, "allocs/op"))})
 	}
 	return table(rows...), r.err
