@@ -13,38 +13,38 @@ import (
 	"testing"
 )
 
-// gate stands before a blob service and refuses requests, if it is told to, as a
-// service does that has too many.
-type gate struct {
+// throttlingProxy is a proxy for a blob service. On demand it refuses requests like an overloaded
+// service.
+type throttlingProxy struct {
 	addr    string // host:port
-	path    string // of the account
+	path    string // the path of the account
 	refusal atomic.Pointer[refusal]
 }
 
-// refusal of a share of all requests.
+// refusal is the answer to a share of all requests.
 type refusal struct {
 	status int
 	code   string
 	share  float64
 }
 
-// newGate opens a gate before an endpoint, for the test.
-func newGate(t *testing.T, endpoint string) *gate {
+// newThrottlingProxy starts a proxy to an endpoint. It ends with the test.
+func newThrottlingProxy(t *testing.T, endpoint string) *throttlingProxy {
 	t.Helper()
 	to, err := url.Parse(endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
-	g := &gate{path: to.Path}
+	p := &throttlingProxy{path: to.Path}
 	proxy := &httputil.ReverseProxy{
 		Transport: transport,
 		Rewrite:   func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = to.Scheme, to.Host },
-		// A service that is not there does not answer for itself.
+		// If the service is down, the proxy does not answer in its place.
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if no := g.refusal.Load(); no != nil && rand.Float64() < no.share {
+		if no := p.refusal.Load(); no != nil && rand.Float64() < no.share {
 			w.Header().Set("X-Ms-Error-Code", no.code)
 			w.Header().Set("Retry-After", "1")
 			w.WriteHeader(no.status)
@@ -58,8 +58,8 @@ func newGate(t *testing.T, endpoint string) *gate {
 		server.Close()
 		transport.CloseIdleConnections()
 	})
-	g.addr = server.Listener.Addr().String()
-	return g
+	p.addr = server.Listener.Addr().String()
+	return p
 }
 
-func (g *gate) refuse(r *refusal) { g.refusal.Store(r) }
+func (p *throttlingProxy) refuse(r *refusal) { p.refusal.Store(r) }

@@ -15,22 +15,21 @@ import (
 	"time"
 )
 
-// wallClock is the wall clock of one process, which a test sets: for that process it is
-// as if the machine's had been set, for all others nothing changes.
+// wallClock is the wall clock of one process, which a test can set. No other process is affected.
 //
-// A Go program does not ask libc for the time, so no preloaded library moves its clock:
-// it calls __vdso_clock_gettime, code that the kernel maps into each process. The test
-// starts the program under ptrace(2), which stops it before its first instruction,
-// and writes other code there: one that makes the system call and, for CLOCK_REALTIME
-// alone, adds a number of seconds that lies behind it. As on a real machine,
-// setting the wall clock moves neither CLOCK_MONOTONIC nor CLOCK_BOOTTIME.
+// A Go program does not ask libc for the time, so a preloaded library cannot move its clock. It
+// calls __vdso_clock_gettime, code that the kernel maps into each process. The test starts the
+// program under ptrace(2), which stops it before its first instruction, and writes other code
+// there. The new code makes the system call and, for CLOCK_REALTIME only, adds a number of
+// seconds that is stored behind it. As on a real machine, setting the wall clock moves neither
+// CLOCK_MONOTONIC nor CLOCK_BOOTTIME.
 type wallClock struct {
 	pid    int
-	offset int64 // where the seconds are, in the process's memory
+	offset int64 // the address of the seconds in the process's memory
 }
 
-// movedClock is the code, for amd64 (the clock is in edi, the result's place in rsi).
-var movedClock = []byte{
+// movedClockCode is the code, for amd64. The clock is in edi, the address of the result in rsi.
+var movedClockCode = []byte{
 	0xb8, 0xe4, 0x00, 0x00, 0x00, // mov  eax, 228   clock_gettime
 	0x0f, 0x05, //                   syscall
 	0x85, 0xff, //                   test edi, edi   CLOCK_REALTIME is 0
@@ -38,8 +37,8 @@ var movedClock = []byte{
 	0x48, 0x8b, 0x0d, 0x0e, 0x00, 0x00, 0x00, // mov rcx, [rip+14]  the offset
 	0x48, 0x01, 0x0e, //             add  [rsi], rcx
 	0xc3,                               // end: ret
-	0x90, 0x90, 0x90, 0x90, 0x90, 0x90, // up to 28
-	0x90, 0x90, 0x90, 0x90, // up to 32: aligned
+	0x90, 0x90, 0x90, 0x90, 0x90, 0x90, // padding to 28 bytes
+	0x90, 0x90, 0x90, 0x90, // padding to 32 bytes, for alignment
 	0, 0, 0, 0, 0, 0, 0, 0, // the offset
 }
 
@@ -59,11 +58,11 @@ func startWithWallClock(cmd *exec.Cmd) (*wallClock, error) {
 	pid := cmd.Process.Pid
 	var status syscall.WaitStatus
 	if _, err := syscall.Wait4(pid, &status, 0, nil); err != nil || !status.Stopped() {
-		return nil, errors.Join(err, fmt.Errorf("the process has not stopped: %#x", status))
+		return nil, errors.Join(err, fmt.Errorf("the process did not stop: %#x", status))
 	}
 	at, err := vdsoClock(pid)
 	if err == nil {
-		_, err = syscall.PtracePokeData(pid, uintptr(at), movedClock)
+		_, err = syscall.PtracePokeData(pid, uintptr(at), movedClockCode)
 	}
 	return &wallClock{pid, at + offsetAt}, errors.Join(err, syscall.PtraceDetach(pid))
 }
@@ -107,14 +106,15 @@ func symbolIn(pid int, from, to int64) (int64, error) {
 		return 0, err
 	}
 	for _, s := range symbols {
-		if s.Name == "__vdso_clock_gettime" && s.Size >= uint64(len(movedClock)) {
+		if s.Name == "__vdso_clock_gettime" && s.Size >= uint64(len(movedClockCode)) {
 			return int64(s.Value), nil
 		}
 	}
-	return 0, errors.New("the vDSO has no room for another __vdso_clock_gettime")
+	return 0, errors.New("the vDSO has no __vdso_clock_gettime that is large enough to replace")
 }
 
-// set has the process's wall clock be off by so many seconds, at once.
+// set moves the process's wall clock by the given offset, in whole seconds, relative to the
+// machine's.
 func (c *wallClock) set(tb testing.TB, off time.Duration) {
 	tb.Helper()
 	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", c.pid), os.O_WRONLY, 0)

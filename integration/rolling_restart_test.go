@@ -12,9 +12,9 @@ import (
 	"github.com/holdfast-go/holdfast/integration/env"
 )
 
-// Every server (of Azurite: frozen for a while) and every client is restarted, one after
-// the other, while the clients elect a leader — never two leaders at once, terms' tokens rise, and after each
-// restart there is a leader again.
+// Every server and every client is restarted, one after another, while the clients elect a leader
+// (Azurite is frozen for a moment instead) — there are never two leaders at the same time, leader
+// tokens rise, and after each restart there is a leader again.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	t.Run("mongodb", func(t *testing.T) {
@@ -24,10 +24,10 @@ func TestRollingRestart(t *testing.T) {
 		e.start(5)
 		for range 2 {
 			for i := range 3 {
-				env.Check(t, m.Kill(within(t), i))
-				e.roll()
-				env.Check(t, m.Restart(within(t), i))
-				e.lead()
+				env.Check(t, m.Kill(testContext(t), i))
+				e.restartNext()
+				env.Check(t, m.Restart(testContext(t), i))
+				e.awaitLeader()
 			}
 		}
 		e.stop()
@@ -38,31 +38,30 @@ func TestRollingRestart(t *testing.T) {
 		e := &election{t: t, url: a.FreshURL(t), ttl: 15 * time.Second}
 		e.start(5)
 		for range 3 {
-			// Stopped while clients are at work the emulator forgets what it has
-			// acknowledged; frozen it does not.
-			env.Check(t, a.Pause(within(t)))
-			e.roll()
-			env.Check(t, a.Resume(within(t)))
-			e.roll()
-			e.lead()
+			// A stopped Azurite forgets writes that it has acknowledged; a frozen one does not.
+			env.Check(t, a.Pause(testContext(t)))
+			e.restartNext()
+			env.Check(t, a.Resume(testContext(t)))
+			e.restartNext()
+			e.awaitLeader()
 		}
 		e.stop()
 	})
 }
 
-// election is some clients that elect a leader, and a witness of their terms.
+// election runs clients that elect a leader, and checks their leaderships.
 type election struct {
 	t   *testing.T
 	url string
 	ttl time.Duration
 
-	members []*member
-	rolled  int
+	members  []*member
+	restarts int
 
-	mu     sync.Mutex
-	leader uint64 // the token of who leads now, or 0
-	last   uint64
-	terms  int
+	mu          sync.Mutex
+	leader      uint64 // the token of the current leader, or 0
+	last        uint64
+	leaderships int
 }
 
 type member struct {
@@ -75,13 +74,13 @@ func (e *election) start(n int) {
 	for i := range n {
 		e.members[i] = e.join(i)
 	}
-	e.lead()
+	e.awaitLeader()
 }
 
-// roll restarts the next client.
-func (e *election) roll() {
-	i := e.rolled % len(e.members)
-	e.rolled++
+// restartNext restarts the next client.
+func (e *election) restartNext() {
+	i := e.restarts % len(e.members)
+	e.restarts++
 	e.members[i].cancel()
 	<-e.members[i].done
 	e.members[i] = e.join(i)
@@ -92,7 +91,7 @@ func (e *election) join(i int) *member {
 	m := &member{cancel, make(chan struct{})}
 	go func() {
 		defer close(m.done)
-		// A backend that is being restarted refuses the client for a while.
+		// A restarting backend refuses the client for a while.
 		for ctx.Err() == nil && e.campaign(ctx, i) != nil {
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -116,24 +115,24 @@ func (e *election) campaign(ctx context.Context, i int) error {
 	}
 	return r.Run(ctx, func(ctx context.Context) error {
 		token, _ := holdfast.TokenFromContext(ctx)
-		e.enter(token)
+		e.elected(token)
 		<-ctx.Done()
-		e.leave(token)
+		e.ended(token)
 		return context.Cause(ctx)
 	})
 }
 
-func (e *election) enter(token uint64) {
+func (e *election) elected(token uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.leader != 0 || token <= e.last {
-		e.t.Errorf("token %d leads while %d does, after %d", token, e.leader, e.last)
+		e.t.Errorf("token %d was elected while token %d leads; the highest token before is %d", token, e.leader, e.last)
 	}
 	e.leader, e.last = token, max(e.last, token)
-	e.terms++
+	e.leaderships++
 }
 
-func (e *election) leave(token uint64) {
+func (e *election) ended(token uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.leader == token {
@@ -141,8 +140,8 @@ func (e *election) leave(token uint64) {
 	}
 }
 
-// lead waits until somebody leads.
-func (e *election) lead() {
+// awaitLeader waits until there is a leader.
+func (e *election) awaitLeader() {
 	e.t.Helper()
 	eventually(e.t, "a leader", func() bool {
 		e.mu.Lock()
@@ -156,8 +155,8 @@ func (e *election) stop() {
 		m.cancel()
 		<-m.done
 	}
-	if e.terms < 2 {
-		e.t.Error(errors.New("nobody but the first one led"))
+	if e.leaderships < 2 {
+		e.t.Error(errors.New("there was only one leadership"))
 	}
-	e.t.Logf("%d terms", e.terms)
+	e.t.Logf("%d leaderships", e.leaderships)
 }
