@@ -125,7 +125,7 @@ func TestBackgroundMessagesAfterTostop(t *testing.T) {
 	c.expect("acquired")
 	c.expect("started process")
 	c.enter("kill -USR2 $!\n")
-	c.expect("forwarded signal")
+	c.expect("forwarded SIGUSR2")
 	c.expect("released")
 	c.enter("wait $!\n")
 	c.expectPrompt(codeSignal + int(syscall.SIGUSR2))

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 var (
@@ -126,7 +128,17 @@ func (c *child) guardianKilled() bool { return c.guardian != nil && c.guardian.k
 type stopEvent syscall.Signal
 
 func (s stopEvent) Signal()        {}
-func (s stopEvent) String() string { return "stopped by " + syscall.Signal(s).String() }
+func (s stopEvent) String() string { return "stopped by " + signalName(syscall.Signal(s)) }
+
+// signalName returns a signal's name, such as SIGTERM.
+func signalName(sig os.Signal) string {
+	if number, ok := sig.(syscall.Signal); ok {
+		if name := unix.SignalName(number); name != "" {
+			return name
+		}
+	}
+	return sig.String()
+}
 
 // signal sends a signal to the whole group. If the group is gone, that is no error.
 func (c *child) signal(sig os.Signal) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 	"unsafe"
@@ -117,6 +118,9 @@ func (c *child) signal(os.Signal) error {
 func (c *child) signalAndWake(sig os.Signal) error { return c.signal(sig) }
 
 func (c *child) wake() error { return nil }
+
+// signalName returns a signal's name in quotes: "interrupt" or "terminated".
+func signalName(sig os.Signal) string { return strconv.Quote(sig.String()) }
 
 func isGuardian() bool { return false }
 

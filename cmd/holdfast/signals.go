@@ -48,7 +48,7 @@ func (s *signals) during(fn func(context.Context) error) error {
 			if asksToEnd(sig) {
 				number, _ := sig.(syscall.Signal) // os.Interrupt is a syscall.Signal too
 				s.endRequested = true
-				signaled = &exitError{codeSignal + int(number), fmt.Errorf("ended by signal %q", sig)}
+				signaled = &exitError{codeSignal + int(number), fmt.Errorf("ended by %s", signalName(sig))}
 				cancel()
 			}
 		}

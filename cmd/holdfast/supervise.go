@@ -209,7 +209,7 @@ func (s *supervisor) forwardPending() {
 	s.pending = slices.DeleteFunc(s.pending, func(p receivedSignal) bool {
 		switch {
 		case s.received[p.sig].After(p.at.Add(-forwardDelay)):
-			s.log.verbosef("signal %q has already reached the command", p.sig)
+			s.log.verbosef("%s has already reached the command", signalName(p.sig))
 			if asksToEnd(p.sig) {
 				s.logSignalError(s.child.wake())
 			}
@@ -217,7 +217,7 @@ func (s *supervisor) forwardPending() {
 			return false
 		default:
 			s.send(p.sig)
-			s.log.verbosef("forwarded signal %q", p.sig)
+			s.log.verbosef("forwarded %s", signalName(p.sig))
 		}
 		s.termSent = s.termSent || p.sig == termSignal
 		return true
