@@ -38,7 +38,7 @@ type runCmd struct {
 func (*runCmd) Help() string {
 	return `Holdfast renews the lock while the command runs and releases it after the command has ended. Processes that the command leaves behind in its process group must end first: they get SIGTERM and two seconds later SIGKILL. (After a SIGTERM to holdfast they have as long as the command itself: until --kill-after or a second SIGTERM.) A process that starts a session or process group of its own escapes this.
 
-If the lock is lost, because it could not be renewed in time or somebody broke it, the process group gets SIGTERM at once. It gets SIGKILL before another can acquire the lock.
+If the lock is lost, because it could not be renewed in time or an administrator broke it, the process group gets SIGTERM at once. It gets SIGKILL before another can acquire the lock.
 
 Environment: the command gets HOLDFAST_NAME, HOLDFAST_OWNER, HOLDFAST_SLOT and HOLDFAST_TOKEN. The token is greater for each new holder of the lock. Storage that remembers the highest token can refuse a write by a holder that was paused and has lost the lock. With --slots each slot is a lock with tokens of its own: HOLDFAST_NAME is NAME, NAME#2, NAME#3 and so on, and HOLDFAST_SLOT is 0, 1, 2 and so on.
 

@@ -46,11 +46,10 @@ func unignoreSignals() {
 	}
 }
 
-// gorace is the race detector's configuration: without it each process would sleep for a
-// second at its end.
+// gorace configures the race detector not to sleep for a second at the end of each process.
 const gorace = "atexit_sleep_ms=0"
 
-func scripts(t *testing.T, dir, backend string) {
+func runScripts(t *testing.T, dir, backend string) {
 	t.Helper()
 	testscript.Run(t, testscript.Params{
 		Dir:                 dir,
@@ -81,10 +80,10 @@ func condition(name string) (bool, error) {
 	return exec.Command("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "true").Run() == nil, nil
 }
 
-func TestScripts(t *testing.T) { scripts(t, "testdata", "file:$WORK/locks") }
+func TestScripts(t *testing.T) { runScripts(t, "testdata", "file:$WORK/locks") }
 
 func TestScriptsOnMongoDB(t *testing.T) {
-	scripts(t, filepath.Join("testdata", "mongo"), strings.Replace(mongotest.URI(t), "/?", "/holdfast_command?", 1))
+	runScripts(t, filepath.Join("testdata", "mongo"), strings.Replace(mongotest.URI(t), "/?", "/holdfast_command?", 1))
 }
 
 // job is a process that a script has started.
