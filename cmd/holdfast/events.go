@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // repeatInterval is the longest time between two reports of a lasting failure.
@@ -66,7 +67,7 @@ func (l *eventLogger) logHolder(e holdfast.Event) {
 	record := holdfast.Record{Name: e.Name, Owner: e.Owner, Token: e.Token}
 	if client := l.client.Load(); client != nil {
 		current, err := client.Inspect(context.Background(), e.Name)
-		if err == nil && current.State == holdfast.StateHeld && current.Token == e.Token {
+		if err == nil && current.State == driver.StateHeld && current.Token == e.Token {
 			record = current
 		}
 	}

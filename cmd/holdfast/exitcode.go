@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // Exit codes of the command itself. 69, 74 and 75 are those of sysexits.h for an
@@ -47,7 +48,7 @@ func exitCode(err error) int {
 	switch {
 	case errors.As(err, &exit):
 		return exit.code
-	case errors.Is(err, holdfast.ErrInvalid):
+	case errors.Is(err, driver.ErrInvalid):
 		return codeUsage
 	case errors.Is(err, holdfast.ErrHeld):
 		return codeHeld

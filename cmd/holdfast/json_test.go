@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // An unknown value is null in JSON and "unknown" in text, never zero.
 func TestUnknownIsNeverZero(t *testing.T) {
 	var out bytes.Buffer
-	record := holdfast.Record{Name: "x", State: holdfast.StateHeld}
+	record := holdfast.Record{Name: "x", State: driver.StateHeld}
 	if err := writeJSON(&out, lockToJSON(record)); err != nil {
 		t.Fatal(err)
 	}

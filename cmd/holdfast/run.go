@@ -188,7 +188,7 @@ func (r *runner) open(a *app) error {
 				r.events.client.Store(r.client)
 				return nil
 			}
-			if errors.Is(err, holdfast.ErrInvalid) || ctx.Err() == nil && !r.Keep {
+			if errors.Is(err, driver.ErrInvalid) || ctx.Err() == nil && !r.Keep {
 				return r.asGraceError(err)
 			}
 			if ctx.Err() != nil {
