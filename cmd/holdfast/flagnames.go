@@ -9,31 +9,32 @@ import (
 	"github.com/holdfast-go/holdfast/driver/text"
 )
 
-// flagNames are what the command calls what the library names by its options.
+// flagNames maps the names of the library's options to those of the command's flags.
 var flagNames = map[string]string{
 	"TTL": "--ttl", "Grace": "--grace", "Slots": "--slots", "Owner": "--owner", "Name": "the lock's name",
 }
 
-// inFlags is the text of an error, with the flags instead of the library's options.
-func inFlags(err error) string {
+// withFlagNames returns the text of an error with flags instead of the library's options.
+func withFlagNames(err error) string {
 	var invalid *holdfast.InvalidError
 	if !errors.As(err, &invalid) {
 		return err.Error()
 	}
-	own := *invalid
-	rest, ofURL := strings.CutPrefix(invalid.Field, "URL")
+	renamed := *invalid
+	parameter, ofURL := strings.CutPrefix(invalid.Field, "URL")
 	switch name := flagNames[invalid.Field]; {
 	case name != "":
-		own.Field = name
+		renamed.Field = name
 	case ofURL:
-		own.Field = "the backend's URL" + rest
+		renamed.Field = "the backend's URL" + parameter
 	}
-	return strings.Replace(err.Error(), invalid.Error(), own.Error(), 1)
+	return strings.Replace(err.Error(), invalid.Error(), renamed.Error(), 1)
 }
 
-// tooMuchGrace is an error of the library about the time between renewals, which has no flag,
-// in terms of what leaves too little of it. Two fifths of the TTL leave enough with every TTL.
-func (r *runCmd) tooMuchGrace(err error) error {
+// asGraceError turns an error about the time between renewals, for which there is no flag,
+// into one about --grace. A grace of at most two fifths of the TTL leaves enough time
+// between renewals, whatever the TTL.
+func (r *runCmd) asGraceError(err error) error {
 	var invalid *holdfast.InvalidError
 	if !errors.As(err, &invalid) || invalid.Field != "RenewEvery" {
 		return err

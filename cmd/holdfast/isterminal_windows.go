@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// isTerminal reports whether a person may be reading what is written to a file.
+// isTerminal reports whether a file is a console.
 func isTerminal(f *os.File) bool {
 	var mode uint32
 	return windows.GetConsoleMode(windows.Handle(f.Fd()), &mode) == nil

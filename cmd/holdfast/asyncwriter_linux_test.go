@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// stubborn is a command with a member of its group that heeds no SIGTERM. It writes
-// nothing to where holdfast's messages go.
+// stubborn is a command that ignores SIGTERM, as does another member of its group. It does
+// not write to standard error, where holdfast's messages go.
 const stubborn = `sh -c 'trap "" TERM HUP; echo $$ >grandchild; while :; do sleep 0.02; done' &
 trap "" TERM
 until test -s grandchild; do sleep 0.02; done
@@ -22,10 +22,10 @@ echo $$ >command
 while :; do sleep 0.02; done
 `
 
-// Exclusion does not depend on anybody who reads messages: while not one can be
-// written and the lock is lost, the command's whole group is ended before another
-// has the lock, and holdfast ends, too.
-func TestNobodyReadsTheMessages(t *testing.T) {
+// Exclusion does not depend on a reader of the messages. While none can be written and the
+// lock is lost, the command's whole group is killed before another acquires the lock, and
+// holdfast ends too.
+func TestLossWithBlockedStderr(t *testing.T) {
 	t.Run("pipe", func(t *testing.T) {
 		dir := t.TempDir()
 		run := exec.Command("holdfast", "run", "-v", "--ttl", "3s", "--grace", "1s", "job", "--", "sh", "-c", stubborn)
@@ -40,12 +40,12 @@ func TestNobodyReadsTheMessages(t *testing.T) {
 		case err := <-ended:
 			var exit *exec.ExitError
 			if !errors.As(err, &exit) || exit.ExitCode() != codeLost {
-				t.Errorf("it ended with %v, want exit code %d", err, codeLost)
+				t.Errorf("holdfast ended with %v, want exit code %d", err, codeLost)
 			}
 		case <-time.After(patience):
 			_ = run.Process.Kill()
 			t.Logf("holdfast ended with %v", <-ended)
-			t.Error("it does not end")
+			t.Error("holdfast does not end")
 		}
 	})
 	t.Run("terminal after Ctrl-S", func(t *testing.T) {
@@ -72,8 +72,9 @@ func blockedEnv(dir string) []string {
 	return append(os.Environ(), "HOLDFAST_BACKEND=file:"+dir+"/locks", "GORACE="+gorace)
 }
 
-// loseToAnother takes the backend away from the command in dir until the lease is over,
-// waits until another has the lock, and checks that by then the command's group was gone.
+// loseToAnother takes the backend away from the command in dir until the lease has expired,
+// waits until another acquires the lock, and checks that the command's group has ended by
+// then.
 func loseToAnother(t *testing.T, dir string) {
 	t.Helper()
 	pids := []int{readPid(t, filepath.Join(dir, "command")), readPid(t, filepath.Join(dir, "grandchild"))}
@@ -81,7 +82,7 @@ func loseToAnother(t *testing.T, dir string) {
 	if err := os.Rename(locks, locks+".away"); err != nil {
 		t.Fatal(err)
 	}
-	// A copy is there for the other, so that it sees the lease run out.
+	// The other uses a copy, so that it sees the lease expire.
 	if out, err := exec.Command("cp", "-r", locks+".away", dir+"/seen").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -94,7 +95,7 @@ func loseToAnother(t *testing.T, dir string) {
 	var out, messages strings.Builder
 	next.Stdout, next.Stderr = &out, &messages
 	if err := next.Run(); err != nil {
-		t.Fatalf("the other did not get the lock: %v\n%s", err, messages.String())
+		t.Fatalf("the other did not acquire the lock: %v\n%s", err, messages.String())
 	}
 	if out.Len() > 0 {
 		t.Errorf("while the other held the lock: %s", out.String())
@@ -117,21 +118,21 @@ func readPid(t *testing.T, file string) int {
 }
 
 // After "stty tostop" the terminal stops a process that writes to it from the background.
-// A holdfast that is stopped could not look after its command.
-func TestMessagesFromTheBackground(t *testing.T) {
+// That must not stop holdfast, which could then not supervise its command.
+func TestBackgroundMessagesAfterTostop(t *testing.T) {
 	c := newConsole(t)
 	c.enter("stty tostop; holdfast run -v lock -- sleep 100 &\n")
 	c.expect("acquired")
 	c.expect("started process")
 	c.enter("kill -USR2 $!\n")
-	c.expect("passed on signal")
+	c.expect("forwarded SIGUSR2")
 	c.expect("released")
 	c.enter("wait $!\n")
 	c.expectPrompt(codeSignal + int(syscall.SIGUSR2))
 }
 
-// What ends at once ends also if nobody reads why.
-func TestNobodyReadsTheUsage(t *testing.T) {
+// A usage error ends holdfast at once, even if its message cannot be written.
+func TestUsageErrorWithBlockedStderr(t *testing.T) {
 	for _, args := range [][]string{{}, {"run", "--no-such-flag"}, {"help", "no-such-command"}, {"status", ""}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			t.Parallel()
@@ -143,14 +144,14 @@ func TestNobodyReadsTheUsage(t *testing.T) {
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				_ = run.Wait() // its exit code is checked below
+				_ = run.Wait() // the exit code is checked below
 			}()
 			select {
 			case <-ended:
 			case <-time.After(patience):
 				_ = run.Process.Kill()
 				<-ended
-				t.Fatal("it does not end")
+				t.Fatal("holdfast does not end")
 			}
 			if code := run.ProcessState.ExitCode(); code != codeUsage {
 				t.Errorf("exit code %d, want %d", code, codeUsage)
@@ -159,7 +160,7 @@ func TestNobodyReadsTheUsage(t *testing.T) {
 	}
 }
 
-// fullPipe is the writing end of a pipe that takes nothing more.
+// fullPipe returns the writing end of a full pipe.
 func fullPipe(t *testing.T) *os.File {
 	t.Helper()
 	reader, writer, err := os.Pipe()
@@ -168,7 +169,7 @@ func fullPipe(t *testing.T) *os.File {
 	}
 	t.Cleanup(func() { _, _ = writer.Close(), reader.Close() })
 	filler := bytes.Repeat([]byte("x"), 1<<10)
-	for deadline := time.Now().Add(patience); ; { // os.Pipe's end does not block but waits
+	for deadline := time.Now().Add(patience); ; { // a write to a full pipe waits for its deadline
 		_ = writer.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
 		if _, err := writer.Write(filler); err != nil || time.Now().After(deadline) {
 			return writer

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver/text"
 )
 
-// numberOf reads the numbers of all flags.
-func numberOf(ctx *kong.DecodeContext, target reflect.Value) error {
+// parseNumber parses the value of every numeric flag.
+func parseNumber(ctx *kong.DecodeContext, target reflect.Value) error {
 	var value string
 	if err := ctx.Scan.PopValueInto("number", &value); err != nil {
 		return err
@@ -26,9 +26,9 @@ func numberOf(ctx *kong.DecodeContext, target reflect.Value) error {
 	return nil
 }
 
-// durationOf reads the durations of all flags. One with the tag "positive" must be more
-// than 0, so that a miscomputed zero in a script is an error and not a default.
-func durationOf(ctx *kong.DecodeContext, target reflect.Value) error {
+// parseDuration parses the value of every duration flag. A flag with the tag "positive" must
+// be more than 0: a zero that a script has miscomputed must not select the default.
+func parseDuration(ctx *kong.DecodeContext, target reflect.Value) error {
 	var value string
 	if err := ctx.Scan.PopValueInto("duration", &value); err != nil {
 		return err

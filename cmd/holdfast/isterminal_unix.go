@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isTerminal reports whether a person may be reading what is written to a file.
+// isTerminal reports whether a file is a terminal.
 func isTerminal(f *os.File) bool {
 	raw, err := f.SyscallConn() // Fd would make a non-blocking file a blocking one
 	if err != nil {

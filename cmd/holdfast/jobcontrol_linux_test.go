@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// console is an interactive shell on a terminal of its own, as a person has it.
+// console is an interactive shell on a terminal of its own.
 type console struct {
 	t   *testing.T
 	pty *os.File
@@ -22,7 +22,7 @@ type console struct {
 
 	mu   sync.Mutex
 	seen bytes.Buffer
-	read int // what expect has consumed
+	read int // how much expect has consumed
 }
 
 func newConsole(t *testing.T) *console {
@@ -61,9 +61,9 @@ func openConsole(t *testing.T, command string, args ...string) *console {
 	}
 	c := &console{t: t, pty: pty, env: shell.Env}
 	var reader sync.WaitGroup
-	reader.Go(c.watch)
+	reader.Go(c.readTerminal)
 	t.Cleanup(func() {
-		_ = shell.Process.Kill() // its terminal hangs up, which ends what runs there
+		_ = shell.Process.Kill() // the terminal hangs up, which ends the processes on it
 		_ = shell.Wait()
 		_ = pty.Close()
 		reader.Wait()
@@ -74,7 +74,7 @@ func openConsole(t *testing.T, command string, args ...string) *console {
 	return c
 }
 
-func (c *console) watch() {
+func (c *console) readTerminal() {
 	buffer := make([]byte, 4096)
 	for {
 		n, err := c.pty.Read(buffer)
@@ -94,8 +94,8 @@ func (c *console) enter(keys string) {
 	}
 }
 
-// expect waits for a text after the one that was expected before. What was typed is
-// shown, too, so the text must not be part of that.
+// expect waits until the terminal shows a text after the previously expected one. The
+// terminal also shows what was typed, so the text must not occur there.
 func (c *console) expect(text string) {
 	c.t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
@@ -118,7 +118,7 @@ func (c *console) showed(text string) bool {
 	return strings.Contains(c.seen.String(), text)
 }
 
-// expectPrompt checks that the shell has the terminal again, and the last exit code.
+// expectPrompt checks that the shell has the terminal again, and the exit code of its last command.
 func (c *console) expectPrompt(code int) {
 	c.t.Helper()
 	c.enter("echo code=$?.\n")
@@ -127,7 +127,7 @@ func (c *console) expectPrompt(code int) {
 
 const ctrlC, ctrlZ = "\x03", "\x1a"
 
-func TestTerminal(t *testing.T) {
+func TestJobControl(t *testing.T) {
 	t.Run("a command reads the terminal", func(t *testing.T) {
 		c := newConsole(t)
 		c.enter("holdfast run lock -- sh -c 'read line; echo got $line; exit 3'\n")
@@ -170,7 +170,7 @@ func TestTerminal(t *testing.T) {
 		c.enter("holdfast run --ttl 60s lock -- sh -c 'echo i''n; exec sleep 100'\n")
 		c.expect("in\r\n")
 		c.enter(ctrlZ)
-		c.expect("stopped together with the command")
+		c.expect("suspended together with the command")
 		c.enter("echo $((40+2)); kill -TERM %1; fg\n")
 		c.expect("42")
 		c.expect("released")
@@ -183,7 +183,7 @@ func TestTerminal(t *testing.T) {
 		c.enter("hello\n")
 		c.expect("got hello")
 		c.enter(ctrlZ)
-		c.expect("stopped together with the command")
+		c.expect("suspended together with the command")
 		c.enter("echo $((40+2)); fg\n")
 		c.expect("42")
 		c.enter("world\n")
@@ -199,20 +199,20 @@ func TestTerminal(t *testing.T) {
 		c.enter("holdfast run --ttl 2s lock -- sh -c 'trap \"echo w\"\"oke\" CONT; echo i''n; while :; do read line <" + fifo + "; done'\n")
 		c.expect("in\r\n")
 		c.enter(ctrlZ)
-		c.expect("stopped together with the command")
+		c.expect("suspended together with the command")
 		c.enter("holdfast run lock -- echo $((40+2))\n")
 		c.expect("42")
 		c.enter("fg\n")
 		c.expect("lost \"lock\"")
 		c.expectPrompt(codeLost)
 		if c.showed("woke") {
-			t.Error("the command went on after the lease was over")
+			t.Error("the command continued after the lease had expired")
 		}
 	})
 	t.Run("a job in the background that wants the terminal", func(t *testing.T) {
 		c := newConsole(t)
 		c.enter("holdfast run --ttl 60s lock -- sh -c 'read line; echo got $line' &\n")
-		c.expect("stopped together with the command")
+		c.expect("suspended together with the command")
 		c.enter("echo $((40+2)); fg\n")
 		c.expect("42")
 		c.enter("hello\n")
@@ -227,7 +227,7 @@ func TestTerminal(t *testing.T) {
 		c.enter("hello\n")
 		c.expect("got hello")
 		c.enter(ctrlZ)
-		c.expect("stopped together with the command")
+		c.expect("suspended together with the command")
 		if err := c.pty.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -242,7 +242,7 @@ func TestTerminal(t *testing.T) {
 		c.expect("in\r\n")
 		c.enter(ctrlZ)
 		c.enter("hello\n")
-		c.expect("got hello") // by now the command has the terminal
+		c.expect("got hello") // now the command has the terminal
 		c.enter(ctrlZ)
 		c.enter("world\n")
 		c.expect("and world")

@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeInBackground lets the calling goroutine write to a terminal from the background,
-// also after "stty tostop", which otherwise stops a process that does: a holdfast that is
-// stopped cannot look after its command. It returns a function that ends this.
-func writeInBackground() (end func()) {
+// blockSIGTTOU blocks SIGTTOU for the calling goroutine, which can then write to a terminal
+// from the background. After "stty tostop" the signal would stop the whole process, and a
+// stopped holdfast cannot supervise its command. The returned function undoes it.
+func blockSIGTTOU() (undo func()) {
 	runtime.LockOSThread()
 	var add, before unix.Sigset_t
 	add.Val[0] = 1 << (syscall.SIGTTOU - 1) // below 32, so always in the first word
