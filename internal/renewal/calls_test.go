@@ -22,7 +22,7 @@ func TestLateSuccessLinesNoLeaseUpTwice(t *testing.T) {
 	k.mu.Lock()
 	l.noteFailure(timing.ErrHung, now) // late was given up
 	k.enqueue(l)
-	k.takeResult(l, late, now, nil)
+	k.noteResult(l, late, now, nil)
 	places := func() int {
 		s := k.queueOf(l)
 		return len(s.first) + len(s.retries)
