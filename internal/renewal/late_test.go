@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// The reply of a call that was given up is as good as any: it says whether the lease was
-// renewed, or is lost for certain.
+// The reply of a call that is no longer waited for counts like any other: it says whether the
+// lease was renewed, or is definitely lost.
 func TestReplyOfAGivenUpRenewalCounts(t *testing.T) {
 	for name, tc := range map[string]struct {
 		late locktest.Fault
@@ -37,8 +37,8 @@ func TestReplyOfAGivenUpRenewalCounts(t *testing.T) {
 	}
 }
 
-// A call that was given up has failed once. Its late error is not another failure: the call
-// that replaced it goes on, alone.
+// A call that is no longer waited for has failed once. Its late error is not another failure:
+// the call that replaced it goes on.
 func TestErrorOfAGivenUpRenewalIsNotAnotherFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen locktest.Events
@@ -78,7 +78,7 @@ func TestLateSuccessLeavesTheCallUnderWay(t *testing.T) {
 	})
 }
 
-// A lease that has ended is not renewed on, whatever the late replies say, and its end is
+// A lease that has ended is no longer renewed, whatever late replies say, and its end is
 // reported once.
 func TestLateReplyAfterTheEnd(t *testing.T) {
 	t.Run("lost", func(t *testing.T) {
@@ -134,6 +134,52 @@ func TestLateReplyAfterTheEnd(t *testing.T) {
 			time.Sleep(time.Minute)
 			if got := seen.Types(); !slices.Equal(got, []holdfast.EventType{holdfast.EventAcquired, holdfast.EventReleased}) {
 				t.Errorf("Events: %v", got)
+			}
+		})
+	})
+}
+
+// A reply that comes after a later call's does not move the deadline back, and one that comes
+// after the loss does not undo it.
+func TestLateRepliesMoveNoDeadlineBack(t *testing.T) {
+	t.Run("overtaken", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+				switch {
+				case op == locktest.OpRenew && n == 1: // sent at 10 s, answers at 22 s; the second is sent at 14 s
+					return locktest.Fault{Delay: 12 * time.Second, Deaf: true}
+				case op == locktest.OpRenew && n > 2:
+					return locktest.Fault{Refuse: locktest.ErrInjected}
+				}
+				return locktest.Fault{}
+			}))
+			start := time.Now()
+			h := locktest.MustLock(t, c, "job")
+			<-h.Context().Done()
+			if d := time.Since(start); d < 10*time.Second+28*time.Second || d > 40*time.Second {
+				t.Errorf("lost after %v: not counted from the second renewal", d)
+			}
+		})
+	})
+	t.Run("after the loss", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+				if op == locktest.OpRenew {
+					return locktest.Fault{Delay: 17 * time.Second, Deaf: true}
+				}
+				return locktest.Fault{}
+			}))
+			start := time.Now()
+			h := locktest.MustLock(t, c, "job")
+			<-h.Context().Done()
+			if d := time.Since(start); d != 25*time.Second {
+				t.Errorf("lost after %v", d)
+			}
+			for range 10 {
+				time.Sleep(time.Second)
+				if h.Err() == nil {
+					t.Fatal("a late reply revived a lost hold")
+				}
 			}
 		})
 	})
