@@ -313,7 +313,7 @@ func TestDurationsAreShownInShort(t *testing.T) {
 		"CoolDown -1m is":       runner(holdfast.WithCoolDown(-time.Minute)),
 		"Backoff 1h to 1m is":   runner(holdfast.WithRestart(holdfast.Backoff{Initial: time.Hour, Max: time.Minute})),
 		"RebalanceEvery -1m is": spread(partitions.WithRebalanceEvery(-time.Minute)),
-		"at least 1m, what": func() error {
+		"at least 1m, the clock drift": func() error {
 			_, err := c.Lock(t.Context(), "x", holdfast.WithTTL(1000*time.Minute), holdfast.WithGrace(time.Second))
 			return err
 		}(),
