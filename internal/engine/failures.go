@@ -8,13 +8,14 @@ import (
 	"github.com/holdfast-go/holdfast/driver/text"
 )
 
-// failures keeps the names of what failed, and the first error, so that thousands of
-// them make one readable error.
+// Failures collects the names of what failed and the first error, so that thousands of failures
+// make one readable error.
 type Failures struct {
 	Names []string
 	First error
 }
 
+// Add adds a failure.
 func (f *Failures) Add(name string, err error) {
 	if f.First == nil {
 		f.First = err
@@ -22,7 +23,7 @@ func (f *Failures) Add(name string, err error) {
 	f.Names = append(f.Names, name)
 }
 
-// list names the first few in order.
+// List returns the first few names in order, and the number of the others.
 func (f *Failures) List() string {
 	const most = 10
 	slices.Sort(f.Names)
@@ -36,6 +37,7 @@ func (f *Failures) List() string {
 	return strings.Join(list, ", ")
 }
 
+// Err returns the error of an operation that did not release these names; nil if none failed.
 func (f *Failures) Err(op string) error {
 	if f.First == nil {
 		return nil

@@ -15,7 +15,7 @@ import (
 func TestLogNoticesTheEndOfALossAfterVeryMany(t *testing.T) {
 	var out bytes.Buffer
 	log := logTo(slog.New(slog.NewTextHandler(&out, nil)))
-	for i := range lossesKept + 100 {
+	for i := range maxLostNames + 100 {
 		log(event.Event{Type: event.Lost, Name: fmt.Sprint("tenant-", i)})
 	}
 	log(event.Event{Type: event.Lost, Name: "billing"})

@@ -59,7 +59,7 @@ func allHeld(name string, slots int, one error) error {
 // the lock. Waiting for them would be waiting for oneself: ctx ends with them.
 func (c *Client) heldWithin(ctx context.Context, name string, slots int) *Hold {
 	own := map[int]*Hold{}
-	for in := holdingFrom(ctx); in != nil; in = in.outer {
+	for in := holdContextFrom(ctx); in != nil; in = in.outer {
 		if slot, is := slotOf(name, in.hold.Name(), slots); is && in.hold.client == c && in.hold.Err() == nil {
 			if own[slot] = in.hold; len(own) == slots {
 				return in.hold
