@@ -10,7 +10,7 @@ import (
 //
 // It is a struct of interfaces, not a set of type assertions on the Locker, so that a
 // wrapper can wrap a capability or take it away. A wrapper should make a new struct and set
-// the fields that it passes on. If it changed a copy instead, capabilities that are added
+// the fields that it supports. If it changed a copy instead, capabilities that are added
 // later would bypass it.
 type Capabilities struct {
 	Watcher        Watcher
@@ -94,9 +94,9 @@ type Lister interface {
 	// Name is what the backend calls the record. The caller should skip and report it. An
 	// error with a zero Record ends the sequence, which is incomplete then.
 	//
-	// The conformance suite cannot damage a record, so a driver tests this itself: it damages
-	// one record between sound ones, and expects all of their names, with an error at the
-	// damaged one.
+	// The conformance suite cannot damage a record, so a driver tests this itself. The test
+	// damages one record between valid ones and expects all of their names, with an error at
+	// the damaged one.
 	List(ctx context.Context, prefix string) iter.Seq2[Record, error]
 }
 

@@ -103,8 +103,8 @@ func (k *Lock) Renew(holder string, ttl time.Duration, now Moment) bool {
 	if !k.belongsTo(holder) || k.Broken {
 		return false
 	}
-	// Promise 2: the end of a lease never moves back, so it stays behind the local deadline
-	// of its holder.
+	// Promise 2: the end of a lease never moves back, so it always comes after the local
+	// deadline of its holder.
 	k.Expires = max(k.Expires, now.Elapsed+ttl)
 	k.TTL = max(k.TTL, ttl)
 	k.RenewedAt = now.Wall

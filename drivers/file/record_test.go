@@ -83,7 +83,7 @@ func TestDamagedRecord(t *testing.T) {
 		"null":              "null",
 		"an empty object":   "{}",
 		"a list":            "[]",
-		"more behind it":    whole + whole,
+		"more after it":     whole + whole,
 		"a future version":  swap(`"version": 1`, `"version": 2`),
 		"no version":        swap(`"version": 1,`, ``),
 		"an unknown field":  swap(`"name"`, `"kind": "x", "name"`),
