@@ -132,7 +132,7 @@ func (l *Locker) lockFile(ctx context.Context, path string) (unlock func(), err 
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%s is locked by another process, for milliseconds unless that is stopped or its disk hangs: %w", path, ended(ctx))
+			return nil, fmt.Errorf("%s is locked by another process, which takes milliseconds unless that process is stopped or its disk hangs: %w", path, ended(ctx))
 		case <-time.After(backoff):
 			backoff = min(2*backoff, maxLockBackoff)
 		}
