@@ -137,6 +137,12 @@ func TestSynced(t *testing.T) {
 		{"inspect", func() error { _, err := l.Inspect(t.Context(), "n"); return err }, nil},
 		{"release", func() error { return l.Release(t.Context(), lease) }, []string{file}},
 		{"release again", func() error { return l.Release(t.Context(), lease) }, nil},
+		{"acquire without new data", func() error {
+			req := request("second")
+			req.Data = nil
+			_, err := l.TryAcquire(t.Context(), req)
+			return err
+		}, []string{file, folder}},
 		{"prune", func() error { return l.storePrunedToken(t.Context(), 7) }, []string{"sync .pruned.tmp", "sync folder"}},
 	} {
 		asked = nil
