@@ -44,9 +44,9 @@ type Locker interface {
 	//   - req.Replace is set and still equals the record's Revision, although the lease
 	//     has not expired.
 	//
-	// The token of a grant is greater than that of every earlier grant of the name. There
-	// is one exception: if the lease of an ID has ended and nobody held the lock since,
-	// the same ID may get the same token again. A client never uses an ID again.
+	// The token of a new grant is greater than that of every earlier grant of the name.
+	// There is one exception: if the lease of an ID has ended and nobody held the lock
+	// since, the same ID may get the same token again. A client never uses an ID again.
 	//
 	// In all other cases the error is a *[HeldError]. Its Record has what the backend knows
 	// at no extra cost. A repeat by a holder whose lease was broken is refused in this way
