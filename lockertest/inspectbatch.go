@@ -9,12 +9,12 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-func canLook(s *suite) bool { return s.capabilities.BatchInspector != nil }
+func canInspectBatch(s *suite) bool { return s.capabilities.BatchInspector != nil }
 
-var lookClauses = []clause{
+var inspectBatchClauses = []clause{
 	{
-		name: "look/as Inspect", needs: canLook,
-		says: "InspectBatch tells of each name what Inspect does, without the data; but for what would cost a call of its own.",
+		name: "inspectbatch/as Inspect", needs: canInspectBatch,
+		says: "InspectBatch returns for each name what Inspect does, but without the data. Facts about a held lock that would cost a call of their own may stay unknown.",
 		run: func(c *check) {
 			names := []string{c.name(), c.name(), c.name()}
 			req := c.request(names[0])
@@ -30,16 +30,16 @@ var lookClauses = []clause{
 				names = append(names, broken.Name)
 			}
 			for _, l := range []driver.Locker{c.a, c.b} {
-				for i, r := range c.look(l, names) {
-					c.agrees(r, c.inspect(l, names[i]))
+				for i, r := range c.inspectBatch(l, names) {
+					c.sameAsInspect(r, c.inspect(l, names[i]))
 				}
 			}
 			c.stillHeldBy("after InspectBatch", lease)
 		},
 	},
 	{
-		name: "look/expired", needs: canLook, waits: true,
-		says: "InspectBatch tells of each name what Inspect does: a lock whose lease has ended is free.",
+		name: "inspectbatch/expired", needs: canInspectBatch, waits: true,
+		says: "InspectBatch returns for each name what Inspect does: a lock whose lease has ended is free.",
 		run: func(c *check) {
 			ended := c.acquire(c.a, c.brief(c.name()))
 			live := c.request(c.name())
@@ -47,27 +47,27 @@ var lookClauses = []clause{
 			c.acquire(c.a, live)
 			c.expire(ended.TTL)
 			c.eventually("InspectBatch shows a lock as free whose lease has ended", func() bool {
-				return c.look(c.b, []string{live.Name, ended.Name})[1].State == driver.StateFree
+				return c.inspectBatch(c.b, []string{live.Name, ended.Name})[1].State == driver.StateFree
 			})
 		},
 	},
 	{
-		name: "look/order", needs: canLook,
-		says: "InspectBatch returns a record and an error for each name, in order; names may occur twice.",
+		name: "inspectbatch/order", needs: canInspectBatch,
+		says: "InspectBatch returns one record and one error for each name, in order. Names may occur twice.",
 		run: func(c *check) {
 			held, other, free, never := c.acquire(c.a, c.request(c.name())), c.acquire(c.a, c.request(c.name())), c.acquire(c.a, c.request(c.name())), c.name()
 			c.release(c.a, free)
 			want := map[string]driver.State{held.Name: driver.StateHeld, other.Name: driver.StateHeld}
 			names := []string{never, held.Name, free.Name, other.Name, held.Name, never, free.Name, held.Name}
-			for i, r := range c.look(c.b, names) {
+			for i, r := range c.inspectBatch(c.b, names) {
 				c.isInState(r, max(want[names[i]], driver.StateFree))
 			}
-			c.look(c.b, nil)
+			c.inspectBatch(c.b, nil)
 		},
 	},
 	{
-		name: "look/many", needs: canLook,
-		says: "InspectBatch reads many records; it returns one for each name, in order.",
+		name: "inspectbatch/many", needs: canInspectBatch,
+		says: "InspectBatch reads many records. It returns one for each name, in order.",
 		run: func(c *check) {
 			const n, used = 2500, 60
 			tag := c.name()
@@ -86,14 +86,14 @@ var lookClauses = []clause{
 			for i := 1; i < used; i += 2 {
 				want[names[i*(n/used)]] = driver.StateHeld
 			}
-			for i, r := range c.look(c.b, names) {
+			for i, r := range c.inspectBatch(c.b, names) {
 				c.isInState(r, max(want[names[i]], driver.StateFree))
 			}
 		},
 	},
 	{
-		name: "look/odd names", needs: canLook,
-		says: "Every valid UTF-8 string is a name of its own, also in a batch.",
+		name: "inspectbatch/odd names", needs: canInspectBatch,
+		says: "Names are compared byte for byte, whatever characters they have, also in a batch.",
 		run: func(c *check) {
 			tag := c.name()
 			var names []string
@@ -103,14 +103,14 @@ var lookClauses = []clause{
 					c.acquire(c.a, c.request(tag+odd))
 				}
 			}
-			for i, r := range c.look(c.b, names) {
+			for i, r := range c.inspectBatch(c.b, names) {
 				c.isInState(r, []driver.State{driver.StateHeld, driver.StateFree}[i%2])
 			}
 		},
 	},
 	{
-		name: "look/context ended", needs: canLook,
-		says: "InspectBatch returns a record and an error for each name, also when the context has ended.",
+		name: "inspectbatch/context ended", needs: canInspectBatch,
+		says: "InspectBatch returns one record and one error for each name, also when the context has ended.",
 		run: func(c *check) {
 			names := []string{c.name(), c.acquire(c.a, c.request(c.name())).Name}
 			ctx, cancel := context.WithCancel(c.ctx)
@@ -125,8 +125,8 @@ var lookClauses = []clause{
 	},
 }
 
-// look must succeed for all names.
-func (c *check) look(l driver.Locker, names []string) []driver.Record {
+// inspectBatch expects success for all names.
+func (c *check) inspectBatch(l driver.Locker, names []string) []driver.Record {
 	records, errs := l.Capabilities().BatchInspector.InspectBatch(c.ctx, names)
 	for i, err := range errs {
 		if err != nil {
@@ -139,14 +139,15 @@ func (c *check) look(l driver.Locker, names []string) []driver.Record {
 	return records
 }
 
+// isInState expects the state of a record from InspectBatch.
 func (c *check) isInState(r driver.Record, want driver.State) {
 	if r.State != want {
 		c.errorf("InspectBatch shows %q as %v, want %v", short(r.Name), r.State, want)
 	}
 }
 
-// agrees compares a record of InspectBatch with that of Inspect just after it.
-func (c *check) agrees(batch, single driver.Record) {
+// sameAsInspect compares a record from InspectBatch with one that Inspect returned just after it.
+func (c *check) sameAsInspect(batch, single driver.Record) {
 	c.isInState(batch, single.State)
 	differ := func(field string, unknown bool, got, want any) {
 		if !unknown && got != want {

@@ -9,12 +9,12 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// TestFewAnswers runs the suite on a sound Locker that can do and tell little,
-// like a lease on a blob: whole seconds from 15 to 60, no time left, no TTL, no
-// revision to compare, no capabilities.
-func TestFewAnswers(t *testing.T) {
-	w := newWorld()
-	cfg := w.config(reticent)
+// TestMinimalLocker runs the suite on a Locker that can do and report little, like a lease on a
+// blob: TTLs of whole seconds from 15 to 60; no time left, TTL or revision in its records; no
+// capabilities.
+func TestMinimalLocker(t *testing.T) {
+	w := newFixture()
+	cfg := w.config(minimal)
 	cfg.RenewKeepsTTL = true
 	s := newSuite(t, cfg)
 	if s.cfg.TTL != 15*time.Second {
@@ -30,7 +30,8 @@ func TestFewAnswers(t *testing.T) {
 	}
 }
 
-func reticent(w *world, f *faulty) {
+// minimal makes the Locker of TestMinimalLocker.
+func minimal(w *fixture, f *faulty) {
 	stallable(w, f)
 	limits := driver.Limits{
 		MinTTL: 15 * time.Second, MaxTTL: time.Minute, TTLStep: time.Second,
@@ -38,7 +39,7 @@ func reticent(w *world, f *faulty) {
 	}
 	f.limits = func() driver.Limits { return limits }
 	f.capabilities = func(driver.Capabilities) driver.Capabilities { return driver.Capabilities{} }
-	hush := func(r driver.Record) driver.Record {
+	onlyBasics := func(r driver.Record) driver.Record {
 		return driver.Record{Name: r.Name, State: r.State, Owner: r.Owner, Token: r.Token, Data: r.Data}
 	}
 	f.tryAcquire = func(ctx context.Context, req driver.Request) (driver.Lease, error) {
@@ -49,7 +50,7 @@ func reticent(w *world, f *faulty) {
 		lease, err := f.Locker.TryAcquire(ctx, req)
 		var held *driver.HeldError
 		if errors.As(err, &held) {
-			return lease, heldErr(hush(held.Record))
+			return lease, heldErr(onlyBasics(held.Record))
 		}
 		return lease, err
 	}
@@ -70,6 +71,6 @@ func reticent(w *world, f *faulty) {
 			return driver.Record{}, opErr(name, err)
 		}
 		r, err := f.Locker.Inspect(ctx, name)
-		return hush(r), err
+		return onlyBasics(r), err
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// ledger remembers what was given to and granted by the driver in all clauses.
+// ledger has the tokens granted in all clauses, and the texts that no error may show.
 type ledger struct {
 	secrets []string
 
@@ -23,7 +23,7 @@ func newLedger(secrets []string) *ledger {
 	return &ledger{secrets: secrets, granted: make(map[string]map[uint64]driver.LeaseID)}
 }
 
-// grant notes a grant, and reports whether the token was another's.
+// grant records a grant, and reports whether another ID has the token.
 func (g *ledger) grant(l driver.Lease) (taken bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -37,33 +37,33 @@ func (g *ledger) grant(l driver.Lease) (taken bool) {
 	return used && id != l.ID
 }
 
-// spy passes every call on and checks every answer.
-type spy struct {
+// checkedLocker forwards every call and checks every answer.
+type checkedLocker struct {
 	driver.Locker
 	c *check
 }
 
-func (c *check) watched(l driver.Locker) driver.Locker { return &spy{l, c} }
+func (c *check) checked(l driver.Locker) driver.Locker { return &checkedLocker{l, c} }
 
 // TryAcquire checks what the driver's TryAcquire returns.
-func (s *spy) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
+func (s *checkedLocker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	lease, err := s.Locker.TryAcquire(ctx, req)
 	s.c.checkGrant("TryAcquire", req, lease, err)
 	return lease, err
 }
 
 // Renew checks what the driver's Renew returns.
-func (s *spy) Renew(ctx context.Context, l driver.Lease) error {
+func (s *checkedLocker) Renew(ctx context.Context, l driver.Lease) error {
 	return s.c.checkError("Renew", l.Name, l.ID.Reveal(), s.Locker.Renew(ctx, l))
 }
 
 // Release checks what the driver's Release returns.
-func (s *spy) Release(ctx context.Context, l driver.Lease) error {
+func (s *checkedLocker) Release(ctx context.Context, l driver.Lease) error {
 	return s.c.checkError("Release", l.Name, l.ID.Reveal(), s.Locker.Release(ctx, l))
 }
 
 // Inspect checks what the driver's Inspect returns.
-func (s *spy) Inspect(ctx context.Context, name string) (driver.Record, error) {
+func (s *checkedLocker) Inspect(ctx context.Context, name string) (driver.Record, error) {
 	r, err := s.Locker.Inspect(ctx, name)
 	if s.c.checkError("Inspect", name, "", err) == nil {
 		s.c.checkRecord("Inspect", name, r)
@@ -72,36 +72,36 @@ func (s *spy) Inspect(ctx context.Context, name string) (driver.Record, error) {
 }
 
 // Capabilities checks what the methods of each capability return.
-func (s *spy) Capabilities() driver.Capabilities {
+func (s *checkedLocker) Capabilities() driver.Capabilities {
 	a := s.Locker.Capabilities()
 	if a.HandOverer != nil {
-		a.HandOverer = spyHandOver{a.HandOverer, s.c}
+		a.HandOverer = checkedHandOverer{a.HandOverer, s.c}
 	}
 	if a.BatchRenewer != nil {
-		a.BatchRenewer = spyBatch{a.BatchRenewer, s.c}
+		a.BatchRenewer = checkedBatchRenewer{a.BatchRenewer, s.c}
 	}
 	if a.BatchInspector != nil {
-		a.BatchInspector = spyLook{a.BatchInspector, s.c}
+		a.BatchInspector = checkedBatchInspector{a.BatchInspector, s.c}
 	}
 	if a.Lister != nil {
-		a.Lister = spyList{a.Lister, s.c}
+		a.Lister = checkedLister{a.Lister, s.c}
 	}
 	if a.Breaker != nil {
-		a.Breaker = spyBreaker{a.Breaker, s.c}
+		a.Breaker = checkedBreaker{a.Breaker, s.c}
 	}
 	if a.DataStore != nil {
-		a.DataStore = spyData{a.DataStore, s.c}
+		a.DataStore = checkedDataStore{a.DataStore, s.c}
 	}
 	return a
 }
 
-type spyHandOver struct {
+type checkedHandOverer struct {
 	driver.HandOverer
 	c *check
 }
 
 // HandOver checks what the driver's HandOver returns.
-func (s spyHandOver) HandOver(ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
+func (s checkedHandOverer) HandOver(ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
 	lease, err := s.HandOverer.HandOver(ctx, from, req)
 	s.c.checkGrant("HandOver", req, lease, err)
 	if err != nil {
@@ -110,13 +110,13 @@ func (s spyHandOver) HandOver(ctx context.Context, from driver.Lease, req driver
 	return lease, err
 }
 
-type spyBatch struct {
+type checkedBatchRenewer struct {
 	driver.BatchRenewer
 	c *check
 }
 
 // RenewBatch checks what the driver's RenewBatch returns.
-func (s spyBatch) RenewBatch(ctx context.Context, leases []driver.Lease) []error {
+func (s checkedBatchRenewer) RenewBatch(ctx context.Context, leases []driver.Lease) []error {
 	errs := s.BatchRenewer.RenewBatch(ctx, leases)
 	if len(errs) != len(leases) {
 		s.c.fatalf("RenewBatch of %d leases returned %d results", len(leases), len(errs))
@@ -127,13 +127,13 @@ func (s spyBatch) RenewBatch(ctx context.Context, leases []driver.Lease) []error
 	return errs
 }
 
-type spyLook struct {
+type checkedBatchInspector struct {
 	driver.BatchInspector
 	c *check
 }
 
 // InspectBatch checks what the driver's InspectBatch returns.
-func (s spyLook) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
+func (s checkedBatchInspector) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
 	records, errs := s.BatchInspector.InspectBatch(ctx, names)
 	if len(records) != len(names) || len(errs) != len(names) {
 		s.c.fatalf("InspectBatch of %d names returned %d records and %d errors", len(names), len(records), len(errs))
@@ -146,13 +146,13 @@ func (s spyLook) InspectBatch(ctx context.Context, names []string) ([]driver.Rec
 	return records, errs
 }
 
-type spyList struct {
+type checkedLister struct {
 	driver.Lister
 	c *check
 }
 
 // List checks what the driver's List returns.
-func (s spyList) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
+func (s checkedLister) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
 	return func(yield func(driver.Record, error) bool) {
 		for r, err := range s.Lister.List(ctx, prefix) {
 			if err == nil {
@@ -167,41 +167,41 @@ func (s spyList) List(ctx context.Context, prefix string) iter.Seq2[driver.Recor
 	}
 }
 
-type spyBreaker struct {
+type checkedBreaker struct {
 	driver.Breaker
 	c *check
 }
 
 // Break checks what the driver's Break returns.
-func (s spyBreaker) Break(ctx context.Context, name string) error {
+func (s checkedBreaker) Break(ctx context.Context, name string) error {
 	return s.c.checkError("Break", name, "", s.Breaker.Break(ctx, name))
 }
 
 // BreakNow checks what the driver's BreakNow returns.
-func (s spyBreaker) BreakNow(ctx context.Context, name string) error {
+func (s checkedBreaker) BreakNow(ctx context.Context, name string) error {
 	return s.c.checkError("BreakNow", name, "", s.Breaker.BreakNow(ctx, name))
 }
 
-type spyData struct {
+type checkedDataStore struct {
 	driver.DataStore
 	c *check
 }
 
 // ReadData checks what the driver's ReadData returns.
-func (s spyData) ReadData(ctx context.Context, name string) ([]byte, driver.DataRevision, error) {
+func (s checkedDataStore) ReadData(ctx context.Context, name string) ([]byte, driver.DataRevision, error) {
 	data, at, err := s.DataStore.ReadData(ctx, name)
 	return data, at, s.c.checkError("ReadData", name, "", err)
 }
 
 // WriteData checks what the driver's WriteData returns.
-func (s spyData) WriteData(ctx context.Context, l driver.Lease, data []byte, at driver.DataRevision) error {
+func (s checkedDataStore) WriteData(ctx context.Context, l driver.Lease, data []byte, at driver.DataRevision) error {
 	return s.c.checkError("WriteData", l.Name, l.ID.Reveal(), s.DataStore.WriteData(ctx, l, data, at))
 }
 
-// anyName stands for a name that the suite does not know.
+// anyName stands for any name in checkError.
 const anyName = "\xff any name"
 
-// checkError holds any error to the rules for all errors, and returns it.
+// checkError checks the rules for all errors, and returns err.
 func (c *check) checkError(method, name, id string, err error) error {
 	if err == nil {
 		return nil
@@ -245,7 +245,7 @@ func (c *check) checkError(method, name, id string, err error) error {
 	return err
 }
 
-// checkText looks for what must never be shown.
+// checkText checks that a text shows no lease ID and no secret.
 func (c *check) checkText(what, text, id string) {
 	if len(id) > 8 && strings.Contains(text, id) {
 		c.errorf("%s shows the lease ID: %s", what, strings.ReplaceAll(text, id, "<the ID>"))
@@ -257,7 +257,7 @@ func (c *check) checkText(what, text, id string) {
 	}
 }
 
-// checkGrant holds what TryAcquire or HandOver returns to the rules for both.
+// checkGrant checks what TryAcquire or HandOver returned.
 func (c *check) checkGrant(method string, req driver.Request, lease driver.Lease, err error) {
 	_ = c.checkError(method, req.Name, req.ID.Reveal(), err)
 	switch {
@@ -268,7 +268,7 @@ func (c *check) checkGrant(method string, req driver.Request, lease driver.Lease
 	}
 }
 
-// checkLease compares a granted lease with what was asked for.
+// checkLease compares a granted lease with its request.
 func (c *check) checkLease(method string, req driver.Request, l driver.Lease) {
 	if l.Name != req.Name || l.ID != req.ID || l.TTL != req.TTL || l.Owner != req.Owner {
 		c.errorf("%s(%v) returned another's name, ID, owner or TTL: %v", method, req, l)
@@ -281,7 +281,7 @@ func (c *check) checkLease(method string, req driver.Request, l driver.Lease) {
 	}
 }
 
-// checkRecord holds any record to the rules for all records.
+// checkRecord checks the rules for all records.
 func (c *check) checkRecord(method, name string, r driver.Record) {
 	if r.Name != name {
 		c.errorf("%s: the record's Name is %q, want %q", method, short(r.Name), short(name))
