@@ -110,16 +110,11 @@ func (c *delayedConn) Write(message []byte) (int, error) {
 	return len(message), nil
 }
 
-func (c *delayedConn) Read(p []byte) (int, error) { return c.clientConn().Read(p) }
-
-func (c *delayedConn) Close() error { return c.clientConn().Close() }
-
-func (c *delayedConn) LocalAddr() net.Addr { return c.clientConn().LocalAddr() }
-
-func (c *delayedConn) RemoteAddr() net.Addr { return c.clientConn().RemoteAddr() }
-
-func (c *delayedConn) SetDeadline(at time.Time) error { return c.clientConn().SetDeadline(at) }
-
+func (c *delayedConn) Read(p []byte) (int, error)         { return c.clientConn().Read(p) }
+func (c *delayedConn) Close() error                       { return c.clientConn().Close() }
+func (c *delayedConn) LocalAddr() net.Addr                { return c.clientConn().LocalAddr() }
+func (c *delayedConn) RemoteAddr() net.Addr               { return c.clientConn().RemoteAddr() }
+func (c *delayedConn) SetDeadline(at time.Time) error     { return c.clientConn().SetDeadline(at) }
 func (c *delayedConn) SetReadDeadline(at time.Time) error { return c.clientConn().SetReadDeadline(at) }
 
 func (c *delayedConn) SetWriteDeadline(at time.Time) error {

@@ -16,12 +16,16 @@ const (
 	codeUnauthorized              = 13
 	codeAuthenticationFailed      = 18
 	codeNamespaceNotFound         = 26
+	codeCommandNotFound           = 59
 	codeWriteConcernTimeout       = 64
 	codeUnknownWriteConcern       = 79
 	codeIndexOptionsConflict      = 85
 	codeIndexKeyConflict          = 86
 	codeShutdownInProgress        = 91
 	codeUnsatisfiableWriteConcern = 100
+	codeCommandNotSupported       = 115
+	codeUnrecognizedStage         = 40324
+	codeOnlyOnReplicaSets         = 40573 // $changeStream
 )
 
 // addCause adds the cause of a context's end to an error. The context may belong to another

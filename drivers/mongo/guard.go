@@ -8,12 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
-	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
-	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -108,12 +103,10 @@ func NewGuard(locks driver.Locker, db *mongo.Database) (*Guard, error) {
 }
 
 func newGuard(locks *mongo.Collection, db *mongo.Database, timeout time.Duration) *Guard {
-	own := options.Collection().SetRegistry(bson.NewRegistry()).SetBSONOptions(&options.BSONOptions{}).
-		SetWriteConcern(writeconcern.Majority()).SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary())
 	return &Guard{
 		client:       db.Client(),
-		locks:        db.Client().Database(locks.Database().Name()).Collection(locks.Name()).Clone(own),
-		fences:       db.Collection(FencesCollection).Clone(own),
+		locks:        db.Client().Database(locks.Database().Name()).Collection(locks.Name()).Clone(majorityOptions()),
+		fences:       db.Collection(FencesCollection).Clone(majorityOptions()),
 		timeout:      timeout,
 		commitWindow: commitWindow,
 	}

@@ -29,11 +29,9 @@ type testHold struct {
 	err   error
 }
 
-func (h testHold) Lease() driver.Lease { return h.lease }
-
+func (h testHold) Lease() driver.Lease      { return h.lease }
 func (h testHold) Context() context.Context { return h.ctx }
-
-func (h testHold) Err() error { return errors.Join(h.err, context.Cause(h.ctx)) }
+func (h testHold) Err() error               { return errors.Join(h.err, context.Cause(h.ctx)) }
 
 // guardFixture is a lock and a journal to which its holders write.
 type guardFixture struct {

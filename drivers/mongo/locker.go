@@ -48,7 +48,7 @@ type Locker struct {
 	watcher      *watcher                    // nil if the server has no change streams
 	disconnect   func(context.Context) error // nil if the client belongs to the program
 
-	closing            context.Context // ends with Close; every command descends from it
+	closing            context.Context // ends with Close, which interrupts every command
 	cancel             context.CancelFunc
 	closeOnce          sync.Once
 	closeDone          chan struct{} // closed when Close is done
@@ -134,12 +134,7 @@ func connectError(err error) error {
 }
 
 func newLocker(ctx context.Context, collection *mongo.Collection, config config) (*Locker, error) {
-	// The program's registry, concerns and read preference do not apply to locks.
-	// Promise 1: a grant that a majority acknowledged survives a fail-over.
-	// Promise 3: so does its token.
-	own := options.Collection().SetRegistry(bson.NewRegistry()).SetBSONOptions(&options.BSONOptions{}).
-		SetWriteConcern(writeconcern.Majority()).SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary())
-	l := &Locker{majority: collection.Clone(own), config: config, closeDone: make(chan struct{})}
+	l := &Locker{majority: collection.Clone(majorityOptions()), config: config, closeDone: make(chan struct{})}
 	l.local = l.majority.Clone(options.Collection().SetReadConcern(readconcern.Local()))
 	l.linearizable = l.majority.Clone(options.Collection().SetReadConcern(readconcern.Linearizable()))
 	l.closing, l.cancel = context.WithCancel(context.Background())
@@ -151,6 +146,16 @@ func newLocker(ctx context.Context, collection *mongo.Collection, config config)
 		l.watcher = newWatcher(l.majority, config.logger)
 	}
 	return l, nil
+}
+
+// majorityOptions replaces the program's registry, concerns and read preference, which do not
+// apply to locks.
+func majorityOptions() *options.CollectionOptionsBuilder {
+	return options.Collection().SetRegistry(bson.NewRegistry()).SetBSONOptions(&options.BSONOptions{}).
+		// Promise 1: a grant that a majority acknowledged survives a fail-over.
+		// Promise 3: so does its token.
+		SetWriteConcern(writeconcern.Majority()).
+		SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary())
 }
 
 // prepare checks the server and creates the index.

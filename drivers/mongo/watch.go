@@ -313,22 +313,7 @@ func retryBackoff(err error, failures int) time.Duration {
 
 // isPermanent reports whether a retry is unlikely to help.
 func isPermanent(err error) bool {
-	var server mongo.ServerError
-	if !errors.As(err, &server) {
-		return false
-	}
-	for _, code := range []int{
-		13,    // Unauthorized
-		59,    // CommandNotFound
-		115,   // CommandNotSupported
-		40324, // unrecognized pipeline stage
-		40573, // $changeStream is only supported on replica sets
-	} {
-		if server.HasErrorCode(code) {
-			return true
-		}
-	}
-	return false
+	return hasCode(err, codeUnauthorized, codeCommandNotFound, codeCommandNotSupported, codeUnrecognizedStage, codeOnlyOnReplicaSets)
 }
 
 // releasePipeline selects the events after which a lock may be free: the kid was removed, the
