@@ -55,8 +55,8 @@ func (l *Locker) lockBlob(name, id string) lockBlob {
 	return lockBlob{path, l.container.NewBlockBlobClient(path), id}
 }
 
-func (t lockBlob) lease() *lease.BlobClient {
-	c, err := lease.NewBlobClient(t.blob, &lease.BlobClientOptions{LeaseID: &t.id})
+func (b lockBlob) lease() *lease.BlobClient {
+	c, err := lease.NewBlobClient(b.blob, &lease.BlobClientOptions{LeaseID: &b.id})
 	if err != nil {
 		panic(err) // it fails only if it has to generate an ID
 	}
@@ -64,18 +64,18 @@ func (t lockBlob) lease() *lease.BlobClient {
 }
 
 // leaseConditions are the conditions that only the lease's holder meets.
-func (t lockBlob) leaseConditions() *blob.AccessConditions {
-	return &blob.AccessConditions{LeaseAccessConditions: &blob.LeaseAccessConditions{LeaseID: &t.id}}
+func (b lockBlob) leaseConditions() *blob.AccessConditions {
+	return &blob.AccessConditions{LeaseAccessConditions: &blob.LeaseAccessConditions{LeaseID: &b.id}}
 }
 
 // acquire takes the lease first and writes the record under it, so that nobody else writes
 // between its read and its write.
-func (l *Locker) acquire(ctx context.Context, t lockBlob, req driver.Request) (driver.Lease, error) {
+func (l *Locker) acquire(ctx context.Context, b lockBlob, req driver.Request) (driver.Lease, error) {
 	for range maxRounds {
-		err := l.takeLease(ctx, t, req.TTL)
+		err := l.takeLease(ctx, b, req.TTL)
 		switch {
 		case err == nil:
-			granted, err := l.writeGrant(ctx, t, req)
+			granted, err := l.writeGrant(ctx, b, req)
 			if !hasCode(err, codesLost...) {
 				return granted, err
 			} // the lease was broken, or the blob removed: start again
@@ -83,7 +83,7 @@ func (l *Locker) acquire(ctx context.Context, t lockBlob, req driver.Request) (d
 			return driver.Lease{}, &driver.HeldError{Record: driver.Record{Name: req.Name, State: driver.StateHeld,
 				Broken: hasCode(err, bloberror.LeaseIsBreakingAndCannotBeAcquired)}}
 		case hasCode(err, bloberror.BlobNotFound, bloberror.ContainerNotFound):
-			if err := l.createBlob(ctx, t); err != nil {
+			if err := l.createBlob(ctx, b); err != nil {
 				return driver.Lease{}, err
 			}
 		default:
@@ -94,33 +94,33 @@ func (l *Locker) acquire(ctx context.Context, t lockBlob, req driver.Request) (d
 }
 
 // takeLease takes the lease, or extends it if the caller has it.
-func (l *Locker) takeLease(ctx context.Context, t lockBlob, ttl time.Duration) error {
+func (l *Locker) takeLease(ctx context.Context, b lockBlob, ttl time.Duration) error {
 	// Promise 1: the service grants one lease at a time.
 	// Promise 5: a repeat with the same ID extends the lease. The SDK sends the request again only
 	// if the service refused it: the first copy could still arrive, after the release, and take the
 	// lease for nobody. So the caller gets an error that leaves the outcome open.
-	_, err := t.lease().AcquireLease(l.retryIfRefused(ctx), int32(ttl/time.Second), nil)
+	_, err := b.lease().AcquireLease(l.retryIfRefused(ctx), int32(ttl/time.Second), nil)
 	return err
 }
 
 // createBlob creates the blob, and first the container if that is missing. It succeeds if
 // another process has created them.
-func (l *Locker) createBlob(ctx context.Context, t lockBlob) error {
-	err := l.uploadIfAbsent(ctx, t)
+func (l *Locker) createBlob(ctx context.Context, b lockBlob) error {
+	err := l.uploadIfAbsent(ctx, b)
 	if !hasCode(err, bloberror.ContainerNotFound) {
 		return err
 	}
 	if _, err := l.container.Create(l.withRetries(ctx, 0), nil); err != nil && !hasCode(err, codesExist...) {
 		return fmt.Errorf("the container does not exist and cannot be created: %w", redact(err))
 	}
-	return l.uploadIfAbsent(ctx, t)
+	return l.uploadIfAbsent(ctx, b)
 }
 
-func (l *Locker) uploadIfAbsent(ctx context.Context, t lockBlob) error {
+func (l *Locker) uploadIfAbsent(ctx context.Context, b lockBlob) error {
 	every := azcore.ETagAny
 	// Promise 3: an existing blob, with its record and token, is never replaced.
 	absent := &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: &every}}
-	_, err := t.blob.Upload(l.withRetries(ctx, 0), requestBody(nil), &blockblob.UploadOptions{AccessConditions: absent})
+	_, err := b.blob.Upload(l.withRetries(ctx, 0), requestBody(nil), &blockblob.UploadOptions{AccessConditions: absent})
 	if hasCode(err, codesExist...) {
 		return nil
 	}
@@ -128,27 +128,27 @@ func (l *Locker) uploadIfAbsent(ctx context.Context, t lockBlob) error {
 }
 
 // writeGrant writes the record of the grant under the lease that was just taken.
-func (l *Locker) writeGrant(ctx context.Context, t lockBlob, req driver.Request) (driver.Lease, error) {
+func (l *Locker) writeGrant(ctx context.Context, b lockBlob, req driver.Request) (driver.Lease, error) {
 	for range maxRounds {
-		now, err := l.readProperties(ctx, t)
+		now, err := l.readProperties(ctx, b)
 		if err != nil {
 			// The caller may have held the lease before, so it is not released.
 			return driver.Lease{}, err
 		}
 		if now.damage != nil {
-			l.releaseUnrecorded(ctx, t, now)
+			l.releaseUnrecorded(ctx, b, now)
 			return driver.Lease{}, now.damage
 		}
 		// Promise 5: the same ID in the record keeps its token.
-		if now.record.id == t.id {
-			return l.repeatGrant(ctx, t, now, req)
+		if now.record.id == b.id {
+			return l.repeatGrant(ctx, b, now, req)
 		}
 		if req.Data != nil && now.foreign {
-			l.releaseUnrecorded(ctx, t, now)
-			return driver.Lease{}, errForeign(t)
+			l.releaseUnrecorded(ctx, b, now)
+			return driver.Lease{}, errForeign(b)
 		}
-		next := now.record.nextGrant(req, t.id, now.date)
-		err = l.writeRecord(ctx, t, now.etag, next, req.Data)
+		next := now.record.nextGrant(req, b.id, now.date)
+		err = l.writeRecord(ctx, b, now.etag, next, req.Data)
 		switch {
 		case err == nil:
 			return next.lease(req), nil
@@ -158,7 +158,7 @@ func (l *Locker) writeGrant(ctx context.Context, t lockBlob, req driver.Request)
 		case hasCode(err, codesLost...):
 			return driver.Lease{}, err
 		default:
-			l.releaseUnrecorded(ctx, t, now)
+			l.releaseUnrecorded(ctx, b, now)
 			return driver.Lease{}, err
 		}
 	}
@@ -167,15 +167,15 @@ func (l *Locker) writeGrant(ctx context.Context, t lockBlob, req driver.Request)
 
 // repeatGrant completes a call whose ID already holds the lock. Taking the lease again has set
 // its length, so a longer one is restored; the record keeps the longest.
-func (l *Locker) repeatGrant(ctx context.Context, t lockBlob, now snapshot, req driver.Request) (driver.Lease, error) {
+func (l *Locker) repeatGrant(ctx context.Context, b lockBlob, now snapshot, req driver.Request) (driver.Lease, error) {
 	r := now.record
 	if r.ttl > req.TTL {
 		// Promise 2: the lease must not be shorter than its holder counts on.
-		return r.lease(req), l.takeLease(ctx, t, r.ttl)
+		return r.lease(req), l.takeLease(ctx, b, r.ttl)
 	}
 	if r.ttl < req.TTL {
 		r.ttl = req.TTL
-		if err := l.writeRecord(ctx, t, now.etag, r, nil); err != nil && !hasCode(err, bloberror.ConditionNotMet) {
+		if err := l.writeRecord(ctx, b, now.etag, r, nil); err != nil && !hasCode(err, bloberror.ConditionNotMet) {
 			return driver.Lease{}, err
 		}
 	}
@@ -186,16 +186,16 @@ func (l *Locker) repeatGrant(ctx context.Context, t lockBlob, now snapshot, req 
 // changed: then the record may have been written after all, by this call or by another one
 // with the same ID. A lease that is not released is left to the caller, to whom the error says
 // that the outcome is unknown.
-func (l *Locker) releaseUnrecorded(ctx context.Context, t lockBlob, before snapshot) {
+func (l *Locker) releaseUnrecorded(ctx context.Context, b lockBlob, before snapshot) {
 	if ctx.Err() == nil {
 		// Promise 6: a lease that another call has recorded is not released.
 		unchanged := &blob.ModifiedAccessConditions{IfMatch: before.etag}
-		_, _ = t.lease().ReleaseLease(l.withoutRetries(ctx), &lease.BlobReleaseOptions{ModifiedAccessConditions: unchanged})
+		_, _ = b.lease().ReleaseLease(l.withoutRetries(ctx), &lease.BlobReleaseOptions{ModifiedAccessConditions: unchanged})
 	}
 }
 
-func errForeign(t lockBlob) error {
-	return fmt.Errorf("the blob %q has contents of another program, which are kept; use another name or prefix", t.path)
+func errForeign(b lockBlob) error {
+	return fmt.Errorf("the blob %q has contents of another program, which are kept; use another name or prefix", b.path)
 }
 
 // snapshot is the state of a blob at one moment.
@@ -208,8 +208,8 @@ type snapshot struct {
 }
 
 // readProperties reads the blob's properties as the holder of the lease.
-func (l *Locker) readProperties(ctx context.Context, t lockBlob) (snapshot, error) {
-	p, err := t.blob.BlobClient().GetProperties(l.withRetries(ctx, 0), &blob.GetPropertiesOptions{AccessConditions: t.leaseConditions()})
+func (l *Locker) readProperties(ctx context.Context, b lockBlob) (snapshot, error) {
+	p, err := b.blob.BlobClient().GetProperties(l.withRetries(ctx, 0), &blob.GetPropertiesOptions{AccessConditions: b.leaseConditions()})
 	if err != nil {
 		return snapshot{}, err
 	}
@@ -223,16 +223,16 @@ func (l *Locker) readProperties(ctx context.Context, t lockBlob) (snapshot, erro
 }
 
 // writeRecord writes the record as the holder of the lease, and the data unless they are nil.
-func (l *Locker) writeRecord(ctx context.Context, t lockBlob, etag *azcore.ETag, r record, data []byte) error {
+func (l *Locker) writeRecord(ctx context.Context, b lockBlob, etag *azcore.ETag, r record, data []byte) error {
 	// Promise 3: without the lease, or after another write, the service refuses the request, so a
 	// late one cannot lower the token.
-	conditions := t.leaseConditions()
+	conditions := b.leaseConditions()
 	conditions.ModifiedAccessConditions = &blob.ModifiedAccessConditions{IfMatch: etag}
 	if data == nil {
-		_, err := t.blob.BlobClient().SetMetadata(l.withRetries(ctx, 0), r.metadata(), &blob.SetMetadataOptions{AccessConditions: conditions})
+		_, err := b.blob.BlobClient().SetMetadata(l.withRetries(ctx, 0), r.metadata(), &blob.SetMetadataOptions{AccessConditions: conditions})
 		return err
 	}
-	_, err := t.blob.Upload(l.withRetries(ctx, len(data)), requestBody(data), &blockblob.UploadOptions{AccessConditions: conditions, Metadata: r.metadata()})
+	_, err := b.blob.Upload(l.withRetries(ctx, len(data)), requestBody(data), &blockblob.UploadOptions{AccessConditions: conditions, Metadata: r.metadata()})
 	return err
 }
 

@@ -26,10 +26,10 @@ func (l *Locker) BreakNow(ctx context.Context, name string) error {
 // the holder writes its data; then the break starts again.
 func (l *Locker) breakLease(ctx context.Context, name string, period *int32) error {
 	return l.do(ctx, op{verb: "break", name: name, invalid: driver.ValidateName(name, limits)}, func(ctx context.Context) error {
-		t := l.lockBlob(name, "")
+		b := l.lockBlob(name, "")
 		holder := ""
 		for round := range maxRounds {
-			p, err := t.blob.BlobClient().GetProperties(l.withRetries(ctx, 0), nil)
+			p, err := b.blob.BlobClient().GetProperties(l.withRetries(ctx, 0), nil)
 			if hasCode(err, codesGone...) {
 				return nil
 			}
@@ -44,7 +44,7 @@ func (l *Locker) breakLease(ctx context.Context, name string, period *int32) err
 			// Promise 6: a late or repeated request must not break the lease of the next holder. The
 			// ETag refuses it once that holder has written its record, and it is sent only once.
 			unchanged := &blob.ModifiedAccessConditions{IfMatch: p.ETag}
-			_, err = t.lease().BreakLease(l.withoutRetries(ctx), &lease.BlobBreakOptions{BreakPeriod: period, ModifiedAccessConditions: unchanged})
+			_, err = b.lease().BreakLease(l.withoutRetries(ctx), &lease.BlobBreakOptions{BreakPeriod: period, ModifiedAccessConditions: unchanged})
 			if hasCode(err, codesLost...) || hasCode(err, bloberror.LeaseAlreadyBroken) {
 				return nil // it is free, or already broken
 			}

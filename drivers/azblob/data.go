@@ -54,10 +54,10 @@ func (l *Locker) WriteData(ctx context.Context, held driver.Lease, data []byte, 
 
 // writeData writes the data if they have the revision at. A random mark in the record
 // distinguishes this call's own request, whose answer was lost, from another's write.
-func (l *Locker) writeData(ctx context.Context, t lockBlob, data []byte, at driver.DataRevision) error {
+func (l *Locker) writeData(ctx context.Context, b lockBlob, data []byte, at driver.DataRevision) error {
 	mark := rand.Text()
 	for round := range maxRounds {
-		now, err := l.readProperties(ctx, t)
+		now, err := l.readProperties(ctx, b)
 		if err != nil {
 			return err
 		}
@@ -65,7 +65,7 @@ func (l *Locker) writeData(ctx context.Context, t lockBlob, data []byte, at driv
 			return now.damage
 		}
 		if now.foreign {
-			return errForeign(t)
+			return errForeign(b)
 		}
 		next := now.record
 		switch found := now.record.dataRevision(); {
@@ -79,7 +79,7 @@ func (l *Locker) writeData(ctx context.Context, t lockBlob, data []byte, at driv
 			return driver.ErrConflict
 		}
 		// Promise 5: the request has the ETag of the compared revision, so a late one is refused.
-		err = l.writeRecord(ctx, t, now.etag, next, data)
+		err = l.writeRecord(ctx, b, now.etag, next, data)
 		if !hasCode(err, bloberror.ConditionNotMet) {
 			return err
 		}

@@ -41,8 +41,8 @@ func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error
 }
 
 // download reads metadata and data in one request. The data are nil if there are none.
-func (l *Locker) download(ctx context.Context, t lockBlob) (blob.DownloadStreamResponse, []byte, error) {
-	answer, err := t.blob.DownloadStream(l.withRetries(ctx, limits.MaxData), nil)
+func (l *Locker) download(ctx context.Context, b lockBlob) (blob.DownloadStreamResponse, []byte, error) {
+	answer, err := b.blob.DownloadStream(l.withRetries(ctx, limits.MaxData), nil)
 	if err != nil {
 		return answer, nil, err
 	}

@@ -13,6 +13,35 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
+// Inspect implements [driver.Locker]. It reads with read concern "majority".
+func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error) {
+	out := driver.Record{Name: name, State: driver.StateFree}
+	o := op{verb: "inspect", name: name, invalid: driver.ValidateName(name, limits)}
+	err := l.do(ctx, o, func(ctx context.Context) error {
+		r, err := read(ctx, l.majority, name, withData)
+		if r != nil {
+			out = r.describe()
+		}
+		return err
+	})
+	if err != nil {
+		return driver.Record{}, err
+	}
+	return out, nil
+}
+
+// read returns a name's document, nil if there is none.
+func read(ctx context.Context, coll *mongo.Collection, name string, projection bson.Raw) (*record, error) {
+	raw, err := coll.FindOne(ctx, docOf(fieldName, name), options.FindOne().SetProjection(projection)).Raw()
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return decodeRecord(raw)
+}
+
 // inspectChunkSize is the most names that one command reads.
 const inspectChunkSize = 1000
 
@@ -79,33 +108,4 @@ func (l *Locker) readChunk(ctx context.Context, chunk []int, names []string) (ma
 		return nil
 	})
 	return found, err
-}
-
-// Inspect implements [driver.Locker]. It reads with read concern "majority".
-func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error) {
-	out := driver.Record{Name: name, State: driver.StateFree}
-	o := op{verb: "inspect", name: name, invalid: driver.ValidateName(name, limits)}
-	err := l.do(ctx, o, func(ctx context.Context) error {
-		r, err := read(ctx, l.majority, name, withData)
-		if r != nil {
-			out = r.describe()
-		}
-		return err
-	})
-	if err != nil {
-		return driver.Record{}, err
-	}
-	return out, nil
-}
-
-// read returns a name's document, nil if there is none.
-func read(ctx context.Context, coll *mongo.Collection, name string, projection bson.Raw) (*record, error) {
-	raw, err := coll.FindOne(ctx, docOf(fieldName, name), options.FindOne().SetProjection(projection)).Raw()
-	if errors.Is(err, mongo.ErrNoDocuments) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return decodeRecord(raw)
 }

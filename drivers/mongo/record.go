@@ -203,13 +203,13 @@ func (r *record) dataRevision() driver.DataRevision {
 }
 
 // revision identifies one holder and one renewal: "<milliseconds> <lease ID>".
-func revision(kid string, renewedAt time.Time) driver.Revision {
-	return driver.NewRevision(strconv.FormatInt(renewedAt.UnixMilli(), 10) + " " + kid)
+func revision(leaseID string, renewedAt time.Time) driver.Revision {
+	return driver.NewRevision(strconv.FormatInt(renewedAt.UnixMilli(), 10) + " " + leaseID)
 }
 
 // parseRevision reverses revision. A mark of another backend never equals one of this driver.
-func parseRevision(rev driver.Revision) (kid string, renewedAt bson.DateTime, ok bool) {
-	ms, kid, ok := strings.Cut(rev.Mark(), " ")
+func parseRevision(rev driver.Revision) (leaseID string, renewedAt bson.DateTime, ok bool) {
+	ms, leaseID, ok := strings.Cut(rev.Mark(), " ")
 	n, err := strconv.ParseInt(ms, 10, 64)
-	return kid, bson.DateTime(n), ok && err == nil
+	return leaseID, bson.DateTime(n), ok && err == nil
 }

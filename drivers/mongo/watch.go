@@ -95,7 +95,7 @@ func (w *watcher) Watch(name string, wake func()) (stop func()) {
 }
 
 // add reports whether the stream is open already.
-func (w *watcher) add(name string, one *watch) (live bool) {
+func (w *watcher) add(name string, one *watch) (open bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
@@ -168,10 +168,10 @@ func (w *watcher) allWatches() (all []*watch) {
 }
 
 // setOpen records whether the stream is open.
-func (w *watcher) setOpen(live bool) {
+func (w *watcher) setOpen(open bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.open = live
+	w.open = open
 }
 
 // idle reports whether the stream has had no watch for the linger time.
