@@ -60,12 +60,12 @@ type inspectResult struct {
 func (l *Locker) readEach(ctx context.Context, names []string, results map[string]inspectResult) {
 	var mu sync.Mutex // guards results
 	var reads sync.WaitGroup
-	slots := make(chan struct{}, parallelReads)
+	running := make(chan struct{}, parallelReads)
 	for _, name := range names {
-		slots <- struct{}{}
+		running <- struct{}{}
 		reads.Go(func() {
 			r, err := l.readState(ctx, name)
-			<-slots
+			<-running
 			mu.Lock()
 			defer mu.Unlock()
 			results[name] = inspectResult{r, err}

@@ -214,7 +214,7 @@ func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) e
 			err = fmt.Errorf("%w (%w)", err, cause)
 		}
 	case l.closing.Err() != nil:
-		err = fmt.Errorf("cut off by Close: %w", err)
+		err = fmt.Errorf("interrupted by Close: %w", err)
 	}
 	return err
 }

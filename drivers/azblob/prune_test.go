@@ -231,7 +231,7 @@ func TestPruneEndsWithClose(t *testing.T) {
 		return response, err
 	})
 	removed, err := l.prune(bounded(t), "", 0)
-	if text := fmt.Sprint(err); removed > 1 || !errors.Is(err, driver.ErrClosed) && !strings.Contains(text, "cut off by Close") || strings.Contains(text, "\n") {
+	if text := fmt.Sprint(err); removed > 1 || !errors.Is(err, driver.ErrClosed) && !strings.Contains(text, "interrupted by Close") || strings.Contains(text, "\n") {
 		t.Errorf("%d removed, error %v; want one error, that of Close", removed, err)
 	}
 }

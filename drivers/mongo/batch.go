@@ -51,12 +51,12 @@ func (l *Locker) RenewBatch(ctx context.Context, leases []driver.Lease) []error 
 
 // forEachParallel calls do for every item and its index, at most limit at a time.
 func forEachParallel[T any](limit int, items []T, do func(n int, item T)) {
-	slots := make(chan struct{}, limit)
+	running := make(chan struct{}, limit)
 	var wg sync.WaitGroup
 	for n, item := range items {
-		slots <- struct{}{}
+		running <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-slots }()
+			defer func() { <-running }()
 			do(n, item)
 		})
 	}

@@ -170,7 +170,7 @@ func TestCloseCutsOffACall(t *testing.T) {
 	select {
 	case err := <-answer:
 		wantUnknown(t, err)
-		if !strings.Contains(err.Error(), "cut off by Close") {
+		if !strings.Contains(err.Error(), "interrupted by Close") {
 			t.Error(err)
 		}
 	case <-time.After(10 * time.Second):

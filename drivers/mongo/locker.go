@@ -275,7 +275,7 @@ func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) e
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		err = addCause(err, cause)
 	} else if l.closing.Err() != nil {
-		err = fmt.Errorf("cut off by Close: %w", err)
+		err = fmt.Errorf("interrupted by Close: %w", err)
 	}
 	return explain(err, o.ids, l.namespace())
 }
