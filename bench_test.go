@@ -21,14 +21,14 @@ func BenchmarkQuestions(b *testing.B) {
 		b.Fatal(err)
 	}
 	err = runner.Run(b.Context(), func(ctx context.Context) error {
-		hold, _ := holdfast.HoldFrom(ctx)
+		hold, _ := holdfast.HoldFromContext(ctx)
 		// As deep in a call stack as programs have it.
 		for range 3 {
 			ctx = context.WithValue(ctx, depth{}, 1)
 		}
 		ask(b, "IsLeader", func() bool { return runner.IsLeader() })
 		ask(b, "HoldErr", func() bool { return hold.Err() == nil })
-		ask(b, "TokenFrom", func() bool { _, ok := holdfast.TokenFrom(ctx); return ok })
+		ask(b, "TokenFrom", func() bool { _, ok := holdfast.TokenFromContext(ctx); return ok })
 		return nil
 	})
 	if err != nil {

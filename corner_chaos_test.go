@@ -53,7 +53,7 @@ func TestCorner_Chaos(t *testing.T) {
 			}), holdfast.WithRestart(holdfast.Backoff{Initial: time.Millisecond, Max: 5 * time.Millisecond}))
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		work := func(ctx context.Context) error {
-			tok, ok := holdfast.TokenFrom(ctx)
+			tok, ok := holdfast.TokenFromContext(ctx)
 			if !ok {
 				t.Error("no token")
 			}

@@ -73,7 +73,7 @@ func TestCorner_GraceBelowTheDrift(t *testing.T) {
 		start := time.Now()
 		opts = append(opts, holdfast.WithElapsed(func() time.Duration { return time.Since(start) }))
 		one, err := holdfast.New(newFaulty(t, store.Locker(), refuse(opRenew)), opts...)
-		if errors.Is(err, holdfast.ErrInvalid) {
+		if errors.Is(err, driver.ErrInvalid) {
 			return // refused: as good
 		}
 		defer func() { _ = one.Shutdown(context.Background()) }()
@@ -193,7 +193,7 @@ func TestCorner_LargestDurations(t *testing.T) {
 				acquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
 					return holdfast.Lease{Name: req.Name, ID: req.ID, Token: 1, TTL: req.TTL}, nil
 				}}, holdfast.WithTTL(ever), holdfast.WithElapsed(func() time.Duration { return time.Since(start) + 100*24*time.Hour }))
-			if errors.Is(err, holdfast.ErrInvalid) {
+			if errors.Is(err, driver.ErrInvalid) {
 				return
 			}
 			defer func() { _ = c.Shutdown(context.Background()) }()
@@ -201,7 +201,7 @@ func TestCorner_LargestDurations(t *testing.T) {
 			if err == nil {
 				err = h.Err()
 			}
-			if err != nil && !errors.Is(err, holdfast.ErrInvalid) {
+			if err != nil && !errors.Is(err, driver.ErrInvalid) {
 				t.Error(err)
 			}
 		})
@@ -211,7 +211,7 @@ func TestCorner_LargestDurations(t *testing.T) {
 // What a driver gives back in place of what was asked must not break promise 2.
 func TestCorner_OddLease(t *testing.T) {
 	for name, odd := range map[string]func(*holdfast.Lease){
-		"TTL": func(l *holdfast.Lease) { l.TTL = 10 * time.Second }, "ID": func(l *holdfast.Lease) { l.ID = holdfast.LeaseID{} },
+		"TTL": func(l *holdfast.Lease) { l.TTL = 10 * time.Second }, "ID": func(l *holdfast.Lease) { l.ID = driver.LeaseID{} },
 		"Name": func(l *holdfast.Lease) { l.Name = "" },
 	} {
 		t.Run(name, func(t *testing.T) {

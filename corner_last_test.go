@@ -113,7 +113,7 @@ func TestCorner_EndFromWithin(t *testing.T) {
 	}
 	health := func(end func()) []holdfast.RunnerOption {
 		return []holdfast.RunnerOption{holdfast.WithHealthCheck(time.Second, func(ctx context.Context) error {
-			if _, leading := holdfast.TokenFrom(ctx); leading {
+			if _, leading := holdfast.TokenFromContext(ctx); leading {
 				end()
 			}
 			return nil

@@ -84,7 +84,7 @@ func TestCorner_Fuzz(t *testing.T) {
 						work := time.Duration(n(20000)) * time.Millisecond
 						err := c.Do(ctx, "job", func(ctx context.Context) error {
 							grants.Add(1)
-							token, _ := holdfast.TokenFrom(ctx)
+							token, _ := holdfast.TokenFromContext(ctx)
 							check.enter(ctx, "job", token)
 							if n(4) == 0 {
 								ahead.Add(int64(n(40000)) * int64(time.Millisecond))
@@ -271,7 +271,7 @@ func TestCorner_TinyTTL(t *testing.T) {
 			wg.Go(func() {
 				for range 50 {
 					_ = c.Do(t.Context(), "job", func(ctx context.Context) error {
-						token, _ := holdfast.TokenFrom(ctx)
+						token, _ := holdfast.TokenFromContext(ctx)
 						check.enter(ctx, "job", token)
 						time.Sleep(10 * time.Millisecond)
 						return nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -28,7 +29,7 @@ func TestCorner_NestedRunners(t *testing.T) {
 			defer cancel()
 			_, _ = outer.RunTaskOnLeader(ctx, func(ctx context.Context) error {
 				_, err := inner.RunTaskOnLeader(ctx, func(ctx context.Context) error {
-					if _, err := outer.RunTaskOnLeader(ctx, untilEnd); !errors.Is(err, holdfast.ErrBusy) {
+					if _, err := outer.RunTaskOnLeader(ctx, untilEnd); !errors.Is(err, driver.ErrInvalid) {
 						t.Errorf("from the runner's own task: %v, want ErrBusy", err)
 					}
 					return nil

@@ -80,14 +80,14 @@ func TestCorner_NilArguments(t *testing.T) {
 					t.Errorf("panic: %v", p)
 				}
 			}()
-			if err := call(t, c); !errors.Is(err, holdfast.ErrInvalid) {
+			if err := call(t, c); !errors.Is(err, driver.ErrInvalid) {
 				t.Errorf("err = %v, want ErrInvalid", err)
 			}
 		})
 	}
 }
 
-// WithTryTimeout "bounds each single backend call": a clean-up's calls have TTL/10.
+// WithRequestTimeout "bounds each single backend call": a clean-up's calls have TTL/10.
 func TestCorner_CleanUpHasTheTryTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
@@ -99,7 +99,7 @@ func TestCorner_CleanUpHasTheTryTimeout(t *testing.T) {
 				return fault{delay: 5 * time.Second} // a slow backend, well within its limit
 			}
 			return fault{}
-		}), holdfast.WithTTL(30*time.Second), holdfast.WithGrace(10*time.Second), holdfast.WithTryTimeout(8*time.Second))
+		}), holdfast.WithTTL(30*time.Second), holdfast.WithGrace(10*time.Second), holdfast.WithRequestTimeout(8*time.Second))
 		_, _ = c.TryLock(t.Context(), "job")
 		time.Sleep(20 * time.Second)
 		if isHeld(t, store, "job") {
@@ -191,7 +191,7 @@ func TestCorner_HolderSeenOnce(t *testing.T) {
 		n := 0
 		c := newClient(t, changed{Locker: memory.New(), acquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
 			n++
-			rec := holdfast.Record{Name: req.Name, State: holdfast.StateHeld}
+			rec := holdfast.Record{Name: req.Name, State: driver.StateHeld}
 			if n%2 == 1 {
 				rec.Owner, rec.Token = "web-3", 7
 			}

@@ -95,7 +95,7 @@ func TestHandOverFaults(t *testing.T) {
 		"done after the time limit":  {delay: 4 * time.Second, deaf: true},
 		"slow":                       {delay: time.Second},
 		"refused as invalid":         {refuse: driver.Invalid("f", "v", "r")},
-		"said to be held by another": {refuse: &holdfast.HeldError{Record: holdfast.Record{Name: "n", State: holdfast.StateHeld}}},
+		"said to be held by another": {refuse: &holdfast.HeldError{Record: holdfast.Record{Name: "n", State: driver.StateHeld}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -107,10 +107,10 @@ func TestHandOverFaults(t *testing.T) {
 					return fault{}
 				})
 				f.watcher = true
-				c := newClient(t, f, holdfast.WithTTL(time.Minute), holdfast.WithTryTimeout(time.Second))
+				c := newClient(t, f, holdfast.WithTTL(time.Minute), holdfast.WithRequestTimeout(time.Second))
 				start, q := time.Now(), newLine(t)
-				if errors.Is(strike.refuse, holdfast.ErrInvalid) { // ends the waiting, as that of an acquire does
-					q.may = holdfast.ErrInvalid
+				if errors.Is(strike.refuse, driver.ErrInvalid) { // ends the waiting, as that of an acquire does
+					q.may = driver.ErrInvalid
 				}
 				for i := range 8 {
 					q.join(c, fmt.Sprint(i), 1)
@@ -199,8 +199,8 @@ func TestHandOverEndsInTime(t *testing.T) {
 			return fault{hang: op == opHandOver}
 		})
 		f.watcher = true
-		c := newClient(t, f, holdfast.WithTTL(10*time.Minute), holdfast.WithTryTimeout(time.Minute))
-		h := mustLock(t, c, "n", holdfast.WithTryTimeout(time.Second))
+		c := newClient(t, f, holdfast.WithTTL(10*time.Minute), holdfast.WithRequestTimeout(time.Minute))
+		h := mustLock(t, c, "n", holdfast.WithRequestTimeout(time.Second))
 		q := newLine(t)
 		q.join(c, "next", 0)
 		start := time.Now()
@@ -218,7 +218,7 @@ func TestHandOverNotByEndedContext(t *testing.T) {
 			return fault{hang: op == opHandOver || op == opRelease}
 		})
 		f.watcher = true
-		c := newClient(t, f, holdfast.WithTTL(time.Minute), holdfast.WithTryTimeout(3*time.Second))
+		c := newClient(t, f, holdfast.WithTTL(time.Minute), holdfast.WithRequestTimeout(3*time.Second))
 		h := mustLock(t, c, "n")
 		waiting, leave := context.WithCancel(t.Context())
 		var wg sync.WaitGroup

@@ -317,7 +317,7 @@ func TestHotPathsDoNotAllocate(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { _ = h.Err() }); n != 0 {
 		t.Errorf("Hold.Err allocates %v times", n)
 	}
-	if n := testing.AllocsPerRun(100, func() { _, _ = holdfast.TokenFrom(ctx) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { _, _ = holdfast.TokenFromContext(ctx) }); n != 0 {
 		t.Errorf("TokenFrom allocates %v times", n)
 	}
 	_ = h.Release(context.Background())
@@ -338,7 +338,7 @@ func TestEveryCallIsBounded(t *testing.T) {
 				t.Errorf("%s has %v", op, time.Until(end))
 			}
 		}
-		c := newClient(t, f, holdfast.WithTryTimeout(4*time.Second))
+		c := newClient(t, f, holdfast.WithRequestTimeout(4*time.Second))
 		h := mustLock(t, c, "job")
 		time.Sleep(time.Minute)
 		_ = h.Release(context.Background())

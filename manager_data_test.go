@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/leases"
 )
 
 func count(old []byte) ([]byte, error) {
@@ -51,46 +51,61 @@ func TestManagerData(t *testing.T) {
 		m := newManager(t, newClient(t, slowData{l, l.Capabilities().DataStore}), holdfast.WithData([]byte("10")))
 		mustManage(t, m, "a", "b")
 		synctest.Wait()
-		if data, err := m.ReadData(t.Context(), "a"); err != nil || string(data) != "10" {
+		if data, err := held(t, m, "a").Data(t.Context()); err != nil || string(data) != "10" {
 			t.Errorf("ReadData: %q, %v", data, err)
 		}
 		var wg sync.WaitGroup
 		for range 5 { // read, change and write take turns: no update is lost
 			wg.Go(func() {
-				if err := m.UpdateData(t.Context(), "a", count); err != nil {
+				if err := held(t, m, "a").UpdateData(t.Context(), count); err != nil {
 					t.Errorf("UpdateData: %v", err)
 				}
 			})
 		}
 		start := time.Now()
 		wg.Go(func() {
-			if err := m.WriteData(t.Context(), "b", []byte("x")); err != nil || time.Since(start) > 2*time.Second {
+			if err := held(t, m, "b").WriteData(t.Context(), []byte("x")); err != nil || time.Since(start) > 2*time.Second {
 				t.Errorf("WriteData of another name: %v after %v", err, time.Since(start))
 			}
 		})
 		wg.Wait()
-		if data, err := m.ReadData(t.Context(), "a"); err != nil || string(data) != "15" {
+		if data, err := held(t, m, "a").Data(t.Context()); err != nil || string(data) != "15" {
 			t.Errorf("after five updates: %q, %v", data, err)
 		}
 		errOwn := errors.New("the update's own")
-		if err := m.UpdateData(t.Context(), "a", func([]byte) ([]byte, error) { return nil, errOwn }); !errors.Is(err, errOwn) {
+		if err := held(t, m, "a").UpdateData(t.Context(), func([]byte) ([]byte, error) { return nil, errOwn }); !errors.Is(err, errOwn) {
 			t.Errorf("an update that fails: %v", err)
 		}
-		if err := m.WriteData(t.Context(), "a", make([]byte, 2<<20)); !errors.Is(err, holdfast.ErrInvalid) {
+		if err := held(t, m, "a").WriteData(t.Context(), make([]byte, 2<<20)); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("too much: %v", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		wg.Go(func() { _ = m.UpdateData(t.Context(), "a", count) })
+		wg.Go(func() { _ = held(t, m, "a").UpdateData(t.Context(), count) })
 		synctest.Wait()
 		cancel()
-		if err := m.WriteData(ctx, "a", nil); !errors.Is(err, context.Canceled) {
+		if err := held(t, m, "a").WriteData(ctx, nil); !errors.Is(err, context.Canceled) {
 			t.Errorf("canceled while it waits for its turn: %v", err)
 		}
 		wg.Wait()
-		if data, err := m.ReadData(t.Context(), "b"); err != nil || string(data) != "x" {
+		if data, err := held(t, m, "b").Data(t.Context()); err != nil || string(data) != "x" {
 			t.Errorf("ReadData: %q, %v", data, err)
 		}
 	})
+}
+
+// dataless is a backend that stores no data.
+type dataless struct{ holdfast.Locker }
+
+func (dataless) Capabilities() driver.Capabilities { return driver.Capabilities{} }
+
+// held is the hold of a name that a manager has.
+func held(t *testing.T, m *leases.LeaseManager, name string) *holdfast.Hold {
+	t.Helper()
+	h, ok := m.Hold(name)
+	if !ok {
+		t.Fatalf("%q is not held", name)
+	}
+	return h
 }
 
 // Data of a lease that is not held, or that is lost meanwhile, is neither read as if it
@@ -108,16 +123,14 @@ func TestManagerDataNotHeld(t *testing.T) {
 			}
 			mustTryLock(t, newClient(t, store.Locker()), "a", holdfast.WithData([]byte("another's")))
 		}
-		if _, err := m.ReadData(t.Context(), "b"); !errors.Is(err, holdfast.ErrLost) || !strings.Contains(err.Error(), "not held") {
-			t.Errorf("ReadData of what is not managed: %v", err)
-		}
+		h := held(t, m, "a")
 		time.Sleep(9500 * time.Millisecond)
 		time.AfterFunc(200*time.Millisecond, steal) // the renewal at 10 s is refused
-		if data, err := m.ReadData(t.Context(), "a"); !errors.Is(err, holdfast.ErrLost) {
+		if data, err := h.Data(t.Context()); !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("ReadData during a loss: %q, %v", data, err)
 		}
 		for what, err := range map[string]error{
-			"WriteData": m.WriteData(t.Context(), "a", nil), "UpdateData": m.UpdateData(t.Context(), "a", count),
+			"WriteData": h.WriteData(t.Context(), nil), "UpdateData": h.UpdateData(t.Context(), count),
 		} {
 			if !errors.Is(err, holdfast.ErrLost) {
 				t.Errorf("%s after a loss: %v", what, err)
@@ -127,11 +140,14 @@ func TestManagerDataNotHeld(t *testing.T) {
 			t.Errorf("the data of the next holder became %q", data)
 		}
 	})
-	m := newManager(t, newClient(t, &hollow{}))
-	if err := m.WriteData(t.Context(), "a", nil); !errors.Is(err, errors.ErrUnsupported) {
+	h := mustTryLock(t, newClient(t, dataless{memory.New()}), "a")
+	if err := h.WriteData(t.Context(), nil); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("a backend without data: %v", err)
 	}
-	if err := m.UpdateData(t.Context(), "a", nil); !errors.Is(err, holdfast.ErrInvalid) {
+	if _, err := h.Data(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("a backend without data: %v", err)
+	}
+	if err := h.UpdateData(t.Context(), nil); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("no update: %v", err)
 	}
 }
@@ -146,7 +162,7 @@ func TestManagerUpdateDuringALoss(t *testing.T) {
 		m := newManager(t, newClient(t, withData{f, writes}))
 		mustManage(t, m, "job")
 		synctest.Wait()
-		err := m.UpdateData(t.Context(), "job", func(old []byte) ([]byte, error) {
+		err := held(t, m, "job").UpdateData(t.Context(), func(old []byte) ([]byte, error) {
 			h, _ := m.Hold("job")
 			<-h.Context().Done() // 5 s before the backend's own expiry
 			return []byte("too late"), nil
@@ -240,16 +256,16 @@ func TestManagerLateWrite(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := memory.New()
 				store := &lateData{Locker: l, DataStore: l.Capabilities().DataStore}
-				m := newManager(t, newClient(t, store), holdfast.WithTryTimeout(4*time.Second))
+				m := newManager(t, newClient(t, store), holdfast.WithRequestTimeout(4*time.Second))
 				mustManage(t, m, "a")
 				synctest.Wait()
 				store.late = c.late
-				if err := m.UpdateData(t.Context(), "a", func([]byte) ([]byte, error) { return []byte("a"), nil }); !errors.Is(err, context.DeadlineExceeded) {
+				if err := held(t, m, "a").UpdateData(t.Context(), func([]byte) ([]byte, error) { return []byte("a"), nil }); !errors.Is(err, context.DeadlineExceeded) {
 					t.Fatalf("the first update: %v", err)
 				}
 				store.took()
 				time.Sleep(2 * time.Second)
-				err := m.UpdateData(t.Context(), "a", func(old []byte) ([]byte, error) {
+				err := held(t, m, "a").UpdateData(t.Context(), func(old []byte) ([]byte, error) {
 					time.Sleep(time.Second)
 					return append(old, 'b'), nil
 				})
@@ -257,7 +273,7 @@ func TestManagerLateWrite(t *testing.T) {
 					t.Errorf("the second update: %v, after %v reads and writes, want %v", err, calls, c.calls)
 				}
 				time.Sleep(2 * time.Minute)
-				if data, err := m.ReadData(t.Context(), "a"); err != nil || string(data) != c.want {
+				if data, err := held(t, m, "a").Data(t.Context()); err != nil || string(data) != c.want {
 					t.Errorf("the data are %q, want %q; %v", data, c.want, err)
 				}
 			})
@@ -268,20 +284,20 @@ func TestManagerLateWrite(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := memory.New()
 				store := &lateData{Locker: l, DataStore: l.Capabilities().DataStore}
-				m := newManager(t, newClient(t, store), holdfast.WithTryTimeout(4*time.Second))
+				m := newManager(t, newClient(t, store), holdfast.WithRequestTimeout(4*time.Second))
 				mustManage(t, m, "a")
 				synctest.Wait()
 				write := func(text string, calls [2]int) {
 					t.Helper()
 					store.took()
-					if err := m.WriteData(t.Context(), "a", []byte(text)); err != nil || store.took() != calls {
+					if err := held(t, m, "a").WriteData(t.Context(), []byte(text)); err != nil || store.took() != calls {
 						t.Errorf("write %q: %v, want %v reads and writes", text, err, calls)
 					}
 				}
 				write("first", [2]int{0, 1}) // no call but the write, also for the next ones
 				write("second", [2]int{0, 1})
 				store.late = late
-				if err := m.WriteData(t.Context(), "a", []byte("late")); !errors.Is(err, context.DeadlineExceeded) {
+				if err := held(t, m, "a").WriteData(t.Context(), []byte("late")); !errors.Is(err, context.DeadlineExceeded) {
 					t.Fatalf("the late write: %v", err)
 				}
 				time.Sleep(2 * time.Second)
@@ -291,11 +307,11 @@ func TestManagerLateWrite(t *testing.T) {
 					write("third", [2]int{1, 2})
 				}
 				time.Sleep(2 * time.Minute)
-				if data, err := m.ReadData(t.Context(), "a"); err != nil || string(data) != "third" {
+				if data, err := held(t, m, "a").Data(t.Context()); err != nil || string(data) != "third" {
 					t.Errorf("the data are %q, %v", data, err)
 				}
 				write("fourth", [2]int{0, 1})
-				if err := m.UpdateData(t.Context(), "a", count); err != nil {
+				if err := held(t, m, "a").UpdateData(t.Context(), count); err != nil {
 					t.Error(err)
 				}
 				write("fifth", [2]int{0, 1}) // it knows what the update did
@@ -315,7 +331,7 @@ func TestManagerReadsAgain(t *testing.T) {
 		synctest.Wait()
 		update := func() (time.Duration, error) {
 			start := time.Now()
-			err := m.UpdateData(t.Context(), "a", count)
+			err := held(t, m, "a").UpdateData(t.Context(), count)
 			return time.Since(start), err
 		}
 		old, at, err := l.ReadData(t.Context(), "a")
@@ -330,23 +346,23 @@ func TestManagerReadsAgain(t *testing.T) {
 		store.lag = 1000
 		store.took()
 		took, err := update()
-		if calls := store.took(); !errors.Is(err, holdfast.ErrConflict) || calls[0] > 10 || took > 5*time.Second {
+		if calls := store.took(); !errors.Is(err, driver.ErrConflict) || calls[0] > 10 || took > 5*time.Second {
 			t.Errorf("reads that stay too old: %v after %v and %v calls", err, took, calls)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Millisecond)
 		defer cancel()
 		start := time.Now()
-		err = m.UpdateData(ctx, "a", count)
-		if !errors.Is(err, holdfast.ErrConflict) || !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 60*time.Millisecond {
+		err = held(t, m, "a").UpdateData(ctx, count)
+		if !errors.Is(err, driver.ErrConflict) || !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 60*time.Millisecond {
 			t.Errorf("the caller's context ended: %v after %v", err, time.Since(start))
 		}
-		own := fmt.Errorf("the update's own: %w", holdfast.ErrConflict)
+		own := fmt.Errorf("the update's own: %w", driver.ErrConflict)
 		store.lag = 0
 		store.took()
-		if err := m.UpdateData(t.Context(), "a", func([]byte) ([]byte, error) { return nil, own }); err != own || store.took() != [2]int{1, 0} { //nolint:errorlint // it is passed on as it is
+		if err := held(t, m, "a").UpdateData(t.Context(), func([]byte) ([]byte, error) { return nil, own }); err != own || store.took() != [2]int{1, 0} { //nolint:errorlint // it is passed on as it is
 			t.Errorf("an update that fails: %v", err)
 		}
-		if data, err := m.ReadData(t.Context(), "a"); string(data) != "2" || err != nil {
+		if data, err := held(t, m, "a").Data(t.Context()); string(data) != "2" || err != nil {
 			t.Errorf("the data are %q, %v", data, err)
 		}
 	})

@@ -27,7 +27,7 @@ func TestManagerUnmanageNamesWhatFails(t *testing.T) {
 		synctest.Wait()
 		done := make(chan error, 2)
 		for range 2 {
-			go func() { done <- m.Unmanage(t.Context(), "bad", "good", "bad", "never managed") }()
+			go func() { done <- m.Remove(t.Context(), "bad", "good", "bad", "never managed") }()
 		}
 		for range 2 {
 			err := <-done
@@ -35,7 +35,7 @@ func TestManagerUnmanageNamesWhatFails(t *testing.T) {
 				t.Errorf("Unmanage: %v", err)
 			}
 		}
-		if err := m.Unmanage(t.Context(), "bad"); err != nil {
+		if err := m.Remove(t.Context(), "bad"); err != nil {
 			t.Errorf("Unmanage of what is not managed any more: %v", err)
 		}
 		if err := m.Close(t.Context()); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/leases"
 )
 
 // An outage that is shorter than the TTL costs nothing; a longer one is told as a loss of
@@ -232,13 +233,13 @@ func TestManagerEndsAtAnyMoment(t *testing.T) {
 				f.watcher = true
 				c := newClient(t, f)
 				led := newLedger(t)
-				m := newManager(t, c, holdfast.WithObserver(led.observe), holdfast.WithParallel(4))
+				m := newManager(t, c, holdfast.WithObserver(led.observe), leases.WithParallel(4))
 				names := namesOf("n", 100)
 				mustManage(t, m, names...)
 				go func() {
 					for i := range names {
-						_ = m.Unmanage(t.Context(), names[i])
-						_ = m.Manage(names[i])
+						_ = m.Remove(t.Context(), names[i])
+						_ = m.Add(names[i])
 					}
 				}()
 				time.Sleep(at)

@@ -95,7 +95,7 @@ func TestManagerUnmanageEndsContextsAtOnce(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := m.Unmanage(ctx, names...); !errors.Is(err, context.Canceled) {
+		if err := m.Remove(ctx, names...); !errors.Is(err, context.Canceled) {
 			t.Errorf("Unmanage: %v", err)
 		}
 		for _, h := range holds {

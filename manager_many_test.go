@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/leases"
 )
 
 // gated is a Locker whose calls wait while the gate is locked.
@@ -35,7 +36,7 @@ func TestManagerOfManyNamesLetsOthersIn(t *testing.T) {
 	const many = 10_000
 	var calls atomic.Int64         // of the clock: one for every name that is dealt with
 	var waiting, probe atomic.Bool // somebody waits for the manager, or is to begin
-	var m *holdfast.LeaseManager
+	var m *leases.LeaseManager
 	done := make(chan int64, 1)
 	begin := time.Now()
 	clock := func() time.Duration {
@@ -76,7 +77,7 @@ func TestManagerOfManyNamesLetsOthersIn(t *testing.T) {
 		}
 	}
 	check("Leases", func() { m.Leases() })
-	check("Unmanage", func() { _ = m.Unmanage(ended, names[:many/2]...) })
+	check("Unmanage", func() { _ = m.Remove(ended, names[:many/2]...) })
 	check("Close", func() { _ = m.Close(ended) })
 	if err := m.Close(t.Context()); err != nil {
 		t.Error(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/leases"
 )
 
 // Two managers and others who lock at random want the same names; names come and go,
@@ -50,7 +51,7 @@ func managerRandom(t *testing.T, seed uint64) {
 		names := namesOf("n", 12)
 		only, seen := newExclusive(t), map[string]uint64{}
 		type side struct {
-			m      *holdfast.LeaseManager
+			m      *leases.LeaseManager
 			led    *ledger
 			wanted map[string]bool
 		}
@@ -60,7 +61,7 @@ func managerRandom(t *testing.T, seed uint64) {
 			f.watcher, f.noLooks = seed%2 == 0, seed%3 == 0 && i == 0
 			c := newClient(t, f)
 			s := &side{led: newLedger(t), wanted: map[string]bool{}}
-			s.m = newManager(t, c, holdfast.WithObserver(s.led.observe), holdfast.WithParallel(1+roll(6)))
+			s.m = newManager(t, c, holdfast.WithObserver(s.led.observe), leases.WithParallel(1+roll(6)))
 			sides = append(sides, s)
 		}
 		third := newClient(t, store.Locker())
@@ -72,7 +73,7 @@ func managerRandom(t *testing.T, seed uint64) {
 				mustManage(t, s.m, name)
 				s.wanted[name] = true
 			case 3:
-				others.Go(func() { _ = s.m.Unmanage(t.Context(), name) })
+				others.Go(func() { _ = s.m.Remove(t.Context(), name) })
 				synctest.Wait()
 				delete(s.wanted, name)
 			case 4:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -76,7 +77,7 @@ func TestManagerManagedAgainDuringRelease(t *testing.T) {
 		start := time.Now()
 		done := make(chan error, 2)
 		for range 2 {
-			go func() { done <- m.Unmanage(t.Context(), "job") }()
+			go func() { done <- m.Remove(t.Context(), "job") }()
 		}
 		synctest.Wait()
 		if !errors.Is(first.Err(), holdfast.ErrReleased) {
@@ -179,7 +180,7 @@ func TestManagerShutdownOfThousands(t *testing.T) {
 		if len(m.Leases()) != len(names) || !ok {
 			t.Fatalf("%d leases are held", len(m.Leases()))
 		}
-		if err := c.Shutdown(h.Context()); !errors.Is(err, holdfast.ErrInvalid) {
+		if err := c.Shutdown(h.Context()); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("Shutdown with a context that it ends: %v", err)
 		}
 		if err := c.Shutdown(t.Context()); err != nil {

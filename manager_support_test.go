@@ -9,27 +9,28 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/leases"
 )
 
-func newManager(tb testing.TB, c *holdfast.Client, opts ...holdfast.ManagerOption) *holdfast.LeaseManager {
+func newManager(tb testing.TB, c *holdfast.Client, opts ...leases.Option) *leases.LeaseManager {
 	tb.Helper()
-	m, err := holdfast.NewLeaseManager(c, opts...)
+	m, err := leases.New(c, opts...)
 	if err != nil {
 		tb.Fatalf("NewLeaseManager: %v", err)
 	}
 	return m
 }
 
-func mustManage(tb testing.TB, m *holdfast.LeaseManager, names ...string) {
+func mustManage(tb testing.TB, m *leases.LeaseManager, names ...string) {
 	tb.Helper()
-	if err := m.Manage(names...); err != nil {
+	if err := m.Add(names...); err != nil {
 		tb.Fatalf("Manage: %v", err)
 	}
 }
 
-func mustUnmanage(tb testing.TB, m *holdfast.LeaseManager, names ...string) {
+func mustUnmanage(tb testing.TB, m *leases.LeaseManager, names ...string) {
 	tb.Helper()
-	if err := m.Unmanage(tb.Context(), names...); err != nil {
+	if err := m.Remove(tb.Context(), names...); err != nil {
 		tb.Fatalf("Unmanage: %v", err)
 	}
 }

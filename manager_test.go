@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/leases"
 )
 
 func TestManagerKeepsNames(t *testing.T) {
@@ -58,7 +60,7 @@ func TestManagerKeepsNames(t *testing.T) {
 				t.Errorf("%q is held after Close", name)
 			}
 		}
-		if err := m.Manage("d"); !errors.Is(err, holdfast.ErrClosed) {
+		if err := m.Add("d"); !errors.Is(err, holdfast.ErrClosed) {
 			t.Errorf("Manage after Close: %v", err)
 		}
 		mustUnmanage(t, m, "a")
@@ -73,7 +75,7 @@ func TestManagerKeepsNames(t *testing.T) {
 func TestManagerHoldIsThereWhenAcquiredIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, memory.New())
-		var m *holdfast.LeaseManager
+		var m *leases.LeaseManager
 		found := 0
 		m = newManager(t, c, holdfast.WithObserver(func(e holdfast.Event) {
 			if h, ok := m.Hold(e.Name); e.Type == holdfast.EventAcquired && ok && h.Token() == e.Token {
@@ -94,7 +96,7 @@ func TestManagerThousandsComeAndGo(t *testing.T) {
 		busy := newBusiest(store.Locker(), 4*time.Millisecond)
 		c := newClient(t, busy)
 		led := newLedger(t)
-		m := newManager(t, c, holdfast.WithObserver(led.observe), holdfast.WithParallel(8))
+		m := newManager(t, c, holdfast.WithObserver(led.observe), leases.WithParallel(8))
 		before := runtime.NumGoroutine()
 		names := namesOf("n", 2000)
 		for round := range 2 {
@@ -136,11 +138,11 @@ func TestManagersCompete(t *testing.T) {
 			store := memory.NewStore()
 			check := newExclusive(t)
 			names := namesOf("n", 100)
-			var managers []*holdfast.LeaseManager
+			var managers []*leases.LeaseManager
 			for range 2 {
 				f := newFaulty(t, store.Locker(), nil)
 				f.watcher, f.noLooks = mode == "watching", mode == "polling"
-				var m *holdfast.LeaseManager
+				var m *leases.LeaseManager
 				m = newManager(t, newClient(t, f), holdfast.WithObserver(func(e holdfast.Event) {
 					if h, ok := m.Hold(e.Name); e.Type == holdfast.EventAcquired && ok && h.Token() == e.Token {
 						check.enter(h.Context(), h.Name(), h.Token())
@@ -174,20 +176,20 @@ func TestManagersCompete(t *testing.T) {
 
 func TestManagerInvalid(t *testing.T) {
 	c := newClient(t, memory.New())
-	for name, opt := range map[string]holdfast.ManagerOption{
-		"parallel 0": holdfast.WithParallel(0), "parallel 2000": holdfast.WithParallel(2000), "nil option": nil,
+	for name, opt := range map[string]leases.Option{
+		"parallel 0": leases.WithParallel(0), "parallel 2000": leases.WithParallel(2000), "nil option": nil,
 		"nil observer": holdfast.WithObserver(nil), "TTL": holdfast.WithTTL(-time.Second),
 	} {
 		var invalid *holdfast.InvalidError
-		if _, err := holdfast.NewLeaseManager(c, opt); !errors.As(err, &invalid) {
+		if _, err := leases.New(c, opt); !errors.As(err, &invalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := holdfast.NewLeaseManager(nil); !errors.Is(err, holdfast.ErrInvalid) {
+	if _, err := leases.New(nil); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("no client: %v", err)
 	}
 	m := newManager(t, c)
-	if err := m.Manage("ok", ""); !errors.Is(err, holdfast.ErrInvalid) {
+	if err := m.Add("ok", ""); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("an empty name: %v", err)
 	}
 	if len(m.Leases()) != 0 {
@@ -196,10 +198,10 @@ func TestManagerInvalid(t *testing.T) {
 	if err := c.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := holdfast.NewLeaseManager(c); !errors.Is(err, holdfast.ErrClosed) {
+	if _, err := leases.New(c); !errors.Is(err, holdfast.ErrClosed) {
 		t.Errorf("after Shutdown: %v", err)
 	}
-	if err := m.Manage("late"); !errors.Is(err, holdfast.ErrClosed) {
+	if err := m.Add("late"); !errors.Is(err, holdfast.ErrClosed) {
 		t.Errorf("Manage after Shutdown: %v", err)
 	}
 	if err := m.Close(t.Context()); err != nil {
@@ -272,7 +274,7 @@ func TestManagerDeafBackend(t *testing.T) {
 			}
 			return fault{}
 		})
-		m := newManager(t, newClient(t, f), holdfast.WithParallel(4))
+		m := newManager(t, newClient(t, f), leases.WithParallel(4))
 		mustManage(t, m, namesOf("deaf", 10)...)
 		synctest.Wait()
 		mustManage(t, m, namesOf("n", 100)...)

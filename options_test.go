@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/partitions"
 )
 
 // narrow has the limits of an Azure blob lease.
@@ -32,14 +33,14 @@ func TestDurationsAreShownInShort(t *testing.T) {
 		_, err := holdfast.NewLeaderAwareRunner(c, "x", o)
 		return err
 	}
-	partitions := func(o holdfast.PartitionsOption) error {
-		_, err := holdfast.NewPartitions(c, "x", 1, func(context.Context, int) error { return nil }, o)
+	spread := func(o partitions.Option) error {
+		_, err := partitions.New(c, "x", 1, func(context.Context, int) error { return nil }, o)
 		return err
 	}
 	for want, err := range map[string]error{
 		"CoolDown -1m is":       runner(holdfast.WithCoolDown(-time.Minute)),
 		"Backoff 1h to 1m is":   runner(holdfast.WithRestart(holdfast.Backoff{Initial: time.Hour, Max: time.Minute})),
-		"RebalanceEvery -1m is": partitions(holdfast.WithRebalanceEvery(-time.Minute)),
+		"RebalanceEvery -1m is": spread(partitions.WithRebalanceEvery(-time.Minute)),
 		"at least 1m, what": func() error {
 			_, err := c.Lock(t.Context(), "x", holdfast.WithTTL(1000*time.Minute), holdfast.WithGrace(time.Second))
 			return err
@@ -71,7 +72,7 @@ func TestOptionsAreCheckedTogether(t *testing.T) {
 		"TTL zero":             {"x", []holdfast.Option{holdfast.WithTTL(0)}, "TTL", "from 15s"},
 		"grace zero":           {"x", []holdfast.Option{holdfast.WithGrace(0)}, "Grace", "more than 0"},
 		"grace above TTL":      {"x", []holdfast.Option{holdfast.WithGrace(time.Minute)}, "Grace", "less than the TTL of 30s"},
-		"try above grace":      {"x", []holdfast.Option{holdfast.WithTryTimeout(6 * time.Second)}, "TryTimeout", "less than the grace of 5s"},
+		"try above grace":      {"x", []holdfast.Option{holdfast.WithRequestTimeout(6 * time.Second)}, "RequestTimeout", "less than the grace of 5s"},
 		"renewal too late":     {"x", []holdfast.Option{holdfast.WithRenewEvery(23 * time.Second)}, "RenewEvery", "at most 22s"},
 		"poll negative":        {"x", []holdfast.Option{holdfast.WithPollInterval(-1)}, "PollInterval", "more than 0"},
 		"owner too long":       {"x", []holdfast.Option{holdfast.WithOwner("12345678901")}, "Owner", "0 to 10 bytes"},
@@ -84,7 +85,7 @@ func TestOptionsAreCheckedTogether(t *testing.T) {
 			check := func(from string, err error) {
 				t.Helper()
 				var invalid *holdfast.InvalidError
-				if !errors.As(err, &invalid) || !errors.Is(err, holdfast.ErrInvalid) || invalid.Field != tc.field || !strings.Contains(err.Error(), tc.rule) {
+				if !errors.As(err, &invalid) || !errors.Is(err, driver.ErrInvalid) || invalid.Field != tc.field || !strings.Contains(err.Error(), tc.rule) {
 					t.Errorf("%s: %v; want field %s and rule %q", from, err, tc.field, tc.rule)
 				}
 			}
@@ -124,11 +125,11 @@ func TestOpen(t *testing.T) {
 		"MONGODBX://u:secret@h?a=b": "is the driver imported?",
 	} {
 		_, err := holdfast.Open(t.Context(), raw)
-		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), rule) || strings.Contains(err.Error(), "secret@") {
+		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), rule) || strings.Contains(err.Error(), "secret@") {
 			t.Errorf("Open(%q): %v", raw, err)
 		}
 	}
-	if _, err := holdfast.Open(t.Context(), "mem:", holdfast.WithTTL(-1)); !errors.Is(err, holdfast.ErrInvalid) {
+	if _, err := holdfast.Open(t.Context(), "mem:", holdfast.WithTTL(-1)); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("Open with a bad option: %v", err)
 	}
 	c, err := holdfast.Open(t.Context(), "mem:")

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/leases"
 )
 
 // A request that was granted, though its reply was lost, and whose lease was broken then, is
@@ -25,11 +26,11 @@ func TestWaiterBehindItsOwnBrokenGrant(t *testing.T) {
 			return err
 		},
 		"Manage": func(c *holdfast.Client) error {
-			m, err := holdfast.NewLeaseManager(c)
+			m, err := leases.New(c)
 			if err != nil {
 				return err
 			}
-			if err := m.Manage("job"); err != nil {
+			if err := m.Add("job"); err != nil {
 				return err
 			}
 			for end := time.Now().Add(30 * time.Minute); time.Now().Before(end); time.Sleep(time.Second) {
@@ -99,7 +100,7 @@ func TestWaiterKeepsItsPaceWhateverTheRecordSays(t *testing.T) {
 		"broken":          {Broken: true, RemainingKnown: true},
 		"nothing is told": {},
 	} {
-		record.Name, record.State = "job", holdfast.StateHeld
+		record.Name, record.State = "job", driver.StateHeld
 		synctest.Test(t, func(t *testing.T) {
 			f := newFaulty(t, refusing{memory.New(), record}, nil)
 			f.noLooks = true
@@ -109,12 +110,12 @@ func TestWaiterKeepsItsPaceWhateverTheRecordSays(t *testing.T) {
 			if _, err := c.Lock(ctx, "job"); !errors.Is(err, holdfast.ErrHeld) {
 				t.Errorf("%s: %v", name, err)
 			}
-			m, err := holdfast.NewLeaseManager(c)
+			m, err := leases.New(c)
 			if err != nil {
 				t.Fatal(err)
 			}
 			waited := f.count(opAcquire)
-			if err := m.Manage("job"); err != nil {
+			if err := m.Add("job"); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(during)

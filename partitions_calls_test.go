@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/partitions"
 )
 
 // A backend that fails while partitions are taken is left alone until the next look: it
@@ -37,7 +38,7 @@ func TestPartitionsReleasesAreBounded(t *testing.T) {
 		const n, most = 300, 64
 		l := newBusiest(memory.New(), 10*time.Millisecond)
 		c := newClient(t, l)
-		p, err := holdfast.NewPartitions(c, "group", n, untilDone)
+		p, err := partitions.New(c, "group", n, untilDone)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/partitions"
 )
 
 // atWork returns how many partitions are at work in the living, on average over d.
@@ -221,11 +222,11 @@ func TestPartitionsTTLsThatDiffer(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFleet(t, 60)
 			prepare := func(s *severed) { s.without = without }
-			f.opts = []holdfast.PartitionsOption{holdfast.WithTTL(3 * time.Second)}
+			f.opts = []partitions.Option{holdfast.WithTTL(3 * time.Second)}
 			f.join(prepare)
 			f.join(prepare)
 			f.settle(10 * time.Second)
-			f.opts = []holdfast.PartitionsOption{holdfast.WithTTL(30 * time.Second)}
+			f.opts = []partitions.Option{holdfast.WithTTL(30 * time.Second)}
 			f.join(prepare)
 			time.Sleep(5 * time.Minute)
 			if !f.even() {
@@ -242,7 +243,7 @@ func TestPartitionsRunWithinALostHold(t *testing.T) {
 		store := memory.NewStore()
 		c := newClient(t, store.Locker())
 		h := mustLock(t, c, "other")
-		p, err := holdfast.NewPartitions(c, "g", 3, untilDone)
+		p, err := partitions.New(c, "g", 3, untilDone)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/partitions"
 )
 
 // A function that does not stop when told to delays its own partition and no other:
@@ -25,7 +27,7 @@ func TestPartitionsSlowFunction(t *testing.T) {
 		var stopped atomic.Int64
 		f.work = func(ctx context.Context, _ int) error {
 			<-ctx.Done()
-			if errors.Is(context.Cause(ctx), holdfast.ErrGivenBack) && stopped.Add(1) == 1 {
+			if errors.Is(context.Cause(ctx), partitions.ErrReassigned) && stopped.Add(1) == 1 {
 				time.Sleep(slow)
 			}
 			return context.Cause(ctx)
@@ -193,7 +195,7 @@ func TestPartitionsStaleRead(t *testing.T) {
 // due anyway.
 func TestPartitionsExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 20, holdfast.WithRebalanceEvery(5*time.Minute))
+		f := newFleet(t, 20, partitions.WithRebalanceEvery(5*time.Minute))
 		for range 3 {
 			f.join()
 		}
@@ -213,7 +215,7 @@ func TestPartitionsOwnersUnknown(t *testing.T) {
 		anonymous := func(s *severed) {
 			s.blank = true
 			lie := func(r *holdfast.Record) {
-				if r.State == holdfast.StateHeld && !strings.Contains(r.Name, "member") {
+				if r.State == driver.StateHeld && !strings.Contains(r.Name, "member") {
 					r.Owner = ""
 				}
 			}
@@ -242,7 +244,7 @@ func TestPartitionsMemberLost(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r.State == holdfast.StateHeld {
+			if r.State == driver.StateHeld {
 				if err := l.BreakNow(t.Context(), r.Name); err != nil {
 					t.Fatal(err)
 				}
@@ -251,7 +253,7 @@ func TestPartitionsMemberLost(t *testing.T) {
 		time.Sleep(2 * fleetTTL)
 		places := 0
 		for r, err := range l.List(t.Context(), "group/partition-member-") {
-			if err == nil && r.State == holdfast.StateHeld {
+			if err == nil && r.State == driver.StateHeld {
 				places++
 			}
 		}
@@ -375,7 +377,7 @@ func TestPartitionsTakingFails(t *testing.T) {
 			return fault{}
 		})
 		var seen events
-		p, err := holdfast.NewPartitions(newClient(t, l), "g", 40, untilDone, holdfast.WithObserver(seen.observe))
+		p, err := partitions.New(newClient(t, l), "g", 40, untilDone, holdfast.WithObserver(seen.observe))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	_ "github.com/holdfast-go/holdfast/drivers/file"
+	"github.com/holdfast-go/holdfast/partitions"
 )
 
 // A folder in which some records cannot be read: the partitions and places of the others
@@ -28,7 +29,7 @@ func TestPartitionsOnFilesWithUnreadableRecords(t *testing.T) {
 		}
 	}
 	var seen events
-	var all []*holdfast.Partitions
+	var all []*partitions.Partitions
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan error, 2)
@@ -42,7 +43,7 @@ func TestPartitionsOnFilesWithUnreadableRecords(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		p, err := holdfast.NewPartitions(c, "group", n, untilDone, holdfast.WithRebalanceEvery(100*time.Millisecond), holdfast.WithObserver(seen.observe))
+		p, err := partitions.New(c, "group", n, untilDone, partitions.WithRebalanceEvery(100*time.Millisecond), holdfast.WithObserver(seen.observe))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/partitions"
 )
 
 // A function that fails is called again, later each time, while its partition stays;
@@ -19,7 +21,7 @@ import (
 func TestPartitionsFunctionReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var failing, done, told atomic.Int64
-		f := newFleet(t, 2, holdfast.WithRestart(holdfast.Backoff{Initial: time.Second, Max: 4 * time.Second}))
+		f := newFleet(t, 2, partitions.WithRestart(holdfast.Backoff{Initial: time.Second, Max: 4 * time.Second}))
 		run := func(_ context.Context, i int) error {
 			if i == 0 {
 				done.Add(1)
@@ -33,7 +35,7 @@ func TestPartitionsFunctionReturns(t *testing.T) {
 				told.Add(1)
 			}
 		}
-		p, err := holdfast.NewPartitions(newClient(t, f.store.Locker()), "group", 2, run, append(f.opts, holdfast.WithObserver(observe))...)
+		p, err := partitions.New(newClient(t, f.store.Locker()), "group", 2, run, append(f.opts, holdfast.WithObserver(observe))...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +82,7 @@ func TestPartitionsCauses(t *testing.T) {
 		}
 		two := f.join()
 		f.settle(fleetTrial + 3*time.Second)
-		expect(2, holdfast.ErrGivenBack)
+		expect(2, partitions.ErrReassigned)
 		f.leave(one)
 		expect(2, errRun)
 		f.settle(3 * time.Second)
@@ -116,7 +118,7 @@ func TestPartitionsRunTwice(t *testing.T) {
 		f := newFleet(t, 3)
 		in := f.join()
 		f.settle(3 * time.Second)
-		if err := in.Run(t.Context()); !errors.Is(err, holdfast.ErrBusy) {
+		if err := in.Run(t.Context()); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("a second Run: %v", err)
 		}
 		f.leave(in)
@@ -133,7 +135,7 @@ func TestPartitionsRunTwice(t *testing.T) {
 		}
 		l := f.store.Locker()
 		for r, err := range l.List(t.Context(), "") {
-			if err != nil || r.State != holdfast.StateFree {
+			if err != nil || r.State != driver.StateFree {
 				t.Errorf("%q is %v, owner %q, %v", r.Name, r.State, r.Owner, err)
 			}
 			if r.Name != "group/partition-bell" && !strings.Contains(r.Owner, "#") {
@@ -201,7 +203,7 @@ func TestPartitionsInvalid(t *testing.T) {
 		group string
 		n     int
 		fn    func(context.Context, int) error
-		opts  []holdfast.PartitionsOption
+		opts  []partitions.Option
 	}{
 		{"client", nil, "g", 1, untilDone, nil},
 		{"group", c, "", 1, untilDone, nil},
@@ -209,20 +211,20 @@ func TestPartitionsInvalid(t *testing.T) {
 		{"n", c, "g", 10_001, untilDone, nil},
 		{"fn", c, "g", 1, nil, nil},
 		{"Name", c, strings.Repeat("g", 1010), 1, untilDone, nil},
-		{"Owner", c, "g", 1, untilDone, []holdfast.PartitionsOption{holdfast.WithOwner(strings.Repeat("o", 1012))}},
-		{"option", c, "g", 1, untilDone, []holdfast.PartitionsOption{nil}},
-		{"observer", c, "g", 1, untilDone, []holdfast.PartitionsOption{holdfast.WithObserver(nil)}},
-		{"RebalanceEvery", c, "g", 1, untilDone, []holdfast.PartitionsOption{holdfast.WithRebalanceEvery(0)}},
-		{"Backoff", c, "g", 1, untilDone, []holdfast.PartitionsOption{holdfast.WithRestart(holdfast.Backoff{})}},
-		{"TTL", c, "g", 1, untilDone, []holdfast.PartitionsOption{holdfast.WithTTL(-1)}},
+		{"Owner", c, "g", 1, untilDone, []partitions.Option{holdfast.WithOwner(strings.Repeat("o", 1012))}},
+		{"option", c, "g", 1, untilDone, []partitions.Option{nil}},
+		{"observer", c, "g", 1, untilDone, []partitions.Option{holdfast.WithObserver(nil)}},
+		{"RebalanceEvery", c, "g", 1, untilDone, []partitions.Option{partitions.WithRebalanceEvery(0)}},
+		{"Backoff", c, "g", 1, untilDone, []partitions.Option{partitions.WithRestart(holdfast.Backoff{})}},
+		{"TTL", c, "g", 1, untilDone, []partitions.Option{holdfast.WithTTL(-1)}},
 	} {
-		_, err := holdfast.NewPartitions(x.c, x.group, x.n, x.fn, x.opts...)
+		_, err := partitions.New(x.c, x.group, x.n, x.fn, x.opts...)
 		var invalid *holdfast.InvalidError
 		if !errors.As(err, &invalid) || invalid.Field != x.field {
 			t.Errorf("%s: got %v", x.field, err)
 		}
 	}
-	p, err := holdfast.NewPartitions(c, strings.Repeat("g", 1000), 10_000, untilDone, holdfast.WithOwner(strings.Repeat("o", 1011)))
+	p, err := partitions.New(c, strings.Repeat("g", 1000), 10_000, untilDone, holdfast.WithOwner(strings.Repeat("o", 1011)))
 	if err != nil || p.Owned() != nil {
 		t.Errorf("the longest names: %v, %v", p, err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/partitions"
 )
 
 // severed is a Locker whose network can be cut: then every call hangs until its
@@ -96,8 +97,8 @@ func (s *severed) InspectBatch(ctx context.Context, names []string) ([]holdfast.
 	records, errs := s.Locker.Capabilities().BatchInspector.InspectBatch(ctx, names)
 	fails := s.skip.Add(-1) >= 0
 	for i := range records {
-		if records[i].State == holdfast.StateHeld && s.blank {
-			records[i] = holdfast.Record{Name: names[i], State: holdfast.StateHeld}
+		if records[i].State == driver.StateHeld && s.blank {
+			records[i] = holdfast.Record{Name: names[i], State: driver.StateHeld}
 		}
 		if lie := s.lie.Load(); lie != nil {
 			(*lie)(&records[i])
@@ -146,7 +147,7 @@ type fleet struct {
 	tb        testing.TB
 	store     *memory.Store
 	n         int
-	opts      []holdfast.PartitionsOption
+	opts      []partitions.Option
 	exclusive *exclusive
 	work      func(ctx context.Context, partition int) error // nil: until ctx ends
 
@@ -161,7 +162,7 @@ var errRun = errors.New("the end of the run")
 
 // instance is one process of the fleet.
 type instance struct {
-	*holdfast.Partitions
+	*partitions.Partitions
 	name   string
 	wire   *severed
 	client *holdfast.Client
@@ -176,9 +177,9 @@ const fleetTTL = 10 * time.Second
 // WithRebalanceEvery, which is longer than a third of fleetTTL.
 const fleetTrial = 5 * time.Second
 
-func newFleet(tb testing.TB, n int, opts ...holdfast.PartitionsOption) *fleet {
+func newFleet(tb testing.TB, n int, opts ...partitions.Option) *fleet {
 	return &fleet{tb: tb, store: memory.NewStore(), n: n, exclusive: newExclusive(tb), last: make([]string, n),
-		opts: append([]holdfast.PartitionsOption{holdfast.WithTTL(fleetTTL)}, opts...)}
+		opts: append([]partitions.Option{holdfast.WithTTL(fleetTTL)}, opts...)}
 }
 
 // join starts one more instance.
@@ -198,7 +199,7 @@ func (f *fleet) join(prepare ...func(*severed)) *instance {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	p, err := holdfast.NewPartitions(in.client, "group", f.n, fn, append(f.opts, holdfast.WithObserver(in.events.observe))...)
+	p, err := partitions.New(in.client, "group", f.n, fn, append(f.opts, holdfast.WithObserver(in.events.observe))...)
 	if err != nil {
 		f.tb.Fatal(err)
 	}
@@ -213,8 +214,8 @@ func (f *fleet) join(prepare ...func(*severed)) *instance {
 
 // took notes that a partition's work begins.
 func (f *fleet) took(ctx context.Context, in *instance, i int) {
-	h, ok := holdfast.HoldFrom(ctx)
-	token, _ := holdfast.TokenFrom(ctx)
+	h, ok := holdfast.HoldFromContext(ctx)
+	token, _ := holdfast.TokenFromContext(ctx)
 	if !ok || token != h.Token() {
 		f.tb.Errorf("partition %d: no hold, or not its token", i)
 		return

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/partitions"
 )
 
 // Instances join, leave and die: the shares become even within a bound, with no more
@@ -124,7 +124,7 @@ func TestPartitionsStandBy(t *testing.T) {
 // While nothing happens each instance reads every WithRebalanceEvery, and renews.
 func TestPartitionsIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 32, holdfast.WithRebalanceEvery(5*time.Second))
+		f := newFleet(t, 32, partitions.WithRebalanceEvery(5*time.Second))
 		for range 4 {
 			f.join()
 		}

@@ -58,7 +58,7 @@ func TestPromise01_Exclusion(t *testing.T) {
 				wg.Go(func() {
 					for range 20 {
 						err := c.Do(t.Context(), "job", func(ctx context.Context) error {
-							token, _ := holdfast.TokenFrom(ctx)
+							token, _ := holdfast.TokenFromContext(ctx)
 							events.Add(1)
 							check.enter(ctx, "job", token)
 							select {
@@ -139,10 +139,10 @@ func TestPromise03_FencingTokensRise(t *testing.T) {
 			if h.Token() <= last {
 				t.Errorf("%s: token %d is not above %d", how, h.Token(), last)
 			}
-			if got, ok := holdfast.TokenFrom(h.Context()); !ok || got != h.Token() {
+			if got, ok := holdfast.TokenFromContext(h.Context()); !ok || got != h.Token() {
 				t.Errorf("TokenFrom: %d, %v; want %d", got, ok, h.Token())
 			}
-			if got, ok := holdfast.HoldFrom(h.Context()); !ok || got != h {
+			if got, ok := holdfast.HoldFromContext(h.Context()); !ok || got != h {
 				t.Errorf("HoldFrom: %p, %v; want %p", got, ok, h)
 			}
 			last = h.Token()
@@ -153,7 +153,7 @@ func TestPromise03_FencingTokensRise(t *testing.T) {
 		}
 		// A process that died: its lease expires.
 		dead := store.Locker()
-		l, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: holdfast.NewLeaseID("dead"), TTL: time.Second})
+		l, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("dead"), TTL: time.Second})
 		if err != nil || l.Token <= last {
 			t.Fatalf("lease %v, %v", l, err)
 		}
@@ -389,7 +389,7 @@ func TestPromise10_NoLockIsStuck(t *testing.T) {
 		store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }))
 		ahead.Store(int64(24 * time.Hour)) // a server's clock is a day ahead …
 		dead := store.Locker()
-		lease, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: holdfast.NewLeaseID("dead"), Owner: "dead", TTL: 20 * time.Second})
+		lease, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("dead"), Owner: "dead", TTL: 20 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

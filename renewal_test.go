@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/leases"
 )
 
 // batches is a Locker whose batches of renewals can be struck by faults.
@@ -405,12 +406,12 @@ func TestFailedBatchIsToldOnce(t *testing.T) {
 		})
 		var seen events
 		c := newClient(t, b, holdfast.WithObserver(seen.observe))
-		m, err := holdfast.NewLeaseManager(c)
+		m, err := leases.New(c)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range 200 {
-			if err := m.Manage(fmt.Sprint(i)); err != nil {
+			if err := m.Add(fmt.Sprint(i)); err != nil {
 				t.Fatal(err)
 			}
 		}

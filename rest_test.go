@@ -99,7 +99,7 @@ func TestWaitersSpreadAtAnExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl, waiters = 20 * time.Second, 20
 		store := memory.NewStore()
-		if _, err := store.Locker().TryAcquire(t.Context(), driver.Request{Name: "job", ID: holdfast.NewLeaseID("dead"), TTL: ttl}); err != nil {
+		if _, err := store.Locker().TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("dead"), TTL: ttl}); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), ttl+time.Second)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -38,7 +39,7 @@ func TestRunTaskOnLeader_CallsTakeTurns(t *testing.T) {
 		if ran, err := r.RunTaskOnLeader(ctx, nothing); ran || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a call whose context ended in the queue: %v, %v", ran, err)
 		}
-		if err := r.Run(t.Context(), nothing); !errors.Is(err, holdfast.ErrBusy) {
+		if err := r.Run(t.Context(), nothing); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("Run beside RunTaskOnLeader: %v", err)
 		}
 		wg.Wait()
@@ -52,10 +53,10 @@ func TestRunner_Busy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRunner(t, newClient(t, memory.New()))
 		refused := func(ctx context.Context, where string) {
-			if err := r.Run(ctx, nothing); !errors.Is(err, holdfast.ErrBusy) {
+			if err := r.Run(ctx, nothing); !errors.Is(err, driver.ErrInvalid) {
 				t.Errorf("Run %s: %v", where, err)
 			}
-			if ran, err := r.RunTaskOnLeader(ctx, nothing); ran || !errors.Is(err, holdfast.ErrBusy) {
+			if ran, err := r.RunTaskOnLeader(ctx, nothing); ran || !errors.Is(err, driver.ErrInvalid) {
 				t.Errorf("RunTaskOnLeader %s: %v, %v", where, ran, err)
 			}
 		}
@@ -88,7 +89,7 @@ func TestRunner_BusyAtOnce(t *testing.T) {
 			return nil
 		}
 		note := func(err error) {
-			if errors.Is(err, holdfast.ErrBusy) {
+			if errors.Is(err, driver.ErrInvalid) {
 				refused.Add(1)
 			} else if err != nil {
 				t.Errorf("%v", err)

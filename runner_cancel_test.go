@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -120,7 +121,7 @@ func newLife(t *testing.T, weather func(string, int, holdfast.Lease) fault, atCa
 
 // enter is called first by each task, with its runner's rival.
 func (l *life) enter(ctx context.Context, other *holdfast.LeaderAwareRunner) {
-	token, _ := holdfast.TokenFrom(ctx)
+	token, _ := holdfast.TokenFromContext(ctx)
 	l.check.again(ctx, "job", token)
 	if ctx.Err() == nil && other.IsLeader() {
 		l.t.Error("both lead at once")
@@ -199,7 +200,7 @@ func (l *life) call(want error) {
 		switch {
 		case errors.Is(err, want), l.ctx.Err() != nil:
 			return
-		case errors.Is(err, holdfast.ErrHeld), errors.Is(err, holdfast.ErrBusy), errors.Is(err, holdfast.ErrInvalid):
+		case errors.Is(err, holdfast.ErrHeld), errors.Is(err, driver.ErrInvalid), errors.Is(err, driver.ErrInvalid):
 			l.t.Errorf("RunTaskOnLeader: %v", err)
 		}
 		time.Sleep(450 * time.Millisecond)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/election"
 )
 
 // Ways for a health check to fail.
@@ -187,7 +188,7 @@ func TestHealthCheck_DelaysNothing(t *testing.T) {
 		}
 		start := time.Now()
 		ran, err := r.RunTaskOnLeader(t.Context(), untilEnd)
-		if d := time.Since(start); !ran || !errors.Is(err, holdfast.ErrStalled) || d != 7*time.Second {
+		if d := time.Since(start); !ran || !errors.Is(err, election.ErrStalled) || d != 7*time.Second {
 			t.Errorf("%v, %v: the stall was found after %v, want 7s", ran, err, d)
 		}
 		time.Sleep(10 * time.Minute)

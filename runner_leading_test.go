@@ -55,7 +55,7 @@ func TestRunner_Concurrency(t *testing.T) {
 		})
 	}
 	fn := func(ctx context.Context) error {
-		token, _ := holdfast.TokenFrom(ctx)
+		token, _ := holdfast.TokenFromContext(ctx)
 		check.again(ctx, "job", token)
 		holdfast.Heartbeat(ctx)
 		select {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -82,7 +83,7 @@ func TestRun_CampaignsAgainAfterALoss(t *testing.T) {
 		r := newRunner(t, newClient(t, f), holdfast.WithObserver(seen.observe))
 		var terms atomic.Int32
 		done := campaign(t.Context(), r, func(ctx context.Context) error {
-			token, ok := holdfast.TokenFrom(ctx)
+			token, ok := holdfast.TokenFromContext(ctx)
 			if !ok {
 				t.Error("no token in the task's context")
 			}
@@ -352,10 +353,10 @@ func TestRun_ErrorsWhileWaiting(t *testing.T) {
 func TestRun_BadArguments(t *testing.T) {
 	c := newClient(t, memory.New())
 	r := newRunner(t, c)
-	if err := r.Run(t.Context(), nil); !errors.Is(err, holdfast.ErrInvalid) {
+	if err := r.Run(t.Context(), nil); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("Run without a task: %v", err)
 	}
-	if _, err := r.RunTaskOnLeader(t.Context(), nil); !errors.Is(err, holdfast.ErrInvalid) {
+	if _, err := r.RunTaskOnLeader(t.Context(), nil); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("RunTaskOnLeader without a task: %v", err)
 	}
 	check := func(context.Context) error { return nil }
@@ -377,10 +378,10 @@ func TestRun_BadArguments(t *testing.T) {
 			t.Errorf("%s: %v, want an InvalidError", name, err)
 		}
 	}
-	if _, err := holdfast.NewLeaderAwareRunner(nil, "job"); !errors.Is(err, holdfast.ErrInvalid) {
+	if _, err := holdfast.NewLeaderAwareRunner(nil, "job"); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("no client: %v", err)
 	}
-	if _, err := holdfast.NewLeaderAwareRunner(c, ""); !errors.Is(err, holdfast.ErrInvalid) {
+	if _, err := holdfast.NewLeaderAwareRunner(c, ""); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("no name: %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/election"
 )
 
 // slowly is a task that takes its time to stop.
@@ -242,7 +243,7 @@ func TestStall_OthersLead(t *testing.T) {
 				never := make(chan struct{})
 				begun := false
 				done := campaign(ctx, a, func(ctx context.Context) error {
-					token, _ := holdfast.TokenFrom(ctx)
+					token, _ := holdfast.TokenFromContext(ctx)
 					check.enter(ctx, "job", token)
 					if begun {
 						return untilEnd(ctx)
@@ -264,7 +265,7 @@ func TestStall_OthersLead(t *testing.T) {
 				start := time.Now()
 				led := make(chan time.Duration, 1)
 				next := campaign(t.Context(), b, func(ctx context.Context) error {
-					token, _ := holdfast.TokenFrom(ctx)
+					token, _ := holdfast.TokenFromContext(ctx)
 					check.enter(ctx, "job", token)
 					led <- time.Since(start)
 					return untilEnd(ctx)
@@ -284,7 +285,7 @@ func TestStall_OthersLead(t *testing.T) {
 					t.Errorf("%d step-downs told, want %d", n, want)
 				}
 				if name == "leading" {
-					if ev := seen.first(holdfast.EventSteppedDown); !errors.Is(ev.Err, holdfast.ErrStalled) || !errors.Is(ev.Err, holdfast.ErrSteppedDown) {
+					if ev := seen.first(holdfast.EventSteppedDown); !errors.Is(ev.Err, election.ErrStalled) || !errors.Is(ev.Err, holdfast.ErrSteppedDown) {
 						t.Errorf("told: %v", ev)
 					}
 				}
@@ -344,7 +345,7 @@ func TestStall_OfOneTask(t *testing.T) {
 		start := time.Now()
 		ran, err := r.RunTaskOnLeader(t.Context(), untilEnd)
 		beating.Store(false)
-		if d := time.Since(start); !ran || !errors.Is(err, holdfast.ErrStalled) || !errors.Is(err, holdfast.ErrSteppedDown) || d != 10*time.Second {
+		if d := time.Since(start); !ran || !errors.Is(err, election.ErrStalled) || !errors.Is(err, holdfast.ErrSteppedDown) || d != 10*time.Second {
 			t.Errorf("RunTaskOnLeader: %v, %v after %v; want ErrStalled after 10s", ran, err, d)
 		}
 	})

@@ -45,7 +45,7 @@ func TestRunTaskOnLeader_OneLeaderStays(t *testing.T) {
 				}
 				for range calls {
 					_, err := r.RunTaskOnLeader(t.Context(), func(ctx context.Context) error {
-						token, _ := holdfast.TokenFrom(ctx)
+						token, _ := holdfast.TokenFromContext(ctx)
 						mu.Lock()
 						defer mu.Unlock()
 						ran[i]++
@@ -222,14 +222,14 @@ func TestRun_TakesUpLeadership(t *testing.T) {
 		var first, second uint64
 		ctx := context.WithValue(t.Context(), key{}, "first")
 		if _, err := r.RunTaskOnLeader(ctx, func(ctx context.Context) error {
-			first, _ = holdfast.TokenFrom(ctx)
+			first, _ = holdfast.TokenFromContext(ctx)
 			return nil
 		}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
 		if err := r.Run(t.Context(), func(ctx context.Context) error {
-			second, _ = holdfast.TokenFrom(ctx)
+			second, _ = holdfast.TokenFromContext(ctx)
 			if ctx.Value(key{}) != nil {
 				t.Error("a task has the values of another call's context")
 			}
@@ -263,7 +263,7 @@ func TestRunTaskOnLeader_NoLockIsStuck(t *testing.T) {
 				store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }))
 				ahead.Store(int64(24 * time.Hour)) // the server's clock was a day ahead
 				dead := store.Locker()
-				if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: holdfast.NewLeaseID("dead"), Owner: "dead", TTL: 20 * time.Second}); err != nil {
+				if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("dead"), Owner: "dead", TTL: 20 * time.Second}); err != nil {
 					t.Fatal(err)
 				}
 				ahead.Store(0)

@@ -266,7 +266,7 @@ func TestCancellationAtEveryAwaitPoint(t *testing.T) {
 					})
 					start := time.Now()
 					err := c.Do(ctx, "job", func(ctx context.Context) error {
-						token, _ := holdfast.TokenFrom(ctx)
+						token, _ := holdfast.TokenFromContext(ctx)
 						check.enter(ctx, "job", token)
 						<-ctx.Done()
 						return ctx.Err()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -29,7 +30,7 @@ func TestPoolOfLeaders(t *testing.T) {
 			runners = append(runners, r)
 			wg.Go(func() {
 				_ = r.Run(t.Context(), func(ctx context.Context) error {
-					h, _ := holdfast.HoldFrom(ctx)
+					h, _ := holdfast.HoldFromContext(ctx)
 					check.enter(h)
 					<-ctx.Done()
 					return ctx.Err()
@@ -48,7 +49,7 @@ func TestPoolOfLeaders(t *testing.T) {
 				t.Errorf("%d leaders of %d instances", leaders, left)
 			}
 			r, err := runners[0].Leader(t.Context())
-			if err != nil || (r.State == holdfast.StateHeld) != (left > 0) {
+			if err != nil || (r.State == driver.StateHeld) != (left > 0) {
 				t.Errorf("Leader: %+v, %v with %d instances", r, err, left)
 			}
 			if last >= 0 {

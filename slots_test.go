@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/leases"
 )
 
 // pool checks from outside that at most n are in at once, each in a slot of its own
@@ -98,7 +99,7 @@ func slotsUnderFaults(t *testing.T, looks bool) {
 			wg.Go(func() {
 				for range 10 {
 					err := c.Do(t.Context(), "pool", func(ctx context.Context) error {
-						h, _ := holdfast.HoldFrom(ctx)
+						h, _ := holdfast.HoldFromContext(ctx)
 						events.Add(1)
 						check.enter(h)
 						select {
@@ -230,7 +231,7 @@ func TestCrashedHolderFreesItsSlot(t *testing.T) {
 			defer dead.Close(t.Context())
 			var ends time.Time
 			for slot := range 2 { // whichever is free
-				if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: slotRecord("pool", slot), ID: holdfast.NewLeaseID("dead"), TTL: 20 * time.Second}); err == nil {
+				if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: slotRecord("pool", slot), ID: driver.NewLeaseID("dead"), TTL: 20 * time.Second}); err == nil {
 					ends = time.Now().Add(20 * time.Second)
 				}
 			}
@@ -252,7 +253,7 @@ func TestNoSlotIsStuck(t *testing.T) {
 		store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(ahead) }))
 		dead := store.Locker()
 		defer dead.Close(t.Context())
-		if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "pool#2", ID: holdfast.NewLeaseID("dead"), TTL: 20 * time.Second}); err != nil {
+		if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "pool#2", ID: driver.NewLeaseID("dead"), TTL: 20 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
 		ahead = 0
@@ -339,7 +340,7 @@ func TestSlotsAreNotForManagersAndPartitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		names := namesOf("lease ", 20)
-		var managers []*holdfast.LeaseManager
+		var managers []*leases.LeaseManager
 		for range 3 {
 			m := newManager(t, newClient(t, store.Locker(), holdfast.WithSlots(3)))
 			mustManage(t, m, names...)
@@ -360,7 +361,7 @@ func TestSlotsAreNotForManagersAndPartitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 8, holdfast.WithSlots(3))
 		f.work = func(ctx context.Context, i int) error {
-			if h, _ := holdfast.HoldFrom(ctx); h.Slot() != 0 {
+			if h, _ := holdfast.HoldFromContext(ctx); h.Slot() != 0 {
 				t.Errorf("partition %d is worked on with %q", i, h.Name())
 			}
 			<-ctx.Done()
@@ -434,7 +435,7 @@ func TestInvalidSlots(t *testing.T) {
 			t.Errorf("runner with %d slots: %v", tt.slots, err)
 		}
 	}
-	if _, err := holdfast.New(store.Locker(), holdfast.WithSlots(0)); !errors.Is(err, holdfast.ErrInvalid) {
+	if _, err := holdfast.New(store.Locker(), holdfast.WithSlots(0)); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("New: %v", err)
 	}
 	mustTryLock(t, c, strings.Repeat("x", limits.MaxName-3), holdfast.WithSlots(99))

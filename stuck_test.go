@@ -20,7 +20,7 @@ func deadAhead(t *testing.T, names ...string) *memory.Store {
 	store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(ahead) }))
 	dead := store.Locker()
 	for _, name := range names {
-		if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: name, ID: holdfast.NewLeaseID("dead " + name), Owner: "dead", TTL: 20 * time.Second}); err != nil {
+		if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: name, ID: driver.NewLeaseID("dead " + name), Owner: "dead", TTL: 20 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -301,5 +301,5 @@ func isHeld(tb testing.TB, store *memory.Store, name string) bool {
 	if err != nil {
 		tb.Fatalf("Inspect: %v", err)
 	}
-	return r.State == holdfast.StateHeld
+	return r.State == driver.StateHeld
 }

@@ -105,7 +105,7 @@ func TestWaiterWakes(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
 			dead := store.Locker()
-			if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: holdfast.NewLeaseID("dead"), TTL: 100 * time.Second}); err != nil {
+			if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("dead"), TTL: 100 * time.Second}); err != nil {
 				t.Fatal(err)
 			}
 			c := newClient(t, newFaulty(t, store.Locker(), nil), holdfast.WithPollInterval(poll))
@@ -152,7 +152,7 @@ type blind struct{ holdfast.Locker }
 func (b blind) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 	l, err := b.Locker.TryAcquire(ctx, req)
 	if errors.Is(err, holdfast.ErrHeld) {
-		err = &holdfast.HeldError{Record: holdfast.Record{Name: req.Name, State: holdfast.StateHeld}}
+		err = &holdfast.HeldError{Record: holdfast.Record{Name: req.Name, State: driver.StateHeld}}
 	}
 	return l, err
 }
@@ -262,7 +262,7 @@ func TestTryLockTellsTheHolder(t *testing.T) {
 			t.Fatal(err)
 		}
 		r, err := c.Inspect(t.Context(), "job")
-		if err != nil || r.State != holdfast.StateFree || string(r.Data) != "x" {
+		if err != nil || r.State != driver.StateFree || string(r.Data) != "x" {
 			t.Errorf("Inspect: %+v, %v", r, err)
 		}
 	})

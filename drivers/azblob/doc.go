@@ -46,7 +46,7 @@
 // name 720. Many names are checked together by listing the blobs where that is cheaper (see
 // [Locker.InspectBatch]).
 //
-// Every request has its own time limit ([WithTryTimeout]) and is repeated up to three times,
+// Every request has its own time limit ([WithRequestTimeout]) and is repeated up to three times,
 // never beyond the context. If the service asks by Retry-After to wait longer than that, its
 // refusal is returned at once. Two requests are exceptions:
 //

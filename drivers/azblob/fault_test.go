@@ -103,7 +103,7 @@ func TestSingleFault(t *testing.T) {
 	newLockers := func(t *testing.T) (*Locker, *Locker, *faultTransport) {
 		store := &testContainer{t: t, service: service, name: service.Fresh(t)}
 		l, w := store.lockerWithFaults()
-		return withTryTimeout(l, 2*time.Second), store.locker(), w
+		return withRequestTimeout(l, 2*time.Second), store.locker(), w
 	}
 	untroubled := func() []string {
 		l, other, w := newLockers(t)
@@ -162,7 +162,7 @@ func TestLastingFault(t *testing.T) {
 				if name == reqUpload {
 					req.Data = []byte("data")
 				}
-				_, err := withTryTimeout(l, time.Second).TryAcquire(bounded(t), req)
+				_, err := withRequestTimeout(l, time.Second).TryAcquire(bounded(t), req)
 				if err == nil || outcomeKnown(err) || errors.Is(err, driver.ErrClosed) {
 					t.Fatalf("acquire: %v, want an error that says nothing of the outcome", err)
 				}
@@ -204,7 +204,7 @@ func TestLastingFaultOfAHolder(t *testing.T) {
 				{reqRelease, func(l *Locker) error { return l.Release(bounded(t), lease) }},
 			} {
 				w.all(step.request, kind.fault)
-				if err := step.call(withTryTimeout(l, time.Second)); err == nil || outcomeKnown(err) {
+				if err := step.call(withRequestTimeout(l, time.Second)); err == nil || outcomeKnown(err) {
 					t.Errorf("%s: %v, want an error that says nothing of the outcome", step.request, err)
 				}
 				w.all(step.request, nil)

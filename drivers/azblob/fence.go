@@ -70,7 +70,7 @@ func NewFence(ctx context.Context, b *blob.Client, token uint64) (*Fence, error)
 	}
 	ctx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
-	ctx = policy.WithRetryOptions(ctx, policy.RetryOptions{TryTimeout: defaultTryTimeout, MaxRetryDelay: opTimeout})
+	ctx = policy.WithRetryOptions(ctx, policy.RetryOptions{TryTimeout: defaultRequestTimeout, MaxRetryDelay: opTimeout})
 	f := &Fence{Conditions: &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{}}, Metadata: map[string]*string{}}
 	p, err := b.GetProperties(ctx, nil)
 	switch {

@@ -55,7 +55,7 @@ func (r *testContainer) locker(opts ...Option) *Locker {
 func (r *testContainer) lockerWithFaults(opts ...Option) (*Locker, *faultTransport) {
 	r.t.Helper()
 	w := newFaultTransport()
-	l, err := New(r.service.Client(r.t, r.name, w.wrap), append([]Option{WithTryTimeout(10 * time.Second)}, opts...)...)
+	l, err := New(r.service.Client(r.t, r.name, w.wrap), append([]Option{WithRequestTimeout(10 * time.Second)}, opts...)...)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -73,10 +73,10 @@ func limitParallelTests(t *testing.T) {
 	t.Cleanup(func() { <-parallelTests })
 }
 
-// withTryTimeout returns another Locker with l's client and a short limit for each request.
-func withTryTimeout(l *Locker, d time.Duration) *Locker {
+// withRequestTimeout returns another Locker with l's client and a short limit for each request.
+func withRequestTimeout(l *Locker, d time.Duration) *Locker {
 	c := l.config
-	c.tryTimeout = d
+	c.requestTimeout = d
 	return newLocker(l.container, c)
 }
 

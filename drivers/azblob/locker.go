@@ -43,8 +43,8 @@ const (
 	// with the data accordingly.
 	dataRate   = 1 << 20
 	maxRetries = 3
-	// defaultTryTimeout is the time limit of one request.
-	defaultTryTimeout = 4 * time.Second
+	// defaultRequestTimeout is the time limit of one request.
+	defaultRequestTimeout = 4 * time.Second
 )
 
 // Locker keeps locks in one container. It is a [driver.Locker] with the capabilities
@@ -68,11 +68,11 @@ var _ interface {
 } = (*Locker)(nil)
 
 type config struct {
-	prefix     string // empty, or with a slash at its end
-	tryTimeout time.Duration
-	logger     *slog.Logger
-	pageSize   *int32          // of listings; nil means the service's default, 5000
-	policies   []policy.Policy // observe each request of Open's client
+	prefix         string // empty, or with a slash at its end
+	requestTimeout time.Duration
+	logger         *slog.Logger
+	pageSize       *int32          // of listings; nil means the service's default, 5000
+	policies       []policy.Policy // observe each request of Open's client
 }
 
 // Option configures a Locker.
@@ -83,12 +83,12 @@ type Option func(*config)
 // Lockers with different prefixes do not see each other's locks. The default is none.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
-// WithTryTimeout limits each request to the service, including the time that an identity takes
+// WithRequestTimeout limits each request to the service, including the time that an identity takes
 // to get a token. A request that failed or took longer is sent again, up to three times, while
 // the operation's context lasts. The request that takes a lease is sent again only if the
 // service was too busy for it. The default is 4 s, the minimum 10 ms. Requests with data have
 // more time, by their size.
-func WithTryTimeout(d time.Duration) Option { return func(c *config) { c.tryTimeout = d } }
+func WithRequestTimeout(d time.Duration) Option { return func(c *config) { c.requestTimeout = d } }
 
 // WithLogger sets the logger for the kind of credential in use, at level debug. The default is
 // [slog.Default].
@@ -102,13 +102,13 @@ func WithPolicies(policies ...policy.Policy) Option {
 }
 
 func newConfig(opts []Option) (config, error) {
-	c := config{tryTimeout: defaultTryTimeout, logger: slog.Default()}
+	c := config{requestTimeout: defaultRequestTimeout, logger: slog.Default()}
 	for _, opt := range opts {
 		opt(&c)
 	}
 	switch {
-	case c.tryTimeout < 10*time.Millisecond:
-		return c, driver.Invalid("try timeout", c.tryTimeout.String(), "at least 10ms")
+	case c.requestTimeout < 10*time.Millisecond:
+		return c, driver.Invalid("request timeout", c.requestTimeout.String(), "at least 10ms")
 	case c.logger == nil:
 		return c, driver.Invalid("logger", "nil", "a *slog.Logger")
 	case slices.Contains(c.policies, nil):
@@ -251,7 +251,7 @@ func (l *Locker) retryOptions(ctx context.Context, retries int32, size int) poli
 	deadline, _ := ctx.Deadline() // run has set one
 	return policy.RetryOptions{
 		MaxRetries:    retries,
-		TryTimeout:    l.config.tryTimeout + transferTime(size),
+		TryTimeout:    l.config.requestTimeout + transferTime(size),
 		RetryDelay:    100 * time.Millisecond,
 		MaxRetryDelay: max(time.Until(deadline), time.Millisecond),
 	}

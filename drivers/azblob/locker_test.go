@@ -62,7 +62,7 @@ func TestInvalidOptions(t *testing.T) {
 	store := newTestContainer(t)
 	for _, opt := range []Option{
 		WithPrefix("/"), WithPrefix("a/"), WithPrefix("/a"), WithPrefix("a//b"), WithPrefix("a/./b"), WithPrefix(".."), WithPrefix("a."), WithPrefix("ä"),
-		WithPrefix(strings.Repeat("x", maxPrefix)), WithTryTimeout(0), WithTryTimeout(time.Millisecond), WithLogger(nil),
+		WithPrefix(strings.Repeat("x", maxPrefix)), WithRequestTimeout(0), WithRequestTimeout(time.Millisecond), WithLogger(nil),
 	} {
 		if _, err := New(store.client, opt); !errors.Is(err, driver.ErrInvalid) || !strings.HasPrefix(err.Error(), "holdfast: connect to azblob: ") {
 			t.Errorf("%v, want ErrInvalid", err)

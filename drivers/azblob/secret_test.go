@@ -100,11 +100,11 @@ func TestNoSecretIsShown(t *testing.T) {
 	}
 	said := &output{}
 	logger := slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	patient, err := New(client, WithLogger(logger), WithTryTimeout(5*time.Second))
+	patient, err := New(client, WithLogger(logger), WithRequestTimeout(5*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := withTryTimeout(patient, 20*time.Millisecond)
+	l := withRequestTimeout(patient, 20*time.Millisecond)
 
 	const cut = "a line that is cut"
 	all := append([]faultCase{
@@ -177,7 +177,7 @@ func useLocker(ctx context.Context, l *Locker, lease driver.Lease, said *output)
 // useClient makes a Client hold a lock, fail to renew it, and wait without success.
 func useClient(t *testing.T, l *Locker, w *faultTransport, said *output, logger *slog.Logger) {
 	t.Helper()
-	patient := withTryTimeout(l, 5*time.Second)
+	patient := withRequestTimeout(l, 5*time.Second)
 	client, err := holdfast.New(patient, holdfast.WithLogger(logger),
 		holdfast.WithObserver(func(e holdfast.Event) { said.add(e); logger.Info("event", "event", e) }))
 	if err != nil {

@@ -69,7 +69,7 @@ func allOperations(l *Locker) map[string]func(context.Context) error {
 func TestTimeLimits(t *testing.T) {
 	for _, wait := range []time.Duration{0, 3 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			for name, do := range allOperations(lockerWithTransport(t, neverAnswers, WithTryTimeout(time.Hour))) {
+			for name, do := range allOperations(lockerWithTransport(t, neverAnswers, WithRequestTimeout(time.Hour))) {
 				ctx, want := context.Background(), opTimeout
 				if name == "inspect" || name == "read data" {
 					want += transferTime(limits.MaxData)
@@ -119,7 +119,7 @@ func TestHangEndsWithTheContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 350*time.Millisecond)
 	defer cancel()
 	start := time.Now()
-	err := withTryTimeout(l, 100*time.Millisecond).Renew(ctx, lease)
+	err := withRequestTimeout(l, 100*time.Millisecond).Renew(ctx, lease)
 	if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 2*time.Second {
 		t.Errorf("got %v after %v", err, time.Since(start))
 	}
@@ -134,14 +134,14 @@ func TestHangEndsWithTheContext(t *testing.T) {
 }
 
 // Each attempt has a time limit, although the client has none and the context is long.
-func TestTryTimeout(t *testing.T) {
+func TestRequestTimeout(t *testing.T) {
 	t.Parallel()
 	store := newTestContainer(t)
 	l, w := store.lockerWithFaults()
 	lease := acquire(t, l, request("n"))
 	w.next(reqRenew, hang)
 	start := time.Now()
-	if err := withTryTimeout(l, time.Second).Renew(bounded(t), lease); err != nil || time.Since(start) < time.Second || time.Since(start) > 10*time.Second {
+	if err := withRequestTimeout(l, time.Second).Renew(bounded(t), lease); err != nil || time.Since(start) < time.Second || time.Since(start) > 10*time.Second {
 		t.Errorf("got %v after %v", err, time.Since(start))
 	}
 }
@@ -201,7 +201,7 @@ func TestLargeDataOnASlowConnection(t *testing.T) {
 	w.take()
 	w.all(reqUpload, slow)
 	w.all(reqDownload, slow)
-	l = withTryTimeout(l, 2*time.Second)
+	l = withRequestTimeout(l, 2*time.Second)
 	for tries := 0; ; tries++ {
 		_, err := l.TryAcquire(bounded(t), req)
 		if err == nil {

@@ -41,7 +41,7 @@ type Fence uint64
 
 // Filter returns filter with the condition that no later holder has marked the document. A
 // document without the field matches, for example one that is older than the lock. A document
-// in which the field is not a number does not match. A token of 0, which [holdfast.TokenFrom]
+// in which the field is not a number does not match. A token of 0, which [holdfast.TokenFromContext]
 // returns where there is no hold, matches nothing, and the server refuses an upsert with it.
 func (f Fence) Filter(filter bson.D) bson.D {
 	if filter == nil {

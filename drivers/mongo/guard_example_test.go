@@ -67,7 +67,7 @@ func ExampleFence() {
 	defer end()
 	reports := db.Collection("reports")
 
-	write := func(token uint64, text string) error { // the token comes from Hold.Token or TokenFrom
+	write := func(token uint64, text string) error { // the token comes from Hold.Token or TokenFromContext
 		fence := holdmongo.Fence(token)
 		_, err := reports.UpdateOne(ctx,
 			fence.Filter(bson.D{{Key: "_id", Value: "monday"}}),

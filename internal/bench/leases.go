@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/leases"
 )
 
 // Held is what holding leases costs.
@@ -25,7 +26,7 @@ type Held struct {
 	Goroutines int     `json:"goroutines"`             // more than before
 }
 
-// Hold has a [holdfast.LeaseManager] take n locks, hold them for a while and release
+// Hold has a [leases.LeaseManager] take n locks, hold them for a while and release
 // them.
 func Hold(ctx context.Context, b *Backend, prefix string, n int, ttl, d time.Duration) (_ Held, err error) {
 	client, err := b.Client(ctx, holdfast.WithTTL(ttl))
@@ -37,7 +38,7 @@ func Hold(ctx context.Context, b *Backend, prefix string, n int, ttl, d time.Dur
 		defer cancel()
 		err = errors.Join(err, client.Shutdown(ctx))
 	}()
-	manager, err := holdfast.NewLeaseManager(client)
+	manager, err := leases.New(client)
 	if err != nil {
 		return Held{}, err
 	}
@@ -46,7 +47,7 @@ func Hold(ctx context.Context, b *Backend, prefix string, n int, ttl, d time.Dur
 	if err := set.hold(ctx, min(n, 50)); err != nil {
 		return Held{}, err
 	}
-	if err := manager.Unmanage(ctx, set.names...); err != nil {
+	if err := manager.Remove(ctx, set.names...); err != nil {
 		return Held{}, err
 	}
 
@@ -80,20 +81,20 @@ func Hold(ctx context.Context, b *Backend, prefix string, n int, ttl, d time.Dur
 	out.Lost = set.lost()
 
 	begin = time.Now()
-	err = manager.Unmanage(ctx, set.names...)
+	err = manager.Remove(ctx, set.names...)
 	out.Releasing = ms(time.Since(begin))
 	return out, err
 }
 
-// leases are the names of a manager, and their tokens as first noted.
-type leases struct {
-	manager *holdfast.LeaseManager
+// managed is the names of a manager, and their tokens as first noted.
+type managed struct {
+	manager *leases.LeaseManager
 	names   []string
 	tokens  []uint64
 }
 
-func newLeases(manager *holdfast.LeaseManager, prefix string, n int) *leases {
-	s := &leases{manager, make([]string, n), make([]uint64, n)}
+func newLeases(manager *leases.LeaseManager, prefix string, n int) *managed {
+	s := &managed{manager, make([]string, n), make([]uint64, n)}
 	for i := range s.names {
 		s.names[i] = fmt.Sprint(prefix, "lease-", i)
 	}
@@ -101,8 +102,8 @@ func newLeases(manager *holdfast.LeaseManager, prefix string, n int) *leases {
 }
 
 // hold has the first n names managed and waits until all are held.
-func (s *leases) hold(ctx context.Context, n int) error {
-	if err := s.manager.Manage(s.names[:n]...); err != nil {
+func (s *managed) hold(ctx context.Context, n int) error {
+	if err := s.manager.Add(s.names[:n]...); err != nil {
 		return err
 	}
 	for i := 0; i < n; {
@@ -115,7 +116,7 @@ func (s *leases) hold(ctx context.Context, n int) error {
 	return nil
 }
 
-func (s *leases) note() {
+func (s *managed) note() {
 	for i, name := range s.names {
 		s.tokens[i] = s.token(name)
 	}
@@ -123,7 +124,7 @@ func (s *leases) note() {
 
 // lost counts the leases that are not the ones noted: one that was acquired again has
 // another token.
-func (s *leases) lost() (n int) {
+func (s *managed) lost() (n int) {
 	for i, name := range s.names {
 		if token := s.token(name); token == 0 || token != s.tokens[i] {
 			n++
@@ -132,7 +133,7 @@ func (s *leases) lost() (n int) {
 	return n
 }
 
-func (s *leases) token(name string) uint64 {
+func (s *managed) token(name string) uint64 {
 	if h, held := s.manager.Hold(name); held && h.Err() == nil {
 		return h.Token()
 	}

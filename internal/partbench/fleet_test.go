@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-go/holdfast/drivers/mongo"
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/partitions"
 )
 
 func TestMain(m *testing.M) {
@@ -61,7 +62,7 @@ type holding struct {
 }
 
 type instance struct {
-	*holdfast.Partitions
+	*partitions.Partitions
 	server *mongodriver.Client
 	client *holdfast.Client
 	cancel context.CancelFunc
@@ -129,7 +130,7 @@ func (f *fleet) start() *instance {
 		return nil
 	}
 	f.tb.Cleanup(func() { f.stop(in) })
-	in.Partitions, err = holdfast.NewPartitions(in.client, "bench", f.n, func(ctx context.Context, i int) error {
+	in.Partitions, err = partitions.New(in.client, "bench", f.n, func(ctx context.Context, i int) error {
 		f.took(ctx, in, i)
 		<-ctx.Done()
 		return nil
@@ -155,7 +156,7 @@ func (f *fleet) stop(in *instance) {
 
 // took notes that work on a partition begins.
 func (f *fleet) took(ctx context.Context, in *instance, i int) {
-	token, _ := holdfast.TokenFrom(ctx)
+	token, _ := holdfast.TokenFromContext(ctx)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	last := f.last[i]
