@@ -164,7 +164,7 @@ func TestLastingFault(t *testing.T) {
 				}
 				_, err := withRequestTimeout(l, time.Second).TryAcquire(bounded(t), req)
 				if err == nil || outcomeKnown(err) || errors.Is(err, driver.ErrClosed) {
-					t.Fatalf("acquire: %v, want an error that says nothing of the outcome", err)
+					t.Fatalf("acquire: %v, want an error that leaves the outcome open", err)
 				}
 				if sent := w.count(reqAcquire); name == reqAcquire && !kind.refused && sent != 1 {
 					t.Errorf("the lease was asked for %d times, want once", sent)
@@ -205,7 +205,7 @@ func TestLastingFaultOfAHolder(t *testing.T) {
 			} {
 				w.all(step.request, kind.fault)
 				if err := step.call(withRequestTimeout(l, time.Second)); err == nil || outcomeKnown(err) {
-					t.Errorf("%s: %v, want an error that says nothing of the outcome", step.request, err)
+					t.Errorf("%s: %v, want an error that leaves the outcome open", step.request, err)
 				}
 				w.all(step.request, nil)
 				err := step.call(l)

@@ -162,6 +162,6 @@ func takeOver(t testing.TB, l *Locker, req driver.Request, earliest time.Time) d
 func wantUnknown(t testing.TB, what string, err error) {
 	t.Helper()
 	if err == nil || outcomeKnown(err) {
-		t.Errorf("%s: got %v, want an error that says nothing of the outcome", what, err)
+		t.Errorf("%s: got %v, want an error that leaves the outcome open", what, err)
 	}
 }

@@ -26,10 +26,10 @@ func TestClose(t *testing.T) {
 	select {
 	case err := <-done:
 		if err == nil || outcomeKnown(err) || errors.Is(err, driver.ErrClosed) {
-			t.Errorf("a renewal under way: %v, want an error that says nothing of the outcome", err)
+			t.Errorf("a running renewal: %v, want an error that leaves the outcome open", err)
 		}
 	case <-time.After(5 * time.Second):
-		t.Error("Close leaves a hanging request under way")
+		t.Error("Close does not interrupt a hanging request")
 	}
 	if err := l.Renew(bounded(t), lease); !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("after Close: %v", err)

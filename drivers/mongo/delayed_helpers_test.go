@@ -77,7 +77,7 @@ func (w *delayingDialer) deliver(t *testing.T) int64 {
 		}
 		return matched
 	case <-time.After(10 * time.Second):
-		t.Fatal("nothing was kept back")
+		t.Fatal("no command was delayed")
 		return 0
 	}
 }

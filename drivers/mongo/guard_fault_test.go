@@ -53,7 +53,7 @@ func TestGuardRetries(t *testing.T) {
 	}
 
 	for _, code := range []int{64, 79, 91, 100} {
-		t.Run(fmt.Sprintf("commit in doubt for write concern error %d", code), func(t *testing.T) {
+		t.Run(fmt.Sprintf("unknown commit after write concern error %d", code), func(t *testing.T) {
 			g := newSharedGuardFixture(t)
 			g.guard.commitWindow = 300 * time.Millisecond
 			a := g.hold("secret a", time.Minute)

@@ -56,19 +56,19 @@ func TestHandOverDocument(t *testing.T) {
 		t.Errorf("after token %d came %d", far, next.Token)
 	}
 	if got := after.Lookup(fieldExpiresAt).DateTime() - after.Lookup(fieldRenewedAt).DateTime(); got != next.TTL.Milliseconds() {
-		t.Errorf("expires %d ms after the hand-over", got)
+		t.Errorf("expires %d ms after the handoff", got)
 	}
 	if after.Lookup(fieldAcquiredAt).DateTime() != after.Lookup(fieldRenewedAt).DateTime() || after.Lookup(fieldTTL).Int64() != next.TTL.Milliseconds() {
 		t.Errorf("the times are not the new lease's: %v", after)
 	}
 	if _, data := after.Lookup(fieldData).Binary(); after.Lookup(fieldKid).StringValue() != "b" || after.Lookup(fieldOwner).StringValue() != next.Owner ||
 		after.Lookup(fieldBroken).Boolean() || string(data) != "kept" {
-		t.Errorf("after the hand-over: %v", after)
+		t.Errorf("after the handoff: %v", after)
 	}
 	before := storedDocument(t, coll, "n")
 	wantNotHandedOver(t, l, from, request("n", "c"))
 	if after := storedDocument(t, coll, "n"); !bytes.Equal(before, after) {
-		t.Errorf("a refused hand-over changed %v to %v", before, after)
+		t.Errorf("a refused handoff changed %v to %v", before, after)
 	}
 }
 
@@ -187,7 +187,7 @@ func (f faults) handOverOutcomeUnknown(t *testing.T) {
 	wantUnknown(t, err)
 	made := storedDocument(t, f.locker.local, "passed")
 	if made.Lookup(fieldKid).StringValue() != "c" {
-		t.Fatalf("the hand-over was not made: %v", made)
+		t.Fatalf("the handoff was not made: %v", made)
 	}
 	req.TTL = time.Hour
 	again := handOver(t, f.locker, next, req)
