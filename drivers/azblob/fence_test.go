@@ -12,11 +12,11 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// A program's own writes to its lock's blob are refused once the lease is gone.
+// A program's own writes to its lock's blob are refused after the lease has ended.
 func TestConditions(t *testing.T) {
 	t.Parallel()
-	room := newRoom(t)
-	l := room.locker()
+	store := newTestContainer(t)
+	l := store.locker()
 	lease := acquire(t, l, request("n"))
 	lease.ID = driver.NewLeaseID(strings.ToUpper(lease.ID.Reveal()))
 	write := func(held driver.Lease) error {
@@ -25,7 +25,7 @@ func TestConditions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = l.Blob("n").Upload(bounded(t), body([]byte("mine")), &blockblob.UploadOptions{AccessConditions: Conditions(held), Metadata: p.Metadata})
+		_, err = l.Blob("n").Upload(bounded(t), requestBody([]byte("mine")), &blockblob.UploadOptions{AccessConditions: Conditions(held), Metadata: p.Metadata})
 		return err
 	}
 	if err := write(lease); err != nil {
@@ -57,11 +57,11 @@ func TestConditions(t *testing.T) {
 
 func TestFence(t *testing.T) {
 	t.Parallel()
-	room := newRoom(t)
-	target := room.client.NewBlockBlobClient("users/own")
+	store := newTestContainer(t)
+	target := store.client.NewBlockBlobClient("users/own")
 	fence := func(token uint64) (*Fence, error) { return NewFence(bounded(t), target.BlobClient(), token) }
 	write := func(f *Fence, text string) error {
-		_, err := target.Upload(bounded(t), body([]byte(text)), &blockblob.UploadOptions{AccessConditions: f.Conditions, Metadata: f.Metadata})
+		_, err := target.Upload(bounded(t), requestBody([]byte(text)), &blockblob.UploadOptions{AccessConditions: f.Conditions, Metadata: f.Metadata})
 		return err
 	}
 	must := func(f *Fence, err error) *Fence {
@@ -97,5 +97,28 @@ func TestFence(t *testing.T) {
 	}
 	if _, err := fence(0); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("token 0: %v", err)
+	}
+}
+
+// A fence on a lock's own blob survives the next acquire.
+func TestFenceOnALocksBlob(t *testing.T) {
+	t.Parallel()
+	store := newTestContainer(t)
+	l := store.locker()
+	release(t, l, acquire(t, l, request("n")))
+	b := l.Blob("n").BlobClient()
+	f, err := NewFence(bounded(t), b, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.SetMetadata(bounded(t), f.Metadata, &blob.SetMetadataOptions{AccessConditions: f.Conditions}); err != nil {
+		t.Fatal(err)
+	}
+	withData := request("n")
+	withData.Data = []byte("data")
+	release(t, l, acquire(t, l, withData))
+	release(t, l, acquire(t, l, request("n")))
+	if _, err := NewFence(bounded(t), b, 3); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("a lower token after 7: %v", err)
 	}
 }

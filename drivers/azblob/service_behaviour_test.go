@@ -15,19 +15,18 @@ import (
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
 )
 
-// The behaviour tests pin what the service does, without the driver, where the
-// driver relies on it: a version that differs is seen here first. The source is
-// the table of outcomes in
-// https://learn.microsoft.com/rest/api/storageservices/lease-blob.
-// Where Azurite is known to differ from Azure, onAzure says what Azure does.
+// These tests fix what the service does, without the driver, where the driver relies on it.
+// They fail first if a version of the service differs. They follow the table of outcomes in
+// https://learn.microsoft.com/rest/api/storageservices/lease-blob. Where Azurite is known to
+// differ from Azure, onAzure has Azure's answer.
 
 func TestBehaviourAcquire(t *testing.T) {
-	p := newProbe(t)
+	p := newServiceProbe(t)
 	a, b := newID(), newID()
 	p.is("14 seconds", p.acquire(a, 14), "InvalidHeaderValue")
 	p.is("61 seconds", p.acquire(a, 61), "InvalidHeaderValue")
 	p.is("an ID that is no UUID", p.acquire("not-a-uuid", 15), p.onAzure("InvalidHeaderValue", ""))
-	if p.room.service.Emulator {
+	if p.store.service.Emulator {
 		p.is("its release", p.release("not-a-uuid"), "")
 	}
 	p.is("acquire", p.acquire(a, 15), "")
@@ -41,7 +40,7 @@ func TestBehaviourAcquire(t *testing.T) {
 }
 
 func TestBehaviourRenewAndRelease(t *testing.T) {
-	p := newProbe(t)
+	p := newServiceProbe(t)
 	a, b := newID(), newID()
 	p.lost("renew, never leased", p.renew(a), "LeaseIdMismatchWithLeaseOperation")
 	p.lost("release, never leased", p.release(a), "LeaseIdMismatchWithLeaseOperation")
@@ -55,7 +54,7 @@ func TestBehaviourRenewAndRelease(t *testing.T) {
 }
 
 func TestBehaviourChange(t *testing.T) {
-	p := newProbe(t)
+	p := newServiceProbe(t)
 	a, b, c := newID(), newID(), newID()
 	p.is("acquire", p.acquire(a, 60), "")
 	p.is("change B to C", p.change(b, c), "LeaseIdMismatchWithLeaseOperation")
@@ -66,7 +65,7 @@ func TestBehaviourChange(t *testing.T) {
 }
 
 func TestBehaviourBreak(t *testing.T) {
-	p := newProbe(t)
+	p := newServiceProbe(t)
 	a := newID()
 	p.is("break, never leased", p.breakLease(-1), "LeaseNotPresentWithLeaseOperation")
 	p.is("acquire", p.acquire(a, 60), "")
@@ -90,7 +89,7 @@ func TestBehaviourBreak(t *testing.T) {
 }
 
 func TestBehaviourLeaseAndWrites(t *testing.T) {
-	p := newProbe(t)
+	p := newServiceProbe(t)
 	a, b := newID(), newID()
 	before, err := p.properties("")
 	p.is("read", err, "")
@@ -118,13 +117,13 @@ func TestBehaviourLeaseAndWrites(t *testing.T) {
 	}
 	_, err = p.blob.Delete(bounded(t), nil)
 	p.is("delete without a lease", err, "LeaseIdMissing")
-	_, err = p.room.client.Delete(bounded(t), nil)
+	_, err = p.store.client.Delete(bounded(t), nil)
 	p.is("delete the container, whose blob is leased", err, "")
 	p.is("renew, the container gone", p.renew(a), "ContainerNotFound")
 }
 
 func TestBehaviourMissing(t *testing.T) {
-	p := newProbe(t)
+	p := newServiceProbe(t)
 	a := newID()
 	_, err := p.blob.Delete(bounded(t), nil)
 	p.is("delete", err, "")
@@ -138,32 +137,32 @@ func TestBehaviourMissing(t *testing.T) {
 }
 
 func TestBehaviourPutIfAbsent(t *testing.T) {
-	p := newProbe(t)
+	p := newServiceProbe(t)
 	absent := func() error {
 		every := azcore.ETagAny
-		_, err := p.blob.Upload(bounded(t), body(nil), &blockblob.UploadOptions{AccessConditions: &blob.AccessConditions{
+		_, err := p.blob.Upload(bounded(t), requestBody(nil), &blockblob.UploadOptions{AccessConditions: &blob.AccessConditions{
 			ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: &every}}})
 		return err
 	}
 	p.is("put, if absent", absent(), "BlobAlreadyExists")
 	p.is("acquire", p.acquire(newID(), 15), "")
 	if err := absent(); !hasCode(err, codesExist...) {
-		t.Errorf("put, if absent, of a leased blob: %v", code(err))
+		t.Errorf("put, if absent, of a leased blob: %v", codeOf(err))
 	}
 }
 
 func TestBehaviourIfMatch(t *testing.T) {
-	p := newProbe(t)
+	p := newServiceProbe(t)
 	a := newID()
 	p.is("acquire", p.acquire(a, 60), "")
 	props, err := p.properties(a)
 	p.is("read", err, "")
 	p.is("write", p.setMetadata(a), "")
-	conditions := under(a)
+	conditions := leaseConditionsOf(a)
 	conditions.ModifiedAccessConditions = &blob.ModifiedAccessConditions{IfMatch: props.ETag}
 	_, err = p.blob.BlobClient().SetMetadata(bounded(t), nil, &blob.SetMetadataOptions{AccessConditions: conditions})
 	p.is("write with an old ETag", err, "ConditionNotMet")
-	_, err = p.blob.Upload(bounded(t), body(nil), &blockblob.UploadOptions{AccessConditions: conditions})
+	_, err = p.blob.Upload(bounded(t), requestBody(nil), &blockblob.UploadOptions{AccessConditions: conditions})
 	p.is("upload with an old ETag", err, "ConditionNotMet")
 	old := &lease.BlobReleaseOptions{ModifiedAccessConditions: conditions.ModifiedAccessConditions}
 	_, err = p.lease(a).ReleaseLease(bounded(t), old)
@@ -176,7 +175,7 @@ func TestBehaviourIfMatch(t *testing.T) {
 }
 
 func TestBehaviourStatus(t *testing.T) {
-	p := newProbe(t)
+	p := newServiceProbe(t)
 	p.is("acquire", p.acquire(newID(), 60), "")
 	for what, want := range map[string]struct {
 		err    error
@@ -198,7 +197,7 @@ func TestBehaviourStatus(t *testing.T) {
 func TestBehaviourExpiry(t *testing.T) {
 	t.Parallel()
 	t.Run("renewed by its holder", func(t *testing.T) {
-		p := newProbe(t)
+		p := newServiceProbe(t)
 		a := newID()
 		p.is("acquire", p.acquire(a, 15), "")
 		p.expire()
@@ -206,14 +205,14 @@ func TestBehaviourExpiry(t *testing.T) {
 		p.is("another's acquire", p.acquire(newID(), 15), "LeaseAlreadyPresent")
 	})
 	t.Run("renewed by a stranger", func(t *testing.T) {
-		p := newProbe(t)
+		p := newServiceProbe(t)
 		p.is("acquire", p.acquire(newID(), 15), "")
 		p.expire()
 		// Azurite does not compare the ID here.
 		p.is("a stranger's renewal after expiry", p.renew(newID()), p.onAzure("LeaseIdMismatchWithLeaseOperation", ""))
 	})
 	t.Run("written", func(t *testing.T) {
-		p := newProbe(t)
+		p := newServiceProbe(t)
 		a := newID()
 		p.is("acquire", p.acquire(a, 15), "")
 		p.expire()
@@ -224,7 +223,7 @@ func TestBehaviourExpiry(t *testing.T) {
 		p.lost("renew after a write", p.renew(a), "LeaseIdMismatchWithLeaseOperation")
 	})
 	t.Run("taken by the same ID", func(t *testing.T) {
-		p := newProbe(t)
+		p := newServiceProbe(t)
 		a := newID()
 		p.is("acquire", p.acquire(a, 15), "")
 		p.expire()
@@ -232,7 +231,7 @@ func TestBehaviourExpiry(t *testing.T) {
 		p.is("another's acquire", p.acquire(newID(), 15), "LeaseAlreadyPresent")
 	})
 	t.Run("taken by another", func(t *testing.T) {
-		p := newProbe(t)
+		p := newServiceProbe(t)
 		a := newID()
 		p.is("acquire", p.acquire(a, 15), "")
 		p.expire()
@@ -241,7 +240,7 @@ func TestBehaviourExpiry(t *testing.T) {
 		p.is("release", p.release(a), "LeaseIdMismatchWithLeaseOperation")
 	})
 	t.Run("broken", func(t *testing.T) {
-		p := newProbe(t)
+		p := newServiceProbe(t)
 		a := newID()
 		p.is("acquire", p.acquire(a, 15), "")
 		p.expire()
@@ -249,7 +248,7 @@ func TestBehaviourExpiry(t *testing.T) {
 		p.is("renew", p.renew(a), "LeaseIsBrokenAndCannotBeRenewed")
 	})
 	t.Run("released", func(t *testing.T) {
-		p := newProbe(t)
+		p := newServiceProbe(t)
 		a := newID()
 		p.is("acquire", p.acquire(a, 15), "")
 		p.expire()
@@ -260,22 +259,22 @@ func TestBehaviourExpiry(t *testing.T) {
 	})
 }
 
-// A renewal keeps the length that the lease was taken for; taking it again with
-// the same ID sets a new one, shorter or longer.
+// A renewal keeps the length for which the lease was taken. Taking it again with the same ID
+// sets a new length, shorter or longer.
 func TestBehaviourLength(t *testing.T) {
-	p := newProbe(t)
+	p := newServiceProbe(t)
 	a := newID()
 	p.is("acquire for 60 s", p.acquire(a, 60), "")
 	p.is("acquire for 15 s", p.acquire(a, 15), "")
 	start := time.Now()
 	p.is("renew", p.renew(a), "")
 	p.expire()
-	if took := time.Since(start); p.room.service.Emulator && took > 30*time.Second {
+	if took := time.Since(start); p.store.service.Emulator && took > 30*time.Second {
 		t.Errorf("expired after %v", took)
 	}
 }
 
-// A blob service of Azurite's kind is there, whatever the environment says.
+// The tests have an emulator, whatever the environment names.
 func TestBehaviourOfTheEmulatorItself(t *testing.T) {
 	t.Parallel()
 	if s := azuritetest.Shared(t); s.Emulator && s.Account != emulatorAccount || emulatorKey != azuritetest.Key {

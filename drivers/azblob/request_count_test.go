@@ -9,15 +9,15 @@ import (
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
 )
 
-// What is billed: every request of every operation.
-func TestCalls(t *testing.T) {
+// Every request is billed, so the test lists those of every operation.
+func TestRequestsOfEachCall(t *testing.T) {
 	t.Parallel()
-	room := newRoom(t)
-	l, wire := room.wired()
+	store := newTestContainer(t)
+	l, sent := store.lockerWithFaults()
 	ctx := bounded(t)
 	expect := func(what string, want ...string) {
 		t.Helper()
-		if got := wire.take(); !slices.Equal(got, want) {
+		if got := sent.take(); !slices.Equal(got, want) {
 			t.Errorf("%s sends %q, want %q", what, got, want)
 		}
 	}
@@ -29,12 +29,12 @@ func TestCalls(t *testing.T) {
 	}
 	expect("a renewal", reqRenew)
 	wantHeld(t, l, "n")
-	expect("a try for a held lock", reqAcquire)
+	expect("an attempt for a held lock", reqAcquire)
 	acquire(t, l, req)
-	expect("a repeat", reqAcquire, reqRead)
+	expect("a repeated acquire", reqAcquire, reqRead)
 	inspect(t, l, "n")
-	expect("a look at a held lock", reqDownload, reqRead)
-	if err := l.WriteData(ctx, lease, []byte("x"), granted(lease)); err != nil {
+	expect("inspecting a held lock", reqDownload, reqRead)
+	if err := l.WriteData(ctx, lease, []byte("x"), grantRevision(lease)); err != nil {
 		t.Error(err)
 	}
 	expect("writing data", reqRead, reqUpload)
@@ -51,9 +51,9 @@ func TestCalls(t *testing.T) {
 	release(t, l, lease)
 	expect("a release", reqRelease)
 	release(t, l, lease)
-	expect("a release too many", reqRelease)
+	expect("a repeated release", reqRelease)
 	inspect(t, l, "n")
-	expect("a look at a free lock", reqDownload)
+	expect("inspecting a free lock", reqDownload)
 	lease = acquire(t, l, request("n"))
 	expect("an acquire", reqAcquire, reqRead, reqMetadata)
 	if err := l.Break(ctx, "n"); err != nil {
@@ -74,11 +74,11 @@ func TestCalls(t *testing.T) {
 	expect("an acquire with data", reqAcquire, reqRead, reqUpload)
 }
 
-func TestCallsOnAnEmptyAccount(t *testing.T) {
+func TestRequestsOnAnEmptyAccount(t *testing.T) {
 	t.Parallel()
 	service := azuritetest.Shared(t)
-	room := &room{t: t, service: service, name: service.Fresh(t)}
-	l, wire := room.wired()
+	store := &testContainer{t: t, service: service, name: service.Fresh(t)}
+	l, sent := store.lockerWithFaults()
 	if r := inspect(t, l, "n"); r.State != driver.StateFree {
 		t.Errorf("without a container: %+v", r)
 	}
@@ -92,13 +92,13 @@ func TestCallsOnAnEmptyAccount(t *testing.T) {
 	if err := l.Renew(bounded(t), lease); !errors.Is(err, driver.ErrLost) {
 		t.Error(err)
 	}
-	if err := l.WriteData(bounded(t), lease, nil, granted(lease)); !errors.Is(err, driver.ErrLost) {
+	if err := l.WriteData(bounded(t), lease, nil, grantRevision(lease)); !errors.Is(err, driver.ErrLost) {
 		t.Error(err)
 	}
-	wire.take()
+	sent.take()
 	acquire(t, l, request("n"))
 	want := []string{reqAcquire, reqUpload, reqContainer, reqUpload, reqAcquire, reqRead, reqMetadata}
-	if got := wire.take(); !slices.Equal(got, want) {
+	if got := sent.take(); !slices.Equal(got, want) {
 		t.Errorf("the first acquire in an account sends %q, want %q", got, want)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-// insertHeld makes n locks, "n-0", "n-1", …, each with data and a lease of a minute.
+// insertHeld inserts n locks, "n-0", "n-1", …, each with data and a lease of a minute.
 func insertHeld(t *testing.T, l *Locker, n int) (names []string) {
 	t.Helper()
 	documents := make([]any, n)
@@ -24,32 +24,32 @@ func insertHeld(t *testing.T, l *Locker, n int) (names []string) {
 			{Key: "token", Value: int64(i + 1)}, {Key: "ttl", Value: int64(60_000)}, {Key: "ts", Value: time.Now()}, {Key: "expiresAt", Value: time.Now().Add(time.Minute)},
 			{Key: "data", Value: bson.Binary{Data: []byte("data")}}}
 	}
-	if _, err := l.writes.InsertMany(bounded(t), documents); err != nil {
+	if _, err := l.majority.InsertMany(bounded(t), documents); err != nil {
 		t.Fatal(err)
 	}
 	return names
 }
 
-// 1,000 names cost one command, and their data stay where they are.
+// 1,000 names cost one command, and their data are not read.
 func TestInspectBatch(t *testing.T) {
 	t.Parallel()
 	var log commandLog
 	coll := mongotest.CollectionOf(t, mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(log.monitor())))
 	l := newTestLocker(t, coll)
-	all := insertHeld(t, l, 2*lookChunk+500)
-	for n, want := range map[int]int{1: 1, lookChunk: 1, lookChunk + 1: 2, len(all): 3, 0: 0} {
+	all := insertHeld(t, l, 2*inspectChunkSize+500)
+	for n, want := range map[int]int{1: 1, inspectChunkSize: 1, inspectChunkSize + 1: 2, len(all): 3, 0: 0} {
 		log.take()
 		records, errs := l.InspectBatch(bounded(t), all[:n])
 		if err := errors.Join(errs...); err != nil {
 			t.Fatal(err)
 		}
 		sent := log.take()
-		if got := names(sent); !slices.Equal(got, slices.Repeat([]string{"find"}, want)) {
+		if got := commandNames(sent); !slices.Equal(got, slices.Repeat([]string{"find"}, want)) {
 			t.Errorf("%d names: sent %v, want %d of find", n, got, want)
 		}
 		for _, command := range sent {
 			if _, err := command.LookupErr("projection", fieldData); err == nil {
-				t.Error("the data were asked for")
+				t.Error("the data were read")
 			}
 		}
 		for i, r := range records {
@@ -60,15 +60,15 @@ func TestInspectBatch(t *testing.T) {
 	}
 }
 
-// A record that cannot be read, a name that is not valid or twice there, and one that
-// nobody used: each has an answer of its own.
+// A damaged record, an invalid name, a repeated name and an unused name each have their own
+// result.
 func TestInspectBatchOfDamagedRecords(t *testing.T) {
 	t.Parallel()
 	l := newTestLocker(t, mongotest.Collection(t))
 	all := insertHeld(t, l, 8)
-	change(t, l.writes, all[2], field(fieldExpiresAt, 1))
-	change(t, l.writes, all[3], field(fieldKid, nothing))
-	change(t, l.writes, all[5], field(fieldExpiresAt, time.Now().Add(-time.Second)))
+	overwrite(t, l.majority, all[2], field(fieldExpiresAt, 1))
+	overwrite(t, l.majority, all[3], field(fieldKid, removeField))
+	overwrite(t, l.majority, all[5], field(fieldExpiresAt, time.Now().Add(-time.Second)))
 	all[6] = "\xff"
 	all = append(all, all[0], all[2], "never")
 	want := []driver.State{2, 2, 0, 1, 2, 1, 0, 2, 2, 0, 1}
@@ -88,12 +88,12 @@ func TestInspectBatchOfDamagedRecords(t *testing.T) {
 	}
 }
 
-// A command that fails leaves its own names unknown and no others; one that hangs ends
-// with the Locker's time limit.
+// A command that fails leaves its own names unknown and no others. One that hangs ends with
+// the Locker's time limit.
 func TestInspectBatchFails(t *testing.T) {
-	g := newSharedGuarded(t)
-	l := newTestLocker(t, g.locker.writes, WithCommandTimeout(2*time.Second))
-	all := insertHeld(t, l, 2*lookChunk)
+	g := newSharedGuardFixture(t)
+	l := newTestLocker(t, g.locker.majority, WithCommandTimeout(2*time.Second))
+	all := insertHeld(t, l, 2*inspectChunkSize)
 	failed := func(what string) {
 		t.Helper()
 		_, errs := l.InspectBatch(bounded(t), all)
@@ -102,18 +102,18 @@ func TestInspectBatchFails(t *testing.T) {
 			if err == nil {
 				continue
 			}
-			counts[i/lookChunk]++
+			counts[i/inspectChunkSize]++
 			wantUnknown(t, err)
 			if op := (*driver.OpError)(nil); !errors.As(err, &op) || op.Name != all[i] {
 				t.Fatalf("%d: %v does not name its lock", i, err)
 			}
 		}
-		if counts != [2]int{lookChunk, 0} && counts != [2]int{0, lookChunk} {
+		if counts != [2]int{inspectChunkSize, 0} && counts != [2]int{0, inspectChunkSize} {
 			t.Errorf("%s: errors in each half: %v, want all of one half", what, counts)
 		}
 	}
-	failing(t, g, "find", 1, bson.D{{Key: "errorCode", Value: 2}})
+	failCommands(t, g, "find", 1, bson.D{{Key: "errorCode", Value: 2}})
 	failed("refused")
-	failing(t, g, "find", 1, bson.D{{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 5000}})
+	failCommands(t, g, "find", 1, bson.D{{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 5000}})
 	failed("hung")
 }

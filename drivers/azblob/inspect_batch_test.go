@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
 )
 
-// look must succeed for all names.
-func look(t *testing.T, l *Locker, names []string) []driver.Record {
+// inspectAll fails the test unless it succeeds for all names.
+func inspectAll(t *testing.T, l *Locker, names []string) []driver.Record {
 	t.Helper()
 	records, errs := l.InspectBatch(bounded(t), names)
 	if err := errors.Join(errs...); err != nil {
@@ -22,28 +22,28 @@ func look(t *testing.T, l *Locker, names []string) []driver.Record {
 	return records
 }
 
-func numbered(prefix string, n int) (names []string) {
+func numberedNames(prefix string, n int) (names []string) {
 	for i := range n {
 		names = append(names, fmt.Sprintf("%s%03d", prefix, i))
 	}
 	return names
 }
 
-// What is billed: a read for each of a few names; from 12 names on a page of a listing,
-// as long as that can be cheaper.
-func TestLookCalls(t *testing.T) {
+// Every request is billed: one read for each of a few names; from 12 names on a listing, as
+// long as it can be cheaper.
+func TestInspectBatchRequests(t *testing.T) {
 	t.Parallel()
-	room := newRoom(t)
+	store := newTestContainer(t)
 	page := int32(10)
-	l, wire := room.wired(func(c *config) { c.pageSize = &page })
-	for _, name := range slices.Concat(numbered("a", 30), numbered("job.", 14)) {
-		if err := l.create(bounded(t), l.target(name, "")); err != nil {
+	l, sent := store.lockerWithFaults(func(c *config) { c.pageSize = &page })
+	for _, name := range slices.Concat(numberedNames("a", 30), numberedNames("job.", 14)) {
+		if err := l.createBlob(bounded(t), l.lockBlob(name, "")); err != nil {
 			t.Fatal(err)
 		}
 	}
 	acquire(t, l, request("job.003"))
 	acquire(t, l, request("job.013"))
-	wire.take()
+	sent.take()
 	for _, test := range []struct {
 		what  string
 		names []string
@@ -52,15 +52,15 @@ func TestLookCalls(t *testing.T) {
 	}{
 		{"no name", nil, 0, 0},
 		{"a few names, one of them twice", []string{"job.003", "job.004", "never", "job.003"}, 0, 3},
-		{"11 names", numbered("job.", 11), 0, 11},
-		{"12 names that one page tells of, and no others", numbered("job.00", 12), 1, 0},
-		{"14 names on two pages: the second is not worth its price", numbered("job.", 14), 1, 4},
-		{"24 names on two pages", numbered("job.", 24), 2, 0},
-		{"12 names nobody used", numbered("never", 12), 1, 0},
-		{"names that begin like many others'", slices.Concat(numbered("a9", 6), numbered("job.", 6)), 1, 12},
+		{"11 names", numberedNames("job.", 11), 0, 11},
+		{"12 names on one page", numberedNames("job.00", 12), 1, 0},
+		{"14 names on two pages: reads are cheaper than the second", numberedNames("job.", 14), 1, 4},
+		{"24 names on two pages", numberedNames("job.", 24), 2, 0},
+		{"12 unused names", numberedNames("never", 12), 1, 0},
+		{"names with the prefix of many others", slices.Concat(numberedNames("a9", 6), numberedNames("job.", 6)), 1, 12},
 	} {
-		records := look(t, l, test.names)
-		seen := wire.take()
+		records := inspectAll(t, l, test.names)
+		seen := sent.take()
 		want := slices.Concat(slices.Repeat([]string{reqList}, test.lists), slices.Repeat([]string{reqRead}, test.reads))
 		if !slices.Equal(seen, want) {
 			t.Errorf("%s: sends %q, want %d lists and %d reads", test.what, seen, test.lists, test.reads)
@@ -74,26 +74,26 @@ func TestLookCalls(t *testing.T) {
 	}
 }
 
-// However it is asked, the answer is the same, and nobody is named whose lease it may
-// not be.
-func TestLookTells(t *testing.T) {
+// Reads and listings give the same result, and never name an owner to whom the lease may not
+// belong.
+func TestInspectBatchAgreesWithInspect(t *testing.T) {
 	t.Parallel()
-	room := newRoom(t)
-	l := room.locker()
-	names := numbered("n", 16)
+	store := newTestContainer(t)
+	l := store.locker()
+	names := numberedNames("n", 16)
 	held := acquire(t, l, request(names[0]))
 	release(t, l, acquire(t, l, request(names[1])))
 	acquire(t, l, request(names[2]))
 	if err := l.Break(bounded(t), names[2]); err != nil {
 		t.Fatal(err)
 	}
-	before := acquire(t, l, request(names[3])) // and then another takes the lease, whose record is not there yet
+	before := acquire(t, l, request(names[3])) // then another takes the lease and has not written its record
 	release(t, l, before)
-	if err := l.take(bounded(t), l.target(names[3], newID()), held.TTL); err != nil {
+	if err := l.takeLease(bounded(t), l.lockBlob(names[3], newID()), held.TTL); err != nil {
 		t.Fatal(err)
 	}
-	damaged := l.target(names[4], "")
-	if err := l.create(bounded(t), damaged); err != nil {
+	damaged := l.lockBlob(names[4], "")
+	if err := l.createBlob(bounded(t), damaged); err != nil {
 		t.Fatal(err)
 	}
 	version := "77"
@@ -122,11 +122,11 @@ func TestLookTells(t *testing.T) {
 	}
 }
 
-func TestLookFails(t *testing.T) {
+func TestInspectBatchFails(t *testing.T) {
 	t.Parallel()
-	room := newRoom(t)
-	l, wire := room.wired()
-	names := numbered("n", 30)
+	store := newTestContainer(t)
+	l, sent := store.lockerWithFaults()
+	names := numberedNames("n", 30)
 	acquire(t, l, request(names[7]))
 	for _, test := range []struct {
 		what    string
@@ -135,16 +135,16 @@ func TestLookFails(t *testing.T) {
 		failed  int // names
 		reads   int
 	}{
-		{"one read is refused", reqRead, answer(http.StatusForbidden, "AuthorizationFailure"), 1, 5},
-		{"the credential may not list", reqList, answer(http.StatusForbidden, "AuthorizationPermissionMismatch"), 0, 30},
-		{"the list is refused", reqList, answer(http.StatusBadRequest, "InvalidInput"), 30, 0},
+		{"one read is refused", reqRead, respond(http.StatusForbidden, "AuthorizationFailure"), 1, 5},
+		{"the credential may not list", reqList, respond(http.StatusForbidden, "AuthorizationPermissionMismatch"), 0, 30},
+		{"the list is refused", reqList, respond(http.StatusBadRequest, "InvalidInput"), 30, 0},
 	} {
 		asked := names
 		if test.request == reqRead {
 			asked = names[:5]
 		}
-		wire.take()
-		wire.next(test.request, test.f)
+		sent.take()
+		sent.next(test.request, test.f)
 		_, errs := l.InspectBatch(bounded(t), asked)
 		failed := 0
 		for i, err := range errs {
@@ -157,24 +157,24 @@ func TestLookFails(t *testing.T) {
 				t.Errorf("%s: %v", test.what, err)
 			}
 		}
-		if reads := wire.count(reqRead); failed != test.failed || reads != test.reads {
+		if reads := sent.count(reqRead); failed != test.failed || reads != test.reads {
 			t.Errorf("%s: %d names failed after %d reads, want %d after %d", test.what, failed, reads, test.failed, test.reads)
 		}
 	}
 }
 
-func TestLookWithoutAContainer(t *testing.T) {
+func TestInspectBatchWithoutAContainer(t *testing.T) {
 	t.Parallel()
 	service := azuritetest.Shared(t)
-	room := &room{t: t, service: service, name: service.Fresh(t)}
-	l, wire := room.wired()
+	store := &testContainer{t: t, service: service, name: service.Fresh(t)}
+	l, sent := store.lockerWithFaults()
 	for n, want := range map[int][]string{2: {reqRead, reqRead}, 20: {reqList}} {
-		for _, r := range look(t, l, numbered("n", n)) {
+		for _, r := range inspectAll(t, l, numberedNames("n", n)) {
 			if r.State != driver.StateFree {
 				t.Errorf("%+v", r)
 			}
 		}
-		if got := wire.take(); !slices.Equal(got, want) {
+		if got := sent.take(); !slices.Equal(got, want) {
 			t.Errorf("%d names: sends %q, want %q", n, got, want)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// The requests that the driver sends, as a wire names them.
+// The driver's requests, by the names that the fault transport gives them.
 const (
 	reqAcquire   = "acquire lease"
 	reqRenew     = "renew lease"
@@ -52,38 +52,40 @@ func requestName(r *http.Request) string {
 	}
 }
 
-// fault is what happens to a request instead of being sent.
+// fault handles a request instead of the connection.
 type fault func(base http.RoundTripper, r *http.Request) (*http.Response, error)
 
-// wire records requests on their way to the service, and injects faults.
-type wire struct {
+// faultTransport records requests and injects faults.
+type faultTransport struct {
 	base http.RoundTripper
 
-	mu     sync.Mutex
-	seen   []string
-	total  int
-	at     int                // the number of the request that meets once, from 1
-	once   fault              // nil: none does
-	faults map[string][]fault // by request, the next one first
-	always map[string]fault
+	mu        sync.Mutex
+	seen      []string
+	total     int
+	faultAt   int                // the number of the request that meets faultOnce, from 1
+	faultOnce fault              // nil for no fault
+	faults    map[string][]fault // by request, the next one first
+	always    map[string]fault
 }
 
-func newWire() *wire { return &wire{faults: map[string][]fault{}, always: map[string]fault{}} }
+func newFaultTransport() *faultTransport {
+	return &faultTransport{faults: map[string][]fault{}, always: map[string]fault{}}
+}
 
-// wrap is for azuritetest's Client.
-func (w *wire) wrap(base http.RoundTripper) http.RoundTripper {
+// wrap is an argument of azuritetest's Client.
+func (w *faultTransport) wrap(base http.RoundTripper) http.RoundTripper {
 	w.base = base
 	return w
 }
 
-func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
+func (w *faultTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	name := requestName(r)
 	w.mu.Lock()
 	w.seen = append(w.seen, name)
 	w.total++
 	f := w.always[name]
-	if w.total == w.at {
-		f = w.once
+	if w.total == w.faultAt {
+		f = w.faultOnce
 	}
 	if queue := w.faults[name]; len(queue) > 0 {
 		f, w.faults[name] = queue[0], queue[1:]
@@ -95,22 +97,22 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.base.RoundTrip(r)
 }
 
-// next has the next requests of a name meet faults, one each; nil is none.
-func (w *wire) next(name string, faults ...fault) {
+// next adds faults for the next requests of a name, one each; nil is no fault.
+func (w *faultTransport) next(name string, faults ...fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.faults[name] = append(w.faults[name], faults...)
 }
 
-// all has every request of a name meet a fault from now on; nil ends that.
-func (w *wire) all(name string, f fault) {
+// all sets the fault of every request of a name; nil removes it.
+func (w *faultTransport) all(name string, f fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.always[name] = f
 }
 
 // take returns the requests since the last call.
-func (w *wire) take() []string {
+func (w *faultTransport) take() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	seen := w.seen
@@ -118,7 +120,7 @@ func (w *wire) take() []string {
 	return seen
 }
 
-func (w *wire) count(name string) int {
+func (w *faultTransport) count(name string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(slices.DeleteFunc(slices.Clone(w.seen), func(s string) bool { return s != name }))
@@ -132,7 +134,7 @@ func lost(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
 	return nil, errBroken
 }
 
-// unanswered has the service do it and drops the answer.
+// unanswered delivers the request and drops the answer.
 func unanswered(base http.RoundTripper, r *http.Request) (*http.Response, error) {
 	if err := deliver(base, r); err != nil {
 		return nil, err
@@ -140,14 +142,14 @@ func unanswered(base http.RoundTripper, r *http.Request) (*http.Response, error)
 	return nil, errBroken
 }
 
-// hang keeps the request until the caller gives up.
+// hang drops the request and never answers.
 func hang(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
 	discard(r)
 	<-r.Context().Done()
 	return nil, r.Context().Err()
 }
 
-// hangAfter has the service do it, and the caller wait for an answer.
+// hangAfter delivers the request and never answers.
 func hangAfter(base http.RoundTripper, r *http.Request) (*http.Response, error) {
 	if err := deliver(base, r); err != nil {
 		return nil, err
@@ -156,25 +158,25 @@ func hangAfter(base http.RoundTripper, r *http.Request) (*http.Response, error) 
 	return nil, r.Context().Err()
 }
 
-// answer has the service not do it and say so.
-func answer(status int, code string, header ...string) fault {
+// respond drops the request and answers with an error.
+func respond(status int, code string, header ...string) fault {
 	return func(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
 		discard(r)
-		return response(r, status, code, header...), nil
+		return errorResponse(r, status, code, header...), nil
 	}
 }
 
-// answerAfter has the service do it, and say something else.
-func answerAfter(status int, code string, header ...string) fault {
+// respondAfter delivers the request and answers with an error.
+func respondAfter(status int, code string, header ...string) fault {
 	return func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
 		if err := deliver(base, r); err != nil {
 			return nil, err
 		}
-		return response(r, status, code, header...), nil
+		return errorResponse(r, status, code, header...), nil
 	}
 }
 
-// rewrite has the service answer, with another word in the text.
+// rewrite replaces a text in the service's answer.
 func rewrite(from, to string) fault {
 	return func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
 		resp, err := base.RoundTrip(r)
@@ -189,11 +191,10 @@ func rewrite(from, to string) fault {
 	}
 }
 
-// response looks like Azure's, which repeats the request in its text when a
-// signature does not match.
-func response(r *http.Request, status int, code string, header ...string) *http.Response {
+// errorResponse looks like Azure's, which quotes the request if a signature does not match.
+func errorResponse(r *http.Request, status int, code string, header ...string) *http.Response {
 	var sent bytes.Buffer
-	_ = r.Header.Write(&sent) // a buffer takes everything
+	_ = r.Header.Write(&sent) // a buffer accepts everything
 	text := fmt.Sprintf("<?xml version=\"1.0\"?><Error><Code>%s</Code><Message>The string to sign was: %s %s %s</Message></Error>", code, r.Method, r.URL, sent.String())
 	h := http.Header{"X-Ms-Error-Code": {code}, "Content-Type": {"application/xml"}, "X-Ms-Request-Id": {"the-request-id"}}
 	for i := 0; i+1 < len(header); i += 2 {
@@ -203,20 +204,20 @@ func response(r *http.Request, status int, code string, header ...string) *http.
 		Header: h, Body: io.NopCloser(strings.NewReader(text)), ContentLength: int64(len(text)), Request: r}
 }
 
-// late keeps a copy of the request, for send to deliver when the test wants.
-type late struct {
+// delayedRequest drops the request and keeps a copy, which send delivers.
+type delayedRequest struct {
 	base http.RoundTripper
 	r    *http.Request
 }
 
-func (l *late) fault(base http.RoundTripper, r *http.Request) (*http.Response, error) {
+func (l *delayedRequest) fault(base http.RoundTripper, r *http.Request) (*http.Response, error) {
 	body := discard(r)
 	l.base, l.r = base, r.Clone(contextWithoutEnd)
 	l.r.Body = io.NopCloser(bytes.NewReader(body))
 	return nil, errBroken
 }
 
-func (l *late) send() (status int, code string, err error) {
+func (l *delayedRequest) send() (status int, code string, err error) {
 	resp, err := l.base.RoundTrip(l.r)
 	if err != nil {
 		return 0, "", err

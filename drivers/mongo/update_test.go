@@ -17,16 +17,15 @@ import (
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-// A write that changes nothing is acknowledged by a primary that a majority has
-// deposed. None of ours is, and none but a renewal looks like one to a waiter that
-// watches for them.
+// A deposed primary acknowledges a write that changes nothing. No write of the driver is one,
+// and only a renewal looks like a renewal to a waiter.
 func TestEveryWriteChangesTheRecord(t *testing.T) {
 	t.Parallel()
 	coll := mongotest.Collection(t)
 	l := newTestLocker(t, coll)
 	ctx := bounded(t)
 	lease := acquire(t, l, request("n", "secret a"))
-	at := granted(lease)
+	at := grantRevision(lease)
 	write := func(data []byte) func() error {
 		return func() error {
 			err := l.WriteData(ctx, lease, data, at)
@@ -43,13 +42,13 @@ func TestEveryWriteChangesTheRecord(t *testing.T) {
 		{"remove the data", write(nil)},
 		{"remove no data", write(nil)},
 		{"break", func() error { return l.Break(ctx, "n") }},
-		{"break what is broken", func() error { return l.Break(ctx, "n") }},
+		{"break a broken lease", func() error { return l.Break(ctx, "n") }},
 	} {
-		before := stored(t, coll, "n")
+		before := storedDocument(t, coll, "n")
 		if err := step.call(); err != nil {
 			t.Fatalf("%s: %v", step.name, err)
 		}
-		after := stored(t, coll, "n")
+		after := storedDocument(t, coll, "n")
 		if bytes.Equal(before, after) {
 			t.Errorf("%s: the record is the same", step.name)
 		}
@@ -77,7 +76,7 @@ func TestLeaseWithoutAnID(t *testing.T) {
 	for _, name := range []string{"free", "held", "unknown"} {
 		none := driver.Lease{Name: name, TTL: time.Minute}
 		batch := l.RenewBatch(ctx, []driver.Lease{none, {Name: "other", ID: driver.NewLeaseID("secret c"), TTL: time.Minute}})
-		for _, err := range []error{l.Renew(ctx, none), l.WriteData(ctx, none, nil, granted(none)), batch[0]} {
+		for _, err := range []error{l.Renew(ctx, none), l.WriteData(ctx, none, nil, grantRevision(none)), batch[0]} {
 			if !errors.Is(err, driver.ErrLost) {
 				t.Errorf("%s: got %v, want lost", name, err)
 			}
@@ -89,8 +88,8 @@ func TestLeaseWithoutAnID(t *testing.T) {
 	wantHeld(t, l, request("held", "secret d"))
 }
 
-// The server quotes a document that breaks a rule of validation, with the lease ID
-// of a holder that the caller does not know.
+// The server quotes a document that fails validation, with the lease ID of a holder that the
+// caller does not know.
 func TestRefusedWriteShowsNoLeaseID(t *testing.T) {
 	t.Parallel()
 	coll := mongotest.Collection(t)
@@ -98,7 +97,7 @@ func TestRefusedWriteShowsNoLeaseID(t *testing.T) {
 	const id = "5ec2e75e-c2e7-45ec-a2e7-5ec2e75ec2e7"
 	acquire(t, l, driver.Request{Name: "n", ID: driver.NewLeaseID(id), Owner: "owner", TTL: time.Minute})
 	if err := coll.Database().RunCommand(bounded(t), doc{{Key: "collMod", Value: coll.Name()},
-		{Key: "validator", Value: is(fieldKid, is("$type", "int"))}, {Key: "validationLevel", Value: "strict"}}).Err(); err != nil {
+		{Key: "validator", Value: docOf(fieldKid, docOf("$type", "int"))}, {Key: "validationLevel", Value: "strict"}}).Err(); err != nil {
 		t.Fatal(err)
 	}
 	_, acquireErr := l.TryAcquire(bounded(t), request("n", "secret b"))
@@ -112,50 +111,49 @@ func TestRefusedWriteShowsNoLeaseID(t *testing.T) {
 	}
 }
 
-// mover hides a record from the next updates of a Locker, by another holder's ID in it, and
-// has it back when the Locker reads.
-type mover struct {
+// recordHider hides a record from the next updates of a Locker by putting another holder's ID
+// in it, and restores it when the Locker reads.
+type recordHider struct {
 	t              *testing.T
 	coll           *mongo.Collection // through another client than the Locker's
-	name, kid      string
-	moves, updates int // how often it will be hidden; how many updates were sent
-	away           bool
+	name, leaseID  string
+	hides, updates int // how often it will be hidden; how many updates were sent
+	hidden         bool
 }
 
-func (m *mover) move(ctx context.Context, kid string) {
-	if _, err := m.coll.UpdateOne(ctx, is(fieldName, m.name), set(field(fieldKid, literal(kid)))); err != nil {
+func (m *recordHider) setLeaseID(ctx context.Context, kid string) {
+	if _, err := m.coll.UpdateOne(ctx, docOf(fieldName, m.name), setFields(field(fieldKid, literal(kid)))); err != nil {
 		m.t.Error(err)
 	}
 }
 
-func (m *mover) started(ctx context.Context, e *event.CommandStartedEvent) {
+func (m *recordHider) started(ctx context.Context, e *event.CommandStartedEvent) {
 	switch {
 	case e.CommandName == "update":
 		m.updates++
-		if m.away = m.moves > 0; m.away {
-			m.moves--
-			m.move(ctx, "another's")
+		if m.hidden = m.hides > 0; m.hidden {
+			m.hides--
+			m.setLeaseID(ctx, "another's")
 		}
-	case e.CommandName == "find" && m.away:
-		m.move(ctx, m.kid)
+	case e.CommandName == "find" && m.hidden:
+		m.setLeaseID(ctx, m.leaseID)
 	}
 }
 
-// locker is a Locker from which the record is hidden.
-func (m *mover) locker() *Locker {
+// locker returns a Locker from which the record is hidden.
+func (m *recordHider) locker() *Locker {
 	m.t.Helper()
 	client := mongotest.Connect(m.t, mongotest.URI(m.t), options.Client().SetMonitor(&event.CommandMonitor{Started: m.started}))
 	return newTestLocker(m.t, client.Database(m.coll.Database().Name()).Collection(m.coll.Name()))
 }
 
-// A batch that matched fewer records than are held a moment later cannot tell which of them
-// it renewed.
-func TestBatchThatDidNotFindARecord(t *testing.T) {
+// A batch that matched fewer records than are held a moment later cannot say which it renewed.
+func TestRenewBatchWithInconsistentAnswers(t *testing.T) {
 	t.Parallel()
-	m := &mover{t: t, coll: mongotest.Collection(t), name: "n", kid: "secret a"}
+	m := &recordHider{t: t, coll: mongotest.Collection(t), name: "n", leaseID: "secret a"}
 	l := m.locker()
 	leases := []driver.Lease{acquire(t, l, request("n", "secret a")), acquire(t, l, request("m", "secret b"))}
-	m.moves = 1
+	m.hides = 1
 	for _, err := range l.RenewBatch(bounded(t), leases) {
 		wantUnknown(t, err)
 	}
@@ -165,35 +163,35 @@ func TestBatchThatDidNotFindARecord(t *testing.T) {
 }
 
 // A write that does not match, although the lease's own record is there a moment later, is
-// tried again, and in the end its outcome is unknown: ErrLost, or a release that was none,
-// would be wrong.
-func TestRecordThatTheWriteDidNotFind(t *testing.T) {
+// repeated, and finally its outcome is unknown. Neither ErrLost nor a successful release would
+// be right.
+func TestUpdateWithInconsistentAnswers(t *testing.T) {
 	t.Parallel()
-	m := &mover{t: t, coll: mongotest.Collection(t), name: "n", kid: "secret a"}
+	m := &recordHider{t: t, coll: mongotest.Collection(t), name: "n", leaseID: "secret a"}
 	l := m.locker()
 	ctx := bounded(t)
 	lease := acquire(t, l, request("n", "secret a"))
 	for what, call := range map[string]func() error{
 		"renew":      func() error { return l.Renew(ctx, lease) },
-		"write data": func() error { return l.WriteData(ctx, lease, nil, granted(lease)) },
+		"write data": func() error { return l.WriteData(ctx, lease, nil, grantRevision(lease)) },
 		"break":      func() error { return l.Break(ctx, "n") },
 	} {
-		m.moves, m.updates = 1000, 0
+		m.hides, m.updates = 1000, 0
 		wantUnknown(t, call())
 		if m.updates > 5 {
 			t.Errorf("%s: sent %d times", what, m.updates)
 		}
-		m.moves = 2
+		m.hides = 2
 		if what == "break" {
 			continue
 		}
-		if err := call(); err != nil || m.moves != 0 {
-			t.Errorf("%s: %v, moved %d times too few", what, err, m.moves)
+		if err := call(); err != nil || m.hides != 0 {
+			t.Errorf("%s: %v, moved %d times too few", what, err, m.hides)
 		}
 	}
-	m.moves = 1000
+	m.hides = 1000
 	wantUnknown(t, l.Release(ctx, lease))
-	m.moves = 2
+	m.hides = 2
 	if err := l.Release(ctx, lease); err != nil {
 		t.Error(err)
 	}

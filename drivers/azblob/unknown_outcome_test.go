@@ -13,13 +13,13 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// A call's context may be that of another hold, and its cause that hold's end:
-// that is no outcome of the call, and is told as text only.
-func TestCauseIsNoOutcome(t *testing.T) {
+// A call's context may belong to another hold, and its cause be that hold's end. That is no
+// outcome of the call, and is added as text only.
+func TestContextCauseIsNoOutcome(t *testing.T) {
 	t.Parallel()
-	takeTurns(t)
-	room := newRoom(t)
-	l, w := room.wired()
+	limitParallelTests(t)
+	store := newTestContainer(t)
+	l, w := store.lockerWithFaults()
 	held := acquire(t, l, request("n"))
 	calls := map[string]func(context.Context) error{
 		reqRenew:    func(ctx context.Context) error { return l.Renew(ctx, held) },
@@ -49,18 +49,18 @@ func TestCauseIsNoOutcome(t *testing.T) {
 	}
 }
 
-// A lock is taken within the hold of another, and the client shut down while the
-// request is on its way: the clean-up sees that the outcome is in doubt.
+// A lock is acquired within the hold of another, and the client shut down while the request is
+// sent. The cleanup treats the outcome as unknown.
 func TestShutdownFreesALockInALock(t *testing.T) {
 	t.Parallel()
-	takeTurns(t)
-	room := newRoom(t)
-	l, w := room.wired()
+	limitParallelTests(t)
+	store := newTestContainer(t)
+	l, w := store.lockerWithFaults()
 	client, err := holdfast.New(l, holdfast.WithTTL(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := room.locker()
+	other := store.locker()
 	release(t, other, acquire(t, other, request("inner"))) // makes the blob
 	done, sent := make(chan error, 1), make(chan struct{})
 	go func() {
@@ -87,66 +87,66 @@ func TestShutdownFreesALockInALock(t *testing.T) {
 	acquire(t, other, request("inner"))
 }
 
-// Of two calls with one ID, one is granted the lock, and the other meets a failing
-// service: it does not end the lease.
+// Of two calls with one ID, one is granted the lock, and the other gets an error of the
+// service. The second does not end the lease.
 func TestFailedRepeatLeavesTheLease(t *testing.T) {
 	t.Parallel()
-	takeTurns(t)
-	room := newRoom(t)
-	other := room.locker()
-	l, w := room.wired()
+	limitParallelTests(t)
+	store := newTestContainer(t)
+	other := store.locker()
+	l, w := store.lockerWithFaults()
 	req := request("n")
 	var held driver.Lease
 	w.next(reqMetadata, func(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
 		discard(r)
 		held = acquire(t, other, req)
-		return response(r, http.StatusServiceUnavailable, "ServerBusy"), nil
+		return errorResponse(r, http.StatusServiceUnavailable, "ServerBusy"), nil
 	})
-	w.all(reqMetadata, answer(http.StatusServiceUnavailable, "ServerBusy"))
+	w.all(reqMetadata, respond(http.StatusServiceUnavailable, "ServerBusy"))
 	_, err := l.TryAcquire(bounded(t), req)
 	wantUnknown(t, "the call that failed", err)
-	wantHeld(t, room.locker(), "n")
+	wantHeld(t, store.locker(), "n")
 	if err := other.Renew(bounded(t), held); err != nil {
 		t.Errorf("the call that was granted the lock lost it: %v", err)
 	}
 }
 
-// A repeat that cannot read the record does not know that the lease was its own before, and
-// leaves it.
+// A repeat that cannot read the record does not know whether it held the lease before, and
+// does not release it.
 func TestFailedReadLeavesTheLease(t *testing.T) {
 	t.Parallel()
-	takeTurns(t)
-	room := newRoom(t)
-	other := room.locker()
-	l, w := room.wired()
+	limitParallelTests(t)
+	store := newTestContainer(t)
+	other := store.locker()
+	l, w := store.lockerWithFaults()
 	req := request("n")
 	held := acquire(t, other, req)
-	w.all(reqRead, answer(http.StatusForbidden, "AuthorizationFailure"))
+	w.all(reqRead, respond(http.StatusForbidden, "AuthorizationFailure"))
 	_, err := l.TryAcquire(bounded(t), req)
 	wantUnknown(t, "the repeat", err)
 	if n := w.count(reqRelease); n != 0 {
 		t.Errorf("%d releases were sent", n)
 	}
-	wantHeld(t, room.locker(), "n")
+	wantHeld(t, store.locker(), "n")
 	w.all(reqRead, nil)
 	if again := acquire(t, l, req); again.Token != held.Token {
 		t.Errorf("token %d of a repeat, before %d", again.Token, held.Token)
 	}
 }
 
-// A request for the lease gets no answer, and arrives after all when the lock has
-// been released. The client knew of the doubt, and frees the lock once more.
+// A request for the lease gets no answer and arrives after the lock was released. The client
+// knows that its outcome is unknown, and frees the lock once more.
 func TestLateAcquireAfterRelease(t *testing.T) {
 	t.Parallel()
-	takeTurns(t)
-	room := newRoom(t)
-	l, w := room.wired()
+	limitParallelTests(t)
+	store := newTestContainer(t)
+	l, w := store.lockerWithFaults()
 	release(t, l, acquire(t, l, request("n"))) // makes the blob
 	client, err := holdfast.New(l, holdfast.WithTTL(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var first late
+	var first delayedRequest
 	w.next(reqAcquire, first.fault)
 	hold, err := client.Lock(bounded(t), "n")
 	if err != nil {
@@ -161,14 +161,14 @@ func TestLateAcquireAfterRelease(t *testing.T) {
 	if err := client.Shutdown(bounded(t)); err != nil {
 		t.Error(err)
 	}
-	acquire(t, room.locker(), request("n"))
+	acquire(t, store.locker(), request("n"))
 }
 
-// The same while the data of a lock are being read.
-func TestCauseWhileReading(t *testing.T) {
+// The context also ends while data are read.
+func TestContextCauseWhileReading(t *testing.T) {
 	t.Parallel()
-	room := newRoom(t)
-	l, w := room.wired()
+	store := newTestContainer(t)
+	l, w := store.lockerWithFaults()
 	req := request("n")
 	req.Data = []byte("data")
 	acquire(t, l, req)
@@ -177,7 +177,7 @@ func TestCauseWhileReading(t *testing.T) {
 		resp, err := base.RoundTrip(r)
 		if err == nil {
 			err = resp.Body.Close()
-			resp.Body = failing{func() error { cancel(driver.ErrLost); return context.Cause(ctx) }}
+			resp.Body = failingBody{func() error { cancel(driver.ErrLost); return context.Cause(ctx) }}
 		}
 		return resp, err
 	})
@@ -188,8 +188,8 @@ func TestCauseWhileReading(t *testing.T) {
 	}
 }
 
-// failing is a body that cannot be read.
-type failing struct{ why func() error }
+// failingBody is a body that cannot be read.
+type failingBody struct{ why func() error }
 
-func (f failing) Read([]byte) (int, error) { return 0, f.why() }
-func (f failing) Close() error             { return nil }
+func (f failingBody) Read([]byte) (int, error) { return 0, f.why() }
+func (f failingBody) Close() error             { return nil }
