@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // Breaking a lease that is broken already succeeds.
@@ -32,7 +34,7 @@ func TestBreakIsSentOnce(t *testing.T) {
 		lease := acquire(t, l, request("n"))
 		w.take()
 		w.next(reqBreak, unanswered)
-		if err := breakIt(); err == nil || outcomeKnown(err) {
+		if err := breakIt(); err == nil || driver.OutcomeKnown(err) {
 			t.Errorf("%s without an answer: %v", what, err)
 		}
 		if n := w.count(reqBreak); n != 1 {

@@ -163,7 +163,7 @@ func TestLastingFault(t *testing.T) {
 					req.Data = []byte("data")
 				}
 				_, err := withRequestTimeout(l, time.Second).TryAcquire(bounded(t), req)
-				if err == nil || outcomeKnown(err) || errors.Is(err, driver.ErrClosed) {
+				if err == nil || driver.OutcomeKnown(err) || errors.Is(err, driver.ErrClosed) {
 					t.Fatalf("acquire: %v, want an error that leaves the outcome open", err)
 				}
 				if sent := w.count(reqAcquire); name == reqAcquire && !kind.refused && sent != 1 {
@@ -204,7 +204,7 @@ func TestLastingFaultOfAHolder(t *testing.T) {
 				{reqRelease, func(l *Locker) error { return l.Release(bounded(t), lease) }},
 			} {
 				w.all(step.request, kind.fault)
-				if err := step.call(withRequestTimeout(l, time.Second)); err == nil || outcomeKnown(err) {
+				if err := step.call(withRequestTimeout(l, time.Second)); err == nil || driver.OutcomeKnown(err) {
 					t.Errorf("%s: %v, want an error that leaves the outcome open", step.request, err)
 				}
 				w.all(step.request, nil)

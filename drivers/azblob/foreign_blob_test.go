@@ -71,7 +71,7 @@ func TestForeignBlobs(t *testing.T) {
 			req := request(name)
 			req.Data = []byte(data)
 			_, err := l.TryAcquire(bounded(t), req)
-			if err == nil || outcomeKnown(err) || !strings.Contains(err.Error(), `the blob "`+name+`" has contents of another program`) {
+			if err == nil || driver.OutcomeKnown(err) || !strings.Contains(err.Error(), `the blob "`+name+`" has contents of another program`) {
 				t.Errorf("%s, acquired with %q: %v, want an error that names the blob", name, data, err)
 			}
 			if now := etag(); now != free {

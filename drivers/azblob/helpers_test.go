@@ -161,7 +161,7 @@ func takeOver(t testing.TB, l *Locker, req driver.Request, earliest time.Time) d
 // wantUnknown fails unless the error leaves the outcome open.
 func wantUnknown(t testing.TB, what string, err error) {
 	t.Helper()
-	if err == nil || outcomeKnown(err) {
+	if err == nil || driver.OutcomeKnown(err) {
 		t.Errorf("%s: got %v, want an error that leaves the outcome open", what, err)
 	}
 }

@@ -24,7 +24,7 @@ func TestLateRequests(t *testing.T) {
 		w.next(reqAcquire, delayed.fault)
 		w.all(reqAcquire, lost)
 		req := shortRequest("n")
-		if _, err := l.TryAcquire(bounded(t), req); err == nil || outcomeKnown(err) {
+		if _, err := l.TryAcquire(bounded(t), req); err == nil || driver.OutcomeKnown(err) {
 			t.Fatal(err)
 		}
 		w.all(reqAcquire, nil)
@@ -89,7 +89,7 @@ func TestLateRequests(t *testing.T) {
 		var old delayedRequest
 		w.next(reqUpload, old.fault)
 		w.all(reqUpload, lost)
-		if err := l.WriteData(ctx, lease, []byte("old"), grantRevision(lease)); err == nil || outcomeKnown(err) {
+		if err := l.WriteData(ctx, lease, []byte("old"), grantRevision(lease)); err == nil || driver.OutcomeKnown(err) {
 			t.Fatal(err)
 		}
 		w.all(reqUpload, nil)
@@ -124,7 +124,7 @@ func TestLateRequests(t *testing.T) {
 				return base.RoundTrip(r)
 			})
 			err := l.WriteData(ctx, lease, []byte("new"), at)
-			if n == 0 && !errors.Is(err, driver.ErrConflict) || n == 1 && (err == nil || outcomeKnown(err)) {
+			if n == 0 && !errors.Is(err, driver.ErrConflict) || n == 1 && (err == nil || driver.OutcomeKnown(err)) {
 				t.Errorf("%d writes of another: %v", n+1, err)
 			}
 		}
@@ -149,7 +149,7 @@ func TestLateRequests(t *testing.T) {
 			first := acquire(t, other, request("n"))
 			var old delayedRequest
 			w.next(reqBreak, old.fault)
-			if err := call(); err == nil || outcomeKnown(err) {
+			if err := call(); err == nil || driver.OutcomeKnown(err) {
 				t.Fatalf("%s: %v", what, err)
 			}
 			release(t, other, first)

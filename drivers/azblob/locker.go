@@ -201,13 +201,13 @@ func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) e
 		err = redact(requests(limited))
 	}
 	switch cause := context.Cause(ctx); {
-	case err == nil, outcomeKnown(err):
+	case err == nil, driver.OutcomeKnown(err):
 		return err
 	case ctx.Err() != nil:
 		if !errors.Is(err, ctx.Err()) {
 			err = fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
-		if outcomeKnown(cause) {
+		if driver.OutcomeKnown(cause) {
 			// Promise 4: the loss of another lock is no loss of this one.
 			err = fmt.Errorf("%w (%s)", err, cause.Error())
 		} else if !errors.Is(err, cause) {
@@ -217,11 +217,6 @@ func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) e
 		err = fmt.Errorf("interrupted by Close: %w", err)
 	}
 	return err
-}
-
-func outcomeKnown(err error) bool {
-	return errors.Is(err, driver.ErrHeld) || errors.Is(err, driver.ErrLost) ||
-		errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrClosed)
 }
 
 // withRetries makes the SDK send a failed request again. Whatever the client's settings are,

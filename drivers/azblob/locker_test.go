@@ -25,7 +25,7 @@ func TestClose(t *testing.T) {
 	closeLocker(t, l)
 	select {
 	case err := <-done:
-		if err == nil || outcomeKnown(err) || errors.Is(err, driver.ErrClosed) {
+		if err == nil || driver.OutcomeKnown(err) || errors.Is(err, driver.ErrClosed) {
 			t.Errorf("a running renewal: %v, want an error that leaves the outcome open", err)
 		}
 	case <-time.After(5 * time.Second):

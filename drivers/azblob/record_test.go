@@ -70,7 +70,7 @@ func TestDamagedRecord(t *testing.T) {
 	_, acquiring := l.TryAcquire(bounded(t), request("n"))
 	_, inspecting := l.Inspect(bounded(t), "n")
 	for _, err := range []error{acquiring, inspecting} {
-		if err == nil || outcomeKnown(err) || !strings.Contains(err.Error(), `version "2"`) {
+		if err == nil || driver.OutcomeKnown(err) || !strings.Contains(err.Error(), `version "2"`) {
 			t.Errorf("got %v, want an error about the version", err)
 		}
 	}

@@ -156,7 +156,7 @@ func TestWithoutTheRightToCreateContainers(t *testing.T) {
 	}
 	defer l2.Close(t.Context())
 	_, err = l2.TryAcquire(bounded(t), request("n"))
-	if err == nil || outcomeKnown(err) || !strings.Contains(err.Error(), "the container does not exist and cannot be created") {
+	if err == nil || driver.OutcomeKnown(err) || !strings.Contains(err.Error(), "the container does not exist and cannot be created") {
 		t.Errorf("without the container: %v", err)
 	}
 }

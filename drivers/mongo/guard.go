@@ -19,11 +19,11 @@ import (
 // uses it and all earlier holders have surely ended.
 const FencesCollection = "holdfast_fences"
 
-// ErrFenced: a later holder of the lock has used the guard. It also matches driver.ErrLost,
+// ErrFenced says that a later holder of the lock has used the guard. It also matches driver.ErrLost,
 // since the lease must have ended.
 var ErrFenced = fmt.Errorf("a later holder raised the fence: %w", driver.ErrLost)
 
-// ErrInDoubt: the commit of a transaction was sent, and no answer came. It was applied as a
+// ErrInDoubt says that the commit of a transaction was sent, and no answer came. It was applied as a
 // whole or not at all.
 var ErrInDoubt = errors.New("the outcome of the commit is unknown")
 
