@@ -20,6 +20,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 func TestMain(m *testing.M) {
@@ -32,7 +33,7 @@ type withMongo struct{ *testing.M }
 
 func (m withMongo) Run() int {
 	heedSignals()
-	return mongotest.Run(m.M)
+	return serverprocess.Run(m.M)
 }
 
 // heedSignals has the processes that tests start heed the signals that these tests ignore:

@@ -24,9 +24,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/mongo"
-	"github.com/holdfast-go/holdfast/internal/azuritetest"
 	"github.com/holdfast-go/holdfast/internal/bench"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 // What a worker process finds in its environment.
@@ -49,18 +48,13 @@ func TestMain(m *testing.M) {
 	if role == nil {
 		flag.Parse()
 		_ = flag.Set("test.parallel", "16") // the tests wait, mostly
-		os.Exit(azuritetest.Run(withMongo{m}))
+		os.Exit(serverprocess.Run(m))
 	}
 	if err := work(role); err != nil {
 		fmt.Println("error", err)
 		os.Exit(1)
 	}
 }
-
-// withMongo stops MongoDB, too, when the tests are done.
-type withMongo struct{ *testing.M }
-
-func (m withMongo) Run() int { return mongotest.Run(m.M) }
 
 func work(role func(context.Context, *holdfast.Client, *bench.Backend) error) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,27 +14,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/event"
 	mongodriver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/mongo"
-	"github.com/holdfast-go/holdfast/internal/azuritetest"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
-func TestMain(m *testing.M) {
-	code := azuritetest.Run(withMongo{m})
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, "partbench:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-// withMongo stops MongoDB, too, when the tests are done.
-type withMongo struct{ *testing.M }
-
-func (m withMongo) Run() int { return mongotest.Run(m.M) }
+func TestMain(m *testing.M) { serverprocess.Main(m) }
 
 // fleet is a group of instances, each with a MongoDB client of its own, and what is known
 // of their partitions.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -43,7 +44,8 @@ func mongod() (path string, _ version, _ error) {
 		if _, err := os.Stat(path); err != nil {
 			return "", version{}, fmt.Errorf("%s: %w", EnvMongod, err)
 		}
-		return path, version{}, nil
+		path, err := filepath.Abs(path)
+		return path, version{}, err
 	}
 	if name := os.Getenv(EnvVersion); name != "" {
 		i := slices.IndexFunc(versions, func(v version) bool { return v.name == name })
