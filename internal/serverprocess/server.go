@@ -66,7 +66,7 @@ func Start(ctx context.Context, base string, configs ...Config) (_ []*Server, er
 		}
 	}()
 	for _, config := range configs {
-		port, portLock, err := reservePort(ctx)
+		port, portLock, err := reservePort(ctx, firstPort, portCount)
 		if err != nil {
 			return nil, err
 		}
@@ -93,11 +93,14 @@ func Remove(servers []*Server) error {
 	return errors.Join(errs...)
 }
 
-// reservePort picks a free port and locks a file named after it, so that test processes that
-// run at the same time use different ports. The range is below the one from which systems
-// choose ports of outgoing connections: nothing takes the port of a killed server.
-func reservePort(ctx context.Context) (string, *flock.Flock, error) {
-	const first, count, tries = 12000, 20000, 200
+// The ports of servers are below those that systems choose for outgoing connections. So nothing
+// takes the port of a killed server.
+const firstPort, portCount = 12000, 20000
+
+// reservePort picks a free port of a range and locks a file named after it, so that test
+// processes that run at the same time use different ports.
+func reservePort(ctx context.Context, first, count int) (string, *flock.Flock, error) {
+	const tries = 200
 	dir := filepath.Join(os.TempDir(), "holdfast-test-ports")
 	if err := os.MkdirAll(dir, 0o777); err != nil { //nolint:gosec // shared by the users of the machine
 		return "", nil, err
