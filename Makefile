@@ -10,9 +10,9 @@ TEST_TIMEOUT ?= 8m
 TESTFLAGS ?=
 STRESS_COUNT ?= 20
 STRESS_TIMEOUT ?= 30m
-STRESS_PKG ?= .
+STRESS_PKG ?= ./promises ./internal/engine ./internal/renewal ./internal/election ./leases ./partitions
 BENCH ?= .
-REPORT_PKG ?= . ./drivers/mongo ./drivers/azblob ./internal/endtoend ./internal/partbench
+REPORT_PKG ?= ./internal/engine ./drivers/mongo ./drivers/azblob ./internal/endtoend ./internal/partbench
 # Packages of the integration module; all but the chaos run unless set.
 INTEGRATION_PKG ?= $$($(GO) list ./... | grep -v /chaos)
 INTEGRATION_TIMEOUT ?= 20m

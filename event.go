@@ -1,57 +1,47 @@
 package holdfast
 
 import (
-	"fmt"
-	"log/slog"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/worker"
+	"github.com/holdfast-go/holdfast/internal/event"
 )
 
-// EventType says what an [Event] tells.
+// EventType says what an [Event] reports.
 type EventType uint8
 
 const (
 	// EventAcquired: this process holds the lock, or was elected.
-	EventAcquired EventType = iota + 1
-	// EventReleased: the lock was given back.
-	EventReleased
+	EventAcquired = EventType(event.Acquired)
+	// EventReleased: the lock was released.
+	EventReleased = EventType(event.Released)
 	// EventLost: the hold ended without a release; Err says why.
-	EventLost
-	// EventOverrun: the hold ended, its work has not, and from now on another may
-	// be granted the lock.
-	EventOverrun
-	// EventHolderSeen: while waiting, another holder was seen than before (when this process
-	// asked or looked next: not every holder in between is seen); Owner and
-	// Token are the other's, as far as they are known. A backend whose refusals name
-	// nobody (Azure Blob Storage) is asked once for each wait.
+	EventLost = EventType(event.Lost)
+	// EventOverrun: the hold has ended, its work has not, and from now on another may be
+	// granted the lock.
+	EventOverrun = EventType(event.Overrun)
+	// EventHolderSeen: a waiter has seen another holder than before. Owner and Token are the
+	// holder's, as far as they are known. Not every holder is seen: only those at the time of
+	// a request. A backend whose refusals do not name the holder (Azure Blob Storage) is
+	// asked once for each wait.
 	//
-	// If this Client itself holds the lock, its callers wait for each other, which is no
-	// event. But a caller that waits for what it should itself release waits forever. So a
-	// hold that has kept a caller waiting for half a minute is reported, once; with
-	// WithSlots, when no slot came or went for so long. Owner and Token are that hold's.
-	EventHolderSeen
+	// If this Client itself holds the lock, its callers wait for each other, which is not
+	// reported. But a caller that waits for a lock that it should itself release waits
+	// forever. So a hold that has kept a caller waiting for half a minute is reported once;
+	// with WithSlots, if no slot was taken or released for so long. Owner and Token are that
+	// hold's.
+	EventHolderSeen = EventType(event.HolderSeen)
 	// EventSteppedDown: a LeaderAwareRunner gives up leadership; Err says why.
-	EventSteppedDown
-	// EventError: something failed, Op says what. What is retried is told again with
-	// every try, so that a lasting failure does not go unnoticed. When a call fails that
-	// renews many leases of a LeaseManager, it is told once, with the name of one.
-	EventError
+	EventSteppedDown = EventType(event.SteppedDown)
+	// EventError: the call in Op failed. Retries are reported each time, so that a lasting
+	// failure does not go unnoticed. A failed call that renews many leases of a LeaseManager
+	// is reported once, with the name of one of them.
+	EventError = EventType(event.Error)
 )
 
-var eventNames = [...]string{"unknown", "acquired", "released", "lost", "overrun", "holder seen", "stepped down", "error"}
-
 // String returns the name in words, such as "acquired".
-func (t EventType) String() string {
-	if int(t) < len(eventNames) {
-		return eventNames[t]
-	}
-	return fmt.Sprintf("event %d", uint8(t))
-}
+func (t EventType) String() string { return event.Type(t).String() }
 
-// Event tells an observer what happened to a lock.
+// Event reports to an observer what happened to a lock.
 type Event struct {
 	Type  EventType
 	Name  string
@@ -63,112 +53,24 @@ type Event struct {
 	Err error
 	// Time is this process's wall clock, for people to read.
 	Time time.Time
-	// Dropped counts the events this observer missed just before this one because
-	// it was too slow.
+	// Dropped counts the events that this observer missed just before this one because it
+	// was too slow.
 	Dropped int
 
-	leader bool // of a LeaderAwareRunner: to acquire is to be elected
-	own    bool // EventHolderSeen: this Client holds the lock
-}
-
-// asLeader marks the events of a LeaderAwareRunner.
-func asLeader(emit func(Event)) func(Event) {
-	return func(e Event) {
-		e.leader = true
-		emit(e)
-	}
+	own bool // EventHolderSeen: this Client itself holds the lock
 }
 
 // String is one line for people, without any secret.
 func (e Event) String() string {
-	s := fmt.Sprintf("%s %q", e.Type, e.Name)
-	if e.Type == EventHolderSeen && e.Owner != "" {
-		s += fmt.Sprintf(": %q", e.Owner)
-	}
-	if e.own {
-		s += " in this process"
-	}
-	if e.Op != "" {
-		s += " in " + e.Op
-	}
-	if e.Token != 0 {
-		s += fmt.Sprintf(", token %d", e.Token)
-	}
-	if e.Err != nil {
-		s += ": " + e.Err.Error()
-	}
-	return s
+	return event.Event{Type: event.Type(e.Type), Name: e.Name, Owner: e.Owner, Token: e.Token, Op: e.Op, Err: e.Err, Own: e.own}.String()
 }
 
-// observerBacklog bounds the events that wait for one slow observer, eventsPerName how
-// many more may for each name of a LeaseManager: thousands of names can be acquired, or
-// lost, at once.
-const (
-	observerBacklog = 1024
-	eventsPerName   = 4
-)
-
-// sink hands events to one observer, in order, on a goroutine that lives only
-// while there are events: a slow or panicking observer delays nobody.
-type sink struct {
-	observe func(Event)
-	workers *worker.Group
-	logger  *slog.Logger
-	names   *atomic.Int64 // managed
-
-	mu      sync.Mutex
-	backlog []Event
-	limit   int // of the backlog: it only grows
-	dropped int
-	busy    bool
-}
-
-func (s *sink) emit(e Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.limit = max(s.limit, observerBacklog+eventsPerName*int(s.names.Load())) // while names go, events come
-	if len(s.backlog) >= s.limit {
-		s.dropped++
-		return
+// notify makes an observer of public events one of internal events; nil stays nil.
+func notify(fn func(Event)) func(event.Event) {
+	if fn == nil {
+		return nil
 	}
-	e.Dropped, s.dropped = s.dropped, 0
-	s.backlog = append(s.backlog, e)
-	if !s.busy {
-		s.busy = s.workers.Go(s.drain)
+	return func(e event.Event) {
+		fn(Event{Type: EventType(e.Type), Name: e.Name, Owner: e.Owner, Token: e.Token, Op: e.Op, Err: e.Err, Time: e.Time, Dropped: e.Dropped, own: e.Own})
 	}
-}
-
-func (s *sink) drain() {
-	returned := false
-	defer func() {
-		if !returned { // the observer ended its goroutine: go on with another
-			s.mu.Lock()
-			s.busy = s.workers.Go(s.drain)
-			s.mu.Unlock()
-		}
-	}()
-	for {
-		s.mu.Lock()
-		if len(s.backlog) == 0 {
-			s.backlog, s.busy = nil, false
-			s.mu.Unlock()
-			returned = true
-			return
-		}
-		e := s.backlog[0]
-		s.backlog = s.backlog[1:]
-		s.mu.Unlock()
-		guarded(s.logger, s.observe, e)
-	}
-}
-
-// guarded calls a user's function; its panic is logged and goes no further.
-func guarded(logger *slog.Logger, fn func(Event), e Event) {
-	defer func() {
-		if p := recover(); p != nil {
-			defer func() { _ = recover() }() // it may be the logger that panics
-			logger.Error("holdfast: an observer or hook panicked", "event", e.Type.String(), "lock", e.Name, "panic", p)
-		}
-	}()
-	fn(e)
 }

@@ -34,7 +34,7 @@ func ExampleClient_Do() {
 	defer func() { _ = client.Shutdown(ctx) }()
 
 	err = client.Do(ctx, "billing", func(ctx context.Context) error {
-		token, _ := holdfast.TokenFrom(ctx)
+		token, _ := holdfast.TokenFromContext(ctx)
 		fmt.Println("billing under a fencing token:", token > 0)
 		return nil
 	})

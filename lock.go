@@ -2,218 +2,202 @@ package holdfast
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/engine"
+	"github.com/holdfast-go/holdfast/internal/settings"
 )
 
-// Do waits for the lock, runs fn on the caller's goroutine while it is held, and
-// releases it after fn has returned or panicked.
+// Do waits for the lock, runs fn on the caller's goroutine while it is held, and releases it
+// after fn has returned or panicked.
 //
-// fn's context descends from ctx and ends, with a cause that matches ErrLost, if
-// the lock is lost: fn must then stop at once. [TokenFrom] finds the fencing token
-// in it. Do returns fn's error; if the lock was lost before fn returned, the result
-// matches ErrLost too, even if fn returned nil. If ctx ends while waiting, the
-// error matches both ctx's error and what kept the lock, such as ErrHeld.
-// A release that fails is no error of Do: it is told to the observers and cleaned
-// up in the background, and the lease expires by itself at the latest.
+// fn's context descends from ctx. It ends, with a cause that matches [ErrLost], if the lock is
+// lost: fn must then stop at once. [TokenFromContext] returns the fencing token. Do returns
+// fn's error; if the lock was lost before fn returned, the result matches ErrLost too, even if
+// fn returned nil. If ctx ends while waiting, the error matches both ctx's error and what kept
+// the lock, such as [ErrHeld]. A failed release is no error of Do: it is reported to the
+// observers and cleaned up in the background, and the lease expires in any case.
 func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {
+	return c.do(ctx, name, fn, opts, c.engine().WaitAcquire)
+}
+
+// TryDo is like Do, but makes one attempt and does not wait: if another holds the lock, fn is
+// not called and the error is a *[HeldError]. See [Client.TryLock].
+func (c *Client) TryDo(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {
+	return c.do(ctx, name, fn, opts, c.engine().TryOnce)
+}
+
+type acquire func(ctx, parent context.Context, name string, s settings.Settings, emit engine.Emit, managed bool) (*engine.Hold, error)
+
+func (c *Client) do(ctx context.Context, name string, fn func(ctx context.Context) error, opts []Option, acquire acquire) error {
 	if fn == nil {
 		return driver.Invalid("fn", "nil", "a function")
 	}
-	h, err := c.acquire(ctx, ctx, name, opts, true)
+	s, err := c.settings(name, opts)
 	if err != nil {
 		return err
 	}
-	defer h.finish(ctx)
+	h, err := acquire(ctx, ctx, name, s, c.engine().EmitTo(s.Observers), true)
+	if err != nil {
+		return err
+	}
+	// Promise 7: the release comes after fn has returned or panicked.
+	defer h.Finish(ctx)
 	if err := h.Err(); err != nil { // granted and canceled at once: do not begin
 		if ctx.Err() != nil {
-			return c.waitEnded(ctx, name, nil)
+			return c.engine().WaitEnded(ctx, name, nil)
 		}
 		return fmt.Errorf("holdfast: lock %q: %w", name, err)
 	}
-	return h.verdict(fn(h.Context()))
+	return h.Verdict(fn(h.Context()))
 }
 
-// Lock waits until it has the lock. ctx bounds only the waiting; the hold lasts
-// until Release or a loss. If ctx ends first, the error matches both ctx's error and
-// what kept the lock: ErrHeld with the holder's record, or the backend's failure.
+// Lock waits until it has the lock. ctx bounds only the waiting; the hold lasts until Release
+// or a loss. If ctx ends first, the error matches both ctx's error and what kept the lock:
+// [ErrHeld] with the holder's record, or the backend's failure.
 //
-// Lock and Do with the context of a hold of the same name would wait for themselves:
-// that is an error that matches ErrHeld, at once. So it is with a context that
-// [context.WithoutCancel] made of it: whether the hold waits for its caller cannot be
-// known. A goroutine that waits for the hold's end takes another context.
+// Lock and Do with the context of a hold of the same name would deadlock: they return an error
+// that matches ErrHeld at once. The same holds for a context that [context.WithoutCancel] made
+// of it, since it is unknown whether the hold waits for its caller. A goroutine that waits for
+// the hold's end uses another context.
 //
-// Waiters of one Client queue first-in-first-out for each name, and only the first
-// asks the backend. Where the backend can do it ([driver.HandOverer]) and wakes waiters, a
-// release passes the lock on to the next of them in one request, unless that asks for a
-// shorter TTL, for up to a twentieth of a second; then other processes that are as near ask
-// first. There is no order between processes.
+// The waiters of one Client queue first-in-first-out for each name, and only the first asks the
+// backend. Where the backend can hand over ([driver.HandOverer]) and wakes waiters, a release
+// hands the lock over to the next waiter of this Client in one request, unless that asks for a
+// shorter TTL. It does so for up to 50 ms; then waiters of other processes go first. There is
+// no order between processes.
 func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Hold, error) {
-	return c.acquire(ctx, context.WithoutCancel(ctx), name, opts, false)
+	return c.lock(ctx, name, opts, c.engine().WaitAcquire)
 }
 
-// TryLock makes one attempt and does not queue. If another holds the lock, the
-// error is a *[HeldError]. The Client remembers the holder that refused each attempt, so
-// repeated calls of TryLock also take over a stuck lock. Any other error that is not
-// ErrInvalid or ErrClosed means that the outcome is unknown; should the lock have been
-// taken, it is freed in the background.
+// TryLock makes one attempt and does not wait. If another holds the lock, the error is a
+// *[HeldError]. The Client remembers the holder that refused each attempt, so repeated calls of
+// TryLock also take over a stuck lock. Any other error that is neither an *[InvalidError] nor
+// matches ErrClosed means that the outcome is unknown; should the lock have been taken, it is
+// freed in the background.
 func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Hold, error) {
+	return c.lock(ctx, name, opts, c.engine().TryOnce)
+}
+
+func (c *Client) lock(ctx context.Context, name string, opts []Option, acquire acquire) (*Hold, error) {
 	s, err := c.settings(name, opts)
 	if err != nil {
 		return nil, err
 	}
-	if !c.work.Start() { // until a clean-up has begun
-		return nil, errShutdown
-	}
-	defer c.work.Done()
-	a := c.newAsker(name, s, c.emit(nil))
-	h, err := c.tryAcquire(ctx, context.WithoutCancel(ctx), a, false)
-	if err != nil {
-		a.abandon()
-	}
-	return h, err
+	h, err := acquire(ctx, context.WithoutCancel(ctx), name, s, c.engine().EmitTo(s.Observers), false)
+	return (*Hold)(h), err
 }
 
 // settings applies options over the client's defaults and checks them.
-func (c *Client) settings(name string, opts []Option) (settings, error) {
-	cfg := c.defaults
+func (c *Client) settings(name string, opts []Option) (settings.Settings, error) {
+	cfg := c.engine().Defaults()
 	for _, o := range opts {
-		if o == nil {
-			return settings{}, errNilOption
-		}
-		o.applyLock(&cfg)
+		o.apply(&cfg)
 	}
-	s, err := cfg.settle(c.limits)
-	if err != nil {
-		return s, err
-	}
-	return s, validateSlots(name, s.slots, c.limits)
+	return c.engine().Settings(name, cfg)
 }
 
-func (c *Client) acquire(ctx, parent context.Context, name string, opts []Option, managed bool) (*Hold, error) {
-	s, err := c.settings(name, opts)
-	if err != nil {
-		return nil, err
-	}
-	return c.waitAcquire(ctx, parent, name, s, c.emit(nil), managed)
+// Hold is a lock that this process holds. It is renewed in the background until Release or a
+// loss. All methods are safe for concurrent use.
+type Hold engine.Hold
+
+func (h *Hold) engine() *engine.Hold { return (*engine.Hold)(h) }
+
+// HoldFromContext returns the innermost hold whose context ctx descends from: the context that
+// the function of Do or a runner gets, or [Hold.Context]. It reports false if there is none. Do
+// and runners release their holds themselves.
+func HoldFromContext(ctx context.Context) (*Hold, bool) {
+	h, ok := engine.HoldFrom(ctx)
+	return (*Hold)(h), ok
 }
 
-// waitAcquire queues up and asks until the lock is granted. The hold's context
-// descends from parent.
-func (c *Client) waitAcquire(ctx, parent context.Context, name string, s settings, emit func(Event), managed bool) (*Hold, error) {
-	if h := c.heldWithin(ctx, name, s.slots); h != nil {
-		return nil, fmt.Errorf("holdfast: lock %q: the caller itself holds it and would deadlock: %w", name, h.heldError())
+// TokenFromContext returns the fencing token of the innermost hold whose context ctx descends
+// from, as [HoldFromContext]. It reports false if there is none. It returns the token whether or
+// not the hold is still live: the storage that compares tokens decides.
+func TokenFromContext(ctx context.Context) (uint64, bool) {
+	h, ok := engine.HoldFrom(ctx)
+	if !ok {
+		return 0, false
 	}
-	if !c.work.Start() {
-		return nil, errShutdown
-	}
-	ctx, stop := until(ctx, c.closing)
-	defer stop()
-	w := c.queues.join(name, s.slots, s.ttl)
-	defer c.queues.leave(w)
-	c.awaitTurn(ctx, w, emit)
-	if ctx.Err() != nil || c.closing.Err() != nil {
-		c.work.Done()
-		return nil, c.waitEnded(ctx, name, c.queues.reason(w))
-	}
-	a := c.newAsker(name, s, emit)
-	g, err := a.wait(ctx, w)
-	if err != nil {
-		a.abandon()
-		c.work.Done()
-		return nil, err
-	}
-	return c.granted(parent, a, g, managed)
+	return h.Token(), true
 }
 
-// ownHoldNotice is how long a hold of this process keeps a caller waiting before that is
-// reported: longer than callers that share a lock usually wait for each other.
-const ownHoldNotice = 30 * time.Second
+// Context ends when the hold does, before another can be granted the lock. Its cause says why:
+// [ErrLost], [ErrReleased] or [ErrClosed] (Shutdown). The context of Lock and TryLock carries
+// the values, but not the deadline or cancellation, of the context that they were called with;
+// that of Do descends from its caller's.
+func (h *Hold) Context() context.Context { return h.engine().Context() }
 
-// awaitTurn waits in the queue. If a hold of this process itself keeps it waiting for long,
-// that is reported: the caller may be the one that should release it.
-func (c *Client) awaitTurn(ctx context.Context, w *waiter, emit func(Event)) {
-	select {
-	case <-w.turn:
-		return
-	default:
-	}
-	notice := time.NewTimer(ownHoldNotice)
-	defer notice.Stop()
-	for {
-		select {
-		case <-w.turn:
-			return
-		case <-ctx.Done():
-			return
-		case <-notice.C:
-			h, again := c.queues.standstill(w, c.now(), ownHoldNotice)
-			if h != nil {
-				l := h.kept.lease
-				emit(Event{Type: EventHolderSeen, Name: l.Name, Owner: l.Owner, Token: l.Token, Time: time.Now(), own: true})
-			}
-			notice.Reset(again)
-		}
-	}
+// Lease returns the plain value, for functions that need the lease's ID.
+func (h *Hold) Lease() Lease { return h.engine().Lease() }
+
+// Name returns the lock's name; with [WithSlots], the name of the slot's record.
+func (h *Hold) Name() string { return h.engine().Name() }
+
+// Slot returns which slot is held, counted from 0. It is 0 without WithSlots.
+func (h *Hold) Slot() int { return h.engine().Slot() }
+
+// Token returns the fencing token, which is greater than that of every earlier holder. Give it
+// to whatever the lock protects, which then refuses a holder that was paused for too long.
+func (h *Hold) Token() uint64 { return h.engine().Token() }
+
+// Err is nil while the lock is held, and afterwards says why it is not. It reads the clock
+// itself, without I/O or allocation. So it is right even in the instant after the process was
+// paused, before any context could end.
+func (h *Hold) Err() error { return h.engine().Err() }
+
+// LostIn returns the time until the hold is lost unless it is renewed. It is not positive if
+// the hold was not renewed in time. It goes by the clock alone; Err says whether the hold has
+// ended for another reason.
+func (h *Hold) LostIn() time.Duration { return h.engine().LostIn() }
+
+// ExpiresIn returns the time until another may be granted the lock, unless it is renewed or
+// released before: LostIn and the grace, less 0.1 % of the TTL. Work that outlives the hold must
+// have stopped by then.
+func (h *Hold) ExpiresIn() time.Duration { return h.engine().ExpiresIn() }
+
+// String describes the lease, without its ID.
+func (h *Hold) String() string { return h.engine().String() }
+
+// Release ends the hold's context and releases the lock. Call it when the work is over, also
+// after a loss. It may be called again, and by several goroutines: all wait for the one
+// release.
+//
+// At least one request is sent, with a time limit of its own, even if ctx has ended. Failures
+// are retried until ctx ends or the lease has expired anyway. The error then says that the lock
+// may stay taken until it expires, and a last cleanup goes on in the background. Releasing a
+// lost lock is no error.
+func (h *Hold) Release(ctx context.Context) error { return h.engine().Release(ctx) }
+
+// Data returns the data stored with the lock; nil if there is none. The error matches [ErrLost]
+// if the lock was no longer held when the answer came, and [errors.ErrUnsupported] if the
+// backend stores no data. The call ends within the time of [WithRequestTimeout].
+func (h *Hold) Data(ctx context.Context) ([]byte, error) { return h.engine().ReadData(ctx) }
+
+// WriteData replaces the data stored with the lock. The backend itself refuses it for a lock
+// that is no longer held. Errors are as for Data; data that is too large is an *[InvalidError].
+// After any other error the outcome is unknown: the data may have been written, or may still be
+// while the lock is held, but not after a later write that succeeded.
+//
+// A write is refused if an earlier one, whose outcome was unknown, arrived late. It is then
+// repeated, up to six times in all: that takes up to 11 backend calls, and about 1.5 s between
+// them. Other calls of WriteData and UpdateData of this hold wait meanwhile. If every attempt is
+// refused, or ctx ends between two of them, nothing is written and the error matches
+// [driver.ErrConflict].
+func (h *Hold) WriteData(ctx context.Context, data []byte) error {
+	return h.engine().WriteData(ctx, data)
 }
 
-// tryAcquire makes one attempt, for each slot if need be. The hold's context descends from parent. After an
-// error the asker can try again, or must abandon.
-func (c *Client) tryAcquire(ctx, parent context.Context, a *asker, managed bool) (*Hold, error) {
-	if !c.work.Start() {
-		return nil, errShutdown
-	}
-	limited, stop := until(ctx, c.closing)
-	defer stop()
-	g, err := a.ask(limited, a.open())
-	if err != nil {
-		c.work.Done()
-		if c.closing.Err() != nil {
-			return nil, errShutdown
-		}
-		return nil, err
-	}
-	return c.granted(parent, a, g, managed)
-}
-
-// granted makes a hold of a lease, unless Shutdown has begun: then nobody wants it.
-func (c *Client) granted(parent context.Context, a *asker, g grant, managed bool) (*Hold, error) {
-	a.abandonBut(g.seat)
-	if c.closing.Err() != nil {
-		c.cleanUp(g.lease, g.start+g.lease.TTL, a.settings.tryTimeout, a.emit)
-		c.work.Done()
-		return nil, errShutdown
-	}
-	return c.newHold(parent, a, g, managed), nil
-}
-
-// until returns a context that also ends when other does, with its cause.
-func until(ctx, other context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
-	return ctx, func() { stop(); cancel(nil) }
-}
-
-// finish releases a hold whose function is over. It bounds how long the caller is
-// kept for a backend that does not answer: the clean-up goes on behind.
-func (h *Hold) finish(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.kept.timing.share(3, 30*time.Second))
-	defer cancel()
-	_ = h.Release(ctx) // told to the observers
-}
-
-// verdict joins a function's own error with the end of its lease, if that was not
-// kept until the function had returned.
-func (h *Hold) verdict(err error) error {
-	gone := h.gone()
-	switch {
-	case gone == nil || errors.Is(err, gone):
-		return err
-	case err == nil:
-		return gone
-	}
-	return fmt.Errorf("%w; %w", err, gone)
+// UpdateData reads the data stored with the lock, and writes what update returns; old is nil if
+// there is none. If update returns an error, nothing is written and the error is returned as it
+// is. Calls of UpdateData and WriteData of one hold take turns, so that none of their changes is
+// lost. update must not call them for the same hold.
+//
+// The write is refused if the data changed after they were read: an earlier write, whose
+// outcome was unknown, arrived late. The data are then read again, and update is called again,
+// as WriteData describes, with up to 12 backend calls. The errors are those of WriteData.
+func (h *Hold) UpdateData(ctx context.Context, update func(old []byte) ([]byte, error)) error {
+	return h.engine().UpdateData(ctx, update)
 }

@@ -1,294 +1,201 @@
 package holdfast
 
 import (
-	"fmt"
+	"context"
 	"log/slog"
 	"slices"
-	"strconv"
 	"time"
 
-	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/text"
-	"github.com/holdfast-go/holdfast/internal/clock"
+	"github.com/holdfast-go/holdfast/internal/election"
+	"github.com/holdfast-go/holdfast/internal/engine"
+	"github.com/holdfast-go/holdfast/internal/settings"
 )
 
-// ClientOption configures a Client; see New and Open.
-type ClientOption interface{ applyClient(*clientConfig) }
+// Option configures how a lock is taken and kept. Given to [New] or [Open] it is the default
+// for all locks of the Client. Given to a method of the Client, to a runner, or to the
+// constructors of packages leases and partitions, it applies there.
+type Option func(*settings.Config)
 
-// RunnerOption configures a LeaderAwareRunner.
-type RunnerOption interface{ applyRunner(*runnerConfig) }
-
-// ManagerOption configures a LeaseManager.
-type ManagerOption interface{ applyManager(*managerConfig) }
-
-// Option configures how a lock is taken and kept. Given to New or Open it is the
-// default for all locks of the Client; given to Do, Lock, TryLock, a runner or
-// a LeaseManager it applies there.
-type Option interface {
-	ClientOption
-	RunnerOption
-	ManagerOption
-	PartitionsOption
-	applyLock(*lockConfig)
-}
-
-type lockOption func(*lockConfig)
-
-func (o lockOption) applyLock(c *lockConfig)       { o(c) }
-func (o lockOption) applyClient(c *clientConfig)   { o(&c.lock) }
-func (o lockOption) applyRunner(c *runnerConfig)   { o(&c.lock) }
-func (o lockOption) applyManager(c *managerConfig) { o(&c.lock) }
-
-type clientOption func(*clientConfig)
-
-func (o clientOption) applyClient(c *clientConfig) { o(c) }
-
-type runnerOption func(*runnerConfig)
-
-func (o runnerOption) applyRunner(c *runnerConfig) { o(c) }
-
-// span is a duration that may have been given; one that was given must be
-// positive, so that a forgotten or miscomputed zero is an error, not a default.
-type span struct {
-	time.Duration
-	given bool
-}
-
-func given(d time.Duration) span { return span{d, true} }
-
-// String is how people write it.
-func (s span) String() string { return text.Duration(s.Duration) }
-
-// or returns what was given, or else d. Much is as good as for ever.
-func (s span) or(d time.Duration) time.Duration {
-	if s.given {
-		return min(s.Duration, driver.MaxTTL)
+func (o Option) apply(c *settings.Config) {
+	if o == nil {
+		c.NilOption = true
+		return
 	}
-	return d
+	o(c)
 }
 
-// lockConfig is what options say; settings is what holds after the defaults.
-type lockConfig struct {
-	ttl, grace, renewEvery, tryTimeout, poll span
-	slots                                    *int
-	owner                                    *string
-	data                                     []byte
-	overrun                                  func(Event)
-}
+func (o Option) applyClient(c *engine.Config)   { o.apply(&c.Lock) }
+func (o Option) applyRunner(c *election.Config) { o.apply(&c.Lock) }
 
-type clientConfig struct {
-	lock      lockConfig
-	logger    *slog.Logger
-	observers []func(Event)
-	elapsed   func() time.Duration
-}
+// ApplyLeases makes an Option one of package leases.
+func (o Option) ApplyLeases(c *settings.Leases) { o.apply(&c.Lock) }
 
-// WithTTL sets how long a lease lasts on the backend's clock unless renewed. The
-// default is 30 s, or the backend's limit if that is nearer. A dead holder keeps
-// others waiting for up to one TTL; a TTL shorter than the backend's own fail-over
-// loses every lease in it.
+// ApplyPartitions makes an Option one of package partitions.
+func (o Option) ApplyPartitions(c *settings.Partitions) { o.apply(&c.Lock) }
+
+// ClientOption configures a Client: every [Option], [WithLogger] and [WithElapsed].
+type ClientOption interface{ applyClient(*engine.Config) }
+
+type clientOption func(*engine.Config)
+
+func (o clientOption) applyClient(c *engine.Config) { o(c) }
+
+// RunnerOption configures a [LeaderAwareRunner]: every [Option] and the options that return a
+// RunnerOption.
+type RunnerOption interface{ applyRunner(*election.Config) }
+
+type runnerOption func(*election.Config)
+
+func (o runnerOption) applyRunner(c *election.Config) { o(c) }
+
+// WithTTL sets how long a lease lasts on the backend's clock unless it is renewed. The default
+// is 30 s, or the backend's limit if that is nearer. A dead holder keeps others waiting for up
+// to one TTL. A TTL shorter than the backend's own fail-over loses every lease in it.
 func WithTTL(d time.Duration) Option {
-	return lockOption(func(c *lockConfig) { c.ttl = given(d) })
+	return func(c *settings.Config) { c.TTL = settings.Given(d) }
 }
 
-// WithGrace sets how long before the lease can expire the hold's context ends if
-// it was not renewed: the time its work has to stop, and what clock skew
-// between the backend's servers may use up. The default is TTL/6.
+// WithGrace sets how long before the lease can expire the hold's context ends if it was not
+// renewed. The work needs this time to stop, and clock skew between the backend's servers may
+// use up part of it. The default is TTL/6.
 func WithGrace(d time.Duration) Option {
-	return lockOption(func(c *lockConfig) { c.grace = given(d) })
+	return func(c *settings.Config) { c.Grace = settings.Given(d) }
 }
 
 // WithRenewEvery sets the time between renewals. The default is TTL/3.
 func WithRenewEvery(d time.Duration) Option {
-	return lockOption(func(c *lockConfig) { c.renewEvery = given(d) })
+	return func(c *settings.Config) { c.RenewEvery = settings.Given(d) }
 }
 
-// WithTryTimeout bounds each single backend call. It must be shorter than the
-// grace. The default is 60 % of it, at most 10 s.
-func WithTryTimeout(d time.Duration) Option {
-	return lockOption(func(c *lockConfig) { c.tryTimeout = given(d) })
+// WithRequestTimeout bounds each single backend call. It must be shorter than the grace. The
+// default is 60 % of the grace, at most 10 s.
+func WithRequestTimeout(d time.Duration) Option {
+	return func(c *settings.Config) { c.RequestTimeout = settings.Given(d) }
 }
 
-// WithPollInterval sets how often a waiter asks when nothing else wakes it; each
-// wait is jittered by a fifth. The default is the backend's Limits.Poll, or 5 s;
-// while the backend's Watcher is at work, 15 s. Where the backend reads in batches, the
-// records of all that the Client waits for are read together, and a waiter asks only
-// when it may get the lock.
+// WithPollInterval sets how often a waiter asks the backend when nothing else wakes it. Each
+// wait is jittered by a fifth. The default is the backend's Limits.Poll, or 5 s; while the
+// backend's Watcher works, 15 s. Where the backend reads in batches, the records of all locks
+// that the Client waits for are read together, and a waiter asks only when it may get its lock.
 func WithPollInterval(d time.Duration) Option {
-	return lockOption(func(c *lockConfig) { c.poll = given(d) })
+	return func(c *settings.Config) { c.Poll = settings.Given(d) }
 }
 
-// WithOwner sets the name that others see as the holder. The default is host/pid.
-// It proves nothing and need not be unique.
+// WithOwner sets the name that others see as the holder. The default is host/pid. It proves
+// nothing and need not be unique.
 func WithOwner(owner string) Option {
-	return lockOption(func(c *lockConfig) { c.owner = &owner })
+	return func(c *settings.Config) { c.Owner = &owner }
 }
 
-// WithData stores data with the lock when it is taken. Without it the data of the
-// previous holder stays.
+// WithData stores data with the lock when it is taken. Without it the previous holder's data
+// stay.
 func WithData(data []byte) Option {
 	data = slices.Clone(data) // the caller may change its own
-	return lockOption(func(c *lockConfig) { c.data = data })
+	return func(c *settings.Config) { c.Data = data }
 }
 
-// WithOverrunHook has fn called, on a goroutine of its own, once for a hold, when a hold has ended
-// and its work still runs at the moment another may be granted the lock: the
-// function given to Do or the runner has not returned, or Release was not called.
-// A program for which that must not be may exit here.
+// WithOverrunHook calls fn when a hold has ended, its work still runs, and another may now be
+// granted the lock: the function given to Do or the runner has not returned, or Release was not
+// called. fn is called once for a hold, on a goroutine of its own. A program that cannot
+// tolerate an overrun may exit in fn.
 func WithOverrunHook(fn func(Event)) Option {
-	return lockOption(func(c *lockConfig) { c.overrun = fn })
+	return func(c *settings.Config) { c.Overrun = notify(fn) }
 }
 
-// WithLogger sets where events are logged; the default is slog.Default. Losses and
-// failures are warnings, overruns errors. An election, a step-down, acquiring a lock again
-// after its loss, and waiting for half a minute for a hold of this process itself are info;
-// what else goes well is debug.
+// WithSlots lets up to n holders have the lock at once, each in a slot of its own: a semaphore,
+// or n leaders of a pool. n is from 1, the default, to 1,000.
+//
+// Each slot is a lock with a record, a lease and a rising fencing token of its own. The first
+// is the name itself; the others are NAME#2, NAME#3, … up to NAME#n. [Hold.Slot] returns the
+// slot, [Hold.Name] and events name its record. Tokens of different slots do not compare: what
+// the lock protects must compare the tokens of each slot separately. Names of other locks must
+// not end in "#2" and the like.
+//
+// All callers of a name should give the same n. n can be raised at any time. While some give 5
+// and others 3, up to 5 hold the lock, and those with 3 get the first three slots only. Waiters
+// of one Client share one queue for the name, whatever their n. While this Client holds all the
+// slots that the first waiter may take, the waiters behind it wait too, even if their larger n
+// would leave them a slot.
+//
+// Waiting costs little where the backend reads in batches and wakes waiters (MongoDB). On others
+// (Azure Blob Storage) a waiter asks for each slot at the poll interval. TryLock tries each slot
+// once at most; if all are held, the error has one of the holders.
+//
+// Do and Lock with the context of holds of all n slots would deadlock, and fail at once.
+// LeaseManager and Partitions have one holder for each name and ignore WithSlots.
+func WithSlots(n int) Option {
+	return func(c *settings.Config) { c.Slots = &n }
+}
+
+// WithObserver calls fn for every event of the Client, or of the one lock, runner, LeaseManager
+// or Partitions that it is given to. fn is called for one event at a time, in order, and never
+// delays a lease. An observer that falls more than 1,024 events behind, and 4 more for each name
+// of the Client's LeaseManagers, misses some; see [Event].Dropped.
+func WithObserver(fn func(Event)) Option {
+	return func(c *settings.Config) { c.Observers = append(slices.Clip(c.Observers), notify(fn)) }
+}
+
+// WithLogger sets where events are logged; the default is [slog.Default]. Losses and failures
+// are warnings, overruns errors. These are info: an election, a step-down, acquiring a lock
+// again after its loss, and waiting for half a minute for a hold of this process itself. All
+// other successes are debug.
 func WithLogger(logger *slog.Logger) ClientOption {
-	return clientOption(func(c *clientConfig) { c.logger = logger })
+	return clientOption(func(c *engine.Config) { c.Logger, c.NilLogger = logger, logger == nil })
 }
 
 // WithElapsed replaces the clock that local deadlines go by. It is for tests: under
 // testing/synctest, give a function of the bubble's time, such as
-// func() time.Duration { return time.Since(start) }. It must be quick and must not call
-// the Client. The default counts elapsed
-// time including suspend, where the system has such a clock.
+// func() time.Duration { return time.Since(start) }. It must be quick and must not call the
+// Client. The default counts elapsed time including suspend, where the system has such a clock.
 func WithElapsed(now func() time.Duration) ClientOption {
-	return clientOption(func(c *clientConfig) { c.elapsed = now })
+	return clientOption(func(c *engine.Config) { c.Elapsed, c.NilElapsed = now, now == nil })
 }
 
-// ObserverOption is what WithObserver returns: an option for a Client, a runner or
-// a LeaseManager.
-type ObserverOption func(Event)
+// Backoff is a growing delay between attempts: about Initial at first, doubling up to Max, each
+// changed by up to a quarter at random.
+type Backoff struct{ Initial, Max time.Duration }
 
-func (o ObserverOption) applyClient(c *clientConfig)   { c.observers = append(c.observers, o) }
-func (o ObserverOption) applyRunner(c *runnerConfig)   { c.observers = append(c.observers, o) }
-func (o ObserverOption) applyManager(c *managerConfig) { c.observers = append(c.observers, o) }
-
-// WithObserver has fn told of every event of the Client, or of one runner, LeaseManager
-// or Partitions. It is called for one event at a time, in order, off the paths that keep
-// leases; one that falls more than 1,024 events behind, and 4 more for each name of the
-// Client's LeaseManagers, misses some (see Event.Dropped).
-func WithObserver(fn func(Event)) ObserverOption { return fn }
-
-// share is a part of the TTL, and not more than most: with a TTL of hours nobody waits
-// for minutes.
-func (t timing) share(part int, most time.Duration) time.Duration {
-	return max(min(t.ttl/time.Duration(part), most), time.Microsecond)
+// WithRestart makes a runner's Run continue when its task returns an error while leading: the
+// lock is released, so that another instance may succeed, and after the backoff this one
+// campaigns again. Without it Run returns the error. The backoff starts afresh after leadership
+// that lasted longer than Max.
+func WithRestart(b Backoff) RunnerOption {
+	return runnerOption(func(c *election.Config) { c.Restart = (*settings.Backoff)(&b) })
 }
 
-// retry is the pause after failure number n (from 0) of calls for a lease.
-func (t timing) retry(n int) time.Duration {
-	return clock.Backoff(n, t.share(100, time.Second), t.share(12, 5*time.Second))
+// WithHealthCheck calls fn before each campaign, and at this interval while this instance leads.
+// Each call has that long. If fn fails, panics or takes longer, an EventError says why (with the
+// stack of a panic), and leadership is given up as after a stall. This instance campaigns again
+// after the cool-down, once fn succeeds. Calls never overlap. fn must respect its context: the
+// client's Shutdown waits for it.
+func WithHealthCheck(every time.Duration, fn func(ctx context.Context) error) RunnerOption {
+	return runnerOption(func(c *election.Config) { c.HealthEvery, c.Health = settings.Given(every), fn })
 }
 
-var errNilOption = driver.Invalid("option", "nil", "an option with a value")
-
-func hasNil(fns []func(Event)) bool {
-	return slices.ContainsFunc(fns, func(fn func(Event)) bool { return fn == nil })
+// WithStallTimeout gives leadership up when the task has not called [Heartbeat] for d: a leader
+// that hangs would otherwise keep its lease forever. The task's context ends and the lease is no
+// longer renewed, so that others take over when it expires even if the task never returns; an
+// EventOverrun is then reported. A task that was asked to stop, by a canceled context, StepDown
+// or Close, is watched until it returns.
+func WithStallTimeout(d time.Duration) RunnerOption {
+	return runnerOption(func(c *election.Config) { c.Stall = settings.Given(d) })
 }
 
-// timing is when a lease is renewed, counted as lost, and over.
-type timing struct {
-	ttl, grace, renewEvery, tryTimeout time.Duration
+// WithCoolDown sets how long a runner that stepped down lets others go first, counted from the
+// release of the lock. The default is one TTL.
+func WithCoolDown(d time.Duration) RunnerOption {
+	return runnerOption(func(c *election.Config) { c.CoolDown = settings.Given(d) })
 }
 
-// lossAt is when a lease last renewed by a request sent at start counts as lost.
-func (t timing) lossAt(start time.Duration) time.Duration { return start + t.ttl - t.grace }
-
-// expiresAt is when the backend may grant it to another: the whole TTL, less 0.1 %
-// in case its clock runs faster than ours (NTP slews at most 0.05 %).
-func (t timing) expiresAt(start time.Duration) time.Duration { return start + t.ttl - t.ttl/driftPart }
-
-// driftPart is the part of a TTL, 0.1 %, that is allowed for clocks that do not run
-// equally fast.
-const driftPart = 1000
-
-// settings are a lock's options after defaults and checks.
-type settings struct {
-	timing
-	poll, watchedPoll time.Duration
-	slots             int
-	owner             string
-	data              []byte
-	overrun           func(Event)
+// WithMinHold keeps the lock for at least d after it was acquired, even if the task succeeds
+// sooner, so that an instance whose clock is late does not run the same job again. Shutdown,
+// Close and StepDown do not wait for it. The default is 0.
+func WithMinHold(d time.Duration) RunnerOption {
+	return runnerOption(func(c *election.Config) { c.MinHold = settings.Given(d) })
 }
 
-const (
-	defaultTTL  = 30 * time.Second
-	defaultPoll = 5 * time.Second
-	// maxTryTimeout bounds the default only: an answer that takes longer does not come.
-	maxTryTimeout = 10 * time.Second
-	// watchedPoll is only a safety net: releases wake the waiter, and it wakes by
-	// itself when the holder's time ends.
-	watchedPoll = 15 * time.Second
-)
-
-// settle fills in defaults and checks all options together.
-func (c lockConfig) settle(l driver.Limits) (settings, error) {
-	var s settings
-	s.ttl = clampTTL(defaultTTL, l)
-	if c.ttl.given {
-		s.ttl = c.ttl.Duration
-	}
-	if err := driver.ValidateTTL(s.ttl, l); err != nil {
-		return s, err
-	}
-	s.grace = c.grace.or(s.ttl / 6)
-	s.renewEvery = c.renewEvery.or(s.ttl / 3)
-	s.tryTimeout = c.tryTimeout.or(min(s.grace*6/10, maxTryTimeout))
-	s.poll = c.poll.or(defaultPoll)
-	s.watchedPoll = c.poll.or(watchedPoll)
-	if !c.poll.given && l.Poll > 0 {
-		s.poll, s.watchedPoll = l.Poll, max(l.Poll, watchedPoll)
-	}
-	s.slots, s.data, s.overrun = 1, c.data, c.overrun
-	if c.slots != nil {
-		s.slots = *c.slots
-	}
-	if c.owner != nil { // New sees to the default
-		s.owner = *c.owner
-	}
-	return s, s.check(l)
-}
-
-func (s settings) check(l driver.Limits) error {
-	for _, f := range []struct {
-		name string
-		d    time.Duration
-	}{{"Grace", s.grace}, {"RenewEvery", s.renewEvery}, {"TryTimeout", s.tryTimeout}, {"PollInterval", s.poll}} {
-		if f.d <= 0 {
-			return driver.Invalid(f.name, text.Duration(f.d), "more than 0")
-		}
-	}
-	if s.slots < 1 || s.slots > maxSlots {
-		return driver.Invalid("Slots", strconv.Itoa(s.slots), fmt.Sprintf("from 1 to %d", maxSlots))
-	}
-	if drift := s.ttl / driftPart; s.grace < drift {
-		return driver.Invalid("Grace", text.Duration(s.grace), fmt.Sprintf("at least %s, what the clocks may differ by in a TTL of %s", text.Duration(drift), text.Duration(s.ttl)))
-	}
-	if s.grace >= s.ttl {
-		return driver.Invalid("Grace", text.Duration(s.grace), "less than the TTL of "+text.Duration(s.ttl))
-	}
-	if s.tryTimeout >= s.grace {
-		return driver.Invalid("TryTimeout", text.Duration(s.tryTimeout), "less than the grace of "+text.Duration(s.grace))
-	}
-	if room := s.ttl - s.grace - s.tryTimeout; s.renewEvery > room {
-		return driver.Invalid("RenewEvery", text.Duration(s.renewEvery), fmt.Sprintf(
-			"at most %s, so that one whole try fits before the loss (TTL %s less grace %s less try timeout %s)",
-			text.Duration(room), text.Duration(s.ttl), text.Duration(s.grace), text.Duration(s.tryTimeout)))
-	}
-	// The name and the ID come later; the rest of the request is known now.
-	return driver.Request{Name: "x", ID: NewLeaseID("x"), Owner: s.owner, TTL: s.ttl, Data: s.data}.Validate(l)
-}
-
-// clampTTL moves a default TTL, never a user's, into the backend's range.
-func clampTTL(d time.Duration, l driver.Limits) time.Duration {
-	if l.MaxTTL > 0 {
-		d = min(d, l.MaxTTL)
-	}
-	d = max(d, l.MinTTL)
-	if l.TTLStep > 0 {
-		d -= d % l.TTLStep
-	}
-	return d
+// WithIdleLimit sets how long RunTaskOnLeader keeps leadership after its last call has ended.
+// Then the process has stopped calling, and another may lead. The default is two TTLs.
+func WithIdleLimit(d time.Duration) RunnerOption {
+	return runnerOption(func(c *election.Config) { c.IdleLimit = settings.Given(d) })
 }

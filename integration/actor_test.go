@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // actor is a client whose events are recorded; it is shut down with the test.
@@ -114,8 +115,8 @@ func (a *actor) await(what, name string, wanted func(holdfast.Record) bool) hold
 	return r
 }
 
-func held(r holdfast.Record) bool { return r.State == holdfast.StateHeld }
-func free(r holdfast.Record) bool { return r.State == holdfast.StateFree }
+func held(r holdfast.Record) bool { return r.State == driver.StateHeld }
+func free(r holdfast.Record) bool { return r.State == driver.StateFree }
 
 // order sees to it, from outside, that holds of one name do not overlap and that their
 // tokens rise. All of them are of this process, and so judged by one clock.

@@ -93,7 +93,7 @@ func crowd(j job, client *holdfast.Client, _ *bufio.Scanner) error {
 		waiters.Go(func() {
 			errs[i] = client.Do(ctx, j.Name, func(ctx context.Context) error {
 				s := stay{from: int64(history.Now())}
-				s.token, _ = holdfast.TokenFrom(ctx)
+				s.token, _ = holdfast.TokenFromContext(ctx)
 				err := addOne(j.Dir)
 				if ctx.Err() == nil {
 					s.until = int64(history.Now())

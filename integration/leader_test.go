@@ -36,7 +36,7 @@ func (a *actor) stand(name string, opts ...holdfast.RunnerOption) *candidate {
 	go func() {
 		defer close(done)
 		_ = r.Run(ctx, func(ctx context.Context) error {
-			h, _ := holdfast.HoldFrom(ctx)
+			h, _ := holdfast.HoldFromContext(ctx)
 			t := &term{ctx, h, make(chan struct{})}
 			c.terms <- t
 			<-t.end // deaf to ctx

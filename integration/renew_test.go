@@ -46,7 +46,7 @@ func TestTransientRenewErrors(t *testing.T) {
 		way, name := b.link(t), fresh()
 		// Much room between a renewal and the deadline: the machine is slow, too.
 		holder, witness := b.actor(t, way, holdfast.WithTTL(3*b.ttl), holdfast.WithGrace(b.ttl/2), holdfast.WithRenewEvery(b.ttl/6),
-			holdfast.WithTryTimeout(b.ttl/4)), b.actor(t, nil)
+			holdfast.WithRequestTimeout(b.ttl/4)), b.actor(t, nil)
 		h := holder.lock(name)
 		for _, fault := range []func(){way.cut, way.reset, way.loseReplies, way.hang, way.cut} {
 			told := holder.count(holdfast.EventError, "renew")

@@ -94,7 +94,7 @@ func TestAcquireCancelledInFlight(t *testing.T) {
 	onEach(t, func(t *testing.T, b target) {
 		const ttl, locks = time.Minute, 20
 		way, names := b.link(t), make([]string, locks)
-		fickle, witness := b.actor(t, way, holdfast.WithTTL(ttl), holdfast.WithGrace(ttl/3), holdfast.WithTryTimeout(9*time.Second)), b.actor(t, nil)
+		fickle, witness := b.actor(t, way, holdfast.WithTTL(ttl), holdfast.WithGrace(ttl/3), holdfast.WithRequestTimeout(9*time.Second)), b.actor(t, nil)
 		for i := range names { // connections and records are there
 			names[i] = fresh()
 			release(t, fickle.lock(names[i]))

@@ -115,7 +115,7 @@ func (e *election) campaign(ctx context.Context, i int) error {
 		return err
 	}
 	return r.Run(ctx, func(ctx context.Context) error {
-		token, _ := holdfast.TokenFrom(ctx)
+		token, _ := holdfast.TokenFromContext(ctx)
 		e.enter(token)
 		<-ctx.Done()
 		e.leave(token)

@@ -77,7 +77,7 @@ func abandon(t *testing.T, url, name string, ttl time.Duration) holdfast.Lease {
 	locker, err := driver.Open(within(t), url)
 	env.Check(t, err)
 	defer locker.Close(t.Context())
-	l, err := locker.TryAcquire(within(t), driver.Request{Name: name, ID: holdfast.NewLeaseID("3f1d9e0a-7a0e-4b52-9f7e-2f6f7c6a1b11"), Owner: "dead", TTL: ttl})
+	l, err := locker.TryAcquire(within(t), driver.Request{Name: name, ID: driver.NewLeaseID("3f1d9e0a-7a0e-4b52-9f7e-2f6f7c6a1b11"), Owner: "dead", TTL: ttl})
 	env.Check(t, err)
 	return l
 }

@@ -107,7 +107,7 @@ func (c *counter) client(ctx context.Context, url string, opts []holdfast.Client
 
 // add is what runs under the lock.
 func (c *counter) add(ctx context.Context) error {
-	token, ok := holdfast.TokenFrom(ctx)
+	token, ok := holdfast.TokenFromContext(ctx)
 	if !ok {
 		return errors.New("no token")
 	}

@@ -79,11 +79,11 @@ func TestSecondaryPreference(t *testing.T) {
 	for range 50 {
 		h, err := client.Lock(within(t), "read")
 		env.Check(t, err)
-		if r, err := client.Inspect(within(t), "read"); err != nil || r.State != holdfast.StateHeld || r.Token != h.Token() {
+		if r, err := client.Inspect(within(t), "read"); err != nil || r.State != driver.StateHeld || r.Token != h.Token() {
 			t.Fatalf("token %d is held, and Inspect tells of %v with token %d (%v)", h.Token(), r.State, r.Token, err)
 		}
 		env.Check(t, h.Release(within(t)))
-		if r, err := client.Inspect(within(t), "read"); err != nil || r.State != holdfast.StateFree {
+		if r, err := client.Inspect(within(t), "read"); err != nil || r.State != driver.StateFree {
 			t.Fatalf("the lock is free, and Inspect tells of %v (%v)", r.State, err)
 		}
 	}
@@ -147,7 +147,7 @@ func TestReapedLate(t *testing.T) {
 	url := m.URL(t)
 	dead, err := driver.Open(within(t), url)
 	env.Check(t, err)
-	l, err := dead.TryAcquire(within(t), driver.Request{Name: "dead", ID: holdfast.NewLeaseID("3f1d9e0a-7a0e-4b52-9f7e-2f6f7c6a1b11"), Owner: "dead", TTL: ttl})
+	l, err := dead.TryAcquire(within(t), driver.Request{Name: "dead", ID: driver.NewLeaseID("3f1d9e0a-7a0e-4b52-9f7e-2f6f7c6a1b11"), Owner: "dead", TTL: ttl})
 	env.Check(t, err)
 	taken := time.Now()
 	env.Check(t, dead.Close(t.Context()))

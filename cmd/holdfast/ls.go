@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 type lsCmd struct {
@@ -64,7 +65,7 @@ func lockTable(w io.Writer) (write func(holdfast.Record) error, flush func() err
 			empty = false
 		}
 		left := leftText(r)
-		if r.State == holdfast.StateFree {
+		if r.State == driver.StateFree {
 			left = "-"
 		}
 		_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", printable(r.Name), r.State, left, tokenText(r), ownerText(r))

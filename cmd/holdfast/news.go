@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // repeatEvery is how often a lasting failure is told again, at most.
@@ -69,7 +70,7 @@ func (n *news) holder(e holdfast.Event) {
 	record := holdfast.Record{Name: e.Name, Owner: e.Owner, Token: e.Token}
 	if client := n.client.Load(); client != nil {
 		now, err := client.Inspect(context.Background(), e.Name)
-		if err == nil && now.State == holdfast.StateHeld && now.Token == e.Token {
+		if err == nil && now.State == driver.StateHeld && now.Token == e.Token {
 			record = now
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 func TestUnknownIsNeverZero(t *testing.T) {
 	var out bytes.Buffer
-	record := holdfast.Record{Name: "x", State: holdfast.StateHeld}
+	record := holdfast.Record{Name: "x", State: driver.StateHeld}
 	if err := writeJSON(&out, toJSON(record)); err != nil {
 		t.Fatal(err)
 	}

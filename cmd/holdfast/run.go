@@ -185,7 +185,7 @@ func (r *runner) open(a *app) error {
 				r.news.client.Store(r.client)
 				return nil
 			}
-			if errors.Is(err, holdfast.ErrInvalid) || ctx.Err() == nil && !r.Keep {
+			if errors.Is(err, driver.ErrInvalid) || ctx.Err() == nil && !r.Keep {
 				return r.tooMuchGrace(err)
 			}
 			if ctx.Err() != nil {

@@ -116,7 +116,7 @@ func TestSignalWhileGranted(t *testing.T) {
 				t.Errorf("exit code %d (%v), want %d", got, err, want)
 			}
 			record, err := run.client.Inspect(t.Context(), "job")
-			if err != nil || record.State != holdfast.StateFree || !locker.released.Load() {
+			if err != nil || record.State != driver.StateFree || !locker.released.Load() {
 				t.Errorf("the lock is %v (%v), a release was sent: %v", record.State, err, locker.released.Load())
 			}
 		})

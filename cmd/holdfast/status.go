@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/text"
 )
 
@@ -55,7 +56,7 @@ func writeStatus(w io.Writer, backend string, r holdfast.Record) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, value string) { fmt.Fprintf(table, "  %s\t%s\n", name, value) }
 	row("backend", printable(backend))
-	if r.State == holdfast.StateFree {
+	if r.State == driver.StateFree {
 		if r.Owner != "" {
 			row("last owner", printable(r.Owner))
 		}

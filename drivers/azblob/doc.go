@@ -44,7 +44,7 @@
 // requests an hour, and each process that waits for a name 720. Many names are looked at
 // together by listing the blobs, where that is cheaper (see [Locker.InspectBatch]).
 //
-// Every request has a time limit of its own ([WithTryTimeout]) and is repeated up to
+// Every request has a time limit of its own ([WithRequestTimeout]) and is repeated up to
 // three times, never beyond the context: if the service asks by Retry-After to wait
 // longer than that, its refusal is returned at once. The request that takes the lease is repeated only if the
 // service was too busy for it (429, or 503 ServerBusy): a copy still on its way

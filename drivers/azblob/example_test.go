@@ -95,7 +95,7 @@ func ExampleConditions() {
 // Any other blob keeps the highest token that it was written with.
 func ExampleNewFence() {
 	save := func(ctx context.Context, report *blockblob.Client, text []byte) error {
-		token, _ := holdfast.TokenFrom(ctx) // in a function given to Do or a runner
+		token, _ := holdfast.TokenFromContext(ctx) // in a function given to Do or a runner
 		fence, err := azblob.NewFence(ctx, report.BlobClient(), token)
 		if err != nil {
 			return err // ErrLost: a later holder has written
@@ -118,7 +118,7 @@ func TestOpen(t *testing.T) {
 	}
 	defer locks.Shutdown(t.Context())
 	err = locks.Do(t.Context(), "billing", func(ctx context.Context) error {
-		if token, _ := holdfast.TokenFrom(ctx); token == 0 {
+		if token, _ := holdfast.TokenFromContext(ctx); token == 0 {
 			t.Error("no token")
 		}
 		_, err := locks.TryLock(ctx, "billing")

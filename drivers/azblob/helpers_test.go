@@ -55,7 +55,7 @@ func (r *room) locker(opts ...Option) *Locker {
 func (r *room) wired(opts ...Option) (*Locker, *wire) {
 	r.t.Helper()
 	w := newWire()
-	l, err := New(r.service.Client(r.t, r.name, w.wrap), append([]Option{WithTryTimeout(10 * time.Second)}, opts...)...)
+	l, err := New(r.service.Client(r.t, r.name, w.wrap), append([]Option{WithRequestTimeout(10 * time.Second)}, opts...)...)
 	if err != nil {
 		r.t.Fatal(err)
 	}

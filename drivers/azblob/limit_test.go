@@ -68,7 +68,7 @@ func operations(l *Locker) map[string]func(context.Context) error {
 func TestTimeLimits(t *testing.T) {
 	for _, wait := range []time.Duration{0, 3 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			for name, do := range operations(unreachable(t, silent, WithTryTimeout(time.Hour))) {
+			for name, do := range operations(unreachable(t, silent, WithRequestTimeout(time.Hour))) {
 				ctx, want := context.Background(), opTimeout
 				if name == "inspect" || name == "read data" {
 					want += transferTime(limits.MaxData)

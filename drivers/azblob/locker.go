@@ -83,12 +83,12 @@ type Option func(*config)
 // with different prefixes do not see each other's locks. The default is none.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
-// WithTryTimeout bounds each request to the service, with the time that an
+// WithRequestTimeout bounds each request to the service, with the time that an
 // identity takes to get a token; one that failed or took longer is sent again,
 // up to three times, while the operation's context lasts. The request that takes a
 // lease is sent again only if the service was too busy for it. The default is 4 s, the
 // least 10 ms. Requests that carry data have more, by their size.
-func WithTryTimeout(d time.Duration) Option { return func(c *config) { c.tryTimeout = d } }
+func WithRequestTimeout(d time.Duration) Option { return func(c *config) { c.tryTimeout = d } }
 
 // WithLogger sets where the driver tells, at level debug, which kind of
 // credential it uses. The default is [slog.Default].

@@ -258,7 +258,7 @@ func TestInvalidOptions(t *testing.T) {
 	room := newRoom(t)
 	for _, opt := range []Option{
 		WithPrefix("/"), WithPrefix("a/"), WithPrefix("/a"), WithPrefix("a//b"), WithPrefix("a/./b"), WithPrefix(".."), WithPrefix("a."), WithPrefix("ä"),
-		WithPrefix(strings.Repeat("x", maxPrefix)), WithTryTimeout(0), WithTryTimeout(time.Millisecond), WithLogger(nil),
+		WithPrefix(strings.Repeat("x", maxPrefix)), WithRequestTimeout(0), WithRequestTimeout(time.Millisecond), WithLogger(nil),
 	} {
 		if _, err := New(room.client, opt); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%v, want ErrInvalid", err)

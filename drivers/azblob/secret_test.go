@@ -100,7 +100,7 @@ func TestNothingSecretIsShown(t *testing.T) {
 	}
 	said := &lines{}
 	logger := slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	patient, err := New(client, WithLogger(logger), WithTryTimeout(5*time.Second))
+	patient, err := New(client, WithLogger(logger), WithRequestTimeout(5*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/leases"
 )
 
 // lateWire connects a client to its servers, and keeps back the next command that holds
@@ -166,7 +167,7 @@ func TestLateDataWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := bounded(t)
-	m, err := holdfast.NewLeaseManager(client)
+	m, err := leases.New(client)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,17 +182,18 @@ func TestLateDataWrite(t *testing.T) {
 		matched int64
 	}{"after": {false, "new", 0}, "during": {true, "old new", 1}} {
 		name := "update " + what
-		if err := m.Manage(name); err != nil {
+		if err := m.Add(name); err != nil {
 			t.Fatal(err)
 		}
-		for _, ok := m.Hold(name); !ok; _, ok = m.Hold(name) {
+		h, ok := m.Hold(name)
+		for ; !ok; h, ok = m.Hold(name) {
 			time.Sleep(time.Millisecond)
 		}
 		wire.next("update\x00", name, "old ")
-		err := m.UpdateData(ctx, name, func([]byte) ([]byte, error) { return []byte("old "), nil })
+		err := h.UpdateData(ctx, func([]byte) ([]byte, error) { return []byte("old "), nil })
 		wantUnknown(t, err)
 		late := c.during
-		err = m.UpdateData(ctx, name, func(old []byte) ([]byte, error) {
+		err = h.UpdateData(ctx, func(old []byte) ([]byte, error) {
 			if late {
 				late = false
 				if n := wire.deliver(t); n != c.matched {
@@ -208,21 +210,21 @@ func TestLateDataWrite(t *testing.T) {
 				t.Errorf("%s: the late write matched %d documents", what, n)
 			}
 		}
-		if data, err := m.ReadData(ctx, name); err != nil || string(data) != c.want {
+		if data, err := h.Data(ctx); err != nil || string(data) != c.want {
 			t.Errorf("%s: the data are %q, want %q; %v", what, data, c.want, err)
 		}
 		if c.during {
 			continue
 		}
 		wire.next("update\x00", name, "late")
-		wantUnknown(t, m.WriteData(ctx, name, []byte("late")))
-		if err := m.WriteData(ctx, name, []byte("last")); err != nil {
+		wantUnknown(t, h.WriteData(ctx, []byte("late")))
+		if err := h.WriteData(ctx, []byte("last")); err != nil {
 			t.Error(err)
 		}
 		if n := wire.deliver(t); n != 0 {
 			t.Errorf("the late write matched %d documents", n)
 		}
-		if data, err := m.ReadData(ctx, name); err != nil || string(data) != "last" {
+		if data, err := h.Data(ctx); err != nil || string(data) != "last" {
 			t.Errorf("the data are %q; %v", data, err)
 		}
 	}

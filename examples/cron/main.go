@@ -86,7 +86,7 @@ func schedule(ctx context.Context, out io.Writer, backend string, every time.Dur
 
 // report is the job. It stops when ctx ends: then another may be about to do it.
 func report(ctx context.Context, out io.Writer, at time.Time) error {
-	token, _ := holdfast.TokenFrom(ctx)
+	token, _ := holdfast.TokenFromContext(ctx)
 	_, err := fmt.Fprintf(out, "%s: the job, under token %d\n", at.Format(time.TimeOnly), token)
 	return err
 }

@@ -29,6 +29,7 @@ import (
 	_ "github.com/holdfast-go/holdfast/drivers/file"
 	_ "github.com/holdfast-go/holdfast/drivers/memory"
 	_ "github.com/holdfast-go/holdfast/drivers/mongo"
+	"github.com/holdfast-go/holdfast/leases"
 )
 
 func main() {
@@ -61,12 +62,12 @@ func manage(ctx context.Context, out io.Writer, backend string, every time.Durat
 		defer cancel()
 		err = errors.Join(err, client.Shutdown(ctx)) // releases everything
 	}()
-	manager, err := holdfast.NewLeaseManager(client,
+	manager, err := leases.New(client,
 		holdfast.WithObserver(func(e holdfast.Event) { fmt.Fprintln(out, e) }))
 	if err != nil {
 		return err
 	}
-	if err := manager.Manage(names...); err != nil {
+	if err := manager.Add(names...); err != nil {
 		return err
 	}
 	ticker := time.NewTicker(every)
@@ -87,8 +88,12 @@ func manage(ctx context.Context, out io.Writer, backend string, every time.Durat
 
 // note counts in the data of a lease. The storage itself refuses a count by anybody
 // whose lease is over.
-func note(ctx context.Context, out io.Writer, manager *holdfast.LeaseManager, name string) error {
-	return manager.UpdateData(ctx, name, func(old []byte) ([]byte, error) {
+func note(ctx context.Context, out io.Writer, manager *leases.LeaseManager, name string) error {
+	hold, held := manager.Hold(name)
+	if !held {
+		return nil // it was lost a moment ago
+	}
+	return hold.UpdateData(ctx, func(old []byte) ([]byte, error) {
 		n, _ := strconv.Atoi(string(old)) // 0 at first
 		fmt.Fprintf(out, "note %d of %q\n", n+1, name)
 		return []byte(strconv.Itoa(n + 1)), nil

@@ -62,7 +62,7 @@ func work(ctx context.Context, out io.Writer, backend string, every time.Duratio
 		return err
 	}
 	err = runner.Run(ctx, func(ctx context.Context) error {
-		token, _ := holdfast.TokenFrom(ctx) // for whatever the lock protects
+		token, _ := holdfast.TokenFromContext(ctx) // for whatever the lock protects
 		ticker := time.NewTicker(every)
 		defer ticker.Stop()
 		for n := 1; ; n++ {

@@ -137,7 +137,7 @@ func (w *worker) once(ctx context.Context) {
 	w.rec.Record(history.Line{Kind: history.Ask, ID: id})
 	var token uint64
 	err := w.backend.client.Do(ctx, w.Lock, func(ctx context.Context) error {
-		hold, _ := holdfast.HoldFrom(ctx)
+		hold, _ := holdfast.HoldFromContext(ctx)
 		token = hold.Token()
 		leave := watch(w.rec, id, hold)
 		defer leave()

@@ -88,7 +88,7 @@ func records(t *testing.T, url, prefix string) (held, all int) {
 			t.Fatal(err)
 		}
 		all++
-		if r.State != holdfast.StateFree {
+		if r.State != driver.StateFree {
 			held++
 		}
 		if !strings.HasPrefix(r.Name, prefix) {
@@ -119,10 +119,10 @@ func TestRefused(t *testing.T) {
 	o := small
 	o.TTL = time.Microsecond
 	o.Progress = func(step string) { t.Errorf("it began with %q", step) }
-	if _, err := Run(t.Context(), "file:"+t.TempDir(), o); !errors.Is(err, holdfast.ErrInvalid) {
+	if _, err := Run(t.Context(), "file:"+t.TempDir(), o); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("a TTL of 1 µs: %v", err)
 	}
-	if _, err := Run(t.Context(), "nowhere:", small); !errors.Is(err, holdfast.ErrInvalid) {
+	if _, err := Run(t.Context(), "nowhere:", small); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("an unknown backend: %v", err)
 	}
 }
@@ -135,8 +135,8 @@ func TestCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, a := t.Context(), l.Capabilities()
-	lease := holdfast.Lease{Name: "n", ID: holdfast.NewLeaseID("a"), TTL: time.Minute}
-	req := driver.Request{Name: "n", ID: holdfast.NewLeaseID("b"), TTL: time.Minute}
+	lease := holdfast.Lease{Name: "n", ID: driver.NewLeaseID("a"), TTL: time.Minute}
+	req := driver.Request{Name: "n", ID: driver.NewLeaseID("b"), TTL: time.Minute}
 	for what, call := range map[string]func(){
 		"acquire": func() { _, _ = l.TryAcquire(ctx, req) }, "renew": func() { _ = l.Renew(ctx, lease) },
 		"release": func() { _ = l.Release(ctx, lease) }, "inspect": func() { _, _ = l.Inspect(ctx, "n") },

@@ -32,7 +32,7 @@ func NewCrash(ctx context.Context, locker holdfast.Locker, name string, ttl time
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	c := &Crash{Name: name, lease: holdfast.Lease{Name: name, ID: holdfast.NewLeaseID(newID()), TTL: ttl}, locker: locker}
+	c := &Crash{Name: name, lease: holdfast.Lease{Name: name, ID: driver.NewLeaseID(newID()), TTL: ttl}, locker: locker}
 	sent := time.Now()
 	if _, err := locker.TryAcquire(ctx, driver.Request{Name: name, ID: c.lease.ID, Owner: "crashed", TTL: ttl}); err != nil {
 		return nil, errors.Join(err, c.Release(ctx))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/leases"
 )
 
 // LeaseCost is the cost of holding leases.
@@ -25,7 +26,7 @@ type LeaseCost struct {
 	Goroutines int     `json:"goroutines"`             // in addition to those before
 }
 
-// HoldLeases measures a [holdfast.LeaseManager] that acquires n locks, holds them for d and releases
+// HoldLeases measures a [leases.LeaseManager] that acquires n locks, holds them for d and releases
 // them.
 func HoldLeases(ctx context.Context, b *Backend, prefix string, n int, ttl, d time.Duration) (_ LeaseCost, err error) {
 	client, err := b.Client(ctx, holdfast.WithTTL(ttl))
@@ -37,7 +38,7 @@ func HoldLeases(ctx context.Context, b *Backend, prefix string, n int, ttl, d ti
 		defer cancel()
 		err = errors.Join(err, client.Shutdown(ctx))
 	}()
-	manager, err := holdfast.NewLeaseManager(client)
+	manager, err := leases.New(client)
 	if err != nil {
 		return LeaseCost{}, err
 	}
@@ -46,7 +47,7 @@ func HoldLeases(ctx context.Context, b *Backend, prefix string, n int, ttl, d ti
 	if err := set.acquire(ctx, min(n, 50)); err != nil {
 		return LeaseCost{}, err
 	}
-	if err := manager.Unmanage(ctx, set.names...); err != nil {
+	if err := manager.Remove(ctx, set.names...); err != nil {
 		return LeaseCost{}, err
 	}
 
@@ -80,20 +81,20 @@ func HoldLeases(ctx context.Context, b *Backend, prefix string, n int, ttl, d ti
 	out.Lost = set.lost()
 
 	begin = time.Now()
-	err = manager.Unmanage(ctx, set.names...)
+	err = manager.Remove(ctx, set.names...)
 	out.Releasing = ms(time.Since(begin))
 	return out, err
 }
 
-// leases are the names of a manager, and their tokens as noted after the acquisition.
-type leases struct {
-	manager *holdfast.LeaseManager
+// managedLeases are the names of a manager, and their tokens as noted after the acquisition.
+type managedLeases struct {
+	manager *leases.LeaseManager
 	names   []string
 	tokens  []uint64
 }
 
-func newLeases(manager *holdfast.LeaseManager, prefix string, n int) *leases {
-	s := &leases{manager, make([]string, n), make([]uint64, n)}
+func newLeases(manager *leases.LeaseManager, prefix string, n int) *managedLeases {
+	s := &managedLeases{manager, make([]string, n), make([]uint64, n)}
 	for i := range s.names {
 		s.names[i] = fmt.Sprint(prefix, "lease-", i)
 	}
@@ -101,8 +102,8 @@ func newLeases(manager *holdfast.LeaseManager, prefix string, n int) *leases {
 }
 
 // acquire adds the first n names to the manager and waits until all are held.
-func (s *leases) acquire(ctx context.Context, n int) error {
-	if err := s.manager.Manage(s.names[:n]...); err != nil {
+func (s *managedLeases) acquire(ctx context.Context, n int) error {
+	if err := s.manager.Add(s.names[:n]...); err != nil {
 		return err
 	}
 	for i := 0; i < n; {
@@ -115,7 +116,7 @@ func (s *leases) acquire(ctx context.Context, n int) error {
 	return nil
 }
 
-func (s *leases) noteTokens() {
+func (s *managedLeases) noteTokens() {
 	for i, name := range s.names {
 		s.tokens[i] = s.token(name)
 	}
@@ -123,7 +124,7 @@ func (s *leases) noteTokens() {
 
 // lost returns the number of leases that are not held with the noted token. One that was acquired
 // again after a loss has another token.
-func (s *leases) lost() (n int) {
+func (s *managedLeases) lost() (n int) {
 	for i, name := range s.names {
 		if token := s.token(name); token == 0 || token != s.tokens[i] {
 			n++
@@ -133,7 +134,7 @@ func (s *leases) lost() (n int) {
 }
 
 // token returns 0 if the name is not held.
-func (s *leases) token(name string) uint64 {
+func (s *managedLeases) token(name string) uint64 {
 	if h, held := s.manager.Hold(name); held && h.Err() == nil {
 		return h.Token()
 	}

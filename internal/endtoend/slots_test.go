@@ -52,7 +52,7 @@ func TestSlotsOnEveryBackend(t *testing.T) {
 				wg.Go(func() {
 					for range 2 {
 						err := client.Do(ctx, "pool", func(ctx context.Context) error {
-							hold, _ := holdfast.HoldFrom(ctx)
+							hold, _ := holdfast.HoldFromContext(ctx)
 							holders.enter(hold)
 							defer holders.leave(hold)
 							for end := time.Now().Add(20 * time.Second); !holders.wasFull(slots) && time.Now().Before(end); {

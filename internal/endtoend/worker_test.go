@@ -81,7 +81,7 @@ func count(ctx context.Context, client *holdfast.Client, _ *bench.Backend) error
 	for ctx.Err() == nil {
 		err := client.Do(ctx, lockName, func(ctx context.Context) error {
 			grants++
-			token, _ := holdfast.TokenFrom(ctx)
+			token, _ := holdfast.TokenFromContext(ctx)
 			if err := logLine("enter %d %d", token, os.Getpid()); err != nil {
 				return err
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/azblob"
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
+	"github.com/holdfast-go/holdfast/partitions"
 )
 
 // Azure Blob Storage has no change events, and its batch reads do not include owners. Instances come
@@ -20,7 +21,7 @@ func TestPartitionsOnAzure(t *testing.T) {
 	container := azuritetest.Shared(t).Container(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var all []*holdfast.Partitions
+	var all []*partitions.Partitions
 	done := make(chan error)
 	join := func() {
 		locker, err := azblob.New(container)
@@ -32,10 +33,10 @@ func TestPartitionsOnAzure(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = client.Shutdown(context.Background()) })
-		p, err := holdfast.NewPartitions(client, "azure/shards", n, func(ctx context.Context, _ int) error {
+		p, err := partitions.New(client, "azure/shards", n, func(ctx context.Context, _ int) error {
 			<-ctx.Done()
 			return nil
-		}, holdfast.WithRebalanceEvery(3*time.Second))
+		}, partitions.WithRebalanceEvery(3*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}

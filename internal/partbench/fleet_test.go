@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/drivers/mongo"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 	"github.com/holdfast-go/holdfast/internal/serverprocess"
+	"github.com/holdfast-go/holdfast/partitions"
 )
 
 func TestMain(m *testing.M) { serverprocess.Main(m) }
@@ -47,7 +48,7 @@ type owner struct {
 }
 
 type instance struct {
-	*holdfast.Partitions
+	*partitions.Partitions
 	server *mongodriver.Client
 	client *holdfast.Client
 	cancel context.CancelFunc
@@ -116,7 +117,7 @@ func (f *fleet) create() *instance {
 		return nil
 	}
 	f.tb.Cleanup(func() { f.close(in) })
-	in.Partitions, err = holdfast.NewPartitions(in.client, "bench", f.n, func(ctx context.Context, i int) error {
+	in.Partitions, err = partitions.New(in.client, "bench", f.n, func(ctx context.Context, i int) error {
 		f.recordOwner(ctx, in, i)
 		<-ctx.Done()
 		return nil
@@ -142,7 +143,7 @@ func (f *fleet) close(in *instance) {
 
 // recordOwner records that an instance begins to work on a partition.
 func (f *fleet) recordOwner(ctx context.Context, in *instance, i int) {
-	token, _ := holdfast.TokenFrom(ctx)
+	token, _ := holdfast.TokenFromContext(ctx)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	last := f.owners[i]

@@ -46,7 +46,7 @@ type Plain struct {
 
 // Try implements [Lock].
 func (p Plain) Try(ctx context.Context, id string) (bool, error) {
-	_, err := p.Locker.TryAcquire(ctx, driver.Request{Name: p.Name, ID: holdfast.NewLeaseID(id), Owner: "baseline", TTL: p.TTL})
+	_, err := p.Locker.TryAcquire(ctx, driver.Request{Name: p.Name, ID: driver.NewLeaseID(id), Owner: "baseline", TTL: p.TTL})
 	if errors.Is(err, holdfast.ErrHeld) {
 		return false, nil
 	}
@@ -55,5 +55,5 @@ func (p Plain) Try(ctx context.Context, id string) (bool, error) {
 
 // Release implements [Lock].
 func (p Plain) Release(ctx context.Context, id string) error {
-	return p.Locker.Release(ctx, holdfast.Lease{Name: p.Name, ID: holdfast.NewLeaseID(id)})
+	return p.Locker.Release(ctx, holdfast.Lease{Name: p.Name, ID: driver.NewLeaseID(id)})
 }

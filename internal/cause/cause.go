@@ -1,0 +1,52 @@
+// Package cause says why contexts end.
+package cause
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// Causes of the end of a hold's context, besides the errors of package driver.
+var (
+	// ErrReleased: the hold was released by its owner.
+	ErrReleased = errors.New("lock released")
+	// ErrSteppedDown: leadership was given up.
+	ErrSteppedDown = errors.New("stepped down")
+	// ErrShutdown: the Client has shut down.
+	ErrShutdown = fmt.Errorf("holdfast: the client is %w", driver.ErrClosed)
+)
+
+// Of says why a context has ended. A cause of the caller's own is wrapped. If the cause is the
+// end of another lock's hold, or of another Client, only its text is included: wrapped, it would
+// match ErrLost for the wrong lock.
+func Of(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	switch {
+	case driver.OutcomeKnown(cause) || errors.Is(cause, ErrReleased) || errors.Is(cause, ErrSteppedDown):
+		return fmt.Errorf("%w: %s", err, cause.Error())
+	case errors.Is(cause, err):
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// Join returns a context that descends from ctx and also ends when other does, with its cause.
+func Join(ctx, other context.Context) (joined context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	detach := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
+	return ctx, func() { detach(); cancel(nil) }
+}
+
+// IsClosed reports whether a channel that nobody sends to is closed. A select between such a
+// channel and the end of a context takes either if both are ready.
+func IsClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,163 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/locktest"
+)
+
+func TestRunTaskOnLeader_CallsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := locktest.NewRunner(t, locktest.NewClient(t, memory.New()))
+		var running, ran atomic.Int32
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				mustRun(t, r, func(context.Context) error {
+					if running.Add(1) != 1 {
+						t.Error("two tasks of one runner at once")
+					}
+					time.Sleep(time.Second)
+					running.Add(-1)
+					ran.Add(1)
+					return nil
+				}, true)
+			})
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+		defer cancel()
+		if ran, err := r.RunTaskOnLeader(ctx, locktest.Nothing); ran || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a call whose context ended in the queue: %v, %v", ran, err)
+		}
+		if err := r.Run(t.Context(), locktest.Nothing); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("Run beside RunTaskOnLeader: %v", err)
+		}
+		wg.Wait()
+		if ran.Load() != 20 {
+			t.Errorf("%d tasks ran", ran.Load())
+		}
+	})
+}
+
+func TestRunner_Busy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := locktest.NewRunner(t, locktest.NewClient(t, memory.New()))
+		refused := func(ctx context.Context, where string) {
+			if err := r.Run(ctx, locktest.Nothing); !errors.Is(err, driver.ErrInvalid) {
+				t.Errorf("Run %s: %v", where, err)
+			}
+			if ran, err := r.RunTaskOnLeader(ctx, locktest.Nothing); ran || !errors.Is(err, driver.ErrInvalid) {
+				t.Errorf("RunTaskOnLeader %s: %v, %v", where, ran, err)
+			}
+		}
+		// From its own task either would wait for itself.
+		mustRun(t, r, func(ctx context.Context) error { refused(ctx, "in a task of RunTaskOnLeader"); return nil }, true)
+		err := r.Run(t.Context(), func(ctx context.Context) error {
+			refused(ctx, "in a task of Run")
+			refused(context.Background(), "beside Run")
+			return nil
+		})
+		if err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		mustRun(t, r, locktest.Nothing, true)
+	})
+}
+
+// Run and RunTaskOnLeader that begin at the same moment: one of them is refused.
+func TestRunner_BusyAtOnce(t *testing.T) {
+	c := locktest.NewClient(t, memory.New())
+	for range 200 {
+		r := locktest.NewRunner(t, c)
+		var running, refused atomic.Int32
+		fn := func(context.Context) error {
+			if running.Add(1) > 1 {
+				t.Error("two tasks of one runner at once")
+			}
+			runtime.Gosched()
+			running.Add(-1)
+			return nil
+		}
+		note := func(err error) {
+			if errors.Is(err, driver.ErrInvalid) {
+				refused.Add(1)
+			} else if err != nil {
+				t.Errorf("%v", err)
+			}
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() { note(r.Run(t.Context(), fn)) })
+		wg.Go(func() { _, err := r.RunTaskOnLeader(t.Context(), fn); note(err) })
+		wg.Wait()
+		if refused.Load() > 1 {
+			t.Error("both were refused")
+		}
+		if err := r.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// An attempt that ends in doubt while the client shuts down: Shutdown waits for its
+// clean-up.
+func TestRunTaskOnLeader_DoubtDuringShutdown(t *testing.T) {
+	for range 300 { // the order of what happens at one instant is left to chance
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+				return map[string]locktest.Fault{locktest.OpAcquire: {Delay: time.Second, Deaf: true, Lose: locktest.ErrInjected}}[op]
+			}))
+			r := locktest.NewRunner(t, c)
+			called := make(chan error)
+			go func() { _, err := r.RunTaskOnLeader(t.Context(), locktest.Nothing); called <- err }()
+			time.Sleep(time.Second / 2)
+			if err := c.Shutdown(t.Context()); err != nil {
+				t.Errorf("Shutdown: %v", err)
+			}
+			if locktest.IsHeld(t, store, "job") {
+				t.Error("held after Shutdown")
+			}
+			if err := <-called; !errors.Is(err, holdfast.ErrClosed) {
+				t.Errorf("RunTaskOnLeader: %v", err)
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// A call at the very instant of the idle limit: either it takes up the leadership or
+// it takes the lock anew; the lock is never released under its task.
+func TestRunTaskOnLeader_CallAtTheIdleLimit(t *testing.T) {
+	const limit = 5 * time.Second
+	for range 300 {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithIdleLimit(limit))
+			mustRun(t, r, locktest.Nothing, true)
+			time.Sleep(limit)
+			mustRun(t, r, func(ctx context.Context) error {
+				time.Sleep(time.Second)
+				if ctx.Err() != nil || !locktest.IsHeld(t, store, "job") {
+					t.Errorf("the lock was released under a running task: %v", context.Cause(ctx))
+				}
+				return nil
+			}, true)
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}

@@ -1,0 +1,370 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/election"
+	"github.com/holdfast-go/holdfast/internal/locktest"
+)
+
+// slowly is a task that takes its time to stop.
+func slowly(d time.Duration) locktest.Task {
+	return func(ctx context.Context) error {
+		<-ctx.Done()
+		time.Sleep(d)
+		return context.Cause(ctx)
+	}
+}
+
+// StepDown waits for the release, which waits for the task; then, for the
+// cool-down, others go first.
+func TestStepDown_HandsOver(t *testing.T) {
+	const stop, cool = 50 * time.Second, 40 * time.Second
+	for _, mode := range []string{"Run", "RunTaskOnLeader", "RunTaskOnLeader, idle"} {
+		t.Run(mode, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.NewStore()
+				seen := locktest.Events{}
+				a := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithCoolDown(cool), holdfast.WithObserver(seen.Observe))
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				var done <-chan error
+				wantStop := stop
+				switch mode {
+				case "Run":
+					terms := 0
+					done = locktest.Campaign(ctx, a, func(ctx context.Context) error {
+						if terms++; terms == 1 {
+							return slowly(stop)(ctx)
+						}
+						return locktest.UntilEnd(ctx)
+					})
+				case "RunTaskOnLeader":
+					go func() { _, _ = a.RunTaskOnLeader(ctx, slowly(stop)) }()
+				default:
+					mustRun(t, a, locktest.Nothing, true)
+					wantStop = 0
+				}
+				time.Sleep(time.Second)
+				var steps sync.WaitGroup
+				for range 3 { // one step-down, however many ask for it
+					steps.Go(func() {
+						start := time.Now()
+						if err := a.StepDown(t.Context()); err != nil {
+							t.Errorf("StepDown: %v", err)
+						}
+						if d := time.Since(start); d != wantStop || locktest.IsHeld(t, store, "job") {
+							t.Errorf("StepDown took %v (want %v), and the lock is held: %v", d, wantStop, locktest.IsHeld(t, store, "job"))
+						}
+					})
+				}
+				synctest.Wait()
+				if a.IsLeader() {
+					t.Error("IsLeader while stepping down")
+				}
+				steps.Wait()
+				released := time.Now()
+				if n := seen.Count(holdfast.EventSteppedDown); n != 1 {
+					t.Errorf("the step-down was told %d times", n)
+				}
+				if o, l := seen.Count(holdfast.EventOverrun), seen.Count(holdfast.EventLost); o+l != 0 {
+					t.Errorf("%d overruns, %d losses: the lease was not kept until the task returned", o, l)
+				}
+				// Nobody else is there: still it lets the time pass.
+				for !a.IsLeader() && time.Since(released) < time.Hour {
+					if done == nil {
+						_, err := a.RunTaskOnLeader(ctx, locktest.Nothing)
+						if err != nil {
+							t.Errorf("RunTaskOnLeader: %v", err)
+						}
+					}
+					time.Sleep(time.Second / 2)
+				}
+				if d := time.Since(released); d < cool || d > cool+2*time.Second {
+					t.Errorf("leads again %v after the release, want the cool-down of %v", d, cool)
+				}
+				cancel()
+				if done != nil {
+					if err := <-done; !errors.Is(err, context.Canceled) {
+						t.Errorf("Run: %v", err)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestStepDown_WithoutLeadership(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		seen := locktest.Events{}
+		h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+		r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithObserver(seen.Observe), holdfast.WithCoolDown(time.Hour))
+		done := locktest.Campaign(t.Context(), r, func(ctx context.Context) error { return nil })
+		time.Sleep(time.Second)
+		if err := r.StepDown(t.Context()); err != nil {
+			t.Errorf("StepDown: %v", err)
+		}
+		if err := h.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		start := time.Now()
+		if err := <-done; err != nil || time.Since(start) > time.Minute {
+			t.Errorf("Run: %v after %v; a step-down without leadership must not cool down", err, time.Since(start))
+		}
+		if seen.Count(holdfast.EventSteppedDown) != 0 {
+			t.Error("a step-down without leadership was told")
+		}
+	})
+}
+
+// A task may step down or close by itself; it is not waited for.
+func TestStepDown_FromTheTask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		seen := locktest.Events{}
+		r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithObserver(seen.Observe))
+		var ends []time.Time
+		err := r.Run(t.Context(), func(ctx context.Context) error {
+			end := r.StepDown
+			if len(ends) == 1 {
+				end = r.Close
+			}
+			if err := end(ctx); err != nil {
+				t.Errorf("from the task: %v", err)
+			}
+			synctest.Wait()
+			if ctx.Err() == nil {
+				t.Error("the context is live after stepping down")
+			}
+			time.Sleep(time.Minute) // kept until the task has returned
+			if !locktest.IsHeld(t, store, "job") {
+				t.Error("released before the task had returned")
+			}
+			ends = append(ends, time.Now())
+			return nil
+		})
+		if !errors.Is(err, holdfast.ErrClosed) || len(ends) != 2 {
+			t.Errorf("Run: %v after %d terms", err, len(ends))
+		}
+		synctest.Wait()
+		if seen.Count(holdfast.EventOverrun) != 0 {
+			t.Error("an overrun was told")
+		}
+	})
+}
+
+// A caller that waits no longer has the lease run out, although the task still runs.
+func TestStepDown_TaskDoesNotReturn(t *testing.T) {
+	const ttl, patience = 30 * time.Second, 5 * time.Second
+	type call func(r *holdfast.LeaderAwareRunner, ctx context.Context) error
+	for name, tc := range map[string]struct {
+		end  call
+		want error // of the task's context
+	}{
+		"StepDown": {(*holdfast.LeaderAwareRunner).StepDown, holdfast.ErrSteppedDown},
+		"Close":    {(*holdfast.LeaderAwareRunner).Close, holdfast.ErrClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.NewStore()
+				seen, overrun := locktest.Events{}, locktest.Events{}
+				r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithObserver(seen.Observe), holdfast.WithOverrunHook(overrun.Observe))
+				stuck, result := make(chan struct{}), make(chan error)
+				go func() {
+					_, err := r.RunTaskOnLeader(t.Context(), func(ctx context.Context) error {
+						<-stuck
+						if !errors.Is(context.Cause(ctx), tc.want) {
+							t.Errorf("cause %v", context.Cause(ctx))
+						}
+						return nil
+					})
+					result <- err
+				}()
+				time.Sleep(time.Minute)
+				start := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				if err := tc.end(r, ctx); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%s: %v", name, err)
+				}
+				h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+				if d := time.Since(start); d > patience+ttl+time.Second {
+					t.Errorf("another leads only after %v", d)
+				}
+				if seen.Count(holdfast.EventOverrun) != 1 || overrun.Count(holdfast.EventOverrun) != 1 {
+					t.Error("the overrun was not told")
+				}
+				close(stuck)
+				if err := <-result; !errors.Is(err, tc.want) {
+					t.Errorf("the task returned nil although its lock was not kept; RunTaskOnLeader: %v", err)
+				}
+				if err := tc.end(r, t.Context()); err != nil {
+					t.Errorf("%s again: %v", name, err)
+				}
+				if h.Err() != nil {
+					t.Errorf("the next leader's hold: %v", h.Err())
+				}
+			})
+		})
+	}
+}
+
+// A leader that is stuck but renews is found by the watchdog: others lead at the
+// expiry, though its task never returns.
+func TestStall_OthersLead(t *testing.T) {
+	const ttl, limit = 30 * time.Second, 20 * time.Second
+	for name, stop := range map[string]func(ctx context.Context, cancel func(), r *holdfast.LeaderAwareRunner){
+		"leading":  func(context.Context, func(), *holdfast.LeaderAwareRunner) {},
+		"canceled": func(_ context.Context, cancel func(), _ *holdfast.LeaderAwareRunner) { cancel() },
+		// Told to stop, the task hangs: the watchdog still finds it.
+		"stepped down": func(ctx context.Context, _ func(), r *holdfast.LeaderAwareRunner) {
+			go func() { _ = r.StepDown(context.Background()) }()
+		},
+		"closed": func(ctx context.Context, _ func(), r *holdfast.LeaderAwareRunner) {
+			go func() { _ = r.Close(context.Background()) }()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.NewStore()
+				seen := locktest.Events{}
+				a := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithStallTimeout(limit), holdfast.WithObserver(seen.Observe))
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				check := locktest.NewExclusive(t)
+				never := make(chan struct{})
+				begun := false
+				done := locktest.Campaign(ctx, a, func(ctx context.Context) error {
+					token, _ := holdfast.TokenFromContext(ctx)
+					check.Enter(ctx, "job", token)
+					if begun {
+						return locktest.UntilEnd(ctx)
+					}
+					begun = true
+					for range 100 { // well for a while
+						time.Sleep(limit - time.Second)
+						holdfast.Heartbeat(ctx)
+					}
+					if ctx.Err() != nil {
+						t.Errorf("heartbeats did not keep it: %v", context.Cause(ctx))
+					}
+					stop(ctx, cancel, a)
+					<-never
+					return nil
+				})
+				time.Sleep(100*(limit-time.Second) + time.Second)
+				b := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()))
+				start := time.Now()
+				led := make(chan time.Duration, 1)
+				next := locktest.Campaign(t.Context(), b, func(ctx context.Context) error {
+					token, _ := holdfast.TokenFromContext(ctx)
+					check.Enter(ctx, "job", token)
+					led <- time.Since(start)
+					return locktest.UntilEnd(ctx)
+				})
+				if d := <-led; d > limit+ttl+time.Second {
+					t.Errorf("another leads only after %v", d)
+				}
+				locktest.Pending(t, done, "the stuck task")
+				if a.IsLeader() || seen.Count(holdfast.EventOverrun) != 1 {
+					t.Errorf("the stuck instance leads: %v; %d overruns told", a.IsLeader(), seen.Count(holdfast.EventOverrun))
+				}
+				want := 1
+				if name == "closed" { // that was no leadership any more
+					want = 0
+				}
+				if n := seen.Count(holdfast.EventSteppedDown); n != want {
+					t.Errorf("%d step-downs told, want %d", n, want)
+				}
+				if name == "leading" {
+					if ev := seen.First(holdfast.EventSteppedDown); !errors.Is(ev.Err, election.ErrStalled) || !errors.Is(ev.Err, holdfast.ErrSteppedDown) {
+						t.Errorf("told: %v", ev)
+					}
+				}
+				close(never)
+				synctest.Wait()
+				if !locktest.IsHeld(t, store, "job") || !b.IsLeader() {
+					t.Error("the late release freed the next leader")
+				}
+				cancel()
+				if err := <-done; name == "leading" && !errors.Is(err, context.Canceled) {
+					t.Errorf("Run: %v", err)
+				}
+				if err := b.Close(t.Context()); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+				if err := <-next; !errors.Is(err, holdfast.ErrClosed) {
+					t.Errorf("the next leader: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// Each task has its own heartbeats, and only a running task is watched.
+func TestStall_OfOneTask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := locktest.NewRunner(t, locktest.NewClient(t, memory.New()), holdfast.WithStallTimeout(10*time.Second), holdfast.WithIdleLimit(time.Hour), holdfast.WithMinHold(time.Hour))
+		var old context.Context
+		mustRun(t, r, func(ctx context.Context) error { old = ctx; return nil }, true)
+		time.Sleep(time.Minute)
+		if !r.IsLeader() {
+			t.Error("stepped down while no task ran")
+		}
+		holdfast.Heartbeat(context.Background()) // of no task: nothing
+		var beating atomic.Bool
+		beating.Store(true)
+		var beats sync.WaitGroup
+		defer beats.Wait()
+		beats.Go(func() {
+			for beating.Load() {
+				holdfast.Heartbeat(old)
+				time.Sleep(time.Second)
+			}
+		})
+		start := time.Now()
+		ran, err := r.RunTaskOnLeader(t.Context(), locktest.UntilEnd)
+		beating.Store(false)
+		if d := time.Since(start); !ran || !errors.Is(err, election.ErrStalled) || !errors.Is(err, holdfast.ErrSteppedDown) || d != 10*time.Second {
+			t.Errorf("RunTaskOnLeader: %v, %v after %v; want ErrStalled after 10s", ran, err, d)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) { // the least hold is no stall
+		r := locktest.NewRunner(t, locktest.NewClient(t, memory.New()), holdfast.WithStallTimeout(10*time.Second), holdfast.WithMinHold(time.Hour))
+		start := time.Now()
+		if err := r.Run(t.Context(), locktest.Nothing); err != nil || time.Since(start) != time.Hour {
+			t.Errorf("Run: %v after %v", err, time.Since(start))
+		}
+	})
+}
+
+// A lease that was lost before stays lost: who steps down then changes nothing of that.
+func TestStepDown_AfterALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), locktest.Renewals())))
+		stuck := make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		done := locktest.Campaign(ctx, r, func(context.Context) error { <-stuck; return nil })
+		time.Sleep(40 * time.Second)
+		limited, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		if err := r.StepDown(limited); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("StepDown: %v", err)
+		}
+		cancel()
+		close(stuck)
+		if err := <-done; !errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrSteppedDown) {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}

@@ -1,0 +1,54 @@
+package engine_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+)
+
+// What programs may ask before every write costs nanoseconds and no allocation.
+func BenchmarkQuestions(b *testing.B) {
+	client, err := holdfast.New(memory.New(), holdfast.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer client.Shutdown(context.Background())
+	runner, err := holdfast.NewLeaderAwareRunner(client, "leader")
+	if err != nil {
+		b.Fatal(err)
+	}
+	err = runner.Run(b.Context(), func(ctx context.Context) error {
+		hold, _ := holdfast.HoldFromContext(ctx)
+		// As deep in a call stack as programs have it.
+		for range 3 {
+			ctx = context.WithValue(ctx, depth{}, 1)
+		}
+		ask(b, "IsLeader", func() bool { return runner.IsLeader() })
+		ask(b, "HoldErr", func() bool { return hold.Err() == nil })
+		ask(b, "TokenFrom", func() bool { _, ok := holdfast.TokenFromContext(ctx); return ok })
+		return nil
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+type depth struct{}
+
+// ask fails if the answer is not yes, or if the question allocates.
+func ask(b *testing.B, name string, question func() bool) {
+	b.Run(name, func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if !question() {
+				b.Fatal("the answer is no")
+			}
+		}
+		if n := testing.AllocsPerRun(100, func() { question() }); n != 0 {
+			b.Errorf("%v allocations", n)
+		}
+	})
+}

@@ -1,0 +1,228 @@
+// Package engine has the mechanisms behind Client, Hold, runners, leases and partitions: it
+// waits for locks, acquires them, keeps them renewed, releases them and cleans up. Its exported
+// names are for those packages; the public API is in package holdfast.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/batchread"
+	"github.com/holdfast-go/holdfast/internal/clock"
+	"github.com/holdfast-go/holdfast/internal/event"
+	"github.com/holdfast-go/holdfast/internal/renewal"
+	"github.com/holdfast-go/holdfast/internal/scheduler"
+	"github.com/holdfast-go/holdfast/internal/settings"
+	"github.com/holdfast-go/holdfast/internal/sightings"
+	"github.com/holdfast-go/holdfast/internal/worker"
+)
+
+// Client is what holdfast.Client stands for.
+type Client struct {
+	locker       driver.Locker
+	limits       driver.Limits
+	capabilities driver.Capabilities
+	defaults     settings.Config      // the options given to New
+	now          func() time.Duration // elapsed time
+	reader       *batchread.Reader    // nil where the backend does not read in batches
+	sightings    *sightings.Memory
+	names        atomic.Int64 // that LeaseManagers have
+
+	logger    *slog.Logger
+	renewer   *renewal.Renewer
+	queues    queues
+	wakeups   wakeups
+	observers []*observer
+	cleanups  *scheduler.Scheduler
+	cleaners  worker.Group // the running cleanups
+
+	work       worker.Group // calls that acquire, and every hold until it is released
+	background worker.Group // cleanups, releases by Shutdown, runners' own goroutines
+	observing  worker.Group // the running observers
+
+	closing context.Context // ends, with cause.ErrShutdown, when Shutdown begins
+	close   context.CancelCauseFunc
+	base    context.Context // ends when Shutdown gives up or is done; background calls descend from it
+	end     context.CancelFunc
+
+	mu           sync.Mutex
+	holds        map[*Hold]struct{}
+	participants map[Participant]struct{}
+
+	shutting    atomic.Bool
+	releases    chan struct{} // has a value for each release that a Shutdown has under way
+	down        chan struct{} // closed when Shutdown is done
+	shutdownErr error         // readable once down is closed
+}
+
+// Config is what New needs besides the Locker.
+type Config struct {
+	Lock    settings.Config // its observers are notified of every event of the Client
+	Logger  *slog.Logger    // nil: slog.Default
+	Elapsed func() time.Duration
+
+	NilLogger, NilElapsed bool // an option set it to nil
+}
+
+// New makes a Client.
+func New(locker driver.Locker, cfg Config) (*Client, error) {
+	if cfg.NilLogger || cfg.NilElapsed {
+		return nil, settings.ErrNilOption
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.Elapsed == nil {
+		cfg.Elapsed = clock.Elapsed
+	}
+	if cfg.Lock.Owner == nil {
+		owner := defaultOwner()
+		cfg.Lock.Owner = &owner
+	}
+	limits := locker.Limits()
+	s, err := cfg.Lock.Resolve(limits)
+	if err != nil {
+		return nil, err
+	}
+	observers := append([]func(event.Event){logTo(cfg.Logger)}, cfg.Lock.Observers...)
+	cfg.Lock.Observers = nil
+	c := &Client{
+		locker: locker, limits: limits, capabilities: locker.Capabilities(), defaults: cfg.Lock, now: cfg.Elapsed,
+		logger: cfg.Logger, renewer: renewal.New(locker, cfg.Elapsed, cfg.Logger), sightings: sightings.New(cfg.Elapsed),
+		holds: map[*Hold]struct{}{}, participants: map[Participant]struct{}{},
+		down: make(chan struct{}), releases: make(chan struct{}, releaseLimit),
+	}
+	c.cleanups = scheduler.New(c.now, cleanupLimit, 0, &c.cleaners)
+	c.closing, c.close = context.WithCancelCause(context.Background())
+	c.base, c.end = context.WithCancel(context.Background())
+	c.reader = batchread.New(c.closing, c.capabilities.BatchInspector, c.now, s.RequestTimeout)
+	c.observers = c.newObservers(observers)
+	return c, nil
+}
+
+// Settings resolves and checks the options for one name.
+func (c *Client) Settings(name string, cfg settings.Config) (settings.Settings, error) {
+	s, err := cfg.Resolve(c.limits)
+	if err != nil {
+		return s, err
+	}
+	return s, ValidateSlots(name, s.Slots, c.limits)
+}
+
+// Emit reports an event.
+type Emit = func(event.Event)
+
+// EmitTo returns a function that reports to the Client's observers and to these.
+func (c *Client) EmitTo(observers []func(event.Event)) Emit {
+	more := c.newObservers(observers)
+	return func(e event.Event) {
+		for _, o := range c.observers {
+			o.emit(e)
+		}
+		for _, o := range more {
+			o.emit(e)
+		}
+	}
+}
+
+func (c *Client) newObservers(notify []func(event.Event)) []*observer {
+	observers := make([]*observer, len(notify))
+	for i, fn := range notify {
+		observers[i] = newObserver(fn, &c.observing, c.logger, &c.names)
+	}
+	return observers
+}
+
+// Inspect reads a lock's record once.
+func (c *Client) Inspect(ctx context.Context, name string) (driver.Record, error) {
+	s, err := c.settingsFor(name)
+	if err != nil {
+		return driver.Record{}, err
+	}
+	return c.inspect(ctx, name, s.RequestTimeout)
+}
+
+func (c *Client) inspect(ctx context.Context, name string, limit time.Duration) (driver.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return c.locker.Inspect(ctx, name)
+}
+
+// settingsFor checks a name, and resolves the defaults.
+func (c *Client) settingsFor(name string) (settings.Settings, error) {
+	if err := driver.ValidateName(name, c.limits); err != nil {
+		return settings.Settings{}, err
+	}
+	return c.defaults.Resolve(c.limits)
+}
+
+// List yields the records whose names begin with prefix.
+func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
+	if c.capabilities.Lister == nil {
+		return func(yield func(driver.Record, error) bool) {
+			yield(driver.Record{}, fmt.Errorf("holdfast: list: this backend cannot list its locks: %w", errors.ErrUnsupported))
+		}
+	}
+	return c.capabilities.Lister.List(ctx, prefix)
+}
+
+// Break makes the backend refuse the present holder's renewals.
+func (c *Client) Break(ctx context.Context, name string) error {
+	s, err := c.settingsFor(name)
+	if err != nil {
+		return err
+	}
+	if c.capabilities.Breaker == nil {
+		return fmt.Errorf("holdfast: break %q: this backend cannot break leases: %w", name, errors.ErrUnsupported)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.RequestTimeout)
+	defer cancel()
+	return c.capabilities.Breaker.Break(ctx, name)
+}
+
+// What products need of a Client. Its fields are not exported, since holdfast.Client has them too.
+
+// Locker is the driver.
+func (c *Client) Locker() driver.Locker { return c.locker }
+
+// Limits are the backend's.
+func (c *Client) Limits() driver.Limits { return c.limits }
+
+// Capabilities are the backend's.
+func (c *Client) Capabilities() driver.Capabilities { return c.capabilities }
+
+// Defaults are the options given to New.
+func (c *Client) Defaults() settings.Config { return c.defaults }
+
+// Now reads the elapsed-time clock.
+func (c *Client) Now() time.Duration { return c.now() }
+
+// Reader reads records in batches; nil where the backend does not.
+func (c *Client) Reader() *batchread.Reader { return c.reader }
+
+// Sightings is what the Client remembers of holders.
+func (c *Client) Sightings() *sightings.Memory { return c.sightings }
+
+// Work counts the calls that acquire, and every hold until it is released. Shutdown waits for it
+// first.
+func (c *Client) Work() *worker.Group { return &c.work }
+
+// Background counts cleanups and the goroutines of runners. Shutdown waits for it after Work.
+func (c *Client) Background() *worker.Group { return &c.background }
+
+// Closing ends, with the cause cause.ErrShutdown, when Shutdown begins.
+func (c *Client) Closing() context.Context { return c.closing }
+
+// Base ends when Shutdown gives up or is done. Calls in the background descend from it.
+func (c *Client) Base() context.Context { return c.base }
+
+// AddNames changes the number of names that LeaseManagers have: each lets observers fall a few
+// more events behind.
+func (c *Client) AddNames(n int) { c.names.Add(int64(n)) }

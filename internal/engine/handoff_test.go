@@ -1,0 +1,365 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/locktest"
+)
+
+// line has waiters of one name begin one after the other. Each works with its hold, and
+// notes its label.
+type line struct {
+	tb    testing.TB
+	may   error // what a waiter may meet instead
+	check *locktest.Exclusive
+	wg    sync.WaitGroup
+	mu    sync.Mutex
+	order []string
+}
+
+func newLine(tb testing.TB) *line { return &line{tb: tb, check: locktest.NewExclusive(tb)} }
+
+// join puts a waiter with a label into the queue of a client, and returns when it is there.
+func (q *line) join(c *holdfast.Client, label string, work time.Duration) {
+	q.wg.Go(func() {
+		h, err := c.Lock(q.tb.Context(), "n")
+		if err != nil {
+			if q.may == nil || !errors.Is(err, q.may) {
+				q.tb.Errorf("%s: %v", label, err)
+			}
+			return
+		}
+		q.check.Enter(h.Context(), "n", h.Token())
+		time.Sleep(work)
+		q.mu.Lock()
+		q.order = append(q.order, label)
+		q.mu.Unlock()
+		if err := h.Release(q.tb.Context()); err != nil {
+			q.tb.Errorf("%s: release: %v", label, err)
+		}
+	})
+	synctest.Wait()
+}
+
+// Within a process a lock goes from hand to hand in the order of arrival, by one request
+// each; the first has it by an acquire, the last gives it back by a release.
+func TestHandOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		f := locktest.NewFaulty(t, store.Locker(), nil)
+		f.Watcher = true
+		var told locktest.Events
+		c := locktest.NewClient(t, f, holdfast.WithObserver(told.Observe))
+		q := newLine(t)
+		var want []string
+		for i := range 5 {
+			q.join(c, fmt.Sprint(i), 1)
+			want = append(want, fmt.Sprint(i))
+		}
+		q.wg.Wait()
+		synctest.Wait()
+		if !slices.Equal(q.order, want) {
+			t.Errorf("served in order %v", q.order)
+		}
+		if a, h, r := f.Count(locktest.OpAcquire), f.Count(locktest.OpHandOver), f.Count(locktest.OpRelease); a != 1 || h != 4 || r != 1 {
+			t.Errorf("%d acquires, %d hand-overs, %d releases; want 1, 4, 1", a, h, r)
+		}
+		if locktest.IsHeld(t, store, "n") {
+			t.Error("the lock is held in the end")
+		}
+		for i, got := range told.Types() { // a hold is told to be over before the next one is told of
+			if want := []holdfast.EventType{holdfast.EventAcquired, holdfast.EventReleased}[i%2]; got != want {
+				t.Fatalf("events %v", told.Types())
+			}
+		}
+	})
+}
+
+// Whatever becomes of the request that passes a lock on, no two hold it, every waiter is
+// served, Release says that the lock was given back, and it is free in the end.
+func TestHandOverFaults(t *testing.T) {
+	for name, strike := range map[string]locktest.Fault{
+		"not done, and an error":     {Refuse: locktest.ErrInjected},
+		"done, and an error":         {Lose: locktest.ErrInjected},
+		"no answer":                  {Hang: true},
+		"no answer, and done late":   {Late: 4 * time.Second},
+		"done after the time limit":  {Delay: 4 * time.Second, Deaf: true},
+		"slow":                       {Delay: time.Second},
+		"refused as invalid":         {Refuse: driver.Invalid("f", "v", "r")},
+		"said to be held by another": {Refuse: &holdfast.HeldError{Record: holdfast.Record{Name: "n", State: driver.StateHeld}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.NewStore()
+				f := locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+					if op == locktest.OpHandOver && n%2 == 1 {
+						return strike
+					}
+					return locktest.Fault{}
+				})
+				f.Watcher = true
+				c := locktest.NewClient(t, f, holdfast.WithTTL(time.Minute), holdfast.WithRequestTimeout(time.Second))
+				start, q := time.Now(), newLine(t)
+				if errors.Is(strike.Refuse, driver.ErrInvalid) { // ends the waiting, as that of an acquire does
+					q.may = driver.ErrInvalid
+				}
+				for i := range 8 {
+					q.join(c, fmt.Sprint(i), 1)
+				}
+				q.wg.Wait()
+				if f.Count(locktest.OpHandOver) < 2 {
+					t.Errorf("%d hand-overs", f.Count(locktest.OpHandOver))
+				}
+				if took := time.Since(start); took > 30*time.Second {
+					t.Errorf("all were served after %v: one lease at least was left to expire", took)
+				}
+				time.Sleep(2 * time.Minute) // what lands late, and what is cleaned up
+				if locktest.IsHeld(t, store, "n") {
+					t.Error("the lock is held in the end")
+				}
+			})
+		})
+	}
+}
+
+// A waiter that goes away while a lock is on its way to it keeps it from nobody: the next
+// one has it as soon as the release is through.
+func TestHandOverToOneWhoLeaves(t *testing.T) {
+	for name, strike := range map[string]locktest.Fault{
+		"not done":       {Hang: true},
+		"done, too late": {Late: time.Millisecond},
+		"done":           {Lose: locktest.ErrInjected, Delay: 20 * time.Millisecond, Deaf: true},
+		"gone before":    {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.NewStore()
+				f := locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+					if op == locktest.OpHandOver && n == 1 {
+						return strike
+					}
+					return locktest.Fault{}
+				})
+				f.Watcher = true
+				c := locktest.NewClient(t, f, holdfast.WithTTL(time.Minute))
+				check := locktest.NewExclusive(t)
+				first := locktest.MustLock(t, c, "n")
+				check.Enter(first.Context(), "n", first.Token())
+				ctx, leave := context.WithCancel(t.Context())
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					if h, err := c.Lock(ctx, "n"); !errors.Is(err, context.Canceled) {
+						t.Errorf("got %v, %v; want canceled", h, err)
+					}
+				})
+				synctest.Wait()
+				start := time.Now()
+				wg.Go(func() {
+					h := locktest.MustLock(t, c, "n")
+					check.Enter(h.Context(), "n", h.Token())
+					if waited := time.Since(start); waited > time.Second {
+						t.Errorf("the next waited %v", waited)
+					}
+					if err := h.Release(t.Context()); err != nil {
+						t.Error(err)
+					}
+				})
+				synctest.Wait()
+				if strike == (locktest.Fault{}) {
+					leave()
+				}
+				time.AfterFunc(10*time.Millisecond, leave)
+				if err := first.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+				wg.Wait()
+				time.Sleep(2 * time.Minute)
+				if locktest.IsHeld(t, store, "n") {
+					t.Error("the lock is held in the end")
+				}
+			})
+		})
+	}
+}
+
+// A release whose lock is passed on ends no later than the hold's own time limit, whatever
+// the waiter's is.
+func TestHandOverEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+			return locktest.Fault{Hang: op == locktest.OpHandOver}
+		})
+		f.Watcher = true
+		c := locktest.NewClient(t, f, holdfast.WithTTL(10*time.Minute), holdfast.WithRequestTimeout(time.Minute))
+		h := locktest.MustLock(t, c, "n", holdfast.WithRequestTimeout(time.Second))
+		q := newLine(t)
+		q.join(c, "next", 0)
+		start := time.Now()
+		if err := h.Release(t.Context()); err != nil || time.Since(start) > 2*time.Second {
+			t.Errorf("released after %v, %v", time.Since(start), err)
+		}
+		q.wg.Wait()
+	})
+}
+
+// A release whose context has ended sends one request, and is back after its time limit.
+func TestHandOverNotByEndedContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			return locktest.Fault{Hang: op == locktest.OpHandOver || op == locktest.OpRelease}
+		})
+		f.Watcher = true
+		c := locktest.NewClient(t, f, holdfast.WithTTL(time.Minute), holdfast.WithRequestTimeout(3*time.Second))
+		h := locktest.MustLock(t, c, "n")
+		waiting, leave := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := c.Lock(waiting, "n"); !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v, want canceled", err)
+			}
+		})
+		synctest.Wait()
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		start := time.Now()
+		if err := h.Release(ended); err == nil || time.Since(start) > 4*time.Second {
+			t.Errorf("back after %v: %v", time.Since(start), err)
+		}
+		leave()
+		wg.Wait()
+	})
+}
+
+// A lock that an operator has freed and another process has taken is not passed on.
+func TestHandOverOfWhatAnotherHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		f := locktest.NewFaulty(t, store.Locker(), nil)
+		f.Watcher = true
+		here, there := locktest.NewClient(t, f), locktest.NewClient(t, store.Locker())
+		h := locktest.MustLock(t, here, "n")
+		q := newLine(t)
+		q.join(here, "next", time.Millisecond)
+		if err := f.Locker.Capabilities().Breaker.BreakNow(t.Context(), "n"); err != nil {
+			t.Fatal(err)
+		}
+		taken := locktest.MustTryLock(t, there, "n")
+		if err := h.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if f.Count(locktest.OpHandOver) != 1 || len(q.order) != 0 || taken.Err() != nil {
+			t.Errorf("%d hand-overs, served %v, the other's hold: %v", f.Count(locktest.OpHandOver), q.order, taken.Err())
+		}
+		q.check.Enter(taken.Context(), "n", taken.Token())
+		if err := taken.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		q.wg.Wait()
+	})
+}
+
+// Shutdown while a lock is on its way: nobody gets it, and it is free afterwards.
+func TestHandOverDuringShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		f := locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			if op == locktest.OpHandOver {
+				return locktest.Fault{Delay: time.Second, Deaf: true}
+			}
+			return locktest.Fault{}
+		})
+		f.Watcher = true
+		c := locktest.NewClient(t, f)
+		h := locktest.MustLock(t, c, "n")
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := c.Lock(t.Context(), "n"); !errors.Is(err, holdfast.ErrClosed) {
+				t.Errorf("got %v, want closed", err)
+			}
+		})
+		synctest.Wait()
+		wg.Go(func() {
+			if err := h.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		if err := c.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		if locktest.IsHeld(t, store, "n") {
+			t.Error("the lock is held after Shutdown")
+		}
+	})
+}
+
+// A hold that was lost has nothing to pass on, though its Release comes while others wait.
+func TestHandOverOfWhatWasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		f := locktest.NewFaulty(t, store.Locker(), nil)
+		f.Watcher = true
+		c := locktest.NewClient(t, f, holdfast.WithTTL(9*time.Millisecond)) // a loss is known while it could be passed on
+		lost := locktest.MustLock(t, c, "n")
+		store.Remove("n")
+		<-lost.Context().Done()
+		next := locktest.MustLock(t, c, "n")
+		q := newLine(t)
+		q.join(c, "last", 0)
+		if err := lost.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if n := f.Count(locktest.OpHandOver); n != 0 || next.Err() != nil || len(q.order) != 0 {
+			t.Errorf("%d hand-overs; the present hold: %v; served %v", n, next.Err(), q.order)
+		}
+		if err := next.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		q.wg.Wait()
+	})
+}
+
+// A hold is told to be over before the next one of the process is told of, also if the reply
+// to the request that passes the lock on is lost, and the release that follows is slow.
+func TestHandOverEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			switch op {
+			case locktest.OpHandOver:
+				return locktest.Fault{Lose: locktest.ErrInjected}
+			case locktest.OpRelease:
+				return locktest.Fault{Delay: time.Second}
+			}
+			return locktest.Fault{}
+		})
+		f.Watcher = true
+		var told locktest.Events
+		c := locktest.NewClient(t, f, holdfast.WithObserver(told.Observe))
+		h := locktest.MustLock(t, c, "n")
+		q := newLine(t)
+		q.join(c, "next", 10*time.Second)
+		if err := h.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		q.wg.Wait()
+		synctest.Wait()
+		got := slices.DeleteFunc(told.Types(), func(e holdfast.EventType) bool { return e == holdfast.EventError })
+		want := []holdfast.EventType{holdfast.EventAcquired, holdfast.EventReleased, holdfast.EventAcquired, holdfast.EventReleased}
+		if !slices.Equal(got, want) {
+			t.Errorf("events %v", got)
+		}
+	})
+}

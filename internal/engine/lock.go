@@ -1,0 +1,114 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/cause"
+	"github.com/holdfast-go/holdfast/internal/event"
+	"github.com/holdfast-go/holdfast/internal/settings"
+)
+
+// waitAcquire queues up and asks until the lock is granted. The hold's context
+// descends from parent.
+func (c *Client) WaitAcquire(ctx, parent context.Context, name string, s settings.Settings, emit Emit, managed bool) (*Hold, error) {
+	if h := c.heldWithin(ctx, name, s.Slots); h != nil {
+		return nil, fmt.Errorf("holdfast: lock %q: the caller itself holds it and would deadlock: %w", name, h.heldError())
+	}
+	if !c.work.Start() {
+		return nil, cause.ErrShutdown
+	}
+	ctx, stop := cause.Join(ctx, c.closing)
+	defer stop()
+	w := c.queues.join(name, s.Slots, s.TTL)
+	defer c.queues.leave(w)
+	c.awaitTurn(ctx, w, emit)
+	if ctx.Err() != nil || c.closing.Err() != nil {
+		c.work.Done()
+		return nil, c.WaitEnded(ctx, name, c.queues.reason(w))
+	}
+	a := c.NewAcquisition(name, s, emit)
+	g, err := a.waitUntilGranted(ctx, w)
+	if err != nil {
+		a.Abandon()
+		c.work.Done()
+		return nil, err
+	}
+	return c.granted(parent, a, g, managed)
+}
+
+// ownHoldNotice is how long a hold of this process keeps a caller waiting before that is
+// reported: longer than callers that share a lock usually wait for each other.
+const ownHoldNotice = 30 * time.Second
+
+// awaitTurn waits in the queue. If a hold of this process itself keeps it waiting for long,
+// that is reported: the caller may be the one that should release it.
+func (c *Client) awaitTurn(ctx context.Context, w *waiter, emit Emit) {
+	select {
+	case <-w.turn:
+		return
+	default:
+	}
+	notice := time.NewTimer(ownHoldNotice)
+	defer notice.Stop()
+	for {
+		select {
+		case <-w.turn:
+			return
+		case <-ctx.Done():
+			return
+		case <-notice.C:
+			h, again := c.queues.standstill(w, c.now(), ownHoldNotice)
+			if h != nil {
+				l := h.entry.Lease
+				emit(event.Event{Type: event.HolderSeen, Name: l.Name, Owner: l.Owner, Token: l.Token, Time: time.Now(), Own: true})
+			}
+			notice.Reset(again)
+		}
+	}
+}
+
+// TryOnce makes one attempt and does not wait.
+func (c *Client) TryOnce(ctx, parent context.Context, name string, s settings.Settings, emit Emit, managed bool) (*Hold, error) {
+	if !c.work.Start() { // until a cleanup has begun
+		return nil, cause.ErrShutdown
+	}
+	defer c.work.Done()
+	a := c.NewAcquisition(name, s, emit)
+	h, err := c.TryAcquire(ctx, parent, a, managed)
+	if err != nil {
+		a.Abandon()
+	}
+	return h, err
+}
+
+// TryAcquire makes one attempt, for each slot if need be. The hold's context descends from parent. After an
+// error the asker can try again, or must abandon.
+func (c *Client) TryAcquire(ctx, parent context.Context, a *Acquisition, managed bool) (*Hold, error) {
+	if !c.work.Start() {
+		return nil, cause.ErrShutdown
+	}
+	limited, stop := cause.Join(ctx, c.closing)
+	defer stop()
+	g, err := a.Try(limited, a.candidates())
+	if err != nil {
+		c.work.Done()
+		if c.closing.Err() != nil {
+			return nil, cause.ErrShutdown
+		}
+		return nil, err
+	}
+	return c.granted(parent, a, g, managed)
+}
+
+// granted makes a hold of a lease, unless Shutdown has begun: then nobody wants it.
+func (c *Client) granted(parent context.Context, a *Acquisition, g grant, managed bool) (*Hold, error) {
+	a.abandonOthers(g.attempt)
+	if c.closing.Err() != nil {
+		c.CleanUp(g.lease, g.start+g.lease.TTL, a.settings.RequestTimeout, a.Emit)
+		c.work.Done()
+		return nil, cause.ErrShutdown
+	}
+	return c.NewHold(parent, a, g, managed), nil
+}

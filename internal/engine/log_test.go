@@ -1,0 +1,319 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/locktest"
+)
+
+// logOf has a client's events logged from a level on.
+func logOf(level slog.Level) (*lockedBuffer, holdfast.ClientOption) {
+	out := &lockedBuffer{}
+	return out, holdfast.WithLogger(slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level})))
+}
+
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+// take returns the lines since the last call.
+func (b *lockedBuffer) take() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.buf.Reset()
+	return b.buf.String()
+}
+
+func wantLogged(t *testing.T, log string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(log, part) {
+			t.Errorf("%q is not logged, but:\n%s", part, log)
+		}
+	}
+}
+
+func TestLogMessagesStandAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out, logger := logOf(slog.LevelDebug)
+		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			return map[string]locktest.Fault{locktest.OpRenew: {Refuse: locktest.ErrInjected}}[op]
+		}), logger)
+		h := locktest.MustLock(t, c, "job")
+		time.Sleep(time.Hour)
+		_ = h.Release(t.Context())
+		synctest.Wait()
+		wantLogged(t, out.take(),
+			`level=DEBUG msg="holdfast: lock acquired" lock=job owner=`,
+			`level=WARN msg="holdfast: renewal failed, retrying" lock=job`, " op=renew error=",
+			`level=WARN msg="holdfast: lease lost" lock=job`,
+			`level=ERROR msg="holdfast: work still running after its lease ended" lock=job`)
+	})
+}
+
+func TestEveryFailureIsLoggedInWords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for op, want := range map[string]string{
+			locktest.OpAcquire: `level=WARN msg="holdfast: acquire failed; a waiting caller retries" lock=job op=acquire error=`,
+			locktest.OpRelease: `level=WARN msg="holdfast: release failed, retrying until the lease expires" lock=job`,
+		} {
+			out, logger := logOf(slog.LevelInfo)
+			var calls atomic.Int32
+			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(o string, _ int, _ holdfast.Lease) locktest.Fault {
+				if o == op && calls.Add(1) == 1 {
+					return locktest.Fault{Refuse: locktest.ErrInjected}
+				}
+				return locktest.Fault{}
+			}), logger)
+			if err := locktest.MustLock(t, c, "job").Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			log := out.take()
+			wantLogged(t, log, want)
+			if strings.Contains(log, `msg="holdfast: error"`) {
+				t.Errorf("a failure has no words of its own:\n%s", log)
+			}
+		}
+	})
+}
+
+// A release is not retried when the backend has answered.
+func TestReleaseWithAKnownOutcomeIsLoggedAsFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out, logger := logOf(slog.LevelInfo)
+		refused := fmt.Errorf("holdfast: the store is %w", holdfast.ErrClosed)
+		f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			return map[string]locktest.Fault{locktest.OpRelease: {Refuse: refused}}[op]
+		})
+		if err := locktest.MustLock(t, locktest.NewClient(t, f, logger), "job").Release(t.Context()); !errors.Is(err, holdfast.ErrClosed) {
+			t.Errorf("Release: %v", err)
+		}
+		synctest.Wait()
+		wantLogged(t, out.take(), `level=WARN msg="holdfast: release failed" lock=job`)
+	})
+}
+
+// A loss is a warning; that the lock is held again must be seen at the same level of a log.
+func TestRecoveryIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out, logger := logOf(slog.LevelInfo)
+		var down atomic.Bool
+		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(string, int, holdfast.Lease) locktest.Fault {
+			if down.Load() {
+				return locktest.Fault{Refuse: locktest.ErrInjected}
+			}
+			return locktest.Fault{}
+		}), logger)
+		h := locktest.MustLock(t, c, "job")
+		if other := locktest.MustLock(t, c, "other"); other.Release(t.Context()) != nil {
+			t.Error("not released")
+		}
+		if log := out.take(); log != "" {
+			t.Errorf("what goes well is logged at info:\n%s", log)
+		}
+		down.Store(true)
+		time.Sleep(time.Minute)
+		down.Store(false)
+		_ = h.Release(t.Context())
+		synctest.Wait()
+		wantLogged(t, out.take(), `level=WARN msg="holdfast: lease lost" lock=job`)
+		h = locktest.MustLock(t, c, "job")
+		synctest.Wait()
+		wantLogged(t, out.take(), `level=INFO msg="holdfast: lock acquired again after a loss" lock=job owner=`, " token=")
+		_ = h.Release(t.Context())
+		_ = locktest.MustLock(t, c, "job").Release(t.Context())
+		synctest.Wait()
+		if log := out.take(); log != "" {
+			t.Errorf("one loss has two ends:\n%s", log)
+		}
+	})
+}
+
+func TestElectionIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out, logger := logOf(slog.LevelInfo)
+		c := locktest.NewClient(t, memory.New(), logger)
+		r, err := holdfast.NewLeaderAwareRunner(c, "job")
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls := 0
+		err = r.Run(t.Context(), func(ctx context.Context) error {
+			if calls++; calls > 1 {
+				return nil
+			}
+			go func() {
+				if err := r.StepDown(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}()
+			<-ctx.Done()
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		log := out.take()
+		wantLogged(t, log, `level=INFO msg="holdfast: elected leader" lock=job`, `level=INFO msg="holdfast: stepped down as leader" lock=job`)
+		if n := strings.Count(log, "elected leader"); n != 2 {
+			t.Errorf("%d elections are logged, not 2:\n%s", n, log)
+		}
+	})
+}
+
+// Goroutines that share a lock wait for each other, and nothing is wrong.
+func TestOrdinaryContentionIsNotLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out, logger := logOf(slog.LevelInfo)
+		var seen locktest.Events
+		c := locktest.NewClient(t, memory.New(), logger, holdfast.WithObserver(seen.Observe))
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				for range 5 {
+					if err := c.Do(t.Context(), "job", func(context.Context) error { time.Sleep(29 * time.Second); return nil }); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		synctest.Wait()
+		if log, n := out.take(), seen.Count(holdfast.EventHolderSeen); log != "" || n != 0 {
+			t.Errorf("%d times a holder was reported, and logged:\n%s", n, log)
+		}
+	})
+}
+
+// The report comes whoever held the lock when the wait began, once for a hold however many
+// callers wait for it, and again for the next hold.
+func TestWaitingForALaterHoldOfOnesOwnIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		out, logger := logOf(slog.LevelInfo)
+		c := locktest.NewClient(t, store.Locker(), logger)
+		other := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+		holds := make(chan *holdfast.Hold)
+		for range 3 {
+			go func() {
+				h, err := c.Lock(t.Context(), "job")
+				if err != nil {
+					t.Error(err)
+				}
+				holds <- h
+			}()
+		}
+		time.Sleep(45 * time.Second)
+		if err := other.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for left := 2; left >= 0; left-- {
+			h := <-holds
+			time.Sleep(29900 * time.Millisecond)
+			if log := out.take(); log != "" {
+				t.Errorf("reported too soon:\n%s", log)
+			}
+			time.Sleep(200 * time.Millisecond)
+			synctest.Wait()
+			if log := out.take(); strings.Count(log, "that this process itself holds") != min(left, 1) {
+				t.Errorf("%d callers wait for one hold; logged:\n%s", left, log)
+			}
+			time.Sleep(5 * time.Minute)
+			if log := out.take(); log != "" {
+				t.Errorf("reported again:\n%s", log)
+			}
+			if err := h.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// Slots that come and go are no deadlock; it may be one when none of them changes.
+func TestWaitingForOnesOwnSlotsIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out, logger := logOf(slog.LevelInfo)
+		c := locktest.NewClient(t, memory.New(), logger, holdfast.WithSlots(2))
+		first := locktest.MustLock(t, c, "job")
+		var wg sync.WaitGroup
+		for range 5 {
+			wg.Go(func() {
+				_ = c.Do(t.Context(), "job", func(context.Context) error { time.Sleep(20 * time.Second); return nil })
+			})
+		}
+		wg.Wait()
+		synctest.Wait()
+		if log := out.take(); log != "" {
+			t.Errorf("slots come and go, and yet:\n%s", log)
+		}
+		second := locktest.MustLock(t, c, "job")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := c.Lock(ctx, "job")
+		if err == nil {
+			t.Error("a third slot of two")
+		}
+		synctest.Wait()
+		if log := out.take(); strings.Count(log, "that this process itself holds") != 1 {
+			t.Errorf("no slot has become free for a minute; logged:\n%s", log)
+		}
+		_, _ = first.Release(t.Context()), second.Release(t.Context())
+	})
+}
+
+// A goroutine that waits for what its own process holds may wait for itself.
+func TestWaitingForOnesOwnProcessIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out, logger := logOf(slog.LevelInfo)
+		var seen []string
+		c := locktest.NewClient(t, memory.New(), logger, holdfast.WithObserver(func(e holdfast.Event) {
+			if e.Type == holdfast.EventHolderSeen {
+				seen = append(seen, e.String())
+			}
+		}))
+		h := locktest.MustLock(t, c, "job", holdfast.WithOwner("me"))
+		go func() {
+			time.Sleep(29 * time.Second)
+			_ = h.Release(t.Context())
+		}()
+		h = locktest.MustLock(t, c, "job", holdfast.WithOwner("me"))
+		synctest.Wait()
+		if log := out.take(); log != "" || len(seen) > 0 {
+			t.Errorf("a short wait is reported: %q\n%s", seen, log)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := c.Lock(ctx, "job")
+		synctest.Wait()
+		log := out.take()
+		wantLogged(t, log, `level=INFO msg="holdfast: waiting for a lock that this process itself holds" lock=job owner=me token=`)
+		if strings.Count(log, "\n") != 1 || len(seen) != 1 || !strings.HasPrefix(seen[0], `holder seen "job": "me" in this process, token `) {
+			t.Errorf("reported: %q\n%s", seen, log)
+		}
+		if !errors.Is(err, holdfast.ErrHeld) || !strings.Contains(err.Error(), `this process itself holds it: lock "job" is held by "me"`) {
+			t.Errorf("the wait ended with %v", err)
+		}
+		_ = h.Release(t.Context())
+	})
+}

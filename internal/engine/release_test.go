@@ -1,0 +1,121 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/locktest"
+)
+
+// Whoever calls Release, and whenever: it returns when the one release is over, with its
+// result.
+func TestReleaseAgainWaitsForTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+			if op == locktest.OpRelease && n == 1 {
+				return locktest.Fault{Delay: 2 * time.Second, Refuse: locktest.ErrInjected}
+			}
+			return locktest.Fault{}
+		}))
+		h := locktest.MustLock(t, c, "job")
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		results := make(chan error, 3)
+		go func() { results <- h.Release(ctx) }() // makes one attempt: then its context has ended
+		synctest.Wait()
+		for range 2 {
+			go func() { results <- h.Release(context.Background()) }()
+		}
+		for range 3 {
+			if err := <-results; !errors.Is(err, locktest.ErrInjected) || time.Since(start) != 2*time.Second {
+				t.Errorf("Release after %v: %v", time.Since(start), err)
+			}
+		}
+		for range 20 { // the result is there: a context that has ended does not hide it
+			if err := h.Release(ctx); !errors.Is(err, locktest.ErrInjected) {
+				t.Fatalf("Release afterwards: %v", err)
+			}
+		}
+	})
+}
+
+// One who does not want to wait any longer for another's release is not kept.
+func TestReleaseAgainIsBoundedByItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			if op == locktest.OpRelease {
+				return locktest.Fault{Delay: 2 * time.Second}
+			}
+			return locktest.Fault{}
+		}))
+		h := locktest.MustLock(t, c, "job")
+		go func() { _ = h.Release(context.Background()) }()
+		synctest.Wait()
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := h.Release(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
+			t.Errorf("Release after %v: %v", time.Since(start), err)
+		}
+	})
+}
+
+// A driver that answers a release with "not yours" has said that the lock is not held by
+// this lease, which is what Release is for.
+func TestReleaseOfWhatIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			if op == locktest.OpRelease {
+				return locktest.Fault{Refuse: holdfast.ErrLost}
+			}
+			return locktest.Fault{}
+		})
+		h := locktest.MustLock(t, locktest.NewClient(t, f), "job")
+		if err := h.Release(t.Context()); err != nil || f.Count(locktest.OpRelease) != 1 {
+			t.Errorf("Release: %v, after %d requests", err, f.Count(locktest.OpRelease))
+		}
+	})
+}
+
+func TestReleasesThatNeverReturnKeepNoPlace(t *testing.T) {
+	for late, ill := range map[time.Duration]int{time.Second: 64, time.Minute: 2000} { // during Shutdown, and after
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			c := locktest.NewClient(t, locktest.DeafTo(t, store, locktest.OpRelease))
+			for i := range ill {
+				locktest.MustLock(t, c, fmt.Sprint("ill ", i))
+			}
+			did := make(chan time.Duration, 1)
+			go func() {
+				var ended time.Time
+				_ = c.Do(t.Context(), "well", func(ctx context.Context) error {
+					<-ctx.Done()
+					time.Sleep(late)
+					ended = time.Now()
+					return nil
+				})
+				did <- time.Since(ended)
+			}()
+			synctest.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			start := time.Now()
+			if err := c.Shutdown(ctx); err == nil || time.Since(start) != 20*time.Second {
+				t.Errorf("Shutdown took %v: %v", time.Since(start), err)
+			}
+			if d := <-did; d > 5*time.Second {
+				t.Errorf("Do returned %v after its function", d)
+			}
+			if late < 20*time.Second && locktest.IsHeld(t, store, "well") {
+				t.Error("not released")
+			}
+		})
+	}
+}

@@ -1,0 +1,491 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/locktest"
+)
+
+// Shutdown by Do's own function with its own context, as on SIGTERM in the function.
+func TestCorner_ShutdownWithOwnContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		c := locktest.NewClient(t, store.Locker())
+		var shut error
+		_ = c.Do(t.Context(), "job", func(ctx context.Context) error { shut = c.Shutdown(ctx); return nil })
+		time.Sleep(time.Second)
+		if locktest.IsHeld(t, store, "job") {
+			t.Errorf("the function has returned, and the lock is left to expire (Shutdown: %v)", shut)
+		}
+	})
+}
+
+// Held: ending a runner or a hold from hooks, observers and health checks does not hang.
+func TestCorner_EndFromWithin(t *testing.T) {
+	run := func(name string, opts func(end func()) []holdfast.RunnerOption, end func(r *holdfast.LeaderAwareRunner), faults func(string, int, holdfast.Lease) locktest.Fault, work locktest.Task) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.NewStore()
+				c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), faults))
+				var r *holdfast.LeaderAwareRunner
+				var once sync.Once
+				took := time.Duration(-1)
+				r = locktest.NewRunner(t, c, opts(func() {
+					once.Do(func() { start := time.Now(); end(r); took = time.Since(start) })
+				})...)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				_ = r.Run(ctx, work)
+				synctest.Wait()
+				if took < 0 || took > time.Minute {
+					t.Errorf("took %v", took)
+				}
+			})
+		})
+	}
+	health := func(end func()) []holdfast.RunnerOption {
+		return []holdfast.RunnerOption{holdfast.WithHealthCheck(time.Second, func(ctx context.Context) error {
+			if _, leading := holdfast.TokenFromContext(ctx); leading {
+				end()
+			}
+			return nil
+		})}
+	}
+	campaigning := func(end func()) []holdfast.RunnerOption {
+		return []holdfast.RunnerOption{holdfast.WithHealthCheck(time.Second, func(context.Context) error { end(); return nil })}
+	}
+	observer := func(end func()) []holdfast.RunnerOption {
+		return []holdfast.RunnerOption{holdfast.WithObserver(func(holdfast.Event) { end() })}
+	}
+	hook := func(end func()) []holdfast.RunnerOption {
+		return []holdfast.RunnerOption{holdfast.WithOverrunHook(func(holdfast.Event) { end() })}
+	}
+	stop := func(r *holdfast.LeaderAwareRunner) { _ = r.Close(context.Background()) }
+	down := func(r *holdfast.LeaderAwareRunner) { _ = r.StepDown(context.Background()) }
+	slow := func(ctx context.Context) error { <-ctx.Done(); time.Sleep(30 * time.Second); return nil }
+	run("Close, health check while leading", health, stop, nil, locktest.UntilEnd)
+	run("Close, health check while campaigning", campaigning, stop, nil, locktest.UntilEnd)
+	run("Close, observer", observer, stop, nil, locktest.UntilEnd)
+	run("Close, overrun hook", hook, stop, locktest.Refuse(locktest.OpRenew), slow)
+	run("StepDown, health check", health, down, nil, locktest.UntilEnd)
+	run("StepDown, observer", observer, down, nil, locktest.UntilEnd)
+	run("StepDown, overrun hook", hook, down, locktest.Refuse(locktest.OpRenew), slow)
+}
+
+// Races, in real time: each is run many times.
+
+// Shutdown while many locks are being taken: a hold that Shutdown finds before the
+// keeper has it must not take another's place out of the keeper's heap.
+func TestCorner_ShutdownWhileTaking(t *testing.T) {
+	for round := range 60 {
+		var mu sync.Mutex
+		renewed := map[string]bool{}
+		released := map[string]bool{}
+		store := memory.NewStore()
+		f := locktest.NewFaulty(t, store.Locker(), nil)
+		f.Faults = func(op string, _ int, l holdfast.Lease) locktest.Fault {
+			mu.Lock()
+			defer mu.Unlock()
+			switch op {
+			case locktest.OpRelease:
+				released[l.Name] = true
+			case locktest.OpRenew:
+				if released[l.Name] {
+					renewed[l.Name] = true
+				}
+			}
+			return locktest.Fault{}
+		}
+		var lost locktest.Events
+		c, err := holdfast.New(f, holdfast.WithLogger(slog.New(slog.DiscardHandler)), holdfast.WithObserver(lost.Observe))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for i := range 200 {
+			wg.Go(func() { _, _ = c.TryLock(context.Background(), fmt.Sprint(i)) })
+		}
+		time.Sleep(time.Duration(round%30) * 20 * time.Microsecond)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		if err := c.Shutdown(ctx); err != nil {
+			t.Errorf("round %d: Shutdown: %v", round, err)
+		}
+		cancel()
+		wg.Wait()
+		if n := lost.Count(holdfast.EventLost); n > 0 {
+			t.Fatalf("round %d: %d lost", round, n)
+		}
+	}
+}
+
+// Shutdown "finishes the clean-ups": also that of a TryLock which it cuts short.
+func TestCorner_ShutdownCleansUpTryLock(t *testing.T) {
+	for round := range 40 {
+		store := memory.NewStore()
+		under := store.Locker()
+		const n = 300
+		var inside sync.WaitGroup
+		inside.Add(n)
+		c, err := holdfast.New(locktest.Changed{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+			_, _ = under.TryAcquire(ctx, req) // applied; the answer does not come before Shutdown
+			inside.Done()
+			<-ctx.Done()
+			return holdfast.Lease{}, ctx.Err()
+		}}, holdfast.WithLogger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for i := range n {
+			wg.Go(func() { _, _ = c.TryLock(context.Background(), fmt.Sprint(i)) })
+		}
+		inside.Wait()
+		if err := c.Shutdown(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		wg.Wait()
+		left := 0
+		for i := range n {
+			if locktest.IsHeld(t, store, fmt.Sprint(i)) {
+				left++
+			}
+		}
+		if left > 0 {
+			t.Fatalf("round %d: Shutdown returned nil and left %d locks taken", round, left)
+		}
+	}
+}
+
+// The error of Shutdown names what is left.
+func TestCorner_ShutdownNamesWhatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			return map[string]locktest.Fault{locktest.OpAcquire: {Delay: time.Minute, Deaf: true}}[op]
+		}))
+		go func() { _, _ = c.Lock(context.Background(), "job") }()
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := c.Shutdown(ctx); err == nil || strings.Contains(err.Error(), "expire: :") {
+			t.Errorf("err = %v", err)
+		}
+		time.Sleep(2 * time.Minute)
+	})
+}
+
+func TestShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		other := locktest.NewClient(t, store.Locker())
+		locktest.MustLock(t, other, "taken")
+		c := locktest.NewClient(t, store.Locker())
+		raw := locktest.MustLock(t, c, "raw")
+		waited := make(chan error, 2)
+		for _, name := range []string{"raw", "taken"} { // behind this process's own hold, and asking
+			go func() { _, err := c.Lock(t.Context(), name); waited <- err }()
+		}
+		did := make(chan error, 1)
+		stopped := false
+		go func() {
+			did <- c.Do(t.Context(), "did", func(ctx context.Context) error {
+				<-ctx.Done()
+				time.Sleep(time.Minute) // renewed until it returns
+				stopped = true
+				return context.Cause(ctx)
+			})
+		}()
+		time.Sleep(time.Second)
+		if err := c.Shutdown(t.Context()); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		if !stopped {
+			t.Error("Shutdown did not wait for the function of Do")
+		}
+		for range 2 {
+			if err := <-waited; !errors.Is(err, holdfast.ErrClosed) {
+				t.Errorf("a waiter: %v", err)
+			}
+		}
+		if err := <-did; !errors.Is(err, holdfast.ErrClosed) || errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("Do: %v", err)
+		}
+		if !errors.Is(raw.Err(), holdfast.ErrClosed) {
+			t.Errorf("Err: %v", raw.Err())
+		}
+		for _, name := range []string{"raw", "did"} {
+			if locktest.IsHeld(t, store, name) {
+				t.Errorf("%q is still held", name)
+			}
+		}
+		if err := raw.Release(t.Context()); err != nil {
+			t.Errorf("Release after Shutdown: %v", err)
+		}
+		if _, err := c.Lock(t.Context(), "x"); !errors.Is(err, holdfast.ErrClosed) {
+			t.Errorf("Lock: %v", err)
+		}
+		if _, err := c.TryLock(t.Context(), "x"); !errors.Is(err, holdfast.ErrClosed) {
+			t.Errorf("TryLock: %v", err)
+		}
+		if err := c.Do(t.Context(), "x", func(context.Context) error { return nil }); !errors.Is(err, holdfast.ErrClosed) {
+			t.Errorf("Do: %v", err)
+		}
+		if err := c.Shutdown(t.Context()); err != nil {
+			t.Errorf("Shutdown again: %v", err)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 20 { // the result is there: a context that has ended does not hide it
+			if err := c.Shutdown(ended); err != nil {
+				t.Fatalf("Shutdown again by an ended context: %v", err)
+			}
+		}
+	})
+}
+
+// Every error of Shutdown says what has not returned, also that of a renewal alone.
+func TestShutdownNamesTheRenewalItWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			if op == locktest.OpRenew {
+				return locktest.Fault{Delay: time.Hour, Deaf: true}
+			}
+			return locktest.Fault{}
+		}))
+		h := locktest.MustLock(t, c, "job")
+		time.Sleep(11 * time.Second) // into the renewal
+		if err := h.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := c.Shutdown(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), "holdfast: shutdown: a renewal ") {
+			t.Errorf("Shutdown: %v", err)
+		}
+	})
+}
+
+func TestShutdownThatRunsOutOfTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		under := store.Locker()
+		f := locktest.NewFaulty(t, under, func(op string, _ int, l holdfast.Lease) locktest.Fault {
+			if op == locktest.OpRelease {
+				return locktest.Fault{Hang: true}
+			}
+			return locktest.Fault{}
+		})
+		c := locktest.NewClient(t, f)
+		locktest.MustLock(t, c, "job")
+		block := make(chan struct{})
+		done := make(chan error)
+		go func() { done <- c.Do(t.Context(), "stuck", func(context.Context) error { <-block; return nil }) }()
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		start := time.Now()
+		err := c.Shutdown(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "stuck") {
+			t.Errorf("Shutdown: %v", err)
+		}
+		if d := time.Since(start); d > 25*time.Second {
+			t.Errorf("Shutdown took %v", d)
+		}
+		if _, err := under.Inspect(t.Context(), "job"); !errors.Is(err, holdfast.ErrClosed) {
+			t.Errorf("Shutdown gave up and left the Locker open: %v", err)
+		}
+		renewals := f.Count(locktest.OpRenew)
+		time.Sleep(31 * time.Second)
+		if f.Count(locktest.OpRenew) != renewals || locktest.IsHeld(t, store, "stuck") || locktest.IsHeld(t, store, "job") {
+			t.Error("what was left to expire is still kept")
+		}
+		close(block)
+		if err := <-done; !errors.Is(err, holdfast.ErrLost) && !errors.Is(err, holdfast.ErrClosed) {
+			t.Errorf("Do: %v", err)
+		}
+	})
+}
+
+func TestShutdownDrainsCleanUps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+			switch {
+			case op == locktest.OpAcquire:
+				return locktest.Fault{Lose: locktest.ErrInjected}
+			case op == locktest.OpRelease && n <= 3:
+				return locktest.Fault{Refuse: locktest.ErrInjected}
+			}
+			return locktest.Fault{}
+		}))
+		if _, err := c.TryLock(t.Context(), "job"); !errors.Is(err, locktest.ErrInjected) {
+			t.Fatalf("TryLock: %v", err)
+		}
+		start := time.Now()
+		if err := c.Shutdown(t.Context()); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		if locktest.IsHeld(t, store, "job") {
+			t.Error("held after Shutdown")
+		}
+		if d := time.Since(start); d > 10*time.Second {
+			t.Errorf("Shutdown took %v", d)
+		}
+	})
+}
+
+// A clean-up that rests between two releases is not waited for: one more, at once, ends it.
+func TestShutdownHurriesCleanUps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			if op == locktest.OpAcquire {
+				return locktest.Fault{Lose: locktest.ErrInjected}
+			}
+			return locktest.Fault{}
+		}))
+		if _, err := c.TryLock(t.Context(), "job"); !errors.Is(err, locktest.ErrInjected) {
+			t.Fatalf("TryLock: %v", err)
+		}
+		time.Sleep(12 * time.Second) // pauses of seconds by now
+		start := time.Now()
+		if err := c.Shutdown(t.Context()); err != nil || time.Since(start) > 100*time.Millisecond {
+			t.Errorf("Shutdown: %v after %v", err, time.Since(start))
+		}
+	})
+}
+
+// So is one that plans its next release in the very moment when Shutdown begins.
+func TestShutdownHurriesACleanUpBeingPlanned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var slow atomic.Bool // the next reading of the clock
+		planning := make(chan struct{})
+		f := locktest.NewFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+			switch {
+			case op == locktest.OpAcquire:
+				return locktest.Fault{Lose: locktest.ErrInjected}
+			case op == locktest.OpRelease && n == 6: // the next would come after about 7 s
+				slow.Store(true)
+			}
+			return locktest.Fault{}
+		})
+		c := locktest.NewClient(t, f, holdfast.WithElapsed(func() time.Duration {
+			if slow.CompareAndSwap(true, false) {
+				close(planning)
+				time.Sleep(time.Second)
+			}
+			return time.Since(start)
+		}))
+		if _, err := c.TryLock(t.Context(), "job"); !errors.Is(err, locktest.ErrInjected) {
+			t.Fatalf("TryLock: %v", err)
+		}
+		<-planning
+		time.Sleep(500 * time.Millisecond)
+		began := time.Now()
+		if err := c.Shutdown(t.Context()); err != nil || time.Since(began) > 600*time.Millisecond {
+			t.Errorf("Shutdown: %v after %v", err, time.Since(began))
+		}
+		if n := f.Count(locktest.OpRelease); n != 7 {
+			t.Errorf("%d releases were sent, want one more", n)
+		}
+	})
+}
+
+// Whatever a caller is in the middle of when it is canceled, or when the client is
+// shut down: it returns soon, and nothing stays taken for longer than a TTL.
+func TestCancellationAtEveryAwaitPoint(t *testing.T) {
+	faults := map[string]locktest.Fault{
+		"slow": {Delay: 300 * time.Millisecond}, "refused": {Refuse: locktest.ErrInjected}, "lost": {Lose: locktest.ErrInjected},
+		"late": {Late: 3 * time.Second},
+	}
+	for name, ft := range faults {
+		for _, shut := range []bool{false, true} {
+			for at := time.Duration(0); at < 12*time.Second; at += 137 * time.Millisecond {
+				synctest.Test(t, func(t *testing.T) {
+					store := memory.NewStore()
+					check := locktest.NewExclusive(t)
+					holder := locktest.NewClient(t, store.Locker())
+					first := locktest.MustLock(t, holder, "job")
+					check.Enter(first.Context(), "job", first.Token())
+					time.AfterFunc(2*time.Second, func() { _ = first.Release(context.Background()) })
+					c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+						if n%3 == 1 {
+							return ft
+						}
+						return locktest.Fault{Delay: 50 * time.Millisecond}
+					}), holdfast.WithTTL(6*time.Second))
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					time.AfterFunc(at, func() {
+						if shut {
+							_ = c.Shutdown(context.Background())
+						} else {
+							cancel()
+						}
+					})
+					start := time.Now()
+					err := c.Do(ctx, "job", func(ctx context.Context) error {
+						token, _ := holdfast.TokenFromContext(ctx)
+						check.Enter(ctx, "job", token)
+						<-ctx.Done()
+						return ctx.Err()
+					})
+					if d := time.Since(start) - at; d > 7*time.Second {
+						t.Errorf("%s at %v, shutdown %v: returned %v later", name, at, shut, d)
+					}
+					if shut != errors.Is(err, holdfast.ErrClosed) && !errors.Is(err, context.Canceled) {
+						t.Errorf("%s at %v: %v", name, at, err)
+					}
+					time.Sleep(9 * time.Second) // a late request and the longest pause of a clean-up
+					next := locktest.NewClient(t, store.Locker())
+					h, err := next.TryLock(t.Context(), "job")
+					if err != nil {
+						t.Errorf("%s at %v, shutdown %v: still taken: %v", name, at, shut, err)
+						return
+					}
+					check.Enter(h.Context(), "job", h.Token())
+				})
+			}
+		}
+	}
+}
+
+// Thousands of releases do not go to the backend at once.
+func TestShutdownReleasesSoManyAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		counted := &locktest.Counted{Faulty: locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			if op == locktest.OpRelease {
+				return locktest.Fault{Delay: 5 * time.Millisecond}
+			}
+			return locktest.Fault{}
+		})}
+		c := locktest.NewClient(t, counted)
+		for i := range 2000 {
+			locktest.MustLock(t, c, fmt.Sprint(i))
+		}
+		if err := c.Shutdown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := counted.Worst.Load(); n > 64 {
+			t.Errorf("%d releases at once", n)
+		}
+		for i := range 2000 {
+			if locktest.IsHeld(t, store, fmt.Sprint(i)) {
+				t.Fatalf("lock %d is left held", i)
+			}
+		}
+	})
+}

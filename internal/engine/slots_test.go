@@ -1,0 +1,403 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/leases"
+)
+
+// Slots are exclusive, each by itself, whatever fails.
+func TestAtMostSoManyHolders(t *testing.T) {
+	for _, looks := range []bool{true, false} {
+		t.Run(fmt.Sprintf("batch reads %v", looks), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { slotsUnderFaults(t, looks) })
+		})
+	}
+}
+
+func slotsUnderFaults(t *testing.T, looks bool) {
+	const slots = 3
+	store := memory.NewStore()
+	check := locktest.NewPool(t, slots)
+	var wg sync.WaitGroup
+	var events atomic.Int64 // failures and grants
+	const poll = time.Second
+	var paces []*locktest.Pace
+	for p := range 4 {
+		rng := rand.New(rand.NewPCG(uint64(p), 7))
+		var mu sync.Mutex
+		l := locktest.NewFaulty(t, store.Locker(), func(string, int, holdfast.Lease) locktest.Fault {
+			mu.Lock()
+			defer mu.Unlock()
+			d := time.Duration(rng.IntN(4000)) * time.Millisecond
+			kind := rng.IntN(8)
+			if kind < 5 {
+				events.Add(1)
+			}
+			return []locktest.Fault{{Refuse: locktest.ErrInjected}, {Lose: locktest.ErrInjected}, {Hang: true}, {Late: d}, {Delay: d}, {}, {}, {}}[kind]
+		})
+		l.Watcher, l.NoLooks = p%2 == 0, !looks
+		l.Pace = locktest.NewPace(t, 10*time.Second, poll)
+		l.Pace.Slots = slots
+		paces = append(paces, l.Pace)
+		c := locktest.NewClient(t, l, holdfast.WithTTL(10*time.Second), holdfast.WithSlots(slots), holdfast.WithPollInterval(poll))
+		for range 4 {
+			wg.Go(func() {
+				for range 10 {
+					err := c.Do(t.Context(), "pool", func(ctx context.Context) error {
+						h, _ := holdfast.HoldFromContext(ctx)
+						events.Add(1)
+						check.Enter(h)
+						select {
+						case <-ctx.Done():
+							time.Sleep(time.Second) // within the grace
+						case <-time.After(12 * time.Second):
+						}
+						return nil
+					})
+					if err != nil && !errors.Is(err, holdfast.ErrLost) {
+						t.Errorf("Do: %v", err)
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	for _, p := range paces {
+		p.Verify(int(events.Load()))
+	}
+	if len(check.Token) != slots {
+		t.Errorf("%d slots were used", len(check.Token))
+	}
+}
+
+func TestSlotsAreTakenAndFreed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		check := locktest.NewPool(t, 3)
+		three := holdfast.WithSlots(3)
+		var holds []*holdfast.Hold
+		first := locktest.NewClient(t, store.Locker())
+		holds = append(holds, locktest.MustLock(t, first, "pool", three), locktest.MustTryLock(t, first, "pool", three))
+		holds = append(holds, locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "pool", three))
+		for _, h := range holds {
+			check.Enter(h)
+		}
+		f := locktest.NewFaulty(t, store.Locker(), nil)
+		f.Watcher = true
+		c := locktest.NewClient(t, f)
+		_, err := c.TryLock(t.Context(), "pool", three)
+		var held *holdfast.HeldError
+		if !errors.As(err, &held) || !check.Slots[held.Record.Name] || !strings.Contains(err.Error(), "all 3 slots are held") {
+			t.Errorf("TryLock: %v", err)
+		}
+		if f.Count(locktest.OpAcquire) != 1 || f.Count(locktest.OpInspect) != 1 {
+			t.Errorf("%d attempts, %d reads for three slots", f.Count(locktest.OpAcquire), f.Count(locktest.OpInspect))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err = c.Lock(ctx, "pool", three)
+		if !errors.As(err, &held) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "all 3 slots are held") {
+			t.Errorf("Lock: %v", err)
+		}
+		// One that waits takes whichever is freed, at once.
+		for range 10 {
+			i := rand.N(3)
+			before := f.Count(locktest.OpAcquire)
+			var freed time.Time
+			go func() {
+				time.Sleep(7 * time.Second)
+				freed = time.Now()
+				_ = holds[i].Release(t.Context())
+			}()
+			h := locktest.MustLock(t, c, "pool", three)
+			if !freed.Equal(time.Now()) || h.Name() != holds[i].Name() {
+				t.Errorf("%q taken %v after %q was freed", h.Name(), time.Since(freed), holds[i].Name())
+			}
+			if n := f.Count(locktest.OpAcquire) - before; n > 2 {
+				t.Errorf("%d attempts for a hand-over", n)
+			}
+			check.Enter(h)
+			holds[i] = h
+			c = locktest.NewClient(t, f)
+		}
+	})
+}
+
+// Of one process's waiters those who came first are served first, one for each slot that
+// is freed, also by the process itself.
+func TestSlotsServeLocalWaitersInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const slots, waiters = 3, 60
+		f := locktest.NewFaulty(t, memory.NewStore().Locker(), nil)
+		c := locktest.NewClient(t, f, holdfast.WithSlots(slots))
+		check := locktest.NewPool(t, slots)
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		for i := range waiters {
+			wg.Go(func() {
+				h := locktest.MustLock(t, c, "pool")
+				check.Enter(h)
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				work := time.Second
+				if i < slots { // so that from then on slots are freed one at a time
+					work += time.Duration(i) * 100 * time.Millisecond
+				}
+				time.Sleep(work)
+				_ = h.Release(t.Context())
+			})
+			synctest.Wait()
+		}
+		start := time.Now()
+		wg.Wait()
+		if d := time.Since(start); d > (waiters/slots+1)*time.Second {
+			t.Errorf("it took %v", d)
+		}
+		for i, got := range order {
+			if got != i {
+				t.Fatalf("waiter %d was served in place %d: %v", got, i, order)
+			}
+		}
+		if n := f.Count(locktest.OpAcquire); n > 2*waiters {
+			t.Errorf("%d attempts for %d waiters", n, waiters)
+		}
+	})
+}
+
+func TestCrashedHolderFreesItsSlot(t *testing.T) {
+	for _, watcher := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			live := locktest.NewClient(t, store.Locker(), holdfast.WithSlots(2))
+			locktest.MustLock(t, live, "pool")
+			dead := store.Locker()
+			defer dead.Close(t.Context())
+			var ends time.Time
+			for slot := range 2 { // whichever is free
+				if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: locktest.SlotRecord("pool", slot), ID: driver.NewLeaseID("dead"), TTL: 20 * time.Second}); err == nil {
+					ends = time.Now().Add(20 * time.Second)
+				}
+			}
+			f := locktest.NewFaulty(t, store.Locker(), nil)
+			f.Watcher = watcher
+			c := locktest.NewClient(t, f, holdfast.WithSlots(2), holdfast.WithPollInterval(time.Hour))
+			locktest.MustLock(t, c, "pool")
+			if late := time.Since(ends); late < 0 || late > 20*time.Millisecond {
+				t.Errorf("granted %v after the expiry", late)
+			}
+		})
+	}
+}
+
+// A slot is no more stuck than a lock is (promise 10).
+func TestNoSlotIsStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ahead := 24 * time.Hour
+		store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(ahead) }))
+		dead := store.Locker()
+		defer dead.Close(t.Context())
+		if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "pool#2", ID: driver.NewLeaseID("dead"), TTL: 20 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		ahead = 0
+		locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "pool")
+		start := time.Now()
+		h := locktest.MustLock(t, locktest.NewClient(t, store.Locker(), holdfast.WithSlots(2)), "pool")
+		if d := time.Since(start); d < 20*time.Second || d > 27*time.Second || h.Slot() != 1 {
+			t.Errorf("slot %d granted after %v", h.Slot(), d)
+		}
+	})
+}
+
+// A request for one slot that may have been granted is cleaned up when another slot is
+// granted.
+func TestDoubtfulSlotIsCleanedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 20 { // the slot asked for first is random
+			store := memory.NewStore()
+			f := locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+				if op == locktest.OpAcquire && n == 1 {
+					return locktest.Fault{Late: 4 * time.Second}
+				}
+				return locktest.Fault{}
+			})
+			c := locktest.NewClient(t, f, holdfast.WithSlots(3))
+			h := locktest.MustLock(t, c, "pool")
+			time.Sleep(15 * time.Second) // less than its lease would last
+			for slot := range 3 {
+				if name := locktest.SlotRecord("pool", slot); locktest.IsHeld(t, store, name) != (name == h.Name()) {
+					t.Errorf("%q: held %v, by %q", name, locktest.IsHeld(t, store, name), h.Name())
+				}
+			}
+			if h.Err() != nil {
+				t.Errorf("the hold is lost: %v", h.Err())
+			}
+		}
+	})
+}
+
+// A slot whose record is damaged does not keep others from theirs.
+func TestDamagedSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		f := locktest.NewFaulty(t, store.Locker(), func(_ string, _ int, l holdfast.Lease) locktest.Fault {
+			if l.Name == "pool#2" {
+				return locktest.Fault{Refuse: locktest.ErrInjected}
+			}
+			return locktest.Fault{}
+		})
+		f.Watcher = true
+		c := locktest.NewClient(t, f, holdfast.WithSlots(3))
+		locktest.MustLock(t, c, "pool")
+		h := locktest.MustLock(t, c, "pool")
+		start := time.Now()
+		time.AfterFunc(time.Minute, func() { _ = h.Release(t.Context()) })
+		locktest.MustLock(t, c, "pool")
+		if d := time.Since(start); d > 80*time.Second {
+			t.Errorf("granted after %v", d)
+		}
+	})
+}
+
+// Without slots, or with one, nothing is read and nothing asked twice.
+func TestOneSlotIsAPlainLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := locktest.NewFaulty(t, memory.NewStore().Locker(), nil)
+		c := locktest.NewClient(t, f)
+		h := locktest.MustLock(t, c, "pool", holdfast.WithSlots(1))
+		if h.Name() != "pool" || h.Slot() != 0 {
+			t.Errorf("%q, slot %d", h.Name(), h.Slot())
+		}
+		if _, err := c.TryLock(t.Context(), "pool"); !errors.Is(err, holdfast.ErrHeld) || strings.Contains(err.Error(), "slots") {
+			t.Errorf("TryLock: %v", err)
+		}
+		if f.Count(locktest.OpAcquire) != 2 || f.Count(locktest.OpInspect) != 0 {
+			t.Errorf("%d attempts, %d reads", f.Count(locktest.OpAcquire), f.Count(locktest.OpInspect))
+		}
+	})
+}
+
+// A LeaseManager and Partitions have one holder for each name, also where the Client's
+// default is to have several.
+func TestSlotsAreNotForManagersAndPartitions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		names := locktest.NamesOf("lease ", 20)
+		var managers []*leases.LeaseManager
+		for range 3 {
+			m := locktest.NewManager(t, locktest.NewClient(t, store.Locker(), holdfast.WithSlots(3)))
+			locktest.MustManage(t, m, names...)
+			managers = append(managers, m)
+		}
+		time.Sleep(5 * time.Minute)
+		var held []string
+		for _, m := range managers {
+			for _, l := range m.Leases() {
+				held = append(held, l.Name)
+			}
+		}
+		slices.Sort(held)
+		if !slices.Equal(held, names) {
+			t.Errorf("held by three managers: %v", held)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f := locktest.NewFleet(t, 8, holdfast.WithSlots(3))
+		f.Work = func(ctx context.Context, i int) error {
+			if h, _ := holdfast.HoldFromContext(ctx); h.Slot() != 0 {
+				t.Errorf("partition %d is worked on with %q", i, h.Name())
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		f.Join()
+		f.Join()
+		f.Settle(time.Minute)
+		f.End()
+	})
+}
+
+// Some give 2, others 4: together they have 4.
+func TestSlotsThatDiffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := locktest.NewClient(t, memory.NewStore().Locker())
+		for range 4 {
+			locktest.MustTryLock(t, c, "pool", holdfast.WithSlots(4))
+		}
+		for _, n := range []int{1, 2, 4} {
+			if _, err := c.TryLock(t.Context(), "pool", holdfast.WithSlots(n)); !errors.Is(err, holdfast.ErrHeld) {
+				t.Errorf("%d slots: %v", n, err)
+			}
+		}
+		locktest.MustTryLock(t, c, "pool", holdfast.WithSlots(5))
+	})
+}
+
+func TestSlotsWaitForThemselves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := locktest.NewClient(t, memory.NewStore().Locker())
+		two := holdfast.WithSlots(2)
+		nested := false
+		err := c.Do(t.Context(), "pool", func(ctx context.Context) error {
+			return c.Do(ctx, "pool", func(ctx context.Context) error {
+				nested = true
+				if _, err := c.Lock(ctx, "pool"); !errors.Is(err, holdfast.ErrHeld) {
+					t.Errorf("the first slot again: %v", err)
+				}
+				_, err := c.Lock(ctx, "pool", two)
+				return err
+			}, two)
+		}, two)
+		if !errors.Is(err, holdfast.ErrHeld) || !strings.Contains(err.Error(), "would deadlock") || !nested {
+			t.Errorf("nested %v, err = %v", nested, err)
+		}
+	})
+}
+
+func TestInvalidSlots(t *testing.T) {
+	store := memory.NewStore()
+	c := locktest.NewClient(t, store.Locker())
+	limits := store.Locker().Limits()
+	for _, tt := range []struct {
+		name         string
+		slots        int
+		field, value string
+	}{
+		{"pool", 0, "Slots", "0"},
+		{"pool", -1, "Slots", "-1"},
+		{"pool", 1001, "Slots", "1001"},
+		{strings.Repeat("x", limits.MaxName-3), 100, "Name", ""},
+	} {
+		var invalid *holdfast.InvalidError
+		_, err := c.TryLock(t.Context(), tt.name, holdfast.WithSlots(tt.slots))
+		if !errors.As(err, &invalid) || invalid.Field != tt.field || tt.value != "" && invalid.Value != tt.value {
+			t.Errorf("%d slots: %v", tt.slots, err)
+		}
+		t.Log(err)
+		if _, err := holdfast.NewLeaderAwareRunner(c, tt.name, holdfast.WithSlots(tt.slots)); !errors.As(err, &invalid) || invalid.Field != tt.field {
+			t.Errorf("runner with %d slots: %v", tt.slots, err)
+		}
+	}
+	if _, err := holdfast.New(store.Locker(), holdfast.WithSlots(0)); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("New: %v", err)
+	}
+	locktest.MustTryLock(t, c, strings.Repeat("x", limits.MaxName-3), holdfast.WithSlots(99))
+	locktest.MustTryLock(t, c, "pool", holdfast.WithSlots(1000))
+}

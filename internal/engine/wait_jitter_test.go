@@ -1,0 +1,191 @@
+package engine_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/locktest"
+)
+
+// times notes when calls of one kind were made, since the start of the test.
+type times struct {
+	mu    sync.Mutex
+	start time.Time
+	list  []time.Duration
+}
+
+func newTimes() *times { return &times{start: time.Now()} }
+
+func (s *times) note() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = append(s.list, time.Since(s.start))
+}
+
+func (s *times) all() []time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.list)
+}
+
+// Pauses between polls differ, by up to a fifth either way, so that processes that began
+// together do not go on asking together.
+func TestPollsAreJittered(t *testing.T) {
+	for _, noLooks := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job", holdfast.WithTTL(10*time.Minute))
+			asked := newTimes()
+			f := locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+				asked.note()
+				return locktest.Fault{}
+			})
+			f.NoLooks = noLooks
+			c := locktest.NewClient(t, f, holdfast.WithPollInterval(10*time.Second))
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			defer cancel()
+			_, _ = c.Lock(ctx, "job")
+			list := asked.all()
+			var pauses []time.Duration
+			for i := range list[1:] {
+				pauses = append(pauses, list[i+1]-list[i])
+			}
+			if len(pauses) < 20 || slices.Min(pauses) < 8*time.Second || slices.Max(pauses) > 12*time.Second {
+				t.Fatalf("no looks %v: pauses %v, want 8 s to 12 s", noLooks, pauses)
+			}
+			if spread := slices.Max(pauses) - slices.Min(pauses); spread < 100*time.Millisecond {
+				t.Errorf("no looks %v: the pauses differ by %v", noLooks, spread)
+			}
+		})
+	}
+}
+
+// So do the pauses of one who polls a backend that fails.
+func TestPollsOfAFailingBackendAreJittered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := newTimes()
+		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			if op == locktest.OpAcquire {
+				asked.note()
+				return locktest.Fault{Refuse: locktest.ErrInjected}
+			}
+			return locktest.Fault{}
+		}), holdfast.WithPollInterval(time.Second))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, _ = c.Lock(ctx, "job")
+		list := asked.all()
+		var pauses []time.Duration
+		for i := range list[6:] { // the first pauses are shorter than the poll interval
+			pauses = append(pauses, list[i+6]-list[i+5])
+		}
+		if len(pauses) < 20 || slices.Min(pauses) < 800*time.Millisecond || slices.Max(pauses) > 1200*time.Millisecond {
+			t.Fatalf("pauses %v, want 0.8 s to 1.2 s", pauses)
+		}
+		if spread := slices.Max(pauses) - slices.Min(pauses); spread < 10*time.Millisecond {
+			t.Errorf("the pauses differ by %v", spread)
+		}
+	})
+}
+
+// Many processes that wait for the end of the same lease do not ask in the same instant.
+func TestWaitersSpreadAtAnExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl, waiters = 20 * time.Second, 20
+		store := memory.NewStore()
+		if _, err := store.Locker().TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("dead"), TTL: ttl}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), ttl+time.Second)
+		defer cancel()
+		asked := newTimes()
+		var wg sync.WaitGroup
+		for range waiters {
+			c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+				if op == locktest.OpAcquire && n == 2 {
+					asked.note()
+				}
+				return locktest.Fault{}
+			}), holdfast.WithPollInterval(time.Hour))
+			wg.Go(func() { _, _ = c.Lock(ctx, "job") })
+		}
+		wg.Wait()
+		list := asked.all()
+		if len(list) != waiters || slices.Min(list) <= ttl || slices.Max(list) > ttl+11*time.Millisecond {
+			t.Fatalf("asked after %v, want within 11 ms of the expiry", list)
+		}
+		if spread := slices.Max(list) - slices.Min(list); spread < time.Millisecond {
+			t.Errorf("all ask within %v", spread)
+		}
+	})
+}
+
+// A backend that has recovered is asked at the poll interval again.
+func TestFailuresAreForgottenAfterAnAnswer(t *testing.T) {
+	for _, noLooks := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+			f := locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+				if op == locktest.OpAcquire && n <= 5 {
+					return locktest.Fault{Refuse: locktest.ErrInjected}
+				}
+				return locktest.Fault{}
+			})
+			f.NoLooks = noLooks
+			c := locktest.NewClient(t, f, holdfast.WithPollInterval(10*time.Second))
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+			defer cancel()
+			_, _ = c.Lock(ctx, "job")
+			if n := f.Total(); n < 50 || n > 90 {
+				t.Errorf("no looks %v: %d calls in 10 minutes at a poll interval of 10 s", noLooks, n)
+			}
+		})
+	}
+}
+
+// A record of which a read cannot tell the state does not count as held: the waiter asks.
+func TestUnknownStateIsAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+		c := locktest.NewClient(t, unsure{locktest.NewFaulty(t, store.Locker(), nil)}, holdfast.WithPollInterval(10*time.Second))
+		time.AfterFunc(time.Minute, func() { _ = h.Release(context.Background()) })
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		_, err := c.Lock(ctx, "job")
+		if d := time.Since(start); err != nil || d < time.Minute || d > time.Minute+12*time.Second {
+			t.Errorf("granted after %v, want within a poll interval of the release: %v", d, err)
+		}
+	})
+}
+
+// unsure is a backend whose reads tell nothing but the name, and whose refusals do not tell
+// how long the holder has left.
+type unsure struct{ *locktest.Faulty }
+
+func (u unsure) Capabilities() driver.Capabilities {
+	a := u.Faulty.Capabilities()
+	a.BatchInspector = u
+	return a
+}
+
+func (u unsure) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+	return locktest.Blind{Locker: u.Faulty}.TryAcquire(ctx, req)
+}
+
+func (unsure) InspectBatch(_ context.Context, names []string) ([]holdfast.Record, []error) {
+	records := make([]holdfast.Record, len(names))
+	for i, name := range names {
+		records[i].Name = name
+	}
+	return records, make([]error, len(names))
+}

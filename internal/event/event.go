@@ -1,0 +1,87 @@
+// Package event has the events that observers are notified of.
+package event
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Type says what happened.
+type Type uint8
+
+// The types; package holdfast documents them.
+const (
+	Acquired Type = iota + 1
+	Released
+	Lost
+	Overrun
+	HolderSeen
+	SteppedDown
+	Error
+)
+
+var names = [...]string{"unknown", "acquired", "released", "lost", "overrun", "holder seen", "stepped down", "error"}
+
+// String returns the name in words, such as "acquired".
+func (t Type) String() string {
+	if int(t) < len(names) {
+		return names[t]
+	}
+	return fmt.Sprintf("event %d", uint8(t))
+}
+
+// Event is one event. Package holdfast has its public form, and documents the fields.
+type Event struct {
+	Type    Type
+	Name    string
+	Owner   string
+	Token   uint64
+	Op      string
+	Err     error
+	Time    time.Time
+	Dropped int
+
+	Leader bool // of a LeaderAwareRunner: to acquire is to be elected
+	Own    bool // HolderSeen: this Client itself holds the lock
+}
+
+// AsLeader marks the events of a LeaderAwareRunner.
+func AsLeader(emit func(Event)) func(Event) {
+	return func(e Event) {
+		e.Leader = true
+		emit(e)
+	}
+}
+
+// String is one line for people, without any secret.
+func (e Event) String() string {
+	s := fmt.Sprintf("%s %q", e.Type, e.Name)
+	if e.Type == HolderSeen && e.Owner != "" {
+		s += fmt.Sprintf(": %q", e.Owner)
+	}
+	if e.Own {
+		s += " in this process"
+	}
+	if e.Op != "" {
+		s += " in " + e.Op
+	}
+	if e.Token != 0 {
+		s += fmt.Sprintf(", token %d", e.Token)
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Call calls a user's function for an event. Its panic is logged and goes no further.
+func Call(logger *slog.Logger, fn func(Event), e Event) {
+	defer func() {
+		if p := recover(); p != nil {
+			defer func() { _ = recover() }() // the logger itself may panic
+			logger.Error("holdfast: an observer or hook panicked", "event", e.Type.String(), "lock", e.Name, "panic", p)
+		}
+	}()
+	fn(e)
+}

@@ -1,0 +1,7 @@
+package locktest
+
+import (
+	"context"
+)
+
+func Nothing(context.Context) error { return nil }

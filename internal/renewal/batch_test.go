@@ -1,0 +1,405 @@
+package renewal_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/leases"
+)
+
+// batches is a Locker whose batches of renewals can be struck by faults.
+type batches struct {
+	*locktest.Faulty
+	strike func(n int, leases []holdfast.Lease) locktest.Fault // n counts the batches from 1
+
+	mu          sync.Mutex
+	sizes       []int
+	busy, worst int
+}
+
+// newBatches has a batch take as long as a database does, unless strike says otherwise.
+func newBatches(tb testing.TB, strike func(n int, leases []holdfast.Lease) locktest.Fault) *batches {
+	if strike == nil {
+		strike = func(int, []holdfast.Lease) locktest.Fault { return locktest.Fault{Delay: 60 * time.Millisecond} }
+	}
+	return &batches{Faulty: locktest.NewFaulty(tb, memory.NewStore().Locker(), nil), strike: strike}
+}
+
+func (b *batches) Capabilities() driver.Capabilities {
+	a := b.Faulty.Capabilities()
+	a.BatchRenewer = b
+	return a
+}
+
+func (b *batches) RenewBatch(ctx context.Context, leases []holdfast.Lease) []error {
+	b.mu.Lock()
+	b.sizes = append(b.sizes, len(leases))
+	n := len(b.sizes)
+	b.busy++
+	b.worst = max(b.worst, b.busy)
+	b.mu.Unlock()
+	defer func() {
+		b.mu.Lock()
+		b.busy--
+		b.mu.Unlock()
+	}()
+	if end, ok := ctx.Deadline(); !ok || time.Until(end) > 10*time.Second {
+		b.Tb.Errorf("a batch has no time limit, or a long one")
+	}
+	ft := b.strike(n, leases)
+	all := func(err error) []error { return slices.Repeat([]error{err}, len(leases)) }
+	if ft.Hang {
+		<-ctx.Done()
+		return all(ctx.Err())
+	}
+	time.Sleep(ft.Delay)
+	if ft.Refuse != nil {
+		return all(ft.Refuse)
+	}
+	errs := b.Locker.Capabilities().BatchRenewer.RenewBatch(context.WithoutCancel(ctx), leases)
+	if ft.Lose != nil {
+		return all(ft.Lose)
+	}
+	return errs
+}
+
+func (b *batches) sent() (n, leases int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, size := range b.sizes {
+		leases += size
+	}
+	return len(b.sizes), leases
+}
+
+func lockMany(t *testing.T, c *holdfast.Client, n int, between time.Duration, opts ...holdfast.Option) (holds []*holdfast.Hold) {
+	t.Helper()
+	for i := range n {
+		holds = append(holds, locktest.MustLock(t, c, fmt.Sprint("lease ", i), opts...))
+		time.Sleep(between)
+	}
+	return holds
+}
+
+func allHeld(t *testing.T, holds []*holdfast.Hold) {
+	t.Helper()
+	for _, h := range holds {
+		if err := h.Err(); err != nil {
+			t.Fatalf("%q: %v", h.Name(), err)
+		}
+	}
+}
+
+// Many leases cost few calls, however they were acquired, and no call is large.
+func TestRenewalsGoInBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBatches(t, nil)
+		c := locktest.NewClient(t, b, holdfast.WithTTL(15*time.Second))
+		holds := lockMany(t, c, 2000, 5*time.Millisecond)
+		before, _ := b.sent()
+		time.Sleep(5 * time.Minute)
+		after, _ := b.sent()
+		allHeld(t, holds)
+		// One by one it would be at least 2,000 calls in 5 s.
+		if calls, single := after-before, 2000*60; calls > single/100 || b.Count(locktest.OpRenew) > 2 {
+			t.Errorf("%d calls and %d renewals one by one, for %d", calls, b.Count(locktest.OpRenew), single)
+		}
+		if most := slices.Max(b.sizes); most > 500 {
+			t.Errorf("a batch of %d", most)
+		}
+		if b.worst > 4 {
+			t.Errorf("%d batches at once", b.worst)
+		}
+	})
+}
+
+// A lease's deadline counts from before its own batch was sent.
+func TestBatchDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBatches(t, func(int, []holdfast.Lease) locktest.Fault { return locktest.Fault{Delay: 2 * time.Second} })
+		c := locktest.NewClient(t, b, holdfast.WithGrace(5*time.Second))
+		holds := lockMany(t, c, 3, 0)
+		time.Sleep(12*time.Second + time.Millisecond) // renewed at 10 s, answered at 12 s
+		synctest.Wait()
+		for _, h := range holds {
+			if in := h.LostIn(); in > 23*time.Second || in < 22*time.Second {
+				t.Errorf("lost in %v, not 25 s after the request was sent", in)
+			}
+		}
+	})
+}
+
+// What is definitely lost is lost, alone.
+func TestOneLostInABatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBatches(t, nil)
+		c := locktest.NewClient(t, b)
+		holds := lockMany(t, c, 100, 0)
+		if err := b.Locker.Release(t.Context(), holds[42].Lease()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(11 * time.Second)
+		if err := holds[42].Err(); !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("the lost one: %v", err)
+		}
+		time.Sleep(time.Minute)
+		allHeld(t, slices.Delete(holds, 42, 43))
+	})
+}
+
+// Batches that fail in any way are retried, so an outage is survived; what cannot
+// be renewed is lost in time.
+func TestFailingBatches(t *testing.T) {
+	for name, ft := range map[string]locktest.Fault{
+		"refused":        {Refuse: locktest.ErrInjected},
+		"answer lost":    {Lose: locktest.ErrInjected},
+		"hung":           {Hang: true},
+		"slow, answered": {Delay: 2 * time.Second, Lose: locktest.ErrInjected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				outage := time.Now().Add(9 * time.Second)
+				b := newBatches(t, func(int, []holdfast.Lease) locktest.Fault {
+					if since := time.Since(outage); since > 0 && since < 12*time.Second {
+						return ft
+					}
+					return locktest.Fault{Delay: 20 * time.Millisecond}
+				})
+				c := locktest.NewClient(t, b)
+				holds := lockMany(t, c, 1000, 0)
+				time.Sleep(time.Minute)
+				allHeld(t, holds)
+			})
+		})
+	}
+	t.Run("for ever", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBatches(t, func(int, []holdfast.Lease) locktest.Fault { return locktest.Fault{Refuse: locktest.ErrInjected} })
+			b.Faults = func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+				if op == locktest.OpRenew {
+					return locktest.Fault{Refuse: locktest.ErrInjected}
+				}
+				return locktest.Fault{}
+			}
+			c := locktest.NewClient(t, b)
+			holds := lockMany(t, c, 100, 0)
+			time.Sleep(25*time.Second + time.Millisecond)
+			synctest.Wait()
+			for _, h := range holds {
+				if h.Context().Err() == nil {
+					t.Fatalf("%q lives on", h.Name())
+				}
+			}
+		})
+	})
+}
+
+// A batch that hangs delays no other lease.
+func TestHungBatchDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hung atomic.Int64
+		b := newBatches(t, nil)
+		b.strike = func(n int, leases []holdfast.Lease) locktest.Fault {
+			if n <= 3 { // three of four places are taken
+				hung.Add(int64(len(leases)))
+				return locktest.Fault{Hang: true}
+			}
+			return locktest.Fault{Delay: 60 * time.Millisecond}
+		}
+		c := locktest.NewClient(t, b)
+		holds := lockMany(t, c, 5000, 0)
+		time.Sleep(11 * time.Second)
+		if n := hung.Load(); n == 0 || n > 1500 {
+			t.Fatalf("%d leases in batches that hang", n)
+		}
+		renewed := int64(0)
+		for _, h := range holds {
+			if h.LostIn() > 20*time.Second {
+				renewed++
+			}
+		}
+		if renewed != int64(len(holds))-hung.Load() {
+			t.Errorf("%d leases were renewed beside %d that hang", renewed, hung.Load())
+		}
+		if b.worst > 4 {
+			t.Errorf("%d batches at once", b.worst)
+		}
+		time.Sleep(time.Minute)
+		allHeld(t, holds)
+	})
+}
+
+// One lease that spoils each batch it is in costs no other lease anything.
+func TestPoisonedBatch(t *testing.T) {
+	for name, ft := range map[string]locktest.Fault{"fails": {Refuse: locktest.ErrInjected}, "hangs": {Hang: true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				poison := func(l holdfast.Lease) bool { return l.Name == "lease 77" }
+				b := newBatches(t, func(_ int, leases []holdfast.Lease) locktest.Fault {
+					if slices.ContainsFunc(leases, poison) {
+						return ft
+					}
+					return locktest.Fault{Delay: 20 * time.Millisecond}
+				})
+				b.Faults = func(op string, _ int, l holdfast.Lease) locktest.Fault {
+					if op == locktest.OpRenew && poison(l) {
+						return ft
+					}
+					return locktest.Fault{}
+				}
+				c := locktest.NewClient(t, b)
+				holds := lockMany(t, c, 1000, 0)
+				time.Sleep(2 * time.Minute)
+				if err := holds[77].Err(); !errors.Is(err, holdfast.ErrLost) {
+					t.Errorf("the one that fails: %v", err)
+				}
+				allHeld(t, slices.Delete(holds, 77, 78))
+			})
+		})
+	}
+}
+
+// A driver that returns too few results has told nothing; the leases are saved one by
+// one.
+func TestShortBatchResult(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen locktest.Events
+		c := locktest.NewClient(t, short{newBatches(t, nil)}, holdfast.WithObserver(seen.Observe))
+		holds := lockMany(t, c, 40, 0)
+		time.Sleep(time.Minute)
+		allHeld(t, holds)
+		if seen.Count(holdfast.EventError) == 0 {
+			t.Error("nothing was told")
+		}
+	})
+}
+
+type short struct{ *batches }
+
+func (s short) Capabilities() driver.Capabilities {
+	a := s.batches.Capabilities()
+	a.BatchRenewer = s
+	return a
+}
+
+func (short) RenewBatch(context.Context, []holdfast.Lease) []error { return nil }
+
+// Without batches renewals run side by side, but not all at once, and leases whose
+// renewals hang do not delay those that are well.
+func TestRenewalsOneByOneAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ill := func(l holdfast.Lease) bool { return strings.HasSuffix(l.Name, "7") }
+		f := locktest.NewFaulty(t, memory.NewStore().Locker(), nil)
+		f.Faults = func(op string, _ int, l holdfast.Lease) locktest.Fault {
+			if op != locktest.OpRenew {
+				return locktest.Fault{}
+			}
+			if ill(l) {
+				return locktest.Fault{Hang: true}
+			}
+			return locktest.Fault{Delay: 5 * time.Millisecond}
+		}
+		counted := &locktest.Counted{Faulty: f}
+		c := locktest.NewClient(t, counted)
+		holds := lockMany(t, c, 4000, 10*time.Millisecond)
+		time.Sleep(3 * time.Minute)
+		for _, h := range holds {
+			if err := h.Err(); ill(h.Lease()) != errors.Is(err, holdfast.ErrLost) {
+				t.Fatalf("%q: %v", h.Name(), err)
+			}
+		}
+		if worst := counted.Worst.Load(); worst > 64 {
+			t.Errorf("%d renewals at once", worst)
+		}
+	})
+}
+
+// Calls of a driver that does not return keep no place for ever.
+func TestRenewalsThatNeverReturnKeepNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
+			if op == locktest.OpRenew && strings.HasSuffix(l.Name, "7") {
+				return locktest.Fault{Delay: 10 * time.Minute, Deaf: true, Refuse: locktest.ErrInjected}
+			}
+			return locktest.Fault{}
+		})
+		c := locktest.NewClient(t, f)
+		holds := lockMany(t, c, 2000, 20*time.Millisecond)
+		time.Sleep(3 * time.Minute)
+		for _, h := range holds {
+			if !strings.HasSuffix(h.Name(), "7") && h.Err() != nil {
+				t.Fatal(h.Err())
+			}
+		}
+	})
+}
+
+// A lease that is released while it waits for its renewal is not renewed.
+func TestReleasedLeaseIsNotRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var over sync.Map
+		f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
+			if _, released := over.Load(l.Name); released && op == locktest.OpRenew {
+				t.Errorf("%q is renewed after its release", l.Name)
+			}
+			if op == locktest.OpRenew {
+				return locktest.Fault{Delay: 10 * time.Second}
+			}
+			return locktest.Fault{}
+		})
+		c := locktest.NewClient(t, f, holdfast.WithTTL(10*time.Minute))
+		var holds []*holdfast.Hold
+		for i := range 200 {
+			holds = append(holds, locktest.MustTryLock(t, c, fmt.Sprint(i)))
+		}
+		time.Sleep(201 * time.Second) // all are due, and there is room for 64
+		for _, h := range holds[180:] {
+			over.Store(h.Name(), true)
+			go func() { _ = h.Release(context.Background()) }()
+		}
+		time.Sleep(time.Minute)
+		allHeld(t, holds[:180])
+	})
+}
+
+// A failed call for many leases of one manager is told once, not once a lease.
+func TestFailedBatchIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBatches(t, func(n int, _ []holdfast.Lease) locktest.Fault {
+			if n == 1 {
+				return locktest.Fault{Refuse: locktest.ErrInjected}
+			}
+			return locktest.Fault{}
+		})
+		var seen locktest.Events
+		c := locktest.NewClient(t, b, holdfast.WithObserver(seen.Observe))
+		m, err := leases.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 200 {
+			if err := m.Add(fmt.Sprint(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		if n := seen.Count(holdfast.EventError); n != 1 {
+			t.Errorf("one failed call is told %d times", n)
+		}
+		if held := len(m.Leases()); held != 200 {
+			t.Errorf("%d leases are held", held)
+		}
+	})
+}

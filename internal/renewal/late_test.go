@@ -1,0 +1,140 @@
+package renewal_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/locktest"
+)
+
+// The reply of a call that was given up is as good as any: it says whether the lease was
+// renewed, or is lost for certain.
+func TestReplyOfAGivenUpRenewalCounts(t *testing.T) {
+	for name, tc := range map[string]struct {
+		late locktest.Fault
+		lost time.Duration
+	}{
+		"success": {locktest.Fault{Delay: 5 * time.Second, Deaf: true}, 10*time.Second + 25*time.Second},
+		"lost":    {locktest.Fault{Delay: 5 * time.Second, Deaf: true, Refuse: holdfast.ErrLost}, 15 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), locktest.Renewals(tc.late, locktest.Fault{Hang: true})))
+				start := time.Now()
+				h := locktest.MustLock(t, c, "job")
+				<-h.Context().Done()
+				if d := time.Since(start); d != tc.lost || !errors.Is(h.Err(), holdfast.ErrLost) {
+					t.Errorf("ended after %v by %v, want ErrLost after %v", d, h.Err(), tc.lost)
+				}
+			})
+		})
+	}
+}
+
+// A call that was given up has failed once. Its late error is not another failure: the call
+// that replaced it goes on, alone.
+func TestErrorOfAGivenUpRenewalIsNotAnotherFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen locktest.Events
+		f := locktest.NewFaulty(t, memory.New(), locktest.Renewals(
+			locktest.Fault{Delay: 5 * time.Second, Deaf: true, Refuse: locktest.ErrInjected}, locktest.Fault{Delay: 2500 * time.Millisecond}))
+		c := locktest.NewClient(t, f, holdfast.WithObserver(seen.Observe))
+		h := locktest.MustLock(t, c, "job")
+		time.Sleep(16 * time.Second)
+		if n := f.Count(locktest.OpRenew); n != 2 {
+			t.Errorf("%d renewals were sent, want the one given up and the one under way", n)
+		}
+		if n := seen.Op("renew"); n != 1 {
+			t.Errorf("the one failure was reported %d times", n)
+		}
+		time.Sleep(time.Second)
+		if in := h.LostIn(); in < 20*time.Second {
+			t.Errorf("lost in %v: the second renewal did not count", in)
+		}
+	})
+}
+
+// A late success does not change how long the call under way is waited for.
+func TestLateSuccessLeavesTheCallUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := locktest.NewFaulty(t, memory.New(), locktest.Renewals(
+			locktest.Fault{Delay: 5 * time.Second, Deaf: true}, locktest.Fault{Delay: time.Minute, Deaf: true}))
+		c := locktest.NewClient(t, f)
+		locktest.MustLock(t, c, "job")
+		time.Sleep(17500 * time.Millisecond)
+		if n := f.Count(locktest.OpRenew); n != 2 {
+			t.Errorf("%d renewals were sent before the second was given up", n)
+		}
+		time.Sleep(time.Second)
+		if n := f.Count(locktest.OpRenew); n < 3 {
+			t.Error("the second renewal is still waited for, past its time limit")
+		}
+	})
+}
+
+// A lease that has ended is not renewed on, whatever the late replies say, and its end is
+// reported once.
+func TestLateReplyAfterTheEnd(t *testing.T) {
+	t.Run("lost", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			var seen locktest.Events
+			f := locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+				if op == locktest.OpRenew {
+					return locktest.Fault{Delay: 17 * time.Second, Deaf: true}
+				}
+				return locktest.Fault{}
+			})
+			c := locktest.NewClient(t, f, holdfast.WithObserver(seen.Observe))
+			h := locktest.MustLock(t, c, "job")
+			<-h.Context().Done()
+			sent := f.Count(locktest.OpRenew)
+			time.Sleep(2 * time.Minute)
+			if h.Err() == nil || f.Count(locktest.OpRenew) != sent || locktest.IsHeld(t, store, "job") {
+				t.Errorf("%d renewals after the loss: %v", f.Count(locktest.OpRenew)-sent, h.Err())
+			}
+			if n := seen.Count(holdfast.EventLost); n != 1 {
+				t.Errorf("the loss was reported %d times", n)
+			}
+		})
+	})
+	t.Run("given up", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			f := locktest.NewFaulty(t, store.Locker(), locktest.Renewals(locktest.Fault{Delay: 6 * time.Second, Deaf: true}))
+			r := locktest.NewRunner(t, locktest.NewClient(t, f), holdfast.WithStallTimeout(12*time.Second))
+			stuck := make(chan struct{})
+			ctx, cancel := context.WithCancel(t.Context())
+			done := locktest.Campaign(ctx, r, func(context.Context) error { <-stuck; return nil })
+			time.Sleep(47 * time.Second) // stalled at 12 s, renewed by the backend at 16 s
+			if n := f.Count(locktest.OpRenew); n != 1 || r.IsLeader() || locktest.IsHeld(t, store, "job") {
+				t.Errorf("%d renewals; leader: %v; held: %v", n, r.IsLeader(), locktest.IsHeld(t, store, "job"))
+			}
+			cancel()
+			close(stuck)
+			t.Logf("Run returned %v", <-done)
+		})
+	})
+	t.Run("released", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var seen locktest.Events
+			f := locktest.NewFaulty(t, memory.New(), locktest.Renewals(locktest.Fault{Delay: 2 * time.Second, Deaf: true, Refuse: holdfast.ErrLost}))
+			c := locktest.NewClient(t, f, holdfast.WithObserver(seen.Observe))
+			h := locktest.MustLock(t, c, "job")
+			time.Sleep(11 * time.Second)
+			if err := h.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Minute)
+			if got := seen.Types(); !slices.Equal(got, []holdfast.EventType{holdfast.EventAcquired, holdfast.EventReleased}) {
+				t.Errorf("Events: %v", got)
+			}
+		})
+	})
+}

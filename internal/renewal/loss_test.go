@@ -1,0 +1,427 @@
+package renewal_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/locktest"
+)
+
+// The backend's clock may run up to 0.05 % faster than ours (expiresAt allows 0.1 %),
+// but the grace, which is what ends the context, may be less than that.
+func TestCorner_GraceBelowTheDrift(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		store := memory.NewStore(memory.WithClock(func() time.Time {
+			d := time.Since(begin)
+			return begin.Add(d + d/2000)
+		}))
+		check := locktest.NewExclusive(t)
+		opts := []holdfast.ClientOption{holdfast.WithTTL(24 * time.Hour), holdfast.WithGrace(10 * time.Second)}
+		start := time.Now()
+		opts = append(opts, holdfast.WithElapsed(func() time.Duration { return time.Since(start) }))
+		one, err := holdfast.New(locktest.NewFaulty(t, store.Locker(), locktest.Refuse(locktest.OpRenew)), opts...)
+		if errors.Is(err, driver.ErrInvalid) {
+			return // refused: as good
+		}
+		defer func() { _ = one.Shutdown(context.Background()) }()
+		h := locktest.MustLock(t, one, "job")
+		check.Enter(h.Context(), "job", h.Token())
+		time.Sleep(24*time.Hour - time.Minute)
+		if h.Err() == nil && h.ExpiresIn() <= 0 {
+			t.Errorf("held, and yet it expired %v ago", -h.ExpiresIn())
+		}
+		h2 := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+		check.Enter(h2.Context(), "job", h2.Token())
+	})
+}
+
+// What a driver gives back in place of what was asked must not break promise 2.
+func TestCorner_OddLease(t *testing.T) {
+	for name, odd := range map[string]func(*holdfast.Lease){
+		"TTL": func(l *holdfast.Lease) { l.TTL = 10 * time.Second }, "ID": func(l *holdfast.Lease) { l.ID = driver.LeaseID{} },
+		"Name": func(l *holdfast.Lease) { l.Name = "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.NewStore()
+				under := store.Locker()
+				fails := false
+				f := locktest.NewFaulty(t, locktest.Changed{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+					l, err := under.TryAcquire(ctx, req)
+					if err == nil {
+						odd(&l)
+					}
+					return l, err
+				}}, func(op string, n int, _ holdfast.Lease) locktest.Fault {
+					if op == locktest.OpRenew && n > 1 && fails {
+						return locktest.Fault{Refuse: locktest.ErrInjected}
+					}
+					return locktest.Fault{}
+				})
+				c := locktest.NewClient(t, f)
+				fails = true
+				h := locktest.MustLock(t, c, "job")
+				if name == "TTL" {
+					time.Sleep(32 * time.Second)
+				}
+				if h.Err() == nil && !locktest.IsHeld(t, store, "job") {
+					t.Error("the hold is live, and for the backend it is over")
+				}
+				_ = h.Release(t.Context())
+				if locktest.IsHeld(t, store, "job") {
+					t.Error("still held after Release")
+				}
+			})
+		})
+	}
+}
+
+// Any clock will do, since only differences matter.
+func TestCorner_ClockBelowZero(t *testing.T) {
+	below := func() holdfast.ClientOption {
+		start := time.Now()
+		return holdfast.WithElapsed(func() time.Duration { return time.Since(start) - time.Hour })
+	}
+	t.Run("clean-up", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+				return map[string]locktest.Fault{locktest.OpAcquire: {Lose: locktest.ErrInjected}}[op]
+			}), below())
+			_, _ = c.TryLock(t.Context(), "job")
+			time.Sleep(20 * time.Second)
+			if locktest.IsHeld(t, store, "job") {
+				t.Error("no clean-up")
+			}
+		})
+	})
+	t.Run("polling", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+			f := locktest.NewFaulty(t, store.Locker(), nil)
+			c := locktest.NewClient(t, locktest.Blind{Locker: f}, below(), holdfast.WithPollInterval(10*time.Second))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, _ = c.Lock(ctx, "job")
+			if n := f.Count(locktest.OpAcquire); n > 10 {
+				t.Errorf("asked %d times in a minute at a poll interval of 10 s", n)
+			}
+		})
+	})
+}
+
+// A hung renewal is told as well as a refused one ("a lasting failure is told again
+// with every try").
+func TestCorner_HungRenewalIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen locktest.Events
+		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			return map[string]locktest.Fault{locktest.OpRenew: {Delay: time.Hour, Deaf: true, Refuse: locktest.ErrInjected}}[op]
+		}), holdfast.WithObserver(seen.Observe))
+		h := locktest.MustLock(t, c, "job")
+		<-h.Context().Done()
+		synctest.Wait()
+		if seen.Op("renew") == 0 {
+			t.Error("three tries hung, and nobody was told before the loss")
+		}
+		_ = h.Release(t.Context())
+	})
+}
+
+// "A failed renewal is retried until the local deadline": a pause must not jump over
+// the deadline while there is time for one more try.
+func TestCorner_LastTryBeforeTheLoss(t *testing.T) {
+	for name, ft := range map[string]locktest.Fault{"refused": {Refuse: locktest.ErrInjected}, "hung": {Hang: true}} {
+		for _, back := range []time.Duration{22 * time.Second, 24200 * time.Millisecond} {
+			t.Run(fmt.Sprint(name, " until ", back), func(t *testing.T) {
+				lost := 0
+				const runs = 200
+				for range runs {
+					synctest.Test(t, func(t *testing.T) {
+						start := time.Now()
+						c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+							if op == locktest.OpRenew && time.Since(start) < back {
+								return ft
+							}
+							return locktest.Fault{}
+						}))
+						h := locktest.MustLock(t, c, "job")
+						time.Sleep(26 * time.Second)
+						if h.Err() != nil {
+							lost++
+						}
+						_ = h.Release(t.Context())
+					})
+				}
+				if lost > 0 {
+					t.Errorf("the backend is back %v before the deadline, and %d of %d leases are lost", 25*time.Second-back, lost, runs)
+				}
+			})
+		}
+	}
+}
+
+func TestHungRenewalDoesNotDelayTheLoss(t *testing.T) {
+	for _, deaf := range []bool{false, true} { // a driver that heeds its context, and one that does not
+		t.Run(fmt.Sprintf("deaf=%v", deaf), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+					if op == locktest.OpRenew {
+						return locktest.Fault{Delay: time.Hour, Deaf: deaf, Refuse: locktest.ErrInjected}
+					}
+					return locktest.Fault{}
+				})
+				c := locktest.NewClient(t, f)
+				start := time.Now()
+				h := locktest.MustLock(t, c, "job")
+				<-h.Context().Done()
+				if d := time.Since(start); d != 25*time.Second {
+					t.Errorf("lost after %v, want 25s", d)
+				}
+				if n := f.Count(locktest.OpRenew); n < 3 {
+					t.Errorf("%d tries before the loss", n)
+				}
+			})
+		})
+	}
+}
+
+func TestSlowRenewalDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
+			if op == locktest.OpRenew && l.Name == "slow" {
+				return locktest.Fault{Delay: time.Hour, Deaf: true}
+			}
+			return locktest.Fault{}
+		}))
+		slow := locktest.MustLock(t, c, "slow")
+		var others []*holdfast.Hold
+		for i := range 100 {
+			others = append(others, locktest.MustLock(t, c, fmt.Sprint(i)))
+		}
+		time.Sleep(10 * time.Minute)
+		if slow.Err() == nil {
+			t.Error("the slow one was not lost")
+		}
+		for _, h := range others {
+			if h.Err() != nil {
+				t.Fatalf("%q was lost: %v", h.Name(), h.Err())
+			}
+		}
+	})
+}
+
+// A reply that comes after a later try's must not set the deadline back, and one
+// that comes after the loss must not undo it.
+func TestLateRenewReplies(t *testing.T) {
+	t.Run("overtaken", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+				switch {
+				case op == locktest.OpRenew && n == 1: // sent at 10 s, answers at 22 s; the second try is sent at 14 s
+					return locktest.Fault{Delay: 12 * time.Second, Deaf: true}
+				case op == locktest.OpRenew && n > 2:
+					return locktest.Fault{Refuse: locktest.ErrInjected}
+				}
+				return locktest.Fault{}
+			}))
+			start := time.Now()
+			h := locktest.MustLock(t, c, "job")
+			<-h.Context().Done()
+			if d := time.Since(start); d < 10*time.Second+28*time.Second || d > 40*time.Second {
+				t.Errorf("lost after %v: not counted from the second try", d)
+			}
+		})
+	})
+	t.Run("after the loss", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+				if op == locktest.OpRenew {
+					return locktest.Fault{Delay: 17 * time.Second, Deaf: true}
+				}
+				return locktest.Fault{}
+			}))
+			start := time.Now()
+			h := locktest.MustLock(t, c, "job")
+			<-h.Context().Done()
+			if d := time.Since(start); d != 25*time.Second {
+				t.Errorf("lost after %v", d)
+			}
+			for range 10 {
+				time.Sleep(time.Second)
+				if h.Err() == nil {
+					t.Fatal("a late reply brought a lost hold back")
+				}
+			}
+		})
+	})
+}
+
+// Whatever a renewal takes, the next one is due a fixed time after it was sent: that is
+// where the lease's time counts from.
+func TestRenewalsCountFromTheirSending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var mu sync.Mutex
+		var sent []time.Duration
+		f := locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			if op == locktest.OpRenew {
+				mu.Lock()
+				defer mu.Unlock()
+				sent = append(sent, time.Since(start))
+				return locktest.Fault{Delay: 2 * time.Second}
+			}
+			return locktest.Fault{}
+		})
+		locktest.MustLock(t, locktest.NewClient(t, f), "job")
+		time.Sleep(45 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		if want := []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second, 40 * time.Second}; !slices.Equal(sent, want) {
+			t.Errorf("renewals were sent after %v, want %v", sent, want)
+		}
+	})
+}
+
+// The error of a loss says what the tries before it met, but does not match that: it is the
+// loss that happened to the lease.
+func TestLossSaysWhatFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := locktest.MustLock(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), locktest.Renewals())), "job")
+		<-h.Context().Done()
+		err := h.Err()
+		if !errors.Is(err, holdfast.ErrLost) || errors.Is(err, locktest.ErrInjected) || !strings.Contains(err.Error(), locktest.ErrInjected.Error()) {
+			t.Errorf("lost by %v", err)
+		}
+	})
+}
+
+// A try may not take longer than the lease lasts, however short that is.
+func TestNoTryOutlivesTheLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		const loss = 25 * time.Second
+		var last atomic.Int64
+		f := locktest.NewFaulty(t, memory.New(), locktest.Renewals())
+		f.Check = func(ctx context.Context, op string) {
+			if op != locktest.OpRenew {
+				return
+			}
+			if end, ok := ctx.Deadline(); !ok || end.Sub(start) > loss {
+				t.Errorf("a renewal sent after %v may take until %v", time.Since(start), end.Sub(start))
+			}
+			last.Store(int64(time.Since(start)))
+		}
+		h := locktest.MustLock(t, locktest.NewClient(t, f), "job")
+		<-h.Context().Done()
+		if d := time.Duration(last.Load()); d < loss-200*time.Millisecond {
+			t.Errorf("the last try was made after %v: it had time enough", d)
+		}
+	})
+}
+
+// A lease costs no goroutine: one engine keeps them all.
+func TestNoGoroutinePerLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := locktest.NewFaulty(t, memory.NewStore().Locker(), nil)
+		c := locktest.NewClient(t, f)
+		before := runtime.NumGoroutine()
+		var holds []*holdfast.Hold
+		for i := range 1000 {
+			holds = append(holds, locktest.MustLock(t, c, fmt.Sprint(i)))
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := runtime.NumGoroutine() - before; n > 3 {
+			t.Errorf("1000 leases cost %d goroutines", n)
+		}
+		time.Sleep(time.Minute)
+		for _, h := range holds {
+			if h.Err() != nil {
+				t.Fatal(h.Err())
+			}
+		}
+		// One renewal in 10 s each: a keeper that spins would show here.
+		if n := f.Count(locktest.OpRenew); n < 5000 || n > 7000 {
+			t.Errorf("%d renewals in a minute", n)
+		}
+	})
+}
+
+func TestHotPathsDoNotAllocate(t *testing.T) {
+	c := locktest.NewClient(t, memory.NewStore().Locker())
+	h := locktest.MustLock(t, c, "job")
+	ctx := h.Context()
+	if n := testing.AllocsPerRun(100, func() { _ = h.Err() }); n != 0 {
+		t.Errorf("Hold.Err allocates %v times", n)
+	}
+	if n := testing.AllocsPerRun(100, func() { _, _ = holdfast.TokenFromContext(ctx) }); n != 0 {
+		t.Errorf("TokenFrom allocates %v times", n)
+	}
+	_ = h.Release(context.Background())
+}
+
+// Every call has a time limit of its own, shorter than the grace, whatever limit
+// the caller has.
+func TestEveryCallIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+			if n == 2 && op == locktest.OpAcquire {
+				return locktest.Fault{Lose: locktest.ErrInjected} // has a clean-up follow
+			}
+			return locktest.Fault{}
+		})
+		f.Check = func(ctx context.Context, op string) {
+			if end, ok := ctx.Deadline(); !ok || time.Until(end) > 4*time.Second {
+				t.Errorf("%s has %v", op, time.Until(end))
+			}
+		}
+		c := locktest.NewClient(t, f, holdfast.WithRequestTimeout(4*time.Second))
+		h := locktest.MustLock(t, c, "job")
+		time.Sleep(time.Minute)
+		_ = h.Release(context.Background())
+		if _, err := c.TryLock(context.Background(), "job"); !errors.Is(err, locktest.ErrInjected) {
+			t.Errorf("TryLock: %v", err)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// A hold that has said once that it is lost stays lost, although a renewal that was sent in
+// time is answered: the process was suspended meanwhile.
+func TestLostStaysLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asleep atomic.Int64
+		start := time.Now()
+		f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			if op == locktest.OpRenew {
+				return locktest.Fault{Delay: 1200 * time.Millisecond}
+			}
+			return locktest.Fault{}
+		})
+		c := locktest.NewClient(t, f, holdfast.WithElapsed(func() time.Duration { return time.Since(start) + time.Duration(asleep.Load()) }))
+		h := locktest.MustLock(t, c, "job")
+		time.Sleep(11100 * time.Millisecond) // the renewal is under way since 10 s
+		asleep.Store(int64(14 * time.Second))
+		for range 100 {
+			if err := h.Err(); !errors.Is(err, holdfast.ErrLost) {
+				t.Fatalf("after %v: %v", time.Since(start), err)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+}

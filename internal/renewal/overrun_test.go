@@ -1,0 +1,92 @@
+package renewal_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/locktest"
+)
+
+// The hook "is called when a hold has ended and its work still runs at the moment
+// another may be granted the lock": also when Shutdown gave up on that work.
+func TestCorner_OverrunAfterAFailedShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := locktest.NewClient(t, memory.New())
+		var told atomic.Bool
+		go func() {
+			_ = c.Do(t.Context(), "job", func(context.Context) error { time.Sleep(time.Hour); return nil },
+				holdfast.WithOverrunHook(func(holdfast.Event) { told.Store(true) }))
+		}()
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_ = c.Shutdown(ctx)
+		time.Sleep(time.Minute)
+		if !told.Load() {
+			t.Error("work that overran was not told")
+		}
+		time.Sleep(time.Hour)
+	})
+}
+
+func TestOverrun(t *testing.T) {
+	run := func(t *testing.T, stopAfter time.Duration) (seen *locktest.Events, hooked time.Duration) {
+		seen = &locktest.Events{}
+		synctest.Test(t, func(t *testing.T) {
+			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+				return map[string]locktest.Fault{locktest.OpRenew: {Refuse: locktest.ErrInjected}}[op]
+			}), holdfast.WithObserver(seen.Observe))
+			start := time.Now()
+			var at atomic.Int64
+			err := c.Do(t.Context(), "job", func(ctx context.Context) error {
+				<-ctx.Done()
+				time.Sleep(stopAfter)
+				return nil
+			}, holdfast.WithOverrunHook(func(holdfast.Event) { at.Store(int64(time.Since(start))) }))
+			if !errors.Is(err, holdfast.ErrLost) {
+				t.Errorf("Do: %v", err)
+			}
+			time.Sleep(time.Minute)
+			hooked = time.Duration(at.Load())
+		})
+		return seen, hooked
+	}
+	t.Run("work that goes on", func(t *testing.T) {
+		seen, at := run(t, 20*time.Second)
+		if seen.Count(holdfast.EventOverrun) != 1 || at != 30*time.Second-30*time.Millisecond {
+			t.Errorf("told %d times, the hook at %v", seen.Count(holdfast.EventOverrun), at)
+		}
+	})
+	t.Run("work that stops in time", func(t *testing.T) {
+		if seen, at := run(t, 4*time.Second); seen.Count(holdfast.EventOverrun) != 0 || at != 0 {
+			t.Error("told of an overrun that was none")
+		}
+	})
+}
+
+// A hook runs for as long as it likes: the renewals of other leases go on.
+func TestOverrunHookDelaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
+			if op == locktest.OpRenew && l.Name == "lost" {
+				return locktest.Fault{Refuse: locktest.ErrInjected}
+			}
+			return locktest.Fault{}
+		}))
+		called, gate := make(chan struct{}), make(chan struct{})
+		locktest.MustLock(t, c, "lost", holdfast.WithOverrunHook(func(holdfast.Event) { close(called); <-gate }))
+		h := locktest.MustLock(t, c, "job")
+		<-called
+		time.Sleep(5 * time.Minute)
+		if h.Err() != nil {
+			t.Errorf("lost behind another lock's hook: %v", h.Err())
+		}
+		close(gate)
+	})
+}

@@ -1,0 +1,182 @@
+// Package settings turns options into the settings of a lock: defaults, limits and checks.
+package settings
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/text"
+	"github.com/holdfast-go/holdfast/internal/event"
+	"github.com/holdfast-go/holdfast/internal/timing"
+)
+
+// Optional is a duration that an option may have set. One that was set must be positive, so
+// that a forgotten or miscomputed zero is an error, not a default.
+type Optional struct {
+	time.Duration
+	Set bool
+}
+
+// Given is a duration that an option has set.
+func Given(d time.Duration) Optional { return Optional{d, true} }
+
+// String is the duration as people write it.
+func (o Optional) String() string { return text.Duration(o.Duration) }
+
+// Or returns the duration that was set, or else d. A very long one is cut, so that sums of
+// durations do not overflow.
+func (o Optional) Or(d time.Duration) time.Duration {
+	if o.Set {
+		return min(o.Duration, driver.MaxTTL)
+	}
+	return d
+}
+
+// Config is what the options of a lock say. Settings is what holds after defaults and checks.
+type Config struct {
+	TTL, Grace, RenewEvery, RequestTimeout, Poll Optional
+	Slots                                        *int
+	Owner                                        *string
+	Data                                         []byte
+	Overrun                                      func(event.Event)
+	Observers                                    []func(event.Event)
+	NilOption                                    bool // one of the options was nil
+}
+
+// Leases is what the options of a LeaseManager say.
+type Leases struct {
+	Lock     Config
+	Parallel int
+}
+
+// Partitions is what the options of Partitions say.
+type Partitions struct {
+	Lock           Config
+	RebalanceEvery Optional
+	Restart        Backoff
+}
+
+// Backoff is a growing delay between attempts: about Initial at first, doubling up to Max.
+type Backoff struct{ Initial, Max time.Duration }
+
+// Check returns an error if a backoff is not allowed.
+func (b Backoff) Check() error {
+	if b.Initial <= 0 || b.Max < b.Initial {
+		return driver.Invalid("Backoff", text.Duration(b.Initial)+" to "+text.Duration(b.Max), "more than 0, and Max at least Initial")
+	}
+	return nil
+}
+
+// Settings are a lock's options after defaults and checks.
+type Settings struct {
+	timing.Timing
+	Poll        time.Duration // between attempts of a waiter that nothing wakes
+	WatchedPoll time.Duration // the same while the backend's Watcher wakes waiters
+	Slots       int
+	Owner       string
+	Data        []byte
+	Overrun     func(event.Event)
+	Observers   []func(event.Event)
+}
+
+const (
+	defaultTTL  = 30 * time.Second
+	defaultPoll = 5 * time.Second
+	// maxRequestTimeout bounds the default only: an answer that takes longer does not come.
+	maxRequestTimeout = 10 * time.Second
+	// watchedPoll is only a safety net: releases wake the waiter, and it wakes by
+	// itself when the holder's time ends.
+	watchedPoll = 15 * time.Second
+)
+
+// Resolve fills in defaults and checks all options together.
+func (c Config) Resolve(l driver.Limits) (Settings, error) {
+	var s Settings
+	if c.NilOption {
+		return s, ErrNilOption
+	}
+	if slices.ContainsFunc(c.Observers, func(fn func(event.Event)) bool { return fn == nil }) {
+		return s, driver.Invalid("observer", "nil", "a function")
+	}
+	s.TTL = clampTTL(defaultTTL, l)
+	if c.TTL.Set {
+		s.TTL = c.TTL.Duration
+	}
+	if err := driver.ValidateTTL(s.TTL, l); err != nil {
+		return s, err
+	}
+	s.Grace = c.Grace.Or(s.TTL / 6)
+	s.RenewEvery = c.RenewEvery.Or(s.TTL / 3)
+	s.RequestTimeout = c.RequestTimeout.Or(min(s.Grace*6/10, maxRequestTimeout))
+	s.Poll = c.Poll.Or(defaultPoll)
+	s.WatchedPoll = c.Poll.Or(watchedPoll)
+	if !c.Poll.Set && l.Poll > 0 {
+		s.Poll, s.WatchedPoll = l.Poll, max(l.Poll, watchedPoll)
+	}
+	s.Slots, s.Data, s.Overrun, s.Observers = 1, c.Data, c.Overrun, c.Observers
+	if c.Slots != nil {
+		s.Slots = *c.Slots
+	}
+	if c.Owner != nil { // New sees to the default
+		s.Owner = *c.Owner
+	}
+	return s, s.check(l)
+}
+
+func (s Settings) check(l driver.Limits) error {
+	for _, f := range []struct {
+		name string
+		d    time.Duration
+	}{{"Grace", s.Grace}, {"RenewEvery", s.RenewEvery}, {"RequestTimeout", s.RequestTimeout}, {"PollInterval", s.Poll}} {
+		if f.d <= 0 {
+			return driver.Invalid(f.name, text.Duration(f.d), "more than 0")
+		}
+	}
+	if s.Slots < 1 || s.Slots > maxSlots {
+		return driver.Invalid("Slots", strconv.Itoa(s.Slots), fmt.Sprintf("from 1 to %d", maxSlots))
+	}
+	if drift := s.TTL / timing.DriftPart; s.Grace < drift {
+		return driver.Invalid("Grace", text.Duration(s.Grace), fmt.Sprintf("at least %s, what the clocks may differ by in a TTL of %s", text.Duration(drift), text.Duration(s.TTL)))
+	}
+	if s.Grace >= s.TTL {
+		return driver.Invalid("Grace", text.Duration(s.Grace), "less than the TTL of "+text.Duration(s.TTL))
+	}
+	if s.RequestTimeout >= s.Grace {
+		return driver.Invalid("RequestTimeout", text.Duration(s.RequestTimeout), "less than the grace of "+text.Duration(s.Grace))
+	}
+	if room := s.TTL - s.Grace - s.RequestTimeout; s.RenewEvery > room {
+		return driver.Invalid("RenewEvery", text.Duration(s.RenewEvery), fmt.Sprintf(
+			"at most %s, so that one whole attempt fits before the loss (TTL %s less grace %s less request timeout %s)",
+			text.Duration(room), text.Duration(s.TTL), text.Duration(s.Grace), text.Duration(s.RequestTimeout)))
+	}
+	// The name and the ID come later; the rest of the request is known now.
+	return driver.Request{Name: "x", ID: driver.NewLeaseID("x"), Owner: s.Owner, TTL: s.TTL, Data: s.Data}.Validate(l)
+}
+
+// clampTTL moves a default TTL, never a user's, into the backend's range.
+func clampTTL(d time.Duration, l driver.Limits) time.Duration {
+	if l.MaxTTL > 0 {
+		d = min(d, l.MaxTTL)
+	}
+	d = max(d, l.MinTTL)
+	if l.TTLStep > 0 {
+		d -= d % l.TTLStep
+	}
+	return d
+}
+
+// maxSlots bounds WithSlots: a waiter watches every slot.
+const maxSlots = 1000
+
+// WithoutSlots is for products that have one holder for each name, whatever the Client's
+// default.
+func (c Config) WithoutSlots() Config {
+	c.Slots = nil
+	return c
+}
+
+// ErrNilOption is the error for an option that is nil.
+var ErrNilOption = driver.Invalid("option", "nil", "an option with a value")

@@ -1,0 +1,86 @@
+package leases_test
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/locktest"
+)
+
+// hollow grants everything and stores nothing, so that what is measured is the
+// library's own.
+type hollow struct{ token atomic.Uint64 }
+
+func (h *hollow) TryAcquire(_ context.Context, r driver.Request) (holdfast.Lease, error) {
+	return holdfast.Lease{Name: r.Name, ID: r.ID, Owner: r.Owner, Token: h.token.Add(1), TTL: r.TTL}, nil
+}
+
+func (h *hollow) Renew(context.Context, holdfast.Lease) error { return nil }
+
+func (h *hollow) Release(context.Context, holdfast.Lease) error { return nil }
+
+func (h *hollow) Inspect(context.Context, string) (holdfast.Record, error) {
+	return holdfast.Record{}, nil
+}
+
+func (h *hollow) Limits() driver.Limits { return driver.Limits{} }
+
+func (h *hollow) Capabilities() driver.Capabilities { return driver.Capabilities{BatchRenewer: h} }
+
+func (h *hollow) Close(context.Context) error { return nil }
+
+func (h *hollow) RenewBatch(_ context.Context, leases []holdfast.Lease) []error {
+	return make([]error, len(leases))
+}
+
+// memoryInUse returns the bytes of heap and stacks that are in use.
+func memoryInUse() uint64 {
+	for range 3 { // also what finalizers and pools keep
+		runtime.GC()
+	}
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return s.HeapAlloc + s.StackInuse
+}
+
+// A lease held costs at most 1 KiB of heap and stacks, all that the library keeps of it
+// included, and no goroutine.
+func TestManagerCostOfALease(t *testing.T) {
+	const leases, most = 10_000, 1024
+	names := locktest.NamesOf("devices/in-the-north/", leases)
+	bytes, goroutines := memoryInUse(), runtime.NumGoroutine()
+	c := locktest.NewClient(t, &hollow{}, holdfast.WithTTL(time.Minute), holdfast.WithRenewEvery(time.Second))
+	m := locktest.NewManager(t, c)
+	locktest.MustManage(t, m, names...)
+	for end := time.Now().Add(2 * time.Minute); len(m.Leases()) < leases; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d leases are held", len(m.Leases()))
+		}
+	}
+	time.Sleep(3 * time.Second) // renewed meanwhile
+	if n := len(m.Leases()); n != leases {
+		t.Errorf("%d leases are held", n)
+	}
+	each := float64(memoryInUse()-bytes) / leases
+	t.Logf("%.0f bytes for each of %d leases, %d goroutines", each, leases, runtime.NumGoroutine()-goroutines)
+	if each > most {
+		t.Errorf("%.0f bytes for each lease, want at most %d", each, most)
+	}
+	if n := runtime.NumGoroutine() - goroutines; n > 40 {
+		t.Errorf("%d goroutines for %d leases", n, leases)
+	}
+	if err := m.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := len(m.Leases()); n != 0 {
+		t.Errorf("%d leases are left", n)
+	}
+	left := float64(memoryInUse()) - float64(bytes)
+	t.Logf("%.0f bytes are left for each of %d leases released", left/leases, leases)
+	runtime.KeepAlive(names)
+}

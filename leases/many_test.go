@@ -1,0 +1,86 @@
+package leases_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/leases"
+)
+
+// gated is a Locker whose calls wait while the gate is locked.
+type gated struct {
+	*hollow
+	gate sync.RWMutex
+}
+
+func (g *gated) TryAcquire(ctx context.Context, r driver.Request) (holdfast.Lease, error) {
+	g.gate.RLock()
+	defer g.gate.RUnlock()
+	return g.hollow.TryAcquire(ctx, r)
+}
+
+func (g *gated) Release(context.Context, holdfast.Lease) error {
+	g.gate.RLock()
+	defer g.gate.RUnlock()
+	return nil
+}
+
+// A call with very many names lets others have the manager again and again: the loss of a
+// lease must not wait until Manage, Unmanage, Leases or Close is done with all of them.
+func TestManagerOfManyNamesLetsOthersIn(t *testing.T) {
+	const many = 10_000
+	var calls atomic.Int64         // of the clock: one for every name that is dealt with
+	var waiting, probe atomic.Bool // somebody waits for the manager, or is to begin
+	var m *leases.LeaseManager
+	done := make(chan int64, 1)
+	begin := time.Now()
+	clock := func() time.Duration {
+		n := calls.Add(1)
+		if probe.CompareAndSwap(true, false) {
+			waiting.Store(true)
+			go func() {
+				m.Hold("none")
+				waiting.Store(false)
+				done <- calls.Load() - n
+			}()
+		}
+		if waiting.Load() {
+			time.Sleep(50 * time.Microsecond)
+		}
+		return time.Since(begin)
+	}
+	l := &gated{hollow: &hollow{}}
+	c := locktest.NewClient(t, l, holdfast.WithElapsed(clock), holdfast.WithTTL(time.Hour))
+	m = locktest.NewManager(t, c)
+	check := func(what string, call func()) {
+		t.Helper()
+		l.gate.Lock()
+		probe.Store(true)
+		call()
+		l.gate.Unlock()
+		if n := <-done; n > many/4 {
+			t.Errorf("%s dealt with %d of %d names before another had the manager", what, n, many)
+		}
+	}
+	names := locktest.NamesOf("n/", many)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	check("Manage", func() { locktest.MustManage(t, m, names...) })
+	for end := time.Now().Add(time.Minute); len(m.Leases()) < many; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d leases are held", len(m.Leases()))
+		}
+	}
+	check("Leases", func() { m.Leases() })
+	check("Unmanage", func() { _ = m.Remove(ended, names[:many/2]...) })
+	check("Close", func() { _ = m.Close(ended) })
+	if err := m.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

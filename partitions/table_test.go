@@ -1,0 +1,121 @@
+package partitions
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/engine"
+	"github.com/holdfast-go/holdfast/internal/plan"
+)
+
+// terse is a backend whose batched reads tell tokens, but not owners: those it is asked for
+// one by one.
+type terse struct {
+	driver.Locker
+	records map[string]driver.Record
+	asked   int
+}
+
+func (b *terse) Limits() driver.Limits             { return driver.Limits{} }
+func (b *terse) Capabilities() driver.Capabilities { return driver.Capabilities{BatchInspector: b} }
+func (b *terse) Close(context.Context) error       { return nil }
+
+func (b *terse) Inspect(_ context.Context, name string) (driver.Record, error) {
+	b.asked++
+	return b.records[name], nil
+}
+
+func (b *terse) InspectBatch(_ context.Context, names []string) ([]driver.Record, []error) {
+	records := make([]driver.Record, len(names))
+	for i, name := range names {
+		records[i] = b.records[name]
+		records[i].Owner = ""
+		if records[i].State == driver.StateUnknown {
+			records[i].State = driver.StateFree
+		}
+	}
+	return records, make([]error, len(names))
+}
+
+// An owner that a batched read does not tell is remembered as long as the token is the
+// same, and no longer.
+func TestTableRemembersOwnersByToken(t *testing.T) {
+	b := &terse{records: map[string]driver.Record{}}
+	c, err := holdfast.New(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Shutdown(t.Context())
+	table := newTable((*engine.Client)(c), "g", 2, time.Hour, func(int) (string, bool) { return "", false })
+	table.calm = true
+	for i, step := range []struct {
+		owner string
+		token uint64
+		asked int
+	}{{"a", 1, 1}, {"a", 1, 1}, {"b", 2, 2}, {"b", 2, 2}, {"a", 3, 3}} {
+		b.records[table.names[0]] = driver.Record{Name: table.names[0], State: driver.StateHeld, Owner: step.owner, Token: step.token}
+		if err := table.look(t.Context(), time.Second, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if got := table.rows[0].owner(); got != step.owner || b.asked != step.asked {
+			t.Errorf("look %d: owner %q after %d single reads, want %q after %d", i, got, b.asked, step.owner, step.asked)
+		}
+	}
+}
+
+// Whose a partition is, for the instance "me": of those that it works on it knows better
+// than its last look, and what it does not work on is not its own, whatever the record says.
+func TestOwners(t *testing.T) {
+	var elapsed atomic.Int64
+	working := func(name string) *work {
+		c, err := holdfast.New(memory.New(), holdfast.WithElapsed(func() time.Duration { return time.Duration(elapsed.Load()) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Shutdown(context.Background()) })
+		h, err := c.TryLock(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &work{hold: (*engine.Hold)(h)}
+	}
+	lost := working("lost")
+	elapsed.Store(int64(time.Hour))
+	live := working("live")
+	held := func(owner string) row {
+		return row{known: true, rec: driver.Record{State: driver.StateHeld, Owner: owner}}
+	}
+	free := row{known: true, rec: driver.Record{State: driver.StateFree}}
+	for _, x := range []struct {
+		what string
+		row  row
+		work *work
+		want string
+	}{
+		{"free", free, nil, plan.Nobody},
+		{"another's", held("other"), nil, "other"},
+		{"an owner that is not told", held(""), nil, plan.Stranger},
+		{"a record that could not be read", row{rec: driver.Record{State: driver.StateFree}}, nil, plan.Stranger},
+		{"at work", held("me"), live, "me"},
+		{"at work, the look was before", free, live, "me"},
+		{"being released", free, live, "me"},
+		{"a request in doubt", held("me"), nil, plan.Stranger},
+		{"lost, the function still runs", free, lost, plan.Stranger},
+		{"lost, the record does not say so yet", held("me"), lost, plan.Stranger},
+		{"lost, and taken by another", held("other"), lost, "other"},
+	} {
+		s := &sharing{Partitions: &Partitions{n: 1}, me: "me", table: &table{rows: []row{x.row}}, owned: map[int]*work{}}
+		if x.work != nil {
+			s.owned[0] = x.work
+		}
+		if got := s.owners(); !slices.Equal(got, []string{x.want}) {
+			t.Errorf("%s: %q, want %q", x.what, got, x.want)
+		}
+	}
+}

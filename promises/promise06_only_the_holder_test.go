@@ -1,0 +1,33 @@
+package promises_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/locktest"
+)
+
+func TestPromise06_OnlyTheHolderReleases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		a := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+			return map[string]locktest.Fault{locktest.OpRenew: {Refuse: locktest.ErrInjected}}[op]
+		}))
+		old := locktest.MustLock(t, a, "job")
+		<-old.Context().Done()
+		b := locktest.NewClient(t, store.Locker())
+		next := locktest.MustLock(t, b, "job")
+		for range 3 {
+			if err := old.Release(t.Context()); err != nil {
+				t.Errorf("a release of what is not ours any more: %v", err)
+			}
+		}
+		time.Sleep(time.Hour)
+		if next.Err() != nil || !locktest.IsHeld(t, store, "job") {
+			t.Errorf("a stale release freed the next holder: %v", next.Err())
+		}
+	})
+}

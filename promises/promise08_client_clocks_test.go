@@ -1,0 +1,41 @@
+package promises_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/locktest"
+)
+
+// Only elapsed time counts. That the default clock does not follow the wall clock and
+// counts suspend is shown by TestElapsedClock.
+func TestPromise08_ClientClocksDoNotMatter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// The server's clock is a year ahead: nothing of it may enter a local deadline.
+		store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().AddDate(1, 0, 0) }))
+		var suspended atomic.Int64
+		start := time.Now()
+		c := locktest.NewClient(t, store.Locker(), holdfast.WithElapsed(func() time.Duration { return time.Since(start) + time.Duration(suspended.Load()) }))
+		h := locktest.MustLock(t, c, "job")
+		time.Sleep(time.Hour + 3*time.Second) // between two renewals
+		if h.Err() != nil {
+			t.Fatalf("lost: %v", h.Err())
+		}
+		// The machine sleeps for a minute: timers stand still, the lease is over.
+		suspended.Store(int64(time.Minute))
+		if !errors.Is(h.Err(), holdfast.ErrLost) {
+			t.Error("Err does not know at once that the lease is over after a suspend")
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if !errors.Is(context.Cause(h.Context()), holdfast.ErrLost) {
+			t.Error("the context did not end within a second after a suspend")
+		}
+	})
+}
