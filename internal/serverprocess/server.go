@@ -66,7 +66,7 @@ func Start(ctx context.Context, base string, configs ...Config) (_ []*Server, er
 		}
 	}()
 	for _, config := range configs {
-		port, portLock, err := reservePort(ctx, firstPort, portCount)
+		port, portLock, err := reservePort(ctx, portCount)
 		if err != nil {
 			return nil, err
 		}
@@ -97,16 +97,16 @@ func Remove(servers []*Server) error {
 // takes the port of a killed server.
 const firstPort, portCount = 12000, 20000
 
-// reservePort picks a free port of a range and locks a file named after it, so that test
+// reservePort picks a free port, one of the first count, and locks a file named after it, so that test
 // processes that run at the same time use different ports.
-func reservePort(ctx context.Context, first, count int) (string, *flock.Flock, error) {
+func reservePort(ctx context.Context, count int) (string, *flock.Flock, error) {
 	const tries = 200
 	dir := filepath.Join(os.TempDir(), "holdfast-test-ports")
 	if err := os.MkdirAll(dir, 0o777); err != nil { //nolint:gosec // shared by the users of the machine
 		return "", nil, err
 	}
 	for range tries {
-		port := strconv.Itoa(first + rand.IntN(count))
+		port := strconv.Itoa(firstPort + rand.IntN(count))
 		lock := flock.New(filepath.Join(dir, port))
 		if locked, err := lock.TryLock(); err != nil || !locked {
 			continue
@@ -117,7 +117,7 @@ func reservePort(ctx context.Context, first, count int) (string, *flock.Flock, e
 		}
 		_ = lock.Unlock()
 	}
-	return "", nil, fmt.Errorf("no free port found in %d tries from %d to %d", tries, first, first+count-1)
+	return "", nil, fmt.Errorf("no free port found in %d tries from %d to %d", tries, firstPort, firstPort+count-1)
 }
 
 // Addr is the server's host and port.
