@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 // Sentinel errors, for errors.Is.
@@ -41,7 +39,7 @@ func (e *HeldError) Error() string {
 		facts = append(facts, fmt.Sprintf("token %d", e.Record.Token))
 	}
 	if e.Record.RemainingKnown {
-		facts = append(facts, text.Duration(e.Record.Remaining.Round(time.Millisecond))+" left")
+		facts = append(facts, FormatDuration(e.Record.Remaining.Round(time.Millisecond))+" left")
 	}
 	if e.Record.Broken {
 		facts = append(facts, "broken")

@@ -6,7 +6,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 // flagNames maps the names of the library's options to those of the command's flags.
@@ -41,7 +40,7 @@ func (r *runCmd) asGraceError(err error) error {
 	}
 	rule := "at most two fifths of the TTL"
 	if r.TTL > 0 {
-		rule = "at most " + text.Duration(r.TTL*2/5) + ", two fifths of --ttl " + text.Duration(r.TTL)
+		rule = "at most " + driver.FormatDuration(r.TTL*2/5) + ", two fifths of --ttl " + driver.FormatDuration(r.TTL)
 	}
-	return driver.Invalid("Grace", text.Duration(r.Grace), rule)
+	return driver.Invalid("Grace", driver.FormatDuration(r.Grace), rule)
 }

@@ -93,7 +93,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 const (
@@ -179,7 +178,7 @@ func parseURL(rawURL string) (dir string, opts []Option, err error) {
 
 func checkRetention(field string, d time.Duration) error {
 	if d < minRetention {
-		return driver.Invalid(field, text.Duration(d), "at least "+text.Duration(minRetention))
+		return driver.Invalid(field, driver.FormatDuration(d), "at least "+driver.FormatDuration(minRetention))
 	}
 	return nil
 }
