@@ -66,7 +66,7 @@ func ExampleClient_Lock() {
 	// Output:
 	// held: true
 	// released: true
-	// why the context ended: lock released
+	// why the context ended: holdfast: lock released
 }
 
 func ExampleClient_TryLock() {

@@ -229,7 +229,7 @@ var _ interface {
 func New(dir string, opts ...Option) (*Locker, error) {
 	clock, err := systemClock()
 	if err != nil {
-		return nil, fmt.Errorf("holdfast: file: reading the system's clock: %w", err)
+		return nil, driver.Errorf("holdfast: file: reading the system's clock: %w", err)
 	}
 	return newLocker(dir, clock, opts...)
 }
@@ -247,7 +247,7 @@ func newLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
 	}
 	abs, err := filepath.Abs(dir) // the program may change its working directory
 	if err != nil {
-		return nil, fmt.Errorf("holdfast: file: %w", err)
+		return nil, driver.Errorf("holdfast: file: %w", err)
 	}
 	if err := makeFolder(abs); err != nil {
 		return nil, err
