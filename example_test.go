@@ -21,7 +21,7 @@ func ExampleOpen() {
 
 	_, err = holdfast.Open(ctx, "mem:", holdfast.WithGrace(time.Hour))
 	fmt.Println(err)
-	// Output: Grace 1h is invalid: must be less than the TTL of 30s
+	// Output: holdfast: Grace 1h is invalid: must be less than the TTL of 30s
 }
 
 func ExampleClient_Do() {
