@@ -12,11 +12,11 @@ import (
 // Causes for which a hold's context ends, besides the errors of package driver.
 var (
 	// ErrReleased: the hold was released by its owner.
-	ErrReleased = errors.New("lock released")
+	ErrReleased = errors.New("holdfast: lock released")
 	// ErrSteppedDown: the leader stepped down.
-	ErrSteppedDown = errors.New("stepped down")
+	ErrSteppedDown = errors.New("holdfast: stepped down")
 	// ErrShutdown: the Client has shut down.
-	ErrShutdown = fmt.Errorf("holdfast: the client is %w", driver.ErrClosed)
+	ErrShutdown = driver.Errorf("holdfast: the client is %w", driver.ErrClosed)
 )
 
 // Of returns why a context has ended. The error wraps a cause of the caller's own. Of a cause
