@@ -240,7 +240,7 @@ func (c *Client) WaitEnded(ctx context.Context, name string, kept error) error {
 	}
 	why := cause.Of(ctx)
 	if kept == nil {
-		return fmt.Errorf("holdfast: lock %q: waiting ended: %w", name, why)
+		return driver.Errorf("holdfast: lock %q: waiting ended: %w", name, why)
 	}
-	return fmt.Errorf("holdfast: lock %q: waiting ended: %w; %w", name, why, kept)
+	return driver.Errorf("holdfast: lock %q: waiting ended: %w; %w", name, why, kept)
 }

@@ -6,7 +6,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"log/slog"
 	"slices"
@@ -158,7 +157,7 @@ func (c *Client) inspect(ctx context.Context, name string, limit time.Duration) 
 func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
 	if c.capabilities.Lister == nil {
 		return func(yield func(driver.Record, error) bool) {
-			yield(driver.Record{}, fmt.Errorf("holdfast: list: this backend cannot list its locks: %w", errors.ErrUnsupported))
+			yield(driver.Record{}, driver.Errorf("holdfast: list: this backend cannot list its locks: %w", errors.ErrUnsupported))
 		}
 	}
 	return c.capabilities.Lister.List(ctx, prefix)
@@ -170,7 +169,7 @@ func (c *Client) Break(ctx context.Context, name string) error {
 		return err
 	}
 	if c.capabilities.Breaker == nil {
-		return fmt.Errorf("holdfast: break %q: this backend cannot break leases: %w", name, errors.ErrUnsupported)
+		return driver.Errorf("holdfast: break %q: this backend cannot break leases: %w", name, errors.ErrUnsupported)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.requestTimeout)
 	defer cancel()

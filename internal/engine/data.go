@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -55,7 +54,7 @@ func (h *Hold) writeInTurn(ctx context.Context, op string, read bool, update fun
 	select {
 	case w.turn <- struct{}{}:
 	case <-ctx.Done():
-		return fmt.Errorf("holdfast: %s %q: %w", op, h.Name(), ctx.Err()) // not its cause, which may be the loss of another lock
+		return driver.Errorf("holdfast: %s %q: %w", op, h.Name(), ctx.Err()) // not its cause, which may be the loss of another lock
 	}
 	defer func() { <-w.turn }()
 	store, err := h.dataStore(op)
@@ -81,7 +80,7 @@ func (h *Hold) writeInTurn(ctx context.Context, op string, read bool, update fun
 		select {
 		case <-time.After(clock.Backoff(n, 50*time.Millisecond, time.Second)):
 		case <-ctx.Done():
-			return fmt.Errorf("%w; not tried again: %w", err, cause.Of(ctx))
+			return driver.Errorf("%w; not tried again: %w", err, cause.Of(ctx))
 		}
 	}
 }
@@ -90,7 +89,7 @@ func (h *Hold) writeInTurn(ctx context.Context, op string, read bool, update fun
 func (h *Hold) dataStore(op string) (driver.DataStore, error) {
 	store := h.client.capabilities.DataStore
 	if store == nil {
-		return nil, fmt.Errorf("holdfast: %s %q: this backend stores no data with a lock: %w", op, h.Name(), errors.ErrUnsupported)
+		return nil, driver.Errorf("holdfast: %s %q: this backend stores no data with a lock: %w", op, h.Name(), errors.ErrUnsupported)
 	}
 	return store, h.dataErr(op)
 }
@@ -102,9 +101,9 @@ func (h *Hold) dataErr(op string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, driver.ErrLost):
-		return fmt.Errorf("holdfast: %s %q: %w", op, h.Name(), err)
+		return driver.Errorf("holdfast: %s %q: %w", op, h.Name(), err)
 	default:
-		return fmt.Errorf("holdfast: %s %q: %w: %w", op, h.Name(), driver.ErrLost, err)
+		return driver.Errorf("holdfast: %s %q: %w: %w", op, h.Name(), driver.ErrLost, err)
 	}
 }
 

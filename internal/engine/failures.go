@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/holdfast-go/holdfast/driver/text"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // Failures collects the names of what failed and the first error, so that thousands of failures
@@ -29,7 +29,7 @@ func (f *Failures) List() string {
 	slices.Sort(f.Names)
 	var list []string
 	for _, name := range f.Names[:min(len(f.Names), most)] {
-		list = append(list, text.Quote(name))
+		list = append(list, driver.Quote(name))
 	}
 	if more := len(f.Names) - most; more > 0 {
 		list = append(list, fmt.Sprintf("%d more", more))
@@ -42,5 +42,5 @@ func (f *Failures) Err(op string) error {
 	if f.First == nil {
 		return nil
 	}
-	return fmt.Errorf("holdfast: %s: not released, and left to expire: %s; the first error: %w", op, f.List(), f.First)
+	return driver.Errorf("holdfast: %s: not released, and left to expire: %s; the first error: %w", op, f.List(), f.First)
 }

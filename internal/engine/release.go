@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -35,7 +34,7 @@ func (h *Hold) Release(ctx context.Context) error {
 	case <-r.done:
 	case <-ctx.Done():
 		if !cause.IsClosed(r.done) {
-			return fmt.Errorf("holdfast: release %q: %w", h.Name(), cause.Of(ctx))
+			return driver.Errorf("holdfast: release %q: %w", h.Name(), cause.Of(ctx))
 		}
 	}
 	return r.err
@@ -115,7 +114,7 @@ func (h *Hold) TryRelease(ctx context.Context, n int) (retryIn time.Duration, er
 }
 
 func (h *Hold) leftToExpire(err error) error {
-	return fmt.Errorf("holdfast: release %q: outcome unknown, it may stay taken until its lease expires: %w", h.Name(), err)
+	return driver.Errorf("holdfast: release %q: outcome unknown, it may stay taken until its lease expires: %w", h.Name(), err)
 }
 
 // Finish releases a hold whose function has returned or panicked. It waits for a limited time: if
@@ -137,7 +136,7 @@ func (h *Hold) Verdict(err error) error {
 	case err == nil:
 		return gone
 	}
-	return fmt.Errorf("%w; %w", err, gone)
+	return driver.Errorf("%w; %w", err, gone)
 }
 
 // ReleaseErr returns the result of a release that has ended.

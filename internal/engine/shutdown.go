@@ -3,14 +3,12 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/text"
 	"github.com/holdfast-go/holdfast/internal/cause"
 )
 
@@ -30,7 +28,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	case <-c.shutdownDone:
 	case <-ctx.Done():
 		if !cause.IsClosed(c.shutdownDone) {
-			return fmt.Errorf("holdfast: shutdown: %w", cause.Of(ctx))
+			return driver.Errorf("holdfast: shutdown: %w", cause.Of(ctx))
 		}
 	}
 	return c.shutdownErr
@@ -80,7 +78,7 @@ func (c *Client) shutDown(ctx context.Context) error {
 
 // notDone is the error of a Shutdown whose context ended while it waited.
 func notDone(ctx context.Context, what string) error {
-	return fmt.Errorf("holdfast: shutdown: %s: %w", what, cause.Of(ctx))
+	return driver.Errorf("holdfast: shutdown: %s: %w", what, cause.Of(ctx))
 }
 
 // closeSlack is how long after the end of its context a Locker's Close may return.
@@ -108,7 +106,7 @@ func (c *Client) closeLocker(ctx context.Context) error {
 func (c *Client) describeLeft() string {
 	var names []string
 	for _, h := range c.unreleased() {
-		names = append(names, text.Quote(h.Name()))
+		names = append(names, driver.Quote(h.Name()))
 	}
 	if len(names) == 0 {
 		return "a call to the backend has not returned"

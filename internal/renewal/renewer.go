@@ -4,7 +4,6 @@ package renewal
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -108,7 +107,7 @@ func (r *Renewer) Close(ctx context.Context) bool {
 	left := slices.Clone(r.entries.All())
 	for _, e := range left {
 		if e.phase == renewing {
-			r.end(e, fmt.Errorf("holdfast: %q: %w: Shutdown gave up on it", e.Lease.Name, driver.ErrLost))
+			r.end(e, driver.Errorf("holdfast: %q: %w: Shutdown gave up on it", e.Lease.Name, driver.ErrLost))
 		}
 	}
 	running := r.running
@@ -200,7 +199,7 @@ func (r *Renewer) noteResult(e *Entry, c *call, now time.Duration, err error) (a
 		// the loss already.
 		return r.lose(e, e.lateErr()), false
 	case errors.Is(err, driver.ErrLost):
-		return r.lose(e, fmt.Errorf("holdfast: %q: %w", e.Lease.Name, err)), false
+		return r.lose(e, driver.Errorf("holdfast: %q: %w", e.Lease.Name, err)), false
 	case err == nil:
 		// A later call may have succeeded before: the deadline never moves back.
 		e.renewedAt(max(e.start, c.start))

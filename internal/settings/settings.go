@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/text"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/timing"
 )
@@ -25,7 +24,7 @@ type Optional struct {
 func Given(d time.Duration) Optional { return Optional{d, true} }
 
 // String returns the duration as people write it.
-func (o Optional) String() string { return text.Duration(o.Duration) }
+func (o Optional) String() string { return driver.FormatDuration(o.Duration) }
 
 // Or returns the duration if it was set, and else d. It shortens very long durations, so that sums
 // do not overflow.
@@ -66,7 +65,7 @@ type Backoff struct{ Initial, Max time.Duration }
 // Check returns an error if the backoff is invalid.
 func (b Backoff) Check() error {
 	if b.Initial <= 0 || b.Max < b.Initial {
-		return driver.Invalid("Backoff", text.Duration(b.Initial)+" to "+text.Duration(b.Max), "more than 0, and Max at least Initial")
+		return driver.Invalid("Backoff", driver.FormatDuration(b.Initial)+" to "+driver.FormatDuration(b.Max), "more than 0, and Max at least Initial")
 	}
 	return nil
 }
@@ -133,7 +132,7 @@ func (s Settings) check(l driver.Limits) error {
 		d    time.Duration
 	}{{"Grace", s.Grace}, {"RenewEvery", s.RenewEvery}, {"RequestTimeout", s.RequestTimeout}, {"PollInterval", s.Poll}} {
 		if f.d <= 0 {
-			return driver.Invalid(f.name, text.Duration(f.d), "more than 0")
+			return driver.Invalid(f.name, driver.FormatDuration(f.d), "more than 0")
 		}
 	}
 	if s.Slots < 1 || s.Slots > maxSlots {
@@ -141,18 +140,18 @@ func (s Settings) check(l driver.Limits) error {
 	}
 	// Promise 2: the grace covers the drift of the clocks, and one whole renewal fits before it.
 	if drift := s.TTL / timing.DriftPart; s.Grace < drift {
-		return driver.Invalid("Grace", text.Duration(s.Grace), fmt.Sprintf("at least %s, the clock drift allowed for in a TTL of %s", text.Duration(drift), text.Duration(s.TTL)))
+		return driver.Invalid("Grace", driver.FormatDuration(s.Grace), fmt.Sprintf("at least %s, the clock drift allowed for in a TTL of %s", driver.FormatDuration(drift), driver.FormatDuration(s.TTL)))
 	}
 	if s.Grace >= s.TTL {
-		return driver.Invalid("Grace", text.Duration(s.Grace), "less than the TTL of "+text.Duration(s.TTL))
+		return driver.Invalid("Grace", driver.FormatDuration(s.Grace), "less than the TTL of "+driver.FormatDuration(s.TTL))
 	}
 	if s.RequestTimeout >= s.Grace {
-		return driver.Invalid("RequestTimeout", text.Duration(s.RequestTimeout), "less than the grace of "+text.Duration(s.Grace))
+		return driver.Invalid("RequestTimeout", driver.FormatDuration(s.RequestTimeout), "less than the grace of "+driver.FormatDuration(s.Grace))
 	}
 	if room := s.TTL - s.Grace - s.RequestTimeout; s.RenewEvery > room {
-		return driver.Invalid("RenewEvery", text.Duration(s.RenewEvery), fmt.Sprintf(
+		return driver.Invalid("RenewEvery", driver.FormatDuration(s.RenewEvery), fmt.Sprintf(
 			"at most %s, so that one whole attempt fits before the loss (TTL %s less grace %s less request timeout %s)",
-			text.Duration(room), text.Duration(s.TTL), text.Duration(s.Grace), text.Duration(s.RequestTimeout)))
+			driver.FormatDuration(room), driver.FormatDuration(s.TTL), driver.FormatDuration(s.Grace), driver.FormatDuration(s.RequestTimeout)))
 	}
 	// Name and ID are not known yet; the rest of the request is.
 	return driver.Request{Name: "x", ID: driver.NewLeaseID("x"), Owner: s.Owner, TTL: s.TTL, Data: s.Data}.Validate(l)
