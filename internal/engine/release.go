@@ -114,7 +114,7 @@ func (h *Hold) TryRelease(ctx context.Context, n int) (retryIn time.Duration, er
 }
 
 func (h *Hold) leftToExpire(err error) error {
-	return driver.Errorf("holdfast: release %q: outcome unknown, it may stay taken until its lease expires: %w", h.Name(), err)
+	return driver.Errorf("holdfast: release %q: outcome unknown, the lock may stay held until its lease expires: %w", h.Name(), err)
 }
 
 // Finish releases a hold whose function has returned or panicked. It waits for a limited time: if

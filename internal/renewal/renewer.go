@@ -41,7 +41,7 @@ type Renewer struct {
 	closed  bool
 }
 
-// New makes a Renewer that goes by the clock now.
+// New makes a Renewer with the clock now.
 func New(locker driver.Locker, now func() time.Duration, logger *slog.Logger) *Renewer {
 	r := &Renewer{
 		locker: locker, batch: locker.Capabilities().BatchRenewer, now: now, logger: logger,
@@ -184,8 +184,8 @@ func (r *Renewer) advance(e *Entry, now time.Duration) func() {
 }
 
 // noteResult takes in the result of a call for one of its entries, also of a call that is no
-// longer waited for. It returns what to do without the mutex, and whether a failure is to be
-// reported.
+// longer waited for. It returns what to do without the mutex, and whether to report a
+// failure.
 func (r *Renewer) noteResult(e *Entry, c *call, now time.Duration, err error) (action func(), failed bool) {
 	current := e.call == c
 	if current {

@@ -47,8 +47,7 @@ type Entry struct {
 	index int                     // in that queue
 }
 
-// New makes a scheduler that goes by the clock now. Its calls run in workers, at most limit at
-// a time.
+// New makes a scheduler with the clock now. Its calls run in workers, at most limit at a time.
 func New(now func() time.Duration, limit int, patience time.Duration, workers *worker.Group) *Scheduler {
 	byTime := func(x, y *Entry) bool { return x.at < y.at }
 	byArrival := func(x, y *Entry) bool { return x.order < y.order }
