@@ -138,7 +138,7 @@ func (s Settings) check(l driver.Limits) error {
 	if s.Slots < 1 || s.Slots > maxSlots {
 		return driver.Invalid("Slots", strconv.Itoa(s.Slots), fmt.Sprintf("from 1 to %d", maxSlots))
 	}
-	// Promise 2: the grace covers the drift of the clocks, and one whole renewal fits before it.
+	// Promise 2: the grace covers the drift of the clocks.
 	if drift := s.TTL / timing.DriftPart; s.Grace < drift {
 		return driver.Invalid("Grace", driver.FormatDuration(s.Grace), fmt.Sprintf("at least %s, the clock drift allowed for in a TTL of %s", driver.FormatDuration(drift), driver.FormatDuration(s.TTL)))
 	}
