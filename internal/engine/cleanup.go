@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/clock"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/scheduler"
 	"github.com/holdfast-go/holdfast/internal/timing"
@@ -57,7 +56,7 @@ func (u *cleanup) run() {
 		c.background.Done()
 		return
 	}
-	backoff := clock.Backoff(u.attempts, min(l.TTL/100, time.Second), min(l.TTL/4, 10*time.Second))
+	backoff := timing.Backoff(u.attempts, min(l.TTL/100, time.Second), min(l.TTL/4, 10*time.Second))
 	u.attempts++
 	c.cleanups.Set(&u.Entry, c.now()+min(backoff, max(u.until-c.now(), 0)+time.Millisecond), err != nil)
 	if c.base.Err() != nil || !closing && c.closing.Err() != nil {

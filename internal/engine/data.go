@@ -7,7 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/cause"
-	"github.com/holdfast-go/holdfast/internal/clock"
+	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
 // writer orders the writes of a hold's data.
@@ -78,7 +78,7 @@ func (h *Hold) writeInTurn(ctx context.Context, op string, read bool, update fun
 			return err
 		}
 		select {
-		case <-time.After(clock.Backoff(n, 50*time.Millisecond, time.Second)):
+		case <-time.After(timing.Backoff(n, 50*time.Millisecond, time.Second)):
 		case <-ctx.Done():
 			return driver.Errorf("%w; not tried again: %w", err, cause.Of(ctx))
 		}

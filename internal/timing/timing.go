@@ -1,11 +1,10 @@
-// Package timing computes when a lease is renewed, when it is lost, and when it expires.
+// Package timing computes when a lease is lost and when it expires, and the delays between calls.
 package timing
 
 import (
 	"errors"
+	"math/rand/v2"
 	"time"
-
-	"github.com/holdfast-go/holdfast/internal/clock"
 )
 
 // Timing has the durations of a lease. They count from just before the last successful request
@@ -38,7 +37,23 @@ func (t Timing) Share(part int, limit time.Duration) time.Duration {
 
 // Backoff returns the delay after failed call n for a lease, counted from 0.
 func (t Timing) Backoff(n int) time.Duration {
-	return clock.Backoff(n, t.Share(100, time.Second), t.Share(12, 5*time.Second))
+	return Backoff(n, t.Share(100, time.Second), t.Share(12, 5*time.Second))
+}
+
+// Jitter returns d changed at random by up to the given fraction either way, so that processes
+// that failed together do not retry together.
+func Jitter(d time.Duration, fraction float64) time.Duration {
+	return d + time.Duration((2*rand.Float64()-1)*fraction*float64(d))
+}
+
+// Backoff returns the jittered delay before retry number n, counted from 0. The delay doubles
+// from first up to most.
+func Backoff(n int, first, most time.Duration) time.Duration {
+	d := first
+	for ; n > 0 && d < most; n-- {
+		d *= 2
+	}
+	return Jitter(min(d, most), 0.25)
 }
 
 // Patience returns how long to wait for a call whose context ends after limit: drivers need a
