@@ -8,15 +8,16 @@ import (
 	"github.com/holdfast-go/holdfast/driver/text"
 )
 
-// MaxTTL is what a duration may be at most, so that sums of a few do not overflow.
+// MaxTTL bounds every TTL, and every duration that a program sets. Sums of a few such
+// durations do not overflow.
 const MaxTTL = 36 * 365 * 24 * time.Hour
 
-// maxID bounds a lease ID; a UUID has 36 bytes.
+// maxID is the longest lease ID, in bytes. A UUID has 36.
 const maxID = 64
 
-// Validate checks the request against a backend's limits. The error is an
-// *[InvalidError]. A Client does this before it calls a driver, and drivers do
-// it again, since they can be used directly.
+// Validate checks the request against a backend's limits. The error is an *[InvalidError].
+// A client validates before it calls a driver. A driver validates again, since programs can
+// call it directly.
 func (r Request) Validate(l Limits) error {
 	if err := ValidateName(r.Name, l); err != nil {
 		return err
@@ -33,9 +34,10 @@ func (r Request) Validate(l Limits) error {
 	return ValidateTTL(r.TTL, l)
 }
 
-// ValidateHandOver checks what [HandOverer] is given against a backend's limits: the
-// request as Validate does, and of the lease the name, which must be the request's, and
-// the ID. The error is an *[InvalidError], about "from.Name" or "from.ID" if it is the lease's.
+// ValidateHandOver checks the arguments of [HandOverer] against a backend's limits: the
+// request as Validate does, the name of the lease, which must be the request's, and the ID
+// of the lease. The error is an *[InvalidError]. Its field is "from.Name" or "from.ID" if the
+// lease is what is wrong.
 func ValidateHandOver(from Lease, req Request, l Limits) error {
 	if err := req.Validate(l); err != nil {
 		return err
@@ -46,7 +48,7 @@ func ValidateHandOver(from Lease, req Request, l Limits) error {
 	return validateID("from.ID", from.ID)
 }
 
-// validateID checks the ID of a lease. It is a secret and is not shown.
+// validateID checks the ID of a lease. The error does not show it, since it is a secret.
 func validateID(field string, leaseID LeaseID) error {
 	id := leaseID.Reveal()
 	if id == "" || len(id) > maxID || !utf8.ValidString(id) {

@@ -1,4 +1,4 @@
-// Package text writes values as people write them.
+// Package text formats values as people write them, for messages.
 package text
 
 import (
@@ -12,8 +12,8 @@ const (
 	year = 365 * day
 )
 
-// Duration writes a duration without units that are zero: 1m instead of 1m0s, and whole
-// days and years as such: "1 year" instead of 8760h0m0s.
+// Duration formats a duration without trailing units that are zero (1m instead of 1m0s),
+// and whole days and years as such ("1 year" instead of 8760h0m0s).
 func Duration(d time.Duration) string {
 	switch {
 	case d >= year && d%year == 0:

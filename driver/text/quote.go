@@ -6,23 +6,24 @@ import (
 	"unicode/utf8"
 )
 
-// Quote quotes s and cuts it so that an error stays readable.
+// Quote quotes s. It shortens a long s, so that an error stays readable.
 func Quote(s string) string {
-	const most = 60
-	if len(s) <= most {
+	const maxBytes = 60
+	if len(s) <= maxBytes {
 		return strconv.Quote(s)
 	}
-	cut := most
+	cut := maxBytes
 	for cut > 0 && !utf8.RuneStart(s[cut]) {
 		cut--
 	}
 	return fmt.Sprintf("%q… (%d bytes)", s[:cut], len(s))
 }
 
-// ByteRange says in words what numbers of bytes are allowed; most is 0 for no limit.
-func ByteRange(least, most int) string {
-	if most == 0 {
-		return fmt.Sprintf("at least %d bytes", least)
+// ByteRange formats a range of sizes, such as "1 to 64 bytes". A longest of 0 means that
+// there is no upper limit.
+func ByteRange(shortest, longest int) string {
+	if longest == 0 {
+		return fmt.Sprintf("at least %d bytes", shortest)
 	}
-	return fmt.Sprintf("%d to %d bytes", least, most)
+	return fmt.Sprintf("%d to %d bytes", shortest, longest)
 }
