@@ -22,7 +22,7 @@ func TestLateGrantIsNoHold(t *testing.T) {
 		store := memory.NewStore()
 		c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
 			if op == locktest.OpAcquire && n == 1 {
-				return locktest.Fault{Delay: 25 * time.Second, Deaf: true} // TTL less grace
+				return locktest.Fault{Delay: 25 * time.Second, IgnoreContext: true} // TTL less grace
 			}
 			return locktest.Fault{}
 		}))
@@ -48,7 +48,7 @@ func TestLateGrantEndsItsID(t *testing.T) {
 			}
 			ids = append(ids, l)
 			if n == 1 {
-				return locktest.Fault{Delay: 26 * time.Second, Deaf: true}
+				return locktest.Fault{Delay: 26 * time.Second, IgnoreContext: true}
 			}
 			return locktest.Fault{}
 		}))
@@ -69,7 +69,7 @@ func TestRefusalOfACanceledAttemptIsDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		under := store.Locker()
-		c := locktest.NewClient(t, locktest.Changed{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+		c := locktest.NewClient(t, locktest.Scripted{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 			_, _ = under.TryAcquire(ctx, req) // applied, and the answer comes too late
 			<-ctx.Done()
 			return holdfast.Lease{}, fmt.Errorf("%w: %w", ctx.Err(), context.Cause(ctx))
@@ -97,7 +97,7 @@ func TestRefusalOfACanceledAttemptIsDoubt(t *testing.T) {
 func TestCanceledAttemptAsksForNoOtherSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
-		c := locktest.NewClient(t, locktest.Changed{Locker: memory.New(), OnAcquire: func(ctx context.Context, _ driver.Request) (holdfast.Lease, error) {
+		c := locktest.NewClient(t, locktest.Scripted{Locker: memory.New(), OnAcquire: func(ctx context.Context, _ driver.Request) (holdfast.Lease, error) {
 			asked++
 			<-ctx.Done()
 			return holdfast.Lease{}, context.Cause(ctx)

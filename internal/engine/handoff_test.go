@@ -93,7 +93,7 @@ func TestHandOverFaults(t *testing.T) {
 		"done, and an error":         {Lose: locktest.ErrInjected},
 		"no answer":                  {Hang: true},
 		"no answer, and done late":   {Late: 4 * time.Second},
-		"done after the time limit":  {Delay: 4 * time.Second, Deaf: true},
+		"done after the time limit":  {Delay: 4 * time.Second, IgnoreContext: true},
 		"slow":                       {Delay: time.Second},
 		"refused as invalid":         {Refuse: driver.Invalid("f", "v", "r")},
 		"said to be held by another": {Refuse: &holdfast.HeldError{Record: holdfast.Record{Name: "n", State: driver.StateHeld}}},
@@ -138,7 +138,7 @@ func TestHandOverToOneWhoLeaves(t *testing.T) {
 	for name, strike := range map[string]locktest.Fault{
 		"not done":       {Hang: true},
 		"done, too late": {Late: time.Millisecond},
-		"done":           {Lose: locktest.ErrInjected, Delay: 20 * time.Millisecond, Deaf: true},
+		"done":           {Lose: locktest.ErrInjected, Delay: 20 * time.Millisecond, IgnoreContext: true},
 		"gone before":    {},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -275,7 +275,7 @@ func TestHandOverDuringShutdown(t *testing.T) {
 		store := memory.NewStore()
 		f := locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			if op == locktest.OpHandOver {
-				return locktest.Fault{Delay: time.Second, Deaf: true}
+				return locktest.Fault{Delay: time.Second, IgnoreContext: true}
 			}
 			return locktest.Fault{}
 		})

@@ -59,7 +59,7 @@ func TestCorner_CanceledWhileGranted(t *testing.T) {
 		boss := errors.New("the boss said so")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		under := memory.New()
-		c := locktest.NewClient(t, locktest.Changed{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+		c := locktest.NewClient(t, locktest.Scripted{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 			l, err := under.TryAcquire(ctx, req)
 			cancel(boss)
 			return l, err

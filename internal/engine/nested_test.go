@@ -23,7 +23,7 @@ func TestOuterLossIsNoLossOfTheInnerLock(t *testing.T) {
 		c := locktest.NewClient(t, store.Locker())
 		held := locktest.MustLock(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			if op == locktest.OpRelease {
-				return locktest.Fault{Delay: time.Hour, Deaf: true}
+				return locktest.Fault{Delay: time.Hour, IgnoreContext: true}
 			}
 			return locktest.Fault{}
 		})), "slow")
@@ -32,8 +32,8 @@ func TestOuterLossIsNoLossOfTheInnerLock(t *testing.T) {
 		runner := locktest.NewRunner(t, c)
 		for what, err := range map[string]error{
 			"Lock":    func() error { _, err := c.Lock(outer.Context(), "inner"); return err }(),
-			"Do":      c.Do(outer.Context(), "inner", locktest.Nothing),
-			"Run":     runner.Run(outer.Context(), locktest.Nothing),
+			"Do":      c.Do(outer.Context(), "inner", locktest.EmptyTask),
+			"Run":     runner.Run(outer.Context(), locktest.EmptyTask),
 			"Release": held.Release(outer.Context()),
 		} {
 			if errors.Is(err, holdfast.ErrLost) || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "lease lost") {

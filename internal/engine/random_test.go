@@ -60,7 +60,7 @@ func TestCorner_Chaos(t *testing.T) {
 			if !ok {
 				t.Error("no token")
 			}
-			check.Again(ctx, "job", tok)
+			check.EnterAgain(ctx, "job", tok)
 			select {
 			case <-ctx.Done():
 			case <-time.After(time.Duration(n(15)) * time.Millisecond):
@@ -122,7 +122,7 @@ func TestCorner_Chaos(t *testing.T) {
 		if c.Locker() == nil {
 			t.Fatal()
 		}
-		f.Lates.Wait()
+		f.InFlight.Wait()
 	}
 }
 

@@ -50,7 +50,7 @@ func TestOwnSlotsAreLeftAlone(t *testing.T) {
 		const slots = 4
 		store := memory.NewStore()
 		f := locktest.NewFaulty(t, store.Locker(), nil)
-		f.NoLooks = true
+		f.NoBatchReads = true
 		c := locktest.NewClient(t, f, holdfast.WithSlots(slots), holdfast.WithPollInterval(10*time.Second))
 		var own []*holdfast.Hold
 		for range slots - 1 {

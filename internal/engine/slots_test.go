@@ -50,7 +50,7 @@ func slotsUnderFaults(t *testing.T, looks bool) {
 			}
 			return []locktest.Fault{{Refuse: locktest.ErrInjected}, {Lose: locktest.ErrInjected}, {Hang: true}, {Late: d}, {Delay: d}, {}, {}, {}}[kind]
 		})
-		l.Watcher, l.NoLooks = p%2 == 0, !looks
+		l.Watcher, l.NoBatchReads = p%2 == 0, !looks
 		l.Pace = locktest.NewPace(t, 10*time.Second, poll)
 		l.Pace.Slots = slots
 		paces = append(paces, l.Pace)
@@ -299,11 +299,11 @@ func TestOneSlotIsAPlainLock(t *testing.T) {
 func TestSlotsAreNotForManagersAndPartitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		names := locktest.NamesOf("lease ", 20)
+		names := locktest.Names("lease ", 20)
 		var managers []*leases.LeaseManager
 		for range 3 {
 			m := locktest.NewManager(t, locktest.NewClient(t, store.Locker(), holdfast.WithSlots(3)))
-			locktest.MustManage(t, m, names...)
+			locktest.MustAdd(t, m, names...)
 			managers = append(managers, m)
 		}
 		time.Sleep(5 * time.Minute)
@@ -329,7 +329,7 @@ func TestSlotsAreNotForManagersAndPartitions(t *testing.T) {
 		}
 		f.Join()
 		f.Join()
-		f.Settle(time.Minute)
+		f.UntilEven(time.Minute)
 		f.End()
 	})
 }

@@ -42,7 +42,7 @@ func TestNoLockIsStuckForTries(t *testing.T) {
 		"TryLock":          func(t *testing.T, c *holdfast.Client) bool { return try(t, c) },
 		"TryLock of slots": func(t *testing.T, c *holdfast.Client) bool { return try(t, c, holdfast.WithSlots(3)) },
 		"a runner for each call": func(t *testing.T, c *holdfast.Client) bool {
-			ran, err := locktest.NewRunner(t, c).RunTaskOnLeader(t.Context(), locktest.Nothing)
+			ran, err := locktest.NewRunner(t, c).RunTaskOnLeader(t.Context(), locktest.EmptyTask)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -61,7 +61,7 @@ func TestNoLockIsStuckForTries(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := deadAhead(t, "job", "job#2", "job#3")
 					f := locktest.NewFaulty(t, store.Locker(), nil)
-					f.NoLooks = true
+					f.NoBatchReads = true
 					c := locktest.NewClient(t, f)
 					start := time.Now()
 					for !ask(t, c) && time.Since(start) < 5*time.Hour {

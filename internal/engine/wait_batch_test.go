@@ -28,7 +28,7 @@ func TestThousandNamesCostAFewCalls(t *testing.T) {
 		names := tt.names
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := locktest.NewCrowd(t, names, func(f *locktest.Faulty) { f.Watcher = tt.watcher }, holdfast.WithPollInterval(tt.poll))
+				c := locktest.NewWaiters(t, names, func(f *locktest.Faulty) { f.Watcher = tt.watcher }, holdfast.WithPollInterval(tt.poll))
 				time.Sleep(time.Minute)
 				// One attempt each at first, then looks: also at the moment when the watch
 				// comes into effect, one for each as they come one after another.
@@ -46,7 +46,7 @@ func TestThousandNamesCostAFewCalls(t *testing.T) {
 				if n := c.Calls.Count(locktest.OpAcquire); n != names {
 					t.Errorf("%d attempts where looks would do", n-names)
 				}
-				c.TakenOver()
+				c.CheckTakeover()
 				if n := c.Calls.Count(locktest.OpAcquire) - names; n > names+names/10 {
 					t.Errorf("%d attempts for %d take-overs", n, names)
 				}
@@ -57,7 +57,7 @@ func TestThousandNamesCostAFewCalls(t *testing.T) {
 
 func TestWakeUpsAreFollowedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewCrowd(t, 100, func(*locktest.Faulty) {})
+		c := locktest.NewWaiters(t, 100, func(*locktest.Faulty) {})
 		time.Sleep(33 * time.Second)
 		for name, h := range c.Holds {
 			_ = h.Release(t.Context())
@@ -77,9 +77,9 @@ func TestWakeUpsAreFollowedAtOnce(t *testing.T) {
 // effect is seen then.
 func TestWatchInEffectIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gap := &locktest.GapWatcher{}
-		gap.Open.Store(true)
-		c := locktest.NewCrowd(t, 1, func(f *locktest.Faulty) { gap.Locker = f.Locker; f.Locker = gap }, holdfast.WithPollInterval(time.Hour))
+		gap := &locktest.LossyWatcher{}
+		gap.Loses.Store(true)
+		c := locktest.NewWaiters(t, 1, func(f *locktest.Faulty) { gap.Locker = f.Locker; f.Locker = gap }, holdfast.WithPollInterval(time.Hour))
 		_ = c.Holds["job-0"].Release(t.Context())
 		synctest.Wait()
 		if len(c.Granted) != 0 {
@@ -99,8 +99,8 @@ func TestWatchInEffectIsFollowed(t *testing.T) {
 func TestFloodOfWakeUpsIsReadTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const names = 500
-		gap := &locktest.GapWatcher{}
-		c := locktest.NewCrowd(t, names, func(f *locktest.Faulty) {
+		gap := &locktest.LossyWatcher{}
+		c := locktest.NewWaiters(t, names, func(f *locktest.Faulty) {
 			gap.Locker = f.Locker
 			f.Locker = gap
 			f.Faults = func(op string, _ int, _ holdfast.Lease) locktest.Fault {
@@ -109,7 +109,7 @@ func TestFloodOfWakeUpsIsReadTogether(t *testing.T) {
 		})
 		time.Sleep(time.Minute)
 		before, looks := c.Calls.Count(locktest.OpAcquire), c.Calls.Count(locktest.OpInspect)
-		gap.Open.Store(true)
+		gap.Loses.Store(true)
 		for _, name := range []string{"job-3", "job-300"} {
 			_ = c.Holds[name].Release(t.Context())
 		}
@@ -117,7 +117,7 @@ func TestFloodOfWakeUpsIsReadTogether(t *testing.T) {
 		if len(c.Granted) != 0 {
 			t.Fatal("woken in the gap")
 		}
-		gap.Open.Store(false)
+		gap.Loses.Store(false)
 		gap.WakeAll()
 		time.Sleep(20 * time.Millisecond)
 		synctest.Wait()
@@ -127,7 +127,7 @@ func TestFloodOfWakeUpsIsReadTogether(t *testing.T) {
 		if n := c.Calls.Count(locktest.OpInspect) - looks; n > 4 {
 			t.Errorf("%d reads", n)
 		}
-		c.TakenOver("job-3", "job-300")
+		c.CheckTakeover("job-3", "job-300")
 	})
 }
 
@@ -137,11 +137,11 @@ func TestLooksThatFail(t *testing.T) {
 	for name, ft := range map[string]locktest.Fault{
 		"refused": {Refuse: locktest.ErrInjected},
 		"hung":    {Hang: true},
-		"deaf":    {Delay: time.Hour, Deaf: true},
+		"deaf":    {Delay: time.Hour, IgnoreContext: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := locktest.NewCrowd(t, 20, func(f *locktest.Faulty) {
+				c := locktest.NewWaiters(t, 20, func(f *locktest.Faulty) {
 					f.Faults = func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 						return map[string]locktest.Fault{locktest.OpInspect: ft}[op]
 					}
@@ -151,7 +151,7 @@ func TestLooksThatFail(t *testing.T) {
 				if n := c.Calls.Count(locktest.OpAcquire) - before; n < 20*10*60/25 || n > 20*10*60/12 {
 					t.Errorf("%d attempts in 10 minutes at a poll interval of 15 s", n)
 				}
-				c.TakenOver()
+				c.CheckTakeover()
 			})
 		})
 	}
@@ -185,7 +185,7 @@ func TestLooksEndWithTheirWaiters(t *testing.T) {
 
 func TestShutdownEndsLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewCrowd(t, 50, func(f *locktest.Faulty) {
+		c := locktest.NewWaiters(t, 50, func(f *locktest.Faulty) {
 			f.Watcher = false
 			f.Faults = func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 				return map[string]locktest.Fault{locktest.OpInspect: {Hang: true}}[op]
@@ -203,10 +203,10 @@ func TestShutdownEndsLooks(t *testing.T) {
 	})
 	t.Run("a call that does not return", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			c := locktest.NewCrowd(t, 1, func(f *locktest.Faulty) {
+			c := locktest.NewWaiters(t, 1, func(f *locktest.Faulty) {
 				f.Watcher = false
 				f.Faults = func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-					return map[string]locktest.Fault{locktest.OpInspect: {Delay: time.Hour, Deaf: true}}[op]
+					return map[string]locktest.Fault{locktest.OpInspect: {Delay: time.Hour, IgnoreContext: true}}[op]
 				}
 			}, holdfast.WithPollInterval(5*time.Second))
 			time.Sleep(7 * time.Second)

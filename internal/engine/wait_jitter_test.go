@@ -47,7 +47,7 @@ func TestPollsAreJittered(t *testing.T) {
 				asked.note()
 				return locktest.Fault{}
 			})
-			f.NoLooks = noLooks
+			f.NoBatchReads = noLooks
 			c := locktest.NewClient(t, f, holdfast.WithPollInterval(10*time.Second))
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
@@ -139,7 +139,7 @@ func TestFailuresAreForgottenAfterAnAnswer(t *testing.T) {
 				}
 				return locktest.Fault{}
 			})
-			f.NoLooks = noLooks
+			f.NoBatchReads = noLooks
 			c := locktest.NewClient(t, f, holdfast.WithPollInterval(10*time.Second))
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()
@@ -179,7 +179,7 @@ func (u unsure) Capabilities() driver.Capabilities {
 }
 
 func (u unsure) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
-	return locktest.Blind{Locker: u.Faulty}.TryAcquire(ctx, req)
+	return locktest.Anonymous{Locker: u.Faulty}.TryAcquire(ctx, req)
 }
 
 func (unsure) InspectBatch(_ context.Context, names []string) ([]holdfast.Record, []error) {

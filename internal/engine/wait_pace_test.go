@@ -61,7 +61,7 @@ func TestWaiterBehindItsOwnBrokenGrant(t *testing.T) {
 						})
 						return locktest.Fault{Lose: locktest.ErrInjected}
 					})
-					f.NoLooks = noLooks
+					f.NoBatchReads = noLooks
 					c := locktest.NewClient(t, f, holdfast.WithTTL(20*time.Second))
 					start := time.Now()
 					err := wait(c)
@@ -103,7 +103,7 @@ func TestWaiterKeepsItsPaceWhateverTheRecordSays(t *testing.T) {
 		record.Name, record.State = "job", driver.StateHeld
 		synctest.Test(t, func(t *testing.T) {
 			f := locktest.NewFaulty(t, refusing{memory.New(), record}, nil)
-			f.NoLooks = true
+			f.NoBatchReads = true
 			c := locktest.NewClient(t, f, holdfast.WithPollInterval(poll))
 			ctx, cancel := context.WithTimeout(t.Context(), during)
 			defer cancel()
@@ -180,7 +180,7 @@ func TestWaiterRecoversItsPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 10 * time.Second
 		store := memory.NewStore()
-		wire := &locktest.Severed{Locker: store.Locker()}
+		wire := &locktest.Link{Locker: store.Locker()}
 		locktest.MustLock(t, locktest.NewClient(t, wire), "job", holdfast.WithTTL(ttl))
 		s := &early{Locker: store.Locker()}
 		c := locktest.NewClient(t, s)

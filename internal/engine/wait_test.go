@@ -22,7 +22,7 @@ func TestCorner_WatchInVain(t *testing.T) {
 		store := memory.NewStore()
 		locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
 		var open, most atomic.Int64
-		c := locktest.NewClient(t, locktest.Changed{Locker: store.Locker(), OnWatch: func(string, func()) func() {
+		c := locktest.NewClient(t, locktest.Scripted{Locker: store.Locker(), OnWatch: func(string, func()) func() {
 			most.Store(max(most.Load(), open.Add(1)))
 			return func() { open.Add(-1) }
 		}})
@@ -56,7 +56,7 @@ func TestCorner_FloodOfWakeUps(t *testing.T) {
 					}
 					return func() {}
 				}
-				c := locktest.NewClient(t, locktest.Changed{Locker: under, OnWatch: flood,
+				c := locktest.NewClient(t, locktest.Scripted{Locker: under, OnWatch: flood,
 					OnAcquire: func(context.Context, driver.Request) (holdfast.Lease, error) {
 						if asked.Add(1) > 5000 {
 							cancel()
@@ -80,7 +80,7 @@ func TestCorner_CauseIsNoOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		under := store.Locker()
-		c := locktest.NewClient(t, locktest.Changed{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+		c := locktest.NewClient(t, locktest.Scripted{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 			l, err := under.TryAcquire(ctx, req)
 			if req.Name != "inner" {
 				return l, err
@@ -124,7 +124,7 @@ func TestCorner_OwnReleaseWakesTheAsker(t *testing.T) {
 	t.Run("of a lost hold", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			under := locktest.NewFaulty(t, memory.New(), locktest.Refuse(locktest.OpRenew))
-			c := locktest.NewClient(t, locktest.Blind{Locker: under}, holdfast.WithPollInterval(time.Hour), holdfast.WithTTL(30*time.Minute))
+			c := locktest.NewClient(t, locktest.Anonymous{Locker: under}, holdfast.WithPollInterval(time.Hour), holdfast.WithTTL(30*time.Minute))
 			h := locktest.MustLock(t, c, "job")
 			done := make(chan time.Time)
 			go func() { _ = locktest.MustLock(t, c, "job").Release(t.Context()); done <- time.Now() }()
@@ -141,7 +141,7 @@ func TestCorner_OwnReleaseWakesTheAsker(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
 			other := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
-			c := locktest.NewClient(t, locktest.Blind{Locker: locktest.NewFaulty(t, store.Locker(), nil)}, holdfast.WithPollInterval(time.Hour))
+			c := locktest.NewClient(t, locktest.Anonymous{Locker: locktest.NewFaulty(t, store.Locker(), nil)}, holdfast.WithPollInterval(time.Hour))
 			done := make(chan time.Time)
 			go func() { _ = locktest.MustLock(t, c, "job").Release(t.Context()); done <- time.Now() }()
 			time.Sleep(time.Second)
@@ -239,7 +239,7 @@ func TestOneAskerPerNameAndProcess(t *testing.T) {
 				holder := locktest.NewClient(t, store.Locker())
 				h := locktest.MustLock(t, holder, "job")
 				f := locktest.NewFaulty(t, store.Locker(), nil)
-				f.NoLooks = !looks
+				f.NoBatchReads = !looks
 				c := locktest.NewClient(t, f, holdfast.WithPollInterval(10*time.Second))
 				var wg sync.WaitGroup
 				for range 100 {
@@ -300,7 +300,7 @@ func TestWaiterWakes(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
 			h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
-			c := locktest.NewClient(t, locktest.Blind{Locker: locktest.NewFaulty(t, store.Locker(), nil)}, holdfast.WithPollInterval(10*time.Second))
+			c := locktest.NewClient(t, locktest.Anonymous{Locker: locktest.NewFaulty(t, store.Locker(), nil)}, holdfast.WithPollInterval(10*time.Second))
 			time.AfterFunc(100*time.Second, func() { _ = h.Release(t.Context()) })
 			start := time.Now()
 			locktest.MustLock(t, c, "job")
@@ -459,7 +459,7 @@ func TestUnnamedHolderIsAskedFor(t *testing.T) {
 		store := memory.NewStore()
 		h := locktest.MustLock(t, locktest.NewClient(t, store.Locker(), holdfast.WithOwner("web-3")), "job")
 		var seen locktest.Events
-		c := locktest.NewClient(t, locktest.Blind{Locker: locktest.NewFaulty(t, store.Locker(), nil)}, holdfast.WithObserver(seen.Observe))
+		c := locktest.NewClient(t, locktest.Anonymous{Locker: locktest.NewFaulty(t, store.Locker(), nil)}, holdfast.WithObserver(seen.Observe))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		_, _ = c.Lock(ctx, "job")
@@ -502,7 +502,7 @@ func TestReleaseBeforeTheWatchIsInEffect(t *testing.T) {
 			h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
 			time.AfterFunc(time.Second, func() { _ = h.Release(t.Context()) })
 			f := locktest.NewFaulty(t, store.Locker(), nil)
-			f.NoLooks = noLooks
+			f.NoBatchReads = noLooks
 			c := locktest.NewClient(t, slowWatcher{f, 2 * time.Second}, holdfast.WithPollInterval(time.Hour))
 			start := time.Now()
 			locktest.MustLock(t, c, "job")

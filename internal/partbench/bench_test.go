@@ -10,8 +10,8 @@ import (
 // join at once; two leave and one is cut off at once. It reports the time until the
 // partitions are even, from when that begins, and the moves against the least
 // possible; for the last step the TTL of 15 s is part of the time. The commands per minute
-// are one instance's while nothing happens: looks, and renewals of its 32 partitions and
-// its place (every 5 s).
+// are one instance's while nothing happens: reads of the group, and renewals of its 32
+// partitions and its membership (every 5 s).
 func BenchmarkPartitions(b *testing.B) {
 	const n, ttl = 256, 15 * time.Second
 	var figures struct{ even1, even8, even5, moves8, least8, moves5, least5, finds, writes float64 }
@@ -20,27 +20,26 @@ func BenchmarkPartitions(b *testing.B) {
 		rounds++
 		f := newFleet(b, n, ttl)
 		f.join(1)
-		figures.even1 += f.settle(30 * time.Second).Seconds()
-		f.moved()
-		figures.least8 += float64(f.least(nil, 7))
+		figures.even1 += f.untilEven(30 * time.Second).Seconds()
+		f.takeMoves()
+		figures.least8 += float64(f.leastMoves(nil, 7))
 		f.join(7)
-		figures.even8 += f.settle(60 * time.Second).Seconds()
-		figures.moves8 += float64(f.moved())
+		figures.even8 += f.untilEven(60 * time.Second).Seconds()
+		figures.moves8 += float64(f.takeMoves())
 		one := f.live[0]
 		finds, writes := one.finds.Load(), one.writes.Load()
 		time.Sleep(30 * time.Second)
 		figures.finds += 2 * float64(one.finds.Load()-finds)
 		figures.writes += 2 * float64(one.writes.Load()-writes)
 		gone := slices.Clone(f.live[:3])
-		figures.least5 += float64(f.least(gone, 0))
+		figures.least5 += float64(f.leastMoves(gone, 0))
 		f.kill(gone[0])
 		begin := time.Now()
 		f.leave(gone[1:]...)
-		f.settle(ttl + 60*time.Second)
+		f.untilEven(ttl + 60*time.Second)
 		figures.even5 += time.Since(begin).Seconds()
-		figures.moves5 += float64(f.moved())
+		figures.moves5 += float64(f.takeMoves())
 		f.leave(f.live...)
-		f.check()
 	}
 	b.ReportMetric(0, "ns/op") // the loop's own time says nothing
 	for unit, sum := range map[string]float64{

@@ -1,4 +1,5 @@
-// Package partbench holds the tests and the benchmark of Partitions on a real MongoDB
-// replica set: how long until the partitions are even after instances came, left and
-// died, how many moved, and that none ever had two owners.
+// Package partbench has the tests and the benchmark of package partitions on real servers: a
+// MongoDB replica set and Azurite. They measure how long it takes until the partitions are even
+// after instances have joined, left and died, and how many partitions move, and they check that
+// no partition ever has two owners.
 package partbench

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/mongo"
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
+	"github.com/holdfast-go/holdfast/internal/locktest"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 	"github.com/holdfast-go/holdfast/partitions"
 )
@@ -38,8 +39,8 @@ type withMongo struct{ *testing.M }
 
 func (m withMongo) Run() int { return mongotest.Run(m.M) }
 
-// fleet is a group of instances, each with a MongoDB client of its own, and what is known
-// of their partitions.
+// fleet is a group of instances, each with a MongoDB client of its own. It checks that no partition
+// has two owners, and counts how often partitions move.
 type fleet struct {
 	tb    testing.TB
 	n     int
@@ -48,17 +49,17 @@ type fleet struct {
 	names []string // database and collection
 	live  []*instance
 
+	exclusive *locktest.Exclusive
+
 	mu    sync.Mutex
-	last  []holding // of each partition
+	last  []ownership // of each partition
 	moves int
-	twice int // a second live owner, or a token that did not rise
 }
 
-// holding is who had a partition last.
-type holding struct {
-	ctx   context.Context
-	in    *instance
-	token uint64
+// ownership is the last work on a partition.
+type ownership struct {
+	ctx context.Context
+	in  *instance
 }
 
 type instance struct {
@@ -73,10 +74,10 @@ type instance struct {
 
 func newFleet(tb testing.TB, n int, ttl time.Duration) *fleet {
 	coll := mongotest.Collection(tb)
-	return &fleet{tb: tb, n: n, ttl: ttl, uri: mongotest.URI(tb), names: []string{coll.Database().Name(), coll.Name()}, last: make([]holding, n)}
+	return &fleet{tb: tb, n: n, ttl: ttl, uri: mongotest.URI(tb), names: []string{coll.Database().Name(), coll.Name()}, exclusive: locktest.NewExclusive(tb), last: make([]ownership, n)}
 }
 
-// join starts instances.
+// join starts so many instances.
 func (f *fleet) join(count int) {
 	f.tb.Helper()
 	var joining sync.WaitGroup
@@ -131,7 +132,7 @@ func (f *fleet) start() *instance {
 	}
 	f.tb.Cleanup(func() { f.stop(in) })
 	in.Partitions, err = partitions.New(in.client, "bench", f.n, func(ctx context.Context, i int) error {
-		f.took(ctx, in, i)
+		f.begun(ctx, in, i)
 		<-ctx.Done()
 		return nil
 	})
@@ -142,7 +143,7 @@ func (f *fleet) start() *instance {
 	return in
 }
 
-// stop ends what is left of an instance.
+// stop ends an instance that may have been ended before.
 func (f *fleet) stop(in *instance) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -154,23 +155,20 @@ func (f *fleet) stop(in *instance) {
 	}
 }
 
-// took notes that work on a partition begins.
-func (f *fleet) took(ctx context.Context, in *instance, i int) {
-	token, _ := holdfast.TokenFromContext(ctx)
+// begun records that work on a partition begins.
+func (f *fleet) begun(ctx context.Context, in *instance, i int) {
+	hold, _ := holdfast.HoldFromContext(ctx)
+	f.exclusive.Enter(ctx, hold.Name(), hold.Token())
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	last := f.last[i]
-	if last.in != nil && (last.ctx.Err() == nil && ctx.Err() == nil || token <= last.token) {
-		f.twice++
-	}
-	if last.in != nil && last.in != in {
+	if last := f.last[i].in; last != nil && last != in {
 		f.moves++
 	}
-	f.last[i] = holding{ctx, in, token}
+	f.last[i] = ownership{ctx, in}
 }
 
-// moved returns the moves since the last call.
-func (f *fleet) moved() int {
+// takeMoves returns the moves since its last call.
+func (f *fleet) takeMoves() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.moves
@@ -178,8 +176,7 @@ func (f *fleet) moved() int {
 	return n
 }
 
-// kill cuts an instance off from the servers: nothing is released. What it was on its
-// way to is of no interest any more.
+// kill cuts an instance off from the servers: nothing is released.
 func (f *fleet) kill(in *instance) {
 	f.forget(in)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -187,7 +184,7 @@ func (f *fleet) kill(in *instance) {
 	_ = in.server.Disconnect(ctx)
 }
 
-// leave ends instances in order, all at a time.
+// leave ends instances in order, all at once.
 func (f *fleet) leave(instances ...*instance) {
 	f.tb.Helper()
 	instances = slices.Clone(instances) // of f.live, perhaps
@@ -206,80 +203,43 @@ func (f *fleet) forget(in *instance) {
 	f.live = slices.DeleteFunc(f.live, func(other *instance) bool { return other == in })
 }
 
-// least is how few moves make the fleet even after these have gone and others come.
-func (f *fleet) least(gone []*instance, come int) (moves int) {
-	m := len(f.live) - len(gone) + come
-	var counts []int
+// leastMoves returns how few moves make the fleet even after these instances have left and so many
+// have joined.
+func (f *fleet) leastMoves(leaving []*instance, joining int) int {
+	var left, stay []int
 	for _, in := range f.live {
-		if slices.Contains(gone, in) {
-			moves += len(in.Owned())
+		if n := len(in.Owned()); slices.Contains(leaving, in) {
+			left = append(left, n)
 		} else {
-			counts = append(counts, len(in.Owned()))
+			stay = append(stay, n)
 		}
 	}
-	slices.Sort(counts)
-	slices.Reverse(counts)
-	for i, c := range counts {
-		share := f.n / m
-		if i < f.n%m {
-			share++
-		}
-		moves += max(c-share, 0)
-	}
-	return moves
+	return locktest.LeastMoves(f.n, left, stay, joining)
 }
 
-// settle waits until the fleet is even, and all its work has begun, and returns how
+// untilEven waits until the fleet is even and work has begun on every partition, and returns how
 // long that took.
-func (f *fleet) settle(most time.Duration) time.Duration {
+func (f *fleet) untilEven(most time.Duration) time.Duration {
 	f.tb.Helper()
 	begin := time.Now()
-	for !f.even() {
+	for !locktest.EvenShares(f.n, f.shares()) {
 		if time.Since(begin) > most {
-			f.tb.Fatalf("not even after %v: %v", most, f.shares())
+			f.tb.Fatalf("not even after %v: %v at work", most, f.shares())
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 	return time.Since(begin)
 }
 
-func (f *fleet) even() bool {
-	owners := map[*instance]bool{}
-	for _, in := range f.live {
-		owners[in] = true
-	}
-	counts := map[*instance]int{}
-	f.mu.Lock()
-	for _, h := range f.last {
-		if h.in == nil || h.ctx.Err() != nil || !owners[h.in] {
-			f.mu.Unlock()
-			return false
-		}
-		counts[h.in]++
-	}
-	f.mu.Unlock()
-	for _, in := range f.live {
-		if n := counts[in]; n < f.n/len(f.live) || n > (f.n+len(f.live)-1)/len(f.live) {
-			return false
-		}
-	}
-	return true
-}
-
-func (f *fleet) shares() string {
-	var out []int
-	for _, in := range f.live {
-		out = append(out, len(in.Owned()))
-	}
-	return fmt.Sprint(out)
-}
-
-// check fails if a partition had two owners.
-func (f *fleet) check() {
-	f.tb.Helper()
+// shares lists how many partitions each live instance works on.
+func (f *fleet) shares() []int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.twice != 0 {
-		f.tb.Errorf("%d times a partition had two owners, or a token that did not rise", f.twice)
+	out := make([]int, len(f.live))
+	for _, last := range f.last {
+		if k := slices.Index(f.live, last.in); k >= 0 && last.ctx.Err() == nil {
+			out[k]++
+		}
 	}
+	return out
 }
