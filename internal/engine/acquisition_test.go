@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/leases"
 )
 
 // A lease whose grant is reported when its time is over is of no use: it is not taken for a
@@ -108,4 +110,130 @@ func TestCanceledAttemptAsksForNoOtherSlot(t *testing.T) {
 			t.Errorf("%d slots were asked for: %v", asked, err)
 		}
 	})
+}
+
+// A driver that passes on why the caller's context ended must not have it taken for the
+// outcome: what it had acquired by then would stay taken.
+func TestCorner_CauseIsNoOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		under := store.Locker()
+		c := locktest.NewClient(t, locktest.Scripted{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+			l, err := under.TryAcquire(ctx, req)
+			if req.Name != "inner" {
+				return l, err
+			}
+			<-ctx.Done() // applied, and the answer comes too late
+			return holdfast.Lease{}, fmt.Errorf("%w: %w", ctx.Err(), context.Cause(ctx))
+		}})
+		time.AfterFunc(time.Second, func() { _ = c.Shutdown(context.Background()) })
+		_ = c.Do(t.Context(), "outer", func(ctx context.Context) error {
+			_, err := c.Lock(ctx, "inner")
+			return err
+		})
+		_ = c.Shutdown(t.Context())
+		if locktest.IsHeld(t, store, "inner") {
+			t.Error("Shutdown has returned, and a lock is left taken")
+		}
+	})
+}
+
+// ErrHeld without a record is an outcome that is known: nothing to clean up or to warn of.
+func TestCorner_BareErrHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen locktest.Events
+		f := locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			return map[string]locktest.Fault{locktest.OpAcquire: {Refuse: &driver.OpError{Op: "acquire", Backend: "x", Name: "job", Err: holdfast.ErrHeld}}}[op]
+		})
+		c := locktest.NewClient(t, f, holdfast.WithObserver(seen.Observe))
+		if _, err := c.TryLock(t.Context(), "job"); !errors.Is(err, holdfast.ErrHeld) {
+			t.Errorf("err = %v", err)
+		}
+		time.Sleep(time.Minute)
+		if f.Count(locktest.OpRelease) > 0 || seen.Count(holdfast.EventError) > 0 {
+			t.Errorf("%d releases, told %v", f.Count(locktest.OpRelease), seen.Types())
+		}
+	})
+}
+
+// A request of one's own that landed late looks like another holder: only asking tells.
+func TestOwnLateRequestIsNoOtherHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+		time.AfterFunc(5*time.Second, func() { _ = h.Release(t.Context()) })
+		c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+			if op == locktest.OpAcquire && n == 1 {
+				return locktest.Fault{Late: 6 * time.Second}
+			}
+			return locktest.Fault{}
+		}), holdfast.WithPollInterval(10*time.Second))
+		start := time.Now()
+		locktest.MustLock(t, c, "job")
+		if d := time.Since(start); d > 20*time.Second {
+			t.Errorf("granted after %v", d)
+		}
+	})
+}
+
+// A request that was granted, though its reply was lost, and whose lease was broken then, is
+// refused like any other's. It does not keep its own waiter from the lock.
+func TestWaiterBehindItsOwnBrokenGrant(t *testing.T) {
+	ways := map[string]func(c *holdfast.Client) error{
+		"Lock": func(c *holdfast.Client) error {
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
+			defer cancel()
+			_, err := c.Lock(ctx, "job")
+			return err
+		},
+		"Manage": func(c *holdfast.Client) error {
+			m, err := leases.New(c)
+			if err != nil {
+				return err
+			}
+			if err := m.Add("job"); err != nil {
+				return err
+			}
+			for end := time.Now().Add(30 * time.Minute); time.Now().Before(end); time.Sleep(time.Second) {
+				if len(m.Leases()) == 1 {
+					return nil
+				}
+			}
+			return errors.New("never managed")
+		},
+	}
+	for name, wait := range ways {
+		for _, steps := range []time.Duration{0, 24 * time.Hour} {
+			for _, noLooks := range []bool{false, true} {
+				synctest.Test(t, func(t *testing.T) {
+					var ahead atomic.Int64
+					ahead.Store(int64(steps))
+					store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }))
+					breaker := store.Locker()
+					f := locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+						if op != locktest.OpAcquire || n > 1 {
+							return locktest.Fault{}
+						}
+						time.AfterFunc(time.Millisecond, func() {
+							if err := breaker.Break(context.Background(), "job"); err != nil {
+								t.Error(err)
+							}
+							ahead.Store(0)
+						})
+						return locktest.Fault{Lose: locktest.ErrInjected}
+					})
+					f.NoBatchReads = noLooks
+					c := locktest.NewClient(t, f, holdfast.WithTTL(20*time.Second))
+					start := time.Now()
+					err := wait(c)
+					if took := time.Since(start); err != nil || took > 30*time.Second {
+						t.Errorf("%s, clock steps back by %v, no looks %v: after %v: %v", name, steps, noLooks, took, err)
+					}
+					if n := f.Count(locktest.OpAcquire); n > 12 {
+						t.Errorf("%s, clock steps back by %v, no looks %v: %d requests", name, steps, noLooks, n)
+					}
+				})
+			}
+		}
+	}
 }

@@ -13,6 +13,22 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
+// Do for a name from within Do for that name waits for itself.
+func TestCorner_Reentry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := locktest.NewClient(t, memory.New())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		start := time.Now()
+		_ = c.Do(ctx, "job", func(ctx context.Context) error {
+			return c.Do(ctx, "job", func(context.Context) error { return nil })
+		})
+		if d := time.Since(start); d >= time.Hour {
+			t.Errorf("waited %v for itself", d)
+		}
+	})
+}
+
 // Waiting for a lock within another one's hold ends with that hold. The error says why, but
 // does not match the outer lock's loss: the inner one was never held.
 func TestOuterLossIsNoLossOfTheInnerLock(t *testing.T) {

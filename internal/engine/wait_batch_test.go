@@ -259,23 +259,3 @@ func TestLooksTellTheHolder(t *testing.T) {
 		}
 	})
 }
-
-// A request of one's own that landed late looks like another holder: only asking tells.
-func TestOwnLateRequestIsNoOtherHolder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
-		time.AfterFunc(5*time.Second, func() { _ = h.Release(t.Context()) })
-		c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-			if op == locktest.OpAcquire && n == 1 {
-				return locktest.Fault{Late: 6 * time.Second}
-			}
-			return locktest.Fault{}
-		}), holdfast.WithPollInterval(10*time.Second))
-		start := time.Now()
-		locktest.MustLock(t, c, "job")
-		if d := time.Since(start); d > 20*time.Second {
-			t.Errorf("granted after %v", d)
-		}
-	})
-}
