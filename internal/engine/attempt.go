@@ -29,7 +29,7 @@ type Attempt struct {
 	identified bool                // observers were notified of a holder
 	reported   driver.Record       // the holder that they were notified of
 
-	woken    atomic.Bool   // the Watcher has called since this was last asked
+	woken    atomic.Bool   // the Watcher has called since this was last cleared
 	Watching bool          // the Watcher has called once: it reports releases from then on
 	tryAt    time.Duration // when to send the next request
 	StopRead func()        // cancels the read that is planned; see CancelRead

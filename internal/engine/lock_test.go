@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// Held: runtime.Goexit in the function releases the lock and lets Shutdown end.
-func TestCorner_Goexit(t *testing.T) {
+// runtime.Goexit in a function releases the lock, and Shutdown returns.
+func TestGoexitReleasesTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		c := locktest.NewClient(t, store.Locker())
@@ -37,25 +37,26 @@ func TestCorner_Goexit(t *testing.T) {
 	})
 }
 
-// Granted and canceled at once: the error still matches ctx's error.
-func TestCorner_CanceledWhileGranted(t *testing.T) {
+// If the context ends while the lock is granted, the error matches that of the context, and the
+// function is not called.
+func TestContextEndsWhileTheLockIsGranted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		boss := errors.New("the boss said so")
+		why := errors.New("canceled by the operator")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		under := memory.New()
 		c := locktest.NewClient(t, locktest.Scripted{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 			l, err := under.TryAcquire(ctx, req)
-			cancel(boss)
+			cancel(why)
 			return l, err
 		}})
-		err := c.Do(ctx, "job", func(context.Context) error { t.Error("begun"); return nil })
-		if !errors.Is(err, boss) || !errors.Is(err, context.Canceled) {
+		err := c.Do(ctx, "job", func(context.Context) error { t.Error("the function was called"); return nil })
+		if !errors.Is(err, why) || !errors.Is(err, context.Canceled) {
 			t.Errorf("err = %v", err)
 		}
 	})
 }
 
-func TestTryLockTellsTheHolder(t *testing.T) {
+func TestTryLockNamesTheHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		c := locktest.NewClient(t, store.Locker())

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-func TestThousandLocalWaitersInOrder(t *testing.T) {
+func TestThousandLocalWaitersAreServedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1000
 		f := locktest.NewFaulty(t, memory.NewStore().Locker(), nil)
@@ -27,12 +27,12 @@ func TestThousandLocalWaitersInOrder(t *testing.T) {
 				order = append(order, i)
 				_ = h.Release(t.Context())
 			})
-			synctest.Wait() // it has queued up
+			synctest.Wait() // it has joined the queue
 		}
 		before := f.Total()
 		time.Sleep(time.Second)
 		if f.Total() != before {
-			t.Error("waiters ask the backend although their own process holds the lock")
+			t.Error("waiters send requests although their own process holds the lock")
 		}
 		_ = first.Release(t.Context())
 		wg.Wait()
@@ -45,32 +45,32 @@ func TestThousandLocalWaitersInOrder(t *testing.T) {
 			t.Fatalf("%d of %d waiters got the lock", len(order), n)
 		}
 		if calls := float64(f.Total()-before) / n; calls > 3 {
-			t.Errorf("%.1f backend calls per hand-over", calls)
+			t.Errorf("%.1f backend calls for each waiter", calls)
 		}
 	})
 }
 
-func TestOneAskerPerNameAndProcess(t *testing.T) {
-	for _, looks := range []bool{false, true} {
-		t.Run(fmt.Sprintf("batch reads %v", looks), func(t *testing.T) {
+func TestOnlyTheFirstWaiterSendsRequests(t *testing.T) {
+	for _, batchReads := range []bool{false, true} {
+		t.Run(fmt.Sprintf("batch reads %v", batchReads), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memory.NewStore()
 				holder := locktest.NewClient(t, store.Locker())
 				h := locktest.MustLock(t, holder, "job")
 				f := locktest.NewFaulty(t, store.Locker(), nil)
-				f.NoBatchReads = !looks
+				f.NoBatchReads = !batchReads
 				c := locktest.NewClient(t, f, holdfast.WithPollInterval(10*time.Second))
 				var wg sync.WaitGroup
 				for range 100 {
 					wg.Go(func() { _ = locktest.MustLock(t, c, "job").Release(t.Context()) })
 				}
 				time.Sleep(10 * time.Minute)
-				// Per minute: 6 polls. The holder's own end never comes: it renews.
+				// 6 polls a minute. The holder renews, so its expiry never comes.
 				if n := f.Total(); n < 50 || n > 90 {
 					t.Errorf("100 waiters made %d calls in 10 minutes at a poll interval of 10 s", n)
 				}
-				if n := f.Count(locktest.OpAcquire); looks && n != 1 {
-					t.Errorf("%d attempts where a look would do", n)
+				if n := f.Count(locktest.OpAcquire); batchReads && n != 1 {
+					t.Errorf("%d requests although reads are possible", n)
 				}
 				_ = h.Release(t.Context())
 				wg.Wait()
@@ -111,8 +111,8 @@ func TestCanceledWaiterIsSkipped(t *testing.T) {
 	})
 }
 
-// A hold that is lost and never released does not keep this process's own waiters.
-func TestLocalWaiterFollowsALostHold(t *testing.T) {
+// A hold that is lost and never released does not keep the lock from this process's own waiters.
+func TestLocalWaiterSucceedsALostHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			return map[string]locktest.Fault{locktest.OpRenew: {Refuse: locktest.ErrInjected}}[op]
@@ -127,9 +127,8 @@ func TestLocalWaiterFollowsALostHold(t *testing.T) {
 	})
 }
 
-// A release by this process wakes this process's waiter, also if that waiter was
-// asking the backend already.
-func TestCorner_OwnReleaseWakesTheAsker(t *testing.T) {
+// A release by this process wakes this process's first waiter, also during that waiter's turn.
+func TestOwnReleaseWakesTheFirstWaiter(t *testing.T) {
 	t.Run("of a lost hold", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			under := locktest.NewFaulty(t, memory.New(), locktest.Refuse(locktest.OpRenew))

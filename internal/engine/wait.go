@@ -45,7 +45,7 @@ func (a *Acquisition) Backoff() time.Duration {
 	return max(min(a.settings.Backoff(a.Failures-1), clock.Jitter(a.settings.Poll, 0.2)), time.Millisecond)
 }
 
-// waitForNext waits until a request is due, and returns the attempts whose it is. After a
+// waitForNext waits until requests are due, and returns their attempts. After a
 // failure it waits for the whole backoff, whatever wakes it.
 func (a *Acquisition) waitForNext(ctx context.Context, wake <-chan struct{}, w *waiter) []*Attempt {
 	if a.Failures > 0 {

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// A watcher that cannot watch never calls wake.
-func TestCorner_WatchInVain(t *testing.T) {
+// A waiter keeps one watch open at a time, also if the Watcher never calls.
+func TestWaiterOpensOneWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
@@ -33,14 +33,14 @@ func TestCorner_WatchInVain(t *testing.T) {
 	})
 }
 
-// Wake-ups must not undo the back-off towards a backend that fails.
-func TestCorner_FloodOfWakeUps(t *testing.T) {
+// Wake-ups do not shorten the backoff after failures.
+func TestWakeUpsDoNotShortenTheBackoff(t *testing.T) {
 	for name, goroutines := range map[string]int{"every millisecond": 1, "by many": 20} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memory.NewStore()
 				under := store.Locker()
-				var asked atomic.Int64
+				var requests atomic.Int64
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
 				flood := func(_ string, wake func()) func() {
@@ -56,15 +56,15 @@ func TestCorner_FloodOfWakeUps(t *testing.T) {
 				}
 				c := locktest.NewClient(t, locktest.Scripted{Locker: under, OnWatch: flood,
 					OnAcquire: func(context.Context, driver.Request) (holdfast.Lease, error) {
-						if asked.Add(1) > 5000 {
+						if requests.Add(1) > 5000 {
 							cancel()
 						}
 						time.Sleep(100 * time.Microsecond)
 						return holdfast.Lease{}, locktest.ErrInjected
 					}})
 				_, _ = c.Lock(ctx, "job")
-				if n := asked.Load(); n > 1000 {
-					t.Errorf("asked a failing backend %d times in 10 s", n)
+				if n := requests.Load(); n > 1000 {
+					t.Errorf("%d requests to a failing backend in 10 s", n)
 				}
 				time.Sleep(time.Second)
 			})
@@ -72,10 +72,9 @@ func TestCorner_FloodOfWakeUps(t *testing.T) {
 	}
 }
 
-// "If ctx ends while waiting, the error matches both ctx's error and what kept the
-// lock." That ctx ended because some other client or runner was closed is no reason to
-// say that this one is.
-func TestCorner_AnothersErrClosed(t *testing.T) {
+// A wait that ends because another client or a runner was closed does not return ErrClosed. Its
+// error matches that of the context and what kept the lock.
+func TestErrClosedIsOfTheClientItself(t *testing.T) {
 	t.Run("a runner's task", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := locktest.NewClient(t, memory.New())
@@ -88,7 +87,7 @@ func TestCorner_AnothersErrClosed(t *testing.T) {
 			})
 			time.Sleep(time.Second)
 			_ = r.Close(t.Context())
-			<-done //nolint:errcheck // the task told its error
+			<-done //nolint:errcheck // the task has stored its error
 			if !errors.Is(err, context.Canceled) || !errors.Is(err, holdfast.ErrHeld) {
 				t.Errorf("the client is open, its lock was held, ctx was canceled: %v", err)
 			}
@@ -112,10 +111,9 @@ func TestCorner_AnothersErrClosed(t *testing.T) {
 }
 
 func TestWaiterWakes(t *testing.T) {
-	// How long after what happens at 100 s the waiter may get the lock, with a poll
-	// interval of an hour.
+	// Each holder's lock becomes free after 100 s.
 	const poll = time.Hour
-	t.Run("by the watcher, on a release", func(t *testing.T) {
+	t.Run("by the Watcher, on a release", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
 			h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
@@ -132,7 +130,7 @@ func TestWaiterWakes(t *testing.T) {
 			}
 		})
 	})
-	t.Run("by itself, when a dead holder's time ends", func(t *testing.T) {
+	t.Run("when a dead holder's lease expires", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
 			dead := store.Locker()
@@ -147,7 +145,7 @@ func TestWaiterWakes(t *testing.T) {
 			}
 		})
 	})
-	t.Run("by polling, when nothing else can wake it", func(t *testing.T) {
+	t.Run("by polling, without a Watcher", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
 			h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
@@ -160,13 +158,13 @@ func TestWaiterWakes(t *testing.T) {
 			}
 		})
 	})
-	t.Run("by polling, when the watcher missed it", func(t *testing.T) {
+	t.Run("by polling, when the Watcher missed the release", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
 			h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
 			f := locktest.NewFaulty(t, store.Locker(), nil)
 			f.Watcher = true
-			c := locktest.NewClient(t, deafWatcher{f})
+			c := locktest.NewClient(t, silentWatcher{f})
 			time.AfterFunc(100*time.Second, func() { _ = h.Release(t.Context()) })
 			start := time.Now()
 			locktest.MustLock(t, c, "job")
@@ -177,12 +175,12 @@ func TestWaiterWakes(t *testing.T) {
 	})
 }
 
-// deafWatcher comes into effect and then never wakes anybody.
-type deafWatcher struct{ holdfast.Locker }
+// silentWatcher reports that its watch is in effect, and calls no more.
+type silentWatcher struct{ holdfast.Locker }
 
-func (d deafWatcher) Capabilities() driver.Capabilities { return driver.Capabilities{Watcher: d} }
+func (d silentWatcher) Capabilities() driver.Capabilities { return driver.Capabilities{Watcher: d} }
 
-func (deafWatcher) Watch(_ string, wake func()) (stop func()) {
+func (silentWatcher) Watch(_ string, wake func()) (stop func()) {
 	wake()
 	return func() {}
 }
@@ -195,7 +193,7 @@ func TestWaitingEndsWithBothReasons(t *testing.T) {
 			c := locktest.NewClient(t, store.Locker())
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			for range 3 { // also those who wait behind another
+			for range 3 { // also for waiters behind the first
 				go func() { _, _ = c.Lock(t.Context(), "job") }()
 			}
 			_, err := c.Lock(ctx, "job")
@@ -210,12 +208,12 @@ func TestWaitingEndsWithBothReasons(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := locktest.NewClient(t, memory.NewStore().Locker())
 			h := locktest.MustLock(t, c, "job", holdfast.WithOwner("me"))
-			boss := errors.New("the boss said so")
+			why := errors.New("canceled by the operator")
 			ctx, cancel := context.WithCancelCause(t.Context())
-			time.AfterFunc(time.Second, func() { cancel(boss) })
+			time.AfterFunc(time.Second, func() { cancel(why) })
 			_, err := c.Lock(ctx, "job")
 			var held *holdfast.HeldError
-			if !errors.Is(err, context.Canceled) || !errors.Is(err, boss) || !errors.As(err, &held) || held.Record.Token != h.Token() {
+			if !errors.Is(err, context.Canceled) || !errors.Is(err, why) || !errors.As(err, &held) || held.Record.Token != h.Token() {
 				t.Errorf("err = %v", err)
 			}
 		})
@@ -235,8 +233,8 @@ func TestWaitingEndsWithBothReasons(t *testing.T) {
 	})
 }
 
-// A backend whose refusals do not name the holder is asked once who it is.
-func TestUnnamedHolderIsAskedFor(t *testing.T) {
+// If refusals do not name the holder, its record is read once.
+func TestUnnamedHolderIsReadOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		h := locktest.MustLock(t, locktest.NewClient(t, store.Locker(), holdfast.WithOwner("web-3")), "job")
@@ -247,12 +245,12 @@ func TestUnnamedHolderIsAskedFor(t *testing.T) {
 		_, _ = c.Lock(ctx, "job")
 		synctest.Wait()
 		if n := seen.Count(holdfast.EventHolderSeen); n != 1 || seen.List[0].Owner != "web-3" || seen.List[0].Token != h.Token() {
-			t.Errorf("told %d times: %v", n, seen.List)
+			t.Errorf("%d events: %v", n, seen.List)
 		}
 	})
 }
 
-// slowWatcher takes a while until a watch is in effect.
+// slowWatcher is a Watcher whose watches come into effect after a delay.
 type slowWatcher struct {
 	*locktest.Faulty
 	delay time.Duration
@@ -275,21 +273,21 @@ func (s slowWatcher) Watch(name string, wake func()) (stop func()) {
 	}
 }
 
-// A release between the refusal and the moment when the watch is in effect is noticed then,
-// with a lookout and without.
+// A release between the refusal and the moment when the watch comes into effect is noticed at
+// that moment, with batch reads and without.
 func TestReleaseBeforeTheWatchIsInEffect(t *testing.T) {
-	for _, noLooks := range []bool{false, true} {
+	for _, noBatchReads := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
 			h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
 			time.AfterFunc(time.Second, func() { _ = h.Release(t.Context()) })
 			f := locktest.NewFaulty(t, store.Locker(), nil)
-			f.NoBatchReads = noLooks
+			f.NoBatchReads = noBatchReads
 			c := locktest.NewClient(t, slowWatcher{f, 2 * time.Second}, holdfast.WithPollInterval(time.Hour))
 			start := time.Now()
 			locktest.MustLock(t, c, "job")
 			if d := time.Since(start); d != 2*time.Second {
-				t.Errorf("no looks %v: granted after %v", noLooks, d)
+				t.Errorf("no batch reads %v: granted after %v", noBatchReads, d)
 			}
 		})
 	}
