@@ -22,18 +22,20 @@ func (c *Client) Observe(ctx context.Context, name string, s settings.Settings) 
 	return func(yield func(driver.Record, error) bool) {
 		ctx, stop := cause.Join(ctx, c.closing)
 		defer stop()
+		// The joined context ends a moment after Shutdown began, and a closed Locker fails.
+		ended := func() bool { return ctx.Err() != nil || c.closing.Err() != nil }
 		wakeUps := make(chan struct{}, 1)
 		watcher := c.capabilities.Watcher
 		if watcher != nil {
 			defer watcher.Watch(name, func() { notify(wakeUps) })()
 		}
 		var last driver.Record
-		for first, failures := true, 0; ctx.Err() == nil; {
+		for first, failures := true, 0; !ended(); {
 			r, err := c.inspect(ctx, name, s.RequestTimeout)
 			var wait time.Duration
 			var wake <-chan struct{}
 			switch {
-			case ctx.Err() != nil:
+			case ended():
 				return
 			case err != nil:
 				if !yield(driver.Record{}, err) {
