@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -133,7 +132,7 @@ func (a *Acquisition) send(ctx context.Context, t *Attempt, limit time.Duration,
 	if err == nil && a.client.now() >= a.settings.LossAt(start) {
 		// Promise 1: a grant that arrives after its own loss time never becomes a hold. The
 		// lease may be another's by now.
-		err = fmt.Errorf("holdfast: acquire %q: %w: the reply came too late", t.req.Name, driver.ErrLost)
+		err = driver.Errorf("holdfast: acquire %q: %w: the reply came too late", t.req.Name, driver.ErrLost)
 	}
 	a.noteOutcome(ctx, t, start, err)
 	return grant{lease, t, start, handoffDeadline(start)}, err
@@ -249,7 +248,7 @@ func (c *Client) WaitEnded(ctx context.Context, name string, kept error) error {
 	}
 	why := cause.Of(ctx)
 	if kept == nil {
-		return fmt.Errorf("holdfast: lock %q: waiting ended: %w", name, why)
+		return driver.Errorf("holdfast: lock %q: waiting ended: %w", name, why)
 	}
-	return fmt.Errorf("holdfast: lock %q: waiting ended: %w; %w", name, why, kept)
+	return driver.Errorf("holdfast: lock %q: waiting ended: %w; %w", name, why, kept)
 }

@@ -2,9 +2,9 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/cause"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/settings"
@@ -14,7 +14,7 @@ import (
 // descends from parent. A managed hold is released by a function that owns it, not by Shutdown.
 func (c *Client) WaitAcquire(ctx, parent context.Context, name string, s settings.Settings, emit Emit, managed bool) (*Hold, error) {
 	if h := c.heldWithin(ctx, name, s.Slots); h != nil {
-		return nil, fmt.Errorf("holdfast: lock %q: the caller itself holds it and would deadlock: %w", name, h.heldError())
+		return nil, driver.Errorf("holdfast: lock %q: the caller itself holds it and would deadlock: %w", name, h.heldError())
 	}
 	if !c.work.Start() {
 		return nil, cause.ErrShutdown
