@@ -28,7 +28,7 @@ func TestRenewalsOneByOneAreLimited(t *testing.T) {
 			}
 			return locktest.Fault{Delay: 5 * time.Millisecond}
 		}
-		counted := &locktest.Counted{Faulty: f}
+		counted := &locktest.RenewalGauge{Faulty: f}
 		c := locktest.NewClient(t, counted)
 		holds := lockMany(t, c, 4000, 10*time.Millisecond)
 		time.Sleep(3 * time.Minute)
@@ -37,7 +37,7 @@ func TestRenewalsOneByOneAreLimited(t *testing.T) {
 				t.Fatalf("%q: %v", h.Name(), err)
 			}
 		}
-		if worst := counted.Worst.Load(); worst > 64 {
+		if worst := counted.Highest.Load(); worst > 64 {
 			t.Errorf("%d renewals at once", worst)
 		}
 	})
@@ -48,7 +48,7 @@ func TestRenewalsThatNeverReturnFreeTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
 			if op == locktest.OpRenew && strings.HasSuffix(l.Name, "7") {
-				return locktest.Fault{Delay: 10 * time.Minute, Deaf: true, Refuse: locktest.ErrInjected}
+				return locktest.Fault{Delay: 10 * time.Minute, IgnoreContext: true, Refuse: locktest.ErrInjected}
 			}
 			return locktest.Fault{}
 		})
@@ -66,7 +66,7 @@ func TestRenewalsThatNeverReturnFreeTheLimit(t *testing.T) {
 // Calls that never return free the limit, also when their leases were released meanwhile.
 func TestRenewalsOfReleasedLeasesFreeTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewClient(t, locktest.DeafTo(t, memory.NewStore(), locktest.OpRenew))
+		c := locktest.NewClient(t, locktest.NeverAnswers(t, memory.NewStore(), locktest.OpRenew))
 		var ill []*holdfast.Hold
 		for i := range 64 {
 			ill = append(ill, locktest.MustLock(t, c, fmt.Sprint("ill ", i)))
@@ -87,10 +87,10 @@ func TestRenewalsOfReleasedLeasesFreeTheLimit(t *testing.T) {
 // So they do when their leases were lost meanwhile.
 func TestRenewalsOfLostLeasesFreeTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := locktest.DeafTo(t, memory.NewStore(), locktest.OpRenew)
+		f := locktest.NeverAnswers(t, memory.NewStore(), locktest.OpRenew)
 		deaf := f.Faults
 		f.Faults = func(op string, n int, l holdfast.Lease) locktest.Fault {
-			if ft := deaf(op, n, l); ft.Deaf || op != locktest.OpRenew || n%2 == 0 {
+			if ft := deaf(op, n, l); ft.IgnoreContext || op != locktest.OpRenew || n%2 == 0 {
 				return ft
 			}
 			return locktest.Fault{Refuse: locktest.ErrInjected} // so that the others need the retries' part of the limit
@@ -137,12 +137,12 @@ func TestHungRetriesLeaveHalfOfTheLimit(t *testing.T) {
 // A call frees its part of the limit once, also if it returns after its patience.
 func TestLateRenewalFreesTheLimitOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		counted := &locktest.Counted{Faulty: locktest.NewFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+		counted := &locktest.RenewalGauge{Faulty: locktest.NewFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
 			switch {
 			case op != locktest.OpRenew:
 				return locktest.Fault{}
 			case n <= 64:
-				return locktest.Fault{Delay: 5 * time.Second, Deaf: true}
+				return locktest.Fault{Delay: 5 * time.Second, IgnoreContext: true}
 			}
 			return locktest.Fault{Delay: 100 * time.Millisecond}
 		})}
@@ -153,9 +153,9 @@ func TestLateRenewalFreesTheLimitOnce(t *testing.T) {
 			holds = append(holds, locktest.MustLock(t, c, fmt.Sprint("next ", i)))
 		}
 		time.Sleep(9 * time.Second) // the late calls have returned
-		counted.Worst.Store(0)
+		counted.Highest.Store(0)
 		time.Sleep(5 * time.Second)
-		if n := counted.Worst.Load(); n != 64 {
+		if n := counted.Highest.Load(); n != 64 {
 			t.Errorf("%d renewals at once, want 64", n)
 		}
 		allHeld(t, holds)
