@@ -60,7 +60,7 @@ func TestTableRemembersOwnersByToken(t *testing.T) {
 		asked int
 	}{{"a", 1, 1}, {"a", 1, 1}, {"b", 2, 2}, {"b", 2, 2}, {"a", 3, 3}} {
 		b.records[table.names[0]] = driver.Record{Name: table.names[0], State: driver.StateHeld, Owner: step.owner, Token: step.token}
-		if err := table.look(t.Context(), time.Second, time.Second); err != nil {
+		if err := table.read(t.Context(), time.Second, time.Second); err != nil {
 			t.Fatal(err)
 		}
 		if got := table.rows[0].owner(); got != step.owner || b.asked != step.asked {
@@ -100,21 +100,21 @@ func TestOwners(t *testing.T) {
 	}{
 		{"free", free, nil, plan.Nobody},
 		{"another's", held("other"), nil, "other"},
-		{"an owner that is not told", held(""), nil, plan.Stranger},
-		{"a record that could not be read", row{rec: driver.Record{State: driver.StateFree}}, nil, plan.Stranger},
+		{"an owner that is not told", held(""), nil, plan.Unknown},
+		{"a record that could not be read", row{rec: driver.Record{State: driver.StateFree}}, nil, plan.Unknown},
 		{"at work", held("me"), live, "me"},
 		{"at work, the look was before", free, live, "me"},
 		{"being released", free, live, "me"},
-		{"a request in doubt", held("me"), nil, plan.Stranger},
-		{"lost, the function still runs", free, lost, plan.Stranger},
-		{"lost, the record does not say so yet", held("me"), lost, plan.Stranger},
+		{"a request in doubt", held("me"), nil, plan.Unknown},
+		{"lost, the function still runs", free, lost, plan.Unknown},
+		{"lost, the record does not say so yet", held("me"), lost, plan.Unknown},
 		{"lost, and taken by another", held("other"), lost, "other"},
 	} {
-		s := &sharing{Partitions: &Partitions{n: 1}, me: "me", table: &table{rows: []row{x.row}}, owned: map[int]*work{}}
+		r := &run{Partitions: &Partitions{n: 1}, me: "me", table: &table{rows: []row{x.row}}, works: map[int]*work{}}
 		if x.work != nil {
-			s.owned[0] = x.work
+			r.works[0] = x.work
 		}
-		if got := s.owners(); !slices.Equal(got, []string{x.want}) {
+		if got := r.owners(); !slices.Equal(got, []string{x.want}) {
 			t.Errorf("%s: %q, want %q", x.what, got, x.want)
 		}
 	}

@@ -71,7 +71,7 @@ func TestPlanRandom(t *testing.T) {
 		for i := range 1 + rng.IntN(min(len(s.owners), 7)) {
 			s.members = append(s.members, fmt.Sprintf("m%d", i))
 		}
-		others := append([]string{Nobody, Nobody, Stranger, "dead"}, s.members...)
+		others := append([]string{Nobody, Nobody, Unknown, "dead"}, s.members...)
 		for i := range s.owners {
 			s.owners[i] = others[rng.IntN(len(others))]
 		}
