@@ -1,5 +1,5 @@
 # Developer commands; `make help` lists them.
-# A system without bash has an sh that knows pipefail.
+# On systems without bash, sh must support pipefail.
 SHELL := $(firstword $(wildcard /bin/bash /usr/bin/bash /usr/local/bin/bash) /bin/sh)
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -13,24 +13,24 @@ STRESS_TIMEOUT ?= 30m
 STRESS_PKG ?= ./promises ./internal/engine ./internal/renewal ./internal/election ./leases ./partitions
 BENCH ?= .
 REPORT_PKG ?= ./internal/engine ./drivers/mongo ./drivers/azblob ./internal/endtoend ./internal/partbench
-# Packages of the integration module; all but the chaos run unless set.
+# Packages of the integration module; the default is all except chaos.
 INTEGRATION_PKG ?= $$($(GO) list ./... | grep -v /chaos)
 INTEGRATION_TIMEOUT ?= 20m
 DURATION ?= 10m
 SEED ?= 0
 SYSTEMS := linux darwin windows
-# For test-newest: packages that use other modules, and go.mod with the newest versions of these.
+# For test-newest: the packages that use other modules, and a go.mod with the newest versions of those modules.
 NEWEST_PKG ?= ./drivers/mongo ./drivers/azblob ./drivers/file ./cmd/holdfast ./internal/mongotest ./internal/azuritetest
 NEWEST := .cache/newest.mod
 MODULES := . bench integration
 
 GOLANGCI_LINT_VERSION := v2.15.0
 BIN := $(CURDIR)/.cache/bin
-# One found in PATH or in Go's own bin folder serves if its version is right.
+# A golangci-lint in PATH or in Go's bin folder is used if it has this version.
 GOLANGCI_LINT := $(BIN)/golangci-lint
 
 .PHONY: help
-help: ## list these commands
+help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: build
@@ -38,13 +38,13 @@ build: ## build the command into bin/holdfast
 	$(GO) build -trimpath -o bin/holdfast ./cmd/holdfast
 
 .PHONY: setup
-setup: ## install and fetch what the tests need and is missing (HOLDFAST_SETUP=list: say how)
+setup: ## install and fetch what the tests need (HOLDFAST_SETUP=list only lists the commands)
 	@$(GO) run ./internal/setup
 	@if ! GOPROXY=off $(GO) list -deps -test ./... >/dev/null 2>&1; then \
 		echo 'fetching the Go modules (61 MB, once)'; $(GO) list -deps -test ./... >/dev/null; fi
 
 .PHONY: test
-test: setup ## all tests, with the race detector (PKG=./drivers/file TESTFLAGS=-v for less or more)
+test: setup ## run all tests with the race detector (PKG=./drivers/file for one package, TESTFLAGS=-v for all output)
 ifneq (,$(findstring -v,$(TESTFLAGS)))
 	$(GO) test -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG)
 else
@@ -52,11 +52,11 @@ else
 endif
 
 .PHONY: test-bench
-test-bench: ## the tests of the module bench, which draws what was measured
+test-bench: ## run the tests of the module bench, which draws the results of benchmarks
 	$(GO) -C bench test $(TESTFLAGS) ./...
 
 .PHONY: test-newest
-test-newest: setup ## the tests of packages that use other modules, with the newest versions of these; go.mod has the oldest
+test-newest: setup ## test the packages that use other modules with the newest versions; go.mod requires the oldest
 	@scripts/newest.sh $(NEWEST) $(NEWEST_PKG)
 	$(GO) test -mod=mod -modfile=$(NEWEST) -json -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(NEWEST_PKG) | $(GO) run ./internal/progress
 
@@ -64,36 +64,36 @@ test-newest: setup ## the tests of packages that use other modules, with the new
 VERSIONS ?= 4.4.2 5.0.4 6.0.5 6.0.27
 VERSIONS_TIMEOUT ?= 15m
 .PHONY: test-versions
-test-versions: ## the MongoDB driver's tests on each server version, fetched (VERSIONS="5.0.4 6.0.27")
+test-versions: ## run the MongoDB driver's tests on each server version (VERSIONS="5.0.4 6.0.27")
 	@for version in $(VERSIONS); do echo "MongoDB $$version"; \
 		HOLDFAST_TEST_MONGOD_VERSION=$$version $(GO) test -race -count=1 -timeout $(VERSIONS_TIMEOUT) $(TESTFLAGS) ./drivers/mongo || exit 1; done
 
 .PHONY: stress
-stress: setup ## locks and elections again and again, with the race detector (STRESS_COUNT=20)
+stress: setup ## run the tests of locks and elections repeatedly, with the race detector (STRESS_COUNT=20)
 	$(GO) test -race -timeout $(STRESS_TIMEOUT) -count=$(STRESS_COUNT) $(TESTFLAGS) $(STRESS_PKG)
 
 .PHONY: bench
-bench: setup ## benchmarks (BENCH=name PKG=./drivers/mongo for some)
+bench: setup ## run the benchmarks (BENCH=NAME PKG=./drivers/mongo for some of them)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(TESTFLAGS) $(PKG)
 
-# The suite's images: the official ones where they can be pulled, else local ones.
-# Other backends than containers need none.
+# Images of the integration suite: the official ones, or local ones where those cannot be pulled.
+# Modes without containers need no images.
 IMAGES = mode=$${HOLDFAST_TEST_MODE:-$${HOLDFAST_TEST_MONGODB_URI:-$${HOLDFAST_TEST_AZBLOB_URL:-containers}}}; \
 	if [ "$$mode" = containers ]; then \
 	exports=$$(integration/images/engine.sh env); eval "$$exports"; fi
 
 .PHONY: integration
-integration: ## real backends in containers, and real faults (integration/README.md; TESTFLAGS='-run Primary')
+integration: ## test with real backends in containers and real faults (TESTFLAGS='-run Primary'; integration/README.md)
 	@$(IMAGES); cd integration && $(GO) test -race -count=1 -p 1 -v -timeout $(INTEGRATION_TIMEOUT) $(TESTFLAGS) $(INTEGRATION_PKG)
 
 .PHONY: reliability
-reliability: ## run the scenarios of the integration suite and write the table of docs/reliability.md
+reliability: ## run the integration scenarios and update the table of docs/reliability.md
 	@$(IMAGES); mkdir -p .cache; cd integration && \
 		{ $(GO) test -json -race -count=1 -timeout $(INTEGRATION_TIMEOUT) $(TESTFLAGS) . >../.cache/scenarios.json; \
 		$(GO) run ./table <../.cache/scenarios.json; }
 
 .PHONY: chaos
-chaos: ## random faults over eight processes on each backend (DURATION=10m SEED=0: a new one, printed)
+chaos: ## inject random faults into eight processes on each backend (DURATION=10m; SEED=0 chooses and prints a seed)
 	@$(IMAGES); cd integration && $(GO) test -count=1 -v -timeout 0 $(TESTFLAGS) -run '^TestChaos$$' ./chaos \
 		-chaos.duration $(DURATION) -chaos.seed $(SEED)
 
@@ -102,14 +102,14 @@ images: ## build local stand-ins for the images of the integration suite and of 
 	cd integration && $(GO) run ./images/build
 
 .PHONY: bench-report
-bench-report: setup ## all benchmarks at full length, half an hour, into docs/performance.md and its pictures
+bench-report: setup ## run all benchmarks at full length, half an hour, and update docs/performance.md
 	@mkdir -p .cache
 	status=0; HOLDFAST_BENCH_HOLD=5m HOLDFAST_BENCH_HANDOVERS=10000 HOLDFAST_BENCH_ARTICLE=1 \
 		$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 90m $(TESTFLAGS) $(REPORT_PKG) | tee .cache/bench.txt || status=$$?; \
 	$(GO) -C bench run ./report <.cache/bench.txt && exit $$status
 
 .PHONY: lint
-lint: lint-format lint-modules vet lint-code ## everything that is checked without running a test
+lint: lint-format lint-modules vet lint-code ## run all static checks: format, modules, vet, linter
 
 .PHONY: lint-format
 lint-format:
@@ -122,7 +122,7 @@ lint-modules:
 		(cd $$module && $(GO) mod tidy -diff && $(GO) mod verify) || exit 1; done
 
 .PHONY: vet
-vet: ## compile and vet everything, tests too, for each system
+vet: ## compile and vet all packages and their tests for Linux, macOS and Windows
 	@for module in $(MODULES); do for system in $(SYSTEMS); do \
 		echo "$$module: GOOS=$$system $(GO) build, vet ./..."; \
 		(cd $$module && export CGO_ENABLED=0 GOOS=$$system GOARCH=amd64 && $(GO) build ./... && $(GO) vet ./...) || exit 1; \
@@ -132,7 +132,7 @@ vet: ## compile and vet everything, tests too, for each system
 lint-code: $(GOLANGCI_LINT)
 	@for module in $(MODULES); do echo "$$module: golangci-lint run"; (cd $$module && $(GOLANGCI_LINT) run ./...) || exit 1; done
 
-# The linter is installed into .cache, once, unless the right version is at hand.
+# Installs the linter into .cache once, unless this version is already installed.
 $(GOLANGCI_LINT):
 	@mkdir -p $(BIN); \
 	for found in "$$(command -v golangci-lint || true)" "$$($(GO) env GOPATH)/bin/golangci-lint"; do \
@@ -146,5 +146,5 @@ $(GOLANGCI_LINT):
 lint-tool: $(GOLANGCI_LINT)
 
 .PHONY: clean
-clean: ## remove what these commands made
+clean: ## remove all files that these commands made
 	rm -rf bin .cache

@@ -11,14 +11,14 @@ type EventType uint8
 
 const (
 	// EventAcquired: this process holds the lock, or was elected.
-	EventAcquired = EventType(event.Acquired)
+	EventAcquired EventType = iota + 1
 	// EventReleased: the lock was released.
-	EventReleased = EventType(event.Released)
+	EventReleased
 	// EventLost: the hold ended without a release; Err says why.
-	EventLost = EventType(event.Lost)
+	EventLost
 	// EventOverrun: the hold has ended, its work has not, and from now on another may be
 	// granted the lock.
-	EventOverrun = EventType(event.Overrun)
+	EventOverrun
 	// EventHolderSeen: a waiter has seen another holder than before. Owner and Token are the
 	// holder's, as far as they are known. Not every holder is seen: only those at the time of
 	// a request. A backend whose refusals do not name the holder (Azure Blob Storage) is
@@ -29,14 +29,17 @@ const (
 	// forever. So a hold that has kept a caller waiting for half a minute is reported once;
 	// with WithSlots, if no slot was taken or released for so long. Owner and Token are that
 	// hold's.
-	EventHolderSeen = EventType(event.HolderSeen)
+	EventHolderSeen
 	// EventSteppedDown: a LeaderAwareRunner gives up leadership; Err says why.
-	EventSteppedDown = EventType(event.SteppedDown)
+	EventSteppedDown
 	// EventError: the call in Op failed. Retries are reported each time, so that a lasting
 	// failure does not go unnoticed. A failed call that renews many leases of a LeaseManager
 	// is reported once, with the name of one of them.
-	EventError = EventType(event.Error)
+	EventError
 )
+
+// The numbers are those of the internal package.
+var _ = [1]struct{}{}[EventError-EventType(event.Error)]
 
 // String returns the name in words, such as "acquired".
 func (t EventType) String() string { return event.Type(t).String() }

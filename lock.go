@@ -2,7 +2,6 @@ package holdfast
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -20,18 +19,6 @@ import (
 // the lock, such as [ErrHeld]. A failed release is no error of Do: it is reported to the
 // observers and cleaned up in the background, and the lease expires in any case.
 func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {
-	return c.do(ctx, name, fn, opts, c.engine().WaitAcquire)
-}
-
-// TryDo is like Do, but makes one attempt and does not wait: if another holds the lock, fn is
-// not called and the error is a *[HeldError]. See [Client.TryLock].
-func (c *Client) TryDo(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {
-	return c.do(ctx, name, fn, opts, c.engine().TryOnce)
-}
-
-type acquire func(ctx, parent context.Context, name string, s settings.Settings, emit engine.Emit, managed bool) (*engine.Hold, error)
-
-func (c *Client) do(ctx context.Context, name string, fn func(ctx context.Context) error, opts []Option, acquire acquire) error {
 	if fn == nil {
 		return driver.Invalid("fn", "nil", "a function")
 	}
@@ -39,17 +26,39 @@ func (c *Client) do(ctx context.Context, name string, fn func(ctx context.Contex
 	if err != nil {
 		return err
 	}
-	h, err := acquire(ctx, ctx, name, s, c.engine().EmitTo(s.Observers), true)
+	h, err := c.engine().WaitAcquire(ctx, ctx, name, s, c.engine().EmitTo(s.Observers), true)
 	if err != nil {
 		return err
 	}
+	return c.run(ctx, h, fn)
+}
+
+// TryDo is like Do, but makes one attempt and does not wait: if another holds the lock, fn is
+// not called and the error is a *[HeldError]. See [Client.TryLock].
+func (c *Client) TryDo(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {
+	if fn == nil {
+		return driver.Invalid("fn", "nil", "a function")
+	}
+	s, err := c.settings(name, opts)
+	if err != nil {
+		return err
+	}
+	h, err := c.engine().TryOnce(ctx, ctx, name, s, c.engine().EmitTo(s.Observers), true)
+	if err != nil {
+		return err
+	}
+	return c.run(ctx, h, fn)
+}
+
+// run runs fn while the lock is held, and releases it.
+func (c *Client) run(ctx context.Context, h *engine.Hold, fn func(ctx context.Context) error) error {
 	// Promise 7: the release comes after fn has returned or panicked.
 	defer h.Finish(ctx)
 	if err := h.Err(); err != nil { // granted and canceled at once: do not begin
 		if ctx.Err() != nil {
-			return c.engine().WaitEnded(ctx, name, nil)
+			return c.engine().WaitEnded(ctx, h.Name(), nil)
 		}
-		return fmt.Errorf("holdfast: lock %q: %w", name, err)
+		return driver.Errorf("holdfast: lock %q: %w", h.Name(), err)
 	}
 	return h.Verdict(fn(h.Context()))
 }
@@ -69,7 +78,12 @@ func (c *Client) do(ctx context.Context, name string, fn func(ctx context.Contex
 // shorter TTL. It does so for up to 50 ms; then waiters of other processes go first. There is
 // no order between processes.
 func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Hold, error) {
-	return c.lock(ctx, name, opts, c.engine().WaitAcquire)
+	s, err := c.settings(name, opts)
+	if err != nil {
+		return nil, err
+	}
+	h, err := c.engine().WaitAcquire(ctx, context.WithoutCancel(ctx), name, s, c.engine().EmitTo(s.Observers), false)
+	return (*Hold)(h), err
 }
 
 // TryLock makes one attempt and does not wait. If another holds the lock, the error is a
@@ -78,15 +92,11 @@ func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Hold, 
 // matches ErrClosed means that the outcome is unknown; should the lock have been taken, it is
 // freed in the background.
 func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Hold, error) {
-	return c.lock(ctx, name, opts, c.engine().TryOnce)
-}
-
-func (c *Client) lock(ctx context.Context, name string, opts []Option, acquire acquire) (*Hold, error) {
 	s, err := c.settings(name, opts)
 	if err != nil {
 		return nil, err
 	}
-	h, err := acquire(ctx, context.WithoutCancel(ctx), name, s, c.engine().EmitTo(s.Observers), false)
+	h, err := c.engine().TryOnce(ctx, context.WithoutCancel(ctx), name, s, c.engine().EmitTo(s.Observers), false)
 	return (*Hold)(h), err
 }
 

@@ -5,31 +5,32 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 // Sentinel errors, for errors.Is.
 var (
-	// ErrHeld: another holds the lock. errors.As gives a *[HeldError].
-	ErrHeld = errors.New("lock is held")
-	// ErrLost: the lease ended before it was released, or no longer counts as held.
-	ErrLost = errors.New("lease lost")
-	// ErrConflict: the data that a write would replace were written meanwhile.
-	ErrConflict = errors.New("data changed meanwhile")
-	// ErrInvalid: an argument is not allowed. errors.As gives an *[InvalidError].
-	ErrInvalid = errors.New("invalid")
-	// ErrClosed: the Locker was closed or the Client shut down.
-	ErrClosed = errors.New("closed")
+	// ErrHeld means that another holds the lock. errors.As finds a *[HeldError].
+	ErrHeld = errors.New("holdfast: lock is held")
+	// ErrLost means that the lease ended before it was released, or no longer counts as
+	// held.
+	ErrLost = errors.New("holdfast: lease lost")
+	// ErrConflict means that the data were written again before this write could replace
+	// them.
+	ErrConflict = errors.New("holdfast: data changed meanwhile")
+	// ErrInvalid means that an argument is not allowed. errors.As finds an *[InvalidError].
+	ErrInvalid = errors.New("holdfast: invalid")
+	// ErrClosed means that the Locker was closed or the client shut down.
+	ErrClosed = errors.New("holdfast: closed")
 )
 
-// HeldError says who holds a lock, as far as the backend told.
+// HeldError names the holder of a lock, as far as the backend reports it. It matches
+// [ErrHeld].
 type HeldError struct{ Record Record }
 
 // Error names the holder, its token and the time left, where known.
 func (e *HeldError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "lock %q is held", e.Record.Name)
+	fmt.Fprintf(&b, "holdfast: lock %q is held", e.Record.Name)
 	if e.Record.Owner != "" {
 		fmt.Fprintf(&b, " by %q", e.Record.Owner)
 	}
@@ -38,7 +39,7 @@ func (e *HeldError) Error() string {
 		facts = append(facts, fmt.Sprintf("token %d", e.Record.Token))
 	}
 	if e.Record.RemainingKnown {
-		facts = append(facts, text.Duration(e.Record.Remaining.Round(time.Millisecond))+" left")
+		facts = append(facts, FormatDuration(e.Record.Remaining.Round(time.Millisecond))+" left")
 	}
 	if e.Record.Broken {
 		facts = append(facts, "broken")
@@ -52,11 +53,12 @@ func (e *HeldError) Error() string {
 // Is makes errors.Is(err, ErrHeld) true.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// InvalidError names what was not allowed and what is.
+// InvalidError names an argument that is not allowed, and what is allowed. It matches
+// [ErrInvalid].
 type InvalidError struct {
-	Field string // what was given, in the words of the API: "TTL", "Name", …
-	Value string // the value, shortened if long
-	Rule  string // what is allowed
+	Field string // the argument, as the API names it: "TTL", "Name", …
+	Value string // the value, shortened if it is long
+	Rule  string // what is allowed, as it reads after "must be"
 }
 
 // Invalid returns an *[InvalidError].
@@ -64,15 +66,16 @@ func Invalid(field, value, rule string) *InvalidError {
 	return &InvalidError{Field: field, Value: value, Rule: rule}
 }
 
-// Error reads like: TTL 2s is invalid: must be from 15s to 1m.
+// Error returns a text such as: TTL 2s is invalid: must be from 15s to 1m.
 func (e *InvalidError) Error() string {
-	return fmt.Sprintf("%s %s is invalid: must be %s", e.Field, e.Value, e.Rule)
+	return fmt.Sprintf("holdfast: %s %s is invalid: must be %s", e.Field, e.Value, e.Rule)
 }
 
 // Is makes errors.Is(err, ErrInvalid) true.
 func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
-// OpError adds the operation, the backend and the lock's name to an error.
+// OpError adds the operation, the backend and the lock's name to an error. Drivers wrap
+// every error in one.
 type OpError struct {
 	Op      string // "acquire", "renew", "release", "inspect", …
 	Backend string // "mongodb", "file", …
@@ -80,21 +83,22 @@ type OpError struct {
 	Err     error
 }
 
-// Error reads like: holdfast: renew "billing" on mongodb: ….
+// Error returns a text such as: holdfast: renew "billing" on mongodb: ….
 func (e *OpError) Error() string {
 	switch {
 	case e.Op == "connect":
-		return fmt.Sprintf("holdfast: connect to %s: %v", e.Backend, e.Err)
+		return fmt.Sprintf("holdfast: connect to %s: %v", e.Backend, unprefixed(e.Err.Error()))
 	case e.Name == "":
-		return fmt.Sprintf("holdfast: %s on %s: %v", e.Op, e.Backend, e.Err)
+		return fmt.Sprintf("holdfast: %s on %s: %v", e.Op, e.Backend, unprefixed(e.Err.Error()))
 	}
-	return fmt.Sprintf("holdfast: %s %q on %s: %v", e.Op, e.Name, e.Backend, e.Err)
+	return fmt.Sprintf("holdfast: %s %q on %s: %v", e.Op, e.Name, e.Backend, unprefixed(e.Err.Error()))
 }
 
-// Unwrap gives the cause to errors.Is and errors.As.
+// Unwrap returns the cause, for errors.Is and errors.As.
 func (e *OpError) Unwrap() error { return e.Err }
 
-// OutcomeKnown reports whether err tells for certain what the backend did.
+// OutcomeKnown reports whether it is certain, after a call that returned err, what the
+// backend did.
 func OutcomeKnown(err error) bool {
 	return err == nil || errors.Is(err, ErrHeld) || errors.Is(err, ErrLost) || errors.Is(err, ErrConflict) ||
 		errors.Is(err, ErrInvalid) || errors.Is(err, ErrClosed)

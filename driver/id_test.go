@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// A lease ID is in no output, whatever struct it is in and whoever prints that: package fmt,
-// log/slog and the encoders do not ask the methods of unexported fields.
+// No output has a lease ID, whatever struct it is in and whatever prints that. Package fmt, log/slog
+// and the encoders do not call the methods of unexported fields.
 func TestNothingPrintsALeaseID(t *testing.T) {
 	const secret = "3f1d9e0a-7a0e-4b52-9f7e-2f6f7c6a1b11"
 	type inner struct {

@@ -8,24 +8,22 @@ import (
 	"slices"
 	"strings"
 	"sync"
-
-	"github.com/holdfast-go/holdfast/driver/text"
 )
 
-// Opener makes a Locker from a URL. It must reject parameters that it does not
-// know with an *[InvalidError] that lists those it knows ([CheckParams] does),
-// and must not put user information of the URL into an error.
+// Opener makes a Locker from a URL. It must refuse parameters that it does not know, with
+// an *[InvalidError] that lists the known ones; [CheckParams] does so. It must not put the
+// user information of the URL into an error.
 type Opener func(ctx context.Context, rawURL string) (Locker, error)
 
-// drivers is the only package-level state: the openers by URL scheme.
+// drivers has the openers by URL scheme. It is the only package-level state.
 var drivers = struct {
 	sync.RWMutex
 	byScheme map[string]Opener
 }{byScheme: map[string]Opener{}}
 
-// Register makes a driver available to [Open] under a URL scheme. Drivers call
-// it when they are imported. It panics if the scheme is taken or the opener nil,
-// since both are mistakes in the program's text.
+// Register makes a driver available to [Open] under a URL scheme. A driver calls it in an
+// init function. Register panics if the scheme is taken or the opener is nil, since both
+// are programming errors.
 func Register(scheme string, open Opener) {
 	drivers.Lock()
 	defer drivers.Unlock()
@@ -38,32 +36,32 @@ func Register(scheme string, open Opener) {
 	drivers.byScheme[scheme] = open
 }
 
-// Schemes lists the registered URL schemes, sorted.
+// Schemes returns the registered URL schemes, sorted.
 func Schemes() []string {
 	drivers.RLock()
 	defer drivers.RUnlock()
 	return slices.Sorted(maps.Keys(drivers.byScheme))
 }
 
-// Open makes the Locker that a URL names, such as "file:/var/lib/locks" or
-// "mongodb://db1,db2/app?replicaSet=rs0". The URL's driver must be imported.
-// Most programs call [Open], which puts a Client around it.
+// Open makes the Locker for a URL, such as "file:/var/lib/locks" or
+// "mongodb://db1,db2/app?replicaSet=rs0". The program must import the URL's driver. Most
+// programs call holdfast.Open instead, which returns a client on top of the Locker.
 func Open(ctx context.Context, rawURL string) (Locker, error) {
 	scheme, _, found := strings.Cut(rawURL, ":")
-	if !found || !isScheme(scheme) { // what else it is may be a secret, and is not shown
+	if !found || !isScheme(scheme) { // the text may be a secret, so the error does not show it
 		return nil, Invalid("URL", "without a scheme", "one of "+strings.Join(Schemes(), ":, ")+":, followed by what that backend needs")
 	}
 	drivers.RLock()
 	open := drivers.byScheme[strings.ToLower(scheme)]
 	drivers.RUnlock()
 	if open == nil {
-		return nil, Invalid("URL", "with scheme "+text.Quote(scheme), fmt.Sprintf("of a registered scheme %q; is the driver imported?", Schemes()))
+		return nil, Invalid("URL", "with scheme "+Quote(scheme), fmt.Sprintf("of a registered scheme %q; is the driver imported?", Schemes()))
 	}
 	return open(ctx, rawURL)
 }
 
-// CheckParams is for drivers: it returns an *[InvalidError] that names the first
-// parameter of a URL's query that is not among known, and lists those.
+// CheckParams checks the parameters of a URL. If one of them is not among known, the
+// result is an *[InvalidError] that names it and lists the known ones.
 func CheckParams(query url.Values, known ...string) error {
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		if !slices.Contains(known, name) {
@@ -72,13 +70,13 @@ func CheckParams(query url.Values, known ...string) error {
 			if len(known) > 0 {
 				rule = "one of " + strings.Join(known, ", ")
 			}
-			return Invalid("URL parameter", text.Quote(name), rule)
+			return Invalid("URL parameter", Quote(name), rule)
 		}
 	}
 	return nil
 }
 
-// isScheme reports whether s is a URL's scheme (RFC 3986, section 3.1).
+// isScheme reports whether s can be the scheme of a URL (RFC 3986, section 3.1).
 func isScheme(s string) bool {
 	for i, c := range []byte(s) {
 		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'

@@ -4,19 +4,18 @@ import (
 	"fmt"
 	"time"
 	"unicode/utf8"
-
-	"github.com/holdfast-go/holdfast/driver/text"
 )
 
-// MaxTTL is what a duration may be at most, so that sums of a few do not overflow.
+// MaxTTL bounds every TTL, and every duration that a program sets. Sums of a few such
+// durations do not overflow.
 const MaxTTL = 36 * 365 * 24 * time.Hour
 
-// maxID bounds a lease ID; a UUID has 36 bytes.
+// maxID is the longest lease ID, in bytes. A UUID has 36.
 const maxID = 64
 
-// Validate checks the request against a backend's limits. The error is an
-// *[InvalidError]. A Client does this before it calls a driver, and drivers do
-// it again, since they can be used directly.
+// Validate checks the request against a backend's limits. The error is an *[InvalidError].
+// A client validates before it calls a driver. A driver validates again, since programs can
+// call it directly.
 func (r Request) Validate(l Limits) error {
 	if err := ValidateName(r.Name, l); err != nil {
 		return err
@@ -25,7 +24,7 @@ func (r Request) Validate(l Limits) error {
 		return err
 	}
 	if !utf8.ValidString(r.Owner) || l.MaxOwner > 0 && len(r.Owner) > l.MaxOwner {
-		return Invalid("Owner", text.Quote(r.Owner), "valid UTF-8 of "+text.ByteRange(0, l.MaxOwner))
+		return Invalid("Owner", Quote(r.Owner), "valid UTF-8 of "+ByteRange(0, l.MaxOwner))
 	}
 	if err := ValidateData(r.Data, l); err != nil {
 		return err
@@ -33,20 +32,21 @@ func (r Request) Validate(l Limits) error {
 	return ValidateTTL(r.TTL, l)
 }
 
-// ValidateHandOver checks what [HandOverer] is given against a backend's limits: the
-// request as Validate does, and of the lease the name, which must be the request's, and
-// the ID. The error is an *[InvalidError], about "from.Name" or "from.ID" if it is the lease's.
+// ValidateHandOver checks the arguments of [HandOverer] against a backend's limits: the
+// request as Validate does, the name of the lease, which must be the request's, and the ID
+// of the lease. The error is an *[InvalidError]. Its field is "from.Name" or "from.ID" if the
+// lease is what is wrong.
 func ValidateHandOver(from Lease, req Request, l Limits) error {
 	if err := req.Validate(l); err != nil {
 		return err
 	}
 	if from.Name != req.Name {
-		return Invalid("from.Name", text.Quote(from.Name), "the request's name, "+text.Quote(req.Name))
+		return Invalid("from.Name", Quote(from.Name), "the request's name, "+Quote(req.Name))
 	}
 	return validateID("from.ID", from.ID)
 }
 
-// validateID checks the ID of a lease. It is a secret and is not shown.
+// validateID checks the ID of a lease. The error does not show it, since it is a secret.
 func validateID(field string, leaseID LeaseID) error {
 	id := leaseID.Reveal()
 	if id == "" || len(id) > maxID || !utf8.ValidString(id) {
@@ -58,7 +58,7 @@ func validateID(field string, leaseID LeaseID) error {
 // ValidateName checks the name of a lock against a backend's limits.
 func ValidateName(name string, l Limits) error {
 	if name == "" || !utf8.ValidString(name) || l.MaxName > 0 && len(name) > l.MaxName {
-		return Invalid("Name", text.Quote(name), "valid UTF-8 of "+text.ByteRange(1, l.MaxName))
+		return Invalid("Name", Quote(name), "valid UTF-8 of "+ByteRange(1, l.MaxName))
 	}
 	return nil
 }
@@ -71,15 +71,15 @@ func ValidateTTL(ttl time.Duration, l Limits) error {
 	if ttl >= l.MinTTL && ttl > 0 && ttl <= l.MaxTTL && (l.TTLStep == 0 || ttl%l.TTLStep == 0) {
 		return nil
 	}
-	rule := "from " + text.Duration(l.MinTTL) + " to " + text.Duration(l.MaxTTL)
+	rule := "from " + FormatDuration(l.MinTTL) + " to " + FormatDuration(l.MaxTTL)
 	if l.TTLStep > time.Nanosecond {
-		rule += " in steps of " + text.Duration(l.TTLStep)
+		rule += " in steps of " + FormatDuration(l.TTLStep)
 	}
 	rule += " on this backend"
 	if l.TTLNote != "" {
 		rule += " (" + l.TTLNote + ")"
 	}
-	return Invalid("TTL", text.Duration(ttl), rule)
+	return Invalid("TTL", FormatDuration(ttl), rule)
 }
 
 // ValidateData checks the size of a lock's data against a backend's limits.

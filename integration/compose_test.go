@@ -15,33 +15,33 @@ import (
 	"github.com/holdfast-go/holdfast/integration/env"
 )
 
-// The repository's docker-compose.yml is started on either backend, and the one of three
-// workers that leads is killed — another leads, under a higher token.
+// The repository's docker-compose.yml is started on either backend, and the leader of its three
+// workers is killed — another worker leads, under a higher token.
 func TestCompose(t *testing.T) {
 	t.Parallel()
-	env.NeedContainers(t)
+	env.RequireContainers(t)
 	for name, url := range map[string]string{
-		"mongodb": "", // the file's own default
+		"mongodb": "", // the default of docker-compose.yml
 		"azblob":  "azblob://emulator/locks?endpoint=http://azurite:10000/devstoreaccount1",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newProject(t, url)
 			p.compose("up", "-d")
-			first := p.next(func(step) bool { return true })
+			first := p.awaitStep(func(step) bool { return true })
 			t.Logf("worker%d leads", first.worker)
 			killed := time.Now()
 			p.compose("kill", fmt.Sprintf("worker%d", first.worker))
-			second := p.next(func(s step) bool { return s.worker != first.worker })
+			second := p.awaitStep(func(s step) bool { return s.worker != first.worker })
 			t.Logf("worker%d leads, %s after worker%d was killed", second.worker, time.Since(killed).Round(100*time.Millisecond), first.worker)
 			if second.token <= first.token {
-				t.Errorf("token %d after %d", second.token, first.token)
+				t.Errorf("token %d was granted after token %d", second.token, first.token)
 			}
 		})
 	}
 }
 
-// project is the compose file, up under a name of its own.
+// project is the compose file, started under a unique project name.
 type project struct {
 	t       *testing.T
 	command []string
@@ -54,7 +54,7 @@ func newProject(t *testing.T, url string) *project {
 	if exec.CommandContext(t.Context(), "docker", "compose", "version").Run() == nil {
 		command = []string{"docker", "compose"}
 	} else if _, err := exec.LookPath(command[0]); err != nil {
-		t.Fatal("neither \"docker compose\" nor docker-compose is here: install docker-compose")
+		t.Fatal("neither \"docker compose\" nor docker-compose is installed: install docker-compose")
 	}
 	p := &project{
 		t: t, command: append(command, "-f", "../docker-compose.yml", "-p", "holdfast-"+strings.ToLower(rand.Text())),
@@ -80,7 +80,7 @@ func (p *project) cmd(ctx context.Context, args ...string) *exec.Cmd {
 
 func (p *project) compose(args ...string) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), 10*time.Minute) // it may build the worker
+	ctx, cancel := context.WithTimeout(p.t.Context(), 10*time.Minute) // building the worker takes a while
 	defer cancel()
 	p.run(ctx, args...)
 }
@@ -92,7 +92,7 @@ func (p *project) run(ctx context.Context, args ...string) {
 	}
 }
 
-// step is a line of a worker that leads.
+// step is a line that a leading worker printed.
 type step struct {
 	worker int
 	token  uint64
@@ -100,9 +100,9 @@ type step struct {
 
 var stepLine = regexp.MustCompile(`^worker(\d)\D.*\| *step \d+ under token (\d+)`)
 
-// next waits for a step that is asked for. It reads the logs again and again: following
-// them, docker-compose 1.29 loses a container that was started again.
-func (p *project) next(wanted func(step) bool) step {
+// awaitStep waits for a matching step. It reads the logs repeatedly instead of following them:
+// docker-compose 1.29 stops following a container that was restarted.
+func (p *project) awaitStep(wanted func(step) bool) step {
 	p.t.Helper()
 	var found step
 	eventually(p.t, "a worker to lead", func() bool {

@@ -1,3 +1,3 @@
-// Package integration is the suite that tests Holdfast against real backends and
-// real faults; README.md tells how to run it.
+// Package integration tests Holdfast against real backends and real faults. README.md
+// says how to run it.
 package integration

@@ -27,50 +27,50 @@ import (
 	"github.com/holdfast-go/holdfast/integration/history"
 )
 
-// A holder's process is stopped (SIGSTOP) past its TTL, another is granted the lock and
-// writes under it, and the stopped one is continued — its hold says at the first question
-// that it is lost, and the write that it goes on with is refused by the storage.
+// A holder's process is stopped (SIGSTOP) past its TTL, another client is granted the lock and
+// writes under it, and the stopped process is continued — the first call of its Hold.Err reports
+// the loss, and the storage refuses its late write.
 func TestHolderStoppedPastTTL(t *testing.T) {
-	onEach(t, func(t *testing.T, b target) {
-		name := fresh()
-		stopped := newWorker(t, job{Role: "fenced", URL: b.url, Name: name, TTL: b.ttl})
+	onEachBackend(t, func(t *testing.T, b backend) {
+		name := uniqueName()
+		stopped := startWorker(t, job{Role: "fenced", URL: b.url, Name: name, TTL: b.ttl})
 		first := stopped.expectInt("token")
 		stopped.expect("written")
 		if err := stopped.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		heir := b.actor(t, nil)
-		h := heir.lock(name)
+		successor := b.client(t, nil)
+		h := successor.lock(name)
 		granted := history.Now()
 		if h.Token() <= uint64(first) {
-			t.Errorf("token %d after %d", h.Token(), first)
+			t.Errorf("token %d was granted after token %d", h.Token(), first)
 		}
-		if err := writeFenced(bounded(t), heir.Client, b.url, h); err != nil {
+		if err := writeFenced(testContext(t), successor.Client, b.url, h); err != nil {
 			t.Fatalf("the new holder's write: %v", err)
 		}
 		if err := stopped.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
-		if sure := stopped.expectInt("sure"); time.Duration(sure) >= granted {
-			t.Errorf("the stopped holder asked %v after the grant to another and was told that it holds", time.Duration(sure)-granted)
+		if valid := stopped.expectInt("valid"); time.Duration(valid) >= granted {
+			t.Errorf("Hold.Err of the stopped holder was nil %v after the grant to another", time.Duration(valid)-granted)
 		}
 		if cause := stopped.expect("err"); !strings.Contains(cause, holdfast.ErrLost.Error()) {
-			t.Errorf("the stopped holder was told %q", cause)
+			t.Errorf("Hold.Err of the stopped holder is %q", cause)
 		}
 		if refused := stopped.expect("refused"); !strings.HasPrefix(refused, "true") {
-			t.Errorf("the stopped holder's write ended with %s", refused)
+			t.Errorf("the stopped holder's write: refused is %s", refused)
 		}
-		if err := writeFenced(bounded(t), heir.Client, b.url, h); err != nil {
+		if err := writeFenced(testContext(t), successor.Client, b.url, h); err != nil {
 			t.Errorf("the new holder's next write: %v", err)
 		}
 		release(t, h)
 	})
 }
 
-// workFenced takes the lock, writes, asks its hold as fast as it can whether it still is one,
-// and when it is not, goes on with a write that should have been before.
-func workFenced(j job, client *holdfast.Client, _ *bufio.Scanner) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+// runFenced takes the lock, writes, and calls Hold.Err in a loop. Once the hold is lost it tries
+// another write, which the storage should refuse.
+func runFenced(j job, client *holdfast.Client, _ *bufio.Scanner) error {
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	hold, err := client.Lock(ctx, j.Name)
 	if err != nil {
@@ -81,38 +81,38 @@ func workFenced(j job, client *holdfast.Client, _ *bufio.Scanner) error {
 		return err
 	}
 	fmt.Println("written")
-	// Nothing else of this process gets to run before the first question after the stop.
+	// No other goroutine of this process runs before the first check after the stop.
 	runtime.GOMAXPROCS(1)
-	var sure time.Duration // when the last question was asked whose answer was good
+	var lastValid time.Duration // when Hold.Err was last called and returned nil
 	for {
-		asked := history.Now()
+		checked := history.Now()
 		if err := hold.Err(); err != nil {
-			fmt.Println("sure", int64(sure))
+			fmt.Println("valid", int64(lastValid))
 			fmt.Println("err", err)
 			break
 		}
-		sure = asked
+		lastValid = checked
 	}
-	err = writeFenced(ctx, client, j.URL, heedless{hold})
+	err = writeFenced(ctx, client, j.URL, ignoresLoss{hold})
 	fmt.Println("refused", errors.Is(err, holdfast.ErrLost), err)
 	return nil
 }
 
-// tokened is a hold, or what is left of one.
-type tokened interface {
+// tokenHold is a hold that knows its fencing token.
+type tokenHold interface {
 	mongo.Hold
 	Token() uint64
 }
 
-// heedless is a hold whose owner does not notice that it has ended, as a process does
-// not that is paused between its last look and its write.
-type heedless struct{ *holdfast.Hold }
+// ignoresLoss is a hold that never reports its loss. It stands for a process that was paused
+// between its last check and its write.
+type ignoresLoss struct{ *holdfast.Hold }
 
-func (heedless) Context() context.Context { return context.Background() }
-func (heedless) Err() error               { return nil }
+func (ignoresLoss) Context() context.Context { return context.Background() }
+func (ignoresLoss) Err() error               { return nil }
 
-// writeFenced writes what only the holder may, where the backend keeps such things.
-func writeFenced(ctx context.Context, client *holdfast.Client, locks string, hold tokened) error {
+// writeFenced writes to the backend what only the holder may write.
+func writeFenced(ctx context.Context, client *holdfast.Client, locks string, hold tokenHold) error {
 	if l, ok := client.Locker().(*azblob.Locker); ok {
 		return writeBlob(ctx, l.Blob("fenced "+hold.Lease().Name), hold.Token())
 	}
@@ -133,7 +133,7 @@ func writeBlob(ctx context.Context, b *blockblob.Client, token uint64) error {
 	}
 }
 
-func writeDocument(ctx context.Context, client *holdfast.Client, locks string, hold tokened) error {
+func writeDocument(ctx context.Context, client *holdfast.Client, locks string, hold tokenHold) error {
 	u, err := url.Parse(locks)
 	if err != nil {
 		return err

@@ -9,37 +9,37 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
-// candidate is a runner whose terms the test follows.
+// candidate is a runner whose leaderships the test follows.
 type candidate struct {
 	*holdfast.LeaderAwareRunner
-	terms chan *term
+	leaderships chan *leadership
 }
 
-// term is one time that a candidate leads: until the test says end, whatever becomes of
-// its context.
-type term struct {
+// leadership is one period in which a candidate leads. Its callback returns only when the test
+// closes end, even if its context has ended.
+type leadership struct {
 	ctx  context.Context
 	hold *holdfast.Hold
 	end  chan struct{}
 }
 
-// stand has a runner campaign and lead until the end of the test.
-func (a *actor) stand(name string, opts ...holdfast.RunnerOption) *candidate {
+// campaign starts a runner that campaigns and leads until the end of the test.
+func (a *testClient) campaign(name string, opts ...holdfast.RunnerOption) *candidate {
 	a.tb.Helper()
 	r, err := holdfast.NewLeaderAwareRunner(a.Client, name, opts...)
 	if err != nil {
 		a.tb.Fatal(err)
 	}
-	c := &candidate{r, make(chan *term, 100)}
+	c := &candidate{r, make(chan *leadership, 100)}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_ = r.Run(ctx, func(ctx context.Context) error {
 			h, _ := holdfast.HoldFromContext(ctx)
-			t := &term{ctx, h, make(chan struct{})}
-			c.terms <- t
-			<-t.end // deaf to ctx
+			t := &leadership{ctx, h, make(chan struct{})}
+			c.leaderships <- t
+			<-t.end // ignores ctx
 			return ctx.Err()
 		})
 	}()
@@ -47,7 +47,7 @@ func (a *actor) stand(name string, opts ...holdfast.RunnerOption) *candidate {
 		cancel()
 		for {
 			select {
-			case t := <-c.terms: // one that nobody asked for
+			case t := <-c.leaderships: // one that the test did not wait for
 				close(t.end)
 			case <-done:
 				return
@@ -57,77 +57,78 @@ func (a *actor) stand(name string, opts ...holdfast.RunnerOption) *candidate {
 	return c
 }
 
-// elected waits for the next term.
-func (c *candidate) elected(t *testing.T) *term {
+// awaitElected waits for the next leadership.
+func (c *candidate) awaitElected(t *testing.T) *leadership {
 	t.Helper()
 	select {
-	case next := <-c.terms:
+	case next := <-c.leaderships:
 		return next
-	case <-time.After(patience):
-		t.Fatal("not elected")
+	case <-time.After(waitLimit):
+		t.Fatal("the candidate was not elected")
 		return nil
 	}
 }
 
-// A leader's callback ignores the end of its context, once when the way to the backend is
-// cut and once when it is told to step down — the overrun is told, the next leader waits for
-// the lease's end or for the return, and the old one campaigns only after its return.
+// A leader's callback ignores the end of its context, once when the network is cut and once when
+// the leader is asked to step down — the overrun is reported, the next leader waits for the end
+// of the lease or for the return of the callback, and the old leader campaigns only after its
+// callback has returned.
 func TestLeaderIgnoresCancellation(t *testing.T) {
-	onEach(t, func(t *testing.T, b target) {
-		way, name, sequence := b.link(t), fresh(), order{tb: t}
+	onEachBackend(t, func(t *testing.T, b backend) {
+		network, name, exclusion := b.network(t), uniqueName(), exclusionChecker{tb: t}
 		overrun := make(chan holdfast.Event, 10)
-		a, other := b.actor(t, way), b.actor(t, nil)
-		deaf := a.stand(name, holdfast.WithOverrunHook(func(e holdfast.Event) { overrun <- e }))
-		first := deaf.elected(t)
-		sequence.enter(first.hold)
-		rival := other.stand(name, holdfast.WithCoolDown(time.Hour)) // gives way for good when it steps down
+		clientA, clientB := b.client(t, network), b.client(t, nil)
+		candidateA := clientA.campaign(name, holdfast.WithOverrunHook(func(e holdfast.Event) { overrun <- e }))
+		first := candidateA.awaitElected(t)
+		exclusion.check(first.hold)
+		candidateB := clientB.campaign(name, holdfast.WithCoolDown(time.Hour)) // does not campaign again after it steps down
 
-		way.cut()
-		if cause := ended(t, first.hold); !errors.Is(cause, holdfast.ErrLost) {
-			t.Errorf("the first term ended with %v, want lost", cause)
+		network.cut()
+		if cause := awaitEnd(t, first.hold); !errors.Is(cause, holdfast.ErrLost) {
+			t.Errorf("the first leadership ended with %v, want lost", cause)
 		}
-		second := rival.elected(t)
-		sequence.enter(second.hold)
+		second := candidateB.awaitElected(t)
+		exclusion.check(second.hold)
 		if early := first.hold.ExpiresIn(); early > 0 {
 			t.Errorf("the next leader was elected %v before the lease's end", early)
 		}
 		select {
 		case e := <-overrun:
 			if e.Type != holdfast.EventOverrun || e.Token != first.hold.Token() {
-				t.Errorf("the hook was told %v", e)
+				t.Errorf("the hook received %v", e)
 			}
-		case <-time.After(patience):
-			t.Error("no overrun was told")
+		case <-time.After(waitLimit):
+			t.Error("no overrun was reported")
 		}
-		way.heal()
-		asked := a.count(holdfast.EventHolderSeen, "")
+		network.restore()
+		seen := clientA.count(holdfast.EventHolderSeen, "")
 		time.Sleep(b.ttl / 2)
-		if deaf.IsLeader() || len(deaf.terms) > 0 || a.count(holdfast.EventHolderSeen, "") != asked {
-			t.Error("a runner campaigns while its last term's callback runs")
+		if candidateA.IsLeader() || len(candidateA.leaderships) > 0 || clientA.count(holdfast.EventHolderSeen, "") != seen {
+			t.Error("a runner campaigns while the callback of its last leadership runs")
 		}
 		if second.ctx.Err() != nil {
-			t.Errorf("the second term has ended: %v", context.Cause(second.ctx))
+			t.Errorf("the second leadership has ended: %v", context.Cause(second.ctx))
 		}
 		close(first.end)
-		eventually(t, "the first campaigns again", func() bool { return a.count(holdfast.EventHolderSeen, "") > asked })
+		eventually(t, "candidate A campaigns again", func() bool { return clientA.count(holdfast.EventHolderSeen, "") > seen })
 
-		// Now the other one is deaf, and is told to step down.
+		// Now candidate B ignores its context, and is asked to step down.
 		stepped := make(chan error, 1)
-		go func() { stepped <- rival.StepDown(bounded(t)) }()
-		if cause := ended(t, second.hold); !errors.Is(cause, holdfast.ErrSteppedDown) {
-			t.Errorf("the second term ended with %v, want stepped down", cause)
+		go func() { stepped <- candidateB.StepDown(testContext(t)) }()
+		if cause := awaitEnd(t, second.hold); !errors.Is(cause, holdfast.ErrSteppedDown) {
+			t.Errorf("the second leadership ended with %v, want stepped down", cause)
 		}
 		select {
-		case <-deaf.terms:
-			t.Error("elected although the callback of the one before still runs")
+		case <-candidateA.leaderships:
+			t.Error("elected although the callback of the previous leader still runs")
 		case <-time.After(b.ttl + b.ttl/4): // its lease is renewed
 		}
 		close(second.end)
 		if err := <-stepped; err != nil {
 			t.Errorf("step down: %v", err)
 		}
-		third := deaf.elected(t)
-		sequence.enter(third.hold)
+		third := candidateA.awaitElected(t)
+		exclusion.check(third.hold)
 		close(third.end)
 	})
 }

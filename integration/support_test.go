@@ -14,33 +14,26 @@ import (
 	"github.com/holdfast-go/holdfast/integration/env"
 )
 
-// Tests spend their time waiting, since no Azure lease is shorter than 15 s: more of
-// them run at the same time than there are processors, unless -parallel says how many.
+// Tests spend most of their time waiting, since no Azure lease is shorter than 15 s. So more of
+// them run at the same time than there are processors, unless -parallel sets a number.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	chosen := false
 	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
 	if !chosen {
-		_ = flag.Set("test.parallel", "24") // fails only for a flag that is unknown
+		_ = flag.Set("test.parallel", "24") // fails only for an unknown flag
 	}
 	env.Main(m)
 }
 
-// patience bounds what is waited for: a machine may be slow, and an Azure lease can
-// keep others waiting for a minute after its end.
-const patience = 2 * time.Minute
+// waitLimit is the time limit of everything that a test waits for. It allows for a slow machine,
+// and for Azure, where others may have to wait for up to a minute after a lease has ended.
+const waitLimit = 2 * time.Minute
 
-func within(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// open makes a client that is shut down at the test's end.
+// open makes a client that is shut down at the end of the test.
 func open(t *testing.T, url string, opts ...holdfast.ClientOption) *holdfast.Client {
 	t.Helper()
-	client, err := holdfast.Open(within(t), url, opts...)
+	client, err := holdfast.Open(testContext(t), url, opts...)
 	env.Check(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -53,33 +46,33 @@ func open(t *testing.T, url string, opts ...holdfast.ClientOption) *holdfast.Cli
 // eventually waits for a condition.
 func eventually(tb testing.TB, what string, cond func() bool) {
 	tb.Helper()
-	for end := time.Now().Add(patience); !cond(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(waitLimit); !cond(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			tb.Fatalf("%s: not within %v", what, patience)
+			tb.Fatalf("%s: not within %v", what, waitLimit)
 		}
 	}
 }
 
-// counter is a number that clients add to under a lock, in the way that loses
-// additions if two of them are ever in at once.
+// counter is a number that clients increment under a lock, in two steps. An increment is lost if
+// two clients are ever inside at the same time.
 type counter struct {
 	t *testing.T
 
 	mu     sync.Mutex
-	number int
-	added  int // additions that clients made
-	inside uint64
-	last   uint64 // the highest token that was in
-	tokens int
+	value  int
+	added  int    // how many increments clients have made
+	inside uint64 // the token of the client that is inside, or 0
+	last   uint64 // the highest token so far
+	grants int
 }
 
-// contend has clients of their own at a URL add to the number until the test calls
-// stop, which returns when all have ended.
+// contend starts clients that open the URL and increment the counter until the test calls stop,
+// which waits until all have ended.
 func (c *counter) contend(url string, clients int, opts ...holdfast.ClientOption) (stop func()) {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	var wg sync.WaitGroup
 	for range clients {
-		wg.Go(func() { c.client(ctx, url, opts) })
+		wg.Go(func() { c.runClient(ctx, url, opts) })
 	}
 	return func() {
 		cancel()
@@ -87,34 +80,33 @@ func (c *counter) contend(url string, clients int, opts ...holdfast.ClientOption
 	}
 }
 
-func (c *counter) client(ctx context.Context, url string, opts []holdfast.ClientOption) {
+func (c *counter) runClient(ctx context.Context, url string, opts []holdfast.ClientOption) {
 	client, err := holdfast.Open(ctx, url, opts...)
 	if err != nil {
 		c.t.Error(err)
 		return
 	}
 	for ctx.Err() == nil {
-		// Between two tries a loss, or a backend that cannot be reached for a while,
-		// is nothing that this counter minds.
-		_ = client.Do(ctx, "counter", c.add)
+		// A lost hold or an unreachable backend is expected here; the client tries again.
+		_ = client.Do(ctx, "counter", c.increment)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), waitLimit)
 	defer cancel()
 	if err := client.Shutdown(ctx); err != nil {
 		c.t.Logf("shutdown: %v", err) // the servers may be in any state
 	}
 }
 
-// add is what runs under the lock.
-func (c *counter) add(ctx context.Context) error {
+// increment runs under the lock.
+func (c *counter) increment(ctx context.Context) error {
 	token, ok := holdfast.TokenFromContext(ctx)
 	if !ok {
 		return errors.New("no token")
 	}
-	number := c.enter(token)
+	value := c.enter(token)
 	select {
 	case <-time.After(5 * time.Millisecond):
-		c.leave(token, func() { c.number, c.added = number+1, c.added+1 })
+		c.leave(token, func() { c.value, c.added = value+1, c.added+1 })
 		return nil
 	case <-ctx.Done():
 		c.leave(token, func() {})
@@ -126,14 +118,14 @@ func (c *counter) enter(token uint64) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.inside != 0 {
-		c.t.Errorf("token %d entered while %d was in", token, c.inside)
+		c.t.Errorf("token %d entered while token %d was inside", token, c.inside)
 	}
 	if token <= c.last {
-		c.t.Errorf("token %d after %d", token, c.last)
+		c.t.Errorf("token %d was granted after token %d", token, c.last)
 	}
 	c.inside, c.last = token, max(token, c.last)
-	c.tokens++
-	return c.number
+	c.grants++
+	return c.value
 }
 
 func (c *counter) leave(token uint64, do func()) {
@@ -145,28 +137,28 @@ func (c *counter) leave(token uint64, do func()) {
 	}
 }
 
-// more waits until n more additions have been made.
-func (c *counter) more(n int) {
+// awaitIncrements waits until n more increments have been made.
+func (c *counter) awaitIncrements(n int) {
 	c.t.Helper()
-	start := c.additions()
-	for end := time.Now().Add(patience); c.additions() < start+n; time.Sleep(10 * time.Millisecond) {
+	start := c.increments()
+	for end := time.Now().Add(waitLimit); c.increments() < start+n; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			c.t.Fatalf("%d additions in %s, want %d", c.additions()-start, patience, n)
+			c.t.Fatalf("%d increments in %s, want %d", c.increments()-start, waitLimit, n)
 		}
 	}
 }
 
-func (c *counter) additions() int {
+func (c *counter) increments() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.added
 }
 
-// check is for when all clients have ended.
+// check compares the counter with the increments made. All clients must have ended.
 func (c *counter) check() {
 	c.t.Helper()
-	if c.number != c.added || c.added == 0 {
-		c.t.Errorf("the number is %d after %d additions", c.number, c.added)
+	if c.value != c.added || c.added == 0 {
+		c.t.Errorf("the counter is %d after %d increments", c.value, c.added)
 	}
-	c.t.Logf("%d grants, %d additions, none lost", c.tokens, c.added)
+	c.t.Logf("%d grants, %d increments, none lost", c.grants, c.added)
 }

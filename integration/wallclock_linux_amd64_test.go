@@ -8,47 +8,47 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
-// The wall clocks of a holder's and of a waiter's process are set an hour ahead and an hour
-// back, for longer than a TTL each time, and then the holder is killed — the holder keeps
-// its lock, the waiter gets it when the TTL is over and not before, tokens rise.
+// The wall clocks of a holder's and a waiter's process are set an hour ahead and an hour back,
+// each for longer than a TTL, and then the holder is killed — the holder keeps its lock, the
+// waiter gets it when the TTL has ended and not before, and tokens rise.
 func TestClientWallClockMoved(t *testing.T) {
 	t.Parallel()
-	for _, b := range []func(testing.TB) target{mongoTarget, azureTarget, fileTarget} {
+	for _, b := range []func(testing.TB) backend{mongoBackend, azureBackend, fileBackend} {
 		b := b(t)
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
-			name, witness := fresh(), b.actor(t, nil)
-			holder, holderClock := newTimeTraveller(t, job{Role: "obey", URL: b.url, Name: name, TTL: b.ttl})
-			waiter, waiterClock := newTimeTraveller(t, job{Role: "obey", URL: b.url, Name: name, TTL: b.ttl})
-			first := parse(t, holder.ask("lock", "token"))
-			waiter.order("lock")
+			name, witness := uniqueName(), b.client(t, nil)
+			holder, holderClock := startWithMovableClock(t, job{Role: "commands", URL: b.url, Name: name, TTL: b.ttl})
+			waiter, waiterClock := startWithMovableClock(t, job{Role: "commands", URL: b.url, Name: name, TTL: b.ttl})
+			first := parse(t, holder.query("lock", "token"))
+			waiter.send("lock")
 			for _, off := range []time.Duration{time.Hour, -time.Hour} {
 				holderClock.set(t, off)
 				waiterClock.set(t, -off)
-				wantOff(t, holder, off)
+				expectClockOffset(t, holder, off)
 				time.Sleep(b.ttl + b.ttl/4)
-				if err := holder.ask("err", "err"); err != "<nil>" {
-					t.Errorf("the holder, %v off: %s", off, err)
+				if err := holder.query("err", "err"); err != "<nil>" {
+					t.Errorf("the holder with its clock off by %v: %s", off, err)
 				}
-				if waiter.tells(holdfast.EventAcquired) {
-					t.Errorf("the waiter, %v off, was granted a lock that is held", -off)
+				if waiter.reported(holdfast.EventAcquired) {
+					t.Errorf("the waiter with its clock off by %v was granted a held lock", -off)
 				}
 			}
-			wantOff(t, holder, -time.Hour)
-			left := time.Duration(parse(t, holder.ask("left", "left"))) // until its deadline
-			asked := time.Now()
+			expectClockOffset(t, holder, -time.Hour)
+			left := time.Duration(parse(t, holder.query("left", "left"))) // until the local deadline
+			killed := time.Now()
 			if err := holder.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
 			second := parse(t, waiter.expect("token"))
-			if took := time.Since(asked); took < left {
+			if took := time.Since(killed); took < left {
 				t.Errorf("taken over after %v, %v before the holder's own deadline", took, left-took)
 			}
 			if second <= first {
-				t.Errorf("token %d after %d", second, first)
+				t.Errorf("token %d was granted after token %d", second, first)
 			}
-			wantOff(t, waiter, time.Hour)
-			if err := waiter.ask("release", "released"); err != "<nil>" {
+			expectClockOffset(t, waiter, time.Hour)
+			if err := waiter.query("release", "released"); err != "<nil>" {
 				t.Errorf("release: %s", err)
 			}
 			release(t, witness.lock(name))
@@ -56,11 +56,11 @@ func TestClientWallClockMoved(t *testing.T) {
 	}
 }
 
-// newTimeTraveller starts a process whose wall clock can be set.
-func newTimeTraveller(t *testing.T, j job) (*worker, *wallClock) {
+// startWithMovableClock starts a process whose wall clock the test can set.
+func startWithMovableClock(t *testing.T, j job) (*workerProcess, *wallClock) {
 	t.Helper()
 	var clock *wallClock
-	w := prepare(t, j)
+	w := newWorker(t, j)
 	w.start(func(cmd *exec.Cmd) (err error) {
 		clock, err = startWithWallClock(cmd)
 		return err
@@ -68,10 +68,10 @@ func newTimeTraveller(t *testing.T, j job) (*worker, *wallClock) {
 	return w, clock
 }
 
-// wantOff fails unless the process itself sees that its clock is off.
-func wantOff(t *testing.T, w *worker, off time.Duration) {
+// expectClockOffset fails unless the process itself sees that its clock is off.
+func expectClockOffset(t *testing.T, w *workerProcess, off time.Duration) {
 	t.Helper()
-	sees := time.Unix(0, parse(t, w.ask("time", "time")))
+	sees := time.Unix(0, parse(t, w.query("time", "time")))
 	if d := time.Until(sees) - off; d.Abs() > time.Minute {
 		t.Fatalf("the process's clock is off by %v, want %v", d+off, off)
 	}

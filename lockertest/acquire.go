@@ -12,7 +12,7 @@ import (
 var acquireClauses = []clause{
 	{
 		name: "acquire/free",
-		says: "The lock is granted if the name has no record, was released, or expired.",
+		says: "The lock is granted if the name has no record, or the lock was released, or its lease expired.",
 		run: func(c *check) {
 			name := c.name()
 			c.release(c.a, c.acquire(c.a, c.request(name)))
@@ -22,7 +22,7 @@ var acquireClauses = []clause{
 	},
 	{
 		name: "acquire/held",
-		says: "If another holds it, the error is a *HeldError whose Record tells what the backend knows.",
+		says: "In all other cases the error is a *HeldError. Its Record has what the backend knows.",
 		run: func(c *check) {
 			name := c.name()
 			lease := c.acquire(c.a, c.request(name))
@@ -51,12 +51,12 @@ var acquireClauses = []clause{
 	},
 	{
 		name: "acquire/one winner",
-		says: "At most one holder at a time; many that ask at once for a name without a record see one grant and otherwise ErrHeld.",
+		says: "At most one holder at a time: of many requests at once for a name without a record one is granted, and the others get ErrHeld.",
 		run:  oneWinner,
 	},
 	{
 		name: "acquire/repeat",
-		says: "If the unexpired holder is req.ID itself, the call is a repeat: it succeeds with the same token and leaves the data alone.",
+		says: "The call is a repeat if req.ID itself holds the lock and its lease has not expired. The repeat returns the same token and leaves the data alone.",
 		run: func(c *check) {
 			req := c.request(c.name())
 			req.Data = []byte("first")
@@ -76,7 +76,7 @@ var acquireClauses = []clause{
 	},
 	{
 		name: "acquire/repeats at once",
-		says: "A repeat succeeds with the same token. That makes retrying after a lost answer safe.",
+		says: "The repeat returns the same token. This makes retrying after a lost answer safe.",
 		run: func(c *check) {
 			req := c.request(c.name())
 			var tokens sync.Map
@@ -92,12 +92,12 @@ var acquireClauses = []clause{
 	},
 	{
 		name: "acquire/replace",
-		says: "If req.Replace is set and the record's Revision still equals it, the lock is granted although it has not expired.",
+		says: "The lock is granted if req.Replace is set and still equals the record's Revision, although the lease has not expired.",
 		run:  replace,
 	},
 }
 
-// checkHeldRecord compares what is known of a held lock with its lease.
+// checkHeldRecord compares the record of a held lock with its lease.
 func (c *check) checkHeldRecord(r driver.Record, lease driver.Lease) {
 	if r.State != driver.StateHeld && r.State != driver.StateUnknown {
 		c.errorf("the state is %v, want held", r.State)
@@ -112,10 +112,10 @@ func (c *check) checkHeldRecord(r driver.Record, lease driver.Lease) {
 		c.errorf("the TTL is %v, want %v (or 0, if unknown)", r.TTL, lease.TTL)
 	}
 	if r.RemainingKnown && (r.Remaining <= 0 || r.Remaining > lease.TTL+c.tolerance(lease.TTL)) {
-		c.errorf("%v are said to remain of a lease of %v granted just now; RemainingKnown must be false if that is unknown", r.Remaining, lease.TTL)
+		c.errorf("the record says that %v remain of a lease of %v granted just now; RemainingKnown must be false if that is unknown", r.Remaining, lease.TTL)
 	}
 	if r.Broken {
-		c.errorf("the lock is shown as broken, which nobody did")
+		c.errorf("the lock is shown as broken, but nobody broke it")
 	}
 }
 
@@ -162,7 +162,7 @@ func replace(c *check) {
 	guess.Replace = driver.NewRevision("no backend's revision")
 	c.held(c.b, guess)
 	if seen.IsZero() {
-		return // the backend cannot compare revisions, and says so
+		return // the backend cannot compare revisions, and reports so
 	}
 	if again := c.inspect(c.a, name).Revision; again != seen {
 		c.errorf("the Revision changed without a grant or a renewal")
@@ -171,7 +171,7 @@ func replace(c *check) {
 	c.renew(c.a, first)
 	late := c.request(name)
 	late.Replace = seen
-	c.held(c.b, late) // renewed since: the holder is alive
+	c.held(c.b, late) // the holder has renewed its lease since
 	if c.inspect(c.b, name).Revision == seen {
 		c.fatalf("the Revision is the same after a renewal, so a waiter would replace a live holder")
 	}
@@ -189,6 +189,6 @@ func replace(c *check) {
 	c.release(c.a, first)
 	third := c.request(name)
 	third.Replace = taker.Replace
-	c.held(c.a, third) // the Revision was used up by the grant
+	c.held(c.a, third) // the grant has changed the Revision
 	c.stillHeldBy("after a replacement", second)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// method is one of a Locker's methods with an error result that take a name.
+// method is a method of a Locker or a capability that takes a name and returns an error.
 type method struct {
 	name string
 	call func(context.Context) error
@@ -57,7 +57,7 @@ func (c *check) methods(l driver.Locker, name string) []method {
 	return all
 }
 
-// invalid must be an *InvalidError about the field.
+// invalid expects an *InvalidError about the field.
 func (c *check) invalid(what, field string, err error) {
 	var invalid *driver.InvalidError
 	if !errors.As(err, &invalid) {
@@ -70,7 +70,7 @@ func (c *check) invalid(what, field string, err error) {
 var argumentClauses = []clause{
 	{
 		name: "argument/TTL",
-		says: "MinTTL and MaxTTL bound a TTL; it must be a whole multiple of TTLStep. Anything else is ErrInvalid, never rounded.",
+		says: "MinTTL and MaxTTL bound a TTL, which must be a whole multiple of TTLStep. Any other TTL is ErrInvalid; none is rounded.",
 		run:  invalidTTLs,
 	},
 	{
@@ -110,7 +110,7 @@ var argumentClauses = []clause{
 	},
 	{
 		name: "argument/data", needs: func(s *suite) bool { return s.limits.MaxData > 0 },
-		says: "MaxData is in bytes; more is ErrInvalid, and changes nothing.",
+		says: "MaxData is in bytes. More data is ErrInvalid, and changes nothing.",
 		run: func(c *check) {
 			req := c.request(c.name())
 			req.Data = bytes.Repeat([]byte("x"), c.limits.MaxData+1)
@@ -155,12 +155,12 @@ func invalidTTLs(c *check) {
 var textClauses = []clause{
 	{
 		name: "text/taken literally",
-		says: "Owner is for people to read; a name, an owner, an ID and data are stored as they are, whatever they look like to the backend.",
+		says: "A name, an owner, an ID and data are stored as they are, whatever they mean in the backend's own language.",
 		run:  literalText,
 	},
 }
 
-// literalText looks for values that a backend takes for its own language.
+// literalText uses values that a backend could mistake for its own language.
 func literalText(c *check) {
 	for _, text := range []string{
 		"$kid", "$$NOW", "$$ROOT", "$owner", "$", "$.a", `{"$set":{"kid":1}}`, `{"$literal":"x"}`, "a.b", "\x00", "a\x00b", "\n\r\t", `"quoted"`, `\`, "%s%d%!", "\u00e9", "e\u0301", "\U0001f512",
@@ -181,8 +181,8 @@ func literalText(c *check) {
 	}
 }
 
-// anyID checks an ID that looks like part of a query. A backend may insist on
-// UUIDs: then it says so.
+// anyID checks an ID that looks like part of a query. A backend that accepts only UUIDs refuses
+// it with ErrInvalid.
 func (c *check) anyID(text string) {
 	req := c.request(c.name())
 	req.ID = driver.NewLeaseID(text)

@@ -8,11 +8,11 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-func canBatch(s *suite) bool { return s.capabilities.BatchRenewer != nil }
+func canRenewBatch(s *suite) bool { return s.capabilities.BatchRenewer != nil }
 
 var batchClauses = []clause{
 	{
-		name: "batch/extends", needs: canBatch, waits: true,
+		name: "batch/extends", needs: canRenewBatch, waits: true,
 		says: "RenewBatch renews each lease as Renew does.",
 		run: func(c *check) {
 			c.extends(func(l driver.Lease, _ driver.Request) {
@@ -21,7 +21,7 @@ var batchClauses = []clause{
 		},
 	},
 	{
-		name: "batch/never shortens", needs: canBatch, waits: true,
+		name: "batch/never shortens", needs: canRenewBatch, waits: true,
 		says: "RenewBatch renews each lease as Renew does; it never shortens it.",
 		run: func(c *check) {
 			c.neverShortens(func(l driver.Lease, _ driver.Request) {
@@ -30,8 +30,8 @@ var batchClauses = []clause{
 		},
 	},
 	{
-		name: "batch/expired but untaken", needs: canBatch, waits: true,
-		says: "RenewBatch renews each lease as Renew does; one that expired but was taken by nobody may be renewed.",
+		name: "batch/expired but untaken", needs: canRenewBatch, waits: true,
+		says: "RenewBatch renews each lease as Renew does, also one that has expired, if nobody has taken the lock since.",
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.brief(c.name()))
 			live := c.acquire(c.a, c.request(c.name()))
@@ -40,8 +40,8 @@ var batchClauses = []clause{
 		},
 	},
 	{
-		name: "batch/mixed", needs: canBatch,
-		says: "RenewBatch returns one result for each lease, in order; every error has the meaning it has for Renew.",
+		name: "batch/mixed", needs: canRenewBatch,
+		says: "RenewBatch returns one result for each lease, in order. Every error has the meaning that it has for Renew.",
 		run: func(c *check) {
 			live := func() driver.Lease { return c.acquire(c.a, c.request(c.name())) }
 			released, stale := live(), live()
@@ -65,8 +65,8 @@ var batchClauses = []clause{
 		},
 	},
 	{
-		name: "batch/many", needs: canBatch,
-		says: "RenewBatch renews many leases; it returns one result for each, in order.",
+		name: "batch/many", needs: canRenewBatch,
+		says: "RenewBatch renews many leases. It returns one result for each lease, in order.",
 		run: func(c *check) {
 			const n = 600
 			leases := make([]driver.Lease, n)
@@ -82,8 +82,8 @@ var batchClauses = []clause{
 		},
 	},
 	{
-		name: "batch/odd names", needs: canBatch,
-		says: "Every valid UTF-8 string is a name of its own, also in a batch.",
+		name: "batch/odd names", needs: canRenewBatch,
+		says: "Names are compared byte for byte, whatever characters they have, also in a batch.",
 		run: func(c *check) {
 			var leases []driver.Lease
 			tag := c.name()
@@ -96,7 +96,7 @@ var batchClauses = []clause{
 		},
 	},
 	{
-		name: "batch/context ended", needs: canBatch,
+		name: "batch/context ended", needs: canRenewBatch,
 		says: "RenewBatch returns one result for each lease, also when the context has ended.",
 		run: func(c *check) {
 			leases := []driver.Lease{c.acquire(c.a, c.request(c.name())), c.acquire(c.a, c.request(c.name()))}

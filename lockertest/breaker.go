@@ -11,7 +11,7 @@ func canBreak(s *suite) bool { return s.capabilities.Breaker != nil }
 var breakerTimeClauses = []clause{
 	{
 		name: "breaker/runs out", needs: canBreak, waits: true,
-		says: "Break has the holder's renewals refused from now on; the lock becomes free when its lease runs out, so two holders never overlap.",
+		says: "Break makes the backend refuse the holder's renewals from now on. The lock becomes free when the holder's lease runs out, so two holders never overlap.",
 		run: func(c *check) {
 			req := c.brief(c.name())
 			sent := c.now()
@@ -26,7 +26,7 @@ var breakerTimeClauses = []clause{
 				c.release(c.a, again)
 			}
 			second := c.takeOver(c.b, c.request(req.Name), sent.Add(req.TTL), granted.Add(req.TTL))
-			c.risen(first, second)
+			c.tokenRises(first, second)
 			if r := c.inspect(c.a, req.Name); r.Broken {
 				c.errorf("the next holder's lock is shown as broken")
 			}
@@ -35,7 +35,7 @@ var breakerTimeClauses = []clause{
 	},
 	{
 		name: "breaker/expired", needs: canBreak, waits: true,
-		says: "Break has the holder's renewals refused from now on, also those of a lease that expired and was taken by nobody.",
+		says: "Break makes the backend refuse the holder's renewals from now on, also those of a lease that has expired, if nobody has taken the lock since.",
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.brief(c.name()))
 			c.expire(lease.TTL)
@@ -48,7 +48,7 @@ var breakerTimeClauses = []clause{
 var breakerClauses = []clause{
 	{
 		name: "breaker/Break", needs: canBreak,
-		says: "Break has the holder's renewals refused from now on; the lock stays held until its lease runs out. Broken says that the holder may not renew any more.",
+		says: "Break makes the backend refuse the holder's renewals from now on. The lock stays held until its lease runs out. Broken means that the holder's renewals are refused.",
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
 			c.breakLock(lease.Name)
@@ -60,13 +60,13 @@ var breakerClauses = []clause{
 			}
 			c.release(c.a, lease) // the holder may still end it early
 			next := c.acquire(c.b, c.request(lease.Name))
-			c.risen(lease, next)
+			c.tokenRises(lease, next)
 			c.stillHeldBy("after its predecessor's lease was broken", next)
 		},
 	},
 	{
 		name: "breaker/BreakNow", needs: canBreak,
-		says: "BreakNow frees the lock at once. The holder is not told before its next renewal.",
+		says: "BreakNow frees the lock at once. The holder is not notified before its next renewal.",
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
 			if err := c.b.Capabilities().Breaker.BreakNow(c.ctx, lease.Name); err != nil {
@@ -76,7 +76,7 @@ var breakerClauses = []clause{
 				c.errorf("after BreakNow the state is %v, want free", r.State)
 			}
 			next := c.acquire(c.b, c.request(lease.Name))
-			c.risen(lease, next)
+			c.tokenRises(lease, next)
 			c.lost("Renew after BreakNow", c.a.Renew(c.ctx, lease))
 			c.release(c.a, lease)
 			c.stillHeldBy("after BreakNow of its predecessor", next)
@@ -84,7 +84,7 @@ var breakerClauses = []clause{
 	},
 	{
 		name: "breaker/BreakNow untaken", needs: canBreak,
-		says: "ErrLost says that the lease is definitely not l's any more: it was broken.",
+		says: "ErrLost means that the lease is certainly not l's any more: it was broken.",
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
 			if err := c.b.Capabilities().Breaker.BreakNow(c.ctx, lease.Name); err != nil {
@@ -115,7 +115,7 @@ var breakerClauses = []clause{
 	},
 	{
 		name: "breaker/keeps the data", needs: canBreak,
-		says: "Data survive a hand-over.",
+		says: "Data are kept when a lock is broken and granted to the next holder.",
 		run: func(c *check) {
 			req := c.request(c.name())
 			req.Data = []byte("kept")

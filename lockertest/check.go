@@ -15,10 +15,10 @@ import (
 
 // errorf records a failure and goes on.
 func (c *check) errorf(format string, args ...any) {
-	const most = 20 // one broken thing can show in every answer
+	const maxFailures = 20 // one fault can show in every answer
 	c.failing.Lock()
 	defer c.failing.Unlock()
-	if len(c.failures) < most {
+	if len(c.failures) < maxFailures {
 		c.failures = append(c.failures, fmt.Sprintf(format, args...))
 	}
 }
@@ -29,9 +29,9 @@ func (c *check) fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// each makes n calls, several at a time: a remote store takes a while for each,
-// and the leases of the first must not end before the last. It ends the clause
-// if anything failed.
+// each makes n calls, several at a time: a remote store takes a while for each, and the
+// leases of the first calls must not end before the last call. It ends the clause if a call
+// failed.
 func (c *check) each(n int, call func(i int)) {
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -51,22 +51,22 @@ func (c *check) each(n int, call func(i int)) {
 	}
 }
 
-// fresh returns another Locker of the store, whose answers are checked.
-func (c *check) fresh() driver.Locker { return c.watched(c.cfg.New(c.t)) }
+// fresh returns another Locker on the store, whose answers are checked.
+func (c *check) fresh() driver.Locker { return c.checked(c.cfg.New(c.t)) }
 
-// name returns a name that nothing has used.
+// name returns a name that was never used.
 func (c *check) name() string { return "lt-" + strings.ToLower(rand.Text()[:12]) }
 
-// long is a TTL that does not end during a clause.
+// long returns a TTL that does not end during a clause.
 func (c *check) long() time.Duration { return c.allowed(time.Minute) }
 
-// request asks for a name, with an ID of its own.
+// request returns a request for a name, with an ID of its own.
 func (c *check) request(name string) driver.Request {
 	id := newID()
 	return driver.Request{Name: name, ID: id, Owner: "owner-" + rand.Text()[:6], TTL: c.long()}
 }
 
-// brief is request with the TTL that is meant to expire.
+// brief returns a request with the TTL of leases that expire in a clause.
 func (c *check) brief(name string) driver.Request {
 	req := c.request(name)
 	req.TTL = c.cfg.TTL
@@ -76,13 +76,13 @@ func (c *check) brief(name string) driver.Request {
 // newID makes a random UUID, version 4.
 func newID() driver.LeaseID {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails, says its documentation
+	_, _ = rand.Read(b[:]) // never fails, as documented
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
 	return driver.NewLeaseID(fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]))
 }
 
-// acquire must be granted.
+// acquire expects that the request is granted.
 func (c *check) acquire(l driver.Locker, req driver.Request) driver.Lease {
 	lease, err := l.TryAcquire(c.ctx, req)
 	if err != nil {
@@ -91,7 +91,7 @@ func (c *check) acquire(l driver.Locker, req driver.Request) driver.Lease {
 	return lease
 }
 
-// held must be refused because another holds the lock.
+// held expects that the request is refused because another holds the lock.
 func (c *check) held(l driver.Locker, req driver.Request) driver.Record {
 	lease, err := l.TryAcquire(c.ctx, req)
 	var held *driver.HeldError
@@ -101,28 +101,28 @@ func (c *check) held(l driver.Locker, req driver.Request) driver.Record {
 	return held.Record
 }
 
-// renew must succeed.
+// renew expects success.
 func (c *check) renew(l driver.Locker, lease driver.Lease) {
 	if err := l.Renew(c.ctx, lease); err != nil {
 		c.fatalf("Renew by the holder of %q: %v", short(lease.Name), err)
 	}
 }
 
-// lost must be ErrLost.
+// lost expects ErrLost.
 func (c *check) lost(what string, err error) {
 	if !errors.Is(err, driver.ErrLost) {
 		c.errorf("%s: got error %v, want ErrLost", what, err)
 	}
 }
 
-// release must return nil.
+// release expects success.
 func (c *check) release(l driver.Locker, lease driver.Lease) {
 	if err := l.Release(c.ctx, lease); err != nil {
 		c.fatalf("Release of %q: %v", short(lease.Name), err)
 	}
 }
 
-// inspect must succeed.
+// inspect expects success.
 func (c *check) inspect(l driver.Locker, name string) driver.Record {
 	record, err := l.Inspect(c.ctx, name)
 	if err != nil {
@@ -131,7 +131,7 @@ func (c *check) inspect(l driver.Locker, name string) driver.Record {
 	return record
 }
 
-// stillHeldBy fails unless lease holds its lock undisturbed.
+// stillHeldBy expects that lease still holds its lock.
 func (c *check) stillHeldBy(what string, lease driver.Lease) {
 	if err := c.a.Renew(c.ctx, lease); err != nil {
 		c.errorf("%s: the holder's own renewal then failed: %v", what, err)
@@ -142,10 +142,10 @@ func (c *check) stillHeldBy(what string, lease driver.Lease) {
 	c.held(c.b, c.request(lease.Name))
 }
 
-// takeOver asks until req is granted. That must not happen before earliest, and
-// must before the slack after latest is over.
+// takeOver tries until req is granted. It expects the grant not before earliest, and not
+// later than the slack after latest.
 func (c *check) takeOver(l driver.Locker, req driver.Request, earliest, latest time.Time) driver.Lease {
-	pause := min(max(c.cfg.TTL/20, time.Millisecond), 500*time.Millisecond)
+	interval := min(max(c.cfg.TTL/20, time.Millisecond), 500*time.Millisecond)
 	for {
 		asked := c.now()
 		lease, err := l.TryAcquire(c.ctx, req)
@@ -161,19 +161,18 @@ func (c *check) takeOver(l driver.Locker, req driver.Request, earliest, latest t
 		if late := asked.Sub(latest); late > c.cfg.Slack {
 			c.fatalf("the lock is still held %v after its lease should have ended: %v", late, err)
 		}
-		if left := earliest.Sub(c.now()) - c.tolerance(c.cfg.TTL) - time.Microsecond; left > 0 && left < pause {
-			c.pass(c.ctx, left) // ask once more just before it may be granted
+		if left := earliest.Sub(c.now()) - c.tolerance(c.cfg.TTL) - time.Microsecond; left > 0 && left < interval {
+			c.pass(c.ctx, left) // try once more just before a grant is allowed
 		} else {
-			c.pass(c.ctx, pause)
+			c.pass(c.ctx, interval)
 		}
 	}
 }
 
-// expire lets time pass until the leases granted before now, for ttl at most,
-// have surely ended.
+// expire lets time pass until leases granted so far, for ttl at most, have certainly ended.
 func (c *check) expire(ttl time.Duration) { c.pass(c.ctx, ttl+c.tolerance(ttl)+ttl/10) }
 
-// eventually polls cond, for backends that show a change with a delay.
+// eventually polls cond. It is for backends that show a change with a delay.
 func (c *check) eventually(what string, cond func() bool) {
 	for deadline := time.Now().Add(c.cfg.Slack); !cond(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -182,7 +181,7 @@ func (c *check) eventually(what string, cond func() bool) {
 	}
 }
 
-// short cuts long names in messages.
+// short shortens a long name for a message.
 func short(s string) string {
 	if len(s) > 60 {
 		return s[:60] + "…"
@@ -190,7 +189,7 @@ func short(s string) string {
 	return s
 }
 
-// quoteOrNil shows data in messages.
+// quoteOrNil formats data for a message.
 func quoteOrNil(data []byte) string {
 	if data == nil {
 		return "nil"

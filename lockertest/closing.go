@@ -57,7 +57,7 @@ var closeClauses = []clause{
 		},
 	},
 	{
-		name: "close/others go on",
+		name: "close/others unaffected",
 		says: "Close frees what the Locker itself made.",
 		run: func(c *check) {
 			other := c.fresh()
@@ -70,7 +70,7 @@ var closeClauses = []clause{
 	},
 	{
 		name: "close/ended context",
-		says: "Once its context has ended, also before the call, Close frees at once what it can.",
+		says: "Once ctx has ended, even before the call, Close frees everything at once without waiting for the backend.",
 		run: func(c *check) {
 			ctx, cancel := context.WithCancel(c.ctx)
 			cancel()
@@ -154,8 +154,8 @@ var closeClauses = []clause{
 	},
 }
 
-// closesWithin closes a Locker with a context that ends after the limit. An error, if there
-// is one, says what could not be freed.
+// closesWithin closes a Locker with a context that ends after the limit. Close may return an
+// error, which says what could not be freed.
 func (c *check) closesWithin(ctx context.Context, limit time.Duration, l driver.Locker) {
 	start := time.Now()
 	err := l.Close(ctx)

@@ -15,17 +15,17 @@ import (
 var contextClauses = []clause{
 	{
 		name: "context/ended before",
-		says: "Each method returns soon after its context ends; a context's error means that the outcome is unknown.",
+		says: "Each method returns soon after its context ends. A context's error means that the outcome is unknown.",
 		run:  endedContext,
 	},
 	{
 		name: "context/cause",
-		says: "Every other error, a context's included, means that the outcome is unknown: also if the context's cause is the end of some other lock or Client.",
+		says: "No error wraps the cause of a context's end, which may be the loss of another lock.",
 		run:  causeIsNoOutcome,
 	},
 	{
 		name: "context/ends during",
-		says: "An acquire that ended in doubt may have been done, or may still be done; a release by its ID undoes it.",
+		says: "If the outcome is unknown, the backend may have done what was asked, or may still do it. A release by the ID of an acquire undoes it.",
 		run:  contextEndsDuring,
 	},
 	{
@@ -91,15 +91,15 @@ func endedContext(c *check) {
 	}
 }
 
-// causeIsNoOutcome has the contexts of holds in mind: their cause is ErrLost, ErrClosed
-// or ErrReleased of a lock that is not the one asked about.
+// causeIsNoOutcome uses contexts like those of holds. Their cause is ErrLost, ErrClosed or
+// ErrReleased, of a lock that is not the one of the call.
 func causeIsNoOutcome(c *check) {
 	for _, cause := range []error{driver.ErrLost, driver.ErrClosed, driver.ErrHeld, driver.ErrInvalid} {
 		ctx, cancel := context.WithCancelCause(c.ctx)
 		cancel(fmt.Errorf("another lock's: %w", cause))
 		for _, m := range c.methods(c.a, c.name()) {
 			if err := m.call(ctx); errors.Is(err, cause) {
-				c.errorf("%s with a context whose cause matches %v: the error %v matches it, too, as if it were known of this lock", m.name, cause, err)
+				c.errorf("%s with a context whose cause matches %v: the error %v matches it too, as if it were the outcome for this lock", m.name, cause, err)
 			}
 		}
 	}
@@ -112,9 +112,9 @@ func contextEndsDuring(c *check) {
 		_, err := c.a.TryAcquire(ctx, req)
 		ended := time.Now()
 		cancel()
-		// A server may have closed a connection that was kept for long, before the context ended.
+		// A server may have closed a connection that was idle for long, before the context ended.
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, io.EOF) {
-			c.errorf("TryAcquire whose context ended meanwhile: got error %v, want one that wraps %v", err, context.DeadlineExceeded)
+			c.errorf("TryAcquire whose context ended during the call: got error %v, want one that wraps %v", err, context.DeadlineExceeded)
 		}
 		if late := time.Since(ended); late > 2*time.Second {
 			c.errorf("TryAcquire returned %v after its context had ended", late)
@@ -128,9 +128,10 @@ func contextEndsDuring(c *check) {
 	}
 }
 
-// stalled calls every method on a store that does not answer, with a limit or
-// without. The calls are made side by side: each may last as long as its limit.
-func (c *check) stalled(limit time.Duration, look func(string, error, time.Duration)) {
+// stalled calls every method on a store that does not answer, and passes each result to report.
+// The context of a call ends after the limit; a limit of 0 means never. The calls run at the
+// same time, since each may last as long as its limit.
+func (c *check) stalled(limit time.Duration, report func(string, error, time.Duration)) {
 	name := c.name()
 	lease := c.acquire(c.a, c.request(name))
 	resume, err := c.cfg.Stall(c.ctx, name)
@@ -156,12 +157,12 @@ func (c *check) stalled(limit time.Duration, look func(string, error, time.Durat
 			}
 			start := time.Now()
 			err := m.call(ctx)
-			look(m.name, err, time.Since(start))
+			report(m.name, err, time.Since(start))
 		})
 	}
 	wg.Wait()
 	resume()
-	// What was in doubt may have been done: a new owner after a break, say.
+	// A call whose outcome is unknown may have been done.
 	c.eventually("the backend answers again", func() bool {
 		_, err := c.b.Inspect(c.ctx, name)
 		return err == nil

@@ -8,7 +8,7 @@ import (
 var dataClauses = []clause{
 	{
 		name: "data/kept or replaced",
-		says: "Data replaces the data stored with the lock. nil keeps what is there.",
+		says: "Data replaces the data stored with the lock. nil keeps the stored data.",
 		run: func(c *check) {
 			name := c.name()
 			for _, step := range []struct{ bring, want []byte }{
@@ -53,7 +53,7 @@ var dataClauses = []clause{
 				all[i] = byte(i)
 			}
 			big := make([]byte, min(max(c.limits.MaxData, 0), 1<<20))
-			_, _ = rand.Read(big) // never fails, says its documentation
+			_, _ = rand.Read(big) // never fails, as documented
 			for _, data := range [][]byte{all, {0}, {0xff, 0xfe}, []byte("\r\n"), big} {
 				if c.limits.MaxData > 0 && len(data) > c.limits.MaxData {
 					continue
@@ -74,7 +74,7 @@ var dataClauses = []clause{
 	},
 	{
 		name: "data/own copy",
-		says: "A Record is a value; changing it changes nothing that is stored.",
+		says: "A Record is a value. Changing it changes nothing that is stored.",
 		run: func(c *check) {
 			req := c.request(c.name())
 			req.Data = []byte("kept")
@@ -85,7 +85,7 @@ var dataClauses = []clause{
 	},
 }
 
-// dataIs compares the data that both Lockers show.
+// dataIs expects that both Lockers show the data.
 func (c *check) dataIs(when, name string, want []byte) {
 	if got := c.inspect(c.a, name).Data; !bytes.Equal(got, want) {
 		c.errorf("while %s the data are %s, want %s", when, quoteOrNil(got), quoteOrNil(want))

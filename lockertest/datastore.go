@@ -14,7 +14,7 @@ func canStore(s *suite) bool { return s.capabilities.DataStore != nil }
 var dataStoreClauses = []clause{
 	{
 		name: "datastore/read", needs: canStore,
-		says: "ReadData returns the data of any lock, held or not; nil if it has none.",
+		says: "ReadData returns the data of any lock, held or not. The data are nil if there are none.",
 		run: func(c *check) {
 			name := c.name()
 			c.readIs("without a record", name, nil)
@@ -61,7 +61,7 @@ var dataStoreClauses = []clause{
 	},
 	{
 		name: "datastore/stale write", needs: canStore,
-		says: "WriteData returns ErrLost if l does not hold the lock (any more), and writes nothing.",
+		says: "WriteData writes nothing, and returns ErrLost, if l does not hold the lock (any more).",
 		run: func(c *check) {
 			req := c.request(c.name())
 			req.Data = []byte("kept")
@@ -88,11 +88,11 @@ var dataStoreClauses = []clause{
 	},
 	{
 		name: "datastore/revision", needs: canStore,
-		says: "A new holder's data have the revision {Token: its token}; each write makes it the next one, and nothing else does.",
+		says: "The data of a new holder have the revision {Token: its token}. Each write changes it to the next one, and nothing else does.",
 		run: func(c *check) {
 			name := c.name()
 			c.revisionIs("without a record", name, driver.DataRevision{})
-			for range 2 { // the second holder finds what the first one wrote
+			for range 2 { // the second holder finds the data of the first one
 				req := c.request(name)
 				lease := c.acquire(c.a, req)
 				at := c.granted(lease)
@@ -114,7 +114,7 @@ var dataStoreClauses = []clause{
 	},
 	{
 		name: "datastore/late write", needs: canStore,
-		says: "WriteData returns ErrConflict if the data have another revision, and writes nothing: a write that arrives late changes nothing.",
+		says: "WriteData writes nothing, and returns ErrConflict, if the data have another revision. A write that arrives late changes nothing.",
 		run: func(c *check) {
 			before := c.acquire(c.a, c.request(c.name()))
 			c.release(c.a, before)
@@ -126,7 +126,7 @@ var dataStoreClauses = []clause{
 					c.errorf("WriteData of %s: got error %v, want ErrConflict", what, err)
 				}
 			}
-			late("a revision to come, before the first write", first.Next())
+			late("a future revision, before the first write", first.Next())
 			late("the last holder's revision, before the first write", c.granted(before))
 			for at := first; at.Writes < 3; at = at.Next() {
 				if err := c.a.Capabilities().DataStore.WriteData(c.ctx, lease, []byte("kept"), at); err != nil {
@@ -134,7 +134,7 @@ var dataStoreClauses = []clause{
 				}
 				late("the revision before the last write", at)
 				late("the first revision", first)
-				late("a revision to come", at.Next().Next())
+				late("a future revision", at.Next().Next())
 				late("the last holder's revision", driver.DataRevision{Token: before.Token, Writes: at.Writes + 1})
 				late("no revision", driver.DataRevision{})
 			}
@@ -144,7 +144,7 @@ var dataStoreClauses = []clause{
 	},
 	{
 		name: "datastore/one of many", needs: canStore,
-		says: "Comparing and writing are one step for the backend: of writes that name the same revision one is done.",
+		says: "The backend compares and writes in one step: of several writes with the same revision one is done.",
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
 			var done, unknown atomic.Int64
@@ -159,7 +159,7 @@ var dataStoreClauses = []clause{
 				}
 			})
 			if n := done.Load(); n > 1 || n == 0 && unknown.Load() == 0 {
-				c.errorf("of 16 writes that named the same revision %d were done; want one", n)
+				c.errorf("of 16 writes with the same revision %d were done; want one", n)
 			}
 			if done.Load() > 0 {
 				c.revisionIs("held, after 16 writes of which one could be done", lease.Name, c.granted(lease).Next())
@@ -168,11 +168,12 @@ var dataStoreClauses = []clause{
 	},
 }
 
-// granted is the revision of the data when the lease was granted.
+// granted returns the revision of the data at the grant of the lease.
 func (c *check) granted(lease driver.Lease) driver.DataRevision {
 	return driver.DataRevision{Token: lease.Token}
 }
 
+// revisionIs expects the revision of the data.
 func (c *check) revisionIs(when, name string, want driver.DataRevision) {
 	_, at, err := c.b.Capabilities().DataStore.ReadData(c.ctx, name)
 	if err != nil {
@@ -183,6 +184,7 @@ func (c *check) revisionIs(when, name string, want driver.DataRevision) {
 	}
 }
 
+// readIs expects the data from ReadData.
 func (c *check) readIs(when, name string, want []byte) {
 	got, _, err := c.b.Capabilities().DataStore.ReadData(c.ctx, name)
 	if err != nil {

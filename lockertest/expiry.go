@@ -9,7 +9,7 @@ import (
 var expiryClauses = []clause{
 	{
 		name: "expiry/take-over", waits: true,
-		says: "The lock is granted if it expired, judged by the backend's clock alone, and not before. The token is greater than that of every earlier grant, and the data survive.",
+		says: "The lock is granted if its lease expired, judged by the backend's clock alone, and not before. The token is greater than that of every earlier grant, and the data are kept.",
 		run: func(c *check) {
 			req := c.brief(c.name())
 			req.Data = []byte("kept")
@@ -17,7 +17,7 @@ var expiryClauses = []clause{
 			first := c.acquire(c.a, req)
 			granted := c.now()
 			second := c.takeOver(c.b, c.request(req.Name), sent.Add(req.TTL), granted.Add(req.TTL))
-			c.risen(first, second)
+			c.tokenRises(first, second)
 			if data := c.inspect(c.a, req.Name).Data; string(data) != "kept" {
 				c.errorf("after the take-over the data are %q, want %q", data, "kept")
 			}
@@ -29,7 +29,7 @@ var expiryClauses = []clause{
 	},
 	{
 		name: "expiry/each wait is whole", waits: true,
-		says: "TTL is how long the lease lasts on the backend's clock unless renewed: also for the second holder of a name.",
+		says: "TTL is how long the lease lasts on the backend's clock unless it is renewed, also for the second holder of a name.",
 		run: func(c *check) {
 			name := c.name()
 			first := c.brief(name)
@@ -37,10 +37,10 @@ var expiryClauses = []clause{
 			a := c.acquire(c.a, first)
 			second := c.brief(name)
 			b := c.takeOver(c.b, second, sent.Add(first.TTL), c.now().Add(first.TTL))
-			// The second was granted no earlier than the first could end.
+			// The second lease was not granted before the first could end.
 			z := c.takeOver(c.a, c.request(name), sent.Add(first.TTL+second.TTL), c.now().Add(second.TTL))
-			c.risen(a, b)
-			c.risen(b, z)
+			c.tokenRises(a, b)
+			c.tokenRises(b, z)
 		},
 	},
 	{
@@ -65,19 +65,19 @@ var expiryClauses = []clause{
 			n := 0
 			for lease := range leases {
 				n++
-				c.risen(first, lease)
+				c.tokenRises(first, lease)
 			}
 			if n > 1 {
 				c.errorf("%d of 16 requests at once for an expired lock were granted, want 1", n)
 			}
-			if n == 0 { // allowed as long as the slack lasts
+			if n == 0 { // the backend may take until the slack is over
 				c.takeOver(c.a, c.request(name), sent.Add(req.TTL), c.now())
 			}
 		},
 	},
 	{
 		name: "expiry/same ID", waits: true,
-		says: "Once its lease has expired the same ID may acquire again; the token never falls, and rises if another held the lock since.",
+		says: "If its lease has expired, the same ID may acquire again. The token never falls, and rises if another held the lock since.",
 		run: func(c *check) {
 			req := c.brief(c.name())
 			first := c.acquire(c.a, req)
@@ -88,14 +88,14 @@ var expiryClauses = []clause{
 				c.errorf("the same ID got token %d after token %d", again.Token, first.Token)
 			}
 			other := c.takeOver(c.a, c.brief(req.Name), sent.Add(req.TTL), c.now().Add(req.TTL))
-			c.risen(again, other)
+			c.tokenRises(again, other)
 			c.release(c.a, other)
-			c.risen(other, c.acquire(c.b, req))
+			c.tokenRises(other, c.acquire(c.b, req))
 		},
 	},
 	{
 		name: "expiry/inspect", waits: true,
-		says: "Inspect tells what is known of a name: an expired lock is free, not held.",
+		says: "Inspect returns what the backend knows of a name: a lock whose lease expired is free, not held.",
 		run: func(c *check) {
 			req := c.brief(c.name())
 			sent := c.now()
@@ -121,8 +121,8 @@ var expiryClauses = []clause{
 	},
 }
 
-// risen checks the tokens of two consecutive grants.
-func (c *check) risen(before, after driver.Lease) {
+// tokenRises expects that the later grant has the greater token.
+func (c *check) tokenRises(before, after driver.Lease) {
 	if after.Token <= before.Token {
 		c.errorf("token %d was granted after token %d", after.Token, before.Token)
 	}

@@ -41,7 +41,7 @@ func answerFaults() []fault {
 		},
 		{
 			name: "IDs in errors", says: "shows the lease ID: ", caught: []string{"acquire/held", "renew/stale", "release/stale"},
-			make: func(w *world, f *faulty) {
+			make: func(w *fixture, f *faulty) {
 				fails(func(name, id string, err error) error { return opErr(name, fmt.Errorf("for lease %s: %w", id, err)) })(w, f)
 				f.release = func(ctx context.Context, l driver.Lease) error {
 					if err := f.Locker.Release(ctx, l); err != nil {
@@ -85,7 +85,7 @@ func answerFaults() []fault {
 			make: fails(func(name, _ string, err error) error { return opErr(name, errors.Join(err, driver.ErrClosed)) }),
 		},
 		{
-			name: "a loss that is also a time-out", says: "the outcome is unknown", caught: []string{"renew/stale"},
+			name: "a loss that is also a timeout", says: "the outcome is unknown", caught: []string{"renew/stale"},
 			make: fails(func(name, _ string, err error) error {
 				return opErr(name, errors.Join(err, context.DeadlineExceeded))
 			}),
@@ -101,13 +101,13 @@ func answerFaults() []fault {
 		},
 		{
 			name: "contexts are ignored", caught: []string{"context/ended before"},
-			make: func(_ *world, f *faulty) {
+			make: func(_ *fixture, f *faulty) {
 				guard(f, func(ctx context.Context, _ string) (context.Context, error) { return context.WithoutCancel(ctx), nil })
 			},
 		},
 		{
-			name: "a context's cause is passed on", caught: []string{"context/cause"},
-			make: func(_ *world, f *faulty) {
+			name: "an error wraps the context's cause", caught: []string{"context/cause"},
+			make: func(_ *fixture, f *faulty) {
 				f.renew = func(ctx context.Context, l driver.Lease) error {
 					if ctx.Err() != nil {
 						return opErr(l.Name, fmt.Errorf("%w: %w", ctx.Err(), context.Cause(ctx)))
@@ -118,10 +118,10 @@ func answerFaults() []fault {
 		},
 		{
 			name: "a context's end is hidden", caught: []string{"context/ended before", "context/ends during"},
-			make: func(_ *world, f *faulty) {
+			make: func(_ *fixture, f *faulty) {
 				guard(f, func(ctx context.Context, name string) (context.Context, error) {
 					time.Sleep(time.Millisecond)
-					// A context may learn a little late that its time is over.
+					// A context may end a little later than its deadline.
 					if end, limited := ctx.Deadline(); ctx.Err() != nil || limited && time.Now().After(end) {
 						return ctx, opErr(name, errors.New("it took too long"))
 					}
@@ -130,8 +130,8 @@ func answerFaults() []fault {
 			},
 		},
 		{
-			name: "a hanging backend is waited for", says: "after its context had ended", caught: []string{"context/hanging backend"},
-			make: func(w *world, f *faulty) {
+			name: "a call waits for a hanging backend", says: "after its context had ended", caught: []string{"context/hanging backend"},
+			make: func(w *fixture, f *faulty) {
 				guard(f, func(ctx context.Context, name string) (context.Context, error) {
 					if w.noted("stalled "+name) != nil {
 						time.Sleep(2200 * time.Millisecond)
@@ -142,7 +142,7 @@ func answerFaults() []fault {
 		},
 		{
 			name: "a hanging backend counts as done", caught: []string{"context/own limit", "context/hanging backend"},
-			make: func(w *world, f *faulty) {
+			make: func(w *fixture, f *faulty) {
 				f.renew = func(ctx context.Context, l driver.Lease) error {
 					if answered := w.wait(ctx, l.Name) == nil; !answered {
 						return nil
@@ -153,11 +153,11 @@ func answerFaults() []fault {
 		},
 		{
 			name: "Close is ignored", says: "want ErrClosed", caught: []string{"close/ErrClosed", "close/while in use"},
-			make: func(_ *world, f *faulty) { f.close = func(ctx context.Context) error { return nil } },
+			make: func(_ *fixture, f *faulty) { f.close = func(ctx context.Context) error { return nil } },
 		},
 		{
 			name: "Close with a context that has ended is refused", caught: []string{"close/ended context"},
-			make: func(_ *world, f *faulty) {
+			make: func(_ *fixture, f *faulty) {
 				f.close = func(ctx context.Context) error {
 					if ctx.Err() != nil {
 						return opErr("", ctx.Err())
@@ -168,7 +168,7 @@ func answerFaults() []fault {
 		},
 		{
 			name: "Close waits for a hanging backend", says: "after its context had ended", caught: []string{"close/hanging backend"},
-			make: func(w *world, f *faulty) {
+			make: func(w *fixture, f *faulty) {
 				var last string
 				f.tryAcquire = func(ctx context.Context, req driver.Request) (driver.Lease, error) {
 					last = req.Name
@@ -184,7 +184,7 @@ func answerFaults() []fault {
 		},
 		{
 			name: "the second Close is an error", caught: []string{"close/ErrClosed", "close/while in use"},
-			make: func(_ *world, f *faulty) {
+			make: func(_ *fixture, f *faulty) {
 				var closed atomic.Bool
 				f.close = func(ctx context.Context) error {
 					if closed.Swap(true) {
@@ -196,7 +196,7 @@ func answerFaults() []fault {
 		},
 		{
 			name: "Close releases", caught: []string{"close/leases stay"},
-			make: func(w *world, f *faulty) {
+			make: func(w *fixture, f *faulty) {
 				var names []string
 				f.tryAcquire = func(ctx context.Context, req driver.Request) (driver.Lease, error) {
 					names = append(names, req.Name)
@@ -211,8 +211,8 @@ func answerFaults() []fault {
 			},
 		},
 		{
-			name: "Close closes the store", caught: []string{"close/others go on", "close/leases stay"},
-			make: func(w *world, f *faulty) {
+			name: "Close closes the store", caught: []string{"close/others unaffected", "close/leases stay"},
+			make: func(w *fixture, f *faulty) {
 				guard(f, func(ctx context.Context, name string) (context.Context, error) {
 					if w.noted("closed") != nil {
 						return ctx, opErr(name, driver.ErrClosed)

@@ -15,9 +15,9 @@ type breakFault struct {
 func (b *breakFault) Break(ctx context.Context, name string) error    { return b.soon(ctx, name) }
 func (b *breakFault) BreakNow(ctx context.Context, name string) error { return b.now(ctx, name) }
 
-// breaks makes a fault of the Breaker.
-func breaks(change func(w *world, f *faulty, b *breakFault)) func(*world, *faulty) {
-	return func(w *world, f *faulty) {
+// breaks makes a fault of the Breaker: change may replace its methods.
+func breaks(change func(w *fixture, f *faulty, b *breakFault)) func(*fixture, *faulty) {
+	return func(w *fixture, f *faulty) {
 		next := f.Locker.Capabilities().Breaker
 		b := &breakFault{next.Break, next.BreakNow}
 		change(w, f, b)
@@ -32,21 +32,21 @@ func breakerFaults() []fault {
 	return []fault{
 		{
 			name: "Break does nothing", says: "want ErrLost", caught: []string{"breaker/Break", "breaker/runs out", "breaker/expired"},
-			make: breaks(func(_ *world, _ *faulty, b *breakFault) {
+			make: breaks(func(_ *fixture, _ *faulty, b *breakFault) {
 				b.soon = func(context.Context, string) error { return nil }
 			}),
 		},
 		{
 			name: "Break frees at once", caught: []string{"breaker/Break", "breaker/runs out"},
-			make: breaks(func(_ *world, _ *faulty, b *breakFault) { b.soon = b.now }),
+			make: breaks(func(_ *fixture, _ *faulty, b *breakFault) { b.soon = b.now }),
 		},
 		{
 			name: "BreakNow waits for the lease's end", caught: []string{"breaker/BreakNow", "breaker/keeps the data"},
-			make: breaks(func(_ *world, _ *faulty, b *breakFault) { b.now = b.soon }),
+			make: breaks(func(_ *fixture, _ *faulty, b *breakFault) { b.now = b.soon }),
 		},
 		{
 			name: "BreakNow leaves renewals possible", caught: []string{"breaker/BreakNow untaken"},
-			make: breaks(func(w *world, f *faulty, b *breakFault) {
+			make: breaks(func(w *fixture, f *faulty, b *breakFault) {
 				next := b.now
 				b.now = func(ctx context.Context, name string) error {
 					w.note("broken "+name, true)
@@ -62,7 +62,7 @@ func breakerFaults() []fault {
 		},
 		{
 			name: "an expired lease is not broken", caught: []string{"breaker/expired"},
-			make: breaks(func(w *world, _ *faulty, b *breakFault) {
+			make: breaks(func(w *fixture, _ *faulty, b *breakFault) {
 				next := b.soon
 				b.soon = func(ctx context.Context, name string) error {
 					if w.record(name).State != driver.StateHeld {
@@ -74,7 +74,7 @@ func breakerFaults() []fault {
 		},
 		{
 			name: "breaking a free lock is an error", caught: []string{"breaker/free"},
-			make: breaks(func(w *world, _ *faulty, b *breakFault) {
+			make: breaks(func(w *fixture, _ *faulty, b *breakFault) {
 				next := b.soon
 				b.soon = func(ctx context.Context, name string) error {
 					if w.record(name).State == driver.StateFree {
@@ -86,7 +86,7 @@ func breakerFaults() []fault {
 		},
 		{
 			name: "a broken lock stays broken", caught: []string{"breaker/Break", "breaker/runs out"},
-			make: breaks(func(w *world, f *faulty, b *breakFault) {
+			make: breaks(func(w *fixture, f *faulty, b *breakFault) {
 				next := b.soon
 				b.soon = func(ctx context.Context, name string) error {
 					w.note("broken "+name, true)
@@ -102,7 +102,7 @@ func breakerFaults() []fault {
 		},
 		{
 			name: "a broken lock's holder may repeat", caught: []string{"breaker/runs out"},
-			make: breaks(func(w *world, f *faulty, _ *breakFault) {
+			make: breaks(func(w *fixture, f *faulty, _ *breakFault) {
 				f.tryAcquire = func(ctx context.Context, req driver.Request) (driver.Lease, error) {
 					if before, ok := w.noted("lease " + req.ID.Reveal()).(driver.Lease); ok {
 						return before, nil
@@ -117,11 +117,11 @@ func breakerFaults() []fault {
 		},
 		{
 			name: "breaking is not shown", caught: []string{"breaker/Break"},
-			make: inspects(func(_ *world, r *driver.Record) { r.Broken = false }),
+			make: inspects(func(_ *fixture, r *driver.Record) { r.Broken = false }),
 		},
 		{
 			name: "breaking loses the data", caught: []string{"breaker/keeps the data"},
-			make: breaks(func(w *world, _ *faulty, b *breakFault) {
+			make: breaks(func(w *fixture, _ *faulty, b *breakFault) {
 				b.now = func(_ context.Context, name string) error {
 					w.store.Remove(name)
 					return nil

@@ -20,8 +20,8 @@ type watchFault struct {
 func (w watchFault) Watch(name string, wake func()) (stop func()) { return w.watch(name, wake) }
 
 // watches makes a fault of the Watcher.
-func watches(do func(w *world, next driver.Watcher, name string, wake func()) (stop func())) func(*world, *faulty) {
-	return func(w *world, f *faulty) {
+func watches(do func(w *fixture, next driver.Watcher, name string, wake func()) (stop func())) func(*fixture, *faulty) {
+	return func(w *fixture, f *faulty) {
 		f.capabilities = func(a driver.Capabilities) driver.Capabilities {
 			next := a.Watcher
 			a.Watcher = watchFault{func(name string, wake func()) func() { return do(w, next, name, wake) }}
@@ -40,8 +40,8 @@ func (b *batchFault) RenewBatch(ctx context.Context, leases []driver.Lease) []er
 }
 
 // batches makes a fault of the BatchRenewer.
-func batches(do func(w *world, next driver.BatchRenewer, ctx context.Context, leases []driver.Lease) []error) func(*world, *faulty) {
-	return func(w *world, f *faulty) {
+func batches(do func(w *fixture, next driver.BatchRenewer, ctx context.Context, leases []driver.Lease) []error) func(*fixture, *faulty) {
+	return func(w *fixture, f *faulty) {
 		f.capabilities = func(a driver.Capabilities) driver.Capabilities {
 			next := a.BatchRenewer
 			a.BatchRenewer = &batchFault{next, func(ctx context.Context, leases []driver.Lease) []error {
@@ -60,10 +60,10 @@ func (l *listFault) List(ctx context.Context, prefix string) iter.Seq2[driver.Re
 	return l.list(ctx, prefix)
 }
 
-// lists makes a fault of the Lister: change sees all records, those of the
-// prefix, and whether there was a list before.
-func lists(change func(w *world, prefix string, all, found []driver.Record) []driver.Record) func(*world, *faulty) {
-	return func(w *world, f *faulty) {
+// lists makes a fault of the Lister: change gets all records and those with the prefix, and returns
+// the ones that List yields.
+func lists(change func(w *fixture, prefix string, all, found []driver.Record) []driver.Record) func(*fixture, *faulty) {
+	return func(w *fixture, f *faulty) {
 		f.capabilities = func(a driver.Capabilities) driver.Capabilities {
 			next := a.Lister
 			a.Lister = &listFault{func(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
@@ -112,19 +112,19 @@ func (d dataFault) ReadData(ctx context.Context, name string) ([]byte, driver.Da
 
 func nothing() {}
 
-func abilityFaults() []fault {
-	return slices.Concat(watcherFaults(), batchFaults(), lookFaults(), listerFaults(), dataStoreFaults())
+func capabilityFaults() []fault {
+	return slices.Concat(watcherFaults(), batchFaults(), inspectBatchFaults(), listerFaults(), dataStoreFaults())
 }
 
 func watcherFaults() []fault {
-	effectOnly := func(_ *world, _ driver.Watcher, _ string, wake func()) func() {
+	effectOnly := func(_ *fixture, _ driver.Watcher, _ string, wake func()) func() {
 		wake()
 		return nothing
 	}
 	return []fault{
 		{
 			name: "watchers are never woken", says: "nothing woke the watcher", caught: []string{"watcher/wakes"},
-			make: watches(func(*world, driver.Watcher, string, func()) func() { return nothing }),
+			make: watches(func(*fixture, driver.Watcher, string, func()) func() { return nothing }),
 		},
 		{
 			name: "releases do not wake", caught: []string{"watcher/wakes", "watcher/own Locker", "watcher/removal", "watcher/many", "watcher/odd names"},
@@ -132,9 +132,9 @@ func watcherFaults() []fault {
 		},
 		{
 			name: "removals do not wake", caught: []string{"watcher/removal"},
-			make: watches(func(w *world, next driver.Watcher, name string, wake func()) func() {
+			make: watches(func(w *fixture, next driver.Watcher, name string, wake func()) func() {
 				return next.Watch(name, func() {
-					if w.record(name).Token != 0 { // the memory driver can bear the question
+					if w.record(name).Token != 0 { // wake may call the memory driver, unlike others
 						wake()
 					}
 				})
@@ -142,7 +142,7 @@ func watcherFaults() []fault {
 		},
 		{
 			name: "one of several is woken", caught: []string{"watcher/many"},
-			make: watches(func(w *world, next driver.Watcher, name string, wake func()) func() {
+			make: watches(func(w *fixture, next driver.Watcher, name string, wake func()) func() {
 				if w.count("watches of "+name) > 1 {
 					return effectOnly(w, next, name, wake)
 				}
@@ -151,7 +151,7 @@ func watcherFaults() []fault {
 		},
 		{
 			name: "watching waits for the backend", caught: []string{"watcher/no waiting"},
-			make: watches(func(w *world, next driver.Watcher, name string, wake func()) func() {
+			make: watches(func(w *fixture, next driver.Watcher, name string, wake func()) func() {
 				if w.noted("stalled "+name) != nil {
 					time.Sleep(1100 * time.Millisecond)
 				}
@@ -160,14 +160,14 @@ func watcherFaults() []fault {
 		},
 		{
 			name: "stop does nothing", says: "although it was stopped", caught: []string{"watcher/stop"},
-			make: watches(func(_ *world, next driver.Watcher, name string, wake func()) func() {
+			make: watches(func(_ *fixture, next driver.Watcher, name string, wake func()) func() {
 				next.Watch(name, wake)
 				return nothing
 			}),
 		},
 		{
 			name: "stop waits for the call of wake that is under way", caught: []string{"watcher/stop within wake"},
-			make: watches(func(_ *world, next driver.Watcher, name string, wake func()) func() {
+			make: watches(func(_ *fixture, next driver.Watcher, name string, wake func()) func() {
 				var calls atomic.Int64
 				stop := next.Watch(name, func() {
 					calls.Add(1)
@@ -184,7 +184,7 @@ func watcherFaults() []fault {
 		},
 		{
 			name: "stop stops the others", caught: []string{"watcher/stop"},
-			make: watches(func(w *world, next driver.Watcher, name string, wake func()) func() {
+			make: watches(func(w *fixture, next driver.Watcher, name string, wake func()) func() {
 				stop := next.Watch(name, wake)
 				if before, ok := w.note("stop of "+name, stop).(func()); ok {
 					return func() { before(); stop() }
@@ -201,8 +201,8 @@ func watcherFaults() []fault {
 }
 
 func batchFaults() []fault {
-	each := func(answer func(w *world, next driver.BatchRenewer, ctx context.Context, l driver.Lease) error) func(*world, *faulty) {
-		return batches(func(w *world, next driver.BatchRenewer, ctx context.Context, leases []driver.Lease) []error {
+	each := func(answer func(w *fixture, next driver.BatchRenewer, ctx context.Context, l driver.Lease) error) func(*fixture, *faulty) {
+		return batches(func(w *fixture, next driver.BatchRenewer, ctx context.Context, leases []driver.Lease) []error {
 			errs := make([]error, len(leases))
 			for i, l := range leases {
 				errs[i] = answer(w, next, ctx, l)
@@ -216,12 +216,12 @@ func batchFaults() []fault {
 	return []fault{
 		{
 			name: "batches do nothing", caught: []string{"batch/extends", "batch/mixed", "batch/context ended"},
-			make: each(func(*world, driver.BatchRenewer, context.Context, driver.Lease) error { return nil }),
+			make: each(func(*fixture, driver.BatchRenewer, context.Context, driver.Lease) error { return nil }),
 		},
 		{
 			name: "batches shorten", caught: []string{"batch/never shortens"},
-			make: func(w *world, f *faulty) {
-				each(func(w *world, next driver.BatchRenewer, ctx context.Context, l driver.Lease) error {
+			make: func(w *fixture, f *faulty) {
+				each(func(w *fixture, next driver.BatchRenewer, ctx context.Context, l driver.Lease) error {
 					w.note("end of "+l.Name, w.now().Add(l.TTL))
 					return one(next, ctx, l)
 				})(w, f)
@@ -233,7 +233,7 @@ func batchFaults() []fault {
 		},
 		{
 			name: "batches refuse expired leases", caught: []string{"batch/expired but untaken"},
-			make: each(func(w *world, next driver.BatchRenewer, ctx context.Context, l driver.Lease) error {
+			make: each(func(w *fixture, next driver.BatchRenewer, ctx context.Context, l driver.Lease) error {
 				if w.record(l.Name).State == driver.StateFree {
 					return opErr(l.Name, driver.ErrLost)
 				}
@@ -242,7 +242,7 @@ func batchFaults() []fault {
 		},
 		{
 			name: "batches answer out of order", caught: []string{"batch/mixed", "batch/many"},
-			make: batches(func(_ *world, next driver.BatchRenewer, ctx context.Context, leases []driver.Lease) []error {
+			make: batches(func(_ *fixture, next driver.BatchRenewer, ctx context.Context, leases []driver.Lease) []error {
 				errs := next.RenewBatch(ctx, leases)
 				slices.Reverse(errs)
 				return errs
@@ -250,7 +250,7 @@ func batchFaults() []fault {
 		},
 		{
 			name: "one loss loses the batch", caught: []string{"batch/mixed", "batch/many"},
-			make: batches(func(_ *world, next driver.BatchRenewer, ctx context.Context, leases []driver.Lease) []error {
+			make: batches(func(_ *fixture, next driver.BatchRenewer, ctx context.Context, leases []driver.Lease) []error {
 				errs := next.RenewBatch(ctx, leases)
 				if errors.Join(errs...) != nil {
 					for i, l := range leases {
@@ -262,13 +262,13 @@ func batchFaults() []fault {
 		},
 		{
 			name: "a batch ends at 500", says: "returned 500 results", caught: []string{"batch/many"},
-			make: batches(func(_ *world, next driver.BatchRenewer, ctx context.Context, leases []driver.Lease) []error {
+			make: batches(func(_ *fixture, next driver.BatchRenewer, ctx context.Context, leases []driver.Lease) []error {
 				return next.RenewBatch(ctx, leases[:min(len(leases), 500)])
 			}),
 		},
 		{
-			name: "batches take names for expressions", caught: []string{"batch/odd names"},
-			make: each(func(_ *world, next driver.BatchRenewer, ctx context.Context, l driver.Lease) error {
+			name: "batches evaluate names as expressions", caught: []string{"batch/odd names"},
+			make: each(func(_ *fixture, next driver.BatchRenewer, ctx context.Context, l driver.Lease) error {
 				if strings.Contains(l.Name, "$") {
 					return opErr(l.Name, driver.ErrLost)
 				}
@@ -282,14 +282,14 @@ func listerFaults() []fault {
 	return []fault{
 		{
 			name: "lists are unsorted", says: `after "lt-`, caught: []string{"lister/prefix and order"},
-			make: lists(func(_ *world, _ string, _, found []driver.Record) []driver.Record {
+			make: lists(func(_ *fixture, _ string, _, found []driver.Record) []driver.Record {
 				slices.Reverse(found)
 				return found
 			}),
 		},
 		{
 			name: "lists are sorted as people sort", caught: []string{"lister/prefix and order"},
-			make: lists(func(_ *world, _ string, _, found []driver.Record) []driver.Record {
+			make: lists(func(_ *fixture, _ string, _, found []driver.Record) []driver.Record {
 				slices.SortStableFunc(found, func(a, b driver.Record) int {
 					return strings.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name))
 				})
@@ -298,33 +298,33 @@ func listerFaults() []fault {
 		},
 		{
 			name: "prefixes are patterns", caught: []string{"lister/prefix and order"},
-			make: lists(func(_ *world, prefix string, all, _ []driver.Record) []driver.Record {
+			make: lists(func(_ *fixture, prefix string, all, _ []driver.Record) []driver.Record {
 				pattern, err := regexp.Compile("^" + prefix)
 				return slices.DeleteFunc(all, func(r driver.Record) bool { return err != nil || !pattern.MatchString(r.Name) })
 			}),
 		},
 		{
 			name: "free locks are not listed", caught: []string{"lister/records"},
-			make: lists(func(_ *world, _ string, _, found []driver.Record) []driver.Record {
+			make: lists(func(_ *fixture, _ string, _, found []driver.Record) []driver.Record {
 				return slices.DeleteFunc(found, func(r driver.Record) bool { return r.State == driver.StateFree })
 			}),
 		},
 		{
 			name: "lists end early", caught: []string{"lister/early end", "lister/records", "name/distinct"},
-			make: lists(func(_ *world, _ string, _, found []driver.Record) []driver.Record {
+			make: lists(func(_ *fixture, _ string, _, found []driver.Record) []driver.Record {
 				return found[:min(len(found), 1)]
 			}),
 		},
 		{
 			name: "lists ignore the context", caught: []string{"context/ended before", "close/ErrClosed"},
-			make: lists(func(_ *world, _ string, _, found []driver.Record) []driver.Record { return found }),
+			make: lists(func(_ *fixture, _ string, _, found []driver.Record) []driver.Record { return found }),
 		},
 	}
 }
 
 func dataStoreFaults() []fault {
-	stores := func(change func(w *world, d *dataFault)) func(*world, *faulty) {
-		return func(w *world, f *faulty) {
+	stores := func(change func(w *fixture, d *dataFault)) func(*fixture, *faulty) {
+		return func(w *fixture, f *faulty) {
 			f.capabilities = func(a driver.Capabilities) driver.Capabilities {
 				d := dataFault{DataStore: a.DataStore}
 				change(w, &d)
@@ -335,8 +335,8 @@ func dataStoreFaults() []fault {
 	}
 	return []fault{
 		{
-			name: "data are read while held only", caught: []string{"datastore/read"},
-			make: stores(func(w *world, d *dataFault) {
+			name: "only the data of held locks are read", caught: []string{"datastore/read"},
+			make: stores(func(w *fixture, d *dataFault) {
 				d.read = func(ctx context.Context, name string) ([]byte, driver.DataRevision, error) {
 					if w.record(name).State != driver.StateHeld {
 						return nil, driver.DataRevision{}, nil
@@ -347,7 +347,7 @@ func dataStoreFaults() []fault {
 		},
 		{
 			name: "no data are an empty slice", says: "want nil", caught: []string{"datastore/read"},
-			make: stores(func(_ *world, d *dataFault) {
+			make: stores(func(_ *fixture, d *dataFault) {
 				next := d.DataStore
 				d.read = func(ctx context.Context, name string) ([]byte, driver.DataRevision, error) {
 					data, at, err := next.ReadData(ctx, name)
@@ -357,13 +357,13 @@ func dataStoreFaults() []fault {
 		},
 		{
 			name: "writes are lost", caught: []string{"datastore/write"},
-			make: stores(func(_ *world, d *dataFault) {
+			make: stores(func(_ *fixture, d *dataFault) {
 				d.write = func(context.Context, driver.Lease, []byte, driver.DataRevision) error { return nil }
 			}),
 		},
 		{
 			name: "anybody may write", says: "want ErrLost", caught: []string{"datastore/stale write"},
-			make: stores(func(w *world, d *dataFault) {
+			make: stores(func(w *fixture, d *dataFault) {
 				next := d.DataStore
 				d.write = func(ctx context.Context, l driver.Lease, data []byte, at driver.DataRevision) error {
 					if err := next.WriteData(ctx, l, data, at); !errors.Is(err, driver.ErrLost) {
@@ -377,7 +377,7 @@ func dataStoreFaults() []fault {
 		},
 		{
 			name: "writes do not compare revisions", says: "want ErrConflict", caught: []string{"datastore/late write", "datastore/one of many"},
-			make: stores(func(w *world, d *dataFault) {
+			make: stores(func(w *fixture, d *dataFault) {
 				d.write = func(ctx context.Context, l driver.Lease, data []byte, _ driver.DataRevision) error {
 					return w.write(ctx, l, data)
 				}
@@ -385,7 +385,7 @@ func dataStoreFaults() []fault {
 		},
 		{
 			name: "writes compare the number of writes, not the holder", caught: []string{"datastore/late write"},
-			make: stores(func(w *world, d *dataFault) {
+			make: stores(func(w *fixture, d *dataFault) {
 				next := d.DataStore
 				d.write = func(ctx context.Context, l driver.Lease, data []byte, at driver.DataRevision) error {
 					if at.Token != 0 {
@@ -397,7 +397,7 @@ func dataStoreFaults() []fault {
 		},
 		{
 			name: "comparing and writing are two steps", says: "want one", caught: []string{"datastore/one of many"},
-			make: stores(func(w *world, d *dataFault) {
+			make: stores(func(w *fixture, d *dataFault) {
 				next := d.DataStore
 				d.write = func(ctx context.Context, l driver.Lease, data []byte, at driver.DataRevision) error {
 					if _, now, err := next.ReadData(ctx, l.Name); err != nil || now != at {
@@ -410,7 +410,7 @@ func dataStoreFaults() []fault {
 		},
 		{
 			name: "a new holder's data have the last one's revision", caught: []string{"datastore/revision"},
-			make: stores(func(w *world, d *dataFault) {
+			make: stores(func(w *fixture, d *dataFault) {
 				next := d.DataStore
 				d.read = func(ctx context.Context, name string) ([]byte, driver.DataRevision, error) {
 					data, at, err := next.ReadData(ctx, name)

@@ -10,10 +10,10 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// renamed makes a fault: names are changed on their way in and back on their way
-// out, as by an escape that is not one to one.
-func renamed(to func(string) string) func(*world, *faulty) {
-	return func(_ *world, f *faulty) {
+// renamed makes a fault: it changes names on their way in and restores them on their way out, like
+// an escape that is not one to one.
+func renamed(to func(string) string) func(*fixture, *faulty) {
+	return func(_ *fixture, f *faulty) {
 		back := func(name string, err error) error {
 			if err == nil {
 				return nil
@@ -97,7 +97,7 @@ func inputFaults() []fault {
 		},
 		{
 			name: "TTLs are rounded", says: "want an *InvalidError about TTL", caught: []string{"argument/TTL"},
-			make: func(_ *world, f *faulty) {
+			make: func(_ *fixture, f *faulty) {
 				f.tryAcquire = func(ctx context.Context, req driver.Request) (driver.Lease, error) {
 					req.TTL = max(req.TTL, time.Millisecond)
 					return f.Locker.TryAcquire(ctx, req)
@@ -109,8 +109,8 @@ func inputFaults() []fault {
 			},
 		},
 		{
-			name: "any ID will do", caught: []string{"argument/ID"},
-			make: asks(func(_ *world, req *driver.Request) {
+			name: "any ID is accepted", caught: []string{"argument/ID"},
+			make: asks(func(_ *fixture, req *driver.Request) {
 				if req.ID.IsZero() || len(req.ID.Reveal()) > 64 {
 					req.ID = newID()
 				}
@@ -118,12 +118,12 @@ func inputFaults() []fault {
 		},
 		{
 			name: "owners are cut", caught: []string{"argument/owner"},
-			make: asks(func(_ *world, req *driver.Request) { req.Owner = req.Owner[:min(len(req.Owner), 1000)] }),
+			make: asks(func(_ *fixture, req *driver.Request) { req.Owner = req.Owner[:min(len(req.Owner), 1000)] }),
 		},
 		{
 			name: "data are cut", caught: []string{"argument/data", "data/any bytes", "datastore/write"},
-			make: func(w *world, f *faulty) {
-				asks(func(_ *world, req *driver.Request) { req.Data = req.Data[:min(len(req.Data), 1<<19)] })(w, f)
+			make: func(w *fixture, f *faulty) {
+				asks(func(_ *fixture, req *driver.Request) { req.Data = req.Data[:min(len(req.Data), 1<<19)] })(w, f)
 				f.capabilities = func(a driver.Capabilities) driver.Capabilities {
 					a.DataStore = dataFault{a.DataStore, func(ctx context.Context, l driver.Lease, data []byte, at driver.DataRevision) error {
 						return w.plain.WriteData(ctx, l, data[:min(len(data), 1<<19)], at)
@@ -134,7 +134,7 @@ func inputFaults() []fault {
 		},
 		{
 			name: "data are text", caught: []string{"data/any bytes"},
-			make: asks(func(_ *world, req *driver.Request) {
+			make: asks(func(_ *fixture, req *driver.Request) {
 				if req.Data != nil {
 					req.Data = bytes.ToValidUTF8(req.Data, []byte("?"))
 				}
@@ -142,8 +142,8 @@ func inputFaults() []fault {
 		},
 		{
 			name: "the caller's data are not copied", caught: []string{"data/any bytes"},
-			make: func(w *world, f *faulty) {
-				grants(func(w *world, req driver.Request, _ *driver.Lease) {
+			make: func(w *fixture, f *faulty) {
+				grants(func(w *fixture, req driver.Request, _ *driver.Lease) {
 					if req.Data != nil {
 						w.note("data of "+req.Name, req.Data)
 					}
@@ -157,15 +157,15 @@ func inputFaults() []fault {
 		},
 		{
 			name: "nil clears the data", caught: []string{"data/kept or replaced", "expiry/take-over"},
-			make: asks(func(_ *world, req *driver.Request) {
+			make: asks(func(_ *fixture, req *driver.Request) {
 				if req.Data == nil {
 					req.Data = []byte{}
 				}
 			}),
 		},
 		{
-			name: "empty data keep what is there", caught: []string{"data/kept or replaced"},
-			make: asks(func(_ *world, req *driver.Request) {
+			name: "empty data keep the stored data", caught: []string{"data/kept or replaced"},
+			make: asks(func(_ *fixture, req *driver.Request) {
 				if len(req.Data) == 0 {
 					req.Data = nil
 				}
@@ -173,12 +173,12 @@ func inputFaults() []fault {
 		},
 		{
 			name: "owners are expressions", says: "another's name, ID, owner or TTL", caught: []string{"text/taken literally"},
-			make: asks(func(_ *world, req *driver.Request) { req.Owner = strings.ReplaceAll(req.Owner, "$$NOW", "12:00") }),
+			make: asks(func(_ *fixture, req *driver.Request) { req.Owner = strings.ReplaceAll(req.Owner, "$$NOW", "12:00") }),
 		},
 		{
 			name: "IDs are expressions", caught: []string{"text/taken literally"},
-			make: func(w *world, f *faulty) {
-				asks(func(w *world, req *driver.Request) {
+			make: func(w *fixture, f *faulty) {
+				asks(func(w *fixture, req *driver.Request) {
 					if strings.HasPrefix(req.ID.Reveal(), "$") {
 						w.free(req.Name)
 					}

@@ -8,18 +8,17 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// shortened frees a name when the time noted for it has come.
-func shortened(w *world, name string) {
+// shortened frees a name if its noted end has passed.
+func shortened(w *fixture, name string) {
 	if end, ok := w.noted("end of " + name).(time.Time); ok && !w.now().Before(end) {
 		w.note("end of "+name, nil)
 		w.free(name)
 	}
 }
 
-// shortens makes a fault: the lease then ends one TTL later, even if it lasted
-// longer before.
-func shortens(onRenew, onRepeat bool) func(*world, *faulty) {
-	return func(w *world, f *faulty) {
+// shortens makes a fault: the lease ends one TTL after the call, even if it lasted longer before.
+func shortens(onRenew, onRepeat bool) func(*fixture, *faulty) {
+	return func(w *fixture, f *faulty) {
 		f.renew = func(ctx context.Context, l driver.Lease) error {
 			err := f.Locker.Renew(ctx, l)
 			if err == nil && onRenew {
@@ -39,15 +38,15 @@ func shortens(onRenew, onRepeat bool) func(*world, *faulty) {
 }
 
 // renews makes a fault of Renew.
-func renews(do func(w *world, f *faulty, ctx context.Context, l driver.Lease) error) func(*world, *faulty) {
-	return func(w *world, f *faulty) {
+func renews(do func(w *fixture, f *faulty, ctx context.Context, l driver.Lease) error) func(*fixture, *faulty) {
+	return func(w *fixture, f *faulty) {
 		f.renew = func(ctx context.Context, l driver.Lease) error { return do(w, f, ctx, l) }
 	}
 }
 
 // releases makes a fault of Release.
-func releases(do func(w *world, f *faulty, ctx context.Context, l driver.Lease) error) func(*world, *faulty) {
-	return func(w *world, f *faulty) {
+func releases(do func(w *fixture, f *faulty, ctx context.Context, l driver.Lease) error) func(*fixture, *faulty) {
+	return func(w *fixture, f *faulty) {
 		f.release = func(ctx context.Context, l driver.Lease) error { return do(w, f, ctx, l) }
 	}
 }
@@ -57,12 +56,12 @@ func leaseFaults() []fault {
 	return []fault{
 		{
 			name: "expiry is ignored", says: "is still held", caught: []string{"expiry/take-over", "expiry/inspect", "expiry/one winner", "renew/extends"},
-			make: asks(func(_ *world, req *driver.Request) { req.TTL *= 1000 }),
+			make: asks(func(_ *fixture, req *driver.Request) { req.TTL *= 1000 }),
 		},
 		{
 			name: "leases end early", says: early, caught: []string{"expiry/take-over", "expiry/inspect", "renew/longer", "breaker/runs out"},
-			make: func(w *world, f *faulty) {
-				asks(func(_ *world, req *driver.Request) { req.TTL = req.TTL / 10 * 9 })(w, f)
+			make: func(w *fixture, f *faulty) {
+				asks(func(_ *fixture, req *driver.Request) { req.TTL = req.TTL / 10 * 9 })(w, f)
 				f.renew = func(ctx context.Context, l driver.Lease) error {
 					l.TTL = l.TTL / 10 * 9
 					return f.Locker.Renew(ctx, l)
@@ -71,11 +70,11 @@ func leaseFaults() []fault {
 		},
 		{
 			name: "leases end 10 ms early", says: early, caught: []string{"expiry/take-over"},
-			make: asks(func(_ *world, req *driver.Request) { req.TTL -= 10 * time.Millisecond }),
+			make: asks(func(_ *fixture, req *driver.Request) { req.TTL -= 10 * time.Millisecond }),
 		},
 		{
 			name: "the second lease of a name is short", says: early, caught: []string{"expiry/each wait is whole"},
-			make: asks(func(w *world, req *driver.Request) {
+			make: asks(func(w *fixture, req *driver.Request) {
 				if w.count("grants of "+req.Name) > 1 {
 					req.TTL /= 2
 				}
@@ -83,7 +82,7 @@ func leaseFaults() []fault {
 		},
 		{
 			name: "renewals do nothing", says: early, caught: []string{"renew/extends", "renew/longer", "renew/expired but untaken"},
-			make: renews(func(_ *world, f *faulty, ctx context.Context, l driver.Lease) error {
+			make: renews(func(_ *fixture, f *faulty, ctx context.Context, l driver.Lease) error {
 				l.TTL = time.Millisecond
 				return f.Locker.Renew(ctx, l)
 			}),
@@ -98,12 +97,12 @@ func leaseFaults() []fault {
 		},
 		{
 			name: "the recorded TTL shrinks with a renewal", says: "would replace a live lease", caught: []string{"renew/never shortens"},
-			make: func(w *world, f *faulty) {
-				renews(func(w *world, f *faulty, ctx context.Context, l driver.Lease) error {
+			make: func(w *fixture, f *faulty) {
+				renews(func(w *fixture, f *faulty, ctx context.Context, l driver.Lease) error {
 					w.note("TTL of "+l.Name, l.TTL)
 					return f.Locker.Renew(ctx, l)
 				})(w, f)
-				inspects(func(w *world, r *driver.Record) {
+				inspects(func(w *fixture, r *driver.Record) {
 					if ttl, ok := w.noted("TTL of " + r.Name).(time.Duration); ok {
 						r.TTL = ttl
 					}
@@ -112,7 +111,7 @@ func leaseFaults() []fault {
 		},
 		{
 			name: "an expired lease is not renewed", caught: []string{"renew/expired but untaken"},
-			make: renews(func(w *world, f *faulty, ctx context.Context, l driver.Lease) error {
+			make: renews(func(w *fixture, f *faulty, ctx context.Context, l driver.Lease) error {
 				if w.record(l.Name).State == driver.StateFree {
 					return opErr(l.Name, driver.ErrLost)
 				}
@@ -121,7 +120,7 @@ func leaseFaults() []fault {
 		},
 		{
 			name: "only the Locker that acquired may renew", caught: []string{"renew/any Locker"},
-			make: func(_ *world, f *faulty) {
+			make: func(_ *fixture, f *faulty) {
 				mine := make(chan string, 100)
 				f.tryAcquire = func(ctx context.Context, req driver.Request) (driver.Lease, error) {
 					mine <- req.ID.Reveal()
@@ -138,7 +137,7 @@ func leaseFaults() []fault {
 		{
 			name: "a lost renewal says nil", says: "want ErrLost",
 			caught: []string{"renew/released", "renew/stale", "renew/unknown name", "renew/removed", "expiry/take-over", "race/exclusion", "acquire/owner proves nothing", "acquire/replace"},
-			make: renews(func(_ *world, f *faulty, ctx context.Context, l driver.Lease) error {
+			make: renews(func(_ *fixture, f *faulty, ctx context.Context, l driver.Lease) error {
 				if err := f.Locker.Renew(ctx, l); !errors.Is(err, driver.ErrLost) {
 					return err
 				}
@@ -147,7 +146,7 @@ func leaseFaults() []fault {
 		},
 		{
 			name: "a lost renewal is some error", says: "want ErrLost", caught: []string{"renew/stale", "renew/unknown name"},
-			make: renews(func(_ *world, f *faulty, ctx context.Context, l driver.Lease) error {
+			make: renews(func(_ *fixture, f *faulty, ctx context.Context, l driver.Lease) error {
 				if err := f.Locker.Renew(ctx, l); err != nil {
 					return opErr(l.Name, errors.New("matched 0 documents"))
 				}
@@ -155,8 +154,8 @@ func leaseFaults() []fault {
 			}),
 		},
 		{
-			name: "renewals take the lock back", caught: []string{"renew/stale", "expiry/take-over"},
-			make: renews(func(w *world, f *faulty, ctx context.Context, l driver.Lease) error {
+			name: "renewals take the lock again", caught: []string{"renew/stale", "expiry/take-over"},
+			make: renews(func(w *fixture, f *faulty, ctx context.Context, l driver.Lease) error {
 				if f.Locker.Renew(ctx, l) == nil {
 					return nil
 				}
@@ -167,7 +166,7 @@ func leaseFaults() []fault {
 		},
 		{
 			name: "renewals clear the data", caught: []string{"renew/keeps the data"},
-			make: renews(func(w *world, f *faulty, ctx context.Context, l driver.Lease) error {
+			make: renews(func(w *fixture, f *faulty, ctx context.Context, l driver.Lease) error {
 				err := f.Locker.Renew(ctx, l)
 				_ = w.write(ctx, l, nil)
 				return err
@@ -175,13 +174,13 @@ func leaseFaults() []fault {
 		},
 		{
 			name: "a release frees another's lock", caught: []string{"release/stale", "release/by name and ID", "acquire/owner proves nothing", "race/exclusion", "expiry/take-over", "breaker/BreakNow"},
-			make: releases(func(_ *world, f *faulty, ctx context.Context, l driver.Lease) error {
+			make: releases(func(_ *fixture, f *faulty, ctx context.Context, l driver.Lease) error {
 				return f.Locker.Capabilities().Breaker.BreakNow(ctx, l.Name)
 			}),
 		},
 		{
 			name: "the second release is an error", caught: []string{"release/idempotent"},
-			make: releases(func(w *world, f *faulty, ctx context.Context, l driver.Lease) error {
+			make: releases(func(w *fixture, f *faulty, ctx context.Context, l driver.Lease) error {
 				if w.note("released "+l.ID.Reveal(), true) != nil {
 					return opErr(l.Name, driver.ErrLost)
 				}
@@ -190,7 +189,7 @@ func leaseFaults() []fault {
 		},
 		{
 			name: "a release compares the token", caught: []string{"release/by name and ID", "context/ends during"},
-			make: releases(func(w *world, f *faulty, ctx context.Context, l driver.Lease) error {
+			make: releases(func(w *fixture, f *faulty, ctx context.Context, l driver.Lease) error {
 				if w.record(l.Name).Token != l.Token {
 					return nil
 				}
@@ -199,7 +198,7 @@ func leaseFaults() []fault {
 		},
 		{
 			name: "a release deletes the record", caught: []string{"release/keeps token and data", "token/rises", "data/kept or replaced", "datastore/read"},
-			make: releases(func(w *world, f *faulty, ctx context.Context, l driver.Lease) error {
+			make: releases(func(w *fixture, f *faulty, ctx context.Context, l driver.Lease) error {
 				err := f.Locker.Release(ctx, l)
 				w.store.Remove(l.Name)
 				return err
@@ -207,7 +206,7 @@ func leaseFaults() []fault {
 		},
 		{
 			name: "a release waits for the lease's end", caught: []string{"release/frees", "close/leases stay"},
-			make: func(w *world, f *faulty) {
+			make: func(w *fixture, f *faulty) {
 				f.release = func(ctx context.Context, l driver.Lease) error {
 					return f.Locker.Capabilities().Breaker.Break(ctx, l.Name)
 				}

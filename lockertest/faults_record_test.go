@@ -8,9 +8,9 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// inspects makes a fault of Inspect and of the records in errors.
-func inspects(change func(w *world, r *driver.Record)) func(*world, *faulty) {
-	return func(w *world, f *faulty) {
+// inspects makes a fault of the records from Inspect and in errors: change may alter each.
+func inspects(change func(w *fixture, r *driver.Record)) func(*fixture, *faulty) {
+	return func(w *fixture, f *faulty) {
 		f.inspect = func(ctx context.Context, name string) (driver.Record, error) {
 			r, err := f.Locker.Inspect(ctx, name)
 			if err == nil {
@@ -32,36 +32,36 @@ func inspects(change func(w *world, r *driver.Record)) func(*world, *faulty) {
 func recordFaults() []fault {
 	return []fault{
 		{
-			name: "no record is an unknown state", caught: []string{"inspect/no record"},
-			make: inspects(func(_ *world, r *driver.Record) {
+			name: "a name without a record has an unknown state", caught: []string{"inspect/no record"},
+			make: inspects(func(_ *fixture, r *driver.Record) {
 				if r.Token == 0 {
 					r.State = driver.StateUnknown
 				}
 			}),
 		},
 		{
-			name: "no record has a past", says: "has a past", caught: []string{"inspect/no record"},
-			make: inspects(func(w *world, r *driver.Record) { r.AcquiredAt = w.now() }),
+			name: "a name without a record has a past", says: "has a past", caught: []string{"inspect/no record"},
+			make: inspects(func(w *fixture, r *driver.Record) { r.AcquiredAt = w.now() }),
 		},
 		{
-			name: "unknown passes for zero", says: "granted just now", caught: []string{"inspect/held", "acquire/held"},
-			make: inspects(func(_ *world, r *driver.Record) { r.Remaining = 0 }),
+			name: "an unknown time left is shown as zero", says: "granted just now", caught: []string{"inspect/held", "acquire/held"},
+			make: inspects(func(_ *fixture, r *driver.Record) { r.Remaining = 0 }),
 		},
 		{
 			name: "an unknown time left has a value", says: "RemainingKnown false", caught: []string{"inspect/held"},
-			make: inspects(func(_ *world, r *driver.Record) { r.RemainingKnown = false }),
+			make: inspects(func(_ *fixture, r *driver.Record) { r.RemainingKnown = false }),
 		},
 		{
 			name: "a negative time left", says: "not negative", caught: []string{"inspect/held"},
-			make: inspects(func(_ *world, r *driver.Record) { r.Remaining -= 24 * time.Hour }),
+			make: inspects(func(_ *fixture, r *driver.Record) { r.Remaining -= 24 * time.Hour }),
 		},
 		{
 			name: "more is left than the TTL", says: "left of a TTL", caught: []string{"inspect/held"},
-			make: inspects(func(_ *world, r *driver.Record) { r.Remaining *= 2 }),
+			make: inspects(func(_ *fixture, r *driver.Record) { r.Remaining *= 2 }),
 		},
 		{
 			name: "a released lock is shown as held", caught: []string{"inspect/released", "release/keeps token and data"},
-			make: inspects(func(_ *world, r *driver.Record) {
+			make: inspects(func(_ *fixture, r *driver.Record) {
 				if r.Token != 0 {
 					r.State = driver.StateHeld
 				}
@@ -69,17 +69,17 @@ func recordFaults() []fault {
 		},
 		{
 			name: "an expired lock is shown as held", caught: []string{"expiry/inspect"},
-			make: inspects(func(_ *world, r *driver.Record) { r.State = driver.StateHeld }),
+			make: inspects(func(_ *fixture, r *driver.Record) { r.State = driver.StateHeld }),
 		},
 		{
 			name: "a held lock is shown as free", caught: []string{"inspect/held", "name/distinct"},
-			make: inspects(func(_ *world, r *driver.Record) {
+			make: inspects(func(_ *fixture, r *driver.Record) {
 				r.State, r.Remaining, r.RemainingKnown = driver.StateFree, 0, false
 			}),
 		},
 		{
 			name: "the predecessor is shown as owner", caught: []string{"inspect/successor"},
-			make: inspects(func(w *world, r *driver.Record) {
+			make: inspects(func(w *fixture, r *driver.Record) {
 				if before, ok := w.note("first owner of "+r.Name, r.Owner).(string); ok {
 					r.Owner = before
 					w.note("first owner of "+r.Name, before)
@@ -90,25 +90,25 @@ func recordFaults() []fault {
 		},
 		{
 			name: "a wrong token is shown", caught: []string{"inspect/held", "inspect/released", "inspect/successor"},
-			make: inspects(func(_ *world, r *driver.Record) { r.Token++ }),
+			make: inspects(func(_ *fixture, r *driver.Record) { r.Token++ }),
 		},
 		{
 			name: "the revision never changes", caught: []string{"inspect/revision", "acquire/replace"},
-			make: inspects(func(_ *world, r *driver.Record) { r.Revision = driver.NewRevision("r") }),
+			make: inspects(func(_ *fixture, r *driver.Record) { r.Revision = driver.NewRevision("r") }),
 		},
 		{
-			name: "the revision changes with each look", caught: []string{"acquire/replace"},
-			make: inspects(func(w *world, r *driver.Record) {
-				r.Revision = driver.NewRevision(time.Duration(w.count("looks")).String())
+			name: "the revision changes with each Inspect", caught: []string{"acquire/replace"},
+			make: inspects(func(w *fixture, r *driver.Record) {
+				r.Revision = driver.NewRevision(time.Duration(w.count("inspects")).String())
 			}),
 		},
 		{
-			name: "the data are forgotten by Inspect", caught: []string{"inspect/held", "data/kept or replaced"},
-			make: inspects(func(_ *world, r *driver.Record) { r.Data = nil }),
+			name: "Inspect leaves out the data", caught: []string{"inspect/held", "data/kept or replaced"},
+			make: inspects(func(_ *fixture, r *driver.Record) { r.Data = nil }),
 		},
 		{
 			name: "records share their data", caught: []string{"data/own copy"},
-			make: inspects(func(w *world, r *driver.Record) {
+			make: inspects(func(w *fixture, r *driver.Record) {
 				if shared, ok := w.noted("data of " + r.Name).([]byte); ok {
 					r.Data = shared
 				} else {
@@ -117,20 +117,20 @@ func recordFaults() []fault {
 			}),
 		},
 		{
-			name: "a nameless record", says: "the record's Name", caught: []string{"inspect/held", "acquire/held"},
-			make: inspects(func(_ *world, r *driver.Record) { r.Name = "" }),
+			name: "a record without a name", says: "the record's Name", caught: []string{"inspect/held", "acquire/held"},
+			make: inspects(func(_ *fixture, r *driver.Record) { r.Name = "" }),
 		},
 		{
 			name: "renewed before acquired", says: "before it was acquired", caught: []string{"inspect/held"},
-			make: inspects(func(_ *world, r *driver.Record) { r.RenewedAt = r.AcquiredAt.Add(-time.Second) }),
+			make: inspects(func(_ *fixture, r *driver.Record) { r.RenewedAt = r.AcquiredAt.Add(-time.Second) }),
 		},
 		{
 			name: "the predecessor's record is in the HeldError", caught: []string{"acquire/held"},
-			make: inspects(func(_ *world, r *driver.Record) { r.Owner, r.Token = "another", 1 }),
+			make: inspects(func(_ *fixture, r *driver.Record) { r.Owner, r.Token = "another", 1 }),
 		},
 		{
 			name: "limits that change", caught: []string{"limits/sane"},
-			make: func(w *world, f *faulty) {
+			make: func(w *fixture, f *faulty) {
 				f.limits = func() driver.Limits {
 					l := f.Locker.Limits()
 					l.MaxName -= w.count("limits")
@@ -140,7 +140,7 @@ func recordFaults() []fault {
 		},
 		{
 			name: "limits that do not fit together", caught: []string{"limits/sane"},
-			make: func(_ *world, f *faulty) {
+			make: func(_ *fixture, f *faulty) {
 				f.limits = func() driver.Limits {
 					l := f.Locker.Limits()
 					l.Poll = 0

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// faulty is a Locker of which some methods are replaced.
+// faulty is a Locker with some methods replaced.
 type faulty struct {
 	driver.Locker
 	tryAcquire   func(context.Context, driver.Request) (driver.Lease, error)
@@ -78,9 +78,9 @@ func (f *faulty) Close(ctx context.Context) error {
 	return f.Locker.Close(ctx)
 }
 
-// world is a store with a settable clock, and a notebook for faults that need
-// to remember something.
-type world struct {
+// fixture is a store with a settable clock. Its notes are for faults that need to remember
+// something.
+type fixture struct {
 	store *memory.Store
 	plain *memory.Locker // without faults
 	ctx   context.Context
@@ -90,27 +90,27 @@ type world struct {
 	notes map[string]any
 }
 
-func newWorld() *world {
-	w := &world{clock: time.Now(), notes: map[string]any{}, ctx: context.Background()}
+func newFixture() *fixture {
+	w := &fixture{clock: time.Now(), notes: map[string]any{}, ctx: context.Background()}
 	w.store = memory.NewStore(memory.WithClock(w.now))
 	w.plain = w.store.Locker()
 	return w
 }
 
-func (w *world) now() time.Time {
+func (w *fixture) now() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.clock
 }
 
-func (w *world) advance(d time.Duration) {
+func (w *fixture) advance(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.clock = w.clock.Add(d)
 }
 
-// note stores a value and returns the one before.
-func (w *world) note(key string, value any) (before any) {
+// note stores a value and returns the previous one.
+func (w *fixture) note(key string, value any) (before any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before = w.notes[key]
@@ -118,14 +118,15 @@ func (w *world) note(key string, value any) (before any) {
 	return before
 }
 
-func (w *world) noted(key string) any {
+// noted returns the stored value.
+func (w *fixture) noted(key string) any {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.notes[key]
 }
 
 // count returns 1, 2, 3, … for each key.
-func (w *world) count(key string) int {
+func (w *fixture) count(key string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n, _ := w.notes[key].(int)
@@ -133,14 +134,14 @@ func (w *world) count(key string) int {
 	return n + 1
 }
 
-// record looks past the faults.
-func (w *world) record(name string) driver.Record {
+// record reads the record without the faults.
+func (w *fixture) record(name string) driver.Record {
 	r, _ := w.plain.Inspect(w.ctx, name)
 	return r
 }
 
-// write writes data past the faults, whatever their revision is.
-func (w *world) write(ctx context.Context, l driver.Lease, data []byte) error {
+// write writes data without the faults, whatever their revision is.
+func (w *fixture) write(ctx context.Context, l driver.Lease, data []byte) error {
 	for {
 		_, at, err := w.plain.ReadData(ctx, l.Name)
 		if err == nil {
@@ -152,11 +153,11 @@ func (w *world) write(ctx context.Context, l driver.Lease, data []byte) error {
 	}
 }
 
-// free frees a name past the faults.
-func (w *world) free(name string) { _ = w.plain.BreakNow(w.ctx, name) }
+// free frees a name without the faults.
+func (w *fixture) free(name string) { _ = w.plain.BreakNow(w.ctx, name) }
 
-// stall makes the calls of stallable Lockers about a name wait.
-func (w *world) stall(_ context.Context, name string) (func(), error) {
+// stall makes the calls of stallable Lockers about a name wait until resume is called.
+func (w *fixture) stall(_ context.Context, name string) (func(), error) {
 	answers := make(chan struct{})
 	w.note("stalled "+name, answers)
 	return func() {
@@ -165,9 +166,9 @@ func (w *world) stall(_ context.Context, name string) (func(), error) {
 	}, nil
 }
 
-// wait returns when the store answers calls about a name again, or with an error
-// that wraps the context's.
-func (w *world) wait(ctx context.Context, name string) error {
+// wait returns when the store answers calls about a name again, or an error that wraps the
+// context's.
+func (w *fixture) wait(ctx context.Context, name string) error {
 	answers, _ := w.noted("stalled " + name).(chan struct{})
 	if answers == nil {
 		return nil
@@ -190,16 +191,16 @@ func heldErr(r driver.Record) error {
 	return opErr(r.Name, &driver.HeldError{Record: r})
 }
 
-// fault is one way to break the contract.
+// fault is one way of breaking the contract.
 type fault struct {
 	name   string
-	caught []string // each of these clauses must fail
-	says   string   // part of one failure's text
-	make   func(w *world, l *faulty)
+	caught []string // the clauses that must fail
+	says   string   // part of the text of a failure
+	make   func(w *fixture, l *faulty)
 }
 
-// config runs the suite on a world whose Lockers have the fault.
-func (w *world) config(spoil func(*world, *faulty)) Config {
+// config is for a suite whose Lockers have the fault.
+func (w *fixture) config(spoil func(*fixture, *faulty)) Config {
 	return Config{
 		New: func(t *testing.T) driver.Locker {
 			t.Helper()
@@ -221,19 +222,18 @@ func (w *world) config(spoil func(*world, *faulty)) Config {
 	}
 }
 
-// TestFaults breaks the memory driver in many ways and wants each to be noticed
-// by the very clauses that are about it.
+// TestFaults breaks the memory driver in many ways. The clauses about each fault must detect it.
 func TestFaults(t *testing.T) {
-	faults := slices.Concat(grantFaults(), leaseFaults(), recordFaults(), inputFaults(), answerFaults(), abilityFaults(), breakerFaults(), handOverFaults())
+	faults := slices.Concat(grantFaults(), leaseFaults(), recordFaults(), inputFaults(), answerFaults(), capabilityFaults(), breakerFaults(), handOverFaults())
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			s := newSuite(t, newWorld().config(f.make))
+			s := newSuite(t, newFixture().config(f.make))
 			said := ""
 			for _, name := range f.caught {
 				failures := s.failures(t, name)
 				if len(failures) == 0 {
-					t.Errorf("clause %q did not notice", name)
+					t.Errorf("clause %q did not detect the fault", name)
 				}
 				said += fmt.Sprintln(failures)
 			}
@@ -242,24 +242,24 @@ func TestFaults(t *testing.T) {
 			}
 		})
 	}
-	t.Run("every clause is needed", func(t *testing.T) {
-		noticed := map[string]bool{}
+	t.Run("every clause detects a fault", func(t *testing.T) {
+		detected := map[string]bool{}
 		for _, f := range faults {
 			for _, name := range f.caught {
-				noticed[name] = true
+				detected[name] = true
 			}
 		}
 		for _, c := range clauses() {
-			if !noticed[c.name] {
-				t.Errorf("no fault is noticed by clause %q", c.name)
+			if !detected[c.name] {
+				t.Errorf("clause %q detects no fault", c.name)
 			}
 		}
 	})
 }
 
-// TestNoFaults shows that the failures above come from the faults.
+// TestNoFaults shows that the failures in TestFaults come from the faults.
 func TestNoFaults(t *testing.T) {
-	s := newSuite(t, newWorld().config(stallable))
+	s := newSuite(t, newFixture().config(stallable))
 	for _, c := range clauses() {
 		if failures := s.failures(t, c.name); len(failures) > 0 {
 			t.Errorf("%s: %q", c.name, failures)
@@ -267,7 +267,7 @@ func TestNoFaults(t *testing.T) {
 	}
 }
 
-// failures runs one clause and returns what it found.
+// failures runs one clause and returns its failures.
 func (s *suite) failures(t *testing.T, name string) []string {
 	t.Helper()
 	for _, c := range clauses() {

@@ -7,22 +7,22 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// guarded asks before each call that takes a context, and may replace it, or
-// answer in the Locker's stead.
+// guarded runs functions before and after each call that takes a context. before may replace the
+// context or refuse the call. after may replace the error.
 type guarded struct {
 	driver.Locker
 	before func(ctx context.Context, name string) (context.Context, error)
 	after  func(name, id string, err error) error
 }
 
-// guard puts a guard in front of every method of a Locker and its capabilities.
+// guard runs before in front of every method of a Locker and its capabilities.
 func guard(f *faulty, before func(context.Context, string) (context.Context, error)) {
 	f.Locker = &guarded{f.Locker, before, func(_, _ string, err error) error { return err }}
 }
 
-// fails makes a fault of the errors: change sees each.
-func fails(change func(name, id string, err error) error) func(*world, *faulty) {
-	return func(_ *world, f *faulty) {
+// fails makes a fault of the errors: change replaces each error.
+func fails(change func(name, id string, err error) error) func(*fixture, *faulty) {
+	return func(_ *fixture, f *faulty) {
 		f.Locker = &guarded{f.Locker, func(ctx context.Context, _ string) (context.Context, error) { return ctx, nil },
 			func(name, id string, err error) error {
 				if err != nil {
@@ -33,8 +33,8 @@ func fails(change func(name, id string, err error) error) func(*world, *faulty) 
 	}
 }
 
-// stallable makes a sound Locker whose store can be made to hang.
-func stallable(w *world, f *faulty) {
+// stallable makes a Locker without faults, whose store can be made to hang.
+func stallable(w *fixture, f *faulty) {
 	guard(f, func(ctx context.Context, name string) (context.Context, error) { return ctx, w.wait(ctx, name) })
 }
 
@@ -74,21 +74,21 @@ func (g *guarded) Capabilities() driver.Capabilities {
 	a := g.Locker.Capabilities()
 	return driver.Capabilities{
 		Watcher:        a.Watcher,
-		HandOverer:     guardedHandOver{a.HandOverer, g},
-		BatchRenewer:   guardedBatch{a.BatchRenewer, g},
-		BatchInspector: guardedLook{a.BatchInspector, g},
-		Lister:         guardedList{a.Lister, g},
+		HandOverer:     guardedHandOverer{a.HandOverer, g},
+		BatchRenewer:   guardedBatchRenewer{a.BatchRenewer, g},
+		BatchInspector: guardedBatchInspector{a.BatchInspector, g},
+		Lister:         guardedLister{a.Lister, g},
 		Breaker:        guardedBreaker{a.Breaker, g},
-		DataStore:      guardedData{a.DataStore, g},
+		DataStore:      guardedDataStore{a.DataStore, g},
 	}
 }
 
-type guardedHandOver struct {
+type guardedHandOverer struct {
 	driver.HandOverer
 	g *guarded
 }
 
-func (h guardedHandOver) HandOver(ctx context.Context, from driver.Lease, req driver.Request) (lease driver.Lease, err error) {
+func (h guardedHandOverer) HandOver(ctx context.Context, from driver.Lease, req driver.Request) (lease driver.Lease, err error) {
 	err = h.g.do(ctx, req.Name, req.ID.Reveal(), func(ctx context.Context) error {
 		lease, err = h.HandOverer.HandOver(ctx, from, req)
 		return err
@@ -96,12 +96,12 @@ func (h guardedHandOver) HandOver(ctx context.Context, from driver.Lease, req dr
 	return lease, err
 }
 
-type guardedBatch struct {
+type guardedBatchRenewer struct {
 	driver.BatchRenewer
 	g *guarded
 }
 
-func (b guardedBatch) RenewBatch(ctx context.Context, leases []driver.Lease) []error {
+func (b guardedBatchRenewer) RenewBatch(ctx context.Context, leases []driver.Lease) []error {
 	errs := make([]error, len(leases))
 	for i, l := range leases {
 		errs[i] = b.g.do(ctx, l.Name, l.ID.Reveal(), func(ctx context.Context) error {
@@ -111,12 +111,12 @@ func (b guardedBatch) RenewBatch(ctx context.Context, leases []driver.Lease) []e
 	return errs
 }
 
-type guardedLook struct {
+type guardedBatchInspector struct {
 	driver.BatchInspector
 	g *guarded
 }
 
-func (b guardedLook) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
+func (b guardedBatchInspector) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
 	records, errs := make([]driver.Record, len(names)), make([]error, len(names))
 	for i, name := range names {
 		errs[i] = b.g.do(ctx, name, "", func(ctx context.Context) error {
@@ -128,12 +128,12 @@ func (b guardedLook) InspectBatch(ctx context.Context, names []string) ([]driver
 	return records, errs
 }
 
-type guardedList struct {
+type guardedLister struct {
 	driver.Lister
 	g *guarded
 }
 
-func (l guardedList) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
+func (l guardedLister) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
 	return func(yield func(driver.Record, error) bool) {
 		ctx, err := l.g.before(ctx, prefix)
 		if err != nil {
@@ -161,12 +161,12 @@ func (b guardedBreaker) BreakNow(ctx context.Context, name string) error {
 	return b.g.do(ctx, name, "", func(ctx context.Context) error { return b.Breaker.BreakNow(ctx, name) })
 }
 
-type guardedData struct {
+type guardedDataStore struct {
 	driver.DataStore
 	g *guarded
 }
 
-func (d guardedData) ReadData(ctx context.Context, name string) (data []byte, at driver.DataRevision, err error) {
+func (d guardedDataStore) ReadData(ctx context.Context, name string) (data []byte, at driver.DataRevision, err error) {
 	err = d.g.do(ctx, name, "", func(ctx context.Context) error {
 		data, at, err = d.DataStore.ReadData(ctx, name)
 		return err
@@ -174,6 +174,6 @@ func (d guardedData) ReadData(ctx context.Context, name string) (data []byte, at
 	return data, at, err
 }
 
-func (d guardedData) WriteData(ctx context.Context, l driver.Lease, data []byte, at driver.DataRevision) error {
+func (d guardedDataStore) WriteData(ctx context.Context, l driver.Lease, data []byte, at driver.DataRevision) error {
 	return d.g.do(ctx, l.Name, l.ID.Reveal(), func(ctx context.Context) error { return d.DataStore.WriteData(ctx, l, data, at) })
 }

@@ -13,7 +13,7 @@ func canHandOver(s *suite) bool { return s.capabilities.HandOverer != nil }
 var handOverTimeClauses = []clause{
 	{
 		name: "handover/whole TTL", needs: canHandOver, waits: true,
-		says: "HandOver does what TryAcquire does: TTL is how long the lease lasts unless renewed, whatever was left of the lease before.",
+		says: "HandOver does what TryAcquire does: TTL is how long the lease lasts unless it is renewed, whatever was left of the lease before.",
 		run:  handsOverWholeTTL,
 	},
 	{
@@ -25,7 +25,7 @@ var handOverTimeClauses = []clause{
 	},
 	{
 		name: "handover/expired", needs: canHandOver, waits: true,
-		says: "If from does not hold the lock any more, the lock is granted if it is free: also if from has expired. It is over then.",
+		says: "If from does not hold the lock (any more), the lock is granted if it is free, also if from has expired. The handoff ends the lease of from.",
 		run: func(c *check) {
 			from := c.acquire(c.a, c.brief(c.name()))
 			c.expire(from.TTL)
@@ -38,7 +38,7 @@ var handOverTimeClauses = []clause{
 var handOverClauses = []clause{
 	{
 		name: "handover/granted", needs: canHandOver,
-		says: "A lock which from holds counts as free: from is over then, and a later Renew of it is refused with ErrLost. The token is greater than that of every earlier grant.",
+		says: "A lock held by from counts as free. The handoff ends the lease of from: a later Renew of it is refused with ErrLost. The token is greater than that of every earlier grant.",
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
 			for i := range 6 {
@@ -48,7 +48,7 @@ var handOverClauses = []clause{
 				lease = next
 			}
 			c.release(c.b, lease)
-			c.risen(lease, c.acquire(c.a, c.request(lease.Name)))
+			c.tokenRises(lease, c.acquire(c.a, c.request(lease.Name)))
 		},
 	},
 	{
@@ -61,12 +61,12 @@ var handOverClauses = []clause{
 			alike := next
 			alike.ID = newID()
 			c.notHandedOver(c.a, alike, c.request(next.Name))
-			c.stillHeldBy("after a hand-over from a lease with the holder's owner and token and another's ID", next)
+			c.stillHeldBy("after a handoff from a lease with the holder's owner and token and another's ID", next)
 		},
 	},
 	{
 		name: "handover/data", needs: canHandOver,
-		says: "HandOver does what TryAcquire does: Data replaces the data stored with the lock; nil keeps what is there.",
+		says: "HandOver does what TryAcquire does: Data replaces the data stored with the lock; nil keeps the stored data.",
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
 			for _, step := range []struct{ bring, want []byte }{
@@ -97,12 +97,12 @@ var handOverClauses = []clause{
 	},
 	{
 		name: "handover/held", needs: canHandOver,
-		says: "If from does not hold the lock (any more), HandOver is refused with a *HeldError if another has it.",
+		says: "If from does not hold the lock (any more), HandOver is refused with a *HeldError if another holds it.",
 		run:  handOverRefused,
 	},
 	{
 		name: "handover/repeat", needs: canHandOver,
-		says: "If req.ID holds the lock, the call is a repeat: it succeeds with the same token and leaves the data alone.",
+		says: "If req.ID holds the lock, the call is a repeat: it returns the same token and leaves the data alone.",
 		run: func(c *check) {
 			from := c.acquire(c.a, c.request(c.name()))
 			req := c.request(from.Name)
@@ -123,23 +123,23 @@ var handOverClauses = []clause{
 	},
 	{
 		name: "handover/to itself", needs: canHandOver,
-		says: "If req.ID holds the lock, the call is a repeat: also if from is that very lease.",
+		says: "If req.ID holds the lock, the call is a repeat, also if from is that very lease.",
 		run: func(c *check) {
 			req := c.request(c.name())
 			lease := c.acquire(c.a, req)
 			if again := c.handOver(c.b, lease, req); again.Token != lease.Token {
-				c.errorf("a hand-over from a lease to itself got token %d, it had %d", again.Token, lease.Token)
+				c.errorf("a handoff from a lease to itself got token %d, it had %d", again.Token, lease.Token)
 			}
-			c.stillHeldBy("after a hand-over to itself", lease)
+			c.stillHeldBy("after a handoff to itself", lease)
 			c.release(c.a, lease)
 			other := c.acquire(c.b, c.request(req.Name))
 			c.notHandedOver(c.a, lease, req)
-			c.stillHeldBy("after a hand-over of its predecessor to itself", other)
+			c.stillHeldBy("after a handoff of its predecessor to itself", other)
 		},
 	},
 	{
 		name: "handover/broken", needs: func(s *suite) bool { return canHandOver(s) && canBreak(s) },
-		says: "A lock which from holds counts as free, broken or not.",
+		says: "A lock held by from counts as free, broken or not.",
 		run: func(c *check) {
 			from := c.acquire(c.a, c.request(c.name()))
 			c.breakLock(from.Name)
@@ -152,14 +152,14 @@ var handOverClauses = []clause{
 	},
 	{
 		name: "handover/replace", needs: canHandOver,
-		says: "In all else it is TryAcquire: if req.Replace is set and the record's Revision still equals it, the lock is granted.",
+		says: "In all else HandOver is TryAcquire: the lock is granted if req.Replace is set and still equals the record's Revision.",
 		run: func(c *check) {
 			holder := c.acquire(c.a, c.request(c.name()))
 			req := c.request(holder.Name)
 			req.Replace = driver.NewRevision("no backend's revision")
 			c.notHandedOver(c.b, c.stranger(holder.Name), req)
 			if req.Replace = c.inspect(c.b, holder.Name).Revision; req.Replace.IsZero() {
-				return // the backend cannot compare revisions, and says so
+				return // the backend cannot compare revisions, and reports so
 			}
 			next := c.handOver(c.b, c.stranger(holder.Name), req)
 			c.follows(holder, next)
@@ -171,7 +171,7 @@ var handOverClauses = []clause{
 	},
 	{
 		name: "handover/arguments", needs: canHandOver,
-		says: "Only from.Name, which must be req.Name, and from.ID matter. Arguments are checked first: what is refused changes nothing.",
+		says: "Only from.Name, which must be req.Name, and from.ID matter. Arguments are checked first, and a call with an invalid one changes nothing.",
 		run: func(c *check) {
 			from, other := c.acquire(c.a, c.request(c.name())), c.acquire(c.a, c.request(c.name()))
 			req := c.request(from.Name)
@@ -195,7 +195,7 @@ var handOverClauses = []clause{
 	},
 	{
 		name: "handover/odd names", needs: canHandOver,
-		says: "Every valid UTF-8 string is a name of its own, also to a hand-over.",
+		says: "Names are compared byte for byte, whatever characters they have, also in a handoff.",
 		run: func(c *check) {
 			tag := c.name()
 			var leases []driver.Lease
@@ -212,7 +212,7 @@ var handOverClauses = []clause{
 	},
 	{
 		name: "handover/IDs taken literally", needs: canHandOver,
-		says: "An ID is taken as it is, whatever it looks like to the backend.",
+		says: "An ID is taken as it is, whatever it means in the backend's own language.",
 		run: func(c *check) {
 			for _, text := range []string{"$kid", "$$id", "$$from", "$$ROOT", "$", "$.a", `{"$ne":""}`, "\n", "*", "%", "null", "' OR ''='"} {
 				c.handsOverFromAnyID(text)
@@ -221,7 +221,7 @@ var handOverClauses = []clause{
 	},
 }
 
-// handOver must be granted.
+// handOver expects that the request is granted.
 func (c *check) handOver(l driver.Locker, from driver.Lease, req driver.Request) driver.Lease {
 	lease, err := l.Capabilities().HandOverer.HandOver(c.ctx, from, req)
 	if err != nil {
@@ -230,7 +230,7 @@ func (c *check) handOver(l driver.Locker, from driver.Lease, req driver.Request)
 	return lease
 }
 
-// notHandedOver must be refused because another holds the lock.
+// notHandedOver expects that the handoff is refused because another holds the lock.
 func (c *check) notHandedOver(l driver.Locker, from driver.Lease, req driver.Request) driver.Record {
 	lease, err := l.Capabilities().HandOverer.HandOver(c.ctx, from, req)
 	var held *driver.HeldError
@@ -240,14 +240,14 @@ func (c *check) notHandedOver(l driver.Locker, from driver.Lease, req driver.Req
 	return held.Record
 }
 
-// stranger is a lease that never was.
+// stranger returns a lease that was never granted.
 func (c *check) stranger(name string) driver.Lease {
 	return driver.Lease{Name: name, ID: newID(), Token: 1, TTL: c.long()}
 }
 
-// follows checks that the lock is next's, and that from is over, whatever it tries.
+// follows expects that next holds the lock, and that nothing done with from changes that.
 func (c *check) follows(from, next driver.Lease) {
-	c.risen(from, next)
+	c.tokenRises(from, next)
 	c.checkHeldRecord(c.inspect(c.b, next.Name), next)
 	for _, l := range []driver.Locker{c.a, c.b} {
 		c.lost("Renew of a lease that was handed over", l.Renew(c.ctx, from))
@@ -269,7 +269,7 @@ func handsOverWholeTTL(c *check) {
 		sent := c.now()
 		next := c.handOver(c.b, from, req)
 		last := c.takeOver(c.a, c.request(req.Name), sent.Add(req.TTL), c.now().Add(req.TTL))
-		c.risen(next, last)
+		c.tokenRises(next, last)
 	}
 }
 
@@ -287,12 +287,12 @@ func handOverRefused(c *check) {
 		}
 	}
 	c.checkHeldRecord(c.inspect(c.b, from.Name), holder)
-	c.dataIs("held, after hand-overs from leases that do not hold it", from.Name, req.Data)
-	c.stillHeldBy("after hand-overs from leases that do not hold it", holder)
+	c.dataIs("held, after handoffs from leases that do not hold it", from.Name, req.Data)
+	c.stillHeldBy("after handoffs from leases that do not hold it", holder)
 }
 
-// handsOverFromAnyID checks an ID that looks like part of a query. A backend may
-// insist on UUIDs: then it says so.
+// handsOverFromAnyID checks an ID that looks like part of a query. A backend that accepts only
+// UUIDs refuses it with ErrInvalid.
 func (c *check) handsOverFromAnyID(text string) {
 	holder := c.acquire(c.a, c.request(c.name()))
 	odd := driver.Lease{Name: holder.Name, ID: driver.NewLeaseID(text)}

@@ -14,12 +14,12 @@ import (
 var handOverRaceClauses = []clause{
 	{
 		name: "handover/context ends during", needs: canHandOver,
-		says: "An outcome that is unknown leaves it open which of the two, if any, holds the lock: TryAcquire with req and Release of from settle it.",
+		says: "After an unknown outcome either of the two may hold the lock, or neither. Release of from, followed by TryAcquire with req, resolves that.",
 		run:  handOverInDoubt,
 	},
 	{
 		name: "handover/one winner", needs: canHandOver,
-		says: "From is over after a hand-over: of many from one lease at once, one is granted.",
+		says: "The handoff ends the lease of from: of many handoffs at once from one lease, one is granted.",
 		run: func(c *check) {
 			for range 5 {
 				from := c.acquire(c.a, c.request(c.name()))
@@ -32,12 +32,12 @@ var handOverRaceClauses = []clause{
 	},
 	{
 		name: "handover/against a release", needs: canHandOver,
-		says: "At most one holder at a time, also if from is handed over while it is released and another takes the lock.",
+		says: "At most one holder at a time, also if from is released, and its lock taken by another, during the handoff.",
 		run: func(c *check) {
 			for round := range 20 {
 				from := c.acquire(c.a, c.request(c.name()))
 				won := c.winner(2, func(i int, l driver.Locker) (driver.Lease, error) {
-					if i == round%2 { // a scheduler may have its favourite
+					if i == round%2 { // a scheduler may always run the same call first
 						return l.Capabilities().HandOverer.HandOver(c.ctx, from, c.request(from.Name))
 					}
 					c.release(l, from)
@@ -48,8 +48,8 @@ var handOverRaceClauses = []clause{
 		},
 	},
 	{
-		name: "handover/nobody between", needs: canHandOver,
-		says: "HandOver passes a lock on in one step.",
+		name: "handover/one step", needs: canHandOver,
+		says: "HandOverer hands a lock over in one step.",
 		run:  handOverIsOneStep,
 	},
 }
@@ -62,14 +62,14 @@ func handOverInDoubt(c *check) {
 		_, err := c.a.Capabilities().HandOverer.HandOver(ctx, from, req)
 		cancel()
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			c.errorf("HandOver whose context ended meanwhile: got error %v, want one that wraps %v", err, context.DeadlineExceeded)
+			c.errorf("HandOver whose context ended during the call: got error %v, want one that wraps %v", err, context.DeadlineExceeded)
 		}
 		c.release(c.b, from)
 		c.follows(from, c.acquire(c.b, req))
 	}
 }
 
-// winner makes n calls at once and returns the lease of the one that is granted.
+// winner makes n calls at once, expects that one is granted, and returns its lease.
 func (c *check) winner(n int, call func(i int, l driver.Locker) (driver.Lease, error)) driver.Lease {
 	var mu sync.Mutex
 	var won []driver.Lease
@@ -89,18 +89,19 @@ func (c *check) winner(n int, call func(i int, l driver.Locker) (driver.Lease, e
 	return won[0]
 }
 
-// handOverIsOneStep has others ask all the time for a lock that is passed on.
+// handOverIsOneStep hands a lock over while others try to acquire it all the time.
 func handOverIsOneStep(c *check) {
 	lease := c.acquire(c.a, c.request(c.name()))
-	others := c.besiege(lease.Name)
+	others := c.contend(lease.Name)
 	defer others()
 	for range 30 {
 		lease = c.handOver(c.b, lease, c.request(lease.Name))
 	}
 }
 
-// besiege has several ask for a lock, and be refused, until end is called.
-func (c *check) besiege(name string) (end func()) {
+// contend makes several goroutines try to acquire a lock until end is called, and expects that
+// all of them are refused.
+func (c *check) contend(name string) (end func()) {
 	var ended atomic.Bool
 	var others sync.WaitGroup
 	for i := range 6 {

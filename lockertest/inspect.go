@@ -9,17 +9,17 @@ import (
 var limitClauses = []clause{
 	{
 		name: "limits/sane",
-		says: "Limits and Capabilities are constant for a Locker. MinTTL and MaxTTL bound a TTL, which is a whole multiple of TTLStep; Poll is how often a waiter asks.",
+		says: "Limits and Capabilities are constant for a Locker. MinTTL and MaxTTL bound a TTL, which must be a whole multiple of TTLStep. Poll is the default interval at which a waiter asks the backend.",
 		run: func(c *check) {
 			l := c.limits
 			if l.MinTTL <= 0 || l.MaxTTL != 0 && l.MaxTTL < l.MinTTL {
 				c.errorf("TTLs from %v to %v; want a range of positive durations", l.MinTTL, l.MaxTTL)
 			}
 			if l.TTLStep < 0 || l.TTLStep > 0 && (l.MinTTL%l.TTLStep != 0 || l.MaxTTL%l.TTLStep != 0) {
-				c.errorf("TTLs from %v to %v do not end on steps of %v", l.MinTTL, l.MaxTTL, l.TTLStep)
+				c.errorf("MinTTL %v and MaxTTL %v are not both multiples of TTLStep %v", l.MinTTL, l.MaxTTL, l.TTLStep)
 			}
 			if l.Poll <= 0 || l.Poll > time.Hour {
-				c.errorf("Poll is %v; want a reasonable pause between two questions", l.Poll)
+				c.errorf("Poll is %v; want more than 0 and at most 1h", l.Poll)
 			}
 			if l.MaxName < 0 || l.MaxOwner < 0 || l.MaxData < 0 {
 				c.errorf("a negative limit: %+v", l)
@@ -56,7 +56,7 @@ var inspectClauses = []clause{
 	},
 	{
 		name: "inspect/held",
-		says: "Inspect tells what is known of a name. What the backend does not tell stays unknown.",
+		says: "Inspect returns what the backend knows of a name. What the backend does not report stays unknown.",
 		run: func(c *check) {
 			req := c.request(c.name())
 			req.Data = []byte("data")
@@ -76,7 +76,7 @@ var inspectClauses = []clause{
 	},
 	{
 		name: "inspect/released",
-		says: "Owner, of a free lock, is the last one's if known; Token is that of the last grant; a free lock has no time left.",
+		says: "For a free lock Owner is the last owner, if known. Token is that of the last grant. A free lock has no time left.",
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
 			c.release(c.a, lease)
@@ -102,7 +102,7 @@ var inspectClauses = []clause{
 	},
 	{
 		name: "inspect/revision",
-		says: "Revision changes with every grant and renewal; zero where the backend cannot compare it.",
+		says: "Revision changes with every grant and renewal. It is zero if the backend cannot compare it.",
 		run: func(c *check) {
 			seen := map[driver.Revision]string{}
 			note := func(when, name string) {

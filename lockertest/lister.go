@@ -56,7 +56,7 @@ var listerClauses = []clause{
 				c.errorf("List yielded nothing of three records")
 			}
 			if got := len(c.list(tag)); got != 3 {
-				c.errorf("List yields %d records after another was ended early, want 3", got)
+				c.errorf("List yields %d records after another List was ended early, want 3", got)
 			}
 		},
 	},
@@ -98,13 +98,14 @@ func listPrefixes(c *check) {
 	}
 }
 
-// filler begins with head and is as long as a name's tail may be, within reason.
+// filler returns the longest possible rest of a name that begins with head, up to 1024 bytes for
+// the whole name. used is the length of the name before the rest.
 func (c *check) filler(head string, used int) string {
-	most := c.limits.MaxName
-	if most == 0 || most > 1024 {
-		most = 1024
+	longest := c.limits.MaxName
+	if longest == 0 || longest > 1024 {
+		longest = 1024
 	}
-	return head + strings.Repeat("x", most-used-len(head))
+	return head + strings.Repeat("x", longest-used-len(head))
 }
 
 // list collects the records of a prefix and checks their order.

@@ -1,6 +1,6 @@
-// Package lockertest is the conformance suite for implementations of
-// [driver.Locker]: what passes it can be used wherever a Locker is wanted.
-// A driver calls it from one test of its own:
+// Package lockertest is the conformance suite for implementations of [driver.Locker]. An
+// implementation that passes can be used wherever Holdfast needs a Locker. A driver calls the
+// suite from one test of its own:
 //
 //	func TestConformance(t *testing.T) {
 //		store := memory.NewStore()
@@ -9,18 +9,20 @@
 //		})
 //	}
 //
-// Each subtest is one clause of the contract. A failure quotes the sentence
-// that is broken and says what was seen instead. While it runs, the suite also
-// checks each value and error that the driver returns, whatever the clause: that
-// no error shows a lease ID, that each names its operation and lock and has one
-// meaning, that no two IDs are granted the same token, and that what is unknown
-// is not passed off as zero.
+// Each subtest is one clause of the contract. A failure quotes the clause that is broken and
+// says what happened instead. In every clause the suite also checks each value and error that
+// the driver returns:
 //
-// Clauses that let a lease expire take real time unless the driver's clock can
-// be set ([Config.Advance]). They run side by side, so that a whole run takes a
-// few seconds where a TTL may be 1 s, and about two minutes where it must be
-// 15 s. They stay right on a slow or busy machine: whoever is granted a lock is
-// held to the moment before which that was impossible, never to a guess.
+//   - No error shows a lease ID or a secret.
+//   - Each error names its operation and its lock, and has one meaning.
+//   - No two IDs are granted the same token.
+//   - A record is consistent, and shows nothing unknown as zero.
+//
+// Clauses that let a lease expire take real time, unless the test can set the driver's clock
+// ([Config.Advance]). They run in parallel. A whole run takes a few seconds if a TTL may be
+// 1 s, and about two minutes if it must be 15 s. A slow or busy machine causes no false
+// failure: a grant fails a clause only if it came before the earliest moment at which it was
+// allowed.
 package lockertest
 
 import (
@@ -33,39 +35,37 @@ import (
 
 // Config describes the driver under test. Only New is required.
 type Config struct {
-	// New returns another Locker on the same store, as another process would
-	// have it. It closes the Locker and whatever else it made in t.Cleanup. The
-	// store should be used by nobody else. New is called about ten times.
+	// New returns another Locker on the same store, as in another process. It closes the
+	// Locker, and all else that it made, in t.Cleanup. Nothing else should use the store.
+	// New is called about ten times.
 	New func(t *testing.T) driver.Locker
 
-	// Advance moves the clock by which the store judges expiry, for a driver
-	// whose clock can be set and stands still otherwise. Without it the suite
-	// waits in real time.
+	// Advance moves the clock by which the store judges expiry. It is for a driver whose
+	// clock can be set and stands still otherwise. Without it the suite waits in real time.
 	Advance func(d time.Duration)
 
-	// Forget removes the record of a name behind the driver's back, as an
-	// operator or the clean-up of a server does. Without it the clauses about
-	// removed records are left out.
+	// Forget removes the record of a name without the driver, as an operator or a cleanup
+	// job of a server does. Without it the clauses about removed records are left out.
 	Forget func(ctx context.Context, name string) error
 
-	// Stall makes the store stop answering calls about a name until resume is
-	// called: a stopped server, a blocked file. Without it the clauses about a
-	// hanging backend are left out. No other clause runs meanwhile.
+	// Stall makes the store stop answering calls about a name until resume is called, like a
+	// stopped server or a blocked file. Without it the clauses about a hanging backend are
+	// left out. No other clause runs at the same time.
 	Stall func(ctx context.Context, name string) (resume func(), err error)
 
-	// TTL of the leases that the suite lets expire. Default: the shortest of at
+	// TTL of the leases that the suite lets expire. The default is the shortest TTL of at
 	// least one second that the limits allow.
 	TTL time.Duration
 
-	// Slack is how long after a lease's end the backend may take to grant the
-	// lock to another. Default: 10 s, which forgives a busy machine, too.
+	// Slack is how long after a lease's end the backend may take to grant the lock to
+	// another. The default is 10 s, which is enough for a busy machine, too.
 	Slack time.Duration
 
-	// RenewKeepsTTL says that a lease's length is fixed when it is granted, so
-	// that a renewal with a longer TTL is not expected to make it longer.
+	// RenewKeepsTTL says that the backend fixes a lease's length at the grant. A renewal
+	// with a longer TTL then need not make it longer.
 	RenewKeepsTTL bool
 
-	// Secrets must not occur in any error: the password of the URL, for one.
+	// Secrets are texts that no error may show, such as the password of the URL.
 	Secrets []string
 }
 
@@ -78,7 +78,7 @@ func Run(t *testing.T, cfg Config) {
 		for _, c := range clauses() {
 			switch {
 			case c.needs != nil && !c.needs(s):
-				t.Logf("left out, as the driver or the Config lacks what it needs: %s", c.name)
+				t.Logf("left out, because the driver or the Config lacks what it needs: %s", c.name)
 			case c.alone:
 				last = append(last, c)
 			default:
@@ -92,8 +92,8 @@ func Run(t *testing.T, cfg Config) {
 	}
 }
 
-// run executes one clause. Those that wait go on while the next ones run: the
-// number of parallel subtests that -parallel allows would be too few for them.
+// run executes one clause. A clause that waits goes on while the next ones run: it is started
+// before its subtest becomes parallel, since -parallel allows too few subtests at a time.
 func (s *suite) run(t *testing.T, c clause) {
 	t.Helper()
 	ck := s.start(t, c)
@@ -106,24 +106,24 @@ func (s *suite) run(t *testing.T, c clause) {
 	}
 }
 
-// clause is one thing that the contract asks.
+// clause is one demand of the contract.
 type clause struct {
 	name  string
-	says  string            // the contract's sentence, for whoever broke it
-	needs func(*suite) bool // nil: every driver
-	waits bool              // lets time pass
-	alone bool              // nothing else may run meanwhile
+	says  string            // the contract's words, quoted by a failure
+	needs func(*suite) bool // whether the driver has what the clause is about; nil: always
+	waits bool              // the clause lets time pass
+	alone bool              // no other clause may run at the same time
 	run   func(*check)
 }
 
 func clauses() []clause {
 	var all []clause
 	for _, group := range [][]clause{
-		expiryClauses, renewTimeClauses, breakerTimeClauses, handOverTimeClauses, // the long ones first
+		expiryClauses, renewTimeClauses, breakerTimeClauses, handOverTimeClauses, // the longest run first
 		limitClauses, acquireClauses, renewClauses, releaseClauses, tokenClauses,
 		inspectClauses, nameClauses, argumentClauses, textClauses, dataClauses,
 		contextClauses, closeClauses, raceClauses,
-		watcherClauses, handOverClauses, handOverRaceClauses, batchClauses, lookClauses, listerClauses, breakerClauses, dataStoreClauses,
+		watcherClauses, handOverClauses, handOverRaceClauses, batchClauses, inspectBatchClauses, listerClauses, breakerClauses, dataStoreClauses,
 	} {
 		all = append(all, group...)
 	}

@@ -12,7 +12,7 @@ import (
 var nameClauses = []clause{
 	{
 		name: "name/distinct",
-		says: "Every valid UTF-8 string of 1 to Limits.MaxName bytes is a name of its own, whatever characters it holds.",
+		says: "A name is valid UTF-8 of 1 to Limits.MaxName bytes. Names are compared byte for byte, whatever characters they have.",
 		run: func(c *check) {
 			names := append(oddNames(), c.longNames()...)
 			c.distinct(slices.DeleteFunc(names, func(n string) bool { return c.limits.MaxName > 0 && len(n) > c.limits.MaxName }))
@@ -20,12 +20,12 @@ var nameClauses = []clause{
 	},
 	{
 		name: "name/invalid",
-		says: "A name is valid UTF-8 of 1 to Limits.MaxName bytes; everything else is ErrInvalid, which names the field, the value and the rule.",
+		says: "A name is valid UTF-8 of 1 to Limits.MaxName bytes. Any other name is ErrInvalid, which names the field, the value and the rule.",
 		run:  invalidNames,
 	},
 }
 
-// oddNames look like paths, operators, patterns, escapes or one another.
+// oddNames returns names that look like paths, operators, patterns, escapes or each other.
 func oddNames() []string {
 	const composed, decomposed = "caf\u00e9", "cafe\u0301"
 	names := []string{
@@ -46,27 +46,27 @@ func oddNames() []string {
 	return append(names, strings.ToUpper(tag))
 }
 
-// longNames reach the lengths at which file systems and indexes give up.
+// longNames returns names of lengths at which file systems and indexes reach their limits.
 func (c *check) longNames() []string {
-	most := c.limits.MaxName
-	if most == 0 || most > 64<<10 {
-		most = 64 << 10
+	longest := c.limits.MaxName
+	if longest == 0 || longest > 64<<10 {
+		longest = 64 << 10
 	}
 	tag := c.name()
 	var names []string
-	for _, n := range []int{63, 64, 127, 128, 199, 200, 250, 254, 255, 256, 257, 511, 512, 1023, 1024, most - 1, most} {
-		if n > most || n < len(tag)+2 {
+	for _, n := range []int{63, 64, 127, 128, 199, 200, 250, 254, 255, 256, 257, 511, 512, 1023, 1024, longest - 1, longest} {
+		if n > longest || n < len(tag)+2 {
 			continue
 		}
 		stem := tag + strings.Repeat("x", n-len(tag)-1)
 		names = append(names, stem+"a", stem+"b", stem+"B", "a"+stem)
 	}
-	names = append(names, strings.Repeat("\U0001f512", most/4), strings.Repeat("/", most), strings.Repeat("%", most))
+	names = append(names, strings.Repeat("\U0001f512", longest/4), strings.Repeat("/", longest), strings.Repeat("%", longest))
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// distinct holds all the names at once, each for an owner of its own.
+// distinct holds all names at the same time, each for an owner of its own.
 func (c *check) distinct(names []string) {
 	owner := func(i int) string { return fmt.Sprintf("owner %d", i) }
 	holder := map[string]string{}
@@ -80,7 +80,7 @@ func (c *check) distinct(names []string) {
 		lease, err := c.a.TryAcquire(c.ctx, req)
 		if err != nil {
 			r, _ := c.b.Inspect(c.ctx, req.Name)
-			c.fatalf("TryAcquire of the name %q: %v. Its record says owner %q, who holds %q (the store must be used by nobody else)", short(req.Name), err, r.Owner, short(holder[r.Owner]))
+			c.fatalf("TryAcquire of the name %q: %v. Its record has owner %q, who holds %q (nothing else may use the store)", short(req.Name), err, r.Owner, short(holder[r.Owner]))
 		}
 		leases[i] = lease
 	})
@@ -92,7 +92,7 @@ func (c *check) distinct(names []string) {
 		}
 	})
 	c.listsExactly(names)
-	for step := range 2 { // every other name; a release frees that one name
+	for step := range 2 { // release every other name; each release frees only its own name
 		c.each(len(names), func(i int) {
 			if i%2 == step {
 				c.release(c.b, leases[i])
@@ -110,7 +110,7 @@ func (c *check) distinct(names []string) {
 	}
 }
 
-// listsExactly checks that a Lister gives back all the names as they were.
+// listsExactly expects that a Lister yields each of the names once.
 func (c *check) listsExactly(names []string) {
 	lister := c.b.Capabilities().Lister
 	if lister == nil {

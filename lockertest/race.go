@@ -12,51 +12,52 @@ import (
 var raceClauses = []clause{
 	{
 		name: "race/exclusion",
-		says: "At most one holder at a time, and each grant's token is greater than that of every earlier grant, whatever the timing of acquire, renew, release and hand-over.",
+		says: "At most one holder at a time, and each grant's token is greater than that of every earlier grant, whatever the timing of acquire, renew, release and handoff.",
 		run:  exclusion,
 	},
 }
 
-// arena is one lock that many fight for. What it notes is written by holders
-// only, between the reply of a grant and the call of the release.
-type arena struct {
+// contest is one lock for which many goroutines compete. Only holders write its fields, between
+// the reply of a grant and the call of the release.
+type contest struct {
 	name    string
 	holders atomic.Int32
 	last    atomic.Uint64 // token
 	grants  atomic.Int32
-	stale   atomic.Pointer[driver.Lease] // one that was released
+	stale   atomic.Pointer[driver.Lease] // the lease that was released last
 }
 
 func exclusion(c *check) {
 	const goroutines, rounds = 16, 25
-	arenas := []*arena{{name: c.name()}, {name: c.name()}}
+	contests := []*contest{{name: c.name()}, {name: c.name()}}
 	deadline := time.Now().Add(10 * time.Second)
 	c.parallel(goroutines, func(_ int, l driver.Locker) {
 		for range rounds {
 			if time.Now().After(deadline) {
-				return // a slow backend; what was seen so far counts
+				return // the backend is slow; the results so far count
 			}
-			c.fight(arenas[rand.IntN(len(arenas))], l)
+			c.compete(contests[rand.IntN(len(contests))], l)
 		}
 	})
-	for _, a := range arenas {
+	for _, a := range contests {
 		if a.grants.Load() == 0 {
-			c.errorf("nobody got the lock in %d attempts", goroutines*rounds/len(arenas))
+			c.errorf("no attempt of %d was granted", goroutines*rounds/len(contests))
 		}
 	}
 }
 
-func (c *check) fight(a *arena, l driver.Locker) {
+// compete makes one attempt. If it is granted, it renews, perhaps hands over, and releases.
+func (c *check) compete(a *contest, l driver.Locker) {
 	lease, err := c.attempt(a, l)
 	if err != nil {
 		if !errors.Is(err, driver.ErrHeld) {
 			c.errorf("an attempt among many failed: %v", err)
 		}
-		if old := a.stale.Load(); old != nil { // late calls of a predecessor do no harm
-			c.lost("Renew of a released lease, while others fight for the lock", l.Renew(c.ctx, *old))
+		if old := a.stale.Load(); old != nil { // late calls of a former holder have no effect
+			c.lost("Renew of a released lease, while others compete for the lock", l.Renew(c.ctx, *old))
 			c.release(l, *old)
 		}
-		pause() // or all rounds are over before the first holder is
+		pause() // otherwise all rounds end before the first holder releases
 		return
 	}
 	c.enter(a, lease)
@@ -65,16 +66,16 @@ func (c *check) fight(a *arena, l driver.Locker) {
 		pause()
 	}
 	if canHandOver(c.suite) && rand.IntN(3) == 0 {
-		lease = c.passOn(a, l, lease)
+		lease = c.handOverTo(a, l, lease)
 	}
 	a.holders.Add(-1)
 	c.release(l, lease)
 	a.stale.Store(&lease)
 }
 
-// attempt asks for the lock, at times from the lease that was released last: one that
-// does not hold it.
-func (c *check) attempt(a *arena, l driver.Locker) (driver.Lease, error) {
+// attempt tries to acquire the lock. Some attempts are handoffs from the lease that was released
+// last, which does not hold the lock.
+func (c *check) attempt(a *contest, l driver.Locker) (driver.Lease, error) {
 	old, req := a.stale.Load(), c.request(a.name)
 	if old != nil && canHandOver(c.suite) && rand.IntN(3) == 0 {
 		return l.Capabilities().HandOverer.HandOver(c.ctx, *old, req)
@@ -82,8 +83,8 @@ func (c *check) attempt(a *arena, l driver.Locker) (driver.Lease, error) {
 	return l.TryAcquire(c.ctx, req)
 }
 
-// enter notes a grant.
-func (c *check) enter(a *arena, lease driver.Lease) {
+// enter records a grant.
+func (c *check) enter(a *contest, lease driver.Lease) {
 	if n := a.holders.Add(1); n != 1 {
 		c.errorf("%d hold the lock at once", n)
 	}
@@ -93,8 +94,8 @@ func (c *check) enter(a *arena, lease driver.Lease) {
 	a.grants.Add(1)
 }
 
-// passOn hands the lock over, so that nobody else can get it in between.
-func (c *check) passOn(a *arena, l driver.Locker, lease driver.Lease) driver.Lease {
+// handOverTo hands the lock over. Nobody else can acquire it in between.
+func (c *check) handOverTo(a *contest, l driver.Locker, lease driver.Lease) driver.Lease {
 	a.holders.Add(-1)
 	next := c.handOver(l, lease, c.request(a.name))
 	c.enter(a, next)
@@ -102,4 +103,5 @@ func (c *check) passOn(a *arena, l driver.Locker, lease driver.Lease) driver.Lea
 	return next
 }
 
+// pause waits for a random time of up to half a millisecond.
 func pause() { time.Sleep(time.Duration(rand.IntN(500)) * time.Microsecond) }

@@ -6,8 +6,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// clockStep is enough for the backend's clock to pass the last token: a
-// service's may count whole seconds.
+// clockStep is long enough for the backend's clock to pass the last token. The clock of a
+// service may count whole seconds.
 const clockStep = 1500 * time.Millisecond
 
 var releaseClauses = []clause{
@@ -19,14 +19,14 @@ var releaseClauses = []clause{
 			for range 5 {
 				c.release(c.a, lease)
 				next := c.acquire(c.b, c.request(lease.Name))
-				c.risen(lease, next)
+				c.tokenRises(lease, next)
 				lease = next
 			}
 		},
 	},
 	{
 		name: "release/idempotent",
-		says: "Release returns nil also when l does not hold the lock (any more), and then changes nothing.",
+		says: "If l does not hold the lock (any more), Release returns nil and changes nothing.",
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
 			for range 3 {
@@ -43,7 +43,7 @@ var releaseClauses = []clause{
 	},
 	{
 		name: "release/stale",
-		says: "Another's lease is never touched by Release.",
+		says: "Release never touches another's lease.",
 		run: func(c *check) {
 			first := c.acquire(c.a, c.request(c.name()))
 			c.release(c.a, first)
@@ -66,7 +66,7 @@ var releaseClauses = []clause{
 	},
 	{
 		name: "release/keeps token and data",
-		says: "The record's token and data survive a release.",
+		says: "The record's token and data survive.",
 		run: func(c *check) {
 			req := c.request(c.name())
 			req.Data = []byte("kept")
@@ -82,7 +82,7 @@ var releaseClauses = []clause{
 			if r.Token != 0 && r.Token != lease.Token {
 				c.errorf("after Release the token is %d, want %d, that of the last grant (or 0, if unknown)", r.Token, lease.Token)
 			}
-			c.risen(lease, c.acquire(c.b, c.request(req.Name)))
+			c.tokenRises(lease, c.acquire(c.b, c.request(req.Name)))
 		},
 	},
 }
@@ -97,7 +97,7 @@ var tokenClauses = []clause{
 			for i := range 20 {
 				l := []driver.Locker{c.a, c.b}[i%2]
 				lease := c.acquire(l, c.request(name))
-				c.risen(last, lease)
+				c.tokenRises(last, lease)
 				c.release(l, lease)
 				last = lease
 			}
@@ -105,7 +105,7 @@ var tokenClauses = []clause{
 	},
 	{
 		name: "token/another Locker",
-		says: "The token is greater than that of every earlier grant of the name, also when the processes that made them are gone.",
+		says: "The token is greater than that of every earlier grant of the name, also if the processes of those grants have ended.",
 		run: func(c *check) {
 			name := c.name()
 			first := c.fresh()
@@ -114,7 +114,7 @@ var tokenClauses = []clause{
 			if err := first.Close(c.ctx); err != nil {
 				c.errorf("Close: %v", err)
 			}
-			c.risen(before, c.acquire(c.fresh(), c.request(name)))
+			c.tokenRises(before, c.acquire(c.fresh(), c.request(name)))
 		},
 	},
 	{
@@ -126,10 +126,10 @@ var tokenClauses = []clause{
 			c.release(c.a, before)
 			c.forget(name)
 			if r := c.inspect(c.b, name); r.State != driver.StateFree || r.Token != 0 {
-				c.errorf("a removed record is shown as %v with token %d; a name without a record is free, and never granted", r.State, r.Token)
+				c.errorf("a removed record is shown as %v with token %d; want free with token 0", r.State, r.Token)
 			}
 			c.pass(c.ctx, clockStep)
-			c.risen(before, c.acquire(c.b, c.request(name)))
+			c.tokenRises(before, c.acquire(c.b, c.request(name)))
 		},
 	},
 }

@@ -16,21 +16,21 @@ var renewTimeClauses = []clause{
 	},
 	{
 		name: "acquire/repeat extends", waits: true,
-		says: "If the unexpired holder is req.ID itself, the call extends the lease as Renew does.",
+		says: "If the call is a repeat, it extends the lease as Renew does.",
 		run: func(c *check) {
 			c.extends(func(_ driver.Lease, req driver.Request) { c.acquire(c.b, req) })
 		},
 	},
 	{
 		name: "renew/never shortens", waits: true,
-		says: "Renew extends the lease; it never shortens it.",
+		says: "Renew never shortens a lease.",
 		run: func(c *check) {
 			c.neverShortens(func(l driver.Lease, _ driver.Request) { c.renew(c.a, l) })
 		},
 	},
 	{
 		name: "acquire/repeat never shortens", waits: true,
-		says: "If the unexpired holder is req.ID itself, the call extends the lease as Renew does, which never shortens it.",
+		says: "If the call is a repeat, it extends the lease as Renew does, which never shortens a lease.",
 		run: func(c *check) {
 			c.neverShortens(func(_ driver.Lease, req driver.Request) { c.acquire(c.a, req) })
 		},
@@ -50,7 +50,7 @@ var renewTimeClauses = []clause{
 	},
 	{
 		name: "renew/expired but untaken", waits: true,
-		says: "A lease that expired but was taken by nobody may be renewed.",
+		says: "Renew also renews a lease that has expired, if nobody has taken the lock since.",
 		run: func(c *check) {
 			req := c.brief(c.name())
 			lease := c.acquire(c.a, req)
@@ -58,16 +58,16 @@ var renewTimeClauses = []clause{
 			sent := c.now()
 			c.renew(c.a, lease)
 			next := c.takeOver(c.b, c.request(req.Name), sent.Add(req.TTL), c.now().Add(req.TTL))
-			c.risen(lease, next)
+			c.tokenRises(lease, next)
 		},
 	},
 }
 
-// twice is about two TTLs, as the limits allow.
+// twice returns about two TTLs, as far as the limits allow.
 func (s *suite) twice() time.Duration { return s.allowed(2 * s.cfg.TTL) }
 
-// extends checks that the lease lasts one TTL from the call of again, made when
-// about half of it has passed.
+// extends expects that the lease lasts one TTL from the call of again, which is made after about
+// half a TTL.
 func (c *check) extends(again func(driver.Lease, driver.Request)) {
 	req := c.brief(c.name())
 	lease := c.acquire(c.a, req)
@@ -75,10 +75,10 @@ func (c *check) extends(again func(driver.Lease, driver.Request)) {
 	sent := c.now()
 	again(lease, req)
 	next := c.takeOver(c.b, c.request(req.Name), sent.Add(req.TTL), c.now().Add(req.TTL))
-	c.risen(lease, next)
+	c.tokenRises(lease, next)
 }
 
-// neverShortens checks that a lease keeps its end when again asks for less.
+// neverShortens expects that a lease keeps its end if again asks for a shorter TTL.
 func (c *check) neverShortens(again func(driver.Lease, driver.Request)) {
 	req := c.brief(c.name())
 	req.TTL = c.twice()
@@ -93,13 +93,13 @@ func (c *check) neverShortens(again func(driver.Lease, driver.Request)) {
 			"a waiter that sees a Revision unchanged for the TTL would replace a live lease", r.TTL, c.twice())
 	}
 	next := c.takeOver(c.b, c.request(req.Name), sent.Add(c.twice()), granted.Add(c.twice()+c.cfg.TTL))
-	c.risen(lease, next)
+	c.tokenRises(lease, next)
 }
 
 var renewClauses = []clause{
 	{
 		name: "renew/any Locker",
-		says: "A Lease is a plain value that any Locker of the same backend can renew and release.",
+		says: "A Lease is a plain value: any Locker of the same backend can renew and release it.",
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
 			c.renew(c.b, lease)
@@ -111,18 +111,18 @@ var renewClauses = []clause{
 	},
 	{
 		name: "renew/released",
-		says: "ErrLost says that the lease is definitely not l's any more: it was released.",
+		says: "ErrLost means that the lease is certainly not l's any more: it was released.",
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
 			c.release(c.a, lease)
 			c.lost("Renew after Release", c.a.Renew(c.ctx, lease))
 			c.lost("Renew after Release, through another Locker", c.b.Renew(c.ctx, lease))
-			c.acquire(c.b, c.request(lease.Name)) // the renewals revived nothing
+			c.acquire(c.b, c.request(lease.Name)) // the renewals did not take the lock again
 		},
 	},
 	{
 		name: "renew/stale",
-		says: "ErrLost says that the lease is definitely not l's any more: it was taken by another.",
+		says: "ErrLost means that the lease is certainly not l's any more: another has taken the lock.",
 		run: func(c *check) {
 			first := c.acquire(c.a, c.request(c.name()))
 			c.release(c.a, first)
@@ -133,7 +133,7 @@ var renewClauses = []clause{
 	},
 	{
 		name: "renew/unknown name",
-		says: "ErrLost says that the lease is definitely not l's any more: its record is gone.",
+		says: "ErrLost means that the lease is certainly not l's any more: the record is gone.",
 		run: func(c *check) {
 			req := c.request(c.name())
 			lease := driver.Lease{Name: req.Name, ID: req.ID, Token: 1, TTL: req.TTL}
@@ -145,7 +145,7 @@ var renewClauses = []clause{
 	},
 	{
 		name: "renew/removed", needs: canForget, waits: true,
-		says: "ErrLost says that the lease is definitely not l's any more: its record is gone.",
+		says: "ErrLost means that the lease is certainly not l's any more: the record is gone.",
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
 			c.forget(lease.Name)

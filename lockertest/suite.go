@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// suite is what the clauses share: two Lockers on one store, and its clock.
+// suite has what the clauses share: two Lockers on one store, and its clock.
 type suite struct {
 	cfg          Config
 	limits       driver.Limits
@@ -43,8 +43,8 @@ func newSuite(t *testing.T, cfg Config) *suite {
 	return s
 }
 
-// allowed is the shortest TTL of at least d that the limits allow, or else the
-// longest that they allow.
+// allowed returns the shortest TTL of at least d that the limits allow, or else the longest
+// that they allow.
 func (s *suite) allowed(d time.Duration) time.Duration {
 	d = max(d, s.limits.MinTTL)
 	if step := s.limits.TTLStep; step > 0 && d%step != 0 {
@@ -56,7 +56,7 @@ func (s *suite) allowed(d time.Duration) time.Duration {
 	return d
 }
 
-// now reads the clock that the suite waits by.
+// now reads the clock by which the suite waits.
 func (s *suite) now() time.Time {
 	if s.cfg.Advance == nil {
 		return time.Now()
@@ -66,7 +66,7 @@ func (s *suite) now() time.Time {
 	return s.epoch.Add(s.advanced)
 }
 
-// pass lets d go by on the backend's clock.
+// pass lets d pass on the backend's clock.
 func (s *suite) pass(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return
@@ -84,8 +84,8 @@ func (s *suite) pass(ctx context.Context, d time.Duration) {
 	}
 }
 
-// tolerance is how much earlier than by the suite's clock a lease may end by
-// the backend's: clocks tick in steps and run at slightly different rates.
+// tolerance is how much earlier a lease may end on the backend's clock than on the suite's.
+// Clocks tick in steps and run at slightly different rates.
 func (s *suite) tolerance(ttl time.Duration) time.Duration {
 	if s.cfg.Advance != nil {
 		return min(s.limits.TTLStep, time.Millisecond)
@@ -93,12 +93,12 @@ func (s *suite) tolerance(ttl time.Duration) time.Duration {
 	return 10*time.Millisecond + ttl/50
 }
 
-// start runs a clause on a goroutine of its own; done is closed at its end.
+// start runs a clause on a goroutine of its own, which closes done at its end.
 func (s *suite) start(t *testing.T, c clause) *check {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	ck := &check{suite: s, t: t, ctx: ctx, done: make(chan struct{})}
-	ck.a, ck.b = ck.watched(s.one), ck.watched(s.two)
+	ck.a, ck.b = ck.checked(s.one), ck.checked(s.two)
 	go func() {
 		defer close(ck.done)
 		defer cancel()
@@ -107,12 +107,12 @@ func (s *suite) start(t *testing.T, c clause) *check {
 	return ck
 }
 
-// check is one clause at work.
+// check is one run of a clause.
 type check struct {
 	*suite
 	t    *testing.T
 	ctx  context.Context
-	a, b driver.Locker // two Lockers on the same store, each answer checked
+	a, b driver.Locker // two Lockers on the same store, whose answers are checked
 	done chan struct{}
 
 	failing  sync.Mutex

@@ -54,7 +54,7 @@ var watcherClauses = []clause{
 	},
 	{
 		name: "watcher/many", needs: canWatch,
-		says: "Watch begins to watch a name; each watch of it is woken, also one of several on the same name.",
+		says: "Watch starts watching a name. Each watch is woken, also if there are several of the same name.",
 		run: func(c *check) {
 			const names, each = 5, 10
 			var leases []driver.Lease
@@ -85,7 +85,7 @@ var watcherClauses = []clause{
 	},
 	{
 		name: "watcher/stop", needs: canWatch,
-		says: "stop ends the watch; it may be called more than once.",
+		says: "stop ends the watch and may be called more than once.",
 		run: func(c *check) {
 			l := c.fresh()
 			lease := c.acquire(c.a, c.request(c.name()))
@@ -122,21 +122,21 @@ var watcherClauses = []clause{
 	},
 	{
 		name: "watcher/stop within wake", needs: canWatch,
-		says: "wake must not call the Locker; stop is allowed.",
+		says: "wake must not call the Locker, but it may call stop.",
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
 			effect, ended := make(chan struct{}, 1), make(chan struct{}, 1)
-			var told atomic.Pointer[func()] // to stop
+			var stopNow atomic.Pointer[func()] // set when wake should stop the watch
 			stop := c.a.Capabilities().Watcher.Watch(lease.Name, func() {
 				out := effect
-				if stop := told.Load(); stop != nil {
+				if stop := stopNow.Load(); stop != nil {
 					(*stop)()
 					out = ended
 				}
 				offer(out)
 			})
 			c.awake("the watch has come into effect", effect)
-			told.Store(&stop)
+			stopNow.Store(&stop)
 			released := make(chan error, 1)
 			go func() { released <- c.a.Release(c.ctx, lease) }()
 			c.awake("a release, at which the watch is stopped", ended)
@@ -147,7 +147,7 @@ var watcherClauses = []clause{
 	},
 	{
 		name: "watcher/no waiting", alone: true, needs: func(s *suite) bool { return canWatch(s) && canStall(s) },
-		says: "Watch returns at once, without I/O; if watching turns out to be impossible, wake is never called.",
+		says: "Watch returns at once, without I/O. If watching turns out to be impossible, wake is never called.",
 		run: func(c *check) {
 			name := c.name()
 			watcher := c.fresh().Capabilities().Watcher // opening may need the backend
@@ -165,7 +165,7 @@ var watcherClauses = []clause{
 	},
 	{
 		name: "watcher/odd names", needs: canWatch,
-		says: "Every valid UTF-8 string is a name of its own, also to a Watcher.",
+		says: "Names are compared byte for byte, whatever characters they have, also by a Watcher.",
 		run: func(c *check) {
 			for _, odd := range []string{"$kid", "/", "..", "a.b", "%2F", "\x00", "\u00e9", "e\u0301", "*"} {
 				lease := c.acquire(c.a, c.request(c.name()+odd))
@@ -180,12 +180,13 @@ var watcherClauses = []clause{
 	},
 }
 
-// watch has a channel get a value, unless one is there, for each call of wake.
+// watch returns a channel that gets a value at each call of wake, unless it has one already.
 func watch(l driver.Locker, name string) (woken <-chan struct{}, stop func()) {
 	calls := make(chan struct{}, 1)
 	return calls, l.Capabilities().Watcher.Watch(name, func() { offer(calls) })
 }
 
+// offer sends a value unless the channel has one already.
 func offer(calls chan<- struct{}) {
 	select {
 	case calls <- struct{}{}:
@@ -193,7 +194,7 @@ func offer(calls chan<- struct{}) {
 	}
 }
 
-// awake waits for a call of wake.
+// awake expects a call of wake.
 func (c *check) awake(why string, woken <-chan struct{}) {
 	select {
 	case <-woken:
@@ -202,7 +203,7 @@ func (c *check) awake(why string, woken <-chan struct{}) {
 	}
 }
 
-// drain forgets a call of wake, and reports whether there was one.
+// drain removes the value of a call of wake, and reports whether there was one.
 func drain(woken <-chan struct{}) bool {
 	select {
 	case <-woken:

@@ -88,7 +88,7 @@ type Partitions struct {
 
 // ErrReassigned is the cause of a partition's context when the partition moves to another instance,
 // because this one owns more than its share.
-var ErrReassigned = errors.New("partition reassigned")
+var ErrReassigned = errors.New("holdfast: partition reassigned")
 
 // maxPartitions limits the records that every instance reads again and again.
 const maxPartitions = 10_000

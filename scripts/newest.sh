@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# newest.sh MODFILE PACKAGE…: writes to MODFILE go.mod with the newest versions of the modules it requires. go.mod
-# itself has the oldest ones, for the library's users. A version that needs a newer Go, or another module that cannot be
-# had, is left out, and the next older one taken.
+# newest.sh MODFILE PACKAGE… writes a copy of go.mod to MODFILE in which every required module has its newest version.
+# go.mod itself requires the oldest versions that work, for the sake of the library's users. A version is skipped, and
+# the next older one tried, if it needs a newer Go or a module that cannot be downloaded.
 set -euo pipefail
 file=$1
 shift
@@ -18,7 +18,7 @@ for module in $(go list -m -f '{{if not (or .Main .Indirect)}}{{.Path}}{{end}}' 
 			echo "$module $version"
 			break
 		fi
-		echo "$module $version cannot be had: $(tail -n 1 "$file.log")"
+		echo "$module $version cannot be used: $(tail -n 1 "$file.log")"
 		cp "$file.was" "$file"
 	done
 done

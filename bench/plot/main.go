@@ -1,5 +1,5 @@
-// Command plot draws what "holdfast bench --json" measured: how the latencies are
-// distributed, and what holding the leases costs, by their number:
+// Command plot draws the results of "holdfast bench --json": the distribution of the latencies,
+// and the cost of holding leases by their number:
 //
 //	holdfast bench --json --leases 100,1000 | go -C bench run ./plot >bench.svg
 package main
@@ -51,8 +51,8 @@ func run(in io.Reader, out io.Writer, format string) error {
 	return figure.Draw(out, format, panels...)
 }
 
-// latencies draws, for each kind of call, the part of the calls that took no longer than a
-// duration. It returns nil if none was measured.
+// latencies draws, for each kind of call, the share of calls that took no longer than a duration.
+// It returns nil if none was measured.
 func latencies(r *bench.Report) (*figure.Panel, error) {
 	rows := r.Rows()
 	if len(rows) == 0 {
@@ -61,15 +61,15 @@ func latencies(r *bench.Report) (*figure.Panel, error) {
 	var lines []figure.Line
 	for _, row := range rows {
 		if len(row.Percentiles) == 0 {
-			return nil, fmt.Errorf("%s: \"percentilesMs\" is missing; an older holdfast does not write it", row.What)
+			return nil, fmt.Errorf("%s: \"percentilesMs\" is missing; an older holdfast does not write it", row.Name)
 		}
-		line := figure.Line{Name: row.What}
+		line := figure.Line{Name: row.Name}
 		for percent, ms := range row.Percentiles {
 			line.Points = append(line.Points, plotter.XY{X: math.Max(ms, 0.001), Y: float64(percent) / 100})
 		}
 		lines = append(lines, line)
 	}
-	p, err := figure.NewPanel(r.Backend+": how long it takes", "milliseconds", "part of all that took no longer", lines...)
+	p, err := figure.NewPanel(r.Backend+": latencies", "milliseconds", "share of calls that took no longer", lines...)
 	if err != nil {
 		return nil, err
 	}
@@ -80,18 +80,18 @@ func latencies(r *bench.Report) (*figure.Panel, error) {
 	return p, nil
 }
 
-// leases draws what grows with the number of leases. It returns nil if none were held.
+// leases draws the cost by the number of leases. It returns nil if none were held.
 func leases(r *bench.Report) (*figure.Panel, error) {
 	if len(r.Leases) == 0 {
 		return nil, nil //nolint:nilnil // a part that was not measured has no panel
 	}
-	lines := []figure.Line{{Name: r.Counted + " a second"}, {Name: "one call a lease every third of the TTL, a second"}, {Name: "CPU, % of one processor"}}
+	lines := []figure.Line{{Name: r.Counted + " per second"}, {Name: "one call per lease every third of the TTL, per second"}, {Name: "CPU, % of one processor"}}
 	for _, h := range r.Leases {
 		for i, y := range []float64{h.Calls, h.OneByOne, h.CPU} {
 			lines[i].Points = append(lines[i].Points, plotter.XY{X: float64(h.Leases), Y: math.Max(y, 0.01)})
 		}
 	}
-	p, err := figure.NewPanel(r.Backend+": what holding leases costs", "leases", "", lines...)
+	p, err := figure.NewPanel(r.Backend+": cost of holding leases", "leases", "", lines...)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/bench"
 )
 
-// measured is a report as the command writes it.
+// measured returns a report as the command writes it.
 func measured(t *testing.T, o bench.Options) []byte {
 	t.Helper()
 	r, err := bench.Run(t.Context(), "mem:", o)
@@ -29,7 +29,7 @@ func measured(t *testing.T, o bench.Options) []byte {
 	return content
 }
 
-// Whatever was measured is drawn, what was not is left out.
+// Results that were measured are drawn, and those that were not are left out.
 func TestReportIsDrawn(t *testing.T) {
 	for what, c := range map[string]struct {
 		options bench.Options
@@ -37,7 +37,7 @@ func TestReportIsDrawn(t *testing.T) {
 		shows   string
 	}{
 		"latencies":  {bench.Options{Rounds: 3}, 1, "release"},
-		"leases":     {bench.Options{Leases: []int{2}, TTL: time.Second, Hold: time.Millisecond}, 1, "calls a second"},
+		"leases":     {bench.Options{Leases: []int{2}, TTL: time.Second, Hold: time.Millisecond}, 1, "calls per second"},
 		"everything": {bench.Options{Rounds: 3, HandOvers: 1, Leases: []int{2, 3}, TTL: time.Second, Hold: time.Millisecond}, 2, "hand-over after a release"},
 	} {
 		report := measured(t, c.options)
@@ -65,7 +65,7 @@ func TestReportIsDrawn(t *testing.T) {
 	}
 }
 
-// What cannot be drawn is an error that says why.
+// Input that cannot be drawn is an error that says why.
 func TestReportIsRefused(t *testing.T) {
 	report := string(measured(t, bench.Options{Rounds: 3}))
 	for _, c := range []struct{ input, format, want string }{

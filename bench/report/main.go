@@ -1,11 +1,10 @@
-// Command report writes what benchmarks measured into docs/performance.md, and
-// draws its pictures:
+// Command report writes the results of benchmarks to docs/performance.md, and draws its pictures:
 //
 //	go test -run '^$' -bench . ./... | go -C bench run ./report
 //
-// It replaces what stands between a line "<!-- measured: NAME -->" and the next
-// "<!-- end -->". What was not measured this time stays as it is. "make bench-report"
-// runs it after all benchmarks at their full length.
+// It replaces the text between a line "<!-- measured: NAME -->" and the next "<!-- end -->".
+// Blocks that were not measured stay as they are. "make bench-report" runs it after all
+// benchmarks at their full length.
 package main
 
 import (
@@ -19,7 +18,7 @@ import (
 )
 
 func main() {
-	page := flag.String("page", filepath.Join("..", "docs", "performance.md"), "the page; pictures go beside it")
+	page := flag.String("page", filepath.Join("..", "docs", "performance.md"), "the page to update; pictures are written to its folder")
 	flag.Parse()
 	if err := run(os.Stdin, *page, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "report:", err)
@@ -41,7 +40,7 @@ func run(in io.Reader, page string, log io.Writer) error {
 		return err
 	}
 	for _, what := range missing {
-		fmt.Fprintln(log, "report:", what, "was not measured, and stays as it was")
+		fmt.Fprintln(log, "report:", what, "was not measured and is unchanged")
 	}
 	if err := os.WriteFile(page, content, 0o644); err != nil { //nolint:gosec // a public page
 		return err
@@ -50,36 +49,35 @@ func run(in io.Reader, page string, log io.Writer) error {
 }
 
 const (
-	opening = "<!-- measured: "
-	closing = " -->"
-	ending  = "<!-- end -->"
+	blockStart   = "<!-- measured: "
+	blockNameEnd = " -->"
+	blockEnd     = "<!-- end -->"
 )
 
-// fill replaces the blocks of a page. missing are the names of those for which the
-// benchmarks are not there.
+// fill replaces the blocks of a page. missing names the blocks whose benchmarks are missing.
 func fill(page []byte, measured results) (out []byte, missing []string, err error) {
 	for {
-		before, rest, found := bytes.Cut(page, []byte(opening))
+		before, rest, found := bytes.Cut(page, []byte(blockStart))
 		out = append(out, before...)
 		if !found {
 			return out, missing, nil
 		}
-		name, rest, named := bytes.Cut(rest, []byte(closing+"\n"))
-		old, rest, ended := bytes.Cut(rest, []byte(ending))
+		name, rest, named := bytes.Cut(rest, []byte(blockNameEnd+"\n"))
+		old, rest, ended := bytes.Cut(rest, []byte(blockEnd))
 		write := blocks[string(name)]
 		if !named || !ended || write == nil {
-			return nil, nil, fmt.Errorf("the block %q is not known, or has no end", name)
+			return nil, nil, fmt.Errorf("the block %q is unknown or has no end", name)
 		}
 		text, err := write(measured)
-		var absent *absentError
+		var missingErr *missingError
 		switch {
-		case errors.As(err, &absent):
-			missing = append(missing, fmt.Sprintf("%s (%s)", name, absent.what))
+		case errors.As(err, &missingErr):
+			missing = append(missing, fmt.Sprintf("%s (%s)", name, missingErr.what))
 			text = string(old)
 		case err != nil:
 			return nil, nil, err
 		}
-		out = append(out, fmt.Sprintf("%s%s%s\n%s%s", opening, name, closing, text, ending)...)
+		out = append(out, fmt.Sprintf("%s%s%s\n%s%s", blockStart, name, blockNameEnd, text, blockEnd)...)
 		page = rest
 	}
 }

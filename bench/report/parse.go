@@ -9,22 +9,22 @@ import (
 	"strings"
 )
 
-// results are the metrics of benchmarks, by "PACKAGE.NAME/CASE" without the module and
-// the word Benchmark, such as "drivers/mongo.Ratio/Renew".
+// results are the metrics of benchmarks, by "PACKAGE.NAME/CASE", without the module and the word
+// Benchmark: for example "drivers/mongo.Ratio/Renew".
 type results struct {
 	cpu     string
 	metrics map[string]map[string]float64
 }
 
-// absentError says that a benchmark did not run, or did not get to its end.
-type absentError struct{ what string }
+// missingError says that a benchmark did not run or did not finish.
+type missingError struct{ what string }
 
-func (e *absentError) Error() string { return e.what + " is not there" }
+func (e *missingError) Error() string { return e.what + " is missing" }
 
 const module = "github.com/holdfast-go/holdfast"
 
-// processors is what the testing package puts behind a name.
-var processors = regexp.MustCompile(`-\d+$`)
+// processorSuffix is what the testing package appends to a name: the number of processors.
+var processorSuffix = regexp.MustCompile(`-\d+$`)
 
 // parse reads the output of go test -bench.
 func parse(in io.Reader) (results, error) {
@@ -43,7 +43,7 @@ func parse(in io.Reader) (results, error) {
 		if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") || len(fields)%2 != 0 {
 			continue
 		}
-		name := pkg + "." + processors.ReplaceAllString(strings.TrimPrefix(fields[0], "Benchmark"), "")
+		name := pkg + "." + processorSuffix.ReplaceAllString(strings.TrimPrefix(fields[0], "Benchmark"), "")
 		metrics := map[string]float64{}
 		for i := 2; i < len(fields); i += 2 {
 			value, err := strconv.ParseFloat(fields[i], 64)
@@ -57,7 +57,7 @@ func parse(in io.Reader) (results, error) {
 	return r, lines.Err()
 }
 
-// reader takes values out of results; the first that is not there is its error.
+// reader gets values from results. Its error is that of the first missing value.
 type reader struct {
 	results
 	err error
@@ -66,7 +66,7 @@ type reader struct {
 func (r *reader) get(benchmark, unit string) float64 {
 	value, ok := r.metrics[benchmark][unit]
 	if !ok && r.err == nil {
-		r.err = &absentError{benchmark + ": " + unit}
+		r.err = &missingError{benchmark + ": " + unit}
 	}
 	return value
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/bench/internal/figure"
 )
 
-// pictures are the files beside the page, and who draws them.
+// pictures are the files beside the page, and the functions that draw them.
 var pictures = []struct {
 	file string
 	draw func(results) ([]*figure.Panel, error)
@@ -25,9 +25,9 @@ var pictures = []struct {
 func drawAll(measured results, dir string, log io.Writer) error {
 	for _, p := range pictures {
 		panels, err := p.draw(measured)
-		var absent *absentError
-		if errors.As(err, &absent) {
-			fmt.Fprintf(log, "report: %s stays as it was: %s was not measured\n", p.file, absent.what)
+		var missingErr *missingError
+		if errors.As(err, &missingErr) {
+			fmt.Fprintf(log, "report: %s is unchanged: %s was not measured\n", p.file, missingErr.what)
 			continue
 		}
 		if err != nil {
@@ -44,12 +44,12 @@ func drawAll(measured results, dir string, log io.Writer) error {
 	return nil
 }
 
-// drawLeases draws what grows with the number of leases.
+// drawLeases draws the cost by the number of leases.
 func drawLeases(measured results) ([]*figure.Panel, error) {
 	r := &reader{results: measured}
-	calls, cost := []figure.Line{{Name: "one by one: a call a lease every 5 s"}, {Name: "as they are: in batches"}}, []figure.Line{{Name: "heap and stacks, KiB a lease"}, {Name: "CPU of the process, % of one processor"}}
+	calls, cost := []figure.Line{{Name: "one by one: a call per lease every 5 s"}, {Name: "Holdfast: in batches"}}, []figure.Line{{Name: "heap and stacks, KiB per lease"}, {Name: "CPU of the process, % of one processor"}}
 	for _, n := range leaseCounts {
-		name, x := fmt.Sprint(held, n), float64(n)
+		name, x := fmt.Sprint(benchLeases, n), float64(n)
 		perSecond := r.get(name, "commands/s")
 		for i, y := range []float64{perSecond * r.get(name, "one-by-one/batched"), perSecond} {
 			calls[i].Points = append(calls[i].Points, plotter.XY{X: x, Y: max(y, 0.001)})
@@ -61,30 +61,30 @@ func drawLeases(measured results) ([]*figure.Panel, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	return panels(
-		panel{"commands to MongoDB", "leases held, TTL 15 s", "commands a second", calls},
+	return logPanels(
+		panel{"commands to MongoDB", "leases held, TTL 15 s", "commands per second", calls},
 		panel{"cost to the process", "leases held, TTL 15 s", "", cost},
 	)
 }
 
-// drawWaiting draws how long the next holder waits, by p50, p90 and p99.
+// drawWaiting draws how long the next holder waits: p50, p90 and p99.
 func drawWaiting(measured results) ([]*figure.Panel, error) {
 	r := &reader{results: measured}
-	handOvers := []figure.Range{
-		r.between("the article's lock", article, "hand-over"), r.between("a try every second", polled, "hand-over"),
-		r.between("Holdfast, processes", processes, "hand-over"), r.between("Holdfast, clients", passing, "hand-over"),
+	handoffs := []figure.Range{
+		r.quantileRange("lock from articles", benchHandoffArticle, "hand-over"), r.quantileRange("a try every second", benchHandoffPolled, "hand-over"),
+		r.quantileRange("Holdfast, processes", benchHandoffProcesses, "hand-over"), r.quantileRange("Holdfast, clients", benchHandoff, "hand-over"),
 	}
-	takeOvers := []figure.Range{r.between("the article's lock", crashed, "take-over"), r.between("Holdfast", crash, "take-over")}
+	takeovers := []figure.Range{r.quantileRange("lock from articles", benchTakeoverArticle, "take-over"), r.quantileRange("Holdfast", benchTakeover, "take-over")}
 	if r.err != nil {
 		return nil, r.err
 	}
 	return []*figure.Panel{
-		figure.NewRanges("hand-over after a release: p50, p90, p99", "milliseconds", handOvers...),
-		figure.NewRanges("take-over after a crash, from the expiry: p50, p90, p99", "milliseconds", takeOvers...),
+		figure.NewRanges("handoff after a release: p50, p90, p99", "milliseconds", handoffs...),
+		figure.NewRanges("takeover after a crash, from the expiry: p50, p90, p99", "milliseconds", takeovers...),
 	}, nil
 }
 
-func (r *reader) between(name, benchmark, unit string) figure.Range {
+func (r *reader) quantileRange(name, benchmark, unit string) figure.Range {
 	return figure.Range{Name: name, Values: []float64{r.get(benchmark, unit+"-p50-ms"), r.get(benchmark, unit+"-p90-ms"), r.get(benchmark, unit+"-p99-ms")}}
 }
 
@@ -93,8 +93,8 @@ type panel struct {
 	lines       []figure.Line
 }
 
-// panels are logarithmic both ways.
-func panels(all ...panel) ([]*figure.Panel, error) {
+// logPanels makes panels with two logarithmic axes.
+func logPanels(all ...panel) ([]*figure.Panel, error) {
 	var out []*figure.Panel
 	for _, p := range all {
 		drawn, err := figure.NewPanel(p.title, p.x, p.y, p.lines...)

@@ -13,44 +13,45 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// localBackend chooses the folder of the user on this machine.
+// localBackend stands for a folder of the user on this machine.
 const localBackend = "file:"
 
-// errNoBackend is for programs: on each of many machines they would take a lock that
-// the others do not see.
+// errNoBackend is returned where nobody is at a terminal. On each of many machines a local
+// folder would hold a lock that the other machines do not see.
 var errNoBackend = errors.New("no backend is set: give --backend URL or set HOLDFAST_BACKEND, such as mongodb://… or azblob://…; " +
 	"--backend file: chooses a folder that only this machine uses")
 
-// errNoBackendInside is for a command that holdfast runs: it uses its parent's locks.
-var errNoBackendInside = fmt.Errorf("%w. This runs within a holdfast run, which passes HOLDFAST_BACKEND on only if it holds no password, or with --keep-env", errNoBackend)
+// errNoBackendNested is returned in a command that holdfast runs: it is to use the locks of
+// its parent.
+var errNoBackendNested = fmt.Errorf("%w. This command runs under another holdfast run, which passes HOLDFAST_BACKEND on only if the URL holds no password, or with --keep-env", errNoBackend)
 
-// chooseBackend returns the URL that a command is to use. Without one a person at a
-// terminal gets the local folder: its name is in the messages there.
-func chooseBackend(given string, person bool) (string, error) {
+// chooseBackend returns the URL of the backend to use. Without a given one, a user at a
+// terminal gets the local folder; the messages there name it.
+func chooseBackend(given string, interactive bool) (string, error) {
 	if given == "" {
 		switch {
 		case os.Getenv(envToken) != "":
-			return "", errNoBackendInside
-		case !person:
+			return "", errNoBackendNested
+		case !interactive:
 			return "", errNoBackend
 		}
 		given = localBackend
 	}
 	scheme, rest, found := strings.Cut(given, ":")
 	if scheme = strings.ToLower(scheme); !found || strings.ContainsAny(scheme, "/@=;? ") {
-		return "", errors.New("the backend's URL has no scheme: " + mustBe()) // what it is may be a secret
+		return "", errors.New("the backend's URL has no scheme: " + schemeRule()) // the value is not shown: it may be a secret
 	}
 	if !slices.Contains(driver.Schemes(), scheme) {
-		return "", fmt.Errorf("the backend's URL has the unknown scheme %q: %s", withoutSecret(scheme), mustBe())
+		return "", fmt.Errorf("the backend's URL has the unknown scheme %q: %s", redact(scheme), schemeRule())
 	}
 	if scheme == "file" && (rest == "" || rest == "//") {
-		return localFolder()
+		return localFolderURL()
 	}
 	return given, nil
 }
 
-// mustBe lists the schemes that several processes can share.
-func mustBe() string {
+// schemeRule lists the schemes of backends that several processes can share.
+func schemeRule() string {
 	shared := slices.DeleteFunc(driver.Schemes(), func(scheme string) bool { return scheme == "mem" })
 	last := len(shared) - 1
 	return "must begin with " + strings.Join(shared[:last], ":, ") + ": or " + shared[last] + ":"
@@ -58,17 +59,17 @@ func mustBe() string {
 
 var errMemory = errors.New("the backend mem: is the memory of one process: no other process could see the lock. Use file: for the processes of this machine")
 
-// inMemory reports whether only this process would see the locks of a backend.
-func inMemory(backend string) bool {
+// isMemory reports whether a backend is the memory of this process.
+func isMemory(backend string) bool {
 	scheme, _, _ := strings.Cut(backend, ":")
 	return strings.EqualFold(scheme, "mem")
 }
 
-// localFolder is a folder in the place that the system has for state of a user.
-func localFolder() (string, error) {
+// localFolderURL returns the URL of a folder where the system keeps state of a user.
+func localFolderURL() (string, error) {
 	dir, err := stateDir()
 	if err != nil {
-		return "", fmt.Errorf("there is no folder of your own on this machine, give --backend file:/FOLDER: %w", err)
+		return "", fmt.Errorf("cannot find your folder for state on this machine, give --backend file:/FOLDER: %w", err)
 	}
 	path := filepath.ToSlash(filepath.Join(dir, "holdfast", "locks"))
 	if !strings.HasPrefix(path, "/") {
@@ -84,7 +85,7 @@ func stateDir() (string, error) {
 	case "darwin", "ios":
 		return os.UserConfigDir() // ~/Library/Application Support
 	}
-	// A relative path in the variable is to be ignored, says the XDG specification.
+	// The XDG specification says that a relative path in this variable is ignored.
 	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return dir, nil
 	}
@@ -95,14 +96,14 @@ func stateDir() (string, error) {
 	return filepath.Join(home, ".local", "state"), nil
 }
 
-// shownBackend is a backend's URL for messages: where the locks are, without user,
-// password and settings.
-func shownBackend(backend string) string {
+// displayBackend returns a backend's URL for messages: the place of the locks, without
+// user, password and parameters.
+func displayBackend(backend string) string {
 	scheme, rest, _ := strings.Cut(backend, ":")
 	switch scheme = strings.ToLower(scheme); scheme {
 	case "file":
 		if dir, err := url.PathUnescape(rest); err == nil && !strings.HasPrefix(dir, "/") {
-			if dir, err = filepath.Abs(dir); err == nil { // where this is depends on who looks
+			if dir, err = filepath.Abs(dir); err == nil { // a relative path depends on the working directory
 				rest = filepath.ToSlash(dir)
 			}
 		}
@@ -113,14 +114,14 @@ func shownBackend(backend string) string {
 			rest += " at " + values.Get("endpoint")
 		}
 	default:
-		// As the driver reads it: the first "@" ends the user and password, which may hold a
-		// "?"; one in the query means nothing. A further one before the query is a mistake
-		// in a password.
+		// As in the driver, the first "@" ends the user and password, which may hold a "?".
+		// A further "@" before the query means that the password holds an unescaped one. An
+		// "@" in the query has no meaning.
 		if _, address, found := strings.Cut(rest, "@"); found {
 			rest = address
 		}
 		rest, _, _ = strings.Cut(rest, "?")
 		rest = "//" + strings.TrimPrefix(rest[strings.LastIndexByte(rest, '@')+1:], "//")
 	}
-	return withoutSecret(scheme + ":" + rest)
+	return redact(scheme + ":" + rest)
 }

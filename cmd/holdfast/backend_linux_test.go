@@ -2,8 +2,8 @@ package main
 
 import "testing"
 
-// A person at a terminal needs no backend, and sees in every message of acquiring which one is in use.
-func TestTerminalWithoutBackend(t *testing.T) {
+// At a terminal no backend has to be set. Every message about acquiring names the one in use.
+func TestDefaultBackendAtTerminal(t *testing.T) {
 	home := t.TempDir()
 	const where = "/.local/state/holdfast/locks"
 	c := newConsole(t)
@@ -32,7 +32,7 @@ func TestTerminalWithoutBackend(t *testing.T) {
 	c.enter("kill %1\n")
 	c.expect("released")
 
-	// A program that holdfast runs is none, even if it has the terminal.
+	// For a command that holdfast runs there is no default, even if it has the terminal.
 	c.enter("holdfast run lock -- holdfast run other -- echo ne''ver\n")
 	c.expect("no backend is set")
 	c.expectPrompt(codeUsage)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestShownBackend(t *testing.T) {
+func TestDisplayBackend(t *testing.T) {
 	for given, want := range map[string]string{
 		"file:/var/lib/holdfast":                      "file:/var/lib/holdfast",
 		"mongodb://db1,db2:27018/app?replicaSet=rs0":  "mongodb://db1,db2:27018/app",
@@ -18,12 +18,12 @@ func TestShownBackend(t *testing.T) {
 		"azblob://acct/locks/prefix":                  "azblob://acct/locks/prefix",
 		"azblob://emulator/locks?endpoint=http://127.0.0.1:10000/devstoreaccount1&client_id=x": "azblob://emulator/locks at http://127.0.0.1:10000/devstoreaccount1",
 	} {
-		if got := shownBackend(given); got != want {
+		if got := displayBackend(given); got != want {
 			t.Errorf("%s: %s, want %s", given, got, want)
 		}
 	}
 	for _, given := range []string{"azblob://acct/locks/AccountKey=sEcReT", "azblob://acct/c?sig=sEcReT", "file:/x/AccountKey=sEcReT", "mongodb://h/app?password=sEcReT"} {
-		if got := shownBackend(given); strings.Contains(got, "sEcReT") {
+		if got := displayBackend(given); strings.Contains(got, "sEcReT") {
 			t.Errorf("%s: %s", given, got)
 		}
 	}

@@ -4,7 +4,7 @@ package main
 
 import "time"
 
-// bootClock is the wall clock, the only one here that processes are known to share.
-// Setting it forward can have the guardian kill the command too early; setting it
-// back, too late.
+// bootClock returns the wall clock's time: on these systems it is the only clock that
+// processes are known to share. If the clock is set forward, the guardian may kill the
+// command too early; if it is set back, too late.
 func bootClock() time.Duration { return time.Duration(time.Now().UnixNano()) }

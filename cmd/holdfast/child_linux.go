@@ -7,16 +7,16 @@ import (
 	"syscall"
 )
 
-// childAttributes: a group of its own, and death if holdfast is killed, even if the
-// guardian is killed with it. That reaches the command itself, not what it started,
-// and no set-user-ID program.
+// childAttributes gives the command a process group of its own and has the kernel kill it
+// when holdfast is killed, even if the guardian is killed too. The kernel kills only the
+// command itself, not the processes that it has started, and no set-user-ID program.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// groupLives reports whether a process group has a member, besides the guardian, that
-// is not a zombie: one whose parent never asks for it would stay forever.
-func groupLives(group, guardian int) bool {
+// groupAlive reports whether a process group has a member other than the guardian that is
+// not a zombie. A zombie does not count: if its parent never reaps it, it stays forever.
+func groupAlive(group, guardian int) bool {
 	if syscall.Kill(-group, 0) == syscall.ESRCH {
 		return false
 	}
@@ -24,45 +24,46 @@ func groupLives(group, guardian int) bool {
 	if err != nil {
 		return true
 	}
-	seen := false
+	found := false
 	for _, p := range processes {
-		now := processState(p.Name())
-		member := now.group == group
-		if member && !now.zombie && now.pid != guardian {
+		state := readProcess(p.Name())
+		member := state.group == group
+		if member && !state.zombie && state.pid != guardian {
 			return true
 		}
-		seen = seen || member
+		found = found || member
 	}
-	return !seen // a member that /proc does not show may be alive
+	return !found // a member that /proc does not show may be alive
 }
 
-// reapOrphans reaps what ended after its parent had: such processes become children
-// of process 1, which in a container holdfast may be. It leaves alone the command and the
-// guardian, which are reaped elsewhere, and holdfast's own group: a tool that a library
-// has started, such as one for credentials, is waited for there.
+// reapOrphans reaps processes that ended after their parent. They become children of
+// process 1, which holdfast may be in a container. Two kinds of children are left alone:
+// the command and the guardian, which are reaped elsewhere; and the members of holdfast's
+// own group, such as a credential helper that an SDK has started and waits for.
 func (c *child) reapOrphans() {
 	processes, err := os.ReadDir("/proc")
 	if err != nil {
 		return
 	}
-	self, own := os.Getpid(), syscall.Getpgrp()
+	self, ownGroup := os.Getpid(), syscall.Getpgrp()
 	for _, p := range processes {
-		now := processState(p.Name())
-		if now.zombie && now.parent == self && now.group != own && now.pid != c.pid && now.pid != c.guardian.pid() {
-			_, _ = syscall.Wait4(now.pid, nil, syscall.WNOHANG, nil)
+		state := readProcess(p.Name())
+		if state.zombie && state.parent == self && state.group != ownGroup && state.pid != c.pid && state.pid != c.guardian.pid() {
+			_, _ = syscall.Wait4(state.pid, nil, syscall.WNOHANG, nil)
 		}
 	}
 }
 
+// process is the state of a process as /proc shows it.
 type process struct {
 	pid, parent, group int
-	zombie             bool // has ended and is not reaped yet
+	zombie             bool // it has ended and is not reaped yet
 }
 
-// processState reads /proc/PID/stat, described in proc_pid_stat(5): after the name
-// in parentheses come the state, the parent and the process group. What is no
-// process, or is gone, has group -1.
-func processState(entry string) process {
+// readProcess reads /proc/PID/stat (see proc_pid_stat(5)): after the name in parentheses
+// come the state, the parent and the process group. If the entry is not a process, or the
+// process is gone, the group is -1.
+func readProcess(entry string) process {
 	none := process{group: -1}
 	pid, err := strconv.Atoi(entry)
 	if err != nil {

@@ -9,16 +9,17 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// endingSignals ask holdfast to end. While it waits they do; while the command
-// runs they are passed on. otherSignals are passed on while the command runs, and do
-// nothing while it does not.
 var (
+	// endingSignals ask holdfast to end. While the command runs they are forwarded to it.
 	endingSignals = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
-	otherSignals  = []os.Signal{syscall.SIGUSR1, syscall.SIGUSR2}
-	// jobSignals come from the terminal to its foreground process group, which the
-	// command's is not to begin with (see terminal_unix.go).
+	// otherSignals are forwarded while the command runs, and ignored at other times.
+	otherSignals = []os.Signal{syscall.SIGUSR1, syscall.SIGUSR2}
+	// jobSignals come from the terminal to its foreground process group, which is
+	// holdfast's at first, not the command's (see jobcontrol_unix.go).
 	jobSignals = []os.Signal{syscall.SIGTSTP, syscall.SIGWINCH}
 )
 
@@ -27,27 +28,28 @@ const termSignal = syscall.SIGTERM
 // child is a running command and its process group, whose leader it is.
 type child struct {
 	pid int
-	// changed gets a signal when poll may have news.
-	changed chan os.Signal
-	// stops gets the signal that stopped the command each time one does.
-	stops    chan os.Signal
-	guardian *guardian // nil if none could be started
-	tty      *terminal
-	closed   chan struct{}
+	// stateChanged receives SIGCHLD: poll may find that the command has ended or stopped.
+	stateChanged chan os.Signal
+	// stopEvents receives a stopEvent each time a signal stops the command, and the
+	// terminal's job signals to holdfast.
+	stopEvents chan os.Signal
+	guardian   *guardian // nil if none could be started
+	tty        *terminal
+	closed     chan struct{}
 }
 
-// startChild runs path in a process group of its own, so that a signal reaches
-// what the command started, too. A guardian is started before it. Without one the
-// command runs nevertheless: unguarded is then why.
+// startChild runs path in a process group of its own, so that a signal also reaches the
+// processes that the command starts. The guardian is started first. If that fails, the
+// command runs without one, and unguarded says why.
 func startChild(path string, args, env []string) (c *child, unguarded, err error) {
-	c = &child{changed: make(chan os.Signal, 1), stops: make(chan os.Signal, 8), closed: make(chan struct{})}
-	signal.Notify(c.stops, jobSignals...) // before the start: none may be missed
-	signal.Notify(c.changed, syscall.SIGCHLD)
+	c = &child{stateChanged: make(chan os.Signal, 1), stopEvents: make(chan os.Signal, 8), closed: make(chan struct{})}
+	signal.Notify(c.stopEvents, jobSignals...) // before the command starts, so that none is missed
+	signal.Notify(c.stateChanged, syscall.SIGCHLD)
 	c.guardian, unguarded = startGuardian()
 	started := make(chan error)
 	go func() {
-		// The kernel ties "kill it when its parent dies" to the thread that started
-		// it, so this goroutine keeps that thread for as long as the command runs.
+		// The kernel kills the command when the thread that started it ends, so this
+		// goroutine keeps the thread for as long as the command runs.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		process, err := os.StartProcess(path, args, &os.ProcAttr{
@@ -58,7 +60,7 @@ func startChild(path string, args, env []string) (c *child, unguarded, err error
 			return
 		}
 		c.pid = process.Pid
-		_ = process.Release() // poll does the waiting: it sees stops, too
+		_ = process.Release() // poll waits for the process, because it also reports stops
 		started <- nil
 		<-c.closed
 	}()
@@ -70,10 +72,9 @@ func startChild(path string, args, env []string) (c *child, unguarded, err error
 	return c, unguarded, nil
 }
 
-// poll looks for what became of the command: it reports its exit code once it has
-// ended, and sends to stops if it was stopped. It never waits. The goroutine that
-// calls it is the one that sends signals: a command that it has not reaped yet keeps its
-// number, so that no signal can reach a stranger.
+// poll returns the command's exit code once it has ended, and sends to stopEvents if it
+// was stopped. It never waits. Only the goroutine that sends signals may call it: a process
+// ID is reused only after its process is reaped, so a signal cannot reach a stranger.
 func (c *child) poll() (code int, ended bool) {
 	if os.Getpid() == 1 {
 		c.reapOrphans()
@@ -84,13 +85,13 @@ func (c *child) poll() (code int, ended bool) {
 		switch {
 		case errors.Is(err, syscall.EINTR):
 		case err != nil:
-			return codeUnavailable, true // somebody else reaped it: its code is not to be had
+			return codeUnavailable, true // another reaped it, so its exit code is unknown
 		case pid == 0:
 			return 0, false
 		case status.Stopped():
 			select {
-			case c.stops <- stopped(status.StopSignal()):
-			default: // one is being dealt with
+			case c.stopEvents <- stopEvent(status.StopSignal()):
+			default: // an earlier one is still being handled
 			}
 		case status.Signaled():
 			return codeSignal + int(status.Signal()), true
@@ -100,36 +101,46 @@ func (c *child) poll() (code int, ended bool) {
 	}
 }
 
-// guard has the guardian kill the group when left is over, unless this is called again
-// before.
-func (c *child) guard(left func() time.Duration) error {
+// orderKill orders the guardian to kill the group after the time that left returns. A later
+// call replaces the order.
+func (c *child) orderKill(left func() time.Duration) error {
 	if c.guardian == nil {
 		return nil
 	}
-	now := bootClock() // before left is asked: a pause in between must not make it later
+	now := bootClock() // before left is called, so that a pause in between does not delay the kill
 	return c.guardian.order(c.pid, now+left())
 }
 
-// heard gets the signals that reached the whole group without holdfast, and also
-// those that holdfast sent there. It is nil if nobody listens.
-func (c *child) heard() <-chan os.Signal {
+// groupSignals receives the signals that the group was sent, by holdfast or by others. It
+// is nil if there is no guardian to report them.
+func (c *child) groupSignals() <-chan os.Signal {
 	if c.guardian == nil {
 		return nil
 	}
-	return c.guardian.heard
+	return c.guardian.signals
 }
 
-// guardianKilled reports whether the guardian has killed the group. It is asked when
-// nothing remains of that.
+// guardianKilled reports whether the guardian has killed the group. It may be called only
+// after the group has ended.
 func (c *child) guardianKilled() bool { return c.guardian != nil && c.guardian.killed }
 
-// stopped is the news that a signal has stopped the command.
-type stopped syscall.Signal
+// stopEvent says which signal has stopped the command.
+type stopEvent syscall.Signal
 
-func (s stopped) Signal()        {}
-func (s stopped) String() string { return "stopped by " + syscall.Signal(s).String() }
+func (s stopEvent) Signal()        {}
+func (s stopEvent) String() string { return "stopped by " + signalName(syscall.Signal(s)) }
 
-// signal sends a signal to the whole group. That it is gone is no error.
+// signalName returns a signal's name, such as SIGTERM.
+func signalName(sig os.Signal) string {
+	if number, ok := sig.(syscall.Signal); ok {
+		if name := unix.SignalName(number); name != "" {
+			return name
+		}
+	}
+	return sig.String()
+}
+
+// signal sends a signal to the whole group. If the group is gone, that is no error.
 func (c *child) signal(sig os.Signal) error {
 	number, ok := sig.(syscall.Signal)
 	if !ok {
@@ -142,9 +153,9 @@ func (c *child) signal(sig os.Signal) error {
 	return err
 }
 
-// end asks the group to end by a signal; one that is stopped is woken, or it would
-// never know.
-func (c *child) end(sig os.Signal) error {
+// signalAndWake sends a signal to the group and continues it: a stopped process does not
+// handle a signal.
+func (c *child) signalAndWake(sig os.Signal) error {
 	return errors.Join(c.signal(sig), c.wake())
 }
 
@@ -152,25 +163,25 @@ func (c *child) wake() error { return c.signal(syscall.SIGCONT) }
 
 func (c *child) kill() error { return c.signal(syscall.SIGKILL) }
 
-// remains reports whether the group has a living member besides the guardian. It is
-// asked after the command itself was reaped. The group's number stays taken while the
-// group has members, the guardian among them, so nobody else is meant by it. The
-// guardian is dismissed when nobody seems to be left: without it the system itself says
-// whether that is so.
-func (c *child) remains() bool {
-	if groupLives(c.pid, c.guardian.pid()) {
+// groupRunning reports whether the group has a living member other than the guardian. It
+// may be called only after the command itself was reaped. The group's ID cannot be reused
+// while the group has a member, and the guardian is one. When no other member seems to be
+// left, the guardian is dismissed, and the system itself confirms that the group is empty.
+func (c *child) groupRunning() bool {
+	if groupAlive(c.pid, c.guardian.pid()) {
 		return true
 	}
 	c.guardian.dismiss()
-	return groupLives(c.pid, 0)
+	return groupAlive(c.pid, 0)
 }
 
-// close takes the terminal back and dismisses the guardian. The group must be gone.
+// close returns the terminal to holdfast and dismisses the guardian. The group must have
+// ended.
 func (c *child) close() {
-	signal.Stop(c.stops)
-	signal.Stop(c.changed)
+	signal.Stop(c.stopEvents)
+	signal.Stop(c.stateChanged)
 	signal.Reset(jobSignals...)
-	c.tty.take(c.pid)
+	c.tty.takeForeground(c.pid)
 	c.tty.close()
 	c.guardian.dismiss()
 	close(c.closed)

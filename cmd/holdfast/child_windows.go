@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 	"unsafe"
@@ -10,8 +11,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Windows knows Ctrl-C and Ctrl-Break (os.Interrupt) and the closing of the console,
-// the session or the system (SIGTERM).
+// endingSignals are Windows' requests to end: Ctrl-C and Ctrl-Break (os.Interrupt), and the
+// closing of the console, the session or the system (SIGTERM).
 var (
 	endingSignals = []os.Signal{os.Interrupt, syscall.SIGTERM}
 	otherSignals  []os.Signal
@@ -19,20 +20,20 @@ var (
 
 const termSignal = syscall.SIGTERM
 
-// child is a running command and the job object that holds it and what it starts.
-// The command is put into the job just after its start: what it starts before that
-// moment is not in the job. The job ends when holdfast does, however that ends.
+// child is a running command and the job object that contains it and the processes that it
+// starts. The command is put into the job just after its start, so a process that it starts
+// before that moment is not in the job. The job ends when holdfast ends for any reason.
 type child struct {
-	pid     int
-	process *os.Process
-	job     windows.Handle
-	code    int // readable once ended is closed
-	ended   chan struct{}
-	changed chan os.Signal // gets something once, when the command has ended
-	stops   chan os.Signal // there is no job control; nothing is ever sent
+	pid          int
+	process      *os.Process
+	job          windows.Handle
+	code         int // readable once ended is closed
+	ended        chan struct{}
+	stateChanged chan os.Signal // receives one value, when the command has ended
+	stopEvents   chan os.Signal // never receives anything: there is no job control
 }
 
-// startChild starts the command. The job object is its guardian.
+// startChild starts the command. The job object serves as its guardian.
 func startChild(path string, args, env []string) (c *child, unguarded, err error) {
 	job, err := newJob()
 	if err != nil {
@@ -43,8 +44,8 @@ func startChild(path string, args, env []string) (c *child, unguarded, err error
 		Sys: &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP},
 	})
 	if err == nil {
-		if err = assign(job, process.Pid); err != nil {
-			_ = process.Kill() // it must not run uncontrolled
+		if err = assignToJob(job, process.Pid); err != nil {
+			_ = process.Kill() // outside the job it could outlive holdfast
 			_, _ = process.Wait()
 		}
 	}
@@ -52,19 +53,19 @@ func startChild(path string, args, env []string) (c *child, unguarded, err error
 		_ = windows.CloseHandle(job)
 		return nil, nil, err
 	}
-	c = &child{pid: process.Pid, process: process, job: job, ended: make(chan struct{}), changed: make(chan os.Signal, 1)}
+	c = &child{pid: process.Pid, process: process, job: job, ended: make(chan struct{}), stateChanged: make(chan os.Signal, 1)}
 	go func() {
 		c.code = codeUnavailable
 		if state, err := process.Wait(); err == nil {
 			c.code = state.ExitCode()
 		}
 		close(c.ended)
-		c.changed <- os.Interrupt
+		c.stateChanged <- os.Interrupt
 	}()
 	return c, nil, nil
 }
 
-// poll reports the command's exit code once it has ended.
+// poll returns the command's exit code once it has ended.
 func (c *child) poll() (code int, ended bool) {
 	select {
 	case <-c.ended:
@@ -74,11 +75,11 @@ func (c *child) poll() (code int, ended bool) {
 	}
 }
 
-// guard has nothing to do: the system ends the job when holdfast has ended. It does not
-// when holdfast is only suspended.
-func (c *child) guard(func() time.Duration) error { return nil }
+// orderKill does nothing: the system ends the job when holdfast ends. Nothing ends the job
+// while holdfast is only suspended.
+func (c *child) orderKill(func() time.Duration) error { return nil }
 
-func (c *child) heard() <-chan os.Signal { return nil }
+func (c *child) groupSignals() <-chan os.Signal { return nil }
 
 func (c *child) guardianKilled() bool { return false }
 
@@ -98,7 +99,7 @@ func newJob() (windows.Handle, error) {
 	return job, nil
 }
 
-func assign(job windows.Handle, pid int) error {
+func assignToJob(job windows.Handle, pid int) error {
 	process, err := windows.OpenProcess(windows.PROCESS_SET_QUOTA|windows.PROCESS_TERMINATE, false, uint32(pid))
 	if err != nil {
 		return os.NewSyscallError("OpenProcess", err)
@@ -107,20 +108,23 @@ func assign(job windows.Handle, pid int) error {
 	return errors.Join(os.NewSyscallError("AssignProcessToJobObject", err), windows.CloseHandle(process))
 }
 
-// signal sends Ctrl-Break: the only event that can be sent to a process group. It
-// reaches programs of this console.
+// signal sends Ctrl-Break, the only event that can be sent to a process group. It reaches
+// only the programs of this console.
 func (c *child) signal(os.Signal) error {
 	return os.NewSyscallError("GenerateConsoleCtrlEvent",
 		windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, uint32(c.pid)))
 }
 
-func (c *child) end(sig os.Signal) error { return c.signal(sig) }
+func (c *child) signalAndWake(sig os.Signal) error { return c.signal(sig) }
 
 func (c *child) wake() error { return nil }
 
+// signalName returns a signal's name in quotes: "interrupt" or "terminated".
+func signalName(sig os.Signal) string { return strconv.Quote(sig.String()) }
+
 func isGuardian() bool { return false }
 
-func guard() {}
+func runGuardian() {}
 
 func (c *child) kill() error {
 	return os.NewSyscallError("TerminateJobObject", windows.TerminateJobObject(c.job, codeSignal+uint32(syscall.SIGKILL)))
@@ -134,12 +138,12 @@ type jobAccounting struct {
 	ActiveProcesses, TotalTerminatedProcesses          uint32
 }
 
-// remains reports whether the job has a process.
-func (c *child) remains() bool {
-	var now jobAccounting
+// groupRunning reports whether the job has a running process.
+func (c *child) groupRunning() bool {
+	var state jobAccounting
 	err := windows.QueryInformationJobObject(c.job, windows.JobObjectBasicAccountingInformation,
-		uintptr(unsafe.Pointer(&now)), uint32(unsafe.Sizeof(now)), nil)
-	return err == nil && now.ActiveProcesses > 0
+		uintptr(unsafe.Pointer(&state)), uint32(unsafe.Sizeof(state)), nil)
+	return err == nil && state.ActiveProcesses > 0
 }
 
 func (c *child) jobControl(os.Signal, func(), func() bool) {}

@@ -15,11 +15,11 @@ import (
 func guardedCommand(t *testing.T) *child {
 	t.Helper()
 	c := startCommand(t, "exec sleep 100")
-	if err := c.guard(func() time.Duration { return time.Hour }); err != nil {
+	if err := c.orderKill(func() time.Duration { return time.Hour }); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the guardian joins the group", func() bool {
-		return processState(strconv.Itoa(c.guardian.pid())).group == c.pid
+		return readProcess(strconv.Itoa(c.guardian.pid())).group == c.pid
 	})
 	return c
 }
@@ -28,7 +28,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
+			t.Fatalf("did not happen within %v: %s", patience, what)
 		}
 	}
 }
@@ -44,42 +44,42 @@ func stop(t *testing.T, pid int) {
 	}
 }
 
-// The number of a group stays taken after its last member was reaped, until holdfast has
-// no more use for it: a signal to it must not reach a stranger that got the number.
-func TestGroupNumberStaysTaken(t *testing.T) {
+// A group's ID is not reused after the command was reaped, for as long as holdfast uses it: a
+// signal to the group must not reach a stranger.
+func TestGroupIDIsNotReused(t *testing.T) {
 	c := guardedCommand(t)
 	if err := syscall.Kill(c.pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the command is reaped", func() bool { _, ended := c.poll(); return ended })
 	if err := syscall.Kill(-c.pid, 0); err != nil {
-		t.Errorf("the number of the group is free: %v", err)
+		t.Errorf("the ID of the group is free: %v", err)
 	}
-	if !groupLives(c.pid, 0) || groupLives(c.pid, c.guardian.pid()) {
-		t.Error("the group has not just one member, the guardian")
+	if !groupAlive(c.pid, 0) || groupAlive(c.pid, c.guardian.pid()) {
+		t.Error("the guardian is not the only member of the group")
 	}
 
-	// So it does when the guardian was killed with the group.
+	// The same holds if the guardian was killed with the group.
 	if err := c.kill(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the guardian dies", func() bool { return processState(strconv.Itoa(c.guardian.pid())).zombie })
+	eventually(t, "the guardian dies", func() bool { return readProcess(strconv.Itoa(c.guardian.pid())).zombie })
 	if err := syscall.Kill(-c.pid, 0); err != nil {
-		t.Errorf("the number of the group is free: %v", err)
+		t.Errorf("the ID of the group is free: %v", err)
 	}
-	if c.remains() {
-		t.Error("a group without a living member remains")
+	if c.groupRunning() {
+		t.Error("a group without a living member counts as running")
 	}
 }
 
-// A guardian that somebody has stopped does not stop holdfast.
-func TestStoppedGuardianDelaysNobody(t *testing.T) {
+// Sending an order does not block if the guardian is stopped.
+func TestOrderToStoppedGuardian(t *testing.T) {
 	c := guardedCommand(t)
 	stop(t, c.guardian.pid())
 	full := make(chan struct{})
 	go func() {
 		defer close(full)
-		for c.guard(func() time.Duration { return time.Hour }) == nil {
+		for c.orderKill(func() time.Duration { return time.Hour }) == nil {
 		}
 	}()
 	select {
@@ -89,51 +89,51 @@ func TestStoppedGuardianDelaysNobody(t *testing.T) {
 	}
 }
 
-// A guardian that was stopped for longer than its order allowed reads what came meanwhile
-// before it kills: the lock was renewed all the time.
+// A guardian that was stopped until its order was overdue reads the later orders before it
+// kills: the lock was renewed all the time.
 func TestGuardianReadsLaterOrdersFirst(t *testing.T) {
 	c := guardedCommand(t)
 	order := func(left time.Duration) {
 		t.Helper()
-		if err := c.guard(func() time.Duration { return left }); err != nil {
+		if err := c.orderKill(func() time.Duration { return left }); err != nil {
 			t.Fatal(err)
 		}
 	}
 	order(time.Second)
 	stop(t, c.guardian.pid())
-	for range 10 { // each is over before it is read
+	for range 10 { // each is due before it is read
 		order(0)
 	}
 	order(time.Hour)
-	time.Sleep(1100 * time.Millisecond) // so is the one that it knew
+	time.Sleep(1100 * time.Millisecond) // the order that it has read is due too
 	if err := syscall.Kill(c.guardian.pid(), syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(200 * time.Millisecond)
 	if code, ended := c.poll(); ended {
-		t.Fatalf("the command has ended with %d", code)
+		t.Fatalf("the command has ended with exit code %d", code)
 	}
 	order(10 * time.Millisecond)
-	eventually(t, "the command is killed when the last order is over", func() bool { _, ended := c.poll(); return ended })
-	if c.remains() || !c.guardianKilled() {
+	eventually(t, "the command is killed when the last order is due", func() bool { _, ended := c.poll(); return ended })
+	if c.groupRunning() || !c.guardianKilled() {
 		t.Error("the guardian has not reported that it killed the group")
 	}
 }
 
-// The guardian hears what is sent to the group, and ends with nothing but SIGKILL.
-func TestGuardianHears(t *testing.T) {
+// The guardian reports the signals that are sent to the group. Only SIGKILL ends it.
+func TestGuardianReportsSignals(t *testing.T) {
 	c := guardedCommand(t)
 	for _, sig := range append(slices.Clone(endingSignals), otherSignals...) {
 		if err := c.signal(sig); err != nil {
 			t.Fatal(err)
 		}
 		select {
-		case got := <-c.heard():
+		case got := <-c.groupSignals():
 			if got != sig {
-				t.Errorf("heard %v, not %v", got, sig)
+				t.Errorf("reported: %v, want %v", got, sig)
 			}
 		case <-time.After(patience):
-			t.Fatalf("%v was not heard", sig)
+			t.Fatalf("%v was not reported", sig)
 		}
 	}
 	for _, sig := range []os.Signal{syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGPIPE, syscall.SIGALRM} {
@@ -145,18 +145,18 @@ func TestGuardianHears(t *testing.T) {
 		t.Fatal(err)
 	}
 	select {
-	case got := <-c.heard():
+	case got := <-c.groupSignals():
 		if got != syscall.SIGTERM {
-			t.Errorf("heard %v", got)
+			t.Errorf("reported: %v", got)
 		}
 	case <-time.After(patience):
 		t.Error("the guardian has stopped or ended")
 	}
 }
 
-// A guardian that has been started hears the very first signal, and one that a signal has
-// ended before it was ready is replaced.
-func TestGuardianIsReady(t *testing.T) {
+// A guardian that was started reports even the first signal. One that a signal has ended before
+// it was ready is replaced.
+func TestStartedGuardianIsReady(t *testing.T) {
 	for range 10 {
 		g, err := startGuardian()
 		if err != nil {
@@ -166,12 +166,12 @@ func TestGuardianIsReady(t *testing.T) {
 			t.Fatal(err)
 		}
 		select {
-		case got := <-g.heard:
+		case got := <-g.signals:
 			if got != syscall.SIGTERM {
-				t.Errorf("heard %v", got)
+				t.Errorf("reported: %v", got)
 			}
 		case <-time.After(patience):
-			t.Error("SIGTERM was not heard")
+			t.Error("SIGTERM was not reported")
 		}
 		g.dismiss()
 	}

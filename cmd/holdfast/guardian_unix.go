@@ -17,64 +17,66 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guardianName is the name under which the program starts itself as a guardian. It
-// does not contain "holdfast", so that pkill or killall does not hit both.
+// guardianName is the name under which the program starts itself as a guardian. It does
+// not contain "holdfast", so that pkill or killall does not end both.
 const guardianName = "lock-guardian"
 
 const (
 	// orderTimeout bounds the writing of an order.
 	orderTimeout = 10 * time.Millisecond
-	// readyTimeout bounds the wait for a guardian that has been started.
+	// readyTimeout bounds the wait for a guardian that was started.
 	readyTimeout = 2 * time.Second
-	// ready is what a guardian reports first: from now on it hears every signal.
-	ready = 0
-	// killing is what it reports before it kills; the numbers between are signals.
-	killing = 255
+	// reportReady is a guardian's first report: from now on it receives every signal.
+	reportReady = 0
+	// reportKilling is its report before it kills the group. The numbers in between are
+	// signals.
+	reportKilling = 255
 )
 
-// mostSignals is more than any signal's number.
-const mostSignals = 65
+// signalLimit is greater than the number of any signal.
+const signalLimit = 65
 
-// guardian is a process beside the command that kills the command's process group
-// when holdfast cannot: when holdfast has died, and when it is stopped, or stuck, until
-// the lease is nearly over.
+// guardian is a second process that kills the command's process group when holdfast
+// cannot: when holdfast has been killed, and when it is stopped, or stuck, until the lease
+// has nearly expired.
 //
-// It reads orders from a pipe. A later order replaces an earlier one, and the guardian
-// kills only when the pipe is empty: one that was itself stopped for a while first reads
-// what came meanwhile. The end of the pipe means that holdfast has died: the group is
-// killed at once. Orders stay in the pipe when their writer dies, so nothing is missed
-// while the guardian starts.
+// The guardian reads orders from a pipe; a later order replaces an earlier one. It kills
+// the group
+//   - when the last order is due and the pipe is empty. A guardian that was itself stopped
+//     for a while therefore reads the orders that came meanwhile before it acts.
+//   - when it reads the end of the pipe, because holdfast has died. Orders stay in the pipe
+//     when their writer dies, so a guardian that is still starting misses none.
 //
-// On Linux the guardian is a member of the group. The group's number cannot be reused
-// before holdfast has reaped the guardian, or while the guardian lives: no signal
-// reaches a stranger.
+// On Linux the guardian is a member of the group. The group's ID cannot be reused while the
+// guardian lives, or before holdfast has reaped it, so no signal reaches a stranger.
 //
-// It ignores the signals that it may ignore. Those that holdfast passes on it reports
-// through a second pipe: what reaches one member of the group has reached the command, too.
+// The guardian ignores the signals that a process may ignore. It reports those that
+// holdfast forwards through a second pipe: a signal that one member of the group received
+// was sent to the whole group, and so to the command.
 type guardian struct {
 	process *os.Process
 	orders  *os.File
-	heard   chan os.Signal // the signals that it was sent; closed when it has ended
-	killed  bool           // it has killed the group; readable once heard is closed
+	signals chan os.Signal // the signals that the guardian received; closed when it has ended
+	killed  bool           // the guardian has killed the group; readable once signals is closed
 }
 
-// order has the guardian kill a process group at a moment on bootClock. In the pipe it has
-// a fixed size, so that each is written and read as a whole.
+// order tells the guardian to kill a process group at a time on bootClock. Its size is
+// fixed, so that an order is written to the pipe and read as a whole.
 type order struct{ Group, At int64 }
 
-// startGuardian starts a guardian and waits until it is ready, so that it hears every signal
-// that is sent to the command. It does nothing before the first order. One that was ended by a
-// signal before it could ignore it is replaced.
+// startGuardian starts a guardian and waits until it is ready, so that it receives every
+// signal that is sent to the command. The guardian does nothing before its first order. A
+// guardian that a signal ended before it could ignore signals is replaced.
 func startGuardian() (g *guardian, err error) {
 	for range 3 {
-		if g, err = tryGuardian(); err == nil {
+		if g, err = startGuardianOnce(); err == nil {
 			return g, nil
 		}
 	}
 	return nil, err
 }
 
-func tryGuardian() (*guardian, error) {
+func startGuardianOnce() (*guardian, error) {
 	orders, toGuardian, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -91,14 +93,14 @@ func tryGuardian() (*guardian, error) {
 		_, _ = toGuardian.Close(), fromGuardian.Close()
 		return nil, err
 	}
-	g := &guardian{process: process, orders: toGuardian, heard: make(chan os.Signal, 16)}
+	g := &guardian{process: process, orders: toGuardian, signals: make(chan os.Signal, 16)}
 	_ = fromGuardian.SetReadDeadline(time.Now().Add(readyTimeout))
 	_, err = fromGuardian.Read(make([]byte, 1))
 	_ = fromGuardian.SetReadDeadline(time.Time{})
-	go g.listen(fromGuardian)
-	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) { // a slow one is better than none
+	go g.readReports(fromGuardian)
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) { // a slow guardian is better than none
 		g.dismiss()
-		return nil, fmt.Errorf("it has ended at once: %w", err)
+		return nil, fmt.Errorf("it ended at once: %w", err)
 	}
 	return g, nil
 }
@@ -116,14 +118,14 @@ func execGuardian(orders, reports *os.File) (*os.Process, error) {
 	return os.StartProcess(path, []string{guardianName}, &os.ProcAttr{
 		Files: []*os.File{null, null, null, orders, reports},
 		Env:   append(os.Environ(), "GOMAXPROCS=1"),
-		Sys:   &syscall.SysProcAttr{Setpgid: true}, // what the terminal sends is not for it
+		Sys:   &syscall.SysProcAttr{Setpgid: true}, // out of reach of the terminal's signals
 	})
 }
 
-// listen hands over what the guardian reports, until it has ended. Nobody waits for
-// more than a few.
-func (g *guardian) listen(reports *os.File) {
-	defer close(g.heard)
+// readReports delivers the guardian's reports until the guardian has ended. Signals beyond
+// the channel's capacity are dropped.
+func (g *guardian) readReports(reports *os.File) {
+	defer close(g.signals)
 	defer func() { _ = reports.Close() }()
 	number := make([]byte, 1)
 	for {
@@ -131,20 +133,20 @@ func (g *guardian) listen(reports *os.File) {
 			return
 		}
 		switch number[0] {
-		case ready:
-		case killing:
+		case reportReady:
+		case reportKilling:
 			g.killed = true
 		default:
 			select {
-			case g.heard <- syscall.Signal(number[0]):
+			case g.signals <- syscall.Signal(number[0]):
 			default:
 			}
 		}
 	}
 }
 
-// order has the group killed at a moment on bootClock, unless another order comes first.
-// It never waits for a guardian that somebody has stopped.
+// order tells the guardian to kill the group at a time on bootClock, unless another order
+// comes first. It does not wait for a guardian that is stopped.
 func (g *guardian) order(group int, at time.Duration) error {
 	if err := g.orders.SetWriteDeadline(time.Now().Add(orderTimeout)); err != nil {
 		return err
@@ -152,7 +154,7 @@ func (g *guardian) order(group int, at time.Duration) error {
 	return binary.Write(g.orders, binary.NativeEndian, order{int64(group), int64(at)})
 }
 
-// pid is the guardian's; 0 if there is none.
+// pid returns the guardian's process ID, or 0 if there is no guardian.
 func (g *guardian) pid() int {
 	if g == nil {
 		return 0
@@ -160,16 +162,16 @@ func (g *guardian) pid() int {
 	return g.process.Pid
 }
 
-// dismiss ends the guardian without any harm to the group, and waits for its end. It
-// may be called again.
+// dismiss ends the guardian without harm to the group, and waits for its end. It may be
+// called more than once.
 func (g *guardian) dismiss() {
 	if g == nil || g.orders == nil {
 		return
 	}
-	_ = g.process.Kill() // before the pipe is closed, or it would take holdfast for dead
+	_ = g.process.Kill() // before the pipe is closed: its end would mean that holdfast has died
 	_, _ = g.process.Wait()
 	_ = g.orders.Close()
-	for range g.heard {
+	for range g.signals {
 	}
 	g.orders = nil
 }
@@ -177,56 +179,58 @@ func (g *guardian) dismiss() {
 // isGuardian reports whether this process was started as a guardian.
 func isGuardian() bool { return filepath.Base(os.Args[0]) == guardianName }
 
-// guard is the guardian's whole life.
-func guard() {
+// runGuardian is the main function of a guardian.
+func runGuardian() {
 	const ordersFD, reportsFD = 3, 4
-	_ = unix.SetNonblock(reportsFD, true) // a holdfast that is stopped reads nothing
+	_ = unix.SetNonblock(reportsFD, true) // a stopped holdfast does not read
 	orders, reports := os.NewFile(ordersFD, "orders"), os.NewFile(reportsFD, "reports")
-	passedOn := append(slices.Clone(endingSignals), otherSignals...)
-	caught := make(chan os.Signal, 16)
-	signal.Notify(caught, passedOn...)
-	for n := syscall.Signal(1); n < mostSignals; n++ {
-		if !slices.Contains(passedOn, os.Signal(n)) {
+	forwarded := append(slices.Clone(endingSignals), otherSignals...)
+	received := make(chan os.Signal, 16)
+	signal.Notify(received, forwarded...)
+	for n := syscall.Signal(1); n < signalLimit; n++ {
+		if !slices.Contains(forwarded, os.Signal(n)) {
 			signal.Ignore(n)
 		}
 	}
 	go func() {
-		for sig := range caught {
+		for sig := range received {
 			if number, ok := sig.(syscall.Signal); ok {
 				_, _ = reports.Write([]byte{byte(number)})
 			}
 		}
 	}()
-	nameOwnProcess(guardianName)
-	_, _ = reports.Write([]byte{ready})
+	setProcessName(guardianName)
+	_, _ = reports.Write([]byte{reportReady})
 
 	last := order{At: math.MaxInt64}
 	for {
+		// Promise 8: bootClock judges when an order is due. Setting the wall clock changes nothing.
 		left := time.Duration(last.At) - bootClock()
-		switch waiting, err := readable(ordersFD, min(left, time.Second)); {
+		switch ready, err := waitReadable(ordersFD, min(left, time.Second)); {
 		case errors.Is(err, unix.EINTR):
-		case waiting:
+		case ready:
 			var next order
 			if err := binary.Read(orders, binary.NativeEndian, &next); err != nil {
-				killGroup(int(last.Group)) // holdfast has died
+				// Promise 2: holdfast has died and renews no more. Its command ends before the lease does.
+				killGroup(int(last.Group))
 				return
 			}
 			if last.Group == 0 && !joinGroup(int(next.Group)) {
-				return // it has ended already
+				return // the group has ended already
 			}
 			last = next
 		case left <= 0:
 			_ = reports.SetWriteDeadline(time.Now().Add(orderTimeout))
-			_, _ = reports.Write([]byte{killing})
+			_, _ = reports.Write([]byte{reportKilling})
 			killGroup(int(last.Group))
 			return
 		}
 	}
 }
 
-// readable waits until something can be read, its end included, but no longer than limit.
-// It does not count the time that the system is suspended.
-func readable(fd int32, limit time.Duration) (bool, error) {
+// waitReadable waits until a read from fd would not block, but no longer than limit. It
+// does not count the time that the system is suspended.
+func waitReadable(fd int32, limit time.Duration) (bool, error) {
 	limit = max(limit, 0)
 	n, err := unix.Poll([]unix.PollFd{{Fd: fd, Events: unix.POLLIN}}, int(limit/time.Millisecond))
 	if n == 0 && limit < time.Millisecond {
@@ -235,7 +239,8 @@ func readable(fd int32, limit time.Duration) (bool, error) {
 	return n > 0, err
 }
 
-// killGroup kills a process group, the guardian too if it has joined it.
+// killGroup kills a process group. If the guardian has joined the group, that includes the
+// guardian.
 func killGroup(group int) {
 	if group > 1 {
 		_ = syscall.Kill(-group, syscall.SIGKILL)

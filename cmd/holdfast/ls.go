@@ -12,50 +12,50 @@ import (
 )
 
 type lsCmd struct {
-	Prefix string `arg:"" optional:"" help:"Only locks whose names begin with this."`
-	JSON   bool   `help:"Write one JSON object for each lock, each on a line of its own, as status does."`
+	Prefix string `arg:"" optional:"" help:"List only locks whose names begin with this."`
+	JSON   bool   `help:"Write one JSON object for each lock, one per line, with the same fields as \"holdfast status --json\"."`
 }
 
-// Help is shown below the flags.
+// Help is shown above the flags.
 func (*lsCmd) Help() string {
-	return `Shows each lock that has a record, held or free, in the order of their names. A backend may forget free locks after a while.
+	return `Lists all locks that have a record, held or free, sorted by name. A backend may remove the record of a lock that has been free for a while.
 
-Example: the names of all locks that are held
+Example: the names of all held locks
 
     holdfast ls --json | jq -r 'select(.state == "held").name'`
 }
 
-// Run lists the records that the backend has.
+// Run lists the backend's records.
 func (l *lsCmd) Run(a *app) error {
-	return a.ask(func(ctx context.Context, client *holdfast.Client) error {
+	return a.withClient(func(ctx context.Context, client *holdfast.Client) error {
 		lister := client.Locker().Capabilities().Lister
 		if lister == nil {
 			return errors.New("this backend cannot list its locks")
 		}
 		write, flush := lockTable(a.stdout)
 		if l.JSON {
-			write, flush = func(r holdfast.Record) error { return writeJSON(a.stdout, toJSON(r)) }, func() error { return nil }
+			write, flush = func(r holdfast.Record) error { return writeJSON(a.stdout, lockToJSON(r)) }, func() error { return nil }
 		}
-		var unread []error // what cannot be read does not hide the rest
-		if a.person {
-			a.say.info("locks on %s:", shownBackend(a.backend))
+		var unreadable []error // a record that cannot be read does not hide the others
+		if a.interactive {
+			a.log.infof("locks on %s:", displayBackend(a.backend))
 		}
 		for record, err := range lister.List(ctx, l.Prefix) {
 			if err == nil {
 				err = write(record)
 			} else if record.Name != "" {
-				unread = append(unread, err)
+				unreadable = append(unreadable, err)
 				continue
 			}
 			if err != nil {
-				return errors.Join(append(unread, flush(), err)...)
+				return errors.Join(append(unreadable, flush(), err)...)
 			}
 		}
-		return errors.Join(append(unread, flush())...)
+		return errors.Join(append(unreadable, flush())...)
 	})
 }
 
-// lockTable writes locks as the lines of a table; its heading comes with the first.
+// lockTable writes locks as the rows of a table. The heading is written with the first row.
 func lockTable(w io.Writer) (write func(holdfast.Record) error, flush func() error) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	empty := true
@@ -68,7 +68,7 @@ func lockTable(w io.Writer) (write func(holdfast.Record) error, flush func() err
 		if r.State == driver.StateFree {
 			left = "-"
 		}
-		_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", printable(r.Name), r.State, left, tokenText(r), ownerText(r))
+		_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", quoteUnsafe(r.Name), r.State, left, tokenText(r), ownerText(r))
 		return err
 	}, table.Flush
 }

@@ -12,60 +12,62 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 type runCmd struct {
 	Name    string   `arg:"" help:"Name of the lock."`
 	Command []string `arg:"" passthrough:"partial" help:"The command and its arguments, after \"--\"."`
 
-	Try              bool           `group:"wait" xor:"wait" help:"Do not wait: if another holds the lock, exit with 75 at once. Connecting to the backend may take up to 10 s. A run remembers nothing of earlier ones: after the server's clock stepped back, only a run that waits takes a dead holder's lock over."`
-	Wait             *time.Duration `group:"wait" xor:"wait" placeholder:"DURATION" help:"Wait no longer than this, such as 90s or 5m, then exit with 75. 0s is --try. Connecting to the backend counts: one that is not reached by then means 69. Default: wait indefinitely."`
-	ConflictExitCode int            `group:"wait" short:"E" default:"75" placeholder:"CODE" help:"The exit code if another holds the lock, instead of 75."`
+	Try              bool           `group:"wait" xor:"wait" help:"Do not wait: exit with 75 at once if another holds the lock. Connecting to the backend may take up to 10s. If the server's clock was set back, a dead holder's lock stays held for longer; a run that waits takes it over, one with --try does not."`
+	Wait             *time.Duration `group:"wait" xor:"wait" placeholder:"DURATION" help:"Wait no longer than this, such as 90s or 5m, then exit with 75, or with 69 if the backend could not be reached. 0s means --try. Default: wait indefinitely."`
+	ConflictExitCode int            `group:"wait" short:"E" default:"75" placeholder:"CODE" help:"Exit with this code instead of 75 if another holds the lock."`
 
-	TTL       time.Duration `group:"hold" positive:"" placeholder:"DURATION" help:"How long the lock outlives a holder that died or cannot reach the backend. Default: 30s."`
-	Grace     time.Duration `group:"hold" positive:"" placeholder:"DURATION" help:"How long before the lock could be another's the command is told to stop, if the lock could not be renewed. Default: a sixth of the TTL."`
-	Slots     int           `group:"hold" default:"1" help:"Let up to this many hold the lock at once, each in a slot of its own: a semaphore. All who share the lock should give the same number."`
-	Owner     string        `group:"hold" help:"What others see as the holder. Default: host/pid."`
-	Keep      bool          `group:"hold" help:"After a loss wait for the lock again and run the command again, instead of exiting with 76; also wait for a backend that cannot be reached at the start. --try and --wait bound each wait."`
-	MinHold   time.Duration `group:"hold" placeholder:"DURATION" help:"Keep the lock for at least this long, even if the command succeeds sooner, unless a signal asks holdfast to end: so that of several machines whose clocks differ a little one alone runs a job."`
-	KillAfter time.Duration `group:"hold" positive:"" placeholder:"DURATION" help:"How long the command may take to end after a SIGTERM was passed on, before it is killed. Default: as long as it likes, or until a second SIGTERM, more than a second after the first."`
+	TTL       time.Duration `group:"hold" positive:"" placeholder:"DURATION" help:"How long the lock stays held after its holder has crashed or can no longer reach the backend. Default: 30s."`
+	Grace     time.Duration `group:"hold" positive:"" placeholder:"DURATION" help:"If the lock cannot be renewed, stop the command this long before another could acquire the lock. Default: a sixth of the TTL."`
+	Slots     int           `group:"hold" default:"1" placeholder:"N" help:"Let up to N commands hold the lock at once, each in its own slot (a semaphore). Use the same number everywhere. Default: 1."`
+	Owner     string        `group:"hold" placeholder:"TEXT" help:"How others see this holder. Default: host/pid."`
+	Keep      bool          `group:"hold" help:"After losing the lock, wait for it and run the command again instead of exiting with 76. Also wait for a backend that cannot be reached at the start. --try and --wait apply to each wait."`
+	MinHold   time.Duration `group:"hold" placeholder:"DURATION" help:"If the command succeeds sooner than this, keep the lock for the rest of the time, so that another machine, whose clock is a little late, does not run the same job again. A signal that asks holdfast to end cuts this short."`
+	KillAfter time.Duration `group:"hold" positive:"" placeholder:"DURATION" help:"Kill the command if it has not ended this long after holdfast received SIGTERM. Default: never. (A second SIGTERM kills it in any case.)"`
 
-	KeepEnv bool `group:"command" help:"Pass on every variable of the environment, also those with the backend's credentials."`
+	KeepEnv bool `group:"command" help:"Pass all environment variables to the command, also those with the backend's credentials."`
 }
 
-// Help is shown below the flags.
+// Help is shown above the flags.
 func (*runCmd) Help() string {
-	return `The lock is renewed while the command runs and released after it has ended: after the command itself and every process left in its process group. (What is left is sent SIGTERM, and SIGKILL two seconds later; after a SIGTERM to holdfast it has as long as the command would have had. A process that makes a session or group of its own escapes this.)
+	return `Holdfast renews the lock while the command runs and releases it after the command has ended. Processes that the command leaves behind in its process group must end first: they get SIGTERM and two seconds later SIGKILL. (After a SIGTERM to holdfast they have as long as the command itself: until --kill-after or a second SIGTERM.) A process that starts a session or process group of its own escapes this.
 
-If the lock is lost because it could not be renewed in time, or was broken by somebody, the process group gets SIGTERM at once and SIGKILL before the lock can be another's.
+If the lock is lost, because it could not be renewed in time or an administrator broke it, the process group gets SIGTERM at once. It gets SIGKILL before another can acquire the lock.
 
-The command finds HOLDFAST_TOKEN, HOLDFAST_NAME and HOLDFAST_OWNER in its environment. The token grows with every holder of the lock: a storage that remembers the highest one it has seen can refuse a holder that was paused and is late. With --slots each slot is a lock with tokens of its own: HOLDFAST_NAME is NAME for the first slot, NAME#2 for the second, and so on, and HOLDFAST_SLOT counts from 0. Variables that hold a credential of the backend are not passed on: AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN, AZURE_CLIENT_SECRET, AZURE_CLIENT_CERTIFICATE_PASSWORD, AZURE_PASSWORD, and HOLDFAST_BACKEND if it holds a password. --keep-env passes them on.
+Environment: the command gets HOLDFAST_NAME, HOLDFAST_OWNER, HOLDFAST_SLOT and HOLDFAST_TOKEN. The token is greater for each new holder of the lock. Storage that remembers the highest token can refuse a write by a holder that was paused and has lost the lock. With --slots each slot is a lock with tokens of its own: HOLDFAST_NAME is NAME, NAME#2, NAME#3 and so on, and HOLDFAST_SLOT is 0, 1, 2 and so on.
 
-SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the process group, within 0.1 s. The first four also ask holdfast itself to end: after one of them the command is not run again (--keep), and the lock is not kept any longer than the command runs (--min-hold). None of them is passed on if the process group was sent it, too, as by a service manager. A second SIGTERM more than a second after the first kills the command.
+The command does not get the backend's credentials, unless --keep-env is given: AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN, AZURE_CLIENT_SECRET, AZURE_CLIENT_CERTIFICATE_PASSWORD, AZURE_PASSWORD, and HOLDFAST_BACKEND if it holds a password.
 
-If holdfast itself is killed (SIGKILL), the lock frees itself after the TTL. A second process of holdfast, the guardian ("lock-guardian" in a list of processes), kills the command's process group at once; it also does so if holdfast is stopped and the lease is nearly over. On Windows the command ends with holdfast.
+Signals: SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to the process group within 0.1s. A signal that the group was sent too, for example by a service manager, is not forwarded. After one of the first four signals holdfast ends when the command does: --keep does not run it again, and --min-hold does not keep the lock. A second SIGTERM, more than one second after the first, kills the command.
+
+If holdfast itself is killed with SIGKILL, a second process, the guardian (named "lock-guardian"), kills the command's process group at once. The lock becomes free after the TTL. The guardian also kills the group if holdfast is stopped until the lease has nearly expired. On Windows the command ends with holdfast.
 
 Exit codes:
 
     the command's own, or 128 + the number of the signal that ended it
-    2     wrong arguments, or the backend's URL is wrong
-    69    the backend failed (while waiting it is tried again and
-          again), or could not be reached at the start, within --wait
-    75    the lock is held by another: --try, or --wait ran out
-          (--conflict-exit-code)
-    76    the lock was lost, and the command was stopped; or the lock
+    2     the command line or the backend's URL is wrong
+    69    the backend failed, or could not be reached at the start or
+          within --wait (while waiting, failures are retried)
+    75    the lock is held by another (--try, or --wait has passed);
+          --conflict-exit-code sets another code
+    76    the lock was lost and the command was stopped, or the lock
           was lost during --min-hold
     126   the command is not executable
     127   the command was not found
-    128+n a signal ended the waiting
+    128+n signal n ended holdfast while it waited
 
 Examples:
 
-    # a nightly job that cron starts on every machine: one runs it, the others skip it
-    holdfast run --backend azblob://myaccount/locks --try --min-hold 1m nightly-report -- ./report.sh
+    # A nightly job that cron starts on every machine: one machine runs it.
+    holdfast run --backend azblob://myaccount/locks --try --min-hold 1m \
+        nightly-report -- ./report.sh
 
-    # a service with a hot standby: start this on two machines
+    # A service with a hot standby: start this on two machines.
     export HOLDFAST_BACKEND='mongodb://db1,db2,db3/app?replicaSet=rs0'
     holdfast run --keep billing-worker -- ./worker --queue billing`
 }
@@ -90,26 +92,25 @@ func (r *runCmd) Validate() error {
 	return nil
 }
 
-// errNoName: what comes after "--" is the command, so the name must be before it.
 var errNoName = &exitError{codeUsage, errors.New(`the lock's name is missing before "--": holdfast run [flags] NAME -- COMMAND [ARGUMENT...]`)}
 
-// lacksName reports whether the parser has taken the command's first word for the name,
-// which it does if nothing is before "--".
+// lacksName reports whether no name was given before "--". The parser then takes the
+// command's first word for the name.
 func (r *runCmd) lacksName(args []string) bool {
 	_, after, found := cutAt(args, "--")
 	return found && slices.Equal(after, append([]string{r.Name}, r.Command...))
 }
 
-func cutAt(args []string, at string) (before, after []string, found bool) {
-	i := slices.Index(args, at)
+func cutAt(args []string, separator string) (before, after []string, found bool) {
+	i := slices.Index(args, separator)
 	if i < 0 {
 		return args, nil, false
 	}
 	return args[:i], args[i+1:], true
 }
 
-// options are the flags in the library's words; what was not given keeps its default.
-func (r *runCmd) options() []holdfast.ClientOption {
+// clientOptions returns the library's options for the flags that were given.
+func (r *runCmd) clientOptions() []holdfast.ClientOption {
 	opts := []holdfast.ClientOption{holdfast.WithSlots(r.Slots)}
 	if r.TTL > 0 {
 		opts = append(opts, holdfast.WithTTL(r.TTL))
@@ -123,103 +124,104 @@ func (r *runCmd) options() []holdfast.ClientOption {
 	return opts
 }
 
-// runner is one "holdfast run".
+// runner carries out one "holdfast run".
 type runner struct {
 	*runCmd
-	say     *reporter
-	news    *news
-	client  *holdfast.Client
-	signals signals
-	path    string
-	start   time.Time // of this wait, for --wait
-	heard   func()    // the backend has answered
-	held    bool      // a lock, at some time
+	log        *logger
+	events     *eventLogger
+	client     *holdfast.Client
+	signals    signals
+	executable string    // path of the command
+	waitStart  time.Time // when this wait began, for --wait
+	answered   func()    // called when the backend has answered
+	acquired   bool      // the lock was acquired at least once
 }
 
-// Run waits for the lock and runs the command, again and again with --keep.
+// Run waits for the lock and runs the command; with --keep, again after each loss.
 func (r *runCmd) Run(a *app) (err error) {
 	if r.lacksName(a.args) {
 		return errNoName
 	}
-	path, err := runnable(r.Command[0])
+	path, err := findExecutable(r.Command[0])
 	if err != nil {
 		return err
 	}
-	stop := a.trying()
+	stop := a.reportSlowAnswer()
 	defer stop()
-	run := &runner{runCmd: r, say: a.say, signals: catchSignals(), path: path, start: time.Now(), heard: stop,
-		news: &news{say: a.say, backend: shownBackend(a.backend), heard: stop, try: r.Try}}
+	run := &runner{runCmd: r, log: a.log, signals: catchSignals(), executable: path, waitStart: time.Now(), answered: stop,
+		events: &eventLogger{log: a.log, backend: displayBackend(a.backend), answered: stop, try: r.Try}}
 	if err := run.open(a); err != nil {
 		return err
 	}
 	defer run.close()
 	for {
-		lost, err := run.once()
-		if !lost || !r.Keep || run.signals.ended {
+		lost, err := run.runOnce()
+		// Promise 9: with --keep a loss leads back to waiting for the lock.
+		if !lost || !r.Keep || run.signals.endRequested {
 			return err
 		}
-		run.start = time.Now()
+		run.waitStart = time.Now()
 	}
 }
 
-// limit applies --wait to a wait that began at r.start.
-func (r *runner) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+// withWaitLimit applies --wait to a context. The wait began at r.waitStart.
+func (r *runner) withWaitLimit(ctx context.Context) (context.Context, context.CancelFunc) {
 	if r.Wait == nil || r.Try {
 		return ctx, func() {}
 	}
-	return context.WithDeadline(ctx, r.start.Add(*r.Wait))
+	return context.WithDeadline(ctx, r.waitStart.Add(*r.Wait))
 }
 
-// reopenAfter is how long --keep waits before it tries again to open the backend.
-const reopenAfter = 5 * time.Second
+// reopenInterval is how long --keep waits before it tries again to open the backend.
+const reopenInterval = 5 * time.Second
 
-// open connects to the backend. With --keep it does so until that works: whoever
-// campaigns forever must not end because the backend starts later. --wait bounds it.
+// open connects to the backend. With --keep it retries until that succeeds, since the
+// backend may start later than holdfast. --wait limits the time.
 func (r *runner) open(a *app) error {
 	return r.signals.during(func(ctx context.Context) (err error) {
-		ctx, cancel := r.limit(ctx)
+		ctx, cancel := r.withWaitLimit(ctx)
 		defer cancel()
 		for {
-			r.client, err = a.open(ctx, r.news.observe, r.options()...)
+			r.client, err = a.open(ctx, r.events.observe, r.clientOptions()...)
 			if err == nil {
-				r.news.client.Store(r.client)
+				r.events.client.Store(r.client)
 				return nil
 			}
 			if errors.Is(err, driver.ErrInvalid) || ctx.Err() == nil && !r.Keep {
-				return r.tooMuchGrace(err)
+				return r.asGraceError(err)
 			}
 			if ctx.Err() != nil {
-				return r.notReached(err)
+				return r.unreachableError(err)
 			}
-			r.news.failure(holdfast.Event{Op: "open the backend for", Name: r.Name, Err: err}, time.Now())
+			r.events.logFailure(holdfast.Event{Op: "open the backend for", Name: r.Name, Err: err}, time.Now())
 			select {
-			case <-time.After(reopenAfter):
+			case <-time.After(reopenInterval):
 			case <-ctx.Done():
-				return r.notReached(err)
+				return r.unreachableError(err)
 			}
 		}
 	})
 }
 
-// notReached says that --wait ran out before the backend was open. If a signal ended
-// the waiting instead, only the signal is reported.
-func (r *runner) notReached(err error) error {
-	return &exitError{codeUnavailable, fmt.Errorf("the backend could not be reached%s: %w", r.within(), err)}
+// unreachableError says that --wait has passed before the backend was open. If a signal has
+// ended the wait, during replaces this error.
+func (r *runner) unreachableError(err error) error {
+	return &exitError{codeUnavailable, fmt.Errorf("the backend could not be reached%s: %w", r.waitLimitText(" within"), err)}
 }
 
-// within says how long was waited, if there was a limit.
-func (r *runner) within() string {
+// waitLimitText returns the preposition with the limit of the wait, or "" without a limit.
+func (r *runner) waitLimitText(preposition string) string {
 	if r.Wait == nil || r.Try {
 		return ""
 	}
-	return " within --wait " + text.Duration(*r.Wait)
+	return preposition + " --wait " + driver.FormatDuration(*r.Wait)
 }
 
-// close tidies up. The lock itself is released already, or said not to be.
+// close closes the client. By then the lock is released, or the failure to do so is logged.
 func (r *runner) close() {
 	limit := shutdownTimeout
-	if !r.held {
-		limit = closeTimeout
+	if !r.acquired {
+		limit = idleShutdownTimeout
 	}
 	err := r.signals.during(func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, limit)
@@ -227,39 +229,40 @@ func (r *runner) close() {
 		return r.client.Shutdown(ctx)
 	})
 	if err != nil {
-		r.say.detail("%v", err)
+		r.log.verbosef("%v", err)
 	}
 }
 
-// errLost carries the exit code; what happened is told when it does.
+// errLost carries the exit code of a loss, which is logged when it is noticed.
 var errLost = &exitError{code: codeLost}
 
-// once takes the lock, runs the command and releases the lock. lost says that the
-// command was stopped since the lock was lost; the error carries the exit code.
-func (r *runner) once() (lost bool, err error) {
-	hold, err := r.lock()
+// runOnce acquires the lock, runs the command and releases the lock. lost means that the
+// command was stopped, or not started, because the lock was lost. The error carries the
+// exit code.
+func (r *runner) runOnce() (lost bool, err error) {
+	hold, err := r.acquire()
 	if err != nil {
 		return false, err
 	}
 	defer r.release(hold)
 	if err := hold.Err(); err != nil { // this process was paused just now
-		r.say.error("lost %q before the command was started (%v)", hold.Name(), err)
+		r.log.errorf("lost %q before the command was started (%v)", hold.Name(), err)
 		return true, errLost
 	}
-	return r.command(hold)
+	return r.runCommand(hold)
 }
 
-// lock waits for the lock as the flags say.
-func (r *runner) lock() (*holdfast.Hold, error) {
-	r.news.wait(true)
-	defer r.news.wait(false)
+// acquire acquires the lock, within the limits of --try and --wait.
+func (r *runner) acquire() (*holdfast.Hold, error) {
+	r.events.waiting.Store(true)
+	defer r.events.waiting.Store(false)
 	var hold *holdfast.Hold
 	err := r.signals.during(func(ctx context.Context) (err error) {
 		if r.Try {
 			hold, err = r.client.TryLock(ctx, r.Name)
 			return err
 		}
-		ctx, cancel := r.limit(ctx)
+		ctx, cancel := r.withWaitLimit(ctx)
 		defer cancel()
 		hold, err = r.client.Lock(ctx, r.Name)
 		return err
@@ -272,71 +275,64 @@ func (r *runner) lock() (*holdfast.Hold, error) {
 		}
 		return nil, err
 	case err != nil:
-		return nil, r.notAcquired(err)
+		return nil, r.notAcquiredError(err)
 	}
-	r.held = true
-	r.heard()
-	r.news.wait(false)
-	r.say.info("acquired %q, token %d%s, on %s", hold.Name(), hold.Token(), afterWaiting(time.Since(r.start)), r.news.backend)
+	r.acquired = true
+	r.answered()
+	r.events.waiting.Store(false)
+	r.log.infof("acquired %q%s, token %d, on %s", hold.Name(), afterWaiting(time.Since(r.waitStart)), hold.Token(), r.events.backend)
 	return hold, nil
 }
 
-// notAcquired says why waiting came to nothing, what kept the lock first. If it ended
-// before any answer came, by the time limit alone, then that is what it is: not our turn.
-func (r *runner) notAcquired(err error) error {
+// notAcquiredError says why the lock was not acquired: its holder, or the backend's failure,
+// comes first. If --wait has passed before any answer came, the lock counts as held.
+func (r *runner) notAcquiredError(err error) error {
 	var held *holdfast.HeldError
 	var failed *driver.OpError
+	gaveUp := r.waitLimitText("; gave up after")
 	switch {
 	case errors.As(err, &held):
 		slots := ""
 		if r.Slots > 1 {
 			slots = fmt.Sprintf("all %d slots of %q are held, one of them: ", r.Slots, r.Name)
 		}
-		err = fmt.Errorf("%s%w, on %s%s", slots, held, r.news.backend, r.gaveUp())
+		err = fmt.Errorf("%s%w, on %s%s", slots, held, r.events.backend, gaveUp)
 	case errors.As(err, &failed):
-		return &exitError{codeOf(failed), fmt.Errorf("%w%s", failed, r.gaveUp())}
+		return &exitError{exitCode(failed), fmt.Errorf("%w%s", failed, gaveUp)}
 	case !errors.Is(err, context.DeadlineExceeded):
-		return &exitError{codeOf(err), err}
+		return &exitError{exitCode(err), err}
 	default:
-		err = fmt.Errorf("lock %q was not free, on %s%s", r.Name, r.news.backend, r.gaveUp())
+		err = fmt.Errorf("lock %q was not free, on %s%s", r.Name, r.events.backend, gaveUp)
 	}
-	return &exitError{r.ConflictExitCode, notHeldError{err}}
-}
-
-// gaveUp says how long was waited, if there was a limit.
-func (r *runner) gaveUp() string {
-	if within := r.within(); within != "" {
-		return "; gave up" + strings.Replace(within, "within", "after", 1)
-	}
-	return ""
+	return &exitError{r.ConflictExitCode, conflictError{err}}
 }
 
 func afterWaiting(d time.Duration) string {
 	if d < time.Second {
 		return ""
 	}
-	return " after " + seconds(d)
+	return " after " + roundedDuration(d)
 }
 
-// command runs the command under a hold.
-func (r *runner) command(hold *holdfast.Hold) (lost bool, err error) {
+// runCommand runs the command under a hold.
+func (r *runner) runCommand(hold *holdfast.Hold) (lost bool, err error) {
 	start := time.Now()
-	r.say.flush(flushTimeout) // the command's output comes after it
-	child, unguarded, err := startChild(r.path, r.Command, r.environment(hold))
+	r.log.flush(flushTimeout) // the messages so far come before the command's output
+	child, unguarded, err := startChild(r.executable, r.Command, r.environment(hold))
 	if err != nil {
-		return false, &exitError{codeNotRunnable, fmt.Errorf("cannot start %s: %w", printable(r.path), err)}
+		return false, &exitError{codeNotExecutable, fmt.Errorf("cannot start %s: %w", quoteUnsafe(r.executable), err)}
 	}
 	defer child.close()
-	r.say.detail("started process %d", child.pid)
+	r.log.verbosef("started process %d", child.pid)
 	if unguarded != nil {
-		r.say.error("cannot start a guardian (%v): %s", unguarded, withoutGuardian)
+		r.log.errorf("cannot start a guardian (%v): %s", unguarded, unguardedRisk)
 	}
-	r.news.working.Store(hold.Token())
-	s := supervisor{hold: hold, child: child, signals: r.signals.caught, say: r.say, killAfter: r.KillAfter}
+	r.events.running.Store(hold.Token())
+	s := supervisor{hold: hold, child: child, signals: r.signals.caught, log: r.log, killAfter: r.KillAfter}
 	code := s.wait()
-	r.news.working.Store(0)
-	r.say.detail("the command ended with exit code %d", code)
-	r.signals.ended = s.ending
+	r.events.running.Store(0)
+	r.log.verbosef("the command ended with exit code %d", code)
+	r.signals.endRequested = s.endRequested
 	if s.lost {
 		return true, errLost
 	}
@@ -346,16 +342,16 @@ func (r *runner) command(hold *holdfast.Hold) (lost bool, err error) {
 	return false, &exitError{code: code}
 }
 
-// waitMinHold keeps the lock until --min-hold is over or a signal comes. A lock that is
-// lost meanwhile is an error: another may do the job again too early. The command itself
-// has succeeded, so it is not run again.
+// waitMinHold keeps the lock until --min-hold has passed or a signal comes. Losing the lock
+// meanwhile is an error, because another may run the job again too early. The command
+// itself has succeeded, so --keep does not run it again.
 func (r *runner) waitMinHold(hold *holdfast.Hold, start time.Time) error {
 	left := r.MinHold - time.Since(start)
-	if left <= 0 || r.signals.ended {
+	if left <= 0 || r.signals.endRequested {
 		return nil
 	}
-	r.say.detail("keeping %q for another %s", hold.Name(), seconds(left))
-	_ = r.signals.during(func(ctx context.Context) error { // cut short by a signal or not: the command's work is done
+	r.log.verbosef("keeping %q for another %s (--min-hold)", hold.Name(), roundedDuration(left))
+	_ = r.signals.during(func(ctx context.Context) error { // a signal does not change the exit code: the command has succeeded
 		select {
 		case <-time.After(left):
 		case <-hold.Context().Done():
@@ -364,17 +360,17 @@ func (r *runner) waitMinHold(hold *holdfast.Hold, start time.Time) error {
 		return nil
 	})
 	if err := hold.Err(); errors.Is(err, holdfast.ErrLost) {
-		r.say.error("lost %q while it was kept for --min-hold (%v); the command had succeeded", hold.Name(), err)
+		r.log.errorf("lost %q while it was kept for --min-hold (%v); the command had succeeded", hold.Name(), err)
 		return errLost
 	}
 	return nil
 }
 
-// environment is holdfast's own less its secrets, and what the command may want to know
-// of the lock.
+// environment returns the command's environment: holdfast's own without credentials, and
+// the variables that describe the lock.
 func (r *runner) environment(hold *holdfast.Hold) []string {
 	var env []string
-	ours := map[string]string{
+	lock := map[string]string{
 		envToken: strconv.FormatUint(hold.Token(), 10),
 		envName:  hold.Name(),
 		envSlot:  strconv.Itoa(hold.Slot()),
@@ -382,23 +378,23 @@ func (r *runner) environment(hold *holdfast.Hold) []string {
 	}
 	for _, entry := range os.Environ() {
 		key, value, _ := strings.Cut(entry, "=")
-		if _, replaced := ours[key]; !replaced && (r.KeepEnv || !isSecret(key, value)) {
+		if _, replaced := lock[key]; !replaced && (r.KeepEnv || !isCredential(key, value)) {
 			env = append(env, entry)
 		}
 	}
-	for key, value := range ours {
+	for key, value := range lock {
 		env = append(env, key+"="+value)
 	}
 	return env
 }
 
-// release releases the lock. A failure is reported but does not change the exit code:
-// the command's work is done, and the lock frees itself in the end. Neither does a
-// signal that comes meanwhile: it ends the retries.
+// release releases the lock. A failure is logged but does not change the exit code: the
+// command has ended, and the lock becomes free when its lease expires. A signal does not
+// change the exit code either; it ends the retries.
 func (r *runner) release(hold *holdfast.Hold) {
 	lost := errors.Is(hold.Err(), holdfast.ErrLost)
 	var err error
-	_ = r.signals.during(func(ctx context.Context) error { // what became of the lock only Release knows
+	_ = r.signals.during(func(ctx context.Context) error { // only Release's own error says whether the lock was released
 		ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
 		defer cancel()
 		err = hold.Release(ctx)
@@ -406,8 +402,8 @@ func (r *runner) release(hold *holdfast.Hold) {
 	})
 	switch {
 	case err != nil:
-		r.say.error("could not release %q; others get it in %s at the latest: %v", hold.Name(), seconds(max(hold.ExpiresIn(), 0)), err)
+		r.log.errorf("could not release %q; it becomes free within %s: %v", hold.Name(), roundedDuration(max(hold.ExpiresIn(), 0)), err)
 	case !lost:
-		r.say.info("released %q", hold.Name())
+		r.log.infof("released %q", hold.Name())
 	}
 }

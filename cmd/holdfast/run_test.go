@@ -24,26 +24,26 @@ import (
 // patience bounds every wait for something that must happen.
 const patience = 30 * time.Second
 
-// scriptedLocker is a locker whose answers a test can change.
+// scriptedLocker is a Locker whose answers a test controls.
 type scriptedLocker struct {
 	holdfast.Locker
-	acquire  func()      // called before an acquire is answered
-	released atomic.Bool // a release has come
-	mute     atomic.Bool // renewals fail
+	beforeAcquire func()      // called before an acquire is answered
+	released      atomic.Bool // a release was requested
+	failRenewals  atomic.Bool
 }
 
-var errMute = errors.New("no route to host")
+var errUnreachable = errors.New("no route to host")
 
 func (l *scriptedLocker) TryAcquire(ctx context.Context, r driver.Request) (holdfast.Lease, error) {
-	if l.acquire != nil {
-		l.acquire()
+	if l.beforeAcquire != nil {
+		l.beforeAcquire()
 	}
 	return l.Locker.TryAcquire(context.WithoutCancel(ctx), r)
 }
 
 func (l *scriptedLocker) Renew(ctx context.Context, lease holdfast.Lease) error {
-	if l.mute.Load() {
-		return errMute
+	if l.failRenewals.Load() {
+		return errUnreachable
 	}
 	return l.Locker.Renew(ctx, lease)
 }
@@ -53,8 +53,8 @@ func (l *scriptedLocker) Release(ctx context.Context, lease holdfast.Lease) erro
 	return l.Locker.Release(ctx, lease)
 }
 
-// newRun makes a "holdfast run" of a shell script that is not started yet.
-func newRun(t *testing.T, l *scriptedLocker, ttl time.Duration, say io.Writer, script string) *runner {
+// newRunner makes a runner for a shell script. It does not start it.
+func newRunner(t *testing.T, l *scriptedLocker, ttl time.Duration, messages io.Writer, script string) *runner {
 	t.Helper()
 	l.Locker = memory.New()
 	client, err := holdfast.New(l, holdfast.WithTTL(ttl), holdfast.WithLogger(slog.New(slog.DiscardHandler)))
@@ -62,18 +62,18 @@ func newRun(t *testing.T, l *scriptedLocker, ttl time.Duration, say io.Writer, s
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Shutdown(context.Background()) })
-	reporter := newReporter(say, false, false)
+	log := newLogger(messages, false, false)
 	return &runner{
 		runCmd: &runCmd{Name: "job", Command: []string{"sh", "-c", script}},
-		say:    reporter, news: &news{say: reporter}, client: client, path: "/bin/sh", start: time.Now(),
-		signals: signals{caught: make(chan os.Signal, 1)}, heard: func() {},
+		log:    log, events: &eventLogger{log: log}, client: client, executable: "/bin/sh", waitStart: time.Now(),
+		signals: signals{caught: make(chan os.Signal, 1)}, answered: func() {},
 	}
 }
 
-// The command finds what it may want to know of the lock, and nothing else: above all
-// not the lease's ID, which proves ownership.
+// The command's environment describes the lock, and holds nothing else of it: above all not
+// the lease's ID, which proves ownership.
 func TestEnvironment(t *testing.T) {
-	run := newRun(t, &scriptedLocker{}, time.Minute, io.Discard, "")
+	run := newRunner(t, &scriptedLocker{}, time.Minute, io.Discard, "")
 	hold, err := run.client.Lock(t.Context(), "job")
 	if err != nil {
 		t.Fatal(err)
@@ -98,21 +98,21 @@ func variables(environment []string) map[string]string {
 }
 
 // A signal that comes while the lock is being granted ends the waiting, and the lock is
-// not left behind.
+// released.
 func TestSignalWhileGranted(t *testing.T) {
 	for name, try := range map[string]bool{"waiting": false, "trying": true} {
 		t.Run(name, func(t *testing.T) {
 			locker := &scriptedLocker{}
-			run := newRun(t, locker, time.Minute, io.Discard, "exit 9")
+			run := newRunner(t, locker, time.Minute, io.Discard, "exit 9")
 			run.Try = try
-			locker.acquire = func() {
+			locker.beforeAcquire = func() {
 				run.signals.caught <- syscall.SIGTERM
-				for len(run.signals.caught) > 0 { // until it was read
+				for len(run.signals.caught) > 0 { // until the signal was read
 					time.Sleep(time.Millisecond)
 				}
 			}
-			_, err := run.once()
-			if got, want := codeOf(err), codeSignal+int(syscall.SIGTERM); got != want || !run.signals.ended {
+			_, err := run.runOnce()
+			if got, want := exitCode(err), codeSignal+int(syscall.SIGTERM); got != want || !run.signals.endRequested {
 				t.Errorf("exit code %d (%v), want %d", got, err, want)
 			}
 			record, err := run.client.Inspect(t.Context(), "job")
@@ -123,23 +123,23 @@ func TestSignalWhileGranted(t *testing.T) {
 	}
 }
 
-// A lock that is lost before the command was started is reported, and nothing is run.
+// A loss before the command was started is reported, and the command is not run.
 func TestLostBeforeStart(t *testing.T) {
 	locker := &scriptedLocker{}
-	locker.mute.Store(true)
+	locker.failRenewals.Store(true)
 	var out bytes.Buffer
-	run := newRun(t, locker, 500*time.Millisecond, writerFunc(func(line []byte) {
+	run := newRunner(t, locker, 500*time.Millisecond, writerFunc(func(line []byte) {
 		out.Write(line)
 		if bytes.Contains(line, []byte("acquired")) {
-			time.Sleep(time.Second) // holdfast is paused here: longer than the lease
+			time.Sleep(time.Second) // holdfast is paused for longer than the lease
 		}
 	}), "exit 9")
-	lost, err := run.once()
-	if !lost || codeOf(err) != codeLost {
-		t.Errorf("lost: %v, exit code %d; want true, %d", lost, codeOf(err), codeLost)
+	lost, err := run.runOnce()
+	if !lost || exitCode(err) != codeLost {
+		t.Errorf("lost: %v, exit code %d; want true, %d", lost, exitCode(err), codeLost)
 	}
 	if want := `lost "job" before the command was started`; !strings.Contains(out.String(), want) {
-		t.Errorf("said:\n%swant %s", out.String(), want)
+		t.Errorf("messages:\n%swant %s", out.String(), want)
 	}
 }
 
@@ -148,4 +148,60 @@ type writerFunc func([]byte)
 func (f writerFunc) Write(line []byte) (int, error) {
 	f(line)
 	return len(line), nil
+}
+
+// lateReleaseLocker answers a release only after the signal that came with it was read.
+type lateReleaseLocker struct {
+	holdfast.Locker
+	signals chan os.Signal
+	fail    atomic.Pointer[error] // the error of the first release
+}
+
+func (l *lateReleaseLocker) Release(ctx context.Context, lease holdfast.Lease) error {
+	for len(l.signals) > 0 && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	if err := l.fail.Swap(nil); err != nil {
+		return *err
+	}
+	return l.Locker.Release(ctx, lease)
+}
+
+// A service manager sends SIGTERM to holdfast and its command. When holdfast handles its own,
+// the command may have ended already. The message says what Release has returned.
+func TestSignalDuringRelease(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		want string
+	}{
+		"released": {nil, "released \"job\"\n"},
+		"failed":   {errors.New("no route to host"), `could not release "job"; it becomes free within`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			caught := make(chan os.Signal, 1)
+			locker := &lateReleaseLocker{Locker: memory.New(), signals: caught}
+			if test.err != nil {
+				locker.fail.Store(&test.err)
+			}
+			client, err := holdfast.New(locker, holdfast.WithLogger(slog.New(slog.DiscardHandler)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = client.Shutdown(t.Context()) }()
+			hold, err := client.Lock(t.Context(), "job")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			run := &runner{runCmd: &runCmd{Name: "job"}, log: newLogger(&out, false, false), signals: signals{caught: caught}}
+			caught <- syscall.SIGTERM
+			run.release(hold)
+			if !strings.Contains(out.String(), test.want) || strings.Count(out.String(), "\n") != 1 {
+				t.Errorf("messages:\n%swant one line: %s", out.String(), test.want)
+			}
+			if !run.signals.endRequested {
+				t.Error("the signal did not ask holdfast to end")
+			}
+		})
+	}
 }

@@ -20,25 +20,26 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 func TestMain(m *testing.M) {
-	// Run as a subprocess under its own name the test binary is the command itself.
+	// Started under one of these names, the test binary is the command itself.
 	testscript.Main(withMongo{m}, map[string]func(){"holdfast": main, guardianName: main})
 }
 
-// withMongo stops the servers that tests have started.
+// withMongo stops the servers that the tests have started.
 type withMongo struct{ *testing.M }
 
 func (m withMongo) Run() int {
-	heedSignals()
-	return mongotest.Run(m.M)
+	unignoreSignals()
+	return serverprocess.Run(m.M)
 }
 
-// heedSignals has the processes that tests start heed the signals that these tests ignore:
-// nohup ignores SIGHUP, a shell SIGINT and SIGQUIT of a job in the background, and
-// every process inherits that. A signal that is caught here is not ignored there.
-func heedSignals() {
+// unignoreSignals catches the ending signals that this process ignores, so that the processes
+// that the tests start do not inherit that. nohup ignores SIGHUP, and a shell ignores SIGINT
+// and SIGQUIT for a job in the background.
+func unignoreSignals() {
 	for _, sig := range endingSignals {
 		if signal.Ignored(sig) {
 			signal.Notify(make(chan os.Signal, 1), sig)
@@ -46,10 +47,10 @@ func heedSignals() {
 	}
 }
 
-// gorace spares each process the second that the race detector sleeps at its end.
+// gorace configures the race detector not to sleep for a second at the end of each process.
 const gorace = "atexit_sleep_ms=0"
 
-func scripts(t *testing.T, dir, backend string) {
+func runScripts(t *testing.T, dir, backend string) {
 	t.Helper()
 	testscript.Run(t, testscript.Params{
 		Dir:                 dir,
@@ -66,13 +67,13 @@ func scripts(t *testing.T, dir, backend string) {
 		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": cmdCode, "start": cmdStart, "ended": cmdEnded, "signal": cmdSignal,
-			"everyone": cmdEveryone, "guardian": cmdGuardian, "stopped": cmdStopped,
-			"until": cmdUntil, "gone": cmdGone, "greater": cmdGreater, "sooner": cmdSooner,
+			"signaltree": cmdSignalTree, "guardian": cmdGuardian, "stopped": cmdStopped,
+			"until": cmdUntil, "gone": cmdGone, "greater": cmdGreater, "within": cmdWithin,
 		},
 	})
 }
 
-// condition: [namespaces] is where a process may be process 1 of a container.
+// condition evaluates [namespaces]: a process can be process 1 of a namespace, as in a container.
 func condition(name string) (bool, error) {
 	if name != "namespaces" {
 		return false, fmt.Errorf("unknown condition %q", name)
@@ -80,10 +81,10 @@ func condition(name string) (bool, error) {
 	return exec.Command("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "true").Run() == nil, nil
 }
 
-func TestScripts(t *testing.T) { scripts(t, "testdata", "file:$WORK/locks") }
+func TestScripts(t *testing.T) { runScripts(t, "testdata", "file:$WORK/locks") }
 
 func TestScriptsOnMongoDB(t *testing.T) {
-	scripts(t, filepath.Join("testdata", "mongo"), strings.Replace(mongotest.URI(t), "/?", "/holdfast_command?", 1))
+	runScripts(t, filepath.Join("testdata", "mongo"), strings.Replace(mongotest.URI(t), "/?", "/holdfast_command?", 1))
 }
 
 // job is a process that a script has started.
@@ -103,8 +104,8 @@ func cmdCode(ts *testscript.TestScript, neg bool, args []string) {
 	check(ts, args[0], ts.Exec(args[1], args[2:]...))
 }
 
-// start NAME COMMAND… starts a command; its output goes to NAME.out and NAME.err,
-// its process ID to NAME.pid.
+// start NAME COMMAND… starts a command. Its output goes to NAME.out and NAME.err, its
+// process ID to NAME.pid.
 func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: start NAME COMMAND...")
@@ -113,7 +114,7 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	cmd := exec.Command(path, args[2:]...)
 	cmd.Dir = ts.MkAbs(".")
-	// Same variables as exec gives; testscript has no other way to list them.
+	// The same variables as exec sets; testscript has no way to list them.
 	cmd.Env = append(os.Environ(), "GORACE="+gorace, "HOLDFAST_BACKEND="+ts.Getenv("HOLDFAST_BACKEND"), "HOME="+ts.Getenv("HOME"), "XDG_STATE_HOME=")
 	out, err := os.Create(ts.MkAbs(args[0] + ".out"))
 	ts.Check(err)
@@ -137,7 +138,7 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 			return
 		default:
 		}
-		// Asked first, so that it ends its command, too; a script that failed may
+		// SIGTERM first, so that holdfast ends its command too; a failed script may
 		// have left it stopped.
 		_ = cmd.Process.Signal(syscall.SIGCONT)
 		for range 5 {
@@ -145,7 +146,7 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 			select {
 			case <-j.done:
 				return
-			case <-time.After(sameRequest + hearWithin): // the next one is another request
+			case <-time.After(sameRequestWindow + forwardDelay): // the next one is a new request
 			}
 		}
 		_ = cmd.Process.Kill()
@@ -153,8 +154,8 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// ended NAME CODE waits for what was started; it must end with that code, which is
-// -1 if a signal ended it.
+// ended NAME CODE waits until a started command has ended. Its exit code must be CODE, which
+// is -1 if a signal ended it.
 func cmdEnded(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: ended NAME CODE")
@@ -163,13 +164,13 @@ func cmdEnded(ts *testscript.TestScript, neg bool, args []string) {
 	select {
 	case <-j.done:
 	case <-time.After(patience):
-		ts.Fatalf("%s has not ended within %v; it said:\n%s", args[0], patience, ts.ReadFile(args[0]+".err"))
+		ts.Fatalf("%s has not ended within %v; its messages:\n%s", args[0], patience, ts.ReadFile(args[0]+".err"))
 	}
 	check(ts, args[1], j.err)
 }
 
-// sooner NAME DURATION: what was started has ended in less than that.
-func cmdSooner(ts *testscript.TestScript, neg bool, args []string) {
+// within NAME DURATION checks that a started command has ended in less time than that.
+func cmdWithin(ts *testscript.TestScript, neg bool, args []string) {
 	j, limit := jobs(ts)[args[0]], duration(ts, args[1])
 	if took := j.ended.Sub(j.started); neg != (took >= limit) {
 		ts.Fatalf("%s took %v", args[0], took)
@@ -178,24 +179,23 @@ func cmdSooner(ts *testscript.TestScript, neg bool, args []string) {
 
 // signal NAME PIDFILE sends a signal to the process whose ID a file holds.
 func cmdSignal(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 || numbers[args[0]] == 0 {
+	if neg || len(args) != 2 || signalNumbers[args[0]] == 0 {
 		ts.Fatalf("usage: signal NAME PIDFILE")
 	}
-	ts.Check(syscall.Kill(pid(ts, args[1]), numbers[args[0]]))
+	ts.Check(syscall.Kill(pid(ts, args[1]), signalNumbers[args[0]]))
 }
 
-var numbers = map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP,
+var signalNumbers = map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP,
 	"KILL": syscall.SIGKILL, "STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT, "USR1": syscall.SIGUSR1, "QUIT": syscall.SIGQUIT}
 
-// everyone NAME PIDFILE sends a signal to a process and all that descend from it, as a
-// service manager does.
-func cmdEveryone(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 || numbers[args[0]] == 0 {
-		ts.Fatalf("usage: everyone NAME PIDFILE")
+// signaltree NAME PIDFILE sends a signal to a process and all its descendants, as a service
+// manager does.
+func cmdSignalTree(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 || signalNumbers[args[0]] == 0 {
+		ts.Fatalf("usage: signaltree NAME PIDFILE")
 	}
-	family := descendants(ts, pid(ts, args[1]))
-	for _, p := range family {
-		_ = syscall.Kill(p.id, numbers[args[0]]) // it may have ended
+	for _, p := range descendants(ts, pid(ts, args[1])) {
+		_ = syscall.Kill(p.id, signalNumbers[args[0]]) // it may have ended
 	}
 }
 
@@ -227,27 +227,27 @@ func cmdStopped(ts *testscript.TestScript, neg bool, args []string) {
 	}, func() string { return fmt.Sprintf("process %d is not stopped", id) })
 }
 
-// descendants lists a process and all that descend from it, parents first.
+// descendants returns a process and all its descendants, parents first.
 func descendants(ts *testscript.TestScript, root int) []processInfo {
 	all := processes(ts)
-	family := []processInfo{{id: root}}
-	for i := 0; i < len(family); i++ {
+	tree := []processInfo{{id: root}}
+	for i := 0; i < len(tree); i++ {
 		for _, p := range all {
-			if p.parent == family[i].id {
-				family = append(family, p)
+			if p.parent == tree[i].id {
+				tree = append(tree, p)
 			}
 		}
 	}
-	return family
+	return tree
 }
 
 type processInfo struct {
 	id, parent int
-	state      byte // 'T' for stopped, 'Z' for ended and not reaped
+	state      byte // 'T': stopped, 'Z': ended and not reaped
 	name       string
 }
 
-// processes lists the system's, as /proc shows them or, where there is none, ps does.
+// processes returns the system's processes from /proc or, where there is none, from ps.
 func processes(ts *testscript.TestScript) (all []processInfo) {
 	dirs, err := filepath.Glob("/proc/[0-9]*/stat")
 	ts.Check(err)
@@ -290,7 +290,7 @@ func cmdUntil(ts *testscript.TestScript, neg bool, args []string) {
 	}, func() string { return fmt.Sprintf("%s does not match %s:\n%s", args[0], args[1], text) })
 }
 
-// gone PIDFILE… waits until the processes have ended. Negated: they are alive.
+// gone PIDFILE… waits until the processes have ended. Negated, it checks that they have not.
 func cmdGone(ts *testscript.TestScript, neg bool, args []string) {
 	for _, file := range args {
 		id := pid(ts, file)
@@ -304,7 +304,7 @@ func cmdGone(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// greater A B: the number in file A is greater than that in file B.
+// greater A B checks that the number in file A is greater than the one in file B.
 func cmdGreater(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: greater A B")
@@ -351,7 +351,7 @@ func duration(ts *testscript.TestScript, s string) time.Duration {
 	return d
 }
 
-// alive reports whether a process runs; one that only waits to be reaped does not.
+// alive reports whether a process has not ended. A zombie has.
 func alive(ts *testscript.TestScript, pid int) bool {
 	return slices.ContainsFunc(processes(ts), func(p processInfo) bool { return p.id == pid && p.state != 'Z' })
 }

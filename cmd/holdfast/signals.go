@@ -9,14 +9,14 @@ import (
 	"syscall"
 )
 
-// signals are those that holdfast was sent.
+// signals are the signals that holdfast was sent.
 type signals struct {
-	caught chan os.Signal
-	ended  bool // one has asked holdfast to end
+	caught       chan os.Signal
+	endRequested bool // one of them asked holdfast to end
 }
 
-// catchSignals begins to catch them. What was ignored from the start, as nohup does
-// with SIGHUP, stays ignored.
+// catchSignals starts to catch signals. A signal that was ignored from the start, such as
+// SIGHUP under nohup, stays ignored.
 func catchSignals() signals {
 	s := signals{caught: make(chan os.Signal, 16)}
 	for _, sig := range append(slices.Clone(endingSignals), otherSignals...) {
@@ -24,31 +24,31 @@ func catchSignals() signals {
 			signal.Notify(s.caught, sig)
 		}
 	}
-	// A message that nobody reads must not end holdfast; the write fails instead.
+	// If nobody reads the messages, SIGPIPE must not end holdfast; the write fails instead.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return s
 }
 
-// during runs fn and waits for it. A signal that asks holdfast to end, ends fn's
-// context; the error then carries the exit code, whatever fn returned.
+// during calls fn and waits for it. A signal that asks holdfast to end cancels fn's
+// context; the returned error then carries the exit code, whatever fn returns.
 func (s *signals) during(fn func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- fn(ctx) }()
-	var ended *exitError
+	var signaled *exitError
 	for {
 		select {
 		case err := <-done:
-			if ended != nil {
-				return ended
+			if signaled != nil {
+				return signaled
 			}
 			return err
 		case sig := <-s.caught:
 			if asksToEnd(sig) {
-				number, _ := sig.(syscall.Signal) // os.Interrupt is one, too
-				s.ended = true
-				ended = &exitError{codeSignal + int(number), fmt.Errorf("ended by signal %q", sig)}
+				number, _ := sig.(syscall.Signal) // os.Interrupt is a syscall.Signal too
+				s.endRequested = true
+				signaled = &exitError{codeSignal + int(number), fmt.Errorf("ended by %s", signalName(sig))}
 				cancel()
 			}
 		}

@@ -10,19 +10,18 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 type statusCmd struct {
 	Name string `arg:"" help:"Name of the lock."`
-	JSON bool   `help:"Write one JSON object. Times left and TTLs are in milliseconds, data is base64, and what the backend does not tell is null."`
+	JSON bool   `help:"Write one JSON object. ttlMs and remainingMs are in milliseconds, data is base64, and an unknown value is null."`
 }
 
-// Help is shown below the flags.
+// Help is shown above the flags.
 func (*statusCmd) Help() string {
-	return `The exit code is 0 whether the lock is held or free. Times are those of the backend's clock.
+	return `The exit code is 0 whether the lock is held or free. Times are by the backend's clock.
 
-Example: ask how long the holder's lease still lasts unless it is renewed
+Example: the milliseconds until the holder's lease expires, unless it is renewed
 
     holdfast status nightly-report --json | jq .remainingMs`
 }
@@ -30,18 +29,18 @@ Example: ask how long the holder's lease still lasts unless it is renewed
 // Validate is called by the parser.
 func (s *statusCmd) Validate() error { return checkName(s.Name) }
 
-// Run asks the backend about one lock.
+// Run shows the record of one lock.
 func (s *statusCmd) Run(a *app) error {
-	return a.ask(func(ctx context.Context, client *holdfast.Client) error {
+	return a.withClient(func(ctx context.Context, client *holdfast.Client) error {
 		record, err := client.Inspect(ctx, s.Name)
 		if err != nil {
 			return err
 		}
 		record.Name = s.Name
 		if s.JSON {
-			return writeJSON(a.stdout, toJSON(record))
+			return writeJSON(a.stdout, lockToJSON(record))
 		}
-		return writeStatus(a.stdout, shownBackend(a.backend), record)
+		return writeStatus(a.stdout, displayBackend(a.backend), record)
 	})
 }
 
@@ -50,15 +49,15 @@ func writeStatus(w io.Writer, backend string, r holdfast.Record) error {
 	if r.Broken {
 		state += ", broken: renewals are refused"
 	}
-	if _, err := fmt.Fprintf(w, "%s: %s\n", printable(r.Name), state); err != nil {
+	if _, err := fmt.Fprintf(w, "%s: %s\n", quoteUnsafe(r.Name), state); err != nil {
 		return err
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, value string) { fmt.Fprintf(table, "  %s\t%s\n", name, value) }
-	row("backend", printable(backend))
+	row("backend", quoteUnsafe(backend))
 	if r.State == driver.StateFree {
 		if r.Owner != "" {
-			row("last owner", printable(r.Owner))
+			row("last owner", quoteUnsafe(r.Owner))
 		}
 		if r.Token != 0 {
 			row("last token", tokenText(r))
@@ -80,7 +79,7 @@ func ownerText(r holdfast.Record) string {
 	if r.Owner == "" {
 		return "unknown"
 	}
-	return printable(r.Owner)
+	return quoteUnsafe(r.Owner)
 }
 
 func tokenText(r holdfast.Record) string {
@@ -94,14 +93,14 @@ func leftText(r holdfast.Record) string {
 	if !r.RemainingKnown {
 		return "unknown"
 	}
-	return seconds(r.Remaining)
+	return roundedDuration(r.Remaining)
 }
 
 func ofTTL(r holdfast.Record) string {
 	if r.TTL == 0 {
 		return ""
 	}
-	return " of " + text.Duration(r.TTL)
+	return " of " + driver.FormatDuration(r.TTL)
 }
 
 func timeText(t time.Time) string {

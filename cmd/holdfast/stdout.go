@@ -5,19 +5,19 @@ import (
 	"io"
 )
 
-// results is standard output. That it cannot be written is an error of its own: the
-// backend is not to blame.
-type results struct {
+// stdoutWriter is standard output. Its errors have an exit code of their own, because the
+// backend is not their cause.
+type stdoutWriter struct {
 	w   io.Writer
-	err error // the first
+	err error // the first error
 }
 
-func (r *results) Write(p []byte) (int, error) {
-	n, err := r.w.Write(p)
+func (s *stdoutWriter) Write(p []byte) (int, error) {
+	n, err := s.w.Write(p)
 	if err != nil {
 		err = &exitError{codeOutput, fmt.Errorf("cannot write the output: %w", err)}
-		if r.err == nil {
-			r.err = err
+		if s.err == nil {
+			s.err = err
 		}
 	}
 	return n, err

@@ -11,110 +11,113 @@ import (
 )
 
 const (
-	// pollEvery is how often a group that has to end is looked at.
-	pollEvery = 10 * time.Millisecond
-	// sweepAfter is how long processes that the command left behind have to end.
-	sweepAfter = 2 * time.Second
-	// complainEvery is how often it is reported that a group does not end.
-	complainEvery = 10 * time.Second
-	// sameRequest is how soon after a SIGTERM another one is still the same request: a
-	// service manager sends it to every process of a service, and wrappers pass theirs on.
-	sameRequest = time.Second
-	// hearWithin is how long holdfast keeps a signal to learn whether the command's
-	// group was sent it, too.
-	hearWithin = 100 * time.Millisecond
-	// flushTimeout bounds how long messages are waited for where their order matters.
+	// pollInterval is how often a group that is ending is checked.
+	pollInterval = 10 * time.Millisecond
+	// leftoverTimeout is how long processes that the command left behind have to end.
+	leftoverTimeout = 2 * time.Second
+	// stuckReportInterval is how often a group that does not end is reported.
+	stuckReportInterval = 10 * time.Second
+	// sameRequestWindow is how soon after a SIGTERM another one counts as the same request:
+	// a service manager sends it to every process of a service, and wrappers forward theirs.
+	sameRequestWindow = time.Second
+	// forwardDelay is how long holdfast keeps a signal until it knows whether the command's
+	// group was sent the signal too.
+	forwardDelay = 100 * time.Millisecond
+	// flushTimeout bounds the wait for messages where their order matters.
 	flushTimeout = 100 * time.Millisecond
 )
 
-// supervisor looks after one run of the command under one hold. Signals go first and
-// messages follow; neither waits for a reader of the messages.
+// supervisor watches over one run of the command under one hold. It sends signals first
+// and logs afterwards; neither waits for a reader of the messages.
 type supervisor struct {
 	hold      *holdfast.Hold
 	child     *child
 	signals   <-chan os.Signal
-	say       *reporter
-	killAfter time.Duration
+	log       *logger
+	killAfter time.Duration // --kill-after; 0: never
 
-	ended     bool                    // the command itself has ended, with code
-	code      int                     //
-	lost      bool                    // the hold was lost before the command had ended
-	ending    bool                    // a signal has asked to end
-	asked     bool                    // the group was sent SIGTERM
-	termAt    time.Time               // when holdfast was sent SIGTERM
-	killed    bool                    // the group was sent SIGKILL
-	reserve   time.Duration           // how long before another may be granted the lock SIGKILL is sent
-	killAt    time.Time               // when SIGKILL is sent in any case; zero: never
-	complain  time.Time               // when to report that the group does not end
-	pending   []request               // signals that are not passed on yet
-	heard     map[os.Signal]time.Time // when others sent the group a signal
-	sent      map[os.Signal]time.Time // when holdfast did, unless the guardian has reported that
-	nextOrder time.Time               // when the guardian gets its next order
-	unguarded time.Time               // since when there is no guardian, unless that was reported
+	commandEnded bool // with exitCode; processes of its group may still run
+	exitCode     int
+	lost         bool          // the hold was lost before the command had ended
+	endRequested bool          // a signal has asked holdfast to end
+	termSent     bool          // the group was sent SIGTERM
+	termReceived time.Time     // when holdfast was sent SIGTERM
+	killSent     bool          // the group was sent SIGKILL
+	killReserve  time.Duration // after a loss SIGKILL is sent this long before the lease expires
+	killAt       time.Time     // when SIGKILL is sent in any case; zero: never
+
+	pending  []receivedSignal        // signals that are not forwarded yet
+	received map[os.Signal]time.Time // when others sent the group a signal
+	sent     map[os.Signal]time.Time // when holdfast sent it, unless the guardian has reported that
+
+	nextStuckReport time.Time // when to report again that the group does not end
+	nextOrder       time.Time // when the guardian gets its next order
+	unguardedSince  time.Time // when the guardian ended, unless that was reported
 }
 
-// request is a signal that holdfast was sent.
-type request struct {
+// receivedSignal is a signal that holdfast was sent.
+type receivedSignal struct {
 	sig os.Signal
 	at  time.Time
 }
 
-// wait returns the command's exit code after the command and, as far as can be
-// seen, its whole group have ended.
+// wait waits until the command and, as far as the system shows, its whole process group
+// have ended. It returns the command's exit code.
 func (s *supervisor) wait() int {
-	s.heard, s.sent = map[os.Signal]time.Time{}, map[os.Signal]time.Time{}
-	s.guard()
-	timer := time.NewTimer(s.rest())
+	s.received, s.sent = map[os.Signal]time.Time{}, map[os.Signal]time.Time{}
+	s.orderGuardian()
+	timer := time.NewTimer(s.untilNextCheck())
 	defer timer.Stop()
-	lost, heard := s.hold.Context().Done(), s.child.heard()
+	lost, groupSignals := s.hold.Context().Done(), s.child.groupSignals()
 	for {
 		select {
 		case <-lost:
 			lost = nil
-			s.look() // the guardian may have killed the command while holdfast was stopped
-			s.lose()
+			s.pollCommand() // the guardian may have killed the command while holdfast was stopped
+			s.stopAfterLoss()
 		case sig := <-s.signals:
-			s.pass(sig)
-		case sig, ok := <-heard:
+			s.receive(sig)
+		case sig, ok := <-groupSignals:
 			if !ok {
-				heard, s.unguarded = nil, time.Now()
+				groupSignals, s.unguardedSince = nil, time.Now()
 			} else {
-				s.hear(sig)
+				s.groupReceived(sig)
 			}
-		case sig := <-s.child.stops:
-			s.child.jobControl(sig, s.tellSuspended, func() bool { return s.hold.Err() == nil })
-		case <-s.child.changed:
-			s.look()
+		case sig := <-s.child.stopEvents:
+			s.child.jobControl(sig, s.logSuspended, func() bool { return s.hold.Err() == nil })
+		case <-s.child.stateChanged:
+			s.pollCommand()
 		case <-timer.C:
 		}
-		if s.ended && !s.child.remains() {
-			s.explainKill()
-			return s.code
+		// Promise 7: the caller releases the lock only after the whole group has ended, also after a loss.
+		if s.commandEnded && !s.child.groupRunning() {
+			s.logGuardianKill()
+			return s.exitCode
 		}
-		s.passPending()
+		s.forwardPending()
 		s.killIfDue()
-		s.guard()
-		s.complainIfDue()
-		timer.Reset(s.rest())
+		s.orderGuardian()
+		s.logIfDue()
+		timer.Reset(s.untilNextCheck())
 	}
 }
 
-// rest is the time until there is something to do, unless something happens.
-func (s *supervisor) rest() time.Duration {
-	if s.ended || s.lost || s.killed {
-		return pollEvery
+// untilNextCheck returns how long wait may sleep unless something happens.
+func (s *supervisor) untilNextCheck() time.Duration {
+	if s.commandEnded || s.lost || s.killSent {
+		return pollInterval
 	}
 	next := s.nextOrder
-	for _, r := range s.pending {
-		next = earlier(next, r.at.Add(hearWithin))
+	for _, p := range s.pending {
+		next = earlier(next, p.at.Add(forwardDelay))
 	}
-	if !s.unguarded.IsZero() {
-		next = earlier(next, s.unguarded.Add(hearWithin))
+	if !s.unguardedSince.IsZero() {
+		next = earlier(next, s.unguardedSince.Add(forwardDelay))
 	}
 	return max(time.Until(earlier(next, s.killAt)), time.Millisecond)
 }
 
-// earlier is the earlier of two times; zero is never.
+// earlier returns the earlier of two times. The zero time means never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -122,158 +125,161 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// look asks whether the command itself has ended.
-func (s *supervisor) look() {
+// pollCommand checks whether the command itself has ended.
+func (s *supervisor) pollCommand() {
 	code, ended := s.child.poll()
-	if s.ended || !ended {
+	if s.commandEnded || !ended {
 		return
 	}
-	s.ended, s.code = true, code
-	s.lateExit()
-	if s.child.remains() {
-		s.sweep()
+	s.commandEnded, s.exitCode = true, code
+	s.detectLateLoss()
+	if s.child.groupRunning() {
+		s.endLeftovers()
 	}
 }
 
-// lateExit counts the lock as lost if that is seen only when the command has ended:
-// nobody knows how long before.
-func (s *supervisor) lateExit() {
+// detectLateLoss counts the lock as lost if the loss is noticed only after the command has
+// ended: the command may have run without the lock for an unknown time.
+func (s *supervisor) detectLateLoss() {
 	if err := s.hold.Err(); !s.lost && errors.Is(err, holdfast.ErrLost) {
 		s.lost = true
-		s.say.error("lost %q, perhaps before the command ended (%v)", s.hold.Name(), err)
+		s.log.errorf("lost %q, perhaps before the command ended (%v)", s.hold.Name(), err)
 	}
 }
 
-// lose has the command stop in what is left of the lease: at first it is asked,
-// then, with a fifth of the time left, it is killed.
-func (s *supervisor) lose() {
+// stopAfterLoss stops the command within the rest of the lease. It sends SIGTERM at once;
+// when a fifth of the remaining time is left, killIfDue sends SIGKILL.
+func (s *supervisor) stopAfterLoss() {
 	if s.lost {
 		return
 	}
 	s.lost = true
 	left := s.hold.ExpiresIn()
-	s.reserve = max(left/5, 0)
-	if left > 0 && !s.asked {
+	s.killReserve = max(left/5, 0)
+	if left > 0 && !s.termSent {
 		s.send(termSignal)
 	}
 	s.killIfDue()
 	if left <= 0 {
-		s.say.error("lost %q (%v); the lease is over: killing the command", s.hold.Name(), s.hold.Err())
+		s.log.errorf("lost %q (%v); the lease has expired: killing the command", s.hold.Name(), s.hold.Err())
 	} else {
-		s.say.error("lost %q (%v); the command has %s to stop", s.hold.Name(), s.hold.Err(), seconds(left-s.reserve))
+		s.log.errorf("lost %q (%v); the command has %s to stop", s.hold.Name(), s.hold.Err(), roundedDuration(left-s.killReserve))
 	}
 }
 
-// hear takes what the guardian reports: a signal that others sent to the group, or the
-// one that holdfast passed on last.
-func (s *supervisor) hear(sig os.Signal) {
+// groupReceived records a signal that the guardian reports: one that others sent to the
+// group, or the one that holdfast sent last.
+func (s *supervisor) groupReceived(sig os.Signal) {
 	now := time.Now()
-	if now.Sub(s.sent[sig]) > sameRequest {
-		s.heard[sig] = now
+	if now.Sub(s.sent[sig]) > sameRequestWindow {
+		s.received[sig] = now
 	}
 	delete(s.sent, sig)
 }
 
-// pass hands a signal on to the command's group. It is kept for a moment, since the group
-// may have been sent it, too. A second SIGTERM kills.
-func (s *supervisor) pass(sig os.Signal) {
+// receive queues a signal for the command's group. It is not forwarded at once, because the
+// group may have been sent the signal too. A second SIGTERM kills the group.
+func (s *supervisor) receive(sig os.Signal) {
 	now := time.Now()
-	s.ending = s.ending || asksToEnd(sig)
-	if slices.ContainsFunc(s.pending, func(r request) bool { return r.sig == sig }) {
+	s.endRequested = s.endRequested || asksToEnd(sig)
+	if slices.ContainsFunc(s.pending, func(p receivedSignal) bool { return p.sig == sig }) {
 		return
 	}
-	if sig == termSignal && !s.termAt.IsZero() {
-		if now.Sub(s.termAt) > sameRequest {
+	if sig == termSignal && !s.termReceived.IsZero() {
+		if now.Sub(s.termReceived) > sameRequestWindow {
 			s.killBy(now)
 			s.killIfDue()
-			s.say.error("a second SIGTERM: killed the command")
+			s.log.errorf("received a second SIGTERM: killed the command")
 		}
 		return
 	}
 	if sig == termSignal {
-		s.termAt = now
+		s.termReceived = now
 		if s.killAfter > 0 {
 			s.killBy(now.Add(s.killAfter))
 		}
 	}
-	s.pending = append(s.pending, request{sig, now})
+	s.pending = append(s.pending, receivedSignal{sig, now})
 }
 
-// passPending passes on what the group has not been sent by others. A program that is
-// asked twice may well end less orderly.
-func (s *supervisor) passPending() {
+// forwardPending forwards the signals that others have not sent to the group. A program
+// that receives a request to end twice may cut its cleanup short.
+func (s *supervisor) forwardPending() {
 	now := time.Now()
-	s.pending = slices.DeleteFunc(s.pending, func(r request) bool {
+	s.pending = slices.DeleteFunc(s.pending, func(p receivedSignal) bool {
 		switch {
-		case s.heard[r.sig].After(r.at.Add(-hearWithin)):
-			s.say.detail("signal %q has reached the command without holdfast", r.sig)
-			if asksToEnd(r.sig) {
-				s.report(s.child.wake())
+		case s.received[p.sig].After(p.at.Add(-forwardDelay)):
+			s.log.verbosef("%s has already reached the command", signalName(p.sig))
+			if asksToEnd(p.sig) {
+				s.logSignalError(s.child.wake())
 			}
-		case s.child.heard() != nil && now.Before(r.at.Add(hearWithin)):
+		case s.child.groupSignals() != nil && now.Before(p.at.Add(forwardDelay)):
 			return false
 		default:
-			s.send(r.sig)
-			s.say.detail("passed on signal %q", r.sig)
+			s.send(p.sig)
+			s.log.verbosef("forwarded %s", signalName(p.sig))
 		}
-		s.asked = s.asked || r.sig == termSignal
+		s.termSent = s.termSent || p.sig == termSignal
 		return true
 	})
 }
 
-// send sends the group a signal.
+// send sends a signal to the group.
 func (s *supervisor) send(sig os.Signal) {
 	s.sent[sig] = time.Now()
-	s.asked = s.asked || sig == termSignal
+	s.termSent = s.termSent || sig == termSignal
 	if asksToEnd(sig) {
-		s.report(s.child.end(sig))
+		s.logSignalError(s.child.signalAndWake(sig))
 	} else {
-		s.report(s.child.signal(sig))
+		s.logSignalError(s.child.signal(sig))
 	}
 }
 
 func asksToEnd(sig os.Signal) bool { return slices.Contains(endingSignals, sig) }
 
-// explainKill says why the command was killed if nobody else can.
-func (s *supervisor) explainKill() {
-	if s.child.guardianKilled() && s.code == codeSignal+int(syscall.SIGKILL) {
-		s.say.error("the guardian killed process group %d: the lease of %q was nearly over, and no renewal was reported to it", s.child.pid, s.hold.Name())
+// logGuardianKill says why the command was killed if the guardian did it.
+func (s *supervisor) logGuardianKill() {
+	if s.child.guardianKilled() && s.exitCode == codeSignal+int(syscall.SIGKILL) {
+		s.log.errorf("the guardian killed process group %d: the lease of %q had nearly expired, and holdfast had reported no renewal", s.child.pid, s.hold.Name())
 	}
 }
 
-// sweep ends what the command has left behind in its group: it would go on working
-// without the lock. What was asked to end together with the command has as long as
-// that would have had.
-func (s *supervisor) sweep() {
-	how := "waiting for that, too; it was asked to end as well"
-	if !s.asked && s.termAt.IsZero() {
+// endLeftovers ends the processes that the command has left behind in its group: they would
+// go on working without the lock. Processes that were already asked to end, together with
+// the command, get as much time as the command would have had.
+func (s *supervisor) endLeftovers() {
+	action := "waiting for them; they were asked to end too"
+	if !s.termSent && s.termReceived.IsZero() {
 		s.send(termSignal)
-		s.killBy(time.Now().Add(sweepAfter))
-		how = "ending that, too"
+		s.killBy(time.Now().Add(leftoverTimeout))
+		action = "ending them"
 	}
-	s.say.info("the command has ended, but not all that it started in process group %d: %s", s.child.pid, how)
+	s.log.infof("the command has ended, but processes that it started are still running in process group %d: %s", s.child.pid, action)
 }
 
-// killBy has the group killed at a time, or earlier if that was said before.
+// killBy schedules SIGKILL for a time, unless an earlier one is scheduled.
 func (s *supervisor) killBy(t time.Time) { s.killAt = earlier(s.killAt, t) }
 
-// killIfDue kills the group, and again with every poll in case it has a new member.
+// killIfDue kills the group when it is time. It does so again at every poll, because the
+// group may have a new member.
 func (s *supervisor) killIfDue() {
-	late := s.lost && s.hold.ExpiresIn() <= s.reserve
-	if !late && (s.killAt.IsZero() || time.Now().Before(s.killAt)) {
+	// Promise 2: after a loss the group is killed before the lease can expire.
+	expiring := s.lost && s.hold.ExpiresIn() <= s.killReserve
+	if !expiring && (s.killAt.IsZero() || time.Now().Before(s.killAt)) {
 		return
 	}
-	s.report(s.child.kill())
-	if !s.killed {
-		s.killed, s.complain = true, time.Now().Add(complainEvery)
-		s.say.info("killing process group %d", s.child.pid)
+	s.logSignalError(s.child.kill())
+	if !s.killSent {
+		s.killSent, s.nextStuckReport = true, time.Now().Add(stuckReportInterval)
+		s.log.infof("killing process group %d", s.child.pid)
 	}
 }
 
-// guard gives the guardian its next order: to kill the group when half of the reserve
-// that holdfast leaves itself is over. Orders are renewed with the lease, which is
-// looked at often enough to see a renewal that came at the last moment.
-func (s *supervisor) guard() {
+// orderGuardian gives the guardian its next order: to kill the group when a tenth of the
+// grace is left. After a loss holdfast itself kills it earlier, with a fifth left. Each
+// renewal postpones the order; the lease is checked often enough to notice a renewal at the
+// last moment.
+func (s *supervisor) orderGuardian() {
 	now := time.Now()
 	if s.lost || now.Before(s.nextOrder) {
 		return
@@ -284,35 +290,37 @@ func (s *supervisor) guard() {
 	if s.hold.Err() != nil {
 		return
 	}
-	if err := s.child.guard(func() time.Duration { return s.hold.ExpiresIn() - grace/10 }); err != nil {
-		s.say.detail("cannot reach the guardian of process group %d: %v", s.child.pid, err)
+	// Promise 2: if holdfast is stopped or stuck, the guardian kills the group before the lease expires.
+	if err := s.child.orderKill(func() time.Duration { return s.hold.ExpiresIn() - grace/10 }); err != nil {
+		s.log.verbosef("cannot reach the guardian of process group %d: %v", s.child.pid, err)
 	}
 }
 
-// complainIfDue reports what does not go as it should.
-func (s *supervisor) complainIfDue() {
+// logIfDue reports a group that does not end, and a guardian that has ended.
+func (s *supervisor) logIfDue() {
 	now := time.Now()
-	if s.killed && now.After(s.complain) {
-		s.complain = now.Add(complainEvery)
-		s.say.error("process group %d does not end, although it was killed; %q is not released before it does", s.child.pid, s.hold.Name())
+	if s.killSent && now.After(s.nextStuckReport) {
+		s.nextStuckReport = now.Add(stuckReportInterval)
+		s.log.errorf("process group %d is still running after SIGKILL; %q is released only when it has ended", s.child.pid, s.hold.Name())
 	}
-	if !s.unguarded.IsZero() && now.After(s.unguarded.Add(hearWithin)) {
-		s.unguarded = time.Time{}
-		if !s.ended && !s.killed {
-			s.say.error("the guardian of process group %d has ended: %s", s.child.pid, withoutGuardian)
+	if !s.unguardedSince.IsZero() && now.After(s.unguardedSince.Add(forwardDelay)) {
+		s.unguardedSince = time.Time{}
+		if !s.commandEnded && !s.killSent {
+			s.log.errorf("the guardian of process group %d has ended: %s", s.child.pid, unguardedRisk)
 		}
 	}
 }
 
-const withoutGuardian = "if holdfast is killed or stopped now, what the command has started may work on without the lock"
+// unguardedRisk is what can happen without a guardian.
+const unguardedRisk = "if holdfast is now killed or stopped, the command or a process that it started may keep running without the lock"
 
-func (s *supervisor) tellSuspended() {
-	s.say.info("stopped together with the command; %q is lost unless they continue within %s", s.hold.Name(), seconds(s.hold.LostIn()))
-	s.say.flush(flushTimeout)
+func (s *supervisor) logSuspended() {
+	s.log.infof("suspended together with the command; %q is lost unless they are resumed within %s", s.hold.Name(), roundedDuration(s.hold.LostIn()))
+	s.log.flush(flushTimeout)
 }
 
-func (s *supervisor) report(err error) {
+func (s *supervisor) logSignalError(err error) {
 	if err != nil {
-		s.say.detail("cannot signal process group %d: %v", s.child.pid, err)
+		s.log.verbosef("cannot signal process group %d: %v", s.child.pid, err)
 	}
 }

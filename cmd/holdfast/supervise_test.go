@@ -12,43 +12,43 @@ import (
 	"time"
 )
 
-// A loss that is seen only when the command has ended is a loss, and is reported.
-func TestLossSeenAtTheEnd(t *testing.T) {
+// A loss that is noticed only after the command has ended counts as a loss and is reported.
+func TestLossNoticedAfterCommandEnded(t *testing.T) {
 	locker := &scriptedLocker{}
 	var out bytes.Buffer
-	run := newRun(t, locker, 300*time.Millisecond, &out, "")
+	run := newRunner(t, locker, 300*time.Millisecond, &out, "")
 	hold, err := run.client.Lock(t.Context(), "job")
 	if err != nil {
 		t.Fatal(err)
 	}
-	locker.mute.Store(true)
+	locker.failRenewals.Store(true)
 	select {
 	case <-hold.Context().Done():
 	case <-time.After(patience):
 		t.Fatal("the lock is not lost")
 	}
-	s := supervisor{hold: hold, child: startCommand(t, "exit 0"), say: run.say}
-	for deadline := time.Now().Add(patience); !s.ended; time.Sleep(time.Millisecond) {
-		if s.look(); time.Now().After(deadline) {
+	s := supervisor{hold: hold, child: startCommand(t, "exit 0"), log: run.log}
+	for deadline := time.Now().Add(patience); !s.commandEnded; time.Sleep(time.Millisecond) {
+		if s.pollCommand(); time.Now().After(deadline) {
 			t.Fatal("the command does not end")
 		}
 	}
 	if want := `lost "job", perhaps before the command ended`; !s.lost || strings.Count(out.String(), want) != 1 {
-		t.Errorf("lost: %v; said:\n%swant once: %s", s.lost, out.String(), want)
+		t.Errorf("lost: %v; messages:\n%swant once: %s", s.lost, out.String(), want)
 	}
 }
 
-// A group that has a new member after it was killed is killed again.
-func TestKilledAgain(t *testing.T) {
-	run := newRun(t, &scriptedLocker{}, time.Minute, new(bytes.Buffer), "")
+// A group that gets a new member after SIGKILL gets SIGKILL again.
+func TestNewGroupMemberIsKilled(t *testing.T) {
+	run := newRunner(t, &scriptedLocker{}, time.Minute, new(bytes.Buffer), "")
 	hold, err := run.client.Lock(t.Context(), "job")
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := startCommand(t, "exec sleep 100")
-	s := supervisor{hold: hold, child: c, say: run.say, killAt: time.Now()}
+	s := supervisor{hold: hold, child: c, log: run.log, killAt: time.Now()}
 	s.killIfDue()
-	// The command is not reaped yet, so its group is still there to be joined.
+	// The command is not reaped yet, so its group can still be joined.
 	process, err := os.StartProcess("/bin/sh", []string{"sh", "-c", "exec sleep 100"},
 		&os.ProcAttr{Sys: &syscall.SysProcAttr{Setpgid: true, Pgid: c.pid}})
 	if err != nil {
@@ -63,68 +63,68 @@ func TestKilledAgain(t *testing.T) {
 	select {
 	case state := <-ended:
 		if status := state.Sys().(syscall.WaitStatus); status.Signal() != syscall.SIGKILL {
-			t.Errorf("it has ended: %v", state)
+			t.Errorf("the new member has ended: %v", state)
 		}
 	case <-time.After(patience):
 		_ = process.Kill()
 		<-ended
-		t.Error("it was not killed")
+		t.Error("the new member was not killed")
 	}
 }
 
-// A second SIGTERM kills the command, but not one that is the same request: a service
-// manager, and each wrapper, may send it once more within moments.
+// A second SIGTERM kills the command, unless it comes so soon that it is the same request: a
+// service manager and each wrapper may send one.
 func TestSecondSIGTERM(t *testing.T) {
-	run := newRun(t, &scriptedLocker{}, time.Minute, new(bytes.Buffer), "")
+	run := newRunner(t, &scriptedLocker{}, time.Minute, new(bytes.Buffer), "")
 	hold, err := run.client.Lock(t.Context(), "job")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := supervisor{hold: hold, child: startCommand(t, "trap '' TERM; exec sleep 100"), say: run.say}
-	s.pass(syscall.SIGTERM)
-	s.termAt = time.Now().Add(-sameRequest / 2) // passed on by now
+	s := supervisor{hold: hold, child: startCommand(t, "trap '' TERM; exec sleep 100"), log: run.log}
+	s.receive(syscall.SIGTERM)
+	s.termReceived = time.Now().Add(-sameRequestWindow / 2) // forwarded by now
 	s.pending = nil
-	s.pass(syscall.SIGTERM)
-	if s.killed || !s.killAt.IsZero() || len(s.pending) > 0 {
-		t.Errorf("within %v: killed: %v, to be passed on: %v", sameRequest, s.killed, s.pending)
+	s.receive(syscall.SIGTERM)
+	if s.killSent || !s.killAt.IsZero() || len(s.pending) > 0 {
+		t.Errorf("within %v: killed: %v, pending: %v", sameRequestWindow, s.killSent, s.pending)
 	}
-	s.termAt = time.Now().Add(-sameRequest - time.Millisecond)
-	s.pass(syscall.SIGTERM)
-	if !s.killed || !s.ending {
-		t.Errorf("after %v: killed: %v, ending: %v", sameRequest, s.killed, s.ending)
+	s.termReceived = time.Now().Add(-sameRequestWindow - time.Millisecond)
+	s.receive(syscall.SIGTERM)
+	if !s.killSent || !s.endRequested {
+		t.Errorf("after %v: killed: %v, asked to end: %v", sameRequestWindow, s.killSent, s.endRequested)
 	}
 }
 
-// No signal is passed on that the command's group was sent, too, whether it asks to end or not.
-// One that was sent to holdfast alone is, also soon after another.
-func TestSignalOfTheWholeGroup(t *testing.T) {
-	run := newRun(t, &scriptedLocker{}, time.Minute, new(bytes.Buffer), "")
+// A signal that the command's group was sent too is not forwarded, whether it asks to end or
+// not. A signal that only holdfast was sent is forwarded, even soon after another.
+func TestSignalSentToWholeGroup(t *testing.T) {
+	run := newRunner(t, &scriptedLocker{}, time.Minute, new(bytes.Buffer), "")
 	for _, sig := range append(slices.Clone(endingSignals), otherSignals...) {
-		s := supervisor{child: startCommand(t, "exec sleep 100"), say: run.say,
-			heard: map[os.Signal]time.Time{}, sent: map[os.Signal]time.Time{}}
-		step := func(others, want bool) {
+		s := supervisor{child: startCommand(t, "exec sleep 100"), log: run.log,
+			received: map[os.Signal]time.Time{}, sent: map[os.Signal]time.Time{}}
+		step := func(sentToGroup, want bool) {
 			t.Helper()
-			if others {
-				s.hear(sig)
+			if sentToGroup {
+				s.groupReceived(sig)
 			}
-			s.pass(sig)
-			for s.passPending(); len(s.pending) > 0; s.passPending() {
+			s.receive(sig)
+			for s.forwardPending(); len(s.pending) > 0; s.forwardPending() {
 				time.Sleep(time.Millisecond)
 			}
-			if passed := !s.sent[sig].IsZero(); passed != want {
-				t.Errorf("%v: passed on: %v, want %v", sig, passed, want)
+			if forwarded := !s.sent[sig].IsZero(); forwarded != want {
+				t.Errorf("%v: forwarded: %v, want %v", sig, forwarded, want)
 			}
 			if want {
-				s.hear(sig) // the guardian reports it, too
+				s.groupReceived(sig) // the guardian reports the forwarded one too
 			}
-			s.termAt = time.Time{}
+			s.termReceived = time.Time{}
 		}
 		step(true, false)
-		time.Sleep(2 * hearWithin)
+		time.Sleep(2 * forwardDelay)
 		step(false, true)
 		step(true, false)
-		if s.ending != slices.Contains(endingSignals, sig) {
-			t.Errorf("%v: asks to end: %v", sig, s.ending)
+		if s.endRequested != slices.Contains(endingSignals, sig) {
+			t.Errorf("%v: asks to end: %v", sig, s.endRequested)
 		}
 	}
 }
@@ -138,7 +138,7 @@ func startCommand(t *testing.T, script string) *child {
 	}
 	t.Cleanup(func() {
 		_ = c.kill()
-		for deadline := time.Now().Add(patience); c.remains(); time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(patience); c.groupRunning(); time.Sleep(time.Millisecond) {
 			if c.poll(); time.Now().After(deadline) {
 				t.Error("the group does not end")
 				break

@@ -9,15 +9,15 @@ import (
 )
 
 type versionCmd struct {
-	JSON bool `help:"Write one JSON object: version, commit, go, system. What is not known is null."`
+	JSON bool `help:"Write one JSON object: version, commit, go, system. An unknown value is null."`
 }
 
-// versionFlag is --version.
+// versionFlag is the flag --version.
 type versionFlag bool
 
-// BeforeReset is called by the parser, before it looks at the rest of the command line.
-func (versionFlag) BeforeReset(parser *kong.Kong) error { //nolint:unparam // the parser asks for an error
-	_ = (&versionCmd{}).Run(&app{stdout: parser.Stdout}) // the writer keeps the error for Exit
+// BeforeReset is called by the parser before it parses the rest of the command line.
+func (versionFlag) BeforeReset(parser *kong.Kong) error { //nolint:unparam // the parser wants this signature
+	_ = (&versionCmd{}).Run(&app{stdout: parser.Stdout}) // the writer keeps the error for the parser's Exit
 	parser.Exit(0)
 	return nil
 }
@@ -29,14 +29,14 @@ type versionJSON struct {
 	System  string  `json:"system"`
 }
 
-// Run shows what the Go tool-chain recorded when it built the program.
+// Run shows what the Go toolchain recorded when it built the program.
 func (v *versionCmd) Run(a *app) error {
 	out := versionJSON{Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
-		out.Version = known(info.Main.Version)
+		out.Version = nilIfZero(info.Main.Version)
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" {
-				out.Commit = known(s.Value)
+				out.Commit = nilIfZero(s.Value)
 			}
 		}
 	}

@@ -1,6 +1,6 @@
-// Package lockstate holds the rules by which a lock changes hands, for drivers
-// whose store cannot apply them itself. It is pure: the driver reads the clock,
-// keeps the lock's state and sees to it that one change follows another.
+// Package lockstate has the rules by which a lock changes hands. It is for drivers of
+// stores that cannot apply the rules themselves. It does no I/O and reads no clock: the
+// driver reads the store's clock, stores the [Lock], and makes one change at a time.
 package lockstate
 
 import (
@@ -13,72 +13,81 @@ import (
 
 // Moment is one reading of a store's clocks.
 type Moment struct {
-	// Elapsed judges expiry: it counts from any fixed point, and nobody sets it.
+	// Elapsed judges expiry. It counts from any fixed point, and nobody can set it.
 	Elapsed time.Duration
-	// Wall is for people and, in milliseconds, a lower bound of tokens.
+	// Wall is for people to read. In milliseconds since 1970 it is a lower bound of tokens.
 	Wall time.Time
 }
 
-// Lock is the state of one lock. The zero value was never granted. It stays
-// after a release, so that the token and the data survive.
+// Lock is the state of one lock. The zero value is a lock that was never granted. The
+// state is kept after a release, so that the token and the data survive.
 type Lock struct {
-	// Holder stands for the ID of the lease; empty after a release.
+	// Holder stands for the ID of the lease: the ID itself or its digest. It is empty after
+	// a release.
 	Holder string `json:"holder,omitempty"`
 	Owner  string `json:"owner"`
 	Token  uint64 `json:"token"`
-	// TTL is the longest that this holder asked for. It must not shrink when a
-	// renewal asks for less: a waiter that sees a Revision unchanged for the TTL
-	// may replace the lease, which the longer request still covers.
+	// TTL is the longest TTL that this holder asked for. A renewal that asks for less must
+	// not lower it: a waiter may replace a lease whose Revision stays unchanged for the TTL,
+	// and the longer request still covers the lease.
 	TTL time.Duration `json:"ttlNanoseconds"`
-	// Expires is a reading of Moment.Elapsed.
+	// Expires is the reading of Moment.Elapsed at which the lease ends.
 	Expires    time.Duration `json:"expiresNanoseconds"`
 	AcquiredAt time.Time     `json:"acquiredAt"`
 	RenewedAt  time.Time     `json:"renewedAt"`
-	// Renewals counts those of the present holder.
+	// Renewals counts the renewals by the present holder.
 	Renewals uint64 `json:"renewals"`
 	Broken   bool   `json:"broken,omitempty"`
 	Data     []byte `json:"data,omitempty"`
-	// Writes counts those of the data by the present holder.
+	// Writes counts the writes of the data by the present holder.
 	Writes uint64 `json:"writes,omitempty"`
 }
 
-// Held reports whether a lease is running.
-func (k *Lock) Held(now Moment) bool { return k.Holder != "" && now.Elapsed < k.Expires }
+// Held reports whether there is a holder whose lease has not expired.
+func (k *Lock) Held(now Moment) bool {
+	// Promise 8: elapsed time judges expiry, the wall clock never does.
+	return k.Holder != "" && now.Elapsed < k.Expires
+}
 
-// revision marks one holder and one renewal.
+// revision stands for one holder and one renewal. It is never zero.
 func (k *Lock) revision() driver.Revision {
 	return driver.NewRevision(fmt.Sprintf("%d.%d", k.Token, k.Renewals))
 }
 
-// Acquire makes one attempt; holder stands for req.ID, and from for the ID of the
-// lease that counts as free, empty if none does. It reports false, and changes
-// nothing, if another holds the lock.
+// Acquire makes one attempt. It reports false, and changes nothing, if another holds the
+// lock. holder stands for req.ID. from stands for the ID of the lease that counts as free
+// in a handoff, and is empty without one.
 func (k *Lock) Acquire(req driver.Request, holder, from string, now Moment) bool {
 	switch {
 	case !k.Held(now):
 		k.grant(req, holder, now)
-	case k.Holder == holder: // a repeat, whoever from is
+	case k.Holder == holder:
+		// Promise 5: a repeat gets the same token, so a request can be sent again after its
+		// answer was lost.
 		return k.Renew(holder, req.TTL, now)
-	case k.Holder == from: // broken or not
+	case k.Holder == from: // also if the lease is broken
 		k.grant(req, holder, now)
-	case req.Replace == k.revision(): // which is never zero
+	case req.Replace == k.revision():
+		// Promise 10: a waiter that saw this holder and this renewal for a whole TTL takes
+		// over although, after a step back of the clock, the lease has not expired.
 		k.grant(req, holder, now)
 	default:
-		return false
+		return false // Promise 1: an unexpired lease of another is never granted away.
 	}
 	return true
 }
 
-// grant makes a token that outgrows the last one, and also one that was
-// forgotten with a removed record, once the clock has passed it.
+// grant gives the lock to a new holder.
 func (k *Lock) grant(req driver.Request, holder string, now Moment) {
 	data := k.Data
 	if req.Data != nil {
 		data = bytes.Clone(req.Data)
 	}
 	*k = Lock{
-		Holder:     holder,
-		Owner:      req.Owner,
+		Holder: holder,
+		Owner:  req.Owner,
+		// Promise 3: the token is greater than the last one. It is also greater than a token
+		// that was forgotten with a removed record, once the clock has passed that.
 		Token:      max(k.Token+1, uint64(max(now.Wall.UnixMilli(), 0))),
 		TTL:        req.TTL,
 		Expires:    now.Elapsed + req.TTL,
@@ -88,12 +97,14 @@ func (k *Lock) grant(req driver.Request, holder string, now Moment) {
 	}
 }
 
-// Renew extends the lease, also one that expired and that nobody took, and
-// never shortens it. It reports false if the lease is lost or broken.
+// Renew extends the lease and never shortens it. It also renews a lease that has expired if
+// nobody took the lock. It reports false if the lease is lost or broken.
 func (k *Lock) Renew(holder string, ttl time.Duration, now Moment) bool {
 	if !k.belongsTo(holder) || k.Broken {
 		return false
 	}
+	// Promise 2: the end of a lease never moves back, so it always comes after the local
+	// deadline of its holder.
 	k.Expires = max(k.Expires, now.Elapsed+ttl)
 	k.TTL = max(k.TTL, ttl)
 	k.RenewedAt = now.Wall
@@ -106,12 +117,12 @@ func (k *Lock) belongsTo(holder string) bool { return k.Holder != "" && k.Holder
 // Release frees the lock if it is the holder's, and reports whether it was.
 func (k *Lock) Release(holder string) bool {
 	if !k.belongsTo(holder) {
-		return false
+		return false // Promise 6: a late release leaves the next holder's lease alone.
 	}
 	return k.BreakNow()
 }
 
-// Break has renewals refused, and reports whether that changed anything.
+// Break makes Renew refuse the holder, and reports whether that changed anything.
 func (k *Lock) Break() bool {
 	if k.Holder == "" || k.Broken {
 		return false
@@ -129,13 +140,13 @@ func (k *Lock) BreakNow() bool {
 	return true
 }
 
-// DataRevision marks the present state of the data.
+// DataRevision stands for the present state of the data.
 func (k *Lock) DataRevision() driver.DataRevision {
 	return driver.DataRevision{Token: k.Token, Writes: k.Writes}
 }
 
-// Write replaces the data. It returns ErrLost if the holder's lease is not running, and
-// ErrConflict if the data have another revision.
+// Write replaces the data. It returns ErrLost if the holder does not hold the lock or its
+// lease has expired, and ErrConflict if the data have another revision.
 func (k *Lock) Write(holder string, data []byte, at driver.DataRevision, now Moment) error {
 	switch {
 	case !k.belongsTo(holder) || !k.Held(now):
@@ -148,7 +159,7 @@ func (k *Lock) Write(holder string, data []byte, at driver.DataRevision, now Mom
 	return nil
 }
 
-// Record tells what is known of the lock.
+// Record returns what is known of the lock.
 func (k *Lock) Record(name string, now Moment) driver.Record {
 	r := driver.Record{
 		Name: name, State: driver.StateFree,

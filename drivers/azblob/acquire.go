@@ -18,23 +18,23 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// rounds is how often an operation begins again because the blob changed under
-// it. Each change is another's success, or our own of which the answer was lost.
-const rounds = 5
+// maxRounds is how often an operation starts again because the blob changed during it. Each
+// change is another's success, or the operation's own request whose answer was lost.
+const maxRounds = 5
 
-var errChanging = errors.New("the blob keeps changing")
+var errChanging = errors.New("the blob changed during every attempt")
 
-// TryAcquire implements [driver.Locker]. Request.Replace is without meaning
-// here: the clock that ends leases is the service's own and does not step back.
+// TryAcquire implements [driver.Locker]. It ignores Request.Replace: leases end by the
+// service's own clock, which does not step back.
 func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	invalid := req.Validate(limits)
-	id, ok := canonical(req.ID.Reveal())
+	id, ok := canonicalID(req.ID.Reveal())
 	if invalid == nil && !ok {
 		invalid = driver.Invalid("ID", fmt.Sprintf("of %d bytes", len(req.ID.Reveal())), "a UUID on this backend")
 	}
 	var granted driver.Lease
 	err := l.do(ctx, op{verb: "acquire", name: req.Name, invalid: invalid, size: len(req.Data)}, func(ctx context.Context) (err error) {
-		granted, err = l.acquire(ctx, l.target(req.Name, id), req)
+		granted, err = l.acquire(ctx, l.lockBlob(req.Name, id), req)
 		return err
 	})
 	if err != nil {
@@ -43,47 +43,47 @@ func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lea
 	return granted, nil
 }
 
-// target is a lock's blob, and the lease ID that requests about it carry.
-type target struct {
-	path string // in the container
+// lockBlob is a lock's blob, and the lease ID of the requests for it.
+type lockBlob struct {
+	path string // its name in the container
 	blob *blockblob.Client
 	id   string
 }
 
-func (l *Locker) target(name, id string) target {
+func (l *Locker) lockBlob(name, id string) lockBlob {
 	path := l.config.prefix + escape(name)
-	return target{path, l.container.NewBlockBlobClient(path), id}
+	return lockBlob{path, l.container.NewBlockBlobClient(path), id}
 }
 
-func (t target) lease() *lease.BlobClient {
-	c, err := lease.NewBlobClient(t.blob, &lease.BlobClientOptions{LeaseID: &t.id})
+func (b lockBlob) lease() *lease.BlobClient {
+	c, err := lease.NewBlobClient(b.blob, &lease.BlobClientOptions{LeaseID: &b.id})
 	if err != nil {
-		panic(err) // it fails only where it has to make up an ID
+		panic(err) // it fails only if it has to generate an ID
 	}
 	return c
 }
 
-// held are the conditions under which only the lease's holder is served.
-func (t target) held() *blob.AccessConditions {
-	return &blob.AccessConditions{LeaseAccessConditions: &blob.LeaseAccessConditions{LeaseID: &t.id}}
+// leaseConditions are the conditions that only the lease's holder meets.
+func (b lockBlob) leaseConditions() *blob.AccessConditions {
+	return &blob.AccessConditions{LeaseAccessConditions: &blob.LeaseAccessConditions{LeaseID: &b.id}}
 }
 
-// acquire takes the lease first and writes the record under it, so that what it
-// writes rests on what it read.
-func (l *Locker) acquire(ctx context.Context, t target, req driver.Request) (driver.Lease, error) {
-	for range rounds {
-		err := l.take(ctx, t, req.TTL)
+// acquire takes the lease first and writes the record under it, so that nobody else writes
+// between its read and its write.
+func (l *Locker) acquire(ctx context.Context, b lockBlob, req driver.Request) (driver.Lease, error) {
+	for range maxRounds {
+		err := l.takeLease(ctx, b, req.TTL)
 		switch {
 		case err == nil:
-			granted, err := l.settle(ctx, t, req)
+			granted, err := l.writeGrant(ctx, b, req)
 			if !hasCode(err, codesLost...) {
 				return granted, err
-			} // the lease was broken, or the blob removed: begin again
+			} // the lease was broken, or the blob removed: start again
 		case hasCode(err, bloberror.LeaseAlreadyPresent, bloberror.LeaseIsBreakingAndCannotBeAcquired):
 			return driver.Lease{}, &driver.HeldError{Record: driver.Record{Name: req.Name, State: driver.StateHeld,
 				Broken: hasCode(err, bloberror.LeaseIsBreakingAndCannotBeAcquired)}}
 		case hasCode(err, bloberror.BlobNotFound, bloberror.ContainerNotFound):
-			if err := l.create(ctx, t); err != nil {
+			if err := l.createBlob(ctx, b); err != nil {
 				return driver.Lease{}, err
 			}
 		default:
@@ -93,123 +93,128 @@ func (l *Locker) acquire(ctx context.Context, t target, req driver.Request) (dri
 	return driver.Lease{}, errChanging
 }
 
-// take takes the lease, or extends it if it is ours. A second copy of the request
-// would be as good for the call, but the first could arrive after the release,
-// and take the lease for nobody: so the caller is told of the doubt instead.
-func (l *Locker) take(ctx context.Context, t target, ttl time.Duration) error {
-	_, err := t.lease().AcquireLease(l.unlessRefused(ctx), int32(ttl/time.Second), nil)
+// takeLease takes the lease, or extends it if the caller has it.
+func (l *Locker) takeLease(ctx context.Context, b lockBlob, ttl time.Duration) error {
+	// Promise 1: the service grants one lease at a time.
+	// Promise 5: a repeat with the same ID extends the lease. The SDK sends the request again only
+	// if the service refused it: the first copy could still arrive, after the release, and take the
+	// lease for nobody. So the caller gets an error that leaves the outcome open.
+	_, err := b.lease().AcquireLease(l.retryIfRefused(ctx), int32(ttl/time.Second), nil)
 	return err
 }
 
-// create makes the blob, and first the container if that is missing. Of many
-// that do so at once, those that come second find what they wanted.
-func (l *Locker) create(ctx context.Context, t target) error {
-	err := l.put(ctx, t)
+// createBlob creates the blob, and first the container if that is missing. It succeeds if
+// another process has created them.
+func (l *Locker) createBlob(ctx context.Context, b lockBlob) error {
+	err := l.uploadIfAbsent(ctx, b)
 	if !hasCode(err, bloberror.ContainerNotFound) {
 		return err
 	}
-	if _, err := l.container.Create(l.tries(ctx, 0), nil); err != nil && !hasCode(err, codesExist...) {
-		return fmt.Errorf("the container does not exist and cannot be made: %w", clean(err))
+	if _, err := l.container.Create(l.withRetries(ctx, 0), nil); err != nil && !hasCode(err, codesExist...) {
+		return fmt.Errorf("the container does not exist and cannot be created: %w", redact(err))
 	}
-	return l.put(ctx, t)
+	return l.uploadIfAbsent(ctx, b)
 }
 
-func (l *Locker) put(ctx context.Context, t target) error {
+func (l *Locker) uploadIfAbsent(ctx context.Context, b lockBlob) error {
 	every := azcore.ETagAny
+	// Promise 3: an existing blob, with its record and token, is never replaced.
 	absent := &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: &every}}
-	_, err := t.blob.Upload(l.tries(ctx, 0), body(nil), &blockblob.UploadOptions{AccessConditions: absent})
+	_, err := b.blob.Upload(l.withRetries(ctx, 0), requestBody(nil), &blockblob.UploadOptions{AccessConditions: absent})
 	if hasCode(err, codesExist...) {
 		return nil
 	}
 	return err
 }
 
-// settle writes the record of the grant under the lease that was just taken.
-func (l *Locker) settle(ctx context.Context, t target, req driver.Request) (driver.Lease, error) {
-	for range rounds {
-		now, err := l.read(ctx, t)
+// writeGrant writes the record of the grant under the lease that was just taken.
+func (l *Locker) writeGrant(ctx context.Context, b lockBlob, req driver.Request) (driver.Lease, error) {
+	for range maxRounds {
+		now, err := l.readProperties(ctx, b)
 		if err != nil {
-			// Whether the lease was ours before is unknown, so it is not given up.
+			// The caller may have held the lease before, so it is not released.
 			return driver.Lease{}, err
 		}
 		if now.damage != nil {
-			l.giveBack(ctx, t, now)
+			l.releaseUnrecorded(ctx, b, now)
 			return driver.Lease{}, now.damage
 		}
-		if now.record.id == t.id {
-			return l.repeat(ctx, t, now, req)
+		// Promise 5: the same ID in the record keeps its token.
+		if now.record.id == b.id {
+			return l.repeatGrant(ctx, b, now, req)
 		}
 		if req.Data != nil && now.foreign {
-			l.giveBack(ctx, t, now)
-			return driver.Lease{}, errForeign(t)
+			l.releaseUnrecorded(ctx, b, now)
+			return driver.Lease{}, errForeign(b)
 		}
-		next := now.record.next(req, t.id, now.date)
-		err = l.write(ctx, t, now.etag, next, req.Data)
+		next := now.record.nextGrant(req, b.id, now.date)
+		err = l.writeRecord(ctx, b, now.etag, next, req.Data)
 		switch {
 		case err == nil:
 			return next.lease(req), nil
 		case hasCode(err, bloberror.ConditionNotMet):
-			// Written by ourselves, with the answer lost, or by another call with
-			// our ID: read it.
+			// Written by this call, with the answer lost, or by another call with the same ID:
+			// read it.
 		case hasCode(err, codesLost...):
 			return driver.Lease{}, err
 		default:
-			l.giveBack(ctx, t, now)
+			l.releaseUnrecorded(ctx, b, now)
 			return driver.Lease{}, err
 		}
 	}
-	return driver.Lease{}, errChanging // always by a call with our ID
+	return driver.Lease{}, errChanging // always by calls with the same ID
 }
 
-// repeat ends a call whose ID has the lock already. Taking the lease anew has
-// set its length, so one that was longer is made longer again; the record keeps
-// the longest.
-func (l *Locker) repeat(ctx context.Context, t target, now snapshot, req driver.Request) (driver.Lease, error) {
+// repeatGrant completes a call whose ID already holds the lock. Taking the lease again has set
+// its length, so a longer one is restored; the record keeps the longest.
+func (l *Locker) repeatGrant(ctx context.Context, b lockBlob, now snapshot, req driver.Request) (driver.Lease, error) {
 	r := now.record
 	if r.ttl > req.TTL {
-		return r.lease(req), l.take(ctx, t, r.ttl)
+		// Promise 2: the lease must not be shorter than its holder counts on.
+		return r.lease(req), l.takeLease(ctx, b, r.ttl)
 	}
 	if r.ttl < req.TTL {
 		r.ttl = req.TTL
-		if err := l.write(ctx, t, now.etag, r, nil); err != nil && !hasCode(err, bloberror.ConditionNotMet) {
+		if err := l.writeRecord(ctx, b, now.etag, r, nil); err != nil && !hasCode(err, bloberror.ConditionNotMet) {
 			return driver.Lease{}, err
 		}
 	}
 	return r.lease(req), nil
 }
 
-// giveBack ends a lease for which no record could be written, unless the blob is
-// another than it was before: then the record of our ID may be there after all,
-// from this call or from another to which the lock was granted. What is not given
-// back is left to the caller, who knows that the outcome is in doubt.
-func (l *Locker) giveBack(ctx context.Context, t target, before snapshot) {
+// releaseUnrecorded releases a lease for which no record could be written, unless the blob has
+// changed: then the record may have been written after all, by this call or by another one
+// with the same ID. A lease that is not released is left to the caller, to whom the error says
+// that the outcome is unknown.
+func (l *Locker) releaseUnrecorded(ctx context.Context, b lockBlob, before snapshot) {
 	if ctx.Err() == nil {
+		// Promise 6: a lease that another call has recorded is not released.
 		unchanged := &blob.ModifiedAccessConditions{IfMatch: before.etag}
-		_, _ = t.lease().ReleaseLease(l.onlyOnce(ctx), &lease.BlobReleaseOptions{ModifiedAccessConditions: unchanged})
+		_, _ = b.lease().ReleaseLease(l.withoutRetries(ctx), &lease.BlobReleaseOptions{ModifiedAccessConditions: unchanged})
 	}
 }
 
-func errForeign(t target) error {
-	return fmt.Errorf("the blob %q is not a lock's: it has contents of its own, which are kept; use another name or prefix", t.path)
+func errForeign(b lockBlob) error {
+	return fmt.Errorf("the blob %q has contents of another program, which are kept; use another name or prefix", b.path)
 }
 
-// snapshot is a blob at one moment.
+// snapshot is the state of a blob at one moment.
 type snapshot struct {
 	record  record
-	damage  error // of the metadata
+	damage  error // what is wrong with the metadata
 	foreign bool  // the contents are not a lock's data
 	etag    *azcore.ETag
 	date    time.Time // by the service's clock
 }
 
-// read reads the blob's properties as the holder of the lease.
-func (l *Locker) read(ctx context.Context, t target) (snapshot, error) {
-	p, err := t.blob.BlobClient().GetProperties(l.tries(ctx, 0), &blob.GetPropertiesOptions{AccessConditions: t.held()})
+// readProperties reads the blob's properties as the holder of the lease.
+func (l *Locker) readProperties(ctx context.Context, b lockBlob) (snapshot, error) {
+	p, err := b.blob.BlobClient().GetProperties(l.withRetries(ctx, 0), &blob.GetPropertiesOptions{AccessConditions: b.leaseConditions()})
 	if err != nil {
 		return snapshot{}, err
 	}
 	if p.ETag == nil || p.Date == nil {
-		return snapshot{}, errors.New("the service's answer lacks ETag or Date")
+		return snapshot{}, errors.New("the service's answer has no ETag or no Date")
 	}
 	r, damage := parse(p.Metadata)
 	foreign := p.BlobType != nil && *p.BlobType != blob.BlobTypeBlockBlob ||
@@ -217,21 +222,21 @@ func (l *Locker) read(ctx context.Context, t target) (snapshot, error) {
 	return snapshot{record: r, damage: damage, foreign: foreign, etag: p.ETag, date: *p.Date}, nil
 }
 
-// write writes the record, and the data unless they are nil, as the holder of
-// the lease and only if nothing was written since: a request that arrives late
-// is refused.
-func (l *Locker) write(ctx context.Context, t target, etag *azcore.ETag, r record, data []byte) error {
-	conditions := t.held()
+// writeRecord writes the record as the holder of the lease, and the data unless they are nil.
+func (l *Locker) writeRecord(ctx context.Context, b lockBlob, etag *azcore.ETag, r record, data []byte) error {
+	// Promise 3: without the lease, or after another write, the service refuses the request, so a
+	// late one cannot lower the token.
+	conditions := b.leaseConditions()
 	conditions.ModifiedAccessConditions = &blob.ModifiedAccessConditions{IfMatch: etag}
 	if data == nil {
-		_, err := t.blob.BlobClient().SetMetadata(l.tries(ctx, 0), r.metadata(), &blob.SetMetadataOptions{AccessConditions: conditions})
+		_, err := b.blob.BlobClient().SetMetadata(l.withRetries(ctx, 0), r.metadata(), &blob.SetMetadataOptions{AccessConditions: conditions})
 		return err
 	}
-	_, err := t.blob.Upload(l.tries(ctx, len(data)), body(data), &blockblob.UploadOptions{AccessConditions: conditions, Metadata: r.metadata()})
+	_, err := b.blob.Upload(l.withRetries(ctx, len(data)), requestBody(data), &blockblob.UploadOptions{AccessConditions: conditions, Metadata: r.metadata()})
 	return err
 }
 
-// body is a copy: a transport may go on reading after the request was given up.
-func body(data []byte) io.ReadSeekCloser {
+// requestBody copies the data: a transport may read on after the request was abandoned.
+func requestBody(data []byte) io.ReadSeekCloser {
 	return streaming.NopCloser(bytes.NewReader(bytes.Clone(data)))
 }

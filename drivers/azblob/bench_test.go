@@ -14,26 +14,26 @@ import (
 	"github.com/holdfast-go/holdfast/internal/benchratio"
 )
 
-// ratioPairs gives an interval of about ±2 % on a noisy machine.
+// ratioPairs gives an interval of about ±2 % on a busy machine.
 const ratioPairs = 1000
 
-// BenchmarkRatio compares each call with the same requests through the SDK, of
-// blobs in the same container and through the same client: lease, properties and
-// metadata of the same size for an acquire; one request for the others.
+// BenchmarkRatio compares each call with the same requests through the SDK, for blobs in the
+// same container, with the same client: lease, properties and metadata of the same size for an
+// acquire; one request for the others.
 func BenchmarkRatio(b *testing.B) {
-	room := newRoom(b)
-	l, err := New(room.client)
+	store := newTestContainer(b)
+	l, err := New(store.client)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = l.Close(context.Background()) })
 	ctx := b.Context()
-	plain := rawLease{room.client, newID()}
+	plain := plainLease{store.client, newID()}
 	ours := request("ours")
-	if err := l.create(ctx, l.target("base", "")); err != nil {
+	if err := l.createBlob(ctx, l.lockBlob("base", "")); err != nil {
 		b.Fatal(err)
 	}
-	acquire(b, l, ours) // the first one makes the blob
+	acquire(b, l, ours) // the first acquire creates the blob
 
 	ratio := func(name string, base, ours func(i int) error) {
 		b.Run(name, func(b *testing.B) {
@@ -78,15 +78,15 @@ func wantError(err error) error {
 	return nil
 }
 
-// rawLease is the blob "base" with the SDK's own calls.
-type rawLease struct {
+// plainLease is the blob "base" with the SDK's own calls.
+type plainLease struct {
 	container *container.Client
 	id        string
 }
 
-func (r rawLease) blob() *blob.Client { return r.container.NewBlobClient("base") }
+func (r plainLease) blob() *blob.Client { return r.container.NewBlobClient("base") }
 
-func (r rawLease) lease() *lease.BlobClient {
+func (r plainLease) lease() *lease.BlobClient {
 	c, err := lease.NewBlobClient(r.blob(), &lease.BlobClientOptions{LeaseID: &r.id})
 	if err != nil {
 		panic(err)
@@ -94,18 +94,18 @@ func (r rawLease) lease() *lease.BlobClient {
 	return c
 }
 
-func (r rawLease) stranger() rawLease { return rawLease{r.container, newID()} }
+func (r plainLease) stranger() plainLease { return plainLease{r.container, newID()} }
 
-func (r rawLease) take(ctx context.Context) error {
+func (r plainLease) take(ctx context.Context) error {
 	_, err := r.lease().AcquireLease(ctx, 60, nil)
 	return err
 }
 
-func (r rawLease) acquire(ctx context.Context, metadata map[string]*string) error {
+func (r plainLease) acquire(ctx context.Context, metadata map[string]*string) error {
 	if err := r.take(ctx); err != nil {
 		return err
 	}
-	conditions := under(r.id)
+	conditions := leaseConditionsOf(r.id)
 	p, err := r.blob().GetProperties(ctx, &blob.GetPropertiesOptions{AccessConditions: conditions})
 	if err != nil {
 		return err
@@ -115,12 +115,12 @@ func (r rawLease) acquire(ctx context.Context, metadata map[string]*string) erro
 	return err
 }
 
-func (r rawLease) renew(ctx context.Context) error {
+func (r plainLease) renew(ctx context.Context) error {
 	_, err := r.lease().RenewLease(ctx, nil)
 	return err
 }
 
-func (r rawLease) release(ctx context.Context) error {
+func (r plainLease) release(ctx context.Context) error {
 	_, err := r.lease().ReleaseLease(ctx, nil)
 	return err
 }

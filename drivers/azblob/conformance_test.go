@@ -46,7 +46,7 @@ func closeLocker(t *testing.T, l driver.Locker) {
 	}
 }
 
-// forget deletes a lock's blob, leased or not.
+// forget deletes a lock's blob, also if it is leased.
 func forget(t *testing.T, service *azuritetest.Service, url string) func(context.Context, string) error {
 	t.Helper()
 	where, err := parseURL(url)

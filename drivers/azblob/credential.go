@@ -12,15 +12,15 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// Where credentials come from; the names are those of Azure's own command.
+// The environment variables with credentials; the names are those of Azure's own command.
 const (
 	envConnectionString = "AZURE_STORAGE_CONNECTION_STRING"
 	envKey              = "AZURE_STORAGE_KEY"
 	envSAS              = "AZURE_STORAGE_SAS_TOKEN"
 )
 
-// connect makes the client and says with what kind of credential. What the URL
-// says goes before the environment, and there the more specific first.
+// connect creates the client and returns the kind of its credential. The URL takes precedence
+// over the environment, and there the more specific variable.
 func (w location) connect(options azcore.ClientOptions) (client *container.Client, kind string, err error) {
 	o := &container.ClientOptions{ClientOptions: options}
 	connection, key, sas := os.Getenv(envConnectionString), os.Getenv(envKey), os.Getenv(envSAS)
@@ -45,9 +45,9 @@ func (w location) connect(options azcore.ClientOptions) (client *container.Clien
 	}
 }
 
-// withConnectionString takes the credential from it and, unless the URL has an
-// endpoint, the address. The SDK's own function would use the account of the
-// string, whichever the URL names.
+// withConnectionString uses the credential of the connection string and, unless the URL has an
+// endpoint, its address. The SDK's own function would use the account of the string, even if
+// the URL names another.
 func (w location) withConnectionString(connection string, o *container.ClientOptions) (*container.Client, string, error) {
 	fields := map[string]string{}
 	for field := range strings.SplitSeq(connection, ";") {
@@ -110,8 +110,8 @@ func (w location) withToken(credential azcore.TokenCredential, options azcore.Cl
 	return container.NewClient(w.containerURL(), credential, &container.ClientOptions{ClientOptions: options})
 }
 
-// cloud is the one whose identities have access to the endpoint. For others,
-// AZURE_AUTHORITY_HOST says where to log in, as everywhere in azidentity.
+// cloud is the cloud whose identities have access to the endpoint. For other clouds,
+// AZURE_AUTHORITY_HOST names the login server, as everywhere in azidentity.
 func (w location) cloud() cloud.Configuration {
 	switch url := w.serviceURL(); {
 	case strings.HasSuffix(url, ".chinacloudapi.cn"):

@@ -12,7 +12,7 @@ import (
 // ReadData implements [driver.DataStore]: the data are the blob's contents.
 func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at driver.DataRevision, err error) {
 	err = l.do(ctx, op{verb: "read data", name: name, invalid: driver.ValidateName(name, limits), size: limits.MaxData}, func(ctx context.Context) error {
-		blob, contents, err := l.download(ctx, l.target(name, ""))
+		blob, contents, err := l.download(ctx, l.lockBlob(name, ""))
 		if hasCode(err, codesGone...) {
 			return nil
 		}
@@ -29,22 +29,22 @@ func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at dri
 	return data, at, nil
 }
 
-// WriteData implements [driver.DataStore]. The service itself refuses a holder
-// whose lease has ended, since the request carries the lease ID.
+// WriteData implements [driver.DataStore]. The request has the lease ID, so the service itself
+// refuses a holder whose lease has ended.
 func (l *Locker) WriteData(ctx context.Context, held driver.Lease, data []byte, at driver.DataRevision) error {
 	invalid := driver.ValidateName(held.Name, limits)
 	if invalid == nil {
 		invalid = driver.ValidateData(data, limits)
 	}
 	return l.do(ctx, op{verb: "write data", name: held.Name, invalid: invalid, size: len(data)}, func(ctx context.Context) error {
-		id, ok := canonical(held.ID.Reveal())
+		id, ok := canonicalID(held.ID.Reveal())
 		if !ok {
 			return driver.ErrLost
 		}
 		if data == nil {
 			data = []byte{}
 		}
-		err := l.writeData(ctx, l.target(held.Name, id), data, at)
+		err := l.writeData(ctx, l.lockBlob(held.Name, id), data, at)
 		if hasCode(err, codesLost...) {
 			return driver.ErrLost
 		}
@@ -52,13 +52,12 @@ func (l *Locker) WriteData(ctx context.Context, held driver.Lease, data []byte, 
 	})
 }
 
-// writeData writes the data with the ETag of what it compared the revision with, so a
-// request that arrives late is refused. The writer's mark tells an earlier request of
-// this call, whose answer was lost, from another's write.
-func (l *Locker) writeData(ctx context.Context, t target, data []byte, at driver.DataRevision) error {
+// writeData writes the data if they have the revision at. A random mark in the record
+// distinguishes this call's own request, whose answer was lost, from another's write.
+func (l *Locker) writeData(ctx context.Context, b lockBlob, data []byte, at driver.DataRevision) error {
 	mark := rand.Text()
-	for round := range rounds {
-		now, err := l.read(ctx, t)
+	for round := range maxRounds {
+		now, err := l.readProperties(ctx, b)
 		if err != nil {
 			return err
 		}
@@ -66,20 +65,21 @@ func (l *Locker) writeData(ctx context.Context, t target, data []byte, at driver
 			return now.damage
 		}
 		if now.foreign {
-			return errForeign(t)
+			return errForeign(b)
 		}
 		next := now.record
 		switch found := now.record.dataRevision(); {
-		case now.record.writer == mark:
+		case now.record.writeMark == mark:
 			return nil
 		case found == at:
-			next.writes, next.writer = at.Writes+1, mark
+			next.writes, next.writeMark = at.Writes+1, mark
 		case round > 0 && found.Token == at.Token && found.Writes > at.Writes+1:
-			return errChanging // our request may have been applied, and another's after it
+			return errChanging // this call's request may have been applied, and another's after it
 		default:
 			return driver.ErrConflict
 		}
-		err = l.write(ctx, t, now.etag, next, data)
+		// Promise 5: the request has the ETag of the compared revision, so a late one is refused.
+		err = l.writeRecord(ctx, b, now.etag, next, data)
 		if !hasCode(err, bloberror.ConditionNotMet) {
 			return err
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
 )
 
-// A program with a client of its own, here with the identity of the machine.
+// A program with its own container client, here with the identity of the machine.
 func ExampleNew() {
 	ctx := context.Background()
 	identity, err := azidentity.NewDefaultAzureCredential(nil)
@@ -48,8 +48,8 @@ func ExampleNew() {
 	fmt.Println(err)
 }
 
-// By URL, with credentials from the environment. In China's cloud the URL would
-// end in ?endpoint=https://account.blob.core.chinacloudapi.cn.
+// A URL, with credentials from the environment. In China's cloud the URL would end in
+// ?endpoint=https://account.blob.core.chinacloudapi.cn.
 func ExampleOpen() {
 	ctx := context.Background()
 	locks, err := holdfast.Open(ctx, "azblob://account/leases/team-a")
@@ -70,8 +70,8 @@ func ExampleOpen() {
 	defer func() { _ = hold.Release(ctx) }()
 }
 
-// The lock's own blob takes writes from the holder alone: the service refuses
-// them once the lease has ended.
+// Only the holder can write the lock's own blob: the service refuses a write after the lease
+// has ended.
 func ExampleConditions() {
 	ctx := context.Background()
 	save := func(locker *azblob.Locker, hold *holdfast.Hold, blocks []string) error {
@@ -92,7 +92,7 @@ func ExampleConditions() {
 	_ = save
 }
 
-// Any other blob keeps the highest token that it was written with.
+// Any other blob stores the highest token with which it was written.
 func ExampleNewFence() {
 	save := func(ctx context.Context, report *blockblob.Client, text []byte) error {
 		token, _ := holdfast.TokenFromContext(ctx) // in a function given to Do or a runner
@@ -109,7 +109,7 @@ func ExampleNewFence() {
 	_ = save
 }
 
-// What ExampleOpen shows, on the emulator.
+// ExampleOpen on the emulator.
 func TestOpen(t *testing.T) {
 	service := azuritetest.Shared(t)
 	locks, err := holdfast.Open(t.Context(), service.URL(service.Fresh(t)))

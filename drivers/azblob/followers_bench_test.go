@@ -17,9 +17,9 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// What the paper asks for 10,000 operations on block blobs, in US dollars: tier hot,
-// locally redundant, general-purpose v2, East US, pay as you go. Leases, properties and
-// metadata are of the class "other". A request that is refused is billed like any.
+// Prices of 10,000 operations on block blobs in US dollars: tier hot, locally redundant,
+// general-purpose v2, East US, pay as you go. Leases, properties and metadata are of the class
+// "other". A refused request is billed, too.
 // https://azure.microsoft.com/pricing/details/storage/blobs
 const (
 	priceOther = 0.004 / 10_000
@@ -35,21 +35,21 @@ var prices = map[string]float64{
 	reqDownload: priceRead, reqUpload: priceWrite, reqContainer: priceList, reqList: priceList,
 }
 
-// bill is a policy that counts requests, each try of them.
-type bill struct {
+// requestBill is a policy that counts requests, each attempt of them.
+type requestBill struct {
 	mu     sync.Mutex
 	counts map[string]int
 }
 
-func (b *bill) Do(r *policy.Request) (*http.Response, error) {
+func (b *requestBill) Do(r *policy.Request) (*http.Response, error) {
 	b.mu.Lock()
 	b.counts[requestName(r.Raw())]++
 	b.mu.Unlock()
 	return r.Next()
 }
 
-// take returns the requests since the last call, and what they cost.
-func (b *bill) take() (requests int, dollars float64) {
+// take returns the number and cost of the requests since the last call.
+func (b *requestBill) take() (requests int, dollars float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for name, n := range b.counts {
@@ -60,13 +60,13 @@ func (b *bill) take() (requests int, dollars float64) {
 	return requests, dollars
 }
 
-// BenchmarkFollowers has 1,000 followers wait, at the default settings, for locks that
-// one leader keeps, and counts their requests for half a minute. A follower is a name
-// that a process waits for:
+// BenchmarkFollowers counts, for half a minute and with the default settings, the requests of
+// 1,000 followers that wait for locks of one leader. A follower is a name for which a process
+// waits:
 //
-//   - 1000x1: a thousand processes and one name, as where every instance of a service
-//     stands by for one leadership;
-//   - 10x100: ten processes, each of which waits for the same hundred names.
+//   - 1000x1: a thousand processes and one name, as where every instance of a service waits for
+//     one leadership
+//   - 10x100: ten processes, each waiting for the same hundred names
 //
 // The leader's own requests are not counted. A month has 730 hours.
 func BenchmarkFollowers(b *testing.B) {
@@ -74,7 +74,7 @@ func BenchmarkFollowers(b *testing.B) {
 		b.Run(fmt.Sprintf("%dx%d", test.processes, test.names), func(b *testing.B) {
 			const window = 30 * time.Second
 			for b.Loop() {
-				requests, dollars := follow(b, test.processes, test.names, window)
+				requests, dollars := countFollowerRequests(b, test.processes, test.names, window)
 				followers := float64(test.processes * test.names)
 				b.ReportMetric(float64(requests)/followers/window.Minutes(), "calls/follower/min")
 				b.ReportMetric(dollars/window.Minutes()*minutesPerMonth*1000/followers, "USD/month/1000followers")
@@ -84,25 +84,25 @@ func BenchmarkFollowers(b *testing.B) {
 	}
 }
 
-// follow returns what the followers sent in the window.
-func follow(b *testing.B, processes, names int, window time.Duration) (requests int, dollars float64) {
-	room := newRoom(b)
-	leader := room.process(room.client)
+// countFollowerRequests returns the number and cost of the followers' requests in the window.
+func countFollowerRequests(b *testing.B, processes, names int, window time.Duration) (requests int, dollars float64) {
+	store := newTestContainer(b)
+	leader := store.process(store.client)
 	for i := range names {
 		if _, err := leader.Lock(b.Context(), lockName(i)); err != nil {
 			b.Fatal(err)
 		}
 	}
-	bill := &bill{counts: map[string]int{}}
-	client := room.billed(bill)
+	bill := &requestBill{counts: map[string]int{}}
+	client := store.billed(bill)
 	ctx, cancel := context.WithCancel(b.Context())
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
 	defer cancel()
-	// They begin over two poll intervals: the emulator has one thread.
+	// They begin over two poll intervals, because the emulator has one thread.
 	pause := 2 * limits.Poll / time.Duration(processes*names)
 	for range processes {
-		p := room.process(client)
+		p := store.process(client)
 		for i := range names {
 			time.Sleep(pause)
 			waiting.Go(func() {
@@ -112,7 +112,7 @@ func follow(b *testing.B, processes, names int, window time.Duration) (requests 
 			})
 		}
 	}
-	time.Sleep(2 * limits.Poll) // who the holder is has been asked for
+	time.Sleep(2 * limits.Poll) // by then they have read the holder
 	bill.take()
 	time.Sleep(window)
 	return bill.take()
@@ -120,8 +120,8 @@ func follow(b *testing.B, processes, names int, window time.Duration) (requests 
 
 func lockName(i int) string { return fmt.Sprintf("job-%03d", i) }
 
-// process is a Client of its own, on a container client that others use, too.
-func (r *room) process(client *container.Client) *holdfast.Client {
+// process returns a Client of its own on a shared container client.
+func (r *testContainer) process(client *container.Client) *holdfast.Client {
 	r.t.Helper()
 	l, err := New(client)
 	if err != nil {
@@ -139,8 +139,8 @@ func (r *room) process(client *container.Client) *holdfast.Client {
 	return p
 }
 
-// billed is a container client whose requests are counted.
-func (r *room) billed(b *bill) *container.Client {
+// billed returns a container client whose requests are counted.
+func (r *testContainer) billed(b *requestBill) *container.Client {
 	r.t.Helper()
 	key, err := container.NewSharedKeyCredential(r.service.Account, r.service.Key)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
 )
 
-// contextWithoutEnd is for requests that outlive the call that made them.
+// contextWithoutEnd is for requests that outlive their call.
 var contextWithoutEnd = context.Background()
 
 // bounded is the test's context with a limit that ends it before go test does.
@@ -25,18 +25,18 @@ func bounded(t testing.TB) context.Context {
 	return ctx
 }
 
-// room is a fresh container of the shared service, which exists.
-type room struct {
+// testContainer is a new, existing container of the shared service.
+type testContainer struct {
 	t       testing.TB
 	service *azuritetest.Service
 	name    string
 	client  *container.Client
 }
 
-func newRoom(t testing.TB) *room {
+func newTestContainer(t testing.TB) *testContainer {
 	t.Helper()
 	service := azuritetest.Shared(t)
-	r := &room{t: t, service: service, name: service.Fresh(t)}
+	r := &testContainer{t: t, service: service, name: service.Fresh(t)}
 	r.client = service.Client(t, r.name, nil)
 	if _, err := r.client.Create(bounded(t), nil); err != nil {
 		t.Fatal(err)
@@ -44,17 +44,17 @@ func newRoom(t testing.TB) *room {
 	return r
 }
 
-// locker is another process's.
-func (r *room) locker(opts ...Option) *Locker {
+// locker returns a Locker like that of another process.
+func (r *testContainer) locker(opts ...Option) *Locker {
 	r.t.Helper()
-	l, _ := r.wired(opts...)
+	l, _ := r.lockerWithFaults(opts...)
 	return l
 }
 
-// wired is a Locker that talks through a wire of its own.
-func (r *room) wired(opts ...Option) (*Locker, *wire) {
+// lockerWithFaults returns a Locker with its own fault transport.
+func (r *testContainer) lockerWithFaults(opts ...Option) (*Locker, *faultTransport) {
 	r.t.Helper()
-	w := newWire()
+	w := newFaultTransport()
 	l, err := New(r.service.Client(r.t, r.name, w.wrap), append([]Option{WithRequestTimeout(10 * time.Second)}, opts...)...)
 	if err != nil {
 		r.t.Fatal(err)
@@ -63,27 +63,27 @@ func (r *room) wired(opts ...Option) (*Locker, *wire) {
 	return l, w
 }
 
-// busy bounds how many of the tests that do not just wait run at once: the
-// emulator has one thread, and time limits are to mean something.
-var busy = make(chan struct{}, 6)
+// parallelTests limits how many busy tests run at a time: the emulator has one thread, and
+// with more of them requests exceed their time limits.
+var parallelTests = make(chan struct{}, 6)
 
-func takeTurns(t *testing.T) {
+func limitParallelTests(t *testing.T) {
 	t.Helper()
-	busy <- struct{}{}
-	t.Cleanup(func() { <-busy })
+	parallelTests <- struct{}{}
+	t.Cleanup(func() { <-parallelTests })
 }
 
-// hasty is another Locker with the client of l and little patience.
-func hasty(l *Locker, d time.Duration) *Locker {
+// withRequestTimeout returns another Locker with l's client and a short limit for each request.
+func withRequestTimeout(l *Locker, d time.Duration) *Locker {
 	c := l.config
-	c.tryTimeout = d
+	c.requestTimeout = d
 	return newLocker(l.container, c)
 }
 
-// newID makes a random UUID, version 4.
+// newID returns a random UUID, version 4.
 func newID() string {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails, says its documentation
+	_, _ = rand.Read(b[:]) // never fails, by its documentation
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
@@ -93,15 +93,15 @@ func request(name string) driver.Request {
 	return driver.Request{Name: name, ID: driver.NewLeaseID(newID()), Owner: "owner-" + rand.Text()[:6], TTL: time.Minute}
 }
 
-// brief is request with the shortest TTL that the service has.
-func brief(name string) driver.Request {
+// shortRequest is request with the service's shortest TTL.
+func shortRequest(name string) driver.Request {
 	r := request(name)
 	r.TTL = 15 * time.Second
 	return r
 }
 
-// granted is the revision of the data when the lease was granted.
-func granted(l driver.Lease) driver.DataRevision { return driver.DataRevision{Token: l.Token} }
+// grantRevision is the revision of the data when the lease was granted.
+func grantRevision(l driver.Lease) driver.DataRevision { return driver.DataRevision{Token: l.Token} }
 
 func acquire(t testing.TB, l *Locker, req driver.Request) driver.Lease {
 	t.Helper()
@@ -135,8 +135,8 @@ func wantHeld(t testing.TB, l *Locker, name string) {
 	}
 }
 
-// takeOver asks until the lock is granted, which must not be before earliest,
-// and must within ten seconds after it.
+// takeOver repeats the request until the lock is granted, not before earliest and within ten
+// seconds after it.
 func takeOver(t testing.TB, l *Locker, req driver.Request, earliest time.Time) driver.Lease {
 	t.Helper()
 	for {
@@ -158,10 +158,10 @@ func takeOver(t testing.TB, l *Locker, req driver.Request, earliest time.Time) d
 	}
 }
 
-// wantUnknown asks for an error that says nothing of the outcome.
+// wantUnknown fails unless the error leaves the outcome open.
 func wantUnknown(t testing.TB, what string, err error) {
 	t.Helper()
-	if err == nil || outcomeKnown(err) {
-		t.Errorf("%s: got %v, want an error that says nothing of the outcome", what, err)
+	if err == nil || driver.OutcomeKnown(err) {
+		t.Errorf("%s: got %v, want an error that leaves the outcome open", what, err)
 	}
 }

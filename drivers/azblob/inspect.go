@@ -12,13 +12,13 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// Inspect implements [driver.Locker]. The service does not tell how long a
-// lease still runs, nor when it was renewed. A holder that has not written its
-// record yet, or never will because it crashed, is shown without a name.
+// Inspect implements [driver.Locker]. The service does not say how long a lease still runs, or
+// when it was renewed. A holder that has not written its record, because it is about to or has
+// crashed, is reported without an owner.
 func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error) {
 	var out driver.Record
 	err := l.do(ctx, op{verb: "inspect", name: name, invalid: driver.ValidateName(name, limits), size: limits.MaxData}, func(ctx context.Context) error {
-		answer, data, err := l.download(ctx, l.target(name, ""))
+		answer, data, err := l.download(ctx, l.lockBlob(name, ""))
 		if hasCode(err, codesGone...) {
 			out = driver.Record{Name: name, State: driver.StateFree}
 			return nil
@@ -40,9 +40,9 @@ func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error
 	return out, nil
 }
 
-// download reads metadata and data in one request; no data are nil.
-func (l *Locker) download(ctx context.Context, t target) (blob.DownloadStreamResponse, []byte, error) {
-	answer, err := t.blob.DownloadStream(l.tries(ctx, limits.MaxData), nil)
+// download reads metadata and data in one request. The data are nil if there are none.
+func (l *Locker) download(ctx context.Context, b lockBlob) (blob.DownloadStreamResponse, []byte, error) {
+	answer, err := b.blob.DownloadStream(l.withRetries(ctx, limits.MaxData), nil)
 	if err != nil {
 		return answer, nil, err
 	}
@@ -50,27 +50,27 @@ func (l *Locker) download(ctx context.Context, t target) (blob.DownloadStreamRes
 	data, err := io.ReadAll(io.LimitReader(answer.Body, int64(limits.MaxData)+1))
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return answer, nil, ctx.Err() // err may be its cause, which is no outcome
+		return answer, nil, ctx.Err() // err may be the context's cause, which is no outcome of this call
 	case err != nil:
 		return answer, nil, err
 	case len(data) > limits.MaxData:
-		return answer, nil, fmt.Errorf("the blob has more than %d bytes: it is not a lock's", limits.MaxData)
+		return answer, nil, fmt.Errorf("the blob has more than the %d bytes that a lock's data may have", limits.MaxData)
 	case len(data) == 0:
 		return answer, nil, nil
 	}
 	return answer, data, nil
 }
 
-// describe tells what is known. Metadata are written after the lease is taken,
-// so those of a held lock may be the predecessor's: whether they are is asked
-// for by naming the lease that they are about.
+// describe returns what is known of a lock. A holder writes its record after it took the
+// lease, so the record of a held lock may be the predecessor's. A request that names the lease
+// of the record shows whose it is.
 func (l *Locker) describe(ctx context.Context, name string, r record, state *lease.StateType) (driver.Record, error) {
-	out := glance(name, r, state)
+	out := describeState(name, r, state)
 	if out.State != driver.StateHeld || r.id == "" { // without an ID, the first holder is about to write its record
 		return out, nil
 	}
 	out.Token = r.token
-	_, err := l.read(ctx, l.target(name, r.id))
+	_, err := l.readProperties(ctx, l.lockBlob(name, r.id))
 	switch {
 	case err == nil:
 		out.Owner, out.TTL, out.AcquiredAt = r.owner, r.ttl, r.acquired
@@ -78,15 +78,15 @@ func (l *Locker) describe(ctx context.Context, name string, r record, state *lea
 	case hasCode(err, bloberror.LeaseIDMismatchWithBlobOperation):
 		return out, nil // another's lease
 	case hasCode(err, codesLost...):
-		return free(name, r), nil // it has ended meanwhile
+		return freeRecord(name, r), nil // it has ended meanwhile
 	default:
 		return driver.Record{}, err
 	}
 }
 
-// glance tells what is known without asking whose the lease is: the record of a held
-// lock, its token too, may be the predecessor's.
-func glance(name string, r record, state *lease.StateType) driver.Record {
+// describeState returns what is known without a request for the lease's holder. The record of
+// a held lock and its token may be the predecessor's, so they are not used.
+func describeState(name string, r record, state *lease.StateType) driver.Record {
 	if state == nil {
 		return driver.Record{Name: name, Token: r.token}
 	}
@@ -94,12 +94,12 @@ func glance(name string, r record, state *lease.StateType) driver.Record {
 	case lease.StateTypeLeased, lease.StateTypeBreaking:
 		return driver.Record{Name: name, State: driver.StateHeld, Broken: *state == lease.StateTypeBreaking}
 	case lease.StateTypeAvailable, lease.StateTypeExpired, lease.StateTypeBroken:
-		return free(name, r)
+		return freeRecord(name, r)
 	default:
 		return driver.Record{Name: name, Token: r.token}
 	}
 }
 
-func free(name string, r record) driver.Record {
+func freeRecord(name string, r record) driver.Record {
 	return driver.Record{Name: name, State: driver.StateFree, Owner: r.owner, Token: r.token, AcquiredAt: r.acquired}
 }

@@ -6,23 +6,23 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// listed is one blob of a listing.
-type listed struct {
+// listedBlob is one blob of a listing.
+type listedBlob struct {
 	name   string
 	record record
-	damage error // of the record
+	damage error // what is wrong with the record
 	state  *lease.StateType
 }
 
-// List implements [driver.Lister]: a request for every 5000 blobs, and one for
-// each held lock, which tells its owner. Records are without data. Blobs that
-// are no lock's are passed over.
+// List implements [driver.Lister] with one request for every 5000 blobs, and one for each held
+// lock, for its owner. Records have no data. Blobs that are not a lock's are skipped.
 func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
 	return func(yield func(driver.Record, error) bool) {
 		all, err := l.listAll(ctx, prefix)
@@ -43,10 +43,10 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[driver.Recor
 	}
 }
 
-// listAll collects the names first, since the order of the blobs is not theirs.
-func (l *Locker) listAll(ctx context.Context, prefix string) ([]listed, error) {
-	var all []listed
-	err := l.pages(ctx, "list", prefix, func(page container.ListBlobsHierarchyResponse) {
+// listAll collects all blobs first, because their order is not that of the names.
+func (l *Locker) listAll(ctx context.Context, prefix string) ([]listedBlob, error) {
+	var all []listedBlob
+	err := l.forEachPage(ctx, "list", prefix, func(page container.ListBlobsHierarchyResponse) {
 		for _, item := range page.Segment.BlobItems {
 			all = l.appendLock(all, item)
 		}
@@ -54,20 +54,18 @@ func (l *Locker) listAll(ctx context.Context, prefix string) ([]listed, error) {
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(all, func(a, b listed) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(all, func(a, b listedBlob) int { return strings.Compare(a.name, b.name) })
 	return all, nil
 }
 
-// pages lists the blobs of the names that begin with prefix.
-func (l *Locker) pages(ctx context.Context, verb, prefix string, see func(container.ListBlobsHierarchyResponse)) error {
-	start := l.config.prefix + escape(prefix)
-	pager := l.container.NewListBlobsHierarchyPager("/", &container.ListBlobsHierarchyOptions{
-		Prefix: &start, MaxResults: l.config.pageSize, Include: container.ListBlobsInclude{Metadata: true}})
+// forEachPage lists the blobs of the names that begin with prefix.
+func (l *Locker) forEachPage(ctx context.Context, verb, prefix string, visit func(container.ListBlobsHierarchyResponse)) error {
+	pager := l.newPager(l.config.prefix + escape(prefix))
 	for pager.More() {
 		err := l.do(ctx, op{verb: verb, name: prefix}, func(ctx context.Context) error {
-			page, err := pager.NextPage(l.tries(ctx, 0))
+			page, err := pager.NextPage(l.withRetries(ctx, 0))
 			if err == nil {
-				see(page)
+				visit(page)
 			}
 			return err
 		})
@@ -81,7 +79,13 @@ func (l *Locker) pages(ctx context.Context, verb, prefix string, see func(contai
 	return nil
 }
 
-func (l *Locker) appendLock(all []listed, item *container.BlobItem) []listed {
+// newPager lists the blobs whose own names begin with prefix.
+func (l *Locker) newPager(prefix string) *runtime.Pager[container.ListBlobsHierarchyResponse] {
+	return l.container.NewListBlobsHierarchyPager("/", &container.ListBlobsHierarchyOptions{
+		Prefix: &prefix, MaxResults: l.config.pageSize, Include: container.ListBlobsInclude{Metadata: true}})
+}
+
+func (l *Locker) appendLock(all []listedBlob, item *container.BlobItem) []listedBlob {
 	if item.Name == nil {
 		return all
 	}
@@ -90,15 +94,15 @@ func (l *Locker) appendLock(all []listed, item *container.BlobItem) []listed {
 	if !ok || driver.ValidateName(name, limits) != nil || err == nil && r.id == "" {
 		return all
 	}
-	one := listed{name: name, record: r, damage: err}
+	one := listedBlob{name: name, record: r, damage: err}
 	if item.Properties != nil {
 		one.state = item.Properties.LeaseState
 	}
 	return append(all, one)
 }
 
-func (l *Locker) describeListed(ctx context.Context, one listed) (out driver.Record, err error) {
-	if one.damage != nil { // a lock's, and nothing is known of it
+func (l *Locker) describeListed(ctx context.Context, one listedBlob) (out driver.Record, err error) {
+	if one.damage != nil { // a damaged record: nothing else is known of the lock
 		return driver.Record{Name: one.name}, &driver.OpError{Op: "list", Backend: backend, Name: one.name, Err: one.damage}
 	}
 	err = l.do(ctx, op{verb: "list", name: one.name}, func(ctx context.Context) (err error) {

@@ -20,15 +20,15 @@ import (
 
 const backend = "azblob"
 
-// limits: the service has leases of 15 to 60 whole seconds. A blob's name has
-// at most 1024 characters, of which a byte of the lock's name takes up to three
-// (see [escape]) and the prefix the rest. A blob's metadata, 8 KiB, must hold
-// the owner, again up to three times as long.
+// limits: the service has leases of 15 to 60 whole seconds. A blob's name has at most 1024
+// characters. A byte of the lock's name takes up to three of them (see [escape]), the prefix
+// the rest. The owner, which can also get three times as long, must fit into a blob's metadata
+// of 8 KiB.
 var limits = driver.Limits{
 	MinTTL:   15 * time.Second,
 	MaxTTL:   60 * time.Second,
 	TTLStep:  time.Second,
-	TTLNote:  "what Azure has for blob leases; with MongoDB it is 100ms to 24h, with a folder 10ms to a year",
+	TTLNote:  "the limits of Azure's blob leases; with MongoDB it is 100ms to 24h, with a folder 10ms to 1 year",
 	MaxName:  256,
 	MaxOwner: 1024,
 	MaxData:  8 << 20,
@@ -37,25 +37,25 @@ var limits = driver.Limits{
 
 const (
 	maxPrefix = 1024 - 3*256 - 1
-	// opTimeout bounds a whole operation whose context has no earlier deadline.
+	// opTimeout limits a whole operation whose context has no earlier deadline.
 	opTimeout = 15 * time.Second
-	// dataRate, in bytes per second, is what a slow line is expected to carry:
-	// time limits grow with the data accordingly.
-	dataRate = 1 << 20
-	retries  = 3
-	// defaultTry is how long one request may take.
-	defaultTry = 4 * time.Second
+	// dataRate, in bytes per second, is the assumed speed of a slow line. Time limits grow
+	// with the data accordingly.
+	dataRate   = 1 << 20
+	maxRetries = 3
+	// defaultRequestTimeout is the time limit of one request.
+	defaultRequestTimeout = 4 * time.Second
 )
 
-// Locker keeps locks in one container. It is a [driver.Locker] with the
-// capabilities BatchInspector, Lister, Breaker and DataStore, and is safe for concurrent use.
+// Locker keeps locks in one container. It is a [driver.Locker] with the capabilities
+// BatchInspector, Lister, Breaker and DataStore, and is safe for concurrent use.
 type Locker struct {
 	container *container.Client
 	config    config
-	idle      func() // closes idle connections; nil if the client is not ours
+	closeIdle func() // closes idle connections; nil if the client belongs to the program
 
-	closing context.Context // ends with Close, and with it every call
-	stop    context.CancelFunc
+	closing context.Context // ends with Close, which interrupts every call
+	cancel  context.CancelFunc
 	once    sync.Once
 }
 
@@ -68,48 +68,47 @@ var _ interface {
 } = (*Locker)(nil)
 
 type config struct {
-	prefix     string // empty, or with a slash at its end
-	tryTimeout time.Duration
-	logger     *slog.Logger
-	pageSize   *int32          // of listings; nil is the service's, 5000
-	policies   []policy.Policy // that see each request of Open's client
+	prefix         string // empty, or with a slash at its end
+	requestTimeout time.Duration
+	logger         *slog.Logger
+	pageSize       *int32          // of listings; nil means the service's default, 5000
+	policies       []policy.Policy // observe each request of Open's client
 }
 
-// Option sets up a Locker.
+// Option configures a Locker.
 type Option func(*config)
 
-// WithPrefix has the locks' blobs in a folder of the container: letters, digits
-// and any of -_./ but no empty, "." or ".." part; at most 254 bytes. Lockers
-// with different prefixes do not see each other's locks. The default is none.
+// WithPrefix puts the locks' blobs into a folder of the container. A prefix consists of
+// letters, digits and any of -_./ without empty, "." or ".." parts, and has at most 254 bytes.
+// Lockers with different prefixes do not see each other's locks. The default is none.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
-// WithRequestTimeout bounds each request to the service, with the time that an
-// identity takes to get a token; one that failed or took longer is sent again,
-// up to three times, while the operation's context lasts. The request that takes a
-// lease is sent again only if the service was too busy for it. The default is 4 s, the
-// least 10 ms. Requests that carry data have more, by their size.
-func WithRequestTimeout(d time.Duration) Option { return func(c *config) { c.tryTimeout = d } }
+// WithRequestTimeout limits each request to the service, including the time that an identity takes
+// to get a token. A request that failed or took longer is sent again, up to three times, while
+// the operation's context lasts. The request that takes a lease is sent again only if the
+// service was too busy for it. The default is 4 s, the minimum 10 ms. Requests with data have
+// more time, by their size.
+func WithRequestTimeout(d time.Duration) Option { return func(c *config) { c.requestTimeout = d } }
 
-// WithLogger sets where the driver tells, at level debug, which kind of
-// credential it uses. The default is [slog.Default].
+// WithLogger sets the logger for the kind of credential in use, at level debug. The default is
+// [slog.Default].
 func WithLogger(logger *slog.Logger) Option { return func(c *config) { c.logger = logger } }
 
-// WithPolicies has every request that [Open]'s client sends, each try of it, pass
-// through the policies: for a count, a trace or metrics. A program that gives [New] a
-// client has set that client's policies itself: there the option is an
-// *[driver.InvalidError].
+// WithPolicies adds policies through which every request of [Open]'s client passes, each
+// attempt of it, for counters, traces or metrics. With [New] the program has set its own
+// client's policies, and the option is a *[driver.InvalidError].
 func WithPolicies(policies ...policy.Policy) Option {
 	return func(c *config) { c.policies = append(c.policies, policies...) }
 }
 
 func newConfig(opts []Option) (config, error) {
-	c := config{tryTimeout: defaultTry, logger: slog.Default()}
+	c := config{requestTimeout: defaultRequestTimeout, logger: slog.Default()}
 	for _, opt := range opts {
 		opt(&c)
 	}
 	switch {
-	case c.tryTimeout < 10*time.Millisecond:
-		return c, driver.Invalid("try timeout", c.tryTimeout.String(), "at least 10ms")
+	case c.requestTimeout < 10*time.Millisecond:
+		return c, driver.Invalid("request timeout", c.requestTimeout.String(), "at least 10ms")
 	case c.logger == nil:
 		return c, driver.Invalid("logger", "nil", "a *slog.Logger")
 	case slices.Contains(c.policies, nil):
@@ -124,61 +123,62 @@ func newConfig(opts []Option) (config, error) {
 	return c, nil
 }
 
-// New makes a Locker on a container, through the program's own client with any
-// credential. It sends nothing: the container is made by the first acquire if it
-// is not there. The client's transport and its policies are used, but for the
-// one about retries. The client stays the program's.
+// New returns a Locker on a container, through the program's own client with any credential.
+// It sends nothing; the first acquire creates a missing container. The client's transport and
+// policies apply, except its retry options. The client belongs to the program.
 func New(client *container.Client, opts ...Option) (*Locker, error) {
 	c, err := newConfig(opts)
-	if err != nil {
-		return nil, err
-	}
-	if client == nil {
-		return nil, driver.Invalid("container client", "nil", "a *container.Client")
-	}
-	if c.policies != nil {
-		return nil, driver.Invalid("policies", "of requests", "an option of Open only: the client given to New has its own")
+	switch {
+	case err != nil:
+		return nil, connectError(err)
+	case client == nil:
+		return nil, connectError(driver.Invalid("container client", "nil", "a *container.Client"))
+	case c.policies != nil:
+		return nil, connectError(driver.Invalid("policies", "of requests", "an option of Open: the client given to New has its own"))
 	}
 	return newLocker(client, c), nil
 }
 
+func connectError(err error) error {
+	return &driver.OpError{Op: "connect", Backend: backend, Err: err}
+}
+
 func newLocker(client *container.Client, c config) *Locker {
 	l := &Locker{container: client, config: c}
-	l.closing, l.stop = context.WithCancel(context.Background())
+	l.closing, l.cancel = context.WithCancel(context.Background())
 	return l
 }
 
 // Limits implements [driver.Locker].
 func (l *Locker) Limits() driver.Limits { return limits }
 
-// Capabilities implements [driver.Locker]. The service wakes nobody and renews one lease a
-// request, so Watcher and BatchRenewer are absent. So is HandOverer: a lease can change its
-// ID in one request, but the new token and owner go into the metadata with another. The
-// service can be asked about many leases at once, by a listing.
+// Capabilities implements [driver.Locker]. Watcher and BatchRenewer are missing because the
+// service notifies nobody and renews one lease per request. HandOverer is missing because a
+// handoff takes two requests: one for the lease's ID, one for the token and owner in the
+// metadata. BatchInspector uses listings.
 func (l *Locker) Capabilities() driver.Capabilities {
 	return driver.Capabilities{BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
 }
 
-// Close implements [driver.Locker]. Requests under way are cut off.
+// Close implements [driver.Locker]. It interrupts running requests.
 func (l *Locker) Close(context.Context) error {
 	l.once.Do(func() {
-		l.stop()
-		if l.idle != nil {
-			l.idle()
+		l.cancel()
+		if l.closeIdle != nil {
+			l.closeIdle()
 		}
 	})
 	return nil
 }
 
-// op is what an error has to say about a call.
+// op describes a call for its errors and time limit.
 type op struct {
 	verb, name string
 	invalid    error // of the arguments
-	size       int   // of the data that the call carries
+	size       int   // of the call's data
 }
 
-// do runs one operation's requests within its time limit and the life of the
-// Locker, and gives errors their form.
+// do runs the requests of one operation, as run does, and wraps their error in an OpError.
 func (l *Locker) do(ctx context.Context, o op, requests func(context.Context) error) error {
 	if err := l.run(ctx, o, requests); err != nil {
 		return &driver.OpError{Op: o.verb, Backend: backend, Name: o.name, Err: err}
@@ -198,45 +198,38 @@ func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) e
 	defer context.AfterFunc(l.closing, cancel)()
 	err := limited.Err()
 	if err == nil {
-		err = clean(requests(limited))
+		err = redact(requests(limited))
 	}
 	switch cause := context.Cause(ctx); {
-	case err == nil, outcomeKnown(err):
+	case err == nil, driver.OutcomeKnown(err):
 		return err
 	case ctx.Err() != nil:
 		if !errors.Is(err, ctx.Err()) {
 			err = fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
-		if outcomeKnown(cause) {
-			// It is the end of another hold or client, and no outcome of this call.
+		if driver.OutcomeKnown(cause) {
+			// Promise 4: the loss of another lock is no loss of this one.
 			err = fmt.Errorf("%w (%s)", err, cause.Error())
 		} else if !errors.Is(err, cause) {
 			err = fmt.Errorf("%w (%w)", err, cause)
 		}
 	case l.closing.Err() != nil:
-		err = fmt.Errorf("cut off by Close: %w", err)
+		err = fmt.Errorf("interrupted by Close: %w", err)
 	}
 	return err
 }
 
-func outcomeKnown(err error) bool {
-	return errors.Is(err, driver.ErrHeld) || errors.Is(err, driver.ErrLost) ||
-		errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrClosed)
+// withRetries makes the SDK send a failed request again. Whatever the client's settings are,
+// each attempt has a time limit, and none begins after the context's end. If the service asks
+// to wait longer than that (Retry-After), its refusal is returned at once.
+func (l *Locker) withRetries(ctx context.Context, size int) context.Context {
+	return policy.WithRetryOptions(ctx, l.retryOptions(ctx, maxRetries, size))
 }
 
-// tries has the SDK send a request again if it fails. Whatever the client is set
-// to, each try has a time limit, no try begins after the context's end, and
-// when the service asks to wait longer than that (Retry-After), its refusal is
-// returned at once.
-func (l *Locker) tries(ctx context.Context, size int) context.Context {
-	return policy.WithRetryOptions(ctx, l.retryOptions(ctx, retries, size))
-}
-
-// unlessRefused has a request sent again only if the service said that it did not
-// take it on. Any other failure is for the caller to know: the request may still
-// be on its way.
-func (l *Locker) unlessRefused(ctx context.Context) context.Context {
-	o := l.retryOptions(ctx, retries, 0)
+// retryIfRefused makes the SDK send a request again only if the service answered that it did
+// not process it. After any other failure the request may still arrive.
+func (l *Locker) retryIfRefused(ctx context.Context) context.Context {
+	o := l.retryOptions(ctx, maxRetries, 0)
 	o.ShouldRetry = func(answer *http.Response, err error) bool {
 		return err == nil && (answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusServiceUnavailable &&
 			answer.Header.Get("x-ms-error-code") == string(bloberror.ServerBusy))
@@ -244,16 +237,16 @@ func (l *Locker) unlessRefused(ctx context.Context) context.Context {
 	return policy.WithRetryOptions(ctx, o)
 }
 
-// onlyOnce has a request sent once.
-func (l *Locker) onlyOnce(ctx context.Context) context.Context {
+// withoutRetries makes the SDK send a request once.
+func (l *Locker) withoutRetries(ctx context.Context) context.Context {
 	return policy.WithRetryOptions(ctx, l.retryOptions(ctx, -1, 0))
 }
 
 func (l *Locker) retryOptions(ctx context.Context, retries int32, size int) policy.RetryOptions {
-	deadline, _ := ctx.Deadline() // do has set one
+	deadline, _ := ctx.Deadline() // run has set one
 	return policy.RetryOptions{
 		MaxRetries:    retries,
-		TryTimeout:    l.config.tryTimeout + transferTime(size),
+		TryTimeout:    l.config.requestTimeout + transferTime(size),
 		RetryDelay:    100 * time.Millisecond,
 		MaxRetryDelay: max(time.Until(deadline), time.Millisecond),
 	}
@@ -263,7 +256,7 @@ func transferTime(size int) time.Duration {
 	return time.Duration(size) * time.Second / dataRate
 }
 
-// validPrefix asks for parts that no server or tool takes for anything else.
+// validPrefix accepts only parts that every server and tool leaves unchanged.
 func validPrefix(prefix string) bool {
 	if prefix == "" {
 		return true
@@ -276,7 +269,7 @@ func validPrefix(prefix string) bool {
 			return false
 		}
 		for _, c := range []byte(part) {
-			if !plain(c) && c != '.' {
+			if !isPlain(c) && c != '.' {
 				return false
 			}
 		}

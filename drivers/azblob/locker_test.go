@@ -2,17 +2,18 @@ package azblob
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// Close cuts off what is under way, and says so; nothing works after it.
+// Close interrupts running requests and reports it. Every later call fails.
 func TestClose(t *testing.T) {
 	t.Parallel()
-	room := newRoom(t)
-	l, w := room.wired()
+	store := newTestContainer(t)
+	l, w := store.lockerWithFaults()
 	lease := acquire(t, l, request("n"))
 	w.all(reqRenew, hang)
 	w.take()
@@ -24,23 +25,23 @@ func TestClose(t *testing.T) {
 	closeLocker(t, l)
 	select {
 	case err := <-done:
-		if err == nil || outcomeKnown(err) || errors.Is(err, driver.ErrClosed) {
-			t.Errorf("a renewal under way: %v, want an error that says nothing of the outcome", err)
+		if err == nil || driver.OutcomeKnown(err) || errors.Is(err, driver.ErrClosed) {
+			t.Errorf("a running renewal: %v, want an error that leaves the outcome open", err)
 		}
 	case <-time.After(5 * time.Second):
-		t.Error("Close leaves a hanging request under way")
+		t.Error("Close does not interrupt a hanging request")
 	}
 	if err := l.Renew(bounded(t), lease); !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 }
 
-// A holder whose lease is breaking may not take it again; the lock is held, and
-// the error says that it is broken.
+// A holder whose lease is breaking cannot take it again. The lock is held, and the error says
+// that it is broken.
 func TestAcquireWhileBreaking(t *testing.T) {
 	t.Parallel()
-	room := newRoom(t)
-	l := room.locker()
+	store := newTestContainer(t)
+	l := store.locker()
 	req := request("n")
 	lease := acquire(t, l, req)
 	if err := l.Break(bounded(t), "n"); err != nil {
@@ -53,5 +54,27 @@ func TestAcquireWhileBreaking(t *testing.T) {
 	wantHeld(t, l, "n")
 	if r := inspect(t, l, "n"); r.State != driver.StateHeld || !r.Broken || r.Owner != lease.Owner || r.TTL != lease.TTL {
 		t.Errorf("%+v", r)
+	}
+}
+
+func TestInvalidOptions(t *testing.T) {
+	t.Parallel()
+	store := newTestContainer(t)
+	for _, opt := range []Option{
+		WithPrefix("/"), WithPrefix("a/"), WithPrefix("/a"), WithPrefix("a//b"), WithPrefix("a/./b"), WithPrefix(".."), WithPrefix("a."), WithPrefix("ä"),
+		WithPrefix(strings.Repeat("x", maxPrefix)), WithRequestTimeout(0), WithRequestTimeout(time.Millisecond), WithLogger(nil),
+	} {
+		if _, err := New(store.client, opt); !errors.Is(err, driver.ErrInvalid) || !strings.HasPrefix(err.Error(), "holdfast: connect to azblob: ") {
+			t.Errorf("%v, want ErrInvalid", err)
+		}
+	}
+	if _, err := New(nil); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("no client: %v", err)
+	}
+	l := store.locker(WithPrefix(strings.Repeat("x", maxPrefix-1)))
+	acquire(t, l, request(strings.Repeat("/", limits.MaxName)))
+	if _, err := l.TryAcquire(bounded(t), driver.Request{Name: "n", ID: driver.NewLeaseID(newID()), TTL: 2 * time.Second}); err == nil ||
+		!strings.Contains(err.Error(), "TTL 2s is invalid: must be from 15s to 1m in steps of 1s on this backend") {
+		t.Errorf("a TTL of 2 s: %v", err)
 	}
 }

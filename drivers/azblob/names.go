@@ -5,13 +5,12 @@ import (
 	"strings"
 )
 
-// The blob of a lock is named like the lock, with every byte other than an
-// ASCII letter, a digit, "-" and "_" written as "=" and two upper-case hex
-// digits. So every name has a blob of its own, on a service that folds "a//b",
-// "a/./b" and "a." and refuses control characters, and the names that begin with
-// a prefix have blobs that begin with the escaped prefix.
+// The blob of a lock has the lock's name, with every byte other than an ASCII letter, a digit,
+// "-" and "_" written as "=" and two upper-case hex digits. So every name has its own blob,
+// although the service treats "a//b", "a/./b" and "a." as other names and refuses control
+// characters, and the blobs of names with a common prefix begin with the escaped prefix.
 
-func plain(c byte) bool {
+func isPlain(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_'
 }
 
@@ -19,7 +18,7 @@ func escape(name string) string {
 	const digits = "0123456789ABCDEF"
 	var b strings.Builder
 	for _, c := range []byte(name) {
-		if plain(c) {
+		if isPlain(c) {
 			b.WriteByte(c)
 		} else {
 			b.Write([]byte{'=', digits[c>>4], digits[c&15]})
@@ -28,7 +27,7 @@ func escape(name string) string {
 	return b.String()
 }
 
-// unescape reports whether a blob's name is one that escape makes.
+// unescape reverses escape. ok is false if escape cannot return blobName.
 func unescape(blobName string) (name string, ok bool) {
 	var b strings.Builder
 	for i := 0; i < len(blobName); i++ {
@@ -49,9 +48,9 @@ func unescape(blobName string) (name string, ok bool) {
 	return b.String(), b.Len() > 0 && escape(b.String()) == blobName
 }
 
-// canonical returns a UUID in lower case, as the service compares lease IDs
-// without regard to case. Azure takes nothing but UUIDs for a lease ID.
-func canonical(id string) (string, bool) {
+// canonicalID returns a UUID in lower case, since the service ignores the case of lease IDs.
+// Azure accepts only UUIDs as lease IDs.
+func canonicalID(id string) (string, bool) {
 	if len(id) != 36 {
 		return "", false
 	}

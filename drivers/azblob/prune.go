@@ -13,42 +13,41 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/text"
 )
 
-const minIdle = time.Hour
+const minIdleTime = time.Hour
 
-// Prune deletes the blobs, with their data, of locks that are free and were neither granted nor
-// written for as long as idle, at least an hour, and returns how many. Their names begin with
-// prefix. Renewals and releases do not count as use, since the service dates neither: choose an
-// idle time longer than the longest hold, or a lock may lose its data soon after its release.
-// Nothing is pruned automatically: a program that uses names which come and go calls it now
-// and then.
+// Prune deletes the blobs, with their data, of free locks whose names begin with prefix and
+// that were not granted or written for the time idle, at least an hour. It returns how many it
+// deleted. Renewals and releases do not count as use, because the service records no time for
+// them. Choose an idle time longer than the longest hold; otherwise a lock may lose its data
+// soon after its release. Nothing is pruned automatically: a program whose lock names change
+// calls Prune from time to time.
 //
-// It may be called while the locks are used. The service refuses to delete a blob that
-// is leased, or that was written since it was listed. A lock that is granted again gets a
-// higher token, since only blobs are deleted whose token the service's clock has passed.
-// Blobs that are no lock's, or that carry metadata of others, such as a [Fence]'s, stay.
+// It is safe while the locks are in use: the service refuses to delete a blob that is leased,
+// or that was written since it was listed. A lock that is granted again gets a higher token,
+// because Prune deletes only blobs whose token is below the service's time. It keeps blobs
+// that are not a lock's, and blobs with other metadata, such as a [Fence]'s.
 //
-// It costs a request for every 5000 blobs, and one for each that is deleted. A blob that the
-// service refuses to delete does not keep it from the next one. Any other failure ends it.
+// It takes one request for every 5000 blobs, and one for each deleted blob. If the service
+// refuses to delete one blob, Prune continues with the next. Any other failure ends it.
 func (l *Locker) Prune(ctx context.Context, prefix string, idle time.Duration) (removed int, err error) {
-	if idle < minIdle {
+	if idle < minIdleTime {
 		return 0, &driver.OpError{Op: "prune", Backend: backend, Name: prefix,
-			Err: driver.Invalid("idle time", text.Duration(idle), "at least "+text.Duration(minIdle))}
+			Err: driver.Invalid("idle time", driver.FormatDuration(idle), "at least "+driver.FormatDuration(minIdleTime))}
 	}
 	return l.prune(ctx, prefix, idle)
 }
 
-// unused is a blob that may be deleted if it still is what it was.
-type unused struct {
+// unusedBlob is a blob that may be deleted if it has not changed.
+type unusedBlob struct {
 	name string
 	etag *azcore.ETag
 }
 
 func (l *Locker) prune(ctx context.Context, prefix string, idle time.Duration) (removed int, err error) {
-	var all []unused
-	err = l.pages(ctx, "prune", prefix, func(page container.ListBlobsHierarchyResponse) {
+	var all []unusedBlob
+	err = l.forEachPage(ctx, "prune", prefix, func(page container.ListBlobsHierarchyResponse) {
 		for _, item := range page.Segment.BlobItems {
 			if one, ok := l.unused(item, page.Date, idle); ok {
 				all = append(all, one)
@@ -61,8 +60,9 @@ func (l *Locker) prune(ctx context.Context, prefix string, idle time.Duration) (
 	var failed []error
 	for _, one := range all {
 		err := l.do(ctx, op{verb: "prune", name: one.name}, func(ctx context.Context) error {
+			// Promise 1: the service refuses to delete a leased or changed blob.
 			same := &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: one.etag}}
-			_, err := l.target(one.name, "").blob.Delete(l.tries(ctx, 0), &blob.DeleteOptions{AccessConditions: same})
+			_, err := l.lockBlob(one.name, "").blob.Delete(l.withRetries(ctx, 0), &blob.DeleteOptions{AccessConditions: same})
 			return err
 		})
 		switch {
@@ -79,26 +79,26 @@ func (l *Locker) prune(ctx context.Context, prefix string, idle time.Duration) (
 	return removed, errors.Join(failed...)
 }
 
-// concernsBlob says whether an error is an answer about one blob. Others, such as a lack of rights or
-// the end of the context, would be met with every blob.
+// concernsBlob reports whether an error is an answer about one blob. Other errors, such as
+// missing rights or the end of the context, would occur for every blob.
 func concernsBlob(err error) bool {
 	var answer *StorageError
 	return errors.As(err, &answer) && (answer.Status == http.StatusConflict || answer.Status == http.StatusPreconditionFailed)
 }
 
-// unused judges a blob by the service's clock when it was listed.
-func (l *Locker) unused(item *container.BlobItem, now *time.Time, idle time.Duration) (unused, bool) {
+// unused reports whether a blob is unused by the service's clock at the time of the listing.
+func (l *Locker) unused(item *container.BlobItem, now *time.Time, idle time.Duration) (unusedBlob, bool) {
 	locks := l.appendLock(nil, item)
 	if len(locks) == 0 || now == nil || item.Properties == nil || item.Properties.ETag == nil || item.Properties.LastModified == nil {
-		return unused{}, false
+		return unusedBlob{}, false
 	}
 	lock := locks[0]
 	switch {
 	case lock.damage != nil, len(lock.record.others) > 0,
 		lock.state == nil || *lock.state == lease.StateTypeLeased || *lock.state == lease.StateTypeBreaking,
 		now.Sub(*item.Properties.LastModified) < idle,
-		lock.record.token >= uint64(max(now.UnixMilli(), 0)): // the next could be no higher
-		return unused{}, false
+		lock.record.token >= uint64(max(now.UnixMilli(), 0)): // Promise 3: the next token might not be greater
+		return unusedBlob{}, false
 	}
-	return unused{lock.name, item.Properties.ETag}, true
+	return unusedBlob{lock.name, item.Properties.ETag}, true
 }

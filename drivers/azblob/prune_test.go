@@ -23,12 +23,12 @@ func exists(t *testing.T, l *Locker, name string) bool {
 	return err == nil
 }
 
-// What is free and idle goes, and nothing else. The tokens of what comes again rise.
+// Prune deletes free, idle locks and nothing else. The tokens of a later grant are greater.
 func TestPrune(t *testing.T) {
 	t.Parallel()
-	takeTurns(t)
-	room := newRoom(t)
-	l, w := room.wired()
+	limitParallelTests(t)
+	store := newTestContainer(t)
+	l, w := store.lockerWithFaults()
 	before := acquire(t, l, request("n"))
 	release(t, l, before)
 	acquire(t, l, request("held"))
@@ -58,21 +58,21 @@ func TestPrune(t *testing.T) {
 	}
 	release(t, l, ahead)
 	damaged := "x"
-	if _, err := l.Blob("damaged").Upload(bounded(t), body(nil), nil); err != nil {
+	if _, err := l.Blob("damaged").Upload(bounded(t), requestBody(nil), nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Blob("damaged").SetMetadata(bounded(t), map[string]*string{keyVersion: &damaged}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Blob("foreign").Upload(bounded(t), body([]byte("somebody's")), nil); err != nil {
+	if _, err := l.Blob("foreign").Upload(bounded(t), requestBody([]byte("another program's")), nil); err != nil {
 		t.Fatal(err)
 	}
 	names := []string{"n", "held", "fenced", "ahead", "damaged", "foreign"}
 
-	if removed, err := l.Prune(bounded(t), "", minIdle); removed != 0 || err != nil {
+	if removed, err := l.Prune(bounded(t), "", minIdleTime); removed != 0 || err != nil {
 		t.Errorf("%d of the last minute removed, error %v", removed, err)
 	}
-	time.Sleep(1100 * time.Millisecond) // the service's clock has seconds
+	time.Sleep(1100 * time.Millisecond) // the service's clock has whole seconds
 	if removed, err := l.prune(bounded(t), "other", 0); removed != 0 || err != nil {
 		t.Errorf("%d of another prefix removed, error %v", removed, err)
 	}
@@ -90,7 +90,7 @@ func TestPrune(t *testing.T) {
 	if after := acquire(t, l, request("n")); after.Token <= before.Token {
 		t.Errorf("token %d after %d", after.Token, before.Token)
 	}
-	for _, idle := range []time.Duration{0, -time.Hour, minIdle - 1} {
+	for _, idle := range []time.Duration{0, -time.Hour, minIdleTime - 1} {
 		if _, err := l.Prune(bounded(t), "", idle); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("idle for %v: error %v, want ErrInvalid", idle, err)
 		} else if !strings.HasSuffix(err.Error(), "at least 1h") {
@@ -99,11 +99,11 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// A token that the service's clock has not passed could come again.
+// A token that the service's clock has not passed could be repeated.
 func TestPruneWaitsForTheClock(t *testing.T) {
 	t.Parallel()
-	room := newRoom(t)
-	l := room.locker()
+	store := newTestContainer(t)
+	l := store.locker()
 	for round := range 5 {
 		lease := acquire(t, l, request("n"))
 		release(t, l, lease)
@@ -118,15 +118,16 @@ func TestPruneWaitsForTheClock(t *testing.T) {
 	}
 }
 
-// A lock that is granted between the listing and the deletion, or was and is free again, stays.
-func TestPruneMeetsAHolder(t *testing.T) {
+// A lock stays if it is granted between the listing and the deletion, also if it is free
+// again.
+func TestPruneKeepsUsedLocks(t *testing.T) {
 	t.Parallel()
-	takeTurns(t)
+	limitParallelTests(t)
 	for _, released := range []bool{false, true} {
-		room := newRoom(t)
-		other := room.locker()
+		store := newTestContainer(t)
+		other := store.locker()
 		release(t, other, acquire(t, other, request("n")))
-		l, w := room.wired()
+		l, w := store.lockerWithFaults()
 		time.Sleep(1100 * time.Millisecond)
 		var held driver.Lease
 		w.next("DELETE /"+containerPath(l)+"/n", func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
@@ -150,7 +151,7 @@ func TestPruneMeetsAHolder(t *testing.T) {
 	}
 }
 
-// containerPath is what the paths of a container's blobs begin with.
+// containerPath is the beginning of the paths of a container's blobs.
 func containerPath(l *Locker) string {
 	parts, err := blob.ParseURL(l.container.URL())
 	if err != nil {
@@ -159,13 +160,14 @@ func containerPath(l *Locker) string {
 	return "devstoreaccount1/" + parts.ContainerName
 }
 
-// A blob that cannot be deleted does not keep Prune from the others. What would fail for every
-// blob ends it: without the right to delete, it sends one refused request, not one for each.
+// If one blob cannot be deleted, Prune continues with the others. A failure that concerns
+// every blob ends it: without the right to delete, it sends one refused request, not one for
+// each blob.
 func TestPruneFails(t *testing.T) {
 	t.Parallel()
-	takeTurns(t)
-	room := newRoom(t)
-	l, w := room.wired()
+	limitParallelTests(t)
+	store := newTestContainer(t)
+	l, w := store.lockerWithFaults()
 	for _, name := range []string{"a", "b", "c"} {
 		release(t, l, acquire(t, l, request(name)))
 	}
@@ -183,8 +185,8 @@ func TestPruneFails(t *testing.T) {
 	ctx, cancel := context.WithCancel(bounded(t))
 	defer cancel()
 	for what, f := range map[string]fault{
-		"no right":   answer(http.StatusForbidden, "AuthorizationFailure"),
-		"no account": answer(http.StatusUnauthorized, "InvalidAuthenticationInfo"),
+		"no right":   respond(http.StatusForbidden, "AuthorizationFailure"),
+		"no account": respond(http.StatusUnauthorized, "InvalidAuthenticationInfo"),
 		"context's end": func(http.RoundTripper, *http.Request) (*http.Response, error) {
 			cancel()
 			return nil, errBroken
@@ -207,18 +209,18 @@ func TestPruneFails(t *testing.T) {
 		t.Errorf("%d removed, error %v; want the context's", removed, err)
 	}
 
-	firstFails(answer(http.StatusConflict, "BlobImmutableDueToPolicy"))
+	firstFails(respond(http.StatusConflict, "BlobImmutableDueToPolicy"))
 	if removed, err := l.prune(bounded(t), "", 0); removed != 2 || !hasCode(err, "BlobImmutableDueToPolicy") {
 		t.Errorf("%d removed, error %v; want the other two, and the error", removed, err)
 	}
 }
 
-// Close ends a Prune that is under way.
+// Close ends a running Prune.
 func TestPruneEndsWithClose(t *testing.T) {
 	t.Parallel()
-	takeTurns(t)
-	room := newRoom(t)
-	l, w := room.wired()
+	limitParallelTests(t)
+	store := newTestContainer(t)
+	l, w := store.lockerWithFaults()
 	for _, name := range []string{"a", "b", "c"} {
 		release(t, l, acquire(t, l, request(name)))
 	}
@@ -229,7 +231,7 @@ func TestPruneEndsWithClose(t *testing.T) {
 		return response, err
 	})
 	removed, err := l.prune(bounded(t), "", 0)
-	if text := fmt.Sprint(err); removed > 1 || !errors.Is(err, driver.ErrClosed) && !strings.Contains(text, "cut off by Close") || strings.Contains(text, "\n") {
+	if text := fmt.Sprint(err); removed > 1 || !errors.Is(err, driver.ErrClosed) && !strings.Contains(text, "interrupted by Close") || strings.Contains(text, "\n") {
 		t.Errorf("%d removed, error %v; want one error, that of Close", removed, err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// The metadata of a lock's blob. They have no underscores and no dashes: the
-// service refuses the one, and some proxies drop headers with the other.
+// The metadata of a lock's blob. The keys have no dashes, which the service refuses, and no
+// underscores, with which some proxies drop headers.
 const (
 	keyVersion  = "holdfastv"
 	keyID       = "holdfastid"
@@ -20,74 +20,74 @@ const (
 	keyOwner    = "holdfastowner"    // percent-encoded
 	keyTTL      = "holdfastttl"      // seconds
 	keyAcquired = "holdfastacquired" // RFC 3339, by the service's clock
-	keyWrites   = "holdfastwrites"   // of the data: how many, and the last writer's mark; missing before the first
+	keyWrites   = "holdfastwrites"   // number of data writes, and the last one's mark; missing before the first
 	version     = "1"
 )
 
 var keys = []string{keyVersion, keyID, keyToken, keyOwner, keyTTL, keyAcquired, keyWrites}
 
-// record is what the metadata say of the last grant. Whether it still holds is
-// for the lease to say.
+// record is the content of the metadata: the last grant. Only the lease shows whether it is
+// still in effect.
 type record struct {
-	id       string // of the lease; empty if there was no grant yet
-	owner    string
-	token    uint64
-	ttl      time.Duration
-	acquired time.Time
-	writes   uint64             // of the data since then
-	writer   string             // the mark of the last of them
-	others   map[string]*string // metadata that are not ours, a [Fence]'s among them
+	id        string // lease ID; empty before the first grant
+	owner     string
+	token     uint64
+	ttl       time.Duration
+	acquired  time.Time
+	writes    uint64             // data writes since the grant
+	writeMark string             // the mark of the last of them
+	others    map[string]*string // other metadata, such as a [Fence]'s
 }
 
-// parse reads metadata. The service gives the keys in any case.
+// parse decodes metadata. The service returns the keys in any case.
 func parse(metadata map[string]*string) (record, error) {
 	r := record{others: map[string]*string{}}
-	ours := map[string]string{}
+	fields := map[string]string{}
 	for key, value := range metadata {
 		if key = strings.ToLower(key); slices.Contains(keys, key) && value != nil {
-			ours[key] = *value
+			fields[key] = *value
 		} else {
 			r.others[key] = value
 		}
 	}
-	if len(ours) == 0 {
+	if len(fields) == 0 {
 		return r, nil
 	}
-	if v := ours[keyVersion]; v != version {
-		return r, fmt.Errorf("the blob's metadata have version %.20q, this program knows %s", v, version)
+	if v := fields[keyVersion]; v != version {
+		return r, fmt.Errorf("the blob's metadata have version %.20q, but this version of Holdfast reads only %s", v, version)
 	}
 	var err error
 	fail := func(key string) (record, error) {
-		return r, fmt.Errorf("the blob's metadata are damaged: %s is not well-formed", key)
+		return r, fmt.Errorf("the blob's metadata are damaged: %s is malformed", key)
 	}
 	var ok bool
-	if r.id, ok = canonical(ours[keyID]); !ok {
+	if r.id, ok = canonicalID(fields[keyID]); !ok {
 		return fail(keyID)
 	}
-	if r.token, err = strconv.ParseUint(ours[keyToken], 10, 63); err != nil || r.token == 0 {
+	if r.token, err = strconv.ParseUint(fields[keyToken], 10, 63); err != nil || r.token == 0 {
 		return fail(keyToken)
 	}
-	if r.owner, err = url.PathUnescape(ours[keyOwner]); err != nil {
+	if r.owner, err = url.PathUnescape(fields[keyOwner]); err != nil {
 		return fail(keyOwner)
 	}
-	seconds, err := strconv.ParseUint(ours[keyTTL], 10, 16)
+	seconds, err := strconv.ParseUint(fields[keyTTL], 10, 16)
 	if r.ttl = time.Duration(seconds) * time.Second; err != nil || driver.ValidateTTL(r.ttl, limits) != nil {
 		return fail(keyTTL)
 	}
-	if r.acquired, err = time.Parse(time.RFC3339, ours[keyAcquired]); err != nil {
+	if r.acquired, err = time.Parse(time.RFC3339, fields[keyAcquired]); err != nil {
 		return fail(keyAcquired)
 	}
-	if text, ok := ours[keyWrites]; ok {
+	if text, ok := fields[keyWrites]; ok {
 		count, mark, _ := strings.Cut(text, " ")
 		if r.writes, err = strconv.ParseUint(count, 10, 63); err != nil {
 			return fail(keyWrites)
 		}
-		r.writer = mark
+		r.writeMark = mark
 	}
 	return r, nil
 }
 
-// metadata are all that the blob is to have: every write replaces them.
+// metadata returns all metadata of the blob, since every write replaces them.
 func (r record) metadata() map[string]*string {
 	m := make(map[string]*string, len(r.others)+7)
 	for key, value := range r.others {
@@ -104,21 +104,23 @@ func (r record) metadata() map[string]*string {
 		m[key] = &value
 	}
 	if r.writes > 0 {
-		writes := strconv.FormatUint(r.writes, 10) + " " + r.writer
+		writes := strconv.FormatUint(r.writes, 10) + " " + r.writeMark
 		m[keyWrites] = &writes
 	}
 	return m
 }
 
-// next is the record of a grant at the service's time now.
-func (r record) next(req driver.Request, id string, now time.Time) record {
+// nextGrant is the record of a grant at the service's time now.
+func (r record) nextGrant(req driver.Request, id string, now time.Time) record {
 	return record{
 		id: id, owner: req.Owner, ttl: req.TTL, acquired: now, others: r.others,
+		// Promise 3: greater than the last token, and than one that was removed with its blob, once
+		// the service's clock has passed it.
 		token: max(r.token+1, uint64(max(now.UnixMilli(), 0))),
 	}
 }
 
-// dataRevision marks the state of the data that the record is about.
+// dataRevision identifies the state of the data.
 func (r record) dataRevision() driver.DataRevision {
 	return driver.DataRevision{Token: r.token, Writes: r.writes}
 }

@@ -6,20 +6,20 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// Renew implements [driver.Locker]. The service renews a lease for the time
-// that it was granted for, so a TTL other than that of the request changes
-// nothing; [Locker.TryAcquire] with the same ID can make it longer.
+// Renew implements [driver.Locker]. The service renews a lease for the length for which it was
+// taken, so another TTL has no effect; [Locker.TryAcquire] with the same ID can extend it.
 func (l *Locker) Renew(ctx context.Context, held driver.Lease) error {
 	invalid := driver.ValidateName(held.Name, limits)
 	if invalid == nil {
 		invalid = driver.ValidateTTL(held.TTL, limits)
 	}
 	return l.do(ctx, op{verb: "renew", name: held.Name, invalid: invalid}, func(ctx context.Context) error {
-		id, ok := canonical(held.ID.Reveal())
+		id, ok := canonicalID(held.ID.Reveal())
 		if !ok {
-			return driver.ErrLost // nobody was ever granted that
+			return driver.ErrLost // such an ID was never granted
 		}
-		_, err := l.target(held.Name, id).lease().RenewLease(l.tries(ctx, 0), nil)
+		_, err := l.lockBlob(held.Name, id).lease().RenewLease(l.withRetries(ctx, 0), nil)
+		// Promise 4: only these answers are definite. Any other error leaves the outcome unknown.
 		if hasCode(err, codesLost...) {
 			return driver.ErrLost
 		}
@@ -30,11 +30,12 @@ func (l *Locker) Renew(ctx context.Context, held driver.Lease) error {
 // Release implements [driver.Locker].
 func (l *Locker) Release(ctx context.Context, held driver.Lease) error {
 	return l.do(ctx, op{verb: "release", name: held.Name, invalid: driver.ValidateName(held.Name, limits)}, func(ctx context.Context) error {
-		id, ok := canonical(held.ID.Reveal())
+		id, ok := canonicalID(held.ID.Reveal())
 		if !ok {
 			return nil
 		}
-		_, err := l.target(held.Name, id).lease().ReleaseLease(l.tries(ctx, 0), nil)
+		// Promise 6: the service compares the lease ID. A lease that has ended is no error.
+		_, err := l.lockBlob(held.Name, id).lease().ReleaseLease(l.withRetries(ctx, 0), nil)
 		if hasCode(err, codesLost...) {
 			return nil
 		}

@@ -19,38 +19,38 @@ import (
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
 )
 
-// lines is what was said: errors, events and logs.
-type lines struct {
+// output collects errors, events and logs.
+type output struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func (l *lines) Write(p []byte) (int, error) {
+func (l *output) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
-func (l *lines) note(values ...any) {
+func (l *output) add(values ...any) {
 	for _, v := range values {
 		_, _ = fmt.Fprintf(l, "%v %+v %#v\n", v, v, v)
 	}
 }
 
-func (l *lines) String() string {
+func (l *output) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
 }
 
-// spying remembers every lease ID that a request carries.
-type spying struct {
+// leaseIDRecorder records every lease ID that a request contains.
+type leaseIDRecorder struct {
 	base http.RoundTripper
 	mu   sync.Mutex
 	ids  map[string]bool
 }
 
-func (s *spying) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s *leaseIDRecorder) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	for key, values := range r.Header {
 		if k := strings.ToLower(key); k == "x-ms-lease-id" || k == "x-ms-proposed-lease-id" {
@@ -61,7 +61,7 @@ func (s *spying) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.base.RoundTrip(r)
 }
 
-// sasOf is a SAS for a container, which must exist with shared keys.
+// sasOf returns a SAS for a container; the client must use a shared key.
 func sasOf(t *testing.T, client *container.Client, p sas.ContainerPermissions) string {
 	t.Helper()
 	signed, err := client.GetSASURL(p, time.Now().Add(time.Hour), nil)
@@ -77,61 +77,61 @@ func sasOf(t *testing.T, client *container.Client, p sas.ContainerPermissions) s
 
 var allPermissions = sas.ContainerPermissions{Read: true, Add: true, Create: true, Write: true, Delete: true, List: true}
 
-// Every operation meets every fault, a service that quotes the request, and a
-// line that is cut: through the driver, and through a Client with an observer
-// and a logger. None of what is said has the SAS, its signature or a lease ID.
-func TestNothingSecretIsShown(t *testing.T) {
+// Every operation meets every fault, a service that quotes the request, and a broken
+// connection, through the driver and through a Client with an observer and a logger. No output
+// contains the SAS, its signature or a lease ID.
+func TestNoSecretIsShown(t *testing.T) {
 	t.Parallel()
-	room := newRoom(t)
-	query := sasOf(t, room.client, allPermissions)
+	store := newTestContainer(t)
+	query := sasOf(t, store.client, allPermissions)
 	signature, err := url.ParseQuery(query)
 	if err != nil {
 		t.Fatal(err)
 	}
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	w := newWire()
-	spy := &spying{base: w.wrap(transport), ids: map[string]bool{}}
+	w := newFaultTransport()
+	spy := &leaseIDRecorder{base: w.wrap(transport), ids: map[string]bool{}}
 	options := &container.ClientOptions{}
 	options.Transport = &http.Client{Transport: spy}
-	client, err := container.NewClientWithNoCredential(room.client.URL()+"?"+query, options)
+	client, err := container.NewClientWithNoCredential(store.client.URL()+"?"+query, options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := &lines{}
+	said := &output{}
 	logger := slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	patient, err := New(client, WithLogger(logger), WithRequestTimeout(5*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := hasty(patient, 20*time.Millisecond)
+	l := withRequestTimeout(patient, 20*time.Millisecond)
 
 	const cut = "a line that is cut"
-	all := append([]trouble{
-		{"403", answer(http.StatusForbidden, "AuthenticationFailed"), false, true},
-		{"409", answer(http.StatusConflict, "LeaseAlreadyPresent"), false, true},
-		{"412", answer(http.StatusPreconditionFailed, "ConditionNotMet"), false, true},
+	all := append([]faultCase{
+		{"403", respond(http.StatusForbidden, "AuthenticationFailed"), false, true},
+		{"409", respond(http.StatusConflict, "LeaseAlreadyPresent"), false, true},
+		{"412", respond(http.StatusPreconditionFailed, "ConditionNotMet"), false, true},
 		{cut, lost, false, false},
 	}, faults...)
 	for _, kind := range all {
 		lease := acquire(t, patient, request(kind.name))
 		for _, name := range []string{reqAcquire, reqRenew, reqRelease, reqBreak, reqRead, reqMetadata, reqUpload, reqDownload, reqContainer, reqList} {
-			w.all(name, kind.f)
+			w.all(name, kind.fault)
 		}
 		limit := 100 * time.Millisecond
 		if kind.name == cut {
-			limit = time.Minute // for each method to give up by itself
+			limit = time.Minute // each method ends by its own limit
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		use(ctx, l, lease, said)
+		useLocker(ctx, l, lease, said)
 		cancel()
 		for _, name := range []string{reqAcquire, reqRenew, reqRelease, reqBreak, reqRead, reqMetadata, reqUpload, reqDownload, reqContainer, reqList} {
 			w.all(name, nil)
 		}
 	}
-	core(t, l, w, said, logger)
+	useClient(t, l, w, said, logger)
 	_ = l.Close(t.Context())
-	use(t.Context(), l, driver.Lease{Name: "n", ID: driver.NewLeaseID(newID())}, said)
+	useLocker(t.Context(), l, driver.Lease{Name: "n", ID: driver.NewLeaseID(newID())}, said)
 
 	text := said.String()
 	for _, want := range []string{"AuthenticationFailed", "ServerBusy", "connection reset by the test", "closed"} {
@@ -153,38 +153,38 @@ func TestNothingSecretIsShown(t *testing.T) {
 	}
 }
 
-// use calls every method and notes what it says.
-func use(ctx context.Context, l *Locker, lease driver.Lease, said *lines) {
+// useLocker calls every method and collects its results.
+func useLocker(ctx context.Context, l *Locker, lease driver.Lease, said *output) {
 	req := request(lease.Name)
 	req.ID = lease.ID
 	granted, err := l.TryAcquire(ctx, req)
-	said.note(granted, err)
+	said.add(granted, err)
 	req.ID, req.Data = driver.NewLeaseID(newID()), []byte("x")
 	granted, err = l.TryAcquire(ctx, req)
-	said.note(granted, err)
+	said.add(granted, err)
 	r, err := l.Inspect(ctx, lease.Name)
-	said.note(r, err)
+	said.add(r, err)
 	for r, err := range l.List(ctx, "") {
-		said.note(r, err)
+		said.add(r, err)
 	}
 	data, at, err := l.ReadData(ctx, lease.Name)
-	said.note(data, err, lease, req, l.Renew(ctx, lease), l.WriteData(ctx, lease, []byte("x"), at),
+	said.add(data, err, lease, req, l.Renew(ctx, lease), l.WriteData(ctx, lease, []byte("x"), at),
 		l.Break(ctx, lease.Name), l.Release(ctx, lease), l.BreakNow(ctx, lease.Name))
 	fence, err := NewFence(ctx, l.Blob("fenced").BlobClient(), 1)
-	said.note(fence != nil, err)
+	said.add(fence != nil, err)
 }
 
-// core has a Client hold a lock, fail to renew it, and wait in vain.
-func core(t *testing.T, l *Locker, w *wire, said *lines, logger *slog.Logger) {
+// useClient makes a Client hold a lock, fail to renew it, and wait without success.
+func useClient(t *testing.T, l *Locker, w *faultTransport, said *output, logger *slog.Logger) {
 	t.Helper()
-	patient := hasty(l, 5*time.Second)
+	patient := withRequestTimeout(l, 5*time.Second)
 	client, err := holdfast.New(patient, holdfast.WithLogger(logger),
-		holdfast.WithObserver(func(e holdfast.Event) { said.note(e); logger.Info("event", "event", e) }))
+		holdfast.WithObserver(func(e holdfast.Event) { said.add(e); logger.Info("event", "event", e) }))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx := bounded(t)
-	w.all(reqRenew, answer(http.StatusForbidden, "AuthenticationFailed"))
+	w.all(reqRenew, respond(http.StatusForbidden, "AuthenticationFailed"))
 	hold, err := client.TryLock(ctx, "core", holdfast.WithTTL(15*time.Second), holdfast.WithRenewEvery(100*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
@@ -192,15 +192,15 @@ func core(t *testing.T, l *Locker, w *wire, said *lines, logger *slog.Logger) {
 	for deadline := time.Now().Add(20 * time.Second); w.count(reqRenew) < 3 && time.Now().Before(deadline); {
 		time.Sleep(20 * time.Millisecond)
 	}
-	w.all(reqAcquire, answer(http.StatusForbidden, "AuthenticationFailed"))
+	w.all(reqAcquire, respond(http.StatusForbidden, "AuthenticationFailed"))
 	waiting, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	_, err = client.Lock(waiting, "core")
 	cancel()
-	said.note(hold.Lease(), hold.Err(), err)
-	w.all(reqRelease, answer(http.StatusForbidden, "AuthenticationFailed"))
+	said.add(hold.Lease(), hold.Err(), err)
+	w.all(reqRelease, respond(http.StatusForbidden, "AuthenticationFailed"))
 	ending, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	said.note(hold.Release(ending), client.Shutdown(ending))
+	said.add(hold.Release(ending), client.Shutdown(ending))
 	w.all(reqRenew, nil)
 	w.all(reqAcquire, nil)
 	w.all(reqRelease, nil)

@@ -20,13 +20,13 @@ func init() {
 	driver.Register("azblob", func(ctx context.Context, rawURL string) (driver.Locker, error) { return Open(ctx, rawURL) })
 }
 
-// Parameters of a URL.
+// URL parameters.
 const (
 	paramEndpoint = "endpoint"
 	paramClientID = "client_id"
 )
 
-// The account of every emulator; Microsoft's documentation publishes its key.
+// The account of every emulator. Microsoft's documentation publishes its key.
 const (
 	emulator         = "emulator"
 	emulatorAccount  = "devstoreaccount1"
@@ -36,17 +36,17 @@ const (
 
 var (
 	accountName   = regexp.MustCompile(`^[a-z0-9]{3,24}$`)
-	containerName = regexp.MustCompile(`^[a-z0-9](-?[a-z0-9])*$`) // and 3 to 63 long
+	containerName = regexp.MustCompile(`^[a-z0-9](-?[a-z0-9])*$`) // and 3 to 63 characters long
 )
 
-// location is what a URL says: where the locks are, and as whom to ask.
+// location is the content of a URL.
 type location struct {
 	account, container, prefix string
-	endpoint                   string // as the URL has it; without a slash at the end
+	endpoint                   string // as in the URL, without a slash at the end
 	clientID                   string
 }
 
-// Open makes a Locker from a URL:
+// Open returns a Locker for a URL:
 //
 //	azblob://ACCOUNT/CONTAINER
 //	azblob://ACCOUNT/CONTAINER/PREFIX?endpoint=https://ACCOUNT.blob.core.chinacloudapi.cn
@@ -54,35 +54,35 @@ type location struct {
 //	azblob://emulator/CONTAINER
 //	azblob://emulator/CONTAINER?endpoint=http://127.0.0.1:PORT/devstoreaccount1
 //
-// PREFIX is that of [WithPrefix]. The parameter endpoint names the account's
-// address in another cloud or behind another name. Credentials are not part of
-// the URL; see the package's documentation for where they come from. Nothing is
-// sent before the Locker's first use. Closing the Locker closes its connections.
+// PREFIX is that of [WithPrefix]. The parameter endpoint is the account's address in another
+// cloud or under another name. Credentials are not in the URL; the package's documentation
+// lists their sources. Nothing is sent before the Locker's first use. Closing the Locker
+// closes its connections.
 func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
 	where, err := parseURL(rawURL)
 	if err != nil {
-		return nil, err
+		return nil, connectError(err)
 	}
 	if where.prefix != "" {
 		opts = append(slices.Clone(opts), WithPrefix(where.prefix))
 	}
 	c, err := newConfig(opts)
 	if err != nil {
-		return nil, err
+		return nil, connectError(err)
 	}
 	transport := newTransport()
 	client, kind, err := where.connect(azcore.ClientOptions{Transport: &http.Client{Transport: transport}, PerRetryPolicies: c.policies})
 	if err != nil {
-		return nil, err
+		return nil, connectError(err)
 	}
 	c.logger.LogAttrs(ctx, slog.LevelDebug, "holdfast: credential for Azure Blob Storage", slog.String("kind", kind),
 		slog.String("account", where.account), slog.String("container", where.container))
 	l := newLocker(client, c)
-	l.idle = transport.CloseIdleConnections
+	l.closeIdle = transport.CloseIdleConnections
 	return l, nil
 }
 
-// newTransport has connections of its own, enough for many locks at once.
+// newTransport has its own connections, enough for many locks at a time.
 func newTransport() *http.Transport {
 	t := &http.Transport{}
 	if standard, ok := http.DefaultTransport.(*http.Transport); ok {
@@ -92,8 +92,8 @@ func newTransport() *http.Transport {
 	return t
 }
 
-// parseURL never puts the URL into an error: somebody may have written a
-// secret into it.
+// parseURL never puts the URL into an error, because a URL written by mistake may contain a
+// secret.
 func parseURL(rawURL string) (location, error) {
 	invalid := func(value, rule string) (location, error) {
 		return location{}, driver.Invalid("URL", value, rule)
@@ -117,24 +117,24 @@ func parseURL(rawURL string) (location, error) {
 	w.container, w.prefix, _ = strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
 	switch {
 	case w.account != emulator && !accountName.MatchString(w.account):
-		return invalid("with account "+shown(w.account), form+", ACCOUNT being 3 to 24 lower-case letters and digits, or "+emulator)
+		return invalid("with account "+quoteSafe(w.account), form+", ACCOUNT being 3 to 24 lower-case letters and digits, or "+emulator)
 	case !containerName.MatchString(w.container) || len(w.container) < 3 || len(w.container) > 63:
-		return invalid("with container "+shown(w.container), form+", CONTAINER being 3 to 63 lower-case letters, digits and single dashes")
+		return invalid("with container "+quoteSafe(w.container), form+", CONTAINER being 3 to 63 lower-case letters, digits and single dashes")
 	}
 	w.prefix = strings.TrimSuffix(w.prefix, "/")
 	w.endpoint, err = parseEndpoint(query)
 	return w, err
 }
 
-// harmless is a wrong name that is no part of a connection string, a key or a SAS.
-var harmless = regexp.MustCompile(`^[A-Za-z0-9._-]{1,40}$`)
+// safeToShow matches a wrong name that is no part of a connection string, a key or a SAS.
+var safeToShow = regexp.MustCompile(`^[A-Za-z0-9._-]{1,40}$`)
 
-// shown is a part of a URL for an error.
-func shown(name string) string {
+// quoteSafe returns a part of a URL for an error.
+func quoteSafe(name string) string {
 	switch {
 	case name == "":
 		return "missing"
-	case harmless.MatchString(name):
+	case safeToShow.MatchString(name):
 		return strconv.Quote(name)
 	}
 	return "not shown"

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
 )
 
-// noCredentials takes those of the machine out of the test's way.
+// noCredentials hides the machine's credentials from the test.
 func noCredentials(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{envConnectionString, envKey, envSAS} {
@@ -65,18 +65,20 @@ func TestInvalidURL(t *testing.T) {
 		_, err := driver.Open(t.Context(), raw)
 		if !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v, want ErrInvalid", raw, err)
+		} else if !strings.HasPrefix(err.Error(), "holdfast: connect to azblob: ") {
+			t.Errorf("%s: the error does not begin with its operation: %v", raw, err)
 		} else if strings.Contains(err.Error(), secret) {
 			t.Errorf("%s: the error shows the secret: %v", raw, err)
 		}
 	}
 }
 
-// The first of the sources that is there, told in the log by its kind alone.
+// The first available source is used, and the log has only its kind.
 func TestCredentials(t *testing.T) {
 	const key, sig = "c2VjcmV0LWtleQ==", "sig=secret-signature"
 	for _, c := range []struct {
 		url, connection, key, sas string
-		want                      string // of the log, or of the error
+		want                      string // in the log or the error
 		address                   string
 	}{
 		{url: "azblob://emulator/leases", key: key, want: "the emulator's shared key"},
@@ -102,9 +104,9 @@ func TestCredentials(t *testing.T) {
 		t.Setenv(envConnectionString, c.connection)
 		t.Setenv(envKey, c.key)
 		t.Setenv(envSAS, c.sas)
-		said := &lines{}
+		said := &output{}
 		l, err := Open(t.Context(), c.url, WithLogger(slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug}))))
-		said.note(err)
+		said.add(err)
 		if text := said.String(); !strings.Contains(text, c.want) || strings.Contains(text, key) || strings.Contains(text, sig) {
 			t.Errorf("%+v: said %s", c, text)
 		}
@@ -132,19 +134,19 @@ func TestCloud(t *testing.T) {
 	}
 }
 
-// A SAS for one container cannot make containers. One that exists is enough.
+// A SAS for one container cannot create containers. An existing container is enough.
 func TestWithoutTheRightToCreateContainers(t *testing.T) {
 	service := azuritetest.Shared(t)
 	noCredentials(t)
-	room := newRoom(t)
-	t.Setenv(envSAS, sasOf(t, room.client, allPermissions))
-	// The emulator's account under another name, so that the SAS is used.
-	l, err := Open(t.Context(), strings.Replace(service.URL(room.name), "//emulator/", "//account1/", 1))
+	store := newTestContainer(t)
+	t.Setenv(envSAS, sasOf(t, store.client, allPermissions))
+	// The emulator's account has another name here, so that the SAS is used.
+	l, err := Open(t.Context(), strings.Replace(service.URL(store.name), "//emulator/", "//account1/", 1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close(t.Context())
-	life(t, l, room.locker())
+	lockLifecycle(t, l, store.locker())
 
 	absent := service.Fresh(t)
 	t.Setenv(envSAS, sasOf(t, service.Client(t, absent, nil), sas.ContainerPermissions{Read: true, Create: true, Write: true, List: true}))
@@ -154,12 +156,12 @@ func TestWithoutTheRightToCreateContainers(t *testing.T) {
 	}
 	defer l2.Close(t.Context())
 	_, err = l2.TryAcquire(bounded(t), request("n"))
-	if err == nil || outcomeKnown(err) || !strings.Contains(err.Error(), "the container does not exist and cannot be made") {
+	if err == nil || driver.OutcomeKnown(err) || !strings.Contains(err.Error(), "the container does not exist and cannot be created") {
 		t.Errorf("without the container: %v", err)
 	}
 }
 
-// The wrong key is told as such.
+// A wrong key is reported as such.
 func TestWrongCredential(t *testing.T) {
 	service := azuritetest.Shared(t)
 	noCredentials(t)

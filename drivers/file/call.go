@@ -10,22 +10,22 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// lastWord is how long a call whose context has ended may take to say what it was waiting for.
-// If the disk hangs it says nothing.
-const lastWord = 50 * time.Millisecond
+// resultWait is how long a caller whose context has ended waits for its call to return an
+// outcome, or to say what it was waiting for. If the disk hangs, the call returns neither.
+const resultWait = 50 * time.Millisecond
 
-// call runs work on a goroutine of its own, because a disk that hangs cannot be
-// interrupted: the caller returns when its context ends all the same, and Close
-// waits for the rest. name is only for the error.
+// call runs work on a goroutine of its own and wraps its error. Nothing can interrupt work
+// while the disk hangs; call returns soon after ctx ends all the same, and Close waits for
+// the goroutine. invalid is the result of checking the arguments.
 func (l *Locker) call(ctx context.Context, op, name string, invalid error, work func(context.Context) error) error {
-	err := l.detached(ctx, invalid, work)
+	err := l.runDetached(ctx, invalid, work)
 	if err == nil {
 		return nil
 	}
 	return &driver.OpError{Op: op, Backend: backend, Name: name, Err: err}
 }
 
-func (l *Locker) detached(ctx context.Context, invalid error, work func(context.Context) error) error {
+func (l *Locker) runDetached(ctx context.Context, invalid error, work func(context.Context) error) error {
 	if !l.enter() {
 		return driver.ErrClosed
 	}
@@ -37,7 +37,7 @@ func (l *Locker) detached(ctx context.Context, invalid error, work func(context.
 		l.leave()
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, ownLimit, fmt.Errorf("no answer from %s within %v", l.dir, ownLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, callLimit, fmt.Errorf("no answer from %s within %v", l.dir, callLimit))
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
@@ -50,9 +50,9 @@ func (l *Locker) detached(ctx context.Context, invalid error, work func(context.
 	case <-ctx.Done():
 	}
 	select {
-	case err := <-done: // an outcome, or what the call was waiting for, is better
+	case err := <-done:
 		return err
-	case <-time.After(lastWord):
+	case <-time.After(resultWait):
 		return ended(ctx)
 	}
 }
@@ -68,25 +68,27 @@ func (l *Locker) enter() bool {
 	return true
 }
 
-// acquires are the acquires at work, by the ID of their leases.
+// acquires has the acquires under way, by the ID of their requests.
 type acquires struct {
 	mu  sync.Mutex
-	ids map[driver.LeaseID]*atWork
+	ids map[driver.LeaseID]*pendingCalls
 }
 
-type atWork struct {
+// pendingCalls counts the acquires under way with one ID.
+type pendingCalls struct {
 	calls int
 	ended chan struct{} // closed when there are none left
 }
 
+// begin counts an acquire until end is called.
 func (a *acquires) begin(id driver.LeaseID) (end func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w := a.ids[id]
 	if w == nil {
-		w = &atWork{ended: make(chan struct{})}
+		w = &pendingCalls{ended: make(chan struct{})}
 		if a.ids == nil {
-			a.ids = map[driver.LeaseID]*atWork{}
+			a.ids = map[driver.LeaseID]*pendingCalls{}
 		}
 		a.ids[id] = w
 	}
@@ -101,7 +103,7 @@ func (a *acquires) begin(id driver.LeaseID) (end func()) {
 	}
 }
 
-// wait waits until no acquire with the ID is at work.
+// wait waits until no acquire with the ID is under way.
 func (a *acquires) wait(ctx context.Context, id driver.LeaseID) error {
 	a.mu.Lock()
 	w := a.ids[id]
@@ -113,11 +115,11 @@ func (a *acquires) wait(ctx context.Context, id driver.LeaseID) error {
 	case <-w.ended:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("the acquire with this ID is still at work: %w", ended(ctx))
+		return fmt.Errorf("the acquire with this ID is still under way: %w", ended(ctx))
 	}
 }
 
-// leave undoes enter.
+// leave counts the end of a call.
 func (l *Locker) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,12 +129,13 @@ func (l *Locker) leave() {
 	}
 }
 
-// ended says why the context ended. The cause goes in as text: it may be the loss of
-// some other lock, which must not look like the outcome for this one.
+// ended returns why the context ended.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == nil || errors.Is(cause, err) {
 		return err
 	}
+	// Promise 4: the cause is included as text. It may be the loss of another lock, and must
+	// not count as the loss of this one.
 	return fmt.Errorf("%w: %s", err, cause.Error())
 }

@@ -10,11 +10,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The tests about several processes run the test program again, with the task in
-// its environment.
+// Tests with several processes run the test program again, with a task in its environment.
 const taskVar = "HOLDFAST_FILE_TEST_TASK"
 
-// tasks are what a child may be asked to do in a folder.
+// tasks are what a child process can do in a folder.
 var tasks = map[string]func(dir string) error{}
 
 func TestMain(m *testing.M) {
@@ -30,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// child makes a command that does a task; it ends with the test.
+// child returns a command that does a task. It ends with the test.
 func child(t *testing.T, task, dir string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()

@@ -8,15 +8,15 @@ import (
 	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
-// clock is what judges expiry, and how records are told apart by origin.
+// clock judges expiry. Its IDs say where and when a record was written.
 type clock struct {
 	now     func() (lockstate.Moment, error)
-	boot    string // of what now counts from; readings of two boots are not comparable
-	machine string
+	boot    string // ID of the boot; the readings of two boots cannot be compared
+	machine string // ID of the machine
 }
 
-// machineDigest shows which machine it is without giving its ID away, which
-// machine-id(5) asks for.
+// machineDigest returns an ID for a machine that does not reveal the original ID, as
+// machine-id(5) demands.
 func machineDigest(id string) string {
 	sum := sha256.Sum256([]byte("holdfast " + strings.TrimSpace(id)))
 	return hex.EncodeToString(sum[:8])

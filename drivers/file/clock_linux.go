@@ -14,9 +14,9 @@ import (
 	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
-// systemClock is CLOCK_BOOTTIME: the time since boot, suspend included
-// (clock_gettime(2)). A time namespace adds an offset to it (time_namespaces(7)), which is
-// taken off again: so the processes of all namespaces share one clock.
+// systemClock is CLOCK_BOOTTIME: the time since boot, suspend included (clock_gettime(2)).
+// A time namespace adds an offset to it (time_namespaces(7)). systemClock subtracts the
+// offset, so that the processes of all namespaces share one clock.
 func systemClock() (clock, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -26,11 +26,12 @@ func systemClock() (clock, error) {
 	if err != nil {
 		return clock{}, err
 	}
-	offset, err := clockOffset() // for good: no process with threads can change its time namespace
+	offset, err := clockOffset() // constant: no process with threads can change its time namespace
 	if err != nil {
 		return clock{}, err
 	}
 	now := func() (lockstate.Moment, error) {
+		// Promise 8: nobody can set this clock, and it counts suspend.
 		since, err := bootTime()
 		return lockstate.Moment{Elapsed: since - offset, Wall: time.Now().UTC()}, err
 	}
@@ -45,7 +46,7 @@ func bootTime() (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
-// clockOffset is what the time namespace of this process adds to CLOCK_BOOTTIME.
+// clockOffset returns what the time namespace of this process adds to CLOCK_BOOTTIME.
 func clockOffset() (time.Duration, error) {
 	content, err := os.ReadFile("/proc/self/timens_offsets")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -62,13 +63,13 @@ func clockOffset() (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("reading the time namespace: %w", err)
 	}
-	if mine != childrens { // it is theirs that the offsets are about
-		return 0, errors.New("this process is in another time namespace than its children will be, so its clock's offset is unknown: start it by a fork (unshare --fork)")
+	if mine != childrens { // the offsets are those of the children's namespace
+		return 0, errors.New("the clock's offset is unknown, since this process is not in the time namespace of its children: start it by a fork (unshare --fork)")
 	}
 	return parseOffset(string(content))
 }
 
-// parseOffset finds the line of the clock: its name, seconds, nanoseconds.
+// parseOffset returns the offset in the line of the clock: name, seconds, nanoseconds.
 func parseOffset(content string) (time.Duration, error) {
 	for line := range strings.Lines(content) {
 		fields := strings.Fields(line)
@@ -88,7 +89,7 @@ func parseOffset(content string) (time.Duration, error) {
 	return 0, fmt.Errorf("the offsets of the time namespace, %q, lack boottime", content)
 }
 
-// machineID survives a reboot (machine-id(5)); without one, the host name must do.
+// machineID returns an ID that survives a reboot (machine-id(5)), or else the host name.
 func machineID() (string, error) {
 	id, err := os.ReadFile("/etc/machine-id")
 	if text := strings.TrimSpace(string(id)); err == nil && text != "" && text != "uninitialized" {

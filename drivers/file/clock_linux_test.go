@@ -16,8 +16,8 @@ import (
 
 func init() { tasks["namespace"] = namespaceTask }
 
-// namespaceTask reads the clock, and asks for the lock "held", which another process holds,
-// and for "expired", of which the lease is over.
+// namespaceTask reads the clock and tries to acquire two locks: "held", which another process
+// holds, and "expired", whose lease is over.
 func namespaceTask(dir string) error {
 	c, err := systemClock()
 	if err != nil {
@@ -40,9 +40,9 @@ func namespaceTask(dir string) error {
 	return nil
 }
 
-// Processes of other time namespaces share the clock, whatever the offsets of its readings
-// there: they respect a lease that is running and take over one that has ended. The clock is
-// not CLOCK_MONOTONIC either.
+// Processes of other time namespaces share the clock, whatever offset their readings have. They
+// respect a lease that has not expired and take over one that has. The clock is not
+// CLOCK_MONOTONIC either.
 func TestTimeNamespaces(t *testing.T) {
 	t.Parallel()
 	program := []string{"unshare", "--time"}
@@ -101,8 +101,8 @@ func TestTimeNamespaces(t *testing.T) {
 	}
 }
 
-// The clock is the time since boot, which is what /proc/uptime shows in the first time
-// namespace, and not the time of day.
+// The clock is the time since boot, as /proc/uptime has it in the first time namespace, and not
+// the time of day.
 func TestClockIsTheTimeSinceBoot(t *testing.T) {
 	t.Parallel()
 	offset, err := clockOffset()

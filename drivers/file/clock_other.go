@@ -9,16 +9,15 @@ import (
 	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
-// systemClock is the wall clock, for want of one that all processes share, that
-// nobody can set and that tells boots apart. The package comment states what
-// that costs.
+// systemClock is the wall clock. These systems have no clock that all processes share, that
+// nobody can set, and that distinguishes boots. The package comment says what follows.
 func systemClock() (clock, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return clock{}, err
 	}
 	machine := machineDigest("host " + host)
-	// One "boot" for each machine: the wall clock goes on across boots.
+	// Each machine has one boot ID, since the wall clock goes on across boots.
 	return clock{now: wallTime, boot: "wall clock of " + machine, machine: machine}, nil
 }
 

@@ -14,40 +14,40 @@ import (
 	"github.com/holdfast-go/holdfast/lockertest"
 )
 
-// dial is a clock that is set by hand.
-type dial struct {
+// fakeClock is a clock that a test sets.
+type fakeClock struct {
 	mu  sync.Mutex
 	now lockstate.Moment
 }
 
-func newDial() *dial {
-	return &dial{now: lockstate.Moment{Elapsed: time.Hour, Wall: time.Now().UTC()}}
+func newFakeClock() *fakeClock {
+	return &fakeClock{now: lockstate.Moment{Elapsed: time.Hour, Wall: time.Now().UTC()}}
 }
 
-func (d *dial) clock() clock {
+func (d *fakeClock) clock() clock {
 	return clock{now: d.read, boot: "boot 1", machine: "machine 1"}
 }
 
-func (d *dial) read() (lockstate.Moment, error) {
+func (d *fakeClock) read() (lockstate.Moment, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.now, nil
 }
 
-func (d *dial) advance(by time.Duration) {
+func (d *fakeClock) advance(by time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.now.Elapsed += by
 	d.now.Wall = d.now.Wall.Add(by)
 }
 
-func (d *dial) setWall(to time.Time) {
+func (d *fakeClock) setWall(to time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.now.Wall = to
 }
 
-// stalls has the disk hang when a lock's files are opened.
+// stalls makes the disk hang when a lock's files are opened.
 type stalls struct {
 	mu    sync.Mutex
 	stems map[string]chan struct{}
@@ -116,9 +116,9 @@ func TestConformance(t *testing.T) {
 		cfg.TTL = 500 * time.Millisecond
 		lockertest.Run(t, cfg)
 	})
-	t.Run("clock set by hand", func(t *testing.T) {
+	t.Run("settable clock", func(t *testing.T) {
 		t.Parallel()
-		dir, d := t.TempDir(), newDial()
+		dir, d := t.TempDir(), newFakeClock()
 		cfg := config(dir, func() (*Locker, error) { return newLocker(dir, d.clock()) })
 		cfg.Advance = d.advance
 		cfg.Stall = nil // once is enough

@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// failsNaming wants an error of unknown outcome that names the path.
-func failsNaming(t *testing.T, what, path string, err error) {
+// expectPathError expects an error that names the path and means an unknown outcome.
+func expectPathError(t *testing.T, what, path string, err error) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("%s: error %v, want one that names %s", what, err, path)
@@ -37,17 +37,17 @@ func TestFolderIsAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := New(path)
-	failsNaming(t, "New", path, err)
+	expectPathError(t, "New", path, err)
 }
 
 func TestFolderIsGone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "locks")
-	l := newTestLocker(t, dir, newDial().clock())
+	l := newTestLocker(t, dir, newFakeClock().clock())
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
 	for call, err := range everyCall(t.Context(), l) {
-		failsNaming(t, call, dir, err)
+		expectPathError(t, call, dir, err)
 	}
 }
 
@@ -57,28 +57,28 @@ func TestFolderIsReadOnly(t *testing.T) {
 	case runtime.GOOS == "windows":
 		t.Skip("Windows has no mode that forbids to create files in a folder")
 	case os.Geteuid() == 0:
-		dir = "/proc" // which refuses root as well
+		dir = "/proc" // refuses root as well
 	default:
 		if err := os.Chmod(dir, 0o500); err != nil {
 			t.Fatal(err)
 		}
 	}
-	l := newTestLocker(t, dir, newDial().clock())
+	l := newTestLocker(t, dir, newFakeClock().clock())
 	_, err := l.TryAcquire(t.Context(), request("first"))
-	failsNaming(t, "TryAcquire", dir, err)
+	expectPathError(t, "TryAcquire", dir, err)
 }
 
-// A record that cannot be replaced stays as it is, and no half of one is left.
+// A record that cannot be replaced stays as it is, and no partial file is left.
 func TestWriteFails(t *testing.T) {
 	dir := t.TempDir()
-	l := newTestLocker(t, dir, newDial().clock())
+	l := newTestLocker(t, dir, newFakeClock().clock())
 	lease := mustAcquire(t, l, request("first"))
 	tmp := filepath.Join(dir, "n.tmp")
 	if err := os.MkdirAll(filepath.Join(tmp, "x"), 0o700); err != nil { // in the way
 		t.Fatal(err)
 	}
-	failsNaming(t, "Renew", tmp, l.Renew(t.Context(), lease))
-	failsNaming(t, "Release", tmp, l.Release(t.Context(), lease))
+	expectPathError(t, "Renew", tmp, l.Renew(t.Context(), lease))
+	expectPathError(t, "Release", tmp, l.Release(t.Context(), lease))
 	if r, err := l.Inspect(t.Context(), "n"); err != nil || r.State != driver.StateHeld || r.Token != lease.Token {
 		t.Errorf("after it: %+v, error %v; want held as before", r, err)
 	}
@@ -90,13 +90,13 @@ func TestWriteFails(t *testing.T) {
 	}
 }
 
-// What the driver asks of the disk, in order. A record is on the disk before it replaces the old
-// one, and the folder is before a token or data count: neither may get lost in a crash. A lost
-// renewal or release does no harm, since a crash ends every lease.
+// The driver syncs in this order: a record before it replaces the old one, and then the folder,
+// if the record has a new token or new data. These may not get lost in a crash. A lost renewal or
+// release does no harm, since a crash of the machine ends every lease.
 func TestSynced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	l := newTestLocker(t, dir, newDial().clock())
+	l := newTestLocker(t, dir, newFakeClock().clock())
 	path := filepath.Join(dir, "n.json")
 	var asked []string
 	var before []byte
@@ -137,7 +137,13 @@ func TestSynced(t *testing.T) {
 		{"inspect", func() error { _, err := l.Inspect(t.Context(), "n"); return err }, nil},
 		{"release", func() error { return l.Release(t.Context(), lease) }, []string{file}},
 		{"release again", func() error { return l.Release(t.Context(), lease) }, nil},
-		{"prune", func() error { return l.notePruned(t.Context(), 7) }, []string{"sync .pruned.tmp", "sync folder"}},
+		{"acquire without new data", func() error {
+			req := request("second")
+			req.Data = nil
+			_, err := l.TryAcquire(t.Context(), req)
+			return err
+		}, []string{file, folder}},
+		{"prune", func() error { return l.storePrunedToken(t.Context(), 7) }, []string{"sync .pruned.tmp", "sync folder"}},
 	} {
 		asked = nil
 		before, _ = os.ReadFile(path)
@@ -147,12 +153,12 @@ func TestSynced(t *testing.T) {
 	}
 }
 
-// A record that the disk may not have is not granted.
+// A grant is not reported if its record may not be on disk.
 func TestSyncFails(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("the disk is broken")
 	for _, what := range []string{"file", "folder"} {
-		l := newTestLocker(t, t.TempDir(), newDial().clock())
+		l := newTestLocker(t, t.TempDir(), newFakeClock().clock())
 		if what == "file" {
 			l.disk.sync = func(*os.File) error { return broken }
 		} else {
@@ -164,12 +170,12 @@ func TestSyncFails(t *testing.T) {
 	}
 }
 
-// A caller whose context ends during a call gets an error that means an unknown outcome; nothing is
+// A caller whose context ends during a call gets an error that means an unknown outcome. Nothing is
 // written for it after that.
-func TestNothingIsWrittenForWhoHasLeft(t *testing.T) {
+func TestNothingIsWrittenAfterTheContextEnds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	l := newTestLocker(t, dir, newDial().clock())
+	l := newTestLocker(t, dir, newFakeClock().clock())
 	lease := mustAcquire(t, l, request("first"))
 	path := filepath.Join(dir, "n.json")
 	before := must(os.ReadFile(path))
@@ -201,7 +207,7 @@ func TestNothingIsWrittenForWhoHasLeft(t *testing.T) {
 	}
 }
 
-// hang has the disk of a Locker hang until it is resumed.
+// hang makes the disk of a Locker hang until resume is called.
 func hang(t *testing.T, l *Locker) (resume func()) {
 	t.Helper()
 	resumed := make(chan struct{})
@@ -214,9 +220,9 @@ func hang(t *testing.T, l *Locker) (resume func()) {
 	return resume
 }
 
-// A caller that has left may use its data for something else, while the call that it left still
-// reads them. The race detector sees it if that reads the caller's own.
-func TestDataAreTheCallers(t *testing.T) {
+// A caller may change its data after its call has returned, although the disk has not answered. The
+// race detector fails this test if the driver still reads the caller's data.
+func TestDataAreCopied(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]func(context.Context, *Locker, []byte) error{
 		"acquire": func(ctx context.Context, l *Locker, data []byte) error {
@@ -229,10 +235,10 @@ func TestDataAreTheCallers(t *testing.T) {
 			return l.WriteData(ctx, driver.Lease{Name: "n", ID: driver.NewLeaseID("first"), TTL: time.Minute}, data, driver.DataRevision{})
 		},
 	} {
-		l := newTestLocker(t, t.TempDir(), newDial().clock())
+		l := newTestLocker(t, t.TempDir(), newFakeClock().clock())
 		mustAcquire(t, l, request("first"))
 		if name == "acquire" {
-			l = newTestLocker(t, t.TempDir(), newDial().clock()) // where the lock is free
+			l = newTestLocker(t, t.TempDir(), newFakeClock().clock()) // there the lock is free
 		}
 		resume := hang(t, l)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -242,19 +248,19 @@ func TestDataAreTheCallers(t *testing.T) {
 		}
 		cancel()
 		resume()
-		data[0] = 'X' // nothing orders this and what the call reads
+		data[0] = 'X' // not synchronized with what the call reads
 		if err := l.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-// Why the context ended, be it the loss of another lock, is no outcome for this one.
+// The cause of a context's end, such as the loss of another lock, is no outcome for this lock.
 func TestCauseIsNoOutcome(t *testing.T) {
 	t.Parallel()
-	l, dir := newTestLocker(t, t.TempDir(), newDial().clock()), t.TempDir()
+	l, dir := newTestLocker(t, t.TempDir(), newFakeClock().clock()), t.TempDir()
 	hang(t, l)
-	locked := newTestLocker(t, dir, newDial().clock())
+	locked := newTestLocker(t, dir, newFakeClock().clock())
 	f := flock.New(filepath.Join(dir, "n.lock"))
 	if err := f.Lock(); err != nil {
 		t.Fatal(err)
@@ -272,11 +278,11 @@ func TestCauseIsNoOutcome(t *testing.T) {
 	}
 }
 
-// A release waits for an acquire with its ID that is still at work although the caller has left,
-// so that it is not granted afterwards.
+// An acquire may go on after its caller has returned. A release of the same ID waits for its end, so
+// that the lock is not granted after the release.
 func TestReleaseFollowsTheAcquire(t *testing.T) {
 	t.Parallel()
-	l := newTestLocker(t, t.TempDir(), newDial().clock())
+	l := newTestLocker(t, t.TempDir(), newFakeClock().clock())
 	resume := hang(t, l)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
@@ -284,19 +290,19 @@ func TestReleaseFollowsTheAcquire(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.acquires.mu.Lock()
-	atWork := len(l.acquires.ids)
+	pending := len(l.acquires.ids)
 	l.acquires.mu.Unlock()
 	ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	err := l.Release(ctx, driver.Lease{Name: "n", ID: driver.NewLeaseID("first")})
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "still at work") || atWork != 1 {
-		t.Errorf("Release: %v, while %d acquires are at work", err, atWork)
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "still under way") || pending != 1 {
+		t.Errorf("Release: %v, while %d acquires are under way", err, pending)
 	}
 	resume()
 	if err := l.Release(t.Context(), driver.Lease{Name: "n", ID: driver.NewLeaseID("first")}); err != nil {
 		t.Error(err)
 	}
 	if len(l.acquires.ids) != 0 {
-		t.Errorf("acquires at work after the release: %v", l.acquires.ids)
+		t.Errorf("acquires under way after the release: %v", l.acquires.ids)
 	}
 }

@@ -1,75 +1,86 @@
-// Package file keeps locks in a folder, for the processes of one machine: no
-// server is needed. Importing it registers the URL scheme "file":
+// Package file keeps locks in a folder, for the processes of one machine. It needs no
+// server. Importing it registers the URL scheme "file":
 //
 //	file:/var/lib/holdfast     file:///var/lib/holdfast     file:locks?retention=72h
 //
-// Each lock has a record NAME.json, which a person can read, and NAME.lock, an
-// empty file that is locked (flock, LockFileEx) while a process reads or writes
-// the record. There is one for each lock, so that one lock's slow disk write
-// does not delay another's renewal. Characters that some system does not allow in
-// file names, and capitals, are written as %XX; long names are cut, with a hash.
-// Deleting NAME.json makes the lock free and forgets its token and data. Do not
-// rename or delete NAME.lock while a process uses the folder, since two processes
-// that lock two files do not exclude each other. The driver deletes it only while
-// it has it locked, together with a record that nobody used for the retention.
+// # Files
 //
-// A record is replaced by renaming a complete new one, NAME.tmp, over it, so that
-// a crash or kill leaves the old one or the new one. What it cannot read the
-// driver never takes for free: a damaged record, or one of an unknown version, is
-// an error that names the file.
+// Each lock has two files:
+//
+//   - NAME.json is its record, which a person can read.
+//   - NAME.lock is an empty file. A process locks it (flock, LockFileEx) while it changes
+//     the record.
+//
+// There is one lock file for each lock, so that one lock's slow disk write does not delay
+// another's renewal. Characters that some system does not allow in file names, and
+// capitals, are written as %XX. Long names are cut and end with a hash.
+//
+// Deleting NAME.json makes the lock free and forgets its token and data. Do not rename or
+// delete NAME.lock while a process uses the folder: two processes that lock two different
+// files do not exclude each other. The driver deletes NAME.lock only while it has it
+// locked, together with a record that was not used for the retention.
+//
+// A record is replaced as a whole: the new one is written to NAME.tmp, which is then
+// renamed to NAME.json. A crash or a kill leaves either the old record or the new one. A
+// record that cannot be read never counts as free. A damaged record, or one of an unknown
+// version, is an error that names the file.
 //
 // # Clock
 //
-// On Linux, expiry is judged by CLOCK_BOOTTIME, which all processes share, which
-// counts suspend, and which nobody can set; the record holds the boot's ID
-// (/proc/sys/kernel/random/boot_id), and after a reboot every lock is free. The
-// wall clock matters to tokens only: each is at least its milliseconds. Elsewhere
-// the wall clock judges: setting it forward ends leases early, so that two
-// holders may overlap, and a reboot frees nothing before its lease has ended.
+// On Linux, CLOCK_BOOTTIME judges expiry. All processes share it, it counts suspend, and
+// nobody can set it. The record has the boot's ID (/proc/sys/kernel/random/boot_id); after
+// a reboot every lock is free. The wall clock matters to tokens only: a token is at least
+// the wall clock's milliseconds.
+//
+// On other systems the wall clock judges expiry. Setting it forward ends leases early, so
+// that two holders may overlap. A reboot frees no lock before its lease has ended.
 //
 // # One machine
 //
-// Processes that see the same boot ID run on the same kernel: containers on one
-// host may share a folder. A record with another boot's ID is that of an earlier
-// boot if it shows the same machine, which /etc/machine-id tells on Linux, or
-// else the host name. If not, it is an error that names the file: the folder is
-// shared between machines, for which this driver is no good. It cannot tell
-// machines with a copied /etc/machine-id apart. A container without that file
-// has a host name that may change with it, so that after a reboot the records of
-// the old one must be deleted by hand.
+// Processes that see the same boot ID run on the same kernel, so containers on one host may
+// share a folder. If a record has another boot ID, the driver compares the machine:
+// /etc/machine-id on Linux, or else the host name. If the machine is the same, the record
+// is of an earlier boot. If not, the folder is shared between machines, which this driver
+// does not support, and the record is an error that names the file.
+//
+// There are two limits. Machines with a copied /etc/machine-id look like one machine. A
+// container without that file has a host name that may change with a reboot; the records
+// of the old name must then be deleted by hand.
 //
 // # Retention
 //
-// A record stays for a day after the lock's last use, which is its release, its
-// expiry or a later write; [WithRetention] and the URL parameter retention change
-// that, to an hour at least. Then it is removed, with its data and NAME.lock. A
-// record holds the retention of the process that was last granted the lock; the
-// longer one of that and the removing process's own counts. A grant starts the
-// removal in the background, at most once an hour for the processes of a folder. It
-// also removes a NAME.lock that is empty and has no record, as a crash leaves it.
+// A lock is last used at its release, its expiry or a later write. Its record stays for a
+// day after that. [WithRetention] and the URL parameter retention change the time, to an
+// hour at least. Then the record is removed, with its data and NAME.lock. A record has the
+// retention of the process that was last granted the lock. If the process that removes
+// records has another retention, the longer one counts. A grant starts the removal in the
+// background, at most once an hour for all processes of a folder. The removal also deletes
+// a NAME.lock that is empty and has no record, as a crash leaves it.
 //
-// The time since the last use is taken from the file's time of modification. For a
-// record of this boot the clock that judges expiry must agree, so that on Linux a
-// step of the wall clock removes nothing early before the next reboot.
+// The time since the last use comes from the file's modification time. For a record of this
+// boot, the clock that judges expiry must agree. So on Linux a step of the wall clock
+// removes nothing early before the next reboot.
 //
-// The file .pruned holds the highest token that was removed, with .pruned.lock
-// beside it. The next token of a name without a record is higher, so that tokens go
-// on rising. Without that file, they do so once the wall clock has passed the last
-// token. Data that must not get lost belong elsewhere, or need a long retention.
+// The file .pruned has the highest token that was removed, and .pruned.lock is its lock
+// file. The next token of a name without a record is higher, so tokens keep rising.
+// Without .pruned they rise once the wall clock has passed the last token. Keep data that
+// must not get lost elsewhere, or set a long retention.
 //
 // # Permissions
 //
-// The files are for their owner alone, and so is the folder if the driver makes it:
-// all processes that use a folder run as one user. [New] refuses a folder that
-// another user could replace, or whose files another user could replace, as sshd
-// does: the folder, each folder above it and each symbolic link on the way must
-// belong to the process's user or to root, and other users must not be able to
-// write the folders. The sticky bit is enough, as /tmp has it. Members of a folder's
-// group are trusted. In the folder itself symbolic links are not followed, and
-// files of other users are refused.
+// The files are accessible to their owner only, and so is the folder if the driver creates
+// it. All processes that use a folder run as one user. Like sshd, [New] refuses a folder
+// that another user could replace, or whose files another user could replace:
 //
-// Systems without Unix's owners and modes, such as Windows, have no such check: keep
-// the folder where other users cannot write.
+//   - The folder, each folder above it and each symbolic link on the way must belong to the
+//     process's user or to root.
+//   - Other users must not be able to write the folders, unless the sticky bit is set, as
+//     on /tmp.
+//   - Members of a folder's group are trusted.
+//
+// In the folder itself the driver follows no symbolic links and refuses files of other
+// users. Systems without the owners and modes of Unix, such as Windows, have no such check:
+// keep the folder where other users cannot write.
 package file
 
 import (
@@ -82,13 +93,12 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 const (
 	backend = "file"
-	// ownLimit bounds a call whose context has no earlier end.
-	ownLimit = 5 * time.Second
+	// callLimit is the time limit of a call whose context does not end earlier.
+	callLimit = 5 * time.Second
 )
 
 var limits = driver.Limits{
@@ -116,7 +126,7 @@ const (
 	fieldRetention = "URL parameter " + paramRetention
 )
 
-// parseURL finds the folder in a URL, and the options.
+// parseURL returns the folder and the options of a URL.
 func parseURL(rawURL string) (dir string, opts []Option, err error) {
 	bad := func(value string) (string, []Option, error) {
 		return "", nil, driver.Invalid("URL", value, "file: and a folder of this machine, such as file:/var/lib/holdfast or file:locks, special characters as %XX")
@@ -133,7 +143,7 @@ func parseURL(rawURL string) (dir string, opts []Option, err error) {
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return bad("with parameters that cannot be read")
+		return bad("with parameters that are not properly encoded")
 	}
 	if err := driver.CheckParams(query, paramRetention); err != nil {
 		return "", nil, err
@@ -151,7 +161,7 @@ func parseURL(rawURL string) (dir string, opts []Option, err error) {
 	dir = u.Path
 	if u.Opaque != "" {
 		if dir, err = url.PathUnescape(u.Opaque); err != nil {
-			return bad("with a wrong %XX")
+			return bad("with an invalid %XX")
 		}
 	}
 	if dir == "" || strings.ContainsRune(dir, 0) {
@@ -168,7 +178,7 @@ func parseURL(rawURL string) (dir string, opts []Option, err error) {
 
 func checkRetention(field string, d time.Duration) error {
 	if d < minRetention {
-		return driver.Invalid(field, text.Duration(d), "at least "+text.Duration(minRetention))
+		return driver.Invalid(field, driver.FormatDuration(d), "at least "+driver.FormatDuration(minRetention))
 	}
 	return nil
 }
@@ -180,13 +190,13 @@ type settings struct {
 // Option sets up a Locker.
 type Option func(*settings)
 
-// WithRetention sets how long after its expiry or release a lock's record is kept, with its
-// data: at least an hour, a day if not set. See the package's section on retention.
+// WithRetention sets how long a lock's record and its data are kept after the lock's last
+// use: at least an hour. The default is a day. See the package's section on retention.
 func WithRetention(d time.Duration) Option { return func(c *settings) { c.retention = d } }
 
-// Locker is a [driver.Locker] that can also list, break, and keep data. It
-// has no Watcher: asking costs little, so waiters poll. It renews and looks at locks one
-// by one, since each has a file of its own: no call would be saved by doing many at once.
+// Locker is a [driver.Locker] that can also list locks, break them, and store data. It has
+// no Watcher, since polling costs little. It has no batch calls: each lock has a file of its
+// own, so a batch would save nothing.
 type Locker struct {
 	dir      string
 	clock    clock
@@ -195,15 +205,15 @@ type Locker struct {
 
 	acquires acquires
 
-	closing context.Context // ends with Close, and a prune with it
+	closing context.Context // ends at Close; it ends a prune
 	stop    context.CancelFunc
 
 	mu        sync.Mutex
 	nextPrune time.Time
 	pruning   bool
 	closed    bool
-	calls     int           // under way
-	idle      chan struct{} // made by Close, closed when there are no calls any more
+	calls     int           // calls and prunes under way
+	idle      chan struct{} // made by Close; closed when the last call has ended
 }
 
 var _ interface {
@@ -213,13 +223,13 @@ var _ interface {
 	driver.DataStore
 } = (*Locker)(nil)
 
-// New makes a Locker on a folder, which it creates, for its owner alone, if it
-// is missing. It refuses a folder that other users could replace: see the package's section
+// New makes a Locker on a folder. It creates the folder if it is missing, accessible to its
+// owner only. It refuses a folder that other users could replace; see the package's section
 // on permissions.
 func New(dir string, opts ...Option) (*Locker, error) {
 	clock, err := systemClock()
 	if err != nil {
-		return nil, fmt.Errorf("holdfast: file: reading the system's clock: %w", err)
+		return nil, driver.Errorf("holdfast: file: reading the system's clock: %w", err)
 	}
 	return newLocker(dir, clock, opts...)
 }
@@ -235,9 +245,9 @@ func newLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
 	if dir == "" {
 		return nil, driver.Invalid("folder", `""`, "the path of a folder")
 	}
-	abs, err := filepath.Abs(dir) // the program may change its folder
+	abs, err := filepath.Abs(dir) // the program may change its working directory
 	if err != nil {
-		return nil, fmt.Errorf("holdfast: file: %w", err)
+		return nil, driver.Errorf("holdfast: file: %w", err)
 	}
 	if err := makeFolder(abs); err != nil {
 		return nil, err
@@ -247,23 +257,22 @@ func newLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
 	return l, nil
 }
 
-// Limits allows TTLs from 10 ms, less than which a disk may need to answer, to a
-// year.
+// Limits allows TTLs from 10 ms to a year. A disk may need several milliseconds to answer.
 func (l *Locker) Limits() driver.Limits { return limits }
 
-// Capabilities are to list, to break and to keep data.
+// Capabilities has [driver.Lister], [driver.Breaker] and [driver.DataStore].
 func (l *Locker) Capabilities() driver.Capabilities {
 	return driver.Capabilities{Lister: l, Breaker: l, DataStore: l}
 }
 
-// Close waits, for a few seconds or until ctx ends, for calls that the disk has not answered
-// yet although their context has ended.
+// Close waits for calls that the disk has not answered yet, although their context has
+// ended. It waits for a few seconds, or until ctx ends.
 func (l *Locker) Close(ctx context.Context) error {
-	idle := l.shut()
+	idle := l.refuseCalls()
 	if idle == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, ownLimit+time.Second)
+	ctx, cancel := context.WithTimeout(ctx, callLimit+time.Second)
 	defer cancel()
 	select {
 	case <-idle:
@@ -273,9 +282,9 @@ func (l *Locker) Close(ctx context.Context) error {
 	}
 }
 
-// shut refuses further calls. The channel is closed when those under way have ended; it is
-// nil if there are none, or if the Locker was closed before.
-func (l *Locker) shut() <-chan struct{} {
+// refuseCalls makes the Locker refuse further calls. The channel is closed when the calls
+// under way have ended. It is nil if there are none, or if the Locker was closed before.
+func (l *Locker) refuseCalls() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.stop()

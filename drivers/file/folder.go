@@ -6,28 +6,31 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
-// makeFolder makes the folder, for its owner alone, if it is missing. It checks the folders above
-// before, so that nothing is made where another user decides, and all of them afterwards.
+// makeFolder creates the folder if it is missing, accessible to its owner only. It checks the
+// path before, so that nothing is created in a folder that another user controls, and again
+// afterwards.
 func makeFolder(dir string) error {
 	if err := checkPath(dir); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("holdfast: file: making the folder: %w", err)
+		return driver.Errorf("holdfast: file: making the folder: %w", err)
 	}
 	if err := checkPath(dir); err != nil {
 		return err
 	}
-	for _, name := range []string{pruned, pruned + ".lock"} { // which every lock of the folder needs
+	for _, name := range []string{prunedFile, prunedFile + ".lock"} { // every lock of the folder needs them
 		path := filepath.Join(dir, name)
 		info, err := os.Lstat(path)
 		if err == nil {
 			err = checkOwner(path, info)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("holdfast: file: %w", err)
+			return driver.Errorf("holdfast: file: %w", err)
 		}
 	}
 	return nil
@@ -35,27 +38,28 @@ func makeFolder(dir string) error {
 
 var errLink = errors.New("it is a symbolic link")
 
-// explain says of an error in opening a file whether a link is in the way: systems differ in
-// what they call that.
+// explain adds to the error of opening a file that the file is a symbolic link, if it is one.
+// The systems' own errors differ.
 func explain(path string, err error) error {
 	if info, e := os.Lstat(path); e == nil && info.Mode()&fs.ModeSymlink != 0 {
-		return fmt.Errorf("%w: %s, not followed, since somebody else may have made it: remove it (%w)", errLink, path, err)
+		return fmt.Errorf("%w: %s, which is not followed, since another user may have made it: remove it (%w)", errLink, path, err)
 	}
 	return err
 }
 
-// checkFile wants a file of the driver's own kind, made by the user of this process: in a
-// folder like /tmp somebody else may have been quicker.
+// checkFile refuses a file that is not a regular file of this process's user. In a folder
+// like /tmp another user may have made it first.
 func checkFile(path string, info fs.FileInfo) error {
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no regular file", path)
+		return fmt.Errorf("%s is not a regular file", path)
 	}
 	return checkOwner(path, info)
 }
 
+// checkOwner refuses a file of another user.
 func checkOwner(path string, info fs.FileInfo) error {
 	if uid, known := owner(info); known && uid != os.Geteuid() {
-		return fmt.Errorf("%s belongs to user %d, and this process runs as user %d: all processes that use a folder run as one user", path, uid, os.Geteuid())
+		return fmt.Errorf("%s belongs to user %d, but this process runs as user %d: all processes that use a folder must run as one user", path, uid, os.Geteuid())
 	}
 	return nil
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// Nothing of what somebody else put into the folder is written through, or made elsewhere.
+// The driver writes through no link that another user put into the folder, and creates no file
+// elsewhere.
 func TestLinksAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	const precious = "precious"
@@ -25,7 +26,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 		link    func(victim, path string) error
 		granted bool
 	}{
-		{"n.tmp", os.Symlink, true}, // ours to replace, whatever it is
+		{"n.tmp", os.Symlink, true}, // the driver replaces it, whatever it is
 		{"n.tmp", os.Link, true},
 		{"n.lock", os.Symlink, false},
 		{"n.json", os.Symlink, false},
@@ -44,7 +45,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			l := newTestLocker(t, dir, newDial().clock())
+			l := newTestLocker(t, dir, newFakeClock().clock())
 			lease, err := l.TryAcquire(t.Context(), request("first"))
 			if c.granted && err != nil {
 				t.Errorf("%s: %v", c.file, err)
@@ -72,7 +73,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	}
 }
 
-// A pipe in a file's place keeps nobody waiting for its writer.
+// A pipe in place of a file does not make a call wait for a writer.
 func TestPipes(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{"n.json", "n.lock"} {
@@ -81,11 +82,11 @@ func TestPipes(t *testing.T) {
 		if err := syscall.Mkfifo(path, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		l := newTestLocker(t, dir, newDial().clock())
+		l := newTestLocker(t, dir, newFakeClock().clock())
 		start := time.Now()
 		_, err := l.TryAcquire(t.Context(), request("first"))
-		failsNaming(t, file, path, err)
-		if took := time.Since(start); took > ownLimit/2 {
+		expectPathError(t, file, path, err)
+		if took := time.Since(start); took > callLimit/2 {
 			t.Errorf("%s: the error took %v", file, took)
 		}
 	}
@@ -114,7 +115,7 @@ func TestFolderOfOthers(t *testing.T) {
 		{other, me, 0o777, "user 1001"},
 		{other, me, fs.ModeSticky | 0o777, "user 1001"},
 		{other, me, 0o770, "user 1001"},
-		{me, root, 0o700, "user 1000"}, // root would leave files there that the owner cannot read
+		{me, root, 0o700, "user 1000"}, // files of root there could not be read by the owner
 	} {
 		err := checkFolder("/locks", "/locks", c.uid, c.me, root, fs.ModeDir|c.mode)
 		if c.refused == "" {
@@ -152,7 +153,7 @@ func TestNewChecksTheFolder(t *testing.T) {
 		}
 	}
 	if os.Geteuid() != 0 {
-		return // only root can make what another user owns; TestFolderOfOthers has the rule
+		return // only root can create a file of another user; TestFolderOfOthers tests the rule
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -183,7 +184,7 @@ func TestNewChecksTheFolder(t *testing.T) {
 		if err := os.Chown(path, 12345, 12345); err != nil {
 			t.Fatal(err)
 		}
-		failsNaming(t, "another user's "+file, filepath.Join(link, file), l.Renew(t.Context(), lease))
+		expectPathError(t, "another user's "+file, filepath.Join(link, file), l.Renew(t.Context(), lease))
 		if err := os.Chown(path, 0, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -193,8 +194,8 @@ func TestNewChecksTheFolder(t *testing.T) {
 	}
 }
 
-// New checks the folders above as well, and those that links lead through: whoever may rename
-// one can have a second folder in its place.
+// New also checks the folders above, and those that links lead through. A user who may rename one
+// of them could put a second folder in its place.
 func TestNewChecksTheFoldersAbove(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
@@ -219,15 +220,15 @@ func TestNewChecksTheFoldersAbove(t *testing.T) {
 	folder("sticky", fs.ModeSticky|0o777)
 	folder("closed/a", 0o755)
 	link("open", "to-open")                          // relative
-	link(base, "closed/up")                          // absolute, with more behind it
-	link("../../open/../sticky", "closed/a/through") // what a ".." leaves counts too
+	link(base, "closed/up")                          // absolute, with more after it
+	link("../../open/../sticky", "closed/a/through") // a folder before ".." counts too
 	link("to-itself", "to-itself")
 	refused := map[string]string{
 		"open/locks": open, "open/new/locks": open, "to-open/locks": open, "closed/up/to-open/new": open,
 		"closed/a/through/locks": open, "closed/../open/locks": open, "to-itself/locks": "40 symbolic links",
 	}
 	allowed := []string{"group/locks", "sticky/locks", "closed/a/locks", "closed/up/sticky/more", "new/and/new"}
-	if os.Geteuid() == 0 { // nobody else can make what another user owns; TestFolderOfOthers has the rule
+	if os.Geteuid() == 0 { // only root can create a file of another user; TestFolderOfOthers tests the rule
 		of := folder("of-another", 0o755)
 		if err := os.Chown(of, 12345, 12345); err != nil {
 			t.Fatal(err)
@@ -245,7 +246,7 @@ func TestNewChecksTheFoldersAbove(t *testing.T) {
 		}
 	}
 	if _, err := os.Lstat(filepath.Join(open, "new")); err == nil {
-		t.Error("a folder was made where it was refused")
+		t.Error("a folder was created although it was refused")
 	}
 	for _, path := range allowed {
 		l, err := New(filepath.Join(base, path))
@@ -257,7 +258,7 @@ func TestNewChecksTheFoldersAbove(t *testing.T) {
 	}
 }
 
-// In a user namespace root may have no number: then the owner of the root folder is root.
+// In a user namespace root may have no number. The owner of the root folder counts as root then.
 func TestRootWithoutANumber(t *testing.T) {
 	t.Parallel()
 	const me, nobody = 0, 65534
@@ -269,8 +270,8 @@ func TestRootWithoutANumber(t *testing.T) {
 	}
 }
 
-// A folder whose file of the highest removed token belongs to another user is refused at once,
-// not with the first lock that is new.
+// If the file with the highest removed token belongs to another user, New refuses the folder. It
+// does not wait for the first new lock.
 func TestNewChecksThePrunedToken(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -286,36 +287,36 @@ func TestNewChecksThePrunedToken(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := New(dir)
-		failsNaming(t, name, path, err)
+		expectPathError(t, name, path, err)
 		if err != nil && (!strings.Contains(err.Error(), "run as one user") || !strings.HasPrefix(err.Error(), "holdfast:")) {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
 }
 
-// An acquire that cannot read the highest removed token leaves no lock file, which would keep
-// the folder's other user from the lock.
+// An acquire that cannot read the highest removed token leaves no lock file. Another user of the
+// folder could not lock that.
 func TestFailedAcquireLeavesNoLockFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	l := newTestLocker(t, dir, newDial().clock())
-	path := filepath.Join(dir, pruned)
+	l := newTestLocker(t, dir, newFakeClock().clock())
+	path := filepath.Join(dir, prunedFile)
 	if err := os.Mkdir(path, 0o700); err != nil { // in the way
 		t.Fatal(err)
 	}
 	_, err := l.TryAcquire(t.Context(), request("first"))
-	failsNaming(t, "TryAcquire", path, err)
+	expectPathError(t, "TryAcquire", path, err)
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 		t.Errorf("the folder holds %v (%v)", entries, err)
 	}
 }
 
-// The files are for their owner alone: data may be secret, and whoever can open a lock file
-// can keep others from the lock.
+// The files are accessible to their owner only: data may be secret, and a user who can open a lock
+// file can keep it locked.
 func TestModes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	l := newTestLocker(t, dir, newDial().clock())
+	l := newTestLocker(t, dir, newFakeClock().clock())
 	lease := mustAcquire(t, l, request("first"))
 	if err := l.Release(t.Context(), lease); err != nil {
 		t.Fatal(err)

@@ -15,9 +15,9 @@ import (
 
 func init() { tasks["full"] = fullTask }
 
-// fullTask may write no more than a few bytes to any file, as on a full disk.
+// fullTask acquires locks while a file may have only a few bytes, as on a full disk.
 func fullTask(dir string) error {
-	signal.Ignore(syscall.SIGXFSZ) // so that write says EFBIG
+	signal.Ignore(syscall.SIGXFSZ) // so that write returns EFBIG
 	limit := syscall.Rlimit{Cur: 20, Max: 20}
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
 		return err
@@ -34,7 +34,7 @@ func fullTask(dir string) error {
 	return nil
 }
 
-// A full disk is an error that names the file; what was there stays whole.
+// A full disk is an error that names the file. The old record stays whole.
 func TestDiskIsFull(t *testing.T) {
 	dir := t.TempDir()
 	l, err := New(dir)

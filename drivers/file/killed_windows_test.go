@@ -5,8 +5,8 @@ import (
 	"os/exec"
 )
 
-// killed reports whether a process ended as one that is killed does: Windows
-// tells no more than an exit code.
+// killed reports whether a process ended like one that was killed. Windows reports only an exit
+// code.
 func killed(err error) bool {
 	var exit *exec.ExitError
 	return errors.As(err, &exit)

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// listed is what was read of a record: no more than its name, if there is an error.
+// listed is one result of List. With an error the record has only its name.
 type listed struct {
 	driver.Record
 	err error
@@ -24,7 +24,7 @@ type listed struct {
 // List implements [driver.Lister].
 func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
 	return func(yield func(driver.Record, error) bool) {
-		all, err := answer(func(set func([]listed)) error {
+		all, err := result(func(set func([]listed)) error {
 			return l.call(ctx, "list", prefix, nil, func(ctx context.Context) error {
 				found, err := l.readAll(ctx, prefix)
 				set(found)
@@ -54,14 +54,14 @@ func (l *Locker) readAll(ctx context.Context, prefix string) ([]listed, error) {
 	var found []listed
 	for _, entry := range entries {
 		base, ok := strings.CutSuffix(entry.Name(), ".json")
-		if !ok || !mayBegin(base, prefix) {
+		if !ok || !mayHavePrefix(base, prefix) {
 			continue
 		}
 		r, err := l.readStem(base)
 		switch {
 		case ctx.Err() != nil:
 			return nil, ended(ctx)
-		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
+		case errors.Is(err, fs.ErrNotExist): // removed in the meantime
 		case err != nil:
 			found = append(found, listed{driver.Record{Name: nameOf(base)}, err})
 		case strings.HasPrefix(r.Name, prefix):
@@ -72,7 +72,8 @@ func (l *Locker) readAll(ctx context.Context, prefix string) ([]listed, error) {
 	return found, nil
 }
 
-// nameOf returns the name that a stem stands for, or the stem itself if it does not tell.
+// nameOf returns the lock's name for a stem, or the stem itself if that does not contain the
+// name.
 func nameOf(base string) string {
 	if name, err := url.PathUnescape(base); err == nil && stem(name) == base {
 		return name
@@ -80,16 +81,16 @@ func nameOf(base string) string {
 	return base
 }
 
-// mayBegin reports whether a stem can be that of a name with the prefix, so that
-// not every record must be read. That of a long name does not tell.
-func mayBegin(stem, prefix string) bool {
+// mayHavePrefix reports whether the stem can be that of a name with the prefix. Only then is
+// the record read. The stem of a long name does not contain the whole name.
+func mayHavePrefix(stem, prefix string) bool {
 	name, err := url.PathUnescape(stem)
 	return err != nil || strings.Contains(stem, "~") || strings.HasPrefix(name, prefix)
 }
 
-// readStem reads the record of a stem, and takes no lock for that: it is whole, and a process
-// that was stopped with the lock keeps nobody from the others. The clock is read first, as in
-// [Locker.change].
+// readStem reads the record of a stem. It does not lock the lock file, since a record is always
+// whole. So a process that was stopped while it had a file locked delays no List. The clock is
+// read first, as in [Locker.change].
 func (l *Locker) readStem(base string) (driver.Record, error) {
 	now, err := l.now()
 	if err != nil {
@@ -102,6 +103,7 @@ func (l *Locker) readStem(base string) (driver.Record, error) {
 	return rec.Record(rec.Name, now), nil
 }
 
+// loadStem reads the record of a stem and checks its name and origin.
 func (l *Locker) loadStem(base string) (record, error) {
 	path := filepath.Join(l.dir, base+".json")
 	rec, err := l.readRecord(path)
@@ -111,5 +113,5 @@ func (l *Locker) loadStem(base string) (record, error) {
 	if stem(rec.Name) != base {
 		return record{}, fmt.Errorf("the record %s is that of lock %q: was it copied?", path, rec.Name)
 	}
-	return l.here(path, rec)
+	return l.checkOrigin(path, rec)
 }

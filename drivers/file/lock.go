@@ -10,8 +10,8 @@ import (
 
 // TryAcquire implements [driver.Locker].
 func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	req.Data = bytes.Clone(req.Data) // the caller may go on before the disk does
-	return answer(func(set func(driver.Lease)) error {
+	req.Data = bytes.Clone(req.Data) // the caller may return and change its data first
+	return result(func(set func(driver.Lease)) error {
 		return l.call(ctx, "acquire", req.Name, req.Validate(limits), func(ctx context.Context) error {
 			defer l.acquires.begin(req.ID)()
 			return l.change(ctx, req.Name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
@@ -41,10 +41,11 @@ func (l *Locker) Renew(ctx context.Context, lease driver.Lease) error {
 	})
 }
 
-// Release implements [driver.Locker]. An acquire with the same ID that has not ended, although
-// its caller has left, comes first: it could write its record after the release.
+// Release implements [driver.Locker].
 func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 	return l.call(ctx, "release", lease.Name, driver.ValidateName(lease.Name, limits), func(ctx context.Context) error {
+		// Promise 5: an acquire with this ID may still be under way although its caller has
+		// returned. It ends first, so that it cannot write its record after the release.
 		if err := l.acquires.wait(ctx, lease.ID); err != nil {
 			return err
 		}
@@ -56,7 +57,7 @@ func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 
 // Inspect implements [driver.Locker].
 func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error) {
-	return answer(func(set func(driver.Record)) error {
+	return result(func(set func(driver.Record)) error {
 		return l.call(ctx, "inspect", name, driver.ValidateName(name, limits), func(ctx context.Context) error {
 			return l.change(ctx, name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
 				set(lock.Record(name, now))
@@ -90,7 +91,7 @@ func (l *Locker) ReadData(ctx context.Context, name string) ([]byte, driver.Data
 		data []byte
 		at   driver.DataRevision
 	}
-	found, err := answer(func(set func(stored)) error {
+	found, err := result(func(set func(stored)) error {
 		return l.call(ctx, "read data", name, driver.ValidateName(name, limits), func(ctx context.Context) error {
 			return l.change(ctx, name, func(lock *lockstate.Lock, _ lockstate.Moment) (bool, error) {
 				out := stored{at: lock.DataRevision()}
@@ -105,7 +106,7 @@ func (l *Locker) ReadData(ctx context.Context, name string) ([]byte, driver.Data
 	return found.data, found.at, err
 }
 
-// WriteData implements [driver.DataStore]. An expired lease does not hold.
+// WriteData implements [driver.DataStore]. It refuses a lease that has expired.
 func (l *Locker) WriteData(ctx context.Context, lease driver.Lease, data []byte, at driver.DataRevision) error {
 	data = bytes.Clone(data)
 	invalid := driver.ValidateName(lease.Name, limits)
@@ -120,9 +121,9 @@ func (l *Locker) WriteData(ctx context.Context, lease driver.Lease, data []byte,
 	})
 }
 
-// answer carries a value out of a call: the last one that it set. A call that goes on after
-// its caller has left leaves its value in a channel that nobody reads.
-func answer[T any](call func(set func(T)) error) (T, error) {
+// result runs a call and returns the value that it set last. If the call goes on after its
+// caller has returned, the value stays in a channel that nobody reads.
+func result[T any](call func(set func(T)) error) (T, error) {
 	values := make(chan T, 1)
 	err := call(func(v T) {
 		select {

@@ -26,7 +26,7 @@ func TestStem(t *testing.T) {
 		"a\x00b":        "a%00b",
 		" trailing. ":   "%20trailing.%20",
 		`C:\x`:          "%43%3a%5cx",
-		long[:longest]:  long[:longest],
+		long[:maxStem]:  long[:maxStem],
 		"../etc/passwd": "%2e.%2fetc%2fpasswd",
 	} {
 		if got := stem(name); got != want {
@@ -41,8 +41,8 @@ func TestStem(t *testing.T) {
 
 var safe = regexp.MustCompile(`^[a-z0-9_%-][a-z0-9_.%-]*(~[0-9a-f]{64})?$`)
 
-// FuzzStem looks for two names with one stem, and for stems that some file
-// system would not take as they are.
+// FuzzStem searches for two names with one stem, and for stems that some file system would change
+// or refuse.
 func FuzzStem(f *testing.F) {
 	f.Add("a", "A")
 	f.Add("e\u0301", "\u00e9")
@@ -50,7 +50,7 @@ func FuzzStem(f *testing.F) {
 	f.Add("a.", "a")
 	f.Add(".", "%2e")
 	f.Add(strings.Repeat("A", 300), strings.Repeat("A", 301))
-	f.Add(strings.Repeat("a", longest), strings.Repeat("a", longest+1))
+	f.Add(strings.Repeat("a", maxStem), strings.Repeat("a", maxStem+1))
 	f.Fuzz(func(t *testing.T, one, two string) {
 		if one == "" || two == "" {
 			return
@@ -59,7 +59,7 @@ func FuzzStem(f *testing.F) {
 		if (one == two) != (a == b) {
 			t.Errorf("stems %q and %q of the names %q and %q", a, b, one, two)
 		}
-		if !safe.MatchString(a) || device(a) || len(a)+len(".json") > 255 {
+		if !safe.MatchString(a) || isDevice(a) || len(a)+len(".json") > 255 {
 			t.Errorf("stem %q of %q is no safe file name", a, one)
 		}
 	})

@@ -10,10 +10,10 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// After a reboot every lock is free, its token still rises, although the wall
-// clock was set back meanwhile, and its data are there.
+// After a reboot every lock is free and has its data. Its token still rises, although the wall
+// clock was set back.
 func TestReboot(t *testing.T) {
-	dir, d := t.TempDir(), newDial()
+	dir, d := t.TempDir(), newFakeClock()
 	l := newTestLocker(t, dir, d.clock())
 	before := mustAcquire(t, l, request("first"))
 
@@ -42,11 +42,11 @@ func TestReboot(t *testing.T) {
 	}
 }
 
-// A record of another machine is an error that names the file, never a grant,
-// even if it is that of a free lock.
+// A record of another machine is an error that names the file, never a grant, even if the lock
+// was free.
 func TestAnotherMachine(t *testing.T) {
 	for _, released := range []bool{false, true} {
-		dir, d := t.TempDir(), newDial()
+		dir, d := t.TempDir(), newFakeClock()
 		l := newTestLocker(t, dir, d.clock())
 		lease := mustAcquire(t, l, request("first"))
 		if released {
@@ -65,9 +65,9 @@ func TestAnotherMachine(t *testing.T) {
 	}
 }
 
-// Containers on one host see the same boot and different machines.
+// Containers on one host see the same boot but different machines.
 func TestSameBoot(t *testing.T) {
-	dir, d := t.TempDir(), newDial()
+	dir, d := t.TempDir(), newFakeClock()
 	lease := mustAcquire(t, newTestLocker(t, dir, d.clock()), request("first"))
 	c := d.clock()
 	c.machine = "container 2"
@@ -80,10 +80,10 @@ func TestSameBoot(t *testing.T) {
 	}
 }
 
-// Setting the wall clock ends no lease and keeps none alive.
+// Promise 8: setting the wall clock ends no lease and extends none.
 func TestWallClock(t *testing.T) {
 	for _, year := range []int{1960, 2001, 2400} {
-		d := newDial()
+		d := newFakeClock()
 		l := newTestLocker(t, t.TempDir(), d.clock())
 		first := mustAcquire(t, l, request("first"))
 		d.setWall(time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC))
@@ -100,7 +100,7 @@ func TestWallClock(t *testing.T) {
 	}
 }
 
-// The system's own clock: same boot for all, and it moves.
+// The system's clock has the same boot ID at each opening, and its readings rise.
 func TestSystemClock(t *testing.T) {
 	one, err := systemClock()
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
-// A process that is paused between its readings of the clock and of the record, while the holder
-// renews the lease, takes the lock for held.
+// A process may be paused between reading the clock and reading the record, while the holder renews
+// its lease. The lock still counts as held.
 func TestPausedBetweenClockAndRecord(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]func(*testing.T, *Locker, driver.Lease){
@@ -39,7 +39,7 @@ func TestPausedBetweenClockAndRecord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir, d := t.TempDir(), newDial()
+			dir, d := t.TempDir(), newFakeClock()
 			holder := newTestLocker(t, dir, d.clock())
 			lease := mustAcquire(t, holder, request("first"))
 			renewals := func() {

@@ -21,7 +21,7 @@ func init() {
 	tasks["crash"] = crashTask
 }
 
-// wait asks until the lock is granted.
+// wait tries until the lock is granted.
 func wait(ctx context.Context, l *Locker, name, owner string) (driver.Lease, error) {
 	req := driver.Request{Name: name, ID: driver.NewLeaseID(fmt.Sprintf("%d.%d", os.Getpid(), rand.Uint64())), Owner: owner, TTL: time.Minute}
 	for {
@@ -35,7 +35,7 @@ func wait(ctx context.Context, l *Locker, name, owner string) (driver.Lease, err
 
 const countEach = 25
 
-// countTask adds to a number in a file, which only a lock makes right.
+// countTask adds to a number in a file. The sum is right only if the lock excludes others.
 func countTask(dir string) error {
 	l, err := New(dir)
 	if err != nil {
@@ -57,7 +57,7 @@ func countTask(dir string) error {
 		if err != nil {
 			return err
 		}
-		time.Sleep(time.Millisecond) // room for a second holder, if there is one
+		time.Sleep(time.Millisecond) // gives a second holder time, if there is one
 		if err := os.WriteFile(path, []byte(strconv.Itoa(n+1)), 0o600); err != nil {
 			return err
 		}
@@ -95,24 +95,24 @@ func TestProcessesCount(t *testing.T) {
 	}
 }
 
-// crashNames are what crashing processes and sound ones fight for.
+// crashNames are the locks for which crashing and sound processes compete.
 var crashNames = []string{"a", "b", "c"}
 
-// crashTask takes locks, renews and releases them until it is killed. Its leases
-// do not expire meanwhile, so that whatever goes wrong is not a matter of timing.
+// crashTask acquires, renews and releases locks until it is killed. Its leases do not expire during
+// the test, so no failure is a matter of timing.
 func crashTask(dir string) error {
 	l, err := New(dir)
 	if err != nil {
 		return err
 	}
 	fmt.Println("ready")
-	return fight(context.Background(), l, dir, strconv.Itoa(os.Getpid()))
+	return compete(context.Background(), l, dir, strconv.Itoa(os.Getpid()))
 }
 
-// fight goes on until the context ends, but ends no call by it: that would leave
-// an acquire in doubt. While it holds a lock it makes a marker, which nobody else
-// may have left, and writes down the token.
-func fight(until context.Context, l *Locker, dir, owner string) error {
+// compete acquires and releases locks until the context ends. The context interrupts no call, since
+// that would leave an acquire in doubt. While it holds a lock it creates a marker file, which must
+// not exist already, and stores the token.
+func compete(until context.Context, l *Locker, dir, owner string) error {
 	ctx := context.WithoutCancel(until)
 	for until.Err() == nil {
 		name := crashNames[rand.IntN(len(crashNames))]
@@ -157,8 +157,8 @@ func hold(ctx context.Context, l *Locker, dir string, lease driver.Lease) error 
 	return errors.Join(renewed, l.Release(ctx, lease))
 }
 
-// TestKilled kills processes at any moment of their work, over and over. Records
-// must stay whole, exclusion and the order of tokens must hold.
+// TestKilled kills processes at any moment of their work, again and again. Records stay whole, and
+// exclusion and the order of tokens hold.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	const slots, kills = 3, 15
@@ -173,7 +173,7 @@ func TestKilled(t *testing.T) {
 	var sound, crashing sync.WaitGroup
 	for i := range 2 {
 		sound.Go(func() {
-			if err := fight(ctx, l, dir, "sound "+strconv.Itoa(i)); err != nil {
+			if err := compete(ctx, l, dir, "sound "+strconv.Itoa(i)); err != nil {
 				t.Errorf("a sound process: %v", err)
 			}
 		})
@@ -219,7 +219,7 @@ func killOne(t *testing.T, l *Locker, dir string) {
 			t.Errorf("after a kill: %v", err)
 			return
 		}
-		if r.State == driver.StateHeld && r.Owner == dead { // nobody else can take it now
+		if r.State == driver.StateHeld && r.Owner == dead { // no other process can take it now
 			_ = os.Remove(filepath.Join(dir, name+".marker"))
 			if err := l.BreakNow(t.Context(), name); err != nil {
 				t.Errorf("after a kill: %v", err)
@@ -228,7 +228,7 @@ func killOne(t *testing.T, l *Locker, dir string) {
 	}
 }
 
-// checkTokens wants the tokens that holders wrote down to rise.
+// checkTokens checks that the tokens stored by holders rise.
 func checkTokens(t *testing.T, path string, last uint64) {
 	t.Helper()
 	content, err := os.ReadFile(path)

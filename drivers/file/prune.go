@@ -16,17 +16,19 @@ import (
 const (
 	defaultRetention = 24 * time.Hour
 	minRetention     = time.Hour
-	// pruneEvery is how often the processes of a folder together look for records to remove.
+	// pruneEvery is how often the processes of a folder prune, all of them together.
 	pruneEvery = time.Hour
-	// pruned, in the folder, is the file of the highest token that was removed: no lock's stem
-	// begins with a dot. It was written when a process last looked for records to remove.
-	pruned = ".pruned"
-	// inUse is how long a prune waits for a lock file: who has it uses the lock.
-	inUse = 50 * time.Millisecond
+	// prunedFile has the highest token that was removed from the folder. Each prune writes it.
+	// Its name begins with a dot, which no lock's stem does.
+	prunedFile = ".pruned"
+	// pruneLockWait is how long a prune waits for a lock file. A file that stays locked longer
+	// belongs to a lock in use.
+	pruneLockWait = 50 * time.Millisecond
 )
 
-// pruneSoon prunes in the background if no process has done so for an hour, and if no prune of
-// this Locker is at work. A failure is left to the next: nothing depends on it.
+// pruneSoon prunes in the background, unless a process has done so within the last hour or this
+// Locker is pruning already. A failure is ignored: nothing depends on a prune, and the next one
+// tries again.
 func (l *Locker) pruneSoon() {
 	now := time.Now()
 	l.mu.Lock()
@@ -43,20 +45,19 @@ func (l *Locker) pruneSoon() {
 			defer l.mu.Unlock()
 			l.pruning = false
 		}()
-		if info, err := os.Lstat(filepath.Join(l.dir, pruned)); err == nil && age(info) < pruneEvery {
+		if info, err := os.Lstat(filepath.Join(l.dir, prunedFile)); err == nil && age(info) < pruneEvery {
 			return
 		}
 		_, _ = l.prune(l.closing)
 	}()
 }
 
-// age is how long ago a file was written, by the wall clock.
+// age returns how long ago a file was written, by the wall clock.
 func age(info fs.FileInfo) time.Duration { return time.Since(info.ModTime()) }
 
-// prune removes the records that nobody used for the retention, with their lock files, and
-// returns how many. First the highest of their tokens is written down, so that later grants of
-// these names have higher ones, whatever the clock does. Lock files without a record, which a
-// crash leaves or an acquire that failed, go too.
+// prune removes the records that were not used for the retention, with their lock files, and
+// returns how many it removed. It also removes lock files without a record, which a crash or a
+// failed acquire leaves.
 func (l *Locker) prune(ctx context.Context) (removed int, err error) {
 	entries, err := os.ReadDir(l.dir)
 	if err != nil {
@@ -69,14 +70,16 @@ func (l *Locker) prune(ctx context.Context) (removed int, err error) {
 			return 0, ended(ctx)
 		}
 		if base, ok := strings.CutSuffix(entry.Name(), ".json"); ok {
-			if token, ok := l.unused(base); ok {
+			if token, ok := l.isUnused(base); ok {
 				idle, highest = append(idle, base), max(highest, token)
 			}
-		} else if base, ok := strings.CutSuffix(entry.Name(), ".lock"); ok && l.orphan(base, entry) {
+		} else if base, ok := strings.CutSuffix(entry.Name(), ".lock"); ok && l.isOrphan(base, entry) {
 			idle = append(idle, base)
 		}
 	}
-	if err := l.notePruned(ctx, highest); err != nil {
+	// Promise 3: the highest token is stored before its record is removed, so later grants of
+	// these names get higher tokens, whatever the clock does.
+	if err := l.storePrunedToken(ctx, highest); err != nil {
 		return 0, err
 	}
 	var failed []error
@@ -93,14 +96,18 @@ func (l *Locker) prune(ctx context.Context) (removed int, err error) {
 	return removed, errors.Join(failed...)
 }
 
-// unused reports whether nobody used a lock for the retention, the record's or this process's,
-// whichever is longer: its record was not written, and its lease, if it was not released, ended
-// that long ago. The wall clock tells how old the file is; for a record of this boot the clock
-// that nobody sets must agree. What cannot be read may be no record at all, and stays.
-func (l *Locker) unused(base string) (token uint64, ok bool) {
+// isUnused reports whether a lock was not used for the retention, the record's or this
+// process's, whichever is longer. This means all of the following:
+//
+//   - The record was written that long ago, by the wall clock.
+//   - For a record of this boot, the clock that judges expiry agrees.
+//   - For a record of this boot, a lease that was not released expired that long ago.
+//
+// A file that cannot be read may not be a record at all, and counts as used.
+func (l *Locker) isUnused(base string) (token uint64, ok bool) {
 	info, err := os.Lstat(filepath.Join(l.dir, base+".json"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, true // removed meanwhile
+		return 0, true // removed in the meantime
 	}
 	if err != nil || age(info) < l.settings.retention {
 		return 0, false
@@ -124,10 +131,11 @@ func (l *Locker) unused(base string) (token uint64, ok bool) {
 	return rec.Token, true
 }
 
-// orphan reports whether a lock file has no record, and had none for the retention. A lock file
-// is empty: the folder may hold those of other programs. A temporary file without a lock file
-// is not the driver's, which removes the lock file last.
-func (l *Locker) orphan(base string, entry fs.DirEntry) bool {
+// isOrphan reports whether a file is a lock file that is older than the retention and has no
+// record. A lock file is empty: the folder may have files of other programs that end with
+// .lock. The driver removes a lock file last, so a temporary file without one is not the
+// driver's.
+func (l *Locker) isOrphan(base string, entry fs.DirEntry) bool {
 	info, err := entry.Info()
 	if err != nil || info.Size() > 0 || age(info) < l.settings.retention || !isStem(base) {
 		return false
@@ -135,22 +143,22 @@ func (l *Locker) orphan(base string, entry fs.DirEntry) bool {
 	return !exists(filepath.Join(l.dir, base+".json"))
 }
 
-// exists is false only if there certainly is no such file.
+// exists reports false only if there certainly is no such file.
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// remove removes the files of a lock, unless it is used meanwhile.
+// remove removes the files of a lock, unless the lock is in use again.
 func (l *Locker) remove(ctx context.Context, base string, highest uint64) (removed bool, err error) {
 	path := filepath.Join(l.dir, base)
-	limited, cancel := context.WithTimeout(ctx, inUse)
+	limited, cancel := context.WithTimeout(ctx, pruneLockWait)
 	defer cancel()
 	unlock, err := l.lockFile(limited, path+".lock")
 	if err != nil {
 		return false, err
 	}
-	if token, ok := l.unused(base); !ok || token > highest {
+	if token, ok := l.isUnused(base); !ok || token > highest {
 		unlock()
 		return false, nil
 	}
@@ -159,31 +167,31 @@ func (l *Locker) remove(ctx context.Context, base string, highest uint64) (remov
 		unlock()
 		return false, err
 	}
-	_ = os.Remove(path + ".tmp") // of a crash, if there is one
+	_ = os.Remove(path + ".tmp") // a crash may have left it
 	_ = removeLock(path+".lock", unlock)
 	return err == nil, nil
 }
 
-// notePruned writes down a token that is about to be removed, unless a higher one was.
-func (l *Locker) notePruned(ctx context.Context, token uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, ownLimit)
+// storePrunedToken stores a token that is about to be removed, unless a higher one is stored.
+func (l *Locker) storePrunedToken(ctx context.Context, token uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	base := filepath.Join(l.dir, pruned)
+	base := filepath.Join(l.dir, prunedFile)
 	unlock, err := l.lockFile(ctx, base+".lock")
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	last, err := l.lastPruned()
+	last, err := l.prunedToken()
 	if err != nil {
 		return err
 	}
 	return l.replace(ctx, base, "", strconv.AppendUint(nil, max(token, last), 10), true)
 }
 
-// lastPruned is the highest token that was ever removed from the folder.
-func (l *Locker) lastPruned() (uint64, error) {
-	path := filepath.Join(l.dir, pruned)
+// prunedToken returns the highest token that was ever removed from the folder.
+func (l *Locker) prunedToken() (uint64, error) {
+	path := filepath.Join(l.dir, prunedFile)
 	content, err := l.read(path, 20)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -193,8 +201,8 @@ func (l *Locker) lastPruned() (uint64, error) {
 	}
 	token, err := strconv.ParseUint(string(bytes.TrimSpace(content)), 10, 63)
 	if err != nil {
-		return 0, fmt.Errorf("the file %s is damaged: it should hold the highest token that was removed: "+
-			"write a number in it that is as high as every token so far", path)
+		return 0, fmt.Errorf("the file %s is damaged, which should contain the highest token that was removed: "+
+			"write a number into it that is at least as high as every token so far", path)
 	}
 	return token, nil
 }

@@ -25,7 +25,7 @@ func requestFor(name string) driver.Request {
 	return req
 }
 
-// backdate has a file look as if it had been written then.
+// backdate makes a file look as if it had been written that long ago.
 func backdate(t *testing.T, path string, age time.Duration) {
 	t.Helper()
 	then := time.Now().Add(-age)
@@ -34,11 +34,11 @@ func backdate(t *testing.T, path string, age time.Duration) {
 	}
 }
 
-// What was released or has expired goes when the retention is over, with its lock file, and
-// nothing else does.
+// A prune removes a record and its lock file if the retention has passed since the release or the
+// expiry, and nothing else.
 func TestPrune(t *testing.T) {
 	t.Parallel()
-	dir, d := t.TempDir(), newDial()
+	dir, d := t.TempDir(), newFakeClock()
 	l := newTestLocker(t, dir, d.clock())
 	const retention = defaultRetention
 	released := func(name string) string {
@@ -56,7 +56,7 @@ func TestPrune(t *testing.T) {
 	}
 	gone := []string{released("old"), filepath.Join(dir, "old.lock"), filepath.Join(dir, "old.tmp")}
 	written("old", string(must(os.ReadFile(gone[0]))))
-	if err := os.WriteFile(gone[2], nil, 0o600); err != nil { // of a crash
+	if err := os.WriteFile(gone[2], nil, 0o600); err != nil { // a crash left it
 		t.Fatal(err)
 	}
 	mustAcquire(t, l, requestFor("expired"))
@@ -83,7 +83,7 @@ func TestPrune(t *testing.T) {
 	}
 	for _, path := range gone {
 		if exists(path) {
-			t.Errorf("%s is there still", path)
+			t.Errorf("%s still exists", path)
 		}
 	}
 	for _, path := range stay {
@@ -100,10 +100,10 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// Tokens rise across a prune, also if the clock was set back.
+// Promise 3: tokens rise across a prune, also if the clock was set back.
 func TestPruneKeepsTokensRising(t *testing.T) {
 	t.Parallel()
-	dir, d := t.TempDir(), newDial()
+	dir, d := t.TempDir(), newFakeClock()
 	l := newTestLocker(t, dir, d.clock())
 	l.settings.retention = 0
 	var last uint64
@@ -132,18 +132,18 @@ func TestPruneKeepsTokensRising(t *testing.T) {
 	}
 }
 
-// What was removed is never unknown: where it cannot be read, a name without a record is not granted.
+// If the highest removed token cannot be read, a name without a record is not granted.
 func TestPrunedTokenIsDamaged(t *testing.T) {
 	t.Parallel()
 	for _, content := range []string{"", "x", "-1", "1 2", "18446744073709551616", strings.Repeat("1", 100)} {
 		dir := t.TempDir()
-		l := newTestLocker(t, dir, newDial().clock())
-		path := filepath.Join(dir, pruned)
+		l := newTestLocker(t, dir, newFakeClock().clock())
+		path := filepath.Join(dir, prunedFile)
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		_, err := l.TryAcquire(t.Context(), request("first"))
-		failsNaming(t, fmt.Sprintf("%q", content), path, err)
+		expectPathError(t, fmt.Sprintf("%q", content), path, err)
 		if err := os.WriteFile(path, []byte("9000000000000000\n"), 0o600); err != nil { // as the error says
 			t.Fatal(err)
 		}
@@ -153,8 +153,8 @@ func TestPrunedTokenIsDamaged(t *testing.T) {
 	}
 }
 
-// A lock file that was removed and made again is another one: whoever has the old one open must
-// not believe to be alone with it.
+// A lock file that was removed and created again is another file. A process that has locked the old
+// one detects that.
 func TestRemovedLockFileIsNotCurrent(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "n.lock")
@@ -166,7 +166,7 @@ func TestRemovedLockFileIsNotCurrent(t *testing.T) {
 	if current, err := isCurrent(f, path); !current || err != nil {
 		t.Errorf("as it was locked: %t, %v", current, err)
 	}
-	if err := os.Rename(path, path+".old"); err != nil { // which keeps its number from being used again
+	if err := os.Rename(path, path+".old"); err != nil { // so that its inode number is not used again
 		t.Fatal(err)
 	}
 	if current, err := isCurrent(f, path); current || err != nil {
@@ -176,12 +176,12 @@ func TestRemovedLockFileIsNotCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if current, err := isCurrent(f, path); current || err != nil {
-		t.Errorf("made again: %t, %v", current, err)
+		t.Errorf("created again: %t, %v", current, err)
 	}
 }
 
-// Prunes that remove every lock the moment it is free break neither exclusion nor the order of
-// the tokens.
+// Prunes that remove every lock as soon as it is free break neither exclusion nor the order of the
+// tokens.
 func TestPruneMeetsHolders(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -230,7 +230,7 @@ func TestPruneMeetsHolders(t *testing.T) {
 				if err := l.Release(t.Context(), lease); err != nil {
 					t.Error(err)
 				}
-				time.Sleep(rand.N(20 * time.Millisecond)) // the prunes' turn
+				time.Sleep(rand.N(20 * time.Millisecond)) // so that a prune can remove the record
 			}
 		})
 	}
@@ -238,15 +238,15 @@ func TestPruneMeetsHolders(t *testing.T) {
 	stop()
 	wg.Wait()
 	if removed.Load() == 0 {
-		t.Error("nothing was removed meanwhile")
+		t.Error("nothing was removed during the test")
 	}
 	t.Logf("%d removed", removed.Load())
 }
 
-// A grant starts a prune, unless a process of the folder made one within the hour.
-func TestPruneByItself(t *testing.T) {
+// A grant starts a prune, unless a process of the folder pruned within the last hour.
+func TestGrantStartsAPrune(t *testing.T) {
 	t.Parallel()
-	dir, d := t.TempDir(), newDial()
+	dir, d := t.TempDir(), newFakeClock()
 	grant := func() {
 		l, err := newLocker(dir, d.clock())
 		if err != nil {
@@ -279,19 +279,19 @@ func TestPruneByItself(t *testing.T) {
 	if !exists(path) {
 		t.Error("removed although the last prune was just now")
 	}
-	backdate(t, filepath.Join(dir, pruned), pruneEvery+time.Minute)
+	backdate(t, filepath.Join(dir, prunedFile), pruneEvery+time.Minute)
 	grant()
 	if exists(path) {
-		t.Error("an idle lock is there after a grant")
+		t.Error("an unused lock still exists after a grant")
 	}
 }
 
-// What a crash in the middle of a removal leaves, or an acquire that failed, goes too, but no
-// file that another program may have made.
+// A prune also removes the files that a crash during a removal or a failed acquire leaves. It
+// removes no file that another program may have made.
 func TestPruneRemovesOrphans(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	l := newTestLocker(t, dir, newDial().clock())
+	l := newTestLocker(t, dir, newFakeClock().clock())
 	long := stem(strings.Repeat("x", 300))
 	gone := []string{"gone.lock", "gone.tmp", "alone.lock", long + ".lock"}
 	stay := []string{"young.lock", "young.tmp", "taken.lock", "yarn.lock", "Cargo.lock", "notes.tmp", ".pruned.lock"}
@@ -317,7 +317,7 @@ func TestPruneRemovesOrphans(t *testing.T) {
 	}
 	for _, name := range gone {
 		if exists(filepath.Join(dir, name)) {
-			t.Errorf("%s is there still", name)
+			t.Errorf("%s still exists", name)
 		}
 	}
 	for _, name := range stay {
@@ -327,11 +327,11 @@ func TestPruneRemovesOrphans(t *testing.T) {
 	}
 }
 
-// A record that was removed by another process meanwhile leaves no new lock file.
+// If another process has removed the record first, no new lock file is left.
 func TestPruneOfARemovedRecord(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	l := newTestLocker(t, dir, newDial().clock())
+	l := newTestLocker(t, dir, newFakeClock().clock())
 	if removed, err := l.remove(t.Context(), "n", 1); removed || err != nil {
 		t.Errorf("removed %t, error %v", removed, err)
 	}
@@ -340,14 +340,14 @@ func TestPruneOfARemovedRecord(t *testing.T) {
 	}
 }
 
-// A prune that cannot go on, because a stopped process has a file locked, ends in time; one whose
-// disk hangs is the only one.
+// A prune ends in time if a stopped process has a file locked. While a prune hangs with its disk, no
+// other one starts.
 func TestPrunesDoNotPileUp(t *testing.T) {
 	for _, what := range []string{"the lock file is taken", "the disk hangs"} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				dir := t.TempDir()
-				l := newTestLocker(t, dir, newDial().clock())
+				l := newTestLocker(t, dir, newFakeClock().clock())
 				lease := mustAcquire(t, l, request("first"))
 				prunes := func() int {
 					l.mu.Lock()
@@ -359,13 +359,13 @@ func TestPrunesDoNotPileUp(t *testing.T) {
 					resumed := make(chan struct{})
 					defer close(resumed)
 					l.disk.open = func(path string, flag int) (*os.File, error) {
-						if filepath.Base(path) == pruned {
+						if filepath.Base(path) == prunedFile {
 							<-resumed
 						}
 						return openFile(path, flag)
 					}
 				} else {
-					f := flock.New(filepath.Join(dir, pruned+".lock"))
+					f := flock.New(filepath.Join(dir, prunedFile+".lock"))
 					if err := f.Lock(); err != nil {
 						t.Fatal(err)
 					}
@@ -378,7 +378,7 @@ func TestPrunesDoNotPileUp(t *testing.T) {
 						want = 1
 					}
 					if n := prunes(); n != want {
-						t.Errorf("hour %d: %d prunes at work, want %d", hour, n, want)
+						t.Errorf("hour %d: %d prunes under way, want %d", hour, n, want)
 					}
 					if err := l.Release(t.Context(), lease); err != nil {
 						t.Fatal(err)

@@ -14,28 +14,29 @@ import (
 	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
-// version of the record's format. Another one is refused.
+// version of the record's format. A record of another version is refused.
 const version = 1
 
-// maxRecord is more than any record can have: the data grow by a third in
-// base64, and each byte of name and owner by six in JSON.
+// maxRecord is the largest record file, in bytes. No record is larger: base64 makes data a
+// third longer, and JSON makes names and owners at most six times as long.
 const maxRecord = 1 << 20
 
-// record is the content of NAME.json. The holder is the digest of a lease's ID,
-// so that who may read the file cannot act for the holder.
+// record is the content of NAME.json. The holder is the digest of a lease's ID, so that a
+// reader of the file cannot act for the holder.
 type record struct {
 	Version int    `json:"version"`
 	Name    string `json:"name"`
 	Machine string `json:"machine"`
 	Boot    string `json:"boot"`
 	// Used is when the record was written, by the clock of its boot. Retention is that of the
-	// process that was last granted the lock. Older records lack both.
+	// process that was last granted the lock. Records of earlier versions of the driver lack
+	// both.
 	Used      time.Duration `json:"usedNanoseconds,omitempty"`
 	Retention time.Duration `json:"retentionNanoseconds,omitempty"`
 	lockstate.Lock
 }
 
-// digest stands for a lease ID in records.
+// digest returns what stands for a lease ID in records.
 func digest(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return hex.EncodeToString(sum[:])
@@ -49,7 +50,7 @@ func (r record) encode() ([]byte, error) {
 	return append(content, '\n'), nil
 }
 
-// readRecord reads a record; its errors name the file.
+// readRecord reads a record. Its errors name the file.
 func (l *Locker) readRecord(path string) (record, error) {
 	content, err := l.read(path, maxRecord)
 	if err != nil {
@@ -62,8 +63,8 @@ func (l *Locker) readRecord(path string) (record, error) {
 	return rec, nil
 }
 
-// read reads a file of at most so many bytes.
-func (l *Locker) read(path string, most int64) ([]byte, error) {
+// read reads a file of at most maxBytes.
+func (l *Locker) read(path string, maxBytes int64) ([]byte, error) {
 	f, err := l.disk.open(path, os.O_RDONLY)
 	if err != nil {
 		return nil, fmt.Errorf("reading the record: %w", explain(path, err))
@@ -76,22 +77,23 @@ func (l *Locker) read(path string, most int64) ([]byte, error) {
 	if err := checkFile(path, info); err != nil {
 		return nil, fmt.Errorf("reading the record: %w", err)
 	}
-	content, err := io.ReadAll(io.LimitReader(f, most+1))
+	content, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading the record: %w", err)
 	}
-	if int64(len(content)) > most {
-		return nil, damaged(path, fmt.Errorf("it has more than %d bytes", most))
+	if int64(len(content)) > maxBytes {
+		return nil, damaged(path, fmt.Errorf("it has more than %d bytes", maxBytes))
 	}
 	return content, nil
 }
 
+// damaged returns the error for a record that cannot be used.
 func damaged(path string, err error) error {
-	return fmt.Errorf("the record %s is damaged or not of this program (%w): "+
-		"restore it or, when nobody holds the lock, delete it", path, err)
+	return fmt.Errorf("the record %s is damaged or was not written by this program (%w): "+
+		"restore it, or delete it when nobody holds the lock", path, err)
 }
 
-// decode takes nothing for granted: what is not a whole record is an error.
+// decode returns an error for everything that is not a complete and consistent record.
 func decode(content []byte) (record, error) {
 	if len(bytes.TrimSpace(content)) == 0 {
 		return record{}, errors.New("it is empty")
@@ -103,7 +105,7 @@ func decode(content []byte) (record, error) {
 		return record{}, err
 	}
 	if peek.Version != version {
-		return record{}, fmt.Errorf("it has version %d, known is %d", peek.Version, version)
+		return record{}, fmt.Errorf("it has version %d, and this program knows only %d", peek.Version, version)
 	}
 	var rec record
 	dec := json.NewDecoder(bytes.NewReader(content))
@@ -112,11 +114,12 @@ func decode(content []byte) (record, error) {
 		return record{}, err
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return record{}, errors.New("there is more behind the record")
+		return record{}, errors.New("there is more after the record")
 	}
 	return rec, rec.check()
 }
 
+// check refuses a record that lacks a fact or has an impossible one.
 func (r record) check() error {
 	switch {
 	case r.Name == "":

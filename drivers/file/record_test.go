@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// newTestLocker makes a Locker that does not prune by itself, so that a test may change its disk.
+// newTestLocker makes a Locker whose grants start no prune, so that a test can replace its disk.
 func newTestLocker(t *testing.T, dir string, c clock, opts ...Option) *Locker {
 	t.Helper()
 	l, err := newLocker(dir, c, opts...)
@@ -56,12 +56,12 @@ func everyCall(ctx context.Context, l *Locker) map[string]error {
 	return errs
 }
 
-// A record that is not whole is an error that names the file, whatever is
-// called, and it stays as it is.
+// With a damaged record every call returns an error that names the file, and leaves the file as it
+// is.
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	l := newTestLocker(t, dir, newDial().clock())
+	l := newTestLocker(t, dir, newFakeClock().clock())
 	mustAcquire(t, l, request("first"))
 	path := filepath.Join(dir, "n.json")
 	content, err := os.ReadFile(path)
@@ -83,7 +83,7 @@ func TestDamagedRecord(t *testing.T) {
 		"null":              "null",
 		"an empty object":   "{}",
 		"a list":            "[]",
-		"more behind it":    whole + whole,
+		"more after it":     whole + whole,
 		"a future version":  swap(`"version": 1`, `"version": 2`),
 		"no version":        swap(`"version": 1,`, ``),
 		"an unknown field":  swap(`"name"`, `"kind": "x", "name"`),
@@ -108,7 +108,7 @@ func TestDamagedRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		calls := everyCall(t.Context(), l)
-		if strings.HasPrefix(what, "cut at ") { // enough for the hundreds of them
+		if strings.HasPrefix(what, "cut at ") { // one call is enough for the hundreds of them
 			calls = map[string]error{"TryAcquire": calls["TryAcquire"]}
 		}
 		for call, err := range calls {
@@ -129,10 +129,10 @@ func TestDamagedRecord(t *testing.T) {
 	mustAcquire(t, l, request("third"))
 }
 
-// Something else than a file in the record's place.
-func TestRecordIsNoFile(t *testing.T) {
+// With a folder in place of the record every call returns an error that names it.
+func TestRecordIsAFolder(t *testing.T) {
 	dir := t.TempDir()
-	l := newTestLocker(t, dir, newDial().clock())
+	l := newTestLocker(t, dir, newFakeClock().clock())
 	path := filepath.Join(dir, "n.json")
 	if err := os.Mkdir(path, 0o700); err != nil {
 		t.Fatal(err)
@@ -144,11 +144,11 @@ func TestRecordIsNoFile(t *testing.T) {
 	}
 }
 
-// A damaged record hides no other from List, which names it, or its file if that is all
-// that is known.
-func TestListShowsTheOthers(t *testing.T) {
+// List yields the other records beside a damaged one. Its error names the lock, or the file if the
+// name is unknown.
+func TestListWithDamagedRecords(t *testing.T) {
 	dir := t.TempDir()
-	l := newTestLocker(t, dir, newDial().clock())
+	l := newTestLocker(t, dir, newFakeClock().clock())
 	long := strings.Repeat("d", 300)
 	for _, name := range []string{"a", "B/b", "c", long} {
 		req := request("first")
@@ -175,10 +175,10 @@ func TestListShowsTheOthers(t *testing.T) {
 	}
 }
 
-// Who may read the folder must not be able to act for the holder.
+// A user who can read the folder cannot act for the holder.
 func TestRecordHidesTheID(t *testing.T) {
 	dir := t.TempDir()
-	l := newTestLocker(t, dir, newDial().clock())
+	l := newTestLocker(t, dir, newFakeClock().clock())
 	const id = "9b2de7a4-1c70-4c7c-a2a9-6f1f1d1f9a11"
 	mustAcquire(t, l, request(id))
 	entries, err := os.ReadDir(dir)

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// rename tries again while somebody has the file open, for reading it too: Windows does not
-// replace an open file.
+// rename tries again while another process has the file open, even for reading: Windows does
+// not replace an open file.
 func rename(ctx context.Context, from, to string) error {
 	for {
 		err := os.Rename(from, to)

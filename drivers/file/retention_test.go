@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// A record that was used on this boot stays until the retention is over on the clock that judges
-// expiry too: a step of the wall clock makes a file look old.
+// A record that was used on this boot stays until the retention has also passed on the clock that
+// judges expiry. After a step of the wall clock a file only looks old.
 func TestPruneAfterAWallClockStep(t *testing.T) {
 	t.Parallel()
-	dir, d := t.TempDir(), newDial()
+	dir, d := t.TempDir(), newFakeClock()
 	d.advance(30 * 24 * time.Hour) // the machine has been up for longer than the retention
 	l := newTestLocker(t, dir, d.clock())
 	path := filepath.Join(dir, "n.json")
@@ -22,7 +22,7 @@ func TestPruneAfterAWallClockStep(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		"expired": func() { // a long lease, just now
+		"expired": func() { // a long lease that ended just now
 			req := request("expired")
 			req.TTL = 2 * defaultRetention
 			mustAcquire(t, l, req)
@@ -52,14 +52,14 @@ func TestPruneAfterAWallClockStep(t *testing.T) {
 	}
 }
 
-// A record of an earlier boot, or one without a time of its last use, goes by the file's age.
+// For a record of an earlier boot, or one without the time of its last use, the file's age decides.
 func TestPruneOfOldRecords(t *testing.T) {
 	t.Parallel()
 	for what, change := range map[string]func(*record){
 		"earlier boot": func(r *record) { r.Boot, r.Used = "boot 0", 1000*time.Hour },
 		"old record":   func(r *record) { r.Used, r.Retention = 0, 0 },
 	} {
-		dir, d := t.TempDir(), newDial()
+		dir, d := t.TempDir(), newFakeClock()
 		d.advance(30 * 24 * time.Hour)
 		l := newTestLocker(t, dir, d.clock())
 		if err := l.Release(t.Context(), mustAcquire(t, l, request("first"))); err != nil {
@@ -73,18 +73,18 @@ func TestPruneOfOldRecords(t *testing.T) {
 		}
 		for age, want := range map[time.Duration]bool{defaultRetention - time.Minute: false, defaultRetention + time.Minute: true} {
 			backdate(t, path, age)
-			if _, ok := l.unused("n"); ok != want {
+			if _, ok := l.isUnused("n"); ok != want {
 				t.Errorf("%s, written %v ago: unused %t, want %t", what, age, ok, want)
 			}
 		}
 	}
 }
 
-// The longest retention counts: that of the process that was last granted the lock, which the
-// record holds, or that of the process that prunes.
+// The longer retention counts: that of the process that was last granted the lock, which the record
+// has, or that of the process that prunes.
 func TestPruneHonoursTheRecordsRetention(t *testing.T) {
 	t.Parallel()
-	dir, d := t.TempDir(), newDial()
+	dir, d := t.TempDir(), newFakeClock()
 	retentions := map[string]time.Duration{"long": 30 * 24 * time.Hour, "default": defaultRetention, "short": time.Hour}
 	lockers := map[string]*Locker{}
 	for name, retention := range retentions {

@@ -21,7 +21,7 @@ import (
 
 func init() { tasks["lock files"] = lockFilesTask }
 
-// lockFilesTask takes the lock files of "n" and "free", as in the middle of a change, and stays so.
+// lockFilesTask locks the lock files of "n" and "free", as during a change, and keeps them locked.
 func lockFilesTask(dir string) error {
 	for _, name := range []string{"n", "free"} {
 		if err := flock.New(filepath.Join(dir, name+".lock")).Lock(); err != nil {
@@ -32,13 +32,12 @@ func lockFilesTask(dir string) error {
 	select {}
 }
 
-// A process that is stopped while it has a lock file locked keeps nobody from reading, nor
-// from an outcome that reading tells. What needs the lock file fails by its context's end, and
-// says why.
+// A process that is stopped while it has a lock file locked delays no call that only needs to read
+// the record. A call that needs the lock file fails when its context ends, and says why.
 func TestStoppedProcess(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	l := newTestLocker(t, dir, newDial().clock())
+	l := newTestLocker(t, dir, newFakeClock().clock())
 	lease := mustAcquire(t, l, request("first"))
 	cmd := startWhenReady(t, "lock files", dir)
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
@@ -68,8 +67,8 @@ func TestStoppedProcess(t *testing.T) {
 	if err := l.Release(t.Context(), other); err != nil {
 		t.Errorf("Release of no lease: %v", err)
 	}
-	if took := time.Since(start); took > ownLimit/2 {
-		t.Errorf("what only reads took %v", took)
+	if took := time.Since(start); took > callLimit/2 {
+		t.Errorf("calls that only read took %v", took)
 	}
 
 	for call, do := range map[string]func(context.Context) error{
@@ -81,13 +80,13 @@ func TestStoppedProcess(t *testing.T) {
 		err := do(ctx)
 		took := time.Since(start)
 		cancel()
-		failsNaming(t, call, filepath.Join(dir, call+".lock"), err)
+		expectPathError(t, call, filepath.Join(dir, call+".lock"), err)
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "another process") || took > 2*time.Second {
 			t.Errorf("%s: error %v after %v", call, err, took)
 		}
 	}
 
-	// A program's wait ends in time, and its shutdown finds nothing to clean up.
+	// A program's wait ends in time, and its shutdown has nothing to clean up.
 	client, err := holdfast.New(l)
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +95,7 @@ func TestStoppedProcess(t *testing.T) {
 	defer cancel()
 	start = time.Now()
 	_, err = client.Lock(ctx, "free")
-	failsNaming(t, "Lock", filepath.Join(dir, "free.lock"), err)
+	expectPathError(t, "Lock", filepath.Join(dir, "free.lock"), err)
 	if err := client.Shutdown(t.Context()); err != nil {
 		t.Errorf("Shutdown: %v", err)
 	}
@@ -111,11 +110,11 @@ func freeRequest() driver.Request {
 	return req
 }
 
-// Listing makes no file beside what is not a lock's.
-func TestListMakesNoFile(t *testing.T) {
+// List creates no file, whatever the folder has.
+func TestListCreatesNoFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	l := newTestLocker(t, dir, newDial().clock())
+	l := newTestLocker(t, dir, newFakeClock().clock())
 	if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -14,15 +14,15 @@ import (
 	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
-// A taken NAME.lock is tried again after a rest, which doubles: it is taken for a few
-// milliseconds at a time, unless the process that has it was stopped. A blocking flock could
-// not be given up when the context ends.
+// A locked NAME.lock is tried again with a backoff that doubles. It stays locked for a few
+// milliseconds at a time, unless the process that locked it was stopped. A blocking flock
+// could not be interrupted when the context ends.
 const (
-	firstRest   = time.Millisecond
-	longestRest = 32 * time.Millisecond
+	minLockBackoff = time.Millisecond
+	maxLockBackoff = 32 * time.Millisecond
 )
 
-// disk is what is asked of the file system. Tests have it hang, and see what it is asked for.
+// disk has the calls of the file system that tests replace.
 type disk struct {
 	open    func(path string, flag int) (*os.File, error)
 	sync    func(*os.File) error
@@ -31,11 +31,15 @@ type disk struct {
 
 func systemDisk() disk { return disk{open: openFile, sync: (*os.File).Sync, syncDir: syncDir} }
 
-// change lets fn read or change the state of a name, and reports what it did. First fn sees
-// the record as it is: a record is always whole, so that what changes nothing needs no lock,
-// and no process can keep it from reading. What changes something is done again while no
-// other process does. The first time the clock is read before the record: a process may be
-// paused in between, and with a late reading a lease that is renewed meanwhile would look expired.
+// change lets fn read or change the state of a name. fn reports whether it changed the state.
+//
+// fn runs first on the record as it is, without the lock file. A record is always whole, so a
+// call that changes nothing needs no lock, and a stopped process cannot delay it. If fn
+// changed the state, it runs again, on a record that is read while the lock file is locked, and
+// the result is stored.
+//
+// Without the lock file the clock is read before the record. The process may be paused in
+// between: with a later reading, a lease that was renewed in the meantime would look expired.
 func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Lock, lockstate.Moment) (bool, error)) error {
 	base := filepath.Join(l.dir, stem(name))
 	now, err := l.now()
@@ -50,11 +54,12 @@ func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Loc
 	if changed, err := fn(&rec.Lock, now); err != nil || !changed {
 		return err
 	}
-	if missing { // without this token nothing is granted, and no lock file should be left
-		if _, err := l.lastPruned(); err != nil {
+	if missing { // a grant would fail without this token, and leave a lock file behind
+		if _, err := l.prunedToken(); err != nil {
 			return err
 		}
 	}
+	// Promise 1: one process at a time reads and replaces the record.
 	unlock, err := l.lockFile(ctx, base+".lock")
 	if err != nil {
 		return err
@@ -62,7 +67,8 @@ func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Loc
 	defer unlock()
 	rec, err = l.load(base+".json", name)
 	if errors.Is(err, fs.ErrNotExist) {
-		rec.Token, err = l.lastPruned()
+		// Promise 3: without a record, the next token is above all removed ones.
+		rec.Token, err = l.prunedToken()
 	}
 	if err != nil {
 		return err
@@ -77,8 +83,8 @@ func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Loc
 	if ctx.Err() != nil {
 		return ended(ctx)
 	}
-	// A crash of the machine ends every lease, so that a lost renewal or release
-	// does no harm; a token or data must not get lost.
+	// Promise 3: a token is on disk before its grant is reported. So are data. A renewal or a
+	// release may get lost in a crash of the machine, which ends every lease.
 	granted := rec.Token != before.Token
 	if granted {
 		rec.Retention = l.settings.retention
@@ -93,6 +99,7 @@ func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Loc
 	return nil
 }
 
+// now reads the clock.
 func (l *Locker) now() (lockstate.Moment, error) {
 	now, err := l.clock.now()
 	if err != nil {
@@ -101,13 +108,13 @@ func (l *Locker) now() (lockstate.Moment, error) {
 	return now, nil
 }
 
-// lockFile takes the flock on path, which is released by unlock or by the end of the process.
+// lockFile locks the file at path until unlock is called or the process ends.
 func (l *Locker) lockFile(ctx context.Context, path string) (unlock func(), err error) {
 	if err := refuseLink(path); err != nil {
 		return nil, explain(path, err)
 	}
 	f := flock.New(path, flock.SetFlag(os.O_CREATE|os.O_RDWR|openOnly), flock.SetPermissions(0o600))
-	for rest := firstRest; ; {
+	for backoff := minLockBackoff; ; {
 		locked, err := f.TryLock()
 		if err != nil {
 			return nil, fmt.Errorf("locking %s: %w", path, explain(path, err))
@@ -115,7 +122,7 @@ func (l *Locker) lockFile(ctx context.Context, path string) (unlock func(), err 
 		if locked {
 			current, err := isCurrent(f, path)
 			if current {
-				return func() { _ = f.Unlock() }, nil // closing the file releases it in any case
+				return func() { _ = f.Unlock() }, nil // closing the file unlocks it in any case
 			}
 			_ = f.Unlock()
 			if err != nil {
@@ -125,15 +132,15 @@ func (l *Locker) lockFile(ctx context.Context, path string) (unlock func(), err 
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("another process has %s locked, for milliseconds unless it is stopped or its disk hangs: %w", path, ended(ctx))
-		case <-time.After(rest):
-			rest = min(2*rest, longestRest)
+			return nil, fmt.Errorf("%s is locked by another process, which takes milliseconds unless that process is stopped or its disk hangs: %w", path, ended(ctx))
+		case <-time.After(backoff):
+			backoff = min(2*backoff, maxLockBackoff)
 		}
 	}
 }
 
-// isCurrent reports whether the locked file still is the one with that name. It may have been
-// removed after it was opened and before it was locked (see prune): then others lock another.
+// isCurrent reports whether the locked file still is the one at path. A prune may have removed
+// it after it was opened and before it was locked. Other processes then lock a new file.
 func isCurrent(f *flock.Flock, path string) (bool, error) {
 	locked, err := f.Stat()
 	if err != nil {
@@ -149,12 +156,12 @@ func isCurrent(f *flock.Flock, path string) (bool, error) {
 	return err == nil && os.SameFile(locked, now), err
 }
 
-// load reads the record of a name. Without one it is an error that matches fs.ErrNotExist.
+// load reads the record of a name. If there is none, the error matches fs.ErrNotExist.
 func (l *Locker) load(path, name string) (record, error) {
 	rec, err := l.readRecord(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Stat(l.dir); err != nil {
-			return record{}, fmt.Errorf("the folder is gone: %s", err.Error()) // which is more than a missing record
+			return record{}, fmt.Errorf("the folder is gone: %s", err.Error()) // must not match fs.ErrNotExist
 		}
 	}
 	if err != nil {
@@ -163,16 +170,17 @@ func (l *Locker) load(path, name string) (record, error) {
 	if rec.Name != name {
 		return record{}, fmt.Errorf("the record %s is that of lock %q, not of %q: was it copied?", path, rec.Name, name)
 	}
-	return l.here(path, rec)
+	return l.checkOrigin(path, rec)
 }
 
-// here judges a record by where and when it was written.
-func (l *Locker) here(path string, rec record) (record, error) {
+// checkOrigin refuses a record of another machine, and frees one of an earlier boot.
+func (l *Locker) checkOrigin(path string, rec record) (record, error) {
 	switch {
 	case rec.Boot == l.clock.boot:
 	case rec.Machine == l.clock.machine:
-		rec.Holder, rec.Broken = "", false // of an earlier boot: its holder is gone
+		rec.Holder, rec.Broken = "", false // the holder ended with its boot
 	default:
+		// Promise 1: the clock of another machine cannot judge the lease, so nothing is granted.
 		return record{}, fmt.Errorf("the record %s was written on another machine (%.40q, this is %s): "+
 			"a folder serves the processes of one machine only; if that machine is gone, delete the record", path, rec.Machine, l.clock.machine)
 	}
@@ -189,12 +197,12 @@ func (l *Locker) store(ctx context.Context, base, name string, rec record, durab
 	return l.replace(ctx, base, ".json", content, durable)
 }
 
-// replace replaces a file as a whole. The temporary file has a fixed name: it is written under
-// the flock only, and the next writer replaces what a crash left.
+// replace replaces a file as a whole. The temporary file has a fixed name, since only the
+// process that has the lock file locked writes it. The next writer replaces what a crash left.
 func (l *Locker) replace(ctx context.Context, base, ending string, content []byte, durable bool) error {
 	tmp := base + ".tmp"
 	if err := l.writeSynced(tmp, content); err != nil {
-		_ = os.Remove(tmp) // the error that counts is the first
+		_ = os.Remove(tmp) // only the first error matters
 		return fmt.Errorf("writing the record: %w", err)
 	}
 	if err := rename(ctx, tmp, base+ending); err != nil {
@@ -209,17 +217,17 @@ func (l *Locker) replace(ctx context.Context, base, ending string, content []byt
 	return nil
 }
 
-// writeSynced makes a file and waits until the disk has it, before it is renamed: otherwise a
-// crash of the machine could leave it empty. What is there already is removed, never
-// written: it may be a link that somebody else made.
+// writeSynced creates a file and waits until it is on disk. Without waiting, a crash of the
+// machine after the rename could leave an empty file. An existing file is removed and never
+// written to: it may be a link that another user made.
 func (l *Locker) writeSynced(path string, content []byte) (err error) {
-	const only = os.O_WRONLY | os.O_CREATE | os.O_EXCL
-	f, err := l.disk.open(path, only)
+	const createNew = os.O_WRONLY | os.O_CREATE | os.O_EXCL
+	f, err := l.disk.open(path, createNew)
 	if errors.Is(err, fs.ErrExist) {
 		if err := os.Remove(path); err != nil {
 			return err
 		}
-		f, err = l.disk.open(path, only)
+		f, err = l.disk.open(path, createNew)
 	}
 	if err != nil {
 		return err

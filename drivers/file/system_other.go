@@ -7,10 +7,10 @@ import (
 	"os"
 )
 
-// openOnly is empty, for want of a flag with which open fails for a symbolic link.
+// openOnly is empty, since these systems have no flag that makes open fail for a symbolic link.
 const openOnly = 0
 
-// refuseLink looks before the file is opened: somebody who may write the folder could put a
+// refuseLink checks before the file is opened. A user who may write the folder could put a
 // link there in between.
 func refuseLink(path string) error {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink != 0 {
@@ -26,14 +26,14 @@ func openFile(path string, flag int) (*os.File, error) {
 	return os.OpenFile(path, flag, 0o600)
 }
 
-// checkPath checks nothing: see owner.
+// checkPath checks nothing, since owner is unknown.
 func checkPath(string) error { return nil }
 
-// owner is unknown: the permissions of these systems are not those of a mode and an owner.
+// owner is unknown, since these systems do not express permissions by a mode and an owner.
 func owner(fs.FileInfo) (uid int, known bool) { return 0, false }
 
-// removeLock first gives the lock back, since a file that is open cannot be removed. If
-// another process has opened it meanwhile the removal fails for the same reason.
+// removeLock unlocks the file first, since a file that is open cannot be removed. If another
+// process has opened the file in the meantime, the removal fails for the same reason.
 func removeLock(path string, unlock func()) error {
 	unlock()
 	return os.Remove(path)

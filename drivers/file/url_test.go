@@ -76,11 +76,11 @@ func TestOpen(t *testing.T) {
 		t.Errorf("the new folder has mode %o, want 700", mode)
 	}
 	if _, err := New(""); !errors.Is(err, driver.ErrInvalid) {
-		t.Errorf("New of no folder: %v, want ErrInvalid", err)
+		t.Errorf("New without a folder: %v, want ErrInvalid", err)
 	}
 }
 
-// The folder stays the same when the program changes to another.
+// The folder stays the same when the program changes its working directory.
 func TestRelativeFolder(t *testing.T) {
 	t.Chdir(t.TempDir())
 	l, err := New("locks")

@@ -11,14 +11,14 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// watch is one waiter.
+// watch is one call of Watch.
 type watch struct {
 	locker  *Locker
 	wake    func()
 	stopped atomic.Bool
 }
 
-// Watch implements [driver.Watcher]. It is in effect when it returns.
+// Watch implements [driver.Watcher]. The watch is in effect when Watch returns.
 func (l *Locker) Watch(name string, wake func()) (stop func()) {
 	w := &watch{locker: l, wake: wake}
 	s := l.store
@@ -47,14 +47,15 @@ func (s *Store) unwatch(name string, w *watch) {
 	}
 }
 
-// wake has the watchers of a name woken by unlock; the caller has locked the store.
+// wake marks the watches of a name, so that unlock wakes them. The store is locked.
 func (s *Store) wake(name string) {
 	for w := range s.watches[name] {
 		s.due = append(s.due, w)
 	}
 }
 
-// unlock unlocks the store and then wakes who is due: a waker may stop its watch.
+// unlock unlocks the store and then wakes the marked watches. They are woken afterwards
+// because a wake function may stop its watch, which locks the store.
 func (s *Store) unlock() {
 	due := s.due
 	s.due = nil
@@ -87,14 +88,14 @@ func (l *Locker) RenewBatch(ctx context.Context, leases []driver.Lease) []error 
 	return errs
 }
 
-// InspectBatch implements [driver.BatchInspector] at one moment for all names.
+// InspectBatch implements [driver.BatchInspector]. All records are of the same moment.
 func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
 	records, errs := make([]driver.Record, len(names)), make([]error, len(names))
 	l.store.mu.Lock()
 	defer l.store.mu.Unlock()
 	now := l.store.moment()
 	for i, name := range names {
-		if err := l.ready(ctx, driver.ValidateName(name, limits)); err != nil {
+		if err := l.checkCall(ctx, driver.ValidateName(name, limits)); err != nil {
 			errs[i] = &driver.OpError{Op: "inspect", Backend: backend, Name: name, Err: err}
 			continue
 		}
@@ -161,7 +162,7 @@ func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at dri
 	return data, at, err
 }
 
-// WriteData implements [driver.DataStore]. An expired lease does not hold.
+// WriteData implements [driver.DataStore]. It refuses a lease that has expired.
 func (l *Locker) WriteData(ctx context.Context, lease driver.Lease, data []byte, at driver.DataRevision) error {
 	invalid := driver.ValidateName(lease.Name, limits)
 	if invalid == nil {

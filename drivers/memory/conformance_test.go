@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// clock is set by hand.
+// clock is a clock that a test sets.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -52,7 +52,7 @@ func config(store *memory.Store) lockertest.Config {
 }
 
 func TestConformance(t *testing.T) {
-	t.Run("clock set by hand", func(t *testing.T) {
+	t.Run("settable clock", func(t *testing.T) {
 		c := newClock()
 		cfg := config(memory.NewStore(memory.WithClock(c.Now)))
 		cfg.Advance = c.Advance
@@ -65,8 +65,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// Promise 10: a clock that steps back would leave a dead holder's lock stuck; a
-// waiter takes over from the very revision that it saw, and from no other.
+// Promise 10: after a step back of the clock a dead holder's lock would be stuck. A waiter
+// takes it over if the revision is the one that it saw, and only then.
 func TestClockStepsBack(t *testing.T) {
 	c := newClock()
 	store := memory.NewStore(memory.WithClock(c.Now))
@@ -83,11 +83,11 @@ func TestClockStepsBack(t *testing.T) {
 	if err != nil || seen.State != driver.StateHeld || seen.Remaining < 24*time.Hour {
 		t.Fatalf("after the step back: %v, %v left, error %v; want held for more than a day", seen.State, seen.Remaining, err)
 	}
-	c.Advance(time.Minute) // its TTL, by any clock that did not step
+	c.Advance(time.Minute) // the TTL, by a clock that did not step back
 	if _, err := acquire("waiter", driver.Revision{}); !errors.Is(err, driver.ErrHeld) {
 		t.Fatalf("without Replace: %v, want ErrHeld", err)
 	}
-	if err := l.Renew(ctx, dead); err != nil { // it was alive after all
+	if err := l.Renew(ctx, dead); err != nil { // the holder is alive after all
 		t.Fatal(err)
 	}
 	if _, err := acquire("waiter", seen.Revision); !errors.Is(err, driver.ErrHeld) {

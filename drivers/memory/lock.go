@@ -12,13 +12,13 @@ func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lea
 	return l.acquire(ctx, "acquire", req.Validate(limits), "", req)
 }
 
-// HandOver implements [driver.HandOverer]. It wakes no watch: the lock is held
-// before and after.
+// HandOver implements [driver.HandOverer]. It wakes no watch, since the lock is held before
+// and afterwards.
 func (l *Locker) HandOver(ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
 	return l.acquire(ctx, "hand over", driver.ValidateHandOver(from, req, limits), from.ID.Reveal(), req)
 }
 
-// acquire grants the lock if it is free, or if the lease with the ID from has it.
+// acquire grants the lock if it is free, or if the lease with the ID from holds it.
 func (l *Locker) acquire(ctx context.Context, op string, invalid error, from string, req driver.Request) (driver.Lease, error) {
 	var lease driver.Lease
 	err := l.do(ctx, op, req.Name, invalid, func(s *Store) error {
@@ -67,7 +67,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error
 	return out, err
 }
 
-// lock returns the state of a name: a new one, not yet stored, if it has none.
+// lock returns the state of a name. Without a record it is a new state that is not stored.
 func (s *Store) lock(name string) *lockstate.Lock {
 	if lock := s.locks[name]; lock != nil {
 		return lock
@@ -75,8 +75,10 @@ func (s *Store) lock(name string) *lockstate.Lock {
 	return &lockstate.Lock{}
 }
 
-// moment reads the clock. Sub takes the monotonic readings if there are any.
+// moment reads the clock.
 func (s *Store) moment() lockstate.Moment {
 	now := s.now()
+	// Promise 8: Sub uses the monotonic readings if there are any, so setting the wall clock
+	// changes nothing.
 	return lockstate.Moment{Elapsed: now.Sub(s.epoch), Wall: now}
 }

@@ -1,14 +1,14 @@
-// Package memory keeps locks in the memory of one process. It is for tests, and
-// for programs that run without a backend during development: nothing outlives
-// the process and no other process sees it.
+// Package memory keeps locks in the memory of one process. It is for tests, and for
+// programs that run without a backend during development. The locks end with the process,
+// and no other process sees them.
 //
-// Importing the package registers the URL scheme "mem": each "mem:" opens a
-// store of its own. Tests in which several Lockers meet, as several processes
-// meet on a server, make a [Store] and take the Lockers from it.
+// Importing the package registers the URL scheme "mem". Each "mem:" opens a store of its
+// own. A test in which several Lockers compete for the same locks, as several processes do
+// on a server, makes a [Store] and takes the Lockers from it.
 //
-// Expiry is judged by the store's clock. The default, [time.Now], counts
-// monotonic time, so that setting the wall clock changes nothing, and follows
-// the fake clock of [testing/synctest]; [WithClock] sets another.
+// The store's clock judges expiry. The default is [time.Now]. It counts monotonic time, so
+// setting the wall clock changes nothing, and it follows the fake clock of
+// [testing/synctest]. [WithClock] sets another clock.
 package memory
 
 import (
@@ -58,14 +58,14 @@ func open(_ context.Context, rawURL string) (driver.Locker, error) {
 // Option sets up a [Store].
 type Option func(*Store)
 
-// WithClock sets the clock that judges expiry and, in milliseconds since 1970,
-// is the lower bound of tokens. It may step in either direction. It is called
-// with the store locked, so it must not use the store.
+// WithClock sets the clock that judges expiry. In milliseconds since 1970 it is also the
+// lower bound of tokens. It may step in either direction. now is called while the store is
+// locked, so it must not use the store.
 func WithClock(now func() time.Time) Option {
 	return func(s *Store) { s.now = now }
 }
 
-// Store holds the records that its Lockers share. It is safe for concurrent use.
+// Store has the records that its Lockers share. It is safe for concurrent use.
 type Store struct {
 	now   func() time.Time
 	epoch time.Time
@@ -73,7 +73,7 @@ type Store struct {
 	mu      sync.Mutex
 	locks   map[string]*lockstate.Lock
 	watches map[string]map[*watch]struct{}
-	due     []*watch // to be woken when the store is unlocked
+	due     []*watch // woken when the store is unlocked
 }
 
 // NewStore makes an empty store.
@@ -90,12 +90,12 @@ func NewStore(opts ...Option) *Store {
 	return s
 }
 
-// Locker makes another Locker on the store. Closing it leaves the others alone,
-// and the records.
+// Locker makes another Locker on the store. Closing it affects neither the other Lockers
+// nor the records.
 func (s *Store) Locker() *Locker { return &Locker{store: s} }
 
-// Remove deletes the record of a name, as an operator or a clean-up does on a
-// server: the holder, if any, has lost it, and the token is forgotten.
+// Remove deletes the record of a name, as an operator or a cleanup job does on a server.
+// A holder loses the lock, and the token is forgotten.
 func (s *Store) Remove(name string) {
 	s.mu.Lock()
 	defer s.unlock()
@@ -106,7 +106,7 @@ func (s *Store) Remove(name string) {
 // New makes a Locker on a store of its own.
 func New(opts ...Option) *Locker { return NewStore(opts...).Locker() }
 
-// Locker is one user of a [Store]: a [driver.Locker] with every capability.
+// Locker uses a [Store]. It is a [driver.Locker] with every capability.
 type Locker struct {
 	store  *Store
 	closed atomic.Bool
@@ -126,7 +126,7 @@ var _ interface {
 // Limits allows TTLs from a millisecond to ten years.
 func (l *Locker) Limits() driver.Limits { return limits }
 
-// Capabilities are all there.
+// Capabilities has every capability.
 func (l *Locker) Capabilities() driver.Capabilities {
 	return driver.Capabilities{Watcher: l, HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
 }
@@ -139,10 +139,12 @@ func (l *Locker) Close(context.Context) error {
 	return nil
 }
 
-// do runs one operation on the locked store, after the checks that all share.
+// do checks what all operations check, runs one operation on the locked store, and wraps
+// its error. invalid is the result of checking the arguments.
 func (l *Locker) do(ctx context.Context, op, name string, invalid error, fn func(s *Store) error) error {
-	err := l.ready(ctx, invalid)
+	err := l.checkCall(ctx, invalid)
 	if err == nil {
+		// Promise 1: one operation at a time reads and changes the records.
 		l.store.mu.Lock()
 		defer l.store.unlock()
 		err = fn(l.store)
@@ -153,7 +155,8 @@ func (l *Locker) do(ctx context.Context, op, name string, invalid error, fn func
 	return &driver.OpError{Op: op, Backend: backend, Name: name, Err: err}
 }
 
-func (l *Locker) ready(ctx context.Context, invalid error) error {
+// checkCall returns the error of a call that must not reach the store.
+func (l *Locker) checkCall(ctx context.Context, invalid error) error {
 	if l.closed.Load() {
 		return driver.ErrClosed
 	}

@@ -29,7 +29,7 @@ func ExampleNew() {
 func ExampleStore() {
 	ctx := context.Background()
 	store := memory.NewStore()
-	one, two := store.Locker(), store.Locker() // as two processes would have
+	one, two := store.Locker(), store.Locker() // as in two processes
 
 	_, err := one.TryAcquire(ctx, driver.Request{Name: "billing", ID: driver.NewLeaseID("first"), Owner: "a", TTL: time.Minute})
 	fmt.Println(err)
@@ -40,8 +40,8 @@ func ExampleStore() {
 	// held a <nil>
 }
 
-// The default clock is the bubble's, so tests need not wait.
-func TestSynctest(t *testing.T) {
+// The default clock follows the fake clock of a synctest bubble.
+func TestDefaultClockInSynctest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memory.New()
 		ctx := t.Context()
@@ -60,8 +60,8 @@ func TestSynctest(t *testing.T) {
 	})
 }
 
-// A lock that is handed over was never free, so its waiters sleep on.
-func TestHandOverWakesNobody(t *testing.T) {
+// A lock that is handed over was never free, so no watch is woken.
+func TestHandOverWakesNoWatch(t *testing.T) {
 	store := memory.NewStore()
 	l, ctx := store.Locker(), t.Context()
 	req := func(id string) driver.Request {
@@ -76,10 +76,10 @@ func TestHandOverWakesNobody(t *testing.T) {
 	defer stop()
 	next, err := l.HandOver(ctx, lease, req("b"))
 	if err != nil || wakes != 1 {
-		t.Errorf("%v; %d wakes, want the one of the beginning", err, wakes)
+		t.Errorf("%v; %d wakes, want 1: the watch came into effect", err, wakes)
 	}
 	if err := l.Release(ctx, next); err != nil || wakes != 2 {
-		t.Errorf("%v; %d wakes after the release, want another", err, wakes)
+		t.Errorf("%v; %d wakes after the release, want 2", err, wakes)
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-// 64 clients go for a name without a record at once: one wins, the others see
-// who holds it, and none sees the duplicate key of a second upsert.
+// 64 clients acquire a name without a record at once. One wins, the others see the holder, and
+// none sees the duplicate key error of a second upsert.
 func TestOneWinnerAmongMany(t *testing.T) {
 	l := newTestLocker(t, mongotest.Collection(t))
 	ctx := bounded(t)
@@ -47,8 +47,8 @@ func TestOneWinnerAmongMany(t *testing.T) {
 	}
 }
 
-// Each call is one command on its way to success, with majority write concern
-// and a time limit, on an acquire that matches by _id alone.
+// Each successful call sends one command with majority write concern and a time limit. An
+// acquire matches by _id alone.
 func TestCommands(t *testing.T) {
 	var log commandLog
 	client := mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(log.monitor()))
@@ -63,20 +63,20 @@ func TestCommands(t *testing.T) {
 	}{
 		{"acquire", func() (err error) { lease, err = l.TryAcquire(ctx, request("n", "a")); return err }, []string{"findAndModify"}},
 		{"acquire again", func() error { _, err := l.TryAcquire(ctx, request("n", "a")); return err }, []string{"findAndModify"}},
-		{"acquire what is held", func() error { wantHeld(t, l, request("n", "b")); return nil }, []string{"findAndModify"}},
+		{"acquire a held lock", func() error { wantHeld(t, l, request("n", "b")); return nil }, []string{"findAndModify"}},
 		{"hand over", func() (err error) { lease, err = l.HandOver(ctx, lease, request("n", "c")); return err }, []string{"findAndModify"}},
 		{"hand over again", func() error {
 			_, err := l.HandOver(ctx, driver.Lease{Name: "n", ID: driver.NewLeaseID("a")}, request("n", "c"))
 			return err
 		}, []string{"findAndModify"}},
-		{"hand over what another holds", func() error {
+		{"hand over a lock of another holder", func() error {
 			wantNotHandedOver(t, l, driver.Lease{Name: "n", ID: driver.NewLeaseID("a")}, request("n", "b"))
 			return nil
 		}, []string{"findAndModify"}},
 		{"renew", func() error { return l.Renew(ctx, lease) }, []string{"update"}},
-		{"write data", func() error { return l.WriteData(ctx, lease, []byte("x"), granted(lease)) }, []string{"update"}},
+		{"write data", func() error { return l.WriteData(ctx, lease, []byte("x"), grantRevision(lease)) }, []string{"update"}},
 		{"break", func() error { return l.Break(ctx, "n") }, []string{"find", "update"}},
-		{"renew what is broken", func() error {
+		{"renew a broken lease", func() error {
 			if err := l.Renew(ctx, lease); !errors.Is(err, driver.ErrLost) {
 				return fmt.Errorf("got %w, want lost", err)
 			}
@@ -91,21 +91,21 @@ func TestCommands(t *testing.T) {
 			t.Errorf("%s: %v", step.name, err)
 		}
 		sent := log.take()
-		if got := names(sent); !slices.Equal(got, step.want) {
+		if got := commandNames(sent); !slices.Equal(got, step.want) {
 			t.Errorf("%s sent %v, want %v", step.name, got, step.want)
 		}
 		for _, c := range sent {
 			if ms, ok := c.Lookup("maxTimeMS").AsInt64OK(); !ok || ms <= 0 || ms > 10_000 {
-				t.Errorf("%s: %s has maxTimeMS %d", step.name, leadingField(c), ms)
+				t.Errorf("%s: %s has maxTimeMS %d", step.name, firstField(c), ms)
 			}
 			concern, field := "writeConcern", "w"
-			if leadingField(c) == "find" {
+			if firstField(c) == "find" {
 				concern, field = "readConcern", "level"
 			}
 			if got, _ := c.Lookup(concern, field).StringValueOK(); got != "majority" && got != "linearizable" {
-				t.Errorf("%s: %s has %s %q", step.name, leadingField(c), concern, got)
+				t.Errorf("%s: %s has %s %q", step.name, firstField(c), concern, got)
 			}
-			if leadingField(c) == "findAndModify" {
+			if firstField(c) == "findAndModify" {
 				if q := c.Lookup("query").Document(); len(mustElements(t, q)) != 1 || q.Lookup(fieldName).StringValue() != "n" {
 					t.Errorf("acquire matches %v, want _id alone", q)
 				}
@@ -123,7 +123,7 @@ func mustElements(t *testing.T, raw bson.Raw) []bson.RawElement {
 	return elements
 }
 
-// What looks like an expression or an operator is stored as it is.
+// A value that looks like an expression or an operator is stored unchanged.
 func TestCallersValuesAreLiterals(t *testing.T) {
 	coll := mongotest.Collection(t)
 	l := newTestLocker(t, coll)
@@ -139,7 +139,7 @@ func TestCallersValuesAreLiterals(t *testing.T) {
 		if r := wantHeld(t, l, request(s, "other")); r.Owner != s {
 			t.Errorf("owner %q became %q", s, r.Owner)
 		}
-		if raw := stored(t, coll, s); raw.Lookup(fieldKid).StringValue() != s {
+		if raw := storedDocument(t, coll, s); raw.Lookup(fieldKid).StringValue() != s {
 			t.Errorf("ID %q became %v", s, raw.Lookup(fieldKid))
 		}
 		if data, _, err := l.ReadData(bounded(t), s); err != nil || string(data) != s {
@@ -148,15 +148,14 @@ func TestCallersValuesAreLiterals(t *testing.T) {
 	}
 }
 
-// The document has the documented fields and types, and an unsuccessful try
-// changes none.
+// The document has the documented fields and types, and a failed attempt changes none.
 func TestDocument(t *testing.T) {
 	coll := mongotest.Collection(t)
 	l := newTestLocker(t, coll)
 	req := request("n", "a")
 	req.Data = []byte{0, 1}
 	lease := acquire(t, l, req)
-	before := stored(t, coll, "n")
+	before := storedDocument(t, coll, "n")
 	for field, want := range map[string]bson.Type{
 		"_id": bson.TypeString, "v": bson.TypeInt32, "kid": bson.TypeString, "owner": bson.TypeString, "ts": bson.TypeDateTime,
 		"expiresAt": bson.TypeDateTime, "acquiredAt": bson.TypeDateTime, "token": bson.TypeInt64, "ttl": bson.TypeInt64,
@@ -173,46 +172,23 @@ func TestDocument(t *testing.T) {
 		t.Errorf("expires %d ms after the grant", got)
 	}
 	wantHeld(t, l, request("n", "b"))
-	if after := stored(t, coll, "n"); !slices.Equal(before, after) {
+	if after := storedDocument(t, coll, "n"); !slices.Equal(before, after) {
 		t.Errorf("a try changed %v to %v", before, after)
 	}
 	if err := l.Release(bounded(t), lease); err != nil {
 		t.Fatal(err)
 	}
-	after := stored(t, coll, "n")
+	after := storedDocument(t, coll, "n")
 	if after.Lookup("expiresAt").DateTime() >= before.Lookup("expiresAt").DateTime() {
 		t.Error("a released document keeps the lease's expiry")
 	}
-	if has(after, fieldKid) || after.Lookup("token").Int64() != int64(lease.Token) || !has(after, fieldData) {
+	if hasField(after, fieldKid) || after.Lookup("token").Int64() != int64(lease.Token) || !hasField(after, fieldData) {
 		t.Errorf("after a release: %v", after)
 	}
 }
 
-// Breaking a lease has it end when it would have ended: neither a renewal nor a
-// repeated acquire makes it longer.
-func TestBrokenLeaseIsNotExtended(t *testing.T) {
-	coll := mongotest.Collection(t)
-	l := newTestLocker(t, coll)
-	req := request("n", "a")
-	lease := acquire(t, l, req)
-	if err := l.Break(bounded(t), "n"); err != nil {
-		t.Fatal(err)
-	}
-	before := stored(t, coll, "n")
-	req.TTL, lease.TTL = time.Hour, time.Hour
-	if r := wantHeld(t, l, req); !r.Broken {
-		t.Errorf("the record does not say that it is broken: %+v", r)
-	}
-	if err := l.Renew(bounded(t), lease); !errors.Is(err, driver.ErrLost) {
-		t.Errorf("got %v, want lost", err)
-	}
-	if after := stored(t, coll, "n"); !slices.Equal(before, after) {
-		t.Errorf("changed from %v to %v", before, after)
-	}
-}
-
-// A token outgrows both its predecessor and the server's clock.
-func TestTokens(t *testing.T) {
+// A token is greater than its predecessor and than the server's time.
+func TestTokensRise(t *testing.T) {
 	coll := mongotest.Collection(t)
 	l := newTestLocker(t, coll)
 	first := acquire(t, l, request("n", "a"))
@@ -220,7 +196,7 @@ func TestTokens(t *testing.T) {
 		t.Errorf("the first token %d is not the server's time in ms", first.Token)
 	}
 	for _, last := range []int64{1 << 60, 7} {
-		change(t, coll, "n", field(fieldToken, last), field(fieldKid, nothing))
+		overwrite(t, coll, "n", field(fieldToken, last), field(fieldKid, removeField))
 		next := acquire(t, l, request("n", fmt.Sprint("after ", last)))
 		if next.Token <= uint64(last) || last == 7 && next.Token < first.Token || last == 1<<60 && next.Token != 1<<60+1 {
 			t.Errorf("after %v came %d", last, next.Token)
@@ -228,13 +204,13 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// A holder whose expiry lies far ahead, as after a step of the clock, is
-// replaced by who names its very renewal, and by nobody else.
+// A holder whose expiry lies far ahead, as after a clock step, is replaced by a request that
+// names its last renewal, and by no other.
 func TestReplace(t *testing.T) {
 	coll := mongotest.Collection(t)
 	l := newTestLocker(t, coll)
 	lease := acquire(t, l, request("n", "a"))
-	change(t, coll, "n", field(fieldExpiresAt, time.Now().Add(1000*time.Hour)))
+	overwrite(t, coll, "n", field(fieldExpiresAt, time.Now().Add(1000*time.Hour)))
 	shorter := lease
 	shorter.TTL = time.Second
 	if err := l.Renew(bounded(t), shorter); err != nil {
@@ -247,8 +223,8 @@ func TestReplace(t *testing.T) {
 	if seen.IsZero() {
 		t.Fatal("no revision")
 	}
-	renewed := stored(t, coll, "n").Lookup(fieldRenewedAt).DateTime()
-	for stored(t, coll, "n").Lookup(fieldRenewedAt).DateTime() == renewed { // a millisecond must pass
+	renewed := storedDocument(t, coll, "n").Lookup(fieldRenewedAt).DateTime()
+	for storedDocument(t, coll, "n").Lookup(fieldRenewedAt).DateTime() == renewed { // a millisecond must pass
 		if err := l.Renew(bounded(t), lease); err != nil {
 			t.Fatal(err)
 		}
@@ -276,25 +252,25 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// A repeat extends the lease, also in a record without the field that says it is broken.
+// A repeated acquire extends the lease, also in a record without the field broken.
 func TestRepeatExtends(t *testing.T) {
 	t.Parallel()
 	coll := mongotest.Collection(t)
 	l := newTestLocker(t, coll)
 	req := request("n", "a")
 	lease := acquire(t, l, req)
-	change(t, coll, "n", field(fieldBroken, nothing))
-	before := stored(t, coll, "n").Lookup(fieldExpiresAt).DateTime()
+	overwrite(t, coll, "n", field(fieldBroken, removeField))
+	before := storedDocument(t, coll, "n").Lookup(fieldExpiresAt).DateTime()
 	req.TTL = time.Hour
 	if again := acquire(t, l, req); again.Token != lease.Token {
 		t.Errorf("token %d after %d", again.Token, lease.Token)
 	}
-	if more := stored(t, coll, "n").Lookup(fieldExpiresAt).DateTime() - before; more < time.Minute.Milliseconds() {
+	if more := storedDocument(t, coll, "n").Lookup(fieldExpiresAt).DateTime() - before; more < time.Minute.Milliseconds() {
 		t.Errorf("extended by %d ms", more)
 	}
 }
 
-// The ID of who is replaced is a literal too.
+// The ID of the replaced lease is a literal, too.
 func TestReplacedIDIsALiteral(t *testing.T) {
 	t.Parallel()
 	l := newTestLocker(t, mongotest.Collection(t))
@@ -304,8 +280,7 @@ func TestReplacedIDIsALiteral(t *testing.T) {
 	acquire(t, l, req)
 }
 
-// A lease ends at its expiry, to the millisecond: what the server sees in one command, it
-// sees at one moment.
+// A lease ends at its expiry, to the millisecond: one command sees one instant.
 func TestExpiryIsExact(t *testing.T) {
 	t.Parallel()
 	coll := mongotest.Collection(t)
@@ -315,28 +290,28 @@ func TestExpiryIsExact(t *testing.T) {
 		left int
 		want string
 	}{{1, "a"}, {0, "b"}} {
-		try := append(set(field(fieldExpiresAt, call("$add", serverNow, c.left))), acquirePipeline("", request("n", "b"))...)
-		if _, err := coll.UpdateOne(bounded(t), is(fieldName, "n"), try); err != nil {
+		try := append(setFields(field(fieldExpiresAt, expr("$add", serverNow, c.left))), acquirePipeline("", request("n", "b"))...)
+		if _, err := coll.UpdateOne(bounded(t), docOf(fieldName, "n"), try); err != nil {
 			t.Fatal(err)
 		}
-		if got := stored(t, coll, "n").Lookup(fieldKid).StringValue(); got != c.want {
+		if got := storedDocument(t, coll, "n").Lookup(fieldKid).StringValue(); got != c.want {
 			t.Errorf("%d ms before its expiry the lock is %q's, want %q's", c.left, got, c.want)
 		}
 		now := time.Now()
-		r := record{kid: "a", now: now, expiresAt: now.Add(time.Duration(c.left) * time.Millisecond)}
+		r := record{leaseID: "a", now: now, expiresAt: now.Add(time.Duration(c.left) * time.Millisecond)}
 		if held := r.describe().State == driver.StateHeld; held != (c.left > 0) {
 			t.Errorf("a record is shown as held: %v, %d ms before its expiry", held, c.left)
 		}
 	}
 }
 
-// The reply to a retried command may lack the projection's fields: then the
-// time left is unknown, not zero.
+// The reply to a retried command may lack the projection's fields. Then the time left is
+// unknown, not zero.
 func TestReplyWithoutTheClock(t *testing.T) {
 	coll := mongotest.Collection(t)
 	l := newTestLocker(t, coll)
 	acquire(t, l, request("n", "a"))
-	r, err := decodeRecord(stored(t, coll, "n"))
+	r, err := decodeRecord(storedDocument(t, coll, "n"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,72 +12,73 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// batchChunk is the most leases that one command renews, so that it stays
-// short beside the time limit of a command.
-const batchChunk = 500
+// renewChunkSize is the most leases that one command renews. It keeps the command's duration
+// far below its time limit.
+const renewChunkSize = 500
 
-// batchParallel is how many of them may be under way, so that one that hangs
-// does not hold up the others at once.
-const batchParallel = 4
+// parallelCommands is how many batch commands run at a time, so that one slow command does not
+// delay all others.
+const parallelCommands = 4
 
-// lookParallel is how many of the leases that a batch did not find are looked at
-// at a time.
-const lookParallel = 16
+// parallelRenewals is how many leases are renewed one by one at a time, after a batch did not
+// match them.
+const parallelRenewals = 16
 
-// RenewBatch implements [driver.BatchRenewer] with one updateMany for every
-// 500 leases of the same TTL. updateMany cannot be retried by itself, so after
-// an error every lease of its command is in doubt.
+// RenewBatch implements [driver.BatchRenewer] with one updateMany for every 500 leases of the
+// same TTL. The server does not retry updateMany, so after an error the outcome of every lease
+// of its command is unknown.
 //
-// Each command takes its time, so the leases of a later one are renewed later.
-// Nothing here shortens a lease: the server counts from the moment of the
-// command, and a caller that counts from before the call is on the safe side.
+// The commands of a large batch run one after another, so later leases are renewed later. That
+// shortens no lease: the server counts from the moment of each command, and the caller counts
+// from before the call.
 func (l *Locker) RenewBatch(ctx context.Context, leases []driver.Lease) []error {
 	errs := make([]error, len(leases))
-	groups := chunks(leases)
-	unfound := make([][]int, len(groups))
-	each(batchParallel, groups, func(n int, chunk []int) {
-		unfound[n] = l.renewChunk(ctx, chunk, leases, errs)
+	groups := renewChunks(leases)
+	notFound := make([][]int, len(groups))
+	forEachParallel(parallelCommands, groups, func(n int, chunk []int) {
+		notFound[n] = l.renewChunk(ctx, chunk, leases, errs)
 	})
-	// Each is looked at by itself, in the time of one command altogether: the
-	// leases that were renewed must not wait long for their answer.
+	// Renew gives each of these leases a definite answer. The time limit of one command
+	// applies to all of them together, because the leases that were renewed wait for their
+	// result.
 	ctx, cancel := context.WithTimeout(ctx, l.config.timeout)
 	defer cancel()
-	each(lookParallel, slices.Concat(unfound...), func(_, i int) {
-		errs[i] = l.Renew(ctx, leases[i]) // it says for certain
+	forEachParallel(parallelRenewals, slices.Concat(notFound...), func(_, i int) {
+		errs[i] = l.Renew(ctx, leases[i]) // Promise 4: only Renew's definite answer is a loss
 	})
 	return errs
 }
 
-// each calls do for all items and their indexes, for so many at a time.
-func each[T any](most int, items []T, do func(n int, item T)) {
-	slots := make(chan struct{}, most)
+// forEachParallel calls do for every item and its index, at most limit at a time.
+func forEachParallel[T any](limit int, items []T, do func(n int, item T)) {
+	running := make(chan struct{}, limit)
 	var wg sync.WaitGroup
 	for n, item := range items {
-		slots <- struct{}{}
+		running <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-slots }()
+			defer func() { <-running }()
 			do(n, item)
 		})
 	}
 	wg.Wait()
 }
 
-// chunks groups leases by TTL; a chunk holds indexes. An invalid lease goes
-// alone, and so does one without an ID or a further lease of a name: a command tells how many
-// documents it matched, not for whom.
-func chunks(leases []driver.Lease) [][]int {
+// renewChunks groups leases by TTL; a chunk holds indexes. A lease gets a chunk of its own if
+// it is invalid, has no ID, or repeats a name: a command reports how many documents it
+// matched, not which.
+func renewChunks(leases []driver.Lease) [][]int {
 	var out [][]int
-	open := map[time.Duration]int{} // where in out the open chunk of a TTL is
+	withRoom := map[time.Duration]int{} // index in out of the TTL's chunk that has room
 	seen := map[string]bool{}
 	for i, lease := range leases {
-		at, ok := open[lease.TTL]
+		at, ok := withRoom[lease.TTL]
 		switch {
 		case leaseOp("", lease, true).invalid != nil || lease.ID.IsZero() || seen[lease.Name]:
 			out = append(out, []int{i})
-		case ok && len(out[at]) < batchChunk:
+		case ok && len(out[at]) < renewChunkSize:
 			out[at] = append(out[at], i)
 		default:
-			open[lease.TTL] = len(out)
+			withRoom[lease.TTL] = len(out)
 			out = append(out, []int{i})
 		}
 		seen[lease.Name] = true
@@ -85,8 +86,8 @@ func chunks(leases []driver.Lease) [][]int {
 	return out
 }
 
-// renewChunk renews the leases of a chunk, notes errors, and returns the leases
-// that do not seem to hold their locks.
+// renewChunk renews the leases of a chunk, stores errors, and returns the leases that do not
+// seem to hold their locks.
 func (l *Locker) renewChunk(ctx context.Context, chunk []int, leases []driver.Lease, errs []error) (lost []int) {
 	if len(chunk) == 1 {
 		errs[chunk[0]] = l.Renew(ctx, leases[chunk[0]])
@@ -109,18 +110,18 @@ func (l *Locker) renewChunk(ctx context.Context, chunk []int, leases []driver.Le
 	return lost
 }
 
-// updateChunk renews the leases of a chunk and returns those that do not seem
-// to hold their locks.
+// updateChunk renews the leases of a chunk and returns those that do not seem to hold their
+// locks.
 func (l *Locker) updateChunk(ctx context.Context, chunk []int, leases []driver.Lease) (lost []int, err error) {
 	names, ids := make(list, len(chunk)), make(list, len(chunk))
 	for n, i := range chunk {
 		names[n], ids[n] = leases[i].Name, leases[i].ID.Reveal()
 	}
-	// Two lists match any mixture of two leases. There is none, since every
-	// acquisition has an ID of its own: so [driver.Request] has it. Comparing the
-	// pairs takes the server twice as long.
-	filter := proper(is("$in", names), field(fieldKid, is("$in", ids)), unbroken)
-	res, err := l.writes.UpdateMany(ctx, filter, set(extension(leases[chunk[0]].TTL.Milliseconds())...))
+	// Two lists also match one lease's name with another's ID. That cannot happen, since every
+	// acquisition has its own ID (see [driver.Request]). Comparing pairs takes the server
+	// twice as long.
+	filter := validRecord(docOf("$in", names), field(fieldKid, docOf("$in", ids)), unbroken)
+	res, err := l.majority.UpdateMany(ctx, filter, setFields(renewalFields(leases[chunk[0]].TTL.Milliseconds())...))
 	if err != nil {
 		return nil, err
 	}
@@ -139,19 +140,18 @@ func (l *Locker) updateChunk(ctx context.Context, chunk []int, leases []driver.L
 			lost = append(lost, i)
 		}
 	}
-	// Fewer may be held by now, never more.
+	// Leases can end between the two commands, but not begin.
 	if int64(held) > res.MatchedCount {
-		return nil, fmt.Errorf("%d leases were renewed and %d are held: %w", res.MatchedCount, held, errMoved)
+		return nil, fmt.Errorf("%d leases were renewed, but %d are held: %w", res.MatchedCount, held, errInconsistent)
 	}
 	return lost, nil
 }
 
-// holders returns the IDs that may renew, by name. It reads the primary's
-// latest data, which includes all that the write before it was acknowledged
-// with, even on the next primary. What a majority is known to have would not do:
-// a new primary learns that late.
+// holders returns the lease IDs that may be renewed, by name. It reads the primary's latest
+// data, which include the update that was acknowledged before, even on a new primary. Read
+// concern "majority" is not enough: a new primary learns the majority's state late.
 func (l *Locker) holders(ctx context.Context, names list) (map[string]string, error) {
-	cursor, err := l.latest.Find(ctx, proper(is("$in", names), field(fieldKid, is("$type", "string")), unbroken),
+	cursor, err := l.local.Find(ctx, validRecord(docOf("$in", names), field(fieldKid, docOf("$type", "string")), unbroken),
 		options.Find().SetProjection(doc{field(fieldKid, 1)}))
 	if err != nil {
 		return nil, err

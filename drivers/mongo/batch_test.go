@@ -15,15 +15,15 @@ import (
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-// One command renews up to 500 leases of one TTL; the lost ones among them are
-// found and the others stay renewed.
+// One command renews up to 500 leases of one TTL. The lost ones are found, and the others stay
+// renewed.
 func TestRenewBatch(t *testing.T) {
 	var log commandLog
 	coll := mongotest.CollectionOf(t, mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(log.monitor())))
 	l := newTestLocker(t, coll)
 	ctx := bounded(t)
 	now := time.Now()
-	leases := make([]driver.Lease, batchChunk+40)
+	leases := make([]driver.Lease, renewChunkSize+40)
 	documents := make([]any, len(leases))
 	for i := range leases {
 		leases[i] = driver.Lease{Name: fmt.Sprint("n-", i), ID: driver.NewLeaseID(fmt.Sprint("id-", i)), TTL: time.Minute}
@@ -37,28 +37,28 @@ func TestRenewBatch(t *testing.T) {
 	if err := errors.Join(l.RenewBatch(ctx, leases)...); err != nil {
 		t.Fatal(err)
 	}
-	if got := names(log.take()); !slices.Equal(got, []string{"update", "update"}) {
+	if got := commandNames(log.take()); !slices.Equal(got, []string{"update", "update"}) {
 		t.Errorf("sent %v, want two updates", got)
 	}
 
 	const taken, broken, removed, freed, damaged, invalid, twice, other = 3, 5, 8, 13, 21, 34, 55, 89
-	change(t, coll, "n-3", field(fieldKid, "of another"))
-	change(t, coll, "n-5", field(fieldBroken, true))
-	if _, err := coll.DeleteOne(ctx, is(fieldName, "n-8")); err != nil {
+	overwrite(t, coll, "n-3", field(fieldKid, "of another"))
+	overwrite(t, coll, "n-5", field(fieldBroken, true))
+	if _, err := coll.DeleteOne(ctx, docOf(fieldName, "n-8")); err != nil {
 		t.Fatal(err)
 	}
-	change(t, coll, "n-13", field(fieldKid, nothing))
-	change(t, coll, "n-21", field(fieldExpiresAt, 1))
+	overwrite(t, coll, "n-13", field(fieldKid, removeField))
+	overwrite(t, coll, "n-21", field(fieldExpiresAt, 1))
 	leases[invalid].TTL = time.Microsecond
 	leases[twice] = leases[twice-1]
 	leases[other].TTL = time.Hour
 	untouched := map[string]bson.Raw{"n-3": nil, "n-5": nil, "n-13": nil, "n-21": nil}
 	for name := range untouched {
-		untouched[name] = stored(t, coll, name)
+		untouched[name] = storedDocument(t, coll, name)
 	}
 	errs := l.RenewBatch(ctx, leases)
 	for name, before := range untouched {
-		if after := stored(t, coll, name); !slices.Equal(before, after) {
+		if after := storedDocument(t, coll, name); !slices.Equal(before, after) {
 			t.Errorf("changed from %v to %v", before, after)
 		}
 	}
@@ -87,27 +87,27 @@ func TestRenewBatch(t *testing.T) {
 			t.Errorf("%d: %v does not name its lock", i, err)
 		}
 	}
-	if left := stored(t, coll, "n-89").Lookup(fieldExpiresAt).Time().Sub(now); left < 59*time.Minute {
+	if left := storedDocument(t, coll, "n-89").Lookup(fieldExpiresAt).Time().Sub(now); left < 59*time.Minute {
 		t.Errorf("a lease of an hour got %v", left)
 	}
-	if left := stored(t, coll, "n-88").Lookup(fieldExpiresAt).Time().Sub(now); left > 10*time.Minute {
+	if left := storedDocument(t, coll, "n-88").Lookup(fieldExpiresAt).Time().Sub(now); left > 10*time.Minute {
 		t.Errorf("a lease of a minute got %v", left)
 	}
 }
 
-// The lost leases of a batch are looked at side by side, and all within the time
-// limit of one command.
+// The lost leases of a batch are renewed side by side, all within the time limit of one
+// command.
 func TestRenewBatchOfLostLeases(t *testing.T) {
-	g := newSharedGuarded(t)
-	l := newTestLocker(t, g.locker.writes, WithCommandTimeout(time.Second))
+	g := newSharedGuardFixture(t)
+	l := newTestLocker(t, g.locker.majority, WithCommandTimeout(time.Second))
 	leases := []driver.Lease{acquire(t, l, request("kept", "secret kept"))}
 	for i := range 400 {
 		leases = append(leases, driver.Lease{Name: fmt.Sprint("n", i), ID: driver.NewLeaseID(fmt.Sprint("secret ", i)), TTL: time.Minute})
 	}
-	failing(t, g, "find", 10_000, bson.D{{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 300}})
+	failCommands(t, g, "find", 10_000, bson.D{{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 300}})
 	start := time.Now()
 	errs := l.RenewBatch(bounded(t), leases)
-	if took := time.Since(start); took > 5*time.Second { // one by one two minutes, without a limit to them all 8 s
+	if took := time.Since(start); took > 5*time.Second { // one after the other: two minutes; without a common limit: 8 s
 		t.Errorf("it took %v", took)
 	}
 	lost := 0
@@ -123,33 +123,28 @@ func TestRenewBatchOfLostLeases(t *testing.T) {
 	}
 }
 
-// One lease of 500 is lost, and the server does not answer what became of it: the others
-// are known to be renewed all the same, within the caller's second.
-func TestRenewBatchWithOneInDoubt(t *testing.T) {
-	g := newSharedGuarded(t)
-	l := newTestLocker(t, g.locker.writes)
+// One lease of 500 is lost, and the server does not answer the definite question about it. The
+// others are reported as renewed within the caller's time.
+func TestRenewBatchWithOneUnknown(t *testing.T) {
+	g := newSharedGuardFixture(t)
+	l := newTestLocker(t, g.locker.majority)
 	const lost = 250
 	var leases []driver.Lease
-	for i, name := range insertHeld(t, l, batchChunk) {
+	for i, name := range insertHeld(t, l, renewChunkSize) {
 		leases = append(leases, driver.Lease{Name: name, ID: driver.NewLeaseID(fmt.Sprint("id-", i)), TTL: time.Minute})
 	}
-	change(t, l.writes, leases[lost].Name, field(fieldKid, "of another"))
-	// The first find tells which lease is missing, the next one would tell for certain.
+	overwrite(t, l.majority, leases[lost].Name, field(fieldKid, "of another"))
+	// The first find shows which lease is missing, the next one would be definite.
 	client := mongotest.Connect(t, mongotest.URI(t))
 	set := func(mode any) {
 		t.Helper()
-		if err := client.Database("admin").RunCommand(context.WithoutCancel(t.Context()), bson.D{
-			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode}, {Key: "data", Value: bson.D{
-				{Key: "failCommands", Value: bson.A{"find"}}, {Key: "appName", Value: t.Name()},
-				{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 6_000}}},
-		}).Err(); err != nil {
-			t.Fatal(err)
-		}
+		setFailPoint(t, client, mode, field("failCommands", list{"find"}), field("appName", t.Name()),
+			field("blockConnection", true), field("blockTimeMS", 6_000))
 	}
-	set(is("skip", 1))
+	set(docOf("skip", 1))
 	defer set("off")
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(bounded(t), 2*time.Second) // of a client a second; a busy machine needs more
+	ctx, cancel := context.WithTimeout(bounded(t), 2*time.Second) // a client has a second; a busy machine needs more
 	defer cancel()
 	for i, err := range l.RenewBatch(ctx, leases) {
 		if i == lost {
@@ -165,13 +160,13 @@ func TestRenewBatchWithOneInDoubt(t *testing.T) {
 
 func TestChunks(t *testing.T) {
 	var leases []driver.Lease
-	for i := range 2*batchChunk + 1 {
+	for i := range 2*renewChunkSize + 1 {
 		leases = append(leases, driver.Lease{Name: fmt.Sprint(i), ID: driver.NewLeaseID("id"), TTL: time.Duration(1+i%2) * time.Second})
 	}
 	leases = append(leases, leases[0], driver.Lease{Name: "invalid", ID: driver.NewLeaseID("id")}, driver.Lease{Name: "no ID", TTL: time.Second})
 	seen := map[int]bool{}
 	var sizes []int
-	for _, chunk := range chunks(leases) {
+	for _, chunk := range renewChunks(leases) {
 		sizes = append(sizes, len(chunk))
 		for _, i := range chunk {
 			if seen[i] || leases[i].TTL != leases[chunk[0]].TTL {
@@ -185,8 +180,8 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// BenchmarkRenewBatch renews many leases at a time: as many as a Client has in one
-// call, all of them held or one of them lost, and twenty times as many.
+// BenchmarkRenewBatch renews as many leases as a Client sends in one call, all held or one
+// lost, and twenty times as many.
 func BenchmarkRenewBatch(b *testing.B) {
 	for _, test := range []struct {
 		name    string
@@ -205,7 +200,7 @@ func BenchmarkRenewBatch(b *testing.B) {
 				documents[i] = doc{{Key: "_id", Value: leases[i].Name}, {Key: "v", Value: 1}, {Key: "kid", Value: leases[i].ID.Reveal()},
 					{Key: "token", Value: int64(1)}, {Key: "expiresAt", Value: time.Now()}}
 			}
-			if _, err := l.writes.InsertMany(b.Context(), documents[test.lost:]); err != nil {
+			if _, err := l.majority.InsertMany(b.Context(), documents[test.lost:]); err != nil {
 				b.Fatal(err)
 			}
 			var took []time.Duration

@@ -15,20 +15,18 @@ import (
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-// ratioPairs gives an interval of about ±2 % on a noisy machine.
+// ratioPairs gives an interval of about ±2 % on a busy machine.
 const ratioPairs = 1000
 
-// BenchmarkRatio compares each call with the plain command that a lock without
-// tokens, owner checks or a server-side clock would need: an upsert, an update,
-// a delete, with majority write concern, of a document with the same fields, in
-// the same collection and through the same client.
+// BenchmarkRatio compares each call with the plain command that a lock without tokens, owner
+// checks and a server-side clock needs: an upsert, an update or a delete with majority write
+// concern, of a document with the same fields, in the same collection, with the same client.
 //
-// That upsert, by _id alone, takes the lock from whoever holds it. So there is a
-// second baseline for acquiring, Conditional: the same upsert with the least
-// condition that makes it a lock, namely that the lease has expired, by the
-// client's clock, or is the caller's own. It answers a duplicate key error, and
-// not who holds the lock, when it is held. And a release that deletes the document loses
-// the token with it: ReleaseKept is compared with an update that leaves the document.
+// That upsert, by _id alone, takes the lock from any holder. So acquiring has a second
+// baseline, Conditional: the same upsert with the smallest condition that makes it a lock (the
+// lease has expired by the client's clock, or is the caller's own). If the lock is held, it
+// returns a duplicate key error and no holder. A release that deletes the document loses the
+// token: ReleaseKept is compared with an update that keeps the document.
 func BenchmarkRatio(b *testing.B) {
 	coll := mongotest.Collection(b)
 	l, err := New(b.Context(), coll)
@@ -48,7 +46,7 @@ func BenchmarkRatio(b *testing.B) {
 		_, err := l.TryAcquire(ctx, driver.Request{Name: ourName(i), ID: driver.NewLeaseID(benchID(i)), Owner: "host/1234", TTL: 30 * time.Second})
 		return err
 	}
-	// seed puts the documents of all pairs into the state that a call starts from.
+	// seed creates the documents of all pairs in the state before a call.
 	seed := func(b *testing.B, fields func(i int) doc) {
 		b.Helper()
 		if _, err := coll.DeleteMany(ctx, doc{}); err != nil {
@@ -56,7 +54,7 @@ func BenchmarkRatio(b *testing.B) {
 		}
 		var documents []any
 		for i := 0; i < ratioPairs && fields != nil; i++ {
-			documents = append(documents, append(is("_id", name(i)), fields(i)...), append(is("_id", ourName(i)), fields(i)...))
+			documents = append(documents, append(docOf("_id", name(i)), fields(i)...), append(docOf("_id", ourName(i)), fields(i)...))
 		}
 		if len(documents) == 0 {
 			return
@@ -102,35 +100,35 @@ func benchFields(now time.Time) doc {
 
 func benchID(i int) string { return fmt.Sprintf("5f0c2f3e-9a3b-4c55-8f7e-%012d", i) }
 
-// plainLocks is a lock with nothing but the commands, on the client's clock.
+// plainLocks is a lock made of plain commands, with the client's clock.
 type plainLocks struct{ coll *mongo.Collection }
 
 func (p plainLocks) acquire(ctx context.Context, name, id string) error {
-	return p.upsert(ctx, is("_id", name), id)
+	return p.upsert(ctx, docOf("_id", name), id)
 }
 
 func (p plainLocks) acquireIfFree(ctx context.Context, name, id string) error {
 	return p.upsert(ctx, doc{{Key: "_id", Value: name}, {Key: "$or", Value: list{
-		is("expiresAt", is("$lte", time.Now())), is("kid", id),
+		docOf("expiresAt", docOf("$lte", time.Now())), docOf("kid", id),
 	}}}, id)
 }
 
 func (p plainLocks) upsert(ctx context.Context, filter doc, id string) error {
-	return p.coll.FindOneAndUpdate(ctx, filter, is("$set", append(benchFields(time.Now()), field("kid", id))),
+	return p.coll.FindOneAndUpdate(ctx, filter, docOf("$set", append(benchFields(time.Now()), field("kid", id))),
 		options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Err()
 }
 
 func (p plainLocks) renew(ctx context.Context, name, id string) error {
 	now := time.Now()
 	_, err := p.coll.UpdateOne(ctx, doc{{Key: "_id", Value: name}, {Key: "kid", Value: id}},
-		is("$set", doc{{Key: "ts", Value: now}, {Key: "expiresAt", Value: now.Add(30 * time.Second)}}))
+		docOf("$set", doc{{Key: "ts", Value: now}, {Key: "expiresAt", Value: now.Add(30 * time.Second)}}))
 	return err
 }
 
-// releaseKept leaves the document, without which there are no rising tokens.
+// releaseKept keeps the document, without which tokens do not rise.
 func (p plainLocks) releaseKept(ctx context.Context, name, id string) error {
 	_, err := p.coll.UpdateOne(ctx, doc{{Key: "_id", Value: name}, {Key: "kid", Value: id}},
-		doc{is("$unset", is("kid", ""))[0], is("$set", is("expiresAt", time.Now()))[0]})
+		doc{docOf("$unset", docOf("kid", ""))[0], docOf("$set", docOf("expiresAt", time.Now()))[0]})
 	return err
 }
 

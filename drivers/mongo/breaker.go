@@ -6,30 +6,30 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// Break implements [driver.Breaker]: the filter of a renewal refuses a broken
-// record.
+// Break implements [driver.Breaker]. The filter of a renewal does not match a broken record.
 func (l *Locker) Break(ctx context.Context, name string) error {
-	return l.breakWith(ctx, name, counted(field("$set", is(fieldBroken, true))))
+	return l.breakHolder(ctx, name, withChangeCount(field("$set", docOf(fieldBroken, true))))
 }
 
 // BreakNow implements [driver.Breaker].
 func (l *Locker) BreakNow(ctx context.Context, name string) error {
-	return l.breakWith(ctx, name, liberation)
+	return l.breakHolder(ctx, name, releaseUpdate)
 }
 
-// breakWith changes the record of the holder that it finds, by its ID: a command that
-// arrives late must not reach the next holder.
-func (l *Locker) breakWith(ctx context.Context, name string, change any) error {
+// breakHolder changes the record of the present holder.
+func (l *Locker) breakHolder(ctx context.Context, name string, change any) error {
 	o := op{verb: "break", name: name, invalid: driver.ValidateName(name, limits)}
 	return l.do(ctx, o, func(ctx context.Context) error {
-		r, err := read(ctx, l.exact, name, facts)
-		if err != nil || r == nil || r.kid == "" {
+		r, err := read(ctx, l.linearizable, name, withoutData)
+		if err != nil || r == nil || r.leaseID == "" {
 			return err
 		}
-		holder := driver.Lease{Name: name, ID: driver.NewLeaseID(r.kid)}
-		_, err = l.change(ctx, holder, heldBy(holder), change, func(*record) bool { return true })
+		// Promise 6: the filter has the holder's lease ID, so a break that arrives late cannot
+		// free the lock of the next holder.
+		holder := driver.Lease{Name: name, ID: driver.NewLeaseID(r.leaseID)}
+		_, err = l.updateHeld(ctx, holder, heldBy(holder), change, func(*record) bool { return true })
 		if err != nil {
-			return withoutIDs(err, []string{r.kid})
+			return redactIDs(err, []string{r.leaseID})
 		}
 		return nil
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,8 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-// A frozen server does not keep Close longer than its context, with and without a change
-// stream, and neither a Client's Shutdown.
+// A frozen server does not delay Close or a Client's Shutdown beyond their context, with and
+// without a change stream.
 func TestCloseOnAFrozenServer(t *testing.T) {
 	t.Parallel()
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{Members: 1})
@@ -52,7 +53,7 @@ func TestCloseOnAFrozenServer(t *testing.T) {
 			t.Fatal("the stream is not in effect")
 		}
 	}
-	for _, l := range []driver.Locker{late, ended, client.Locker()} { // so that there are sessions to end
+	for _, l := range []driver.Locker{late, ended, client.Locker()} { // creates sessions to end
 		if _, err := l.Inspect(bounded(t), "n"); err != nil {
 			t.Fatal(err)
 		}
@@ -95,8 +96,8 @@ func TestCloseOnAFrozenServer(t *testing.T) {
 	}
 }
 
-// A client that its program disconnects before Shutdown is closed for good: one failure of
-// each release says so, and nothing waits for leases to expire.
+// A client that the program disconnects before Shutdown is closed for good: one failure of
+// each release is logged, and nothing waits for leases to expire.
 func TestDisconnectedClientIsClosed(t *testing.T) {
 	coll := mongotest.Collection(t)
 	program, err := mongo.Connect(options.Client().ApplyURI(mongotest.URI(t)))
@@ -133,5 +134,49 @@ func TestDisconnectedClientIsClosed(t *testing.T) {
 	}
 	if n := warnings.Load(); n > 2 {
 		t.Errorf("%d warnings", n)
+	}
+}
+
+// Close interrupts running calls, keeps the program's client connected, and makes every later
+// call fail.
+func TestClose(t *testing.T) {
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	acquire(t, l, request("n", "a"))
+	closeLocker(t, l)
+	closeLocker(t, l)
+	if _, err := l.TryAcquire(bounded(t), request("n", "b")); !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("got %v, want closed", err)
+	}
+	if err := coll.Database().Client().Ping(bounded(t), nil); err != nil {
+		t.Errorf("the program's client: %v", err)
+	}
+}
+
+// Close interrupts a call whose answer does not come, also on the program's own client.
+func TestCloseCutsOffACall(t *testing.T) {
+	t.Parallel()
+	dialer := newDelayingDialer()
+	l := newTestLocker(t, mongotest.CollectionOf(t, dialer.client(t)), WithCommandTimeout(30*time.Second))
+	ctx := bounded(t)
+	dialer.delayNext("findAndModify\x00", "cut off")
+	answer := make(chan error, 1)
+	go func() {
+		_, err := l.TryAcquire(ctx, request("cut off", "a"))
+		answer <- err
+	}()
+	delayed := <-dialer.delayed
+	closeLocker(t, l)
+	select {
+	case err := <-answer:
+		wantUnknown(t, err)
+		if !strings.Contains(err.Error(), "interrupted by Close") {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the call goes on")
+	}
+	if _, err := delayed.deliver(); err != nil { // this closes the connection, too
+		t.Error(err)
 	}
 }

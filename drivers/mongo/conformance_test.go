@@ -13,8 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockertest"
 )
 
-// The replica set has access control and can be frozen; the Lockers are opened
-// by URL.
+// The replica set has access control and can be frozen. The Lockers are opened by URL.
 func TestConformanceReplicaSet(t *testing.T) {
 	t.Parallel()
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{Auth: true})
@@ -30,7 +29,7 @@ func TestConformanceReplicaSet(t *testing.T) {
 			return l
 		},
 		Forget: forget(coll),
-		// All members: if only the primary is frozen another is elected, and answers.
+		// All members: if only the primary freezes, the others elect one that answers.
 		Stall: func(context.Context, string) (func(), error) {
 			var errs []error
 			for member := range rs.Hosts() {
@@ -68,12 +67,12 @@ func TestConformanceStandalone(t *testing.T) {
 
 func forget(coll *mongo.Collection) func(context.Context, string) error {
 	return func(ctx context.Context, name string) error {
-		_, err := coll.DeleteOne(ctx, is(fieldName, name))
+		_, err := coll.DeleteOne(ctx, docOf(fieldName, name))
 		return err
 	}
 }
 
-// urlOf puts the collection's database and name into a connection string.
+// urlOf adds the collection's database and name to a connection string.
 func urlOf(uri string, coll *mongo.Collection, options ...string) string {
 	base, query, _ := strings.Cut(uri, "?")
 	options = append(options, query, paramCollection+"="+coll.Name())

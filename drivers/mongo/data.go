@@ -6,12 +6,11 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// ReadData implements [driver.DataStore]. It reads what a majority of the
-// servers has.
+// ReadData implements [driver.DataStore]. It reads with read concern "majority".
 func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at driver.DataRevision, err error) {
 	o := op{verb: "read data", name: name, invalid: driver.ValidateName(name, limits)}
 	err = l.do(ctx, o, func(ctx context.Context) error {
-		r, err := read(ctx, l.writes, name, everything)
+		r, err := read(ctx, l.majority, name, withData)
 		if r == nil {
 			return err
 		}
@@ -24,22 +23,24 @@ func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at dri
 	return data, at, err
 }
 
-// WriteData implements [driver.DataStore]. An expired lease does not hold; a
-// broken one does until it expires. The filter names the revision of the data, so a
-// command that arrives late matches nothing.
+// WriteData implements [driver.DataStore]. An expired lease does not hold its lock; a broken
+// one does until it expires.
 func (l *Locker) WriteData(ctx context.Context, lease driver.Lease, data []byte, at driver.DataRevision) error {
 	o := leaseOp("write data", lease, false)
 	if o.invalid == nil {
 		o.invalid = driver.ValidateData(data, limits)
 	}
 	return l.do(ctx, o, func(ctx context.Context) error {
-		unexpired := field("$expr", call("$gt", ref(fieldExpiresAt), serverNow))
-		change := doc{field("$set", is(fieldData, binary(data))), field("$inc", is(fieldWrites, int64(1)))}
+		// Promise 8: the server's clock decides whether the lease has expired.
+		unexpired := field("$expr", expr("$gt", ref(fieldExpiresAt), serverNow))
+		change := doc{field("$set", docOf(fieldData, binary(data))), field("$inc", docOf(fieldWrites, int64(1)))}
 		if len(data) == 0 {
-			change[0] = field("$unset", is(fieldData, 1))
+			change[0] = field("$unset", docOf(fieldData, 1))
 		}
 		outcome := driver.ErrLost
-		matched, err := l.change(ctx, lease, heldBy(lease, unexpired, sameData(at)), change, func(r *record) bool {
+		// Promise 5: the filter has the revision of the data, so a write that arrives late
+		// matches nothing.
+		matched, err := l.updateHeld(ctx, lease, heldBy(lease, unexpired, sameData(at)), change, func(r *record) bool {
 			if r.describe().State != driver.StateHeld {
 				return false
 			}

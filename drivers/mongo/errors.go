@@ -16,39 +16,41 @@ const (
 	codeUnauthorized              = 13
 	codeAuthenticationFailed      = 18
 	codeNamespaceNotFound         = 26
+	codeCommandNotFound           = 59
 	codeWriteConcernTimeout       = 64
 	codeUnknownWriteConcern       = 79
 	codeIndexOptionsConflict      = 85
 	codeIndexKeyConflict          = 86
 	codeShutdownInProgress        = 91
 	codeUnsatisfiableWriteConcern = 100
+	codeCommandNotSupported       = 115
+	codeUnrecognizedStage         = 40324
+	codeOnlyOnReplicaSets         = 40573 // $changeStream
 )
 
-// because adds the cause of a context to an error. The context may be that of
-// another lock's hold, and its cause, such as [driver.ErrLost], tell a definite
-// outcome: of that lock, not of this call. Such a cause is told as text alone.
-func because(err, cause error) error {
-	for _, outcome := range []error{driver.ErrHeld, driver.ErrLost, driver.ErrConflict, driver.ErrInvalid, driver.ErrClosed} {
-		if errors.Is(cause, outcome) {
-			return fmt.Errorf("%w (%v)", err, cause) //nolint:errorlint // that is the point
-		}
+// addCause adds the cause of a context's end to an error. The context may belong to another
+// lock's hold, and its cause, such as [driver.ErrLost], is then the outcome of that lock. Such
+// a cause is added as text only, so that errors.Is does not match it.
+func addCause(err, cause error) error {
+	if driver.OutcomeKnown(cause) {
+		// Promise 4: the loss of another lock is no loss of this one.
+		return fmt.Errorf("%w (%v)", err, cause) //nolint:errorlint // errors.Is must not match the cause
 	}
 	return fmt.Errorf("%w (%w)", err, cause)
 }
 
-// explain says what to do about an error, where the server's own words do not,
-// and keeps lease IDs out of it that the call has to do with: the server's words
-// may quote them.
+// explain adds advice to an error where the server's own text has none, and removes the lease
+// IDs of the call, which the server's text may quote.
 func explain(err error, ids []string, namespace string) error {
 	var reply mongo.ServerError
 	if errors.As(err, &reply) {
-		return withoutIDs(advise(err, namespace), ids)
+		return redactIDs(addAdvice(err, namespace), ids)
 	}
-	return advise(err, namespace)
+	return addAdvice(err, namespace)
 }
 
-// withoutDetails drops what the server quotes of a document that breaks a rule of
-// validation: it may hold an ID that this program does not know, another's.
+// withoutDetails drops the server's details of a document that failed validation. They may
+// quote the lease ID of another program.
 func withoutDetails(err error) error {
 	var failed mongo.WriteException
 	if !errors.As(err, &failed) {
@@ -62,25 +64,26 @@ func withoutDetails(err error) error {
 	return failed
 }
 
-func advise(err error, namespace string) error {
+func addAdvice(err error, namespace string) error {
 	if selection := unreachable(err); selection != nil {
 		return selection
 	}
 	switch {
 	case hasCode(err, codeUnauthorized):
-		return fmt.Errorf("the user lacks a privilege on %s (readWrite has all that is needed): %w", namespace, err)
+		return fmt.Errorf("the user lacks a privilege on %s: %w; grant it the role readWrite", namespace, err)
 	case hasCode(err, codeAuthenticationFailed):
-		return fmt.Errorf("user, password or authSource is wrong: %w", err)
-	case strings.Contains(err.Error(), "requires at least"): // the driver's text for a server that is too old
+		return fmt.Errorf("%w; check user, password and authSource", err)
+	case strings.Contains(err.Error(), "requires at least"): // the Go driver's text for a server that is too old
 		return fmt.Errorf("the server is older than MongoDB 4.4: %w", err)
 	default:
 		return err
 	}
 }
 
-// withoutIDs gives up the chain of an error that shows an ID: it has it too. An
-// ID so short that any text may contain it is no secret.
-func withoutIDs(err error, ids []string) error {
+// redactIDs removes lease IDs from an error's text. The result then wraps nothing, because the
+// wrapped errors show the ID, too. An ID shorter than 8 bytes is no secret: any text may
+// contain it.
+func redactIDs(err error, ids []string) error {
 	const secret = 8
 	text := err.Error()
 	for _, id := range ids {

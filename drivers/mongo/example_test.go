@@ -12,7 +12,7 @@ import (
 	holdmongo "github.com/holdfast-go/holdfast/drivers/mongo"
 )
 
-// A program that has a MongoDB client keeps its locks in a collection of it.
+// A program with a MongoDB client keeps its locks in one of its collections.
 func ExampleNew() {
 	ctx := context.Background()
 	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://db1,db2,db3/?replicaSet=rs0"))
@@ -34,8 +34,7 @@ func ExampleNew() {
 	fmt.Println(record.State, record.Owner)
 }
 
-// The URL is a MongoDB connection string with a database; importing the package
-// is enough.
+// The URL is a MongoDB connection string with a database. Importing the package is enough.
 func ExampleOpen() {
 	ctx := context.Background()
 	locker, err := driver.Open(ctx, "mongodb://db1,db2,db3/app?replicaSet=rs0&collection=locks")

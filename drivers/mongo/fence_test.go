@@ -38,8 +38,8 @@ func TestFence(t *testing.T) {
 			if _, err := coll.InsertOne(t.Context(), stored); err != nil {
 				t.Fatal(err)
 			}
-			// The user's own $or stays a condition beside the fence's.
-			filter := test.fence.Filter(bson.D{{Key: "$or", Value: bson.A{is("_id", test.name), is("_id", "another")}}})
+			// The program's own $or stays a condition besides the fence's.
+			filter := test.fence.Filter(bson.D{{Key: "$or", Value: bson.A{docOf("_id", test.name), docOf("_id", "another")}}})
 			result, err := coll.UpdateOne(t.Context(), filter,
 				bson.D{{Key: "$set", Value: bson.D{{Key: "value", Value: 1}, test.fence.Mark()}}})
 			if err != nil || (result.MatchedCount == 1) != test.passes {
@@ -49,19 +49,19 @@ func TestFence(t *testing.T) {
 				return
 			}
 			var after struct{ Fence int64 }
-			if err := coll.FindOne(t.Context(), is("_id", test.name)).Decode(&after); err != nil || after.Fence != int64(test.fence) {
+			if err := coll.FindOne(t.Context(), docOf("_id", test.name)).Decode(&after); err != nil || after.Fence != int64(test.fence) {
 				t.Errorf("marked %d, %v", after.Fence, err)
 			}
 		})
 	}
 }
 
-// A refused filter and an upsert are a duplicate key, as the documentation says.
+// An upsert that the fence refuses is a duplicate key error, as documented.
 func TestFenceWithUpsert(t *testing.T) {
 	t.Parallel()
 	coll := mongotest.Collection(t)
 	save := func(fence Fence) error {
-		_, err := coll.ReplaceOne(t.Context(), fence.Filter(is("_id", 7)), bson.D{{Key: "value", Value: 1}, fence.Mark()},
+		_, err := coll.ReplaceOne(t.Context(), fence.Filter(docOf("_id", 7)), bson.D{{Key: "value", Value: 1}, fence.Mark()},
 			options.Replace().SetUpsert(true))
 		return err
 	}
@@ -73,10 +73,10 @@ func TestFenceWithUpsert(t *testing.T) {
 	if err := save(4); !mongo.IsDuplicateKeyError(err) {
 		t.Errorf("got %v, want a duplicate key error", err)
 	}
-	// Without a hold nothing is inserted either, whatever the filter names.
+	// Without a hold nothing is inserted either, whatever the filter is.
 	for _, fence := range []Fence{0, math.MaxInt64 + 1} {
-		_, updateErr := coll.UpdateOne(t.Context(), fence.Filter(is("name", "new")), is("$set", doc{fence.Mark()}), options.UpdateOne().SetUpsert(true))
-		findErr := coll.FindOneAndUpdate(t.Context(), fence.Filter(nil), is("$set", doc{fence.Mark()}), options.FindOneAndUpdate().SetUpsert(true)).Err()
+		_, updateErr := coll.UpdateOne(t.Context(), fence.Filter(docOf("name", "new")), docOf("$set", doc{fence.Mark()}), options.UpdateOne().SetUpsert(true))
+		findErr := coll.FindOneAndUpdate(t.Context(), fence.Filter(nil), docOf("$set", doc{fence.Mark()}), options.FindOneAndUpdate().SetUpsert(true)).Err()
 		for _, err := range []error{save(fence), updateErr, findErr} {
 			if err == nil || errors.Is(err, mongo.ErrNoDocuments) || mongo.IsDuplicateKeyError(err) {
 				t.Errorf("token %d: got %v, want a refusal", uint64(fence), err)
@@ -86,7 +86,7 @@ func TestFenceWithUpsert(t *testing.T) {
 	if n, err := coll.CountDocuments(t.Context(), doc{}); err != nil || n != 1 {
 		t.Errorf("%d documents, %v; want the one", n, err)
 	}
-	// nil is a filter for everything.
+	// A nil filter matches every document.
 	if n, err := coll.CountDocuments(t.Context(), Fence(5).Filter(nil)); err != nil || n != 1 {
 		t.Errorf("counted %d, %v", n, err)
 	}

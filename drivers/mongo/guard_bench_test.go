@@ -12,9 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-// BenchmarkGuard compares a guarded insert with the same insert in a plain
-// transaction of the same concerns: the guard adds a raise, two reads of the
-// lock and a write of the fence.
+// BenchmarkGuard compares a guarded insert with the same insert in a plain transaction with
+// the same concerns. The guard adds a raise, two reads of the lock and a write of the fence.
 func BenchmarkGuard(b *testing.B) {
 	coll := mongotest.Collection(b)
 	l, err := New(b.Context(), coll)
@@ -35,7 +34,7 @@ func BenchmarkGuard(b *testing.B) {
 	hold := testHold{lease: lease, ctx: b.Context()}
 	journal := coll.Database().Collection("journal")
 	insert := func(ctx context.Context) error {
-		_, err := journal.InsertOne(ctx, is("n", 1))
+		_, err := journal.InsertOne(ctx, docOf("n", 1))
 		return err
 	}
 	session, err := coll.Database().Client().StartSession()

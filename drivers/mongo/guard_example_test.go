@@ -16,7 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-// The holder's writes are in a transaction that a later holder makes fail.
+// The holder's writes are in a transaction, which fails once a later holder has used the
+// guard.
 func ExampleGuard() {
 	ctx := context.Background()
 	db, end := database() // of the program's own client
@@ -59,14 +60,14 @@ func ExampleGuard() {
 	// bills: 1 <nil>
 }
 
-// Each write carries the token, and does not match what a later holder has marked.
+// Each write has the token, and does not match a document that a later holder has marked.
 func ExampleFence() {
 	ctx := context.Background()
 	db, end := database()
 	defer end()
 	reports := db.Collection("reports")
 
-	write := func(token uint64, text string) error { // the token comes from Hold.Token or TokenFrom
+	write := func(token uint64, text string) error { // the token comes from Hold.Token or TokenFromContext
 		fence := holdmongo.Fence(token)
 		_, err := reports.UpdateOne(ctx,
 			fence.Filter(bson.D{{Key: "_id", Value: "monday"}}),
@@ -84,7 +85,7 @@ func ExampleFence() {
 	// the first, after a pause, is refused: true
 }
 
-// database is a database of the tests' replica set, dropped at the end.
+// database returns a database of the tests' replica set, dropped at the end.
 func database() (db *mongo.Database, end func()) {
 	client, err := mongo.Connect(options.Client().ApplyURI(mongotest.URI(exampleTB{})))
 	if err != nil {
@@ -98,7 +99,7 @@ func database() (db *mongo.Database, end func()) {
 	}
 }
 
-// exampleTB stands in for the testing.TB that examples do not have.
+// exampleTB replaces the testing.TB, which examples do not have.
 type exampleTB struct{ testing.TB }
 
 func (exampleTB) Helper()                   {}

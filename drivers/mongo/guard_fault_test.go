@@ -11,8 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-// What the server answers is forced with a fail point, of which it has only one:
-// this test does not run beside others.
+// A server has only one fail point, so this test does not run in parallel with others.
 func TestGuardRetries(t *testing.T) {
 	labels := func(labels ...any) bson.E { return bson.E{Key: "errorLabels", Value: bson.A(labels)} }
 	for _, test := range []struct {
@@ -34,13 +33,13 @@ func TestGuardRetries(t *testing.T) {
 		{"commit takes too long", "commitTransaction", bson.D{{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 400}}, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			g := newSharedGuarded(t)
+			g := newSharedGuardFixture(t)
 			a := g.hold("secret a", time.Minute)
 			g.guard.timeout = 2 * time.Second
 			if test.command == "commitTransaction" {
 				g.guard.timeout = 200 * time.Millisecond
 			}
-			failing(t, g, test.command, 2, test.failure) // twice: the driver itself repeats some commands once
+			failCommands(t, g, test.command, 2, test.failure) // twice, because the Go driver retries some commands once
 			runs := 0
 			g.must(a, func(ctx context.Context) error {
 				runs++
@@ -54,39 +53,34 @@ func TestGuardRetries(t *testing.T) {
 	}
 
 	for _, code := range []int{64, 79, 91, 100} {
-		t.Run(fmt.Sprintf("commit in doubt for write concern error %d", code), func(t *testing.T) {
-			g := newSharedGuarded(t)
-			g.guard.window = 300 * time.Millisecond
+		t.Run(fmt.Sprintf("unknown commit after write concern error %d", code), func(t *testing.T) {
+			g := newSharedGuardFixture(t)
+			g.guard.commitWindow = 300 * time.Millisecond
 			a := g.hold("secret a", time.Minute)
-			failing(t, g, "commitTransaction", 1000, bson.D{
+			failCommands(t, g, "commitTransaction", 1000, bson.D{
 				{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: code}, {Key: "errmsg", Value: "not acknowledged"}}},
 			})
 			ctx, cancel := context.WithCancel(t.Context())
-			g.hooks.before("commitTransaction", cancel) // asks on, although the caller has gone
+			g.hooks.before("commitTransaction", cancel) // retries, although the caller's context has ended
 			g.wantErr(g.guard.Do(ctx, a, g.note("a")), ErrInDoubt)
 			g.wantLines("a")
 		})
 	}
 }
 
-// failing has the next commands of g's client fail that often.
-func failing(t *testing.T, g *guarded, command string, times int, failure bson.D) {
+// failCommands makes the next commands of g's client fail that many times.
+func failCommands(t *testing.T, g *guardFixture, command string, times int, failure bson.D) {
 	t.Helper()
 	mode := any("off")
 	if times > 0 {
-		mode = is("times", times)
-		t.Cleanup(func() { failing(t, g, command, 0, nil) })
+		mode = docOf("times", times)
+		t.Cleanup(func() { failCommands(t, g, command, 0, nil) })
 	}
-	client := mongotest.Connect(t, mongotest.URI(t))
-	if err := client.Database("admin").RunCommand(context.WithoutCancel(t.Context()), bson.D{
-		{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode},
-		{Key: "data", Value: append(bson.D{{Key: "failCommands", Value: bson.A{command}}, {Key: "appName", Value: t.Name()}}, failure...)},
-	}).Err(); err != nil {
-		t.Fatal(err)
-	}
+	setFailPoint(t, mongotest.Connect(t, mongotest.URI(t)), mode,
+		append(doc{field("failCommands", list{command}), field("appName", t.Name())}, failure...)...)
 }
 
-// TestGuardFaults has one replica set for what happens to servers.
+// TestGuardFaults shares one replica set among its server faults.
 func TestGuardFaults(t *testing.T) {
 	t.Parallel()
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{})
@@ -106,7 +100,7 @@ func TestGuardFaults(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			g := newGuarded(t, rs.URI())
+			g := newGuardFixture(t, rs.URI())
 			g.guard.timeout = 2 * time.Second
 			a := g.hold("secret a", time.Minute)
 			runs := 0

@@ -16,11 +16,11 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// The later holder comes to the guard between the older one's last look at the
-// lock's record (step 4) and its last write (5).
+// The later holder uses the guard between the older one's last read of the lock's record (step
+// 4) and its last write (5).
 func TestGuardLaterHolderBeforeTheLastWrite(t *testing.T) {
 	t.Parallel()
-	g := newSharedGuarded(t)
+	g := newSharedGuardFixture(t)
 	a := g.hold("secret a", time.Minute)
 	came := false
 	g.hooks.before("update "+FencesCollection, func() {
@@ -35,16 +35,16 @@ func TestGuardLaterHolderBeforeTheLastWrite(t *testing.T) {
 	g.wantLines("b")
 }
 
-// The later holder comes between the older one's last write (5) and its commit
-// (6): it must wait, and see what the older one wrote.
+// The later holder uses the guard between the older one's last write (5) and its commit (6).
+// It must wait, and see what the older one wrote.
 func TestGuardLaterHolderBeforeTheCommit(t *testing.T) {
 	t.Parallel()
-	g := newSharedGuarded(t)
+	g := newSharedGuardFixture(t)
 	a := g.hold("secret a", time.Minute)
 	var following sync.WaitGroup
 	var committed atomic.Bool
 	g.hooks.before("commitTransaction", func() {
-		b := g.follow(a, "secret b") // not blocked by the transaction
+		b := g.follow(a, "secret b") // the transaction does not block it
 		raising := make(chan struct{})
 		g.hooks.before("findAndModify "+FencesCollection, func() { close(raising) })
 		following.Go(func() {
@@ -63,7 +63,7 @@ func TestGuardLaterHolderBeforeTheCommit(t *testing.T) {
 			}
 		})
 		<-raising
-		time.Sleep(300 * time.Millisecond) // time for it to go on, were it not to wait
+		time.Sleep(300 * time.Millisecond) // enough for the later holder to continue if it did not wait
 		committed.Store(true)
 	})
 	g.must(a, g.note("a"))
@@ -71,18 +71,18 @@ func TestGuardLaterHolderBeforeTheCommit(t *testing.T) {
 	g.wantLines("a b")
 }
 
-// While a guarded transaction is open, renewals, a release, a take-over and the
-// next holder's whole guarded transaction go on as if it were not there.
-func TestGuardBlocksNobody(t *testing.T) {
+// An open guarded transaction does not delay renewals, a release, a take-over, or the next
+// holder's whole guarded transaction.
+func TestGuardDoesNotBlockTheLock(t *testing.T) {
 	t.Parallel()
-	g := newSharedGuarded(t)
+	g := newSharedGuardFixture(t)
 	a := g.hold("secret a", time.Minute)
 	err := g.do(a, func(ctx context.Context) error {
 		if err := g.note("a")(ctx); err != nil {
 			return err
 		}
-		// A transaction would block them for 60 s. The Locker takes no notice of
-		// the session in the context.
+		// A transaction would block them for 60 s. The Locker ignores the session in the
+		// context.
 		quick, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		for range 5 {
@@ -107,11 +107,11 @@ func TestGuardBlocksNobody(t *testing.T) {
 	g.wantLines("b")
 }
 
-// A renewal that comes after the transaction's snapshot is not a conflict, and a
-// function may run longer than one TTL.
+// A renewal after the transaction's snapshot is no conflict, and a function may run longer
+// than one TTL.
 func TestGuardOutlastsTheTTL(t *testing.T) {
 	t.Parallel()
-	g := newSharedGuarded(t)
+	g := newSharedGuardFixture(t)
 	a := g.hold("secret a", 2*time.Second)
 	runs := 0
 	g.must(a, func(ctx context.Context) error {
@@ -132,15 +132,15 @@ func TestGuardOutlastsTheTTL(t *testing.T) {
 	g.wantLines("a")
 }
 
-// TestGuardHistory has many holders that outlive their leases without noticing.
-// What they write does not conflict: only the guard keeps it in order.
+// TestGuardHistory has many holders that outlive their leases without noticing. Their writes
+// do not conflict: only the guard orders them.
 func TestGuardHistory(t *testing.T) {
 	t.Parallel()
-	g := newSharedGuarded(t)
+	g := newSharedGuardFixture(t)
 	if err := g.journal.Database().CreateCollection(t.Context(), g.journal.Name()); err != nil {
 		t.Fatal(err)
 	}
-	history, err := g.journal.Watch(t.Context(), mongo.Pipeline{}) // in the order of the commits
+	history, err := g.journal.Watch(t.Context(), mongo.Pipeline{}) // events come in the order of the commits
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,12 +153,12 @@ func TestGuardHistory(t *testing.T) {
 				h := g.hold(fmt.Sprintf("secret %d.%d", i, round), 100*time.Millisecond)
 				for range 4 {
 					err := g.do(h, func(ctx context.Context) error {
-						later, err := g.journal.CountDocuments(ctx, is(fieldToken, is("$gt", int64(h.lease.Token))))
+						later, err := g.journal.CountDocuments(ctx, docOf(fieldToken, docOf("$gt", int64(h.lease.Token))))
 						if err == nil && later > 0 {
 							t.Errorf("token %d was let in after a later one", h.lease.Token)
 						}
 						time.Sleep(rand.N(60 * time.Millisecond))
-						_, insertErr := g.journal.InsertOne(ctx, is(fieldToken, int64(h.lease.Token)))
+						_, insertErr := g.journal.InsertOne(ctx, docOf(fieldToken, int64(h.lease.Token)))
 						return errors.Join(err, insertErr)
 					})
 					switch {
@@ -194,39 +194,39 @@ func TestGuardHistory(t *testing.T) {
 	}
 }
 
-// The last write of a guard asks for its own token, besides the conflict that a later
-// holder's raise is.
-func TestGuardMarksItsOwnTokenOnly(t *testing.T) {
+// The guard's last write requires its own token, in addition to the conflict with a later
+// holder's raise.
+func TestGuardWritesTheFenceOfItsOwnTokenOnly(t *testing.T) {
 	t.Parallel()
-	g := newSharedGuarded(t)
+	g := newSharedGuardFixture(t)
 	lease := driver.Lease{Name: "job", Token: 5}
-	if err := g.guard.raise(t.Context(), lease); err != nil {
+	if err := g.guard.raiseFence(t.Context(), lease); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.guard.mark(t.Context(), lease); err != nil {
+	if err := g.guard.writeFence(t.Context(), lease); err != nil {
 		t.Errorf("its own token: %v", err)
 	}
 	later := lease
 	later.Token++
-	if err := g.guard.raise(t.Context(), later); err != nil {
+	if err := g.guard.raiseFence(t.Context(), later); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.guard.mark(t.Context(), lease); !errors.Is(err, ErrFenced) {
+	if err := g.guard.writeFence(t.Context(), lease); !errors.Is(err, ErrFenced) {
 		t.Errorf("after a later holder's raise: %v, want ErrFenced", err)
 	}
 }
 
-// The look at the lock's record asks for the token too: an ID that was used again is
-// another grant.
-func TestGuardLooksForItsOwnToken(t *testing.T) {
+// The check of the lock's record requires the token, too: an ID that is used again is another
+// grant.
+func TestGuardChecksItsOwnToken(t *testing.T) {
 	t.Parallel()
-	g := newSharedGuarded(t)
+	g := newSharedGuardFixture(t)
 	lease := g.hold("a", time.Minute).lease
-	if err := g.guard.look(t.Context(), lease); err != nil {
+	if err := g.guard.checkHeld(t.Context(), lease); err != nil {
 		t.Error(err)
 	}
 	lease.Token--
-	if err := g.guard.look(t.Context(), lease); !errors.Is(err, driver.ErrLost) {
+	if err := g.guard.checkHeld(t.Context(), lease); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("got %v, want ErrLost", err)
 	}
 }

@@ -17,40 +17,38 @@ import (
 )
 
 const (
-	// commitWindow is for how long a commit is asked for again while its outcome
-	// is unknown. With MongoDB's default settings the successor of a primary that
-	// crashed is there after 11 to 12 s.
+	// commitWindow is how long a commit is retried while its outcome is unknown. With
+	// MongoDB's default settings a new primary is elected 11 to 12 s after a crash.
 	commitWindow = 15 * time.Second
 
-	fieldCommits = "commits" // of a fence: how many guarded transactions
+	fieldCommits = "commits" // in the fence's document: the number of guarded transactions
 
 	labelTransient = "TransientTransactionError"
 	labelUnknown   = "UnknownTransactionCommitResult"
 )
 
-var errTransactionEnded = errors.New("the function ended the transaction that it was run in")
+var errTransactionEnded = errors.New("the function ended the guard's transaction")
 
-// attempt takes the steps of [Guard] once. again says that another attempt may
-// succeed.
+// attempt takes the steps of [Guard] once. again means that another attempt may succeed.
 func (g *Guard) attempt(ctx context.Context, hold Hold, fn func(context.Context) error) (again bool, err error) {
 	lease := hold.Lease()
-	outside := mongo.NewSessionContext(ctx, nil) // also of a transaction of the caller's
-	if err := g.raise(outside, lease); err != nil {
-		return passing(err), err
+	outside := mongo.NewSessionContext(ctx, nil) // outside the caller's transaction, too
+	if err := g.raiseFence(outside, lease); err != nil {
+		return isTransient(err), err
 	}
 	session, err := g.client.StartSession()
 	if err != nil {
 		return false, err
 	}
 	committing := false
-	defer func() { g.end(ctx, session, committing) }() // also if fn panics
+	defer func() { g.endSession(ctx, session, committing) }() // also if fn panics
 	if err := session.StartTransaction(options.Transaction().SetReadConcern(readconcern.Snapshot()).
 		SetWriteConcern(writeconcern.Majority()).SetReadPreference(readpref.Primary())); err != nil {
 		return false, err
 	}
 	inside := mongo.NewSessionContext(ctx, session)
-	if err := g.look(inside, lease); err != nil {
-		return passing(err), err
+	if err := g.checkHeld(inside, lease); err != nil {
+		return isTransient(err), err
 	}
 	if err := fn(inside); err != nil {
 		return hasLabel(err, labelTransient), &fnError{err}
@@ -61,11 +59,11 @@ func (g *Guard) attempt(ctx context.Context, hold Hold, fn func(context.Context)
 	if err := hold.Err(); err != nil {
 		return false, err
 	}
-	if err := g.look(outside, lease); err != nil {
-		return passing(err), err
+	if err := g.checkHeld(outside, lease); err != nil {
+		return isTransient(err), err
 	}
-	if err := g.mark(inside, lease); err != nil {
-		return passing(err), err
+	if err := g.writeFence(inside, lease); err != nil {
+		return isTransient(err), err
 	}
 	if ctx.Err() != nil {
 		return false, ctx.Err()
@@ -74,11 +72,12 @@ func (g *Guard) attempt(ctx context.Context, hold Hold, fn func(context.Context)
 	return g.commit(ctx, session)
 }
 
-// raise brings the fence up to the lease's token. It never lowers it.
-func (g *Guard) raise(ctx context.Context, lease driver.Lease) error {
+// raiseFence raises the fence to the lease's token.
+func (g *Guard) raiseFence(ctx context.Context, lease driver.Lease) error {
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
-	fence, err := g.fences.FindOneAndUpdate(ctx, is(fieldName, lease.Name), is("$max", is(fieldToken, int64(lease.Token))),
+	// Promise 3: $max never lowers the fence, so it keeps the greatest token.
+	fence, err := g.fences.FindOneAndUpdate(ctx, docOf(fieldName, lease.Name), docOf("$max", docOf(fieldToken, int64(lease.Token))),
 		options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Raw()
 	if err != nil {
 		return err
@@ -86,73 +85,74 @@ func (g *Guard) raise(ctx context.Context, lease driver.Lease) error {
 	token, ok := fence.Lookup(fieldToken).Int64OK()
 	switch {
 	case !ok || token < int64(lease.Token):
-		return &badRecordError{name: lease.Name, why: "its token, in " + FencesCollection + ", is no 64-bit integer"}
-	case token > int64(lease.Token):
-		return fmt.Errorf("%w: to token %d, and this one has %d", ErrFenced, token, lease.Token)
+		return &badRecordError{name: lease.Name, problem: "its token, in " + FencesCollection + ", is not a 64-bit integer"}
+	case token > int64(lease.Token): // Promise 3: a later holder's token refuses this one
+		return fmt.Errorf("%w: its token is %d, this holder's is %d", ErrFenced, token, lease.Token)
 	}
 	return nil
 }
 
-// look checks that the lock's record names the lease and has not expired.
-func (g *Guard) look(ctx context.Context, lease driver.Lease) error {
+// checkHeld checks that the lock's record has the lease and has not expired.
+func (g *Guard) checkHeld(ctx context.Context, lease driver.Lease) error {
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
-	unexpired := call("$gt", ref(fieldExpiresAt), serverNow)
-	sameToken := call("$eq", ref(fieldToken), int64(lease.Token))
+	unexpired := expr("$gt", ref(fieldExpiresAt), serverNow)
+	sameToken := expr("$eq", ref(fieldToken), int64(lease.Token))
 	err := g.locks.FindOne(ctx, heldBy(lease, field("$expr", and(unexpired, sameToken))),
-		options.FindOne().SetProjection(is(fieldName, 1))).Err()
+		options.FindOne().SetProjection(docOf(fieldName, 1))).Err()
 	if errors.Is(err, mongo.ErrNoDocuments) {
-		return fmt.Errorf("%w: its record in %s.%s names another holder or none, or has expired",
+		return fmt.Errorf("%w: the record in %s.%s has another holder or none, or has expired",
 			driver.ErrLost, g.locks.Database().Name(), g.locks.Name())
 	}
 	return err
 }
 
-// mark writes the fence's document, so that a raise since the transaction's
-// snapshot is a conflict, and one to come waits. The write must change something:
-// the server drops one that does not, and with it the conflict.
-func (g *Guard) mark(ctx context.Context, lease driver.Lease) error {
+// writeFence writes the fence's document in the transaction. The write must change something:
+// the server drops a write that changes nothing, and with it the conflict.
+func (g *Guard) writeFence(ctx context.Context, lease driver.Lease) error {
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
+	// Promise 3: this write conflicts with a later holder's raise since the snapshot, and a
+	// later raise waits for the commit.
 	result, err := g.fences.UpdateOne(ctx, doc{field(fieldName, lease.Name), field(fieldToken, int64(lease.Token))},
-		is("$inc", is(fieldCommits, int64(1))))
+		docOf("$inc", docOf(fieldCommits, int64(1))))
 	if err == nil && result.MatchedCount == 0 {
 		return ErrFenced
 	}
 	return err
 }
 
-// commit asks for the commit until it knows the outcome, whatever becomes of ctx:
-// a commit may be repeated, and is applied once.
+// commit retries the commit until its outcome is known, also after ctx has ended. A commit may
+// be repeated; it is applied once.
 func (g *Guard) commit(ctx context.Context, session *mongo.Session) (again bool, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.window)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.commitWindow)
 	defer cancel()
 	for n := 0; ; n++ {
-		err := g.tryCommit(ctx, session)
+		err := g.commitOnce(ctx, session)
 		switch {
 		case err == nil:
 			return false, nil
-		case hasLabel(err, labelTransient): // also of a repetition: the server knows of no such transaction
+		case hasLabel(err, labelTransient): // also for a repeat: the server does not know the transaction
 			return true, err
-		case n == 0 && definite(err):
+		case n == 0 && definitelyNotCommitted(err):
 			return false, err
 		case ctx.Err() != nil:
 			return false, fmt.Errorf("%w: %w", ErrInDoubt, err)
 		}
-		pause(ctx, n)
+		backoff(ctx, n)
 	}
 }
 
-func (g *Guard) tryCommit(ctx context.Context, session *mongo.Session) error {
+func (g *Guard) commitOnce(ctx context.Context, session *mongo.Session) error {
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
 	return session.CommitTransaction(ctx)
 }
 
-// end aborts the transaction if it is still open, and gives the session back. It
-// does not abort what was sent to be committed: through another router of a
-// sharded cluster an abort could meet the commit half-way.
-func (g *Guard) end(ctx context.Context, session *mongo.Session, committing bool) {
+// endSession aborts the transaction if it is still open, and ends the session. It does not
+// abort a transaction whose commit was sent: on a sharded cluster the abort could reach
+// another router while the commit is in progress.
+func (g *Guard) endSession(ctx context.Context, session *mongo.Session, committing bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.timeout)
 	defer cancel()
 	if committing {
@@ -161,22 +161,21 @@ func (g *Guard) end(ctx context.Context, session *mongo.Session, committing bool
 	session.EndSession(ctx)
 }
 
-// passing reports whether a command of the guard failed for a reason that may
-// pass: a conflict, a change of the primary, a lost connection, a time limit. Two
-// raises of a fence that is new may meet in a duplicate key.
-func passing(err error) bool {
+// isTransient reports whether a command of the guard failed for a temporary reason: a
+// conflict, a change of the primary, a lost connection, a time limit, or the duplicate key
+// error of two raises that create the same fence.
+func isTransient(err error) bool {
 	return hasLabel(err, labelTransient) || hasLabel(err, "RetryableWriteError") ||
 		mongo.IsNetworkError(err) || mongo.IsTimeout(err) || mongo.IsDuplicateKeyError(err)
 }
 
-// definite reports whether err is the server's own answer that it has not
-// committed. A write concern error is none: the commit was applied, and is not
-// known to last. The driver labels those as unknown but for two, a write concern
-// that the set does not know or cannot satisfy, and it makes a command's error of
-// each.
-func definite(err error) bool {
+// definitelyNotCommitted reports whether err is the server's own answer that the transaction
+// was not committed. A write concern error is no such answer: the commit was applied, but may
+// not last. The Go driver labels write concern errors as unknown, except two (a write concern
+// that the set does not know or cannot satisfy), and returns each as a command error.
+func definitelyNotCommitted(err error) bool {
 	var reply mongo.CommandError
-	return errors.As(err, &reply) && !has(reply.Raw, "writeConcernError") &&
+	return errors.As(err, &reply) && !hasField(reply.Raw, "writeConcernError") &&
 		!hasCode(err, codeWriteConcernTimeout, codeUnknownWriteConcern, codeShutdownInProgress, codeUnsatisfiableWriteConcern) &&
 		!hasLabel(err, labelUnknown) && !mongo.IsNetworkError(err) && !mongo.IsTimeout(err)
 }
@@ -186,11 +185,11 @@ func hasLabel(err error, label string) bool {
 	return errors.As(err, &labeled) && labeled.HasErrorLabel(label)
 }
 
-// pause waits between attempts, longer each time, until ctx ends.
-func pause(ctx context.Context, n int) {
-	most := min(10*time.Millisecond<<min(n, 10), 500*time.Millisecond)
+// backoff waits between attempts, longer after each, until ctx ends.
+func backoff(ctx context.Context, n int) {
+	limit := min(10*time.Millisecond<<min(n, 10), 500*time.Millisecond)
 	select {
-	case <-time.After(most/2 + rand.N(most/2)):
+	case <-time.After(limit/2 + rand.N(limit/2)):
 	case <-ctx.Done():
 	}
 }

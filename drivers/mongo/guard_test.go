@@ -21,8 +21,8 @@ import (
 
 var _ Hold = (*holdfast.Hold)(nil)
 
-// testHold is a hold that nobody renews, and that does not notice its end: the
-// process that was paused. It ends when the test says so.
+// testHold is a hold that nobody renews and that does not notice its end, like that of a
+// paused process. It ends when the test says so.
 type testHold struct {
 	lease driver.Lease
 	ctx   context.Context
@@ -33,8 +33,8 @@ func (h testHold) Lease() driver.Lease      { return h.lease }
 func (h testHold) Context() context.Context { return h.ctx }
 func (h testHold) Err() error               { return errors.Join(h.err, context.Cause(h.ctx)) }
 
-// guarded is a lock and a journal that its holders write to.
-type guarded struct {
+// guardFixture is a lock and a journal to which its holders write.
+type guardFixture struct {
 	t       *testing.T
 	locker  *Locker
 	guard   *Guard
@@ -42,7 +42,7 @@ type guarded struct {
 	hooks   *hooks
 }
 
-func newGuarded(t *testing.T, uri string) *guarded {
+func newGuardFixture(t *testing.T, uri string) *guardFixture {
 	t.Helper()
 	hooks := &hooks{}
 	client := mongotest.Connect(t, uri, options.Client().SetMonitor(hooks.monitor()).SetAppName(t.Name()))
@@ -52,21 +52,21 @@ func newGuarded(t *testing.T, uri string) *guarded {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &guarded{t: t, locker: locker, guard: guard, journal: coll.Database().Collection("journal"), hooks: hooks}
+	return &guardFixture{t: t, locker: locker, guard: guard, journal: coll.Database().Collection("journal"), hooks: hooks}
 }
 
-func newSharedGuarded(t *testing.T) *guarded {
+func newSharedGuardFixture(t *testing.T) *guardFixture {
 	t.Helper()
-	return newGuarded(t, mongotest.URI(t))
+	return newGuardFixture(t, mongotest.URI(t))
 }
 
-// hold takes the lock "job", waiting for its last lease to run out.
-func (g *guarded) hold(id string, ttl time.Duration) testHold {
+// hold acquires the lock "job", waiting for its last lease to expire.
+func (g *guardFixture) hold(id string, ttl time.Duration) testHold {
 	g.t.Helper()
 	req := request("job", id)
 	req.TTL = ttl
 	var hold testHold
-	await(g.t, id+" gets the lock", func() bool {
+	eventually(g.t, id+" gets the lock", func() bool {
 		lease, err := g.locker.TryAcquire(g.t.Context(), req)
 		hold = testHold{lease: lease, ctx: g.t.Context()}
 		return err == nil
@@ -74,8 +74,8 @@ func (g *guarded) hold(id string, ttl time.Duration) testHold {
 	return hold
 }
 
-// follow ends a hold, which does not notice, and gives the lock to another.
-func (g *guarded) follow(a testHold, id string) testHold {
+// follow releases a hold, which does not notice, and acquires the lock for another.
+func (g *guardFixture) follow(a testHold, id string) testHold {
 	g.t.Helper()
 	if err := g.locker.Release(g.t.Context(), a.lease); err != nil {
 		g.t.Error(err)
@@ -84,20 +84,20 @@ func (g *guarded) follow(a testHold, id string) testHold {
 }
 
 // note returns a function for Do that adds a line to the journal.
-func (g *guarded) note(line string) func(context.Context) error {
+func (g *guardFixture) note(line string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := g.journal.InsertOne(ctx, bson.D{{Key: "line", Value: line}})
 		return err
 	}
 }
 
-// never is a function that must not be run.
-func (g *guarded) never(context.Context) error {
+// never is a function that must not run.
+func (g *guardFixture) never(context.Context) error {
 	g.t.Error("the function was run although the hold is refused")
 	return nil
 }
 
-func (g *guarded) lines() string {
+func (g *guardFixture) lines() string {
 	g.t.Helper()
 	cursor, err := g.journal.Find(g.t.Context(), bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
 	if err != nil {
@@ -114,28 +114,31 @@ func (g *guarded) lines() string {
 	return strings.Join(lines, " ")
 }
 
-func (g *guarded) do(h Hold, fn func(context.Context) error) error {
+func (g *guardFixture) do(h Hold, fn func(context.Context) error) error {
 	return g.guard.Do(g.t.Context(), h, fn)
 }
 
-func (g *guarded) must(h Hold, fn func(context.Context) error) {
+func (g *guardFixture) must(h Hold, fn func(context.Context) error) {
 	g.t.Helper()
 	if err := g.do(h, fn); err != nil {
 		g.t.Fatal(err)
 	}
 }
 
-func (g *guarded) wantLines(want string) {
+func (g *guardFixture) wantLines(want string) {
 	g.t.Helper()
 	if got := g.lines(); got != want {
 		g.t.Errorf("the journal says %q, want %q", got, want)
 	}
 }
 
-func (g *guarded) wantErr(err, want error) {
+func (g *guardFixture) wantErr(err, want error) {
 	g.t.Helper()
 	if !errors.Is(err, want) {
 		g.t.Errorf("got %v, want %v", err, want)
+	}
+	if err != nil && !strings.HasPrefix(err.Error(), "holdfast: guard ") {
+		g.t.Errorf("the error does not begin with its operation: %v", err)
 	}
 	if err != nil && strings.Contains(err.Error(), "secret") {
 		g.t.Errorf("the error shows a lease ID: %v", err)
@@ -172,14 +175,14 @@ func (h *hooks) monitor() *event.CommandMonitor {
 
 func TestGuardCommits(t *testing.T) {
 	t.Parallel()
-	g := newSharedGuarded(t)
+	g := newSharedGuardFixture(t)
 	a := g.hold("secret a", time.Minute)
 	for i := range 3 {
 		g.must(a, g.note(fmt.Sprint(i)))
 	}
 	g.wantLines("0 1 2")
 	var fence struct{ Token, Commits int64 }
-	err := g.journal.Database().Collection(FencesCollection).FindOne(t.Context(), is("_id", "job")).Decode(&fence)
+	err := g.journal.Database().Collection(FencesCollection).FindOne(t.Context(), docOf("_id", "job")).Decode(&fence)
 	if err != nil || fence.Token != int64(a.lease.Token) || fence.Commits != 3 {
 		t.Errorf("the fence is %+v, %v", fence, err)
 	}
@@ -187,9 +190,9 @@ func TestGuardCommits(t *testing.T) {
 
 func TestGuardRefuses(t *testing.T) {
 	t.Parallel()
-	t.Run("a holder that a later one has fenced off", func(t *testing.T) {
+	t.Run("a holder after a later one raised the fence", func(t *testing.T) {
 		t.Parallel()
-		g := newSharedGuarded(t)
+		g := newSharedGuardFixture(t)
 		a := g.hold("secret a", 100*time.Millisecond)
 		b := g.hold("secret b", time.Minute)
 		g.must(b, g.note("b"))
@@ -198,18 +201,18 @@ func TestGuardRefuses(t *testing.T) {
 		g.wantErr(err, driver.ErrLost)
 		g.wantLines("b")
 	})
-	t.Run("a holder that another has followed", func(t *testing.T) {
+	t.Run("a holder that has a successor", func(t *testing.T) {
 		t.Parallel()
-		g := newSharedGuarded(t)
+		g := newSharedGuardFixture(t)
 		a := g.hold("secret a", 100*time.Millisecond)
 		g.hold("secret b", time.Minute)
 		g.wantErr(g.do(a, g.never), driver.ErrLost)
 	})
-	t.Run("an expired lease that nobody followed", func(t *testing.T) {
+	t.Run("an expired lease without a successor", func(t *testing.T) {
 		t.Parallel()
-		g := newSharedGuarded(t)
+		g := newSharedGuardFixture(t)
 		a := g.hold("secret a", 100*time.Millisecond)
-		await(t, "expiry", func() bool {
+		eventually(t, "expiry", func() bool {
 			record, err := g.locker.Inspect(t.Context(), "job")
 			return err == nil && record.State == driver.StateFree
 		})
@@ -217,16 +220,16 @@ func TestGuardRefuses(t *testing.T) {
 	})
 	t.Run("a released lease", func(t *testing.T) {
 		t.Parallel()
-		g := newSharedGuarded(t)
+		g := newSharedGuardFixture(t)
 		a := g.hold("secret a", time.Minute)
 		if err := g.locker.Release(t.Context(), a.lease); err != nil {
 			t.Fatal(err)
 		}
 		g.wantErr(g.do(a, g.never), driver.ErrLost)
 	})
-	t.Run("a holder that is followed while its function runs", func(t *testing.T) {
+	t.Run("a holder that gets a successor while its function runs", func(t *testing.T) {
 		t.Parallel()
-		g := newSharedGuarded(t)
+		g := newSharedGuardFixture(t)
 		a := g.hold("secret a", time.Minute)
 		follow := func() { g.follow(a, "secret b") }
 		g.wantErr(g.do(a, func(ctx context.Context) error {
@@ -237,7 +240,7 @@ func TestGuardRefuses(t *testing.T) {
 	})
 	t.Run("a holder whose lock is handed over while its function runs", func(t *testing.T) {
 		t.Parallel()
-		g := newSharedGuarded(t)
+		g := newSharedGuardFixture(t)
 		a := g.hold("secret a", time.Minute)
 		var b testHold
 		g.wantErr(g.do(a, func(ctx context.Context) error {
@@ -249,9 +252,9 @@ func TestGuardRefuses(t *testing.T) {
 		g.wantErr(g.do(a, g.never), ErrFenced)
 		g.wantLines("b")
 	})
-	t.Run("a hold that ended, whatever its function says", func(t *testing.T) {
+	t.Run("a hold that ended, whatever its function returns", func(t *testing.T) {
 		t.Parallel()
-		g := newSharedGuarded(t)
+		g := newSharedGuardFixture(t)
 		a := g.hold("secret a", time.Minute)
 		ctx, lose := context.WithCancelCause(t.Context())
 		a.ctx = ctx
@@ -272,7 +275,7 @@ func TestGuardRefuses(t *testing.T) {
 	})
 	t.Run("a hold that is over, although its context has not ended yet", func(t *testing.T) {
 		t.Parallel()
-		g := newSharedGuarded(t)
+		g := newSharedGuardFixture(t)
 		a := g.hold("secret a", time.Minute)
 		a.err = driver.ErrLost
 		g.wantErr(g.do(a, g.note("a")), driver.ErrLost)
@@ -280,7 +283,7 @@ func TestGuardRefuses(t *testing.T) {
 	})
 	t.Run("a caller whose context ended", func(t *testing.T) {
 		t.Parallel()
-		g := newSharedGuarded(t)
+		g := newSharedGuardFixture(t)
 		a := g.hold("secret a", time.Minute)
 		ctx, cancel := context.WithCancel(t.Context())
 		g.wantErr(g.guard.Do(ctx, a, func(ctx context.Context) error {
@@ -289,9 +292,9 @@ func TestGuardRefuses(t *testing.T) {
 		}), context.Canceled)
 		g.wantLines("")
 	})
-	t.Run("arguments that cannot be right", func(t *testing.T) {
+	t.Run("invalid arguments", func(t *testing.T) {
 		t.Parallel()
-		g := newSharedGuarded(t)
+		g := newSharedGuardFixture(t)
 		for _, lease := range []driver.Lease{{Name: "job"}, {Name: "job", Token: 1 << 63}, {Token: 1}} {
 			g.wantErr(g.do(testHold{lease: lease, ctx: t.Context()}, g.never), driver.ErrInvalid)
 		}
@@ -302,18 +305,18 @@ func TestGuardRefuses(t *testing.T) {
 		_, err = NewGuard(g.locker, nil)
 		g.wantErr(err, driver.ErrInvalid)
 	})
-	t.Run("a fence that somebody damaged", func(t *testing.T) {
+	t.Run("a damaged fence", func(t *testing.T) {
 		t.Parallel()
-		g := newSharedGuarded(t)
+		g := newSharedGuardFixture(t)
 		a := g.hold("secret a", time.Minute)
-		write(t, g.journal.Database().Collection(FencesCollection), "job", is("$set", is("token", "9")))
+		upsert(t, g.journal.Database().Collection(FencesCollection), "job", docOf("$set", docOf("token", "9")))
 		if err := g.do(a, g.never); err == nil || !strings.Contains(err.Error(), FencesCollection) {
 			t.Errorf("got %v, want an error that names the collection", err)
 		}
 	})
 	t.Run("a server without transactions", func(t *testing.T) {
 		t.Parallel()
-		g := newGuarded(t, mongotest.Standalone(t))
+		g := newGuardFixture(t, mongotest.Standalone(t))
 		a := g.hold("secret a", time.Minute)
 		if err := g.do(a, g.never); err == nil || !strings.Contains(err.Error(), "replica set") {
 			t.Errorf("got %v, want an error that says what is needed", err)
@@ -323,7 +326,7 @@ func TestGuardRefuses(t *testing.T) {
 
 func TestGuardAborts(t *testing.T) {
 	t.Parallel()
-	g := newSharedGuarded(t)
+	g := newSharedGuardFixture(t)
 	a := g.hold("secret a", time.Minute)
 	mine := errors.New("mine")
 	if err := g.do(a, func(ctx context.Context) error { return errors.Join(g.note("error")(ctx), mine) }); err == nil || err.Error() != "mine" {
@@ -354,10 +357,10 @@ func TestGuardAborts(t *testing.T) {
 	g.wantLines("a")
 }
 
-// A guard inside the caller's own transaction has one of its own.
+// A guard inside the caller's own transaction has a transaction of its own.
 func TestGuardIgnoresTheCallersSession(t *testing.T) {
 	t.Parallel()
-	g := newSharedGuarded(t)
+	g := newSharedGuardFixture(t)
 	a := g.hold("secret a", time.Minute)
 	session, err := g.journal.Database().Client().StartSession()
 	if err != nil {
@@ -374,4 +377,21 @@ func TestGuardIgnoresTheCallersSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.wantLines("a")
+}
+
+// The guard's error matches the end of its own hold, not of another.
+func TestGuardReportsWhichHoldEnded(t *testing.T) {
+	t.Parallel()
+	g := newSharedGuardFixture(t)
+	a := g.hold("secret a", time.Minute)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(fmt.Errorf("the outer hold: %w", driver.ErrLost))
+	err := g.guard.Do(ctx, a, g.never)
+	wantUnknown(t, err)
+	if err == nil || !strings.Contains(err.Error(), "the outer hold") {
+		t.Errorf("%v does not tell why", err)
+	}
+	a.ctx = ctx
+	g.wantErr(g.do(a, g.never), driver.ErrLost)
+	g.wantErr(g.guard.Do(ctx, a, g.never), driver.ErrLost)
 }

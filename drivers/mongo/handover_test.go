@@ -36,8 +36,8 @@ func wantNotHandedOver(t *testing.T, l *Locker, from driver.Lease, req driver.Re
 	return held.Record
 }
 
-// The document is what an acquire would have left: nothing of the lease before stays
-// but the data and the token that was outgrown.
+// The document is as after an acquire: only the data of the earlier lease stay, and the token
+// is greater.
 func TestHandOverDocument(t *testing.T) {
 	t.Parallel()
 	coll := mongotest.Collection(t)
@@ -46,34 +46,33 @@ func TestHandOverDocument(t *testing.T) {
 	req.TTL, req.Data = time.Hour, []byte("kept")
 	from := acquire(t, l, req)
 	const far = int64(1) << 60
-	change(t, coll, "n", field(fieldToken, far))
+	overwrite(t, coll, "n", field(fieldToken, far))
 	if err := l.Break(bounded(t), "n"); err != nil {
 		t.Fatal(err)
 	}
 	next := handOver(t, l, from, request("n", "b"))
-	after := stored(t, coll, "n")
+	after := storedDocument(t, coll, "n")
 	if next.Token != uint64(far)+1 || after.Lookup(fieldToken).Int64() != far+1 {
 		t.Errorf("after token %d came %d", far, next.Token)
 	}
 	if got := after.Lookup(fieldExpiresAt).DateTime() - after.Lookup(fieldRenewedAt).DateTime(); got != next.TTL.Milliseconds() {
-		t.Errorf("expires %d ms after the hand-over", got)
+		t.Errorf("expires %d ms after the handoff", got)
 	}
 	if after.Lookup(fieldAcquiredAt).DateTime() != after.Lookup(fieldRenewedAt).DateTime() || after.Lookup(fieldTTL).Int64() != next.TTL.Milliseconds() {
 		t.Errorf("the times are not the new lease's: %v", after)
 	}
 	if _, data := after.Lookup(fieldData).Binary(); after.Lookup(fieldKid).StringValue() != "b" || after.Lookup(fieldOwner).StringValue() != next.Owner ||
 		after.Lookup(fieldBroken).Boolean() || string(data) != "kept" {
-		t.Errorf("after the hand-over: %v", after)
+		t.Errorf("after the handoff: %v", after)
 	}
-	before := stored(t, coll, "n")
+	before := storedDocument(t, coll, "n")
 	wantNotHandedOver(t, l, from, request("n", "c"))
-	if after := stored(t, coll, "n"); !bytes.Equal(before, after) {
-		t.Errorf("a refused hand-over changed %v to %v", before, after)
+	if after := storedDocument(t, coll, "n"); !bytes.Equal(before, after) {
+		t.Errorf("a refused handoff changed %v to %v", before, after)
 	}
 }
 
-// A lease of its own ID is no predecessor: that is a repeated acquire, which a broken
-// lease is refused.
+// A handoff to its own ID is a repeated acquire, which fails on a broken lease.
 func TestHandOverToItself(t *testing.T) {
 	t.Parallel()
 	l := newTestLocker(t, mongotest.Collection(t))
@@ -90,7 +89,7 @@ func TestHandOverToItself(t *testing.T) {
 	}
 }
 
-// What looks like an expression is an ID like any other: it is not compared with the
+// An ID that looks like an expression is an ID like any other: it is not compared with the
 // field that it names.
 func TestHandOverIDsAreLiterals(t *testing.T) {
 	t.Parallel()
@@ -102,28 +101,28 @@ func TestHandOverIDsAreLiterals(t *testing.T) {
 		odd := driver.Lease{Name: name, ID: driver.NewLeaseID(s)}
 		wantNotHandedOver(t, l, odd, request(name, "other"))
 		handOver(t, l, holder, request(name, s))
-		if raw := stored(t, coll, name); raw.Lookup(fieldKid).StringValue() != s {
+		if raw := storedDocument(t, coll, name); raw.Lookup(fieldKid).StringValue() != s {
 			t.Errorf("ID %q became %v", s, raw.Lookup(fieldKid))
 		}
 		handOver(t, l, odd, request(name, "next"))
 	}
 }
 
-// Every expression costs the server time, so an acquire carries none of a hand-over's;
-// nor does a hand-over that is a repeat.
-func TestAcquireCarriesNoHandOver(t *testing.T) {
+// Every expression costs the server time, so the pipeline of an acquire has none of a handoff;
+// nor has a handoff that is a repeat.
+func TestAcquirePipelineHasNoHandOver(t *testing.T) {
 	req := request("n", "a")
-	encoded := func(from string) []byte { return raw(is("p", acquirePipeline(from, req))) }
+	encoded := func(from string) []byte { return mustMarshal(docOf("p", acquirePipeline(from, req))) }
 	if plain := encoded(""); bytes.Contains(plain, []byte(varFrom)) || !bytes.Equal(plain, encoded("a")) || bytes.Equal(plain, encoded("b")) {
 		t.Errorf("the pipeline of an acquire: %v", bson.Raw(plain))
 	}
 }
 
-// Waiters of other processes are not woken, since the lock is not free, whichever way
-// the server logs the change.
-func TestHandOverWakesNobody(t *testing.T) {
+// Waiters of other processes are not woken, because the lock is not free, however the server
+// logs the change.
+func TestHandOverWakesNoWaiter(t *testing.T) {
 	t.Parallel()
-	coll, seen := monitored(t)
+	coll, seen := monitoredCollection(t)
 	l, other := newTestLocker(t, coll), newTestLocker(t, coll)
 	lease, marker := acquire(t, l, request("n", "secret 0")), acquire(t, l, request("marker", "secret m"))
 	wake, stop := watchName(other.Capabilities().Watcher, "n")
@@ -138,12 +137,12 @@ func TestHandOverWakesNobody(t *testing.T) {
 		req.Owner, req.Data = strings.Repeat("o", 100*i), data
 		lease = handOver(t, l, lease, req)
 	}
-	// It would be seen before the wake that follows, had any of it travelled.
+	// A handoff's event would come before the one of this release.
 	if err := l.Release(bounded(t), marker); err != nil {
 		t.Fatal(err)
 	}
 	awaitWake(t, marked, "release of the other lock")
-	if n := seen.events() - base; n != 1 || woken(wake) {
+	if n := seen.events() - base; n != 1 || wasWoken(wake) {
 		t.Errorf("%d events came to the client, want one, of the other lock", n)
 	}
 	if err := l.Release(bounded(t), lease); err != nil {
@@ -152,10 +151,10 @@ func TestHandOverWakesNobody(t *testing.T) {
 	awaitWake(t, wake, "release by the last holder")
 }
 
-// The broken lease's mark goes in the same step. That is no event either.
-func TestHandOverOfABrokenLeaseWakesNobody(t *testing.T) {
+// The same step removes the field broken. That is no event either.
+func TestHandOverOfABrokenLeaseWakesNoWaiter(t *testing.T) {
 	t.Parallel()
-	coll, seen := monitored(t)
+	coll, seen := monitoredCollection(t)
 	l := newTestLocker(t, coll)
 	wake, stop := watchName(l.Capabilities().Watcher, "n")
 	defer stop()
@@ -175,9 +174,9 @@ func TestHandOverOfABrokenLeaseWakesNobody(t *testing.T) {
 	}
 }
 
-// handOverInDoubt is one of TestFaults. A connection that breaks is the driver's to
-// mend; a write concern error comes although the hand-over was made.
-func (f faults) handOverInDoubt(t *testing.T) {
+// handOverOutcomeUnknown is a part of TestFaults. The Go driver repairs a broken connection; a
+// write concern error comes although the handoff was applied.
+func (f faults) handOverOutcomeUnknown(t *testing.T) {
 	ctx := bounded(t)
 	from := acquire(t, f.locker, request("passed", "a"))
 	f.fail(t, "findAndModify", field("closeConnection", true))
@@ -186,13 +185,13 @@ func (f faults) handOverInDoubt(t *testing.T) {
 	req := request("passed", "c")
 	_, err := f.locker.HandOver(ctx, next, req)
 	wantUnknown(t, err)
-	made := stored(t, f.locker.latest, "passed")
+	made := storedDocument(t, f.locker.local, "passed")
 	if made.Lookup(fieldKid).StringValue() != "c" {
-		t.Fatalf("the hand-over was not made: %v", made)
+		t.Fatalf("the handoff was not made: %v", made)
 	}
 	req.TTL = time.Hour
 	again := handOver(t, f.locker, next, req)
-	after := stored(t, f.locker.latest, "passed")
+	after := storedDocument(t, f.locker.local, "passed")
 	if again.Token != uint64(made.Lookup(fieldToken).Int64()) || after.Lookup(fieldExpiresAt).DateTime() <= made.Lookup(fieldExpiresAt).DateTime() {
 		t.Errorf("the repeat changed %v to %v", made, after)
 	}
@@ -201,18 +200,18 @@ func (f faults) handOverInDoubt(t *testing.T) {
 			t.Errorf("got %v, want lost", err)
 		}
 	}
-	f.fail(t, "findAndModify", field("errorCode", 262)) // not made, and sent again by the driver
+	f.fail(t, "findAndModify", field("errorCode", 262)) // not applied, and retried by the Go driver
 	_ = handOver(t, f.locker, again, request("passed", "d"))
 }
 
-// The server's words may quote either ID.
+// The server's error may quote either ID.
 func TestHandOverShowsNoLeaseID(t *testing.T) {
 	t.Parallel()
 	coll := mongotest.Collection(t)
 	l := newTestLocker(t, coll)
 	ids := []string{"5ec2e75e-0001-45ec-a2e7-5ec2e75ec2e7", "5ec2e75e-0002-45ec-a2e7-5ec2e75ec2e7"}
 	from := acquire(t, l, request("n", ids[0]))
-	refusing := doc{{Key: "collMod", Value: coll.Name()}, {Key: "validator", Value: is(fieldKid, is("$type", "int"))}, {Key: "validationLevel", Value: "strict"}}
+	refusing := doc{{Key: "collMod", Value: coll.Name()}, {Key: "validator", Value: docOf(fieldKid, docOf("$type", "int"))}, {Key: "validationLevel", Value: "strict"}}
 	if err := coll.Database().RunCommand(bounded(t), refusing).Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -55,8 +55,8 @@ func acquire(t *testing.T, l *Locker, req driver.Request) driver.Lease {
 	return lease
 }
 
-// granted is the revision of the data when the lease was granted.
-func granted(l driver.Lease) driver.DataRevision { return driver.DataRevision{Token: l.Token} }
+// grantRevision is the revision of the data when the lease was granted.
+func grantRevision(l driver.Lease) driver.DataRevision { return driver.DataRevision{Token: l.Token} }
 
 func wantHeld(t *testing.T, l *Locker, req driver.Request) driver.Record {
 	t.Helper()
@@ -68,34 +68,47 @@ func wantHeld(t *testing.T, l *Locker, req driver.Request) driver.Record {
 	return held.Record
 }
 
-func stored(t *testing.T, coll *mongo.Collection, name string) bson.Raw {
+func storedDocument(t *testing.T, coll *mongo.Collection, name string) bson.Raw {
 	t.Helper()
-	raw, err := coll.FindOne(bounded(t), is(fieldName, name)).Raw()
+	raw, err := coll.FindOne(bounded(t), docOf(fieldName, name)).Raw()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return raw
 }
 
-// change sets fields of a stored document behind the driver's back.
-func change(t *testing.T, coll *mongo.Collection, name string, fields ...bson.E) {
+// overwrite sets fields of a stored document without the driver.
+func overwrite(t *testing.T, coll *mongo.Collection, name string, fields ...bson.E) {
 	t.Helper()
-	if _, err := coll.UpdateOne(bounded(t), is(fieldName, name), set(fields...)); err != nil {
+	if _, err := coll.UpdateOne(bounded(t), docOf(fieldName, name), setFields(fields...)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// commandLog is a command monitor that remembers.
+// setFailPoint makes the server fail commands as data says, in the mode "off" or
+// {times: n} or {skip: n}. A server has one such fail point.
+func setFailPoint(t *testing.T, client *mongo.Client, mode any, data ...bson.E) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 60*time.Second)
+	defer cancel()
+	if err := client.Database("admin").RunCommand(ctx, doc{
+		field("configureFailPoint", "failCommand"), field("mode", mode), field("data", doc(data)),
+	}).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// commandLog is a command monitor that records commands.
 type commandLog struct {
-	mu   sync.Mutex
-	seen []bson.Raw
+	mu       sync.Mutex
+	commands []bson.Raw
 }
 
 func (c *commandLog) monitor() *event.CommandMonitor {
 	return &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.seen = append(c.seen, append(bson.Raw{}, e.Command...))
+		c.commands = append(c.commands, append(bson.Raw{}, e.Command...))
 	}}
 }
 
@@ -103,39 +116,39 @@ func (c *commandLog) monitor() *event.CommandMonitor {
 func (c *commandLog) take() []bson.Raw {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	seen := c.seen
-	c.seen = nil
+	seen := c.commands
+	c.commands = nil
 	return seen
 }
 
-// names returns the names of commands.
-func names(commands []bson.Raw) []string {
+// commandNames returns the names of commands.
+func commandNames(commands []bson.Raw) []string {
 	var out []string
 	for _, c := range commands {
-		out = append(out, leadingField(c))
+		out = append(out, firstField(c))
 	}
 	return out
 }
 
-// logged is a logger that keeps what it is told.
-func logged() (*slog.Logger, *lines) {
-	out := &lines{}
+// bufferedLogger returns a logger and what it has logged.
+func bufferedLogger() (*slog.Logger, *logBuffer) {
+	out := &logBuffer{}
 	return slog.New(slog.NewTextHandler(out, nil)), out
 }
 
-type lines struct {
+type logBuffer struct {
 	mu   sync.Mutex
 	text string
 }
 
-func (l *lines) Write(p []byte) (int, error) {
+func (l *logBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.text += string(p)
 	return len(p), nil
 }
 
-func (l *lines) String() string {
+func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text

@@ -13,25 +13,26 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// indexName is the name of a TTL index that this driver makes.
+// indexName is the name of the TTL index that this driver creates.
 const indexName = "holdfast_retention"
 
-// maxRetention is what an index's expireAfterSeconds can say.
+// maxRetention is the greatest expireAfterSeconds of an index.
 const maxRetention = math.MaxInt32 * time.Second
 
-// ensureIndex makes the TTL index, or compares the one that is there. The index
-// only tidies up, so a lack of privileges is a warning.
+// ensureIndex creates the TTL index, or compares the existing one. The index only removes
+// abandoned records, so missing privileges are a warning.
 func (l *Locker) ensureIndex(ctx context.Context) error {
-	specs, err := l.writes.Indexes().ListSpecifications(ctx)
+	specs, err := l.majority.Indexes().ListSpecifications(ctx)
 	if err != nil && !hasCode(err, codeNamespaceNotFound) {
-		return l.tolerate(ctx, err)
+		return l.warnUnauthorized(ctx, err)
 	}
 	for _, spec := range specs {
-		switch onlyField(spec.KeysDocument) {
+		switch soleField(spec.KeysDocument) {
 		case fieldExpiresAt:
 			return l.compareIndex(ctx, spec)
 		case fieldRenewedAt, fieldAcquiredAt:
 			if spec.ExpireAfterSeconds != nil {
+				// Promise 1: the record of a held lock must not disappear.
 				return driver.Invalid("TTL index "+spec.Name+" of "+l.namespace(), "on another field than "+fieldExpiresAt, "dropped: it would remove locks that are held")
 			}
 		}
@@ -39,16 +40,16 @@ func (l *Locker) ensureIndex(ctx context.Context) error {
 	return l.createIndex(ctx)
 }
 
-// onlyField is the field of an index on one: the server expires documents by no
-// other.
-func onlyField(key bson.Raw) string {
+// soleField returns the field of an index on one field. The server expires documents by such
+// indexes only.
+func soleField(key bson.Raw) string {
 	if _, err := key.IndexErr(1); err == nil {
 		return ""
 	}
-	return leadingField(key)
+	return firstField(key)
 }
 
-func leadingField(key bson.Raw) string {
+func firstField(key bson.Raw) string {
 	first, err := key.IndexErr(0)
 	if err != nil {
 		return ""
@@ -61,19 +62,19 @@ func (l *Locker) createIndex(ctx context.Context) error {
 	if !l.standalone {
 		opts.SetCommitQuorumMajority() // the default waits for members that are down
 	}
-	_, err := l.writes.Indexes().CreateOne(ctx, mongo.IndexModel{
-		Keys:    is(fieldExpiresAt, 1),
+	_, err := l.majority.Indexes().CreateOne(ctx, mongo.IndexModel{
+		Keys:    docOf(fieldExpiresAt, 1),
 		Options: options.Index().SetName(indexName).SetExpireAfterSeconds(l.retentionSeconds()),
 	}, opts)
 	if hasCode(err, codeIndexOptionsConflict, codeIndexKeyConflict) {
-		// Another process made one with other settings at this moment.
+		// Another process created one with other settings at the same moment.
 		l.warn(ctx, "the TTL index has other settings", "error", err)
 		return nil
 	}
-	return l.tolerate(ctx, err)
+	return l.warnUnauthorized(ctx, err)
 }
 
-// compareIndex reports a difference, or mends it if that was asked for.
+// compareIndex logs a difference, or corrects it with [WithIndexUpdate].
 func (l *Locker) compareIndex(ctx context.Context, spec mongo.IndexSpecification) error {
 	have := "none"
 	if spec.ExpireAfterSeconds != nil {
@@ -83,12 +84,12 @@ func (l *Locker) compareIndex(ctx context.Context, spec mongo.IndexSpecification
 		have = (time.Duration(*spec.ExpireAfterSeconds) * time.Second).String()
 	}
 	if !l.config.updateIndex {
-		l.warn(ctx, "the TTL index has another retention; it stays as it is unless WithIndexUpdate is given",
+		l.warn(ctx, "the TTL index has another retention; use WithIndexUpdate to change it",
 			"index", spec.Name, "retention", have, "wanted", l.config.retention.String())
 		return nil
 	}
-	err := l.writes.Database().RunCommand(ctx, doc{
-		{Key: "collMod", Value: l.writes.Name()},
+	err := l.majority.Database().RunCommand(ctx, doc{
+		{Key: "collMod", Value: l.majority.Name()},
 		{Key: "index", Value: doc{{Key: "name", Value: spec.Name}, {Key: "expireAfterSeconds", Value: l.retentionSeconds()}}},
 	}).Err()
 	if err != nil {
@@ -99,12 +100,12 @@ func (l *Locker) compareIndex(ctx context.Context, spec mongo.IndexSpecification
 
 func (l *Locker) retentionSeconds() int32 { return int32(l.config.retention / time.Second) }
 
-// tolerate makes a missing privilege a warning.
-func (l *Locker) tolerate(ctx context.Context, err error) error {
+// warnUnauthorized turns a missing privilege into a warning.
+func (l *Locker) warnUnauthorized(ctx context.Context, err error) error {
 	if !hasCode(err, codeUnauthorized) {
 		return err
 	}
-	l.warn(ctx, "abandoned locks are not cleaned up: the user may not look for, or create, the TTL index", "error", err)
+	l.warn(ctx, "abandoned locks are not cleaned up: the user lacks the privilege to list or create indexes", "error", err)
 	return nil
 }
 

@@ -11,13 +11,12 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// listPage is how many records one command of a List asks for. Each page is a
-// command of its own, so that nothing stays open on the server while the caller
-// takes its time.
+// listPage is how many records one command of a List reads. Each page is a command of its own,
+// so that no cursor stays open on the server while the caller processes a page.
 const listPage = 100
 
-// List implements [driver.Lister]. Documents whose _id is not a name, such as a number or the
-// empty string, are passed over: no lock can be theirs.
+// List implements [driver.Lister]. It skips documents whose _id is not a lock's name, such as
+// a number or the empty string.
 func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
 	return func(yield func(driver.Record, error) bool) {
 		from := field("$gte", prefix)
@@ -43,23 +42,23 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[driver.Recor
 	}
 }
 
-type listed struct {
+type readResult struct {
 	record driver.Record
 	err    error
 }
 
 type page struct {
-	items []listed
-	last  string // the last name, empty if no page follows
+	items []readResult
+	last  string // the last name; empty if no page follows
 }
 
-// page reads the records from a name on. The order of _id is that of the bytes,
-// since the collection has no collation.
+// page reads the records from a name on. The collection has no collation, so _id is ordered by
+// its bytes.
 func (l *Locker) page(ctx context.Context, prefix string, from bson.E) (page, error) {
 	var out page
 	err := l.do(ctx, op{verb: "list"}, func(ctx context.Context) error {
-		cursor, err := l.writes.Find(ctx, is(fieldName, doc{from}),
-			options.Find().SetSort(is(fieldName, 1)).SetLimit(listPage).SetProjection(everything))
+		cursor, err := l.majority.Find(ctx, docOf(fieldName, doc{from}),
+			options.Find().SetSort(docOf(fieldName, 1)).SetLimit(listPage).SetProjection(withData))
 		if err != nil {
 			return err
 		}
@@ -72,7 +71,7 @@ func (l *Locker) page(ctx context.Context, prefix string, from bson.E) (page, er
 				return nil
 			}
 			r, err := decodeRecord(cursor.Current)
-			item := listed{record: driver.Record{Name: name}}
+			item := readResult{record: driver.Record{Name: name}}
 			if err != nil {
 				item.err = &driver.OpError{Op: "list", Backend: backend, Name: name, Err: err}
 			} else {

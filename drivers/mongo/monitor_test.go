@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-// A monitor sees the commands of a Locker that was opened by URL; one that belongs to
-// the program's own client has no such option.
+// A monitor observes the commands of a Locker that was opened by URL. With the program's own
+// client there is no such option.
 func TestMonitor(t *testing.T) {
 	t.Parallel()
 	coll := mongotest.Collection(t)
@@ -26,7 +26,7 @@ func TestMonitor(t *testing.T) {
 	if err := errors.Join(l.Renew(bounded(t), lease), l.Release(bounded(t), lease)); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := names(log.take()), []string{"findAndModify", "update", "update"}; !slices.Equal(got, want) {
+	if got, want := commandNames(log.take()), []string{"findAndModify", "update", "update"}; !slices.Equal(got, want) {
 		t.Errorf("seen %q, want %q", got, want)
 	}
 	if _, err := New(bounded(t), coll, WithMonitor(log.monitor())); !errors.Is(err, driver.ErrInvalid) {

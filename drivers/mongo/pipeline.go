@@ -8,36 +8,35 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// lastToken could not be outgrown.
+// lastToken cannot be exceeded, so a record that has it is damaged.
 const lastToken = int64(math.MaxInt64)
 
-// The variables of an acquire, and how expressions refer to them.
+// The variables of an acquire, and the expressions that refer to them.
 const (
-	varID, theID             = "id", "$$id"
-	varOwner, theOwner       = "owner", "$$owner"
-	varTTL, theTTL           = "ttl", "$$ttl"
-	varData, theData         = "data", "$$data"
-	varReplaced, theReplaced = "replaced", "$$replaced"
-	varFrom, theFrom         = "from", "$$from"
+	varID, refID             = "id", "$$id"
+	varOwner, refOwner       = "owner", "$$owner"
+	varTTL, refTTL           = "ttl", "$$ttl"
+	varData, refData         = "data", "$$data"
+	varReplaced, refReplaced = "replaced", "$$replaced"
+	varFrom, refFrom         = "from", "$$from"
 )
 
-// acquirePipeline decides on the server, at one instant of its clock, whether
-// the lock is granted, and leaves the document as it is if not. The lease with the
-// ID from, unless that is empty, counts as over.
+// acquirePipeline decides on the server, at one instant of its clock, whether the lock is
+// granted. If not, the document stays as it is. A lease with the ID from, unless that is
+// empty, counts as ended.
 //
-// A condition on a filter would not do: an upsert whose filter does not match a
-// document that is there tries to insert a second one, and the server refuses
-// $expr in the filter of an upsert.
+// The condition cannot be in the filter: an upsert whose filter does not match the existing
+// document tries to insert a second one, and the server refuses $expr in the filter of an
+// upsert.
 //
-// Whatever the caller chose goes in as the $literal value of a variable: an
-// owner "$kid" would otherwise name a field. The rest is the same for every
-// request and encoded once: encoding all of it took as long as the server takes
-// for the grant.
+// Every value of the caller's is the $literal value of a variable; otherwise the owner "$kid"
+// would name a field. The rest is the same for every request and is encoded only once:
+// encoding it took as long as the server takes for the grant.
 func acquirePipeline(from string, req driver.Request) list {
 	variables := doc{
 		field(varID, literal(req.ID.Reveal())), field(varOwner, literal(req.Owner)), field(varTTL, req.TTL.Milliseconds()),
 	}
-	var v variation
+	var v acquireVariant
 	if v.data = req.Data != nil; v.data {
 		variables = append(variables, field(varData, literal(binary(req.Data))))
 	}
@@ -45,150 +44,155 @@ func acquirePipeline(from string, req driver.Request) list {
 	if v.replace = ok && replaced != req.ID.Reveal(); v.replace {
 		variables = append(variables, field(varReplaced, literal(list{replaced, replacedAt})))
 	}
-	if v.handOver = from != "" && from != req.ID.Reveal(); v.handOver { // its own successor is a repeat
+	if v.handOver = from != "" && from != req.ID.Reveal(); v.handOver { // a handoff to itself is a repeated acquire
 		variables = append(variables, field(varFrom, literal(from)))
 	}
-	return list{is("$replaceWith", is("$let", doc{{Key: "vars", Value: variables}, {Key: "in", Value: decisions[v]}}))}
+	return list{docOf("$replaceWith", docOf("$let", doc{{Key: "vars", Value: variables}, {Key: "in", Value: acquireExpressions[v]}}))}
 }
 
-// variation is what a request brings besides the usual.
-type variation struct{ data, replace, handOver bool }
+// acquireVariant says which optional parts a request has.
+type acquireVariant struct{ data, replace, handOver bool }
 
-var decisions = everyDecision()
+var acquireExpressions = allAcquireExpressions()
 
-func everyDecision() map[variation]bson.Raw {
-	all := map[variation]bson.Raw{}
+func allAcquireExpressions() map[acquireVariant]bson.Raw {
+	all := map[acquireVariant]bson.Raw{}
 	for n := range 8 {
-		v := variation{data: n&1 != 0, replace: n&2 != 0, handOver: n&4 != 0}
-		all[v] = decision(v)
+		v := acquireVariant{data: n&1 != 0, replace: n&2 != 0, handOver: n&4 != 0}
+		all[v] = acquireExpression(v)
 	}
 	return all
 }
 
-// decision is the document after an acquire. Types are checked first, because
-// BSON orders values of different types: a missing expiresAt, a text or a number
-// is "less" than any date and would make a held lock look expired.
+// acquireExpression is the document after an acquire. It checks types first, because BSON
+// orders values of different types: a missing expiresAt, a string or a number is "less" than
+// any date and would make a held lock look expired.
 //
-// The server parses all this for every acquire, at about a microsecond for
-// each expression: hence few and short ones.
-func decision(v variation) bson.Raw {
-	// Where the types are right, kid is a text or missing, and any text is true.
-	free := list{not(ref(fieldKid)), call("$lte", ref(fieldExpiresAt), serverNow)}
+// The server parses the expression for every acquire, at about a microsecond for each
+// operator, so it has few and short ones.
+func acquireExpression(v acquireVariant) bson.Raw {
+	// With the types checked, kid is a string or missing, and any string is true.
+	// Promise 1: the lock is granted only if it has no holder or its lease has expired. One
+	// command on one document decides.
+	// Promise 8: the server's clock decides about the expiry.
+	free := list{not(ref(fieldKid)), expr("$lte", ref(fieldExpiresAt), serverNow)}
 	if v.replace {
-		free = append(free, call("$eq", list{ref(fieldKid), ref(fieldRenewedAt)}, theReplaced))
+		// Promise 10: a waiter that saw this holder and this renewal for a whole TTL replaces it.
+		// Any later renewal changes ts, and the comparison fails.
+		free = append(free, expr("$eq", list{ref(fieldKid), ref(fieldRenewedAt)}, refReplaced))
 	}
 	if v.handOver {
-		free = append(free, call("$eq", ref(fieldKid), theFrom)) // broken or not
+		// Promise 6: only the lease that holds the lock can hand it over.
+		free = append(free, expr("$eq", ref(fieldKid), refFrom)) // also if it is broken
 	}
-	repeat := call("$eq", list{ref(fieldKid), call("$ifNull", ref(fieldBroken), false)}, list{theID, false})
-	return raw(call("$mergeObjects", root,
-		when(fit(),
-			when(or(free...), doc(grant(v)),
-				when(repeat, doc(extension(theTTL)), doc{})),
+	// Promise 5: the holder's own ID again keeps its token, so an acquire can be repeated.
+	repeat := expr("$eq", list{ref(fieldKid), expr("$ifNull", ref(fieldBroken), false)}, list{refID, false})
+	return mustMarshal(expr("$mergeObjects", root,
+		cond(validOrNew(),
+			cond(or(free...), doc(grantFields(v)),
+				cond(repeat, doc(renewalFields(refTTL)), doc{})),
 			doc{})))
 }
 
-// fit is true for a sound document of ours, and for one of nothing but its
-// _id, which is the one that this upsert makes.
-func fit() doc {
-	// A held lock has all the fields that decide, a free one may lack some.
-	shape := list{ref(fieldVersion), is("$type", ref(fieldKid)), is("$type", ref(fieldExpiresAt)), is("$type", ref(fieldToken))}
+// validOrNew is true for a valid record, and for a document that has only its _id: the one
+// that this upsert creates.
+func validOrNew() doc {
+	// A held lock has all the fields that decide; a free one may lack some.
+	shape := list{ref(fieldVersion), docOf("$type", ref(fieldKid)), docOf("$type", ref(fieldExpiresAt)), docOf("$type", ref(fieldToken))}
 	shapes := list{
 		list{schemaVersion, "string", "date", "long"},
 		list{schemaVersion, "missing", "date", "long"}, list{schemaVersion, "missing", "missing", "long"},
 		list{schemaVersion, "missing", "date", "missing"}, list{schemaVersion, "missing", "missing", "missing"},
 	}
 	return or(
-		and(call("$in", shape, literal(shapes)), call("$lt", ref(fieldToken), lastToken)),
-		call("$eq", root, is(fieldName, ref(fieldName))),
+		and(expr("$in", shape, literal(shapes)), expr("$lt", ref(fieldToken), lastToken)),
+		expr("$eq", root, docOf(fieldName, ref(fieldName))),
 	)
 }
 
-// grant are the fields of a new lease. The token outgrows the last one, and
-// also one that went with a removed document, once the server's clock is past
-// it.
-func grant(v variation) []bson.E {
+// grantFields are the fields of a new lease.
+func grantFields(v acquireVariant) []bson.E {
 	fields := []bson.E{
 		field(fieldVersion, schemaVersion),
-		field(fieldKid, theID),
-		field(fieldOwner, theOwner),
+		field(fieldKid, refID),
+		field(fieldOwner, refOwner),
 		field(fieldRenewedAt, serverNow),
 		field(fieldAcquiredAt, serverNow),
-		field(fieldExpiresAt, after(theTTL)),
-		field(fieldToken, call("$max", call("$add", ref(fieldToken), int64(1)), is("$toLong", serverNow))),
-		field(fieldTTL, theTTL),
+		field(fieldExpiresAt, nowPlus(refTTL)),
+		// Promise 3: greater than the last token, and than one that was removed with its
+		// document, once the server's clock has passed it.
+		field(fieldToken, expr("$max", expr("$add", ref(fieldToken), int64(1)), docOf("$toLong", serverNow))),
+		field(fieldTTL, refTTL),
 		field(fieldBroken, false),
 		field(fieldWrites, int64(0)),
 	}
 	if v.data {
-		fields = append(fields, field(fieldData, theData))
+		fields = append(fields, field(fieldData, refData))
 	}
 	return fields
 }
 
-// extension are the fields of a renewal by a TTL in milliseconds. It never
-// shortens the lease. The TTL does not shrink either: a waiter that watches one
-// renewal for a whole TTL must not replace a lease that a longer one still
-// covers.
-func extension(ttl any) []bson.E {
+// renewalFields are the fields of a renewal by a TTL in milliseconds.
+func renewalFields(ttl any) []bson.E {
 	return []bson.E{
 		field(fieldRenewedAt, serverNow),
-		field(fieldExpiresAt, latest(fieldExpiresAt, after(ttl))),
-		field(fieldTTL, latest(fieldTTL, ttl)),
+		// Promise 2: a renewal never shortens the lease that the holder's deadline counts on.
+		field(fieldExpiresAt, maxWith(fieldExpiresAt, nowPlus(ttl))),
+		// Promise 10: waiters wait for the longest TTL, which the lease may still cover.
+		field(fieldTTL, maxWith(fieldTTL, ttl)),
 	}
 }
 
-// liberation is a release, by plain operators, which cost the server less than a
-// pipeline. The document stays, and with it the token and the data; its expiry,
-// which the TTL index counts from, becomes the server's present time.
-var liberation = raw(doc{
-	field("$unset", is(fieldKid, "")),
-	field("$currentDate", is(fieldExpiresAt, true)),
-	field("$set", is(fieldBroken, false)),
+// releaseUpdate releases the lock with update operators, which cost the server less than a
+// pipeline. The TTL index counts from the new expiry, the server's present time.
+var releaseUpdate = mustMarshal(doc{
+	field("$unset", docOf(fieldKid, "")), // Promise 3: the document stays, and with it the token
+	field("$currentDate", docOf(fieldExpiresAt, true)),
+	field("$set", docOf(fieldBroken, false)),
 })
 
-// counted is an update that always changes something, though the fields may have
-// the values already: a write that changes nothing leaves nothing for a majority to
-// acknowledge, and a primary that was deposed without knowing it would confirm it.
-func counted(change bson.E) doc {
-	return doc{change, field("$inc", is(fieldChanges, int64(1)))}
+// withChangeCount is an update that always changes the document, even if the fields already
+// have their values. A majority acknowledges only a write that changes something; a primary
+// that was deposed without knowing it would confirm any other.
+func withChangeCount(change bson.E) doc {
+	return doc{change, field("$inc", docOf(fieldChanges, int64(1)))}
 }
 
-// proper matches a document of ours whose fields that matter are sound.
-func proper(name any, more ...bson.E) doc {
+// validRecord matches a document whose deciding fields are valid.
+func validRecord(name any, more ...bson.E) doc {
 	return append(doc{
 		field(fieldName, name),
 		field(fieldVersion, schemaVersion),
-		field(fieldExpiresAt, is("$type", "date")),
+		field(fieldExpiresAt, docOf("$type", "date")),
 		field(fieldToken, doc{{Key: "$type", Value: "long"}, {Key: "$lt", Value: lastToken}}),
 	}, more...)
 }
 
-// heldBy matches the document while a lease has it, expired or not.
+// heldBy matches the document while a lease holds it, expired or not.
 func heldBy(l driver.Lease, more ...bson.E) doc {
-	return proper(l.Name, append([]bson.E{field(fieldKid, is("$eq", l.ID.Reveal()))}, more...)...)
+	return validRecord(l.Name, append([]bson.E{field(fieldKid, docOf("$eq", l.ID.Reveal()))}, more...)...)
 }
 
-// sameData are the conditions that the data have a revision. A record from before there
-// were revisions counts as one without a write.
+// sameData is the condition that the data have a revision. A record without the field, from
+// before revisions existed, counts as never written.
 func sameData(at driver.DataRevision) bson.E {
 	writes := list{int64(at.Writes)}
 	if at.Writes == 0 {
 		writes = append(writes, nil)
 	}
-	return field("$and", list{is(fieldToken, int64(at.Token)), is(fieldWrites, is("$in", writes))})
+	return field("$and", list{docOf(fieldToken, int64(at.Token)), docOf(fieldWrites, docOf("$in", writes))})
 }
 
-// unbroken matches also a document without the field.
-var unbroken = field(fieldBroken, is("$in", list{false, nil}))
+// unbroken also matches a document without the field.
+var unbroken = field(fieldBroken, docOf("$in", list{false, nil}))
 
-// facts is the projection of all fields but the data, with the server's clock.
-var facts = raw(factFields)
+// withoutData is the projection of all fields but the data, with the server's clock.
+var withoutData = mustMarshal(fieldsWithoutData)
 
-// everything is facts and the data.
-var everything = raw(append(append(doc{}, factFields...), field(fieldData, 1)))
+// withData is withoutData with the data.
+var withData = mustMarshal(append(append(doc{}, fieldsWithoutData...), field(fieldData, 1)))
 
-var factFields = doc{
+var fieldsWithoutData = doc{
 	field(fieldVersion, 1), field(fieldKid, 1), field(fieldOwner, 1), field(fieldRenewedAt, 1), field(fieldExpiresAt, 1),
 	field(fieldAcquiredAt, 1), field(fieldToken, 1), field(fieldTTL, 1), field(fieldBroken, 1),
 	field(fieldWrites, 1), field(fieldNow, serverNow),

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// DefaultCollection is the collection that a URL without a collection means.
+// DefaultCollection is the collection of a URL that names none.
 const DefaultCollection = "holdfast_locks"
 
 // The fields of a lock's document, and the version of this layout.
@@ -28,20 +28,20 @@ const (
 	fieldTTL        = "ttl"
 	fieldData       = "data"
 	fieldBroken     = "broken"
-	fieldWrites     = "writes"  // of the data by the present holder
-	fieldChanges    = "changes" // see counted
+	fieldWrites     = "writes"  // how often the present holder wrote the data
+	fieldChanges    = "changes" // see withChangeCount
 
 	schemaVersion = 1
 )
 
-// fieldNow is where a projection puts the server's clock into a reply. It is
-// not stored.
+// fieldNow is the field of a reply into which a projection puts the server's clock. It is not
+// stored.
 const fieldNow = "now"
 
 // record is a decoded document.
 type record struct {
 	name       string
-	kid        string // empty: free
+	leaseID    string // empty if the lock is free
 	owner      string
 	renewedAt  time.Time
 	expiresAt  time.Time
@@ -51,28 +51,28 @@ type record struct {
 	data       []byte
 	writes     int64
 	broken     bool
-	now        time.Time // zero if the reply did not tell
+	now        time.Time // zero if the reply does not have it
 }
 
-// badRecordError says that a document is not one of ours, or was damaged. It is
-// neither held nor free: somebody has to look at it.
+// badRecordError: a document is not a lock's record, or is damaged. The lock is neither held
+// nor free; a person must repair or delete the document.
 type badRecordError struct {
-	name string
-	why  string
+	name    string
+	problem string
 }
 
 func (e *badRecordError) Error() string {
-	return fmt.Sprintf("the record with _id %q is left alone: %s; mend or delete it by hand", e.name, e.why)
+	return fmt.Sprintf("the record with _id %q is damaged and was left unchanged: %s; repair or delete it", e.name, e.problem)
 }
 
-// decodeRecord reads a document. An error is a *badRecordError. Values are not
-// shown in it: a misplaced one might be a secret.
+// decodeRecord decodes a document. An error is a *badRecordError. It shows no values, since a
+// misplaced one may be a secret.
 func decodeRecord(raw bson.Raw) (*record, error) {
 	r := &record{}
 	d := decoder{}
 	elements, err := raw.Elements()
 	if err != nil {
-		return nil, &badRecordError{why: "it is no valid BSON"}
+		return nil, &badRecordError{problem: "it is not valid BSON"}
 	}
 	version := int64(0)
 	for _, e := range elements {
@@ -83,8 +83,8 @@ func decodeRecord(raw bson.Raw) (*record, error) {
 		case fieldVersion:
 			d.number(fieldVersion, v, &version)
 		case fieldKid:
-			d.text(fieldKid, v, &r.kid)
-			d.check(fieldKid, r.kid != "" || v.Type != bson.TypeString, "is empty")
+			d.text(fieldKid, v, &r.leaseID)
+			d.check(fieldKid, r.leaseID != "" || v.Type != bson.TypeString, "is empty")
 		case fieldOwner:
 			d.text(fieldOwner, v, &r.owner)
 		case fieldRenewedAt:
@@ -94,7 +94,7 @@ func decodeRecord(raw bson.Raw) (*record, error) {
 		case fieldAcquiredAt:
 			d.date(fieldAcquiredAt, v, &r.acquiredAt)
 		case fieldToken:
-			if d.is(fieldToken, v, bson.TypeInt64) {
+			if d.hasType(fieldToken, v, bson.TypeInt64) {
 				r.token = v.Int64()
 			}
 			d.check(fieldToken, r.token < lastToken, "is out of range")
@@ -114,75 +114,75 @@ func decodeRecord(raw bson.Raw) (*record, error) {
 			d.date(fieldNow, v, &r.now)
 		}
 	}
-	if d.why == "" && version != schemaVersion {
-		d.why = fmt.Sprintf("its field %s says %d, this program knows %d", fieldVersion, version, schemaVersion)
+	if d.problem == "" && version != schemaVersion {
+		d.problem = fmt.Sprintf("its field %s is %d, but this version of Holdfast reads only %d", fieldVersion, version, schemaVersion)
 	}
-	if r.kid != "" {
+	if r.leaseID != "" {
 		d.check(fieldExpiresAt, !r.expiresAt.IsZero(), "is missing although the record has a holder")
 		d.check(fieldToken, r.token != 0, "is missing although the record has a holder")
 	}
-	if d.why != "" {
-		return nil, &badRecordError{name: r.name, why: d.why}
+	if d.problem != "" {
+		return nil, &badRecordError{name: r.name, problem: d.problem}
 	}
 	return r, nil
 }
 
-// decoder keeps the first thing that is wrong.
-type decoder struct{ why string }
+// decoder keeps the first problem.
+type decoder struct{ problem string }
 
 func (d *decoder) check(field string, ok bool, problem string) {
-	if !ok && d.why == "" {
-		d.why = "its field " + field + " " + problem
+	if !ok && d.problem == "" {
+		d.problem = "its field " + field + " " + problem
 	}
 }
 
-func (d *decoder) is(field string, v bson.RawValue, want bson.Type) bool {
+func (d *decoder) hasType(field string, v bson.RawValue, want bson.Type) bool {
 	d.check(field, v.Type == want, fmt.Sprintf("is of type %s, not %s", v.Type, want))
 	return v.Type == want
 }
 
 func (d *decoder) text(field string, v bson.RawValue, to *string) {
-	if d.is(field, v, bson.TypeString) {
+	if d.hasType(field, v, bson.TypeString) {
 		*to = v.StringValue()
 	}
 }
 
 func (d *decoder) date(field string, v bson.RawValue, to *time.Time) {
-	if d.is(field, v, bson.TypeDateTime) {
+	if d.hasType(field, v, bson.TypeDateTime) {
 		*to = time.UnixMilli(v.DateTime()).UTC()
 	}
 }
 
 func (d *decoder) boolean(field string, v bson.RawValue, to *bool) {
-	if d.is(field, v, bson.TypeBoolean) {
+	if d.hasType(field, v, bson.TypeBoolean) {
 		*to = v.Boolean()
 	}
 }
 
 func (d *decoder) binary(field string, v bson.RawValue, to *[]byte) {
-	if d.is(field, v, bson.TypeBinary) {
+	if d.hasType(field, v, bson.TypeBinary) {
 		_, data := v.Binary()
 		*to = append([]byte{}, data...)
 	}
 }
 
-// number takes either kind of integer: a person who mends a record by hand gets
-// whichever the shell chooses.
+// number accepts both integer types: a person who repairs a record by hand gets the one that
+// the shell chooses.
 func (d *decoder) number(field string, v bson.RawValue, to *int64) {
 	if v.Type == bson.TypeInt32 {
 		*to = int64(v.Int32())
-	} else if d.is(field, v, bson.TypeInt64) {
+	} else if d.hasType(field, v, bson.TypeInt64) {
 		*to = v.Int64()
 	}
 }
 
-// describe is the record as users see it.
+// describe returns the record as callers see it.
 func (r *record) describe() driver.Record {
 	out := driver.Record{
 		Name: r.name, State: driver.StateFree, Owner: r.owner, Token: uint64(max(r.token, 0)),
 		AcquiredAt: r.acquiredAt, RenewedAt: r.renewedAt, Data: r.data,
 	}
-	if r.kid == "" || !r.now.IsZero() && !r.expiresAt.After(r.now) {
+	if r.leaseID == "" || !r.now.IsZero() && !r.expiresAt.After(r.now) {
 		return out
 	}
 	out.State = driver.StateHeld
@@ -192,24 +192,24 @@ func (r *record) describe() driver.Record {
 		out.Remaining, out.RemainingKnown = r.expiresAt.Sub(r.now), true
 	}
 	if !r.renewedAt.IsZero() {
-		out.Revision = revision(r.kid, r.renewedAt)
+		out.Revision = revision(r.leaseID, r.renewedAt)
 	}
 	return out
 }
 
-// dataRevision marks the state of the data.
+// dataRevision identifies the state of the data.
 func (r *record) dataRevision() driver.DataRevision {
 	return driver.DataRevision{Token: uint64(max(r.token, 0)), Writes: uint64(r.writes)}
 }
 
-// revision marks one holder and one renewal: "<milliseconds> <lease ID>".
-func revision(kid string, renewedAt time.Time) driver.Revision {
-	return driver.NewRevision(strconv.FormatInt(renewedAt.UnixMilli(), 10) + " " + kid)
+// revision identifies one holder and one renewal: "<milliseconds> <lease ID>".
+func revision(leaseID string, renewedAt time.Time) driver.Revision {
+	return driver.NewRevision(strconv.FormatInt(renewedAt.UnixMilli(), 10) + " " + leaseID)
 }
 
-// parseRevision undoes revision. A mark of another backend equals none of ours.
-func parseRevision(rev driver.Revision) (kid string, renewedAt bson.DateTime, ok bool) {
-	ms, kid, ok := strings.Cut(rev.Mark(), " ")
+// parseRevision reverses revision. A mark of another backend never equals one of this driver.
+func parseRevision(rev driver.Revision) (leaseID string, renewedAt bson.DateTime, ok bool) {
+	ms, leaseID, ok := strings.Cut(rev.Mark(), " ")
 	n, err := strconv.ParseInt(ms, 10, 64)
-	return kid, bson.DateTime(n), ok && err == nil
+	return leaseID, bson.DateTime(n), ok && err == nil
 }

@@ -12,8 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 )
 
-// unreachableError is that no primary could be found. The driver's own error is a dump of
-// everything it knows; this leads with the cause.
+// unreachableError: no primary could be found. The Go driver's own error lists everything that
+// it knows; this one begins with the cause.
 type unreachableError struct {
 	cause string
 	err   error
@@ -22,8 +22,8 @@ type unreachableError struct {
 func (e *unreachableError) Error() string { return "no primary reachable" + e.cause }
 func (e *unreachableError) Unwrap() error { return e.err }
 
-// unreachable gives a failed server selection its words, or returns nil. The package
-// topology is public but may change, so nothing else of it is used.
+// unreachable describes a failed server selection; it returns nil for other errors. The
+// package topology is public but may change, so nothing else of it is used.
 func unreachable(err error) error {
 	var selection topology.ServerSelectionError
 	if !errors.As(err, &selection) {
@@ -32,7 +32,7 @@ func unreachable(err error) error {
 	all := selection.Desc.Servers
 	reasons, counts := []string{}, map[string]int{}
 	for _, server := range all {
-		reason := reasonOf(server)
+		reason := serverProblem(server)
 		if counts[reason]++; counts[reason] == 1 {
 			reasons = append(reasons, reason)
 		}
@@ -47,11 +47,11 @@ func unreachable(err error) error {
 	if len(reasons) > 0 {
 		cause = " (" + strings.Join(reasons, ", ") + ")"
 	}
-	return &unreachableError{cause + adviceFor(selection.Desc), err}
+	return &unreachableError{cause + topologyAdvice(selection.Desc), err}
 }
 
-// reasonOf says in few words why a member is not the primary that is looked for.
-func reasonOf(server description.Server) string {
+// serverProblem says in a few words why a member is not the primary.
+func serverProblem(server description.Server) string {
 	var noHost *net.DNSError
 	err := server.LastError
 	switch {
@@ -74,8 +74,8 @@ func isTimeout(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// adviceFor says what to look at.
-func adviceFor(found description.Topology) string {
+// topologyAdvice says what to check.
+func topologyAdvice(found description.Topology) string {
 	switch {
 	case found.SetName != "":
 		return "; check the hosts and replicaSet=" + found.SetName

@@ -15,7 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// The cause comes first, then what to look at; not a dump of what the driver knows.
+// The error begins with the cause and then says what to check. It does not list everything
+// that the Go driver knows.
 func TestUnreachableServersAreNamedByCause(t *testing.T) {
 	for url, want := range map[string]string{
 		"mongodb://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/app?replicaSet=rs0":       "holdfast: connect to mongodb: no primary reachable (3 of 3 members refused the connection); check the hosts and replicaSet=rs0",
@@ -38,7 +39,7 @@ func TestUnreachableServersAreNamedByCause(t *testing.T) {
 	}
 }
 
-// A host that nobody knows is called so.
+// An unknown host is reported as such.
 func TestUnknownHost(t *testing.T) {
 	unknown := &net.DNSError{Err: "no such host", Name: "nosuch.invalid", IsNotFound: true}
 	server := func(host string, err error) description.Server {

@@ -23,34 +23,33 @@ func init() {
 	driver.Register("mongodb+srv", open)
 }
 
-// Parameters of a URL that are this driver's own.
+// URL parameters of this driver.
 const (
 	paramCollection     = "collection"
 	paramCommandTimeout = "commandTimeout"
 	paramRetention      = "retention"
 )
 
-// Open connects to a MongoDB connection string, whose path names the database.
-// Besides MongoDB's own options it takes the parameters collection (default
-// "holdfast_locks"), commandTimeout and retention (Go durations, see
-// [WithCommandTimeout] and [WithRetention]; both win over opts). Closing the
-// Locker disconnects its client. The look-up of a mongodb+srv name is bounded by
-// the system's resolver, the rest by ctx.
+// Open connects to a MongoDB connection string, whose path names the database. In addition to
+// MongoDB's own options it accepts the parameters collection (default "holdfast_locks"),
+// commandTimeout and retention (Go durations, see [WithCommandTimeout] and [WithRetention];
+// both take precedence over opts). Closing the Locker disconnects its client. The lookup of a
+// mongodb+srv name is limited by the system's resolver, the rest by ctx.
 func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
 	target, err := parseURL(rawURL)
 	if err != nil {
-		return nil, err
+		return nil, connectError(err)
 	}
 	config, err := newConfig(append(slices.Clone(opts), target.options...))
 	if err != nil {
-		return nil, err
+		return nil, connectError(err)
 	}
 	if config.monitor != nil {
 		target.client.SetMonitor(config.monitor)
 	}
 	client, err := mongo.Connect(target.client)
 	if err != nil {
-		return nil, &driver.OpError{Op: "connect", Backend: backend, Err: err}
+		return nil, connectError(err)
 	}
 	l, err := newLocker(ctx, client.Database(target.database).Collection(target.collection), config)
 	if err != nil {
@@ -62,22 +61,21 @@ func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
 	return l, nil
 }
 
-// target is what a URL names.
+// target is the content of a URL.
 type target struct {
 	client               *options.ClientOptions
 	database, collection string
 	options              []Option
 }
 
-// parseURL takes our parameters out of the URL and has the MongoDB driver parse
-// the rest.
+// parseURL reads this driver's parameters; the Go driver parses the rest.
 func parseURL(rawURL string) (*target, error) {
 	t := &target{collection: DefaultCollection}
 	base, query, _ := strings.Cut(rawURL, "?")
-	if !strings.Contains(rawURL, "@") && !portsAreNumbers(base) { // what follows would quote the options, which may be a part of a password
-		return nil, malformed(badPort)
+	if !strings.Contains(rawURL, "@") && !validPorts(base) { // a later error would quote the options, which may contain a part of a password
+		return nil, malformedURL(badPortReason)
 	}
-	rest, err := t.takeParams(query)
+	rest, err := t.parseParams(query)
 	if err != nil {
 		return nil, err
 	}
@@ -90,11 +88,11 @@ func parseURL(rawURL string) (*target, error) {
 	uri := base + "?" + rest
 	t.client = options.Client().ApplyURI(uri)
 	if err := t.client.Validate(); err != nil {
-		return nil, malformed(reason(uri))
+		return nil, malformedURL(parseProblem(uri))
 	}
 	for _, host := range t.client.Hosts {
-		if other := impostorHost(host); other != "" {
-			return nil, driver.Invalid("server", other, genuine)
+		if other := unsupportedHost(host); other != "" {
+			return nil, driver.Invalid("server", other, serverRule)
 		}
 	}
 	if t.client.AppName == nil {
@@ -103,20 +101,20 @@ func parseURL(rawURL string) (*target, error) {
 	return t, nil
 }
 
-// takeParams reads our parameters and returns the others as they were.
-func (t *target) takeParams(query string) (rest string, err error) {
-	var others []string
+// takeParams reads this driver's parameters and returns the others unchanged.
+func (t *target) parseParams(query string) (rest string, err error) {
+	var kept []string
 	for pair := range strings.SplitSeq(query, "&") {
 		key, escaped, _ := strings.Cut(pair, "=")
 		if !slices.Contains([]string{paramCollection, paramCommandTimeout, paramRetention}, key) {
 			if pair != "" {
-				others = append(others, pair)
+				kept = append(kept, pair)
 			}
 			continue
 		}
 		value, err := url.QueryUnescape(escaped)
 		if err != nil || value == "" {
-			return "", driver.Invalid("URL parameter "+key, "without a proper value", "percent-encoded and not empty")
+			return "", driver.Invalid("URL parameter "+key, "without a valid value", "percent-encoded and not empty")
 		}
 		if key == paramCollection {
 			t.collection = value
@@ -126,7 +124,7 @@ func (t *target) takeParams(query string) (rest string, err error) {
 		if err != nil {
 			shown := fmt.Sprintf("%.40q", value)
 			if strings.Contains(value, "@") {
-				shown = "with an @" // the end of a password that has an unescaped ? in it
+				shown = "with an @" // the end of a password that contains an unescaped question mark
 			}
 			return "", driver.Invalid("URL parameter "+key, shown, "a duration such as 10s or 24h")
 		}
@@ -136,15 +134,14 @@ func (t *target) takeParams(query string) (rest string, err error) {
 			t.options = append(t.options, WithCommandTimeout(d))
 		}
 	}
-	return strings.Join(others, "&"), nil
+	return strings.Join(kept, "&"), nil
 }
 
-// checkUnknown finds options that the MongoDB driver would ignore without a
-// word. Only its own parser knows which those are; the package is public but
-// may change, so nothing else of it is used.
+// checkUnknown reports options that the Go driver would silently ignore. Only its own parser
+// knows them. That package is public but may change, so nothing else of it is used.
 func checkUnknown(query string) error {
 	parsed, err := connstring.Parse("mongodb://localhost/?" + query)
-	if err == nil { // else it is told when the whole string is parsed
+	if err == nil { // otherwise parsing the whole string reports it
 		for name := range parsed.UnknownOptions {
 			return driver.Invalid("URL parameter", fmt.Sprintf("%.40q", name), fmt.Sprintf(
 				"one of %s, %s, %s, or a MongoDB connection option", paramCollection, paramCommandTimeout, paramRetention))
@@ -153,7 +150,7 @@ func checkUnknown(query string) error {
 	return nil
 }
 
-// databaseOf finds the database in a connection string without its options.
+// databaseOf returns the database in a connection string without options.
 func databaseOf(base string) string {
 	_, rest, _ := strings.Cut(base, "://")
 	if at := strings.LastIndex(rest, "@"); at >= 0 {
@@ -167,15 +164,16 @@ func databaseOf(base string) string {
 	return name
 }
 
-// badPort is the reason where a password may stand in the place of a port: its text is never shown then.
-const badPort = "a port is not a number from 1 to 65535 (is an @ missing after user and password?)"
+// badPortReason is the reason if a password may be in the place of a port. It never shows the
+// text.
+const badPortReason = "a port is not a number from 1 to 65535 (is an @ missing after user and password?)"
 
-func malformed(reason string) error {
+func malformedURL(reason string) error {
 	return driver.Invalid("URL", "with scheme mongodb", "a MongoDB connection string: "+reason)
 }
 
-// portsAreNumbers looks at the hosts of a connection string without its credentials and options.
-func portsAreNumbers(bare string) bool {
+// validPorts checks the hosts of a connection string without credentials and options.
+func validPorts(bare string) bool {
 	_, hosts, _ := strings.Cut(bare, "://")
 	hosts, _, _ = strings.Cut(hosts, "/")
 	for host := range strings.SplitSeq(hosts, ",") {
@@ -190,19 +188,19 @@ func portsAreNumbers(bare string) bool {
 	return true
 }
 
-// reason says what is wrong with a connection string without showing any part
-// of its credentials: it asks the parser about the string without them.
-func reason(uri string) string {
+// parseProblem says what is wrong with a connection string without showing any part of its
+// credentials: it parses the string without them.
+func parseProblem(uri string) string {
 	scheme, rest, _ := strings.Cut(uri, "://")
 	at := strings.LastIndex(rest, "@")
 	rest = rest[at+1:]
 	base, query, _ := strings.Cut(rest, "?")
 	hosts := scheme + "://" + base
-	if !portsAreNumbers(hosts) {
-		return badPort
+	if !validPorts(hosts) {
+		return badPortReason
 	}
 	if at < 0 && scheme == "mongodb" && options.Client().ApplyURI(hosts).Validate() != nil {
-		return "the hosts are not well-formed (is an @ missing after user and password?)"
+		return "the hosts are malformed (is an @ missing after user and password?)"
 	}
 	var harmless []string
 	for pair := range strings.SplitSeq(query, "&") {
@@ -214,5 +212,5 @@ func reason(uri string) string {
 	if err := options.Client().ApplyURI(hosts + "?" + strings.Join(harmless, "&")).Validate(); err != nil {
 		return err.Error()
 	}
-	return "user, password and the options about them are not well-formed (is everything percent-encoded?)"
+	return "user, password or their options are malformed (is everything percent-encoded?)"
 }

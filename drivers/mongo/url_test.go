@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-func TestURLWithOurParameters(t *testing.T) {
+func TestURLParameters(t *testing.T) {
 	got, err := parseURL("mongodb://u:p%40ss@h1:1,h2:2/app?replicaSet=rs0&collection=my%20locks&commandTimeout=3s&retention=2h&maxPoolSize=7")
 	if err != nil {
 		t.Fatal(err)
@@ -34,8 +34,7 @@ func TestURLWithOurParameters(t *testing.T) {
 	}
 }
 
-// Each mistake has a message that says what is wrong, and none shows a part of
-// the password.
+// Each mistake has an error that says what is wrong, and none shows a part of the password.
 func TestURLErrors(t *testing.T) {
 	const secret = "s3cr3t"
 	at := "mongodb://user:" + secret + "@"
@@ -93,13 +92,13 @@ func TestURLErrors(t *testing.T) {
 				}
 			}
 		}
-		if !strings.Contains(err.Error(), want) {
+		if !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "holdfast: connect to mongodb: ") {
 			t.Errorf("%s: got %v, want %q in it", rawURL, err, want)
 		}
 	}
 }
 
-// A URL without credentials is taken as it is, whatever the form of its hosts.
+// A URL without credentials is accepted, whatever the form of its hosts.
 func TestURLHosts(t *testing.T) {
 	for _, rawURL := range []string{
 		"mongodb://h/app", "mongodb://h:65535,g/app", "mongodb://[::1]/app", "mongodb://[::1]:27017,h:1/app", "mongodb://%2Ftmp%2Fmongodb-1.sock/app",
@@ -110,8 +109,8 @@ func TestURLHosts(t *testing.T) {
 	}
 }
 
-// A server with access control: a wrong password, no rights, and only the
-// rights that are needed.
+// A server with access control: a wrong password, no privileges, and only those that are
+// needed.
 func TestPrivileges(t *testing.T) {
 	t.Parallel()
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{Members: 1, Auth: true})
@@ -131,8 +130,8 @@ func TestPrivileges(t *testing.T) {
 			}
 		}
 	}
-	open := func(user, password string) (*Locker, *lines, error) {
-		logger, text := logged()
+	open := func(user, password string) (*Locker, *logBuffer, error) {
+		logger, text := bufferedLogger()
 		uri := strings.Replace(rs.URI(), mongotest.AdminUser+":"+mongotest.AdminPassword, user+":"+password, 1)
 		l, err := Open(ctx, urlOf(uri, coll, "authSource=admin"), WithLogger(logger))
 		if err == nil {
@@ -166,8 +165,8 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// Closing a Locker that was opened by URL disconnects its client: goleak, which
-// TestMain runs, would find it.
+// Closing a Locker that was opened by URL disconnects its client. Otherwise goleak, which
+// TestMain runs, would report it.
 func TestOpenAndClose(t *testing.T) {
 	coll := mongotest.Collection(t)
 	l, err := Open(bounded(t), urlOf(mongotest.URI(t), coll))
@@ -176,7 +175,7 @@ func TestOpenAndClose(t *testing.T) {
 	}
 	acquire(t, l, request("n", "a"))
 	closeLocker(t, l)
-	if err := l.writes.Database().Client().Ping(context.Background(), nil); err == nil {
+	if err := l.majority.Database().Client().Ping(context.Background(), nil); err == nil {
 		t.Error("the client is still connected")
 	}
 }

@@ -14,16 +14,16 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// A process that waits for a thousand names whose holders live sends a read of them all
-// now and then, and nothing for any single one.
+// A process that waits for a thousand held names reads them together now and then, and sends
+// nothing for a single one.
 func TestThousandNamesAreReadTogether(t *testing.T) {
 	t.Parallel()
 	const count, window = 1000, 30 * time.Second
-	coll, sent := monitored(t)
+	coll, sent := monitoredCollection(t)
 	l := newTestLocker(t, coll)
 	acquire(t, l, driver.Request{Name: "job", ID: driver.NewLeaseID("holder"), TTL: time.Hour})
 	var record bson.D
-	if err := coll.FindOne(bounded(t), is(fieldName, "job")).Decode(&record); err != nil {
+	if err := coll.FindOne(bounded(t), docOf(fieldName, "job")).Decode(&record); err != nil {
 		t.Fatal(err)
 	}
 	var all []any
@@ -54,7 +54,7 @@ func TestThousandNamesAreReadTogether(t *testing.T) {
 			t.Fatalf("%d attempts", attempts())
 		}
 	}
-	time.Sleep(10 * time.Second) // the stream is open, and the looks have come together
+	time.Sleep(10 * time.Second) // until the stream is open and the batch reads coincide
 	reads, asked := sent.count("find")+sent.count("aggregate"), attempts()
 	time.Sleep(window)
 	reads, asked = sent.count("find")+sent.count("aggregate")-reads, attempts()-asked

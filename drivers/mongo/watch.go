@@ -17,87 +17,85 @@ import (
 )
 
 const (
-	// streamAwait is how long the server keeps a request for events waiting. It
-	// is the server's own default, and shorter than a renewal's time limit, since
-	// with maxPoolSize=1 the stream keeps the only connection from the others.
+	// streamAwait is how long the server holds a request for events. It is the server's
+	// default, and shorter than a renewal's time limit: with maxPoolSize=1 the stream occupies
+	// the only connection.
 	streamAwait = time.Second
-	// streamTimeout bounds each request of the stream, so that a frozen server
-	// does not end it.
+	// streamTimeout limits each request of the stream, so that a frozen server cannot block
+	// it.
 	streamTimeout = 10 * time.Second
-	// streamLinger is how long the stream outlives its last watch: where a lock
-	// goes from hand to hand within a process, the next waiter finds it open.
+	// streamLinger is how long the stream stays open after its last watch ends. Where waiters
+	// of one process follow each other, the next one finds it open.
 	streamLinger = 5 * time.Second
-	// streamSteady is how long a stream must last for its end to count as the
-	// first failure, not as one more.
-	streamSteady = 10 * time.Second
+	// streamStable is how long a stream must last for the backoff to begin again after its
+	// failure.
+	streamStable = 10 * time.Second
 
-	retryFirst = 100 * time.Millisecond
-	retryMost  = 30 * time.Second
-	// retryRefused is the pause after a refusal that people end, not time: they
-	// grant a privilege, or make a standalone server a replica set.
-	retryRefused = 10 * time.Minute
+	retryMin = 100 * time.Millisecond
+	retryMax = 30 * time.Second
+	// retryPermanent is the backoff after a failure that a person must resolve, by granting a
+	// privilege or making a standalone server a replica set.
+	retryPermanent = 10 * time.Minute
 )
 
-// watcher is the [driver.Watcher] of a Locker: one change stream for all
-// watched names. It runs while there are watches; waiters poll as well, so
-// nothing but speed depends on it.
+// watcher is the [driver.Watcher] of a Locker: one change stream for all watched names, open
+// while there are watches. Waiters poll as well, so it only makes them faster.
 type watcher struct {
-	coll   *mongo.Collection
-	logger *slog.Logger
-	ctx    context.Context // ends with close
-	cancel context.CancelFunc
-	last   context.Context // of the farewell to the server; ends with that of close
-	cut    context.CancelFunc
-	wg     sync.WaitGroup // the goroutine of run
-	warned bool           // of the failure that lasts; only run touches it
+	coll        *mongo.Collection
+	logger      *slog.Logger
+	ctx         context.Context // ends with close
+	cancel      context.CancelFunc
+	closeCtx    context.Context // for closing the cursor on the server; ends with close's context
+	cancelClose context.CancelFunc
+	wg          sync.WaitGroup // waits for the goroutine of run
+	warned      bool           // whether the present failure was logged; used by run only
 
-	timeout, linger time.Duration // streamTimeout and streamLinger, less in tests
+	timeout, linger time.Duration // streamTimeout and streamLinger, shorter in tests
 
-	mu        sync.Mutex // guards what follows; never held across I/O
+	mu        sync.Mutex // guards the fields below; never held across I/O
 	waiters   map[string]map[*watch]struct{}
-	idleSince time.Time // when the last watch ended, if there is none
-	running   bool      // the goroutine of run is there
-	live      bool      // the stream is in effect
+	idleSince time.Time // when the last watch ended
+	running   bool      // whether the goroutine of run exists
+	open      bool      // whether the stream is open
 	closed    bool
 }
 
-// watch is one waiter.
+// watch is one waiter's.
 type watch struct {
-	call    func()
+	wake    func()
 	stopped atomic.Bool
 }
 
-// wakeEach is called without the watcher's mutex, since a waker may stop its watch.
-func wakeEach(watches []*watch) {
+// wakeWatches must be called without the watcher's mutex, since a waiter may stop its watch.
+func wakeWatches(watches []*watch) {
 	for _, one := range watches {
 		if !one.stopped.Load() {
-			one.call()
+			one.wake()
 		}
 	}
 }
 
-// newWatcher watches through a collection with read concern majority and read
-// preference primary.
+// newWatcher needs a collection with read concern "majority" and read preference primary.
 func newWatcher(coll *mongo.Collection, logger *slog.Logger) *watcher {
 	ctx, cancel := context.WithCancel(context.Background())
 	last, cut := context.WithCancel(context.Background())
 	return &watcher{
-		coll: coll, logger: logger, ctx: ctx, cancel: cancel, last: last, cut: cut, timeout: streamTimeout, linger: streamLinger,
+		coll: coll, logger: logger, ctx: ctx, cancel: cancel, closeCtx: last, cancelClose: cut, timeout: streamTimeout, linger: streamLinger,
 		waiters: map[string]map[*watch]struct{}{},
 	}
 }
 
 // Watch implements [driver.Watcher].
 func (w *watcher) Watch(name string, wake func()) (stop func()) {
-	one := &watch{call: wake}
+	one := &watch{wake: wake}
 	if w.add(name, one) {
 		wake()
 	}
-	return func() { w.forget(name, one) }
+	return func() { w.remove(name, one) }
 }
 
-// add reports whether the watch is in effect already.
-func (w *watcher) add(name string, one *watch) (live bool) {
+// add reports whether the stream is open already.
+func (w *watcher) add(name string, one *watch) (open bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
@@ -111,10 +109,10 @@ func (w *watcher) add(name string, one *watch) (live bool) {
 		w.running = true
 		w.wg.Go(w.run)
 	}
-	return w.live
+	return w.open
 }
 
-func (w *watcher) forget(name string, one *watch) {
+func (w *watcher) remove(name string, one *watch) {
 	one.stopped.Store(true)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -130,11 +128,11 @@ func (w *watcher) forget(name string, one *watch) {
 	}
 }
 
-// close ends all watches and returns when the stream is gone. The end of ctx cuts the
-// farewell to the server off.
+// close ends all watches and waits for the stream's goroutine. The end of ctx interrupts the
+// closing of the cursor on the server.
 func (w *watcher) close(ctx context.Context) {
-	defer w.cut()
-	defer context.AfterFunc(ctx, w.cut)()
+	defer w.cancelClose()
+	defer context.AfterFunc(ctx, w.cancelClose)()
 	w.mu.Lock()
 	w.closed = true
 	for _, watches := range w.waiters {
@@ -148,19 +146,19 @@ func (w *watcher) close(ctx context.Context) {
 	w.wg.Wait()
 }
 
-// wake wakes who watches name.
-func (w *watcher) wake(name string) { wakeEach(w.watching(name)) }
+// wake wakes the waiters of a name.
+func (w *watcher) wake(name string) { wakeWatches(w.watchesOf(name)) }
 
-func (w *watcher) watching(name string) []*watch {
+func (w *watcher) watchesOf(name string) []*watch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Collect(maps.Keys(w.waiters[name]))
 }
 
-// wakeAll wakes everybody: what happened in a gap is not known.
-func (w *watcher) wakeAll() { wakeEach(w.everybody()) }
+// wakeAll wakes every waiter, after a time in which events may have been missed.
+func (w *watcher) wakeAll() { wakeWatches(w.allWatches()) }
 
-func (w *watcher) everybody() (all []*watch) {
+func (w *watcher) allWatches() (all []*watch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, watches := range w.waiters {
@@ -169,14 +167,14 @@ func (w *watcher) everybody() (all []*watch) {
 	return all
 }
 
-// setLive notes whether the stream is in effect.
-func (w *watcher) setLive(live bool) {
+// setOpen records whether the stream is open.
+func (w *watcher) setOpen(open bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.live = live
+	w.open = open
 }
 
-// idle reports whether the stream has had no watch for the time it lingers.
+// idle reports whether the stream has had no watch for the linger time.
 func (w *watcher) idle() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -187,43 +185,42 @@ func (w *watcher) isIdle() bool {
 	return len(w.waiters) == 0 && (w.closed || time.Since(w.idleSince) > w.linger)
 }
 
-// wanted reports whether run is to go on. Its no is final, so that the next
-// watch starts another goroutine.
-func (w *watcher) wanted() bool {
+// keepRunning reports whether run continues. After false, the next watch starts another
+// goroutine.
+func (w *watcher) keepRunning() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.running = !w.isIdle()
 	return w.running
 }
 
-// run keeps the stream open while it is wanted. After a failure it waits, even
-// if nobody watches any more, so that coming and going does not undo the pause.
+// run keeps the stream open while there are watches. After a failure it always waits for the
+// backoff, even without watches, so that frequent watches do not bypass it.
 func (w *watcher) run() {
-	for failures := 0; w.wanted(); {
-		lasted, err := w.follow()
+	for failures := 0; w.keepRunning(); {
+		lasted, err := w.readStream()
 		if err == nil || w.ctx.Err() != nil {
-			continue // wanted has the last word
+			continue // keepRunning decides
 		}
-		if lasted >= streamSteady {
+		if lasted >= streamStable {
 			failures = 0
 		}
 		select {
-		case <-time.After(retryPause(err, failures)):
+		case <-time.After(retryBackoff(err, failures)):
 			failures++
 		case <-w.ctx.Done():
 		}
 	}
 }
 
-// errStreamEnded says that the server ended the stream: the collection was
-// dropped or renamed.
+// errStreamEnded: the server ended the stream because the collection was dropped or renamed.
 var errStreamEnded = errors.New("the change stream was invalidated")
 
-// follow opens the stream and hands its events out until it breaks, with an
-// error, or is not wanted any more. lasted is how long it was open.
-func (w *watcher) follow() (lasted time.Duration, err error) {
+// readStream opens the stream and dispatches its events until it fails or is not needed any
+// more. lasted is how long it was open.
+func (w *watcher) readStream() (lasted time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(w.ctx, w.timeout)
-	stream, err := w.coll.Watch(ctx, releasesOnly(), options.ChangeStream().SetMaxAwaitTime(streamAwait))
+	stream, err := w.coll.Watch(ctx, releasePipeline(), options.ChangeStream().SetMaxAwaitTime(streamAwait))
 	cancel()
 	if w.ctx.Err() == nil {
 		w.report(err)
@@ -231,17 +228,16 @@ func (w *watcher) follow() (lasted time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
-	// The stream is closed by the goroutine that reads it: closing it while Next
-	// is under way would panic.
+	// The goroutine that reads the stream closes it: closing it during Next would panic.
 	defer w.closeStream(stream)
 	opened := time.Now()
-	w.setLive(true)
-	defer w.setLive(false)
+	w.setOpen(true)
+	defer w.setOpen(false)
 	w.wakeAll()
 	for cursor := stream.ID(); !w.idle(); {
 		event, err := w.next(stream)
 		if id := stream.ID(); id != cursor {
-			cursor = id // the driver resumed on another cursor
+			cursor = id // the Go driver resumed the stream on another cursor
 			w.wakeAll()
 		}
 		switch {
@@ -266,24 +262,24 @@ func (w *watcher) next(stream *mongo.ChangeStream) (bson.Raw, error) {
 	return nil, stream.Err()
 }
 
-// dispatch wakes the waiters of an event's lock. Events of the whole collection
-// name none: they end the stream, and opening it again wakes everybody.
+// dispatch wakes the waiters of an event's lock. Events of the whole collection have no name.
+// They end the stream, and reopening it wakes every waiter.
 func (w *watcher) dispatch(event bson.Raw) {
 	if name, ok := event.Lookup("documentKey", "_id").StringValueOK(); ok {
 		w.wake(name)
 	}
 }
 
-// closeStream gives the server's cursor back. It has a time limit of its own
-// since the context of the stream may have ended.
+// closeStream closes the server's cursor. It has its own time limit, since the stream's
+// context may have ended.
 func (w *watcher) closeStream(stream *mongo.ChangeStream) {
-	ctx, cancel := context.WithTimeout(w.last, time.Second)
+	ctx, cancel := context.WithTimeout(w.closeCtx, time.Second)
 	defer cancel()
 	_ = stream.Close(ctx) // a cursor that cannot be closed now times out on the server
 }
 
-// report logs once that the stream cannot be opened, and once that it is again.
-// One that broke is usually open again in a moment.
+// report logs once that the stream cannot be opened, and once that it is open again. A stream
+// that fails is usually open again at once.
 func (w *watcher) report(err error) {
 	if err == nil {
 		if w.warned {
@@ -297,57 +293,42 @@ func (w *watcher) report(err error) {
 		level = slog.LevelWarn
 	}
 	w.warned = true
-	w.logger.Log(w.ctx, level, "holdfast: no change stream, so waiters poll for released locks",
+	w.logger.Log(w.ctx, level, "holdfast: no change stream, waiters poll for released locks",
 		"namespace", w.namespace(), "error", err)
 }
 
 func (w *watcher) namespace() string { return w.coll.Database().Name() + "." + w.coll.Name() }
 
-// retryPause is how long to wait after that many failures before this one. It
-// is jittered, so that the clients of a recovering server do not come together.
-func retryPause(err error, failures int) time.Duration {
-	pause := retryMost
-	if refused(err) {
-		pause = retryRefused
+// retryBackoff returns how long to wait after a failure with that many failures before it. It
+// is jittered, so that the clients of a recovering server do not reconnect together.
+func retryBackoff(err error, failures int) time.Duration {
+	wait := retryMax
+	if isPermanent(err) {
+		wait = retryPermanent
 	} else if failures < 16 {
-		pause = min(retryFirst<<failures, retryMost)
+		wait = min(retryMin<<failures, retryMax)
 	}
-	return pause/2 + rand.N(pause/2)
+	return wait/2 + rand.N(wait/2)
 }
 
-// refused reports whether a retry will hardly help.
-func refused(err error) bool {
-	var server mongo.ServerError
-	if !errors.As(err, &server) {
-		return false
-	}
-	for _, code := range []int{
-		13,    // Unauthorized
-		59,    // CommandNotFound
-		115,   // CommandNotSupported
-		40324, // unrecognized pipeline stage
-		40573, // $changeStream is only supported on replica sets
-	} {
-		if server.HasErrorCode(code) {
-			return true
-		}
-	}
-	return false
+// isPermanent reports whether a retry is unlikely to help.
+func isPermanent(err error) bool {
+	return hasCode(err, codeUnauthorized, codeCommandNotFound, codeCommandNotSupported, codeUnrecognizedStage, codeOnlyOnReplicaSets)
 }
 
-// releasesOnly lets an event through if a lock may have become free: its kid is
-// gone, it was broken, its record or the whole collection was removed. Takings
-// and renewals stay at the server. A release is an update or, where the server
-// found that shorter to log, a replacement. Of the record only the name travels.
-func releasesOnly() mongo.Pipeline {
+// releasePipeline selects the events after which a lock may be free: the kid was removed, the
+// lock was broken, or the record or the whole collection was removed. The server filters out
+// grants and renewals. A release is an update event or, if that is shorter to log, a
+// replacement. Only the record's name is transferred.
+func releasePipeline() mongo.Pipeline {
 	const update = "updateDescription."
 	return mongo.Pipeline{
-		is("$match", or(
-			is("operationType", is("$nin", list{"insert", "update", "replace"})),
-			is(update+"removedFields", fieldKid),
-			is(update+"updatedFields."+fieldBroken, true),
-			doc{field("operationType", "replace"), field("fullDocument."+fieldKid, is("$exists", false))},
+		docOf("$match", or(
+			docOf("operationType", docOf("$nin", list{"insert", "update", "replace"})),
+			docOf(update+"removedFields", fieldKid),
+			docOf(update+"updatedFields."+fieldBroken, true),
+			doc{field("operationType", "replace"), field("fullDocument."+fieldKid, docOf("$exists", false))},
 		)),
-		is("$project", is("documentKey._id", 1)),
+		docOf("$project", docOf("documentKey._id", 1)),
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-// TestWatchFaults has one replica set for what happens to servers and users.
+// TestWatchFaults shares one replica set among faults of servers and privileges.
 func TestWatchFaults(t *testing.T) {
 	t.Parallel()
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{Auth: true})
@@ -33,20 +33,20 @@ func TestWatchFaults(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		seen := newCommands()
+		seen := newCommandCounter()
 		client := mongotest.Connect(t, rs.URI(), options.Client().SetMonitor(seen.monitor()).
 			SetAuth(options.Credential{AuthSource: db.Name(), Username: "locker", Password: "locker-password"}))
-		logger, log := logged()
+		logger, log := bufferedLogger()
 		w := newWatcher(client.Database(db.Name()).Collection(coll.Name()), logger)
 		defer w.close(t.Context())
 		wake, stop := watchName(w, "a")
 		defer stop()
-		await(t, "warning", func() bool { return strings.Contains(log.String(), "level=WARN") })
+		eventually(t, "warning", func() bool { return strings.Contains(log.String(), "level=WARN") })
 		if text := log.String(); strings.Contains(text, "password") || !strings.Contains(text, coll.Name()) {
 			t.Errorf("the warning must name the collection and no password: %s", text)
 		}
-		if woken(wake) || seen.count("aggregate") != 1 {
-			t.Errorf("asked %d times for a stream", seen.count("aggregate"))
+		if wasWoken(wake) || seen.count("aggregate") != 1 {
+			t.Errorf("opened %d streams", seen.count("aggregate"))
 		}
 	})
 

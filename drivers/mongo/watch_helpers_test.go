@@ -26,26 +26,26 @@ func testWatcher(t *testing.T, coll *mongo.Collection) *watcher {
 	return w
 }
 
-// The writes that a Locker makes, as far as the stream tells them apart.
+// The writes of a Locker, with the parts that the stream distinguishes.
 var (
-	holding = bson.A{bson.D{{Key: "$set", Value: bson.D{
+	writeHeld = bson.A{bson.D{{Key: "$set", Value: bson.D{
 		{Key: "v", Value: 1}, {Key: "kid", Value: "k1"}, {Key: "owner", Value: "somebody"}, {Key: "token", Value: int64(1)},
 		{Key: "ts", Value: "$$NOW"}, {Key: "expiresAt", Value: bson.D{{Key: "$add", Value: bson.A{"$$NOW", 30_000}}}},
 	}}}, bson.D{{Key: "$unset", Value: "broken"}}}
-	renewal = bson.A{bson.D{{Key: "$set", Value: bson.D{
+	writeRenewed = bson.A{bson.D{{Key: "$set", Value: bson.D{
 		{Key: "ts", Value: "$$NOW"}, {Key: "expiresAt", Value: bson.D{{Key: "$add", Value: bson.A{"$$NOW", 30_000}}}},
 	}}}}
-	release = bson.A{bson.D{{Key: "$set", Value: bson.D{{Key: "expiresAt", Value: "$$NOW"}}}}, bson.D{{Key: "$unset", Value: "kid"}}}
+	writeReleased = bson.A{bson.D{{Key: "$set", Value: bson.D{{Key: "expiresAt", Value: "$$NOW"}}}}, bson.D{{Key: "$unset", Value: "kid"}}}
 )
 
-func write(t *testing.T, coll *mongo.Collection, name string, update any) {
+func upsert(t *testing.T, coll *mongo.Collection, name string, update any) {
 	t.Helper()
-	if err := tryWrite(t.Context(), coll, name, update); err != nil {
+	if err := tryUpsert(t.Context(), coll, name, update); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func tryWrite(ctx context.Context, coll *mongo.Collection, name string, update any) error {
+func tryUpsert(ctx context.Context, coll *mongo.Collection, name string, update any) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	coll = coll.Clone(options.Collection().SetWriteConcern(writeconcern.Majority()))
@@ -53,7 +53,7 @@ func tryWrite(ctx context.Context, coll *mongo.Collection, name string, update a
 	return err
 }
 
-// watchName has a channel get a value, unless one is there, for each call of wake.
+// watchName returns a channel that gets a value, unless it has one, for each call of wake.
 func watchName(w driver.Watcher, name string) (<-chan struct{}, func()) {
 	wake := make(chan struct{}, 1)
 	return wake, w.Watch(name, func() {
@@ -64,42 +64,42 @@ func watchName(w driver.Watcher, name string) (<-chan struct{}, func()) {
 	})
 }
 
-// awaitRelease takes and releases the lock until its waiter wakes.
+// awaitRelease acquires and releases the lock until its waiter wakes.
 func awaitRelease(t *testing.T, coll *mongo.Collection, wake <-chan struct{}, name string) {
 	t.Helper()
-	await(t, "wake by a release", func() bool {
-		for _, update := range []bson.A{holding, release} {
-			if err := tryWrite(t.Context(), coll, name, update); err != nil {
+	eventually(t, "wake by a release", func() bool {
+		for _, update := range []bson.A{writeHeld, writeReleased} {
+			if err := tryUpsert(t.Context(), coll, name, update); err != nil {
 				return false
 			}
 		}
-		return woken(wake)
+		return wasWoken(wake)
 	})
 }
 
-// patience bounds a wait: after a primary's death the others can need the better part of a
-// minute until a majority acknowledges again.
-const patience = 2 * time.Minute
+// waitLimit limits a wait: after a primary's end it can take nearly a minute until a majority
+// acknowledges again.
+const waitLimit = 2 * time.Minute
 
 func awaitWake(t *testing.T, wake <-chan struct{}, what string) {
 	t.Helper()
 	select {
 	case <-wake:
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatalf("no wake: %s", what)
 	}
 }
 
-func await(t *testing.T, what string, done func() bool) {
+func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !done(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); !done(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("timed out waiting for: %s", what)
 		}
 	}
 }
 
-func woken(wake <-chan struct{}) bool {
+func wasWoken(wake <-chan struct{}) bool {
 	select {
 	case <-wake:
 		return true
@@ -108,50 +108,39 @@ func woken(wake <-chan struct{}) bool {
 	}
 }
 
-// failCommand has the server fail one command as data says.
-func failCommand(t *testing.T, client *mongo.Client, data bson.D) {
+// commandCounter counts a client's commands and collects the events of its stream.
+type commandCounter struct {
+	mu         sync.Mutex
+	started    map[string]int
+	running    map[string]int
+	maxRunning map[string]int
+	batches    []bson.Raw
+}
+
+func newCommandCounter() *commandCounter {
+	return &commandCounter{started: map[string]int{}, running: map[string]int{}, maxRunning: map[string]int{}}
+}
+
+func monitoredCollection(t *testing.T, opts ...*options.ClientOptions) (*mongo.Collection, *commandCounter) {
 	t.Helper()
-	err := client.Database("admin").RunCommand(t.Context(), bson.D{
-		{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: bson.D{{Key: "times", Value: 1}}}, {Key: "data", Value: data},
-	}).Err()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// commands counts what a client sends and what comes through its stream.
-type commands struct {
-	mu      sync.Mutex
-	started map[string]int
-	now     map[string]int
-	most    map[string]int
-	batches []bson.Raw
-}
-
-func newCommands() *commands {
-	return &commands{started: map[string]int{}, now: map[string]int{}, most: map[string]int{}}
-}
-
-func monitored(t *testing.T, opts ...*options.ClientOptions) (*mongo.Collection, *commands) {
-	t.Helper()
-	seen := newCommands()
+	seen := newCommandCounter()
 	opts = append(opts, options.Client().SetMonitor(seen.monitor()))
 	return mongotest.CollectionOf(t, mongotest.Connect(t, mongotest.URI(t), opts...)), seen
 }
 
-func (c *commands) monitor() *event.CommandMonitor {
+func (c *commandCounter) monitor() *event.CommandMonitor {
 	return &event.CommandMonitor{
 		Started: func(_ context.Context, e *event.CommandStartedEvent) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.started[e.CommandName]++
-			c.now[e.CommandName]++
-			c.most[e.CommandName] = max(c.most[e.CommandName], c.now[e.CommandName])
+			c.running[e.CommandName]++
+			c.maxRunning[e.CommandName] = max(c.maxRunning[e.CommandName], c.running[e.CommandName])
 		},
 		Succeeded: func(_ context.Context, e *event.CommandSucceededEvent) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.now[e.CommandName]--
+			c.running[e.CommandName]--
 			if e.CommandName != "getMore" {
 				return
 			}
@@ -166,26 +155,26 @@ func (c *commands) monitor() *event.CommandMonitor {
 		Failed: func(_ context.Context, e *event.CommandFailedEvent) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.now[e.CommandName]--
+			c.running[e.CommandName]--
 		},
 	}
 }
 
-func (c *commands) count(command string) int {
+func (c *commandCounter) count(command string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.started[command]
 }
 
-func (c *commands) mostAtOnce(command string) int {
+func (c *commandCounter) maxAtOnce(command string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.most[command]
+	return c.maxRunning[command]
 }
 
-func (c *commands) events() int { return len(c.documents()) }
+func (c *commandCounter) events() int { return len(c.documents()) }
 
-func (c *commands) documents() []bson.Raw {
+func (c *commandCounter) documents() []bson.Raw {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.batches)

@@ -19,10 +19,10 @@ import (
 
 func TestWatchWakesWhenALockMayBeFree(t *testing.T) {
 	t.Parallel()
-	coll, seen := monitored(t)
+	coll, seen := monitoredCollection(t)
 	w := testWatcher(t, coll)
 	for _, name := range []string{"a", "b"} {
-		write(t, coll, name, holding)
+		upsert(t, coll, name, writeHeld)
 	}
 	a, stop := watchName(w, "a")
 	defer stop()
@@ -32,11 +32,11 @@ func TestWatchWakesWhenALockMayBeFree(t *testing.T) {
 	awaitWake(t, b, "stream was open already")
 	base := seen.events()
 
-	// Each of these would be seen by the wake that follows, had it travelled.
+	// An event of these writes would come before the one that follows.
 	for range 5 {
-		write(t, coll, "a", renewal)
+		upsert(t, coll, "a", writeRenewed)
 	}
-	write(t, coll, "a", bson.D{{Key: "$set", Value: bson.D{{Key: "data", Value: strings.Repeat("x", 100)}}}})
+	upsert(t, coll, "a", bson.D{{Key: "$set", Value: bson.D{{Key: "data", Value: strings.Repeat("x", 100)}}}})
 	if _, err := coll.ReplaceOne(t.Context(), bson.D{{Key: "_id", Value: "a"}}, bson.D{{Key: "kid", Value: "k2"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -47,10 +47,10 @@ func TestWatchWakesWhenALockMayBeFree(t *testing.T) {
 			t.Errorf("%s: %d events came to the client, want 1", what, seen.events()-base+1)
 		}
 	}
-	write(t, coll, "b", release)
+	upsert(t, coll, "b", writeReleased)
 	expect("release")
-	write(t, coll, "b", holding)
-	write(t, coll, "b", bson.D{{Key: "$set", Value: bson.D{{Key: "broken", Value: true}}}})
+	upsert(t, coll, "b", writeHeld)
+	upsert(t, coll, "b", bson.D{{Key: "$set", Value: bson.D{{Key: "broken", Value: true}}}})
 	expect("break")
 	if _, err := coll.ReplaceOne(t.Context(), bson.D{{Key: "_id", Value: "b"}}, bson.D{{Key: "token", Value: 2}}); err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func TestWatchWakesWhenALockMayBeFree(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("removal")
-	if woken(a) {
+	if wasWoken(a) {
 		t.Error("the waiter for a was woken by renewals, or by what happened to b")
 	}
 	for _, doc := range seen.documents() {
@@ -76,10 +76,10 @@ func TestWatchWakesWhenALockMayBeFree(t *testing.T) {
 	awaitRelease(t, coll, a, "a") // the stream is open again
 }
 
-// What a Locker itself writes: nothing travels but what frees a lock, or is to.
-func TestWatchLetsLockerWritesThrough(t *testing.T) {
+// Of a Locker's own writes only those that free or break a lock are events.
+func TestWatchEventsOfALocker(t *testing.T) {
 	t.Parallel()
-	coll, seen := monitored(t)
+	coll, seen := monitoredCollection(t)
 	l := newTestLocker(t, coll)
 	ctx := bounded(t)
 	wake, stop := watchName(l.Capabilities().Watcher, "a")
@@ -90,7 +90,7 @@ func TestWatchLetsLockerWritesThrough(t *testing.T) {
 		"renewal": func() error { return l.Renew(ctx, lease) },
 		"batch":   func() error { return errors.Join(l.RenewBatch(ctx, []driver.Lease{lease})...) },
 		"repeat":  func() error { _, err := l.TryAcquire(ctx, request("a", "id 1")); return err },
-		"data":    func() error { return l.WriteData(ctx, lease, []byte("text"), granted(lease)) },
+		"data":    func() error { return l.WriteData(ctx, lease, []byte("text"), grantRevision(lease)) },
 	} {
 		if err := do(); err != nil {
 			t.Errorf("%s: %v", what, err)
@@ -123,7 +123,7 @@ func TestWatchLetsLockerWritesThrough(t *testing.T) {
 
 func TestWatchSharesOneStream(t *testing.T) {
 	t.Parallel()
-	coll, seen := monitored(t)
+	coll, seen := monitoredCollection(t)
 	w := testWatcher(t, coll)
 	w.linger = 0
 	const watches = 1000
@@ -136,24 +136,24 @@ func TestWatchSharesOneStream(t *testing.T) {
 	for _, wake := range wakes {
 		awaitWake(t, wake, "stream opened")
 	}
-	write(t, coll, "name7", holding)
-	write(t, coll, "name7", release)
+	upsert(t, coll, "name7", writeHeld)
+	upsert(t, coll, "name7", writeReleased)
 	awaitWake(t, wakes[7], "release")
 	awaitWake(t, wakes[507], "release")
-	if slices.ContainsFunc(wakes, woken) {
+	if slices.ContainsFunc(wakes, wasWoken) {
 		t.Error("a release woke the waiter of another name")
 	}
 	if n := seen.count("aggregate"); n != 1 {
 		t.Errorf("%d watches opened %d streams", watches, n)
 	}
-	if n := seen.mostAtOnce("getMore"); n != 1 {
+	if n := seen.maxAtOnce("getMore"); n != 1 {
 		t.Errorf("%d getMore commands at once, want 1", n)
 	}
 	for _, stop := range stops {
 		stop()
 		stop()
 	}
-	await(t, "stream closed after the last watch", func() bool { return seen.count("killCursors") == 1 })
+	eventually(t, "stream closed after the last watch", func() bool { return seen.count("killCursors") == 1 })
 	wake, stop := watchName(w, "again")
 	defer stop()
 	awaitWake(t, wake, "stream opened again")
@@ -164,23 +164,23 @@ func TestWatchSharesOneStream(t *testing.T) {
 
 func TestWatchLingersForTheNextWaiter(t *testing.T) {
 	t.Parallel()
-	coll, seen := monitored(t)
+	coll, seen := monitoredCollection(t)
 	w := testWatcher(t, coll)
 	for range 2 {
 		wake, stop := watchName(w, "a")
 		awaitWake(t, wake, "watch in effect")
 		stop()
 		asked := seen.count("getMore")
-		await(t, "another request for events", func() bool { return seen.count("getMore") > asked })
+		eventually(t, "another request for events", func() bool { return seen.count("getMore") > asked })
 	}
 	if n := seen.count("aggregate"); n != 1 {
 		t.Errorf("%d streams for two waiters one after the other, want 1", n)
 	}
 }
 
-// A fail point has the server answer as it does in the situation that the
-// error stands for; making it lose its history for real takes gigabytes. The
-// server has only one such fail point, so this test does not run beside others.
+// A fail point makes the server answer as in the real situation; a real loss of its history
+// takes gigabytes. A server has only one fail point, so this test does not run in parallel
+// with others.
 func TestWatchWakesAfterAGap(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -190,14 +190,13 @@ func TestWatchWakesAfterAGap(t *testing.T) {
 		{"resumed by the driver", bson.E{Key: "closeConnection", Value: true}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			coll, seen := monitored(t, options.Client().SetAppName(test.name))
+			coll, seen := monitoredCollection(t, options.Client().SetAppName(test.name))
 			w := testWatcher(t, coll)
 			wake, stop := watchName(w, "a")
 			defer stop()
 			awaitWake(t, wake, "stream opened")
-			failCommand(t, coll.Database().Client(), bson.D{
-				{Key: "failCommands", Value: bson.A{"getMore"}}, {Key: "appName", Value: test.name}, test.failure,
-			})
+			setFailPoint(t, coll.Database().Client(), docOf("times", 1),
+				field("failCommands", list{"getMore"}), field("appName", test.name), test.failure)
 			awaitWake(t, wake, "stream opened after the gap")
 			if n := seen.count("aggregate"); n != 2 {
 				t.Errorf("%d streams opened, want 2", n)
@@ -207,24 +206,24 @@ func TestWatchWakesAfterAGap(t *testing.T) {
 	}
 }
 
-func TestWatchOnAStandaloneStaysQuiet(t *testing.T) {
+func TestWatchOnAStandaloneStopsAsking(t *testing.T) {
 	t.Parallel()
-	seen := newCommands()
+	seen := newCommandCounter()
 	coll := mongotest.CollectionOf(t, mongotest.Connect(t, mongotest.Standalone(t), options.Client().SetMonitor(seen.monitor())))
-	logger, log := logged()
+	logger, log := bufferedLogger()
 	w := newWatcher(coll, logger)
 	defer w.close(t.Context())
 	wake, stop := watchName(w, "a")
-	await(t, "warning", func() bool { return strings.Count(log.String(), "level=WARN") == 1 })
+	eventually(t, "warning", func() bool { return strings.Count(log.String(), "level=WARN") == 1 })
 	stop()
 	for range 10 {
 		_, stop := watchName(w, "a")
 		stop()
 	}
 	if n := seen.count("aggregate"); n != 1 {
-		t.Errorf("the server was asked for a stream %d times, want once", n)
+		t.Errorf("tried to open a stream %d times, want once", n)
 	}
-	if woken(wake) {
+	if wasWoken(wake) {
 		t.Error("woken although watching is impossible")
 	}
 	w.close(t.Context())
@@ -233,16 +232,16 @@ func TestWatchOnAStandaloneStaysQuiet(t *testing.T) {
 	}
 }
 
-func TestWatchRetryPause(t *testing.T) {
+func TestWatchRetryBackoff(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("connection reset")
 	for failures := range 100 {
-		want := min(retryFirst<<min(failures, 20), retryMost)
-		if got := retryPause(broken, failures); got < want/2 || got > want {
+		want := min(retryMin<<min(failures, 20), retryMax)
+		if got := retryBackoff(broken, failures); got < want/2 || got > want {
 			t.Errorf("pause after %d failures is %v, want %v to %v", failures, got, want/2, want)
 		}
 		refusal := mongo.CommandError{Code: 40573}
-		if got := retryPause(fmt.Errorf("watch: %w", refusal), failures); got < retryRefused/2 {
+		if got := retryBackoff(fmt.Errorf("watch: %w", refusal), failures); got < retryPermanent/2 {
 			t.Errorf("pause after a refusal is %v", got)
 		}
 	}
@@ -251,7 +250,7 @@ func TestWatchRetryPause(t *testing.T) {
 func TestWatchCloses(t *testing.T) {
 	t.Parallel()
 	coll := mongotest.Collection(t)
-	for i := range 20 { // every other time before the stream is open
+	for i := range 20 { // every second time before the stream is open
 		w := newWatcher(coll, discard)
 		var watching sync.WaitGroup
 		for i := range 8 {
@@ -274,30 +273,30 @@ func TestWatchCloses(t *testing.T) {
 		w.close(t.Context())
 		wake, stop := watchName(w, "a")
 		stop()
-		if woken(wake) {
+		if wasWoken(wake) {
 			t.Error("woken after close")
 		}
 	}
 }
 
-// TestWatchDelay compares the wake after a release with what the release itself
-// takes until a majority has acknowledged it.
+// TestWatchDelay compares the wake after a release with the time until a majority acknowledges
+// the release.
 func TestWatchDelay(t *testing.T) {
-	coll, _ := monitored(t)
+	coll, _ := monitoredCollection(t)
 	w := testWatcher(t, coll)
 	wake, stop := watchName(w, "a")
 	defer stop()
 	awaitWake(t, wake, "stream opened")
 	var acknowledged, woke []time.Duration
 	for range 50 {
-		write(t, coll, "a", holding)
+		upsert(t, coll, "a", writeHeld)
 		begin := time.Now()
 		done := make(chan time.Duration)
 		go func() {
 			<-wake
 			done <- time.Since(begin)
 		}()
-		write(t, coll, "a", release)
+		upsert(t, coll, "a", writeReleased)
 		acknowledged = append(acknowledged, time.Since(begin))
 		woke = append(woke, <-done)
 	}

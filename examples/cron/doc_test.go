@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// A crontab line that begins with "*" looks like a list to gofmt, which rewrites it.
+// The package comment shows a valid crontab line. gofmt would rewrite a line that begins with
+// "*", which it takes for a list.
 func TestCrontabLine(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "main.go", nil, parser.ParseComments)
 	if err != nil {
@@ -15,6 +16,6 @@ func TestCrontabLine(t *testing.T) {
 	}
 	line := regexp.MustCompile(`(?m)^\t([0-9*/,-]+ ){4}[0-9*/,-]+  holdfast run --backend \S+ .*--try .* -- \S+$`)
 	if text := file.Doc.Text(); !line.MatchString(text) {
-		t.Errorf("the documentation has no crontab line with five fields and a backend:\n%s", text)
+		t.Errorf("the package comment has no crontab line with five fields and a backend:\n%s", text)
 	}
 }

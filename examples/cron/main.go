@@ -1,13 +1,13 @@
-// Cron runs a job periodically on one of many machines: each of them runs this
-// program with the same schedule, and one of them does the job each time.
+// Cron runs a job periodically on one of many machines. Every machine runs this program with
+// the same schedule; each time one of them runs the job.
 //
-// Start it in two terminals: one works, the other says that it does not. End the one
-// that works, and the other goes on.
+// Start it in two terminals: one runs the job, the other skips it. When you stop the one that
+// runs the job, the other continues.
 //
 //	go run ./examples/cron -every 2s
 //
-// For a job that the system's cron starts, there is no need of a program. The crontab of
-// every machine has, in one line:
+// A job that the system's cron starts needs no such program. Put this line into the crontab
+// of every machine:
 //
 //	0 3 * * *  holdfast run --backend azblob://myaccount/locks --try --min-hold 1m report -- ./report.sh
 package main
@@ -32,7 +32,7 @@ import (
 )
 
 func main() {
-	backend := flag.String("backend", "file:"+filepath.ToSlash(filepath.Join(os.TempDir(), "holdfast-examples")), "where the lock is kept")
+	backend := flag.String("backend", "file:"+filepath.ToSlash(filepath.Join(os.TempDir(), "holdfast-examples")), "URL of the storage for the lock")
 	every := flag.Duration("every", time.Minute, "period of the job")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -42,7 +42,7 @@ func main() {
 	}
 }
 
-// schedule offers to do the job at every full period, until ctx ends.
+// schedule runs the job at every full period if this machine leads, until ctx ends.
 func schedule(ctx context.Context, out io.Writer, backend string, every time.Duration) (err error) {
 	client, err := holdfast.Open(ctx, backend)
 	if err != nil {
@@ -54,10 +54,10 @@ func schedule(ctx context.Context, out io.Writer, backend string, every time.Dur
 		err = errors.Join(err, client.Shutdown(ctx))
 	}()
 	runner, err := holdfast.NewLeaderAwareRunner(client, "example-cron",
-		// Whoever did the job stays leader until after the next period, so that a
-		// machine whose clock is late does not do it again...
+		// The leader stays leader until after the next period, so that a machine whose
+		// clock is late does not run the job again.
 		holdfast.WithIdleLimit(every+every/2),
-		// ... and for at least this long after it became leader.
+		// It also stays leader for at least this long.
 		holdfast.WithMinHold(every/2),
 	)
 	if err != nil {
@@ -76,17 +76,17 @@ func schedule(ctx context.Context, out io.Writer, backend string, every time.Dur
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err != nil: // the next period is another chance
+		case err != nil: // the job runs again in the next period
 			fmt.Fprintf(out, "%s: ran: %t, error: %v\n", next.Format(time.TimeOnly), ran, err)
 		case !ran:
-			fmt.Fprintf(out, "%s: not here\n", next.Format(time.TimeOnly))
+			fmt.Fprintf(out, "%s: skipped, another machine leads\n", next.Format(time.TimeOnly))
 		}
 	}
 }
 
-// report is the job. It stops when ctx ends: then another may be about to do it.
+// report is the job. It must stop when ctx ends, because another machine may run it then.
 func report(ctx context.Context, out io.Writer, at time.Time) error {
 	token, _ := holdfast.TokenFromContext(ctx)
-	_, err := fmt.Fprintf(out, "%s: the job, under token %d\n", at.Format(time.TimeOnly), token)
+	_, err := fmt.Fprintf(out, "%s: the job ran under token %d\n", at.Format(time.TimeOnly), token)
 	return err
 }

@@ -9,35 +9,35 @@ import (
 	"time"
 )
 
-// lines collects what the machines print, and tells the test when there is enough.
-type lines struct {
-	mu   sync.Mutex
-	jobs []string
-	idle int
+// output collects the lines that the machines print.
+type output struct {
+	mu      sync.Mutex
+	jobs    []string
+	skipped int
 }
 
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if strings.Contains(string(p), "the job") {
-		l.jobs = append(l.jobs, string(p))
+		o.jobs = append(o.jobs, string(p))
 	} else {
-		l.idle++
+		o.skipped++
 	}
 	return len(p), nil
 }
 
-func (l *lines) enough() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.jobs) >= 4 && l.idle >= 4
+func (o *output) complete() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.jobs) >= 4 && o.skipped >= 4
 }
 
-func TestOnceAcrossMachines(t *testing.T) {
+func TestOneMachineRunsTheJob(t *testing.T) {
 	backend := "file:" + filepath.ToSlash(t.TempDir())
 	const every = 300 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
-	var out lines
+	var out output
 	var machines sync.WaitGroup
 	for range 3 {
 		machines.Go(func() {
@@ -46,15 +46,15 @@ func TestOnceAcrossMachines(t *testing.T) {
 			}
 		})
 	}
-	for deadline := time.Now().Add(30 * time.Second); !out.enough(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); !out.complete(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Error("the job does not run")
+			t.Error("the job has not run often enough within 30s")
 			break
 		}
 	}
 	cancel()
 	machines.Wait()
-	// One leads all the time, so all ran under one token.
+	// The same machine leads all the time, so all jobs have the same token.
 	_, token, _ := strings.Cut(out.jobs[0], "under ")
 	for _, job := range out.jobs {
 		if !strings.HasSuffix(job, token) {

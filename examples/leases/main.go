@@ -1,9 +1,9 @@
-// Leases keeps the leases of many names, as a program does that owns partitions or
-// devices: it says when it acquires, loses and releases one, and keeps a note in the
-// data that is stored with each.
+// Leases holds the leases of many names, as a program that owns partitions or devices does.
+// It prints when it acquires, loses or releases a lease, and counts in the data that is
+// stored with each lease.
 //
-// Start it in two terminals: the second waits for every name. End the first, and the
-// second takes over all of them, and counts on from the first one's notes.
+// Start it in two terminals. The second one waits for every name. When you stop the first,
+// the second takes over all names and continues the first one's counts.
 //
 //	go run ./examples/leases north south west
 //	go run ./examples/leases -backend 'mongodb://127.0.0.1:27017/app?replicaSet=rs0' north south west
@@ -33,7 +33,7 @@ import (
 )
 
 func main() {
-	backend := flag.String("backend", "file:"+filepath.ToSlash(filepath.Join(os.TempDir(), "holdfast-examples")), "where the locks are kept")
+	backend := flag.String("backend", "file:"+filepath.ToSlash(filepath.Join(os.TempDir(), "holdfast-examples")), "URL of the storage for the locks")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: leases [-backend URL] NAME...")
 		flag.PrintDefaults()
@@ -50,8 +50,8 @@ func main() {
 	}
 }
 
-// manage keeps the leases of all names that it can get until ctx ends, and then
-// gives them back.
+// manage acquires the leases of as many names as it can and holds them until ctx ends. Then
+// it releases them.
 func manage(ctx context.Context, out io.Writer, backend string, every time.Duration, names []string) (err error) {
 	client, err := holdfast.Open(ctx, backend, holdfast.WithTTL(15*time.Second))
 	if err != nil {
@@ -80,18 +80,18 @@ func manage(ctx context.Context, out io.Writer, backend string, every time.Durat
 		}
 		for _, lease := range manager.Leases() {
 			if err := note(ctx, out, manager, lease.Name); err != nil && ctx.Err() == nil {
-				fmt.Fprintln(out, err) // it may pass: the lease is kept meanwhile
+				fmt.Fprintln(out, err) // the failure may pass; the lease is still held
 			}
 		}
 	}
 }
 
-// note counts in the data of a lease. The storage itself refuses a count by anybody
-// whose lease is over.
+// note increments a count in the data of a lease. The storage itself refuses an update by a
+// former holder.
 func note(ctx context.Context, out io.Writer, manager *leases.LeaseManager, name string) error {
 	hold, held := manager.Hold(name)
 	if !held {
-		return nil // it was lost a moment ago
+		return nil // the lease was lost just now
 	}
 	return hold.UpdateData(ctx, func(old []byte) ([]byte, error) {
 		n, _ := strconv.Atoi(string(old)) // 0 at first

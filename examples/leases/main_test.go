@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// output is what a running program has said so far.
+// output is what a running program has printed so far.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -30,13 +30,13 @@ func (o *output) await(t *testing.T, text string) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		o.mu.Lock()
-		said := o.buf.String()
+		printed := o.buf.String()
 		o.mu.Unlock()
-		if strings.Contains(said, text) {
+		if strings.Contains(printed, text) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%q was not said within 30s, but:\n%s", text, said)
+			t.Fatalf("%q was not printed within 30s, but:\n%s", text, printed)
 		}
 	}
 }
@@ -74,12 +74,12 @@ func TestLeasesAndNotesAreHandedOver(t *testing.T) {
 	second.mu.Lock()
 	defer second.mu.Unlock()
 	if strings.Contains(second.buf.String(), "note 1 of") {
-		t.Error("the notes of the predecessor are gone")
+		t.Error("the notes of the first program are gone")
 	}
 }
 
-// Without a name there is nothing to do: that is a mistake, which the program reports.
-func TestNamesAreNeeded(t *testing.T) {
+// Without a name the program prints its usage and fails.
+func TestNamesAreRequired(t *testing.T) {
 	if os.Getenv("LEASES_MAIN") != "" {
 		os.Args = []string{"leases", "-backend", "mem:"}
 		main()
@@ -87,11 +87,11 @@ func TestNamesAreNeeded(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	program := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestNamesAreNeeded$")
+	program := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestNamesAreRequired$")
 	program.Env = append(os.Environ(), "LEASES_MAIN=1")
-	said, err := program.CombinedOutput()
+	printed, err := program.CombinedOutput()
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(said), "usage: leases [-backend URL] NAME...") {
-		t.Errorf("%v:\n%s", err, said)
+	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(printed), "usage: leases [-backend URL] NAME...") {
+		t.Errorf("%v:\n%s", err, printed)
 	}
 }

@@ -1,7 +1,7 @@
-// Mongo-fence writes to MongoDB under a lock, so that a holder that was paused for
-// too long cannot undo what a later holder has written.
+// Mongo-fence writes to MongoDB under a lock. A holder that was paused for too long cannot
+// overwrite what a later holder has written.
 //
-// It needs a replica set, since the guard uses transactions:
+// It needs a replica set, because the guard uses transactions:
 //
 //	go run ./examples/mongo-fence -uri 'mongodb://127.0.0.1:27017/?replicaSet=rs0'
 package main
@@ -27,7 +27,7 @@ import (
 )
 
 func main() {
-	uri := flag.String("uri", "mongodb://127.0.0.1:27017/?replicaSet=rs0", "connection string")
+	uri := flag.String("uri", "mongodb://127.0.0.1:27017/?replicaSet=rs0", "connection string of the MongoDB replica set")
 	database := flag.String("database", "holdfast_example", "database for the lock and the account")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -42,7 +42,7 @@ func run(ctx context.Context, out io.Writer, uri, database string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, inTime(db.Disconnect)) }()
+	defer func() { err = errors.Join(err, withTimeLimit(db.Disconnect)) }()
 	app := db.Database(database)
 	locker, err := holdmongo.New(ctx, app.Collection(holdmongo.DefaultCollection))
 	if err != nil {
@@ -52,7 +52,7 @@ func run(ctx context.Context, out io.Writer, uri, database string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, inTime(client.Shutdown)) }()
+	defer func() { err = errors.Join(err, withTimeLimit(client.Shutdown)) }()
 	guard, err := holdmongo.NewGuard(locker, app)
 	if err != nil {
 		return err
@@ -65,8 +65,8 @@ func run(ctx context.Context, out io.Writer, uri, database string) (err error) {
 		return err
 	}
 
-	// Two holders, one after the other. Each writes in a transaction that commits
-	// only if no later holder is at work.
+	// Two holders, one after the other. Each writes in a transaction that commits only if
+	// there is no later holder.
 	var first holdmongo.Fence
 	for n := range 2 {
 		hold, err := client.Lock(ctx, "accounts")
@@ -85,8 +85,8 @@ func run(ctx context.Context, out io.Writer, uri, database string) (err error) {
 		fmt.Fprintf(out, "holder %d has credited 10\n", n+1)
 	}
 
-	// The first holder wakes up late and does not know that its lease is over. Its
-	// single write carries its token and is refused, too.
+	// The first holder resumes late and does not know that its lease has ended. It writes
+	// without a transaction; the write carries its token and is refused too.
 	err = credit(ctx, accounts, first, 1000)
 	if !errors.Is(err, errStale) {
 		return fmt.Errorf("the late write was not refused: %w", err)
@@ -101,9 +101,9 @@ func run(ctx context.Context, out io.Writer, uri, database string) (err error) {
 	return nil
 }
 
-var errStale = errors.New("refused: there is no such account, or a later holder has written it")
+var errStale = errors.New("refused: there is no such account, or a later holder has written to it")
 
-// credit adds to the balance unless a later holder has written the account.
+// credit adds to the balance unless a later holder has written to the account.
 func credit(ctx context.Context, accounts *mongo.Collection, fence holdmongo.Fence, amount int) error {
 	result, err := accounts.UpdateOne(ctx,
 		fence.Filter(bson.D{{Key: "_id", Value: "alice"}}),
@@ -117,9 +117,9 @@ func credit(ctx context.Context, accounts *mongo.Collection, fence holdmongo.Fen
 	return err
 }
 
-// inTime tidies up, also after ctx has ended.
-func inTime(tidy func(context.Context) error) error {
+// withTimeLimit calls a cleanup function with a time limit of its own, since ctx may have ended.
+func withTimeLimit(cleanup func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	return tidy(ctx)
+	return cleanup(ctx)
 }

@@ -16,7 +16,7 @@ func TestLateWriteIsRefused(t *testing.T) {
 	}
 	const want = `holder 1 has credited 10
 holder 2 has credited 10
-the first holder's late write: refused: there is no such account, or a later holder has written it
+the first holder's late write: refused: there is no such account, or a later holder has written to it
 balance: 20
 `
 	if out.String() != want {

@@ -1,7 +1,7 @@
-// Worker is a service of which many copies run and one works.
+// Worker is a service that runs in many copies, of which one leads and works.
 //
-// Start it twice, in two terminals, and end the one that leads, with Ctrl-C or with
-// kill -9: the other takes over, at once or after the TTL.
+// Start it in two terminals. If you stop the leader with Ctrl-C, the other copy takes over
+// at once; after kill -9 it takes over when the TTL has passed.
 //
 //	go run ./examples/worker
 //	go run ./examples/worker -backend 'mongodb://127.0.0.1:27017/app?replicaSet=rs0'
@@ -29,7 +29,7 @@ import (
 )
 
 func main() {
-	backend := flag.String("backend", "file:"+filepath.ToSlash(filepath.Join(os.TempDir(), "holdfast-examples")), "where the lock is kept")
+	backend := flag.String("backend", "file:"+filepath.ToSlash(filepath.Join(os.TempDir(), "holdfast-examples")), "URL of the storage for the lock")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -38,23 +38,23 @@ func main() {
 	}
 }
 
-// work takes part in the election until ctx ends, and then hands over.
+// work takes part in the election until ctx ends. If it leads then, it hands over.
 func work(ctx context.Context, out io.Writer, backend string, every time.Duration) (err error) {
 	client, err := holdfast.Open(ctx, backend, holdfast.WithTTL(15*time.Second))
 	if err != nil {
 		return err
 	}
 	defer func() {
-		// Whoever comes next waits for this, not for the TTL.
+		// After this release the next leader does not have to wait for the TTL.
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		err = errors.Join(err, client.Shutdown(ctx))
 	}()
 
 	runner, err := holdfast.NewLeaderAwareRunner(client, "example-worker",
-		// An error of the task does not end the service: it campaigns again.
+		// After an error of the task the service campaigns again.
 		holdfast.WithRestart(holdfast.Backoff{Initial: time.Second, Max: time.Minute}),
-		// A task that hangs must not lead for ever.
+		// A task that hangs must not lead forever.
 		holdfast.WithStallTimeout(time.Minute),
 		holdfast.WithObserver(func(e holdfast.Event) { fmt.Fprintln(out, e) }),
 	)
@@ -62,7 +62,7 @@ func work(ctx context.Context, out io.Writer, backend string, every time.Duratio
 		return err
 	}
 	err = runner.Run(ctx, func(ctx context.Context) error {
-		token, _ := holdfast.TokenFromContext(ctx) // for whatever the lock protects
+		token, _ := holdfast.TokenFromContext(ctx) // pass it to the resource that the lock protects
 		ticker := time.NewTicker(every)
 		defer ticker.Stop()
 		for n := 1; ; n++ {
@@ -70,13 +70,13 @@ func work(ctx context.Context, out io.Writer, backend string, every time.Duratio
 			case <-ticker.C:
 				holdfast.Heartbeat(ctx)
 				fmt.Fprintf(out, "step %d under token %d\n", n, token)
-			case <-ctx.Done(): // lost, stepped down, or told to stop: no more work
+			case <-ctx.Done(): // leadership lost or given up, or the service is stopped: do no more work
 				return context.Cause(ctx)
 			}
 		}
 	})
 	if errors.Is(err, context.Canceled) {
-		return nil // told to stop
+		return nil // the service is stopped
 	}
 	return err
 }

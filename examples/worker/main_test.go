@@ -25,7 +25,7 @@ func (i *instance) Write(p []byte) (int, error) {
 	return i.out.Write(p)
 }
 
-func (i *instance) has(text string) bool {
+func (i *instance) printed(text string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return strings.Contains(i.out.String(), text)
@@ -39,29 +39,29 @@ func start(t *testing.T, backend string) *instance {
 	return i
 }
 
-func (i *instance) until(t *testing.T, text string) {
+func (i *instance) await(t *testing.T, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !i.has(text); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); !i.printed(text); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("never said %q", text)
+			t.Fatalf("%q was not printed within 30s", text)
 		}
 	}
 }
 
-func TestHandOver(t *testing.T) {
+func TestLeaderHandsOver(t *testing.T) {
 	backend := "file:" + filepath.ToSlash(t.TempDir())
 	first := start(t, backend)
-	first.until(t, "step 2 under token")
+	first.await(t, "step 2 under token")
 	second := start(t, backend)
-	second.until(t, "holder seen")
-	if second.has("step") {
-		t.Error("two at work")
+	second.await(t, "holder seen")
+	if second.printed("step") {
+		t.Error("two instances work at the same time")
 	}
 	first.stop()
 	if err := <-first.done; err != nil {
 		t.Error(err)
 	}
-	second.until(t, "step 2 under token")
+	second.await(t, "step 2 under token")
 	second.stop()
 	if err := <-second.done; err != nil {
 		t.Error(err)

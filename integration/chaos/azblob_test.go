@@ -15,35 +15,35 @@ import (
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
 )
 
-// onAzurite is the emulator, which keeps its state over restarts. Its shortest TTL is
-// that of Azure.
-func onAzurite(t *testing.T, rec *history.Recorder) *target {
+// azuriteBackend starts an emulator that keeps its state over restarts. Its shortest TTL is that
+// of Azure.
+func azuriteBackend(t *testing.T, rec *history.Recorder) *backend {
 	a := env.StartAzurite(t, true)
-	gate := newGate(t, a.Endpoint)
+	throttle := newThrottlingProxy(t, a.Endpoint)
 	container := a.Fresh(t)
 	const ttl = 15 * time.Second
-	return &target{
-		name: "azblob", ttl: ttl, grants: 10 * time.Second, gap: 8 * time.Second,
-		faults: azuriteFaults(a, gate, rec),
+	return &backend{
+		name: "azblob", ttl: ttl, grants: 10 * time.Second, maxInterval: 8 * time.Second,
+		faults: azuriteFaults(a, throttle, rec),
 		client: func() (workload.Config, fault.Mesh) {
-			proxy := fault.New(t, gate.addr)
-			service := azuritetest.Emulator("http://" + proxy.Addr() + gate.path)
+			proxy := fault.New(t, throttle.addr)
+			service := azuritetest.Emulator("http://" + proxy.Addr() + throttle.path)
 			return workload.Config{URL: service.URL(container), TTL: ttl, Poll: 500 * time.Millisecond, Waiters: 2,
-				Hold: 400 * time.Millisecond, Long: 2 * ttl, Between: time.Second}, fault.Mesh{gate.addr: proxy}
+				MaxHold: 400 * time.Millisecond, LongHold: 2 * ttl, MaxIdle: time.Second}, fault.Mesh{throttle.addr: proxy}
 		},
 	}
 }
 
-func azuriteFaults(a *env.Azurite, g *gate, rec *history.Recorder) []disturbance {
+func azuriteFaults(a *env.Azurite, g *throttlingProxy, rec *history.Recorder) []faultKind {
 	second := time.Second
-	throttled := func(status int, code string) beginning {
-		return func(_ context.Context, r *rand.Rand) (ending, error) {
+	throttled := func(status int, code string) injectFunc {
+		return func(_ context.Context, r *rand.Rand) (undoFunc, error) {
 			g.refuse(&refusal{status, code, 0.3 + 0.6*r.Float64()})
 			return func(context.Context) error { g.refuse(nil); return nil }, nil
 		}
 	}
-	// A restart lets leases end before their time, as a clock does that jumps: what the
-	// emulator reads from disk (3.37) it takes for expired.
+	// A restart acts like a clock that jumps: Azurite (3.37) treats the leases that it reads from
+	// disk as expired.
 	stop := func(ctx context.Context) error {
 		rec.Record(history.Line{Kind: history.Skew})
 		return a.Stop(ctx)
@@ -52,11 +52,12 @@ func azuriteFaults(a *env.Azurite, g *gate, rec *history.Recorder) []disturbance
 		defer func() { rec.Record(history.Line{Kind: history.Unskew}) }()
 		return a.Restart(ctx)
 	}
-	return []disturbance{
-		// Not killed: the emulator writes its state every few seconds only, so that
-		// after a SIGKILL it has forgotten what it said it had done, tokens too.
-		{"service restarted", between(stop, restart), 0, 4 * second},
-		{"service frozen", between(a.Pause, a.Resume), second, 8 * second},
+	return []faultKind{
+		// The service is stopped, not killed: the emulator saves its state only every few
+		// seconds. After a SIGKILL it would lose writes that it has acknowledged, tokens
+		// included.
+		{"service restarted", injectAndUndo(stop, restart), 0, 4 * second},
+		{"service frozen", injectAndUndo(a.Pause, a.Resume), second, 8 * second},
 		{"requests refused (503 ServerBusy)", throttled(503, "ServerBusy"), second, 8 * second},
 		{"requests refused (429 TooManyRequests)", throttled(429, "TooManyRequests"), second, 8 * second},
 	}

@@ -15,8 +15,8 @@ import (
 )
 
 var (
-	duration = flag.Duration("chaos.duration", time.Minute, "how long faults come")
-	seed     = flag.Uint64("chaos.seed", 0, "which faults come; 0 means other ones each time")
+	duration = flag.Duration("chaos.duration", time.Minute, "how long to inject faults")
+	seed     = flag.Uint64("chaos.seed", 0, "seed of the random faults; 0 chooses a new one")
 )
 
 func TestMain(m *testing.M) {
@@ -24,16 +24,16 @@ func TestMain(m *testing.M) {
 	env.Main(m)
 }
 
-// clients is how many processes want the lock, on each backend.
-const clients = 8
+// clientCount is the number of client processes on each backend.
+const clientCount = 8
 
 func TestChaos(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64N(1_000_000) + 1
 	}
-	t.Run("seed", seeds)
+	t.Run("seed", testSeeds)
 	fmt.Printf("chaos: %v with seed %d\n", *duration, *seed)
-	for i, start := range []func(*testing.T, *history.Recorder) *target{onMongo, onAzurite} {
+	for i, start := range []func(*testing.T, *history.Recorder) *backend{mongoBackend, azuriteBackend} {
 		stream := uint64(i)
 		t.Run([]string{"mongodb", "azblob"}[i], func(t *testing.T) {
 			t.Parallel()

@@ -18,29 +18,29 @@ import (
 	"github.com/holdfast-go/holdfast/integration/workload"
 )
 
-// onMongo is a replica set of three with quick elections, and so with a short TTL.
-func onMongo(t *testing.T, _ *history.Recorder) *target {
+// mongoBackend starts a replica set of three with fast elections, which allows a short TTL.
+func mongoBackend(t *testing.T, _ *history.Recorder) *backend {
 	m := env.StartMongo(t, env.MongoOptions{})
 	const ttl = 5 * time.Second
-	config := workload.Config{URL: m.URL(t), TTL: ttl, Waiters: 3, Hold: 200 * time.Millisecond, Long: 3 * ttl, Between: time.Second}
-	return &target{
-		name: "mongodb", ttl: ttl, grants: 4 * time.Second, gap: 6 * time.Second,
+	config := workload.Config{URL: m.URL(t), TTL: ttl, Waiters: 3, MaxHold: 200 * time.Millisecond, LongHold: 3 * ttl, MaxIdle: time.Second}
+	return &backend{
+		name: "mongodb", ttl: ttl, grants: 4 * time.Second, maxInterval: 6 * time.Second,
 		faults: mongoFaults(m),
 		client: func() (workload.Config, fault.Mesh) {
-			wire := fault.Mesh{}
+			network := fault.Mesh{}
 			config.Dial = map[string]string{}
 			for member, host := range m.Hosts() {
-				wire[host] = fault.New(t, outside(t, m, member))
-				config.Dial[host] = wire[host].Addr()
+				network[host] = fault.New(t, directAddress(t, m, member))
+				config.Dial[host] = network[host].Addr()
 			}
-			return config, wire
+			return config, network
 		},
 	}
 }
 
-// outside is where a client finds a member also while that is cut off from the others:
-// a deposed primary has clients on its side.
-func outside(t *testing.T, m *env.Mongo, member int) string {
+// directAddress returns an address at which a client reaches a member even while that member is
+// cut off from the others: a deposed primary still has clients on its side.
+func directAddress(t *testing.T, m *env.Mongo, member int) string {
 	t.Helper()
 	u, err := url.Parse(m.DirectURL(t, "any", member))
 	if err != nil {
@@ -49,9 +49,9 @@ func outside(t *testing.T, m *env.Mongo, member int) string {
 	return u.Host
 }
 
-func mongoFaults(m *env.Mongo) []disturbance {
-	onPrimary := func(do, undo func(ctx context.Context, member int) error) beginning {
-		return func(ctx context.Context, _ *rand.Rand) (ending, error) {
+func mongoFaults(m *env.Mongo) []faultKind {
+	onPrimary := func(do, undo func(ctx context.Context, member int) error) injectFunc {
+		return func(ctx context.Context, _ *rand.Rand) (undoFunc, error) {
 			member, err := m.Primary(ctx)
 			if err != nil {
 				return nil, err
@@ -60,11 +60,11 @@ func mongoFaults(m *env.Mongo) []disturbance {
 		}
 	}
 	second := time.Second
-	return []disturbance{
+	return []faultKind{
 		{"primary killed (SIGKILL)", onPrimary(m.Kill, m.Restart), second, 6 * second},
 		{"primary frozen", onPrimary(m.Pause, m.Resume), second, 6 * second},
 		{"primary cut off, with clients on its side", onPrimary(m.CutOff, m.Rejoin), second, 6 * second},
-		{"secondary killed (SIGKILL)", func(ctx context.Context, r *rand.Rand) (ending, error) {
+		{"secondary killed (SIGKILL)", func(ctx context.Context, r *rand.Rand) (undoFunc, error) {
 			primary, err := m.Primary(ctx)
 			if err != nil {
 				return nil, err
@@ -73,18 +73,18 @@ func mongoFaults(m *env.Mongo) []disturbance {
 			member := (primary + 1 + r.IntN(members-1)) % members
 			return func(ctx context.Context) error { return m.Restart(ctx, member) }, m.Kill(ctx, member)
 		}, second, 6 * second},
-		{"secondaries frozen, then primary killed", leftBehind(m), second, 6 * second},
-		{"primary steps down", between(m.StepDown, nil), 0, second},
-		{"requests refused (rate limit)", failing(m, bson.E{Key: "errorCode", Value: 462}), second, 3 * second},
-		{"write concern times out", failing(m, bson.E{Key: "writeConcernError", Value: bson.D{
+		{"secondaries frozen, then primary killed", killPrimaryAheadOfSecondaries(m), second, 6 * second},
+		{"primary steps down", injectAndUndo(m.StepDown, nil), 0, second},
+		{"requests refused (rate limit)", failCommands(m, bson.E{Key: "errorCode", Value: 462}), second, 3 * second},
+		{"write concern times out", failCommands(m, bson.E{Key: "writeConcernError", Value: bson.D{
 			{Key: "code", Value: 64}, {Key: "errmsg", Value: "waiting for replication timed out"}}}), second, 3 * second},
 	}
 }
 
-// leftBehind kills a primary whose secondaries have missed its last writes: those that
-// it had acknowledged on its own are lost.
-func leftBehind(m *env.Mongo) beginning {
-	return func(ctx context.Context, _ *rand.Rand) (ending, error) {
+// killPrimaryAheadOfSecondaries kills a primary whose secondaries have missed its last writes.
+// Writes that only the primary had acknowledged are lost.
+func killPrimaryAheadOfSecondaries(m *env.Mongo) injectFunc {
+	return func(ctx context.Context, _ *rand.Rand) (undoFunc, error) {
 		primary, err := m.Primary(ctx)
 		if err != nil {
 			return nil, err
@@ -111,12 +111,12 @@ func leftBehind(m *env.Mongo) beginning {
 	}
 }
 
-// failing has the primary fail some of the next commands, in a way that undoes itself.
-func failing(m *env.Mongo, how bson.E) beginning {
-	return func(ctx context.Context, r *rand.Rand) (ending, error) {
+// failCommands makes the primary fail some of the next commands. The fault ends by itself.
+func failCommands(m *env.Mongo, failure bson.E) injectFunc {
+	return func(ctx context.Context, r *rand.Rand) (undoFunc, error) {
 		return nil, m.Admin(ctx, bson.D{
 			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: bson.D{{Key: "times", Value: 5 + r.IntN(30)}}},
-			{Key: "data", Value: bson.D{{Key: "failCommands", Value: bson.A{"findAndModify", "update", "find"}}, how}},
+			{Key: "data", Value: bson.D{{Key: "failCommands", Value: bson.A{"findAndModify", "update", "find"}}, failure}},
 		})
 	}
 }

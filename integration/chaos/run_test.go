@@ -17,38 +17,39 @@ import (
 	"github.com/holdfast-go/holdfast/integration/workload"
 )
 
-// target is a backend, and what can be done to it.
-type target struct {
+// backend is a backend and the faults that can be injected into it.
+type backend struct {
 	name string
-	// ttl of the lock, which the times of faults depend on.
+	// ttl is the TTL of the lock. The durations of faults depend on it.
 	ttl time.Duration
-	// faults of the servers, and up to how long one is after another.
-	faults []disturbance
-	gap    time.Duration
-	// client is what a client is given: its configuration, and its way to the servers.
+	// faults are those of the servers. maxInterval is the longest time between two of them.
+	faults      []faultKind
+	maxInterval time.Duration
+	// client returns the configuration of a new client and the network between it and the
+	// servers.
 	client func() (workload.Config, fault.Mesh)
-	// grants is in how much time there must be one grant at least, on average.
+	// grants is the time within which there must be at least one grant, on average.
 	grants time.Duration
 }
 
 const (
-	// calm is how long the lock may stay ungranted after the last fault: Azure may
-	// keep others waiting for a minute after the end of a lease.
-	calm = 2 * time.Minute
-	// dismissal is how long all processes together may take to end in order.
-	dismissal = 90 * time.Second
-	// thinking is how long the check of a register may take.
-	thinking = 5 * time.Minute
+	// grantTimeout is how long the lock may stay ungranted after the last fault. On Azure, others
+	// may have to wait for a minute after a lease has ended.
+	grantTimeout = 2 * time.Minute
+	// shutdownTimeout is how long all processes together may take to end normally.
+	shutdownTimeout = 90 * time.Second
+	// checkTimeout is how long the check of one register may take.
+	checkTimeout = 5 * time.Minute
 )
 
-// run has faults come over a backend for a while, and checks what became of it.
-func run(t *testing.T, start func(*testing.T, *history.Recorder) *target, duration time.Duration, seed, stream uint64) {
+// run injects faults into a backend and its clients for a while, and checks the history.
+func run(t *testing.T, start func(*testing.T, *history.Recorder) *backend, duration time.Duration, seed, stream uint64) {
 	dir := t.TempDir()
 	rec, err := history.NewRecorder(dir, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	on := start(t, rec)
+	b := start(t, rec)
 	store, err := workload.NewStore(t.Context(), rec)
 	if err != nil {
 		t.Fatal(err)
@@ -58,60 +59,60 @@ func run(t *testing.T, start func(*testing.T, *history.Recorder) *target, durati
 			t.Error(err)
 		}
 	})
-	crew := newCrew(t, rec, store, dir, on)
-	granted(t, store, "at the start")
-	rage(t, on, crew, duration, seed, stream)
-	granted(t, store, "after the last fault")
-	dismiss(t, crew)
+	group := startClients(t, rec, store, dir, b)
+	awaitGrant(t, store, "at the start")
+	injectFaults(t, b, group, duration, seed, stream)
+	awaitGrant(t, store, "after the last fault")
+	terminateAll(t, group)
 	if err := rec.Close(); err != nil {
 		t.Error(err)
 	}
-	judge(t, on, dir, duration, seed)
+	checkHistory(t, b, dir, duration, seed)
 }
 
-// breath is up to how long clients are left in peace.
-const breath = 5 * time.Second
+// maxClientInterval is the longest time between two faults of the same clients.
+const maxClientInterval = 5 * time.Second
 
-// rage lets three storms loose: one over the servers, one over each half of the
+// injectFaults runs three fault injectors: one for the servers, and one for each half of the
 // clients.
-func rage(t *testing.T, on *target, crew *crew, duration time.Duration, seed, stream uint64) {
+func injectFaults(t *testing.T, b *backend, group *clientGroup, duration time.Duration, seed, stream uint64) {
 	ctx, cancel := context.WithTimeout(t.Context(), duration)
 	defer cancel()
-	half := len(crew.members) / 2
-	var storms sync.WaitGroup
-	for i, s := range []storm{
-		{faults: on.faults, gap: on.gap},
-		{faults: clientFaults(crew.members[:half], on.ttl), gap: breath},
-		{faults: clientFaults(crew.members[half:], on.ttl), gap: breath},
+	half := len(group.clients) / 2
+	var injectors sync.WaitGroup
+	for i, s := range []faultInjector{
+		{faults: b.faults, maxInterval: b.maxInterval},
+		{faults: clientFaults(group.clients[:half], b.ttl), maxInterval: maxClientInterval},
+		{faults: clientFaults(group.clients[half:], b.ttl), maxInterval: maxClientInterval},
 	} {
-		s.t, s.rec, s.random = t, crew.rec, rand.New(rand.NewPCG(seed, stream*10+uint64(i)))
-		storms.Go(func() { s.rage(ctx) })
+		s.t, s.rec, s.random = t, group.rec, rand.New(rand.NewPCG(seed, stream*10+uint64(i)))
+		injectors.Go(func() { s.run(ctx) })
 	}
-	storms.Wait()
+	injectors.Wait()
 }
 
-// granted waits until the lock is granted anew: it is not stuck.
-func granted(t *testing.T, store *workload.Store, when string) {
+// awaitGrant waits until the lock is granted again, which shows that it is not stuck.
+func awaitGrant(t *testing.T, store *workload.Store, when string) {
 	t.Helper()
-	begin, token := time.Now(), store.LastToken()
+	began, token := time.Now(), store.LastToken()
 	for store.LastToken() == token {
-		if time.Since(begin) > calm {
-			t.Errorf("%s the lock was not granted to anybody for %v", when, calm)
+		if time.Since(began) > grantTimeout {
+			t.Errorf("%s the lock was not granted for %v", when, grantTimeout)
 			return
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	t.Logf("%s the lock was granted within %v", when, time.Since(begin).Round(time.Millisecond))
+	t.Logf("%s the lock was granted within %v", when, time.Since(began).Round(time.Millisecond))
 }
 
-// dismiss has all clients end in order, at the same time.
-func dismiss(t *testing.T, crew *crew) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), dismissal)
+// terminateAll ends all clients normally, at the same time.
+func terminateAll(t *testing.T, group *clientGroup) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), shutdownTimeout)
 	defer cancel()
 	var all sync.WaitGroup
-	for _, c := range crew.members {
+	for _, c := range group.clients {
 		all.Go(func() {
-			if err := c.now.Terminate(ctx); err != nil {
+			if err := c.process.Terminate(ctx); err != nil {
 				t.Error(err)
 			}
 		})
@@ -119,8 +120,8 @@ func dismiss(t *testing.T, crew *crew) {
 	all.Wait()
 }
 
-// judge checks the history and prints the summary.
-func judge(t *testing.T, on *target, dir string, duration time.Duration, seed uint64) {
+// checkHistory checks the history and prints the summary.
+func checkHistory(t *testing.T, b *backend, dir string, duration time.Duration, seed uint64) {
 	lines, err := history.LoadLines(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -129,16 +130,16 @@ func judge(t *testing.T, on *target, dir string, duration time.Duration, seed ui
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := history.Check(h, thinking)
-	fmt.Printf("\nchaos on %s: %v, seed %d, TTL %v, %d processes\n%s\n", on.name, duration, seed, on.ttl, clients, r)
+	r := history.Check(h, checkTimeout)
+	fmt.Printf("\nchaos on %s: %v, seed %d, TTL %v, %d processes\n%s\n", b.name, duration, seed, b.ttl, clientCount, r)
 	if err := r.Err(); err != nil {
 		t.Error(err)
 	}
-	if least := max(5, int(duration/on.grants)); r.Grants < least {
-		t.Errorf("%d grants are too few to mean anything: at least %d were to be expected", r.Grants, least)
+	if minGrants := max(5, int(duration/b.grants)); r.Grants < minGrants {
+		t.Errorf("%d grants are too few for a meaningful result; want at least %d", r.Grants, minGrants)
 	}
 	if r.Holders < 3 {
-		t.Errorf("only %d clients ever had the lock", r.Holders)
+		t.Errorf("only %d clients ever held the lock", r.Holders)
 	}
 	if len(h.Faults) == 0 {
 		t.Error("there was no fault")
@@ -146,15 +147,15 @@ func judge(t *testing.T, on *target, dir string, duration time.Duration, seed ui
 	if !t.Failed() {
 		return
 	}
-	kept, err := keep(fmt.Sprintf("chaos-%s-seed-%d", on.name, seed), dir, lines, r)
-	fmt.Printf("chaos on %s: the history is in %s\n", on.name, kept)
+	saved, err := saveArtifacts(fmt.Sprintf("chaos-%s-seed-%d", b.name, seed), dir, lines, r)
+	fmt.Printf("chaos on %s: the history is in %s\n", b.name, saved)
 	if err != nil {
 		t.Error(err)
 	}
 }
 
-// keep stores a failing history, with what the processes logged.
-func keep(name, dir string, lines []history.Line, r *history.Report) (string, error) {
+// saveArtifacts stores a failing history and the logs of the processes.
+func saveArtifacts(name, dir string, lines []history.Line, r *history.Report) (string, error) {
 	folder := os.Getenv(history.EnvArtifacts)
 	if folder == "" {
 		folder = filepath.Join("..", "..", ".cache", "artifacts")
@@ -163,19 +164,19 @@ func keep(name, dir string, lines []history.Line, r *history.Report) (string, er
 	if err != nil {
 		return "", err
 	}
-	kept, err := history.Save(folder, name, lines, r)
+	saved, err := history.Save(folder, name, lines, r)
 	if err != nil {
-		return kept, err
+		return saved, err
 	}
 	logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
 	for _, log := range logs {
 		b, err := os.ReadFile(log)
 		if err == nil {
-			err = os.WriteFile(filepath.Join(kept, filepath.Base(log)), b, 0o600)
+			err = os.WriteFile(filepath.Join(saved, filepath.Base(log)), b, 0o600)
 		}
 		if err != nil {
-			return kept, err
+			return saved, err
 		}
 	}
-	return kept, err
+	return saved, err
 }

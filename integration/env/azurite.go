@@ -17,15 +17,15 @@ import (
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
 )
 
-// Azurite is a blob service. Faults return when they have come into effect, or an
-// error that is [ErrUnsupported]; [Check] takes both.
+// Azurite is a blob service. A fault returns when it has taken effect, or with an error that
+// wraps [ErrUnsupported]; [Check] handles both.
 type Azurite struct {
-	// Service tells its address and makes clients.
+	// Service has the address and makes clients.
 	*azuritetest.Service
-	faults azuriteFaults // nil for the user's own
+	faults azuriteFaults // nil for a user's own service
 }
 
-// azuriteFaults is a service that can be disturbed.
+// azuriteFaults injects faults into a service.
 type azuriteFaults interface {
 	kill(ctx context.Context) error
 	stop(ctx context.Context) error
@@ -35,13 +35,12 @@ type azuriteFaults interface {
 	terminate() error
 }
 
-// StartAzurite starts a service for this test alone and removes it at the end. With
-// keepState it keeps over restarts what it has on disk, otherwise it forgets
-// everything.
+// StartAzurite starts a service for this test alone and removes it at the end. With keepState it
+// keeps its state on disk over restarts; otherwise a restart loses everything.
 func StartAzurite(tb testing.TB, keepState bool) *Azurite {
 	tb.Helper()
-	if run.mode == Endpoints {
-		skip(tb, "it disturbs servers, which is not done to a user's own: containers or processes are needed")
+	if suite.mode == Endpoints {
+		skip(tb, "it injects faults into servers, which is not done to a user's own: it needs containers or processes")
 	}
 	a, err := newAzurite(tb.Context(), tb.TempDir(), tb.Name(), keepState)
 	Check(tb, err)
@@ -50,23 +49,23 @@ func StartAzurite(tb testing.TB, keepState bool) *Azurite {
 			tb.Error(err)
 		}
 	})
-	use()
+	countUse()
 	return a
 }
 
-// SharedAzurite is a service that all tests of the package share. They disturb it
-// only through proxies of their own.
+// SharedAzurite returns a service that all tests of the package share. They inject faults only
+// through proxies of their own.
 func SharedAzurite(tb testing.TB) *Azurite {
 	tb.Helper()
-	return run.azurite.get(tb, func() (*Azurite, func() error, error) {
-		if run.mode == Endpoints {
+	return suite.azurite.get(tb, func() (*Azurite, func() error, error) {
+		if suite.mode == Endpoints {
 			if os.Getenv(azuritetest.EnvURL) == "" {
 				return nil, nil, fmt.Errorf("%w: %s is not set", ErrUnsupported, azuritetest.EnvURL)
 			}
 			service, err := azuritetest.FromEnvironment()
 			return &Azurite{Service: service}, nil, err
 		}
-		dir := filepath.Join(run.dir, "azurite")
+		dir := filepath.Join(suite.dir, "azurite")
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return nil, nil, err
 		}
@@ -78,31 +77,31 @@ func SharedAzurite(tb testing.TB) *Azurite {
 	})
 }
 
-// FreshURL is what holdfast.Open takes for a container of this test's own, which is
-// removed at its end.
+// FreshURL returns a URL for holdfast.Open with a container of this test's own, which is removed
+// at the end of the test.
 func (a *Azurite) FreshURL(tb testing.TB) string {
 	tb.Helper()
 	return a.URL(a.Fresh(tb))
 }
 
-// Kill ends the service as a crash does (SIGKILL): of what it keeps on disk, the
-// last seconds may be lost.
+// Kill ends the service like a crash (SIGKILL). The last seconds of its state on disk may be
+// lost.
 func (a *Azurite) Kill(ctx context.Context) error {
 	return a.fault(ctx, "kill", azuriteFaults.kill)
 }
 
-// Stop ends the service in good order.
+// Stop shuts the service down cleanly.
 func (a *Azurite) Stop(ctx context.Context) error {
 	return a.fault(ctx, "stop", azuriteFaults.stop)
 }
 
-// Restart starts a killed or stopped service again, at the same address, and waits
-// until it takes connections.
+// Restart starts a killed or stopped service at the same address, and waits until it accepts
+// connections.
 func (a *Azurite) Restart(ctx context.Context) error {
 	return a.fault(ctx, "restart", azuriteFaults.start)
 }
 
-// Pause freezes the service: its connections stay open and nothing answers.
+// Pause freezes the service: connections stay open, but nothing answers.
 func (a *Azurite) Pause(ctx context.Context) error {
 	return a.fault(ctx, "pause", azuriteFaults.pause)
 }
@@ -114,7 +113,7 @@ func (a *Azurite) Resume(ctx context.Context) error {
 
 func (a *Azurite) fault(ctx context.Context, what string, do func(azuriteFaults, context.Context) error) error {
 	if a.faults == nil {
-		return fmt.Errorf("%s a blob service of the user's own: %w", what, ErrUnsupported)
+		return fmt.Errorf("%s a user's own blob service: %w", what, ErrUnsupported)
 	}
 	if err := do(a.faults, ctx); err != nil {
 		return fmt.Errorf("%s Azurite: %w", what, err)
@@ -123,7 +122,7 @@ func (a *Azurite) fault(ctx context.Context, what string, do func(azuriteFaults,
 }
 
 func newAzurite(ctx context.Context, dir, name string, keepState bool) (*Azurite, error) {
-	if run.mode == Processes {
+	if suite.mode == Processes {
 		s, err := azuritetest.New(ctx, dir, keepState)
 		if err != nil {
 			return nil, err
@@ -142,11 +141,10 @@ func newAzurite(ctx context.Context, dir, name string, keepState bool) (*Azurite
 // azuriteContainer is Azurite in a container, on a network of its own.
 type azuriteContainer struct{ server }
 
-// newAzuriteContainer starts one. What it returns must be terminated also after
-// an error.
+// newAzuriteContainer starts a container. The result must be terminated even after an error.
 func newAzuriteContainer(ctx context.Context, keepState bool) (_ *azuriteContainer, err error) {
-	c := &azuriteContainer{server{engine: run.engine}}
-	if c.network, err = newNetwork(ctx, run.engine); err != nil {
+	c := &azuriteContainer{server{engine: suite.engine}}
+	if c.network, err = newNetwork(ctx, suite.engine); err != nil {
 		return c, err
 	}
 	addr := c.network.address(0)
@@ -158,7 +156,7 @@ func newAzuriteContainer(ctx context.Context, keepState bool) (_ *azuriteContain
 		args = append(args, "--inMemoryPersistence")
 	}
 	ctr, err := tcazurite.Run(ctx, AzuriteImage(),
-		tcazurite.WithEnabledServices(tcazurite.BlobService), testcontainers.WithCmdArgs(args...), c.network.at(addr, "azurite"),
+		tcazurite.WithEnabledServices(tcazurite.BlobService), testcontainers.WithCmdArgs(args...), c.network.attach(addr, "azurite"),
 		testcontainers.WithWaitStrategyAndDeadline(3*time.Minute, wait.ForLog("successfully listen")),
 	)
 	if ctr != nil {
@@ -167,7 +165,7 @@ func newAzuriteContainer(ctx context.Context, keepState bool) (_ *azuriteContain
 	if err != nil {
 		return c, err
 	}
-	return c, c.ready(ctx)
+	return c, c.awaitReady(ctx)
 }
 
 func (c *azuriteContainer) terminate() error {
@@ -177,7 +175,7 @@ func (c *azuriteContainer) terminate() error {
 	return errors.Join(err, c.network.remove(ctx))
 }
 
-// azuriteProcess is Azurite as a process of this machine, on loopback.
+// azuriteProcess is Azurite as a local process, on loopback.
 type azuriteProcess struct{ s *azuritetest.Server }
 
 func (p azuriteProcess) kill(context.Context) error      { return p.s.Kill() }

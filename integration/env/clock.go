@@ -17,13 +17,13 @@ import (
 //go:embed clock/clock.c
 var clockSource []byte
 
-// clockVariable tells the shim which file has the offset.
+// clockVariable is the environment variable that names the file with the offset.
 const clockVariable = "HOLDFAST_CLOCK"
 
-// clockShim is the compiled shim, made when first asked for.
+// clockShim returns the shim, compiled on first use.
 var clockShim = sync.OnceValues(func() ([]byte, error) {
 	if runtime.GOOS != "linux" {
-		return nil, errors.New("it is made for Linux")
+		return nil, errors.New("it supports only Linux")
 	}
 	compiler := os.Getenv("CC")
 	if compiler == "" {
@@ -47,7 +47,7 @@ var clockShim = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(library)
 })
 
-// clockOffset is what the shim reads from its file.
+// clockOffset returns the contents of the offset file.
 func clockOffset(d time.Duration) []byte {
 	return binary.NativeEndian.AppendUint64(nil, uint64(d.Nanoseconds()))
 }

@@ -14,52 +14,52 @@ import (
 	"github.com/testcontainers/testcontainers-go/log"
 )
 
-// engine is the Docker engine that the containers run on.
+// engine is the Docker engine that runs the containers.
 type engine struct{ *client.Client }
 
-// connect finds the engine and sees to the images, so that a run that cannot work
-// says so at once. What it finds is printed.
+// connect finds the engine and prints its version. It pulls missing images, so that a run that
+// cannot work fails at once.
 func connect(ctx context.Context) (*engine, error) {
 	docker, err := client.New(client.FromEnv)
 	if err != nil {
-		return nil, noEngine(err)
+		return nil, noEngineError(err)
 	}
 	e := &engine{docker}
 	answers, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	version, err := e.ServerVersion(answers, client.ServerVersionOptions{})
 	if err != nil {
-		return nil, errors.Join(noEngine(err), e.close())
+		return nil, errors.Join(noEngineError(err), e.close())
 	}
 	fmt.Printf("integration: Docker engine %s, API %s, %s/%s\n", version.Version, version.APIVersion, version.Os, version.Arch)
 	for variable, image := range map[string]string{MongoImageVariable: MongoImage(), AzuriteImageVariable: AzuriteImage()} {
 		id, err := e.image(ctx, image)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("the image %s is not here and cannot be pulled: %w; "+
-				"set %s to one that can, or build local ones: make images", image, err, variable), e.close())
+			return nil, errors.Join(fmt.Errorf("the image %s is missing and cannot be pulled: %w; "+
+				"set %s to another image, or build local ones: make images", image, err, variable), e.close())
 		}
 		fmt.Printf("integration: image %s, %s\n", image, id)
 	}
-	log.SetDefault(quiet{})
-	if err := e.sweep(ctx); err != nil {
-		fmt.Println("integration: what killed runs left is not all removed:", err)
+	log.SetDefault(discardLog{})
+	if err := e.removeLeftovers(ctx); err != nil {
+		fmt.Println("integration: cannot remove everything that killed runs left:", err)
 	}
 	return e, nil
 }
 
-// quiet takes the place of testcontainers' log: what matters of it is printed here.
-type quiet struct{}
+// discardLog replaces the log of testcontainers. The suite prints what matters of it.
+type discardLog struct{}
 
 // Printf prints nothing.
-func (quiet) Printf(string, ...any) {}
+func (discardLog) Printf(string, ...any) {}
 
-func noEngine(err error) error {
-	return fmt.Errorf("no Docker engine answers: %w; start one (integration/images/engine.sh start does on Linux), "+
+func noEngineError(err error) error {
+	return fmt.Errorf("no Docker engine answers: %w; start one (on Linux: integration/images/engine.sh start), "+
 		"or set HOLDFAST_TEST_MONGODB_URI or HOLDFAST_TEST_AZBLOB_URL to backends of your own, "+
-		"or set %s=%s to test against processes on this machine", err, ModeVariable, Processes)
+		"or set %s=%s to test against local processes", err, ModeVariable, Processes)
 }
 
-// image is the ID of an image, which is pulled if it is not here.
+// image returns the ID of an image, which it pulls if necessary.
 func (e *engine) image(ctx context.Context, name string) (string, error) {
 	found, err := e.ImageInspect(ctx, name)
 	if errdefs.IsNotFound(err) {
@@ -85,7 +85,7 @@ func (e *engine) close() error {
 	return e.Close()
 }
 
-// server is a container on a network of its own, at an address that stays.
+// server is a container on a network of its own, at a fixed address.
 type server struct {
 	engine  *engine
 	ctr     testcontainers.Container
@@ -95,18 +95,18 @@ type server struct {
 
 func (s *server) kill(ctx context.Context) error {
 	_, err := s.engine.ContainerKill(ctx, s.ctr.GetContainerID(), client.ContainerKillOptions{Signal: "SIGKILL"})
-	return errors.Join(err, s.gone(ctx))
+	return errors.Join(err, s.awaitStopped(ctx))
 }
 
-// stop has the server end in good order.
+// stop shuts the server down cleanly.
 func (s *server) stop(ctx context.Context) error {
 	_, err := s.engine.ContainerKill(ctx, s.ctr.GetContainerID(), client.ContainerKillOptions{Signal: "SIGINT"})
-	return errors.Join(err, s.gone(ctx))
+	return errors.Join(err, s.awaitStopped(ctx))
 }
 
-// gone waits until the container does not run.
-func (s *server) gone(ctx context.Context) error {
-	return until(ctx, func() error {
+// awaitStopped waits until the container does not run.
+func (s *server) awaitStopped(ctx context.Context) error {
+	return retry(ctx, func() error {
 		state, err := s.engine.ContainerInspect(ctx, s.ctr.GetContainerID(), client.ContainerInspectOptions{})
 		if err == nil && state.Container.State.Running {
 			err = errors.New("the container still runs")
@@ -115,12 +115,12 @@ func (s *server) gone(ctx context.Context) error {
 	})
 }
 
-// start starts a container that has ended, and waits until it takes connections.
+// start starts a stopped container, and waits until it accepts connections.
 func (s *server) start(ctx context.Context) error {
 	if _, err := s.engine.ContainerStart(ctx, s.ctr.GetContainerID(), client.ContainerStartOptions{}); err != nil {
 		return err
 	}
-	return s.ready(ctx)
+	return s.awaitReady(ctx)
 }
 
 func (s *server) pause(ctx context.Context) error {
@@ -133,9 +133,9 @@ func (s *server) resume(ctx context.Context) error {
 	return err
 }
 
-// ready waits until the server takes connections at its address.
-func (s *server) ready(ctx context.Context) error {
-	err := until(ctx, func() error {
+// awaitReady waits until the server accepts connections at its address.
+func (s *server) awaitReady(ctx context.Context) error {
+	err := retry(ctx, func() error {
 		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", s.addr)
 		if err != nil {
 			return err
@@ -143,14 +143,14 @@ func (s *server) ready(ctx context.Context) error {
 		return conn.Close()
 	})
 	if err != nil {
-		return fmt.Errorf("container %.12s does not answer at %s: %w; %s (containers are reached at their own addresses: "+
-			"that works where the engine runs on this Linux machine, not with Docker Desktop; there, set %s=%s)",
+		return fmt.Errorf("container %.12s does not answer at %s: %w; %s (containers are reached at their own addresses. "+
+			"That works if the engine runs on this Linux machine, but not with Docker Desktop; there, set %s=%s)",
 			s.ctr.GetContainerID(), s.addr, err, s.state(), ModeVariable, Processes)
 	}
 	return nil
 }
 
-// state is what the engine knows of the container, for an error.
+// state describes the state of the container, for an error.
 func (s *server) state() string {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -159,14 +159,14 @@ func (s *server) state() string {
 		return err.Error()
 	}
 	state := found.Container.State
-	said := fmt.Sprintf("its state is %s, exit code %d, %s", state.Status, state.ExitCode, state.Error)
+	description := fmt.Sprintf("its state is %s, exit code %d, %s", state.Status, state.ExitCode, state.Error)
 	logs, err := s.engine.ContainerLogs(ctx, s.ctr.GetContainerID(), client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true, Tail: "3"})
 	if err != nil {
-		return said
+		return description
 	}
 	defer func() { _ = logs.Close() }()
 	text, _ := io.ReadAll(io.LimitReader(logs, 2000))
-	return said + fmt.Sprintf(", its log ends in %q", text)
+	return description + fmt.Sprintf(", its log ends with %q", text)
 }
 
 func (s *server) terminate() error {
@@ -176,13 +176,13 @@ func (s *server) terminate() error {
 	return testcontainers.TerminateContainer(s.ctr, testcontainers.StopTimeout(0))
 }
 
-// until tries again and again until it works, for at most three minutes: on a busy
-// machine Azurite has taken more than one to start.
-func until(ctx context.Context, try func() error) error {
+// retry calls attempt until it succeeds, for at most three minutes. On a busy machine Azurite can
+// take more than one minute to start.
+func retry(ctx context.Context, attempt func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	for {
-		err := try()
+		err := attempt()
 		if err == nil {
 			return nil
 		}

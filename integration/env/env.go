@@ -1,15 +1,14 @@
-// Package env gives the scenarios of the integration suite real backends whose
-// servers they may kill, freeze, cut off and restart: MongoDB replica sets and
-// Azurite, in containers, in local processes, or the user's own.
+// Package env gives the scenarios of the integration suite real backends, whose servers they may
+// kill, freeze, cut off and restart: MongoDB replica sets and Azurite, in containers, in local
+// processes, or the user's own.
 //
 // A package's tests call it from TestMain:
 //
 //	func TestMain(m *testing.M) { env.Main(m) }
 //
-// [SharedMongo] and [SharedAzurite] serve all tests of a package, each test with a
-// database or container of its own; tests that disturb servers start their own
-// with [StartMongo] and [StartAzurite]. A run in which no test used a backend
-// fails.
+// All tests of a package share [SharedMongo] and [SharedAzurite], each with a database or
+// container of its own. Tests that inject faults into servers start their own with [StartMongo]
+// and [StartAzurite]. A run in which no test used a backend fails.
 package env
 
 import (
@@ -25,12 +24,11 @@ import (
 	"go.uber.org/goleak"
 )
 
-// ErrUnsupported is what a fault ends with that an environment cannot cause; see
-// [Check].
+// ErrUnsupported is the error of a fault that the environment cannot inject; see [Check].
 var ErrUnsupported = errors.New("not possible in this environment")
 
-// Check fails the test with an error. If the environment cannot do what was asked
-// for, it skips the test and says so.
+// Check fails the test if err is an error. It skips the test if the environment does not support
+// what the test needs.
 func Check(tb testing.TB, err error) {
 	tb.Helper()
 	if errors.Is(err, ErrUnsupported) {
@@ -41,30 +39,30 @@ func Check(tb testing.TB, err error) {
 	}
 }
 
-// NeedContainers is for tests that use Docker themselves: in other modes it skips
-// them.
-func NeedContainers(tb testing.TB) {
+// RequireContainers skips the test in modes without containers. It is for tests that use Docker
+// directly.
+func RequireContainers(tb testing.TB) {
 	tb.Helper()
-	if run.mode != Containers {
+	if suite.mode != Containers {
 		skip(tb, "it needs containers")
 	}
-	use()
+	countUse()
 }
 
-// run is what the tests of this process share.
-var run struct {
+// suite is the state that the tests of this process share.
+var suite struct {
 	mode   Mode
-	dir    string // for the data of processes that more than one test uses
+	dir    string // for the data of shared server processes
 	engine *engine
 
 	mu      sync.Mutex
-	used    int      // backends that tests asked for and got
-	skipped []string // tests that asked for what cannot be had
+	used    int      // how often a test got a backend
+	skipped []string // tests that needed what the mode does not support
 	mongo   shared[*Mongo]
 	azurite shared[*Azurite]
 }
 
-// shared is started when a test first asks for it.
+// shared is a backend that is started when the first test asks for it.
 type shared[T any] struct {
 	once  sync.Once
 	value T
@@ -72,16 +70,15 @@ type shared[T any] struct {
 	err   error
 }
 
-// Main chooses the mode, runs the tests, ends what they shared, and exits. It fails
-// at once if there is nothing to test against, and at the end if no test used a
-// backend or a goroutine is left over.
+// Main chooses the mode, runs the tests, stops shared backends, and exits. It fails at once if no
+// backend is available, and at the end if no test used a backend or a goroutine is left.
 //
-// Scenarios spend their time waiting, for elections and for leases to end. So four
-// of them may run in parallel, however few processors there are, unless the flag
-// -parallel says how many.
+// Scenarios spend most of their time waiting, for elections and for leases to end. So four of
+// them may run in parallel, however few processors there are, unless the flag -parallel sets a
+// number.
 func Main(m *testing.M) {
 	flag.Parse()
-	parallel()
+	setParallel()
 	if list := flag.Lookup("test.list"); list != nil && list.Value.String() != "" {
 		os.Exit(m.Run())
 	}
@@ -93,33 +90,33 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-func parallel() {
+func setParallel() {
 	chosen := false
 	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
 	if !chosen {
-		_ = flag.Set("test.parallel", "4") // fails only for a flag that is unknown
+		_ = flag.Set("test.parallel", "4") // fails only for an unknown flag
 	}
 }
 
 func runAll(m *testing.M) (code int, err error) {
-	if run.mode, err = chooseMode(); err != nil {
+	if suite.mode, err = chooseMode(); err != nil {
 		return 1, err
 	}
-	fmt.Println("integration: mode", run.mode)
-	if run.mode == Containers {
+	fmt.Println("integration: mode", suite.mode)
+	if suite.mode == Containers {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 		defer cancel()
-		if run.engine, err = connect(ctx); err != nil {
+		if suite.engine, err = connect(ctx); err != nil {
 			return 1, err
 		}
 	}
-	if run.dir, err = os.MkdirTemp("", "holdfast-integration-"); err != nil {
+	if suite.dir, err = os.MkdirTemp("", "holdfast-integration-"); err != nil {
 		return 1, err
 	}
 	code = m.Run()
-	err = errors.Join(run.mongo.end(), run.azurite.end(), run.engine.close(), os.RemoveAll(run.dir))
+	err = errors.Join(suite.mongo.stop(), suite.azurite.stop(), suite.engine.close(), os.RemoveAll(suite.dir))
 	if code == 0 {
-		err = errors.Join(err, verdict(), leaks())
+		err = errors.Join(err, checkUsed(), leaks())
 	}
 	return code, err
 }
@@ -128,49 +125,49 @@ func (s *shared[T]) get(tb testing.TB, start func() (T, func() error, error)) T 
 	tb.Helper()
 	s.once.Do(func() { s.value, s.close, s.err = start() })
 	Check(tb, s.err)
-	use()
+	countUse()
 	return s.value
 }
 
-func (s *shared[T]) end() error {
+func (s *shared[T]) stop() error {
 	if s.close == nil {
 		return nil
 	}
 	return s.close()
 }
 
-func use() {
-	run.mu.Lock()
-	defer run.mu.Unlock()
-	run.used++
+func countUse() {
+	suite.mu.Lock()
+	defer suite.mu.Unlock()
+	suite.used++
 }
 
 func skip(tb testing.TB, why string) {
 	tb.Helper()
-	run.mu.Lock()
-	run.skipped = append(run.skipped, tb.Name()+": "+why)
-	run.mu.Unlock()
+	suite.mu.Lock()
+	suite.skipped = append(suite.skipped, tb.Name()+": "+why)
+	suite.mu.Unlock()
 	tb.Skip(why)
 }
 
-// verdict is an error if the run was green because it did nothing.
-func verdict() error {
-	run.mu.Lock()
-	defer run.mu.Unlock()
-	fmt.Printf("integration: tests asked %d times for a backend and got it, %d tests were skipped\n", run.used, len(run.skipped))
-	for _, name := range run.skipped {
+// checkUsed returns an error if the tests passed without using a backend.
+func checkUsed() error {
+	suite.mu.Lock()
+	defer suite.mu.Unlock()
+	fmt.Printf("integration: tests used a backend %d times, %d tests were skipped\n", suite.used, len(suite.skipped))
+	for _, name := range suite.skipped {
 		fmt.Println("integration: skipped", name)
 	}
-	if run.used == 0 {
+	if suite.used == 0 {
 		return errors.New("no test used a backend: nothing has been tested")
 	}
 	return nil
 }
 
-// leaks waits for goroutines that end and reports those that do not.
+// leaks waits for goroutines to end and reports those that do not.
 //
-// Not counted are toxiproxy's that have data for a connection that is gone, as that of
-// a killed client is: nobody takes it from them any more.
+// It ignores goroutines of toxiproxy that hold data for a closed connection, such as a killed
+// client's: they never end.
 func leaks() error {
 	return goleak.Find(goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"))
 }

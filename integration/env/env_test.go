@@ -28,7 +28,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// lockOnce takes and gives back a lock at a URL.
+// lockOnce acquires and releases a lock at a URL.
 func lockOnce(t *testing.T, url string) {
 	t.Helper()
 	ctx := within(t, time.Minute)
@@ -81,20 +81,20 @@ func otherPrimary(t *testing.T, m *env.Mongo, old int) int {
 			return now
 		}
 	}
-	t.Fatalf("member %d is primary still", old)
+	t.Fatalf("member %d is still primary", old)
 	return -1
 }
 
-// Each fault of a primary makes another member the primary, and writes go on; then
-// the old one is a member again.
-func TestFaultsOfThePrimary(t *testing.T) {
+// After each fault of the primary another member is elected, and writes continue. Then the old
+// primary rejoins as a secondary.
+func TestPrimaryFaults(t *testing.T) {
 	t.Parallel()
 	m := env.StartMongo(t, env.MongoOptions{})
 	coll := m.Database(t).Collection("c")
 	insert(t, coll)
 	for _, fault := range []struct {
-		name       string
-		does, ends func(context.Context, int) error
+		name         string
+		inject, undo func(context.Context, int) error
 	}{
 		{"kill", m.Kill, m.Restart},
 		{"pause", m.Pause, m.Resume},
@@ -105,21 +105,21 @@ func TestFaultsOfThePrimary(t *testing.T) {
 			ctx := within(t, 2*time.Minute)
 			old := primary(t, m)
 			start := time.Now()
-			env.Check(t, fault.does(ctx, old))
+			env.Check(t, fault.inject(ctx, old))
 			next := otherPrimary(t, m, old)
 			insert(t, coll)
-			t.Logf("member %d in place of %d; a write after %s", next, old, time.Since(start).Round(time.Millisecond))
-			if fault.ends == nil {
+			t.Logf("member %d replaced member %d; a write succeeded after %s", next, old, time.Since(start).Round(time.Millisecond))
+			if fault.undo == nil {
 				return
 			}
-			env.Check(t, fault.ends(ctx, old))
-			follows(t, m, old)
+			env.Check(t, fault.undo(ctx, old))
+			awaitSecondary(t, m, old)
 		})
 	}
 }
 
-// follows waits until a member is a secondary.
-func follows(t *testing.T, m *env.Mongo, member int) {
+// awaitSecondary waits until a member is a secondary.
+func awaitSecondary(t *testing.T, m *env.Mongo, member int) {
 	t.Helper()
 	client := m.Connect(t, options.Client().SetHosts(m.Hosts()[member:member+1]).SetDirect(true).SetReplicaSet("").SetServerSelectionTimeout(time.Second))
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
@@ -129,12 +129,12 @@ func follows(t *testing.T, m *env.Mongo, member int) {
 			return
 		}
 	}
-	t.Fatalf("member %d does not follow", member)
+	t.Fatalf("member %d is not a secondary", member)
 }
 
-// A primary that is cut off from the others is still there for clients on its side,
-// whose writes reach no majority.
-func TestClientsOnTheSideOfAPrimaryCutOff(t *testing.T) {
+// A primary that is cut off from the other members still serves clients on its side, but their
+// writes reach no majority.
+func TestClientsOfACutOffPrimary(t *testing.T) {
 	t.Parallel()
 	m := env.StartMongo(t, env.MongoOptions{})
 	db := m.Database(t)
@@ -148,7 +148,7 @@ func TestClientsOnTheSideOfAPrimaryCutOff(t *testing.T) {
 	}
 	defer func() { _ = client.Disconnect(context.Background()) }()
 	if err := client.Ping(within(t, 20*time.Second), nil); err != nil {
-		t.Fatalf("a client on its side does not reach it: %v", err)
+		t.Fatalf("a client on its side cannot reach it: %v", err)
 	}
 	_, err = client.Database(db.Name()).Collection("c").InsertOne(within(t, 5*time.Second), bson.D{{Key: "a", Value: 1}})
 	if err == nil {
@@ -171,7 +171,7 @@ func TestArbiter(t *testing.T) {
 	}
 }
 
-// now is the time by a member's own clock, as $$NOW has it.
+// now returns the time by a member's own clock, as $$NOW reads it.
 func now(t *testing.T, m *env.Mongo, member int) time.Time {
 	t.Helper()
 	client := m.Connect(t, options.Client().SetHosts(m.Hosts()[member:member+1]).SetDirect(true).SetReplicaSet(""))
@@ -189,9 +189,9 @@ func now(t *testing.T, m *env.Mongo, member int) time.Time {
 	return found[0].Now
 }
 
-// The clock of one member is moved while it runs, by any amount, in both
-// directions, and the set goes on.
-func TestClockOfOneMember(t *testing.T) {
+// The clock of one member moves while it runs, by any amount, in both directions, and the set
+// keeps working.
+func TestMemberClock(t *testing.T) {
 	t.Parallel()
 	m := env.StartMongo(t, env.MongoOptions{FakeClock: true})
 	coll := m.Database(t).Collection("c")
@@ -218,9 +218,9 @@ func TestClockOfOneMember(t *testing.T) {
 	env.Check(t, m.Kill(t.Context(), moved))
 	otherPrimary(t, m, moved)
 	env.Check(t, m.Restart(within(t, time.Minute), moved))
-	follows(t, m, moved)
+	awaitSecondary(t, m, moved)
 	if ahead := time.Until(now(t, m, moved)); ahead < 59*time.Minute {
-		t.Errorf("after a restart it is ahead by %s", ahead)
+		t.Errorf("after a restart the member is ahead by %s", ahead)
 	}
 }
 
@@ -235,7 +235,7 @@ func TestAzuriteKilledAndRestarted(t *testing.T) {
 			upload(t, c)
 			env.Check(t, a.Stop(ctx))
 			env.Check(t, a.Restart(ctx))
-			exists(t, c, keep)
+			expectBlob(t, c, keep)
 			if !keep {
 				if _, err := c.Create(ctx, nil); err != nil {
 					t.Fatal(err)
@@ -244,10 +244,10 @@ func TestAzuriteKilledAndRestarted(t *testing.T) {
 			}
 			env.Check(t, a.Kill(ctx))
 			if _, err := c.GetProperties(within(t, 2*time.Second), nil); err == nil {
-				t.Error("what was killed answers")
+				t.Error("the killed service answers")
 			}
 			env.Check(t, a.Restart(ctx))
-			exists(t, c, keep)
+			expectBlob(t, c, keep)
 		})
 	}
 }
@@ -259,11 +259,11 @@ func upload(t *testing.T, c *container.Client) {
 	}
 }
 
-func exists(t *testing.T, c *container.Client, want bool) {
+func expectBlob(t *testing.T, c *container.Client, want bool) {
 	t.Helper()
 	_, err := c.NewBlobClient("b").GetProperties(within(t, time.Minute), nil)
 	if (err == nil) != want || err != nil && !bloberror.HasCode(err, bloberror.ContainerNotFound, bloberror.BlobNotFound, "") {
-		t.Errorf("the blob is there: %v (%v), want %v", err == nil, err, want)
+		t.Errorf("the blob exists: %v (%v), want %v", err == nil, err, want)
 	}
 }
 

@@ -8,45 +8,44 @@ import (
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-// Mode is where the backends run.
+// Mode says where the backends run.
 type Mode string
 
-// The modes, as the variable [ModeVariable] names them.
+// The modes, as they are written in [ModeVariable].
 const (
-	// Containers: Docker containers of the images that [MongoImage] and
-	// [AzuriteImage] name. The default.
+	// Containers: Docker containers with the images [MongoImage] and [AzuriteImage]. The default.
 	Containers Mode = "containers"
-	// Endpoints: the user's own, at [mongotest.EnvURI] and [azuritetest.EnvURL]. The
-	// default if one of them is set. Servers are not disturbed; tests that would, and
-	// tests of the backend that is not named, are skipped.
+	// Endpoints: the user's own backends, at [mongotest.EnvURI] and [azuritetest.EnvURL]. The
+	// default if one of them is set. No server is disturbed: tests that would do so are skipped,
+	// and so are tests of a backend that is not named.
 	Endpoints Mode = "endpoints"
-	// Processes: servers on this machine, found or fetched as the unit tests do it.
+	// Processes: local processes, found or fetched like those of the unit tests.
 	Processes Mode = "process"
 )
 
-// Variables that choose the mode and the images.
+// Environment variables that choose the mode and the images.
 const (
 	ModeVariable         = "HOLDFAST_TEST_MODE"
 	MongoImageVariable   = "HOLDFAST_TEST_MONGO_IMAGE"
 	AzuriteImageVariable = "HOLDFAST_TEST_AZURITE_IMAGE"
 )
 
-// MongoImage is the image of a mongod: the variable's, or the official one.
+// MongoImage returns the image of mongod: that of the variable, or the official one.
 func MongoImage() string { return variable(MongoImageVariable, "mongo:6.0") }
 
-// AzuriteImage is the image of Azurite: the variable's, or the official one.
+// AzuriteImage returns the image of Azurite: that of the variable, or the official one.
 func AzuriteImage() string {
 	return variable(AzuriteImageVariable, "mcr.microsoft.com/azure-storage/azurite:3.37.0")
 }
 
-func variable(name, otherwise string) string {
+func variable(name, defaultValue string) string {
 	if value := os.Getenv(name); value != "" {
 		return value
 	}
-	return otherwise
+	return defaultValue
 }
 
-// chooseMode reads the variables.
+// chooseMode returns the mode that the variables select.
 func chooseMode() (Mode, error) {
 	own := os.Getenv(mongotest.EnvURI) != "" || os.Getenv(azuritetest.EnvURL) != ""
 	switch mode := Mode(os.Getenv(ModeVariable)); {
@@ -59,6 +58,6 @@ func chooseMode() (Mode, error) {
 	case mode == Containers || mode == Endpoints || mode == Processes:
 		return mode, nil
 	default:
-		return "", fmt.Errorf("%s is %q; it may be %s, %s or %s", ModeVariable, mode, Containers, Endpoints, Processes)
+		return "", fmt.Errorf("%s is %q; want %s, %s or %s", ModeVariable, mode, Containers, Endpoints, Processes)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-// rerun runs this package's tests once more, with other variables.
+// rerun runs this package's tests again, with other variables.
 func rerun(t *testing.T, tests string, variables ...string) (output string, code int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run", tests)
@@ -26,10 +26,10 @@ func rerun(t *testing.T, tests string, variables ...string) (output string, code
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// A run that has nothing to test against, or tests nothing, fails and says why.
-func TestNeverAGreenRunOfNothing(t *testing.T) {
-	env.SharedMongo(t) // this test itself is not to be the only one that uses no backend
-	for _, c := range []struct{ name, tests, variable, says string }{
+// A run without a backend, or without a test that uses one, fails and says why.
+func TestRunWithoutBackendFails(t *testing.T) {
+	env.SharedMongo(t) // uses a backend, so that a run of this test alone passes
+	for _, c := range []struct{ name, tests, variable, want string }{
 		{"no engine", "TestShared", "DOCKER_HOST=unix:///does/not/exist.sock", env.ModeVariable + "=process"},
 		{"unknown mode", "TestShared", env.ModeVariable + "=kubernetes", "containers, endpoints or process"},
 		{"no endpoint", "TestShared", env.ModeVariable + "=endpoints", mongotest.EnvURI},
@@ -38,13 +38,13 @@ func TestNeverAGreenRunOfNothing(t *testing.T) {
 		{"only skipped tests", "TestArbiter", mongotest.EnvURI + "=mongodb://127.0.0.1:1", "nothing has been tested"},
 	} {
 		out, code := rerun(t, c.tests, c.variable)
-		if code != 1 || !strings.Contains(out, c.says) || strings.Contains(out, "--- PASS: TestShared") {
-			t.Errorf("%s: exit code %d, want 1; it does not say %q but\n%s", c.name, code, c.says, out)
+		if code != 1 || !strings.Contains(out, c.want) || strings.Contains(out, "--- PASS: TestShared") {
+			t.Errorf("%s: exit code %d, want 1 and %q in the output:\n%s", c.name, code, c.want, out)
 		}
 	}
 }
 
-// A user's own endpoint is used, and what would disturb it, or needs another, is
+// A user's own endpoint is used. Tests that would disturb it, or need another backend, are
 // skipped with a reason.
 func TestEndpoints(t *testing.T) {
 	uri := env.SharedMongo(t).URI()
@@ -52,12 +52,12 @@ func TestEndpoints(t *testing.T) {
 	if code != 0 {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
-	for _, says := range []string{
+	for _, want := range []string{
 		"mode endpoints", "--- PASS: TestShared/MongoDB", "--- SKIP: TestShared/Azurite", azuritetest.EnvURL + " is not set",
 		"--- SKIP: TestArbiter", "2 tests were skipped",
 	} {
-		if !strings.Contains(out, says) {
-			t.Errorf("it does not say %q but\n%s", says, out)
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in the output:\n%s", want, out)
 		}
 	}
 }

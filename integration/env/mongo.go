@@ -19,24 +19,24 @@ import (
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-// MongoOptions of a replica set. The zero value is three members with quick
+// MongoOptions are the options of a replica set. The zero value means three members with fast
 // elections.
 type MongoOptions struct {
-	// Members is how many members it has; 0 means 3.
+	// Members is the number of members; 0 means 3.
 	Members int
-	// Arbiter makes the last member an arbiter, which votes and has no data.
+	// Arbiter makes the last member an arbiter, which votes and stores no data.
 	Arbiter bool
-	// NoChaining has every secondary follow the primary. One that follows a frozen
-	// secondary falls behind with it, and no majority acknowledges a write.
+	// NoChaining makes every secondary replicate from the primary. A secondary that replicates
+	// from a frozen one falls behind with it, and then no majority acknowledges a write.
 	NoChaining bool
-	// Args are further arguments for every mongod.
+	// Args are additional arguments for every mongod.
 	Args []string
-	// TTLMonitorSecs is how long the TTL thread sleeps between its rounds; 0 means 1.
+	// TTLMonitorSecs is the interval of the TTL thread in seconds; 0 means 1.
 	TTLMonitorSecs int
-	// ElectionTimeout is how long the others wait for a silent primary; 0 means one
-	// second. MongoDB's own default is ten.
+	// ElectionTimeout is how long secondaries wait for a silent primary; 0 means one second.
+	// MongoDB's own default is ten.
 	ElectionTimeout time.Duration
-	// FakeClock makes SetClock possible.
+	// FakeClock enables SetClock.
 	FakeClock bool
 }
 
@@ -47,19 +47,18 @@ func (o MongoOptions) testing() mongotest.Options {
 	}
 }
 
-// Mongo is a replica set. Members are numbered from 0. Faults return when they
-// have come into effect, or an error that is [ErrUnsupported]; [Check] takes both.
-// Its methods are safe for concurrent use, but for two faults of one member at
-// the same time.
+// Mongo is a replica set. Members are numbered from 0. A fault returns when it has taken effect,
+// or with an error that wraps [ErrUnsupported]; [Check] handles both. Its methods are safe for
+// concurrent use, except for two faults of one member at the same time.
 type Mongo struct {
 	uri     string
 	hosts   []string
-	shared  bool           // it outlives the test
-	set     *mongotest.Set // nil for the user's own
-	members members        // nil for the user's own
+	shared  bool           // it outlives a test
+	set     *mongotest.Set // nil for a user's own servers
+	members members        // nil for a user's own servers
 }
 
-// members are the servers of a replica set.
+// members injects faults into the members of a replica set.
 type members interface {
 	kill(ctx context.Context, member int) error
 	restart(ctx context.Context, member int) error
@@ -67,24 +66,24 @@ type members interface {
 	resume(ctx context.Context, member int) error
 	cutOff(ctx context.Context, member int) error
 	rejoin(ctx context.Context, member int) error
-	outside(ctx context.Context, member int) (host string, err error)
+	directAddress(ctx context.Context, member int) (host string, err error)
 	setClock(ctx context.Context, member int, offset time.Duration) error
 	remove() error
 }
 
-// sets has a value for each replica set that a test has of its own: however many tests
-// run in parallel, the servers must keep up with their own elections.
-var sets = make(chan struct{}, 3)
+// replicaSetLimit limits how many replica sets run besides the shared one. However many tests run
+// in parallel, the servers must be able to hold their elections in time.
+var replicaSetLimit = make(chan struct{}, 3)
 
-// StartMongo starts a replica set for this test alone and removes it at the end. It
-// waits while three other tests have one.
+// StartMongo starts a replica set for this test alone and removes it at the end. It waits while
+// three other tests have one.
 func StartMongo(tb testing.TB, opts MongoOptions) *Mongo {
 	tb.Helper()
-	if run.mode == Endpoints {
-		skip(tb, "it disturbs servers, which is not done to a user's own: containers or processes are needed")
+	if suite.mode == Endpoints {
+		skip(tb, "it injects faults into servers, which is not done to a user's own: it needs containers or processes")
 	}
-	sets <- struct{}{}
-	tb.Cleanup(func() { <-sets })
+	replicaSetLimit <- struct{}{}
+	tb.Cleanup(func() { <-replicaSetLimit })
 	m, err := newMongo(tb.Context(), tb.TempDir(), tb.Name(), opts)
 	Check(tb, err)
 	tb.Cleanup(func() {
@@ -92,16 +91,16 @@ func StartMongo(tb testing.TB, opts MongoOptions) *Mongo {
 			tb.Error(err)
 		}
 	})
-	use()
+	countUse()
 	return m
 }
 
-// SharedMongo is a replica set of three that all tests of the package share. They
-// disturb it only through proxies of their own.
+// SharedMongo returns a replica set of three that all tests of the package share. They inject
+// faults only through proxies of their own.
 func SharedMongo(tb testing.TB) *Mongo {
 	tb.Helper()
-	return run.mongo.get(tb, func() (*Mongo, func() error, error) {
-		if run.mode == Endpoints {
+	return suite.mongo.get(tb, func() (*Mongo, func() error, error) {
+		if suite.mode == Endpoints {
 			uri := os.Getenv(mongotest.EnvURI)
 			if uri == "" {
 				return nil, nil, fmt.Errorf("%w: %s is not set", ErrUnsupported, mongotest.EnvURI)
@@ -109,9 +108,8 @@ func SharedMongo(tb testing.TB) *Mongo {
 			hosts, err := userHosts(uri)
 			return &Mongo{uri: uri, hosts: hosts, shared: true}, nil, err
 		}
-		// An election in the middle of a test, because the machine is busy, would
-		// be of use to none of them.
-		m, err := newMongo(context.Background(), run.dir, "shared", MongoOptions{ElectionTimeout: 10 * time.Second})
+		// The long timeout avoids elections on a busy machine: they would disturb all tests.
+		m, err := newMongo(context.Background(), suite.dir, "shared", MongoOptions{ElectionTimeout: 10 * time.Second})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -120,7 +118,7 @@ func SharedMongo(tb testing.TB) *Mongo {
 	})
 }
 
-// userHosts asks the user's own servers for the members' addresses.
+// userHosts asks the user's own servers for the addresses of the members.
 func userHosts(uri string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -132,7 +130,7 @@ func userHosts(uri string) ([]string, error) {
 	var hello struct{ Hosts []string }
 	err = client.Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello)
 	if err == nil && len(hello.Hosts) == 0 {
-		err = errors.New("it is not a replica set")
+		err = errors.New("not a replica set")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", mongotest.EnvURI, err)
@@ -142,7 +140,7 @@ func userHosts(uri string) ([]string, error) {
 
 func newMongo(ctx context.Context, dir, name string, opts MongoOptions) (*Mongo, error) {
 	start := newMongoContainers
-	if run.mode == Processes {
+	if suite.mode == Processes {
 		start = newMongoProcesses
 	}
 	set, servers, err := start(ctx, dir, name, opts)
@@ -152,35 +150,35 @@ func newMongo(ctx context.Context, dir, name string, opts MongoOptions) (*Mongo,
 	return &Mongo{uri: set.URI(), hosts: set.Hosts(), set: set, members: servers}, nil
 }
 
-// URI is the connection string.
+// URI returns the connection string.
 func (m *Mongo) URI() string { return m.uri }
 
-// Hosts are the members' addresses, in order.
+// Hosts returns the addresses of the members, in order.
 func (m *Mongo) Hosts() []string { return slices.Clone(m.hosts) }
 
-// URL is what holdfast.Open takes for a database of this test's own, which is
-// removed at its end.
+// URL returns a URL for holdfast.Open with a database of this test's own, which is removed at the
+// end of the test.
 func (m *Mongo) URL(tb testing.TB) string {
 	tb.Helper()
 	return m.LockURL(m.Database(tb).Name())
 }
 
-// LockURL is what holdfast.Open takes for a database.
+// LockURL returns a URL for holdfast.Open with the given database.
 func (m *Mongo) LockURL(database string) string { return lockURL(m.uri, database) }
 
-// DirectURL is like LockURL, but for clients that talk to one member alone, and do
-// so also while it is cut off from the others.
+// DirectURL is like LockURL, but its clients connect to one member alone, also while that member
+// is cut off from the others.
 func (m *Mongo) DirectURL(tb testing.TB, database string, member int) string {
 	tb.Helper()
 	if m.members == nil {
 		Check(tb, ErrUnsupported)
 	}
-	host, err := m.members.outside(tb.Context(), member)
+	host, err := m.members.directAddress(tb.Context(), member)
 	Check(tb, err)
 	return lockURL("mongodb://"+host+"/?directConnection=true", database)
 }
 
-// lockURL puts the database into a connection string.
+// lockURL adds the database to a connection string.
 func lockURL(uri, database string) string {
 	before, query, _ := strings.Cut(uri, "?")
 	scheme, rest, _ := strings.Cut(before, "://")
@@ -191,14 +189,13 @@ func lockURL(uri, database string) string {
 	return scheme + "://" + hosts + "/" + url.PathEscape(database) + query
 }
 
-// Database is one of this test's own, which is removed at its end, through a client
-// of its own.
+// Database returns a database of this test's own, which is removed at the end of the test.
 func (m *Mongo) Database(tb testing.TB) *mongo.Database {
 	tb.Helper()
 	db := m.Connect(tb).Database("holdfast_" + rand.Text())
 	tb.Cleanup(func() {
 		if !m.shared {
-			return // the servers go too, and may not run any more
+			return // the servers are removed too, and may not run any more
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -209,13 +206,13 @@ func (m *Mongo) Database(tb testing.TB) *mongo.Database {
 	return db
 }
 
-// Connect is a client of its own for the test, disconnected at the end.
+// Connect returns a client of its own for the test, which is disconnected at the end.
 func (m *Mongo) Connect(tb testing.TB, opts ...*options.ClientOptions) *mongo.Client {
 	tb.Helper()
 	return mongotest.Connect(tb, m.uri, opts...)
 }
 
-// Primary is the number of the member that is primary, once there is one.
+// Primary waits until there is a primary and returns its number.
 func (m *Mongo) Primary(ctx context.Context) (int, error) {
 	if m.set == nil {
 		return 0, ErrUnsupported
@@ -231,7 +228,7 @@ func (m *Mongo) Admin(ctx context.Context, cmd bson.D) error {
 	return m.set.Admin(ctx, cmd)
 }
 
-// StepDown has the primary give way to another member.
+// StepDown makes the primary step down in favor of another member.
 func (m *Mongo) StepDown(ctx context.Context) error {
 	if m.set == nil {
 		return ErrUnsupported
@@ -239,17 +236,17 @@ func (m *Mongo) StepDown(ctx context.Context) error {
 	return m.set.StepDown(ctx)
 }
 
-// Kill ends a member as a crash does (SIGKILL).
+// Kill ends a member like a crash (SIGKILL).
 func (m *Mongo) Kill(ctx context.Context, member int) error {
 	return m.fault(ctx, "kill", member, members.kill)
 }
 
-// Restart starts a killed member again and waits until it takes connections.
+// Restart starts a killed member and waits until it accepts connections.
 func (m *Mongo) Restart(ctx context.Context, member int) error {
 	return m.fault(ctx, "restart", member, members.restart)
 }
 
-// Pause freezes a member: its connections stay open and nothing answers.
+// Pause freezes a member: connections stay open, but nothing answers.
 func (m *Mongo) Pause(ctx context.Context, member int) error {
 	return m.fault(ctx, "pause", member, members.pause)
 }
@@ -259,8 +256,8 @@ func (m *Mongo) Resume(ctx context.Context, member int) error {
 	return m.fault(ctx, "resume", member, members.resume)
 }
 
-// CutOff takes a member off the set's network: neither the others nor clients
-// with the set's URI reach it. Clients of [Mongo.DirectURL] do.
+// CutOff disconnects a member from the network of the set: neither the other members nor clients
+// with the set's URI can reach it. Clients of [Mongo.DirectURL] can.
 func (m *Mongo) CutOff(ctx context.Context, member int) error {
 	return m.fault(ctx, "cut off", member, members.cutOff)
 }
@@ -270,8 +267,8 @@ func (m *Mongo) Rejoin(ctx context.Context, member int) error {
 	return m.fault(ctx, "rejoin", member, members.rejoin)
 }
 
-// SetClock moves the wall clock of one member so that it is ahead of the machine's
-// by offset, at once and for good, also over a restart. It needs FakeClock.
+// SetClock moves the wall clock of one member to offset ahead of the machine's, at once and
+// permanently, also over a restart. It needs FakeClock.
 func (m *Mongo) SetClock(ctx context.Context, member int, offset time.Duration) error {
 	return m.fault(ctx, "set the clock of", member, func(ms members, ctx context.Context, member int) error {
 		return ms.setClock(ctx, member, offset)
@@ -280,7 +277,7 @@ func (m *Mongo) SetClock(ctx context.Context, member int, offset time.Duration) 
 
 func (m *Mongo) fault(ctx context.Context, what string, member int, do func(members, context.Context, int) error) error {
 	if m.members == nil {
-		return fmt.Errorf("%s member %d of a replica set of the user's own: %w", what, member, ErrUnsupported)
+		return fmt.Errorf("%s member %d of a user's own replica set: %w", what, member, ErrUnsupported)
 	}
 	if err := do(m.members, ctx, member); err != nil {
 		return fmt.Errorf("%s member %d: %w", what, member, err)
@@ -288,5 +285,5 @@ func (m *Mongo) fault(ctx context.Context, what string, member int, do func(memb
 	return nil
 }
 
-// errNoClock is for a replica set that was started without FakeClock.
+// errNoClock is returned by SetClock without FakeClock.
 var errNoClock = errors.New("the replica set was started without FakeClock")

@@ -19,8 +19,8 @@ import (
 
 const (
 	mongoPort     = "27017"
-	shimInside    = "/holdfast-clock.so"
-	offsetInside  = "/holdfast-clock"
+	shimPath      = "/holdfast-clock.so"
+	offsetPath    = "/holdfast-clock"
 	removeTimeout = time.Minute
 )
 
@@ -42,11 +42,11 @@ func newMongoContainers(ctx context.Context, _, name string, opts MongoOptions) 
 			err = errors.Join(fmt.Errorf("start a replica set: %w", err), c.remove())
 		}
 	}()
-	clock, err := c.clock()
+	clock, err := c.clockOption()
 	if err != nil {
 		return nil, nil, err
 	}
-	if c.network, err = newNetwork(ctx, run.engine); err != nil {
+	if c.network, err = newNetwork(ctx, suite.engine); err != nil {
 		return nil, nil, err
 	}
 	errs := make([]error, testing.Members)
@@ -67,12 +67,12 @@ func newMongoContainers(ctx context.Context, _, name string, opts MongoOptions) 
 	return set, c, err
 }
 
-// member starts one mongod. What it returns must be terminated also after an error.
+// member starts one mongod. The result must be terminated even after an error.
 func (c *mongoContainers) member(ctx context.Context, i int, args []string, clock testcontainers.CustomizeRequestOption) (*server, error) {
 	addr := c.network.address(i)
-	s := &server{engine: run.engine, network: c.network, addr: net.JoinHostPort(addr.String(), mongoPort)}
+	s := &server{engine: suite.engine, network: c.network, addr: net.JoinHostPort(addr.String(), mongoPort)}
 	ctr, err := tcmongo.Run(ctx, MongoImage(),
-		testcontainers.WithCmd(args...), c.network.at(addr, fmt.Sprintf("mongo%d", i)), clock,
+		testcontainers.WithCmd(args...), c.network.attach(addr, fmt.Sprintf("mongo%d", i)), clock,
 		testcontainers.WithWaitStrategyAndDeadline(3*time.Minute, wait.ForLog("Waiting for connections")),
 	)
 	if ctr != nil {
@@ -81,30 +81,30 @@ func (c *mongoContainers) member(ctx context.Context, i int, args []string, cloc
 	if err != nil {
 		return s, err
 	}
-	return s, s.ready(ctx)
+	return s, s.awaitReady(ctx)
 }
 
-// clock gives a container the shim and the file that the shim reads.
-func (c *mongoContainers) clock() (testcontainers.CustomizeRequestOption, error) {
+// clockOption adds the shim and its offset file to a container.
+func (c *mongoContainers) clockOption() (testcontainers.CustomizeRequestOption, error) {
 	if !c.fakeClock {
 		return func(*testcontainers.GenericContainerRequest) error { return nil }, nil
 	}
 	shim, err := clockShim()
 	if err != nil {
-		return nil, fmt.Errorf("%w: the shim that moves a server's clock cannot be compiled: %w", ErrUnsupported, err)
+		return nil, fmt.Errorf("%w: cannot compile the shim that moves a server's clock: %w", ErrUnsupported, err)
 	}
 	return func(req *testcontainers.GenericContainerRequest) error {
 		return errors.Join(
 			testcontainers.WithFiles(
-				testcontainers.ContainerFile{Reader: bytes.NewReader(shim), ContainerFilePath: shimInside, FileMode: 0o755},
-				testcontainers.ContainerFile{Reader: bytes.NewReader(clockOffset(0)), ContainerFilePath: offsetInside, FileMode: 0o644},
+				testcontainers.ContainerFile{Reader: bytes.NewReader(shim), ContainerFilePath: shimPath, FileMode: 0o755},
+				testcontainers.ContainerFile{Reader: bytes.NewReader(clockOffset(0)), ContainerFilePath: offsetPath, FileMode: 0o644},
 			)(req),
-			testcontainers.WithEnv(map[string]string{"LD_PRELOAD": shimInside, clockVariable: offsetInside})(req),
+			testcontainers.WithEnv(map[string]string{"LD_PRELOAD": shimPath, clockVariable: offsetPath})(req),
 		)
 	}, nil
 }
 
-// setClock writes into the file in place: the shim has it mapped.
+// setClock writes the file in place, since the shim has mapped it.
 func (c *mongoContainers) setClock(ctx context.Context, member int, offset time.Duration) error {
 	if !c.fakeClock {
 		return errNoClock
@@ -113,7 +113,7 @@ func (c *mongoContainers) setClock(ctx context.Context, member int, offset time.
 	for _, b := range clockOffset(offset) {
 		fmt.Fprintf(&octal, `\%03o`, b)
 	}
-	script := fmt.Sprintf("printf '%s' | dd of=%s conv=notrunc 2>/dev/null", octal.String(), offsetInside)
+	script := fmt.Sprintf("printf '%s' | dd of=%s conv=notrunc 2>/dev/null", octal.String(), offsetPath)
 	code, _, err := c.servers[member].ctr.Exec(ctx, []string{"sh", "-c", script})
 	if err == nil && code != 0 {
 		err = fmt.Errorf("dd ended with %d", code)
@@ -134,11 +134,11 @@ func (c *mongoContainers) rejoin(ctx context.Context, i int) error {
 	if err := c.network.rejoin(ctx, c.servers[i]); err != nil {
 		return err
 	}
-	return c.servers[i].ready(ctx)
+	return c.servers[i].awaitReady(ctx)
 }
 
-func (c *mongoContainers) outside(ctx context.Context, i int) (string, error) {
-	return c.network.outside(ctx, c.servers[i])
+func (c *mongoContainers) directAddress(ctx context.Context, i int) (string, error) {
+	return c.network.directAddress(ctx, c.servers[i])
 }
 
 func (c *mongoContainers) remove() error {

@@ -11,17 +11,17 @@ import (
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-// mongoProcesses are members that are processes of this machine, on loopback.
+// mongoProcesses are members in local processes, on loopback.
 type mongoProcesses struct {
 	set    *mongotest.ReplicaSet
-	clocks []string // the files with the offsets; none without FakeClock
+	clocks []string // the offset files; nil without FakeClock
 }
 
 func newMongoProcesses(ctx context.Context, dir, name string, opts MongoOptions) (*mongotest.Set, members, error) {
 	p := &mongoProcesses{}
 	testing := opts.testing()
 	if opts.FakeClock {
-		if err := p.clock(dir, &testing); err != nil {
+		if err := p.enableClock(dir, &testing); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -34,11 +34,11 @@ func newMongoProcesses(ctx context.Context, dir, name string, opts MongoOptions)
 	return set.Set, p, nil
 }
 
-// clock gives each member the shim and a file for its offset.
-func (p *mongoProcesses) clock(dir string, testing *mongotest.Options) error {
+// enableClock gives each member the shim and an offset file.
+func (p *mongoProcesses) enableClock(dir string, testing *mongotest.Options) error {
 	code, err := clockShim()
 	if err != nil {
-		return fmt.Errorf("%w: the shim that moves a server's clock cannot be compiled: %w", ErrUnsupported, err)
+		return fmt.Errorf("%w: cannot compile the shim that moves a server's clock: %w", ErrUnsupported, err)
 	}
 	shim := filepath.Join(dir, "clock.so")
 	if err := os.WriteFile(shim, code, 0o700); err != nil {
@@ -57,7 +57,7 @@ func (p *mongoProcesses) clock(dir string, testing *mongotest.Options) error {
 	return nil
 }
 
-// setClock writes into the file in place: the shim has it mapped.
+// setClock writes the file in place, since the shim has mapped it.
 func (p *mongoProcesses) setClock(_ context.Context, member int, offset time.Duration) error {
 	if p.clocks == nil {
 		return errNoClock
@@ -81,12 +81,12 @@ func (p *mongoProcesses) pause(_ context.Context, member int) error  { return p.
 func (p *mongoProcesses) resume(_ context.Context, member int) error { return p.set.Resume(member) }
 
 func (p *mongoProcesses) cutOff(context.Context, int) error {
-	return fmt.Errorf("%w: processes on loopback have no network to be cut off from; containers have", ErrUnsupported)
+	return fmt.Errorf("%w: processes on loopback cannot be cut off from each other; containers can", ErrUnsupported)
 }
 
 func (p *mongoProcesses) rejoin(ctx context.Context, member int) error { return p.cutOff(ctx, member) }
 
-func (p *mongoProcesses) outside(_ context.Context, member int) (string, error) {
+func (p *mongoProcesses) directAddress(_ context.Context, member int) (string, error) {
 	return p.set.Hosts()[member], nil
 }
 

@@ -14,26 +14,26 @@ import (
 	tcnetwork "github.com/testcontainers/testcontainers-go/network"
 )
 
-// network is a Docker network of one environment. Its containers have fixed
-// addresses, which stay when they are restarted, or cut off and joined again.
+// network is a Docker network of one environment. Its containers have fixed addresses, which they
+// keep when they are restarted, or cut off and connected again.
 type network struct {
 	engine *engine
 	docker *testcontainers.DockerNetwork
 	subnet netip.Prefix
 }
 
-// newNetwork makes a network in the range that is set aside for tests of
-// networks (198.18.0.0/15, RFC 2544), which is unlikely to be in use.
+// newNetwork creates a network in the range reserved for network tests (198.18.0.0/15, RFC 2544),
+// which is unlikely to be in use.
 func newNetwork(ctx context.Context, e *engine) (*network, error) {
-	const tries = 50
+	const attempts = 50
 	var err error
-	for range tries {
+	for range attempts {
 		n := rand.IntN(1 << 13) // a /28 in a /15
 		subnet := netip.PrefixFrom(netip.AddrFrom4([4]byte{198, byte(18 + n>>12), byte(n >> 4), byte(n << 4)}), 28)
 		var docker *testcontainers.DockerNetwork
 		docker, err = tcnetwork.New(ctx, tcnetwork.WithIPAM(&dockernet.IPAM{
 			Config: []dockernet.IPAMConfig{{Subnet: subnet, Gateway: subnet.Addr().Next()}},
-		}), tcnetwork.WithLabels(owner()))
+		}), tcnetwork.WithLabels(ownerLabels()))
 		if err == nil {
 			return &network{engine: e, docker: docker, subnet: subnet}, nil
 		}
@@ -41,10 +41,10 @@ func newNetwork(ctx context.Context, e *engine) (*network, error) {
 			break
 		}
 	}
-	return nil, fmt.Errorf("make a network: %w", err)
+	return nil, fmt.Errorf("create a network: %w", err)
 }
 
-// address is the i-th for a container; .1 is the gateway's.
+// address returns the address of the i-th container; .1 is the gateway.
 func (n *network) address(i int) netip.Addr {
 	addr := n.subnet.Addr().Next().Next()
 	for range i {
@@ -53,14 +53,14 @@ func (n *network) address(i int) netip.Addr {
 	return addr
 }
 
-// at puts a container on this network, at an address, and on Docker's default one,
-// by which this machine reaches it also while it is cut off.
-func (n *network) at(addr netip.Addr, name string) testcontainers.CustomizeRequestOption {
+// attach connects a container to this network at an address, and to Docker's default network,
+// where this machine can reach it even while it is cut off.
+func (n *network) attach(addr netip.Addr, name string) testcontainers.CustomizeRequestOption {
 	return func(req *testcontainers.GenericContainerRequest) error {
 		return errors.Join(
 			tcnetwork.WithNetwork([]string{name}, n.docker)(req),
 			tcnetwork.WithBridgeNetwork()(req),
-			testcontainers.WithLabels(owner())(req),
+			testcontainers.WithLabels(ownerLabels())(req),
 			testcontainers.WithEndpointSettingsModifier(func(settings map[string]*dockernet.EndpointSettings) {
 				settings[n.docker.Name].IPAMConfig = &dockernet.EndpointIPAMConfig{IPv4Address: addr}
 			})(req),
@@ -85,9 +85,9 @@ func (n *network) rejoin(ctx context.Context, s *server) error {
 	return err
 }
 
-// outside is the host and port at which this machine reaches a container whether
-// it is cut off or not.
-func (n *network) outside(ctx context.Context, s *server) (string, error) {
+// directAddress returns the host and port at which this machine reaches a container, cut off or
+// not.
+func (n *network) directAddress(ctx context.Context, s *server) (string, error) {
 	state, err := n.engine.ContainerInspect(ctx, s.ctr.GetContainerID(), client.ContainerInspectOptions{})
 	if err != nil {
 		return "", err

@@ -12,11 +12,11 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// ownerLabel is what containers and networks have the test process in that made
-// them: HOST/PID.
+// ownerLabel is the label of containers and networks that names the test process that created
+// them, as HOST/PID.
 const ownerLabel = "holdfast.integration.owner"
 
-func owner() map[string]string {
+func ownerLabels() map[string]string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
@@ -24,9 +24,9 @@ func owner() map[string]string {
 	return map[string]string{ownerLabel: host + "/" + strconv.Itoa(os.Getpid())}
 }
 
-// sweep removes what test processes of this machine left that were killed, or that
-// ran into the time limit of go test.
-func (e *engine) sweep(ctx context.Context) error {
+// removeLeftovers removes the containers and networks of test processes of this machine that were
+// killed or timed out.
+func (e *engine) removeLeftovers(ctx context.Context) error {
 	labelled := make(client.Filters).Add("label", ownerLabel)
 	containers, err := e.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: labelled})
 	if err != nil {
@@ -34,8 +34,8 @@ func (e *engine) sweep(ctx context.Context) error {
 	}
 	var errs []error
 	for _, c := range containers.Items {
-		if left(c.Labels) {
-			fmt.Printf("integration: removing container %.12s, whose test process is gone\n", c.ID)
+		if ownerGone(c.Labels) {
+			fmt.Printf("integration: removing container %.12s, whose test process has ended\n", c.ID)
 			_, err := e.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 			errs = append(errs, err)
 		}
@@ -45,7 +45,7 @@ func (e *engine) sweep(ctx context.Context) error {
 		return errors.Join(append(errs, err)...)
 	}
 	for _, n := range networks.Items {
-		if left(n.Labels) {
+		if ownerGone(n.Labels) {
 			_, err := e.NetworkRemove(ctx, n.ID, client.NetworkRemoveOptions{})
 			errs = append(errs, err)
 		}
@@ -53,11 +53,11 @@ func (e *engine) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// left reports whether the owner is a process of this machine that is gone.
-func left(labels map[string]string) bool {
+// ownerGone reports whether the owner is a process of this machine that has ended.
+func ownerGone(labels map[string]string) bool {
 	host, pid, ok := strings.Cut(labels[ownerLabel], "/")
 	n, err := strconv.Atoi(pid)
-	mine, _, _ := strings.Cut(owner()[ownerLabel], "/")
+	mine, _, _ := strings.Cut(ownerLabels()[ownerLabel], "/")
 	if !ok || err != nil || host != mine {
 		return false
 	}

@@ -1,9 +1,9 @@
-// Package fault disturbs the network between a client and a backend: proxies
-// (toxiproxy's, as a library) that delay, throttle, cut, swallow and reset.
+// Package fault injects network faults between a client and a backend. Its proxies, which use
+// toxiproxy as a library, delay, throttle, cut, drop and reset.
 //
-// A client of a blob service, or of one MongoDB member with directConnection=true,
-// goes through one [Proxy], whose address takes the place of the server's. A client
-// of a replica set goes through a [Mesh] as its dialer.
+// A client of a blob service, or of one MongoDB member with directConnection=true, goes through
+// one [Proxy], whose address replaces the server's. A client of a replica set uses a [Mesh] as
+// its dialer.
 package fault
 
 import (
@@ -22,16 +22,16 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Proxy passes connections on to one address. A fault holds for connections that
-// are open and for new ones, until [Proxy.Restore] or the end of the test; faults
-// of different kinds add up. Its methods are safe for concurrent use.
+// Proxy forwards connections to one address. A fault affects open and new connections, until
+// [Proxy.Restore] or the end of the test. Faults of different kinds add up. Its methods are safe
+// for concurrent use.
 type Proxy struct {
-	mu    sync.Mutex // toxiproxy's own do not guard what a fault does in two steps
+	mu    sync.Mutex // some faults take two steps, which toxiproxy's own locks do not cover
 	proxy *toxiproxy.Proxy
-	addr  string // toxiproxy sets its own anew with each start
+	addr  string // the address that was chosen; toxiproxy may change its own at each start
 }
 
-// The directions of what a proxy passes on.
+// The directions of the data that a proxy forwards, as toxiproxy names them.
 const (
 	requests = "upstream"
 	replies  = "downstream"
@@ -50,36 +50,36 @@ func New(tb testing.TB, upstream string) *Proxy {
 
 func start(upstream string) (*Proxy, error) {
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	// A port outside the range that systems use for outgoing connections, so that
-	// nothing takes it while the proxy is cut.
-	const first, count, tries = 61000, 4500, 100
+	// The port is outside the range that systems use for outgoing connections, so that nothing
+	// else takes it while the proxy is cut.
+	const first, count, attempts = 61000, 4500, 100
 	var err error
-	for range tries {
+	for range attempts {
 		listen := net.JoinHostPort("127.0.0.1", fmt.Sprint(first+rand.IntN(count)))
 		p := toxiproxy.NewProxy(server, upstream, listen, upstream)
 		if err = p.Start(); err == nil {
 			return &Proxy{proxy: p, addr: p.Listen}, nil
 		}
 	}
-	return nil, fmt.Errorf("start a proxy: %w", err)
+	return nil, fmt.Errorf("fault: start a proxy: %w", err)
 }
 
-// Addr is where clients connect to, host:port.
+// Addr returns the address that clients connect to, host:port.
 func (p *Proxy) Addr() string { return p.addr }
 
-// Latency delays requests and replies, each by d and up to jitter more or less.
+// Latency delays requests and replies, each by d, give or take up to jitter.
 func (p *Proxy) Latency(d, jitter time.Duration) error {
 	return p.both("latency", map[string]any{"latency": d.Milliseconds(), "jitter": jitter.Milliseconds()})
 }
 
-// LateReplies delays replies by d; requests come through at once.
+// LateReplies delays replies by d. Requests are not delayed.
 func (p *Proxy) LateReplies(d time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.add("latency", replies, map[string]any{"latency": d.Milliseconds()})
 }
 
-// Bandwidth limits requests and replies to so many kilobytes a second each.
+// Bandwidth limits requests and replies to the given kilobytes a second each.
 func (p *Proxy) Bandwidth(kilobytes int) error {
 	return p.both("bandwidth", map[string]any{"rate": kilobytes})
 }
@@ -92,50 +92,49 @@ func (p *Proxy) Cut() error {
 	return nil
 }
 
-// HalfOpen swallows requests and replies: connections stay open, new ones are
-// taken, and nothing comes through.
+// HalfOpen drops requests and replies. Connections stay open and new ones are accepted, but
+// nothing comes through.
 func (p *Proxy) HalfOpen() error { return p.both("timeout", map[string]any{"timeout": 0}) }
 
-// LoseReplies lets requests through and swallows the replies: what was asked for
-// happens, and the client does not learn of it.
+// LoseReplies forwards requests and drops the replies: the server executes a request, and the
+// client gets no answer.
 func (p *Proxy) LoseReplies() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.add("timeout", replies, map[string]any{"timeout": 0})
 }
 
-// Reset closes all connections, and resets (RST) new ones at their first request,
-// which does not come through.
+// Reset closes all connections. New ones are reset (RST) at their first request, which does not
+// come through.
 func (p *Proxy) Reset() error { return p.reset(requests) }
 
-// ResetReplies closes all connections; new ones let requests through and are reset
-// (RST) at the first reply.
+// ResetReplies closes all connections. New ones forward requests and are reset (RST) at the first
+// reply.
 func (p *Proxy) ResetReplies() error { return p.reset(replies) }
 
-// reset has all connections made anew: only new ones are told to end by RST.
+// reset restarts the proxy, because toxiproxy resets only new connections.
 func (p *Proxy) reset(direction string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.proxy.Stop()
-	return errors.Join(p.add("reset_peer", direction, map[string]any{"timeout": 0}), p.again())
+	return errors.Join(p.add("reset_peer", direction, map[string]any{"timeout": 0}), p.restart())
 }
 
-// SlowClose has a connection that one side closes stay open to the other side for
-// d.
+// SlowClose delays a close: when one side closes a connection, the other side sees that after d.
 func (p *Proxy) SlowClose(d time.Duration) error {
 	return p.both("slow_close", map[string]any{"delay": d.Milliseconds()})
 }
 
-// Restore ends all faults. Connections whose data was swallowed are closed.
+// Restore ends all faults. Connections on which data was dropped are closed.
 func (p *Proxy) Restore() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.proxy.Toxics.ResetToxics(context.Background())
-	return p.again()
+	return p.restart()
 }
 
-// again starts the proxy if it is cut.
-func (p *Proxy) again() error {
+// restart starts the proxy if it is cut.
+func (p *Proxy) restart() error {
 	err := p.proxy.Start()
 	if errors.Is(err, toxiproxy.ErrProxyAlreadyStarted) {
 		return nil
@@ -149,7 +148,7 @@ func (p *Proxy) both(kind string, attributes map[string]any) error {
 	return errors.Join(p.add(kind, requests, attributes), p.add(kind, replies, attributes))
 }
 
-// add puts a fault in place of an earlier one of its kind and direction.
+// add injects a fault. It replaces an earlier one of the same kind and direction.
 func (p *Proxy) add(kind, direction string, attributes map[string]any) error {
 	name := kind + " " + direction
 	if p.proxy.Toxics.GetToxic(name) != nil {
@@ -174,8 +173,8 @@ func (p *Proxy) stop() {
 	p.proxy.Stop()
 }
 
-// Mesh is a proxy for each member of a replica set, by the member's address. It is
-// the dialer of a client: options.Client().SetDialer(mesh).
+// Mesh has a proxy for each member of a replica set, by the member's address. It is a client's
+// dialer: options.Client().SetDialer(mesh).
 type Mesh map[string]*Proxy
 
 // NewMesh starts a proxy for each address. They end with the test.
@@ -192,16 +191,16 @@ func NewMesh(tb testing.TB, hosts []string) Mesh {
 func (m Mesh) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	p, ok := m[address]
 	if !ok {
-		return nil, fmt.Errorf("no proxy for %s", address)
+		return nil, fmt.Errorf("fault: no proxy for %s", address)
 	}
 	return (&net.Dialer{}).DialContext(ctx, network, p.Addr())
 }
 
-// Each causes a fault at all members, as in mesh.Each((*fault.Proxy).Cut).
-func (m Mesh) Each(cause func(*Proxy) error) error {
+// Each injects a fault at all members, as in mesh.Each((*fault.Proxy).Cut).
+func (m Mesh) Each(inject func(*Proxy) error) error {
 	var errs []error
 	for _, p := range m {
-		errs = append(errs, cause(p))
+		errs = append(errs, inject(p))
 	}
 	return errors.Join(errs...)
 }

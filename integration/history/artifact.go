@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// EnvArtifacts names the variable that says where failing histories are stored.
+// EnvArtifacts is the environment variable that names the folder for failing histories.
 const EnvArtifacts = "HOLDFAST_ARTIFACTS"
 
-// drawing is how long it may take to draw one picture.
-const drawing = time.Minute
+// drawTimeout is the time limit for drawing one picture.
+const drawTimeout = time.Minute
 
-// Save stores lines and what was found in them in a new folder of dir, whose name
-// begins with name: history.jsonl, which [Load] reads, report.txt, and for each
-// register a picture for a browser, register-KEY.html. It returns the folder.
+// Save stores the lines of a history and its report in a new folder of dir, and returns the
+// folder. Its name begins with name. It contains history.jsonl, which [Load] reads, report.txt,
+// and for each register a picture for a browser, register-KEY.html.
 func Save(dir, name string, lines []Line, r *Report) (string, error) {
 	h, err := Merge(lines)
 	if err != nil {
@@ -40,7 +40,7 @@ func Save(dir, name string, lines []Line, r *Report) (string, error) {
 	}
 	for key, ops := range h.registers() {
 		path := filepath.Join(folder, "register-"+key+".html")
-		errs = append(errs, create(path, func(w io.Writer) error { return h.draw(w, ops, drawing) }))
+		errs = append(errs, create(path, func(w io.Writer) error { return h.draw(w, ops, drawTimeout) }))
 	}
 	return folder, errors.Join(errs...)
 }
@@ -55,7 +55,7 @@ func writeLines(w io.Writer, lines []Line) error {
 	return nil
 }
 
-// create makes a file of what write writes.
+// create makes a file with what write writes.
 func create(path string, write func(io.Writer) error) error {
 	f, err := os.Create(path)
 	if err != nil {

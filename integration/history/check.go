@@ -8,61 +8,62 @@ import (
 	"time"
 )
 
-// Rule is something that must hold.
+// Rule is a property that must hold.
 type Rule string
 
-// The rules that Check knows.
+// The rules that Check checks.
 const (
-	// NoOverlap: no two contexts are live at once, of holders that were neither
-	// paused nor judged by a skewed clock.
+	// NoOverlap: no two contexts are live at the same time, unless a holder was paused or judged
+	// by a skewed clock.
 	NoOverlap Rule = "overlaps"
-	// NoSureOverlap: Hold.Err is not nil in two holders at once, paused or not, while
-	// no clock is skewed.
-	NoSureOverlap Rule = "overlaps by Hold.Err"
-	// Rising: each grant's token is greater than those of all grants before.
-	Rising Rule = "token regressions"
-	// NoStale: no write with a lower token is accepted after one with a higher.
-	NoStale Rule = "accepted stale writes"
-	// NoLost: no update of the counter is lost between holders that were neither
-	// paused nor judged by a skewed clock.
-	NoLost Rule = "lost updates"
-	// Linearizable: each fenced register behaves like one.
+	// NoErrOverlap: Hold.Err is not nil in two holders at the same time, paused or not, unless a
+	// clock is skewed.
+	NoErrOverlap Rule = "overlaps by Hold.Err"
+	// RisingTokens: each grant's token is greater than those of all earlier grants.
+	RisingTokens Rule = "token regressions"
+	// NoStaleWrite: no write with a lower token is accepted after one with a higher token.
+	NoStaleWrite Rule = "accepted stale writes"
+	// NoLostUpdate: no update of the counter is lost, unless a holder was paused or judged by a
+	// skewed clock.
+	NoLostUpdate Rule = "lost updates"
+	// Linearizable: each fenced register is linearizable.
 	Linearizable Rule = "registers not linearizable"
-	// NoLeak: no goroutine is left over at a process's end.
+	// NoLeak: no goroutine is left when a process ends.
 	NoLeak Rule = "leaked goroutines"
 )
 
-// Rules are all of them, in the order in which they are told.
-var Rules = []Rule{NoOverlap, NoSureOverlap, Rising, NoStale, NoLost, Linearizable, NoLeak}
+// Rules are all rules, in the order of reports.
+var Rules = []Rule{NoOverlap, NoErrOverlap, RisingTokens, NoStaleWrite, NoLostUpdate, Linearizable, NoLeak}
 
-// Violation is one breach of a rule.
+// Violation is one case in which a rule did not hold.
 type Violation struct {
 	Rule Rule
 	At   time.Duration
 	Text string
 }
 
-// Report is what Check found.
+// Report is the result of Check.
 type Report struct {
 	// Grants is how often the lock was granted, Holders to how many clients.
 	Grants, Holders int
-	// Vacancy is the longest time without a live context, between the first wish for
-	// the lock and the last live context.
+	// Vacancy is the longest time without a live context, between the first request for the lock
+	// and the last live context.
 	Vacancy time.Duration
-	// Updates counts those of the counter, Operations those on the fenced registers,
-	// Refused and Unknown those among them with that outcome.
+	// Updates counts the updates of the counter, Operations the operations on fenced registers,
+	// Refused and Unknown those with that outcome.
 	Updates, Operations, Refused, Unknown int
-	// Faults counts what was done to the system, by its name; Stalls the times that
-	// a process did not get to run.
+	// Faults counts the injected faults by name. Stalls counts how often a process did not get to
+	// run.
 	Faults map[string]int
 	Stalls int
-	// Excused counts breaches by those of whom the promise does not speak.
+	// Excused counts the cases that the promises exclude: the holder was paused or judged by a
+	// skewed clock.
 	Excused map[Rule]int
-	// Violations are the breaches, by rule and time.
+	// Violations are sorted by rule and time.
 	Violations []Violation
 }
 
-// Count is how many breaches of a rule there are.
+// Count returns the number of violations of a rule.
 func (r *Report) Count(rule Rule) int {
 	n := 0
 	for _, v := range r.Violations {
@@ -73,7 +74,7 @@ func (r *Report) Count(rule Rule) int {
 	return n
 }
 
-// Err is nil if every rule held, and else an error that tells each breach.
+// Err returns nil if every rule held, and otherwise an error that lists the violations.
 func (r *Report) Err() error {
 	if len(r.Violations) == 0 {
 		return nil
@@ -91,18 +92,18 @@ func (r *Report) Err() error {
 	return fmt.Errorf("history: %s", b.String())
 }
 
-// Check holds a history against all rules. The check for linearizability may take up
-// to limit for each register; not to know by then is a violation, too.
+// Check checks a history against all rules. The linearizability check of each register may take
+// up to limit; no result by then is a violation, too.
 func Check(h *History, limit time.Duration) *Report {
 	r := &Report{Grants: len(h.Holds), Updates: len(h.Sets), Faults: map[string]int{}, Excused: map[Rule]int{}}
 	c := &checker{h, r}
-	c.statistics()
-	c.overlaps()
-	c.tokens()
-	c.staleWrites()
-	c.lostUpdates()
-	c.registers(limit)
-	c.leaks()
+	c.collectStatistics()
+	c.checkOverlaps()
+	c.checkTokens()
+	c.checkStaleWrites()
+	c.checkLostUpdates()
+	c.checkRegisters(limit)
+	c.checkLeaks()
 	slices.SortStableFunc(r.Violations, func(a, b Violation) int {
 		return cmp.Or(cmp.Compare(slices.Index(Rules, a.Rule), slices.Index(Rules, b.Rule)), cmp.Compare(a.At, b.At))
 	})
@@ -114,25 +115,25 @@ type checker struct {
 	r *Report
 }
 
-func (c *checker) breach(rule Rule, at time.Duration, format string, args ...any) {
+func (c *checker) violation(rule Rule, at time.Duration, format string, args ...any) {
 	c.r.Violations = append(c.r.Violations, Violation{rule, at, fmt.Sprintf(format, args...)})
 }
 
-// paused and skewed tell of the time since a hold began to be waited for: a process
-// may be stopped between an answer and the moment it reads it.
+// paused and skewed cover the time from the request for the lock, since a process may be stopped
+// between the arrival of an answer and reading it.
 func (c *checker) paused(h Hold, until time.Duration) bool {
-	return touched(c.h.Pauses, h.Process, h.Asked, until)
+	return anyOverlaps(c.h.Pauses, h.Process, h.Asked, until)
 }
 
 func (c *checker) skewed(h Hold, until time.Duration) bool {
-	return touched(c.h.Skews, h.Process, h.Asked, until)
+	return anyOverlaps(c.h.Skews, h.Process, h.Asked, until)
 }
 
-func touched(spans []Span, process int, from, until time.Duration) bool {
-	return slices.ContainsFunc(spans, func(s Span) bool { return s.touches(process, from, until) })
+func anyOverlaps(spans []Span, process int, from, until time.Duration) bool {
+	return slices.ContainsFunc(spans, func(s Span) bool { return s.intersects(process, from, until) })
 }
 
-func (c *checker) statistics() {
+func (c *checker) collectStatistics() {
 	holders := map[int]bool{}
 	for _, h := range c.h.Holds {
 		holders[h.Client] = true
@@ -162,16 +163,16 @@ func (c *checker) statistics() {
 	for _, h := range c.h.Holds {
 		covered = min(covered, h.Asked)
 	}
-	for _, h := range c.h.Holds { // in the order of From
+	for _, h := range c.h.Holds { // sorted by From
 		c.r.Vacancy = max(c.r.Vacancy, h.From-covered)
 		covered = max(covered, h.Until)
 	}
 }
 
-func (c *checker) leaks() {
+func (c *checker) checkLeaks() {
 	for _, l := range c.h.Exits {
 		if l.Value != 0 {
-			c.breach(NoLeak, l.At, "client %d left %d: %s", l.Client, l.Value, l.Note)
+			c.violation(NoLeak, l.At, "client %d left %d goroutines: %s", l.Client, l.Value, l.Note)
 		}
 	}
 }

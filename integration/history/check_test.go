@@ -17,44 +17,44 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	limit = 30 * time.Second
-	never = -1
+	noEnd = -1
 )
 
-// story makes the lines of a history; times are in milliseconds.
-type story struct {
+// historyBuilder builds the lines of a history. Times are in milliseconds.
+type historyBuilder struct {
 	lines []history.Line
 	id    uint64
 }
 
-func (s *story) add(process int, at int, l history.Line) *story {
+func (s *historyBuilder) add(process int, at int, l history.Line) *historyBuilder {
 	l.Client, l.Process, l.At = process%10, process, ms(at)
 	s.lines = append(s.lines, l)
 	return s
 }
 
-// hold has a process ask, and its context live from one time to another, and Hold.Err
-// agree for as long.
-func (s *story) hold(process int, token uint64, asked, from, until int) *story {
-	return s.unsure(process, token, asked, from, until, until)
+// hold adds a hold: the process begins to wait, its context is live from one time to another, and
+// Hold.Err is nil for as long.
+func (s *historyBuilder) hold(process int, token uint64, asked, from, until int) *historyBuilder {
+	return s.holdWithErr(process, token, asked, from, until, until)
 }
 
-func (s *story) unsure(process int, token uint64, asked, from, until, sure int) *story {
+func (s *historyBuilder) holdWithErr(process int, token uint64, asked, from, until, errNil int) *historyBuilder {
 	s.id++
 	id := s.id
 	s.add(process, asked, history.Line{Kind: history.Ask, ID: id})
-	s.add(process, from, history.Line{Kind: history.Live, ID: id, Token: token, Sure: ms(min(from, sure))})
-	return s.add(process, until, history.Line{Kind: history.Live, ID: id, Token: token, Sure: ms(sure)})
+	s.add(process, from, history.Line{Kind: history.Live, ID: id, Token: token, ErrNil: ms(min(from, errNil))})
+	return s.add(process, until, history.Line{Kind: history.Live, ID: id, Token: token, ErrNil: ms(errNil)})
 }
 
-func (s *story) pause(process int, from, until int) *story {
+func (s *historyBuilder) pause(process int, from, until int) *historyBuilder {
 	s.add(process, from, history.Line{Kind: history.Pause})
-	if until != never {
+	if until != noEnd {
 		s.add(process, until, history.Line{Kind: history.Resume})
 	}
 	return s
 }
 
-func (s *story) op(op history.Op, process int, token uint64, value int64, start, end int, o history.Outcome) *story {
+func (s *historyBuilder) op(op history.Op, process int, token uint64, value int64, start, end int, o history.Outcome) *historyBuilder {
 	s.id++
 	id := s.id
 	call := history.Line{Kind: history.Call, ID: id, Op: op, Key: "r"}
@@ -62,27 +62,27 @@ func (s *story) op(op history.Op, process int, token uint64, value int64, start,
 		call.Token, call.Value = token, value
 	}
 	s.add(process, start, call)
-	if end != never {
+	if end != noEnd {
 		s.add(process, end, history.Line{Kind: history.Return, ID: id, Token: token, Value: value, Outcome: o})
 	}
 	return s
 }
 
-func (s *story) write(process int, token uint64, value int64, start, end int, o history.Outcome) *story {
+func (s *historyBuilder) write(process int, token uint64, value int64, start, end int, o history.Outcome) *historyBuilder {
 	return s.op(history.Write, process, token, value, start, end, o)
 }
 
-func (s *story) read(process int, token uint64, value int64, start, end int) *story {
+func (s *historyBuilder) read(process int, token uint64, value int64, start, end int) *historyBuilder {
 	return s.op(history.Read, process, token, value, start, end, history.OK)
 }
 
-func (s *story) set(process int, token uint64, at int, base, found int64) *story {
+func (s *historyBuilder) set(process int, token uint64, at int, base, found int64) *historyBuilder {
 	return s.add(process, at, history.Line{Kind: history.Set, Token: token, Base: base, Found: found, Value: base + 1})
 }
 
 func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 
-func begin() *story { return &story{} }
+func build() *historyBuilder { return &historyBuilder{} }
 
 const (
 	ok      = history.OK
@@ -91,35 +91,35 @@ const (
 	failed  = history.Failed
 )
 
-// Histories in which everything that is odd is allowed.
-func TestGood(t *testing.T) {
-	for name, s := range map[string]*story{
-		"nothing happened": begin(),
-		"one after another": begin().hold(1, 10, 0, 1, 100).hold(2, 11, 50, 101, 200).hold(1, 15, 120, 201, 300).
+// Histories that the promises allow, however odd they look.
+func TestAllowedHistories(t *testing.T) {
+	for name, s := range map[string]*historyBuilder{
+		"nothing happened": build(),
+		"one after another": build().hold(1, 10, 0, 1, 100).hold(2, 11, 50, 101, 200).hold(1, 15, 120, 201, 300).
 			set(1, 10, 50, 0, 0).set(2, 11, 150, 1, 1).set(1, 15, 250, 2, 2),
-		"a paused holder is replaced": begin().hold(2, 11, 2, 60, 90).unsure(1, 10, 0, 1, 100, 20).pause(1, 20, 95),
-		"a process killed while it was stopped": begin().hold(2, 11, 2, 60, 90).pause(1, 20, never).
-			unsure(1, 10, 0, 1, 70, 20),
-		"a holder that did not get to run": begin().unsure(1, 10, 0, 1, 100, 20).hold(2, 11, 2, 60, 90).
+		"a paused holder is replaced": build().hold(2, 11, 2, 60, 90).holdWithErr(1, 10, 0, 1, 100, 20).pause(1, 20, 95),
+		"a process killed while it was stopped": build().hold(2, 11, 2, 60, 90).pause(1, 20, noEnd).
+			holdWithErr(1, 10, 0, 1, 70, 20),
+		"a holder that did not get to run": build().holdWithErr(1, 10, 0, 1, 100, 20).hold(2, 11, 2, 60, 90).
 			add(1, 30, history.Line{Kind: history.Stall, Until: 80 * time.Millisecond}),
-		"a clock of the backend jumps": begin().hold(1, 10, 0, 1, 100).hold(2, 11, 2, 60, 90).
+		"a clock of the backend jumps": build().hold(1, 10, 0, 1, 100).hold(2, 11, 2, 60, 90).
 			add(0, 50, history.Line{Kind: history.Skew}).add(0, 70, history.Line{Kind: history.Unskew}),
-		"a grant is noticed after a pause": begin().hold(2, 11, 2, 60, 90).unsure(1, 10, 0, 81, 82, 0).pause(1, 1, 80),
-		"a paused writer overwrites": begin().unsure(1, 10, 0, 1, 20, 20).pause(1, 21, 80).hold(2, 11, 30, 60, 100).
+		"a grant is seen only after a pause": build().hold(2, 11, 2, 60, 90).holdWithErr(1, 10, 0, 81, 82, 0).pause(1, 1, 80),
+		"a paused writer overwrites an update": build().holdWithErr(1, 10, 0, 1, 20, 20).pause(1, 21, 80).hold(2, 11, 30, 60, 100).
 			set(2, 11, 70, 0, 0).set(1, 10, 81, 0, 1).set(2, 11, 90, 1, 1),
-		"a paused writer's update is overwritten": begin().unsure(1, 10, 0, 1, 20, 20).pause(1, 21, 80).hold(2, 11, 30, 60, 100).
+		"a paused writer's update is overwritten": build().holdWithErr(1, 10, 0, 1, 20, 20).pause(1, 21, 80).hold(2, 11, 30, 60, 100).
 			set(2, 11, 70, 0, 0).set(1, 10, 81, 7, 1).set(2, 11, 90, 1, 8),
-		"a stale write is refused":               begin().write(1, 10, 1, 0, 1, ok).write(2, 11, 2, 2, 3, ok).write(1, 10, 3, 4, 5, refused).read(2, 11, 2, 6, 7),
-		"a stale write before the next holder's": begin().write(1, 10, 1, 0, 5, ok).write(2, 11, 2, 4, 7, ok).read(3, 11, 2, 8, 9),
-		"a stale write at the same time":         begin().write(2, 11, 2, 0, 5, ok).write(1, 10, 1, 4, 6, ok).read(3, 11, 2, 7, 8),
-		"an unknown write took effect":           begin().write(1, 10, 1, 0, never, "").read(2, 0, 0, 1, 2).read(2, 10, 1, 3, 4),
-		"an unknown write took effect late": begin().write(1, 10, 1, 0, 1, unknown).write(1, 10, 2, 2, 3, ok).read(2, 10, 2, 4, 5).
+		"a stale write is refused":               build().write(1, 10, 1, 0, 1, ok).write(2, 11, 2, 2, 3, ok).write(1, 10, 3, 4, 5, refused).read(2, 11, 2, 6, 7),
+		"a stale write before the next holder's": build().write(1, 10, 1, 0, 5, ok).write(2, 11, 2, 4, 7, ok).read(3, 11, 2, 8, 9),
+		"a stale write at the same time":         build().write(2, 11, 2, 0, 5, ok).write(1, 10, 1, 4, 6, ok).read(3, 11, 2, 7, 8),
+		"an unknown write took effect":           build().write(1, 10, 1, 0, noEnd, "").read(2, 0, 0, 1, 2).read(2, 10, 1, 3, 4),
+		"an unknown write took effect late": build().write(1, 10, 1, 0, 1, unknown).write(1, 10, 2, 2, 3, ok).read(2, 10, 2, 4, 5).
 			read(2, 10, 1, 6, 7),
-		"an unknown write never took effect": begin().write(1, 10, 1, 0, never, "").write(2, 11, 2, 1, 2, ok).read(2, 11, 2, 3, 4),
-		"a write that failed had no effect":  begin().write(1, 10, 1, 0, 1, failed).read(2, 0, 0, 2, 3),
-		"a read nobody has the answer to":    begin().write(1, 10, 1, 0, 1, ok).op(history.Read, 2, 0, 0, 2, 3, unknown),
-		"a second write with one token":      begin().write(1, 10, 1, 0, 1, ok).write(1, 10, 2, 2, 3, ok).read(1, 10, 2, 4, 5),
-		"no goroutine is left":               begin().add(1, 1, history.Line{Kind: history.Exit}),
+		"an unknown write never took effect": build().write(1, 10, 1, 0, noEnd, "").write(2, 11, 2, 1, 2, ok).read(2, 11, 2, 3, 4),
+		"a write that failed had no effect":  build().write(1, 10, 1, 0, 1, failed).read(2, 0, 0, 2, 3),
+		"a read without an answer":           build().write(1, 10, 1, 0, 1, ok).op(history.Read, 2, 0, 0, 2, 3, unknown),
+		"a second write with one token":      build().write(1, 10, 1, 0, 1, ok).write(1, 10, 2, 2, 3, ok).read(1, 10, 2, 4, 5),
+		"no goroutine is left":               build().add(1, 1, history.Line{Kind: history.Exit}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := check(t, s).Err(); err != nil {
@@ -129,38 +129,38 @@ func TestGood(t *testing.T) {
 	}
 }
 
-// Histories with one breach each, which must be found, and nothing else.
-func TestBad(t *testing.T) {
+// Histories with one kind of violation each. Check finds it, and nothing else.
+func TestForbiddenHistories(t *testing.T) {
 	type rules = []history.Rule
 	for name, c := range map[string]struct {
-		*story
+		*historyBuilder
 		want rules
 	}{
-		"two are live at once":      {begin().hold(1, 10, 0, 1, 100).hold(2, 11, 2, 99, 200), rules{history.NoOverlap, history.NoSureOverlap}},
-		"for one moment":            {begin().hold(1, 10, 0, 1, 100).hold(2, 11, 2, 100, 200), rules{history.NoOverlap, history.NoSureOverlap}},
-		"within a long hold":        {begin().hold(1, 10, 0, 1, 100).unsure(2, 11, 2, 20, 30, 0), rules{history.NoOverlap}},
-		"only its context lasts":    {begin().unsure(1, 10, 0, 1, 100, 50).hold(2, 11, 2, 80, 200), rules{history.NoOverlap}},
-		"within one client":         {begin().hold(1, 10, 0, 1, 100).hold(1, 11, 2, 99, 200), rules{history.NoOverlap, history.NoSureOverlap}},
-		"paused before it asked":    {begin().pause(1, 0, 1).hold(1, 10, 2, 3, 100).hold(2, 11, 4, 99, 200), rules{history.NoOverlap, history.NoSureOverlap}},
-		"a third was paused":        {begin().pause(3, 0, 150).hold(1, 10, 2, 3, 100).hold(2, 11, 4, 99, 200), rules{history.NoOverlap, history.NoSureOverlap}},
-		"paused, and Err is wrong":  {begin().hold(1, 10, 0, 1, 100).pause(1, 10, 90).hold(2, 11, 2, 60, 200), rules{history.NoSureOverlap}},
-		"a token comes again":       {begin().hold(1, 10, 0, 1, 100).hold(2, 10, 2, 101, 200), rules{history.Rising}},
-		"a token is lower":          {begin().hold(1, 10, 0, 1, 100).hold(2, 12, 2, 101, 200).hold(3, 11, 3, 201, 300), rules{history.Rising}},
-		"though a clock was skewed": {begin().add(0, 0, history.Line{Kind: history.Skew}).hold(1, 10, 0, 1, 100).hold(2, 9, 2, 101, 200), rules{history.Rising}},
-		"a stale write is accepted": {begin().write(2, 11, 2, 0, 1, ok).write(1, 10, 1, 2, 3, ok), rules{history.NoStale, history.Linearizable}},
-		"after a read of a later":   {begin().write(2, 11, 2, 0, never, "").read(3, 11, 2, 1, 2).write(1, 10, 1, 3, 4, ok), rules{history.NoStale, history.Linearizable}},
-		"a write is gone":           {begin().write(1, 10, 1, 0, 1, ok).read(2, 0, 0, 2, 3), rules{history.Linearizable}},
-		"a refused write is there":  {begin().write(2, 11, 2, 0, 1, ok).write(1, 10, 1, 2, 3, refused).read(2, 10, 1, 4, 5), rules{history.Linearizable}},
-		"a fresh write is refused":  {begin().write(1, 10, 1, 0, 1, ok).write(2, 11, 2, 2, 3, refused), rules{history.Linearizable}},
-		"reads go back": {begin().write(1, 10, 1, 0, 1, ok).write(1, 10, 2, 2, never, "").read(2, 10, 2, 3, 4).read(3, 10, 1, 5, 6),
+		"two contexts are live":                     {build().hold(1, 10, 0, 1, 100).hold(2, 11, 2, 99, 200), rules{history.NoOverlap, history.NoErrOverlap}},
+		"two contexts are live for one moment":      {build().hold(1, 10, 0, 1, 100).hold(2, 11, 2, 100, 200), rules{history.NoOverlap, history.NoErrOverlap}},
+		"a short hold within a long one":            {build().hold(1, 10, 0, 1, 100).holdWithErr(2, 11, 2, 20, 30, 0), rules{history.NoOverlap}},
+		"only the context lasts too long":           {build().holdWithErr(1, 10, 0, 1, 100, 50).hold(2, 11, 2, 80, 200), rules{history.NoOverlap}},
+		"two contexts of one client":                {build().hold(1, 10, 0, 1, 100).hold(1, 11, 2, 99, 200), rules{history.NoOverlap, history.NoErrOverlap}},
+		"paused before the request":                 {build().pause(1, 0, 1).hold(1, 10, 2, 3, 100).hold(2, 11, 4, 99, 200), rules{history.NoOverlap, history.NoErrOverlap}},
+		"another process was paused":                {build().pause(3, 0, 150).hold(1, 10, 2, 3, 100).hold(2, 11, 4, 99, 200), rules{history.NoOverlap, history.NoErrOverlap}},
+		"paused, but Err is nil too long":           {build().hold(1, 10, 0, 1, 100).pause(1, 10, 90).hold(2, 11, 2, 60, 200), rules{history.NoErrOverlap}},
+		"a token is granted twice":                  {build().hold(1, 10, 0, 1, 100).hold(2, 10, 2, 101, 200), rules{history.RisingTokens}},
+		"a token is lower":                          {build().hold(1, 10, 0, 1, 100).hold(2, 12, 2, 101, 200).hold(3, 11, 3, 201, 300), rules{history.RisingTokens}},
+		"a token is lower while a clock is skewed":  {build().add(0, 0, history.Line{Kind: history.Skew}).hold(1, 10, 0, 1, 100).hold(2, 9, 2, 101, 200), rules{history.RisingTokens}},
+		"a stale write is accepted":                 {build().write(2, 11, 2, 0, 1, ok).write(1, 10, 1, 2, 3, ok), rules{history.NoStaleWrite, history.Linearizable}},
+		"a stale write after a read of a newer one": {build().write(2, 11, 2, 0, noEnd, "").read(3, 11, 2, 1, 2).write(1, 10, 1, 3, 4, ok), rules{history.NoStaleWrite, history.Linearizable}},
+		"a write is lost":                           {build().write(1, 10, 1, 0, 1, ok).read(2, 0, 0, 2, 3), rules{history.Linearizable}},
+		"a refused write took effect":               {build().write(2, 11, 2, 0, 1, ok).write(1, 10, 1, 2, 3, refused).read(2, 10, 1, 4, 5), rules{history.Linearizable}},
+		"a fresh write is refused":                  {build().write(1, 10, 1, 0, 1, ok).write(2, 11, 2, 2, 3, refused), rules{history.Linearizable}},
+		"reads go back": {build().write(1, 10, 1, 0, 1, ok).write(1, 10, 2, 2, noEnd, "").read(2, 10, 2, 3, 4).read(3, 10, 1, 5, 6),
 			rules{history.Linearizable}},
-		"before it was written":   {begin().read(2, 10, 1, 0, 1).write(1, 10, 1, 2, 3, ok), rules{history.Linearizable}},
-		"an update is lost":       {begin().hold(1, 10, 0, 1, 100).hold(2, 11, 2, 101, 200).set(1, 10, 50, 0, 0).set(2, 11, 150, 0, 1), rules{history.NoLost}},
-		"and nobody says it held": {begin().set(1, 10, 50, 0, 0).set(2, 11, 150, 0, 1), rules{history.NoLost}},
-		"a goroutine is left":     {begin().add(1, 1, history.Line{Kind: history.Exit, Value: 2}), rules{history.NoLeak}},
+		"a value is read before it was written":      {build().read(2, 10, 1, 0, 1).write(1, 10, 1, 2, 3, ok), rules{history.Linearizable}},
+		"an update is lost":                          {build().hold(1, 10, 0, 1, 100).hold(2, 11, 2, 101, 200).set(1, 10, 50, 0, 0).set(2, 11, 150, 0, 1), rules{history.NoLostUpdate}},
+		"an update is lost and no hold was recorded": {build().set(1, 10, 50, 0, 0).set(2, 11, 150, 0, 1), rules{history.NoLostUpdate}},
+		"a goroutine is left":                        {build().add(1, 1, history.Line{Kind: history.Exit, Value: 2}), rules{history.NoLeak}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := check(t, c.story)
+			r := check(t, c.historyBuilder)
 			for _, rule := range history.Rules {
 				want := 0
 				for _, w := range c.want {
@@ -179,8 +179,8 @@ func TestBad(t *testing.T) {
 	}
 }
 
-// check gives the lines in any order, as files that are merged do.
-func check(t *testing.T, s *story) *history.Report {
+// check shuffles the lines first, as merged files may have any order.
+func check(t *testing.T, s *historyBuilder) *history.Report {
 	t.Helper()
 	rand.Shuffle(len(s.lines), func(i, j int) { s.lines[i], s.lines[j] = s.lines[j], s.lines[i] })
 	h, err := history.Merge(s.lines)
@@ -191,7 +191,7 @@ func check(t *testing.T, s *story) *history.Report {
 }
 
 func TestReport(t *testing.T) {
-	s := begin().hold(1, 10, 0, 1, 100).hold(2, 11, 2, 400, 500).hold(1, 12, 410, 600, 700).
+	s := build().hold(1, 10, 0, 1, 100).hold(2, 11, 2, 400, 500).hold(1, 12, 410, 600, 700).
 		write(1, 10, 1, 2, 3, ok).write(2, 11, 1, 410, 411, unknown).write(1, 10, 1, 420, 421, refused).set(1, 10, 50, 0, 0).
 		add(0, 40, history.Line{Kind: history.Fault, Note: "primary killed"}).add(0, 60, history.Line{Kind: history.Fault, Note: "primary killed"})
 	r := check(t, s)
@@ -209,12 +209,12 @@ func TestReport(t *testing.T) {
 	}
 }
 
-func TestNotAHistory(t *testing.T) {
-	for name, s := range map[string]*story{
-		"an answer to nothing": begin().add(1, 1, history.Line{Kind: history.Return, ID: 7}),
-		"two answers":          begin().write(1, 10, 1, 0, 1, ok).add(1, 2, history.Line{Kind: history.Return, ID: 1}),
-		"two calls":            begin().write(1, 10, 1, 0, 1, ok).add(1, 2, history.Line{Kind: history.Call, ID: 1}),
-		"what is that":         begin().add(1, 1, history.Line{Kind: "prayer"}),
+func TestMalformedHistories(t *testing.T) {
+	for name, s := range map[string]*historyBuilder{
+		"a return without a call": build().add(1, 1, history.Line{Kind: history.Return, ID: 7}),
+		"two returns":             build().write(1, 10, 1, 0, 1, ok).add(1, 2, history.Line{Kind: history.Return, ID: 1}),
+		"two calls with one ID":   build().write(1, 10, 1, 0, 1, ok).add(1, 2, history.Line{Kind: history.Call, ID: 1}),
+		"an unknown kind":         build().add(1, 1, history.Line{Kind: "unknown"}),
 	} {
 		if _, err := history.Merge(s.lines); err == nil {
 			t.Errorf("%s: no error", name)
@@ -222,9 +222,9 @@ func TestNotAHistory(t *testing.T) {
 	}
 }
 
-// A failing history is stored whole, with a picture of each register.
+// A failing history is stored completely, with a picture of each register.
 func TestSave(t *testing.T) {
-	s := begin().hold(1, 10, 0, 1, 100).write(1, 10, 1, 0, 1, ok).read(2, 0, 0, 2, 3).write(2, 11, 7, 4, never, "").pause(2, 5, never)
+	s := build().hold(1, 10, 0, 1, 100).write(1, 10, 1, 0, 1, ok).read(2, 0, 0, 2, 3).write(2, 11, 7, 4, noEnd, "").pause(2, 5, noEnd)
 	r := check(t, s)
 	folder, err := history.Save(t.TempDir(), "bad", s.lines, r)
 	if err != nil {
@@ -235,7 +235,7 @@ func TestSave(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := history.Check(again, limit).String(), r.String(); got != want {
-		t.Errorf("what was stored is another history:\n%s\nnot\n%s", got, want)
+		t.Errorf("the stored history differs:\n%s\nwant\n%s", got, want)
 	}
 	for file, want := range map[string]string{"report.txt": "register \"r\"", "register-r.html": "client 1 (process 1, token 10)"} {
 		b, err := os.ReadFile(filepath.Join(folder, file))

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Now reads the clock of all histories, CLOCK_MONOTONIC: one and the same for all
-// processes of a machine, and not moved by setting the wall clock.
+// Now reads the clock of all histories, CLOCK_MONOTONIC. All processes of a machine share it, and
+// setting the wall clock does not move it.
 func Now() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {

@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// Never is the end of what did not end: an operation with an unknown outcome, a
-// pause that lasted to the end.
+// Never is the end of an operation with an unknown outcome, and of a pause that lasted to the
+// end.
 const Never time.Duration = math.MaxInt64
 
-// History is what all processes of a run did and suffered, each list in the order of
-// its times.
+// History is what all processes of a run did and what happened to them. Each list is sorted by
+// time.
 type History struct {
 	Holds      []Hold
 	Operations []Operation
@@ -31,17 +31,17 @@ type History struct {
 	Faults     []Line
 }
 
-// Hold is one time that a client had the lock.
+// Hold is one period in which a client held the lock.
 type Hold struct {
 	Client, Process int
 	Token           uint64
 	// Asked is when the client began to wait.
 	Asked time.Duration
-	// At From and at Until, and so at all times between, the hold's context was live.
-	// Until is a lower bound: how long it was live after that is not known.
+	// The hold's context was live at From, at Until and at all times between. It may have been
+	// live after Until.
 	From, Until time.Duration
-	// From and up to Sure, Hold.Err was nil; before From if it never was.
-	Sure time.Duration
+	// Hold.Err was nil from From up to ErrNil. ErrNil is before From if Hold.Err was never nil.
+	ErrNil time.Duration
 }
 
 // String names the hold in a report.
@@ -49,7 +49,7 @@ func (h Hold) String() string {
 	return fmt.Sprintf("client %d (process %d, token %d)", h.Client, h.Process, h.Token)
 }
 
-// Operation is something that a client did to a fenced register.
+// Operation is one operation of a client on a fenced register.
 type Operation struct {
 	Client, Process int
 	Op              Op
@@ -60,22 +60,22 @@ type Operation struct {
 	Outcome         Outcome
 }
 
-// stall is the note of a pause that nobody ordered.
+// stall is the note of a pause that was not injected.
 const stall = "stall"
 
-// Span is a time in which something lasted for a process, or for all if Process is 0.
+// Span is a period that concerns one process, or all processes if Process is 0.
 type Span struct {
 	Process     int
 	Start, Stop time.Duration
 	Note        string
 }
 
-// touches reports whether the span and the closed interval have a moment in common.
-func (s Span) touches(process int, from, until time.Duration) bool {
+// intersects reports whether the span and the closed interval share a moment, for the process.
+func (s Span) intersects(process int, from, until time.Duration) bool {
 	return (s.Process == 0 || s.Process == process) && s.Start <= until && s.Stop >= from
 }
 
-// Load reads the files of a folder.
+// Load reads the history files of a folder.
 func Load(dir string) (*History, error) {
 	lines, err := LoadLines(dir)
 	if err != nil {
@@ -84,7 +84,7 @@ func Load(dir string) (*History, error) {
 	return Merge(lines)
 }
 
-// LoadLines reads the lines of all files of a folder, in the order of their times.
+// LoadLines reads the lines of all history files of a folder, sorted by time.
 func LoadLines(dir string) ([]Line, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
 	if err != nil {
@@ -103,8 +103,8 @@ func LoadLines(dir string) ([]Line, error) {
 	return lines, nil
 }
 
-// appendFile reads a file; what comes after its last line break is a line that a
-// killed process did not end.
+// appendFile reads a file. It ignores text after the last line break: a killed process did not
+// finish that line.
 func appendFile(lines []Line, path string) ([]Line, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -122,7 +122,7 @@ func appendFile(lines []Line, path string) ([]Line, error) {
 	return lines, scanner.Err()
 }
 
-// Merge puts together what belongs together. The lines may come in any order.
+// Merge builds a history from lines, which may come in any order.
 func Merge(lines []Line) (*History, error) {
 	m := merger{asks: map[key]Line{}, holds: map[key]*Hold{}, calls: map[key]*Operation{}, returned: map[key]bool{}, pauses: map[int]Span{}, skews: map[int]Span{}}
 	lines = slices.Clone(lines)
@@ -135,7 +135,7 @@ func Merge(lines []Line) (*History, error) {
 	return m.history(), nil
 }
 
-// key names a hold or an operation.
+// key identifies a hold or an operation.
 type key struct {
 	process int
 	id      uint64
@@ -147,7 +147,7 @@ type merger struct {
 	holds         map[key]*Hold
 	calls         map[key]*Operation
 	returned      map[key]bool
-	pauses, skews map[int]Span // under way, by process
+	pauses, skews map[int]Span // spans without an end so far, by process
 }
 
 func (m *merger) add(l Line) error {
@@ -156,38 +156,38 @@ func (m *merger) add(l Line) error {
 	case Ask:
 		m.asks[k] = l
 	case Live:
-		m.live(k, l)
+		m.addLive(k, l)
 	case Call:
 		if m.calls[k] != nil {
-			return errors.New("two operations have one ID")
+			return errors.New("two operations have the same ID")
 		}
 		m.calls[k] = &Operation{Client: l.Client, Process: l.Process, Op: l.Op, Key: l.Key, Token: l.Token, Value: l.Value,
 			Start: l.At, End: Never, Outcome: Unknown}
 	case Return:
-		return m.ret(k, l)
+		return m.addReturn(k, l)
 	case Set:
 		m.h.Sets = append(m.h.Sets, l)
 	case Pause:
-		begin(m.pauses, l)
+		beginSpan(m.pauses, l)
 	case Resume:
-		m.h.Pauses = end(m.pauses, l, m.h.Pauses)
+		m.h.Pauses = endSpan(m.pauses, l, m.h.Pauses)
 	case Stall:
 		m.h.Pauses = append(m.h.Pauses, Span{Process: l.Process, Start: l.At, Stop: l.Until, Note: stall})
 	case Skew:
-		begin(m.skews, l)
+		beginSpan(m.skews, l)
 	case Unskew:
-		m.h.Skews = end(m.skews, l, m.h.Skews)
+		m.h.Skews = endSpan(m.skews, l, m.h.Skews)
 	case Exit:
 		m.h.Exits = append(m.h.Exits, l)
 	case Fault:
 		m.h.Faults = append(m.h.Faults, l)
 	default:
-		return errors.New("a line of an unknown kind")
+		return errors.New("unknown kind of line")
 	}
 	return nil
 }
 
-func (m *merger) live(k key, l Line) {
+func (m *merger) addLive(k key, l Line) {
 	h := m.holds[k]
 	if h == nil {
 		h = &Hold{Client: l.Client, Process: l.Process, Token: l.Token, Asked: l.At, From: l.At}
@@ -196,14 +196,14 @@ func (m *merger) live(k key, l Line) {
 		}
 		m.holds[k] = h
 	}
-	h.Until, h.Sure = max(h.Until, l.At), max(h.Sure, l.Sure)
+	h.Until, h.ErrNil = max(h.Until, l.At), max(h.ErrNil, l.ErrNil)
 }
 
-func (m *merger) ret(k key, l Line) error {
+func (m *merger) addReturn(k key, l Line) error {
 	op := m.calls[k]
 	switch {
 	case op == nil:
-		return errors.New("an operation returned that was not called")
+		return errors.New("an operation returned that was never called")
 	case m.returned[k]:
 		return errors.New("an operation returned twice")
 	}
@@ -218,14 +218,14 @@ func (m *merger) ret(k key, l Line) error {
 	return nil
 }
 
-// begin and end take in the two ends of a span.
-func begin(open map[int]Span, l Line) {
+// beginSpan and endSpan add the two ends of a span.
+func beginSpan(open map[int]Span, l Line) {
 	if _, already := open[l.Process]; !already {
 		open[l.Process] = Span{Process: l.Process, Start: l.At, Stop: Never, Note: l.Note}
 	}
 }
 
-func end(open map[int]Span, l Line, spans []Span) []Span {
+func endSpan(open map[int]Span, l Line, spans []Span) []Span {
 	s, ok := open[l.Process]
 	if !ok {
 		return spans

@@ -1,72 +1,69 @@
-// Package history records what the clients of a lock did, and checks whether they
-// were allowed to.
+// Package history records what the clients of a lock do, and checks whether the lock's promises
+// held.
 //
-// Each process writes its own file of JSON lines through a [Recorder]: a line before
-// an operation is sent, a line after its answer has come, and now and then a line
-// that says that the context of its hold was live. A line is in the system's hands
-// before the next thing happens, so that a kill -9 loses at most the last. Who runs
-// the processes notes in a file of its own whom it stops, kills and cuts off.
+// Each process writes JSON lines to a file of its own through a [Recorder]: a line before an
+// operation is sent, a line after its answer has come, and now and then a line that says that the
+// context of its hold was live. Each line is handed to the system before the process continues,
+// so that a SIGKILL loses at most the last one. The program that runs the processes records in a
+// file of its own which of them it stops, kills and cuts off.
 //
-// [Load] merges the files into a [History]. [Check] holds it against what is
-// promised, in two ways that have nothing in common:
+// [Load] merges the files into a [History]. [Check] checks it in two independent ways:
 //
 //   - Registers that refuse writes with a lower token than one they have seen are
-//     checked for linearizability by porcupine, a checker that others wrote. An
-//     operation whose outcome is unknown may take effect at any time after its
-//     start, or never.
+//     checked for linearizability by porcupine, an independent checker. An operation
+//     whose outcome is unknown may take effect at any time after its start, or never.
 //   - The intervals in which contexts were live must not overlap, tokens must rise
 //     from grant to grant, no stale write may be accepted, and no update of a counter
 //     that only the lock protects may be lost.
 //
-// What a holder did that was paused, or judged by a clock that was moved, is excused
-// where the promise leaves it out, and counted apart.
+// Holders that were paused, or judged by a clock that was moved, are excused where the promises
+// exclude them. Reports count these cases separately.
 package history
 
 import "time"
 
-// Kind says what a [Line] tells.
+// Kind is what a [Line] records.
 type Kind string
 
-// What clients tell.
+// Lines that clients write.
 const (
-	// Ask: the client begins to wait for the lock; ID names the hold to be.
+	// Ask: the client begins to wait for the lock. ID identifies the hold that it will get.
 	Ask Kind = "ask"
-	// Live: at the time At the context of the hold ID was live. At must be read
-	// before the context is looked at, so that no pause can make it wrong. Sure is
-	// the latest such time at which Hold.Err was nil, too.
+	// Live: the context of the hold ID was live at the time At. The client reads At before it
+	// checks the context, so that no pause can make the line wrong. ErrNil is the latest such
+	// time at which Hold.Err was nil, too.
 	Live Kind = "live"
-	// Call and Return are the two ends of an operation, named by ID.
+	// Call and Return are the two ends of an operation. Both have its ID.
 	Call   Kind = "call"
 	Return Kind = "return"
-	// Stall: from At up to Until the process did not get to run, as if it were paused.
+	// Stall: the process did not get to run from At to Until, as if it were paused.
 	Stall Kind = "stall"
-	// Exit: the process ends in order; Value is how many goroutines are left over.
+	// Exit: the process ends normally. Value is the number of goroutines that are left.
 	Exit Kind = "exit"
 )
 
-// What is told by those who run the clients, and by the counter's store.
+// Lines that are written by the program that runs the clients, and by the store of the counter.
 const (
-	// Set: the counter was set to Value by a client that had read Base, while it was
-	// Found.
+	// Set: a client set the counter to Value, computed from Base, the value that it had read.
+	// Found is the value that it replaced.
 	Set Kind = "set"
 	// Pause and Resume: the process was stopped between them.
 	Pause  Kind = "pause"
 	Resume Kind = "resume"
-	// Skew and Unskew: between them a clock that judges expiry was off by more than
-	// the grace.
+	// Skew and Unskew: between them, a clock that judges expiry was off by more than the grace.
 	Skew   Kind = "skew"
 	Unskew Kind = "unskew"
-	// Fault: from At up to Until something else was done to the system; Note says what.
+	// Fault: another fault lasted from At to Until. Note names it.
 	Fault Kind = "fault"
 )
 
-// Op is an operation of a [Call].
+// Op is the operation of a [Call].
 type Op string
 
 const (
 	// Write sets a fenced register to Value under Token.
 	Write Op = "write"
-	// Read returns a fenced register's Value and the Token it was written with.
+	// Read returns the Value of a fenced register and the Token that it was written with.
 	Read Op = "read"
 )
 
@@ -74,28 +71,27 @@ const (
 type Outcome string
 
 const (
-	// OK: it took effect.
+	// OK: the operation took effect.
 	OK Outcome = "ok"
-	// Refused: its token was too low, and it had no effect.
+	// Refused: the token was too low, and the operation had no effect.
 	Refused Outcome = "refused"
-	// Failed: it certainly had no effect, for a reason that says nothing of tokens.
+	// Failed: the operation certainly had no effect, for a reason other than its token.
 	Failed Outcome = "failed"
-	// Unknown: it may have had its effect, may have it later, or never. An
-	// operation without a Return is such a one.
+	// Unknown: the operation may have taken effect, may take effect later, or never. An operation
+	// without a Return has this outcome.
 	Unknown Outcome = "unknown"
 )
 
-// Line is one line of a history. Which fields mean something depends on its Kind.
+// Line is one line of a history. Kind says which fields have a meaning.
 type Line struct {
 	// At is a reading of [Now].
 	At time.Duration `json:"at"`
-	// Process is a number that whoever starts processes gives to each, from 1; 0
-	// stands for all. Client is the client whose process it is: one that is
-	// restarted has a new process.
+	// Process is the number of the process, from 1; 0 means all. Client is the client that the
+	// process runs: a restarted client has a new process.
 	Client  int  `json:"client"`
 	Process int  `json:"process"`
 	Kind    Kind `json:"kind"`
-	// ID pairs lines of one process.
+	// ID connects lines of one process.
 	ID      uint64        `json:"id,omitempty"`
 	Op      Op            `json:"op,omitempty"`
 	Key     string        `json:"key,omitempty"` // the register
@@ -104,7 +100,7 @@ type Line struct {
 	Base    int64         `json:"base,omitempty"`
 	Found   int64         `json:"found,omitempty"`
 	Outcome Outcome       `json:"outcome,omitempty"`
-	Sure    time.Duration `json:"sure,omitempty"`
+	ErrNil  time.Duration `json:"errNil,omitempty"`
 	Until   time.Duration `json:"until,omitempty"`
 	Note    string        `json:"note,omitempty"`
 }

@@ -9,20 +9,20 @@ import (
 	"sync/atomic"
 )
 
-// suffix of a history's files.
+// suffix is the suffix of history files.
 const suffix = ".jsonl"
 
-// Recorder writes the lines of one process into a file of its own. Its methods are
-// safe for concurrent use.
+// Recorder writes the lines of one process to a file of its own. Its methods are safe for
+// concurrent use.
 type Recorder struct {
 	client, process int
 	file            *os.File
 	ids             atomic.Uint64
-	err             atomic.Pointer[error] // the first one
+	err             atomic.Pointer[error] // the first failure to write
 }
 
-// NewRecorder makes the file of a process in dir. Process 0, of which there may be
-// one in a history, is whoever runs the others.
+// NewRecorder creates the file of a process in dir. Process 0 is the program that runs the
+// others; a history has at most one.
 func NewRecorder(dir string, client, process int) (*Recorder, error) {
 	path := filepath.Join(dir, fmt.Sprintf("process-%04d%s", process, suffix))
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -32,9 +32,9 @@ func NewRecorder(dir string, client, process int) (*Recorder, error) {
 	return &Recorder{client: client, process: process, file: file}, nil
 }
 
-// Record writes a line with one system call, so that it outlives the process. It fills
-// in the time, unless it is there, and the recorder's own process, unless the line is
-// about another. A failure to write is told by Close.
+// Record writes a line with one system call, so that it survives a crash of the process. It fills
+// in the time if it is missing, and the process of the recorder unless the line is about another
+// one. Close returns the first failure to write.
 func (r *Recorder) Record(l Line) {
 	if l.At == 0 {
 		l.At = Now()
@@ -51,11 +51,11 @@ func (r *Recorder) Record(l Line) {
 	}
 }
 
-// NewID returns a number for [Line.ID] that was not used before.
+// NewID returns a new number for [Line.ID].
 func (r *Recorder) NewID() uint64 { return r.ids.Add(1) }
 
-// Call records the start of an operation, before it is sent. The function that it
-// returns records the end, with the outcome, and for a Read the value and the token.
+// Call records the start of an operation, before it is sent. The function that it returns records
+// the end, with the outcome and, for a Read, the token and the value.
 func (r *Recorder) Call(op Op, key string, token uint64, value int64) func(o Outcome, token uint64, value int64) {
 	l := Line{Kind: Call, ID: r.NewID(), Op: op, Key: key, Token: token, Value: value}
 	r.Record(l)

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/integration/history"
 )
 
-// Two processes record; one of them is killed in the middle of a line.
+// Two processes record, and one is killed in the middle of a line.
 func TestRecordAndLoad(t *testing.T) {
 	dir := t.TempDir()
 	first, err := history.NewRecorder(dir, 3, 1)
@@ -30,7 +30,7 @@ func TestRecordAndLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	runner.Record(history.Line{Kind: history.Pause, Client: 3, Process: 1})
-	runner.Record(history.Line{Kind: history.Fault, Note: "storm"})
+	runner.Record(history.Line{Kind: history.Fault, Note: "fault"})
 	if err := runner.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -69,38 +69,38 @@ func TestRecordAndLoad(t *testing.T) {
 	}
 }
 
-func TestRecorderTellsFailures(t *testing.T) {
+func TestRecorderReportsFailures(t *testing.T) {
 	dir := t.TempDir()
 	r, err := history.NewRecorder(dir, 0, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := history.NewRecorder(dir, 0, 1); err == nil {
-		t.Error("two processes have one file")
+		t.Error("two recorders use the same file")
 	}
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
 	r.Record(history.Line{Kind: history.Ask})
 	if err := r.Close(); err == nil {
-		t.Error("a line is gone, and nobody is told")
+		t.Error("a line was lost without an error")
 	}
 }
 
 func TestLoadFailures(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := history.Load(dir); err == nil {
-		t.Error("a history of nothing")
+		t.Error("an empty folder was accepted")
 	}
 	if err := os.WriteFile(filepath.Join(dir, "process-0001.jsonl"), []byte("{\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := history.Load(dir); err == nil {
-		t.Error("a damaged line in the middle of a file")
+		t.Error("a damaged line was accepted")
 	}
 }
 
-// The clock goes on between readings, and is not the wall clock's.
+// The clock advances between readings, and is not the wall clock.
 func TestNow(t *testing.T) {
 	a := history.Now()
 	time.Sleep(time.Millisecond)

@@ -8,20 +8,20 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// registers has porcupine check each fenced register.
-func (c *checker) registers(limit time.Duration) {
+// checkRegisters has porcupine check each fenced register.
+func (c *checker) checkRegisters(limit time.Duration) {
 	for key, ops := range c.h.registers() {
 		switch porcupine.CheckOperationsTimeout(fencedRegister, ops, limit) {
 		case porcupine.Ok:
 		case porcupine.Illegal:
-			c.breach(Linearizable, 0, "register %q: no order of its operations explains their results", key)
+			c.violation(Linearizable, 0, "register %q: no order of its operations explains their results", key)
 		case porcupine.Unknown:
-			c.breach(Linearizable, 0, "register %q: not decided within %v", key, limit)
+			c.violation(Linearizable, 0, "register %q: no result within %v", key, limit)
 		}
 	}
 }
 
-// registers are the operations on each fenced register that say something about it.
+// registers returns the operations on each fenced register that the checker needs.
 func (h *History) registers() map[string][]porcupine.Operation {
 	byKey := map[string][]porcupine.Operation{}
 	for _, op := range h.Operations {
@@ -32,16 +32,16 @@ func (h *History) registers() map[string][]porcupine.Operation {
 	return byKey
 }
 
-// draw draws a register's operations, in an order that explains their results as far
-// as there is one, and beside them the holders, the pauses and the faults.
+// draw draws the operations on a register in the order that explains their results, as far as
+// there is one, with the holders, pauses and faults.
 func (h *History) draw(w io.Writer, ops []porcupine.Operation, limit time.Duration) error {
 	_, info := porcupine.CheckOperationsVerbose(fencedRegister, ops, limit)
 	info.AddAnnotations(h.annotations())
 	return porcupine.Visualize(fencedRegister, info, w)
 }
 
-// porcupine is the operation as the checker wants it, unless it says nothing: it had
-// no effect for certain, or is a read that nobody has the answer to.
+// porcupine converts the operation for the checker. It returns false if the operation says
+// nothing about the register: it had no effect for certain, or it is a read without an answer.
 func (op Operation) porcupine() (_ porcupine.Operation, counts bool) {
 	if op.Outcome == Failed || op.Op == Read && op.Outcome != OK {
 		return porcupine.Operation{}, false
@@ -56,7 +56,7 @@ func (op Operation) porcupine() (_ porcupine.Operation, counts bool) {
 	}, true
 }
 
-// annotations are what a picture shows besides operations.
+// annotations returns the holders, pauses and faults for a picture.
 func (h *History) annotations() []porcupine.Annotation {
 	var list []porcupine.Annotation
 	var last time.Duration
@@ -74,49 +74,49 @@ func (h *History) annotations() []porcupine.Annotation {
 	return list
 }
 
-// input is what an operation asks for; of a read, what it must have found.
+// input is what an operation requests; of a read, what it found.
 type input struct {
 	op    Op
 	token uint64
 	value int64
 }
 
-// content is the state of a fenced register: its value and the token of its writer.
-type content struct {
+// registerState is the state of a fenced register: its value and the token of its writer.
+type registerState struct {
 	token uint64
 	value int64
 }
 
-// fencedRegister is what a fenced register does when nothing happens at once: a write
-// is refused if, and only if, its token is lower than the last writer's.
+// fencedRegister is the sequential behavior of a fenced register: a write is refused if, and only
+// if, its token is lower than that of the last write.
 var fencedRegister = porcupine.Model{
-	Init: func() any { return content{} },
+	Init: func() any { return registerState{} },
 	Step: func(state, in, out any) (bool, any) {
-		now, i := state.(content), in.(input) //nolint:forcetypeassert // porcupine hands back what it was given
-		asked := content{i.token, i.value}
-		accepts := i.token >= now.token
+		current, i := state.(registerState), in.(input) //nolint:forcetypeassert // porcupine returns the values that it was given
+		requested := registerState{i.token, i.value}
+		accepts := i.token >= current.token
 		switch {
 		case i.op == Read:
-			return now == asked, now
+			return current == requested, current
 		case out == OK:
-			return accepts, asked
+			return accepts, requested
 		case out == Refused:
-			return !accepts, now
-		case accepts: // unknown, and if it has an effect at all, then here
-			return true, asked
+			return !accepts, current
+		case accepts: // the outcome is unknown; if the write took effect, then at this point
+			return true, requested
 		default:
-			return true, now
+			return true, current
 		}
 	},
 	DescribeOperation: func(in, out any) string {
-		i := in.(input) //nolint:forcetypeassert // porcupine hands back what it was given
+		i := in.(input) //nolint:forcetypeassert // porcupine returns the values that it was given
 		if i.op == Read {
-			return fmt.Sprintf("read %d by %d", i.value, i.token)
+			return fmt.Sprintf("read %d, token %d", i.value, i.token)
 		}
-		return fmt.Sprintf("write %d by %d: %v", i.value, i.token, out)
+		return fmt.Sprintf("write %d, token %d: %v", i.value, i.token, out)
 	},
 	DescribeState: func(state any) string {
-		s := state.(content) //nolint:forcetypeassert // porcupine hands back what it was given
-		return fmt.Sprintf("%d by %d", s.value, s.token)
+		s := state.(registerState) //nolint:forcetypeassert // porcupine returns the values that it was given
+		return fmt.Sprintf("%d, token %d", s.value, s.token)
 	},
 }

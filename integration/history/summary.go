@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// String is the summary for people: what happened, and each rule with the number of
-// its breaches.
+// String returns a summary: what happened, and for each rule the number of violations.
 func (r *Report) String() string {
 	var b strings.Builder
 	row := func(name, format string, args ...any) {

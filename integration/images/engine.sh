@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # A Docker engine for the integration suite on a Linux machine that has none.
 #
-#   engine.sh start   use the engine that answers, or install one with apt-get and start it
-#   engine.sh env     pull the images, or build local ones; print what to export so that the suite uses them:
+#   engine.sh start   use a running engine, or install one with apt-get and start it
+#   engine.sh env     pull the images, or build local ones; print the variables that make the suite use them:
 #                     eval "$(integration/images/engine.sh env)"
-#   engine.sh stop    stop the engine, if start started it
+#   engine.sh stop    stop the engine, if "start" started it
 #
-# What it keeps lies in .cache/docker, or in HOLDFAST_DOCKER_DIR.
+# Its files are in .cache/docker, or in HOLDFAST_DOCKER_DIR.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 dir=${HOLDFAST_DOCKER_DIR:-$root/.cache/docker}
@@ -24,7 +24,7 @@ answers() { timeout 20 docker version --format '{{.Server.Version}}' 2>/dev/null
 install() {
 	if [ $# = 0 ]; then return; fi
 	if ! command -v apt-get >/dev/null; then
-		say "missing: $*; no apt-get to install it with"
+		say "missing: $*; cannot install without apt-get"
 		return 1
 	fi
 	say "installing $*"
@@ -34,10 +34,10 @@ install() {
 
 start() {
 	local version missing=()
-	# Not every run needs these two: the compose file's test, and building local images.
+	# Only two things need these: the test of docker-compose.yml, and building local images.
 	command -v docker-compose >/dev/null || docker compose version >/dev/null 2>&1 || missing+=(docker-compose)
 	command -v busybox >/dev/null || missing+=(busybox-static)
-	install "${missing[@]}" || say "going on without ${missing[*]}"
+	install "${missing[@]}" || say "continuing without ${missing[*]}"
 	if ! answers >/dev/null; then
 		missing=()
 		command -v dockerd >/dev/null || missing+=(docker.io)
@@ -45,7 +45,7 @@ start() {
 		command -v iptables >/dev/null || missing+=(iptables)
 		install "${missing[@]}"
 	fi
-	if version=$(answers); then # it did, or the package has started it
+	if version=$(answers); then # it was running, or installing the package has started it
 		say "Docker engine $version answers"
 		return
 	fi
@@ -60,7 +60,7 @@ start() {
 		fi
 		sleep 0.5
 	done
-	say "the Docker engine does not answer after a minute; the end of its log:"
+	say "the Docker engine does not answer after a minute; its log ends with:"
 	tail -n 20 "$log" >&2
 	return 1
 }
@@ -77,16 +77,17 @@ stop() {
 		fi
 		sleep 0.5
 	done
-	say "the Docker engine, process $pid, does not end"
+	say "the Docker engine, process $pid, does not stop"
 	return 1
 }
 
-# has IMAGE: it is here, or can be pulled.
+# has IMAGE: succeeds if the image is present or can be pulled.
 has() {
 	docker image inspect "$1" >/dev/null 2>&1 || timeout 300 docker pull -q "$1" >/dev/null 2>&1
 }
 
-# choose VARIABLE OFFICIAL LOCAL: what the variable says, else the official image if it can be had, else the local one.
+# choose VARIABLE OFFICIAL LOCAL: prints the export of the image to use: the one that the variable names, else the
+# official one if it is available, else the local one.
 choose() {
 	local image=${!1:-}
 	if [ -z "$image" ]; then
@@ -103,15 +104,15 @@ choose() {
 
 environment() {
 	local local_images=0
-	if ! answers >/dev/null; then return; fi # the suite says what to do
+	if ! answers >/dev/null; then return; fi # the suite reports this and says what to do
 	choose HOLDFAST_TEST_MONGO_IMAGE mongo:6.0 holdfast-local/mongo:6.0.5
 	choose HOLDFAST_TEST_AZURITE_IMAGE mcr.microsoft.com/azure-storage/azurite:3.37.0 holdfast-local/azurite:3.37.0
 	if [ "$local_images" = 1 ]; then
 		say 'an official image cannot be pulled: building local ones'
 		(cd "$root/integration" && go run ./images/build) >&2
 	fi
-	# testcontainers has a container of its own that cleans up after killed tests, and finds out where ports are; the
-	# first needs an image, the second goes wrong where this machine looks like a container and is none.
+	# testcontainers removes containers of killed tests with a container of its own (ryuk), which needs an image. It also
+	# detects the host of published ports, and fails if this machine looks like a container without being one.
 	if ! has testcontainers/ryuk:0.14.0; then echo 'export TESTCONTAINERS_RYUK_DISABLED=true'; fi
 	if [ -e /.dockerenv ] && [ -z "${DOCKER_HOST:-}" ]; then echo 'export TESTCONTAINERS_HOST_OVERRIDE=127.0.0.1'; fi
 }

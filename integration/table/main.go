@@ -1,12 +1,11 @@
-// Command table writes the table of scenarios in docs/reliability.md: what each test of
-// the suite does and what must hold, from the test's own comment, and on which backends,
-// how often and how long it ran, from the output of go test -json:
+// Command table writes the table of scenarios in docs/reliability.md. The comment of each test
+// says what is done and what must hold. The output of go test -json says on which backends the
+// test ran, how often, and for how long:
 //
 //	cd integration && go test -json . | go run ./table
 //
-// The comment of a scenario's test begins with a sentence of the form "what is done —
-// what must hold". Rows of tests that did not run keep the figures that they have. If a
-// test failed nothing is written.
+// The comment of a scenario's test begins with a sentence of the form "what is done — what must
+// hold". Rows of tests that did not run keep their figures. If a test failed, nothing is written.
 package main
 
 import (
@@ -20,13 +19,13 @@ import (
 	"time"
 )
 
-// paths are the files that the table is made of, as seen from integration/.
+// paths are the inputs of the table, relative to integration/.
 type paths struct{ tests, page string }
 
 func main() {
 	var p paths
-	flag.StringVar(&p.tests, "tests", ".", "folder of the scenarios' tests")
-	flag.StringVar(&p.page, "page", "../docs/reliability.md", "page that has the table")
+	flag.StringVar(&p.tests, "tests", ".", "folder with the tests")
+	flag.StringVar(&p.page, "page", "../docs/reliability.md", "page with the table")
 	flag.Parse()
 	if err := run(p, os.Stdin); err != nil {
 		fmt.Fprintln(os.Stderr, "table:", err)
@@ -34,9 +33,9 @@ func main() {
 	}
 }
 
-// run puts the results into the page.
+// run updates the page with the results.
 func run(p paths, output io.Reader) error {
-	scenarios, err := find(p.tests)
+	scenarios, err := findScenarios(p.tests)
 	if err != nil {
 		return err
 	}
@@ -44,11 +43,11 @@ func run(p paths, output io.Reader) error {
 	if err != nil {
 		return err
 	}
-	before, old, after, err := cut(string(page))
+	before, old, after, err := splitPage(string(page))
 	if err != nil {
 		return err
 	}
-	results, err := read(output)
+	results, err := readResults(output)
 	if err != nil {
 		return err
 	}
@@ -61,18 +60,18 @@ func run(p paths, output io.Reader) error {
 		row := old.rows[s.test]
 		scenarios[i].backends, scenarios[i].figures = row.backends, row.figures
 		if r := results.tests[s.test]; r != nil {
-			scenarios[i].backends, scenarios[i].figures = r.where(s), r.String()
+			scenarios[i].backends, scenarios[i].figures = r.backendsOf(s), r.String()
 		}
 	}
 	text := before + render(caption, scenarios) + after
 	if err := os.WriteFile(p.page, []byte(text), 0o600); err != nil {
 		return err
 	}
-	return missing(scenarios)
+	return checkMissing(scenarios)
 }
 
-// missing names the scenarios without figures.
-func missing(scenarios []scenario) error {
+// checkMissing returns an error that names the scenarios without figures.
+func checkMissing(scenarios []scenario) error {
 	var names []string
 	for _, s := range scenarios {
 		if s.figures == "" {

@@ -11,32 +11,32 @@ import (
 	"time"
 )
 
-// results are what go test -json told.
+// results are the tests in the output of go test -json.
 type results struct {
 	tests map[string]*result
-	mode  string // of the environment: containers, endpoints, process
+	mode  string // of the suite: containers, endpoints or process
 }
 
-// result is what became of one test, in all its runs.
+// result sums up all runs of one test.
 type result struct {
 	runs     int
 	longest  time.Duration
 	backends []string
 }
 
-// known are names of subtests that are backends'.
-var known = []string{"mongodb", "azblob", "file", "mem"}
+// knownBackends are the names of subtests that name a backend.
+var knownBackends = []string{"mongodb", "azblob", "file", "mem"}
 
-// event is a line of go test -json.
+// event is one line of the output of go test -json.
 type event struct {
 	Action, Test, Output string
 	Elapsed              float64
 }
 
-// read takes in the output of any number of runs. Lines that are no events, such as
-// those of a build that failed, are an error.
-func read(output io.Reader) (results, error) {
-	r := results{tests: map[string]*result{}, mode: "as they were"}
+// readResults reads the output of any number of runs. A line that is not an event, such as a
+// build error, is an error.
+func readResults(output io.Reader) (results, error) {
+	r := results{tests: map[string]*result{}, mode: "unknown"}
 	var failed []error
 	lines := bufio.NewScanner(output)
 	lines.Buffer(nil, 16<<20)
@@ -47,7 +47,7 @@ func read(output io.Reader) (results, error) {
 		}
 		switch e.Action {
 		case "pass":
-			r.passed(e)
+			r.addPass(e)
 		case "fail":
 			failed = append(failed, fmt.Errorf("%s failed", strings.TrimSpace("test "+e.Test)))
 		case "output":
@@ -59,9 +59,9 @@ func read(output io.Reader) (results, error) {
 	return r, errors.Join(append(failed, lines.Err())...)
 }
 
-// passed counts a test, or the time of its subtest: a test whose subtests run in
-// parallel has next to none of its own.
-func (r *results) passed(e event) {
+// addPass counts a run of a test. It also takes the time of subtests: a test whose subtests run
+// in parallel takes almost no time itself.
+func (r *results) addPass(e event) {
 	if e.Test == "" {
 		return
 	}
@@ -77,24 +77,24 @@ func (r *results) passed(e event) {
 		return
 	}
 	backend, _, _ := strings.Cut(sub, "/")
-	if slices.Contains(known, backend) && !slices.Contains(t.backends, backend) {
+	if slices.Contains(knownBackends, backend) && !slices.Contains(t.backends, backend) {
 		t.backends = append(t.backends, backend)
 	}
 }
 
-// String is short: "3 × 12 s" are three runs of at most twelve seconds.
+// String returns a short form: "3 × 12 s" are three runs of at most twelve seconds.
 func (r *result) String() string {
 	return fmt.Sprintf("%d × %d s", r.runs, int((r.longest+time.Second-1)/time.Second))
 }
 
-// where are the backends of a test.
-func (r *result) where(s scenario) string {
+// backendsOf returns the backends of a test.
+func (r *result) backendsOf(s scenario) string {
 	ran := r.backends
 	if ran == nil {
-		ran = s.uses
+		ran = s.usedBackends
 	}
 	var names []string
-	for _, b := range known {
+	for _, b := range knownBackends {
 		if slices.Contains(ran, b) {
 			names = append(names, b)
 		}

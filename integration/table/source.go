@@ -13,16 +13,16 @@ import (
 
 // scenario is a row of the table.
 type scenario struct {
-	done, must string // from the test's comment
-	test       string
-	uses       []string // backends, as far as the test's own text tells
-	backends   string
-	figures    string
+	action, expectation string // from the test's comment
+	test                string
+	usedBackends        []string // backends, from the test's source code
+	backends            string
+	figures             string
 }
 
-// find reads the scenarios of a folder's tests, in the order of files and lines,
-// whatever systems they are for.
-func find(dir string) ([]scenario, error) {
+// findScenarios reads the scenarios of a folder's tests, in the order of files and lines, for all
+// operating systems.
+func findScenarios(dir string) ([]scenario, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func find(dir string) ([]scenario, error) {
 			if !ok || f.Recv != nil || !isTest(f) {
 				continue
 			}
-			s, err := parse(f)
+			s, err := parseScenario(f)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}
@@ -56,24 +56,24 @@ func isTest(f *ast.FuncDecl) bool {
 	return strings.HasPrefix(f.Name.Name, "Test") && f.Name.Name != "TestMain" && f.Type.Params.NumFields() == 1
 }
 
-// dash parts what is done from what must hold.
-const dash = " — "
+// separator separates what is done from what must hold.
+const separator = " — "
 
-func parse(f *ast.FuncDecl) (scenario, error) {
+func parseScenario(f *ast.FuncDecl) (scenario, error) {
 	text := strings.TrimPrefix(new(doc.Package).Synopsis(f.Doc.Text()), f.Name.Name+": ")
-	done, must, ok := strings.Cut(text, dash)
-	if !ok || done == "" || must == "" {
-		return scenario{}, fmt.Errorf("the comment of %s does not begin with a sentence of the form \"what is done%swhat must hold\"", f.Name.Name, dash)
+	action, expectation, ok := strings.Cut(text, separator)
+	if !ok || action == "" || expectation == "" {
+		return scenario{}, fmt.Errorf("the comment of %s does not begin with a sentence of the form \"what is done%swhat must hold\"", f.Name.Name, separator)
 	}
-	s := scenario{test: f.Name.Name, done: done, must: strings.TrimSuffix(must, ".")}
+	s := scenario{test: f.Name.Name, action: action, expectation: strings.TrimSuffix(expectation, ".")}
 	ast.Inspect(f.Body, func(n ast.Node) bool {
 		id, ok := n.(*ast.Ident)
 		if !ok {
 			return true
 		}
-		for _, b := range users[id.Name] {
-			if !slices.Contains(s.uses, b) {
-				s.uses = append(s.uses, b)
+		for _, b := range backendFuncs[id.Name] {
+			if !slices.Contains(s.usedBackends, b) {
+				s.usedBackends = append(s.usedBackends, b)
 			}
 		}
 		return true
@@ -81,11 +81,11 @@ func parse(f *ast.FuncDecl) (scenario, error) {
 	return s, nil
 }
 
-// users are the functions by which a test gets its backends, for tests that have no
-// subtest named for each.
-var users = map[string][]string{
-	"onEach":     {"mongodb", "azblob"},
-	"StartMongo": {"mongodb"}, "SharedMongo": {"mongodb"}, "mongoTarget": {"mongodb"},
-	"StartAzurite": {"azblob"}, "SharedAzurite": {"azblob"}, "azureTarget": {"azblob"},
-	"fileTarget": {"file"},
+// backendFuncs are the functions by which a test gets its backends. They serve tests without a
+// subtest for each backend.
+var backendFuncs = map[string][]string{
+	"onEachBackend": {"mongodb", "azblob"},
+	"StartMongo":    {"mongodb"}, "SharedMongo": {"mongodb"}, "mongoBackend": {"mongodb"},
+	"StartAzurite": {"azblob"}, "SharedAzurite": {"azblob"}, "azureBackend": {"azblob"},
+	"fileBackend": {"file"},
 }

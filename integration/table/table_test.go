@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// The page has a row for every scenario's test, in the words of the test's comment and
-// with figures of a run, and no row that has no test.
-func TestPageHasEveryScenario(t *testing.T) {
-	scenarios, err := find("..")
+// The page has a row for each scenario with the words of the test's comment and the figures of a
+// run, and no other rows.
+func TestPageMatchesScenarios(t *testing.T) {
+	scenarios, err := findScenarios("..")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -18,7 +18,7 @@ func TestPageHasEveryScenario(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, _, err := cut(string(page))
+	_, table, _, err := splitPage(string(page))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,17 +28,17 @@ func TestPageHasEveryScenario(t *testing.T) {
 		switch {
 		case !ok:
 			t.Errorf("%s has no row", s.test)
-		case row.done != cell(s.done) || row.must != cell(s.must):
-			t.Errorf("the row of %s does not say what its comment says", s.test)
+		case row.action != cell(s.action) || row.expectation != cell(s.expectation):
+			t.Errorf("the row of %s differs from its comment", s.test)
 		case row.backends == "" || row.figures == "":
-			t.Errorf("the row of %s has no backends or no figures: it was never run", s.test)
+			t.Errorf("the row of %s has no backends or no figures: the test was never run", s.test)
 		}
 	}
 	for test := range table.rows {
 		t.Errorf("the row of %s has no test", test)
 	}
 	if t.Failed() {
-		t.Log("to write the table: cd integration && go test -json -run 'A|B' . | go run ./table")
+		t.Log("to update the table: cd integration && go test -json -run 'A|B' . | go run ./table")
 	}
 }
 
@@ -47,8 +47,8 @@ const source = `package x
 import "testing"
 
 // Something is done,
-// somewhere — it holds, and more. Nobody reads on here.
-func TestOne(t *testing.T) { onEach(t, nil) }
+// somewhere — it holds, and more. The table ignores this.
+func TestOne(t *testing.T) { onEachBackend(t, nil) }
 
 func TestMain(m *testing.M) {}
 
@@ -66,7 +66,7 @@ const output = `{"Action":"output","Output":"integration: mode process\n"}
 {"Action":"pass","Elapsed":30}
 `
 
-// write has a page and a test file in a folder.
+// write creates a page and a test file in a folder.
 func write(t *testing.T, page, source string) paths {
 	t.Helper()
 	dir := t.TempDir()
@@ -79,7 +79,7 @@ func write(t *testing.T, page, source string) paths {
 	return p
 }
 
-func TestTable(t *testing.T) {
+func TestTableIsUpdated(t *testing.T) {
 	old := "Head.\n" + begin + "| a | b | `TestTwo` | mongodb | 7 × 8 s |\n| a | b | `TestGone` | file | 1 × 1 s |\n" + end + "Tail.\n"
 	p := write(t, old, source)
 	if err := run(p, strings.NewReader(output)); err != nil {
@@ -99,20 +99,20 @@ func TestTable(t *testing.T) {
 		}
 	}
 	if strings.Contains(string(page), "Gone") {
-		t.Error("a row without a test")
+		t.Error("the page still has a row without a test")
 	}
 }
 
-func TestTableRefuses(t *testing.T) {
+func TestInvalidInputIsRefused(t *testing.T) {
 	blank := begin + end
 	for name, c := range map[string]struct{ page, source, output, want string }{
-		"a page without a place":  {"Head.\n", source, "", "lacks the lines"},
-		"a test without sentence": {blank, "package x\n\n// Something.\nfunc TestOne(t *testing.T) {}\n", "", "TestOne"},
-		"a test without comment":  {blank, "package x\n\nfunc TestOne(t *testing.T) {}\n", "", "TestOne"},
-		"no test":                 {blank, "package x\n", "", "no scenario"},
-		"a failure":               {blank, source, `{"Action":"fail","Test":"TestOne"}` + "\n", "TestOne failed"},
-		"another text":            {blank, source, "FAIL\n", "not the output"},
-		"a test that did not run": {blank, source, output, "not run yet: TestTwo"},
+		"a page without a table":           {"Head.\n", source, "", "lacks the lines"},
+		"a comment without what must hold": {blank, "package x\n\n// Something.\nfunc TestOne(t *testing.T) {}\n", "", "TestOne"},
+		"a test without comment":           {blank, "package x\n\nfunc TestOne(t *testing.T) {}\n", "", "TestOne"},
+		"no test":                          {blank, "package x\n", "", "no scenario"},
+		"a failure":                        {blank, source, `{"Action":"fail","Test":"TestOne"}` + "\n", "TestOne failed"},
+		"not JSON":                         {blank, source, "FAIL\n", "not the output"},
+		"a test that did not run":          {blank, source, output, "not run yet: TestTwo"},
 	} {
 		err := run(write(t, c.page, c.source), strings.NewReader(c.output))
 		if err == nil || !strings.Contains(err.Error(), c.want) {

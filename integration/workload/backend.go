@@ -19,28 +19,28 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/azblob"
 	_ "github.com/holdfast-go/holdfast/drivers/file"   // for the workload's own tests
-	_ "github.com/holdfast-go/holdfast/drivers/memory" // the same: one that excludes no other process
+	_ "github.com/holdfast-go/holdfast/drivers/memory" // for the same tests: a lock that does not exclude other processes
 	"github.com/holdfast-go/holdfast/drivers/mongo"
 	"github.com/holdfast-go/holdfast/integration/history"
 )
 
-// register is one that refuses a write with a lower token than it has seen. An error
-// says why an outcome is not known, or why there was no effect.
+// register is a register that refuses a write with a lower token than it has seen. An error says
+// why an outcome is unknown, or why a write had no effect.
 type register interface {
 	name() string
-	read(ctx context.Context) (content, error)
-	write(ctx context.Context, next content) (history.Outcome, error)
+	read(ctx context.Context) (registerState, error)
+	write(ctx context.Context, next registerState) (history.Outcome, error)
 }
 
-// backend is what a process reaches through the faults: the lock, and a register
-// behind the driver's own fence.
+// backend is what a process reaches through the faulty network: the lock, and a register behind
+// the driver's own fence.
 type backend struct {
 	client   *holdfast.Client
-	register register // or nil
+	register register // nil for backends without one
 	close    func(ctx context.Context) error
 }
 
-// open connects to the backend, for as long as that takes.
+// open connects to the backend. It retries until ctx ends.
 func open(ctx context.Context, c Config, logger *slog.Logger) (*backend, error) {
 	for {
 		limited, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -77,10 +77,10 @@ func openOnce(ctx context.Context, c Config, logger *slog.Logger) (*backend, err
 	return b, nil
 }
 
-// registerName is no lock's name.
+// registerName is not the name of a lock.
 const registerName = "fenced-register"
 
-// openMongo is holdfast.Open with a way of its own to the servers.
+// openMongo is like holdfast.Open, but connects to the servers through proxies.
 func openMongo(ctx context.Context, c Config, opts []holdfast.ClientOption) (*backend, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {
@@ -90,12 +90,12 @@ func openMongo(ctx context.Context, c Config, opts []holdfast.ClientOption) (*ba
 	locks := cmp.Or(query.Get("collection"), mongo.DefaultCollection)
 	query.Del("collection")
 	u.RawQuery = query.Encode()
-	connection, err := mongodriver.Connect(options.Client().ApplyURI(u.String()).SetDialer(detour(c.Dial)))
+	connection, err := mongodriver.Connect(options.Client().ApplyURI(u.String()).SetDialer(addressMap(c.Dial)))
 	if err != nil {
 		return nil, err
 	}
 	db := connection.Database(strings.TrimPrefix(u.Path, "/"))
-	b, err := onMongo(ctx, db, locks, opts)
+	b, err := newMongoBackend(ctx, db, locks, opts)
 	if err != nil {
 		_ = connection.Disconnect(context.WithoutCancel(ctx)) // the first error says more
 		return nil, err
@@ -109,7 +109,7 @@ func openMongo(ctx context.Context, c Config, opts []holdfast.ClientOption) (*ba
 	return b, nil
 }
 
-func onMongo(ctx context.Context, db *mongodriver.Database, locks string, opts []holdfast.ClientOption) (*backend, error) {
+func newMongoBackend(ctx context.Context, db *mongodriver.Database, locks string, opts []holdfast.ClientOption) (*backend, error) {
 	registers, err := newMongoRegister(ctx, db)
 	if err != nil {
 		return nil, err
@@ -126,11 +126,11 @@ func onMongo(ctx context.Context, db *mongodriver.Database, locks string, opts [
 	return &backend{client: client, register: registers}, nil
 }
 
-// detour dials other addresses than it is asked to.
-type detour map[string]string
+// addressMap is a dialer that replaces addresses.
+type addressMap map[string]string
 
-// DialContext is for the driver.
-func (d detour) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+// DialContext implements the dialer of the MongoDB driver.
+func (d addressMap) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	if other, ok := d[address]; ok {
 		address = other
 	}

@@ -11,32 +11,31 @@ import (
 	"time"
 )
 
-// envConfig is the variable in which a process finds its Config.
-const envConfig = "HOLDFAST_WORKLOAD"
+// configVariable is the environment variable that holds a process's Config, as JSON.
+const configVariable = "HOLDFAST_WORKLOAD"
 
-// Config is what a process does.
+// Config says what a process does.
 type Config struct {
 	// Client is the number of the client, Process that of the process, from 1.
 	Client, Process int
-	// Dir is where its history is written, and what it logs.
+	// Dir is the folder for the history and the log of the process.
 	Dir string
 	// Store is the URL of the Store.
 	Store string
 	// URL is the backend of the lock, Lock its name.
 	URL, Lock string
-	// Dial says, for addresses of MongoDB's servers, which to dial instead: those of
-	// proxies.
+	// Dial maps addresses of MongoDB servers to those of the proxies to use instead.
 	Dial map[string]string
-	// TTL of the lock, and how often to ask for it where nothing wakes a waiter; 0
-	// means the backend's default.
+	// TTL is the TTL of the lock. Poll is the poll interval where nothing wakes a waiter; 0 means
+	// the default of the backend.
 	TTL, Poll time.Duration
-	// Waiters is how many goroutines of the process want the lock, each for itself; 0
-	// means one. Among several the lock is handed over within the process.
+	// Waiters is how many goroutines of the process want the lock; 0 means one. If there are
+	// several, the lock is handed over within the process.
 	Waiters int
-	// Hold is how long it holds the lock at most. One time in twenty it holds it for
-	// Long, if that is more than 0: long enough to need renewals. Between is how long
-	// it waits at most before it wants the lock again.
-	Hold, Long, Between time.Duration
+	// MaxHold is the longest time for which a goroutine normally holds the lock. One time in
+	// twenty it holds the lock for LongHold, if that is more than 0, which needs renewals.
+	// MaxIdle is the longest time before it requests the lock again.
+	MaxHold, LongHold, MaxIdle time.Duration
 }
 
 func (c Config) scheme() string {
@@ -49,15 +48,15 @@ func (c Config) scheme() string {
 
 func (c Config) environ() (string, error) {
 	b, err := json.Marshal(c)
-	return envConfig + "=" + string(b), err
+	return configVariable + "=" + string(b), err
 }
 
 func configFromEnv() (c Config, err error) {
-	if err := json.Unmarshal([]byte(os.Getenv(envConfig)), &c); err != nil {
-		return c, fmt.Errorf("workload: %s: %w", envConfig, err)
+	if err := json.Unmarshal([]byte(os.Getenv(configVariable)), &c); err != nil {
+		return c, fmt.Errorf("workload: %s: %w", configVariable, err)
 	}
-	if c.Process < 1 || c.Hold <= 0 || c.Between <= 0 || c.TTL <= 0 {
-		return c, errors.New("workload: " + envConfig + ": Process, Hold, Between and TTL must be more than 0")
+	if c.Process < 1 || c.MaxHold <= 0 || c.MaxIdle <= 0 || c.TTL <= 0 {
+		return c, errors.New("workload: " + configVariable + ": Process, MaxHold, MaxIdle and TTL must be more than 0")
 	}
 	return c, nil
 }

@@ -1,19 +1,19 @@
-// Package workload is a program that works under a lock, in processes that are there
-// to be killed, stopped and cut off from the backend.
+// Package workload is a program that works under a lock, in processes that a test can kill, stop
+// and cut off from the backend.
 //
-// Each process takes the lock, again and again, for a random short while. In it, it
-// adds to a counter that nothing but the lock protects, in two steps, and writes to
-// registers that refuse a lower token than one they have seen: one in the [Store] of
-// whoever runs the processes, and one in the backend itself, behind the driver's own
-// fence. Now and then it goes on with a write when its hold is over, as a process
-// does that is paused in the middle of it. It records all that with package history.
+// Each process repeatedly holds the lock for a short random time. Under the lock it increments,
+// in two steps, a counter that only the lock protects, and writes to registers that refuse a
+// lower token than one they have seen. One register is in the [Store] of the test, and one in the
+// backend itself, behind the driver's own fence. Sometimes a process writes after its hold has
+// ended, like a process that was paused in the middle of a write. Package history records all of
+// that.
 //
-// The processes are the test binary, run again:
+// The processes run the test binary:
 //
 //	func TestMain(m *testing.M) {
 //		workload.MainIfConfigured()
 //		os.Exit(m.Run())
 //	}
 //
-// [Start] starts one; its history tells who was stopped or killed, and when.
+// [Start] starts a process. The history of the test says which processes were stopped, and when.
 package workload

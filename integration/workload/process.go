@@ -15,8 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/integration/history"
 )
 
-// Process is a running process of the workload. Its methods may be called by one
-// goroutine at a time.
+// Process is a running process of the workload. Its methods must not be called concurrently.
 type Process struct {
 	Config
 	cmd     *exec.Cmd
@@ -26,8 +25,7 @@ type Process struct {
 	stopped bool
 }
 
-// Start runs a process, as this same program. rec is the history of the one who
-// starts it.
+// Start starts a process that runs this same program. rec records what the caller does to it.
 func Start(c Config, rec *history.Recorder) (*Process, error) {
 	env, err := c.environ()
 	if err != nil {
@@ -38,12 +36,12 @@ func Start(c Config, rec *history.Recorder) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = log.Close() }() // the process has its own
+	defer func() { _ = log.Close() }() // the process has its own copy
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(context.Background(), self) // it ends when it is told to
+	cmd := exec.CommandContext(context.Background(), self) // Terminate and Kill end it
 	cmd.Env = append(os.Environ(), env)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = childAttr()
@@ -53,25 +51,25 @@ func Start(c Config, rec *history.Recorder) (*Process, error) {
 	p := &Process{Config: c, cmd: cmd, rec: rec, log: path, ended: make(chan struct{})}
 	go func() {
 		defer close(p.ended)
-		_ = cmd.Wait() // what its end was like is in ProcessState
+		_ = cmd.Wait() // ProcessState says how it ended
 	}()
 	return p, nil
 }
 
-// Kill ends the process as a crash does (SIGKILL), and waits until it is gone.
+// Kill ends the process like a crash (SIGKILL), and waits until it has ended.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // fails only if it has ended already
+	_ = p.cmd.Process.Kill() // fails only if the process has ended
 	<-p.ended
 }
 
-// Stop stops the process (SIGSTOP) and notes that in the history.
+// Stop stops the process (SIGSTOP) and records that in the history.
 func (p *Process) Stop() error {
 	p.rec.Record(history.Line{Kind: history.Pause, Client: p.Client, Process: p.Process})
 	p.stopped = true
 	return p.cmd.Process.Signal(syscall.SIGSTOP)
 }
 
-// Continue lets a stopped process go on (SIGCONT), and notes that.
+// Continue continues a stopped process (SIGCONT) and records that in the history.
 func (p *Process) Continue() error {
 	err := p.cmd.Process.Signal(syscall.SIGCONT)
 	p.stopped = false
@@ -89,9 +87,9 @@ func (p *Process) Running() bool {
 	}
 }
 
-// Terminate tells the process to end in order (SIGTERM), stopped or not, and waits
-// for that. If ctx ends first it is killed. The error tells how it ended, if not in
-// order, and where its log is.
+// Terminate asks the process to end normally (SIGTERM), stopped or not, and waits until it has
+// ended. If ctx ends first, the process is killed. If the process did not end normally, the error
+// says how it ended and where its log is.
 func (p *Process) Terminate(ctx context.Context) error {
 	if p.stopped {
 		if err := p.Continue(); err != nil {
@@ -104,13 +102,13 @@ func (p *Process) Terminate(ctx context.Context) error {
 	select {
 	case <-p.ended:
 	case <-ctx.Done():
-		_ = p.cmd.Process.Signal(syscall.SIGQUIT) // its goroutines go to the log
+		_ = p.cmd.Process.Signal(syscall.SIGQUIT) // writes its goroutines to the log
 		select {
 		case <-p.ended:
 		case <-time.After(5 * time.Second):
 			p.Kill()
 		}
-		return fmt.Errorf("workload: client %d did not end in order: %w; see %s", p.Client, ctx.Err(), p.log)
+		return fmt.Errorf("workload: client %d did not end normally: %w; see %s", p.Client, ctx.Err(), p.log)
 	}
 	if state := p.cmd.ProcessState; !state.Success() {
 		return fmt.Errorf("workload: client %d ended with %v; see %s", p.Client, state, p.log)

@@ -2,5 +2,5 @@ package workload
 
 import "syscall"
 
-// childAttr has the kernel kill the process when the one that started it dies.
+// childAttr makes the kernel kill the process when its parent dies.
 func childAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

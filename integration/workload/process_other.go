@@ -4,6 +4,5 @@ package workload
 
 import "syscall"
 
-// childAttr can do nothing here: a process outlives the one that started it if that
-// is killed.
+// childAttr has no effect on this system: a process survives if its parent is killed.
 func childAttr() *syscall.SysProcAttr { return nil }

@@ -18,46 +18,47 @@ import (
 	"github.com/holdfast-go/holdfast/integration/history"
 )
 
-// blobRegister is a blob behind azblob.NewFence.
+// blobRegister is a blob protected by azblob.NewFence.
 type blobRegister struct{ blob *blockblob.Client }
 
 func (blobRegister) name() string { return "azblob" }
 
-func (r blobRegister) read(ctx context.Context) (content, error) {
+func (r blobRegister) read(ctx context.Context) (registerState, error) {
 	answer, err := r.blob.DownloadStream(ctx, nil)
 	if bloberror.HasCode(err, bloberror.BlobNotFound, bloberror.ContainerNotFound) {
-		return content{}, nil
+		return registerState{}, nil
 	}
 	if err != nil {
-		return content{}, err
+		return registerState{}, err
 	}
 	defer func() { _ = answer.Body.Close() }()
 	text, err := io.ReadAll(answer.Body)
 	if err != nil {
-		return content{}, err
+		return registerState{}, err
 	}
 	value, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil {
-		return content{}, err
+		return registerState{}, err
 	}
 	for key, token := range answer.Metadata {
 		if strings.EqualFold(key, "holdfastfence") && token != nil {
 			t, err := strconv.ParseUint(*token, 10, 64)
-			return content{t, value}, err
+			return registerState{t, value}, err
 		}
 	}
-	return content{}, errors.New("the blob has no fence")
+	return registerState{}, errors.New("the blob has no fence")
 }
 
-func (r blobRegister) write(ctx context.Context, next content) (history.Outcome, error) {
+func (r blobRegister) write(ctx context.Context, next registerState) (history.Outcome, error) {
 	fence, err := azblob.NewFence(ctx, r.blob.BlobClient(), next.Token)
 	switch {
 	case errors.Is(err, holdfast.ErrLost):
 		return history.Refused, nil
 	case err != nil:
-		return history.Failed, err // nothing was written yet
+		return history.Failed, err // nothing has been sent
 	}
-	// Sent once: the answer to a second try would not tell what became of the first.
+	// The request is sent only once: the answer to a retry would not say what became of the first
+	// request.
 	ctx = policy.WithRetryOptions(ctx, policy.RetryOptions{MaxRetries: -1})
 	body := strings.NewReader(strconv.FormatInt(next.Value, 10))
 	_, err = r.blob.Upload(ctx, nopCloser{body}, &blockblob.UploadOptions{AccessConditions: fence.Conditions, Metadata: fence.Metadata})
@@ -65,12 +66,12 @@ func (r blobRegister) write(ctx context.Context, next content) (history.Outcome,
 	case err == nil:
 		return history.OK, nil
 	case bloberror.HasCode(err, bloberror.ConditionNotMet, bloberror.BlobAlreadyExists):
-		return history.Failed, err // it was written since, by whatever token
+		return history.Failed, err // another client has written since
 	}
 	return history.Unknown, err
 }
 
-// nopCloser is a body that can be sent again and needs no end.
+// nopCloser adds a Close method that does nothing, so that the body can be sent.
 type nopCloser struct{ io.ReadSeeker }
 
 func (nopCloser) Close() error { return nil }

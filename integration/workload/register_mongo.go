@@ -18,10 +18,10 @@ import (
 	"github.com/holdfast-go/holdfast/integration/history"
 )
 
-// mongoRegister is a document behind mongo.Fence.
+// mongoRegister is a document protected by mongo.Fence.
 type mongoRegister struct{ documents *mongodriver.Collection }
 
-// newMongoRegister makes the document, so that no write needs to.
+// newMongoRegister creates the document, so that writes never have to.
 func newMongoRegister(ctx context.Context, db *mongodriver.Database) (register, error) {
 	coll := db.Collection("registers", options.Collection().SetWriteConcern(writeconcern.Majority()).
 		SetReadConcern(readconcern.Linearizable()).SetReadPreference(readpref.Primary()))
@@ -34,16 +34,16 @@ func newMongoRegister(ctx context.Context, db *mongodriver.Database) (register, 
 
 func (mongoRegister) name() string { return "mongodb" }
 
-func (r mongoRegister) read(ctx context.Context) (content, error) {
+func (r mongoRegister) read(ctx context.Context) (registerState, error) {
 	var found struct{ Value, Fence int64 }
 	err := r.documents.FindOne(ctx, bson.D{{Key: "_id", Value: registerName}}).Decode(&found)
 	if found.Fence < 0 {
-		return content{}, errors.New("the fence is negative")
+		return registerState{}, errors.New("the fence is negative")
 	}
-	return content{Token: uint64(found.Fence), Value: found.Value}, err
+	return registerState{Token: uint64(found.Fence), Value: found.Value}, err
 }
 
-func (r mongoRegister) write(ctx context.Context, next content) (history.Outcome, error) {
+func (r mongoRegister) write(ctx context.Context, next registerState) (history.Outcome, error) {
 	fence := mongo.Fence(next.Token)
 	result, err := r.documents.UpdateOne(ctx, fence.Filter(bson.D{{Key: "_id", Value: registerName}}),
 		bson.D{{Key: "$set", Value: bson.D{{Key: "value", Value: next.Value}, fence.Mark()}}})

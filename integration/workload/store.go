@@ -17,9 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/integration/history"
 )
 
-// Store keeps a counter, which trusts everybody, and a fenced register. It lives in
-// the process that runs the workload, outside of all faults, so that what happens to
-// them tells of the lock and of nothing else.
+// Store keeps a counter without any protection, and a fenced register. It runs in the test
+// process, outside of all faults, so errors in its values are errors of the lock.
 type Store struct {
 	rec    *history.Recorder
 	server http.Server
@@ -29,24 +28,23 @@ type Store struct {
 	mu       sync.Mutex
 	counter  int64
 	last     update
-	register content
+	register registerState
 }
 
-// content of a fenced register.
-type content struct {
+// registerState is the state of a fenced register.
+type registerState struct {
 	Token uint64 `json:"token"`
 	Value int64  `json:"value"`
 }
 
-// update asks to set the counter to one more than Base, which was read before.
+// update is a request to set the counter to Base+1. Base is the value that was read before.
 type update struct {
 	Client, Process int
 	Token           uint64
 	Base            int64
 }
 
-// NewStore starts a store on a port of its own, and records each update of the
-// counter.
+// NewStore starts a store on a port of its own. It records each update of the counter.
 func NewStore(ctx context.Context, rec *history.Recorder) (*Store, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -66,24 +64,24 @@ func NewStore(ctx context.Context, rec *history.Recorder) (*Store, error) {
 	return s, nil
 }
 
-// URL is what processes find the store at.
+// URL returns the URL of the store.
 func (s *Store) URL() string { return s.url }
 
-// Close ends the store.
+// Close stops the store.
 func (s *Store) Close() error {
 	err := s.server.Close()
 	<-s.done
 	return err
 }
 
-// LastClient is the client that updated the counter last: most likely the holder.
+// LastClient returns the client that last updated the counter: most likely the lock holder.
 func (s *Store) LastClient() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last.Client
 }
 
-// LastToken is the token under which the counter was updated last; 0 before that.
+// LastToken returns the token of the last update of the counter; 0 before the first update.
 func (s *Store) LastToken() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,16 +92,16 @@ func (s *Store) getCounter(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
 	n := s.counter
 	s.mu.Unlock()
-	answer(w, n)
+	encode(w, n)
 }
 
 func (s *Store) putCounter(w http.ResponseWriter, r *http.Request) {
 	var u update
-	if !ask(w, r, &u) {
+	if !decode(w, r, &u) {
 		return
 	}
 	s.mu.Lock()
-	found, at := s.counter, history.Now() // under the mutex, so that the times tell the order
+	found, at := s.counter, history.Now() // under the mutex, so that times have the order of updates
 	s.counter, s.last = u.Base+1, u
 	s.mu.Unlock()
 	s.rec.Record(history.Line{Kind: history.Set, At: at, Client: u.Client, Process: u.Process, Token: u.Token,
@@ -114,12 +112,12 @@ func (s *Store) getRegister(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
 	c := s.register
 	s.mu.Unlock()
-	answer(w, c)
+	encode(w, c)
 }
 
 func (s *Store) putRegister(w http.ResponseWriter, r *http.Request) {
-	var c content
-	if !ask(w, r, &c) {
+	var c registerState
+	if !decode(w, r, &c) {
 		return
 	}
 	s.mu.Lock()
@@ -133,7 +131,7 @@ func (s *Store) putRegister(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func ask(w http.ResponseWriter, r *http.Request, what any) bool {
+func decode(w http.ResponseWriter, r *http.Request, what any) bool {
 	if err := json.NewDecoder(r.Body).Decode(what); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return false
@@ -141,11 +139,11 @@ func ask(w http.ResponseWriter, r *http.Request, what any) bool {
 	return true
 }
 
-func answer(w http.ResponseWriter, what any) {
-	_ = json.NewEncoder(w).Encode(what) // fails only if the asker is gone
+func encode(w http.ResponseWriter, what any) {
+	_ = json.NewEncoder(w).Encode(what) // fails only if the client has disconnected
 }
 
-// storeClient is a process's way to the store.
+// storeClient is a process's client of the store.
 type storeClient struct {
 	url    string
 	client *http.Client
@@ -163,12 +161,12 @@ func (c storeClient) setCounter(ctx context.Context, u update) error {
 
 func (c storeClient) name() string { return "store" }
 
-func (c storeClient) read(ctx context.Context) (now content, err error) {
+func (c storeClient) read(ctx context.Context) (now registerState, err error) {
 	_, err = c.call(ctx, http.MethodGet, "/register", nil, &now)
 	return now, err
 }
 
-func (c storeClient) write(ctx context.Context, next content) (history.Outcome, error) {
+func (c storeClient) write(ctx context.Context, next registerState) (history.Outcome, error) {
 	status, err := c.call(ctx, http.MethodPut, "/register", next, nil)
 	switch {
 	case status == http.StatusConflict:

@@ -23,12 +23,13 @@ import (
 	"github.com/holdfast-go/holdfast/integration/history"
 )
 
-// closing is how long a process may take to give everything back.
-const closing = 30 * time.Second
+// shutdownTimeout is how long a process may take to release everything.
+const shutdownTimeout = 30 * time.Second
 
-// MainIfConfigured works and ends the process, if it was started by [Start].
+// MainIfConfigured runs the workload and exits, if [Start] started this process. Otherwise it
+// returns.
 func MainIfConfigured() {
-	if os.Getenv(envConfig) == "" {
+	if os.Getenv(configVariable) == "" {
 		return
 	}
 	if err := run(); err != nil {
@@ -38,14 +39,14 @@ func MainIfConfigured() {
 	os.Exit(0)
 }
 
-// worker is one process.
+// worker is the workload of one process.
 type worker struct {
 	Config
 	rec     *history.Recorder
 	logger  *slog.Logger
 	store   storeClient
 	backend *backend
-	// registers are the fenced ones; values are made such that no two writes have one.
+	// registers are the fenced registers. All written values are different.
 	registers []register
 	values    atomic.Int64
 }
@@ -63,23 +64,24 @@ func run() error {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	err = work(ctx, config, rec, logger)
 	stop()
-	leaks := leftOver()
-	rec.Record(exit(leaks))
+	leaks := findLeaks()
+	rec.Record(exitLine(leaks))
 	return errors.Join(err, leaks, rec.Close())
 }
 
-// leftOver finds goroutines that do not end, in as much time as a busy machine needs.
-func leftOver() (err error) {
+// findLeaks returns an error that lists goroutines that do not end. It waits long enough for a
+// busy machine.
+func findLeaks() (err error) {
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
-		if err = goleak.Find(); err == nil { // it waits for half a second itself
+		if err = goleak.Find(); err == nil { // waits for half a second
 			return nil
 		}
 	}
 	return err
 }
 
-// exit is the last line of a process that ends in order.
-func exit(leaks error) history.Line {
+// exitLine returns the last line of a process that ends normally.
+func exitLine(leaks error) history.Line {
 	if leaks == nil {
 		return history.Line{Kind: history.Exit}
 	}
@@ -87,21 +89,21 @@ func exit(leaks error) history.Line {
 	return history.Line{Kind: history.Exit, Value: max(1, int64(strings.Count(text, "Goroutine "))), Note: text}
 }
 
-// work goes on until ctx ends, and leaves nothing behind.
+// work runs until ctx ends, and then waits for its goroutines.
 func work(ctx context.Context, config Config, rec *history.Recorder, logger *slog.Logger) error {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	var running sync.WaitGroup
 	defer running.Wait()
-	beating, stop := context.WithCancel(context.WithoutCancel(ctx))
+	stallCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	// A holder that stands still for half of its grace is as good as paused.
-	running.Go(func() { feelPulse(beating, rec, config.TTL/6/2) })
+	// A holder that does not run for half of its grace counts as paused.
+	running.Go(func() { recordStalls(stallCtx, rec, config.TTL/6/2) })
 
 	b, err := open(ctx, config, logger)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil // it was told to end before there was a backend
+			return nil // the process was asked to end before it had connected
 		}
 		return err
 	}
@@ -112,58 +114,58 @@ func work(ctx context.Context, config Config, rec *history.Recorder, logger *slo
 	}
 	var waiters sync.WaitGroup
 	for range max(w.Waiters, 1) {
-		waiters.Go(func() { w.again(ctx) })
+		waiters.Go(func() { w.loop(ctx) })
 	}
 	waiters.Wait()
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
+	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
-	return b.close(closing)
+	return b.close(closeCtx)
 }
 
-// again takes the lock time after time.
-func (w *worker) again(ctx context.Context) {
+// loop takes the lock again and again.
+func (w *worker) loop(ctx context.Context) {
 	for ctx.Err() == nil {
-		w.once(ctx)
+		w.acquireAndWork(ctx)
 		select {
-		case <-time.After(randomly(w.Between)):
+		case <-time.After(randomUpTo(w.MaxIdle)):
 		case <-ctx.Done():
 		}
 	}
 }
 
-// once takes the lock and works under it.
-func (w *worker) once(ctx context.Context) {
+// acquireAndWork takes the lock once and works under it.
+func (w *worker) acquireAndWork(ctx context.Context) {
 	id := w.rec.NewID()
 	w.rec.Record(history.Line{Kind: history.Ask, ID: id})
 	var token uint64
 	err := w.backend.client.Do(ctx, w.Lock, func(ctx context.Context) error {
 		hold, _ := holdfast.HoldFromContext(ctx)
 		token = hold.Token()
-		leave := watch(w.rec, id, hold)
-		defer leave()
-		return w.under(ctx, token)
+		stopMonitor := monitorHold(w.rec, id, hold)
+		defer stopMonitor()
+		return w.workUnderLock(ctx, token)
 	})
 	if err != nil && ctx.Err() == nil {
 		w.logger.Warn("do", slog.Any("error", err))
 	}
 	lost := errors.Is(err, holdfast.ErrLost)
 	if token != 0 && (lost || rand.IntN(8) == 0) {
-		w.late(ctx, token)
+		w.writeAfterHold(ctx, token)
 	}
 }
 
-// under is the work under the lock, for a random time.
-func (w *worker) under(ctx context.Context, token uint64) error {
-	hold := randomly(w.Hold)
-	if w.Long > 0 && rand.IntN(20) == 0 {
-		hold = w.Long
+// workUnderLock works under the lock for a random time.
+func (w *worker) workUnderLock(ctx context.Context, token uint64) error {
+	hold := randomUpTo(w.MaxHold)
+	if w.LongHold > 0 && rand.IntN(20) == 0 {
+		hold = w.LongHold
 	}
 	end := time.After(hold)
-	for _, r := range w.registers { // first of all, so that nobody's write from before is accepted after this
+	for _, r := range w.registers { // first, so that writes of earlier holders are refused from now on
 		w.write(ctx, r, token)
 	}
 	for ctx.Err() == nil {
-		if err := w.add(ctx, token); err != nil && ctx.Err() == nil {
+		if err := w.incrementCounter(ctx, token); err != nil && ctx.Err() == nil {
 			return err
 		}
 		r := w.registers[rand.IntN(len(w.registers))]
@@ -174,7 +176,7 @@ func (w *worker) under(ctx context.Context, token uint64) error {
 			w.write(ctx, r, token)
 		}
 		select {
-		case <-time.After(randomly(step)):
+		case <-time.After(randomUpTo(maxStepInterval)):
 		case <-end:
 			return nil
 		case <-ctx.Done():
@@ -183,14 +185,14 @@ func (w *worker) under(ctx context.Context, token uint64) error {
 	return nil
 }
 
-// step is up to how long a worker waits between its steps under the lock.
-const step = 40 * time.Millisecond
+// maxStepInterval is the longest time between two steps under the lock.
+const maxStepInterval = 40 * time.Millisecond
 
-// late writes to the registers after the hold is over, as a process does that was
-// paused just before.
-func (w *worker) late(ctx context.Context, token uint64) {
+// writeAfterHold writes to the registers after the hold has ended, like a process that was paused
+// just before the write.
+func (w *worker) writeAfterHold(ctx context.Context, token uint64) {
 	select {
-	case <-time.After(randomly(w.Hold)):
+	case <-time.After(randomUpTo(w.MaxHold)):
 	case <-ctx.Done():
 		return
 	}
@@ -199,28 +201,28 @@ func (w *worker) late(ctx context.Context, token uint64) {
 	}
 }
 
-// add adds one to the counter, in two steps that nothing but the lock protects.
-func (w *worker) add(ctx context.Context, token uint64) error {
+// incrementCounter adds one to the counter, in two steps that only the lock protects.
+func (w *worker) incrementCounter(ctx context.Context, token uint64) error {
 	n, err := w.store.counter(ctx)
 	if err != nil {
 		return err
 	}
-	time.Sleep(randomly(3 * time.Millisecond))
+	time.Sleep(randomUpTo(3 * time.Millisecond))
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	return w.store.setCounter(ctx, update{Client: w.Client, Process: w.Process, Token: token, Base: n})
 }
 
-// answers is how long one operation on a register may take.
-const answers = 5 * time.Second
+// operationTimeout is how long one operation on a register may take.
+const operationTimeout = 5 * time.Second
 
 func (w *worker) write(ctx context.Context, r register, token uint64) {
-	ctx, cancel := context.WithTimeout(ctx, answers)
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	value := int64(w.Process)*1_000_000 + w.values.Add(1)
 	done := w.rec.Call(history.Write, r.name(), token, value)
-	outcome, err := r.write(ctx, content{token, value})
+	outcome, err := r.write(ctx, registerState{token, value})
 	done(outcome, token, value)
 	if err != nil {
 		w.logger.Debug("write", slog.String("register", r.name()), slog.Any("error", err))
@@ -228,7 +230,7 @@ func (w *worker) write(ctx context.Context, r register, token uint64) {
 }
 
 func (w *worker) read(ctx context.Context, r register) {
-	ctx, cancel := context.WithTimeout(ctx, answers)
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	done := w.rec.Call(history.Read, r.name(), 0, 0)
 	found, err := r.read(ctx)
@@ -240,5 +242,5 @@ func (w *worker) read(ctx context.Context, r register) {
 	done(history.OK, found.Token, found.Value)
 }
 
-// randomly is a random time of up to most.
-func randomly(most time.Duration) time.Duration { return rand.N(most) + 1 }
+// randomUpTo returns a random duration of at most the given one.
+func randomUpTo(most time.Duration) time.Duration { return rand.N(most) + 1 }

@@ -2,7 +2,10 @@
 package layers
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -42,6 +45,86 @@ func TestLibraryNeedsTheStandardLibraryOnly(t *testing.T) {
 			}
 			if d == "net/http" {
 				t.Errorf("package %q depends on net/http", pkg)
+			}
+		}
+	}
+}
+
+// Packages stand on floors: each above all that it imports. Few floors keep the way down short.
+func TestFloors(t *testing.T) {
+	const most = 8
+	cmd := exec.Command("go", "list", "-f", "{{.ImportPath}} {{join .Imports \" \"}}", "./...")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	imports := map[string][]string{}
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		imports[fields[0]] = fields[1:]
+	}
+	floors := map[string]int{}
+	var floor func(pkg string) int
+	floor = func(pkg string) int {
+		if floors[pkg] == 0 {
+			below := 0
+			for _, i := range imports[pkg] {
+				if strings.HasPrefix(i, module) {
+					below = max(below, floor(i))
+				}
+			}
+			floors[pkg] = below + 1
+		}
+		return floors[pkg]
+	}
+	for pkg := range imports {
+		if n := floor(pkg); n > most {
+			t.Errorf("%s is on floor %d, above %d", pkg, n, most)
+		}
+	}
+}
+
+// The root folder stays one that can be read at a glance.
+func TestRootFolder(t *testing.T) {
+	const most = 30
+	cmd := exec.Command("git", "ls-files")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Skip("not a git checkout")
+	}
+	n := 0
+	for line := range strings.Lines(string(out)) {
+		if !strings.Contains(line, "/") {
+			n++
+		}
+	}
+	if n > most {
+		t.Errorf("the root folder has %d files, more than %d", n, most)
+	}
+}
+
+// Every file that the page on internals, the table of promises or the guide for contributors
+// names is there.
+func TestNamedFilesExist(t *testing.T) {
+	for _, page := range []string{"docs/internals.md", "doc.go", "CONTRIBUTING.md"} {
+		text, err := os.ReadFile("../../" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`\b((?:internal|engine|docs|drivers|driver|promises|leases|partitions)/[\w./*-]*\w(?:/|\b)|promise\d\d_\w+\.go)`).FindAllString(string(text), -1) {
+			name := strings.TrimSuffix(m, "/")
+			switch {
+			case strings.HasPrefix(name, "engine/"):
+				name = "internal/" + name
+			case strings.HasPrefix(name, "promise") && strings.HasSuffix(name, ".go") && !strings.Contains(name, "/"):
+				name = "promises/" + name
+			case strings.Contains(name, "NN"):
+				continue
+			}
+			if found, _ := filepath.Glob("../../" + name); len(found) == 0 {
+				t.Errorf("%s names %s, which is not there", page, name)
 			}
 		}
 	}

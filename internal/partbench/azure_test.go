@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/partitions"
 )
 
-// On Azure Blob Storage nothing wakes the instances, and batched reads do not contain owners. The
-// instances reach the same plan, later.
+// Azure Blob Storage has no change events, and its batch reads do not include owners. Instances come
+// to the same distribution, but later.
 func TestPartitionsOnAzure(t *testing.T) {
 	const n = 12
 	container := azuritetest.Shared(t).Container(t)
@@ -44,7 +44,7 @@ func TestPartitionsOnAzure(t *testing.T) {
 		all = append(all, p)
 		go func() { done <- p.Run(ctx) }()
 	}
-	even := func() {
+	waitEven := func() {
 		t.Helper()
 		begin := time.Now()
 		for {
@@ -67,10 +67,10 @@ func TestPartitionsOnAzure(t *testing.T) {
 		}
 	}
 	join()
-	even()
+	waitEven()
 	join()
 	join()
-	even()
+	waitEven()
 	begin := time.Now()
 	cancel()
 	for range all {

@@ -1,4 +1,4 @@
-// Package figure draws lines and ranges, beside each other, with gonum's plot.
+// Package figure draws panels with lines or ranges side by side, with gonum/plot.
 package figure
 
 import (
@@ -17,22 +17,22 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Each part of a plot has this size.
+// The size of each panel, and its margin.
 const width, height, margin = 16 * vg.Centimeter, 12 * vg.Centimeter, vg.Centimeter / 2
 
-// Line is a line of a plot; few points are marked.
+// Line is one line of a panel. Its points are marked if there are few.
 type Line struct {
 	Name   string
 	Points plotter.XYs
 }
 
-// Panel is a plot whose legend is below it, where no line can cross it.
+// Panel is a plot with its legend below it, where no line crosses it.
 type Panel struct {
 	*plot.Plot
 	legend plot.Legend
 }
 
-// NewPanel makes a plot of lines.
+// NewPanel makes a panel with lines.
 func NewPanel(title, x, y string, lines ...Line) (*Panel, error) {
 	p := &Panel{plot.New(), plot.NewLegend()}
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
@@ -63,11 +63,11 @@ func (p *Panel) sansSerif() {
 	}
 }
 
-// LogAxis makes an axis logarithmic, with plain numbers at the powers of ten. What
-// is drawn along it must be greater than 0.
+// LogAxis makes an axis logarithmic, with plain numbers at the powers of ten. All values on it
+// must be greater than 0.
 func LogAxis(a *plot.Axis) {
 	a.Scale = logarithmic{}
-	a.Min, a.Max = a.Min/1.2, a.Max*1.2 // so that nothing lies on the edge
+	a.Min, a.Max = a.Min/1.2, a.Max*1.2 // keeps values off the edge
 	a.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick {
 		var ticks []plot.Tick
 		for power := math.Floor(math.Log10(low)); power <= math.Ceil(math.Log10(high)); power++ {
@@ -92,12 +92,12 @@ func (logarithmic) Normalize(low, high, x float64) float64 {
 	return (math.Log(x) - math.Log(low)) / (math.Log(high) - math.Log(low))
 }
 
-// Draw writes plots beside each other.
-func Draw(w io.Writer, format string, parts ...*Panel) error {
-	if len(parts) == 0 {
-		return errors.New("nothing was measured that could be drawn")
+// Draw draws panels side by side.
+func Draw(w io.Writer, format string, panels ...*Panel) error {
+	if len(panels) == 0 {
+		return errors.New("nothing to draw: nothing was measured")
 	}
-	total := width * vg.Length(len(parts))
+	total := width * vg.Length(len(panels))
 	var canvas vg.CanvasWriterTo
 	switch format {
 	case "svg":
@@ -105,14 +105,14 @@ func Draw(w io.Writer, format string, parts ...*Panel) error {
 	case "png":
 		canvas = vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(total, height), vgimg.UseDPI(144))}
 	default:
-		return fmt.Errorf("a picture is svg or png, not %q", format)
+		return fmt.Errorf("unknown format %q; want svg or png", format)
 	}
 	dc := draw.New(canvas)
-	var legend vg.Length // the highest, so that the plots are equally high
-	for _, p := range parts {
+	var legend vg.Length // the height of the highest legend, so that all plots have the same height
+	for _, p := range panels {
 		legend = max(legend, p.legend.Rectangle(dc).Size().Y)
 	}
-	for i, p := range parts {
+	for i, p := range panels {
 		left, right := width*vg.Length(i)+margin, width*vg.Length(i+1)-total-margin
 		p.Draw(draw.Crop(dc, left, right, legend+2*margin, -margin))
 		p.legend.Draw(draw.Crop(dc, left+4*margin, right, margin, 0))

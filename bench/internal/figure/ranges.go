@@ -9,13 +9,13 @@ import (
 	"gonum.org/v1/plot/vg"
 )
 
-// Range is one row of a plot of ranges: values on a line, in rising order.
+// Range is one row of a plot of ranges: values on a line, in ascending order.
 type Range struct {
 	Name   string
 	Values []float64
 }
 
-// NewRanges makes a plot with a row for each range, from below, along a logarithmic
+// NewRanges makes a panel with a row for each range, from bottom to top, along a logarithmic
 // axis.
 func NewRanges(title, x string, rows ...Range) *Panel {
 	p := &Panel{plot.New(), plot.NewLegend()}

@@ -1,7 +1,7 @@
-// Moves the wall clock of one program, which loads this with LD_PRELOAD, by what
-// the file named by HOLDFAST_CLOCK says at each moment: a 64-bit number of
-// nanoseconds, in the machine's byte order. Clocks that count elapsed time stay
-// as they are.
+// Moves the wall clock of the program that loads this library with LD_PRELOAD. The
+// file named by HOLDFAST_CLOCK holds the offset: a 64-bit number of nanoseconds in
+// the machine's byte order, which may change at any time. Clocks that count elapsed
+// time are not affected.
 //
 //	cc -shared -fPIC -O2 -o clock.so clock.c -ldl
 #define _GNU_SOURCE
@@ -60,8 +60,8 @@ time_t time(time_t *result) {
 
 typedef int wait_until(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
 
-// A deadline by the moved clock is turned into one by the kernel's. Deadlines by
-// the clock of elapsed time are far from today's date, and stay.
+// Converts a deadline of the moved clock into one of the kernel's clock. A deadline
+// of a clock that counts elapsed time is far from today's date and is not changed.
 int pthread_cond_timedwait(pthread_cond_t *restrict c, pthread_mutex_t *restrict m, const struct timespec *restrict until) {
 	static wait_until *real;
 	if (!real) {

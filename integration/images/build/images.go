@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testservers"
 )
 
-// Like the official image's: arguments alone are mongod's, and it listens on
-// every address.
+// Like in the official image, arguments alone are passed to mongod, which listens on all
+// addresses.
 const mongoEntrypoint = `#!/bin/sh
 if [ "${1#-}" != "$1" ] || [ $# = 0 ]; then set -- mongod "$@"; fi
 if [ "$1" = mongod ]; then set -- "$@" --bind_ip_all; fi
@@ -32,7 +32,7 @@ var mongoImage = image{
 		if err := root.program(ctx, "usr/bin/mongod", mongod); err != nil {
 			return err
 		}
-		if err := root.compiled(ctx, "usr/bin/mongosh", "integration", "./images/mongosh"); err != nil {
+		if err := root.goProgram(ctx, "usr/bin/mongosh", "integration", "./images/mongosh"); err != nil {
 			return err
 		}
 		root.dir("data/db", 0o755)
@@ -80,13 +80,13 @@ var azuriteImage = image{
 var workerImage = image{
 	name: "holdfast-local/worker:dev",
 	fill: func(ctx context.Context, root *tree) error {
-		return root.compiled(ctx, "worker", ".", "./examples/worker")
+		return root.goProgram(ctx, "worker", ".", "./examples/worker")
 	},
 	config: []string{`ENTRYPOINT ["/worker"]`},
 }
 
-// javascript adds a folder of Node.js packages without what only people and
-// compilers read.
+// javascript adds a folder of Node.js packages, without documentation and sources that Node.js
+// does not run.
 func (t *tree) javascript(name, folder string) error {
 	return filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {

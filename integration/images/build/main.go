@@ -1,7 +1,7 @@
-// Build makes local stand-ins for the images that the integration suite and
-// docker-compose.yml use, for machines that cannot pull the official ones. They
-// carry the real servers, as the unit tests fetch them, and have names of their
-// own, so that nobody takes them for the official images.
+// Command build makes local stand-ins for the images of the integration suite and
+// docker-compose.yml, for machines that cannot pull the official ones. They contain the real
+// servers, fetched like those of the unit tests, and have names of their own, so that they are
+// not mistaken for the official images.
 //
 //	go run ./images/build            # builds what is missing or out of date
 //	go run ./images/build -force     # builds all
@@ -24,19 +24,18 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// label is what an image has the digest of its contents in.
+// label is the image label with the digest of the contents.
 const label = "holdfast.contents"
 
-// image is one that is built: its files are added to root, a tree that is
-// empty at first.
+// image is an image to build. fill adds its files to an empty tree.
 type image struct {
 	name   string
 	fill   func(ctx context.Context, root *tree) error
-	config []string // Dockerfile instructions for how it runs
+	config []string // Dockerfile instructions: entry point, ports, environment
 }
 
 func main() {
-	force := flag.Bool("force", false, "build also what is there already")
+	force := flag.Bool("force", false, "also build images that are up to date")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := build(ctx, *force)
@@ -55,7 +54,7 @@ func build(ctx context.Context, force bool) error {
 	defer func() { _ = docker.Close() }()
 	version, err := docker.ServerVersion(ctx, client.ServerVersionOptions{})
 	if err != nil {
-		return fmt.Errorf("no Docker engine answers (%w); start one, or use integration/images/engine.sh start", err)
+		return fmt.Errorf("no Docker engine answers (%w); start one, for example with integration/images/engine.sh start", err)
 	}
 	fmt.Printf("Docker engine %s\n", version.Version)
 	for _, img := range []image{mongoImage, azuriteImage, workerImage} {
@@ -79,14 +78,14 @@ func (img image) build(ctx context.Context, docker *client.Client, force bool) e
 	old, err := docker.ImageInspect(ctx, img.name)
 	switch {
 	case err == nil && !force && old.Config != nil && old.Config.Labels[label] == digest:
-		fmt.Printf("%-32s there already, %s\n", img.name, old.ID)
+		fmt.Printf("%-32s is up to date, %s\n", img.name, old.ID)
 		return nil
 	case err != nil && !errdefs.IsNotFound(err):
 		return err
 	}
 	read, write := io.Pipe()
 	go func() { write.CloseWithError(root.write(write)) }()
-	defer func() { _ = read.Close() }() // ends the goroutine if the engine has not read all
+	defer func() { _ = read.Close() }() // ends the goroutine if the engine did not read everything
 	answer, err := docker.ImageImport(ctx, client.ImageImportSource{Source: read, SourceName: "-"}, img.name, client.ImageImportOptions{
 		Message: "local stand-in of Holdfast's integration suite, not an official image",
 		Changes: append([]string{"LABEL " + label + "=" + digest}, img.config...),
@@ -95,7 +94,7 @@ func (img image) build(ctx context.Context, docker *client.Client, force bool) e
 		return err
 	}
 	defer func() { _ = answer.Close() }()
-	if err := imported(answer); err != nil {
+	if err := readImportResult(answer); err != nil {
 		return err
 	}
 	made, err := docker.ImageInspect(ctx, img.name)
@@ -106,17 +105,17 @@ func (img image) build(ctx context.Context, docker *client.Client, force bool) e
 	return nil
 }
 
-// imported reads the engine's answer to its end: an error may be in it.
-func imported(answer io.Reader) error {
+// readImportResult reads the engine's answer to its end, since it may contain an error.
+func readImportResult(answer io.Reader) error {
 	for d := json.NewDecoder(answer); ; {
-		var said struct{ Error string }
-		if err := d.Decode(&said); errors.Is(err, io.EOF) {
+		var output struct{ Error string }
+		if err := d.Decode(&output); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err
 		}
-		if said.Error != "" {
-			return errors.New(said.Error)
+		if output.Error != "" {
+			return errors.New(output.Error)
 		}
 	}
 }

@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// busybox adds a shell and the small programs that entry points, health checks
-// and testcontainers' probes run.
+// busybox adds a shell and the small programs that entry points, health checks and
+// testcontainers' probes run.
 func (t *tree) busybox(ctx context.Context) error {
 	source, err := exec.LookPath("busybox")
 	if err != nil {
 		return fmt.Errorf("%w; install busybox-static", err)
 	}
-	if libraries, err := needs(ctx, source); err != nil || len(libraries) > 0 {
+	if libraries, err := sharedLibraries(ctx, source); err != nil || len(libraries) > 0 {
 		return errors.Join(err, errors.New(source+" is not linked statically; install busybox-static"))
 	}
-	list, err := output(ctx, source, "--list")
+	list, err := runCommand(ctx, source, "--list")
 	if err != nil {
 		return err
 	}
@@ -34,13 +34,13 @@ func (t *tree) busybox(ctx context.Context) error {
 	return nil
 }
 
-// program adds a program of this machine with the shared libraries it needs.
+// program adds a program of this machine and its shared libraries.
 func (t *tree) program(ctx context.Context, name, source string) error {
 	source, err := filepath.EvalSymlinks(source)
 	if err != nil {
 		return err
 	}
-	libraries, err := needs(ctx, source)
+	libraries, err := sharedLibraries(ctx, source)
 	if err != nil {
 		return err
 	}
@@ -55,8 +55,8 @@ func (t *tree) program(ctx context.Context, name, source string) error {
 	return nil
 }
 
-// needs lists the shared libraries of a program, the loader among them.
-func needs(ctx context.Context, program string) ([]string, error) {
+// sharedLibraries lists the shared libraries of a program, including the loader.
+func sharedLibraries(ctx context.Context, program string) ([]string, error) {
 	out, err := exec.CommandContext(ctx, "ldd", program).CombinedOutput()
 	if err != nil {
 		if strings.Contains(string(out), "not a dynamic executable") {
@@ -78,10 +78,10 @@ func needs(ctx context.Context, program string) ([]string, error) {
 	return found, nil
 }
 
-// compiled adds a static Go program, given by its package's path from the
+// goProgram builds and adds a static Go program. pkg is its package's path, relative to the
 // folder dir of the repository.
-func (t *tree) compiled(ctx context.Context, name, dir, pkg string) error {
-	root, err := repository()
+func (t *tree) goProgram(ctx context.Context, name, dir, pkg string) error {
+	root, err := repositoryRoot()
 	if err != nil {
 		return err
 	}
@@ -89,15 +89,15 @@ func (t *tree) compiled(ctx context.Context, name, dir, pkg string) error {
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", out, pkg)
 	build.Dir = filepath.Join(root, dir)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
-	if said, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build %s: %w: %s", pkg, err, said)
+	if output, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build %s: %w: %s", pkg, err, output)
 	}
 	t.file(name, out, 0o755)
 	return nil
 }
 
-// repository is the folder of the parent module, upward from here.
-func repository() (string, error) {
+// repositoryRoot finds the root of the repository, upward from the working directory.
+func repositoryRoot() (string, error) {
 	start, err := os.Getwd()
 	if err != nil {
 		return "", err
@@ -110,7 +110,7 @@ func repository() (string, error) {
 	return "", fmt.Errorf("no integration/go.mod above %s", start)
 }
 
-func output(ctx context.Context, name string, args ...string) (string, error) {
+func runCommand(ctx context.Context, name string, args ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, name, args...).Output()
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", name, err)

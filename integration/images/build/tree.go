@@ -12,13 +12,12 @@ import (
 	"strings"
 )
 
-// tree is a file system to be: what lies at each path. Paths have no slash at
-// their start.
+// tree is the file system of an image: the entry at each path. Paths do not begin with a slash.
 type tree struct{ entries map[string]entry }
 
 // entry is a file of this machine, a text, a link or a folder.
 type entry struct {
-	source string // the file of this machine
+	source string // the path of a file of this machine
 	text   string
 	link   string
 	mode   os.FileMode
@@ -40,7 +39,7 @@ func (t *tree) link(name, target string) { t.entries[name] = entry{link: target}
 
 func (t *tree) dir(name string, mode os.FileMode) { t.entries[name] = entry{mode: mode | os.ModeDir} }
 
-// digest tells two trees apart.
+// digest returns a hash of the configuration and all entries.
 func (t *tree) digest(config []string) (string, error) {
 	sum := sha256.New()
 	fmt.Fprintln(sum, config)
@@ -76,7 +75,7 @@ func (t *tree) write(w io.Writer) error {
 	return archive.Close()
 }
 
-// parents writes the folders down to dir that nobody has written.
+// parents writes the folders down to dir that have not been written yet.
 func (t *tree) parents(archive *tar.Writer, done map[string]bool, dir string) error {
 	if done[dir] {
 		return nil

@@ -1,11 +1,11 @@
-// Mongosh is a stand-in for MongoDB's shell in the local images: it evaluates
-// the few expressions that testcontainers' MongoDB module, the health checks and
-// the init job of docker-compose.yml run, and nothing else.
+// Command mongosh stands in for MongoDB's shell in the local images. It evaluates only the few
+// expressions that testcontainers' MongoDB module, and the health checks and the init job of
+// docker-compose.yml, use.
 //
 //	mongosh [--quiet] [mongodb://HOST/…] --eval EXPRESSION
 //
-// EXPRESSION is rs.status(), rs.initiate({…}), db.hello() or
-// db.adminCommand('name' or {…}), and perhaps .field after it.
+// EXPRESSION is rs.status(), rs.initiate({…}), db.hello() or db.adminCommand('name' or {…}),
+// optionally followed by .field.
 package main
 
 import (
@@ -39,7 +39,7 @@ func run(args []string) error {
 		case strings.HasPrefix(arg, "mongodb://"):
 			uri = arg
 		default:
-			return fmt.Errorf("argument %q is not known to this stand-in", arg)
+			return fmt.Errorf("unknown argument %q; this stand-in knows --quiet, --eval and mongodb://…", arg)
 		}
 	}
 	command, field, err := parse(expression)
@@ -69,12 +69,12 @@ func run(args []string) error {
 	return nil
 }
 
-// parse turns an expression into a command and the field asked for.
+// parse converts an expression into a command and the requested field of its answer.
 func parse(expression string) (command bson.D, field string, err error) {
 	call, rest, ok := strings.Cut(strings.TrimSuffix(strings.TrimSpace(expression), ";"), "(")
 	end := strings.LastIndex(rest, ")")
 	if !ok || end < 0 {
-		return nil, "", fmt.Errorf("%q is not an expression that this stand-in knows", expression)
+		return nil, "", fmt.Errorf("unknown expression %q; this stand-in knows only rs.status, rs.initiate, db.hello and db.adminCommand", expression)
 	}
 	argument := strings.TrimSpace(rest[:end])
 	field = strings.TrimPrefix(rest[end+1:], ".")
@@ -93,11 +93,11 @@ func parse(expression string) (command bson.D, field string, err error) {
 		command, err := literal(argument)
 		return command, field, err
 	}
-	return nil, "", fmt.Errorf("%s is not known to this stand-in", call)
+	return nil, "", fmt.Errorf("unknown function %s; this stand-in knows only rs.status, rs.initiate, db.hello and db.adminCommand", call)
 }
 
-// literal reads an object as JavaScript writes it: names without quotes, texts
-// in single ones.
+// literal parses a JavaScript object literal: names without quotes, strings in single or double
+// quotes.
 func literal(text string) (bson.D, error) {
 	var json strings.Builder
 	for text != "" {
@@ -105,7 +105,7 @@ func literal(text string) (bson.D, error) {
 		case c == '\'' || c == '"':
 			end := strings.IndexByte(text[1:], c)
 			if end < 0 {
-				return nil, errors.New("a text without its end")
+				return nil, errors.New("a string is not closed")
 			}
 			json.WriteString(`"` + text[1:end+1] + `"`)
 			text = text[end+2:]

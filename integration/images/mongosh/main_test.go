@@ -20,7 +20,7 @@ func TestParse(t *testing.T) {
 	}
 	for _, bad := range []string{"", "rs.status", "rs.remove('x')", "rs.initiate({ _id: 'rs)", "while(true) {}"} {
 		if command, _, err := parse(bad); err == nil {
-			t.Errorf("%q is taken for %v", bad, command)
+			t.Errorf("%q was parsed as %v", bad, command)
 		}
 	}
 }

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// maxQueuedBytes bounds the messages that wait to be written.
+const maxQueuedBytes = 64 << 10
+
+// asyncWriter writes messages to a terminal, a pipe or a file that may block forever:
+// after Ctrl-S, in a pager, or if a log reader hangs. Write never waits. Messages that
+// do not fit into the queue are dropped; their number is written as soon as writing
+// works again.
+type asyncWriter struct {
+	w io.Writer
+
+	mu      sync.Mutex
+	queue   [][]byte
+	size    int           // bytes in the queue and in the current write
+	dropped int           // messages since the last note about dropped ones
+	drained chan struct{} // closed when everything is written; nil if nothing is queued
+}
+
+// Write queues one message.
+func (a *asyncWriter) Write(line []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.size > 0 && a.size+len(line) > maxQueuedBytes {
+		a.dropped++
+		return len(line), nil
+	}
+	a.addDroppedNote()
+	a.add(append([]byte(nil), line...))
+	return len(line), nil
+}
+
+func (a *asyncWriter) add(line []byte) {
+	a.queue = append(a.queue, line)
+	a.size += len(line)
+	if a.drained == nil {
+		a.drained = make(chan struct{})
+		go a.drain() // ends when the queue is empty; a write that blocks forever ends with the process
+	}
+}
+
+func (a *asyncWriter) addDroppedNote() {
+	what := "messages were"
+	switch a.dropped {
+	case 0:
+		return
+	case 1:
+		what = "message was"
+	}
+	a.add(fmt.Appendf(nil, "holdfast: %d %s dropped here because standard error was blocked\n", a.dropped, what))
+	a.dropped = 0
+}
+
+// drain writes until the queue is empty.
+func (a *asyncWriter) drain() {
+	defer blockSIGTTOU()()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for {
+		if len(a.queue) == 0 {
+			a.addDroppedNote()
+		}
+		if len(a.queue) == 0 {
+			close(a.drained)
+			a.drained = nil
+			return
+		}
+		line := a.queue[0]
+		a.queue = a.queue[1:]
+		a.mu.Unlock()
+		_, _ = a.w.Write(line) // there is nowhere to report a failure
+		a.mu.Lock()
+		a.size -= len(line)
+	}
+}
+
+// flush waits until everything is written, but no longer than limit.
+func (a *asyncWriter) flush(limit time.Duration) {
+	a.mu.Lock()
+	drained := a.drained
+	a.mu.Unlock()
+	if drained == nil {
+		return
+	}
+	select {
+	case <-drained:
+	case <-time.After(limit):
+	}
+}

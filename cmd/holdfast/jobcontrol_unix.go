@@ -1,0 +1,123 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal is the controlling terminal, or nil if there is none.
+//
+// The command has a process group of its own, which starts in the background. Holdfast
+// receives the keyboard's signals (Ctrl-C, Ctrl-Z) and forwards them. When the command
+// stops because it tries to read the terminal, holdfast puts it into the foreground, where
+// it stays. That way a pipeline such as "holdfast run … | less" keeps its terminal, and an
+// editor or a password prompt works.
+type terminal struct{ fd int }
+
+func openTerminal() *terminal {
+	fd, err := unix.Open("/dev/tty", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	return &terminal{fd}
+}
+
+func (t *terminal) close() {
+	if t != nil {
+		_ = unix.Close(t.fd)
+	}
+}
+
+// inForeground reports whether a process group is in the foreground.
+func (t *terminal) inForeground(group int) bool {
+	if t == nil {
+		return false
+	}
+	foreground, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP)
+	return err == nil && foreground == group
+}
+
+// setForeground puts a group into the foreground. A process in the background may do so
+// only while it ignores SIGTTOU.
+func (t *terminal) setForeground(group int) {
+	signal.Ignore(syscall.SIGTTOU)
+	defer signal.Reset(syscall.SIGTTOU)
+	_ = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, group) // the group may have ended just now
+}
+
+// takeForeground puts holdfast's own group into the foreground if the given group was there.
+func (t *terminal) takeForeground(from int) {
+	if t.inForeground(from) {
+		t.setForeground(unix.Getpgrp())
+	}
+}
+
+// jobControl handles a value of c.stopEvents. It calls beforeSuspend before holdfast stops
+// itself, and continues the command only if mayContinue returns true.
+func (c *child) jobControl(sig os.Signal, beforeSuspend func(), mayContinue func() bool) {
+	event, ok := sig.(stopEvent)
+	if !ok {
+		if sig != syscall.SIGTSTP || !withoutShell() {
+			_ = c.signal(sig) // the terminal's signal to holdfast is meant for the command too
+		}
+		return
+	}
+	if c.tty == nil {
+		return // another process stopped only the command, and will continue it
+	}
+	by := syscall.Signal(event)
+	wantsTerminal := by == syscall.SIGTTIN || by == syscall.SIGTTOU
+	if !wantsTerminal && by != syscall.SIGTSTP {
+		return
+	}
+	own := unix.Getpgrp()
+	hadTerminal := c.tty.inForeground(c.pid)
+	switch {
+	case wantsTerminal && c.tty.inForeground(own): // it gets the terminal below
+	case withoutShell():
+		if !wantsTerminal {
+			_ = c.signal(syscall.SIGCONT)
+		}
+		return
+	default:
+		c.tty.takeForeground(c.pid)
+		beforeSuspend()
+		suspend()
+	}
+	if !mayContinue() {
+		return
+	}
+	if (hadTerminal || wantsTerminal) && c.tty.inForeground(own) {
+		c.tty.setForeground(c.pid)
+	}
+	_ = c.signal(syscall.SIGCONT)
+}
+
+// withoutShell reports whether holdfast has no shell that could continue it: it is the
+// program that the terminal was opened for, as with "ssh -t" or "docker run -t". There
+// Ctrl-Z does nothing, as for any other program.
+func withoutShell() bool {
+	parent := os.Getppid()
+	if parent == 0 { // holdfast is process 1 of a container
+		return true
+	}
+	own, err1 := unix.Getsid(0)
+	parents, err2 := unix.Getsid(parent)
+	return err1 != nil || err2 != nil || own != parents
+}
+
+// suspend stops holdfast, as the shell expects of a job whose command has stopped, and
+// returns when the shell has continued it. The lock is not renewed meanwhile.
+func suspend() {
+	continued := make(chan os.Signal, 1)
+	signal.Notify(continued, syscall.SIGCONT)
+	defer signal.Stop(continued)
+	if syscall.Kill(os.Getpid(), syscall.SIGSTOP) == nil {
+		<-continued
+	}
+}

@@ -1,0 +1,36 @@
+// Package driver is the contract between Holdfast and the storage that keeps its locks.
+// Authors of drivers import it. Programs import package holdfast, which has aliases of
+// the types that they meet.
+//
+// # Writing a driver
+//
+//  1. Implement [Locker]: acquire, renew, release and inspect one lease by its name and
+//     its [LeaseID]. The backend's clock judges expiry, and every grant gets a higher token.
+//  2. Declare [Limits]: the range of TTLs, and the longest name, owner and data. Check
+//     every argument before I/O with [Request.Validate], [ValidateName], [ValidateTTL]
+//     and [ValidateData].
+//  3. Declare [Capabilities]: what the backend can do beyond Locker, such as waking
+//     waiters or renewing many leases in one call. All of them are optional. Holdfast works
+//     without them, by polling and by single calls.
+//  4. Wrap each error in an [OpError]. Return [ErrHeld] (as a [HeldError]), [ErrLost],
+//     [ErrConflict], [ErrInvalid] or [ErrClosed] only if the outcome is certain.
+//  5. Call [Register] in an init function, so that holdfast.Open finds the driver by the
+//     scheme of a URL. [CheckParams] refuses URL parameters that the driver does not know.
+//  6. Call lockertest.Run from one test. It checks every clause of this contract and
+//     quotes the clause that the driver breaks.
+//
+// Package [github.com/holdfast-go/holdfast/drivers/memory] is the shortest driver to read.
+//
+// # Helpers
+//
+// Package [github.com/holdfast-go/holdfast/driver/lockstate] has the rules by which a
+// lock changes hands. It is for stores that keep bytes but cannot apply the rules
+// themselves, such as files. Package [github.com/holdfast-go/holdfast/driver/text] writes
+// durations, quoted values and sizes as error messages show them.
+//
+// # Secrets
+//
+// A lease ID is a secret: any process that knows it can renew and release the lease.
+// Nothing prints a [LeaseID], a [Revision], or a struct that has one. A driver must not
+// put an ID or a credential into an error or a log line.
+package driver

@@ -1,0 +1,65 @@
+package driver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+func TestErrorTexts(t *testing.T) {
+	held := &driver.HeldError{Record: driver.Record{
+		Name: "billing", State: driver.StateHeld, Owner: "host/1", Token: 7,
+		Remaining: 12*time.Second + 345678*time.Microsecond, RemainingKnown: true, Broken: true,
+	}}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{held, `holdfast: lock "billing" is held by "host/1" (token 7, 12.346s left, broken)`},
+		{&driver.HeldError{Record: driver.Record{Name: "billing"}}, `holdfast: lock "billing" is held`},
+		{driver.Invalid("TTL", "2s", "from 15s to 1m"), "holdfast: TTL 2s is invalid: must be from 15s to 1m"},
+		{&driver.OpError{Op: "acquire", Backend: "mongodb", Name: "billing", Err: driver.ErrClosed}, `holdfast: acquire "billing" on mongodb: closed`},
+		{&driver.OpError{Op: "list", Backend: "file", Err: driver.ErrClosed}, "holdfast: list on file: closed"},
+		{&driver.OpError{Op: "connect", Backend: "mongodb", Err: context.Canceled}, "holdfast: connect to mongodb: context canceled"},
+	} {
+		if got := c.err.Error(); got != c.want {
+			t.Errorf("got  %s\nwant %s", got, c.want)
+		}
+	}
+}
+
+// Each error matches its own sentinel, also when it is wrapped. Only the sentinels mean that the
+// outcome is known.
+func TestErrorMeanings(t *testing.T) {
+	sentinels := []error{driver.ErrHeld, driver.ErrLost, driver.ErrConflict, driver.ErrInvalid, driver.ErrClosed}
+	for _, c := range []struct {
+		err  error
+		want error // nil: none
+	}{
+		{&driver.HeldError{}, driver.ErrHeld},
+		{driver.Invalid("TTL", "2s", "more"), driver.ErrInvalid},
+		{driver.ErrLost, driver.ErrLost},
+		{driver.ErrConflict, driver.ErrConflict},
+		{driver.ErrClosed, driver.ErrClosed},
+		{context.DeadlineExceeded, nil},
+		{errors.New("no primary"), nil},
+	} {
+		for _, err := range []error{c.err, &driver.OpError{Op: "acquire", Backend: "memory", Name: "n", Err: c.err}, fmt.Errorf("more: %w", c.err)} {
+			for _, sentinel := range sentinels {
+				if got := errors.Is(err, sentinel); got != (sentinel == c.want) {
+					t.Errorf("%v matches %v: %v", err, sentinel, got)
+				}
+			}
+			if got := driver.OutcomeKnown(err); got != (c.want != nil) {
+				t.Errorf("%v: the outcome is known: %v", err, got)
+			}
+		}
+	}
+	if !driver.OutcomeKnown(nil) {
+		t.Error("the outcome of a success is unknown")
+	}
+}

@@ -1,0 +1,115 @@
+package driver
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// State says whether a lock is held.
+type State uint8
+
+// The states of a lock. The zero value means that the backend did not report it.
+const (
+	StateUnknown State = iota
+	StateFree
+	StateHeld
+)
+
+// String returns "free", "held" or "unknown".
+func (s State) String() string {
+	switch s {
+	case StateFree:
+		return "free"
+	case StateHeld:
+		return "held"
+	default:
+		return "unknown"
+	}
+}
+
+// Record is what a backend knows of a name at one moment. The zero value of a field means
+// unknown (or none), so that an unknown fact is never mistaken for a known one.
+type Record struct {
+	Name  string
+	State State
+	// Owner of the present holder. For a free lock it is the last owner, if known.
+	Owner string
+	// Token of the last grant; 0 if it is unknown or there was no grant.
+	Token uint64
+	// TTL of the present holder's lease: the longest TTL that it was granted or renewed
+	// for. A Revision that stays unchanged for this long means that the lease is over.
+	TTL time.Duration
+	// Remaining is how much of a held lock's lease was left on the backend's clock when it
+	// answered. It has a meaning only if RemainingKnown is true.
+	Remaining      time.Duration
+	RemainingKnown bool
+	// AcquiredAt and RenewedAt are readings of the backend's clock.
+	AcquiredAt time.Time
+	RenewedAt  time.Time
+	// Broken means that the holder's renewals are refused (see [Breaker]).
+	Broken bool
+	// Data stored with the lock. The record of a HeldError may lack it.
+	Data []byte
+	// Revision changes with every grant and renewal. It is zero if the backend cannot
+	// compare it.
+	Revision Revision
+}
+
+// MarshalJSON writes every fact that is known, and leaves out what is unknown or none:
+//
+//	{"name":"billing","state":"held","owner":"host/1","token":7,"ttl":"30s",
+//	 "remaining":"12.5s","acquiredAt":"2026-01-02T15:04:05Z",
+//	 "renewedAt":"2026-01-02T15:04:25Z","broken":true,"data":"aGVsbG8="}
+//
+// The state is "free", "held" or "unknown". Durations are as [time.ParseDuration] reads
+// them, times as RFC 3339 has them, and data are base64. The Revision is a secret and is
+// never written; therefore a Record cannot be read back from JSON.
+func (r Record) MarshalJSON() ([]byte, error) {
+	out := struct {
+		Name       string    `json:"name"`
+		State      string    `json:"state"`
+		Owner      string    `json:"owner,omitempty"`
+		Token      uint64    `json:"token,omitempty"`
+		TTL        string    `json:"ttl,omitempty"`
+		Remaining  string    `json:"remaining,omitempty"`
+		AcquiredAt time.Time `json:"acquiredAt,omitzero"`
+		RenewedAt  time.Time `json:"renewedAt,omitzero"`
+		Broken     bool      `json:"broken,omitempty"`
+		Data       []byte    `json:"data,omitempty"`
+	}{
+		Name: r.Name, State: r.State.String(), Owner: r.Owner, Token: r.Token,
+		AcquiredAt: r.AcquiredAt, RenewedAt: r.RenewedAt, Broken: r.Broken, Data: r.Data,
+	}
+	if r.TTL != 0 {
+		out.TTL = r.TTL.String()
+	}
+	if r.RemainingKnown {
+		out.Remaining = r.Remaining.String()
+	}
+	return json.Marshal(out)
+}
+
+// Revision stands for one holder and one renewal of its lease; see [Request.Replace].
+// Revisions are compared with ==. A Revision prints nothing of its content, which may be a
+// secret.
+type Revision struct{ mark hidden }
+
+// NewRevision makes a Revision from whatever text a driver needs to compare.
+func NewRevision(mark string) Revision { return Revision{hide(mark)} }
+
+// Mark returns the text that NewRevision was given. It is for drivers.
+func (r Revision) Mark() string { return r.mark.reveal() }
+
+// IsZero reports whether there is no revision.
+func (r Revision) IsZero() bool { return r == Revision{} }
+
+// String hides the content.
+func (r Revision) String() string {
+	if r.IsZero() {
+		return "no revision"
+	}
+	return "revision"
+}
+
+// GoString hides the content.
+func (r Revision) GoString() string { return "driver.Revision(" + r.String() + ")" }

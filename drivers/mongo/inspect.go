@@ -1,0 +1,111 @@
+package mongo
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// Inspect implements [driver.Locker]. It reads with read concern "majority".
+func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error) {
+	out := driver.Record{Name: name, State: driver.StateFree}
+	o := op{verb: "inspect", name: name, invalid: driver.ValidateName(name, limits)}
+	err := l.do(ctx, o, func(ctx context.Context) error {
+		r, err := read(ctx, l.majority, name, withData)
+		if r != nil {
+			out = r.describe()
+		}
+		return err
+	})
+	if err != nil {
+		return driver.Record{}, err
+	}
+	return out, nil
+}
+
+// read returns a name's document, nil if there is none.
+func read(ctx context.Context, coll *mongo.Collection, name string, projection bson.Raw) (*record, error) {
+	raw, err := coll.FindOne(ctx, docOf(fieldName, name), options.FindOne().SetProjection(projection)).Raw()
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return decodeRecord(raw)
+}
+
+// inspectChunkSize is the most names that one command reads.
+const inspectChunkSize = 1000
+
+// InspectBatch implements [driver.BatchInspector] with one command for every 1,000 names. It
+// reads with read concern "majority", as Inspect does.
+func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
+	records, errs := make([]driver.Record, len(names)), make([]error, len(names))
+	store := func(i int, r driver.Record, err error) {
+		if err != nil {
+			errs[i] = &driver.OpError{Op: "inspect", Backend: backend, Name: names[i], Err: err}
+		} else {
+			records[i] = r
+		}
+	}
+	var valid []int // indexes
+	for i, name := range names {
+		if invalid := driver.ValidateName(name, limits); invalid != nil && l.closing.Err() == nil {
+			store(i, driver.Record{}, invalid)
+		} else {
+			valid = append(valid, i)
+		}
+	}
+	forEachParallel(parallelCommands, slices.Collect(slices.Chunk(valid, inspectChunkSize)), func(_ int, chunk []int) {
+		found, err := l.readChunk(ctx, chunk, names)
+		for _, i := range chunk {
+			result, there := found[names[i]]
+			if !there {
+				result.record = driver.Record{Name: names[i], State: driver.StateFree}
+			}
+			store(i, result.record, cmp.Or(err, result.err))
+		}
+	})
+	return records, errs
+}
+
+// readChunk reads the documents of a chunk's names, by name.
+func (l *Locker) readChunk(ctx context.Context, chunk []int, names []string) (map[string]readResult, error) {
+	wanted := make(list, len(chunk))
+	for n, i := range chunk {
+		wanted[n] = names[i]
+	}
+	found := make(map[string]readResult, len(chunk))
+	err := l.run(ctx, op{verb: "inspect"}, func(ctx context.Context) error {
+		// The batch size is one more than the number of documents, so the server knows that
+		// the batch is complete and keeps no cursor.
+		cursor, err := l.majority.Find(ctx, docOf(fieldName, docOf("$in", wanted)),
+			options.Find().SetProjection(withoutData).SetBatchSize(int32(len(wanted)+1)))
+		if err != nil {
+			return err
+		}
+		var documents []bson.Raw
+		if err := cursor.All(ctx, &documents); err != nil {
+			return err
+		}
+		for _, document := range documents {
+			name := document.Lookup(fieldName).StringValue()
+			r, err := decodeRecord(document)
+			if err != nil {
+				found[name] = readResult{err: err}
+			} else {
+				found[name] = readResult{record: r.describe()}
+			}
+		}
+		return nil
+	})
+	return found, err
+}

@@ -1,0 +1,153 @@
+package mongo
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/mongotest"
+)
+
+func TestOptions(t *testing.T) {
+	coll := mongotest.Collection(t)
+	for want, opt := range map[string]Option{
+		"command timeout": WithCommandTimeout(0), "retention": WithRetention(time.Minute), "logger": WithLogger(nil),
+		"whole seconds": WithRetention(time.Hour + time.Millisecond),
+	} {
+		if _, err := New(bounded(t), coll, opt); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), want) ||
+			!strings.HasPrefix(err.Error(), "holdfast: connect to mongodb: ") {
+			t.Errorf("%s: got %v", want, err)
+		}
+	}
+	if _, err := New(bounded(t), nil); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("without a collection: %v", err)
+	}
+}
+
+// The settings of the program's client and collection, and a transaction in the context, do
+// not affect locks.
+func TestProgramSettingsAreIgnored(t *testing.T) {
+	var log commandLog
+	registry := bson.NewRegistry()
+	registry.RegisterTypeEncoder(reflect.TypeFor[string](), bson.ValueEncoderFunc(func(_ bson.EncodeContext, w bson.ValueWriter, _ reflect.Value) error {
+		return w.WriteString("what the user wants of strings")
+	}))
+	client := mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(log.monitor()).SetRegistry(registry).
+		SetWriteConcern(writeconcern.Unacknowledged()).SetReadPreference(readpref.Secondary()).SetReadConcern(readconcern.Available()).
+		SetBSONOptions(&options.BSONOptions{UseJSONStructTags: true, NilSliceAsEmpty: true}))
+	coll := mongotest.CollectionOf(t, client)
+	l := newTestLocker(t, coll)
+	ctx := bounded(t)
+
+	session, err := client.StartSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.EndSession(ctx)
+	if err := session.StartTransaction(options.Transaction().
+		SetReadPreference(readpref.Primary()).SetReadConcern(readconcern.Snapshot()).SetWriteConcern(writeconcern.Majority())); err != nil {
+		t.Fatal(err)
+	}
+	inside := mongo.NewSessionContext(ctx, session)
+	log.take()
+	lease, err := l.TryAcquire(inside, request("n", "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantHeld(t, l, request("n", "b")) // others see the lock before the transaction ends
+	if _, err := l.Inspect(inside, "n"); err != nil {
+		t.Error(err)
+	}
+	if err := l.Renew(inside, driver.Lease{Name: "n", ID: driver.NewLeaseID("b"), TTL: time.Minute}); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("got %v, want lost", err)
+	}
+	for what, err := range map[string]error{
+		"renew": l.Renew(inside, lease), "batch": errors.Join(l.RenewBatch(inside, []driver.Lease{lease})...),
+		"write data": l.WriteData(inside, lease, []byte("x"), grantRevision(lease)),
+	} {
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for _, c := range log.take() {
+		if hasField(c, "txnNumber") && hasField(c, "startTransaction") || hasField(c, "autocommit") {
+			t.Errorf("in the transaction: %v", c)
+		}
+		if mode, ok := c.Lookup("$readPreference", "mode").StringValueOK(); ok && mode != "primary" {
+			t.Errorf("read preference %s: %v", mode, c)
+		}
+	}
+	if err := session.AbortTransaction(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := l.Inspect(ctx, "n"); err != nil || r.State != driver.StateHeld || r.Owner == "" || string(r.Data) != "x" {
+		t.Errorf("after the transaction: %+v, %v", r, err)
+	}
+}
+
+// Every write requires a majority's acknowledgement, and every read has the documented read
+// concern, whatever the client's settings are.
+func TestReadAndWriteConcerns(t *testing.T) {
+	t.Parallel()
+	var log commandLog
+	client := mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(log.monitor()).
+		SetWriteConcern(writeconcern.W1()).SetReadConcern(readconcern.Available()))
+	l := newTestLocker(t, mongotest.CollectionOf(t, client))
+	ctx := bounded(t)
+	lease := acquire(t, l, request("n", "a"))
+	stale := driver.Lease{Name: "n", ID: driver.NewLeaseID("b"), TTL: time.Minute}
+	for _, step := range []struct {
+		name string
+		call func() error
+		want []string
+	}{
+		{"acquire", func() error { _, err := l.TryAcquire(ctx, request("n", "a")); return err }, []string{"findAndModify majority"}},
+		{"hand over", func() (err error) { lease, err = l.HandOver(ctx, lease, request("n", "c")); return err }, []string{"findAndModify majority"}},
+		{"renew", func() error { return l.Renew(ctx, lease) }, []string{"update majority"}},
+		{"renew a lost lease", func() error { _ = l.Renew(ctx, stale); return nil }, []string{"update majority", "find linearizable"}},
+		{"release a lost lease", func() error { return l.Release(ctx, stale) }, []string{"update majority", "find linearizable"}},
+		{"renew a batch with a lost lease", func() error {
+			_ = l.RenewBatch(ctx, []driver.Lease{lease, {Name: "m", ID: driver.NewLeaseID("b"), TTL: lease.TTL}})
+			return nil
+		}, []string{"update majority", "find local", "update majority", "find linearizable"}},
+		{"write data", func() error { return l.WriteData(ctx, lease, nil, grantRevision(lease)) }, []string{"update majority"}},
+		{"read data", func() error { _, _, err := l.ReadData(ctx, "n"); return err }, []string{"find majority"}},
+		{"inspect", func() error { _, err := l.Inspect(ctx, "n"); return err }, []string{"find majority"}},
+		{"inspect a batch", func() error { _, errs := l.InspectBatch(ctx, []string{"n", "m"}); return errors.Join(errs...) }, []string{"find majority"}},
+		{"list", func() error {
+			for _, err := range l.List(ctx, "") {
+				return err
+			}
+			return nil
+		}, []string{"find majority"}},
+		{"break", func() error { return l.Break(ctx, "n") }, []string{"find linearizable", "update majority"}},
+		{"break now", func() error { return l.BreakNow(ctx, "n") }, []string{"find linearizable", "update majority"}},
+	} {
+		log.take()
+		if err := step.call(); err != nil {
+			t.Errorf("%s: %v", step.name, err)
+		}
+		var got []string
+		for _, c := range log.take() {
+			level, ok := c.Lookup("readConcern", "level").StringValueOK()
+			if !ok {
+				level, _ = c.Lookup("writeConcern", "w").StringValueOK()
+			}
+			got = append(got, firstField(c)+" "+level)
+		}
+		if !slices.Equal(got, step.want) {
+			t.Errorf("%s sends %q, want %q", step.name, got, step.want)
+		}
+	}
+}
