@@ -22,7 +22,6 @@ package leases
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -72,7 +71,7 @@ type LeaseManager struct {
 	failed  engine.Failures // releases that failed since Close began
 }
 
-var errManagerClosed = fmt.Errorf("holdfast: the manager is %w", driver.ErrClosed)
+var errManagerClosed = driver.Errorf("holdfast: the manager is %w", driver.ErrClosed)
 
 // New makes a manager without names; see [LeaseManager.Add]. Options are checked here, against the
 // backend's limits. The error is an *[holdfast.InvalidError], or matches [holdfast.ErrClosed] after
@@ -176,7 +175,7 @@ func (m *LeaseManager) Remove(ctx context.Context, names ...string) error {
 				failed.Add(r.name, r.err)
 			}
 		case <-ctx.Done():
-			return fmt.Errorf("holdfast: remove %s: the releases continue in the background: %w", text.Quote(r.name), cause.Of(ctx))
+			return driver.Errorf("holdfast: remove %s: the releases continue in the background: %w", text.Quote(r.name), cause.Of(ctx))
 		}
 	}
 	return failed.Err("remove")
@@ -244,7 +243,7 @@ func (m *LeaseManager) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return fmt.Errorf("holdfast: close: %d leases are still being released: %w", len(m.names), cause.Of(ctx))
+		return driver.Errorf("holdfast: close: %d leases are still being released: %w", len(m.names), cause.Of(ctx))
 	}
 }
 
@@ -275,7 +274,7 @@ func (m participant) Stop(cause error) {
 func (m participant) Finish(ctx context.Context) error {
 	m.releases.RunAllNow()
 	if !m.workers.Wait(ctx) {
-		return fmt.Errorf("holdfast: shutdown: a call of a LeaseManager has not returned: %w", cause.Of(ctx))
+		return driver.Errorf("holdfast: shutdown: a call of a LeaseManager has not returned: %w", cause.Of(ctx))
 	}
 	return nil
 }

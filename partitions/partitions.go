@@ -168,14 +168,14 @@ func (p *Partitions) Run(ctx context.Context) error {
 	defer stop()
 	r := newRun(ctx, p)
 	if !p.current.CompareAndSwap(nil, r) {
-		return fmt.Errorf("holdfast: partitions of %q: %w", p.group, driver.Invalid("call of Run", "during another one", "the only one"))
+		return driver.Errorf("holdfast: partitions of %q: %w", p.group, driver.Invalid("call of Run", "during another one", "the only one"))
 	}
 	defer p.current.Store(nil)
 	r.takePart()
 	if c.Closing().Err() != nil {
 		return cause.ErrShutdown
 	}
-	return fmt.Errorf("holdfast: partitions of %q: %w", p.group, cause.Of(ctx))
+	return driver.Errorf("holdfast: partitions of %q: %w", p.group, cause.Of(ctx))
 }
 
 // Owned lists the partitions that are this instance's now, in order. It does no I/O. By the time it

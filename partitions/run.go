@@ -3,13 +3,13 @@ package partitions
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/clock"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/event"
@@ -192,7 +192,7 @@ func (r *run) reportUnreadable() {
 		return
 	}
 	r.reported, r.reportAgain = bad.Names, now+r.settings.reportEvery
-	r.reportReadFailure(fmt.Errorf("holdfast: partitions of %q: records that cannot be read: %s; the first error: %w", r.group, bad.List(), bad.First))
+	r.reportReadFailure(driver.Errorf("holdfast: partitions of %q: records that cannot be read: %s; the first error: %w", r.group, bad.List(), bad.First))
 }
 
 // owners lists the owner of each partition. Of the partitions that this instance works on it knows

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/cause"
 	"github.com/holdfast-go/holdfast/internal/event"
 )
@@ -78,7 +79,7 @@ func (l *leadership) watchHealth() {
 		case <-ticker.C:
 		}
 		if err := r.checkHealth(l.hold.Context()); err != nil && l.hold.Err() == nil {
-			l.giveUp(fmt.Errorf("holdfast: %q: %w: %w", r.name, cause.ErrSteppedDown, err))
+			l.giveUp(driver.Errorf("holdfast: %q: %w: %w", r.name, cause.ErrSteppedDown, err))
 		}
 	}
 }

@@ -3,10 +3,10 @@ package election
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/text"
 	"github.com/holdfast-go/holdfast/internal/cause"
 	"github.com/holdfast-go/holdfast/internal/engine"
@@ -73,7 +73,7 @@ func (l *leadership) ended(ctx context.Context) error {
 		return err
 	}
 	if err := l.hold.Err(); err != nil {
-		return fmt.Errorf("holdfast: lock %q: %w", l.hold.Name(), err)
+		return driver.Errorf("holdfast: lock %q: %w", l.hold.Name(), err)
 	}
 	return nil
 }
@@ -243,7 +243,7 @@ func (l *leadership) check() time.Duration {
 	case !watched:
 		return nothingToWatch
 	case in <= 0:
-		l.giveUp(fmt.Errorf("holdfast: %q: %w: %w for %s", l.hold.Name(), cause.ErrSteppedDown, ErrStalled, text.Duration(r.settings.stall)))
+		l.giveUp(driver.Errorf("holdfast: %q: %w: %w for %s", l.hold.Name(), cause.ErrSteppedDown, ErrStalled, text.Duration(r.settings.stall)))
 		return nothingToWatch
 	}
 	return in

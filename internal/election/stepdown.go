@@ -2,9 +2,9 @@ package election
 
 import (
 	"context"
-	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/cause"
 )
 
@@ -25,7 +25,7 @@ func (r *Runner) StepDown(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		l.giveUp(cause.ErrSteppedDown)
-		return fmt.Errorf("holdfast: step down %q: the task has not returned; the lock frees when its lease expires: %w", r.name, cause.Of(ctx))
+		return driver.Errorf("holdfast: step down %q: the task has not returned; the lock frees when its lease expires: %w", r.name, cause.Of(ctx))
 	}
 }
 
@@ -44,7 +44,7 @@ func (r *Runner) Close(ctx context.Context) error {
 		if l := r.leadership.Load(); l != nil {
 			l.giveUp(errClosed)
 		}
-		return fmt.Errorf("holdfast: close runner %q: the task has not returned; the lock frees when its lease expires: %w", r.name, cause.Of(ctx))
+		return driver.Errorf("holdfast: close runner %q: the task has not returned; the lock frees when its lease expires: %w", r.name, cause.Of(ctx))
 	}
 	defer func() { <-r.turn }()
 	l := r.leadership.Load()
@@ -61,7 +61,7 @@ func (r *Runner) Close(ctx context.Context) error {
 	case <-l.released:
 		return nil
 	case <-time.After(r.settings.RequestTimeout):
-		return fmt.Errorf("holdfast: close runner %q: the lock is still being released: %w", r.name, cause.Of(ctx))
+		return driver.Errorf("holdfast: close runner %q: the lock is still being released: %w", r.name, cause.Of(ctx))
 	}
 }
 
