@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) { serverprocess.Main(m) }
 
 // fleet is a group of instances, each with a MongoDB client of its own. It records the owners of
-// their partitions, and checks that none has two.
+// their partitions, and checks that no partition has two at once.
 type fleet struct {
 	tb    testing.TB
 	n     int
@@ -211,22 +211,22 @@ func (f *fleet) waitEven(limit time.Duration) time.Duration {
 	begin := time.Now()
 	for !locktest.EvenShares(f.n, f.shares()) {
 		if time.Since(begin) > limit {
-			f.tb.Fatalf("not even after %v: %v", limit, f.shares())
+			f.tb.Fatalf("not even after %v: %v at work", limit, f.shares())
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 	return time.Since(begin)
 }
 
-// shares lists how many partitions each live instance works on.
+// shares lists how many partitions each instance works on.
 func (f *fleet) shares() []int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	shares := make([]int, len(f.live))
+	out := make([]int, len(f.live))
 	for _, o := range f.owners {
 		if k := slices.Index(f.live, o.in); k >= 0 && o.ctx.Err() == nil {
-			shares[k]++
+			out[k]++
 		}
 	}
-	return shares
+	return out
 }
