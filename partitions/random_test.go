@@ -13,16 +13,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// Instances come, leave and die while calls fail, get lost, hang and land late, and
-// functions are slow to stop: a partition is never at work twice, and when that is over,
-// the work is spread evenly again.
+// Instances join, leave and die while calls fail, hang, land late and lose their replies, and functions
+// are slow to stop. A partition is never at work twice, and when the faults end, the work is spread
+// evenly again.
 func TestPartitionsRandomFaults(t *testing.T) {
 	for seed := range uint64(12) {
-		synctest.Test(t, func(t *testing.T) { troubledFleet(t, seed) })
+		synctest.Test(t, func(t *testing.T) { faultyFleet(t, seed) })
 	}
 }
 
-func troubledFleet(t *testing.T, seed uint64) {
+func faultyFleet(t *testing.T, seed uint64) {
 	t.Helper()
 	var mu sync.Mutex
 	rng, well := rand.New(rand.NewPCG(seed, 3)), false

@@ -25,8 +25,8 @@ var sick = map[string]func(ctx context.Context) error{
 	"deaf":   func(context.Context) error { time.Sleep(10 * time.Minute); return nil },
 }
 
-// A leader whose health check fails gives up, and does not campaign before the check
-// succeeds again and the cool-down is over.
+// A leader whose health check fails gives leadership up, and does not campaign before the check
+// succeeds again and the cool-down has ended.
 func TestHealthCheck_LeaderGivesUp(t *testing.T) {
 	const every, cool = 10 * time.Second, 90 * time.Second
 	for name, fail := range sick {
@@ -50,12 +50,12 @@ func TestHealthCheck_LeaderGivesUp(t *testing.T) {
 						}
 						return nil
 					}))
-				var terms atomic.Int32
+				var leaderships atomic.Int32
 				cause := make(chan error, 1)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				done := locktest.Campaign(ctx, a, func(ctx context.Context) error {
-					first := terms.Add(1) == 1
+					first := leaderships.Add(1) == 1
 					<-ctx.Done()
 					if first {
 						cause <- context.Cause(ctx)
@@ -77,7 +77,7 @@ func TestHealthCheck_LeaderGivesUp(t *testing.T) {
 					if !errors.Is(why, locktest.ErrInjected) {
 						t.Errorf("cause %v does not say why", why)
 					}
-				case "panic": // not swallowed: value and stack are told
+				case "panic": // not swallowed: value and stack are reported
 					if text := why.Error(); !strings.Contains(text, "sick to death") || !strings.Contains(text, "runner_health_test.go") {
 						t.Errorf("cause of a panic: %v", why)
 					}
@@ -87,19 +87,19 @@ func TestHealthCheck_LeaderGivesUp(t *testing.T) {
 					t.Error("still held by a sick instance whose task has returned")
 				}
 				if seen.Failures("health check") == 0 || seen.Count(holdfast.EventSteppedDown) != 1 {
-					t.Errorf("%d failures and %d step-downs told", seen.Failures("health check"), seen.Count(holdfast.EventSteppedDown))
+					t.Errorf("%d failures and %d step-downs reported", seen.Failures("health check"), seen.Count(holdfast.EventSteppedDown))
 				}
 				time.Sleep(20 * time.Minute)
-				if terms.Load() != 1 || a.IsLeader() {
+				if leaderships.Load() != 1 || a.IsLeader() {
 					t.Error("leads although it is sick")
 				}
 				if n := seen.Failures("health check"); n < 20 {
-					t.Errorf("a lasting failure was told %d times in twenty minutes", n)
+					t.Errorf("a lasting failure was reported %d times in twenty minutes", n)
 				}
 				ill.Store(false)
 				time.Sleep(11 * time.Minute)
-				if terms.Load() != 2 || !a.IsLeader() {
-					t.Errorf("%d terms, leader %v: an instance that is well again must campaign", terms.Load(), a.IsLeader())
+				if leaderships.Load() != 2 || !a.IsLeader() {
+					t.Errorf("%d leaderships, leader %v: an instance that is well again must campaign", leaderships.Load(), a.IsLeader())
 				}
 				cancel()
 				if err := <-done; err != nil {
@@ -110,8 +110,8 @@ func TestHealthCheck_LeaderGivesUp(t *testing.T) {
 	}
 }
 
-// A leader that is not well is not renewed on, even if its task does not stop: the lock is
-// free when its lease expires.
+// The lease of a leader whose health check fails is no longer renewed, even if its task does not stop:
+// the lock is free when the lease expires.
 func TestHealthCheck_TaskDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
@@ -177,7 +177,7 @@ func TestHealthCheck_RunTaskOnLeader(t *testing.T) {
 }
 
 // A slow check delays neither the stall watchdog nor the idle limit.
-func TestHealthCheck_DelaysNothing(t *testing.T) {
+func TestHealthCheck_SlowOneDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithIdleLimit(5*time.Second), holdfast.WithStallTimeout(7*time.Second),
@@ -207,7 +207,7 @@ func TestHealthCheck_DelaysNothing(t *testing.T) {
 	})
 }
 
-// A check that is cut short by the end of the campaign or the term has not failed.
+// A check that is cut short by the end of the campaign or the leadership has not failed.
 func TestHealthCheck_CutShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := locktest.Events{}
@@ -225,7 +225,7 @@ func TestHealthCheck_CutShort(t *testing.T) {
 			t.Errorf("Run: %v", err)
 		}
 		done := locktest.Campaign(t.Context(), r, locktest.LeadUntilCanceled)
-		time.Sleep(30*time.Second + time.Minute + 10*time.Second) // in the first check of the term
+		time.Sleep(30*time.Second + time.Minute + 10*time.Second) // in the first check of the leadership
 		if err := r.Close(t.Context()); err != nil {
 			t.Errorf("Close: %v", err)
 		}
@@ -234,13 +234,13 @@ func TestHealthCheck_CutShort(t *testing.T) {
 		}
 		synctest.Wait()
 		if seen.Failures("health check") != 0 || seen.Count(holdfast.EventSteppedDown) != 0 {
-			t.Error("a check that was cut short was told as a failure")
+			t.Error("a check that was cut short was reported as a failure")
 		}
 	})
 }
 
-// A task that is slow to stop after a loss is no stall: there is nothing to give up,
-// and no cool-down before the next campaign.
+// A task that is slow to stop after a loss has not stalled: there is nothing to give up, and no
+// cool-down before the next campaign.
 func TestStall_NotAfterALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
@@ -255,7 +255,7 @@ func TestStall_NotAfterALoss(t *testing.T) {
 		mustRun(t, r, locktest.EmptyTask, true)
 		synctest.Wait()
 		if n := seen.Count(holdfast.EventSteppedDown); n != 0 {
-			t.Errorf("%d step-downs told", n)
+			t.Errorf("%d step-downs reported", n)
 		}
 	})
 }

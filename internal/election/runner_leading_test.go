@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// IsLeader is for hot paths, and goes by the clock that a program has by default.
+// IsLeader is for hot paths, with the default clock and with another one.
 func TestIsLeader_AllocatesNothing(t *testing.T) {
 	for name, opts := range map[string][]holdfast.ClientOption{
 		"default clock": {holdfast.WithLogger(slog.New(slog.DiscardHandler))},
@@ -41,7 +41,7 @@ func TestIsLeader_AllocatesNothing(t *testing.T) {
 	}
 }
 
-// All methods at once, from many goroutines, on the real clock: for the race detector.
+// All methods are called at once, from many goroutines, on the real clock, for the race detector.
 func TestRunner_Concurrency(t *testing.T) {
 	store := memory.NewStore()
 	check := locktest.NewExclusive(t)

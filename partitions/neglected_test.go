@@ -10,15 +10,14 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// The lease of a partition is broken, and its function ignores that: the instance cannot
-// take the partition again, so another does, although it has its share already. The
-// function that goes on is an overrun, and is reported.
+// The lease of a partition is broken, and its function ignores that. The instance cannot acquire the
+// partition again, so another does, although it has its share already. An overrun is reported.
 func TestPartitionsStuckFunction(t *testing.T) {
 	for _, c := range []struct{ n, instances int }{{6, 2}, {64, 3}, {3, 3}, {1, 2}} { // the last: one stands by
 		synctest.Test(t, func(t *testing.T) {
 			f := locktest.NewFleet(t, c.n)
-			unstick := f.IgnoreFirstLoss()
-			defer unstick()
+			release := f.IgnoreFirstLoss()
+			defer release()
 			for range c.instances {
 				f.Join()
 			}
@@ -57,8 +56,8 @@ func TestPartitionsStuckFunction(t *testing.T) {
 			if m := f.TakeMoves(); m != 0 || !slices.EqualFunc(before, f.Ownership(), slices.Equal) {
 				t.Errorf("n=%d: %d moves while nothing happened", c.n, m)
 			}
-			t.Logf("n=%d: taken by another after %v", c.n, took)
-			unstick()
+			t.Logf("n=%d: acquired by another after %v", c.n, took)
+			release()
 			time.Sleep(time.Minute)
 			if !f.AllOwned() {
 				t.Errorf("n=%d: not all are owned after the function returned: %v", c.n, f.Ownership())
@@ -68,9 +67,9 @@ func TestPartitionsStuckFunction(t *testing.T) {
 	}
 }
 
-// A member that can renew, but whose attempts at partitions fail: the others keep its
-// share at work, and return it when it can take it.
-func TestPartitionsMemberThatCannotTake(t *testing.T) {
+// The attempts at partitions of one member fail, while its renewals succeed. The others keep its share at
+// work, and return it when that member can acquire partitions.
+func TestPartitionsMemberThatCannotAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFleet(t, 30)
 		f.Join()
