@@ -81,7 +81,8 @@ func (c *Client) Break(ctx context.Context, name string) error {
 // an error, and repeated after a backoff. The sequence ends with ctx or the Client's Shutdown.
 //
 // It reads the record when the backend's Watcher reports a change, when the holder's lease
-// expires, and at the interval of [WithPollInterval]. A holder that comes and goes between two
+// expires, at growing intervals while the lock is free, and at the interval of
+// [WithPollInterval]. A holder that comes and goes between two
 // reads is not seen.
 func (c *Client) Observe(ctx context.Context, name string, opts ...Option) iter.Seq2[Record, error] {
 	s, err := c.settings(name, opts)

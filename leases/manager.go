@@ -28,7 +28,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/text"
 	"github.com/holdfast-go/holdfast/internal/cause"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/renewal"
@@ -175,7 +174,7 @@ func (m *LeaseManager) Remove(ctx context.Context, names ...string) error {
 				failed.Add(r.name, r.err)
 			}
 		case <-ctx.Done():
-			return driver.Errorf("holdfast: remove %s: the releases continue in the background: %w", text.Quote(r.name), cause.Of(ctx))
+			return driver.Errorf("holdfast: remove %s: the releases continue in the background: %w", driver.Quote(r.name), cause.Of(ctx))
 		}
 	}
 	return failed.Err("remove")

@@ -3,9 +3,9 @@ package leases
 import (
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/clock"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/scheduler"
+	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
 // pendingRelease is the release of a hold, with as many attempts as it takes.
@@ -124,7 +124,7 @@ func (m *LeaseManager) tryRelease(n *managedName, h *engine.Hold, r *pendingRele
 func (m *LeaseManager) released(n *managedName, calls *deferredCalls) {
 	at := m.client.Now()
 	if n.release == nil { // the program released it: others go first
-		at += clock.Jitter(m.settings.Poll, 0.2)
+		at += timing.Jitter(m.settings.Poll, 0.2)
 	} else {
 		m.releases.Cancel(&n.release.Entry)
 	}

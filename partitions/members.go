@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/clock"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/plan"
+	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
 // join acquires a member lock, unless this instance has one or is on trial. If all are taken, the
@@ -52,7 +52,7 @@ func (r *run) join() {
 		}
 		free = slices.Delete(free, k, k+1)
 	}
-	r.readWithin(clock.Jitter(r.settings.quiet, 0.5))
+	r.readWithin(timing.Jitter(r.settings.quiet, 0.5))
 }
 
 // trialLeft returns how much longer this instance must live before it may become a member.

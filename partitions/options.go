@@ -6,7 +6,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/text"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/settings"
 )
@@ -64,7 +63,7 @@ func resolve(c settings.Partitions, l driver.Limits) (partitionsSettings, error)
 		return partitionsSettings{}, err
 	}
 	if most := l.MaxOwner - len(instanceOwner("", engine.NewID())); l.MaxOwner > 0 && len(base.Owner) > most {
-		return partitionsSettings{}, driver.Invalid("Owner", text.Quote(base.Owner), fmt.Sprintf("at most %d bytes, so that the digits of the instance fit", most))
+		return partitionsSettings{}, driver.Invalid("Owner", driver.Quote(base.Owner), fmt.Sprintf("at most %d bytes, so that the digits of the instance fit", most))
 	}
 	if c.RebalanceEvery.Set && c.RebalanceEvery.Duration <= 0 {
 		return partitionsSettings{}, driver.Invalid("RebalanceEvery", c.RebalanceEvery.String(), "more than 0")

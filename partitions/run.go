@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/clock"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/plan"
 	"github.com/holdfast-go/holdfast/internal/settings"
+	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
 // Concurrency limits of one instance: of requests and single reads, and of releases.
@@ -145,12 +145,12 @@ func (r *run) readWithin(d time.Duration) { r.nextRead = min(r.nextRead, max(d, 
 // rebalance reads the records once and acts on them.
 func (r *run) rebalance() {
 	set := r.settings
-	r.nextRead = clock.Jitter(set.every, 0.2)
+	r.nextRead = timing.Jitter(set.every, 0.2)
 	if err := r.table.read(r.ctx, set.RequestTimeout, max(set.RequestTimeout, set.every)); err != nil {
 		if r.ctx.Err() == nil {
 			r.reportReadFailure(err)
 		}
-		r.readWithin(clock.Backoff(r.failedReads, set.quiet, set.every))
+		r.readWithin(timing.Backoff(r.failedReads, set.quiet, set.every))
 		r.failedReads++
 		return
 	}
@@ -324,14 +324,14 @@ func (r *run) acquireAll(partitions []int, beyondShare bool) int {
 	case failed.Load():
 		r.backOff()
 	case missed.Load():
-		r.readWithin(clock.Jitter(r.settings.quiet, 0.5))
+		r.readWithin(timing.Jitter(r.settings.quiet, 0.5))
 	}
 	return int(acquired.Load())
 }
 
 // backOff begins a backoff after requests that failed. It grows from round to round.
 func (r *run) backOff() {
-	d := clock.Backoff(r.failedRounds, r.settings.quiet/2, r.settings.every/2)
+	d := timing.Backoff(r.failedRounds, r.settings.quiet/2, r.settings.every/2)
 	r.failedRounds++
 	r.nextRequestAt = r.client.Now() + d
 	r.readWithin(d)
@@ -367,7 +367,7 @@ func (r *run) watchOthers(p plan.Plan, owners []string, settled bool) {
 		free = free || !member && o == plan.Nobody
 	}
 	if free && settled {
-		r.readWithin(clock.Backoff(r.freeReads, 2*r.settings.gap, r.settings.every))
+		r.readWithin(timing.Backoff(r.freeReads, 2*r.settings.gap, r.settings.every))
 		r.freeReads++
 	}
 }

@@ -8,12 +8,12 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/batchread"
-	"github.com/holdfast-go/holdfast/internal/clock"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/plan"
 	"github.com/holdfast-go/holdfast/internal/settings"
 	"github.com/holdfast-go/holdfast/internal/sightings"
+	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
 // table is what an instance has read of a group: the records of its n partitions, followed by those
@@ -154,7 +154,7 @@ func (t *table) addOwners(ctx context.Context, each time.Duration, recs []driver
 		}
 		if rec.Owner == "" {
 			unknown = append(unknown, i)
-			row.askAgain = now + clock.Jitter(t.memory, 0.2)
+			row.askAgain = now + timing.Jitter(t.memory, 0.2)
 		}
 	}
 	t.readEach(ctx, each, recs, errs, unknown)

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/clock"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/event"
+	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
 // work is a partition that this instance holds, and the goroutine that calls the function.
@@ -65,7 +65,7 @@ func (w *work) do() {
 		if c.Now()-began > restart.Max {
 			failures = 0
 		}
-		w.sleep(clock.Backoff(failures, restart.Initial, restart.Max))
+		w.sleep(timing.Backoff(failures, restart.Initial, restart.Max))
 	}
 	<-w.hold.Context().Done()
 }

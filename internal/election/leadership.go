@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/text"
 	"github.com/holdfast-go/holdfast/internal/cause"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/event"
@@ -243,7 +242,7 @@ func (l *leadership) check() time.Duration {
 	case !watched:
 		return nothingToWatch
 	case in <= 0:
-		l.giveUp(driver.Errorf("holdfast: %q: %w: %w for %s", l.hold.Name(), cause.ErrSteppedDown, ErrStalled, text.Duration(r.settings.stall)))
+		l.giveUp(driver.Errorf("holdfast: %q: %w: %w for %s", l.hold.Name(), cause.ErrSteppedDown, ErrStalled, driver.FormatDuration(r.settings.stall)))
 		return nothingToWatch
 	}
 	return in

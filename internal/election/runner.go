@@ -17,9 +17,9 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/cause"
-	"github.com/holdfast-go/holdfast/internal/clock"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/event"
+	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
 // Runner runs a task in one of many instances of a service: each instance makes a runner for the same
@@ -93,7 +93,7 @@ func (r *Runner) Run(ctx context.Context, task func(ctx context.Context) error) 
 			if r.client.Now()-l.since > restart.Max {
 				failures = 0
 			}
-			backoff := clock.Backoff(failures, restart.Initial, restart.Max)
+			backoff := timing.Backoff(failures, restart.Initial, restart.Max)
 			failures++
 			if err := r.sleep(ctx, backoff, err); err != nil {
 				return err

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/clock"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/sightings"
+	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
 // Attempt is an acquisition's request for one slot, and what is known of the slot's holder. A
@@ -185,9 +185,9 @@ func (t *Attempt) Schedule() (tryAt, readAt time.Duration) {
 		}
 	}
 	if t.overdue > 0 {
-		tryAt = max(tryAt, t.seenAt+clock.Backoff(t.overdue-1, minRetry, a.settings.Poll))
+		tryAt = max(tryAt, t.seenAt+timing.Backoff(t.overdue-1, minRetry, a.settings.Poll))
 	}
-	next := t.seenAt + clock.Jitter(poll, 0.2)
+	next := t.seenAt + timing.Jitter(poll, 0.2)
 	switch {
 	case !t.Readable():
 		return min(tryAt, next), never

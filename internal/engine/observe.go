@@ -7,8 +7,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/cause"
-	"github.com/holdfast-go/holdfast/internal/clock"
 	"github.com/holdfast-go/holdfast/internal/settings"
+	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
 // minReadInterval is the least time between two reads of Observe, however often the backend's
@@ -30,6 +30,7 @@ func (c *Client) Observe(ctx context.Context, name string, s settings.Settings) 
 			defer watcher.Watch(name, func() { notify(wakeUps) })()
 		}
 		var last driver.Record
+		freeReads := 0 // in a row
 		for first, failures := true, 0; !ended(); {
 			r, err := c.inspect(ctx, name, s.RequestTimeout)
 			var wait time.Duration
@@ -49,6 +50,12 @@ func (c *Client) Observe(ctx context.Context, name string, s settings.Settings) 
 				}
 				last, first, failures = r, false, 0
 				wait, wake = nextRead(r, s, watcher != nil), wakeUps
+				if r.State == driver.StateFree { // no wake-up reports that it is taken, often soon
+					wait = min(wait, timing.Backoff(freeReads, 2*minReadInterval, wait))
+					freeReads++
+				} else {
+					freeReads = 0
+				}
 			}
 			select {
 			case <-time.After(minReadInterval):
@@ -75,7 +82,7 @@ func nextRead(r driver.Record, s settings.Settings, watched bool) time.Duration 
 	if watched {
 		poll = s.WatchedPoll
 	}
-	wait := clock.Jitter(poll, 0.2)
+	wait := timing.Jitter(poll, 0.2)
 	if r.State == driver.StateHeld && r.RemainingKnown && r.Remaining > 0 {
 		wait = min(wait, r.Remaining+time.Millisecond)
 	}

@@ -410,3 +410,30 @@ func TestObserveEnds(t *testing.T) {
 		})
 	})
 }
+
+// A Watcher reports releases only. A holder that comes after one is seen soon all the same, and a
+// lock that stays free is read less and less often.
+func TestObserveSeesTheNextHolderSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		l := newInspected(store.Locker()).withWatcher(true)
+		o := observe(t, locktest.NewClient(t, l), "job")
+		time.Sleep(time.Hour)
+		if n := len(l.reads.all()); n > 400 { // the poll interval is about 15 s
+			t.Errorf("%d reads of a free lock in an hour", n)
+		}
+		o.next()
+		h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+		if err := h.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		o.next()
+		locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+		time.Sleep(3 * time.Second)
+		got := o.next()
+		if len(got) != 1 || got[0].record.State != driver.StateHeld {
+			t.Errorf("3 s after the next grant: %+v", got)
+		}
+	})
+}

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/text"
 	"github.com/holdfast-go/holdfast/internal/batchread"
 	"github.com/holdfast-go/holdfast/internal/settings"
 )
@@ -41,8 +40,8 @@ func ValidateSlots(name string, n int, l driver.Limits) error {
 		return err
 	}
 	if last := slotName(name, n-1); l.MaxName > 0 && len(last) > l.MaxName {
-		rule := fmt.Sprintf("%s, so that %q fits behind it for the last of %d slots", text.ByteRange(1, l.MaxName-(len(last)-len(name))), last[len(name):], n)
-		return driver.Invalid("Name", text.Quote(name), rule)
+		rule := fmt.Sprintf("%s, so that %q fits behind it for the last of %d slots", driver.ByteRange(1, l.MaxName-(len(last)-len(name))), last[len(name):], n)
+		return driver.Invalid("Name", driver.Quote(name), rule)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/clock"
+	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
 // watch has the Watcher, if there is one, send to wake when a slot may be free.
@@ -42,7 +42,7 @@ func notify(c chan<- struct{}) {
 
 // Backoff is how long to leave a backend alone that fails.
 func (a *Acquisition) Backoff() time.Duration {
-	return max(min(a.settings.Backoff(a.Failures-1), clock.Jitter(a.settings.Poll, 0.2)), time.Millisecond)
+	return max(min(a.settings.Backoff(a.Failures-1), timing.Jitter(a.settings.Poll, 0.2)), time.Millisecond)
 }
 
 // waitForNext waits until requests are due, and returns their attempts. After a
