@@ -2,6 +2,7 @@
 package docs
 
 import (
+	"errors"
 	"go/ast"
 	"go/importer"
 	"go/parser"
@@ -163,7 +164,7 @@ func TestNamesExist(t *testing.T) {
 		}
 		for _, m := range apiName.FindAllStringSubmatch(block.ReplaceAllString(text, ""), -1) {
 			if !exists(m[1], m[2]) && !exists("", m[3]) {
-				t.Errorf("%s names %s, which does not exist", page, m[0])
+				t.Errorf("%s names %s, which does not exist", page, strings.Trim(m[0], "`"))
 			}
 		}
 	}
@@ -183,7 +184,7 @@ func checkImports(t *testing.T, load types.Importer, at, text string) {
 			t.Fatal(err)
 		}
 		if _, err := load.Import(path); err != nil {
-			t.Errorf("%s: %v", at, err)
+			t.Errorf("%s: import %q: %v", at, path, err)
 		}
 	}
 }
@@ -212,7 +213,12 @@ func exportedAPI(t *testing.T, fset *token.FileSet) types.Importer {
 		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
 		exports[path] = file
 	}
-	return importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	return importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
+		if exports[path] == "" {
+			return nil, errors.New("not a package that the prelude imports")
+		}
+		return os.Open(exports[path])
+	})
 }
 
 // Every link from one page to another, or to a file, has a target, and its heading exists.
