@@ -21,7 +21,7 @@ func ExampleOpen() {
 
 	_, err = holdfast.Open(ctx, "mem:", holdfast.WithGrace(time.Hour))
 	fmt.Println(err)
-	// Output: Grace 1h is invalid: must be less than the TTL of 30s
+	// Output: holdfast: Grace 1h is invalid: must be less than the TTL of 30s
 }
 
 func ExampleClient_Do() {
@@ -66,7 +66,7 @@ func ExampleClient_Lock() {
 	// Output:
 	// held: true
 	// released: true
-	// why the context ended: lock released
+	// why the context ended: holdfast: lock released
 }
 
 func ExampleClient_TryLock() {

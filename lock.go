@@ -2,7 +2,6 @@ package holdfast
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -59,7 +58,7 @@ func (c *Client) run(ctx context.Context, h *engine.Hold, fn func(ctx context.Co
 		if ctx.Err() != nil {
 			return c.engine().WaitEnded(ctx, h.Name(), nil)
 		}
-		return fmt.Errorf("holdfast: lock %q: %w", h.Name(), err)
+		return driver.Errorf("holdfast: lock %q: %w", h.Name(), err)
 	}
 	return h.Verdict(fn(h.Context()))
 }

@@ -78,7 +78,7 @@ type Partitions struct {
 
 // ErrReassigned is the cause of a partition's context when its instance owns more than
 // its share: another waits for it.
-var ErrReassigned = errors.New("partition reassigned")
+var ErrReassigned = errors.New("holdfast: partition reassigned")
 
 // maxPartitions bounds what everybody reads again and again.
 const maxPartitions = 10_000

@@ -12,11 +12,11 @@ import (
 // Causes of the end of a hold's context, besides the errors of package driver.
 var (
 	// ErrReleased: the hold was released by its owner.
-	ErrReleased = errors.New("lock released")
+	ErrReleased = errors.New("holdfast: lock released")
 	// ErrSteppedDown: leadership was given up.
-	ErrSteppedDown = errors.New("stepped down")
+	ErrSteppedDown = errors.New("holdfast: stepped down")
 	// ErrShutdown: the Client has shut down.
-	ErrShutdown = fmt.Errorf("holdfast: the client is %w", driver.ErrClosed)
+	ErrShutdown = driver.Errorf("holdfast: the client is %w", driver.ErrClosed)
 )
 
 // Of says why a context has ended. A cause of the caller's own is wrapped. If the cause is the

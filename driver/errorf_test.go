@@ -1,19 +1,19 @@
-package cause_test
+package driver_test
 
 import (
 	"errors"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/internal/cause"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 func TestErrorf(t *testing.T) {
 	inner := errors.New("holdfast: inner")
 	other := errors.New("other")
 	for want, err := range map[string]error{
-		"holdfast: outer: inner; other": cause.Errorf("holdfast: outer: %w; %w", inner, other),
-		"holdfast: outer: other":        cause.Errorf("holdfast: outer: %w", other),
-		"holdfast: a: b: inner":         cause.Errorf("holdfast: a: %w", cause.Errorf("holdfast: b: %w", inner)),
+		"holdfast: outer: inner; other": driver.Errorf("holdfast: outer: %w; %w", inner, other),
+		"holdfast: outer: other":        driver.Errorf("holdfast: outer: %w", other),
+		"holdfast: a: b: inner":         driver.Errorf("holdfast: a: %w", driver.Errorf("holdfast: b: %w", inner)),
 	} {
 		if err.Error() != want {
 			t.Errorf("%q, want %q", err, want)

@@ -1,10 +1,10 @@
-package text_test
+package driver_test
 
 import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/driver/text"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 func TestDuration(t *testing.T) {
@@ -39,7 +39,7 @@ func TestDuration(t *testing.T) {
 		48*time.Hour + 10*time.Millisecond:    "48h0m0.01s",
 		time.Millisecond + 10*time.Nanosecond: "1.00001ms",
 	} {
-		if got := text.Duration(d); got != want {
+		if got := driver.FormatDuration(d); got != want {
 			t.Errorf("%d: %q, want %q", d, got, want)
 		}
 	}

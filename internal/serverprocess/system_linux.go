@@ -1,4 +1,4 @@
-package mongotest
+package serverprocess
 
 import (
 	"bytes"
@@ -8,15 +8,16 @@ import (
 	"syscall"
 )
 
-// childAttr has the kernel kill mongod when the test process dies, however it
-// dies.
-func childAttr() *syscall.SysProcAttr {
+var stopSignal, pauseSignal, resumeSignal os.Signal = syscall.SIGTERM, syscall.SIGSTOP, syscall.SIGCONT
+
+// childAttributes make the kernel kill a server when the test process dies, however it dies.
+func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// stopped reports whether every thread of a process is stopped: the signal is only
-// the request.
-func stopped(pid int) bool {
+// isPaused reports whether every thread of a process has stopped. After the signal that takes
+// a moment.
+func isPaused(pid int) bool {
 	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil || len(stats) == 0 {
 		return false
@@ -26,7 +27,7 @@ func stopped(pid int) bool {
 		if err != nil {
 			continue // a thread that has ended
 		}
-		// The state follows the name, which is in brackets and may hold anything.
+		// The state follows the name, which is in brackets and can contain anything.
 		if i := bytes.LastIndexByte(stat, ')'); i < 0 || i+2 >= len(stat) || stat[i+2] != 'T' {
 			return false
 		}

@@ -1,6 +1,8 @@
 package testservers
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -13,7 +15,20 @@ func TestMongodFromEnvironment(t *testing.T) {
 	t.Setenv(EnvMongod, "")
 	t.Setenv(EnvVersion, "3.6")
 	if _, err := Mongod(t.Context()); err == nil || !strings.Contains(err.Error(), EnvVersion) || !strings.Contains(err.Error(), "6.0.5") {
-		t.Errorf("got %v, want an error that names %s and what is known", err, EnvVersion)
+		t.Errorf("got %v, want an error that names %s and the known versions", err, EnvVersion)
+	}
+}
+
+// The path is absolute, so that a server can be started in another folder.
+func TestMongodFromRelativePath(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("server", nil, 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	t.Setenv(EnvMongod, "server")
+	path, err := Mongod(t.Context())
+	if err != nil || !filepath.IsAbs(path) || filepath.Base(path) != "server" {
+		t.Errorf("got %q, %v", path, err)
 	}
 }
 

@@ -14,18 +14,18 @@ import (
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-// BenchmarkHandOverProcesses is BenchmarkHandOver with two processes, and with a plain
-// majority write measured in turn. The default poll interval is a second: only the
-// change stream can be as quick as this.
+// BenchmarkHandOverProcesses is BenchmarkHandOver with two processes, and with a plain majority
+// write measured alternately. The default poll interval is a second, so the measured times are those
+// of the change stream.
 func BenchmarkHandOverProcesses(b *testing.B) {
 	const rounds = 200
 	uri := mongotest.URI(b)
-	backend := locksOf(b, "processes")
+	backend := newBackend(b, "processes")
 	alone := newClient(b, backend)
 	scratch := mongotest.Collection(b).Clone(options.Collection().SetWriteConcern(writeconcern.Majority()))
 	for b.Loop() {
 		holder, waiter := start(b, "relay", backend.URL(), uri, b.TempDir(), "30s"), start(b, "relay", backend.URL(), uri, b.TempDir(), "30s")
-		holder.tell("lock")
+		holder.send("lock")
 		holder.expect("locked")
 		var calls bench.Calls
 		var writes, handOvers bench.Samples
@@ -39,16 +39,16 @@ func BenchmarkHandOverProcesses(b *testing.B) {
 				b.Fatal(err)
 			}
 			writes.Add(time.Since(begin))
-			waiter.tell("lock")
-			time.Sleep(50 * time.Millisecond) // until it waits; a release before that only makes it look better
-			holder.tell("release")
+			waiter.send("lock")
+			time.Sleep(50 * time.Millisecond) // until it waits: a release before that would only make the result look better
+			holder.send("release")
 			released := holder.expectInt("released")
 			handOvers.Add(time.Duration(waiter.expectInt("locked") - released))
 			holder, waiter = waiter, holder
 		}
-		holder.tell("release")
+		holder.send("release")
 		holder.expect("released")
-		b.ReportMetric(0, "ns/op") // the loop's own time says nothing
+		b.ReportMetric(0, "ns/op") // the time of the loop is meaningless
 		reportLatency(b, "write", &writes)
 		reportLatency(b, "hand-over", &handOvers)
 		b.ReportMetric(ratio(handOvers.Quantile(0.5), calls.Acquire.Quantile(0.5), calls.Release.Quantile(0.5)), "hand-over/acquire+release")

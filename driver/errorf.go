@@ -1,4 +1,4 @@
-package cause
+package driver
 
 import (
 	"fmt"
@@ -17,8 +17,11 @@ func Errorf(format string, args ...any) error {
 	if !ok || !strings.Contains(rest, prefix) {
 		return err
 	}
-	return &prefixed{prefix + strings.ReplaceAll(rest, prefix, ""), err}
+	return &prefixed{prefix + unprefixed(rest), err}
 }
+
+// unprefixed is a text without the prefixes in it.
+func unprefixed(text string) string { return strings.ReplaceAll(text, prefix, "") }
 
 // prefixed is an error with another text.
 type prefixed struct {
