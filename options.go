@@ -129,10 +129,10 @@ func WithSlots(n int) Option {
 	return func(c *settings.Config) { c.Slots = &n }
 }
 
-// WithObserver calls fn for every event. As an option of a Client it reports the events of all
-// locks, else those of the one lock, runner, LeaseManager or Partitions. fn is called for one event
-// at a time, in order, and never delays a renewal. If fn is slow, up to 1,024 events wait for it,
-// and 4 more for each name of the Client's LeaseManagers. Further events are dropped; see
+// WithObserver calls fn for events: as an option of a Client for those of all its locks, otherwise
+// for those of the one lock, runner, LeaseManager or Partitions. fn is called for one event at a
+// time, in order, and never delays a renewal. If fn is slow, up to 1,024 events wait for it, and 4
+// more for each name of the Client's LeaseManagers. Further events are dropped; see
 // [Event].Dropped.
 func WithObserver(fn func(Event)) Option {
 	return func(c *settings.Config) { c.Observers = append(slices.Clip(c.Observers), notify(fn)) }
