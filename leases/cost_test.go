@@ -52,11 +52,11 @@ func memoryInUse() uint64 {
 // included, and no goroutine.
 func TestManagerCostOfALease(t *testing.T) {
 	const leases, most = 10_000, 1024
-	names := locktest.NamesOf("devices/in-the-north/", leases)
+	names := locktest.Names("devices/in-the-north/", leases)
 	bytes, goroutines := memoryInUse(), runtime.NumGoroutine()
 	c := locktest.NewClient(t, &hollow{}, holdfast.WithTTL(time.Minute), holdfast.WithRenewEvery(time.Second))
 	m := locktest.NewManager(t, c)
-	locktest.MustManage(t, m, names...)
+	locktest.MustAdd(t, m, names...)
 	for end := time.Now().Add(2 * time.Minute); len(m.Leases()) < leases; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d leases are held", len(m.Leases()))

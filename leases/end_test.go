@@ -24,7 +24,7 @@ func TestManagerUnmanageNamesWhatFails(t *testing.T) {
 			return locktest.Fault{}
 		}))
 		m := locktest.NewManager(t, c)
-		locktest.MustManage(t, m, "bad", "good")
+		locktest.MustAdd(t, m, "bad", "good")
 		synctest.Wait()
 		done := make(chan error, 2)
 		for range 2 {
@@ -50,8 +50,8 @@ func TestManagerShutdownIsTheCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := locktest.NewClient(t, memory.New())
 		m := locktest.NewManager(t, c)
-		names := locktest.NamesOf("n", 20)
-		locktest.MustManage(t, m, names...)
+		names := locktest.Names("n", 20)
+		locktest.MustAdd(t, m, names...)
 		synctest.Wait()
 		var holds []*holdfast.Hold
 		for _, name := range names {
@@ -90,7 +90,7 @@ func TestManagerHearsTheWatcherAfterFailedLooks(t *testing.T) {
 		})
 		f.Watcher = true
 		m := locktest.NewManager(t, locktest.NewClient(t, f))
-		locktest.MustManage(t, m, "job")
+		locktest.MustAdd(t, m, "job")
 		for f.Count(locktest.OpAcquire) < 2 { // the holder has renewed; that was not seen
 			time.Sleep(time.Millisecond)
 		}

@@ -31,7 +31,7 @@ func TestManagerOutage(t *testing.T) {
 				return locktest.Fault{Hang: down}
 			})
 			set := func(v bool) { mu.Lock(); down = v; mu.Unlock() }
-			names := locktest.NamesOf("n", 50)
+			names := locktest.Names("n", 50)
 			led := locktest.NewLedger(t)
 			lostHeld := 0
 			c := locktest.NewClient(t, f)
@@ -40,7 +40,7 @@ func TestManagerOutage(t *testing.T) {
 					lostHeld++
 				}
 			}))
-			locktest.MustManage(t, m, names...)
+			locktest.MustAdd(t, m, names...)
 			time.Sleep(9 * time.Second)
 			set(true)
 			if !long {
@@ -73,7 +73,7 @@ func TestManagerLosesToAnother(t *testing.T) {
 		c := locktest.NewClient(t, store.Locker())
 		led := locktest.NewLedger(t)
 		m := locktest.NewManager(t, c, holdfast.WithObserver(led.Observe))
-		locktest.MustManage(t, m, "job", "other")
+		locktest.MustAdd(t, m, "job", "other")
 		synctest.Wait()
 		first, _ := m.Hold("job")
 		raw := store.Locker()
@@ -114,11 +114,11 @@ func TestManagerFailingNamesDelayNobody(t *testing.T) {
 				c := locktest.NewClient(t, f)
 				led := locktest.NewLedger(t)
 				m := locktest.NewManager(t, c, holdfast.WithObserver(led.Observe), holdfast.WithPollInterval(5*time.Second))
-				locktest.MustManage(t, m, locktest.NamesOf("bad", 100)...)
+				locktest.MustAdd(t, m, locktest.Names("bad", 100)...)
 				time.Sleep(2 * time.Minute)
-				good := locktest.NamesOf("good", 1000)
+				good := locktest.Names("good", 1000)
 				start := time.Now()
-				locktest.MustManage(t, m, good...)
+				locktest.MustAdd(t, m, good...)
 				for len(m.Leases()) < len(good) && time.Since(start) < time.Minute {
 					time.Sleep(10 * time.Millisecond)
 				}
@@ -131,7 +131,7 @@ func TestManagerFailingNamesDelayNobody(t *testing.T) {
 					t.Errorf("%d errors were told of 100 failing names in two minutes", n)
 				}
 				start = time.Now()
-				locktest.MustUnmanage(t, m, good...)
+				locktest.MustRemove(t, m, good...)
 				if d := time.Since(start); d > time.Second {
 					t.Errorf("1000 good names were released in %v", d)
 				}
@@ -155,9 +155,9 @@ func TestManagerCloseNamesWhatFails(t *testing.T) {
 		})
 		c := locktest.NewClient(t, f)
 		m := locktest.NewManager(t, c)
-		good := locktest.NamesOf("good", 1000)
-		locktest.MustManage(t, m, locktest.NamesOf("bad", 40)...)
-		locktest.MustManage(t, m, good...)
+		good := locktest.Names("good", 1000)
+		locktest.MustAdd(t, m, locktest.Names("bad", 40)...)
+		locktest.MustAdd(t, m, good...)
 		time.Sleep(time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
@@ -195,10 +195,10 @@ func TestManagerUnmanageDuringAcquire(t *testing.T) {
 					}))
 					led := locktest.NewLedger(t)
 					m := locktest.NewManager(t, c, holdfast.WithObserver(led.Observe))
-					locktest.MustManage(t, m, "job")
+					locktest.MustAdd(t, m, "job")
 					time.Sleep(at)
 					start := time.Now()
-					locktest.MustUnmanage(t, m, "job")
+					locktest.MustRemove(t, m, "job")
 					if d := time.Since(start); d > 4*time.Second {
 						t.Errorf("at %v: Unmanage took %v", at, d)
 					}
@@ -235,8 +235,8 @@ func TestManagerEndsAtAnyMoment(t *testing.T) {
 				c := locktest.NewClient(t, f)
 				led := locktest.NewLedger(t)
 				m := locktest.NewManager(t, c, holdfast.WithObserver(led.Observe), leases.WithParallel(4))
-				names := locktest.NamesOf("n", 100)
-				locktest.MustManage(t, m, names...)
+				names := locktest.Names("n", 100)
+				locktest.MustAdd(t, m, names...)
 				go func() {
 					for i := range names {
 						_ = m.Remove(t.Context(), names[i])
@@ -278,8 +278,8 @@ func TestManagerFailingLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		holder := locktest.NewManager(t, locktest.NewClient(t, store.Locker()))
-		names := locktest.NamesOf("n", 200)
-		locktest.MustManage(t, holder, names...)
+		names := locktest.Names("n", 200)
+		locktest.MustAdd(t, holder, names...)
 		synctest.Wait()
 		var fails atomic.Bool
 		f := locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
@@ -290,7 +290,7 @@ func TestManagerFailingLooks(t *testing.T) {
 		})
 		led := locktest.NewLedger(t)
 		m := locktest.NewManager(t, locktest.NewClient(t, f), holdfast.WithObserver(led.Observe), holdfast.WithPollInterval(5*time.Second))
-		locktest.MustManage(t, m, names...)
+		locktest.MustAdd(t, m, names...)
 		time.Sleep(9 * time.Second) // the holders' time is 30 s, renewed every 10
 		before := f.Count(locktest.OpAcquire)
 		fails.Store(true)

@@ -30,7 +30,7 @@ func TestManagerLateLossOfAnEarlierHold(t *testing.T) {
 		}
 		store := memory.NewStore()
 		m := locktest.NewManager(t, locktest.NewClient(t, store.Locker(), holdfast.WithElapsed(clock)))
-		locktest.MustManage(t, m, "job")
+		locktest.MustAdd(t, m, "job")
 		synctest.Wait()
 		h, ok := m.Hold("job")
 		if !ok {
@@ -65,7 +65,7 @@ func TestManagerShowsNothingLost(t *testing.T) {
 		begin := time.Now()
 		clock := func() time.Duration { return time.Since(begin) + time.Duration(pause.Load()) }
 		m := locktest.NewManager(t, locktest.NewClient(t, memory.New(), holdfast.WithElapsed(clock)))
-		locktest.MustManage(t, m, "job")
+		locktest.MustAdd(t, m, "job")
 		synctest.Wait()
 		if h, ok := m.Hold("job"); !ok || len(m.Leases()) != 1 {
 			t.Fatalf("Hold: %v", h)
@@ -85,8 +85,8 @@ func TestManagerUnmanageEndsContextsAtOnce(t *testing.T) {
 			return locktest.Fault{Hang: op == locktest.OpRelease}
 		})
 		m := locktest.NewManager(t, locktest.NewClient(t, f))
-		names := locktest.NamesOf("n", 100)
-		locktest.MustManage(t, m, names...)
+		names := locktest.Names("n", 100)
+		locktest.MustAdd(t, m, names...)
 		synctest.Wait()
 		var holds []*holdfast.Hold
 		for _, name := range names {

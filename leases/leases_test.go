@@ -22,8 +22,8 @@ func TestManagerKeepsNames(t *testing.T) {
 		c := locktest.NewClient(t, store.Locker())
 		led := locktest.NewLedger(t)
 		m := locktest.NewManager(t, c, holdfast.WithObserver(led.Observe), holdfast.WithOwner("me"))
-		locktest.MustManage(t, m, "b", "a")
-		locktest.MustManage(t, m, "c", "a")
+		locktest.MustAdd(t, m, "b", "a")
+		locktest.MustAdd(t, m, "c", "a")
 		time.Sleep(5 * time.Minute) // many renewals
 		var names []string
 		for _, l := range m.Leases() {
@@ -39,14 +39,14 @@ func TestManagerKeepsNames(t *testing.T) {
 		if !ok || h.Err() != nil || h.Name() != "a" {
 			t.Fatalf("Hold: %v %v", h, ok)
 		}
-		locktest.MustUnmanage(t, m, "a", "a", "never managed")
+		locktest.MustRemove(t, m, "a", "a", "never managed")
 		if !errors.Is(h.Err(), holdfast.ErrReleased) || locktest.IsHeld(t, store, "a") {
 			t.Errorf("after Unmanage: %v, held: %v", h.Err(), locktest.IsHeld(t, store, "a"))
 		}
 		if _, ok := m.Hold("a"); ok || len(m.Leases()) != 2 {
 			t.Errorf("after Unmanage: %v", m.Leases())
 		}
-		locktest.MustManage(t, m, "a")
+		locktest.MustAdd(t, m, "a")
 		synctest.Wait()
 		if again, ok := m.Hold("a"); !ok || again.Token() <= h.Token() {
 			t.Errorf("managed again: %v %v", again, ok)
@@ -64,7 +64,7 @@ func TestManagerKeepsNames(t *testing.T) {
 		if err := m.Add("d"); !errors.Is(err, holdfast.ErrClosed) {
 			t.Errorf("Manage after Close: %v", err)
 		}
-		locktest.MustUnmanage(t, m, "a")
+		locktest.MustRemove(t, m, "a")
 		synctest.Wait()
 		if a, r := led.Count(holdfast.EventAcquired), led.Count(holdfast.EventReleased); a != 4 || r != 4 {
 			t.Errorf("%d acquired, %d released", a, r)
@@ -83,7 +83,7 @@ func TestManagerHoldIsThereWhenAcquiredIsTold(t *testing.T) {
 				found++
 			}
 		}))
-		locktest.MustManage(t, m, locktest.NamesOf("n", 500)...)
+		locktest.MustAdd(t, m, locktest.Names("n", 500)...)
 		synctest.Wait()
 		if found != 500 {
 			t.Errorf("%d of 500 holds were found", found)
@@ -94,16 +94,16 @@ func TestManagerHoldIsThereWhenAcquiredIsTold(t *testing.T) {
 func TestManagerThousandsComeAndGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		busy := locktest.NewBusiest(store.Locker(), 4*time.Millisecond)
+		busy := locktest.NewCallGauge(store.Locker(), 4*time.Millisecond)
 		c := locktest.NewClient(t, busy)
 		led := locktest.NewLedger(t)
 		m := locktest.NewManager(t, c, holdfast.WithObserver(led.Observe), leases.WithParallel(8))
 		before := runtime.NumGoroutine()
-		names := locktest.NamesOf("n", 2000)
+		names := locktest.Names("n", 2000)
 		for round := range 2 {
 			var wg sync.WaitGroup
 			for part := range slices.Chunk(names, 500) { // concurrent use
-				wg.Go(func() { locktest.MustManage(t, m, part...) })
+				wg.Go(func() { locktest.MustAdd(t, m, part...) })
 			}
 			wg.Wait()
 			time.Sleep(2 * time.Second) // 2000 at 8 × 250 a second
@@ -114,7 +114,7 @@ func TestManagerThousandsComeAndGo(t *testing.T) {
 				t.Errorf("round %d: %d goroutines for %d leases", round, n, len(names))
 			}
 			for part := range slices.Chunk(names, 500) {
-				wg.Go(func() { locktest.MustUnmanage(t, m, part...) })
+				wg.Go(func() { locktest.MustRemove(t, m, part...) })
 			}
 			wg.Wait()
 			if n := len(m.Leases()); n != 0 {
@@ -138,11 +138,11 @@ func TestManagersCompete(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
 			check := locktest.NewExclusive(t)
-			names := locktest.NamesOf("n", 100)
+			names := locktest.Names("n", 100)
 			var managers []*leases.LeaseManager
 			for range 2 {
 				f := locktest.NewFaulty(t, store.Locker(), nil)
-				f.Watcher, f.NoLooks = mode == "watching", mode == "polling"
+				f.Watcher, f.NoBatchReads = mode == "watching", mode == "polling"
 				var m *leases.LeaseManager
 				m = locktest.NewManager(t, locktest.NewClient(t, f), holdfast.WithObserver(func(e holdfast.Event) {
 					if h, ok := m.Hold(e.Name); e.Type == holdfast.EventAcquired && ok && h.Token() == e.Token {
@@ -150,7 +150,7 @@ func TestManagersCompete(t *testing.T) {
 					}
 				}))
 				managers = append(managers, m)
-				locktest.MustManage(t, m, names...)
+				locktest.MustAdd(t, m, names...)
 			}
 			time.Sleep(20 * time.Second)
 			for range 5 {
@@ -158,12 +158,12 @@ func TestManagersCompete(t *testing.T) {
 					t.Errorf("%s: %d leases of %d names", mode, n, len(names))
 				}
 				for i, m := range managers {
-					locktest.MustUnmanage(t, m, names...)
+					locktest.MustRemove(t, m, names...)
 					time.Sleep(6 * time.Second)
 					if n := len(managers[1-i].Leases()); n != len(names) {
 						t.Errorf("%s: the other has %d of %d names", mode, n, len(names))
 					}
-					locktest.MustManage(t, m, names...)
+					locktest.MustAdd(t, m, names...)
 				}
 			}
 			for _, m := range managers {
@@ -220,7 +220,7 @@ func TestManagerTellsOfEveryName(t *testing.T) {
 		}
 		c := locktest.NewClient(t, memory.New())
 		m := locktest.NewManager(t, c, holdfast.WithObserver(slow))
-		locktest.MustManage(t, m, locktest.NamesOf("n", 5000)...)
+		locktest.MustAdd(t, m, locktest.Names("n", 5000)...)
 		time.Sleep(time.Second)
 		if err := m.Close(t.Context()); err != nil {
 			t.Error(err)
@@ -236,14 +236,14 @@ func TestManagerTellsOfEveryName(t *testing.T) {
 func TestManagerWaitsInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		names := locktest.NamesOf("n", 1000)
+		names := locktest.Names("n", 1000)
 		holder := locktest.NewManager(t, locktest.NewClient(t, store.Locker()))
-		locktest.MustManage(t, holder, names...)
+		locktest.MustAdd(t, holder, names...)
 		synctest.Wait()
 		f := locktest.NewFaulty(t, store.Locker(), nil)
 		f.Watcher = true
 		m := locktest.NewManager(t, locktest.NewClient(t, f), holdfast.WithPollInterval(5*time.Second))
-		locktest.MustManage(t, m, names...)
+		locktest.MustAdd(t, m, names...)
 		time.Sleep(time.Minute)
 		if n := f.Count(locktest.OpAcquire); n > 1100 {
 			t.Errorf("%d attempts at first", n)
@@ -271,19 +271,19 @@ func TestManagerDeafBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFaulty(t, memory.New(), func(op string, n int, l holdfast.Lease) locktest.Fault {
 			if l.Name < "n" {
-				return locktest.Fault{Delay: time.Hour, Deaf: true}
+				return locktest.Fault{Delay: time.Hour, IgnoreContext: true}
 			}
 			return locktest.Fault{}
 		})
 		m := locktest.NewManager(t, locktest.NewClient(t, f), leases.WithParallel(4))
-		locktest.MustManage(t, m, locktest.NamesOf("deaf", 10)...)
+		locktest.MustAdd(t, m, locktest.Names("deaf", 10)...)
 		synctest.Wait()
-		locktest.MustManage(t, m, locktest.NamesOf("n", 100)...)
+		locktest.MustAdd(t, m, locktest.Names("n", 100)...)
 		time.Sleep(time.Minute)
 		if n := len(m.Leases()); n != 100 {
 			t.Errorf("%d of 100 names are held beside 10 whose calls do not return", n)
 		}
-		locktest.MustUnmanage(t, m, locktest.NamesOf("n", 100)...)
+		locktest.MustRemove(t, m, locktest.Names("n", 100)...)
 		time.Sleep(2 * time.Hour)
 	})
 }

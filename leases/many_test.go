@@ -68,10 +68,10 @@ func TestManagerOfManyNamesLetsOthersIn(t *testing.T) {
 			t.Errorf("%s dealt with %d of %d names before another had the manager", what, n, many)
 		}
 	}
-	names := locktest.NamesOf("n/", many)
+	names := locktest.Names("n/", many)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	check("Manage", func() { locktest.MustManage(t, m, names...) })
+	check("Manage", func() { locktest.MustAdd(t, m, names...) })
 	for end := time.Now().Add(time.Minute); len(m.Leases()) < many; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d leases are held", len(m.Leases()))

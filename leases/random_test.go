@@ -49,7 +49,7 @@ func managerRandom(t *testing.T, seed uint64) {
 			}
 			return locktest.Fault{Delay: d}
 		}
-		names := locktest.NamesOf("n", 12)
+		names := locktest.Names("n", 12)
 		only, seen := locktest.NewExclusive(t), map[string]uint64{}
 		type side struct {
 			m      *leases.LeaseManager
@@ -59,7 +59,7 @@ func managerRandom(t *testing.T, seed uint64) {
 		var sides []*side
 		for i := range 2 {
 			f := locktest.NewFaulty(t, store.Locker(), faults)
-			f.Watcher, f.NoLooks = seed%2 == 0, seed%3 == 0 && i == 0
+			f.Watcher, f.NoBatchReads = seed%2 == 0, seed%3 == 0 && i == 0
 			c := locktest.NewClient(t, f)
 			s := &side{led: locktest.NewLedger(t), wanted: map[string]bool{}}
 			s.m = locktest.NewManager(t, c, holdfast.WithObserver(s.led.Observe), leases.WithParallel(1+roll(6)))
@@ -71,7 +71,7 @@ func managerRandom(t *testing.T, seed uint64) {
 			s, name := sides[roll(2)], names[roll(len(names))]
 			switch roll(8) {
 			case 0, 1, 2:
-				locktest.MustManage(t, s.m, name)
+				locktest.MustAdd(t, s.m, name)
 				s.wanted[name] = true
 			case 3:
 				others.Go(func() { _ = s.m.Remove(t.Context(), name) })

@@ -32,7 +32,7 @@ func TestManagerReleasesWhatIsLostAtItsExpiry(t *testing.T) {
 		led := locktest.NewLedger(t)
 		m := locktest.NewManager(t, c, holdfast.WithObserver(led.Observe))
 		start := time.Now()
-		locktest.MustManage(t, m, "job")
+		locktest.MustAdd(t, m, "job")
 		synctest.Wait()
 		h, _ := m.Hold("job")
 		<-h.Context().Done()
@@ -72,7 +72,7 @@ func TestManagerManagedAgainDuringRelease(t *testing.T) {
 		}))
 		led := locktest.NewLedger(t)
 		m := locktest.NewManager(t, c, holdfast.WithObserver(led.Observe))
-		locktest.MustManage(t, m, "job")
+		locktest.MustAdd(t, m, "job")
 		synctest.Wait()
 		first, _ := m.Hold("job")
 		start := time.Now()
@@ -84,7 +84,7 @@ func TestManagerManagedAgainDuringRelease(t *testing.T) {
 		if !errors.Is(first.Err(), holdfast.ErrReleased) {
 			t.Errorf("during the release: %v", first.Err())
 		}
-		locktest.MustManage(t, m, "job")
+		locktest.MustAdd(t, m, "job")
 		for range 2 {
 			if err := <-done; err != nil || time.Since(start) < 2*time.Second {
 				t.Errorf("Unmanage: %v after %v", err, time.Since(start))
@@ -103,7 +103,7 @@ func TestManagerHoldReleasedByItsUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		m := locktest.NewManager(t, locktest.NewClient(t, store.Locker()), holdfast.WithPollInterval(5*time.Second))
-		locktest.MustManage(t, m, "job")
+		locktest.MustAdd(t, m, "job")
 		synctest.Wait()
 		h, _ := m.Hold("job")
 		other := locktest.NewClient(t, store.Locker())
@@ -132,7 +132,7 @@ func TestManagerThousandsInDoubt(t *testing.T) {
 	for _, shut := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
-			busy := locktest.NewBusiest(locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			busy := locktest.NewCallGauge(locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 				if op == locktest.OpAcquire {
 					return locktest.Fault{Lose: locktest.ErrInjected}
 				}
@@ -140,8 +140,8 @@ func TestManagerThousandsInDoubt(t *testing.T) {
 			}), 4*time.Millisecond)
 			c := locktest.NewClient(t, busy)
 			m := locktest.NewManager(t, c, holdfast.WithPollInterval(time.Hour))
-			names := locktest.NamesOf("n", 1000)
-			locktest.MustManage(t, m, names...)
+			names := locktest.Names("n", 1000)
+			locktest.MustAdd(t, m, names...)
 			time.Sleep(time.Second)
 			start := time.Now()
 			if shut {
@@ -149,7 +149,7 @@ func TestManagerThousandsInDoubt(t *testing.T) {
 					t.Error(err)
 				}
 			} else {
-				locktest.MustUnmanage(t, m, names...)
+				locktest.MustRemove(t, m, names...)
 				time.Sleep(time.Second)
 			}
 			if d := time.Since(start); d > 2*time.Second {
@@ -171,11 +171,11 @@ func TestManagerThousandsInDoubt(t *testing.T) {
 func TestManagerShutdownOfThousands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		busy := locktest.NewBusiest(store.Locker(), 4*time.Millisecond)
+		busy := locktest.NewCallGauge(store.Locker(), 4*time.Millisecond)
 		c := locktest.NewClient(t, busy)
 		m := locktest.NewManager(t, c)
-		names := locktest.NamesOf("n", 2000)
-		locktest.MustManage(t, m, names...)
+		names := locktest.Names("n", 2000)
+		locktest.MustAdd(t, m, names...)
 		time.Sleep(time.Second)
 		h, ok := m.Hold(names[0])
 		if len(m.Leases()) != len(names) || !ok {

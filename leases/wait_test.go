@@ -37,10 +37,10 @@ func TestManagerWokenDuringAnAttempt(t *testing.T) {
 		store := memory.NewStore()
 		holder := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
 		f := locktest.NewFaulty(t, store.Locker(), nil)
-		f.Watcher, f.NoLooks = true, true
+		f.Watcher, f.NoBatchReads = true, true
 		l := &slowReply{Faulty: f, answered: make(chan struct{}, 1)}
 		m := locktest.NewManager(t, locktest.NewClient(t, l), holdfast.WithPollInterval(time.Minute))
-		locktest.MustManage(t, m, "job")
+		locktest.MustAdd(t, m, "job")
 		synctest.Wait()
 		l.delay.Store(int64(time.Second))
 		<-l.answered // of the next attempt, at the end of the holder's time as last seen
@@ -104,10 +104,10 @@ func TestManagerLeavesAFailingBackendAlone(t *testing.T) {
 				}
 				return locktest.Fault{}
 			})
-			f.NoLooks = op == locktest.OpAcquire
+			f.NoBatchReads = op == locktest.OpAcquire
 			l := &alarmed{Faulty: f}
 			m := locktest.NewManager(t, locktest.NewClient(t, l), holdfast.WithPollInterval(time.Minute))
-			locktest.MustManage(t, m, "job")
+			locktest.MustAdd(t, m, "job")
 			synctest.Wait()
 			fails.Store(true)
 			l.watcher.ring(20 * time.Second) // pauses of up to 5 s

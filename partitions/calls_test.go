@@ -21,14 +21,14 @@ func TestPartitionsFailingBackendIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, atOnce = 500, 16
 		f := locktest.NewFleet(t, n)
-		in := f.Join(func(s *locktest.Severed) { s.Unfit.Store(true) })
+		in := f.Join(func(s *locktest.Link) { s.NoPartitions.Store(true) })
 		time.Sleep(time.Minute)
-		looks, tries := in.Wire.Reads.Load(), in.Wire.Tries.Load()
+		looks, tries := in.Link.GroupReads.Load(), in.Link.Attempts.Load()
 		if tries < 100 || tries > 40*atOnce || looks > 120 { // after half a second at first, up to 2.5 s
 			t.Errorf("%d attempts after %d looks in a minute", tries, looks)
 		}
-		in.Wire.Unfit.Store(false)
-		f.Settle(10 * time.Second)
+		in.Link.NoPartitions.Store(false)
+		f.UntilEven(10 * time.Second)
 		f.End()
 	})
 }
@@ -37,9 +37,9 @@ func TestPartitionsFailingBackendIsLeftAlone(t *testing.T) {
 func TestPartitionsReleasesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, most = 300, 64
-		l := locktest.NewBusiest(memory.New(), 10*time.Millisecond)
+		l := locktest.NewCallGauge(memory.New(), 10*time.Millisecond)
 		c := locktest.NewClient(t, l)
-		p, err := partitions.New(c, "group", n, locktest.UntilDone)
+		p, err := partitions.New(c, "group", n, locktest.WorkUntilCanceled)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +62,7 @@ func TestPartitionsReleasesAreBounded(t *testing.T) {
 
 // slowRelease is a Locker whose answers to releases of partitions come late.
 type slowRelease struct {
-	*locktest.Severed
+	*locktest.Link
 	delay     time.Duration
 	releasing atomic.Int64
 	taken     atomic.Int64 // attempts at that partition meanwhile
@@ -70,7 +70,7 @@ type slowRelease struct {
 }
 
 func (s *slowRelease) Release(ctx context.Context, l holdfast.Lease) error {
-	err := s.Severed.Release(ctx, l)
+	err := s.Link.Release(ctx, l)
 	if strings.Contains(l.Name, "member") || strings.Contains(l.Name, "bell") {
 		return err
 	}
@@ -86,7 +86,7 @@ func (s *slowRelease) TryAcquire(ctx context.Context, req driver.Request) (holdf
 	if name := s.partition.Load(); name != nil && *name == req.Name && s.releasing.Load() > 0 {
 		s.taken.Add(1)
 	}
-	return s.Severed.TryAcquire(ctx, req)
+	return s.Link.TryAcquire(ctx, req)
 }
 
 // A partition that is being released is not taken again before the release has returned, also when
@@ -95,18 +95,18 @@ func TestPartitionsNotTakenWhileBeingReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFleet(t, 4)
 		var slow *slowRelease
-		f.Join(func(s *locktest.Severed) {
-			inner := &locktest.Severed{Locker: s.Locker}
-			slow = &slowRelease{Severed: inner, delay: 3 * time.Second} // a release is waited for for a third of the TTL
+		f.Join(func(s *locktest.Link) {
+			inner := &locktest.Link{Locker: s.Locker}
+			slow = &slowRelease{Link: inner, delay: 3 * time.Second} // a release is waited for for a third of the TTL
 			s.Locker = slow
 		})
-		f.Settle(2 * time.Second)
-		two := f.Join(func(s *locktest.Severed) { s.Unfit.Store(true) }) // it never takes what is free
-		for slow.releasing.Load() == 0 {                                 // the first gives back
+		f.UntilEven(2 * time.Second)
+		two := f.Join(func(s *locktest.Link) { s.NoPartitions.Store(true) }) // it never takes what is free
+		for slow.releasing.Load() == 0 {                                     // the first gives back
 			time.Sleep(10 * time.Millisecond)
 		}
 		f.Leave(two)
-		f.Settle(10 * time.Second)
+		f.UntilEven(10 * time.Second)
 		if n := slow.taken.Load(); n != 0 {
 			t.Errorf("%d attempts at a partition that was being released", n)
 		}

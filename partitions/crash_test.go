@@ -34,18 +34,18 @@ func crashLoop(t *testing.T, without string, life, restart time.Duration) {
 	const n, ttl = 64, 30 * time.Second
 	what := fmt.Sprintf("without %q, life %v, restart after %v", without, life, restart)
 	f := locktest.NewFleet(t, n, holdfast.WithTTL(ttl))
-	prepare := func(s *locktest.Severed) { s.Without = without }
+	prepare := func(s *locktest.Link) { s.Without = without }
 	f.Join(prepare)
 	f.Join(prepare)
-	f.Settle(10 * time.Second)
-	f.Moved()
+	f.UntilEven(10 * time.Second)
+	f.TakeMoves()
 	sum, spans := 0.0, 0.0
 	for end := time.Now().Add(5 * time.Minute); time.Now().Before(end); {
 		third := f.Join(prepare)
-		sum += f.AtWork(life) * life.Seconds()
+		sum += f.AverageAtWork(life) * life.Seconds()
 		f.Kill(third)
 		third.Cancel()
-		sum += f.AtWork(restart) * restart.Seconds()
+		sum += f.AverageAtWork(restart) * restart.Seconds()
 		spans += (life + restart).Seconds()
 	}
 	average := sum / spans
@@ -54,13 +54,13 @@ func crashLoop(t *testing.T, without string, life, restart time.Duration) {
 		t.Errorf("%s: %.1f of %d partitions at work on average, want at least 62", what, average, n)
 	}
 	time.Sleep(2 * ttl)
-	f.Settle(time.Second)
-	f.Moved()
-	least := f.Least(nil, 1)
+	f.UntilEven(time.Second)
+	f.TakeMoves()
+	least := f.LeastMoves(nil, 1)
 	f.Join(prepare)
-	took := f.Settle(ttl + 5*time.Second)
+	took := f.UntilEven(ttl + 5*time.Second)
 	time.Sleep(time.Minute)
-	if moves := f.Moved(); moves != least {
+	if moves := f.TakeMoves(); moves != least {
 		t.Errorf("%s: %d moves when it lives on, want %d", what, moves, least)
 	}
 	t.Logf("%s: even after %v", what, took)
@@ -77,16 +77,16 @@ func TestPartitionsColdStart(t *testing.T) {
 			f.Join()
 			time.Sleep(100 * time.Millisecond)
 		}
-		f.Settle(soon)
-		f.Moved()
+		f.UntilEven(soon)
+		f.TakeMoves()
 		old := slices.Clone(f.Live)
 		for range 3 {
 			f.Join()
 		}
 		time.Sleep(time.Second)
 		f.Leave(old...)
-		f.Settle(soon)
-		if moves := f.Moved(); moves > f.N {
+		f.UntilEven(soon)
+		if moves := f.TakeMoves(); moves > f.N {
 			t.Errorf("%d moves of %d partitions from those who left", moves, f.N)
 		}
 		f.End()
@@ -101,7 +101,7 @@ func TestPartitionsColdStartAfterDeaths(t *testing.T) {
 		for range 3 {
 			f.Join()
 		}
-		f.Settle(3 * time.Second)
+		f.UntilEven(3 * time.Second)
 		time.Sleep(time.Minute)
 		for _, in := range slices.Clone(f.Live) {
 			f.Kill(in)
@@ -111,7 +111,7 @@ func TestPartitionsColdStartAfterDeaths(t *testing.T) {
 		for range 3 {
 			f.Join()
 		}
-		f.Settle(locktest.FleetTTL + 2*time.Second)
+		f.UntilEven(locktest.FleetTTL + 2*time.Second)
 		f.End()
 	})
 }
@@ -125,23 +125,23 @@ func TestPartitionsRollingDeployment(t *testing.T) {
 			for range 4 {
 				f.Join()
 			}
-			f.Settle(3 * time.Second)
-			f.Moved()
+			f.UntilEven(3 * time.Second)
+			f.TakeMoves()
 			sum, steps, least := 0.0, 0, 0
 			for _, old := range slices.Clone(f.Live) {
-				least += f.Least(nil, 1)
+				least += f.LeastMoves(nil, 1)
 				f.Join()
-				sum += f.AtWork(pace)
-				least += f.Least([]*locktest.Instance{old}, 0)
+				sum += f.AverageAtWork(pace)
+				least += f.LeastMoves([]*locktest.Instance{old}, 0)
 				f.Leave(old)
-				sum += f.AtWork(pace)
+				sum += f.AverageAtWork(pace)
 				steps += 2
 			}
-			f.Settle(locktest.FleetTrial + 3*time.Second)
+			f.UntilEven(locktest.FleetTrial + 3*time.Second)
 			if average := sum / float64(steps); average < 62 {
 				t.Errorf("every %v: %.1f of %d partitions at work on average", pace, average, f.N)
 			}
-			if moves := f.Moved(); pace > locktest.FleetTrial && moves != least {
+			if moves := f.TakeMoves(); pace > locktest.FleetTrial && moves != least {
 				t.Errorf("every %v: %d moves, want %d", pace, moves, least)
 			} else {
 				t.Logf("every %v: %d moves", pace, moves)
@@ -160,14 +160,14 @@ func TestPartitionsDeadMemberKeepsNoShare(t *testing.T) {
 		for range 3 {
 			f.Join()
 		}
-		f.Settle(3 * time.Second)
+		f.UntilEven(3 * time.Second)
 		time.Sleep(time.Minute)
 		dead := f.Live[0]
 		f.Kill(dead)
-		dead.Wire.Seated.Store(true)
+		dead.Link.MembershipRenewed.Store(true)
 		time.Sleep(ttl / 3)
-		dead.Wire.Seated.Store(false)
-		f.Settle(ttl*2/3 + time.Second)
+		dead.Link.MembershipRenewed.Store(false)
+		f.UntilEven(ttl*2/3 + time.Second)
 		f.End()
 	})
 }
@@ -182,20 +182,20 @@ func TestPartitionsColdStartOfManyAfterDeaths(t *testing.T) {
 				for range many {
 					f.Join()
 				}
-				f.Settle(time.Minute)
+				f.UntilEven(time.Minute)
 				time.Sleep(time.Minute)
 				for _, in := range slices.Clone(f.Live) {
 					f.Kill(in)
 					in.Cancel()
 				}
 				time.Sleep(after)
-				f.Moved()
+				f.TakeMoves()
 				for range many {
 					f.Join()
 					time.Sleep(50 * time.Millisecond)
 				}
-				f.Settle(time.Minute)
-				if moves := f.Moved(); moves > f.N {
+				f.UntilEven(time.Minute)
+				if moves := f.TakeMoves(); moves > f.N {
 					t.Errorf("%d instances after %v: %d moves of %d partitions", many, after, moves, f.N)
 				}
 				f.End()
@@ -209,11 +209,11 @@ func TestPartitionsTTLsThatDiffer(t *testing.T) {
 	for _, without := range []string{"", "watch"} {
 		synctest.Test(t, func(t *testing.T) {
 			f := locktest.NewFleet(t, 60)
-			prepare := func(s *locktest.Severed) { s.Without = without }
+			prepare := func(s *locktest.Link) { s.Without = without }
 			f.Opts = []partitions.Option{holdfast.WithTTL(3 * time.Second)}
 			f.Join(prepare)
 			f.Join(prepare)
-			f.Settle(10 * time.Second)
+			f.UntilEven(10 * time.Second)
 			f.Opts = []partitions.Option{holdfast.WithTTL(30 * time.Second)}
 			f.Join(prepare)
 			time.Sleep(5 * time.Minute)
@@ -231,7 +231,7 @@ func TestPartitionsRunWithinALostHold(t *testing.T) {
 		store := memory.NewStore()
 		c := locktest.NewClient(t, store.Locker())
 		h := locktest.MustLock(t, c, "other")
-		p, err := partitions.New(c, "g", 3, locktest.UntilDone)
+		p, err := partitions.New(c, "g", 3, locktest.WorkUntilCanceled)
 		if err != nil {
 			t.Fatal(err)
 		}

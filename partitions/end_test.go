@@ -18,8 +18,8 @@ func TestPartitionsPlaceDoesNotOverrun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFleet(t, 3)
 		in := f.Join()
-		f.Settle(3 * time.Second)
-		in.Wire.Cut.Store(true)
+		f.UntilEven(3 * time.Second)
+		in.Link.Cut.Store(true)
 		time.Sleep(3 * locktest.FleetTTL)
 		in.Events.Mu.Lock()
 		lost := 0
@@ -35,8 +35,8 @@ func TestPartitionsPlaceDoesNotOverrun(t *testing.T) {
 		if lost != 1 {
 			t.Errorf("the place was lost %d times", lost)
 		}
-		in.Wire.Cut.Store(false)
-		f.Settle(20 * time.Second)
+		in.Link.Cut.Store(false)
+		f.UntilEven(20 * time.Second)
 		f.End()
 	})
 }
@@ -46,9 +46,9 @@ func TestPartitionsRunTellsWhyItEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFleet(t, 1)
 		in := f.Join()
-		f.Settle(3 * time.Second)
+		f.UntilEven(3 * time.Second)
 		in.Cancel()
-		if err := <-in.Done; !errors.Is(err, locktest.ErrRun) || !errors.Is(err, context.Canceled) {
+		if err := <-in.Done; !errors.Is(err, locktest.ErrRunEnded) || !errors.Is(err, context.Canceled) {
 			t.Errorf("Run: %v", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

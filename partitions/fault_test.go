@@ -34,7 +34,7 @@ func TestPartitionsSlowFunction(t *testing.T) {
 			return context.Cause(ctx)
 		}
 		one := f.Join()
-		f.Settle(2 * time.Second)
+		f.UntilEven(2 * time.Second)
 		two := f.Join()
 		time.Sleep(locktest.FleetTrial + 3*time.Second)
 		if len(one.Owned()) != 4 || len(two.Owned()) != 3 {
@@ -49,7 +49,7 @@ func TestPartitionsSlowFunction(t *testing.T) {
 		if len(two.Owned()) != 3 {
 			t.Errorf("shares of %v before the slow function returned", f.Shares())
 		}
-		f.Settle(5 * time.Second)
+		f.UntilEven(5 * time.Second)
 		f.End()
 	})
 }
@@ -62,14 +62,14 @@ func TestPartitionsOverrun(t *testing.T) {
 		stop := make(chan struct{})
 		f.Work = func(context.Context, int) error { <-stop; return nil }
 		one := f.Join()
-		f.Settle(2 * time.Second)
+		f.UntilEven(2 * time.Second)
 		f.Join()
 		f.Kill(one)
 		time.Sleep(locktest.FleetTTL - 4*time.Second)
 		if got := len(f.Live[0].Owned()); got != 0 {
 			t.Errorf("%d partitions taken before their leases can have expired", got)
 		}
-		f.Settle(locktest.FleetTTL)
+		f.UntilEven(locktest.FleetTTL)
 		if got := one.Events.Count(holdfast.EventOverrun); got == 0 {
 			t.Error("no overrun told")
 		}
@@ -85,20 +85,20 @@ func TestPartitionsOutage(t *testing.T) {
 		for range 4 {
 			f.Join()
 		}
-		f.Settle(2 * time.Second)
+		f.UntilEven(2 * time.Second)
 		before := f.Ownership()
-		f.Moved()
+		f.TakeMoves()
 		for range 3 {
 			for _, in := range f.Live {
-				in.Wire.Cut.Store(true)
+				in.Link.Cut.Store(true)
 			}
 			time.Sleep(4 * time.Second)
 			for _, in := range f.Live {
-				in.Wire.Cut.Store(false)
+				in.Link.Cut.Store(false)
 			}
 			time.Sleep(10 * time.Second)
 		}
-		if m := f.Moved(); m != 0 || !slices.EqualFunc(before, f.Ownership(), slices.Equal) {
+		if m := f.TakeMoves(); m != 0 || !slices.EqualFunc(before, f.Ownership(), slices.Equal) {
 			t.Errorf("%d moves: %v, then %v", m, before, f.Ownership())
 		}
 		told := 0 // a look comes every 5 s or so: an instance may have none in an outage of 4 s
@@ -110,16 +110,16 @@ func TestPartitionsOutage(t *testing.T) {
 		}
 		// A longer one costs every lease. Then the work is spread again.
 		for _, in := range f.Live {
-			in.Wire.Cut.Store(true)
+			in.Link.Cut.Store(true)
 		}
 		time.Sleep(2 * locktest.FleetTTL)
 		if got := f.Shares(); slices.Max(got) != 0 {
 			t.Errorf("shares of %v after an outage of two TTLs", got)
 		}
 		for _, in := range f.Live {
-			in.Wire.Cut.Store(false)
+			in.Link.Cut.Store(false)
 		}
-		f.Settle(20 * time.Second)
+		f.UntilEven(20 * time.Second)
 		f.End()
 	})
 }
@@ -131,17 +131,17 @@ func TestPartitionsTornReads(t *testing.T) {
 		for range 4 {
 			f.Join()
 		}
-		f.Settle(2 * time.Second)
-		f.Moved()
+		f.UntilEven(2 * time.Second)
+		f.TakeMoves()
 		for range 5 {
 			for _, in := range f.Live {
-				in.Wire.Skip.Store(1)
+				in.Link.TornReads.Store(1)
 			}
 			time.Sleep(6 * time.Second)
-			f.Live[0].Wire.Skip.Store(1)
+			f.Live[0].Link.TornReads.Store(1)
 			time.Sleep(6 * time.Second)
 		}
-		if m := f.Moved(); m != 0 || !f.Even() {
+		if m := f.TakeMoves(); m != 0 || !f.Even() {
 			t.Errorf("%d moves, shares of %v", m, f.Shares())
 		}
 		f.End()
@@ -155,9 +155,9 @@ func TestPartitionsStaleRead(t *testing.T) {
 		for range 4 {
 			f.Join()
 		}
-		f.Settle(3 * time.Second)
+		f.UntilEven(3 * time.Second)
 		time.Sleep(5 * time.Second)
-		f.Moved()
+		f.TakeMoves()
 		names := make([]string, len(f.Live)) // the owners' texts
 		for k, in := range f.Live {
 			r, err := in.Client.Inspect(t.Context(), f.Record(in.Owned()[0]))
@@ -182,7 +182,7 @@ func TestPartitionsStaleRead(t *testing.T) {
 					r.Owner = to
 				}
 			}
-			in.Wire.Lie.Store(&lie)
+			in.Link.Change.Store(&lie)
 			time.Sleep(15 * time.Second)
 		}
 		if n := given() - before; n != 0 || !f.Even() {
@@ -200,10 +200,10 @@ func TestPartitionsExpiry(t *testing.T) {
 		for range 3 {
 			f.Join()
 		}
-		f.Settle(6 * time.Minute)
+		f.UntilEven(6 * time.Minute)
 		time.Sleep(6 * time.Minute)
 		f.Kill(f.Live[0])
-		f.Settle(locktest.FleetTTL + 7*time.Second) // the least time between looks is 6 s then
+		f.UntilEven(locktest.FleetTTL + 7*time.Second) // the least time between looks is 6 s then
 		f.End()
 	})
 }
@@ -213,18 +213,18 @@ func TestPartitionsExpiry(t *testing.T) {
 func TestPartitionsOwnersUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFleet(t, 24)
-		anonymous := func(s *locktest.Severed) {
-			s.Blank = true
+		anonymous := func(s *locktest.Link) {
+			s.HideOwners = true
 			lie := func(r *holdfast.Record) {
 				if r.State == driver.StateHeld && !strings.Contains(r.Name, "member") {
 					r.Owner = ""
 				}
 			}
-			s.Lie.Store(&lie)
+			s.Change.Store(&lie)
 		}
 		for range 4 {
 			f.Join(anonymous)
-			f.Settle(20 * time.Second)
+			f.UntilEven(20 * time.Second)
 		}
 		f.End()
 	})
@@ -238,8 +238,8 @@ func TestPartitionsMemberLost(t *testing.T) {
 		for range 3 {
 			f.Join()
 		}
-		f.Settle(2 * time.Second)
-		f.Moved()
+		f.UntilEven(2 * time.Second)
+		f.TakeMoves()
 		l := f.Store.Locker()
 		for r, err := range l.List(t.Context(), "group/partition-member-") {
 			if err != nil {
@@ -258,7 +258,7 @@ func TestPartitionsMemberLost(t *testing.T) {
 				places++
 			}
 		}
-		if m := f.Moved(); m != 0 || places != 3 || !f.Even() {
+		if m := f.TakeMoves(); m != 0 || places != 3 || !f.Even() {
 			t.Errorf("%d moves, %d places taken, shares of %v", m, places, f.Shares())
 		}
 		f.End()
@@ -273,9 +273,9 @@ func TestPartitionsKeptWithoutAPlace(t *testing.T) {
 		one := f.Join()
 		f.Join()
 		f.Join()
-		f.Settle(3 * time.Second)
-		f.Moved()
-		one.Wire.Seatless.Store(true)
+		f.UntilEven(3 * time.Second)
+		f.TakeMoves()
+		one.Link.NoMembership.Store(true)
 		for i := range f.N {
 			if err := f.Store.Locker().BreakNow(t.Context(), fmt.Sprintf("group/partition-member-%04d", i)); err != nil {
 				t.Fatal(err)
@@ -287,9 +287,9 @@ func TestPartitionsKeptWithoutAPlace(t *testing.T) {
 				t.Fatalf("%d partitions are left: %v", n, f.Shares())
 			}
 		}
-		one.Wire.Seatless.Store(false)
+		one.Link.NoMembership.Store(false)
 		time.Sleep(time.Minute)
-		if m := f.Moved(); m != 0 || !f.Even() {
+		if m := f.TakeMoves(); m != 0 || !f.Even() {
 			t.Errorf("%d moves, shares of %v", m, f.Shares())
 		}
 		f.End()
@@ -305,10 +305,10 @@ func TestPartitionsClockStepsBack(t *testing.T) {
 		f.Store = memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(-time.Duration(back.Load())) }))
 		one := f.Join()
 		f.Join()
-		f.Settle(3 * time.Second)
+		f.UntilEven(3 * time.Second)
 		f.Kill(one)
 		back.Store(int64(24 * time.Hour))
-		f.Settle(2*locktest.FleetTTL + 15*time.Second)
+		f.UntilEven(2*locktest.FleetTTL + 15*time.Second)
 		f.End()
 	})
 }
@@ -319,25 +319,25 @@ func TestPartitionsBlankOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 24
 		f := locktest.NewFleet(t, n)
-		blank := func(s *locktest.Severed) { s.Blank, s.Without = true, "watch" }
+		blank := func(s *locktest.Link) { s.HideOwners, s.Without = true, "watch" }
 		f.Join(blank)
-		f.Settle(2 * time.Second)
-		f.Moved()
+		f.UntilEven(2 * time.Second)
+		f.TakeMoves()
 		for range 3 {
 			f.Join(blank)
 		}
-		t.Log("even after", f.Settle(20*time.Second))
-		if m := f.Moved(); m != n-n/4 {
+		t.Log("even after", f.UntilEven(20*time.Second))
+		if m := f.TakeMoves(); m != n-n/4 {
 			t.Errorf("%d moves, want %d", m, n-n/4)
 		}
 		time.Sleep(10 * time.Second)
-		before := f.Live[0].Wire.Single.Load()
+		before := f.Live[0].Link.SingleReads.Load()
 		time.Sleep(10 * time.Minute) // the others' 18 partitions and 3 places, every minute
-		if got := f.Live[0].Wire.Single.Load() - before; got < 10*15 || got > 10*27 {
+		if got := f.Live[0].Link.SingleReads.Load() - before; got < 10*15 || got > 10*27 {
 			t.Errorf("%d single reads in 10 idle minutes", got)
 		}
 		f.Kill(f.Live[0])
-		f.Settle(locktest.FleetTTL + 10*time.Second)
+		f.UntilEven(locktest.FleetTTL + 10*time.Second)
 		f.End()
 	})
 }
@@ -357,7 +357,7 @@ func TestPartitionsAreNotKeptWaiting(t *testing.T) {
 		if total < f.N*3/4 {
 			t.Errorf("%d of %d partitions owned while instances come: %v", total, f.N, f.Shares())
 		}
-		f.Settle(10 * time.Second)
+		f.UntilEven(10 * time.Second)
 		f.End()
 	})
 }
@@ -378,7 +378,7 @@ func TestPartitionsTakingFails(t *testing.T) {
 			return locktest.Fault{}
 		})
 		var seen locktest.Events
-		p, err := partitions.New(locktest.NewClient(t, l), "g", 40, locktest.UntilDone, holdfast.WithObserver(seen.Observe))
+		p, err := partitions.New(locktest.NewClient(t, l), "g", 40, locktest.WorkUntilCanceled, holdfast.WithObserver(seen.Observe))
 		if err != nil {
 			t.Fatal(err)
 		}

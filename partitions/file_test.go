@@ -44,7 +44,7 @@ func TestPartitionsOnFilesWithUnreadableRecords(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		p, err := partitions.New(c, "group", n, locktest.UntilDone, partitions.WithRebalanceEvery(100*time.Millisecond), holdfast.WithObserver(seen.Observe))
+		p, err := partitions.New(c, "group", n, locktest.WorkUntilCanceled, partitions.WithRebalanceEvery(100*time.Millisecond), holdfast.WithObserver(seen.Observe))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -72,7 +72,7 @@ func TestPartitionsCauses(t *testing.T) {
 			return nil
 		}
 		one := f.Join()
-		f.Settle(3 * time.Second)
+		f.UntilEven(3 * time.Second)
 		expect := func(n int, want error) {
 			t.Helper()
 			for range n {
@@ -82,17 +82,17 @@ func TestPartitionsCauses(t *testing.T) {
 			}
 		}
 		two := f.Join()
-		f.Settle(locktest.FleetTrial + 3*time.Second)
+		f.UntilEven(locktest.FleetTrial + 3*time.Second)
 		expect(2, partitions.ErrReassigned)
 		f.Leave(one)
-		expect(2, locktest.ErrRun)
-		f.Settle(3 * time.Second)
+		expect(2, locktest.ErrRunEnded)
+		f.UntilEven(3 * time.Second)
 		f.Kill(two)
 		time.Sleep(locktest.FleetTTL)
 		expect(4, holdfast.ErrLost)
-		two.Wire.Cut.Store(false)
+		two.Link.Cut.Store(false)
 		f.Live = append(f.Live, two)
-		f.Settle(10 * time.Second)
+		f.UntilEven(10 * time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := two.Client.Shutdown(ctx); err != nil {
@@ -118,7 +118,7 @@ func TestPartitionsRunTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFleet(t, 3)
 		in := f.Join()
-		f.Settle(3 * time.Second)
+		f.UntilEven(3 * time.Second)
 		if err := in.Run(t.Context()); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("a second Run: %v", err)
 		}
@@ -129,7 +129,7 @@ func TestPartitionsRunTwice(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { in.Done <- in.Run(ctx) }()
 		f.Live = append(f.Live, in)
-		f.Settle(3 * time.Second)
+		f.UntilEven(3 * time.Second)
 		cancel()
 		if err := <-in.Done; !errors.Is(err, context.Canceled) {
 			t.Error(err)
@@ -156,17 +156,17 @@ func TestPartitionsLastTakenFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFleet(t, 16)
 		one := f.Join()
-		f.Settle(3 * time.Second)
+		f.UntilEven(3 * time.Second)
 		var moving []int
 		for range 3 {
 			two := f.Join()
-			f.Settle(locktest.FleetTrial + 3*time.Second)
+			f.UntilEven(locktest.FleetTrial + 3*time.Second)
 			if moving != nil && !slices.Equal(moving, two.Owned()) {
 				t.Errorf("%v moved before, now %v", moving, two.Owned())
 			}
 			moving = two.Owned()
 			f.Leave(two)
-			f.Settle(3 * time.Second)
+			f.UntilEven(3 * time.Second)
 		}
 		f.Leave(one)
 	})
@@ -177,7 +177,7 @@ func TestPartitionsPlaceTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFleet(t, 1)
 		one := f.Join()
-		f.Settle(3 * time.Second)
+		f.UntilEven(3 * time.Second)
 		two := f.Join()
 		time.Sleep(3 * time.Second)
 		l := f.Store.Locker()
@@ -206,18 +206,18 @@ func TestPartitionsInvalid(t *testing.T) {
 		fn    func(context.Context, int) error
 		opts  []partitions.Option
 	}{
-		{"client", nil, "g", 1, locktest.UntilDone, nil},
-		{"group", c, "", 1, locktest.UntilDone, nil},
-		{"n", c, "g", 0, locktest.UntilDone, nil},
-		{"n", c, "g", 10_001, locktest.UntilDone, nil},
+		{"client", nil, "g", 1, locktest.WorkUntilCanceled, nil},
+		{"group", c, "", 1, locktest.WorkUntilCanceled, nil},
+		{"n", c, "g", 0, locktest.WorkUntilCanceled, nil},
+		{"n", c, "g", 10_001, locktest.WorkUntilCanceled, nil},
 		{"fn", c, "g", 1, nil, nil},
-		{"Name", c, strings.Repeat("g", 1010), 1, locktest.UntilDone, nil},
-		{"Owner", c, "g", 1, locktest.UntilDone, []partitions.Option{holdfast.WithOwner(strings.Repeat("o", 1012))}},
-		{"option", c, "g", 1, locktest.UntilDone, []partitions.Option{nil}},
-		{"observer", c, "g", 1, locktest.UntilDone, []partitions.Option{holdfast.WithObserver(nil)}},
-		{"RebalanceEvery", c, "g", 1, locktest.UntilDone, []partitions.Option{partitions.WithRebalanceEvery(0)}},
-		{"Backoff", c, "g", 1, locktest.UntilDone, []partitions.Option{partitions.WithRestart(holdfast.Backoff{})}},
-		{"TTL", c, "g", 1, locktest.UntilDone, []partitions.Option{holdfast.WithTTL(-1)}},
+		{"Name", c, strings.Repeat("g", 1010), 1, locktest.WorkUntilCanceled, nil},
+		{"Owner", c, "g", 1, locktest.WorkUntilCanceled, []partitions.Option{holdfast.WithOwner(strings.Repeat("o", 1012))}},
+		{"option", c, "g", 1, locktest.WorkUntilCanceled, []partitions.Option{nil}},
+		{"observer", c, "g", 1, locktest.WorkUntilCanceled, []partitions.Option{holdfast.WithObserver(nil)}},
+		{"RebalanceEvery", c, "g", 1, locktest.WorkUntilCanceled, []partitions.Option{partitions.WithRebalanceEvery(0)}},
+		{"Backoff", c, "g", 1, locktest.WorkUntilCanceled, []partitions.Option{partitions.WithRestart(holdfast.Backoff{})}},
+		{"TTL", c, "g", 1, locktest.WorkUntilCanceled, []partitions.Option{holdfast.WithTTL(-1)}},
 	} {
 		_, err := partitions.New(x.c, x.group, x.n, x.fn, x.opts...)
 		var invalid *holdfast.InvalidError
@@ -225,7 +225,7 @@ func TestPartitionsInvalid(t *testing.T) {
 			t.Errorf("%s: got %v", x.field, err)
 		}
 	}
-	p, err := partitions.New(c, strings.Repeat("g", 1000), 10_000, locktest.UntilDone, holdfast.WithOwner(strings.Repeat("o", 1011)))
+	p, err := partitions.New(c, strings.Repeat("g", 1000), 10_000, locktest.WorkUntilCanceled, holdfast.WithOwner(strings.Repeat("o", 1011)))
 	if err != nil || p.Owned() != nil {
 		t.Errorf("the longest names: %v, %v", p, err)
 	}

@@ -18,8 +18,8 @@ func TestPartitionsSpread(t *testing.T) {
 		const n, soon = 64, 2 * time.Second // WithRebalanceEvery is 5 s: the watch is what is quick
 		f := locktest.NewFleet(t, n)
 		check := func(what string, least int, most time.Duration) {
-			took := f.Settle(most)
-			if moves := f.Moved(); moves != least {
+			took := f.UntilEven(most)
+			if moves := f.TakeMoves(); moves != least {
 				t.Errorf("%s: %d moves, want %d", what, moves, least)
 			}
 			t.Logf("%s: even after %v", what, took)
@@ -66,7 +66,7 @@ func shuffleFleet(t *testing.T, seed uint64, without string) {
 		gone := slices.Clone(f.Live)
 		rng.Shuffle(m, func(i, j int) { gone[i], gone[j] = gone[j], gone[i] })
 		gone = gone[:go1+die]
-		least := f.Least(gone, come)
+		least := f.LeastMoves(gone, come)
 		if come > 0 && len(gone) > 0 {
 			// Those who see a leave first take what they give to who joins next; and
 			// until a death is known, the dead are counted on.
@@ -76,11 +76,11 @@ func shuffleFleet(t *testing.T, seed uint64, without string) {
 			f.Kill(in)
 		}
 		for range come {
-			f.Join(func(s *locktest.Severed) { s.Without = without })
+			f.Join(func(s *locktest.Link) { s.Without = without })
 		}
 		f.Leave(gone[:go1]...)
-		took := f.Settle(locktest.FleetTTL + 30*time.Second)
-		if moves := f.Moved(); moves > least {
+		took := f.UntilEven(locktest.FleetTTL + 30*time.Second)
+		if moves := f.TakeMoves(); moves > least {
 			t.Errorf("without %q, seed %d, round %d: %d instances, %d come, %d leave, %d die: %d moves of %d, want at most %d, after %v",
 				without, seed, round, m, come, go1, die, moves, f.N, least, took)
 		}
@@ -98,13 +98,13 @@ func TestPartitionsStandBy(t *testing.T) {
 			}
 			time.Sleep(20 * time.Second)
 			owners := slices.DeleteFunc(slices.Clone(f.Live), func(in *locktest.Instance) bool { return len(in.Owned()) == 0 })
-			if len(owners) != n || !f.Whole() {
+			if len(owners) != n || !f.OneEach() {
 				t.Fatalf("n=%d: shares of %v", n, f.Shares())
 			}
-			f.Moved()
+			f.TakeMoves()
 			f.Leave(owners[0])
 			time.Sleep(3 * time.Second)
-			if m := f.Moved(); !f.Whole() || m != 1 {
+			if m := f.TakeMoves(); !f.OneEach() || m != 1 {
 				t.Errorf("n=%d, one left: shares of %v, %d moves", n, f.Shares(), m)
 			}
 			for _, in := range slices.Clone(f.Live) {
@@ -114,7 +114,7 @@ func TestPartitionsStandBy(t *testing.T) {
 				}
 			}
 			time.Sleep(locktest.FleetTTL + 8*time.Second)
-			if m := f.Moved(); !f.Whole() || m != 1 {
+			if m := f.TakeMoves(); !f.OneEach() || m != 1 {
 				t.Errorf("n=%d, one died: shares of %v, %d moves", n, f.Shares(), m)
 			}
 			f.End()
@@ -129,16 +129,16 @@ func TestPartitionsIdle(t *testing.T) {
 		for range 4 {
 			f.Join()
 		}
-		f.Settle(2 * time.Second)
+		f.UntilEven(2 * time.Second)
 		time.Sleep(10 * time.Second)
 		in := f.Live[0]
-		reads, tries, single := in.Wire.Reads.Load(), in.Wire.Tries.Load(), in.Wire.Single.Load()
+		reads, tries, single := in.Link.GroupReads.Load(), in.Link.Attempts.Load(), in.Link.SingleReads.Load()
 		time.Sleep(time.Minute)
-		reads, tries, single = in.Wire.Reads.Load()-reads, in.Wire.Tries.Load()-tries, in.Wire.Single.Load()-single
+		reads, tries, single = in.Link.GroupReads.Load()-reads, in.Link.Attempts.Load()-tries, in.Link.SingleReads.Load()-single
 		if reads < 10 || reads > 15 || tries != 0 || single != 0 {
 			t.Errorf("in an idle minute: %d reads of all, %d of one, %d attempts", reads, single, tries)
 		}
-		if m := f.Moved(); m > 24 {
+		if m := f.TakeMoves(); m > 24 {
 			t.Errorf("%d moves", m)
 		}
 		f.End()

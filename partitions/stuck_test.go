@@ -17,12 +17,12 @@ func TestPartitionsStuckFunction(t *testing.T) {
 	for _, c := range []struct{ n, instances int }{{6, 2}, {64, 3}, {3, 3}, {1, 2}} { // the last: one stands by
 		synctest.Test(t, func(t *testing.T) {
 			f := locktest.NewFleet(t, c.n)
-			unstick := f.Stick()
+			unstick := f.IgnoreFirstLoss()
 			defer unstick()
 			for range c.instances {
 				f.Join()
 			}
-			for begin := time.Now(); !f.All() && time.Since(begin) < 5*time.Second; {
+			for begin := time.Now(); !f.AllOwned() && time.Since(begin) < 5*time.Second; {
 				time.Sleep(100 * time.Millisecond)
 			}
 			time.Sleep(time.Minute)
@@ -34,7 +34,7 @@ func TestPartitionsStuckFunction(t *testing.T) {
 			for len(stuck.Owned()) > 0 && slices.Contains(stuck.Owned(), partition) {
 				time.Sleep(10 * time.Millisecond)
 			}
-			took := f.UntilAll(25 * time.Second)
+			took := f.UntilAllOwned(25 * time.Second)
 			if slices.Contains(stuck.Owned(), partition) {
 				t.Errorf("n=%d: the stuck instance owns partition %d again", c.n, partition)
 			}
@@ -42,25 +42,25 @@ func TestPartitionsStuckFunction(t *testing.T) {
 			if got := stuck.Events.Count(holdfast.EventOverrun); got != 1 {
 				t.Errorf("n=%d: %d overruns reported, want 1", c.n, got)
 			}
-			if !f.All() {
+			if !f.AllOwned() {
 				t.Errorf("n=%d: not all are owned: %v", c.n, f.Ownership())
 			}
 			time.Sleep(10 * time.Minute)
 			before := f.Ownership()
-			f.Moved()
+			f.TakeMoves()
 			if f.N >= len(f.Live) && !f.Even() {
 				t.Errorf("n=%d: shares of %v in the end", c.n, f.Shares())
 			}
-			if average := f.AtWork(20 * time.Minute); average < float64(c.n)-0.01 {
+			if average := f.AverageAtWork(20 * time.Minute); average < float64(c.n)-0.01 {
 				t.Errorf("n=%d: %.2f at work on average", c.n, average)
 			}
-			if m := f.Moved(); m != 0 || !slices.EqualFunc(before, f.Ownership(), slices.Equal) {
+			if m := f.TakeMoves(); m != 0 || !slices.EqualFunc(before, f.Ownership(), slices.Equal) {
 				t.Errorf("n=%d: %d moves while nothing happened", c.n, m)
 			}
 			t.Logf("n=%d: taken by another after %v", c.n, took)
 			unstick()
 			time.Sleep(time.Minute)
-			if !f.All() {
+			if !f.AllOwned() {
 				t.Errorf("n=%d: not all are owned after the function returned: %v", c.n, f.Ownership())
 			}
 			f.End()
@@ -75,13 +75,13 @@ func TestPartitionsMemberThatCannotTake(t *testing.T) {
 		f := locktest.NewFleet(t, 30)
 		f.Join()
 		f.Join()
-		f.Settle(3 * time.Second)
-		unfit := f.Join(func(s *locktest.Severed) { s.Unfit.Store(true) })
-		if average := f.AtWork(time.Hour); average < 29 {
+		f.UntilEven(3 * time.Second)
+		unfit := f.Join(func(s *locktest.Link) { s.NoPartitions.Store(true) })
+		if average := f.AverageAtWork(time.Hour); average < 29 {
 			t.Errorf("%.1f of %d at work on average", average, f.N)
 		}
-		unfit.Wire.Unfit.Store(false)
-		t.Log("even after", f.Settle(6*time.Minute))
+		unfit.Link.NoPartitions.Store(false)
+		t.Log("even after", f.UntilEven(6*time.Minute))
 		f.End()
 	})
 }

@@ -30,7 +30,7 @@ func TestCorner_NestedRunners(t *testing.T) {
 			defer cancel()
 			_, _ = outer.RunTaskOnLeader(ctx, func(ctx context.Context) error {
 				_, err := inner.RunTaskOnLeader(ctx, func(ctx context.Context) error {
-					if _, err := outer.RunTaskOnLeader(ctx, locktest.UntilEnd); !errors.Is(err, driver.ErrInvalid) {
+					if _, err := outer.RunTaskOnLeader(ctx, locktest.LeadUntilCanceled); !errors.Is(err, driver.ErrInvalid) {
 						t.Errorf("from the runner's own task: %v, want ErrBusy", err)
 					}
 					return nil

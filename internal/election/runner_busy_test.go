@@ -37,10 +37,10 @@ func TestRunTaskOnLeader_CallsTakeTurns(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
 		defer cancel()
-		if ran, err := r.RunTaskOnLeader(ctx, locktest.Nothing); ran || !errors.Is(err, context.DeadlineExceeded) {
+		if ran, err := r.RunTaskOnLeader(ctx, locktest.EmptyTask); ran || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a call whose context ended in the queue: %v, %v", ran, err)
 		}
-		if err := r.Run(t.Context(), locktest.Nothing); !errors.Is(err, driver.ErrInvalid) {
+		if err := r.Run(t.Context(), locktest.EmptyTask); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("Run beside RunTaskOnLeader: %v", err)
 		}
 		wg.Wait()
@@ -54,10 +54,10 @@ func TestRunner_Busy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := locktest.NewRunner(t, locktest.NewClient(t, memory.New()))
 		refused := func(ctx context.Context, where string) {
-			if err := r.Run(ctx, locktest.Nothing); !errors.Is(err, driver.ErrInvalid) {
+			if err := r.Run(ctx, locktest.EmptyTask); !errors.Is(err, driver.ErrInvalid) {
 				t.Errorf("Run %s: %v", where, err)
 			}
-			if ran, err := r.RunTaskOnLeader(ctx, locktest.Nothing); ran || !errors.Is(err, driver.ErrInvalid) {
+			if ran, err := r.RunTaskOnLeader(ctx, locktest.EmptyTask); ran || !errors.Is(err, driver.ErrInvalid) {
 				t.Errorf("RunTaskOnLeader %s: %v, %v", where, ran, err)
 			}
 		}
@@ -71,7 +71,7 @@ func TestRunner_Busy(t *testing.T) {
 		if err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		mustRun(t, r, locktest.Nothing, true)
+		mustRun(t, r, locktest.EmptyTask, true)
 	})
 }
 
@@ -116,11 +116,11 @@ func TestRunTaskOnLeader_DoubtDuringShutdown(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
 			c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				return map[string]locktest.Fault{locktest.OpAcquire: {Delay: time.Second, Deaf: true, Lose: locktest.ErrInjected}}[op]
+				return map[string]locktest.Fault{locktest.OpAcquire: {Delay: time.Second, IgnoreContext: true, Lose: locktest.ErrInjected}}[op]
 			}))
 			r := locktest.NewRunner(t, c)
 			called := make(chan error)
-			go func() { _, err := r.RunTaskOnLeader(t.Context(), locktest.Nothing); called <- err }()
+			go func() { _, err := r.RunTaskOnLeader(t.Context(), locktest.EmptyTask); called <- err }()
 			time.Sleep(time.Second / 2)
 			if err := c.Shutdown(t.Context()); err != nil {
 				t.Errorf("Shutdown: %v", err)
@@ -146,7 +146,7 @@ func TestRunTaskOnLeader_CallAtTheIdleLimit(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
 			r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithIdleLimit(limit))
-			mustRun(t, r, locktest.Nothing, true)
+			mustRun(t, r, locktest.EmptyTask, true)
 			time.Sleep(limit)
 			mustRun(t, r, func(ctx context.Context) error {
 				time.Sleep(time.Second)

@@ -23,7 +23,7 @@ func TestCorner_CloseDuringAnAttempt(t *testing.T) {
 			return map[string]locktest.Fault{locktest.OpAcquire: {Hang: true}}[op]
 		})))
 		time.AfterFunc(time.Second, func() { _ = r.Close(context.Background()) })
-		if _, err := r.RunTaskOnLeader(t.Context(), locktest.UntilEnd); !errors.Is(err, holdfast.ErrClosed) {
+		if _, err := r.RunTaskOnLeader(t.Context(), locktest.LeadUntilCanceled); !errors.Is(err, holdfast.ErrClosed) {
 			t.Errorf("err = %v, want ErrClosed", err)
 		}
 	})
@@ -71,7 +71,7 @@ var weathers = map[string]func(op string, n int, _ holdfast.Lease) locktest.Faul
 		return []locktest.Fault{{}, {Late: time.Second}, {Late: 2 * time.Second}}[n%3]
 	},
 	"slow": func(op string, n int, _ holdfast.Lease) locktest.Fault {
-		return locktest.Fault{Delay: 220 * time.Millisecond, Deaf: n%2 == 0}
+		return locktest.Fault{Delay: 220 * time.Millisecond, IgnoreContext: n%2 == 0}
 	},
 	"no renewals": func(op string, n int, _ holdfast.Lease) locktest.Fault {
 		return map[string]locktest.Fault{locktest.OpRenew: {Refuse: locktest.ErrInjected}}[op]
@@ -158,7 +158,7 @@ func newLife(t *testing.T, weather func(string, int, holdfast.Lease) locktest.Fa
 // enter is called first by each task, with its runner's rival.
 func (l *life) enter(ctx context.Context, other *holdfast.LeaderAwareRunner) {
 	token, _ := holdfast.TokenFromContext(ctx)
-	l.check.Again(ctx, "job", token)
+	l.check.EnterAgain(ctx, "job", token)
 	if ctx.Err() == nil && other.IsLeader() {
 		l.t.Error("both lead at once")
 	}
@@ -196,7 +196,7 @@ func (l *life) run(mode string, want error) {
 	rivalDone := locktest.Campaign(context.Background(), l.rival, func(ctx context.Context) error {
 		l.enter(ctx, l.runner)
 		time.AfterFunc(800*time.Millisecond, func() { _ = l.rival.StepDown(context.Background()) })
-		return locktest.UntilEnd(ctx)
+		return locktest.LeadUntilCanceled(ctx)
 	})
 	l.wg.Wait()
 	l.bounded(l.rival.Close)
@@ -300,7 +300,7 @@ func TestRunner_InterruptedAtAnyCall(t *testing.T) {
 func TestRun_LossAfterItsContextEnded(t *testing.T) {
 	for _, failed := range []error{nil, locktest.ErrTask} {
 		synctest.Test(t, func(t *testing.T) {
-			r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), locktest.Renewals())))
+			r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults())))
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Second, cancel)
 			err := r.Run(ctx, func(ctx context.Context) error {

@@ -86,14 +86,14 @@ func TestHealthCheck_LeaderGivesUp(t *testing.T) {
 				if locktest.IsHeld(t, store, "job") {
 					t.Error("still held by a sick instance whose task has returned")
 				}
-				if seen.Op("health check") == 0 || seen.Count(holdfast.EventSteppedDown) != 1 {
-					t.Errorf("%d failures and %d step-downs told", seen.Op("health check"), seen.Count(holdfast.EventSteppedDown))
+				if seen.Failures("health check") == 0 || seen.Count(holdfast.EventSteppedDown) != 1 {
+					t.Errorf("%d failures and %d step-downs told", seen.Failures("health check"), seen.Count(holdfast.EventSteppedDown))
 				}
 				time.Sleep(20 * time.Minute)
 				if terms.Load() != 1 || a.IsLeader() {
 					t.Error("leads although it is sick")
 				}
-				if n := seen.Op("health check"); n < 20 {
+				if n := seen.Failures("health check"); n < 20 {
 					t.Errorf("a lasting failure was told %d times in twenty minutes", n)
 				}
 				ill.Store(false)
@@ -156,7 +156,7 @@ func TestHealthCheck_RunTaskOnLeader(t *testing.T) {
 						}
 						return nil
 					}))
-				mustRun(t, r, locktest.Nothing, true)
+				mustRun(t, r, locktest.EmptyTask, true)
 				time.Sleep(time.Minute)
 				if !r.IsLeader() {
 					t.Error("a healthy instance gave up between its calls")
@@ -166,7 +166,7 @@ func TestHealthCheck_RunTaskOnLeader(t *testing.T) {
 				if r.IsLeader() || locktest.IsHeld(t, store, "job") {
 					t.Error("a sick instance keeps leadership between its calls")
 				}
-				ran, err := r.RunTaskOnLeader(t.Context(), locktest.Nothing)
+				ran, err := r.RunTaskOnLeader(t.Context(), locktest.EmptyTask)
 				if ran || err == nil || errors.Is(err, holdfast.ErrHeld) {
 					t.Errorf("RunTaskOnLeader of a sick instance: %v, %v", ran, err)
 				}
@@ -182,13 +182,13 @@ func TestHealthCheck_DelaysNothing(t *testing.T) {
 		store := memory.NewStore()
 		r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithIdleLimit(5*time.Second), holdfast.WithStallTimeout(7*time.Second),
 			holdfast.WithHealthCheck(10*time.Minute, func(context.Context) error { time.Sleep(9 * time.Minute); return nil }))
-		mustRun(t, r, locktest.Nothing, true)
+		mustRun(t, r, locktest.EmptyTask, true)
 		for range 11 * 60 { // until a check is under way
 			time.Sleep(time.Second)
-			mustRun(t, r, locktest.Nothing, true)
+			mustRun(t, r, locktest.EmptyTask, true)
 		}
 		start := time.Now()
-		ran, err := r.RunTaskOnLeader(t.Context(), locktest.UntilEnd)
+		ran, err := r.RunTaskOnLeader(t.Context(), locktest.LeadUntilCanceled)
 		if d := time.Since(start); !ran || !errors.Is(err, election.ErrStalled) || d != 7*time.Second {
 			t.Errorf("%v, %v: the stall was found after %v, want 7s", ran, err, d)
 		}
@@ -198,7 +198,7 @@ func TestHealthCheck_DelaysNothing(t *testing.T) {
 		store := memory.NewStore()
 		r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithIdleLimit(15*time.Minute),
 			holdfast.WithHealthCheck(10*time.Minute, func(context.Context) error { time.Sleep(9 * time.Minute); return nil }))
-		mustRun(t, r, locktest.Nothing, true)
+		mustRun(t, r, locktest.EmptyTask, true)
 		time.Sleep(15*time.Minute + time.Second)
 		if locktest.IsHeld(t, store, "job") {
 			t.Error("a slow health check delays the idle limit")
@@ -221,10 +221,10 @@ func TestHealthCheck_CutShort(t *testing.T) {
 			}))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // in the check before a campaign
 		defer cancel()
-		if err := r.Run(ctx, locktest.UntilEnd); !errors.Is(err, context.DeadlineExceeded) {
+		if err := r.Run(ctx, locktest.LeadUntilCanceled); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Run: %v", err)
 		}
-		done := locktest.Campaign(t.Context(), r, locktest.UntilEnd)
+		done := locktest.Campaign(t.Context(), r, locktest.LeadUntilCanceled)
 		time.Sleep(30*time.Second + time.Minute + 10*time.Second) // in the first check of the term
 		if err := r.Close(t.Context()); err != nil {
 			t.Errorf("Close: %v", err)
@@ -233,7 +233,7 @@ func TestHealthCheck_CutShort(t *testing.T) {
 			t.Errorf("Run: %v", err)
 		}
 		synctest.Wait()
-		if seen.Op("health check") != 0 || seen.Count(holdfast.EventSteppedDown) != 0 {
+		if seen.Failures("health check") != 0 || seen.Count(holdfast.EventSteppedDown) != 0 {
 			t.Error("a check that was cut short was told as a failure")
 		}
 	})
@@ -252,7 +252,7 @@ func TestStall_NotAfterALoss(t *testing.T) {
 		if !ran || !errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrSteppedDown) {
 			t.Errorf("RunTaskOnLeader: %v, %v", ran, err)
 		}
-		mustRun(t, r, locktest.Nothing, true)
+		mustRun(t, r, locktest.EmptyTask, true)
 		synctest.Wait()
 		if n := seen.Count(holdfast.EventSteppedDown); n != 0 {
 			t.Errorf("%d step-downs told", n)

@@ -27,7 +27,7 @@ func TestIsLeader_AllocatesNothing(t *testing.T) {
 			r := locktest.NewRunner(t, c)
 			for _, want := range []bool{false, true} {
 				if want {
-					mustRun(t, r, locktest.Nothing, true)
+					mustRun(t, r, locktest.EmptyTask, true)
 				}
 				if n := testing.AllocsPerRun(1000, func() {
 					if r.IsLeader() != want {
@@ -57,7 +57,7 @@ func TestRunner_Concurrency(t *testing.T) {
 	}
 	fn := func(ctx context.Context) error {
 		token, _ := holdfast.TokenFromContext(ctx)
-		check.Again(ctx, "job", token)
+		check.EnterAgain(ctx, "job", token)
 		holdfast.Heartbeat(ctx)
 		select {
 		case <-ctx.Done():

@@ -157,7 +157,7 @@ func TestRun_CampaignsAgainAfterALoss(t *testing.T) {
 			t.Errorf("%d terms, held %v", terms.Load(), locktest.IsHeld(t, store, "job"))
 		}
 		synctest.Wait()
-		if n := seen.Op("task"); n != 2 { // an error that Run does not return is told
+		if n := seen.Failures("task"); n != 2 { // an error that Run does not return is told
 			t.Errorf("the task's error was told %d times, want 2", n)
 		}
 		if l, o := seen.Count(holdfast.EventLost), seen.Count(holdfast.EventOverrun); l != 2 || o != 2 {
@@ -197,8 +197,8 @@ func TestRun_Restart(t *testing.T) {
 			return locktest.ErrTask
 		})
 		synctest.Wait()
-		if err != nil || seen.Op("task") != len(want)-1 {
-			t.Errorf("Run: %v, and %d failures told, want %d", err, seen.Op("task"), len(want)-1)
+		if err != nil || seen.Failures("task") != len(want)-1 {
+			t.Errorf("Run: %v, and %d failures told, want %d", err, seen.Failures("task"), len(want)-1)
 		}
 	})
 }
@@ -271,7 +271,7 @@ func TestRun_ContextOfTheTask(t *testing.T) {
 		if err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		if err := r.Run(ctx, locktest.UntilEnd); !errors.Is(err, context.Canceled) || !errors.Is(err, errWhy) {
+		if err := r.Run(ctx, locktest.LeadUntilCanceled); !errors.Is(err, context.Canceled) || !errors.Is(err, errWhy) {
 			t.Errorf("Run with a context that has ended: %v", err)
 		}
 		if ctx := <-leaked; !errors.Is(context.Cause(ctx), errWhy) {
@@ -310,7 +310,7 @@ func TestRun_NoTaskIsBegunInVain(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := memory.NewStore()
 					c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-						return map[string]locktest.Fault{locktest.OpAcquire: {Delay: time.Second, Deaf: true}}[op]
+						return map[string]locktest.Fault{locktest.OpAcquire: {Delay: time.Second, IgnoreContext: true}}[op]
 					}))
 					r := locktest.NewRunner(t, c)
 					ctx, cancel := context.WithCancel(t.Context())
@@ -365,7 +365,7 @@ func TestRun_ErrorsWhileWaiting(t *testing.T) {
 		}, nil, locktest.ErrInjected},
 		"cooling down": {func(_ *testing.T, store *memory.Store) (holdfast.Locker, []holdfast.RunnerOption) {
 			return store.Locker(), []holdfast.RunnerOption{holdfast.WithStallTimeout(time.Second), holdfast.WithCoolDown(time.Hour)}
-		}, locktest.UntilEnd, holdfast.ErrSteppedDown},
+		}, locktest.LeadUntilCanceled, holdfast.ErrSteppedDown},
 	} {
 		for how, want := range map[string]error{"canceled": context.Canceled, "closed": holdfast.ErrClosed} {
 			t.Run(name+" "+how, func(t *testing.T) {
@@ -380,7 +380,7 @@ func TestRun_ErrorsWhileWaiting(t *testing.T) {
 					}
 					done := locktest.Campaign(ctx, r, fn)
 					time.Sleep(time.Minute)
-					locktest.Pending(t, done, "before the end")
+					locktest.CheckPending(t, done, "before the end")
 					if how == "canceled" {
 						cancel()
 					} else if err := r.Close(t.Context()); err != nil {

@@ -45,12 +45,12 @@ func TestStepDown_HandsOver(t *testing.T) {
 						if terms++; terms == 1 {
 							return slowly(stop)(ctx)
 						}
-						return locktest.UntilEnd(ctx)
+						return locktest.LeadUntilCanceled(ctx)
 					})
 				case "RunTaskOnLeader":
 					go func() { _, _ = a.RunTaskOnLeader(ctx, slowly(stop)) }()
 				default:
-					mustRun(t, a, locktest.Nothing, true)
+					mustRun(t, a, locktest.EmptyTask, true)
 					wantStop = 0
 				}
 				time.Sleep(time.Second)
@@ -81,7 +81,7 @@ func TestStepDown_HandsOver(t *testing.T) {
 				// Nobody else is there: still it lets the time pass.
 				for !a.IsLeader() && time.Since(released) < time.Hour {
 					if done == nil {
-						_, err := a.RunTaskOnLeader(ctx, locktest.Nothing)
+						_, err := a.RunTaskOnLeader(ctx, locktest.EmptyTask)
 						if err != nil {
 							t.Errorf("RunTaskOnLeader: %v", err)
 						}
@@ -247,7 +247,7 @@ func TestStall_OthersLead(t *testing.T) {
 					token, _ := holdfast.TokenFromContext(ctx)
 					check.Enter(ctx, "job", token)
 					if begun {
-						return locktest.UntilEnd(ctx)
+						return locktest.LeadUntilCanceled(ctx)
 					}
 					begun = true
 					for range 100 { // well for a while
@@ -269,12 +269,12 @@ func TestStall_OthersLead(t *testing.T) {
 					token, _ := holdfast.TokenFromContext(ctx)
 					check.Enter(ctx, "job", token)
 					led <- time.Since(start)
-					return locktest.UntilEnd(ctx)
+					return locktest.LeadUntilCanceled(ctx)
 				})
 				if d := <-led; d > limit+ttl+time.Second {
 					t.Errorf("another leads only after %v", d)
 				}
-				locktest.Pending(t, done, "the stuck task")
+				locktest.CheckPending(t, done, "the stuck task")
 				if a.IsLeader() || seen.Count(holdfast.EventOverrun) != 1 {
 					t.Errorf("the stuck instance leads: %v; %d overruns told", a.IsLeader(), seen.Count(holdfast.EventOverrun))
 				}
@@ -332,7 +332,7 @@ func TestStall_OfOneTask(t *testing.T) {
 			}
 		})
 		start := time.Now()
-		ran, err := r.RunTaskOnLeader(t.Context(), locktest.UntilEnd)
+		ran, err := r.RunTaskOnLeader(t.Context(), locktest.LeadUntilCanceled)
 		beating.Store(false)
 		if d := time.Since(start); !ran || !errors.Is(err, election.ErrStalled) || !errors.Is(err, holdfast.ErrSteppedDown) || d != 10*time.Second {
 			t.Errorf("RunTaskOnLeader: %v, %v after %v; want ErrStalled after 10s", ran, err, d)
@@ -341,7 +341,7 @@ func TestStall_OfOneTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the least hold is no stall
 		r := locktest.NewRunner(t, locktest.NewClient(t, memory.New()), holdfast.WithStallTimeout(10*time.Second), holdfast.WithMinHold(time.Hour))
 		start := time.Now()
-		if err := r.Run(t.Context(), locktest.Nothing); err != nil || time.Since(start) != time.Hour {
+		if err := r.Run(t.Context(), locktest.EmptyTask); err != nil || time.Since(start) != time.Hour {
 			t.Errorf("Run: %v after %v", err, time.Since(start))
 		}
 	})
@@ -350,7 +350,7 @@ func TestStall_OfOneTask(t *testing.T) {
 // A lease that was lost before stays lost: who steps down then changes nothing of that.
 func TestStepDown_AfterALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), locktest.Renewals())))
+		r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults())))
 		stuck := make(chan struct{})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

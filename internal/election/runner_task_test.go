@@ -138,7 +138,7 @@ func TestRunTaskOnLeader_CloseBetweenCalls(t *testing.T) {
 		r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			return map[string]locktest.Fault{locktest.OpRelease: {Delay: time.Second}}[op]
 		})))
-		mustRun(t, r, locktest.Nothing, true)
+		mustRun(t, r, locktest.EmptyTask, true)
 		time.Sleep(time.Second)
 		over, cancel := context.WithCancel(t.Context())
 		cancel() // nothing is running: even a context that has ended will do
@@ -148,10 +148,10 @@ func TestRunTaskOnLeader_CloseBetweenCalls(t *testing.T) {
 		if locktest.IsHeld(t, store, "job") {
 			t.Error("held after Close")
 		}
-		if ran, err := r.RunTaskOnLeader(t.Context(), locktest.Nothing); ran || !errors.Is(err, holdfast.ErrClosed) {
+		if ran, err := r.RunTaskOnLeader(t.Context(), locktest.EmptyTask); ran || !errors.Is(err, holdfast.ErrClosed) {
 			t.Errorf("RunTaskOnLeader after Close: %v, %v", ran, err)
 		}
-		if err := r.Run(t.Context(), locktest.Nothing); !errors.Is(err, holdfast.ErrClosed) {
+		if err := r.Run(t.Context(), locktest.EmptyTask); !errors.Is(err, holdfast.ErrClosed) {
 			t.Errorf("Run after Close: %v", err)
 		}
 	})
@@ -165,14 +165,14 @@ func TestRunTaskOnLeader_CallDuringTheRelease(t *testing.T) {
 				return map[string]locktest.Fault{locktest.OpRelease: {Delay: time.Second}}[op]
 			})
 			r := locktest.NewRunner(t, locktest.NewClient(t, f), holdfast.WithIdleLimit(5*time.Second))
-			mustRun(t, r, locktest.Nothing, true)
+			mustRun(t, r, locktest.EmptyTask, true)
 			time.Sleep(5*time.Second + time.Second/2)
 			if mode == "Run" {
-				if err := r.Run(t.Context(), locktest.Nothing); err != nil {
+				if err := r.Run(t.Context(), locktest.EmptyTask); err != nil {
 					t.Errorf("Run: %v", err)
 				}
 			} else {
-				mustRun(t, r, locktest.Nothing, true)
+				mustRun(t, r, locktest.EmptyTask, true)
 			}
 			if n := f.Count(locktest.OpAcquire); n != 2 {
 				t.Errorf("%d requests, want one for each leadership", n)
@@ -199,12 +199,12 @@ func TestRunTaskOnLeader_ResultsOfTheTask(t *testing.T) {
 				t.Errorf("RunTaskOnLeader: %v, %v; want true, %v", ran, err, want)
 			}
 		}
-		call(locktest.Nothing, nil)
+		call(locktest.EmptyTask, nil)
 		call(func(context.Context) error { return locktest.ErrTask }, locktest.ErrTask)
 		if !r.IsLeader() {
 			t.Error("a task's error cost it leadership")
 		}
-		mustRun(t, other, locktest.Nothing, false)
+		mustRun(t, other, locktest.EmptyTask, false)
 		deaf.Store(true)
 		for _, result := range []error{nil, locktest.ErrTask} {
 			lost := func(ctx context.Context) error { <-ctx.Done(); return result }
@@ -232,7 +232,7 @@ func TestRunTaskOnLeader_ResultsOfTheTask(t *testing.T) {
 		if p := <-ended; p != nil || locktest.IsHeld(t, store, "job") {
 			t.Errorf("after Goexit: recovered %v, held %v", p, locktest.IsHeld(t, store, "job"))
 		}
-		mustRun(t, other, locktest.Nothing, true)
+		mustRun(t, other, locktest.EmptyTask, true)
 	})
 }
 
@@ -295,7 +295,7 @@ func TestRunTaskOnLeader_NoLockIsStuck(t *testing.T) {
 				r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), faults)), holdfast.WithObserver(seen.Observe))
 				start := time.Now()
 				for ran := false; !ran && time.Since(start) < time.Minute; time.Sleep(3 * time.Second) {
-					ran, _ = r.RunTaskOnLeader(t.Context(), locktest.Nothing)
+					ran, _ = r.RunTaskOnLeader(t.Context(), locktest.EmptyTask)
 				}
 				if d := time.Since(start); !r.IsLeader() || d < 20*time.Second || d > 30*time.Second {
 					t.Errorf("leads %v after %v, want one TTL of the dead holder", r.IsLeader(), d)
@@ -332,14 +332,14 @@ func TestRunTaskOnLeader_DoubtIsCleanedUp(t *testing.T) {
 					}
 					return locktest.Fault{}
 				})))
-				if ran, err := r.RunTaskOnLeader(t.Context(), locktest.Nothing); ran || err == nil || errors.Is(err, holdfast.ErrHeld) {
+				if ran, err := r.RunTaskOnLeader(t.Context(), locktest.EmptyTask); ran || err == nil || errors.Is(err, holdfast.ErrHeld) {
 					t.Errorf("RunTaskOnLeader: %v, %v; want an error", ran, err)
 				}
 				time.Sleep(ft.Late + 9*time.Second)
 				if locktest.IsHeld(t, store, "job") {
 					t.Error("an attempt in doubt keeps others out")
 				}
-				mustRun(t, r, locktest.Nothing, true)
+				mustRun(t, r, locktest.EmptyTask, true)
 			})
 		})
 	}

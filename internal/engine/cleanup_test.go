@@ -99,7 +99,7 @@ func TestFailedReleaseIsCleanedUp(t *testing.T) {
 func TestCleanUpsThatNeverReturnKeepNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		f := locktest.DeafTo(t, store, locktest.OpRelease)
+		f := locktest.NeverAnswers(t, store, locktest.OpRelease)
 		deaf := f.Faults
 		f.Faults = func(op string, n int, l holdfast.Lease) locktest.Fault {
 			if op == locktest.OpAcquire {

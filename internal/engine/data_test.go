@@ -50,7 +50,7 @@ func TestManagerData(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memory.New()
 		m := locktest.NewManager(t, locktest.NewClient(t, slowData{l, l.Capabilities().DataStore}), holdfast.WithData([]byte("10")))
-		locktest.MustManage(t, m, "a", "b")
+		locktest.MustAdd(t, m, "a", "b")
 		synctest.Wait()
 		if data, err := held(t, m, "a").Data(t.Context()); err != nil || string(data) != "10" {
 			t.Errorf("ReadData: %q, %v", data, err)
@@ -116,7 +116,7 @@ func TestManagerDataNotHeld(t *testing.T) {
 		store := memory.NewStore()
 		l := store.Locker()
 		m := locktest.NewManager(t, locktest.NewClient(t, slowData{l, l.Capabilities().DataStore}))
-		locktest.MustManage(t, m, "a")
+		locktest.MustAdd(t, m, "a")
 		synctest.Wait()
 		steal := func() {
 			if err := l.Capabilities().Breaker.BreakNow(t.Context(), "a"); err != nil {
@@ -163,7 +163,7 @@ func TestManagerUpdateDuringALoss(t *testing.T) {
 		})
 		writes := &writeCount{DataStore: l.Capabilities().DataStore}
 		m := locktest.NewManager(t, locktest.NewClient(t, withData{f, writes}))
-		locktest.MustManage(t, m, "job")
+		locktest.MustAdd(t, m, "job")
 		synctest.Wait()
 		err := held(t, m, "job").UpdateData(t.Context(), func(old []byte) ([]byte, error) {
 			h, _ := m.Hold("job")
@@ -260,7 +260,7 @@ func TestManagerLateWrite(t *testing.T) {
 				l := memory.New()
 				store := &lateData{Locker: l, DataStore: l.Capabilities().DataStore}
 				m := locktest.NewManager(t, locktest.NewClient(t, store), holdfast.WithRequestTimeout(4*time.Second))
-				locktest.MustManage(t, m, "a")
+				locktest.MustAdd(t, m, "a")
 				synctest.Wait()
 				store.late = c.late
 				if err := held(t, m, "a").UpdateData(t.Context(), func([]byte) ([]byte, error) { return []byte("a"), nil }); !errors.Is(err, context.DeadlineExceeded) {
@@ -288,7 +288,7 @@ func TestManagerLateWrite(t *testing.T) {
 				l := memory.New()
 				store := &lateData{Locker: l, DataStore: l.Capabilities().DataStore}
 				m := locktest.NewManager(t, locktest.NewClient(t, store), holdfast.WithRequestTimeout(4*time.Second))
-				locktest.MustManage(t, m, "a")
+				locktest.MustAdd(t, m, "a")
 				synctest.Wait()
 				write := func(text string, calls [2]int) {
 					t.Helper()
@@ -330,7 +330,7 @@ func TestManagerReadsAgain(t *testing.T) {
 		l := memory.New()
 		store := &lateData{Locker: l, DataStore: l.Capabilities().DataStore}
 		m := locktest.NewManager(t, locktest.NewClient(t, store))
-		locktest.MustManage(t, m, "a")
+		locktest.MustAdd(t, m, "a")
 		synctest.Wait()
 		update := func() (time.Duration, error) {
 			start := time.Now()

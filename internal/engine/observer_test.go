@@ -166,7 +166,7 @@ func TestCorner_HolderSeenOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen locktest.Events
 		n := 0
-		c := locktest.NewClient(t, locktest.Changed{Locker: memory.New(), OnAcquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
+		c := locktest.NewClient(t, locktest.Scripted{Locker: memory.New(), OnAcquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
 			n++
 			rec := holdfast.Record{Name: req.Name, State: driver.StateHeld}
 			if n%2 == 1 {

@@ -88,7 +88,7 @@ func TestReleasesThatNeverReturnKeepNoPlace(t *testing.T) {
 	for late, ill := range map[time.Duration]int{time.Second: 64, time.Minute: 2000} { // during Shutdown, and after
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
-			c := locktest.NewClient(t, locktest.DeafTo(t, store, locktest.OpRelease))
+			c := locktest.NewClient(t, locktest.NeverAnswers(t, store, locktest.OpRelease))
 			for i := range ill {
 				locktest.MustLock(t, c, fmt.Sprint("ill ", i))
 			}

@@ -58,7 +58,7 @@ func TestCorner_LargestDurations(t *testing.T) {
 			r := locktest.NewRunner(t, aged(t, memory.NewStore()), holdfast.WithMinHold(ever))
 			done := locktest.Campaign(t.Context(), r, func(context.Context) error { return nil })
 			time.Sleep(time.Second)
-			locktest.Pending(t, done, "Run")
+			locktest.CheckPending(t, done, "Run")
 			_ = r.Close(t.Context())
 		})
 	})
@@ -76,7 +76,7 @@ func TestCorner_LargestDurations(t *testing.T) {
 	t.Run("PollInterval", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var asked atomic.Int64
-			c := locktest.NewClient(t, locktest.Changed{Locker: memory.New(), OnAcquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
+			c := locktest.NewClient(t, locktest.Scripted{Locker: memory.New(), OnAcquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
 				asked.Add(1)
 				return holdfast.Lease{}, &holdfast.HeldError{Record: holdfast.Record{Name: req.Name}}
 			}}, holdfast.WithPollInterval(ever))
@@ -93,7 +93,7 @@ func TestCorner_LargestDurations(t *testing.T) {
 	t.Run("remaining time", func(t *testing.T) { // what time.Time.Sub saturates at
 		synctest.Test(t, func(t *testing.T) {
 			var asked atomic.Int64
-			c := locktest.NewClient(t, locktest.Changed{Locker: memory.New(), OnAcquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
+			c := locktest.NewClient(t, locktest.Scripted{Locker: memory.New(), OnAcquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
 				asked.Add(1)
 				return holdfast.Lease{}, &holdfast.HeldError{Record: holdfast.Record{Name: req.Name, Remaining: ever, RemainingKnown: true}}
 			}}, holdfast.WithPollInterval(10*time.Second))
@@ -108,7 +108,7 @@ func TestCorner_LargestDurations(t *testing.T) {
 	t.Run("TTL of the holder seen", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var once sync.Once
-			c := locktest.NewClient(t, locktest.Changed{Locker: memory.New(), OnAcquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
+			c := locktest.NewClient(t, locktest.Scripted{Locker: memory.New(), OnAcquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
 				if !req.Replace.IsZero() {
 					once.Do(func() {
 						t.Errorf("a waiter of %v takes over from a live holder whose TTL is %v", 200*time.Millisecond, ever)
@@ -124,7 +124,7 @@ func TestCorner_LargestDurations(t *testing.T) {
 	t.Run("TTL without a limit", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
-			c, err := holdfast.New(locktest.Changed{Locker: memory.New(), Allowed: &driver.Limits{},
+			c, err := holdfast.New(locktest.Scripted{Locker: memory.New(), Allowed: &driver.Limits{},
 				OnAcquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
 					return holdfast.Lease{Name: req.Name, ID: req.ID, Token: 1, TTL: req.TTL}, nil
 				}}, holdfast.WithTTL(ever), holdfast.WithElapsed(func() time.Duration { return time.Since(start) + 100*24*time.Hour }))

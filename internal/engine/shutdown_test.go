@@ -75,12 +75,12 @@ func TestCorner_EndFromWithin(t *testing.T) {
 	stop := func(r *holdfast.LeaderAwareRunner) { _ = r.Close(context.Background()) }
 	down := func(r *holdfast.LeaderAwareRunner) { _ = r.StepDown(context.Background()) }
 	slow := func(ctx context.Context) error { <-ctx.Done(); time.Sleep(30 * time.Second); return nil }
-	run("Close, health check while leading", health, stop, nil, locktest.UntilEnd)
-	run("Close, health check while campaigning", campaigning, stop, nil, locktest.UntilEnd)
-	run("Close, observer", observer, stop, nil, locktest.UntilEnd)
+	run("Close, health check while leading", health, stop, nil, locktest.LeadUntilCanceled)
+	run("Close, health check while campaigning", campaigning, stop, nil, locktest.LeadUntilCanceled)
+	run("Close, observer", observer, stop, nil, locktest.LeadUntilCanceled)
 	run("Close, overrun hook", hook, stop, locktest.Refuse(locktest.OpRenew), slow)
-	run("StepDown, health check", health, down, nil, locktest.UntilEnd)
-	run("StepDown, observer", observer, down, nil, locktest.UntilEnd)
+	run("StepDown, health check", health, down, nil, locktest.LeadUntilCanceled)
+	run("StepDown, observer", observer, down, nil, locktest.LeadUntilCanceled)
 	run("StepDown, overrun hook", hook, down, locktest.Refuse(locktest.OpRenew), slow)
 }
 
@@ -138,7 +138,7 @@ func TestCorner_ShutdownCleansUpTryLock(t *testing.T) {
 		const n = 300
 		var inside sync.WaitGroup
 		inside.Add(n)
-		c, err := holdfast.New(locktest.Changed{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+		c, err := holdfast.New(locktest.Scripted{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 			_, _ = under.TryAcquire(ctx, req) // applied; the answer does not come before Shutdown
 			inside.Done()
 			<-ctx.Done()
@@ -172,7 +172,7 @@ func TestCorner_ShutdownCleansUpTryLock(t *testing.T) {
 func TestCorner_ShutdownNamesWhatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			return map[string]locktest.Fault{locktest.OpAcquire: {Delay: time.Minute, Deaf: true}}[op]
+			return map[string]locktest.Fault{locktest.OpAcquire: {Delay: time.Minute, IgnoreContext: true}}[op]
 		}))
 		go func() { _, _ = c.Lock(context.Background(), "job") }()
 		time.Sleep(time.Second)
@@ -259,7 +259,7 @@ func TestShutdownNamesTheRenewalItWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			if op == locktest.OpRenew {
-				return locktest.Fault{Delay: time.Hour, Deaf: true}
+				return locktest.Fault{Delay: time.Hour, IgnoreContext: true}
 			}
 			return locktest.Fault{}
 		}))
@@ -466,7 +466,7 @@ func TestCancellationAtEveryAwaitPoint(t *testing.T) {
 func TestShutdownReleasesSoManyAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		counted := &locktest.Counted{Faulty: locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+		counted := &locktest.RenewalGauge{Faulty: locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			if op == locktest.OpRelease {
 				return locktest.Fault{Delay: 5 * time.Millisecond}
 			}
@@ -479,7 +479,7 @@ func TestShutdownReleasesSoManyAtATime(t *testing.T) {
 		if err := c.Shutdown(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if n := counted.Worst.Load(); n > 64 {
+		if n := counted.Highest.Load(); n > 64 {
 			t.Errorf("%d releases at once", n)
 		}
 		for i := range 2000 {

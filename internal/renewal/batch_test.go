@@ -311,7 +311,7 @@ func TestRenewalsOneByOneAreBounded(t *testing.T) {
 			}
 			return locktest.Fault{Delay: 5 * time.Millisecond}
 		}
-		counted := &locktest.Counted{Faulty: f}
+		counted := &locktest.RenewalGauge{Faulty: f}
 		c := locktest.NewClient(t, counted)
 		holds := lockMany(t, c, 4000, 10*time.Millisecond)
 		time.Sleep(3 * time.Minute)
@@ -320,7 +320,7 @@ func TestRenewalsOneByOneAreBounded(t *testing.T) {
 				t.Fatalf("%q: %v", h.Name(), err)
 			}
 		}
-		if worst := counted.Worst.Load(); worst > 64 {
+		if worst := counted.Highest.Load(); worst > 64 {
 			t.Errorf("%d renewals at once", worst)
 		}
 	})
@@ -331,7 +331,7 @@ func TestRenewalsThatNeverReturnKeepNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
 			if op == locktest.OpRenew && strings.HasSuffix(l.Name, "7") {
-				return locktest.Fault{Delay: 10 * time.Minute, Deaf: true, Refuse: locktest.ErrInjected}
+				return locktest.Fault{Delay: 10 * time.Minute, IgnoreContext: true, Refuse: locktest.ErrInjected}
 			}
 			return locktest.Fault{}
 		})

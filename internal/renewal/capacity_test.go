@@ -14,7 +14,7 @@ import (
 
 func TestRenewalsOfReleasedLeasesKeepNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewClient(t, locktest.DeafTo(t, memory.NewStore(), locktest.OpRenew))
+		c := locktest.NewClient(t, locktest.NeverAnswers(t, memory.NewStore(), locktest.OpRenew))
 		var ill []*holdfast.Hold
 		for i := range 64 {
 			ill = append(ill, locktest.MustLock(t, c, fmt.Sprint("ill ", i)))
@@ -34,10 +34,10 @@ func TestRenewalsOfReleasedLeasesKeepNoPlace(t *testing.T) {
 
 func TestRenewalsOfLostLeasesKeepNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := locktest.DeafTo(t, memory.NewStore(), locktest.OpRenew)
+		f := locktest.NeverAnswers(t, memory.NewStore(), locktest.OpRenew)
 		deaf := f.Faults
 		f.Faults = func(op string, n int, l holdfast.Lease) locktest.Fault {
-			if ft := deaf(op, n, l); ft.Deaf || op != locktest.OpRenew || n%2 == 0 {
+			if ft := deaf(op, n, l); ft.IgnoreContext || op != locktest.OpRenew || n%2 == 0 {
 				return ft
 			}
 			return locktest.Fault{Refuse: locktest.ErrInjected} // so that the others need the places of retries
@@ -84,12 +84,12 @@ func TestHungRetriesLeavePlacesToOthers(t *testing.T) {
 // A call gives its place back once, also if it was given up before it returned.
 func TestLateRenewalGivesItsPlaceBackOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		counted := &locktest.Counted{Faulty: locktest.NewFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+		counted := &locktest.RenewalGauge{Faulty: locktest.NewFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
 			switch {
 			case op != locktest.OpRenew:
 				return locktest.Fault{}
 			case n <= 64:
-				return locktest.Fault{Delay: 5 * time.Second, Deaf: true}
+				return locktest.Fault{Delay: 5 * time.Second, IgnoreContext: true}
 			}
 			return locktest.Fault{Delay: 100 * time.Millisecond}
 		})}
@@ -100,9 +100,9 @@ func TestLateRenewalGivesItsPlaceBackOnce(t *testing.T) {
 			holds = append(holds, locktest.MustLock(t, c, fmt.Sprint("next ", i)))
 		}
 		time.Sleep(9 * time.Second) // the late calls have returned
-		counted.Worst.Store(0)
+		counted.Highest.Store(0)
 		time.Sleep(5 * time.Second)
-		if n := counted.Worst.Load(); n != 64 {
+		if n := counted.Highest.Load(); n != 64 {
 			t.Errorf("%d renewals at once, want 64", n)
 		}
 		allHeld(t, holds)

@@ -20,12 +20,12 @@ func TestReplyOfAGivenUpRenewalCounts(t *testing.T) {
 		late locktest.Fault
 		lost time.Duration
 	}{
-		"success": {locktest.Fault{Delay: 5 * time.Second, Deaf: true}, 10*time.Second + 25*time.Second},
-		"lost":    {locktest.Fault{Delay: 5 * time.Second, Deaf: true, Refuse: holdfast.ErrLost}, 15 * time.Second},
+		"success": {locktest.Fault{Delay: 5 * time.Second, IgnoreContext: true}, 10*time.Second + 25*time.Second},
+		"lost":    {locktest.Fault{Delay: 5 * time.Second, IgnoreContext: true, Refuse: holdfast.ErrLost}, 15 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), locktest.Renewals(tc.late, locktest.Fault{Hang: true})))
+				c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults(tc.late, locktest.Fault{Hang: true})))
 				start := time.Now()
 				h := locktest.MustLock(t, c, "job")
 				<-h.Context().Done()
@@ -42,15 +42,15 @@ func TestReplyOfAGivenUpRenewalCounts(t *testing.T) {
 func TestErrorOfAGivenUpRenewalIsNotAnotherFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen locktest.Events
-		f := locktest.NewFaulty(t, memory.New(), locktest.Renewals(
-			locktest.Fault{Delay: 5 * time.Second, Deaf: true, Refuse: locktest.ErrInjected}, locktest.Fault{Delay: 2500 * time.Millisecond}))
+		f := locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults(
+			locktest.Fault{Delay: 5 * time.Second, IgnoreContext: true, Refuse: locktest.ErrInjected}, locktest.Fault{Delay: 2500 * time.Millisecond}))
 		c := locktest.NewClient(t, f, holdfast.WithObserver(seen.Observe))
 		h := locktest.MustLock(t, c, "job")
 		time.Sleep(16 * time.Second)
 		if n := f.Count(locktest.OpRenew); n != 2 {
 			t.Errorf("%d renewals were sent, want the one given up and the one under way", n)
 		}
-		if n := seen.Op("renew"); n != 1 {
+		if n := seen.Failures("renew"); n != 1 {
 			t.Errorf("the one failure was reported %d times", n)
 		}
 		time.Sleep(time.Second)
@@ -63,8 +63,8 @@ func TestErrorOfAGivenUpRenewalIsNotAnotherFailure(t *testing.T) {
 // A late success does not change how long the call under way is waited for.
 func TestLateSuccessLeavesTheCallUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFaulty(t, memory.New(), locktest.Renewals(
-			locktest.Fault{Delay: 5 * time.Second, Deaf: true}, locktest.Fault{Delay: time.Minute, Deaf: true}))
+		f := locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults(
+			locktest.Fault{Delay: 5 * time.Second, IgnoreContext: true}, locktest.Fault{Delay: time.Minute, IgnoreContext: true}))
 		c := locktest.NewClient(t, f)
 		locktest.MustLock(t, c, "job")
 		time.Sleep(17500 * time.Millisecond)
@@ -87,7 +87,7 @@ func TestLateReplyAfterTheEnd(t *testing.T) {
 			var seen locktest.Events
 			f := locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 				if op == locktest.OpRenew {
-					return locktest.Fault{Delay: 17 * time.Second, Deaf: true}
+					return locktest.Fault{Delay: 17 * time.Second, IgnoreContext: true}
 				}
 				return locktest.Fault{}
 			})
@@ -107,7 +107,7 @@ func TestLateReplyAfterTheEnd(t *testing.T) {
 	t.Run("given up", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
-			f := locktest.NewFaulty(t, store.Locker(), locktest.Renewals(locktest.Fault{Delay: 6 * time.Second, Deaf: true}))
+			f := locktest.NewFaulty(t, store.Locker(), locktest.RenewalFaults(locktest.Fault{Delay: 6 * time.Second, IgnoreContext: true}))
 			r := locktest.NewRunner(t, locktest.NewClient(t, f), holdfast.WithStallTimeout(12*time.Second))
 			stuck := make(chan struct{})
 			ctx, cancel := context.WithCancel(t.Context())
@@ -124,7 +124,7 @@ func TestLateReplyAfterTheEnd(t *testing.T) {
 	t.Run("released", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var seen locktest.Events
-			f := locktest.NewFaulty(t, memory.New(), locktest.Renewals(locktest.Fault{Delay: 2 * time.Second, Deaf: true, Refuse: holdfast.ErrLost}))
+			f := locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults(locktest.Fault{Delay: 2 * time.Second, IgnoreContext: true, Refuse: holdfast.ErrLost}))
 			c := locktest.NewClient(t, f, holdfast.WithObserver(seen.Observe))
 			h := locktest.MustLock(t, c, "job")
 			time.Sleep(11 * time.Second)

@@ -59,7 +59,7 @@ func TestCorner_OddLease(t *testing.T) {
 				store := memory.NewStore()
 				under := store.Locker()
 				fails := false
-				f := locktest.NewFaulty(t, locktest.Changed{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+				f := locktest.NewFaulty(t, locktest.Scripted{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 					l, err := under.TryAcquire(ctx, req)
 					if err == nil {
 						odd(&l)
@@ -113,7 +113,7 @@ func TestCorner_ClockBelowZero(t *testing.T) {
 			store := memory.NewStore()
 			locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
 			f := locktest.NewFaulty(t, store.Locker(), nil)
-			c := locktest.NewClient(t, locktest.Blind{Locker: f}, below(), holdfast.WithPollInterval(10*time.Second))
+			c := locktest.NewClient(t, locktest.Anonymous{Locker: f}, below(), holdfast.WithPollInterval(10*time.Second))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			_, _ = c.Lock(ctx, "job")
@@ -130,12 +130,12 @@ func TestCorner_HungRenewalIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen locktest.Events
 		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			return map[string]locktest.Fault{locktest.OpRenew: {Delay: time.Hour, Deaf: true, Refuse: locktest.ErrInjected}}[op]
+			return map[string]locktest.Fault{locktest.OpRenew: {Delay: time.Hour, IgnoreContext: true, Refuse: locktest.ErrInjected}}[op]
 		}), holdfast.WithObserver(seen.Observe))
 		h := locktest.MustLock(t, c, "job")
 		<-h.Context().Done()
 		synctest.Wait()
-		if seen.Op("renew") == 0 {
+		if seen.Failures("renew") == 0 {
 			t.Error("three tries hung, and nobody was told before the loss")
 		}
 		_ = h.Release(t.Context())
@@ -181,7 +181,7 @@ func TestHungRenewalDoesNotDelayTheLoss(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 					if op == locktest.OpRenew {
-						return locktest.Fault{Delay: time.Hour, Deaf: deaf, Refuse: locktest.ErrInjected}
+						return locktest.Fault{Delay: time.Hour, IgnoreContext: deaf, Refuse: locktest.ErrInjected}
 					}
 					return locktest.Fault{}
 				})
@@ -204,7 +204,7 @@ func TestSlowRenewalDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
 			if op == locktest.OpRenew && l.Name == "slow" {
-				return locktest.Fault{Delay: time.Hour, Deaf: true}
+				return locktest.Fault{Delay: time.Hour, IgnoreContext: true}
 			}
 			return locktest.Fault{}
 		}))
@@ -233,7 +233,7 @@ func TestLateRenewReplies(t *testing.T) {
 			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
 				switch {
 				case op == locktest.OpRenew && n == 1: // sent at 10 s, answers at 22 s; the second try is sent at 14 s
-					return locktest.Fault{Delay: 12 * time.Second, Deaf: true}
+					return locktest.Fault{Delay: 12 * time.Second, IgnoreContext: true}
 				case op == locktest.OpRenew && n > 2:
 					return locktest.Fault{Refuse: locktest.ErrInjected}
 				}
@@ -251,7 +251,7 @@ func TestLateRenewReplies(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 				if op == locktest.OpRenew {
-					return locktest.Fault{Delay: 17 * time.Second, Deaf: true}
+					return locktest.Fault{Delay: 17 * time.Second, IgnoreContext: true}
 				}
 				return locktest.Fault{}
 			}))
@@ -301,7 +301,7 @@ func TestRenewalsCountFromTheirSending(t *testing.T) {
 // loss that happened to the lease.
 func TestLossSaysWhatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := locktest.MustLock(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), locktest.Renewals())), "job")
+		h := locktest.MustLock(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults())), "job")
 		<-h.Context().Done()
 		err := h.Err()
 		if !errors.Is(err, holdfast.ErrLost) || errors.Is(err, locktest.ErrInjected) || !strings.Contains(err.Error(), locktest.ErrInjected.Error()) {
@@ -316,7 +316,7 @@ func TestNoTryOutlivesTheLoss(t *testing.T) {
 		start := time.Now()
 		const loss = 25 * time.Second
 		var last atomic.Int64
-		f := locktest.NewFaulty(t, memory.New(), locktest.Renewals())
+		f := locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults())
 		f.Check = func(ctx context.Context, op string) {
 			if op != locktest.OpRenew {
 				return

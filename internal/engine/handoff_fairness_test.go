@@ -17,9 +17,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// Other processes have their turn: the lock is passed on for a twentieth of a second at most, and
-// is then released, while many still wait here.
-func TestHandOverLetsOthersIn(t *testing.T) {
+// Other processes have their turn: handoffs go on for a twentieth of a second at most. Then the
+// lock is released although many still wait here.
+func TestHandoffsLeaveOtherProcessesTheirTurn(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		work    time.Duration
@@ -28,9 +28,9 @@ func TestHandOverLetsOthersIn(t *testing.T) {
 	}{
 		{"short holds", time.Millisecond, 80, 51},
 		{"long holds", 40 * time.Millisecond, 10, 2},
-		{"holds that last longer than passing on does", 2 * time.Second, 5, 1},
+		{"holds that are longer than the handoff window", 2 * time.Second, 5, 1},
 	} {
-		for range 20 { // chance has a part in it
+		for range 20 { // the handoff window is random
 			synctest.Test(t, func(t *testing.T) {
 				store := memory.NewStore()
 				f := locktest.NewFaulty(t, store.Locker(), nil)
@@ -45,19 +45,19 @@ func TestHandOverLetsOthersIn(t *testing.T) {
 				}
 				q.wg.Wait()
 				if at := slices.Index(q.order, "other"); at > tc.most {
-					t.Errorf(tc.name+": the other process was served after %d holds of this one, at most %d are to be: %v", at, tc.most, q.order)
+					t.Errorf(tc.name+": the other process was served after %d holds of this one, want at most %d: %v", at, tc.most, q.order)
 				}
 				if n := f.Count(locktest.OpHandOver); tc.work < 10*time.Millisecond && n == 0 {
-					t.Error(tc.name + ": nothing was passed on")
+					t.Error(tc.name + ": no handoff")
 				}
 			})
 		}
 	}
 }
 
-// Where nothing wakes the waiters of other processes nothing is passed on, for those would
-// hardly ever find the lock free.
-func TestHandOverNeedsWatcher(t *testing.T) {
+// Without a Watcher there are no handoffs: waiters of other processes would hardly ever find the
+// lock free.
+func TestHandoffNeedsAWatcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFaulty(t, memory.NewStore().Locker(), nil)
 		c := locktest.NewClient(t, f)
@@ -67,34 +67,34 @@ func TestHandOverNeedsWatcher(t *testing.T) {
 		}
 		q.wg.Wait()
 		if a, h := f.Count(locktest.OpAcquire), f.Count(locktest.OpHandOver); a != 3 || h != 0 {
-			t.Errorf("%d acquires, %d hand-overs; want 3, none", a, h)
+			t.Errorf("%d acquires, %d handoffs; want 3, none", a, h)
 		}
 	})
 }
 
-// tardy is a Locker whose Watcher tells of a release so much later.
-type tardy struct {
+// lateWatcher is a Locker whose Watcher reports a release after a delay.
+type lateWatcher struct {
 	*locktest.Faulty
 	after time.Duration
 }
 
-func (l tardy) Capabilities() driver.Capabilities {
+func (l lateWatcher) Capabilities() driver.Capabilities {
 	a := l.Faulty.Capabilities()
 	a.Watcher = l
 	return a
 }
 
-func (l tardy) Watch(name string, wake func()) (stop func()) {
+func (l lateWatcher) Watch(name string, wake func()) (stop func()) {
 	return l.Locker.Capabilities().Watcher.Watch(name, func() { time.AfterFunc(l.after, wake) })
 }
 
-// A process that is ten times as far from the backend has its turn too, though fifty
-// waiters of a near one keep passing the lock on.
-func TestHandOverLetsDistantIn(t *testing.T) {
+// A process that is ten times as far from the backend has its turn too, while fifty callers of a
+// near process take the lock again and again.
+func TestHandoffsLeaveADistantProcessItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		at := func(d time.Duration) tardy {
-			return tardy{locktest.NewFaulty(t, store.Locker(), func(string, int, holdfast.Lease) locktest.Fault { return locktest.Fault{Delay: d} }), d / 2}
+		at := func(d time.Duration) lateWatcher {
+			return lateWatcher{locktest.NewFaulty(t, store.Locker(), func(string, int, holdfast.Lease) locktest.Fault { return locktest.Fault{Delay: d} }), d / 2}
 		}
 		here, there := locktest.NewClient(t, at(2*time.Millisecond)), locktest.NewClient(t, at(22*time.Millisecond))
 		ctx, stop := context.WithCancel(t.Context())
@@ -123,9 +123,9 @@ func TestHandOverLetsDistantIn(t *testing.T) {
 	})
 }
 
-// Others have seen the holder's TTL and act on it: a lease with a shorter one is not passed
-// on, and so its holder's crash is noticed when that shorter TTL is over.
-func TestHandOverNotToShorterTTL(t *testing.T) {
+// A waiter with a shorter TTL is not handed the lock: other processes have seen the longer TTL,
+// and would notice the crash of the new holder too late.
+func TestNoHandoffToAShorterTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		var cut atomic.Bool
@@ -157,14 +157,14 @@ func TestHandOverNotToShorterTTL(t *testing.T) {
 			t.Errorf("a holder with a TTL of 2 s was succeeded after %v", waited)
 		}
 		if n := f.Count(locktest.OpHandOver); n != 0 {
-			t.Errorf("%d hand-overs", n)
+			t.Errorf("%d handoffs", n)
 		}
 	})
 }
 
-// Who lets others ask first, and leaves or is shut down meanwhile, has asked nobody; and the
-// next one of its process does not go ahead of the others either.
-func TestHandOverYieldEnds(t *testing.T) {
+// A waiter that leaves or is shut down while it yields to other processes returns at once, and
+// sends no request.
+func TestWaiterLeavesWhileItYields(t *testing.T) {
 	for name, end := range map[string]func(c *holdfast.Client, leave func()){
 		"leaves":   func(_ *holdfast.Client, leave func()) { leave() },
 		"shutdown": func(c *holdfast.Client, _ func()) { go func() { _ = c.Shutdown(context.Background()) }() },
@@ -177,7 +177,7 @@ func TestHandOverYieldEnds(t *testing.T) {
 				f.Watcher = true
 				c := locktest.NewClient(t, f)
 				h := locktest.MustLock(t, c, "n")
-				time.Sleep(2 * time.Second) // too long for passing on
+				time.Sleep(2 * time.Second) // longer than the handoff window
 				ctx, leave := context.WithCancel(t.Context())
 				defer leave()
 				done := make(chan time.Time)
@@ -206,12 +206,12 @@ func TestHandOverYieldEnds(t *testing.T) {
 	}
 }
 
-// One who leaves while it lets others ask first does not have the next go ahead of them.
-func TestHandOverYieldOutlivesLeaver(t *testing.T) {
+// If a waiter leaves while it yields to other processes, the next waiter yields in its place.
+func TestYieldOutlivesTheWaiterThatLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		at := func() tardy {
-			return tardy{locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+		at := func() lateWatcher {
+			return lateWatcher{locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 				return map[bool]locktest.Fault{true: {Delay: 50 * time.Millisecond}}[op == locktest.OpRelease]
 			}), 20 * time.Millisecond}
 		}
@@ -231,7 +231,7 @@ func TestHandOverYieldOutlivesLeaver(t *testing.T) {
 		if err := h.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
-		leave() // the other is yet to be told
+		leave() // the other process does not know of the release yet
 		q.wg.Wait()
 		if want := []string{"other", "own"}; !slices.Equal(q.order, want) {
 			t.Errorf("served in order %v", q.order)

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// What waiting for slots costs while nothing changes.
+// A waiter for many slots makes a few calls a minute while nothing changes.
 func TestWaitingForSlotsCostsAFewCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slots = 100
@@ -32,7 +32,7 @@ func TestWaitingForSlotsCostsAFewCalls(t *testing.T) {
 		before := f.Total()
 		time.Sleep(10 * time.Minute)
 		if calls := f.Total() - before; calls > 60 || f.Count(locktest.OpAcquire) > 2 {
-			t.Errorf("%d calls in 10 minutes, %d attempts", calls, f.Count(locktest.OpAcquire))
+			t.Errorf("%d calls in 10 minutes, %d requests", calls, f.Count(locktest.OpAcquire))
 		}
 		start := time.Now()
 		_ = last.Release(t.Context())
@@ -43,14 +43,14 @@ func TestWaitingForSlotsCostsAFewCalls(t *testing.T) {
 	})
 }
 
-// Slots that this process holds itself are not asked for, and are taken as soon as it
-// frees them.
-func TestOwnSlotsAreLeftAlone(t *testing.T) {
+// A waiter sends no requests for slots that its own process holds, and takes one as soon as it is
+// released.
+func TestNoRequestsForOwnSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slots = 4
 		store := memory.NewStore()
 		f := locktest.NewFaulty(t, store.Locker(), nil)
-		f.NoLooks = true
+		f.NoBatchReads = true
 		c := locktest.NewClient(t, f, holdfast.WithSlots(slots), holdfast.WithPollInterval(10*time.Second))
 		var own []*holdfast.Hold
 		for range slots - 1 {
@@ -63,7 +63,7 @@ func TestOwnSlotsAreLeftAlone(t *testing.T) {
 		before := f.Count(locktest.OpAcquire)
 		time.Sleep(10*time.Minute + time.Second)
 		if n := f.Count(locktest.OpAcquire) - before; n > 80 || n < 50 {
-			t.Errorf("%d attempts in 10 minutes for the one slot of another, every 10 s", n)
+			t.Errorf("%d requests in 10 minutes for the one slot of another process, at a poll interval of 10 s", n)
 		}
 		start := time.Now()
 		_ = own[1].Release(t.Context())
@@ -73,9 +73,9 @@ func TestOwnSlotsAreLeftAlone(t *testing.T) {
 	})
 }
 
-// A slot whose record is damaged is asked for more and more seldom, although the others
-// answer.
-func TestDamagedSlotCostsLittle(t *testing.T) {
+// Requests for a slot whose record is damaged become rarer, although requests for the other slots
+// are answered.
+func TestDamagedSlotCostsFewRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		f := locktest.NewFaulty(t, store.Locker(), func(_ string, _ int, l holdfast.Lease) locktest.Fault {
@@ -92,7 +92,7 @@ func TestDamagedSlotCostsLittle(t *testing.T) {
 		go func() { locktest.MustLock(t, c, "pool"); close(granted) }()
 		time.Sleep(10 * time.Minute)
 		if n := f.Count(locktest.OpAcquire); n > 700 { // a plain lock with such a record: 240
-			t.Errorf("%d attempts in 10 minutes", n)
+			t.Errorf("%d requests in 10 minutes", n)
 		}
 		start := time.Now()
 		_ = h.Release(t.Context())
@@ -103,11 +103,11 @@ func TestDamagedSlotCostsLittle(t *testing.T) {
 	})
 }
 
-// A slot that failed is asked for last the next time: the free one beside it is taken by the
-// second attempt at the latest.
-func TestDamagedSlotIsAskedForLast(t *testing.T) {
+// A slot that failed is tried last the next time: the second request at the latest takes the free
+// slot.
+func TestDamagedSlotIsTriedLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for i := range 60 { // which slot comes first is random
+		for i := range 60 { // the first slot is random
 			f := locktest.NewFaulty(t, memory.New(), func(_ string, _ int, l holdfast.Lease) locktest.Fault {
 				if strings.HasSuffix(l.Name, "#2") {
 					return locktest.Fault{Refuse: locktest.ErrInjected}
@@ -116,14 +116,14 @@ func TestDamagedSlotIsAskedForLast(t *testing.T) {
 			})
 			locktest.MustLock(t, locktest.NewClient(t, f, holdfast.WithSlots(2)), fmt.Sprint("pool ", i))
 			if n := f.Count(locktest.OpAcquire); n > 2 {
-				t.Fatalf("%d attempts with one of two slots free", n)
+				t.Fatalf("%d requests with one of two slots free", n)
 			}
 		}
 	})
 }
 
-// Processes that come for the same slots do not all begin with the first.
-func TestSlotsAreAskedForFromARandomOne(t *testing.T) {
+// Callers of the same lock do not all try its first slot first.
+func TestFirstSlotIsRandom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := locktest.NewClient(t, memory.New(), holdfast.WithSlots(10))
 		taken := map[int]bool{}
@@ -136,8 +136,8 @@ func TestSlotsAreAskedForFromARandomOne(t *testing.T) {
 	})
 }
 
-// Slots that a waiter cannot take do not keep it from those that it can.
-func TestHeldSlotsBeyondThoseOfAWaiter(t *testing.T) {
+// A waiter takes a free slot although this process holds more slots than the waiter may take.
+func TestOwnSlotsBeyondThoseOfTheWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := locktest.NewClient(t, memory.NewStore().Locker())
 		first := locktest.MustTryLock(t, c, "pool")
