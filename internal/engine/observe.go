@@ -45,16 +45,17 @@ func (c *Client) Observe(ctx context.Context, name string, s settings.Settings) 
 				wait = max(s.Backoff(failures), minReadInterval) // without wake-ups: a failing backend is left alone
 				failures++
 			default:
-				if (first || holderChanged(last, r)) && !yield(r, nil) {
-					return
+				if first || holderChanged(last, r) {
+					freeReads = 0
+					if !yield(r, nil) {
+						return
+					}
 				}
 				last, first, failures = r, false, 0
 				wait, wake = nextRead(r, s, watcher != nil), wakeUps
 				if r.State == driver.StateFree { // no wake-up reports that it is taken, often soon
 					wait = min(wait, timing.Backoff(freeReads, 2*minReadInterval, wait))
 					freeReads++
-				} else {
-					freeReads = 0
 				}
 			}
 			select {
