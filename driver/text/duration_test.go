@@ -1,6 +1,8 @@
 package text_test
 
 import (
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,4 +45,29 @@ func TestDuration(t *testing.T) {
 			t.Errorf("%d: %q, want %q", d, got, want)
 		}
 	}
+}
+
+// FuzzDuration reads every text back: it is exact, and so no two durations look alike.
+func FuzzDuration(f *testing.F) {
+	for _, d := range []time.Duration{0, 1, -1, time.Minute, time.Hour, 24 * time.Hour, 8760 * time.Hour, -8760 * time.Hour, 1<<63 - 1, -1 << 63} {
+		f.Add(int64(d))
+	}
+	f.Fuzz(func(t *testing.T, n int64) {
+		d := time.Duration(n)
+		got := text.Duration(d)
+		if back, err := parse(got); err != nil || back != d {
+			t.Errorf("%d is shown as %q, which reads as %d, error %v", n, got, back, err)
+		}
+	})
+}
+
+// parse reverses text.Duration.
+func parse(s string) (time.Duration, error) {
+	number, unit, _ := strings.Cut(s, " ")
+	length := map[string]time.Duration{"day": 24 * time.Hour, "year": 365 * 24 * time.Hour}[strings.TrimSuffix(unit, "s")]
+	if length == 0 {
+		return time.ParseDuration(s)
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	return time.Duration(n) * length, err
 }

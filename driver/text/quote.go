@@ -3,6 +3,7 @@ package text
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -26,4 +27,20 @@ func ByteRange(shortest, longest int) string {
 		return fmt.Sprintf("at least %d bytes", shortest)
 	}
 	return fmt.Sprintf("%d to %d bytes", shortest, longest)
+}
+
+// QuoteName quotes the name of something in a URL, such as a parameter, if it looks like a
+// name. Otherwise the result is "not shown": a URL that was written by mistake may have a key
+// or a part of a password there.
+func QuoteName(name string) string {
+	const maxBytes = 40
+	if name == "" || len(name) > maxBytes || strings.ContainsFunc(name, isNoNameRune) {
+		return "not shown"
+	}
+	return strconv.Quote(name)
+}
+
+func isNoNameRune(r rune) bool {
+	letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+	return !letter && ('0' > r || r > '9') && r != '-' && r != '_' && r != '.'
 }

@@ -7,13 +7,13 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 func init() {
@@ -126,18 +126,13 @@ func parseURL(rawURL string) (location, error) {
 	return w, err
 }
 
-// safeToShow matches a wrong name that is no part of a connection string, a key or a SAS.
-var safeToShow = regexp.MustCompile(`^[A-Za-z0-9._-]{1,40}$`)
-
-// quoteSafe returns a part of a URL for an error.
+// quoteSafe returns a part of a URL for an error. A wrong name may be a part of a connection
+// string, a key or a SAS.
 func quoteSafe(name string) string {
-	switch {
-	case name == "":
+	if name == "" {
 		return "missing"
-	case safeToShow.MatchString(name):
-		return strconv.Quote(name)
 	}
-	return "not shown"
+	return text.QuoteName(name)
 }
 
 func parseEndpoint(query url.Values) (string, error) {
