@@ -10,6 +10,6 @@ for folder in $folders; do
 	tests=$("$go" test -vet=off -list "$2" "$folder" | grep '^Fuzz' || true)
 	for test in $tests; do
 		printf '\n%s %s\n' "${folder#"$PWD"/}" "$test"
-		"$go" test -vet=off -run '^$' -fuzz "^$test\$" -fuzztime "$1" "$folder"
+		"$go" test -vet=off -run '^$' -fuzz "^$test\$" -fuzztime "$1" -fuzzminimizetime 100x "$folder"
 	done
 done

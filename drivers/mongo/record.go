@@ -97,7 +97,7 @@ func decodeRecord(raw bson.Raw) (*record, error) {
 			if d.hasType(fieldToken, v, bson.TypeInt64) {
 				r.token = v.Int64()
 			}
-			d.check(fieldToken, r.token < lastToken, "is out of range")
+			d.check(fieldToken, r.token >= 0 && r.token < lastToken, "is out of range")
 		case fieldTTL:
 			var ms int64
 			d.number(fieldTTL, v, &ms)
@@ -150,6 +150,7 @@ func (d *decoder) text(field string, v bson.RawValue, to *string) {
 func (d *decoder) date(field string, v bson.RawValue, to *time.Time) {
 	if d.hasType(field, v, bson.TypeDateTime) {
 		*to = time.UnixMilli(v.DateTime()).UTC()
+		d.check(field, to.Year() >= 0 && to.Year() <= 9999, "is out of range") // RFC 3339 has no other years
 	}
 }
 

@@ -114,7 +114,7 @@ func (t *target) parseParams(query string) (rest string, err error) {
 			continue
 		}
 		value, err := url.QueryUnescape(escaped)
-		if err != nil || value == "" {
+		if err != nil || value == "" || strings.ContainsRune(value, 0) {
 			return "", driver.Invalid("URL parameter "+key, "without a valid value", "percent-encoded and not empty")
 		}
 		if key == paramCollection {
@@ -159,7 +159,7 @@ func databaseOf(base string) string {
 	}
 	_, name, _ := strings.Cut(rest, "/")
 	name, err := url.PathUnescape(name)
-	if err != nil {
+	if err != nil || strings.ContainsRune(name, 0) {
 		return ""
 	}
 	return name
