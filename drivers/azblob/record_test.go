@@ -41,8 +41,9 @@ func TestRecord(t *testing.T) {
 		t.Errorf("%+v, %v", none, err)
 	}
 	for key, bad := range map[string][]string{
-		keyVersion: {"", "2"}, keyID: {"", "x"}, keyToken: {"", "0", "-1", "x", "9223372036854775808"},
-		keyOwner: {"%zz"}, keyTTL: {"", "x", "14", "61", "-15"}, keyAcquired: {"", "yesterday"},
+		keyVersion: {"", "2"}, keyID: {"", "x"}, keyToken: {"", "0", "-1", "x", "9223372036854775807", "9223372036854775808"},
+		keyOwner: {"%zz"}, keyTTL: {"", "x", "14", "61", "-15"}, keyAcquired: {"", "yesterday", "0000-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"},
+		keyWrites: {"", "x", "-1", "9223372036854775807 mark"},
 	} {
 		for _, value := range bad {
 			m := maps.Clone(upper)

@@ -63,6 +63,7 @@ func TestInvalidURL(t *testing.T) {
 		"azblob://AccountName=a;AccountKey=" + secret + "==/leases", "azblob://" + secret + "=/leases", "azblob://account1/AccountKey=" + secret,
 		"azblob://account1/leases&sig=" + secret, "azblob://account1/leases;AccountKey=" + secret + "==/x",
 		"azblob://account1/leases?endpoint=%zz" + secret, "azblob://account1/%zz" + secret, "azblob://account1/leases?endpoint=https://x/%25zz" + secret,
+		"azblob://account1/leases?endpoint=https://x%3F", "azblob://account1/leases?endpoint=https://:443/x", "azblob://account1/leases/" + secret + "+/=", "azblob://account1/leases?" + secret + "%2B%3D",
 	} {
 		_, err := driver.Open(t.Context(), raw)
 		if !errors.Is(err, driver.ErrInvalid) {
@@ -96,6 +97,9 @@ func TestCredentials(t *testing.T) {
 		{url: "azblob://account1/leases", connection: "UseDevelopmentStorage=true", want: `of account "` + emulatorAccount},
 		{url: "azblob://" + emulatorAccount + "/leases", connection: "UseDevelopmentStorage=true",
 			want: "shared key of " + envConnectionString, address: emulatorEndpoint + "/leases"},
+		{url: "azblob://account1/leases", connection: "AccountName=account1 AccountKey=" + key, want: "of account not shown"},
+		{url: "azblob://account1/leases", connection: "BlobEndpoint=https://blobs.example.org/?" + sig + ";SharedAccessSignature=" + sig, want: "with an address that is not shown"},
+		{url: "azblob://account1/leases", connection: "AccountKey=" + key + ";EndpointSuffix=:x", want: "with an address that is not shown"},
 		{url: "azblob://account1/leases", connection: "AccountName=account1", want: "AccountKey or SharedAccessSignature"},
 		{url: "azblob://account1/leases", connection: "AccountName=account1;AccountKey=%%%", want: "base64"},
 		{url: "azblob://account1/leases", key: "not base64: " + key, want: "base64"},

@@ -102,6 +102,35 @@ func TestForeignDocument(t *testing.T) {
 	}
 }
 
+// A token or a time that has no meaning is damage. RFC 3339, and so JSON, has years up to 9999.
+func TestRecordOutOfRange(t *testing.T) {
+	const lastYear, firstYear = 253402300799999, -62167219200000 // in milliseconds
+	for what, c := range map[string]struct {
+		field bson.E
+		ok    bool
+	}{
+		"token":              {field(fieldToken, int64(1)), true},
+		"negative token":     {field(fieldToken, int64(-1)), false},
+		"last token":         {field(fieldToken, lastToken), false},
+		"in the year 9999":   {field(fieldAcquiredAt, bson.DateTime(lastYear)), true},
+		"in the year 10000":  {field(fieldAcquiredAt, bson.DateTime(lastYear+1)), false},
+		"in the year 0":      {field(fieldRenewedAt, bson.DateTime(firstYear)), true},
+		"before the year 0":  {field(fieldRenewedAt, bson.DateTime(firstYear-1)), false},
+		"expires never":      {field(fieldExpiresAt, bson.DateTime(math.MaxInt64)), false},
+		"TTL that overflows": {field(fieldTTL, int64(math.MaxInt64)), false},
+		"negative writes":    {field(fieldWrites, int64(-1)), false},
+	} {
+		d := doc{field(fieldName, "n"), field(fieldVersion, 1), c.field}
+		r, err := decodeRecord(mustMarshal(d))
+		if (err == nil) != c.ok {
+			t.Errorf("%s: %+v, error %v", what, r, err)
+		}
+		if err != nil && (!strings.Contains(err.Error(), "is out of range") || !strings.Contains(err.Error(), c.field.Key)) {
+			t.Errorf("%s: error %v", what, err)
+		}
+	}
+}
+
 // FuzzDocument decodes any bytes. An error is a *badRecordError that shows no value. A record that
 // is accepted has its token and times in range.
 func FuzzDocument(f *testing.F) {
