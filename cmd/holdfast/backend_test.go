@@ -25,7 +25,7 @@ func TestDisplayBackend(t *testing.T) {
 			t.Errorf("%s: %s, want %s", given, got, want)
 		}
 	}
-	for _, given := range []string{"azblob://acct/locks/AccountKey=sEcReT", "azblob://acct/c?sig=sEcReT", "file:/x/AccountKey=sEcReT", "mongodb://h/app?password=sEcReT"} {
+	for _, given := range []string{"azblob://acct/locks/AccountKey=sEcReT", "azblob://acct/c?sig=sEcReT", "azblob://u:sEcReT?x@acct/c", "file:/x/AccountKey=sEcReT", "mongodb://h/app?password=sEcReT"} {
 		if got := displayBackend(given); strings.Contains(got, "sEcReT") {
 			t.Errorf("%s: %s", given, got)
 		}
