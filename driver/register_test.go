@@ -48,12 +48,12 @@ func FuzzOpen(f *testing.F) {
 // A URL that was written by mistake may have a key in the place of a parameter's name.
 func TestUnknownParamIsShownOnlyIfItIsAName(t *testing.T) {
 	for name, want := range map[string]string{
-		"retntion":     `URL parameter "retntion" is invalid: must be one of retention`,
-		"client-id.x_": `URL parameter "client-id.x_" is invalid: must be one of retention`,
-		"a2V5LW9mLWFuLWFjY291bnQta2V5LW9mLWFuLWFjY291bnQ": "URL parameter not shown is invalid: must be one of retention",
-		"c2VjcmV0+/":    "URL parameter not shown is invalid: must be one of retention",
-		"p%4055@host/x": "URL parameter not shown is invalid: must be one of retention",
-		"":              "URL parameter not shown is invalid: must be one of retention",
+		"retntion":     `holdfast: URL parameter "retntion" is invalid: must be one of retention`,
+		"client-id.x_": `holdfast: URL parameter "client-id.x_" is invalid: must be one of retention`,
+		"a2V5LW9mLWFuLWFjY291bnQta2V5LW9mLWFuLWFjY291bnQ": "holdfast: URL parameter not shown is invalid: must be one of retention",
+		"c2VjcmV0+/":    "holdfast: URL parameter not shown is invalid: must be one of retention",
+		"p%4055@host/x": "holdfast: URL parameter not shown is invalid: must be one of retention",
+		"":              "holdfast: URL parameter not shown is invalid: must be one of retention",
 	} {
 		if err := driver.CheckParams(url.Values{name: {"x"}}, "retention"); err == nil || err.Error() != want {
 			t.Errorf("%q: got %v, want %s", name, err, want)
@@ -80,7 +80,7 @@ func FuzzCheckParams(f *testing.F) {
 		if unknown != errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%q: error %v", query, err)
 		}
-		if err != nil && (!strings.HasPrefix(err.Error(), "URL parameter ") || len(err.Error()) > 200) {
+		if err != nil && (!strings.HasPrefix(err.Error(), "holdfast: URL parameter ") || len(err.Error()) > 200) {
 			t.Errorf("%q: error %v", query, err)
 		}
 	})

@@ -5,7 +5,7 @@ set -euo pipefail
 go=${GO:-go}
 
 files='{{$dir := .Dir}}{{range .TestGoFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}{{range .XTestGoFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}'
-folders=$("$go" list -f "$files" ./... | xargs grep -l '^func Fuzz' | xargs -n 1 dirname | sort -u)
+folders=$("$go" list -f "$files" ./... | xargs grep -l '^func Fuzz' | sed 's|/[^/]*$||' | sort -u)
 for folder in $folders; do
 	tests=$("$go" test -vet=off -list "$2" "$folder" | grep '^Fuzz' || true)
 	for test in $tests; do

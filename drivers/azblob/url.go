@@ -13,7 +13,6 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 func init() {
@@ -134,7 +133,7 @@ func quoteSafe(name string) string {
 	if name == "" {
 		return "missing"
 	}
-	return text.QuoteName(name)
+	return driver.QuoteName(name)
 }
 
 func parseEndpoint(query url.Values) (string, error) {

@@ -15,7 +15,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 func init() {
@@ -144,7 +143,7 @@ func checkUnknown(query string) error {
 	parsed, err := connstring.Parse("mongodb://localhost/?" + query)
 	if err == nil { // otherwise parsing the whole string reports it
 		for name := range parsed.UnknownOptions {
-			return driver.Invalid("URL parameter", text.QuoteName(name), fmt.Sprintf(
+			return driver.Invalid("URL parameter", driver.QuoteName(name), fmt.Sprintf(
 				"one of %s, %s, %s, or a MongoDB connection option", paramCollection, paramCommandTimeout, paramRetention))
 		}
 	}
