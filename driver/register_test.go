@@ -33,7 +33,7 @@ func FuzzOpen(f *testing.F) {
 			return
 		}
 		_, err := driver.Open(t.Context(), scheme+":"+rest+secret)
-		if registered := strings.EqualFold(scheme, "registered"); registered && err == errOpened { //nolint:errorlint // the very error
+		if registered := strings.EqualFold(scheme, "registered"); registered && errors.Is(err, errOpened) {
 			return
 		}
 		var invalid *driver.InvalidError
