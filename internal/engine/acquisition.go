@@ -32,8 +32,8 @@ type Acquisition struct {
 	Failures int        // requests in a row whose outcome is unknown
 }
 
-// grant is a lease that an acquisition was granted.
-type grant struct {
+// Grant is a lease that an acquisition was granted.
+type Grant struct {
 	lease        driver.Lease
 	attempt      *Attempt
 	start        time.Duration // just before the request was sent; the lease's time counts from here
@@ -76,7 +76,7 @@ func (a *Acquisition) candidates() []*Attempt {
 // Try sends one request for each of the attempts in turn, until one is granted. Any outcome
 // but a refusal ends it, so that a failing backend is not called once for each slot. After the
 // first refusal, one read drops the slots that are held, where the backend reads in batches.
-func (a *Acquisition) Try(ctx context.Context, attempts []*Attempt) (grant, error) {
+func (a *Acquisition) Try(ctx context.Context, attempts []*Attempt) (Grant, error) {
 	for first := true; len(attempts) > 0; first = false {
 		if !first && len(attempts) > 1 {
 			if attempts = a.dropHeld(ctx, attempts); len(attempts) == 0 {
@@ -90,7 +90,7 @@ func (a *Acquisition) Try(ctx context.Context, attempts []*Attempt) (grant, erro
 		attempts = attempts[1:]
 	}
 	a.Failures = 0
-	return grant{}, a.last
+	return Grant{}, a.last
 }
 
 // dropHeld returns the attempts whose slots are not held by others, as one batch read shows it.
@@ -116,7 +116,7 @@ func (a *Acquisition) dropHeld(ctx context.Context, attempts []*Attempt) []*Atte
 }
 
 // send sends the request of one attempt with a time limit, and notes its outcome.
-func (a *Acquisition) send(ctx context.Context, t *Attempt, limit time.Duration, send func(context.Context, driver.Request) (driver.Lease, error)) (grant, error) {
+func (a *Acquisition) send(ctx context.Context, t *Attempt, limit time.Duration, send func(context.Context, driver.Request) (driver.Lease, error)) (Grant, error) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	// Promise 10: the backend replaces a holder that has not renewed for one whole TTL of this
@@ -135,7 +135,7 @@ func (a *Acquisition) send(ctx context.Context, t *Attempt, limit time.Duration,
 		err = driver.Errorf("holdfast: acquire %q: %w: the reply came too late", t.req.Name, driver.ErrLost)
 	}
 	a.noteOutcome(ctx, t, start, err)
-	return grant{lease, t, start, handoffDeadline(start)}, err
+	return Grant{lease, t, start, handoffDeadline(start)}, err
 }
 
 // noteOutcome notes the outcome of a request that was sent at start.
@@ -186,7 +186,7 @@ func (a *Acquisition) Identify(ctx context.Context) {
 
 // waitUntilGranted sends requests until the lock is granted, ctx ends, or the client shuts
 // down. w is the caller's place in the queue.
-func (a *Acquisition) waitUntilGranted(ctx context.Context, w *waiter) (grant, error) {
+func (a *Acquisition) waitUntilGranted(ctx context.Context, w *waiter) (Grant, error) {
 	wake := make(chan struct{}, 1)
 	g, err := a.sendFirst(ctx, w)
 	for watched := false; ; {
@@ -194,9 +194,9 @@ func (a *Acquisition) waitUntilGranted(ctx context.Context, w *waiter) (grant, e
 		case err == nil:
 			return g, nil
 		case ctx.Err() != nil: // the caller has gone
-			return grant{}, a.client.WaitEnded(ctx, a.name, cmp.Or(a.client.queues.reason(w), err))
+			return Grant{}, a.client.WaitEnded(ctx, a.name, cmp.Or(a.client.queues.reason(w), err))
 		case errors.Is(err, driver.ErrInvalid), errors.Is(err, driver.ErrClosed):
-			return grant{}, err
+			return Grant{}, err
 		}
 		a.Identify(ctx)
 		a.client.queues.note(a.name, err)
@@ -206,7 +206,7 @@ func (a *Acquisition) waitUntilGranted(ctx context.Context, w *waiter) (grant, e
 		}
 		due := a.waitForNext(ctx, wake, w)
 		if ctx.Err() != nil {
-			return grant{}, a.client.WaitEnded(ctx, a.name, a.last)
+			return Grant{}, a.client.WaitEnded(ctx, a.name, a.last)
 		}
 		g, err = a.Try(ctx, due)
 	}
@@ -214,7 +214,7 @@ func (a *Acquisition) waitUntilGranted(ctx context.Context, w *waiter) (grant, e
 
 // sendFirst sends the first request of a waiter whose turn it is: the request that completes a
 // handoff, or an ordinary one, after other processes had time to send theirs.
-func (a *Acquisition) sendFirst(ctx context.Context, w *waiter) (grant, error) {
+func (a *Acquisition) sendFirst(ctx context.Context, w *waiter) (Grant, error) {
 	if w.offer != nil {
 		return a.accept(ctx, w)
 	}
@@ -222,7 +222,7 @@ func (a *Acquisition) sendFirst(ctx context.Context, w *waiter) (grant, error) {
 		select {
 		case <-time.After(yield):
 		case <-ctx.Done():
-			return grant{}, ctx.Err()
+			return Grant{}, ctx.Err()
 		}
 	}
 	return a.Try(ctx, a.candidates())

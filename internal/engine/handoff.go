@@ -74,7 +74,7 @@ func (h *Hold) yieldUntil() time.Duration {
 // accept sends the request that completes a handoff. If it fails, the hold releases the lock,
 // and the waiter sends an ordinary request. In both cases the end of the old hold is reported
 // before the beginning of the new one.
-func (a *Acquisition) accept(ctx context.Context, w *waiter) (grant, error) {
+func (a *Acquisition) accept(ctx context.Context, w *waiter) (Grant, error) {
 	from := w.offer.hold
 	handOver := func(ctx context.Context, req driver.Request) (driver.Lease, error) {
 		return a.client.capabilities.HandOverer.HandOver(ctx, from.entry.Lease, req)
@@ -90,7 +90,7 @@ func (a *Acquisition) accept(ctx context.Context, w *waiter) (grant, error) {
 	case <-w.slotFreed: // the hold is released, or this process freed another slot
 		return a.Try(ctx, a.candidates())
 	case <-ctx.Done():
-		return grant{}, err
+		return Grant{}, err
 	}
 }
 

@@ -85,7 +85,7 @@ func HoldFrom(ctx context.Context) (*Hold, bool) {
 
 // NewHold makes a hold of a lease that was granted to a, and begins to renew it. The hold's
 // context descends from parent.
-func (c *Client) NewHold(parent context.Context, a *Acquisition, g grant, managed bool) *Hold {
+func (c *Client) NewHold(parent context.Context, a *Acquisition, g Grant, managed bool) *Hold {
 	h := &Hold{client: c, managed: managed, slot: g.attempt.slot, inDoubt: g.attempt.inDoubt, handoffUntil: g.handoffUntil}
 	ctx, cancel := context.WithCancelCause(parent)
 	h.ctx, h.cancel = holdContext{ctx, h, holdContextFrom(parent)}, cancel

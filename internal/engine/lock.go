@@ -106,7 +106,7 @@ func (c *Client) TryAcquire(ctx, parent context.Context, a *Acquisition, managed
 
 // granted returns the hold of a granted lease. If Shutdown has begun, it cleans up the lease
 // instead.
-func (c *Client) granted(parent context.Context, a *Acquisition, g grant, managed bool) (*Hold, error) {
+func (c *Client) granted(parent context.Context, a *Acquisition, g Grant, managed bool) (*Hold, error) {
 	// Promise 5: requests for other slots may be granted although their replies were lost.
 	a.abandonOthers(g.attempt)
 	if c.closing.Err() != nil {

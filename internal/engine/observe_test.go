@@ -374,7 +374,10 @@ func TestObserveEnds(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := newInspected(memory.New()).withWatcher(true)
 			c := locktest.NewClient(t, l)
-			for range c.Observe(t.Context(), "job") {
+			for _, err := range c.Observe(t.Context(), "job") {
+				if err != nil {
+					t.Error(err)
+				}
 				break
 			}
 			l.fail(func(context.Context) error { return locktest.ErrInjected })

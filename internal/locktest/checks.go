@@ -32,7 +32,7 @@ func (e *Exclusive) Enter(ctx context.Context, name string, token uint64) {
 	if last := e.last[name]; last != nil && last.Err() == nil && ctx.Err() == nil {
 		e.tb.Errorf("%q: the holds with tokens %d and %d are live at once", name, e.Token[name], token)
 	}
-	e.last[name], e.Token[name] = ctx, token
+	e.last[name], e.Token[name] = ctx, token //nolint:fatcontext // it is another holder's, not a nested one
 }
 
 // EnterAgain is Enter for a task that may be one of several during one leadership.

@@ -130,10 +130,12 @@ func (f *Faulty) call(ctx context.Context, op string, lease holdfast.Lease, do f
 	return err
 }
 
+// TryAcquire implements [driver.Locker].
 func (f *Faulty) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 	return f.grant(ctx, OpAcquire, req, f.Locker.TryAcquire)
 }
 
+// HandOver implements [driver.HandOverer].
 func (f *Faulty) HandOver(ctx context.Context, from holdfast.Lease, req driver.Request) (holdfast.Lease, error) {
 	return f.grant(ctx, OpHandOver, req, func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 		return f.Locker.Capabilities().HandOverer.HandOver(ctx, from, req)
@@ -158,10 +160,12 @@ func (f *Faulty) grant(ctx context.Context, op string, req driver.Request, do fu
 	return got, nil
 }
 
+// Renew implements [driver.Locker].
 func (f *Faulty) Renew(ctx context.Context, l holdfast.Lease) error {
 	return f.call(ctx, OpRenew, l, func(ctx context.Context) error { return f.Locker.Renew(ctx, l) })
 }
 
+// Release implements [driver.Locker].
 func (f *Faulty) Release(ctx context.Context, l holdfast.Lease) error {
 	return f.call(ctx, OpRelease, l, func(ctx context.Context) error { return f.Locker.Release(ctx, l) })
 }

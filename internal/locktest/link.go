@@ -43,6 +43,7 @@ func (l *Link) pass(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// TryAcquire implements [driver.Locker].
 func (l *Link) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 	l.Attempts.Add(1)
 	if err := l.pass(ctx); err != nil {
@@ -54,6 +55,7 @@ func (l *Link) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lea
 	return l.Locker.TryAcquire(ctx, req)
 }
 
+// Renew implements [driver.Locker].
 func (l *Link) Renew(ctx context.Context, lease holdfast.Lease) error {
 	if l.MembershipRenewed.Load() && isMember(lease.Name) {
 		return l.Locker.Renew(ctx, lease)
@@ -61,6 +63,7 @@ func (l *Link) Renew(ctx context.Context, lease holdfast.Lease) error {
 	return errors.Join(l.pass(ctx), l.Locker.Renew(ctx, lease))
 }
 
+// Release implements [driver.Locker].
 func (l *Link) Release(ctx context.Context, lease holdfast.Lease) error {
 	if err := l.pass(ctx); err != nil {
 		return err
@@ -68,6 +71,7 @@ func (l *Link) Release(ctx context.Context, lease holdfast.Lease) error {
 	return l.Locker.Release(ctx, lease)
 }
 
+// Inspect implements [driver.Locker].
 func (l *Link) Inspect(ctx context.Context, name string) (holdfast.Record, error) {
 	l.SingleReads.Add(1)
 	if err := l.pass(ctx); err != nil {
@@ -80,6 +84,7 @@ func (l *Link) Inspect(ctx context.Context, name string) (holdfast.Record, error
 	return record, err
 }
 
+// List implements [driver.Lister].
 func (l *Link) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Record, error] {
 	l.GroupReads.Add(1)
 	if err := l.pass(ctx); err != nil {
@@ -88,6 +93,7 @@ func (l *Link) List(ctx context.Context, prefix string) iter.Seq2[holdfast.Recor
 	return l.Locker.Capabilities().Lister.List(ctx, prefix)
 }
 
+// InspectBatch implements [driver.BatchInspector].
 func (l *Link) InspectBatch(ctx context.Context, names []string) ([]holdfast.Record, []error) {
 	l.GroupReads.Add(1)
 	if err := l.pass(ctx); err != nil {
@@ -109,6 +115,7 @@ func (l *Link) InspectBatch(ctx context.Context, names []string) ([]holdfast.Rec
 	return records, errs
 }
 
+// Watch implements [driver.Watcher].
 func (l *Link) Watch(name string, wake func()) (stop func()) {
 	return l.Locker.Capabilities().Watcher.Watch(name, func() {
 		if !l.Cut.Load() {
@@ -117,6 +124,7 @@ func (l *Link) Watch(name string, wake func()) (stop func()) {
 	})
 }
 
+// Capabilities implements [driver.Locker].
 func (l *Link) Capabilities() driver.Capabilities {
 	switch l.Without {
 	case "":

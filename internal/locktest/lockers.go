@@ -21,6 +21,7 @@ type Scripted struct {
 	Allowed   *driver.Limits
 }
 
+// TryAcquire implements [driver.Locker].
 func (s Scripted) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 	if s.OnAcquire == nil {
 		return s.Locker.TryAcquire(ctx, req)
@@ -28,6 +29,7 @@ func (s Scripted) TryAcquire(ctx context.Context, req driver.Request) (holdfast.
 	return s.OnAcquire(ctx, req)
 }
 
+// Capabilities implements [driver.Locker].
 func (s Scripted) Capabilities() driver.Capabilities {
 	if s.OnWatch == nil {
 		return driver.Capabilities{}
@@ -35,8 +37,10 @@ func (s Scripted) Capabilities() driver.Capabilities {
 	return driver.Capabilities{Watcher: s}
 }
 
+// Watch implements [driver.Watcher].
 func (s Scripted) Watch(name string, wake func()) (stop func()) { return s.OnWatch(name, wake) }
 
+// Limits implements [driver.Locker].
 func (s Scripted) Limits() driver.Limits {
 	if s.Allowed != nil {
 		return *s.Allowed
@@ -47,6 +51,7 @@ func (s Scripted) Limits() driver.Limits {
 // Anonymous is a Locker that says of a holder only that there is one.
 type Anonymous struct{ holdfast.Locker }
 
+// TryAcquire implements [driver.Locker].
 func (a Anonymous) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 	l, err := a.Locker.TryAcquire(ctx, req)
 	if errors.Is(err, holdfast.ErrHeld) {
@@ -69,10 +74,12 @@ func (g *RenewalGauge) measure(call func() error) error {
 	return call()
 }
 
+// Renew implements [driver.Locker].
 func (g *RenewalGauge) Renew(ctx context.Context, l holdfast.Lease) error {
 	return g.measure(func() error { return g.Faulty.Renew(ctx, l) })
 }
 
+// Release implements [driver.Locker].
 func (g *RenewalGauge) Release(ctx context.Context, l holdfast.Lease) error {
 	return g.measure(func() error { return g.Faulty.Release(ctx, l) })
 }
@@ -105,11 +112,13 @@ func (g *CallGauge) begin(op string) (end func()) {
 	}
 }
 
+// TryAcquire implements [driver.Locker].
 func (g *CallGauge) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 	defer g.begin(OpAcquire)()
 	return g.Locker.TryAcquire(ctx, req)
 }
 
+// Release implements [driver.Locker].
 func (g *CallGauge) Release(ctx context.Context, l holdfast.Lease) error {
 	defer g.begin(OpRelease)()
 	return g.Locker.Release(ctx, l)
@@ -130,12 +139,14 @@ type LossyWatcher struct {
 	wakes []func()
 }
 
+// Capabilities implements [driver.Locker].
 func (w *LossyWatcher) Capabilities() driver.Capabilities {
 	c := w.Locker.Capabilities()
 	c.Watcher = w
 	return c
 }
 
+// Watch implements [driver.Watcher].
 func (w *LossyWatcher) Watch(name string, wake func()) (stop func()) {
 	w.mu.Lock()
 	w.wakes = append(w.wakes, wake)

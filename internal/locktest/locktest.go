@@ -75,7 +75,7 @@ func MustTryLock(tb testing.TB, c *holdfast.Client, name string, opts ...holdfas
 func IsHeld(tb testing.TB, store *memory.Store, name string) bool {
 	tb.Helper()
 	l := store.Locker()
-	defer l.Close(context.Background())
+	defer func() { _ = l.Close(context.Background()) }()
 	r, err := l.Inspect(context.Background(), name)
 	if err != nil {
 		tb.Fatalf("Inspect: %v", err)

@@ -67,7 +67,7 @@ func (w *Waiters) CheckTakeover(except ...string) {
 	w.dead.Store(true)
 	ends := map[string]time.Time{}
 	l := w.store.Locker()
-	defer l.Close(context.WithoutCancel(w.t.Context()))
+	defer func() { _ = l.Close(context.WithoutCancel(w.t.Context())) }()
 	for name := range w.Holds {
 		r, err := l.Inspect(context.Background(), name)
 		if err != nil || !r.RemainingKnown {
