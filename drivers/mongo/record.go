@@ -143,7 +143,9 @@ func (d *decoder) hasType(field string, v bson.RawValue, want bson.Type) bool {
 
 func (d *decoder) text(field string, v bson.RawValue, to *string) {
 	if d.hasType(field, v, bson.TypeString) {
-		*to = v.StringValue()
+		var ok bool
+		*to, ok = v.StringValueOK()
+		d.check(field, ok, "is malformed")
 	}
 }
 
@@ -162,7 +164,8 @@ func (d *decoder) boolean(field string, v bson.RawValue, to *bool) {
 
 func (d *decoder) binary(field string, v bson.RawValue, to *[]byte) {
 	if d.hasType(field, v, bson.TypeBinary) {
-		_, data := v.Binary()
+		_, data, ok := v.BinaryOK()
+		d.check(field, ok, "is malformed") // the old subtype 2 has a second length
 		*to = append([]byte{}, data...)
 	}
 }

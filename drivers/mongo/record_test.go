@@ -1,6 +1,7 @@
 package mongo
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"math"
@@ -131,6 +132,20 @@ func TestRecordOutOfRange(t *testing.T) {
 	}
 }
 
+// Binary data of the old subtype 2 have a second length, which may be wrong.
+func TestMalformedData(t *testing.T) {
+	raw := mustMarshal(doc{field(fieldName, "n"), field(fieldVersion, 1), field(fieldData, bson.Binary{Subtype: bson.TypeBinaryBinaryOld, Data: []byte("x")})})
+	if r, err := decodeRecord(raw); err != nil || string(r.data) != "x" {
+		t.Errorf("%+v, error %v", r, err)
+	}
+	raw = mustMarshal(doc{field(fieldName, "n"), field(fieldVersion, 1), field(fieldData, bson.Binary{Data: []byte("x")})})
+	raw[bytes.Index(raw, []byte("x\x00"))-1] = bson.TypeBinaryBinaryOld // there is no room for the second length
+	var bad *badRecordError
+	if _, err := decodeRecord(raw); !errors.As(err, &bad) || bad.name != "n" {
+		t.Errorf("error %v", err)
+	}
+}
+
 // FuzzDocument decodes any bytes. An error is a *badRecordError that shows no value. A record that
 // is accepted has its token and times in range.
 func FuzzDocument(f *testing.F) {
@@ -139,6 +154,7 @@ func FuzzDocument(f *testing.F) {
 	f.Add([]byte(mustMarshal(doc{field(fieldName, "n"), field(fieldVersion, int64(1)), field(fieldKid, "secret"), field(fieldOwner, "me"),
 		field(fieldToken, int64(7)), field(fieldTTL, int32(1000)), field(fieldExpiresAt, time.UnixMilli(9)), field(fieldData, []byte("x")),
 		field(fieldWrites, int64(2)), field(fieldBroken, true), field(fieldNow, time.UnixMilli(8))})))
+	f.Add([]byte("\x17\x00\x00\x00\x10v\x00\x01\x00\x00\x00\x02_id\x00\x00\x00\x00\x00\x00")) // a string of length 0, without its NUL
 	f.Add([]byte(mustMarshal(doc{field(fieldName, 7), field(fieldKid, doc{}), field(fieldOwner, nil), field(fieldToken, "7"), field(fieldTTL, 1.5)})))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		r, err := decodeRecord(raw)
