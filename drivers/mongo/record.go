@@ -1,6 +1,7 @@
 package mongo
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -70,7 +71,7 @@ func (e *badRecordError) Error() string {
 func decodeRecord(raw bson.Raw) (*record, error) {
 	r := &record{}
 	d := decoder{}
-	elements, err := raw.Elements()
+	elements, err := elementsOf(raw)
 	if err != nil {
 		return nil, &badRecordError{problem: "it is not valid BSON"}
 	}
@@ -125,6 +126,16 @@ func decodeRecord(raw bson.Raw) (*record, error) {
 		return nil, &badRecordError{name: r.name, problem: d.problem}
 	}
 	return r, nil
+}
+
+// elementsOf splits a document. The Go driver's function panics if a length is near 2^31.
+func elementsOf(raw bson.Raw) (all []bson.RawElement, err error) {
+	defer func() {
+		if recover() != nil {
+			err = errors.New("a length is out of range")
+		}
+	}()
+	return raw.Elements()
 }
 
 // decoder keeps the first problem.
