@@ -1,0 +1,53 @@
+package certmagiclock_test
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/adapters/certmagiclock"
+	_ "github.com/holdfast-go/holdfast/drivers/memory"
+)
+
+// KeyInfo stands for certmagic.KeyInfo, and noFiles for certmagic.FileStorage, so that this
+// example needs no other module.
+type KeyInfo struct{}
+
+type noFiles struct{}
+
+func (noFiles) Store(context.Context, string, []byte) error          { return nil }
+func (noFiles) Load(context.Context, string) ([]byte, error)         { return nil, fs.ErrNotExist }
+func (noFiles) Delete(context.Context, string) error                 { return nil }
+func (noFiles) Exists(context.Context, string) bool                  { return false }
+func (noFiles) List(context.Context, string, bool) ([]string, error) { return nil, fs.ErrNotExist }
+func (noFiles) Stat(context.Context, string) (KeyInfo, error)        { return KeyInfo{}, fs.ErrNotExist }
+
+func ExampleStorage() {
+	ctx := context.Background()
+	client, err := holdfast.Open(ctx, "mem:") // mongodb://… or azblob://… in production
+	if err != nil {
+		log.Fatal(err)
+	}
+	locker, err := certmagiclock.NewLocker(client)
+	if err != nil {
+		log.Fatal(err)
+	}
+	storage := certmagiclock.NewStorage(noFiles{}, locker) // certmagic.Default.Storage = …
+
+	// What certmagic does to obtain a certificate:
+	if err := storage.Lock(ctx, "issue_cert_example.com"); err != nil {
+		log.Fatal(err)
+	}
+	again, err := storage.TryLock(ctx, "issue_cert_example.com")
+	fmt.Println("taken a second time:", again, err)
+	fmt.Println("renewed:", storage.RenewLockLease(ctx, "issue_cert_example.com", time.Minute))
+	fmt.Println("unlocked:", storage.Unlock(ctx, "issue_cert_example.com"))
+	_ = client.Shutdown(ctx)
+	// Output:
+	// taken a second time: false <nil>
+	// renewed: <nil>
+	// unlocked: <nil>
+}
