@@ -7,7 +7,7 @@
 // locking from a [Locker]:
 //
 //	locker, err := certmagiclock.NewLocker(client)
-//	certmagic.Default.Storage = certmagiclock.NewStorage(&certmagic.FileStorage{Path: "/shared"}, locker)
+//	certmagic.Default.Storage, err = certmagiclock.NewStorage(&certmagic.FileStorage{Path: "/shared"}, locker)
 //
 // # What the lock gives, and what not
 //
@@ -97,8 +97,14 @@ type Storage[Info any] struct {
 	*Locker
 }
 
-// NewStorage makes a Storage. The locks of files itself, if it has any, are not used, so all
-// instances of the cluster need the same locks.
-func NewStorage[Info any](files Files[Info], locker *Locker) *Storage[Info] {
-	return &Storage[Info]{files, locker}
+// NewStorage makes a Storage. The locking of files itself, if it has any, is not used, so all
+// instances of the cluster need this one.
+func NewStorage[Info any](files Files[Info], locker *Locker) (*Storage[Info], error) {
+	switch {
+	case files == nil:
+		return nil, driver.Invalid("files", "nil", "a Storage")
+	case locker == nil:
+		return nil, driver.Invalid("locker", "nil", "a Locker")
+	}
+	return &Storage[Info]{files, locker}, nil
 }

@@ -36,7 +36,7 @@ func newStorage(client *holdfast.Client, folder string) (*certmagiclock.Storage[
 	if err != nil {
 		return nil, err
 	}
-	return certmagiclock.NewStorage(&certmagic.FileStorage{Path: folder}, locker), nil
+	return certmagiclock.NewStorage(&certmagic.FileStorage{Path: folder}, locker)
 }
 
 // newMagic makes what an instance of a cluster has.

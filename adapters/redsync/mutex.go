@@ -98,8 +98,8 @@ func (m *Mutex) lock(ctx context.Context, acquire func([]holdfast.Option) (*hold
 // leaseTTL moves an expiry into the backend's range.
 func leaseTTL(expiry time.Duration, l driver.Limits) time.Duration {
 	ttl := max(expiry, l.MinTTL)
-	if l.TTLStep > 0 {
-		ttl = (ttl + l.TTLStep - 1) / l.TTLStep * l.TTLStep
+	if l.TTLStep > 0 && ttl%l.TTLStep > 0 {
+		ttl += l.TTLStep - ttl%l.TTLStep
 	}
 	if l.MaxTTL > 0 {
 		ttl = min(ttl, l.MaxTTL)

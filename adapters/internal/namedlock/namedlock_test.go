@@ -25,7 +25,11 @@ func newClient(t *testing.T, l holdfast.Locker) *holdfast.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Shutdown(context.Background()) })
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = c.Shutdown(ctx)
+	})
 	return c
 }
 
@@ -76,7 +80,6 @@ func TestMinHold(t *testing.T) {
 			t.Errorf("after the minimum hold: %v", err)
 		}
 		time.Sleep(2 * time.Minute)
-		begin = time.Now()
 		if err := other.Unlock(ctx, "job"); err != nil || !isFree(t, store, "job") {
 			t.Errorf("Unlock after the minimum hold: %v; the lock is still held", err)
 		}

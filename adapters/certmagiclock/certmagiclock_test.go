@@ -2,13 +2,16 @@ package certmagiclock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log"
+	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/adapters/certmagiclock"
+	"github.com/holdfast-go/holdfast/driver"
 	_ "github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -25,6 +28,18 @@ func (noFiles) Exists(context.Context, string) bool                  { return fa
 func (noFiles) List(context.Context, string, bool) ([]string, error) { return nil, fs.ErrNotExist }
 func (noFiles) Stat(context.Context, string) (KeyInfo, error)        { return KeyInfo{}, fs.ErrNotExist }
 
+func TestInvalidArguments(t *testing.T) {
+	for what, err := range map[string]error{
+		"nil client": func() error { _, err := certmagiclock.NewLocker(nil); return err }(),
+		"nil locker": func() error { _, err := certmagiclock.NewStorage(noFiles{}, nil); return err }(),
+		"nil files":  func() error { _, err := certmagiclock.NewStorage[KeyInfo](nil, &certmagiclock.Locker{}); return err }(),
+	} {
+		if !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 func ExampleStorage() {
 	ctx := context.Background()
 	client, err := holdfast.Open(ctx, "mem:") // mongodb://… or azblob://… in production
@@ -35,7 +50,10 @@ func ExampleStorage() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	storage := certmagiclock.NewStorage(noFiles{}, locker) // certmagic.Default.Storage = …
+	storage, err := certmagiclock.NewStorage(noFiles{}, locker) // for certmagic.Default.Storage
+	if err != nil {
+		log.Fatal(err)
+	}
 
 	// What certmagic does to obtain a certificate:
 	if err := storage.Lock(ctx, "issue_cert_example.com"); err != nil {
