@@ -92,7 +92,7 @@ func ExampleClient_TryLock() {
 	// Output: held by web-3
 }
 
-// Three of all instances convert pictures at a time.
+// At most three holders convert pictures at a time.
 func ExampleWithSlots() {
 	ctx := context.Background()
 	client, err := holdfast.Open(ctx, "mem:", holdfast.WithSlots(3))
@@ -114,8 +114,8 @@ func ExampleWithSlots() {
 	fmt.Println("different slots:", len(slots))
 
 	_, err = client.TryLock(ctx, "convert")
-	fmt.Println("a fourth is held off:", errors.Is(err, holdfast.ErrHeld))
+	fmt.Println("a fourth is refused:", errors.Is(err, holdfast.ErrHeld))
 	// Output:
 	// different slots: 3
-	// a fourth is held off: true
+	// a fourth is refused: true
 }

@@ -50,7 +50,7 @@ func TestErrorMeanings(t *testing.T) {
 	} {
 		for _, err := range []error{c.err, &driver.OpError{Op: "acquire", Backend: "memory", Name: "n", Err: c.err}, fmt.Errorf("more: %w", c.err)} {
 			for _, sentinel := range sentinels {
-				if got := errors.Is(err, sentinel); got != (sentinel == c.want) {
+				if got := errors.Is(err, sentinel); got != errors.Is(sentinel, c.want) {
 					t.Errorf("%v matches %v: %v", err, sentinel, got)
 				}
 			}

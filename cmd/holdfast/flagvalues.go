@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
 	"github.com/holdfast-go/holdfast/driver"
 )
 

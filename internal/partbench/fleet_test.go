@@ -3,7 +3,6 @@ package partbench
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/mongo"
+	"github.com/holdfast-go/holdfast/internal/locktest"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 	"github.com/holdfast-go/holdfast/internal/serverprocess"
 	"github.com/holdfast-go/holdfast/partitions"
@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) { serverprocess.Main(m) }
 
 // fleet is a group of instances, each with a MongoDB client of its own. It records the owners of
-// their partitions.
+// their partitions, and checks that no partition has two at once.
 type fleet struct {
 	tb    testing.TB
 	n     int
@@ -34,17 +34,17 @@ type fleet struct {
 	names []string // database and collection
 	live  []*instance
 
-	mu         sync.Mutex
-	owners     []owner // the last owner of each partition
-	moves      int
-	violations int // a second owner at the same time, or a token that did not rise
+	exclusive *locktest.Exclusive
+
+	mu     sync.Mutex
+	owners []owner // the last owner of each partition
+	moves  int
 }
 
 // owner is an instance's ownership of a partition.
 type owner struct {
-	ctx   context.Context // ends with the ownership
-	in    *instance
-	token uint64
+	ctx context.Context // ends with the ownership
+	in  *instance
 }
 
 type instance struct {
@@ -59,7 +59,7 @@ type instance struct {
 
 func newFleet(tb testing.TB, n int, ttl time.Duration) *fleet {
 	coll := mongotest.Collection(tb)
-	return &fleet{tb: tb, n: n, ttl: ttl, uri: mongotest.URI(tb), names: []string{coll.Database().Name(), coll.Name()}, owners: make([]owner, n)}
+	return &fleet{tb: tb, n: n, ttl: ttl, uri: mongotest.URI(tb), names: []string{coll.Database().Name(), coll.Name()}, exclusive: locktest.NewExclusive(tb), owners: make([]owner, n)}
 }
 
 // join starts instances at the same time.
@@ -143,17 +143,14 @@ func (f *fleet) close(in *instance) {
 
 // recordOwner records that an instance begins to work on a partition.
 func (f *fleet) recordOwner(ctx context.Context, in *instance, i int) {
-	token, _ := holdfast.TokenFromContext(ctx)
+	hold, _ := holdfast.HoldFromContext(ctx)
+	f.exclusive.Enter(ctx, hold.Name(), hold.Token())
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	last := f.owners[i]
-	if last.in != nil && (last.ctx.Err() == nil && ctx.Err() == nil || token <= last.token) {
-		f.violations++
-	}
-	if last.in != nil && last.in != in {
+	if last := f.owners[i].in; last != nil && last != in {
 		f.moves++
 	}
-	f.owners[i] = owner{ctx, in, token}
+	f.owners[i] = owner{ctx, in}
 }
 
 // takeMoves returns the number of moves since the last call.
@@ -195,26 +192,16 @@ func (f *fleet) forget(in *instance) {
 
 // minMoves returns the minimum number of moves to an even distribution after some instances have gone
 // and others have joined.
-func (f *fleet) minMoves(gone []*instance, joining int) (moves int) {
-	m := len(f.live) - len(gone) + joining
-	var counts []int
+func (f *fleet) minMoves(gone []*instance, joining int) int {
+	var left, stay []int
 	for _, in := range f.live {
-		if slices.Contains(gone, in) {
-			moves += len(in.Owned())
+		if n := len(in.Owned()); slices.Contains(gone, in) {
+			left = append(left, n)
 		} else {
-			counts = append(counts, len(in.Owned()))
+			stay = append(stay, n)
 		}
 	}
-	slices.Sort(counts)
-	slices.Reverse(counts)
-	for i, c := range counts {
-		share := f.n / m
-		if i < f.n%m {
-			share++
-		}
-		moves += max(c-share, 0)
-	}
-	return moves
+	return locktest.LeastMoves(f.n, left, stay, joining)
 }
 
 // waitEven waits until the partitions are evenly distributed and work on each has begun. It returns
@@ -222,50 +209,24 @@ func (f *fleet) minMoves(gone []*instance, joining int) (moves int) {
 func (f *fleet) waitEven(limit time.Duration) time.Duration {
 	f.tb.Helper()
 	begin := time.Now()
-	for !f.even() {
+	for !locktest.EvenShares(f.n, f.shares()) {
 		if time.Since(begin) > limit {
-			f.tb.Fatalf("not even after %v: %v", limit, f.shares())
+			f.tb.Fatalf("not even after %v: %v at work", limit, f.shares())
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 	return time.Since(begin)
 }
 
-// even reports whether every partition has an owner and the owners' shares differ by at most one.
-func (f *fleet) even() bool {
-	counts := map[*instance]int{}
-	f.mu.Lock()
-	for _, o := range f.owners {
-		if o.in == nil || o.ctx.Err() != nil || !slices.Contains(f.live, o.in) {
-			f.mu.Unlock()
-			return false
-		}
-		counts[o.in]++
-	}
-	f.mu.Unlock()
-	for _, in := range f.live {
-		if n := counts[in]; n < f.n/len(f.live) || n > (f.n+len(f.live)-1)/len(f.live) {
-			return false
-		}
-	}
-	return true
-}
-
-// shares lists how many partitions each instance owns.
-func (f *fleet) shares() string {
-	var out []int
-	for _, in := range f.live {
-		out = append(out, len(in.Owned()))
-	}
-	return fmt.Sprint(out)
-}
-
-// checkOwners fails the test if a partition had two owners.
-func (f *fleet) checkOwners() {
-	f.tb.Helper()
+// shares lists how many partitions each instance works on.
+func (f *fleet) shares() []int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.violations != 0 {
-		f.tb.Errorf("%d times a partition had two owners, or a token that did not rise", f.violations)
+	out := make([]int, len(f.live))
+	for _, o := range f.owners {
+		if k := slices.Index(f.live, o.in); k >= 0 && o.ctx.Err() == nil {
+			out[k]++
+		}
 	}
+	return out
 }
