@@ -68,6 +68,9 @@ func TestExpiry(t *testing.T) {
 			t.Errorf("Extend: %t, %v", ok, err)
 		}
 		time.Sleep(59 * time.Second)
+		if ok, err := mutex.Valid(); !ok || err != nil {
+			t.Errorf("Valid before the expiry that was extended: %t, %v", ok, err)
+		}
 		if err := other.TryLock(); ctx.Err() != nil || !errors.Is(err, holdfast.ErrHeld) || !errors.Is(err, redsync.ErrFailed) {
 			t.Errorf("before the expiry: %v, TryLock of another: %v", context.Cause(ctx), err)
 		}
