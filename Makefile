@@ -11,6 +11,12 @@ TESTFLAGS ?=
 STRESS_COUNT ?= 20
 STRESS_TIMEOUT ?= 30m
 STRESS_PKG ?= ./promises ./internal/engine ./internal/renewal ./internal/election ./leases ./partitions
+# The time for each fuzz test, and a regular expression for their names.
+FUZZTIME ?= 20s
+FUZZ ?= .
+# The packages that need no server and no cgo.
+PKG_386 ?= . ./driver/... ./internal/engine ./internal/renewal ./internal/election ./leases ./partitions ./promises \
+	./drivers/memory ./drivers/file
 BENCH ?= .
 REPORT_PKG ?= ./internal/engine ./drivers/mongo ./drivers/azblob ./internal/endtoend ./internal/partbench
 # Packages of the integration module; the default is all except chaos.
@@ -75,6 +81,15 @@ test-versions: ## run the MongoDB driver's tests on each server version (VERSION
 .PHONY: stress
 stress: setup ## run the tests of locks and elections repeatedly, with the race detector (STRESS_COUNT=20)
 	$(GO) test -race -timeout $(STRESS_TIMEOUT) -count=$(STRESS_COUNT) $(TESTFLAGS) $(STRESS_PKG)
+
+.PHONY: fuzz
+fuzz: ## fuzz every parser and decoder, one after another (FUZZTIME=20s; FUZZ=URL for the tests of that name)
+	@for module in . integration; do (cd $$module && GO='$(GO)' '$(CURDIR)/scripts/fuzz.sh' '$(FUZZTIME)' '$(FUZZ)') || exit 1; done
+
+.PHONY: test-386
+test-386: ## run the tests of the library and its local drivers as a 32-bit program (linux/amd64 and linux/386)
+	GOARCH=386 $(GO) vet ./...
+	GOARCH=386 $(GO) test -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG_386)
 
 .PHONY: bench
 bench: setup ## run the benchmarks (BENCH=NAME PKG=./drivers/mongo for some of them)

@@ -35,15 +35,17 @@
 //     After a removal of the record this holds if the server's clock has passed the last token.
 //  4. A transient error is not a loss. A failed renewal is retried until the local deadline. A hold
 //     is lost only by the backend's definite answer or at the deadline.
-//  5. Lost replies do no harm. The backend may have applied a request whose reply was lost. If
-//     the outcome of an acquire is unknown, releases are repeated in the background until one TTL
-//     after it was last sent, because it may arrive late. Its ID is never used again.
+//  5. Lost replies do no harm. The backend may have applied a request whose reply was lost. A
+//     waiter repeats such an acquire with the same ID, which is safe. If it gives up, releases with
+//     that ID are repeated in the background until one TTL after the acquire was last sent, because
+//     the acquire may arrive late. Later acquires have new IDs: a late release could end their lease.
 //  6. Only the holder releases. A late release never frees the next holder's lock. Releasing a
 //     free lock is no error.
 //  7. Release after the work. The lock is released only after the function has returned or
 //     panicked, also after a loss. The release is sent even if the caller's context has ended.
 //  8. Client wall clocks do not matter. The server's clock judges expiry. The local deadline goes
-//     by elapsed time, which counts suspend on Linux and Windows.
+//     by elapsed time, which counts suspend on Linux and Windows. (A "file:" backend on another
+//     system than Linux has only the wall clock of its machine; see its documentation.)
 //  9. An election never ends silently. After a loss of leadership the instance campaigns again. A
 //     lasting failure is reported repeatedly, and retried.
 //  10. No lock stays stuck. If the server's clock steps back, a dead holder's expiry may lie far
@@ -55,10 +57,10 @@
 // The lines that keep a promise are marked "Promise n:". Each promise has a test file:
 //
 //	promise  kept by                                              test, in promises/
-//	1        driver: lockstate.Lock, mongo and azblob acquire     promise01_exclusion_test.go
+//	1        driver: lockstate.Lock, mongo pipeline, azblob acquire promise01_exclusion_test.go
 //	2        internal/timing Timing.LossAt, internal/renewal      promise02_early_loss_test.go
 //	3        drivers' tokens: lockstate.Lock, mongo pipeline.go   promise03_fencing_test.go
-//	4        internal/renewal Renewer                             promise04_transient_error_test.go
+//	4        internal/renewal Renewer.noteResult                  promise04_transient_error_test.go
 //	5        internal/engine InDoubt, Client.CleanUp              promise05_lost_answers_test.go
 //	6        Release of the drivers, by ID                        promise06_only_the_holder_test.go
 //	7        Client.Do, internal/election Runner.Run              promise07_release_after_work_test.go

@@ -97,8 +97,8 @@ func WithData(data []byte) Option {
 }
 
 // WithOverrunHook calls fn when a hold has ended without a release, its work still runs, and
-// another may now be granted the lock. The work still runs if the function of Do or the runner has not returned, or
-// Release was not called. fn is called at most once for each hold, on a goroutine of its own. A
+// another may now be granted the lock. The work still runs if the function of Do or the runner
+// has not returned, or Release was not called. fn is called at most once for each hold, on a goroutine of its own. A
 // program that cannot tolerate an overrun may exit in fn.
 func WithOverrunHook(fn func(Event)) Option {
 	return func(c *settings.Config) { c.Overrun = notify(fn) }

@@ -25,7 +25,7 @@
 //
 // Package [github.com/holdfast-go/holdfast/driver/lockstate] has the rules by which a
 // lock changes hands. It is for stores that keep bytes but cannot apply the rules
-// themselves, such as files. Package [github.com/holdfast-go/holdfast/driver/text] writes
+// themselves, such as files. [FormatDuration], [Quote], [QuoteName] and [ByteRange] write
 // durations, quoted values and sizes as error messages show them.
 //
 // # Secrets

@@ -44,7 +44,8 @@ type Locker interface {
 	//
 	// The token of a new grant is greater than that of every earlier grant of the name.
 	// There is one exception: if the lease of an ID has ended and nobody held the lock
-	// since, the same ID may get the same token again. A client never uses an ID again.
+	// since, the same ID may get the same token again. A Client uses an ID again only to
+	// repeat a request.
 	//
 	// In all other cases the error is a *[HeldError]. Its Record has what the backend knows
 	// at no extra cost. A repeat by a holder whose lease was broken is refused in this way

@@ -1,7 +1,9 @@
 package driver_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -71,5 +73,66 @@ func TestRecordJSONDurationsParse(t *testing.T) {
 		if d, err := time.ParseDuration(field); err != nil || d != want {
 			t.Errorf("%q reads as %v, error %v, want %v", field, d, err, want)
 		}
+	}
+}
+
+// FuzzRecordJSON reads the JSON of a record back: every known fact is in it, unchanged, and
+// nothing else. It cannot be written if a time has a year that RFC 3339 does not have.
+func FuzzRecordJSON(f *testing.F) {
+	f.Add("billing", "host/1", uint8(2), uint64(7), int64(30*time.Second), int64(time.Second), true, int64(1_767_366_245), int64(5), false, []byte("hello"))
+	f.Add("\u2028<&>\"\\\x00", "", uint8(0), uint64(0), int64(0), int64(0), false, int64(0), int64(0), true, []byte(nil))
+	f.Add("n", "\xff", uint8(9), uint64(math.MaxUint64), int64(math.MinInt64), int64(math.MinInt64), true, int64(math.MaxInt64), int64(-1), true, []byte{})
+	f.Fuzz(func(t *testing.T, name, owner string, state uint8, token uint64, ttl, remaining int64, known bool, acquired, renewed int64, broken bool, data []byte) {
+		const secret = "3f1d9e0a-7a0e-4b52-9f7e-2f6f7c6a1b11"
+		r := driver.Record{
+			Name: strings.ToValidUTF8(name, "?"), Owner: strings.ToValidUTF8(owner, "?"), State: driver.State(state), Token: token,
+			TTL: time.Duration(ttl), Remaining: time.Duration(remaining), RemainingKnown: known,
+			AcquiredAt: time.Unix(acquired, 0).UTC(), RenewedAt: time.UnixMilli(renewed).UTC(),
+			Broken: broken, Data: data, Revision: driver.NewRevision(secret),
+		}
+		line, err := json.Marshal(r)
+		if writable := isYear(r.AcquiredAt) && isYear(r.RenewedAt); writable != (err == nil) {
+			t.Fatalf("%+v: error %v", r, err)
+		}
+		if err != nil {
+			return
+		}
+		var got struct {
+			Name, State, Owner    string
+			Token                 uint64
+			TTL, Remaining        *string
+			AcquiredAt, RenewedAt time.Time
+			Broken                bool
+			Data                  []byte
+		}
+		dec := json.NewDecoder(bytes.NewReader(line))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&got); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		if got.Name != r.Name || got.State != r.State.String() || got.Owner != r.Owner || got.Token != token ||
+			!got.AcquiredAt.Equal(r.AcquiredAt) || !got.RenewedAt.Equal(r.RenewedAt) || got.Broken != broken || !bytes.Equal(got.Data, data) {
+			t.Errorf("%+v became %s", r, line)
+		}
+		checkDuration(t, got.TTL, r.TTL, r.TTL != 0)
+		checkDuration(t, got.Remaining, r.Remaining, known)
+		if strings.Contains(string(line), secret) && !strings.Contains(r.Name+r.Owner, secret) {
+			t.Errorf("the revision is in %s", line)
+		}
+	})
+}
+
+func isYear(t time.Time) bool { return t.Year() >= 0 && t.Year() <= 9999 }
+
+func checkDuration(t *testing.T, got *string, want time.Duration, known bool) {
+	t.Helper()
+	if got == nil {
+		if known {
+			t.Errorf("%v is missing", want)
+		}
+		return
+	}
+	if d, err := time.ParseDuration(*got); err != nil || d != want || !known {
+		t.Errorf("%q reads as %v, error %v; want %v, known %v", *got, d, err, want, known)
 	}
 }

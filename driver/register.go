@@ -61,7 +61,8 @@ func Open(ctx context.Context, rawURL string) (Locker, error) {
 }
 
 // CheckParams checks the parameters of a URL. If one of them is not among known, the
-// result is an *[InvalidError] that names it and lists the known ones.
+// result is an *[InvalidError] that names it and lists the known ones. A text that does not
+// look like a name is not shown, since it may be a secret in the wrong place.
 func CheckParams(query url.Values, known ...string) error {
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		if !slices.Contains(known, name) {
@@ -70,7 +71,7 @@ func CheckParams(query url.Values, known ...string) error {
 			if len(known) > 0 {
 				rule = "one of " + strings.Join(known, ", ")
 			}
-			return Invalid("URL parameter", Quote(name), rule)
+			return Invalid("URL parameter", QuoteName(name), rule)
 		}
 	}
 	return nil

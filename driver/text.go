@@ -52,6 +52,22 @@ func Quote(s string) string {
 	return fmt.Sprintf("%q… (%d bytes)", s[:cut], len(s))
 }
 
+// QuoteName quotes the name of something in a URL, such as a parameter, if it looks like a
+// name. Otherwise the result is "not shown": a URL that was written by mistake may have a key
+// or a part of a password there.
+func QuoteName(name string) string {
+	const maxBytes = 40
+	if name == "" || len(name) > maxBytes || strings.ContainsFunc(name, isNoNameRune) {
+		return "not shown"
+	}
+	return strconv.Quote(name)
+}
+
+func isNoNameRune(r rune) bool {
+	letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+	return !letter && ('0' > r || r > '9') && r != '-' && r != '_' && r != '.'
+}
+
 // ByteRange formats a range of sizes, such as "1 to 64 bytes". A longest of 0 means that
 // there is no upper limit.
 func ByteRange(shortest, longest int) string {

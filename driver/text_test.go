@@ -1,8 +1,11 @@
 package driver_test
 
 import (
+	"strconv"
+	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -43,4 +46,53 @@ func TestDuration(t *testing.T) {
 			t.Errorf("%d: %q, want %q", d, got, want)
 		}
 	}
+}
+
+// FuzzDuration reads every text back: it is exact, and so no two durations look alike.
+func FuzzDuration(f *testing.F) {
+	for _, d := range []time.Duration{0, 1, -1, time.Minute, time.Hour, 24 * time.Hour, 8760 * time.Hour, -8760 * time.Hour, 1<<63 - 1, -1 << 63} {
+		f.Add(int64(d))
+	}
+	f.Fuzz(func(t *testing.T, n int64) {
+		d := time.Duration(n)
+		got := driver.FormatDuration(d)
+		if back, err := parse(got); err != nil || back != d {
+			t.Errorf("%d is shown as %q, which reads as %d, error %v", n, got, back, err)
+		}
+	})
+}
+
+// parse reverses driver.FormatDuration.
+func parse(s string) (time.Duration, error) {
+	number, unit, _ := strings.Cut(s, " ")
+	length := map[string]time.Duration{"day": 24 * time.Hour, "year": 365 * 24 * time.Hour}[strings.TrimSuffix(unit, "s")]
+	if length == 0 {
+		return time.ParseDuration(s)
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	return time.Duration(n) * length, err
+}
+
+// FuzzQuote checks that a quoted text is short, safe to print, and begins as the text does.
+func FuzzQuote(f *testing.F) {
+	for _, s := range []string{"", "billing", "a\x00\x1b[2J\n", "\xff\xfe", strings.Repeat("é", 40), strings.Repeat("\x80", 70)} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got := driver.Quote(s)
+		quoted, rest, shortened := strings.Cut(got, "… (")
+		if strings.HasSuffix(got, `"`) { // the text itself may contain the mark of shortening
+			quoted, rest, shortened = got, "", false
+		}
+		back, err := strconv.Unquote(quoted)
+		if err != nil || !strings.HasPrefix(s, back) || !shortened && back != s {
+			t.Errorf("%q is shown as %s, which reads as %q, error %v", s, got, back, err)
+		}
+		if shortened != (len(s) > 60) || shortened && rest != strconv.Itoa(len(s))+" bytes)" {
+			t.Errorf("%d bytes are shown as %s", len(s), got)
+		}
+		if len(got) > 300 || strings.ContainsFunc(got, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			t.Errorf("%q is shown as %s", s, got)
+		}
+	})
 }

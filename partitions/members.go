@@ -136,7 +136,7 @@ func (r *run) members() []string {
 }
 
 // checkMembers reports whether the members are settled: no instance has joined for a while. Only
-// then are partitions moved, because of instances that start together the first would otherwise
+// then are partitions moved. Otherwise, when instances start together, the first of them would
 // take too many. When one of n members leaves, those that stand by get the same time to replace it.
 //
 // If instances keep joining, free partitions do not wait forever: overdue reports that they have

@@ -358,7 +358,7 @@ func (r *run) watchOthers(p plan.Plan, owners []string, settled bool) {
 		if !member {
 			o = owners[i]
 		}
-		wanted := o != plan.Nobody && o != r.me && (member || p.Moves(o))
+		wanted := o != plan.Nobody && o != r.me && (member || p.GivesUp(o))
 		r.watch(r.table.names[i], wanted)
 		if left, ok := row.expiresIn(); ok && wanted {
 			// Many instances wait for the same expiry: spread them a little.

@@ -108,6 +108,9 @@ func displayBackend(backend string) string {
 			}
 		}
 	case "azblob":
+		if strings.Contains(rest, "@") {
+			break // no valid URL has one; the text before it may be a password with a "?"
+		}
 		address, query, _ := strings.Cut(rest, "?")
 		rest = address
 		if values, err := url.ParseQuery(query); err == nil && values.Get("endpoint") != "" {

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 func TestDisplayBackend(t *testing.T) {
@@ -22,9 +25,42 @@ func TestDisplayBackend(t *testing.T) {
 			t.Errorf("%s: %s, want %s", given, got, want)
 		}
 	}
-	for _, given := range []string{"azblob://acct/locks/AccountKey=sEcReT", "azblob://acct/c?sig=sEcReT", "file:/x/AccountKey=sEcReT", "mongodb://h/app?password=sEcReT"} {
+	for _, given := range []string{"azblob://acct/locks/AccountKey=sEcReT", "azblob://acct/c?sig=sEcReT", "azblob://u:sEcReT?x@acct/c", "file:/x/AccountKey=sEcReT", "mongodb://h/app?password=sEcReT"} {
 		if got := displayBackend(given); strings.Contains(got, "sEcReT") {
 			t.Errorf("%s: %s", given, got)
 		}
 	}
+}
+
+// FuzzBackend checks that a URL is accepted only with a known scheme, and that neither the error
+// nor the text for messages shows a password.
+func FuzzBackend(f *testing.F) {
+	f.Add("mongodb", "", "", "db1,db2/app?replicaSet=rs0")
+	f.Add("MongoDB+srv", "sE@", "?c/", "db1/app?appName=me@here")
+	f.Add("azblob", "", "", "acct/c?endpoint=http://127.0.0.1:10000/devstoreaccount1")
+	f.Add("file", "", "", "/x")
+	f.Add("mem", "", "", "")
+	f.Add("x y", "%", "", "/")
+	f.Fuzz(func(t *testing.T, scheme, start, end, rest string) {
+		if strings.Contains(scheme, ":") {
+			return // the URL has another scheme
+		}
+		const secret = "s3cr3t-0f-7h3-u53r"
+		given := scheme + "://user:" + start + secret + end + "@" + rest
+		got, err := chooseBackend(given, false)
+		if err != nil {
+			if strings.Contains(err.Error(), secret) {
+				t.Errorf("%q: error %v", given, err)
+			}
+			return
+		}
+		if got != given || !slices.Contains(driver.Schemes(), strings.ToLower(scheme)) {
+			t.Errorf("%q is accepted as %q", given, got)
+		}
+		// In user:a@b?c@host nothing says whether a@b?c is the password or b the host.
+		ambiguous := strings.Contains(start, "@") && strings.Contains(end, "?")
+		if shown := displayBackend(given); strings.Contains(shown, secret) && !ambiguous || !strings.HasPrefix(shown, strings.ToLower(scheme)) {
+			t.Errorf("%q is shown as %q", given, shown)
+		}
+	})
 }

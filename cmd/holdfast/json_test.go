@@ -2,8 +2,11 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
@@ -36,4 +39,30 @@ func TestUnknownIsNeverZero(t *testing.T) {
 	if got := lockToJSON(record).RemainingMs; got == nil || *got != 0 {
 		t.Errorf("remaining: %v, want 0", got)
 	}
+}
+
+// FuzzLockJSON reads the JSON of a lock back.
+func FuzzLockJSON(f *testing.F) {
+	f.Add("n", "me", uint64(7), int64(time.Second), int64(5), true, int64(1), []byte("x"))
+	f.Add("", "", uint64(0), int64(0), int64(0), false, int64(math.MinInt64), []byte(nil))
+	f.Fuzz(func(t *testing.T, name, owner string, token uint64, ttl, remaining int64, known bool, acquired int64, data []byte) {
+		r := holdfast.Record{Name: strings.ToValidUTF8(name, "?"), Owner: strings.ToValidUTF8(owner, "?"), Token: token, TTL: time.Duration(ttl),
+			Remaining: time.Duration(remaining), RemainingKnown: known, AcquiredAt: time.UnixMilli(acquired).UTC(), Data: data}
+		var b strings.Builder
+		if err := writeJSON(&b, lockToJSON(r)); err != nil {
+			if year := r.AcquiredAt.Year(); year >= 0 && year <= 9999 {
+				t.Errorf("%+v: %v", r, err)
+			}
+			return
+		}
+		var got lockJSON
+		if err := json.Unmarshal([]byte(b.String()), &got); err != nil || strings.Count(b.String(), "\n") != 1 {
+			t.Fatalf("%s: %v", &b, err)
+		}
+		if got.Name != r.Name || (got.Owner == nil) != (r.Owner == "") || got.Owner != nil && *got.Owner != r.Owner ||
+			(got.Token == nil) != (token == 0) || got.Token != nil && *got.Token != token || string(got.Data) != string(data) ||
+			(got.TTLMs == nil) != (ttl <= 0) || (got.RemainingMs == nil) == known || known && *got.RemainingMs != r.Remaining.Milliseconds() {
+			t.Errorf("%+v became %s", r, &b)
+		}
+	})
 }

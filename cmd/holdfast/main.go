@@ -130,31 +130,14 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	}
 	var flags cli
 	out := &stdoutWriter{w: stdout}
-	folder, err := localFolderURL()
-	if err != nil {
-		folder = "(not available: " + quoteUnsafe(err.Error()) + ")"
-	}
-	parser, err := kong.New(&flags,
-		kong.Name("holdfast"), kong.Description(fmt.Sprintf(description, folder)),
-		kong.Writers(out, messages), kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true}),
-		kong.Exit(func(int) { // the parser calls it after --help and --version
-			if out.err != nil {
-				newLogger(messages, false, false).errorf("%v", out.err)
-				helpCode = codeOutput
-			}
-			messages.flush(exitFlushTimeout)
-			os.Exit(helpCode)
-		}),
-		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(parseDuration)),
-		kong.TypeMapper(reflect.TypeFor[int](), kong.MapperFunc(parseNumber)),
-		kong.PostBuild(func(k *kong.Kong) error {
-			k.Model.HelpFlag.Help = "Show this help."
-			return nil
-		}),
-		kong.Help(printHelp), kong.Groups{"wait": "Waiting for the lock:", "hold": "Holding the lock:", "command": "Running the command:"})
-	if err != nil {
-		panic(err) // the declarations above are wrong; every test would fail
-	}
+	parser := newParser(&flags, out, messages, func() { // after --help and --version
+		if out.err != nil {
+			newLogger(messages, false, false).errorf("%v", out.err)
+			helpCode = codeOutput
+		}
+		messages.flush(exitFlushTimeout)
+		os.Exit(helpCode)
+	})
 	parsed, err := parser.Parse(args)
 	log := newLogger(messages, flags.Quiet, flags.Verbose)
 	if out.err != nil { // from writing the help
@@ -175,6 +158,30 @@ func execute(args []string, stdout, stderr io.Writer) int {
 		return codeUsage
 	}
 	return a.report(parsed.Run(a))
+}
+
+// newParser makes the parser of command lines. It calls exit after it has shown the help or
+// the version.
+func newParser(flags *cli, stdout, stderr io.Writer, exit func()) *kong.Kong {
+	folder, err := localFolderURL()
+	if err != nil {
+		folder = "(not available: " + quoteUnsafe(err.Error()) + ")"
+	}
+	parser, err := kong.New(flags,
+		kong.Name("holdfast"), kong.Description(fmt.Sprintf(description, folder)),
+		kong.Writers(stdout, stderr), kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true}),
+		kong.Exit(func(int) { exit() }),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(parseDuration)),
+		kong.TypeMapper(reflect.TypeFor[int](), kong.MapperFunc(parseNumber)),
+		kong.PostBuild(func(k *kong.Kong) error {
+			k.Model.HelpFlag.Help = "Show this help."
+			return nil
+		}),
+		kong.Help(printHelp), kong.Groups{"wait": "Waiting for the lock:", "hold": "Holding the lock:", "command": "Running the command:"})
+	if err != nil {
+		panic(err) // the declarations above are wrong; every test would fail
+	}
+	return parser
 }
 
 // setBackend sets the backend that a command uses.

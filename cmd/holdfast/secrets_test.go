@@ -28,3 +28,28 @@ func TestRedact(t *testing.T) {
 		}
 	}
 }
+
+// FuzzRedact checks that nothing of a password is left in a message, wherever its URL stands, and
+// that a message without one stays as it is.
+func FuzzRedact(f *testing.F) {
+	f.Add("unexpected argument ", "mongodb", "user", "", "", "@h/db, sorry")
+	f.Add("", "azblob", "", "a:b/c?d=", "#\n\xff", "")
+	f.Add("\"", "MONGODB+srv", "%40", " ", "é", "@@")
+	f.Fuzz(func(t *testing.T, before, scheme, user, start, end, after string) {
+		const secret = "s3cr3t-0f-7h3-u53r"
+		if strings.Contains(user, "@") {
+			return // an @ in the name of the user ends it
+		}
+		message := before + scheme + "://" + user + ":" + start + secret + end + "@host" + after
+		got := redact(message)
+		if strings.Contains(got, secret) || redact(got) != got || !strings.HasPrefix(got, redact(before)[:min(len(redact(before)), len(before))]) && secretPattern.FindString(before) == "" {
+			t.Errorf("%q becomes %q", message, got)
+		}
+		if checkName(message) == nil || !isCredential(envBackend, message) {
+			t.Errorf("%q is no secret", message)
+		}
+		if harmless := before + after; (checkName(harmless) == nil) != (redact(harmless) == harmless) {
+			t.Errorf("%q becomes %q, as a name: %v", harmless, redact(harmless), checkName(harmless))
+		}
+	})
+}

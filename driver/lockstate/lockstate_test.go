@@ -248,3 +248,78 @@ func TestRecord(t *testing.T) {
 		})
 	}
 }
+
+// FuzzLock makes random changes at random times, on a wall clock that steps. Each step is one
+// byte for the call and one for its argument. After each step:
+//
+//   - The lock is granted only if it was free, expired, handed over or replaced.
+//   - The token is greater after each grant, and otherwise the same.
+//   - A lease never gets shorter, and its revision changes with every renewal.
+func FuzzLock(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 1, 2, 10, 0, 1, 1, 0, 3, 1})
+	f.Add([]byte{0, 0, 4, 0, 1, 0, 0, 0, 2, 255, 0, 2, 5, 0, 0, 1})
+	f.Add([]byte{0, 1, 6, 18, 7, 128, 0, 18, 8, 1, 9, 2})
+	f.Fuzz(func(t *testing.T, steps []byte) {
+		var k lockstate.Lock
+		now := lockstate.Moment{Wall: start}
+		for ; len(steps) >= 2; steps = steps[2:] {
+			before, wasHeld := k, k.Held(now)
+			seen := k.Record("n", now).Revision
+			holder := string('a' + rune(steps[1]%3))
+			ttl := time.Duration(1+steps[1]/3) * time.Second
+			granted, renewed := false, false
+			switch req := request(holder, ttl); steps[0] % 10 {
+			case 0:
+				changed := k.Acquire(req, holder, "", now)
+				granted, renewed = changed && !(wasHeld && before.Holder == holder), changed && wasHeld && before.Holder == holder
+				if changed && wasHeld && before.Holder != holder {
+					t.Fatalf("%+v was granted to %s", before, holder)
+				}
+			case 1:
+				renewed = k.Renew(holder, ttl, now)
+			case 2:
+				now.Elapsed += ttl
+				now.Wall = now.Wall.Add(ttl)
+			case 3:
+				k.Release(holder)
+			case 4:
+				k.Break()
+			case 5:
+				k.BreakNow()
+			case 6: // a handoff by the holder to the next
+				next := string('a' + rune((steps[1]+1)%3))
+				req.ID, req.Owner = driver.NewLeaseID(next), next
+				changed := k.Acquire(req, next, holder, now)
+				renewed = changed && wasHeld && before.Holder == next
+				granted = changed && !renewed
+				if granted && wasHeld && before.Holder != holder {
+					t.Fatalf("%+v was handed over by %s", before, holder)
+				}
+			case 7:
+				now.Wall = now.Wall.Add(time.Duration(int8(steps[1])) * time.Hour)
+			case 8:
+				req.Replace = seen
+				changed := k.Acquire(req, holder, "", now)
+				renewed = changed && wasHeld && before.Holder == holder
+				granted = changed && !renewed
+			case 9:
+				if err := k.Write(holder, steps[1:2], k.DataRevision(), now); (err == nil) != (wasHeld && before.Holder == holder) {
+					t.Fatalf("%+v was written by %s: %v", before, holder, err)
+				}
+			}
+			switch {
+			case granted && (k.Token <= before.Token || k.Token < uint64(max(now.Wall.UnixMilli(), 0)) || k.Broken):
+				t.Fatalf("%+v after %+v", k, before)
+			case !granted && k.Token != before.Token:
+				t.Fatalf("the token is %d without a grant after %d", k.Token, before.Token)
+			case renewed && (before.Broken || k.Expires < before.Expires || k.TTL < before.TTL):
+				t.Fatalf("%+v was renewed to %+v", before, k)
+			case (granted || renewed) && !seen.IsZero() && k.Record("n", now).Revision == seen:
+				t.Fatalf("the revision of %+v is that of %+v", k, before)
+			}
+			if r := k.Record("n", now); r.RemainingKnown && (r.Remaining <= 0 || r.Remaining > k.TTL) {
+				t.Fatalf("%v left of %+v", r.Remaining, k)
+			}
+		}
+	})
+}

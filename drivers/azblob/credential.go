@@ -59,17 +59,21 @@ func (w location) withConnectionString(connection string, o *container.ClientOpt
 		fields["accountname"], fields["accountkey"], fields["blobendpoint"] = emulatorAccount, emulatorKey, emulatorEndpoint
 	}
 	if account := fields["accountname"]; account != "" && account != w.account {
-		return nil, "", driver.Invalid(envConnectionString, "of account "+account, "of the URL's account, "+w.account)
+		return nil, "", driver.Invalid(envConnectionString, "of account "+quoteSafe(account), "of the URL's account, "+w.account)
 	}
-	if w.endpoint == "" {
-		w.endpoint = strings.TrimRight(fields["blobendpoint"], "/")
-	}
-	if suffix := fields["endpointsuffix"]; w.endpoint == "" && suffix != "" {
+	address := fields["blobendpoint"]
+	if suffix := fields["endpointsuffix"]; address == "" && suffix != "" {
 		protocol := fields["defaultendpointsprotocol"]
 		if protocol == "" {
 			protocol = "https"
 		}
-		w.endpoint = protocol + "://" + w.account + ".blob." + suffix
+		address = protocol + "://" + w.account + ".blob." + suffix
+	}
+	if w.endpoint == "" && address != "" {
+		var ok bool
+		if w.endpoint, ok = cleanEndpoint(address); !ok {
+			return nil, "", driver.Invalid(envConnectionString, "with an address that is not shown", "one whose BlobEndpoint, or EndpointSuffix, gives an address such as https://ACCOUNT.blob.core.windows.net")
+		}
 	}
 	switch key, sas := fields["accountkey"], fields["sharedaccesssignature"]; {
 	case key != "":

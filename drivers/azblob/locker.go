@@ -114,8 +114,7 @@ func newConfig(opts []Option) (config, error) {
 	case slices.Contains(c.policies, nil):
 		return c, driver.Invalid("policies", "with a nil", "of type policy.Policy")
 	case !validPrefix(c.prefix):
-		return c, driver.Invalid("prefix", fmt.Sprintf("%.40q", c.prefix), fmt.Sprintf(
-			"at most %d letters, digits and any of -_./ without an empty, %q or %q part", maxPrefix-1, ".", ".."))
+		return c, driver.Invalid("prefix", fmt.Sprintf("%.40q", c.prefix), prefixRule)
 	}
 	if c.prefix != "" {
 		c.prefix += "/"
@@ -255,6 +254,8 @@ func (l *Locker) retryOptions(ctx context.Context, retries int32, size int) poli
 func transferTime(size int) time.Duration {
 	return time.Duration(size) * time.Second / dataRate
 }
+
+var prefixRule = fmt.Sprintf("at most %d letters, digits and any of -_./ without an empty part or one that ends with a dot", maxPrefix-1)
 
 // validPrefix accepts only parts that every server and tool leaves unchanged.
 func validPrefix(prefix string) bool {

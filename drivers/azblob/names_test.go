@@ -2,6 +2,7 @@ package azblob
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +45,25 @@ func FuzzNames(f *testing.F) {
 		}
 		if (escape(a) == escape(b)) != (a == b) || strings.HasPrefix(escape(a), escape(b)) != strings.HasPrefix(a, b) {
 			t.Errorf("%q and %q become %q and %q", a, b, escape(a), escape(b))
+		}
+		if len(escape(a)) > 3*len(a) {
+			t.Errorf("%q becomes %q", a, escape(a))
+		}
+		if name, ok := unescape(b); ok && escape(name) != b {
+			t.Errorf("the blob %q is listed as %q, whose blob is %q", b, name, escape(name))
+		}
+	})
+}
+
+// FuzzID compares canonicalID with a regular expression.
+func FuzzID(f *testing.F) {
+	f.Add("0123abcd-4567-89AB-cdef-0123456789ab")
+	f.Add("{0123abcd-4567-89AB-cdef-0123456789a}")
+	uuid := regexp.MustCompile(`^(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\z`)
+	f.Fuzz(func(t *testing.T, id string) {
+		got, ok := canonicalID(id)
+		if ok != (uuid.MatchString(id) && len(id) == 36) || ok && got != strings.ToLower(id) {
+			t.Errorf("%q: %q, %v", id, got, ok)
 		}
 	})
 }

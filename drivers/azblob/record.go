@@ -2,6 +2,7 @@ package azblob
 
 import (
 	"fmt"
+	"math"
 	"net/url"
 	"slices"
 	"strconv"
@@ -23,6 +24,9 @@ const (
 	keyWrites   = "holdfastwrites"   // number of data writes, and the last one's mark; missing before the first
 	version     = "1"
 )
+
+// lastToken cannot be exceeded, since tokens have 63 bits, so a record that has it is damaged.
+const lastToken = math.MaxInt64
 
 var keys = []string{keyVersion, keyID, keyToken, keyOwner, keyTTL, keyAcquired, keyWrites}
 
@@ -64,7 +68,7 @@ func parse(metadata map[string]*string) (record, error) {
 	if r.id, ok = canonicalID(fields[keyID]); !ok {
 		return fail(keyID)
 	}
-	if r.token, err = strconv.ParseUint(fields[keyToken], 10, 63); err != nil || r.token == 0 {
+	if r.token, err = strconv.ParseUint(fields[keyToken], 10, 63); err != nil || r.token == 0 || r.token == lastToken {
 		return fail(keyToken)
 	}
 	if r.owner, err = url.PathUnescape(fields[keyOwner]); err != nil {
@@ -74,12 +78,13 @@ func parse(metadata map[string]*string) (record, error) {
 	if r.ttl = time.Duration(seconds) * time.Second; err != nil || driver.ValidateTTL(r.ttl, limits) != nil {
 		return fail(keyTTL)
 	}
-	if r.acquired, err = time.Parse(time.RFC3339, fields[keyAcquired]); err != nil {
+	// In UTC, a year next to 0 or 9999 may become one that cannot be written back.
+	if r.acquired, err = time.Parse(time.RFC3339, fields[keyAcquired]); err != nil || r.acquired.UTC().Year() < 0 || r.acquired.UTC().Year() > 9999 {
 		return fail(keyAcquired)
 	}
 	if text, ok := fields[keyWrites]; ok {
 		count, mark, _ := strings.Cut(text, " ")
-		if r.writes, err = strconv.ParseUint(count, 10, 63); err != nil {
+		if r.writes, err = strconv.ParseUint(count, 10, 62); err != nil {
 			return fail(keyWrites)
 		}
 		r.writeMark = mark

@@ -3,6 +3,7 @@ package azblob
 import (
 	"bytes"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,8 +41,9 @@ func TestRecord(t *testing.T) {
 		t.Errorf("%+v, %v", none, err)
 	}
 	for key, bad := range map[string][]string{
-		keyVersion: {"", "2"}, keyID: {"", "x"}, keyToken: {"", "0", "-1", "x", "9223372036854775808"},
-		keyOwner: {"%zz"}, keyTTL: {"", "x", "14", "61", "-15"}, keyAcquired: {"", "yesterday"},
+		keyVersion: {"", "2"}, keyID: {"", "x"}, keyToken: {"", "0", "-1", "x", "9223372036854775807", "9223372036854775808"},
+		keyOwner: {"%zz"}, keyTTL: {"", "x", "14", "61", "-15"}, keyAcquired: {"", "yesterday", "0000-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"},
+		keyWrites: {"", "x", "-1", "9223372036854775807 mark"},
 	} {
 		for _, value := range bad {
 			m := maps.Clone(upper)
@@ -153,4 +155,62 @@ func TestTooLargeBlob(t *testing.T) {
 	if _, _, err := l.ReadData(bounded(t), "n"); err == nil || !strings.Contains(err.Error(), "bytes that a lock's data may have") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// FuzzMetadata checks that metadata that can be read are written back as they are, and that the
+// record of a grant that follows can be read, too. An error shows no value but the version.
+func FuzzMetadata(f *testing.F) {
+	const id = "0123abcd-4567-89AB-cdef-0123456789ab"
+	f.Add("1", id, "7", "me%2F1", "15", "2026-11-21T13:00:05Z", "3 mark", "Colour", "red")
+	f.Add("1", id, "9223372036854775807", "%ff", "060", "0000-01-01T00:00:00+23:59", "9223372036854775807 mark", "HOLDFASTTTL", "15")
+	f.Add("1", id, "9223372036854775806", "", "60", "9999-12-31T23:59:59.9-23:59", "0 mark", "holdfast", "")
+	f.Add("2", "", "", "", "", "", "", "", "")
+	f.Fuzz(func(t *testing.T, v, id, token, owner, ttl, acquired, writes, otherKey, otherValue string) {
+		m := map[string]*string{
+			keyVersion: &v, "Holdfastid": &id, keyToken: &token, keyOwner: &owner, keyTTL: &ttl, keyAcquired: &acquired,
+		}
+		if writes != "" {
+			m[keyWrites] = &writes
+		}
+		if !slices.Contains(keys, strings.ToLower(otherKey)) {
+			m[otherKey] = &otherValue
+		}
+		r, err := parse(m)
+		if err != nil {
+			for _, value := range []string{id, token, owner, ttl, acquired, writes, otherValue} {
+				if len(value) > 10 && !strings.Contains(v, value) && strings.Contains(err.Error(), value) && !slices.Contains(keys, value) {
+					t.Errorf("a value is in %v", err)
+				}
+			}
+			return
+		}
+		if r.token == 0 || r.token >= lastToken || driver.ValidateTTL(r.ttl, limits) != nil || r.acquired.Year() < 0 || r.acquired.Year() > 9999 {
+			t.Errorf("%+v is accepted", r)
+		}
+		written := r.metadata()
+		again, err := parse(written)
+		if err != nil || !sameRecord(again, r) {
+			t.Errorf("%+v comes back as %+v, error %v", r, again, err)
+		}
+		for _, key := range keys {
+			if value := written[key]; value != nil && key != keyWrites && strings.ContainsFunc(*value, func(c rune) bool { return c <= ' ' || c > '~' }) {
+				t.Errorf("%s = %q is no proper header", key, *value)
+			}
+		}
+		if r.token == lastToken-1 {
+			return
+		}
+		next := r.nextGrant(driver.Request{Owner: r.owner, TTL: r.ttl}, r.id, time.UnixMilli(5).UTC())
+		next.writes, next.writeMark = 1, "mark"
+		if granted, err := parse(next.metadata()); err != nil || granted.token <= r.token || !sameRecord(granted, next) {
+			t.Errorf("%+v is granted as %+v, error %v", r, granted, err)
+		}
+	})
+}
+
+// sameRecord compares records. The metadata have whole seconds, and no mark before the first write.
+func sameRecord(a, b record) bool {
+	return a.id == b.id && a.owner == b.owner && a.token == b.token && a.ttl == b.ttl &&
+		a.acquired.Unix() == b.acquired.Unix() && a.writes == b.writes && (a.writeMark == b.writeMark || b.writes == 0) &&
+		maps.EqualFunc(a.others, b.others, func(x, y *string) bool { return x == y })
 }

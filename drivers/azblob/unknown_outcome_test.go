@@ -29,7 +29,7 @@ func TestContextCauseIsNoOutcome(t *testing.T) {
 	}
 	own := errors.New("the program's own")
 	for name, call := range calls {
-		for _, cause := range []error{driver.ErrLost, driver.ErrClosed, driver.ErrHeld, driver.ErrInvalid, own} {
+		for _, cause := range []error{driver.ErrLost, driver.ErrClosed, driver.ErrHeld, driver.ErrInvalid, driver.ErrConflict, own} {
 			ctx, cancel := context.WithCancelCause(bounded(t))
 			w.next(name, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
 				cancel(fmt.Errorf("the outer hold: %w", cause))
@@ -38,7 +38,7 @@ func TestContextCauseIsNoOutcome(t *testing.T) {
 			})
 			err := call(ctx)
 			wantUnknown(t, name, err)
-			if !errors.Is(err, context.Canceled) || !strings.Contains(fmt.Sprint(err), "the outer hold: "+cause.Error()) {
+			if !errors.Is(err, context.Canceled) || !strings.Contains(fmt.Sprint(err), "the outer hold: "+strings.TrimPrefix(cause.Error(), "holdfast: ")) {
 				t.Errorf("%s: %v, want the context's error and its cause in words", name, err)
 			}
 			if kept := errors.Is(cause, own); errors.Is(err, cause) != kept {

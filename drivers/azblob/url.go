@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -121,34 +120,42 @@ func parseURL(rawURL string) (location, error) {
 	case !containerName.MatchString(w.container) || len(w.container) < 3 || len(w.container) > 63:
 		return invalid("with container "+quoteSafe(w.container), form+", CONTAINER being 3 to 63 lower-case letters, digits and single dashes")
 	}
-	w.prefix = strings.TrimSuffix(w.prefix, "/")
+	if w.prefix = strings.TrimSuffix(w.prefix, "/"); !validPrefix(w.prefix) {
+		return invalid("with prefix "+quoteSafe(w.prefix), form+", PREFIX being "+prefixRule)
+	}
 	w.endpoint, err = parseEndpoint(query)
 	return w, err
 }
 
-// safeToShow matches a wrong name that is no part of a connection string, a key or a SAS.
-var safeToShow = regexp.MustCompile(`^[A-Za-z0-9._-]{1,40}$`)
-
-// quoteSafe returns a part of a URL for an error.
+// quoteSafe returns a part of a URL for an error. A wrong name may be a part of a connection
+// string, a key or a SAS.
 func quoteSafe(name string) string {
-	switch {
-	case name == "":
+	if name == "" {
 		return "missing"
-	case safeToShow.MatchString(name):
-		return strconv.Quote(name)
 	}
-	return "not shown"
+	return driver.QuoteName(name)
 }
 
 func parseEndpoint(query url.Values) (string, error) {
 	if !query.Has(paramEndpoint) {
 		return "", nil
 	}
-	u, err := url.Parse(query.Get(paramEndpoint))
-	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+	endpoint, ok := cleanEndpoint(query.Get(paramEndpoint))
+	if !ok {
 		return "", driver.Invalid("URL parameter "+paramEndpoint, "not shown", "percent-encoded, such as https://ACCOUNT.blob.core.chinacloudapi.cn, without user and query (a SAS goes into "+envSAS+")")
 	}
-	return strings.TrimRight(u.String(), "/"), nil
+	return endpoint, nil
+}
+
+// cleanEndpoint returns an account's address without a slash at the end. ok is false if it is no
+// address, or has more than scheme, host, port and path.
+func cleanEndpoint(address string) (endpoint string, ok bool) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.User != nil ||
+		u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
+		return "", false
+	}
+	return strings.TrimRight(u.String(), "/"), true
 }
 
 // serviceURL is the address of the account.

@@ -3,10 +3,12 @@ package azblob
 import (
 	"errors"
 	"log/slog"
+	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -61,6 +63,7 @@ func TestInvalidURL(t *testing.T) {
 		"azblob://AccountName=a;AccountKey=" + secret + "==/leases", "azblob://" + secret + "=/leases", "azblob://account1/AccountKey=" + secret,
 		"azblob://account1/leases&sig=" + secret, "azblob://account1/leases;AccountKey=" + secret + "==/x",
 		"azblob://account1/leases?endpoint=%zz" + secret, "azblob://account1/%zz" + secret, "azblob://account1/leases?endpoint=https://x/%25zz" + secret,
+		"azblob://account1/leases?endpoint=https://x%3F", "azblob://account1/leases?endpoint=https://:443/x", "azblob://account1/leases/" + secret + "+/=", "azblob://account1/leases?" + secret + "%2B%3D",
 	} {
 		_, err := driver.Open(t.Context(), raw)
 		if !errors.Is(err, driver.ErrInvalid) {
@@ -90,10 +93,13 @@ func TestCredentials(t *testing.T) {
 			want: "SAS of " + envConnectionString, address: "https://blobs.example.org/leases?" + sig},
 		{url: "azblob://account1/leases?endpoint=https://proxy.example.org", connection: "BlobEndpoint=https://blobs.example.org/;SharedAccessSignature=" + sig,
 			want: "SAS of " + envConnectionString, address: "https://proxy.example.org/leases?" + sig},
-		{url: "azblob://account1/leases", connection: "AccountName=other;AccountKey=" + key, want: "of account other"},
-		{url: "azblob://account1/leases", connection: "UseDevelopmentStorage=true", want: "of account " + emulatorAccount},
+		{url: "azblob://account1/leases", connection: "AccountName=other;AccountKey=" + key, want: `of account "other"`},
+		{url: "azblob://account1/leases", connection: "UseDevelopmentStorage=true", want: `of account "` + emulatorAccount},
 		{url: "azblob://" + emulatorAccount + "/leases", connection: "UseDevelopmentStorage=true",
 			want: "shared key of " + envConnectionString, address: emulatorEndpoint + "/leases"},
+		{url: "azblob://account1/leases", connection: "AccountName=account1 AccountKey=" + key, want: "of account not shown"},
+		{url: "azblob://account1/leases", connection: "BlobEndpoint=https://blobs.example.org/?" + sig + ";SharedAccessSignature=" + sig, want: "with an address that is not shown"},
+		{url: "azblob://account1/leases", connection: "AccountKey=" + key + ";EndpointSuffix=:x", want: "with an address that is not shown"},
 		{url: "azblob://account1/leases", connection: "AccountName=account1", want: "AccountKey or SharedAccessSignature"},
 		{url: "azblob://account1/leases", connection: "AccountName=account1;AccountKey=%%%", want: "base64"},
 		{url: "azblob://account1/leases", key: "not base64: " + key, want: "base64"},
@@ -176,4 +182,80 @@ func TestWrongCredential(t *testing.T) {
 	if !errors.As(err, &answer) || answer.Status != 403 || answer.RequestID == "" || !strings.Contains(err.Error(), "credential") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// FuzzURL checks that a URL leads to its own container, or is an *InvalidError that shows nothing
+// of what may be a secret.
+func FuzzURL(f *testing.F) {
+	f.Add("azblob://account1/leases/a/b/", "https://account1.blob.core.chinacloudapi.cn")
+	f.Add("azblob://emulator/leases?client_id=x", "http://127.0.0.1:10000/devstoreaccount1/")
+	f.Add("azblob://account1/leases?", "https://h?")
+	f.Add("azblob://account1/le%61ses#", "https://:443/%3Fsig=x")
+	f.Add("azblob:x", "HTTPS://[::1]:1//#")
+	f.Fuzz(func(t *testing.T, raw, endpoint string) {
+		const secret = "s3cr3t/0f=7h3+u53r" // like a key in base64
+		for _, r := range []string{
+			raw, "azblob://account1/leases?endpoint=" + url.QueryEscape(endpoint), raw + secret, "azblob://" + raw + "/" + secret,
+			"azblob://account1/leases?" + endpoint + secret, "azblob://account1/leases?endpoint=" + url.QueryEscape(endpoint+secret),
+			"azblob://user:" + secret + raw + "@account1/leases",
+		} {
+			checkURL(t, r, secret)
+		}
+	})
+}
+
+func checkURL(t *testing.T, raw, secret string) {
+	t.Helper()
+	where, err := parseURL(raw)
+	if err == nil {
+		_, err = newConfig([]Option{WithPrefix(where.prefix)})
+	}
+	if err != nil {
+		var invalid *driver.InvalidError
+		if !errors.As(err, &invalid) || !strings.HasPrefix(invalid.Field, "URL") && invalid.Field != "prefix" {
+			t.Errorf("%q: %v is no *InvalidError about the URL", raw, err)
+		} else if strings.Contains(err.Error(), secret) {
+			t.Errorf("%q: the secret is in %v", raw, err)
+		}
+		return
+	}
+	u, err := url.Parse(where.containerURL())
+	if err != nil || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" ||
+		!strings.HasSuffix(u.Path, "/"+where.container) || u.Scheme != "https" && u.Scheme != "http" {
+		t.Errorf("%q leads to %q, error %v", raw, where.containerURL(), err)
+	}
+	if where.endpoint == "" && where.account != emulator && u.Host != where.account+".blob.core.windows.net" {
+		t.Errorf("%q leads to the host %q", raw, u.Host)
+	}
+}
+
+// FuzzConnectionString checks that a connection string leads to the URL's container, or is an
+// *InvalidError that shows no secret.
+func FuzzConnectionString(f *testing.F) {
+	f.Add("AccountName=account1;AccountKey=", ";EndpointSuffix=core.windows.net")
+	f.Add("BlobEndpoint=https://blobs.example.org/;SharedAccessSignature=sig=", "")
+	f.Add("UseDevelopmentStorage=true;x=", "")
+	f.Add("AccountName=account1 AccountKey=", "")
+	f.Add("AccountKey=eA==;BlobEndpoint=https://h?sig=", "")
+	f.Add("AccountKey=eA==;BlobEndpoint=https://user:", "/x")
+	f.Add("AccountKey=eA==;EndpointSuffix=x/", "")
+	f.Fuzz(func(t *testing.T, before, after string) {
+		const secret = "s3cr3t/0f=7h3+u53r"
+		w := location{account: "account1", container: "leases"}
+		client, _, err := w.withConnectionString(before+secret+after, &container.ClientOptions{})
+		if err != nil {
+			var invalid *driver.InvalidError
+			if !errors.As(err, &invalid) {
+				t.Errorf("%q: %v is no *InvalidError", before+secret+after, err)
+			}
+			if strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "s3cr3t") {
+				t.Errorf("%q: the secret is in %v", before+secret+after, err)
+			}
+			return
+		}
+		address, _, _ := strings.Cut(client.URL(), "?")
+		if u, err := url.Parse(address); err != nil || u.Hostname() == "" || u.User != nil || !strings.HasSuffix(u.Path, "/leases") {
+			t.Errorf("%q leads to %q, error %v", before+secret+after, address, err)
+		}
+	})
 }

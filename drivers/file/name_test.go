@@ -62,5 +62,14 @@ func FuzzStem(f *testing.F) {
 		if !safe.MatchString(a) || isDevice(a) || len(a)+len(".json") > 255 {
 			t.Errorf("stem %q of %q is no safe file name", a, one)
 		}
+		if !isStem(a) || !mayHavePrefix(a, one[:len(one)/2]) {
+			t.Errorf("stem %q of %q is not found", a, one)
+		}
+		if got, cut := nameOf(a), strings.Contains(a, "~"); got != one && !cut || got != a && cut {
+			t.Errorf("stem %q of %q is listed as %q", a, one, got)
+		}
+		if name := nameOf(two); isStem(two) && !strings.Contains(two, "~") && stem(name) != two {
+			t.Errorf("the file %q is listed as %q, whose stem is %q", two, name, stem(name))
+		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"time"
 
@@ -16,6 +17,9 @@ import (
 
 // version of the record's format. A record of another version is refused.
 const version = 1
+
+// lastToken cannot be exceeded, since tokens have 63 bits, so a record that has it is damaged.
+const lastToken = math.MaxInt64
 
 // maxRecord is the largest record file, in bytes. No record is larger: base64 makes data a
 // third longer, and JSON makes names and owners at most six times as long.
@@ -128,6 +132,8 @@ func (r record) check() error {
 		return errors.New("it does not say on which machine and boot it was written")
 	case r.Token == 0:
 		return errors.New("it has no token")
+	case r.Token >= lastToken: // Promise 3: the next token would not be greater, or could not be read
+		return errors.New("it has a token that is out of range")
 	case r.Holder != "" && r.TTL <= 0:
 		return errors.New("it has a holder, but no TTL")
 	case r.Retention < 0:

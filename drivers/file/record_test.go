@@ -1,6 +1,7 @@
 package file
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
 // newTestLocker makes a Locker whose grants start no prune, so that a test can replace its disk.
@@ -94,6 +96,7 @@ func TestDamagedRecord(t *testing.T) {
 		"a negative TTL":    swap(`"ttlNanoseconds": `, `"ttlNanoseconds": -`),
 		"a token as text":   swap(`"token": `, `"token": "1", "renewals": `),
 		"a negative token":  swap(`"token": `, `"token": -`),
+		"the last token":    swap(`"token": `, `"token": 9223372036854775807, "renewals": `),
 		"no token":          swap(`"token": `, `"token": 0, "renewals": `),
 		"an expiry as text": swap(`"expiresNanoseconds": `, `"expiresNanoseconds": "", "renewals": `),
 		"no time":           swap(`"acquiredAt"`, `"renewedAt"`),
@@ -194,4 +197,58 @@ func TestRecordHidesTheID(t *testing.T) {
 			t.Errorf("%s shows the lease ID", e.Name())
 		}
 	}
+}
+
+// FuzzRecord checks that every record that can be read is written back as it is, and that a grant
+// that follows it can be read, too. A record that the driver writes is never too large to be read.
+func FuzzRecord(f *testing.F) {
+	whole, err := record{Version: version, Name: "n", Machine: "machine 1", Boot: "boot 1", Used: time.Hour, Retention: time.Hour,
+		Lock: lockstate.Lock{Holder: digest("first"), Owner: "me", Token: 7, TTL: time.Minute, Expires: time.Hour,
+			AcquiredAt: time.UnixMilli(1), RenewedAt: time.UnixMilli(2), Renewals: 1, Broken: true, Data: []byte("data"), Writes: 2}}.encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(whole)
+	f.Add([]byte(`{"version":1,"name":"n","machine":"m","boot":"b","token":9223372036854775806,"acquiredAt":"9999-12-31T23:59:59.999999999-23:59"}`))
+	f.Add([]byte(`{"version":1,"Name":"\ud800","name":"\u2028","machine":"m","boot":"b","token":1,"acquiredAt":"0000-01-01T00:00:00+23:59","data":""}`))
+	f.Add([]byte("{}\n{}"))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		rec, err := decode(content)
+		if err != nil {
+			return
+		}
+		first := mustEncode(t, rec)
+		again, err := decode(first)
+		if err != nil {
+			t.Fatalf("%s becomes %s, which cannot be read: %v", content, first, err)
+		}
+		if second := mustEncode(t, again); !bytes.Equal(first, second) {
+			t.Errorf("%s becomes %s and then %s", content, first, second)
+		}
+		if rec.Token == 0 || rec.Token >= lastToken || rec.Holder != "" && rec.TTL <= 0 || rec.Retention < 0 {
+			t.Errorf("%s is accepted: %+v", content, rec)
+		}
+		last := rec.Token
+		req := driver.Request{Name: rec.Name, ID: driver.NewLeaseID("next"), Owner: rec.Owner, TTL: time.Minute}
+		if rec.BreakNow(); last == lastToken-1 || req.Validate(limits) != nil {
+			return
+		}
+		rec.Acquire(req, digest("next"), "", lockstate.Moment{Elapsed: time.Hour, Wall: time.UnixMilli(3).UTC()})
+		granted, err := decode(mustEncode(t, rec))
+		if err != nil || granted.Token <= last || granted.Holder != digest("next") || !bytes.Equal(granted.Data, rec.Data) {
+			t.Errorf("%s is granted as %+v, error %v", content, granted, err)
+		}
+		if size := len(mustEncode(t, rec)); len(rec.Data) <= limits.MaxData && len(rec.Machine)+len(rec.Boot) < 1000 && size > maxRecord {
+			t.Errorf("the record of %q has %d bytes", rec.Name, size)
+		}
+	})
+}
+
+func mustEncode(t *testing.T, rec record) []byte {
+	t.Helper()
+	content, err := rec.encode()
+	if err != nil {
+		t.Fatalf("%+v: %v", rec, err)
+	}
+	return content
 }

@@ -2,6 +2,7 @@ package file
 
 import (
 	"errors"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -92,5 +93,47 @@ func TestRelativeFolder(t *testing.T) {
 	mustAcquire(t, l, request("first"))
 	if _, err := os.Stat("locks"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a second folder: %v", err)
+	}
+}
+
+// FuzzURL checks that each folder has a URL, and that each other URL leads to a folder or is an
+// *InvalidError that shows no password.
+func FuzzURL(f *testing.F) {
+	f.Add("/var/lib/holdfast", "file:locks?retention=72h")
+	f.Add("/a?b#c%20", "file://localhost/x")
+	f.Add("/~", "file:~/x?retention=1ns")
+	f.Add("//host/share", "file:%zz?%zz#")
+	f.Fuzz(func(t *testing.T, folder, rest string) {
+		if strings.HasPrefix(folder, "/") && !strings.HasPrefix(folder, "//") && !strings.Contains(folder, "\x00") && runtime.GOOS != "windows" {
+			u := url.URL{Scheme: "file", OmitHost: true, Path: folder}
+			if got, _, err := parseURL(u.String()); err != nil || got != folder {
+				t.Errorf("%s: folder %q, error %v; want %q", &u, got, err, folder)
+			}
+		}
+		const secret = "s3cr3t-0f-7h3-u53r"
+		for _, raw := range []string{"file:" + rest, "file://user:" + secret + rest, "file://user:" + rest + secret + "@localhost/x"} {
+			dir, opts, err := parseURL(raw)
+			if err != nil {
+				checkInvalidURL(t, raw, secret, err)
+				continue
+			}
+			var c settings
+			for _, opt := range opts {
+				opt(&c)
+			}
+			if dir == "" || strings.ContainsAny(dir, "\x00") || len(opts) > 0 && c.retention < minRetention {
+				t.Errorf("%q: folder %q, retention %v", raw, dir, c.retention)
+			}
+		}
+	})
+}
+
+func checkInvalidURL(t *testing.T, raw, secret string, err error) {
+	t.Helper()
+	var invalid *driver.InvalidError
+	if !errors.As(err, &invalid) || !strings.HasPrefix(invalid.Field, "URL") {
+		t.Errorf("%q: %v is no *InvalidError about the URL", raw, err)
+	} else if strings.Contains(err.Error(), secret) {
+		t.Errorf("%q: the password is in %v", raw, err)
 	}
 }

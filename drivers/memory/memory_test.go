@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,4 +100,28 @@ func TestURL(t *testing.T) {
 			t.Errorf("%s: %v, want ErrInvalid", u, err)
 		}
 	}
+}
+
+// FuzzURL checks that a URL makes a store or is an *InvalidError that shows nothing of it.
+func FuzzURL(f *testing.F) {
+	f.Add("")
+	f.Add("//")
+	f.Add("x?a=b#c")
+	f.Add("//user:pass@host/x")
+	f.Add("%zz")
+	f.Fuzz(func(t *testing.T, rest string) {
+		l, err := driver.Open(t.Context(), "mem:"+rest)
+		if err == nil {
+			_ = l.Close(t.Context())
+			return
+		}
+		var invalid *driver.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != "URL" && invalid.Field != "URL parameter" {
+			t.Errorf("%q: error %v", rest, err)
+		}
+		const secret = "s3cr3t-0f-7h3-u53r"
+		if _, err := driver.Open(t.Context(), "mem://user:"+secret+rest); err == nil || strings.Contains(err.Error(), secret) {
+			t.Errorf("%q: error %v", rest, err)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package mongo
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -70,7 +71,7 @@ func (e *badRecordError) Error() string {
 func decodeRecord(raw bson.Raw) (*record, error) {
 	r := &record{}
 	d := decoder{}
-	elements, err := raw.Elements()
+	elements, err := elementsOf(raw)
 	if err != nil {
 		return nil, &badRecordError{problem: "it is not valid BSON"}
 	}
@@ -97,7 +98,7 @@ func decodeRecord(raw bson.Raw) (*record, error) {
 			if d.hasType(fieldToken, v, bson.TypeInt64) {
 				r.token = v.Int64()
 			}
-			d.check(fieldToken, r.token < lastToken, "is out of range")
+			d.check(fieldToken, r.token >= 0 && r.token < lastToken, "is out of range")
 		case fieldTTL:
 			var ms int64
 			d.number(fieldTTL, v, &ms)
@@ -127,6 +128,16 @@ func decodeRecord(raw bson.Raw) (*record, error) {
 	return r, nil
 }
 
+// elementsOf splits a document. The Go driver's function panics if a length is near 2^31.
+func elementsOf(raw bson.Raw) (all []bson.RawElement, err error) {
+	defer func() {
+		if recover() != nil {
+			err = errors.New("a length is out of range")
+		}
+	}()
+	return raw.Elements()
+}
+
 // decoder keeps the first problem.
 type decoder struct{ problem string }
 
@@ -143,13 +154,16 @@ func (d *decoder) hasType(field string, v bson.RawValue, want bson.Type) bool {
 
 func (d *decoder) text(field string, v bson.RawValue, to *string) {
 	if d.hasType(field, v, bson.TypeString) {
-		*to = v.StringValue()
+		var ok bool
+		*to, ok = v.StringValueOK()
+		d.check(field, ok, "is malformed")
 	}
 }
 
 func (d *decoder) date(field string, v bson.RawValue, to *time.Time) {
 	if d.hasType(field, v, bson.TypeDateTime) {
 		*to = time.UnixMilli(v.DateTime()).UTC()
+		d.check(field, to.Year() >= 0 && to.Year() <= 9999, "is out of range") // RFC 3339 has no other years
 	}
 }
 
@@ -161,7 +175,8 @@ func (d *decoder) boolean(field string, v bson.RawValue, to *bool) {
 
 func (d *decoder) binary(field string, v bson.RawValue, to *[]byte) {
 	if d.hasType(field, v, bson.TypeBinary) {
-		_, data := v.Binary()
+		_, data, ok := v.BinaryOK()
+		d.check(field, ok, "is malformed") // the old subtype 2 has a second length
 		*to = append([]byte{}, data...)
 	}
 }

@@ -113,7 +113,7 @@ func (t *target) parseParams(query string) (rest string, err error) {
 			continue
 		}
 		value, err := url.QueryUnescape(escaped)
-		if err != nil || value == "" {
+		if err != nil || value == "" || strings.ContainsRune(value, 0) {
 			return "", driver.Invalid("URL parameter "+key, "without a valid value", "percent-encoded and not empty")
 		}
 		if key == paramCollection {
@@ -143,7 +143,7 @@ func checkUnknown(query string) error {
 	parsed, err := connstring.Parse("mongodb://localhost/?" + query)
 	if err == nil { // otherwise parsing the whole string reports it
 		for name := range parsed.UnknownOptions {
-			return driver.Invalid("URL parameter", fmt.Sprintf("%.40q", name), fmt.Sprintf(
+			return driver.Invalid("URL parameter", driver.QuoteName(name), fmt.Sprintf(
 				"one of %s, %s, %s, or a MongoDB connection option", paramCollection, paramCommandTimeout, paramRetention))
 		}
 	}
@@ -158,7 +158,7 @@ func databaseOf(base string) string {
 	}
 	_, name, _ := strings.Cut(rest, "/")
 	name, err := url.PathUnescape(name)
-	if err != nil {
+	if err != nil || strings.ContainsRune(name, 0) {
 		return ""
 	}
 	return name

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +43,9 @@ func TestURLErrors(t *testing.T) {
 		at + "127.0.0.1:1/app?colection=x":                             `"colection"`,
 		at + "127.0.0.1:1/app?collection=":                             "collection",
 		at + "127.0.0.1:1/app?collection=%zz":                          "collection",
+		at + "127.0.0.1:1/app?collection=%00":                          "collection",
+		at + "127.0.0.1:1/a%00b":                                       "without a database",
+		"mongodb://127.0.0.1:1/app?" + secret + "%2B%2F=1":             "not shown",
 		at + "127.0.0.1:1/app?commandTimeout=soon":                     "commandTimeout",
 		at + "127.0.0.1:1/app?commandTimeout=0s":                       "command timeout 0s",
 		at + "127.0.0.1:1/app?retention=1m":                            "retention 1m is",
@@ -177,5 +181,61 @@ func TestOpenAndClose(t *testing.T) {
 	closeLocker(t, l)
 	if err := l.majority.Database().Client().Ping(context.Background(), nil); err == nil {
 		t.Error("the client is still connected")
+	}
+}
+
+// FuzzURL checks that a URL leads to a database and a collection, or is an *InvalidError. A part of
+// a password is never shown, however the password is written.
+func FuzzURL(f *testing.F) {
+	f.Add("", "", "127.0.0.1:1/app?replicaSet=rs0&collection=my%20locks")
+	f.Add("a@b:c/d?e=f&g#h%", "%zz", "h1:1,h2:2/app?commandTimeout=3s&retention=2h")
+	f.Add("to/p?retention=", "", "h/app")
+	f.Add("to/p?x&", "=1&y", "h/app")
+	f.Add("to/p?collection=x&authSource=", "&a", "h/app?tls=true")
+	f.Add("p", "", "[::1]:27017/app?maxPoolSize=many")
+	f.Add("p", "", "h/%00?collection=%00")
+	f.Fuzz(func(t *testing.T, before, after, rest string) {
+		const secret = "s3cr3t0f7h3us3r"
+		if strings.Contains(strings.ToLower(before+after+rest), "file=") {
+			return // an option that reads a file
+		}
+		password := before + secret + after
+		for _, raw := range []string{"mongodb://user:" + password + "@" + rest, "mongodb://" + password + "@" + rest, "mongodb://" + rest} {
+			checkURL(t, raw, secret, !strings.Contains(before, "@"))
+		}
+		if escaped := "mongodb://user:" + url.QueryEscape(password) + "@h/app"; !strings.Contains(escaped, "+") {
+			if got, err := parseURL(escaped); err != nil || got.client.Auth.Password != password || got.database != "app" {
+				t.Errorf("%q: %+v, error %v", escaped, got, err)
+			}
+		}
+	})
+}
+
+// checkURL checks what the URL leads to. If inPassword is false, an unescaped @ comes before the
+// secret, and nothing says that the secret is not the host.
+func checkURL(t *testing.T, raw, secret string, inPassword bool) {
+	t.Helper()
+	got, err := parseURL(raw)
+	if err != nil {
+		var invalid *driver.InvalidError
+		if !errors.As(err, &invalid) || !strings.HasPrefix(invalid.Field, "URL") && invalid.Field != "server" {
+			t.Errorf("%q: %v is no *InvalidError about the URL", raw, err)
+		}
+		if strings.Contains(err.Error(), secret) {
+			t.Errorf("%q: the password is in %v", raw, err)
+		}
+		return
+	}
+	if _, err := newConfig(got.options); err != nil {
+		var invalid *driver.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != "retention" && invalid.Field != "command timeout" {
+			t.Errorf("%q: error %v", raw, err)
+		}
+	}
+	if got.database == "" || got.collection == "" || strings.ContainsAny(got.database+got.collection, "\x00") || len(got.client.Hosts) == 0 {
+		t.Errorf("%q: database %q, collection %q, hosts %q", raw, got.database, got.collection, got.client.Hosts)
+	}
+	if inPassword && strings.Contains(got.database+got.collection+strings.Join(got.client.Hosts, ","), secret) {
+		t.Errorf("%q: a part of the password became database %q, collection %q or hosts %q, which are shown", raw, got.database, got.collection, got.client.Hosts)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -17,7 +18,7 @@ const drawTimeout = time.Minute
 
 // Save stores the lines of a history and its report in a new folder of dir, and returns the
 // folder. Its name begins with name. It contains history.jsonl, which [Load] reads, report.txt,
-// and for each register a picture for a browser, register-KEY.html.
+// and for each register a picture for a browser, register-KEY.html, with the KEY escaped as in a URL.
 func Save(dir, name string, lines []Line, r *Report) (string, error) {
 	h, err := Merge(lines)
 	if err != nil {
@@ -39,7 +40,7 @@ func Save(dir, name string, lines []Line, r *Report) (string, error) {
 		create(filepath.Join(folder, "history"+suffix), func(w io.Writer) error { return writeLines(w, lines) }),
 	}
 	for key, ops := range h.registers() {
-		path := filepath.Join(folder, "register-"+key+".html")
+		path := filepath.Join(folder, "register-"+url.PathEscape(key)+".html")
 		errs = append(errs, create(path, func(w io.Writer) error { return h.draw(w, ops, drawTimeout) }))
 	}
 	return folder, errors.Join(errs...)

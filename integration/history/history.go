@@ -1,7 +1,6 @@
 package history
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"encoding/json"
@@ -103,23 +102,31 @@ func LoadLines(dir string) ([]Line, error) {
 	return lines, nil
 }
 
-// appendFile reads a file. It ignores text after the last line break: a killed process did not
-// finish that line.
 func appendFile(lines []Line, path string) ([]Line, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	b = b[:bytes.LastIndexByte(b, '\n')+1]
-	scanner := bufio.NewScanner(bytes.NewReader(b))
-	for n := 1; scanner.Scan(); n++ {
+	more, err := parseLines(b)
+	if err != nil {
+		return nil, fmt.Errorf("history: %s, %w", path, err)
+	}
+	return append(lines, more...), nil
+}
+
+// parseLines parses the content of a file. It ignores text after the last line break: a killed
+// process did not finish that line. Lines may be long: one has the stacks of leaked goroutines.
+func parseLines(content []byte) ([]Line, error) {
+	var lines []Line
+	content = content[:bytes.LastIndexByte(content, '\n')+1]
+	for text := range bytes.Lines(content) {
 		var l Line
-		if err := json.Unmarshal(scanner.Bytes(), &l); err != nil {
-			return nil, fmt.Errorf("history: %s, line %d: %w", path, n, err)
+		if err := json.Unmarshal(text, &l); err != nil {
+			return nil, fmt.Errorf("line %d: %w", len(lines)+1, err)
 		}
 		lines = append(lines, l)
 	}
-	return lines, scanner.Err()
+	return lines, nil
 }
 
 // Merge builds a history from lines, which may come in any order.

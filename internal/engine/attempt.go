@@ -58,8 +58,8 @@ func (t *Attempt) lease() driver.Lease {
 func (t *Attempt) abandon() {
 	if t.inDoubt.any {
 		a := t.acquisition
-		// Promise 5: the lease ID is released until the request can no longer take the lock,
-		// and is not used again.
+		// Promise 5: the lease ID is released until the request can no longer take the lock.
+		// It is not used again: a late release could end a new lease.
 		a.client.CleanUp(t.lease(), t.inDoubt.until, a.settings.RequestTimeout, a.Emit)
 		t.req.ID, t.inDoubt = newLeaseID(), InDoubt{}
 	}

@@ -1,6 +1,6 @@
 // Package engine waits for locks, acquires them, keeps them renewed, releases them, and cleans up
 // after requests in doubt. Its exported names are for the packages of this module; the public API
-// is in package holdfast and the products.
+// is in package holdfast and in the packages leases and partitions.
 package engine
 
 import (

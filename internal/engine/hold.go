@@ -22,10 +22,10 @@ type Hold struct {
 	policy       *Policy
 	entry        renewal.Entry
 	slot         int
-	managed      bool                    // Do, a runner or a LeaseManager releases it after its work
+	managed      bool                    // Do, a runner, a LeaseManager or Partitions releases it after its work
 	release      atomic.Pointer[release] // nil until it begins
 	inDoubt      InDoubt                 // a duplicate of the acquiring request may land
-	handoffUntil time.Duration           // later, a release is not a handoff
+	handoffUntil time.Duration           // a release after this moment is not a handoff
 	writer       atomic.Pointer[writer]  // of its data; nil until it is used
 }
 

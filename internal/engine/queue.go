@@ -19,7 +19,7 @@ type queue struct {
 	waiters     []*waiter     // in order of arrival
 	holders     []*Hold       // of this process, live: one, or one for each slot
 	lastTaken   time.Duration // when the latest of them was taken
-	ownReported bool          // that a waiter waits for them, since then
+	ownReported bool          // that these holds keep a waiter waiting, since lastTaken
 	lastErr     error         // what last kept the first waiter from the lock
 	yieldUntil  time.Duration // until when the first waiter lets other processes send their requests
 }
@@ -53,8 +53,8 @@ func (qs *queues) join(name string, slots int, ttl time.Duration) *waiter {
 	return w
 }
 
-// leave removes a waiter, wherever in the queue it is. A lock that is offered to it is no
-// longer.
+// leave removes a waiter, wherever in the queue it is. If a lock is on offer to it, the offer is
+// withdrawn, and the hold releases the lock.
 func (qs *queues) leave(w *waiter) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -76,8 +76,8 @@ func (qs *queues) took(h *Hold, now time.Duration) {
 	q.holders, q.lastTaken, q.ownReported, q.lastErr = append(q.holders, h), now, false, nil
 }
 
-// freed notes that a hold is lost or released. The first waiter may send requests then; if it
-// has sent none yet, not before the time of yieldUntil.
+// freed notes that a hold is lost or released. The first waiter may now send requests. If its turn
+// begins only now, it first waits until yieldUntil.
 func (qs *queues) freed(h *Hold, yieldUntil time.Duration) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()

@@ -122,7 +122,7 @@ func TestRandomCallsAndFaults(t *testing.T) {
 		if c.Locker() == nil {
 			t.Fatal()
 		}
-		f.InFlight.Wait()
+		f.InFlight.Wait(context.Background())
 	}
 }
 

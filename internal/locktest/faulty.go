@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/worker"
 )
 
 // ErrInjected is the answer of a call that a Fault refused, ErrTask the error of a failed task.
@@ -53,7 +54,7 @@ type Faulty struct {
 	NoBatchReads bool
 	Check        func(ctx context.Context, op string) // called for every call, or nil
 	Pace         *Pace                                // counts requests and reads, or nil
-	InFlight     sync.WaitGroup                       // calls under way; the test's end waits for them
+	InFlight     worker.Group                         // calls under way; the test's end waits for them
 
 	mu    sync.Mutex
 	calls map[string]int
@@ -65,7 +66,7 @@ func NewFaulty(tb testing.TB, l holdfast.Locker, faults Faults) *Faulty {
 		faults = func(string, int, holdfast.Lease) Fault { return Fault{} }
 	}
 	f := &Faulty{Locker: l, Tb: tb, Faults: faults, calls: map[string]int{}}
-	tb.Cleanup(f.InFlight.Wait)
+	tb.Cleanup(func() { f.InFlight.Wait(context.Background()) })
 	return f
 }
 
@@ -87,7 +88,7 @@ func (f *Faulty) Total() (n int) {
 }
 
 func (f *Faulty) call(ctx context.Context, op string, lease holdfast.Lease, do func(context.Context) error) error {
-	f.InFlight.Add(1)
+	f.InFlight.Start()
 	defer f.InFlight.Done()
 	f.mu.Lock()
 	f.calls[op]++

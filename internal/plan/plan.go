@@ -82,8 +82,8 @@ func New(me string, members, owners []string) Plan {
 	return p
 }
 
-// Moves reports whether this owner is about to release partitions.
-func (p Plan) Moves(owner string) bool { return owner != Nobody && p.Owned[owner] > p.Shares[owner] }
+// GivesUp reports whether this owner is about to release partitions.
+func (p Plan) GivesUp(owner string) bool { return owner != Nobody && p.Owned[owner] > p.Shares[owner] }
 
 // Even reports whether every partition is where it belongs.
 func (p Plan) Even() bool {

@@ -75,8 +75,8 @@ func (e *Entry) event(t event.Type, op string, err error) event.Event {
 	return event.Event{Type: t, Name: e.Lease.Name, Owner: e.Lease.Owner, Token: e.Lease.Token, Op: op, Err: err, Time: time.Now()}
 }
 
-// renewedAt counts the lease's time from a successful request that was sent at start.
-func (e *Entry) renewedAt(start time.Duration) {
+// countFrom counts the lease's time from a successful request that was sent at start.
+func (e *Entry) countFrom(start time.Duration) {
 	e.start, e.failures, e.lastErr = start, 0, nil
 	e.lossAt.Store(int64(e.Timing.LossAt(start)))
 }

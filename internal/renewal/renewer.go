@@ -59,7 +59,7 @@ func (r *Renewer) Add(e *Entry, start time.Duration) {
 	if e.phase != renewing { // a Shutdown has removed it already
 		return
 	}
-	e.renewedAt(start)
+	e.countFrom(start)
 	e.next = start + e.Timing.RenewEvery
 	r.entries.Push(e)
 	if !r.running && !r.closed {
@@ -199,10 +199,11 @@ func (r *Renewer) noteResult(e *Entry, c *call, now time.Duration, err error) (a
 		// the loss already.
 		return r.lose(e, e.lateErr()), false
 	case errors.Is(err, driver.ErrLost):
+		// Promise 4: of the backend's answers, only the definite one ends the lease.
 		return r.lose(e, driver.Errorf("holdfast: %q: %w", e.Lease.Name, err)), false
 	case err == nil:
 		// A later call may have succeeded before: the deadline never moves back.
-		e.renewedAt(max(e.start, c.start))
+		e.countFrom(max(e.start, c.start))
 		if e.call == nil && !e.queued { // else its next call comes soon
 			e.next = e.start + e.Timing.RenewEvery
 		}

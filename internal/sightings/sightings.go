@@ -13,8 +13,8 @@ import (
 )
 
 // Memory has the latest sighting of each name. Waiters, tries, runners, LeaseManagers and
-// Partitions of a Client share one, so that even callers that see a holder only now and then
-// detect that it is stuck together.
+// Partitions of a Client share one, so that callers which each see a holder only now and then
+// can, together, detect that it is stuck.
 //
 // It forgets a name that nobody has seen for an hour and four of the longest TTLs, and when
 // there are very many names, those that were seen longest ago. A waiter keeps its own sighting
