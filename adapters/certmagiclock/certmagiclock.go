@@ -1,0 +1,110 @@
+// Package certmagiclock gives github.com/caddyserver/certmagic, and with it Caddy, the locks of a
+// Holdfast backend: in a cluster one instance obtains each certificate. It needs no dependency:
+// certmagic's interfaces are met structurally.
+//
+// A certmagic Storage stores certificates and also locks names. A [Storage] takes the storing
+// from another Storage, such as certmagic.FileStorage on a shared volume or one for S3, and the
+// locking from a [Locker]:
+//
+//	locker, err := certmagiclock.NewLocker(client)
+//	certmagic.Default.Storage, err = certmagiclock.NewStorage(&certmagic.FileStorage{Path: "/shared"}, locker)
+//
+// # What the lock gives, and what not
+//
+// The lock is renewed in the background for as long as certmagic holds it. It is released by
+// Unlock even if the context has ended, and after a crash it is free within one TTL. certmagic
+// has no way to stop an operation whose lock is lost. It asks for a renewal before each attempt
+// to obtain a certificate: a lost lock then ends the operation. What an attempt stores in between
+// is not fenced. certmagic expects that: its operations check first whether the work is done.
+//
+// The Client's Shutdown waits until certmagic has unlocked what it holds. Stop certmagic, or
+// call certmagic.CleanUpOwnLocks, before it.
+package certmagiclock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/adapters/internal/namedlock"
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// Locker is certmagic's Locker, TryLocker and LockLeaseRenewer. The locks have the names that
+// certmagic gives them, such as "issue_cert_example.com". All methods are safe for concurrent
+// use.
+type Locker struct{ locks *namedlock.Set }
+
+// NewLocker makes a Locker. It starts nothing.
+func NewLocker(client *holdfast.Client, opts ...holdfast.Option) (*Locker, error) {
+	locks, err := namedlock.New(client, 0, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return &Locker{locks}, nil
+}
+
+// Lock waits until it has the lock. ctx bounds only the waiting.
+func (l *Locker) Lock(ctx context.Context, name string) error { return l.locks.Lock(ctx, name) }
+
+// TryLock makes one attempt, and reports false if the lock is held.
+func (l *Locker) TryLock(ctx context.Context, name string) (bool, error) {
+	err := l.locks.TryLock(ctx, name)
+	if errors.Is(err, holdfast.ErrHeld) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Unlock releases the lock. A lock that was lost before is no error. The error is an
+// *[holdfast.InvalidError] if this Locker does not have the lock. A release that fails is
+// repeated in the background and reported to the Client's observers.
+func (l *Locker) Unlock(ctx context.Context, name string) error {
+	if err := l.locks.Unlock(ctx, name); !errors.Is(err, holdfast.ErrLost) {
+		return err
+	}
+	return nil
+}
+
+// RenewLockLease reports whether the lock is held; the renewal itself goes on in the background.
+// So it does no I/O, and any lease duration is met. If the lock was lost, the error matches
+// [holdfast.ErrLost].
+func (l *Locker) RenewLockLease(_ context.Context, name string, _ time.Duration) error {
+	ctx, ok := l.locks.Context(name)
+	if !ok {
+		return driver.Errorf("holdfast: renew %q: this process does not have the lock: %w", name, holdfast.ErrLost)
+	}
+	if hold, ok := holdfast.HoldFromContext(ctx); ok && hold.Err() != nil {
+		return driver.Errorf("holdfast: renew %q: %w", name, hold.Err())
+	}
+	return nil
+}
+
+// Files is what a [Storage] needs of another Storage; Info is certmagic.KeyInfo.
+type Files[Info any] interface {
+	Store(ctx context.Context, key string, value []byte) error
+	Load(ctx context.Context, key string) ([]byte, error)
+	Delete(ctx context.Context, key string) error
+	Exists(ctx context.Context, key string) bool
+	List(ctx context.Context, path string, recursive bool) ([]string, error)
+	Stat(ctx context.Context, key string) (Info, error)
+}
+
+// Storage is a certmagic Storage that stores in Files and locks with a Locker.
+type Storage[Info any] struct {
+	Files[Info]
+	*Locker
+}
+
+// NewStorage makes a Storage. The locking of files itself, if it has any, is not used, so all
+// instances of the cluster need this one.
+func NewStorage[Info any](files Files[Info], locker *Locker) (*Storage[Info], error) {
+	switch {
+	case files == nil:
+		return nil, driver.Invalid("files", "nil", "a Storage")
+	case locker == nil:
+		return nil, driver.Invalid("locker", "nil", "a Locker")
+	}
+	return &Storage[Info]{files, locker}, nil
+}

@@ -1,0 +1,217 @@
+// Package namedlock takes locks for libraries that release a lock by its name, in another call
+// than the one that took it, and perhaps with a context that has ended.
+package namedlock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// Set takes locks of one Client. In a Set each name is taken by one caller at a time until that
+// caller has unlocked it, also after its lease was lost: Unlock(name) is always about one hold.
+// All methods are safe for concurrent use.
+type Set struct {
+	client  *holdfast.Client
+	minHold time.Duration
+	opts    []holdfast.Option
+
+	mu    sync.Mutex // never held across I/O
+	names map[string]*name
+}
+
+// name is a name that is taken or waited for.
+type name struct {
+	turn  chan struct{} // capacity 1: full while a caller has the name
+	users int           // that have the name or wait for it; guarded by Set.mu
+	held  *held         // nil unless it is locked; guarded by Set.mu
+}
+
+// held is one hold, from the grant to its release. A goroutine of its own is inside Client.Do
+// meanwhile, so that the Client's Shutdown waits for Unlock before it releases the lock.
+type held struct {
+	ctx    context.Context // of the hold
+	since  time.Time
+	unlock chan struct{} // closed by Unlock
+	over   chan struct{} // closed when the lock is released, or was not granted
+	err    error         // of Do; readable once over is closed
+}
+
+// New makes a Set. Each lock is kept for at least minHold after it was taken, also if it is
+// unlocked sooner.
+func New(client *holdfast.Client, minHold time.Duration, opts ...holdfast.Option) (*Set, error) {
+	if client == nil {
+		return nil, driver.Invalid("client", "nil", "a Client")
+	}
+	for _, o := range opts {
+		if o == nil {
+			return nil, driver.Invalid("option", "nil", "an Option")
+		}
+	}
+	return &Set{client: client, minHold: minHold, opts: opts, names: map[string]*name{}}, nil
+}
+
+// CheckMinHold returns an error unless a minimum hold is positive.
+func CheckMinHold(d time.Duration) error {
+	if d <= 0 {
+		return driver.Invalid("minHold", driver.FormatDuration(d), "more than 0")
+	}
+	return nil
+}
+
+// CheckName returns an error if the backend does not allow the name.
+func (s *Set) CheckName(n string) error { return driver.ValidateName(n, s.client.Locker().Limits()) }
+
+// Lock waits until it has the lock. ctx bounds only the waiting.
+func (s *Set) Lock(ctx context.Context, n string) error {
+	return s.lock(ctx, n, s.client.Do, true)
+}
+
+// TryLock makes one attempt. The error matches holdfast.ErrHeld if another holds the lock, in
+// this process or elsewhere.
+func (s *Set) TryLock(ctx context.Context, n string) error {
+	return s.lock(ctx, n, s.client.TryDo, false)
+}
+
+type do func(ctx context.Context, name string, fn func(context.Context) error, opts ...holdfast.Option) error
+
+func (s *Set) lock(ctx context.Context, n string, do do, wait bool) error {
+	entry := s.join(n)
+	if err := entry.take(ctx, n, wait); err != nil {
+		s.leave(n, entry)
+		return err
+	}
+	h, granted := &held{unlock: make(chan struct{}), over: make(chan struct{})}, make(chan struct{})
+	// The caller's context counts until the grant. Its values count for the whole hold.
+	waiting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	detach := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	go func() {
+		defer close(h.over)
+		defer cancel(nil)
+		defer detach()
+		h.err = do(waiting, n, func(hold context.Context) error {
+			if !detach() { // the caller's context ended first
+				return driver.Errorf("holdfast: lock %q: %w", n, ctx.Err())
+			}
+			h.ctx, h.since = hold, time.Now()
+			close(granted)
+			<-h.unlock // Promise 7: Do releases the lock only after this function has returned.
+			stay(hold, s.minHold-time.Since(h.since))
+			return nil
+		}, s.opts...)
+		<-entry.turn
+		s.leave(n, entry)
+	}()
+	select {
+	case <-granted:
+		s.mu.Lock()
+		entry.held = h
+		s.mu.Unlock()
+		return nil
+	case <-h.over:
+		return h.err
+	}
+}
+
+// stay waits for d, or until the hold ends: by a loss or the Client's Shutdown.
+func stay(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// Context returns the context of the hold of this name; false if it is not locked.
+func (s *Set) Context(n string) (context.Context, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if entry := s.names[n]; entry != nil && entry.held != nil {
+		return entry.held.ctx, true
+	}
+	return nil, false
+}
+
+// Unlock releases the lock, or begins the rest of its minimum hold, in which it does not wait.
+// It waits for the release until ctx ends; the release goes on without it. The error matches
+// holdfast.ErrLost if the lock was lost before Unlock was called. A failed release is reported
+// to the Client's observers.
+func (s *Set) Unlock(ctx context.Context, n string) error {
+	s.mu.Lock()
+	var h *held
+	if entry := s.names[n]; entry != nil {
+		h, entry.held = entry.held, nil
+	}
+	s.mu.Unlock()
+	if h == nil {
+		return driver.Invalid("Name", driver.Quote(n), "the name of a lock that is locked")
+	}
+	lost := lostErr(h.ctx)
+	close(h.unlock)
+	if lost == nil && h.ctx.Err() == nil && s.minHold > time.Since(h.since) {
+		return nil
+	}
+	select {
+	case <-h.over:
+	case <-ctx.Done():
+	}
+	return lost
+}
+
+// lostErr returns the error of a hold that was lost.
+func lostErr(ctx context.Context) error {
+	hold, ok := holdfast.HoldFromContext(ctx)
+	if !ok {
+		return nil
+	}
+	if err := hold.Err(); errors.Is(err, holdfast.ErrLost) {
+		return err
+	}
+	return nil
+}
+
+func (s *Set) join(n string) *name {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	entry := s.names[n]
+	if entry == nil {
+		entry = &name{turn: make(chan struct{}, 1)}
+		s.names[n] = entry
+	}
+	entry.users++
+	return entry
+}
+
+func (s *Set) leave(n string, entry *name) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if entry.users--; entry.users == 0 {
+		delete(s.names, n)
+	}
+}
+
+// take waits for the caller's turn, or not.
+func (entry *name) take(ctx context.Context, n string, wait bool) error {
+	select {
+	case entry.turn <- struct{}{}:
+		return nil
+	default:
+	}
+	if !wait {
+		return driver.Errorf("holdfast: lock %q: this process has it: %w", n, holdfast.ErrHeld)
+	}
+	select {
+	case entry.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return driver.Errorf("holdfast: lock %q: waiting ended: %w; this process has it: %w", n, ctx.Err(), holdfast.ErrHeld)
+	}
+}

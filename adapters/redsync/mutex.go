@@ -1,0 +1,212 @@
+package redsync
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// Mutex is a lock that ends at its expiry unless it is extended. All methods are safe for
+// concurrent use. A Mutex that is locked is not locked again: Lock waits, as for another's.
+type Mutex struct {
+	client *holdfast.Client
+	opts   []holdfast.Option
+	name   string
+	expiry time.Duration
+	tries  int
+	delay  DelayFunc
+
+	mu    sync.Mutex     // never held across I/O
+	hold  *holdfast.Hold // the last one; nil before the first
+	until time.Time
+	timer *time.Timer // releases the hold at its expiry
+}
+
+// Name returns the name of the lock.
+func (m *Mutex) Name() string { return m.name }
+
+// Until returns when the lock ends unless it is extended; zero before the first lock.
+func (m *Mutex) Until() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.until
+}
+
+// Lock is LockContext without a context.
+func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
+
+// TryLock is TryLockContext without a context.
+func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) }
+
+// LockContext tries to take the lock, and then waits for it for as long as the tries and delays
+// come to. If another still holds it, the error is an *[ErrTaken]; if ctx has ended, the error
+// matches [ErrFailed] and ctx's error.
+func (m *Mutex) LockContext(ctx context.Context) error {
+	err := m.TryLockContext(ctx)
+	var taken *ErrTaken
+	if !errors.As(err, &taken) {
+		return err
+	}
+	var wait time.Duration
+	for n := 1; n < m.tries; n++ {
+		wait += m.delay(n)
+	}
+	if wait <= 0 {
+		return err
+	}
+	waiting, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	return m.lock(ctx, func(opts []holdfast.Option) (*holdfast.Hold, error) {
+		return m.client.Lock(waiting, m.name, opts...)
+	})
+}
+
+// TryLockContext makes one attempt. If another holds the lock, the error is an *[ErrTaken].
+func (m *Mutex) TryLockContext(ctx context.Context) error {
+	return m.lock(ctx, func(opts []holdfast.Option) (*holdfast.Hold, error) {
+		return m.client.TryLock(ctx, m.name, opts...)
+	})
+}
+
+func (m *Mutex) lock(ctx context.Context, acquire func([]holdfast.Option) (*holdfast.Hold, error)) error {
+	switch {
+	case m.client == nil:
+		return driver.Invalid("client", "nil", "a Client")
+	case m.expiry <= 0:
+		return driver.Invalid("Expiry", driver.FormatDuration(m.expiry), "more than 0")
+	case m.delay == nil:
+		return driver.Invalid("RetryDelayFunc", "nil", "a function")
+	}
+	ttl := holdfast.WithTTL(leaseTTL(m.expiry, m.client.Locker().Limits()))
+	hold, err := acquire(append([]holdfast.Option{ttl}, m.opts...))
+	switch {
+	case err == nil:
+		m.begin(hold)
+		return nil
+	case ctx.Err() != nil:
+		return driver.Errorf("%w: %w", ErrFailed, err)
+	case errors.Is(err, holdfast.ErrHeld):
+		return &ErrTaken{Nodes: []int{0}, err: err}
+	}
+	return err
+}
+
+// leaseTTL moves an expiry into the backend's range.
+func leaseTTL(expiry time.Duration, l driver.Limits) time.Duration {
+	ttl := max(expiry, l.MinTTL)
+	if l.TTLStep > 0 && ttl%l.TTLStep > 0 {
+		ttl += l.TTLStep - ttl%l.TTLStep
+	}
+	if l.MaxTTL > 0 {
+		ttl = min(ttl, l.MaxTTL)
+	}
+	return ttl
+}
+
+func (m *Mutex) begin(hold *holdfast.Hold) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.hold, m.until = hold, time.Now().Add(m.expiry)
+	m.timer = time.AfterFunc(m.expiry, func() { m.expire(hold) })
+}
+
+// expire releases a hold at its expiry. The Client's Shutdown waits for the release.
+func (m *Mutex) expire(hold *holdfast.Hold) {
+	m.mu.Lock()
+	due := m.hold != hold || !time.Now().Before(m.until) // not due: extended meanwhile
+	m.mu.Unlock()
+	if due {
+		_ = hold.Release(context.Background()) // a failure is reported to the observers
+	}
+}
+
+// live returns the hold if the lock is held and has not expired. The caller has m.mu.
+func (m *Mutex) live() *holdfast.Hold {
+	if m.hold == nil || m.hold.Err() != nil || !time.Now().Before(m.until) {
+		return nil
+	}
+	return m.hold
+}
+
+// Unlock is UnlockContext without a context.
+func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Background()) }
+
+// UnlockContext releases the lock, even if ctx has ended. It reports false, with an error that
+// matches [ErrLockAlreadyExpired], if the lock was not held any more, and with the cause if the
+// release failed: the lock may then stay taken until its lease expires.
+func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
+	m.mu.Lock()
+	hold, live := m.hold, m.live() != nil
+	m.hold = nil
+	if m.timer != nil {
+		m.timer.Stop()
+	}
+	m.mu.Unlock()
+	if hold == nil {
+		return false, ErrLockAlreadyExpired
+	}
+	if err := hold.Release(ctx); err != nil {
+		return false, err
+	}
+	if !live {
+		return false, ErrLockAlreadyExpired
+	}
+	return true, nil
+}
+
+// Extend is ExtendContext without a context.
+func (m *Mutex) Extend() (bool, error) { return m.ExtendContext(context.Background()) }
+
+// ExtendContext moves the expiry: it counts from now. It does no I/O. It reports false, with an
+// error that matches [ErrExtendFailed], if the lock is not held any more.
+func (m *Mutex) ExtendContext(context.Context) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	hold := m.live()
+	if hold == nil {
+		return false, ErrExtendFailed
+	}
+	m.until = time.Now().Add(m.expiry)
+	m.timer.Stop()
+	m.timer = time.AfterFunc(m.expiry, func() { m.expire(hold) })
+	return true, nil
+}
+
+// Valid is ValidContext without a context.
+func (m *Mutex) Valid() (bool, error) { return m.ValidContext(context.Background()) }
+
+// ValidContext reports whether the lock is held and has not expired. It does no I/O, and the
+// error is always nil.
+func (m *Mutex) ValidContext(context.Context) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.live() != nil, nil
+}
+
+// Context ends when the lock does: at its expiry, by Unlock, or by a loss, with a cause that
+// matches [holdfast.ErrLost]. Work under the lock uses it. Before the first lock it has ended.
+func (m *Mutex) Context() context.Context {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.hold == nil {
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		return ended
+	}
+	return m.hold.Context()
+}
+
+// Token returns the fencing token of the lock, greater than that of every earlier holder; 0 if
+// it is not held.
+func (m *Mutex) Token() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.hold == nil {
+		return 0
+	}
+	return m.hold.Token()
+}
