@@ -3,8 +3,10 @@ package holdfast_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,6 +142,69 @@ func TestNilOptions(t *testing.T) {
 	} {
 		if !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// One WithObserver option, given to many calls, still calls its function one event at a time.
+func TestObserverOfManyLocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := locktest.NewClient(t, memory.New())
+		var running, most, calls atomic.Int64
+		observer := holdfast.WithObserver(func(holdfast.Event) {
+			most.Store(max(most.Load(), running.Add(1)))
+			time.Sleep(time.Second)
+			running.Add(-1)
+			calls.Add(1)
+		})
+		for _, name := range []string{"a", "b", "c", "same", "same", "same"} {
+			h, err := c.Lock(t.Context(), name, observer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := h.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		if most.Load() != 1 || calls.Load() != 12 {
+			t.Errorf("%d calls, up to %d at once; want 12, one at a time", calls.Load(), most.Load())
+		}
+	})
+}
+
+// The function of Do may store a last result after its caller has canceled: the lease is renewed
+// until the function has returned.
+func TestDataAfterCancellation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := locktest.NewClient(t, memory.New())
+		ctx, cancel := context.WithCancel(t.Context())
+		var hold *holdfast.Hold
+		err := c.Do(ctx, "job", func(ctx context.Context) error {
+			cancel()
+			hold, _ = holdfast.HoldFromContext(ctx)
+			return hold.WriteData(context.WithoutCancel(ctx), []byte("checkpoint"))
+		})
+		if err != nil {
+			t.Errorf("Do: %v", err)
+		}
+		if err := hold.WriteData(t.Context(), nil); !errors.Is(err, holdfast.ErrLost) || !errors.Is(err, holdfast.ErrReleased) {
+			t.Errorf("after the release: %v", err)
+		}
+		r, err := c.Inspect(t.Context(), "job")
+		if err != nil || string(r.Data) != "checkpoint" {
+			t.Errorf("the data are %q, %v", r.Data, err)
+		}
+	})
+}
+
+// However a hold is printed, it shows the lease without its ID, and none of its own fields.
+func TestHoldIsPrintedAsItsLease(t *testing.T) {
+	h := locktest.MustLock(t, locktest.NewClient(t, memory.New(), holdfast.WithOwner("me")), "job")
+	text := h.String()
+	for format, want := range map[string]string{"%v": text, "%+v": text, "%s": text, "%#v": "holdfast.Hold(" + text + ")"} {
+		if got := fmt.Sprintf(format, h); got != want {
+			t.Errorf("%s prints %q, want %q", format, got, want)
 		}
 	}
 }

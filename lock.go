@@ -31,7 +31,7 @@ func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Contex
 	if err != nil {
 		return err
 	}
-	return c.run(ctx, h, fn)
+	return c.run(ctx, name, h, fn)
 }
 
 // TryDo is like Do, but makes one attempt and does not wait: if another holds the lock, fn is
@@ -48,18 +48,18 @@ func (c *Client) TryDo(ctx context.Context, name string, fn func(ctx context.Con
 	if err != nil {
 		return err
 	}
-	return c.run(ctx, h, fn)
+	return c.run(ctx, name, h, fn)
 }
 
 // run runs fn while the lock is held, and releases it.
-func (c *Client) run(ctx context.Context, h *engine.Hold, fn func(ctx context.Context) error) error {
+func (c *Client) run(ctx context.Context, name string, h *engine.Hold, fn func(ctx context.Context) error) error {
 	// Promise 7: the release comes after fn has returned or panicked.
 	defer h.Finish(ctx)
 	if err := h.Err(); err != nil { // the hold ended before fn could begin
 		if ctx.Err() != nil {
-			return c.engine().WaitEnded(ctx, h.Name(), nil)
+			return c.engine().WaitEnded(ctx, name, nil)
 		}
-		return driver.Errorf("holdfast: lock %q: %w", h.Name(), err)
+		return driver.Errorf("holdfast: lock %q: %w", name, err)
 	}
 	return h.Verdict(fn(h.Context()))
 }
@@ -175,6 +175,9 @@ func (h *Hold) ExpiresIn() time.Duration { return h.engine().ExpiresIn() }
 
 // String describes the lease, without its ID.
 func (h *Hold) String() string { return h.engine().String() }
+
+// GoString describes the lease for %#v, without its ID.
+func (h *Hold) GoString() string { return h.engine().GoString() }
 
 // Release ends the hold's context and releases the lock. Call it when the work is over, also
 // after a loss. Further calls, also by other goroutines, wait for the one release and return its

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/election"
 	"github.com/holdfast-go/holdfast/internal/engine"
+	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/settings"
 )
 
@@ -135,7 +136,8 @@ func WithSlots(n int) Option {
 // more for each name of the Client's LeaseManagers. Further events are dropped; see
 // [Event].Dropped.
 func WithObserver(fn func(Event)) Option {
-	return func(c *settings.Config) { c.Observers = append(slices.Clip(c.Observers), notify(fn)) }
+	observer := event.NewObserver(notify(fn)) // one, whatever the option is given to
+	return func(c *settings.Config) { c.Observers = append(slices.Clip(c.Observers), observer) }
 }
 
 // WithLogger sets the logger for events; the default is [slog.Default]. The levels are:

@@ -20,8 +20,12 @@ func Errorf(format string, args ...any) error {
 	return &prefixed{prefix + unprefixed(rest), err}
 }
 
-// unprefixed is a text without the prefixes in it.
-func unprefixed(text string) string { return strings.ReplaceAll(text, prefix, "") }
+// inner finds the prefixes of wrapped errors in a text. Names stand in quotes, so a lock whose name
+// begins with the prefix keeps it.
+var inner = strings.NewReplacer(": "+prefix, ": ", "; "+prefix, "; ", " ("+prefix, " (")
+
+// unprefixed is a text without the prefixes of the errors in it.
+func unprefixed(text string) string { return inner.Replace(strings.TrimPrefix(text, prefix)) }
 
 // prefixed is an error with another text.
 type prefixed struct {

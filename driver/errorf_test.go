@@ -14,6 +14,7 @@ func TestErrorf(t *testing.T) {
 		"holdfast: outer: inner; other": driver.Errorf("holdfast: outer: %w; %w", inner, other),
 		"holdfast: outer: other":        driver.Errorf("holdfast: outer: %w", other),
 		"holdfast: a: b: inner":         driver.Errorf("holdfast: a: %w", driver.Errorf("holdfast: b: %w", inner)),
+		`holdfast: lock "holdfast: x": inner (inner)`: driver.Errorf("holdfast: lock %q: %w (%w)", "holdfast: x", inner, inner),
 	} {
 		if err.Error() != want {
 			t.Errorf("%q, want %q", err, want)

@@ -168,7 +168,7 @@ func (p *Partitions) Run(ctx context.Context) error {
 	defer stop()
 	r := newRun(ctx, p)
 	if !p.current.CompareAndSwap(nil, r) {
-		return driver.Errorf("holdfast: partitions of %q: %w", p.group, driver.Invalid("call of Run", "during another one", "the only one"))
+		return driver.Errorf("holdfast: partitions of %q: %w", p.group, driver.Invalid("call", "during another one", "the only one of these Partitions"))
 	}
 	defer p.current.Store(nil)
 	r.takePart()

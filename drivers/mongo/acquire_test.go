@@ -252,6 +252,42 @@ func TestReplace(t *testing.T) {
 	}
 }
 
+// Each renewal has a revision of its own, also while the server's clock is behind an earlier
+// renewal: a holder that renews is never taken for one that does not.
+func TestRevisionNeverRepeats(t *testing.T) {
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	lease := acquire(t, l, request("n", "a"))
+	ahead := time.Now().Add(time.Hour)
+	overwrite(t, coll, "n", field(fieldRenewedAt, ahead)) // as after a step back by an hour
+	seen := map[driver.Revision]bool{wantHeld(t, l, request("n", "b")).Revision: true}
+	for what, renew := range map[string]func() error{
+		"Renew":      func() error { return l.Renew(bounded(t), lease) },
+		"RenewBatch": func() error { return l.RenewBatch(bounded(t), []driver.Lease{lease})[0] },
+		"TryAcquire": func() error { _, err := l.TryAcquire(bounded(t), request("n", "a")); return err },
+	} {
+		for range 3 {
+			if err := renew(); err != nil {
+				t.Fatal(what, err)
+			}
+			revision := wantHeld(t, l, request("n", "b")).Revision
+			if seen[revision] {
+				t.Errorf("%s: a revision was seen before", what)
+			}
+			seen[revision] = true
+			req := request("n", "b")
+			req.Replace = revision
+			if err := renew(); err != nil {
+				t.Fatal(what, err)
+			}
+			seen[wantHeld(t, l, req).Revision] = true // the holder has renewed since
+		}
+	}
+	if at := storedDocument(t, coll, "n").Lookup(fieldRenewedAt).Time(); !at.After(ahead) {
+		t.Errorf("renewed at %v, not after %v", at, ahead)
+	}
+}
+
 // A repeated acquire extends the lease, also in a record without the field broken.
 func TestRepeatExtends(t *testing.T) {
 	t.Parallel()

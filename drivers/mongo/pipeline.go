@@ -135,7 +135,10 @@ func grantFields(v acquireVariant) []bson.E {
 // renewalFields are the fields of a renewal by a TTL in milliseconds.
 func renewalFields(ttl any) []bson.E {
 	return []bson.E{
-		field(fieldRenewedAt, serverNow),
+		// Promise 1: each renewal has another time, also after the server's clock stepped back. A
+		// waiter replaces a holder whose ID and time are unchanged, and so never one that renews.
+		field(fieldRenewedAt, cond(expr("$eq", docOf("$type", ref(fieldRenewedAt)), "date"),
+			expr("$max", serverNow, expr("$add", ref(fieldRenewedAt), int64(1))), serverNow)),
 		// Promise 2: a renewal never shortens the lease that the holder's deadline counts on.
 		field(fieldExpiresAt, maxWith(fieldExpiresAt, nowPlus(ttl))),
 		// Promise 10: waiters wait for the longest TTL, which the lease may still cover.

@@ -108,6 +108,9 @@ func TestGoBlocksCompile(t *testing.T) {
 	load := exportedAPI(t, fset)
 	blocks := 0
 	for page, text := range pages(t) {
+		if page == "docs/adapters.md" {
+			continue // its code needs other libraries; the tests in adapters/integration use it with them
+		}
 		if strings.HasPrefix(page, "integration/") {
 			continue // another module
 		}

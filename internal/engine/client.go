@@ -40,7 +40,7 @@ type Client struct {
 	renewer   *renewal.Renewer
 	queues    queues
 	wakeups   wakeups
-	observers []*observer
+	observers []*event.Observer
 	cleanups  *scheduler.Scheduler
 	cleaners  worker.Group // the running cleanups
 
@@ -92,7 +92,7 @@ func New(locker driver.Locker, cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	observers := append([]func(event.Event){logTo(cfg.Logger)}, cfg.Lock.Observers...)
+	observers := append([]*event.Observer{event.NewObserver(logTo(cfg.Logger))}, cfg.Lock.Observers...)
 	cfg.Lock.Observers = nil
 	c := &Client{
 		locker: locker, limits: limits, capabilities: locker.Capabilities(),
@@ -105,7 +105,7 @@ func New(locker driver.Locker, cfg Config) (*Client, error) {
 	c.closing, c.endClosing = context.WithCancelCause(context.Background())
 	c.base, c.endBase = context.WithCancel(context.Background())
 	c.reader = batchread.New(c.closing, c.capabilities.BatchInspector, c.now, s.RequestTimeout)
-	c.observers = c.newObservers(observers)
+	c.observers = observers
 	return c, nil
 }
 
@@ -121,22 +121,23 @@ func (c *Client) Settings(name string, cfg settings.Config) (settings.Settings, 
 // Emit reports an event.
 type Emit = func(event.Event)
 
+// observerBacklog is how many events may wait for one slow observer. For each name of a
+// LeaseManager, eventsPerName more may wait, since thousands of names can be acquired or lost at
+// once.
+const (
+	observerBacklog = 1024
+	eventsPerName   = 4
+)
+
 // EmitTo returns a function that reports events to the Client's observers, and to these.
-func (c *Client) EmitTo(observers []func(event.Event)) Emit {
-	all := slices.Concat(c.observers, c.newObservers(observers))
+func (c *Client) EmitTo(observers []*event.Observer) Emit {
+	all := slices.Concat(c.observers, observers)
 	return func(e event.Event) {
+		limit := observerBacklog + eventsPerName*int(c.managedNames.Load())
 		for _, o := range all {
-			o.emit(e)
+			o.Emit(e, limit, c.observing.Go, c.logger)
 		}
 	}
-}
-
-func (c *Client) newObservers(notify []func(event.Event)) []*observer {
-	observers := make([]*observer, len(notify))
-	for i, fn := range notify {
-		observers[i] = &observer{notify: fn, workers: &c.observing, logger: c.logger, names: &c.managedNames}
-	}
-	return observers
 }
 
 // Inspect reads a lock's record once.

@@ -53,8 +53,12 @@ func (h *Hold) writeInTurn(ctx context.Context, op string, read bool, update fun
 	w := h.writer.Load()
 	select {
 	case w.turn <- struct{}{}:
-	case <-ctx.Done():
-		return driver.Errorf("holdfast: %s %q: %w", op, h.Name(), ctx.Err()) // not its cause, which may be the loss of another lock
+	default:
+		select {
+		case w.turn <- struct{}{}:
+		case <-ctx.Done():
+			return driver.Errorf("holdfast: %s %q: %w", op, h.Name(), ctx.Err()) // not its cause, which may be the loss of another lock
+		}
 	}
 	defer func() { <-w.turn }()
 	store, err := h.dataStore(op)
@@ -95,16 +99,16 @@ func (h *Hold) dataStore(op string) (driver.DataStore, error) {
 }
 
 // dataErr returns the error of a call for the data of a hold that has ended; nil for a live hold.
-// Whatever ended the hold, for example a release, the error matches ErrLost.
+// The error matches ErrLost, also after a release. A hold whose context was canceled, but whose
+// lease is still renewed, counts as live: its work may store a last result.
 func (h *Hold) dataErr(op string) error {
-	switch err := h.Err(); {
-	case err == nil:
-		return nil
-	case errors.Is(err, driver.ErrLost):
+	if err := h.LeaseErr(); err != nil {
 		return driver.Errorf("holdfast: %s %q: %w", op, h.Name(), err)
-	default:
-		return driver.Errorf("holdfast: %s %q: %w: %w", op, h.Name(), driver.ErrLost, err)
 	}
+	if h.release.Load() != nil {
+		return driver.Errorf("holdfast: %s %q: %w: %w", op, h.Name(), driver.ErrLost, cause.ErrReleased)
+	}
+	return nil
 }
 
 func (h *Hold) readData(ctx context.Context, store driver.DataStore) ([]byte, driver.DataRevision, error) {

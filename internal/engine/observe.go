@@ -74,6 +74,10 @@ func (c *Client) Observe(ctx context.Context, name string, s settings.Settings) 
 
 // holderChanged reports whether a lock has another holder than before, or its state has changed.
 func holderChanged(before, now driver.Record) bool {
+	if now.State == driver.StateHeld && before.State == driver.StateHeld && now.Owner == "" && before.Owner != "" {
+		// Azure Blob Storage: the holder is unknown until it has written its owner and token.
+		return before.Broken != now.Broken
+	}
 	return before.State != now.State || before.Token != now.Token || before.Owner != now.Owner || before.Broken != now.Broken
 }
 

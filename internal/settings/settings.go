@@ -42,7 +42,7 @@ type Config struct {
 	Owner                                        *string
 	Data                                         []byte
 	Overrun                                      func(event.Event)
-	Observers                                    []func(event.Event)
+	Observers                                    []*event.Observer
 	NilOption                                    bool // one of the options was nil
 }
 
@@ -79,7 +79,7 @@ type Settings struct {
 	Owner       string
 	Data        []byte
 	Overrun     func(event.Event)
-	Observers   []func(event.Event)
+	Observers   []*event.Observer
 }
 
 const (
@@ -98,7 +98,7 @@ func (c Config) Resolve(l driver.Limits) (Settings, error) {
 	if c.NilOption {
 		return s, ErrNilOption
 	}
-	if slices.ContainsFunc(c.Observers, func(fn func(event.Event)) bool { return fn == nil }) {
+	if slices.Contains(c.Observers, nil) {
 		return s, driver.Invalid("observer", "nil", "a function")
 	}
 	s.TTL = clampTTL(defaultTTL, l)

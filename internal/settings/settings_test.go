@@ -94,7 +94,7 @@ func TestInvalidSettings(t *testing.T) {
 		"poll interval negative": {settings.Config{Poll: settings.Given(-1)}, "PollInterval", "more than 0"},
 		"no slots":               {settings.Config{Slots: &none}, "Slots", "from 1 to 1000"},
 		"too many slots":         {settings.Config{Slots: &many}, "Slots", "from 1 to 1000"},
-		"observer nil":           {settings.Config{Observers: []func(event.Event){nil}}, "observer", "a function"},
+		"observer nil":           {settings.Config{Observers: []*event.Observer{nil}}, "observer", "a function"},
 		"option nil":             {settings.Config{NilOption: true}, "option", "an option with a value"},
 	} {
 		t.Run(name, func(t *testing.T) {

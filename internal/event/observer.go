@@ -1,0 +1,69 @@
+package event
+
+import (
+	"log/slog"
+	"sync"
+)
+
+// Observer calls a user's function for each event, in order, on a goroutine that exists only while
+// there are events. So a slow or panicking function delays no lease. One Observer stands for one
+// option, whatever it is given to: the function is never called by two goroutines at once.
+type Observer struct {
+	notify func(Event)
+
+	mu      sync.Mutex
+	backlog []Event
+	limit   int  // of the backlog: it only grows
+	dropped int  // events since the latest one in the backlog
+	busy    bool // its goroutine exists
+}
+
+// NewObserver makes an observer; nil for a nil function.
+func NewObserver(notify func(Event)) *Observer {
+	if notify == nil {
+		return nil
+	}
+	return &Observer{notify: notify}
+}
+
+// Emit adds an event to the backlog, or drops it if limit events wait already. start runs a
+// function on a goroutine of its own, unless it returns false.
+func (o *Observer) Emit(e Event, limit int, start func(func()) bool, logger *slog.Logger) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.limit = max(o.limit, limit) // names that are removed still cause events
+	if len(o.backlog) >= o.limit {
+		o.dropped++
+		return
+	}
+	e.Dropped, o.dropped = o.dropped, 0
+	o.backlog = append(o.backlog, e)
+	if !o.busy {
+		o.busy = start(func() { o.drain(start, logger) })
+	}
+}
+
+// drain calls notify for each event of the backlog.
+func (o *Observer) drain(start func(func()) bool, logger *slog.Logger) {
+	returned := false
+	defer func() {
+		if !returned { // notify ended the goroutine, as t.FailNow does: go on with another
+			o.mu.Lock()
+			o.busy = start(func() { o.drain(start, logger) })
+			o.mu.Unlock()
+		}
+	}()
+	for {
+		o.mu.Lock()
+		if len(o.backlog) == 0 {
+			o.backlog, o.busy = nil, false
+			o.mu.Unlock()
+			returned = true
+			return
+		}
+		e := o.backlog[0]
+		o.backlog = o.backlog[1:]
+		o.mu.Unlock()
+		Call(logger, o.notify, e)
+	}
+}
