@@ -26,6 +26,7 @@ CONSTANTS
   MaxToken,   \* bound on grants of a name; 0: tokens are not counted
   Steps,      \* bound on steps back of the server's clock
   Crashes, Breaks, Pauses, Dups, \* bounds on crashes, breaks, pauses and duplicates
+  Faults,     \* bound on requests and replies that are lost or too slow; 99: no bound
   Writes,     \* whether holders write to the resource that the lock protects
   Off         \* the guards that are switched off
 
@@ -74,7 +75,7 @@ Init ==
   /\ clean = [id \in ID |-> -1] /\ cleaned = {}
   /\ writes = {} /\ fence = 0
   /\ high = [n \in Names |-> 0]
-  /\ left = [steps |-> Steps, crashes |-> Crashes, breaks |-> Breaks, pauses |-> Pauses, dups |-> Dups]
+  /\ left = [steps |-> Steps, crashes |-> Crashes, breaks |-> Breaks, pauses |-> Pauses, dups |-> Dups, faults |-> Faults]
 
 -----------------------------------------------------------------------------
 (* The rules by which a lock changes hands.  The server applies each in one  *)
@@ -159,10 +160,17 @@ Deliver(m, o, dup) ==
         /\ left' = IF dup THEN [left EXCEPT !.dups = @ - 1] ELSE left
         /\ UNCHANGED <<batch, clean, cleaned, writes, fence>>
 
+Fault == left.faults # 0 /\ left' = [left EXCEPT !.faults = IF @ = 99 THEN @ ELSE @ - 1]
+
 Lose(m) ==
-  /\ m \in msgs
+  /\ m \in msgs /\ Fault
   /\ msgs' = Kept(msgs \ {m}, rec)
-  /\ UNCHANGED <<rec, batch, cl, clean, cleaned, writes, fence, high, left>>
+  /\ UNCHANGED <<rec, batch, cl, clean, cleaned, writes, fence, high>>
+
+\* The caller no longer waits for the reply of its call.
+TimeOut(c) ==
+  IF cl[c].call.res = "none" /\ ~\E m \in msgs : m.live /\ Owner(m.id) = c
+  THEN UNCHANGED left ELSE Fault
 
 -----------------------------------------------------------------------------
 (* Acquire. *)
@@ -259,7 +267,8 @@ AcquireFails(c) ==
        ELSE IF cl[c].call.k = "hand" /\ Near(c, d) /\ cl[d].phase = "handing" THEN [cl[d] EXCEPT !.phase = "done"]
        ELSE cl[d]]
   /\ msgs' = Kept(Late(msgs, c), rec)
-  /\ UNCHANGED <<rec, batch, clean, cleaned, writes, fence, high, left>>
+  /\ UNCHANGED <<rec, batch, clean, cleaned, writes, fence, high>>
+  /\ TimeOut(c)
 
 StopWaiting(c) ==
   /\ cl[c].phase = "want" /\ cl[c].call = NoCall /\ ~cl[c].paused
@@ -292,7 +301,8 @@ RenewalFails(c) ==
   /\ cl[c].phase = "work" /\ cl[c].call.k = "renew" /\ ~cl[c].paused
   /\ cl' = [cl EXCEPT ![c].call = NoCall, ![c].phase = IF G("TransientIsRetried") THEN @ ELSE "lost"]
   /\ msgs' = Kept(Late(msgs, c), rec)
-  /\ UNCHANGED <<rec, batch, clean, cleaned, writes, fence, high, left>>
+  /\ UNCHANGED <<rec, batch, clean, cleaned, writes, fence, high>>
+  /\ TimeOut(c)
 
 \* One call renews the leases of all Mates that hold one.
 SendBatch ==
@@ -372,7 +382,8 @@ ReleaseFails(c) ==
      \/ /\ cl' = [cl EXCEPT ![c] = [Idle EXCEPT !.seen = cl[c].seen]]
         /\ Abandon(cl[c].id, 0)
   /\ msgs' = Kept(Late(msgs, c), rec)
-  /\ UNCHANGED <<rec, batch, writes, fence, high, left>>
+  /\ UNCHANGED <<rec, batch, writes, fence, high>>
+  /\ TimeOut(c)
 
 \* A waiter of the holder's process takes the lock over in one request.
 SendHandOver(c, d) ==
@@ -553,14 +564,15 @@ OnlyHolderReleases == [][\A n \in Names :
 -----------------------------------------------------------------------------
 (* The promises: what must happen. *)
 
-\* The network is not always broken, and callers go on.
+\* Callers go on, and what is sent arrives, but for a bounded number of faults.
 Works ==
   /\ \A c \in Clients :
-       /\ SF_vars(SendAcquire(c) \/ SendRelease(c)) /\ SF_vars(TakeGrant(c)) /\ SF_vars(TakeRefusal(c))
-       /\ WF_vars(AcquireFails(c) \/ TakeRelease(c) \/ ReleaseFails(c))
-       /\ SF_vars(DeliverAny({m \in msgs : m.t \in {"acq", "hand"} /\ m.live /\ Owner(m.id) = c}))
-  /\ \A id \in ID : SF_vars(CleanUp(id)) /\ SF_vars(DeliverAny({m \in msgs : m.t = "rel" /\ m.id = id}))
-  /\ WF_vars(\E m \in msgs : ~m.live /\ Lose(m))
+       /\ SF_vars(SendAcquire(c)) /\ WF_vars(TakeGrant(c)) /\ WF_vars(TakeRefusal(c)) /\ WF_vars(AcquireFails(c))
+       /\ WF_vars(SendRelease(c)) /\ WF_vars(TakeRelease(c)) /\ WF_vars(ReleaseFails(c))
+  /\ \A id \in ID :
+       /\ SF_vars(CleanUp(id))
+       /\ WF_vars(DeliverAny({m \in msgs : m.t # "rel" /\ m.id = id}))
+       /\ WF_vars(DeliverAny({m \in msgs : m.t = "rel" /\ m.id = id}))
 
 \* Time passes.
 Passes == WF_vars(Tick) /\ \A id \in ID : WF_vars(EndCleanUp(id))
