@@ -10,13 +10,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/settings"
 )
 
-// Client takes and keeps locks on one [Locker]. It holds what a process shares: the renewals,
-// the queues of waiters, the cleanups. A process normally has one Client for each backend. All
-// methods are safe for concurrent use.
+// Client acquires locks on one [Locker] and renews them. All locks of a Client share its queues of
+// waiters, its renewals and its cleanups, so a process normally has one Client for each backend.
+// All methods are safe for concurrent use.
 type Client engine.Client
 
-// New makes a Client around a Locker and takes it over: [Client.Shutdown] closes it. An option
-// that the backend does not allow is an *[InvalidError].
+// New makes a Client for a Locker, which from then on belongs to the Client: [Client.Shutdown]
+// closes it. The error is an *[InvalidError] if the backend does not allow an option.
 func New(locker Locker, opts ...ClientOption) (*Client, error) {
 	if locker == nil {
 		return nil, driver.Invalid("locker", "nil", "a Locker")
@@ -32,9 +32,9 @@ func New(locker Locker, opts ...ClientOption) (*Client, error) {
 	return (*Client)(c), err
 }
 
-// Open makes a Client for the backend that a URL names, such as "file:/var/lib/locks" or
-// "mongodb://db1,db2/app?replicaSet=rs0". The URL's driver must be imported, as with
-// database/sql. ctx bounds only the opening.
+// Open makes a Client for the backend of a URL, such as "file:/var/lib/locks" or
+// "mongodb://db1,db2/app?replicaSet=rs0". The program must import the URL's driver, as with
+// database/sql. ctx bounds only the call itself.
 func Open(ctx context.Context, url string, opts ...ClientOption) (*Client, error) {
 	locker, err := driver.Open(ctx, url)
 	if err != nil {
@@ -49,40 +49,41 @@ func Open(ctx context.Context, url string, opts ...ClientOption) (*Client, error
 
 func (c *Client) engine() *engine.Client { return (*engine.Client)(c) }
 
-// Locker returns the driver, for what a backend offers beyond this package; see
+// Locker returns the Client's Locker, for what the backend can do beyond this package; see
 // [driver.Capabilities].
 func (c *Client) Locker() Locker { return c.engine().Locker() }
 
-// Inspect reads a lock's record. A failure is returned at once, and each call ends within the
-// time of [WithRequestTimeout].
+// Inspect reads a lock's record. It does not retry a failure, and ends within the time of
+// [WithRequestTimeout].
 func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
 	return c.engine().Inspect(ctx, name)
 }
 
 // List yields the records whose names begin with prefix, in the byte order of the names. The
-// sequence may be ranged over once; ctx bounds all of it. A record that cannot be read is
-// yielded with the error and only its Name, and does not end the sequence. An error with a zero
-// Record ends it. The error matches [errors.ErrUnsupported] if the backend cannot list.
+// sequence can be ranged over once, and ctx bounds all of it. For a record that cannot be read it
+// yields an error and a Record that has only the Name, and continues. An error with a zero Record
+// ends the sequence. The error matches [errors.ErrUnsupported] if the backend cannot list.
 func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Record, error] {
 	return c.engine().List(ctx, prefix)
 }
 
 // Break makes the backend refuse the present holder's renewals from now on. The lock becomes
 // free when its lease expires, so that two holders never overlap. Breaking a free lock is no
-// error. The error matches [errors.ErrUnsupported] if the backend cannot do it.
+// error. The error matches [errors.ErrUnsupported] if the backend cannot break locks.
 //
-// [driver.Breaker] also has a BreakNow, which frees the lock at once and voids promise 1.
+// [driver.Breaker] also has the method BreakNow, which frees the lock at once and voids promise 1.
 func (c *Client) Break(ctx context.Context, name string) error {
 	return c.engine().Break(ctx, name)
 }
 
-// Observe yields the record of a lock now, and again whenever another has become its holder,
-// or it was released or broken. It does not campaign for the lock. A failed read is yielded as
-// an error, and repeated after a backoff. The sequence ends with ctx or the Client's Shutdown.
+// Observe yields the record of a lock now, and again each time the holder has changed or the lock
+// was released or broken. It does not campaign for the lock. If a read fails, Observe yields the
+// error and reads again after a backoff. The sequence ends when ctx ends or the Client is shut
+// down.
 //
-// It reads the record when the backend's Watcher reports a change, when the holder's lease
-// expires, and at the interval of [WithPollInterval]. A holder that comes and goes between two
-// reads is not seen.
+// Observe reads the record when the backend's Watcher reports a change, when the holder's lease
+// expires, at growing intervals while the lock is free, and at the interval of
+// [WithPollInterval]. It does not see a holder that comes and goes between two reads.
 func (c *Client) Observe(ctx context.Context, name string, opts ...Option) iter.Seq2[Record, error] {
 	s, err := c.settings(name, opts)
 	if err != nil {
@@ -91,19 +92,21 @@ func (c *Client) Observe(ctx context.Context, name string, opts ...Option) iter.
 	return c.engine().Observe(ctx, name, s)
 }
 
-// Shutdown releases everything. Waiting calls return [ErrClosed]. The context of every hold
-// ends with that cause. Holds of Lock, TryLock and LeaseManagers are released at once; holds of
-// Do, runners and Partitions are renewed until their functions have returned, and then
-// released. Each cleanup ends with one more answered release; a request that lands even later
-// keeps its lock taken for one TTL. Shutdown then closes the Locker.
+// Shutdown releases all locks and closes the Locker:
+//
+//   - Calls that wait return [ErrClosed].
+//   - The context of every hold ends with the cause ErrClosed.
+//   - Holds of Lock, TryLock and LeaseManagers are released at once. Holds of Do, runners and
+//     Partitions are renewed until their functions have returned, and then released.
+//   - Each cleanup of a request in doubt ends with one more answered release. A request that
+//     reaches the backend even later keeps its lock taken for one TTL.
 //
 // If ctx ends first, or had ended before the call, Shutdown stops waiting: renewals stop, locks
 // that could not be released expire, and the Locker is closed without waiting for the backend.
 // Shutdown then returns within a tenth of a second, and the error names what is left. Further
 // calls wait for the first one and return its result.
 //
-// Functions that Shutdown waits for must not wait for it: the functions of Do, runners and
-// Partitions, observers, hooks and health checks. They may begin it on another goroutine. A
-// function that passes its own context is detected: Shutdown returns an *[InvalidError] and
-// does nothing.
+// Shutdown waits for the functions of Do, runners and Partitions, for observers, hooks and health
+// checks. These must not wait for Shutdown, but may call it on another goroutine. If one of them
+// passes its own context, Shutdown returns an *[InvalidError] and does nothing.
 func (c *Client) Shutdown(ctx context.Context) error { return c.engine().Shutdown(ctx) }

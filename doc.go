@@ -1,50 +1,58 @@
-// Package holdfast takes distributed locks and elects leaders on storage that a team already
-// runs. Several copies of a service run; exactly one may do a job: aggregate, migrate, bill, own
+// Package holdfast provides distributed locks and leader election on storage that a team already
+// runs. Several copies of a service run, but only one may do a job: aggregate, migrate, bill, own
 // a partition.
 //
+//	// or "azblob://account/container", or "file:/var/lib/holdfast"
 //	client, err := holdfast.Open(ctx, "mongodb://db1,db2,db3/app?replicaSet=rs0")
-//	… // or "azblob://account/container", or "file:/var/lib/holdfast"
+//	…
 //	err = client.Do(ctx, "billing", func(ctx context.Context) error {
 //		return bill(ctx) // ctx ends if the lock is lost
 //	})
 //
-// [Client.Do] suits most programs: it waits, runs the function, and releases. [Client.Lock] and
-// [Client.TryLock] return a [Hold]. A [LeaderAwareRunner] keeps one of many instances at work,
-// through losses and restarts. [WithSlots] lets up to n hold a lock instead of one. Package
-// leases holds many locks at the price of a few, package partitions spreads names evenly over
-// the instances that are alive. The backend is a [Locker], chosen by URL. The drivers are the
-// packages under drivers/; package driver is what they implement, and package lockertest checks
-// that they do.
+// What to use:
+//
+//   - [Client.Do] suits most programs: it waits for the lock, runs the function, and releases.
+//   - [Client.Lock] and [Client.TryLock] return a [Hold], which the program releases itself.
+//   - A [LeaderAwareRunner] runs a task on one of many instances, and campaigns again after a
+//     loss.
+//   - [WithSlots] lets up to n holders have a lock, instead of one.
+//   - Package leases acquires and renews the locks of thousands of names in one process.
+//   - Package partitions spreads partitions evenly over the instances that are alive.
+//
+// The backend is a [Locker], which [Open] chooses by URL. The packages under drivers/ implement
+// it. Package driver has the contract, and package lockertest has the tests for drivers.
 //
 // # Promises
 //
-//  1. Exclusion. At most one holder's context is live at any instant for a name, while no process
-//     is paused, and the clocks that judge expiry (of the members of a replica set, or of the
-//     storage service) agree within the grace. Beyond that only fencing tokens protect.
+//  1. Exclusion. At most one holder's context is live at any instant for a name. This holds while
+//     no process is paused, and while the clocks that judge expiry (of the members of a replica
+//     set, or of the storage service) agree within the grace. Otherwise only fencing tokens
+//     protect.
 //  2. Early loss. A holder's context ends before another can be granted the lock: the local
 //     deadline counts from the moment before the last successful request was sent.
 //  3. Fencing. Every acquisition of a name has a token greater than every earlier one, across
-//     release, expiry, cleanup, fail-over and restart, for as long as the record exists. After a
-//     removal of the record this holds if the server's clock has passed the last token.
-//  4. A transient error is not a loss. A failed renewal is retried until the local deadline. Only
-//     the backend's definite answer or the deadline ends a hold.
-//  5. Lost replies do no harm. Any request may be applied although its reply was lost. An acquire
-//     in doubt is cleaned up in the background, repeatedly until one TTL after it was last sent,
-//     since it may arrive late. Its ID is never used again.
+//     release, expiry, cleanup, fail-over and restart, for as long as the lock's record exists.
+//     After a removal of the record this holds if the server's clock has passed the last token.
+//  4. A transient error is not a loss. A failed renewal is retried until the local deadline. A hold
+//     is lost only by the backend's definite answer or at the deadline.
+//  5. Lost replies do no harm. The backend may have applied a request whose reply was lost. If
+//     the outcome of an acquire is unknown, releases are repeated in the background until one TTL
+//     after it was last sent, because it may arrive late. Its ID is never used again.
 //  6. Only the holder releases. A late release never frees the next holder's lock. Releasing a
 //     free lock is no error.
 //  7. Release after the work. The lock is released only after the function has returned or
-//     panicked, also after a loss, with a context that survives the caller's cancellation.
+//     panicked, also after a loss. The release is sent even if the caller's context has ended.
 //  8. Client wall clocks do not matter. The server's clock judges expiry. The local deadline goes
 //     by elapsed time, which counts suspend on Linux and Windows.
-//  9. An election never ends silently. Lost leadership leads back to campaigning. A lasting
-//     failure is reported repeatedly, and retried.
-//  10. No lock stays stuck. The server's clock may step back, so that a dead holder's expiry lies
-//     far ahead. A Client that has seen the same holder and renewal for the holder's whole TTL,
-//     in any of its calls, then takes over by compare-and-set. (Leases of Azure Blob Storage end
-//     by the service's own count.)
+//  9. An election never ends silently. After a loss of leadership the instance campaigns again. A
+//     lasting failure is reported repeatedly, and retried.
+//  10. No lock stays stuck. If the server's clock steps back, a dead holder's expiry may lie far
+//     in the future. A Client takes such a lock over by compare-and-set when it has seen the same
+//     holder without a renewal for the holder's whole TTL. All calls of the Client share what it
+//     has seen. (Azure Blob Storage needs no such take-over: the service's own clock, which does
+//     not step back, ends the leases.)
 //
-// Each promise is kept at lines marked "Promise n:", and has a test file:
+// The lines that keep a promise are marked "Promise n:". Each promise has a test file:
 //
 //	promise  kept by                                              test, in promises/
 //	1        driver: lockstate.Lock, mongo and azblob acquire     promise01_exclusion_test.go
@@ -63,31 +71,32 @@
 // # What it does not promise
 //
 //   - A paused process (SIGSTOP, a long garbage collection, a virtual machine that is moved) can
-//     act after its lease has ended, before it notices. Give [Hold.Token] to what the lock
-//     protects and have lower tokens refused there. The drivers for MongoDB and Azure Blob
-//     Storage have functions for that.
+//     act after its lease has ended, before it notices. Send [Hold.Token] with each write, and let
+//     the resource that the lock protects refuse lower tokens. The drivers for MongoDB and Azure
+//     Blob Storage have functions for that.
 //   - BreakNow of [driver.Breaker] voids promise 1.
-//   - There is no order or fairness between processes, only within one.
-//   - On a sharded MongoDB cluster the routers' clocks judge expiry, so those must agree.
+//   - Waiters of one process are served in order. There is no order or fairness between processes.
+//   - On a sharded MongoDB cluster the routers' clocks judge expiry, so they must agree.
 //   - Where the system has no clock that counts suspend (macOS, BSD), a machine that sleeps counts
 //     as a paused process.
 //
 // # Time, and how to choose a TTL
 //
-// t0 is read just before the last successful request was sent. With the defaults for a TTL of
+// t0 is the moment just before the last successful request was sent. With the default TTL of
 // 30 s:
 //
-//	t0 + TTL/3         10 s  renewal; failed attempts are repeated, each within its limit
-//	t0 + TTL - grace   25 s  not renewed: the hold's context ends, cause ErrLost
+//	t0 + TTL/3         10 s  renewal; failed attempts are retried, each with its own time limit
+//	t0 + TTL - grace   25 s  if not renewed, the hold's context ends with the cause ErrLost
 //	t0 + TTL less 0.1% 30 s  another may be granted the lock; work that still runs is
-//	                         an overrun: an event, and a hook
+//	                         an overrun: an event is reported, and a hook is called
 //
-// Two budgets decide. The grace covers the clock skew between the backend's servers, the time
-// that the work needs to stop, and the longest pause to survive. TTL - TTL/3 - grace covers the
-// backend's own fail-over, or leases are lost in every fail-over. With MongoDB's default settings
-// a crashed primary is replaced after 11 to 12 s, which the default TTL survives.
+// Choose the TTL and the grace by two sums. The grace must cover the clock skew between the
+// backend's servers, the time that the work needs to stop, and the longest pause to survive.
+// TTL - TTL/3 - grace must cover the backend's own fail-over; otherwise all leases are lost in
+// every fail-over. With MongoDB's default settings a crashed primary is replaced after 11 to 12 s,
+// which the default TTL survives.
 //
 // A dead holder keeps others waiting for up to one TTL. A shorter TTL gives a faster take-over,
-// with more renewals and more losses. Azure Blob Storage has leases of 15 to 60 whole seconds
-// only.
+// with more renewals and more losses. Azure Blob Storage allows only leases of 15 to 60 whole
+// seconds.
 package holdfast

@@ -11,9 +11,9 @@ var (
 	ErrHeld = driver.ErrHeld
 	// ErrLost: the lease ended before it was released, or no longer counts as held.
 	ErrLost = driver.ErrLost
-	// ErrClosed: the Locker was closed or the Client shut down.
+	// ErrClosed: the Locker was closed, or the Client was shut down.
 	ErrClosed = driver.ErrClosed
-	// ErrReleased: the hold was released by its owner; the cause of its context.
+	// ErrReleased is the cause of a hold's context after its release.
 	ErrReleased = cause.ErrReleased
 	// ErrSteppedDown is the cause of a task's context when leadership was given up: by
 	// StepDown, after a failed health check, or because the task sent no heartbeat in time.

@@ -16,29 +16,29 @@ const (
 	EventReleased
 	// EventLost: the hold ended without a release; Err says why.
 	EventLost
-	// EventOverrun: the hold has ended, its work has not, and from now on another may be
-	// granted the lock.
+	// EventOverrun: the hold has ended without a release, its work still runs, and from now on
+	// another may be granted the lock.
 	EventOverrun
 	// EventHolderSeen: a waiter has seen another holder than before. Owner and Token are the
-	// holder's, as far as they are known. Not every holder is seen: only those at the time of
-	// a request. A backend whose refusals do not name the holder (Azure Blob Storage) is
-	// asked once for each wait.
+	// holder's, as far as they are known. A waiter sees only the holders at the times of its
+	// requests. If the backend's refusals do not name the holder (Azure Blob Storage), the
+	// waiter reads it once, when its wait begins.
 	//
-	// If this Client itself holds the lock, its callers wait for each other, which is not
-	// reported. But a caller that waits for a lock that it should itself release waits
-	// forever. So a hold that has kept a caller waiting for half a minute is reported once;
-	// with WithSlots, if no slot was taken or released for so long. Owner and Token are that
+	// Callers of one Client that wait for each other are not reported, with one exception: a
+	// caller that waits for a lock that it should itself release would wait forever. So a hold
+	// of this Client that has kept a caller waiting for half a minute is reported once; with
+	// WithSlots, if no slot was taken or released for that time. Owner and Token are that
 	// hold's.
 	EventHolderSeen
-	// EventSteppedDown: a LeaderAwareRunner gives up leadership; Err says why.
+	// EventSteppedDown: a LeaderAwareRunner gives leadership up; Err says why.
 	EventSteppedDown
-	// EventError: the call in Op failed. Retries are reported each time, so that a lasting
-	// failure does not go unnoticed. A failed call that renews many leases of a LeaseManager
-	// is reported once, with the name of one of them.
+	// EventError: the call named by Op failed. Each failed retry is reported too, so that a
+	// lasting failure is noticed. A failed call that renews many leases of a LeaseManager is
+	// reported once, with the name of one of them.
 	EventError
 )
 
-// The numbers are those of the internal package.
+// The numbers must equal those of package internal/event.
 var _ = [1]struct{}{}[EventError-EventType(event.Error)]
 
 // String returns the name in words, such as "acquired".
@@ -68,7 +68,7 @@ func (e Event) String() string {
 	return event.Event{Type: event.Type(e.Type), Name: e.Name, Owner: e.Owner, Token: e.Token, Op: e.Op, Err: e.Err, Own: e.own}.String()
 }
 
-// notify makes an observer of public events one of internal events; nil stays nil.
+// notify converts an observer of public events to one of internal events. nil stays nil.
 func notify(fn func(Event)) func(event.Event) {
 	if fn == nil {
 		return nil

@@ -11,8 +11,8 @@ import (
 	_ "github.com/holdfast-go/holdfast/drivers/memory"
 )
 
-// A service of which one instance leads: it campaigns for as long as it lives, and
-// hands over when it is told to stop.
+// A service of which one instance leads. The instance campaigns until it is asked to stop, and
+// releases the lock then.
 func ExampleNewLeaderAwareRunner() {
 	client, err := holdfast.Open(context.Background(), "mem:") // mongodb://… or azblob://… in production
 	if err != nil {
@@ -27,12 +27,12 @@ func ExampleNewLeaderAwareRunner() {
 	ctx, stop := context.WithCancel(context.Background()) // signal.NotifyContext(…, SIGTERM)
 	err = runner.Run(ctx, func(ctx context.Context) error {
 		for i := range 1000 {
-			if ctx.Err() != nil { // lost, or told to stop
+			if ctx.Err() != nil { // leadership lost, or asked to stop
 				return context.Cause(ctx)
 			}
-			holdfast.Heartbeat(ctx) // not stalled
+			holdfast.Heartbeat(ctx) // this task is alive
 			if fmt.Println("step", i, "as leader:", runner.IsLeader()); i == 2 {
-				stop() // SIGTERM comes
+				stop() // as when SIGTERM arrives
 			}
 		}
 		return nil
@@ -50,7 +50,7 @@ func ExampleNewLeaderAwareRunner() {
 	// leader: false
 }
 
-// The periodic job: every instance calls, one of them runs it.
+// A periodic job: every instance calls RunTaskOnLeader, and the leader runs the job.
 func ExampleLeaderAwareRunner_RunTaskOnLeader() {
 	ctx := context.Background()
 	client, err := holdfast.Open(ctx, "mem:")
@@ -66,7 +66,7 @@ func ExampleLeaderAwareRunner_RunTaskOnLeader() {
 	}
 	a, b := instance("a"), instance("b") // two instances of a service
 	job := func(context.Context) error { fmt.Println("the job"); return nil }
-	for range 2 { // every few seconds, on each instance
+	for range 2 { // in a service: every few seconds, on each instance
 		ran, err := a.RunTaskOnLeader(ctx, job)
 		fmt.Println("on a:", ran, err)
 		ran, err = b.RunTaskOnLeader(ctx, job)
@@ -84,7 +84,7 @@ func ExampleLeaderAwareRunner_RunTaskOnLeader() {
 	// on b: false <nil>
 }
 
-// StepDown hands leadership over, for example before maintenance of this instance.
+// StepDown gives leadership up, for example before maintenance of this instance.
 func ExampleLeaderAwareRunner_StepDown() {
 	ctx := context.Background()
 	client, err := holdfast.Open(ctx, "mem:")

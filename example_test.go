@@ -21,7 +21,7 @@ func ExampleOpen() {
 
 	_, err = holdfast.Open(ctx, "mem:", holdfast.WithGrace(time.Hour))
 	fmt.Println(err)
-	// Output: Grace 1h is invalid: must be less than the TTL of 30s
+	// Output: holdfast: Grace 1h is invalid: must be less than the TTL of 30s
 }
 
 func ExampleClient_Do() {
@@ -66,7 +66,7 @@ func ExampleClient_Lock() {
 	// Output:
 	// held: true
 	// released: true
-	// why the context ended: lock released
+	// why the context ended: holdfast: lock released
 }
 
 func ExampleClient_TryLock() {
@@ -92,7 +92,7 @@ func ExampleClient_TryLock() {
 	// Output: held by web-3
 }
 
-// Three of all instances convert pictures at a time.
+// At most three holders convert pictures at a time.
 func ExampleWithSlots() {
 	ctx := context.Background()
 	client, err := holdfast.Open(ctx, "mem:", holdfast.WithSlots(3))
@@ -114,8 +114,8 @@ func ExampleWithSlots() {
 	fmt.Println("different slots:", len(slots))
 
 	_, err = client.TryLock(ctx, "convert")
-	fmt.Println("a fourth is held off:", errors.Is(err, holdfast.ErrHeld))
+	fmt.Println("a fourth is refused:", errors.Is(err, holdfast.ErrHeld))
 	// Output:
 	// different slots: 3
-	// a fourth is held off: true
+	// a fourth is refused: true
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/settings"
 )
 
-// Option configures how a lock is taken and kept. Given to [New] or [Open] it is the default
-// for all locks of the Client. Given to a method of the Client, to a runner, or to the
-// constructors of packages leases and partitions, it applies there.
+// Option configures how a lock is acquired and renewed. An Option of [New] or [Open] is the default
+// for all locks of the Client. An Option of a Client's method, a runner, or a constructor of package
+// leases or partitions applies only there.
 type Option func(*settings.Config)
 
 func (o Option) apply(c *settings.Config) {
@@ -49,15 +49,16 @@ type runnerOption func(*election.Config)
 func (o runnerOption) applyRunner(c *election.Config) { o(c) }
 
 // WithTTL sets how long a lease lasts on the backend's clock unless it is renewed. The default
-// is 30 s, or the backend's limit if that is nearer. A dead holder keeps others waiting for up
-// to one TTL. A TTL shorter than the backend's own fail-over loses every lease in it.
+// is 30 s, or the backend's nearest limit if it does not allow 30 s. A dead holder keeps others
+// waiting for up to one TTL. If the TTL is shorter than the backend's own fail-over, all leases are
+// lost in each fail-over.
 func WithTTL(d time.Duration) Option {
 	return func(c *settings.Config) { c.TTL = settings.Given(d) }
 }
 
-// WithGrace sets how long before the lease can expire the hold's context ends if it was not
-// renewed. The work needs this time to stop, and clock skew between the backend's servers may
-// use up part of it. The default is TTL/6.
+// WithGrace sets the time between the loss of a lease that was not renewed, when the hold's context
+// ends, and its expiry. The work needs this time to stop, and clock skew between the backend's
+// servers may use up part of it. The default is TTL/6.
 func WithGrace(d time.Duration) Option {
 	return func(c *settings.Config) { c.Grace = settings.Given(d) }
 }
@@ -73,31 +74,32 @@ func WithRequestTimeout(d time.Duration) Option {
 	return func(c *settings.Config) { c.RequestTimeout = settings.Given(d) }
 }
 
-// WithPollInterval sets how often a waiter asks the backend when nothing else wakes it. Each
-// wait is jittered by a fifth. The default is the backend's Limits.Poll, or 5 s; while the
-// backend's Watcher works, 15 s. Where the backend reads in batches, the records of all locks
-// that the Client waits for are read together, and a waiter asks only when it may get its lock.
+// WithPollInterval sets how often a waiter asks the backend if nothing else wakes it. Each wait is
+// jittered by a fifth. The default is the backend's Limits.Poll, or 5 s if it has none; with a
+// backend that has a Watcher it is 15 s while the Watcher works. Where the backend reads in
+// batches, the records of all locks that the Client waits for are read together, and a waiter asks
+// only when its lock may be free.
 func WithPollInterval(d time.Duration) Option {
 	return func(c *settings.Config) { c.Poll = settings.Given(d) }
 }
 
-// WithOwner sets the name that others see as the holder. The default is host/pid. It proves
+// WithOwner sets the name that others see as the holder. The default is host/pid. The name proves
 // nothing and need not be unique.
 func WithOwner(owner string) Option {
 	return func(c *settings.Config) { c.Owner = &owner }
 }
 
-// WithData stores data with the lock when it is taken. Without it the previous holder's data
-// stay.
+// WithData stores data with the lock when it is acquired. Without this option the previous
+// holder's data stay.
 func WithData(data []byte) Option {
-	data = slices.Clone(data) // the caller may change its own
+	data = slices.Clone(data) // the caller may change its slice later
 	return func(c *settings.Config) { c.Data = data }
 }
 
-// WithOverrunHook calls fn when a hold has ended, its work still runs, and another may now be
-// granted the lock: the function given to Do or the runner has not returned, or Release was not
-// called. fn is called once for a hold, on a goroutine of its own. A program that cannot
-// tolerate an overrun may exit in fn.
+// WithOverrunHook calls fn when a hold has ended without a release, its work still runs, and
+// another may now be granted the lock. The work still runs if the function of Do or the runner has not returned, or
+// Release was not called. fn is called at most once for each hold, on a goroutine of its own. A
+// program that cannot tolerate an overrun may exit in fn.
 func WithOverrunHook(fn func(Event)) Option {
 	return func(c *settings.Config) { c.Overrun = notify(fn) }
 }
@@ -105,21 +107,21 @@ func WithOverrunHook(fn func(Event)) Option {
 // WithSlots lets up to n holders have the lock at once, each in a slot of its own: a semaphore,
 // or n leaders of a pool. n is from 1, the default, to 1,000.
 //
-// Each slot is a lock with a record, a lease and a rising fencing token of its own. The first
-// is the name itself; the others are NAME#2, NAME#3, … up to NAME#n. [Hold.Slot] returns the
-// slot, [Hold.Name] and events name its record. Tokens of different slots do not compare: what
-// the lock protects must compare the tokens of each slot separately. Names of other locks must
-// not end in "#2" and the like.
+// Each slot is a lock with a record, a lease and a rising fencing token of its own. The record of
+// the first slot has the name itself; the others are NAME#2, NAME#3, … up to NAME#n. [Hold.Slot]
+// returns the slot; [Hold.Name] and events have the name of its record. Do not compare tokens of
+// different slots: the resource that the lock protects must check the tokens of each slot
+// separately. Names of other locks must not end in "#2" and the like.
 //
-// All callers of a name should give the same n. n can be raised at any time. While some give 5
-// and others 3, up to 5 hold the lock, and those with 3 get the first three slots only. Waiters
-// of one Client share one queue for the name, whatever their n. While this Client holds all the
-// slots that the first waiter may take, the waiters behind it wait too, even if their larger n
-// would leave them a slot.
+// All callers of a name should use the same n. n can be raised at any time. While some use 5 and
+// others 3, up to 5 hold the lock, and those with 3 get only the first three slots. Waiters of one
+// Client share one queue for the name, whatever their n. While this Client holds all the slots
+// that the first waiter may take, the waiters behind it wait too, even if their larger n allows
+// another slot.
 //
-// Waiting costs little where the backend reads in batches and wakes waiters (MongoDB). On others
-// (Azure Blob Storage) a waiter asks for each slot at the poll interval. TryLock tries each slot
-// once at most; if all are held, the error has one of the holders.
+// Waiting costs little where the backend reads in batches and wakes waiters (MongoDB). With other
+// backends (Azure Blob Storage) a waiter asks for each slot at the poll interval. TryLock makes at
+// most one attempt for each slot; if all are held, the error has one of the holders.
 //
 // Do and Lock with the context of holds of all n slots would deadlock, and fail at once.
 // LeaseManager and Partitions have one holder for each name and ignore WithSlots.
@@ -127,26 +129,30 @@ func WithSlots(n int) Option {
 	return func(c *settings.Config) { c.Slots = &n }
 }
 
-// WithObserver calls fn for every event of the Client, or of the one lock, runner, LeaseManager
-// or Partitions that it is given to. fn is called for one event at a time, in order, and never
-// delays a lease. An observer that falls more than 1,024 events behind, and 4 more for each name
-// of the Client's LeaseManagers, misses some; see [Event].Dropped.
+// WithObserver calls fn for events: as an option of a Client for those of all its locks, otherwise
+// for those of the one lock, runner, LeaseManager or Partitions. fn is called for one event at a
+// time, in order, and never delays a renewal. If fn is slow, up to 1,024 events wait for it, and 4
+// more for each name of the Client's LeaseManagers. Further events are dropped; see
+// [Event].Dropped.
 func WithObserver(fn func(Event)) Option {
 	return func(c *settings.Config) { c.Observers = append(slices.Clip(c.Observers), notify(fn)) }
 }
 
-// WithLogger sets where events are logged; the default is [slog.Default]. Losses and failures
-// are warnings, overruns errors. These are info: an election, a step-down, acquiring a lock
-// again after its loss, and waiting for half a minute for a hold of this process itself. All
-// other successes are debug.
+// WithLogger sets the logger for events; the default is [slog.Default]. The levels are:
+//
+//   - error: an overrun
+//   - warn: a loss or a failure
+//   - info: an election, a step-down, acquiring a lock again after its loss, and waiting for half a
+//     minute for a lock that this process itself holds
+//   - debug: everything else
 func WithLogger(logger *slog.Logger) ClientOption {
 	return clientOption(func(c *engine.Config) { c.Logger, c.NilLogger = logger, logger == nil })
 }
 
-// WithElapsed replaces the clock that local deadlines go by. It is for tests: under
-// testing/synctest, give a function of the bubble's time, such as
-// func() time.Duration { return time.Since(start) }. It must be quick and must not call the
-// Client. The default counts elapsed time including suspend, where the system has such a clock.
+// WithElapsed replaces the clock of the local deadlines. It is for tests: under testing/synctest,
+// use a function that returns the bubble's time, such as
+// func() time.Duration { return time.Since(start) }. now must be fast and must not call the Client.
+// The default clock counts elapsed time including suspend, where the system has such a clock.
 func WithElapsed(now func() time.Duration) ClientOption {
 	return clientOption(func(c *engine.Config) { c.Elapsed, c.NilElapsed = now, now == nil })
 }
@@ -155,47 +161,48 @@ func WithElapsed(now func() time.Duration) ClientOption {
 // changed by up to a quarter at random.
 type Backoff struct{ Initial, Max time.Duration }
 
-// WithRestart makes a runner's Run continue when its task returns an error while leading: the
-// lock is released, so that another instance may succeed, and after the backoff this one
-// campaigns again. Without it Run returns the error. The backoff starts afresh after leadership
-// that lasted longer than Max.
+// WithRestart makes a runner's Run continue when its task returns an error while leading. The lock
+// is released, so that another instance may succeed, and after the backoff this instance campaigns
+// again. Without this option Run returns the error. After leadership that lasted longer than Max
+// the backoff starts with Initial again.
 func WithRestart(b Backoff) RunnerOption {
 	return runnerOption(func(c *election.Config) { c.Restart = (*settings.Backoff)(&b) })
 }
 
-// WithHealthCheck calls fn before each campaign, and at this interval while this instance leads.
-// Each call has that long. If fn fails, panics or takes longer, an EventError says why (with the
-// stack of a panic), and leadership is given up as after a stall. This instance campaigns again
-// after the cool-down, once fn succeeds. Calls never overlap. fn must respect its context: the
-// client's Shutdown waits for it.
+// WithHealthCheck calls fn before each campaign, and at the interval every while this instance
+// leads. The time limit of each call is also every. If fn fails, panics or takes longer, an
+// EventError says why (with the stack of a panic), and leadership is given up as after a stall; see
+// [WithStallTimeout]. This instance campaigns again after the cool-down, when fn succeeds. Calls
+// never overlap. fn must return when its context ends: the client's Shutdown waits for it.
 func WithHealthCheck(every time.Duration, fn func(ctx context.Context) error) RunnerOption {
 	return runnerOption(func(c *election.Config) { c.HealthEvery, c.Health = settings.Given(every), fn })
 }
 
-// WithStallTimeout gives leadership up when the task has not called [Heartbeat] for d: a leader
-// that hangs would otherwise keep its lease forever. The task's context ends and the lease is no
-// longer renewed, so that others take over when it expires even if the task never returns; an
-// EventOverrun is then reported. A task that was asked to stop, by a canceled context, StepDown
-// or Close, is watched until it returns.
+// WithStallTimeout gives leadership up when the task has not called [Heartbeat] for d. Otherwise a
+// leader that hangs would keep its lease forever. The task's context ends and the lease is no
+// longer renewed, so others take over when it expires, even if the task never returns. In that case
+// an EventOverrun is reported. The watchdog also watches a task that was asked to stop (by a
+// canceled context, StepDown or Close) until it returns.
 func WithStallTimeout(d time.Duration) RunnerOption {
 	return runnerOption(func(c *election.Config) { c.Stall = settings.Given(d) })
 }
 
-// WithCoolDown sets how long a runner that stepped down lets others go first, counted from the
-// release of the lock. The default is one TTL.
+// WithCoolDown sets how long a runner that gave leadership up waits before it campaigns again, so
+// that others go first. The time counts from the release of the lock. The default is one TTL.
 func WithCoolDown(d time.Duration) RunnerOption {
 	return runnerOption(func(c *election.Config) { c.CoolDown = settings.Given(d) })
 }
 
 // WithMinHold keeps the lock for at least d after it was acquired, even if the task succeeds
-// sooner, so that an instance whose clock is late does not run the same job again. Shutdown,
-// Close and StepDown do not wait for it. The default is 0.
+// sooner. So an instance whose clock is late does not run the same job again. Shutdown, Close and
+// StepDown do not wait for it. The default is 0.
 func WithMinHold(d time.Duration) RunnerOption {
 	return runnerOption(func(c *election.Config) { c.MinHold = settings.Given(d) })
 }
 
-// WithIdleLimit sets how long RunTaskOnLeader keeps leadership after its last call has ended.
-// Then the process has stopped calling, and another may lead. The default is two TTLs.
+// WithIdleLimit sets how long a runner stays leader after the last call of RunTaskOnLeader has
+// ended. If the process does not call again in that time, another may lead. The default is two
+// TTLs.
 func WithIdleLimit(d time.Duration) RunnerOption {
 	return runnerOption(func(c *election.Config) { c.IdleLimit = settings.Given(d) })
 }

@@ -5,24 +5,22 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 // Sentinel errors, for errors.Is.
 var (
 	// ErrHeld means that another holds the lock. errors.As finds a *[HeldError].
-	ErrHeld = errors.New("lock is held")
+	ErrHeld = errors.New("holdfast: lock is held")
 	// ErrLost means that the lease ended before it was released, or no longer counts as
 	// held.
-	ErrLost = errors.New("lease lost")
+	ErrLost = errors.New("holdfast: lease lost")
 	// ErrConflict means that the data were written again before this write could replace
 	// them.
-	ErrConflict = errors.New("data changed meanwhile")
+	ErrConflict = errors.New("holdfast: data changed meanwhile")
 	// ErrInvalid means that an argument is not allowed. errors.As finds an *[InvalidError].
-	ErrInvalid = errors.New("invalid")
+	ErrInvalid = errors.New("holdfast: invalid")
 	// ErrClosed means that the Locker was closed or the client shut down.
-	ErrClosed = errors.New("closed")
+	ErrClosed = errors.New("holdfast: closed")
 )
 
 // HeldError names the holder of a lock, as far as the backend reports it. It matches
@@ -32,7 +30,7 @@ type HeldError struct{ Record Record }
 // Error names the holder, its token and the time left, where known.
 func (e *HeldError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "lock %q is held", e.Record.Name)
+	fmt.Fprintf(&b, "holdfast: lock %q is held", e.Record.Name)
 	if e.Record.Owner != "" {
 		fmt.Fprintf(&b, " by %q", e.Record.Owner)
 	}
@@ -41,7 +39,7 @@ func (e *HeldError) Error() string {
 		facts = append(facts, fmt.Sprintf("token %d", e.Record.Token))
 	}
 	if e.Record.RemainingKnown {
-		facts = append(facts, text.Duration(e.Record.Remaining.Round(time.Millisecond))+" left")
+		facts = append(facts, FormatDuration(e.Record.Remaining.Round(time.Millisecond))+" left")
 	}
 	if e.Record.Broken {
 		facts = append(facts, "broken")
@@ -70,7 +68,7 @@ func Invalid(field, value, rule string) *InvalidError {
 
 // Error returns a text such as: TTL 2s is invalid: must be from 15s to 1m.
 func (e *InvalidError) Error() string {
-	return fmt.Sprintf("%s %s is invalid: must be %s", e.Field, e.Value, e.Rule)
+	return fmt.Sprintf("holdfast: %s %s is invalid: must be %s", e.Field, e.Value, e.Rule)
 }
 
 // Is makes errors.Is(err, ErrInvalid) true.
@@ -89,11 +87,11 @@ type OpError struct {
 func (e *OpError) Error() string {
 	switch {
 	case e.Op == "connect":
-		return fmt.Sprintf("holdfast: connect to %s: %v", e.Backend, e.Err)
+		return fmt.Sprintf("holdfast: connect to %s: %v", e.Backend, unprefixed(e.Err.Error()))
 	case e.Name == "":
-		return fmt.Sprintf("holdfast: %s on %s: %v", e.Op, e.Backend, e.Err)
+		return fmt.Sprintf("holdfast: %s on %s: %v", e.Op, e.Backend, unprefixed(e.Err.Error()))
 	}
-	return fmt.Sprintf("holdfast: %s %q on %s: %v", e.Op, e.Name, e.Backend, e.Err)
+	return fmt.Sprintf("holdfast: %s %q on %s: %v", e.Op, e.Name, e.Backend, unprefixed(e.Err.Error()))
 }
 
 // Unwrap returns the cause, for errors.Is and errors.As.

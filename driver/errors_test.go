@@ -19,9 +19,9 @@ func TestErrorTexts(t *testing.T) {
 		err  error
 		want string
 	}{
-		{held, `lock "billing" is held by "host/1" (token 7, 12.346s left, broken)`},
-		{&driver.HeldError{Record: driver.Record{Name: "billing"}}, `lock "billing" is held`},
-		{driver.Invalid("TTL", "2s", "from 15s to 1m"), "TTL 2s is invalid: must be from 15s to 1m"},
+		{held, `holdfast: lock "billing" is held by "host/1" (token 7, 12.346s left, broken)`},
+		{&driver.HeldError{Record: driver.Record{Name: "billing"}}, `holdfast: lock "billing" is held`},
+		{driver.Invalid("TTL", "2s", "from 15s to 1m"), "holdfast: TTL 2s is invalid: must be from 15s to 1m"},
 		{&driver.OpError{Op: "acquire", Backend: "mongodb", Name: "billing", Err: driver.ErrClosed}, `holdfast: acquire "billing" on mongodb: closed`},
 		{&driver.OpError{Op: "list", Backend: "file", Err: driver.ErrClosed}, "holdfast: list on file: closed"},
 		{&driver.OpError{Op: "connect", Backend: "mongodb", Err: context.Canceled}, "holdfast: connect to mongodb: context canceled"},
@@ -50,7 +50,7 @@ func TestErrorMeanings(t *testing.T) {
 	} {
 		for _, err := range []error{c.err, &driver.OpError{Op: "acquire", Backend: "memory", Name: "n", Err: c.err}, fmt.Errorf("more: %w", c.err)} {
 			for _, sentinel := range sentinels {
-				if got := errors.Is(err, sentinel); got != (sentinel == c.want) {
+				if got := errors.Is(err, sentinel); got != errors.Is(sentinel, c.want) {
 					t.Errorf("%v matches %v: %v", err, sentinel, got)
 				}
 			}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
-
-	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 // Locker is what a storage backend implements. Programs use it through a client
@@ -123,7 +121,7 @@ type Lease struct {
 
 // String formats the lease without its ID.
 func (l Lease) String() string {
-	return fmt.Sprintf("lease of %q by %q, token %d, TTL %s", l.Name, l.Owner, l.Token, text.Duration(l.TTL))
+	return fmt.Sprintf("lease of %q by %q, token %d, TTL %s", l.Name, l.Owner, l.Token, FormatDuration(l.TTL))
 }
 
 // GoString keeps the ID out of %#v.
@@ -137,7 +135,7 @@ func (l Lease) LogValue() slog.Value {
 
 // String formats the request without its ID and data.
 func (r Request) String() string {
-	return fmt.Sprintf("request for %q by %q, TTL %s", r.Name, r.Owner, text.Duration(r.TTL))
+	return fmt.Sprintf("request for %q by %q, TTL %s", r.Name, r.Owner, FormatDuration(r.TTL))
 }
 
 // GoString keeps the ID and the data out of %#v.

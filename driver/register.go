@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-
-	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 // Opener makes a Locker from a URL. It must refuse parameters that it does not know, with
@@ -57,7 +55,7 @@ func Open(ctx context.Context, rawURL string) (Locker, error) {
 	open := drivers.byScheme[strings.ToLower(scheme)]
 	drivers.RUnlock()
 	if open == nil {
-		return nil, Invalid("URL", "with scheme "+text.Quote(scheme), fmt.Sprintf("of a registered scheme %q; is the driver imported?", Schemes()))
+		return nil, Invalid("URL", "with scheme "+Quote(scheme), fmt.Sprintf("of a registered scheme %q; is the driver imported?", Schemes()))
 	}
 	return open(ctx, rawURL)
 }
@@ -72,7 +70,7 @@ func CheckParams(query url.Values, known ...string) error {
 			if len(known) > 0 {
 				rule = "one of " + strings.Join(known, ", ")
 			}
-			return Invalid("URL parameter", text.Quote(name), rule)
+			return Invalid("URL parameter", Quote(name), rule)
 		}
 	}
 	return nil

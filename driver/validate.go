@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"time"
 	"unicode/utf8"
-
-	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 // MaxTTL bounds every TTL, and every duration that a program sets. Sums of a few such
@@ -26,7 +24,7 @@ func (r Request) Validate(l Limits) error {
 		return err
 	}
 	if !utf8.ValidString(r.Owner) || l.MaxOwner > 0 && len(r.Owner) > l.MaxOwner {
-		return Invalid("Owner", text.Quote(r.Owner), "valid UTF-8 of "+text.ByteRange(0, l.MaxOwner))
+		return Invalid("Owner", Quote(r.Owner), "valid UTF-8 of "+ByteRange(0, l.MaxOwner))
 	}
 	if err := ValidateData(r.Data, l); err != nil {
 		return err
@@ -43,7 +41,7 @@ func ValidateHandOver(from Lease, req Request, l Limits) error {
 		return err
 	}
 	if from.Name != req.Name {
-		return Invalid("from.Name", text.Quote(from.Name), "the request's name, "+text.Quote(req.Name))
+		return Invalid("from.Name", Quote(from.Name), "the request's name, "+Quote(req.Name))
 	}
 	return validateID("from.ID", from.ID)
 }
@@ -60,7 +58,7 @@ func validateID(field string, leaseID LeaseID) error {
 // ValidateName checks the name of a lock against a backend's limits.
 func ValidateName(name string, l Limits) error {
 	if name == "" || !utf8.ValidString(name) || l.MaxName > 0 && len(name) > l.MaxName {
-		return Invalid("Name", text.Quote(name), "valid UTF-8 of "+text.ByteRange(1, l.MaxName))
+		return Invalid("Name", Quote(name), "valid UTF-8 of "+ByteRange(1, l.MaxName))
 	}
 	return nil
 }
@@ -73,15 +71,15 @@ func ValidateTTL(ttl time.Duration, l Limits) error {
 	if ttl >= l.MinTTL && ttl > 0 && ttl <= l.MaxTTL && (l.TTLStep == 0 || ttl%l.TTLStep == 0) {
 		return nil
 	}
-	rule := "from " + text.Duration(l.MinTTL) + " to " + text.Duration(l.MaxTTL)
+	rule := "from " + FormatDuration(l.MinTTL) + " to " + FormatDuration(l.MaxTTL)
 	if l.TTLStep > time.Nanosecond {
-		rule += " in steps of " + text.Duration(l.TTLStep)
+		rule += " in steps of " + FormatDuration(l.TTLStep)
 	}
 	rule += " on this backend"
 	if l.TTLNote != "" {
 		rule += " (" + l.TTLNote + ")"
 	}
-	return Invalid("TTL", text.Duration(ttl), rule)
+	return Invalid("TTL", FormatDuration(ttl), rule)
 }
 
 // ValidateData checks the size of a lock's data against a backend's limits.

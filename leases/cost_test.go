@@ -12,8 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// hollow grants everything and stores nothing, so that what is measured is the
-// library's own.
+// hollow grants everything and stores nothing, so that only the library's own memory is measured.
 type hollow struct{ token atomic.Uint64 }
 
 func (h *hollow) TryAcquire(_ context.Context, r driver.Request) (holdfast.Lease, error) {
@@ -40,7 +39,7 @@ func (h *hollow) RenewBatch(_ context.Context, leases []holdfast.Lease) []error 
 
 // memoryInUse returns the bytes of heap and stacks that are in use.
 func memoryInUse() uint64 {
-	for range 3 { // also what finalizers and pools keep
+	for range 3 { // finalizers and pools keep memory for more than one cycle
 		runtime.GC()
 	}
 	var s runtime.MemStats
@@ -48,15 +47,14 @@ func memoryInUse() uint64 {
 	return s.HeapAlloc + s.StackInuse
 }
 
-// A lease held costs at most 1 KiB of heap and stacks, all that the library keeps of it
-// included, and no goroutine.
+// A lease that is held costs at most 1 KiB of heap and stacks, and no goroutine.
 func TestManagerCostOfALease(t *testing.T) {
 	const leases, most = 10_000, 1024
-	names := locktest.NamesOf("devices/in-the-north/", leases)
+	names := locktest.Names("devices/in-the-north/", leases)
 	bytes, goroutines := memoryInUse(), runtime.NumGoroutine()
 	c := locktest.NewClient(t, &hollow{}, holdfast.WithTTL(time.Minute), holdfast.WithRenewEvery(time.Second))
 	m := locktest.NewManager(t, c)
-	locktest.MustManage(t, m, names...)
+	locktest.MustAdd(t, m, names...)
 	for end := time.Now().Add(2 * time.Minute); len(m.Leases()) < leases; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d leases are held", len(m.Leases()))

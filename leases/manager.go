@@ -1,15 +1,33 @@
+// Package leases holds the leases of many names, by the thousand: partitions, devices, tenants,
+// whatever has one owner at a time.
+//
+//	acquired := make(chan string)
+//	manager, err := leases.New(client, holdfast.WithObserver(func(e holdfast.Event) {
+//		if e.Type == holdfast.EventAcquired {
+//			acquired <- e.Name
+//		}
+//	}))
+//	…
+//	err = manager.Add("north", "south")
+//	…
+//	for name := range acquired {
+//		if hold, ok := manager.Hold(name); ok {
+//			go work(hold.Context(), name) // the context ends with the lease
+//		}
+//	}
+//
+// For a fixed number of partitions that all instances of a service share evenly, see package
+// partitions. For one name, [holdfast.Client.Do] is simpler.
 package leases
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/text"
 	"github.com/holdfast-go/holdfast/internal/cause"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/renewal"
@@ -18,47 +36,47 @@ import (
 	"github.com/holdfast-go/holdfast/internal/worker"
 )
 
-// LeaseManager acquires and keeps the leases of many names, by the thousand: partitions,
-// devices, tenants, whatever is to have one owner. It campaigns for each name that it
-// manages, renews what it got, and campaigns again after a loss, until Remove or
+// LeaseManager acquires and renews the leases of many names. It campaigns for each name that was
+// added, renews the leases that it was granted, and campaigns again after a loss, until Remove or
 // Close. All methods are safe for concurrent use.
 //
-// The program learns by events what it has (see [WithObserver]): for each name
-// EventAcquired, and then EventReleased or EventLost, or, for a release that failed
-// until the lease had expired, an EventError for every try. A lease is lost before another can
-// be granted it: from then on, work for it has WithGrace's time to stop. The manager does
-// not see that work, and so tells of no overrun. [LeaseManager.Hold] gives the hold:
-// work goes by its context, which ends with the lease, and hands its token to whatever
-// it writes to. A lease that is acquired again is another hold with a higher
-// token: nothing of the work under the old one may go on.
+// Events report what the manager holds; see [holdfast.WithObserver]. For each name
+// [holdfast.EventAcquired] comes first, then [holdfast.EventReleased] or [holdfast.EventLost]. If
+// every attempt to release failed until the lease had expired, each reports a
+// [holdfast.EventError] instead.
 //
-// A lease held costs no goroutine and no timer, and about 0.7 KiB of memory where there are
-// thousands. At most
-// WithParallel's number of acquisitions are under way at once, and a name that fails
-// is retried, with a growing pause and an EventError for every try, on at most half of
-// them: it delays no other. There is no order among the names.
+// [LeaseManager.Hold] returns the hold of a name. Do the work with the hold's context, which ends
+// with the lease, and give the hold's token to whatever the work writes to. A lease is lost before
+// it can be granted to another holder; the work then has the time of [holdfast.WithGrace] to stop.
+// The manager does not see the work, so it reports no overrun. A lease that is acquired again is
+// another hold with a higher token: work of the old hold must not continue with it.
+//
+// A lease that is held costs no goroutine and no timer, and about 0.7 KiB of memory where there are
+// thousands. The number of acquisitions that run at once is limited; see [WithParallel]. A name
+// whose acquisition fails is retried with a backoff, reports a [holdfast.EventError] for each
+// attempt, and delays no other name. There is no order among the names.
 type LeaseManager struct {
 	client   *engine.Client
 	settings settings.Settings
 	policy   *engine.Policy       // of all holds
-	asks     *scheduler.Scheduler // attempts to acquire
-	gives    *scheduler.Scheduler // releases
-	workers  worker.Group         // of both
+	attempts *scheduler.Scheduler // to acquire
+	releases *scheduler.Scheduler
+	workers  worker.Group // of both
 
 	mu      sync.Mutex // never held across I/O or a caller's function
-	claims  map[string]*claim
+	names   map[string]*managedName
 	closed  bool
-	drained chan struct{}   // closed when closed and nothing is claimed any more
+	drained chan struct{}   // closed when closed and no name is left
 	failed  engine.Failures // releases that failed since Close began
 }
 
-var errManagerClosed = fmt.Errorf("holdfast: the manager is %w", driver.ErrClosed)
+var errManagerClosed = driver.Errorf("holdfast: the manager is %w", driver.ErrClosed)
 
-// New makes a manager of no names; see [LeaseManager.Add]. Options are
-// checked here, against the backend's limits; the error is an *[InvalidError], or
-// matches ErrClosed after the client's Shutdown.
+// New makes a manager without names; see [LeaseManager.Add]. Options are checked here, against the
+// backend's limits. The error is an *[holdfast.InvalidError], or matches [holdfast.ErrClosed] after
+// the client's Shutdown.
 //
-// Shutdown of the client closes the manager too.
+// The client's Shutdown closes the manager, too.
 func New(client *holdfast.Client, opts ...Option) (*LeaseManager, error) {
 	if client == nil {
 		return nil, driver.Invalid("client", "nil", "a Client")
@@ -77,21 +95,21 @@ func New(client *holdfast.Client, opts ...Option) (*LeaseManager, error) {
 	}
 	m := &LeaseManager{
 		client: c, settings: s,
-		claims: map[string]*claim{}, drained: make(chan struct{}),
+		names: map[string]*managedName{}, drained: make(chan struct{}),
 	}
-	m.policy = &engine.Policy{Policy: renewal.Policy{Timing: s.Timing, Emit: c.EmitTo(s.Observers)}, Over: m.over}
-	patience := 3 * s.RequestTimeout // an attempt is one call, or two
-	m.asks = scheduler.New(c.Now, cfg.Parallel, patience, &m.workers)
-	m.gives = scheduler.New(c.Now, parallelReleases, patience, &m.workers)
-	if !c.Enlist(m) {
+	m.policy = &engine.Policy{Policy: renewal.Policy{Timing: s.Timing, Emit: c.EmitTo(s.Observers)}, Over: m.holdEnded}
+	patience := 3 * s.RequestTimeout // an attempt sends one request, or two
+	m.attempts = scheduler.New(c.Now, cfg.Parallel, patience, &m.workers)
+	m.releases = scheduler.New(c.Now, parallelReleases, patience, &m.workers)
+	if !c.Enlist(participant{m}) {
 		return nil, cause.ErrShutdown
 	}
 	return m, nil
 }
 
-// Add begins to campaign for each of the names, and returns at once. Names that are
-// managed already stay so. If one of them is not allowed, the error is an
-// *[InvalidError] and nothing is done; after Close or Shutdown it matches ErrClosed.
+// Add begins to campaign for each of the names and returns at once. Names that were added before
+// are no error. If one of the names is not allowed, nothing is done and the error is an
+// *[holdfast.InvalidError]. After Close or Shutdown the error matches [holdfast.ErrClosed].
 func (m *LeaseManager) Add(names ...string) error {
 	for _, name := range names {
 		if err := driver.ValidateName(name, m.client.Limits()); err != nil {
@@ -109,8 +127,8 @@ func (m *LeaseManager) Add(names ...string) error {
 	}
 }
 
-// namesAtOnce bounds how many names are dealt with before others get the mutex: losses of
-// leases, for one, which must not wait for a call with all names of a large manager.
+// namesAtOnce bounds how many names are processed before mu is released, so that the loss of a
+// lease does not wait for a call with all names of a large manager.
 const namesAtOnce = 256
 
 func (m *LeaseManager) add(names []string) error {
@@ -123,128 +141,117 @@ func (m *LeaseManager) add(names []string) error {
 		return errManagerClosed
 	}
 	for _, name := range names {
-		if c := m.claims[name]; c != nil {
-			c.wanted = true // one on its way back is asked for again then
+		if n := m.names[name]; n != nil {
+			n.wanted = true // if it is being released, it is acquired again afterwards
 			continue
 		}
-		c := &claim{name: strings.Clone(name), wanted: true}
-		m.claims[c.name] = c
+		n := &managedName{name: strings.Clone(name), wanted: true}
+		m.names[n.name] = n
 		m.client.AddNames(1)
-		m.seek(c, m.client.Now())
+		m.startCampaign(n, m.client.Now())
 	}
 	return nil
 }
 
-// Remove gives names back: it ends their holds' contexts, releases them, a bounded
-// number at a time, and waits until that is done. Stop the work for them first. Names
-// that are not managed are no error. A name that is asked for at this moment may still
-// be acquired, and is released at once then.
+// Remove ends the contexts of the names' holds, releases the names, a limited number at a time, and
+// waits until that is done. Stop the work for them before. Names that were not added are no error.
+// If a request for a name is under way, the name may still be acquired; it is released at once.
 //
-// A release is retried until its lease must have expired. The error names what
-// failed for so long, and may stay taken until its expiry. If ctx ends first, the
-// error says so, and the releases go on in the background. Add may be called
-// again at any time: it campaigns anew as soon as the release is done.
+// A release is retried until its lease has expired. The error names what could not be released; it
+// may stay taken until its expiry. If ctx ends first, the error says so, and the releases continue
+// in the background. Add may be called again at any time; the manager then campaigns as soon as the
+// release is done.
 func (m *LeaseManager) Remove(ctx context.Context, names ...string) error {
-	var goings []*going
+	var removals []*removal
 	for some := range slices.Chunk(names, namesAtOnce) {
-		goings = append(goings, m.remove(some, cause.ErrReleased)...)
+		removals = append(removals, m.removeAll(some, cause.ErrReleased)...)
 	}
 	var failed engine.Failures
-	for _, g := range goings {
+	for _, r := range removals {
 		select {
-		case <-g.done:
-			if g.err != nil {
-				failed.Add(g.name, g.err)
+		case <-r.done:
+			if r.err != nil {
+				failed.Add(r.name, r.err)
 			}
 		case <-ctx.Done():
-			return fmt.Errorf("holdfast: remove %s: the releases go on: %w", text.Quote(g.name), cause.Of(ctx))
+			return driver.Errorf("holdfast: remove %s: the releases continue in the background: %w", driver.Quote(r.name), cause.Of(ctx))
 		}
 	}
 	return failed.Err("remove")
 }
 
-func (m *LeaseManager) remove(names []string, cause error) (goings []*going) {
-	var rest aftermath
-	m.mu.Lock()
-	for _, name := range names {
-		if c := m.claims[name]; c != nil {
-			if g := m.abandon(c, cause, &rest); g != nil {
-				goings = append(goings, g)
-			}
-		}
-	}
-	m.mu.Unlock()
-	rest.settle()
-	return goings
-}
-
-// Leases lists the leases held, sorted by name. With thousands of leases it is not an atomic
-// snapshot.
-func (m *LeaseManager) Leases() []driver.Lease {
-	var leases []driver.Lease
-	for c := range m.all {
-		if c.live() {
-			leases = append(leases, c.hold.Lease())
+// Leases lists the leases that are held, sorted by name. With thousands of leases it is not an
+// atomic snapshot.
+func (m *LeaseManager) Leases() []holdfast.Lease {
+	var leases []holdfast.Lease
+	for n := range m.all {
+		if n.live() {
+			leases = append(leases, n.hold.Lease())
 		}
 	}
 	return byName(leases)
 }
 
-// byName sorts leases. Of two of one name, which was managed anew meanwhile, it keeps the later.
+// byName sorts leases. Of two with one name, which was removed and added meanwhile, it keeps the
+// later.
 func byName(leases []driver.Lease) []driver.Lease {
 	slices.Reverse(leases)
 	slices.SortStableFunc(leases, func(a, b driver.Lease) int { return strings.Compare(a.Name, b.Name) })
 	return slices.CompactFunc(leases, func(a, b driver.Lease) bool { return a.Name == b.Name })
 }
 
-// all ranges over the claims with the mutex held, and lets others have it now and then.
-func (m *LeaseManager) all(yield func(*claim) bool) {
+// all ranges over the names with mu held. It releases mu briefly after every namesAtOnce names.
+func (m *LeaseManager) all(yield func(*managedName) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := 0
-	for _, c := range m.claims {
-		if n++; n%namesAtOnce == 0 {
+	count := 0
+	for _, n := range m.names {
+		if count++; count%namesAtOnce == 0 {
 			m.mu.Unlock()
 			m.mu.Lock()
 		}
-		if m.claims[c.name] == c && !yield(c) {
+		if m.names[n.name] == n && !yield(n) {
 			return
 		}
 	}
 }
 
-// Hold returns the hold of a name, if its lease is held at this moment. To release it is
-// up to the manager, by Remove; its own Release makes the manager campaign for it
-// again after a while, so that another may have it.
+// Hold returns the hold of a name, if its lease is held at this moment. Release it with
+// [LeaseManager.Remove]. After the hold's own Release, the manager lets others go first and then
+// campaigns for the name again.
 func (m *LeaseManager) Hold(name string) (*holdfast.Hold, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if c := m.claims[name]; c != nil && c.live() {
-		return (*holdfast.Hold)(c.hold), true
+	if n := m.names[name]; n != nil && n.live() {
+		return (*holdfast.Hold)(n.hold), true
 	}
 	return nil, false
 }
 
-// Close gives everything back, as Remove does with every name, and waits for it.
-// Stop the work first. The error names what could not be released. If ctx ends first,
-// the error tells how many releases go on in the background. Close may be called again.
+// Close releases all names, as [LeaseManager.Remove] does, and waits until that is done. Stop the
+// work before. The error names what could not be released. If ctx ends first, the error says how
+// many releases continue in the background. Close may be called again.
 func (m *LeaseManager) Close(ctx context.Context) error {
-	m.Stop(cause.ErrReleased)
+	participant{m}.Stop(cause.ErrReleased)
 	select {
 	case <-m.drained:
-		m.workers.Wait(ctx) // they have nothing more to do
+		m.workers.Wait(ctx) // they have nothing left to do
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return m.failed.Err("close")
 	case <-ctx.Done():
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return fmt.Errorf("holdfast: close: %d leases are still being released: %w", len(m.claims), cause.Of(ctx))
+		return driver.Errorf("holdfast: close: %d leases are still being released: %w", len(m.names), cause.Of(ctx))
 	}
 }
 
-// stop gives every name back, once; cause ends the contexts of the holds.
-func (m *LeaseManager) Stop(cause error) {
+// participant is what the client's Shutdown knows of a manager.
+type participant struct{ *LeaseManager }
+
+// Stop begins to release all names; cause ends the contexts of their holds. Only the first call
+// does anything.
+func (m participant) Stop(cause error) {
 	m.mu.Lock()
 	first := !m.closed
 	m.closed = true
@@ -254,32 +261,32 @@ func (m *LeaseManager) Stop(cause error) {
 		return
 	}
 	var names []string
-	for c := range m.all {
-		names = append(names, c.name)
+	for n := range m.all {
+		names = append(names, n.name)
 	}
 	for some := range slices.Chunk(names, namesAtOnce) {
-		m.remove(some, cause)
+		m.removeAll(some, cause)
 	}
 }
 
-// finish waits for the workers, when Shutdown is done with all holds or has given them up.
-func (m *LeaseManager) Finish(ctx context.Context) error {
-	m.gives.RunAllNow()
+// Finish waits for the workers, once Shutdown has released all holds or given them up.
+func (m participant) Finish(ctx context.Context) error {
+	m.releases.RunAllNow()
 	if !m.workers.Wait(ctx) {
-		return fmt.Errorf("holdfast: shutdown: a call of a LeaseManager has not returned: %w", cause.Of(ctx))
+		return driver.Errorf("holdfast: shutdown: a call of a LeaseManager has not returned: %w", cause.Of(ctx))
 	}
 	return nil
 }
 
-// checkDrained lets the client go when nothing is left to do; m.mu is held.
+// checkDrained reports to Close and to the client that no name is left, if that is so; mu is held.
 func (m *LeaseManager) checkDrained() {
-	if !m.closed || len(m.claims) > 0 {
+	if !m.closed || len(m.names) > 0 {
 		return
 	}
 	select {
 	case <-m.drained:
 	default:
 		close(m.drained)
-		m.client.Discharge(m)
+		m.client.Discharge(participant{m})
 	}
 }

@@ -31,12 +31,12 @@ func (g *gated) Release(context.Context, holdfast.Lease) error {
 	return nil
 }
 
-// A call with very many names lets others have the manager again and again: the loss of a
-// lease must not wait until Manage, Unmanage, Leases or Close is done with all of them.
-func TestManagerOfManyNamesLetsOthersIn(t *testing.T) {
+// A call with very many names lets other calls proceed again and again: the loss of a lease does not
+// wait until Add, Remove, Leases or Close has processed all names.
+func TestManagerCallsWithManyNamesLetOthersIn(t *testing.T) {
 	const many = 10_000
-	var calls atomic.Int64         // of the clock: one for every name that is dealt with
-	var waiting, probe atomic.Bool // somebody waits for the manager, or is to begin
+	var calls atomic.Int64         // of the clock: one for every name that is processed
+	var waiting, probe atomic.Bool // another call waits for the manager, or is to begin
 	var m *leases.LeaseManager
 	done := make(chan int64, 1)
 	begin := time.Now()
@@ -65,20 +65,20 @@ func TestManagerOfManyNamesLetsOthersIn(t *testing.T) {
 		call()
 		l.gate.Unlock()
 		if n := <-done; n > many/4 {
-			t.Errorf("%s dealt with %d of %d names before another had the manager", what, n, many)
+			t.Errorf("%s processed %d of %d names before another call", what, n, many)
 		}
 	}
-	names := locktest.NamesOf("n/", many)
+	names := locktest.Names("n/", many)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	check("Manage", func() { locktest.MustManage(t, m, names...) })
+	check("Add", func() { locktest.MustAdd(t, m, names...) })
 	for end := time.Now().Add(time.Minute); len(m.Leases()) < many; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d leases are held", len(m.Leases()))
 		}
 	}
 	check("Leases", func() { m.Leases() })
-	check("Unmanage", func() { _ = m.Remove(ended, names[:many/2]...) })
+	check("Remove", func() { _ = m.Remove(ended, names[:many/2]...) })
 	check("Close", func() { _ = m.Close(ended) })
 	if err := m.Close(t.Context()); err != nil {
 		t.Error(err)

@@ -8,7 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/settings"
 )
 
-// Option configures a LeaseManager: every [holdfast.Option], and [WithParallel].
+// Option configures a [LeaseManager]. Every [holdfast.Option] is one; [holdfast.WithSlots] has no
+// effect.
 type Option interface{ ApplyLeases(*settings.Leases) }
 
 type option func(*settings.Leases)
@@ -22,9 +23,9 @@ const (
 	parallelReleases = 32
 )
 
-// WithParallel sets how many acquisitions of a LeaseManager may run at once, from 1 to 1,024. The
+// WithParallel sets how many acquisitions of a [LeaseManager] may run at once, from 1 to 1,024. The
 // default is 16: enough to acquire thousands of names in seconds, without a burst that a backend
-// would notice. At most half of them (at least one) are retries of names that failed.
+// would notice. At most half of them, and at least one, are retries of names that failed.
 func WithParallel(n int) Option {
 	return option(func(c *settings.Leases) { c.Parallel = n })
 }

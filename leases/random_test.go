@@ -14,9 +14,9 @@ import (
 	"github.com/holdfast-go/holdfast/leases"
 )
 
-// Two managers and others who lock at random want the same names; names come and go,
-// calls fail, get lost and hang. When that is over, each name that is wanted is held by
-// one of those who want it, each other is free, and events have told just that.
+// Two managers and other clients lock the same names at random. Names are added and removed; calls
+// fail, hang and lose their replies. When the faults end, each name that is wanted is held by one of
+// those that want it, the others are free, and the events agree with that.
 func TestManagerRandom(t *testing.T) {
 	for seed := range uint64(6) {
 		managerRandom(t, seed)
@@ -49,7 +49,7 @@ func managerRandom(t *testing.T, seed uint64) {
 			}
 			return locktest.Fault{Delay: d}
 		}
-		names := locktest.NamesOf("n", 12)
+		names := locktest.Names("n", 12)
 		only, seen := locktest.NewExclusive(t), map[string]uint64{}
 		type side struct {
 			m      *leases.LeaseManager
@@ -59,7 +59,7 @@ func managerRandom(t *testing.T, seed uint64) {
 		var sides []*side
 		for i := range 2 {
 			f := locktest.NewFaulty(t, store.Locker(), faults)
-			f.Watcher, f.NoLooks = seed%2 == 0, seed%3 == 0 && i == 0
+			f.Watcher, f.NoBatchReads = seed%2 == 0, seed%3 == 0 && i == 0
 			c := locktest.NewClient(t, f)
 			s := &side{led: locktest.NewLedger(t), wanted: map[string]bool{}}
 			s.m = locktest.NewManager(t, c, holdfast.WithObserver(s.led.Observe), leases.WithParallel(1+roll(6)))
@@ -71,7 +71,7 @@ func managerRandom(t *testing.T, seed uint64) {
 			s, name := sides[roll(2)], names[roll(len(names))]
 			switch roll(8) {
 			case 0, 1, 2:
-				locktest.MustManage(t, s.m, name)
+				locktest.MustAdd(t, s.m, name)
 				s.wanted[name] = true
 			case 3:
 				others.Go(func() { _ = s.m.Remove(t.Context(), name) })
@@ -102,7 +102,7 @@ func managerRandom(t *testing.T, seed uint64) {
 		well = true
 		mu.Unlock()
 		others.Wait()
-		time.Sleep(75 * time.Second) // what was in doubt has expired, and everybody has asked again
+		time.Sleep(75 * time.Second) // requests in doubt have expired, and all have asked again
 		for _, name := range names {
 			holders, wanters := 0, 0
 			for _, s := range sides {
@@ -110,20 +110,20 @@ func managerRandom(t *testing.T, seed uint64) {
 				if ok {
 					holders++
 					if !s.wanted[name] {
-						t.Errorf("seed %d: %q is held, and was unmanaged", seed, name)
+						t.Errorf("seed %d: %q is held, and was removed", seed, name)
 					}
 				}
 				if s.wanted[name] {
 					wanters++
 				}
 				s.led.Mu.Lock()
-				if told := s.led.Held[name]; ok && told != h.Token() {
-					t.Errorf("seed %d: %q is held with token %d, told was %d", seed, name, h.Token(), told)
+				if reported := s.led.Held[name]; ok && reported != h.Token() {
+					t.Errorf("seed %d: %q is held with token %d, reported was %d", seed, name, h.Token(), reported)
 				}
 				s.led.Mu.Unlock()
 			}
 			if held := locktest.IsHeld(t, store, name); holders != min(wanters, 1) || held != (holders == 1) {
-				t.Errorf("seed %d: %q: %d hold it of %d who want it; the backend says %v", seed, name, holders, wanters, held)
+				t.Errorf("seed %d: %q: %d of %d that want it hold it; the backend says %v", seed, name, holders, wanters, held)
 			}
 		}
 		for _, s := range sides {

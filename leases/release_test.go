@@ -1,7 +1,9 @@
 package leases_test
 
 import (
+	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,53 +14,139 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// A lost lease is not released before it can expire, since its work may still be
-// stopping; then it is, also if a renewal landed late.
-func TestManagerReleasesWhatIsLostAtItsExpiry(t *testing.T) {
+// Remove names what could not be released, and nothing else, to each of several callers.
+func TestManagerRemoveNamesWhatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		f := locktest.NewFaulty(t, store.Locker(), func(op string, n int, l holdfast.Lease) locktest.Fault {
-			switch op {
-			case locktest.OpRenew:
-				return locktest.Fault{Late: 14 * time.Second}
-			case locktest.OpRelease:
-				if !locktest.IsHeld(t, store, "job") {
-					t.Error("released when it had expired already") // the late renewals keep it
-				}
+		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
+			if op == locktest.OpRelease && strings.HasPrefix(l.Name, "bad") {
+				return locktest.Fault{Refuse: locktest.ErrInjected}
 			}
 			return locktest.Fault{}
-		})
-		c := locktest.NewClient(t, f)
-		led := locktest.NewLedger(t)
-		m := locktest.NewManager(t, c, holdfast.WithObserver(led.Observe))
-		start := time.Now()
-		locktest.MustManage(t, m, "job")
+		}))
+		m := locktest.NewManager(t, c)
+		locktest.MustAdd(t, m, "bad", "good")
 		synctest.Wait()
-		h, _ := m.Hold("job")
-		<-h.Context().Done()
-		if d := time.Since(start); d < 24*time.Second || d > 25*time.Second || !errors.Is(h.Err(), holdfast.ErrLost) {
-			t.Errorf("lost after %v: %v", d, h.Err())
+		done := make(chan error, 2)
+		for range 2 {
+			go func() { done <- m.Remove(t.Context(), "bad", "good", "bad", "never added") }()
 		}
-		time.Sleep(4900 * time.Millisecond)
-		if f.Count(locktest.OpRelease) != 0 || f.Count(locktest.OpAcquire) != 1 {
-			t.Errorf("%d releases and %d acquisitions before the expiry", f.Count(locktest.OpRelease), f.Count(locktest.OpAcquire))
+		for range 2 {
+			err := <-done
+			if !errors.Is(err, locktest.ErrInjected) || !strings.Contains(err.Error(), `"bad"`) || strings.Contains(err.Error(), "good") {
+				t.Errorf("Remove: %v", err)
+			}
 		}
-		time.Sleep(200 * time.Millisecond)
-		if n := f.Count(locktest.OpRelease); n != 1 {
-			t.Errorf("%d releases at the expiry", n)
+		if err := m.Remove(t.Context(), "bad"); err != nil {
+			t.Errorf("Remove of a removed name: %v", err)
 		}
-		if again, ok := m.Hold("job"); !ok || again.Token() <= h.Token() {
-			t.Error("not acquired again")
-		}
-		if n := led.Count(holdfast.EventReleased); n != 0 {
-			t.Errorf("%d told as released", n)
+		if err := m.Close(t.Context()); err != nil {
+			t.Errorf("Close, with nothing left to release: %v", err)
 		}
 	})
 }
 
-// A name that is managed again while it is being released is acquired again, and
-// Unmanage returns when the release is done.
-func TestManagerManagedAgainDuringRelease(t *testing.T) {
+// Releases that hang delay no other release for long. Close names them.
+func TestManagerCloseNamesWhatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		f := locktest.NewFaulty(t, store.Locker(), func(op string, n int, l holdfast.Lease) locktest.Fault {
+			if op == locktest.OpRelease && strings.HasPrefix(l.Name, "bad") {
+				return locktest.Fault{Hang: true}
+			}
+			return locktest.Fault{Delay: 4 * time.Millisecond}
+		})
+		c := locktest.NewClient(t, f)
+		m := locktest.NewManager(t, c)
+		good := locktest.Names("good", 1000)
+		locktest.MustAdd(t, m, locktest.Names("bad", 40)...)
+		locktest.MustAdd(t, m, good...)
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if err := m.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "40 leases") {
+			t.Errorf("Close that ran out of time: %v", err)
+		}
+		for _, name := range good {
+			if locktest.IsHeld(t, store, name) {
+				t.Fatalf("%q is held", name)
+			}
+		}
+		err := m.Close(t.Context())
+		if err == nil || !strings.Contains(err.Error(), `"bad00000"`) || !strings.Contains(err.Error(), "30 more") {
+			t.Errorf("Close: %v", err)
+		}
+	})
+}
+
+// Remove ends the contexts of all holds at once, also of those whose release has to wait for others
+// that hang.
+func TestManagerRemoveEndsContextsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			return locktest.Fault{Hang: op == locktest.OpRelease}
+		})
+		m := locktest.NewManager(t, locktest.NewClient(t, f))
+		names := locktest.Names("n", 100)
+		locktest.MustAdd(t, m, names...)
+		synctest.Wait()
+		var holds []*holdfast.Hold
+		for _, name := range names {
+			h, ok := m.Hold(name)
+			if !ok {
+				t.Fatalf("%q is not held", name)
+			}
+			holds = append(holds, h)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := m.Remove(ctx, names...); !errors.Is(err, context.Canceled) {
+			t.Errorf("Remove: %v", err)
+		}
+		for _, h := range holds {
+			if !errors.Is(context.Cause(h.Context()), holdfast.ErrReleased) {
+				t.Fatalf("the context of %v: %v", h, context.Cause(h.Context()))
+			}
+		}
+		if n := f.Count(locktest.OpRelease); n >= len(names) {
+			t.Errorf("%d releases under way: none waits", n)
+		}
+	})
+}
+
+// The cause of contexts that Shutdown ends is ErrClosed, however fast the releases are.
+func TestManagerShutdownIsTheCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := locktest.NewClient(t, memory.New())
+		m := locktest.NewManager(t, c)
+		names := locktest.Names("n", 20)
+		locktest.MustAdd(t, m, names...)
+		synctest.Wait()
+		var holds []*holdfast.Hold
+		for _, name := range names {
+			h, ok := m.Hold(name)
+			if !ok {
+				t.Fatalf("%q is not held", name)
+			}
+			holds = append(holds, h)
+			for range 1000 { // so that to end it takes a while
+				_, cancel := context.WithCancel(h.Context())
+				defer cancel()
+			}
+		}
+		if err := c.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for _, h := range holds {
+			if cause := context.Cause(h.Context()); !errors.Is(cause, holdfast.ErrClosed) {
+				t.Errorf("%s ended by %v", h.Name(), cause)
+			}
+		}
+	})
+}
+
+// A name that is added again while it is being released is acquired again. Remove returns when the
+// release is done.
+func TestManagerAddedAgainDuringRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
@@ -72,7 +160,7 @@ func TestManagerManagedAgainDuringRelease(t *testing.T) {
 		}))
 		led := locktest.NewLedger(t)
 		m := locktest.NewManager(t, c, holdfast.WithObserver(led.Observe))
-		locktest.MustManage(t, m, "job")
+		locktest.MustAdd(t, m, "job")
 		synctest.Wait()
 		first, _ := m.Hold("job")
 		start := time.Now()
@@ -84,10 +172,10 @@ func TestManagerManagedAgainDuringRelease(t *testing.T) {
 		if !errors.Is(first.Err(), holdfast.ErrReleased) {
 			t.Errorf("during the release: %v", first.Err())
 		}
-		locktest.MustManage(t, m, "job")
+		locktest.MustAdd(t, m, "job")
 		for range 2 {
 			if err := <-done; err != nil || time.Since(start) < 2*time.Second {
-				t.Errorf("Unmanage: %v after %v", err, time.Since(start))
+				t.Errorf("Remove: %v after %v", err, time.Since(start))
 			}
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -97,13 +185,12 @@ func TestManagerManagedAgainDuringRelease(t *testing.T) {
 	})
 }
 
-// Whoever releases a manager's hold by itself lets others have it; the manager
-// campaigns again.
+// After a hold's own Release, another client gets the lock, and the manager campaigns again.
 func TestManagerHoldReleasedByItsUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		m := locktest.NewManager(t, locktest.NewClient(t, store.Locker()), holdfast.WithPollInterval(5*time.Second))
-		locktest.MustManage(t, m, "job")
+		locktest.MustAdd(t, m, "job")
 		synctest.Wait()
 		h, _ := m.Hold("job")
 		other := locktest.NewClient(t, store.Locker())
@@ -126,13 +213,13 @@ func TestManagerHoldReleasedByItsUser(t *testing.T) {
 	})
 }
 
-// Thousands of names end in doubt, as in an outage: they are cleaned up a bounded
-// number at a time, without a goroutine for each, and during Shutdown without delay.
+// Thousands of attempts end in doubt, as in an outage. They are cleaned up a limited number at a time,
+// without a goroutine for each, and during Shutdown without delay.
 func TestManagerThousandsInDoubt(t *testing.T) {
 	for _, shut := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
-			busy := locktest.NewBusiest(locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			busy := locktest.NewCallGauge(locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 				if op == locktest.OpAcquire {
 					return locktest.Fault{Lose: locktest.ErrInjected}
 				}
@@ -140,8 +227,8 @@ func TestManagerThousandsInDoubt(t *testing.T) {
 			}), 4*time.Millisecond)
 			c := locktest.NewClient(t, busy)
 			m := locktest.NewManager(t, c, holdfast.WithPollInterval(time.Hour))
-			names := locktest.NamesOf("n", 1000)
-			locktest.MustManage(t, m, names...)
+			names := locktest.Names("n", 1000)
+			locktest.MustAdd(t, m, names...)
 			time.Sleep(time.Second)
 			start := time.Now()
 			if shut {
@@ -149,7 +236,7 @@ func TestManagerThousandsInDoubt(t *testing.T) {
 					t.Error(err)
 				}
 			} else {
-				locktest.MustUnmanage(t, m, names...)
+				locktest.MustRemove(t, m, names...)
 				time.Sleep(time.Second)
 			}
 			if d := time.Since(start); d > 2*time.Second {
@@ -167,15 +254,15 @@ func TestManagerThousandsInDoubt(t *testing.T) {
 	}
 }
 
-// Shutdown releases thousands of leases, a bounded number at a time.
+// Shutdown releases thousands of leases, a limited number at a time.
 func TestManagerShutdownOfThousands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		busy := locktest.NewBusiest(store.Locker(), 4*time.Millisecond)
+		busy := locktest.NewCallGauge(store.Locker(), 4*time.Millisecond)
 		c := locktest.NewClient(t, busy)
 		m := locktest.NewManager(t, c)
-		names := locktest.NamesOf("n", 2000)
-		locktest.MustManage(t, m, names...)
+		names := locktest.Names("n", 2000)
+		locktest.MustAdd(t, m, names...)
 		time.Sleep(time.Second)
 		h, ok := m.Hold(names[0])
 		if len(m.Leases()) != len(names) || !ok {

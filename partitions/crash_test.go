@@ -1,11 +1,9 @@
 package partitions_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,9 +14,9 @@ import (
 	"github.com/holdfast-go/holdfast/partitions"
 )
 
-// An instance in a crash loop: it lives for two seconds, dies without a release, and is
-// restarted after a while. The healthy ones keep nearly all partitions at work, and when
-// it lives on in the end, it gets its share, and nothing else moves.
+// An instance in a crash loop lives for two seconds, dies without a release, and is restarted after a
+// while. The healthy ones keep nearly all partitions at work. When it stays alive in the end, it gets
+// its share, and nothing else moves.
 func TestPartitionsCrashLoop(t *testing.T) {
 	for _, without := range []string{"", "watch", "batch"} {
 		for _, restart := range []int{3, 5, 10, 20, 30} {
@@ -34,18 +32,18 @@ func crashLoop(t *testing.T, without string, life, restart time.Duration) {
 	const n, ttl = 64, 30 * time.Second
 	what := fmt.Sprintf("without %q, life %v, restart after %v", without, life, restart)
 	f := locktest.NewFleet(t, n, holdfast.WithTTL(ttl))
-	prepare := func(s *locktest.Severed) { s.Without = without }
+	prepare := func(s *locktest.Link) { s.Without = without }
 	f.Join(prepare)
 	f.Join(prepare)
-	f.Settle(10 * time.Second)
-	f.Moved()
+	f.UntilEven(10 * time.Second)
+	f.TakeMoves()
 	sum, spans := 0.0, 0.0
 	for end := time.Now().Add(5 * time.Minute); time.Now().Before(end); {
 		third := f.Join(prepare)
-		sum += f.AtWork(life) * life.Seconds()
+		sum += f.AverageAtWork(life) * life.Seconds()
 		f.Kill(third)
 		third.Cancel()
-		sum += f.AtWork(restart) * restart.Seconds()
+		sum += f.AverageAtWork(restart) * restart.Seconds()
 		spans += (life + restart).Seconds()
 	}
 	average := sum / spans
@@ -54,21 +52,21 @@ func crashLoop(t *testing.T, without string, life, restart time.Duration) {
 		t.Errorf("%s: %.1f of %d partitions at work on average, want at least 62", what, average, n)
 	}
 	time.Sleep(2 * ttl)
-	f.Settle(time.Second)
-	f.Moved()
-	least := f.Least(nil, 1)
+	f.UntilEven(time.Second)
+	f.TakeMoves()
+	least := f.LeastMoves(nil, 1)
 	f.Join(prepare)
-	took := f.Settle(ttl + 5*time.Second)
+	took := f.UntilEven(ttl + 5*time.Second)
 	time.Sleep(time.Minute)
-	if moves := f.Moved(); moves != least {
-		t.Errorf("%s: %d moves when it lives on, want %d", what, moves, least)
+	if moves := f.TakeMoves(); moves != least {
+		t.Errorf("%s: %d moves when it stays alive, want %d", what, moves, least)
 	}
 	t.Logf("%s: even after %v", what, took)
 	f.End()
 }
 
-// Instances that start at once, with nothing owned, do not wait for each other to live
-// for a while; nor do those that are left when all others leave.
+// Instances that start together while nothing is owned do not have to live for a while first; nor do
+// the newcomers that are left when all others leave.
 func TestPartitionsColdStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const soon = 2 * time.Second
@@ -77,31 +75,31 @@ func TestPartitionsColdStart(t *testing.T) {
 			f.Join()
 			time.Sleep(100 * time.Millisecond)
 		}
-		f.Settle(soon)
-		f.Moved()
+		f.UntilEven(soon)
+		f.TakeMoves()
 		old := slices.Clone(f.Live)
 		for range 3 {
 			f.Join()
 		}
 		time.Sleep(time.Second)
 		f.Leave(old...)
-		f.Settle(soon)
-		if moves := f.Moved(); moves > f.N {
-			t.Errorf("%d moves of %d partitions from those who left", moves, f.N)
+		f.UntilEven(soon)
+		if moves := f.TakeMoves(); moves > f.N {
+			t.Errorf("%d moves of %d partitions of those that left", moves, f.N)
 		}
 		f.End()
 	})
 }
 
-// All instances are killed and started again: what they had is at work when its leases
-// have expired.
+// All instances are killed and started again: their partitions are at work when the leases have
+// expired.
 func TestPartitionsColdStartAfterDeaths(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFleet(t, 64)
 		for range 3 {
 			f.Join()
 		}
-		f.Settle(3 * time.Second)
+		f.UntilEven(3 * time.Second)
 		time.Sleep(time.Minute)
 		for _, in := range slices.Clone(f.Live) {
 			f.Kill(in)
@@ -111,13 +109,45 @@ func TestPartitionsColdStartAfterDeaths(t *testing.T) {
 		for range 3 {
 			f.Join()
 		}
-		f.Settle(locktest.FleetTTL + 2*time.Second)
+		f.UntilEven(locktest.FleetTTL + 2*time.Second)
 		f.End()
 	})
 }
 
-// A rolling deployment: one instance after another is replaced, at leisure or faster than
-// newcomers take part. All partitions stay at work, the hand-overs apart.
+// When all instances start again while the leases of the earlier ones have not expired, they acquire
+// what becomes free evenly: none acquires everything first.
+func TestPartitionsColdStartOfManyAfterDeaths(t *testing.T) {
+	for _, many := range []int{3, 20} {
+		for _, after := range []time.Duration{12 * time.Second, 25 * time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				f := locktest.NewFleet(t, 64, holdfast.WithTTL(30*time.Second))
+				for range many {
+					f.Join()
+				}
+				f.UntilEven(time.Minute)
+				time.Sleep(time.Minute)
+				for _, in := range slices.Clone(f.Live) {
+					f.Kill(in)
+					in.Cancel()
+				}
+				time.Sleep(after)
+				f.TakeMoves()
+				for range many {
+					f.Join()
+					time.Sleep(50 * time.Millisecond)
+				}
+				f.UntilEven(time.Minute)
+				if moves := f.TakeMoves(); moves > f.N {
+					t.Errorf("%d instances after %v: %d moves of %d partitions", many, after, moves, f.N)
+				}
+				f.End()
+			})
+		}
+	}
+}
+
+// In a rolling deployment one instance after another is replaced, slowly, or faster than newcomers
+// take part. Apart from the moves, all partitions stay at work.
 func TestPartitionsRollingDeployment(t *testing.T) {
 	for _, pace := range []time.Duration{2 * time.Second, 15 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -125,23 +155,23 @@ func TestPartitionsRollingDeployment(t *testing.T) {
 			for range 4 {
 				f.Join()
 			}
-			f.Settle(3 * time.Second)
-			f.Moved()
+			f.UntilEven(3 * time.Second)
+			f.TakeMoves()
 			sum, steps, least := 0.0, 0, 0
 			for _, old := range slices.Clone(f.Live) {
-				least += f.Least(nil, 1)
+				least += f.LeastMoves(nil, 1)
 				f.Join()
-				sum += f.AtWork(pace)
-				least += f.Least([]*locktest.Instance{old}, 0)
+				sum += f.AverageAtWork(pace)
+				least += f.LeastMoves([]*locktest.Instance{old}, 0)
 				f.Leave(old)
-				sum += f.AtWork(pace)
+				sum += f.AverageAtWork(pace)
 				steps += 2
 			}
-			f.Settle(locktest.FleetTrial + 3*time.Second)
+			f.UntilEven(locktest.FleetTrial + 3*time.Second)
 			if average := sum / float64(steps); average < 62 {
 				t.Errorf("every %v: %.1f of %d partitions at work on average", pace, average, f.N)
 			}
-			if moves := f.Moved(); pace > locktest.FleetTrial && moves != least {
+			if moves := f.TakeMoves(); pace > locktest.FleetTrial && moves != least {
 				t.Errorf("every %v: %d moves, want %d", pace, moves, least)
 			} else {
 				t.Logf("every %v: %d moves", pace, moves)
@@ -151,8 +181,8 @@ func TestPartitionsRollingDeployment(t *testing.T) {
 	}
 }
 
-// The place of a dead member lasts longer than its partitions: they are taken as soon as
-// their own leases have expired, and no share is kept for it.
+// The member lock of a dead instance expires later than its partitions. The partitions are acquired as
+// soon as their own leases have expired, and no share is reserved for the dead instance.
 func TestPartitionsDeadMemberKeepsNoShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 30 * time.Second
@@ -160,89 +190,47 @@ func TestPartitionsDeadMemberKeepsNoShare(t *testing.T) {
 		for range 3 {
 			f.Join()
 		}
-		f.Settle(3 * time.Second)
+		f.UntilEven(3 * time.Second)
 		time.Sleep(time.Minute)
 		dead := f.Live[0]
 		f.Kill(dead)
-		dead.Wire.Seated.Store(true)
+		dead.Link.MembershipRenewed.Store(true)
 		time.Sleep(ttl / 3)
-		dead.Wire.Seated.Store(false)
-		f.Settle(ttl*2/3 + time.Second)
+		dead.Link.MembershipRenewed.Store(false)
+		f.UntilEven(ttl*2/3 + time.Second)
 		f.End()
 	})
 }
 
-// Instances that all start again while the leases of their predecessors linger take what
-// becomes free evenly: none takes it all first.
-func TestPartitionsColdStartOfManyAfterDeaths(t *testing.T) {
-	for _, many := range []int{3, 20} {
-		for _, after := range []time.Duration{12 * time.Second, 25 * time.Second} {
-			synctest.Test(t, func(t *testing.T) {
-				f := locktest.NewFleet(t, 64, holdfast.WithTTL(30*time.Second))
-				for range many {
-					f.Join()
-				}
-				f.Settle(time.Minute)
-				time.Sleep(time.Minute)
-				for _, in := range slices.Clone(f.Live) {
-					f.Kill(in)
-					in.Cancel()
-				}
-				time.Sleep(after)
-				f.Moved()
-				for range many {
-					f.Join()
-					time.Sleep(50 * time.Millisecond)
-				}
-				f.Settle(time.Minute)
-				if moves := f.Moved(); moves > f.N {
-					t.Errorf("%d instances after %v: %d moves of %d partitions", many, after, moves, f.N)
-				}
-				f.End()
-			})
-		}
-	}
-}
-
-// A member whose TTL is longer than the others' gets its share, also where nothing wakes them.
-func TestPartitionsTTLsThatDiffer(t *testing.T) {
-	for _, without := range []string{"", "watch"} {
-		synctest.Test(t, func(t *testing.T) {
-			f := locktest.NewFleet(t, 60)
-			prepare := func(s *locktest.Severed) { s.Without = without }
-			f.Opts = []partitions.Option{holdfast.WithTTL(3 * time.Second)}
-			f.Join(prepare)
-			f.Join(prepare)
-			f.Settle(10 * time.Second)
-			f.Opts = []partitions.Option{holdfast.WithTTL(30 * time.Second)}
-			f.Join(prepare)
-			time.Sleep(5 * time.Minute)
-			if !f.Even() {
-				t.Errorf("without %q the shares are %v", without, f.Shares())
-			}
-			f.End()
-		})
-	}
-}
-
-// Run with the context of another lock's hold that was lost says so in its text alone.
-func TestPartitionsRunWithinALostHold(t *testing.T) {
+// The partitions of a dead instance are acquired when their leases expire, not only at the next read
+// that is due anyway.
+func TestPartitionsExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		c := locktest.NewClient(t, store.Locker())
-		h := locktest.MustLock(t, c, "other")
-		p, err := partitions.New(c, "g", 3, locktest.UntilDone)
-		if err != nil {
-			t.Fatal(err)
+		f := locktest.NewFleet(t, 20, partitions.WithRebalanceEvery(5*time.Minute))
+		for range 3 {
+			f.Join()
 		}
-		done := make(chan error)
-		go func() { done <- p.Run(h.Context()) }()
-		time.Sleep(10 * time.Second)
-		if err := store.Locker().Capabilities().Breaker.BreakNow(t.Context(), "other"); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-done; errors.Is(err, holdfast.ErrLost) || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "lease lost") {
-			t.Errorf("Run: %v", err)
-		}
+		f.UntilEven(6 * time.Minute)
+		time.Sleep(6 * time.Minute)
+		f.Kill(f.Live[0])
+		f.UntilEven(locktest.FleetTTL + 7*time.Second) // the least time between reads is 6 s then
+		f.End()
+	})
+}
+
+// The server's clock steps back and leaves the expiry of a dead instance's leases a day ahead. They are
+// taken over when they have not been renewed for their TTL.
+func TestPartitionsClockStepsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var back atomic.Int64
+		f := locktest.NewFleet(t, 6)
+		f.Store = memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(-time.Duration(back.Load())) }))
+		one := f.Join()
+		f.Join()
+		f.UntilEven(3 * time.Second)
+		f.Kill(one)
+		back.Store(int64(24 * time.Hour))
+		f.UntilEven(2*locktest.FleetTTL + 15*time.Second)
+		f.End()
 	})
 }

@@ -24,7 +24,7 @@ func ExampleNew() {
 		for token > 0 {
 			select {
 			case <-time.After(10 * time.Millisecond): // the next record of the shard
-			case <-ctx.Done(): // lost, given back, or told to stop: the shard is another's soon
+			case <-ctx.Done(): // lost, reassigned, or the end: the shard is another instance's soon
 				return context.Cause(ctx)
 			}
 		}

@@ -3,7 +3,6 @@ package partitions_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -19,351 +18,71 @@ import (
 	"github.com/holdfast-go/holdfast/partitions"
 )
 
-// A function that does not stop when told to delays its own partition and no other:
-// nobody takes it before it has returned and the lock is released.
-func TestPartitionsSlowFunction(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const n, slow = 8, 30 * time.Second
-		f := locktest.NewFleet(t, n)
-		var stopped atomic.Int64
-		f.Work = func(ctx context.Context, _ int) error {
-			<-ctx.Done()
-			if errors.Is(context.Cause(ctx), partitions.ErrReassigned) && stopped.Add(1) == 1 {
-				time.Sleep(slow)
-			}
-			return context.Cause(ctx)
-		}
-		one := f.Join()
-		f.Settle(2 * time.Second)
-		two := f.Join()
-		time.Sleep(locktest.FleetTrial + 3*time.Second)
-		if len(one.Owned()) != 4 || len(two.Owned()) != 3 {
-			t.Errorf("shares of %v, want all but one", f.Shares())
-		}
-		time.Sleep(slow - 4*time.Second)
-		for p := range n { // what is being given back is renewed until then
-			if !locktest.IsHeld(t, f.Store, f.Record(p)) {
-				t.Errorf("partition %d is free", p)
-			}
-		}
-		if len(two.Owned()) != 3 {
-			t.Errorf("shares of %v before the slow function returned", f.Shares())
-		}
-		f.Settle(5 * time.Second)
-		f.End()
-	})
-}
-
-// A function that goes on after its lease has ended: another takes the partition at
-// the expiry, never before, and the overrun is told.
-func TestPartitionsOverrun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFleet(t, 2)
-		stop := make(chan struct{})
-		f.Work = func(context.Context, int) error { <-stop; return nil }
-		one := f.Join()
-		f.Settle(2 * time.Second)
-		f.Join()
-		f.Kill(one)
-		time.Sleep(locktest.FleetTTL - 4*time.Second)
-		if got := len(f.Live[0].Owned()); got != 0 {
-			t.Errorf("%d partitions taken before their leases can have expired", got)
-		}
-		f.Settle(locktest.FleetTTL)
-		if got := one.Events.Count(holdfast.EventOverrun); got == 0 {
-			t.Error("no overrun told")
-		}
-		close(stop)
-		f.End()
-	})
-}
-
-// A backend that is away for less than the leases last changes nothing.
+// A backend that fails for less than the leases last changes nothing.
 func TestPartitionsOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFleet(t, 30)
 		for range 4 {
 			f.Join()
 		}
-		f.Settle(2 * time.Second)
+		f.UntilEven(2 * time.Second)
 		before := f.Ownership()
-		f.Moved()
+		f.TakeMoves()
 		for range 3 {
 			for _, in := range f.Live {
-				in.Wire.Cut.Store(true)
+				in.Link.Cut.Store(true)
 			}
 			time.Sleep(4 * time.Second)
 			for _, in := range f.Live {
-				in.Wire.Cut.Store(false)
+				in.Link.Cut.Store(false)
 			}
 			time.Sleep(10 * time.Second)
 		}
-		if m := f.Moved(); m != 0 || !slices.EqualFunc(before, f.Ownership(), slices.Equal) {
+		if m := f.TakeMoves(); m != 0 || !slices.EqualFunc(before, f.Ownership(), slices.Equal) {
 			t.Errorf("%d moves: %v, then %v", m, before, f.Ownership())
 		}
-		told := 0 // a look comes every 5 s or so: an instance may have none in an outage of 4 s
+		reported := 0 // a read comes about every 5 s: an instance may have none in an outage of 4 s
 		for _, in := range f.Live {
-			told += in.Events.Failures("inspect")
+			reported += in.Events.Failures("inspect")
 		}
-		if told < 3 {
-			t.Errorf("%d failed looks told", told)
+		if reported < 3 {
+			t.Errorf("%d failed reads reported", reported)
 		}
-		// A longer one costs every lease. Then the work is spread again.
+		// A longer outage costs every lease. Afterwards the work is spread again.
 		for _, in := range f.Live {
-			in.Wire.Cut.Store(true)
+			in.Link.Cut.Store(true)
 		}
 		time.Sleep(2 * locktest.FleetTTL)
 		if got := f.Shares(); slices.Max(got) != 0 {
 			t.Errorf("shares of %v after an outage of two TTLs", got)
 		}
 		for _, in := range f.Live {
-			in.Wire.Cut.Store(false)
+			in.Link.Cut.Store(false)
 		}
-		f.Settle(20 * time.Second)
+		f.UntilEven(20 * time.Second)
 		f.End()
 	})
 }
 
-// Reads of which a half fails, of one instance or of all, move nothing.
-func TestPartitionsTornReads(t *testing.T) {
+// When requests for partitions fail, a backoff begins: no request is sent for each partition.
+func TestPartitionsBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFleet(t, 31)
-		for range 4 {
-			f.Join()
-		}
-		f.Settle(2 * time.Second)
-		f.Moved()
-		for range 5 {
-			for _, in := range f.Live {
-				in.Wire.Skip.Store(1)
-			}
-			time.Sleep(6 * time.Second)
-			f.Live[0].Wire.Skip.Store(1)
-			time.Sleep(6 * time.Second)
-		}
-		if m := f.Moved(); m != 0 || !f.Even() {
-			t.Errorf("%d moves, shares of %v", m, f.Shares())
-		}
-		f.End()
-	})
-}
-
-// One read that shows owners of long ago moves nothing.
-func TestPartitionsStaleRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFleet(t, 9) // shares of 3, 2, 2, 2
-		for range 4 {
-			f.Join()
-		}
-		f.Settle(3 * time.Second)
-		time.Sleep(5 * time.Second)
-		f.Moved()
-		names := make([]string, len(f.Live)) // the owners' texts
-		for k, in := range f.Live {
-			r, err := in.Client.Inspect(t.Context(), f.Record(in.Owned()[0]))
-			if err != nil {
-				t.Fatal(err)
-			}
-			names[k] = r.Owner
-		}
-		given := func() (n int) {
-			for _, in := range f.Live {
-				n += in.Events.Count(holdfast.EventReleased)
-			}
-			return n
-		}
-		before := given()
-		for k, in := range f.Live {
-			var lies atomic.Int64
-			from, to := names[(k+1)%4], names[(k+2)%4]
-			lies.Store(int64(2 * f.N)) // one look
-			lie := func(r *holdfast.Record) {
-				if lies.Add(-1) >= 0 && r.Owner == from && !strings.Contains(r.Name, "member") {
-					r.Owner = to
-				}
-			}
-			in.Wire.Lie.Store(&lie)
-			time.Sleep(15 * time.Second)
-		}
-		if n := given() - before; n != 0 || !f.Even() {
-			t.Errorf("%d given back, shares of %v", n, f.Shares())
-		}
-		f.End()
-	})
-}
-
-// What a dead instance held is taken when its leases expire, not at the next look that is
-// due anyway.
-func TestPartitionsExpiry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFleet(t, 20, partitions.WithRebalanceEvery(5*time.Minute))
-		for range 3 {
-			f.Join()
-		}
-		f.Settle(6 * time.Minute)
-		time.Sleep(6 * time.Minute)
-		f.Kill(f.Live[0])
-		f.Settle(locktest.FleetTTL + 7*time.Second) // the least time between looks is 6 s then
-		f.End()
-	})
-}
-
-// A backend that does not tell who owns what, not even to who asks: what is dealt to others,
-// who have enough, is taken nevertheless.
-func TestPartitionsOwnersUnknown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFleet(t, 24)
-		anonymous := func(s *locktest.Severed) {
-			s.Blank = true
-			lie := func(r *holdfast.Record) {
-				if r.State == driver.StateHeld && !strings.Contains(r.Name, "member") {
-					r.Owner = ""
-				}
-			}
-			s.Lie.Store(&lie)
-		}
-		for range 4 {
-			f.Join(anonymous)
-			f.Settle(20 * time.Second)
-		}
-		f.End()
-	})
-}
-
-// An instance that loses its place among the members takes another; its partitions
-// stay.
-func TestPartitionsMemberLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFleet(t, 12)
-		for range 3 {
-			f.Join()
-		}
-		f.Settle(2 * time.Second)
-		f.Moved()
-		l := f.Store.Locker()
-		for r, err := range l.List(t.Context(), "group/partition-member-") {
-			if err != nil {
-				t.Fatal(err)
-			}
-			if r.State == driver.StateHeld {
-				if err := l.BreakNow(t.Context(), r.Name); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		time.Sleep(2 * locktest.FleetTTL)
-		places := 0
-		for r, err := range l.List(t.Context(), "group/partition-member-") {
-			if err == nil && r.State == driver.StateHeld {
-				places++
-			}
-		}
-		if m := f.Moved(); m != 0 || places != 3 || !f.Even() {
-			t.Errorf("%d moves, %d places taken, shares of %v", m, places, f.Shares())
-		}
-		f.End()
-	})
-}
-
-// An instance that lost its place and cannot get another for now keeps its partitions: the
-// plan of the members, which lacks it, is not for it.
-func TestPartitionsKeptWithoutAPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFleet(t, 12)
-		one := f.Join()
-		f.Join()
-		f.Join()
-		f.Settle(3 * time.Second)
-		f.Moved()
-		one.Wire.Seatless.Store(true)
-		for i := range f.N {
-			if err := f.Store.Locker().BreakNow(t.Context(), fmt.Sprintf("group/partition-member-%04d", i)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for range 60 {
-			time.Sleep(time.Second)
-			if n := len(one.Owned()); n != 4 {
-				t.Fatalf("%d partitions are left: %v", n, f.Shares())
-			}
-		}
-		one.Wire.Seatless.Store(false)
-		time.Sleep(time.Minute)
-		if m := f.Moved(); m != 0 || !f.Even() {
-			t.Errorf("%d moves, shares of %v", m, f.Shares())
-		}
-		f.End()
-	})
-}
-
-// The server's clock steps back and leaves the expiry of a dead instance's leases a day
-// ahead: they are taken over when it has not renewed them for their TTL.
-func TestPartitionsClockStepsBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var back atomic.Int64
-		f := locktest.NewFleet(t, 6)
-		f.Store = memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(-time.Duration(back.Load())) }))
-		one := f.Join()
-		f.Join()
-		f.Settle(3 * time.Second)
-		f.Kill(one)
-		back.Store(int64(24 * time.Hour))
-		f.Settle(2*locktest.FleetTTL + 15*time.Second)
-		f.End()
-	})
-}
-
-// A backend whose batched reads do not tell owners: they are asked for one by one when
-// something moves, and now and then.
-func TestPartitionsBlankOwners(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const n = 24
+		const n, atOnce = 500, 16
 		f := locktest.NewFleet(t, n)
-		blank := func(s *locktest.Severed) { s.Blank, s.Without = true, "watch" }
-		f.Join(blank)
-		f.Settle(2 * time.Second)
-		f.Moved()
-		for range 3 {
-			f.Join(blank)
+		in := f.Join(func(s *locktest.Link) { s.NoPartitions.Store(true) })
+		time.Sleep(time.Minute)
+		reads, attempts := in.Link.GroupReads.Load(), in.Link.Attempts.Load()
+		if attempts < 100 || attempts > 40*atOnce || reads > 120 { // after half a second at first, up to 2.5 s
+			t.Errorf("%d attempts after %d reads in a minute", attempts, reads)
 		}
-		t.Log("even after", f.Settle(20*time.Second))
-		if m := f.Moved(); m != n-n/4 {
-			t.Errorf("%d moves, want %d", m, n-n/4)
-		}
-		time.Sleep(10 * time.Second)
-		before := f.Live[0].Wire.Single.Load()
-		time.Sleep(10 * time.Minute) // the others' 18 partitions and 3 places, every minute
-		if got := f.Live[0].Wire.Single.Load() - before; got < 10*15 || got > 10*27 {
-			t.Errorf("%d single reads in 10 idle minutes", got)
-		}
-		f.Kill(f.Live[0])
-		f.Settle(locktest.FleetTTL + 10*time.Second)
+		in.Link.NoPartitions.Store(false)
+		f.UntilEven(10 * time.Second)
 		f.End()
 	})
 }
 
-// Many instances that join one after another do not keep what is free from being taken.
-func TestPartitionsAreNotKeptWaiting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFleet(t, 40)
-		for range 12 {
-			f.Join()
-			time.Sleep(900 * time.Millisecond)
-		}
-		total := 0
-		for _, n := range f.Shares() {
-			total += n
-		}
-		if total < f.N*3/4 {
-			t.Errorf("%d of %d partitions owned while instances come: %v", total, f.N, f.Shares())
-		}
-		f.Settle(10 * time.Second)
-		f.End()
-	})
-}
-
-// Errors of a backend while partitions are taken are told, and no reason to give up.
-func TestPartitionsTakingFails(t *testing.T) {
+// Failed attempts at partitions are reported and repeated.
+func TestPartitionsAttemptsFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		var mu sync.Mutex
@@ -378,7 +97,7 @@ func TestPartitionsTakingFails(t *testing.T) {
 			return locktest.Fault{}
 		})
 		var seen locktest.Events
-		p, err := partitions.New(locktest.NewClient(t, l), "g", 40, locktest.UntilDone, holdfast.WithObserver(seen.Observe))
+		p, err := partitions.New(locktest.NewClient(t, l), "g", 40, locktest.WorkUntilCanceled, holdfast.WithObserver(seen.Observe))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -391,11 +110,130 @@ func TestPartitionsTakingFails(t *testing.T) {
 			}
 		}
 		if seen.Count(holdfast.EventError) < 3*41 {
-			t.Errorf("%d errors told", seen.Count(holdfast.EventError))
+			t.Errorf("%d errors reported", seen.Count(holdfast.EventError))
 		}
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
+	})
+}
+
+// Reads that fail for half of the records, in one instance or in all, move nothing.
+func TestPartitionsPartlyFailedReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := locktest.NewFleet(t, 31)
+		for range 4 {
+			f.Join()
+		}
+		f.UntilEven(2 * time.Second)
+		f.TakeMoves()
+		for range 5 {
+			for _, in := range f.Live {
+				in.Link.TornReads.Store(1)
+			}
+			time.Sleep(6 * time.Second)
+			f.Live[0].Link.TornReads.Store(1)
+			time.Sleep(6 * time.Second)
+		}
+		if m := f.TakeMoves(); m != 0 || !f.Even() {
+			t.Errorf("%d moves, shares of %v", m, f.Shares())
+		}
+		f.End()
+	})
+}
+
+// One read that returns owners of long ago moves nothing.
+func TestPartitionsStaleRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := locktest.NewFleet(t, 9) // shares of 3, 2, 2, 2
+		for range 4 {
+			f.Join()
+		}
+		f.UntilEven(3 * time.Second)
+		time.Sleep(5 * time.Second)
+		f.TakeMoves()
+		names := make([]string, len(f.Live)) // the owners' texts
+		for k, in := range f.Live {
+			r, err := in.Client.Inspect(t.Context(), f.Record(in.Owned()[0]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			names[k] = r.Owner
+		}
+		returned := func() (n int) {
+			for _, in := range f.Live {
+				n += in.Events.Count(holdfast.EventReleased)
+			}
+			return n
+		}
+		before := returned()
+		for k, in := range f.Live {
+			var lies atomic.Int64
+			from, to := names[(k+1)%4], names[(k+2)%4]
+			lies.Store(int64(2 * f.N)) // one read
+			lie := func(r *holdfast.Record) {
+				if lies.Add(-1) >= 0 && r.Owner == from && !strings.Contains(r.Name, "member") {
+					r.Owner = to
+				}
+			}
+			in.Link.Change.Store(&lie)
+			time.Sleep(15 * time.Second)
+		}
+		if n := returned() - before; n != 0 || !f.Even() {
+			t.Errorf("%d returned, shares of %v", n, f.Shares())
+		}
+		f.End()
+	})
+}
+
+// On a backend that never says who owns a partition, partitions that the plan gives to others, which
+// have enough, are acquired nevertheless.
+func TestPartitionsOwnersUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := locktest.NewFleet(t, 24)
+		anonymous := func(s *locktest.Link) {
+			s.HideOwners = true
+			lie := func(r *holdfast.Record) {
+				if r.State == driver.StateHeld && !strings.Contains(r.Name, "member") {
+					r.Owner = ""
+				}
+			}
+			s.Change.Store(&lie)
+		}
+		for range 4 {
+			f.Join(anonymous)
+			f.UntilEven(20 * time.Second)
+		}
+		f.End()
+	})
+}
+
+// On a backend whose batched reads do not contain owners, these are asked for one by one when something
+// moves, and from time to time.
+func TestPartitionsOwnersAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 24
+		f := locktest.NewFleet(t, n)
+		blank := func(s *locktest.Link) { s.HideOwners, s.Without = true, "watch" }
+		f.Join(blank)
+		f.UntilEven(2 * time.Second)
+		f.TakeMoves()
+		for range 3 {
+			f.Join(blank)
+		}
+		t.Log("even after", f.UntilEven(20*time.Second))
+		if m := f.TakeMoves(); m != n-n/4 {
+			t.Errorf("%d moves, want %d", m, n-n/4)
+		}
+		time.Sleep(10 * time.Second)
+		before := f.Live[0].Link.SingleReads.Load()
+		time.Sleep(10 * time.Minute) // the others' 18 partitions and 3 member locks, every minute
+		if got := f.Live[0].Link.SingleReads.Load() - before; got < 10*15 || got > 10*27 {
+			t.Errorf("%d single reads in 10 idle minutes", got)
+		}
+		f.Kill(f.Live[0])
+		f.UntilEven(locktest.FleetTTL + 10*time.Second)
+		f.End()
 	})
 }

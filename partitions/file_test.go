@@ -17,13 +17,13 @@ import (
 	"github.com/holdfast-go/holdfast/partitions"
 )
 
-// A folder in which some records cannot be read: the partitions and places of the others
-// are shared out, the bad records are reported, and what is mended is taken.
+// In a folder some records cannot be read. The other partitions and member locks are used, the bad
+// records are reported, and a record that is repaired is used, too.
 func TestPartitionsOnFilesWithUnreadableRecords(t *testing.T) {
 	const n = 6
 	dir := t.TempDir()
 	bad := filepath.Join(dir, "group%2fpartition-0001.json")
-	long := filepath.Join(dir, "group%2fpartition-"+strings.Repeat("x", 57)+"~"+strings.Repeat("0", 64)+".json") // of what name, it does not tell
+	long := filepath.Join(dir, "group%2fpartition-"+strings.Repeat("x", 57)+"~"+strings.Repeat("0", 64)+".json") // of an unknown name
 	for _, path := range []string{bad, long, filepath.Join(dir, "group%2fpartition-member-0003.json")} {
 		if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
 			t.Fatal(err)
@@ -44,7 +44,7 @@ func TestPartitionsOnFilesWithUnreadableRecords(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		p, err := partitions.New(c, "group", n, locktest.UntilDone, partitions.WithRebalanceEvery(100*time.Millisecond), holdfast.WithObserver(seen.Observe))
+		p, err := partitions.New(c, "group", n, locktest.WorkUntilCanceled, partitions.WithRebalanceEvery(100*time.Millisecond), holdfast.WithObserver(seen.Observe))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +67,7 @@ func TestPartitionsOnFilesWithUnreadableRecords(t *testing.T) {
 		}
 	}
 	await(0, 2, 3, 4, 5)
-	if err := os.Remove(bad); err != nil { // mended by hand
+	if err := os.Remove(bad); err != nil { // repaired by hand
 		t.Fatal(err)
 	}
 	await(0, 1, 2, 3, 4, 5)

@@ -6,169 +6,168 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/clock"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/plan"
+	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
-// sit sees to this instance's place among the members.
-func (s *sharing) sit() {
-	if s.seat != nil && s.seat.Err() != nil {
-		s.seat.Finish(s.ctx) // keepSeat has begun to
-		s.seat = nil
+// join acquires a member lock, unless this instance has one or is on trial. If all are taken, the
+// instance stands by.
+func (r *run) join() {
+	if r.membership != nil && r.membership.Err() != nil {
+		r.membership.Finish(r.ctx) // releaseMembership has begun it; this waits for it
+		r.membership = nil
 	}
-	s.standingBy = false
-	if s.seat != nil {
+	r.standingBy = false
+	if r.membership != nil {
 		return
 	}
-	if wait := s.onTrial(); wait > 0 {
-		s.within(wait)
+	if wait := r.trialLeft(); wait > 0 {
+		r.readWithin(wait)
 		return
 	}
-	if s.resting() {
+	if r.backingOff() {
 		return
 	}
 	var free []int
-	for i := s.n; i < len(s.table.rows); i++ {
-		if s.table.rows[i].owner() == plan.Nobody {
+	for i := r.n; i < len(r.table.rows); i++ {
+		if r.table.rows[i].owner() == plan.Nobody {
 			free = append(free, i)
 		}
 	}
-	s.standingBy = len(free) == 0
-	mine := s.lock
-	mine.Data, mine.Overrun = nil, nil
-	for among := 8; len(free) > 0; among *= 2 { // who starts together should not meet at the first
+	r.standingBy = len(free) == 0
+	for among := 8; len(free) > 0; among *= 2 { // random, so that instances that start together try different ones
 		k := rand.IntN(min(among, len(free)))
-		h, err := s.table.take(s.ctx, free[k], mine, s.emit)
+		h, err := r.table.acquire(r.ctx, free[k], withoutWork(r.lock), r.emit)
 		if err == nil {
-			s.seat = h
-			s.works.Go(func() { s.keepSeat(h) })
-			s.works.Go(s.ring)
+			r.membership = h
+			r.goroutines.Go(func() { r.releaseMembership(h) })
+			r.goroutines.Go(r.announce)
 			return
 		}
-		if !refused(err) {
-			s.leaveAlone()
+		if !heldByAnother(err) {
+			r.backOff()
 			return
 		}
 		free = slices.Delete(free, k, k+1)
 	}
-	s.within(clock.Jitter(s.settings.quiet, 0.5))
+	r.readWithin(timing.Jitter(r.settings.quiet, 0.5))
 }
 
-// onTrial returns how long this instance still has to live before it may become a member.
+// trialLeft returns how much longer this instance must live before it may become a member.
 //
-// What an instance holds that dies without a release is nobody's until its leases expire,
-// so one that crashes again and again would keep its share from being worked on. While
-// others do the work, a newcomer therefore takes nothing, not even a place, before it has
-// lived for a while. It does not wait if there is no other member, or no partition has an
-// owner (all start at once), or it has partitions itself (only its place was lost).
-func (s *sharing) onTrial() time.Duration {
-	now := s.client.Now()
-	s.alive.first(now)
-	left := s.alive.Duration + s.settings.trial - now
-	members := s.members()
+// The partitions of an instance that dies without releasing them are idle until their leases
+// expire, so an instance in a crash loop would keep its share idle. A newcomer therefore acquires
+// nothing, not even a member lock, before it has lived for a while. It does not wait if there is no
+// other member, if no member owns a partition (all start at once), or if it owns partitions itself
+// (it lost only its member lock).
+func (r *run) trialLeft() time.Duration {
+	now := r.client.Now()
+	r.begun.setOnce(now)
+	left := r.begun.Duration + r.settings.trial - now
+	members := r.members()
 	if left <= 0 || len(members) == 0 {
 		return 0
 	}
-	others := false
-	for _, o := range s.owners() {
-		if o == s.me {
+	othersWork := false
+	for _, o := range r.owners() {
+		if o == r.me {
 			return 0
 		}
-		others = others || slices.Contains(members, o)
+		othersWork = othersWork || slices.Contains(members, o)
 	}
-	if !others {
+	if !othersWork {
 		return 0
 	}
 	return left
 }
 
-// keepSeat releases a place when it is lost, or Run's context ends: at once, since no
-// work goes on under it.
-func (s *sharing) keepSeat(h *engine.Hold) {
+// releaseMembership releases the member lock as soon as it is lost or Run's context ends, because
+// no work depends on it.
+func (r *run) releaseMembership(h *engine.Hold) {
 	<-h.Context().Done()
 	h.Finish(h.Context())
-	s.rouse()
+	r.readSoon()
 }
 
-// bell is a lock that every member watches.
-func (s *sharing) bell() string { return s.table.prefix + "bell" }
+// noticeLock is the name of a lock that every member watches.
+func (r *run) noticeLock() string { return r.table.prefix + "bell" }
 
-// ring wakes the members, as a release wakes who watches.
-func (s *sharing) ring() {
-	c := s.client
+// announce wakes the members: the release of the notice lock wakes all that watch it.
+func (r *run) announce() {
+	c := r.client
 	if c.Capabilities().Watcher == nil {
 		return
 	}
-	quiet := s.lock
-	quiet.Data, quiet.Overrun = nil, nil
-	a := c.NewAcquisition(s.bell(), quiet, func(event.Event) {})
-	h, err := c.TryAcquire(s.ctx, s.ctx, a, true)
+	a := c.NewAcquisition(r.noticeLock(), withoutWork(r.lock), func(event.Event) {})
+	h, err := c.TryAcquire(r.ctx, r.ctx, a, true)
 	if err != nil {
 		a.Abandon()
 		return
 	}
-	h.Finish(s.ctx)
+	h.Finish(r.ctx)
 }
 
-// members lists the live members, this instance included if it has a place. One that is
-// late with the renewal of its place does not count: it keeps what it has while its leases
-// last, but no share of what is free is reserved for it.
-func (s *sharing) members() []string {
+// members lists the live members, including this instance if it is one. A member that is late with
+// the renewal of its member lock does not count: it keeps its partitions while their leases last,
+// but no share of the free ones is reserved for it.
+func (r *run) members() []string {
 	var out []string
-	there := map[string]bool{s.me: true}
-	if s.seat != nil { // sit has looked whether it is held
-		out = append(out, s.me)
+	listed := map[string]bool{r.me: true}
+	if r.membership != nil { // join has checked that it is held
+		out = append(out, r.me)
 	}
-	for i := s.n; i < len(s.table.rows); i++ {
-		row := &s.table.rows[i]
+	for i := r.n; i < len(r.table.rows); i++ {
+		row := &r.table.rows[i]
 		o := row.owner()
-		if row.notRenewed() > max(s.settings.overdue, row.rec.TTL/2) {
+		if row.sinceRenewal() > max(r.settings.overdue, row.rec.TTL/2) {
 			continue
 		}
-		if o == plan.Stranger && row.known {
-			o = fmt.Sprintf("%s%d", plan.Stranger, i)
+		if o == plan.Unknown && row.known {
+			o = fmt.Sprintf("%s%d", plan.Unknown, i)
 		}
-		if o != plan.Nobody && o != plan.Stranger && !there[o] {
-			there[o] = true
+		if o != plan.Nobody && o != plan.Unknown && !listed[o] {
+			listed[o] = true
 			out = append(out, o)
 		}
 	}
 	return out
 }
 
-// settled reports whether no instance has joined for a while, so that partitions can
-// be moved: of instances that start together, the first would else take too many. A
-// place that is vacant where all were taken is left to those who stand by, too. If
-// they keep coming, what is free does not wait for ever: that is not patient.
-func (s *sharing) settled(members []string) (settled, patient bool) {
-	now, set := s.client.Now(), s.settings
-	before := s.joined
-	s.joined = make(map[string]time.Duration, len(members))
+// checkMembers reports whether the members are settled: no instance has joined for a while. Only
+// then are partitions moved, because of instances that start together the first would otherwise
+// take too many. When one of n members leaves, those that stand by get the same time to replace it.
+//
+// If instances keep joining, free partitions do not wait forever: overdue reports that they have
+// waited long enough.
+func (r *run) checkMembers(members []string) (settled, overdue bool) {
+	now, set := r.client.Now(), r.settings
+	before := r.memberSince
+	r.memberSince = make(map[string]time.Duration, len(members))
 	last := now - set.quiet
-	s.joining = false
+	r.memberJoined = false
 	for _, m := range members {
 		since, known := before[m]
 		if !known {
-			since, s.joining = now, true
+			since, r.memberJoined = now, true
 		}
-		s.joined[m] = since
+		r.memberSince[m] = since
 		last = max(last, since)
 	}
-	s.changed = s.joining || len(members) != len(before)
-	if len(members) < s.n && len(before) == s.n {
-		s.vacant.Duration, s.vacant.set = now, true
+	r.membersChanged = r.memberJoined || len(members) != len(before)
+	if len(members) < r.n && len(before) == r.n {
+		r.vacant = moment{now, true}
 	}
-	if s.vacant.set {
-		last = max(last, s.vacant.Duration)
+	if r.vacant.set {
+		last = max(last, r.vacant.Duration)
 	}
 	wait := last + set.quiet - now
 	if wait <= 0 {
-		s.unsettled.set = false
-		return true, true
+		r.unsettled.set = false
+		return true, false
 	}
-	s.unsettled.first(now)
-	s.within(wait)
-	return false, now < s.unsettled.Duration+4*set.quiet
+	r.unsettled.setOnce(now)
+	r.readWithin(wait)
+	return false, now >= r.unsettled.Duration+4*set.quiet
 }

@@ -1,25 +1,31 @@
 package partitions_test
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/internal/locktest"
 	"github.com/holdfast-go/holdfast/partitions"
 )
 
-// Instances join, leave and die: the shares become even within a bound, with no more
-// moves than must be, and no partition ever has two owners.
+// Instances join, leave and die. The shares become even within a time limit and with the least moves,
+// and no partition ever has two owners.
 func TestPartitionsSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const n, soon = 64, 2 * time.Second // WithRebalanceEvery is 5 s: the watch is what is quick
+		const n, soon = 64, 2 * time.Second // WithRebalanceEvery is 5 s: the watch makes it faster
 		f := locktest.NewFleet(t, n)
 		check := func(what string, least int, most time.Duration) {
-			took := f.Settle(most)
-			if moves := f.Moved(); moves != least {
+			took := f.UntilEven(most)
+			if moves := f.TakeMoves(); moves != least {
 				t.Errorf("%s: %d moves, want %d", what, moves, least)
 			}
 			t.Logf("%s: even after %v", what, took)
@@ -40,17 +46,17 @@ func TestPartitionsSpread(t *testing.T) {
 	})
 }
 
-// Instances join, leave and die at once, again and again: even, and with the least moves
-// unless some join while others go, whatever a backend can do.
+// Instances join, leave and die at once, again and again. The shares become even, and with the least
+// moves unless some join while others leave, with any set of the backend's capabilities.
 func TestPartitionsRandom(t *testing.T) {
 	for _, without := range []string{"", "batch", "lists"} {
 		for seed := range uint64(3) {
-			synctest.Test(t, func(t *testing.T) { shuffleFleet(t, seed, without) })
+			synctest.Test(t, func(t *testing.T) { joinLeaveAndDie(t, seed, without) })
 		}
 	}
 }
 
-func shuffleFleet(t *testing.T, seed uint64, without string) {
+func joinLeaveAndDie(t *testing.T, seed uint64, without string) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 2))
 	f := locktest.NewFleet(t, 1+rng.IntN(40))
@@ -60,27 +66,27 @@ func shuffleFleet(t *testing.T, seed uint64, without string) {
 		if rng.IntN(2) == 0 {
 			die = rng.IntN(m - go1 + 1)
 		}
-		if m+come-go1-die < 1 || m+come > f.N { // those who stand by have a test of their own
+		if m+come-go1-die < 1 || m+come > f.N { // TestPartitionsStandBy has those
 			continue
 		}
 		gone := slices.Clone(f.Live)
 		rng.Shuffle(m, func(i, j int) { gone[i], gone[j] = gone[j], gone[i] })
 		gone = gone[:go1+die]
-		least := f.Least(gone, come)
+		least := f.LeastMoves(gone, come)
 		if come > 0 && len(gone) > 0 {
-			// Those who see a leave first take what they give to who joins next; and
-			// until a death is known, the dead are counted on.
+			// Members that notice a leave before a join acquire partitions that they then
+			// return; and until a death is noticed, the dead count as members.
 			least += f.N
 		}
 		for _, in := range gone[go1:] {
 			f.Kill(in)
 		}
 		for range come {
-			f.Join(func(s *locktest.Severed) { s.Without = without })
+			f.Join(func(s *locktest.Link) { s.Without = without })
 		}
 		f.Leave(gone[:go1]...)
-		took := f.Settle(locktest.FleetTTL + 30*time.Second)
-		if moves := f.Moved(); moves > least {
+		took := f.UntilEven(locktest.FleetTTL + 30*time.Second)
+		if moves := f.TakeMoves(); moves > least {
 			t.Errorf("without %q, seed %d, round %d: %d instances, %d come, %d leave, %d die: %d moves of %d, want at most %d, after %v",
 				without, seed, round, m, come, go1, die, moves, f.N, least, took)
 		}
@@ -88,59 +94,164 @@ func shuffleFleet(t *testing.T, seed uint64, without string) {
 	f.End()
 }
 
-// More instances than partitions: the surplus stand by, and step in.
-func TestPartitionsStandBy(t *testing.T) {
-	for _, n := range []int{1, 3, 3, 3, 3, 3} { // who is first is chance
-		synctest.Test(t, func(t *testing.T) {
-			f := locktest.NewFleet(t, n)
-			for range n + 2 {
-				f.Join()
+// Partitions that were acquired last are returned first: when an instance is restarted again and again,
+// the same partitions move each time.
+func TestPartitionsLastAcquiredReturnedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := locktest.NewFleet(t, 16)
+		one := f.Join()
+		f.UntilEven(3 * time.Second)
+		var moving []int
+		for range 3 {
+			two := f.Join()
+			f.UntilEven(locktest.FleetTrial + 3*time.Second)
+			if moving != nil && !slices.Equal(moving, two.Owned()) {
+				t.Errorf("%v moved before, now %v", moving, two.Owned())
 			}
-			time.Sleep(20 * time.Second)
-			owners := slices.DeleteFunc(slices.Clone(f.Live), func(in *locktest.Instance) bool { return len(in.Owned()) == 0 })
-			if len(owners) != n || !f.Whole() {
-				t.Fatalf("n=%d: shares of %v", n, f.Shares())
-			}
-			f.Moved()
-			f.Leave(owners[0])
-			time.Sleep(3 * time.Second)
-			if m := f.Moved(); !f.Whole() || m != 1 {
-				t.Errorf("n=%d, one left: shares of %v, %d moves", n, f.Shares(), m)
-			}
-			for _, in := range slices.Clone(f.Live) {
-				if len(in.Owned()) > 0 {
-					f.Kill(in)
-					break
-				}
-			}
-			time.Sleep(locktest.FleetTTL + 8*time.Second)
-			if m := f.Moved(); !f.Whole() || m != 1 {
-				t.Errorf("n=%d, one died: shares of %v, %d moves", n, f.Shares(), m)
-			}
-			f.End()
-		})
-	}
+			moving = two.Owned()
+			f.Leave(two)
+			f.UntilEven(3 * time.Second)
+		}
+		f.Leave(one)
+	})
 }
 
-// While nothing happens each instance reads every WithRebalanceEvery, and renews.
+// While nothing happens, each instance only renews and reads at the interval of WithRebalanceEvery.
 func TestPartitionsIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFleet(t, 32, partitions.WithRebalanceEvery(5*time.Second))
 		for range 4 {
 			f.Join()
 		}
-		f.Settle(2 * time.Second)
+		f.UntilEven(2 * time.Second)
 		time.Sleep(10 * time.Second)
 		in := f.Live[0]
-		reads, tries, single := in.Wire.Reads.Load(), in.Wire.Tries.Load(), in.Wire.Single.Load()
+		reads, attempts, single := in.Link.GroupReads.Load(), in.Link.Attempts.Load(), in.Link.SingleReads.Load()
 		time.Sleep(time.Minute)
-		reads, tries, single = in.Wire.Reads.Load()-reads, in.Wire.Tries.Load()-tries, in.Wire.Single.Load()-single
-		if reads < 10 || reads > 15 || tries != 0 || single != 0 {
-			t.Errorf("in an idle minute: %d reads of all, %d of one, %d attempts", reads, single, tries)
+		reads, attempts, single = in.Link.GroupReads.Load()-reads, in.Link.Attempts.Load()-attempts, in.Link.SingleReads.Load()-single
+		if reads < 10 || reads > 15 || attempts != 0 || single != 0 {
+			t.Errorf("in an idle minute: %d reads of all, %d of one, %d attempts", reads, single, attempts)
 		}
-		if m := f.Moved(); m > 24 {
+		if m := f.TakeMoves(); m > 24 {
 			t.Errorf("%d moves", m)
 		}
 		f.End()
 	})
+}
+
+// Only one Run runs at a time, and another may follow; no goroutine and no lock is left.
+func TestPartitionsRunTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := locktest.NewFleet(t, 3)
+		in := f.Join()
+		f.UntilEven(3 * time.Second)
+		if err := in.Run(t.Context()); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("a second Run: %v", err)
+		}
+		f.Leave(in)
+		if in.Owned() != nil {
+			t.Errorf("owned after Run: %v", in.Owned())
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { in.Done <- in.Run(ctx) }()
+		f.Live = append(f.Live, in)
+		f.UntilEven(3 * time.Second)
+		cancel()
+		if err := <-in.Done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		l := f.Store.Locker()
+		for r, err := range l.List(t.Context(), "") {
+			if err != nil || r.State != driver.StateFree {
+				t.Errorf("%q is %v, owner %q, %v", r.Name, r.State, r.Owner, err)
+			}
+			if r.Name != "group/partition-bell" && !strings.Contains(r.Owner, "#") {
+				t.Errorf("the owner of %q was %q", r.Name, r.Owner)
+			}
+		}
+		synctest.Wait() // until all events are reported
+		if got := in.Events.Count(holdfast.EventAcquired); got != 8 || in.Events.Count(holdfast.EventReleased) != 8 {
+			t.Errorf("%d acquired, %d released; want 2 member locks and 6 partitions", got, in.Events.Count(holdfast.EventReleased))
+		}
+	})
+}
+
+// Run's error matches both the context's error and its cause.
+func TestPartitionsRunReturnsWhyItEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := locktest.NewFleet(t, 1)
+		in := f.Join()
+		f.UntilEven(3 * time.Second)
+		in.Cancel()
+		if err := <-in.Done; !errors.Is(err, locktest.ErrRunEnded) || !errors.Is(err, context.Canceled) {
+			t.Errorf("Run: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := in.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// Run with the context of another lock's hold that is lost returns an error whose text says so, but
+// that does not match ErrLost.
+func TestPartitionsRunWithinALostHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		c := locktest.NewClient(t, store.Locker())
+		h := locktest.MustLock(t, c, "other")
+		p, err := partitions.New(c, "g", 3, locktest.WorkUntilCanceled)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error)
+		go func() { done <- p.Run(h.Context()) }()
+		time.Sleep(10 * time.Second)
+		if err := store.Locker().Capabilities().Breaker.BreakNow(t.Context(), "other"); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; errors.Is(err, holdfast.ErrLost) || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "lease lost") {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+func TestPartitionsInvalid(t *testing.T) {
+	c, err := holdfast.New(memory.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Shutdown(context.Background())
+	for _, x := range []struct {
+		field string
+		c     *holdfast.Client
+		group string
+		n     int
+		fn    func(context.Context, int) error
+		opts  []partitions.Option
+	}{
+		{"client", nil, "g", 1, locktest.WorkUntilCanceled, nil},
+		{"group", c, "", 1, locktest.WorkUntilCanceled, nil},
+		{"n", c, "g", 0, locktest.WorkUntilCanceled, nil},
+		{"n", c, "g", 10_001, locktest.WorkUntilCanceled, nil},
+		{"fn", c, "g", 1, nil, nil},
+		{"Name", c, strings.Repeat("g", 1010), 1, locktest.WorkUntilCanceled, nil},
+		{"Owner", c, "g", 1, locktest.WorkUntilCanceled, []partitions.Option{holdfast.WithOwner(strings.Repeat("o", 1012))}},
+		{"option", c, "g", 1, locktest.WorkUntilCanceled, []partitions.Option{nil}},
+		{"observer", c, "g", 1, locktest.WorkUntilCanceled, []partitions.Option{holdfast.WithObserver(nil)}},
+		{"RebalanceEvery", c, "g", 1, locktest.WorkUntilCanceled, []partitions.Option{partitions.WithRebalanceEvery(0)}},
+		{"Backoff", c, "g", 1, locktest.WorkUntilCanceled, []partitions.Option{partitions.WithRestart(holdfast.Backoff{})}},
+		{"TTL", c, "g", 1, locktest.WorkUntilCanceled, []partitions.Option{holdfast.WithTTL(-1)}},
+	} {
+		_, err := partitions.New(x.c, x.group, x.n, x.fn, x.opts...)
+		var invalid *holdfast.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != x.field {
+			t.Errorf("%s: got %v", x.field, err)
+		}
+	}
+	p, err := partitions.New(c, strings.Repeat("g", 1000), 10_000, locktest.WorkUntilCanceled, holdfast.WithOwner(strings.Repeat("o", 1011)))
+	if err != nil || p.Owned() != nil {
+		t.Errorf("the longest names: %v, %v", p, err)
+	}
 }

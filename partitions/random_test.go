@@ -13,16 +13,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// Instances come, leave and die while calls fail, get lost, hang and land late, and
-// functions are slow to stop: a partition is never at work twice, and when that is over,
-// the work is spread evenly again.
+// Instances join, leave and die while calls fail, hang, land late and lose their replies, and functions
+// are slow to stop. A partition is never at work twice, and when the faults end, the work is spread
+// evenly again.
 func TestPartitionsRandomFaults(t *testing.T) {
 	for seed := range uint64(12) {
-		synctest.Test(t, func(t *testing.T) { troubledFleet(t, seed) })
+		synctest.Test(t, func(t *testing.T) { faultyFleet(t, seed) })
 	}
 }
 
-func troubledFleet(t *testing.T, seed uint64) {
+func faultyFleet(t *testing.T, seed uint64) {
 	t.Helper()
 	var mu sync.Mutex
 	rng, well := rand.New(rand.NewPCG(seed, 3)), false
@@ -63,7 +63,7 @@ func troubledFleet(t *testing.T, seed uint64) {
 	for range 25 {
 		switch m := len(f.Live); {
 		case m == 0 || m < f.N && roll(3) == 0:
-			f.Join(func(s *locktest.Severed) {
+			f.Join(func(s *locktest.Link) {
 				wire := locktest.NewFaulty(t, s.Locker, faults)
 				wire.Watcher = true
 				s.Locker, s.Without = wire, without
@@ -76,9 +76,9 @@ func troubledFleet(t *testing.T, seed uint64) {
 			in.Cancel()
 		case roll(4) == 0:
 			in := f.Live[roll(m)]
-			in.Wire.Cut.Store(true)
+			in.Link.Cut.Store(true)
 			time.Sleep(time.Duration(roll(15)) * time.Second)
-			in.Wire.Cut.Store(false)
+			in.Link.Cut.Store(false)
 		}
 		time.Sleep(time.Duration(roll(8000)) * time.Millisecond)
 	}
@@ -88,14 +88,14 @@ func troubledFleet(t *testing.T, seed uint64) {
 	if len(f.Live) == 0 {
 		return
 	}
-	if took := f.Settle(3 * time.Minute); took > time.Minute {
+	if took := f.UntilEven(3 * time.Minute); took > time.Minute {
 		t.Errorf("seed %d, without %q: even after %v", seed, without, took)
 	}
 	time.Sleep(time.Minute)
 	before := f.Ownership()
-	f.Moved()
+	f.TakeMoves()
 	time.Sleep(5 * time.Minute)
-	if m := f.Moved(); m != 0 || !slices.EqualFunc(before, f.Ownership(), slices.Equal) {
+	if m := f.TakeMoves(); m != 0 || !slices.EqualFunc(before, f.Ownership(), slices.Equal) {
 		t.Errorf("seed %d, without %q: %d moves when all was even", seed, without, m)
 	}
 	f.End()

@@ -3,68 +3,70 @@ package partitions
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/clock"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/plan"
 	"github.com/holdfast-go/holdfast/internal/settings"
+	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
-// partitionCalls bounds the attempts under way at once, partitionReleases the releases.
+// Concurrency limits of one instance: of requests and single reads, and of releases.
 const (
-	partitionCalls    = 16
-	partitionReleases = 64
+	maxRequests = 16
+	maxReleases = 64
 )
 
-// sharing is one Run: this instance among the others. One goroutine looks, joins,
-// takes and gives back; each partition's work has another.
-type sharing struct {
+// run is one call of Run: this instance among the others. Run's goroutine reads the records, joins
+// the members, and acquires and reassigns partitions. Each partition's work has a goroutine of its
+// own.
+type run struct {
 	*Partitions
-	ctx      context.Context   // of Run; ends also with the client
-	me       string            // the owner text of this instance's locks
-	lock     settings.Settings // of a partition's lock
-	table    *table
-	wake     chan struct{} // capacity 1: look soon
-	releases chan struct{} // one place for each release under way
-	works    sync.WaitGroup
+	ctx        context.Context   // of Run; ends also with the client
+	me         string            // the owner text of this instance's locks
+	lock       settings.Settings // of a partition's lock
+	table      *table
+	wakeUp     chan struct{} // capacity 1: read soon
+	releases   chan struct{} // has a value for each release under way
+	goroutines sync.WaitGroup
 
-	mu    sync.Mutex // never held across I/O or a caller's function
-	owned map[int]*work
-	taken uint64 // partitions so far
+	mu       sync.Mutex // never held across I/O or a caller's function
+	works    map[int]*work
+	acquired uint64 // partitions so far
 
 	// The rest belongs to Run's goroutine.
-	seat       *engine.Hold // this instance's place among the members, or nil
-	standingBy bool         // there was none for it
-	alive      moment       // when it first read the group's records
-	failures   int          // looks in a row
+	membership *engine.Hold // of this instance's member lock, or nil
+	standingBy bool         // all member locks were taken
+	begun      moment       // when the group's records were first read
 
-	misses    int           // looks in a row whose attempts failed
-	attemptAt time.Duration // when the next may be made
+	nextRead    time.Duration // the longest wait until the next read
+	failedReads int           // in a row
+	watches     map[string]func()
 
-	reported    []string      // the records of the last report that they cannot be read
-	reportAgain time.Duration // when that is due
+	failedRounds  int           // in a row: rounds of requests of which none succeeded and some failed
+	nextRequestAt time.Duration // the end of the backoff after them
 
-	lookAgain time.Duration
-	watches   map[string]func() // by name
+	reported    []string      // the records last reported as unreadable
+	reportAgain time.Duration // when to report the same ones again
 
-	joined    map[string]time.Duration // the members of the last look, and when each was first seen
-	joining   bool                     // it showed one that was not there before
-	changed   bool                     // or that one was gone
-	vacant    moment                   // when a place became free where none was
-	unsettled moment                   // since when partitions wait for the members to be settled
-	surplus   moment                   // since when this instance owns too many
-	least     int                      // how many too many, at every look since then
-	extra     moment                   // until when it keeps more than its share
-	free      int                      // how many partitions were free at the last look
-	still     time.Duration            // since when there have been so many
-	unclaimed int                      // looks in a row that showed free partitions, which others are to take
+	memberSince    map[string]time.Duration // the members of the last read, and when each was first seen
+	memberJoined   bool                     // at the last read
+	membersChanged bool                     // at the last read
+	vacant         moment                   // when a member lock became free after all had been taken
+	unsettled      moment                   // since when the members are not settled
+
+	surplus      moment        // since when this instance owns more than its share
+	leastSurplus int           // the least number beyond the share at any read since then
+	keepUntil    moment        // until when it keeps neglected partitions beyond its share
+	freeCount    int           // partitions that were free at the last read
+	freeSince    time.Duration // since when there are so many
+	freeReads    int           // reads in a row that showed free partitions for others to acquire
 }
 
 // moment is a time of the client's clock, or none.
@@ -73,314 +75,326 @@ type moment struct {
 	set bool
 }
 
-func (m *moment) first(now time.Duration) {
+func (m *moment) setOnce(now time.Duration) {
 	if !m.set {
 		m.Duration, m.set = now, true
 	}
 }
 
-// counter hands out 0, 1, 2, …
-type counter struct{ n atomic.Int64 }
-
-func (c *counter) take() int { return int(c.n.Add(1)) - 1 }
-
-func newSharing(ctx context.Context, p *Partitions) *sharing {
-	s := &sharing{
-		Partitions: p, ctx: ctx, me: instanceOwner(p.settings.Owner, engine.NewID()), lock: p.settings.Settings,
-		wake: make(chan struct{}, 1), releases: make(chan struct{}, partitionReleases),
-		owned: map[int]*work{}, joined: map[string]time.Duration{}, watches: map[string]func(){},
-	}
-	s.lock.Owner = s.me
-	s.table = newTable(p.client, p.group, p.n, 12*p.settings.every, s.own)
+// withoutWork returns the settings of a lock under which no work is done.
+func withoutWork(s settings.Settings) settings.Settings {
+	s.Data, s.Overrun = nil, nil
 	return s
 }
 
-// run takes part until the context ends.
-func (s *sharing) run() {
-	defer s.leave()
-	for s.ctx.Err() == nil {
-		s.step()
-		s.rest()
+func newRun(ctx context.Context, p *Partitions) *run {
+	r := &run{
+		Partitions: p, ctx: ctx, me: instanceOwner(p.settings.Owner, engine.NewID()), lock: p.settings.Settings,
+		wakeUp: make(chan struct{}, 1), releases: make(chan struct{}, maxReleases),
+		works: map[int]*work{}, memberSince: map[string]time.Duration{}, watches: map[string]func(){},
+	}
+	r.lock.Owner = r.me
+	r.table = newTable(p.client, p.group, p.n, 12*p.settings.every, r.holds)
+	return r
+}
+
+// takePart takes part until the context ends, and returns when all partitions are released. The
+// member lock is released at once, so that the others count one instance less while functions are
+// still returning.
+func (r *run) takePart() {
+	defer r.goroutines.Wait()
+	defer func() {
+		for _, stop := range r.watches {
+			stop()
+		}
+	}()
+	for r.ctx.Err() == nil {
+		r.rebalance()
+		r.wait()
 	}
 }
 
-// leave ends this instance's part. The member's place goes at once, so that the others
-// count on one less while functions are still returning.
-func (s *sharing) leave() {
-	for _, stop := range s.watches {
-		stop()
-	}
-	s.works.Wait()
-}
-
-// rest waits until it is time to look again.
-func (s *sharing) rest() {
-	timer := time.NewTimer(s.settings.gap)
+// wait returns when it is time for the next read.
+func (r *run) wait() {
+	timer := time.NewTimer(r.settings.gap)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-s.ctx.Done():
+	case <-r.ctx.Done():
 		return
 	}
-	timer.Reset(max(s.lookAgain-s.settings.gap, 0))
+	timer.Reset(max(r.nextRead-r.settings.gap, 0))
 	select {
 	case <-timer.C:
-	case <-s.wake:
-	case <-s.ctx.Done():
+	case <-r.wakeUp:
+	case <-r.ctx.Done():
 	}
 }
 
-// rouse has the next look come soon.
-func (s *sharing) rouse() {
+// readSoon ends the wait for the next read.
+func (r *run) readSoon() {
 	select {
-	case s.wake <- struct{}{}:
+	case r.wakeUp <- struct{}{}:
 	default:
 	}
 }
 
-// within has the next look come in at most d.
-func (s *sharing) within(d time.Duration) { s.lookAgain = min(s.lookAgain, max(d, 0)) }
+// readWithin makes the next read come in at most d.
+func (r *run) readWithin(d time.Duration) { r.nextRead = min(r.nextRead, max(d, 0)) }
 
-// step looks once, and does what is to be done.
-func (s *sharing) step() {
-	set := s.settings
-	s.lookAgain = clock.Jitter(set.every, 0.2)
-	if err := s.table.look(s.ctx, set.RequestTimeout, max(set.RequestTimeout, set.every)); err != nil {
-		if s.ctx.Err() == nil {
-			s.emit(event.Event{Type: event.Error, Name: s.group, Owner: s.me, Op: "inspect", Err: err, Time: time.Now()})
+// rebalance reads the records once and acts on them.
+func (r *run) rebalance() {
+	set := r.settings
+	r.nextRead = timing.Jitter(set.every, 0.2)
+	if err := r.table.read(r.ctx, set.RequestTimeout, max(set.RequestTimeout, set.every)); err != nil {
+		if r.ctx.Err() == nil {
+			r.reportReadFailure(err)
 		}
-		s.within(clock.Backoff(s.failures, set.quiet, set.every))
-		s.failures++
+		r.readWithin(timing.Backoff(r.failedReads, set.quiet, set.every))
+		r.failedReads++
 		return
 	}
-	s.failures = 0
-	s.reportUnread()
-	s.sit()
-	members := s.members()
-	settled, patient := s.settled(members)
-	owners := s.owners()
-	plan := plan.New(s.me, members, owners)
-	s.giveBack(plan.Shares[s.me], settled)
-	if !settled || len(plan.Take) > 0 && !s.resting() {
-		s.unclaimed = 0
+	r.failedReads = 0
+	r.reportUnreadable()
+	r.join()
+	members := r.members()
+	settled, overdue := r.checkMembers(members)
+	owners := r.owners()
+	plan := plan.New(r.me, members, owners)
+	r.returnSurplus(plan.Shares[r.me], settled)
+	if !settled || len(plan.Take) > 0 && !r.backingOff() {
+		r.freeReads = 0
 	}
-	if settled || !patient {
-		mine, neglected := s.leftOver(plan, owners)
-		s.takeAll(append(plan.Take, mine...), false)
-		if s.takeAll(neglected, true) > 0 {
-			s.extra = moment{s.client.Now() + set.extra, true}
+	if settled || overdue {
+		mine, neglected := r.untaken(plan, owners)
+		r.acquireAll(append(plan.Take, mine...), false)
+		if r.acquireAll(neglected, true) > 0 {
+			r.keepUntil = moment{r.client.Now() + set.keepNeglected, true}
 		}
 	}
-	s.attend(plan, s.owners(), settled)
-	s.table.calm = settled && !s.changed && plan.Even()
+	r.watchOthers(plan, r.owners(), settled)
+	r.table.calm = settled && !r.membersChanged && plan.Even()
 }
 
-// reportUnread reports the records that a look could not read: when they are others than
-// before, and again and again. Nobody takes them.
-func (s *sharing) reportUnread() {
-	bad, now := s.table.unread, s.client.Now()
+func (r *run) reportReadFailure(err error) {
+	r.emit(event.Event{Type: event.Error, Name: r.group, Owner: r.me, Op: "inspect", Err: err, Time: time.Now()})
+}
+
+// reportUnreadable reports the records that could not be read: when they have changed, and from
+// time to time. No instance acquires them.
+func (r *run) reportUnreadable() {
+	bad, now := r.table.unreadable, r.client.Now()
 	if len(bad.Names) == 0 {
-		s.reported = nil
+		r.reported = nil
 		return
 	}
-	if slices.Equal(bad.Names, s.reported) && now < s.reportAgain {
+	if slices.Equal(bad.Names, r.reported) && now < r.reportAgain {
 		return
 	}
-	s.reported, s.reportAgain = bad.Names, now+s.settings.extra
-	err := fmt.Errorf("holdfast: partitions of %q: records that cannot be read: %s; the first error: %w", s.group, bad.List(), bad.First)
-	s.emit(event.Event{Type: event.Error, Name: s.group, Owner: s.me, Op: "inspect", Err: err, Time: time.Now()})
+	r.reported, r.reportAgain = bad.Names, now+r.settings.reportEvery
+	r.reportReadFailure(driver.Errorf("holdfast: partitions of %q: records that cannot be read: %s; the first error: %w", r.group, bad.List(), bad.First))
 }
 
-// owners tells of each partition whose it is. Of its own this instance knows better than
-// what it has read; those that it is stopping work on are its own while it holds them.
-func (s *sharing) owners() []string {
-	out := make([]string, s.n)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// owners lists the owner of each partition. Of the partitions that this instance works on it knows
+// more than was read: they are its own while it holds their leases, also while their work stops.
+func (r *run) owners() []string {
+	out := make([]string, r.n)
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for i := range out {
-		out[i] = s.table.rows[i].owner()
-		w := s.owned[i]
+		out[i] = r.table.rows[i].owner()
+		w := r.works[i]
 		switch {
 		case w != nil && w.hold.LeaseErr() == nil:
-			out[i] = s.me
-		case out[i] == s.me:
-			out[i] = plan.Stranger // a request in doubt, that is being cleaned up
+			out[i] = r.me
+		case out[i] == r.me:
+			out[i] = plan.Unknown // a request in doubt, which is being cleaned up
 		case w != nil && out[i] == plan.Nobody:
-			out[i] = plan.Stranger // lost, and the function has not returned: for others to take
+			out[i] = plan.Unknown // lost, but the function has not returned: others may acquire it
 		}
 	}
 	return out
 }
 
-// own tells whether this instance holds the lock of a row of the table.
-func (s *sharing) own(row int) (string, bool) {
-	if row >= s.n {
-		return s.me, s.seat != nil && s.seat.Name() == s.table.names[row]
+// holds reports whether this instance holds the lock of a row of the table, and its owner text.
+func (r *run) holds(row int) (owner string, held bool) {
+	if row >= r.n {
+		return r.me, r.membership != nil && r.membership.Name() == r.table.names[row]
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w := s.owned[row]
-	return s.me, w != nil && w.hold.LeaseErr() == nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.works[row]
+	return r.me, w != nil && w.hold.LeaseErr() == nil
 }
 
-// giveBack stops work on what is more than this instance's share: on those partitions first
-// that it took last, and last of all on those that others could not take. It acts on nothing
-// that it has not seen for a while.
-func (s *sharing) giveBack(share int, settled bool) {
-	mine := s.live()
-	now := s.client.Now()
-	if s.changed {
-		s.extra.set = false // who can take what may have changed
+// returnSurplus stops work on the partitions beyond this instance's share, the last acquired ones
+// first, and neglected ones last. It acts only on a surplus that has lasted for a while.
+func (r *run) returnSurplus(share int, settled bool) {
+	mine := r.live()
+	now := r.client.Now()
+	if r.membersChanged {
+		r.keepUntil.set = false // another member may be able to acquire the neglected partitions
 	}
-	if s.extra.set && (now < s.extra.Duration || s.seat == nil) {
-		share = len(mine) // to return it would only have it neglected again
+	if r.keepUntil.set && (now < r.keepUntil.Duration || r.membership == nil) {
+		share = len(mine) // a neglected partition that was returned would be neglected again
 	}
-	more := len(mine) - share
-	if more <= 0 || s.seat == nil && !s.standingBy {
-		s.surplus.set = false
+	surplus := len(mine) - share
+	if surplus <= 0 || r.membership == nil && !r.standingBy {
+		r.surplus.set = false
 		return
 	}
-	if !s.surplus.set || s.joining {
-		s.least = more
+	if !r.surplus.set || r.memberJoined {
+		r.leastSurplus = surplus
 	}
-	s.surplus.first(now)
-	s.least = min(s.least, more)
-	if wait := s.surplus.Duration + s.settings.quiet - now; wait > 0 || !settled {
-		s.within(max(wait, s.settings.gap))
+	r.surplus.setOnce(now)
+	r.leastSurplus = min(r.leastSurplus, surplus)
+	if wait := r.surplus.Duration + r.settings.quiet - now; wait > 0 || !settled {
+		r.readWithin(max(wait, r.settings.gap))
 		return
 	}
 	slices.SortFunc(mine, func(a, b *work) int { return cmp.Compare(b.order, a.order) })
-	for _, w := range mine[:s.least] {
-		w.giveBack()
+	for _, w := range mine[:r.leastSurplus] {
+		w.reassign()
 	}
-	s.surplus.set = false
-	if more > s.least {
-		s.within(s.settings.quiet)
+	r.surplus.set = false
+	if surplus > r.leastSurplus {
+		r.readWithin(r.settings.quiet)
 	}
 }
 
-// leftOver lists free partitions that were to be taken by others. Those that have been free
-// for a while this instance takes if it has room in its share: the others may have died.
+// untaken lists free partitions that, by the plan, others should have acquired:
 //
-// It takes more than its share of what is neglected: what has been free, while no other was
-// taken either, for so long that every member has looked twice. Whoever it is dealt to
-// cannot take it: a function that ignored the loss of its lease is still at work on it
-// there, or attempts fail there.
-func (s *sharing) leftOver(p plan.Plan, owners []string) (mine, neglected []int) {
-	now, set := s.client.Now(), s.settings
-	if free := p.Owned[plan.Nobody]; free != s.free {
-		s.free, s.still = free, now
+//   - mine have been free for a while, and there is room for them in this instance's share. The
+//     others may have died.
+//   - neglected ones have been free for so long that every member has read them twice, and the
+//     number of free partitions did not change meanwhile. The member that should acquire them
+//     cannot: its requests fail, or its function ignored the loss of the lease and still runs.
+//     This instance acquires them beyond its share.
+func (r *run) untaken(p plan.Plan, owners []string) (mine, neglected []int) {
+	now, set := r.client.Now(), r.settings
+	if free := p.Owned[plan.Nobody]; free != r.freeCount {
+		r.freeCount, r.freeSince = free, now
 	}
-	room := p.Shares[s.me] - p.Owned[s.me] - len(p.Take)
-	patient := s.seat == nil && !s.standingBy || now < s.still+set.neglect
+	room := p.Shares[r.me] - p.Owned[r.me] - len(p.Take)
+	mayExceed := (r.membership != nil || r.standingBy) && now >= r.freeSince+set.neglected
 	for i, o := range owners {
-		free := s.table.rows[i].free
+		free := r.table.rows[i].free
 		if o != plan.Nobody || !free.set || slices.Contains(p.Take, i) {
 			continue
 		}
 		switch age := now - free.Duration; {
 		case len(mine) < room && age >= 2*set.quiet:
 			mine = append(mine, i)
-		case !patient && age >= set.neglect:
+		case mayExceed && age >= set.neglected:
 			neglected = append(neglected, i)
 		}
 	}
 	return mine, neglected
 }
 
-// takeAll makes an attempt at each of these partitions, a few at a time, and returns how
-// many it got. A backend that fails is left alone for a while.
-func (s *sharing) takeAll(partitions []int, extra bool) int {
-	if len(partitions) == 0 || s.resting() {
+// acquireAll makes an attempt at each of these partitions, a few at a time, and returns how many
+// succeeded. When the backend fails, no further attempts begin.
+func (r *run) acquireAll(partitions []int, beyondShare bool) int {
+	if len(partitions) == 0 || r.backingOff() {
 		return 0
 	}
 	rand.Shuffle(len(partitions), func(i, j int) { partitions[i], partitions[j] = partitions[j], partitions[i] })
-	var calls sync.WaitGroup
-	var next counter
-	var taken atomic.Int64
+	var acquired atomic.Int64
 	var missed, failed atomic.Bool
-	for range min(partitionCalls, len(partitions)) {
-		calls.Go(func() {
-			for k := next.take(); k < len(partitions) && s.ctx.Err() == nil; k = next.take() {
-				h, err := s.table.take(s.ctx, partitions[k], s.lock, s.emit)
-				if err == nil {
-					s.begin(partitions[k], h, extra)
-					taken.Add(1)
-					continue
-				}
-				missed.Store(true)
-				if !refused(err) {
-					failed.Store(true)
-					return
-				}
-			}
-		})
-	}
-	calls.Wait()
-	if taken.Load() > 0 || !failed.Load() {
-		s.misses = 0
+	forEach(partitions, func(i int) bool {
+		if r.ctx.Err() != nil {
+			return false
+		}
+		h, err := r.table.acquire(r.ctx, i, r.lock, r.emit)
+		if err == nil {
+			r.begin(i, h, beyondShare)
+			acquired.Add(1)
+			return true
+		}
+		missed.Store(true)
+		if !heldByAnother(err) {
+			failed.Store(true)
+		}
+		return heldByAnother(err)
+	})
+	if acquired.Load() > 0 || !failed.Load() {
+		r.failedRounds = 0
 	}
 	switch {
 	case failed.Load():
-		s.leaveAlone()
+		r.backOff()
 	case missed.Load():
-		s.within(clock.Jitter(s.settings.quiet, 0.5))
+		r.readWithin(timing.Jitter(r.settings.quiet, 0.5))
 	}
-	return int(taken.Load())
+	return int(acquired.Load())
 }
 
-// leaveAlone has no attempt made for a while, longer each time: the backend fails them.
-func (s *sharing) leaveAlone() {
-	d := clock.Backoff(s.misses, s.settings.quiet/2, s.settings.every/2)
-	s.misses++
-	s.attemptAt = s.client.Now() + d
-	s.within(d)
+// backOff begins a backoff after requests that failed. It grows from round to round.
+func (r *run) backOff() {
+	d := timing.Backoff(r.failedRounds, r.settings.quiet/2, r.settings.every/2)
+	r.failedRounds++
+	r.nextRequestAt = r.client.Now() + d
+	r.readWithin(d)
 }
 
-// resting reports whether it is too early for an attempt after one that failed.
-func (s *sharing) resting() bool {
-	left := s.attemptAt - s.client.Now()
+// backingOff reports whether that backoff has not ended.
+func (r *run) backingOff() bool {
+	left := r.nextRequestAt - r.client.Now()
 	if left > 0 {
-		s.within(left)
+		r.readWithin(left)
 	}
 	return left > 0
 }
 
-// attend has this instance look again when something is to be expected: it watches the
-// bell, the places of the members, since a share falls to the others when one leaves,
-// and the partitions that are about to move. What is free will be taken soon, or later.
-func (s *sharing) attend(p plan.Plan, owners []string, settled bool) {
-	s.watch(s.bell(), true)
+// watchOthers makes the next read follow what other instances do. This instance watches the notice
+// lock, the member locks, since the others share the work of a member that leaves, and the
+// partitions that are about to move. While some are free, it reads more often.
+func (r *run) watchOthers(p plan.Plan, owners []string, settled bool) {
+	r.watch(r.noticeLock(), true)
 	free := false
-	for i := range s.table.rows {
-		row := &s.table.rows[i]
-		place, o := i >= s.n, row.owner()
-		if !place {
+	for i := range r.table.rows {
+		row := &r.table.rows[i]
+		member, o := i >= r.n, row.owner()
+		if !member {
 			o = owners[i]
 		}
-		wanted := o != plan.Nobody && o != s.me && (place || p.Moves(o))
-		s.watch(s.table.names[i], wanted)
-		if left, ok := row.endsIn(); ok && wanted {
-			// Many wait for the same expiry: spread them a little.
-			s.within(left + time.Millisecond + rand.N(10*time.Millisecond))
+		wanted := o != plan.Nobody && o != r.me && (member || p.Moves(o))
+		r.watch(r.table.names[i], wanted)
+		if left, ok := row.expiresIn(); ok && wanted {
+			// Many instances wait for the same expiry: spread them a little.
+			r.readWithin(left + time.Millisecond + rand.N(10*time.Millisecond))
 		}
-		free = free || !place && o == plan.Nobody
+		free = free || !member && o == plan.Nobody
 	}
 	if free && settled {
-		s.within(clock.Backoff(s.unclaimed, 2*s.settings.gap, s.settings.every))
-		s.unclaimed++
+		r.readWithin(timing.Backoff(r.freeReads, 2*r.settings.gap, r.settings.every))
+		r.freeReads++
 	}
 }
 
-// watch begins or stops to watch a name, where the backend can.
-func (s *sharing) watch(name string, wanted bool) {
-	w := s.client.Capabilities().Watcher
-	stop, watched := s.watches[name]
+// watch begins or ends the watch of a name, where the backend has a Watcher.
+func (r *run) watch(name string, wanted bool) {
+	w := r.client.Capabilities().Watcher
+	stop, watched := r.watches[name]
 	switch {
 	case wanted && !watched && w != nil:
-		s.watches[name] = w.Watch(name, s.rouse)
+		r.watches[name] = w.Watch(name, r.readSoon)
 	case !wanted && watched:
 		stop()
-		delete(s.watches, name)
+		delete(r.watches, name)
 	}
+}
+
+// forEach calls do for each value, maxRequests at a time, and returns when all calls have
+// returned. Of the goroutines that call it, each stops when do returns false.
+func forEach(values []int, do func(int) bool) {
+	var calls sync.WaitGroup
+	var next atomic.Int64
+	for range min(maxRequests, len(values)) {
+		calls.Go(func() {
+			for k := next.Add(1) - 1; k < int64(len(values)) && do(values[k]); k = next.Add(1) - 1 {
+			}
+		})
+	}
+	calls.Wait()
 }

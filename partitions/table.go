@@ -4,49 +4,48 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/batchread"
-	"github.com/holdfast-go/holdfast/internal/clock"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/plan"
 	"github.com/holdfast-go/holdfast/internal/settings"
 	"github.com/holdfast-go/holdfast/internal/sightings"
+	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
-// table is what an instance has read of a group: the records of n partitions, and
-// after them those of n members. It belongs to one goroutine.
+// table is what an instance has read of a group: the records of its n partitions, followed by those
+// of its n member locks. It belongs to one goroutine.
 type table struct {
-	client *engine.Client
-	prefix string
-	names  []string
-	all    []int          // their indexes
-	index  map[string]int // by name
-	rows   []row
-	memory time.Duration   // how long an owner is remembered that reads do not tell
-	calm   bool            // nothing was moving at the last look
-	unread engine.Failures // records that the last look could not read, if it read any
+	client     *engine.Client
+	prefix     string
+	names      []string
+	all        []int          // their indexes
+	index      map[string]int // of each name
+	rows       []row
+	memory     time.Duration   // how long an owner is remembered that batched reads do not contain
+	calm       bool            // nothing was moving after the last read
+	unreadable engine.Failures // records that the last read could not read
 
-	own func(i int) (owner string, own bool) // whether this instance itself holds a record
+	holds func(i int) (owner string, held bool) // whether this instance itself holds a lock
 }
 
 // row is one record as last read.
 type row struct {
 	rec   driver.Record
-	known bool   // false: the last look did not tell
+	known bool   // the last read returned it
 	free  moment // since when it is seen free
-	stuck bool   // not renewed for its whole TTL by our own clock: it is over
+	stuck bool   // not renewed for its whole TTL by our own clock
 
 	holder    *sightings.Sighting // the last one seen, or nil
-	unchanged time.Duration       // for how long, at least, a holder had not renewed when it was read
+	unchanged time.Duration       // for how long, at least, the holder had not renewed at the last read
 
-	askAgain time.Duration // when an owner that had to be asked for is no longer believed
+	askAgain time.Duration // when to ask again for an owner that was asked for
 }
 
-// partitionPrefix begins the names of all records of a group, and of no others.
+// partitionPrefix is the prefix of the names of a group's locks, and of no others.
 func partitionPrefix(group string) string { return group + "/partition-" }
 
 // partitionName is the lock of a partition. The digits make the names sort by number.
@@ -54,13 +53,13 @@ func partitionName(group string, i int) string {
 	return fmt.Sprintf("%s%04d", partitionPrefix(group), i)
 }
 
-// memberName is the lock of a place among the members.
-func memberName(group string, slot int) string {
-	return fmt.Sprintf("%smember-%04d", partitionPrefix(group), slot)
+// memberName is a member lock.
+func memberName(group string, i int) string {
+	return fmt.Sprintf("%smember-%04d", partitionPrefix(group), i)
 }
 
-func newTable(c *engine.Client, group string, n int, memory time.Duration, own func(int) (string, bool)) *table {
-	t := &table{client: c, prefix: partitionPrefix(group), memory: memory, own: own, index: make(map[string]int, 2*n), rows: make([]row, 2*n)}
+func newTable(c *engine.Client, group string, n int, memory time.Duration, holds func(int) (string, bool)) *table {
+	t := &table{client: c, prefix: partitionPrefix(group), memory: memory, holds: holds, index: make(map[string]int, 2*n), rows: make([]row, 2*n)}
 	for i := range n {
 		t.names = append(t.names, partitionName(group, i))
 	}
@@ -73,9 +72,10 @@ func newTable(c *engine.Client, group string, n int, memory time.Duration, own f
 	return t
 }
 
-// look reads all records: with a batched read where there is one, by a listing, or
-// one by one. It fails if nothing could be read; a record that could not is unknown.
-func (t *table) look(ctx context.Context, each, all time.Duration) error {
+// read reads all records: in batches, by a listing, or one by one, whichever the backend has first.
+// each limits the time of one call, all that of a listing. A record that cannot be read is unknown;
+// if none can be read, the first error is returned.
+func (t *table) read(ctx context.Context, each, all time.Duration) error {
 	recs := make([]driver.Record, len(t.names))
 	errs := make([]error, len(t.names))
 	switch a := t.client.Capabilities(); {
@@ -91,7 +91,7 @@ func (t *table) look(ctx context.Context, each, all time.Duration) error {
 	case a.Lister != nil:
 		limited, cancel := context.WithTimeout(ctx, all)
 		defer cancel()
-		for i, name := range t.names { // what is not listed has no record
+		for i, name := range t.names { // a name that is not listed has no record
 			recs[i] = driver.Record{Name: name, State: driver.StateFree}
 		}
 		for r, err := range a.Lister.List(limited, t.prefix) {
@@ -103,44 +103,37 @@ func (t *table) look(ctx context.Context, each, all time.Duration) error {
 			}
 		}
 	default:
-		t.inspect(ctx, each, recs, errs, t.all)
+		t.readEach(ctx, each, recs, errs, t.all)
 	}
-	t.identify(ctx, each, recs, errs)
-	now := t.client.Now() // after the reply: whatever was read was renewed before
-	t.unread = engine.Failures{}
+	t.addOwners(ctx, each, recs, errs)
+	now := t.client.Now() // after the replies, so that what was read is older
+	t.unreadable = engine.Failures{}
 	for i, name := range t.names {
 		if errs[i] != nil {
-			t.unread.Add(name, errs[i])
+			t.unreadable.Add(name, errs[i])
 		}
-		t.rows[i].see(name, recs[i], errs[i], t.client.Sightings(), now)
+		t.rows[i].update(name, recs[i], errs[i], t.client.Sightings(), now)
 	}
-	if len(t.unread.Names) == len(t.names) {
-		return t.unread.First
+	if len(t.unreadable.Names) == len(t.names) {
+		return t.unreadable.First
 	}
 	return nil
 }
 
-// inspect reads single records, a few at a time.
-func (t *table) inspect(ctx context.Context, each time.Duration, recs []driver.Record, errs []error, which []int) {
-	var calls sync.WaitGroup
-	var next counter
-	for range min(partitionCalls, len(which)) {
-		calls.Go(func() {
-			for k := next.take(); k < len(which); k = next.take() {
-				i := which[k]
-				limited, cancel := context.WithTimeout(ctx, each)
-				recs[i], errs[i] = t.client.Locker().Inspect(limited, t.names[i])
-				cancel()
-			}
-		})
-	}
-	calls.Wait()
+// readEach reads single records, a few at a time.
+func (t *table) readEach(ctx context.Context, each time.Duration, recs []driver.Record, errs []error, which []int) {
+	forEach(which, func(i int) bool {
+		limited, cancel := context.WithTimeout(ctx, each)
+		defer cancel()
+		recs[i], errs[i] = t.client.Locker().Inspect(limited, t.names[i])
+		return true
+	})
 }
 
-// identify finds out the owners that a batched read did not tell (Azure Blob Storage),
-// with a call for each. An owner is remembered while its lock is seen held under the same
-// token, or, where the read tells no tokens either, for a while if nothing is moving.
-func (t *table) identify(ctx context.Context, each time.Duration, recs []driver.Record, errs []error) {
+// addOwners asks for the owners that a batched read did not contain (Azure Blob Storage), with a
+// call for each. An owner is remembered while its lock is held under the same token. Where the read
+// does not contain tokens either, the owner is remembered for a while if nothing is moving.
+func (t *table) addOwners(ctx context.Context, each time.Duration, recs []driver.Record, errs []error) {
 	var unknown []int
 	now := t.client.Now()
 	for i := range recs {
@@ -148,7 +141,7 @@ func (t *table) identify(ctx context.Context, each time.Duration, recs []driver.
 		if errs[i] != nil || rec.State != driver.StateHeld || rec.Owner != "" {
 			continue
 		}
-		if owner, ok := t.own(i); ok {
+		if owner, ok := t.holds(i); ok {
 			rec.Owner = owner
 			continue
 		}
@@ -161,14 +154,14 @@ func (t *table) identify(ctx context.Context, each time.Duration, recs []driver.
 		}
 		if rec.Owner == "" {
 			unknown = append(unknown, i)
-			row.askAgain = now + clock.Jitter(t.memory, 0.2)
+			row.askAgain = now + timing.Jitter(t.memory, 0.2)
 		}
 	}
-	t.inspect(ctx, each, recs, errs, unknown)
+	t.readEach(ctx, each, recs, errs, unknown)
 }
 
-// see takes in what was read of a record; memory is what the client remembers of holders.
-func (r *row) see(name string, rec driver.Record, err error, memory *sightings.Memory, now time.Duration) {
+// update records what was read; memory has the client's sightings of holders.
+func (r *row) update(name string, rec driver.Record, err error, memory *sightings.Memory, now time.Duration) {
 	r.known = err == nil && rec.State != driver.StateUnknown
 	if !r.known {
 		return
@@ -178,28 +171,27 @@ func (r *row) see(name string, rec driver.Record, err error, memory *sightings.M
 		r.holder = memory.See(name, rec, r.holder)
 		r.stuck, r.unchanged = !memory.Stuck(r.holder).IsZero(), memory.Unchanged(r.holder)
 	}
-	if r.free.first(now); r.owner() != plan.Nobody {
+	if r.free.setOnce(now); r.owner() != plan.Nobody {
 		r.free.set = false
 	}
 }
 
-// owner tells whose it is: nobody's, a stranger's if that is all that is known, or the
-// instance's that the record names.
+// owner returns the owner in the record, plan.Nobody or plan.Unknown.
 func (r *row) owner() string {
 	switch {
 	case !r.known:
-		return plan.Stranger
-	case r.rec.State == driver.StateFree || r.stuck:
+		return plan.Unknown
+	case r.rec.State == driver.StateFree || r.stuck: // Promise 10: a holder that does not renew does not keep a partition, whatever its expiry.
 		return plan.Nobody
 	case r.rec.Owner == "":
-		return plan.Stranger
+		return plan.Unknown
 	}
 	return r.rec.Owner
 }
 
-// notRenewed tells how long ago a held record was renewed, at least: by what is left of
-// its time, and by how long its revision has been the same.
-func (r *row) notRenewed() time.Duration {
+// sinceRenewal returns for how long, at least, a held lock has not been renewed: by the rest of its
+// time, and by how long its revision has been the same.
+func (r *row) sinceRenewal() time.Duration {
 	switch {
 	case !r.known || r.rec.State != driver.StateHeld:
 		return 0
@@ -209,17 +201,16 @@ func (r *row) notRenewed() time.Duration {
 	return r.unchanged
 }
 
-// endsIn tells when a held record's time ends unless it is renewed.
-func (r *row) endsIn() (time.Duration, bool) {
+// expiresIn returns when a held lock expires unless it is renewed, if that is known.
+func (r *row) expiresIn() (time.Duration, bool) {
 	if !r.known || r.rec.State != driver.StateHeld || r.stuck || !r.rec.RemainingKnown {
 		return 0, false
 	}
 	return max(r.rec.Remaining, 0), true
 }
 
-// take makes one attempt at the lock of a row, for a hold whose context descends from
-// ctx.
-func (t *table) take(ctx context.Context, i int, s settings.Settings, emit func(event.Event)) (*engine.Hold, error) {
+// acquire makes one attempt at the lock of a row, for a hold whose context descends from ctx.
+func (t *table) acquire(ctx context.Context, i int, s settings.Settings, emit func(event.Event)) (*engine.Hold, error) {
 	a := t.client.NewAcquisition(t.names[i], s, emit)
 	h, err := t.client.TryAcquire(ctx, ctx, a, true)
 	if err != nil {
@@ -228,5 +219,5 @@ func (t *table) take(ctx context.Context, i int, s settings.Settings, emit func(
 	return h, err
 }
 
-// refused tells whether an attempt failed only because another was there first.
-func refused(err error) bool { return errors.Is(err, driver.ErrHeld) }
+// heldByAnother reports whether an attempt failed only because another instance holds the lock.
+func heldByAnother(err error) bool { return errors.Is(err, driver.ErrHeld) }

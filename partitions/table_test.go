@@ -14,24 +14,26 @@ import (
 	"github.com/holdfast-go/holdfast/internal/plan"
 )
 
-// terse is a backend whose batched reads tell tokens, but not owners: those it is asked for
-// one by one.
-type terse struct {
+// withoutOwners is a backend whose batched reads contain tokens, but not owners. Single reads contain
+// both.
+type withoutOwners struct {
 	driver.Locker
 	records map[string]driver.Record
 	asked   int
 }
 
-func (b *terse) Limits() driver.Limits             { return driver.Limits{} }
-func (b *terse) Capabilities() driver.Capabilities { return driver.Capabilities{BatchInspector: b} }
-func (b *terse) Close(context.Context) error       { return nil }
+func (b *withoutOwners) Limits() driver.Limits { return driver.Limits{} }
+func (b *withoutOwners) Capabilities() driver.Capabilities {
+	return driver.Capabilities{BatchInspector: b}
+}
+func (b *withoutOwners) Close(context.Context) error { return nil }
 
-func (b *terse) Inspect(_ context.Context, name string) (driver.Record, error) {
+func (b *withoutOwners) Inspect(_ context.Context, name string) (driver.Record, error) {
 	b.asked++
 	return b.records[name], nil
 }
 
-func (b *terse) InspectBatch(_ context.Context, names []string) ([]driver.Record, []error) {
+func (b *withoutOwners) InspectBatch(_ context.Context, names []string) ([]driver.Record, []error) {
 	records := make([]driver.Record, len(names))
 	for i, name := range names {
 		records[i] = b.records[name]
@@ -43,10 +45,9 @@ func (b *terse) InspectBatch(_ context.Context, names []string) ([]driver.Record
 	return records, make([]error, len(names))
 }
 
-// An owner that a batched read does not tell is remembered as long as the token is the
-// same, and no longer.
+// An owner that a batched read does not contain is remembered while the token is the same.
 func TestTableRemembersOwnersByToken(t *testing.T) {
-	b := &terse{records: map[string]driver.Record{}}
+	b := &withoutOwners{records: map[string]driver.Record{}}
 	c, err := holdfast.New(b)
 	if err != nil {
 		t.Fatal(err)
@@ -60,17 +61,17 @@ func TestTableRemembersOwnersByToken(t *testing.T) {
 		asked int
 	}{{"a", 1, 1}, {"a", 1, 1}, {"b", 2, 2}, {"b", 2, 2}, {"a", 3, 3}} {
 		b.records[table.names[0]] = driver.Record{Name: table.names[0], State: driver.StateHeld, Owner: step.owner, Token: step.token}
-		if err := table.look(t.Context(), time.Second, time.Second); err != nil {
+		if err := table.read(t.Context(), time.Second, time.Second); err != nil {
 			t.Fatal(err)
 		}
 		if got := table.rows[0].owner(); got != step.owner || b.asked != step.asked {
-			t.Errorf("look %d: owner %q after %d single reads, want %q after %d", i, got, b.asked, step.owner, step.asked)
+			t.Errorf("read %d: owner %q after %d single reads, want %q after %d", i, got, b.asked, step.owner, step.asked)
 		}
 	}
 }
 
-// Whose a partition is, for the instance "me": of those that it works on it knows better
-// than its last look, and what it does not work on is not its own, whatever the record says.
+// The instance "me" knows more of the partitions that it works on than it has read. A partition that it
+// does not work on is not its own, whatever the record says.
 func TestOwners(t *testing.T) {
 	var elapsed atomic.Int64
 	working := func(name string) *work {
@@ -100,21 +101,21 @@ func TestOwners(t *testing.T) {
 	}{
 		{"free", free, nil, plan.Nobody},
 		{"another's", held("other"), nil, "other"},
-		{"an owner that is not told", held(""), nil, plan.Stranger},
-		{"a record that could not be read", row{rec: driver.Record{State: driver.StateFree}}, nil, plan.Stranger},
+		{"an owner that is unknown", held(""), nil, plan.Unknown},
+		{"a record that could not be read", row{rec: driver.Record{State: driver.StateFree}}, nil, plan.Unknown},
 		{"at work", held("me"), live, "me"},
-		{"at work, the look was before", free, live, "me"},
+		{"at work, read before", free, live, "me"},
 		{"being released", free, live, "me"},
-		{"a request in doubt", held("me"), nil, plan.Stranger},
-		{"lost, the function still runs", free, lost, plan.Stranger},
-		{"lost, the record does not say so yet", held("me"), lost, plan.Stranger},
+		{"a request in doubt", held("me"), nil, plan.Unknown},
+		{"lost, the function still runs", free, lost, plan.Unknown},
+		{"lost, the record does not say so yet", held("me"), lost, plan.Unknown},
 		{"lost, and taken by another", held("other"), lost, "other"},
 	} {
-		s := &sharing{Partitions: &Partitions{n: 1}, me: "me", table: &table{rows: []row{x.row}}, owned: map[int]*work{}}
+		r := &run{Partitions: &Partitions{n: 1}, me: "me", table: &table{rows: []row{x.row}}, works: map[int]*work{}}
 		if x.work != nil {
-			s.owned[0] = x.work
+			r.works[0] = x.work
 		}
-		if got := s.owners(); !slices.Equal(got, []string{x.want}) {
+		if got := r.owners(); !slices.Equal(got, []string{x.want}) {
 			t.Errorf("%s: %q, want %q", x.what, got, x.want)
 		}
 	}

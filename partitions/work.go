@@ -5,38 +5,38 @@ import (
 	"errors"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/clock"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/event"
+	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
-// work is a partition that this instance has: its hold, and the function's goroutine.
+// work is a partition that this instance holds, and the goroutine that calls the function.
 type work struct {
-	s         *sharing
+	run       *run
 	partition int
 	hold      *engine.Hold
-	order     uint64 // larger than of what was taken before; 0: others could not take it
+	order     uint64 // higher than that of partitions acquired before; 0: beyond the share
 }
 
 // begin starts work on a partition.
-func (s *sharing) begin(partition int, h *engine.Hold, extra bool) {
-	s.mu.Lock()
-	w := &work{s: s, partition: partition, hold: h}
-	if !extra {
-		s.taken++
-		w.order = s.taken
+func (r *run) begin(partition int, h *engine.Hold, beyondShare bool) {
+	r.mu.Lock()
+	w := &work{run: r, partition: partition, hold: h}
+	if !beyondShare {
+		r.acquired++
+		w.order = r.acquired
 	}
-	s.owned[partition] = w
-	s.mu.Unlock()
-	s.works.Go(w.run)
+	r.works[partition] = w
+	r.mu.Unlock()
+	r.goroutines.Go(w.do)
 }
 
 // live lists the partitions that are this instance's now.
-func (s *sharing) live() []*work {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (r *run) live() []*work {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var out []*work
-	for _, w := range s.owned {
+	for _, w := range r.works {
 		if w.hold.Err() == nil {
 			out = append(out, w)
 		}
@@ -44,16 +44,16 @@ func (s *sharing) live() []*work {
 	return out
 }
 
-// giveBack ends the partition's context; the rest follows when the function returns.
-func (w *work) giveBack() { w.hold.Cancel(ErrReassigned) }
+// reassign ends the partition's context. The partition is released when the function has returned.
+func (w *work) reassign() { w.hold.Cancel(ErrReassigned) }
 
-// run calls the function until the partition is no longer to be worked on.
-func (w *work) run() {
+// do calls the function until the partition is no longer to be worked on.
+func (w *work) do() {
 	defer w.end() // also if the function panics
-	c, restart := w.s.client, w.s.settings.restart
+	c, restart := w.run.client, w.run.settings.restart
 	for failures := 0; w.hold.Err() == nil; failures++ {
 		began := c.Now()
-		err := w.s.fn(w.hold.Context(), w.partition)
+		err := w.run.fn(w.hold.Context(), w.partition)
 		ended := w.hold.Err()
 		if err == nil || ended != nil {
 			if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, ended) {
@@ -65,7 +65,7 @@ func (w *work) run() {
 		if c.Now()-began > restart.Max {
 			failures = 0
 		}
-		w.sleep(clock.Backoff(failures, restart.Initial, restart.Max))
+		w.sleep(timing.Backoff(failures, restart.Initial, restart.Max))
 	}
 	<-w.hold.Context().Done()
 }
@@ -80,17 +80,16 @@ func (w *work) sleep(d time.Duration) {
 	}
 }
 
-// end releases the lock. Until then nobody else can have been granted it, and this
-// instance does not try to.
+// end releases the partition. Until then this instance does not try to acquire it again.
 func (w *work) end() {
-	s := w.s
-	s.releases <- struct{}{}
-	w.hold.Finish(w.hold.Context())
-	<-s.releases
-	s.mu.Lock()
-	delete(s.owned, w.partition)
-	s.mu.Unlock()
+	r := w.run
+	r.releases <- struct{}{}
+	w.hold.Finish(w.hold.Context()) // Promise 7: the function has returned; the lease was renewed until now.
+	<-r.releases
+	r.mu.Lock()
+	delete(r.works, w.partition)
+	r.mu.Unlock()
 	if !errors.Is(context.Cause(w.hold.Context()), ErrReassigned) {
-		s.rouse() // it was lost: it may be free
+		r.readSoon() // it was lost, so it may be free
 	}
 }

@@ -15,10 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// One test for each promise of the package documentation, by its number. The
-// drivers' conformance suite and the tests against real servers show the parts that
-// lie in a backend.
-
+// Promise 1: at most one holder's context is live at any instant, whatever calls fail.
 func TestPromise01_Exclusion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
@@ -63,7 +60,7 @@ func TestPromise01_Exclusion(t *testing.T) {
 							check.Enter(ctx, "job", token)
 							select {
 							case <-ctx.Done():
-								time.Sleep(time.Second) // slow to stop; within the grace
+								time.Sleep(time.Second) // slow to stop, but within the grace
 							case <-time.After(12 * time.Second):
 							}
 							return nil

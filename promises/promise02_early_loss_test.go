@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
+// Promise 2: a holder's context ends before another can be granted the lock.
 func TestPromise02_EarlyLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl, reply = 30 * time.Second, 2 * time.Second

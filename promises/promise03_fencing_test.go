@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
+// Promise 3: tokens rise across release, expiry and, once the clock has passed the last one, removal.
 func TestPromise03_FencingTokensRise(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
@@ -22,10 +23,10 @@ func TestPromise03_FencingTokensRise(t *testing.T) {
 				t.Errorf("%s: token %d is not above %d", how, h.Token(), last)
 			}
 			if got, ok := holdfast.TokenFromContext(h.Context()); !ok || got != h.Token() {
-				t.Errorf("TokenFrom: %d, %v; want %d", got, ok, h.Token())
+				t.Errorf("TokenFromContext: %d, %v; want %d", got, ok, h.Token())
 			}
 			if got, ok := holdfast.HoldFromContext(h.Context()); !ok || got != h {
-				t.Errorf("HoldFrom: %p, %v; want %p", got, ok, h)
+				t.Errorf("HoldFromContext: %p, %v; want %p", got, ok, h)
 			}
 			last = h.Token()
 			return h

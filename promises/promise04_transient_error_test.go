@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
+// Promise 4: failed renewals are retried, and only the definite answer ends the hold.
 func TestPromise04_TransientErrorIsNoLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
@@ -30,10 +31,10 @@ func TestPromise04_TransientErrorIsNoLoss(t *testing.T) {
 		h := locktest.MustLock(t, c, "job")
 		time.Sleep(10 * time.Minute)
 		if err := h.Err(); err != nil {
-			t.Errorf("a hold was lost to errors that passed: %v", err)
+			t.Errorf("a hold was lost to transient errors: %v", err)
 		}
 		if seen.Count(holdfast.EventError) < 20 {
-			t.Errorf("only %d failures were told", seen.Count(holdfast.EventError))
+			t.Errorf("only %d failures were reported", seen.Count(holdfast.EventError))
 		}
 		// The definite answer ends it at once.
 		other := store.Locker()

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
+// Promise 5: a request may be applied although its reply was lost, is late or never comes.
 func TestPromise05_LostAnswersAreHarmless(t *testing.T) {
 	for name, ft := range map[string]locktest.Fault{
 		"before the write": {Refuse: locktest.ErrInjected},
@@ -45,9 +46,9 @@ func TestPromise05_LostAnswersAreHarmless(t *testing.T) {
 	}
 }
 
-// An acquire that ended in doubt can land after the first clean-up: the clean-up goes
-// on for one TTL, and so frees what would else stay taken for another TTL.
-func TestPromise05_DoubtfulAcquireIsCleanedUp(t *testing.T) {
+// An acquire in doubt can land after the first request of its cleanup. The cleanup therefore continues
+// for one TTL; otherwise the lock would stay held for another TTL.
+func TestPromise05_AcquireInDoubtIsCleanedUp(t *testing.T) {
 	for name, ft := range map[string]locktest.Fault{
 		"applied, reply lost":                  {Lose: locktest.ErrInjected},
 		"lands 20 s later":                     {Late: 20 * time.Second},
@@ -62,7 +63,7 @@ func TestPromise05_DoubtfulAcquireIsCleanedUp(t *testing.T) {
 						return locktest.Fault{}
 					}
 					if ids[l.ID.Reveal()] {
-						t.Error("an ID in clean-up was used again")
+						t.Error("an ID in cleanup was used again")
 					}
 					ids[l.ID.Reveal()] = true
 					return ft
@@ -72,7 +73,7 @@ func TestPromise05_DoubtfulAcquireIsCleanedUp(t *testing.T) {
 				if err == nil || errors.Is(err, holdfast.ErrHeld) {
 					t.Fatalf("TryLock: %v", err)
 				}
-				time.Sleep(ft.Late + 9*time.Second) // at most the longest pause of the clean-up later
+				time.Sleep(ft.Late + 9*time.Second) // at most the longest backoff of the cleanup later
 				if locktest.IsHeld(t, store, "job") {
 					t.Error("an acquire in doubt keeps the lock")
 				}
@@ -80,7 +81,7 @@ func TestPromise05_DoubtfulAcquireIsCleanedUp(t *testing.T) {
 				n := f.Count(locktest.OpRelease)
 				time.Sleep(time.Hour)
 				if f.Count(locktest.OpRelease) != n {
-					t.Error("the clean-up never ends")
+					t.Error("the cleanup never ends")
 				}
 				_, _ = c.TryLock(t.Context(), "job")
 			})
@@ -88,8 +89,8 @@ func TestPromise05_DoubtfulAcquireIsCleanedUp(t *testing.T) {
 	}
 }
 
-// The same for a hold whose acquiring request was sent twice: the first may
-// land after the hold was released.
+// The acquiring request of a hold may have been sent twice. The first may land after the hold was
+// released, and is cleaned up, too.
 func TestPromise05_DuplicateLandsAfterRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
+// Promise 6: a stale release never frees the next holder, and is no error.
 func TestPromise06_OnlyTheHolderReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
@@ -22,7 +23,7 @@ func TestPromise06_OnlyTheHolderReleases(t *testing.T) {
 		next := locktest.MustLock(t, b, "job")
 		for range 3 {
 			if err := old.Release(t.Context()); err != nil {
-				t.Errorf("a release of what is not ours any more: %v", err)
+				t.Errorf("a stale release: %v", err)
 			}
 		}
 		time.Sleep(time.Hour)

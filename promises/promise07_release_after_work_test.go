@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
+// Promise 7: the lock is released only after the work has ended, however it was stopped.
 func TestPromise07_ReleaseAfterTheWork(t *testing.T) {
 	type end func(c *holdfast.Client, cancel func(), lose func())
 	for name, finish := range map[string]end{
@@ -38,7 +39,7 @@ func TestPromise07_ReleaseAfterTheWork(t *testing.T) {
 				_ = c.Do(ctx, "job", func(ctx context.Context) error {
 					finish(c, cancel, func() { losing.Store(true) })
 					<-ctx.Done()
-					time.Sleep(20 * time.Second) // the work takes its time to stop
+					time.Sleep(20 * time.Second) // the work is slow to stop
 					synctest.Wait()
 					stopped.Store(true)
 					return nil
@@ -53,7 +54,7 @@ func TestPromise07_ReleaseAfterTheWork(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
 			f := locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-				if op == locktest.OpRelease && n == 2 { // of Do's
+				if op == locktest.OpRelease && n == 2 { // the first one of Do
 					return locktest.Fault{Refuse: locktest.ErrInjected}
 				}
 				return locktest.Fault{}

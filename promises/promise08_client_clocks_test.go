@@ -13,11 +13,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// Only elapsed time counts. That the default clock does not follow the wall clock and
-// counts suspend is shown by TestElapsedClock.
+// Promise 8: only elapsed time counts, including suspend. TestElapsedClock in internal/clock shows that
+// the default clock counts it and does not follow the wall clock.
 func TestPromise08_ClientClocksDoNotMatter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// The server's clock is a year ahead: nothing of it may enter a local deadline.
+		// The server's clock is a year ahead; local deadlines do not depend on it.
 		store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().AddDate(1, 0, 0) }))
 		var suspended atomic.Int64
 		start := time.Now()
@@ -27,10 +27,10 @@ func TestPromise08_ClientClocksDoNotMatter(t *testing.T) {
 		if h.Err() != nil {
 			t.Fatalf("lost: %v", h.Err())
 		}
-		// The machine sleeps for a minute: timers stand still, the lease is over.
+		// The machine sleeps for a minute: timers stand still, and the lease expires.
 		suspended.Store(int64(time.Minute))
 		if !errors.Is(h.Err(), holdfast.ErrLost) {
-			t.Error("Err does not know at once that the lease is over after a suspend")
+			t.Error("Err does not report the loss at once after a suspend")
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()

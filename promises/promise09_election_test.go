@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
+// Promise 9: after every loss the runner campaigns again, and a lasting failure is reported repeatedly.
 func TestPromise09_ElectionNeverDiesSilently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
@@ -29,12 +30,12 @@ func TestPromise09_ElectionNeverDiesSilently(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var terms atomic.Int32
+		var leaderships atomic.Int32
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() {
 			done <- r.Run(ctx, func(ctx context.Context) error {
-				terms.Add(1)
+				leaderships.Add(1)
 				<-ctx.Done()
 				return ctx.Err()
 			})
@@ -47,14 +48,14 @@ func TestPromise09_ElectionNeverDiesSilently(t *testing.T) {
 			if r.IsLeader() {
 				t.Error("leads without a backend")
 			}
-			if told := seen.Count(holdfast.EventError) - before; told < 60 {
-				t.Errorf("a lasting failure was told %d times in ten minutes", told)
+			if reported := seen.Count(holdfast.EventError) - before; reported < 60 {
+				t.Errorf("a lasting failure was reported %d times in ten minutes", reported)
 			}
 			down.Store(false)
 		}
 		time.Sleep(time.Minute)
-		if terms.Load() != 6 || !r.IsLeader() {
-			t.Errorf("%d terms, leader %v; want 6, true", terms.Load(), r.IsLeader())
+		if leaderships.Load() != 6 || !r.IsLeader() {
+			t.Errorf("%d leaderships, leader %v; want 6, true", leaderships.Load(), r.IsLeader())
 		}
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {

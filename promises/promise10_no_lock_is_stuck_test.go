@@ -14,6 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
+// Promise 10: a dead holder's lock is taken over after one TTL of elapsed time, however far ahead its
+// expiry lies.
 func TestPromise10_NoLockIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead atomic.Int64

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/readiness"
 )
 
-// The load balancer sends the leader's work to the leader.
+// A load balancer that uses this probe sends requests to the leader only.
 func ExampleHandler() {
 	ctx := context.Background()
 	client, err := holdfast.Open(ctx, "mem:")

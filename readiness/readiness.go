@@ -1,5 +1,5 @@
-// Package readiness answers HTTP probes that ask whether this instance leads, so that a load
-// balancer sends the leader's work to the leader. Only programs that serve HTTP need it.
+// Package readiness has an HTTP probe that reports whether this instance leads, so that a load
+// balancer can send requests to the leader only. Only programs that serve HTTP need it.
 package readiness
 
 import (
@@ -9,23 +9,23 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
-// Leader is what a probe asks; a *[holdfast.LeaderAwareRunner] is one.
+// Leader is what a probe reports about. A *[holdfast.LeaderAwareRunner] implements it.
 type Leader interface {
-	// Name is the name of the lock.
+	// Name returns the name of the lock.
 	Name() string
-	// Leading returns the lease under which this instance leads; false if it does not. It
-	// asks no backend.
+	// Leading returns the lease under which this instance leads, or false if it does not
+	// lead. It does no I/O.
 	Leading() (holdfast.Lease, bool)
 }
 
-// Handler returns a readiness probe: 200 while the leader leads and 503 while it does not.
-// It asks no backend, and allows GET and HEAD. The body is JSON: {"name": …, "leading": …,
-// "token": …, "owner": …}, the last two only while leading.
+// Handler returns a readiness probe. It answers 200 while this instance leads, and 503 while it does
+// not. It allows GET and HEAD, and does no I/O. The body is JSON: {"name": …, "leading": …,
+// "token": …, "owner": …}, with token and owner only while this instance leads.
 func Handler(leader Leader) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Method != http.MethodGet && req.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, "only GET and HEAD", http.StatusMethodNotAllowed)
+			http.Error(w, "only GET and HEAD are allowed", http.StatusMethodNotAllowed)
 			return
 		}
 		status := struct {
@@ -41,6 +41,6 @@ func Handler(leader Leader) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
 		w.WriteHeader(code)
-		_ = json.NewEncoder(w).Encode(status) // a client that has gone away is no failure
+		_ = json.NewEncoder(w).Encode(status) // an error means that the client has disconnected
 	})
 }

@@ -422,11 +422,13 @@ Tick ==
       Passed(s) == IF s.phase = "work" /\ ~s.paused /\ s.age >= LostBy /\ G("LocalDeadline")
                    THEN [s EXCEPT !.phase = "lost", !.call = NoCall] ELSE s
       lost == {c \in Clients : Passed(Grown(cl[c])).phase # cl[c].phase}
+      slow == \E c \in Clients : cl[c].call.k \in {"acq", "hand"} /\ cl[c].call.age + 1 = LostBy
   IN /\ rec' = [n \in Names |-> [rec[n] EXCEPT !.left = IF @ = Far THEN Far ELSE Max(@ - 1, 0)]]
      /\ cl' = [c \in Clients |-> Passed(Grown(cl[c]))]
      /\ clean' = [id \in ID |-> Up(clean[id], DoubtTTL)]
      /\ msgs' = Kept({IF m.live /\ Owner(m.id) \in lost THEN [m EXCEPT !.live = FALSE] ELSE m : m \in msgs}, rec)
-     /\ UNCHANGED <<batch, cleaned, writes, fence, high, left>>
+     /\ IF slow /\ left.faults # 99 THEN Fault ELSE UNCHANGED left
+     /\ UNCHANGED <<batch, cleaned, writes, fence, high>>
 
 \* The server's clock steps back, far: every expiry is out of reach, also one that had passed.
 StepBack ==
@@ -575,7 +577,7 @@ Works ==
        /\ WF_vars(DeliverAny({m \in msgs : m.t = "rel" /\ m.id = id}))
 
 \* Time passes.
-Passes == WF_vars(Tick) /\ \A id \in ID : WF_vars(EndCleanUp(id))
+Passes == SF_vars(Tick) /\ \A id \in ID : WF_vars(EndCleanUp(id))
 
 FairSpec    == Spec /\ Works /\ Passes
 InstantSpec == Spec /\ Works  \* time may stand still: what must happen does not wait for an expiry

@@ -61,9 +61,9 @@ func latencies(r *bench.Report) (*figure.Panel, error) {
 	var lines []figure.Line
 	for _, row := range rows {
 		if len(row.Percentiles) == 0 {
-			return nil, fmt.Errorf("%s: \"percentilesMs\" is missing; an older holdfast does not write it", row.What)
+			return nil, fmt.Errorf("%s: \"percentilesMs\" is missing; an older holdfast does not write it", row.Name)
 		}
-		line := figure.Line{Name: row.What}
+		line := figure.Line{Name: row.Name}
 		for percent, ms := range row.Percentiles {
 			line.Points = append(line.Points, plotter.XY{X: math.Max(ms, 0.001), Y: float64(percent) / 100})
 		}

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/holdfast-go/holdfast/driver/text"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/bench"
 )
 
@@ -74,7 +74,7 @@ func (b *benchCmd) Validate() error {
 	case b.Rounds+b.Handovers+b.Crashes+len(b.Leases) == 0:
 		return fmt.Errorf("nothing to measure: --rounds, --handovers, --crashes or --leases must be more than 0")
 	case b.Hold > 24*time.Hour:
-		return fmt.Errorf("--hold %s: must be at most 24h", text.Duration(b.Hold))
+		return fmt.Errorf("--hold %s: must be at most 24h", driver.FormatDuration(b.Hold))
 	}
 	return nil
 }

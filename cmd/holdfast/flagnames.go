@@ -6,7 +6,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 // flagNames maps the names of the library's options to those of the command's flags.
@@ -28,8 +27,11 @@ func withFlagNames(err error) string {
 	case ofURL:
 		renamed.Field = "the backend's URL" + parameter
 	}
-	return strings.Replace(err.Error(), invalid.Error(), renamed.Error(), 1)
+	return strings.Replace(err.Error(), withoutPrefix(invalid), withoutPrefix(&renamed), 1)
 }
+
+// withoutPrefix is the text of an error as it stands in that of an error which wraps it.
+func withoutPrefix(err error) string { return strings.TrimPrefix(err.Error(), "holdfast: ") }
 
 // asGraceError turns an error about the time between renewals, for which there is no flag,
 // into one about --grace. A grace of at most two fifths of the TTL leaves enough time
@@ -41,7 +43,7 @@ func (r *runCmd) asGraceError(err error) error {
 	}
 	rule := "at most two fifths of the TTL"
 	if r.TTL > 0 {
-		rule = "at most " + text.Duration(r.TTL*2/5) + ", two fifths of --ttl " + text.Duration(r.TTL)
+		rule = "at most " + driver.FormatDuration(r.TTL*2/5) + ", two fifths of --ttl " + driver.FormatDuration(r.TTL)
 	}
-	return driver.Invalid("Grace", text.Duration(r.Grace), rule)
+	return driver.Invalid("Grace", driver.FormatDuration(r.Grace), rule)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -13,11 +12,11 @@ func TestErrorsNameFlags(t *testing.T) {
 		err  error
 		want string
 	}{
-		{driver.Invalid("Grace", "40s", "less than the TTL of 30s"), "--grace 40s is invalid: must be less than the TTL of 30s"},
-		{driver.Invalid("Owner", `"x"`, "short"), `--owner "x" is invalid: must be short`},
-		{driver.Invalid("URL", "without a database", "with one"), "the backend's URL without a database is invalid: must be with one"},
-		{driver.Invalid("URL parameter retention", "1m", "more"), "the backend's URL parameter retention 1m is invalid: must be more"},
-		{fmt.Errorf("holdfast: lock: %w", driver.Invalid("TTL", "1s", "more")), "holdfast: lock: --ttl 1s is invalid: must be more"},
+		{driver.Invalid("Grace", "40s", "less than the TTL of 30s"), "holdfast: --grace 40s is invalid: must be less than the TTL of 30s"},
+		{driver.Invalid("Owner", `"x"`, "short"), `holdfast: --owner "x" is invalid: must be short`},
+		{driver.Invalid("URL", "without a database", "with one"), "holdfast: the backend's URL without a database is invalid: must be with one"},
+		{driver.Invalid("URL parameter retention", "1m", "more"), "holdfast: the backend's URL parameter retention 1m is invalid: must be more"},
+		{driver.Errorf("holdfast: lock: %w", driver.Invalid("TTL", "1s", "more")), "holdfast: lock: --ttl 1s is invalid: must be more"},
 		{errors.New("Grace"), "Grace"},
 	} {
 		if got := withFlagNames(tc.err); got != tc.want {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/holdfast-go/holdfast/driver/text"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // parseNumber parses the value of every numeric flag.
@@ -45,7 +45,7 @@ func parseDuration(ctx *kong.DecodeContext, target reflect.Value) error {
 		if d < 0 && !ctx.Value.Tag.Has("positive") {
 			least = "0s or more"
 		}
-		return errors.New(text.Duration(d) + " is invalid: must be " + least)
+		return errors.New(driver.FormatDuration(d) + " is invalid: must be " + least)
 	}
 	target.Set(reflect.ValueOf(d))
 	return nil

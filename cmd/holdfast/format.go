@@ -6,7 +6,7 @@ import (
 	"unicode"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/driver/text"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // quoteUnsafe returns text from a backend as it is if it is safe to show, and quoted
@@ -33,7 +33,7 @@ func roundedDuration(d time.Duration) string {
 	default:
 		d = d.Round(time.Second)
 	}
-	return text.Duration(d)
+	return driver.FormatDuration(d)
 }
 
 // describeHolder describes the holder of a lock: owner, token, time left.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 type runCmd struct {
@@ -215,7 +214,7 @@ func (r *runner) waitLimitText(preposition string) string {
 	if r.Wait == nil || r.Try {
 		return ""
 	}
-	return preposition + " --wait " + text.Duration(*r.Wait)
+	return preposition + " --wait " + driver.FormatDuration(*r.Wait)
 }
 
 // close closes the client. By then the lock is released, or the failure to do so is logged.

@@ -20,6 +20,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 func TestMain(m *testing.M) {
@@ -32,7 +33,7 @@ type withMongo struct{ *testing.M }
 
 func (m withMongo) Run() int {
 	unignoreSignals()
-	return mongotest.Run(m.M)
+	return serverprocess.Run(m.M)
 }
 
 // unignoreSignals catches the ending signals that this process ignores, so that the processes

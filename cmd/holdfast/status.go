@@ -10,7 +10,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 type statusCmd struct {
@@ -101,7 +100,7 @@ func ofTTL(r holdfast.Record) string {
 	if r.TTL == 0 {
 		return ""
 	}
-	return " of " + text.Duration(r.TTL)
+	return " of " + driver.FormatDuration(r.TTL)
 }
 
 func timeText(t time.Time) string {

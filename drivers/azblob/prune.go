@@ -13,7 +13,6 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 const minIdleTime = time.Hour
@@ -35,7 +34,7 @@ const minIdleTime = time.Hour
 func (l *Locker) Prune(ctx context.Context, prefix string, idle time.Duration) (removed int, err error) {
 	if idle < minIdleTime {
 		return 0, &driver.OpError{Op: "prune", Backend: backend, Name: prefix,
-			Err: driver.Invalid("idle time", text.Duration(idle), "at least "+text.Duration(minIdleTime))}
+			Err: driver.Invalid("idle time", driver.FormatDuration(idle), "at least "+driver.FormatDuration(minIdleTime))}
 	}
 	return l.prune(ctx, prefix, idle)
 }

@@ -93,7 +93,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 const (
@@ -179,7 +178,7 @@ func parseURL(rawURL string) (dir string, opts []Option, err error) {
 
 func checkRetention(field string, d time.Duration) error {
 	if d < minRetention {
-		return driver.Invalid(field, text.Duration(d), "at least "+text.Duration(minRetention))
+		return driver.Invalid(field, driver.FormatDuration(d), "at least "+driver.FormatDuration(minRetention))
 	}
 	return nil
 }
@@ -230,7 +229,7 @@ var _ interface {
 func New(dir string, opts ...Option) (*Locker, error) {
 	clock, err := systemClock()
 	if err != nil {
-		return nil, fmt.Errorf("holdfast: file: reading the system's clock: %w", err)
+		return nil, driver.Errorf("holdfast: file: reading the system's clock: %w", err)
 	}
 	return newLocker(dir, clock, opts...)
 }
@@ -248,7 +247,7 @@ func newLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
 	}
 	abs, err := filepath.Abs(dir) // the program may change its working directory
 	if err != nil {
-		return nil, fmt.Errorf("holdfast: file: %w", err)
+		return nil, driver.Errorf("holdfast: file: %w", err)
 	}
 	if err := makeFolder(abs); err != nil {
 		return nil, err

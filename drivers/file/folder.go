@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // makeFolder creates the folder if it is missing, accessible to its owner only. It checks the
@@ -16,7 +18,7 @@ func makeFolder(dir string) error {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("holdfast: file: making the folder: %w", err)
+		return driver.Errorf("holdfast: file: making the folder: %w", err)
 	}
 	if err := checkPath(dir); err != nil {
 		return err
@@ -28,7 +30,7 @@ func makeFolder(dir string) error {
 			err = checkOwner(path, info)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("holdfast: file: %w", err)
+			return driver.Errorf("holdfast: file: %w", err)
 		}
 	}
 	return nil

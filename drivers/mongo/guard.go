@@ -21,11 +21,11 @@ const FencesCollection = "holdfast_fences"
 
 // ErrFenced says that a later holder of the lock has used the guard. It also matches driver.ErrLost,
 // since the lease must have ended.
-var ErrFenced = fmt.Errorf("a later holder raised the fence: %w", driver.ErrLost)
+var ErrFenced = driver.Errorf("holdfast: a later holder raised the fence: %w", driver.ErrLost)
 
 // ErrInDoubt says that the commit of a transaction was sent, and no answer came. It was applied as a
 // whole or not at all.
-var ErrInDoubt = errors.New("the outcome of the commit is unknown")
+var ErrInDoubt = errors.New("holdfast: the outcome of the commit is unknown")
 
 // Hold is the part of a *[holdfast.Hold] that a [Guard] uses.
 type Hold interface {

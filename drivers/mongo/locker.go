@@ -18,7 +18,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/text"
 )
 
 const backend = "mongodb"
@@ -106,7 +105,7 @@ func newConfig(opts []Option) (config, error) {
 	case c.timeout < time.Millisecond:
 		return c, driver.Invalid("command timeout", c.timeout.String(), "at least 1ms")
 	case c.retention < time.Hour || c.retention > maxRetention || c.retention%time.Second != 0:
-		return c, driver.Invalid("retention", text.Duration(c.retention), "whole seconds from 1h to "+text.Duration(maxRetention))
+		return c, driver.Invalid("retention", driver.FormatDuration(c.retention), "whole seconds from 1h to "+driver.FormatDuration(maxRetention))
 	case c.logger == nil:
 		return c, driver.Invalid("logger", "nil", "a *slog.Logger")
 	}

@@ -31,8 +31,8 @@ const (
 	// failure.
 	streamStable = 10 * time.Second
 
-	retryMin = 100 * time.Millisecond
-	retryMax = 30 * time.Second
+	firstRetry   = 100 * time.Millisecond
+	longestRetry = 30 * time.Second
 	// retryPermanent is the backoff after a failure that a person must resolve, by granting a
 	// privilege or making a standalone server a replica set.
 	retryPermanent = 10 * time.Minute
@@ -302,11 +302,11 @@ func (w *watcher) namespace() string { return w.coll.Database().Name() + "." + w
 // retryBackoff returns how long to wait after a failure with that many failures before it. It
 // is jittered, so that the clients of a recovering server do not reconnect together.
 func retryBackoff(err error, failures int) time.Duration {
-	wait := retryMax
+	wait := longestRetry
 	if isPermanent(err) {
 		wait = retryPermanent
 	} else if failures < 16 {
-		wait = min(retryMin<<failures, retryMax)
+		wait = min(firstRetry<<failures, longestRetry)
 	}
 	return wait/2 + rand.N(wait/2)
 }

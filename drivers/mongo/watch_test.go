@@ -236,7 +236,7 @@ func TestWatchRetryBackoff(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("connection reset")
 	for failures := range 100 {
-		want := min(retryMin<<min(failures, 20), retryMax)
+		want := min(firstRetry<<min(failures, 20), longestRetry)
 		if got := retryBackoff(broken, failures); got < want/2 || got > want {
 			t.Errorf("pause after %d failures is %v, want %v to %v", failures, got, want/2, want)
 		}

@@ -79,7 +79,7 @@ func TestParse(t *testing.T) {
 	}
 	for _, bad := range []string{"", "azblob:", "http://emulator/x", "azblob://account/x"} {
 		if _, err := parse(bad); err == nil {
-			t.Errorf("%q is accepted", bad)
+			t.Errorf("%q was accepted", bad)
 		}
 	}
 	t.Setenv("AZURE_STORAGE_KEY", "a2V5")

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
@@ -17,34 +18,32 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 )
 
-// The account of every Azurite; its documentation publishes the key.
+// The account of every Azurite. Its key is public: it is in the documentation.
 const (
 	Account = "devstoreaccount1"
 	Key     = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
 
-// Service is a blob service and how to reach it.
+const deleteTimeout = 20 * time.Second
+
+// Service is the address and the account of a blob service.
 type Service struct {
 	Endpoint string // of the account, without a slash at the end
 	Account  string
 	Key      string
-	// Emulator says that it is Azurite, which differs from Azure in details.
+	// Emulator is set for Azurite, which differs from Azure in details.
 	Emulator bool
 }
 
-func (p *process) service() *Service {
-	return &Service{Endpoint: "http://" + p.addr() + "/" + Account, Account: Account, Key: Key, Emulator: true}
-}
-
-// Emulator is the Azurite at an endpoint.
+// Emulator returns the service of the Azurite at an endpoint.
 func Emulator(endpoint string) *Service {
 	return &Service{Endpoint: strings.TrimRight(endpoint, "/"), Account: Account, Key: Key, Emulator: true}
 }
 
-// FromEnvironment is the service that [EnvURL] names.
+// FromEnvironment returns the service that [EnvURL] names.
 func FromEnvironment() (*Service, error) { return parse(os.Getenv(EnvURL)) }
 
-// parse reads a URL of [EnvURL].
+// parse returns the service at a URL of the form that [EnvURL] describes.
 func parse(raw string) (*Service, error) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Scheme != "azblob" || u.Host == "" {
@@ -66,8 +65,8 @@ func parse(raw string) (*Service, error) {
 	return s, nil
 }
 
-// URL is what holdfast.Open takes for a container. The key is not in it: tests
-// against a real account have it in the environment.
+// URL is a container's URL for holdfast.Open. It does not contain the key: tests with a real
+// account have that in the environment.
 func (s *Service) URL(containerName string) string {
 	account := s.Account
 	if s.Emulator {
@@ -76,27 +75,27 @@ func (s *Service) URL(containerName string) string {
 	return "azblob://" + account + "/" + containerName + "?endpoint=" + url.QueryEscape(s.Endpoint)
 }
 
-// Fresh returns the name of a container that does not exist yet, and deletes it
-// at the end of the test if it does by then.
+// Fresh returns the name of a container that does not exist yet. If the test creates it, it is
+// deleted at the end.
 func (s *Service) Fresh(tb testing.TB) string {
 	tb.Helper()
 	name := "holdfast-" + strings.ToLower(rand.Text())
 	client := s.Client(tb, name, nil)
 	tb.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), deleteTimeout)
 		defer cancel()
 		_, err := client.Delete(ctx, nil)
 		var offline interface{ Timeout() bool }
 		if err == nil || bloberror.HasCode(err, bloberror.ContainerNotFound) || s.Emulator && errors.As(err, &offline) {
-			return // an emulator that the test has stopped keeps nothing
+			return // the test may have stopped its emulator
 		}
 		tb.Error(err)
 	})
 	return name
 }
 
-// Client is a client for a container, with connections of its own that end with
-// the test. wrap, if any, goes between the client and the network.
+// Client returns a client for a container. Its connections are its own and end with the test.
+// If wrap is not nil, requests go through the transport that it returns.
 func (s *Service) Client(tb testing.TB, containerName string, wrap func(http.RoundTripper) http.RoundTripper) *container.Client {
 	tb.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
@@ -120,7 +119,7 @@ func (s *Service) Client(tb testing.TB, containerName string, wrap func(http.Rou
 	return client
 }
 
-// Container is a client for a fresh container that exists.
+// Container returns a client for a new container.
 func (s *Service) Container(tb testing.TB) *container.Client {
 	tb.Helper()
 	client := s.Client(tb, s.Fresh(tb), nil)

@@ -1,3 +1,4 @@
+// Package batchread reads the records of many locks with one call to the backend.
 package batchread
 
 import (
@@ -14,40 +15,39 @@ import (
 	"github.com/holdfast-go/holdfast/internal/worker"
 )
 
-// lookout looks at records for those who wait, many with one call: the looks that are
-// due together, and those that soon will be, travel together. So waiting for a thousand
-// names costs a few calls a minute, not thousands.
+// Reader reads records for callers that wait for them. Reads that are due together, or soon
+// will be, share a call. So waiting for a thousand names costs a few calls a minute instead of
+// thousands.
 //
-// One goroutine goes by a heap of looks, ordered by when each is due. It is there while
-// something is looked for. A Client has a lookout only if its backend reads in batches.
+// One goroutine makes the calls, one after another. It runs while any read is planned.
 type Reader struct {
 	inspector driver.BatchInspector
 	now       func() time.Duration
 	limit     time.Duration   // of each call
-	closing   context.Context // ends with Shutdown, and with it every look
+	closing   context.Context // ends when Shutdown begins: then all reads fail
 	calls     worker.Group    // run, and the backend's call
-	wake      chan struct{}   // capacity 1: the heap changed
-	late      <-chan struct{} // of run: a call that was given up; closed when it has returned
+	wake      chan struct{}   // capacity 1: the queue changed
+	hung      <-chan struct{} // of run: a call that was given up on; closed when it has returned
 
 	mu      sync.Mutex                // never held across I/O or deliver
 	queue   *priority.Queue[*request] // by when each is due
 	running bool
 }
 
-// look is one name to be looked at once.
+// request is one name to be read once.
 type request struct {
 	name    string
-	since   time.Duration // when it was asked for
-	at      time.Duration
+	planned time.Duration // when the request was made
+	due     time.Duration
 	deliver func(driver.Record, error) // nil once called or canceled
-	index   int                        // in the heap; -1 outside
+	index   int                        // in the queue; -1 outside
 }
 
-// maxLooks bounds the names of one call.
+// MaxNames is the greatest number of names in one call.
 const MaxNames = 1000
 
-// newLookout makes the lookout of a Client, or nil for a backend that does not read in
-// batches.
+// New returns a Reader, or nil if inspector is nil, for a backend that does not read in batches.
+// Its reads fail when closing ends.
 func New(closing context.Context, inspector driver.BatchInspector, now func() time.Duration, limit time.Duration) *Reader {
 	if inspector == nil {
 		return nil
@@ -56,197 +56,202 @@ func New(closing context.Context, inspector driver.BatchInspector, now func() ti
 }
 
 func newQueue() *priority.Queue[*request] {
-	return priority.New(func(x, y *request) bool { return x.at < y.at }, func(l *request, index int) { l.index = index })
+	return priority.New(func(x, y *request) bool { return x.due < y.due }, func(q *request, index int) { q.index = index })
 }
 
-// look has deliver called once with what a read shows of name, begun after this call:
-// when the clock reaches at, or, if that saves a call, when a quarter of the time until
-// then is over. deliver must return at once; it is called by another goroutine, without
-// locks. An error is one of the read, or errShutdown. Once Shutdown is done, nothing
-// is delivered.
+// Read plans one read of a record. The read begins after this call: at due, or, if it can share
+// a call then, when a quarter of the time until due is over.
 //
-// After cancel has returned, deliver is not called any more; a call that has begun
-// may still be under way. To cancel what was delivered does nothing.
-func (o *Reader) Read(name string, at time.Duration, deliver func(driver.Record, error)) (cancel func()) {
-	l := &request{name: name, since: o.now(), at: at, deliver: deliver}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.queue.Push(l)
+// deliver is called once with the result, on another goroutine and without locks; it must return
+// at once. Its error is that of the read, or the cause of the end of closing. After Close,
+// nothing is delivered.
+//
+// After cancel has returned, deliver is no longer called, although the read may still be under
+// way. To cancel what was delivered does nothing.
+func (r *Reader) Read(name string, due time.Duration, deliver func(driver.Record, error)) (cancel func()) {
+	q := &request{name: name, planned: r.now(), due: due, deliver: deliver}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.queue.Push(q)
 	switch {
-	case o.running && l.index == 0:
-		o.wakeUp()
-	case !o.running:
-		o.running = o.calls.Go(o.run)
+	case r.running && q.index == 0:
+		r.wakeUp()
+	case !r.running:
+		r.running = r.calls.Go(r.run)
 	}
-	return func() { o.cancel(l) }
+	return func() { r.cancel(q) }
 }
 
-func (o *Reader) cancel(l *request) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	l.deliver = nil
-	if l.index >= 0 {
-		o.queue.Remove(l.index)
+func (r *Reader) cancel(q *request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	q.deliver = nil
+	if q.index >= 0 {
+		r.queue.Remove(q.index)
 	}
-	if o.queue.Len() == 0 {
-		o.wakeUp() // run may end
+	if r.queue.Len() == 0 {
+		r.wakeUp() // run may end
 	}
 }
 
-// close waits for what is under way; that ends with o.closing.
-func (o *Reader) Close(ctx context.Context) bool {
-	if o == nil {
+// Close waits for the call under way, which closing ends. It reports whether the call returned
+// before ctx ended. r may be nil.
+func (r *Reader) Close(ctx context.Context) bool {
+	if r == nil {
 		return true
 	}
-	o.calls.Close()
-	return o.calls.Wait(ctx)
+	r.calls.Close()
+	return r.calls.Wait(ctx)
 }
 
-func (o *Reader) run() {
+func (r *Reader) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		batch, wait, some := o.due()
+		batch, wait, more := r.takeDue()
 		for chunk := range slices.Chunk(batch, MaxNames) {
-			o.answer(chunk)
+			r.serve(chunk)
 		}
 		switch {
-		case !some:
+		case !more:
 			return
 		case len(batch) > 0:
 			continue
 		}
 		timer.Reset(wait)
 		select {
-		case <-o.wake:
+		case <-r.wake:
 		case <-timer.C:
-		case <-o.closing.Done():
+		case <-r.closing.Done():
 		}
 	}
 }
 
-// due takes the looks to make now, the most urgent first, or else tells how long
-// until there is one. some is false if there are no looks at all: then run must end.
-func (o *Reader) due() (batch []*request, wait time.Duration, some bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.queue.Len() == 0 {
-		o.running = false
+// takeDue takes the requests to serve now out of the queue, the most urgent first. If there is
+// none, wait is how long until one is due. more is false if the queue is empty: then run must
+// end.
+func (r *Reader) takeDue() (batch []*request, wait time.Duration, more bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.queue.Len() == 0 {
+		r.running = false
 		return nil, 0, false
 	}
-	now, over := o.now(), o.closing.Err() != nil
-	if wait = o.queue.First().at - now; wait > 0 && !over {
+	now, closing := r.now(), r.closing.Err() != nil
+	if wait = r.queue.First().due - now; wait > 0 && !closing {
 		return nil, wait, true
 	}
-	all := o.queue.All()
-	o.queue = newQueue()
-	for _, l := range all {
-		// A quarter: more, and those who began at different times would never come together.
-		if over || now >= l.since+(l.at-l.since)/4 {
-			l.index = -1
-			batch = append(batch, l)
+	all := r.queue.All()
+	r.queue = newQueue()
+	for _, q := range all {
+		// With a later share than a quarter, requests made at different times would never share
+		// a call.
+		if closing || now >= q.planned+(q.due-q.planned)/4 {
+			q.index = -1
+			batch = append(batch, q)
 		} else {
-			o.queue.Push(l)
+			r.queue.Push(q)
 		}
 	}
-	slices.SortFunc(batch, func(a, b *request) int { return cmp.Compare(a.at, b.at) })
+	slices.SortFunc(batch, func(x, y *request) int { return cmp.Compare(x.due, y.due) })
 	return batch, 0, true
 }
 
-// answer makes the looks of one call.
-func (o *Reader) answer(batch []*request) {
-	place := map[string]int{}
+// serve serves requests with one call.
+func (r *Reader) serve(batch []*request) {
+	indexOf := map[string]int{}
 	var names []string
-	for _, l := range batch {
-		if _, known := place[l.name]; !known && o.wanted(l) {
-			place[l.name] = len(names)
-			names = append(names, l.name)
+	for _, q := range batch {
+		if _, known := indexOf[q.name]; !known && r.wanted(q) {
+			indexOf[q.name] = len(names)
+			names = append(names, q.name)
 		}
 	}
 	if len(names) == 0 {
 		return
 	}
-	records, errs, err := o.inspect(names)
-	for _, l := range batch {
-		i, asked := place[l.name]
+	records, errs, err := r.inspect(names)
+	for _, q := range batch {
+		i, read := indexOf[q.name]
 		switch {
-		case !asked: // it was canceled before
+		case !read: // it was canceled before the call
 		case err != nil:
-			o.deliver(l, driver.Record{}, err)
+			r.deliver(q, driver.Record{}, err)
 		default:
-			o.deliver(l, records[i], errs[i])
+			r.deliver(q, records[i], errs[i])
 		}
 	}
 }
 
-// read makes one call. The driver may ignore the end of its time: then it is left
-// behind, and until it has returned there is no other call.
-func (o *Reader) inspect(names []string) ([]driver.Record, []error, error) {
+// inspect makes one call. A driver may ignore the end of its time limit: then the call is given
+// up on, and there is no other call until it has returned.
+func (r *Reader) inspect(names []string) ([]driver.Record, []error, error) {
 	select {
-	case <-o.late:
-		o.late = nil
+	case <-r.hung:
+		r.hung = nil
 	default:
 	}
 	switch {
-	case o.closing.Err() != nil:
-		return nil, nil, context.Cause(o.closing)
-	case o.late != nil:
+	case r.closing.Err() != nil:
+		return nil, nil, context.Cause(r.closing)
+	case r.hung != nil:
 		return nil, nil, timing.ErrHung
 	}
-	ctx, cancel := context.WithTimeout(o.closing, o.limit)
+	ctx, cancel := context.WithTimeout(r.closing, r.limit)
 	var records []driver.Record
 	var errs []error
 	done := make(chan struct{})
-	began := o.calls.Go(func() {
+	began := r.calls.Go(func() {
 		defer close(done)
 		defer cancel()
-		records, errs = Inspect(ctx, o.inspector, names)
+		records, errs = Inspect(ctx, r.inspector, names)
 	})
 	if !began {
 		cancel()
-		return nil, nil, context.Cause(o.closing)
+		return nil, nil, context.Cause(r.closing)
 	}
-	timer := time.NewTimer(o.limit + o.limit/4)
+	timer := time.NewTimer(timing.Patience(r.limit))
 	defer timer.Stop()
 	select {
 	case <-done:
 	case <-timer.C:
-		o.late = done
+		r.hung = done
 		return nil, nil, timing.ErrHung
 	}
 	return records, errs, nil
 }
 
-// readBatch calls InspectBatch and sees to it that there is an answer for each name.
+// Inspect calls InspectBatch and checks that the driver answers for every name.
 func Inspect(ctx context.Context, inspector driver.BatchInspector, names []string) ([]driver.Record, []error) {
 	records, errs := inspector.InspectBatch(ctx, names)
 	if len(records) != len(names) || len(errs) != len(names) {
-		return make([]driver.Record, len(names)), slices.Repeat([]error{errOddBatch}, len(names))
+		return make([]driver.Record, len(names)), slices.Repeat([]error{errMissingAnswers}, len(names))
 	}
 	return records, errs
 }
 
-var errOddBatch = errors.New("holdfast: the driver did not answer for every name of a batch")
+var errMissingAnswers = errors.New("holdfast: the driver did not answer for every name of a batch")
 
-func (o *Reader) wanted(l *request) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return l.deliver != nil
+// wanted reports whether a request was not canceled.
+func (r *Reader) wanted(q *request) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return q.deliver != nil
 }
 
-func (o *Reader) deliver(l *request, r driver.Record, err error) {
-	o.mu.Lock()
-	deliver := l.deliver
-	l.deliver = nil
-	o.mu.Unlock()
+func (r *Reader) deliver(q *request, record driver.Record, err error) {
+	r.mu.Lock()
+	deliver := q.deliver
+	q.deliver = nil
+	r.mu.Unlock()
 	if deliver != nil {
-		deliver(r, err)
+		deliver(record, err)
 	}
 }
 
-func (o *Reader) wakeUp() {
+func (r *Reader) wakeUp() {
 	select {
-	case o.wake <- struct{}{}:
+	case r.wake <- struct{}{}:
 	default:
 	}
 }

@@ -17,17 +17,16 @@ import (
 	"github.com/holdfast-go/holdfast/drivers/mongo"
 )
 
-// Backend opens Lockers and counts what they ask of the server. It is safe for
-// concurrent use.
+// Backend opens Lockers and counts their calls of the server. It is safe for concurrent use.
 type Backend struct {
 	url, scheme string
 	calls       atomic.Int64
 
 	mu     sync.Mutex
-	memory holdfast.Locker // the one store of "mem:" that all Lockers share
+	memory holdfast.Locker // the store of "mem:", which all Lockers share
 }
 
-// NewBackend names a backend by its URL, and opens nothing.
+// NewBackend returns the backend at a URL. It does not connect.
 func NewBackend(url string) *Backend {
 	scheme, _, _ := strings.Cut(url, ":")
 	scheme = strings.ToLower(scheme)
@@ -37,14 +36,14 @@ func NewBackend(url string) *Backend {
 	return &Backend{url: url, scheme: scheme}
 }
 
-// URL is what NewBackend was given. It may hold a password.
+// URL returns the URL given to NewBackend. It can contain a password.
 func (b *Backend) URL() string { return b.url }
 
-// Kind is the URL's scheme; "mongodb" for both of MongoDB's.
+// Kind returns the URL's scheme; "mongodb" for both schemes of MongoDB.
 func (b *Backend) Kind() string { return b.scheme }
 
-// Counted says what Calls counts: on a server's wire what it is sent, elsewhere the
-// calls of the Locker.
+// Counted names what Calls counts: the commands or requests sent to a server, or, without a server,
+// the calls of the Locker.
 func (b *Backend) Counted() string {
 	switch b.scheme {
 	case "mongodb":
@@ -56,18 +55,18 @@ func (b *Backend) Counted() string {
 	}
 }
 
-// Calls is how many there were so far, of all Lockers.
+// Calls returns the number so far, of all Lockers.
 func (b *Backend) Calls() int64 { return b.calls.Load() }
 
-// Open makes a Locker with connections of its own.
+// Open returns a Locker with connections of its own.
 func (b *Backend) Open(ctx context.Context) (holdfast.Locker, error) {
 	switch b.scheme {
 	case "mongodb":
-		return opened(mongo.Open(ctx, b.url, mongo.WithLogger(quiet), mongo.WithMonitor(&event.CommandMonitor{
+		return asLocker(mongo.Open(ctx, b.url, mongo.WithLogger(noLog), mongo.WithMonitor(&event.CommandMonitor{
 			Started: func(context.Context, *event.CommandStartedEvent) { b.calls.Add(1) },
 		})))
 	case "azblob":
-		return opened(azblob.Open(ctx, b.url, azblob.WithLogger(quiet), azblob.WithPolicies(requestCount{&b.calls})))
+		return asLocker(azblob.Open(ctx, b.url, azblob.WithLogger(noLog), azblob.WithPolicies(requestCount{&b.calls})))
 	case "mem":
 		return b.openMemory(ctx)
 	default:
@@ -79,31 +78,31 @@ func (b *Backend) Open(ctx context.Context) (holdfast.Locker, error) {
 	}
 }
 
-// Client makes a client on a Locker of its own. It logs nothing.
+// Client returns a client with a Locker of its own. It does not log.
 func (b *Backend) Client(ctx context.Context, opts ...holdfast.ClientOption) (*holdfast.Client, error) {
 	l, err := b.Open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c, err := holdfast.New(l, append([]holdfast.ClientOption{holdfast.WithLogger(quiet)}, opts...)...)
+	c, err := holdfast.New(l, append([]holdfast.ClientOption{holdfast.WithLogger(noLog)}, opts...)...)
 	if err != nil {
-		_ = l.Close(ctx) // it was never used
+		_ = l.Close(ctx) // nothing has used it
 		return nil, err
 	}
 	return c, nil
 }
 
-var quiet = slog.New(slog.DiscardHandler)
+var noLog = slog.New(slog.DiscardHandler)
 
-// opened keeps a nil pointer from becoming a Locker that is not nil.
-func opened[L holdfast.Locker](l L, err error) (holdfast.Locker, error) {
+// asLocker returns a nil interface after an error: a nil pointer in it would not be nil.
+func asLocker[L holdfast.Locker](l L, err error) (holdfast.Locker, error) {
 	if err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
-// openMemory has all Lockers meet in one store, as they would on a server.
+// openMemory returns Lockers that share one store, as on a server.
 func (b *Backend) openMemory(ctx context.Context) (holdfast.Locker, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -117,7 +116,7 @@ func (b *Backend) openMemory(ctx context.Context) (holdfast.Locker, error) {
 	return counted{unclosed{b.memory}, &b.calls}, nil
 }
 
-// unclosed is a Locker that others use, too.
+// unclosed is a Locker whose Close does nothing, because others still use it.
 type unclosed struct{ holdfast.Locker }
 
 func (unclosed) Close(context.Context) error { return nil }
@@ -129,7 +128,7 @@ func (c requestCount) Do(req *policy.Request) (*http.Response, error) {
 	return req.Next()
 }
 
-// counted counts the calls of a Locker that ask something of the backend.
+// counted counts those calls of a Locker that reach the backend.
 type counted struct {
 	holdfast.Locker
 	calls *atomic.Int64
@@ -155,7 +154,7 @@ func (c counted) Inspect(ctx context.Context, name string) (holdfast.Record, err
 	return c.Locker.Inspect(ctx, name)
 }
 
-// Capabilities are the Locker's; of those, the ones that a Client calls by itself are
+// Capabilities returns those of the Locker. Calls of the ones that a Client uses by itself are
 // counted.
 func (c counted) Capabilities() driver.Capabilities {
 	a := c.Locker.Capabilities()

@@ -43,10 +43,10 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// small measures a little of everything.
+// small measures every part with small numbers.
 var small = Options{Rounds: 5, HandOvers: 3, Crashes: 2, Leases: []int{1, 40}, TTL: 3 * time.Second, Hold: 1500 * time.Millisecond}
 
-// Everything is measured, under the run's own names, and nothing stays locked.
+// Every part is measured, with names of the run's own, and no lock stays held.
 func TestRun(t *testing.T) {
 	url := "file:" + t.TempDir()
 	r, err := Run(t.Context(), url, small)
@@ -75,7 +75,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// records counts the locks of a backend, all of which must have the prefix.
+// records counts the locks of a backend. It fails the test if one lacks the prefix.
 func records(t *testing.T, url, prefix string) (held, all int) {
 	t.Helper()
 	l, err := driver.Open(t.Context(), url)
@@ -92,13 +92,13 @@ func records(t *testing.T, url, prefix string) (held, all int) {
 			held++
 		}
 		if !strings.HasPrefix(r.Name, prefix) {
-			t.Errorf("the name %q is not the benchmark's", r.Name)
+			t.Errorf("the name %q lacks the prefix", r.Name)
 		}
 	}
 	return held, all
 }
 
-// Whenever it is interrupted, nothing stays locked.
+// No lock stays held, whenever the run is interrupted.
 func TestInterrupted(t *testing.T) {
 	for _, after := range []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2500 * time.Millisecond} {
 		url := "file:" + t.TempDir()
@@ -114,11 +114,11 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// What the backend does not have is refused before anything is measured.
+// What the backend does not support is refused before anything is measured.
 func TestRefused(t *testing.T) {
 	o := small
 	o.TTL = time.Microsecond
-	o.Progress = func(what string) { t.Errorf("it begins with %q", what) }
+	o.Progress = func(step string) { t.Errorf("it began with %q", step) }
 	if _, err := Run(t.Context(), "file:"+t.TempDir(), o); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("a TTL of 1 µs: %v", err)
 	}
@@ -127,7 +127,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// No call goes past the count, whichever capability it is of.
+// Calls of every method and capability are counted.
 func TestCalls(t *testing.T) {
 	b := NewBackend("mem:")
 	l, err := b.Open(t.Context())
@@ -151,8 +151,8 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// What is left out is null in JSON, and not in the text.
-func TestForms(t *testing.T) {
+// A part that was not measured is null in JSON and missing in the text.
+func TestOutputFormats(t *testing.T) {
 	r, err := Run(t.Context(), "mem:", Options{Rounds: 3, Leases: []int{2}, TTL: time.Second, Hold: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +166,7 @@ func TestForms(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"handOver", "takeOver", "handOverRatio"} {
-		if value, there := fields[name]; !there || value != nil {
+		if value, present := fields[name]; !present || value != nil {
 			t.Errorf("%s is %v, want null", name, value)
 		}
 	}

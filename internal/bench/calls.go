@@ -8,10 +8,10 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
-// Calls are the times of single calls.
+// Calls are the durations of single calls.
 type Calls struct{ Acquire, Renew, Release Samples }
 
-// Round takes a free lock, renews it once and releases it.
+// Round acquires a free lock, renews it once and releases it.
 func (c *Calls) Round(ctx context.Context, client *holdfast.Client, name string) error {
 	begin := time.Now()
 	hold, err := client.TryLock(ctx, name)
@@ -19,7 +19,7 @@ func (c *Calls) Round(ctx context.Context, client *holdfast.Client, name string)
 		return err
 	}
 	c.Acquire.Add(time.Since(begin))
-	defer hold.Release(context.WithoutCancel(ctx)) //nolint:errcheck // the second release, unless the renewal failed
+	defer hold.Release(context.WithoutCancel(ctx)) //nolint:errcheck // a second release, unless the renewal failed
 	begin = time.Now()
 	if err := client.Locker().Renew(ctx, hold.Lease()); err != nil {
 		return err
@@ -33,13 +33,12 @@ func (c *Calls) Round(ctx context.Context, client *holdfast.Client, name string)
 	return nil
 }
 
-// settling is how long a waiter is left alone before the release that it waits for,
-// so that it does wait.
-const settling = 50 * time.Millisecond
+// waitTime is how long a waiter has to begin its wait before the lock is released.
+const waitTime = 50 * time.Millisecond
 
-// HandOvers passes one lock to and fro between two clients, and adds how long after
-// the beginning of the release in one the waiting other has it. between, if any,
-// is called before each: what is to be compared with it is best measured in turn.
+// HandOvers hands one lock over n times between two clients. It adds the times from the start of
+// one client's release until the other one holds the lock. It calls between before each handoff,
+// unless it is nil: so that what is compared with handoffs is measured alternately with them.
 func HandOvers(ctx context.Context, clients [2]*holdfast.Client, name string, n int, times *Samples, between func() error) error {
 	held, err := clients[0].Lock(ctx, name)
 	if err != nil {
@@ -52,8 +51,8 @@ func HandOvers(ctx context.Context, clients [2]*holdfast.Client, name string, n 
 				return err
 			}
 		}
-		next := lockLater(ctx, clients[(i+1)%2], name)
-		if err := sleep(ctx, settling); err != nil {
+		next := lockInBackground(ctx, clients[(i+1)%2], name)
+		if err := sleep(ctx, waitTime); err != nil {
 			<-next
 			return err
 		}
@@ -72,14 +71,15 @@ func HandOvers(ctx context.Context, clients [2]*holdfast.Client, name string, n 
 	return nil
 }
 
-// grant is what a waiter got, and when.
+// grant is the result of a waiter.
 type grant struct {
 	hold *holdfast.Hold
 	at   time.Time
 	err  error
 }
 
-func lockLater(ctx context.Context, client *holdfast.Client, name string) <-chan grant {
+// lockInBackground waits for the lock in a goroutine.
+func lockInBackground(ctx context.Context, client *holdfast.Client, name string) <-chan grant {
 	done := make(chan grant, 1)
 	go func() {
 		hold, err := client.Lock(ctx, name)

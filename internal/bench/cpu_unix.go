@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// processCPU is the processor time of this process so far, the system's part too.
+// processCPU returns the processor time of this process so far, user and system time together.
 func processCPU() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

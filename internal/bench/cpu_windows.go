@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// processCPU is the processor time of this process so far, the system's part too.
+// processCPU returns the processor time of this process so far, user and system time together.
 func processCPU() time.Duration {
 	self, err := syscall.GetCurrentProcess()
 	if err != nil {
@@ -15,10 +15,10 @@ func processCPU() time.Duration {
 	if err := syscall.GetProcessTimes(self, &created, &ended, &kernel, &user); err != nil {
 		return 0
 	}
-	return span(kernel) + span(user)
+	return duration(kernel) + duration(user)
 }
 
-// span is a Filetime that counts a duration, in steps of 100 ns.
-func span(f syscall.Filetime) time.Duration {
+// duration converts a Filetime that is a duration, in units of 100 ns.
+func duration(f syscall.Filetime) time.Duration {
 	return time.Duration(int64(f.HighDateTime)<<32|int64(f.LowDateTime)) * 100
 }

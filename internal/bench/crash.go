@@ -12,55 +12,55 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// Crash is a lease that nobody renews or releases: what a crashed holder leaves.
+// Crash is a lease that is neither renewed nor released, like that of a crashed holder.
 type Crash struct {
 	Name string
-	// Expiry is when the backend lets another have the lock, by this process's clock:
-	// as the record told soon after the grant, rather too early than too late. A backend
-	// that does not tell has it a TTL after the acquire was sent, at the earliest.
+	// Expiry is when the lease expires on the backend, by this process's clock. It is
+	// computed from the record, read right after the grant, and can only be too early.
+	// Without the remaining time in the record it is one TTL after the request was sent.
 	Expiry time.Time
 
 	lease  holdfast.Lease
 	locker holdfast.Locker
 }
 
-// NewCrash takes a lock as a holder does that crashes at once. Its requests outlive ctx,
-// so that none is left whose outcome nobody knows.
+// NewCrash acquires a lock for a holder that crashes at once. Its requests outlive ctx, so that
+// the outcome of each is known.
 func NewCrash(ctx context.Context, locker holdfast.Locker, name string, ttl time.Duration) (*Crash, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	c := &Crash{Name: name, lease: holdfast.Lease{Name: name, ID: driver.NewLeaseID(newID()), TTL: ttl}, locker: locker}
 	sent := time.Now()
 	if _, err := locker.TryAcquire(ctx, driver.Request{Name: name, ID: c.lease.ID, Owner: "crashed", TTL: ttl}); err != nil {
-		return nil, errors.Join(err, c.Bury(ctx))
+		return nil, errors.Join(err, c.Release(ctx))
 	}
 	c.Expiry = sent.Add(ttl)
-	asked := time.Now()
+	inspected := time.Now()
 	r, err := locker.Inspect(ctx, name)
 	if err != nil {
-		return nil, errors.Join(err, c.Bury(ctx))
+		return nil, errors.Join(err, c.Release(ctx))
 	}
 	if r.RemainingKnown {
-		c.Expiry = asked.Add(r.Remaining)
+		c.Expiry = inspected.Add(r.Remaining)
 	}
 	return c, nil
 }
 
-// Bury releases the lease if it is still there. It outlives its context.
-func (c *Crash) Bury(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
+// Release releases the lease if it has not expired. It outlives ctx.
+func (c *Crash) Release(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	return c.locker.Release(ctx, c.lease)
 }
 
-// cleaning bounds giving one lock back.
-const cleaning = 10 * time.Second
+// releaseTimeout bounds the release of one lock.
+const releaseTimeout = 10 * time.Second
 
-// TakeOvers has n holders crash, at moments spread over a time, and adds how long after
-// each lease's expiry a client that waits has the lock.
+// TakeOvers lets n holders crash at moments spread over a time. It adds the times from the expiry
+// of each lease until a waiting client holds the lock.
 func TakeOvers(ctx context.Context, crashed holdfast.Locker, waiting *holdfast.Client, prefix string, n int, ttl, spread time.Duration, times *Samples) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -87,13 +87,13 @@ func takeOver(ctx context.Context, crashed holdfast.Locker, waiting *holdfast.Cl
 	}
 	hold, err := waiting.Lock(ctx, name)
 	if err != nil {
-		return errors.Join(err, crash.Bury(ctx))
+		return errors.Join(err, crash.Release(ctx))
 	}
 	times.Add(time.Since(crash.Expiry))
 	return hold.Release(ctx)
 }
 
-// newID is a random UUID, version 4.
+// newID returns a random UUID, version 4.
 func newID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // it never fails

@@ -13,46 +13,45 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// Options say how much is measured. What is 0, or empty, is left out.
+// Options say how much is measured. Parts whose number is 0, or empty, are skipped.
 type Options struct {
-	Rounds    int   // how many locks are taken, renewed and released, one after the other
-	HandOvers int   // how often a lock passes from one client to another
-	Crashes   int   // how many holders crash
-	Leases    []int // how many leases are held at a time, one after the other
-	// TTL is that of the leases held.
-	TTL time.Duration
-	// Hold is how long each number of leases is held.
-	Hold time.Duration
-	// Progress is told what comes next; it may be nil.
-	Progress func(string)
+	Rounds    int   // locks that are acquired, renewed and released, one after the other
+	HandOvers int   // how often a lock is handed over from one client to another
+	Crashes   int   // holders that crash
+	Leases    []int // how many leases are held at the same time; measured one after the other
+
+	TTL  time.Duration // of the leases that are held
+	Hold time.Duration // how long each number of leases is held
+	// Progress is called with a description of each step before it begins; it can be nil.
+	Progress func(step string)
 }
 
-// Report is what was measured. What was not is nil.
+// Report is the result. A part that was not measured is nil.
 type Report struct {
-	Backend string `json:"backend"` // its kind: a URL may hold a password
+	Backend string `json:"backend"` // its kind: the URL can contain a password
 	Prefix  string `json:"prefix"`  // of the names of all locks that were used
 	System  string `json:"system"`
 	CPUs    int    `json:"cpus"`
 	Go      string `json:"go"`
-	Counted string `json:"counted"` // what callsPerSecond counts
+	Counted string `json:"counted"` // the unit of callsPerSecond
 
 	Acquire  *Latency `json:"acquire"`
 	Renew    *Latency `json:"renew"`
 	Release  *Latency `json:"release"`
 	HandOver *Latency `json:"handOver"`
-	// HandOverRatio is the median hand-over over the sum of the medians of acquire and
-	// release.
+	// HandOverRatio is the median of hand-overs divided by the sum of the medians of
+	// acquire and release.
 	HandOverRatio *float64 `json:"handOverRatio"`
-	// TakeOver counts from the expiry of the crashed holder's lease on the backend.
-	TakeOver *Latency `json:"takeOver"`
-	Leases   []Held   `json:"leases"`
+	// TakeOver is the time from the expiry of the crashed holder's lease on the backend.
+	TakeOver *Latency    `json:"takeOver"`
+	Leases   []LeaseCost `json:"leases"`
 }
 
-// crashTTL is that of the leases of crashed holders, unless the backend's least is more.
+// crashTTL is the TTL of crashed holders, unless the backend's minimum is longer.
 const crashTTL = 2 * time.Second
 
-// Run measures a backend. After an error, a context's end too, it has given back
-// what it took, as far as the backend let it.
+// Run measures a backend. Also after an error, or the end of ctx, it has released every lock that
+// the backend let it release.
 func Run(ctx context.Context, url string, o Options) (*Report, error) {
 	b := NewBackend(url)
 	r := &Report{
@@ -70,16 +69,16 @@ func Run(ctx context.Context, url string, o Options) (*Report, error) {
 	}
 	for _, n := range o.Leases {
 		o.Progress(fmt.Sprintf("%d leases are held for %v", n, o.Hold))
-		held, err := Hold(ctx, b, r.Prefix, n, o.TTL, o.Hold)
+		cost, err := HoldLeases(ctx, b, r.Prefix, n, o.TTL, o.Hold)
 		if err != nil {
 			return nil, fmt.Errorf("holding %d leases: %w", n, err)
 		}
-		r.Leases = append(r.Leases, held)
+		r.Leases = append(r.Leases, cost)
 	}
 	return r, nil
 }
 
-// check refuses a TTL that the backend does not have, before anything is measured.
+// check fails if the backend does not support the TTL.
 func (o Options) check(ctx context.Context, b *Backend) error {
 	l, err := b.Open(ctx)
 	if err != nil {
@@ -91,7 +90,7 @@ func (o Options) check(ctx context.Context, b *Backend) error {
 	return errors.Join(err, l.Close(ctx))
 }
 
-// measureCalls measures what takes one lock and up to two clients.
+// measureCalls measures what needs one lock at a time: calls, hand-overs and take-overs.
 func (r *Report) measureCalls(ctx context.Context, b *Backend, o Options) (err error) {
 	var clients [2]*holdfast.Client
 	for i := range clients {
@@ -99,35 +98,35 @@ func (r *Report) measureCalls(ctx context.Context, b *Backend, o Options) (err e
 			return err
 		}
 		defer func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 			defer cancel()
 			err = errors.Join(err, clients[i].Shutdown(ctx))
 		}()
 	}
 	var calls Calls
 	round := func() error { return calls.Round(ctx, clients[0], r.Prefix+"free") }
-	rest := o.Rounds
+	remaining := o.Rounds
 	if o.Rounds > 0 {
-		if err := round(); err != nil { // connects, and makes the record
+		if err := round(); err != nil { // connects, and creates the record
 			return err
 		}
 		calls = Calls{}
 	}
-	var passing, taking Samples
+	var handOvers, takeOvers Samples
 	if o.HandOvers > 0 {
 		o.Progress(fmt.Sprintf("%d hand-overs between two clients", o.HandOvers))
-		if err := HandOvers(ctx, clients, r.Prefix+"handed-over", o.HandOvers, &passing, func() error {
-			if rest == 0 {
+		if err := HandOvers(ctx, clients, r.Prefix+"handed-over", o.HandOvers, &handOvers, func() error {
+			if remaining == 0 {
 				return nil
 			}
-			rest--
+			remaining--
 			return round()
 		}); err != nil {
 			return err
 		}
 	}
-	o.Progress(fmt.Sprintf("%d locks are taken, renewed and released", rest))
-	for ; rest > 0; rest-- {
+	o.Progress(fmt.Sprintf("%d locks are acquired, renewed and released", remaining))
+	for ; remaining > 0; remaining-- {
 		if err := round(); err != nil {
 			return err
 		}
@@ -135,12 +134,12 @@ func (r *Report) measureCalls(ctx context.Context, b *Backend, o Options) (err e
 	if o.Crashes > 0 {
 		ttl := max(crashTTL, clients[0].Locker().Limits().MinTTL)
 		o.Progress(fmt.Sprintf("%d holders crash; their leases last %v", o.Crashes, ttl))
-		if err := TakeOvers(ctx, clients[0].Locker(), clients[1], r.Prefix, o.Crashes, ttl, ttl, &taking); err != nil {
+		if err := TakeOvers(ctx, clients[0].Locker(), clients[1], r.Prefix, o.Crashes, ttl, ttl, &takeOvers); err != nil {
 			return err
 		}
 	}
 	r.Acquire, r.Renew, r.Release = calls.Acquire.Latency(), calls.Renew.Latency(), calls.Release.Latency()
-	r.HandOver, r.TakeOver = passing.Latency(), taking.Latency()
+	r.HandOver, r.TakeOver = handOvers.Latency(), takeOvers.Latency()
 	if r.HandOver != nil && r.Acquire != nil {
 		ratio := r.HandOver.P50 / max(r.Acquire.P50+r.Release.P50, 1e-6)
 		r.HandOverRatio = &ratio

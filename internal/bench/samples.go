@@ -13,7 +13,7 @@ type Samples struct {
 	all []time.Duration
 }
 
-// Add adds one.
+// Add adds a duration.
 func (s *Samples) Add(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -27,8 +27,8 @@ func (s *Samples) Sorted() []time.Duration {
 	return slices.Sorted(slices.Values(s.all))
 }
 
-// Quantile is the duration that the part q of all samples (0 to 1) does not exceed;
-// 0 if there is none.
+// Quantile returns the duration that a fraction q (0 to 1) of the samples does not exceed; 0 if
+// there are no samples.
 func (s *Samples) Quantile(q float64) time.Duration { return quantile(s.Sorted(), q) }
 
 func quantile(sorted []time.Duration, q float64) time.Duration {
@@ -39,19 +39,19 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(max(i, 0), len(sorted)-1)]
 }
 
-// Latency sums up samples, in milliseconds.
+// Latency is a summary of samples, in milliseconds.
 type Latency struct {
 	Count int     `json:"count"`
 	P50   float64 `json:"p50Ms"`
 	P90   float64 `json:"p90Ms"`
 	P99   float64 `json:"p99Ms"`
 
-	// Percentiles is the whole distribution, for plots: 101 values, from the shortest over
-	// every whole percentage of the samples to the longest.
+	// Percentiles is the whole distribution, for plots: 101 values, the percentiles 0 (the
+	// shortest) to 100 (the longest).
 	Percentiles []float64 `json:"percentilesMs"`
 }
 
-// Latency returns nil if there are no samples.
+// Latency returns the summary, or nil if there are no samples.
 func (s *Samples) Latency() *Latency {
 	sorted := s.Sorted()
 	if len(sorted) == 0 {
@@ -64,5 +64,5 @@ func (s *Samples) Latency() *Latency {
 	return l
 }
 
-// ms is a duration in milliseconds.
+// ms returns a duration in milliseconds.
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -6,13 +6,13 @@ import (
 	"text/tabwriter"
 )
 
-// Row is one of the latencies of a report.
+// Row is a latency of a report and its name.
 type Row struct {
-	What string
+	Name string
 	*Latency
 }
 
-// Rows returns the latencies that were measured, in the order in which they are shown.
+// Rows returns the measured latencies, in the order of WriteText.
 func (r *Report) Rows() []Row {
 	var rows []Row
 	for _, c := range []Row{
@@ -33,7 +33,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 		fmt.Fprintln(table, "\nmilliseconds\tp50\tp90\tp99\tcount\t")
 		for _, row := range rows {
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t\n", row.What, digits(row.P50), digits(row.P90), digits(row.P99), row.Count)
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t\n", row.Name, threeDigits(row.P50), threeDigits(row.P90), threeDigits(row.P99), row.Count)
 		}
 		if err := table.Flush(); err != nil {
 			return err
@@ -43,7 +43,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		fmt.Fprintf(w, "\nA hand-over takes %.2f × an acquire and a release.\n", *r.HandOverRatio)
 	}
 	if r.TakeOver != nil {
-		fmt.Fprintln(w, "A take-over counts from the expiry of the crashed holder's lease.")
+		fmt.Fprintln(w, "A take-over is measured from the expiry of the crashed holder's lease.")
 	}
 	if len(r.Leases) == 0 {
 		return nil
@@ -57,12 +57,12 @@ func (r *Report) WriteText(w io.Writer) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(w, "\nCPU is of one processor and of this process, bytes are heap and stacks, goroutines those more than without leases.")
+	_, err := fmt.Fprintln(w, "\nCPU is the share of one processor that this process used, bytes are heap and stacks, goroutines are those in addition to a process without leases.")
 	return err
 }
 
-// digits shows three digits of a number that is not large, and no more than people can use.
-func digits(x float64) string {
+// threeDigits formats a number with at least three digits.
+func threeDigits(x float64) string {
 	switch {
 	case x >= 100:
 		return fmt.Sprintf("%.0f", x)

@@ -1,5 +1,5 @@
-// Package benchratio compares two operations in one run: on a machine whose
-// speed varies from second to second, only neighbours in time can be compared.
+// Package benchratio compares two operations in one run. On a machine whose speed varies from
+// second to second, only measurements taken close together can be compared.
 package benchratio
 
 import (
@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// Result is the cost of an operation as a multiple of a baseline's: the median
-// over the pairs, and an interval that holds the true median with at least 95 %
-// confidence, from order statistics and thus whatever the distribution.
+// Result is the cost of an operation as a multiple of a baseline: the median over the pairs, and
+// its 95 % confidence interval. The interval is computed from order statistics, so it is valid for
+// every distribution.
 type Result struct {
 	Median, Low, High float64
 	// Base and Ours are the median times of each.
 	Base, Ours time.Duration
 }
 
-// Run measures pairs of calls of base and ours, each with the pair's number,
-// which come first in turn. A failed call ends the benchmark.
+// Run measures pairs of calls of base and ours, with the pair's number as the argument. They take
+// turns in coming first. A failed call ends the benchmark.
 func Run(b *testing.B, pairs int, base, ours func(i int) error) Result {
 	b.Helper()
 	timed := func(call func(int) error, i int) time.Duration {
@@ -44,7 +44,7 @@ func Run(b *testing.B, pairs int, base, ours func(i int) error) Result {
 	return evaluate(baseTimes, ourTimes)
 }
 
-// Report shows the result among the benchmark's figures.
+// Report adds the result to the metrics of the benchmark.
 func (r Result) Report(b *testing.B) {
 	b.Helper()
 	b.ReportMetric(r.Median, "ratio")
@@ -52,7 +52,7 @@ func (r Result) Report(b *testing.B) {
 	b.ReportMetric(r.High, "ratio-high95")
 	b.ReportMetric(float64(r.Base.Microseconds()), "base-µs")
 	b.ReportMetric(float64(r.Ours.Microseconds()), "ours-µs")
-	b.ReportMetric(0, "ns/op") // a pair's time says nothing
+	b.ReportMetric(0, "ns/op") // the time of a pair is meaningless
 }
 
 func evaluate(base, ours []time.Duration) Result {

@@ -1,4 +1,4 @@
-// Package cause says why contexts end.
+// Package cause explains why contexts end.
 package cause
 
 import (
@@ -9,19 +9,19 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// Causes of the end of a hold's context, besides the errors of package driver.
+// Causes for which a hold's context ends, besides the errors of package driver.
 var (
 	// ErrReleased: the hold was released by its owner.
-	ErrReleased = errors.New("lock released")
-	// ErrSteppedDown: leadership was given up.
-	ErrSteppedDown = errors.New("stepped down")
+	ErrReleased = errors.New("holdfast: lock released")
+	// ErrSteppedDown: the leader stepped down.
+	ErrSteppedDown = errors.New("holdfast: stepped down")
 	// ErrShutdown: the Client has shut down.
-	ErrShutdown = fmt.Errorf("holdfast: the client is %w", driver.ErrClosed)
+	ErrShutdown = driver.Errorf("holdfast: the client is %w", driver.ErrClosed)
 )
 
-// Of says why a context has ended. A cause of the caller's own is wrapped. If the cause is the
-// end of another lock's hold, or of another Client, only its text is included: wrapped, it would
-// match ErrLost for the wrong lock.
+// Of returns why a context has ended. The error wraps a cause of the caller's own. Of a cause
+// that is the end of another lock's hold, or of another Client, it has the text only: wrapped,
+// the cause would match ErrLost for the wrong lock.
 func Of(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	switch {
@@ -33,15 +33,17 @@ func Of(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// Join returns a context that descends from ctx and also ends when other does, with its cause.
+// Join returns a context that descends from ctx and also ends when other does, with the cause of
+// that.
 func Join(ctx, other context.Context) (joined context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	detach := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
 	return ctx, func() { detach(); cancel(nil) }
 }
 
-// IsClosed reports whether a channel that nobody sends to is closed. A select between such a
-// channel and the end of a context takes either if both are ready.
+// IsClosed reports whether a channel is closed to which nothing is sent. A caller needs it after
+// a select between such a channel and the end of a context, which may take either when both are
+// ready.
 func IsClosed(done <-chan struct{}) bool {
 	select {
 	case <-done:

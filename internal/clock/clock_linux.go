@@ -6,12 +6,13 @@ import (
 	"unsafe"
 )
 
-// clockBoottime is CLOCK_BOOTTIME of clock_gettime(2): like CLOCK_MONOTONIC, which
-// Go's own timers use, but it also counts the time that the system is suspended.
+// clockBoottime is CLOCK_BOOTTIME of clock_gettime(2). Unlike CLOCK_MONOTONIC, which Go's timers
+// use, it also counts the time that the system is suspended.
 const clockBoottime = 7
 
-// Elapsed reads the boot-time clock: setting the wall clock does not move it, and
-// a suspended laptop or virtual machine finds its leases over when it wakes.
+// Elapsed reads the boot-time clock.
+//
+// Promise 8: setting the wall clock does not change it, and it counts suspend.
 func Elapsed() time.Duration {
 	var ts syscall.Timespec
 	_, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, uintptr(unsafe.Pointer(&ts)), 0)

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// The default clock is the kernel's time since boot: what /proc/uptime shows, which
-// counts suspend and does not follow the wall clock.
-func TestElapsedClock(t *testing.T) {
+// The clock shows the kernel's time since boot, as /proc/uptime does: it counts suspend and does
+// not follow the wall clock.
+func TestElapsedIsTheTimeSinceBoot(t *testing.T) {
 	uptime := func() time.Duration {
 		b, err := os.ReadFile("/proc/uptime")
 		if err != nil {
@@ -32,7 +32,7 @@ func TestElapsedClock(t *testing.T) {
 	for last, i := now, 0; i < 1000; i++ {
 		next := Elapsed()
 		if next < last {
-			t.Fatalf("the clock went back from %v to %v", last, next)
+			t.Fatalf("the clock stepped back from %v to %v", last, next)
 		}
 		last = next
 	}

@@ -4,7 +4,8 @@ package clock
 
 import "time"
 
-// Elapsed falls back to Go's monotonic clock, which stands still while the system
-// sleeps: a machine that sleeps longer than the grace may believe for up to
-// that long that it still holds its leases. Fencing tokens protect there.
+// Elapsed reads Go's monotonic clock, which stands still while the system sleeps. A machine that
+// slept may take its leases for held for as long as it slept. Fencing tokens protect there.
+//
+// Promise 8: setting the wall clock does not change it.
 func Elapsed() time.Duration { return Monotonic() }

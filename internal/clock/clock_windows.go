@@ -7,8 +7,10 @@ import (
 
 var getTickCount64 = syscall.NewLazyDLL("kernel32.dll").NewProc("GetTickCount64")
 
-// Elapsed reads GetTickCount64: milliseconds since the system started, sleep and
-// hibernation included. It moves in steps of 10 to 16 ms, far below any grace.
+// Elapsed reads GetTickCount64, the milliseconds since the system started. It advances in steps
+// of 10 to 16 ms, far below any grace.
+//
+// Promise 8: setting the wall clock does not change it, and it counts sleep and hibernation.
 func Elapsed() time.Duration {
 	if getTickCount64.Find() != nil {
 		return Monotonic()

@@ -3,124 +3,123 @@ package election
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-go/holdfast/driver/text"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/cause"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/event"
 )
 
-// term is one spell of leadership: a hold, the task that runs in it, and a steward
-// goroutine that watches over both.
-type term struct {
-	runner *Runner
-	hold   *engine.Hold
-	since  time.Duration
-	task   atomic.Pointer[pulse] // of the task that runs right now, or nil
-	nudge  chan struct{}         // capacity 1: the steward looks again
-	over   chan struct{}         // closed when the lock is released
+// leadership is one hold of the lock, the task that runs under it, and the goroutine that watches
+// both.
+type leadership struct {
+	runner   *Runner
+	hold     *engine.Hold
+	since    time.Duration
+	task     atomic.Pointer[taskState] // of the task that runs, or nil
+	changed  chan struct{}             // capacity 1: wakes watch
+	released chan struct{}             // closed when the lock is released
 
 	// Guarded by runner.mu.
-	busy        bool          // a task runs, or is about to: its caller will retire or rest
-	idleAt      time.Duration // when to give up if no task runs
+	busy        bool          // a call has it: its task runs, or is about to; the call ends it or keeps it idle
+	idleUntil   time.Duration // when to end it if it is not busy
 	steppedDown bool          // a cool-down follows
-	retired     bool          // somebody releases the lock
+	ending      bool          // a goroutine is releasing the lock
 }
 
-// begin starts a term, for a task that is about to run.
-func (r *Runner) begin(h *engine.Hold) *term {
-	t := &term{runner: r, hold: h, since: r.client.Now(), busy: true, nudge: make(chan struct{}, 1), over: make(chan struct{})}
-	r.term.Store(t)
+// lead begins a leadership for a task that is about to run.
+func (r *Runner) lead(h *engine.Hold) *leadership {
+	l := &leadership{runner: r, hold: h, since: r.client.Now(), busy: true, changed: make(chan struct{}, 1), released: make(chan struct{})}
+	r.leadership.Store(l)
 	if err := r.closed(); err != nil {
-		h.Cancel(err) // Close may have looked before
+		h.Cancel(err) // Close may have read r.leadership before
 	}
-	// Both end with the hold. They are refused only after Shutdown, whose end of the
-	// hold this very caller will see.
-	r.client.Background().Go(t.steward)
+	// Both goroutines end with the hold. They do not start after Shutdown; the caller then sees
+	// that Shutdown has ended the hold.
+	r.client.Background().Go(l.watch)
 	if r.settings.health != nil {
-		r.client.Background().Go(t.watchHealth)
+		r.client.Background().Go(l.watchHealth)
 	}
-	return t
+	return l
 }
 
-// resume takes up the present term for another task, if it is still live. One that
-// is dead is waited for, so that it is released before the next campaign.
-func (r *Runner) resume(ctx context.Context) *term {
+// resume returns the present leadership for another task, if its hold is live. If the hold has
+// ended, resume waits until it is released, so that the next campaign begins after that.
+func (r *Runner) resume(ctx context.Context) *leadership {
 	r.mu.Lock()
-	t := r.term.Load()
-	live := t != nil && !t.retired && t.hold.Err() == nil
+	l := r.leadership.Load()
+	live := l != nil && !l.ending && l.hold.Err() == nil
 	if live {
-		t.busy = true
+		l.busy = true
 	}
 	r.mu.Unlock()
-	if live || t == nil {
-		return t
+	if live || l == nil {
+		return l
 	}
-	t.look()
+	l.wakeWatch()
 	select {
-	case <-t.over:
+	case <-l.released:
 	case <-ctx.Done():
 	}
 	return nil
 }
 
-// unfit says why a task is not to be begun: its context would be dead already.
-func (t *term) unfit(ctx context.Context) error {
-	if err := t.runner.ended(ctx, nil); err != nil {
+// ended returns an error if a task must not begin, because its context would have ended already.
+func (l *leadership) ended(ctx context.Context) error {
+	if err := l.runner.ended(ctx, nil); err != nil {
 		return err
 	}
-	if err := t.hold.Err(); err != nil {
-		return fmt.Errorf("holdfast: lock %q: %w", t.hold.Name(), err)
+	if err := l.hold.Err(); err != nil {
+		return driver.Errorf("holdfast: lock %q: %w", l.hold.Name(), err)
 	}
 	return nil
 }
 
-// run runs a task on the caller's goroutine. Its context descends from ctx and ends
-// with the hold.
-func (t *term) run(ctx context.Context, task func(context.Context) error) error {
-	ctx, stop := cause.Join(ctx, t.hold.Context())
+// run runs a task on the caller's goroutine. The task's context descends from ctx and ends with the
+// hold.
+func (l *leadership) run(ctx context.Context, task func(context.Context) error) error {
+	ctx, stop := cause.Join(ctx, l.hold.Context())
 	defer stop()
-	p := t.runner.newPulse(ctx)
-	t.task.Store(p)
-	defer func() { t.task.Store(nil); p.over.Store(true) }()
-	t.look()
-	return task(context.WithValue(engine.WithHold(ctx, t.hold), pulseKey{}, p))
+	t := l.runner.newTaskState(ctx)
+	l.task.Store(t)
+	defer func() { l.task.Store(nil); t.returned.Store(true) }()
+	l.wakeWatch()
+	return task(context.WithValue(engine.WithHold(ctx, l.hold), taskStateKey{}, t))
 }
 
-// lead runs Run's task to the end of the term. done says that Run is over; not
-// done with an error, that the task is to be restarted.
-func (t *term) lead(ctx context.Context, task func(context.Context) error) (done bool, err error) {
-	defer t.retire(ctx) // also if task panics
-	if t.unfit(ctx) != nil {
-		return false, nil // the campaign finds out why
+// runToEnd runs Run's task and ends the leadership. done means that Run returns err; an error without
+// done means that the task is to be restarted.
+func (l *leadership) runToEnd(ctx context.Context, task func(context.Context) error) (done bool, err error) {
+	defer l.end(ctx) // Promise 7: after the task has returned or panicked.
+	if l.ended(ctx) != nil {
+		return false, nil // the next campaign returns the error
 	}
-	err = t.run(ctx, task)
-	ended := t.hold.Err()
+	err = l.run(ctx, task)
+	ended := l.hold.Err()
 	switch {
 	case ctx.Err() != nil:
-		return true, t.hold.Verdict(err)
-	case ended != nil: // lost, stepped down, or closed: back to campaigning
+		return true, l.hold.Verdict(err)
+	case ended != nil: // lost, stepped down, or closed
 		if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, ended) {
-			t.hold.Report(event.Error, "task", err)
+			l.hold.Report(event.Error, "task", err)
 		}
-		return false, nil
+		return false, nil // Promise 9: back to campaigning.
 	case err == nil:
-		t.waitMinHold(ctx)
+		l.waitMinHold(ctx)
 		return true, nil
-	case t.runner.settings.restart == nil:
+	case l.runner.settings.restart == nil:
 		return true, err
 	default:
-		t.hold.Report(event.Error, "task", err)
+		l.hold.Report(event.Error, "task", err)
 		return false, err
 	}
 }
 
-// waitMinHold keeps leading until the least time is over.
-func (t *term) waitMinHold(ctx context.Context) {
-	left := t.since + t.runner.settings.minHold - t.runner.client.Now()
+// waitMinHold waits until the lock has been held for the time of WithMinHold.
+func (l *leadership) waitMinHold(ctx context.Context) {
+	left := l.since + l.runner.settings.minHold - l.runner.client.Now()
 	if left <= 0 {
 		return
 	}
@@ -129,126 +128,122 @@ func (t *term) waitMinHold(ctx context.Context) {
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
-	case <-t.hold.Context().Done():
+	case <-l.hold.Context().Done():
 	}
 }
 
-// rest keeps the term without a task until the next one, or the idle limit. A hold
-// that has ended is released before it returns.
-func (t *term) rest(ctx context.Context) {
-	r := t.runner
-	if t.hold.Err() != nil {
-		t.retire(ctx)
+// keepIdle keeps the leadership without a task until the next call or the idle limit. If the hold
+// has ended, keepIdle ends the leadership.
+func (l *leadership) keepIdle(ctx context.Context) {
+	r := l.runner
+	if l.hold.Err() != nil {
+		l.end(ctx)
 		return
 	}
 	r.mu.Lock()
-	t.busy = false
-	t.idleAt = max(r.client.Now()+r.settings.idleLimit, t.since+r.settings.minHold)
+	l.busy = false
+	l.idleUntil = max(r.client.Now()+r.settings.idleLimit, l.since+r.settings.minHold)
 	r.mu.Unlock()
-	t.look()
+	l.wakeWatch()
 }
 
-// retire ends the term and releases the lock, which is bounded. It is for the call that has
-// the term busy: the steward retires only terms that no call has.
-func (t *term) retire(ctx context.Context) {
-	r := t.runner
+// end releases the lock, within a time limit. Only the call that has the leadership may call it;
+// when no call has it, watch ends it.
+func (l *leadership) end(ctx context.Context) {
+	r := l.runner
 	r.mu.Lock()
-	t.retired = true
+	l.ending = true
 	r.mu.Unlock()
-	t.giveBack(ctx)
+	l.release(ctx)
 }
 
-// giveBack releases the lock of a term that was marked as retired. The cool-down
-// begins only now: until the release nobody else could lead.
-func (t *term) giveBack(ctx context.Context) {
-	t.hold.Finish(ctx)
-	r := t.runner
+// release releases the lock of a leadership that is marked as ending. The cool-down begins only now,
+// because no other instance could lead before the release.
+func (l *leadership) release(ctx context.Context) {
+	l.hold.Finish(ctx)
+	r := l.runner
 	r.mu.Lock()
-	if t.steppedDown {
-		r.cool = r.client.Now() + r.settings.coolDown
+	if l.steppedDown {
+		r.coolUntil = r.client.Now() + r.settings.coolDown
 	}
 	r.mu.Unlock()
-	r.term.CompareAndSwap(t, nil)
-	close(t.over)
+	r.leadership.CompareAndSwap(l, nil)
+	close(l.released)
 }
 
-// stepDown ends the hold's context for a cause. The lease is kept until the task has
-// returned; a cool-down follows.
-func (t *term) stepDown(cause error) { t.end(cause, t.hold.Cancel) }
+// stepDown ends the hold's context for a cause. The lease is renewed until the task has returned; a
+// cool-down follows.
+func (l *leadership) stepDown(cause error) { l.endHold(cause, l.hold.Cancel) }
 
-// giveUp steps down and has the lease renewed no more either, since the task may
-// never return.
-func (t *term) giveUp(cause error) {
-	t.end(cause, func(cause error) { t.hold.GiveUp(cause) })
-}
+// giveUp steps down and stops the renewal of the lease, because the task may never return.
+func (l *leadership) giveUp(cause error) { l.endHold(cause, l.hold.GiveUp) }
 
-func (t *term) end(cause error, end func(error)) {
-	leading := t.hold.Err() == nil
-	r := t.runner
+func (l *leadership) endHold(cause error, end func(error)) {
+	leading := l.hold.Err() == nil
+	r := l.runner
 	r.mu.Lock()
-	first := !t.steppedDown && !t.retired
-	t.steppedDown = true
+	first := !l.steppedDown && !l.ending
+	l.steppedDown = true
 	r.mu.Unlock()
 	end(cause)
 	if leading && first {
-		t.hold.Report(event.SteppedDown, "", cause)
+		l.hold.Report(event.SteppedDown, "", cause)
 	}
 }
 
-// look has the steward look again.
-func (t *term) look() {
+// wakeWatch makes watch check the leadership again.
+func (l *leadership) wakeWatch() {
 	select {
-	case t.nudge <- struct{}{}:
+	case l.changed <- struct{}{}:
 	default:
 	}
 }
 
-// steward watches a term until it is over: it steps down when the task stalls, and
-// retires the term when it is idle for too long, or ends while no task runs that
-// would retire it.
-func (t *term) steward() {
-	timer := time.NewTimer(t.inspect())
+// watch runs until the lock is released. It steps down when the task stalls. It ends the leadership
+// when that is idle for too long, or when the hold ends while no call has it.
+func (l *leadership) watch() {
+	timer := time.NewTimer(l.check())
 	defer timer.Stop()
-	ended := t.hold.Context().Done()
+	ended := l.hold.Context().Done()
 	for {
 		select {
-		case <-t.over:
+		case <-l.released:
 			return
 		case <-ended:
-			ended = nil // once; a task that goes on is watched further
-		case <-t.nudge:
+			ended = nil // once; a task that has not returned is watched further
+		case <-l.changed:
 		case <-timer.C:
 		}
-		timer.Reset(t.inspect())
+		timer.Reset(l.check())
 	}
 }
 
-// inspect acts on a stall or on idleness, and returns when to look again.
-func (t *term) inspect() time.Duration {
-	const unwatched = time.Hour // any time: a nudge comes when something changes
-	r := t.runner
-	now, ended := r.client.Now(), t.hold.Err() != nil
+// check acts on a stall or on idleness, and returns when to check again.
+func (l *leadership) check() time.Duration {
+	const nothingToWatch = time.Hour // wakeWatch is called when that changes
+	r := l.runner
+	now, ended := r.client.Now(), l.hold.Err() != nil
 	r.mu.Lock()
-	busy, idleFor := t.busy, t.idleAt-now
-	expired := !busy && !t.retired && (ended || idleFor <= 0)
+	busy, idleFor := l.busy, l.idleUntil-now
+	expired := !busy && !l.ending && (ended || idleFor <= 0)
 	if expired {
-		t.retired = true // in one step with the check, so that no call takes it up
+		l.ending = true // together with the check, so that no call resumes it
 	}
 	r.mu.Unlock()
 	switch {
 	case expired:
-		t.giveBack(t.hold.Context())
-		return unwatched
+		l.release(l.hold.Context())
+		return nothingToWatch
 	case !busy:
 		return max(idleFor, time.Millisecond)
 	}
-	in, watched := t.stalledIn(now)
+	in, watched := l.stallsIn(now)
 	switch {
 	case !watched:
-		return unwatched
+		return nothingToWatch
 	case in <= 0:
-		t.giveUp(fmt.Errorf("holdfast: %q: %w: %w for %s", t.hold.Name(), cause.ErrSteppedDown, ErrStalled, text.Duration(r.settings.stall)))
-		return unwatched
+		l.giveUp(driver.Errorf("holdfast: %q: %w: %w for %s", l.hold.Name(), cause.ErrSteppedDown, ErrStalled, driver.FormatDuration(r.settings.stall)))
+		return nothingToWatch
 	}
 	return in
 }

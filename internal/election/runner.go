@@ -1,52 +1,58 @@
+// Package election runs a task in one of many instances of a service: the mechanism behind
+// holdfast.LeaderAwareRunner.
+//
+// A [Runner] campaigns for a lock. A grant begins a leadership, in which tasks run one after another
+// on the goroutines of the callers. A watcher goroutine ends the leadership when a task stalls or no
+// task has run for the idle limit; another runs the health check. When a leadership ends, its lock
+// is released after the task has returned, and only then can the next campaign begin.
 package election
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/cause"
-	"github.com/holdfast-go/holdfast/internal/clock"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/event"
+	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
-// Runner has one of many instances of a service run a task: each
-// instance makes a runner for the same name, and the one that holds the lock leads.
-// All methods are safe for concurrent use; tasks of one runner never overlap.
+// Runner runs a task in one of many instances of a service: each instance makes a runner for the same
+// name, and the instance that holds the lock leads. All methods are safe for concurrent use; tasks
+// of one runner never overlap. The methods are documented at holdfast.LeaderAwareRunner.
 type Runner struct {
 	client   *engine.Client
 	name     string
 	settings runnerSettings
 	emit     func(event.Event)
 
-	closing context.Context // ends, with its cause, by Close, or by Shutdown during a call
+	closing context.Context // ended, with its cause, by Close, or by Shutdown during a call
 	close   context.CancelCauseFunc
 
-	slot     chan struct{}       // capacity 1: taken by the call that campaigns or runs a task
-	asker    *engine.Acquisition // of RunTaskOnLeader, across calls; guarded by slot
-	checking chan struct{}       // capacity 1: taken while a health check runs
+	turn        chan struct{}       // capacity 1: has a value while a call campaigns or runs a task
+	acquisition *engine.Acquisition // of RunTaskOnLeader, across calls; guarded by turn
+	checking    chan struct{}       // capacity 1: has a value while a health check runs
 
-	term atomic.Pointer[term] // present leadership, or nil
+	leadership atomic.Pointer[leadership] // the present one, or nil
 
-	mu     sync.Mutex    // never held across I/O or a caller's function
-	calls  int           // of Run and RunTaskOnLeader under way
-	alone  bool          // the one call under way is Run
-	unhook func() bool   // while there are calls: no more need to hear of Shutdown
-	cool   time.Duration // until when not to campaign
+	mu             sync.Mutex    // never held across I/O or a caller's function
+	calls          int           // of Run and RunTaskOnLeader under way
+	runOnly        bool          // the one call under way is Run
+	ignoreShutdown func() bool   // set while there are calls: the runner need not notice Shutdown any more
+	coolUntil      time.Duration // no campaign before
 }
 
-// ErrStalled comes with ErrSteppedDown when the task sent no heartbeat in time.
+// ErrStalled comes with cause.ErrSteppedDown when the task sent no heartbeat in time.
 var ErrStalled = errors.New("no heartbeat in time")
 
 var (
-	errClosed     = fmt.Errorf("holdfast: the runner is %w", driver.ErrClosed)
-	errCoolingOff = fmt.Errorf("holdfast: cooling down after having %w", cause.ErrSteppedDown)
+	errClosed      = driver.Errorf("holdfast: the runner is %w", driver.ErrClosed)
+	errCoolingDown = driver.Errorf("holdfast: cooling down after having %w", cause.ErrSteppedDown)
 )
 
 // New makes a runner for the lock of this name.
@@ -60,115 +66,101 @@ func New(client *engine.Client, name string, cfg Config) (*Runner, error) {
 	}
 	r := &Runner{
 		client: client, name: name, settings: s, emit: event.AsLeader(client.EmitTo(s.Observers)),
-		slot: make(chan struct{}, 1), checking: make(chan struct{}, 1),
+		turn: make(chan struct{}, 1), checking: make(chan struct{}, 1),
 	}
 	r.closing, r.close = context.WithCancelCause(context.Background())
 	return r, nil
 }
 
-// Run campaigns for leadership, runs task while leading, and campaigns again after
-// every loss, until the task is done or ctx ends. task runs on the caller's
-// goroutine; its context descends from ctx and ends on a loss, a step-down,
-// Close or Shutdown. A new campaign never begins before task has returned, and the
-// lock is released only then, also when task panics.
-//
-// task returns nil while still leading: Run returns nil (after WithMinHold's time).
-// It returns an error while leading: Run releases the lock and returns the
-// error, or with WithRestart carries on. It returns after a loss or a step-down:
-// Run campaigns again, and an error of task's own is told to the observers. When
-// ctx ends before task was begun, the error matches ctx's error and what kept the
-// lock; when it ends while leading, task's result is returned, joined with ErrLost or
-// ErrSteppedDown if the lock was not kept until task had returned. After Close or
-// Shutdown the error matches ErrClosed.
-//
-// A backend that fails ends nothing: each failure is told to the observers and
-// retried.
+// Run campaigns, runs task while leading, and campaigns again after every loss, until the task is
+// done or ctx ends.
 func (r *Runner) Run(ctx context.Context, task func(ctx context.Context) error) error {
 	if err := r.enter(ctx, "run", task, true); err != nil {
 		return err
 	}
 	defer r.leave()
-	for failures := 0; ; {
-		t, err := r.campaign(ctx)
+	for failures := 0; ; { // Promise 9: only the task's end, ctx, Close and Shutdown end the loop; a loss does not.
+		l, err := r.campaign(ctx)
 		if err != nil {
 			return err
 		}
-		done, err := t.lead(ctx, task)
+		done, err := l.runToEnd(ctx, task)
 		if done {
 			return err
 		}
-		if err != nil { // to be restarted
-			if r.client.Now()-t.since > r.settings.restart.Max {
+		if err != nil { // the task is to be restarted
+			restart := r.settings.restart
+			if r.client.Now()-l.since > restart.Max {
 				failures = 0
 			}
-			pause := clock.Backoff(failures, r.settings.restart.Initial, r.settings.restart.Max)
+			backoff := timing.Backoff(failures, restart.Initial, restart.Max)
 			failures++
-			if err := r.sleep(ctx, pause, err); err != nil {
+			if err := r.sleep(ctx, backoff, err); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// enter admits a call of Run alone, and calls of RunTaskOnLeader one after another.
-func (r *Runner) enter(ctx context.Context, op string, task func(context.Context) error, alone bool) error {
+// enter begins a call: one of Run alone, those of RunTaskOnLeader one after another.
+func (r *Runner) enter(ctx context.Context, op string, task func(context.Context) error, runOnly bool) error {
 	if task == nil {
 		return driver.Invalid("task", "nil", "a function")
 	}
 	if err := r.ended(ctx, nil); err != nil {
 		return err
 	}
-	own := r.within(ctx) // would wait for itself
+	fromOwnTask := r.inTask(ctx) // it would deadlock
 	r.mu.Lock()
-	busy := own || r.alone || alone && r.calls > 0
+	busy := fromOwnTask || r.runOnly || runOnly && r.calls > 0
 	if !busy {
-		if r.calls == 0 { // not for good: the client outlives its runners
-			r.unhook = context.AfterFunc(r.client.Closing(), func() { r.close(cause.ErrShutdown) })
+		if r.calls == 0 { // only during calls, because the client may outlive many runners
+			r.ignoreShutdown = context.AfterFunc(r.client.Closing(), func() { r.close(cause.ErrShutdown) })
 		}
-		r.calls, r.alone = r.calls+1, alone
+		r.calls, r.runOnly = r.calls+1, runOnly
 	}
 	r.mu.Unlock()
 	if busy {
-		return fmt.Errorf("holdfast: %s %q: %w", op, r.name, driver.Invalid("call", "during another one", "the only one of this runner"))
+		return driver.Errorf("holdfast: %s %q: %w", op, r.name, driver.Invalid("call", "during another one", "the only one of this runner"))
 	}
 	select {
-	case r.slot <- struct{}{}:
+	case r.turn <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 	case <-r.closing.Done():
 	}
-	r.uncount()
+	r.endCall()
 	return r.ended(ctx, nil)
 }
 
-// leave undoes enter.
+// leave ends a call.
 func (r *Runner) leave() {
-	<-r.slot
-	r.uncount()
+	<-r.turn
+	r.endCall()
 }
 
-func (r *Runner) uncount() {
+func (r *Runner) endCall() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.calls, r.alone = r.calls-1, false
+	r.calls, r.runOnly = r.calls-1, false
 	if r.calls == 0 {
-		r.unhook()
+		r.ignoreShutdown()
 	}
 }
 
 // campaign waits until this instance leads.
-func (r *Runner) campaign(ctx context.Context) (*term, error) {
+func (r *Runner) campaign(ctx context.Context) (*leadership, error) {
 	ctx, stop := cause.Join(ctx, r.closing)
 	defer stop()
 	for {
 		if err := r.ended(ctx, nil); err != nil {
 			return nil, err
 		}
-		if t := r.resume(ctx); t != nil {
-			return t, nil
+		if l := r.resume(ctx); l != nil {
+			return l, nil
 		}
 		if d := r.cooling(); d > 0 {
-			if err := r.sleep(ctx, d, errCoolingOff); err != nil {
+			if err := r.sleep(ctx, d, errCoolingDown); err != nil {
 				return nil, err
 			}
 		}
@@ -176,27 +168,18 @@ func (r *Runner) campaign(ctx context.Context) (*term, error) {
 			if err := r.sleep(ctx, r.settings.healthEvery, err); err != nil {
 				return nil, err
 			}
-			continue
+			continue // Promise 9: checkHealth has reported the failure, and the campaign goes on.
 		}
 		h, err := r.client.WaitAcquire(ctx, context.WithoutCancel(ctx), r.name, r.settings.Settings, r.emit, true)
 		if err != nil {
 			return nil, cmp.Or(r.closed(), err)
 		}
-		return r.begin(h), nil
+		return r.lead(h), nil
 	}
 }
 
-// RunTaskOnLeader is for the periodic job: it runs task if this instance leads, or
-// can become leader at once, and reports whether it ran. Leadership is kept in
-// the background between calls, so that of many instances calling every few
-// seconds one stays leader; an instance that stops calling gives it up
-// (WithIdleLimit). If another leads, or this runner is cooling down, the result
-// is false and nil; false and an error mean that the backend did not say, that the
-// health check failed, or that ctx ended first.
-//
-// task runs as with Run. Its error is returned and leadership kept; if the lock was
-// not kept until task had returned, the error matches ErrLost or ErrSteppedDown
-// too. If task panics, the lock is released first. Calls of one runner take turns.
+// RunTaskOnLeader runs task if this instance leads or can become leader at once, and reports whether
+// it ran. Leadership is kept between calls.
 func (r *Runner) RunTaskOnLeader(ctx context.Context, task func(ctx context.Context) error) (ran bool, err error) {
 	if err := r.enter(ctx, "run task", task, false); err != nil {
 		return false, err
@@ -204,32 +187,32 @@ func (r *Runner) RunTaskOnLeader(ctx context.Context, task func(ctx context.Cont
 	defer r.leave()
 	ctx, stop := cause.Join(ctx, r.closing)
 	defer stop()
-	t := r.resume(ctx)
-	if t == nil {
-		if t, err = r.leadNow(ctx); t == nil {
+	l := r.resume(ctx)
+	if l == nil {
+		if l, err = r.tryLead(ctx); l == nil {
 			return false, cmp.Or(r.ended(ctx, err), err)
 		}
 	}
 	returned := false
 	defer func() {
 		if returned {
-			t.rest(ctx)
+			l.keepIdle(ctx)
 		} else { // task panicked
-			t.retire(ctx)
+			l.end(ctx)
 		}
 	}()
-	if err := t.unfit(ctx); err != nil {
+	if err := l.ended(ctx); err != nil {
 		returned = true
 		return false, err
 	}
-	err = t.run(ctx, task)
+	err = l.run(ctx, task)
 	returned = true
-	return true, t.hold.Verdict(err)
+	return true, l.hold.Verdict(err)
 }
 
-// leadNow makes one attempt to become leader. Nil and nil: another leads.
-func (r *Runner) leadNow(ctx context.Context) (*term, error) {
-	if ctx.Err() != nil { // while the term before was released
+// tryLead makes one attempt to become leader. It returns nil and nil if another leads.
+func (r *Runner) tryLead(ctx context.Context) (*leadership, error) {
+	if ctx.Err() != nil { // while the earlier leadership was released
 		return nil, nil
 	}
 	if r.cooling() > 0 {
@@ -238,58 +221,54 @@ func (r *Runner) leadNow(ctx context.Context) (*term, error) {
 	if err := r.checkHealth(ctx); err != nil {
 		return nil, err
 	}
-	if !r.client.Work().Start() { // so that a clean-up begins before Shutdown is done
+	if !r.client.Work().Start() { // so that Shutdown waits for the cleanup of this attempt
 		return nil, cause.ErrShutdown
 	}
 	defer r.client.Work().Done()
-	if r.asker == nil {
-		r.asker = r.client.NewAcquisition(r.name, r.settings.Settings, r.emit)
+	if r.acquisition == nil {
+		r.acquisition = r.client.NewAcquisition(r.name, r.settings.Settings, r.emit)
 	}
-	a := r.asker
+	a := r.acquisition
 	h, err := r.client.TryAcquire(ctx, context.Background(), a, true)
 	switch {
 	case err == nil:
-		r.asker = nil
-		return r.begin(h), nil
-	case errors.Is(err, driver.ErrHeld): // the asker is kept: it knows which holder was reported
+		r.acquisition = nil
+		return r.lead(h), nil
+	case errors.Is(err, driver.ErrHeld): // the acquisition is kept: it knows which holder was reported
 		a.Identify(ctx)
 		return nil, nil
 	}
-	// Nobody knows whether there will be another call, so this request is cleaned up
-	// now, and the next one has another ID.
+	// There may be no further call, so the request in doubt is cleaned up now. The next one has
+	// another ID.
 	a.Abandon()
 	return nil, err
 }
 
-// IsLeader reports whether this instance leads now. It does no I/O and allocates
-// nothing. By the time it has returned, the answer can be out of date: what a
-// deposed leader must not do has to be guarded by its token.
+// IsLeader reports whether this instance leads now, without I/O or allocation.
 func (r *Runner) IsLeader() bool {
-	t := r.term.Load()
-	return t != nil && t.hold.Err() == nil
+	l := r.leadership.Load()
+	return l != nil && l.hold.Err() == nil
 }
 
 // Name is the name of the lock.
 func (r *Runner) Name() string { return r.name }
 
 // Leading returns the lease under which this instance leads now; false if it does not.
-// Like IsLeader it does no I/O.
 func (r *Runner) Leading() (driver.Lease, bool) {
-	t := r.term.Load()
-	if t == nil || t.hold.Err() != nil {
+	l := r.leadership.Load()
+	if l == nil || l.hold.Err() != nil {
 		return driver.Lease{}, false
 	}
-	return t.hold.Lease(), true
+	return l.hold.Lease(), true
 }
 
-// Leader asks the backend who leads; a Record that is Free says that nobody does. Of the
-// leaders of a pool (WithSlots) it tells the first, perhaps without the lock's data.
+// Leader asks the backend who leads.
 func (r *Runner) Leader(ctx context.Context) (driver.Record, error) {
 	return r.client.HolderOf(ctx, r.name, r.settings.Settings)
 }
 
-// sleep waits for d. The error says what ended it, and what kept the lock.
-func (r *Runner) sleep(ctx context.Context, d time.Duration, kept error) error {
+// sleep waits for d. An error says what ended the wait, and the reason for it.
+func (r *Runner) sleep(ctx context.Context, d time.Duration, reason error) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -297,21 +276,22 @@ func (r *Runner) sleep(ctx context.Context, d time.Duration, kept error) error {
 	case <-ctx.Done():
 	case <-r.closing.Done():
 	}
-	return r.ended(ctx, kept)
+	return r.ended(ctx, reason)
 }
 
-// ended says which of the runner, the client and ctx has ended, if any.
-func (r *Runner) ended(ctx context.Context, kept error) error {
+// ended returns an error if the runner, the client or ctx has ended. reason is why the caller does
+// not lead, or nil.
+func (r *Runner) ended(ctx context.Context, reason error) error {
 	if err := r.closed(); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
-		return r.client.WaitEnded(ctx, r.name, kept)
+		return r.client.WaitEnded(ctx, r.name, reason)
 	}
 	return nil
 }
 
-// closed is nil before Close and Shutdown.
+// closed returns an error after Close and Shutdown.
 func (r *Runner) closed() error {
 	if r.client.Closing().Err() != nil {
 		return cause.ErrShutdown
@@ -323,5 +303,5 @@ func (r *Runner) closed() error {
 func (r *Runner) cooling() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return max(r.cool-r.client.Now(), 0)
+	return max(r.coolUntil-r.client.Now(), 0)
 }

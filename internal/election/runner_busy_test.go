@@ -37,10 +37,10 @@ func TestRunTaskOnLeader_CallsTakeTurns(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
 		defer cancel()
-		if ran, err := r.RunTaskOnLeader(ctx, locktest.Nothing); ran || !errors.Is(err, context.DeadlineExceeded) {
+		if ran, err := r.RunTaskOnLeader(ctx, locktest.EmptyTask); ran || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a call whose context ended in the queue: %v, %v", ran, err)
 		}
-		if err := r.Run(t.Context(), locktest.Nothing); !errors.Is(err, driver.ErrInvalid) {
+		if err := r.Run(t.Context(), locktest.EmptyTask); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("Run beside RunTaskOnLeader: %v", err)
 		}
 		wg.Wait()
@@ -54,14 +54,14 @@ func TestRunner_Busy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := locktest.NewRunner(t, locktest.NewClient(t, memory.New()))
 		refused := func(ctx context.Context, where string) {
-			if err := r.Run(ctx, locktest.Nothing); !errors.Is(err, driver.ErrInvalid) {
+			if err := r.Run(ctx, locktest.EmptyTask); !errors.Is(err, driver.ErrInvalid) {
 				t.Errorf("Run %s: %v", where, err)
 			}
-			if ran, err := r.RunTaskOnLeader(ctx, locktest.Nothing); ran || !errors.Is(err, driver.ErrInvalid) {
+			if ran, err := r.RunTaskOnLeader(ctx, locktest.EmptyTask); ran || !errors.Is(err, driver.ErrInvalid) {
 				t.Errorf("RunTaskOnLeader %s: %v, %v", where, ran, err)
 			}
 		}
-		// From its own task either would wait for itself.
+		// From its own task either would deadlock.
 		mustRun(t, r, func(ctx context.Context) error { refused(ctx, "in a task of RunTaskOnLeader"); return nil }, true)
 		err := r.Run(t.Context(), func(ctx context.Context) error {
 			refused(ctx, "in a task of Run")
@@ -71,7 +71,7 @@ func TestRunner_Busy(t *testing.T) {
 		if err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		mustRun(t, r, locktest.Nothing, true)
+		mustRun(t, r, locktest.EmptyTask, true)
 	})
 }
 
@@ -109,18 +109,17 @@ func TestRunner_BusyAtOnce(t *testing.T) {
 	}
 }
 
-// An attempt that ends in doubt while the client shuts down: Shutdown waits for its
-// clean-up.
-func TestRunTaskOnLeader_DoubtDuringShutdown(t *testing.T) {
-	for range 300 { // the order of what happens at one instant is left to chance
+// Shutdown waits for the cleanup of an attempt that ends in doubt meanwhile.
+func TestRunTaskOnLeader_InDoubtDuringShutdown(t *testing.T) {
+	for range 300 { // events of the same instant happen in random order
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
 			c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				return map[string]locktest.Fault{locktest.OpAcquire: {Delay: time.Second, Deaf: true, Lose: locktest.ErrInjected}}[op]
+				return map[string]locktest.Fault{locktest.OpAcquire: {Delay: time.Second, IgnoreContext: true, Lose: locktest.ErrInjected}}[op]
 			}))
 			r := locktest.NewRunner(t, c)
 			called := make(chan error)
-			go func() { _, err := r.RunTaskOnLeader(t.Context(), locktest.Nothing); called <- err }()
+			go func() { _, err := r.RunTaskOnLeader(t.Context(), locktest.EmptyTask); called <- err }()
 			time.Sleep(time.Second / 2)
 			if err := c.Shutdown(t.Context()); err != nil {
 				t.Errorf("Shutdown: %v", err)
@@ -138,15 +137,15 @@ func TestRunTaskOnLeader_DoubtDuringShutdown(t *testing.T) {
 	}
 }
 
-// A call at the very instant of the idle limit: either it takes up the leadership or
-// it takes the lock anew; the lock is never released under its task.
+// A call at the instant of the idle limit either resumes the leadership or acquires the lock again. The
+// lock is never released while its task runs.
 func TestRunTaskOnLeader_CallAtTheIdleLimit(t *testing.T) {
 	const limit = 5 * time.Second
 	for range 300 {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
 			r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithIdleLimit(limit))
-			mustRun(t, r, locktest.Nothing, true)
+			mustRun(t, r, locktest.EmptyTask, true)
 			time.Sleep(limit)
 			mustRun(t, r, func(ctx context.Context) error {
 				time.Sleep(time.Second)
@@ -160,4 +159,64 @@ func TestRunTaskOnLeader_CallAtTheIdleLimit(t *testing.T) {
 			return
 		}
 	}
+}
+
+// A task that runs in another runner's task counts as a task of both.
+func TestRunner_TaskInAnotherRunnersTask(t *testing.T) {
+	runners := func(t *testing.T, opts ...holdfast.RunnerOption) (outer, inner *holdfast.LeaderAwareRunner) {
+		c := locktest.NewClient(t, memory.New())
+		inner, err := holdfast.NewLeaderAwareRunner(c, "inner")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return locktest.NewRunner(t, c, opts...), inner
+	}
+	t.Run("busy", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			outer, inner := runners(t)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			_, _ = outer.RunTaskOnLeader(ctx, func(ctx context.Context) error {
+				_, err := inner.RunTaskOnLeader(ctx, func(ctx context.Context) error {
+					if _, err := outer.RunTaskOnLeader(ctx, locktest.LeadUntilCanceled); !errors.Is(err, driver.ErrInvalid) {
+						t.Errorf("from the runner's own task: %v, want an InvalidError", err)
+					}
+					return nil
+				})
+				return err
+			})
+		})
+	})
+	t.Run("heartbeat", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			outer, inner := runners(t, holdfast.WithStallTimeout(10*time.Second))
+			_, err := outer.RunTaskOnLeader(t.Context(), func(ctx context.Context) error {
+				_, err := inner.RunTaskOnLeader(ctx, func(ctx context.Context) error {
+					for range 30 {
+						time.Sleep(time.Second)
+						holdfast.Heartbeat(ctx)
+					}
+					return context.Cause(ctx)
+				})
+				return err
+			})
+			if err != nil {
+				t.Errorf("a task that sends heartbeats stalled: %v", err)
+			}
+		})
+	})
+	t.Run("close", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			outer, inner := runners(t)
+			_, _ = outer.RunTaskOnLeader(t.Context(), func(ctx context.Context) error {
+				_, err := inner.RunTaskOnLeader(ctx, func(ctx context.Context) error {
+					if err := outer.Close(ctx); err != nil {
+						t.Errorf("Close from the task with its own context: %v", err)
+					}
+					return nil
+				})
+				return err
+			})
+		})
+	})
 }

@@ -16,21 +16,21 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// Close: "Run and RunTaskOnLeader return ErrClosed".
-func TestCorner_CloseDuringAnAttempt(t *testing.T) {
+// RunTaskOnLeader returns ErrClosed if Close is called during its attempt.
+func TestClose_DuringAnAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			return map[string]locktest.Fault{locktest.OpAcquire: {Hang: true}}[op]
 		})))
 		time.AfterFunc(time.Second, func() { _ = r.Close(context.Background()) })
-		if _, err := r.RunTaskOnLeader(t.Context(), locktest.UntilEnd); !errors.Is(err, holdfast.ErrClosed) {
+		if _, err := r.RunTaskOnLeader(t.Context(), locktest.LeadUntilCanceled); !errors.Is(err, holdfast.ErrClosed) {
 			t.Errorf("err = %v, want ErrClosed", err)
 		}
 	})
 }
 
-// Close heeds its context also while the release of an idle leader hangs.
-func TestCorner_CloseIsBounded(t *testing.T) {
+// Close returns soon after its context has ended, even while the release of an idle leader hangs.
+func TestClose_IsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			return map[string]locktest.Fault{locktest.OpRelease: {Hang: true}}[op]
@@ -51,13 +51,13 @@ func TestCorner_CloseIsBounded(t *testing.T) {
 	})
 }
 
-// An instance is interrupted at any instant, and at any call to the backend, of
-// a life in which everything happens: terms that fail, stall, are lost, end; backoff,
-// cool-down, least hold; failed health checks; a rival; and faults of each kind.
+// An instance is interrupted at any instant, and at any call to the backend, of a life in which
+// everything happens: tasks that fail, stall, lose the lease and end; backoff, cool-down and minimum
+// hold; failed health checks; a rival; and faults of each kind.
 
 // The faults of the backend, as the interrupted instance sees it.
-var weathers = map[string]func(op string, n int, _ holdfast.Lease) locktest.Fault{
-	"calm": func(string, int, holdfast.Lease) locktest.Fault { return locktest.Fault{} },
+var faultsByName = map[string]func(op string, n int, _ holdfast.Lease) locktest.Fault{
+	"none": func(string, int, holdfast.Lease) locktest.Fault { return locktest.Fault{} },
 	"replies lost": func(_ string, n int, _ holdfast.Lease) locktest.Fault {
 		return []locktest.Fault{{Lose: locktest.ErrInjected}, {}}[n%2]
 	},
@@ -71,7 +71,7 @@ var weathers = map[string]func(op string, n int, _ holdfast.Lease) locktest.Faul
 		return []locktest.Fault{{}, {Late: time.Second}, {Late: 2 * time.Second}}[n%3]
 	},
 	"slow": func(op string, n int, _ holdfast.Lease) locktest.Fault {
-		return locktest.Fault{Delay: 220 * time.Millisecond, Deaf: n%2 == 0}
+		return locktest.Fault{Delay: 220 * time.Millisecond, IgnoreContext: n%2 == 0}
 	},
 	"no renewals": func(op string, n int, _ holdfast.Lease) locktest.Fault {
 		return map[string]locktest.Fault{locktest.OpRenew: {Refuse: locktest.ErrInjected}}[op]
@@ -80,7 +80,7 @@ var weathers = map[string]func(op string, n int, _ holdfast.Lease) locktest.Faul
 
 const lifeTTL = 3 * time.Second
 
-// life is one instance with a rival, and what interrupts it.
+// life is one instance with a rival.
 type life struct {
 	t      *testing.T
 	store  *memory.Store
@@ -95,7 +95,7 @@ type life struct {
 	wg     sync.WaitGroup
 }
 
-// interruptions are by what is done, and give the error that must come of it.
+// interruptions has ways to interrupt an instance, and the errors that its calls must return.
 var interruptions = map[string]struct {
 	do  func(l *life)
 	err error
@@ -113,7 +113,7 @@ var interruptions = map[string]struct {
 	}, context.Canceled},
 }
 
-// bounded calls with ample time: a minute is more than anything here may take.
+// bounded calls end with a limit of a minute, which is more than anything here may take.
 func (l *life) bounded(end func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -122,7 +122,7 @@ func (l *life) bounded(end func(context.Context) error) {
 	}
 }
 
-func newLife(t *testing.T, weather func(string, int, holdfast.Lease) locktest.Fault, atCall func(n int)) *life {
+func newLife(t *testing.T, faults func(string, int, holdfast.Lease) locktest.Fault, atCall func(n int)) *life {
 	t.Helper()
 	l := &life{t: t, store: memory.NewStore(), check: locktest.NewExclusive(t)}
 	total, mu := 0, sync.Mutex{}
@@ -132,7 +132,7 @@ func newLife(t *testing.T, weather func(string, int, holdfast.Lease) locktest.Fa
 		now := total
 		mu.Unlock()
 		atCall(now)
-		return weather(op, n, lease)
+		return faults(op, n, lease)
 	})
 	opts := []holdfast.ClientOption{holdfast.WithTTL(lifeTTL), holdfast.WithPollInterval(400 * time.Millisecond)}
 	l.client = locktest.NewClient(t, l.locker, opts...)
@@ -155,16 +155,16 @@ func newLife(t *testing.T, weather func(string, int, holdfast.Lease) locktest.Fa
 	return l
 }
 
-// enter is called first by each task, with its runner's rival.
+// enter is called first by each task; other is the rival of its runner.
 func (l *life) enter(ctx context.Context, other *holdfast.LeaderAwareRunner) {
 	token, _ := holdfast.TokenFromContext(ctx)
-	l.check.Again(ctx, "job", token)
+	l.check.EnterAgain(ctx, "job", token)
 	if ctx.Err() == nil && other.IsLeader() {
 		l.t.Error("both lead at once")
 	}
 }
 
-// task goes through all that a task can do.
+// task behaves differently in each call.
 func (l *life) task(ctx context.Context) error {
 	l.enter(ctx, l.rival)
 	l.tasks++
@@ -172,7 +172,7 @@ func (l *life) task(ctx context.Context) error {
 	case 1: // fails
 		time.Sleep(700 * time.Millisecond)
 		return locktest.ErrTask
-	case 2: // leads with heartbeats, and stops a little late
+	case 2: // sends heartbeats, and stops a little late
 		for ctx.Err() == nil && l.tasks < 50 {
 			holdfast.Heartbeat(ctx)
 			time.Sleep(300 * time.Millisecond)
@@ -186,7 +186,7 @@ func (l *life) task(ctx context.Context) error {
 	}
 }
 
-// run lives until it is interrupted, and then checks what is left behind.
+// run lives until it is interrupted, and then checks that nothing is left.
 func (l *life) run(mode string, want error) {
 	if mode == "Run" {
 		l.wg.Go(func() { l.campaign(want) })
@@ -196,7 +196,7 @@ func (l *life) run(mode string, want error) {
 	rivalDone := locktest.Campaign(context.Background(), l.rival, func(ctx context.Context) error {
 		l.enter(ctx, l.runner)
 		time.AfterFunc(800*time.Millisecond, func() { _ = l.rival.StepDown(context.Background()) })
-		return locktest.UntilEnd(ctx)
+		return locktest.LeadUntilCanceled(ctx)
 	})
 	l.wg.Wait()
 	l.bounded(l.rival.Close)
@@ -243,25 +243,25 @@ func (l *life) call(want error) {
 	}
 }
 
-// everyLife runs fn for each mode, interruption and weather.
-func everyLife(t *testing.T, fn func(t *testing.T, mode, how, weather string)) {
+// forEveryLife runs fn for each mode, interruption and faults.
+func forEveryLife(t *testing.T, fn func(t *testing.T, mode, how, faults string)) {
 	t.Helper()
 	for _, mode := range []string{"Run", "RunTaskOnLeader"} {
 		for how := range interruptions {
-			for weather := range weathers {
-				t.Run(fmt.Sprintf("%s/%s/%s", mode, how, weather), func(t *testing.T) { fn(t, mode, how, weather) })
+			for faults := range faultsByName {
+				t.Run(fmt.Sprintf("%s/%s/%s", mode, how, faults), func(t *testing.T) { fn(t, mode, how, faults) })
 			}
 		}
 	}
 }
 
-// Each run of the test takes other instants: over many runs it is every one.
+// Each run of the test uses other instants, so that many runs cover all of them.
 func TestRunner_InterruptedAtAnyInstant(t *testing.T) {
 	const stride, life = 1370 * time.Millisecond, 16 * time.Second
-	everyLife(t, func(t *testing.T, mode, how, weather string) {
+	forEveryLife(t, func(t *testing.T, mode, how, faults string) {
 		for after := rand.N(stride); after < life; after += stride {
 			synctest.Test(t, func(t *testing.T) {
-				l := newLife(t, weathers[weather], func(int) {})
+				l := newLife(t, faultsByName[faults], func(int) {})
 				l.wg.Go(func() {
 					time.Sleep(after)
 					interruptions[how].do(l)
@@ -276,14 +276,14 @@ func TestRunner_InterruptedAtAnyInstant(t *testing.T) {
 }
 
 func TestRunner_InterruptedAtAnyCall(t *testing.T) {
-	everyLife(t, func(t *testing.T, mode, how, weather string) {
+	forEveryLife(t, func(t *testing.T, mode, how, faults string) {
 		for k := 1 + rand.N(6); k < 30; k += 6 {
 			synctest.Test(t, func(t *testing.T) {
 				var l *life
-				l = newLife(t, weathers[weather], func(n int) {
+				l = newLife(t, faultsByName[faults], func(n int) {
 					if n == k {
 						l.wg.Go(func() { interruptions[how].do(l) })
-						synctest.Wait() // it goes as far as it can before the call is answered
+						synctest.Wait() // the interruption proceeds as far as it can before the call is answered
 					}
 				})
 				l.run(mode, interruptions[how].err)
@@ -295,12 +295,12 @@ func TestRunner_InterruptedAtAnyCall(t *testing.T) {
 	})
 }
 
-// A task that stops slowly after the end of Run's context may outlive its lease. Then Run's
-// result says so, with the task's own error if there is one.
+// A task that stops slowly after the end of Run's context may outlive its lease. Run's error then
+// matches ErrLost, and the task's own error if there is one.
 func TestRun_LossAfterItsContextEnded(t *testing.T) {
 	for _, failed := range []error{nil, locktest.ErrTask} {
 		synctest.Test(t, func(t *testing.T) {
-			r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), locktest.Renewals())))
+			r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults())))
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Second, cancel)
 			err := r.Run(ctx, func(ctx context.Context) error {

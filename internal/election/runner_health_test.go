@@ -25,8 +25,8 @@ var sick = map[string]func(ctx context.Context) error{
 	"deaf":   func(context.Context) error { time.Sleep(10 * time.Minute); return nil },
 }
 
-// A leader whose health check fails gives up, and does not campaign before the check
-// succeeds again and the cool-down is over.
+// A leader whose health check fails gives leadership up, and does not campaign before the check
+// succeeds again and the cool-down has ended.
 func TestHealthCheck_LeaderGivesUp(t *testing.T) {
 	const every, cool = 10 * time.Second, 90 * time.Second
 	for name, fail := range sick {
@@ -50,12 +50,12 @@ func TestHealthCheck_LeaderGivesUp(t *testing.T) {
 						}
 						return nil
 					}))
-				var terms atomic.Int32
+				var leaderships atomic.Int32
 				cause := make(chan error, 1)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				done := locktest.Campaign(ctx, a, func(ctx context.Context) error {
-					first := terms.Add(1) == 1
+					first := leaderships.Add(1) == 1
 					<-ctx.Done()
 					if first {
 						cause <- context.Cause(ctx)
@@ -77,7 +77,7 @@ func TestHealthCheck_LeaderGivesUp(t *testing.T) {
 					if !errors.Is(why, locktest.ErrInjected) {
 						t.Errorf("cause %v does not say why", why)
 					}
-				case "panic": // not swallowed: value and stack are told
+				case "panic": // not swallowed: value and stack are reported
 					if text := why.Error(); !strings.Contains(text, "sick to death") || !strings.Contains(text, "runner_health_test.go") {
 						t.Errorf("cause of a panic: %v", why)
 					}
@@ -86,20 +86,20 @@ func TestHealthCheck_LeaderGivesUp(t *testing.T) {
 				if locktest.IsHeld(t, store, "job") {
 					t.Error("still held by a sick instance whose task has returned")
 				}
-				if seen.Op("health check") == 0 || seen.Count(holdfast.EventSteppedDown) != 1 {
-					t.Errorf("%d failures and %d step-downs told", seen.Op("health check"), seen.Count(holdfast.EventSteppedDown))
+				if seen.Failures("health check") == 0 || seen.Count(holdfast.EventSteppedDown) != 1 {
+					t.Errorf("%d failures and %d step-downs reported", seen.Failures("health check"), seen.Count(holdfast.EventSteppedDown))
 				}
 				time.Sleep(20 * time.Minute)
-				if terms.Load() != 1 || a.IsLeader() {
+				if leaderships.Load() != 1 || a.IsLeader() {
 					t.Error("leads although it is sick")
 				}
-				if n := seen.Op("health check"); n < 20 {
-					t.Errorf("a lasting failure was told %d times in twenty minutes", n)
+				if n := seen.Failures("health check"); n < 20 {
+					t.Errorf("a lasting failure was reported %d times in twenty minutes", n)
 				}
 				ill.Store(false)
 				time.Sleep(11 * time.Minute)
-				if terms.Load() != 2 || !a.IsLeader() {
-					t.Errorf("%d terms, leader %v: an instance that is well again must campaign", terms.Load(), a.IsLeader())
+				if leaderships.Load() != 2 || !a.IsLeader() {
+					t.Errorf("%d leaderships, leader %v: an instance that is well again must campaign", leaderships.Load(), a.IsLeader())
 				}
 				cancel()
 				if err := <-done; err != nil {
@@ -110,8 +110,8 @@ func TestHealthCheck_LeaderGivesUp(t *testing.T) {
 	}
 }
 
-// A leader that is not well is not renewed on, even if its task does not stop: the lock is
-// free when its lease expires.
+// The lease of a leader whose health check fails is no longer renewed, even if its task does not stop:
+// the lock is free when the lease expires.
 func TestHealthCheck_TaskDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
@@ -156,7 +156,7 @@ func TestHealthCheck_RunTaskOnLeader(t *testing.T) {
 						}
 						return nil
 					}))
-				mustRun(t, r, locktest.Nothing, true)
+				mustRun(t, r, locktest.EmptyTask, true)
 				time.Sleep(time.Minute)
 				if !r.IsLeader() {
 					t.Error("a healthy instance gave up between its calls")
@@ -166,7 +166,7 @@ func TestHealthCheck_RunTaskOnLeader(t *testing.T) {
 				if r.IsLeader() || locktest.IsHeld(t, store, "job") {
 					t.Error("a sick instance keeps leadership between its calls")
 				}
-				ran, err := r.RunTaskOnLeader(t.Context(), locktest.Nothing)
+				ran, err := r.RunTaskOnLeader(t.Context(), locktest.EmptyTask)
 				if ran || err == nil || errors.Is(err, holdfast.ErrHeld) {
 					t.Errorf("RunTaskOnLeader of a sick instance: %v, %v", ran, err)
 				}
@@ -177,18 +177,18 @@ func TestHealthCheck_RunTaskOnLeader(t *testing.T) {
 }
 
 // A slow check delays neither the stall watchdog nor the idle limit.
-func TestHealthCheck_DelaysNothing(t *testing.T) {
+func TestHealthCheck_SlowOneDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithIdleLimit(5*time.Second), holdfast.WithStallTimeout(7*time.Second),
 			holdfast.WithHealthCheck(10*time.Minute, func(context.Context) error { time.Sleep(9 * time.Minute); return nil }))
-		mustRun(t, r, locktest.Nothing, true)
+		mustRun(t, r, locktest.EmptyTask, true)
 		for range 11 * 60 { // until a check is under way
 			time.Sleep(time.Second)
-			mustRun(t, r, locktest.Nothing, true)
+			mustRun(t, r, locktest.EmptyTask, true)
 		}
 		start := time.Now()
-		ran, err := r.RunTaskOnLeader(t.Context(), locktest.UntilEnd)
+		ran, err := r.RunTaskOnLeader(t.Context(), locktest.LeadUntilCanceled)
 		if d := time.Since(start); !ran || !errors.Is(err, election.ErrStalled) || d != 7*time.Second {
 			t.Errorf("%v, %v: the stall was found after %v, want 7s", ran, err, d)
 		}
@@ -198,7 +198,7 @@ func TestHealthCheck_DelaysNothing(t *testing.T) {
 		store := memory.NewStore()
 		r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithIdleLimit(15*time.Minute),
 			holdfast.WithHealthCheck(10*time.Minute, func(context.Context) error { time.Sleep(9 * time.Minute); return nil }))
-		mustRun(t, r, locktest.Nothing, true)
+		mustRun(t, r, locktest.EmptyTask, true)
 		time.Sleep(15*time.Minute + time.Second)
 		if locktest.IsHeld(t, store, "job") {
 			t.Error("a slow health check delays the idle limit")
@@ -207,7 +207,7 @@ func TestHealthCheck_DelaysNothing(t *testing.T) {
 	})
 }
 
-// A check that is cut short by the end of the campaign or the term has not failed.
+// A check that is cut short by the end of the campaign or the leadership has not failed.
 func TestHealthCheck_CutShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := locktest.Events{}
@@ -221,11 +221,11 @@ func TestHealthCheck_CutShort(t *testing.T) {
 			}))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // in the check before a campaign
 		defer cancel()
-		if err := r.Run(ctx, locktest.UntilEnd); !errors.Is(err, context.DeadlineExceeded) {
+		if err := r.Run(ctx, locktest.LeadUntilCanceled); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Run: %v", err)
 		}
-		done := locktest.Campaign(t.Context(), r, locktest.UntilEnd)
-		time.Sleep(30*time.Second + time.Minute + 10*time.Second) // in the first check of the term
+		done := locktest.Campaign(t.Context(), r, locktest.LeadUntilCanceled)
+		time.Sleep(30*time.Second + time.Minute + 10*time.Second) // in the first check of the leadership
 		if err := r.Close(t.Context()); err != nil {
 			t.Errorf("Close: %v", err)
 		}
@@ -233,14 +233,14 @@ func TestHealthCheck_CutShort(t *testing.T) {
 			t.Errorf("Run: %v", err)
 		}
 		synctest.Wait()
-		if seen.Op("health check") != 0 || seen.Count(holdfast.EventSteppedDown) != 0 {
-			t.Error("a check that was cut short was told as a failure")
+		if seen.Failures("health check") != 0 || seen.Count(holdfast.EventSteppedDown) != 0 {
+			t.Error("a check that was cut short was reported as a failure")
 		}
 	})
 }
 
-// A task that is slow to stop after a loss is no stall: there is nothing to give up,
-// and no cool-down before the next campaign.
+// A task that is slow to stop after a loss has not stalled: there is nothing to give up, and no
+// cool-down before the next campaign.
 func TestStall_NotAfterALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
@@ -252,10 +252,10 @@ func TestStall_NotAfterALoss(t *testing.T) {
 		if !ran || !errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrSteppedDown) {
 			t.Errorf("RunTaskOnLeader: %v, %v", ran, err)
 		}
-		mustRun(t, r, locktest.Nothing, true)
+		mustRun(t, r, locktest.EmptyTask, true)
 		synctest.Wait()
 		if n := seen.Count(holdfast.EventSteppedDown); n != 0 {
-			t.Errorf("%d step-downs told", n)
+			t.Errorf("%d step-downs reported", n)
 		}
 	})
 }

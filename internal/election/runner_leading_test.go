@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// IsLeader is for hot paths, and goes by the clock that a program has by default.
+// IsLeader is for hot paths, with the default clock and with another one.
 func TestIsLeader_AllocatesNothing(t *testing.T) {
 	for name, opts := range map[string][]holdfast.ClientOption{
 		"default clock": {holdfast.WithLogger(slog.New(slog.DiscardHandler))},
@@ -27,7 +27,7 @@ func TestIsLeader_AllocatesNothing(t *testing.T) {
 			r := locktest.NewRunner(t, c)
 			for _, want := range []bool{false, true} {
 				if want {
-					mustRun(t, r, locktest.Nothing, true)
+					mustRun(t, r, locktest.EmptyTask, true)
 				}
 				if n := testing.AllocsPerRun(1000, func() {
 					if r.IsLeader() != want {
@@ -41,7 +41,7 @@ func TestIsLeader_AllocatesNothing(t *testing.T) {
 	}
 }
 
-// All methods at once, from many goroutines, on the real clock: for the race detector.
+// All methods are called at once, from many goroutines, on the real clock, for the race detector.
 func TestRunner_Concurrency(t *testing.T) {
 	store := memory.NewStore()
 	check := locktest.NewExclusive(t)
@@ -57,7 +57,7 @@ func TestRunner_Concurrency(t *testing.T) {
 	}
 	fn := func(ctx context.Context) error {
 		token, _ := holdfast.TokenFromContext(ctx)
-		check.Again(ctx, "job", token)
+		check.EnterAgain(ctx, "job", token)
 		holdfast.Heartbeat(ctx)
 		select {
 		case <-ctx.Done():

@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// Runners that nobody closes (their Run is over) pile up on the client.
-func TestCorner_RunnersPileUp(t *testing.T) {
+// Runners that have run and were not closed leave no memory behind on the client.
+func TestRunner_LeavesNoMemoryBehind(t *testing.T) {
 	c := locktest.NewClient(t, memory.New())
 	heap := func() uint64 {
 		runtime.GC()
@@ -45,8 +45,8 @@ func TestCorner_RunnersPileUp(t *testing.T) {
 	}
 }
 
-// A context that outlived the task is not the task.
-func TestCorner_ContextOutlivesTheTask(t *testing.T) {
+// The context of a task that has returned may be used for another call.
+func TestRunTaskOnLeader_ContextOfATaskThatReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := locktest.NewRunner(t, locktest.NewClient(t, memory.New()))
 		var kept context.Context
@@ -54,7 +54,7 @@ func TestCorner_ContextOutlivesTheTask(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := r.RunTaskOnLeader(kept, func(context.Context) error { return nil }); err != nil {
-			t.Errorf("nothing runs, and yet: %v", err)
+			t.Errorf("no task runs, but: %v", err)
 		}
 	})
 }
@@ -109,14 +109,14 @@ func TestRun_TaskEndsWhileLeading(t *testing.T) {
 	}
 }
 
-// A deposed leader campaigns again, but never before its task has returned, and
-// its lock is released first.
+// After a loss the runner campaigns again, but not before its task has returned and the lock is
+// released.
 func TestRun_CampaignsAgainAfterALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		var deaf, running atomic.Bool
+		var failing, running atomic.Bool
 		f := locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-			if op == locktest.OpRenew && deaf.Load() {
+			if op == locktest.OpRenew && failing.Load() {
 				return locktest.Fault{Refuse: locktest.ErrInjected}
 			}
 			if op != locktest.OpRenew && running.Load() {
@@ -126,19 +126,19 @@ func TestRun_CampaignsAgainAfterALoss(t *testing.T) {
 		})
 		check, seen := locktest.NewExclusive(t), locktest.Events{}
 		r := locktest.NewRunner(t, locktest.NewClient(t, f), holdfast.WithObserver(seen.Observe))
-		var terms atomic.Int32
+		var leaderships atomic.Int32
 		done := locktest.Campaign(t.Context(), r, func(ctx context.Context) error {
 			token, ok := holdfast.TokenFromContext(ctx)
 			if !ok {
 				t.Error("no token in the task's context")
 			}
 			check.Enter(ctx, "job", token)
-			if terms.Add(1) == 3 {
+			if leaderships.Add(1) == 3 {
 				return nil
 			}
 			running.Store(true)
 			defer running.Store(false)
-			deaf.Store(true)
+			failing.Store(true)
 			<-ctx.Done()
 			if cause := context.Cause(ctx); !errors.Is(cause, holdfast.ErrLost) {
 				t.Errorf("cause %v, want ErrLost", cause)
@@ -146,22 +146,22 @@ func TestRun_CampaignsAgainAfterALoss(t *testing.T) {
 			if r.IsLeader() {
 				t.Error("IsLeader after a loss")
 			}
-			deaf.Store(false)
+			failing.Store(false)
 			time.Sleep(time.Minute) // slow to stop
 			return locktest.ErrTask
 		})
 		if err := <-done; err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		if terms.Load() != 3 || locktest.IsHeld(t, store, "job") {
-			t.Errorf("%d terms, held %v", terms.Load(), locktest.IsHeld(t, store, "job"))
+		if leaderships.Load() != 3 || locktest.IsHeld(t, store, "job") {
+			t.Errorf("%d leaderships, held %v", leaderships.Load(), locktest.IsHeld(t, store, "job"))
 		}
 		synctest.Wait()
-		if n := seen.Op("task"); n != 2 { // an error that Run does not return is told
-			t.Errorf("the task's error was told %d times, want 2", n)
+		if n := seen.Failures("task"); n != 2 { // an error that Run does not return is reported
+			t.Errorf("the task's error was reported %d times, want 2", n)
 		}
 		if l, o := seen.Count(holdfast.EventLost), seen.Count(holdfast.EventOverrun); l != 2 || o != 2 {
-			t.Errorf("%d losses and %d overruns told, want 2 and 2", l, o)
+			t.Errorf("%d losses and %d overruns reported, want 2 and 2", l, o)
 		}
 	})
 }
@@ -185,10 +185,10 @@ func TestRun_Restart(t *testing.T) {
 			if n++; n == len(want) {
 				return nil
 			}
-			if n == 6 { // a long term: the backoff starts afresh
+			if n == 6 { // a long leadership: the backoff starts again
 				time.Sleep(65 * time.Second)
 			}
-			time.AfterFunc(3*time.Second, func() { // meanwhile another may have it
+			time.AfterFunc(3*time.Second, func() { // meanwhile another may hold it
 				if locktest.IsHeld(t, store, "job") {
 					t.Error("held during the backoff")
 				}
@@ -197,8 +197,8 @@ func TestRun_Restart(t *testing.T) {
 			return locktest.ErrTask
 		})
 		synctest.Wait()
-		if err != nil || seen.Op("task") != len(want)-1 {
-			t.Errorf("Run: %v, and %d failures told, want %d", err, seen.Op("task"), len(want)-1)
+		if err != nil || seen.Failures("task") != len(want)-1 {
+			t.Errorf("Run: %v, and %d failures reported, want %d", err, seen.Failures("task"), len(want)-1)
 		}
 	})
 }
@@ -266,12 +266,12 @@ func TestRun_ContextOfTheTask(t *testing.T) {
 			if !errors.Is(context.Cause(ctx), errWhy) {
 				t.Errorf("cause %v, want the caller's", context.Cause(ctx))
 			}
-			return nil // the task came to its end: its result counts
+			return nil // the task finished, so its result counts
 		})
 		if err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		if err := r.Run(ctx, locktest.UntilEnd); !errors.Is(err, context.Canceled) || !errors.Is(err, errWhy) {
+		if err := r.Run(ctx, locktest.LeadUntilCanceled); !errors.Is(err, context.Canceled) || !errors.Is(err, errWhy) {
 			t.Errorf("Run with a context that has ended: %v", err)
 		}
 		if ctx := <-leaked; !errors.Is(context.Cause(ctx), errWhy) {
@@ -284,8 +284,8 @@ func TestRun_ContextOfTheTask(t *testing.T) {
 	})
 }
 
-// Granted, but too late for a caller that has gone: no task is begun.
-func TestRun_NoTaskIsBegunInVain(t *testing.T) {
+// When the lock is granted after the end of the call, no task begins.
+func TestRun_NoTaskBeginsAfterTheEnd(t *testing.T) {
 	for name, tc := range map[string]struct {
 		end func(cancel func(), r *holdfast.LeaderAwareRunner, c *holdfast.Client)
 		err error
@@ -294,7 +294,7 @@ func TestRun_NoTaskIsBegunInVain(t *testing.T) {
 		"closed": {func(_ func(), r *holdfast.LeaderAwareRunner, _ *holdfast.Client) {
 			_ = r.Close(context.Background())
 		}, holdfast.ErrClosed},
-		"closed in haste": {func(_ func(), r *holdfast.LeaderAwareRunner, _ *holdfast.Client) {
+		"closed with an ended context": {func(_ func(), r *holdfast.LeaderAwareRunner, _ *holdfast.Client) {
 			over, cancel := context.WithCancel(context.Background())
 			cancel()
 			if err := r.Close(over); !errors.Is(err, context.Canceled) {
@@ -310,7 +310,7 @@ func TestRun_NoTaskIsBegunInVain(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := memory.NewStore()
 					c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-						return map[string]locktest.Fault{locktest.OpAcquire: {Delay: time.Second, Deaf: true}}[op]
+						return map[string]locktest.Fault{locktest.OpAcquire: {Delay: time.Second, IgnoreContext: true}}[op]
 					}))
 					r := locktest.NewRunner(t, c)
 					ctx, cancel := context.WithCancel(t.Context())
@@ -331,9 +331,9 @@ func TestRun_NoTaskIsBegunInVain(t *testing.T) {
 						t.Error("a task was begun with a context that had ended")
 					}
 					if mode == "RunTaskOnLeader" && name == "canceled" {
-						time.Sleep(2 * time.Minute) // it keeps what it won until the idle limit
+						time.Sleep(2 * time.Minute) // the lock is kept until the idle limit
 					}
-					synctest.Wait() // a clean-up that Shutdown waits for
+					synctest.Wait() // a cleanup that Shutdown waits for
 					if locktest.IsHeld(t, store, "job") {
 						t.Error("still held")
 					}
@@ -343,7 +343,7 @@ func TestRun_NoTaskIsBegunInVain(t *testing.T) {
 	}
 }
 
-// What Run says when it ends without a task's result.
+// The errors of a Run that ends without a task's result.
 func TestRun_ErrorsWhileWaiting(t *testing.T) {
 	for name, tc := range map[string]struct {
 		setup func(t *testing.T, store *memory.Store) (holdfast.Locker, []holdfast.RunnerOption)
@@ -365,7 +365,7 @@ func TestRun_ErrorsWhileWaiting(t *testing.T) {
 		}, nil, locktest.ErrInjected},
 		"cooling down": {func(_ *testing.T, store *memory.Store) (holdfast.Locker, []holdfast.RunnerOption) {
 			return store.Locker(), []holdfast.RunnerOption{holdfast.WithStallTimeout(time.Second), holdfast.WithCoolDown(time.Hour)}
-		}, locktest.UntilEnd, holdfast.ErrSteppedDown},
+		}, locktest.LeadUntilCanceled, holdfast.ErrSteppedDown},
 	} {
 		for how, want := range map[string]error{"canceled": context.Canceled, "closed": holdfast.ErrClosed} {
 			t.Run(name+" "+how, func(t *testing.T) {
@@ -380,7 +380,7 @@ func TestRun_ErrorsWhileWaiting(t *testing.T) {
 					}
 					done := locktest.Campaign(ctx, r, fn)
 					time.Sleep(time.Minute)
-					locktest.Pending(t, done, "before the end")
+					locktest.CheckPending(t, done, "before the end")
 					if how == "canceled" {
 						cancel()
 					} else if err := r.Close(t.Context()); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// A pool of leaders: always as many as there are slots, until too few are left.
+// A pool has as many leaders as slots, until fewer instances are left.
 func TestPoolOfLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slots, instances = 3, 8
@@ -61,7 +61,7 @@ func TestPoolOfLeaders(t *testing.T) {
 	})
 }
 
-// The periodic job of a Pool: RunTaskOnLeader runs it in at most so many instances.
+// With slots, RunTaskOnLeader runs a periodic job in as many instances as there are slots.
 func TestPoolOfPeriodicLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slots, instances = 2, 5

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// slowly is a task that takes its time to stop.
+// slowly is a task that stops d after the end of its context.
 func slowly(d time.Duration) locktest.Task {
 	return func(ctx context.Context) error {
 		<-ctx.Done()
@@ -24,8 +24,8 @@ func slowly(d time.Duration) locktest.Task {
 	}
 }
 
-// StepDown waits for the release, which waits for the task; then, for the
-// cool-down, others go first.
+// StepDown waits for the release, which waits for the task. During the cool-down that follows, the
+// runner does not campaign.
 func TestStepDown_HandsOver(t *testing.T) {
 	const stop, cool = 50 * time.Second, 40 * time.Second
 	for _, mode := range []string{"Run", "RunTaskOnLeader", "RunTaskOnLeader, idle"} {
@@ -40,22 +40,22 @@ func TestStepDown_HandsOver(t *testing.T) {
 				wantStop := stop
 				switch mode {
 				case "Run":
-					terms := 0
+					leaderships := 0
 					done = locktest.Campaign(ctx, a, func(ctx context.Context) error {
-						if terms++; terms == 1 {
+						if leaderships++; leaderships == 1 {
 							return slowly(stop)(ctx)
 						}
-						return locktest.UntilEnd(ctx)
+						return locktest.LeadUntilCanceled(ctx)
 					})
 				case "RunTaskOnLeader":
 					go func() { _, _ = a.RunTaskOnLeader(ctx, slowly(stop)) }()
 				default:
-					mustRun(t, a, locktest.Nothing, true)
+					mustRun(t, a, locktest.EmptyTask, true)
 					wantStop = 0
 				}
 				time.Sleep(time.Second)
 				var steps sync.WaitGroup
-				for range 3 { // one step-down, however many ask for it
+				for range 3 { // one step-down, however many calls there are
 					steps.Go(func() {
 						start := time.Now()
 						if err := a.StepDown(t.Context()); err != nil {
@@ -73,15 +73,15 @@ func TestStepDown_HandsOver(t *testing.T) {
 				steps.Wait()
 				released := time.Now()
 				if n := seen.Count(holdfast.EventSteppedDown); n != 1 {
-					t.Errorf("the step-down was told %d times", n)
+					t.Errorf("the step-down was reported %d times", n)
 				}
 				if o, l := seen.Count(holdfast.EventOverrun), seen.Count(holdfast.EventLost); o+l != 0 {
 					t.Errorf("%d overruns, %d losses: the lease was not kept until the task returned", o, l)
 				}
-				// Nobody else is there: still it lets the time pass.
+				// The cool-down passes even without another instance.
 				for !a.IsLeader() && time.Since(released) < time.Hour {
 					if done == nil {
-						_, err := a.RunTaskOnLeader(ctx, locktest.Nothing)
+						_, err := a.RunTaskOnLeader(ctx, locktest.EmptyTask)
 						if err != nil {
 							t.Errorf("RunTaskOnLeader: %v", err)
 						}
@@ -121,12 +121,12 @@ func TestStepDown_WithoutLeadership(t *testing.T) {
 			t.Errorf("Run: %v after %v; a step-down without leadership must not cool down", err, time.Since(start))
 		}
 		if seen.Count(holdfast.EventSteppedDown) != 0 {
-			t.Error("a step-down without leadership was told")
+			t.Error("a step-down without leadership was reported")
 		}
 	})
 }
 
-// A task may step down or close by itself; it is not waited for.
+// StepDown and Close that the task itself calls do not wait for it.
 func TestStepDown_FromTheTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
@@ -153,16 +153,16 @@ func TestStepDown_FromTheTask(t *testing.T) {
 			return nil
 		})
 		if !errors.Is(err, holdfast.ErrClosed) || len(ends) != 2 {
-			t.Errorf("Run: %v after %d terms", err, len(ends))
+			t.Errorf("Run: %v after %d leaderships", err, len(ends))
 		}
 		synctest.Wait()
 		if seen.Count(holdfast.EventOverrun) != 0 {
-			t.Error("an overrun was told")
+			t.Error("an overrun was reported")
 		}
 	})
 }
 
-// A caller that waits no longer has the lease run out, although the task still runs.
+// When the context of StepDown or Close ends first, the lease expires although the task still runs.
 func TestStepDown_TaskDoesNotReturn(t *testing.T) {
 	const ttl, patience = 30 * time.Second, 5 * time.Second
 	type call func(r *holdfast.LeaderAwareRunner, ctx context.Context) error
@@ -201,7 +201,7 @@ func TestStepDown_TaskDoesNotReturn(t *testing.T) {
 					t.Errorf("another leads only after %v", d)
 				}
 				if seen.Count(holdfast.EventOverrun) != 1 || overrun.Count(holdfast.EventOverrun) != 1 {
-					t.Error("the overrun was not told")
+					t.Error("the overrun was not reported")
 				}
 				close(stuck)
 				if err := <-result; !errors.Is(err, tc.want) {
@@ -218,14 +218,14 @@ func TestStepDown_TaskDoesNotReturn(t *testing.T) {
 	}
 }
 
-// A leader that is stuck but renews is found by the watchdog: others lead at the
-// expiry, though its task never returns.
+// The watchdog detects a leader that is stuck but renews. Others lead when its lease expires, although
+// its task never returns.
 func TestStall_OthersLead(t *testing.T) {
 	const ttl, limit = 30 * time.Second, 20 * time.Second
 	for name, stop := range map[string]func(ctx context.Context, cancel func(), r *holdfast.LeaderAwareRunner){
 		"leading":  func(context.Context, func(), *holdfast.LeaderAwareRunner) {},
 		"canceled": func(_ context.Context, cancel func(), _ *holdfast.LeaderAwareRunner) { cancel() },
-		// Told to stop, the task hangs: the watchdog still finds it.
+		// The task hangs when it should stop: the watchdog still detects it.
 		"stepped down": func(ctx context.Context, _ func(), r *holdfast.LeaderAwareRunner) {
 			go func() { _ = r.StepDown(context.Background()) }()
 		},
@@ -247,7 +247,7 @@ func TestStall_OthersLead(t *testing.T) {
 					token, _ := holdfast.TokenFromContext(ctx)
 					check.Enter(ctx, "job", token)
 					if begun {
-						return locktest.UntilEnd(ctx)
+						return locktest.LeadUntilCanceled(ctx)
 					}
 					begun = true
 					for range 100 { // well for a while
@@ -269,25 +269,25 @@ func TestStall_OthersLead(t *testing.T) {
 					token, _ := holdfast.TokenFromContext(ctx)
 					check.Enter(ctx, "job", token)
 					led <- time.Since(start)
-					return locktest.UntilEnd(ctx)
+					return locktest.LeadUntilCanceled(ctx)
 				})
 				if d := <-led; d > limit+ttl+time.Second {
 					t.Errorf("another leads only after %v", d)
 				}
-				locktest.Pending(t, done, "the stuck task")
+				locktest.CheckPending(t, done, "the stuck task")
 				if a.IsLeader() || seen.Count(holdfast.EventOverrun) != 1 {
-					t.Errorf("the stuck instance leads: %v; %d overruns told", a.IsLeader(), seen.Count(holdfast.EventOverrun))
+					t.Errorf("the stuck instance leads: %v; %d overruns reported", a.IsLeader(), seen.Count(holdfast.EventOverrun))
 				}
 				want := 1
-				if name == "closed" { // that was no leadership any more
+				if name == "closed" { // the leadership had ended already
 					want = 0
 				}
 				if n := seen.Count(holdfast.EventSteppedDown); n != want {
-					t.Errorf("%d step-downs told, want %d", n, want)
+					t.Errorf("%d step-downs reported, want %d", n, want)
 				}
 				if name == "leading" {
 					if ev := seen.First(holdfast.EventSteppedDown); !errors.Is(ev.Err, election.ErrStalled) || !errors.Is(ev.Err, holdfast.ErrSteppedDown) {
-						t.Errorf("told: %v", ev)
+						t.Errorf("reported: %v", ev)
 					}
 				}
 				close(never)
@@ -332,25 +332,25 @@ func TestStall_OfOneTask(t *testing.T) {
 			}
 		})
 		start := time.Now()
-		ran, err := r.RunTaskOnLeader(t.Context(), locktest.UntilEnd)
+		ran, err := r.RunTaskOnLeader(t.Context(), locktest.LeadUntilCanceled)
 		beating.Store(false)
 		if d := time.Since(start); !ran || !errors.Is(err, election.ErrStalled) || !errors.Is(err, holdfast.ErrSteppedDown) || d != 10*time.Second {
 			t.Errorf("RunTaskOnLeader: %v, %v after %v; want ErrStalled after 10s", ran, err, d)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) { // the least hold is no stall
+	synctest.Test(t, func(t *testing.T) { // the minimum hold is no stall
 		r := locktest.NewRunner(t, locktest.NewClient(t, memory.New()), holdfast.WithStallTimeout(10*time.Second), holdfast.WithMinHold(time.Hour))
 		start := time.Now()
-		if err := r.Run(t.Context(), locktest.Nothing); err != nil || time.Since(start) != time.Hour {
+		if err := r.Run(t.Context(), locktest.EmptyTask); err != nil || time.Since(start) != time.Hour {
 			t.Errorf("Run: %v after %v", err, time.Since(start))
 		}
 	})
 }
 
-// A lease that was lost before stays lost: who steps down then changes nothing of that.
+// StepDown after a loss does not change that the lease was lost.
 func TestStepDown_AfterALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), locktest.Renewals())))
+		r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults())))
 		stuck := make(chan struct{})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

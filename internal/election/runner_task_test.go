@@ -17,9 +17,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// The leadership that RunTaskOnLeader keeps between calls must not keep what belonged
-// to the first call's request.
-func TestCorner_FirstCallsValuesAreKept(t *testing.T) {
+// The leadership that RunTaskOnLeader keeps between calls does not keep the values of the first call's
+// context.
+func TestRunTaskOnLeader_DropsValuesOfTheFirstCall(t *testing.T) {
 	type key struct{}
 	type request [1 << 16]byte
 	r := locktest.NewRunner(t, locktest.NewClient(t, memory.New()))
@@ -49,7 +49,7 @@ func mustRun(tb testing.TB, r *holdfast.LeaderAwareRunner, fn locktest.Task, wan
 	}
 }
 
-// Five instances call every few seconds: one of them leads, as long as it calls.
+// Of five instances that call every few seconds, one leads as long as it calls.
 func TestRunTaskOnLeader_OneLeaderStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
@@ -98,9 +98,9 @@ func TestRunTaskOnLeader_IdleLimit(t *testing.T) {
 		opts []holdfast.RunnerOption
 		want time.Duration
 	}{
-		"default":    {nil, 2 * ttl},
-		"given":      {[]holdfast.RunnerOption{holdfast.WithIdleLimit(7 * time.Second)}, 7 * time.Second},
-		"least hold": {[]holdfast.RunnerOption{holdfast.WithIdleLimit(time.Second), holdfast.WithMinHold(45 * time.Second)}, 44 * time.Second},
+		"default":      {nil, 2 * ttl},
+		"given":        {[]holdfast.RunnerOption{holdfast.WithIdleLimit(7 * time.Second)}, 7 * time.Second},
+		"minimum hold": {[]holdfast.RunnerOption{holdfast.WithIdleLimit(time.Second), holdfast.WithMinHold(45 * time.Second)}, 44 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -113,13 +113,13 @@ func TestRunTaskOnLeader_IdleLimit(t *testing.T) {
 						t.Error("leadership was not kept between calls")
 					}
 					if len(tc.opts) == 2 {
-						break // the least hold counts from the acquisition, not from the call
+						break // the minimum hold counts from the acquisition, not from the call
 					}
 				}
 				time.Sleep(2 * time.Millisecond)
 				synctest.Wait()
 				if r.IsLeader() || locktest.IsHeld(t, store, "job") {
-					t.Error("not given up at the idle limit")
+					t.Error("not released at the idle limit")
 				}
 				time.Sleep(time.Hour)
 				mustRun(t, r, func(ctx context.Context) error {
@@ -131,14 +131,14 @@ func TestRunTaskOnLeader_IdleLimit(t *testing.T) {
 	}
 }
 
-// Close releases what is kept between calls, and waits for that.
+// Close releases a lock that is kept between calls, and waits for that.
 func TestRunTaskOnLeader_CloseBetweenCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			return map[string]locktest.Fault{locktest.OpRelease: {Delay: time.Second}}[op]
 		})))
-		mustRun(t, r, locktest.Nothing, true)
+		mustRun(t, r, locktest.EmptyTask, true)
 		time.Sleep(time.Second)
 		over, cancel := context.WithCancel(t.Context())
 		cancel() // nothing is running: even a context that has ended will do
@@ -148,16 +148,16 @@ func TestRunTaskOnLeader_CloseBetweenCalls(t *testing.T) {
 		if locktest.IsHeld(t, store, "job") {
 			t.Error("held after Close")
 		}
-		if ran, err := r.RunTaskOnLeader(t.Context(), locktest.Nothing); ran || !errors.Is(err, holdfast.ErrClosed) {
+		if ran, err := r.RunTaskOnLeader(t.Context(), locktest.EmptyTask); ran || !errors.Is(err, holdfast.ErrClosed) {
 			t.Errorf("RunTaskOnLeader after Close: %v, %v", ran, err)
 		}
-		if err := r.Run(t.Context(), locktest.Nothing); !errors.Is(err, holdfast.ErrClosed) {
+		if err := r.Run(t.Context(), locktest.EmptyTask); !errors.Is(err, holdfast.ErrClosed) {
 			t.Errorf("Run after Close: %v", err)
 		}
 	})
 }
 
-// A call that comes while the lock is being released waits, and leads again.
+// A call during the release of the lock waits, and then leads again.
 func TestRunTaskOnLeader_CallDuringTheRelease(t *testing.T) {
 	for _, mode := range []string{"RunTaskOnLeader", "Run"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -165,14 +165,14 @@ func TestRunTaskOnLeader_CallDuringTheRelease(t *testing.T) {
 				return map[string]locktest.Fault{locktest.OpRelease: {Delay: time.Second}}[op]
 			})
 			r := locktest.NewRunner(t, locktest.NewClient(t, f), holdfast.WithIdleLimit(5*time.Second))
-			mustRun(t, r, locktest.Nothing, true)
+			mustRun(t, r, locktest.EmptyTask, true)
 			time.Sleep(5*time.Second + time.Second/2)
 			if mode == "Run" {
-				if err := r.Run(t.Context(), locktest.Nothing); err != nil {
+				if err := r.Run(t.Context(), locktest.EmptyTask); err != nil {
 					t.Errorf("Run: %v", err)
 				}
 			} else {
-				mustRun(t, r, locktest.Nothing, true)
+				mustRun(t, r, locktest.EmptyTask, true)
 			}
 			if n := f.Count(locktest.OpAcquire); n != 2 {
 				t.Errorf("%d requests, want one for each leadership", n)
@@ -184,9 +184,9 @@ func TestRunTaskOnLeader_CallDuringTheRelease(t *testing.T) {
 func TestRunTaskOnLeader_ResultsOfTheTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		var deaf atomic.Bool
+		var failing atomic.Bool
 		r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			if op == locktest.OpRenew && deaf.Load() {
+			if op == locktest.OpRenew && failing.Load() {
 				return locktest.Fault{Refuse: locktest.ErrInjected}
 			}
 			return locktest.Fault{}
@@ -199,13 +199,13 @@ func TestRunTaskOnLeader_ResultsOfTheTask(t *testing.T) {
 				t.Errorf("RunTaskOnLeader: %v, %v; want true, %v", ran, err, want)
 			}
 		}
-		call(locktest.Nothing, nil)
+		call(locktest.EmptyTask, nil)
 		call(func(context.Context) error { return locktest.ErrTask }, locktest.ErrTask)
 		if !r.IsLeader() {
 			t.Error("a task's error cost it leadership")
 		}
-		mustRun(t, other, locktest.Nothing, false)
-		deaf.Store(true)
+		mustRun(t, other, locktest.EmptyTask, false)
+		failing.Store(true)
 		for _, result := range []error{nil, locktest.ErrTask} {
 			lost := func(ctx context.Context) error { <-ctx.Done(); return result }
 			call(lost, holdfast.ErrLost)
@@ -216,7 +216,7 @@ func TestRunTaskOnLeader_ResultsOfTheTask(t *testing.T) {
 				call(lost, locktest.ErrTask)
 			}
 		}
-		deaf.Store(false)
+		failing.Store(false)
 		ended := make(chan any)
 		go func() {
 			defer func() { ended <- recover() }()
@@ -232,12 +232,12 @@ func TestRunTaskOnLeader_ResultsOfTheTask(t *testing.T) {
 		if p := <-ended; p != nil || locktest.IsHeld(t, store, "job") {
 			t.Errorf("after Goexit: recovered %v, held %v", p, locktest.IsHeld(t, store, "job"))
 		}
-		mustRun(t, other, locktest.Nothing, true)
+		mustRun(t, other, locktest.EmptyTask, true)
 	})
 }
 
-// Run takes up the leadership that RunTaskOnLeader kept.
-func TestRun_TakesUpLeadership(t *testing.T) {
+// Run resumes the leadership that RunTaskOnLeader kept.
+func TestRun_ResumesLeadership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
 		store := memory.NewStore()
@@ -270,10 +270,10 @@ func TestRun_TakesUpLeadership(t *testing.T) {
 	})
 }
 
-// Promise 10 for an instance that never waits: a dead holder's lock is not stuck.
+// A dead holder's lock is not stuck for an instance that never waits (promise 10).
 func TestRunTaskOnLeader_NoLockIsStuck(t *testing.T) {
 	for name, faults := range map[string]func(op string, n int, _ holdfast.Lease) locktest.Fault{
-		"calm": nil,
+		"no failures": nil,
 		"with failures": func(op string, n int, _ holdfast.Lease) locktest.Fault {
 			if n%3 == 2 {
 				return locktest.Fault{Refuse: locktest.ErrInjected}
@@ -295,21 +295,21 @@ func TestRunTaskOnLeader_NoLockIsStuck(t *testing.T) {
 				r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), faults)), holdfast.WithObserver(seen.Observe))
 				start := time.Now()
 				for ran := false; !ran && time.Since(start) < time.Minute; time.Sleep(3 * time.Second) {
-					ran, _ = r.RunTaskOnLeader(t.Context(), locktest.Nothing)
+					ran, _ = r.RunTaskOnLeader(t.Context(), locktest.EmptyTask)
 				}
 				if d := time.Since(start); !r.IsLeader() || d < 20*time.Second || d > 30*time.Second {
 					t.Errorf("leads %v after %v, want one TTL of the dead holder", r.IsLeader(), d)
 				}
 				if n := seen.Count(holdfast.EventHolderSeen); n != 1 {
-					t.Errorf("the other holder was told %d times, want once", n)
+					t.Errorf("the other holder was reported %d times, want once", n)
 				}
 			})
 		})
 	}
 }
 
-// An attempt in doubt is cleaned up at once: nobody knows when the next call comes.
-func TestRunTaskOnLeader_DoubtIsCleanedUp(t *testing.T) {
+// An attempt in doubt is cleaned up at once, because there may be no further call.
+func TestRunTaskOnLeader_InDoubtIsCleanedUp(t *testing.T) {
 	for name, ft := range map[string]locktest.Fault{
 		"reply lost":   {Lose: locktest.ErrInjected},
 		"lands later":  {Late: 10 * time.Second},
@@ -324,7 +324,7 @@ func TestRunTaskOnLeader_DoubtIsCleanedUp(t *testing.T) {
 						return locktest.Fault{}
 					}
 					if ids[l.ID.Reveal()] {
-						t.Error("an ID in clean-up was used again")
+						t.Error("an ID in cleanup was used again")
 					}
 					ids[l.ID.Reveal()] = true
 					if n == 1 {
@@ -332,14 +332,14 @@ func TestRunTaskOnLeader_DoubtIsCleanedUp(t *testing.T) {
 					}
 					return locktest.Fault{}
 				})))
-				if ran, err := r.RunTaskOnLeader(t.Context(), locktest.Nothing); ran || err == nil || errors.Is(err, holdfast.ErrHeld) {
+				if ran, err := r.RunTaskOnLeader(t.Context(), locktest.EmptyTask); ran || err == nil || errors.Is(err, holdfast.ErrHeld) {
 					t.Errorf("RunTaskOnLeader: %v, %v; want an error", ran, err)
 				}
 				time.Sleep(ft.Late + 9*time.Second)
 				if locktest.IsHeld(t, store, "job") {
 					t.Error("an attempt in doubt keeps others out")
 				}
-				mustRun(t, r, locktest.Nothing, true)
+				mustRun(t, r, locktest.EmptyTask, true)
 			})
 		})
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/settings"
 )
 
-// Config is what a runner's options say.
+// Config has the values that a runner's options have set.
 type Config struct {
 	Lock        settings.Config
 	Restart     *settings.Backoff

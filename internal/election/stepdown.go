@@ -2,84 +2,79 @@ package election
 
 import (
 	"context"
-	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/cause"
 )
 
-// StepDown gives leadership up: the task's context ends, and when the task has
-// returned the lock is released; for the cool-down others go first. It waits for
-// the release. If ctx ends before, the lease is renewed no more, so that it expires
-// although the task still runs, and the error says so. Without leadership it
-// does nothing. A task may step down with its own context: then it is not waited for.
+// StepDown ends the task's context, waits until the task has returned and the lock is released, and
+// begins a cool-down. If ctx ends before, the renewal of the lease stops.
 func (r *Runner) StepDown(ctx context.Context) error {
-	t := r.term.Load()
-	if t == nil {
+	l := r.leadership.Load()
+	if l == nil {
 		return nil
 	}
-	own := r.within(ctx)
-	t.stepDown(cause.ErrSteppedDown)
-	if own {
-		return nil
+	fromOwnTask := r.inTask(ctx)
+	l.stepDown(cause.ErrSteppedDown)
+	if fromOwnTask {
+		return nil // to wait would deadlock
 	}
 	select {
-	case <-t.over:
+	case <-l.released:
 		return nil
 	case <-ctx.Done():
-		t.giveUp(cause.ErrSteppedDown)
-		return fmt.Errorf("holdfast: step down %q: the task has not returned; the lock frees when its lease expires: %w", r.name, cause.Of(ctx))
+		l.giveUp(cause.ErrSteppedDown)
+		return driver.Errorf("holdfast: step down %q: the task has not returned; the lock frees when its lease expires: %w", r.name, cause.Of(ctx))
 	}
 }
 
-// Close ends the runner: Run and RunTaskOnLeader return ErrClosed, a running task's
-// context ends, and the lock is released when it has returned. Close waits for
-// that. If ctx ends before, the lease is renewed no more, as with StepDown. Closing
-// again waits again. A task may close with its own context: then it is not waited for.
+// Close ends the runner, and waits until the task has returned and the lock is released. If ctx ends
+// before, the renewal of the lease stops.
 func (r *Runner) Close(ctx context.Context) error {
-	own := r.within(ctx)
+	fromOwnTask := r.inTask(ctx)
 	r.close(errClosed)
-	if t := r.term.Load(); t != nil {
-		t.hold.Cancel(errClosed)
+	if l := r.leadership.Load(); l != nil {
+		l.hold.Cancel(errClosed)
 	}
-	if own {
-		return nil
+	if fromOwnTask {
+		return nil // to wait would deadlock
 	}
-	if !r.seize(ctx) {
-		if t := r.term.Load(); t != nil {
-			t.giveUp(errClosed)
+	if !r.takeTurn(ctx) {
+		if l := r.leadership.Load(); l != nil {
+			l.giveUp(errClosed)
 		}
-		return fmt.Errorf("holdfast: close runner %q: the task has not returned; the lock frees when its lease expires: %w", r.name, cause.Of(ctx))
+		return driver.Errorf("holdfast: close runner %q: the task has not returned; the lock frees when its lease expires: %w", r.name, cause.Of(ctx))
 	}
-	defer func() { <-r.slot }()
-	t := r.term.Load()
-	if t == nil {
+	defer func() { <-r.turn }()
+	l := r.leadership.Load()
+	if l == nil {
 		return nil
 	}
-	t.look() // its steward retires it
+	l.wakeWatch() // watch releases the lock
 	select {
-	case <-t.over:
+	case <-l.released:
 		return nil
 	case <-ctx.Done():
 	}
-	select { // one request is waited for, as with Release
-	case <-t.over:
+	select { // at least one request is waited for, as with Release
+	case <-l.released:
 		return nil
 	case <-time.After(r.settings.RequestTimeout):
-		return fmt.Errorf("holdfast: close runner %q: the lock is still being released: %w", r.name, cause.Of(ctx))
+		return driver.Errorf("holdfast: close runner %q: the lock is still being released: %w", r.name, cause.Of(ctx))
 	}
 }
 
-// seize takes the slot: no task runs then. It succeeds also with a ctx that has
-// ended, if there is nothing to wait for.
-func (r *Runner) seize(ctx context.Context) bool {
+// takeTurn waits until no call campaigns or runs a task. It succeeds also with a ctx that has ended,
+// if it need not wait.
+func (r *Runner) takeTurn(ctx context.Context) bool {
 	select {
-	case r.slot <- struct{}{}:
+	case r.turn <- struct{}{}:
 		return true
 	default:
 	}
 	select {
-	case r.slot <- struct{}{}:
+	case r.turn <- struct{}{}:
 		return true
 	case <-ctx.Done():
 		return false

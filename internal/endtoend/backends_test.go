@@ -21,21 +21,21 @@ import (
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-// backends are the URLs that one and the same program must run on.
+// backends returns a URL for each backend.
 func backends(t *testing.T) map[string]string {
 	azure := azuritetest.Shared(t)
 	return map[string]string{
-		"mem":     "mem:", // each process has its own, so nothing is contended there
+		"mem":     "mem:", // each process has its own: there is no contention
 		"file":    "file:" + filepath.ToSlash(t.TempDir()),
 		"mongodb": lockURL(t, mongotest.URI(t), "swapped"),
 		"azblob":  azure.URL(azure.Fresh(t)),
 	}
 }
 
-const shortestTTL = "15s" // that every backend allows
+const shortestTTL = "15s" // of those that every backend allows
 
-// The same binaries, the command and an example, run on every backend, with nothing
-// changed but a URL: exit codes, hand-over on SIGTERM, take-over after a kill -9.
+// The same programs, the command and two examples, run on every backend and only the URL changes.
+// Exit codes, the hand-over on SIGTERM and the take-over after SIGKILL are as they should be.
 func TestOneProgramOnEveryBackend(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -55,17 +55,17 @@ func TestOneProgramOnEveryBackend(t *testing.T) {
 			leases := func() *program {
 				return newProgram(t, filepath.Join(dir, "leases"), "-backend", url, "north", "south").start()
 			}
-			if name == "mem" { // no other process could see the lock
+			if name == "mem" { // no other process sees the lock
 				refused := command("run", "once", "--", "true").start()
 				refused.await("is the memory of one process")
 				if code := refused.wait(); code != 2 {
 					t.Errorf("the command on mem: ended with code %d", code)
 				}
-				for says, p := range map[string]*program{"step 2 under token ": worker(), `note 2 of "south"`: leases()} {
-					p.await(says)
+				for output, p := range map[string]*program{"step 2 under token ": worker(), `note 2 of "south"`: leases()} {
+					p.await(output)
 					p.signal(syscall.SIGTERM)
 					if code := p.wait(); code != 0 {
-						t.Errorf("what says %q ended with code %d", says, code)
+						t.Errorf("the program that writes %q ended with code %d", output, code)
 					}
 				}
 				return
@@ -89,11 +89,11 @@ func commandHandsOver(t *testing.T, command func(args ...string) *program) {
 	}
 	first := run()
 	last := first.token()
-	next := func(p *program, how string) {
+	expectToken := func(p *program, when string) {
 		t.Helper()
 		token := p.token()
 		if token <= last {
-			t.Errorf("%s: token %d after %d", how, token, last)
+			t.Errorf("%s: token %d after %d", when, token, last)
 		}
 		last = token
 	}
@@ -103,14 +103,14 @@ func commandHandsOver(t *testing.T, command func(args ...string) *program) {
 	second := run()
 	second.await("waiting for")
 	first.signal(syscall.SIGTERM)
-	next(second, "after SIGTERM")
+	expectToken(second, "after SIGTERM")
 	if code := first.wait(); code != 128+int(syscall.SIGTERM) {
 		t.Errorf("the first ended with %d", code)
 	}
 	third := run()
 	third.await("waiting for")
 	second.signal(syscall.SIGKILL)
-	next(third, "after kill -9")
+	expectToken(third, "after SIGKILL")
 	third.signal(syscall.SIGTERM)
 	third.wait()
 }
@@ -122,7 +122,7 @@ func workersTakeOver(t *testing.T, worker func() *program) {
 	follower.await("holder seen")
 	leader.signal(syscall.SIGKILL)
 	follower.await("step 1 under token ")
-	if strings.Contains(leader.said(), "lost") {
+	if strings.Contains(leader.output(), "lost") {
 		t.Error("the leader lost its lock before it was killed")
 	}
 	follower.signal(syscall.SIGTERM)
@@ -143,8 +143,8 @@ func leasesAreHandedOver(t *testing.T, leases func() *program) {
 		first.await(fmt.Sprintf("released %q", name))
 		second.await(fmt.Sprintf("of %q", name))
 	}
-	if strings.Contains(second.said(), "note 1 of") {
-		t.Error("the predecessor's notes are gone")
+	if strings.Contains(second.output(), "note 1 of") {
+		t.Error("the notes of the previous holder are gone")
 	}
 	second.signal(syscall.SIGTERM)
 	if code := second.wait(); code != 0 {
@@ -152,14 +152,14 @@ func leasesAreHandedOver(t *testing.T, leases func() *program) {
 	}
 }
 
-// program is a process whose output the test follows.
+// program is a process whose output the test reads.
 type program struct {
 	t     *testing.T
 	cmd   *exec.Cmd
 	ended chan struct{}
 
-	mu  sync.Mutex
-	out bytes.Buffer
+	mu   sync.Mutex
+	read bytes.Buffer // its output so far
 }
 
 func newProgram(t *testing.T, path string, args ...string) *program {
@@ -168,57 +168,58 @@ func newProgram(t *testing.T, path string, args ...string) *program {
 
 func (p *program) start() *program {
 	p.t.Helper()
-	read, write, err := os.Pipe()
+	reader, writer, err := os.Pipe()
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.cmd.Stdout, p.cmd.Stderr = write, write
+	p.cmd.Stdout, p.cmd.Stderr = writer, writer
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
-	_ = write.Close() // the child has its own
+	_ = writer.Close() // the process has its own
 	go func() {
-		for s := bufio.NewScanner(read); s.Scan(); {
+		for s := bufio.NewScanner(reader); s.Scan(); {
 			p.mu.Lock()
-			p.out.WriteString(s.Text() + "\n")
+			p.read.WriteString(s.Text() + "\n")
 			p.mu.Unlock()
 		}
 	}()
 	go func() {
-		_ = p.cmd.Wait() // wait tells the exit code
+		_ = p.cmd.Wait() // the method wait returns the exit code
 		close(p.ended)
 	}()
 	p.t.Cleanup(func() {
 		_ = p.cmd.Process.Kill() // most have ended
 		<-p.ended
-		_ = read.Close()
+		_ = reader.Close()
 	})
 	return p
 }
 
-func (p *program) said() string {
+func (p *program) output() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.out.String()
+	return p.read.String()
 }
 
-// patience bounds what a backend may take: an Azure lease can keep others waiting
-// for a minute after its end.
-const patience = 2 * time.Minute
+// backendTimeout bounds every wait for a backend. After an Azure lease has expired, others may have to
+// wait for up to a minute.
+const backendTimeout = 2 * time.Minute
 
-// await waits for a text and returns what follows it on its line.
+// await waits for a text in the output and returns the rest of its line.
 func (p *program) await(text string) string {
 	p.t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if _, after, found := strings.Cut(p.said(), text); found {
+	for end := time.Now().Add(backendTimeout); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if _, after, found := strings.Cut(p.output(), text); found {
 			line, _, _ := strings.Cut(after, "\n")
 			return line
 		}
 	}
-	p.t.Fatalf("%q was not said, but:\n%s", text, p.said())
+	p.t.Fatalf("the output lacks %q:\n%s", text, p.output())
 	return ""
 }
 
+// token waits for the token that the program writes.
 func (p *program) token() uint64 {
 	p.t.Helper()
 	n, err := strconv.ParseUint(p.await("\ntoken "), 10, 64)
@@ -235,13 +236,14 @@ func (p *program) signal(s os.Signal) {
 	}
 }
 
+// wait waits for the end and returns the exit code.
 func (p *program) wait() int {
 	p.t.Helper()
 	select {
 	case <-p.ended:
 		return p.cmd.ProcessState.ExitCode()
-	case <-time.After(patience):
-		p.t.Fatalf("it did not end; it said:\n%s", p.said())
+	case <-time.After(backendTimeout):
+		p.t.Fatalf("the program did not end; its output:\n%s", p.output())
 		return -1
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-// locksOf are the locks of one benchmark on the shared replica set.
-func locksOf(b *testing.B, collection string) *bench.Backend {
+// newBackend returns a backend on the shared replica set with a collection of its own.
+func newBackend(b *testing.B, collection string) *bench.Backend {
 	b.Helper()
 	database := mongotest.Collection(b).Database().Name() // dropped at the benchmark's end
 	hosts, options, _ := strings.Cut(mongotest.URI(b), "/?")
@@ -37,14 +37,14 @@ func newClient(b *testing.B, backend *bench.Backend, opts ...holdfast.ClientOpti
 	return client
 }
 
-// reportLatency shows quantiles among a benchmark's figures.
+// reportLatency adds quantiles to the metrics of a benchmark.
 func reportLatency(b *testing.B, what string, s *bench.Samples) {
 	b.ReportMetric(float64(s.Quantile(0.5).Microseconds())/1000, what+"-p50-ms")
 	b.ReportMetric(float64(s.Quantile(0.9).Microseconds())/1000, what+"-p90-ms")
 	b.ReportMetric(float64(s.Quantile(0.99).Microseconds())/1000, what+"-p99-ms")
 }
 
-// ratio of medians.
+// ratio returns a divided by the sum of the others.
 func ratio(a time.Duration, others ...time.Duration) float64 {
 	var sum time.Duration
 	for _, d := range others {
@@ -53,11 +53,11 @@ func ratio(a time.Duration, others ...time.Duration) float64 {
 	return float64(a) / float64(max(sum, 1))
 }
 
-// BenchmarkHandOver has two clients pass one lock to and fro, and compares the time from
-// the beginning of a release to the next holder's lock with that of an acquire and a
-// release that nobody waits for, measured in turn.
+// BenchmarkHandOver hands one lock over between two clients. It compares the time from the start of
+// a release until the waiter holds the lock with the time of an acquire and a release without
+// waiters, measured alternately.
 func BenchmarkHandOver(b *testing.B) {
-	backend := locksOf(b, "handover")
+	backend := newBackend(b, "handover")
 	clients := [2]*holdfast.Client{newClient(b, backend), newClient(b, backend)}
 	for b.Loop() {
 		var calls bench.Calls
@@ -67,7 +67,7 @@ func BenchmarkHandOver(b *testing.B) {
 		}); err != nil {
 			b.Fatal(err)
 		}
-		b.ReportMetric(0, "ns/op") // the loop's own time says nothing
+		b.ReportMetric(0, "ns/op") // the time of the loop is meaningless
 		reportLatency(b, "acquire", &calls.Acquire)
 		reportLatency(b, "renew", &calls.Renew)
 		reportLatency(b, "release", &calls.Release)

@@ -18,26 +18,26 @@ import (
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-// wire notes when a client's commands were sent and answered.
-type wire struct {
-	mu   sync.Mutex
-	seen map[string][]time.Time // by "> NAME", "< NAME"
+// commandTimes records when a client's commands were sent and answered.
+type commandTimes struct {
+	mu    sync.Mutex
+	times map[string][]time.Time // by "> NAME" (sent) and "< NAME" (answered)
 }
 
-func (w *wire) note(what string) {
+func (w *commandTimes) record(event string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.seen == nil {
-		w.seen = map[string][]time.Time{}
+	if w.times == nil {
+		w.times = map[string][]time.Time{}
 	}
-	w.seen[what] = append(w.seen[what], time.Now())
+	w.times[event] = append(w.times[event], time.Now())
 }
 
-// after returns the first such moment after another, or the zero time.
-func (w *wire) after(begin time.Time, what string) time.Time {
+// after returns when the event first happened after begin, or the zero time.
+func (w *commandTimes) after(begin time.Time, event string) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, at := range w.seen[what] {
+	for _, at := range w.times[event] {
 		if at.After(begin) {
 			return at
 		}
@@ -45,17 +45,17 @@ func (w *wire) after(begin time.Time, what string) time.Time {
 	return time.Time{}
 }
 
-func (w *wire) client(b *testing.B, url string) *holdfast.Client {
+func (w *commandTimes) client(b *testing.B, url string) *holdfast.Client {
 	b.Helper()
-	quiet := slog.New(slog.DiscardHandler)
-	l, err := mongo.Open(b.Context(), url, mongo.WithLogger(quiet), mongo.WithMonitor(&event.CommandMonitor{
-		Started:   func(_ context.Context, e *event.CommandStartedEvent) { w.note("> " + e.CommandName) },
-		Succeeded: func(_ context.Context, e *event.CommandSucceededEvent) { w.note("< " + e.CommandName) },
+	noLog := slog.New(slog.DiscardHandler)
+	l, err := mongo.Open(b.Context(), url, mongo.WithLogger(noLog), mongo.WithMonitor(&event.CommandMonitor{
+		Started:   func(_ context.Context, e *event.CommandStartedEvent) { w.record("> " + e.CommandName) },
+		Succeeded: func(_ context.Context, e *event.CommandSucceededEvent) { w.record("< " + e.CommandName) },
 	}))
 	if err != nil {
 		b.Fatal(err)
 	}
-	client, err := holdfast.New(l, holdfast.WithLogger(quiet))
+	client, err := holdfast.New(l, holdfast.WithLogger(noLog))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -63,14 +63,14 @@ func (w *wire) client(b *testing.B, url string) *holdfast.Client {
 	return client
 }
 
-// BenchmarkHandOverSteps shows where the time of a hand-over goes: the write of the
-// release, the event's way to the waiter beside it, the write of the acquire, and what
+// BenchmarkHandOverSteps measures the steps of a hand-over: the write of the release, the delivery
+// of its change event to the waiter at the same time, the write of the acquire, and the time that
 // the library adds between them.
 func BenchmarkHandOverSteps(b *testing.B) {
 	coll := mongotest.Collection(b)
 	url := strings.Replace(mongotest.URI(b), "/?", "/"+coll.Database().Name()+"?", 1)
-	var giving, taking wire
-	clients := [2]*holdfast.Client{giving.client(b, url), taking.client(b, url)}
+	var releasing, acquiring commandTimes
+	clients := [2]*holdfast.Client{releasing.client(b, url), acquiring.client(b, url)}
 	for b.Loop() {
 		var release, event, acquire, ours bench.Samples
 		for range 200 {
@@ -96,19 +96,19 @@ func BenchmarkHandOverSteps(b *testing.B) {
 			if err := <-next; err != nil {
 				b.Fatal(err)
 			}
-			sent := giving.after(begin, "> update")
-			told := taking.after(sent, "< getMore")
-			asked := taking.after(told, "> findAndModify")
-			got := taking.after(asked, "< findAndModify")
-			if asked.IsZero() || got.After(end) {
-				continue // it asked for another reason before the event came
+			releaseSent := releasing.after(begin, "> update")
+			eventReceived := acquiring.after(releaseSent, "< getMore")
+			acquireSent := acquiring.after(eventReceived, "> findAndModify")
+			acquired := acquiring.after(acquireSent, "< findAndModify")
+			if acquireSent.IsZero() || acquired.After(end) {
+				continue // the waiter tried for another reason before the event
 			}
-			release.Add(giving.after(sent, "< update").Sub(sent))
-			event.Add(told.Sub(sent))
-			acquire.Add(got.Sub(asked))
-			ours.Add(sent.Sub(begin) + asked.Sub(told) + end.Sub(got))
+			release.Add(releasing.after(releaseSent, "< update").Sub(releaseSent))
+			event.Add(eventReceived.Sub(releaseSent))
+			acquire.Add(acquired.Sub(acquireSent))
+			ours.Add(releaseSent.Sub(begin) + acquireSent.Sub(eventReceived) + end.Sub(acquired))
 		}
-		b.ReportMetric(0, "ns/op") // the loop's own time says nothing
+		b.ReportMetric(0, "ns/op") // the time of the loop is meaningless
 		reportLatency(b, "release-write", &release)
 		reportLatency(b, "event", &event)
 		reportLatency(b, "acquire-write", &acquire)

@@ -17,11 +17,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-// every is how often the baselines ask.
-const every = time.Second
+// pollInterval is the interval of the baselines.
+const pollInterval = time.Second
 
-// together runs fn n times at once.
-func together(b *testing.B, n int, fn func(ctx context.Context, i int) error) {
+// runConcurrently runs fn n times concurrently.
+func runConcurrently(b *testing.B, n int, fn func(ctx context.Context, i int) error) {
 	b.Helper()
 	ctx, cancel := context.WithCancelCause(b.Context())
 	defer cancel(nil)
@@ -39,15 +39,15 @@ func together(b *testing.B, n int, fn func(ctx context.Context, i int) error) {
 	}
 }
 
-// BenchmarkHandOverPolled is BenchmarkHandOver with a loop that tries every second
-// instead of a Client.
+// BenchmarkHandOverPolled is BenchmarkHandOver with a loop that tries every second instead of a
+// Client.
 func BenchmarkHandOverPolled(b *testing.B) {
-	locker, err := locksOf(b, "polled").Open(b.Context())
+	locker, err := newBackend(b, "polled").Open(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { locker.Close(context.WithoutCancel(b.Context())) })
-	handOversOf(b, func(ctx context.Context, i int) (baseline.Lock, error) {
+	measureHandOvers(b, func(ctx context.Context, i int) (baseline.Lock, error) {
 		return baseline.Plain{Locker: locker, Name: fmt.Sprint("polled-", i), TTL: time.Minute}, nil
 	})
 }
@@ -55,31 +55,31 @@ func BenchmarkHandOverPolled(b *testing.B) {
 // BenchmarkHandOverArticle is BenchmarkHandOver with the lock that articles describe.
 func BenchmarkHandOverArticle(b *testing.B) {
 	coll := mongotest.Collection(b)
-	handOversOf(b, func(ctx context.Context, i int) (baseline.Lock, error) {
+	measureHandOvers(b, func(ctx context.Context, i int) (baseline.Lock, error) {
 		return baseline.NewPessimistic(ctx, coll, fmt.Sprint("article-", i), time.Minute)
 	})
 }
 
-// handOversOf passes 20 locks on, 10 times each: the waiting takes most of the time.
-func handOversOf(b *testing.B, lock func(context.Context, int) (baseline.Lock, error)) {
+// measureHandOvers hands 20 locks over, 10 times each: concurrently, because most of the time is waiting.
+func measureHandOvers(b *testing.B, lock func(context.Context, int) (baseline.Lock, error)) {
 	for b.Loop() {
 		var times bench.Samples
-		together(b, 20, func(ctx context.Context, i int) error {
+		runConcurrently(b, 20, func(ctx context.Context, i int) error {
 			l, err := lock(ctx, i)
 			if err != nil {
 				return err
 			}
-			return baseline.HandOvers(ctx, l, 10, every, &times)
+			return baseline.HandOvers(ctx, l, 10, pollInterval, &times)
 		})
-		b.ReportMetric(0, "ns/op") // the loop's own time says nothing
+		b.ReportMetric(0, "ns/op") // the time of the loop is meaningless
 		reportLatency(b, "hand-over", &times)
 	}
 }
 
-// BenchmarkTakeOver has holders crash, and measures from the moment at which the server
-// lets others have the lock, as the record tells it, to when a waiting client has it.
+// BenchmarkTakeOver lets holders crash. It measures from the expiry in the record until a waiting
+// client holds the lock.
 func BenchmarkTakeOver(b *testing.B) {
-	backend := locksOf(b, "crashes")
+	backend := newBackend(b, "crashes")
 	locker, err := backend.Open(b.Context())
 	if err != nil {
 		b.Fatal(err)
@@ -91,37 +91,37 @@ func BenchmarkTakeOver(b *testing.B) {
 		if err := bench.TakeOvers(b.Context(), locker, waiting, "", 300, 2*time.Second, 30*time.Second, &times); err != nil {
 			b.Fatal(err)
 		}
-		b.ReportMetric(0, "ns/op") // the loop's own time says nothing
+		b.ReportMetric(0, "ns/op") // the time of the loop is meaningless
 		reportLatency(b, "take-over", &times)
 	}
 }
 
-// BenchmarkTakeOverArticle is BenchmarkTakeOver with the lock that articles describe. A
-// server that is set as servers are removes what has expired once a minute; so 120
-// holders crash at moments spread over two minutes.
+// BenchmarkTakeOverArticle is BenchmarkTakeOver with the lock that articles describe. By default a
+// server removes expired documents once a minute, so 120 holders crash at moments spread over two
+// minutes.
 func BenchmarkTakeOverArticle(b *testing.B) {
 	if os.Getenv(envArticle) == "" {
-		b.Skipf("it takes three minutes; %s=1 runs it", envArticle)
+		b.Skipf("this benchmark takes three minutes; %s=1 runs it", envArticle)
 	}
 	const ttl, crashes, spread = 2 * time.Second, 120, 2 * time.Minute
 	rs := mongotest.StartReplicaSet(b, mongotest.Options{ElectionTimeout: 10 * time.Second})
 	server := mongotest.Connect(b, rs.URI())
-	asServersAre := bson.D{{Key: "setParameter", Value: 1}, {Key: "ttlMonitorSleepSecs", Value: 60}}
-	if err := server.Database("admin").RunCommand(b.Context(), asServersAre).Err(); err != nil {
+	defaultTTLMonitor := bson.D{{Key: "setParameter", Value: 1}, {Key: "ttlMonitorSleepSecs", Value: 60}}
+	if err := server.Database("admin").RunCommand(b.Context(), defaultTTLMonitor).Err(); err != nil {
 		b.Fatal(err)
 	}
 	coll := server.Database("articles").Collection("locks")
 	for b.Loop() {
 		var times bench.Samples
-		together(b, crashes, func(ctx context.Context, i int) error {
+		runConcurrently(b, crashes, func(ctx context.Context, i int) error {
 			time.Sleep(spread * time.Duration(i) / crashes)
 			l, err := baseline.NewPessimistic(ctx, coll, fmt.Sprint("article-", i), ttl)
 			if err != nil {
 				return err
 			}
-			return baseline.TakeOver(ctx, l, ttl, every, &times)
+			return baseline.TakeOver(ctx, l, ttl, pollInterval, &times)
 		})
-		b.ReportMetric(0, "ns/op") // the loop's own time says nothing
+		b.ReportMetric(0, "ns/op") // the time of the loop is meaningless
 		reportLatency(b, "take-over", &times)
 	}
 }

@@ -18,34 +18,34 @@ import (
 	"github.com/holdfast-go/holdfast/internal/bench"
 )
 
-// The waiters of one process, all on one name.
+// All waiters wait for one name.
 const (
-	swarmProcesses = 10
-	swarmWaiters   = 100
+	waiterProcesses   = 10
+	waitersPerProcess = 100
 )
 
-// turn is one hold of a waiter. Its times are nanoseconds of the machine's clock.
-type turn struct {
+// waiterHold is one hold of a waiter. Its times are nanoseconds of the machine's clock.
+type waiterHold struct {
 	token    uint64
 	from, to int64
-	process  int // counted by who starts them
+	process  int // the number of the waiter's process
 }
 
-// swarm has many goroutines wait for the lock, each a number of times, and says what
-// they got: a line for each turn, and at the end what it asked of the servers.
-func swarm(ctx context.Context, client *holdfast.Client, backend *bench.Backend) error {
-	orders := bufio.NewScanner(os.Stdin)
+// waiters runs goroutines that each acquire the lock a number of times, which it reads from
+// standard input. It writes a line for each hold, and at the end the number of commands sent.
+func waiters(ctx context.Context, client *holdfast.Client, backend *bench.Backend) error {
+	input := bufio.NewScanner(os.Stdin)
 	fmt.Println("ready")
-	if !orders.Scan() {
-		return orders.Err()
+	if !input.Scan() {
+		return input.Err()
 	}
-	each, err := strconv.Atoi(orders.Text())
+	each, err := strconv.Atoi(input.Text())
 	if err != nil {
 		return err
 	}
 	calls := backend.Calls()
-	all := make([][]turn, swarmWaiters)
-	errs := make(chan error, swarmWaiters)
+	all := make([][]waiterHold, waitersPerProcess)
+	errs := make(chan error, waitersPerProcess)
 	var wg sync.WaitGroup
 	for i := range all {
 		wg.Go(func() {
@@ -55,13 +55,13 @@ func swarm(ctx context.Context, client *holdfast.Client, backend *bench.Backend)
 					errs <- err
 					return
 				}
-				t := turn{token: hold.Token(), from: time.Now().UnixNano()}
+				h := waiterHold{token: hold.Token(), from: time.Now().UnixNano()}
 				if err := hold.Err(); err != nil {
 					errs <- err
 					return
 				}
-				t.to = time.Now().UnixNano()
-				all[i] = append(all[i], t)
+				h.to = time.Now().UnixNano()
+				all[i] = append(all[i], h)
 				if err := hold.Release(ctx); err != nil {
 					errs <- err
 					return
@@ -75,21 +75,21 @@ func swarm(ctx context.Context, client *holdfast.Client, backend *bench.Backend)
 		return err
 	}
 	calls = backend.Calls() - calls
-	for waiter, turns := range all {
-		for _, t := range turns {
-			fmt.Println("turn", waiter, t.token, t.from, t.to)
+	for waiter, holds := range all {
+		for _, h := range holds {
+			fmt.Println("hold", waiter, h.token, h.from, h.to)
 		}
 	}
 	fmt.Println("calls", calls)
 	return nil
 }
 
-// BenchmarkWaiters has 1,000 waiters in 10 processes pass one lock on, without doing
-// anything under it. All must be served, one at a time, with rising tokens. What a
-// hand-over takes is compared with an acquire and a release that nobody waits for.
+// BenchmarkWaiters hands one lock over between 1,000 waiters in 10 processes. They do no work while
+// they hold it. Each waiter must get it, one at a time and with rising tokens. The time of a
+// hand-over is compared with that of an acquire and a release without waiters.
 func BenchmarkWaiters(b *testing.B) {
 	handOvers := numberFrom(b, envHandOvers, 1000)
-	backend := locksOf(b, "swarm")
+	backend := newBackend(b, "swarm")
 	alone := newClient(b, backend)
 	for b.Loop() {
 		var calls bench.Calls
@@ -98,61 +98,61 @@ func BenchmarkWaiters(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		turns, asked, longest := runSwarm(b, backend.URL(), handOvers/(swarmProcesses*swarmWaiters))
-		checkTurns(b, turns)
-		took := time.Duration(turns[len(turns)-1].to - turns[0].from)
-		each := took / time.Duration(len(turns)-1)
+		holds, commands, longest := runWaiters(b, backend.URL(), handOvers/(waiterProcesses*waitersPerProcess))
+		checkHolds(b, holds)
+		took := time.Duration(holds[len(holds)-1].to - holds[0].from)
+		each := took / time.Duration(len(holds)-1)
 		free := calls.Acquire.Quantile(0.5) + calls.Release.Quantile(0.5)
-		b.ReportMetric(0, "ns/op") // the loop's own time says nothing
-		b.ReportMetric(float64(len(turns)), "hand-overs")
+		b.ReportMetric(0, "ns/op") // the time of the loop is meaningless
+		b.ReportMetric(float64(len(holds)), "hand-overs")
 		b.ReportMetric(float64(each.Microseconds())/1000, "hand-over-ms")
 		b.ReportMetric(float64(free.Microseconds())/1000, "acquire+release-ms")
 		b.ReportMetric(float64(each)/float64(free), "hand-over/acquire+release")
-		b.ReportMetric(float64(asked)/float64(len(turns)), "commands/hand-over")
+		b.ReportMetric(float64(commands)/float64(len(holds)), "commands/hand-over")
 		b.ReportMetric(longest.Seconds(), "longest-wait-s")
-		b.ReportMetric(float64(longestRow(turns)), "in-a-row")
+		b.ReportMetric(float64(longestRow(holds)), "in-a-row")
 	}
 }
 
-// runSwarm returns all turns in their order, how many commands they took, and how
-// long the longest wait between two turns of a waiter was.
-func runSwarm(b *testing.B, url string, each int) (turns []turn, asked int64, longest time.Duration) {
+// runWaiters returns all holds in their order, the number of commands that they took, and the
+// longest time between two holds of a waiter.
+func runWaiters(b *testing.B, url string, each int) (holds []waiterHold, commands int64, longest time.Duration) {
 	b.Helper()
 	var workers []worker
-	for range swarmProcesses {
-		workers = append(workers, start(b, "swarm", url, "", b.TempDir(), "30s"))
+	for range waiterProcesses {
+		workers = append(workers, start(b, "waiters", url, "", b.TempDir(), "30s"))
 	}
 	for _, w := range workers {
 		w.expect("ready")
 	}
 	begin := time.Now().UnixNano()
 	for _, w := range workers {
-		w.tell(strconv.Itoa(each))
+		w.send(strconv.Itoa(each))
 	}
 	for process, w := range workers {
-		last := make([]int64, swarmWaiters)
-		for range swarmWaiters * each {
-			fields := w.expectWithin(10*time.Minute, "turn")
+		last := make([]int64, waitersPerProcess)
+		for range waitersPerProcess * each {
+			fields := w.expectWithin(10*time.Minute, "hold")
 			var waiter int
-			t := turn{process: process}
-			if _, err := fmt.Sscan(fmt.Sprint(fields[0], " ", fields[1], " ", fields[2], " ", fields[3]), &waiter, &t.token, &t.from, &t.to); err != nil {
+			h := waiterHold{process: process}
+			if _, err := fmt.Sscan(fmt.Sprint(fields[0], " ", fields[1], " ", fields[2], " ", fields[3]), &waiter, &h.token, &h.from, &h.to); err != nil {
 				b.Fatal(err)
 			}
-			longest = max(longest, time.Duration(t.from-cmp.Or(last[waiter], begin)))
-			last[waiter] = t.to
-			turns = append(turns, t)
+			longest = max(longest, time.Duration(h.from-cmp.Or(last[waiter], begin)))
+			last[waiter] = h.to
+			holds = append(holds, h)
 		}
-		asked += w.expectInt("calls")
+		commands += w.expectInt("calls")
 	}
-	slices.SortFunc(turns, func(a, b turn) int { return cmp.Compare(a.token, b.token) })
-	return turns, asked, longest
+	slices.SortFunc(holds, func(a, b waiterHold) int { return cmp.Compare(a.token, b.token) })
+	return holds, commands, longest
 }
 
-// longestRow is how many turns in a row one process had at most.
-func longestRow(turns []turn) (longest int) {
+// longestRow returns the largest number of consecutive holds of one process.
+func longestRow(holds []waiterHold) (longest int) {
 	row := 0
-	for i, t := range turns {
-		if i > 0 && t.process != turns[i-1].process {
+	for i, h := range holds {
+		if i > 0 && h.process != holds[i-1].process {
 			row = 0
 		}
 		row++
@@ -161,12 +161,12 @@ func longestRow(turns []turn) (longest int) {
 	return longest
 }
 
-// checkTurns fails if two waiters were in at once, or a later one had a lower token.
-func checkTurns(b *testing.B, turns []turn) {
+// checkHolds fails the benchmark unless holds follow one another in the order of their tokens.
+func checkHolds(b *testing.B, holds []waiterHold) {
 	b.Helper()
-	for i, t := range turns[1:] {
-		if before := turns[i]; t.token == before.token || t.from < before.to {
-			b.Errorf("token %d was held while token %d was", t.token, before.token)
+	for i, h := range holds[1:] {
+		if before := holds[i]; h.token == before.token || h.from < before.to {
+			b.Errorf("token %d was held while token %d was held", h.token, before.token)
 		}
 	}
 }
@@ -178,8 +178,8 @@ func numberFrom(b *testing.B, env string, short int) int {
 		return short
 	}
 	n, err := strconv.Atoi(value)
-	if err != nil || n < swarmProcesses*swarmWaiters {
-		b.Fatalf("%s=%q: want a number of at least %d", env, value, swarmProcesses*swarmWaiters)
+	if err != nil || n < waiterProcesses*waitersPerProcess {
+		b.Fatalf("%s=%q: want a number of at least %d", env, value, waiterProcesses*waitersPerProcess)
 	}
 	return n
 }

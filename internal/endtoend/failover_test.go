@@ -18,9 +18,9 @@ import (
 // contention is how long the processes contend.
 const contention = 60 * time.Second
 
-// Eight processes add to one number under the lock, while the primary of the
-// replica set is killed (SIGKILL) again and again: no addition is lost, no two are
-// ever in at once, and the tokens rise.
+// Eight processes add to one number under the lock while the primary of the replica set is killed
+// (SIGKILL) repeatedly. No addition is lost, no two processes hold the lock at the same time, and
+// the tokens rise.
 func TestPrimaryKilledWhileProcessesCount(t *testing.T) {
 	t.Parallel()
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{})
@@ -34,16 +34,16 @@ func TestPrimaryKilledWhileProcessesCount(t *testing.T) {
 	kills := killPrimaries(ctx, t, rs)
 	for _, w := range workers {
 		if err := w.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Errorf("a worker is gone: %v", err)
+			t.Errorf("a worker has ended: %v", err)
 		}
 	}
-	added, served := 0, 0
+	added, granted := 0, 0
 	for _, w := range workers {
-		said := w.expect("added")
-		n, _ := strconv.Atoi(said[0])
+		fields := w.expect("added")
+		n, _ := strconv.Atoi(fields[0])
 		added += n
 		if n > 0 {
-			served++
+			granted++
 		}
 	}
 	b, err := os.ReadFile(dir + "/counter")
@@ -51,18 +51,18 @@ func TestPrimaryKilledWhileProcessesCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := string(b); got != strconv.Itoa(added) || added == 0 {
-		t.Errorf("the number is %s, and %d was added", got, added)
+		t.Errorf("the number is %s, but %d was added", got, added)
 	}
 	grants := checkLog(t, dir+"/log")
-	t.Logf("%d grants to %d processes, %d additions, %d primaries killed", grants, served, added, kills)
+	t.Logf("%d grants to %d processes, %d additions, %d primaries killed", grants, granted, added, kills)
 }
 
-// killPrimaries kills the primary every so often, and starts it again, until ctx ends.
+// killPrimaries kills the primary and starts it again, repeatedly, until ctx ends.
 func killPrimaries(ctx context.Context, t *testing.T, rs *mongotest.ReplicaSet) (kills int) {
 	for wait(ctx, 8*time.Second) {
 		member, err := rs.Primary(ctx)
 		if err != nil {
-			break // time is up during an election
+			break // ctx ended during an election
 		}
 		if err := rs.Kill(member); err != nil {
 			t.Fatalf("kill member %d: %v", member, err)
@@ -79,6 +79,7 @@ func killPrimaries(ctx context.Context, t *testing.T, rs *mongotest.ReplicaSet) 
 	return kills
 }
 
+// wait reports whether it has waited for the whole duration.
 func wait(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -88,7 +89,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// checkLog checks that each enter is followed by its own leave, and that tokens rise.
+// checkLog fails the test unless each "enter" is followed by its own "leave" and the tokens rise.
 func checkLog(t *testing.T, path string) (grants int) {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -96,30 +97,30 @@ func checkLog(t *testing.T, path string) (grants int) {
 		t.Fatal(err)
 	}
 	var last uint64
-	inside := ""
+	holder := ""
 	for i, line := range strings.Split(strings.TrimSpace(string(b)), "\n") {
-		var what string
+		var event string
 		var token uint64
 		var pid int
-		if _, err := fmt.Sscanf(line, "%s %d %d", &what, &token, &pid); err != nil {
+		if _, err := fmt.Sscanf(line, "%s %d %d", &event, &token, &pid); err != nil {
 			t.Fatalf("line %d: %q: %v", i+1, line, err)
 		}
-		who := fmt.Sprint(token, " ", pid)
-		switch what {
+		entry := fmt.Sprint(token, " ", pid)
+		switch event {
 		case "enter":
-			if inside != "" {
-				t.Errorf("line %d: %s entered while %s was in", i+1, who, inside)
+			if holder != "" {
+				t.Errorf("line %d: %s entered while %s held the lock", i+1, entry, holder)
 			}
 			if token <= last {
 				t.Errorf("line %d: token %d after %d", i+1, token, last)
 			}
-			inside, last = who, token
+			holder, last = entry, token
 			grants++
 		case "leave":
-			if inside != who {
-				t.Errorf("line %d: %s left while %q was in", i+1, who, inside)
+			if holder != entry {
+				t.Errorf("line %d: %s left while %q held the lock", i+1, entry, holder)
 			}
-			inside = ""
+			holder = ""
 		}
 	}
 	return grants

@@ -15,18 +15,17 @@ import (
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-// A holder is stopped (SIGSTOP) past its TTL. Another takes over within 500 ms of the
-// expiry by the server's own clock, although the thread that removes expired records
-// runs once a minute only, and when the stopped one wakes, its guarded write, which
-// it goes on with as if nothing had been, is refused.
-func TestStoppedHolderIsReplacedAndFenced(t *testing.T) {
+// A holder is paused (SIGSTOP) past its TTL. Another client acquires the lock within 500 ms of the
+// expiry, by the server's clock, although the thread that removes expired records runs only once a
+// minute. The paused holder continues its guarded write when it resumes, and the write is refused.
+func TestPausedHolderIsReplacedAndFenced(t *testing.T) {
 	t.Parallel()
 	const ttl = 3 * time.Second
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{})
 	server := mongotest.Connect(t, rs.URI())
-	// The server's default, to which the tests' own servers are not set.
-	slow := bson.D{{Key: "setParameter", Value: 1}, {Key: "ttlMonitorSleepSecs", Value: 60}}
-	if err := server.Database("admin").RunCommand(t.Context(), slow).Err(); err != nil {
+	// MongoDB's default; the servers of tests use a shorter interval.
+	defaultTTLMonitor := bson.D{{Key: "setParameter", Value: 1}, {Key: "ttlMonitorSleepSecs", Value: 60}}
+	if err := server.Database("admin").RunCommand(t.Context(), defaultTTLMonitor).Err(); err != nil {
 		t.Fatal(err)
 	}
 	locks := server.Database(lockDatabase).Collection("guarded")
@@ -40,10 +39,10 @@ func TestStoppedHolderIsReplacedAndFenced(t *testing.T) {
 	}
 	defer client.Shutdown(context.Background())
 
-	stopped := start(t, "guard", lockURL(t, rs.URI(), "guarded"), rs.URI(), t.TempDir(), ttl.String())
-	first := stopped.expectInt("token")
-	stopped.expect("written")
-	if err := stopped.Process.Signal(syscall.SIGSTOP); err != nil {
+	paused := start(t, "guard", lockURL(t, rs.URI(), "guarded"), rs.URI(), t.TempDir(), ttl.String())
+	first := paused.expectInt("token")
+	paused.expect("written")
+	if err := paused.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	var before struct{ ExpiresAt time.Time }
@@ -60,16 +59,16 @@ func TestStoppedHolderIsReplacedAndFenced(t *testing.T) {
 	if err := locks.FindOne(t.Context(), bson.D{{Key: "_id", Value: lockName}}).Decode(&after); err != nil {
 		t.Fatal(err)
 	}
-	late := after.AcquiredAt.Sub(before.ExpiresAt)
-	t.Logf("taken over %v after the expiry, by the server's clock", late)
-	if late < 0 || late > 500*time.Millisecond {
-		t.Errorf("taken over %v after the expiry", late)
+	delay := after.AcquiredAt.Sub(before.ExpiresAt)
+	t.Logf("acquired %v after the expiry, by the server's clock", delay)
+	if delay < 0 || delay > 500*time.Millisecond {
+		t.Errorf("acquired %v after the expiry", delay)
 	}
 	if hold.Token() <= uint64(first) {
 		t.Errorf("token %d after %d", hold.Token(), first)
 	}
 
-	// The new holder writes under its guard, then the old one wakes.
+	// The new holder writes with its guard, then the paused holder resumes.
 	db := server.Database("guarded")
 	guard, err := mongo.NewGuard(locker, db)
 	if err != nil {
@@ -83,12 +82,12 @@ func TestStoppedHolderIsReplacedAndFenced(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the new holder's guarded write: %v", err)
 	}
-	if err := stopped.Process.Signal(syscall.SIGCONT); err != nil {
+	if err := paused.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	said := stopped.expect("refused")
-	if said[0] != "true" {
-		t.Errorf("the stopped holder's write was refused by %v, not as a loss", said)
+	fields := paused.expect("refused")
+	if fields[0] != "true" {
+		t.Errorf("the paused holder's write was refused by %v, not as a loss", fields)
 	}
 	var balance struct{ By int64 }
 	if err := balances.FindOne(t.Context(), bson.D{{Key: "_id", Value: "b"}}).Decode(&balance); err != nil {

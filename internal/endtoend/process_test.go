@@ -11,13 +11,14 @@ import (
 	"testing"
 )
 
-// process is this test binary, run again in a role.
+// process is this test binary in a worker's role.
 type process struct {
 	*exec.Cmd
 	stdin io.WriteCloser
 	lines chan string // of its standard output; closed at its end
 }
 
+// start starts a worker; the role reads the other arguments from its environment.
 func start(tb testing.TB, role, url, uri, dir, ttl string) worker {
 	tb.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -45,7 +46,7 @@ func start(tb testing.TB, role, url, uri, dir, ttl string) worker {
 	}()
 	tb.Cleanup(func() {
 		_ = cmd.Process.Kill() // most have ended
-		for range p.lines {    // so that nothing waits to be read
+		for range p.lines {    // so that the goroutine can end
 		}
 		<-done
 		_ = cmd.Wait()
@@ -53,15 +54,15 @@ func start(tb testing.TB, role, url, uri, dir, ttl string) worker {
 	return worker{p, tb}
 }
 
-// tell gives an order to a relay.
-func (w worker) tell(order string) {
+// send sends a command to a worker that reads commands.
+func (w worker) send(command string) {
 	w.tb.Helper()
-	if _, err := io.WriteString(w.stdin, order+"\n"); err != nil {
+	if _, err := io.WriteString(w.stdin, command+"\n"); err != nil {
 		w.tb.Fatal(err)
 	}
 }
 
-// lockURL has the locks in a database and a collection of their own.
+// lockURL returns a URL for locks in a collection of their own.
 func lockURL(tb testing.TB, uri, collection string) string {
 	tb.Helper()
 	hosts, options, ok := strings.Cut(uri, "/?")

@@ -16,16 +16,16 @@ import (
 	_ "github.com/holdfast-go/holdfast/drivers/mongo"
 )
 
-// On every backend 3 of 8 clients have one of 3 slots each; what is freed is taken again.
+// On every backend, 8 clients share 3 slots: 3 of them hold one each, and a freed slot is acquired again.
 func TestSlotsOnEveryBackend(t *testing.T) {
 	t.Parallel()
 	const slots, clients = 3, 8
 	for name, url := range backends(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), backendTimeout)
 			defer cancel()
-			in := &slotBook{t: t, slots: map[int]bool{}, tokens: map[int]uint64{}}
+			holders := &slotHolders{t: t, slots: map[int]bool{}, tokens: map[int]uint64{}}
 			var wg sync.WaitGroup
 			for range clients {
 				client, err := holdfast.Open(ctx, url, holdfast.WithTTL(15*time.Second), holdfast.WithSlots(slots), holdfast.WithPollInterval(500*time.Millisecond))
@@ -37,25 +37,25 @@ func TestSlotsOnEveryBackend(t *testing.T) {
 						t.Error(err)
 					}
 				}()
-				if name == "mem" { // of one client alone
+				if name == "mem" { // its slots are those of one client
 					for range slots + 1 {
 						hold, err := client.TryLock(ctx, "pool")
 						if err == nil {
-							in.enter(hold)
+							holders.enter(hold)
 						} else if !errors.Is(err, holdfast.ErrHeld) {
 							t.Error(err)
 						}
 					}
-					in.full(slots)
+					holders.checkFull(slots)
 					return
 				}
 				wg.Go(func() {
 					for range 2 {
 						err := client.Do(ctx, "pool", func(ctx context.Context) error {
 							hold, _ := holdfast.HoldFromContext(ctx)
-							in.enter(hold)
-							defer in.leave(hold)
-							for end := time.Now().Add(20 * time.Second); !in.wasFull(slots) && time.Now().Before(end); {
+							holders.enter(hold)
+							defer holders.leave(hold)
+							for end := time.Now().Add(20 * time.Second); !holders.wasFull(slots) && time.Now().Before(end); {
 								time.Sleep(10 * time.Millisecond)
 							}
 							return nil
@@ -67,45 +67,45 @@ func TestSlotsOnEveryBackend(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			in.full(slots)
+			holders.checkFull(slots)
 		})
 	}
 }
 
-// slotBook notes who is in.
-type slotBook struct {
+// slotHolders records which slots are held.
+type slotHolders struct {
 	t      *testing.T
 	mu     sync.Mutex
 	slots  map[int]bool
-	most   int
+	most   int // the largest number of slots held at the same time
 	tokens map[int]uint64
 }
 
-func (b *slotBook) enter(h *holdfast.Hold) {
+func (b *slotHolders) enter(h *holdfast.Hold) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.slots[h.Slot()] || h.Token() <= b.tokens[h.Slot()] {
-		b.t.Errorf("slot %d: taken %v, token %d after %d", h.Slot(), b.slots[h.Slot()], h.Token(), b.tokens[h.Slot()])
+		b.t.Errorf("slot %d: held %v, token %d after %d", h.Slot(), b.slots[h.Slot()], h.Token(), b.tokens[h.Slot()])
 	}
 	b.slots[h.Slot()], b.tokens[h.Slot()] = true, h.Token()
 	b.most = max(b.most, len(b.slots))
 }
 
-func (b *slotBook) leave(h *holdfast.Hold) {
+func (b *slotHolders) leave(h *holdfast.Hold) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.slots, h.Slot())
 }
 
-func (b *slotBook) wasFull(n int) bool {
+func (b *slotHolders) wasFull(n int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.most >= n
 }
 
-func (b *slotBook) full(n int) {
+func (b *slotHolders) checkFull(n int) {
 	if b.mu.Lock(); b.most != n {
-		b.t.Errorf("at most %d of %d slots were taken at once", b.most, n)
+		b.t.Errorf("at most %d slots were held at the same time, want %d", b.most, n)
 	}
 	b.mu.Unlock()
 }

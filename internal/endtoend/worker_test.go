@@ -24,43 +24,37 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/mongo"
-	"github.com/holdfast-go/holdfast/internal/azuritetest"
 	"github.com/holdfast-go/holdfast/internal/bench"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
-// What a worker process finds in its environment.
+// The environment variables of a worker process.
 const (
 	envRole = "HOLDFAST_WORKER_ROLE"
 	envURL  = "HOLDFAST_WORKER_URL" // of the locks
-	envURI  = "HOLDFAST_WORKER_URI" // of the server, for a guarded worker's own writes
+	envURI  = "HOLDFAST_WORKER_URI" // of the server, for writes with a guard
 	envDir  = "HOLDFAST_WORKER_DIR"
 	envTTL  = "HOLDFAST_WORKER_TTL"
 )
 
 const lockName = "the-job"
 
-// TestMain runs a worker's role, or the tests.
+// TestMain runs the tests, or, in a worker process, its role.
 func TestMain(m *testing.M) {
 	roles := map[string]func(context.Context, *holdfast.Client, *bench.Backend) error{
-		"count": count, "guard": guardedWrites, "relay": relay, "swarm": swarm,
+		"count": count, "guard": guardedWrites, "relay": relay, "waiters": waiters,
 	}
 	role := roles[os.Getenv(envRole)]
 	if role == nil {
 		flag.Parse()
-		_ = flag.Set("test.parallel", "16") // the tests wait, mostly
-		os.Exit(azuritetest.Run(withMongo{m}))
+		_ = flag.Set("test.parallel", "16") // the tests mostly wait
+		os.Exit(serverprocess.Run(m))
 	}
 	if err := work(role); err != nil {
 		fmt.Println("error", err)
 		os.Exit(1)
 	}
 }
-
-// withMongo stops MongoDB, too, when the tests are done.
-type withMongo struct{ *testing.M }
-
-func (m withMongo) Run() int { return mongotest.Run(m.M) }
 
 func work(role func(context.Context, *holdfast.Client, *bench.Backend) error) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
@@ -80,8 +74,8 @@ func work(role func(context.Context, *holdfast.Client, *bench.Backend) error) er
 	return errors.Join(err, client.Shutdown(closing))
 }
 
-// count adds to a number in a file under the lock, in two steps that nothing but the
-// lock protects, and says at the end how much it added.
+// count adds to a number in a file under the lock, until ctx ends, and writes how much it added.
+// Only the lock protects the read and the write of the file.
 func count(ctx context.Context, client *holdfast.Client, _ *bench.Backend) error {
 	added, grants := 0, 0
 	for ctx.Err() == nil {
@@ -116,13 +110,13 @@ func addOne() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	n, _ := strconv.Atoi(string(b)) // 0 at first
+	n, _ := strconv.Atoi(string(b)) // 0 if there is no file yet
 	time.Sleep(200 * time.Microsecond)
 	return os.WriteFile(path, []byte(strconv.Itoa(n+1)), 0o600)
 }
 
-// logLine appends to the log of all workers; the system keeps short appends apart
-// and in order.
+// logLine appends to the log of all workers. The operating system keeps short appends whole and in
+// order.
 func logLine(format string, args ...any) error {
 	f, err := os.OpenFile(os.Getenv(envDir)+"/log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -132,8 +126,8 @@ func logLine(format string, args ...any) error {
 	return errors.Join(err, f.Close())
 }
 
-// guardedWrites writes to a document under a guard, again and again, as fast as it
-// can, and says what became of each write.
+// guardedWrites writes to a document with a guard, repeatedly and as fast as it can, until a write
+// is refused. It reports the first write and the refused one.
 func guardedWrites(ctx context.Context, client *holdfast.Client, _ *bench.Backend) error {
 	server, err := mongodriver.Connect(options.Client().ApplyURI(os.Getenv(envURI)))
 	if err != nil {
@@ -151,7 +145,7 @@ func guardedWrites(ctx context.Context, client *holdfast.Client, _ *bench.Backen
 	}
 	fmt.Println("token", hold.Token())
 	for n := 0; ; n++ {
-		err := guard.Do(ctx, heedless{hold}, func(ctx context.Context) error {
+		err := guard.Do(ctx, unawareHold{hold}, func(ctx context.Context) error {
 			_, err := db.Collection("balances").UpdateOne(ctx, bson.D{{Key: "_id", Value: "b"}},
 				bson.D{{Key: "$set", Value: bson.D{{Key: "by", Value: int64(hold.Token())}}}}, options.UpdateOne().SetUpsert(true))
 			return err
@@ -166,20 +160,20 @@ func guardedWrites(ctx context.Context, client *holdfast.Client, _ *bench.Backen
 	}
 }
 
-// heedless is a hold whose owner does not notice that it has ended, as a process
-// does not that is paused between its last look and its write.
-type heedless struct{ *holdfast.Hold }
+// unawareHold is a hold that does not show its end, like that of a process which is paused between
+// its last check and its write.
+type unawareHold struct{ *holdfast.Hold }
 
-func (heedless) Context() context.Context { return context.Background() }
-func (heedless) Err() error               { return nil }
+func (unawareHold) Context() context.Context { return context.Background() }
+func (unawareHold) Err() error               { return nil }
 
-// relay takes the lock and gives it back when told to, and says when on the clock
-// that all processes share.
+// relay acquires and releases the lock on command and writes when, by the clock that all processes
+// share.
 func relay(ctx context.Context, client *holdfast.Client, _ *bench.Backend) error {
-	orders := bufio.NewScanner(os.Stdin)
+	commands := bufio.NewScanner(os.Stdin)
 	var hold *holdfast.Hold
-	for orders.Scan() {
-		switch orders.Text() {
+	for commands.Scan() {
+		switch commands.Text() {
 		case "lock":
 			var err error
 			if hold, err = client.Lock(ctx, lockName); err != nil {
@@ -197,13 +191,13 @@ func relay(ctx context.Context, client *holdfast.Client, _ *bench.Backend) error
 	return nil
 }
 
-// worker is a process in a role, seen from the test.
+// worker is a worker process of a test.
 type worker struct {
 	*process
 	tb testing.TB
 }
 
-// expect returns the fields after the first word of the next line that begins with it.
+// expect waits for a line of output that begins with a word and returns the fields after it.
 func (w worker) expect(word string) []string {
 	w.tb.Helper()
 	return w.expectWithin(time.Minute, word)
@@ -216,7 +210,7 @@ func (w worker) expectWithin(limit time.Duration, word string) []string {
 		select {
 		case line, ok := <-w.lines:
 			if !ok {
-				w.tb.Fatalf("a worker ended before it said %q", word)
+				w.tb.Fatalf("a worker ended before it wrote %q", word)
 			}
 			if fields := strings.Fields(line); len(fields) > 0 && fields[0] == word {
 				return fields[1:]
@@ -225,7 +219,7 @@ func (w worker) expectWithin(limit time.Duration, word string) []string {
 				w.tb.Fatalf("a worker: %s", line)
 			}
 		case <-timeout:
-			w.tb.Fatalf("a worker did not say %q within %v", word, limit)
+			w.tb.Fatalf("a worker did not write %q within %v", word, limit)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -17,37 +16,38 @@ import (
 	"github.com/holdfast-go/holdfast/internal/settings"
 )
 
-// asker takes one lock for one caller, or any one of its slots: it makes the attempts,
-// remembers which of them ended in doubt, and decides when to ask again.
+// Acquisition takes one lock for one caller, or any one of its slots. It sends the requests,
+// notes which of them ended in doubt, and decides when to send the next.
+//
+// Its caller uses it from one goroutine at a time.
 type Acquisition struct {
 	client   *Client
 	name     string
 	settings settings.Settings
+	policy   *Policy // of the hold that it leads to
+	last     error   // the outcome of the latest request
+
 	Emit     func(event.Event)
 	Attempts []*Attempt // one for each slot
-	policy   *Policy    // of the hold to be
-
-	Failures int   // rounds in a row that ended in an unknown outcome
-	last     error // what kept the lock at the last attempt
+	Failures int        // requests in a row whose outcome is unknown
 }
 
-// grant is a lease that was granted to an asker. start is just before the request was
-// sent: the lease's time counts from there, since the backend's own count began no
-// earlier.
-type grant struct {
+// Grant is a lease that an acquisition was granted.
+type Grant struct {
 	lease        driver.Lease
 	attempt      *Attempt
-	start        time.Duration
-	handoffUntil time.Duration // of the hold
+	start        time.Duration // just before the request was sent; the lease's time counts from here
+	handoffUntil time.Duration // see Hold.handoffUntil
 }
 
+// NewAcquisition returns an acquisition whose hold has a policy of its own.
 func (c *Client) NewAcquisition(name string, s settings.Settings, emit func(event.Event)) *Acquisition {
 	return c.NewSharedAcquisition(&Policy{Policy: renewal.Policy{Timing: s.Timing, Emit: emit, Overrun: s.Overrun}}, name, s)
 }
 
-// newAskerOn makes an asker whose hold has its terms in common with others.
-func (c *Client) NewSharedAcquisition(t *Policy, name string, s settings.Settings) *Acquisition {
-	a := &Acquisition{client: c, name: name, settings: s, Emit: t.Emit, policy: t, Attempts: make([]*Attempt, s.Slots)}
+// NewSharedAcquisition returns an acquisition whose hold shares its policy with others.
+func (c *Client) NewSharedAcquisition(p *Policy, name string, s settings.Settings) *Acquisition {
+	a := &Acquisition{client: c, name: name, settings: s, Emit: p.Emit, policy: p, Attempts: make([]*Attempt, s.Slots)}
 	for slot := range a.Attempts {
 		a.Attempts[slot] = &Attempt{acquisition: a, slot: slot,
 			req: driver.Request{Name: slotName(name, slot), ID: newLeaseID(), Owner: s.Owner, TTL: s.TTL, Data: s.Data}}
@@ -55,192 +55,200 @@ func (c *Client) NewSharedAcquisition(t *Policy, name string, s settings.Setting
 	return a
 }
 
-// open lists the seats that this process does not hold itself, or all if it holds them
-// all, from a random one on so that processes do not fight for the first. Those that failed
-// come last: a damaged record keeps nobody from the other slots.
+// candidates lists the attempts for the slots that this process does not hold, or for all
+// slots if it holds them all. The list begins at a random slot, so that processes do not
+// compete for the first. Attempts that failed come last, so that one damaged record does not
+// keep callers from the other slots.
 func (a *Acquisition) candidates() []*Attempt {
 	if len(a.Attempts) == 1 {
 		return a.Attempts
 	}
 	first := rand.N(len(a.Attempts))
 	all := slices.Concat(a.Attempts[first:], a.Attempts[:first])
-	taken := a.client.queues.taken(a.name)
-	open := slices.DeleteFunc(slices.Clone(all), func(s *Attempt) bool { return slices.Contains(taken, s.slot) })
-	if len(open) == 0 {
-		open = all
+	own := a.client.queues.heldSlots(a.name)
+	list := filter(all, func(t *Attempt) bool { return !slices.Contains(own, t.slot) })
+	if len(list) == 0 {
+		list = all
 	}
-	return append(only(open, func(s *Attempt) bool { return !s.failed }), only(open, func(s *Attempt) bool { return s.failed })...)
+	return append(filter(list, func(t *Attempt) bool { return !t.failed }), filter(list, func(t *Attempt) bool { return t.failed })...)
 }
 
-// ask makes one attempt for each of the seats in turn, until one is granted. A failure
-// ends it: a backend that fails is not asked n times. Of many seats the held ones are
-// left out, where one read can tell.
-func (a *Acquisition) Try(ctx context.Context, seats []*Attempt) (grant, error) {
-	for first := true; len(seats) > 0; first = false {
-		if !first && len(seats) > 1 {
-			if seats = a.notHeld(ctx, seats); len(seats) == 0 {
+// Try sends one request for each of the attempts in turn, until one is granted. Any outcome
+// but a refusal ends it, so that a failing backend is not called once for each slot. After the
+// first refusal, one read drops the slots that are held, where the backend reads in batches.
+func (a *Acquisition) Try(ctx context.Context, attempts []*Attempt) (Grant, error) {
+	for first := true; len(attempts) > 0; first = false {
+		if !first && len(attempts) > 1 {
+			if attempts = a.dropHeld(ctx, attempts); len(attempts) == 0 {
 				break
 			}
 		}
-		g, err := a.request(ctx, seats[0])
+		g, err := a.send(ctx, attempts[0], a.settings.RequestTimeout, a.client.locker.TryAcquire)
 		if err == nil || ctx.Err() != nil || !errors.Is(err, driver.ErrHeld) {
 			return g, err
 		}
-		seats = seats[1:]
+		attempts = attempts[1:]
 	}
 	a.Failures = 0
-	return grant{}, a.last
+	return Grant{}, a.last
 }
 
-// notHeld drops the seats that one read shows to be held by others.
-func (a *Acquisition) notHeld(ctx context.Context, seats []*Attempt) []*Attempt {
+// dropHeld returns the attempts whose slots are not held by others, as one batch read shows it.
+func (a *Acquisition) dropHeld(ctx context.Context, attempts []*Attempt) []*Attempt {
 	inspector := a.client.capabilities.BatchInspector
 	if inspector == nil {
-		return seats
+		return attempts
 	}
-	names := make([]string, len(seats))
-	for i, s := range seats {
-		names[i] = s.req.Name
+	names := make([]string, len(attempts))
+	for i, t := range attempts {
+		names[i] = t.req.Name
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.settings.RequestTimeout)
 	defer cancel()
 	records, errs := batchread.Inspect(ctx, inspector, names)
-	var open []*Attempt
-	for i, s := range seats {
-		if s.SawRecord(records[i], errs[i]) {
-			open = append(open, s)
+	var free []*Attempt
+	for i, t := range attempts {
+		if t.SawRecord(records[i], errs[i]) {
+			free = append(free, t)
 		}
 	}
-	return open
+	return free
 }
 
-// try makes one attempt for one seat.
-func (a *Acquisition) request(ctx context.Context, s *Attempt) (grant, error) {
-	return a.send(ctx, s, a.settings.RequestTimeout, a.client.locker.TryAcquire)
-}
-
-// attempt sends the request for one seat with a time limit.
-func (a *Acquisition) send(ctx context.Context, s *Attempt, limit time.Duration, send func(context.Context, driver.Request) (driver.Lease, error)) (grant, error) {
+// send sends the request of one attempt with a time limit, and notes its outcome.
+func (a *Acquisition) send(ctx context.Context, t *Attempt, limit time.Duration, send func(context.Context, driver.Request) (driver.Lease, error)) (Grant, error) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	s.req.Replace = s.stuck()
+	// Promise 10: the backend replaces a holder that has not renewed for one whole TTL of this
+	// Client's elapsed time, whatever its expiry says, and only that very revision.
+	t.req.Replace = t.stuckRevision()
+	// Promise 2: the lease's time counts from before the request. The backend's own count begins
+	// no earlier.
 	start := a.client.now()
-	got, err := send(limited, s.req)
-	// Only the token is news: what was asked for is what is kept.
-	lease := s.lease()
+	got, err := send(limited, t.req)
+	lease := t.lease()
+	// Promise 3: the backend alone makes tokens. The rest of the lease is what was requested.
 	lease.Token = got.Token
 	if err == nil && a.client.now() >= a.settings.LossAt(start) {
-		// This process was held up for so long that the lease is as good as gone.
-		err = fmt.Errorf("holdfast: acquire %q: %w: the reply came too late", s.req.Name, driver.ErrLost)
+		// Promise 1: a grant that arrives after its own loss time never becomes a hold. The
+		// lease may be another's by now.
+		err = driver.Errorf("holdfast: acquire %q: %w: the reply came too late", t.req.Name, driver.ErrLost)
 	}
-	a.noteOutcome(ctx, s, start, err)
-	return grant{lease, s, start, handoffDeadline(start)}, err
+	a.noteOutcome(ctx, t, start, err)
+	return Grant{lease, t, start, handoffDeadline(start)}, err
 }
 
-// learn takes in the outcome of an attempt.
-func (a *Acquisition) noteOutcome(ctx context.Context, s *Attempt, start time.Duration, err error) {
+// noteOutcome notes the outcome of a request that was sent at start.
+func (a *Acquisition) noteOutcome(ctx context.Context, t *Attempt, start time.Duration, err error) {
 	a.last = err
-	s.failed = err != nil && !errors.Is(err, driver.ErrHeld)
+	t.failed = err != nil && !errors.Is(err, driver.ErrHeld)
 	switch {
 	case err == nil:
-	case ctx.Err() != nil: // whatever the error looks like: it may be the caller's own cause
-		a.Failures++
-		s.inDoubt.Note(start + a.settings.TTL)
+	case ctx.Err() != nil: // whatever the error looks like: it may be the cause of the caller's own context
+		a.noteInDoubt(t, start)
 	case errors.Is(err, driver.ErrHeld):
-		a.last = a.allSlotsHeld(err)
-		s.refused(err)
+		a.last = allHeld(a.name, len(a.Attempts), err)
+		t.noteRefusal(err)
 	case errors.Is(err, driver.ErrInvalid), errors.Is(err, driver.ErrClosed):
 	default:
-		a.Failures++
-		s.inDoubt.Note(start + a.settings.TTL)
-		a.Emit(event.Event{Type: event.Error, Name: s.req.Name, Op: "acquire", Err: err, Time: time.Now()})
-		if errors.Is(err, driver.ErrLost) { // granted, but too late to be of use: that ID is done with
-			s.abandon()
+		a.noteInDoubt(t, start)
+		a.Emit(event.Event{Type: event.Error, Name: t.req.Name, Op: "acquire", Err: err, Time: time.Now()})
+		if errors.Is(err, driver.ErrLost) { // granted, but too late: the next request needs another ID
+			t.abandon()
 		}
 	}
 }
 
-func (a *Acquisition) allSlotsHeld(err error) error { return allHeld(a.name, len(a.Attempts), err) }
+// noteInDoubt notes a request whose outcome is unknown.
+func (a *Acquisition) noteInDoubt(t *Attempt, start time.Duration) {
+	a.Failures++
+	// Promise 5: a request may be applied although its reply was lost, and may still keep the
+	// lock taken one TTL after it was sent.
+	t.inDoubt.Note(start + a.settings.TTL)
+}
 
-// identify asks, once for each wait, who a holder is that the backend's refusals do not
-// name, for people who want to know what is waited for.
+// Identify reads the record of a holder that the backend's refusals do not name, once, so that
+// observers are notified of it.
 func (a *Acquisition) Identify(ctx context.Context) {
-	if slices.ContainsFunc(a.Attempts, func(s *Attempt) bool { return s.identified }) || !errors.Is(a.last, driver.ErrHeld) {
+	if slices.ContainsFunc(a.Attempts, func(t *Attempt) bool { return t.identified }) || !errors.Is(a.last, driver.ErrHeld) {
 		return
 	}
-	i := slices.IndexFunc(a.Attempts, func(s *Attempt) bool { return s.refusedOnce })
+	i := slices.IndexFunc(a.Attempts, func(t *Attempt) bool { return t.refused })
 	if i < 0 {
 		return
 	}
 	holder, err := a.client.Inspect(ctx, a.Attempts[i].req.Name)
 	if err != nil || holder.State != driver.StateHeld {
-		holder = driver.Record{} // there is one, and that is all that is known
+		holder = driver.Record{} // there is a holder, and nothing more is known of it
 	}
 	a.Attempts[i].report(holder)
 }
 
-// wait asks until the lock is granted, ctx ends, or the client shuts down. w is the
-// caller's place in the queue.
-func (a *Acquisition) waitUntilGranted(ctx context.Context, w *waiter) (grant, error) {
-	alarm := make(chan struct{}, 1)
-	g, err := a.first(ctx, w)
+// waitUntilGranted sends requests until the lock is granted, ctx ends, or the client shuts
+// down. w is the caller's place in the queue.
+func (a *Acquisition) waitUntilGranted(ctx context.Context, w *waiter) (Grant, error) {
+	wake := make(chan struct{}, 1)
+	g, err := a.sendFirst(ctx, w)
 	for watched := false; ; {
 		switch {
 		case err == nil:
 			return g, nil
-		case ctx.Err() != nil: // a caller that has gone away
-			return grant{}, a.client.WaitEnded(ctx, a.name, cmp.Or(a.client.queues.reason(w), err))
+		case ctx.Err() != nil: // the caller has gone
+			return Grant{}, a.client.WaitEnded(ctx, a.name, cmp.Or(a.client.queues.reason(w), err))
 		case errors.Is(err, driver.ErrInvalid), errors.Is(err, driver.ErrClosed):
-			return grant{}, err
+			return Grant{}, err
 		}
 		a.Identify(ctx)
 		a.client.queues.note(a.name, err)
 		if !watched {
-			defer a.watch(alarm)()
+			defer a.watch(wake)()
 			watched = true
 		}
-		seats := a.waitForNext(ctx, alarm, w)
+		due := a.waitForNext(ctx, wake, w)
 		if ctx.Err() != nil {
-			return grant{}, a.client.WaitEnded(ctx, a.name, a.last)
+			return Grant{}, a.client.WaitEnded(ctx, a.name, a.last)
 		}
-		g, err = a.Try(ctx, seats)
+		g, err = a.Try(ctx, due)
 	}
 }
 
-// begin makes the first attempt.
-func (a *Acquisition) first(ctx context.Context, w *waiter) (grant, error) {
+// sendFirst sends the first request of a waiter whose turn it is: the request that completes a
+// handoff, or an ordinary one, after other processes had time to send theirs.
+func (a *Acquisition) sendFirst(ctx context.Context, w *waiter) (Grant, error) {
 	if w.offer != nil {
 		return a.accept(ctx, w)
 	}
-	if yield := a.client.queues.yield(w) - a.client.now(); yield > 0 {
+	if yield := a.client.queues.yieldUntil(w) - a.client.now(); yield > 0 {
 		select {
 		case <-time.After(yield):
 		case <-ctx.Done():
-			return grant{}, ctx.Err()
+			return Grant{}, ctx.Err()
 		}
 	}
 	return a.Try(ctx, a.candidates())
 }
 
-// abandon has the lock cleaned up wherever a request of this asker may hold it.
+// Abandon cleans up every request that is in doubt. The acquisition is over then.
 func (a *Acquisition) Abandon() { a.abandonOthers(nil) }
 
+// abandonOthers cleans up the requests in doubt of all attempts but the one that was granted.
 func (a *Acquisition) abandonOthers(granted *Attempt) {
-	for _, s := range a.Attempts {
-		if s != granted {
-			s.abandon()
+	for _, t := range a.Attempts {
+		if t != granted {
+			t.abandon()
 		}
 	}
 }
 
-// waitEnded says both why waiting ended and what kept the lock.
+// WaitEnded returns an error that says both why waiting ended and what kept the lock, if that
+// is known. After Shutdown it is cause.ErrShutdown.
 func (c *Client) WaitEnded(ctx context.Context, name string, kept error) error {
 	if c.closing.Err() != nil {
 		return cause.ErrShutdown
 	}
 	why := cause.Of(ctx)
 	if kept == nil {
-		return fmt.Errorf("holdfast: lock %q: waiting ended: %w", name, why)
+		return driver.Errorf("holdfast: lock %q: waiting ended: %w", name, why)
 	}
-	return fmt.Errorf("holdfast: lock %q: waiting ended: %w; %w", name, why, kept)
+	return driver.Errorf("holdfast: lock %q: waiting ended: %w; %w", name, why, kept)
 }

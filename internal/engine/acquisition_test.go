@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,16 +14,17 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/leases"
 )
 
-// A lease whose grant is reported when its time is over is of no use: it is not taken for a
-// hold, and does not stay taken either.
-func TestLateGrantIsNoHold(t *testing.T) {
+// A grant whose reply comes after the lease's own loss time makes no hold, and does not keep the
+// lock taken.
+func TestLateGrantMakesNoHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
 			if op == locktest.OpAcquire && n == 1 {
-				return locktest.Fault{Delay: 25 * time.Second, Deaf: true} // TTL less grace
+				return locktest.Fault{Delay: 25 * time.Second, IgnoreContext: true} // TTL less grace
 			}
 			return locktest.Fault{}
 		}))
@@ -36,9 +38,9 @@ func TestLateGrantIsNoHold(t *testing.T) {
 	})
 }
 
-// A waiter goes on after a late grant, and its next request has another ID: the lease of the
-// first may have ended by now, and an ID that was granted once might get its old token again.
-func TestLateGrantEndsItsID(t *testing.T) {
+// A waiter continues after a late grant, and its next request has another ID: the first lease
+// may have ended by now, and an ID that was granted once might get its old token again.
+func TestIDOfALateGrantIsNotUsedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		under := memory.New()
 		var ids []holdfast.Lease
@@ -48,7 +50,7 @@ func TestLateGrantEndsItsID(t *testing.T) {
 			}
 			ids = append(ids, l)
 			if n == 1 {
-				return locktest.Fault{Delay: 26 * time.Second, Deaf: true}
+				return locktest.Fault{Delay: 26 * time.Second, IgnoreContext: true}
 			}
 			return locktest.Fault{}
 		}))
@@ -58,19 +60,19 @@ func TestLateGrantEndsItsID(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if h.Err() != nil {
-			t.Errorf("the clean-up of the first request hit the second: %v", h.Err())
+			t.Errorf("the cleanup of the first request released the second: %v", h.Err())
 		}
 	})
 }
 
-// A caller that has gone away does not know what became of its request, whatever the
-// driver's error looks like: it may be the cause of the caller's own context.
-func TestRefusalOfACanceledAttemptIsDoubt(t *testing.T) {
+// The request of a caller whose context has ended is in doubt, whatever the driver's error looks
+// like: it may be the cause of that context.
+func TestCanceledRequestIsInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		under := store.Locker()
-		c := locktest.NewClient(t, locktest.Changed{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
-			_, _ = under.TryAcquire(ctx, req) // applied, and the answer comes too late
+		c := locktest.NewClient(t, locktest.Scripted{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+			_, _ = under.TryAcquire(ctx, req) // applied, and the reply comes too late
 			<-ctx.Done()
 			return holdfast.Lease{}, fmt.Errorf("%w: %w", ctx.Err(), context.Cause(ctx))
 		}})
@@ -92,20 +94,146 @@ func TestRefusalOfACanceledAttemptIsDoubt(t *testing.T) {
 	})
 }
 
-// Of many slots, an attempt that ended with its caller is the last: the next slot is not
-// asked for.
-func TestCanceledAttemptAsksForNoOtherSlot(t *testing.T) {
+// After a request that ended with its caller's context, no other slot is tried.
+func TestCanceledCallerTriesNoOtherSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked := 0
-		c := locktest.NewClient(t, locktest.Changed{Locker: memory.New(), OnAcquire: func(ctx context.Context, _ driver.Request) (holdfast.Lease, error) {
-			asked++
+		requests := 0
+		c := locktest.NewClient(t, locktest.Scripted{Locker: memory.New(), OnAcquire: func(ctx context.Context, _ driver.Request) (holdfast.Lease, error) {
+			requests++
 			<-ctx.Done()
 			return holdfast.Lease{}, context.Cause(ctx)
 		}})
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(&holdfast.HeldError{Record: holdfast.Record{Name: "another"}}) })
-		if _, err := c.TryLock(ctx, "pool", holdfast.WithSlots(3)); err == nil || asked != 1 {
-			t.Errorf("%d slots were asked for: %v", asked, err)
+		if _, err := c.TryLock(ctx, "pool", holdfast.WithSlots(3)); err == nil || requests != 1 {
+			t.Errorf("%d requests: %v", requests, err)
 		}
 	})
+}
+
+// The cause of the caller's context is not taken for the outcome of a request if the driver
+// returns it: what was acquired by then is cleaned up.
+func TestCauseOfTheContextIsNoOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		under := store.Locker()
+		c := locktest.NewClient(t, locktest.Scripted{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+			l, err := under.TryAcquire(ctx, req)
+			if req.Name != "inner" {
+				return l, err
+			}
+			<-ctx.Done() // applied, and the reply comes too late
+			return holdfast.Lease{}, fmt.Errorf("%w: %w", ctx.Err(), context.Cause(ctx))
+		}})
+		time.AfterFunc(time.Second, func() { _ = c.Shutdown(context.Background()) })
+		_ = c.Do(t.Context(), "outer", func(ctx context.Context) error {
+			_, err := c.Lock(ctx, "inner")
+			return err
+		})
+		_ = c.Shutdown(t.Context())
+		if locktest.IsHeld(t, store, "inner") {
+			t.Error("a lock is still taken after Shutdown")
+		}
+	})
+}
+
+// ErrHeld without a record is a known outcome: there is nothing to clean up or to report.
+func TestErrHeldWithoutARecordIsARefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen locktest.Events
+		f := locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			return map[string]locktest.Fault{locktest.OpAcquire: {Refuse: &driver.OpError{Op: "acquire", Backend: "x", Name: "job", Err: holdfast.ErrHeld}}}[op]
+		})
+		c := locktest.NewClient(t, f, holdfast.WithObserver(seen.Observe))
+		if _, err := c.TryLock(t.Context(), "job"); !errors.Is(err, holdfast.ErrHeld) {
+			t.Errorf("err = %v", err)
+		}
+		time.Sleep(time.Minute)
+		if f.Count(locktest.OpRelease) > 0 || seen.Count(holdfast.EventError) > 0 {
+			t.Errorf("%d releases, events %v", f.Count(locktest.OpRelease), seen.Types())
+		}
+	})
+}
+
+// A waiter's own request that is applied late looks like another holder to reads. The waiter
+// sends the request again, and so gets the lock.
+func TestOwnLateRequestIsNotAnotherHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+		time.AfterFunc(5*time.Second, func() { _ = h.Release(t.Context()) })
+		c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+			if op == locktest.OpAcquire && n == 1 {
+				return locktest.Fault{Late: 6 * time.Second}
+			}
+			return locktest.Fault{}
+		}), holdfast.WithPollInterval(10*time.Second))
+		start := time.Now()
+		locktest.MustLock(t, c, "job")
+		if d := time.Since(start); d > 20*time.Second {
+			t.Errorf("granted after %v", d)
+		}
+	})
+}
+
+// A request whose reply was lost is granted, and its lease is then broken. The backend refuses
+// its ID from then on, which does not keep its own waiter from the lock.
+func TestOwnBrokenLeaseDoesNotKeepItsWaiter(t *testing.T) {
+	ways := map[string]func(c *holdfast.Client) error{
+		"Lock": func(c *holdfast.Client) error {
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
+			defer cancel()
+			_, err := c.Lock(ctx, "job")
+			return err
+		},
+		"LeaseManager": func(c *holdfast.Client) error {
+			m, err := leases.New(c)
+			if err != nil {
+				return err
+			}
+			if err := m.Add("job"); err != nil {
+				return err
+			}
+			for end := time.Now().Add(30 * time.Minute); time.Now().Before(end); time.Sleep(time.Second) {
+				if len(m.Leases()) == 1 {
+					return nil
+				}
+			}
+			return errors.New("not acquired")
+		},
+	}
+	for name, wait := range ways {
+		for _, steps := range []time.Duration{0, 24 * time.Hour} {
+			for _, noBatchReads := range []bool{false, true} {
+				synctest.Test(t, func(t *testing.T) {
+					var ahead atomic.Int64
+					ahead.Store(int64(steps))
+					store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }))
+					breaker := store.Locker()
+					f := locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+						if op != locktest.OpAcquire || n > 1 {
+							return locktest.Fault{}
+						}
+						time.AfterFunc(time.Millisecond, func() {
+							if err := breaker.Break(context.Background(), "job"); err != nil {
+								t.Error(err)
+							}
+							ahead.Store(0)
+						})
+						return locktest.Fault{Lose: locktest.ErrInjected}
+					})
+					f.NoBatchReads = noBatchReads
+					c := locktest.NewClient(t, f, holdfast.WithTTL(20*time.Second))
+					start := time.Now()
+					err := wait(c)
+					if took := time.Since(start); err != nil || took > 30*time.Second {
+						t.Errorf("%s, clock steps back by %v, no batch reads %v: after %v: %v", name, steps, noBatchReads, took, err)
+					}
+					if n := f.Count(locktest.OpAcquire); n > 12 {
+						t.Errorf("%s, clock steps back by %v, no batch reads %v: %d requests", name, steps, noBatchReads, n)
+					}
+				})
+			}
+		}
+	}
 }

@@ -7,188 +7,206 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/clock"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/sightings"
+	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
-// seat is one slot as an asker sees it: the request for it, which of its attempts ended
-// in doubt, and who holds it. A lock without slots has one seat.
+// Attempt is an acquisition's request for one slot, and what is known of the slot's holder. A
+// lock without slots has one attempt. It is used by its acquisition's goroutine alone.
 type Attempt struct {
 	acquisition *Acquisition
 	slot        int
 	req         driver.Request
 
-	inDoubt     InDoubt
-	failed      bool                // at the latest attempt
-	refusedOnce bool                // it was refused
-	seenAt      time.Duration       // when that was told last
-	holder      driver.Record       // as last seen
-	sighting    *sightings.Sighting // of the holder, that the Client's callers share; nil before it is looked up
-	overdue     int                 // refusals in a row although the holder's time is over
-	reported    driver.Record       // the holder that observers were told of
-	identified  bool                // who an unknown holder is
+	inDoubt    InDoubt
+	failed     bool                // the latest request ended neither in a grant nor in a refusal
+	refused    bool                // a request or a read has shown a holder
+	seenAt     time.Duration       // when it last did
+	holder     driver.Record       // as last seen
+	sighting   *sightings.Sighting // of the holder, shared by the Client's callers; nil until it is found
+	overdue    int                 // refusals in a row after the holder's time should have ended
+	identified bool                // observers were notified of a holder
+	reported   driver.Record       // the holder that they were notified of
 
-	woken    atomic.Bool   // the Watcher has called
-	Watching bool          // it has: releases will be told
-	tryAt    time.Duration // while it rests
-	StopRead func()        // cancels the look that is planned
+	woken    atomic.Bool   // the Watcher has called since this was last cleared
+	Watching bool          // the Watcher has called once: it reports releases from then on
+	tryAt    time.Duration // when to send the next request
+	StopRead func()        // cancels the read that is planned; see CancelRead
 }
 
-// doubt says until when a request whose outcome is unknown could still keep the lock
-// taken: one TTL after it was sent.
+// InDoubt says until when requests whose outcome is unknown may keep a lock taken: until one
+// TTL after the latest of them was sent.
 type InDoubt struct {
 	any   bool
 	until time.Duration
 }
 
+// Note adds a request that may keep the lock taken until a time.
 func (d *InDoubt) Note(until time.Duration) {
 	if !d.any || until > d.until {
 		d.any, d.until = true, until
 	}
 }
 
-// lease is what a request for this seat may have been granted unknown to us.
-func (s *Attempt) lease() driver.Lease {
-	return driver.Lease{Name: s.req.Name, ID: s.req.ID, Owner: s.req.Owner, TTL: s.req.TTL}
+// lease is the lease, without its token, that the request asks for.
+func (t *Attempt) lease() driver.Lease {
+	return driver.Lease{Name: t.req.Name, ID: t.req.ID, Owner: t.req.Owner, TTL: t.req.TTL}
 }
 
-// abandon has the lock cleaned up if a request for this seat may hold it. The ID is
-// done with then.
-func (s *Attempt) abandon() {
-	if s.inDoubt.any {
-		a := s.acquisition
-		a.client.CleanUp(s.lease(), s.inDoubt.until, a.settings.RequestTimeout, a.Emit)
-		s.req.ID, s.inDoubt = newLeaseID(), InDoubt{}
+// abandon starts the cleanup of a request that is in doubt.
+func (t *Attempt) abandon() {
+	if t.inDoubt.any {
+		a := t.acquisition
+		// Promise 5: the lease ID is released until the request can no longer take the lock,
+		// and is not used again.
+		a.client.CleanUp(t.lease(), t.inDoubt.until, a.settings.RequestTimeout, a.Emit)
+		t.req.ID, t.inDoubt = newLeaseID(), InDoubt{}
 	}
 }
 
-// refused takes in that another holds the lock.
-func (s *Attempt) refused(err error) {
+// noteRefusal notes that another holds the lock.
+func (t *Attempt) noteRefusal(err error) {
 	var held *driver.HeldError
 	if errors.As(err, &held) {
-		s.see(held.Record)
-	} else { // a driver that says no more
-		s.refusedOnce, s.seenAt, s.holder.RemainingKnown = true, s.acquisition.client.now(), false
+		t.see(held.Record)
+	} else { // the driver names no holder
+		t.refused, t.seenAt, t.holder.RemainingKnown = true, t.acquisition.client.now(), false
 	}
-	if s.overAt() < s.seenAt+minRetry<<min(s.overdue, 30) {
-		s.overdue++
+	if t.overAt() < t.seenAt+minRetry<<min(t.overdue, 30) {
+		t.overdue++
 	} else {
-		s.overdue = 0
+		t.overdue = 0
 	}
-	if held != nil && held.Record.Broken && s.inDoubt.any {
-		// The holder may be a request of our own: its ID is refused while that lease lasts.
-		s.abandon()
+	if held != nil && held.Record.Broken && t.inDoubt.any {
+		// The broken lease may be this attempt's own, and its ID is refused while it lasts.
+		t.abandon()
 	}
 }
 
-// pressing is the least time between requests for a lock that should be free by what is
-// known of it, and is refused all the same. It doubles with each, up to the poll interval.
+// minRetry is the least time between requests for a lock that is refused although it should be
+// free by what is known of its holder. The time doubles with each refusal, up to the poll
+// interval.
 const minRetry = 10 * time.Millisecond
 
-// overAt is when the holder's time ends, by what is known of it.
-func (s *Attempt) overAt() time.Duration {
-	at := s.stuckAt()
-	if s.holder.RemainingKnown {
-		at = min(at, s.seenAt+min(s.holder.Remaining, driver.MaxTTL))
+// overAt is when the holder's time ends, by what is known of the holder.
+func (t *Attempt) overAt() time.Duration {
+	at := t.stuckAt()
+	if t.holder.RemainingKnown {
+		at = min(at, t.seenAt+min(t.holder.Remaining, driver.MaxTTL))
 	}
 	return at
 }
 
-// see takes in who the holder is.
-func (s *Attempt) see(now driver.Record) {
-	s.refusedOnce, s.seenAt = true, s.acquisition.client.now()
-	if now.Token != s.holder.Token || now.Revision != s.holder.Revision {
-		s.overdue = 0 // it is alive, or another
+// see notes the present holder.
+func (t *Attempt) see(holder driver.Record) {
+	t.refused, t.seenAt = true, t.acquisition.client.now()
+	if holder.Token != t.holder.Token || holder.Revision != t.holder.Revision {
+		t.overdue = 0 // it has renewed, or is another
 	}
-	s.sighting = s.acquisition.client.sightings.See(s.req.Name, now, s.sighting)
-	// An owner that a backend cannot tell for a moment is not another holder.
-	if anonymous := now.Owner == "" && now.Token == 0; !anonymous {
-		s.report(now)
+	t.sighting = t.acquisition.client.sightings.See(t.req.Name, holder, t.sighting)
+	// A backend that cannot name the owner for a moment does not mean another holder.
+	if anonymous := holder.Owner == "" && holder.Token == 0; !anonymous {
+		t.report(holder)
 	}
-	s.holder = now
+	t.holder = holder
 }
 
-// tell tells of a holder, once.
-func (s *Attempt) report(holder driver.Record) {
-	if !s.identified || holder.Owner != s.reported.Owner || holder.Token != s.reported.Token {
-		s.identified, s.reported = true, holder
-		s.acquisition.Emit(event.Event{Type: event.HolderSeen, Name: s.req.Name, Owner: holder.Owner, Token: holder.Token, Time: time.Now()})
+// report notifies observers of a holder, once.
+func (t *Attempt) report(holder driver.Record) {
+	if !t.identified || holder.Owner != t.reported.Owner || holder.Token != t.reported.Token {
+		t.identified, t.reported = true, holder
+		t.acquisition.Emit(event.Event{Type: event.HolderSeen, Name: t.req.Name, Owner: holder.Owner, Token: holder.Token, Time: time.Now()})
 	}
 }
 
-// stuck returns the revision of a holder that is over by our own clock, if it is.
-func (s *Attempt) stuck() driver.Revision {
-	return s.acquisition.client.sightings.Stuck(s.remembered())
+// stuckRevision is the revision of a holder whose time is over by this Client's elapsed time,
+// and zero as long as it is not.
+func (t *Attempt) stuckRevision() driver.Revision {
+	return t.acquisition.client.sightings.Stuck(t.findSighting())
 }
 
-func (s *Attempt) stuckAt() time.Duration {
-	return s.acquisition.client.sightings.StuckAt(s.remembered())
+// stuckAt is when the holder's time will be over by this Client's elapsed time, unless it
+// renews.
+func (t *Attempt) stuckAt() time.Duration {
+	return t.acquisition.client.sightings.StuckAt(t.findSighting())
 }
 
-// remembered is the sighting of the holder, also one of an earlier caller.
-func (s *Attempt) remembered() *sightings.Sighting {
-	if s.sighting == nil {
-		s.sighting = s.acquisition.client.sightings.Find(s.req.Name)
+// findSighting returns the sighting of the holder, which may be an earlier caller's, or nil.
+func (t *Attempt) findSighting() *sightings.Sighting {
+	if t.sighting == nil {
+		t.sighting = t.acquisition.client.sightings.Find(t.req.Name)
 	}
-	return s.sighting
+	return t.sighting
 }
 
-// looked takes in what a look showed, and reports whether to ask: unless it is
-// certain that another holds the lock.
-func (s *Attempt) SawRecord(r driver.Record, err error) (ask bool) {
-	if err != nil || r.State != driver.StateHeld || r.RemainingKnown && r.Remaining <= 0 || s.maybeOurs() {
+// SawRecord notes the result of a read. It reports whether a request is worth sending: unless
+// another certainly holds the lock.
+func (t *Attempt) SawRecord(r driver.Record, err error) (try bool) {
+	if err != nil || r.State != driver.StateHeld || r.RemainingKnown && r.Remaining <= 0 || t.maybeOurs() {
 		return true
 	}
-	s.see(r)
-	s.acquisition.last = s.acquisition.allSlotsHeld(&driver.HeldError{Record: r})
-	return !s.stuck().IsZero()
+	t.see(r)
+	a := t.acquisition
+	a.last = allHeld(a.name, len(a.Attempts), &driver.HeldError{Record: r})
+	return !t.stuckRevision().IsZero()
 }
 
-// maybeOurs reports whether the holder may be a request of our own, unknown to us. Only
-// asking again with its ID can tell.
-func (s *Attempt) maybeOurs() bool {
-	return s.inDoubt.any && s.acquisition.client.now() < s.inDoubt.until+s.req.TTL
+// maybeOurs reports whether the holder may be a request of this attempt that is in doubt. Only
+// another request with the same ID can tell.
+func (t *Attempt) maybeOurs() bool {
+	return t.inDoubt.any && t.acquisition.client.now() < t.inDoubt.until+t.req.TTL
 }
 
-// schedule tells when to ask for the seat unless woken, and when to look before that.
+// Schedule returns when to send the next request unless the Watcher calls first, and when to
+// read the record before that.
 //
-// Where there is a lookout, it looks instead of asking as long as the holder lives: only
-// the end of the holder's time is asked for, without delay. Elsewhere there is nothing to
-// look for for ages, and the seat is asked for at the poll interval.
-func (s *Attempt) Schedule() (askAt, lookAt time.Duration) {
-	a := s.acquisition
+// Where the record can be read in batches, reads replace requests at the poll interval, and a
+// request is due only when the holder's time ends. Elsewhere a request is due at the poll
+// interval, and a read never.
+func (t *Attempt) Schedule() (tryAt, readAt time.Duration) {
+	a := t.acquisition
 	never := driver.MaxTTL + a.client.now()
-	if !s.refusedOnce {
+	if !t.refused {
 		return 0, never
 	}
-	askAt, poll := s.stuckAt(), a.settings.Poll
-	if s.Watching {
+	// Promise 10: a request is due when the holder is stuck, however far ahead its expiry lies.
+	tryAt = t.stuckAt()
+	poll := a.settings.Poll
+	if t.Watching {
 		poll = a.settings.WatchedPoll
 	}
-	if left := min(s.holder.Remaining, driver.MaxTTL); s.holder.RemainingKnown {
-		// Waiters of many processes wake for the same expiry: spread them a little.
-		askAt = min(askAt, s.seenAt+left+time.Millisecond+rand.N(10*time.Millisecond))
-		// A holder that lives has renewed before three quarters of this are over.
-		if early := left - left/4; s.Readable() && left > s.holder.TTL/4 && early > 10*time.Millisecond {
+	if left := min(t.holder.Remaining, driver.MaxTTL); t.holder.RemainingKnown {
+		// Waiters of many processes wake at the same expiry: spread them a little.
+		tryAt = min(tryAt, t.seenAt+left+time.Millisecond+rand.N(10*time.Millisecond))
+		// A holder that is alive has renewed before three quarters of this time are over.
+		if early := left - left/4; t.Readable() && left > t.holder.TTL/4 && early > 10*time.Millisecond {
 			poll = min(poll, early)
 		}
 	}
-	if s.overdue > 0 {
-		askAt = max(askAt, s.seenAt+clock.Backoff(s.overdue-1, minRetry, a.settings.Poll))
+	if t.overdue > 0 {
+		tryAt = max(tryAt, t.seenAt+timing.Backoff(t.overdue-1, minRetry, a.settings.Poll))
 	}
-	next := s.seenAt + clock.Jitter(poll, 0.2)
+	next := t.seenAt + timing.Jitter(poll, 0.2)
 	switch {
-	case !s.Readable():
-		return min(askAt, next), never
-	case next < askAt:
-		return askAt, next
+	case !t.Readable():
+		return min(tryAt, next), never
+	case next < tryAt:
+		return tryAt, next
 	default:
-		return askAt, never
+		return tryAt, never
 	}
 }
 
-// lookable reports whether a look can tell what asking would.
-func (s *Attempt) Readable() bool {
-	return s.acquisition.client.reader != nil && s.refusedOnce && !s.maybeOurs()
+// Readable reports whether a batch read can show what a request would.
+func (t *Attempt) Readable() bool {
+	return t.acquisition.client.reader != nil && t.refused && !t.maybeOurs()
+}
+
+// CancelRead cancels the read that is planned, if there is one.
+func (t *Attempt) CancelRead() {
+	if t.StopRead != nil {
+		t.StopRead()
+		t.StopRead = nil
+	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
-// What programs may ask before every write costs nanoseconds and no allocation.
+// What programs may check before every write costs nanoseconds and no allocation.
 func BenchmarkQuestions(b *testing.B) {
 	client, err := holdfast.New(memory.New(), holdfast.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
@@ -26,9 +26,9 @@ func BenchmarkQuestions(b *testing.B) {
 		for range 3 {
 			ctx = context.WithValue(ctx, depth{}, 1)
 		}
-		ask(b, "IsLeader", func() bool { return runner.IsLeader() })
-		ask(b, "HoldErr", func() bool { return hold.Err() == nil })
-		ask(b, "TokenFrom", func() bool { _, ok := holdfast.TokenFromContext(ctx); return ok })
+		check(b, "IsLeader", func() bool { return runner.IsLeader() })
+		check(b, "HoldErr", func() bool { return hold.Err() == nil })
+		check(b, "TokenFrom", func() bool { _, ok := holdfast.TokenFromContext(ctx); return ok })
 		return nil
 	})
 	if err != nil {
@@ -38,16 +38,16 @@ func BenchmarkQuestions(b *testing.B) {
 
 type depth struct{}
 
-// ask fails if the answer is not yes, or if the question allocates.
-func ask(b *testing.B, name string, question func() bool) {
+// check fails if a function does not return true, or if it allocates.
+func check(b *testing.B, name string, fn func() bool) {
 	b.Run(name, func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if !question() {
-				b.Fatal("the answer is no")
+			if !fn() {
+				b.Fatal("the result is false")
 			}
 		}
-		if n := testing.AllocsPerRun(100, func() { question() }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { fn() }); n != 0 {
 			b.Errorf("%v allocations", n)
 		}
 	})

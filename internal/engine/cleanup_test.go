@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// Requests that were sent one after another may land until one TTL after the last of them,
-// and are cleaned up until then.
+// Requests of one caller may land until one TTL after the last of them was sent, and are cleaned
+// up until then.
 func TestCleanUpLastsForTheLatestRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 30 * time.Second
@@ -46,13 +47,13 @@ func TestCleanUpLastsForTheLatestRequest(t *testing.T) {
 		mu.Unlock()
 		time.Sleep(landed + 2*time.Second)
 		if locktest.IsHeld(t, store, "job") {
-			t.Error("the clean-up ended one TTL after the first request, before the last one landed")
+			t.Error("the cleanup ended one TTL after the first request, before the last one landed")
 		}
 	})
 }
 
-// WithRequestTimeout "bounds each single backend call": a clean-up's calls have TTL/10.
-func TestCorner_CleanUpHasTheTryTimeout(t *testing.T) {
+// The calls of a cleanup have the request timeout that was set, not a share of the TTL.
+func TestCleanUpHasTheRequestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
@@ -67,13 +68,13 @@ func TestCorner_CleanUpHasTheTryTimeout(t *testing.T) {
 		_, _ = c.TryLock(t.Context(), "job")
 		time.Sleep(20 * time.Second)
 		if locktest.IsHeld(t, store, "job") {
-			t.Error("the clean-up did not get through within 20 s")
+			t.Error("the cleanup did not succeed within 20 s")
 		}
 	})
 }
 
-// A release that failed goes on in the background: the lock does not stay taken for the
-// rest of its TTL.
+// A release that failed is followed by a cleanup: the lock does not stay held for the rest of its
+// TTL.
 func TestFailedReleaseIsCleanedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
@@ -96,10 +97,11 @@ func TestFailedReleaseIsCleanedUp(t *testing.T) {
 	})
 }
 
-func TestCleanUpsThatNeverReturnKeepNoPlace(t *testing.T) {
+// Cleanups that never return do not count towards the limit forever.
+func TestCleanUpsThatNeverReturnFreeTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		f := locktest.DeafTo(t, store, locktest.OpRelease)
+		f := locktest.NeverAnswers(t, store, locktest.OpRelease)
 		deaf := f.Faults
 		f.Faults = func(op string, n int, l holdfast.Lease) locktest.Fault {
 			if op == locktest.OpAcquire {
@@ -115,6 +117,126 @@ func TestCleanUpsThatNeverReturnKeepNoPlace(t *testing.T) {
 		time.Sleep(time.Minute)
 		if locktest.IsHeld(t, store, "well") {
 			t.Error("not cleaned up")
+		}
+	})
+}
+
+// Shutdown waits for the cleanups, whose failed releases are retried.
+func TestShutdownDrainsCleanUps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+			switch {
+			case op == locktest.OpAcquire:
+				return locktest.Fault{Lose: locktest.ErrInjected}
+			case op == locktest.OpRelease && n <= 3:
+				return locktest.Fault{Refuse: locktest.ErrInjected}
+			}
+			return locktest.Fault{}
+		}))
+		if _, err := c.TryLock(t.Context(), "job"); !errors.Is(err, locktest.ErrInjected) {
+			t.Fatalf("TryLock: %v", err)
+		}
+		start := time.Now()
+		if err := c.Shutdown(t.Context()); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		if locktest.IsHeld(t, store, "job") {
+			t.Error("held after Shutdown")
+		}
+		if d := time.Since(start); d > 10*time.Second {
+			t.Errorf("Shutdown took %v", d)
+		}
+	})
+}
+
+// Shutdown does not wait for a cleanup's backoff: one more release, sent at once, ends it.
+func TestShutdownHurriesCleanUps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			if op == locktest.OpAcquire {
+				return locktest.Fault{Lose: locktest.ErrInjected}
+			}
+			return locktest.Fault{}
+		}))
+		if _, err := c.TryLock(t.Context(), "job"); !errors.Is(err, locktest.ErrInjected) {
+			t.Fatalf("TryLock: %v", err)
+		}
+		time.Sleep(12 * time.Second) // the backoff is seconds by now
+		start := time.Now()
+		if err := c.Shutdown(t.Context()); err != nil || time.Since(start) > 100*time.Millisecond {
+			t.Errorf("Shutdown: %v after %v", err, time.Since(start))
+		}
+	})
+}
+
+// So it is with a cleanup that plans its next release at the moment when Shutdown begins.
+func TestShutdownHurriesACleanUpBeingPlanned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var slow atomic.Bool // the clock's next reading takes a second
+		planning := make(chan struct{})
+		f := locktest.NewFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+			switch {
+			case op == locktest.OpAcquire:
+				return locktest.Fault{Lose: locktest.ErrInjected}
+			case op == locktest.OpRelease && n == 6: // the next would come after about 7 s
+				slow.Store(true)
+			}
+			return locktest.Fault{}
+		})
+		c := locktest.NewClient(t, f, holdfast.WithElapsed(func() time.Duration {
+			if slow.CompareAndSwap(true, false) {
+				close(planning)
+				time.Sleep(time.Second)
+			}
+			return time.Since(start)
+		}))
+		if _, err := c.TryLock(t.Context(), "job"); !errors.Is(err, locktest.ErrInjected) {
+			t.Fatalf("TryLock: %v", err)
+		}
+		<-planning
+		time.Sleep(500 * time.Millisecond)
+		began := time.Now()
+		if err := c.Shutdown(t.Context()); err != nil || time.Since(began) > 600*time.Millisecond {
+			t.Errorf("Shutdown: %v after %v", err, time.Since(began))
+		}
+		if n := f.Count(locktest.OpRelease); n != 7 {
+			t.Errorf("%d releases were sent, want one more", n)
+		}
+	})
+}
+
+// A Locker that was closed ends cleanups at once: nothing can be sent any more.
+func TestClosedLockerEndsCleanUps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen locktest.Events
+		var closed atomic.Bool
+		f := locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			switch {
+			case closed.Load():
+				return locktest.Fault{Refuse: holdfast.ErrClosed}
+			case op == locktest.OpAcquire:
+				return locktest.Fault{Lose: locktest.ErrInjected}
+			}
+			return locktest.Fault{}
+		})
+		c := locktest.NewClient(t, f, holdfast.WithObserver(seen.Observe))
+		if _, err := c.TryLock(t.Context(), "job"); !errors.Is(err, locktest.ErrInjected) {
+			t.Fatalf("TryLock: %v", err)
+		}
+		time.Sleep(time.Second)
+		before := f.Count(locktest.OpRelease)
+		closed.Store(true)
+		time.Sleep(time.Minute)
+		if n := f.Count(locktest.OpRelease) - before; n != 1 {
+			t.Errorf("%d releases were sent to a closed Locker", n)
+		}
+		if err := c.Shutdown(t.Context()); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		if n := seen.Count(holdfast.EventError); n != 2 { // the acquire and the one release
+			t.Errorf("%d failures were reported", n)
 		}
 	})
 }

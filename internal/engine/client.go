@@ -1,14 +1,14 @@
-// Package engine has the mechanisms behind Client, Hold, runners, leases and partitions: it
-// waits for locks, acquires them, keeps them renewed, releases them and cleans up. Its exported
-// names are for those packages; the public API is in package holdfast.
+// Package engine waits for locks, acquires them, keeps them renewed, releases them, and cleans up
+// after requests in doubt. Its exported names are for the packages of this module; the public API
+// is in package holdfast and the products.
 package engine
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,16 +24,17 @@ import (
 	"github.com/holdfast-go/holdfast/internal/worker"
 )
 
-// Client is what holdfast.Client stands for.
+// Client has what all locks of one holdfast.Client share.
 type Client struct {
-	locker       driver.Locker
-	limits       driver.Limits
-	capabilities driver.Capabilities
-	defaults     settings.Config      // the options given to New
-	now          func() time.Duration // elapsed time
-	reader       *batchread.Reader    // nil where the backend does not read in batches
-	sightings    *sightings.Memory
-	names        atomic.Int64 // that LeaseManagers have
+	locker         driver.Locker
+	limits         driver.Limits
+	capabilities   driver.Capabilities
+	defaults       settings.Config      // the options given to New
+	requestTimeout time.Duration        // by default
+	now            func() time.Duration // elapsed time
+	reader         *batchread.Reader    // nil where the backend does not read in batches
+	sightings      *sightings.Memory
+	managedNames   atomic.Int64 // of all LeaseManagers
 
 	logger    *slog.Logger
 	renewer   *renewal.Renewer
@@ -47,19 +48,19 @@ type Client struct {
 	background worker.Group // cleanups, releases by Shutdown, runners' own goroutines
 	observing  worker.Group // the running observers
 
-	closing context.Context // ends, with cause.ErrShutdown, when Shutdown begins
-	close   context.CancelCauseFunc
-	base    context.Context // ends when Shutdown gives up or is done; background calls descend from it
-	end     context.CancelFunc
+	closing    context.Context // ends, with cause.ErrShutdown, when Shutdown begins
+	endClosing context.CancelCauseFunc
+	base       context.Context // ends when Shutdown gives up or is done; background calls descend from it
+	endBase    context.CancelFunc
 
 	mu           sync.Mutex
-	holds        map[*Hold]struct{}
+	holds        map[*Hold]struct{} // not released yet
 	participants map[Participant]struct{}
 
-	shutting    atomic.Bool
-	releases    chan struct{} // has a value for each release that a Shutdown has under way
-	down        chan struct{} // closed when Shutdown is done
-	shutdownErr error         // readable once down is closed
+	shutdownBegun atomic.Bool
+	releasing     chan struct{} // has a value for each release under way during Shutdown
+	shutdownDone  chan struct{} // closed when Shutdown is done
+	shutdownErr   error         // readable once shutdownDone is closed
 }
 
 // Config is what New needs besides the Locker.
@@ -68,10 +69,10 @@ type Config struct {
 	Logger  *slog.Logger    // nil: slog.Default
 	Elapsed func() time.Duration
 
-	NilLogger, NilElapsed bool // an option set it to nil
+	NilLogger, NilElapsed bool // an option set them to nil
 }
 
-// New makes a Client.
+// New makes a Client for a backend.
 func New(locker driver.Locker, cfg Config) (*Client, error) {
 	if cfg.NilLogger || cfg.NilElapsed {
 		return nil, settings.ErrNilOption
@@ -94,20 +95,21 @@ func New(locker driver.Locker, cfg Config) (*Client, error) {
 	observers := append([]func(event.Event){logTo(cfg.Logger)}, cfg.Lock.Observers...)
 	cfg.Lock.Observers = nil
 	c := &Client{
-		locker: locker, limits: limits, capabilities: locker.Capabilities(), defaults: cfg.Lock, now: cfg.Elapsed,
-		logger: cfg.Logger, renewer: renewal.New(locker, cfg.Elapsed, cfg.Logger), sightings: sightings.New(cfg.Elapsed),
+		locker: locker, limits: limits, capabilities: locker.Capabilities(),
+		defaults: cfg.Lock, requestTimeout: s.RequestTimeout, now: cfg.Elapsed, sightings: sightings.New(cfg.Elapsed),
+		logger: cfg.Logger, renewer: renewal.New(locker, cfg.Elapsed, cfg.Logger),
 		holds: map[*Hold]struct{}{}, participants: map[Participant]struct{}{},
-		down: make(chan struct{}), releases: make(chan struct{}, releaseLimit),
+		releasing: make(chan struct{}, releaseLimit), shutdownDone: make(chan struct{}),
 	}
 	c.cleanups = scheduler.New(c.now, cleanupLimit, 0, &c.cleaners)
-	c.closing, c.close = context.WithCancelCause(context.Background())
-	c.base, c.end = context.WithCancel(context.Background())
+	c.closing, c.endClosing = context.WithCancelCause(context.Background())
+	c.base, c.endBase = context.WithCancel(context.Background())
 	c.reader = batchread.New(c.closing, c.capabilities.BatchInspector, c.now, s.RequestTimeout)
 	c.observers = c.newObservers(observers)
 	return c, nil
 }
 
-// Settings resolves and checks the options for one name.
+// Settings resolves and checks the options of one lock.
 func (c *Client) Settings(name string, cfg settings.Config) (settings.Settings, error) {
 	s, err := cfg.Resolve(c.limits)
 	if err != nil {
@@ -119,14 +121,11 @@ func (c *Client) Settings(name string, cfg settings.Config) (settings.Settings, 
 // Emit reports an event.
 type Emit = func(event.Event)
 
-// EmitTo returns a function that reports to the Client's observers and to these.
+// EmitTo returns a function that reports events to the Client's observers, and to these.
 func (c *Client) EmitTo(observers []func(event.Event)) Emit {
-	more := c.newObservers(observers)
+	all := slices.Concat(c.observers, c.newObservers(observers))
 	return func(e event.Event) {
-		for _, o := range c.observers {
-			o.emit(e)
-		}
-		for _, o := range more {
+		for _, o := range all {
 			o.emit(e)
 		}
 	}
@@ -135,18 +134,17 @@ func (c *Client) EmitTo(observers []func(event.Event)) Emit {
 func (c *Client) newObservers(notify []func(event.Event)) []*observer {
 	observers := make([]*observer, len(notify))
 	for i, fn := range notify {
-		observers[i] = newObserver(fn, &c.observing, c.logger, &c.names)
+		observers[i] = &observer{notify: fn, workers: &c.observing, logger: c.logger, names: &c.managedNames}
 	}
 	return observers
 }
 
 // Inspect reads a lock's record once.
 func (c *Client) Inspect(ctx context.Context, name string) (driver.Record, error) {
-	s, err := c.settingsFor(name)
-	if err != nil {
+	if err := driver.ValidateName(name, c.limits); err != nil {
 		return driver.Record{}, err
 	}
-	return c.inspect(ctx, name, s.RequestTimeout)
+	return c.inspect(ctx, name, c.requestTimeout)
 }
 
 func (c *Client) inspect(ctx context.Context, name string, limit time.Duration) (driver.Record, error) {
@@ -155,19 +153,11 @@ func (c *Client) inspect(ctx context.Context, name string, limit time.Duration) 
 	return c.locker.Inspect(ctx, name)
 }
 
-// settingsFor checks a name, and resolves the defaults.
-func (c *Client) settingsFor(name string) (settings.Settings, error) {
-	if err := driver.ValidateName(name, c.limits); err != nil {
-		return settings.Settings{}, err
-	}
-	return c.defaults.Resolve(c.limits)
-}
-
 // List yields the records whose names begin with prefix.
 func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
 	if c.capabilities.Lister == nil {
 		return func(yield func(driver.Record, error) bool) {
-			yield(driver.Record{}, fmt.Errorf("holdfast: list: this backend cannot list its locks: %w", errors.ErrUnsupported))
+			yield(driver.Record{}, driver.Errorf("holdfast: list: this backend cannot list its locks: %w", errors.ErrUnsupported))
 		}
 	}
 	return c.capabilities.Lister.List(ctx, prefix)
@@ -175,54 +165,56 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[driver.Recor
 
 // Break makes the backend refuse the present holder's renewals.
 func (c *Client) Break(ctx context.Context, name string) error {
-	s, err := c.settingsFor(name)
-	if err != nil {
+	if err := driver.ValidateName(name, c.limits); err != nil {
 		return err
 	}
 	if c.capabilities.Breaker == nil {
-		return fmt.Errorf("holdfast: break %q: this backend cannot break leases: %w", name, errors.ErrUnsupported)
+		return driver.Errorf("holdfast: break %q: this backend cannot break leases: %w", name, errors.ErrUnsupported)
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.RequestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.requestTimeout)
 	defer cancel()
 	return c.capabilities.Breaker.Break(ctx, name)
 }
 
-// What products need of a Client. Its fields are not exported, since holdfast.Client has them too.
+// The rest is what products need of a Client. Its fields are not exported, since holdfast.Client
+// has the same fields.
 
-// Locker is the driver.
+// Locker returns the driver.
 func (c *Client) Locker() driver.Locker { return c.locker }
 
-// Limits are the backend's.
+// Limits returns the backend's limits.
 func (c *Client) Limits() driver.Limits { return c.limits }
 
-// Capabilities are the backend's.
+// Capabilities returns the backend's capabilities.
 func (c *Client) Capabilities() driver.Capabilities { return c.capabilities }
 
-// Defaults are the options given to New.
+// Defaults returns the options given to New.
 func (c *Client) Defaults() settings.Config { return c.defaults }
 
 // Now reads the elapsed-time clock.
 func (c *Client) Now() time.Duration { return c.now() }
 
-// Reader reads records in batches; nil where the backend does not.
+// Reader returns what reads records in batches; nil where the backend does not.
 func (c *Client) Reader() *batchread.Reader { return c.reader }
 
-// Sightings is what the Client remembers of holders.
+// Sightings returns what the Client remembers of holders.
 func (c *Client) Sightings() *sightings.Memory { return c.sightings }
 
-// Work counts the calls that acquire, and every hold until it is released. Shutdown waits for it
-// first.
+// Work returns the group of the calls that acquire, and of every hold until it is released.
+// Shutdown waits for it first.
 func (c *Client) Work() *worker.Group { return &c.work }
 
-// Background counts cleanups and the goroutines of runners. Shutdown waits for it after Work.
+// Background returns the group of cleanups and of the goroutines of runners. Shutdown waits for it
+// after Work.
 func (c *Client) Background() *worker.Group { return &c.background }
 
-// Closing ends, with the cause cause.ErrShutdown, when Shutdown begins.
+// Closing returns a context that ends, with cause.ErrShutdown, when Shutdown begins.
 func (c *Client) Closing() context.Context { return c.closing }
 
-// Base ends when Shutdown gives up or is done. Calls in the background descend from it.
+// Base returns a context that ends when Shutdown gives up or is done. Calls in the background
+// descend from it.
 func (c *Client) Base() context.Context { return c.base }
 
-// AddNames changes the number of names that LeaseManagers have: each lets observers fall a few
-// more events behind.
-func (c *Client) AddNames(n int) { c.names.Add(int64(n)) }
+// AddNames changes the number of names that LeaseManagers manage: for each, an observer may fall a
+// few more events behind.
+func (c *Client) AddNames(n int) { c.managedNames.Add(int64(n)) }

@@ -3,21 +3,20 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/cause"
-	"github.com/holdfast-go/holdfast/internal/clock"
+	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
-// writer makes the writes of a hold's data go one after another.
+// writer orders the writes of a hold's data.
 type writer struct {
 	turn   chan struct{} // capacity 1: taken by the call that writes
-	writes uint64        // of the data since the lock was acquired, as far as known
+	writes uint64        // known writes of the data since the lock was acquired
 }
 
-// writeAttempts is how often data are written whose revision has changed.
+// writeAttempts is how often a write is attempted when the data have changed.
 const writeAttempts = 6
 
 // ReadData returns the data stored with the lock.
@@ -30,20 +29,10 @@ func (h *Hold) ReadData(ctx context.Context) ([]byte, error) {
 	return data, err
 }
 
-// WriteData replaces the data stored with the lock.
+// WriteData replaces the data stored with the lock. It reads them only if they have changed
+// unknown to this hold.
 func (h *Hold) WriteData(ctx context.Context, data []byte) error {
-	return h.writeInTurn(ctx, "write data", func(store driver.DataStore, w *writer) error {
-		at := driver.DataRevision{Token: h.Token(), Writes: w.writes}
-		return retryConflicts(ctx, func(again bool) error {
-			if again {
-				var err error
-				if _, at, err = h.readData(ctx, store); err != nil {
-					return err
-				}
-			}
-			return h.writeData(ctx, store, w, data, at)
-		})
-	})
+	return h.writeInTurn(ctx, "write data", false, func([]byte) ([]byte, error) { return data, nil })
 }
 
 // UpdateData reads the data stored with the lock, and writes what update returns.
@@ -51,67 +40,13 @@ func (h *Hold) UpdateData(ctx context.Context, update func(old []byte) ([]byte, 
 	if update == nil {
 		return driver.Invalid("update", "nil", "a function")
 	}
-	return h.writeInTurn(ctx, "update data", func(store driver.DataStore, w *writer) error {
-		var callers error // an error of the caller's function, which is returned as it is
-		err := retryConflicts(ctx, func(bool) error {
-			old, at, err := h.readData(ctx, store)
-			if err != nil {
-				return err
-			}
-			data, err := update(old)
-			if err != nil {
-				callers = err
-				return nil
-			}
-			return h.writeData(ctx, store, w, data, at)
-		})
-		if callers != nil {
-			return callers
-		}
-		return err
-	})
+	return h.writeInTurn(ctx, "update data", true, update)
 }
 
-// retryConflicts repeats a write that was refused because the data had changed. A backend may
-// show old data for a moment, for example after a change of its primary, so there is a delay
-// between the attempts.
-func retryConflicts(ctx context.Context, write func(again bool) error) error {
-	for n := 0; ; n++ {
-		err := write(n > 0)
-		if !errors.Is(err, driver.ErrConflict) || n == writeAttempts-1 {
-			return err
-		}
-		select {
-		case <-time.After(clock.Backoff(n, 50*time.Millisecond, time.Second)):
-		case <-ctx.Done():
-			return fmt.Errorf("%w; not tried again: %w", err, cause.Of(ctx))
-		}
-	}
-}
-
-// dataStore finds where the data is, if the hold is live.
-func (h *Hold) dataStore(op string) (driver.DataStore, error) {
-	store := h.client.capabilities.DataStore
-	if store == nil {
-		return nil, fmt.Errorf("holdfast: %s %q: this backend stores no data with a lock: %w", op, h.Name(), errors.ErrUnsupported)
-	}
-	return store, h.lostData(op)
-}
-
-// lostData is the error of a call for the data of a hold that has ended; nil for a live one.
-// Whatever ended the hold, a release for example, the error matches ErrLost.
-func (h *Hold) lostData(op string) error {
-	switch gone := h.Err(); {
-	case gone == nil:
-		return nil
-	case errors.Is(gone, driver.ErrLost):
-		return fmt.Errorf("holdfast: %s %q: %w", op, h.Name(), gone)
-	default:
-		return fmt.Errorf("holdfast: %s %q: %w: %w", op, h.Name(), driver.ErrLost, gone)
-	}
-}
-
-func (h *Hold) writeInTurn(ctx context.Context, op string, write func(driver.DataStore, *writer) error) error {
+// writeInTurn waits for the calls that write before, and writes what update makes of the data. It
+// tries again if the write was refused because the data had changed. A backend may return old data
+// for a moment, for example after a change of its primary, so there is a backoff.
+func (h *Hold) writeInTurn(ctx context.Context, op string, read bool, update func(old []byte) ([]byte, error)) error {
 	if h.writer.Load() == nil {
 		h.writer.CompareAndSwap(nil, &writer{turn: make(chan struct{}, 1)})
 	}
@@ -119,41 +54,84 @@ func (h *Hold) writeInTurn(ctx context.Context, op string, write func(driver.Dat
 	select {
 	case w.turn <- struct{}{}:
 	case <-ctx.Done():
-		return fmt.Errorf("holdfast: %s %q: %w", op, h.Name(), ctx.Err()) // not its cause, which may be the loss of another lock
+		return driver.Errorf("holdfast: %s %q: %w", op, h.Name(), ctx.Err()) // not its cause, which may be the loss of another lock
 	}
 	defer func() { <-w.turn }()
 	store, err := h.dataStore(op)
 	if err != nil {
 		return err
 	}
-	return write(store, w)
+	var old []byte
+	revision := driver.DataRevision{Token: h.Token(), Writes: w.writes}
+	for n := 0; ; n++ {
+		if read || n > 0 {
+			old, revision, err = h.readData(ctx, store)
+		}
+		if err == nil {
+			data, updateErr := update(old)
+			if updateErr != nil {
+				return updateErr // the caller's own, as it is
+			}
+			err = h.writeData(ctx, store, w, data, revision)
+		}
+		if !errors.Is(err, driver.ErrConflict) || n == writeAttempts-1 {
+			return err
+		}
+		select {
+		case <-time.After(timing.Backoff(n, 50*time.Millisecond, time.Second)):
+		case <-ctx.Done():
+			return driver.Errorf("%w; not tried again: %w", err, cause.Of(ctx))
+		}
+	}
+}
+
+// dataStore returns what stores the data, if the hold is live.
+func (h *Hold) dataStore(op string) (driver.DataStore, error) {
+	store := h.client.capabilities.DataStore
+	if store == nil {
+		return nil, driver.Errorf("holdfast: %s %q: this backend stores no data with a lock: %w", op, h.Name(), errors.ErrUnsupported)
+	}
+	return store, h.dataErr(op)
+}
+
+// dataErr returns the error of a call for the data of a hold that has ended; nil for a live hold.
+// Whatever ended the hold, for example a release, the error matches ErrLost.
+func (h *Hold) dataErr(op string) error {
+	switch err := h.Err(); {
+	case err == nil:
+		return nil
+	case errors.Is(err, driver.ErrLost):
+		return driver.Errorf("holdfast: %s %q: %w", op, h.Name(), err)
+	default:
+		return driver.Errorf("holdfast: %s %q: %w: %w", op, h.Name(), driver.ErrLost, err)
+	}
 }
 
 func (h *Hold) readData(ctx context.Context, store driver.DataStore) ([]byte, driver.DataRevision, error) {
 	limited, cancel := context.WithTimeout(ctx, h.entry.Timing.RequestTimeout)
 	defer cancel()
-	data, at, err := store.ReadData(limited, h.Name())
+	data, revision, err := store.ReadData(limited, h.Name())
 	if err == nil {
-		if err = h.lostData("read data"); err != nil { // the data may be another's
+		if err = h.dataErr("read data"); err != nil { // the data may be the next holder's
 			data = nil
 		}
 	}
-	return data, at, err
+	return data, revision, err
 }
 
-func (h *Hold) writeData(ctx context.Context, store driver.DataStore, w *writer, data []byte, at driver.DataRevision) error {
+func (h *Hold) writeData(ctx context.Context, store driver.DataStore, w *writer, data []byte, revision driver.DataRevision) error {
 	if err := driver.ValidateData(data, h.client.limits); err != nil {
 		return err
 	}
-	if err := h.lostData("write data"); err != nil {
+	if err := h.dataErr("write data"); err != nil {
 		return err
 	}
 	limited, cancel := context.WithTimeout(ctx, h.entry.Timing.RequestTimeout)
 	defer cancel()
-	// Promises 1 and 3: the backend itself compares the lease and the revision.
-	err := store.WriteData(limited, h.Lease(), data, at)
+	// Promise 3: the backend compares the lease and the revision, and refuses a stale holder.
+	err := store.WriteData(limited, h.Lease(), data, revision)
 	if err == nil {
-		w.writes = at.Next().Writes
+		w.writes = revision.Next().Writes
 	}
 	return err
 }

@@ -46,17 +46,17 @@ func (s slowData) WriteData(ctx context.Context, l holdfast.Lease, data []byte, 
 	return s.DataStore.WriteData(ctx, l, data, at)
 }
 
-func TestManagerData(t *testing.T) {
+func TestHoldData(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memory.New()
 		m := locktest.NewManager(t, locktest.NewClient(t, slowData{l, l.Capabilities().DataStore}), holdfast.WithData([]byte("10")))
-		locktest.MustManage(t, m, "a", "b")
+		locktest.MustAdd(t, m, "a", "b")
 		synctest.Wait()
 		if data, err := held(t, m, "a").Data(t.Context()); err != nil || string(data) != "10" {
 			t.Errorf("ReadData: %q, %v", data, err)
 		}
 		var wg sync.WaitGroup
-		for range 5 { // read, change and write take turns: no update is lost
+		for range 5 { // updates take turns: none is lost
 			wg.Go(func() {
 				if err := held(t, m, "a").UpdateData(t.Context(), count); err != nil {
 					t.Errorf("UpdateData: %v", err)
@@ -99,7 +99,7 @@ type dataless struct{ holdfast.Locker }
 
 func (dataless) Capabilities() driver.Capabilities { return driver.Capabilities{} }
 
-// held is the hold of a name that a manager has.
+// held returns the manager's hold of a name.
 func held(t *testing.T, m *leases.LeaseManager, name string) *holdfast.Hold {
 	t.Helper()
 	h, ok := m.Hold(name)
@@ -109,14 +109,13 @@ func held(t *testing.T, m *leases.LeaseManager, name string) *holdfast.Hold {
 	return h
 }
 
-// Data of a lease that is not held, or that is lost meanwhile, is neither read as if it
-// were ours nor written.
-func TestManagerDataNotHeld(t *testing.T) {
+// A lost hold, and one that is lost during the call, neither returns data nor writes them.
+func TestDataOfALostHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		l := store.Locker()
 		m := locktest.NewManager(t, locktest.NewClient(t, slowData{l, l.Capabilities().DataStore}))
-		locktest.MustManage(t, m, "a")
+		locktest.MustAdd(t, m, "a")
 		synctest.Wait()
 		steal := func() {
 			if err := l.Capabilities().Breaker.BreakNow(t.Context(), "a"); err != nil {
@@ -153,9 +152,9 @@ func TestManagerDataNotHeld(t *testing.T) {
 	}
 }
 
-// A lease that was lost during an update is not written under, although its backend would
-// still accept that until the expiry.
-func TestManagerUpdateDuringALoss(t *testing.T) {
+// A lease that is lost during an update does not write, although the backend would accept that
+// until the expiry.
+func TestUpdateDataDuringALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memory.New()
 		f := locktest.NewFaulty(t, l, func(op string, _ int, _ holdfast.Lease) locktest.Fault {
@@ -163,7 +162,7 @@ func TestManagerUpdateDuringALoss(t *testing.T) {
 		})
 		writes := &writeCount{DataStore: l.Capabilities().DataStore}
 		m := locktest.NewManager(t, locktest.NewClient(t, withData{f, writes}))
-		locktest.MustManage(t, m, "job")
+		locktest.MustAdd(t, m, "job")
 		synctest.Wait()
 		err := held(t, m, "job").UpdateData(t.Context(), func(old []byte) ([]byte, error) {
 			h, _ := m.Hold("job")
@@ -176,7 +175,7 @@ func TestManagerUpdateDuringALoss(t *testing.T) {
 	})
 }
 
-// withData is a Locker with another's data.
+// withData is a Locker with another DataStore.
 type withData struct {
 	holdfast.Locker
 	data driver.DataStore
@@ -199,13 +198,13 @@ func (w *writeCount) WriteData(ctx context.Context, l holdfast.Lease, data []byt
 	return w.DataStore.WriteData(ctx, l, data, at)
 }
 
-// lateData is a backend that counts its calls and can delay the next write: the caller
-// gives it up, and it arrives later.
+// lateData is a backend that counts its calls and can delay the next write until after its time
+// limit.
 type lateData struct {
 	holdfast.Locker
 	driver.DataStore
 	late          time.Duration // of the next write
-	lag           int           // that many reads show the state of a moment ago
+	lag           int           // this many reads return old data
 	old           func() ([]byte, driver.DataRevision, error)
 	reads, writes int
 }
@@ -243,11 +242,11 @@ func (s *lateData) took() [2]int {
 	return calls
 }
 
-// A write that was given up and arrives late changes nothing once a later one has
-// succeeded, and no update goes by data of before it.
-func TestManagerLateWrite(t *testing.T) {
+// A write that lands after its time limit changes nothing once a later write has succeeded, and no
+// update is based on data from before it.
+func TestLateWriteOfData(t *testing.T) {
 	for what, c := range map[string]struct {
-		late  time.Duration // the limit of a call is 4 s
+		late  time.Duration // the request timeout is 4 s
 		want  string
 		calls [2]int // of the second update or write
 	}{
@@ -260,7 +259,7 @@ func TestManagerLateWrite(t *testing.T) {
 				l := memory.New()
 				store := &lateData{Locker: l, DataStore: l.Capabilities().DataStore}
 				m := locktest.NewManager(t, locktest.NewClient(t, store), holdfast.WithRequestTimeout(4*time.Second))
-				locktest.MustManage(t, m, "a")
+				locktest.MustAdd(t, m, "a")
 				synctest.Wait()
 				store.late = c.late
 				if err := held(t, m, "a").UpdateData(t.Context(), func([]byte) ([]byte, error) { return []byte("a"), nil }); !errors.Is(err, context.DeadlineExceeded) {
@@ -288,7 +287,7 @@ func TestManagerLateWrite(t *testing.T) {
 				l := memory.New()
 				store := &lateData{Locker: l, DataStore: l.Capabilities().DataStore}
 				m := locktest.NewManager(t, locktest.NewClient(t, store), holdfast.WithRequestTimeout(4*time.Second))
-				locktest.MustManage(t, m, "a")
+				locktest.MustAdd(t, m, "a")
 				synctest.Wait()
 				write := func(text string, calls [2]int) {
 					t.Helper()
@@ -297,7 +296,7 @@ func TestManagerLateWrite(t *testing.T) {
 						t.Errorf("write %q: %v, want %v reads and writes", text, err, calls)
 					}
 				}
-				write("first", [2]int{0, 1}) // no call but the write, also for the next ones
+				write("first", [2]int{0, 1}) // no read before the write, also for the next ones
 				write("second", [2]int{0, 1})
 				store.late = late
 				if err := held(t, m, "a").WriteData(t.Context(), []byte("late")); !errors.Is(err, context.DeadlineExceeded) {
@@ -323,14 +322,14 @@ func TestManagerLateWrite(t *testing.T) {
 	}
 }
 
-// A backend that shows the data of a moment ago is asked again, not at once, and not for
-// ever.
-func TestManagerReadsAgain(t *testing.T) {
+// A write that was refused for data that a backend returned too late is tried again, with a
+// backoff, and not forever.
+func TestDataConflictsAreRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memory.New()
 		store := &lateData{Locker: l, DataStore: l.Capabilities().DataStore}
 		m := locktest.NewManager(t, locktest.NewClient(t, store))
-		locktest.MustManage(t, m, "a")
+		locktest.MustAdd(t, m, "a")
 		synctest.Wait()
 		update := func() (time.Duration, error) {
 			start := time.Now()
@@ -362,7 +361,7 @@ func TestManagerReadsAgain(t *testing.T) {
 		own := fmt.Errorf("the update's own: %w", driver.ErrConflict)
 		store.lag = 0
 		store.took()
-		if err := held(t, m, "a").UpdateData(t.Context(), func([]byte) ([]byte, error) { return nil, own }); err != own || store.took() != [2]int{1, 0} { //nolint:errorlint // it is passed on as it is
+		if err := held(t, m, "a").UpdateData(t.Context(), func([]byte) ([]byte, error) { return nil, own }); err != own || store.took() != [2]int{1, 0} { //nolint:errorlint // it is returned as it is
 			t.Errorf("an update that fails: %v", err)
 		}
 		if data, err := held(t, m, "a").Data(t.Context()); string(data) != "2" || err != nil {

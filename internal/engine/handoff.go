@@ -8,68 +8,73 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// A hold that is released while others of this process wait for the lock passes it on to
-// the first of them, in one request instead of two and without waking other processes.
-// Those must have their turn too. So this goes on for a short time only: what one request
-// saves is little against longer holds. The time is random, so that a process far away,
-// whose request comes long after the release that it was told of, does not always come in
-// the midst of the next such time. Then the next waiter of this process lets the others ask
-// first, since they learn of a release later. Without a Watcher nothing is passed on: who
-// polls would hardly ever find the lock free.
+// A hold that is released while others of this process wait for the lock hands it over to the
+// first of them. That takes one request instead of two, and wakes no other process.
+//
+// Other processes must have their turn too:
+//   - Handoffs go on for a short time only, the handoff window. One request saved is much
+//     against short holds, and little against long ones.
+//   - The window is random, so that a distant process, whose request arrives long after the
+//     release that woke it, does not always meet the next window.
+//   - After the window, the next waiter of this process yields: it lets other processes send
+//     their requests first, since they learn of a release later.
+//   - Without a Watcher there are no handoffs: processes that poll would hardly ever find the
+//     lock free.
 const (
 	handoffWindow = 50 * time.Millisecond
 	minYield      = time.Millisecond
 	maxYield      = 100 * time.Millisecond
 )
 
-// handsOver reports whether the backend can do it and wakes other processes afterwards.
-func (c *Client) handsOver() bool {
+// canHandOver reports whether the backend hands over, and wakes other processes after a
+// release.
+func (c *Client) canHandOver() bool {
 	return c.capabilities.HandOverer != nil && c.capabilities.Watcher != nil
 }
 
-// passesUntil is until when a lock that this process got at start is passed on within it.
+// handoffDeadline is the end of the handoff window of a lock that this process took at start.
 func handoffDeadline(start time.Duration) time.Duration { return start + rand.N(handoffWindow) }
 
-// offer is a lease on its way from a hold that is being released to a waiter.
+// offer is a lock that a hold hands over to a waiter.
 type offer struct {
 	hold *Hold
-	// settled gets a value when it is known whether the waiter has the lock. Else the hold
-	// releases it.
+	// outcome gets one value: whether the waiter has the lock. If not, the hold releases it.
 	outcome chan bool
 }
 
-// settle tells the hold once what has become of its offer.
+// resolve sends the outcome, unless it was sent before.
 func (o *offer) resolve(taken bool) {
 	select {
 	case o.outcome <- taken:
-	default: // told before
+	default:
 	}
 }
 
-// passOn offers the lease to the first waiter of this process, and reports whether that
-// has the lock now. The attempt is the waiter's, and as short as a release's.
+// handOver offers the lock to the first waiter of this process, and reports whether the waiter
+// has it now. The waiter sends the request, with a time limit no longer than a release's.
 func (h *Hold) handOver() bool {
 	c := h.client
-	if !c.handsOver() || c.now() >= h.handoffUntil {
+	if !c.canHandOver() || c.now() >= h.handoffUntil {
 		return false
 	}
 	o := c.queues.offer(h)
 	return o != nil && <-o.outcome
 }
 
-// yieldUntil is until when the next waiter is to leave the lock to others: for as long as the
-// release took, which is about when they know of it.
+// yieldUntil is until when the next waiter of this process lets other processes send their
+// requests: for as long as the release took, which is about when they learn of it.
 func (h *Hold) yieldUntil() time.Duration {
 	c, now := h.client, h.client.now()
-	if !c.handsOver() || now < h.handoffUntil {
+	if !c.canHandOver() || now < h.handoffUntil {
 		return now
 	}
 	return now + min(max(now-h.release.Load().began, minYield), maxYield)
 }
 
-// accept makes the attempt that a hold of this process offers. If that fails, the hold
-// releases the lock: its end is told of before the next hold's beginning in any case.
-func (a *Acquisition) accept(ctx context.Context, w *waiter) (grant, error) {
+// accept sends the request that completes a handoff. If it fails, the hold releases the lock,
+// and the waiter sends an ordinary request. In both cases the end of the old hold is reported
+// before the beginning of the new one.
+func (a *Acquisition) accept(ctx context.Context, w *waiter) (Grant, error) {
 	from := w.offer.hold
 	handOver := func(ctx context.Context, req driver.Request) (driver.Lease, error) {
 		return a.client.capabilities.HandOverer.HandOver(ctx, from.entry.Lease, req)
@@ -82,20 +87,21 @@ func (a *Acquisition) accept(ctx context.Context, w *waiter) (grant, error) {
 		return g, nil
 	}
 	select {
-	case <-w.slotFreed: // it is released, or what else this process has of a pool
+	case <-w.slotFreed: // the hold is released, or this process freed another slot
 		return a.Try(ctx, a.candidates())
 	case <-ctx.Done():
-		return grant{}, err
+		return Grant{}, err
 	}
 }
 
-// offer makes the first waiter's turn come with an offer of the hold's lease. It returns
-// nil if nobody waits for that, or if the first asks already. A shorter lease is not
-// offered either: others have seen the longer one, and would miss its holder's crash.
-func (s *queues) offer(h *Hold) *offer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	q := s.byName[lockOf(h.Name(), h.slot)]
+// offer begins the first waiter's turn with an offer of a hold's lock. It returns nil if nobody
+// waits for that slot, or if the first waiter already sends requests. A waiter with a shorter
+// TTL is not offered the lock: other processes have seen the longer TTL, and would notice the
+// crash of the new holder too late.
+func (qs *queues) offer(h *Hold) *offer {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := qs.byName[lockOf(h.Name(), h.slot)]
 	if q == nil || len(q.waiters) == 0 {
 		return nil
 	}

@@ -16,11 +16,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// line has waiters of one name begin one after the other. Each works with its hold, and
-// notes its label.
+// line starts waiters of one name, one after another. Each works with its hold, and notes its
+// label.
 type line struct {
 	tb    testing.TB
-	may   error // what a waiter may meet instead
+	may   error // an error that a waiter may get instead of the lock
 	check *locktest.Exclusive
 	wg    sync.WaitGroup
 	mu    sync.Mutex
@@ -29,7 +29,7 @@ type line struct {
 
 func newLine(tb testing.TB) *line { return &line{tb: tb, check: locktest.NewExclusive(tb)} }
 
-// join puts a waiter with a label into the queue of a client, and returns when it is there.
+// join starts a waiter, and returns when it is in the client's queue.
 func (q *line) join(c *holdfast.Client, label string, work time.Duration) {
 	q.wg.Go(func() {
 		h, err := c.Lock(q.tb.Context(), "n")
@@ -51,15 +51,15 @@ func (q *line) join(c *holdfast.Client, label string, work time.Duration) {
 	synctest.Wait()
 }
 
-// Within a process a lock goes from hand to hand in the order of arrival, by one request
-// each; the first has it by an acquire, the last gives it back by a release.
-func TestHandOver(t *testing.T) {
+// Waiters of one process are handed the lock in the order of arrival, with one request each.
+// The first acquires it, and the last releases it.
+func TestHandoffInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		f := locktest.NewFaulty(t, store.Locker(), nil)
 		f.Watcher = true
-		var told locktest.Events
-		c := locktest.NewClient(t, f, holdfast.WithObserver(told.Observe))
+		var events locktest.Events
+		c := locktest.NewClient(t, f, holdfast.WithObserver(events.Observe))
 		q := newLine(t)
 		var want []string
 		for i := range 5 {
@@ -72,45 +72,45 @@ func TestHandOver(t *testing.T) {
 			t.Errorf("served in order %v", q.order)
 		}
 		if a, h, r := f.Count(locktest.OpAcquire), f.Count(locktest.OpHandOver), f.Count(locktest.OpRelease); a != 1 || h != 4 || r != 1 {
-			t.Errorf("%d acquires, %d hand-overs, %d releases; want 1, 4, 1", a, h, r)
+			t.Errorf("%d acquires, %d handoffs, %d releases; want 1, 4, 1", a, h, r)
 		}
 		if locktest.IsHeld(t, store, "n") {
 			t.Error("the lock is held in the end")
 		}
-		for i, got := range told.Types() { // a hold is told to be over before the next one is told of
+		for i, got := range events.Types() { // the end of a hold is reported before the beginning of the next
 			if want := []holdfast.EventType{holdfast.EventAcquired, holdfast.EventReleased}[i%2]; got != want {
-				t.Fatalf("events %v", told.Types())
+				t.Fatalf("events %v", events.Types())
 			}
 		}
 	})
 }
 
-// Whatever becomes of the request that passes a lock on, no two hold it, every waiter is
-// served, Release says that the lock was given back, and it is free in the end.
-func TestHandOverFaults(t *testing.T) {
-	for name, strike := range map[string]locktest.Fault{
-		"not done, and an error":     {Refuse: locktest.ErrInjected},
-		"done, and an error":         {Lose: locktest.ErrInjected},
-		"no answer":                  {Hang: true},
-		"no answer, and done late":   {Late: 4 * time.Second},
-		"done after the time limit":  {Delay: 4 * time.Second, Deaf: true},
-		"slow":                       {Delay: time.Second},
-		"refused as invalid":         {Refuse: driver.Invalid("f", "v", "r")},
-		"said to be held by another": {Refuse: &holdfast.HeldError{Record: holdfast.Record{Name: "n", State: driver.StateHeld}}},
+// Whatever fails in a handoff, the lock has one holder at a time, every waiter is served, Release
+// returns no error, and the lock is free in the end.
+func TestHandoffFaults(t *testing.T) {
+	for name, fault := range map[string]locktest.Fault{
+		"not applied, and an error":    {Refuse: locktest.ErrInjected},
+		"applied, and an error":        {Lose: locktest.ErrInjected},
+		"no reply":                     {Hang: true},
+		"no reply, and applied late":   {Late: 4 * time.Second},
+		"applied after the time limit": {Delay: 4 * time.Second, IgnoreContext: true},
+		"slow":                         {Delay: time.Second},
+		"refused as invalid":           {Refuse: driver.Invalid("f", "v", "r")},
+		"refused as held by another":   {Refuse: &holdfast.HeldError{Record: holdfast.Record{Name: "n", State: driver.StateHeld}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memory.NewStore()
 				f := locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
 					if op == locktest.OpHandOver && n%2 == 1 {
-						return strike
+						return fault
 					}
 					return locktest.Fault{}
 				})
 				f.Watcher = true
 				c := locktest.NewClient(t, f, holdfast.WithTTL(time.Minute), holdfast.WithRequestTimeout(time.Second))
 				start, q := time.Now(), newLine(t)
-				if errors.Is(strike.Refuse, driver.ErrInvalid) { // ends the waiting, as that of an acquire does
+				if errors.Is(fault.Refuse, driver.ErrInvalid) { // ends the wait, as for an acquire
 					q.may = driver.ErrInvalid
 				}
 				for i := range 8 {
@@ -118,12 +118,12 @@ func TestHandOverFaults(t *testing.T) {
 				}
 				q.wg.Wait()
 				if f.Count(locktest.OpHandOver) < 2 {
-					t.Errorf("%d hand-overs", f.Count(locktest.OpHandOver))
+					t.Errorf("%d handoffs", f.Count(locktest.OpHandOver))
 				}
 				if took := time.Since(start); took > 30*time.Second {
-					t.Errorf("all were served after %v: one lease at least was left to expire", took)
+					t.Errorf("all were served after %v: at least one lease was left to expire", took)
 				}
-				time.Sleep(2 * time.Minute) // what lands late, and what is cleaned up
+				time.Sleep(2 * time.Minute) // for late requests and cleanups
 				if locktest.IsHeld(t, store, "n") {
 					t.Error("the lock is held in the end")
 				}
@@ -132,21 +132,21 @@ func TestHandOverFaults(t *testing.T) {
 	}
 }
 
-// A waiter that goes away while a lock is on its way to it keeps it from nobody: the next
-// one has it as soon as the release is through.
-func TestHandOverToOneWhoLeaves(t *testing.T) {
-	for name, strike := range map[string]locktest.Fault{
-		"not done":       {Hang: true},
-		"done, too late": {Late: time.Millisecond},
-		"done":           {Lose: locktest.ErrInjected, Delay: 20 * time.Millisecond, Deaf: true},
-		"gone before":    {},
+// A waiter that leaves during a handoff delays nobody: the next waiter has the lock as soon as
+// the release is done.
+func TestHandoffToALeavingWaiter(t *testing.T) {
+	for name, fault := range map[string]locktest.Fault{
+		"not applied":      {Hang: true},
+		"applied too late": {Late: time.Millisecond},
+		"applied":          {Lose: locktest.ErrInjected, Delay: 20 * time.Millisecond, IgnoreContext: true},
+		"left before":      {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memory.NewStore()
 				f := locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
 					if op == locktest.OpHandOver && n == 1 {
-						return strike
+						return fault
 					}
 					return locktest.Fault{}
 				})
@@ -175,7 +175,7 @@ func TestHandOverToOneWhoLeaves(t *testing.T) {
 					}
 				})
 				synctest.Wait()
-				if strike == (locktest.Fault{}) {
+				if fault == (locktest.Fault{}) {
 					leave()
 				}
 				time.AfterFunc(10*time.Millisecond, leave)
@@ -192,9 +192,8 @@ func TestHandOverToOneWhoLeaves(t *testing.T) {
 	}
 }
 
-// A release whose lock is passed on ends no later than the hold's own time limit, whatever
-// the waiter's is.
-func TestHandOverEndsInTime(t *testing.T) {
+// A release that hands over ends within the hold's own request timeout, whatever the waiter's is.
+func TestHandoffEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
 			return locktest.Fault{Hang: op == locktest.OpHandOver}
@@ -212,8 +211,9 @@ func TestHandOverEndsInTime(t *testing.T) {
 	})
 }
 
-// A release whose context has ended sends one request, and is back after its time limit.
-func TestHandOverNotByEndedContext(t *testing.T) {
+// A release whose context has ended does not hand over. It sends one request, and returns after
+// its time limit.
+func TestNoHandoffWithAnEndedContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			return locktest.Fault{Hang: op == locktest.OpHandOver || op == locktest.OpRelease}
@@ -233,15 +233,15 @@ func TestHandOverNotByEndedContext(t *testing.T) {
 		cancel()
 		start := time.Now()
 		if err := h.Release(ended); err == nil || time.Since(start) > 4*time.Second {
-			t.Errorf("back after %v: %v", time.Since(start), err)
+			t.Errorf("returned after %v: %v", time.Since(start), err)
 		}
 		leave()
 		wg.Wait()
 	})
 }
 
-// A lock that an operator has freed and another process has taken is not passed on.
-func TestHandOverOfWhatAnotherHas(t *testing.T) {
+// A lock that an operator has freed, and another process has taken, is not handed over.
+func TestNoHandoffOfAnothersLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		f := locktest.NewFaulty(t, store.Locker(), nil)
@@ -259,7 +259,7 @@ func TestHandOverOfWhatAnotherHas(t *testing.T) {
 		}
 		synctest.Wait()
 		if f.Count(locktest.OpHandOver) != 1 || len(q.order) != 0 || taken.Err() != nil {
-			t.Errorf("%d hand-overs, served %v, the other's hold: %v", f.Count(locktest.OpHandOver), q.order, taken.Err())
+			t.Errorf("%d handoffs, served %v, the other's hold: %v", f.Count(locktest.OpHandOver), q.order, taken.Err())
 		}
 		q.check.Enter(taken.Context(), "n", taken.Token())
 		if err := taken.Release(t.Context()); err != nil {
@@ -269,13 +269,13 @@ func TestHandOverOfWhatAnotherHas(t *testing.T) {
 	})
 }
 
-// Shutdown while a lock is on its way: nobody gets it, and it is free afterwards.
-func TestHandOverDuringShutdown(t *testing.T) {
+// After a Shutdown during a handoff, nobody has the lock.
+func TestHandoffDuringShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		f := locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			if op == locktest.OpHandOver {
-				return locktest.Fault{Delay: time.Second, Deaf: true}
+				return locktest.Fault{Delay: time.Second, IgnoreContext: true}
 			}
 			return locktest.Fault{}
 		})
@@ -305,13 +305,13 @@ func TestHandOverDuringShutdown(t *testing.T) {
 	})
 }
 
-// A hold that was lost has nothing to pass on, though its Release comes while others wait.
-func TestHandOverOfWhatWasLost(t *testing.T) {
+// A hold that was lost hands nothing over, although others wait when it is released.
+func TestNoHandoffAfterALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		f := locktest.NewFaulty(t, store.Locker(), nil)
 		f.Watcher = true
-		c := locktest.NewClient(t, f, holdfast.WithTTL(9*time.Millisecond)) // a loss is known while it could be passed on
+		c := locktest.NewClient(t, f, holdfast.WithTTL(9*time.Millisecond)) // the loss comes within the handoff window
 		lost := locktest.MustLock(t, c, "n")
 		store.Remove("n")
 		<-lost.Context().Done()
@@ -323,7 +323,7 @@ func TestHandOverOfWhatWasLost(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := f.Count(locktest.OpHandOver); n != 0 || next.Err() != nil || len(q.order) != 0 {
-			t.Errorf("%d hand-overs; the present hold: %v; served %v", n, next.Err(), q.order)
+			t.Errorf("%d handoffs; the present hold: %v; served %v", n, next.Err(), q.order)
 		}
 		if err := next.Release(t.Context()); err != nil {
 			t.Error(err)
@@ -332,9 +332,9 @@ func TestHandOverOfWhatWasLost(t *testing.T) {
 	})
 }
 
-// A hold is told to be over before the next one of the process is told of, also if the reply
-// to the request that passes the lock on is lost, and the release that follows is slow.
-func TestHandOverEvents(t *testing.T) {
+// The end of a hold is reported before the beginning of the next one, also if the reply to the
+// handoff's request is lost and the release that follows is slow.
+func TestHandoffEventsAreInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			switch op {
@@ -346,8 +346,8 @@ func TestHandOverEvents(t *testing.T) {
 			return locktest.Fault{}
 		})
 		f.Watcher = true
-		var told locktest.Events
-		c := locktest.NewClient(t, f, holdfast.WithObserver(told.Observe))
+		var events locktest.Events
+		c := locktest.NewClient(t, f, holdfast.WithObserver(events.Observe))
 		h := locktest.MustLock(t, c, "n")
 		q := newLine(t)
 		q.join(c, "next", 10*time.Second)
@@ -356,10 +356,79 @@ func TestHandOverEvents(t *testing.T) {
 		}
 		q.wg.Wait()
 		synctest.Wait()
-		got := slices.DeleteFunc(told.Types(), func(e holdfast.EventType) bool { return e == holdfast.EventError })
+		got := slices.DeleteFunc(events.Types(), func(e holdfast.EventType) bool { return e == holdfast.EventError })
 		want := []holdfast.EventType{holdfast.EventAcquired, holdfast.EventReleased, holdfast.EventAcquired, holdfast.EventReleased}
 		if !slices.Equal(got, want) {
 			t.Errorf("events %v", got)
+		}
+	})
+}
+
+// Each slot is handed over like a lock if this process holds all of them.
+func TestHandoffOfSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		f := locktest.NewFaulty(t, store.Locker(), nil)
+		f.Watcher = true
+		c := locktest.NewClient(t, f)
+		check := locktest.NewExclusive(t)
+		var wg sync.WaitGroup
+		for i := range 9 {
+			wg.Go(func() {
+				h := locktest.MustLock(t, c, "pool", holdfast.WithSlots(3))
+				check.Enter(h.Context(), h.Name(), h.Token())
+				time.Sleep(time.Duration(10 + i)) // one is released at a time
+				if err := h.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		if h, r := f.Count(locktest.OpHandOver), f.Count(locktest.OpRelease); h != 6 || r != 3 {
+			t.Errorf("%d handoffs and %d releases, 6 of 9 waited", h, r)
+		}
+	})
+}
+
+// A waiter that already sends requests for the slots of other processes is not offered a slot,
+// and gets the one that is released here by an ordinary request. A waiter that may not take a
+// slot is not offered it.
+func TestNoHandoffOfASlotToAWaiterThatCannotUseIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		f := locktest.NewFaulty(t, store.Locker(), nil)
+		f.Watcher = true
+		here, there := locktest.NewClient(t, f), locktest.NewClient(t, store.Locker())
+		for _, tc := range []struct {
+			other *holdfast.Client // has the other of two slots
+			slots int              // that the waiter may take
+		}{{there, 2}, {here, 1}} {
+			others := locktest.MustLock(t, tc.other, "pool", holdfast.WithSlots(2))
+			own := locktest.MustLock(t, here, "pool", holdfast.WithSlots(2))
+			if tc.slots == 1 && own.Slot() == 0 {
+				own, others = others, own
+			}
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				h := locktest.MustLock(t, here, "pool", holdfast.WithSlots(tc.slots))
+				if err := h.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+			before := f.Count(locktest.OpHandOver)
+			if err := own.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			if n := f.Count(locktest.OpHandOver) - before; n != 0 {
+				t.Errorf("%d slots: %d handoffs", tc.slots, n)
+			}
+			if err := others.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			wg.Wait()
 		}
 	})
 }

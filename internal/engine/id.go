@@ -8,11 +8,11 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// newLeaseID makes the ID of a new acquisition.
+// newLeaseID makes the ID of a new request.
 func newLeaseID() driver.LeaseID { return driver.NewLeaseID(NewID()) }
 
-// newID returns a random UUID (RFC 9562, version 4). Azure takes nothing else as
-// a lease ID; it is made here because this package imports the standard library only.
+// NewID returns a random UUID (RFC 9562, version 4). Azure accepts nothing else as a lease ID.
+// It is made here because the library imports the standard library only.
 func NewID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the program instead
@@ -21,7 +21,7 @@ func NewID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// defaultOwner is host/pid: enough to find the process that holds a lock.
+// defaultOwner is host/pid, by which people find the process that holds a lock.
 func defaultOwner() string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {

@@ -2,19 +2,19 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/cause"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/settings"
 )
 
-// waitAcquire queues up and asks until the lock is granted. The hold's context
-// descends from parent.
+// WaitAcquire waits until the lock is granted, ctx ends or Shutdown begins. The hold's context
+// descends from parent. A managed hold is released by a function that owns it, not by Shutdown.
 func (c *Client) WaitAcquire(ctx, parent context.Context, name string, s settings.Settings, emit Emit, managed bool) (*Hold, error) {
 	if h := c.heldWithin(ctx, name, s.Slots); h != nil {
-		return nil, fmt.Errorf("holdfast: lock %q: the caller itself holds it and would deadlock: %w", name, h.heldError())
+		return nil, driver.Errorf("holdfast: lock %q: the caller itself holds it and would deadlock: %w", name, h.heldError())
 	}
 	if !c.work.Start() {
 		return nil, cause.ErrShutdown
@@ -38,12 +38,13 @@ func (c *Client) WaitAcquire(ctx, parent context.Context, name string, s setting
 	return c.granted(parent, a, g, managed)
 }
 
-// ownHoldNotice is how long a hold of this process keeps a caller waiting before that is
-// reported: longer than callers that share a lock usually wait for each other.
+// ownHoldNotice is how long holds of this process keep a caller waiting before that is reported.
+// It is longer than callers of one process usually wait for each other.
 const ownHoldNotice = 30 * time.Second
 
-// awaitTurn waits in the queue. If a hold of this process itself keeps it waiting for long,
-// that is reported: the caller may be the one that should release it.
+// awaitTurn waits until the waiter is the first of its queue and may send requests, or until
+// ctx ends. It reports a hold of this process that keeps it waiting for long, since the program
+// may have forgotten to release it.
 func (c *Client) awaitTurn(ctx context.Context, w *waiter, emit Emit) {
 	select {
 	case <-w.turn:
@@ -59,7 +60,7 @@ func (c *Client) awaitTurn(ctx context.Context, w *waiter, emit Emit) {
 		case <-ctx.Done():
 			return
 		case <-notice.C:
-			h, again := c.queues.standstill(w, c.now(), ownHoldNotice)
+			h, again := c.queues.longOwnHold(w, c.now(), ownHoldNotice)
 			if h != nil {
 				l := h.entry.Lease
 				emit(event.Event{Type: event.HolderSeen, Name: l.Name, Owner: l.Owner, Token: l.Token, Time: time.Now(), Own: true})
@@ -69,9 +70,9 @@ func (c *Client) awaitTurn(ctx context.Context, w *waiter, emit Emit) {
 	}
 }
 
-// TryOnce makes one attempt and does not wait.
+// TryOnce makes one acquisition without waiting. The rest is as for WaitAcquire.
 func (c *Client) TryOnce(ctx, parent context.Context, name string, s settings.Settings, emit Emit, managed bool) (*Hold, error) {
-	if !c.work.Start() { // until a cleanup has begun
+	if !c.work.Start() { // until Abandon has started its cleanups
 		return nil, cause.ErrShutdown
 	}
 	defer c.work.Done()
@@ -83,8 +84,9 @@ func (c *Client) TryOnce(ctx, parent context.Context, name string, s settings.Se
 	return h, err
 }
 
-// TryAcquire makes one attempt, for each slot if need be. The hold's context descends from parent. After an
-// error the asker can try again, or must abandon.
+// TryAcquire sends the request of an acquisition, or of each of its slots until one is granted.
+// The hold's context descends from parent. After an error the caller tries again, or calls
+// Abandon.
 func (c *Client) TryAcquire(ctx, parent context.Context, a *Acquisition, managed bool) (*Hold, error) {
 	if !c.work.Start() {
 		return nil, cause.ErrShutdown
@@ -102,8 +104,10 @@ func (c *Client) TryAcquire(ctx, parent context.Context, a *Acquisition, managed
 	return c.granted(parent, a, g, managed)
 }
 
-// granted makes a hold of a lease, unless Shutdown has begun: then nobody wants it.
-func (c *Client) granted(parent context.Context, a *Acquisition, g grant, managed bool) (*Hold, error) {
+// granted returns the hold of a granted lease. If Shutdown has begun, it cleans up the lease
+// instead.
+func (c *Client) granted(parent context.Context, a *Acquisition, g Grant, managed bool) (*Hold, error) {
+	// Promise 5: requests for other slots may be granted although their replies were lost.
 	a.abandonOthers(g.attempt)
 	if c.closing.Err() != nil {
 		c.CleanUp(g.lease, g.start+g.lease.TTL, a.settings.RequestTimeout, a.Emit)

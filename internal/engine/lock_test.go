@@ -15,24 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// Do for a name from within Do for that name waits for itself.
-func TestCorner_Reentry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewClient(t, memory.New())
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		start := time.Now()
-		_ = c.Do(ctx, "job", func(ctx context.Context) error {
-			return c.Do(ctx, "job", func(context.Context) error { return nil })
-		})
-		if d := time.Since(start); d >= time.Hour {
-			t.Errorf("waited %v for itself", d)
-		}
-	})
-}
-
-// Held: runtime.Goexit in the function releases the lock and lets Shutdown end.
-func TestCorner_Goexit(t *testing.T) {
+// runtime.Goexit in a function releases the lock, and Shutdown returns.
+func TestGoexitReleasesTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		c := locktest.NewClient(t, store.Locker())
@@ -53,20 +37,42 @@ func TestCorner_Goexit(t *testing.T) {
 	})
 }
 
-// Granted and canceled at once: the error still matches ctx's error.
-func TestCorner_CanceledWhileGranted(t *testing.T) {
+// If the context ends while the lock is granted, the error matches that of the context, and the
+// function is not called.
+func TestContextEndsWhileTheLockIsGranted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		boss := errors.New("the boss said so")
+		why := errors.New("canceled by the operator")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		under := memory.New()
-		c := locktest.NewClient(t, locktest.Changed{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+		c := locktest.NewClient(t, locktest.Scripted{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 			l, err := under.TryAcquire(ctx, req)
-			cancel(boss)
+			cancel(why)
 			return l, err
 		}})
-		err := c.Do(ctx, "job", func(context.Context) error { t.Error("begun"); return nil })
-		if !errors.Is(err, boss) || !errors.Is(err, context.Canceled) {
+		err := c.Do(ctx, "job", func(context.Context) error { t.Error("the function was called"); return nil })
+		if !errors.Is(err, why) || !errors.Is(err, context.Canceled) {
 			t.Errorf("err = %v", err)
+		}
+	})
+}
+
+func TestTryLockNamesTheHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		c := locktest.NewClient(t, store.Locker())
+		h := locktest.MustTryLock(t, c, "job", holdfast.WithOwner("web-3"), holdfast.WithData([]byte("x")))
+		time.Sleep(3 * time.Second)
+		_, err := c.TryLock(t.Context(), "job")
+		var held *holdfast.HeldError
+		if !errors.As(err, &held) || held.Record.Owner != "web-3" || held.Record.Token != h.Token() || held.Record.Remaining != 27*time.Second {
+			t.Errorf("err = %v", err)
+		}
+		if err := h.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r, err := c.Inspect(t.Context(), "job")
+		if err != nil || r.State != driver.StateFree || string(r.Data) != "x" {
+			t.Errorf("Inspect: %+v, %v", r, err)
 		}
 	})
 }

@@ -8,22 +8,20 @@ import (
 	"github.com/holdfast-go/holdfast/internal/event"
 )
 
-// lossesKept bounds the names that a log remembers to be lost.
-const lossesKept = 10_000
+// maxLostNames bounds how many names a log remembers as lost.
+const maxLostNames = 10_000
 
-// logTo writes events to a logger. A loss and a failure are warnings, an overrun is an
-// error. What ends a loss is info, so that a reader of the default level sees both, and
-// so are an election and a step-down; everything else that goes well is debug.
-//
-// It is called for one event at a time.
+// logTo returns an observer that logs events. Losses and failures are warnings, overruns errors.
+// Acquiring a lock again after its loss is info, so that both show at the default level; elections
+// and step-downs are info too. All other successes are debug.
 func logTo(logger *slog.Logger) func(event.Event) {
-	lost := map[string]struct{}{}
+	lost := map[string]struct{}{} // an observer is called for one event at a time
 	return func(e event.Event) {
 		level, message := logLine(e)
 		switch e.Type {
 		case event.Lost:
-			if len(lost) >= lossesKept {
-				forgetAny(lost)
+			if len(lost) >= maxLostNames {
+				removeAny(lost)
 			}
 			lost[e.Name] = struct{}{}
 		case event.Acquired:
@@ -37,16 +35,15 @@ func logTo(logger *slog.Logger) func(event.Event) {
 	}
 }
 
-// forgetAny drops one name: it may be held by another process for good.
-func forgetAny(names map[string]struct{}) {
+// removeAny removes one name. Another process may hold its lock forever, so it must not stay.
+func removeAny(names map[string]struct{}) {
 	for name := range names {
 		delete(names, name)
 		return
 	}
 }
 
-// logLine is an event's level, and its message, which can be understood without the
-// attributes.
+// logLine returns an event's level and its message, which is understood without the attributes.
 func logLine(e event.Event) (slog.Level, string) {
 	switch e.Type {
 	case event.Acquired:
@@ -78,7 +75,7 @@ func logLine(e event.Event) (slog.Level, string) {
 	}
 }
 
-// failureLine is the message of an EventError.
+// failureLine returns the message of an event of type Error.
 func failureLine(op string, err error) string {
 	switch op {
 	case "acquire":

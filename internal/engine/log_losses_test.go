@@ -10,12 +10,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/event"
 )
 
-// Names that were lost and are now held by other processes for good do not keep the log from
-// noticing the end of later losses.
-func TestLogNoticesTheEndOfALossAfterVeryMany(t *testing.T) {
+// Very many names that were lost, and are now held by other processes, do not prevent the log from
+// showing that a later loss has ended.
+func TestEndOfALossIsLoggedAfterVeryManyLosses(t *testing.T) {
 	var out bytes.Buffer
 	log := logTo(slog.New(slog.NewTextHandler(&out, nil)))
-	for i := range lossesKept + 100 {
+	for i := range maxLostNames + 100 {
 		log(event.Event{Type: event.Lost, Name: fmt.Sprint("tenant-", i)})
 	}
 	log(event.Event{Type: event.Lost, Name: "billing"})

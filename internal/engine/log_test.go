@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// logOf has a client's events logged from a level on.
+// logOf returns a log of a level, and the option that makes a Client write to it.
 func logOf(level slog.Level) (*lockedBuffer, holdfast.ClientOption) {
 	out := &lockedBuffer{}
 	return out, holdfast.WithLogger(slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level})))
@@ -97,7 +97,7 @@ func TestEveryFailureIsLoggedInWords(t *testing.T) {
 	})
 }
 
-// A release is not retried when the backend has answered.
+// A release whose outcome is known is not retried.
 func TestReleaseWithAKnownOutcomeIsLoggedAsFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out, logger := logOf(slog.LevelInfo)
@@ -113,7 +113,7 @@ func TestReleaseWithAKnownOutcomeIsLoggedAsFailed(t *testing.T) {
 	})
 }
 
-// A loss is a warning; that the lock is held again must be seen at the same level of a log.
+// A loss is a warning, so acquiring the lock again is logged at the default level too.
 func TestRecoveryIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out, logger := logOf(slog.LevelInfo)
@@ -129,7 +129,7 @@ func TestRecoveryIsLogged(t *testing.T) {
 			t.Error("not released")
 		}
 		if log := out.take(); log != "" {
-			t.Errorf("what goes well is logged at info:\n%s", log)
+			t.Errorf("ordinary successes are logged at info:\n%s", log)
 		}
 		down.Store(true)
 		time.Sleep(time.Minute)
@@ -144,7 +144,7 @@ func TestRecoveryIsLogged(t *testing.T) {
 		_ = locktest.MustLock(t, c, "job").Release(t.Context())
 		synctest.Wait()
 		if log := out.take(); log != "" {
-			t.Errorf("one loss has two ends:\n%s", log)
+			t.Errorf("the second acquisition after one loss is logged too:\n%s", log)
 		}
 	})
 }
@@ -182,7 +182,7 @@ func TestElectionIsLogged(t *testing.T) {
 	})
 }
 
-// Goroutines that share a lock wait for each other, and nothing is wrong.
+// Goroutines that wait for each other's lock are ordinary, and not logged.
 func TestOrdinaryContentionIsNotLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out, logger := logOf(slog.LevelInfo)
@@ -206,9 +206,9 @@ func TestOrdinaryContentionIsNotLogged(t *testing.T) {
 	})
 }
 
-// The report comes whoever held the lock when the wait began, once for a hold however many
-// callers wait for it, and again for the next hold.
-func TestWaitingForALaterHoldOfOnesOwnIsReported(t *testing.T) {
+// A long wait for this process's own hold is reported also if another held the lock when the wait
+// began: once for each hold, however many callers wait for it.
+func TestWaitingForALaterOwnHoldIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		out, logger := logOf(slog.LevelInfo)
@@ -250,8 +250,8 @@ func TestWaitingForALaterHoldOfOnesOwnIsReported(t *testing.T) {
 	})
 }
 
-// Slots that come and go are no deadlock; it may be one when none of them changes.
-func TestWaitingForOnesOwnSlotsIsReported(t *testing.T) {
+// Waiting for this process's own slots is reported when none of them becomes free.
+func TestWaitingForOwnSlotsIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out, logger := logOf(slog.LevelInfo)
 		c := locktest.NewClient(t, memory.New(), logger, holdfast.WithSlots(2))
@@ -265,7 +265,7 @@ func TestWaitingForOnesOwnSlotsIsReported(t *testing.T) {
 		wg.Wait()
 		synctest.Wait()
 		if log := out.take(); log != "" {
-			t.Errorf("slots come and go, and yet:\n%s", log)
+			t.Errorf("slots become free, and yet:\n%s", log)
 		}
 		second := locktest.MustLock(t, c, "job")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -282,8 +282,9 @@ func TestWaitingForOnesOwnSlotsIsReported(t *testing.T) {
 	})
 }
 
-// A goroutine that waits for what its own process holds may wait for itself.
-func TestWaitingForOnesOwnProcessIsReported(t *testing.T) {
+// A long wait for a lock that this process itself holds is reported: the caller may be the one
+// that should release it.
+func TestWaitingForAnOwnHoldIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out, logger := logOf(slog.LevelInfo)
 		var seen []string

@@ -13,9 +13,25 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// Waiting for a lock within another one's hold ends with that hold. The error says why, but
-// does not match the outer lock's loss: the inner one was never held.
-func TestOuterLossIsNoLossOfTheInnerLock(t *testing.T) {
+// Do from within Do for the same name fails at once: it would deadlock.
+func TestNestedDoFailsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := locktest.NewClient(t, memory.New())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		start := time.Now()
+		_ = c.Do(ctx, "job", func(ctx context.Context) error {
+			return c.Do(ctx, "job", func(context.Context) error { return nil })
+		})
+		if d := time.Since(start); d >= time.Hour {
+			t.Errorf("deadlocked for %v", d)
+		}
+	})
+}
+
+// A wait for an inner lock with the context of an outer hold ends with that hold. The error says
+// why, but does not match ErrLost: the inner lock was not held.
+func TestLossOfTheOuterHoldIsNoLossOfTheInnerLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "inner")
@@ -23,7 +39,7 @@ func TestOuterLossIsNoLossOfTheInnerLock(t *testing.T) {
 		c := locktest.NewClient(t, store.Locker())
 		held := locktest.MustLock(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			if op == locktest.OpRelease {
-				return locktest.Fault{Delay: time.Hour, Deaf: true}
+				return locktest.Fault{Delay: time.Hour, IgnoreContext: true}
 			}
 			return locktest.Fault{}
 		})), "slow")
@@ -32,8 +48,8 @@ func TestOuterLossIsNoLossOfTheInnerLock(t *testing.T) {
 		runner := locktest.NewRunner(t, c)
 		for what, err := range map[string]error{
 			"Lock":    func() error { _, err := c.Lock(outer.Context(), "inner"); return err }(),
-			"Do":      c.Do(outer.Context(), "inner", locktest.Nothing),
-			"Run":     runner.Run(outer.Context(), locktest.Nothing),
+			"Do":      c.Do(outer.Context(), "inner", locktest.EmptyTask),
+			"Run":     runner.Run(outer.Context(), locktest.EmptyTask),
 			"Release": held.Release(outer.Context()),
 		} {
 			if errors.Is(err, holdfast.ErrLost) || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "lease lost") {
@@ -41,7 +57,7 @@ func TestOuterLossIsNoLossOfTheInnerLock(t *testing.T) {
 			}
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(locktest.ErrInjected) // a cause of the caller's own
+		cancel(locktest.ErrInjected) // the caller's own cause
 		if _, err := c.Lock(ctx, "inner"); !errors.Is(err, locktest.ErrInjected) || !errors.Is(err, context.Canceled) {
 			t.Errorf("Lock: %v", err)
 		}
@@ -51,8 +67,9 @@ func TestOuterLossIsNoLossOfTheInnerLock(t *testing.T) {
 	})
 }
 
-// A context that was detached from a hold is still the hold's: its caller may be what the hold waits for.
-func TestLockWithinItsOwnHoldDetached(t *testing.T) {
+// A context that context.WithoutCancel made of a hold's context still belongs to the hold: Lock
+// with it would deadlock, and fails.
+func TestLockWithADetachedContextOfItsOwnHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := locktest.NewClient(t, memory.New())
 		err := c.Do(t.Context(), "job", func(ctx context.Context) error {

@@ -7,80 +7,85 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/cause"
-	"github.com/holdfast-go/holdfast/internal/clock"
 	"github.com/holdfast-go/holdfast/internal/settings"
+	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
-// minObserve is the least time between two reads of an observer, however often the backend's
+// minReadInterval is the least time between two reads of Observe, however often the backend's
 // Watcher calls.
-const minObserve = 50 * time.Millisecond
+const minReadInterval = 50 * time.Millisecond
 
-// Observe yields the record of a lock, and again whenever its holder changes.
+// Observe yields the record of a lock, and again whenever its holder changes. It yields each
+// failure to read the record, and reads again after a backoff. It ends with ctx and with
+// Shutdown.
 func (c *Client) Observe(ctx context.Context, name string, s settings.Settings) iter.Seq2[driver.Record, error] {
 	return func(yield func(driver.Record, error) bool) {
 		ctx, stop := cause.Join(ctx, c.closing)
 		defer stop()
-		changed := make(chan struct{}, 1)
-		watched := c.capabilities.Watcher != nil
-		if watched {
-			defer c.capabilities.Watcher.Watch(name, func() { notify(changed) })()
+		// The joined context ends a moment after Shutdown began, and a closed Locker fails.
+		ended := func() bool { return ctx.Err() != nil || c.closing.Err() != nil }
+		wakeUps := make(chan struct{}, 1)
+		watcher := c.capabilities.Watcher
+		if watcher != nil {
+			defer watcher.Watch(name, func() { notify(wakeUps) })()
 		}
-		var seen driver.Record
-		for first, failures := true, 0; ctx.Err() == nil; {
+		var last driver.Record
+		freeReads := 0 // in a row
+		for first, failures := true, 0; !ended(); {
 			r, err := c.inspect(ctx, name, s.RequestTimeout)
 			var wait time.Duration
+			var wake <-chan struct{}
 			switch {
-			case ctx.Err() != nil:
+			case ended():
 				return
 			case err != nil:
 				if !yield(driver.Record{}, err) {
 					return
 				}
-				wait = max(s.Backoff(failures), minObserve)
+				wait = max(s.Backoff(failures), minReadInterval) // without wake-ups: a failing backend is left alone
 				failures++
 			default:
-				if (first || changedHolder(seen, r)) && !yield(r, nil) {
-					return
+				if first || holderChanged(last, r) {
+					freeReads = 0
+					if !yield(r, nil) {
+						return
+					}
 				}
-				seen, first, failures = r, false, 0
-				wait = nextRead(r, s, watched)
+				last, first, failures = r, false, 0
+				wait, wake = nextRead(r, s, watcher != nil), wakeUps
+				if r.State == driver.StateFree { // no wake-up reports that it is taken, often soon
+					wait = min(wait, timing.Backoff(freeReads, 2*minReadInterval, wait))
+					freeReads++
+				}
 			}
 			select {
-			case <-time.After(minObserve):
+			case <-time.After(minReadInterval):
 			case <-ctx.Done():
 				return
 			}
 			select {
-			case <-time.After(wait - minObserve):
-			case <-onlyIf(err == nil, changed): // a backend that fails is left alone for the whole backoff
+			case <-time.After(wait - minReadInterval):
+			case <-wake:
 			case <-ctx.Done():
 			}
 		}
 	}
 }
 
-// changedHolder reports whether another has become the holder, or the holder has gone.
-func changedHolder(before, now driver.Record) bool {
+// holderChanged reports whether a lock has another holder than before, or its state has changed.
+func holderChanged(before, now driver.Record) bool {
 	return before.State != now.State || before.Token != now.Token || before.Owner != now.Owner || before.Broken != now.Broken
 }
 
-// nextRead is how long to wait if nothing reports a change.
+// nextRead is how long to wait for the next read unless a wake-up comes first.
 func nextRead(r driver.Record, s settings.Settings, watched bool) time.Duration {
 	poll := s.Poll
 	if watched {
 		poll = s.WatchedPoll
 	}
-	wait := clock.Jitter(poll, 0.2)
+	wait := timing.Jitter(poll, 0.2)
 	if r.State == driver.StateHeld && r.RemainingKnown && r.Remaining > 0 {
 		wait = min(wait, r.Remaining+time.Millisecond)
 	}
-	return max(wait, minObserve)
-}
-
-// onlyIf returns the channel if the condition holds, and else one that nothing ever comes from.
-func onlyIf[T any](condition bool, c <-chan T) <-chan T {
-	if condition {
-		return c
-	}
-	return nil
+	return max(wait, minReadInterval)
 }

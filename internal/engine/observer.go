@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/worker"
 )
 
-// observerBacklog is how many events may wait for one slow observer. eventsPerName is how many
-// more may for each name of a LeaseManager, since thousands of names can be acquired or lost at
+// observerBacklog is how many events may wait for one slow observer. For each name of a
+// LeaseManager, eventsPerName more may wait, since thousands of names can be acquired or lost at
 // once.
 const (
 	observerBacklog = 1024
@@ -18,61 +18,57 @@ const (
 )
 
 // observer calls a user's function for each event, in order, on a goroutine that exists only
-// while there are events: a slow or panicking function delays no lease.
+// while there are events. So a slow or panicking function delays no lease.
 type observer struct {
 	notify  func(event.Event)
-	workers *worker.Group
+	workers *worker.Group // for its goroutine
 	logger  *slog.Logger
-	names   *atomic.Int64 // of LeaseManagers
+	names   *atomic.Int64 // of all LeaseManagers
 
 	mu      sync.Mutex
 	backlog []event.Event
-	limit   int // of the backlog: it only grows
-	dropped int
-	busy    bool
+	limit   int  // of the backlog: it only grows
+	dropped int  // events since the latest one in the backlog
+	busy    bool // its goroutine exists
 }
 
-// newObserver makes an observer whose goroutine runs in workers. names counts the names that
-// LeaseManagers have.
-func newObserver(notify func(event.Event), workers *worker.Group, logger *slog.Logger, names *atomic.Int64) *observer {
-	return &observer{notify: notify, workers: workers, logger: logger, names: names}
-}
-
-func (s *observer) emit(e event.Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.limit = max(s.limit, observerBacklog+eventsPerName*int(s.names.Load())) // while names go, events come
-	if len(s.backlog) >= s.limit {
-		s.dropped++
+// emit adds an event to the backlog, or drops it if the backlog is full.
+func (o *observer) emit(e event.Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.limit = max(o.limit, observerBacklog+eventsPerName*int(o.names.Load())) // names that are removed still cause events
+	if len(o.backlog) >= o.limit {
+		o.dropped++
 		return
 	}
-	e.Dropped, s.dropped = s.dropped, 0
-	s.backlog = append(s.backlog, e)
-	if !s.busy {
-		s.busy = s.workers.Go(s.drain)
+	e.Dropped, o.dropped = o.dropped, 0
+	o.backlog = append(o.backlog, e)
+	if !o.busy {
+		o.busy = o.workers.Go(o.drain)
 	}
 }
 
-func (s *observer) drain() {
+// drain calls notify for each event of the backlog.
+func (o *observer) drain() {
 	returned := false
 	defer func() {
-		if !returned { // the observer ended its goroutine: go on with another
-			s.mu.Lock()
-			s.busy = s.workers.Go(s.drain)
-			s.mu.Unlock()
+		if !returned { // notify ended the goroutine, as t.FailNow does: go on with another
+			o.mu.Lock()
+			o.busy = o.workers.Go(o.drain)
+			o.mu.Unlock()
 		}
 	}()
 	for {
-		s.mu.Lock()
-		if len(s.backlog) == 0 {
-			s.backlog, s.busy = nil, false
-			s.mu.Unlock()
+		o.mu.Lock()
+		if len(o.backlog) == 0 {
+			o.backlog, o.busy = nil, false
+			o.mu.Unlock()
 			returned = true
 			return
 		}
-		e := s.backlog[0]
-		s.backlog = s.backlog[1:]
-		s.mu.Unlock()
-		event.Call(s.logger, s.notify, e)
+		e := o.backlog[0]
+		o.backlog = o.backlog[1:]
+		o.mu.Unlock()
+		event.Call(o.logger, o.notify, e)
 	}
 }

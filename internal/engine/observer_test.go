@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,9 +17,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// An observer that ends its goroutine, as t.FailNow does, must not silence itself and
-// fill its backlog for ever.
-func TestCorner_ObserverCallsGoexit(t *testing.T) {
+// An observer that ends its goroutine, as t.FailNow does, is notified of later events all the
+// same.
+func TestObserverMayEndItsGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
 		c := locktest.NewClient(t, memory.New(), holdfast.WithObserver(func(holdfast.Event) {
@@ -33,13 +32,13 @@ func TestCorner_ObserverCallsGoexit(t *testing.T) {
 		}
 		synctest.Wait()
 		if n != 10 {
-			t.Errorf("the observer was told of %d events of 10", n)
+			t.Errorf("the observer was notified of %d events of 10", n)
 		}
 	})
 }
 
-// A log handler that panics is an observer that panics: it must not end the program.
-func TestCorner_PanickingLogHandler(t *testing.T) {
+// A log handler that panics does not end the program.
+func TestPanickingLogHandler(t *testing.T) {
 	const mark = "HOLDFAST_TEST_PANIC"
 	if os.Getenv(mark) != "" {
 		c, err := holdfast.New(memory.New(), holdfast.WithLogger(slog.New(panicking{slog.DiscardHandler})))
@@ -50,15 +49,15 @@ func TestCorner_PanickingLogHandler(t *testing.T) {
 		_ = c.Shutdown(t.Context())
 		return
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestCorner_PanickingLogHandler$")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPanickingLogHandler$")
 	cmd.Env = append(os.Environ(), mark+"=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("the program ended: %v\n%.300s", err, out)
 	}
 }
 
-// A loss is told before the acquisition that follows it in the same process.
-func TestCorner_EventsInOrder(t *testing.T) {
+// A loss is reported before the acquisition that follows it in the same process.
+func TestEventsAreInOrder(t *testing.T) {
 	store := memory.NewStore()
 	admin := store.Locker()
 	for round := range 300 {
@@ -101,72 +100,12 @@ func TestCorner_EventsInOrder(t *testing.T) {
 	}
 }
 
-// Do's documentation: "if the lock was lost before fn returned, the result matches
-// ErrLost too, even if fn returned nil". The caller's cancellation comes first here.
-func TestCorner_LossAfterCancellationIsTold(t *testing.T) {
-	work := func(ctx context.Context) error { time.Sleep(time.Minute); return nil }
-	t.Run("Do, caller canceled", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			store := memory.NewStore()
-			c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), locktest.Refuse(locktest.OpRenew)))
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(time.Second, cancel)
-			go func() { // the other process has it from 30 s on
-				time.Sleep(2 * time.Second)
-				_ = locktest.NewClient(t, store.Locker()).Do(context.Background(), "job", func(context.Context) error { return nil })
-			}()
-			if err := c.Do(ctx, "job", work); !errors.Is(err, holdfast.ErrLost) {
-				t.Errorf("lost after 25 s, fn returned after 60 s: Do returned %v", err)
-			}
-		})
-	})
-	t.Run("Do, Shutdown", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), locktest.Refuse(locktest.OpRenew)))
-			time.AfterFunc(time.Second, func() { _ = c.Shutdown(context.Background()) })
-			if err := c.Do(t.Context(), "job", work); !errors.Is(err, holdfast.ErrLost) {
-				t.Errorf("Do returned %v", err)
-			}
-		})
-	})
-	t.Run("RunTaskOnLeader, StepDown", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), locktest.Refuse(locktest.OpRenew)))
-			r := locktest.NewRunner(t, c)
-			time.AfterFunc(time.Second, func() { _ = r.StepDown(context.Background()) })
-			ran, err := r.RunTaskOnLeader(t.Context(), work)
-			if !errors.Is(err, holdfast.ErrLost) && !errors.Is(err, holdfast.ErrSteppedDown) {
-				t.Errorf("the lock was not kept until task had returned: %v, %v", ran, err)
-			}
-		})
-	})
-}
-
-// What Do returns and what observers are told must be one story.
-func TestCorner_LossNoticedByTheClockIsTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var suspended atomic.Int64
-		var seen locktest.Events
-		start := time.Now()
-		c := locktest.NewClient(t, memory.New(), holdfast.WithObserver(seen.Observe),
-			holdfast.WithElapsed(func() time.Duration { return time.Since(start) + time.Duration(suspended.Load()) }))
-		err := c.Do(t.Context(), "job", func(context.Context) error {
-			suspended.Store(int64(time.Minute)) // the machine sleeps for a minute, and the work ends before the keeper looks
-			return nil
-		})
-		synctest.Wait()
-		if !errors.Is(err, holdfast.ErrLost) || seen.Count(holdfast.EventLost) != 1 || seen.Count(holdfast.EventReleased) != 0 {
-			t.Errorf("Do returned %v, the observer was told %v", err, seen.Types())
-		}
-	})
-}
-
-// "An owner that a backend cannot tell for a moment is not another holder."
-func TestCorner_HolderSeenOnce(t *testing.T) {
+// A holder whose owner the backend does not name for a moment is not reported again.
+func TestHolderIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen locktest.Events
 		n := 0
-		c := locktest.NewClient(t, locktest.Changed{Locker: memory.New(), OnAcquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
+		c := locktest.NewClient(t, locktest.Scripted{Locker: memory.New(), OnAcquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
 			n++
 			rec := holdfast.Record{Name: req.Name, State: driver.StateHeld}
 			if n%2 == 1 {
@@ -179,7 +118,7 @@ func TestCorner_HolderSeenOnce(t *testing.T) {
 		_, _ = c.Lock(ctx, "job")
 		synctest.Wait()
 		if n := seen.Count(holdfast.EventHolderSeen); n != 1 {
-			t.Errorf("one holder was told of %d times", n)
+			t.Errorf("one holder was reported %d times", n)
 		}
 	})
 }
@@ -196,7 +135,7 @@ func TestObserversDelayNothing(t *testing.T) {
 			if err := locktest.MustLock(t, c, "other").Release(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			synctest.Wait() // for the quick observer
+			synctest.Wait() // for the fast observer
 		}
 		time.Sleep(time.Hour)
 		if h.Err() != nil {
@@ -209,18 +148,18 @@ func TestObserversDelayNothing(t *testing.T) {
 		synctest.Wait()
 		_ = locktest.MustLock(t, c, "other").Release(t.Context())
 		synctest.Wait()
-		told, dropped := 0, 0
+		notified, dropped := 0, 0
 		for _, e := range missed.List {
-			told, dropped = told+1, dropped+e.Dropped
+			notified, dropped = notified+1, dropped+e.Dropped
 		}
-		if told+dropped != 2003 || dropped < 900 {
-			t.Errorf("the slow observer saw %d events and was told that it missed %d of 2003", told, dropped)
+		if notified+dropped != 2003 || dropped < 900 {
+			t.Errorf("the slow observer saw %d events and was notified that it missed %d of 2003", notified, dropped)
 		}
 	})
 }
 
-// An observer that never returns does not keep Shutdown beyond its context.
-func TestShutdownDoesNotWaitForObserversForEver(t *testing.T) {
+// Shutdown does not wait for an observer for longer than its context.
+func TestShutdownDoesNotWaitForObserversForever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		c := locktest.NewClient(t, memory.NewStore().Locker(), holdfast.WithObserver(func(holdfast.Event) { <-gate }))
@@ -233,3 +172,10 @@ func TestShutdownDoesNotWaitForObserversForEver(t *testing.T) {
 		close(gate)
 	})
 }
+
+// panicking is a log handler that panics.
+type panicking struct{ slog.Handler }
+
+func (panicking) Enabled(context.Context, slog.Level) bool { return true }
+
+func (panicking) Handle(context.Context, slog.Record) error { panic("handler") }

@@ -7,114 +7,116 @@ import (
 	"time"
 )
 
-// queues lines up one process's waiters for each name, first-in-first-out, so that
-// only the first of them asks the backend, and none does while the lock, or every slot
-// that the first may take, is held by this process itself.
+// queues has one queue for each name that this process waits for or holds. Waiters are served
+// first-in-first-out, and only the first sends requests to the backend. None does while this
+// process itself holds the lock, or every slot that the first waiter may take.
 type queues struct {
 	mu     sync.Mutex
 	byName map[string]*queue
 }
 
 type queue struct {
-	waiters  []*waiter     // in order of arrival
-	holders  []*Hold       // this process's own live holds: one, or one of each slot
-	took     time.Duration // when the last of them was taken
-	reported bool          // since then: that somebody waits for them
-	lastErr  error         // what last kept the first waiter from the lock
-	yield    time.Duration // until when the first waiter lets other processes ask
+	waiters     []*waiter     // in order of arrival
+	holders     []*Hold       // of this process, live: one, or one for each slot
+	lastTaken   time.Duration // when the latest of them was taken
+	ownReported bool          // that a waiter waits for them, since then
+	lastErr     error         // what last kept the first waiter from the lock
+	yieldUntil  time.Duration // until when the first waiter lets other processes send their requests
 }
 
-// waiter is one place in a queue. turn is closed when it may ask the backend.
+// waiter is a caller in a queue.
 type waiter struct {
-	name    string
-	slots   int
-	ttl     time.Duration
-	turn    chan struct{}
-	hasTurn bool // turn is closed
-	// nudge gets a value when this process frees a slot while the waiter asks.
-	slotFreed chan struct{}
-	freed     []int  // those slots
-	offer     *offer // what its turn came with, if anything
+	name      string
+	slots     int
+	ttl       time.Duration
+	turn      chan struct{} // closed when the waiter may send requests
+	hasTurn   bool          // turn is closed
+	slotFreed chan struct{} // has a value after this process freed a slot during the waiter's turn
+	freed     []int         // those slots
+	offer     *offer        // the handoff that its turn began with, or nil
 }
 
-// call begins its turn.
+// beginTurn lets the waiter send requests.
 func (w *waiter) beginTurn() {
 	w.hasTurn = true
 	close(w.turn)
 }
 
-// join takes the last place.
-func (s *queues) join(name string, slots int, ttl time.Duration) *waiter {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// join adds a waiter at the end of a queue.
+func (qs *queues) join(name string, slots int, ttl time.Duration) *waiter {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
 	w := &waiter{name: name, slots: slots, ttl: ttl, turn: make(chan struct{}), slotFreed: make(chan struct{}, 1)}
-	q := s.of(name)
+	q := qs.of(name)
 	q.waiters = append(q.waiters, w)
-	s.update(name, q)
+	qs.advance(name, q)
 	return w
 }
 
-// leave gives up a place, wherever it is.
-func (s *queues) leave(w *waiter) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	q := s.of(w.name)
+// leave removes a waiter, wherever in the queue it is. A lock that is offered to it is no
+// longer.
+func (qs *queues) leave(w *waiter) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := qs.of(w.name)
 	if i := slices.Index(q.waiters, w); i >= 0 {
 		q.waiters = slices.Delete(q.waiters, i, i+1)
 	}
-	s.update(w.name, q)
+	qs.advance(w.name, q)
 	if w.offer != nil {
 		w.offer.resolve(false)
 	}
 }
 
-// took notes that this process holds the lock, before its waiter leaves.
-func (s *queues) took(h *Hold, now time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	q := s.of(lockOf(h.Name(), h.slot))
-	q.holders, q.took, q.reported, q.lastErr = append(q.holders, h), now, false, nil
+// took notes a hold of this process, before its waiter leaves.
+func (qs *queues) took(h *Hold, now time.Duration) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := qs.of(lockOf(h.Name(), h.slot))
+	q.holders, q.lastTaken, q.ownReported, q.lastErr = append(q.holders, h), now, false, nil
 }
 
-// freed notes that a hold is lost, or that it is released; the first waiter may ask, but not
-// before the time of yield if it has not asked yet.
-func (s *queues) freed(h *Hold, yield time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	q := s.of(lockOf(h.Name(), h.slot))
+// freed notes that a hold is lost or released. The first waiter may send requests then; if it
+// has sent none yet, not before the time of yieldUntil.
+func (qs *queues) freed(h *Hold, yieldUntil time.Duration) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	name := lockOf(h.Name(), h.slot)
+	q := qs.of(name)
 	if i := slices.Index(q.holders, h); i >= 0 {
 		q.holders = slices.Delete(q.holders, i, i+1)
 	}
-	q.yield = yield
+	q.yieldUntil = yieldUntil
 	if len(q.waiters) > 0 && q.waiters[0].hasTurn {
 		w := q.waiters[0]
 		w.freed = append(w.freed, h.slot)
 		notify(w.slotFreed)
 	}
-	s.update(lockOf(h.Name(), h.slot), q)
+	qs.advance(name, q)
 }
 
-// yield tells until when a waiter whose turn it is lets other processes ask.
-func (s *queues) yield(w *waiter) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.of(w.name).yield
+// yieldUntil is until when a waiter whose turn it is lets other processes send their requests.
+func (qs *queues) yieldUntil(w *waiter) time.Duration {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	return qs.of(w.name).yieldUntil
 }
 
-// freedOf takes the slots that this process freed while the waiter asked.
-func (s *queues) freedOf(w *waiter) []int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// takeFreed returns the slots that this process freed during the waiter's turn, since the last
+// call.
+func (qs *queues) takeFreed(w *waiter) []int {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
 	freed := w.freed
 	w.freed = nil
 	return freed
 }
 
-// taken lists the slots that this process holds.
-func (s *queues) taken(name string) (slots []int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if q := s.byName[name]; q != nil {
+// heldSlots lists the slots that this process holds.
+func (qs *queues) heldSlots(name string) (slots []int) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if q := qs.byName[name]; q != nil {
 		for _, h := range q.holders {
 			slots = append(slots, h.slot)
 		}
@@ -122,18 +124,18 @@ func (s *queues) taken(name string) (slots []int) {
 	return slots
 }
 
-// note keeps what the asking waiter met, for the errors of those behind it.
-func (s *queues) note(name string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.of(name).lastErr = err
+// note keeps what the first waiter's request met, for the errors of those behind it.
+func (qs *queues) note(name string, err error) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	qs.of(name).lastErr = err
 }
 
-// reason tells what keeps a waiter from the lock.
-func (s *queues) reason(w *waiter) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	q := s.byName[w.name]
+// reason is what keeps a waiter from the lock, or nil if that is unknown.
+func (qs *queues) reason(w *waiter) error {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := qs.byName[w.name]
 	switch {
 	case q == nil:
 		return nil
@@ -144,24 +146,23 @@ func (s *queues) reason(w *waiter) error {
 	}
 }
 
-// standstill is for a waiter that has been waiting for as long as patience. If this process has
-// held all that the waiter may take for so long, it returns one of its holds, but only to one
-// of the waiters. It also returns when to ask again.
-func (s *queues) standstill(w *waiter, now, patience time.Duration) (h *Hold, again time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	q := s.byName[w.name]
-	if q == nil || q.reported || !q.holdsAll(w) {
+// longOwnHold returns a hold of this process if such holds have kept a waiter from the lock for
+// as long as patience, but to one waiter only. again is how long to wait before the next call.
+func (qs *queues) longOwnHold(w *waiter, now, patience time.Duration) (h *Hold, again time.Duration) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := qs.byName[w.name]
+	if q == nil || q.ownReported || !q.holdsAll(w) {
 		return nil, patience
 	}
-	if left := q.took + patience - now; left > 0 {
+	if left := q.lastTaken + patience - now; left > 0 {
 		return nil, left
 	}
-	q.reported = true
+	q.ownReported = true
 	return q.holders[0], patience
 }
 
-// keeps reports whether this process holds all that the waiter may take.
+// holdsAll reports whether this process holds every slot that the waiter may take.
 func (q *queue) holdsAll(w *waiter) bool {
 	var own int
 	for _, h := range q.holders {
@@ -172,24 +173,26 @@ func (q *queue) holdsAll(w *waiter) bool {
 	return own >= w.slots
 }
 
-// of finds or makes a queue; settle drops it again when nothing needs it.
-func (s *queues) of(name string) *queue {
-	q := s.byName[name]
+// of returns the queue of a name, a new one if there is none. advance drops it again.
+func (qs *queues) of(name string) *queue {
+	q := qs.byName[name]
 	if q == nil {
-		if s.byName == nil {
-			s.byName = map[string]*queue{}
+		if qs.byName == nil {
+			qs.byName = map[string]*queue{}
 		}
 		q = &queue{}
-		s.byName[name] = q
+		qs.byName[name] = q
 	}
 	return q
 }
 
-func (s *queues) update(name string, q *queue) {
+// advance begins the first waiter's turn if it may take a slot, and drops a queue that nothing
+// needs any more.
+func (qs *queues) advance(name string, q *queue) {
 	switch {
 	case len(q.waiters) == 0:
 		if len(q.holders) == 0 {
-			delete(s.byName, name)
+			delete(qs.byName, name)
 		}
 	case !q.waiters[0].hasTurn && !q.holdsAll(q.waiters[0]):
 		q.waiters[0].beginTurn()

@@ -16,9 +16,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// Held (with the keeper.drop crash mended): everything at once in real time, for -race,
-// leaks, overlaps, and a Shutdown that ends.
-func TestCorner_Chaos(t *testing.T) {
+// Random calls and random faults in real time: holds do not overlap, no goroutine leaks, Shutdown
+// returns, and the race detector finds nothing.
+func TestRandomCallsAndFaults(t *testing.T) {
 	for round := range 3 {
 		store := memory.NewStore()
 		var mu sync.Mutex
@@ -60,7 +60,7 @@ func TestCorner_Chaos(t *testing.T) {
 			if !ok {
 				t.Error("no token")
 			}
-			check.Again(ctx, "job", tok)
+			check.EnterAgain(ctx, "job", tok)
 			select {
 			case <-ctx.Done():
 			case <-time.After(time.Duration(n(15)) * time.Millisecond):
@@ -122,13 +122,14 @@ func TestCorner_Chaos(t *testing.T) {
 		if c.Locker() == nil {
 			t.Fatal()
 		}
-		f.Lates.Wait()
+		f.InFlight.Wait()
 	}
 }
 
-// Held: mixed TTLs on one name, a server's clock that steps back at random, clients'
-// clocks that jump ahead (suspend), breaks, and calls that fail in every way.
-func TestCorner_Fuzz(t *testing.T) {
+// Processes with different TTLs use one name while the server's clock steps back, clients' clocks
+// jump ahead as after a suspend, leases are broken, and calls fail. Holds do not overlap, and the
+// lock is granted again and again.
+func TestRandomClocksAndFaults(t *testing.T) {
 	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) {
 			var back atomic.Int64
@@ -144,7 +145,7 @@ func TestCorner_Fuzz(t *testing.T) {
 			paces := map[*locktest.Pace]*atomic.Int64{} // with the failures of each
 			processes := 5
 			if seed%4 == 3 {
-				processes = 1 // nobody else ends what keeps it from the lock
+				processes = 1 // no other process helps it past a stuck holder
 			}
 			for p := range processes {
 				rng := rand.New(rand.NewPCG(seed, uint64(p)))
@@ -162,7 +163,7 @@ func TestCorner_Fuzz(t *testing.T) {
 					case 0:
 						return locktest.Fault{Refuse: locktest.ErrInjected}
 					case 1:
-						if op == locktest.OpAcquire && n(2) == 0 { // its grant, if it is one, is broken before it is asked for again
+						if op == locktest.OpAcquire && n(2) == 0 { // if it was granted, its lease is broken before the next request
 							time.AfterFunc(time.Millisecond, func() {
 								_ = breaker.Break(context.WithoutCancel(ctx), "job")
 								back.Add(int64(n(7200)) * int64(time.Second))
@@ -183,7 +184,7 @@ func TestCorner_Fuzz(t *testing.T) {
 				f.Pace = locktest.NewPace(t, ttl, poll)
 				paces[f.Pace] = failures
 				var ahead atomic.Int64
-				f.Check = func(_ context.Context, op string) { // a suspend between sending and answer
+				f.Check = func(_ context.Context, op string) { // a suspend between request and reply
 					if op == locktest.OpRenew && n(6) == 0 {
 						ahead.Add(int64(n(40000)) * int64(time.Millisecond))
 					}

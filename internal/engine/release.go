@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -18,22 +17,16 @@ type release struct {
 	err   error // readable once done is closed
 }
 
-// Release ends the hold's context and gives the lock back. Call it when the work
-// is over, also after a loss. It may be called again, and by several goroutines:
-// all wait for the one release.
-//
-// At least one request is sent, with a time limit of its own, even if ctx has
-// ended. Failures are retried until ctx ends or the lease has expired anyway; the
-// error then says that the lock may stay taken until its expiry, and a last clean-up
-// goes on in the background. To release what is already lost is no error.
+// Release ends the hold's context and releases the lock, or hands it over to a waiter of this
+// process. All calls return the result of the one release.
 func (h *Hold) Release(ctx context.Context) error {
-	if kept, first := h.BeginRelease(); first {
-		if kept && ctx.Err() == nil && h.handOver() {
-			h.EndRelease(kept, nil)
+	if inTime, first := h.BeginRelease(); first {
+		if inTime && ctx.Err() == nil && h.handOver() {
+			h.EndRelease(inTime, nil)
 			return nil
 		}
 		err := h.releaseUntilDone(ctx)
-		h.EndRelease(kept, err)
+		h.EndRelease(inTime, err)
 		return err
 	}
 	r := h.release.Load()
@@ -41,15 +34,15 @@ func (h *Hold) Release(ctx context.Context) error {
 	case <-r.done:
 	case <-ctx.Done():
 		if !cause.IsClosed(r.done) {
-			return fmt.Errorf("holdfast: release %q: %w", h.Name(), cause.Of(ctx))
+			return driver.Errorf("holdfast: release %q: %w", h.Name(), cause.Of(ctx))
 		}
 	}
 	return r.err
 }
 
-// letGo begins the release, once: it ends the hold's context and its renewal. kept says
-// whether the lease was kept until now.
-func (h *Hold) BeginRelease() (kept, first bool) {
+// BeginRelease ends the hold's context and its renewal. inTime reports whether the lease was
+// renewed in time until now. first is false if a release has begun before: then nothing is done.
+func (h *Hold) BeginRelease() (inTime, first bool) {
 	if !h.release.CompareAndSwap(nil, &release{began: h.client.now(), done: make(chan struct{})}) {
 		return false, false
 	}
@@ -57,17 +50,17 @@ func (h *Hold) BeginRelease() (kept, first bool) {
 	return h.client.renewer.Remove(&h.entry), true
 }
 
-// gaveBack ends a release.
-func (h *Hold) EndRelease(kept bool, err error) {
-	c, k := h.client, &h.entry
-	if err == nil && kept {
-		k.Report(event.Released, "", nil)
+// EndRelease ends the release that BeginRelease began: with err nil, the lock is released.
+func (h *Hold) EndRelease(inTime bool, err error) {
+	c, e := h.client, &h.entry
+	if err == nil && inTime {
+		e.Report(event.Released, "", nil)
 	}
 	if err != nil {
-		h.inDoubt.Note(c.now() + k.Timing.TTL)
+		h.inDoubt.Note(c.now() + e.Timing.TTL)
 	}
 	if h.inDoubt.any && c.now() < h.inDoubt.until && !errors.Is(err, driver.ErrClosed) {
-		c.CleanUp(k.Lease, h.inDoubt.until, k.Timing.RequestTimeout, k.Emit)
+		c.CleanUp(e.Lease, h.inDoubt.until, e.Timing.RequestTimeout, e.Emit)
 	}
 	c.queues.freed(h, h.yieldUntil())
 	c.mu.Lock()
@@ -76,23 +69,22 @@ func (h *Hold) EndRelease(kept bool, err error) {
 	r := h.release.Load()
 	r.err = err
 	close(r.done)
-	if over := h.policy.Over; over != nil {
-		over(h, true)
-	}
+	h.policy.over(h, true)
 	c.work.Done()
 }
 
-// giveBack sends the release, again and again if need be. The calls carry ctx's
-// values only: a canceled caller is the usual reason to release.
+// releaseUntilDone sends the release, and retries it until ctx ends or the lease has expired. At
+// least one request is sent, also if ctx has ended: a canceled caller is the usual reason to
+// release.
 func (h *Hold) releaseUntilDone(ctx context.Context) error {
 	values := context.WithoutCancel(ctx)
 	for n := 0; ; n++ {
-		pause, err := h.TryRelease(values, n)
-		if pause == 0 {
+		retryIn, err := h.TryRelease(values, n)
+		if retryIn == 0 {
 			return err
 		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(retryIn):
 		case <-ctx.Done():
 		case <-h.client.base.Done():
 		}
@@ -102,38 +94,40 @@ func (h *Hold) releaseUntilDone(ctx context.Context) error {
 	}
 }
 
-// tryGiveBack sends one release, number n. With a pause, it is to be tried again then.
-func (h *Hold) TryRelease(ctx context.Context, n int) (pause time.Duration, err error) {
-	c, k := h.client, &h.entry
-	err = c.releaseOnce(ctx, k.Lease, k.Timing.RequestTimeout)
+// TryRelease sends one release, number n counted from 0. If retryIn is not 0, the caller must try
+// again after that time.
+func (h *Hold) TryRelease(ctx context.Context, n int) (retryIn time.Duration, err error) {
+	c, e := h.client, &h.entry
+	err = c.releaseOnce(ctx, e.Lease, e.Timing.RequestTimeout)
 	if err == nil || errors.Is(err, driver.ErrLost) {
 		return 0, nil
 	}
-	k.Report(event.Error, "release", err)
+	e.Report(event.Error, "release", err)
 	if driver.OutcomeKnown(err) {
 		return 0, err
 	}
-	pause = k.Timing.Backoff(n)
-	if over := k.LossAt() + k.Timing.Grace; c.base.Err() != nil || c.now()+pause >= over {
+	retryIn = e.Timing.Backoff(n)
+	if expiry := e.LossAt() + e.Timing.Grace; c.base.Err() != nil || c.now()+retryIn >= expiry {
 		return 0, h.leftToExpire(err)
 	}
-	return pause, err
+	return retryIn, err
 }
 
 func (h *Hold) leftToExpire(err error) error {
-	return fmt.Errorf("holdfast: release %q: outcome unknown, it may stay taken until its lease expires: %w", h.Name(), err)
+	return driver.Errorf("holdfast: release %q: outcome unknown, the lock may stay held until its lease expires: %w", h.Name(), err)
 }
 
-// finish releases a hold whose function is over. It bounds how long the caller is
-// kept for a backend that does not answer: the clean-up goes on behind.
+// Finish releases a hold whose function has returned or panicked. It waits for a limited time: if
+// the backend does not answer, a cleanup goes on in the background.
 func (h *Hold) Finish(ctx context.Context) {
+	// Promise 7: the release does not end with the caller's context.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.entry.Timing.Share(3, 30*time.Second))
 	defer cancel()
-	_ = h.Release(ctx) // told to the observers
+	_ = h.Release(ctx) // a failure is reported to the observers
 }
 
-// verdict joins a function's own error with the end of its lease, if that was not
-// kept until the function had returned.
+// Verdict returns the result of a hold's function: the function's own error, joined with that of
+// the lease if it was lost before the function returned.
 func (h *Hold) Verdict(err error) error {
 	gone := h.LeaseErr()
 	switch {
@@ -142,8 +136,8 @@ func (h *Hold) Verdict(err error) error {
 	case err == nil:
 		return gone
 	}
-	return fmt.Errorf("%w; %w", err, gone)
+	return driver.Errorf("%w; %w", err, gone)
 }
 
-// ReleaseErr is the result of the release that is over.
+// ReleaseErr returns the result of a release that has ended.
 func (h *Hold) ReleaseErr() error { return h.release.Load().err }

@@ -13,8 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// Whoever calls Release, and whenever: it returns when the one release is over, with its
-// result.
+// All calls of Release return when the one release has ended, with its result.
 func TestReleaseAgainWaitsForTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
@@ -28,7 +27,7 @@ func TestReleaseAgainWaitsForTheFirst(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		results := make(chan error, 3)
-		go func() { results <- h.Release(ctx) }() // makes one attempt: then its context has ended
+		go func() { results <- h.Release(ctx) }() // makes one attempt, during which its context ends
 		synctest.Wait()
 		for range 2 {
 			go func() { results <- h.Release(context.Background()) }()
@@ -38,7 +37,7 @@ func TestReleaseAgainWaitsForTheFirst(t *testing.T) {
 				t.Errorf("Release after %v: %v", time.Since(start), err)
 			}
 		}
-		for range 20 { // the result is there: a context that has ended does not hide it
+		for range 20 { // a context that has ended does not hide the result
 			if err := h.Release(ctx); !errors.Is(err, locktest.ErrInjected) {
 				t.Fatalf("Release afterwards: %v", err)
 			}
@@ -46,7 +45,7 @@ func TestReleaseAgainWaitsForTheFirst(t *testing.T) {
 	})
 }
 
-// One who does not want to wait any longer for another's release is not kept.
+// A call that waits for another call's release returns when its own context ends.
 func TestReleaseAgainIsBoundedByItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
@@ -67,9 +66,9 @@ func TestReleaseAgainIsBoundedByItsContext(t *testing.T) {
 	})
 }
 
-// A driver that answers a release with "not yours" has said that the lock is not held by
-// this lease, which is what Release is for.
-func TestReleaseOfWhatIsLost(t *testing.T) {
+// A driver that answers a release with ErrLost has said that this lease does not hold the lock:
+// Release has succeeded.
+func TestReleaseOfALostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			if op == locktest.OpRelease {
@@ -84,11 +83,12 @@ func TestReleaseOfWhatIsLost(t *testing.T) {
 	})
 }
 
-func TestReleasesThatNeverReturnKeepNoPlace(t *testing.T) {
+// Releases that never return do not count towards the limit forever.
+func TestReleasesThatNeverReturnFreeTheLimit(t *testing.T) {
 	for late, ill := range map[time.Duration]int{time.Second: 64, time.Minute: 2000} { // during Shutdown, and after
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
-			c := locktest.NewClient(t, locktest.DeafTo(t, store, locktest.OpRelease))
+			c := locktest.NewClient(t, locktest.NeverAnswers(t, store, locktest.OpRelease))
 			for i := range ill {
 				locktest.MustLock(t, c, fmt.Sprint("ill ", i))
 			}

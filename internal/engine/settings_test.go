@@ -7,11 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net/url"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,225 +20,8 @@ import (
 	"github.com/holdfast-go/holdfast/partitions"
 )
 
-// "For ever" is commonly written as the largest duration.
-func TestCorner_LargestDurations(t *testing.T) {
-	const ever = time.Duration(math.MaxInt64)
-	aged := func(tb testing.TB, store *memory.Store, opts ...holdfast.ClientOption) *holdfast.Client {
-		start := time.Now()
-		return locktest.NewClient(tb, store.Locker(), append(opts, holdfast.WithElapsed(func() time.Duration {
-			return time.Since(start) + time.Hour // the machine has been up for an hour
-		}))...)
-	}
-	t.Run("IdleLimit", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			r := locktest.NewRunner(t, aged(t, memory.NewStore()), holdfast.WithIdleLimit(ever))
-			if _, err := r.RunTaskOnLeader(t.Context(), func(context.Context) error { return nil }); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(time.Second)
-			if !r.IsLeader() {
-				t.Error("leadership was given up at once")
-			}
-		})
-	})
-	t.Run("StallTimeout", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			r := locktest.NewRunner(t, aged(t, memory.NewStore()), holdfast.WithStallTimeout(ever))
-			_, err := r.RunTaskOnLeader(t.Context(), func(ctx context.Context) error { time.Sleep(time.Second); return context.Cause(ctx) })
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	})
-	t.Run("MinHold", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			r := locktest.NewRunner(t, aged(t, memory.NewStore()), holdfast.WithMinHold(ever))
-			done := locktest.Campaign(t.Context(), r, func(context.Context) error { return nil })
-			time.Sleep(time.Second)
-			locktest.Pending(t, done, "Run")
-			_ = r.Close(t.Context())
-		})
-	})
-	t.Run("CoolDown", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			r := locktest.NewRunner(t, aged(t, memory.NewStore()), holdfast.WithCoolDown(ever))
-			nothing := func(context.Context) error { return nil }
-			_, _ = r.RunTaskOnLeader(t.Context(), nothing)
-			_ = r.StepDown(t.Context())
-			if ran, _ := r.RunTaskOnLeader(t.Context(), nothing); ran {
-				t.Error("no cool-down")
-			}
-		})
-	})
-	t.Run("PollInterval", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			var asked atomic.Int64
-			c := locktest.NewClient(t, locktest.Changed{Locker: memory.New(), OnAcquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
-				asked.Add(1)
-				return holdfast.Lease{}, &holdfast.HeldError{Record: holdfast.Record{Name: req.Name}}
-			}}, holdfast.WithPollInterval(ever))
-			for i := range 20 {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				_, _ = c.Lock(ctx, fmt.Sprint(i))
-				cancel()
-			}
-			if n := asked.Load(); n > 20 {
-				t.Errorf("20 waiters that are not to poll asked %d times", n)
-			}
-		})
-	})
-	t.Run("remaining time", func(t *testing.T) { // what time.Time.Sub saturates at
-		synctest.Test(t, func(t *testing.T) {
-			var asked atomic.Int64
-			c := locktest.NewClient(t, locktest.Changed{Locker: memory.New(), OnAcquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
-				asked.Add(1)
-				return holdfast.Lease{}, &holdfast.HeldError{Record: holdfast.Record{Name: req.Name, Remaining: ever, RemainingKnown: true}}
-			}}, holdfast.WithPollInterval(10*time.Second))
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			_, _ = c.Lock(ctx, "job")
-			if n := asked.Load(); n > 10 {
-				t.Errorf("asked %d times in a minute at a poll interval of 10 s", n)
-			}
-		})
-	})
-	t.Run("TTL of the holder seen", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			var once sync.Once
-			c := locktest.NewClient(t, locktest.Changed{Locker: memory.New(), OnAcquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
-				if !req.Replace.IsZero() {
-					once.Do(func() {
-						t.Errorf("a waiter of %v takes over from a live holder whose TTL is %v", 200*time.Millisecond, ever)
-					})
-				}
-				return holdfast.Lease{}, &holdfast.HeldError{Record: holdfast.Record{Name: req.Name, TTL: ever, Revision: driver.NewRevision("r")}}
-			}})
-			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-			defer cancel()
-			_, _ = c.Lock(ctx, "job")
-		})
-	})
-	t.Run("TTL without a limit", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			start := time.Now()
-			c, err := holdfast.New(locktest.Changed{Locker: memory.New(), Allowed: &driver.Limits{},
-				OnAcquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
-					return holdfast.Lease{Name: req.Name, ID: req.ID, Token: 1, TTL: req.TTL}, nil
-				}}, holdfast.WithTTL(ever), holdfast.WithElapsed(func() time.Duration { return time.Since(start) + 100*24*time.Hour }))
-			if errors.Is(err, driver.ErrInvalid) {
-				return
-			}
-			defer func() { _ = c.Shutdown(context.Background()) }()
-			h, err := c.TryLock(t.Context(), "job", holdfast.WithGrace(time.Hour))
-			if err == nil {
-				err = h.Err()
-			}
-			if err != nil && !errors.Is(err, driver.ErrInvalid) {
-				t.Error(err)
-			}
-		})
-	})
-}
-
-// With a long TTL every pause and every limit that is a share of it grows too: one
-// failed call must not cost a quarter of an hour.
-func TestCorner_LongTTL(t *testing.T) {
-	const ttl = 24 * time.Hour
-	nothing := func(context.Context) error { return nil }
-	t.Run("one release fails", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-				if op == locktest.OpRelease && n == 1 {
-					return locktest.Fault{Refuse: locktest.ErrInjected}
-				}
-				return locktest.Fault{}
-			}), holdfast.WithTTL(ttl))
-			start := time.Now()
-			_ = c.Do(t.Context(), "job", nothing)
-			if d := time.Since(start); d > time.Minute {
-				t.Errorf("Do returned %v after its function", d)
-			}
-		})
-	})
-	t.Run("one release hangs", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-				if op == locktest.OpRelease && n == 1 {
-					return locktest.Fault{Hang: true}
-				}
-				return locktest.Fault{}
-			}), holdfast.WithTTL(ttl))
-			start := time.Now()
-			_ = c.Do(t.Context(), "job", nothing)
-			if d := time.Since(start); d > time.Minute {
-				t.Errorf("Do returned %v after its function", d)
-			}
-		})
-	})
-	t.Run("one attempt hangs", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-				if op == locktest.OpAcquire && n == 1 {
-					return locktest.Fault{Hang: true}
-				}
-				return locktest.Fault{}
-			}), holdfast.WithTTL(ttl))
-			start := time.Now()
-			_ = locktest.MustLock(t, c, "job").Release(t.Context())
-			if d := time.Since(start); d > time.Minute {
-				t.Errorf("a free lock was granted after %v", d)
-			}
-		})
-	})
-	t.Run("an acquire lands 10 s late", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			store := memory.NewStore()
-			c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-				if op == locktest.OpAcquire && n == 1 {
-					return locktest.Fault{Late: 10 * time.Second}
-				}
-				return locktest.Fault{}
-			}), holdfast.WithTTL(ttl))
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			defer cancel()
-			_, _ = c.TryLock(ctx, "job")
-			time.Sleep(5 * time.Minute)
-			if locktest.IsHeld(t, store, "job") {
-				t.Error("still held 5 minutes later")
-			}
-		})
-	})
-}
-
-// Held: a TTL of a millisecond neither spins nor gets stuck.
-func TestCorner_TinyTTL(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		check := locktest.NewExclusive(t)
-		var wg sync.WaitGroup
-		for range 3 {
-			f := locktest.NewFaulty(t, store.Locker(), nil)
-			c := locktest.NewClient(t, f, holdfast.WithTTL(time.Millisecond))
-			wg.Go(func() {
-				for range 50 {
-					_ = c.Do(t.Context(), "job", func(ctx context.Context) error {
-						token, _ := holdfast.TokenFromContext(ctx)
-						check.Enter(ctx, "job", token)
-						time.Sleep(10 * time.Millisecond)
-						return nil
-					})
-				}
-				if f.Total() > 30000 {
-					t.Errorf("%d calls", f.Total())
-				}
-			})
-		}
-		wg.Wait()
-	})
-}
-
-// Nothing panics on bad input.
-func TestCorner_NilArguments(t *testing.T) {
+// Nil arguments are errors, not panics.
+func TestNilArgumentsAreInvalid(t *testing.T) {
 	for name, call := range map[string]func(t *testing.T, c *holdfast.Client) error{
 		"Do without a function": func(t *testing.T, c *holdfast.Client) error { return c.Do(t.Context(), "job", nil) },
 		"TryLock, nil option": func(t *testing.T, c *holdfast.Client) error {
@@ -271,8 +51,8 @@ func TestCorner_NilArguments(t *testing.T) {
 	}
 }
 
-// A connection string in place of a URL must not show its key.
-func TestCorner_OpenLockerShowsNoCredential(t *testing.T) {
+// The error for a connection string in place of a URL does not show its key.
+func TestOpenShowsNoCredential(t *testing.T) {
 	for _, url := range []string{
 		"AccountName=app;AccountKey=s3cretKEYs3cretKEY==;BlobEndpoint=https://app.blob.core.windows.net/",
 		"s3cretKEY@db1:27017/app",
@@ -284,8 +64,8 @@ func TestCorner_OpenLockerShowsNoCredential(t *testing.T) {
 	}
 }
 
-// The caller may change its bytes after WithData.
-func TestWithDataKeepsNoSliceOfTheCaller(t *testing.T) {
+// The caller may change its slice after WithData.
+func TestWithDataCopiesItsSlice(t *testing.T) {
 	store := memory.NewStore()
 	c := locktest.NewClient(t, store.Locker())
 	data := []byte("first")
@@ -299,7 +79,7 @@ func TestWithDataKeepsNoSliceOfTheCaller(t *testing.T) {
 }
 
 // Errors, leases and requests show durations as people write them.
-func TestDurationsAreShownInShort(t *testing.T) {
+func TestDurationsArePrintedAsWritten(t *testing.T) {
 	c := locktest.NewClient(t, memory.New())
 	runner := func(o holdfast.RunnerOption) error {
 		_, err := holdfast.NewLeaderAwareRunner(c, "x", o)
@@ -313,7 +93,7 @@ func TestDurationsAreShownInShort(t *testing.T) {
 		"CoolDown -1m is":       runner(holdfast.WithCoolDown(-time.Minute)),
 		"Backoff 1h to 1m is":   runner(holdfast.WithRestart(holdfast.Backoff{Initial: time.Hour, Max: time.Minute})),
 		"RebalanceEvery -1m is": spread(partitions.WithRebalanceEvery(-time.Minute)),
-		"at least 1m, what": func() error {
+		"at least 1m, the clock drift": func() error {
 			_, err := c.Lock(t.Context(), "x", holdfast.WithTTL(1000*time.Minute), holdfast.WithGrace(time.Second))
 			return err
 		}(),
@@ -379,7 +159,7 @@ func TestOptionsAreCheckedTogether(t *testing.T) {
 			}
 		})
 	}
-	// The default TTL adapts to the backend; a given one never does.
+	// The default TTL adapts to the backend; a TTL that was set does not.
 	h := locktest.MustLock(t, c, "x")
 	if h.Lease().TTL != 30*time.Second {
 		t.Errorf("default TTL %v", h.Lease().TTL)
@@ -420,10 +200,10 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// A lease ID lets its bearer release the lock: no way of printing shows it.
+// A lease ID allows releasing the lock, so no way of printing shows it.
 func TestNoLeaseIDIsPrinted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out, log, observed bytes.Buffer // each has one writer
+		var out, log, observed bytes.Buffer // each is written by one goroutine
 		logger := slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
 			if n%2 == 0 {
@@ -453,4 +233,11 @@ func TestNoLeaseIDIsPrinted(t *testing.T) {
 			t.Error("nothing was printed")
 		}
 	})
+}
+
+// narrow has the limits of an Azure blob lease.
+type narrow struct{ holdfast.Locker }
+
+func (narrow) Limits() driver.Limits {
+	return driver.Limits{MinTTL: 15 * time.Second, MaxTTL: time.Minute, TTLStep: time.Second, MaxName: 10, MaxOwner: 10, MaxData: 4, TTLNote: "elsewhere it is less"}
 }

@@ -3,84 +3,89 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/text"
 	"github.com/holdfast-go/holdfast/internal/cause"
 )
 
 // Shutdown releases everything and closes the Locker; holdfast.Client.Shutdown describes it.
 func (c *Client) Shutdown(ctx context.Context) error {
-	for in := holdingFrom(ctx); in != nil; in = in.outer {
+	for in := holdContextFrom(ctx); in != nil; in = in.outer {
 		if in.hold.client == c && in.hold.managed {
 			return driver.Invalid("ctx", "of a function of Do, a runner or Partitions, or of a LeaseManager's hold", "another context: this one ends before the shutdown")
 		}
 	}
-	if c.shutting.CompareAndSwap(false, true) {
+	if c.shutdownBegun.CompareAndSwap(false, true) {
 		c.shutdownErr = c.shutDown(ctx)
-		close(c.down)
+		close(c.shutdownDone)
 		return c.shutdownErr
 	}
 	select {
-	case <-c.down:
+	case <-c.shutdownDone:
 	case <-ctx.Done():
-		if !cause.IsClosed(c.down) {
-			return fmt.Errorf("holdfast: shutdown: %w", cause.Of(ctx))
+		if !cause.IsClosed(c.shutdownDone) {
+			return driver.Errorf("holdfast: shutdown: %w", cause.Of(ctx))
 		}
 	}
 	return c.shutdownErr
 }
 
+// shutDown ends everything in the order in which one thing may still cause another: holds and
+// products, cleanups, calls to the backend, observers, the Locker.
 func (c *Client) shutDown(ctx context.Context) error {
 	c.work.Close()
-	c.close(cause.ErrShutdown)
+	c.endClosing(cause.ErrShutdown)
 	c.cleanups.RunAllNow()
 	participants := c.enlisted()
 	for _, p := range participants {
 		p.Stop(cause.ErrShutdown)
 	}
-	for _, h := range c.live() {
+	for _, h := range c.unreleased() {
 		h.shutDown(ctx)
 	}
 	var err error
 	if !c.work.Wait(ctx) {
-		err = fmt.Errorf("holdfast: shutdown: %s: %w", c.leftovers(), cause.Of(ctx))
+		err = notDone(ctx, c.describeLeft())
 	}
 	c.background.Close()
 	if !c.background.Wait(ctx) && err == nil {
-		err = fmt.Errorf("holdfast: shutdown: a clean-up is not done, its lock is left to expire: %w", cause.Of(ctx))
+		err = notDone(ctx, "a cleanup is not done, its lock is left to expire")
 	}
-	c.end()
+	c.endBase()
 	c.cleanups.RunAllNow()
-	c.cleaners.Wait(ctx) // nothing but what was waited for above
+	c.cleaners.Wait(ctx) // for goroutines only: background has counted the cleanups
 	for _, p := range participants {
 		err = errors.Join(err, p.Finish(ctx))
 	}
 	if !c.reader.Close(ctx) {
-		err = errors.Join(err, fmt.Errorf("holdfast: shutdown: a call to the backend has not returned: %w", cause.Of(ctx)))
+		err = errors.Join(err, notDone(ctx, "a call to the backend has not returned"))
 	}
 	if !c.renewer.Close(ctx) {
-		err = errors.Join(err, fmt.Errorf("holdfast: shutdown: a renewal or an overrun hook has not returned: %w", cause.Of(ctx)))
+		err = errors.Join(err, notDone(ctx, "a renewal or an overrun hook has not returned"))
 	}
-	if err == nil { // else there may be overruns to tell
+	if err == nil { // otherwise there may be overruns to report
 		c.observing.Close()
 		if !c.observing.Wait(ctx) {
-			err = fmt.Errorf("holdfast: shutdown: an observer has not returned: %w", cause.Of(ctx))
+			err = notDone(ctx, "an observer has not returned")
 		}
 	}
 	return errors.Join(err, c.closeLocker(ctx))
 }
 
-// closeSlack is how long after the end of its context Close of a Locker may return.
+// notDone is the error of a Shutdown whose context ended while it waited.
+func notDone(ctx context.Context, what string) error {
+	return driver.Errorf("holdfast: shutdown: %s: %w", what, cause.Of(ctx))
+}
+
+// closeSlack is how long after the end of its context a Locker's Close may return.
 const closeSlack = 100 * time.Millisecond
 
-// closeLocker closes the Locker, also if ctx has ended. A driver whose Close does not
-// return then is left behind, and the error says so.
+// closeLocker closes the Locker, also if ctx has ended. It does not wait for a Close that ignores
+// its context; the error says so.
 func (c *Client) closeLocker(ctx context.Context) error {
 	closed := make(chan error, 1)
 	go func() { closed <- c.locker.Close(ctx) }()
@@ -93,15 +98,15 @@ func (c *Client) closeLocker(ctx context.Context) error {
 	case err := <-closed:
 		return err
 	case <-time.After(closeSlack):
-		return fmt.Errorf("holdfast: shutdown: closing the backend has not returned, its connections may still be open: %w", cause.Of(ctx))
+		return notDone(ctx, "closing the backend has not returned, its connections may still be open")
 	}
 }
 
-// leftovers says what Shutdown waited for in vain.
-func (c *Client) leftovers() string {
+// describeLeft says which work had not ended when Shutdown's context did.
+func (c *Client) describeLeft() string {
 	var names []string
-	for _, h := range c.live() {
-		names = append(names, text.Quote(h.Name()))
+	for _, h := range c.unreleased() {
+		names = append(names, driver.Quote(h.Name()))
 	}
 	if len(names) == 0 {
 		return "a call to the backend has not returned"
@@ -110,22 +115,22 @@ func (c *Client) leftovers() string {
 	return "still held, left to expire: " + strings.Join(names, ", ")
 }
 
-// live lists the holds that are not released yet.
-func (c *Client) live() []*Hold {
+// unreleased lists the holds that are not released yet.
+func (c *Client) unreleased() []*Hold {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Collect(maps.Keys(c.holds))
 }
 
-// Participant is a product that Shutdown stops, and then waits for.
+// Participant is a product that Shutdown stops and waits for.
 type Participant interface {
-	// Stop begins to release what the participant holds; cause ends the contexts of the holds.
+	// Stop begins to release what the participant holds. The contexts of its holds end with cause.
 	Stop(cause error)
-	// Finish waits for its goroutines, when all holds are released or given up.
+	// Finish waits for the participant's goroutines, after all holds were released or given up.
 	Finish(ctx context.Context) error
 }
 
-// Enlist makes Shutdown stop a participant and wait until it is discharged. It reports false if
+// Enlist makes Shutdown stop a participant and wait for its Discharge. It returns false if
 // Shutdown has begun.
 func (c *Client) Enlist(p Participant) bool {
 	if !c.work.Start() {
@@ -135,7 +140,7 @@ func (c *Client) Enlist(p Participant) bool {
 	c.participants[p] = struct{}{}
 	c.mu.Unlock()
 	if c.closing.Err() != nil {
-		p.Stop(cause.ErrShutdown) // Shutdown may have listed the participants before
+		p.Stop(cause.ErrShutdown) // Shutdown may not have seen this one
 	}
 	return true
 }

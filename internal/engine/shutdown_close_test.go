@@ -14,26 +14,26 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// closing is a Locker whose Close takes as long as its farewell.
+// closing is a Locker whose Close calls a function first.
 type closing struct {
 	holdfast.Locker
-	farewell func(ctx context.Context) error
-	closed   chan struct{}
+	before func(ctx context.Context) error
+	closed chan struct{}
 }
 
-func newClosing(farewell func(ctx context.Context) error) *closing {
-	return &closing{memory.New(), farewell, make(chan struct{})}
+func newClosing(before func(ctx context.Context) error) *closing {
+	return &closing{memory.New(), before, make(chan struct{})}
 }
 
 func (l *closing) Close(ctx context.Context) error {
 	defer close(l.closed)
-	return errors.Join(l.farewell(ctx), l.Locker.Close(ctx))
+	return errors.Join(l.before(ctx), l.Locker.Close(ctx))
 }
 
-// Shutdown gives the Locker's Close no more time than it has itself, and does not wait for
-// one that takes more.
+// Shutdown gives the Locker's Close no more time than it has itself, and does not wait for a Close
+// that takes longer.
 func TestShutdownBoundsTheClosingOfTheLocker(t *testing.T) {
-	polite := func(ctx context.Context) error {
+	heeding := func(ctx context.Context) error {
 		select {
 		case <-time.After(10 * time.Second):
 			return locktest.ErrInjected
@@ -41,61 +41,27 @@ func TestShutdownBoundsTheClosingOfTheLocker(t *testing.T) {
 			return nil
 		}
 	}
-	deaf := func(context.Context) error { time.Sleep(10 * time.Second); return nil }
-	for name, farewell := range map[string]func(context.Context) error{"polite": polite, "deaf": deaf} {
-		for _, asked := range []time.Duration{0, 2 * time.Second} {
+	ignoring := func(context.Context) error { time.Sleep(10 * time.Second); return nil }
+	for name, before := range map[string]func(context.Context) error{"heeds its context": heeding, "ignores its context": ignoring} {
+		for _, given := range []time.Duration{0, 2 * time.Second} {
 			synctest.Test(t, func(t *testing.T) {
-				l := newClosing(farewell)
+				l := newClosing(before)
 				c := locktest.NewClient(t, l)
-				ctx, cancel := context.WithTimeout(t.Context(), asked)
+				ctx, cancel := context.WithTimeout(t.Context(), given)
 				defer cancel()
 				start := time.Now()
 				err := c.Shutdown(ctx)
-				if took := time.Since(start); took > asked+100*time.Millisecond {
-					t.Errorf("%s, asked %v: took %v", name, asked, took)
+				if took := time.Since(start); took > given+100*time.Millisecond {
+					t.Errorf("%s, given %v: took %v", name, given, took)
 				}
 				left := errors.Is(err, context.DeadlineExceeded) && strings.Contains(err.Error(), "closing the backend has not returned")
-				if left != (name == "deaf") {
-					t.Errorf("%s, asked %v: %v", name, asked, err)
+				if left != (name == "ignores its context") {
+					t.Errorf("%s, given %v: %v", name, given, err)
 				}
-				<-l.closed // also with a context that had ended before
+				<-l.closed // also when the context had ended before
 			})
 		}
 	}
-}
-
-// A Locker that was closed ends clean-ups and releases at once: nothing can be sent any more.
-func TestClosedLockerEndsCleanUps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var seen locktest.Events
-		var closed atomic.Bool
-		f := locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			switch {
-			case closed.Load():
-				return locktest.Fault{Refuse: holdfast.ErrClosed}
-			case op == locktest.OpAcquire:
-				return locktest.Fault{Lose: locktest.ErrInjected}
-			}
-			return locktest.Fault{}
-		})
-		c := locktest.NewClient(t, f, holdfast.WithObserver(seen.Observe))
-		if _, err := c.TryLock(t.Context(), "job"); !errors.Is(err, locktest.ErrInjected) {
-			t.Fatalf("TryLock: %v", err)
-		}
-		time.Sleep(time.Second)
-		before := f.Count(locktest.OpRelease)
-		closed.Store(true)
-		time.Sleep(time.Minute)
-		if n := f.Count(locktest.OpRelease) - before; n != 1 {
-			t.Errorf("%d releases were sent to a closed Locker", n)
-		}
-		if err := c.Shutdown(t.Context()); err != nil {
-			t.Errorf("Shutdown: %v", err)
-		}
-		if n := seen.Count(holdfast.EventError); n != 2 { // the acquire and the one release
-			t.Errorf("%d failures were reported", n)
-		}
-	})
 }
 
 // The release of a hold whose Locker was closed before fails once, and Shutdown does not

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,8 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// Shutdown by Do's own function with its own context, as on SIGTERM in the function.
-func TestCorner_ShutdownWithOwnContext(t *testing.T) {
+// A function of Do may call Shutdown with its own context. The lock is released all the same.
+func TestShutdownWithTheContextOfItsOwnHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		c := locktest.NewClient(t, store.Locker())
@@ -32,8 +31,9 @@ func TestCorner_ShutdownWithOwnContext(t *testing.T) {
 	})
 }
 
-// Held: ending a runner or a hold from hooks, observers and health checks does not hang.
-func TestCorner_EndFromWithin(t *testing.T) {
+// Close and StepDown of a runner return, also when called from its hooks, observers and health
+// checks.
+func TestRunnerIsEndedFromItsOwnCallbacks(t *testing.T) {
 	run := func(name string, opts func(end func()) []holdfast.RunnerOption, end func(r *holdfast.LeaderAwareRunner), faults func(string, int, holdfast.Lease) locktest.Fault, work locktest.Task) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -75,20 +75,18 @@ func TestCorner_EndFromWithin(t *testing.T) {
 	stop := func(r *holdfast.LeaderAwareRunner) { _ = r.Close(context.Background()) }
 	down := func(r *holdfast.LeaderAwareRunner) { _ = r.StepDown(context.Background()) }
 	slow := func(ctx context.Context) error { <-ctx.Done(); time.Sleep(30 * time.Second); return nil }
-	run("Close, health check while leading", health, stop, nil, locktest.UntilEnd)
-	run("Close, health check while campaigning", campaigning, stop, nil, locktest.UntilEnd)
-	run("Close, observer", observer, stop, nil, locktest.UntilEnd)
+	run("Close, health check while leading", health, stop, nil, locktest.LeadUntilCanceled)
+	run("Close, health check while campaigning", campaigning, stop, nil, locktest.LeadUntilCanceled)
+	run("Close, observer", observer, stop, nil, locktest.LeadUntilCanceled)
 	run("Close, overrun hook", hook, stop, locktest.Refuse(locktest.OpRenew), slow)
-	run("StepDown, health check", health, down, nil, locktest.UntilEnd)
-	run("StepDown, observer", observer, down, nil, locktest.UntilEnd)
+	run("StepDown, health check", health, down, nil, locktest.LeadUntilCanceled)
+	run("StepDown, observer", observer, down, nil, locktest.LeadUntilCanceled)
 	run("StepDown, overrun hook", hook, down, locktest.Refuse(locktest.OpRenew), slow)
 }
 
-// Races, in real time: each is run many times.
-
-// Shutdown while many locks are being taken: a hold that Shutdown finds before the
-// keeper has it must not take another's place out of the keeper's heap.
-func TestCorner_ShutdownWhileTaking(t *testing.T) {
+// Shutdown while many locks are acquired, in real time and many times: a hold that Shutdown
+// releases before the Renewer has it does not disturb the renewal of others.
+func TestShutdownWhileAcquiring(t *testing.T) {
 	for round := range 60 {
 		var mu sync.Mutex
 		renewed := map[string]bool{}
@@ -130,16 +128,16 @@ func TestCorner_ShutdownWhileTaking(t *testing.T) {
 	}
 }
 
-// Shutdown "finishes the clean-ups": also that of a TryLock which it cuts short.
-func TestCorner_ShutdownCleansUpTryLock(t *testing.T) {
+// Shutdown waits for the cleanup of a TryLock that it interrupts.
+func TestShutdownCleansUpAfterTryLock(t *testing.T) {
 	for round := range 40 {
 		store := memory.NewStore()
 		under := store.Locker()
 		const n = 300
 		var inside sync.WaitGroup
 		inside.Add(n)
-		c, err := holdfast.New(locktest.Changed{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
-			_, _ = under.TryAcquire(ctx, req) // applied; the answer does not come before Shutdown
+		c, err := holdfast.New(locktest.Scripted{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+			_, _ = under.TryAcquire(ctx, req) // applied, but not answered before Shutdown
 			inside.Done()
 			<-ctx.Done()
 			return holdfast.Lease{}, ctx.Err()
@@ -163,16 +161,16 @@ func TestCorner_ShutdownCleansUpTryLock(t *testing.T) {
 			}
 		}
 		if left > 0 {
-			t.Fatalf("round %d: Shutdown returned nil and left %d locks taken", round, left)
+			t.Fatalf("round %d: Shutdown returned nil and left %d locks held", round, left)
 		}
 	}
 }
 
-// The error of Shutdown names what is left.
-func TestCorner_ShutdownNamesWhatIsLeft(t *testing.T) {
+// The error of Shutdown describes what has not ended, also if no lock is held.
+func TestShutdownErrorDescribesWhatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			return map[string]locktest.Fault{locktest.OpAcquire: {Delay: time.Minute, Deaf: true}}[op]
+			return map[string]locktest.Fault{locktest.OpAcquire: {Delay: time.Minute, IgnoreContext: true}}[op]
 		}))
 		go func() { _, _ = c.Lock(context.Background(), "job") }()
 		time.Sleep(time.Second)
@@ -193,7 +191,7 @@ func TestShutdown(t *testing.T) {
 		c := locktest.NewClient(t, store.Locker())
 		raw := locktest.MustLock(t, c, "raw")
 		waited := make(chan error, 2)
-		for _, name := range []string{"raw", "taken"} { // behind this process's own hold, and asking
+		for _, name := range []string{"raw", "taken"} { // queued behind this process's own hold, and waiting for another's
 			go func() { _, err := c.Lock(t.Context(), name); waited <- err }()
 		}
 		did := make(chan error, 1)
@@ -246,7 +244,7 @@ func TestShutdown(t *testing.T) {
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		for range 20 { // the result is there: a context that has ended does not hide it
+		for range 20 { // a context that has ended does not hide the result
 			if err := c.Shutdown(ended); err != nil {
 				t.Fatalf("Shutdown again by an ended context: %v", err)
 			}
@@ -254,17 +252,17 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// Every error of Shutdown says what has not returned, also that of a renewal alone.
+// The error of Shutdown says what has not returned, also if it is a renewal alone.
 func TestShutdownNamesTheRenewalItWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			if op == locktest.OpRenew {
-				return locktest.Fault{Delay: time.Hour, Deaf: true}
+				return locktest.Fault{Delay: time.Hour, IgnoreContext: true}
 			}
 			return locktest.Fault{}
 		}))
 		h := locktest.MustLock(t, c, "job")
-		time.Sleep(11 * time.Second) // into the renewal
+		time.Sleep(11 * time.Second) // a renewal is under way
 		if err := h.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -304,12 +302,12 @@ func TestShutdownThatRunsOutOfTime(t *testing.T) {
 			t.Errorf("Shutdown took %v", d)
 		}
 		if _, err := under.Inspect(t.Context(), "job"); !errors.Is(err, holdfast.ErrClosed) {
-			t.Errorf("Shutdown gave up and left the Locker open: %v", err)
+			t.Errorf("Shutdown gave up and did not close the Locker: %v", err)
 		}
 		renewals := f.Count(locktest.OpRenew)
 		time.Sleep(31 * time.Second)
 		if f.Count(locktest.OpRenew) != renewals || locktest.IsHeld(t, store, "stuck") || locktest.IsHeld(t, store, "job") {
-			t.Error("what was left to expire is still kept")
+			t.Error("what was left to expire is still renewed")
 		}
 		close(block)
 		if err := <-done; !errors.Is(err, holdfast.ErrLost) && !errors.Is(err, holdfast.ErrClosed) {
@@ -318,94 +316,9 @@ func TestShutdownThatRunsOutOfTime(t *testing.T) {
 	})
 }
 
-func TestShutdownDrainsCleanUps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-			switch {
-			case op == locktest.OpAcquire:
-				return locktest.Fault{Lose: locktest.ErrInjected}
-			case op == locktest.OpRelease && n <= 3:
-				return locktest.Fault{Refuse: locktest.ErrInjected}
-			}
-			return locktest.Fault{}
-		}))
-		if _, err := c.TryLock(t.Context(), "job"); !errors.Is(err, locktest.ErrInjected) {
-			t.Fatalf("TryLock: %v", err)
-		}
-		start := time.Now()
-		if err := c.Shutdown(t.Context()); err != nil {
-			t.Errorf("Shutdown: %v", err)
-		}
-		if locktest.IsHeld(t, store, "job") {
-			t.Error("held after Shutdown")
-		}
-		if d := time.Since(start); d > 10*time.Second {
-			t.Errorf("Shutdown took %v", d)
-		}
-	})
-}
-
-// A clean-up that rests between two releases is not waited for: one more, at once, ends it.
-func TestShutdownHurriesCleanUps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			if op == locktest.OpAcquire {
-				return locktest.Fault{Lose: locktest.ErrInjected}
-			}
-			return locktest.Fault{}
-		}))
-		if _, err := c.TryLock(t.Context(), "job"); !errors.Is(err, locktest.ErrInjected) {
-			t.Fatalf("TryLock: %v", err)
-		}
-		time.Sleep(12 * time.Second) // pauses of seconds by now
-		start := time.Now()
-		if err := c.Shutdown(t.Context()); err != nil || time.Since(start) > 100*time.Millisecond {
-			t.Errorf("Shutdown: %v after %v", err, time.Since(start))
-		}
-	})
-}
-
-// So is one that plans its next release in the very moment when Shutdown begins.
-func TestShutdownHurriesACleanUpBeingPlanned(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		var slow atomic.Bool // the next reading of the clock
-		planning := make(chan struct{})
-		f := locktest.NewFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-			switch {
-			case op == locktest.OpAcquire:
-				return locktest.Fault{Lose: locktest.ErrInjected}
-			case op == locktest.OpRelease && n == 6: // the next would come after about 7 s
-				slow.Store(true)
-			}
-			return locktest.Fault{}
-		})
-		c := locktest.NewClient(t, f, holdfast.WithElapsed(func() time.Duration {
-			if slow.CompareAndSwap(true, false) {
-				close(planning)
-				time.Sleep(time.Second)
-			}
-			return time.Since(start)
-		}))
-		if _, err := c.TryLock(t.Context(), "job"); !errors.Is(err, locktest.ErrInjected) {
-			t.Fatalf("TryLock: %v", err)
-		}
-		<-planning
-		time.Sleep(500 * time.Millisecond)
-		began := time.Now()
-		if err := c.Shutdown(t.Context()); err != nil || time.Since(began) > 600*time.Millisecond {
-			t.Errorf("Shutdown: %v after %v", err, time.Since(began))
-		}
-		if n := f.Count(locktest.OpRelease); n != 7 {
-			t.Errorf("%d releases were sent, want one more", n)
-		}
-	})
-}
-
-// Whatever a caller is in the middle of when it is canceled, or when the client is
-// shut down: it returns soon, and nothing stays taken for longer than a TTL.
-func TestCancellationAtEveryAwaitPoint(t *testing.T) {
+// A caller that is canceled, or whose Client is shut down, returns soon whatever it waits for, and
+// no lock stays held for longer than a TTL.
+func TestCancellationAtEveryWait(t *testing.T) {
 	faults := map[string]locktest.Fault{
 		"slow": {Delay: 300 * time.Millisecond}, "refused": {Refuse: locktest.ErrInjected}, "lost": {Lose: locktest.ErrInjected},
 		"late": {Late: 3 * time.Second},
@@ -448,11 +361,11 @@ func TestCancellationAtEveryAwaitPoint(t *testing.T) {
 					if shut != errors.Is(err, holdfast.ErrClosed) && !errors.Is(err, context.Canceled) {
 						t.Errorf("%s at %v: %v", name, at, err)
 					}
-					time.Sleep(9 * time.Second) // a late request and the longest pause of a clean-up
+					time.Sleep(9 * time.Second) // a late request, and the longest backoff of a cleanup
 					next := locktest.NewClient(t, store.Locker())
 					h, err := next.TryLock(t.Context(), "job")
 					if err != nil {
-						t.Errorf("%s at %v, shutdown %v: still taken: %v", name, at, shut, err)
+						t.Errorf("%s at %v, shutdown %v: still held: %v", name, at, shut, err)
 						return
 					}
 					check.Enter(h.Context(), "job", h.Token())
@@ -462,11 +375,11 @@ func TestCancellationAtEveryAwaitPoint(t *testing.T) {
 	}
 }
 
-// Thousands of releases do not go to the backend at once.
-func TestShutdownReleasesSoManyAtATime(t *testing.T) {
+// Shutdown limits how many releases are under way at once.
+func TestShutdownLimitsItsReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		counted := &locktest.Counted{Faulty: locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+		counted := &locktest.RenewalGauge{Faulty: locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			if op == locktest.OpRelease {
 				return locktest.Fault{Delay: 5 * time.Millisecond}
 			}
@@ -479,7 +392,7 @@ func TestShutdownReleasesSoManyAtATime(t *testing.T) {
 		if err := c.Shutdown(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if n := counted.Worst.Load(); n > 64 {
+		if n := counted.Highest.Load(); n > 64 {
 			t.Errorf("%d releases at once", n)
 		}
 		for i := range 2000 {

@@ -20,16 +20,16 @@ import (
 	"github.com/holdfast-go/holdfast/leases"
 )
 
-// Slots are exclusive, each by itself, whatever fails.
-func TestAtMostSoManyHolders(t *testing.T) {
-	for _, looks := range []bool{true, false} {
-		t.Run(fmt.Sprintf("batch reads %v", looks), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { slotsUnderFaults(t, looks) })
+// Each slot has one holder at a time, whatever fails.
+func TestEachSlotIsExclusive(t *testing.T) {
+	for _, batchReads := range []bool{true, false} {
+		t.Run(fmt.Sprintf("batch reads %v", batchReads), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { slotsUnderFaults(t, batchReads) })
 		})
 	}
 }
 
-func slotsUnderFaults(t *testing.T, looks bool) {
+func slotsUnderFaults(t *testing.T, batchReads bool) {
 	const slots = 3
 	store := memory.NewStore()
 	check := locktest.NewPool(t, slots)
@@ -50,7 +50,7 @@ func slotsUnderFaults(t *testing.T, looks bool) {
 			}
 			return []locktest.Fault{{Refuse: locktest.ErrInjected}, {Lose: locktest.ErrInjected}, {Hang: true}, {Late: d}, {Delay: d}, {}, {}, {}}[kind]
 		})
-		l.Watcher, l.NoLooks = p%2 == 0, !looks
+		l.Watcher, l.NoBatchReads = p%2 == 0, !batchReads
 		l.Pace = locktest.NewPace(t, 10*time.Second, poll)
 		l.Pace.Slots = slots
 		paces = append(paces, l.Pace)
@@ -106,7 +106,7 @@ func TestSlotsAreTakenAndFreed(t *testing.T) {
 			t.Errorf("TryLock: %v", err)
 		}
 		if f.Count(locktest.OpAcquire) != 1 || f.Count(locktest.OpInspect) != 1 {
-			t.Errorf("%d attempts, %d reads for three slots", f.Count(locktest.OpAcquire), f.Count(locktest.OpInspect))
+			t.Errorf("%d requests, %d reads for three slots", f.Count(locktest.OpAcquire), f.Count(locktest.OpInspect))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -114,7 +114,7 @@ func TestSlotsAreTakenAndFreed(t *testing.T) {
 		if !errors.As(err, &held) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "all 3 slots are held") {
 			t.Errorf("Lock: %v", err)
 		}
-		// One that waits takes whichever is freed, at once.
+		// A waiter takes whichever slot is released, at once.
 		for range 10 {
 			i := rand.N(3)
 			before := f.Count(locktest.OpAcquire)
@@ -129,7 +129,7 @@ func TestSlotsAreTakenAndFreed(t *testing.T) {
 				t.Errorf("%q taken %v after %q was freed", h.Name(), time.Since(freed), holds[i].Name())
 			}
 			if n := f.Count(locktest.OpAcquire) - before; n > 2 {
-				t.Errorf("%d attempts for a hand-over", n)
+				t.Errorf("%d requests for one slot", n)
 			}
 			check.Enter(h)
 			holds[i] = h
@@ -138,8 +138,8 @@ func TestSlotsAreTakenAndFreed(t *testing.T) {
 	})
 }
 
-// Of one process's waiters those who came first are served first, one for each slot that
-// is freed, also by the process itself.
+// The waiters of one process are served in the order of arrival, one for each slot that is
+// released, also by the process itself.
 func TestSlotsServeLocalWaitersInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slots, waiters = 3, 60
@@ -157,7 +157,7 @@ func TestSlotsServeLocalWaitersInOrder(t *testing.T) {
 				order = append(order, i)
 				mu.Unlock()
 				work := time.Second
-				if i < slots { // so that from then on slots are freed one at a time
+				if i < slots { // so that slots are released one at a time
 					work += time.Duration(i) * 100 * time.Millisecond
 				}
 				time.Sleep(work)
@@ -176,7 +176,7 @@ func TestSlotsServeLocalWaitersInOrder(t *testing.T) {
 			}
 		}
 		if n := f.Count(locktest.OpAcquire); n > 2*waiters {
-			t.Errorf("%d attempts for %d waiters", n, waiters)
+			t.Errorf("%d requests for %d waiters", n, waiters)
 		}
 	})
 }
@@ -206,7 +206,7 @@ func TestCrashedHolderFreesItsSlot(t *testing.T) {
 	}
 }
 
-// A slot is no more stuck than a lock is (promise 10).
+// Promise 10 holds for each slot of a lock.
 func TestNoSlotIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ahead := 24 * time.Hour
@@ -226,11 +226,10 @@ func TestNoSlotIsStuck(t *testing.T) {
 	})
 }
 
-// A request for one slot that may have been granted is cleaned up when another slot is
-// granted.
-func TestDoubtfulSlotIsCleanedUp(t *testing.T) {
+// A request in doubt for one slot is cleaned up when another slot is granted.
+func TestSlotInDoubtIsCleanedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for range 20 { // the slot asked for first is random
+		for range 20 { // the first slot is random
 			store := memory.NewStore()
 			f := locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
 				if op == locktest.OpAcquire && n == 1 {
@@ -253,8 +252,8 @@ func TestDoubtfulSlotIsCleanedUp(t *testing.T) {
 	})
 }
 
-// A slot whose record is damaged does not keep others from theirs.
-func TestDamagedSlot(t *testing.T) {
+// A slot whose record is damaged does not keep callers from the other slots.
+func TestDamagedSlotLeavesTheOthersUsable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		f := locktest.NewFaulty(t, store.Locker(), func(_ string, _ int, l holdfast.Lease) locktest.Fault {
@@ -276,7 +275,7 @@ func TestDamagedSlot(t *testing.T) {
 	})
 }
 
-// Without slots, or with one, nothing is read and nothing asked twice.
+// Without slots, or with one, nothing is read, and one request is sent.
 func TestOneSlotIsAPlainLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFaulty(t, memory.NewStore().Locker(), nil)
@@ -289,21 +288,21 @@ func TestOneSlotIsAPlainLock(t *testing.T) {
 			t.Errorf("TryLock: %v", err)
 		}
 		if f.Count(locktest.OpAcquire) != 2 || f.Count(locktest.OpInspect) != 0 {
-			t.Errorf("%d attempts, %d reads", f.Count(locktest.OpAcquire), f.Count(locktest.OpInspect))
+			t.Errorf("%d requests, %d reads", f.Count(locktest.OpAcquire), f.Count(locktest.OpInspect))
 		}
 	})
 }
 
-// A LeaseManager and Partitions have one holder for each name, also where the Client's
-// default is to have several.
-func TestSlotsAreNotForManagersAndPartitions(t *testing.T) {
+// A LeaseManager and Partitions have one holder for each name, also if the Client's default is
+// WithSlots with several.
+func TestLeaseManagersAndPartitionsIgnoreSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		names := locktest.NamesOf("lease ", 20)
+		names := locktest.Names("lease ", 20)
 		var managers []*leases.LeaseManager
 		for range 3 {
 			m := locktest.NewManager(t, locktest.NewClient(t, store.Locker(), holdfast.WithSlots(3)))
-			locktest.MustManage(t, m, names...)
+			locktest.MustAdd(t, m, names...)
 			managers = append(managers, m)
 		}
 		time.Sleep(5 * time.Minute)
@@ -322,20 +321,20 @@ func TestSlotsAreNotForManagersAndPartitions(t *testing.T) {
 		f := locktest.NewFleet(t, 8, holdfast.WithSlots(3))
 		f.Work = func(ctx context.Context, i int) error {
 			if h, _ := holdfast.HoldFromContext(ctx); h.Slot() != 0 {
-				t.Errorf("partition %d is worked on with %q", i, h.Name())
+				t.Errorf("the work on partition %d has the hold of %q", i, h.Name())
 			}
 			<-ctx.Done()
 			return ctx.Err()
 		}
 		f.Join()
 		f.Join()
-		f.Settle(time.Minute)
+		f.UntilEven(time.Minute)
 		f.End()
 	})
 }
 
-// Some give 2, others 4: together they have 4.
-func TestSlotsThatDiffer(t *testing.T) {
+// Callers with different numbers of slots share them: the lock has as many as the greatest number.
+func TestCallersWithDifferentNumbersOfSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := locktest.NewClient(t, memory.NewStore().Locker())
 		for range 4 {
@@ -350,7 +349,7 @@ func TestSlotsThatDiffer(t *testing.T) {
 	})
 }
 
-func TestSlotsWaitForThemselves(t *testing.T) {
+func TestLockFailsWithinHoldsOfAllItsSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := locktest.NewClient(t, memory.NewStore().Locker())
 		two := holdfast.WithSlots(2)
@@ -359,7 +358,7 @@ func TestSlotsWaitForThemselves(t *testing.T) {
 			return c.Do(ctx, "pool", func(ctx context.Context) error {
 				nested = true
 				if _, err := c.Lock(ctx, "pool"); !errors.Is(err, holdfast.ErrHeld) {
-					t.Errorf("the first slot again: %v", err)
+					t.Errorf("Lock of the first slot: %v", err)
 				}
 				_, err := c.Lock(ctx, "pool", two)
 				return err

@@ -13,9 +13,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// deadAhead returns a store with the locks of a dead holder, of 20 s, that its clock will not let expire
-// for a day.
-func deadAhead(t *testing.T, names ...string) *memory.Store {
+// stuckHolder returns a store with the locks of a dead holder. Their TTL is 20 s, but by the
+// store's clock, which stepped back, they expire in a day only.
+func stuckHolder(t *testing.T, names ...string) *memory.Store {
 	t.Helper()
 	ahead := 24 * time.Hour
 	store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(ahead) }))
@@ -29,7 +29,7 @@ func deadAhead(t *testing.T, names ...string) *memory.Store {
 	return store
 }
 
-// Promise 10 for callers each of which asks once only: what one has seen, the next knows.
+// Promise 10 holds for callers that each try once: a Client remembers what the earlier ones saw.
 func TestNoLockIsStuckForTries(t *testing.T) {
 	try := func(t *testing.T, c *holdfast.Client, opts ...holdfast.Option) bool {
 		h, err := c.TryLock(t.Context(), "job", opts...)
@@ -38,33 +38,33 @@ func TestNoLockIsStuckForTries(t *testing.T) {
 		}
 		return h != nil
 	}
-	asks := map[string]func(t *testing.T, c *holdfast.Client) bool{
+	ways := map[string]func(t *testing.T, c *holdfast.Client) bool{
 		"TryLock":          func(t *testing.T, c *holdfast.Client) bool { return try(t, c) },
 		"TryLock of slots": func(t *testing.T, c *holdfast.Client) bool { return try(t, c, holdfast.WithSlots(3)) },
 		"a runner for each call": func(t *testing.T, c *holdfast.Client) bool {
-			ran, err := locktest.NewRunner(t, c).RunTaskOnLeader(t.Context(), locktest.Nothing)
+			ran, err := locktest.NewRunner(t, c).RunTaskOnLeader(t.Context(), locktest.EmptyTask)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return ran
 		},
-		"Lock that soon gives up": func(t *testing.T, c *holdfast.Client) bool {
+		"Lock with a short timeout": func(t *testing.T, c *holdfast.Client) bool {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 			defer cancel()
 			h, _ := c.Lock(ctx, "job")
 			return h != nil
 		},
 	}
-	for what, ask := range asks {
+	for what, take := range ways {
 		for _, every := range []time.Duration{time.Second, 15 * time.Second, time.Hour} {
 			t.Run(what+" every "+every.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					store := deadAhead(t, "job", "job#2", "job#3")
+					store := stuckHolder(t, "job", "job#2", "job#3")
 					f := locktest.NewFaulty(t, store.Locker(), nil)
-					f.NoLooks = true
+					f.NoBatchReads = true
 					c := locktest.NewClient(t, f)
 					start := time.Now()
-					for !ask(t, c) && time.Since(start) < 5*time.Hour {
+					for !take(t, c) && time.Since(start) < 5*time.Hour {
 						time.Sleep(every)
 					}
 					if took := time.Since(start); took < 20*time.Second || took > 21*time.Second+every {
@@ -76,10 +76,10 @@ func TestNoLockIsStuckForTries(t *testing.T) {
 	}
 }
 
-// A waiter, tries and the slots of a pool go by the same memory.
-func TestWaitersAndTriesShareWhatTheySaw(t *testing.T) {
+// Waiters and tries share the Client's sightings.
+func TestWaitersAndTriesShareSightings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewClient(t, deadAhead(t, "job").Locker())
+		c := locktest.NewClient(t, stuckHolder(t, "job").Locker())
 		ctx, cancel := context.WithTimeout(t.Context(), 19*time.Second)
 		defer cancel()
 		if _, err := c.Lock(ctx, "job"); !errors.Is(err, holdfast.ErrHeld) {
@@ -92,7 +92,7 @@ func TestWaitersAndTriesShareWhatTheySaw(t *testing.T) {
 		locktest.MustTryLock(t, c, "job")
 	})
 	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewClient(t, deadAhead(t, "job").Locker())
+		c := locktest.NewClient(t, stuckHolder(t, "job").Locker())
 		if _, err := c.TryLock(t.Context(), "job"); !errors.Is(err, holdfast.ErrHeld) {
 			t.Fatalf("TryLock: %v", err)
 		}
@@ -105,8 +105,8 @@ func TestWaitersAndTriesShareWhatTheySaw(t *testing.T) {
 	})
 }
 
-// A holder that renews, also one that is seen seldom, is not taken for dead by tries.
-func TestTriesLeaveALiveHolderAlone(t *testing.T) {
+// A holder that renews is not replaced by tries, however seldom they see it.
+func TestTriesDoNotReplaceALiveHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")

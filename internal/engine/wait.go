@@ -8,21 +8,21 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/clock"
+	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
-// watch has the Watcher, if there is one, ring the alarm when a seat may be free.
-func (a *Acquisition) watch(alarm chan<- struct{}) (stop func()) {
+// watch has the Watcher, if there is one, send to wake when a slot may be free.
+func (a *Acquisition) watch(wake chan<- struct{}) (stop func()) {
 	watcher := a.client.capabilities.Watcher
 	if watcher == nil {
 		return func() {}
 	}
 	var stops []func()
-	for _, s := range a.Attempts {
-		stops = append(stops, watcher.Watch(s.req.Name, func() {
-			s.woken.Store(true)
+	for _, t := range a.Attempts {
+		stops = append(stops, watcher.Watch(t.req.Name, func() {
+			t.woken.Store(true)
 			a.client.wakeups.note(a.client.now())
-			notify(alarm)
+			notify(wake)
 		}))
 	}
 	return func() {
@@ -32,21 +32,22 @@ func (a *Acquisition) watch(alarm chan<- struct{}) (stop func()) {
 	}
 }
 
-// ring puts a value into a channel that has room for one, unless it is there.
-func notify(alarm chan<- struct{}) {
+// notify sends to a channel of capacity 1, unless a value is there already.
+func notify(c chan<- struct{}) {
 	select {
-	case alarm <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
 
-// pause is how long to leave a backend alone that fails.
+// Backoff is how long to leave a backend alone that fails.
 func (a *Acquisition) Backoff() time.Duration {
-	return max(min(a.settings.Backoff(a.Failures-1), clock.Jitter(a.settings.Poll, 0.2)), time.Millisecond)
+	return max(min(a.settings.Backoff(a.Failures-1), timing.Jitter(a.settings.Poll, 0.2)), time.Millisecond)
 }
 
-// rest waits until it is time to ask again, and returns the seats to ask for.
-func (a *Acquisition) waitForNext(ctx context.Context, alarm <-chan struct{}, w *waiter) []*Attempt {
+// waitForNext waits until requests are due, and returns their attempts. After a
+// failure it waits for the whole backoff, whatever wakes it.
+func (a *Acquisition) waitForNext(ctx context.Context, wake <-chan struct{}, w *waiter) []*Attempt {
 	if a.Failures > 0 {
 		select {
 		case <-time.After(a.Backoff()):
@@ -56,100 +57,114 @@ func (a *Acquisition) waitForNext(ctx context.Context, alarm <-chan struct{}, w 
 	}
 	r := waiting{Acquisition: a, attempts: a.candidates()}
 	r.readings = make(chan reading, 2*len(r.attempts))
-	for _, s := range r.attempts {
-		r.schedule(s)
-		defer s.CancelRead()
+	for _, t := range r.attempts {
+		r.schedule(t)
+		defer t.CancelRead()
 	}
 	for {
-		next := slices.MinFunc(r.attempts, func(a, b *Attempt) int { return cmp.Compare(a.tryAt, b.tryAt) }).tryAt
+		next := slices.MinFunc(r.attempts, func(x, y *Attempt) int { return cmp.Compare(x.tryAt, y.tryAt) }).tryAt
 		timer := time.NewTimer(max(next-a.client.now(), time.Millisecond))
-		var ask []*Attempt
+		var due []*Attempt
 		select {
 		case <-timer.C:
-			ask = only(r.attempts, func(s *Attempt) bool { return s.tryAt <= next })
-		case <-alarm:
-			ask = only(a.Attempts, func(s *Attempt) bool { return s.woken.Swap(false) && r.worthAsking(s) })
+			due = filter(r.attempts, func(t *Attempt) bool { return t.tryAt <= next })
+		case <-wake:
+			due = filter(a.Attempts, func(t *Attempt) bool { return t.woken.Swap(false) && r.wokenUp(t) })
 		case <-w.slotFreed:
-			freed := a.client.queues.freedOf(w)
-			ask = only(a.Attempts, func(s *Attempt) bool { return slices.Contains(freed, s.slot) })
-		case seen := <-r.readings:
-			ask = only([]*Attempt{seen.attempt}, func(*Attempt) bool { return r.sawRecord(seen) })
+			freed := a.client.queues.takeFreed(w)
+			due = filter(a.Attempts, func(t *Attempt) bool { return slices.Contains(freed, t.slot) })
+		case got := <-r.readings:
+			if r.sawRecord(got) {
+				due = []*Attempt{got.attempt}
+			}
 		case <-ctx.Done():
 		}
 		timer.Stop()
-		if len(ask) > 0 || ctx.Err() != nil {
-			return ask
+		if len(due) > 0 || ctx.Err() != nil {
+			return due
 		}
 	}
 }
 
-// resting is an asker at rest.
+// waiting is an acquisition between two requests.
 type waiting struct {
 	*Acquisition
-	attempts []*Attempt // that others hold
-	// sights are what looks have shown. There is room for one of each seat, and for one
-	// more whose look was canceled too late.
+	attempts []*Attempt // for slots that others hold
+	// readings has the results of reads. There is room for one of each attempt, and for one more
+	// whose read was canceled too late.
 	readings chan reading
 }
 
-// sight is what a look showed of a seat.
+// reading is what a read has shown of an attempt's slot.
 type reading struct {
 	attempt *Attempt
 	record  driver.Record
 	err     error
 }
 
-// plan sets when to ask for a seat and when to look.
-func (r *waiting) schedule(s *Attempt) {
-	var lookAt time.Duration
-	s.tryAt, lookAt = s.Schedule()
-	if s.Readable() && lookAt < s.tryAt {
-		r.read(s, lookAt)
+// schedule sets when to send an attempt's next request, and plans a read before that.
+func (r *waiting) schedule(t *Attempt) {
+	var readAt time.Duration
+	t.tryAt, readAt = t.Schedule()
+	if t.Readable() && readAt < t.tryAt {
+		r.read(t, readAt)
 	}
 }
 
-// look has the lookout look at a seat's record.
-func (r *waiting) read(s *Attempt, at time.Duration) {
-	s.CancelRead()
-	sights := r.readings
-	s.StopRead = r.client.reader.Read(s.req.Name, at, func(record driver.Record, err error) {
+// read plans a read of an attempt's record.
+func (r *waiting) read(t *Attempt, at time.Duration) {
+	t.CancelRead()
+	readings := r.readings
+	t.StopRead = r.client.reader.Read(t.req.Name, at, func(record driver.Record, err error) {
 		select {
-		case sights <- reading{s, record, err}:
+		case readings <- reading{t, record, err}:
 		default:
 		}
 	})
 }
 
-// wake reports whether to ask for a seat whose Watcher has called. The first call says
-// only that the watch is in effect, and a flood of calls that it is so again after a gap:
-// then a look does, and those of a process that waits for a thousand names travel
-// together.
-func (r *waiting) worthAsking(s *Attempt) (ask bool) {
-	first := !s.Watching
-	s.Watching = true
+// wokenUp reports whether to send a request for a slot that the Watcher has called for.
+//
+// The first call says only that the watch is in effect. A flood of calls says the same after a
+// gap. Then a read is enough, and the reads of a process that waits for a thousand names
+// share a call.
+func (r *waiting) wokenUp(t *Attempt) (try bool) {
+	first := !t.Watching
+	t.Watching = true
 	switch {
-	case !slices.Contains(r.attempts, s): // this process holds it, and will know
+	case !slices.Contains(r.attempts, t): // this process holds the slot: slotFreed reports its release
 		return false
-	case (first || r.client.wakeups.flood(r.client.now())) && s.Readable():
-		r.read(s, r.client.now())
+	case (first || r.client.wakeups.flood(r.client.now())) && t.Readable():
+		r.read(t, r.client.now())
 		return false
 	}
 	return true
 }
 
-// wakes counts the calls of the Watcher, to know a flood of them.
+// sawRecord notes the result of a read, and reports whether to send a request.
+func (r *waiting) sawRecord(got reading) (try bool) {
+	if got.attempt.SawRecord(got.record, got.err) {
+		return true
+	}
+	r.client.queues.note(r.name, r.last)
+	r.schedule(got.attempt)
+	return false
+}
+
+// wakeups counts the calls of the Watcher, to detect a flood of them.
 type wakeups struct {
 	mu    sync.Mutex
 	since time.Duration
 	n     int
 }
 
-// A flood is more calls than floodSize in floodTime.
+// A flood is more than floodSize calls within floodTime.
 const (
 	floodSize = 32
 	floodTime = 100 * time.Millisecond
 )
 
+// note counts a call.
 func (w *wakeups) note(now time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -159,34 +174,18 @@ func (w *wakeups) note(now time.Duration) {
 	w.n++
 }
 
+// flood reports whether there is a flood of calls now.
 func (w *wakeups) flood(now time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.n > floodSize && now-w.since <= 2*floodTime
 }
 
-// takeIn takes in what a look showed, and reports whether to ask.
-func (r *waiting) sawRecord(seen reading) (ask bool) {
-	if seen.attempt.SawRecord(seen.record, seen.err) {
-		return true
-	}
-	r.client.queues.note(r.name, r.last)
-	r.schedule(seen.attempt)
-	return false
-}
-
-// forget cancels the look that is planned.
-func (s *Attempt) CancelRead() {
-	if s.StopRead != nil {
-		s.StopRead()
-		s.StopRead = nil
-	}
-}
-
-func only(seats []*Attempt, want func(*Attempt) bool) (some []*Attempt) {
-	for _, s := range seats {
-		if want(s) {
-			some = append(some, s)
+// filter returns the attempts that match.
+func filter(attempts []*Attempt, match func(*Attempt) bool) (some []*Attempt) {
+	for _, t := range attempts {
+		if match(t) {
+			some = append(some, t)
 		}
 	}
 	return some

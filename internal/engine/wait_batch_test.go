@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-func TestThousandNamesCostAFewCalls(t *testing.T) {
+func TestWaitingForAThousandNamesCostsAFewCalls(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		names   int
@@ -21,19 +21,19 @@ func TestThousandNamesCostAFewCalls(t *testing.T) {
 		poll    time.Duration
 		most    int // calls a minute
 	}{
-		{"woken by a watcher", 1000, true, 15 * time.Second, 5},
+		{"woken by a Watcher", 1000, true, 15 * time.Second, 5},
 		{"polling every 5 s", 300, false, 5 * time.Second, 15},
-		{"polling once an hour", 300, true, time.Hour, 5}, // but for the end of the holder's time
+		{"polling once an hour", 300, true, time.Hour, 5}, // except at the holder's expiry
 	} {
 		names := tt.names
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := locktest.NewCrowd(t, names, func(f *locktest.Faulty) { f.Watcher = tt.watcher }, holdfast.WithPollInterval(tt.poll))
+				c := locktest.NewWaiters(t, names, func(f *locktest.Faulty) { f.Watcher = tt.watcher }, holdfast.WithPollInterval(tt.poll))
 				time.Sleep(time.Minute)
-				// One attempt each at first, then looks: also at the moment when the watch
-				// comes into effect, one for each as they come one after another.
+				// One request for each name, then reads. Each name's watch comes into effect at a
+				// time of its own, and so has a read of its own then.
 				if n := c.Calls.Count(locktest.OpAcquire); n != names {
-					t.Errorf("%d attempts at first", n)
+					t.Errorf("%d requests at first", n)
 				}
 				before := c.Calls.Total()
 				const minutes = 3
@@ -44,27 +44,27 @@ func TestThousandNamesCostAFewCalls(t *testing.T) {
 					t.Errorf("%d calls in %d minutes in which nothing happened", calls, minutes)
 				}
 				if n := c.Calls.Count(locktest.OpAcquire); n != names {
-					t.Errorf("%d attempts where looks would do", n-names)
+					t.Errorf("%d requests although reads are possible", n-names)
 				}
-				c.TakenOver()
+				c.CheckTakeover()
 				if n := c.Calls.Count(locktest.OpAcquire) - names; n > names+names/10 {
-					t.Errorf("%d attempts for %d take-overs", n, names)
+					t.Errorf("%d requests for %d takeovers", n, names)
 				}
 			})
 		})
 	}
 }
 
-func TestWakeUpsAreFollowedAtOnce(t *testing.T) {
+func TestWokenWaitersTakeTheLockAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewCrowd(t, 100, func(*locktest.Faulty) {})
+		c := locktest.NewWaiters(t, 100, func(*locktest.Faulty) {})
 		time.Sleep(33 * time.Second)
 		for name, h := range c.Holds {
 			_ = h.Release(t.Context())
 			synctest.Wait()
 			c.Mu.Lock()
 			if c.Granted[name] != time.Now() {
-				t.Errorf("%s is not taken at once", name)
+				t.Errorf("%s was not taken at once", name)
 			}
 			c.Mu.Unlock()
 			time.Sleep(time.Second)
@@ -73,13 +73,13 @@ func TestWakeUpsAreFollowedAtOnce(t *testing.T) {
 	})
 }
 
-// What was freed between the first attempt and the moment when the watch came into
-// effect is seen then.
-func TestWatchInEffectIsFollowed(t *testing.T) {
+// A lock that was released between the first request and the moment when the watch came into
+// effect is taken at that moment.
+func TestWatchInEffectCausesARead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gap := &locktest.GapWatcher{}
-		gap.Open.Store(true)
-		c := locktest.NewCrowd(t, 1, func(f *locktest.Faulty) { gap.Locker = f.Locker; f.Locker = gap }, holdfast.WithPollInterval(time.Hour))
+		gap := &locktest.LossyWatcher{}
+		gap.Loses.Store(true)
+		c := locktest.NewWaiters(t, 1, func(f *locktest.Faulty) { gap.Locker = f.Locker; f.Locker = gap }, holdfast.WithPollInterval(time.Hour))
 		_ = c.Holds["job-0"].Release(t.Context())
 		synctest.Wait()
 		if len(c.Granted) != 0 {
@@ -88,19 +88,19 @@ func TestWatchInEffectIsFollowed(t *testing.T) {
 		gap.WakeAll()
 		synctest.Wait()
 		if len(c.Granted) != 1 {
-			t.Error("a release before the watch came into effect is not seen")
+			t.Error("a release before the watch came into effect was not noticed")
 		}
 		c.Wg.Wait()
 	})
 }
 
-// A watch that is in effect again after a gap wakes everybody: one read tells all that
-// there is nothing new, and those whose lock was freed in the gap take it.
-func TestFloodOfWakeUpsIsReadTogether(t *testing.T) {
+// A Watcher that lost events wakes every waiter. One batch read shows most of them that nothing
+// changed, and the others take their locks.
+func TestFloodOfWakeUpsSharesReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const names = 500
-		gap := &locktest.GapWatcher{}
-		c := locktest.NewCrowd(t, names, func(f *locktest.Faulty) {
+		gap := &locktest.LossyWatcher{}
+		c := locktest.NewWaiters(t, names, func(f *locktest.Faulty) {
 			gap.Locker = f.Locker
 			f.Locker = gap
 			f.Faults = func(op string, _ int, _ holdfast.Lease) locktest.Fault {
@@ -108,40 +108,40 @@ func TestFloodOfWakeUpsIsReadTogether(t *testing.T) {
 			}
 		})
 		time.Sleep(time.Minute)
-		before, looks := c.Calls.Count(locktest.OpAcquire), c.Calls.Count(locktest.OpInspect)
-		gap.Open.Store(true)
+		before, reads := c.Calls.Count(locktest.OpAcquire), c.Calls.Count(locktest.OpInspect)
+		gap.Loses.Store(true)
 		for _, name := range []string{"job-3", "job-300"} {
 			_ = c.Holds[name].Release(t.Context())
 		}
 		synctest.Wait()
 		if len(c.Granted) != 0 {
-			t.Fatal("woken in the gap")
+			t.Fatal("woken by a lost event")
 		}
-		gap.Open.Store(false)
+		gap.Loses.Store(false)
 		gap.WakeAll()
 		time.Sleep(20 * time.Millisecond)
 		synctest.Wait()
 		if n := c.Calls.Count(locktest.OpAcquire) - before; n > 50 || len(c.Granted) != 2 {
-			t.Errorf("%d attempts, %d granted", n, len(c.Granted))
+			t.Errorf("%d requests, %d granted", n, len(c.Granted))
 		}
-		if n := c.Calls.Count(locktest.OpInspect) - looks; n > 4 {
+		if n := c.Calls.Count(locktest.OpInspect) - reads; n > 4 {
 			t.Errorf("%d reads", n)
 		}
-		c.TakenOver("job-3", "job-300")
+		c.CheckTakeover("job-3", "job-300")
 	})
 }
 
-// Those who wait ask themselves when looks fail, and take over in time, even if the call
-// that looks never returns.
-func TestLooksThatFail(t *testing.T) {
+// If batch reads fail, waiters send requests instead, and take over in time. That is so even if
+// the read never returns.
+func TestWaitersSendRequestsWhenReadsFail(t *testing.T) {
 	for name, ft := range map[string]locktest.Fault{
-		"refused": {Refuse: locktest.ErrInjected},
-		"hung":    {Hang: true},
-		"deaf":    {Delay: time.Hour, Deaf: true},
+		"refused":             {Refuse: locktest.ErrInjected},
+		"hung":                {Hang: true},
+		"ignores its context": {Delay: time.Hour, IgnoreContext: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := locktest.NewCrowd(t, 20, func(f *locktest.Faulty) {
+				c := locktest.NewWaiters(t, 20, func(f *locktest.Faulty) {
 					f.Faults = func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 						return map[string]locktest.Fault{locktest.OpInspect: ft}[op]
 					}
@@ -149,15 +149,15 @@ func TestLooksThatFail(t *testing.T) {
 				before := c.Calls.Count(locktest.OpAcquire)
 				time.Sleep(10 * time.Minute)
 				if n := c.Calls.Count(locktest.OpAcquire) - before; n < 20*10*60/25 || n > 20*10*60/12 {
-					t.Errorf("%d attempts in 10 minutes at a poll interval of 15 s", n)
+					t.Errorf("%d requests in 10 minutes at a poll interval of 15 s", n)
 				}
-				c.TakenOver()
+				c.CheckTakeover()
 			})
 		})
 	}
 }
 
-func TestLooksEndWithTheirWaiters(t *testing.T) {
+func TestReadsEndWithTheirWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		locktest.MustLock(t, locktest.NewClient(t, store.Locker(), holdfast.WithOwner("web-3")), "job")
@@ -165,7 +165,7 @@ func TestLooksEndWithTheirWaiters(t *testing.T) {
 			return map[string]locktest.Fault{locktest.OpInspect: {Delay: time.Second}}[op]
 		})
 		c := locktest.NewClient(t, f)
-		for _, wait := range []time.Duration{time.Millisecond, 5500 * time.Millisecond, time.Minute} { // before, during and after looks
+		for _, wait := range []time.Duration{time.Millisecond, 5500 * time.Millisecond, time.Minute} { // before, during and after reads
 			ctx, cancel := context.WithTimeout(t.Context(), wait)
 			_, err := c.Lock(ctx, "job")
 			var held *holdfast.HeldError
@@ -177,21 +177,21 @@ func TestLooksEndWithTheirWaiters(t *testing.T) {
 			before := f.Total()
 			time.Sleep(time.Minute)
 			if f.Total() != before {
-				t.Error("there are looks although nobody waits")
+				t.Error("there are reads although nobody waits")
 			}
 		}
 	})
 }
 
-func TestShutdownEndsLooks(t *testing.T) {
+func TestShutdownEndsReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewCrowd(t, 50, func(f *locktest.Faulty) {
+		c := locktest.NewWaiters(t, 50, func(f *locktest.Faulty) {
 			f.Watcher = false
 			f.Faults = func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 				return map[string]locktest.Fault{locktest.OpInspect: {Hang: true}}[op]
 			}
 		}, holdfast.WithPollInterval(time.Second))
-		time.Sleep(time.Second) // a look is under way
+		time.Sleep(time.Second) // a read is under way
 		start := time.Now()
 		if err := c.Client.Shutdown(t.Context()); err != nil || time.Since(start) != 0 {
 			t.Errorf("Shutdown took %v: %v", time.Since(start), err)
@@ -203,10 +203,10 @@ func TestShutdownEndsLooks(t *testing.T) {
 	})
 	t.Run("a call that does not return", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			c := locktest.NewCrowd(t, 1, func(f *locktest.Faulty) {
+			c := locktest.NewWaiters(t, 1, func(f *locktest.Faulty) {
 				f.Watcher = false
 				f.Faults = func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-					return map[string]locktest.Fault{locktest.OpInspect: {Delay: time.Hour, Deaf: true}}[op]
+					return map[string]locktest.Fault{locktest.OpInspect: {Delay: time.Hour, IgnoreContext: true}}[op]
 				}
 			}, holdfast.WithPollInterval(5*time.Second))
 			time.Sleep(7 * time.Second)
@@ -222,8 +222,8 @@ func TestShutdownEndsLooks(t *testing.T) {
 	})
 }
 
-// What looks show is told like what attempts meet.
-func TestLooksTellTheHolder(t *testing.T) {
+// A holder that a read shows is reported, and named by errors, as one that a request shows.
+func TestReadsReportTheHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		a, b := locktest.NewClient(t, store.Locker(), holdfast.WithOwner("a")), locktest.NewClient(t, store.Locker(), holdfast.WithOwner("b"))
@@ -252,30 +252,10 @@ func TestLooksTellTheHolder(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := seen.Count(holdfast.EventHolderSeen); n != 2 || seen.List[1].Owner != "b" {
-			t.Errorf("told %d times: %v", n, seen.List)
+			t.Errorf("%d events: %v", n, seen.List)
 		}
 		if n := f.Count(locktest.OpAcquire); n > 3 {
-			t.Errorf("%d attempts", n)
-		}
-	})
-}
-
-// A request of one's own that landed late looks like another holder: only asking tells.
-func TestOwnLateRequestIsNoOtherHolder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
-		time.AfterFunc(5*time.Second, func() { _ = h.Release(t.Context()) })
-		c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-			if op == locktest.OpAcquire && n == 1 {
-				return locktest.Fault{Late: 6 * time.Second}
-			}
-			return locktest.Fault{}
-		}), holdfast.WithPollInterval(10*time.Second))
-		start := time.Now()
-		locktest.MustLock(t, c, "job")
-		if d := time.Since(start); d > 20*time.Second {
-			t.Errorf("granted after %v", d)
+			t.Errorf("%d requests", n)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-// Package event has the events that observers are notified of.
+// Package event defines the events that observers are notified of.
 package event
 
 import (
@@ -10,7 +10,7 @@ import (
 // Type says what happened.
 type Type uint8
 
-// The types; package holdfast documents them.
+// The types of events. Package holdfast documents them.
 const (
 	Acquired Type = iota + 1
 	Released
@@ -42,11 +42,11 @@ type Event struct {
 	Time    time.Time
 	Dropped int
 
-	Leader bool // of a LeaderAwareRunner: to acquire is to be elected
+	Leader bool // of a LeaderAwareRunner: acquiring means being elected
 	Own    bool // HolderSeen: this Client itself holds the lock
 }
 
-// AsLeader marks the events of a LeaderAwareRunner.
+// AsLeader returns emit for the events of a LeaderAwareRunner.
 func AsLeader(emit func(Event)) func(Event) {
 	return func(e Event) {
 		e.Leader = true
@@ -54,7 +54,7 @@ func AsLeader(emit func(Event)) func(Event) {
 	}
 }
 
-// String is one line for people, without any secret.
+// String returns one line for people, without any secret.
 func (e Event) String() string {
 	s := fmt.Sprintf("%s %q", e.Type, e.Name)
 	if e.Type == HolderSeen && e.Owner != "" {
@@ -75,7 +75,7 @@ func (e Event) String() string {
 	return s
 }
 
-// Call calls a user's function for an event. Its panic is logged and goes no further.
+// Call calls a user's function for an event. A panic of the function is logged and ends there.
 func Call(logger *slog.Logger, fn func(Event), e Event) {
 	defer func() {
 		if p := recover(); p != nil {

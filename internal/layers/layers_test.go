@@ -2,10 +2,7 @@
 package layers
 
 import (
-	"os"
 	"os/exec"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -102,30 +99,5 @@ func TestRootFolder(t *testing.T) {
 	}
 	if n > most {
 		t.Errorf("the root folder has %d files, more than %d", n, most)
-	}
-}
-
-// Every file that the page on internals, the table of promises or the guide for contributors
-// names is there.
-func TestNamedFilesExist(t *testing.T) {
-	for _, page := range []string{"docs/internals.md", "doc.go", "CONTRIBUTING.md"} {
-		text, err := os.ReadFile("../../" + page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range regexp.MustCompile(`\b((?:internal|engine|docs|drivers|driver|promises|leases|partitions)/[\w./*-]*\w(?:/|\b)|promise\d\d_\w+\.go)`).FindAllString(string(text), -1) {
-			name := strings.TrimSuffix(m, "/")
-			switch {
-			case strings.HasPrefix(name, "engine/"):
-				name = "internal/" + name
-			case strings.HasPrefix(name, "promise") && strings.HasSuffix(name, ".go") && !strings.Contains(name, "/"):
-				name = "promises/" + name
-			case strings.Contains(name, "NN"):
-				continue
-			}
-			if found, _ := filepath.Glob("../../" + name); len(found) == 0 {
-				t.Errorf("%s names %s, which is not there", page, name)
-			}
-		}
 	}
 }

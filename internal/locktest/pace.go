@@ -6,20 +6,23 @@ import (
 	"time"
 )
 
-// Pace bounds how often the waiters of one client ask, whatever becomes of their requests:
-// in any second, and on the average from the first request to the last.
+// Pace checks how often the waiters of one client ask the backend: in any second, and on average
+// from the first request to the last.
 //
-// Only the first waiter for a name asks. Between two of its requests it rests: after a
-// failure for three quarters of a hundredth of the TTL or more, and more with each failure;
-// else for the poll interval less a fifth, or until it is woken. What wakes it is a release
-// or a removal, which is another grant's end, or the end of the holder's time, which is let
-// pass, again and again, at intervals that double from 10 ms. So a grant or a failure costs
-// a request of its own, and the rest come at the poll interval; with slots, one for each.
+// Only the first waiter for a name asks. After a failed request it waits for the backoff, which is
+// at least three quarters of a hundredth of the TTL and grows with each failure. After any other
+// request it waits for the poll interval less a fifth, or until something wakes it:
+//
+//   - a release or a removal, which ends another grant;
+//   - the end of the holder's time, checked again at intervals that double from 10 ms.
+//
+// A grant or a failure therefore explains one request of its own, the poll interval all others.
+// With slots this holds for each slot.
 type Pace struct {
 	tb    testing.TB
 	ttl   time.Duration
 	poll  time.Duration
-	Slots int
+	Slots int // 1 by default
 
 	mu     sync.Mutex
 	begin  time.Time
@@ -27,6 +30,7 @@ type Pace struct {
 	n      int
 }
 
+// NewPace makes a check; a violation is an error of the test.
 func NewPace(tb testing.TB, ttl, poll time.Duration) *Pace {
 	return &Pace{tb: tb, ttl: ttl, poll: poll, Slots: 1}
 }
@@ -45,18 +49,18 @@ func (p *Pace) note(op string) {
 		p.recent = p.recent[1:]
 	}
 	p.recent = append(p.recent, now)
-	if most := p.inASecond(); len(p.recent) == most+1 {
+	if most := p.mostPerSecond(); len(p.recent) == most+1 {
 		p.tb.Errorf("more than %d requests within a second", most)
 	}
 }
 
-// inASecond is what a second has room for: one request for each of the shortest rests.
-func (p *Pace) inASecond() int {
+// mostPerSecond is the bound for any second: one request for each of the shortest waits.
+func (p *Pace) mostPerSecond() int {
 	return p.Slots * (int(time.Second/min(p.ttl/100*3/4, 10*time.Millisecond)) + int(time.Second/(p.poll*4/5)) + 20)
 }
 
-// Verify checks the average. events are what may have woken waiters or cost requests of
-// their own: grants of any client, calls that failed, breaks.
+// Verify checks the average. events is the number of events that may have caused a request:
+// grants to any client, failed calls, breaks.
 func (p *Pace) Verify(events int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

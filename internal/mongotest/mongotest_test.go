@@ -37,7 +37,7 @@ func TestSharedServers(t *testing.T) {
 	insert(t, CollectionOf(t, Connect(t, Standalone(t))))
 }
 
-func TestFaults(t *testing.T) {
+func TestKillPauseStepDown(t *testing.T) {
 	ctx := within(t)
 	rs := StartReplicaSet(t, Options{})
 	coll := CollectionOf(t, Connect(t, rs.URI()))
@@ -51,7 +51,7 @@ func TestFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := rs.Pause(killed); err == nil {
-		t.Error("paused a member that does not run")
+		t.Error("a killed member was paused")
 	}
 	next, err := rs.Primary(ctx)
 	if err != nil || next == killed {
@@ -81,6 +81,6 @@ func TestAuth(t *testing.T) {
 	open := strings.Replace(rs.URI(), AdminUser+":"+AdminPassword+"@", "", 1)
 	client := Connect(t, open)
 	if err := client.Database("x").RunCommand(within(t), bson.D{{Key: "dbStats", Value: 1}}).Err(); err == nil {
-		t.Error("a client without a user may run commands")
+		t.Error("a client without a user ran a command")
 	}
 }

@@ -7,34 +7,34 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 	"github.com/holdfast-go/holdfast/internal/testservers"
 )
 
-// Options of a replica set. The zero value is three members without access
-// control and quick elections.
+// Options of a replica set. The zero value is three members without access control and with
+// fast elections.
 type Options struct {
-	// Members is how many members it has; 0 means 3.
+	// Members is the number of members; 0 means 3.
 	Members int
-	// Auth turns access control on, with the user [AdminUser].
+	// Auth enables access control, with the user [AdminUser].
 	Auth bool
 	// Arbiter makes the last member an arbiter, which votes and has no data.
 	Arbiter bool
-	// ElectionTimeout is how long the others wait for a silent primary; 0 means
-	// one second. MongoDB's own default is ten.
+	// ElectionTimeout is how long the other members wait for a primary that does not
+	// answer; 0 means one second. MongoDB's own default is ten.
 	ElectionTimeout time.Duration
-	// TTLMonitor is how many seconds the TTL thread sleeps between its rounds; 0
-	// means one. MongoDB's own default is 60.
+	// TTLMonitor is how many seconds the thread that deletes expired documents sleeps
+	// between its rounds; 0 means one. MongoDB's own default is 60.
 	TTLMonitor int
-	// NoChaining has every secondary follow the primary. One that follows a frozen
-	// secondary falls behind with it, and no majority acknowledges a write.
+	// NoChaining makes every secondary replicate from the primary. One that replicates
+	// from a paused secondary falls behind with it, and no majority acknowledges a write.
 	NoChaining bool
 	// Args are further arguments for every mongod.
 	Args []string
-	// Env gives further variables for the environment of a member; nil for none.
+	// Env returns variables to add to a member's environment; it can be nil.
 	Env func(member int) []string
 }
 
@@ -51,7 +51,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// The user of a replica set with access control; it may do everything.
+// The user of a replica set with access control. It has all rights.
 const (
 	AdminUser     = "admin"
 	AdminPassword = "mongotest-admin-password"
@@ -59,16 +59,15 @@ const (
 
 const setName = "rs"
 
-// ReplicaSet is a running replica set. Its methods are safe for concurrent use.
-// Members are numbered from 0.
+// ReplicaSet is a running replica set whose members are processes of this machine. Its methods
+// are safe for concurrent use. Members are numbered from 0.
 type ReplicaSet struct {
 	*Set
-	mu      sync.Mutex // guards the processes' state; held while they start and stop
-	members []*process
+	members []*serverprocess.Server
 }
 
-// StartReplicaSet starts a replica set for this test alone and removes it at
-// the end. It fails the test if that is impossible.
+// StartReplicaSet starts a replica set for this test alone and removes it at the end. It fails
+// the test if that is not possible.
 func StartReplicaSet(tb testing.TB, opts Options) *ReplicaSet {
 	tb.Helper()
 	rs, err := NewReplicaSet(tb.Context(), tb.TempDir(), opts)
@@ -83,25 +82,19 @@ func StartReplicaSet(tb testing.TB, opts Options) *ReplicaSet {
 	return rs
 }
 
-// NewReplicaSet starts a replica set with its data under dir. The caller removes
-// it.
-func NewReplicaSet(ctx context.Context, dir string, opts Options) (*ReplicaSet, error) {
+// NewReplicaSet starts a replica set with its data under dir. The caller removes it.
+func NewReplicaSet(ctx context.Context, dir string, opts Options) (_ *ReplicaSet, err error) {
 	path, err := testservers.Mongod(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return startReplicaSet(ctx, path, dir, opts)
-}
-
-func startReplicaSet(ctx context.Context, path, dir string, opts Options) (_ *ReplicaSet, err error) {
-	opts = opts.withDefaults()
-	rs := &ReplicaSet{Set: &Set{opts: opts}}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("start a replica set: %w", err), rs.Remove())
+			err = fmt.Errorf("start a replica set: %w", err)
 		}
 	}()
-	args := append([]string{"--bind_ip", host}, opts.arguments()...)
+	opts = opts.withDefaults()
+	args := opts.arguments()
 	if opts.Auth {
 		key := filepath.Join(dir, "keyfile")
 		if err := os.WriteFile(key, []byte(rand.Text()), 0o600); err != nil {
@@ -109,72 +102,48 @@ func startReplicaSet(ctx context.Context, path, dir string, opts Options) (_ *Re
 		}
 		args = append(args, "--auth", "--keyFile", key)
 	}
-	for i := range opts.Members {
-		p, err := newProcess(ctx, path, dir, args...)
-		if err != nil {
-			return nil, err
-		}
-		rs.members = append(rs.members, p)
-		rs.hosts = append(rs.hosts, p.addr())
+	configs := make([]serverprocess.Config, opts.Members)
+	for i := range configs {
+		var env []string
 		if opts.Env != nil {
-			p.env = opts.Env(i)
+			env = opts.Env(i)
 		}
-		if err := p.start(ctx); err != nil {
-			return nil, err
-		}
+		configs[i] = mongod(path, env, args...)
 	}
-	for _, p := range rs.members {
-		if err := p.ready(ctx); err != nil {
-			return nil, err
-		}
+	members, err := serverprocess.Start(ctx, dir, configs...)
+	if err != nil {
+		return nil, err
 	}
-	return rs, rs.initiate(ctx)
+	rs := &ReplicaSet{Set: &Set{opts: opts}, members: members}
+	for _, m := range members {
+		rs.hosts = append(rs.hosts, m.Addr())
+	}
+	if err := rs.initiate(ctx); err != nil {
+		return nil, errors.Join(err, rs.Remove())
+	}
+	return rs, nil
+}
+
+// mongod describes a mongod with these arguments and variables.
+func mongod(path string, env []string, args ...string) serverprocess.Config {
+	return serverprocess.Config{Name: "mongod", Program: path, Env: env, Args: func(port, data string) []string {
+		return append([]string{"--bind_ip", serverprocess.Host, "--port", port, "--dbpath", data}, args...)
+	}}
 }
 
 // Kill ends a member as a crash does (SIGKILL).
-func (rs *ReplicaSet) Kill(member int) error {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	return rs.members[member].kill()
-}
+func (rs *ReplicaSet) Kill(member int) error { return rs.members[member].Kill() }
 
-// Restart starts a killed member again and waits until it takes connections.
+// Restart starts a killed member again and waits until it accepts connections.
 func (rs *ReplicaSet) Restart(ctx context.Context, member int) error {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	p := rs.members[member]
-	if p.running() {
-		return nil
-	}
-	if err := p.start(ctx); err != nil {
-		return err
-	}
-	return p.ready(ctx)
+	return rs.members[member].Restart(ctx)
 }
 
-// Pause freezes a member (SIGSTOP): its connections stay open and nothing
-// answers.
-func (rs *ReplicaSet) Pause(member int) error { return rs.signal(member, (*process).pause) }
+// Pause freezes a member (SIGSTOP): its connections stay open and nothing answers.
+func (rs *ReplicaSet) Pause(member int) error { return rs.members[member].Pause() }
 
 // Resume ends a Pause.
-func (rs *ReplicaSet) Resume(member int) error { return rs.signal(member, (*process).resume) }
+func (rs *ReplicaSet) Resume(member int) error { return rs.members[member].Resume() }
 
-func (rs *ReplicaSet) signal(member int, send func(*process) error) error {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	if p := rs.members[member]; p.running() {
-		return send(p)
-	}
-	return fmt.Errorf("member %d does not run", member)
-}
-
-// Remove ends the members and removes their data.
-func (rs *ReplicaSet) Remove() error {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	var errs []error
-	for _, p := range rs.members {
-		errs = append(errs, p.remove())
-	}
-	return errors.Join(errs...)
-}
+// Remove ends the members and deletes their data.
+func (rs *ReplicaSet) Remove() error { return serverprocess.Remove(rs.members) }

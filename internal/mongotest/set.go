@@ -16,43 +16,45 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// Set is a replica set as its clients see it: addresses and the commands that
-// rule it. Members are numbered from 0. Its methods are safe for concurrent use.
+const initiateTimeout = 60 * time.Second
+
+// Set is a replica set as its clients see it: addresses and administrative commands. Members
+// are numbered from 0. Its methods are safe for concurrent use.
 type Set struct {
 	opts  Options
 	hosts []string
 }
 
-// Initiate makes a replica set of servers that run already, with the arguments of
-// [Arguments] and at these addresses, and waits until each member has its place.
+// Initiate makes running servers a replica set and waits until each member has its role. The
+// servers are at these addresses and were started with [Arguments].
 func Initiate(ctx context.Context, hosts []string, opts Options) (*Set, error) {
 	s := &Set{opts: opts.withDefaults(), hosts: slices.Clone(hosts)}
 	return s, s.initiate(ctx)
 }
 
-// Arguments are what a mongod is started with to become a member.
+// Arguments are the arguments of a mongod that can become a member.
 func Arguments(opts Options) []string { return opts.withDefaults().arguments() }
 
 func (o Options) arguments() []string {
 	return append([]string{
 		"--replSet", setName, "--oplogSize", "64",
 		"--setParameter", "ttlMonitorSleepSecs=" + strconv.Itoa(o.TTLMonitor),
-	}, append(common(), o.Args...)...)
+	}, append(commonArgs(), o.Args...)...)
 }
 
-// common are the arguments of every mongod of tests.
-func common() []string {
+// commonArgs are the arguments of every mongod.
+func commonArgs() []string {
 	return []string{
 		"--wiredTigerCacheSizeGB", "0.25",
 		"--setParameter", "diagnosticDataCollectionEnabled=false",
-		"--setParameter", "enableTestCommands=1", // failCommand, for the fault tests
+		"--setParameter", "enableTestCommands=1", // for failCommand, which fault tests use
 	}
 }
 
-// initiate makes the members a set and waits until each has its place in it.
-// The first election is quick whatever the election timeout is to be.
+// initiate makes the members a set and waits until each has its role. The first election is
+// fast also with a long election timeout, which is set after it.
 func (s *Set) initiate(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, initiateTimeout)
 	defer cancel()
 	client, err := mongo.Connect(direct(s.hosts[0]))
 	if err != nil {
@@ -60,7 +62,7 @@ func (s *Set) initiate(ctx context.Context) error {
 	}
 	defer func() { _ = client.Disconnect(context.WithoutCancel(ctx)) }()
 	admin := client.Database("admin")
-	for { // on a busy machine members are not reachable at once, though they take connections
+	for { // on a busy machine members may not reach each other although they accept connections
 		err := admin.RunCommand(ctx, bson.D{{Key: "replSetInitiate", Value: s.config(1, time.Second)}}).Err()
 		if err == nil {
 			break
@@ -78,7 +80,7 @@ func (s *Set) initiate(ctx context.Context) error {
 	if err := waitHello(ctx, client, "isWritablePrimary"); err != nil {
 		return err
 	}
-	if s.opts.Auth { // allowed without a user from this machine, until there is one
+	if s.opts.Auth { // from this machine, the first user can be created without logging in
 		if err := admin.RunCommand(ctx, bson.D{
 			{Key: "createUser", Value: AdminUser}, {Key: "pwd", Value: AdminPassword}, {Key: "roles", Value: bson.A{"root"}},
 		}).Err(); err != nil {
@@ -90,7 +92,7 @@ func (s *Set) initiate(ctx context.Context) error {
 		if s.arbiter(i + 1) {
 			field = "arbiterOnly"
 		}
-		if err := onDirect(ctx, host, func(c *mongo.Client) error { return waitHello(ctx, c, field) }); err != nil {
+		if err := onServer(ctx, direct(host), func(c *mongo.Client) error { return waitHello(ctx, c, field) }); err != nil {
 			return err
 		}
 	}
@@ -120,8 +122,7 @@ func (s *Set) config(version int, electionTimeout time.Duration) bson.D {
 	}
 }
 
-// URI is the connection string of the set, with user and password if it has
-// access control.
+// URI is the connection string of the set, with user and password if it has access control.
 func (s *Set) URI() string {
 	u := url.URL{Scheme: "mongodb", Host: strings.Join(s.hosts, ","), Path: "/", RawQuery: "replicaSet=" + setName}
 	if s.opts.Auth {
@@ -135,26 +136,23 @@ func (s *Set) Hosts() []string { return slices.Clone(s.hosts) }
 
 func (s *Set) arbiter(member int) bool { return s.opts.Arbiter && member == len(s.hosts)-1 }
 
-// Primary is the number of the member that is primary, once there is one.
+// Primary waits until there is a primary and returns its number.
 func (s *Set) Primary(ctx context.Context) (int, error) {
-	var found int
-	err := s.onPrimary(ctx, func(client *mongo.Client) error {
-		var hello struct{ Me string }
-		if err := client.Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
-			return err
-		}
-		for i, host := range s.hosts {
-			if host == hello.Me {
-				found = i
-				return nil
-			}
-		}
-		return fmt.Errorf("the primary %q is no member", hello.Me)
+	var hello struct{ Me string }
+	err := onServer(ctx, s.clientOptions(), func(client *mongo.Client) error {
+		return client.Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello)
 	})
-	return found, err
+	if err != nil {
+		return 0, err
+	}
+	member := slices.Index(s.hosts, hello.Me)
+	if member < 0 {
+		return 0, fmt.Errorf("the primary %q is not a member", hello.Me)
+	}
+	return member, nil
 }
 
-// StepDown has the primary give way to another member.
+// StepDown makes the primary step down in favor of another member.
 func (s *Set) StepDown(ctx context.Context) error {
 	err := s.Admin(ctx, bson.D{{Key: "replSetStepDown", Value: 10}, {Key: "secondaryCatchUpPeriodSecs", Value: 5}})
 	if mongo.IsNetworkError(err) { // the primary may close its connections when it steps down
@@ -165,26 +163,21 @@ func (s *Set) StepDown(ctx context.Context) error {
 
 // Admin runs a command on the primary.
 func (s *Set) Admin(ctx context.Context, cmd bson.D) error {
-	return s.onPrimary(ctx, func(client *mongo.Client) error {
+	return onServer(ctx, s.clientOptions(), func(client *mongo.Client) error {
 		return client.Database("admin").RunCommand(ctx, cmd).Err()
 	})
 }
 
-func (s *Set) onPrimary(ctx context.Context, fn func(*mongo.Client) error) error {
-	client, err := mongo.Connect(options.Client().ApplyURI(s.URI()))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = client.Disconnect(context.WithoutCancel(ctx)) }()
-	return fn(client)
-}
+func (s *Set) clientOptions() *options.ClientOptions { return options.Client().ApplyURI(s.URI()) }
 
+// direct are the options of a client that uses one member only.
 func direct(addr string) *options.ClientOptions {
 	return options.Client().SetHosts([]string{addr}).SetDirect(true)
 }
 
-func onDirect(ctx context.Context, addr string, fn func(*mongo.Client) error) error {
-	client, err := mongo.Connect(direct(addr))
+// onServer calls fn with a client that is disconnected afterwards.
+func onServer(ctx context.Context, opts *options.ClientOptions, fn func(*mongo.Client) error) error {
+	client, err := mongo.Connect(opts)
 	if err != nil {
 		return err
 	}
@@ -192,7 +185,7 @@ func onDirect(ctx context.Context, addr string, fn func(*mongo.Client) error) er
 	return fn(client)
 }
 
-// waitHello waits until a member says that it is what the field names.
+// waitHello waits until this field of a member's answer to "hello" is true.
 func waitHello(ctx context.Context, client *mongo.Client, field string) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -203,7 +196,7 @@ func waitHello(ctx context.Context, client *mongo.Client, field string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("a member does not become %s: %w (%w)", field, ctx.Err(), err)
+			return fmt.Errorf("a member did not become %s: %w (%w)", field, ctx.Err(), err)
 		case <-tick.C:
 		}
 	}

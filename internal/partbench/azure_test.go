@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/partitions"
 )
 
-// On Azure Blob Storage nothing wakes, and batched reads do not tell owners: the same
-// plan comes of it, later.
+// Azure Blob Storage has no change events, and its batch reads do not include owners. Instances come
+// to the same distribution, but later.
 func TestPartitionsOnAzure(t *testing.T) {
 	const n = 12
 	container := azuritetest.Shared(t).Container(t)
@@ -43,7 +43,7 @@ func TestPartitionsOnAzure(t *testing.T) {
 		all = append(all, p)
 		go func() { done <- p.Run(ctx) }()
 	}
-	even := func() {
+	waitEven := func() {
 		t.Helper()
 		begin := time.Now()
 		for {
@@ -66,10 +66,10 @@ func TestPartitionsOnAzure(t *testing.T) {
 		}
 	}
 	join()
-	even()
+	waitEven()
 	join()
 	join()
-	even()
+	waitEven()
 	begin := time.Now()
 	cancel()
 	for range all {

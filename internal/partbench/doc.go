@@ -1,4 +1,4 @@
-// Package partbench holds the tests and the benchmark of Partitions on a real MongoDB
-// replica set: how long until the partitions are even after instances came, left and
-// died, how many moved, and that none ever had two owners.
+// Package partbench tests and measures Partitions on real servers. After instances join, leave or
+// crash, the partitions become evenly distributed: how long that takes and how many partitions
+// move is measured, and no partition ever has two owners.
 package partbench

@@ -3,9 +3,7 @@ package partbench
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,31 +13,19 @@ import (
 	"go.mongodb.org/mongo-driver/v2/event"
 	mongodriver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/mongo"
-	"github.com/holdfast-go/holdfast/internal/azuritetest"
+	"github.com/holdfast-go/holdfast/internal/locktest"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 	"github.com/holdfast-go/holdfast/partitions"
 )
 
-func TestMain(m *testing.M) {
-	code := azuritetest.Run(withMongo{m})
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, "partbench:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { serverprocess.Main(m) }
 
-// withMongo stops MongoDB, too, when the tests are done.
-type withMongo struct{ *testing.M }
-
-func (m withMongo) Run() int { return mongotest.Run(m.M) }
-
-// fleet is a group of instances, each with a MongoDB client of its own, and what is known
-// of their partitions.
+// fleet is a group of instances, each with a MongoDB client of its own. It records the owners of
+// their partitions, and checks that no partition has two at once.
 type fleet struct {
 	tb    testing.TB
 	n     int
@@ -48,17 +34,17 @@ type fleet struct {
 	names []string // database and collection
 	live  []*instance
 
-	mu    sync.Mutex
-	last  []holding // of each partition
-	moves int
-	twice int // a second live owner, or a token that did not rise
+	exclusive *locktest.Exclusive
+
+	mu     sync.Mutex
+	owners []owner // the last owner of each partition
+	moves  int
 }
 
-// holding is who had a partition last.
-type holding struct {
-	ctx   context.Context
-	in    *instance
-	token uint64
+// owner is an instance's ownership of a partition.
+type owner struct {
+	ctx context.Context // ends with the ownership
+	in  *instance
 }
 
 type instance struct {
@@ -67,25 +53,25 @@ type instance struct {
 	client *holdfast.Client
 	cancel context.CancelFunc
 	done   chan error
-	finds  atomic.Int64 // commands that read
+	reads  atomic.Int64 // commands that read
 	writes atomic.Int64 // commands that write, each of up to 500 renewals
 }
 
 func newFleet(tb testing.TB, n int, ttl time.Duration) *fleet {
 	coll := mongotest.Collection(tb)
-	return &fleet{tb: tb, n: n, ttl: ttl, uri: mongotest.URI(tb), names: []string{coll.Database().Name(), coll.Name()}, last: make([]holding, n)}
+	return &fleet{tb: tb, n: n, ttl: ttl, uri: mongotest.URI(tb), names: []string{coll.Database().Name(), coll.Name()}, exclusive: locktest.NewExclusive(tb), owners: make([]owner, n)}
 }
 
-// join starts instances.
+// join starts instances at the same time.
 func (f *fleet) join(count int) {
 	f.tb.Helper()
 	var joining sync.WaitGroup
-	come := make([]*instance, count)
-	for i := range come {
-		joining.Go(func() { come[i] = f.start() })
+	instances := make([]*instance, count)
+	for i := range instances {
+		joining.Go(func() { instances[i] = f.create() })
 	}
 	joining.Wait()
-	for _, in := range come {
+	for _, in := range instances {
 		if in == nil {
 			f.tb.Fatal("an instance did not start")
 		}
@@ -94,6 +80,7 @@ func (f *fleet) join(count int) {
 	}
 }
 
+// running returns the context in which an instance runs.
 func (f *fleet) running(in *instance) context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	in.cancel = cancel
@@ -101,13 +88,13 @@ func (f *fleet) running(in *instance) context.Context {
 	return ctx
 }
 
-// start makes an instance that does not run yet, or nil.
-func (f *fleet) start() *instance {
+// create returns an instance that does not run yet, or nil after an error.
+func (f *fleet) create() *instance {
 	in := &instance{done: make(chan error, 1)}
 	monitor := &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
 		switch e.CommandName {
 		case "find":
-			in.finds.Add(1)
+			in.reads.Add(1)
 		case "update", "findAndModify":
 			in.writes.Add(1)
 		}
@@ -119,19 +106,19 @@ func (f *fleet) start() *instance {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	quiet := slog.New(slog.DiscardHandler)
-	locker, err := mongo.New(ctx, in.server.Database(f.names[0]).Collection(f.names[1]), mongo.WithLogger(quiet))
+	noLog := slog.New(slog.DiscardHandler)
+	locker, err := mongo.New(ctx, in.server.Database(f.names[0]).Collection(f.names[1]), mongo.WithLogger(noLog))
 	if err != nil {
 		f.tb.Error(err)
 		return nil
 	}
-	if in.client, err = holdfast.New(locker, holdfast.WithTTL(f.ttl), holdfast.WithLogger(quiet)); err != nil {
+	if in.client, err = holdfast.New(locker, holdfast.WithTTL(f.ttl), holdfast.WithLogger(noLog)); err != nil {
 		f.tb.Error(err)
 		return nil
 	}
-	f.tb.Cleanup(func() { f.stop(in) })
+	f.tb.Cleanup(func() { f.close(in) })
 	in.Partitions, err = partitions.New(in.client, "bench", f.n, func(ctx context.Context, i int) error {
-		f.took(ctx, in, i)
+		f.recordOwner(ctx, in, i)
 		<-ctx.Done()
 		return nil
 	})
@@ -142,8 +129,8 @@ func (f *fleet) start() *instance {
 	return in
 }
 
-// stop ends what is left of an instance.
-func (f *fleet) stop(in *instance) {
+// close closes the clients of an instance.
+func (f *fleet) close(in *instance) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if err := in.client.Shutdown(ctx); err != nil && slices.Contains(f.live, in) {
@@ -154,23 +141,20 @@ func (f *fleet) stop(in *instance) {
 	}
 }
 
-// took notes that work on a partition begins.
-func (f *fleet) took(ctx context.Context, in *instance, i int) {
-	token, _ := holdfast.TokenFromContext(ctx)
+// recordOwner records that an instance begins to work on a partition.
+func (f *fleet) recordOwner(ctx context.Context, in *instance, i int) {
+	hold, _ := holdfast.HoldFromContext(ctx)
+	f.exclusive.Enter(ctx, hold.Name(), hold.Token())
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	last := f.last[i]
-	if last.in != nil && (last.ctx.Err() == nil && ctx.Err() == nil || token <= last.token) {
-		f.twice++
-	}
-	if last.in != nil && last.in != in {
+	if last := f.owners[i].in; last != nil && last != in {
 		f.moves++
 	}
-	f.last[i] = holding{ctx, in, token}
+	f.owners[i] = owner{ctx, in}
 }
 
-// moved returns the moves since the last call.
-func (f *fleet) moved() int {
+// takeMoves returns the number of moves since the last call.
+func (f *fleet) takeMoves() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.moves
@@ -178,19 +162,19 @@ func (f *fleet) moved() int {
 	return n
 }
 
-// kill cuts an instance off from the servers: nothing is released. What it was on its
-// way to is of no interest any more.
-func (f *fleet) kill(in *instance) {
+// disconnect separates an instance from the servers, so that it releases nothing. It no longer
+// belongs to the fleet.
+func (f *fleet) disconnect(in *instance) {
 	f.forget(in)
 	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // at once: calls under way fail too
+	cancel() // at once, so that calls in progress fail too
 	_ = in.server.Disconnect(ctx)
 }
 
-// leave ends instances in order, all at a time.
+// leave stops instances in good order, all at the same time.
 func (f *fleet) leave(instances ...*instance) {
 	f.tb.Helper()
-	instances = slices.Clone(instances) // of f.live, perhaps
+	instances = slices.Clone(instances) // they can be f.live, which forget changes
 	for _, in := range instances {
 		in.cancel()
 	}
@@ -206,80 +190,43 @@ func (f *fleet) forget(in *instance) {
 	f.live = slices.DeleteFunc(f.live, func(other *instance) bool { return other == in })
 }
 
-// least is how few moves make the fleet even after these have gone and others come.
-func (f *fleet) least(gone []*instance, come int) (moves int) {
-	m := len(f.live) - len(gone) + come
-	var counts []int
+// minMoves returns the minimum number of moves to an even distribution after some instances have gone
+// and others have joined.
+func (f *fleet) minMoves(gone []*instance, joining int) int {
+	var left, stay []int
 	for _, in := range f.live {
-		if slices.Contains(gone, in) {
-			moves += len(in.Owned())
+		if n := len(in.Owned()); slices.Contains(gone, in) {
+			left = append(left, n)
 		} else {
-			counts = append(counts, len(in.Owned()))
+			stay = append(stay, n)
 		}
 	}
-	slices.Sort(counts)
-	slices.Reverse(counts)
-	for i, c := range counts {
-		share := f.n / m
-		if i < f.n%m {
-			share++
-		}
-		moves += max(c-share, 0)
-	}
-	return moves
+	return locktest.LeastMoves(f.n, left, stay, joining)
 }
 
-// settle waits until the fleet is even, and all its work has begun, and returns how
-// long that took.
-func (f *fleet) settle(most time.Duration) time.Duration {
+// waitEven waits until the partitions are evenly distributed and work on each has begun. It returns
+// how long that took.
+func (f *fleet) waitEven(limit time.Duration) time.Duration {
 	f.tb.Helper()
 	begin := time.Now()
-	for !f.even() {
-		if time.Since(begin) > most {
-			f.tb.Fatalf("not even after %v: %v", most, f.shares())
+	for !locktest.EvenShares(f.n, f.shares()) {
+		if time.Since(begin) > limit {
+			f.tb.Fatalf("not even after %v: %v at work", limit, f.shares())
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 	return time.Since(begin)
 }
 
-func (f *fleet) even() bool {
-	owners := map[*instance]bool{}
-	for _, in := range f.live {
-		owners[in] = true
-	}
-	counts := map[*instance]int{}
-	f.mu.Lock()
-	for _, h := range f.last {
-		if h.in == nil || h.ctx.Err() != nil || !owners[h.in] {
-			f.mu.Unlock()
-			return false
-		}
-		counts[h.in]++
-	}
-	f.mu.Unlock()
-	for _, in := range f.live {
-		if n := counts[in]; n < f.n/len(f.live) || n > (f.n+len(f.live)-1)/len(f.live) {
-			return false
-		}
-	}
-	return true
-}
-
-func (f *fleet) shares() string {
-	var out []int
-	for _, in := range f.live {
-		out = append(out, len(in.Owned()))
-	}
-	return fmt.Sprint(out)
-}
-
-// check fails if a partition had two owners.
-func (f *fleet) check() {
-	f.tb.Helper()
+// shares lists how many partitions each instance works on.
+func (f *fleet) shares() []int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.twice != 0 {
-		f.tb.Errorf("%d times a partition had two owners, or a token that did not rise", f.twice)
+	out := make([]int, len(f.live))
+	for _, o := range f.owners {
+		if k := slices.Index(f.live, o.in); k >= 0 && o.ctx.Err() == nil {
+			out[k]++
+		}
 	}
+	return out
 }

@@ -5,25 +5,24 @@ import (
 	"time"
 )
 
-// 64 partitions on a replica set: one instance, then three, of which one is cut off.
+// 64 partitions on a replica set: one instance, then three, then one is disconnected.
 func TestPartitions(t *testing.T) {
 	const ttl = 6 * time.Second
 	f := newFleet(t, 64, ttl)
 	f.join(1)
-	t.Log("alone: even after", f.settle(20*time.Second))
-	least := f.least(nil, 2)
+	t.Log("alone: even after", f.waitEven(20*time.Second))
+	minimum := f.minMoves(nil, 2)
 	f.join(2)
-	t.Logf("1 to 3: even after %v", f.settle(30*time.Second))
-	if moves := f.moved(); moves < least || moves > least+4 {
-		t.Errorf("1 to 3: %d moves, the least possible are %d", moves, least)
+	t.Logf("1 to 3: even after %v", f.waitEven(30*time.Second))
+	if moves := f.takeMoves(); moves < minimum || moves > minimum+4 {
+		t.Errorf("1 to 3: %d moves, the minimum is %d", moves, minimum)
 	}
-	cut := f.live[0]
-	least = f.least(f.live[:1], 0)
-	f.kill(cut)
-	t.Logf("one of 3 cut off: even after %v, TTL %v", f.settle(ttl+30*time.Second), ttl)
-	if moves := f.moved(); moves < least || moves > least+4 {
-		t.Errorf("3 to 2: %d moves, the least possible are %d", moves, least)
+	disconnected := f.live[0]
+	minimum = f.minMoves(f.live[:1], 0)
+	f.disconnect(disconnected)
+	t.Logf("one of 3 disconnected: even after %v, TTL %v", f.waitEven(ttl+30*time.Second), ttl)
+	if moves := f.takeMoves(); moves < minimum || moves > minimum+4 {
+		t.Errorf("3 to 2: %d moves, the minimum is %d", moves, minimum)
 	}
 	f.leave(f.live...)
-	f.check()
 }

@@ -13,10 +13,11 @@ import (
 	"strings"
 )
 
-// Nobody is the owner of a free partition, Stranger the owner of one whose owner is unknown.
+// Nobody is the owner of a free partition. Unknown is the owner of a partition whose owner is not
+// known.
 const (
-	Nobody   = ""
-	Stranger = "?"
+	Nobody  = ""
+	Unknown = "?"
 )
 
 // shares returns how many of n partitions each member should own: n/len(members), or one

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// situation is what everybody reads: who is alive, and whose each partition is.
+// situation is what every member reads: the live members and the owner of each partition.
 type situation struct {
 	members, owners []string
 }
@@ -37,18 +37,18 @@ func TestPlan(t *testing.T) {
 		shares map[string]int
 		takes  map[string]int
 	}{
-		"alone":                 {situation{[]string{"a"}, parts("", 5)}, map[string]int{"a": 5}, map[string]int{"a": 5}},
-		"two begin":             {situation{[]string{"a", "b"}, parts("", 5)}, map[string]int{"a": 3, "b": 2}, map[string]int{"a": 3, "b": 2}},
-		"the larger share":      {situation{[]string{"a", "b"}, parts("b", 5)}, map[string]int{"a": 2, "b": 3}, map[string]int{}},
-		"a join":                {situation{[]string{"a", "b", "c"}, parts("a", 4, "b", 4)}, map[string]int{"a": 3, "b": 3, "c": 2}, map[string]int{}},
-		"given back":            {situation{[]string{"a", "b", "c"}, parts("a", 3, "b", 3, "", 2)}, map[string]int{"a": 3, "b": 3, "c": 2}, map[string]int{"c": 2}},
-		"a death":               {situation{[]string{"a", "b"}, parts("a", 3, "b", 3, "c", 1, "", 2)}, map[string]int{"a": 5, "b": 4}, map[string]int{"a": 1, "b": 1}},
-		"the least first":       {situation{[]string{"a", "b", "c"}, parts("a", 4, "b", 2, "c", 2, "", 2, "?", 1)}, map[string]int{"a": 4, "b": 4, "c": 3}, map[string]int{"b": 1, "c": 1}},
-		"nothing to move":       {situation{[]string{"a", "b", "c"}, parts("a", 3, "b", 4, "c", 3)}, map[string]int{"a": 3, "b": 4, "c": 3}, map[string]int{}},
-		"more than partitions":  {situation{[]string{"a", "b", "c"}, parts("c", 2)}, map[string]int{"a": 1, "b": 0, "c": 1}, map[string]int{}},
-		"unknown is not free":   {situation{[]string{"a"}, parts("?", 2, "", 1)}, map[string]int{"a": 3}, map[string]int{"a": 1}},
-		"no member, no share":   {situation{nil, parts("a", 2)}, map[string]int{"a": 0}, map[string]int{}},
-		"a stranger has places": {situation{[]string{"a", "?7"}, parts("a", 4)}, map[string]int{"a": 2, "?7": 2}, map[string]int{}},
+		"alone":                {situation{[]string{"a"}, parts("", 5)}, map[string]int{"a": 5}, map[string]int{"a": 5}},
+		"two begin":            {situation{[]string{"a", "b"}, parts("", 5)}, map[string]int{"a": 3, "b": 2}, map[string]int{"a": 3, "b": 2}},
+		"the larger share":     {situation{[]string{"a", "b"}, parts("b", 5)}, map[string]int{"a": 2, "b": 3}, map[string]int{}},
+		"a join":               {situation{[]string{"a", "b", "c"}, parts("a", 4, "b", 4)}, map[string]int{"a": 3, "b": 3, "c": 2}, map[string]int{}},
+		"released":             {situation{[]string{"a", "b", "c"}, parts("a", 3, "b", 3, "", 2)}, map[string]int{"a": 3, "b": 3, "c": 2}, map[string]int{"c": 2}},
+		"a death":              {situation{[]string{"a", "b"}, parts("a", 3, "b", 3, "c", 1, "", 2)}, map[string]int{"a": 5, "b": 4}, map[string]int{"a": 1, "b": 1}},
+		"the least first":      {situation{[]string{"a", "b", "c"}, parts("a", 4, "b", 2, "c", 2, "", 2, "?", 1)}, map[string]int{"a": 4, "b": 4, "c": 3}, map[string]int{"b": 1, "c": 1}},
+		"nothing to move":      {situation{[]string{"a", "b", "c"}, parts("a", 3, "b", 4, "c", 3)}, map[string]int{"a": 3, "b": 4, "c": 3}, map[string]int{}},
+		"more than partitions": {situation{[]string{"a", "b", "c"}, parts("c", 2)}, map[string]int{"a": 1, "b": 0, "c": 1}, map[string]int{}},
+		"unknown is not free":  {situation{[]string{"a"}, parts("?", 2, "", 1)}, map[string]int{"a": 3}, map[string]int{"a": 1}},
+		"no member, no share":  {situation{nil, parts("a", 2)}, map[string]int{"a": 0}, map[string]int{}},
+		"an unknown member":    {situation{[]string{"a", "?7"}, parts("a", 4)}, map[string]int{"a": 2, "?7": 2}, map[string]int{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, me := range slices.Sorted(maps.Keys(c.shares)) {
@@ -62,8 +62,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// In any situation all members' plans agree: even, nothing dealt twice, no free
-// partition left while somebody is short, and no more given back than must be.
+// In any situation the plans of all members agree: shares are even, no partition is given to two members,
+// none is left free while a member is short, and only the necessary ones are returned.
 func TestPlanRandom(t *testing.T) {
 	for seed := range uint64(500) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -71,7 +71,7 @@ func TestPlanRandom(t *testing.T) {
 		for i := range 1 + rng.IntN(min(len(s.owners), 7)) {
 			s.members = append(s.members, fmt.Sprintf("m%d", i))
 		}
-		others := append([]string{Nobody, Nobody, Stranger, "dead"}, s.members...)
+		others := append([]string{Nobody, Nobody, Unknown, "dead"}, s.members...)
 		for i := range s.owners {
 			s.owners[i] = others[rng.IntN(len(others))]
 		}
@@ -110,12 +110,12 @@ func (s situation) check(rng *rand.Rand) error {
 		short += max(share-owned[me], 0)
 	}
 	if least := leastSurplus(s.members, owned, n); sum != n || surplus != least || len(dealt) != min(short, owned[Nobody]) {
-		return fmt.Errorf("shares of %d in all, %d given back (least %d), %d of %d free dealt to members %d short", sum, surplus, least, len(dealt), owned[Nobody], short)
+		return fmt.Errorf("shares of %d in all, %d returned (least %d), %d of %d free dealt to members %d short", sum, surplus, least, len(dealt), owned[Nobody], short)
 	}
 	return nil
 }
 
-// leastSurplus tries all ways to give the larger shares.
+// leastSurplus tries all ways to assign the larger shares.
 func leastSurplus(members []string, owned map[string]int, n int) int {
 	small, larger := n/len(members), n%len(members)
 	least := n
@@ -133,8 +133,8 @@ func leastSurplus(members []string, owned map[string]int, n int) int {
 	return least
 }
 
-// Members who see different partitions free, since others are taken and released
-// between their looks, rarely go for the same one.
+// Members that read different partitions as free, because some were acquired and released between their
+// reads, rarely take the same one.
 func TestPlansOfDifferentMomentsMostlyAgree(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	members := []string{"host/1#5b3e97ca01d2", "host/2#90aa13c7ee41", "host/3#13f0c2d9b87e", "host/4#c41d77205a9b"}
@@ -149,18 +149,18 @@ func TestPlansOfDifferentMomentsMostlyAgree(t *testing.T) {
 				second[i] = "giver"
 			}
 		}
-		who := map[int]string{}
+		taker := map[int]string{}
 		for _, m := range members {
 			for _, i := range New(m, members, first).Take {
-				who[i] = m
+				taker[i] = m
 			}
 		}
 		for _, m := range members {
 			for _, i := range New(m, members, second).Take {
-				if who[i] != "" {
+				if taker[i] != "" {
 					both++
 				}
-				if who[i] == m {
+				if taker[i] == m {
 					same++
 				}
 			}

@@ -10,7 +10,7 @@ import (
 
 type element struct{ due, index int }
 
-// Elements leave in order, also after some were moved or removed by the index they were told.
+// Elements leave in order, also after some were moved or removed by their index.
 func TestQueue(t *testing.T) {
 	q := priority.New(func(x, y *element) bool { return x.due < y.due }, func(e *element, i int) { e.index = i })
 	var all []*element

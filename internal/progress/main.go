@@ -1,10 +1,10 @@
-// Command progress shows the output of "go test -json" as it comes: each package when it
-// ends, in whatever order, what failed with its output, and every half minute what runs:
+// Command progress prints the results of "go test -json" as they arrive: each package when it
+// ends, failed tests with their output, and every half minute the packages that are running:
 //
 //	go test -json ./... | go run ./internal/progress
 //
-// "go test" by itself prints packages in the order of their names, so that a slow one keeps
-// all others from being seen. Exit code 1 says that a test failed or that nothing ran.
+// "go test" without -json prints packages in the order of their names, so a slow package delays
+// the results of all that follow. The exit code is 1 if a test failed or no package was tested.
 package main
 
 import (
@@ -19,10 +19,10 @@ import (
 	"time"
 )
 
-const every = 30 * time.Second
+const reportEvery = 30 * time.Second
 
 func main() {
-	ticks := time.NewTicker(every)
+	ticks := time.NewTicker(reportEvery)
 	defer ticks.Stop()
 	if err := show(os.Stdin, os.Stdout, ticks.C); err != nil {
 		fmt.Fprintln(os.Stderr, "progress:", err)
@@ -36,7 +36,7 @@ type event struct {
 	Elapsed                                   float64
 }
 
-// show prints what comes from in until it ends.
+// show prints the events of in until in ends.
 func show(in io.Reader, out io.Writer, ticks <-chan time.Time) error {
 	lines, failed := make(chan string), make(chan error, 1)
 	go func() {
@@ -48,7 +48,7 @@ func show(in io.Reader, out io.Writer, ticks <-chan time.Time) error {
 		}
 		failed <- s.Err()
 	}()
-	r := run{out: out, begin: time.Now(), output: map[test][]string{}}
+	r := testRun{out: out, begin: time.Now(), output: map[test][]string{}}
 	for {
 		select {
 		case line, more := <-lines:
@@ -57,28 +57,29 @@ func show(in io.Reader, out io.Writer, ticks <-chan time.Time) error {
 			}
 			var e event
 			if json.Unmarshal([]byte(line), &e) != nil {
-				fmt.Fprintln(out, line) // not an event: a message of the go command
+				fmt.Fprintln(out, line) // a message of the go command
 				continue
 			}
 			r.add(e)
 		case <-ticks:
-			r.still()
+			r.printRunning()
 		}
 	}
 }
 
+// test identifies a test, or a package if the name is empty.
 type test struct{ pkg, name string }
 
-// run is a run of tests.
-type run struct {
-	out          io.Writer
-	begin        time.Time
-	running      []string // packages, in the order of their start
-	output       map[test][]string
-	ended, wrong int
+// testRun is the state of a run of "go test".
+type testRun struct {
+	out           io.Writer
+	begin         time.Time
+	running       []string // packages, in the order of their start
+	output        map[test][]string
+	ended, failed int // packages
 }
 
-func (r *run) add(e event) {
+func (r *testRun) add(e event) {
 	t := test{e.Package, e.Test}
 	switch e.Action {
 	case "start":
@@ -98,9 +99,9 @@ func (r *run) add(e event) {
 	}
 }
 
-// print writes the output of a test that failed, or of a package: that has its verdict. The
-// names of passed tests, which -json brings, are left out.
-func (r *run) print(t test) {
+// print writes the output of a failed test, or of a package, which includes its result. It leaves
+// out the lines that only -json adds.
+func (r *testRun) print(t test) {
 	for _, line := range r.output[t] {
 		if t.name == "" && (line == "PASS\n" || strings.HasPrefix(line, "coverage:")) {
 			continue
@@ -111,9 +112,10 @@ func (r *run) print(t test) {
 	}
 }
 
-func (r *run) end(e event) {
+// end handles the end of a package.
+func (r *testRun) end(e event) {
 	r.running = slices.DeleteFunc(r.running, func(p string) bool { return p == e.Package })
-	for t := range r.output { // of tests that a crash or a time limit cut off
+	for t := range r.output { // tests that a crash or a time limit ended
 		if t.pkg == e.Package {
 			if e.Action == "fail" {
 				r.print(t)
@@ -123,12 +125,12 @@ func (r *run) end(e event) {
 	}
 	r.ended++
 	if e.Action == "fail" {
-		r.wrong++
+		r.failed++
 	}
 }
 
-// still says what is under way.
-func (r *run) still() {
+// printRunning writes which packages are running.
+func (r *testRun) printRunning() {
 	after := time.Since(r.begin).Round(time.Second)
 	if len(r.running) == 0 {
 		fmt.Fprintf(r.out, "... %v: compiling\n", after)
@@ -137,10 +139,10 @@ func (r *run) still() {
 	fmt.Fprintf(r.out, "... %v: %s\n", after, strings.Join(r.running, ", "))
 }
 
-func (r *run) result() error {
+func (r *testRun) result() error {
 	switch {
-	case r.wrong > 0:
-		return fmt.Errorf("%d of %d packages failed", r.wrong, r.ended)
+	case r.failed > 0:
+		return fmt.Errorf("%d of %d packages failed", r.failed, r.ended)
 	case r.ended == 0:
 		return errors.New("no package was tested")
 	}

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// What comes out for what go test -json writes.
+// Each case is a stream of events and what is printed for it.
 func TestShow(t *testing.T) {
-	for _, c := range []struct{ name, events, want, wrong string }{
+	for _, c := range []struct{ name, events, want, wantErr string }{
 		{"a test passes", `
 {"Action":"start","Package":"a"}
 {"Action":"run","Package":"a","Test":"TestX"}
@@ -44,10 +44,10 @@ func TestShow(t *testing.T) {
 		var out strings.Builder
 		err := show(strings.NewReader(strings.TrimSpace(c.events)), &out, nil)
 		if out.String() != c.want {
-			t.Errorf("%s: it shows %q, want %q", c.name, out.String(), c.want)
+			t.Errorf("%s: it prints %q, want %q", c.name, out.String(), c.want)
 		}
-		if got := errorText(err); got != c.wrong {
-			t.Errorf("%s: the error is %q, want %q", c.name, got, c.wrong)
+		if got := errorText(err); got != c.wantErr {
+			t.Errorf("%s: the error is %q, want %q", c.name, got, c.wantErr)
 		}
 	}
 }
@@ -59,22 +59,22 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// What takes long is named again and again.
-func TestStillRunning(t *testing.T) {
+// Running packages are printed at every interval.
+func TestRunningPackages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, events := io.Pipe()
-		ticks := time.NewTicker(every)
+		ticks := time.NewTicker(reportEvery)
 		defer ticks.Stop()
 		var out strings.Builder
 		done := make(chan error)
 		go func() { done <- show(in, &out, ticks.C) }()
-		time.Sleep(every + time.Second)
+		time.Sleep(reportEvery + time.Second)
 		for _, e := range []string{`{"Action":"start","Package":"a"}`, `{"Action":"start","Package":"b"}`, `{"Action":"pass","Package":"a"}`} {
 			if _, err := io.WriteString(events, e+"\n"); err != nil {
 				t.Error(err)
 			}
 		}
-		time.Sleep(every)
+		time.Sleep(reportEvery)
 		events.Close()
 		if err := <-done; err != nil {
 			t.Error(err)

@@ -11,212 +11,213 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/timing"
+	"github.com/holdfast-go/holdfast/internal/worker"
 )
 
-// Leases that are due for renewal line up for backend calls, of which only so many are
-// under way at once: where the backend has a BatchRenewer one call takes many of them.
-// So it is among leases whose tries may take about as long: a lease of a second cannot wait
-// until calls for leases of an hour make room, nor for the answer to a call with hundreds
-// of them.
+// Entries that are due for renewal wait in queues for backend calls, whose number is limited.
+// Where the backend has a BatchRenewer, one call renews many of them.
+//
+// Entries whose request timeouts are about as long form a class, with a queue and a limit of
+// its own: a lease of a second cannot wait until calls for leases of an hour have returned, nor
+// for the answer to a call with hundreds of them.
 const (
-	// renewalSlots is how many Renew calls may be under way at once.
+	// callLimit is how many Renew calls of a class may be under way at once.
 	callLimit = 64
-	// batchSlots is what a RenewBatch call counts for: four of them fill the slots.
+	// batchWeight is what a RenewBatch call counts for: four of them reach the limit.
 	batchWeight = 16
 	// batchSize keeps a batch short enough for its time limit: 500 leases take a
 	// MongoDB replica set about 60 ms.
 	batchSize = 500
 )
 
-// renewal is one backend call that renews.
+// call is one backend call that renews.
 type call struct {
 	leases []*Entry
 	limit  time.Duration // for it to return
 	start  time.Duration // just before it was sent
-	queue  *queue        // that it is of
-	weight int           // that it has; 0 once given back
-	retry  bool
+	weight int           // what it counts for
+	use    worker.Use    // of its queue's limit
 }
 
-// lines are where leases wait for a call, in order of arrival. Those that failed
-// before have a line of their own and at most half of the slots, so that leases
-// whose renewals hang do not delay the others. Guarded by keeper.mu.
+// queue has the entries of one class that wait for a call, in order of arrival. It is guarded
+// by Renewer.mu.
 type queue struct {
-	first, retries []*Entry
-	busy, retrying int // slots in use: in all, by retries
+	first, retries []*Entry // retries: those whose latest call failed
+	limit          worker.Limit
 }
 
-// linesOf returns the lines of a lease: those of all whose try timeouts are, as binary
-// numbers, as long as its own.
-func (k *Renewer) queueOf(l *Entry) *queue {
-	class := l.class()
-	if k.queues[class] == nil {
-		k.queues[class] = &queue{}
+// queueOf finds or makes the queue of an entry's class.
+func (r *Renewer) queueOf(e *Entry) *queue {
+	class := e.class()
+	if r.queues[class] == nil {
+		r.queues[class] = &queue{limit: worker.Limit{Max: callLimit}}
 	}
-	return k.queues[class]
+	return r.queues[class]
 }
 
-func (l *Entry) class() int { return bits.Len64(uint64(l.Timing.RequestTimeout)) }
+// class is the number of binary digits of the request timeout.
+func (e *Entry) class() int { return bits.Len64(uint64(e.Timing.RequestTimeout)) }
 
-// lineUp has a lease wait for a call. It stays in the heap, for its loss.
-func (k *Renewer) enqueue(l *Entry) {
-	l.queued = true
-	if s := k.queueOf(l); l.failures > 0 {
-		s.retries = append(s.retries, l)
+// enqueue makes an entry wait for a call. It stays among the Renewer's entries, for its loss.
+func (r *Renewer) enqueue(e *Entry) {
+	e.queued = true
+	if q := r.queueOf(e); e.failures > 0 {
+		q.retries = append(q.retries, e)
 	} else {
-		s.first = append(s.first, l)
+		q.first = append(q.first, e)
 	}
-	k.reorder(l)
+	r.reorder(e)
 }
 
-// dispatch makes calls for those that wait, as far as there are slots, and returns
-// what sends them.
-func (k *Renewer) dispatch(now time.Duration) (sends []func()) {
-	for class, s := range k.queues {
-		if s == nil {
+// dispatch makes calls for the entries that wait, as far as the limits allow. It returns the
+// functions that send them.
+func (r *Renewer) dispatch(now time.Duration) (sends []func()) {
+	for class, q := range r.queues {
+		if q == nil {
 			continue
 		}
-		if k.batch != nil && len(s.first) > 0 && s.busy+batchWeight <= callLimit {
-			k.gatherSoonDue(class, now)
+		if r.batch != nil && len(q.first) > 0 && q.limit.Free(false) >= batchWeight {
+			r.enqueueSoonDue(class, now)
 		}
-		for c := k.nextCall(s); c != nil; c = k.nextCall(s) {
+		for c := r.nextCall(q); c != nil; c = r.nextCall(q) {
 			c.limit = c.requestLimit(now)
-			for _, l := range c.leases {
-				l.queued, l.call, l.next = false, c, now+timing.Patience(c.limit)
-				k.reorder(l)
+			for _, e := range c.leases {
+				e.queued, e.call, e.next = false, c, now+timing.Patience(c.limit)
+				r.reorder(e)
 			}
-			sends = append(sends, func() { k.calls.Go(func() { k.send(c) }) })
+			sends = append(sends, func() { r.calls.Go(func() { r.send(c) }) })
 		}
 	}
 	return sends
 }
 
-// tryLimit is that of the lease that has the least time. One that is about to be lost
-// does not spoil the call for the others, and may be renewed after its loss.
+// requestLimit is that of the lease that has the least time. One that is about to be lost does
+// not spoil the call for the others: it may be renewed after its loss.
 func (c *call) requestLimit(now time.Duration) time.Duration {
 	least := driver.MaxTTL
-	for _, l := range c.leases {
-		limit := l.requestLimit(now)
+	for _, e := range c.leases {
+		limit := e.requestLimit(now)
 		if len(c.leases) > 1 {
-			limit = max(limit, l.Timing.RequestTimeout/4)
+			limit = max(limit, e.Timing.RequestTimeout/4)
 		}
 		least = min(least, limit)
 	}
 	return least
 }
 
-// gather lines up, for a batch that is due anyway, what would be due soon: leases
-// renewed together stay together.
-func (k *Renewer) gatherSoonDue(class int, now time.Duration) {
+// enqueueSoonDue adds what is due soon to a batch that is made anyway: leases renewed together
+// stay together.
+func (r *Renewer) enqueueSoonDue(class int, now time.Duration) {
 	var soon []*Entry
-	for _, l := range k.entries.All() {
-		if l.phase == renewing && !l.queued && l.call == nil && l.failures == 0 && now >= l.next-l.Timing.RenewEvery/4 && l.class() == class {
-			soon = append(soon, l)
+	for _, e := range r.entries.All() {
+		if e.phase == renewing && !e.queued && e.call == nil && e.failures == 0 && now >= e.next-e.Timing.RenewEvery/4 && e.class() == class {
+			soon = append(soon, e)
 		}
 	}
-	for _, l := range soon {
-		k.enqueue(l)
+	for _, e := range soon {
+		r.enqueue(e)
 	}
 }
 
-// nextCall takes leases off a line and slots for their call; nil if there is nothing
-// to send or no slot.
-func (k *Renewer) nextCall(s *queue) *call {
-	c := k.takeFrom(&s.retries, min(callLimit-s.busy, callLimit/2-s.retrying))
-	if c != nil {
-		c.retry = true
-		s.retrying += c.weight
-	} else if c = k.takeFrom(&s.first, callLimit-s.busy); c == nil {
-		return nil
+// nextCall makes the next call of a queue; nil if no entry waits, or the limit is reached.
+func (r *Renewer) nextCall(q *queue) *call {
+	c, retry := r.takeFrom(&q.retries, q.limit.Free(true)), true
+	if c == nil {
+		c, retry = r.takeFrom(&q.first, q.limit.Free(false)), false
 	}
-	c.queue = s
-	s.busy += c.weight
+	if c != nil {
+		c.use = q.limit.Take(c.weight, retry)
+	}
 	return c
 }
 
-// take takes leases for one call off a line, if its slots are free. Those of a batch that
-// failed come back at jittered times and so apart from each other: what is wrong with one
-// of them does not cost the rest their leases.
-func (k *Renewer) takeFrom(line *[]*Entry, slots int) *call {
-	skip := func() { // who was lost or released meanwhile
-		for len(*line) > 0 && !(*line)[0].wantsCall() {
-			*line = (*line)[1:]
+// takeFrom takes entries for one call from the front of a queue, if the call's weight is free.
+// The entries of a batch that failed come back at jittered times, and so in different calls:
+// what is wrong with one of them does not cost the rest their leases.
+func (r *Renewer) takeFrom(waiting *[]*Entry, free int) *call {
+	skip := func() { // what was lost or released meanwhile
+		for len(*waiting) > 0 && !(*waiting)[0].wantsCall() {
+			*waiting = (*waiting)[1:]
 		}
 	}
 	skip()
 	c, most := &call{weight: 1}, 1
-	if k.batch != nil && len(*line) > 1 {
+	if r.batch != nil && len(*waiting) > 1 {
 		c.weight, most = batchWeight, batchSize
 	}
-	if len(*line) == 0 || c.weight > slots {
+	if len(*waiting) == 0 || c.weight > free {
 		return nil
 	}
-	for ; len(*line) > 0 && len(c.leases) < most; skip() {
-		c.leases = append(c.leases, (*line)[0])
-		*line = (*line)[1:]
+	for ; len(*waiting) > 0 && len(c.leases) < most; skip() {
+		c.leases = append(c.leases, (*waiting)[0])
+		*waiting = (*waiting)[1:]
 	}
-	if len(*line) == 0 {
-		*line = nil
+	if len(*waiting) == 0 {
+		*waiting = nil
 	}
 	return c
 }
 
-// waits reports whether a lease in a line still wants its call.
-func (l *Entry) wantsCall() bool { return l.queued && l.phase == renewing }
+// wantsCall reports whether an entry in a queue still needs its call.
+func (e *Entry) wantsCall() bool { return e.queued && e.phase == renewing }
 
 // send makes the call and takes in its results.
-func (k *Renewer) send(c *call) {
-	ctx, cancel := context.WithTimeout(k.ctx, c.limit)
+func (r *Renewer) send(c *call) {
+	ctx, cancel := context.WithTimeout(r.ctx, c.limit)
 	defer cancel()
 	hung := time.AfterFunc(timing.Patience(c.limit), func() {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		k.free(c)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.free(c)
 	})
 	defer hung.Stop()
 	leases := make([]driver.Lease, len(c.leases))
-	for i, l := range c.leases {
-		leases[i] = l.Lease
+	for i, e := range c.leases {
+		leases[i] = e.Lease
 	}
-	c.start = k.now()
+	// Promise 2: the deadline counts from before the request, and the backend's expiry from after.
+	c.start = r.now()
 	var errs []error
 	if len(leases) == 1 {
-		errs = []error{k.locker.Renew(ctx, leases[0])}
-	} else if errs = k.batch.RenewBatch(ctx, leases); len(errs) != len(leases) {
-		errs = slices.Repeat([]error{errShortBatch}, len(leases))
+		errs = []error{r.locker.Renew(ctx, leases[0])}
+	} else if errs = r.batch.RenewBatch(ctx, leases); len(errs) != len(leases) {
+		errs = slices.Repeat([]error{errBatchResults}, len(leases))
 	}
-	var acts []func()
-	k.mu.Lock()
-	now := k.now()
-	k.free(c)
-	told := map[*Policy]*failure{}
-	for i, l := range c.leases {
-		act, failed := k.takeResult(l, c, now, errs[i])
-		switch first := told[l.Policy]; {
-		case !failed:
-		case first != nil:
-			first.more++
-		default:
-			first = &failure{lease: l, err: errs[i]}
-			told[l.Policy] = first
-			act = first.report
-		}
-		if act != nil {
-			acts = append(acts, act)
-		}
-	}
-	k.mu.Unlock()
-	for _, act := range acts {
-		act()
+	for _, action := range r.noteResults(c, errs) {
+		action()
 	}
 }
 
-// failedTry is what a call failed to do for leases that are told of in one place: it is
-// told once, with the name of one of them, not thousands of times.
+// noteResults takes in the results of a call. It returns what to do without the mutex. One
+// failure is reported once for all leases of a policy, not once a lease.
+func (r *Renewer) noteResults(c *call, errs []error) (actions []func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now()
+	r.free(c)
+	failures := map[*Policy]*failure{}
+	for i, e := range c.leases {
+		action, failed := r.noteResult(e, c, now, errs[i])
+		if failed {
+			if known := failures[e.Policy]; known != nil {
+				known.more++
+				continue
+			}
+			f := &failure{lease: e, err: errs[i]}
+			failures[e.Policy], action = f, f.report
+		}
+		if action != nil {
+			actions = append(actions, action)
+		}
+	}
+	return actions
+}
+
+// failure is a failed call as it is reported: with the name of one of its leases.
 type failure struct {
 	lease *Entry
 	err   error
-	more  int
+	more  int // leases of the same policy
 }
 
 func (f *failure) report() {
@@ -227,14 +228,10 @@ func (f *failure) report() {
 	f.lease.Report(event.Error, "renew", err)
 }
 
-// free gives back a call's slots, once: when it has returned, or should have.
-func (k *Renewer) free(c *call) {
-	c.queue.busy -= c.weight
-	if c.retry {
-		c.queue.retrying -= c.weight
-	}
-	c.weight = 0
-	k.wakeUp()
+// free lets other calls begin when this one has returned, or when it should have.
+func (r *Renewer) free(c *call) {
+	c.use.End()
+	r.wakeUp()
 }
 
-var errShortBatch = errors.New("RenewBatch did not return one result for each lease")
+var errBatchResults = errors.New("RenewBatch did not return one result for each lease")

@@ -13,19 +13,19 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// The reply of a call that was given up is as good as any: it says whether the lease was
-// renewed, or is lost for certain.
+// The reply of a call that is no longer waited for counts like any other: it says whether the
+// lease was renewed, or is definitely lost.
 func TestReplyOfAGivenUpRenewalCounts(t *testing.T) {
 	for name, tc := range map[string]struct {
 		late locktest.Fault
 		lost time.Duration
 	}{
-		"success": {locktest.Fault{Delay: 5 * time.Second, Deaf: true}, 10*time.Second + 25*time.Second},
-		"lost":    {locktest.Fault{Delay: 5 * time.Second, Deaf: true, Refuse: holdfast.ErrLost}, 15 * time.Second},
+		"success": {locktest.Fault{Delay: 5 * time.Second, IgnoreContext: true}, 10*time.Second + 25*time.Second},
+		"lost":    {locktest.Fault{Delay: 5 * time.Second, IgnoreContext: true, Refuse: holdfast.ErrLost}, 15 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), locktest.Renewals(tc.late, locktest.Fault{Hang: true})))
+				c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults(tc.late, locktest.Fault{Hang: true})))
 				start := time.Now()
 				h := locktest.MustLock(t, c, "job")
 				<-h.Context().Done()
@@ -37,20 +37,20 @@ func TestReplyOfAGivenUpRenewalCounts(t *testing.T) {
 	}
 }
 
-// A call that was given up has failed once. Its late error is not another failure: the call
-// that replaced it goes on, alone.
+// A call that is no longer waited for has failed once. Its late error is not another failure:
+// the call that replaced it goes on.
 func TestErrorOfAGivenUpRenewalIsNotAnotherFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen locktest.Events
-		f := locktest.NewFaulty(t, memory.New(), locktest.Renewals(
-			locktest.Fault{Delay: 5 * time.Second, Deaf: true, Refuse: locktest.ErrInjected}, locktest.Fault{Delay: 2500 * time.Millisecond}))
+		f := locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults(
+			locktest.Fault{Delay: 5 * time.Second, IgnoreContext: true, Refuse: locktest.ErrInjected}, locktest.Fault{Delay: 2500 * time.Millisecond}))
 		c := locktest.NewClient(t, f, holdfast.WithObserver(seen.Observe))
 		h := locktest.MustLock(t, c, "job")
 		time.Sleep(16 * time.Second)
 		if n := f.Count(locktest.OpRenew); n != 2 {
 			t.Errorf("%d renewals were sent, want the one given up and the one under way", n)
 		}
-		if n := seen.Op("renew"); n != 1 {
+		if n := seen.Failures("renew"); n != 1 {
 			t.Errorf("the one failure was reported %d times", n)
 		}
 		time.Sleep(time.Second)
@@ -63,8 +63,8 @@ func TestErrorOfAGivenUpRenewalIsNotAnotherFailure(t *testing.T) {
 // A late success does not change how long the call under way is waited for.
 func TestLateSuccessLeavesTheCallUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFaulty(t, memory.New(), locktest.Renewals(
-			locktest.Fault{Delay: 5 * time.Second, Deaf: true}, locktest.Fault{Delay: time.Minute, Deaf: true}))
+		f := locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults(
+			locktest.Fault{Delay: 5 * time.Second, IgnoreContext: true}, locktest.Fault{Delay: time.Minute, IgnoreContext: true}))
 		c := locktest.NewClient(t, f)
 		locktest.MustLock(t, c, "job")
 		time.Sleep(17500 * time.Millisecond)
@@ -78,7 +78,7 @@ func TestLateSuccessLeavesTheCallUnderWay(t *testing.T) {
 	})
 }
 
-// A lease that has ended is not renewed on, whatever the late replies say, and its end is
+// A lease that has ended is no longer renewed, whatever late replies say, and its end is
 // reported once.
 func TestLateReplyAfterTheEnd(t *testing.T) {
 	t.Run("lost", func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestLateReplyAfterTheEnd(t *testing.T) {
 			var seen locktest.Events
 			f := locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 				if op == locktest.OpRenew {
-					return locktest.Fault{Delay: 17 * time.Second, Deaf: true}
+					return locktest.Fault{Delay: 17 * time.Second, IgnoreContext: true}
 				}
 				return locktest.Fault{}
 			})
@@ -107,7 +107,7 @@ func TestLateReplyAfterTheEnd(t *testing.T) {
 	t.Run("given up", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
-			f := locktest.NewFaulty(t, store.Locker(), locktest.Renewals(locktest.Fault{Delay: 6 * time.Second, Deaf: true}))
+			f := locktest.NewFaulty(t, store.Locker(), locktest.RenewalFaults(locktest.Fault{Delay: 6 * time.Second, IgnoreContext: true}))
 			r := locktest.NewRunner(t, locktest.NewClient(t, f), holdfast.WithStallTimeout(12*time.Second))
 			stuck := make(chan struct{})
 			ctx, cancel := context.WithCancel(t.Context())
@@ -124,7 +124,7 @@ func TestLateReplyAfterTheEnd(t *testing.T) {
 	t.Run("released", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var seen locktest.Events
-			f := locktest.NewFaulty(t, memory.New(), locktest.Renewals(locktest.Fault{Delay: 2 * time.Second, Deaf: true, Refuse: holdfast.ErrLost}))
+			f := locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults(locktest.Fault{Delay: 2 * time.Second, IgnoreContext: true, Refuse: holdfast.ErrLost}))
 			c := locktest.NewClient(t, f, holdfast.WithObserver(seen.Observe))
 			h := locktest.MustLock(t, c, "job")
 			time.Sleep(11 * time.Second)
@@ -134,6 +134,52 @@ func TestLateReplyAfterTheEnd(t *testing.T) {
 			time.Sleep(time.Minute)
 			if got := seen.Types(); !slices.Equal(got, []holdfast.EventType{holdfast.EventAcquired, holdfast.EventReleased}) {
 				t.Errorf("Events: %v", got)
+			}
+		})
+	})
+}
+
+// A reply that comes after a later call's does not move the deadline back, and one that comes
+// after the loss does not undo it.
+func TestLateRepliesMoveNoDeadlineBack(t *testing.T) {
+	t.Run("overtaken", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+				switch {
+				case op == locktest.OpRenew && n == 1: // sent at 10 s, answers at 22 s; the second is sent at 14 s
+					return locktest.Fault{Delay: 12 * time.Second, IgnoreContext: true}
+				case op == locktest.OpRenew && n > 2:
+					return locktest.Fault{Refuse: locktest.ErrInjected}
+				}
+				return locktest.Fault{}
+			}))
+			start := time.Now()
+			h := locktest.MustLock(t, c, "job")
+			<-h.Context().Done()
+			if d := time.Since(start); d < 10*time.Second+28*time.Second || d > 40*time.Second {
+				t.Errorf("lost after %v: not counted from the second renewal", d)
+			}
+		})
+	})
+	t.Run("after the loss", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+				if op == locktest.OpRenew {
+					return locktest.Fault{Delay: 17 * time.Second, IgnoreContext: true}
+				}
+				return locktest.Fault{}
+			}))
+			start := time.Now()
+			h := locktest.MustLock(t, c, "job")
+			<-h.Context().Done()
+			if d := time.Since(start); d != 25*time.Second {
+				t.Errorf("lost after %v", d)
+			}
+			for range 10 {
+				time.Sleep(time.Second)
+				if h.Err() == nil {
+					t.Fatal("a late reply revived a lost hold")
+				}
 			}
 		})
 	})

@@ -19,9 +19,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// The backend's clock may run up to 0.05 % faster than ours (expiresAt allows 0.1 %),
-// but the grace, which is what ends the context, may be less than that.
-func TestCorner_GraceBelowTheDrift(t *testing.T) {
+// The backend's clock may run up to 0.05 % faster than ours, and Timing.ExpiresAt allows for
+// 0.1 %. A grace that is shorter than that is refused, or the context ends in time all the same.
+func TestGraceBelowTheDrift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		store := memory.NewStore(memory.WithClock(func() time.Time {
@@ -34,22 +34,22 @@ func TestCorner_GraceBelowTheDrift(t *testing.T) {
 		opts = append(opts, holdfast.WithElapsed(func() time.Duration { return time.Since(start) }))
 		one, err := holdfast.New(locktest.NewFaulty(t, store.Locker(), locktest.Refuse(locktest.OpRenew)), opts...)
 		if errors.Is(err, driver.ErrInvalid) {
-			return // refused: as good
+			return
 		}
 		defer func() { _ = one.Shutdown(context.Background()) }()
 		h := locktest.MustLock(t, one, "job")
 		check.Enter(h.Context(), "job", h.Token())
 		time.Sleep(24*time.Hour - time.Minute)
 		if h.Err() == nil && h.ExpiresIn() <= 0 {
-			t.Errorf("held, and yet it expired %v ago", -h.ExpiresIn())
+			t.Errorf("held, although it expired %v ago", -h.ExpiresIn())
 		}
 		h2 := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
 		check.Enter(h2.Context(), "job", h2.Token())
 	})
 }
 
-// What a driver gives back in place of what was asked must not break promise 2.
-func TestCorner_OddLease(t *testing.T) {
+// A driver that returns another lease than was requested does not break promise 2.
+func TestLeaseThatWasNotRequested(t *testing.T) {
 	for name, odd := range map[string]func(*holdfast.Lease){
 		"TTL": func(l *holdfast.Lease) { l.TTL = 10 * time.Second }, "ID": func(l *holdfast.Lease) { l.ID = driver.LeaseID{} },
 		"Name": func(l *holdfast.Lease) { l.Name = "" },
@@ -59,7 +59,7 @@ func TestCorner_OddLease(t *testing.T) {
 				store := memory.NewStore()
 				under := store.Locker()
 				fails := false
-				f := locktest.NewFaulty(t, locktest.Changed{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+				f := locktest.NewFaulty(t, locktest.Scripted{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
 					l, err := under.TryAcquire(ctx, req)
 					if err == nil {
 						odd(&l)
@@ -78,7 +78,7 @@ func TestCorner_OddLease(t *testing.T) {
 					time.Sleep(32 * time.Second)
 				}
 				if h.Err() == nil && !locktest.IsHeld(t, store, "job") {
-					t.Error("the hold is live, and for the backend it is over")
+					t.Error("the hold is live, although its lease has expired on the backend")
 				}
 				_ = h.Release(t.Context())
 				if locktest.IsHeld(t, store, "job") {
@@ -89,13 +89,13 @@ func TestCorner_OddLease(t *testing.T) {
 	}
 }
 
-// Any clock will do, since only differences matter.
-func TestCorner_ClockBelowZero(t *testing.T) {
+// A clock may show negative times, since only differences matter.
+func TestClockBelowZero(t *testing.T) {
 	below := func() holdfast.ClientOption {
 		start := time.Now()
 		return holdfast.WithElapsed(func() time.Duration { return time.Since(start) - time.Hour })
 	}
-	t.Run("clean-up", func(t *testing.T) {
+	t.Run("cleanup", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
 			c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
@@ -104,7 +104,7 @@ func TestCorner_ClockBelowZero(t *testing.T) {
 			_, _ = c.TryLock(t.Context(), "job")
 			time.Sleep(20 * time.Second)
 			if locktest.IsHeld(t, store, "job") {
-				t.Error("no clean-up")
+				t.Error("no cleanup")
 			}
 		})
 	})
@@ -113,7 +113,7 @@ func TestCorner_ClockBelowZero(t *testing.T) {
 			store := memory.NewStore()
 			locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
 			f := locktest.NewFaulty(t, store.Locker(), nil)
-			c := locktest.NewClient(t, locktest.Blind{Locker: f}, below(), holdfast.WithPollInterval(10*time.Second))
+			c := locktest.NewClient(t, locktest.Anonymous{Locker: f}, below(), holdfast.WithPollInterval(10*time.Second))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			_, _ = c.Lock(ctx, "job")
@@ -124,27 +124,26 @@ func TestCorner_ClockBelowZero(t *testing.T) {
 	})
 }
 
-// A hung renewal is told as well as a refused one ("a lasting failure is told again
-// with every try").
-func TestCorner_HungRenewalIsTold(t *testing.T) {
+// A renewal that hangs is reported like one that fails.
+func TestHungRenewalIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen locktest.Events
 		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			return map[string]locktest.Fault{locktest.OpRenew: {Delay: time.Hour, Deaf: true, Refuse: locktest.ErrInjected}}[op]
+			return map[string]locktest.Fault{locktest.OpRenew: {Delay: time.Hour, IgnoreContext: true, Refuse: locktest.ErrInjected}}[op]
 		}), holdfast.WithObserver(seen.Observe))
 		h := locktest.MustLock(t, c, "job")
 		<-h.Context().Done()
 		synctest.Wait()
-		if seen.Op("renew") == 0 {
-			t.Error("three tries hung, and nobody was told before the loss")
+		if seen.Failures("renew") == 0 {
+			t.Error("renewals hung, and nothing was reported before the loss")
 		}
 		_ = h.Release(t.Context())
 	})
 }
 
-// "A failed renewal is retried until the local deadline": a pause must not jump over
-// the deadline while there is time for one more try.
-func TestCorner_LastTryBeforeTheLoss(t *testing.T) {
+// A failed renewal is retried until the local deadline: no backoff is so long that a last
+// attempt before it is left out.
+func TestLastAttemptBeforeTheLoss(t *testing.T) {
 	for name, ft := range map[string]locktest.Fault{"refused": {Refuse: locktest.ErrInjected}, "hung": {Hang: true}} {
 		for _, back := range []time.Duration{22 * time.Second, 24200 * time.Millisecond} {
 			t.Run(fmt.Sprint(name, " until ", back), func(t *testing.T) {
@@ -168,7 +167,7 @@ func TestCorner_LastTryBeforeTheLoss(t *testing.T) {
 					})
 				}
 				if lost > 0 {
-					t.Errorf("the backend is back %v before the deadline, and %d of %d leases are lost", 25*time.Second-back, lost, runs)
+					t.Errorf("the backend answers again %v before the deadline, and %d of %d leases are lost", 25*time.Second-back, lost, runs)
 				}
 			})
 		}
@@ -176,12 +175,12 @@ func TestCorner_LastTryBeforeTheLoss(t *testing.T) {
 }
 
 func TestHungRenewalDoesNotDelayTheLoss(t *testing.T) {
-	for _, deaf := range []bool{false, true} { // a driver that heeds its context, and one that does not
+	for _, deaf := range []bool{false, true} { // whether the driver ignores its context
 		t.Run(fmt.Sprintf("deaf=%v", deaf), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 					if op == locktest.OpRenew {
-						return locktest.Fault{Delay: time.Hour, Deaf: deaf, Refuse: locktest.ErrInjected}
+						return locktest.Fault{Delay: time.Hour, IgnoreContext: deaf, Refuse: locktest.ErrInjected}
 					}
 					return locktest.Fault{}
 				})
@@ -193,7 +192,7 @@ func TestHungRenewalDoesNotDelayTheLoss(t *testing.T) {
 					t.Errorf("lost after %v, want 25s", d)
 				}
 				if n := f.Count(locktest.OpRenew); n < 3 {
-					t.Errorf("%d tries before the loss", n)
+					t.Errorf("%d attempts before the loss", n)
 				}
 			})
 		})
@@ -204,7 +203,7 @@ func TestSlowRenewalDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
 			if op == locktest.OpRenew && l.Name == "slow" {
-				return locktest.Fault{Delay: time.Hour, Deaf: true}
+				return locktest.Fault{Delay: time.Hour, IgnoreContext: true}
 			}
 			return locktest.Fault{}
 		}))
@@ -225,54 +224,8 @@ func TestSlowRenewalDelaysNoOther(t *testing.T) {
 	})
 }
 
-// A reply that comes after a later try's must not set the deadline back, and one
-// that comes after the loss must not undo it.
-func TestLateRenewReplies(t *testing.T) {
-	t.Run("overtaken", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-				switch {
-				case op == locktest.OpRenew && n == 1: // sent at 10 s, answers at 22 s; the second try is sent at 14 s
-					return locktest.Fault{Delay: 12 * time.Second, Deaf: true}
-				case op == locktest.OpRenew && n > 2:
-					return locktest.Fault{Refuse: locktest.ErrInjected}
-				}
-				return locktest.Fault{}
-			}))
-			start := time.Now()
-			h := locktest.MustLock(t, c, "job")
-			<-h.Context().Done()
-			if d := time.Since(start); d < 10*time.Second+28*time.Second || d > 40*time.Second {
-				t.Errorf("lost after %v: not counted from the second try", d)
-			}
-		})
-	})
-	t.Run("after the loss", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				if op == locktest.OpRenew {
-					return locktest.Fault{Delay: 17 * time.Second, Deaf: true}
-				}
-				return locktest.Fault{}
-			}))
-			start := time.Now()
-			h := locktest.MustLock(t, c, "job")
-			<-h.Context().Done()
-			if d := time.Since(start); d != 25*time.Second {
-				t.Errorf("lost after %v", d)
-			}
-			for range 10 {
-				time.Sleep(time.Second)
-				if h.Err() == nil {
-					t.Fatal("a late reply brought a lost hold back")
-				}
-			}
-		})
-	})
-}
-
-// Whatever a renewal takes, the next one is due a fixed time after it was sent: that is
-// where the lease's time counts from.
+// However long a renewal takes, the next one is due a fixed time after it was sent: the lease's
+// time counts from there.
 func TestRenewalsCountFromTheirSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -297,11 +250,10 @@ func TestRenewalsCountFromTheirSending(t *testing.T) {
 	})
 }
 
-// The error of a loss says what the tries before it met, but does not match that: it is the
-// loss that happened to the lease.
+// The error of a loss says why the attempts before it failed, but does not match those errors.
 func TestLossSaysWhatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := locktest.MustLock(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), locktest.Renewals())), "job")
+		h := locktest.MustLock(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults())), "job")
 		<-h.Context().Done()
 		err := h.Err()
 		if !errors.Is(err, holdfast.ErrLost) || errors.Is(err, locktest.ErrInjected) || !strings.Contains(err.Error(), locktest.ErrInjected.Error()) {
@@ -310,13 +262,13 @@ func TestLossSaysWhatFailed(t *testing.T) {
 	})
 }
 
-// A try may not take longer than the lease lasts, however short that is.
-func TestNoTryOutlivesTheLoss(t *testing.T) {
+// No attempt may take longer than until the loss, however short that is.
+func TestNoAttemptOutlivesTheLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		const loss = 25 * time.Second
 		var last atomic.Int64
-		f := locktest.NewFaulty(t, memory.New(), locktest.Renewals())
+		f := locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults())
 		f.Check = func(ctx context.Context, op string) {
 			if op != locktest.OpRenew {
 				return
@@ -329,12 +281,12 @@ func TestNoTryOutlivesTheLoss(t *testing.T) {
 		h := locktest.MustLock(t, locktest.NewClient(t, f), "job")
 		<-h.Context().Done()
 		if d := time.Duration(last.Load()); d < loss-200*time.Millisecond {
-			t.Errorf("the last try was made after %v: it had time enough", d)
+			t.Errorf("the last attempt was made after %v: there was time for another", d)
 		}
 	})
 }
 
-// A lease costs no goroutine: one engine keeps them all.
+// A lease costs no goroutine.
 func TestNoGoroutinePerLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFaulty(t, memory.NewStore().Locker(), nil)
@@ -355,7 +307,7 @@ func TestNoGoroutinePerLease(t *testing.T) {
 				t.Fatal(h.Err())
 			}
 		}
-		// One renewal in 10 s each: a keeper that spins would show here.
+		// One renewal in 10 s each: a busy loop would show here.
 		if n := f.Count(locktest.OpRenew); n < 5000 || n > 7000 {
 			t.Errorf("%d renewals in a minute", n)
 		}
@@ -375,13 +327,12 @@ func TestHotPathsDoNotAllocate(t *testing.T) {
 	_ = h.Release(context.Background())
 }
 
-// Every call has a time limit of its own, shorter than the grace, whatever limit
-// the caller has.
+// Every call has a time limit of its own, shorter than the grace, whatever limit the caller has.
 func TestEveryCallIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
 			if n == 2 && op == locktest.OpAcquire {
-				return locktest.Fault{Lose: locktest.ErrInjected} // has a clean-up follow
+				return locktest.Fault{Lose: locktest.ErrInjected} // is followed by a cleanup
 			}
 			return locktest.Fault{}
 		})
@@ -401,8 +352,8 @@ func TestEveryCallIsBounded(t *testing.T) {
 	})
 }
 
-// A hold that has said once that it is lost stays lost, although a renewal that was sent in
-// time is answered: the process was suspended meanwhile.
+// A hold that has reported its loss once stays lost, although a renewal that was sent before a
+// suspend of the process succeeds.
 func TestLostStaysLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asleep atomic.Int64
@@ -415,7 +366,7 @@ func TestLostStaysLost(t *testing.T) {
 		})
 		c := locktest.NewClient(t, f, holdfast.WithElapsed(func() time.Duration { return time.Since(start) + time.Duration(asleep.Load()) }))
 		h := locktest.MustLock(t, c, "job")
-		time.Sleep(11100 * time.Millisecond) // the renewal is under way since 10 s
+		time.Sleep(11100 * time.Millisecond) // the renewal was sent at 10 s
 		asleep.Store(int64(14 * time.Second))
 		for range 100 {
 			if err := h.Err(); !errors.Is(err, holdfast.ErrLost) {

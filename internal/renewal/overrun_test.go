@@ -13,23 +13,23 @@ import (
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
-// The hook "is called when a hold has ended and its work still runs at the moment
-// another may be granted the lock": also when Shutdown gave up on that work.
-func TestCorner_OverrunAfterAFailedShutdown(t *testing.T) {
+// The hook is also called when Shutdown gave up on work that still runs when another may be
+// granted the lock.
+func TestOverrunAfterAFailedShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := locktest.NewClient(t, memory.New())
-		var told atomic.Bool
+		var reported atomic.Bool
 		go func() {
 			_ = c.Do(t.Context(), "job", func(context.Context) error { time.Sleep(time.Hour); return nil },
-				holdfast.WithOverrunHook(func(holdfast.Event) { told.Store(true) }))
+				holdfast.WithOverrunHook(func(holdfast.Event) { reported.Store(true) }))
 		}()
 		time.Sleep(time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_ = c.Shutdown(ctx)
 		time.Sleep(time.Minute)
-		if !told.Load() {
-			t.Error("work that overran was not told")
+		if !reported.Load() {
+			t.Error("work that overran was not reported")
 		}
 		time.Sleep(time.Hour)
 	})
@@ -60,17 +60,17 @@ func TestOverrun(t *testing.T) {
 	t.Run("work that goes on", func(t *testing.T) {
 		seen, at := run(t, 20*time.Second)
 		if seen.Count(holdfast.EventOverrun) != 1 || at != 30*time.Second-30*time.Millisecond {
-			t.Errorf("told %d times, the hook at %v", seen.Count(holdfast.EventOverrun), at)
+			t.Errorf("reported %d times, the hook called at %v", seen.Count(holdfast.EventOverrun), at)
 		}
 	})
 	t.Run("work that stops in time", func(t *testing.T) {
 		if seen, at := run(t, 4*time.Second); seen.Count(holdfast.EventOverrun) != 0 || at != 0 {
-			t.Error("told of an overrun that was none")
+			t.Error("an overrun was reported that was none")
 		}
 	})
 }
 
-// A hook runs for as long as it likes: the renewals of other leases go on.
+// A hook may run as long as it likes: the renewals of other leases go on.
 func TestOverrunHookDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, l holdfast.Lease) locktest.Fault {

@@ -13,28 +13,26 @@ import (
 // Scheduler runs calls when they are due, up to a concurrency limit. However many calls wait,
 // there is one timer; a goroutine exists only while calls are due.
 //
-// First attempts come before retries, and retries use at most half of the limit, so that calls
-// that fail repeatedly do not delay the others. Of several running calls, one may be a retry in
-// its turn, so that a steady flow of first attempts does not starve the retries. A call that has
-// not returned within its patience no longer counts towards the limit.
+// First attempts come before retries, and retries use at most half of the limit. While no retry
+// is running, the first of them takes its turn by its arrival, so that a steady flow of first
+// attempts does not starve the retries. A call that has not returned within its patience no
+// longer counts towards the limit.
 //
 // All methods are safe for concurrent use.
 type Scheduler struct {
 	now      func() time.Duration
-	limit    int
 	patience time.Duration // for entries that have none of their own
 	workers  *worker.Group
 
-	mu       sync.Mutex              // never held during a call
-	waiting  *priority.Queue[*Entry] // not due yet, by time
-	first    *priority.Queue[*Entry] // due first attempts, in order of arrival
-	retries  *priority.Queue[*Entry] // due retries, in order of arrival
-	arrived  uint64                  // counts the entries that became due
-	running  int                     // calls that count towards the limit
-	retrying int                     // those of them that are retries
-	timer    *time.Timer             // nil until it is needed
-	ringsAt  time.Duration           // when the timer rings, if armed
-	armed    bool
+	mu      sync.Mutex              // never held during a call
+	limit   worker.Limit            // of running calls
+	waiting *priority.Queue[*Entry] // not due yet, by time
+	first   *priority.Queue[*Entry] // due first attempts, in order of arrival
+	retries *priority.Queue[*Entry] // due retries, in order of arrival
+	arrived uint64                  // counts the entries that became due
+	timer   *time.Timer             // nil until it is needed
+	firesAt time.Duration           // when the timer fires, if armed
+	armed   bool
 }
 
 // Entry is one call. Do is called again whenever Set has planned it.
@@ -46,22 +44,22 @@ type Entry struct {
 	retry bool
 	order uint64                  // of arrival, once it is due
 	in    *priority.Queue[*Entry] // nil: in no queue
-	index int
+	index int                     // in that queue
 }
 
-// New makes a scheduler that goes by the clock now. Its calls run in workers, at most limit at
-// a time.
+// New makes a scheduler with the clock now. Its calls run in workers, at most limit at a time.
 func New(now func() time.Duration, limit int, patience time.Duration, workers *worker.Group) *Scheduler {
 	byTime := func(x, y *Entry) bool { return x.at < y.at }
 	byArrival := func(x, y *Entry) bool { return x.order < y.order }
 	moved := func(e *Entry, index int) { e.index = index }
 	return &Scheduler{
-		now: now, limit: limit, patience: patience, workers: workers,
+		now: now, limit: worker.Limit{Max: limit}, patience: patience, workers: workers,
 		waiting: priority.New(byTime, moved), first: priority.New(byArrival, moved), retries: priority.New(byArrival, moved),
 	}
 }
 
-// Set plans the call of an entry, or plans it anew. A running call is not affected.
+// Set plans the call of an entry for a time, in place of an earlier plan. A running call is not
+// affected.
 func (s *Scheduler) Set(e *Entry, at time.Duration, retry bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +94,7 @@ func (s *Scheduler) RunAllNow() {
 func (s *Scheduler) Idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.running < s.limit && s.first.Len() == 0
+	return s.limit.Free(false) > 0 && s.first.Len() == 0
 }
 
 // update begins the calls that are due and arms the timer for the next one.
@@ -116,18 +114,18 @@ func (s *Scheduler) update() {
 		return
 	}
 	at := s.waiting.First().at
-	if s.armed && at >= s.ringsAt {
+	if s.armed && at >= s.firesAt {
 		return
 	}
-	s.ringsAt, s.armed = at, true
+	s.firesAt, s.armed = at, true
 	if s.timer == nil {
-		s.timer = time.AfterFunc(at-now, s.ring)
+		s.timer = time.AfterFunc(at-now, s.onTimer)
 	} else {
 		s.timer.Reset(at - now)
 	}
 }
 
-func (s *Scheduler) ring() {
+func (s *Scheduler) onTimer() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.armed = false
@@ -153,37 +151,29 @@ func (s *Scheduler) due(retry bool) *priority.Queue[*Entry] {
 type call struct {
 	do       func()
 	patience time.Duration
-	retry    bool
-	over     bool // it no longer counts towards the limit
+	use      worker.Use // of the limit
 }
 
 // begin takes the next call off its queue; nil if there is none, or the limit is reached.
 func (s *Scheduler) begin() *call {
-	if s.running >= s.limit {
-		return nil
-	}
 	e := s.next()
 	if e == nil {
 		return nil
 	}
-	if e.retry {
-		s.retrying++
-	}
-	s.running++
 	e.leaveQueue()
-	return &call{do: e.Do, patience: cmp.Or(e.Patience, s.patience), retry: e.retry}
+	return &call{do: e.Do, patience: cmp.Or(e.Patience, s.patience), use: s.limit.Take(1, e.retry)}
 }
 
-// next is the entry whose call comes next; nil if there is none.
+// next is the entry whose call comes next; nil if there is none, or the limit is reached.
 func (s *Scheduler) next() *Entry {
 	var first, retry *Entry
-	if s.first.Len() > 0 {
+	if s.first.Len() > 0 && s.limit.Free(false) > 0 {
 		first = s.first.First()
 	}
-	if s.retries.Len() > 0 && s.retrying < max(s.limit/2, 1) {
+	if s.retries.Len() > 0 && s.limit.Free(true) > 0 {
 		retry = s.retries.First()
 	}
-	if first == nil || retry != nil && s.limit > 1 && s.retrying == 0 && retry.order < first.order {
+	if first == nil || retry != nil && s.limit.Max > 1 && !s.limit.Retrying() && retry.order < first.order {
 		return retry
 	}
 	return first
@@ -192,39 +182,26 @@ func (s *Scheduler) next() *Entry {
 // run runs one call after another, until none is due.
 func (s *Scheduler) run(c *call) {
 	for c != nil {
-		current := c // the timer may ring when c is the next call
+		current := c // the timer may fire when c is the next call
 		timer := time.AfterFunc(c.patience, func() { s.giveUp(current) })
 		c.do()
 		timer.Stop()
 		s.mu.Lock()
-		if s.end(c) {
+		if c.use.End() {
 			c = s.begin()
-		} else { // another call was begun in its stead
+		} else { // another call has begun in its place
 			c = nil
 		}
 		s.mu.Unlock()
 	}
 }
 
-// giveUp lets another call begin in the stead of one that has not returned.
+// giveUp lets another call begin in the place of one that has not returned.
 func (s *Scheduler) giveUp(c *call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.end(c)
+	c.use.End()
 	s.update()
-}
-
-// end takes a call out of the count, once. It reports whether it was counted.
-func (s *Scheduler) end(c *call) bool {
-	if c.over {
-		return false
-	}
-	c.over = true
-	s.running--
-	if c.retry {
-		s.retrying--
-	}
-	return true
 }
 
 func (e *Entry) enter(q *priority.Queue[*Entry]) {

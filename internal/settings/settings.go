@@ -1,4 +1,5 @@
-// Package settings turns options into the settings of a lock: defaults, limits and checks.
+// Package settings resolves the options of a lock: it applies defaults and checks the result
+// against the backend's limits.
 package settings
 
 import (
@@ -8,26 +9,25 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/text"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
-// Optional is a duration that an option may have set. One that was set must be positive, so
-// that a forgotten or miscomputed zero is an error, not a default.
+// Optional is a duration that an option may have set. If set, it must be positive: a forgotten or
+// miscomputed zero is an error, not a default.
 type Optional struct {
 	time.Duration
 	Set bool
 }
 
-// Given is a duration that an option has set.
+// Given returns a duration that an option has set.
 func Given(d time.Duration) Optional { return Optional{d, true} }
 
-// String is the duration as people write it.
-func (o Optional) String() string { return text.Duration(o.Duration) }
+// String returns the duration as people write it.
+func (o Optional) String() string { return driver.FormatDuration(o.Duration) }
 
-// Or returns the duration that was set, or else d. A very long one is cut, so that sums of
-// durations do not overflow.
+// Or returns the duration if it was set, and else d. It shortens very long durations, so that sums
+// do not overflow.
 func (o Optional) Or(d time.Duration) time.Duration {
 	if o.Set {
 		return min(o.Duration, driver.MaxTTL)
@@ -35,7 +35,7 @@ func (o Optional) Or(d time.Duration) time.Duration {
 	return d
 }
 
-// Config is what the options of a lock say. Settings is what holds after defaults and checks.
+// Config has the options of a lock as they were given. Resolve makes Settings of it.
 type Config struct {
 	TTL, Grace, RenewEvery, RequestTimeout, Poll Optional
 	Slots                                        *int
@@ -46,13 +46,13 @@ type Config struct {
 	NilOption                                    bool // one of the options was nil
 }
 
-// Leases is what the options of a LeaseManager say.
+// Leases has the options of a LeaseManager.
 type Leases struct {
 	Lock     Config
 	Parallel int
 }
 
-// Partitions is what the options of Partitions say.
+// Partitions has the options of Partitions.
 type Partitions struct {
 	Lock           Config
 	RebalanceEvery Optional
@@ -62,10 +62,10 @@ type Partitions struct {
 // Backoff is a growing delay between attempts: about Initial at first, doubling up to Max.
 type Backoff struct{ Initial, Max time.Duration }
 
-// Check returns an error if a backoff is not allowed.
+// Check returns an error if the backoff is invalid.
 func (b Backoff) Check() error {
 	if b.Initial <= 0 || b.Max < b.Initial {
-		return driver.Invalid("Backoff", text.Duration(b.Initial)+" to "+text.Duration(b.Max), "more than 0, and Max at least Initial")
+		return driver.Invalid("Backoff", driver.FormatDuration(b.Initial)+" to "+driver.FormatDuration(b.Max), "more than 0, and Max at least Initial")
 	}
 	return nil
 }
@@ -73,8 +73,8 @@ func (b Backoff) Check() error {
 // Settings are a lock's options after defaults and checks.
 type Settings struct {
 	timing.Timing
-	Poll        time.Duration // between attempts of a waiter that nothing wakes
-	WatchedPoll time.Duration // the same while the backend's Watcher wakes waiters
+	Poll        time.Duration // between the attempts of a waiter that nothing wakes
+	WatchedPoll time.Duration // the same, while the backend's Watcher wakes waiters
 	Slots       int
 	Owner       string
 	Data        []byte
@@ -85,14 +85,14 @@ type Settings struct {
 const (
 	defaultTTL  = 30 * time.Second
 	defaultPoll = 5 * time.Second
-	// maxRequestTimeout bounds the default only: an answer that takes longer does not come.
+	// maxRequestTimeout bounds the default only.
 	maxRequestTimeout = 10 * time.Second
-	// watchedPoll is only a safety net: releases wake the waiter, and it wakes by
-	// itself when the holder's time ends.
+	// watchedPoll is only a safety net: releases wake the waiter, and so does the end of the
+	// holder's time.
 	watchedPoll = 15 * time.Second
 )
 
-// Resolve fills in defaults and checks all options together.
+// Resolve applies defaults and checks all options together.
 func (c Config) Resolve(l driver.Limits) (Settings, error) {
 	var s Settings
 	if c.NilOption {
@@ -120,7 +120,7 @@ func (c Config) Resolve(l driver.Limits) (Settings, error) {
 	if c.Slots != nil {
 		s.Slots = *c.Slots
 	}
-	if c.Owner != nil { // New sees to the default
+	if c.Owner != nil { // a Client has set the default
 		s.Owner = *c.Owner
 	}
 	return s, s.check(l)
@@ -132,31 +132,33 @@ func (s Settings) check(l driver.Limits) error {
 		d    time.Duration
 	}{{"Grace", s.Grace}, {"RenewEvery", s.RenewEvery}, {"RequestTimeout", s.RequestTimeout}, {"PollInterval", s.Poll}} {
 		if f.d <= 0 {
-			return driver.Invalid(f.name, text.Duration(f.d), "more than 0")
+			return driver.Invalid(f.name, driver.FormatDuration(f.d), "more than 0")
 		}
 	}
 	if s.Slots < 1 || s.Slots > maxSlots {
 		return driver.Invalid("Slots", strconv.Itoa(s.Slots), fmt.Sprintf("from 1 to %d", maxSlots))
 	}
+	// Promise 2: the grace covers the drift of the clocks.
 	if drift := s.TTL / timing.DriftPart; s.Grace < drift {
-		return driver.Invalid("Grace", text.Duration(s.Grace), fmt.Sprintf("at least %s, what the clocks may differ by in a TTL of %s", text.Duration(drift), text.Duration(s.TTL)))
+		return driver.Invalid("Grace", driver.FormatDuration(s.Grace), fmt.Sprintf("at least %s, the clock drift allowed for in a TTL of %s", driver.FormatDuration(drift), driver.FormatDuration(s.TTL)))
 	}
 	if s.Grace >= s.TTL {
-		return driver.Invalid("Grace", text.Duration(s.Grace), "less than the TTL of "+text.Duration(s.TTL))
+		return driver.Invalid("Grace", driver.FormatDuration(s.Grace), "less than the TTL of "+driver.FormatDuration(s.TTL))
 	}
 	if s.RequestTimeout >= s.Grace {
-		return driver.Invalid("RequestTimeout", text.Duration(s.RequestTimeout), "less than the grace of "+text.Duration(s.Grace))
+		return driver.Invalid("RequestTimeout", driver.FormatDuration(s.RequestTimeout), "less than the grace of "+driver.FormatDuration(s.Grace))
 	}
 	if room := s.TTL - s.Grace - s.RequestTimeout; s.RenewEvery > room {
-		return driver.Invalid("RenewEvery", text.Duration(s.RenewEvery), fmt.Sprintf(
+		return driver.Invalid("RenewEvery", driver.FormatDuration(s.RenewEvery), fmt.Sprintf(
 			"at most %s, so that one whole attempt fits before the loss (TTL %s less grace %s less request timeout %s)",
-			text.Duration(room), text.Duration(s.TTL), text.Duration(s.Grace), text.Duration(s.RequestTimeout)))
+			driver.FormatDuration(room), driver.FormatDuration(s.TTL), driver.FormatDuration(s.Grace), driver.FormatDuration(s.RequestTimeout)))
 	}
-	// The name and the ID come later; the rest of the request is known now.
+	// Name and ID are not known yet; the rest of the request is.
 	return driver.Request{Name: "x", ID: driver.NewLeaseID("x"), Owner: s.Owner, TTL: s.TTL, Data: s.Data}.Validate(l)
 }
 
-// clampTTL moves a default TTL, never a user's, into the backend's range.
+// clampTTL moves the default TTL into the backend's range. A TTL that a user has set is not
+// changed.
 func clampTTL(d time.Duration, l driver.Limits) time.Duration {
 	if l.MaxTTL > 0 {
 		d = min(d, l.MaxTTL)
@@ -168,11 +170,10 @@ func clampTTL(d time.Duration, l driver.Limits) time.Duration {
 	return d
 }
 
-// maxSlots bounds WithSlots: a waiter watches every slot.
+// maxSlots bounds WithSlots: a waiter observes every slot.
 const maxSlots = 1000
 
-// WithoutSlots is for products that have one holder for each name, whatever the Client's
-// default.
+// WithoutSlots returns the Config for one holder of each name, whatever the Client's default.
 func (c Config) WithoutSlots() Config {
 	c.Slots = nil
 	return c

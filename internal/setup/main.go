@@ -1,8 +1,8 @@
-// Command setup gets what the tests need, and nothing when all of it is there: system
-// packages, by the system's package manager; a MongoDB server and Azurite, into .cache. "make
-// test" runs it first. Where it may not install packages it lists the commands that do.
+// Command setup installs what the tests need and is missing: system packages, with the system's
+// package manager, and a MongoDB server and Azurite, in the folder .cache. "make test" runs it
+// first. Without the right to install packages it prints the commands that install them.
 //
-// HOLDFAST_SETUP=list has it list the commands instead of running them.
+// With HOLDFAST_SETUP=list it prints these commands and does not run them.
 package main
 
 import (
@@ -18,39 +18,39 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testservers"
 )
 
-// EnvMode names the variable that keeps packages from being installed.
+// EnvMode names the variable that, set to "list", prevents the installation of packages.
 const EnvMode = "HOLDFAST_SETUP"
 
-// interruptGrace is how long a package manager that was interrupted may take to end. Killed, it could
+// interruptGrace is how long an interrupted package manager has to end. If it were killed, it could
 // leave packages half configured.
 const interruptGrace = 10 * time.Minute
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second interrupt does not wait for a package manager
+	context.AfterFunc(ctx, stop) // a second interrupt ends setup at once
 	err := run(ctx, realSystem(ctx), os.Stderr)
 	if err == nil {
 		err = fetch(ctx, os.Stderr, mongod, azurite)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "setup:", err)
-		os.Exit(1) //nolint:gocritic // stop has nothing left to do
+		os.Exit(1) //nolint:gocritic // the process ends without stop
 	}
 }
 
-// run installs the system packages that are missing, or says how to.
+// run installs the missing system packages. If it may not, its error says how to install them.
 func run(ctx context.Context, s system, log io.Writer) error {
 	missing := s.missing()
 	if len(missing) == 0 {
 		return nil
 	}
-	fmt.Fprintln(log, "The tests need what is not here:")
+	fmt.Fprintln(log, "The tests need what is missing on this machine:")
 	for _, n := range missing {
-		fmt.Fprintf(log, "  %s: %s\n", n.what, n.why)
+		fmt.Fprintf(log, "  %s: %s\n", n.name, n.reason)
 	}
 	m := s.manager()
-	if m == nil || s.listOnly || !s.mayInstall(m) {
+	if m == nil || s.listOnly || !s.canInstall(m) {
 		return &adviceError{missing}
 	}
 	packages := m.packages(missing)
@@ -69,12 +69,12 @@ func run(ctx context.Context, s system, log io.Writer) error {
 	return nil
 }
 
-// adviceError says what is missing and how to get it.
+// adviceError says what is missing and how to install it.
 type adviceError struct{ missing []need }
 
 func (e *adviceError) Error() string {
 	var b strings.Builder
-	b.WriteString("install what is missing with one of these, and start again:")
+	b.WriteString("install what is missing with the commands for your system, then start again:")
 	for i := range managers {
 		m := &managers[i]
 		commands := m.commands(m.packages(e.missing))
@@ -89,19 +89,19 @@ func (e *adviceError) Error() string {
 		}
 	}
 	for _, n := range e.missing {
-		if n.instead != "" {
-			fmt.Fprintf(&b, "\n\n%s: %s", n.what, n.instead)
+		if n.alternative != "" {
+			fmt.Fprintf(&b, "\n\n%s: %s", n.name, n.alternative)
 		}
 	}
 	return b.String()
 }
 
-// server is one that the tests use.
+// server is a server that the tests use.
 type server struct {
-	name    string
-	env     string      // names the variable that points the tests to a server of the user's
-	isThere func() bool // without fetching it
-	fetch   func(context.Context) (path string, err error)
+	name      string
+	env       string      // the variable with the address of a server of the user
+	available func() bool // without fetching it
+	fetch     func(context.Context) (path string, err error)
 }
 
 var (
@@ -110,26 +110,26 @@ var (
 	azurite = server{"Azurite", testservers.EnvAzblobURL, testservers.AzuriteIsCached, testservers.Azurite}
 )
 
-// isGiven says whether the user has a server for the tests. Those that stop servers start their own all
-// the same; they fetch it when they run, so a run without them needs none.
-func (s server) isGiven() bool { return os.Getenv(s.env) != "" }
+// isProvided reports whether the user provides a running server. Tests that stop servers start their own
+// all the same, and fetch the program themselves: a run without such tests does not need it.
+func (s server) isProvided() bool { return os.Getenv(s.env) != "" }
 
-// fetch gets the servers that the user does not have.
+// fetch fetches the servers that the user does not provide.
 func fetch(ctx context.Context, log io.Writer, servers ...server) error {
 	for _, s := range servers {
 		switch {
-		case !s.isGiven():
+		case !s.isProvided():
 			if _, err := s.fetch(ctx); err != nil {
 				return err
 			}
-		case !s.isThere():
+		case !s.available():
 			fmt.Fprintf(log, "%s is set, so setup does not fetch %s; tests that stop servers still need it\n", s.env, s.name)
 		}
 	}
 	return nil
 }
 
-// realSystem is the machine that this program runs on.
+// realSystem is the machine on which this program runs.
 func realSystem(ctx context.Context) system {
 	return system{
 		listOnly: os.Getenv(EnvMode) == "list",

@@ -6,23 +6,23 @@ import (
 	"strings"
 )
 
-// manager is a system's package manager.
+// manager is a package manager.
 type manager struct {
 	name      string
 	needsRoot bool
-	first     []string // what it does before it installs
-	install   []string
+	update    []string // the command to run before an installation; can be nil
+	install   []string // the command, without the packages
 }
 
-// managers are tried in this order.
+// managers are in the order of preference.
 var managers = []manager{
-	{name: "apt-get", needsRoot: true, first: []string{"apt-get", "update", "-qq"}, install: []string{"apt-get", "install", "-y", "--no-install-recommends"}},
+	{name: "apt-get", needsRoot: true, update: []string{"apt-get", "update", "-qq"}, install: []string{"apt-get", "install", "-y", "--no-install-recommends"}},
 	{name: "dnf", needsRoot: true, install: []string{"dnf", "install", "-y"}},
 	{name: "apk", needsRoot: true, install: []string{"apk", "add"}},
 	{name: "brew", install: []string{"brew", "install"}},
 }
 
-// packages are those that have what is missing.
+// packages returns the packages that contain what is missing.
 func (m *manager) packages(missing []need) []string {
 	var out []string
 	for _, n := range missing {
@@ -35,26 +35,26 @@ func (m *manager) packages(missing []need) []string {
 	return out
 }
 
-// commands install packages.
+// commands returns the commands that install packages.
 func (m *manager) commands(packages []string) [][]string {
 	if len(packages) == 0 {
 		return nil
 	}
 	var out [][]string
-	if m.first != nil {
-		out = append(out, m.first)
+	if m.update != nil {
+		out = append(out, m.update)
 	}
 	return append(out, slices.Concat(m.install, packages))
 }
 
-// system is what setup asks and does of the machine.
+// system is the machine, as far as setup uses it.
 type system struct {
 	listOnly bool
 	root     bool
-	needs    []need // those of needs() unless set
-	has      func(program string) bool
-	works    func(stdin, name string, args ...string) bool // ends with exit code 0
-	output   func(name string, args ...string) string      // empty if the program fails
+	needs    []need                                        // nil: those of needs()
+	has      func(program string) bool                     // it is on PATH
+	works    func(stdin, name string, args ...string) bool // the program ends with code 0
+	output   func(name string, args ...string) string      // of the program; empty if it fails
 	run      func(ctx context.Context, command []string) error
 }
 
@@ -63,10 +63,10 @@ func (s system) missing() []need {
 	if all == nil {
 		all = needs()
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(n need) bool { return n.there(s) })
+	return slices.DeleteFunc(slices.Clone(all), func(n need) bool { return n.met(s) })
 }
 
-// manager is nil if the system has none that is known.
+// manager returns the system's package manager, or nil if it has no known one.
 func (s system) manager() *manager {
 	for i := range managers {
 		if s.has(managers[i].name) {
@@ -76,11 +76,12 @@ func (s system) manager() *manager {
 	return nil
 }
 
-// mayInstall says whether packages can be installed without a question to anybody.
-func (s system) mayInstall(m *manager) bool {
+// canInstall reports whether packages can be installed without asking for a password.
+func (s system) canInstall(m *manager) bool {
 	return !m.needsRoot || s.root || s.works("", "sudo", "-n", "true")
 }
 
+// asRoot returns the command with sudo in front if the package manager needs it.
 func (s system) asRoot(m *manager, command []string) []string {
 	if !m.needsRoot || s.root {
 		return command

@@ -10,25 +10,25 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testservers"
 )
 
-// machine is a system of which packages can be installed.
+// machine simulates a system on which packages can be installed.
 type machine struct {
-	programs  []string // those that are there
-	works     []string // programs that end with 0
-	installed []string // packages that are there
-	ran       []string
-	broken    error // of every command
+	programs  []string // on PATH
+	works     []string // programs that end with code 0
+	installed []string // packages
+	ran       []string // commands
+	broken    error    // of every command
 }
 
-// on has two needs, whose packages differ between the package managers.
-func (m *machine) on(root bool) system {
-	there := func(pkg string) func(system) bool {
+// system has two needs, whose packages differ between the package managers.
+func (m *machine) system(root bool) system {
+	installed := func(pkg string) func(system) bool {
 		return func(system) bool { return slices.Contains(m.installed, pkg) }
 	}
 	return system{
 		root: root,
 		needs: []need{
-			{what: "a compiler", why: "to compile", packages: map[string]string{"apt-get": "cc cc-dev", "dnf": "compiler"}, there: there("cc")},
-			{what: "a server", why: "to serve", packages: map[string]string{"apt-get": "server cc-dev", "apk": "srv"}, instead: "start one", there: there("server")},
+			{name: "a compiler", reason: "to compile", packages: map[string]string{"apt-get": "cc cc-dev", "dnf": "compiler"}, met: installed("cc")},
+			{name: "a server", reason: "to serve", packages: map[string]string{"apt-get": "server cc-dev", "apk": "srv"}, alternative: "start one", met: installed("server")},
 		},
 		has:   func(program string) bool { return slices.Contains(m.programs, program) },
 		works: func(_, name string, _ ...string) bool { return slices.Contains(m.works, name) },
@@ -42,16 +42,16 @@ func (m *machine) on(root bool) system {
 	}
 }
 
-// Nothing is run or written when everything is there.
+// If nothing is missing, no command runs and nothing is written.
 func TestNothingIsMissing(t *testing.T) {
 	m := &machine{programs: []string{"apt-get"}, installed: []string{"cc", "server"}}
 	var log strings.Builder
-	if err := run(t.Context(), m.on(true), &log); err != nil || m.ran != nil || log.Len() > 0 {
+	if err := run(t.Context(), m.system(true), &log); err != nil || m.ran != nil || log.Len() > 0 {
 		t.Errorf("%v, ran %q, wrote %q", err, m.ran, log.String())
 	}
 }
 
-// What is missing is installed where that needs no question.
+// What is missing is installed if that does not need a password.
 func TestMissingIsInstalled(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -66,7 +66,7 @@ func TestMissingIsInstalled(t *testing.T) {
 		m := c.machine
 		m.programs = []string{"apt-get", "dnf"}
 		var log strings.Builder
-		if err := run(t.Context(), m.on(c.root), &log); err != nil || !slices.Equal(m.ran, c.want) {
+		if err := run(t.Context(), m.system(c.root), &log); err != nil || !slices.Equal(m.ran, c.want) {
 			t.Errorf("%s: %v, ran %q, want %q", c.name, err, m.ran, c.want)
 		}
 		if !strings.Contains(log.String(), "a server: to serve") || !strings.Contains(log.String(), "+ "+c.want[0]) {
@@ -75,7 +75,7 @@ func TestMissingIsInstalled(t *testing.T) {
 	}
 }
 
-// Without the right to install, the commands for every package manager are listed.
+// Without the right to install packages, the commands of every package manager are listed.
 func TestCommandsAreListed(t *testing.T) {
 	for name, prepare := range map[string]func(*machine, *system){
 		"without rights":            func(*machine, *system) {},
@@ -83,7 +83,7 @@ func TestCommandsAreListed(t *testing.T) {
 		"as asked for":              func(_ *machine, s *system) { s.listOnly, s.root = true, true },
 	} {
 		m := &machine{programs: []string{"apt-get"}}
-		s := m.on(false)
+		s := m.system(false)
 		prepare(m, &s)
 		err := run(t.Context(), s, &strings.Builder{})
 		var advice *adviceError
@@ -105,22 +105,22 @@ func TestCommandsAreListed(t *testing.T) {
 	}
 }
 
-// A package manager that fails, or that did not help, is an error.
+// It is an error if a package manager fails, or if something is still missing afterwards.
 func TestInstallingFails(t *testing.T) {
 	broken := errors.New("no network")
 	m := &machine{programs: []string{"apt-get"}, broken: broken}
-	if err := run(t.Context(), m.on(true), &strings.Builder{}); !errors.Is(err, broken) {
+	if err := run(t.Context(), m.system(true), &strings.Builder{}); !errors.Is(err, broken) {
 		t.Errorf("the error is %v", err)
 	}
-	m = &machine{programs: []string{"dnf"}} // its packages are not what was missing
+	m = &machine{programs: []string{"dnf"}} // its packages do not have what was missing
 	var advice *adviceError
-	if err := run(t.Context(), m.on(true), &strings.Builder{}); !errors.As(err, &advice) {
+	if err := run(t.Context(), m.system(true), &strings.Builder{}); !errors.As(err, &advice) {
 		t.Errorf("the error is %v", err)
 	}
 }
 
-// Nothing is needed or fetched for a server that the user has.
-func TestServersOfTheUser(t *testing.T) {
+// Nothing is required or fetched for a server that the user provides.
+func TestServersProvidedByTheUser(t *testing.T) {
 	t.Setenv(testservers.EnvMongod, "")
 	t.Setenv("PATH", t.TempDir()) // no mongod
 	for _, c := range []struct{ mongo, azure string }{{"", ""}, {"mongodb://h/", ""}, {"", "azblob://h/c"}, {"mongodb://h/", "azblob://h/c"}} {
@@ -128,7 +128,7 @@ func TestServersOfTheUser(t *testing.T) {
 		t.Setenv("HOLDFAST_TEST_AZBLOB_URL", c.azure)
 		var all []string
 		for _, n := range needs() {
-			all = append(all, n.what)
+			all = append(all, n.name)
 		}
 		for what, want := range map[string]bool{
 			"make": true, "a C compiler": true, "Node.js with npm": c.azure == "",
@@ -141,7 +141,7 @@ func TestServersOfTheUser(t *testing.T) {
 		var fetched []string
 		fake := func(s server) server {
 			s.fetch = func(context.Context) (string, error) { fetched = append(fetched, s.name); return "", nil }
-			s.isThere = func() bool { return s.name == "mongod" }
+			s.available = func() bool { return s.name == "mongod" }
 			return s
 		}
 		var log strings.Builder
@@ -172,15 +172,15 @@ func TestFetchingFails(t *testing.T) {
 	}
 }
 
-// Every need says why, and can be met on at least one system or otherwise.
+// Every need has a reason, and there is a way to meet it.
 func TestNeeds(t *testing.T) {
 	for _, n := range needs() {
-		if n.what == "" || n.why == "" || n.there == nil || len(n.packages) == 0 && n.instead == "" {
+		if n.name == "" || n.reason == "" || n.met == nil || len(n.packages) == 0 && n.alternative == "" {
 			t.Errorf("%+v", n)
 		}
 		for name := range n.packages {
 			if !slices.ContainsFunc(managers, func(m manager) bool { return m.name == name }) {
-				t.Errorf("%s: nobody knows the package manager %q", n.what, name)
+				t.Errorf("%s: unknown package manager %q", n.name, name)
 			}
 		}
 	}

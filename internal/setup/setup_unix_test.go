@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A package manager is interrupted, not killed: it finishes what it must not leave halfway.
-func TestInterruptedCommandMayEnd(t *testing.T) {
+// A package manager is interrupted and not killed: it can finish the step it is in.
+func TestInterruptedCommandCanFinish(t *testing.T) {
 	dir := t.TempDir()
 	begun, ended := filepath.Join(dir, "begun"), filepath.Join(dir, "ended")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -32,33 +32,33 @@ func TestInterruptedCommandMayEnd(t *testing.T) {
 	}
 	cancel()
 	if err := <-done; err == nil {
-		t.Error("an interrupted command is no error")
+		t.Error("an interrupted command returned no error")
 	}
 	if _, err := os.Stat(ended); err != nil {
-		t.Errorf("the command could not end what it was doing: %v", err)
+		t.Errorf("the command could not finish: %v", err)
 	}
 }
 
-// The compiler is the one that Go uses, with a wrapper and flags: from the environment or from "go env -w".
-func TestCompilerOfGo(t *testing.T) {
+// The compiler is the one that Go uses, with its wrapper and flags, from the environment or from "go env -w".
+func TestCompilerIsTheOneOfGo(t *testing.T) {
 	wrapper := filepath.Join(t.TempDir(), "wrapper")
 	if err := os.WriteFile(wrapper, []byte("#!/bin/sh\nexec \"$@\"\n"), 0o700); err != nil { //nolint:gosec // it is run
 		t.Fatal(err)
 	}
 	settings := filepath.Join(t.TempDir(), "env")
-	there := needs()[1].there
+	met := needs()[1].met
 	for name, c := range map[string]struct {
 		environment, setting string
 		want                 bool
 	}{
-		"as it is":                {"", "", true},
-		"with a wrapper":          {wrapper + " cc", "", true},
-		"with a flag":             {"cc -O2", "", true},
-		"wrapper without cc":      {wrapper + " /does/not/exist", "", false},
-		"setting with a wrapper":  {"", wrapper + " cc -O2", true},
-		"setting of none":         {"", "/does/not/exist", false},
-		"environment wins":        {"cc", "/does/not/exist", true},
-		"environment over a good": {"/does/not/exist", "cc", false},
+		"default":                       {"", "", true},
+		"with a wrapper":                {wrapper + " cc", "", true},
+		"with a flag":                   {"cc -O2", "", true},
+		"wrapper without cc":            {wrapper + " /does/not/exist", "", false},
+		"setting with a wrapper":        {"", wrapper + " cc -O2", true},
+		"setting of a missing compiler": {"", "/does/not/exist", false},
+		"environment wins":              {"cc", "/does/not/exist", true},
+		"environment wins, missing":     {"/does/not/exist", "cc", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("CC", c.environment)
@@ -66,7 +66,7 @@ func TestCompilerOfGo(t *testing.T) {
 			if err := os.WriteFile(settings, []byte("CC="+c.setting+"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if got := there(realSystem(t.Context())); got != c.want {
+			if got := met(realSystem(t.Context())); got != c.want {
 				t.Errorf("found: %v, want %v", got, c.want)
 			}
 		})

@@ -1,3 +1,6 @@
+// Package sightings remembers which holders a Client has seen, and since when each has not
+// renewed. So a Client detects a holder that is stuck: one that is dead although, after the
+// server's clock stepped back, its expiry still lies far ahead.
 package sightings
 
 import (
@@ -9,13 +12,15 @@ import (
 	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
-// sightings is what a Client remembers of the holders that it was refused for, or has read:
-// since when each has not been renewed. Waiters, tries, runners, LeaseManagers and Partitions
-// share it, so that even a caller that asks only now and then detects a stuck holder.
+// Memory has the latest sighting of each name. Waiters, tries, runners, LeaseManagers and
+// Partitions of a Client share one, so that even callers that see a holder only now and then
+// detect that it is stuck together.
 //
-// It forgets a name that nobody has seen for an hour and four of the longest TTLs, and
-// the names seen longest ago when there are very many. A waiter keeps its own sighting.
+// It forgets a name that nobody has seen for an hour and four of the longest TTLs, and when
+// there are very many names, those that were seen longest ago. A waiter keeps its own sighting
+// beyond that.
 type Memory struct {
+	// Promise 8: elapsed time, never a wall clock, measures how long a holder has not renewed.
 	now func() time.Duration
 
 	mu              sync.Mutex
@@ -24,49 +29,49 @@ type Memory struct {
 	longestTTL      time.Duration
 }
 
+// New returns an empty Memory. now is the elapsed-time clock.
 func New(now func() time.Duration) *Memory { return &Memory{now: now} }
 
-// The longest period, but for long TTLs, and the most names that are new in it.
+// A period lasts for this long and four of the longest TTLs, or until it has so many new names.
 const (
 	period   = time.Hour
 	maxNames = 1 << 16
 )
 
-// sighting is the latest revision that was seen of one name. It is guarded by the mu of its
-// sightings.
+// Sighting is the latest revision seen of one name. The mu of its Memory guards it.
 type Sighting struct {
 	revision driver.Revision
 	ttl      time.Duration
-	since    time.Duration // when it was seen first, after the reply: it was made before
+	since    time.Duration // when the revision was first seen: after the reply, so the renewal was earlier
 }
 
-// see takes in the record of a holder that was read just now. kept is the sighting of the
-// name that the caller has kept, or nil: it counts if the name is forgotten here. The result
-// is nil if the backend has no revisions.
-func (m *Memory) See(name string, r driver.Record, kept *Sighting) *Sighting {
+// See notes the record of a holder that was read just now, and returns its sighting. own is the
+// caller's earlier sighting of the name, or nil: it counts if the Memory has forgotten the name.
+// The result is nil if the backend has no revisions.
+func (m *Memory) See(name string, r driver.Record, own *Sighting) *Sighting {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	g := cmp.Or(m.lookUp(name), kept)
-	if g == nil {
+	s := cmp.Or(m.lookUp(name), own)
+	if s == nil {
 		if r.Revision.IsZero() {
 			return nil
 		}
-		g = &Sighting{}
+		s = &Sighting{}
 	}
 	now := m.now()
-	if r.Revision.IsZero() || r.Revision != g.revision {
-		g.since = now
+	if r.Revision.IsZero() || r.Revision != s.revision {
+		s.since = now
 	}
-	g.revision, g.ttl = r.Revision, min(r.TTL, driver.MaxTTL)
-	m.longestTTL = max(m.longestTTL, g.ttl)
+	s.revision, s.ttl = r.Revision, min(r.TTL, driver.MaxTTL)
+	m.longestTTL = max(m.longestTTL, s.ttl)
 	if m.recent == nil || len(m.recent) >= maxNames || now-m.began > period+4*m.longestTTL {
 		m.earlier, m.recent, m.began = m.recent, map[string]*Sighting{}, now
 	}
-	m.recent[name] = g
-	return g
+	m.recent[name] = s
+	return s
 }
 
-// find returns what is remembered of a name, or nil.
+// Find returns the sighting of a name, or nil.
 func (m *Memory) Find(name string) *Sighting {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -74,44 +79,45 @@ func (m *Memory) Find(name string) *Sighting {
 }
 
 func (m *Memory) lookUp(name string) *Sighting {
-	if g := m.recent[name]; g != nil {
-		return g
+	if s := m.recent[name]; s != nil {
+		return s
 	}
 	return m.earlier[name]
 }
 
-// stuck returns the holder's revision if it has not been renewed for one whole TTL
-// of our own elapsed time: it is over then, whatever a clock that stepped back
-// makes of its expiry. The backend replaces exactly that revision, or refuses.
-func (m *Memory) Stuck(g *Sighting) driver.Revision {
-	m.mu.Lock() // once: another may see a later revision at any time
+// Stuck returns the revision of a holder that is stuck, and zero if the holder is not. s may be
+// nil. The backend replaces exactly that revision, or refuses.
+func (m *Memory) Stuck(s *Sighting) driver.Revision {
+	m.mu.Lock() // once for both: another caller may see a later revision in between
 	defer m.mu.Unlock()
-	if m.now() < m.over(g) {
+	if m.now() < m.stuckAt(s) {
 		return driver.Revision{}
 	}
-	return g.revision
+	return s.revision
 }
 
-// unchanged returns for how long the revision has been the same, at least.
-func (m *Memory) Unchanged(g *Sighting) time.Duration {
+// Unchanged returns for how long the revision has been the same, at least. s may be nil.
+func (m *Memory) Unchanged(s *Sighting) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if g == nil || g.revision.IsZero() {
+	if s == nil || s.revision.IsZero() {
 		return 0
 	}
-	return m.now() - g.since
+	return m.now() - s.since
 }
 
-// stuckAt is when the holder seen must have expired by our clock.
-func (m *Memory) StuckAt(g *Sighting) time.Duration {
+// StuckAt is when the holder will be stuck unless it renews. s may be nil: then that is never.
+func (m *Memory) StuckAt(s *Sighting) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.over(g)
+	return m.stuckAt(s)
 }
 
-func (m *Memory) over(g *Sighting) time.Duration {
-	if g == nil || g.revision.IsZero() || g.ttl <= 0 {
+func (m *Memory) stuckAt(s *Sighting) time.Duration {
+	if s == nil || s.revision.IsZero() || s.ttl <= 0 {
 		return driver.MaxTTL + m.now()
 	}
-	return g.since + g.ttl + g.ttl/timing.DriftPart // for drift
+	// Promise 10: a holder that has not renewed for its whole TTL, and an allowance for clock
+	// drift, is over whatever its expiry says.
+	return s.since + s.ttl + s.ttl/timing.DriftPart
 }

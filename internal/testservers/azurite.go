@@ -8,44 +8,45 @@ import (
 	"path/filepath"
 )
 
-// The version of Microsoft's emulator and the versions of all that it needs, with their
-// checksums, are in azurite/package-lock.json.
+// azurite/package-lock.json fixes the versions and the checksums of Azurite, Microsoft's
+// emulator, and of every package that it needs.
 //
 //go:embed azurite/package.json azurite/package-lock.json
 var lockFiles embed.FS
 
-// azuriteProgram is a path below the folder of the packages.
+// azuriteProgram is the path of Azurite in the folder of the packages.
 const azuriteProgram = "azurite/dist/src/blob/main.js"
 
-// EnvAzblobURL names the variable that points tests to a blob service that runs already.
+// EnvAzblobURL names the variable that makes the tests use a blob service that is running already.
 const EnvAzblobURL = "HOLDFAST_TEST_AZBLOB_URL"
 
-// AzuriteAdvice says what to do where Azurite cannot be had.
+// AzuriteAdvice says what to do if Azurite cannot be fetched or started.
 const AzuriteAdvice = "Azurite needs Node.js 18 or later with npm on PATH; or set " + EnvAzblobURL + " to a service to test against"
 
 var azurite = cached{"azurite-3.37.0", "75 MB, unpacked 365 MB, by npm", fetchAzurite}
 
-// AzuriteIsCached says whether Azurite has been fetched.
-func AzuriteIsCached() bool { return azurite.there() }
+// AzuriteIsCached reports whether Azurite has been fetched.
+func AzuriteIsCached() bool { return azurite.isCached() }
 
-// AzuriteModules is the folder of Node.js packages that has Azurite in it; it is
-// installed there first if need be.
+// AzuriteModules returns the folder of Node.js packages that contains Azurite. It installs
+// Azurite first if it is not in the cache.
 func AzuriteModules(ctx context.Context) (string, error) {
-	dir, err := azurite.fetched(ctx)
+	dir, err := azurite.ensure(ctx)
 	if err != nil {
 		return "", fmt.Errorf("no Azurite: %w; %s", err, AzuriteAdvice)
 	}
 	return filepath.Join(dir, "node_modules"), nil
 }
 
-// Azurite is the path of the program that Node.js runs; it is installed first if need be.
+// Azurite returns the path of the program for Node.js. It installs Azurite first if it is not
+// in the cache.
 func Azurite(ctx context.Context) (string, error) {
 	modules, err := AzuriteModules(ctx)
 	return filepath.Join(modules, filepath.FromSlash(azuriteProgram)), err
 }
 
-// fetchAzurite has npm put the packages into a new folder, and tries whether Azurite runs here. No
-// package's own script is run: Azurite needs none.
+// fetchAzurite has npm install the packages into a new folder, and checks that Azurite runs on
+// this machine. npm runs no script of a package: Azurite needs none.
 func fetchAzurite(ctx context.Context, dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // as any folder of the cache
 		return err
@@ -63,7 +64,7 @@ func fetchAzurite(ctx context.Context, dir string) error {
 		return err
 	}
 	if err := run(ctx, "node", filepath.Join(dir, "node_modules", filepath.FromSlash(azuriteProgram)), "--version"); err != nil {
-		return fmt.Errorf("the installed Azurite does not run here: %w", err)
+		return fmt.Errorf("the installed Azurite does not run on this machine: %w", err)
 	}
 	return nil
 }

@@ -1,8 +1,8 @@
-// Package testservers finds the servers that the tests need, or fetches them into the folder
-// .cache of the module, each once. It writes to standard error what it fetches, how big it
-// is, and every few seconds that it is still at work.
+// Package testservers finds the server programs that the tests need, or fetches them once into
+// the folder .cache of the module. While it fetches, it writes to standard error what it
+// fetches, how large that is, and every few seconds that it is still working.
 //
-// It uses little but the standard library, so that a new machine compiles it soon.
+// It needs little more than the standard library, so that it compiles quickly on a new machine.
 package testservers
 
 import (
@@ -22,19 +22,19 @@ import (
 const (
 	modulePath   = "github.com/holdfast-go/holdfast"
 	fetchTimeout = 10 * time.Minute
-	stillEvery   = 10 * time.Second
+	reportEvery  = 10 * time.Second
 )
 
 // cached is a file or a folder in the cache.
 type cached struct {
 	name string // of the file or folder
-	size string // of what is fetched, for people: "42 MB, by pip"
-	// get makes the file or folder at path. It may use path's folder for what it needs on
-	// the way.
-	get func(ctx context.Context, path string) error
+	size string // of the download, for people: "42 MB, by pip"
+	// fetch creates the file or folder at path. It may keep temporary files in the folder
+	// of path.
+	fetch func(ctx context.Context, path string) error
 }
 
-// path is where it is, or would be.
+// path returns where it is, or will be.
 func (t cached) path() (string, error) {
 	root, err := moduleRoot()
 	if err != nil {
@@ -43,16 +43,16 @@ func (t cached) path() (string, error) {
 	return filepath.Join(root, ".cache", t.name), nil
 }
 
-// there says whether it has been fetched.
-func (t cached) there() bool {
+// isCached reports whether it has been fetched.
+func (t cached) isCached() bool {
 	path, err := t.path()
 	return err == nil && exists(path)
 }
 
-// fetched returns the path, and fetches it first if it is not there. The test binaries
-// of several packages may call it at the same time: a file lock lets one of them fetch, and
-// a rename makes the result whole.
-func (t cached) fetched(ctx context.Context) (string, error) {
+// ensure returns the path, and fetches the file or folder first if it is missing. Test binaries
+// of several packages may call it at the same time: a file lock lets one of them fetch, and a
+// rename makes the result appear complete.
+func (t cached) ensure(ctx context.Context) (string, error) {
 	path, err := t.path()
 	if err != nil || exists(path) {
 		return path, err
@@ -69,13 +69,13 @@ func (t cached) fetched(ctx context.Context) (string, error) {
 	}
 	defer func() { _ = lock.Unlock() }()
 	if exists(path) {
-		return path, nil // another process was quicker
+		return path, nil // another process has fetched it
 	}
-	return path, t.fetch(ctx, dir, path)
+	return path, t.fetchInto(ctx, dir, path)
 }
 
-// fetch reports what it does: under "go test" or over a slow line it can take minutes.
-func (t cached) fetch(ctx context.Context, dir, path string) error {
+// fetchInto fetches to path, which is in dir, and reports progress: it can take minutes.
+func (t cached) fetchInto(ctx context.Context, dir, path string) error {
 	tmp, err := os.MkdirTemp(dir, "fetch-")
 	if err != nil {
 		return err
@@ -83,12 +83,12 @@ func (t cached) fetch(ctx context.Context, dir, path string) error {
 	defer func() { _ = os.RemoveAll(tmp) }()
 	begin := time.Now()
 	fmt.Fprintf(os.Stderr, "fetching %s into %s (%s)\n", t.name, dir, t.size)
-	stop := every(stillEvery, func() {
+	stop := every(reportEvery, func() {
 		fmt.Fprintf(os.Stderr, "still fetching %s, %v so far\n", t.name, time.Since(begin).Round(time.Second))
 	})
 	defer stop()
 	fresh := filepath.Join(tmp, t.name)
-	if err := t.get(ctx, fresh); err != nil {
+	if err := t.fetch(ctx, fresh); err != nil {
 		return err
 	}
 	if err := os.Rename(fresh, path); err != nil {
@@ -98,7 +98,7 @@ func (t cached) fetch(ctx context.Context, dir, path string) error {
 	return nil
 }
 
-// every calls f each d until stop, which waits for a call under way.
+// every calls f at intervals of d until stop is called, which waits for a running call.
 func every(d time.Duration, f func()) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -117,7 +117,7 @@ func every(d time.Duration, f func()) (stop func()) {
 	return func() { close(done); <-ended }
 }
 
-// run runs a program. Its error has the end of what the program wrote.
+// run runs a program. Its error has the end of the program's output.
 func run(ctx context.Context, name string, args ...string) error {
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
@@ -126,11 +126,11 @@ func run(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// Tail is the last part of a program's output.
+// Tail returns the last part of a program's output.
 func Tail(out []byte) string {
-	const most = 2000
-	if len(out) > most {
-		out = append([]byte("… "), out[len(out)-most:]...)
+	const maxLength = 2000
+	if len(out) > maxLength {
+		out = append([]byte("… "), out[len(out)-maxLength:]...)
 	}
 	return strings.TrimSpace(string(out))
 }
@@ -140,7 +140,7 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// moduleRoot is the nearest folder upward whose go.mod is this module's.
+// moduleRoot returns the nearest folder, upward from the working directory, with the go.mod of this module.
 func moduleRoot() (string, error) {
 	start, err := os.Getwd()
 	if err != nil {

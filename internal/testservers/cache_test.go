@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// inModule makes the working directory a folder of an empty module.
+// inModule makes a folder of an empty module the working directory.
 func inModule(t *testing.T) (root string) {
 	t.Helper()
 	root = t.TempDir()
@@ -26,24 +26,24 @@ func inModule(t *testing.T) (root string) {
 	return root
 }
 
-// Many ask at the same time: one fetches, all get the whole tool, and nothing else is left.
+// Concurrent calls fetch the tool once. All of them find it complete, and nothing else is left.
 func TestToolIsFetchedOnce(t *testing.T) {
 	root := inModule(t)
 	var fetched atomic.Int32
-	tool := cached{name: "tool", get: func(_ context.Context, path string) error {
+	tool := cached{name: "tool", fetch: func(_ context.Context, path string) error {
 		fetched.Add(1)
 		if err := os.WriteFile(filepath.Join(filepath.Dir(path), "archive"), nil, 0o600); err != nil {
 			return err
 		}
 		return os.WriteFile(path, []byte("whole"), 0o600)
 	}}
-	if tool.there() {
-		t.Error("the tool is there before it was fetched")
+	if tool.isCached() {
+		t.Error("the tool is cached before it was fetched")
 	}
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			path, err := tool.fetched(t.Context())
+			path, err := tool.ensure(t.Context())
 			if err != nil || path != filepath.Join(root, ".cache", "tool") {
 				t.Errorf("%q, %v", path, err)
 			}
@@ -53,38 +53,38 @@ func TestToolIsFetchedOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if fetched.Load() != 1 || !tool.there() {
-		t.Errorf("fetched %d times, there: %v", fetched.Load(), tool.there())
+	if fetched.Load() != 1 || !tool.isCached() {
+		t.Errorf("fetched %d times, cached: %v", fetched.Load(), tool.isCached())
 	}
 	if left, err := filepath.Glob(filepath.Join(root, ".cache", "fetch-*")); err != nil || left != nil {
 		t.Errorf("left over: %q, %v", left, err)
 	}
 }
 
-// A tool whose fetching failed is not there, and is fetched again.
+// A failed fetch leaves nothing in the cache, and the next call fetches again.
 func TestFailedFetchLeavesNothing(t *testing.T) {
 	inModule(t)
 	broken := errors.New("broken")
-	tool := cached{name: "tool", get: func(_ context.Context, path string) error {
+	tool := cached{name: "tool", fetch: func(_ context.Context, path string) error {
 		return errors.Join(os.WriteFile(path, []byte("half"), 0o600), broken)
 	}}
-	if _, err := tool.fetched(t.Context()); !errors.Is(err, broken) || tool.there() {
-		t.Errorf("%v, there: %v", err, tool.there())
+	if _, err := tool.ensure(t.Context()); !errors.Is(err, broken) || tool.isCached() {
+		t.Errorf("%v, cached: %v", err, tool.isCached())
 	}
-	tool.get = func(_ context.Context, path string) error { return os.WriteFile(path, nil, 0o600) }
-	if _, err := tool.fetched(t.Context()); err != nil {
+	tool.fetch = func(_ context.Context, path string) error { return os.WriteFile(path, nil, 0o600) }
+	if _, err := tool.ensure(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestOutsideOfTheModule(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if _, err := (cached{name: "tool"}).fetched(t.Context()); err == nil {
-		t.Error("a cache was found")
+	if _, err := (cached{name: "tool"}).ensure(t.Context()); err == nil {
+		t.Error("a cache was found outside of the module")
 	}
 }
 
-// Slow work is reported again and again, and never after its end.
+// The function is called at every interval, and not after the stop.
 func TestEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0

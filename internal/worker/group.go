@@ -1,4 +1,4 @@
-// Package worker counts work under way, so that its owner can wait for it.
+// Package worker counts and limits work under way.
 package worker
 
 import (
@@ -16,7 +16,8 @@ type Group struct {
 	idle   chan struct{} // made by Wait, closed when n is 0
 }
 
-// Start counts one more, unless the group is closed. The caller then calls Done.
+// Start counts one more unit of work, unless the group is closed: then it returns false. After
+// true the caller must call Done.
 func (g *Group) Start() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -27,7 +28,7 @@ func (g *Group) Start() bool {
 	return true
 }
 
-// Done undoes one Start.
+// Done ends the work of one Start.
 func (g *Group) Done() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -38,7 +39,8 @@ func (g *Group) Done() {
 	}
 }
 
-// Go runs fn on a goroutine of its own and counts it, unless the group is closed.
+// Go runs fn on a goroutine of its own and counts it, unless the group is closed: then it returns
+// false.
 func (g *Group) Go(fn func()) bool {
 	if !g.Start() {
 		return false
@@ -50,14 +52,15 @@ func (g *Group) Go(fn func()) bool {
 	return true
 }
 
-// Close refuses further starts. It does not wait.
+// Close makes further starts fail. It does not wait.
 func (g *Group) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closed = true
 }
 
-// Wait waits until nothing is under way. It reports whether that came before the end of ctx.
+// Wait waits until nothing is under way, and then returns true. It returns false if ctx ends
+// first.
 func (g *Group) Wait(ctx context.Context) bool {
 	g.mu.Lock()
 	if g.n == 0 {

@@ -34,8 +34,10 @@ func TestGroup(t *testing.T) {
 		}
 		synctest.Wait()
 		close(release)
-		if !<-done || !<-done {
-			t.Error("waiting did not end with the work")
+		for range 2 {
+			if !<-done {
+				t.Error("waiting did not end with the work")
+			}
 		}
 	})
 }

@@ -1,5 +1,5 @@
-// Package baseline has what Holdfast is compared with: simple ways to wait for a lock
-// that programs use today.
+// Package baseline contains what Holdfast is compared with: simple ways of waiting for a lock that
+// programs use today.
 package baseline
 
 import (
@@ -11,18 +11,18 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// Lock is one lock as its users see it.
+// Lock is a lock.
 type Lock interface {
-	// Try makes one attempt, for an ID of its own, and reports whether it has the lock.
+	// Try makes one attempt for a holder with this ID and reports whether it has the lock.
 	Try(ctx context.Context, id string) (bool, error)
-	// Release gives it back.
+	// Release releases the lock if the holder with this ID has it.
 	Release(ctx context.Context, id string) error
 }
 
-// Wait tries at once, and then again and again, until it has the lock: the loop that
-// most programs have.
-func Wait(ctx context.Context, l Lock, id string, every time.Duration) error {
-	tick := time.NewTicker(every)
+// Wait tries at once and then at every interval until it has the lock: the loop that most programs
+// have.
+func Wait(ctx context.Context, l Lock, id string, interval time.Duration) error {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		got, err := l.Try(ctx, id)
@@ -37,7 +37,7 @@ func Wait(ctx context.Context, l Lock, id string, every time.Duration) error {
 	}
 }
 
-// Plain is a lock of a Locker without a Client, for one user at a time.
+// Plain is a lock of a Locker, used without a Client.
 type Plain struct {
 	Locker holdfast.Locker
 	Name   string

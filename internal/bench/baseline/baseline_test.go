@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { mongotest.Main(m) }
 
-// Both are locks: one at a time, and free after a release.
+// Both locks have one holder at a time, and are free after a release.
 func TestBaselinesExclude(t *testing.T) {
 	t.Parallel()
 	pessimistic, err := NewPessimistic(t.Context(), mongotest.Collection(t), "job", time.Minute)
@@ -39,11 +39,11 @@ func TestBaselinesExclude(t *testing.T) {
 		t.Errorf("a renewal: %v, %v", held, err)
 	}
 	if held, err := pessimistic.Renew(t.Context(), "a"); held || err != nil {
-		t.Errorf("a renewal of a lock that another has: %v, %v", held, err)
+		t.Errorf("a renewal of a lock that another holder has: %v, %v", held, err)
 	}
 }
 
-// The document of a crashed holder goes by the TTL index.
+// The TTL index removes the document of a crashed holder.
 func TestPessimisticExpires(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -10,27 +10,27 @@ import (
 	"github.com/holdfast-go/holdfast/internal/bench"
 )
 
-// HandOvers passes a lock on n times, and adds how long after the beginning of each
-// release a waiter that tries every so often has it. The releases come at any moment
+// HandOvers hands a lock over n times to waiters that try at every interval. It adds the times from
+// the start of each release until the waiter has the lock. The releases come at random moments
 // between two tries.
-func HandOvers(ctx context.Context, l Lock, n int, every time.Duration, times *bench.Samples) error {
+func HandOvers(ctx context.Context, l Lock, n int, interval time.Duration, times *bench.Samples) error {
 	holder := newID()
-	if err := Wait(ctx, l, holder, every); err != nil {
+	if err := Wait(ctx, l, holder, interval); err != nil {
 		return err
 	}
 	for range n {
 		next, id := make(chan error, 1), newID()
 		var got time.Time
 		go func() {
-			err := Wait(ctx, l, id, every)
+			err := Wait(ctx, l, id, interval)
 			got = time.Now()
 			next <- err
 		}()
-		time.Sleep(every/10 + mathrand.N(every))
+		time.Sleep(interval/10 + mathrand.N(interval))
 		begin := time.Now()
 		err := l.Release(ctx, holder)
-		if late := <-next; late != nil {
-			return late
+		if waitErr := <-next; waitErr != nil {
+			return waitErr
 		}
 		if err != nil {
 			return err
@@ -41,22 +41,22 @@ func HandOvers(ctx context.Context, l Lock, n int, every time.Duration, times *b
 	return l.Release(ctx, holder)
 }
 
-// TakeOver has a holder crash, and adds how long after the expiry of its lease, by the
-// clock of this machine, a waiter that tries every so often has the lock.
-func TakeOver(ctx context.Context, l Lock, ttl, every time.Duration, times *bench.Samples) error {
+// TakeOver lets a holder crash. It adds the time from the expiry of its lease, by the clock of this
+// machine, until a waiter that tries at every interval has the lock.
+func TakeOver(ctx context.Context, l Lock, ttl, interval time.Duration, times *bench.Samples) error {
 	begin := time.Now()
 	if got, err := l.Try(ctx, newID()); !got || err != nil {
-		return fmt.Errorf("the lock to crash with was not to be had: %v, %w", got, err)
+		return fmt.Errorf("the holder that was to crash did not get the lock: %v, %w", got, err)
 	}
 	next := newID()
-	if err := Wait(ctx, l, next, every); err != nil {
+	if err := Wait(ctx, l, next, interval); err != nil {
 		return err
 	}
 	times.Add(time.Since(begin) - ttl)
 	return l.Release(ctx, next)
 }
 
-// newID looks like the UUIDs that Azure wants.
+// newID returns an ID in the form of a UUID, which Azure requires.
 func newID() string {
 	b := make([]byte, 16)
 	_, _ = rand.Read(b) // it never fails

@@ -11,17 +11,16 @@ import (
 )
 
 // Pessimistic is the "pessimistic lock" on MongoDB that articles describe: one document
-// with a well-known _id. An upsert for one's own key takes it, and fails with a
-// duplicate key while another has it; an update renews it, a delete releases it. A TTL
-// index removes the document of a holder that crashed, and nothing else does: the
-// server's thread for that runs once a minute.
+// with a well-known _id. An upsert for the holder's key acquires it, and fails with a duplicate
+// key while another holder has it. An update renews it, a delete releases it. Only a TTL index
+// removes the document of a crashed holder; the server's thread for that runs once a minute.
 type Pessimistic struct {
 	coll *mongo.Collection
 	name string
 	ttl  time.Duration
 }
 
-// NewPessimistic makes the TTL index. The collection holds nothing else.
+// NewPessimistic creates the TTL index. The collection must have no other use.
 func NewPessimistic(ctx context.Context, coll *mongo.Collection, name string, ttl time.Duration) (*Pessimistic, error) {
 	_, err := coll.Indexes().CreateOne(ctx, mongo.IndexModel{
 		Keys: bson.D{{Key: "expiresAt", Value: 1}}, Options: options.Index().SetExpireAfterSeconds(0),
@@ -39,7 +38,7 @@ func (p *Pessimistic) Try(ctx context.Context, id string) (bool, error) {
 	return err == nil, err
 }
 
-// Renew reports whether the lock is still there.
+// Renew reports whether the holder with this ID still has the lock.
 func (p *Pessimistic) Renew(ctx context.Context, id string) (bool, error) {
 	res, err := p.coll.UpdateOne(ctx, p.mine(id), p.extended())
 	return err == nil && res.MatchedCount == 1, err
@@ -55,7 +54,7 @@ func (p *Pessimistic) mine(id string) bson.D {
 	return bson.D{{Key: "_id", Value: p.name}, {Key: "key", Value: id}}
 }
 
-// extended counts by the client's clock, as the articles do.
+// extended uses the client's clock, as the articles do.
 func (p *Pessimistic) extended() bson.D {
 	return bson.D{{Key: "$set", Value: bson.D{{Key: "expiresAt", Value: time.Now().Add(p.ttl)}}}}
 }

@@ -1,0 +1,25 @@
+package driver_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+func TestErrorf(t *testing.T) {
+	inner := errors.New("holdfast: inner")
+	other := errors.New("other")
+	for want, err := range map[string]error{
+		"holdfast: outer: inner; other": driver.Errorf("holdfast: outer: %w; %w", inner, other),
+		"holdfast: outer: other":        driver.Errorf("holdfast: outer: %w", other),
+		"holdfast: a: b: inner":         driver.Errorf("holdfast: a: %w", driver.Errorf("holdfast: b: %w", inner)),
+	} {
+		if err.Error() != want {
+			t.Errorf("%q, want %q", err, want)
+		}
+		if !errors.Is(err, inner) && !errors.Is(err, other) {
+			t.Errorf("%v wraps nothing", err)
+		}
+	}
+}

@@ -1,0 +1,286 @@
+// Package docs checks the pages: their Go code compiles, and what they name and link to exists.
+package docs
+
+import (
+	"errors"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// prelude declares what the code on the pages uses without declaring it.
+const prelude = `package page
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	mongodb "go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/azblob"
+	"github.com/holdfast-go/holdfast/drivers/file"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/drivers/mongo"
+	"github.com/holdfast-go/holdfast/leases"
+	"github.com/holdfast-go/holdfast/lockertest"
+	"github.com/holdfast-go/holdfast/partitions"
+	"github.com/holdfast-go/holdfast/readiness"
+)
+
+var (
+	ctx             context.Context
+	client          *holdfast.Client
+	hold            *holdfast.Hold
+	opts            []holdfast.Option
+	runnerOpts      []holdfast.RunnerOption
+	name, prefix    string
+	names           []string
+	fn, task        func(ctx context.Context) error
+	update          func(old []byte) ([]byte, error)
+	work            func(ctx context.Context, partition int) error
+	bill            func(ctx context.Context, token uint64) error
+	open            func(t *testing.T) driver.Locker
+	entry, text     []byte
+	ledger          interface{ Append(ctx context.Context, token uint64, entry []byte) error }
+	db              *mongodb.Database
+	accounts        *mongodb.Collection
+	filter, change  bson.D
+	containerClient *container.Client
+	report          *blockblob.Client
+)
+`
+
+var (
+	goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
+	block   = regexp.MustCompile("(?ms)^```.*?^```$")
+	imports = regexp.MustCompile(`(?ms)\Aimport \(\n.*?^\)\n`)
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ +(.*)$`)
+	// apiName matches names such as mongo.New and WithTTL in a page's text.
+	apiName = regexp.MustCompile("\\b(holdfast|driver|azblob|file|memory|mongo|leases|lockertest|partitions|readiness)\\.([A-Z]\\w+)|`((?:With|Err|New)[A-Z]\\w*)")
+	// named matches files and folders of this repository, in a page's text.
+	named = regexp.MustCompile(`\b((?:internal|engine|docs|drivers|driver|promises|leases|partitions)/[\w./*-]*\w(?:/|\b)|promise\d\d_\w+\.go)`)
+)
+
+// pages returns the Markdown files of the repository with their texts.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	for _, pattern := range []string{"*.md", "docs/*.md", "integration/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("no page matches %s (%v)", pattern, err)
+		}
+		for _, path := range found {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts[strings.TrimPrefix(filepath.ToSlash(path), root+"/")] = string(text)
+		}
+	}
+	return texts
+}
+
+// Every block of Go on a page has the types of today's API. A block may leave variables unused
+// and declare one twice, as lists of calls do.
+func TestGoBlocksCompile(t *testing.T) {
+	fset := token.NewFileSet()
+	load := exportedAPI(t, fset)
+	blocks := 0
+	for page, text := range pages(t) {
+		if strings.HasPrefix(page, "integration/") {
+			continue // another module
+		}
+		for _, m := range goBlock.FindAllStringSubmatchIndex(text, -1) {
+			blocks++
+			code, at := text[m[2]:m[3]], page+":"+strconv.Itoa(1+strings.Count(text[:m[2]], "\n"))
+			if own := imports.FindString(code); own != "" {
+				checkImports(t, load, at, own)
+				code = strings.Repeat("\n", strings.Count(own, "\n")) + code[len(own):]
+			}
+			if !strings.HasPrefix(code, "func ") {
+				code = "func _() error {\n//line " + at + "\n" + code + "\npanic(0)\n}\n"
+			} else {
+				code = "//line " + at + "\n" + code
+			}
+			file, err := parser.ParseFile(fset, "", prelude+code, parser.SkipObjectResolution)
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			report := func(err error) {
+				if e, ok := err.(types.Error); !ok || !e.Soft { //nolint:errorlint // go/types reports this type itself
+					t.Error(err)
+				}
+			}
+			config := types.Config{Importer: load, Error: report}
+			_, _ = config.Check("page", fset, []*ast.File{file}, nil) // report has the errors
+		}
+	}
+	if blocks < 15 {
+		t.Errorf("only %d blocks were found", blocks)
+	}
+}
+
+// Every name of the API on a page exists. The changelog also has the names of earlier builds.
+func TestNamesExist(t *testing.T) {
+	load := exportedAPI(t, token.NewFileSet())
+	var scopes []*types.Package
+	for _, name := range []string{"", "driver", "drivers/azblob", "drivers/file", "drivers/memory", "drivers/mongo", "leases", "lockertest", "partitions", "readiness"} {
+		pkg, err := load.Import(strings.TrimSuffix("github.com/holdfast-go/holdfast/"+name, "/"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		scopes = append(scopes, pkg)
+	}
+	exists := func(pkg, name string) bool {
+		return slices.ContainsFunc(scopes, func(p *types.Package) bool {
+			return (pkg == "" || pkg == p.Name()) && p.Scope().Lookup(name) != nil
+		})
+	}
+	for page, text := range pages(t) {
+		if page == "CHANGELOG.md" {
+			continue
+		}
+		for _, m := range apiName.FindAllStringSubmatch(block.ReplaceAllString(text, ""), -1) {
+			if !exists(m[1], m[2]) && !exists("", m[3]) {
+				t.Errorf("%s names %s, which does not exist", page, strings.Trim(m[0], "`"))
+			}
+		}
+	}
+}
+
+// checkImports checks an import declaration: each package must exist.
+func checkImports(t *testing.T, load types.Importer, at, text string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), at, "package page\n"+text, parser.ImportsOnly)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for _, spec := range file.Imports {
+		path, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := load.Import(path); err != nil {
+			t.Errorf("%s: import %q: %v", at, path, err)
+		}
+	}
+}
+
+// exportedAPI returns an importer of the packages that the prelude imports, from the build cache.
+func exportedAPI(t *testing.T, fset *token.FileSet) types.Importer {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "", prelude, parser.ImportsOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}
+	for _, spec := range file.Imports {
+		path, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, path)
+	}
+	out, err := exec.CommandContext(t.Context(), "go", args...).Output()
+	if err != nil {
+		t.Fatalf("go list -export: %v", err)
+	}
+	exports := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		exports[path] = file
+	}
+	return importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
+		if exports[path] == "" {
+			return nil, errors.New("not a package that the prelude imports")
+		}
+		return os.Open(exports[path])
+	})
+}
+
+// Every link from one page to another, or to a file, has a target, and its heading exists.
+func TestLinksResolve(t *testing.T) {
+	texts := pages(t)
+	for page, text := range texts {
+		for _, m := range link.FindAllStringSubmatch(block.ReplaceAllString(text, ""), -1) {
+			target, anchor, anchored := strings.Cut(m[1], "#")
+			if strings.Contains(target, "://") {
+				continue
+			}
+			path := page
+			if target != "" {
+				path = filepath.ToSlash(filepath.Join(filepath.Dir(page), target))
+			}
+			if _, err := os.Stat(filepath.Join(root, path)); err != nil {
+				t.Errorf("%s links to %s, which does not exist", page, m[1])
+			} else if anchored && !slices.Contains(anchors(texts[path]), anchor) {
+				t.Errorf("%s links to %s, which has no such heading", page, m[1])
+			}
+		}
+	}
+}
+
+// anchors returns the anchors of a page's headings, as GitHub names them.
+func anchors(text string) []string {
+	var found []string
+	for _, m := range heading.FindAllStringSubmatch(block.ReplaceAllString(text, ""), -1) {
+		found = append(found, strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case strings.ContainsRune("`~!@#$%^&*()+={}[]|\\:;\"'<>,.?/–—…", r):
+				return -1
+			}
+			return r
+		}, strings.ToLower(m[1])))
+	}
+	return found
+}
+
+// Every file that the page on internals, the table of promises or the guide for contributors
+// names exists.
+func TestNamedFilesExist(t *testing.T) {
+	for _, page := range []string{"docs/internals.md", "doc.go", "CONTRIBUTING.md"} {
+		text, err := os.ReadFile(filepath.Join(root, page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range named.FindAllString(string(text), -1) {
+			name := strings.TrimSuffix(m, "/")
+			switch {
+			case strings.Contains(name, "NN"):
+				continue
+			case strings.HasPrefix(name, "engine/"):
+				name = "internal/" + name
+			case strings.HasPrefix(name, "promise") && !strings.Contains(name, "/"):
+				name = "promises/" + name
+			}
+			if found, _ := filepath.Glob(filepath.Join(root, name)); len(found) == 0 {
+				t.Errorf("%s names %s, which does not exist", page, name)
+			}
+		}
+	}
+}

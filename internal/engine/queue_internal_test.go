@@ -1,0 +1,35 @@
+package engine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// A queue exists while this process waits for the lock or holds it. A name that is used no more
+// leaves nothing in memory.
+func TestEmptyQueuesAreDropped(t *testing.T) {
+	var qs queues
+	h := &Hold{}
+	h.entry.Lease.Name = "job"
+	first := qs.join("job", 1, time.Second)
+	second := qs.join("job", 1, time.Second)
+	qs.note("job", driver.ErrHeld)
+	qs.took(h, 0)
+	qs.leave(first)
+	if len(qs.byName) != 1 || second.hasTurn {
+		t.Errorf("%d queues; the second has its turn: %v", len(qs.byName), second.hasTurn)
+	}
+	qs.freed(h, time.Second)
+	if len(qs.byName) != 1 || !second.hasTurn {
+		t.Errorf("%d queues; the second has its turn: %v", len(qs.byName), second.hasTurn)
+	}
+	qs.leave(second)
+	qs.took(h, 0) // by a caller that does not wait
+	qs.freed(h, time.Second)
+	qs.freed(h, time.Second) // lost, then released
+	if len(qs.byName) != 0 {
+		t.Errorf("%d queues are left", len(qs.byName))
+	}
+}

@@ -1,0 +1,154 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/locktest"
+)
+
+// A waiter for many slots makes a few calls a minute while nothing changes.
+func TestWaitingForSlotsCostsAFewCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const slots = 100
+		store := memory.NewStore()
+		holder := locktest.NewClient(t, store.Locker(), holdfast.WithSlots(slots))
+		var last *holdfast.Hold
+		for range slots {
+			last = locktest.MustLock(t, holder, "pool")
+		}
+		f := locktest.NewFaulty(t, store.Locker(), nil)
+		f.Watcher = true
+		c := locktest.NewClient(t, f, holdfast.WithSlots(slots))
+		granted := make(chan struct{})
+		go func() { locktest.MustLock(t, c, "pool"); close(granted) }()
+		time.Sleep(time.Minute)
+		before := f.Total()
+		time.Sleep(10 * time.Minute)
+		if calls := f.Total() - before; calls > 60 || f.Count(locktest.OpAcquire) > 2 {
+			t.Errorf("%d calls in 10 minutes, %d requests", calls, f.Count(locktest.OpAcquire))
+		}
+		start := time.Now()
+		_ = last.Release(t.Context())
+		<-granted
+		if time.Since(start) != 0 {
+			t.Errorf("granted after %v", time.Since(start))
+		}
+	})
+}
+
+// A waiter sends no requests for slots that its own process holds, and takes one as soon as it is
+// released.
+func TestNoRequestsForOwnSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const slots = 4
+		store := memory.NewStore()
+		f := locktest.NewFaulty(t, store.Locker(), nil)
+		f.NoBatchReads = true
+		c := locktest.NewClient(t, f, holdfast.WithSlots(slots), holdfast.WithPollInterval(10*time.Second))
+		var own []*holdfast.Hold
+		for range slots - 1 {
+			own = append(own, locktest.MustTryLock(t, c, "pool"))
+		}
+		locktest.MustLock(t, locktest.NewClient(t, store.Locker(), holdfast.WithSlots(slots)), "pool")
+		granted := make(chan *holdfast.Hold)
+		go func() { granted <- locktest.MustLock(t, c, "pool") }()
+		synctest.Wait()
+		before := f.Count(locktest.OpAcquire)
+		time.Sleep(10*time.Minute + time.Second)
+		if n := f.Count(locktest.OpAcquire) - before; n > 80 || n < 50 {
+			t.Errorf("%d requests in 10 minutes for the one slot of another process, at a poll interval of 10 s", n)
+		}
+		start := time.Now()
+		_ = own[1].Release(t.Context())
+		if h := <-granted; h.Slot() != own[1].Slot() || time.Since(start) != 0 {
+			t.Errorf("slot %d taken %v after slot %d was freed", h.Slot(), time.Since(start), own[1].Slot())
+		}
+	})
+}
+
+// Requests for a slot whose record is damaged become rarer, although requests for the other slots
+// are answered.
+func TestDamagedSlotCostsFewRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		f := locktest.NewFaulty(t, store.Locker(), func(_ string, _ int, l holdfast.Lease) locktest.Fault {
+			if l.Name == "pool#2" {
+				return locktest.Fault{Refuse: locktest.ErrInjected}
+			}
+			return locktest.Fault{}
+		})
+		c := locktest.NewClient(t, f, holdfast.WithSlots(3), holdfast.WithPollInterval(15*time.Second))
+		holder := locktest.NewClient(t, store.Locker())
+		locktest.MustLock(t, holder, "pool")
+		h := locktest.MustLock(t, holder, "pool#3")
+		granted := make(chan struct{})
+		go func() { locktest.MustLock(t, c, "pool"); close(granted) }()
+		time.Sleep(10 * time.Minute)
+		if n := f.Count(locktest.OpAcquire); n > 700 { // a plain lock with such a record: 240
+			t.Errorf("%d requests in 10 minutes", n)
+		}
+		start := time.Now()
+		_ = h.Release(t.Context())
+		<-granted
+		if d := time.Since(start); d > 5*time.Second {
+			t.Errorf("granted after %v", d)
+		}
+	})
+}
+
+// A slot that failed is tried last the next time: the second request at the latest takes the free
+// slot.
+func TestDamagedSlotIsTriedLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for i := range 60 { // the first slot is random
+			f := locktest.NewFaulty(t, memory.New(), func(_ string, _ int, l holdfast.Lease) locktest.Fault {
+				if strings.HasSuffix(l.Name, "#2") {
+					return locktest.Fault{Refuse: locktest.ErrInjected}
+				}
+				return locktest.Fault{}
+			})
+			locktest.MustLock(t, locktest.NewClient(t, f, holdfast.WithSlots(2)), fmt.Sprint("pool ", i))
+			if n := f.Count(locktest.OpAcquire); n > 2 {
+				t.Fatalf("%d requests with one of two slots free", n)
+			}
+		}
+	})
+}
+
+// Callers of the same lock do not all try its first slot first.
+func TestFirstSlotIsRandom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := locktest.NewClient(t, memory.New(), holdfast.WithSlots(10))
+		taken := map[int]bool{}
+		for i := range 50 {
+			taken[locktest.MustTryLock(t, c, fmt.Sprint("pool ", i)).Slot()] = true
+		}
+		if len(taken) < 3 {
+			t.Errorf("of 10 free slots, 50 callers took only %v", taken)
+		}
+	})
+}
+
+// A waiter takes a free slot although this process holds more slots than the waiter may take.
+func TestOwnSlotsBeyondThoseOfTheWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := locktest.NewClient(t, memory.NewStore().Locker())
+		first := locktest.MustTryLock(t, c, "pool")
+		for range 3 {
+			locktest.MustTryLock(t, c, "pool", holdfast.WithSlots(4))
+		}
+		_ = first.Release(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := c.Lock(ctx, "pool"); err != nil { // the first slot, which is free
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,323 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/leases"
+)
+
+// refusing is a Locker that refuses every request, with the same record.
+type refusing struct {
+	holdfast.Locker
+	record holdfast.Record
+}
+
+func (l refusing) TryAcquire(context.Context, driver.Request) (holdfast.Lease, error) {
+	return holdfast.Lease{}, &holdfast.HeldError{Record: l.record}
+}
+
+// If a backend refuses although its record says that the holder's time is over, requests become
+// as rare as the poll interval.
+func TestRequestsKeepToThePollIntervalWhateverTheRecordSays(t *testing.T) {
+	const poll, during = 5 * time.Second, time.Hour
+	for name, record := range map[string]holdfast.Record{
+		"nothing left":  {RemainingKnown: true},
+		"overdue":       {RemainingKnown: true, Remaining: -time.Hour},
+		"an instant":    {RemainingKnown: true, Remaining: time.Nanosecond},
+		"stuck":         {TTL: time.Second, Revision: driver.NewRevision("r")},
+		"stuck, known":  {TTL: time.Second, Revision: driver.NewRevision("r"), RemainingKnown: true, Remaining: time.Hour},
+		"broken":        {Broken: true, RemainingKnown: true},
+		"nothing known": {},
+	} {
+		record.Name, record.State = "job", driver.StateHeld
+		synctest.Test(t, func(t *testing.T) {
+			f := locktest.NewFaulty(t, refusing{memory.New(), record}, nil)
+			f.NoBatchReads = true
+			c := locktest.NewClient(t, f, holdfast.WithPollInterval(poll))
+			ctx, cancel := context.WithTimeout(t.Context(), during)
+			defer cancel()
+			if _, err := c.Lock(ctx, "job"); !errors.Is(err, holdfast.ErrHeld) {
+				t.Errorf("%s: %v", name, err)
+			}
+			m, err := leases.New(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			waited := f.Count(locktest.OpAcquire)
+			if err := m.Add("job"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(during)
+			managed := f.Count(locktest.OpAcquire) - waited
+			most := int(during/(poll*3/5)) + 20 // jitter, and some at the beginning
+			if waited > most || managed > most || waited < 100 || managed < 100 {
+				t.Errorf("%s: %d requests by Lock, %d by a LeaseManager, want at most %d", name, waited, managed, most)
+			}
+		})
+	}
+}
+
+// bareRefusal refuses with ErrHeld and no record, and never replaces a stuck holder.
+type bareRefusal struct{ *locktest.Faulty }
+
+func (s bareRefusal) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+	req.Replace = driver.Revision{}
+	l, err := s.Faulty.TryAcquire(ctx, req)
+	if errors.Is(err, holdfast.ErrHeld) {
+		err = holdfast.ErrHeld
+	}
+	return l, err
+}
+
+// The same holds for a driver whose refusals have no record while its reads show a stuck holder.
+func TestRequestsKeepToThePollIntervalWithBareRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := locktest.NewFaulty(t, stuckHolder(t, "job").Locker(), func(string, int, holdfast.Lease) locktest.Fault { return locktest.Fault{Delay: time.Millisecond} })
+		c := locktest.NewClient(t, bareRefusal{f})
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		if _, err := c.Lock(ctx, "job", holdfast.WithPollInterval(5*time.Second)); !errors.Is(err, holdfast.ErrHeld) {
+			t.Errorf("Lock: %v", err)
+		}
+		if n := f.Count(locktest.OpAcquire); n > 60 {
+			t.Errorf("%d requests in two minutes", n)
+		}
+	})
+}
+
+// wrongRemaining refuses with a holder whose time is over, while it is on.
+type wrongRemaining struct {
+	holdfast.Locker
+	on atomic.Bool
+}
+
+func (s *wrongRemaining) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+	l, err := s.Locker.TryAcquire(ctx, req)
+	var held *holdfast.HeldError
+	if s.on.Load() && errors.As(err, &held) {
+		r := held.Record
+		r.Remaining = 0
+		return l, &holdfast.HeldError{Record: r}
+	}
+	return l, err
+}
+
+func (s *wrongRemaining) Capabilities() driver.Capabilities { return driver.Capabilities{} }
+
+// A waiter that was slowed down by such refusals takes over in time once they have ended.
+func TestWaiterTakesOverInTimeAfterWrongRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 10 * time.Second
+		store := memory.NewStore()
+		wire := &locktest.Link{Locker: store.Locker()}
+		locktest.MustLock(t, locktest.NewClient(t, wire), "job", holdfast.WithTTL(ttl))
+		s := &wrongRemaining{Locker: store.Locker()}
+		c := locktest.NewClient(t, s)
+		s.on.Store(true)
+		got := make(chan time.Time, 1)
+		go func() {
+			h, err := c.Lock(context.Background(), "job", holdfast.WithTTL(ttl), holdfast.WithPollInterval(5*time.Minute))
+			if err == nil {
+				got <- time.Now()
+				_ = h.Release(context.Background())
+			}
+		}()
+		time.Sleep(3 * time.Minute)
+		s.on.Store(false)
+		time.Sleep(30 * time.Minute)
+		wire.Cut.Store(true) // the holder dies
+		died := time.Now()
+		if took := (<-got).Sub(died); took > ttl+ttl/2 {
+			t.Errorf("taken over %v after the holder's death, TTL %v", took, ttl)
+		}
+		wire.Cut.Store(false)
+	})
+}
+
+// times notes when calls were made, since the start of the test.
+type times struct {
+	mu    sync.Mutex
+	start time.Time
+	list  []time.Duration
+}
+
+func newTimes() *times { return &times{start: time.Now()} }
+
+func (s *times) note() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = append(s.list, time.Since(s.start))
+}
+
+func (s *times) all() []time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.list)
+}
+
+// The intervals between polls differ by up to a fifth either way, so that processes that began
+// together do not go on polling together.
+func TestPollsAreJittered(t *testing.T) {
+	for _, noBatchReads := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job", holdfast.WithTTL(10*time.Minute))
+			calls := newTimes()
+			f := locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+				calls.note()
+				return locktest.Fault{}
+			})
+			f.NoBatchReads = noBatchReads
+			c := locktest.NewClient(t, f, holdfast.WithPollInterval(10*time.Second))
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			defer cancel()
+			_, _ = c.Lock(ctx, "job")
+			list := calls.all()
+			var intervals []time.Duration
+			for i := range list[1:] {
+				intervals = append(intervals, list[i+1]-list[i])
+			}
+			if len(intervals) < 20 || slices.Min(intervals) < 8*time.Second || slices.Max(intervals) > 12*time.Second {
+				t.Fatalf("no batch reads %v: intervals %v, want 8 s to 12 s", noBatchReads, intervals)
+			}
+			if spread := slices.Max(intervals) - slices.Min(intervals); spread < 100*time.Millisecond {
+				t.Errorf("no batch reads %v: the intervals differ by %v", noBatchReads, spread)
+			}
+		})
+	}
+}
+
+// The intervals of a waiter that polls a failing backend differ, too.
+func TestPollsOfAFailingBackendAreJittered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := newTimes()
+		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			if op == locktest.OpAcquire {
+				calls.note()
+				return locktest.Fault{Refuse: locktest.ErrInjected}
+			}
+			return locktest.Fault{}
+		}), holdfast.WithPollInterval(time.Second))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, _ = c.Lock(ctx, "job")
+		list := calls.all()
+		var intervals []time.Duration
+		for i := range list[6:] { // the first intervals are shorter than the poll interval
+			intervals = append(intervals, list[i+6]-list[i+5])
+		}
+		if len(intervals) < 20 || slices.Min(intervals) < 800*time.Millisecond || slices.Max(intervals) > 1200*time.Millisecond {
+			t.Fatalf("intervals %v, want 0.8 s to 1.2 s", intervals)
+		}
+		if spread := slices.Max(intervals) - slices.Min(intervals); spread < 10*time.Millisecond {
+			t.Errorf("the intervals differ by %v", spread)
+		}
+	})
+}
+
+// Processes that wait for the expiry of the same lease do not send their requests in the same
+// instant.
+func TestWaitersAreSpreadAtAnExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl, waiters = 20 * time.Second, 20
+		store := memory.NewStore()
+		if _, err := store.Locker().TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("dead"), TTL: ttl}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), ttl+time.Second)
+		defer cancel()
+		calls := newTimes()
+		var wg sync.WaitGroup
+		for range waiters {
+			c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+				if op == locktest.OpAcquire && n == 2 {
+					calls.note()
+				}
+				return locktest.Fault{}
+			}), holdfast.WithPollInterval(time.Hour))
+			wg.Go(func() { _, _ = c.Lock(ctx, "job") })
+		}
+		wg.Wait()
+		list := calls.all()
+		if len(list) != waiters || slices.Min(list) <= ttl || slices.Max(list) > ttl+11*time.Millisecond {
+			t.Fatalf("requests after %v, want within 11 ms of the expiry", list)
+		}
+		if spread := slices.Max(list) - slices.Min(list); spread < time.Millisecond {
+			t.Errorf("all requests within %v", spread)
+		}
+	})
+}
+
+// A backend that has recovered is polled at the poll interval again.
+func TestBackoffEndsAfterAReply(t *testing.T) {
+	for _, noBatchReads := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+			f := locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+				if op == locktest.OpAcquire && n <= 5 {
+					return locktest.Fault{Refuse: locktest.ErrInjected}
+				}
+				return locktest.Fault{}
+			})
+			f.NoBatchReads = noBatchReads
+			c := locktest.NewClient(t, f, holdfast.WithPollInterval(10*time.Second))
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+			defer cancel()
+			_, _ = c.Lock(ctx, "job")
+			if n := f.Total(); n < 50 || n > 90 {
+				t.Errorf("no batch reads %v: %d calls in 10 minutes at a poll interval of 10 s", noBatchReads, n)
+			}
+		})
+	}
+}
+
+// A record whose state a read cannot show does not count as held: the waiter sends a request.
+func TestUnknownStateCausesARequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+		c := locktest.NewClient(t, unknownState{locktest.NewFaulty(t, store.Locker(), nil)}, holdfast.WithPollInterval(10*time.Second))
+		time.AfterFunc(time.Minute, func() { _ = h.Release(context.Background()) })
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		_, err := c.Lock(ctx, "job")
+		if d := time.Since(start); err != nil || d < time.Minute || d > time.Minute+12*time.Second {
+			t.Errorf("granted after %v, want within a poll interval of the release: %v", d, err)
+		}
+	})
+}
+
+// unknownState is a backend whose reads show only the name, and whose refusals do not say how
+// much time the holder has left.
+type unknownState struct{ *locktest.Faulty }
+
+func (u unknownState) Capabilities() driver.Capabilities {
+	a := u.Faulty.Capabilities()
+	a.BatchInspector = u
+	return a
+}
+
+func (u unknownState) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+	return locktest.Anonymous{Locker: u.Faulty}.TryAcquire(ctx, req)
+}
+
+func (unknownState) InspectBatch(_ context.Context, names []string) ([]holdfast.Record, []error) {
+	records := make([]holdfast.Record, len(names))
+	for i, name := range names {
+		records[i].Name = name
+	}
+	return records, make([]error, len(names))
+}

@@ -1,7 +1,0 @@
-package locktest
-
-import (
-	"context"
-)
-
-func Nothing(context.Context) error { return nil }

@@ -1,0 +1,124 @@
+package renewal
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/event"
+	"github.com/holdfast-go/holdfast/internal/timing"
+)
+
+// Policy is what the leases of one caller, or of many, have in common.
+type Policy struct {
+	Timing  timing.Timing
+	Emit    func(event.Event) // reports an event to the observers
+	Overrun func(event.Event) // the user's hook, or nil
+}
+
+// Owner is what a lease is renewed for.
+type Owner interface {
+	// Lost is called when the lease is lost or given up. It must not block.
+	Lost(cause error)
+}
+
+// Entry is one lease that a Renewer renews.
+type Entry struct {
+	*Policy
+	Lease driver.Lease
+	owner Owner
+
+	// lossAt is Timing.LossAt(start), and why is the cause of the loss, or nil: Hold.Err reads
+	// both without the mutex.
+	lossAt atomic.Int64
+	why    atomic.Pointer[error]
+
+	// The rest is guarded by Renewer.mu.
+	start    time.Duration // just before the last successful request was sent
+	next     time.Duration // when to renew; during a call, when to stop waiting for it
+	phase    phase
+	queued   bool  // waits for a call
+	failures int32 // calls that failed since the last success
+	call     *call // under way, or nil
+	lastErr  error // of the latest failed call
+	index    int   // in the Renewer's queue of entries; -1 outside
+}
+
+type phase uint8
+
+const (
+	renewing phase = iota // renewed in time so far
+	ended                 // lost or given up; its work may still run
+	removed               // released, or its overrun was reported
+)
+
+// Init prepares an entry, before it is added.
+func (e *Entry) Init(p *Policy, lease driver.Lease, owner Owner) {
+	e.Policy, e.Lease, e.owner, e.index = p, lease, owner, -1
+}
+
+// LostErr says why the lease was lost or given up. It is nil as long as neither is known.
+func (e *Entry) LostErr() error {
+	if why := e.why.Load(); why != nil {
+		return *why
+	}
+	return nil
+}
+
+// LossAt is when the lease is lost unless it is renewed before.
+func (e *Entry) LossAt() time.Duration { return time.Duration(e.lossAt.Load()) }
+
+// Report reports an event of the lease to the observers.
+func (e *Entry) Report(t event.Type, op string, err error) { e.Emit(e.event(t, op, err)) }
+
+func (e *Entry) event(t event.Type, op string, err error) event.Event {
+	return event.Event{Type: t, Name: e.Lease.Name, Owner: e.Lease.Owner, Token: e.Lease.Token, Op: op, Err: err, Time: time.Now()}
+}
+
+// renewedAt counts the lease's time from a successful request that was sent at start.
+func (e *Entry) renewedAt(start time.Duration) {
+	e.start, e.failures, e.lastErr = start, 0, nil
+	e.lossAt.Store(int64(e.Timing.LossAt(start)))
+}
+
+// late reports whether the lease's time is over.
+func (e *Entry) late(now time.Duration) bool { return now >= e.Timing.LossAt(e.start) }
+
+// due is when the entry needs something next.
+func (e *Entry) due() time.Duration {
+	switch loss := e.Timing.LossAt(e.start); {
+	case e.phase == ended:
+		return e.Timing.ExpiresAt(e.start)
+	case e.queued:
+		return loss
+	default:
+		return min(e.next, loss)
+	}
+}
+
+// noteFailure plans the next call: later after each failure, and yet so early that there is
+// time for further ones before the loss.
+func (e *Entry) noteFailure(err error, now time.Duration) {
+	e.call, e.lastErr = nil, err
+	left := e.Timing.LossAt(e.start) - now
+	// Promise 4: a failed renewal is not a loss; it is retried until the local deadline.
+	e.next = now + min(e.Timing.Backoff(int(e.failures)), max(left/4, e.Timing.Share(300, time.Second)))
+	e.failures++
+}
+
+// requestLimit is how long a call that begins now may take: at most half of the time left, so
+// that a request that hangs does not take the last chance, unless half is too short for any
+// answer. A call for this lease alone never outlives its loss.
+func (e *Entry) requestLimit(now time.Duration) time.Duration {
+	left := e.Timing.LossAt(e.start) - now
+	return min(max(left/2, e.Timing.RequestTimeout/4), e.Timing.RequestTimeout, left)
+}
+
+// lateErr says why a lease was lost whose time is over. The failures before are included as
+// text: the error matches the loss, not what failed.
+func (e *Entry) lateErr() error {
+	if e.lastErr == nil {
+		return driver.Errorf("holdfast: %q: %w: not renewed in time", e.Lease.Name, driver.ErrLost)
+	}
+	return driver.Errorf("holdfast: %q: %w: not renewed in time; %d attempts failed, the last: %s", e.Lease.Name, driver.ErrLost, e.failures, e.lastErr.Error())
+}

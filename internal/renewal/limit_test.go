@@ -1,0 +1,193 @@
+package renewal_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/locktest"
+)
+
+// Without batches, renewals run concurrently up to a limit, and leases whose renewals hang do
+// not delay the others.
+func TestRenewalsOneByOneAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ill := func(l holdfast.Lease) bool { return strings.HasSuffix(l.Name, "7") }
+		f := locktest.NewFaulty(t, memory.NewStore().Locker(), nil)
+		f.Faults = func(op string, _ int, l holdfast.Lease) locktest.Fault {
+			if op != locktest.OpRenew {
+				return locktest.Fault{}
+			}
+			if ill(l) {
+				return locktest.Fault{Hang: true}
+			}
+			return locktest.Fault{Delay: 5 * time.Millisecond}
+		}
+		counted := &locktest.RenewalGauge{Faulty: f}
+		c := locktest.NewClient(t, counted)
+		holds := lockMany(t, c, 4000, 10*time.Millisecond)
+		time.Sleep(3 * time.Minute)
+		for _, h := range holds {
+			if err := h.Err(); ill(h.Lease()) != errors.Is(err, holdfast.ErrLost) {
+				t.Fatalf("%q: %v", h.Name(), err)
+			}
+		}
+		if worst := counted.Highest.Load(); worst > 64 {
+			t.Errorf("%d renewals at once", worst)
+		}
+	})
+}
+
+// Calls of a driver that never returns do not count towards the limit forever.
+func TestRenewalsThatNeverReturnFreeTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
+			if op == locktest.OpRenew && strings.HasSuffix(l.Name, "7") {
+				return locktest.Fault{Delay: 10 * time.Minute, IgnoreContext: true, Refuse: locktest.ErrInjected}
+			}
+			return locktest.Fault{}
+		})
+		c := locktest.NewClient(t, f)
+		holds := lockMany(t, c, 2000, 20*time.Millisecond)
+		time.Sleep(3 * time.Minute)
+		for _, h := range holds {
+			if !strings.HasSuffix(h.Name(), "7") && h.Err() != nil {
+				t.Fatal(h.Err())
+			}
+		}
+	})
+}
+
+// Calls that never return free the limit, also when their leases were released meanwhile.
+func TestRenewalsOfReleasedLeasesFreeTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := locktest.NewClient(t, locktest.NeverAnswers(t, memory.NewStore(), locktest.OpRenew))
+		var ill []*holdfast.Hold
+		for i := range 64 {
+			ill = append(ill, locktest.MustLock(t, c, fmt.Sprint("ill ", i)))
+		}
+		time.Sleep(5 * time.Second)
+		well := lockMany(t, c, 10, 0)
+		time.Sleep(6 * time.Second) // their renewals are under way
+		for _, h := range ill {
+			if err := h.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		time.Sleep(3 * time.Minute)
+		allHeld(t, well)
+	})
+}
+
+// So they do when their leases were lost meanwhile.
+func TestRenewalsOfLostLeasesFreeTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := locktest.NeverAnswers(t, memory.NewStore(), locktest.OpRenew)
+		deaf := f.Faults
+		f.Faults = func(op string, n int, l holdfast.Lease) locktest.Fault {
+			if ft := deaf(op, n, l); ft.IgnoreContext || op != locktest.OpRenew || n%2 == 0 {
+				return ft
+			}
+			return locktest.Fault{Refuse: locktest.ErrInjected} // so that the others need the retries' part of the limit
+		}
+		c := locktest.NewClient(t, f)
+		for i := range 400 {
+			locktest.MustLock(t, c, fmt.Sprint("ill ", i))
+			time.Sleep(30 * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		well := lockMany(t, c, 100, 10*time.Millisecond)
+		time.Sleep(3 * time.Minute)
+		allHeld(t, well)
+	})
+}
+
+// Renewals that hang and are retried leave half of the limit to the others, which are renewed
+// when they are due.
+func TestHungRetriesLeaveHalfOfTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
+			switch {
+			case op != locktest.OpRenew:
+				return locktest.Fault{}
+			case strings.HasPrefix(l.Name, "ill "):
+				return locktest.Fault{Hang: true}
+			}
+			return locktest.Fault{Delay: 5 * time.Millisecond}
+		}))
+		for i := range 80 { // 64 are sent at 10 s and fail at 13 s
+			locktest.MustLock(t, c, fmt.Sprint("ill ", i))
+		}
+		time.Sleep(5 * time.Second)
+		well := lockMany(t, c, 40, 0)
+		time.Sleep(10*time.Second + 100*time.Millisecond) // the others are due at 15 s
+		for _, h := range well {
+			if in := h.LostIn(); in < 24*time.Second {
+				t.Fatalf("%q is lost in %v: it was not renewed at its time", h.Name(), in)
+			}
+		}
+	})
+}
+
+// A call frees its part of the limit once, also if it returns after its patience.
+func TestLateRenewalFreesTheLimitOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		counted := &locktest.RenewalGauge{Faulty: locktest.NewFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+			switch {
+			case op != locktest.OpRenew:
+				return locktest.Fault{}
+			case n <= 64:
+				return locktest.Fault{Delay: 5 * time.Second, IgnoreContext: true}
+			}
+			return locktest.Fault{Delay: 100 * time.Millisecond}
+		})}
+		c := locktest.NewClient(t, counted)
+		holds := lockMany(t, c, 64, 0)
+		time.Sleep(10 * time.Second)
+		for i := range 300 { // due at 20 s
+			holds = append(holds, locktest.MustLock(t, c, fmt.Sprint("next ", i)))
+		}
+		time.Sleep(9 * time.Second) // the late calls have returned
+		counted.Highest.Store(0)
+		time.Sleep(5 * time.Second)
+		if n := counted.Highest.Load(); n != 64 {
+			t.Errorf("%d renewals at once, want 64", n)
+		}
+		allHeld(t, holds)
+	})
+}
+
+// Thousands of leases of minutes, whose batches are slow or hang, do not delay those of a second:
+// neither by the limit nor by a long request timeout.
+func TestShortLeasesBesideLongOnes(t *testing.T) {
+	for name, ft := range map[string]locktest.Fault{
+		"slow": {Delay: 500 * time.Millisecond}, "hung": {Hang: true}, "deaf": {Delay: 20 * time.Second, Refuse: locktest.ErrInjected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBatches(t, func(_ int, leases []holdfast.Lease) locktest.Fault {
+					if leases[0].TTL > time.Second || len(leases) > 3 {
+						return ft
+					}
+					return locktest.Fault{Delay: 10 * time.Millisecond}
+				})
+				c := locktest.NewClient(t, b)
+				lockMany(t, c, 3000, 0, holdfast.WithTTL(10*time.Minute))
+				var short []*holdfast.Hold
+				for i := range 3 {
+					short = append(short, locktest.MustLock(t, c, fmt.Sprint("short ", i), holdfast.WithTTL(time.Second)))
+				}
+				time.Sleep(5 * time.Minute)
+				allHeld(t, short)
+				if n, _ := b.sent(); n < 500 {
+					t.Errorf("%d batches: the short leases are not renewed together", n)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,203 @@
+package leases_test
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/locktest"
+)
+
+// An outage that is shorter than the TTL costs nothing. A longer one is reported as a loss of every
+// lease before it can expire, and afterwards all are acquired again.
+func TestManagerOutage(t *testing.T) {
+	for _, long := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			var mu sync.Mutex
+			down := false
+			f := locktest.NewFaulty(t, store.Locker(), func(string, int, holdfast.Lease) locktest.Fault {
+				mu.Lock()
+				defer mu.Unlock()
+				return locktest.Fault{Hang: down}
+			})
+			set := func(v bool) { mu.Lock(); down = v; mu.Unlock() }
+			names := locktest.Names("n", 50)
+			led := locktest.NewLedger(t)
+			lostHeld := 0
+			c := locktest.NewClient(t, f)
+			m := locktest.NewManager(t, c, holdfast.WithObserver(led.Observe), holdfast.WithObserver(func(e holdfast.Event) {
+				if e.Type == holdfast.EventLost && locktest.IsHeld(t, store, e.Name) {
+					lostHeld++
+				}
+			}))
+			locktest.MustAdd(t, m, names...)
+			time.Sleep(9 * time.Second)
+			set(true)
+			if !long {
+				time.Sleep(13 * time.Second)
+				set(false)
+				time.Sleep(time.Minute)
+				if n := led.Count(holdfast.EventLost); n != 0 || len(m.Leases()) != len(names) {
+					t.Errorf("%d leases were lost in an outage shorter than the TTL", n)
+				}
+				return
+			}
+			time.Sleep(time.Minute)
+			if n := led.Count(holdfast.EventLost); n != len(names) || lostHeld != n || len(m.Leases()) != 0 {
+				t.Errorf("%d leases lost, %d of them before the expiry, %d held", n, lostHeld, len(m.Leases()))
+			}
+			set(false)
+			time.Sleep(time.Minute)
+			if n := len(m.Leases()); n != len(names) {
+				t.Errorf("%d of %d names are held again", n, len(names))
+			}
+		})
+	}
+}
+
+// A lease that is broken is lost at once, and the manager campaigns for it again, also while another
+// client holds it.
+func TestManagerLeaseBroken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		c := locktest.NewClient(t, store.Locker())
+		led := locktest.NewLedger(t)
+		m := locktest.NewManager(t, c, holdfast.WithObserver(led.Observe))
+		locktest.MustAdd(t, m, "job", "other")
+		synctest.Wait()
+		first, _ := m.Hold("job")
+		raw := store.Locker()
+		if err := raw.Capabilities().Breaker.BreakNow(t.Context(), "job"); err != nil {
+			t.Fatal(err)
+		}
+		thief := locktest.MustTryLock(t, locktest.NewClient(t, raw), "job")
+		time.Sleep(20 * time.Second)
+		if _, ok := m.Hold("job"); ok || !errors.Is(first.Err(), holdfast.ErrLost) {
+			t.Errorf("not lost: %v", first.Err())
+		}
+		if err := thief.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // the Watcher wakes the manager
+		if h, ok := m.Hold("job"); !ok || h.Token() <= thief.Token() {
+			t.Error("not acquired again")
+		}
+		if _, ok := m.Hold("other"); !ok || led.Count(holdfast.EventLost) != 1 {
+			t.Errorf("%d lost", led.Count(holdfast.EventLost))
+		}
+	})
+}
+
+// A lost lease is not released before it can expire, since its work may still be stopping. Then it is
+// released, also if a renewal landed late.
+func TestManagerReleasesLostLeaseAtItsExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		f := locktest.NewFaulty(t, store.Locker(), func(op string, n int, l holdfast.Lease) locktest.Fault {
+			switch op {
+			case locktest.OpRenew:
+				return locktest.Fault{Late: 14 * time.Second}
+			case locktest.OpRelease:
+				if !locktest.IsHeld(t, store, "job") {
+					t.Error("released when it had expired already") // the late renewals keep it
+				}
+			}
+			return locktest.Fault{}
+		})
+		c := locktest.NewClient(t, f)
+		led := locktest.NewLedger(t)
+		m := locktest.NewManager(t, c, holdfast.WithObserver(led.Observe))
+		start := time.Now()
+		locktest.MustAdd(t, m, "job")
+		synctest.Wait()
+		h, _ := m.Hold("job")
+		<-h.Context().Done()
+		if d := time.Since(start); d < 24*time.Second || d > 25*time.Second || !errors.Is(h.Err(), holdfast.ErrLost) {
+			t.Errorf("lost after %v: %v", d, h.Err())
+		}
+		time.Sleep(4900 * time.Millisecond)
+		if f.Count(locktest.OpRelease) != 0 || f.Count(locktest.OpAcquire) != 1 {
+			t.Errorf("%d releases and %d acquisitions before the expiry", f.Count(locktest.OpRelease), f.Count(locktest.OpAcquire))
+		}
+		time.Sleep(200 * time.Millisecond)
+		if n := f.Count(locktest.OpRelease); n != 1 {
+			t.Errorf("%d releases at the expiry", n)
+		}
+		if again, ok := m.Hold("job"); !ok || again.Token() <= h.Token() {
+			t.Error("not acquired again")
+		}
+		if n := led.Count(holdfast.EventReleased); n != 0 {
+			t.Errorf("%d reported as released", n)
+		}
+	})
+}
+
+// The loss of a hold that is reported late, when the program has released that hold and the name is
+// held again, does not affect the new hold.
+func TestManagerLateLossOfAnEarlierHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var first atomic.Pointer[holdfast.Hold]
+		reported, proceed := make(chan struct{}), make(chan struct{})
+		begin := time.Now()
+		clock := func() time.Duration {
+			// Once the hold's context has ended, the renewer reads the clock before it reports the loss.
+			if h := first.Load(); h != nil && h.Context().Err() != nil && first.CompareAndSwap(h, nil) {
+				close(reported)
+				<-proceed
+			}
+			return time.Since(begin)
+		}
+		store := memory.NewStore()
+		m := locktest.NewManager(t, locktest.NewClient(t, store.Locker(), holdfast.WithElapsed(clock)))
+		locktest.MustAdd(t, m, "job")
+		synctest.Wait()
+		h, ok := m.Hold("job")
+		if !ok {
+			t.Fatal("not held")
+		}
+		first.Store(h)
+		if err := store.Locker().BreakNow(t.Context(), "job"); err != nil {
+			t.Fatal(err)
+		}
+		<-reported
+		if err := h.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second) // the manager campaigns again after a poll interval
+		again, ok := m.Hold("job")
+		if !ok || again == h {
+			t.Fatalf("not held anew: %v", again)
+		}
+		close(proceed)
+		synctest.Wait()
+		if now, ok := m.Hold("job"); !ok || now != again || now.Err() != nil {
+			t.Errorf("the hold after it: %v, %v", now, ok)
+		}
+	})
+}
+
+// After a pause of the process that is longer than the lease, Leases and Hold do not return the lease,
+// even before the renewer has read the clock.
+func TestManagerListsNothingLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var pause atomic.Int64
+		begin := time.Now()
+		clock := func() time.Duration { return time.Since(begin) + time.Duration(pause.Load()) }
+		m := locktest.NewManager(t, locktest.NewClient(t, memory.New(), holdfast.WithElapsed(clock)))
+		locktest.MustAdd(t, m, "job")
+		synctest.Wait()
+		if h, ok := m.Hold("job"); !ok || len(m.Leases()) != 1 {
+			t.Fatalf("Hold: %v", h)
+		}
+		pause.Store(int64(26 * time.Second))
+		if h, ok := m.Hold("job"); ok || len(m.Leases()) != 0 {
+			t.Errorf("after a pause: hold %v, leases %v", h, m.Leases())
+		}
+	})
+}
