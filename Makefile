@@ -127,6 +127,12 @@ bench-report: setup ## run all benchmarks at full length, half an hour, and upda
 		$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 90m $(TESTFLAGS) $(REPORT_PKG) | tee .cache/bench.txt || status=$$?; \
 	$(GO) -C bench run ./report <.cache/bench.txt && exit $$status
 
+.PHONY: spec-small spec
+spec-small: ## check the model of the protocol with TLC: small configurations, refuted variants (needs Java)
+	@spec/check.sh small
+spec: ## check the model with the large configurations too, which takes long
+	@spec/check.sh small large
+
 .PHONY: lint
 lint: lint-format lint-modules vet lint-code ## run all static checks: format, modules, vet, linter
 
