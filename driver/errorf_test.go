@@ -11,9 +11,9 @@ func TestErrorf(t *testing.T) {
 	inner := errors.New("holdfast: inner")
 	other := errors.New("other")
 	for want, err := range map[string]error{
-		"holdfast: outer: inner; other": driver.Errorf("holdfast: outer: %w; %w", inner, other),
-		"holdfast: outer: other":        driver.Errorf("holdfast: outer: %w", other),
-		"holdfast: a: b: inner":         driver.Errorf("holdfast: a: %w", driver.Errorf("holdfast: b: %w", inner)),
+		"holdfast: outer: inner; other":               driver.Errorf("holdfast: outer: %w; %w", inner, other),
+		"holdfast: outer: other":                      driver.Errorf("holdfast: outer: %w", other),
+		"holdfast: a: b: inner":                       driver.Errorf("holdfast: a: %w", driver.Errorf("holdfast: b: %w", inner)),
 		`holdfast: lock "holdfast: x": inner (inner)`: driver.Errorf("holdfast: lock %q: %w (%w)", "holdfast: x", inner, inner),
 	} {
 		if err.Error() != want {
