@@ -271,7 +271,7 @@ func FuzzLock(f *testing.F) {
 			switch req := request(holder, ttl); steps[0] % 10 {
 			case 0:
 				changed := k.Acquire(req, holder, "", now)
-				granted, renewed = changed && !(wasHeld && before.Holder == holder), changed && wasHeld && before.Holder == holder
+				granted, renewed = changed && (!wasHeld || before.Holder != holder), changed && wasHeld && before.Holder == holder
 				if changed && wasHeld && before.Holder != holder {
 					t.Fatalf("%+v was granted to %s", before, holder)
 				}
