@@ -53,6 +53,7 @@ Exit codes:
     2     the command line or the backend's URL is wrong
     69    the backend failed, or could not be reached at the start or
           within --wait (while waiting, failures are retried)
+    74    the output cannot be written
     75    the lock is held by another (--try, or --wait has passed);
           --conflict-exit-code sets another code
     76    the lock was lost and the command was stopped, or the lock

@@ -13,7 +13,8 @@
 // without being MongoDB, such as Azure Cosmos DB and Amazon DocumentDB, are refused: they
 // lack guarantees that the promises need.
 //
-// The user needs these privileges on the collection; the role readWrite has them all:
+// The user needs these privileges on the collection. The role readWrite has all of them but
+// collMod, which dbAdmin has:
 //
 //   - find, insert and update
 //   - createIndex and listIndexes for the TTL index
