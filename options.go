@@ -135,6 +135,9 @@ func WithSlots(n int) Option {
 // time, in order, and never delays a renewal. If fn is slow, up to 1,024 events wait for it, and 4
 // more for each name of the Client's LeaseManagers. Further events are dropped; see
 // [Event].Dropped.
+//
+// Give each Client an option of its own: the Shutdown of a Client also waits for events that
+// another one has given to the same option.
 func WithObserver(fn func(Event)) Option {
 	observer := event.NewObserver(notify(fn)) // one, whatever the option is given to
 	return func(c *settings.Config) { c.Observers = append(slices.Clip(c.Observers), observer) }

@@ -36,7 +36,7 @@ func (g *gated) Release(context.Context, holdfast.Lease) error {
 func TestManagerCallsWithManyNamesLetOthersIn(t *testing.T) {
 	const many = 10_000
 	var calls atomic.Int64         // of the clock: one for every name that is processed
-	var waiting, probe atomic.Bool // another call waits for the manager, or is to begin
+	var waiting, probe atomic.Bool // another call waits for the manager; a new one may begin
 	var m *leases.LeaseManager
 	done := make(chan int64, 1)
 	begin := time.Now()

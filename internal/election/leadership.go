@@ -89,8 +89,8 @@ func (l *leadership) run(ctx context.Context, task func(context.Context) error) 
 	return task(context.WithValue(engine.WithHold(ctx, l.hold), taskStateKey{}, t))
 }
 
-// runToEnd runs Run's task and ends the leadership. done means that Run returns err; an error without
-// done means that the task is to be restarted.
+// runToEnd runs Run's task and ends the leadership. done means that Run returns err. If it is not
+// done and there is an error, Run restarts the task.
 func (l *leadership) runToEnd(ctx context.Context, task func(context.Context) error) (done bool, err error) {
 	defer l.end(ctx) // Promise 7: after the task has returned or panicked.
 	if l.ended(ctx) != nil {

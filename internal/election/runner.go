@@ -88,7 +88,7 @@ func (r *Runner) Run(ctx context.Context, task func(ctx context.Context) error) 
 		if done {
 			return err
 		}
-		if err != nil { // the task is to be restarted
+		if err != nil { // Run restarts the task
 			restart := r.settings.restart
 			if r.client.Now()-l.since > restart.Max {
 				failures = 0

@@ -27,7 +27,7 @@ type inspected struct {
 
 func newInspected(l holdfast.Locker) *inspected { return &inspected{Locker: l, reads: newTimes()} }
 
-// withWatcher adds the backend's own Watcher if there is to be one.
+// withWatcher adds the backend's own Watcher if the test asks for one.
 func (l *inspected) withWatcher(watcher bool) *inspected {
 	if watcher {
 		l.watch = l.Locker.Capabilities().Watcher.Watch
