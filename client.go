@@ -69,11 +69,13 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Record, erro
 
 // Break makes the backend refuse the present holder's renewals from now on. The lock becomes
 // free when its lease expires, so that two holders never overlap. Breaking a free lock is no
-// error. The error matches [errors.ErrUnsupported] if the backend cannot break locks.
+// error. token is that of the holder to break: if another holds the lock, nothing happens and the
+// error is a *[HeldError]. 0 breaks whoever holds it. The error matches [errors.ErrUnsupported] if
+// the backend cannot break locks.
 //
 // [driver.Breaker] also has the method BreakNow, which frees the lock at once and voids promise 1.
-func (c *Client) Break(ctx context.Context, name string) error {
-	return c.engine().Break(ctx, name)
+func (c *Client) Break(ctx context.Context, name string, token uint64) error {
+	return c.engine().Break(ctx, name, token)
 }
 
 // Observe yields the record of a lock now, and again each time the holder has changed or the lock

@@ -65,14 +65,14 @@ func TestListAndBreak(t *testing.T) {
 			t.Errorf("listed %q", names)
 		}
 		h := locktest.MustLock(t, c, "c")
-		if err := c.Break(t.Context(), "c"); err != nil {
+		if err := c.Break(t.Context(), "c", 0); err != nil {
 			t.Fatal(err)
 		}
 		<-h.Context().Done()
 		if !errors.Is(h.Err(), holdfast.ErrLost) {
 			t.Errorf("after Break: %v", h.Err())
 		}
-		if err := c.Break(t.Context(), ""); !errors.Is(err, driver.ErrInvalid) {
+		if err := c.Break(t.Context(), "", 0); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("without a name: %v", err)
 		}
 	})
@@ -90,7 +90,7 @@ func TestBackendWithoutCapabilities(t *testing.T) {
 			t.Errorf("List: %v", err)
 		}
 	}
-	if err := c.Break(t.Context(), "x"); !errors.Is(err, errors.ErrUnsupported) {
+	if err := c.Break(t.Context(), "x", 0); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("Break: %v", err)
 	}
 }

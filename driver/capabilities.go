@@ -103,13 +103,17 @@ type Lister interface {
 // Breaker takes a lock from its holder. Breaking a free lock is no error. Both methods
 // affect only the holder at the time of the call: a request that arrives late does not
 // affect the next holder.
+//
+// token is that of the holder to break, so that nobody breaks a later holder than the one they
+// have seen: if another holds the lock, nothing happens and the error is a *[HeldError]. 0 breaks
+// whoever holds it.
 type Breaker interface {
 	// Break makes the backend refuse the holder's renewals from now on. The lock becomes
 	// free when the holder's lease runs out, so two holders never overlap.
-	Break(ctx context.Context, name string) error
+	Break(ctx context.Context, name string, token uint64) error
 	// BreakNow frees the lock at once. The holder is not notified before its next renewal.
 	// Until then it and the next holder may both be at work.
-	BreakNow(ctx context.Context, name string) error
+	BreakNow(ctx context.Context, name string, token uint64) error
 }
 
 // DataStore reads and writes the bytes stored with a lock.

@@ -89,6 +89,15 @@ func (r Record) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
+// CheckToken returns a *[HeldError] if another than the holder with this token holds the lock.
+// 0 stands for any holder. It is for drivers that implement [Breaker].
+func (r Record) CheckToken(token uint64) error {
+	if token == 0 || r.State != StateHeld || r.Token == token {
+		return nil
+	}
+	return &HeldError{Record: r}
+}
+
 // Revision stands for one holder and one renewal of its lease; see [Request.Replace].
 // Revisions are compared with ==. A Revision prints nothing of its content, which may be a
 // secret.

@@ -51,7 +51,7 @@ func TestOperatorBreaksLease(t *testing.T) {
 		next := make(chan *holdfast.Hold, 1)
 		go func() { next <- exclusion.check(waiter.lock(name)) }()
 		time.Sleep(b.ttl / 4) // for several renewals
-		if err := waiter.Locker().Capabilities().Breaker.Break(testContext(t), name); err != nil {
+		if err := waiter.Locker().Capabilities().Breaker.Break(testContext(t), name, 0); err != nil {
 			t.Fatal(err)
 		}
 		if cause := awaitEnd(t, h); !errors.Is(cause, holdfast.ErrLost) {

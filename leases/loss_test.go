@@ -73,7 +73,7 @@ func TestManagerLeaseBroken(t *testing.T) {
 		synctest.Wait()
 		first, _ := m.Hold("job")
 		raw := store.Locker()
-		if err := raw.Capabilities().Breaker.BreakNow(t.Context(), "job"); err != nil {
+		if err := raw.Capabilities().Breaker.BreakNow(t.Context(), "job", 0); err != nil {
 			t.Fatal(err)
 		}
 		thief := locktest.MustTryLock(t, locktest.NewClient(t, raw), "job")
@@ -162,7 +162,7 @@ func TestManagerLateLossOfAnEarlierHold(t *testing.T) {
 			t.Fatal("not held")
 		}
 		first.Store(h)
-		if err := store.Locker().BreakNow(t.Context(), "job"); err != nil {
+		if err := store.Locker().BreakNow(t.Context(), "job", 0); err != nil {
 			t.Fatal(err)
 		}
 		<-reported

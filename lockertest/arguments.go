@@ -44,8 +44,8 @@ func (c *check) methods(l driver.Locker, name string) []method {
 	}
 	if a.Breaker != nil {
 		all = append(all,
-			method{"Break", func(ctx context.Context) error { return a.Breaker.Break(ctx, name) }},
-			method{"BreakNow", func(ctx context.Context) error { return a.Breaker.BreakNow(ctx, name) }})
+			method{"Break", func(ctx context.Context) error { return a.Breaker.Break(ctx, name, 0) }},
+			method{"BreakNow", func(ctx context.Context) error { return a.Breaker.BreakNow(ctx, name, 0) }})
 	}
 	if a.DataStore != nil {
 		all = append(all,

@@ -69,7 +69,7 @@ var breakerClauses = []clause{
 		says: "BreakNow frees the lock at once. The holder is not notified before its next renewal.",
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
-			if err := c.b.Capabilities().Breaker.BreakNow(c.ctx, lease.Name); err != nil {
+			if err := c.b.Capabilities().Breaker.BreakNow(c.ctx, lease.Name, 0); err != nil {
 				c.fatalf("BreakNow: %v", err)
 			}
 			if r := c.inspect(c.a, lease.Name); r.State != driver.StateFree {
@@ -87,7 +87,7 @@ var breakerClauses = []clause{
 		says: "ErrLost means that the lease is certainly not l's any more: it was broken.",
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
-			if err := c.b.Capabilities().Breaker.BreakNow(c.ctx, lease.Name); err != nil {
+			if err := c.b.Capabilities().Breaker.BreakNow(c.ctx, lease.Name, 0); err != nil {
 				c.fatalf("BreakNow: %v", err)
 			}
 			c.lost("Renew after BreakNow, before another took the lock", c.a.Renew(c.ctx, lease))
@@ -99,7 +99,7 @@ var breakerClauses = []clause{
 		run: func(c *check) {
 			b := c.a.Capabilities().Breaker
 			req := c.request(c.name())
-			if err := errors.Join(b.Break(c.ctx, req.Name), b.BreakNow(c.ctx, req.Name)); err != nil {
+			if err := errors.Join(b.Break(c.ctx, req.Name, 0), b.BreakNow(c.ctx, req.Name, 0)); err != nil {
 				c.errorf("breaking a name without a record: %v", err)
 			}
 			if r := c.inspect(c.b, req.Name); r.State != driver.StateFree || r.Token != 0 {
@@ -107,10 +107,41 @@ var breakerClauses = []clause{
 			}
 			lease := c.acquire(c.a, req)
 			c.release(c.a, lease)
-			if err := errors.Join(b.Break(c.ctx, req.Name), b.BreakNow(c.ctx, req.Name)); err != nil {
+			if err := errors.Join(b.Break(c.ctx, req.Name, 0), b.BreakNow(c.ctx, req.Name, 0)); err != nil {
 				c.errorf("breaking a released lock: %v", err)
 			}
 			c.stillHeldBy("after its name was broken while it was free", c.acquire(c.b, c.request(req.Name)))
+		},
+	},
+	{
+		name: "breaker/token", needs: canBreak,
+		says: "If another than the holder with this token holds the lock, nothing happens and the error is a *HeldError.",
+		run: func(c *check) {
+			b := c.b.Capabilities().Breaker
+			first := c.acquire(c.a, c.request(c.name()))
+			c.release(c.a, first)
+			second := c.acquire(c.a, c.request(first.Name))
+			for name, err := range map[string]error{
+				"Break": b.Break(c.ctx, first.Name, first.Token), "BreakNow": b.BreakNow(c.ctx, first.Name, first.Token),
+			} {
+				if !errors.Is(err, driver.ErrHeld) {
+					c.errorf("%s with the token of an earlier holder: %v, want a *HeldError", name, err)
+				}
+			}
+			c.stillHeldBy("after a break with an earlier token", second)
+			if err := b.Break(c.ctx, second.Name, second.Token); err != nil {
+				c.errorf("Break with the holder's token: %v", err)
+			}
+			c.lost("Renew after Break with the holder's token", c.a.Renew(c.ctx, second))
+			if err := b.BreakNow(c.ctx, second.Name, second.Token); err != nil {
+				c.errorf("BreakNow with the holder's token: %v", err)
+			}
+			if r := c.inspect(c.a, second.Name); r.State != driver.StateFree {
+				c.errorf("after BreakNow with the holder's token the state is %v, want free", r.State)
+			}
+			if err := b.Break(c.ctx, second.Name, first.Token); err != nil {
+				c.errorf("Break of a free lock with an earlier token: %v", err)
+			}
 		},
 	},
 	{
@@ -122,7 +153,7 @@ var breakerClauses = []clause{
 			c.acquire(c.a, req)
 			c.breakLock(req.Name)
 			c.dataIs("broken", req.Name, req.Data)
-			if err := c.b.Capabilities().Breaker.BreakNow(c.ctx, req.Name); err != nil {
+			if err := c.b.Capabilities().Breaker.BreakNow(c.ctx, req.Name, 0); err != nil {
 				c.fatalf("BreakNow: %v", err)
 			}
 			c.dataIs("free after BreakNow", req.Name, req.Data)
@@ -133,7 +164,7 @@ var breakerClauses = []clause{
 }
 
 func (c *check) breakLock(name string) {
-	if err := c.b.Capabilities().Breaker.Break(c.ctx, name); err != nil {
+	if err := c.b.Capabilities().Breaker.Break(c.ctx, name, 0); err != nil {
 		c.fatalf("Break of %q: %v", short(name), err)
 	}
 }

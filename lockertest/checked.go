@@ -173,13 +173,13 @@ type checkedBreaker struct {
 }
 
 // Break checks what the driver's Break returns.
-func (s checkedBreaker) Break(ctx context.Context, name string) error {
-	return s.c.checkError("Break", name, "", s.Breaker.Break(ctx, name))
+func (s checkedBreaker) Break(ctx context.Context, name string, token uint64) error {
+	return s.c.checkError("Break", name, "", s.Breaker.Break(ctx, name, token))
 }
 
 // BreakNow checks what the driver's BreakNow returns.
-func (s checkedBreaker) BreakNow(ctx context.Context, name string) error {
-	return s.c.checkError("BreakNow", name, "", s.Breaker.BreakNow(ctx, name))
+func (s checkedBreaker) BreakNow(ctx context.Context, name string, token uint64) error {
+	return s.c.checkError("BreakNow", name, "", s.Breaker.BreakNow(ctx, name, token))
 }
 
 type checkedDataStore struct {

@@ -8,12 +8,17 @@ import (
 )
 
 type breakFault struct {
-	soon func(ctx context.Context, name string) error
-	now  func(ctx context.Context, name string) error
+	soon func(ctx context.Context, name string, token uint64) error
+	now  func(ctx context.Context, name string, token uint64) error
 }
 
-func (b *breakFault) Break(ctx context.Context, name string) error    { return b.soon(ctx, name) }
-func (b *breakFault) BreakNow(ctx context.Context, name string) error { return b.now(ctx, name) }
+func (b *breakFault) Break(ctx context.Context, name string, token uint64) error {
+	return b.soon(ctx, name, token)
+}
+
+func (b *breakFault) BreakNow(ctx context.Context, name string, token uint64) error {
+	return b.now(ctx, name, token)
+}
 
 // breaks makes a fault of the Breaker: change may replace its methods.
 func breaks(change func(w *fixture, f *faulty, b *breakFault)) func(*fixture, *faulty) {
@@ -33,7 +38,15 @@ func breakerFaults() []fault {
 		{
 			name: "Break does nothing", says: "want ErrLost", caught: []string{"breaker/Break", "breaker/runs out", "breaker/expired"},
 			make: breaks(func(_ *fixture, _ *faulty, b *breakFault) {
-				b.soon = func(context.Context, string) error { return nil }
+				b.soon = func(context.Context, string, uint64) error { return nil }
+			}),
+		},
+		{
+			name: "Break and BreakNow ignore the token", says: "want a *HeldError", caught: []string{"breaker/token"},
+			make: breaks(func(_ *fixture, _ *faulty, b *breakFault) {
+				soon, now := b.soon, b.now
+				b.soon = func(ctx context.Context, name string, _ uint64) error { return soon(ctx, name, 0) }
+				b.now = func(ctx context.Context, name string, _ uint64) error { return now(ctx, name, 0) }
 			}),
 		},
 		{
@@ -48,9 +61,9 @@ func breakerFaults() []fault {
 			name: "BreakNow leaves renewals possible", caught: []string{"breaker/BreakNow untaken"},
 			make: breaks(func(w *fixture, f *faulty, b *breakFault) {
 				next := b.now
-				b.now = func(ctx context.Context, name string) error {
+				b.now = func(ctx context.Context, name string, token uint64) error {
 					w.note("broken "+name, true)
-					return next(ctx, name)
+					return next(ctx, name, token)
 				}
 				f.renew = func(ctx context.Context, l driver.Lease) error {
 					if w.noted("broken "+l.Name) != nil {
@@ -64,11 +77,11 @@ func breakerFaults() []fault {
 			name: "an expired lease is not broken", caught: []string{"breaker/expired"},
 			make: breaks(func(w *fixture, _ *faulty, b *breakFault) {
 				next := b.soon
-				b.soon = func(ctx context.Context, name string) error {
+				b.soon = func(ctx context.Context, name string, token uint64) error {
 					if w.record(name).State != driver.StateHeld {
 						return nil
 					}
-					return next(ctx, name)
+					return next(ctx, name, token)
 				}
 			}),
 		},
@@ -76,11 +89,11 @@ func breakerFaults() []fault {
 			name: "breaking a free lock is an error", caught: []string{"breaker/free"},
 			make: breaks(func(w *fixture, _ *faulty, b *breakFault) {
 				next := b.soon
-				b.soon = func(ctx context.Context, name string) error {
+				b.soon = func(ctx context.Context, name string, token uint64) error {
 					if w.record(name).State == driver.StateFree {
 						return opErr(name, errors.New("no such lease"))
 					}
-					return next(ctx, name)
+					return next(ctx, name, token)
 				}
 			}),
 		},
@@ -88,9 +101,9 @@ func breakerFaults() []fault {
 			name: "a broken lock stays broken", caught: []string{"breaker/Break", "breaker/runs out"},
 			make: breaks(func(w *fixture, f *faulty, b *breakFault) {
 				next := b.soon
-				b.soon = func(ctx context.Context, name string) error {
+				b.soon = func(ctx context.Context, name string, token uint64) error {
 					w.note("broken "+name, true)
-					return next(ctx, name)
+					return next(ctx, name, token)
 				}
 				f.renew = func(ctx context.Context, l driver.Lease) error {
 					if w.noted("broken "+l.Name) != nil {
@@ -122,7 +135,7 @@ func breakerFaults() []fault {
 		{
 			name: "breaking loses the data", caught: []string{"breaker/keeps the data"},
 			make: breaks(func(w *fixture, _ *faulty, b *breakFault) {
-				b.now = func(_ context.Context, name string) error {
+				b.now = func(_ context.Context, name string, _ uint64) error {
 					w.store.Remove(name)
 					return nil
 				}

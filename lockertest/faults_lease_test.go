@@ -175,7 +175,7 @@ func leaseFaults() []fault {
 		{
 			name: "a release frees another's lock", caught: []string{"release/stale", "release/by name and ID", "acquire/owner proves nothing", "race/exclusion", "expiry/take-over", "breaker/BreakNow"},
 			make: releases(func(_ *fixture, f *faulty, ctx context.Context, l driver.Lease) error {
-				return f.Locker.Capabilities().Breaker.BreakNow(ctx, l.Name)
+				return f.Locker.Capabilities().Breaker.BreakNow(ctx, l.Name, 0)
 			}),
 		},
 		{
@@ -208,7 +208,7 @@ func leaseFaults() []fault {
 			name: "a release waits for the lease's end", caught: []string{"release/frees", "close/leases stay"},
 			make: func(w *fixture, f *faulty) {
 				f.release = func(ctx context.Context, l driver.Lease) error {
-					return f.Locker.Capabilities().Breaker.Break(ctx, l.Name)
+					return f.Locker.Capabilities().Breaker.Break(ctx, l.Name, 0)
 				}
 				f.close = func(ctx context.Context) error { return opErr("", errors.New("leases are held")) }
 			},

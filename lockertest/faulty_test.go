@@ -154,7 +154,7 @@ func (w *fixture) write(ctx context.Context, l driver.Lease, data []byte) error 
 }
 
 // free frees a name without the faults.
-func (w *fixture) free(name string) { _ = w.plain.BreakNow(w.ctx, name) }
+func (w *fixture) free(name string) { _ = w.plain.BreakNow(w.ctx, name, 0) }
 
 // stall makes the calls of stallable Lockers about a name wait until resume is called.
 func (w *fixture) stall(_ context.Context, name string) (func(), error) {

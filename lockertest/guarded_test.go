@@ -153,12 +153,12 @@ type guardedBreaker struct {
 	g *guarded
 }
 
-func (b guardedBreaker) Break(ctx context.Context, name string) error {
-	return b.g.do(ctx, name, "", func(ctx context.Context) error { return b.Breaker.Break(ctx, name) })
+func (b guardedBreaker) Break(ctx context.Context, name string, token uint64) error {
+	return b.g.do(ctx, name, "", func(ctx context.Context) error { return b.Breaker.Break(ctx, name, token) })
 }
 
-func (b guardedBreaker) BreakNow(ctx context.Context, name string) error {
-	return b.g.do(ctx, name, "", func(ctx context.Context) error { return b.Breaker.BreakNow(ctx, name) })
+func (b guardedBreaker) BreakNow(ctx context.Context, name string, token uint64) error {
+	return b.g.do(ctx, name, "", func(ctx context.Context) error { return b.Breaker.BreakNow(ctx, name, token) })
 }
 
 type guardedDataStore struct {

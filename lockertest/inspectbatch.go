@@ -24,7 +24,7 @@ var inspectBatchClauses = []clause{
 			c.release(c.a, c.acquire(c.a, c.request(names[1])))
 			if breaker := c.a.Capabilities().Breaker; breaker != nil {
 				broken := c.acquire(c.a, c.request(c.name()))
-				if err := breaker.Break(c.ctx, broken.Name); err != nil {
+				if err := breaker.Break(c.ctx, broken.Name, 0); err != nil {
 					c.fatalf("Break: %v", err)
 				}
 				names = append(names, broken.Name)

@@ -27,7 +27,7 @@ func TestPartitionsStuckFunction(t *testing.T) {
 			time.Sleep(time.Minute)
 			stuck := f.Live[slices.IndexFunc(f.Live, func(in *locktest.Instance) bool { return len(in.Owned()) > 0 })]
 			partition := stuck.Owned()[0]
-			if err := f.Store.Locker().BreakNow(t.Context(), f.Record(partition)); err != nil {
+			if err := f.Store.Locker().BreakNow(t.Context(), f.Record(partition), 0); err != nil {
 				t.Fatal(err)
 			}
 			for len(stuck.Owned()) > 0 && slices.Contains(stuck.Owned(), partition) {

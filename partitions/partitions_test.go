@@ -208,7 +208,7 @@ func TestPartitionsRunWithinALostHold(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- p.Run(h.Context()) }()
 		time.Sleep(10 * time.Second)
-		if err := store.Locker().Capabilities().Breaker.BreakNow(t.Context(), "other"); err != nil {
+		if err := store.Locker().Capabilities().Breaker.BreakNow(t.Context(), "other", 0); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-done; errors.Is(err, holdfast.ErrLost) || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "lease lost") {

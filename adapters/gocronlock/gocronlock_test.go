@@ -107,7 +107,7 @@ func TestElectorLoss(t *testing.T) {
 			if _, ok := holdfast.TokenFromContext(ctx); !ok {
 				t.Error("the job has no token")
 			}
-			if err := operator.Break(ctx, "scheduler"); err != nil {
+			if err := operator.Break(ctx, "scheduler", 0); err != nil {
 				t.Error(err)
 			}
 			<-ctx.Done()

@@ -140,7 +140,7 @@ func (l losing) Lock(ctx context.Context, name string) error {
 	if err := l.Storage.Lock(ctx, name); err != nil {
 		return err
 	}
-	if err := l.operator.Break(ctx, name); err != nil {
+	if err := l.operator.Break(ctx, name, 0); err != nil {
 		return err
 	}
 	for l.RenewLockLease(ctx, name, time.Minute) == nil {

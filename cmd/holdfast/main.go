@@ -44,6 +44,11 @@ type cli struct {
 	Run     runCmd     `cmd:"" help:"Wait for a lock and run a command while holding it."`
 	Status  statusCmd  `cmd:"" help:"Show who holds a lock."`
 	Ls      lsCmd      `cmd:"" help:"List locks."`
+	Watch   watchCmd   `cmd:"" help:"Show each change of locks."`
+	Elect   electCmd   `cmd:"" help:"Take part in an election and show who leads."`
+	Lock    lockCmd    `cmd:"" help:"Hold a lock until standard input ends."`
+	Data    dataCmd    `cmd:"" help:"Read or replace the data stored with a lock."`
+	Break   breakCmd   `cmd:"" help:"Take a lock from its holder."`
 	Bench   benchCmd   `cmd:"" help:"Measure a backend."`
 	Version versionCmd `cmd:"" help:"Show the version."`
 	Help    helpCmd    `cmd:"" help:"Show the help of a command."`
@@ -77,6 +82,13 @@ var usageLines = map[string]string{
 	"run":     "holdfast run [flags] NAME -- COMMAND [ARGUMENT...]",
 	"status":  "holdfast status [flags] NAME",
 	"ls":      "holdfast ls [flags] [PREFIX]",
+	"watch":   "holdfast watch [flags] [NAME...]",
+	"elect":   "holdfast elect [flags] NAME",
+	"lock":    "holdfast lock [flags] NAME",
+	"data":    "holdfast data get|set [flags] NAME",
+	"get":     "holdfast data get [flags] NAME",
+	"set":     "holdfast data set [flags] NAME [VALUE]",
+	"break":   "holdfast break [flags] NAME",
 	"bench":   "holdfast bench [flags]",
 	"version": "holdfast version [flags]",
 	"help":    "holdfast help [COMMAND]",

@@ -46,11 +46,16 @@ func (s *signals) during(fn func(context.Context) error) error {
 			return err
 		case sig := <-s.caught:
 			if asksToEnd(sig) {
-				number, _ := sig.(syscall.Signal) // os.Interrupt is a syscall.Signal too
 				s.endRequested = true
-				signaled = &exitError{codeSignal + int(number), fmt.Errorf("ended by %s", signalName(sig))}
+				signaled = &exitError{signalCode(sig), fmt.Errorf("ended by %s", signalName(sig))}
 				cancel()
 			}
 		}
 	}
+}
+
+// signalCode is the exit code of a process that a signal has ended.
+func signalCode(sig os.Signal) int {
+	number, _ := sig.(syscall.Signal) // os.Interrupt is a syscall.Signal too
+	return codeSignal + int(number)
 }

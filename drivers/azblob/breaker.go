@@ -11,20 +11,20 @@ import (
 )
 
 // Break implements [driver.Breaker]: the rest of the lease runs out.
-func (l *Locker) Break(ctx context.Context, name string) error {
-	return l.breakLease(ctx, name, nil)
+func (l *Locker) Break(ctx context.Context, name string, token uint64) error {
+	return l.breakLease(ctx, name, token, nil)
 }
 
 // BreakNow implements [driver.Breaker]. The record and its token stay.
-func (l *Locker) BreakNow(ctx context.Context, name string) error {
+func (l *Locker) BreakNow(ctx context.Context, name string, token uint64) error {
 	at := int32(0)
-	return l.breakLease(ctx, name, &at)
+	return l.breakLease(ctx, name, token, &at)
 }
 
 // breakLease breaks the lease of the present holder. The request has no lease ID, so it names
 // the blob's ETag, which changes when a holder writes its record. The ETag also changes when
 // the holder writes its data; then the break starts again.
-func (l *Locker) breakLease(ctx context.Context, name string, period *int32) error {
+func (l *Locker) breakLease(ctx context.Context, name string, token uint64, period *int32) error {
 	return l.do(ctx, op{verb: "break", name: name, invalid: driver.ValidateName(name, limits)}, func(ctx context.Context) error {
 		b := l.lockBlob(name, "")
 		holder := ""
@@ -40,6 +40,9 @@ func (l *Locker) breakLease(ctx context.Context, name string, period *int32) err
 			if round > 0 && r.id != holder {
 				return nil
 			}
+			if err := l.checkToken(ctx, name, token, r, p.LeaseState); err != nil {
+				return err
+			}
 			holder = r.id
 			// Promise 6: a late or repeated request must not break the lease of the next holder. The
 			// ETag refuses it once that holder has written its record, and it is sent only once.
@@ -54,4 +57,20 @@ func (l *Locker) breakLease(ctx context.Context, name string, period *int32) err
 		}
 		return errChanging
 	})
+}
+
+// checkToken returns a *[driver.HeldError] if another than the holder with this token holds the
+// lock. A holder that has not written its record has a token that nobody knows yet.
+func (l *Locker) checkToken(ctx context.Context, name string, token uint64, r record, state *lease.StateType) error {
+	if token == 0 {
+		return nil
+	}
+	seen, err := l.describe(ctx, name, r, state)
+	if err != nil {
+		return err
+	}
+	if seen.AcquiredAt.IsZero() {
+		seen.Token = 0
+	}
+	return seen.CheckToken(token)
 }

@@ -74,7 +74,7 @@ func TestBreakBeforeTheRecord(t *testing.T) {
 	l, w := store.lockerWithFaults()
 	var snatched driver.Lease
 	w.next(reqMetadata, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
-		if err := other.BreakNow(bounded(t), "n"); err != nil {
+		if err := other.BreakNow(bounded(t), "n", 0); err != nil {
 			t.Error(err)
 		}
 		snatched = acquire(t, other, request("n"))
@@ -120,7 +120,7 @@ func TestDeletedWhileHeld(t *testing.T) {
 	for what, remove := range map[string]func(*testContainer, *Locker) error{
 		"container": func(r *testContainer, _ *Locker) error { _, err := r.client.Delete(bounded(r.t), nil); return err },
 		"blob": func(r *testContainer, l *Locker) error {
-			if err := l.BreakNow(bounded(r.t), "n"); err != nil {
+			if err := l.BreakNow(bounded(r.t), "n", 0); err != nil {
 				return err
 			}
 			_, err := l.Blob("n").Delete(bounded(r.t), nil)

@@ -34,13 +34,13 @@ func TestConditions(t *testing.T) {
 	if r := inspect(t, l, "n"); r.Token != lease.Token || string(r.Data) != "mine" {
 		t.Errorf("%+v", r)
 	}
-	if err := l.Break(bounded(t), "n"); err != nil {
+	if err := l.Break(bounded(t), "n", 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := write(lease); err != nil { // it still has the lock
 		t.Error(err)
 	}
-	if err := l.BreakNow(bounded(t), "n"); err != nil {
+	if err := l.BreakNow(bounded(t), "n", 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := write(lease); !hasCode(err, bloberror.LeaseNotPresentWithBlobOperation, bloberror.LeaseLost) {

@@ -84,7 +84,7 @@ func TestInspectBatchAgreesWithInspect(t *testing.T) {
 	held := acquire(t, l, request(names[0]))
 	release(t, l, acquire(t, l, request(names[1])))
 	acquire(t, l, request(names[2]))
-	if err := l.Break(bounded(t), names[2]); err != nil {
+	if err := l.Break(bounded(t), names[2], 0); err != nil {
 		t.Fatal(err)
 	}
 	before := acquire(t, l, request(names[3])) // then another takes the lease and has not written its record

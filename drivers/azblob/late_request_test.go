@@ -143,8 +143,8 @@ func TestLateRequests(t *testing.T) {
 		l, w := store.lockerWithFaults()
 		other := store.locker()
 		for what, call := range map[string]func() error{
-			"break":     func() error { return l.Break(bounded(t), "n") },
-			"break now": func() error { return l.BreakNow(bounded(t), "n") },
+			"break":     func() error { return l.Break(bounded(t), "n", 0) },
+			"break now": func() error { return l.BreakNow(bounded(t), "n", 0) },
 		} {
 			first := acquire(t, other, request("n"))
 			var old delayedRequest

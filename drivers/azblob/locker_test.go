@@ -44,7 +44,7 @@ func TestAcquireWhileBreaking(t *testing.T) {
 	l := store.locker()
 	req := request("n")
 	lease := acquire(t, l, req)
-	if err := l.Break(bounded(t), "n"); err != nil {
+	if err := l.Break(bounded(t), "n", 0); err != nil {
 		t.Fatal(err)
 	}
 	var held *driver.HeldError

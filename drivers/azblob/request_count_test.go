@@ -56,7 +56,7 @@ func TestRequestsOfEachCall(t *testing.T) {
 	expect("inspecting a free lock", reqDownload)
 	lease = acquire(t, l, request("n"))
 	expect("an acquire", reqAcquire, reqRead, reqMetadata)
-	if err := l.Break(ctx, "n"); err != nil {
+	if err := l.Break(ctx, "n", 0); err != nil {
 		t.Error(err)
 	}
 	expect("a break", reqRead, reqBreak)
@@ -64,7 +64,7 @@ func TestRequestsOfEachCall(t *testing.T) {
 		t.Error(err)
 	}
 	expect("a renewal of a lost lease", reqRenew)
-	if err := l.BreakNow(ctx, "n"); err != nil {
+	if err := l.BreakNow(ctx, "n", 0); err != nil {
 		t.Error(err)
 	}
 	expect("a break at once", reqRead, reqBreak)
@@ -86,7 +86,7 @@ func TestRequestsOnAnEmptyAccount(t *testing.T) {
 		t.Errorf("a list without a container: %+v, %v", r, err)
 	}
 	lease := driver.Lease{Name: "n", ID: driver.NewLeaseID(newID()), TTL: l.Limits().MinTTL}
-	if err := errors.Join(l.Release(bounded(t), lease), l.Break(bounded(t), "n"), l.BreakNow(bounded(t), "n")); err != nil {
+	if err := errors.Join(l.Release(bounded(t), lease), l.Break(bounded(t), "n", 0), l.BreakNow(bounded(t), "n", 0)); err != nil {
 		t.Error(err)
 	}
 	if err := l.Renew(bounded(t), lease); !errors.Is(err, driver.ErrLost) {

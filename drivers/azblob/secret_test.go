@@ -169,7 +169,7 @@ func useLocker(ctx context.Context, l *Locker, lease driver.Lease, said *output)
 	}
 	data, at, err := l.ReadData(ctx, lease.Name)
 	said.add(data, err, lease, req, l.Renew(ctx, lease), l.WriteData(ctx, lease, []byte("x"), at),
-		l.Break(ctx, lease.Name), l.Release(ctx, lease), l.BreakNow(ctx, lease.Name))
+		l.Break(ctx, lease.Name, 0), l.Release(ctx, lease), l.BreakNow(ctx, lease.Name, 0))
 	fence, err := NewFence(ctx, l.Blob("fenced").BlobClient(), 1)
 	said.add(fence != nil, err)
 }

@@ -185,7 +185,7 @@ func TestNothingIsWrittenAfterTheContextEnds(t *testing.T) {
 		"write data": func(ctx context.Context) error {
 			return l.WriteData(ctx, lease, []byte("new"), driver.DataRevision{Token: lease.Token})
 		},
-		"break": func(ctx context.Context) error { return l.BreakNow(ctx, "n") },
+		"break": func(ctx context.Context) error { return l.BreakNow(ctx, "n", 0) },
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		reads := 0

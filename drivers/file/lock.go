@@ -68,18 +68,24 @@ func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error
 }
 
 // Break implements [driver.Breaker].
-func (l *Locker) Break(ctx context.Context, name string) error {
+func (l *Locker) Break(ctx context.Context, name string, token uint64) error {
 	return l.call(ctx, "break", name, driver.ValidateName(name, limits), func(ctx context.Context) error {
-		return l.change(ctx, name, func(lock *lockstate.Lock, _ lockstate.Moment) (bool, error) {
+		return l.change(ctx, name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
+			if err := lock.Record(name, now).CheckToken(token); err != nil {
+				return false, err
+			}
 			return lock.Break(), nil
 		})
 	})
 }
 
 // BreakNow implements [driver.Breaker].
-func (l *Locker) BreakNow(ctx context.Context, name string) error {
+func (l *Locker) BreakNow(ctx context.Context, name string, token uint64) error {
 	return l.call(ctx, "break", name, driver.ValidateName(name, limits), func(ctx context.Context) error {
-		return l.change(ctx, name, func(lock *lockstate.Lock, _ lockstate.Moment) (bool, error) {
+		return l.change(ctx, name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
+			if err := lock.Record(name, now).CheckToken(token); err != nil {
+				return false, err
+			}
 			return lock.BreakNow(), nil
 		})
 	})

@@ -221,7 +221,7 @@ func killOne(t *testing.T, l *Locker, dir string) {
 		}
 		if r.State == driver.StateHeld && r.Owner == dead { // no other process can take it now
 			_ = os.Remove(filepath.Join(dir, name+".marker"))
-			if err := l.BreakNow(t.Context(), name); err != nil {
+			if err := l.BreakNow(t.Context(), name, 0); err != nil {
 				t.Errorf("after a kill: %v", err)
 			}
 		}

@@ -48,8 +48,8 @@ func everyCall(ctx context.Context, l *Locker) map[string]error {
 	errs["Renew"] = l.Renew(ctx, lease)
 	errs["Release"] = l.Release(ctx, lease)
 	_, errs["Inspect"] = l.Inspect(ctx, "n")
-	errs["Break"] = l.Break(ctx, "n")
-	errs["BreakNow"] = l.BreakNow(ctx, "n")
+	errs["Break"] = l.Break(ctx, "n", 0)
+	errs["BreakNow"] = l.BreakNow(ctx, "n", 0)
 	_, _, errs["ReadData"] = l.ReadData(ctx, "n")
 	errs["WriteData"] = l.WriteData(ctx, lease, nil, driver.DataRevision{Token: lease.Token})
 	for _, err := range l.List(ctx, "") {

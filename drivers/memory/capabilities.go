@@ -132,17 +132,25 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[driver.Recor
 }
 
 // Break implements [driver.Breaker].
-func (l *Locker) Break(ctx context.Context, name string) error {
+func (l *Locker) Break(ctx context.Context, name string, token uint64) error {
 	return l.do(ctx, "break", name, driver.ValidateName(name, limits), func(s *Store) error {
-		s.lock(name).Break()
+		lock := s.lock(name)
+		if err := lock.Record(name, s.moment()).CheckToken(token); err != nil {
+			return err
+		}
+		lock.Break()
 		return nil
 	})
 }
 
 // BreakNow implements [driver.Breaker].
-func (l *Locker) BreakNow(ctx context.Context, name string) error {
+func (l *Locker) BreakNow(ctx context.Context, name string, token uint64) error {
 	return l.do(ctx, "break", name, driver.ValidateName(name, limits), func(s *Store) error {
-		if s.lock(name).BreakNow() {
+		lock := s.lock(name)
+		if err := lock.Record(name, s.moment()).CheckToken(token); err != nil {
+			return err
+		}
+		if lock.BreakNow() {
 			s.wake(name)
 		}
 		return nil

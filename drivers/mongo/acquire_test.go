@@ -75,7 +75,7 @@ func TestCommands(t *testing.T) {
 		}, []string{"findAndModify"}},
 		{"renew", func() error { return l.Renew(ctx, lease) }, []string{"update"}},
 		{"write data", func() error { return l.WriteData(ctx, lease, []byte("x"), grantRevision(lease)) }, []string{"update"}},
-		{"break", func() error { return l.Break(ctx, "n") }, []string{"find", "update"}},
+		{"break", func() error { return l.Break(ctx, "n", 0) }, []string{"find", "update"}},
 		{"renew a broken lease", func() error {
 			if err := l.Renew(ctx, lease); !errors.Is(err, driver.ErrLost) {
 				return fmt.Errorf("got %w, want lost", err)

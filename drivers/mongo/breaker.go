@@ -7,21 +7,24 @@ import (
 )
 
 // Break implements [driver.Breaker]. The filter of a renewal does not match a broken record.
-func (l *Locker) Break(ctx context.Context, name string) error {
-	return l.breakHolder(ctx, name, withChangeCount(field("$set", docOf(fieldBroken, true))))
+func (l *Locker) Break(ctx context.Context, name string, token uint64) error {
+	return l.breakHolder(ctx, name, token, withChangeCount(field("$set", docOf(fieldBroken, true))))
 }
 
 // BreakNow implements [driver.Breaker].
-func (l *Locker) BreakNow(ctx context.Context, name string) error {
-	return l.breakHolder(ctx, name, releaseUpdate)
+func (l *Locker) BreakNow(ctx context.Context, name string, token uint64) error {
+	return l.breakHolder(ctx, name, token, releaseUpdate)
 }
 
 // breakHolder changes the record of the present holder.
-func (l *Locker) breakHolder(ctx context.Context, name string, change any) error {
+func (l *Locker) breakHolder(ctx context.Context, name string, token uint64, change any) error {
 	o := op{verb: "break", name: name, invalid: driver.ValidateName(name, limits)}
 	return l.do(ctx, o, func(ctx context.Context) error {
 		r, err := read(ctx, l.linearizable, name, withoutData)
 		if err != nil || r == nil || r.leaseID == "" {
+			return err
+		}
+		if err := r.describe().CheckToken(token); err != nil {
 			return err
 		}
 		// Promise 6: the filter has the holder's lease ID, so a break that arrives late cannot

@@ -17,7 +17,7 @@ func TestBrokenLeaseIsNotExtended(t *testing.T) {
 	l := newTestLocker(t, coll)
 	req := request("n", "a")
 	lease := acquire(t, l, req)
-	if err := l.Break(bounded(t), "n"); err != nil {
+	if err := l.Break(bounded(t), "n", 0); err != nil {
 		t.Fatal(err)
 	}
 	before := storedDocument(t, coll, "n")
@@ -39,8 +39,8 @@ func TestLateBreak(t *testing.T) {
 	l, dialer := newDelayedLocker(t)
 	ctx := bounded(t)
 	for what, call := range map[string]func() error{
-		"break":     func() error { return l.Break(ctx, "n") },
-		"break now": func() error { return l.BreakNow(ctx, "n") },
+		"break":     func() error { return l.Break(ctx, "n", 0) },
+		"break now": func() error { return l.BreakNow(ctx, "n", 0) },
 	} {
 		first := acquire(t, l, request("n", what+" first"))
 		dialer.delayNext("update\x00", fieldBroken)

@@ -22,7 +22,7 @@ func TestContextCauseIsNoOutcome(t *testing.T) {
 		cancel(fmt.Errorf("the outer hold: %w", cause))
 		_, err := l.TryAcquire(ctx, request("m", "secret b"))
 		batch := l.RenewBatch(ctx, []driver.Lease{lease, {Name: "x", ID: driver.NewLeaseID("secret x"), TTL: lease.TTL}})
-		for _, err := range append(batch, err, l.Renew(ctx, lease), l.Release(ctx, lease), l.WriteData(ctx, lease, nil, grantRevision(lease)), l.Break(ctx, "n")) {
+		for _, err := range append(batch, err, l.Renew(ctx, lease), l.Release(ctx, lease), l.WriteData(ctx, lease, nil, grantRevision(lease)), l.Break(ctx, "n", 0)) {
 			wantUnknown(t, err)
 			if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "the outer hold") {
 				t.Errorf("%v does not tell why", err)

@@ -47,7 +47,7 @@ func TestHandOverDocument(t *testing.T) {
 	from := acquire(t, l, req)
 	const far = int64(1) << 60
 	overwrite(t, coll, "n", field(fieldToken, far))
-	if err := l.Break(bounded(t), "n"); err != nil {
+	if err := l.Break(bounded(t), "n", 0); err != nil {
 		t.Fatal(err)
 	}
 	next := handOver(t, l, from, request("n", "b"))
@@ -81,7 +81,7 @@ func TestHandOverToItself(t *testing.T) {
 	if again := handOver(t, l, lease, req); again.Token != lease.Token {
 		t.Errorf("token %d after %d", again.Token, lease.Token)
 	}
-	if err := l.Break(bounded(t), "n"); err != nil {
+	if err := l.Break(bounded(t), "n", 0); err != nil {
 		t.Fatal(err)
 	}
 	if r := wantNotHandedOver(t, l, lease, req); !r.Broken {
@@ -160,7 +160,7 @@ func TestHandOverOfABrokenLeaseWakesNoWaiter(t *testing.T) {
 	defer stop()
 	awaitWake(t, wake, "stream opened")
 	from := acquire(t, l, request("n", "secret a"))
-	if err := l.Break(bounded(t), "n"); err != nil {
+	if err := l.Break(bounded(t), "n", 0); err != nil {
 		t.Fatal(err)
 	}
 	awaitWake(t, wake, "break")

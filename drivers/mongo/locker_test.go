@@ -131,8 +131,8 @@ func TestReadAndWriteConcerns(t *testing.T) {
 			}
 			return nil
 		}, []string{"find majority"}},
-		{"break", func() error { return l.Break(ctx, "n") }, []string{"find linearizable", "update majority"}},
-		{"break now", func() error { return l.BreakNow(ctx, "n") }, []string{"find linearizable", "update majority"}},
+		{"break", func() error { return l.Break(ctx, "n", 0) }, []string{"find linearizable", "update majority"}},
+		{"break now", func() error { return l.BreakNow(ctx, "n", 0) }, []string{"find linearizable", "update majority"}},
 	} {
 		log.take()
 		if err := step.call(); err != nil {

@@ -54,7 +54,7 @@ func TestDamagedRecords(t *testing.T) {
 		for op, err := range map[string]error{
 			"acquire": acquireErr, "acquire again": againErr, "hand over": handOverErr, "inspect": inspectErr,
 			"renew": l.Renew(ctx, lease), "release": l.Release(ctx, lease),
-			"break": l.Break(ctx, name), "break now": l.BreakNow(ctx, name), "write data": l.WriteData(ctx, lease, []byte("x"), grantRevision(lease)),
+			"break": l.Break(ctx, name, 0), "break now": l.BreakNow(ctx, name, 0), "write data": l.WriteData(ctx, lease, []byte("x"), grantRevision(lease)),
 		} {
 			var bad *badRecordError
 			if !errors.As(err, &bad) || bad.name != name || !strings.Contains(err.Error(), name) {

@@ -41,8 +41,8 @@ func TestEveryWriteChangesTheRecord(t *testing.T) {
 		{"write the same data", write([]byte("same"))},
 		{"remove the data", write(nil)},
 		{"remove no data", write(nil)},
-		{"break", func() error { return l.Break(ctx, "n") }},
-		{"break a broken lease", func() error { return l.Break(ctx, "n") }},
+		{"break", func() error { return l.Break(ctx, "n", 0) }},
+		{"break a broken lease", func() error { return l.Break(ctx, "n", 0) }},
 	} {
 		before := storedDocument(t, coll, "n")
 		if err := step.call(); err != nil {
@@ -101,12 +101,12 @@ func TestRefusedWriteShowsNoLeaseID(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, acquireErr := l.TryAcquire(bounded(t), request("n", "secret b"))
-	for _, err := range []error{l.Break(bounded(t), "n"), l.BreakNow(bounded(t), "n"), acquireErr} {
+	for _, err := range []error{l.Break(bounded(t), "n", 0), l.BreakNow(bounded(t), "n", 0), acquireErr} {
 		if err != nil && strings.Contains(fmt.Sprintf("%v %+v %#v", err, err, err), id) {
 			t.Errorf("the holder's lease ID is in: %v", err)
 		}
 	}
-	if err := l.Break(bounded(t), "n"); err == nil || !strings.Contains(err.Error(), "failed validation") {
+	if err := l.Break(bounded(t), "n", 0); err == nil || !strings.Contains(err.Error(), "failed validation") {
 		t.Errorf("break: got %v, want what the server says", err)
 	}
 }
@@ -174,7 +174,7 @@ func TestUpdateWithInconsistentAnswers(t *testing.T) {
 	for what, call := range map[string]func() error{
 		"renew":      func() error { return l.Renew(ctx, lease) },
 		"write data": func() error { return l.WriteData(ctx, lease, nil, grantRevision(lease)) },
-		"break":      func() error { return l.Break(ctx, "n") },
+		"break":      func() error { return l.Break(ctx, "n", 0) },
 	} {
 		m.hides, m.updates = 1000, 0
 		wantUnknown(t, call())

@@ -103,12 +103,12 @@ func TestWatchEventsOfALocker(t *testing.T) {
 		{"release", func() error { return l.Release(ctx, lease) }},
 		{"break of the next holder", func() error {
 			lease = acquire(t, l, request("a", "id 2"))
-			return l.Break(ctx, "a")
+			return l.Break(ctx, "a", 0)
 		}},
 		{"release of the broken lock", func() error { return l.Release(ctx, lease) }},
 		{"break, now, of the next holder", func() error {
 			acquire(t, l, request("a", "id 3"))
-			return l.BreakNow(ctx, "a")
+			return l.BreakNow(ctx, "a", 0)
 		}},
 	} {
 		if err := step.do(); err != nil {

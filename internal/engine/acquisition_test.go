@@ -215,7 +215,7 @@ func TestOwnBrokenLeaseDoesNotKeepItsWaiter(t *testing.T) {
 							return locktest.Fault{}
 						}
 						time.AfterFunc(time.Millisecond, func() {
-							if err := breaker.Break(context.Background(), "job"); err != nil {
+							if err := breaker.Break(context.Background(), "job", 0); err != nil {
 								t.Error(err)
 							}
 							ahead.Store(0)

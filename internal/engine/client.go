@@ -165,7 +165,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[driver.Recor
 }
 
 // Break makes the backend refuse the present holder's renewals.
-func (c *Client) Break(ctx context.Context, name string) error {
+func (c *Client) Break(ctx context.Context, name string, token uint64) error {
 	if err := driver.ValidateName(name, c.limits); err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (c *Client) Break(ctx context.Context, name string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.requestTimeout)
 	defer cancel()
-	return c.capabilities.Breaker.Break(ctx, name)
+	return c.capabilities.Breaker.Break(ctx, name, token)
 }
 
 // The rest is what products need of a Client. Its fields are not exported, since holdfast.Client

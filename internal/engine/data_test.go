@@ -118,7 +118,7 @@ func TestDataOfALostHold(t *testing.T) {
 		locktest.MustAdd(t, m, "a")
 		synctest.Wait()
 		steal := func() {
-			if err := l.Capabilities().Breaker.BreakNow(t.Context(), "a"); err != nil {
+			if err := l.Capabilities().Breaker.BreakNow(t.Context(), "a", 0); err != nil {
 				t.Fatal(err)
 			}
 			locktest.MustTryLock(t, locktest.NewClient(t, store.Locker()), "a", holdfast.WithData([]byte("another's")))

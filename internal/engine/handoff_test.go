@@ -250,7 +250,7 @@ func TestNoHandoffOfAnothersLock(t *testing.T) {
 		h := locktest.MustLock(t, here, "n")
 		q := newLine(t)
 		q.join(here, "next", time.Millisecond)
-		if err := f.Locker.Capabilities().Breaker.BreakNow(t.Context(), "n"); err != nil {
+		if err := f.Locker.Capabilities().Breaker.BreakNow(t.Context(), "n", 0); err != nil {
 			t.Fatal(err)
 		}
 		taken := locktest.MustTryLock(t, there, "n")

@@ -206,7 +206,7 @@ func TestObserveYieldsBreakAndExpiry(t *testing.T) {
 			t.Fatalf("held: %+v", got)
 		}
 		time.Sleep(time.Second)
-		if err := dead.Capabilities().Breaker.Break(t.Context(), "job"); err != nil {
+		if err := dead.Capabilities().Breaker.Break(t.Context(), "job", 0); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(25 * time.Second)

@@ -76,7 +76,7 @@ func TestEventsAreInOrder(t *testing.T) {
 			_, err := c.Lock(context.Background(), "job")
 			next <- err
 		}()
-		if err := admin.BreakNow(context.Background(), "job"); err != nil {
+		if err := admin.BreakNow(context.Background(), "job", 0); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-next; err != nil {

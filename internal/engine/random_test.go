@@ -165,7 +165,7 @@ func TestRandomClocksAndFaults(t *testing.T) {
 					case 1:
 						if op == locktest.OpAcquire && n(2) == 0 { // if it was granted, its lease is broken before the next request
 							time.AfterFunc(time.Millisecond, func() {
-								_ = breaker.Break(context.WithoutCancel(ctx), "job")
+								_ = breaker.Break(context.WithoutCancel(ctx), "job", 0)
 								back.Add(int64(n(7200)) * int64(time.Second))
 							})
 						}
@@ -221,7 +221,7 @@ func TestRandomClocksAndFaults(t *testing.T) {
 				if rng.IntN(2) == 0 {
 					back.Add(int64(rng.IntN(7200)) * int64(time.Second))
 				} else {
-					_ = admin.Break(ctx, "job")
+					_ = admin.Break(ctx, "job", 0)
 					breaks++
 				}
 			}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+type breakCmd struct {
+	Name  string  `arg:"" help:"Name of the lock."`
+	Token *uint64 `placeholder:"N" help:"Break the lock only if its holder has this token. Otherwise exit with 75."`
+	Now   bool    `help:"Free the lock at once. The holder does not learn of it before its next renewal, so until then it and the next holder may both be at work. Use this only if the holder is certainly dead."`
+	Yes   bool    `short:"y" help:"Do not ask. Needed where standard input is not a terminal."`
+	JSON  bool    `help:"Write one JSON object: the lock as it was broken, with the fields of \"holdfast status --json\"."`
+}
+
+// Help is shown above the flags.
+func (*breakCmd) Help() string {
+	return `Takes a lock from its holder. The backend refuses the holder's renewals from now on, so the holder stops its work, and the lock becomes free when the lease ends, at the latest. Two holders never overlap, unless --now is given.
+
+At a terminal it shows the holder, says what will happen, and asks. It breaks only the holder that it has shown: if another has the lock by then, nothing happens and the exit code is 75. A free lock is left alone; the exit code is 0.
+
+Example: in a script, break only the holder that was seen
+
+    token=$(holdfast status billing --json | jq .token)
+    holdfast break billing --token "$token" --yes`
+}
+
+// Validate is called by the parser.
+func (b *breakCmd) Validate() error { return checkName(b.Name) }
+
+// errNotAsked is returned where nobody can be asked.
+var errNotAsked = &exitError{codeUsage, errors.New("standard input is not a terminal: add --yes to break the lock without being asked")}
+
+// Run breaks the lock after the user has agreed.
+func (b *breakCmd) Run(a *app) error {
+	return a.withClient(func(ctx context.Context, client *holdfast.Client) error {
+		breaker := client.Locker().Capabilities().Breaker
+		if breaker == nil {
+			return errors.New("this backend cannot break locks")
+		}
+		record, err := client.Inspect(ctx, b.Name)
+		if err != nil {
+			return err
+		}
+		record.Name = b.Name
+		switch {
+		case record.State == driver.StateFree:
+			a.log.infof("%q is free: there is nothing to break", b.Name)
+			return nil
+		case b.Token != nil && record.Token != *b.Token:
+			return b.heldByAnother(record)
+		case record.Broken && !b.Now:
+			a.log.infof("%q is broken already: it becomes free in %s at the latest", b.Name, leftText(record))
+			return nil
+		}
+		if !b.Yes {
+			if !isTerminal(os.Stdin) {
+				return errNotAsked
+			}
+			a.log.flush(flushTimeout)
+			agreed, err := b.ask(a.stderr, os.Stdin, record)
+			if err != nil || !agreed {
+				return err
+			}
+		}
+		ctx, cancel := context.WithTimeout(ctx, openTimeout)
+		defer cancel()
+		breakLock := breaker.Break
+		if b.Now {
+			breakLock = breaker.BreakNow
+		}
+		err = breakLock(ctx, b.Name, record.Token)
+		var held *holdfast.HeldError
+		if errors.As(err, &held) {
+			return b.heldByAnother(held.Record)
+		}
+		if err != nil {
+			return err
+		}
+		if b.JSON {
+			record.Broken = true
+			return writeJSON(a.stdout, lockToJSON(record))
+		}
+		a.log.infof("%s", b.done(record))
+		return nil
+	})
+}
+
+// heldByAnother says that the lock was not broken.
+func (b *breakCmd) heldByAnother(r holdfast.Record) error {
+	return &exitError{codeHeld, fmt.Errorf("%q was not broken: it is now held by %s", b.Name, describeHolder(r))}
+}
+
+// ask shows the holder and what will happen, and returns whether the user agrees.
+func (b *breakCmd) ask(w io.Writer, in io.Reader, r holdfast.Record) (bool, error) {
+	effect := fmt.Sprintf("Its renewals will be refused from now on. It stops its work when it notices, at its next renewal.\nOthers can acquire the lock when its lease ends: in %s at the latest.", leftText(r))
+	if b.Now {
+		effect = "THE LOCK BECOMES FREE AT ONCE. The holder does not learn of it before its next renewal.\nUntil then it and the next holder may both be at work."
+	}
+	if _, err := fmt.Fprintf(w, "%s is held by %s.\n%s\nBreak it? [y/N] ", quoteUnsafe(b.Name), describeHolder(r), effect); err != nil {
+		return false, err
+	}
+	answer, err := bufio.NewReader(in).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	return answer == "y" || answer == "yes", nil
+}
+
+// done says what has happened.
+func (b *breakCmd) done(r holdfast.Record) string {
+	if b.Now {
+		return fmt.Sprintf("broke %q: it is free. Its holder was %s", b.Name, describeHolder(r))
+	}
+	return fmt.Sprintf("broke %q: it becomes free in %s at the latest. Its holder is %s", b.Name, leftText(r), describeHolder(r))
+}
