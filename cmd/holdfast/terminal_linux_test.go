@@ -1,0 +1,53 @@
+package main
+
+import "testing"
+
+const ctrlD = "\x04"
+
+func TestBreakAsksAtATerminal(t *testing.T) {
+	c := newConsole(t)
+	c.enter("holdfast run -q --owner web-1 --ttl 60s billing -- sleep 600 & until holdfast status billing 2>&1 | grep -q web-1; do sleep 0.1; done; echo he''ld\n")
+	c.expect("held\r\n")
+	for _, answer := range []string{"\n", "n\n", ctrlD} {
+		c.enter("holdfast break billing\n")
+		c.expect(`billing is held by "web-1" (token `)
+		c.expect("Its renewals will be refused from now on.")
+		c.expect("Break it? [y/N] ")
+		c.enter(answer)
+		c.expectPrompt(0)
+	}
+	c.enter("holdfast status billing\n")
+	c.expect("billing: held\r\n")
+	c.enter("holdfast break billing --now\n")
+	c.expect("THE LOCK BECOMES FREE AT ONCE.")
+	c.expect("Break it? [y/N] ")
+	c.enter("y\n")
+	c.expect(`broke "billing": it is free.`)
+	c.expectPrompt(0)
+}
+
+func TestLockAtATerminal(t *testing.T) {
+	c := newConsole(t)
+	c.enter("holdfast lock billing --owner me\n")
+	c.expect("acquired")
+	c.enter("some text\n")
+	c.enter(ctrlD)
+	c.expect("released")
+	c.expectPrompt(0)
+	c.enter("holdfast lock billing --owner me\n")
+	c.expect("acquired")
+	c.enter(ctrlC)
+	c.expect("released")
+	c.expectPrompt(130)
+}
+
+func TestElectAtATerminal(t *testing.T) {
+	c := newConsole(t)
+	c.enter("holdfast elect billing --owner me\n")
+	c.expect(`this process leads "billing"`)
+	c.expect(`held by "me"`)
+	c.enter(ctrlC)
+	c.expectPrompt(130)
+	c.enter("holdfast status billing\n")
+	c.expect("billing: free")
+}
