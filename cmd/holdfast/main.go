@@ -49,6 +49,7 @@ type cli struct {
 	Lock    lockCmd    `cmd:"" help:"Hold a lock until standard input ends."`
 	Data    dataCmd    `cmd:"" help:"Read or replace the data stored with a lock."`
 	Break   breakCmd   `cmd:"" help:"Take a lock from its holder."`
+	Serve   serveCmd   `cmd:"" help:"Serve a page that shows the locks, live."`
 	Bench   benchCmd   `cmd:"" help:"Measure a backend."`
 	Version versionCmd `cmd:"" help:"Show the version."`
 	Help    helpCmd    `cmd:"" help:"Show the help of a command."`
@@ -89,6 +90,7 @@ var usageLines = map[string]string{
 	"get":     "holdfast data get [flags] NAME",
 	"set":     "holdfast data set [flags] NAME [VALUE]",
 	"break":   "holdfast break [flags] NAME",
+	"serve":   "holdfast serve [flags]",
 	"bench":   "holdfast bench [flags]",
 	"version": "holdfast version [flags]",
 	"help":    "holdfast help [COMMAND]",

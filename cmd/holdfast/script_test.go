@@ -3,8 +3,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -68,7 +71,7 @@ func runScripts(t *testing.T, dir, backend string) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": cmdCode, "start": cmdStart, "ended": cmdEnded, "signal": cmdSignal,
 			"signaltree": cmdSignalTree, "guardian": cmdGuardian, "stopped": cmdStopped,
-			"until": cmdUntil, "gone": cmdGone, "greater": cmdGreater, "within": cmdWithin,
+			"until": cmdUntil, "gone": cmdGone, "greater": cmdGreater, "within": cmdWithin, "ask": cmdAsk,
 		},
 	})
 }
@@ -312,6 +315,37 @@ func cmdGreater(ts *testscript.TestScript, neg bool, args []string) {
 	if a, b := number(ts, args[0]), number(ts, args[1]); a <= b {
 		ts.Fatalf("%d is not greater than %d", a, b)
 	}
+}
+
+// servedAddress is in what "holdfast serve" reports.
+var servedAddress = regexp.MustCompile(`at http://([^/]+)/`)
+
+// ask NAME PATH [HEADER VALUE]... asks a page that was started under a name. The answer goes to the
+// file "answer".
+func cmdAsk(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args)%2 != 0 {
+		ts.Fatalf("usage: ask NAME PATH [HEADER VALUE]...")
+	}
+	address := servedAddress.FindStringSubmatch(ts.ReadFile(args[0] + ".err"))
+	if address == nil {
+		ts.Fatalf("%s has no address", args[0])
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address[1]+args[1], http.NoBody)
+	ts.Check(err)
+	for i := 2; i < len(args); i += 2 {
+		request.Header.Set(args[i], args[i+1])
+		if args[i] == "Host" {
+			request.Host = args[i+1]
+		}
+	}
+	answer, err := http.DefaultClient.Do(request)
+	ts.Check(err)
+	defer func() { _ = answer.Body.Close() }()
+	body, err := io.ReadAll(answer.Body)
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs("answer"), body, 0o600))
 }
 
 func check(ts *testscript.TestScript, want string, err error) {

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/web"
+)
+
+type serveCmd struct {
+	Listen     string        `default:"127.0.0.1:7070" placeholder:"ADDRESS" help:"Where to listen. Default: 127.0.0.1:7070. Any address but this machine's own needs --token-file or --user-header."`
+	Prefix     string        `placeholder:"TEXT" help:"Show only locks whose names begin with this."`
+	BasePath   string        `default:"/" placeholder:"PATH" help:"Where the page is, such as /locks/, behind a reverse proxy that does not remove it."`
+	TokenFile  string        `type:"existingfile" placeholder:"FILE" help:"A file with a secret of at least 16 characters. Browsers ask for it: any user name, the secret as the password. Scripts send \"Authorization: Bearer SECRET\"."`
+	UserHeader string        `placeholder:"HEADER" help:"A header in which a reverse proxy names the user it has let in, such as X-Forwarded-User. Requests without it are refused. Only the proxy may be able to reach this address: anybody else could send the header."`
+	Host       []string      `placeholder:"NAME" help:"Further names under which browsers reach the page on this machine. They are checked so that no other site can read it."`
+	AllowBreak bool          `help:"Let readers break locks. Each break is logged with the reader's address."`
+	Refresh    time.Duration `default:"500ms" placeholder:"DURATION" help:"How often to list the locks while somebody looks. Default: 500ms. On Azure each listing costs money: 5s is a good value there."`
+}
+
+// Help is shown above the flags.
+func (*serveCmd) Help() string {
+	return `Serves a page that shows all locks, live: who holds them, since when, the time left. It is read-only unless --allow-break is given. /healthz answers 200 while the process runs, /readyz while the backend answers. A signal ends it.
+
+Examples:
+
+    holdfast serve
+    holdfast serve --listen :7070 --token-file /etc/holdfast/page-token --allow-break`
+}
+
+const minTokenLength = 16
+
+// Validate is called by the parser.
+func (s *serveCmd) Validate() error {
+	if !strings.HasPrefix(s.BasePath, "/") || !strings.HasSuffix(s.BasePath, "/") {
+		return fmt.Errorf("--base-path %q is invalid: must begin and end with a slash", s.BasePath)
+	}
+	host, _, err := net.SplitHostPort(s.Listen)
+	if err != nil {
+		return fmt.Errorf("--listen %q is invalid: must be an address with a port, such as 127.0.0.1:7070", s.Listen)
+	}
+	if s.TokenFile != "" && s.UserHeader != "" {
+		return errors.New("give either --token-file or --user-header")
+	}
+	if !isLoopback(host) && s.TokenFile == "" && s.UserHeader == "" {
+		return fmt.Errorf("--listen %s lets other machines read the locks: give --token-file or --user-header, or listen on 127.0.0.1", s.Listen)
+	}
+	return nil
+}
+
+func isLoopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+const (
+	readHeaderTimeout = 10 * time.Second
+	serveStopTimeout  = 5 * time.Second
+)
+
+// Run serves the page until a signal comes.
+func (s *serveCmd) Run(a *app) error {
+	guard, err := s.guard()
+	if err != nil {
+		return &exitError{codeUsage, err}
+	}
+	return a.follow(func(ctx context.Context, client *holdfast.Client) error {
+		options := web.Options{Prefix: s.Prefix, Refresh: s.Refresh, Logger: slog.New(slog.NewTextHandler(a.stderr, nil))}
+		if s.AllowBreak {
+			options.MayBreak = func(*http.Request) bool { return true } // the guard has let the reader in
+		}
+		page, err := web.New(client, options)
+		if err != nil {
+			return err
+		}
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Listen)
+		if err != nil {
+			page.Close()
+			return &exitError{codeUsage, err}
+		}
+		server := &http.Server{Handler: s.routes(guard, client, page), ReadHeaderTimeout: readHeaderTimeout,
+			ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
+		a.log.infof("the locks on %s are at http://%s%s", displayBackend(a.backend), listener.Addr(), s.BasePath)
+		ended := make(chan error, 1)
+		go func() { ended <- server.Serve(listener) }()
+		select {
+		case err = <-ended: // a failure
+		case <-ctx.Done():
+			page.Close() // ends the live connections
+			stop, cancel := context.WithTimeout(context.Background(), serveStopTimeout)
+			defer cancel()
+			err = server.Shutdown(stop)
+			<-ended
+			return err
+		}
+		page.Close()
+		return err
+	})
+}
+
+// routes returns what is served where. The probes need no login, and tell nothing.
+func (s *serveCmd) routes(guard func(http.Handler) http.Handler, client *holdfast.Client, page http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(s.BasePath, guard(http.StripPrefix(strings.TrimSuffix(s.BasePath, "/"), page)))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if _, err := client.Inspect(r.Context(), s.Prefix+"holdfast/readiness"); err != nil {
+			http.Error(w, "the backend does not answer", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	return mux
+}
+
+// guard lets in who may read.
+func (s *serveCmd) guard() (func(http.Handler) http.Handler, error) {
+	switch {
+	case s.TokenFile != "":
+		content, err := os.ReadFile(s.TokenFile)
+		if err != nil {
+			return nil, err
+		}
+		secret := strings.TrimSpace(string(content))
+		if len(secret) < minTokenLength {
+			return nil, fmt.Errorf("--token-file %s is invalid: must hold at least %d characters", quoteUnsafe(s.TokenFile), minTokenLength)
+		}
+		return func(next http.Handler) http.Handler { return requireSecret(secret, next) }, nil
+	case s.UserHeader != "":
+		return func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get(s.UserHeader) == "" {
+					http.Error(w, "the reverse proxy names no user", http.StatusUnauthorized)
+					return
+				}
+				next.ServeHTTP(w, r)
+			})
+		}, nil
+	default:
+		return s.requireOwnHost, nil
+	}
+}
+
+// requireSecret asks for a secret: as a bearer token, or as the password of a browser's login.
+func requireSecret(secret string, next http.Handler) http.Handler {
+	want := sha256.Sum256([]byte(secret))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if !ok {
+			_, given, _ = r.BasicAuth()
+		}
+		if got := sha256.Sum256([]byte(given)); subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			w.Header().Set("WWW-Authenticate", `Basic realm="holdfast", charset="UTF-8"`)
+			http.Error(w, "the secret of --token-file is needed", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// requireOwnHost refuses requests that name another host than this machine. Without it, a site
+// could let its name point to this machine and read the locks with the reader's browser.
+func (s *serveCmd) requireOwnHost(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, err := net.SplitHostPort(r.Host)
+		if err != nil {
+			host = strings.Trim(r.Host, "[]")
+		}
+		if !isLoopback(host) && !slices.Contains(s.Host, host) {
+			http.Error(w, "this page is for this machine: name further hosts with --host", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,62 @@
+package web
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// maxBreakRequest bounds the body of a request to break.
+const maxBreakRequest = 8 << 10
+
+// breakLock breaks the lease of one holder. The lock becomes free when the lease ends; the page
+// cannot free it sooner, since two holders could then be at work.
+func (h *Handler) breakLock(w http.ResponseWriter, r *http.Request) {
+	log := h.options.Logger.With("client", r.RemoteAddr)
+	switch {
+	case !h.mayBreak(r):
+		log.Warn("holdfast: refused to break a lock: not allowed")
+		fail(w, http.StatusForbidden, "you may not break locks")
+		return
+	case !h.hasToken(r):
+		log.Warn("holdfast: refused to break a lock: the request does not come from the page")
+		fail(w, http.StatusForbidden, "the request does not come from this page: reload it")
+		return
+	}
+	var request struct {
+		Name  string `json:"name"`
+		Token string `json:"token"` // of the holder that was shown
+	}
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBreakRequest))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&request); err != nil {
+		fail(w, http.StatusBadRequest, "the request is no JSON object with name and token")
+		return
+	}
+	token, err := strconv.ParseUint(request.Token, 10, 64)
+	if err != nil || token == 0 {
+		fail(w, http.StatusBadRequest, "the holder's token is missing: only a holder that was shown can be broken")
+		return
+	}
+	if !h.shown(request.Name) {
+		fail(w, http.StatusNotFound, "no such lock here")
+		return
+	}
+	log = log.With("lock", request.Name, "token", token)
+	err = h.client.Break(r.Context(), request.Name, token)
+	var held *holdfast.HeldError
+	switch {
+	case errors.As(err, &held):
+		log.Warn("holdfast: refused to break a lock: another holds it now")
+		fail(w, http.StatusConflict, "another holds the lock now; nothing was broken")
+	case err != nil:
+		log.Error("holdfast: could not break a lock", "error", err)
+		failBackend(w, err)
+	default:
+		log.Warn("holdfast: a lock was broken from the page")
+		writeJSON(w, http.StatusOK, map[string]bool{"broken": true})
+	}
+}

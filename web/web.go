@@ -1,0 +1,228 @@
+// Package web is a page that shows the locks of a backend, live, as an [http.Handler].
+//
+//	handler, err := web.New(client, web.Options{})
+//	if err != nil { … }
+//	defer handler.Close()
+//	http.Handle("/locks/", http.StripPrefix("/locks", handler))
+//
+// The page is read-only unless [Options.MayBreak] says otherwise. It never shows a lease ID, a
+// lock's data or a credential. It has no login of its own: put it behind the program's, or use
+// [Options.MayRead]. "holdfast serve" serves it with a token file.
+package web
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"embed"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"mime"
+	"net/http"
+	"path"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// Options configure a [Handler]. The zero value is a read-only page that everybody may read.
+type Options struct {
+	// Prefix limits the page to locks whose names begin with it.
+	Prefix string
+	// Refresh is how often the backend is asked for its locks while somebody looks at the page.
+	// From 100ms; the default is 500ms. A listing that takes long is repeated less often, so that
+	// it takes at most a fifth of the time.
+	Refresh time.Duration
+	// MayRead reports whether a request may read anything at all. nil: everybody may.
+	MayRead func(*http.Request) bool
+	// MayBreak reports whether a request may break a lock. nil: nobody may.
+	MayBreak func(*http.Request) bool
+	// Logger gets a message for each lock that was broken, with the client's address, and for
+	// each refused attempt. nil: slog.Default().
+	Logger *slog.Logger
+}
+
+const (
+	defaultRefresh = 500 * time.Millisecond
+	minRefresh     = 100 * time.Millisecond
+)
+
+// Handler serves the page. It expects the paths below its own address, so use http.StripPrefix
+// where it is not at the root; the address ends with a slash. It is safe for concurrent use.
+type Handler struct {
+	client  *holdfast.Client
+	options Options
+	locks   *source
+	mux     *http.ServeMux
+	origin  *http.CrossOriginProtection
+	token   string // that a request to break must bring; other sites cannot read it
+}
+
+//go:embed assets
+var assets embed.FS
+
+// New makes a Handler for the locks of a client. The error is a *[holdfast.InvalidError] if an
+// option is not allowed, and matches [errors.ErrUnsupported] if the backend cannot list its locks.
+// Close the Handler before the Client is shut down.
+func New(client *holdfast.Client, options Options) (*Handler, error) {
+	switch {
+	case client == nil:
+		return nil, driver.Invalid("client", "nil", "a Client")
+	case options.Refresh != 0 && options.Refresh < minRefresh:
+		return nil, driver.Invalid("Refresh", driver.FormatDuration(options.Refresh), "at least "+driver.FormatDuration(minRefresh))
+	case client.Locker().Capabilities().Lister == nil:
+		return nil, driver.Errorf("holdfast: this backend cannot list its locks: %w", errors.ErrUnsupported)
+	}
+	if options.Refresh == 0 {
+		options.Refresh = defaultRefresh
+	}
+	if options.Logger == nil {
+		options.Logger = slog.Default()
+	}
+	h := &Handler{client: client, options: options, locks: newSource(client, options.Prefix, options.Refresh),
+		mux: http.NewServeMux(), origin: http.NewCrossOriginProtection(), token: rand.Text()}
+	files, err := fs.Sub(assets, "assets")
+	if err != nil {
+		panic(err) // the folder is compiled in
+	}
+	h.mux.Handle("GET /{$}", serveFile(files, "index.html"))
+	for _, name := range []string{"app.js", "view.js", "app.css", "icon.svg"} {
+		h.mux.Handle("GET /"+name, serveFile(files, name))
+	}
+	h.mux.HandleFunc("GET /api/session", h.session)
+	h.mux.HandleFunc("GET /api/locks", h.list)
+	h.mux.HandleFunc("GET /api/instances", h.instances)
+	h.mux.HandleFunc("GET /api/lock", h.lock)
+	h.mux.HandleFunc("GET /api/events", h.events)
+	h.mux.HandleFunc("POST /api/break", h.breakLock)
+	return h, nil
+}
+
+// Close ends all live connections and waits until no request to the backend is under way.
+func (h *Handler) Close() { h.locks.close() }
+
+// ServeHTTP serves the page and what it asks for.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cross-Origin-Resource-Policy", "same-origin")
+	header.Set("Cache-Control", "no-store")
+	if h.options.MayRead != nil && !h.options.MayRead(r) {
+		fail(w, http.StatusForbidden, "you may not read the locks")
+		return
+	}
+	h.mux.ServeHTTP(w, r)
+}
+
+func serveFile(files fs.FS, name string) http.Handler {
+	content, err := fs.ReadFile(files, name)
+	if err != nil {
+		panic(err) // the file is compiled in
+	}
+	kind := mime.TypeByExtension(path.Ext(name))
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", kind)
+		_, _ = w.Write(content) // the reader may be gone
+	})
+}
+
+// session tells the page what it may do, and the token that a request to break must bring.
+func (h *Handler) session(w http.ResponseWriter, r *http.Request) {
+	answer := struct {
+		MayBreak bool   `json:"mayBreak"`
+		Token    string `json:"token,omitempty"`
+		Prefix   string `json:"prefix"`
+	}{Prefix: h.options.Prefix}
+	if h.mayBreak(r) {
+		answer.MayBreak, answer.Token = true, h.token
+	}
+	writeJSON(w, http.StatusOK, answer)
+}
+
+func (h *Handler) mayBreak(r *http.Request) bool {
+	return h.options.MayBreak != nil && h.client.Locker().Capabilities().Breaker != nil && h.options.MayBreak(r)
+}
+
+// hasToken reports whether a request comes from this page. A form or script of another site can
+// send neither the header nor the token.
+func (h *Handler) hasToken(r *http.Request) bool {
+	return h.origin.Check(r) == nil && subtle.ConstantTimeCompare([]byte(r.Header.Get("X-Holdfast-Token")), []byte(h.token)) == 1
+}
+
+// lock answers with one lock, read from the backend now.
+func (h *Handler) lock(w http.ResponseWriter, r *http.Request) {
+	name := r.URL.Query().Get("name")
+	if !h.shown(name) {
+		fail(w, http.StatusNotFound, "no such lock here")
+		return
+	}
+	record, err := h.client.Inspect(r.Context(), name)
+	if err != nil {
+		failBackend(w, err)
+		return
+	}
+	record.Name = name
+	writeJSON(w, http.StatusOK, rowOf(record, time.Now()))
+}
+
+// shown reports whether the page is about this lock.
+func (h *Handler) shown(name string) bool {
+	return name != "" && len(name) >= len(h.options.Prefix) && name[:len(h.options.Prefix)] == h.options.Prefix
+}
+
+// list answers with a page of locks.
+func (h *Handler) list(w http.ResponseWriter, r *http.Request) {
+	q, err := parseQuery(r.URL.Query())
+	if err != nil {
+		fail(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	s, err := h.locks.next(r.Context())
+	if err != nil {
+		failBackend(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, s.view(q))
+}
+
+// instances answers with the holders and what they hold.
+func (h *Handler) instances(w http.ResponseWriter, r *http.Request) {
+	s, err := h.locks.next(r.Context())
+	if err != nil {
+		failBackend(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, s.instances())
+}
+
+// failBackend answers that the backend failed. The library's errors carry no secret.
+func failBackend(w http.ResponseWriter, err error) {
+	switch {
+	case errors.Is(err, driver.ErrInvalid):
+		fail(w, http.StatusBadRequest, err.Error())
+	case errors.Is(err, context.Canceled), errors.Is(err, holdfast.ErrClosed):
+		fail(w, http.StatusServiceUnavailable, "the page is being closed")
+	default:
+		fail(w, http.StatusBadGateway, err.Error())
+	}
+}
+
+func fail(w http.ResponseWriter, code int, message string) {
+	writeJSON(w, code, map[string]string{"error": message})
+}
+
+func writeJSON(w http.ResponseWriter, code int, value any) {
+	body, err := json.Marshal(value)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(append(body, '\n')) // the reader may be gone
+}

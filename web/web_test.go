@@ -1,0 +1,421 @@
+package web_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/web"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// page is a served page with a client of its own.
+type page struct {
+	*httptest.Server
+	t      *testing.T
+	client *holdfast.Client
+	store  *memory.Store
+	log    strings.Builder
+}
+
+func serve(t *testing.T, options web.Options) *page {
+	t.Helper()
+	p := &page{t: t, store: memory.NewStore()}
+	var err error
+	if p.client, err = holdfast.New(p.store.Locker(), holdfast.WithOwner("web-1")); err != nil {
+		t.Fatal(err)
+	}
+	options.Logger = slog.New(slog.NewTextHandler(&p.log, nil))
+	h, err := web.New(p.client, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Server = httptest.NewServer(http.StripPrefix("/locks", h))
+	t.Cleanup(func() {
+		h.Close()
+		p.Close()
+		p.Client().CloseIdleConnections()
+		if err := p.client.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// get asks for a path and decodes the answer.
+func (p *page) get(path string, into any) int {
+	p.t.Helper()
+	answer, err := p.Client().Get(p.URL + "/locks/" + path)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if into != nil {
+		if err := json.Unmarshal(body, into); err != nil {
+			p.t.Fatalf("%s: %v in %s", path, err, body)
+		}
+	}
+	return answer.StatusCode
+}
+
+func (p *page) hold(name string) *holdfast.Hold {
+	p.t.Helper()
+	h, err := p.client.Lock(p.t.Context(), name, holdfast.WithData([]byte("secret data")))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return h
+}
+
+type answer struct {
+	Total, Matching, Page, Pages int
+	States                       map[string]int
+	Rows                         []struct {
+		Name, State, Owner, Token string
+		RemainingMs               *int64
+	}
+}
+
+func TestLocksAreListed(t *testing.T) {
+	t.Parallel()
+	p := serve(t, web.Options{})
+	for i := range 120 {
+		h := p.hold(fmt.Sprintf("job-%03d", i))
+		if i%3 == 0 {
+			if err := h.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var got answer
+	if code := p.get("api/locks?page=2&size=50", &got); code != http.StatusOK {
+		t.Fatalf("status %d", code)
+	}
+	if got.Total != 120 || got.Pages != 3 || got.Page != 2 || len(got.Rows) != 50 || got.Rows[0].Name != "job-050" {
+		t.Errorf("page 2: %+v", got)
+	}
+	if got.States["held"] != 80 || got.States["free"] != 40 {
+		t.Errorf("states: %v", got.States)
+	}
+	if r := got.Rows[0]; r.State != "held" || r.Owner != "web-1" || r.Token == "" || r.RemainingMs == nil {
+		t.Errorf("a held lock: %+v", r)
+	}
+	p.get("api/locks?q=JOB-11&state=free&desc=1", &got)
+	if got.Matching != 3 || got.Rows[0].Name != "job-117" {
+		t.Errorf("search: %+v", got)
+	}
+	p.get("api/locks?q=nothing&page=7", &got)
+	if got.Matching != 0 || got.Page != 1 || got.Rows == nil {
+		t.Errorf("no match: %+v", got)
+	}
+	for _, bad := range []string{"page=0", "page=x", "size=-1", "sort=color", "state=odd"} {
+		if code := p.get("api/locks?"+bad, nil); code != http.StatusBadRequest {
+			t.Errorf("%s: status %d", bad, code)
+		}
+	}
+}
+
+// What the page is sent has no data and no lease ID, also where a lock is asked for by name.
+func TestNoSecretLeaves(t *testing.T) {
+	t.Parallel()
+	p := serve(t, web.Options{})
+	h := p.hold("job")
+	for _, path := range []string{"api/locks", "api/lock?name=job", "api/instances"} {
+		response, err := p.Client().Get(p.URL + "/locks/" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		for _, secret := range []string{"secret data", "c2VjcmV0", h.Lease().ID.Reveal()} {
+			if strings.Contains(string(body), secret) {
+				t.Errorf("%s shows %q", path, secret)
+			}
+		}
+	}
+}
+
+func TestPrefixLimitsThePage(t *testing.T) {
+	t.Parallel()
+	p := serve(t, web.Options{Prefix: "team-a/"})
+	p.hold("team-a/job")
+	p.hold("team-b/job")
+	var got answer
+	p.get("api/locks", &got)
+	if got.Total != 1 || got.Rows[0].Name != "team-a/job" {
+		t.Errorf("%+v", got)
+	}
+	if code := p.get("api/lock?name=team-b/job", nil); code != http.StatusNotFound {
+		t.Errorf("a lock of others: status %d", code)
+	}
+}
+
+func TestInstances(t *testing.T) {
+	t.Parallel()
+	p := serve(t, web.Options{})
+	for _, name := range []string{"orders/partition-0001", "orders/partition-0002", "orders/partition-member-0000", "billing", "odd/partition-x"} {
+		p.hold(name)
+	}
+	var got []struct {
+		Owner      string
+		Locks      []string
+		LocksHeld  int
+		Partitions map[string]int
+	}
+	p.get("api/instances", &got)
+	if len(got) != 1 || got[0].Owner != "web-1" || got[0].LocksHeld != 2 || got[0].Partitions["orders"] != 2 || len(got[0].Partitions) != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// An event follows a change on the backend; without a change there are only ticks.
+func TestEventsFollowChanges(t *testing.T) {
+	t.Parallel()
+	p := serve(t, web.Options{Refresh: 100 * time.Millisecond})
+	events := p.follow("api/events?name=job")
+	events.expect("view", `"state":"free"`)
+	events.expect("tick", `"error":""`)
+	h := p.hold("job")
+	events.expect("view", `"state":"held","owner":"web-1","token":"`+fmt.Sprint(h.Token()))
+	if err := h.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	events.expect("view", `"state":"free"`)
+}
+
+type eventStream struct {
+	t     *testing.T
+	lines *bufio.Scanner
+}
+
+func (p *page) follow(path string) *eventStream {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
+	p.t.Cleanup(cancel)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL+"/locks/"+path, http.NoBody)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	response, err := p.Client().Do(request)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = response.Body.Close() })
+	return &eventStream{p.t, bufio.NewScanner(response.Body)}
+}
+
+// expect reads until an event of this type with this text comes.
+func (s *eventStream) expect(kind, text string) {
+	s.t.Helper()
+	event := ""
+	for s.lines.Scan() {
+		line := s.lines.Text()
+		if name, ok := strings.CutPrefix(line, "event: "); ok {
+			event = name
+		} else if event == kind && strings.Contains(line, text) {
+			return
+		}
+	}
+	s.t.Fatalf("no event %q with %s: %v", kind, text, s.lines.Err())
+}
+
+func everybody(*http.Request) bool { return true }
+
+// post sends a request to break, with the headers given.
+func (p *page) post(body string, header map[string]string) (int, string) {
+	p.t.Helper()
+	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodPost, p.URL+"/locks/api/break", strings.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for name, value := range header {
+		request.Header.Set(name, value)
+	}
+	response, err := p.Client().Do(request)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, _ := io.ReadAll(response.Body)
+	return response.StatusCode, string(text)
+}
+
+func (p *page) token() string {
+	p.t.Helper()
+	var session struct {
+		MayBreak bool
+		Token    string
+	}
+	p.get("api/session", &session)
+	if session.MayBreak != (session.Token != "") {
+		p.t.Errorf("%+v", session)
+	}
+	return session.Token
+}
+
+func TestBreak(t *testing.T) {
+	t.Parallel()
+	p := serve(t, web.Options{MayBreak: everybody})
+	h := p.hold("job")
+	token := p.token()
+	body := fmt.Sprintf(`{"name":"job","token":"%d"}`, h.Token())
+	for name, c := range map[string]struct {
+		body   string
+		header map[string]string
+		code   int
+	}{
+		"without the page's token":   {body, nil, http.StatusForbidden},
+		"with another token":         {body, map[string]string{"X-Holdfast-Token": token + "x"}, http.StatusForbidden},
+		"from another site":          {body, map[string]string{"X-Holdfast-Token": token, "Sec-Fetch-Site": "cross-site"}, http.StatusForbidden},
+		"from another origin":        {body, map[string]string{"X-Holdfast-Token": token, "Origin": "https://elsewhere.example"}, http.StatusForbidden},
+		"of a holder that was not":   {`{"name":"job","token":"5"}`, map[string]string{"X-Holdfast-Token": token}, http.StatusConflict},
+		"without the holder's token": {`{"name":"job"}`, map[string]string{"X-Holdfast-Token": token}, http.StatusBadRequest},
+		"with more than that":        {`{"name":"job","token":"5","now":true}`, map[string]string{"X-Holdfast-Token": token}, http.StatusBadRequest},
+		"without a name":             {`{"name":"","token":"5"}`, map[string]string{"X-Holdfast-Token": token}, http.StatusNotFound},
+		"too long":                   {`{"name":"` + strings.Repeat("x", 10_000) + `"}`, map[string]string{"X-Holdfast-Token": token}, http.StatusBadRequest},
+	} {
+		if code, text := p.post(c.body, c.header); code != c.code {
+			t.Errorf("%s: status %d %s, want %d", name, code, text, c.code)
+		}
+		if r, err := p.client.Inspect(t.Context(), "job"); err != nil || r.Broken {
+			t.Fatalf("%s: the lock was broken (%v)", name, err)
+		}
+	}
+	if code, text := p.post(body, map[string]string{"X-Holdfast-Token": token, "Sec-Fetch-Site": "same-origin"}); code != http.StatusOK {
+		t.Fatalf("status %d %s", code, text)
+	}
+	if r, err := p.client.Inspect(t.Context(), "job"); err != nil || !r.Broken {
+		t.Errorf("broken is %v, %v", r.Broken, err)
+	}
+	if log := p.log.String(); !strings.Contains(log, "a lock was broken from the page") || !strings.Contains(log, "lock=job") || !strings.Contains(log, "client=127.0.0.1:") || strings.Contains(log, token) {
+		t.Errorf("the log:\n%s", log)
+	}
+}
+
+func TestReadOnlyByDefault(t *testing.T) {
+	t.Parallel()
+	p := serve(t, web.Options{})
+	h := p.hold("job")
+	if token := p.token(); token != "" {
+		t.Error("the page got a token")
+	}
+	if code, _ := p.post(fmt.Sprintf(`{"name":"job","token":"%d"}`, h.Token()), nil); code != http.StatusForbidden {
+		t.Errorf("status %d", code)
+	}
+	if code := p.get("api/break", nil); code != http.StatusMethodNotAllowed {
+		t.Errorf("GET: status %d", code)
+	}
+}
+
+func TestWhoMayRead(t *testing.T) {
+	t.Parallel()
+	p := serve(t, web.Options{MayRead: func(r *http.Request) bool { return r.URL.Query().Get("key") == "k" }})
+	for _, path := range []string{"", "app.js", "api/locks", "api/lock?name=a", "api/session", "api/events", "api/instances"} {
+		if code := p.get(path, nil); code != http.StatusForbidden {
+			t.Errorf("%q: status %d", path, code)
+		}
+	}
+	if code := p.get("api/locks?key=k", nil); code != http.StatusOK {
+		t.Errorf("with the key: status %d", code)
+	}
+}
+
+// The page asks no other host, and runs no script but its own.
+func TestPageStandsAlone(t *testing.T) {
+	t.Parallel()
+	p := serve(t, web.Options{})
+	for path, kind := range map[string]string{"": "text/html", "app.js": "text/javascript", "view.js": "text/javascript", "app.css": "text/css", "icon.svg": "image/svg+xml"} {
+		response, err := p.Client().Get(p.URL + "/locks/" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if !strings.HasPrefix(response.Header.Get("Content-Type"), kind) {
+			t.Errorf("%q is %s", path, response.Header.Get("Content-Type"))
+		}
+		if csp := response.Header.Get("Content-Security-Policy"); !strings.HasPrefix(csp, "default-src 'none'") || strings.Contains(csp, "unsafe") {
+			t.Errorf("%q: policy %q", path, csp)
+		}
+		text := strings.ReplaceAll(string(body), "http://www.w3.org/2000/svg", "")
+		if strings.Contains(text, "http://") || strings.Contains(text, "https://") || strings.Contains(text, "//cdn") || strings.Contains(text, "innerHTML") || strings.Contains(text, "onclick=") || strings.Contains(text, "style=") {
+			t.Errorf("%q names another host, or sets HTML", path)
+		}
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	t.Parallel()
+	if _, err := web.New(nil, web.Options{}); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("without a client: %v", err)
+	}
+	p := serve(t, web.Options{})
+	if _, err := web.New(p.client, web.Options{Refresh: time.Millisecond}); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("Refresh 1ms: %v", err)
+	}
+}
+
+// A backend that fails is shown as such, and what was read last stays.
+func TestBackendFailure(t *testing.T) {
+	t.Parallel()
+	p := serve(t, web.Options{Refresh: 100 * time.Millisecond})
+	p.hold("job")
+	events := p.follow("api/events")
+	events.expect("view", `"name":"job"`)
+	if err := p.client.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	events.expect("view", `"error":"`)
+}
+
+// Ten thousand locks are as quick to page as ten: only the rows of a page are converted.
+func BenchmarkTenThousandLocks(b *testing.B) {
+	store := memory.NewStore()
+	client, err := holdfast.New(store.Locker())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range 10_000 {
+		if _, err := client.Lock(b.Context(), fmt.Sprintf("job-%05d", i)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	h, err := web.New(client, web.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer h.Close()
+	for _, path := range []string{"/api/locks", "/api/locks?q=job-09&sort=left&page=3"} {
+		b.Run(path, func(b *testing.B) {
+			for b.Loop() {
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
+				if w.Code != http.StatusOK {
+					b.Fatal(w.Body)
+				}
+			}
+		})
+	}
+	if err := client.Shutdown(context.Background()); err != nil {
+		b.Fatal(err)
+	}
+}
