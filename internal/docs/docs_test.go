@@ -9,6 +9,7 @@ import (
 	"go/token"
 	"go/types"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,6 +27,17 @@ const prelude = `package page
 
 import (
 	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -50,11 +62,16 @@ var (
 	ctx             context.Context
 	client          *holdfast.Client
 	hold            *holdfast.Hold
+	runner          *holdfast.LeaderAwareRunner
 	opts            []holdfast.Option
 	runnerOpts      []holdfast.RunnerOption
 	name, prefix    string
 	names           []string
-	fn, task        func(ctx context.Context) error
+	fn, migrate     func(ctx context.Context) error
+	task            func(ctx context.Context) error
+	serve           func(ctx context.Context, tenant string) error
+	serveAsLeader   func(w http.ResponseWriter, req *http.Request, token uint64)
+	tenantsOf       func(partition int) []string
 	update          func(old []byte) ([]byte, error)
 	work            func(ctx context.Context, partition int) error
 	bill            func(ctx context.Context, token uint64) error
@@ -85,18 +102,30 @@ var (
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md", "integration/*.md"} {
+	read := func(path string) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[strings.TrimPrefix(filepath.ToSlash(path), root+"/")] = string(text)
+	}
+	for _, pattern := range []string{"*.md", "integration/*.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil || len(found) == 0 {
 			t.Fatalf("no page matches %s (%v)", pattern, err)
 		}
 		for _, path := range found {
-			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			texts[strings.TrimPrefix(filepath.ToSlash(path), root+"/")] = string(text)
+			read(path)
 		}
+	}
+	err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, _ fs.DirEntry, err error) error {
+		if filepath.Ext(path) == ".md" {
+			read(path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return texts
 }
@@ -117,6 +146,10 @@ func TestGoBlocksCompile(t *testing.T) {
 		for _, m := range goBlock.FindAllStringSubmatchIndex(text, -1) {
 			blocks++
 			code, at := text[m[2]:m[3]], page+":"+strconv.Itoa(1+strings.Count(text[:m[2]], "\n"))
+			if strings.HasPrefix(code, "package ") { // a whole program
+				checkTypes(t, load, fset, "//line "+at+"\n"+code)
+				continue
+			}
 			if own := imports.FindString(code); own != "" {
 				checkImports(t, load, at, own)
 				code = strings.Repeat("\n", strings.Count(own, "\n")) + code[len(own):]
@@ -126,23 +159,29 @@ func TestGoBlocksCompile(t *testing.T) {
 			} else {
 				code = "//line " + at + "\n" + code
 			}
-			file, err := parser.ParseFile(fset, "", prelude+code, parser.SkipObjectResolution)
-			if err != nil {
-				t.Error(err)
-				continue
-			}
-			report := func(err error) {
-				if e, ok := err.(types.Error); !ok || !e.Soft { //nolint:errorlint // go/types reports this type itself
-					t.Error(err)
-				}
-			}
-			config := types.Config{Importer: load, Error: report}
-			_, _ = config.Check("page", fset, []*ast.File{file}, nil) // report has the errors
+			checkTypes(t, load, fset, prelude+code)
 		}
 	}
 	if blocks < 15 {
 		t.Errorf("only %d blocks were found", blocks)
 	}
+}
+
+// checkTypes checks one file of Go.
+func checkTypes(t *testing.T, load types.Importer, fset *token.FileSet, code string) {
+	t.Helper()
+	file, err := parser.ParseFile(fset, "", code, parser.SkipObjectResolution)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	report := func(err error) {
+		if e, ok := err.(types.Error); !ok || !e.Soft { //nolint:errorlint // go/types reports this type itself
+			t.Error(err)
+		}
+	}
+	config := types.Config{Importer: load, Error: report}
+	_, _ = config.Check("page", fset, []*ast.File{file}, nil) // report has the errors
 }
 
 // Every name of the API on a page exists. The changelog also has the names of earlier builds.
