@@ -4,6 +4,7 @@ package docs
 import (
 	"errors"
 	"go/ast"
+	"go/format"
 	"go/importer"
 	"go/parser"
 	"go/token"
@@ -147,6 +148,9 @@ func TestGoBlocksCompile(t *testing.T) {
 			blocks++
 			code, at := text[m[2]:m[3]], page+":"+strconv.Itoa(1+strings.Count(text[:m[2]], "\n"))
 			if strings.HasPrefix(code, "package ") { // a whole program
+				if formatted, err := format.Source([]byte(code)); err == nil && string(formatted) != code {
+					t.Errorf("%s: the program is not formatted by gofmt", at)
+				}
 				checkTypes(t, load, fset, "//line "+at+"\n"+code)
 				continue
 			}
