@@ -23,6 +23,9 @@ import (
 
 const root = "../.."
 
+// adapters is the module with the libraries that docs/adapters.md is about.
+const adapters = root + "/adapters/integration"
+
 // prelude declares what the code on the pages uses without declaring it.
 const prelude = `package page
 
@@ -87,10 +90,45 @@ var (
 )
 `
 
+// adaptersPrelude is the prelude of docs/adapters.md.
+const adaptersPrelude = `package page
+
+import (
+	"context"
+	"database/sql"
+	"io/fs"
+	"time"
+
+	"github.com/caddyserver/certmagic"
+	"github.com/go-co-op/gocron/v2"
+	"github.com/pressly/goose/v3"
+	"github.com/robfig/cron/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/adapters/certmagiclock"
+	"github.com/holdfast-go/holdfast/adapters/cronlock"
+	"github.com/holdfast-go/holdfast/adapters/gocronlock"
+	"github.com/holdfast-go/holdfast/adapters/gooselock"
+	"github.com/holdfast-go/holdfast/adapters/redsync"
+)
+
+var (
+	ctx    context.Context
+	client *holdfast.Client
+	report func(ctx context.Context) error
+	jobs   *cronlock.Jobs
+	c      *cron.Cron
+	job    cron.Job
+	logger cron.Logger
+	db     *sql.DB
+	files  fs.FS
+)
+`
+
 var (
 	goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 	block   = regexp.MustCompile("(?ms)^```.*?^```$")
-	imports = regexp.MustCompile(`(?ms)\Aimport \(\n.*?^\)\n`)
+	imports = regexp.MustCompile(`(?ms)\Aimport (?:"[^\n]*\n|\(\n.*?^\)\n)`)
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ +(.*)$`)
 	// apiName matches names such as mongo.New and WithTTL in a page's text.
@@ -135,11 +173,12 @@ func pages(t *testing.T) map[string]string {
 // and declare one twice, as lists of calls do.
 func TestGoBlocksCompile(t *testing.T) {
 	fset := token.NewFileSet()
-	load := exportedAPI(t, fset)
+	load, loadAdapters := exportedAPI(t, fset, root, prelude), exportedAPI(t, fset, adapters, adaptersPrelude)
 	blocks := 0
 	for page, text := range pages(t) {
+		load, prelude := load, prelude
 		if page == "docs/adapters.md" {
-			continue // its code needs other libraries; the tests in adapters/integration use it with them
+			load, prelude = loadAdapters, adaptersPrelude
 		}
 		if strings.HasPrefix(page, "integration/") {
 			continue // another module
@@ -190,7 +229,7 @@ func checkTypes(t *testing.T, load types.Importer, fset *token.FileSet, code str
 
 // Every name of the API on a page exists. The changelog also has the names of earlier builds.
 func TestNamesExist(t *testing.T) {
-	load := exportedAPI(t, token.NewFileSet())
+	load := exportedAPI(t, token.NewFileSet(), root, prelude)
 	var scopes []*types.Package
 	for _, name := range []string{"", "driver", "drivers/azblob", "drivers/file", "drivers/memory", "drivers/mongo", "leases", "lockertest", "partitions", "readiness"} {
 		pkg, err := load.Import(strings.TrimSuffix("github.com/holdfast-go/holdfast/"+name, "/"))
@@ -235,8 +274,9 @@ func checkImports(t *testing.T, load types.Importer, at, text string) {
 	}
 }
 
-// exportedAPI returns an importer of the packages that the prelude imports, from the build cache.
-func exportedAPI(t *testing.T, fset *token.FileSet) types.Importer {
+// exportedAPI returns an importer of the packages that a prelude imports, as the module in dir requires
+// them, from the build cache.
+func exportedAPI(t *testing.T, fset *token.FileSet, dir, prelude string) types.Importer {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "", prelude, parser.ImportsOnly)
 	if err != nil {
@@ -250,9 +290,11 @@ func exportedAPI(t *testing.T, fset *token.FileSet) types.Importer {
 		}
 		args = append(args, path)
 	}
-	out, err := exec.CommandContext(t.Context(), "go", args...).Output()
+	list := exec.CommandContext(t.Context(), "go", args...)
+	list.Dir = dir
+	out, err := list.Output()
 	if err != nil {
-		t.Fatalf("go list -export: %v", err)
+		t.Fatalf("go list -export in %s: %v", dir, err)
 	}
 	exports := map[string]string{}
 	for line := range strings.Lines(string(out)) {

@@ -54,9 +54,9 @@ var azuriteNeed = need{
 // docsNeeds is what building the site requires. Some systems ship Python without the parts that make
 // environments.
 var docsNeeds = []need{{
-	name: "Python 3 with venv", reason: "mkdocs, which builds the site, runs in an environment of its own",
+	name: "Python 3.11 with venv", reason: "mkdocs, which builds the site, runs in an environment of its own",
 	packages: map[string]string{"apt-get": "python3 python3-venv", "dnf": "python3 python3-pip", "apk": "python3 py3-pip", "brew": "python"},
-	met:      func(s system) bool { return s.works("", "python3", "-c", "import ensurepip, venv") },
+	met:      func(s system) bool { return s.works("", "python3", "-c", "import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))") },
 }}
 
 func mongodNeeds() []need {
