@@ -50,7 +50,7 @@ var mongodb = sequence{
 		answer(a, "until now + TTL"),
 		end(a, "the work has returned"),
 		ask(a, "release"),
-		hint(b, "tells the next waiter"),
+		hint(b, "wakes the next waiter"),
 		ask(b, "acquire"),
 		answer(b, "granted, token 8"),
 		begin(b),
