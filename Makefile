@@ -29,13 +29,13 @@ SYSTEMS := linux darwin windows
 NEWEST_PKG ?= ./drivers/mongo ./drivers/azblob ./drivers/file ./cmd/holdfast ./internal/mongotest ./internal/azuritetest
 NEWEST := .cache/newest.mod
 MODULES := . bench integration adapters/integration
-DOCS_TOOLS := .cache/mkdocs
-MKDOCS := NO_MKDOCS_2_WARNING=1 PYTHONDONTWRITEBYTECODE=1 $(DOCS_TOOLS)/bin/python -m mkdocs
 
 GOLANGCI_LINT_VERSION := v2.15.0
 BIN := $(CURDIR)/.cache/bin
 # A golangci-lint in PATH or in Go's bin folder is used if it has this version.
 GOLANGCI_LINT := $(BIN)/golangci-lint
+DOCS_TOOLS := .cache/mkdocs
+MKDOCS := NO_MKDOCS_2_WARNING=1 PYTHONDONTWRITEBYTECODE=1 $(DOCS_TOOLS)/bin/python -m mkdocs
 
 .PHONY: help
 help: ## list the commands
