@@ -56,7 +56,9 @@ var azuriteNeed = need{
 var docsNeeds = []need{{
 	name: "Python 3.11 with venv", reason: "mkdocs, which builds the site, runs in an environment of its own",
 	packages: map[string]string{"apt-get": "python3 python3-venv", "dnf": "python3 python3-pip", "apk": "python3 py3-pip", "brew": "python"},
-	met:      func(s system) bool { return s.works("", "python3", "-c", "import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))") },
+	met: func(s system) bool {
+		return s.works("", "python3", "-c", "import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))")
+	},
 }}
 
 func mongodNeeds() []need {
