@@ -13,14 +13,17 @@ var (
 	shellBlock = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
 	// inlineCommand matches a command in a page's text.
 	inlineCommand = regexp.MustCompile("`((?:make|holdfast) [^`…]+)`")
-	quoted        = regexp.MustCompile(`'[^']*'|"[^"]*"`)
+	quoted        = regexp.MustCompile(`'[^']*'|"[^"]*"|\$\([^)]*\)`)
 	comment       = regexp.MustCompile(`(?m)(^|\s)#.*$`)
 	separator     = regexp.MustCompile(`&&|\|\||[;|\n(){}]|&`)
 	makeTarget    = regexp.MustCompile(`(?m)^([a-z][\w-]*(?: [a-z][\w-]*)*):`)
 )
 
+// keywords of the shell stand before a command or end one.
+var keywords = []string{"do", "done", "else", "fi", "if", "then", "while"}
+
 // external are the programs in the examples that are not of this repository.
-var external = []string{"az", "cd", "docker", "docker-compose", "export", "git", "kill", "mkdir"}
+var external = []string{"az", "cd", "curl", "docker", "docker-compose", "export", "for", "git", "kill", "mkdir", "mongod", "mongosh", "openssl", "which"}
 
 // placeholders stand for the programs of the reader.
 var placeholders = []string{"./convert.sh", "./migrate", "./report.sh", "./worker"}
@@ -51,8 +54,8 @@ func TestCommandsExist(t *testing.T) {
 		}
 		for _, command := range commands {
 			words := strings.Fields(command)
-			for len(words) > 0 && strings.Contains(words[0], "=") {
-				words = words[1:] // a variable for this command
+			for len(words) > 0 && (strings.Contains(words[0], "=") || slices.Contains(keywords, words[0])) {
+				words = words[1:] // the first may be a variable for this command
 			}
 			if len(words) == 0 {
 				continue
@@ -86,7 +89,7 @@ func checkCommand(t *testing.T, words, targets []string) string {
 		if len(rest) > 1 && rest[0] == "-C" {
 			dir, rest = rest[1], rest[2:]
 		}
-		if len(rest) == 0 || !slices.Contains([]string{"build", "doc", "get", "install", "mod", "run", "test"}, rest[0]) {
+		if len(rest) == 0 || !slices.Contains([]string{"build", "doc", "get", "install", "mod", "run", "test", "vet"}, rest[0]) {
 			return "go has no such command"
 		}
 		if rest[0] != "run" && rest[0] != "install" {
@@ -94,6 +97,8 @@ func checkCommand(t *testing.T, words, targets []string) string {
 		}
 		for i, word := range rest {
 			switch {
+			case strings.Contains(word, "@"):
+				return "" // a version of a module, not this clone
 			case strings.HasPrefix(word, "./") && !exists(filepath.Join(dir, word)) && !exists(filepath.Join("integration", word)):
 				return "there is no package " + word
 			case word == "./cmd/holdfast" && rest[0] == "run":
@@ -133,4 +138,17 @@ func checkHoldfast(t *testing.T, args []string) string {
 		}
 	}
 	return ""
+}
+
+// The site's navigation has every page of docs/.
+func TestEveryPageIsInTheNavigation(t *testing.T) {
+	config, err := os.ReadFile(filepath.Join(root, "mkdocs.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page := range pages(t) {
+		if name, found := strings.CutPrefix(page, "docs/"); found && !strings.Contains(string(config), ": "+name+"\n") {
+			t.Errorf("%s is not in the nav of mkdocs.yml", page)
+		}
+	}
 }
