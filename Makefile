@@ -34,6 +34,8 @@ GOLANGCI_LINT_VERSION := v2.15.0
 BIN := $(CURDIR)/.cache/bin
 # A golangci-lint in PATH or in Go's bin folder is used if it has this version.
 GOLANGCI_LINT := $(BIN)/golangci-lint
+DOCS_TOOLS := .cache/mkdocs
+MKDOCS := NO_MKDOCS_2_WARNING=1 PYTHONDONTWRITEBYTECODE=1 $(DOCS_TOOLS)/bin/python -m mkdocs
 
 .PHONY: help
 help: ## list the commands
@@ -132,6 +134,27 @@ spec-small: ## check the model of the protocol with TLC: small configurations, r
 	@spec/check.sh small
 spec: ## check the model with the large configurations too, which takes long
 	@spec/check.sh small large
+
+.PHONY: docs docs-serve docs-reference docs-diagrams
+docs: $(DOCS_TOOLS)/installed ## build the site of the pages in .cache/site; a broken link is an error
+	@$(MKDOCS) build && echo 'open .cache/site/index.html'
+
+docs-serve: $(DOCS_TOOLS)/installed ## show the site at http://127.0.0.1:8000 and build it again after each change
+	@$(MKDOCS) serve --no-strict
+
+docs-reference: ## write docs/command-reference.md from the command's help
+	$(GO) test -count=1 ./cmd/holdfast -run '^TestReferencePage$$' -update
+
+docs-diagrams: ## draw the diagrams of docs/
+	$(GO) run ./internal/diagrams
+
+# Installs mkdocs and its theme from PyPI into .cache once, and again after a change of the versions.
+$(DOCS_TOOLS)/installed: internal/docs/requirements.txt
+	@$(GO) run ./internal/setup docs
+	@echo 'installing mkdocs into $(DOCS_TOOLS) (20 MB)'
+	@python3 -m venv --clear $(DOCS_TOOLS)
+	@$(DOCS_TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
 
 .PHONY: lint
 lint: lint-format lint-modules vet lint-code ## run all static checks: format, modules, vet, linter

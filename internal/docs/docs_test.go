@@ -4,6 +4,7 @@ package docs
 import (
 	"errors"
 	"go/ast"
+	"go/format"
 	"go/importer"
 	"go/parser"
 	"go/token"
@@ -21,11 +22,25 @@ import (
 
 const root = "../.."
 
+// adapters is the module with the libraries that docs/adapters.md is about.
+const adapters = root + "/adapters/integration"
+
 // prelude declares what the code on the pages uses without declaring it.
 const prelude = `package page
 
 import (
 	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -50,11 +65,16 @@ var (
 	ctx             context.Context
 	client          *holdfast.Client
 	hold            *holdfast.Hold
+	runner          *holdfast.LeaderAwareRunner
 	opts            []holdfast.Option
 	runnerOpts      []holdfast.RunnerOption
 	name, prefix    string
 	names           []string
-	fn, task        func(ctx context.Context) error
+	fn, migrate     func(ctx context.Context) error
+	task            func(ctx context.Context) error
+	serve           func(ctx context.Context, tenant string) error
+	serveAsLeader   func(w http.ResponseWriter, req *http.Request, token uint64)
+	tenantsOf       func(partition int) []string
 	update          func(old []byte) ([]byte, error)
 	work            func(ctx context.Context, partition int) error
 	bill            func(ctx context.Context, token uint64) error
@@ -69,10 +89,45 @@ var (
 )
 `
 
+// adaptersPrelude is the prelude of docs/adapters.md.
+const adaptersPrelude = `package page
+
+import (
+	"context"
+	"database/sql"
+	"io/fs"
+	"time"
+
+	"github.com/caddyserver/certmagic"
+	"github.com/go-co-op/gocron/v2"
+	"github.com/pressly/goose/v3"
+	"github.com/robfig/cron/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/adapters/certmagiclock"
+	"github.com/holdfast-go/holdfast/adapters/cronlock"
+	"github.com/holdfast-go/holdfast/adapters/gocronlock"
+	"github.com/holdfast-go/holdfast/adapters/gooselock"
+	"github.com/holdfast-go/holdfast/adapters/redsync"
+)
+
+var (
+	ctx    context.Context
+	client *holdfast.Client
+	report func(ctx context.Context) error
+	jobs   *cronlock.Jobs
+	c      *cron.Cron
+	job    cron.Job
+	logger cron.Logger
+	db     *sql.DB
+	files  fs.FS
+)
+`
+
 var (
 	goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 	block   = regexp.MustCompile("(?ms)^```.*?^```$")
-	imports = regexp.MustCompile(`(?ms)\Aimport \(\n.*?^\)\n`)
+	imports = regexp.MustCompile(`(?ms)\Aimport (?:"[^\n]*\n|\(\n.*?^\)\n)`)
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ +(.*)$`)
 	// apiName matches names such as mongo.New and WithTTL in a page's text.
@@ -85,7 +140,7 @@ var (
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md", "integration/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "integration/*.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil || len(found) == 0 {
 			t.Fatalf("no page matches %s (%v)", pattern, err)
@@ -105,11 +160,12 @@ func pages(t *testing.T) map[string]string {
 // and declare one twice, as lists of calls do.
 func TestGoBlocksCompile(t *testing.T) {
 	fset := token.NewFileSet()
-	load := exportedAPI(t, fset)
+	load, loadAdapters := exportedAPI(t, fset, root, prelude), exportedAPI(t, fset, adapters, adaptersPrelude)
 	blocks := 0
 	for page, text := range pages(t) {
+		load, prelude := load, prelude
 		if page == "docs/adapters.md" {
-			continue // its code needs other libraries; the tests in adapters/integration use it with them
+			load, prelude = loadAdapters, adaptersPrelude
 		}
 		if strings.HasPrefix(page, "integration/") {
 			continue // another module
@@ -117,6 +173,13 @@ func TestGoBlocksCompile(t *testing.T) {
 		for _, m := range goBlock.FindAllStringSubmatchIndex(text, -1) {
 			blocks++
 			code, at := text[m[2]:m[3]], page+":"+strconv.Itoa(1+strings.Count(text[:m[2]], "\n"))
+			if strings.HasPrefix(code, "package ") { // a whole program
+				if formatted, err := format.Source([]byte(code)); err == nil && string(formatted) != code {
+					t.Errorf("%s: the program is not formatted by gofmt", at)
+				}
+				checkTypes(t, load, fset, "//line "+at+"\n"+code)
+				continue
+			}
 			if own := imports.FindString(code); own != "" {
 				checkImports(t, load, at, own)
 				code = strings.Repeat("\n", strings.Count(own, "\n")) + code[len(own):]
@@ -126,18 +189,7 @@ func TestGoBlocksCompile(t *testing.T) {
 			} else {
 				code = "//line " + at + "\n" + code
 			}
-			file, err := parser.ParseFile(fset, "", prelude+code, parser.SkipObjectResolution)
-			if err != nil {
-				t.Error(err)
-				continue
-			}
-			report := func(err error) {
-				if e, ok := err.(types.Error); !ok || !e.Soft { //nolint:errorlint // go/types reports this type itself
-					t.Error(err)
-				}
-			}
-			config := types.Config{Importer: load, Error: report}
-			_, _ = config.Check("page", fset, []*ast.File{file}, nil) // report has the errors
+			checkTypes(t, load, fset, prelude+code)
 		}
 	}
 	if blocks < 15 {
@@ -145,9 +197,26 @@ func TestGoBlocksCompile(t *testing.T) {
 	}
 }
 
+// checkTypes checks one file of Go.
+func checkTypes(t *testing.T, load types.Importer, fset *token.FileSet, code string) {
+	t.Helper()
+	file, err := parser.ParseFile(fset, "", code, parser.SkipObjectResolution)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	report := func(err error) {
+		if e, ok := err.(types.Error); !ok || !e.Soft { //nolint:errorlint // go/types reports this type itself
+			t.Error(err)
+		}
+	}
+	config := types.Config{Importer: load, Error: report}
+	_, _ = config.Check("page", fset, []*ast.File{file}, nil) // report has the errors
+}
+
 // Every name of the API on a page exists. The changelog also has the names of earlier builds.
 func TestNamesExist(t *testing.T) {
-	load := exportedAPI(t, token.NewFileSet())
+	load := exportedAPI(t, token.NewFileSet(), root, prelude)
 	var scopes []*types.Package
 	for _, name := range []string{"", "driver", "drivers/azblob", "drivers/file", "drivers/memory", "drivers/mongo", "leases", "lockertest", "partitions", "readiness"} {
 		pkg, err := load.Import(strings.TrimSuffix("github.com/holdfast-go/holdfast/"+name, "/"))
@@ -192,8 +261,9 @@ func checkImports(t *testing.T, load types.Importer, at, text string) {
 	}
 }
 
-// exportedAPI returns an importer of the packages that the prelude imports, from the build cache.
-func exportedAPI(t *testing.T, fset *token.FileSet) types.Importer {
+// exportedAPI returns an importer of the packages that a prelude imports, as the module in dir requires
+// them, from the build cache.
+func exportedAPI(t *testing.T, fset *token.FileSet, dir, prelude string) types.Importer {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "", prelude, parser.ImportsOnly)
 	if err != nil {
@@ -207,9 +277,11 @@ func exportedAPI(t *testing.T, fset *token.FileSet) types.Importer {
 		}
 		args = append(args, path)
 	}
-	out, err := exec.CommandContext(t.Context(), "go", args...).Output()
+	list := exec.CommandContext(t.Context(), "go", args...)
+	list.Dir = dir
+	out, err := list.Output()
 	if err != nil {
-		t.Fatalf("go list -export: %v", err)
+		t.Fatalf("go list -export in %s: %v", dir, err)
 	}
 	exports := map[string]string{}
 	for line := range strings.Lines(string(out)) {

@@ -2,6 +2,8 @@
 // package manager, and a MongoDB server and Azurite, in the folder .cache. "make test" runs it
 // first. Without the right to install packages it prints the commands that install them.
 //
+// "setup docs" installs what building the site of the pages needs instead; "make docs" runs it.
+//
 // With HOLDFAST_SETUP=list it prints these commands and does not run them.
 package main
 
@@ -29,8 +31,12 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second interrupt ends setup at once
-	err := run(ctx, realSystem(ctx), os.Stderr)
-	if err == nil {
+	s, docs := realSystem(ctx), len(os.Args) == 2 && os.Args[1] == "docs"
+	if docs {
+		s.needs = docsNeeds
+	}
+	err := run(ctx, s, os.Stderr)
+	if err == nil && !docs {
 		err = fetch(ctx, os.Stderr, mongod, azurite)
 	}
 	if err != nil {
@@ -45,7 +51,7 @@ func run(ctx context.Context, s system, log io.Writer) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	fmt.Fprintln(log, "The tests need what is missing on this machine:")
+	fmt.Fprintln(log, "These are missing on this machine:")
 	for _, n := range missing {
 		fmt.Fprintf(log, "  %s: %s\n", n.name, n.reason)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testservers"
 )
 
-// need is a program or a library that the tests require.
+// need is a program or a library that the tests, or the site, require.
 type need struct {
 	name, reason string
 	packages     map[string]string // by package manager; one that is missing has no such package
@@ -50,6 +50,16 @@ var azuriteNeed = need{
 		return s.works("", "node", "--version") && (testservers.AzuriteIsCached() || s.works("", "npm", "--version"))
 	},
 }
+
+// docsNeeds is what building the site requires. Some systems ship Python without the parts that make
+// environments.
+var docsNeeds = []need{{
+	name: "Python 3.11 with venv", reason: "mkdocs, which builds the site, runs in an environment of its own",
+	packages: map[string]string{"apt-get": "python3 python3-venv", "dnf": "python3 python3-pip", "apk": "python3 py3-pip", "brew": "python"},
+	met: func(s system) bool {
+		return s.works("", "python3", "-c", "import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))")
+	},
+}}
 
 func mongodNeeds() []need {
 	switch {
