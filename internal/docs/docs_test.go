@@ -26,7 +26,9 @@ const prelude = `package page
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
@@ -40,6 +42,7 @@ import (
 	"github.com/holdfast-go/holdfast/drivers/file"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/drivers/mongo"
+	"github.com/holdfast-go/holdfast/holdfasttest"
 	"github.com/holdfast-go/holdfast/leases"
 	"github.com/holdfast-go/holdfast/lockertest"
 	"github.com/holdfast-go/holdfast/partitions"
@@ -66,6 +69,11 @@ var (
 	filter, change  bson.D
 	containerClient *container.Client
 	report          *blockblob.Client
+	billInvoices    func(ctx context.Context, client *holdfast.Client, write func(ctx context.Context, token uint64, invoice string) error) error
+	newStore        func() interface {
+		Write(ctx context.Context, token uint64, invoice string) error
+		Invoices() []string
+	}
 )
 `
 
@@ -76,7 +84,7 @@ var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ +(.*)$`)
 	// apiName matches names such as mongo.New and WithTTL in a page's text.
-	apiName = regexp.MustCompile("\\b(holdfast|driver|azblob|file|memory|mongo|leases|lockertest|partitions|readiness)\\.([A-Z]\\w+)|`((?:With|Err|New)[A-Z]\\w*)")
+	apiName = regexp.MustCompile("\\b(holdfast|driver|azblob|file|memory|mongo|holdfasttest|leases|lockertest|partitions|readiness)\\.([A-Z]\\w+)|`((?:With|Err|New)[A-Z]\\w*)")
 	// named matches files and folders of this repository, in a page's text.
 	named = regexp.MustCompile(`\b((?:internal|engine|docs|drivers|driver|promises|leases|partitions)/[\w./*-]*\w(?:/|\b)|promise\d\d_\w+\.go)`)
 )
@@ -149,7 +157,7 @@ func TestGoBlocksCompile(t *testing.T) {
 func TestNamesExist(t *testing.T) {
 	load := exportedAPI(t, token.NewFileSet())
 	var scopes []*types.Package
-	for _, name := range []string{"", "driver", "drivers/azblob", "drivers/file", "drivers/memory", "drivers/mongo", "leases", "lockertest", "partitions", "readiness"} {
+	for _, name := range []string{"", "driver", "drivers/azblob", "drivers/file", "drivers/memory", "drivers/mongo", "holdfasttest", "leases", "lockertest", "partitions", "readiness"} {
 		pkg, err := load.Import(strings.TrimSuffix("github.com/holdfast-go/holdfast/"+name, "/"))
 		if err != nil {
 			t.Fatal(err)
