@@ -127,6 +127,21 @@ func TestPauseAtAnyMoment(t *testing.T) {
 	}
 }
 
+// A process that is paused while a call is under way receives the answer after the pause.
+func TestPauseDuringACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := holdfasttest.New(t)
+		a := b.Process("A")
+		a.Slow(time.Second)
+		start := time.Now()
+		time.AfterFunc(500*time.Millisecond, a.Pause)
+		time.AfterFunc(time.Minute, a.Resume)
+		if _, err := a.Client().Inspect(t.Context(), "job"); err != nil || time.Since(start) != time.Minute {
+			t.Errorf("%v after %v, want the answer after the pause", err, time.Since(start))
+		}
+	})
+}
+
 // A short pause costs nothing.
 func TestShortPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

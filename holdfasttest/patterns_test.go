@@ -150,17 +150,22 @@ func TestPausedWorker(t *testing.T) {
 		first, second := b.Process("first"), b.Process("second")
 		store := newStore()
 		write := func(ctx context.Context, token uint64, invoice string) error {
-			if invoice == "invoice 2" {
-				first.Pause() // it has checked its lock, and has not written yet
-				defer first.Resume()
-				if err := billInvoices(t.Context(), second.Client(), store.Write); err != nil {
-					t.Errorf("the second process: %v", err)
-				}
+			if invoice != "invoice 2" {
+				return store.Write(ctx, token, invoice)
 			}
-			return store.Write(ctx, token, invoice)
+			first.Pause() // it has checked its lock, and has not written yet
+			defer first.Resume()
+			if err := billInvoices(t.Context(), second.Client(), store.Write); err != nil {
+				t.Errorf("the second process: %v", err)
+			}
+			err := store.Write(ctx, token, invoice)
+			if err == nil {
+				t.Error("the storage accepted the late write")
+			}
+			return err
 		}
-		if err := billInvoices(t.Context(), first.Client(), write); err == nil {
-			t.Error("the late write was accepted")
+		if err := billInvoices(t.Context(), first.Client(), write); !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("the paused process: %v, want ErrLost", err)
 		}
 	})
 }
