@@ -133,7 +133,7 @@ func (s *servers) startMongo(ctx context.Context, sp spec, host string) error {
 }
 
 func (s *servers) startMembers(ctx context.Context, sp spec, host string) error {
-	ports, err := freePorts(sp.Members)
+	ports, err := freePorts(ctx, sp.Members)
 	if err != nil {
 		return err
 	}
@@ -177,10 +177,10 @@ func onlyLocal(host string) netip.Addr {
 }
 
 // freePorts returns ports that no process of this machine listens at.
-func freePorts(n int) ([]string, error) {
+func freePorts(ctx context.Context, n int) ([]string, error) {
 	var ports []string
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}

@@ -254,7 +254,9 @@ func TestKillReleasesNothing(t *testing.T) {
 				a.Pause()
 			}
 			a.Kill()
-			<-done
+			if err := <-done; !errors.Is(err, holdfast.ErrClosed) && !errors.Is(err, holdfast.ErrLost) {
+				t.Errorf("Do: %v", err)
+			}
 			time.Sleep(20 * time.Second)
 			if b.Holder("job") != "A" {
 				t.Errorf("the holder is %q", b.Holder("job"))

@@ -196,7 +196,9 @@ func TestBackendAwayForAMinute(t *testing.T) {
 			t.Error("the token did not rise")
 		}
 		stop()
-		<-done
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run: %v", err)
+		}
 	})
 }
 

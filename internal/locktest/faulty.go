@@ -29,11 +29,13 @@ const (
 )
 
 // Faulty is a Locker between a client and a backend to whose calls Faults happen.
-type (
-	Faulty = faulty.Locker
-	Fault  = faulty.Fault
-	Faults = faulty.Faults
-)
+type Faulty = faulty.Locker
+
+// Fault is what happens to one call.
+type Fault = faulty.Fault
+
+// Faults chooses what happens to a call.
+type Faults = faulty.Faults
 
 // NewFaulty makes a Faulty without a Watcher. The test's end waits for its calls under way. With
 // nil no fault happens.
