@@ -28,7 +28,7 @@ SYSTEMS := linux darwin windows
 # For test-newest: the packages that use other modules, and a go.mod with the newest versions of those modules.
 NEWEST_PKG ?= ./drivers/mongo ./drivers/azblob ./drivers/file ./cmd/holdfast ./internal/mongotest ./internal/azuritetest
 NEWEST := .cache/newest.mod
-MODULES := . bench integration adapters/integration
+MODULES := . bench integration holdfastcontainers adapters/integration
 
 GOLANGCI_LINT_VERSION := v2.15.0
 BIN := $(CURDIR)/.cache/bin
@@ -105,7 +105,9 @@ IMAGES = mode=$${HOLDFAST_TEST_MODE:-$${HOLDFAST_TEST_MONGODB_URI:-$${HOLDFAST_T
 
 .PHONY: integration
 integration: ## test with real backends in containers and real faults (TESTFLAGS='-run Primary'; integration/README.md)
-	@$(IMAGES); cd integration && $(GO) test -race -count=1 -p 1 -v -timeout $(INTEGRATION_TIMEOUT) $(TESTFLAGS) $(INTEGRATION_PKG)
+	@$(IMAGES); \
+	if [ "$$mode" = containers ]; then $(GO) -C holdfastcontainers test -race -count=1 -v -timeout 5m $(TESTFLAGS) ./...; fi; \
+	cd integration && $(GO) test -race -count=1 -p 1 -v -timeout $(INTEGRATION_TIMEOUT) $(TESTFLAGS) $(INTEGRATION_PKG)
 
 .PHONY: reliability
 reliability: ## run the integration scenarios and update the table of docs/reliability.md

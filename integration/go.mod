@@ -2,7 +2,10 @@ module github.com/holdfast-go/holdfast/integration
 
 go 1.25.7
 
-replace github.com/holdfast-go/holdfast => ../
+replace (
+	github.com/holdfast-go/holdfast => ../
+	github.com/holdfast-go/holdfast/holdfastcontainers => ../holdfastcontainers
+)
 
 require (
 	github.com/Azure/azure-sdk-for-go/sdk/azcore v1.23.1
@@ -11,6 +14,7 @@ require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/containerd/errdefs v1.0.0
 	github.com/holdfast-go/holdfast v0.0.0
+	github.com/holdfast-go/holdfast/holdfastcontainers v0.0.0
 	github.com/moby/moby/api v1.55.0
 	github.com/moby/moby/client v0.5.0
 	github.com/rs/zerolog v1.28.0

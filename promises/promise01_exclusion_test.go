@@ -48,8 +48,8 @@ func TestPromise01_Exclusion(t *testing.T) {
 					return locktest.Fault{}
 				}
 			})
-			l.Pace = locktest.NewPace(t, 10*time.Second, poll)
-			paces = append(paces, l.Pace)
+			pace := locktest.NewPace(t, 10*time.Second, poll)
+			l.Check, paces = pace.Note, append(paces, pace)
 			c := locktest.NewClient(t, l, holdfast.WithTTL(10*time.Second), holdfast.WithPollInterval(poll))
 			for range 3 {
 				wg.Go(func() {

@@ -14,6 +14,7 @@ import (
 	tcazurite "github.com/testcontainers/testcontainers-go/modules/azure/azurite"
 	"github.com/testcontainers/testcontainers-go/wait"
 
+	"github.com/holdfast-go/holdfast/holdfastcontainers"
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
 )
 
@@ -53,8 +54,8 @@ func StartAzurite(tb testing.TB, keepState bool) *Azurite {
 	return a
 }
 
-// SharedAzurite returns a service that all tests of the package share. They inject faults only
-// through proxies of their own.
+// SharedAzurite returns a service that all tests of the package share, and in containers those of
+// all packages. They inject faults only through proxies of their own.
 func SharedAzurite(tb testing.TB) *Azurite {
 	tb.Helper()
 	return suite.azurite.get(tb, func() (*Azurite, func() error, error) {
@@ -64,6 +65,11 @@ func SharedAzurite(tb testing.TB) *Azurite {
 			}
 			service, err := azuritetest.FromEnvironment()
 			return &Azurite{Service: service}, nil, err
+		}
+		if suite.mode == Containers {
+			c := holdfastcontainers.Azurite(tb, holdfastcontainers.WithImage(AzuriteImage()))
+			fmt.Printf("integration: shared: Azurite of %s at %s\n", AzuriteImage(), c.Endpoint)
+			return &Azurite{Service: azuritetest.Emulator(c.Endpoint)}, nil, nil
 		}
 		dir := filepath.Join(suite.dir, "azurite")
 		if err := os.Mkdir(dir, 0o700); err != nil {

@@ -123,7 +123,10 @@ func runAll(m *testing.M) (code int, err error) {
 
 func (s *shared[T]) get(tb testing.TB, start func() (T, func() error, error)) T {
 	tb.Helper()
-	s.once.Do(func() { s.value, s.close, s.err = start() })
+	s.once.Do(func() {
+		s.err = errors.New("it could not be started for another test") // if start ends that test
+		s.value, s.close, s.err = start()
+	})
 	Check(tb, s.err)
 	countUse()
 	return s.value

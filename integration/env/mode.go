@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/holdfast-go/holdfast/holdfastcontainers"
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
@@ -26,16 +27,16 @@ const (
 // Environment variables that choose the mode and the images.
 const (
 	ModeVariable         = "HOLDFAST_TEST_MODE"
-	MongoImageVariable   = "HOLDFAST_TEST_MONGO_IMAGE"
-	AzuriteImageVariable = "HOLDFAST_TEST_AZURITE_IMAGE"
+	MongoImageVariable   = holdfastcontainers.MongoImageVariable
+	AzuriteImageVariable = holdfastcontainers.AzuriteImageVariable
 )
 
 // MongoImage returns the image of mongod: that of the variable, or the official one.
-func MongoImage() string { return variable(MongoImageVariable, "mongo:6.0") }
+func MongoImage() string { return variable(MongoImageVariable, holdfastcontainers.DefaultMongoImage) }
 
 // AzuriteImage returns the image of Azurite: that of the variable, or the official one.
 func AzuriteImage() string {
-	return variable(AzuriteImageVariable, "mcr.microsoft.com/azure-storage/azurite:3.37.0")
+	return variable(AzuriteImageVariable, holdfastcontainers.DefaultAzuriteImage)
 }
 
 func variable(name, defaultValue string) string {

@@ -16,6 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/holdfast-go/holdfast/holdfastcontainers"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
@@ -95,8 +96,8 @@ func StartMongo(tb testing.TB, opts MongoOptions) *Mongo {
 	return m
 }
 
-// SharedMongo returns a replica set of three that all tests of the package share. They inject
-// faults only through proxies of their own.
+// SharedMongo returns a replica set of three that all tests of the package share, and in containers
+// those of all packages. They inject faults only through proxies of their own.
 func SharedMongo(tb testing.TB) *Mongo {
 	tb.Helper()
 	return suite.mongo.get(tb, func() (*Mongo, func() error, error) {
@@ -107,6 +108,11 @@ func SharedMongo(tb testing.TB) *Mongo {
 			}
 			hosts, err := userHosts(uri)
 			return &Mongo{uri: uri, hosts: hosts, shared: true}, nil, err
+		}
+		if suite.mode == Containers {
+			c := holdfastcontainers.Mongo(tb, holdfastcontainers.WithImage(MongoImage()), holdfastcontainers.WithMembers(3))
+			fmt.Printf("integration: shared: a replica set of %s at %v\n", MongoImage(), c.Hosts)
+			return &Mongo{uri: c.URI, hosts: c.Hosts, shared: true, set: mongotest.At(c.Hosts)}, nil, nil
 		}
 		// The long timeout avoids elections on a busy machine: they would disturb all tests.
 		m, err := newMongo(context.Background(), suite.dir, "shared", MongoOptions{ElectionTimeout: 10 * time.Second})

@@ -12,6 +12,8 @@ import (
 	"github.com/moby/moby/client"
 	"github.com/testcontainers/testcontainers-go"
 	tcnetwork "github.com/testcontainers/testcontainers-go/network"
+
+	"github.com/holdfast-go/holdfast/internal/owner"
 )
 
 // network is a Docker network of one environment. Its containers have fixed addresses, which they
@@ -33,7 +35,7 @@ func newNetwork(ctx context.Context, e *engine) (*network, error) {
 		var docker *testcontainers.DockerNetwork
 		docker, err = tcnetwork.New(ctx, tcnetwork.WithIPAM(&dockernet.IPAM{
 			Config: []dockernet.IPAMConfig{{Subnet: subnet, Gateway: subnet.Addr().Next()}},
-		}), tcnetwork.WithLabels(ownerLabels()))
+		}), tcnetwork.WithLabels(owner.Labels()))
 		if err == nil {
 			return &network{engine: e, docker: docker, subnet: subnet}, nil
 		}
@@ -60,7 +62,7 @@ func (n *network) attach(addr netip.Addr, name string) testcontainers.CustomizeR
 		return errors.Join(
 			tcnetwork.WithNetwork([]string{name}, n.docker)(req),
 			tcnetwork.WithBridgeNetwork()(req),
-			testcontainers.WithLabels(ownerLabels())(req),
+			testcontainers.WithLabels(owner.Labels())(req),
 			testcontainers.WithEndpointSettingsModifier(func(settings map[string]*dockernet.EndpointSettings) {
 				settings[n.docker.Name].IPAMConfig = &dockernet.EndpointIPAMConfig{IPv4Address: addr}
 			})(req),

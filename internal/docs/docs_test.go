@@ -42,6 +42,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
@@ -55,14 +56,17 @@ import (
 	"github.com/holdfast-go/holdfast/drivers/file"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/drivers/mongo"
+	"github.com/holdfast-go/holdfast/holdfasttest"
 	"github.com/holdfast-go/holdfast/leases"
 	"github.com/holdfast-go/holdfast/lockertest"
 	"github.com/holdfast-go/holdfast/partitions"
 	"github.com/holdfast-go/holdfast/readiness"
+	"github.com/holdfast-go/holdfast/web"
 )
 
 var (
 	ctx             context.Context
+	token           uint64
 	client          *holdfast.Client
 	hold            *holdfast.Hold
 	runner          *holdfast.LeaderAwareRunner
@@ -86,6 +90,11 @@ var (
 	filter, change  bson.D
 	containerClient *container.Client
 	report          *blockblob.Client
+	billInvoices    func(ctx context.Context, client *holdfast.Client, write func(ctx context.Context, token uint64, invoice string) error) error
+	newStore        func() interface {
+		Write(ctx context.Context, token uint64, invoice string) error
+		Invoices() []string
+	}
 )
 `
 
@@ -131,7 +140,7 @@ var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ +(.*)$`)
 	// apiName matches names such as mongo.New and WithTTL in a page's text.
-	apiName = regexp.MustCompile("\\b(holdfast|driver|azblob|file|memory|mongo|leases|lockertest|partitions|readiness)\\.([A-Z]\\w+)|`((?:With|Err|New)[A-Z]\\w*)")
+	apiName = regexp.MustCompile("\\b(holdfast|driver|azblob|file|memory|mongo|holdfasttest|leases|lockertest|partitions|readiness)\\.([A-Z]\\w+)|`((?:With|Err|New)[A-Z]\\w*)")
 	// named matches files and folders of this repository, in a page's text.
 	named = regexp.MustCompile(`\b((?:internal|engine|docs|drivers|driver|promises|leases|partitions)/[\w./*-]*\w(?:/|\b)|promise\d\d_\w+\.go)`)
 )
@@ -140,7 +149,7 @@ var (
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "integration/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "integration/*.md", "holdfastcontainers/*.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil || len(found) == 0 {
 			t.Fatalf("no page matches %s (%v)", pattern, err)
@@ -167,8 +176,8 @@ func TestGoBlocksCompile(t *testing.T) {
 		if page == "docs/adapters.md" {
 			load, prelude = loadAdapters, adaptersPrelude
 		}
-		if strings.HasPrefix(page, "integration/") {
-			continue // another module
+		if strings.HasPrefix(page, "integration/") || strings.HasPrefix(page, "holdfastcontainers/") {
+			continue // other modules
 		}
 		for _, m := range goBlock.FindAllStringSubmatchIndex(text, -1) {
 			blocks++
@@ -218,7 +227,7 @@ func checkTypes(t *testing.T, load types.Importer, fset *token.FileSet, code str
 func TestNamesExist(t *testing.T) {
 	load := exportedAPI(t, token.NewFileSet(), root, prelude)
 	var scopes []*types.Package
-	for _, name := range []string{"", "driver", "drivers/azblob", "drivers/file", "drivers/memory", "drivers/mongo", "leases", "lockertest", "partitions", "readiness"} {
+	for _, name := range []string{"", "driver", "drivers/azblob", "drivers/file", "drivers/memory", "drivers/mongo", "holdfasttest", "leases", "lockertest", "partitions", "readiness", "web"} {
 		pkg, err := load.Import(strings.TrimSuffix("github.com/holdfast-go/holdfast/"+name, "/"))
 		if err != nil {
 			t.Fatal(err)

@@ -181,8 +181,8 @@ func TestRandomClocksAndFaults(t *testing.T) {
 					}
 				})
 				f.Watcher = p%2 == 0
-				f.Pace = locktest.NewPace(t, ttl, poll)
-				paces[f.Pace] = failures
+				pace := locktest.NewPace(t, ttl, poll)
+				f.Check, paces[pace] = pace.Note, failures
 				var ahead atomic.Int64
 				f.Check = func(_ context.Context, op string) { // a suspend between request and reply
 					if op == locktest.OpRenew && n(6) == 0 {

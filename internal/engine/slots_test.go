@@ -51,9 +51,9 @@ func slotsUnderFaults(t *testing.T, batchReads bool) {
 			return []locktest.Fault{{Refuse: locktest.ErrInjected}, {Lose: locktest.ErrInjected}, {Hang: true}, {Late: d}, {Delay: d}, {}, {}, {}}[kind]
 		})
 		l.Watcher, l.NoBatchReads = p%2 == 0, !batchReads
-		l.Pace = locktest.NewPace(t, 10*time.Second, poll)
-		l.Pace.Slots = slots
-		paces = append(paces, l.Pace)
+		pace := locktest.NewPace(t, 10*time.Second, poll)
+		pace.Slots = slots
+		l.Check, paces = pace.Note, append(paces, pace)
 		c := locktest.NewClient(t, l, holdfast.WithTTL(10*time.Second), holdfast.WithSlots(slots), holdfast.WithPollInterval(poll))
 		for range 4 {
 			wg.Go(func() {

@@ -1,8 +1,8 @@
 // Package locktest helps the tests of this module. It holds what the tests of several packages
 // need:
 //
-//   - [Faulty], a driver.Locker between a client and a backend that delays, refuses or loses
-//     calls as a test says, and other Lockers with changed answers;
+//   - [Faulty], the Locker of package faulty, which delays, refuses or loses calls as a test says,
+//     and other Lockers with changed answers;
 //   - [NewClient] and shorthands for locks, runners and managers, all on the time of a
 //     testing/synctest bubble;
 //   - checks from outside: [Exclusive] and [Pool] for exclusion and rising tokens, [Ledger] for

@@ -1,6 +1,7 @@
 package locktest
 
 import (
+	"context"
 	"sync"
 	"testing"
 	"time"
@@ -35,8 +36,9 @@ func NewPace(tb testing.TB, ttl, poll time.Duration) *Pace {
 	return &Pace{tb: tb, ttl: ttl, poll: poll, Slots: 1}
 }
 
-func (p *Pace) note(op string) {
-	if p == nil || op != OpAcquire && op != OpHandOver && op != OpInspect {
+// Note is for [Faulty].Check: it counts one call.
+func (p *Pace) Note(_ context.Context, op string) {
+	if op != OpAcquire && op != OpHandOver && op != OpInspect {
 		return
 	}
 	p.mu.Lock()

@@ -32,6 +32,9 @@ func Initiate(ctx context.Context, hosts []string, opts Options) (*Set, error) {
 	return s, s.initiate(ctx)
 }
 
+// At is a replica set that [Initiate] has made, whose members are at these addresses.
+func At(hosts []string) *Set { return &Set{opts: Options{}.withDefaults(), hosts: slices.Clone(hosts)} }
+
 // Arguments are the arguments of a mongod that can become a member.
 func Arguments(opts Options) []string { return opts.withDefaults().arguments() }
 

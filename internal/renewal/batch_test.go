@@ -22,6 +22,7 @@ import (
 type batches struct {
 	*locktest.Faulty
 	strike func(n int, leases []holdfast.Lease) locktest.Fault // n counts the batches from 1
+	tb     testing.TB
 
 	mu          sync.Mutex
 	sizes       []int
@@ -34,7 +35,7 @@ func newBatches(tb testing.TB, strike func(n int, leases []holdfast.Lease) lockt
 	if strike == nil {
 		strike = func(int, []holdfast.Lease) locktest.Fault { return locktest.Fault{Delay: 60 * time.Millisecond} }
 	}
-	return &batches{Faulty: locktest.NewFaulty(tb, memory.NewStore().Locker(), nil), strike: strike}
+	return &batches{tb: tb, Faulty: locktest.NewFaulty(tb, memory.NewStore().Locker(), nil), strike: strike}
 }
 
 func (b *batches) Capabilities() driver.Capabilities {
@@ -56,7 +57,7 @@ func (b *batches) RenewBatch(ctx context.Context, leases []holdfast.Lease) []err
 		b.mu.Unlock()
 	}()
 	if end, ok := ctx.Deadline(); !ok || time.Until(end) > 10*time.Second {
-		b.Tb.Errorf("a batch has no time limit, or a long one")
+		b.tb.Errorf("a batch has no time limit, or a long one")
 	}
 	ft := b.strike(n, leases)
 	all := func(err error) []error { return slices.Repeat([]error{err}, len(leases)) }

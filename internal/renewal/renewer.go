@@ -99,6 +99,19 @@ func (r *Renewer) GiveUp(e *Entry, cause error) {
 	}
 }
 
+// RenewNow makes a lease due for renewal. It does nothing while a renewal is under way.
+func (r *Renewer) RenewNow(e *Entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e.phase == renewing && e.call == nil && !e.queued {
+		e.next = r.now()
+		r.reorder(e)
+	}
+}
+
+// ClockMoved makes the Renewer read its clock at once.
+func (r *Renewer) ClockMoved() { r.wakeUp() }
+
 // Close stops all renewing and waits for the calls under way. It reports whether they ended
 // before ctx. Until the leases left have expired, run goes on, to report work that overruns.
 func (r *Renewer) Close(ctx context.Context) bool {
