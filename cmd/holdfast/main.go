@@ -79,31 +79,35 @@ Exit codes:
 
 // usageLines hold the first line of each command's help.
 var usageLines = map[string]string{
-	"":        "holdfast COMMAND [flags]",
-	"run":     "holdfast run [flags] NAME -- COMMAND [ARGUMENT...]",
-	"status":  "holdfast status [flags] NAME",
-	"ls":      "holdfast ls [flags] [PREFIX]",
-	"watch":   "holdfast watch [flags] [NAME...]",
-	"elect":   "holdfast elect [flags] NAME",
-	"lock":    "holdfast lock [flags] NAME",
-	"data":    "holdfast data get|set [flags] NAME",
-	"get":     "holdfast data get [flags] NAME",
-	"set":     "holdfast data set [flags] NAME [VALUE]",
-	"break":   "holdfast break [flags] NAME",
-	"serve":   "holdfast serve [flags]",
-	"bench":   "holdfast bench [flags]",
-	"version": "holdfast version [flags]",
-	"help":    "holdfast help [COMMAND]",
+	"":         "holdfast COMMAND [flags]",
+	"run":      "holdfast run [flags] NAME -- COMMAND [ARGUMENT...]",
+	"status":   "holdfast status [flags] NAME",
+	"ls":       "holdfast ls [flags] [PREFIX]",
+	"watch":    "holdfast watch [flags] [NAME...]",
+	"elect":    "holdfast elect [flags] NAME",
+	"lock":     "holdfast lock [flags] NAME",
+	"data":     "holdfast data get|set [flags] NAME",
+	"data get": "holdfast data get [flags] NAME",
+	"data set": "holdfast data set [flags] NAME [VALUE]",
+	"break":    "holdfast break [flags] NAME",
+	"serve":    "holdfast serve [flags]",
+	"bench":    "holdfast bench [flags]",
+	"version":  "holdfast version [flags]",
+	"help":     "holdfast help [COMMAND]",
 }
 
 func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
-	command := ""
-	if node := ctx.Selected(); node != nil {
-		command = node.Name
-	}
-	fmt.Fprintln(ctx.Stdout, "Usage:", usageLines[command])
+	fmt.Fprintln(ctx.Stdout, "Usage:", usageLines[commandPath(ctx.Selected())])
 	options.NoAppSummary = true
 	return kong.DefaultHelpPrinter(options, ctx)
+}
+
+// commandPath returns the words of a command, such as "data get".
+func commandPath(node *kong.Node) string {
+	if node == nil || node.Type != kong.CommandNode {
+		return ""
+	}
+	return strings.TrimSpace(commandPath(node.Parent) + " " + node.Name)
 }
 
 type helpCmd struct {

@@ -42,7 +42,10 @@ func TestReferencePage(t *testing.T) {
 		"[The command](command.md) is the introduction.\n")
 	commands := []string{""}
 	for _, node := range newParser(&cli{}, io.Discard, io.Discard, nil).Model.Children {
-		commands = append(commands, node.Name)
+		commands = append(commands, commandPath(node))
+		for _, below := range node.Children {
+			commands = append(commands, commandPath(below))
+		}
 	}
 	if len(commands) != len(usageLines) {
 		t.Errorf("the commands are %q, and %d of them have a usage line", commands, len(usageLines))

@@ -240,8 +240,8 @@ func TestNamesExist(t *testing.T) {
 		})
 	}
 	for page, text := range pages(t) {
-		if page == "CHANGELOG.md" {
-			continue
+		if page == "CHANGELOG.md" || strings.HasPrefix(page, "holdfastcontainers/") {
+			continue // earlier builds; another module
 		}
 		for _, m := range apiName.FindAllStringSubmatch(block.ReplaceAllString(text, ""), -1) {
 			if !exists(m[1], m[2]) && !exists("", m[3]) {
