@@ -28,7 +28,7 @@ SYSTEMS := linux darwin windows
 # For test-newest: the packages that use other modules, and a go.mod with the newest versions of those modules.
 NEWEST_PKG ?= ./drivers/mongo ./drivers/azblob ./drivers/file ./cmd/holdfast ./internal/mongotest ./internal/azuritetest
 NEWEST := .cache/newest.mod
-MODULES := . bench integration adapters/integration
+MODULES := . bench integration adapters/integration holdfastvet
 
 GOLANGCI_LINT_VERSION := v2.15.0
 BIN := $(CURDIR)/.cache/bin
@@ -64,6 +64,10 @@ test-bench: ## run the tests of the module bench, which draws the results of ben
 .PHONY: test-adapters
 test-adapters: ## test the adapters with the libraries that they are for; needs a C compiler, for SQLite
 	$(GO) -C adapters/integration test -race -count=1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
+
+.PHONY: test-vet
+test-vet: ## test holdfastvet, the checks for programs that use the library
+	$(GO) -C holdfastvet test -count=1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
 
 .PHONY: test-newest
 test-newest: setup ## test the packages that use other modules with the newest versions; go.mod requires the oldest
@@ -134,7 +138,7 @@ spec: ## check the model with the large configurations too, which takes long
 	@spec/check.sh small large
 
 .PHONY: lint
-lint: lint-format lint-modules vet lint-code ## run all static checks: format, modules, vet, linter
+lint: lint-format lint-modules vet lint-code lint-misuse ## run all static checks: format, modules, vet, linter
 
 .PHONY: lint-format
 lint-format:
@@ -156,6 +160,13 @@ vet: ## compile and vet all packages and their tests for Linux, macOS and Window
 .PHONY: lint-code
 lint-code: $(GOLANGCI_LINT)
 	@for module in $(MODULES); do echo "$$module: golangci-lint run"; (cd $$module && $(GOLANGCI_LINT) run ./...) || exit 1; done
+
+# holdfastvet finds nothing in this repository: a report is a false alarm or a mistake.
+.PHONY: lint-misuse
+lint-misuse: ## run holdfastvet, which finds misuse of the library, on all modules
+	@$(GO) -C holdfastvet build -o $(BIN)/holdfastvet .
+	@for module in $(MODULES); do echo "$$module: holdfastvet ./..."; \
+		(cd $$module && $(GO) vet -vettool=$(BIN)/holdfastvet ./...) || exit 1; done
 
 # Installs the linter into .cache once, unless this version is already installed.
 $(GOLANGCI_LINT):
