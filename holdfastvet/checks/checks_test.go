@@ -43,14 +43,14 @@ func setFlag(t *testing.T, name string) {
 // parameters. What the checks know by name exists.
 func TestDeclarationsAreTheLibrarys(t *testing.T) {
 	stubs := load(t, "testdata/src", append(os.Environ(), "GO111MODULE=off", "GOPATH="+analysistest.TestData()))
-	real := load(t, "../..", os.Environ())
+	libraries := load(t, "../..", os.Environ())
 	for path, stub := range stubs {
-		if real[path] == nil {
+		if libraries[path] == nil {
 			t.Errorf("package %s does not exist", path)
 			continue
 		}
 		for _, name := range stub.Scope().Names() {
-			want := real[path].Scope().Lookup(name)
+			want := libraries[path].Scope().Lookup(name)
 			if want == nil {
 				t.Errorf("%s.%s does not exist", path, name)
 				continue
@@ -59,7 +59,7 @@ func TestDeclarationsAreTheLibrarys(t *testing.T) {
 		}
 	}
 	for k, to := range callbacks {
-		fn := function(real, k)
+		fn := function(libraries, k)
 		if fn == nil {
 			t.Errorf("%s does not exist", k)
 			continue
@@ -72,7 +72,7 @@ func TestDeclarationsAreTheLibrarys(t *testing.T) {
 		}
 	}
 	for name, at := range mongoWrites {
-		fn := function(real, collector+name)
+		fn := function(libraries, collector+name)
 		switch {
 		case fn == nil:
 			t.Errorf("a collection has no method %s", name)
@@ -81,7 +81,7 @@ func TestDeclarationsAreTheLibrarys(t *testing.T) {
 		}
 	}
 	for k := range blobWrites {
-		if function(real, k) == nil {
+		if function(libraries, k) == nil {
 			t.Errorf("%s does not exist", k)
 		}
 	}
@@ -128,12 +128,12 @@ func function(pkgs map[string]*types.Package, k string) *types.Func {
 }
 
 // compare compares the functions, and the methods and fields of types, by their parameters.
-func compare(t *testing.T, name string, stub, real types.Object) {
+func compare(t *testing.T, name string, stub, library types.Object) {
 	t.Helper()
 	if fn, ok := stub.(*types.Func); ok {
-		want, ok := real.(*types.Func)
+		want, ok := library.(*types.Func)
 		if !ok || fn.Signature().Params().Len() != want.Signature().Params().Len() || fn.Signature().Results().Len() != want.Signature().Results().Len() {
-			t.Errorf("%s is %v in testdata and %v in the library", name, stub, real)
+			t.Errorf("%s is %v in testdata and %v in the library", name, stub, library)
 		}
 		return
 	}
@@ -142,7 +142,7 @@ func compare(t *testing.T, name string, stub, real types.Object) {
 		return
 	}
 	for m := range named.Methods() {
-		found, _, _ := types.LookupFieldOrMethod(types.NewPointer(real.Type()), true, real.Pkg(), m.Name())
+		found, _, _ := types.LookupFieldOrMethod(types.NewPointer(library.Type()), true, library.Pkg(), m.Name())
 		if found == nil {
 			t.Errorf("%s has no method %s", name, m.Name())
 			continue

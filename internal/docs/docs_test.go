@@ -85,7 +85,7 @@ var (
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md", "integration/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "integration/*.md", "examples/*.md", "examples/*/*.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil || len(found) == 0 {
 			t.Fatalf("no page matches %s (%v)", pattern, err)
