@@ -73,7 +73,7 @@ func schedule(ctx context.Context, out io.Writer, backend string, every, ttl tim
 		return err
 	}
 	scheduler.Start()
-	fmt.Fprintf(out, "scheduled by process %d\n", os.Getpid())
+	fmt.Fprintf(out, "scheduled by %s\n", instance())
 	<-ctx.Done()
 	return nil
 }
@@ -81,6 +81,12 @@ func schedule(ctx context.Context, out io.Writer, backend string, every, ttl tim
 // report is the job. Its context ends if the lock is lost.
 func report(ctx context.Context, out io.Writer) error {
 	token, _ := holdfast.TokenFromContext(ctx) // for storage that refuses late writes
-	_, err := fmt.Fprintf(out, "%s the report was made by process %d under token %d\n", time.Now().Format(time.TimeOnly), os.Getpid(), token)
+	_, err := fmt.Fprintf(out, "%s the report was made by %s under token %d\n", time.Now().Format(time.TimeOnly), instance(), token)
 	return err
+}
+
+// instance names this copy.
+func instance() string {
+	host, _ := os.Hostname()
+	return fmt.Sprintf("%s/%d", host, os.Getpid())
 }
