@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -35,8 +36,10 @@ func probe(caddycmd.Flags) (int, error) {
 		port = "8443"
 	}
 	// It only matters that there is a certificate, not who signed it.
-	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 5 * time.Second}, "tcp", net.JoinHostPort("localhost", port),
-		&tls.Config{ServerName: "localhost", InsecureSkipVerify: true})
+	dialer := &tls.Dialer{Config: &tls.Config{ServerName: "localhost", InsecureSkipVerify: true}}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort("localhost", port))
 	if err != nil {
 		return 1, fmt.Errorf("probe: %w", err)
 	}

@@ -38,7 +38,7 @@ func Start(t *testing.T, program string, args ...string) *Process {
 	t.Helper()
 	p := &Process{Cmd: exec.CommandContext(t.Context(), program, args...), t: t}
 	p.Stdout, p.Stderr = p, p
-	if err := p.Cmd.Start(); err != nil {
+	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
