@@ -11,7 +11,7 @@ import (
 )
 
 func TestLockContext(t *testing.T) {
-	analysistest.Run(t, analysistest.TestData(), LockContext, "lockcontext")
+	analysistest.Run(t, analysistest.TestData(), LockContext, "lockcontext", "observed")
 }
 
 func TestHoldRelease(t *testing.T) {

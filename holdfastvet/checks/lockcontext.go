@@ -40,7 +40,9 @@ func lockContext(c *check) {
 			}
 		})
 	})
-	c.holds(func(h hold) { c.unwatched(h) })
+	if !c.observes() {
+		c.holds(func(h hold) { c.unwatched(h) })
+	}
 }
 
 // deaf says how a function that does not use its context shows that it should; "" if it does
@@ -105,7 +107,16 @@ func endsByItself(loop *ast.ForStmt) (ends bool) {
 
 func (c *check) isOuterContext(b body, id *ast.Ident) bool {
 	v, ok := c.info.Uses[id].(*types.Var)
-	return ok && isContext(v.Type()) && !within(v, b.node)
+	return ok && isContext(v.Type()) && !within(v, b.node) && !c.sets(b, v)
+}
+
+// sets reports whether a body assigns to a variable, which then can have the body's own context.
+func (c *check) sets(b body, v *types.Var) (found bool) {
+	ast.Inspect(b.block, func(n ast.Node) bool {
+		found = found || assigns(c.info, n, v)
+		return !found
+	})
+	return found
 }
 
 // Calls that are right with another context: they clean up, log, or only read a value.
@@ -163,6 +174,18 @@ func (c *check) walkWork(b body, own types.Object, fn func(*ast.CallExpr)) {
 }
 
 var errorType, _ = types.Universe.Lookup("error").Type().Underlying().(*types.Interface)
+
+// observes reports whether the package has an observer or an overrun hook, which can end the work.
+func (c *check) observes() bool {
+	for _, obj := range c.info.Uses {
+		if fn, ok := obj.(*types.Func); ok {
+			if k := key(fn); k == library+".WithObserver" || k == library+".WithOverrunHook" {
+				return true
+			}
+		}
+	}
+	return false
+}
 
 // unwatched reports a hold that is used for its release alone, while other calls get a context:
 // none of them can notice that the lock is lost.

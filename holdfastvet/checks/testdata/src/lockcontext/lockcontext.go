@@ -147,7 +147,10 @@ func right(ctx context.Context) error {
 		return client.Do(held, "b", func(ctx context.Context) error { return work(ctx) })
 	})
 	_ = client.Do(ctx, "a", func(context.Context) error { return work(ctx) }) //nolint:lockcontext // as an example
-	holdfast.WithObserver(func(holdfast.Event) { _ = work(ctx) })
+	_ = client.Do(ctx, "a", func(held context.Context) error {
+		ctx = held
+		return work(ctx)
+	})
 	hold, err := client.Lock(ctx, "a")
 	if err != nil {
 		return err
