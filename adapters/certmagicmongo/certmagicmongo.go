@@ -27,7 +27,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strconv"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -49,7 +48,7 @@ const (
 	Collection = "holdfast_certificates"
 	// MaxValue is the longest value in bytes. A document of MongoDB has at most 16 MiB, key and
 	// field names included.
-	MaxValue = 16<<20 - 16<<10
+	MaxValue = filekeys.MaxValue
 
 	backend = "mongodb"
 	// One key's command is limited to keyTimeout, a command about many keys to listTimeout: a
@@ -122,8 +121,8 @@ func (f *Files[Info]) String() string {
 // than [MaxValue].
 func (f *Files[Info]) Store(ctx context.Context, key string, value []byte) error {
 	key, invalid := filekeys.CleanFile(key)
-	if invalid == nil && len(value) > MaxValue {
-		invalid = driver.Invalid("value", strconv.Itoa(len(value))+" bytes long", driver.ByteRange(0, MaxValue)+" long: MongoDB has at most 16 MB in a document")
+	if invalid == nil {
+		invalid = filekeys.CheckValue(value)
 	}
 	return f.do(ctx, "store", key, invalid, keyTimeout, func(ctx context.Context) error {
 		change := bson.D{

@@ -1,13 +1,9 @@
 package certmagicmongo
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io/fs"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,17 +11,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/holdfast-go/holdfast/adapters/internal/filestest"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-// keyInfo has the fields of certmagic.KeyInfo.
-type keyInfo struct {
-	Key        string
-	Modified   time.Time
-	Size       int64
-	IsTerminal bool
-}
+type keyInfo = filestest.KeyInfo
 
 func bounded(t *testing.T) context.Context {
 	t.Helper()
@@ -43,96 +34,13 @@ func newFiles(t *testing.T, collection *mongo.Collection) *Files[keyInfo] {
 	return files
 }
 
-func TestValues(t *testing.T) {
-	ctx, files := bounded(t), newFiles(t, mongotest.Collection(t))
-	for name, value := range map[string][]byte{"empty": nil, "text": []byte("$key"), "longest": bytes.Repeat([]byte{0xff}, MaxValue)} {
-		for range 2 { // the second replaces the first
-			if err := files.Store(ctx, name, value); err != nil {
-				t.Fatal(err)
-			}
-		}
-		got, err := files.Load(ctx, name)
-		if err != nil || got == nil || !bytes.Equal(got, value) {
-			t.Errorf("Load of the %s value: %d bytes, %v", name, len(got), err)
-		}
-		info, err := files.Stat(ctx, name)
-		if err != nil || info.Key != name || info.Size != int64(len(value)) || !info.IsTerminal || time.Since(info.Modified).Abs() > time.Hour {
-			t.Errorf("Stat of the %s value: %+v, %v", name, info, err)
-		}
-	}
-	err := files.Store(ctx, "long", make([]byte, MaxValue+1))
-	if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "16 MB") || files.Exists(ctx, "long") {
-		t.Errorf("a value that is too long: %v", err)
-	}
-}
-
-func TestMissingKeys(t *testing.T) {
-	ctx, files := bounded(t), newFiles(t, mongotest.Collection(t))
-	check := func(path string) {
-		t.Helper()
-		_, load := files.Load(ctx, path)
-		_, stat := files.Stat(ctx, path)
-		_, list := files.List(ctx, path, true)
-		for what, err := range map[string]error{"Load": load, "Stat": stat, "List": list} {
-			if !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("%s of %q: %v", what, path, err)
-			}
-		}
-		if files.Exists(ctx, path) {
-			t.Errorf("%q exists", path)
-		}
-		if err := files.Delete(ctx, path); err != nil {
-			t.Errorf("Delete of %q: %v", path, err)
-		}
-	}
-	check("")
-	check("a")
-	if err := errors.Join(files.Store(ctx, "a/b", nil), files.Store(ctx, "a0", nil), files.Store(ctx, "a-", nil)); err != nil {
-		t.Fatal(err)
-	}
-	check("a/b/c")
-	check("A") // keys are case-sensitive
-	check("a/b0")
-	if err := files.Delete(ctx, "a/"); err != nil { // the directory, with all that is below it
-		t.Error(err)
-	}
-	check("a")
-	check("a/b")
-	if keys, err := files.List(ctx, "", true); err != nil || !slices.Equal(keys, []string{"a-", "a0"}) {
-		t.Errorf("what is left: %q, %v", keys, err)
-	}
-}
-
-func TestInvalidArguments(t *testing.T) {
-	ctx, files := bounded(t), newFiles(t, mongotest.Collection(t))
-	_, none := NewFiles[keyInfo](nil)
-	_, load := files.Load(ctx, "a\xff")
-	_, stat := files.Stat(ctx, "a\x00")
-	_, list := files.List(ctx, strings.Repeat("a", 1025), true)
-	for what, err := range map[string]error{"no collection": none, "Load": load, "Stat": stat, "List": list,
-		"Store at the root": files.Store(ctx, "/", nil), "Delete": files.Delete(ctx, "a\xff")} {
-		if !errors.Is(err, driver.ErrInvalid) {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-}
-
-// Many processes create the same key. None fails, and the value is one of theirs.
-func TestConcurrentStores(t *testing.T) {
-	ctx, collection := bounded(t), mongotest.Collection(t)
-	var stores sync.WaitGroup
-	for i := range byte(32) {
-		files := newFiles(t, collection)
-		stores.Go(func() {
-			if err := files.Store(ctx, "key", bytes.Repeat([]byte{i}, 1000)); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	stores.Wait()
-	value, err := newFiles(t, collection).Load(ctx, "key")
-	if err != nil || len(value) != 1000 || len(bytes.Trim(value, string(value[:1]))) != 0 {
-		t.Errorf("Load: %d bytes, %v", len(value), err)
+func TestFiles(t *testing.T) {
+	filestest.Run(t, func(t *testing.T) func() filestest.Files {
+		collection := mongotest.Collection(t)
+		return func() filestest.Files { return newFiles(t, collection) }
+	})
+	if _, err := NewFiles[keyInfo](nil); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("no collection: %v", err)
 	}
 }
 
@@ -146,18 +54,6 @@ func TestErrorsDoNotQuoteValues(t *testing.T) {
 	err := newFiles(t, collection).Store(ctx, "key", []byte("PRIVATE KEY"))
 	if err == nil || strings.Contains(err.Error(), "UFJJVkFURSBLRVk") || strings.Contains(err.Error(), "PRIVATE") {
 		t.Errorf("Store: %v", err)
-	}
-}
-
-func TestEndedContext(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	files := newFiles(t, mongotest.Collection(t))
-	if err := files.Store(ctx, "key", nil); !errors.Is(err, context.Canceled) || errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Store: %v", err)
-	}
-	if files.Exists(ctx, "key") {
-		t.Error("a key exists whose Stat failed")
 	}
 }
 

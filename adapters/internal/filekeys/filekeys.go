@@ -5,14 +5,19 @@ package filekeys
 import (
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// MaxKey is the longest key in bytes.
-const MaxKey = 1024
+// MaxKey and MaxValue are the longest key and value in bytes. A document of MongoDB has at most
+// 16 MiB, key and field names included.
+const (
+	MaxKey   = 1024
+	MaxValue = 16<<20 - 16<<10
+)
 
 // Clean returns the key without empty, "." and ".." parts and without slashes at its ends, as
 // certmagic.FileStorage does. A ".." cannot leave the root. The root itself is "".
@@ -35,6 +40,14 @@ func CleanFile(key string) (string, error) {
 		err = driver.Invalid("key", driver.Quote(key), "the name of a file")
 	}
 	return clean, err
+}
+
+// CheckValue returns an error if a value is too long.
+func CheckValue(value []byte) error {
+	if len(value) > MaxValue {
+		return driver.Invalid("value", strconv.Itoa(len(value))+" bytes long", driver.ByteRange(0, MaxValue)+" long: MongoDB has at most 16 MB in a document")
+	}
+	return nil
 }
 
 // Below returns the prefix that all keys below a directory have.
