@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -50,14 +51,8 @@ type project struct {
 
 func newProject(t *testing.T, url string) *project {
 	t.Helper()
-	command := []string{"docker-compose"}
-	if exec.CommandContext(t.Context(), "docker", "compose", "version").Run() == nil {
-		command = []string{"docker", "compose"}
-	} else if _, err := exec.LookPath(command[0]); err != nil {
-		t.Fatal("neither \"docker compose\" nor docker-compose is installed: install docker-compose")
-	}
 	p := &project{
-		t: t, command: append(command, "-f", "../docker-compose.yml", "-p", "holdfast-"+strings.ToLower(rand.Text())),
+		t: t, command: append(composeCommand(t), "-f", "../docker-compose.yml", "-p", "holdfast-"+strings.ToLower(rand.Text())),
 		env: append(os.Environ(), "BACKEND_URL="+url,
 			env.MongoImageVariable+"="+env.MongoImage(), env.AzuriteImageVariable+"="+env.AzuriteImage()),
 	}
@@ -69,6 +64,34 @@ func newProject(t *testing.T, url string) *project {
 		p.run(context.Background(), "down", "-v", "--timeout", "0")
 	})
 	return p
+}
+
+func composeCommand(t *testing.T) []string {
+	t.Helper()
+	if exec.CommandContext(t.Context(), "docker", "compose", "version").Run() == nil {
+		return []string{"docker", "compose"}
+	}
+	if _, err := exec.LookPath("docker-compose"); err != nil {
+		t.Fatal("neither \"docker compose\" nor docker-compose is installed: install docker-compose")
+	}
+	return []string{"docker-compose"}
+}
+
+// The compose files of the examples are valid. Their programs are tested beside them.
+func TestComposeFilesOfExamples(t *testing.T) {
+	t.Parallel()
+	env.RequireContainers(t)
+	files, err := filepath.Glob("../examples/*/docker-compose.yml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files were found (%v)", err)
+	}
+	command := composeCommand(t)
+	for _, file := range files {
+		args := append(append([]string{}, command[1:]...), "-f", file, "config", "-q")
+		if out, err := exec.CommandContext(t.Context(), command[0], args...).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", file, err, out)
+		}
+	}
 }
 
 func (p *project) cmd(ctx context.Context, args ...string) *exec.Cmd {

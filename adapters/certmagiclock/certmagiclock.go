@@ -9,13 +9,19 @@
 //	locker, err := certmagiclock.NewLocker(client)
 //	certmagic.Default.Storage, err = certmagiclock.NewStorage(&certmagic.FileStorage{Path: "/shared"}, locker)
 //
+// The packages certmagicmongo and certmagicazblob store the certificates beside the locks, in
+// MongoDB and in Azure Blob Storage. Then a cluster needs nothing else.
+//
 // # What the lock gives, and what not
 //
 // The lock is renewed in the background for as long as certmagic holds it. It is released by
 // Unlock even if the context has ended, and after a crash it is free within one TTL. certmagic
 // has no way to stop an operation whose lock is lost. It asks for a renewal before each attempt
 // to obtain a certificate: a lost lock then ends the operation. What an attempt stores in between
-// is not fenced. certmagic expects that: its operations check first whether the work is done.
+// is not fenced, whatever the Files are: Store does not say under which lock it is called, and
+// some keys are written under no lock. certmagic expects that: its operations check first
+// whether the work is done. An instance that was paused for longer than its lease can replace
+// the next one's certificate with its own, which is also valid.
 //
 // The Client's Shutdown waits until certmagic has unlocked what it holds. Stop certmagic, or
 // call certmagic.CleanUpOwnLocks, before it.
@@ -81,6 +87,16 @@ func (l *Locker) RenewLockLease(_ context.Context, name string, _ time.Duration)
 	return nil
 }
 
+// KeyInfo is certmagic.KeyInfo, or another type with the same fields.
+type KeyInfo interface {
+	~struct {
+		Key        string
+		Modified   time.Time
+		Size       int64
+		IsTerminal bool
+	}
+}
+
 // Files is what a [Storage] needs of another Storage; Info is certmagic.KeyInfo.
 type Files[Info any] interface {
 	Store(ctx context.Context, key string, value []byte) error
@@ -107,4 +123,12 @@ func NewStorage[Info any](files Files[Info], locker *Locker) (*Storage[Info], er
 		return nil, driver.Invalid("locker", "nil", "a Locker")
 	}
 	return &Storage[Info]{files, locker}, nil
+}
+
+// String names the Storage in certmagic's log, which would otherwise have its inner fields.
+func (s *Storage[Info]) String() string {
+	if named, ok := s.Files.(interface{ String() string }); ok {
+		return named.String() + " with Holdfast's locks"
+	}
+	return "Storage with Holdfast's locks"
 }

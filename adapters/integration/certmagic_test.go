@@ -174,15 +174,18 @@ func TestCertmagicLoss(t *testing.T) {
 	}
 }
 
-// certmagicProgram obtains a certificate. The order takes forever if no certificate was ordered
-// before.
+// certmagicProgram obtains a certificate.
 func certmagicProgram(client *holdfast.Client, journal journal) error {
-	folder := filepath.Dir(journal.path)
-	storage, err := newStorage(client, filepath.Join(folder, "certificates"))
+	storage, err := newStorage(client, filepath.Join(filepath.Dir(journal.path), "certificates"))
 	if err != nil {
 		return err
 	}
-	first := filepath.Join(folder, "ordered")
+	return obtain(storage, journal)
+}
+
+// obtain obtains a certificate. The order takes forever if no certificate was ordered before.
+func obtain(storage certmagic.Storage, journal journal) error {
+	first := filepath.Join(filepath.Dir(journal.path), "ordered")
 	magic := newMagic(storage, issuer(func(ctx context.Context, sign func() error) error {
 		if err := journal.write(ctx, "order"); err != nil {
 			return err

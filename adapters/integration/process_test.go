@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/file"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 // processTTL is the TTL of locks in child processes: a killed one keeps others waiting for so
@@ -26,12 +27,14 @@ const processTTL = 3 * time.Second
 // programs are what child processes can do. Each runs until the process is killed, or returns
 // when its work is done.
 var programs = map[string]func(client *holdfast.Client, journal journal) error{
-	"gocron-locker":  gocronLockerProgram,
-	"gocron-elector": gocronElectorProgram,
-	"cron":           cronProgram,
-	"certmagic":      certmagicProgram,
-	"goose":          gooseProgram,
-	"redsync":        redsyncProgram,
+	"gocron-locker":     gocronLockerProgram,
+	"gocron-elector":    gocronElectorProgram,
+	"cron":              cronProgram,
+	"certmagic":         certmagicProgram,
+	"certmagic-storage": certmagicStorageProgram,
+	"migrate":           migrateProgram,
+	"goose":             gooseProgram,
+	"redsync":           redsyncProgram,
 }
 
 const programVariable, folderVariable = "HOLDFAST_ADAPTER_PROGRAM", "HOLDFAST_ADAPTER_FOLDER"
@@ -39,7 +42,8 @@ const programVariable, folderVariable = "HOLDFAST_ADAPTER_PROGRAM", "HOLDFAST_AD
 func TestMain(m *testing.M) {
 	program := os.Getenv(programVariable)
 	if program == "" {
-		os.Exit(m.Run())
+		_ = os.Setenv("PEBBLE_VA_NOSLEEP", "1") // the ACME server would wait before it checks a challenge
+		os.Exit(serverprocess.Run(m))
 	}
 	folder := os.Getenv(folderVariable)
 	locker, err := file.New(filepath.Join(folder, "locks"))
@@ -139,9 +143,15 @@ func (j journal) await(t *testing.T, n int) []entry {
 
 // takesOver starts two child processes, kills the one whose work has begun, and checks that the
 // other begins only after the lease of the first, and under a higher token if there are tokens.
-func takesOver(t *testing.T, program string) (folder string) {
+// prepare is called with the folder of the processes before they start.
+func takesOver(t *testing.T, program string, prepare ...func(folder string) error) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
+	for _, p := range prepare {
+		if err := p(folder); err != nil {
+			t.Fatal(err)
+		}
+	}
 	journal := journal{filepath.Join(folder, "journal")}
 	processes := map[string]process{}
 	for range 2 {

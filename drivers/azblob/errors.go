@@ -38,6 +38,10 @@ func (e *StorageError) Error() string {
 	return text
 }
 
+// Redact returns an error of the SDK without the secrets that its text may have: the service's
+// answer becomes a *[StorageError], and the URL is left out.
+func Redact(err error) error { return redact(err) }
+
 // redact removes secrets from an error of the SDK: the service's text, and the URL, which may
 // have a SAS.
 func redact(err error) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -34,6 +35,11 @@ func Conditions(held driver.Lease) *blob.AccessConditions {
 	id := strings.ToLower(held.ID.Reveal())
 	return &blob.AccessConditions{LeaseAccessConditions: &blob.LeaseAccessConditions{LeaseID: &id}}
 }
+
+// Container returns the container of the locks, for the program's own blobs beside them, with a
+// "/" in their names or another prefix. If [Open] made the Locker, it is usable until Close.
+// The SDK's errors may show a SAS; [Redact] removes it.
+func (l *Locker) Container() *container.Client { return l.container }
 
 // Blob returns the blob of a lock. Only its holder should write it.
 func (l *Locker) Blob(name string) *blockblob.Client { return l.lockBlob(name, "").blob }

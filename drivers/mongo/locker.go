@@ -172,6 +172,11 @@ func (l *Locker) prepare(ctx context.Context) error {
 
 func (l *Locker) namespace() string { return l.majority.Database().Name() + "." + l.majority.Name() }
 
+// Database returns the database of the locks, for the program's own data beside them. It is
+// usable until Close, if [Open] made the Locker. Its reads and writes have the settings of the
+// connection, not those of the locks.
+func (l *Locker) Database() *mongo.Database { return l.majority.Database() }
+
 // Limits implements [driver.Locker].
 func (l *Locker) Limits() driver.Limits { return limits }
 

@@ -1,0 +1,9 @@
+package certmagicmongo
+
+import (
+	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/mongotest"
+)
+
+func TestMain(m *testing.M) { mongotest.Main(m) }

@@ -1,0 +1,160 @@
+// Package migratelock makes database migrations of github.com/golang-migrate/migrate/v4 run on one
+// instance at a time, with a lock of a Holdfast backend. It serves databases that golang-migrate
+// does not lock for several processes, such as SQLite, and several databases that one lock is to
+// protect. It needs no dependency: golang-migrate's interface is met structurally.
+//
+//	driver, err := sqlite3.WithInstance(db, &sqlite3.Config{})
+//	locked, err := migratelock.New[database.Driver](client, "migrations", driver, 10*time.Minute)
+//	m, err := migrate.NewWithInstance("iofs", files, "sqlite3", locked)
+//	m.LockTimeout = 11 * time.Minute // longer than the wait
+//	err = m.Up()
+//	_, _ = m.Close()
+//
+// # What the lock gives, and what not
+//
+// Instances that start together wait for each other, and find nothing left to do
+// (migrate.ErrNoChange). A migration may take any length of time: the lock is renewed in the
+// background. After a crash the next instance goes on within one TTL; as after any crash,
+// golang-migrate may then find the database dirty, and refuse to work until its version was
+// forced.
+//
+// golang-migrate passes no context to a migration, so a loss of the lock cannot stop one that
+// runs. No further migration begins: the error matches [holdfast.ErrLost]. The database does not
+// check the fencing token, so an instance that is paused for longer than its lease can go on
+// with one migration.
+package migratelock
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/adapters/internal/namedlock"
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// Driver is golang-migrate's database.Driver, if D is database.Driver.
+type Driver[D any] interface {
+	Open(url string) (D, error)
+	Close() error
+	Lock() error
+	Unlock() error
+	Run(migration io.Reader) error
+	SetVersion(version int, dirty bool) error
+	Version() (version int, dirty bool, err error)
+	Drop() error
+}
+
+// Locked is a Driver whose Lock and Unlock are those of a Holdfast lock. It passes everything
+// else on.
+type Locked[D Driver[D]] struct {
+	driver D
+	locks  *namedlock.Set
+	name   string
+	wait   time.Duration
+}
+
+// unlockLimit bounds how long Unlock waits for the release, which goes on without it.
+const unlockLimit = 30 * time.Second
+
+// New makes a Locked for a driver, with the lock of this name. Lock waits for up to wait. The
+// LockTimeout of migrate.Migrate, 15 s unless it is set, must be longer: a lock that is granted
+// after it is held until Close. New starts nothing. The error is an *[holdfast.InvalidError]
+// if the backend does not allow the name, or wait is not positive.
+func New[D Driver[D]](client *holdfast.Client, name string, database D, wait time.Duration, opts ...holdfast.Option) (*Locked[D], error) {
+	if any(database) == nil {
+		return nil, driver.Invalid("database", "nil", "a database.Driver")
+	}
+	if wait <= 0 {
+		return nil, driver.Invalid("wait", driver.FormatDuration(wait), "more than 0")
+	}
+	locks, err := namedlock.New(client, 0, opts...)
+	if err != nil {
+		return nil, err
+	}
+	if err := locks.CheckName(name); err != nil {
+		return nil, err
+	}
+	return &Locked[D]{database, locks, name, wait}, nil
+}
+
+// Open opens another database with the driver, and returns it with the same lock.
+func (l *Locked[D]) Open(url string) (D, error) {
+	opened, err := l.driver.Open(url)
+	if err != nil {
+		return opened, err
+	}
+	locked, ok := any(&Locked[D]{opened, l.locks, l.name, l.wait}).(D)
+	if !ok {
+		return opened, driver.Invalid("type of the driver", "concrete", "database.Driver, so that Open can return a Locked")
+	}
+	return locked, nil
+}
+
+// Close releases the lock, if it is held, and closes the database.
+func (l *Locked[D]) Close() error {
+	if _, locked := l.locks.Context(l.name); locked {
+		_ = l.Unlock() // a loss was reported to the Client's observers
+	}
+	return l.driver.Close()
+}
+
+// Lock waits until it has the lock. The error matches [holdfast.ErrHeld] if another has it for
+// longer than the wait given to New.
+func (l *Locked[D]) Lock() error {
+	ctx, cancel := context.WithTimeout(context.Background(), l.wait)
+	defer cancel()
+	return l.locks.Lock(ctx, l.name)
+}
+
+// Unlock releases the lock. The error matches [holdfast.ErrLost] if it was lost before. A
+// release that fails is repeated in the background and reported to the Client's observers.
+func (l *Locked[D]) Unlock() error {
+	ctx, cancel := context.WithTimeout(context.Background(), unlockLimit)
+	defer cancel()
+	return l.locks.Unlock(ctx, l.name)
+}
+
+// Run runs a migration, unless the lock was lost.
+func (l *Locked[D]) Run(migration io.Reader) error {
+	if err := l.held("run a migration"); err != nil {
+		return err
+	}
+	return l.driver.Run(migration)
+}
+
+// SetVersion records a version. golang-migrate records it as dirty before a migration, and as
+// clean after it. The first is refused if the lock was lost; the second records what was done.
+func (l *Locked[D]) SetVersion(version int, dirty bool) error {
+	if dirty {
+		if err := l.held("begin a migration"); err != nil {
+			return err
+		}
+	}
+	return l.driver.SetVersion(version, dirty)
+}
+
+// Version returns the version of the database.
+func (l *Locked[D]) Version() (version int, dirty bool, err error) { return l.driver.Version() }
+
+// Drop deletes everything in the database, unless the lock was lost.
+func (l *Locked[D]) Drop() error {
+	if err := l.held("drop"); err != nil {
+		return err
+	}
+	return l.driver.Drop()
+}
+
+// held returns an error if the lock was lost. Without a lock it returns nil: golang-migrate
+// calls nothing that changes the database before Lock, but a program may.
+func (l *Locked[D]) held(what string) error {
+	ctx, locked := l.locks.Context(l.name)
+	if !locked {
+		return nil
+	}
+	if hold, ok := holdfast.HoldFromContext(ctx); ok && hold.Err() != nil {
+		return driver.Errorf("holdfast: %s under %q: %w", what, l.name, hold.Err())
+	}
+	return nil
+}

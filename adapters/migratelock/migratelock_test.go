@@ -1,0 +1,165 @@
+package migratelock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/adapters/migratelock"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+)
+
+// database stands for database.Driver, so that these tests need no other module.
+type database interface{ migratelock.Driver[database] }
+
+// calls is a database that writes down what is called.
+type calls struct{ log []string }
+
+func (c *calls) add(format string, args ...any) error {
+	c.log = append(c.log, fmt.Sprintf(format, args...))
+	return nil
+}
+func (c *calls) Open(url string) (database, error) { return c, c.add("open %s", url) }
+func (c *calls) Close() error                      { return c.add("close") }
+func (c *calls) Lock() error                       { return c.add("lock") }
+func (c *calls) Unlock() error                     { return c.add("unlock") }
+func (c *calls) Drop() error                       { return c.add("drop") }
+func (c *calls) SetVersion(version int, dirty bool) error {
+	return c.add("version %d %t", version, dirty)
+}
+func (c *calls) Version() (int, bool, error) { return 7, true, c.add("version?") }
+func (c *calls) Run(migration io.Reader) error {
+	text, err := io.ReadAll(migration)
+	return errors.Join(err, c.add("run %s", text))
+}
+
+func newClient(t *testing.T, store *memory.Store) *holdfast.Client {
+	t.Helper()
+	start := time.Now()
+	client, err := holdfast.New(store.Locker(), holdfast.WithTTL(10*time.Second), holdfast.WithLogger(slog.New(slog.DiscardHandler)),
+		holdfast.WithElapsed(func() time.Duration { return time.Since(start) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Shutdown(context.Background()) })
+	return client
+}
+
+func newLocked(t *testing.T, client *holdfast.Client) (*migratelock.Locked[database], *calls) {
+	t.Helper()
+	db := &calls{}
+	locked, err := migratelock.New[database](client, "migrations", db, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return locked, db
+}
+
+func TestInvalidArguments(t *testing.T) {
+	client := newClient(t, memory.NewStore())
+	for what, create := range map[string]func() (*migratelock.Locked[database], error){
+		"nil client":   func() (*migratelock.Locked[database], error) { return migratelock.New[database](nil, "m", &calls{}, 1) },
+		"nil database": func() (*migratelock.Locked[database], error) { return migratelock.New[database](client, "m", nil, 1) },
+		"no wait": func() (*migratelock.Locked[database], error) {
+			return migratelock.New[database](client, "m", &calls{}, 0)
+		},
+		"no name": func() (*migratelock.Locked[database], error) {
+			return migratelock.New[database](client, "", &calls{}, 1)
+		},
+	} {
+		if _, err := create(); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// Everything but Lock and Unlock reaches the database.
+func TestPassesOn(t *testing.T) {
+	locked, db := newLocked(t, newClient(t, memory.NewStore()))
+	opened, err := locked.Open("url")
+	if _, ok := opened.(*migratelock.Locked[database]); !ok || err != nil {
+		t.Errorf("Open: %T, %v", opened, err)
+	}
+	err = errors.Join(opened.Lock(), opened.SetVersion(1, true), opened.Run(strings.NewReader("sql")), opened.SetVersion(1, false), opened.Drop(), opened.Unlock())
+	if version, dirty, versionErr := opened.Version(); version != 7 || !dirty || errors.Join(err, versionErr, opened.Close()) != nil {
+		t.Errorf("Version: %d, %t; %v", version, dirty, errors.Join(err, versionErr))
+	}
+	if got, want := strings.Join(db.log, ", "), "open url, version 1 true, run sql, version 1 false, drop, version?, close"; got != want {
+		t.Errorf("the database was called with %s; want %s", got, want)
+	}
+}
+
+func TestLockWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		first, _ := newLocked(t, newClient(t, store))
+		second, _ := newLocked(t, newClient(t, store))
+		if err := first.Lock(); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := second.Lock(); !errors.Is(err, holdfast.ErrHeld) || time.Since(began).Round(time.Second) != time.Minute {
+			t.Errorf("Lock of the second instance: %v after %v", err, time.Since(began))
+		}
+		time.AfterFunc(30*time.Second, func() { _ = first.Close() }) // also releases
+		if err := second.Lock(); err != nil {
+			t.Error(err)
+		}
+		if err := second.Unlock(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// After a loss nothing new begins, but what was done is recorded.
+func TestLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		locked, db := newLocked(t, newClient(t, store))
+		if err := errors.Join(locked.Lock(), locked.SetVersion(1, true), newClient(t, store).Break(t.Context(), "migrations", 0)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		for what, err := range map[string]error{"Run": locked.Run(strings.NewReader("sql")), "SetVersion": locked.SetVersion(2, true), "Drop": locked.Drop()} {
+			if !errors.Is(err, holdfast.ErrLost) {
+				t.Errorf("%s after the loss: %v", what, err)
+			}
+		}
+		if err := locked.SetVersion(1, false); err != nil {
+			t.Error(err)
+		}
+		if err := locked.Unlock(); !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("Unlock after the loss: %v", err)
+		}
+		if got, want := strings.Join(db.log, ", "), "version 1 true, version 1 false"; got != want {
+			t.Errorf("the database was called with %s; want %s", got, want)
+		}
+	})
+}
+
+func ExampleNew() {
+	client, err := holdfast.Open(context.Background(), "mem:") // mongodb://… or azblob://… in production
+	if err != nil {
+		log.Fatal(err)
+	}
+	db := &calls{} // sqlite3.WithInstance(db, &sqlite3.Config{}) in production
+	locked, err := migratelock.New[database](client, "migrations", db, 10*time.Minute)
+	if err != nil {
+		log.Fatal(err)
+	}
+	// What golang-migrate does:
+	err = errors.Join(locked.Lock(), locked.SetVersion(1, true), locked.Run(strings.NewReader("CREATE TABLE t (id int)")),
+		locked.SetVersion(1, false), locked.Unlock())
+	fmt.Println(err, len(db.log))
+	_ = client.Shutdown(context.Background())
+	// Output: <nil> 3
+}

@@ -1,0 +1,6 @@
+package blob
+
+type (
+	AccessConditions struct{}
+	Client           struct{}
+)
