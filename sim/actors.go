@@ -25,9 +25,12 @@ func (p *process) lock(a Actor, d dice) {
 	if a.N > 1 {
 		opts = append(opts, holdfast.WithSlots(a.N))
 	}
-	for p.ctx.Err() == nil {
-		if p.rest(p.ctx, d.upTo(a.MaxIdle)) != nil {
-			return
+	for left := 0; p.ctx.Err() == nil; {
+		if left--; left < 0 {
+			left = a.Burst
+			if p.rest(p.ctx, d.upTo(a.MaxIdle)) != nil {
+				return
+			}
 		}
 		ctx, cancel := p.ctx, func() {}
 		if d.chance(0.25) {

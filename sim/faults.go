@@ -41,7 +41,16 @@ func (w *world) stepsOf(f Fault) []step {
 		}
 		return steps
 	case Pause:
-		return []step{{f.At, ofProcess(func(p *process) { p.pause(end) })}, {end, ofProcess(func(p *process) { p.resume() })}}
+		var paused *process
+		return []step{{f.At, ofProcess(func(p *process) {
+			if p.pause(end) {
+				paused = p
+			}
+		})}, {end, locked(func() {
+			if paused != nil {
+				paused.resume()
+			}
+		})}}
 	case Crash, Stop:
 		var ended *process
 		return []step{{f.At, func() {

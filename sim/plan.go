@@ -58,6 +58,7 @@ type Actor struct {
 	N       int           `json:"n,omitempty"` // slots, names or partitions
 	MaxHold time.Duration `json:"maxHold,omitempty"`
 	MaxIdle time.Duration `json:"maxIdle,omitempty"`
+	Burst   int           `json:"burst,omitempty"` // holds of a moment after each idle time, instead of one
 }
 
 // Kinds of faults.
@@ -175,21 +176,25 @@ func Draw(seed uint64) Plan {
 
 // drawActors chooses what the processes do: locks, and often something else.
 func drawActors(d dice) []Actor {
-	hold := pick(d, time.Second, 10*time.Second, 40*time.Second)
-	lock := Actor{Kind: Locks, Name: "a", N: 1, MaxHold: hold, MaxIdle: pick(d, time.Second, 10*time.Second)}
+	hold := pick(d, 4*time.Second, 20*time.Second, 90*time.Second)
+	lock := Actor{Kind: Locks, Name: "a", N: 1, MaxHold: hold, MaxIdle: pick(d, 8*time.Second, 30*time.Second, time.Minute)}
 	second := lock
-	second.MaxHold = pick(d, 500*time.Millisecond, 20*time.Second)
+	second.MaxHold = pick(d, time.Second, 20*time.Second)
+	if d.chance(0.4) { // the waiters of one process hand the lock over
+		second.MaxHold, second.MaxIdle, second.Burst = 20*time.Millisecond, 3*time.Minute, 4
+		lock = second
+	}
 	other := lock
 	other.Name, other.MaxHold = "b", pick(d, 2*time.Second, 2*time.Minute)
 	all := []Actor{lock}
 	for _, a := range []Actor{second, other} {
-		if d.chance(0.5) {
+		if a.Burst > 0 || d.chance(0.4) {
 			all = append(all, a)
 		}
 	}
 	switch d.IntN(6) {
 	case 0:
-		pool := Actor{Kind: Locks, Name: "pool", N: 2 + d.IntN(2), MaxHold: 20 * time.Second, MaxIdle: 5 * time.Second}
+		pool := Actor{Kind: Locks, Name: "pool", N: 2 + d.IntN(2), MaxHold: 30 * time.Second, MaxIdle: 20 * time.Second}
 		all = append(all, pool, pool)
 	case 1:
 		all = append(all, Actor{Kind: Leads, Name: "leader", N: 1, MaxHold: pick(d, 20*time.Second, 3*time.Minute)})

@@ -135,13 +135,14 @@ func (p *process) awaitRunning(ctx context.Context) error {
 
 // pause stops the process until a time. Nothing reaches it, nothing leaves it, and its clock stands
 // still. Its goroutines cannot be stopped, so the time limits of its requests go on. mu is held.
-func (p *process) pause(until time.Duration) {
+func (p *process) pause(until time.Duration) bool {
 	if p.frozen.Load() != 0 || until <= p.w.now() {
-		return
+		return false
 	}
 	p.wasPaused, p.frozenUntil = true, until
 	p.frozen.Store(int64(p.w.now()))
 	p.w.everywhere = append(p.w.everywhere, history.Line{At: p.w.now(), Process: p.number, Client: p.index + 1, Kind: history.Pause})
+	return true
 }
 
 // resume ends a pause. mu is held.

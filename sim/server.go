@@ -42,7 +42,8 @@ type holder struct {
 // record is a lock on the server.
 type record struct {
 	lockstate.Lock
-	anonymous bool // Azure: the holder has taken the lease and not yet written its record
+	anonymous bool          // Azure: the holder has taken the lease and not yet written its record
+	at        time.Duration // of the latest change
 }
 
 // write is a change that a fail-over may undo.
@@ -85,6 +86,7 @@ func (s *server) change(name string, fn func(r *record, now lockstate.Moment) bo
 		// A revision is never used twice, also after a roll-back.
 		after.Renewals = max(renewals+1, uint64(now.Elapsed.Milliseconds()))
 	}
+	after.at = s.w.now()
 	s.records[name] = after
 	if !s.isMongo() {
 		return nil
@@ -299,7 +301,7 @@ func (s *server) checkLeft(past bool) {
 		h := s.holders[r.Holder]
 		switch {
 		case !r.Held(now) || !past && h.loose:
-		case s.back && (h.crashed || h.loose): // its expiry may lie far ahead, and nobody waits for the lock
+		case s.back && r.at < s.w.plan.Heal: // its expiry lies far ahead, and nobody waits for the lock
 		default:
 			s.w.violate(NothingLeft, "%q is still held, for %v, by process %d, which has ended", name, r.Expires-now.Elapsed, h.number)
 		}
