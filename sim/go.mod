@@ -4,6 +4,9 @@ go 1.25.7
 
 replace github.com/holdfast-go/holdfast => ../
 
-require github.com/holdfast-go/holdfast v0.0.0
+require (
+	github.com/holdfast-go/holdfast v0.0.0
+	github.com/tetratelabs/wazero v1.12.0
+)
 
-require golang.org/x/sys v0.37.0 // indirect
+require golang.org/x/sys v0.44.0 // indirect

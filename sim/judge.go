@@ -2,6 +2,7 @@ package sim
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/history"
@@ -13,10 +14,13 @@ const (
 	Progress history.Rule = "no progress"
 	// BoundedRequests: no loop sends requests faster than its backoff.
 	BoundedRequests history.Rule = "too many requests"
-	// NothingLeft: no lock stays held after all processes have ended.
+	// NothingLeft: no lock stays held by nobody: not while its process lives and has no hold, and not
+	// after all processes have ended.
 	NothingLeft history.Rule = "left behind"
 	// Shutdown: without faults, a shutdown succeeds.
 	Shutdown history.Rule = "shutdown"
+	// NoHastyLoss: a hold is lost only at its deadline, or by the backend's definite answer.
+	NoHastyLoss history.Rule = "loss without need"
 	// NoOverrun: no overrun is reported of work that stops within the grace.
 	NoOverrun history.Rule = "overrun"
 )
@@ -31,6 +35,27 @@ func longestVacancy(p *Plan) time.Duration {
 		return 40 * time.Second
 	}
 	return 20 * time.Second
+}
+
+// sampling is the time between two looks for locks that nobody holds.
+const sampling = 15 * time.Second
+
+// sample looks for locks that a living process has held since the last sample without a hold.
+func (w *world) sample() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.server.moment()
+	before := w.idle
+	w.idle = map[string]uint64{}
+	for name, r := range sorted(w.server.records) {
+		p := w.server.holders[r.Holder]
+		if !r.Held(now) || p.closed || strings.Contains(name, "/partition-") && !strings.Contains(name, "/partition-0") || p.holdsLease(r.Holder) {
+			continue
+		}
+		if w.idle[name] = r.Token; before[name] == r.Token {
+			w.violate(NothingLeft, "%q is held with token %d by %s, which has no hold", name, r.Token, p.name)
+		}
+	}
 }
 
 // judge checks the histories of all names.

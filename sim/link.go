@@ -235,6 +235,7 @@ func (l *link) acquire(ctx context.Context, op, from string, req driver.Request)
 	if err := req.Validate(l.Limits()); err != nil {
 		return driver.Lease{}, err
 	}
+	sent := l.w.now()
 	a := l.perform(ctx, op, req.Name, req.ID, func() answer { return l.w.server.acquire(l.p, from, req) })
 	if a.err == nil && l.w.plan.Backend == Azure {
 		a = l.perform(ctx, "sign", req.Name, req.ID, func() answer { return l.w.server.sign(req) })
@@ -242,12 +243,31 @@ func (l *link) acquire(ctx context.Context, op, from string, req driver.Request)
 	if a.err != nil {
 		return driver.Lease{}, a.err
 	}
-	return driver.Lease{Name: req.Name, ID: req.ID, Owner: req.Owner, Token: a.token, TTL: req.TTL}, nil
+	granted := driver.Lease{Name: req.Name, ID: req.ID, Owner: req.Owner, Token: a.token, TTL: req.TTL}
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	l.p.leases[req.Name] = &lease{Lease: granted, sent: sent}
+	return granted, nil
 }
 
 // Renew implements [driver.Locker].
 func (l *link) Renew(ctx context.Context, lease driver.Lease) error {
-	return l.perform(ctx, "renew", lease.Name, lease.ID, func() answer { return l.w.server.renew(lease) }).err
+	sent := l.w.now()
+	err := l.perform(ctx, "renew", lease.Name, lease.ID, func() answer { return l.w.server.renew(lease) }).err
+	l.noteRenewal(lease, sent, err)
+	return err
+}
+
+// noteRenewal notes what the process knows of a lease.
+func (l *link) noteRenewal(renewed driver.Lease, sent time.Duration, err error) {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	if known := l.p.leases[renewed.Name]; known != nil && known.ID == renewed.ID {
+		if err == nil {
+			known.sent = max(known.sent, sent)
+		}
+		known.lost = known.lost || errors.Is(err, driver.ErrLost)
+	}
 }
 
 // Release implements [driver.Locker].
@@ -266,6 +286,7 @@ func (l *link) Inspect(ctx context.Context, name string) (driver.Record, error) 
 
 // RenewBatch implements [driver.BatchRenewer].
 func (l *link) RenewBatch(ctx context.Context, leases []driver.Lease) []error {
+	sent := l.w.now()
 	a := l.perform(ctx, "renew", leases[0].Name, leases[0].ID, func() (a answer) {
 		for _, lease := range leases {
 			one := l.w.server.renew(lease)
@@ -278,6 +299,9 @@ func (l *link) RenewBatch(ctx context.Context, leases []driver.Lease) []error {
 	})
 	if a.err != nil {
 		return slices.Repeat([]error{a.err}, len(leases))
+	}
+	for i, err := range a.errs {
+		l.noteRenewal(leases[i], sent, err)
 	}
 	return a.errs
 }

@@ -90,6 +90,15 @@ type Fault struct {
 	Chance  float64       `json:"chance,omitempty"`
 }
 
+// OfProcess reports whether the fault concerns one process.
+func (f Fault) OfProcess() bool {
+	switch f.Kind {
+	case FailOver, Lag, StepClock, Break, BreakNow, Delete:
+		return false
+	}
+	return true
+}
+
 func (f Fault) String() string {
 	s := fmt.Sprintf("%v at %v", f.Kind, f.At)
 	switch f.Kind {

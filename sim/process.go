@@ -49,13 +49,31 @@ type process struct {
 	seen        map[*holdfast.Hold]struct{}
 	rates       map[rateKey]*rate
 	totals      map[string]*total
+	leases      map[string]*lease // the latest of each name
+}
+
+// lease is what the process knows of a lease that it was granted.
+type lease struct {
+	driver.Lease
+	sent time.Duration // when the last successful request was sent
+	lost bool          // the backend has said so
+}
+
+// holdsLease reports whether a hold has the ID. mu is held.
+func (p *process) holdsLease(id string) bool {
+	for h := range p.holds {
+		if h.hold.Lease().ID.Reveal() == id {
+			return true
+		}
+	}
+	return false
 }
 
 func newProcess(w *world, index, number int) *process {
 	p := &process{
 		w: w, plan: w.plan.Processes[index], index: index, number: number, name: fmt.Sprintf("process %d", number),
 		dice:  newDice(w.plan.Seed, 4, uint64(index), uint64(number)),
-		holds: map[*tracked]struct{}{}, seen: map[*holdfast.Hold]struct{}{}, rates: map[rateKey]*rate{}, totals: map[string]*total{},
+		holds: map[*tracked]struct{}{}, seen: map[*holdfast.Hold]struct{}{}, rates: map[rateKey]*rate{}, totals: map[string]*total{}, leases: map[string]*lease{},
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.gone, p.close = context.WithCancel(context.Background())
@@ -91,6 +109,12 @@ func (p *process) observe(e holdfast.Event) {
 	defer p.w.mu.Unlock()
 	if e.Type != holdfast.EventError && e.Type != holdfast.EventHolderSeen {
 		p.w.tracef(p.name, "reports: %v", e)
+	}
+	if l := p.leases[e.Name]; e.Type == holdfast.EventLost && l != nil && l.Token == e.Token && !l.lost && !p.wasPaused && !p.crashed && p.ctx.Err() == nil {
+		const tolerance = 100 * time.Millisecond // clocks drift
+		if early := l.sent + l.TTL - l.TTL/6 - p.w.now(); early > tolerance {
+			p.w.violate(NoHastyLoss, "%s: %v, %v before its deadline", p.name, e, early)
+		}
 	}
 	if e.Type == holdfast.EventOverrun && !p.crashed && !p.wasPaused {
 		p.w.violate(NoOverrun, "%s: %v, although the work has ended", p.name, e)

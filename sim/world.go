@@ -53,6 +53,7 @@ type world struct {
 	everywhere []history.Line            // lines that belong to the history of each name
 	asks       map[string][]*ask         // by the name of a lock
 	registers  map[string]uint64         // the token of the last write, by name
+	idle       map[string]uint64         // the tokens of locks that were held without a hold at the last sample
 	violations []history.Violation
 }
 
@@ -72,6 +73,9 @@ func (w *world) run() {
 	}
 	for _, f := range w.plan.Faults {
 		steps = append(steps, w.stepsOf(f)...)
+	}
+	for at := w.plan.Heal + w.plan.recovery(); at < w.plan.Duration; at += sampling {
+		steps = append(steps, step{at, w.sample})
 	}
 	slices.SortStableFunc(steps, func(a, b step) int { return int(a.at - b.at) })
 	for _, s := range steps {
