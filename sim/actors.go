@@ -42,8 +42,7 @@ func (p *process) lock(a Actor, d dice) {
 		switch mode := d.IntN(10); {
 		case mode < 6:
 			err = p.client.Do(ctx, a.Name, func(ctx context.Context) error {
-				h, _ := holdfast.HoldFromContext(ctx)
-				return p.work(h, asked, d, work)
+				return p.function(ctx, func(h *holdfast.Hold) error { return p.work(h, asked, d, work) })
 			}, opts...)
 		case mode < 8:
 			var h *holdfast.Hold
@@ -114,6 +113,17 @@ func (p *process) write(h *holdfast.Hold) {
 	w.line(name, p.line(history.Line{Kind: history.Return, ID: id, Token: token, Outcome: outcome}))
 }
 
+// task is a function that works under a hold, for a runner or Partitions.
+func (p *process) task(run func(ctx context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return p.function(ctx, func(h *holdfast.Hold) error {
+			p.track(h, nil)
+			p.write(h)
+			return run(ctx)
+		})
+	}
+}
+
 // runner makes a runner, and an actor that disturbs it.
 func (p *process) runner(a Actor, d dice, opts ...holdfast.RunnerOption) *holdfast.LeaderAwareRunner {
 	r, err := holdfast.NewLeaderAwareRunner(p.client, a.Name, opts...)
@@ -150,10 +160,7 @@ func (p *process) lead(a Actor, d dice) {
 	}
 	r := p.runner(a, d, opts...)
 	for r != nil && p.ctx.Err() == nil {
-		err := r.Run(p.ctx, func(ctx context.Context) error {
-			h, _ := holdfast.HoldFromContext(ctx)
-			p.track(h, nil)
-			p.write(h)
+		err := r.Run(p.ctx, p.task(func(ctx context.Context) error {
 			end := p.w.now() + d.upTo(a.MaxHold)
 			for p.w.now() < end {
 				if err := p.rest(ctx, min(end-p.w.now(), 10*time.Second)); err != nil {
@@ -168,7 +175,7 @@ func (p *process) lead(a Actor, d dice) {
 				_ = p.rest(ctx, 30*time.Second) // a stall
 			}
 			return nil
-		})
+		}))
 		if errors.Is(err, holdfast.ErrClosed) || p.rest(p.ctx, d.upTo(time.Second)) != nil {
 			return
 		}
@@ -181,12 +188,7 @@ func (p *process) tick(a Actor, d dice) {
 	defer asked.quit()
 	r := p.runner(a, d, holdfast.WithMinHold(2*time.Second), holdfast.WithCoolDown(5*time.Second))
 	for r != nil && p.rest(p.ctx, min(d.upTo(a.MaxIdle), 10*time.Second)) == nil {
-		_, err := r.RunTaskOnLeader(p.ctx, func(ctx context.Context) error {
-			h, _ := holdfast.HoldFromContext(ctx)
-			p.track(h, nil)
-			p.write(h)
-			return p.rest(ctx, d.upTo(a.MaxHold))
-		})
+		_, err := r.RunTaskOnLeader(p.ctx, p.task(func(ctx context.Context) error { return p.rest(ctx, d.upTo(a.MaxHold)) }))
 		if errors.Is(err, holdfast.ErrClosed) {
 			return
 		}
@@ -241,10 +243,7 @@ func (p *process) share(a Actor, d dice) {
 		defer asked.quit()
 	}
 	fail := newDice(d.Uint64())
-	group, err := partitions.New(p.client, a.Name, a.N, func(ctx context.Context, _ int) error {
-		h, _ := holdfast.HoldFromContext(ctx)
-		p.track(h, nil)
-		p.write(h)
+	work := p.task(func(ctx context.Context) error {
 		p.w.mu.Lock()
 		length := fail.upTo(10 * time.Minute)
 		p.w.mu.Unlock()
@@ -253,6 +252,7 @@ func (p *process) share(a Actor, d dice) {
 		}
 		return errTask
 	})
+	group, err := partitions.New(p.client, a.Name, a.N, func(ctx context.Context, _ int) error { return work(ctx) })
 	if err != nil {
 		return
 	}

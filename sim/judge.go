@@ -21,6 +21,8 @@ const (
 	Shutdown history.Rule = "shutdown"
 	// NoHastyLoss: a hold is lost only at its deadline, or by the backend's definite answer.
 	NoHastyLoss history.Rule = "loss without need"
+	// ReleaseAfterWork: a lock is released only after the function that it was taken for has returned.
+	ReleaseAfterWork history.Rule = "release before the end of the work"
 	// NoOverrun: no overrun is reported of work that stops within the grace.
 	NoOverrun history.Rule = "overrun"
 )

@@ -272,6 +272,11 @@ func (l *link) noteRenewal(renewed driver.Lease, sent time.Duration, err error) 
 
 // Release implements [driver.Locker].
 func (l *link) Release(ctx context.Context, lease driver.Lease) error {
+	l.w.mu.Lock()
+	if l.p.working[lease.ID] > 0 && !l.p.closed {
+		l.w.violate(ReleaseAfterWork, "%s releases %q while its function runs", l.p.name, lease.Name)
+	}
+	l.w.mu.Unlock()
 	return l.perform(ctx, "release", lease.Name, lease.ID, func() answer { return l.w.server.release(lease) }).err
 }
 

@@ -49,7 +49,22 @@ type process struct {
 	seen        map[*holdfast.Hold]struct{}
 	rates       map[rateKey]*rate
 	totals      map[string]*total
-	leases      map[string]*lease // the latest of each name
+	leases      map[string]*lease      // the latest of each name
+	working     map[driver.LeaseID]int // functions that run
+}
+
+// function runs a function of Do, a runner or Partitions.
+func (p *process) function(ctx context.Context, run func(h *holdfast.Hold) error) error {
+	h, _ := holdfast.HoldFromContext(ctx)
+	id := h.Lease().ID
+	count := func(n int) {
+		p.w.mu.Lock()
+		defer p.w.mu.Unlock()
+		p.working[id] += n
+	}
+	count(1)
+	defer count(-1)
+	return run(h)
 }
 
 // lease is what the process knows of a lease that it was granted.
@@ -73,7 +88,7 @@ func newProcess(w *world, index, number int) *process {
 	p := &process{
 		w: w, plan: w.plan.Processes[index], index: index, number: number, name: fmt.Sprintf("process %d", number),
 		dice:  newDice(w.plan.Seed, 4, uint64(index), uint64(number)),
-		holds: map[*tracked]struct{}{}, seen: map[*holdfast.Hold]struct{}{}, rates: map[rateKey]*rate{}, totals: map[string]*total{}, leases: map[string]*lease{},
+		holds: map[*tracked]struct{}{}, seen: map[*holdfast.Hold]struct{}{}, rates: map[rateKey]*rate{}, totals: map[string]*total{}, leases: map[string]*lease{}, working: map[driver.LeaseID]int{},
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.gone, p.close = context.WithCancel(context.Background())
