@@ -34,7 +34,8 @@ func (p *process) lock(a Actor, d dice) {
 		}
 		ctx, cancel := p.ctx, func() {}
 		if d.chance(0.25) {
-			ctx, cancel = context.WithTimeout(p.ctx, d.upTo(30*time.Second))
+			// Some give up while their first request is under way.
+			ctx, cancel = context.WithTimeout(p.ctx, d.upTo(pick(d, 30*time.Second, 2*p.w.plan.Latency)))
 		}
 		work := d.upTo(a.MaxHold)
 		asked := p.ask(a.Name, a.N == 1)

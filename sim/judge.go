@@ -40,7 +40,7 @@ func longestVacancy(p *Plan) time.Duration {
 }
 
 // sampling is the time between two looks for locks that nobody holds.
-const sampling = 15 * time.Second
+const sampling = 4 * time.Second
 
 // sample looks for locks that a living process has held since the last sample without a hold.
 func (w *world) sample() {

@@ -38,6 +38,7 @@ type Process struct {
 	TTL   time.Duration `json:"ttl"`
 	Drift float64       `json:"drift"` // of its clock of elapsed time
 	Start time.Duration `json:"start"`
+	Poll  time.Duration `json:"poll,omitempty"`
 	Watch bool          `json:"watch"` // it has a Watcher
 	Does  []Actor       `json:"does"`
 }
@@ -171,6 +172,9 @@ func Draw(seed uint64) Plan {
 		if mixed {
 			pr.TTL = pick(d, ttls...)
 		}
+		if p.Backend == Mongo && !pr.Watch && !d.chance(0.2) {
+			pr.Poll = 4 * time.Second
+		}
 		for _, a := range does {
 			if !d.chance(0.1) {
 				pr.Does = append(pr.Does, a)
@@ -186,7 +190,7 @@ func Draw(seed uint64) Plan {
 // drawActors chooses what the processes do: locks, and often something else.
 func drawActors(d dice) []Actor {
 	hold := pick(d, 4*time.Second, 20*time.Second, 90*time.Second)
-	lock := Actor{Kind: Locks, Name: "a", N: 1, MaxHold: hold, MaxIdle: pick(d, 8*time.Second, 30*time.Second, time.Minute)}
+	lock := Actor{Kind: Locks, Name: "a", N: 1, MaxHold: hold, MaxIdle: pick(d, 10*time.Second, 40*time.Second, 90*time.Second)}
 	second := lock
 	second.MaxHold = pick(d, time.Second, 20*time.Second)
 	if d.chance(0.4) { // the waiters of one process hand the lock over

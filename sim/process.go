@@ -97,8 +97,14 @@ func newProcess(w *world, index, number int) *process {
 
 // run starts the program.
 func (p *process) run() {
-	client, err := holdfast.New(&link{p, p.w}, holdfast.WithTTL(p.plan.TTL), holdfast.WithElapsed(p.elapsed), holdfast.WithOwner(p.name),
-		holdfast.WithLogger(slog.New(slog.DiscardHandler)), holdfast.WithObserver(p.observe))
+	opts := []holdfast.ClientOption{
+		holdfast.WithTTL(p.plan.TTL), holdfast.WithElapsed(p.elapsed), holdfast.WithOwner(p.name),
+		holdfast.WithLogger(slog.New(slog.DiscardHandler)), holdfast.WithObserver(p.observe),
+	}
+	if p.plan.Poll > 0 {
+		opts = append(opts, holdfast.WithPollInterval(p.plan.Poll))
+	}
+	client, err := holdfast.New(&link{p, p.w}, opts...)
 	if err != nil {
 		panic(err) // the plan is wrong
 	}

@@ -15,7 +15,7 @@ import (
 var (
 	duration = flag.Duration("sim.duration", 0, "run schedules for this long")
 	count    = flag.Uint64("sim.count", 60, "run so many schedules")
-	seed     = flag.Uint64("sim.seed", 1, "the seed of the first schedule")
+	seed     = flag.Uint64("sim.seed", 1, "the seed of the first schedule; 0 chooses one")
 	stride   = flag.Uint64("sim.stride", 1, "the distance between seeds")
 	planFile = flag.String("sim.plan", "", "run the plan in this file")
 	trace    = flag.Bool("sim.trace", false, "print what happens")
@@ -24,6 +24,9 @@ var (
 // Schedules of random faults keep every promise.
 func TestSchedules(t *testing.T) {
 	begin := time.Now()
+	if *seed == 0 {
+		*seed = uint64(begin.UnixNano()) >> 10 * *stride
+	}
 	var schedules, grants, requests int
 	for n := uint64(0); *duration == 0 && n < *count || time.Since(begin) < *duration; n++ {
 		p := sim.Draw(*seed + n**stride)
@@ -46,7 +49,7 @@ func TestSchedules(t *testing.T) {
 			return
 		}
 	}
-	fmt.Printf("%d schedules, %d grants, %d requests in %v\n", schedules, grants, requests, time.Since(begin).Round(time.Millisecond))
+	fmt.Printf("%d schedules from seed %d, %d grants, %d requests in %v\n", schedules, *seed, grants, requests, time.Since(begin).Round(time.Millisecond))
 }
 
 func load(t *testing.T, path string) (p sim.Plan) {

@@ -29,6 +29,7 @@ var (
 	variants = flag.Int("variants", 1, "how many orders of goroutines to try until one fails")
 	overlay  = flag.String("overlay", "", "an overlay for go build, to plant a fault")
 	dir      = flag.String("cache", ".cache/sim", "the folder for what is built")
+	tail     = flag.Int("tail", 0, "print only so many lines at the end; 0 prints all")
 	twice    = flag.Bool("twice", false, "run twice and compare the traces")
 )
 
@@ -84,11 +85,20 @@ func run(ctx context.Context) error {
 		}
 		fmt.Println(describe(plan))
 	}
-	os.Stdout.Write(out.text)
+	_, _ = os.Stdout.Write(lastLines(out.text, *tail))
 	if out.failed() {
 		return fmt.Errorf("the schedule fails: %s", strings.Join(out.rules(), ", "))
 	}
 	return nil
+}
+
+// lastLines returns the last n lines; all if n is 0.
+func lastLines(text []byte, n int) []byte {
+	lines := bytes.SplitAfter(text, []byte("\n"))
+	if n == 0 || n >= len(lines) {
+		return text
+	}
+	return bytes.Join(lines[len(lines)-n:], nil)
 }
 
 func equalBytes(a, b []byte) int {

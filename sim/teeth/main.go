@@ -22,7 +22,8 @@ import (
 
 var (
 	pattern = flag.String("run", "", "a regular expression for the names of faults")
-	limit   = flag.Duration("limit", time.Minute, "how long to look for each fault")
+	most    = flag.Int("schedules", 3000, "how many schedules to try for each fault")
+	limit   = flag.Duration("limit", 5*time.Minute, "how long to look for each fault")
 	seed    = flag.Uint64("seed", 1, "the first seed")
 	keep    = flag.String("overlay", "", "write the overlay of the one fault into this folder, and stop")
 )
@@ -69,7 +70,7 @@ func run(ctx context.Context) error {
 		}
 	}
 	if len(missed) > 0 {
-		return fmt.Errorf("not found within %v: %s", *limit, strings.Join(missed, "; "))
+		return fmt.Errorf("not found by %d schedules: %s", *most, strings.Join(missed, "; "))
 	}
 	return nil
 }
@@ -133,9 +134,9 @@ func (f fault) find(ctx context.Context, root, dir string) (string, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}
-	ctx, cancel := context.WithTimeout(ctx, *limit+30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, *limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, "-test.run=^TestSchedules$", "-test.timeout=0", fmt.Sprintf("-sim.duration=%v", *limit), fmt.Sprintf("-sim.seed=%d", *seed))
+	cmd := exec.CommandContext(ctx, binary, "-test.run=^TestSchedules$", "-test.timeout=0", fmt.Sprintf("-sim.count=%d", *most), fmt.Sprintf("-sim.seed=%d", *seed))
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400")
 	begin := time.Now()
 	out, err := cmd.CombinedOutput()
