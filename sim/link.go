@@ -121,7 +121,7 @@ func (l *link) perform(ctx context.Context, op, name string, id driver.LeaseID, 
 		}
 		w.tracef(p.name, "%s %q: %s", op, name, result)
 	}
-	p.noteAnswer(name, a.err)
+	p.noteAnswer(op, name, a.err)
 	return a
 }
 

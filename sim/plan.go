@@ -200,6 +200,10 @@ func drawActors(d dice) []Actor {
 	other := lock
 	other.Name, other.MaxHold = "b", pick(d, 2*time.Second, 2*time.Minute)
 	all := []Actor{lock}
+	if d.chance(0.2) { // a queue
+		lock.MaxHold, lock.MaxIdle, lock.Burst = 4*time.Second, time.Minute, 0
+		all = []Actor{lock, lock, lock, lock}
+	}
 	for _, a := range []Actor{second, other} {
 		if a.Burst > 0 || d.chance(0.4) {
 			all = append(all, a)
@@ -207,14 +211,14 @@ func drawActors(d dice) []Actor {
 	}
 	switch d.IntN(6) {
 	case 0:
-		pool := Actor{Kind: Locks, Name: "pool", N: 2 + d.IntN(2), MaxHold: 30 * time.Second, MaxIdle: 20 * time.Second}
+		pool := Actor{Kind: Locks, Name: "pool", N: 2 + d.IntN(2), MaxHold: 30 * time.Second, MaxIdle: 40 * time.Second}
 		all = append(all, pool, pool)
 	case 1:
 		all = append(all, Actor{Kind: Leads, Name: "leader", N: 1, MaxHold: pick(d, 20*time.Second, 3*time.Minute)})
 	case 2:
 		all = append(all, Actor{Kind: Ticks, Name: "leader", N: 1, MaxHold: 5 * time.Second, MaxIdle: 30 * time.Second})
 	case 3:
-		all = append(all[:1], Actor{Kind: Leases, Name: "lease", N: 1 + d.IntN(8)})
+		all = append(all[:1], Actor{Kind: Leases, Name: "lease", N: 1 + d.IntN(5)})
 	case 4:
 		all = append(all[:1], Actor{Kind: Shares, Name: "group", N: 2 + d.IntN(5)})
 	}

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -48,7 +47,6 @@ type process struct {
 	holds       map[*tracked]struct{}
 	seen        map[*holdfast.Hold]struct{}
 	rates       map[rateKey]*rate
-	totals      map[string]*total
 	leases      map[string]*lease      // the latest of each name
 	working     map[driver.LeaseID]int // functions that run
 }
@@ -88,7 +86,7 @@ func newProcess(w *world, index, number int) *process {
 	p := &process{
 		w: w, plan: w.plan.Processes[index], index: index, number: number, name: fmt.Sprintf("process %d", number),
 		dice:  newDice(w.plan.Seed, 4, uint64(index), uint64(number)),
-		holds: map[*tracked]struct{}{}, seen: map[*holdfast.Hold]struct{}{}, rates: map[rateKey]*rate{}, totals: map[string]*total{}, leases: map[string]*lease{}, working: map[driver.LeaseID]int{},
+		holds: map[*tracked]struct{}{}, seen: map[*holdfast.Hold]struct{}{}, rates: map[rateKey]*rate{}, leases: map[string]*lease{}, working: map[driver.LeaseID]int{},
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.gone, p.close = context.WithCancel(context.Background())
@@ -280,7 +278,6 @@ func (p *process) ask(name string, queued bool) *ask {
 	a := &ask{p: p, id: w.ids, name: name, from: w.now(), until: history.Never}
 	w.asks[name] = append(w.asks[name], a)
 	w.line(name, p.line(history.Line{Kind: history.Ask, ID: a.id, Queued: queued}))
-	p.total(name).asks++
 	return a
 }
 
@@ -356,38 +353,34 @@ type rate struct {
 	n      int
 }
 
-// total counts requests for a name over the whole life, and what may have caused them.
-type total struct{ requests, asks, failures int }
-
-func (p *process) total(name string) *total {
-	t := p.totals[name]
-	if t == nil {
-		t = &total{}
-		p.totals[name] = t
-	}
-	return t
-}
-
 // count counts a request. No loop sends requests faster than its backoff. mu is held.
 func (p *process) count(op, name string, id driver.LeaseID) {
 	p.w.requests++
-	key, most := rateKey{op: op, name: name}, 0
-	second := int(time.Second / time.Millisecond)
+	const second = int(time.Second / time.Millisecond)
 	ttl := int(p.plan.TTL / time.Millisecond)
 	switch op {
-	case "acquire", "hand over":
-		key.op = "acquire"
-		most = second/min(ttl/100*3/4, 10) + 25
-		p.total(name).requests++
+	case "acquire", "hand over": // a lock that should be free is asked for again after 10 ms, 20 ms, …
+		p.limit(rateKey{op: "acquire", name: name}, 100)
 	case "renew":
-		key.id, most = id, second/(ttl/300*3/4)+5
+		p.limit(rateKey{op, name, id}, second/(ttl/300*3/4)+5)
 	case "release":
-		key.id, most = id, second/(min(ttl/100, second)*3/4)+5
+		p.limit(rateKey{op, name, id}, second/(min(ttl/100, second)*3/4)+5)
 	case "read":
-		most = 100
-	default:
-		return
+		p.limit(rateKey{op: op}, 60)
 	}
+}
+
+// noteAnswer counts failed requests for a lock. Each caller leaves the backend alone for at least
+// three quarters of a hundredth of its TTL, and longer after each further failure. mu is held.
+func (p *process) noteAnswer(op, name string, err error) {
+	if (op == "acquire" || op == "hand over") && !driver.OutcomeKnown(err) {
+		const second, callers = int(time.Second / time.Millisecond), 12
+		p.limit(rateKey{op: "failed acquire", name: name}, second/(int(p.plan.TTL/time.Millisecond)/100*3/4)+callers)
+	}
+}
+
+// limit counts one more in this second. mu is held.
+func (p *process) limit(key rateKey, most int) {
 	r := p.rates[key]
 	if r == nil {
 		r = &rate{}
@@ -396,15 +389,8 @@ func (p *process) count(op, name string, id driver.LeaseID) {
 	if now := p.w.now().Truncate(time.Second); r.second != now {
 		r.second, r.n = now, 0
 	}
-	if r.n++; r.n == most*4+1 {
-		p.w.violate(BoundedRequests, "%s: %s %q is sent more than %d times within a second", p.name, op, name, most*4)
-	}
-}
-
-// noteAnswer counts failed requests. mu is held.
-func (p *process) noteAnswer(name string, err error) {
-	if err != nil && !errors.Is(err, driver.ErrHeld) {
-		p.total(name).failures++
+	if r.n++; r.n == most+1 {
+		p.w.violate(BoundedRequests, "%s: %s %q is sent more than %d times within a second", p.name, key.op, key.name, most)
 	}
 }
 

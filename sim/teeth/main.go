@@ -148,12 +148,12 @@ func (f fault) find(ctx context.Context, root, dir string) (string, error) {
 		return "", err
 	}
 	how := howLong.FindSubmatch(out)
-	if how == nil { // a crash, or a loop that never ends
-		reason := "crash"
+	if how == nil { // a crash, or the time limit
 		if ctx.Err() != nil {
-			reason = "endless loop"
+			return fmt.Sprintf("– | – | over %v", *limit), nil
 		}
-		if line, _, ok := bytes.Cut(out, []byte("\n")); ok && reason == "crash" {
+		reason := "crash"
+		if line, _, ok := bytes.Cut(out, []byte("\n")); ok {
 			reason += ": " + strings.TrimSpace(string(line))
 		}
 		return fmt.Sprintf("%s | ? | %v", reason, time.Since(begin).Round(100*time.Millisecond)), nil
