@@ -28,7 +28,7 @@ SYSTEMS := linux darwin windows
 # For test-newest: the packages that use other modules, and a go.mod with the newest versions of those modules.
 NEWEST_PKG ?= ./drivers/mongo ./drivers/azblob ./drivers/file ./cmd/holdfast ./internal/mongotest ./internal/azuritetest
 NEWEST := .cache/newest.mod
-MODULES := . bench integration holdfastcontainers adapters/integration holdfastvet examples/gocron
+MODULES := . bench integration holdfastcontainers adapters/integration holdfastvet examples/gocron sim
 # Caddy has so many dependencies that it is compiled for one system only, with one set of flags.
 CADDY := examples/caddy
 
@@ -59,6 +59,9 @@ ifneq (,$(findstring -v,$(TESTFLAGS)))
 	$(GO) test -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG)
 else
 	$(GO) test -json -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG) | $(GO) run ./internal/progress
+endif
+ifeq ($(PKG),./...)
+	$(GO) -C sim test $(TESTFLAGS) ./...
 endif
 
 .PHONY: test-bench
@@ -141,6 +144,19 @@ bench-report: setup ## run all benchmarks at full length, half an hour, and upda
 	status=0; HOLDFAST_BENCH_HOLD=5m HOLDFAST_BENCH_HANDOVERS=10000 HOLDFAST_BENCH_ARTICLE=1 \
 		$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 90m $(TESTFLAGS) $(REPORT_PKG) | tee .cache/bench.txt || status=$$?; \
 	$(GO) -C bench run ./report <.cache/bench.txt && exit $$status
+
+# The simulator: schedules for DURATION, or so many, in one process for each core.
+SIM_PROCS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+SCHEDULES ?= 0
+.PHONY: sim sim-replay sim-shrink sim-teeth
+sim: ## run random schedules of faults in virtual time (DURATION=10m or SCHEDULES=1000000; SEED=0 chooses a seed)
+	@GO='$(GO)' scripts/sim.sh '$(DURATION)' '$(SCHEDULES)' '$(SEED)' '$(SIM_PROCS)'
+sim-replay: ## print what happens in one schedule, the same each time (SEED=7)
+	@$(GO) -C sim run ./replay -cache '$(CURDIR)/.cache/sim' -seed $(SEED) -variants 20 $(SIMFLAGS)
+sim-shrink: ## look for a shorter schedule that fails like that of SEED
+	@$(GO) -C sim run ./replay -cache '$(CURDIR)/.cache/sim' -seed $(SEED) -variants 20 -shrink $(SIMFLAGS)
+sim-teeth: ## plant faults into the library and measure how long the simulator takes to find them (SIMFLAGS='-run token')
+	@$(GO) -C sim run ./teeth $(SIMFLAGS)
 
 .PHONY: spec-small spec
 spec-small: ## check the model of the protocol with TLC: small configurations, refuted variants (needs Java)

@@ -24,7 +24,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/azblob"
 	"github.com/holdfast-go/holdfast/drivers/mongo"
-	"github.com/holdfast-go/holdfast/integration/history"
+	"github.com/holdfast-go/holdfast/internal/history"
 )
 
 // A holder's process is stopped (SIGSTOP) past its TTL, another client is granted the lock and

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/integration/history"
+	"github.com/holdfast-go/holdfast/internal/history"
 )
 
 // A thousand waiters in ten processes queue for one held lock, which is then released — each of

@@ -2,7 +2,6 @@ package partitions
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -38,7 +37,7 @@ func (r *run) join() {
 	}
 	r.standingBy = len(free) == 0
 	for among := 8; len(free) > 0; among *= 2 { // random, so that instances that start together try different ones
-		k := rand.IntN(min(among, len(free)))
+		k := timing.RandomInt(min(among, len(free)))
 		h, err := r.table.acquire(r.ctx, free[k], withoutWork(r.lock), r.emit)
 		if err == nil {
 			r.membership = h

@@ -3,7 +3,6 @@ package partitions
 import (
 	"cmp"
 	"context"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -298,7 +297,7 @@ func (r *run) acquireAll(partitions []int, beyondShare bool) int {
 	if len(partitions) == 0 || r.backingOff() {
 		return 0
 	}
-	rand.Shuffle(len(partitions), func(i, j int) { partitions[i], partitions[j] = partitions[j], partitions[i] })
+	timing.Shuffle(partitions)
 	var acquired atomic.Int64
 	var missed, failed atomic.Bool
 	forEach(partitions, func(i int) bool {
@@ -362,7 +361,7 @@ func (r *run) watchOthers(p plan.Plan, owners []string, settled bool) {
 		r.watch(r.table.names[i], wanted)
 		if left, ok := row.expiresIn(); ok && wanted {
 			// Many instances wait for the same expiry: spread them a little.
-			r.readWithin(left + time.Millisecond + rand.N(10*time.Millisecond))
+			r.readWithin(left + time.Millisecond + timing.RandomDuration(10*time.Millisecond))
 		}
 		free = free || !member && o == plan.Nobody
 	}

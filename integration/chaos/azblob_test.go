@@ -10,9 +10,9 @@ import (
 
 	"github.com/holdfast-go/holdfast/integration/env"
 	"github.com/holdfast-go/holdfast/integration/fault"
-	"github.com/holdfast-go/holdfast/integration/history"
 	"github.com/holdfast-go/holdfast/integration/workload"
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
+	"github.com/holdfast-go/holdfast/internal/history"
 )
 
 // azuriteBackend starts an emulator that keeps its state over restarts. Its shortest TTL is that

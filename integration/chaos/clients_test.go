@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/integration/fault"
-	"github.com/holdfast-go/holdfast/integration/history"
 	"github.com/holdfast-go/holdfast/integration/workload"
+	"github.com/holdfast-go/holdfast/internal/history"
 )
 
 // clientGroup is the clients of one backend.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/integration/env"
-	"github.com/holdfast-go/holdfast/integration/history"
+	"github.com/holdfast-go/holdfast/internal/history"
 )
 
 // faultKind is a fault that is injected for a while.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/integration/env"
-	"github.com/holdfast-go/holdfast/integration/history"
 	"github.com/holdfast-go/holdfast/integration/workload"
+	"github.com/holdfast-go/holdfast/internal/history"
 )
 
 var (

@@ -14,8 +14,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/integration/env"
 	"github.com/holdfast-go/holdfast/integration/fault"
-	"github.com/holdfast-go/holdfast/integration/history"
 	"github.com/holdfast-go/holdfast/integration/workload"
+	"github.com/holdfast-go/holdfast/internal/history"
 )
 
 // mongoBackend starts a replica set of three with fast elections, which allows a short TTL.

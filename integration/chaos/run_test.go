@@ -13,8 +13,9 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/integration/fault"
-	"github.com/holdfast-go/holdfast/integration/history"
+	"github.com/holdfast-go/holdfast/integration/registers"
 	"github.com/holdfast-go/holdfast/integration/workload"
+	"github.com/holdfast-go/holdfast/internal/history"
 )
 
 // backend is a backend and the faults that can be injected into it.
@@ -130,7 +131,7 @@ func checkHistory(t *testing.T, b *backend, dir string, duration time.Duration, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := history.Check(h, checkTimeout)
+	r := registers.Check(h, checkTimeout)
 	fmt.Printf("\nchaos on %s: %v, seed %d, TTL %v, %d processes\n%s\n", b.name, duration, seed, b.ttl, clientCount, r)
 	if err := r.Err(); err != nil {
 		t.Error(err)
@@ -156,7 +157,7 @@ func checkHistory(t *testing.T, b *backend, dir string, duration time.Duration, 
 
 // saveArtifacts stores a failing history and the logs of the processes.
 func saveArtifacts(name, dir string, lines []history.Line, r *history.Report) (string, error) {
-	folder := os.Getenv(history.EnvArtifacts)
+	folder := os.Getenv(registers.EnvArtifacts)
 	if folder == "" {
 		folder = filepath.Join("..", "..", ".cache", "artifacts")
 	}
@@ -164,7 +165,7 @@ func saveArtifacts(name, dir string, lines []history.Line, r *history.Report) (s
 	if err != nil {
 		return "", err
 	}
-	saved, err := history.Save(folder, name, lines, r)
+	saved, err := registers.Save(folder, name, lines, r)
 	if err != nil {
 		return saved, err
 	}

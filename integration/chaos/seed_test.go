@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/integration/env"
-	"github.com/holdfast-go/holdfast/integration/history"
+	"github.com/holdfast-go/holdfast/internal/history"
 )
 
 // The same seed injects the same faults in the same order for the same time. Each fault is

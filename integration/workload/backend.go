@@ -21,7 +21,7 @@ import (
 	_ "github.com/holdfast-go/holdfast/drivers/file"   // for the workload's own tests
 	_ "github.com/holdfast-go/holdfast/drivers/memory" // for the same tests: a lock that does not exclude other processes
 	"github.com/holdfast-go/holdfast/drivers/mongo"
-	"github.com/holdfast-go/holdfast/integration/history"
+	"github.com/holdfast-go/holdfast/internal/history"
 )
 
 // register is a register that refuses a write with a lower token than it has seen. An error says

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/integration/history"
+	"github.com/holdfast-go/holdfast/internal/history"
 )
 
 const (

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/holdfast-go/holdfast/integration/history"
+	"github.com/holdfast-go/holdfast/internal/history"
 )
 
 // Process is a running process of the workload. Its methods must not be called concurrently.

@@ -15,7 +15,7 @@ import (
 	mongodriver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/holdfast-go/holdfast/drivers/mongo"
-	"github.com/holdfast-go/holdfast/integration/history"
+	"github.com/holdfast-go/holdfast/internal/history"
 )
 
 // mongoRegister is a document protected by mongo.Fence.

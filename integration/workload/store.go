@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast/integration/history"
+	"github.com/holdfast-go/holdfast/internal/history"
 )
 
 // Store keeps a counter without any protection, and a fenced register. It runs in the test

@@ -20,7 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/integration/history"
+	"github.com/holdfast-go/holdfast/internal/history"
 )
 
 // shutdownTimeout is how long a process may take to release everything.

@@ -10,8 +10,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/holdfast-go/holdfast/integration/history"
+	"github.com/holdfast-go/holdfast/integration/registers"
 	"github.com/holdfast-go/holdfast/integration/workload"
+	"github.com/holdfast-go/holdfast/internal/history"
 )
 
 func TestMain(m *testing.M) {
@@ -99,7 +100,7 @@ func (g *processGroup) terminateAndCheck() *history.Report {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	r := history.Check(h, time.Minute)
+	r := registers.Check(h, time.Minute)
 	g.t.Logf("\n%s", r)
 	return r
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/renewal"
 	"github.com/holdfast-go/holdfast/internal/settings"
+	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
 // Acquisition takes one lock for one caller, or any one of its slots. It sends the requests,
@@ -63,7 +63,7 @@ func (a *Acquisition) candidates() []*Attempt {
 	if len(a.Attempts) == 1 {
 		return a.Attempts
 	}
-	first := rand.N(len(a.Attempts))
+	first := timing.RandomInt(len(a.Attempts))
 	all := slices.Concat(a.Attempts[first:], a.Attempts[:first])
 	own := a.client.queues.heldSlots(a.name)
 	list := filter(all, func(t *Attempt) bool { return !slices.Contains(own, t.slot) })

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -178,7 +177,7 @@ func (t *Attempt) Schedule() (tryAt, readAt time.Duration) {
 	}
 	if left := min(t.holder.Remaining, driver.MaxTTL); t.holder.RemainingKnown {
 		// Waiters of many processes wake at the same expiry: spread them a little.
-		tryAt = min(tryAt, t.seenAt+left+time.Millisecond+rand.N(10*time.Millisecond))
+		tryAt = min(tryAt, t.seenAt+left+time.Millisecond+timing.RandomDuration(10*time.Millisecond))
 		// A holder that is alive has renewed before three quarters of this time are over.
 		if early := left - left/4; t.Readable() && left > t.holder.TTL/4 && early > 10*time.Millisecond {
 			poll = min(poll, early)

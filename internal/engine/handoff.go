@@ -2,10 +2,10 @@ package engine
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
 // A hold that is released while others of this process wait for the lock hands it over to the
@@ -33,7 +33,9 @@ func (c *Client) canHandOver() bool {
 }
 
 // handoffDeadline is the end of the handoff window of a lock that this process took at start.
-func handoffDeadline(start time.Duration) time.Duration { return start + rand.N(handoffWindow) }
+func handoffDeadline(start time.Duration) time.Duration {
+	return start + timing.RandomDuration(handoffWindow)
+}
 
 // offer is a lock that a hold hands over to a waiter.
 type offer struct {

@@ -1,11 +1,11 @@
 package engine
 
 import (
-	"crypto/rand"
 	"fmt"
 	"os"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
 // newLeaseID makes the ID of a new request.
@@ -15,7 +15,7 @@ func newLeaseID() driver.LeaseID { return driver.NewLeaseID(NewID()) }
 // It is made here because the library imports the standard library only.
 func NewID() string {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the program instead
+	timing.RandomBytes(b[:])
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:])

@@ -3,7 +3,6 @@ package timing
 
 import (
 	"errors"
-	"math/rand/v2"
 	"time"
 )
 
@@ -43,7 +42,7 @@ func (t Timing) Backoff(n int) time.Duration {
 // Jitter returns d changed at random by up to the given fraction either way, so that processes
 // that failed together do not retry together.
 func Jitter(d time.Duration, fraction float64) time.Duration {
-	return d + time.Duration((2*rand.Float64()-1)*fraction*float64(d))
+	return d + time.Duration((2*randomFraction()-1)*fraction*float64(d))
 }
 
 // Backoff returns the jittered delay before retry number n, counted from 0. The delay doubles

@@ -1,16 +1,18 @@
-package history_test
+package registers_test
 
 import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
-	"github.com/holdfast-go/holdfast/integration/history"
+	"github.com/holdfast-go/holdfast/integration/registers"
+	"github.com/holdfast-go/holdfast/internal/history"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -187,7 +189,7 @@ func check(t *testing.T, s *historyBuilder) *history.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return history.Check(h, limit)
+	return registers.Check(h, limit)
 }
 
 func TestReport(t *testing.T) {
@@ -226,7 +228,7 @@ func TestMalformedHistories(t *testing.T) {
 func TestSave(t *testing.T) {
 	s := build().hold(1, 10, 0, 1, 100).write(1, 10, 1, 0, 1, ok).read(2, 0, 0, 2, 3).write(2, 11, 7, 4, noEnd, "").pause(2, 5, noEnd)
 	r := check(t, s)
-	folder, err := history.Save(t.TempDir(), "bad", s.lines, r)
+	folder, err := registers.Save(t.TempDir(), "bad", s.lines, r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +236,7 @@ func TestSave(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := history.Check(again, limit).String(), r.String(); got != want {
+	if got, want := registers.Check(again, limit).String(), r.String(); got != want {
 		t.Errorf("the stored history differs:\n%s\nwant\n%s", got, want)
 	}
 	for file, want := range map[string]string{"report.txt": "register \"r\"", "register-r.html": "client 1 (process 1, token 10)"} {
@@ -242,5 +244,20 @@ func TestSave(t *testing.T) {
 		if err != nil || !strings.Contains(string(b), want) {
 			t.Errorf("%s lacks %q: %v", file, want, err)
 		}
+	}
+}
+
+// The pictures of registers are in the folder, whatever the registers are called.
+func TestSaveEscapesRegisters(t *testing.T) {
+	lines := []history.Line{{At: 1, Kind: history.Call, ID: 1, Op: history.Write, Key: "../../a/b", Token: 1}}
+	folder, err := registers.Save(t.TempDir(), "seed", lines, &history.Report{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(folder, "register-..%2F..%2Fa%2Fb.html")); err != nil {
+		t.Error(err)
+	}
+	if got, err := history.LoadLines(folder); err != nil || !slices.Equal(got, lines) {
+		t.Errorf("%+v, error %v", got, err)
 	}
 }

@@ -9,9 +9,6 @@ import (
 	"sync/atomic"
 )
 
-// suffix is the suffix of history files.
-const suffix = ".jsonl"
-
 // Recorder writes the lines of one process to a file of its own. Its methods are safe for
 // concurrent use.
 type Recorder struct {
@@ -24,7 +21,7 @@ type Recorder struct {
 // NewRecorder creates the file of a process in dir. Process 0 is the program that runs the
 // others; a history has at most one.
 func NewRecorder(dir string, client, process int) (*Recorder, error) {
-	path := filepath.Join(dir, fmt.Sprintf("process-%04d%s", process, suffix))
+	path := filepath.Join(dir, fmt.Sprintf("process-%04d%s", process, Suffix))
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,6 @@
-package history
+// Package registers checks histories of fenced registers for linearizability, with porcupine, an
+// independent checker, and stores failing histories with pictures.
+package registers
 
 import (
 	"fmt"
@@ -6,26 +8,38 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/holdfast-go/holdfast/internal/history"
 )
 
-// checkRegisters has porcupine check each fenced register.
-func (c *checker) checkRegisters(limit time.Duration) {
-	for key, ops := range c.h.registers() {
-		switch porcupine.CheckOperationsTimeout(fencedRegister, ops, limit) {
-		case porcupine.Ok:
-		case porcupine.Illegal:
-			c.violation(Linearizable, 0, "register %q: no order of its operations explains their results", key)
-		case porcupine.Unknown:
-			c.violation(Linearizable, 0, "register %q: no result within %v", key, limit)
-		}
-	}
+// Check checks a history against all rules of package history, and each fenced register for
+// linearizability. That may take up to limit for each register; no result by then is a violation,
+// too. An operation whose outcome is unknown may take effect at any time after its start, or never.
+func Check(h *history.History, limit time.Duration) *history.Report {
+	return history.Check(h, func(h *history.History) []history.Violation { return checkRegisters(h, limit) })
 }
 
-// registers returns the operations on each fenced register that the checker needs.
-func (h *History) registers() map[string][]porcupine.Operation {
+func checkRegisters(h *history.History, limit time.Duration) (violations []history.Violation) {
+	for key, ops := range operations(h) {
+		var text string
+		switch porcupine.CheckOperationsTimeout(fencedRegister, ops, limit) {
+		case porcupine.Ok:
+			continue
+		case porcupine.Illegal:
+			text = fmt.Sprintf("register %q: no order of its operations explains their results", key)
+		case porcupine.Unknown:
+			text = fmt.Sprintf("register %q: no result within %v", key, limit)
+		}
+		violations = append(violations, history.Violation{Rule: history.Linearizable, Text: text})
+	}
+	return violations
+}
+
+// operations returns the operations on each fenced register that the checker needs.
+func operations(h *history.History) map[string][]porcupine.Operation {
 	byKey := map[string][]porcupine.Operation{}
 	for _, op := range h.Operations {
-		if o, counts := op.porcupine(); counts {
+		if o, counts := convert(op); counts {
 			byKey[op.Key] = append(byKey[op.Key], o)
 		}
 	}
@@ -34,16 +48,16 @@ func (h *History) registers() map[string][]porcupine.Operation {
 
 // draw draws the operations on a register in the order that explains their results, as far as
 // there is one, with the holders, pauses and faults.
-func (h *History) draw(w io.Writer, ops []porcupine.Operation, limit time.Duration) error {
+func draw(h *history.History, w io.Writer, ops []porcupine.Operation, limit time.Duration) error {
 	_, info := porcupine.CheckOperationsVerbose(fencedRegister, ops, limit)
-	info.AddAnnotations(h.annotations())
+	info.AddAnnotations(annotations(h))
 	return porcupine.Visualize(fencedRegister, info, w)
 }
 
-// porcupine converts the operation for the checker. It returns false if the operation says
-// nothing about the register: it had no effect for certain, or it is a read without an answer.
-func (op Operation) porcupine() (_ porcupine.Operation, counts bool) {
-	if op.Outcome == Failed || op.Op == Read && op.Outcome != OK {
+// convert converts an operation for the checker. It returns false if the operation says nothing
+// about the register: it had no effect for certain, or it is a read without an answer.
+func convert(op history.Operation) (_ porcupine.Operation, counts bool) {
+	if op.Outcome == history.Failed || op.Op == history.Read && op.Outcome != history.OK {
 		return porcupine.Operation{}, false
 	}
 	return porcupine.Operation{
@@ -57,7 +71,7 @@ func (op Operation) porcupine() (_ porcupine.Operation, counts bool) {
 }
 
 // annotations returns the holders, pauses and faults for a picture.
-func (h *History) annotations() []porcupine.Annotation {
+func annotations(h *history.History) []porcupine.Annotation {
 	var list []porcupine.Annotation
 	var last time.Duration
 	for _, hold := range h.Holds {
@@ -76,7 +90,7 @@ func (h *History) annotations() []porcupine.Annotation {
 
 // input is what an operation requests; of a read, what it found.
 type input struct {
-	op    Op
+	op    history.Op
 	token uint64
 	value int64
 }
@@ -96,11 +110,11 @@ var fencedRegister = porcupine.Model{
 		requested := registerState{i.token, i.value}
 		accepts := i.token >= current.token
 		switch {
-		case i.op == Read:
+		case i.op == history.Read:
 			return current == requested, current
-		case out == OK:
+		case out == history.OK:
 			return accepts, requested
-		case out == Refused:
+		case out == history.Refused:
 			return !accepts, current
 		case accepts: // the outcome is unknown; if the write took effect, then at this point
 			return true, requested
@@ -110,7 +124,7 @@ var fencedRegister = porcupine.Model{
 	},
 	DescribeOperation: func(in, out any) string {
 		i := in.(input) //nolint:forcetypeassert // porcupine returns the values that it was given
-		if i.op == Read {
+		if i.op == history.Read {
 			return fmt.Sprintf("read %d, token %d", i.value, i.token)
 		}
 		return fmt.Sprintf("write %d, token %d: %v", i.value, i.token, out)

@@ -28,12 +28,17 @@ const (
 	NoLostUpdate Rule = "lost updates"
 	// Linearizable: each fenced register is linearizable.
 	Linearizable Rule = "registers not linearizable"
+	// NoEarlyGrant: the backend grants the lock only after the contexts of all earlier holds have
+	// ended, unless a holder was paused or judged by a skewed clock.
+	NoEarlyGrant Rule = "grants before the loss"
+	// InOrder: the waiters of one process that queue are served first-in-first-out.
+	InOrder Rule = "waiters out of order"
 	// NoLeak: no goroutine is left when a process ends.
 	NoLeak Rule = "leaked goroutines"
 )
 
 // Rules are all rules, in the order of reports.
-var Rules = []Rule{NoOverlap, NoErrOverlap, RisingTokens, NoStaleWrite, NoLostUpdate, Linearizable, NoLeak}
+var Rules = []Rule{NoOverlap, NoErrOverlap, RisingTokens, NoStaleWrite, NoLostUpdate, Linearizable, NoEarlyGrant, InOrder, NoLeak}
 
 // Violation is one case in which a rule did not hold.
 type Violation struct {
@@ -92,9 +97,9 @@ func (r *Report) Err() error {
 	return fmt.Errorf("history: %s", b.String())
 }
 
-// Check checks a history against all rules. The linearizability check of each register may take
-// up to limit; no result by then is a violation, too.
-func Check(h *History, limit time.Duration) *Report {
+// Check checks a history against all rules. more are checks that need other modules, such as that of
+// Linearizable.
+func Check(h *History, more ...func(*History) []Violation) *Report {
 	r := &Report{Grants: len(h.Holds), Updates: len(h.Sets), Faults: map[string]int{}, Excused: map[Rule]int{}}
 	c := &checker{h, r}
 	c.collectStatistics()
@@ -102,8 +107,12 @@ func Check(h *History, limit time.Duration) *Report {
 	c.checkTokens()
 	c.checkStaleWrites()
 	c.checkLostUpdates()
-	c.checkRegisters(limit)
+	c.checkEarlyGrants()
+	c.checkOrder()
 	c.checkLeaks()
+	for _, check := range more {
+		r.Violations = append(r.Violations, check(h)...)
+	}
 	slices.SortStableFunc(r.Violations, func(a, b Violation) int {
 		return cmp.Or(cmp.Compare(slices.Index(Rules, a.Rule), slices.Index(Rules, b.Rule)), cmp.Compare(a.At, b.At))
 	})

@@ -1,13 +1,14 @@
-package history
+package registers
 
 import (
-	"encoding/json"
 	"errors"
 	"io"
 	"net/url"
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/history"
 )
 
 // EnvArtifacts is the environment variable that names the folder for failing histories.
@@ -17,10 +18,10 @@ const EnvArtifacts = "HOLDFAST_ARTIFACTS"
 const drawTimeout = time.Minute
 
 // Save stores the lines of a history and its report in a new folder of dir, and returns the
-// folder. Its name begins with name. It contains history.jsonl, which [Load] reads, report.txt,
+// folder. Its name begins with name. It contains history.jsonl, which [history.Load] reads, report.txt,
 // and for each register a picture for a browser, register-KEY.html, with the KEY escaped as in a URL.
-func Save(dir, name string, lines []Line, r *Report) (string, error) {
-	h, err := Merge(lines)
+func Save(dir, name string, lines []history.Line, r *history.Report) (string, error) {
+	h, err := history.Merge(lines)
 	if err != nil {
 		return "", err
 	}
@@ -37,23 +38,13 @@ func Save(dir, name string, lines []Line, r *Report) (string, error) {
 	}
 	errs := []error{
 		os.WriteFile(filepath.Join(folder, "report.txt"), []byte(text), 0o600),
-		create(filepath.Join(folder, "history"+suffix), func(w io.Writer) error { return writeLines(w, lines) }),
+		create(filepath.Join(folder, "history"+history.Suffix), func(w io.Writer) error { return history.WriteLines(w, lines) }),
 	}
-	for key, ops := range h.registers() {
+	for key, ops := range operations(h) {
 		path := filepath.Join(folder, "register-"+url.PathEscape(key)+".html")
-		errs = append(errs, create(path, func(w io.Writer) error { return h.draw(w, ops, drawTimeout) }))
+		errs = append(errs, create(path, func(w io.Writer) error { return draw(h, w, ops, drawTimeout) }))
 	}
 	return folder, errors.Join(errs...)
-}
-
-func writeLines(w io.Writer, lines []Line) error {
-	enc := json.NewEncoder(w)
-	for _, l := range lines {
-		if err := enc.Encode(l); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // create makes a file with what write writes.

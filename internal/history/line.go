@@ -7,14 +7,13 @@
 // so that a SIGKILL loses at most the last one. The program that runs the processes records in a
 // file of its own which of them it stops, kills and cuts off.
 //
-// [Load] merges the files into a [History]. [Check] checks it in two independent ways:
+// [Load] merges the files into a [History]. [Check] checks that the intervals in which contexts were
+// live do not overlap, that tokens rise from grant to grant, that no stale write was accepted, and
+// that no update of a counter that only the lock protects was lost. Package registers of the
+// integration module also checks the fenced registers for linearizability.
 //
-//   - Registers that refuse writes with a lower token than one they have seen are
-//     checked for linearizability by porcupine, an independent checker. An operation
-//     whose outcome is unknown may take effect at any time after its start, or never.
-//   - The intervals in which contexts were live must not overlap, tokens must rise
-//     from grant to grant, no stale write may be accepted, and no update of a counter
-//     that only the lock protects may be lost.
+// The simulator, which runs all processes and the backend in one program, makes its lines without
+// files.
 //
 // Holders that were paused, or judged by a clock that was moved, are excused where the promises
 // exclude them. Reports count these cases separately.
@@ -28,7 +27,11 @@ type Kind string
 // Lines that clients write.
 const (
 	// Ask: the client begins to wait for the lock. ID identifies the hold that it will get.
+	// If Queued is set, the order of such lines is certainly the order in which the waiters of the
+	// process joined the queue.
 	Ask Kind = "ask"
+	// Quit: the client waits no longer for the hold ID.
+	Quit Kind = "quit"
 	// Live: the context of the hold ID was live at the time At. The client reads At before it
 	// checks the context, so that no pause can make the line wrong. ErrNil is the latest such
 	// time at which Hold.Err was nil, too.
@@ -42,8 +45,11 @@ const (
 	Exit Kind = "exit"
 )
 
-// Lines that are written by the program that runs the clients, and by the store of the counter.
+// Lines that are written by the program that runs the clients, and by what it runs itself: the store
+// of the counter, a simulated backend.
 const (
+	// Grant: the backend granted the lock, with Token. A repeated request is no grant.
+	Grant Kind = "grant"
 	// Set: a client set the counter to Value, computed from Base, the value that it had read.
 	// Found is the value that it replaced.
 	Set Kind = "set"
@@ -101,6 +107,7 @@ type Line struct {
 	Found   int64         `json:"found,omitempty"`
 	Outcome Outcome       `json:"outcome,omitempty"`
 	ErrNil  time.Duration `json:"errNil,omitempty"`
+	Queued  bool          `json:"queued,omitempty"`
 	Until   time.Duration `json:"until,omitempty"`
 	Note    string        `json:"note,omitempty"`
 }

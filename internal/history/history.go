@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -28,6 +29,14 @@ type History struct {
 	Skews      []Span
 	Exits      []Line
 	Faults     []Line
+	Grants     []Line
+	Waits      []Wait
+}
+
+// Wait is the time in which a waiter was in the queue of its process.
+type Wait struct {
+	Client, Process int
+	Asked, Until    time.Duration // Until is when its hold began, or when it gave up
 }
 
 // Hold is one period in which a client held the lock.
@@ -85,12 +94,12 @@ func Load(dir string) (*History, error) {
 
 // LoadLines reads the lines of all history files of a folder, sorted by time.
 func LoadLines(dir string) ([]Line, error) {
-	paths, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
+	paths, err := filepath.Glob(filepath.Join(dir, "*"+Suffix))
 	if err != nil {
 		return nil, err
 	}
 	if len(paths) == 0 {
-		return nil, fmt.Errorf("history: no file *%s in %s: %w", suffix, dir, fs.ErrNotExist)
+		return nil, fmt.Errorf("history: no file *%s in %s: %w", Suffix, dir, fs.ErrNotExist)
 	}
 	var lines []Line
 	for _, path := range paths {
@@ -129,9 +138,23 @@ func parseLines(content []byte) ([]Line, error) {
 	return lines, nil
 }
 
+// WriteLines writes lines as [Load] reads them.
+func WriteLines(w io.Writer, lines []Line) error {
+	enc := json.NewEncoder(w)
+	for _, l := range lines {
+		if err := enc.Encode(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Suffix is the suffix of history files.
+const Suffix = ".jsonl"
+
 // Merge builds a history from lines, which may come in any order.
 func Merge(lines []Line) (*History, error) {
-	m := merger{asks: map[key]Line{}, holds: map[key]*Hold{}, calls: map[key]*Operation{}, returned: map[key]bool{}, pauses: map[int]Span{}, skews: map[int]Span{}}
+	m := merger{asks: map[key]Line{}, quits: map[key]Line{}, holds: map[key]*Hold{}, calls: map[key]*Operation{}, returned: map[key]bool{}, pauses: map[int]Span{}, skews: map[int]Span{}}
 	lines = slices.Clone(lines)
 	slices.SortStableFunc(lines, func(a, b Line) int { return cmp.Compare(a.At, b.At) })
 	for _, l := range lines {
@@ -150,7 +173,7 @@ type key struct {
 
 type merger struct {
 	h             History
-	asks          map[key]Line
+	asks, quits   map[key]Line
 	holds         map[key]*Hold
 	calls         map[key]*Operation
 	returned      map[key]bool
@@ -162,6 +185,8 @@ func (m *merger) add(l Line) error {
 	switch l.Kind {
 	case Ask:
 		m.asks[k] = l
+	case Quit:
+		m.quits[k] = l
 	case Live:
 		m.addLive(k, l)
 	case Call:
@@ -186,6 +211,8 @@ func (m *merger) add(l Line) error {
 		m.h.Skews = endSpan(m.skews, l, m.h.Skews)
 	case Exit:
 		m.h.Exits = append(m.h.Exits, l)
+	case Grant:
+		m.h.Grants = append(m.h.Grants, l)
 	case Fault:
 		m.h.Faults = append(m.h.Faults, l)
 	default:
@@ -256,6 +283,20 @@ func (m *merger) history() *History {
 	for _, op := range m.calls {
 		h.Operations = append(h.Operations, *op)
 	}
+	for k, ask := range m.asks {
+		if !ask.Queued {
+			continue
+		}
+		w := Wait{Client: ask.Client, Process: ask.Process, Asked: ask.At, Until: Never}
+		if quit, ok := m.quits[k]; ok {
+			w.Until = quit.At
+		}
+		if hold := m.holds[k]; hold != nil {
+			w.Until = min(w.Until, hold.From)
+		}
+		h.Waits = append(h.Waits, w)
+	}
+	slices.SortFunc(h.Waits, func(a, b Wait) int { return cmp.Or(cmp.Compare(a.Asked, b.Asked), cmp.Compare(a.Until, b.Until)) })
 	slices.SortFunc(h.Holds, func(a, b Hold) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.Token, b.Token)) })
 	slices.SortFunc(h.Operations, func(a, b Operation) int {
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Process, b.Process))

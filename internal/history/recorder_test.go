@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/integration/history"
+	"github.com/holdfast-go/holdfast/internal/history"
 )
 
 // Two processes record, and one is killed in the middle of a line.

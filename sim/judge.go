@@ -1,0 +1,102 @@
+package sim
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/history"
+)
+
+// The rules of the simulator, beside those of package history.
+const (
+	// Progress: without faults, nobody waits long for a lock that nobody holds.
+	Progress history.Rule = "no progress"
+	// BoundedRequests: no loop sends requests faster than its backoff.
+	BoundedRequests history.Rule = "too many requests"
+	// NothingLeft: no lock stays held by nobody: not while its process lives and has no hold, and not
+	// after all processes have ended.
+	NothingLeft history.Rule = "left behind"
+	// Shutdown: without faults, a shutdown succeeds.
+	Shutdown history.Rule = "shutdown"
+	// NoHastyLoss: a hold is lost only at its deadline, or by the backend's definite answer.
+	NoHastyLoss history.Rule = "loss without need"
+	// ReleaseAfterWork: a lock is released only after the function that it was taken for has returned.
+	ReleaseAfterWork history.Rule = "release before the end of the work"
+	// NoOverrun: no overrun is reported of work that stops within the grace.
+	NoOverrun history.Rule = "overrun"
+)
+
+// recovery is how long after the last fault everything must be as usual: a lease may have to expire,
+// and a stuck lock to be noticed.
+func (p *Plan) recovery() time.Duration { return 2*p.maxTTL() + 45*time.Second }
+
+// longestVacancy is how long nobody may hold a lock that others wait for.
+func longestVacancy(p *Plan) time.Duration {
+	if p.Backend == Azure {
+		return 40 * time.Second
+	}
+	return 20 * time.Second
+}
+
+// sampling is the time between two looks for locks that nobody holds.
+const sampling = 4 * time.Second
+
+// sample looks for locks that a living process has held since the last sample without a hold.
+func (w *world) sample() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.server.moment()
+	before := w.idle
+	w.idle = map[string]uint64{}
+	for name, r := range sorted(w.server.records) {
+		p := w.server.holders[r.Holder]
+		if !r.Held(now) || p.closed || strings.Contains(name, "/partition-") && !strings.Contains(name, "/partition-0") || p.holdsLease(r.Holder) {
+			continue
+		}
+		if w.idle[name] = r.Token; before[name] == r.Token {
+			w.violate(NothingLeft, "%q is held with token %d by %s, which has no hold", name, r.Token, p.name)
+		}
+	}
+}
+
+// judge checks the histories of all names.
+func (w *world) judge() {
+	for name, lines := range sorted(w.lines) {
+		h, err := history.Merge(append(slices.Clone(w.everywhere), lines...))
+		if err != nil {
+			w.violate(history.Rule("history"), "%q: %v", name, err)
+			continue
+		}
+		for _, v := range history.Check(h).Violations {
+			w.violations = append(w.violations, history.Violation{Rule: v.Rule, At: v.At, Text: name + ": " + v.Text})
+			w.tracef("VIOLATION", "%s at %v: %s: %s", v.Rule, v.At, name, v.Text)
+		}
+		w.judgeProgress(name, h)
+	}
+}
+
+// judgeProgress looks for a time without a holder in which somebody waited all the time.
+func (w *world) judgeProgress(name string, h *history.History) {
+	begin := w.plan.Heal + w.plan.recovery()
+	free := begin
+	gap := func(until time.Duration) {
+		from := free
+		for _, a := range w.asks[name] {
+			waited := min(a.until, until) - max(a.from, from)
+			if waited > longestVacancy(&w.plan) {
+				w.violate(Progress, "%q: from %v to %v %s waits and nobody holds the lock", name, max(a.from, from), min(a.until, until), a.p.name)
+				return
+			}
+		}
+	}
+	for _, hold := range h.Holds { // sorted by From
+		if hold.From > free {
+			gap(hold.From)
+		}
+		free = max(free, hold.Until)
+	}
+	if w.plan.Duration > free {
+		gap(w.plan.Duration)
+	}
+}
