@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -85,9 +86,15 @@ func (l *Locker) releaseOnPrimary(ctx context.Context, lease driver.Lease) (wait
 	return wokenWaiters(raw), err
 }
 
+// hintTimeout limits the time for hints, which the Go driver would otherwise send again until the
+// time limit of the release is over.
+const hintTimeout = time.Second
+
 // wakeWaiters leaves a hint for each of the first waiters of a lock. A hint that cannot be left is
 // only logged: the waiters poll, too.
 func (l *Locker) wakeWaiters(ctx context.Context, name string, waiters []string) {
+	ctx, cancel := context.WithTimeout(ctx, hintTimeout)
+	defer cancel()
 	for i, waiter := range waiters {
 		if err := l.hints.send(ctx, name, waiter, i+1); err != nil {
 			l.config.logger.Log(ctx, slog.LevelDebug, "holdfast: no hint was left, waiters poll for the released lock",
