@@ -2,6 +2,10 @@ package mongo
 
 import (
 	"context"
+	"errors"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -20,8 +24,15 @@ func (l *Locker) BreakNow(ctx context.Context, name string, token uint64) error 
 func (l *Locker) breakHolder(ctx context.Context, name string, token uint64, change any) error {
 	o := op{verb: "break", name: name, invalid: driver.ValidateName(name, limits)}
 	return l.do(ctx, o, func(ctx context.Context) error {
-		r, err := read(ctx, l.linearizable, name, withoutData)
-		if err != nil || r == nil || r.leaseID == "" {
+		raw, err := l.linearizable.FindOne(ctx, docOf(fieldName, name), options.FindOne().SetProjection(withWoken)).Raw()
+		if errors.Is(err, mongo.ErrNoDocuments) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		r, err := decodeRecord(raw)
+		if err != nil || r.leaseID == "" {
 			return err
 		}
 		if err := r.describe().CheckToken(token); err != nil {
@@ -34,6 +45,7 @@ func (l *Locker) breakHolder(ctx context.Context, name string, token uint64, cha
 		if err != nil {
 			return redactIDs(err, []string{r.leaseID})
 		}
+		l.wakeWaiters(ctx, name, wokenWaiters(raw))
 		return nil
 	})
 }

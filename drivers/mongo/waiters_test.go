@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// A process that waits for a thousand held names reads them together now and then, and sends
-// nothing for a single one.
+// A process that waits for a thousand held names reads them together now and then. For single
+// names it sends only the few requests that refresh positions in queues.
 func TestThousandNamesAreReadTogether(t *testing.T) {
 	t.Parallel()
 	const count, window = 1000, 30 * time.Second
@@ -57,12 +57,12 @@ func TestThousandNamesAreReadTogether(t *testing.T) {
 	time.Sleep(10 * time.Second) // until the stream is open and the batch reads coincide
 	// A change stream that the server ends meanwhile wakes all waiters, and some of them ask.
 	var reads, asked int
-	for range 3 {
+	for range 6 { // a busy machine needs a while for the first thousand requests
 		reads, asked = sent.count("find")+sent.count("aggregate"), attempts()
 		time.Sleep(window)
 		reads, asked = sent.count("find")+sent.count("aggregate")-reads, attempts()-asked
 		t.Logf("%d reads, %d attempts in %v", reads, asked, window)
-		if reads >= 1 && reads <= 6 && asked == 0 {
+		if reads >= 1 && reads <= 6 && asked <= count/100 {
 			return
 		}
 	}

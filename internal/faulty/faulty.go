@@ -43,12 +43,13 @@ type Fault struct {
 type Faults = func(op string, n int, lease driver.Lease) Fault
 
 // Locker passes calls on to a backend, except for what Faults happen to them. It has no batched
-// renewals, so that each renewal is a call of its own. It reports its Watcher and batched reads
-// only as the fields say. The fields are set before the first call.
+// renewals, so that each renewal is a call of its own. It reports its Watcher, Queue and batched
+// reads only as the fields say. The fields are set before the first call.
 type Locker struct {
 	driver.Locker
 	Faults       Faults // nil: no fault happens
 	Watcher      bool
+	Queue        bool
 	NoBatchReads bool
 	Check        func(ctx context.Context, op string) // called for every call, or nil
 	InFlight     worker.Group                         // calls under way
@@ -282,21 +283,34 @@ func (f *Locker) WriteData(ctx context.Context, l driver.Lease, data []byte, at 
 	})
 }
 
-// watch is one call of Watch.
+// watch is one call of Watch or Wait.
 type watch struct{ wake func() }
 
 // Watch implements [driver.Watcher].
 func (f *Locker) Watch(name string, wake func()) (stop func()) {
 	w := &watch{wake}
-	stopInner := f.Locker.Capabilities().Watcher.Watch(name, func() {
-		if f.Silent == nil || !f.Silent() {
-			wake()
-			return
-		}
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.missed[w] = struct{}{}
-	})
+	return f.forget(w, f.Locker.Capabilities().Watcher.Watch(name, func() { f.deliver(w, wake) }))
+}
+
+// Wait implements [driver.Queue]. A wake-up that was missed comes with the turn zero.
+func (f *Locker) Wait(name string, wake func(turn time.Duration)) (stop func()) {
+	w := &watch{func() { wake(0) }}
+	return f.forget(w, f.Locker.Capabilities().Queue.Wait(name, func(turn time.Duration) { f.deliver(w, func() { wake(turn) }) }))
+}
+
+// deliver calls wake, or notes that w has missed it.
+func (f *Locker) deliver(w *watch, wake func()) {
+	if f.Silent == nil || !f.Silent() {
+		wake()
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.missed[w] = struct{}{}
+}
+
+// forget returns a function that stops a watch and forgets what it has missed.
+func (f *Locker) forget(w *watch, stopInner func()) (stop func()) {
 	return func() {
 		stopInner()
 		f.mu.Lock()
@@ -322,6 +336,9 @@ func (f *Locker) Capabilities() driver.Capabilities {
 	var c driver.Capabilities
 	if f.Watcher && below.Watcher != nil {
 		c.Watcher = f
+	}
+	if f.Queue && below.Queue != nil {
+		c.Queue = f
 	}
 	if below.HandOverer != nil {
 		c.HandOverer = f
