@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"iter"
+	"time"
 )
 
 // Capabilities are what a backend can do beyond [Locker]. A nil field means that it
@@ -14,6 +15,7 @@ import (
 // later would bypass it.
 type Capabilities struct {
 	Watcher        Watcher
+	Queue          Queue
 	HandOverer     HandOverer
 	BatchRenewer   BatchRenewer
 	BatchInspector BatchInspector
@@ -43,9 +45,44 @@ type Watcher interface {
 	Watch(name string, wake func()) (stop func())
 }
 
+// Queue orders the waiters of several processes and wakes the one whose turn it is. A request
+// with [Request.QueueFor] that is refused has a position in the queue of its name from then on:
+// behind the waiters that are there already. All waiters of one Locker share one position for
+// each name, so a process should send the requests of one waiter at a time.
+//
+// A free lock is reserved for the waiters in their order. Position n may take it [Turn](n) after
+// it became free, by the backend's clock: the first at once, the second a moment later. A request
+// without a position comes behind all of them, and after [MaxTurn] at the latest anybody may take
+// the lock. With an empty queue nothing is reserved. HandOver and Replace pass the queue.
+//
+// A grant removes the waiter from the queue. It also removes the first two waiters if they came
+// before the granted one: they were woken and did not come. A position that is not refreshed by
+// another request ends after QueueFor. So a waiter that died in the queue costs the others one
+// turn, not more.
+//
+// The order is a service and no promise. It is lost with the record, for a waiter that is slower
+// than a turn, and if the backend's clock steps. None of that affects who may hold the lock.
+type Queue interface {
+	// Wait has wake called when a request of this Locker may soon be granted. It returns at
+	// once, without I/O. wake is called
+	//
+	//   - when waking has come into effect, and again when it does so after a gap. turn is
+	//     [NothingMissed] if it was in effect before the last refused request was sent, and
+	//     otherwise zero;
+	//   - when the lock was released and the Locker has one of the first positions. turn is how
+	//     long to wait before the request, and zero for the first position.
+	//
+	// Expiry need not call wake, and calls without a reason are allowed. Calls can be lost.
+	// Callers therefore send requests at the time that the last refusal suggests, and refresh
+	// their position now and then. The rules for wake and stop are those of
+	// [Watcher.Watch]. After the last stop for a name the Locker gives up its position, in the
+	// background and if the backend answers.
+	Wait(name string, wake func(turn time.Duration)) (stop func())
+}
+
 // HandOverer hands a lock over in one step. A handoff costs half the calls of a release
 // and an acquire, and wakes no other waiter. A client hands over among its own
-// waiters, for a short time, and only if a Watcher wakes the other waiters afterwards.
+// waiters, for a short time, and only if a Watcher or a Queue wakes the other waiters afterwards.
 type HandOverer interface {
 	// HandOver does what TryAcquire does, except that a lock held by from counts as free,
 	// broken or not. The handoff ends the lease of from: a later Renew of it is refused

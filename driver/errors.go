@@ -25,12 +25,23 @@ var (
 
 // HeldError names the holder of a lock, as far as the backend reports it. It matches
 // [ErrHeld].
-type HeldError struct{ Record Record }
+type HeldError struct {
+	Record Record
+	// Reserved says that the lock is free, but reserved for waiters that come before the caller
+	// (see [Queue]). The Record then names no holder, and Remaining is how long the reservation
+	// lasts.
+	Reserved bool
+}
 
 // Error names the holder, its token and the time left, where known.
 func (e *HeldError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "holdfast: lock %q is held", e.Record.Name)
+	fmt.Fprintf(&b, "holdfast: lock %q is ", e.Record.Name)
+	if e.Reserved {
+		b.WriteString("reserved for a waiter")
+	} else {
+		b.WriteString("held")
+	}
 	if e.Record.Owner != "" {
 		fmt.Fprintf(&b, " by %q", e.Record.Owner)
 	}

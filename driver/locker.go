@@ -47,7 +47,8 @@ type Locker interface {
 	// since, the same ID may get the same token again. A Client uses an ID again only to
 	// repeat a request.
 	//
-	// In all other cases the error is a *[HeldError]. Its Record has what the backend knows
+	// A backend with a [Queue] refuses a request whose turn has not come, although the lock is
+	// free. In all other cases, too, the error is a *[HeldError]. Its Record has what the backend knows
 	// at no extra cost. A repeat by a holder whose lease was broken is refused in this way
 	// too.
 	TryAcquire(ctx context.Context, req Request) (Lease, error)
@@ -64,7 +65,7 @@ type Locker interface {
 	// Release frees the lock if l still holds it, so that the next TryAcquire succeeds
 	// at once. The record's token and data survive. If l does not hold the lock (any
 	// more), Release returns nil and changes nothing: it never touches another's lease.
-	// Only l.Name and l.ID matter.
+	// Only l.Name and l.ID matter, and l.Contended for the way in which waiters are woken.
 	Release(ctx context.Context, l Lease) error
 
 	// Inspect returns what the backend knows of a name. A name without a record is Free.
@@ -106,6 +107,10 @@ type Request struct {
 	// holder's whole TTL. The backend's clock must have stepped back then, and without
 	// Replace the lock would be stuck.
 	Replace Revision `json:"-"`
+	// QueueFor, if not zero, says that the caller waits for the lock. If the request is refused
+	// by a backend with a [Queue], the caller has a position in the queue for so long, or until
+	// its next request refreshes it. Other backends ignore it.
+	QueueFor time.Duration
 }
 
 // Lease is a granted request. It is a plain value: any Locker of the same backend can
@@ -118,6 +123,9 @@ type Lease struct {
 	// Token is the fencing token. It is greater than every earlier token of the name.
 	Token uint64
 	TTL   time.Duration
+	// Contended says that others seem to wait for the lock. Release may then choose a way that
+	// wakes them sooner and costs another call. Nothing else depends on it.
+	Contended bool
 }
 
 // String formats the lease without its ID.

@@ -48,6 +48,9 @@ type Record struct {
 	RenewedAt  time.Time
 	// Broken means that the holder's renewals are refused (see [Breaker]).
 	Broken bool
+	// Waiters is how many waiters have a position in the lock's [Queue], and Position is that of
+	// the Locker that has read the record. Positions count from 1; without one it is 0.
+	Waiters, Position int
 	// Data stored with the lock. The record of a HeldError may lack it.
 	Data []byte
 	// Revision changes with every grant and renewal. It is zero if the backend cannot
@@ -59,11 +62,11 @@ type Record struct {
 //
 //	{"name":"billing","state":"held","owner":"host/1","token":7,"ttl":"30s",
 //	 "remaining":"12.5s","acquiredAt":"2026-01-02T15:04:05Z",
-//	 "renewedAt":"2026-01-02T15:04:25Z","broken":true,"data":"aGVsbG8="}
+//	 "renewedAt":"2026-01-02T15:04:25Z","broken":true,"waiters":2,"data":"aGVsbG8="}
 //
 // The state is "free", "held" or "unknown". Durations are as [time.ParseDuration] reads
-// them, times as RFC 3339 has them, and data are base64. The Revision is a secret and is
-// never written; therefore a Record cannot be read back from JSON.
+// them, times as RFC 3339 has them, and data are base64. The Position is left out, because it
+// is that of one Locker. The Revision is a secret and is never written; therefore a Record cannot be read back from JSON.
 func (r Record) MarshalJSON() ([]byte, error) {
 	out := struct {
 		Name       string    `json:"name"`
@@ -75,10 +78,11 @@ func (r Record) MarshalJSON() ([]byte, error) {
 		AcquiredAt time.Time `json:"acquiredAt,omitzero"`
 		RenewedAt  time.Time `json:"renewedAt,omitzero"`
 		Broken     bool      `json:"broken,omitempty"`
+		Waiters    int       `json:"waiters,omitempty"`
 		Data       []byte    `json:"data,omitempty"`
 	}{
 		Name: r.Name, State: r.State.String(), Owner: r.Owner, Token: r.Token,
-		AcquiredAt: r.AcquiredAt, RenewedAt: r.RenewedAt, Broken: r.Broken, Data: r.Data,
+		AcquiredAt: r.AcquiredAt, RenewedAt: r.RenewedAt, Broken: r.Broken, Waiters: r.Waiters, Data: r.Data,
 	}
 	if r.TTL != 0 {
 		out.TTL = r.TTL.String()

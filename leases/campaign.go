@@ -62,6 +62,7 @@ func (c *campaign) cancelRead() {
 // startCampaign begins to campaign for a name that is new or was released.
 func (m *LeaseManager) startCampaign(n *managedName, at time.Duration) {
 	c := &campaign{acquisition: m.client.NewSharedAcquisition(m.policy, n.name, m.settings)}
+	c.acquisition.JoinQueue()
 	c.Do = func() { m.attempt(n, c) }
 	n.phase, n.hold, n.release, n.campaign = waiting, nil, nil, c
 	m.attempts.Set(&c.Entry, at, false)
@@ -89,6 +90,7 @@ func (m *LeaseManager) attempt(n *managedName, c *campaign) {
 	m.mu.Lock()
 	var calls deferredCalls
 	calls.add(c.stopWatch)
+	a.LeaveQueue()
 	// With mu held, so that an observer of EventAcquired finds the hold.
 	n.phase, n.campaign, n.hold = held, nil, m.client.NewHold(context.Background(), a, grant, true)
 	if !n.wanted {
@@ -108,9 +110,9 @@ func (m *LeaseManager) attemptFailed(n *managedName, c *campaign, err error) {
 		a.Emit(event.Event{Type: event.Error, Name: n.name, Op: "acquire", Err: err, Time: time.Now()})
 	}
 	a.Identify(m.client.Closing())
-	if w := m.client.Capabilities().Watcher; w != nil && !c.watched {
+	if !c.watched {
 		c.watched = true
-		stop := w.Watch(n.name, func() { m.wake(n, c) })
+		stop := a.Watch(func(_ *engine.Attempt, turn time.Duration) { m.wake(n, c, turn) })
 		m.mu.Lock()
 		c.stopWatch = stop
 		m.mu.Unlock()
@@ -183,15 +185,19 @@ func (m *LeaseManager) recordRead(n *managedName, c *campaign, number int, r dri
 	c.failedReads = 0
 }
 
-// wake is called by the Watcher.
-func (m *LeaseManager) wake(n *managedName, c *campaign) {
+// wake is called by the Watcher or the Queue.
+func (m *LeaseManager) wake(n *managedName, c *campaign, turn time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
 	case n.campaign != c:
+	case turn == driver.NothingMissed:
+		c.request().Watching = true
 	case n.phase == attempting || c.urgent: // what is under way may return the state before the wake-up
 		c.woken = true
 	case c.acquisition.Failures > 0 || c.failedReads > 0: // nothing is sent during the backoff
+	case turn > 0: // another waiter comes first
+		m.attempts.Set(&c.Entry, m.client.Now()+turn, false)
 	default:
 		m.followWakeUp(n, c)
 	}

@@ -164,6 +164,7 @@ func (m *LeaseManager) drop(n *managedName, calls *deferredCalls) {
 		c.cancelRead()
 		calls.add(c.stopWatch)
 		c.acquisition.Abandon()
+		c.acquisition.LeaveQueue()
 		n.campaign = nil
 	}
 	delete(m.names, n.name)

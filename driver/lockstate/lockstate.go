@@ -41,6 +41,8 @@ type Lock struct {
 	Data     []byte `json:"data,omitempty"`
 	// Writes counts the writes of the data by the present holder.
 	Writes uint64 `json:"writes,omitempty"`
+	// Queue has the waiters, in order of arrival, if the store has a [driver.Queue].
+	Queue []Waiter `json:"queue,omitempty"`
 }
 
 // Held reports whether there is a holder whose lease has not expired.
@@ -94,6 +96,7 @@ func (k *Lock) grant(req driver.Request, holder string, now Moment) {
 		AcquiredAt: now.Wall,
 		RenewedAt:  now.Wall,
 		Data:       data,
+		Queue:      k.Queue,
 	}
 }
 

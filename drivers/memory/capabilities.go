@@ -6,78 +6,9 @@ import (
 	"iter"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
-
-// watch is one call of Watch.
-type watch struct {
-	locker  *Locker
-	wake    func()
-	stopped atomic.Bool
-}
-
-// Watch implements [driver.Watcher]. The watch is in effect when Watch returns.
-func (l *Locker) Watch(name string, wake func()) (stop func()) {
-	w := &watch{locker: l, wake: wake}
-	s := l.store
-	s.mu.Lock()
-	defer s.unlock()
-	if l.closed.Load() {
-		return func() {}
-	}
-	if s.watches[name] == nil {
-		s.watches[name] = make(map[*watch]struct{})
-	}
-	s.watches[name][w] = struct{}{}
-	s.due = append(s.due, w)
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.unwatch(name, w)
-	}
-}
-
-func (s *Store) unwatch(name string, w *watch) {
-	w.stopped.Store(true)
-	delete(s.watches[name], w)
-	if len(s.watches[name]) == 0 {
-		delete(s.watches, name)
-	}
-}
-
-// wake marks the watches of a name, so that unlock wakes them. The store is locked.
-func (s *Store) wake(name string) {
-	for w := range s.watches[name] {
-		s.due = append(s.due, w)
-	}
-}
-
-// unlock unlocks the store and then wakes the marked watches. They are woken afterwards
-// because a wake function may stop its watch, which locks the store.
-func (s *Store) unlock() {
-	due := s.due
-	s.due = nil
-	s.mu.Unlock()
-	for _, w := range due {
-		if !w.stopped.Load() {
-			w.wake()
-		}
-	}
-}
-
-func (s *Store) stopWatches(l *Locker) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for name, watches := range s.watches {
-		for w := range watches {
-			if w.locker == l {
-				s.unwatch(name, w)
-			}
-		}
-	}
-}
 
 // RenewBatch implements [driver.BatchRenewer].
 func (l *Locker) RenewBatch(ctx context.Context, leases []driver.Lease) []error {
@@ -99,7 +30,7 @@ func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]driver.Rec
 			errs[i] = &driver.OpError{Op: "inspect", Backend: backend, Name: name, Err: err}
 			continue
 		}
-		records[i] = l.store.lock(name).Record(name, now)
+		records[i] = l.store.lock(name).RecordFor(name, l.id, now)
 		records[i].Data = nil
 	}
 	return records, errs
@@ -113,7 +44,7 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[driver.Recor
 			now := s.moment()
 			for name, lock := range s.locks {
 				if strings.HasPrefix(name, prefix) {
-					found = append(found, lock.Record(name, now))
+					found = append(found, lock.RecordFor(name, l.id, now))
 				}
 			}
 			return nil
@@ -142,8 +73,8 @@ func (l *Locker) Break(ctx context.Context, name string) error {
 // BreakNow implements [driver.Breaker].
 func (l *Locker) BreakNow(ctx context.Context, name string) error {
 	return l.do(ctx, "break", name, driver.ValidateName(name, limits), func(s *Store) error {
-		if s.lock(name).BreakNow() {
-			s.wake(name)
+		if lock := s.lock(name); lock.BreakNow() {
+			s.freed(name, lock)
 		}
 		return nil
 	})

@@ -23,11 +23,11 @@ func (l *Locker) acquire(ctx context.Context, op string, invalid error, from str
 	var lease driver.Lease
 	err := l.do(ctx, op, req.Name, invalid, func(s *Store) error {
 		lock, now := s.lock(req.Name), s.moment()
-		if !lock.Acquire(req, req.ID.Reveal(), from, now) {
-			return &driver.HeldError{Record: lock.Record(req.Name, now)}
+		if !lock.AcquireInTurn(req, req.ID.Reveal(), from, l.id, now) {
+			return lock.Refusal(req.Name, l.id, now)
 		}
 		s.locks[req.Name] = lock
-		lease = driver.Lease{Name: req.Name, ID: req.ID, Owner: lock.Owner, Token: lock.Token, TTL: req.TTL}
+		lease = driver.Lease{Name: req.Name, ID: req.ID, Owner: lock.Owner, Token: lock.Token, TTL: req.TTL, Contended: len(lock.Queue) > 0}
 		return nil
 	})
 	return lease, err
@@ -50,8 +50,8 @@ func (l *Locker) Renew(ctx context.Context, lease driver.Lease) error {
 // Release implements [driver.Locker].
 func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 	return l.do(ctx, "release", lease.Name, driver.ValidateName(lease.Name, limits), func(s *Store) error {
-		if s.lock(lease.Name).Release(lease.ID.Reveal()) {
-			s.wake(lease.Name)
+		if lock := s.lock(lease.Name); lock.Release(lease.ID.Reveal()) {
+			s.freed(lease.Name, lock)
 		}
 		return nil
 	})
@@ -61,7 +61,7 @@ func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error) {
 	var out driver.Record
 	err := l.do(ctx, "inspect", name, driver.ValidateName(name, limits), func(s *Store) error {
-		out = s.lock(name).Record(name, s.moment())
+		out = s.lock(name).RecordFor(name, l.id, s.moment())
 		return nil
 	})
 	return out, err
@@ -73,6 +73,13 @@ func (s *Store) lock(name string) *lockstate.Lock {
 		return lock
 	}
 	return &lockstate.Lock{}
+}
+
+// freed notes that a lock was released, and marks those that wait for it. The store is locked.
+func (s *Store) freed(name string, lock *lockstate.Lock) {
+	lock.Expires = s.moment().Elapsed // the turns of the waiters count from here
+	s.wake(name)
+	s.wakeWaiters(name, lock)
 }
 
 // moment reads the clock.

@@ -13,6 +13,7 @@ package memory
 
 import (
 	"context"
+	"crypto/rand"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -73,7 +74,7 @@ type Store struct {
 	mu      sync.Mutex
 	locks   map[string]*lockstate.Lock
 	watches map[string]map[*watch]struct{}
-	due     []*watch // woken when the store is unlocked
+	due     []call // woken when the store is unlocked
 }
 
 // NewStore makes an empty store.
@@ -92,7 +93,7 @@ func NewStore(opts ...Option) *Store {
 
 // Locker makes another Locker on the store. Closing it affects neither the other Lockers
 // nor the records.
-func (s *Store) Locker() *Locker { return &Locker{store: s} }
+func (s *Store) Locker() *Locker { return &Locker{store: s, id: rand.Text()} }
 
 // Remove deletes the record of a name, as an operator or a cleanup job does on a server.
 // A holder loses the lock, and the token is forgotten.
@@ -109,12 +110,14 @@ func New(opts ...Option) *Locker { return NewStore(opts...).Locker() }
 // Locker uses a [Store]. It is a [driver.Locker] with every capability.
 type Locker struct {
 	store  *Store
+	id     string // in queues
 	closed atomic.Bool
 }
 
 var _ interface {
 	driver.Locker
 	driver.Watcher
+	driver.Queue
 	driver.HandOverer
 	driver.BatchRenewer
 	driver.BatchInspector
@@ -128,7 +131,7 @@ func (l *Locker) Limits() driver.Limits { return limits }
 
 // Capabilities has every capability.
 func (l *Locker) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Watcher: l, HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
+	return driver.Capabilities{Watcher: l, Queue: l, HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
 }
 
 // Close ends the Locker's watches.

@@ -2,7 +2,9 @@ package mongo
 
 import (
 	"context"
+	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
@@ -29,33 +31,53 @@ func handOverOp(from driver.Lease, req driver.Request) op {
 	}
 }
 
-// acquire grants the lock if it is free, or if the lease with the ID from holds it.
+// acquire grants the lock if it is free, or if the lease with the ID from holds it. A request of a
+// waiter enters the queue if it is refused.
 func (l *Locker) acquire(ctx context.Context, o op, from string, req driver.Request) (driver.Lease, error) {
 	var lease driver.Lease
+	queued := req.QueueFor > 0 && l.queue != nil && l.queue.watcher.usable()
+	if !queued {
+		req.QueueFor = 0
+	}
 	err := l.do(ctx, o, func(ctx context.Context) error {
-		pipeline := acquirePipeline(from, req)
-		r, err := l.apply(ctx, req.Name, pipeline)
-		if mongo.IsDuplicateKeyError(err) {
-			// Two upserts can collide where there was no document. The server repeats one of
-			// them itself, but documents cases in which it does not.
-			r, err = l.apply(ctx, req.Name, pipeline)
+		asked := time.Now()
+		r, err := l.apply(ctx, from, req, queued)
+		if err == nil && r.leaseID != req.ID.Reveal() && r.free() {
+			r, err = l.apply(ctx, from, req, true) // there is a queue
 		}
 		if err != nil {
 			return err
 		}
-		if r.leaseID != req.ID.Reveal() || r.broken {
-			return &driver.HeldError{Record: r.describe()}
+		granted := r.leaseID == req.ID.Reveal() && !r.broken
+		if l.queue != nil {
+			l.queue.noteReply(req.Name, asked, granted, int(r.position))
 		}
-		lease = driver.Lease{Name: req.Name, ID: req.ID, Owner: r.owner, Token: uint64(r.token), TTL: req.TTL}
+		if !granted {
+			return r.refusal()
+		}
+		lease = driver.Lease{Name: req.Name, ID: req.ID, Owner: r.owner, Token: uint64(r.token), TTL: req.TTL, Contended: r.reserve > 0}
 		return nil
 	})
 	return lease, err
 }
 
-// apply runs an acquire's pipeline and returns the resulting document.
-func (l *Locker) apply(ctx context.Context, name string, pipeline list) (*record, error) {
-	raw, err := l.majority.FindOneAndUpdate(ctx, docOf(fieldName, name), pipeline,
-		options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After).SetProjection(withoutData)).Raw()
+// apply runs an acquire's pipeline and returns the resulting document. Two upserts can collide where
+// there was no document. The server repeats one of them itself, but documents cases in which it
+// does not.
+func (l *Locker) apply(ctx context.Context, from string, req driver.Request, queued bool) (*record, error) {
+	me, projection := "", withoutData
+	if queued {
+		me, projection = l.id, l.seen.withoutData
+	}
+	pipeline := acquirePipeline(from, me, req)
+	update := func() (bson.Raw, error) {
+		return l.majority.FindOneAndUpdate(ctx, docOf(fieldName, req.Name), pipeline,
+			options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After).SetProjection(projection)).Raw()
+	}
+	raw, err := update()
+	if mongo.IsDuplicateKeyError(err) {
+		raw, err = update()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -63,8 +85,8 @@ func (l *Locker) apply(ctx context.Context, name string, pipeline list) (*record
 	if err != nil {
 		return nil, err
 	}
-	if r.leaseID == "" {
-		return nil, &badRecordError{name: name, problem: "an acquire neither took the lock nor found it held"}
+	if r.leaseID == "" && r.reserve == 0 {
+		return nil, &badRecordError{name: req.Name, problem: "an acquire neither took the lock nor found it held"}
 	}
 	return r, nil
 }

@@ -2,6 +2,10 @@ package mongo
 
 import (
 	"context"
+	"errors"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -20,8 +24,15 @@ func (l *Locker) BreakNow(ctx context.Context, name string) error {
 func (l *Locker) breakHolder(ctx context.Context, name string, change any) error {
 	o := op{verb: "break", name: name, invalid: driver.ValidateName(name, limits)}
 	return l.do(ctx, o, func(ctx context.Context) error {
-		r, err := read(ctx, l.linearizable, name, withoutData)
-		if err != nil || r == nil || r.leaseID == "" {
+		raw, err := l.linearizable.FindOne(ctx, docOf(fieldName, name), options.FindOne().SetProjection(withWoken)).Raw()
+		if errors.Is(err, mongo.ErrNoDocuments) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		r, err := decodeRecord(raw)
+		if err != nil || r.leaseID == "" {
 			return err
 		}
 		// Promise 6: the filter has the holder's lease ID, so a break that arrives late cannot
@@ -31,6 +42,7 @@ func (l *Locker) breakHolder(ctx context.Context, name string, change any) error
 		if err != nil {
 			return redactIDs(err, []string{r.leaseID})
 		}
+		l.wakeWaiters(ctx, name, wokenWaiters(raw))
 		return nil
 	})
 }

@@ -13,9 +13,11 @@ import (
 
 // Error codes of the server, from its error_codes.yml.
 const (
+	codeBadValue                  = 2
 	codeUnauthorized              = 13
 	codeAuthenticationFailed      = 18
 	codeNamespaceNotFound         = 26
+	codeNamespaceExists           = 48
 	codeCommandNotFound           = 59
 	codeWriteConcernTimeout       = 64
 	codeUnknownWriteConcern       = 79

@@ -18,7 +18,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error
 	out := driver.Record{Name: name, State: driver.StateFree}
 	o := op{verb: "inspect", name: name, invalid: driver.ValidateName(name, limits)}
 	err := l.do(ctx, o, func(ctx context.Context) error {
-		r, err := read(ctx, l.majority, name, withData)
+		r, err := read(ctx, l.majority, name, l.seen.withData)
 		if r != nil {
 			out = r.describe()
 		}
@@ -88,7 +88,7 @@ func (l *Locker) readChunk(ctx context.Context, chunk []int, names []string) (ma
 		// The batch size is one more than the number of documents, so the server knows that
 		// the batch is complete and keeps no cursor.
 		cursor, err := l.majority.Find(ctx, docOf(fieldName, docOf("$in", wanted)),
-			options.Find().SetProjection(withoutData).SetBatchSize(int32(len(wanted)+1)))
+			options.Find().SetProjection(l.seen.withoutData).SetBatchSize(int32(len(wanted)+1)))
 		if err != nil {
 			return err
 		}

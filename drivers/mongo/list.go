@@ -58,7 +58,7 @@ func (l *Locker) page(ctx context.Context, prefix string, from bson.E) (page, er
 	var out page
 	err := l.do(ctx, op{verb: "list"}, func(ctx context.Context) error {
 		cursor, err := l.majority.Find(ctx, docOf(fieldName, doc{from}),
-			options.Find().SetSort(docOf(fieldName, 1)).SetLimit(listPage).SetProjection(withData))
+			options.Find().SetSort(docOf(fieldName, 1)).SetLimit(listPage).SetProjection(l.seen.withData))
 		if err != nil {
 			return err
 		}

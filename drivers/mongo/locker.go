@@ -2,6 +2,7 @@ package mongo
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -40,11 +41,16 @@ var limits = driver.Limits{
 // safe for concurrent use.
 type Locker struct {
 	majority     *mongo.Collection // writes, and reads with read concern "majority"
+	onPrimary    *mongo.Collection // writes that only the primary acknowledges
 	local        *mongo.Collection // reads of the primary's latest data
 	linearizable *mongo.Collection // linearizable reads, of one document each
 	config       config
-	standalone   bool                        // the server is not a replica set
-	watcher      *watcher                    // nil if the server has no change streams
+	standalone   bool   // the server is not a replica set
+	id           string // in queues
+	hints        *hints
+	queue        *queue   // nil if this Locker does not follow the hints
+	watcher      *watcher // nil if the server has no change streams
+	seen         projections
 	disconnect   func(context.Context) error // nil if the client belongs to the program
 
 	closing            context.Context // ends with Close, which interrupts every command
@@ -65,8 +71,12 @@ var _ interface {
 	driver.DataStore
 } = (*Locker)(nil)
 
+// projections are those whose replies say where this Locker is in the queue.
+type projections struct{ withData, withoutData bson.Raw }
+
 type config struct {
 	timeout     time.Duration
+	wake        Wake
 	retention   time.Duration
 	updateIndex bool
 	logger      *slog.Logger
@@ -88,6 +98,25 @@ func WithRetention(d time.Duration) Option { return func(c *config) { c.retentio
 // only logged, since another program may rely on the setting.
 func WithIndexUpdate() Option { return func(c *config) { c.updateIndex = true } }
 
+// Wake is the way in which waiters learn of a release.
+type Wake string
+
+// The ways to wake waiters.
+const (
+	// WakeHints orders the waiters of all processes in queues, and wakes the first by a small
+	// document in a capped collection beside the locks. It is the default. A process that cannot
+	// make or read that collection polls.
+	WakeHints Wake = "hints"
+	// WakeStream wakes all waiters by a change stream, in no order. Each process with waiters has
+	// one stream, and each stream reads the server's whole oplog.
+	WakeStream Wake = "stream"
+	// WakePoll wakes nobody. Waiters poll.
+	WakePoll Wake = "poll"
+)
+
+// WithWake sets how waiters learn of a release.
+func WithWake(way Wake) Option { return func(c *config) { c.wake = way } }
+
 // WithLogger sets the logger for warnings. The default is [slog.Default].
 func WithLogger(logger *slog.Logger) Option { return func(c *config) { c.logger = logger } }
 
@@ -97,7 +126,7 @@ func WithLogger(logger *slog.Logger) Option { return func(c *config) { c.logger 
 func WithMonitor(m *event.CommandMonitor) Option { return func(c *config) { c.monitor = m } }
 
 func newConfig(opts []Option) (config, error) {
-	c := config{timeout: 10 * time.Second, retention: 24 * time.Hour, logger: slog.Default()}
+	c := config{timeout: 10 * time.Second, wake: WakeHints, retention: 24 * time.Hour, logger: slog.Default()}
 	for _, opt := range opts {
 		opt(&c)
 	}
@@ -106,6 +135,8 @@ func newConfig(opts []Option) (config, error) {
 		return c, driver.Invalid("command timeout", c.timeout.String(), "at least 1ms")
 	case c.retention < time.Hour || c.retention > maxRetention || c.retention%time.Second != 0:
 		return c, driver.Invalid("retention", driver.FormatDuration(c.retention), "whole seconds from 1h to "+driver.FormatDuration(maxRetention))
+	case c.wake != WakeHints && c.wake != WakeStream && c.wake != WakePoll:
+		return c, driver.Invalid("wake", driver.Quote(string(c.wake)), wakeRule)
 	case c.logger == nil:
 		return c, driver.Invalid("logger", "nil", "a *slog.Logger")
 	}
@@ -133,7 +164,10 @@ func connectError(err error) error {
 }
 
 func newLocker(ctx context.Context, collection *mongo.Collection, config config) (*Locker, error) {
-	l := &Locker{majority: collection.Clone(majorityOptions()), config: config, closeDone: make(chan struct{})}
+	l := &Locker{majority: collection.Clone(majorityOptions()), config: config, id: rand.Text(), closeDone: make(chan struct{})}
+	l.seen.withData = mustMarshal(append(append(doc{}, fieldsWithData...), queueProjection(l.id)...))
+	l.seen.withoutData = mustMarshal(append(append(doc{}, fieldsWithoutData...), queueProjection(l.id)...))
+	l.onPrimary = l.majority.Clone(acknowledgedByPrimary())
 	l.local = l.majority.Clone(options.Collection().SetReadConcern(readconcern.Local()))
 	l.linearizable = l.majority.Clone(options.Collection().SetReadConcern(readconcern.Linearizable()))
 	l.closing, l.cancel = context.WithCancel(context.Background())
@@ -141,8 +175,12 @@ func newLocker(ctx context.Context, collection *mongo.Collection, config config)
 		l.cancel()
 		return nil, err
 	}
-	if !l.standalone {
-		l.watcher = newWatcher(l.majority, config.logger)
+	if !l.standalone && config.wake != WakePoll {
+		l.watcher = newWatcher(streamSource(l.majority), l.namespace(), config.logger)
+	}
+	l.hints = newHints(l.majority, l.id)
+	if config.wake == WakeHints {
+		l.queue = newQueue(l.onPrimary, l.hints, config)
 	}
 	return l, nil
 }
@@ -176,11 +214,14 @@ func (l *Locker) namespace() string { return l.majority.Database().Name() + "." 
 func (l *Locker) Limits() driver.Limits { return limits }
 
 // Capabilities implements [driver.Locker]. The driver has every capability, except Watcher on
-// a standalone server, which has no change streams.
+// a standalone server, which has no change streams, and Queue and Watcher as [WithWake] says.
 func (l *Locker) Capabilities() driver.Capabilities {
 	a := driver.Capabilities{HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
 	if l.watcher != nil {
 		a.Watcher = l.watcher
+	}
+	if l.queue != nil {
+		a.Queue = l.queue
 	}
 	return a
 }
@@ -208,6 +249,9 @@ func (l *Locker) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.config.timeout)
 	defer cancel()
 	l.cancel()
+	if l.queue != nil {
+		l.queue.close(ctx)
+	}
 	if l.watcher != nil {
 		l.watcher.close(ctx)
 	}
@@ -255,8 +299,10 @@ func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) e
 	limited, cancel := context.WithTimeout(ctx, l.config.timeout)
 	defer cancel()
 	defer context.AfterFunc(l.closing, cancel)() //nolint:contextcheck // the Locker's lifetime applies besides the caller's context
+	request := l.queue.requestUnderWay()
 	err := withoutDetails(commands(limited))
 	if err == nil {
+		l.queue.commandRan(request)
 		return nil
 	}
 	if errors.Is(err, mongo.ErrClientDisconnected) {

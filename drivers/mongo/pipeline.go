@@ -19,11 +19,14 @@ const (
 	varData, refData         = "data", "$$data"
 	varReplaced, refReplaced = "replaced", "$$replaced"
 	varFrom, refFrom         = "from", "$$from"
+	varMe, refMe             = "me", "$$me"
+	varQueueFor, refQueueFor = "queueFor", "$$queueFor"
 )
 
 // acquirePipeline decides on the server, at one instant of its clock, whether the lock is
-// granted. If not, the document stays as it is. A lease with the ID from, unless that is
-// empty, counts as ended.
+// granted. If not, the document stays as it is, but for the queue. A lease with the ID from,
+// unless that is empty, counts as ended. me is the Locker's ID in queues; if it is empty, a lock
+// with a queue is refused, since few locks have one, and their rules take the server longer.
 //
 // The condition cannot be in the filter: an upsert whose filter does not match the existing
 // document tries to insert a second one, and the server refuses $expr in the filter of an
@@ -32,7 +35,7 @@ const (
 // Every value of the caller's is the $literal value of a variable; otherwise the owner "$kid"
 // would name a field. The rest is the same for every request and is encoded only once:
 // encoding it took as long as the server takes for the grant.
-func acquirePipeline(from string, req driver.Request) list {
+func acquirePipeline(from, me string, req driver.Request) list {
 	variables := doc{
 		field(varID, literal(req.ID.Reveal())), field(varOwner, literal(req.Owner)), field(varTTL, req.TTL.Milliseconds()),
 	}
@@ -47,18 +50,21 @@ func acquirePipeline(from string, req driver.Request) list {
 	if v.handOver = from != "" && from != req.ID.Reveal(); v.handOver { // a handoff to itself is a repeated acquire
 		variables = append(variables, field(varFrom, literal(from)))
 	}
+	if v.queue = me != ""; v.queue {
+		variables = append(variables, field(varMe, me), field(varQueueFor, req.QueueFor.Milliseconds()))
+	}
 	return list{docOf("$replaceWith", docOf("$let", doc{{Key: "vars", Value: variables}, {Key: "in", Value: acquireExpressions[v]}}))}
 }
 
 // acquireVariant says which optional parts a request has.
-type acquireVariant struct{ data, replace, handOver bool }
+type acquireVariant struct{ data, replace, handOver, queue bool }
 
 var acquireExpressions = allAcquireExpressions()
 
 func allAcquireExpressions() map[acquireVariant]bson.Raw {
 	all := map[acquireVariant]bson.Raw{}
-	for n := range 8 {
-		v := acquireVariant{data: n&1 != 0, replace: n&2 != 0, handOver: n&4 != 0}
+	for n := range 16 {
+		v := acquireVariant{data: n&1 != 0, replace: n&2 != 0, handOver: n&4 != 0, queue: n&8 != 0}
 		all[v] = acquireExpression(v)
 	}
 	return all
@@ -75,7 +81,11 @@ func acquireExpression(v acquireVariant) bson.Raw {
 	// Promise 1: the lock is granted only if it has no holder or its lease has expired. One
 	// command on one document decides.
 	// Promise 8: the server's clock decides about the expiry.
-	free := list{not(ref(fieldKid)), expr("$lte", ref(fieldExpiresAt), serverNow)}
+	unheld := or(not(ref(fieldKid)), expr("$lte", ref(fieldExpiresAt), serverNow))
+	free := list{and(unheld, not(ref(fieldReserve)))}
+	if v.queue {
+		free = list{and(unheld, not(reserved()))}
+	}
 	if v.replace {
 		// Promise 10: a waiter that saw this holder and this renewal for a whole TTL replaces it.
 		// Any later renewal changes ts, and the comparison fails.
@@ -87,11 +97,17 @@ func acquireExpression(v acquireVariant) bson.Raw {
 	}
 	// Promise 5: the holder's own ID again keeps its token, so an acquire can be repeated.
 	repeat := expr("$eq", list{ref(fieldKid), expr("$ifNull", ref(fieldBroken), false)}, list{refID, false})
-	return mustMarshal(expr("$mergeObjects", root,
-		cond(validOrNew(),
-			cond(or(free...), doc(grantFields(v)),
-				cond(repeat, doc(renewalFields(refTTL)), doc{})),
-			doc{})))
+	decide := func(granted, refused any) doc {
+		return expr("$mergeObjects", root,
+			cond(validOrNew(),
+				cond(or(free...), granted,
+					cond(repeat, doc(renewalFields(refTTL)), refused)),
+				doc{}))
+	}
+	if v.queue {
+		return mustMarshal(withQueue(decide(expr("$mergeObjects", doc(grantFields(v)), queueAfterGrant(unheld)), queueAfterRefusal())))
+	}
+	return mustMarshal(decide(doc(grantFields(v)), doc{}))
 }
 
 // validOrNew is true for a valid record, and for a document that has only its _id: the one
@@ -193,10 +209,12 @@ var unbroken = field(fieldBroken, docOf("$in", list{false, nil}))
 var withoutData = mustMarshal(fieldsWithoutData)
 
 // withData is withoutData with the data.
-var withData = mustMarshal(append(append(doc{}, fieldsWithoutData...), field(fieldData, 1)))
+var withData = mustMarshal(fieldsWithData)
+
+var fieldsWithData = append(append(doc{}, fieldsWithoutData...), field(fieldData, 1))
 
 var fieldsWithoutData = doc{
 	field(fieldVersion, 1), field(fieldKid, 1), field(fieldOwner, 1), field(fieldRenewedAt, 1), field(fieldExpiresAt, 1),
 	field(fieldAcquiredAt, 1), field(fieldToken, 1), field(fieldTTL, 1), field(fieldBroken, 1),
-	field(fieldWrites, 1), field(fieldNow, serverNow),
+	field(fieldWrites, 1), field(fieldReserve, 1), field(fieldNow, serverNow),
 }

@@ -52,6 +52,9 @@ type record struct {
 	data       []byte
 	writes     int64
 	broken     bool
+	reserve    time.Duration
+	waiters    int64
+	position   int64
 	now        time.Time // zero if the reply does not have it
 }
 
@@ -111,6 +114,15 @@ func decodeRecord(raw bson.Raw) (*record, error) {
 			d.check(fieldWrites, r.writes >= 0, "is out of range")
 		case fieldBroken:
 			d.boolean(fieldBroken, v, &r.broken)
+		case fieldReserve:
+			var ms int64
+			d.number(fieldReserve, v, &ms)
+			d.check(fieldReserve, ms >= 0 && ms <= driver.MaxTurn.Milliseconds(), "is out of range")
+			r.reserve = time.Duration(ms) * time.Millisecond
+		case fieldWaiters:
+			d.number(fieldWaiters, v, &r.waiters)
+		case fieldPosition:
+			d.number(fieldPosition, v, &r.position)
 		case fieldNow:
 			d.date(fieldNow, v, &r.now)
 		}
@@ -196,8 +208,9 @@ func (r *record) describe() driver.Record {
 	out := driver.Record{
 		Name: r.name, State: driver.StateFree, Owner: r.owner, Token: uint64(max(r.token, 0)),
 		AcquiredAt: r.acquiredAt, RenewedAt: r.renewedAt, Data: r.data,
+		Waiters: int(r.waiters), Position: int(r.position),
 	}
-	if r.leaseID == "" || !r.now.IsZero() && !r.expiresAt.After(r.now) {
+	if r.free() {
 		return out
 	}
 	out.State = driver.StateHeld
@@ -210,6 +223,29 @@ func (r *record) describe() driver.Record {
 		out.Revision = revision(r.leaseID, r.renewedAt)
 	}
 	return out
+}
+
+// free reports whether the lock is certainly free.
+func (r *record) free() bool {
+	return r.leaseID == "" || !r.now.IsZero() && !r.expiresAt.After(r.now)
+}
+
+// refusal is the error of a request that was not granted.
+func (r *record) refusal() *driver.HeldError {
+	out := r.describe()
+	if !r.free() {
+		return &driver.HeldError{Record: out}
+	}
+	left := r.reserve
+	if r.position > 0 {
+		left = driver.Turn(int(r.position))
+	}
+	if !r.now.IsZero() {
+		left = min(left, max(r.expiresAt.Add(left).Sub(r.now), 0))
+	}
+	return &driver.HeldError{Reserved: true, Record: driver.Record{
+		Name: r.name, State: driver.StateHeld, Remaining: left, RemainingKnown: true, Waiters: out.Waiters, Position: out.Position,
+	}}
 }
 
 // dataRevision identifies the state of the data.

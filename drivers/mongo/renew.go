@@ -20,17 +20,6 @@ func (l *Locker) Renew(ctx context.Context, lease driver.Lease) error {
 	})
 }
 
-// Release implements [driver.Locker] with one command, and a second one if the lease was not
-// found.
-func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
-	return l.do(ctx, leaseOp("release", lease, false), func(ctx context.Context) error {
-		// Promise 6: the filter has the lease ID. No match is no error.
-		_, err := l.updateHeld(ctx, lease, heldBy(lease), releaseUpdate,
-			func(*record) bool { return true })
-		return err
-	})
-}
-
 func leaseOp(verb string, l driver.Lease, renewal bool) op {
 	invalid := driver.ValidateName(l.Name, limits)
 	if invalid == nil && renewal {

@@ -28,12 +28,16 @@ const (
 	paramCollection     = "collection"
 	paramCommandTimeout = "commandTimeout"
 	paramRetention      = "retention"
+	paramWake           = "wake"
 )
+
+// wakeRule is what the parameter wake, and WithWake, allow.
+const wakeRule = "hints, stream or poll"
 
 // Open connects to a MongoDB connection string, whose path names the database. In addition to
 // MongoDB's own options it accepts the parameters collection (default "holdfast_locks"),
-// commandTimeout and retention (Go durations, see [WithCommandTimeout] and [WithRetention];
-// both take precedence over opts). Closing the Locker disconnects its client. The lookup of a
+// commandTimeout and retention (Go durations, see [WithCommandTimeout] and [WithRetention]), and
+// wake (hints, stream or poll, see [WithWake]). They take precedence over opts. Closing the Locker disconnects its client. The lookup of a
 // mongodb+srv name is limited by the system's resolver, the rest by ctx.
 func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
 	target, err := parseURL(rawURL)
@@ -106,7 +110,7 @@ func (t *target) parseParams(query string) (rest string, err error) {
 	var kept []string
 	for pair := range strings.SplitSeq(query, "&") {
 		key, escaped, _ := strings.Cut(pair, "=")
-		if !slices.Contains([]string{paramCollection, paramCommandTimeout, paramRetention}, key) {
+		if !slices.Contains([]string{paramCollection, paramCommandTimeout, paramRetention, paramWake}, key) {
 			if pair != "" {
 				kept = append(kept, pair)
 			}
@@ -118,6 +122,10 @@ func (t *target) parseParams(query string) (rest string, err error) {
 		}
 		if key == paramCollection {
 			t.collection = value
+			continue
+		}
+		if key == paramWake {
+			t.options = append(t.options, WithWake(Wake(value)))
 			continue
 		}
 		d, err := time.ParseDuration(value)

@@ -12,15 +12,9 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
 const (
-	// streamAwait is how long the server holds a request for events. It is the server's
-	// default, and shorter than a renewal's time limit: with maxPoolSize=1 the stream occupies
-	// the only connection.
-	streamAwait = time.Second
 	// streamTimeout limits each request of the stream, so that a frozen server cannot block
 	// it.
 	streamTimeout = 10 * time.Second
@@ -38,10 +32,31 @@ const (
 	retryPermanent = 10 * time.Minute
 )
 
-// watcher is the [driver.Watcher] of a Locker: one change stream for all watched names, open
+// source is where a watcher learns which locks may be free.
+type source struct {
+	what string // for the log
+	open func(ctx context.Context) (eventCursor, error)
+	// await is how long the server holds a request for events.
+	await func() time.Duration
+	// read returns the lock of an event, and how long its waiter must let others go first. ok is
+	// false for an event that is of no lock.
+	read func(event bson.Raw) (name string, turn time.Duration, ok bool)
+}
+
+// eventCursor is a cursor whose requests wait on the server for events.
+type eventCursor interface {
+	ID() int64
+	TryNext(ctx context.Context) bool
+	Err() error
+	Close(ctx context.Context) error
+	event() bson.Raw
+}
+
+// watcher wakes the waiters of a Locker: it reads one cursor for all watched names, open
 // while there are watches. Waiters poll as well, so it only makes them faster.
 type watcher struct {
-	coll        *mongo.Collection
+	source      source
+	namespace   string
 	logger      *slog.Logger
 	ctx         context.Context // ends with close
 	cancel      context.CancelFunc
@@ -56,50 +71,50 @@ type watcher struct {
 	waiters   map[string]map[*watch]struct{}
 	idleSince time.Time // when the last watch ended
 	running   bool      // whether the goroutine of run exists
-	open      bool      // whether the stream is open
+	openSince time.Time // when the cursor was opened; zero if it is not open
+	failed    bool      // the latest attempt to open the cursor failed
 	closed    bool
 }
 
 // watch is one waiter's.
 type watch struct {
-	wake    func()
+	wake    func(turn time.Duration)
 	stopped atomic.Bool
 }
 
 // wakeWatches must be called without the watcher's mutex, since a waiter may stop its watch.
-func wakeWatches(watches []*watch) {
+func wakeWatches(watches []*watch, turn time.Duration) {
 	for _, one := range watches {
 		if !one.stopped.Load() {
-			one.wake()
+			one.wake(turn)
 		}
 	}
 }
 
-// newWatcher needs a collection with read concern "majority" and read preference primary.
-func newWatcher(coll *mongo.Collection, logger *slog.Logger) *watcher {
+func newWatcher(from source, namespace string, logger *slog.Logger) *watcher {
 	ctx, cancel := context.WithCancel(context.Background())
 	last, cut := context.WithCancel(context.Background())
 	return &watcher{
-		coll: coll, logger: logger, ctx: ctx, cancel: cancel, closeCtx: last, cancelClose: cut, timeout: streamTimeout, linger: streamLinger,
+		source: from, namespace: namespace, logger: logger, ctx: ctx, cancel: cancel, closeCtx: last, cancelClose: cut, timeout: streamTimeout, linger: streamLinger,
 		waiters: map[string]map[*watch]struct{}{},
 	}
 }
 
 // Watch implements [driver.Watcher].
 func (w *watcher) Watch(name string, wake func()) (stop func()) {
-	one := &watch{wake: wake}
-	if w.add(name, one) {
+	one := &watch{wake: func(time.Duration) { wake() }}
+	if open := w.add(name, one); !open.IsZero() {
 		wake()
 	}
 	return func() { w.remove(name, one) }
 }
 
-// add reports whether the stream is open already.
-func (w *watcher) add(name string, one *watch) (open bool) {
+// add returns since when the cursor is open, or the zero time.
+func (w *watcher) add(name string, one *watch) (openSince time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
-		return false
+		return time.Time{}
 	}
 	if w.waiters[name] == nil {
 		w.waiters[name] = map[*watch]struct{}{}
@@ -109,23 +124,32 @@ func (w *watcher) add(name string, one *watch) (open bool) {
 		w.running = true
 		w.wg.Go(w.run)
 	}
-	return w.open
+	return w.openSince
 }
 
-func (w *watcher) remove(name string, one *watch) {
+// remove ends a watch. last is true if it was the last one of its name.
+func (w *watcher) remove(name string, one *watch) (last bool) {
 	one.stopped.Store(true)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, there := w.waiters[name][one]; !there {
-		return
+		return false
 	}
 	delete(w.waiters[name], one)
-	if len(w.waiters[name]) == 0 {
+	if last = len(w.waiters[name]) == 0; last {
 		delete(w.waiters, name)
 	}
 	if len(w.waiters) == 0 {
 		w.idleSince = time.Now()
 	}
+	return last
+}
+
+// watched reports whether a name has a watch.
+func (w *watcher) watched(name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.waiters[name]) > 0
 }
 
 // close ends all watches and waits for the stream's goroutine. The end of ctx interrupts the
@@ -147,7 +171,7 @@ func (w *watcher) close(ctx context.Context) {
 }
 
 // wake wakes the waiters of a name.
-func (w *watcher) wake(name string) { wakeWatches(w.watchesOf(name)) }
+func (w *watcher) wake(name string, turn time.Duration) { wakeWatches(w.watchesOf(name), turn) }
 
 func (w *watcher) watchesOf(name string) []*watch {
 	w.mu.Lock()
@@ -156,7 +180,7 @@ func (w *watcher) watchesOf(name string) []*watch {
 }
 
 // wakeAll wakes every waiter, after a time in which events may have been missed.
-func (w *watcher) wakeAll() { wakeWatches(w.allWatches()) }
+func (w *watcher) wakeAll() { wakeWatches(w.allWatches(), 0) }
 
 func (w *watcher) allWatches() (all []*watch) {
 	w.mu.Lock()
@@ -167,11 +191,25 @@ func (w *watcher) allWatches() (all []*watch) {
 	return all
 }
 
-// setOpen records whether the stream is open.
-func (w *watcher) setOpen(open bool) {
+// setOpen records since when the cursor is open, or with the zero time that it is not.
+func (w *watcher) setOpen(since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.open = open
+	w.openSince = since
+}
+
+// setFailed records whether the cursor could be opened.
+func (w *watcher) setFailed(failed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failed = failed
+}
+
+// usable reports whether the cursor is open, or may well be opened.
+func (w *watcher) usable() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.failed
 }
 
 // idle reports whether the stream has had no watch for the linger time.
@@ -214,16 +252,17 @@ func (w *watcher) run() {
 }
 
 // errStreamEnded: the server ended the stream because the collection was dropped or renamed.
-var errStreamEnded = errors.New("the change stream was invalidated")
+var errStreamEnded = errors.New("the server ended the cursor")
 
 // readStream opens the stream and dispatches its events until it fails or is not needed any
 // more. lasted is how long it was open.
 func (w *watcher) readStream() (lasted time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(w.ctx, w.timeout)
-	stream, err := w.coll.Watch(ctx, releasePipeline(), options.ChangeStream().SetMaxAwaitTime(streamAwait))
+	stream, err := w.source.open(ctx)
 	cancel()
 	if w.ctx.Err() == nil {
 		w.report(err)
+		w.setFailed(err != nil)
 	}
 	if err != nil {
 		return 0, err
@@ -231,13 +270,14 @@ func (w *watcher) readStream() (lasted time.Duration, err error) {
 	// The goroutine that reads the stream closes it: closing it during Next would panic.
 	defer w.closeStream(stream)
 	opened := time.Now()
-	w.setOpen(true)
-	defer w.setOpen(false)
+	w.setOpen(opened)
+	defer w.setOpen(time.Time{})
 	w.wakeAll()
 	for cursor := stream.ID(); !w.idle(); {
 		event, err := w.next(stream)
 		if id := stream.ID(); id != cursor {
-			cursor = id // the Go driver resumed the stream on another cursor
+			cursor = id // the Go driver resumed a stream on another cursor
+			w.setOpen(time.Now())
 			w.wakeAll()
 		}
 		switch {
@@ -253,26 +293,25 @@ func (w *watcher) readStream() (lasted time.Duration, err error) {
 }
 
 // next returns the next event, or nil if none came for a while.
-func (w *watcher) next(stream *mongo.ChangeStream) (bson.Raw, error) {
-	ctx, cancel := context.WithTimeout(w.ctx, w.timeout)
+func (w *watcher) next(stream eventCursor) (bson.Raw, error) {
+	ctx, cancel := context.WithTimeout(w.ctx, w.source.await()+w.timeout)
 	defer cancel()
 	if stream.TryNext(ctx) {
-		return stream.Current, nil
+		return stream.event(), nil
 	}
 	return nil, stream.Err()
 }
 
-// dispatch wakes the waiters of an event's lock. Events of the whole collection have no name.
-// They end the stream, and reopening it wakes every waiter.
+// dispatch wakes the waiters of an event's lock.
 func (w *watcher) dispatch(event bson.Raw) {
-	if name, ok := event.Lookup("documentKey", "_id").StringValueOK(); ok {
-		w.wake(name)
+	if name, turn, ok := w.source.read(event); ok {
+		w.wake(name, turn)
 	}
 }
 
 // closeStream closes the server's cursor. It has its own time limit, since the stream's
 // context may have ended.
-func (w *watcher) closeStream(stream *mongo.ChangeStream) {
+func (w *watcher) closeStream(stream eventCursor) {
 	ctx, cancel := context.WithTimeout(w.closeCtx, time.Second)
 	defer cancel()
 	_ = stream.Close(ctx) // a cursor that cannot be closed now times out on the server
@@ -283,7 +322,7 @@ func (w *watcher) closeStream(stream *mongo.ChangeStream) {
 func (w *watcher) report(err error) {
 	if err == nil {
 		if w.warned {
-			w.logger.Info("holdfast: the change stream is open again", "namespace", w.namespace())
+			w.logger.Info("holdfast: "+w.source.what+" can be read again", "namespace", w.namespace)
 		}
 		w.warned = false
 		return
@@ -293,11 +332,9 @@ func (w *watcher) report(err error) {
 		level = slog.LevelWarn
 	}
 	w.warned = true
-	w.logger.Log(w.ctx, level, "holdfast: no change stream, waiters poll for released locks",
-		"namespace", w.namespace(), "error", err)
+	w.logger.Log(w.ctx, level, "holdfast: no "+w.source.what+", waiters poll for released locks",
+		"namespace", w.namespace, "error", err)
 }
-
-func (w *watcher) namespace() string { return w.coll.Database().Name() + "." + w.coll.Name() }
 
 // retryBackoff returns how long to wait after a failure with that many failures before it. It
 // is jittered, so that the clients of a recovering server do not reconnect together.
@@ -314,21 +351,4 @@ func retryBackoff(err error, failures int) time.Duration {
 // isPermanent reports whether a retry is unlikely to help.
 func isPermanent(err error) bool {
 	return hasCode(err, codeUnauthorized, codeCommandNotFound, codeCommandNotSupported, codeUnrecognizedStage, codeOnlyOnReplicaSets)
-}
-
-// releasePipeline selects the events after which a lock may be free: the kid was removed, the
-// lock was broken, or the record or the whole collection was removed. The server filters out
-// grants and renewals. A release is an update event or, if that is shorter to log, a
-// replacement. Only the record's name is transferred.
-func releasePipeline() mongo.Pipeline {
-	const update = "updateDescription."
-	return mongo.Pipeline{
-		docOf("$match", or(
-			docOf("operationType", docOf("$nin", list{"insert", "update", "replace"})),
-			docOf(update+"removedFields", fieldKid),
-			docOf(update+"updatedFields."+fieldBroken, true),
-			doc{field("operationType", "replace"), field("fullDocument."+fieldKid, docOf("$exists", false))},
-		)),
-		docOf("$project", docOf("documentKey._id", 1)),
-	}
 }

@@ -37,7 +37,7 @@ func TestWatchFaults(t *testing.T) {
 		client := mongotest.Connect(t, rs.URI(), options.Client().SetMonitor(seen.monitor()).
 			SetAuth(options.Credential{AuthSource: db.Name(), Username: "locker", Password: "locker-password"}))
 		logger, log := bufferedLogger()
-		w := newWatcher(client.Database(db.Name()).Collection(coll.Name()), logger)
+		w := newStreamWatcher(client.Database(db.Name()).Collection(coll.Name()), logger)
 		defer w.close(t.Context())
 		wake, stop := watchName(w, "a")
 		defer stop()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -19,9 +20,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
+func newStreamWatcher(coll *mongo.Collection, logger *slog.Logger) *watcher {
+	return newWatcher(streamSource(coll), coll.Database().Name()+"."+coll.Name(), logger)
+}
+
 func testWatcher(t *testing.T, coll *mongo.Collection) *watcher {
 	t.Helper()
-	w := newWatcher(coll, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	w := newStreamWatcher(coll, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	t.Cleanup(func() { w.close(context.WithoutCancel(t.Context())) })
 	return w
 }
@@ -178,4 +183,18 @@ func (c *commandCounter) documents() []bson.Raw {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.batches)
+}
+
+// reset forgets all commands.
+func (c *commandCounter) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.started = map[string]int{}
+}
+
+// all returns how many commands there were of each kind.
+func (c *commandCounter) all() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.started)
 }

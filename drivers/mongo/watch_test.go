@@ -211,7 +211,7 @@ func TestWatchOnAStandaloneStopsAsking(t *testing.T) {
 	seen := newCommandCounter()
 	coll := mongotest.CollectionOf(t, mongotest.Connect(t, mongotest.Standalone(t), options.Client().SetMonitor(seen.monitor())))
 	logger, log := bufferedLogger()
-	w := newWatcher(coll, logger)
+	w := newStreamWatcher(coll, logger)
 	defer w.close(t.Context())
 	wake, stop := watchName(w, "a")
 	eventually(t, "warning", func() bool { return strings.Count(log.String(), "level=WARN") == 1 })
@@ -251,7 +251,7 @@ func TestWatchCloses(t *testing.T) {
 	t.Parallel()
 	coll := mongotest.Collection(t)
 	for i := range 20 { // every second time before the stream is open
-		w := newWatcher(coll, discard)
+		w := newStreamWatcher(coll, discard)
 		var watching sync.WaitGroup
 		for i := range 8 {
 			watching.Go(func() {

@@ -26,6 +26,7 @@ type Acquisition struct {
 	settings settings.Settings
 	policy   *Policy // of the hold that it leads to
 	last     error   // the outcome of the latest request
+	queued   bool    // it waits in the backend's queue
 
 	Emit     func(event.Event)
 	Attempts []*Attempt // one for each slot
@@ -125,10 +126,14 @@ func (a *Acquisition) send(ctx context.Context, t *Attempt, limit time.Duration,
 	// Promise 2: the lease's time counts from before the request. The backend's own count begins
 	// no earlier.
 	start := a.client.now()
+	t.askedAt = start
+	if a.queued {
+		t.req.QueueFor = a.queueFor()
+	}
 	got, err := send(limited, t.req)
 	lease := t.lease()
 	// Promise 3: the backend alone makes tokens. The rest of the lease is what was requested.
-	lease.Token = got.Token
+	lease.Token, lease.Contended = got.Token, got.Contended || t.refused
 	if err == nil && a.client.now() >= a.settings.LossAt(start) {
 		// Promise 1: a grant that arrives after its own loss time never becomes a hold. The
 		// lease may be another's by now.
@@ -173,7 +178,7 @@ func (a *Acquisition) Identify(ctx context.Context) {
 	if slices.ContainsFunc(a.Attempts, func(t *Attempt) bool { return t.identified }) || !errors.Is(a.last, driver.ErrHeld) {
 		return
 	}
-	i := slices.IndexFunc(a.Attempts, func(t *Attempt) bool { return t.refused })
+	i := slices.IndexFunc(a.Attempts, func(t *Attempt) bool { return t.refused && !t.reserved })
 	if i < 0 {
 		return
 	}
@@ -218,7 +223,7 @@ func (a *Acquisition) sendFirst(ctx context.Context, w *waiter) (Grant, error) {
 	if w.offer != nil {
 		return a.accept(ctx, w)
 	}
-	if yield := a.client.queues.yieldUntil(w) - a.client.now(); yield > 0 {
+	if yield := a.client.queues.yieldUntil(w) - a.client.now(); yield > 0 && !a.queued {
 		select {
 		case <-time.After(yield):
 		case <-ctx.Done():
@@ -226,6 +231,50 @@ func (a *Acquisition) sendFirst(ctx context.Context, w *waiter) (Grant, error) {
 		}
 	}
 	return a.Try(ctx, a.candidates())
+}
+
+// JoinQueue has the acquisition wait in the backend's queue, if there is one, until LeaveQueue.
+// An acquisition of one of several slots does not: a waiter that was granted one slot would still
+// have its positions in the queues of the others.
+func (a *Acquisition) JoinQueue() {
+	if a.client.capabilities.Queue != nil && len(a.Attempts) == 1 && !a.queued {
+		a.queued = true
+		a.client.queuedNames.Add(1)
+	}
+}
+
+// LeaveQueue ends JoinQueue.
+func (a *Acquisition) LeaveQueue() {
+	if a.queued {
+		a.queued = false
+		a.client.queuedNames.Add(-1)
+	}
+}
+
+// A position in the backend's queue is refreshed by a request, which is a write. A process that
+// waits for few names sends one at the poll interval. One that waits for many names refreshes
+// its positions less often, and reads the records at the poll interval.
+const (
+	refreshedPerRound  = 32 // names at most
+	maxRefreshInterval = 10 * time.Minute
+	minQueueFor        = time.Minute
+)
+
+// refreshRounds is in how many rounds, one at each poll interval, this process refreshes its
+// positions.
+func (c *Client) refreshRounds() time.Duration {
+	return time.Duration(1 + max(c.queuedNames.Load()-1, 0)/refreshedPerRound)
+}
+
+// refreshInterval is how long after a request the next one is due to refresh the position.
+func (a *Acquisition) refreshInterval() time.Duration {
+	poll := a.settings.WatchedPoll
+	return max(poll, min(poll*a.client.refreshRounds(), maxRefreshInterval))
+}
+
+// queueFor is how long a position lasts without another request: three of them may fail.
+func (a *Acquisition) queueFor() time.Duration {
+	return min(max(4*a.refreshInterval(), minQueueFor), driver.MaxTTL)
 }
 
 // Abandon cleans up every request that is in doubt. The acquisition is over then.

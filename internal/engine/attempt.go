@@ -3,7 +3,6 @@ package engine
 import (
 	"errors"
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -29,8 +28,11 @@ type Attempt struct {
 	identified bool                // observers were notified of a holder
 	reported   driver.Record       // the holder that they were notified of
 
-	woken    atomic.Bool   // the Watcher has called since this was last cleared
-	Watching bool          // the Watcher has called once: it reports releases from then on
+	woken    wakeUp        // by the Watcher or the Queue
+	Watching bool          // it has called once: it reports releases from then on
+	position int           // in the queue, as last seen; 0: none
+	reserved bool          // the latest refusal was for other waiters, not for a holder
+	askedAt  time.Duration // when the latest request was sent
 	tryAt    time.Duration // when to send the next request
 	StopRead func()        // cancels the read that is planned; see CancelRead
 }
@@ -68,7 +70,8 @@ func (t *Attempt) abandon() {
 // noteRefusal notes that another holds the lock.
 func (t *Attempt) noteRefusal(err error) {
 	var held *driver.HeldError
-	if errors.As(err, &held) {
+	if t.position, t.reserved = 0, false; errors.As(err, &held) {
+		t.position, t.reserved = held.Record.Position, held.Reserved
 		t.see(held.Record)
 	} else { // the driver names no holder
 		t.refused, t.seenAt, t.holder.RemainingKnown = true, t.acquisition.client.now(), false
@@ -147,9 +150,12 @@ func (t *Attempt) SawRecord(r driver.Record, err error) (try bool) {
 		return true
 	}
 	t.see(r)
+	t.reserved = false
 	a := t.acquisition
 	a.last = allHeld(a.name, len(a.Attempts), &driver.HeldError{Record: r})
-	return !t.stuckRevision().IsZero()
+	fellOut := t.position > 0 && r.Position == 0 // of the queue; a request enters it again
+	t.position = r.Position
+	return fellOut || !t.stuckRevision().IsZero()
 }
 
 // maybeOurs reports whether the holder may be a request of this attempt that is in doubt. Only
@@ -177,8 +183,7 @@ func (t *Attempt) Schedule() (tryAt, readAt time.Duration) {
 		poll = a.settings.WatchedPoll
 	}
 	if left := min(t.holder.Remaining, driver.MaxTTL); t.holder.RemainingKnown {
-		// Waiters of many processes wake at the same expiry: spread them a little.
-		tryAt = min(tryAt, t.seenAt+left+time.Millisecond+rand.N(10*time.Millisecond))
+		tryAt = min(tryAt, t.seenAt+left+t.afterExpiry())
 		// A holder that is alive has renewed before three quarters of this time are over.
 		if early := left - left/4; t.Readable() && left > t.holder.TTL/4 && early > 10*time.Millisecond {
 			poll = min(poll, early)
@@ -187,14 +192,36 @@ func (t *Attempt) Schedule() (tryAt, readAt time.Duration) {
 	if t.overdue > 0 {
 		tryAt = max(tryAt, t.seenAt+timing.Backoff(t.overdue-1, minRetry, a.settings.Poll))
 	}
-	next := t.seenAt + timing.Jitter(poll, 0.2)
-	switch {
-	case !t.Readable():
+	next, refreshAt := t.seenAt+timing.Jitter(poll, 0.2), never
+	if t.position > 0 {
+		refreshAt = t.askedAt + timing.Jitter(a.refreshInterval(), 0.2)
+	}
+	switch tryAt = min(tryAt, refreshAt); {
+	case !t.Readable(), t.position > 0 && a.client.refreshRounds() == 1:
 		return min(tryAt, next), never
 	case next < tryAt:
 		return tryAt, next
 	default:
 		return tryAt, never
+	}
+}
+
+// afterExpiry is how long after the holder's time has ended to send the next request.
+//
+// Waiters of many processes wake at the same expiry. Those with a position in a queue come one
+// after another. Most often the first is granted the lock, and the others need not come: behind
+// the second, they only make sure that the lock is not left free for long.
+func (t *Attempt) afterExpiry() time.Duration {
+	const start, spacing = time.Millisecond, 50 * time.Millisecond
+	switch {
+	case t.position == 0:
+		return start + rand.N(10*time.Millisecond)
+	case t.position <= driver.WokenWaiters && t.reserved: // the time left is until the turn
+		return start
+	case t.position <= driver.WokenWaiters:
+		return start + driver.Turn(t.position)
+	default:
+		return driver.Turn(t.position) + time.Duration(t.position)*spacing
 	}
 }
 

@@ -35,6 +35,7 @@ type Client struct {
 	reader         *batchread.Reader    // nil where the backend does not read in batches
 	sightings      *sightings.Memory
 	managedNames   atomic.Int64 // of all LeaseManagers
+	queuedNames    atomic.Int64 // that acquisitions wait for in the backend's queue
 
 	logger    *slog.Logger
 	renewer   *renewal.Renewer

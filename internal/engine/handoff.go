@@ -18,7 +18,9 @@ import (
 //     release that woke it, does not always meet the next window.
 //   - After the window, the next waiter of this process yields: it lets other processes send
 //     their requests first, since they learn of a release later.
-//   - Without a Watcher there are no handoffs: processes that poll would hardly ever find the
+//   - Where the backend orders the waiters of all processes, that does it: the waiter of this process
+//     has the last position.
+//   - Without a Watcher or a Queue there are no handoffs: processes that poll would hardly ever find the
 //     lock free.
 const (
 	handoffWindow = 50 * time.Millisecond
@@ -29,7 +31,7 @@ const (
 // canHandOver reports whether the backend hands over, and wakes other processes after a
 // release.
 func (c *Client) canHandOver() bool {
-	return c.capabilities.HandOverer != nil && c.capabilities.Watcher != nil
+	return c.capabilities.HandOverer != nil && (c.capabilities.Watcher != nil || c.capabilities.Queue != nil)
 }
 
 // handoffDeadline is the end of the handoff window of a lock that this process took at start.
@@ -83,6 +85,7 @@ func (a *Acquisition) accept(ctx context.Context, w *waiter) (Grant, error) {
 	w.offer.resolve(err == nil)
 	if err == nil {
 		g.handoffUntil = from.handoffUntil
+		g.lease.Contended = g.lease.Contended || from.entry.Lease.Contended
 		<-from.release.Load().done
 		return g, nil
 	}

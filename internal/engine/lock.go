@@ -29,6 +29,8 @@ func (c *Client) WaitAcquire(ctx, parent context.Context, name string, s setting
 		return nil, c.WaitEnded(ctx, name, c.queues.reason(w))
 	}
 	a := c.NewAcquisition(name, s, emit)
+	a.JoinQueue()
+	defer a.LeaveQueue()
 	g, err := a.waitUntilGranted(ctx, w)
 	if err != nil {
 		a.Abandon()

@@ -5,25 +5,34 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
-// watch has the Watcher, if there is one, send to wake when a slot may be free.
+// watch has the backend send to wake when a slot may be free.
 func (a *Acquisition) watch(wake chan<- struct{}) (stop func()) {
-	watcher := a.client.capabilities.Watcher
-	if watcher == nil {
-		return func() {}
-	}
+	return a.Watch(func(t *Attempt, turn time.Duration) {
+		t.woken.note(turn)
+		a.client.wakeups.note(a.client.now())
+		notify(wake)
+	})
+}
+
+// Watch has the backend's Queue or Watcher, if there is one, call wake when a slot may be free.
+// turn is how long to wait before the request, or driver.NothingMissed.
+func (a *Acquisition) Watch(wake func(t *Attempt, turn time.Duration)) (stop func()) {
+	queue, watcher := a.client.capabilities.Queue, a.client.capabilities.Watcher
 	var stops []func()
 	for _, t := range a.Attempts {
-		stops = append(stops, watcher.Watch(t.req.Name, func() {
-			t.woken.Store(true)
-			a.client.wakeups.note(a.client.now())
-			notify(wake)
-		}))
+		switch {
+		case a.queued:
+			stops = append(stops, queue.Wait(t.req.Name, func(turn time.Duration) { wake(t, turn) }))
+		case watcher != nil:
+			stops = append(stops, watcher.Watch(t.req.Name, func() { wake(t, 0) }))
+		}
 	}
 	return func() {
 		for _, stop := range stops {
@@ -69,7 +78,10 @@ func (a *Acquisition) waitForNext(ctx context.Context, wake <-chan struct{}, w *
 		case <-timer.C:
 			due = filter(r.attempts, func(t *Attempt) bool { return t.tryAt <= next })
 		case <-wake:
-			due = filter(a.Attempts, func(t *Attempt) bool { return t.woken.Swap(false) && r.wokenUp(t) })
+			due = filter(a.Attempts, func(t *Attempt) bool {
+				turn, woken := t.woken.take()
+				return woken && r.wokenUp(t, turn)
+			})
 		case <-w.slotFreed:
 			freed := a.client.queues.takeFreed(w)
 			due = filter(a.Attempts, func(t *Attempt) bool { return slices.Contains(freed, t.slot) })
@@ -104,6 +116,7 @@ type reading struct {
 
 // schedule sets when to send an attempt's next request, and plans a read before that.
 func (r *waiting) schedule(t *Attempt) {
+	t.CancelRead()
 	var readAt time.Duration
 	t.tryAt, readAt = t.Schedule()
 	if t.Readable() && readAt < t.tryAt {
@@ -128,11 +141,17 @@ func (r *waiting) read(t *Attempt, at time.Duration) {
 // The first call says only that the watch is in effect. A flood of calls says the same after a
 // gap. Then a read is enough, and the reads of a process that waits for a thousand names
 // share a call.
-func (r *waiting) wokenUp(t *Attempt) (try bool) {
+func (r *waiting) wokenUp(t *Attempt, turn time.Duration) (try bool) {
 	first := !t.Watching
 	t.Watching = true
 	switch {
 	case !slices.Contains(r.attempts, t): // this process holds the slot: slotFreed reports its release
+		return false
+	case turn == driver.NothingMissed:
+		r.schedule(t) // polls are rarer now
+		return false
+	case turn > 0: // another waiter comes first
+		t.tryAt = min(t.tryAt, r.client.now()+turn)
 		return false
 	case (first || r.client.wakeups.flood(r.client.now())) && t.Readable():
 		r.read(t, r.client.now())
@@ -149,6 +168,24 @@ func (r *waiting) sawRecord(got reading) (try bool) {
 	r.client.queues.note(r.name, r.last)
 	r.schedule(got.attempt)
 	return false
+}
+
+// wakeUp has the earliest turn of the Watcher's calls, or of the Queue's, since it was last taken.
+type wakeUp struct{ turn atomic.Int64 } // two more than the turn, since NothingMissed is -1; 0: no call
+
+func (w *wakeUp) note(turn time.Duration) {
+	for {
+		old := w.turn.Load()
+		next := int64(turn) + 2
+		if turn == driver.NothingMissed && old != 0 || turn != driver.NothingMissed && old > 1 && old <= next || w.turn.CompareAndSwap(old, next) {
+			return
+		}
+	}
+}
+
+func (w *wakeUp) take() (turn time.Duration, woken bool) {
+	n := w.turn.Swap(0)
+	return time.Duration(n - 2), n != 0
 }
 
 // wakeups counts the calls of the Watcher, to detect a flood of them.

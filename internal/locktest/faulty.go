@@ -45,12 +45,13 @@ type Fault struct {
 type Faults = func(op string, n int, lease holdfast.Lease) Fault
 
 // Faulty is a Locker between a client and a backend to whose calls Faults happen. It has no
-// batched renewals, and reports its Watcher and batched reads only as the fields say.
+// batched renewals, and reports its Watcher, Queue and batched reads only as the fields say.
 type Faulty struct {
 	holdfast.Locker
 	Tb           testing.TB
 	Faults       Faults
 	Watcher      bool
+	Queue        bool
 	NoBatchReads bool
 	Check        func(ctx context.Context, op string) // called for every call, or nil
 	Pace         *Pace                                // counts requests and reads, or nil
@@ -205,6 +206,9 @@ func (f *Faulty) Capabilities() driver.Capabilities {
 	}
 	if !f.Watcher {
 		a.Watcher = nil
+	}
+	if !f.Queue {
+		a.Queue = nil
 	}
 	return a
 }

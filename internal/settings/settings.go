@@ -89,7 +89,7 @@ const (
 	maxRequestTimeout = 10 * time.Second
 	// watchedPoll is only a safety net: releases wake the waiter, and so does the end of the
 	// holder's time.
-	watchedPoll = 15 * time.Second
+	watchedPoll = 20 * time.Second
 )
 
 // Resolve applies defaults and checks all options together.

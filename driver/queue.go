@@ -1,0 +1,28 @@
+package driver
+
+import "time"
+
+// The turns of a [Queue].
+const (
+	// TurnLength is how long a free lock is reserved for one waiter before the next may take it
+	// too. It must exceed the time from a release until the request of the woken waiter arrives,
+	// also on a busy machine, since a waiter that is slower loses its position.
+	TurnLength = 200 * time.Millisecond
+	// MaxTurn is how long a free lock is reserved at most.
+	MaxTurn = time.Second
+	// MaxWaiters is how many waiters a queue has at most. Further ones have no position and poll.
+	MaxWaiters = 1000
+	// WokenWaiters is how many waiters a release wakes: the first, and the second in case that
+	// the first is dead.
+	WokenWaiters = 2
+)
+
+// Turn is how long after a lock became free the waiter at a position may take it. Positions
+// count from 1.
+func Turn(position int) time.Duration {
+	return min(time.Duration(max(position-1, 0))*TurnLength, MaxTurn)
+}
+
+// NothingMissed is the turn with which a [Queue] says that it wakes the waiter, and has done so
+// since before the waiter's last refused request was sent.
+const NothingMissed = time.Duration(-1)

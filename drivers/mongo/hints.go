@@ -1,0 +1,167 @@
+package mongo
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// hintsSuffix makes the name of the hints' collection of that of the locks.
+const hintsSuffix = ".hints"
+
+// hintsSize is the size of the capped collection in bytes, enough for thousands of hints.
+const hintsSize = 256 << 10
+
+// The fields of a hint. A hint has no lease ID.
+const (
+	hintName = "name" // of the lock
+	hintTo   = "to"   // the waiters' Lockers; the first is the first in the queue
+)
+
+// hintAwait is how long the server holds a request for hints. A request occupies a connection for
+// so long. Until it is certain that the client has another one, requests are short: a renewal
+// must not wait for the only connection.
+const (
+	hintAwait     = 30 * time.Second
+	hintAwaitOnly = time.Second
+)
+
+// hints are small documents in a capped collection beside the locks, by which a process that
+// releases a lock wakes the first waiters of its queue. Each process with waiters follows the
+// collection with one tailable cursor, and the server filters out the hints for others. Unlike a
+// change stream, such a cursor does not read the oplog, and it works on a standalone server.
+//
+// A hint promises nothing. It can be lost, doubled, late, or come before a majority has the
+// release: then the waiter's own request, which a majority acknowledges, is later in the oplog
+// than the release, and certain only together with it.
+type hints struct {
+	coll *mongo.Collection
+	me   string // the ID of this Locker
+
+	requestSent atomic.Int64 // when the request under way was sent, in nanoseconds; 0: none is
+	roomy       atomic.Bool  // another command was answered during a request
+}
+
+func newHints(locks *mongo.Collection, me string) *hints {
+	// A hint is worth nothing to a waiter that would have to wait for a majority.
+	coll := locks.Database().Collection(locks.Name()+hintsSuffix, majorityOptions(),
+		acknowledgedByPrimary().SetReadConcern(readconcern.Local()))
+	return &hints{coll: coll, me: me}
+}
+
+func (h *hints) source() source {
+	return source{
+		what:  "hints",
+		open:  h.open,
+		await: h.await,
+		read: func(hint bson.Raw) (name string, turn time.Duration, ok bool) {
+			to, _ := hint.Lookup(hintTo).ArrayOK()
+			waiters, _ := to.Values()
+			position := 1 + slices.IndexFunc(waiters, func(v bson.RawValue) bool {
+				id, _ := v.StringValueOK()
+				return id == h.me
+			})
+			name, ok = hint.Lookup(hintName).StringValueOK()
+			return name, driver.Turn(position), ok
+		},
+	}
+}
+
+// send leaves a hint for the waiters of a lock.
+func (h *hints) send(ctx context.Context, name string, waiters list) error {
+	_, err := h.coll.InsertOne(ctx, doc{field(hintName, name), field(hintTo, waiters)})
+	return err
+}
+
+// open opens a cursor, and first makes the collection if there is none. A cursor on an empty
+// collection would die at once, so there is a first document.
+func (h *hints) open(ctx context.Context) (eventCursor, error) {
+	cursor, err := h.follow(ctx)
+	switch {
+	case hasCode(err, codeBadValue):
+		if err := h.dropUncapped(ctx, err); err != nil {
+			return nil, err
+		}
+	case err != nil:
+		return nil, err
+	case cursor.ID() != 0:
+		return &hintCursor{cursor, h}, nil
+	}
+	err = h.coll.Database().CreateCollection(ctx, h.coll.Name(), options.CreateCollection().SetCapped(true).SetSizeInBytes(hintsSize))
+	if err != nil && !hasCode(err, codeNamespaceExists) {
+		return nil, err
+	}
+	if err := h.send(ctx, "", list{}); err != nil {
+		return nil, err
+	}
+	if cursor, err = h.follow(ctx); err != nil {
+		return nil, err
+	}
+	return &hintCursor{cursor, h}, nil
+}
+
+// dropUncapped removes a collection that cannot be followed because it is not capped: a hint that
+// was sent just after the collection's removal has made it. It removes nothing but hints.
+func (h *hints) dropUncapped(ctx context.Context, cause error) error {
+	other := h.coll.FindOne(ctx, docOf(hintTo, docOf("$exists", false))).Err()
+	if !errors.Is(other, mongo.ErrNoDocuments) {
+		return errors.Join(cause, other)
+	}
+	return h.coll.Drop(ctx)
+}
+
+// follow opens a tailable cursor. It also returns the hints that are in the collection already,
+// which may be for this Locker if it has followed them before: they wake without a reason.
+func (h *hints) follow(ctx context.Context) (*mongo.Cursor, error) {
+	return h.coll.Find(ctx, docOf(hintTo, h.me), options.Find().
+		SetCursorType(options.TailableAwait).SetMaxAwaitTime(hintAwaitOnly))
+}
+
+func (h *hints) await() time.Duration {
+	if h.roomy.Load() {
+		return hintAwait
+	}
+	return hintAwaitOnly
+}
+
+// requestUnderWay returns when the request for hints that is under way was sent; 0 without one. q
+// may be nil.
+func (q *queue) requestUnderWay() int64 {
+	if q == nil {
+		return 0
+	}
+	return q.hints.requestSent.Load()
+}
+
+// commandRan notes that a command was answered that was sent while a request for hints was under
+// way. q may be nil.
+func (q *queue) commandRan(request int64) {
+	if request != 0 && q.hints.requestSent.Load() == request {
+		q.hints.roomy.Store(true)
+	}
+}
+
+// hintCursor is a cursor whose requests say when they are under way.
+type hintCursor struct {
+	*mongo.Cursor
+	hints *hints
+}
+
+func (c *hintCursor) event() bson.Raw { return c.Current }
+
+// TryNext asks for the next hint.
+func (c *hintCursor) TryNext(ctx context.Context) bool {
+	c.SetMaxAwaitTime(c.hints.await())
+	c.hints.requestSent.Store(time.Now().UnixNano())
+	defer c.hints.requestSent.Store(0)
+	return c.Cursor.TryNext(ctx)
+}

@@ -1,0 +1,171 @@
+package mongo
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// queue is the [driver.Queue] of a Locker. The queues themselves are in the documents of the locks;
+// see queue_pipeline.go. This is what one process does in them.
+type queue struct {
+	me      string            // the ID of this Locker in queues; not a secret
+	locks   *mongo.Collection // with writes that only the primary acknowledges
+	hints   *hints
+	watcher *watcher
+
+	mu       sync.Mutex           // guards the fields below; never held across I/O
+	entered  map[string]time.Time // by name: when the request was sent that has shown this Locker's position
+	leaving  map[string]struct{}  // names whose queues to leave
+	early    map[string]earlyHint // hints for names without a watch
+	sending  bool                 // whether the goroutine of leaveQueues exists
+	leavings sync.WaitGroup
+}
+
+// earlyHint is a hint that came before the wait that it is for.
+type earlyHint struct {
+	at   time.Time
+	turn time.Duration
+}
+
+// earlyHints is how many such hints are kept at most, and earlyHintLife how long.
+const (
+	earlyHints    = 1000
+	earlyHintLife = time.Second
+)
+
+// newQueue needs the collection of the locks, with writes that only the primary acknowledges.
+func newQueue(locks *mongo.Collection, h *hints, config config) *queue {
+	q := &queue{
+		me: h.me, locks: locks, hints: h,
+		entered: map[string]time.Time{}, leaving: map[string]struct{}{}, early: map[string]earlyHint{},
+	}
+	from := h.source()
+	read := from.read
+	q.watcher = newWatcher(from, locks.Database().Name()+"."+h.coll.Name(), config.logger)
+	q.watcher.source.read = func(hint bson.Raw) (string, time.Duration, bool) {
+		name, turn, ok := read(hint)
+		if ok && !q.watcher.watched(name) {
+			q.cameEarly(name, turn)
+		}
+		return name, turn, ok
+	}
+	return q
+}
+
+// Wait implements [driver.Queue].
+func (q *queue) Wait(name string, wake func(turn time.Duration)) (stop func()) {
+	one := &watch{wake: wake}
+	open := q.watcher.add(name, one)
+	asked, turn, hinted := q.sinceRefusal(name)
+	switch {
+	case open.IsZero(): // the watcher will wake it
+	case hinted:
+		wake(turn)
+	case open.Before(asked):
+		wake(driver.NothingMissed)
+	default:
+		wake(0)
+	}
+	return func() {
+		if q.watcher.remove(name, one) {
+			q.leave(name)
+		}
+	}
+}
+
+// sinceRefusal returns when the last refused request was sent, and whether a hint has come since.
+func (q *queue) sinceRefusal(name string) (asked time.Time, turn time.Duration, hinted bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	asked = q.entered[name]
+	hint, hinted := q.early[name]
+	delete(q.early, name)
+	return asked, hint.turn, hinted && !hint.at.Before(asked)
+}
+
+// cameEarly keeps a hint for a wait that begins in a moment.
+func (q *queue) cameEarly(name string, turn time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	if len(q.early) >= earlyHints {
+		maps.DeleteFunc(q.early, func(_ string, h earlyHint) bool { return now.Sub(h.at) > earlyHintLife })
+	}
+	if len(q.early) < earlyHints {
+		q.early[name] = earlyHint{now, turn}
+	}
+}
+
+// noteReply notes what a request that was sent at asked has shown of this Locker's position.
+func (q *queue) noteReply(name string, asked time.Time, granted bool, position int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if position > 0 && !granted {
+		q.entered[name] = asked
+	} else {
+		delete(q.entered, name)
+	}
+}
+
+// leave has the Locker leave the queue of a name in the background, if it is in it.
+func (q *queue) leave(name string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if _, in := q.entered[name]; !in {
+		return
+	}
+	delete(q.entered, name)
+	q.leaving[name] = struct{}{}
+	if !q.sending && q.watcher.closeCtx.Err() == nil {
+		q.sending = true
+		q.leavings.Go(q.leaveQueues)
+	}
+}
+
+// leaveTimeout limits each command that leaves queues.
+const leaveTimeout = 5 * time.Second
+
+// leaveQueues leaves the queues of all names that are no longer waited for. A command that fails is
+// not repeated: then the position costs the others one turn, once.
+func (q *queue) leaveQueues() {
+	for {
+		names := q.takeLeaving()
+		if len(names) == 0 {
+			return
+		}
+		for chunk := range slices.Chunk(names, renewChunkSize) {
+			ctx, cancel := context.WithTimeout(q.watcher.closeCtx, leaveTimeout)
+			_, _ = q.locks.UpdateMany(ctx, doc{field(fieldName, docOf("$in", chunk)), field(fieldQueue+"."+fieldWaiter, q.me)}, leaveUpdate(q.me))
+			cancel()
+		}
+	}
+}
+
+// takeLeaving takes the names whose queues to leave. Without any, leaveQueues ends.
+func (q *queue) takeLeaving() (names list) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for name := range q.leaving {
+		if _, again := q.entered[name]; !again {
+			names = append(names, name)
+		}
+	}
+	clear(q.leaving)
+	q.sending = len(names) > 0
+	return names
+}
+
+// close leaves the queues and stops following the hints. The end of ctx interrupts both.
+func (q *queue) close(ctx context.Context) {
+	defer context.AfterFunc(ctx, q.watcher.cancelClose)()
+	q.leavings.Wait()
+	q.watcher.close(ctx)
+}

@@ -1,0 +1,98 @@
+package mongo
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// Release implements [driver.Locker] with one command if nobody waits for the lock, and a second
+// one if the lease was not found. If somebody waits, the first waiters are woken; see
+// releaseToWaiters.
+func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
+	return l.do(ctx, leaseOp("release", lease, false), func(ctx context.Context) error {
+		if lease.ID.IsZero() {
+			return nil // it was never granted
+		}
+		if !lease.Contended {
+			// Promise 6: the filter has the lease ID. No match is no error.
+			matched, err := l.updateOne(ctx, heldBy(lease, nobodyWaits), releaseUpdate)
+			if matched || err != nil {
+				return err
+			}
+		}
+		return l.releaseToWaiters(ctx, lease)
+	})
+}
+
+// releaseToWaiters releases the lock and wakes the first waiters before the release is certain, so
+// that they need not wait for a majority that their own request waits for, too. It takes three
+// commands: the release, which only the primary acknowledges and which returns the first waiters;
+// a hint for them; and a linearizable read.
+//
+// The release is certain when the read has shown that the lease does not hold the lock. A
+// linearizable read returns only what a majority has and keeps, and only a primary that a majority
+// acknowledges can answer it. If the primary dies before a majority has the release, the next one
+// never saw it: the read shows the lease, and the release is sent again. If no answer comes, the
+// outcome is unknown, and the caller releases again by the same ID. Without this the lock would be
+// held until the lease expires, although its holder has reported that it released it.
+//
+// The waiter loses nothing if the release is rolled back. Its request is written behind the release
+// in the oplog of the same primary, so a majority that acknowledges the grant has the release, too.
+// If the release is rolled back, so is the grant, and the waiter was never told that it holds the
+// lock. A hint that comes from a release that was rolled back leads to one refusal.
+func (l *Locker) releaseToWaiters(ctx context.Context, lease driver.Lease) error {
+	const tries = 3
+	for range tries {
+		waiters, err := l.releaseOnPrimary(ctx, lease)
+		if err != nil {
+			return err
+		}
+		l.wakeWaiters(ctx, lease.Name, waiters)
+		// Promise 4: a linearizable read cannot come from a deposed primary.
+		// Promise 10: a release that a fail-over has undone is sent again.
+		r, err := read(ctx, l.linearizable, lease.Name, withoutData)
+		if err != nil {
+			return err
+		}
+		if r == nil || r.leaseID != lease.ID.Reveal() {
+			return nil
+		}
+	}
+	return errInconsistent
+}
+
+// releaseOnPrimary releases the lock, if the lease holds it, and returns the first waiters. It does
+// not wait for a majority.
+func (l *Locker) releaseOnPrimary(ctx context.Context, lease driver.Lease) (waiters list, err error) {
+	// Promise 6: the filter has the lease ID. No match is no error.
+	raw, err := l.onPrimary.FindOneAndUpdate(ctx, heldBy(lease), releaseUpdate,
+		options.FindOneAndUpdate().SetReturnDocument(options.After).SetProjection(wokenProjection)).Raw()
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return nil, nil
+	}
+	return wokenWaiters(raw), err
+}
+
+// wakeWaiters leaves a hint for the first waiters of a lock. A hint that cannot be left is only
+// logged: the waiters poll, too.
+func (l *Locker) wakeWaiters(ctx context.Context, name string, waiters list) {
+	if len(waiters) == 0 {
+		return
+	}
+	if err := l.hints.send(ctx, name, waiters); err != nil {
+		l.config.logger.Log(ctx, slog.LevelDebug, "holdfast: no hint was left, waiters poll for the released lock",
+			"name", name, "namespace", l.namespace(), "error", err)
+	}
+}
+
+// acknowledgedByPrimary are the options of writes that need not be certain yet.
+func acknowledgedByPrimary() *options.CollectionOptionsBuilder {
+	return options.Collection().SetWriteConcern(writeconcern.W1())
+}
