@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"slices"
 	"strconv"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/bench"
 	"github.com/holdfast-go/holdfast/internal/benchratio"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
@@ -26,7 +24,7 @@ import (
 const (
 	envRounds    = "HOLDFAST_BENCH_ROUNDS"    // how often each way has its turn; 2 if unset
 	envFollowers = "HOLDFAST_BENCH_FOLLOWERS" // 200 if unset
-	envWays      = "HOLDFAST_BENCH_WAYS"      // such as stream,poll; all if unset
+	envWays      = "HOLDFAST_BENCH_WAYS"      // such as hints,poll; all if unset
 )
 
 // TestMain runs the benchmarks, or, in a worker process, its role.
@@ -43,7 +41,7 @@ func TestMain(m *testing.M) {
 
 // ways are the ways in which a waiter is woken.
 func ways() []string {
-	return strings.Split(cmp.Or(os.Getenv(envWays), "stream,poll"), ",")
+	return strings.Split(cmp.Or(os.Getenv(envWays), "hints,stream,poll"), ",")
 }
 
 func numberFrom(b *testing.B, env string, otherwise int) int {
@@ -71,28 +69,9 @@ func turns(b *testing.B, rounds int, measure func(round int, way string)) {
 	}
 }
 
-// open returns a Client whose waiters are woken in this way, and the Backend that counts its
-// commands.
-func open(ctx context.Context, url, way string, opts ...holdfast.ClientOption) (*holdfast.Client, *bench.Backend, error) {
-	backend := bench.NewBackend(url)
-	locker, err := backend.Open(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	if way == "poll" {
-		locker = unwatched{locker}
-	}
-	client, err := holdfast.New(locker, append([]holdfast.ClientOption{holdfast.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
-	return client, backend, err
-}
-
-// unwatched is a Locker without a Watcher.
-type unwatched struct{ holdfast.Locker }
-
-func (u unwatched) Capabilities() driver.Capabilities {
-	c := u.Locker.Capabilities()
-	c.Watcher = nil
-	return c
+// open returns a Client whose waiters are woken in this way.
+func open(ctx context.Context, url, way string, opts ...holdfast.ClientOption) (*holdfast.Client, error) {
+	return bench.NewBackend(url+"&wake="+way).Client(ctx, opts...)
 }
 
 // servers are the replica set of a benchmark.
@@ -115,7 +94,7 @@ func (s servers) locks() string {
 // client returns a client of the benchmark's own.
 func (s servers) client(way string, opts ...holdfast.ClientOption) *holdfast.Client {
 	s.tb.Helper()
-	client, _, err := open(s.tb.Context(), s.locks(), way, opts...)
+	client, err := open(s.tb.Context(), s.locks(), way, opts...)
 	if err != nil {
 		s.tb.Fatal(err)
 	}

@@ -79,7 +79,7 @@ func follow(url, way string, n int) error {
 		opening.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
-			f.clients[i], _, errs[i] = open(ctx, url, way)
+			f.clients[i], errs[i] = open(ctx, url, way)
 		})
 	}
 	opening.Wait()

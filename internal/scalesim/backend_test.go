@@ -65,10 +65,10 @@ type process struct {
 	link *link
 }
 
-// newProcess makes a process. One that polls has no Watcher.
-func newProcess(tb testing.TB, b *backend, polls bool) *process {
+// newProcess makes a process whose waiters are woken in this way.
+func newProcess(tb testing.TB, b *backend, wake way) *process {
 	tb.Helper()
-	l := &link{Locker: b.store.Locker(), backend: b, polls: polls}
+	l := &link{Locker: b.store.Locker(), backend: b, wake: wake}
 	start := time.Now()
 	c, err := holdfast.New(l, holdfast.WithLogger(slog.New(slog.DiscardHandler)),
 		holdfast.WithElapsed(func() time.Duration { return time.Since(start) })) // virtual
@@ -84,22 +84,29 @@ func (p *process) crash() { p.link.cut.Store(true) }
 // end shuts a process down, also after a crash.
 func (p *process) end(tb testing.TB) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	p.link.cut.Store(false)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
-	if p.link.cut.Swap(false) {
-		cancel() // what it held has another holder
-	}
-	if err := p.Shutdown(ctx); err != nil && ctx.Err() == nil {
+	if err := p.Shutdown(ctx); err != nil {
 		tb.Error(err)
 	}
 }
+
+// way is how waiters are woken.
+type way string
+
+const (
+	queued  way = "queue" // one after another, in the order of their arrival
+	watched way = "watch" // all together
+	polls   way = "poll"  // not at all
+)
 
 // link is the Locker of a process. It has the capabilities that make waiting and renewing cheap.
 type link struct {
 	*memory.Locker
 	backend *backend
 	cut     atomic.Bool
-	polls   bool // it has no Watcher
+	wake    way
 }
 
 // pass lets a call through after the delay.
@@ -178,6 +185,15 @@ func (l *link) Watch(name string, wake func()) (stop func()) {
 	})
 }
 
+func (l *link) Wait(name string, wake func(time.Duration)) (stop func()) {
+	return l.Locker.Wait(name, func(turn time.Duration) {
+		if !l.cut.Load() {
+			l.backend.wakeUps.Add(1)
+			wake(turn)
+		}
+	})
+}
+
 func (l *link) Limits() driver.Limits {
 	limits := l.Locker.Limits()
 	limits.Poll = time.Second // that of MongoDB
@@ -186,9 +202,12 @@ func (l *link) Limits() driver.Limits {
 
 func (l *link) Capabilities() driver.Capabilities {
 	c := l.Locker.Capabilities()
-	c.Watcher, c.HandOverer, c.BatchRenewer, c.BatchInspector, c.Lister = l, l, l, l, nil
-	if l.polls {
-		c.Watcher, c.HandOverer = nil, nil
+	c.Watcher, c.Queue, c.HandOverer, c.BatchRenewer, c.BatchInspector, c.Lister = l, l, l, l, l, nil
+	switch l.wake {
+	case watched:
+		c.Queue = nil
+	case polls:
+		c.Watcher, c.Queue, c.HandOverer = nil, nil, nil
 	}
 	return c
 }

@@ -2,7 +2,6 @@ package scalesim
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -29,23 +28,23 @@ type granted struct {
 }
 
 // newCrowd makes followers that wait while the first process leads.
-func newCrowd(tb testing.TB, followers int, polls bool) (*crowd, granted) {
+func newCrowd(tb testing.TB, followers int, wake way) (*crowd, granted) {
 	tb.Helper()
 	c := &crowd{tb: tb, backend: newBackend(), grants: make(chan granted)}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	leader := c.process(polls)
+	leader := c.process(wake)
 	hold, err := leader.Lock(c.ctx, "led")
 	if err != nil {
 		tb.Fatal(err)
 	}
 	for range followers {
-		c.follow(c.process(polls))
+		c.follow(c.process(wake))
 	}
 	return c, granted{leader, hold}
 }
 
-func (c *crowd) process(polls bool) *process {
-	p := newProcess(c.tb, c.backend, polls)
+func (c *crowd) process(wake way) *process {
+	p := newProcess(c.tb, c.backend, wake)
 	c.all = append(c.all, p)
 	return p
 }
@@ -92,9 +91,9 @@ type cost struct {
 
 const handOversMeasured = 10
 
-func runCrowd(tb testing.TB, followers int, polls bool) (out cost) {
+func runCrowd(tb testing.TB, followers int, wake way) (out cost) {
 	empty := memoryUsed()
-	c, leader := newCrowd(tb, followers, polls)
+	c, leader := newCrowd(tb, followers, wake)
 	time.Sleep(time.Minute) // until all wait as they do from then on
 	out.memory = (memoryUsed() - empty) / int64(followers)
 	out.idle = c.backend.measure(func() { time.Sleep(time.Minute) })
@@ -109,7 +108,7 @@ func runCrowd(tb testing.TB, followers int, polls bool) (out cost) {
 		<-c.grants
 	})
 	c.end()
-	tb.Logf("%d followers, polls: %v", followers, polls)
+	tb.Logf("%d followers, woken by %s", followers, wake)
 	tb.Logf("idle: %v, %d KiB for each", out.idle, out.memory>>10)
 	tb.Logf("%d hand-overs: %v", handOversMeasured, out.handOver)
 	tb.Logf("crash: %v", out.crash)
@@ -117,9 +116,9 @@ func runCrowd(tb testing.TB, followers int, polls bool) (out cost) {
 }
 
 func TestFollowersOfOneName(t *testing.T) {
-	for _, polls := range []bool{false, true} {
-		t.Run(fmt.Sprint("polls ", polls), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { runCrowd(t, size(10000, 200), polls) })
+	for _, wake := range []way{queued, watched, polls} {
+		t.Run(string(wake), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { runCrowd(t, size(10000, 200), wake) })
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package scalesim
 
 import (
-	"context"
 	"fmt"
 	"runtime"
 	"testing"
@@ -27,7 +26,7 @@ func runLeases(tb testing.TB, n int) (out holding) {
 		names[i] = fmt.Sprintf("tenant-%07d", i)
 	}
 	begin := func() (*process, *leases.LeaseManager) {
-		p := newProcess(tb, b, false)
+		p := newProcess(tb, b, queued)
 		m, err := leases.New(p.Client)
 		if err != nil {
 			tb.Fatal(err)
@@ -55,11 +54,7 @@ func runLeases(tb testing.TB, n int) (out holding) {
 	first.crash()
 	out.takeOver = b.measure(func() { untilHeld(follower) })
 	first.end(tb)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
-	defer cancel()
-	if err := second.Shutdown(ctx); err != nil {
-		tb.Error(err)
-	}
+	second.end(tb)
 	tb.Logf("%d leases", n)
 	tb.Log("acquire:", out.acquire)
 	tb.Logf("idle: %v; %d bytes for each, with the store's record; %d goroutines", out.idle, out.memory, out.goroutines)

@@ -2,6 +2,8 @@ package scalesim
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,6 +16,7 @@ import (
 type group struct {
 	tb      testing.TB
 	backend *backend
+	name    string
 	n       int // partitions
 	all     []*instance
 	moves   atomic.Int64
@@ -28,14 +31,16 @@ type instance struct {
 	gone   bool
 }
 
-func newGroup(tb testing.TB, n int) *group { return &group{tb: tb, backend: newBackend(), n: n} }
+func newGroup(tb testing.TB, b *backend, name string, n int) *group {
+	return &group{tb: tb, backend: b, name: name, n: n}
+}
 
 // join starts instances at the same time.
 func (g *group) join(count int) {
 	g.tb.Helper()
 	for range count {
-		in := &instance{process: newProcess(g.tb, g.backend, false), done: make(chan error, 1)}
-		p, err := partitions.New(in.Client, "group", g.n, func(ctx context.Context, _ int) error {
+		in := &instance{process: newProcess(g.tb, g.backend, queued), done: make(chan error, 1)}
+		p, err := partitions.New(in.Client, g.name, g.n, func(ctx context.Context, _ int) error {
 			g.moves.Add(1)
 			in.works.Add(1)
 			defer in.works.Add(-1)
@@ -65,19 +70,25 @@ func (g *group) even() bool {
 	return sum == int64(g.n) && most-least <= 1
 }
 
-// untilEven returns how long it takes until the group is even, and what that costs.
-func (g *group) untilEven() phase {
-	g.tb.Helper()
+// untilEven returns how long it takes until all groups are even, and what that costs.
+func untilEven(tb testing.TB, groups ...*group) phase {
+	tb.Helper()
 	const limit = 10 * time.Minute
-	moves := g.moves.Load()
-	p := g.backend.measure(func() {
-		for begin := time.Now(); !g.even(); time.Sleep(100 * time.Millisecond) {
+	var before, after int64
+	for _, g := range groups {
+		before += g.moves.Load()
+	}
+	p := groups[0].backend.measure(func() {
+		for begin := time.Now(); slices.ContainsFunc(groups, func(g *group) bool { return !g.even() }); time.Sleep(100 * time.Millisecond) {
 			if time.Since(begin) > limit {
-				g.tb.Fatalf("%d partitions are not even after %v", g.n, limit)
+				tb.Fatalf("the partitions are not even after %v", limit)
 			}
 		}
 	})
-	p.moves = g.moves.Load() - moves
+	for _, g := range groups {
+		after += g.moves.Load()
+	}
+	p.moves = after - before
 	return p
 }
 
@@ -94,33 +105,45 @@ func (g *group) end() {
 	}
 }
 
-// life is the life of a group: all instances start, nothing happens, one joins, one crashes.
-type life struct {
-	start, idle, join, crash phase
-	memory                   int64 // of one instance
-}
-
-func runGroup(tb testing.TB, instances, n int) (l life) {
-	empty := memoryUsed()
-	g := newGroup(tb, n)
-	g.join(instances)
-	l.start = g.untilEven()
-	tb.Log("start:", l.start)
-	l.idle = g.backend.measure(func() { time.Sleep(time.Minute) })
-	l.memory = (memoryUsed() - empty) / int64(instances)
-	tb.Logf("idle: %v; %d KiB for each instance", l.idle, l.memory>>10)
-	g.join(1)
-	l.join = g.untilEven()
-	tb.Log("join:", l.join)
-	gone := g.all[0]
-	gone.crash()
-	gone.gone = true
-	l.crash = g.untilEven()
-	tb.Log("crash:", l.crash)
-	g.end()
-	return l
-}
-
+// TestPartitionsOfManyInstances follows groups through their life: all instances start, nothing
+// happens, one instance joins, one crashes. Each instance belongs to one group.
 func TestPartitionsOfManyInstances(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { runGroup(t, size(200, 20), size(20000, 2000)) })
+	synctest.Test(t, func(t *testing.T) {
+		count, instances, n := size(10, 2), size(100, 10), size(10_000, 1000)
+		empty := memoryUsed()
+		b := newBackend()
+		var groups []*group
+		for i := range count {
+			g := newGroup(t, b, fmt.Sprint("group ", i), n)
+			g.join(instances)
+			groups = append(groups, g)
+		}
+		start := untilEven(t, groups...)
+		t.Logf("%d groups, each with %d instances and %d partitions: %v", count, instances, n, start)
+		idle := b.measure(func() { time.Sleep(time.Minute) })
+		each := (memoryUsed() - empty) / int64(count*instances)
+		t.Logf("idle: %v; %d KiB for each instance", idle, each>>10)
+		g := groups[0]
+		g.join(1)
+		join := untilEven(t, g)
+		t.Log("one joins:", join)
+		gone := g.all[0]
+		gone.crash()
+		gone.gone = true
+		crash := untilEven(t, g)
+		t.Log("one crashes:", crash)
+		for _, g := range groups {
+			g.end()
+		}
+		// Every instance reads all 2n records of its group at the default interval of 5 s, less a fifth.
+		if most := int64(15 * count * instances * 2 * n); idle.used.records > most {
+			t.Errorf("idle instances read %d records in a minute, more than %d", idle.used.records, most)
+		}
+		if most := int64(n/instances + 10); join.moves > most || crash.moves > most {
+			t.Errorf("%d partitions moved at the join, and %d at the crash; the share of an instance is %d", join.moves, crash.moves, n/instances)
+		}
+		if start.took > 30*time.Second || join.took > 30*time.Second || crash.took > time.Minute {
+			t.Errorf("the groups are even %v after the start, %v after a join, %v after a crash", start.took, join.took, crash.took)
+		}
+	})
 }
