@@ -18,8 +18,9 @@ import (
 type counters struct {
 	// commands are those of clients, by name: without the monitoring of connections and
 	// without replication.
-	commands map[string]int64
-	cpu      time.Duration // processor time
+	commands   map[string]int64
+	cpu        time.Duration // processor time
+	replicated int64         // bytes that the secondaries have read from the oplog
 }
 
 // total returns the number of all commands.
@@ -32,7 +33,7 @@ func (c counters) total() (n int64) {
 
 // minus returns what was counted after an earlier moment.
 func (c counters) minus(before counters) counters {
-	d := counters{commands: map[string]int64{}, cpu: c.cpu - before.cpu}
+	d := counters{commands: map[string]int64{}, cpu: c.cpu - before.cpu, replicated: c.replicated - before.replicated}
 	for name, n := range c.commands {
 		d.commands[name] = n - before.commands[name]
 	}
@@ -71,6 +72,7 @@ func (m *meter) read() counters {
 				Repl     struct {
 					Network struct {
 						Getmores struct{ Num int64 }
+						Bytes    int64
 					}
 				}
 			}
@@ -93,6 +95,7 @@ func (m *meter) read() counters {
 				c.commands[name] += n
 			}
 		}
+		c.replicated += status.Metrics.Repl.Network.Bytes
 		c.commands["getMore"] -= status.Metrics.Repl.Network.Getmores.Num // the members' own reads of the oplog
 	}
 	for _, pid := range m.servers.PIDs() {

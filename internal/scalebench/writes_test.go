@@ -8,13 +8,19 @@ import (
 	"time"
 )
 
+// The phases of BenchmarkApplicationWrites.
+const (
+	alone     = iota // the application has the servers to itself
+	connected        // the followers have connections and wait for nothing
+	waiting          // the followers wait for a lock whose holder keeps it
+	phases
+)
+
 // BenchmarkApplicationWrites measures what followers cost an application on the same servers. The
-// application inserts documents as fast as it can. It has the servers to itself in one phase, and
-// shares them with the followers of a held lock in the next one; the order of the two changes. The
-// followers connect before their phase and end after it, so the other phase has none of their
-// connections.
+// application inserts documents as fast as it can, first without followers, then with their
+// connections, then while they wait; in every other round the order is reversed.
 func BenchmarkApplicationWrites(b *testing.B) {
-	const phase, settling = 6 * time.Second, time.Second
+	const phase, settling = 5 * time.Second, time.Second
 	s := startServers(b)
 	m := newMeter(s)
 	app := startWorker(b, "application", s.URI(), "", 0)
@@ -40,38 +46,51 @@ func BenchmarkApplicationWrites(b *testing.B) {
 		return perSecond, used.cpu.Seconds() / (perSecond * took.Seconds())
 	}
 	for b.Loop() {
-		rate, alone, cpu, cpuAlone, ratio, cpuRatio := series{}, series{}, series{}, series{}, series{}, series{}
+		rates, ratios, ofConnected, cpu, cpuRatio, cpuOfConnected := series{}, series{}, series{}, series{}, series{}, series{}
 		turns(b, numberFrom(b, envRounds, 2), func(round int, way string) {
-			var perSecond, seconds [2]float64 // without followers, and with them
-			for i := range 2 {
-				with := (i + round) % 2
-				var f *fleet
-				if with == 1 {
+			var rate, seconds [phases]float64
+			var f *fleet
+			for i := range phases {
+				p := i
+				if round%2 == 1 {
+					p = phases - 1 - i
+				}
+				switch {
+				case p == alone && f != nil:
+					f.end()
+					time.Sleep(time.Second) // until the servers have ended the connections
+				case p != alone && f == nil:
 					f = startFleet(b, s, way, count)
+				}
+				if p == waiting {
 					f.send("wait", "led")
 					time.Sleep(2 * time.Second) // until they wait
 				}
-				perSecond[with], seconds[with] = measure()
-				if f != nil {
-					f.end()
+				rate[p], seconds[p] = measure()
+				if p == waiting {
+					f.stop()
 				}
 			}
-			rate.add(way, perSecond[1])
-			alone.add(way, perSecond[0])
-			cpu.add(way, 1e6*seconds[1])
-			cpuAlone.add(way, 1e6*seconds[0])
-			ratio.add(way, perSecond[1]/perSecond[0])
-			cpuRatio.add(way, seconds[1]/max(seconds[0], 1e-9))
-			b.Logf("%s: %.0f inserts/s against %.0f, ratio %.3f; servers' CPU per insert %.0f µs against %.0f, ratio %.3f", way,
-				perSecond[1], perSecond[0], perSecond[1]/perSecond[0], 1e6*seconds[1], 1e6*seconds[0], seconds[1]/max(seconds[0], 1e-9))
+			f.end()
+			rates.add(way, rate[waiting])
+			rates.add("alone", rate[alone])
+			ratios.add(way, rate[waiting]/rate[alone])
+			ofConnected.add(way, rate[waiting]/rate[connected])
+			cpu.add(way, 1e6*seconds[waiting])
+			cpu.add("alone", 1e6*seconds[alone])
+			cpuRatio.add(way, seconds[waiting]/max(seconds[alone], 1e-9))
+			cpuOfConnected.add(way, seconds[waiting]/max(seconds[connected], 1e-9))
+			b.Logf("%s: %.0f inserts/s alone, %.0f with connections, %.0f with waiting: %.3f; servers' CPU per insert %.0f, %.0f, %.0f µs: %.3f", way,
+				rate[alone], rate[connected], rate[waiting], rate[waiting]/rate[alone],
+				1e6*seconds[alone], 1e6*seconds[connected], 1e6*seconds[waiting], seconds[waiting]/max(seconds[alone], 1e-9))
 		})
 		b.ReportMetric(0, "ns/op") // the time of the loop is meaningless
 		b.ReportMetric(float64(count), "followers")
-		rate.report(b, "inserts/s")
-		alone.report(b, "inserts/s-alone")
-		ratio.report(b, "inserts/alone")
+		rates.report(b, "inserts/s")
+		ratios.report(b, "inserts/alone")
+		ofConnected.report(b, "inserts/connected")
 		cpu.report(b, "server-cpu-µs/insert")
-		cpuAlone.report(b, "server-cpu-µs/insert-alone")
 		cpuRatio.report(b, "server-cpu/alone")
+		cpuOfConnected.report(b, "server-cpu/connected")
 	}
 }
