@@ -3,6 +3,7 @@
 package scalebench
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -14,32 +15,34 @@ import (
 // at once and then waits again. Before each measurement the same lock is acquired and released
 // without waiters, for comparison.
 func BenchmarkQueue(b *testing.B) {
-	const stagger = 5 * time.Millisecond
+	const step = 20 * time.Millisecond // between two arrivals at the beginning
 	s := startServers(b)
 	m := newMeter(s)
 	count := numberFrom(b, envFollowers, 200)
 	handOvers := max(500, 2*count)
 	for b.Loop() {
-		commands, times, ratios, cpu, early, longest := series{}, series{}, series{}, series{}, series{}, series{}
-		turns(b, numberFrom(b, envRounds, 2), func(_ int, way string) {
+		commands, times, ratios, cpu, passed, longest := series{}, series{}, series{}, series{}, series{}, series{}
+		turns(b, numberFrom(b, envRounds, 2), func(round int, way string) {
+			name := fmt.Sprint("queued-", way, "-", round)
 			f := startFleet(b, s, way, count)
 			defer f.end()
 			alone := s.client(way)
 			var calls bench.Calls
 			for range 100 {
-				if err := calls.Round(b.Context(), alone, "queued"); err != nil {
+				if err := calls.Round(b.Context(), alone, name); err != nil {
 					b.Fatal(err)
 				}
 			}
 			free := calls.Acquire.Quantile(0.5) + calls.Release.Quantile(0.5)
-			hold, err := alone.Lock(b.Context(), "queued")
+			hold, err := alone.Lock(b.Context(), name)
 			if err != nil {
 				b.Fatal(err)
 			}
-			for _, w := range f.workers {
-				w.send("queue", "queued", stagger.Nanoseconds())
+			begin := time.Now()
+			for i, w := range f.workers {
+				w.send("queue", name, begin.Add(time.Duration(i*clientsPerWorker)*step).UnixNano(), step.Nanoseconds())
 			}
-			time.Sleep(stagger*clientsPerWorker + 2*time.Second) // until they wait
+			time.Sleep(time.Duration(count)*step + time.Second) // until they wait
 			before := m.read()
 			if err := hold.Release(b.Context()); err != nil {
 				b.Fatal(err)
@@ -55,10 +58,10 @@ func BenchmarkQueue(b *testing.B) {
 			cpu.add(way, milliseconds(used.cpu)/float64(len(served)))
 			times.add(way, milliseconds(each))
 			ratios.add(way, float64(each)/float64(free))
-			early.add(way, 100*fifo.early)
+			passed.add(way, 100*fifo.passed)
 			longest.add(way, float64(fifo.longest)/float64(count))
-			b.Logf("%s: %d hand-overs, %.1f commands each, %v each, %.2f × acquire + release; %.1f %% out of order, longest wait %.2f × the waiters; %v", way,
-				len(served), commands[way][len(commands[way])-1], each, float64(each)/float64(free), 100*fifo.early, float64(fifo.longest)/float64(count), used.commands)
+			b.Logf("%s: %d hand-overs, %.1f commands each, %v each, %.2f × acquire + release; %.1f %% of the waits passed by a later one, longest wait %.2f × the waiters; %v", way,
+				len(served), commands[way][len(commands[way])-1], each, float64(each)/float64(free), 100*fifo.passed, float64(fifo.longest)/float64(count), used.commands)
 		})
 		b.ReportMetric(0, "ns/op") // the time of the loop is meaningless
 		b.ReportMetric(float64(count), "waiters")
@@ -67,7 +70,7 @@ func BenchmarkQueue(b *testing.B) {
 		cpu.report(b, "server-cpu-ms/hand-over")
 		times.report(b, "hand-over-ms")
 		ratios.report(b, "hand-over/acquire+release")
-		early.report(b, "out-of-order-%")
+		passed.report(b, "passed-waits-%")
 		longest.report(b, "longest-wait/waiters")
 	}
 }
@@ -84,7 +87,7 @@ func checkOrder(b *testing.B, served []grant) {
 
 // fairness says how far grants follow the order of arrival.
 type fairness struct {
-	early   float64 // the part of the grants that passed a waiter who had come clearly earlier
+	passed  float64 // the part of the waits during which a waiter was served who had come clearly later
 	longest int     // the most grants during one wait, its own included
 }
 
@@ -97,19 +100,20 @@ func order(all []grant) fairness {
 	if served < 0 {
 		served = len(all)
 	}
-	early := 0
+	passed := 0
 	for i, g := range all {
-		if i < served && slices.ContainsFunc(all[i+1:], func(later grant) bool { return g.arrived.Sub(later.arrived) > tolerance }) {
-			early++
+		before := all[:min(i+1, served)]
+		if slices.ContainsFunc(before, func(other grant) bool { return other.arrived.Sub(g.arrived) > tolerance }) {
+			passed++
 		}
 		during := 0
-		for _, other := range all[:min(i+1, served)] {
+		for _, other := range before {
 			if other.granted.After(g.arrived) {
 				during++
 			}
 		}
 		f.longest = max(f.longest, during)
 	}
-	f.early = float64(early) / float64(max(served, 1))
+	f.passed = float64(passed) / float64(max(len(all), 1))
 	return f
 }

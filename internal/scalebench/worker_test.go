@@ -65,8 +65,8 @@ func (f *followers) print(args ...any) {
 // follow obeys the commands of standard input:
 //
 //	wait NAME          every client locks NAME once and holds it until the command stop
-//	queue NAME STAGGER every client locks and releases NAME again and again; the clients begin
-//	                   one after the other, after so many nanoseconds each
+//	queue NAME AT STEP every client locks and releases NAME again and again. Client i begins i
+//	                   steps after the time AT. Both are in nanoseconds.
 //	lock NAME, release client 0 locks and releases
 //	stop               ends wait and queue
 //
@@ -90,10 +90,22 @@ func follow(url, way string, n int) error {
 	in := bufio.NewScanner(os.Stdin)
 	for {
 		if stopped, err := f.obey(in); err != nil || !stopped {
-			return err
+			return errors.Join(err, f.shutDown())
 		}
 		f.print("stopped")
 	}
+}
+
+func (f *followers) shutDown() error {
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
+	var ending sync.WaitGroup
+	errs := make([]error, len(f.clients))
+	for i, c := range f.clients {
+		ending.Go(func() { errs[i] = c.Shutdown(ctx) })
+	}
+	ending.Wait()
+	return errors.Join(errs...)
 }
 
 // obey follows commands until stop or the end of the input.
@@ -103,7 +115,7 @@ func (f *followers) obey(in *bufio.Scanner) (stopped bool, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	for in.Scan() {
-		words := append(strings.Fields(in.Text()), "", "")
+		words := append(strings.Fields(in.Text()), "", "", "")
 		name := words[1]
 		switch words[0] {
 		case "wait":
@@ -111,12 +123,12 @@ func (f *followers) obey(in *bufio.Scanner) (stopped bool, err error) {
 				waiting.Go(func() { f.lockOnce(ctx, i, name) })
 			}
 		case "queue":
-			stagger, err := strconv.Atoi(words[2])
-			if err != nil {
+			var at, step int64
+			if _, err := fmt.Sscan(words[2]+" "+words[3], &at, &step); err != nil {
 				return false, err
 			}
 			for i := range f.clients {
-				waiting.Go(func() { f.queue(ctx, i, name, time.Duration(stagger)*time.Duration(i)) })
+				waiting.Go(func() { f.queue(ctx, i, name, time.Unix(0, at+int64(i)*step)) })
 			}
 		case "lock":
 			arrived := time.Now()
@@ -155,8 +167,8 @@ func (f *followers) lockOnce(ctx context.Context, client int, name string) {
 	}
 }
 
-func (f *followers) queue(ctx context.Context, client int, name string, after time.Duration) {
-	time.Sleep(after)
+func (f *followers) queue(ctx context.Context, client int, name string, begin time.Time) {
+	time.Sleep(time.Until(begin))
 	for {
 		arrived := time.Now()
 		h, err := f.clients[client].Lock(ctx, name)
@@ -277,7 +289,8 @@ func startWriter(tb testing.TB, role, url, way string, clients int, lines chan [
 	})
 	w.end = sync.OnceFunc(func() {
 		close(ending)
-		_ = cmd.Process.Kill() // its locks do not matter any more
+		_ = stdin.Close()
+		defer time.AfterFunc(2*endTimeout, func() { _ = cmd.Process.Kill() }).Stop()
 		reading.Wait()
 		_ = cmd.Wait()
 	})
@@ -328,6 +341,9 @@ func numbers(tb testing.TB, words []string) (out []int64) {
 	}
 	return out
 }
+
+// endTimeout is how long a worker has to shut its clients down.
+const endTimeout = 15 * time.Second
 
 // clientsPerWorker is how many followers share a worker process.
 const clientsPerWorker = 25
