@@ -21,6 +21,7 @@ type counters struct {
 	commands   map[string]int64
 	cpu        time.Duration // processor time
 	replicated int64         // bytes that the secondaries have read from the oplog
+	open       int64         // connections that are open now
 }
 
 // total returns the number of all commands.
@@ -33,7 +34,7 @@ func (c counters) total() (n int64) {
 
 // minus returns what was counted after an earlier moment.
 func (c counters) minus(before counters) counters {
-	d := counters{commands: map[string]int64{}, cpu: c.cpu - before.cpu, replicated: c.replicated - before.replicated}
+	d := counters{commands: map[string]int64{}, cpu: c.cpu - before.cpu, replicated: c.replicated - before.replicated, open: c.open - before.open}
 	for name, n := range c.commands {
 		d.commands[name] = n - before.commands[name]
 	}
@@ -67,7 +68,8 @@ func (m *meter) read() counters {
 	c := counters{commands: map[string]int64{}}
 	for _, member := range m.members {
 		var status struct {
-			Metrics struct {
+			Connections struct{ Current int64 }
+			Metrics     struct {
 				Commands bson.Raw
 				Repl     struct {
 					Network struct {
@@ -95,6 +97,7 @@ func (m *meter) read() counters {
 				c.commands[name] += n
 			}
 		}
+		c.open += status.Connections.Current
 		c.replicated += status.Metrics.Repl.Network.Bytes
 		c.commands["getMore"] -= status.Metrics.Repl.Network.Getmores.Num // the members' own reads of the oplog
 	}
