@@ -77,7 +77,9 @@
 //     the resource that the lock protects refuse lower tokens. The drivers for MongoDB and Azure
 //     Blob Storage have functions for that.
 //   - BreakNow of [driver.Breaker] voids promise 1.
-//   - Waiters of one process are served in order. There is no order or fairness between processes.
+//   - Waiters of one process are served in order. Between processes MongoDB keeps an order of
+//     arrival, but a waiter that is slow to answer loses its position. The other backends have no
+//     order between processes.
 //   - On a sharded MongoDB cluster the routers' clocks judge expiry, so they must agree.
 //   - Where the system has no clock that counts suspend (macOS, BSD), a machine that sleeps counts
 //     as a paused process.

@@ -55,6 +55,11 @@ func onEachBackend(t *testing.T, scenario func(t *testing.T, b backend)) {
 
 func mongoBackend(tb testing.TB) backend {
 	tb.Helper()
+	return mongoBackendWith(tb)
+}
+
+func mongoBackendWith(tb testing.TB, opts ...mongo.Option) backend {
+	tb.Helper()
 	m := env.SharedMongo(tb)
 	own := m.Database(tb).Collection("holdfast_locks")
 	database := own.Database().Name()
@@ -71,11 +76,11 @@ func mongoBackend(tb testing.TB) backend {
 		network: func(tb testing.TB) *faultyNetwork { return newFaultyNetwork(tb, hosts...) },
 		locker: func(tb testing.TB, through *faultyNetwork) holdfast.Locker {
 			tb.Helper()
-			opts := options.Client()
+			connect := options.Client()
 			if through != nil {
-				opts.SetDialer(through)
+				connect.SetDialer(through)
 			}
-			l, err := mongo.New(testContext(tb), m.Connect(tb, opts).Database(database).Collection(own.Name()))
+			l, err := mongo.New(testContext(tb), m.Connect(tb, connect).Database(database).Collection(own.Name()), opts...)
 			if err != nil {
 				tb.Fatal(err)
 			}

@@ -12,48 +12,62 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/mongo"
 )
 
-// The change stream of a waiter is cut while the lock is released, and then works again — the
-// waiter is granted the lock through the stream, long before its next poll.
+// The cursor that wakes a waiter is cut while the lock is released, and then works again — the waiter
+// is granted the lock when the cursor is open again, long before its next poll.
 func TestWatchLost(t *testing.T) {
 	t.Parallel()
 	t.Run(onMongo, func(t *testing.T) {
 		t.Parallel()
-		const poll = 10 * time.Minute
-		for name, fault := range map[string]func(*faultyNetwork){"cut": (*faultyNetwork).cut, "reset": (*faultyNetwork).reset, "hung": (*faultyNetwork).hang} {
-			t.Run(name, func(t *testing.T) {
+		for _, way := range []mongo.Wake{mongo.WakeHints, mongo.WakeStream} {
+			t.Run(string(way), func(t *testing.T) {
 				t.Parallel()
-				b := mongoBackend(t)
-				network, name, exclusion := b.network(t), uniqueName(), exclusionChecker{tb: t}
-				// The TTL is so long that no expiry wakes the waiter.
-				long := []holdfast.ClientOption{holdfast.WithTTL(time.Hour), holdfast.WithGrace(time.Minute), holdfast.WithPollInterval(poll)}
-				holder, waiter := b.client(t, nil, long...), b.client(t, network, long...)
-				h := exclusion.check(holder.lock(name))
-				next := make(chan *holdfast.Hold, 1)
-				go func() { next <- exclusion.check(waiter.lock(name)) }()
-				awaitChangeStream(t, b, waiter)
-				fault(network)
-				release(t, h)
-				time.Sleep(2 * time.Second)
-				network.restore()
-				if successor := <-next; successor != nil {
-					release(t, successor)
-				}
+				loseWatch(t, way)
 			})
 		}
 	})
 }
 
-// awaitChangeStream waits until a waiter's change stream is open. It is the only open cursor on
-// the collection, so the server lists it.
-func awaitChangeStream(t *testing.T, b backend, waiter *testClient) {
+func loseWatch(t *testing.T, way mongo.Wake) {
+	const poll = 10 * time.Minute
+	for name, fault := range map[string]func(*faultyNetwork){"cut": (*faultyNetwork).cut, "reset": (*faultyNetwork).reset, "hung": (*faultyNetwork).hang} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := mongoBackendWith(t, mongo.WithWake(way))
+			network, name, exclusion := b.network(t), uniqueName(), exclusionChecker{tb: t}
+			// The TTL is so long that no expiry wakes the waiter.
+			long := []holdfast.ClientOption{holdfast.WithTTL(time.Hour), holdfast.WithGrace(time.Minute), holdfast.WithPollInterval(poll)}
+			holder, waiter := b.client(t, nil, long...), b.client(t, network, long...)
+			h := exclusion.check(holder.lock(name))
+			next := make(chan *holdfast.Hold, 1)
+			go func() { next <- exclusion.check(waiter.lock(name)) }()
+			awaitCursor(t, b, way, waiter)
+			fault(network)
+			release(t, h)
+			time.Sleep(2 * time.Second)
+			network.restore()
+			if successor := <-next; successor != nil {
+				release(t, successor)
+			}
+		})
+	}
+}
+
+// awaitCursor waits until the cursor is open that wakes a waiter. It is the only open cursor on its
+// collection, so the server lists it.
+func awaitCursor(t *testing.T, b backend, way mongo.Wake, waiter *testClient) {
 	t.Helper()
+	namespace := b.collection.Database().Name() + "." + b.collection.Name()
+	if way == mongo.WakeHints {
+		namespace += ".hints"
+	}
 	eventually(t, "the waiter has seen the holder", func() bool { return waiter.count(holdfast.EventHolderSeen, "") > 0 })
 	admin := b.collection.Database().Client().Database("admin")
 	stage := bson.D{{Key: "$currentOp", Value: bson.D{{Key: "idleCursors", Value: true}}}}
-	match := bson.D{{Key: "$match", Value: bson.D{{Key: "ns", Value: b.collection.Database().Name() + "." + b.collection.Name()}, {Key: "cursor", Value: bson.D{{Key: "$exists", Value: true}}}}}}
-	eventually(t, "the change stream is open", func() bool {
+	match := bson.D{{Key: "$match", Value: bson.D{{Key: "ns", Value: namespace}, {Key: "cursor", Value: bson.D{{Key: "$exists", Value: true}}}}}}
+	eventually(t, "the cursor is open", func() bool {
 		cursor, err := admin.Aggregate(testContext(t), bson.A{stage, match})
 		if err != nil {
 			t.Fatal(err)
@@ -66,47 +80,56 @@ func awaitChangeStream(t *testing.T, b backend, waiter *testClient) {
 	})
 }
 
-// Every wake-up from eight clients' change streams is dropped, doubled, or delivered late and out
-// of order, and records of free locks are rewritten by hand — 200 grants follow one another with
-// rising tokens, and no waiter is left waiting.
+// Every wake-up of eight clients is dropped, doubled, or delivered late and out of order, and records
+// of free locks are rewritten by hand — 200 grants follow one another with rising tokens, and no
+// waiter is left waiting.
 func TestWatchDuplicatedReordered(t *testing.T) {
 	t.Parallel()
 	t.Run(onMongo, func(t *testing.T) {
 		t.Parallel()
-		b := mongoBackend(t)
-		const clients, names, grants = 8, 2, 200
-		exclusion := make(map[string]*exclusionChecker)
-		for i := range names {
-			exclusion[fmt.Sprint("lock ", i)] = &exclusionChecker{tb: t}
-		}
-		left := make(chan struct{}, grants)
-		for range grants {
-			left <- struct{}{}
-		}
-		close(left)
-		rewriting, stopRewriting := context.WithCancel(t.Context())
-		var rewriter, workers sync.WaitGroup
-		rewriter.Go(func() { rewriteFreeRecords(rewriting, b) })
-		for range clients {
-			a := newTestClient(t, unreliable{b.locker(t, nil)}, holdfast.WithTTL(b.ttl), holdfast.WithPollInterval(2*time.Second))
-			workers.Go(func() {
-				for range left {
-					name := fmt.Sprint("lock ", rand.N(names))
-					h, err := a.Lock(testContext(t), name)
-					if err != nil {
-						t.Errorf("lock: %v", err)
-						return
-					}
-					exclusion[name].check(h)
-					time.Sleep(rand.N(5 * time.Millisecond))
-					release(t, h)
-				}
+		for _, way := range []mongo.Wake{mongo.WakeHints, mongo.WakeStream} {
+			t.Run(string(way), func(t *testing.T) {
+				t.Parallel()
+				confuseWatch(t, way)
 			})
 		}
-		workers.Wait()
-		stopRewriting()
-		rewriter.Wait()
 	})
+}
+
+func confuseWatch(t *testing.T, way mongo.Wake) {
+	b := mongoBackendWith(t, mongo.WithWake(way))
+	const clients, names, grants = 8, 2, 200
+	exclusion := make(map[string]*exclusionChecker)
+	for i := range names {
+		exclusion[fmt.Sprint("lock ", i)] = &exclusionChecker{tb: t}
+	}
+	left := make(chan struct{}, grants)
+	for range grants {
+		left <- struct{}{}
+	}
+	close(left)
+	rewriting, stopRewriting := context.WithCancel(t.Context())
+	var rewriter, workers sync.WaitGroup
+	rewriter.Go(func() { rewriteFreeRecords(rewriting, b) })
+	for range clients {
+		a := newTestClient(t, unreliable{b.locker(t, nil)}, holdfast.WithTTL(b.ttl), holdfast.WithPollInterval(2*time.Second))
+		workers.Go(func() {
+			for range left {
+				name := fmt.Sprint("lock ", rand.N(names))
+				h, err := a.Lock(testContext(t), name)
+				if err != nil {
+					t.Errorf("lock: %v", err)
+					return
+				}
+				exclusion[name].check(h)
+				time.Sleep(rand.N(5 * time.Millisecond))
+				release(t, h)
+			}
+		})
+	}
+	workers.Wait()
+	stopRewriting()
+	rewriter.Wait()
 }
 
 // rewriteFreeRecords rewrites the records of free locks, again and again, without a change that
@@ -130,14 +153,28 @@ func rewriteFreeRecords(ctx context.Context, b backend) {
 	}
 }
 
-// unreliable is a Locker with an unreliable Watcher.
+// unreliable is a Locker with an unreliable Watcher and Queue.
 type unreliable struct{ holdfast.Locker }
 
-// Capabilities wraps the Watcher.
+// Capabilities wraps the Watcher and the Queue.
 func (l unreliable) Capabilities() driver.Capabilities {
 	a := l.Locker.Capabilities()
 	a.Watcher = unreliableWatcher{a.Watcher}
+	if a.Queue != nil {
+		a.Queue = unreliableQueue{a.Queue}
+	}
 	return a
+}
+
+type unreliableQueue struct{ driver.Queue }
+
+// Wait delivers wake-ups as unreliableWatcher does.
+func (q unreliableQueue) Wait(name string, wake func(turn time.Duration)) (stop func()) {
+	return q.Queue.Wait(name, func(turn time.Duration) {
+		for range rand.N(3) {
+			time.AfterFunc(rand.N(100*time.Millisecond), func() { wake(turn) })
+		}
+	})
 }
 
 type unreliableWatcher struct{ driver.Watcher }

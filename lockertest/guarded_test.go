@@ -74,6 +74,7 @@ func (g *guarded) Capabilities() driver.Capabilities {
 	a := g.Locker.Capabilities()
 	return driver.Capabilities{
 		Watcher:        a.Watcher,
+		Queue:          a.Queue,
 		HandOverer:     guardedHandOverer{a.HandOverer, g},
 		BatchRenewer:   guardedBatchRenewer{a.BatchRenewer, g},
 		BatchInspector: guardedBatchInspector{a.BatchInspector, g},

@@ -151,7 +151,7 @@ func newLocker(client *container.Client, c config) *Locker {
 // Limits implements [driver.Locker].
 func (l *Locker) Limits() driver.Limits { return limits }
 
-// Capabilities implements [driver.Locker]. Watcher and BatchRenewer are missing because the
+// Capabilities implements [driver.Locker]. Watcher, Queue and BatchRenewer are missing because the
 // service notifies nobody and renews one lease per request. HandOverer is missing because a
 // handoff takes two requests: one for the lease's ID, one for the token and owner in the
 // metadata. BatchInspector uses listings.

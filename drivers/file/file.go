@@ -195,7 +195,7 @@ type Option func(*settings)
 func WithRetention(d time.Duration) Option { return func(c *settings) { c.retention = d } }
 
 // Locker is a [driver.Locker] that can also list locks, break them, and store data. It has
-// no Watcher, since polling costs little. It has no batch calls: each lock has a file of its
+// no Watcher, since polling costs little, and no Queue: there is no order between processes. It has no batch calls: each lock has a file of its
 // own, so a batch would save nothing.
 type Locker struct {
 	dir      string

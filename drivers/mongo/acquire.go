@@ -42,7 +42,7 @@ func (l *Locker) acquire(ctx context.Context, o op, from string, req driver.Requ
 	err := l.do(ctx, o, func(ctx context.Context) error {
 		asked := time.Now()
 		r, err := l.apply(ctx, from, req, queued)
-		if err == nil && r.leaseID != req.ID.Reveal() && r.free() {
+		if err == nil && !queued && r.leaseID != req.ID.Reveal() && r.free() {
 			r, err = l.apply(ctx, from, req, true) // there is a queue
 		}
 		if err != nil {

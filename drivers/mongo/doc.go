@@ -18,7 +18,9 @@
 //
 //   - find, insert and update
 //   - createIndex and listIndexes for the TTL index
-//   - changeStream, so that a release wakes waiters; without it they poll every second
+//   - createCollection, and find and insert on the collection of the hints, so that a release wakes
+//     waiters; without them they poll every second
+//   - changeStream, for callers that watch a lock without waiting for it, and for [WakeStream]
 //   - collMod, only with [WithIndexUpdate]
 //
 // [NewGuard] lists what a guard needs.
@@ -35,10 +37,31 @@
 // kid may be that of the lease that ends. It sends no release event, so it wakes no other
 // process.
 //
-// Every command goes to the primary, every write has write concern "majority", whatever the
-// client's or the collection's settings are, and every command has a time limit
+// Every command goes to the primary. Every write that decides who holds a lock has write concern
+// "majority", whatever the client's or the collection's settings are. (A release that others wait
+// for has it in effect; see below.) Every command has a time limit
 // ([WithCommandTimeout]). A session in the caller's context is ignored: inside a transaction
 // a lock would be invisible to others.
+//
+// # Waiters
+//
+// A refused request of a waiter enters the queue of the lock, an array in its document, in the same
+// command. A free lock is reserved for the waiters in their order: waiter n, counted from 0, may
+// take it n turns ([driver.TurnLength]) after expiresAt, which a release sets to its own time.
+// The server's clock judges that in the pipeline of the acquire, so no process coordinates the
+// others.
+//
+// A release wakes the first two waiters by a hint: a document {name, to} in the capped collection
+// "<collection>.hints". Each process with waiters follows it with one tailable cursor, and the
+// server filters by the ID that the process has in queues. Hints can be lost or lie. Waiters poll
+// as well, and every grant is decided by the acquire.
+//
+// A release with waiters is sent with write concern 1, then the hint, and then a linearizable read
+// that shows whether the lease still has the lock. So the waiter need not wait for two majorities
+// one after the other: its own request comes behind the release in the oplog of the same primary,
+// and a majority acknowledges both together. If the primary dies before that, both are undone, the
+// waiter was not granted the lock, and the read on the next primary shows that the release must be
+// sent again. Release reports success only when the release is certain.
 //
 // # The documents
 //
@@ -53,6 +76,8 @@
 //   - ttl, in milliseconds
 //   - data, and writes: how often the present holder wrote them
 //   - broken
+//   - queue: the waiters, {w: ID, until: when the position ends}; reserve: for how many
+//     milliseconds after expiresAt the lock is reserved for them
 //   - changes: a count that makes every break a change of the document
 //
 // A document of another form is never changed: every operation on it returns an error that

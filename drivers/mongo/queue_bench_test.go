@@ -128,16 +128,14 @@ func (q *queueBench) run(b *testing.B, handOvers int) {
 	commands := q.counter.all()
 	mu.Lock()
 	n := len(order) - first
-	var late int
 	last := map[int]int{}
 	var rounds []int
-	for at, who := range order {
+	for at, who := range order[first:] {
 		if before, ok := last[who]; ok {
 			rounds = append(rounds, at-before)
 		}
 		last[who] = at
 	}
-	_ = late
 	some := slices.Clone(gaps[first:])
 	mu.Unlock()
 	cancel()

@@ -57,10 +57,11 @@ func turn(place any) doc {
 
 // reserved is true for a lock that is free, but not yet for the caller.
 func reserved() doc {
-	// Promise 10: a lock is reserved only during the first second after it became free. A clock
-	// that stands before that moment has stepped back, and reserves nothing.
-	return and(expr("$lte", ref(fieldExpiresAt), serverNow),
-		expr("$lt", serverNow, expr("$add", ref(fieldExpiresAt), turn(refPlace))))
+	// Promise 10: a lock is reserved only around the moment when it became free. A clock that
+	// stands long before it has stepped back, and reserves nothing. It can stand a little before
+	// it: a command that waited for the release of another one keeps the time of its own arrival.
+	since := expr("$subtract", serverNow, ref(fieldExpiresAt))
+	return and(expr("$gt", refPlace, 0), expr("$gte", since, -driver.MaxTurn.Milliseconds()), expr("$lt", since, turn(refPlace)))
 }
 
 // queueAfterGrant is the queue without the caller, and without the waiters that were woken before

@@ -26,9 +26,18 @@ func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 			if matched || err != nil {
 				return err
 			}
+			if holds, err := l.holds(ctx, lease); !holds {
+				return err
+			}
 		}
 		return l.releaseToWaiters(ctx, lease)
 	})
+}
+
+// holds reports whether a lease has its lock, expired or not, by a linearizable read.
+func (l *Locker) holds(ctx context.Context, lease driver.Lease) (bool, error) {
+	r, err := read(ctx, l.linearizable, lease.Name, withoutData)
+	return r != nil && r.leaseID == lease.ID.Reveal(), err
 }
 
 // releaseToWaiters releases the lock and wakes the first waiters before the release is certain, so
@@ -57,12 +66,8 @@ func (l *Locker) releaseToWaiters(ctx context.Context, lease driver.Lease) error
 		l.wakeWaiters(ctx, lease.Name, waiters)
 		// Promise 4: a linearizable read cannot come from a deposed primary.
 		// Promise 10: a release that a fail-over has undone is sent again.
-		r, err := read(ctx, l.linearizable, lease.Name, withoutData)
-		if err != nil {
+		if holds, err := l.holds(ctx, lease); !holds {
 			return err
-		}
-		if r == nil || r.leaseID != lease.ID.Reveal() {
-			return nil
 		}
 	}
 	return errInconsistent

@@ -129,7 +129,7 @@ func (m *recordHider) setLeaseID(ctx context.Context, kid string) {
 
 func (m *recordHider) started(ctx context.Context, e *event.CommandStartedEvent) {
 	switch {
-	case e.CommandName == "update":
+	case e.CommandName == "update", e.CommandName == "findAndModify":
 		m.updates++
 		if m.hidden = m.hides > 0; m.hidden {
 			m.hides--

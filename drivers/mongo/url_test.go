@@ -16,7 +16,7 @@ import (
 )
 
 func TestURLParameters(t *testing.T) {
-	got, err := parseURL("mongodb://u:p%40ss@h1:1,h2:2/app?replicaSet=rs0&collection=my%20locks&commandTimeout=3s&retention=2h&maxPoolSize=7")
+	got, err := parseURL("mongodb://u:p%40ss@h1:1,h2:2/app?replicaSet=rs0&collection=my%20locks&commandTimeout=3s&retention=2h&wake=stream&maxPoolSize=7")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +24,7 @@ func TestURLParameters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.database != "app" || got.collection != "my locks" || config.timeout != 3*time.Second || config.retention != 2*time.Hour {
+	if got.database != "app" || got.collection != "my locks" || config.timeout != 3*time.Second || config.retention != 2*time.Hour || config.wake != WakeStream {
 		t.Errorf("got %+v, %+v", got, config)
 	}
 	if o := got.client; len(o.Hosts) != 2 || *o.ReplicaSet != "rs0" || *o.MaxPoolSize != 7 || o.Auth.Password != "p@ss" || *o.AppName != "holdfast" {
@@ -48,6 +48,7 @@ func TestURLErrors(t *testing.T) {
 		"mongodb://127.0.0.1:1/app?" + secret + "%2B%2F=1":             "not shown",
 		at + "127.0.0.1:1/app?commandTimeout=soon":                     "commandTimeout",
 		at + "127.0.0.1:1/app?commandTimeout=0s":                       "command timeout 0s",
+		at + "127.0.0.1:1/app?wake=up":                                 "hints, stream or poll",
 		at + "127.0.0.1:1/app?retention=1m":                            "retention 1m is",
 		at + "127.0.0.1:1/app?maxPoolSize=many":                        "maxPoolSize",
 		at + "127.0.0.1:1":                                             "without a database",

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// A process that waits for a thousand held names reads them together now and then, and sends
-// nothing for a single one.
+// A process that waits for a thousand held names reads them together now and then. For single
+// names it sends only the few requests that refresh positions in queues.
 func TestThousandNamesAreReadTogether(t *testing.T) {
 	t.Parallel()
 	const count, window = 1000, 30 * time.Second
@@ -62,7 +62,7 @@ func TestThousandNamesAreReadTogether(t *testing.T) {
 		time.Sleep(window)
 		reads, asked = sent.count("find")+sent.count("aggregate")-reads, attempts()-asked
 		t.Logf("%d reads, %d attempts in %v", reads, asked, window)
-		if reads >= 1 && reads <= 6 && asked == 0 {
+		if reads >= 1 && reads <= 6 && asked <= count/100 {
 			return
 		}
 	}

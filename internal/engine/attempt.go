@@ -183,7 +183,7 @@ func (t *Attempt) Schedule() (tryAt, readAt time.Duration) {
 		poll = a.settings.WatchedPoll
 	}
 	if left := min(t.holder.Remaining, driver.MaxTTL); t.holder.RemainingKnown {
-		tryAt = min(tryAt, t.seenAt+left+t.afterExpiry())
+		tryAt = min(tryAt, t.seenAt+left) + t.afterExpiry()
 		// A holder that is alive has renewed before three quarters of this time are over.
 		if early := left - left/4; t.Readable() && left > t.holder.TTL/4 && early > 10*time.Millisecond {
 			poll = min(poll, early)
@@ -213,16 +213,17 @@ func (t *Attempt) Schedule() (tryAt, readAt time.Duration) {
 // the second, they only make sure that the lock is not left free for long.
 func (t *Attempt) afterExpiry() time.Duration {
 	const start, spacing = time.Millisecond, 50 * time.Millisecond
-	switch {
-	case t.position == 0:
+	if t.position == 0 {
 		return start + rand.N(10*time.Millisecond)
-	case t.position <= driver.WokenWaiters && t.reserved: // the time left is until the turn
-		return start
-	case t.position <= driver.WokenWaiters:
-		return start + driver.Turn(t.position)
-	default:
-		return driver.Turn(t.position) + time.Duration(t.position)*spacing
 	}
+	after := start
+	if !t.reserved { // otherwise the time left is that until the turn
+		after += driver.Turn(t.position)
+	}
+	if t.position > driver.WokenWaiters {
+		after += time.Duration(t.position) * spacing
+	}
+	return after
 }
 
 // Readable reports whether a batch read can show what a request would.

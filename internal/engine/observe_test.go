@@ -327,8 +327,8 @@ func TestObserveReadsAreBoundedInAFlood(t *testing.T) {
 		synctest.Wait()
 		before := len(l.reads.all())
 		time.Sleep(10 * time.Minute)
-		if n := len(l.reads.all()) - before; n < 10*60/18 || n > 10*60/12+2 {
-			t.Errorf("%d reads in 10 minutes at a poll interval of 15 s", n)
+		if n := len(l.reads.all()) - before; n < 10*60/24 || n > 10*60/16+2 {
+			t.Errorf("%d reads in 10 minutes at a poll interval of 20 s", n)
 		}
 	})
 }

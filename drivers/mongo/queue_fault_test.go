@@ -1,0 +1,211 @@
+package mongo
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/mongotest"
+)
+
+// The primary dies after it has applied a release, and before any other member has it. The next
+// primary never saw the release. Release must not report success before the lock is free there, and
+// no waiter may have been granted the lock on the strength of the lost release.
+func TestFailOverBetweenReleaseAndItsCertainty(t *testing.T) {
+	t.Parallel()
+	rs := mongotest.StartReplicaSet(t, mongotest.Options{ElectionTimeout: 8 * time.Second})
+	coll := mongotest.CollectionOf(t, mongotest.Connect(t, rs.URI()))
+	holder := newTestLocker(t, coll, WithCommandTimeout(30*time.Second))
+	waiter := newTestLocker(t, coll, WithCommandTimeout(30*time.Second))
+	lease := acquire(t, holder, driver.Request{Name: "job", ID: driver.NewLeaseID("holder"), TTL: time.Hour})
+	enter := request("job", "waiter")
+	enter.QueueFor = time.Hour
+	if r := wantHeld(t, waiter, enter); r.Position != 1 {
+		t.Fatalf("position %d", r.Position)
+	}
+	primary, err := rs.Primary(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var others []int
+	for member := range rs.Hosts() {
+		if member != primary {
+			others = append(others, member)
+			if err := rs.Pause(member); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// From now on the primary applies writes, and no majority acknowledges them.
+	lease.Contended = true
+	released, granted := make(chan error, 1), make(chan error, 1)
+	go func() { released <- holder.Release(context.WithoutCancel(t.Context()), lease) }()
+	eventually(t, "the release is applied on the primary", func() bool {
+		r, err := read(bounded(t), holder.local, "job", withoutData)
+		return err == nil && r != nil && r.leaseID == ""
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	go func() {
+		_, err := waiter.TryAcquire(ctx, enter)
+		granted <- err
+	}()
+	eventually(t, "the waiter's request is applied on the primary", func() bool {
+		r, err := read(bounded(t), holder.local, "job", withoutData)
+		return err == nil && r != nil && r.leaseID == "waiter" || ctx.Err() != nil
+	})
+	select {
+	case err := <-released:
+		t.Fatalf("the release was reported, %v, although no majority has it", err)
+	case err := <-granted:
+		wantUnknown(t, err)
+	default:
+	}
+	if err := rs.Kill(primary); err != nil {
+		t.Fatal(err)
+	}
+	for _, member := range others {
+		if err := rs.Resume(member); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-granted; err == nil {
+		t.Error("the waiter was granted the lock although no majority had the release")
+	}
+	for err := <-released; err != nil; err = holder.Release(bounded(t), lease) { // as a Client does
+		wantUnknown(t, err)
+		if errors.Is(err, driver.ErrClosed) || t.Context().Err() != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := holder.Inspect(bounded(t), "job")
+	if err != nil || r.Token == lease.Token && r.State == driver.StateHeld {
+		t.Errorf("after the release was reported, the lock is %v under token %d, %v", r.State, r.Token, err)
+	}
+	eventually(t, "the waiter is granted the lock", func() bool {
+		_, err := waiter.TryAcquire(bounded(t), enter)
+		return err == nil
+	})
+	if err := holder.Renew(bounded(t), lease); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("the old holder's renewal: %v", err)
+	}
+}
+
+// The server refuses the hint. The release succeeds all the same, and the waiter polls.
+func TestReleaseWithoutItsHint(t *testing.T) {
+	t.Parallel()
+	rs := mongotest.StartReplicaSet(t, mongotest.Options{Members: 1})
+	control := mongotest.Connect(t, rs.URI())
+	base := mongotest.CollectionOf(t, control)
+	victim := mongotest.Connect(t, rs.URI(), options.Client().SetAppName("victim"))
+	holder := newTestLocker(t, victim.Database(base.Database().Name()).Collection(base.Name()))
+	for _, closed := range []bool{false, true} {
+		lease := acquire(t, holder, request("job", "holder"))
+		lease.Contended = closed
+		c, l := newProcess(t, base)
+		got := lockSoon(t, c, "job")
+		awaitFollowed(t, l, "job")
+		setFailPoint(t, control, "alwaysOn", field("appName", "victim"), field("failCommands", list{"insert"}),
+			field("closeConnection", closed), field("errorCode", 2))
+		if err := holder.Release(bounded(t), lease); err != nil {
+			t.Errorf("release: %v", err)
+		}
+		h := awaitHold(t, got, "by polling")
+		setFailPoint(t, control, "off", field("errorCode", 2))
+		if err := h.Release(bounded(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The primary is killed while a waiter follows the hints. The cursor is opened again, and the next
+// hint wakes the waiter, as does a release that came meanwhile.
+func TestHintsSurviveFailOvers(t *testing.T) {
+	t.Parallel()
+	rs := mongotest.StartReplicaSet(t, mongotest.Options{})
+	coll := mongotest.CollectionOf(t, mongotest.Connect(t, rs.URI()))
+	holder := newTestLocker(t, coll)
+	lease := acquire(t, holder, driver.Request{Name: "job", ID: driver.NewLeaseID("holder"), TTL: time.Hour})
+	c, l := newProcess(t, coll, hintsOnly)
+	got := lockSoon(t, c, "job")
+	awaitFollowed(t, l, "job")
+	opened := l.queue.watcher.opened()
+	primary, err := rs.Primary(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := rs.Kill(primary); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the cursor is open again", func() bool {
+		again := l.queue.watcher.opened()
+		return !again.IsZero() && again.After(opened)
+	})
+	releaseUntilDone := func(l *Locker, lease driver.Lease) {
+		for err := l.Release(bounded(t), lease); err != nil; err = l.Release(bounded(t), lease) {
+			wantUnknown(t, err)
+			if t.Context().Err() != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	releaseUntilDone(holder, lease)
+	h := awaitHold(t, got, "by a hint after the fail-over")
+	again, m := newProcess(t, coll, hintsOnly)
+	waiting := lockSoon(t, again, "job")
+	awaitFollowed(t, m, "job")
+	if err := rs.Restart(t.Context(), primary); err != nil {
+		t.Fatal(err)
+	}
+	if err := rs.StepDown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Release(bounded(t)); err != nil { // while the cursors are interrupted
+		t.Fatal(err)
+	}
+	awaitHold(t, waiting, "after a release during the fail-over")
+}
+
+func (w *watcher) opened() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.openSince
+}
+
+// With a single connection the requests for hints are short, so that they do not keep renewals
+// waiting.
+func TestHintsLeaveTheOnlyConnectionFree(t *testing.T) {
+	t.Parallel()
+	base := mongotest.Collection(t)
+	for size, roomy := range map[uint64]bool{1: false, 10: true} {
+		client := mongotest.Connect(t, mongotest.URI(t), options.Client().SetMaxPoolSize(size))
+		l := newTestLocker(t, client.Database(base.Database().Name()).Collection(base.Name()))
+		lease := acquire(t, newTestLocker(t, base), request("job", "holder"))
+		mine := acquire(t, l, request("mine", "mine"))
+		stop := l.Capabilities().Queue.Wait("job", func(time.Duration) {})
+		eventually(t, "an open cursor", l.queue.watcher.isOpen)
+		for range 5 {
+			begin := time.Now()
+			if err := l.Renew(bounded(t), mine); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(begin); took > 10*time.Second {
+				t.Errorf("%d connections: a renewal took %v", size, took)
+			}
+		}
+		if got := l.queue.hints.roomy.Load(); got && !roomy {
+			t.Errorf("%d connections: roomy %v", size, got)
+		}
+		stop()
+		if err := l.Release(bounded(t), mine); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Release(bounded(t), lease); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,483 @@
+package mongo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/mongotest"
+)
+
+// hintsOnly makes waiters that poll so rarely that only hints can wake them in a test.
+var hintsOnly = holdfast.WithPollInterval(time.Hour)
+
+// newProcess returns the client of one more process, with its Locker.
+func newProcess(t *testing.T, coll *mongo.Collection, opts ...holdfast.ClientOption) (*holdfast.Client, *Locker) {
+	t.Helper()
+	l := newTestLocker(t, coll)
+	c, err := holdfast.New(l, append([]holdfast.ClientOption{holdfast.WithLogger(discard)}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Shutdown(context.Background()) })
+	return c, l
+}
+
+func mustLock(t *testing.T, c *holdfast.Client, name string, opts ...holdfast.Option) *holdfast.Hold {
+	t.Helper()
+	h, err := c.Lock(bounded(t), name, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// lockSoon waits for a lock on another goroutine. The result has one value.
+func lockSoon(t *testing.T, c *holdfast.Client, name string, opts ...holdfast.Option) <-chan *holdfast.Hold {
+	t.Helper()
+	got := make(chan *holdfast.Hold, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if h, err := c.Lock(ctx, name, opts...); err == nil {
+			got <- h
+		}
+	})
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	return got
+}
+
+func awaitHold(t *testing.T, got <-chan *holdfast.Hold, what string) *holdfast.Hold {
+	t.Helper()
+	select {
+	case h := <-got:
+		return h
+	case <-time.After(waitLimit):
+		t.Fatalf("not granted: %s", what)
+		return nil
+	}
+}
+
+// awaitFollowed waits until a Locker has a position in the queue and its cursor on the hints is open.
+func awaitFollowed(t *testing.T, l *Locker, name string) {
+	t.Helper()
+	eventually(t, "a position and an open cursor", func() bool {
+		r, err := l.Inspect(bounded(t), name)
+		return err == nil && r.Position > 0 && l.queue.watcher.isOpen()
+	})
+}
+
+func (w *watcher) isOpen() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.openSince.IsZero()
+}
+
+// enterQueue takes a position for a waiter that will never come.
+func enterQueue(t *testing.T, coll *mongo.Collection, name string) {
+	t.Helper()
+	req := request(name, "a waiter that dies")
+	req.QueueFor = time.Hour
+	if r := wantHeld(t, newTestLocker(t, coll), req); r.Position == 0 {
+		t.Fatalf("no position: %+v", r)
+	}
+}
+
+// A release wakes the processes in the order in which they came. A busy machine may be slower than a
+// turn, so the order must be right in one of a few rounds.
+func TestQueueServesProcessesInOrder(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	const processes, rounds = 4, 6
+	first, _ := newProcess(t, coll)
+	var all []*holdfast.Client
+	var lockers []*Locker
+	for range processes {
+		c, l := newProcess(t, coll)
+		all, lockers = append(all, c), append(lockers, l)
+	}
+	var seen [][]int
+	for range rounds {
+		held := mustLock(t, first, "job")
+		var waiting []<-chan *holdfast.Hold
+		for i, c := range all {
+			waiting = append(waiting, lockSoon(t, c, "job"))
+			awaitFollowed(t, lockers[i], "job")
+		}
+		if err := held.Release(bounded(t)); err != nil {
+			t.Fatal(err)
+		}
+		type grant struct {
+			process int
+			token   uint64
+		}
+		var grants []grant
+		for len(grants) < processes {
+			for i, got := range waiting {
+				select {
+				case h := <-got:
+					grants = append(grants, grant{i, h.Token()})
+					if err := h.Release(bounded(t)); err != nil {
+						t.Fatal(err)
+					}
+				case <-time.After(time.Millisecond):
+				}
+			}
+		}
+		slices.SortFunc(grants, func(a, b grant) int { return int(a.token) - int(b.token) })
+		var order []int
+		for _, g := range grants {
+			order = append(order, g.process)
+		}
+		if seen = append(seen, order); slices.IsSorted(order) {
+			return
+		}
+	}
+	t.Errorf("served in the orders %v", seen)
+}
+
+// A waiter that nothing but a hint can wake is woken by a release, by a break and by a release of a
+// Locker that follows no hints itself, also on a standalone server.
+func TestHintsWake(t *testing.T) {
+	t.Parallel()
+	for server, coll := range map[string]*mongo.Collection{
+		"replica set": mongotest.Collection(t),
+		"standalone":  mongotest.CollectionOf(t, mongotest.Connect(t, mongotest.Standalone(t))),
+	} {
+		quiet := newTestLocker(t, coll, WithWake(WakePoll))
+		for what, free := range map[string]func(name string, lease driver.Lease) error{
+			"a release": func(_ string, lease driver.Lease) error { return quiet.Release(bounded(t), lease) },
+			"a release by a holder that knows of waiters": func(_ string, lease driver.Lease) error {
+				lease.Contended = true
+				return quiet.Release(bounded(t), lease)
+			},
+			"a break": func(name string, _ driver.Lease) error { return quiet.BreakNow(bounded(t), name) },
+		} {
+			lease := acquire(t, quiet, request(what, "holder"))
+			c, l := newProcess(t, coll, hintsOnly)
+			got := lockSoon(t, c, what)
+			awaitFollowed(t, l, what)
+			if err := free(what, lease); err != nil {
+				t.Fatal(err)
+			}
+			awaitHold(t, got, server+": "+what)
+		}
+	}
+}
+
+// Hints without a reason cause requests that are refused, and no more.
+func TestHintsPromiseNothing(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	holder := newTestLocker(t, coll)
+	lease := acquire(t, holder, request("job", "holder"))
+	c, l := newProcess(t, coll, hintsOnly)
+	got := lockSoon(t, c, "job")
+	awaitFollowed(t, l, "job")
+	hint := func(name string, to ...any) {
+		t.Helper()
+		if err := l.hints.send(bounded(t), name, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hint("job", l.id) // late, or before the release that it reports
+	hint("job", l.id)
+	hint("another", l.id)
+	hint("job", "another", l.id)
+	if _, err := l.hints.coll.InsertMany(bounded(t), []any{docOf(hintTo, l.id), docOf(hintTo, list{l.id, 7}), doc{field(hintTo, list{nil, l.id}), field(hintName, 7)}}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(driver.TurnLength)
+	if r, err := holder.Inspect(bounded(t), "job"); err != nil || r.Token != lease.Token || r.Waiters != 1 {
+		t.Errorf("after hints without a reason: %+v, %v", r, err)
+	}
+	select {
+	case <-got:
+		t.Error("granted although the lock is held")
+	default:
+	}
+	if err := holder.Release(bounded(t), lease); err != nil {
+		t.Fatal(err)
+	}
+	awaitHold(t, got, "after the release")
+}
+
+// A hint shows nothing secret.
+func TestHintsHaveNoLeaseID(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	holder := newTestLocker(t, coll)
+	const id = "d34db33f-secret"
+	lease := acquire(t, holder, request("job", id))
+	c, l := newProcess(t, coll, hintsOnly)
+	got := lockSoon(t, c, "job")
+	awaitFollowed(t, l, "job")
+	waiting := storedDocument(t, coll, "job").Lookup(fieldQueue).String()
+	if err := holder.Release(bounded(t), lease); err != nil {
+		t.Fatal(err)
+	}
+	h := awaitHold(t, got, "after the release")
+	cursor, err := l.hints.coll.Find(bounded(t), docOf(hintName, "job"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var hints []bson.Raw
+	if err := cursor.All(bounded(t), &hints); err != nil || len(hints) == 0 {
+		t.Fatalf("%d hints, %v", len(hints), err)
+	}
+	if text := fmt.Sprint(hints, waiting); strings.Contains(text, id) || strings.Contains(text, h.Lease().ID.Reveal()) {
+		t.Errorf("a lease ID is in %s", text)
+	}
+}
+
+// A waiter that died in the queue costs a turn. Without the turns the waiter behind it would come at
+// its poll interval.
+func TestDeadWaiterCostsATurn(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	first, _ := newProcess(t, coll)
+	held := mustLock(t, first, "job")
+	enterQueue(t, coll, "job")
+	c, l := newProcess(t, coll, hintsOnly)
+	got := lockSoon(t, c, "job")
+	awaitFollowed(t, l, "job")
+	if err := held.Release(bounded(t)); err != nil {
+		t.Fatal(err)
+	}
+	h := awaitHold(t, got, "behind a dead waiter")
+	if r, err := l.Inspect(bounded(t), "job"); err != nil || r.Waiters != 0 {
+		t.Errorf("%d waiters after the grant, %v", r.Waiters, err)
+	}
+	if err := h.Release(bounded(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The removal of the hints, or a collection of that name that cannot be followed, delays no waiter
+// for long.
+func TestHintsCollectionIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	for what, spoil := range map[string]func(hints *mongo.Collection) error{
+		"dropped": func(hints *mongo.Collection) error { return hints.Drop(bounded(t)) },
+		"renamed": func(hints *mongo.Collection) error {
+			db := hints.Database()
+			return db.Client().Database("admin").RunCommand(bounded(t), doc{
+				field("renameCollection", db.Name()+"."+hints.Name()), field("to", db.Name()+".elsewhere"), field("dropTarget", true),
+			}).Err()
+		},
+		"not capped": func(hints *mongo.Collection) error {
+			_, err := hints.InsertOne(bounded(t), doc{field(hintName, "job"), field(hintTo, list{})})
+			return errors.Join(hints.Drop(bounded(t)), err, hints.Database().CreateCollection(bounded(t), hints.Name()))
+		},
+	} {
+		coll := mongotest.Collection(t)
+		first, _ := newProcess(t, coll)
+		held := mustLock(t, first, "job")
+		c, l := newProcess(t, coll, hintsOnly)
+		got := lockSoon(t, c, "job")
+		awaitFollowed(t, l, "job")
+		if err := spoil(l.hints.coll); err != nil {
+			t.Fatal(what, err)
+		}
+		if err := held.Release(bounded(t)); err != nil {
+			t.Fatal(err)
+		}
+		h := awaitHold(t, got, "hints "+what)
+		other, m := newProcess(t, coll, hintsOnly)
+		again := lockSoon(t, other, "job")
+		awaitFollowed(t, m, "job")
+		if err := h.Release(bounded(t)); err != nil {
+			t.Fatal(err)
+		}
+		awaitHold(t, again, "after the hints were "+what)
+	}
+}
+
+// A collection with other documents is left alone. Waiters poll, and the log says why.
+func TestHintsLeaveOtherCollectionsAlone(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	hints := coll.Database().Collection(coll.Name() + hintsSuffix)
+	if _, err := hints.InsertOne(bounded(t), docOf("precious", true)); err != nil {
+		t.Fatal(err)
+	}
+	logger, log := bufferedLogger()
+	l := newTestLocker(t, coll, WithLogger(logger))
+	c, err := holdfast.New(l, holdfast.WithLogger(discard))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Shutdown(context.Background()) }()
+	first, _ := newProcess(t, coll)
+	held := mustLock(t, first, "job")
+	got := lockSoon(t, c, "job")
+	eventually(t, "a warning", func() bool { return strings.Contains(log.String(), "no hints") })
+	if err := held.Release(bounded(t)); err != nil {
+		t.Fatal(err)
+	}
+	awaitHold(t, got, "by polling")
+	if n, err := hints.CountDocuments(bounded(t), docOf("precious", true)); err != nil || n != 1 {
+		t.Errorf("%d documents, %v", n, err)
+	}
+	if n := strings.Count(log.String(), "level=WARN"); n != 1 {
+		t.Errorf("%d warnings: %s", n, log.String())
+	}
+}
+
+// A lock that nobody waits for costs one command to acquire and one to release, also for a process
+// that would wait.
+func TestNobodyWaitsCostsNothing(t *testing.T) {
+	t.Parallel()
+	commands := &commandLog{}
+	coll := mongotest.CollectionOf(t, mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(commands.monitor())))
+	c, _ := newProcess(t, coll)
+	for range 3 {
+		commands.take()
+		h := mustLock(t, c, "job")
+		if err := h.Release(bounded(t)); err != nil {
+			t.Fatal(err)
+		}
+		if got := commandNames(commands.take()); !slices.Equal(got, []string{"findAndModify", "update"}) {
+			t.Errorf("sent %v", got)
+		}
+	}
+}
+
+// A Locker that knows nothing of queues, such as one of an earlier version, leaves them as they are,
+// and others see its holds as always.
+func TestQueueSurvivesOtherLockers(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	old := newTestLocker(t, coll, WithWake(WakeStream))
+	lease := acquire(t, old, request("job", "first"))
+	enterQueue(t, coll, "job")
+	queue := storedDocument(t, coll, "job").Lookup(fieldQueue).String()
+	for what, do := range map[string]func() error{
+		"renewal": func() error { return old.Renew(bounded(t), lease) },
+		"batch": func() error {
+			return errors.Join(old.RenewBatch(bounded(t), []driver.Lease{lease, {Name: "x", ID: lease.ID, TTL: lease.TTL}})[0])
+		},
+		"repeat":  func() error { _, err := old.TryAcquire(bounded(t), request("job", "first")); return err },
+		"refusal": func() error { wantHeld(t, old, request("job", "second")); return nil },
+		"data":    func() error { return old.WriteData(bounded(t), lease, []byte("x"), grantRevision(lease)) },
+		"handoff": func() error {
+			next, err := old.HandOver(bounded(t), lease, request("job", "third"))
+			back := request("job", "first")
+			back.TTL = lease.TTL
+			again, backErr := old.HandOver(bounded(t), next, back)
+			lease = again
+			return errors.Join(err, backErr)
+		},
+	} {
+		if err := do(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if now := storedDocument(t, coll, "job").Lookup(fieldQueue).String(); now != queue {
+			t.Errorf("%s: the queue became %s, was %s", what, now, queue)
+		}
+	}
+	// The update of an earlier version knows only these fields.
+	if _, err := coll.UpdateOne(bounded(t), docOf(fieldName, "job"), releaseUpdate); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := coll.UpdateOne(bounded(t), docOf(fieldName, "job"), setFields(field(fieldKid, "old"), field(fieldExpiresAt, nowPlus(60_000)))); err != nil {
+		t.Fatal(err)
+	}
+	if r := wantHeld(t, old, request("job", "fourth")); r.Token != lease.Token {
+		t.Errorf("held under token %d, want %d", r.Token, lease.Token)
+	}
+}
+
+// A record whose queue is damaged is reported, and left as it is.
+func TestDamagedQueue(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	for i, fields := range [][]bson.E{
+		{field(fieldReserve, "long")}, {field(fieldReserve, int64(-1))}, {field(fieldReserve, int64(1)<<40)},
+	} {
+		name := fmt.Sprint("n", i)
+		acquire(t, l, request(name, "a"))
+		overwrite(t, coll, name, fields...)
+		if _, err := l.Inspect(bounded(t), name); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%v: %v", fields, err)
+		}
+	}
+}
+
+// The server's clock may step back by a day after a release. The lock is then not reserved for a day.
+func TestReservationEndsWithAStepOfTheClock(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	lease := acquire(t, l, request("job", "a"))
+	enterQueue(t, coll, "job")
+	if err := l.Release(bounded(t), lease); err != nil {
+		t.Fatal(err)
+	}
+	overwrite(t, coll, "job", field(fieldExpiresAt, nowPlus(24*60*60_000)))
+	acquire(t, l, request("job", "b"))
+}
+
+// The role's privileges are on the collection of the locks alone, so there are no hints.
+func TestWithoutThePrivilegeForHints(t *testing.T) {
+	t.Parallel()
+	rs := mongotest.StartReplicaSet(t, mongotest.Options{Members: 1, Auth: true})
+	coll := mongotest.CollectionOf(t, mongotest.Connect(t, rs.URI()))
+	db := coll.Database()
+	for _, command := range []bson.D{
+		{
+			{Key: "createRole", Value: "locker"}, {Key: "roles", Value: bson.A{}}, {Key: "privileges", Value: bson.A{bson.D{
+				{Key: "resource", Value: bson.D{{Key: "db", Value: db.Name()}, {Key: "collection", Value: coll.Name()}}},
+				{Key: "actions", Value: bson.A{"find", "insert", "update", "createIndex", "listIndexes"}},
+			}}},
+		},
+		{{Key: "createUser", Value: "locker"}, {Key: "pwd", Value: "locker-password"}, {Key: "roles", Value: bson.A{"locker"}}},
+	} {
+		if err := db.RunCommand(t.Context(), command).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client := mongotest.Connect(t, rs.URI(), options.Client().
+		SetAuth(options.Credential{AuthSource: db.Name(), Username: "locker", Password: "locker-password"}))
+	logger, log := bufferedLogger()
+	l := newTestLocker(t, client.Database(db.Name()).Collection(coll.Name()), WithLogger(logger))
+	c, err := holdfast.New(l, holdfast.WithLogger(discard))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Shutdown(context.Background()) }()
+	holder := newTestLocker(t, coll)
+	for round := range 2 {
+		lease := acquire(t, holder, request("job", fmt.Sprint("holder ", round)))
+		got := lockSoon(t, c, "job")
+		eventually(t, "a warning", func() bool { return strings.Contains(log.String(), "no hints") })
+		if round == 1 { // it is known by now that no hint can wake the waiter
+			time.Sleep(driver.TurnLength)
+			if r, err := l.Inspect(bounded(t), "job"); err != nil || r.Position != 0 {
+				t.Errorf("a waiter that only polls has position %d, %v", r.Position, err)
+			}
+		}
+		if err := holder.Release(bounded(t), lease); err != nil {
+			t.Fatal(err)
+		}
+		h := awaitHold(t, got, "by polling")
+		if err := h.Release(bounded(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text := log.String(); strings.Count(text, "level=WARN") != 1 || strings.Contains(text, "password") || !strings.Contains(text, coll.Name()+hintsSuffix) {
+		t.Errorf("the log: %s", text)
+	}
+}

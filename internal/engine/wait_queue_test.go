@@ -1,0 +1,367 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/leases"
+)
+
+// process is a client of a store with a queue, whose requests take as long as those to a server.
+func process(t *testing.T, store *memory.Store, opts ...holdfast.ClientOption) (*holdfast.Client, *locktest.Faulty) {
+	t.Helper()
+	f := locktest.NewFaulty(t, store.Locker(), func(string, int, holdfast.Lease) locktest.Fault {
+		return locktest.Fault{Delay: 2 * time.Millisecond}
+	})
+	f.Watcher, f.Queue = true, true
+	return locktest.NewClient(t, f, opts...), f
+}
+
+// deadHolder takes a lock that is never renewed.
+func deadHolder(t *testing.T, store *memory.Store, name string, ttl time.Duration) {
+	t.Helper()
+	if _, err := store.Locker().TryAcquire(t.Context(), driver.Request{Name: name, ID: driver.NewLeaseID("dead"), TTL: ttl}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// deadWaiter enters the queue of a lock and never comes.
+func deadWaiter(t *testing.T, store *memory.Store, name string) {
+	t.Helper()
+	req := driver.Request{Name: name, ID: driver.NewLeaseID("dead waiter"), TTL: time.Minute, QueueFor: time.Hour}
+	if _, err := store.Locker().TryAcquire(t.Context(), req); !errors.Is(err, driver.ErrHeld) {
+		t.Fatal(err)
+	}
+}
+
+// The waiters of several processes are served in the order in which they came, also while each
+// comes again after its turn.
+func TestProcessesAreServedInOrderOfArrival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const processes, rounds = 20, 5
+		store := memory.NewStore()
+		first, _ := process(t, store)
+		h := locktest.MustLock(t, first, "job")
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		for i := range processes {
+			c, _ := process(t, store)
+			wg.Go(func() {
+				for range rounds {
+					h, err := c.Lock(t.Context(), "job")
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					order = append(order, i)
+					mu.Unlock()
+					time.Sleep(10 * time.Millisecond)
+					_ = h.Release(t.Context())
+				}
+			})
+			time.Sleep(5 * time.Millisecond)
+		}
+		begin := time.Now()
+		_ = h.Release(t.Context())
+		wg.Wait()
+		for i, who := range order {
+			if who != i%processes {
+				t.Fatalf("served in the order %v", order)
+			}
+		}
+		if took := time.Since(begin) / (processes * rounds); took > 20*time.Millisecond {
+			t.Errorf("%v for each hold of 10 ms", took)
+		}
+	})
+}
+
+// A release wakes one or two processes, however many wait.
+func TestReleaseWakesFewProcesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		first, _ := process(t, store)
+		h := locktest.MustLock(t, first, "job")
+		var all []*locktest.Faulty
+		var granted atomic.Int64
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 100 {
+			c, f := process(t, store)
+			all = append(all, f)
+			wg.Go(func() {
+				if _, err := c.Lock(ctx, "job"); err == nil {
+					granted.Add(1)
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		calls := func() (n int) {
+			for _, f := range all {
+				n += f.Total()
+			}
+			return n
+		}
+		before := calls()
+		_ = h.Release(t.Context())
+		time.Sleep(time.Second)
+		if n := calls() - before; n > 2+100/16 || granted.Load() != 1 { // each polls every 16 to 24 s
+			t.Errorf("%d calls in the second after the release, %d granted", n, granted.Load())
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
+// If the holder dies while many processes wait, the first takes over at the expiry, and most of the
+// others send nothing then.
+func TestNoStampedeAtAnExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl, waiters = 30 * time.Second, 200
+		store := memory.NewStore()
+		deadHolder(t, store, "job", ttl)
+		start := time.Now()
+		requests := newTimes()
+		var granted []time.Duration
+		var mu sync.Mutex
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range waiters {
+			c, f := process(t, store)
+			f.Check = func(_ context.Context, op string) { requests.note() }
+			wg.Go(func() {
+				if _, err := c.Lock(ctx, "job"); err == nil {
+					mu.Lock()
+					granted = append(granted, time.Since(start))
+					mu.Unlock()
+				}
+			})
+		}
+		time.Sleep(ttl + time.Second)
+		near := slices.DeleteFunc(requests.all(), func(at time.Duration) bool { return at < ttl || at > ttl+100*time.Millisecond })
+		mu.Lock()
+		if len(granted) != 1 || granted[0] < ttl || granted[0] > ttl+10*time.Millisecond {
+			t.Errorf("granted after %v, TTL %v", granted, ttl)
+		}
+		mu.Unlock()
+		if len(near) > 12 {
+			t.Errorf("%d calls in the 100 ms after the expiry", len(near))
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
+// Dead waiters at the head of the queue delay the others by a bounded time, after a release and
+// after an expiry.
+func TestDeadWaitersCostBoundedTime(t *testing.T) {
+	for _, crash := range []bool{false, true} {
+		for dead, most := range map[int]time.Duration{1: driver.TurnLength, 2: driver.MaxTurn, 5: driver.MaxTurn} {
+			synctest.Test(t, func(t *testing.T) {
+				const ttl = 30 * time.Second
+				store := memory.NewStore()
+				first, _ := process(t, store)
+				var release func()
+				if crash {
+					deadHolder(t, store, "job", ttl)
+				} else {
+					h := locktest.MustLock(t, first, "job")
+					release = func() { _ = h.Release(t.Context()) }
+				}
+				for range dead {
+					deadWaiter(t, store, "job")
+				}
+				c, _ := process(t, store)
+				free := time.Now().Add(ttl)
+				if !crash {
+					time.AfterFunc(time.Minute, func() { free = time.Now(); release() })
+				}
+				locktest.MustLock(t, c, "job")
+				late := time.Since(free)
+				if dead >= driver.WokenWaiters && !crash {
+					most = 25 * time.Second // nobody wakes it, so it comes at the poll interval
+				}
+				if late > most+time.Second {
+					t.Errorf("crash %v: %d dead waiters delayed the grant by %v", crash, dead, late)
+				}
+			})
+		}
+	}
+}
+
+// lostWakes is a Locker whose Queue says that it wakes, and then wakes nobody.
+type lostWakes struct{ *locktest.Faulty }
+
+func (l lostWakes) Capabilities() driver.Capabilities {
+	a := l.Faulty.Capabilities()
+	a.Queue = lostQueue{}
+	return a
+}
+
+type lostQueue struct{}
+
+func (lostQueue) Wait(_ string, wake func(time.Duration)) func() {
+	wake(driver.NothingMissed)
+	return func() {}
+}
+
+// A lost wake-up delays the waiter until its next poll.
+func TestLostWakeUpIsMadeGoodByPolling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		first, _ := process(t, store)
+		h := locktest.MustLock(t, first, "job")
+		_, f := process(t, store)
+		c := locktest.NewClient(t, lostWakes{f})
+		released := time.Now().Add(5*time.Minute + 3*time.Second)
+		time.AfterFunc(time.Until(released), func() { _ = h.Release(t.Context()) })
+		locktest.MustLock(t, c, "job")
+		if late := time.Since(released); late < time.Millisecond || late > 25*time.Second {
+			t.Errorf("granted %v after the release", late)
+		}
+	})
+}
+
+// A process that waits for one lock sends four requests a minute at most, and keeps its position.
+func TestIdleFollowerSendsLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const during = time.Hour
+		store := memory.NewStore()
+		first, _ := process(t, store)
+		locktest.MustLock(t, first, "job")
+		c, f := process(t, store)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _, _ = c.Lock(ctx, "job") }()
+		time.Sleep(during)
+		if n := f.Total(); n > 4*int(during/time.Minute)+2 {
+			t.Errorf("%d calls in %v", n, during)
+		}
+		if r, err := f.Locker.Inspect(t.Context(), "job"); err != nil || r.Position != 1 || r.Waiters != 1 {
+			t.Errorf("position %d of %d after %v: %v", r.Position, r.Waiters, during, err)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// A process that waits for many names refreshes its positions rarely, and loses none.
+func TestManyPositionsAreRefreshedRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const names, during = 1000, time.Hour
+		store := memory.NewStore()
+		for i := range names {
+			if _, err := store.Locker().TryAcquire(t.Context(), driver.Request{Name: fmt.Sprint("job-", i), ID: driver.NewLeaseID("x"), TTL: 24 * time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c, f := process(t, store)
+		m, err := leases.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range names {
+			if err := m.Add(fmt.Sprint("job-", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		requests, calls := f.Count(locktest.OpAcquire), f.Total()
+		time.Sleep(during)
+		if n := f.Count(locktest.OpAcquire) - requests; n < names || n > names*8 {
+			t.Errorf("%d requests in %v for %d names", n, during, names)
+		}
+		if n := f.Total() - calls; n > names*8+1000 {
+			t.Errorf("%d calls in %v for %d names", n, during, names)
+		}
+		for i := range names {
+			if r, err := f.Locker.Inspect(t.Context(), fmt.Sprint("job-", i)); err != nil || r.Position != 1 {
+				t.Fatalf("job-%d: position %d, %v", i, r.Position, err)
+			}
+		}
+	})
+}
+
+// A waiter whose position is gone, with the record or because it was slow, gets another one.
+func TestWaiterEntersTheQueueAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		deadHolder(t, store, "job", 24*time.Hour)
+		c, f := process(t, store)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _, _ = c.Lock(ctx, "job") }()
+		time.Sleep(time.Minute)
+		position := func() int {
+			r, err := f.Locker.Inspect(t.Context(), "job")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r.Position
+		}
+		if position() != 1 {
+			t.Fatalf("position %d", position())
+		}
+		store.Remove("job")
+		deadHolder(t, store, "job", 24*time.Hour)
+		time.Sleep(time.Minute)
+		if position() != 1 {
+			t.Errorf("position %d a minute after the record was removed", position())
+		}
+		cancel()
+		<-done
+	})
+}
+
+// A waiter that gives up leaves the queue: nothing is reserved for it.
+func TestWaiterThatGivesUpLeavesTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		first, _ := process(t, store)
+		h := locktest.MustLock(t, first, "job")
+		c, _ := process(t, store)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := c.Lock(ctx, "job"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		_ = h.Release(t.Context())
+		other, _ := process(t, store)
+		if _, err := other.TryLock(t.Context(), "job"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TryLock does not overtake a waiter, and says what the lock is reserved for.
+func TestTryLockComesBehindTheWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		first, _ := process(t, store)
+		h := locktest.MustLock(t, first, "job")
+		deadWaiter(t, store, "job")
+		_ = h.Release(t.Context())
+		other, _ := process(t, store)
+		_, err := other.TryLock(t.Context(), "job")
+		var held *driver.HeldError
+		if !errors.As(err, &held) || !held.Reserved {
+			t.Errorf("TryLock just after the release: %v", err)
+		}
+		time.Sleep(driver.TurnLength)
+		if _, err := other.TryLock(t.Context(), "job"); err != nil {
+			t.Errorf("TryLock after the waiter's turn: %v", err)
+		}
+	})
+}
