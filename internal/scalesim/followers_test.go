@@ -118,7 +118,21 @@ func runCrowd(tb testing.TB, followers int, wake way) (out cost) {
 func TestFollowersOfOneName(t *testing.T) {
 	for _, wake := range []way{queued, watched, polls} {
 		t.Run(string(wake), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { runCrowd(t, size(10000, 200), wake) })
+			synctest.Test(t, func(t *testing.T) {
+				followers := size(10_000, 200)
+				c := runCrowd(t, followers, wake)
+				idle := float64(c.idle.used.commands()) / float64(followers)
+				if most := map[way]float64{queued: 6, watched: 6, polls: 70}[wake]; idle > most {
+					t.Errorf("%.1f commands a minute and idle follower, more than %v", idle, most)
+				}
+				// What the idle ones do meanwhile is in the count.
+				if most := int64(8*handOversMeasured + followers/100); wake == queued && c.handOver.used.commands() > most {
+					t.Errorf("%d commands for %d hand-overs, more than %d", c.handOver.used.commands(), handOversMeasured, most)
+				}
+				if most := 30*time.Second + 100*time.Millisecond; c.crash.took > most {
+					t.Errorf("the lock of a crashed leader has another holder after %v, later than %v", c.crash.took, most)
+				}
+			})
 		})
 	}
 }

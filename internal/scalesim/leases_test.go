@@ -64,5 +64,18 @@ func runLeases(tb testing.TB, n int) (out holding) {
 }
 
 func TestLeasesOfOneProcess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { runLeases(t, size(100000, 2000)) })
+	synctest.Test(t, func(t *testing.T) {
+		n := size(100_000, 2000)
+		h := runLeases(t, n)
+		// Each lease is renewed every 10 s, and a command renews up to batchSize leases.
+		if most := int64(2*6*n/batchSize + 10); h.idle.used.commands() > most {
+			t.Errorf("%d commands a minute for %d leases, more than %d", h.idle.used.commands(), n, most)
+		}
+		if h.goroutines > 10 {
+			t.Errorf("%d goroutines for %d leases", h.goroutines, n)
+		}
+		if most := 45 * time.Second; h.takeOver.took > most {
+			t.Errorf("%d leases of a crashed process have another holder after %v, later than %v", n, h.takeOver.took, most)
+		}
+	})
 }
