@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"sync"
 	"testing"
 	"time"
@@ -55,18 +56,18 @@ func loseWatch(t *testing.T, way mongo.Wake) {
 	}
 }
 
-// awaitCursor waits until the cursor is open that wakes a waiter. It is the only open cursor on its
-// collection, so the server lists it.
+// awaitCursor waits until the cursor is open that wakes a waiter. It is the only open cursor on these
+// collections, so the server lists it.
 func awaitCursor(t *testing.T, b backend, way mongo.Wake, waiter *testClient) {
 	t.Helper()
-	namespace := b.collection.Database().Name() + "." + b.collection.Name()
+	namespace := "^" + regexp.QuoteMeta(b.collection.Database().Name()+"."+b.collection.Name())
 	if way == mongo.WakeHints {
-		namespace += ".hints"
+		namespace += `\.hints\.`
 	}
 	eventually(t, "the waiter has seen the holder", func() bool { return waiter.count(holdfast.EventHolderSeen, "") > 0 })
 	admin := b.collection.Database().Client().Database("admin")
 	stage := bson.D{{Key: "$currentOp", Value: bson.D{{Key: "idleCursors", Value: true}}}}
-	match := bson.D{{Key: "$match", Value: bson.D{{Key: "ns", Value: namespace}, {Key: "cursor", Value: bson.D{{Key: "$exists", Value: true}}}}}}
+	match := bson.D{{Key: "$match", Value: bson.D{{Key: "ns", Value: bson.D{{Key: "$regex", Value: namespace}}}, {Key: "cursor", Value: bson.D{{Key: "$exists", Value: true}}}}}}
 	eventually(t, "the cursor is open", func() bool {
 		cursor, err := admin.Aggregate(testContext(t), bson.A{stage, match})
 		if err != nil {

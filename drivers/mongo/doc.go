@@ -51,9 +51,10 @@
 // The server's clock judges that in the pipeline of the acquire, so no process coordinates the
 // others.
 //
-// A release wakes the first two waiters by a hint: a document {name, to} in the capped collection
-// "<collection>.hints". Each process with waiters follows it with one tailable cursor, and the
-// server filters by the ID that the process has in queues. Hints can be lost or lie. Waiters poll
+// A release wakes the first two waiters (of a long queue, the first) by hints: documents {name, to,
+// position} in capped collections, "<collection>.hints.0" to ".f". Each process with waiters
+// follows one of them with one tailable cursor, and the server filters by the ID that the process
+// has in queues. Hints can be lost or lie. Waiters poll
 // as well, and every grant is decided by the acquire.
 //
 // A release with waiters is sent with write concern 1, then the hint, and then a linearizable read

@@ -3,7 +3,7 @@ package mongo
 import (
 	"context"
 	"errors"
-	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -15,16 +15,22 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// hintsSuffix makes the name of the hints' collection of that of the locks.
-const hintsSuffix = ".hints"
+// hintsSuffix makes the name of a collection of hints of that of the locks. One of hintsCollections
+// digits follows. The server wakes every cursor on a collection for every insert, if only to find
+// that the hint is for another, so the waiting processes are spread over several collections.
+const (
+	hintsSuffix      = ".hints."
+	hintsCollections = 16
+)
 
-// hintsSize is the size of the capped collection in bytes, enough for thousands of hints.
-const hintsSize = 256 << 10
+// hintsSize is the size of each capped collection in bytes, enough for hundreds of hints.
+const hintsSize = 64 << 10
 
 // The fields of a hint. A hint has no lease ID.
 const (
-	hintName = "name" // of the lock
-	hintTo   = "to"   // the waiters' Lockers; the first is the first in the queue
+	hintName     = "name"     // of the lock
+	hintTo       = "to"       // the ID of the waiter's Locker
+	hintPosition = "position" // of the waiter
 )
 
 // hintAwait is how long the server holds a request for hints. A request occupies a connection for
@@ -35,8 +41,8 @@ const (
 	hintAwaitOnly = time.Second
 )
 
-// hints are small documents in a capped collection beside the locks, by which a process that
-// releases a lock wakes the first waiters of its queue. Each process with waiters follows the
+// hints are small documents in capped collections beside the locks, by which a process that
+// releases a lock wakes the first waiters of its queue. Each process with waiters follows one
 // collection with one tailable cursor, and the server filters out the hints for others. Unlike a
 // change stream, such a cursor does not read the oplog, and it works on a standalone server.
 //
@@ -44,18 +50,29 @@ const (
 // release: then the waiter's own request, which a majority acknowledges, is later in the oplog
 // than the release, and certain only together with it.
 type hints struct {
-	coll *mongo.Collection
-	me   string // the ID of this Locker
+	locks *mongo.Collection
+	coll  *mongo.Collection // of the hints for this Locker
+	me    string            // the ID of this Locker
 
 	requestSent atomic.Int64 // when the request under way was sent, in nanoseconds; 0: none is
 	roomy       atomic.Bool  // another command was answered during a request
 }
 
 func newHints(locks *mongo.Collection, me string) *hints {
+	h := &hints{locks: locks, me: me}
+	h.coll = h.collectionOf(me)
+	return h
+}
+
+// collectionOf returns the collection of the hints for a Locker.
+func (h *hints) collectionOf(id string) *mongo.Collection {
+	number := 0
+	if id != "" {
+		number = int(id[0]) % hintsCollections
+	}
 	// A hint is worth nothing to a waiter that would have to wait for a majority.
-	coll := locks.Database().Collection(locks.Name()+hintsSuffix, majorityOptions(),
-		acknowledgedByPrimary().SetReadConcern(readconcern.Local()))
-	return &hints{coll: coll, me: me}
+	return h.locks.Database().Collection(h.locks.Name()+hintsSuffix+strconv.FormatInt(int64(number), hintsCollections),
+		majorityOptions(), acknowledgedByPrimary().SetReadConcern(readconcern.Local()))
 }
 
 func (h *hints) source() source {
@@ -64,21 +81,16 @@ func (h *hints) source() source {
 		open:  h.open,
 		await: h.await,
 		read: func(hint bson.Raw) (name string, turn time.Duration, ok bool) {
-			to, _ := hint.Lookup(hintTo).ArrayOK()
-			waiters, _ := to.Values()
-			position := 1 + slices.IndexFunc(waiters, func(v bson.RawValue) bool {
-				id, _ := v.StringValueOK()
-				return id == h.me
-			})
+			position, _ := hint.Lookup(hintPosition).AsInt64OK()
 			name, ok = hint.Lookup(hintName).StringValueOK()
-			return name, driver.Turn(position), ok
+			return name, driver.Turn(int(min(max(position, 0), driver.MaxWaiters))), ok
 		},
 	}
 }
 
-// send leaves a hint for the waiters of a lock.
-func (h *hints) send(ctx context.Context, name string, waiters list) error {
-	_, err := h.coll.InsertOne(ctx, doc{field(hintName, name), field(hintTo, waiters)})
+// send leaves a hint for the waiter of a lock at a position.
+func (h *hints) send(ctx context.Context, name, waiter string, position int) error {
+	_, err := h.collectionOf(waiter).InsertOne(ctx, doc{field(hintName, name), field(hintTo, waiter), field(hintPosition, position)})
 	return err
 }
 
@@ -100,7 +112,7 @@ func (h *hints) open(ctx context.Context) (eventCursor, error) {
 	if err != nil && !hasCode(err, codeNamespaceExists) {
 		return nil, err
 	}
-	if err := h.send(ctx, "", list{}); err != nil {
+	if _, err := h.coll.InsertOne(ctx, docOf(hintTo, "")); err != nil {
 		return nil, err
 	}
 	if cursor, err = h.follow(ctx); err != nil {

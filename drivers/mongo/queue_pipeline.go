@@ -122,25 +122,32 @@ func queueProjection(me string) doc {
 	}
 }
 
-// wokenProjection is the projection of the waiters that a release wakes.
-var wokenProjection = mustMarshal(doc{field(fieldQueue, docOf("$slice", driver.WokenWaiters)), field(fieldVersion, 1)})
+// A long queue needs no second hint in case that the first waiter is dead: so many waiters poll that
+// one of them soon finds the lock free.
+const longQueue = 100
 
-// withWoken is withoutData with the waiters that a break wakes.
-var withWoken = mustMarshal(append(append(doc{}, fieldsWithoutData...), field(fieldQueue, docOf("$slice", driver.WokenWaiters))))
+// wokenFields are the fields of a reply that show which waiters a release wakes.
+var wokenFields = doc{field(fieldQueue, docOf("$slice", driver.WokenWaiters)), field(fieldWaiters, docOf("$size", queueOf()))}
 
-// wokenWaiters lists the waiters at the beginning of the queue of a document.
-func wokenWaiters(document bson.Raw) (ids list) {
-	queue, ok := document.Lookup(fieldQueue).ArrayOK()
-	if !ok {
-		return nil
-	}
-	waiters, err := queue.Values()
-	for i := 0; err == nil && i < min(len(waiters), driver.WokenWaiters); i++ {
-		if waiter, ok := waiters[i].DocumentOK(); ok {
-			if id, ok := waiter.Lookup(fieldWaiter).StringValueOK(); ok {
-				ids = append(ids, id)
-			}
+// wokenProjection is the projection of the waiters that a release wakes. withWoken also has the
+// record.
+var (
+	wokenProjection = mustMarshal(append(doc{field(fieldVersion, 1)}, wokenFields...))
+	withWoken       = mustMarshal(append(append(doc{}, fieldsWithoutData...), wokenFields...))
+)
+
+// wokenWaiters lists the waiters that a release wakes, by their positions.
+func wokenWaiters(document bson.Raw) (ids []string) {
+	queue, _ := document.Lookup(fieldQueue).ArrayOK()
+	waiters, _ := queue.Values()
+	length, _ := document.Lookup(fieldWaiters).AsInt64OK()
+	for i, waiter := range waiters {
+		entry, _ := waiter.DocumentOK()
+		id, ok := entry.Lookup(fieldWaiter).StringValueOK()
+		if !ok || i >= driver.WokenWaiters || i > 0 && length > longQueue {
+			break
 		}
+		ids = append(ids, id)
 	}
 	return ids
 }

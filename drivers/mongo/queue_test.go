@@ -185,17 +185,18 @@ func TestHintsPromiseNothing(t *testing.T) {
 	c, l := newProcess(t, coll, hintsOnly)
 	got := lockSoon(t, c, "job")
 	awaitFollowed(t, l, "job")
-	hint := func(name string, to ...any) {
+	hint := func(name string, position int) {
 		t.Helper()
-		if err := l.hints.send(bounded(t), name, to); err != nil {
+		if err := l.hints.send(bounded(t), name, l.id, position); err != nil {
 			t.Fatal(err)
 		}
 	}
-	hint("job", l.id) // late, or before the release that it reports
-	hint("job", l.id)
-	hint("another", l.id)
-	hint("job", "another", l.id)
-	if _, err := l.hints.coll.InsertMany(bounded(t), []any{docOf(hintTo, l.id), docOf(hintTo, list{l.id, 7}), doc{field(hintTo, list{nil, l.id}), field(hintName, 7)}}); err != nil {
+	hint("job", 1) // late, or before the release that it reports
+	hint("job", 1)
+	hint("another", 1)
+	hint("job", 2)
+	hint("job", -1)
+	if _, err := l.hints.coll.InsertMany(bounded(t), []any{docOf(hintTo, l.id), docOf(hintTo, list{l.id, 7}), doc{field(hintTo, l.id), field(hintName, 7)}}); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(driver.TurnLength)
@@ -277,7 +278,7 @@ func TestHintsCollectionIsMadeAgain(t *testing.T) {
 			}).Err()
 		},
 		"not capped": func(hints *mongo.Collection) error {
-			_, err := hints.InsertOne(bounded(t), doc{field(hintName, "job"), field(hintTo, list{})})
+			_, err := hints.InsertOne(bounded(t), docOf(hintTo, ""))
 			return errors.Join(hints.Drop(bounded(t)), err, hints.Database().CreateCollection(bounded(t), hints.Name()))
 		},
 	} {
@@ -308,12 +309,12 @@ func TestHintsCollectionIsMadeAgain(t *testing.T) {
 func TestHintsLeaveOtherCollectionsAlone(t *testing.T) {
 	t.Parallel()
 	coll := mongotest.Collection(t)
-	hints := coll.Database().Collection(coll.Name() + hintsSuffix)
+	logger, log := bufferedLogger()
+	l := newTestLocker(t, coll, WithLogger(logger))
+	hints := l.hints.coll
 	if _, err := hints.InsertOne(bounded(t), docOf("precious", true)); err != nil {
 		t.Fatal(err)
 	}
-	logger, log := bufferedLogger()
-	l := newTestLocker(t, coll, WithLogger(logger))
 	c, err := holdfast.New(l, holdfast.WithLogger(discard))
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -42,8 +43,8 @@ func (l *Locker) holds(ctx context.Context, lease driver.Lease) (bool, error) {
 
 // releaseToWaiters releases the lock and wakes the first waiters before the release is certain, so
 // that they need not wait for a majority that their own request waits for, too. It takes three
-// commands: the release, which only the primary acknowledges and which returns the first waiters;
-// a hint for them; and a linearizable read.
+// commands or four: the release, which only the primary acknowledges and which returns the first
+// waiters; a hint for each; and a linearizable read.
 //
 // The release is certain when the read has shown that the lease does not hold the lock. A
 // linearizable read returns only what a majority has and keeps, and only a primary that a majority
@@ -75,7 +76,7 @@ func (l *Locker) releaseToWaiters(ctx context.Context, lease driver.Lease) error
 
 // releaseOnPrimary releases the lock, if the lease holds it, and returns the first waiters. It does
 // not wait for a majority.
-func (l *Locker) releaseOnPrimary(ctx context.Context, lease driver.Lease) (waiters list, err error) {
+func (l *Locker) releaseOnPrimary(ctx context.Context, lease driver.Lease) (waiters []string, err error) {
 	// Promise 6: the filter has the lease ID. No match is no error.
 	raw, err := l.onPrimary.FindOneAndUpdate(ctx, heldBy(lease), releaseUpdate,
 		options.FindOneAndUpdate().SetReturnDocument(options.After).SetProjection(wokenProjection)).Raw()
@@ -85,15 +86,20 @@ func (l *Locker) releaseOnPrimary(ctx context.Context, lease driver.Lease) (wait
 	return wokenWaiters(raw), err
 }
 
-// wakeWaiters leaves a hint for the first waiters of a lock. A hint that cannot be left is only
-// logged: the waiters poll, too.
-func (l *Locker) wakeWaiters(ctx context.Context, name string, waiters list) {
-	if len(waiters) == 0 {
-		return
-	}
-	if err := l.hints.send(ctx, name, waiters); err != nil {
-		l.config.logger.Log(ctx, slog.LevelDebug, "holdfast: no hint was left, waiters poll for the released lock",
-			"name", name, "namespace", l.namespace(), "error", err)
+// hintTimeout limits the time for hints, which the Go driver would otherwise send again until the
+// time limit of the release is over.
+const hintTimeout = time.Second
+
+// wakeWaiters leaves a hint for each of the first waiters of a lock. A hint that cannot be left is
+// only logged: the waiters poll, too.
+func (l *Locker) wakeWaiters(ctx context.Context, name string, waiters []string) {
+	ctx, cancel := context.WithTimeout(ctx, hintTimeout)
+	defer cancel()
+	for i, waiter := range waiters {
+		if err := l.hints.send(ctx, name, waiter, i+1); err != nil {
+			l.config.logger.Log(ctx, slog.LevelDebug, "holdfast: no hint was left, waiters poll for the released lock",
+				"name", name, "namespace", l.namespace(), "error", err)
+		}
 	}
 }
 

@@ -57,7 +57,7 @@ func TestThousandNamesAreReadTogether(t *testing.T) {
 	time.Sleep(10 * time.Second) // until the stream is open and the batch reads coincide
 	// A change stream that the server ends meanwhile wakes all waiters, and some of them ask.
 	var reads, asked int
-	for range 3 {
+	for range 6 { // a busy machine needs a while for the first thousand requests
 		reads, asked = sent.count("find")+sent.count("aggregate"), attempts()
 		time.Sleep(window)
 		reads, asked = sent.count("find")+sent.count("aggregate")-reads, attempts()-asked
