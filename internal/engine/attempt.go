@@ -153,9 +153,10 @@ func (t *Attempt) SawRecord(r driver.Record, err error) (try bool) {
 	t.reserved = false
 	a := t.acquisition
 	a.last = allHeld(a.name, len(a.Attempts), &driver.HeldError{Record: r})
-	fellOut := t.position > 0 && r.Position == 0 // of the queue; a request enters it again
+	// A request enters the queue again if the position is gone, or could not be had before.
+	outside := a.queued && r.Position == 0 && (t.position > 0 || a.client.now() >= t.askedAt+a.refreshInterval())
 	t.position = r.Position
-	return fellOut || !t.stuckRevision().IsZero()
+	return outside || !t.stuckRevision().IsZero()
 }
 
 // maybeOurs reports whether the holder may be a request of this attempt that is in doubt. Only
@@ -193,11 +194,11 @@ func (t *Attempt) Schedule() (tryAt, readAt time.Duration) {
 		tryAt = max(tryAt, t.seenAt+timing.Backoff(t.overdue-1, minRetry, a.settings.Poll))
 	}
 	next, refreshAt := t.seenAt+timing.Jitter(poll, 0.2), never
-	if t.position > 0 {
+	if a.queued {
 		refreshAt = t.askedAt + timing.Jitter(a.refreshInterval(), 0.2)
 	}
 	switch tryAt = min(tryAt, refreshAt); {
-	case !t.Readable(), t.position > 0 && a.client.refreshRounds() == 1:
+	case !t.Readable(), a.queued && a.client.refreshRounds() == 1:
 		return min(tryAt, next), never
 	case next < tryAt:
 		return tryAt, next

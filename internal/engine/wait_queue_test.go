@@ -325,6 +325,46 @@ func TestWaiterEntersTheQueueAgain(t *testing.T) {
 	})
 }
 
+// noPosition is a Locker that cannot enter the queue, until it can.
+type noPosition struct {
+	*locktest.Faulty
+	cannot atomic.Bool
+}
+
+func (n *noPosition) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+	if n.cannot.Load() {
+		req.QueueFor = 0
+	}
+	return n.Faulty.TryAcquire(ctx, req)
+}
+
+// A waiter that could not enter the queue at first enters it later, although the lock is always held.
+func TestWaiterEntersTheQueueLate(t *testing.T) {
+	for _, others := range []int{0, 40} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			_, f := process(t, store)
+			n := &noPosition{Faulty: f}
+			n.cannot.Store(true)
+			c := locktest.NewClient(t, n)
+			ctx, cancel := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			for i := range others + 1 {
+				deadHolder(t, store, fmt.Sprint("job-", i), 24*time.Hour)
+				wg.Go(func() { _, _ = c.Lock(ctx, fmt.Sprint("job-", i)) })
+			}
+			time.Sleep(5 * time.Minute)
+			n.cannot.Store(false)
+			time.Sleep(5 * time.Minute)
+			if r, err := f.Locker.Inspect(t.Context(), "job-0"); err != nil || r.Position != 1 {
+				t.Errorf("position %d with %d other names, %v", r.Position, others, err)
+			}
+			cancel()
+			wg.Wait()
+		})
+	}
+}
+
 // A waiter that gives up leaves the queue: nothing is reserved for it.
 func TestWaiterThatGivesUpLeavesTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -27,17 +27,17 @@ func TestDefaults(t *testing.T) {
 	}{
 		"none given": {
 			want: timing.Timing{TTL: 30 * time.Second, Grace: 5 * time.Second, RenewEvery: 10 * time.Second, RequestTimeout: 3 * time.Second},
-			poll: 5 * time.Second, watched: 15 * time.Second,
+			poll: 5 * time.Second, watched: 20 * time.Second,
 		},
 		"TTL given": {
 			config: settings.Config{TTL: settings.Given(time.Hour)},
 			want:   timing.Timing{TTL: time.Hour, Grace: 10 * time.Minute, RenewEvery: 20 * time.Minute, RequestTimeout: 10 * time.Second},
-			poll:   5 * time.Second, watched: 15 * time.Second,
+			poll:   5 * time.Second, watched: 20 * time.Second,
 		},
 		"grace given": {
 			config: settings.Config{Grace: settings.Given(10 * time.Second)},
 			want:   timing.Timing{TTL: 30 * time.Second, Grace: 10 * time.Second, RenewEvery: 10 * time.Second, RequestTimeout: 6 * time.Second},
-			poll:   5 * time.Second, watched: 15 * time.Second,
+			poll:   5 * time.Second, watched: 20 * time.Second,
 		},
 		"poll interval given": {
 			config: settings.Config{Poll: settings.Given(time.Second)},
@@ -48,17 +48,17 @@ func TestDefaults(t *testing.T) {
 		"backend with a poll interval": {
 			limits: azureLimits,
 			want:   timing.Timing{TTL: 30 * time.Second, Grace: 5 * time.Second, RenewEvery: 10 * time.Second, RequestTimeout: 3 * time.Second},
-			poll:   10 * time.Second, watched: 15 * time.Second,
+			poll:   10 * time.Second, watched: 20 * time.Second,
 		},
 		"backend with short TTLs": {
 			limits: driver.Limits{MaxTTL: 12500 * time.Millisecond, TTLStep: time.Second},
 			want:   timing.Timing{TTL: 12 * time.Second, Grace: 2 * time.Second, RenewEvery: 4 * time.Second, RequestTimeout: 1200 * time.Millisecond},
-			poll:   5 * time.Second, watched: 15 * time.Second,
+			poll:   5 * time.Second, watched: 20 * time.Second,
 		},
 		"backend with long TTLs": {
 			limits: driver.Limits{MinTTL: time.Minute},
 			want:   timing.Timing{TTL: time.Minute, Grace: 10 * time.Second, RenewEvery: 20 * time.Second, RequestTimeout: 6 * time.Second},
-			poll:   5 * time.Second, watched: 15 * time.Second,
+			poll:   5 * time.Second, watched: 20 * time.Second,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
