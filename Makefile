@@ -22,6 +22,8 @@ REPORT_PKG ?= ./internal/engine ./drivers/mongo ./drivers/azblob ./internal/endt
 # Packages of the integration module; the default is all except chaos.
 INTEGRATION_PKG ?= $$($(GO) list ./... | grep -v /chaos)
 INTEGRATION_TIMEOUT ?= 20m
+# How often bench-scale measures each way to wake waiters.
+ROUNDS ?= 4
 DURATION ?= 10m
 SEED ?= 0
 SYSTEMS := linux darwin windows
@@ -157,6 +159,17 @@ sim-shrink: ## look for a shorter schedule that fails like that of SEED
 	@$(GO) -C sim run ./replay -cache '$(CURDIR)/.cache/sim' -seed $(SEED) -variants 20 -shrink $(SIMFLAGS)
 sim-teeth: ## plant faults into the library and measure how long the simulator takes to find them (SIMFLAGS='-run token')
 	@$(GO) -C sim run ./teeth $(SIMFLAGS)
+
+.PHONY: bench-scale
+bench-scale: setup ## measure what waiting costs a replica set, half an hour, and update docs/performance.md
+	@mkdir -p .cache
+	status=0; HOLDFAST_BENCH_ROUNDS=$(ROUNDS) $(GO) test -run '^$$' -bench '$(BENCH)' -timeout 90m $(TESTFLAGS) ./internal/scalebench \
+		| tee .cache/bench-scale.txt || status=$$?; \
+	$(GO) -C bench run ./report <.cache/bench-scale.txt && exit $$status
+
+.PHONY: simulate
+simulate: ## run the large simulations of package scalesim in virtual time: minutes, and up to 10 GB of memory
+	HOLDFAST_SIMULATION=large $(GO) test -count=1 -v -timeout 60m $(TESTFLAGS) ./internal/scalesim
 
 .PHONY: spec-small spec
 spec-small: ## check the model of the protocol with TLC: small configurations, refuted variants (needs Java)

@@ -120,7 +120,7 @@ func (r *run) members() []string {
 	for i := r.n; i < len(r.table.rows); i++ {
 		row := &r.table.rows[i]
 		o := row.owner()
-		if row.sinceRenewal() > max(r.settings.overdue, row.rec.TTL/2) {
+		if row.sinceRenewal() > max(r.settings.overdue, row.ttl/2) {
 			continue
 		}
 		if o == plan.Unknown && row.known {

@@ -22,8 +22,7 @@ type table struct {
 	client     *engine.Client
 	prefix     string
 	names      []string
-	all        []int          // their indexes
-	index      map[string]int // of each name
+	index      map[string]int // of each name; only where the records are listed
 	rows       []row
 	memory     time.Duration   // how long an owner is remembered that batched reads do not contain
 	calm       bool            // nothing was moving after the last read
@@ -32,17 +31,23 @@ type table struct {
 	holds func(i int) (owner string, held bool) // whether this instance itself holds a lock
 }
 
-// row is one record as last read.
+// row is one record as last read. It keeps only what is needed: an instance has a row for each
+// partition of the group, however many instances share them.
 type row struct {
-	rec   driver.Record
-	known bool   // the last read returned it
-	free  moment // since when it is seen free
-	stuck bool   // not renewed for its whole TTL by our own clock
+	heldBy    string // the owner's text
+	token     uint64
+	ttl       time.Duration
+	remaining time.Duration // of a held lock, if remainingKnown
 
+	free      moment              // since when it is seen free
 	holder    *sightings.Sighting // the last one seen, or nil
 	unchanged time.Duration       // for how long, at least, the holder had not renewed at the last read
+	askAgain  time.Duration       // when to ask again for an owner that was asked for
 
-	askAgain time.Duration // when to ask again for an owner that was asked for
+	state          driver.State
+	known          bool // the last read returned it
+	remainingKnown bool
+	stuck          bool // not renewed for its whole TTL by our own clock
 }
 
 // partitionPrefix is the prefix of the names of a group's locks, and of no others.
@@ -59,15 +64,12 @@ func memberName(group string, i int) string {
 }
 
 func newTable(c *engine.Client, group string, n int, memory time.Duration, holds func(int) (string, bool)) *table {
-	t := &table{client: c, prefix: partitionPrefix(group), memory: memory, holds: holds, index: make(map[string]int, 2*n), rows: make([]row, 2*n)}
+	t := &table{client: c, prefix: partitionPrefix(group), memory: memory, holds: holds, rows: make([]row, 2*n)}
 	for i := range n {
 		t.names = append(t.names, partitionName(group, i))
 	}
 	for i := range n {
 		t.names = append(t.names, memberName(group, i))
-	}
-	for i, name := range t.names {
-		t.all, t.index[name] = append(t.all, i), i
 	}
 	return t
 }
@@ -76,43 +78,30 @@ func newTable(c *engine.Client, group string, n int, memory time.Duration, holds
 // each limits the time of one call, all that of a listing. A record that cannot be read is unknown;
 // if none can be read, the first error is returned.
 func (t *table) read(ctx context.Context, each, all time.Duration) error {
-	recs := make([]driver.Record, len(t.names))
-	errs := make([]error, len(t.names))
+	t.unreadable = engine.Failures{}
 	switch a := t.client.Capabilities(); {
 	case a.BatchInspector != nil:
 		for from := 0; from < len(t.names); from += batchread.MaxNames {
-			to := min(from+batchread.MaxNames, len(t.names))
+			names := t.names[from:min(from+batchread.MaxNames, len(t.names))]
 			limited, cancel := context.WithTimeout(ctx, each)
-			r, e := batchread.Inspect(limited, a.BatchInspector, t.names[from:to])
+			recs, errs := batchread.Inspect(limited, a.BatchInspector, names)
 			cancel()
-			copy(recs[from:to], r)
-			copy(errs[from:to], e)
+			t.update(ctx, each, from, recs, errs)
 		}
 	case a.Lister != nil:
-		limited, cancel := context.WithTimeout(ctx, all)
-		defer cancel()
-		for i, name := range t.names { // a name that is not listed has no record
-			recs[i] = driver.Record{Name: name, State: driver.StateFree}
+		recs, errs, err := t.list(ctx, all, a.Lister)
+		if err != nil {
+			return err
 		}
-		for r, err := range a.Lister.List(limited, t.prefix) {
-			if err != nil && r.Name == "" { // the rest is missing
-				return err
-			}
-			if i, ours := t.index[r.Name]; ours {
-				recs[i], errs[i] = r, err
-			}
-		}
+		t.update(ctx, each, 0, recs, errs)
 	default:
-		t.readEach(ctx, each, recs, errs, t.all)
-	}
-	t.addOwners(ctx, each, recs, errs)
-	now := t.client.Now() // after the replies, so that what was read is older
-	t.unreadable = engine.Failures{}
-	for i, name := range t.names {
-		if errs[i] != nil {
-			t.unreadable.Add(name, errs[i])
+		recs, errs := make([]driver.Record, len(t.names)), make([]error, len(t.names))
+		which := make([]int, len(t.names))
+		for i := range which {
+			which[i] = i
 		}
-		t.rows[i].update(name, recs[i], errs[i], t.client.Sightings(), now)
+		t.readEach(ctx, each, 0, recs, errs, which)
+		t.update(ctx, each, 0, recs, errs)
 	}
 	if len(t.unreadable.Names) == len(t.names) {
 		return t.unreadable.First
@@ -120,12 +109,50 @@ func (t *table) read(ctx context.Context, each, all time.Duration) error {
 	return nil
 }
 
-// readEach reads single records, a few at a time.
-func (t *table) readEach(ctx context.Context, each time.Duration, recs []driver.Record, errs []error, which []int) {
+// list reads all records by a listing. An error means that some are missing.
+func (t *table) list(ctx context.Context, limit time.Duration, lister driver.Lister) ([]driver.Record, []error, error) {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if t.index == nil {
+		t.index = make(map[string]int, len(t.names))
+		for i, name := range t.names {
+			t.index[name] = i
+		}
+	}
+	recs, errs := make([]driver.Record, len(t.names)), make([]error, len(t.names))
+	for i, name := range t.names { // a name that is not listed has no record
+		recs[i] = driver.Record{Name: name, State: driver.StateFree}
+	}
+	for r, err := range lister.List(limited, t.prefix) {
+		if err != nil && r.Name == "" { // the rest is missing
+			return nil, nil, err
+		}
+		if i, ours := t.index[r.Name]; ours {
+			recs[i], errs[i] = r, err
+		}
+	}
+	return recs, errs, nil
+}
+
+// update puts what was read into the rows from the first one on.
+func (t *table) update(ctx context.Context, each time.Duration, first int, recs []driver.Record, errs []error) {
+	t.addOwners(ctx, each, first, recs, errs)
+	now := t.client.Now() // after the replies, so that what was read is older
+	for i, rec := range recs {
+		name := t.names[first+i]
+		if errs[i] != nil {
+			t.unreadable.Add(name, errs[i])
+		}
+		t.rows[first+i].update(name, rec, errs[i], t.client.Sightings(), now)
+	}
+}
+
+// readEach reads single records, a few at a time. The indexes count from the first row on.
+func (t *table) readEach(ctx context.Context, each time.Duration, first int, recs []driver.Record, errs []error, which []int) {
 	forEach(which, func(i int) bool {
 		limited, cancel := context.WithTimeout(ctx, each)
 		defer cancel()
-		recs[i], errs[i] = t.client.Locker().Inspect(limited, t.names[i])
+		recs[i], errs[i] = t.client.Locker().Inspect(limited, t.names[first+i])
 		return true
 	})
 }
@@ -133,31 +160,31 @@ func (t *table) readEach(ctx context.Context, each time.Duration, recs []driver.
 // addOwners asks for the owners that a batched read did not contain (Azure Blob Storage), with a
 // call for each. An owner is remembered while its lock is held under the same token. Where the read
 // does not contain tokens either, the owner is remembered for a while if nothing is moving.
-func (t *table) addOwners(ctx context.Context, each time.Duration, recs []driver.Record, errs []error) {
+func (t *table) addOwners(ctx context.Context, each time.Duration, first int, recs []driver.Record, errs []error) {
 	var unknown []int
 	now := t.client.Now()
 	for i := range recs {
-		rec, row := &recs[i], &t.rows[i]
+		rec, row := &recs[i], &t.rows[first+i]
 		if errs[i] != nil || rec.State != driver.StateHeld || rec.Owner != "" {
 			continue
 		}
-		if owner, ok := t.holds(i); ok {
+		if owner, ok := t.holds(first + i); ok {
 			rec.Owner = owner
 			continue
 		}
-		same := rec.Token == row.rec.Token
+		same := rec.Token == row.token
 		if rec.Token == 0 {
 			same = t.calm && now < row.askAgain
 		}
-		if same && row.rec.State == driver.StateHeld {
-			rec.Owner, rec.Token = row.rec.Owner, row.rec.Token
+		if same && row.state == driver.StateHeld {
+			rec.Owner, rec.Token = row.heldBy, row.token
 		}
 		if rec.Owner == "" {
 			unknown = append(unknown, i)
 			row.askAgain = now + timing.Jitter(t.memory, 0.2)
 		}
 	}
-	t.readEach(ctx, each, recs, errs, unknown)
+	t.readEach(ctx, each, first, recs, errs, unknown)
 }
 
 // update records what was read; memory has the client's sightings of holders.
@@ -166,7 +193,9 @@ func (r *row) update(name string, rec driver.Record, err error, memory *sighting
 	if !r.known {
 		return
 	}
-	r.rec, r.stuck, r.unchanged = rec, false, 0
+	r.state, r.heldBy, r.token, r.ttl = rec.State, rec.Owner, rec.Token, rec.TTL
+	r.remaining, r.remainingKnown = rec.Remaining, rec.RemainingKnown
+	r.stuck, r.unchanged = false, 0
 	if rec.State == driver.StateHeld {
 		r.holder = memory.See(name, rec, r.holder)
 		r.stuck, r.unchanged = !memory.Stuck(r.holder).IsZero(), memory.Unchanged(r.holder)
@@ -181,32 +210,32 @@ func (r *row) owner() string {
 	switch {
 	case !r.known:
 		return plan.Unknown
-	case r.rec.State == driver.StateFree || r.stuck: // Promise 10: a holder that does not renew does not keep a partition, whatever its expiry.
+	case r.state == driver.StateFree || r.stuck: // Promise 10: a holder that does not renew does not keep a partition, whatever its expiry.
 		return plan.Nobody
-	case r.rec.Owner == "":
+	case r.heldBy == "":
 		return plan.Unknown
 	}
-	return r.rec.Owner
+	return r.heldBy
 }
 
 // sinceRenewal returns for how long, at least, a held lock has not been renewed: by the rest of its
 // time, and by how long its revision has been the same.
 func (r *row) sinceRenewal() time.Duration {
 	switch {
-	case !r.known || r.rec.State != driver.StateHeld:
+	case !r.known || r.state != driver.StateHeld:
 		return 0
-	case r.rec.RemainingKnown:
-		return max(r.unchanged, r.rec.TTL-r.rec.Remaining)
+	case r.remainingKnown:
+		return max(r.unchanged, r.ttl-r.remaining)
 	}
 	return r.unchanged
 }
 
 // expiresIn returns when a held lock expires unless it is renewed, if that is known.
 func (r *row) expiresIn() (time.Duration, bool) {
-	if !r.known || r.rec.State != driver.StateHeld || r.stuck || !r.rec.RemainingKnown {
+	if !r.known || r.state != driver.StateHeld || r.stuck || !r.remainingKnown {
 		return 0, false
 	}
-	return max(r.rec.Remaining, 0), true
+	return max(r.remaining, 0), true
 }
 
 // acquire makes one attempt at the lock of a row, for a hold whose context descends from ctx.

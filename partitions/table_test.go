@@ -90,9 +90,9 @@ func TestOwners(t *testing.T) {
 	elapsed.Store(int64(time.Hour))
 	live := working("live")
 	held := func(owner string) row {
-		return row{known: true, rec: driver.Record{State: driver.StateHeld, Owner: owner}}
+		return row{known: true, state: driver.StateHeld, heldBy: owner}
 	}
-	free := row{known: true, rec: driver.Record{State: driver.StateFree}}
+	free := row{known: true, state: driver.StateFree}
 	for _, x := range []struct {
 		what string
 		row  row
@@ -102,7 +102,7 @@ func TestOwners(t *testing.T) {
 		{"free", free, nil, plan.Nobody},
 		{"another's", held("other"), nil, "other"},
 		{"an owner that is unknown", held(""), nil, plan.Unknown},
-		{"a record that could not be read", row{rec: driver.Record{State: driver.StateFree}}, nil, plan.Unknown},
+		{"a record that could not be read", row{state: driver.StateFree}, nil, plan.Unknown},
 		{"at work", held("me"), live, "me"},
 		{"at work, read before", free, live, "me"},
 		{"being released", free, live, "me"},

@@ -12,6 +12,7 @@ import (
 var blocks = map[string]func(results) (string, error){
 	"machine": machine, "targets": targets, "calls": calls, "questions": questions, "hand-over": handoff,
 	"take-over": takeover, "leases": heldLeases, "waiters": waiters, "followers": followers, "partitions": partitions, "steps": steps,
+	"waiting": waiting, "server-cost": serverCost,
 }
 
 // Names of benchmarks, as in results.

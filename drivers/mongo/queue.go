@@ -25,7 +25,8 @@ type queue struct {
 	entered  map[string]time.Time // by name: when the request was sent that has shown this Locker's position
 	leaving  map[string]struct{}  // names whose queues to leave
 	early    map[string]earlyHint // hints for names without a watch
-	sending  bool                 // whether the goroutine of leaveQueues exists
+	closed   bool
+	sending  bool // whether the goroutine of leaveQueues exists
 	leavings sync.WaitGroup
 }
 
@@ -124,7 +125,7 @@ func (q *queue) leave(name string) {
 	}
 	delete(q.entered, name)
 	q.leaving[name] = struct{}{}
-	if !q.sending && q.watcher.closeCtx.Err() == nil {
+	if !q.sending && !q.closed {
 		q.sending = true
 		q.leavings.Go(q.leaveQueues)
 	}
@@ -166,6 +167,9 @@ func (q *queue) takeLeaving() (names list) {
 // close leaves the queues and stops following the hints. The end of ctx interrupts both.
 func (q *queue) close(ctx context.Context) {
 	defer context.AfterFunc(ctx, q.watcher.cancelClose)()
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
 	q.leavings.Wait()
 	q.watcher.close(ctx)
 }

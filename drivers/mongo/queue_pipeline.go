@@ -89,10 +89,10 @@ func queueAfterRefusal() doc {
 	alive := docOf("$filter", doc{
 		field("input", joined), field("as", "this"), field("cond", expr("$gt", refOne+"."+fieldUntil, serverNow)),
 	})
-	age := expr("$subtract", expr("$arrayElemAt", refQueue+"."+fieldUntil, refIndex), serverNow)
+	left := expr("$subtract", expr("$arrayElemAt", refQueue+"."+fieldUntil, refIndex), serverNow)
 	due := cond(expr("$lt", refIndex, 0),
 		expr("$lt", refLength, driver.MaxWaiters),
-		expr("$lt", age, expr("$multiply", refQueueFor, 2.0/3)))
+		expr("$lt", left, expr("$multiply", refQueueFor, 2.0/3)))
 	return cond(and(expr("$gt", refQueueFor, 0), due), queueFields(alive), doc{})
 }
 

@@ -60,15 +60,20 @@ func evaluate(base, ours []time.Duration) Result {
 	for i := range base {
 		ratios[i] = float64(ours[i]) / float64(max(base[i], 1))
 	}
-	slices.Sort(ratios)
 	slices.Sort(base)
 	slices.Sort(ours)
-	n := len(ratios)
+	r := Result{Base: base[len(base)/2], Ours: ours[len(ours)/2]}
+	r.Median, r.Low, r.High = Median(ratios)
+	return r
+}
+
+// Median returns the median of at least one value, and its 95 % confidence interval from order
+// statistics. With fewer than six values the interval is all of them, and less certain.
+func Median(values []float64) (median, low, high float64) {
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
 	// The rank of the true median in the sample is binomial, with n trials of
 	// probability one half; this is its normal approximation, rounded outwards.
 	half := int(math.Ceil(1.96 * math.Sqrt(float64(n)) / 2))
-	return Result{
-		Median: ratios[n/2], Low: ratios[max(n/2-half, 0)], High: ratios[min(n/2+half, n-1)],
-		Base: base[n/2], Ours: ours[n/2],
-	}
+	return sorted[n/2], sorted[max(n/2-half, 0)], sorted[min(n/2+half, n-1)]
 }

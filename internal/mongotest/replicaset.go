@@ -131,6 +131,15 @@ func mongod(path string, env []string, args ...string) serverprocess.Config {
 	}}
 }
 
+// PIDs are the numbers of the members' processes, in order.
+func (rs *ReplicaSet) PIDs() []int {
+	var out []int
+	for _, m := range rs.members {
+		out = append(out, m.PID())
+	}
+	return out
+}
+
 // Kill ends a member as a crash does (SIGKILL).
 func (rs *ReplicaSet) Kill(member int) error { return rs.members[member].Kill() }
 

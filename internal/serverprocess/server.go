@@ -123,6 +123,13 @@ func reservePort(ctx context.Context, count int) (string, *flock.Flock, error) {
 // Addr is the server's host and port.
 func (s *Server) Addr() string { return net.JoinHostPort(Host, s.port) }
 
+// PID is the number of the server's process, also after its end.
+func (s *Server) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.process.Pid
+}
+
 func (s *Server) running() bool {
 	if s.exited == nil {
 		return false

@@ -1,0 +1,56 @@
+//go:build unix
+
+package scalebench
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// BenchmarkIdleFollowers counts what the servers do for followers of a lock whose holder keeps it.
+// What the holder alone costs in the same time is subtracted.
+func BenchmarkIdleFollowers(b *testing.B) {
+	const phase = 30 * time.Second
+	s := startServers(b)
+	m := newMeter(s)
+	holder := s.client("poll")
+	hold, err := holder.Lock(b.Context(), "led")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer hold.Release(context.WithoutCancel(b.Context())) //nolint:errcheck // the servers end with the benchmark
+	count := numberFrom(b, envFollowers, 200)
+	measure := func() (used counters, open int64) {
+		before := m.read()
+		time.Sleep(phase)
+		after := m.read()
+		return after.minus(before), after.open
+	}
+	for b.Loop() {
+		commands, cpu, connected, connections := series{}, series{}, series{}, series{}
+		turns(b, numberFrom(b, envRounds, 2), func(_ int, way string) {
+			alone, before := measure()
+			f := startFleet(b, s, way, count)
+			time.Sleep(time.Second)
+			idle, _ := measure() // connected, and waiting for nothing
+			f.send("wait", "led")
+			time.Sleep(12 * time.Second) // until what they do first is over
+			used, open := measure()
+			f.end()
+			each := float64(count) * phase.Minutes()
+			commands.add(way, float64(used.total()-alone.total())/each)
+			cpu.add(way, milliseconds(used.cpu-idle.cpu)/each)
+			connected.add(way, milliseconds(idle.cpu-alone.cpu)/each)
+			connections.add(way, float64(open-before)/float64(count))
+			b.Logf("%s: %.1f commands a minute and follower, servers' CPU %.1f ms (and %.1f ms for its %.1f connections); all: %v", way, commands[way][len(commands[way])-1],
+				cpu[way][len(cpu[way])-1], connected[way][len(connected[way])-1], connections[way][len(connections[way])-1], used.commands)
+		})
+		b.ReportMetric(0, "ns/op") // the time of the loop is meaningless
+		b.ReportMetric(float64(count), "followers")
+		commands.report(b, "commands/follower/min")
+		cpu.report(b, "server-cpu-ms/follower/min")
+		connected.report(b, "server-cpu-ms/connected-client/min")
+		connections.report(b, "connections/follower")
+	}
+}
