@@ -86,6 +86,7 @@ package file
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -185,6 +186,7 @@ func checkRetention(field string, d time.Duration) error {
 
 type settings struct {
 	retention time.Duration
+	logger    *slog.Logger
 }
 
 // Option sets up a Locker.
@@ -194,9 +196,11 @@ type Option func(*settings)
 // use: at least an hour. The default is a day. See the package's section on retention.
 func WithRetention(d time.Duration) Option { return func(c *settings) { c.retention = d } }
 
-// Locker is a [driver.Locker] that can also list locks, break them, and store data. It has
-// no Watcher, since polling costs little. It has no batch calls: each lock has a file of its
-// own, so a batch would save nothing.
+// WithLogger sets the logger for warnings. The default is [slog.Default].
+func WithLogger(logger *slog.Logger) Option { return func(c *settings) { c.logger = logger } }
+
+// Locker is a [driver.Locker] that can also wake waiters, list locks, break them, and store
+// data. It has no batch calls: each lock has a file of its own, so a batch would save nothing.
 type Locker struct {
 	dir      string
 	clock    clock
@@ -204,15 +208,16 @@ type Locker struct {
 	settings settings
 
 	acquires acquires
+	watcher  *watcher
 
-	closing context.Context // ends at Close; it ends a prune
+	closing context.Context // ends at Close; it ends a prune and the watch of the folder
 	stop    context.CancelFunc
 
 	mu        sync.Mutex
 	nextPrune time.Time
 	pruning   bool
 	closed    bool
-	calls     int           // calls and prunes under way
+	calls     int           // calls, prunes and the watch of the folder under way
 	idle      chan struct{} // made by Close; closed when the last call has ended
 }
 
@@ -235,9 +240,12 @@ func New(dir string, opts ...Option) (*Locker, error) {
 }
 
 func newLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
-	c := settings{retention: defaultRetention}
+	c := settings{retention: defaultRetention, logger: slog.Default()}
 	for _, opt := range opts {
 		opt(&c)
+	}
+	if c.logger == nil {
+		return nil, driver.Invalid("Logger", "nil", "a logger")
 	}
 	if err := checkRetention(paramRetention, c.retention); err != nil {
 		return nil, err
@@ -254,15 +262,16 @@ func newLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
 	}
 	l := &Locker{dir: abs, clock: clock, disk: systemDisk(), settings: c}
 	l.closing, l.stop = context.WithCancel(context.Background())
+	l.watcher = newWatcher(l, c.logger)
 	return l, nil
 }
 
 // Limits allows TTLs from 10 ms to a year. A disk may need several milliseconds to answer.
 func (l *Locker) Limits() driver.Limits { return limits }
 
-// Capabilities has [driver.Lister], [driver.Breaker] and [driver.DataStore].
+// Capabilities has [driver.Watcher], [driver.Lister], [driver.Breaker] and [driver.DataStore].
 func (l *Locker) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Lister: l, Breaker: l, DataStore: l}
+	return driver.Capabilities{Watcher: l.watcher, Lister: l, Breaker: l, DataStore: l}
 }
 
 // Close waits for calls that the disk has not answered yet, although their context has
