@@ -199,8 +199,9 @@ func WithRetention(d time.Duration) Option { return func(c *settings) { c.retent
 // WithLogger sets the logger for warnings. The default is [slog.Default].
 func WithLogger(logger *slog.Logger) Option { return func(c *settings) { c.logger = logger } }
 
-// Locker is a [driver.Locker] that can also wake waiters, list locks, break them, and store
-// data. It has no batch calls: each lock has a file of its own, so a batch would save nothing.
+// Locker is a [driver.Locker] that can also wake waiters, list locks, read many of them in one
+// call, break them, and store data. It has no BatchRenewer: each lock has a file of its own, so
+// a batch would save nothing.
 type Locker struct {
 	dir      string
 	clock    clock
@@ -223,6 +224,7 @@ type Locker struct {
 
 var _ interface {
 	driver.Locker
+	driver.BatchInspector
 	driver.Lister
 	driver.Breaker
 	driver.DataStore
@@ -269,9 +271,9 @@ func newLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
 // Limits allows TTLs from 10 ms to a year. A disk may need several milliseconds to answer.
 func (l *Locker) Limits() driver.Limits { return limits }
 
-// Capabilities has [driver.Watcher], [driver.Lister], [driver.Breaker] and [driver.DataStore].
+// Capabilities has all but a [driver.HandOverer] and a [driver.BatchRenewer].
 func (l *Locker) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Watcher: l.watcher, Lister: l, Breaker: l, DataStore: l}
+	return driver.Capabilities{Watcher: l.watcher, BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
 }
 
 // Close waits for calls that the disk has not answered yet, although their context has
