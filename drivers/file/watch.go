@@ -43,6 +43,7 @@ type watcher struct {
 	open   func(dir string) (*fsnotify.Watcher, error) // tests replace it
 	linger time.Duration                               // watchLinger, shorter in tests
 	warned bool                                        // whether the present failure was logged; used by run only
+	head   []byte                                      // the beginning of a record; used by run only
 
 	mu        sync.Mutex                     // guards the fields below; never held across I/O
 	watches   map[string]map[*watch]struct{} // by stem
@@ -67,7 +68,7 @@ func wakeAll(watches []*watch) {
 }
 
 func newWatcher(l *Locker, logger *slog.Logger) *watcher {
-	return &watcher{locker: l, logger: logger, open: openWatch, linger: watchLinger, watches: map[string]map[*watch]struct{}{}}
+	return &watcher{locker: l, logger: logger, open: openWatch, linger: watchLinger, head: make([]byte, headSize), watches: map[string]map[*watch]struct{}{}}
 }
 
 // Watch implements [driver.Watcher].
@@ -230,7 +231,7 @@ func (w *watcher) fileChanged(file string) {
 	if !isRecord {
 		return
 	}
-	if watches := w.watchesOf(base); len(watches) > 0 && w.locker.mayBeFree(base) {
+	if watches := w.watchesOf(base); len(watches) > 0 && w.mayBeFree(base) {
 		wakeAll(watches)
 	}
 }
@@ -245,15 +246,14 @@ var holderLine = []byte("\n  \"holder\": \"")
 // record names a holder. This costs a fraction of decoding the record, whose data may be large. A
 // lease that has expired needs no wake-up, and any other file that is no record with a holder
 // leads to a request, which returns the error to its caller.
-func (l *Locker) mayBeFree(base string) bool {
-	f, err := l.disk.open(filepath.Join(l.dir, base+".json"), os.O_RDONLY)
+func (w *watcher) mayBeFree(base string) bool {
+	f, err := w.locker.disk.open(filepath.Join(w.locker.dir, base+".json"), os.O_RDONLY)
 	if err != nil {
 		return true
 	}
 	defer func() { _ = f.Close() }() // nothing was written
-	head := make([]byte, headSize)
-	n, err := io.ReadFull(f, head)
-	return err != nil && !errors.Is(err, io.ErrUnexpectedEOF) || !bytes.Contains(head[:n], holderLine)
+	n, err := io.ReadFull(f, w.head)
+	return err != nil && !errors.Is(err, io.ErrUnexpectedEOF) || !bytes.Contains(w.head[:n], holderLine)
 }
 
 // report logs once that the folder cannot be watched, and once that it is watched again.

@@ -16,23 +16,22 @@ const (
 	// maxPollGrowth is how much longer than the default the interval becomes.
 	maxPollGrowth = 3
 	// minPollPart is how much shorter than the default the interval is for a lock that changes
-	// hands often. Where a Watcher wakes waiters, polls are only a safety net, and never shorter.
+	// hands often.
 	minPollPart = 2
 )
 
 // pollInterval is how long to wait, without jitter, before the next read of a lock that has had
 // the same holder for heldFor, as far as this waiter has seen. An interval that the user has set
-// stays as it is.
+// stays as it is. While a Watcher wakes waiters, polls are only a safety net.
 func pollInterval(s settings.Settings, watching, broken bool, heldFor time.Duration) time.Duration {
-	base, least := s.Poll, s.Poll/minPollPart
-	if watching {
-		base, least = s.WatchedPoll, s.WatchedPoll
-	}
+	least := s.Poll / minPollPart
 	switch {
+	case watching:
+		return s.WatchedPoll
 	case s.PollSet:
-		return base
+		return s.Poll
 	case broken: // the lease ends within one TTL
 		return least
 	}
-	return min(max(heldFor/pollShare, least), maxPollGrowth*base)
+	return min(max(heldFor/pollShare, least), maxPollGrowth*s.Poll)
 }

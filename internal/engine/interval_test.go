@@ -22,7 +22,7 @@ func TestPollInterval(t *testing.T) {
 		{what: "a holder for days", heldFor: 100 * time.Hour, want: 3 * poll},
 		{what: "a broken lease of a holder for days", heldFor: 100 * time.Hour, broken: true, want: poll / 2},
 		{what: "a new holder, watched", watching: true, want: watched},
-		{what: "a holder for days, watched", watching: true, heldFor: 100 * time.Hour, want: 3 * watched},
+		{what: "a holder for days, watched", watching: true, heldFor: 100 * time.Hour, want: watched},
 		{what: "an interval that the user has set", set: true, heldFor: 100 * time.Hour, want: poll},
 		{what: "the same, of a broken lease", set: true, broken: true, want: poll},
 		{what: "the same, watched", set: true, watching: true, heldFor: 100 * time.Hour, want: watched},
