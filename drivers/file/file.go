@@ -25,6 +25,20 @@
 // record that cannot be read never counts as free. A damaged record, or one of an unknown
 // version, is an error that names the file.
 //
+// # Waiting
+//
+// While callers wait, the Locker watches the folder (inotify, kqueue, ReadDirectoryChangesW), with
+// one watch for all names, and closes it a few seconds after the last of them. When the file of a
+// lock has changed for which somebody waits, the Locker reads the beginning of the record, and
+// wakes the waiters unless it names a holder. So renewals wake nobody.
+//
+// Where the folder cannot be watched, waiters poll, and one warning says why; see [WithLogger].
+// Common causes are the limits of inotify (fs.inotify.max_user_instances and max_user_watches),
+// and on macOS and the BSDs a folder with more than 512 files, since kqueue needs an open file for
+// each. Changes by another system, such as the host of a virtual machine that shares the folder,
+// cause no events; such a folder is not supported in any case. Nothing but speed depends on
+// events: waiters also read the record from time to time, and when the holder's lease ends.
+//
 // # Clock
 //
 // On Linux, CLOCK_BOOTTIME judges expiry. All processes share it, it counts suspend, and
