@@ -18,7 +18,7 @@ FUZZ ?= .
 PKG_386 ?= . ./driver/... ./internal/engine ./internal/renewal ./internal/election ./leases ./partitions ./promises \
 	./drivers/memory ./drivers/file
 BENCH ?= .
-REPORT_PKG ?= ./internal/engine ./drivers/mongo ./drivers/azblob ./internal/endtoend ./internal/partbench
+REPORT_PKG ?= ./internal/engine ./drivers/mongo ./drivers/azblob ./internal/endtoend ./internal/partbench ./leases
 # Packages of the integration module; the default is all except chaos.
 INTEGRATION_PKG ?= $$($(GO) list ./... | grep -v /chaos)
 INTEGRATION_TIMEOUT ?= 20m

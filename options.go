@@ -76,8 +76,10 @@ func WithRequestTimeout(d time.Duration) Option {
 }
 
 // WithPollInterval sets how often a waiter asks the backend if nothing else wakes it. Each wait is
-// jittered by a fifth. The default is the backend's Limits.Poll, or 5 s if it has none; with a
-// backend that has a Watcher it is 20 s while the Watcher works. Where the backend reads in
+// jittered by a fifth. By default the interval adapts to how the lock has behaved: it is an eighth
+// of the time for which the waiter has seen the present holder, between half the backend's
+// Limits.Poll (or 5 s if it has none) and three times that; with a backend that has a Watcher it is
+// 20 s while the Watcher works. Where the backend reads in
 // batches, the records of all locks that the Client waits for are read together, and a waiter asks
 // only when its lock may be free.
 func WithPollInterval(d time.Duration) Option {

@@ -80,3 +80,27 @@ func TestLeaseID(t *testing.T) {
 		t.Error("equal leases do not compare")
 	}
 }
+
+// An ID of any text reveals that text, whether it is a UUID in the usual form, in another one, or
+// almost one.
+func TestLeaseIDRevealsItsText(t *testing.T) {
+	const uuid = "3f1d9e0a-7a0e-4b52-9f7e-2f6f7c6a1b11"
+	seen := map[driver.LeaseID]string{}
+	for _, text := range []string{
+		uuid, strings.ToUpper(uuid), "{" + uuid + "}", strings.ReplaceAll(uuid, "-", ""), strings.ReplaceAll(uuid, "-", "_"),
+		uuid[:35], uuid[:35] + "g", uuid[:35] + "A", uuid[:35] + "0", uuid[:7] + "-" + uuid[8:], uuid + "1",
+		"00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff", "x", "",
+	} {
+		id := driver.NewLeaseID(text)
+		if id.Reveal() != text || id != driver.NewLeaseID(strings.Clone(text)) {
+			t.Errorf("the ID of %q reveals %q, or differs from another of the same text", text, id.Reveal())
+		}
+		if other, known := seen[id]; known {
+			t.Errorf("%q and %q have the same ID", text, other)
+		}
+		seen[id] = text
+	}
+	if n := testing.AllocsPerRun(100, func() { driver.NewLeaseID(uuid) }); n > 0 {
+		t.Errorf("an ID needs %v allocations", n)
+	}
+}

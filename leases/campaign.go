@@ -21,7 +21,6 @@ type managedName struct {
 	campaign *campaign       // waiting, attempting
 	hold     *engine.Hold    // held, lost, releasing
 	release  *pendingRelease // lost, releasing
-	removal  *removal        // what Remove waits for, or nil
 }
 
 type phase uint8
@@ -96,7 +95,7 @@ func (m *LeaseManager) attempt(n *managedName, c *campaign) {
 	if !n.wanted {
 		m.releaseNow(n, cause.ErrReleased, &calls)
 	} else {
-		n.endRemoval(nil) // removed and added again during the attempt
+		m.endRemoval(n, nil) // removed and added again during the attempt
 	}
 	m.mu.Unlock()
 	calls.run()
@@ -121,7 +120,7 @@ func (m *LeaseManager) attemptFailed(n *managedName, c *campaign, err error) {
 	m.mu.Lock()
 	if n.wanted && !m.closed {
 		n.phase = waiting
-		n.endRemoval(nil)
+		m.endRemoval(n, nil)
 		m.planNext(n, c)
 	} else {
 		m.drop(n, &calls)

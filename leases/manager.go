@@ -51,7 +51,7 @@ import (
 // The manager does not see the work, so it reports no overrun. A lease that is acquired again is
 // another hold with a higher token: work of the old hold must not continue with it.
 //
-// A lease that is held costs no goroutine and no timer, and about 0.7 KiB of memory where there are
+// A lease that is held costs no goroutine and no timer, and about 0.5 KiB of memory where there are
 // thousands. The number of acquisitions that run at once is limited; see [WithParallel]. A name
 // whose acquisition fails is retried with a backoff, reports a [holdfast.EventError] for each
 // attempt, and delays no other name. There is no order among the names.
@@ -63,11 +63,12 @@ type LeaseManager struct {
 	releases *scheduler.Scheduler
 	workers  worker.Group // of both
 
-	mu      sync.Mutex // never held across I/O or a caller's function
-	names   map[string]*managedName
-	closed  bool
-	drained chan struct{}   // closed when closed and no name is left
-	failed  engine.Failures // releases that failed since Close began
+	mu       sync.Mutex // never held across I/O or a caller's function
+	names    map[string]*managedName
+	removals map[*managedName]*removal // that Remove waits for
+	closed   bool
+	drained  chan struct{}   // closed when closed and no name is left
+	failed   engine.Failures // releases that failed since Close began
 }
 
 var errManagerClosed = driver.Errorf("holdfast: the manager is %w", driver.ErrClosed)
@@ -95,7 +96,7 @@ func New(client *holdfast.Client, opts ...Option) (*LeaseManager, error) {
 	}
 	m := &LeaseManager{
 		client: c, settings: s,
-		names: map[string]*managedName{}, drained: make(chan struct{}),
+		names: map[string]*managedName{}, removals: map[*managedName]*removal{}, drained: make(chan struct{}),
 	}
 	m.policy = &engine.Policy{Policy: renewal.Policy{Timing: s.Timing, Emit: c.EmitTo(s.Observers)}, Over: m.holdEnded}
 	patience := 3 * s.RequestTimeout // an attempt sends one request, or two

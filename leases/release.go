@@ -129,7 +129,7 @@ func (m *LeaseManager) released(n *managedName, calls *deferredCalls) {
 		m.releases.Cancel(&n.release.Entry)
 	}
 	err := n.hold.ReleaseErr()
-	n.endRemoval(err)
+	m.endRemoval(n, err)
 	if n.wanted && !m.closed {
 		m.startCampaign(n, at)
 	} else {
@@ -151,10 +151,10 @@ func (m *LeaseManager) remove(n *managedName, cause error, calls *deferredCalls)
 	case held, lost:
 		m.releaseNow(n, cause, calls)
 	}
-	if n.removal == nil {
-		n.removal = &removal{name: n.name, done: make(chan struct{})}
+	if m.removals[n] == nil {
+		m.removals[n] = &removal{name: n.name, done: make(chan struct{})}
 	}
-	return n.removal
+	return m.removals[n]
 }
 
 // drop forgets a name that has no hold.
@@ -169,16 +169,16 @@ func (m *LeaseManager) drop(n *managedName, calls *deferredCalls) {
 	}
 	delete(m.names, n.name)
 	m.client.AddNames(-1)
-	n.endRemoval(nil)
+	m.endRemoval(n, nil)
 	m.checkDrained()
 }
 
 // endRemoval lets Remove return: the name is released, or wanted again.
-func (n *managedName) endRemoval(err error) {
-	if r := n.removal; r != nil {
+func (m *LeaseManager) endRemoval(n *managedName, err error) {
+	if r := m.removals[n]; r != nil {
 		r.err = err
 		close(r.done)
-		n.removal = nil
+		delete(m.removals, n)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 var blocks = map[string]func(results) (string, error){
 	"machine": machine, "targets": targets, "calls": calls, "questions": questions, "hand-over": handoff,
 	"take-over": takeover, "leases": heldLeases, "waiters": waiters, "followers": followers, "partitions": partitions, "steps": steps,
-	"waiting": waiting, "server-cost": serverCost,
+	"waiting": waiting, "server-cost": serverCost, "file": files, "leases-memory": leaseMemory,
 }
 
 // Names of benchmarks, as in results.
@@ -30,6 +30,9 @@ const (
 	benchLeases           = "internal/endtoend.Leases/"
 	benchWaiters          = "internal/endtoend.Waiters"
 	benchFollowers        = "drivers/azblob.Followers/"
+	benchFileHandoff      = "internal/endtoend.FileHandOver"
+	benchFileStandby      = "internal/endtoend.FileStandby"
+	benchLeaseMemory      = "leases.LeasesInOneProcess/"
 	benchPartitions       = "internal/partbench.Partitions"
 	handoffRatio          = "hand-over/acquire+release"
 	bench10000Leases      = benchLeases + "10000"

@@ -148,3 +148,27 @@ func partitions(measured results) (string, error) {
 	text += fmt.Sprintf("\nWhen idle, an instance sends %.0f reads and %.0f renewals per minute.\n", get("idle-looks/min"), get("idle-renewals/min"))
 	return text, r.err
 }
+
+func files(measured results) (string, error) {
+	r := &reader{results: measured}
+	text := table(
+		[]string{"file backend", "p50", "p90", "p99"},
+		r.quantiles("Holdfast, between two processes", benchFileHandoff, "hand-over"),
+		r.quantiles("acquire without waiters, alternating with it", benchFileHandoff, "acquire"),
+		r.quantiles("release without waiters, alternating with it", benchFileHandoff, "release"),
+	)
+	text += fmt.Sprintf("\nA process that campaigns for 2,000 names which another holds uses %.1f %% of a processor, and the holder %.1f %%.\n",
+		r.get(benchFileStandby, "standby-cpu-%"), r.get(benchFileStandby, "holder-cpu-%"))
+	return text, r.err
+}
+
+func leaseMemory(measured results) (string, error) {
+	r := &reader{results: measured}
+	rows := [][]string{{"leases", "memory of each", "… after `Hold.Context`", "… after `Context().Done`", "renewals per second", "commands per second", "CPU"}}
+	for _, n := range []int{10_000, 100_000} {
+		get := func(unit string) float64 { return r.get(fmt.Sprint(benchLeaseMemory, n), unit) }
+		rows = append(rows, []string{fmt.Sprint(n), kib(get("bytes/lease")), kib(get("bytes/lease-with-context")), kib(get("bytes/lease-with-Done")),
+			fmt.Sprintf("%.0f", get("renewals/s")), fmt.Sprintf("%.1f", get("renewal-calls/s")), fmt.Sprintf("%.1f %%", get("cpu-%"))})
+	}
+	return table(rows...), r.err
+}

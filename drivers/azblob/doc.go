@@ -41,9 +41,9 @@
 //
 // So an acquire takes three requests, five for the first acquire of a name, and seven in a
 // container that does not exist. An attempt that finds the lock held, a renewal and a release
-// take one each. The service notifies nobody, so a waiter polls, every 5 s by default. With the
-// default TTL of 30 s a held lock costs 360 requests an hour, and each process that waits for a
-// name 720. Many names are checked together by listing the blobs where that is cheaper (see
+// take one each. The service notifies nobody, so a waiter polls, every 2.5 to 15 s by default: the
+// less often, the longer the lock has had its holder. With the default TTL of 30 s a held lock
+// costs 360 requests an hour, and each process that waits for a steady holder's name 240. Many names are checked together by listing the blobs where that is cheaper (see
 // [Locker.InspectBatch]).
 //
 // Every request has its own time limit ([WithRequestTimeout]) and is repeated up to three times,

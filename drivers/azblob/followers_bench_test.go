@@ -61,7 +61,7 @@ func (b *requestBill) take() (requests int, dollars float64) {
 }
 
 // BenchmarkFollowers counts, for half a minute and with the default settings, the requests of
-// 1,000 followers that wait for locks of one leader. A follower is a name for which a process
+// 1,000 followers that wait for locks of one leader, after they have waited for two minutes. A follower is a name for which a process
 // waits:
 //
 //   - 1000x1: a thousand processes and one name, as where every instance of a service waits for
@@ -112,7 +112,7 @@ func countFollowerRequests(b *testing.B, processes, names int, window time.Durat
 			})
 		}
 	}
-	time.Sleep(2 * limits.Poll) // by then they have read the holder
+	time.Sleep(24 * limits.Poll) // by then they poll as seldom as they ever do
 	bill.take()
 	time.Sleep(window)
 	return bill.take()

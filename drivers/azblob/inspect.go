@@ -69,7 +69,6 @@ func (l *Locker) describe(ctx context.Context, name string, r record, state *lea
 	if out.State != driver.StateHeld || r.id == "" { // without an ID, the first holder is about to write its record
 		return out, nil
 	}
-	out.Token = r.token
 	_, err := l.readProperties(ctx, l.lockBlob(name, r.id))
 	switch {
 	case err == nil:
@@ -85,14 +84,15 @@ func (l *Locker) describe(ctx context.Context, name string, r record, state *lea
 }
 
 // describeState returns what is known without a request for the lease's holder. The record of
-// a held lock and its token may be the predecessor's, so they are not used.
+// a held lock may be the predecessor's, so the token is that of the last grant on record, and
+// the owner stays unknown.
 func describeState(name string, r record, state *lease.StateType) driver.Record {
 	if state == nil {
 		return driver.Record{Name: name, Token: r.token}
 	}
 	switch *state {
 	case lease.StateTypeLeased, lease.StateTypeBreaking:
-		return driver.Record{Name: name, State: driver.StateHeld, Broken: *state == lease.StateTypeBreaking}
+		return driver.Record{Name: name, State: driver.StateHeld, Token: r.token, Broken: *state == lease.StateTypeBreaking}
 	case lease.StateTypeAvailable, lease.StateTypeExpired, lease.StateTypeBroken:
 		return freeRecord(name, r)
 	default:

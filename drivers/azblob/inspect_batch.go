@@ -33,8 +33,9 @@ const (
 // missing are read. So a call costs at most twice as much as reads alone. It costs least if
 // the names have a prefix that few other blobs have.
 //
-// The result says whether a lock is held, and whether it is broken. The holder, its token and
-// the time left stay unknown: they would take a request for each name (see Inspect).
+// The result says whether a lock is held, and whether it is broken. Its token is that of the
+// last grant on record, which changes with the holder. The holder and the time left stay unknown:
+// they would take a request for each name (see Inspect).
 func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
 	ctx, cancel := context.WithTimeout(ctx, opTimeout+time.Duration(len(names))*timePerName)
 	defer cancel()

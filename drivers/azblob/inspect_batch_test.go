@@ -105,10 +105,10 @@ func TestInspectBatchAgreesWithInspect(t *testing.T) {
 		records, errs := l.InspectBatch(bounded(t), asked)
 		for i, r := range records {
 			single, err := l.Inspect(bounded(t), asked[i])
-			if r.State != single.State || r.Token != 0 && r.Token != single.Token || r.Broken != single.Broken || (errs[i] == nil) != (err == nil) {
+			if r.State != single.State || r.Token != single.Token || r.Broken != single.Broken || (errs[i] == nil) != (err == nil) {
 				t.Errorf("%s, %d: %+v, error %v; Inspect says %+v, %v", what, i, r, errs[i], single, err)
 			}
-			if r.State == driver.StateHeld && (r.Owner != "" || r.Token != 0 || r.TTL != 0 || r.RemainingKnown) {
+			if r.State == driver.StateHeld && (r.Owner != "" || r.TTL != 0 || r.RemainingKnown) {
 				t.Errorf("%s, %d: %+v is more than can be known", what, i, r)
 			}
 			var op *driver.OpError

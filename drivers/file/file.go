@@ -25,6 +25,20 @@
 // record that cannot be read never counts as free. A damaged record, or one of an unknown
 // version, is an error that names the file.
 //
+// # Waiting
+//
+// While callers wait, the Locker watches the folder (inotify, kqueue, ReadDirectoryChangesW), with
+// one watch for all names, and closes it a few seconds after the last of them. When the file of a
+// lock has changed for which somebody waits, the Locker reads the beginning of the record, and
+// wakes the waiters unless it names a holder. So renewals wake nobody.
+//
+// Where the folder cannot be watched, waiters poll, and one warning says why; see [WithLogger].
+// Common causes are the limits of inotify (fs.inotify.max_user_instances and max_user_watches),
+// and on macOS and the BSDs a folder with more than 512 files, since kqueue needs an open file for
+// each. Changes by another system, such as the host of a virtual machine that shares the folder,
+// cause no events; such a folder is not supported in any case. Nothing but speed depends on
+// events: waiters also read the record from time to time, and when the holder's lease ends.
+//
 // # Clock
 //
 // On Linux, CLOCK_BOOTTIME judges expiry. All processes share it, it counts suspend, and
@@ -86,6 +100,7 @@ package file
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -185,6 +200,7 @@ func checkRetention(field string, d time.Duration) error {
 
 type settings struct {
 	retention time.Duration
+	logger    *slog.Logger
 }
 
 // Option sets up a Locker.
@@ -194,9 +210,12 @@ type Option func(*settings)
 // use: at least an hour. The default is a day. See the package's section on retention.
 func WithRetention(d time.Duration) Option { return func(c *settings) { c.retention = d } }
 
-// Locker is a [driver.Locker] that can also list locks, break them, and store data. It has
-// no Watcher, since polling costs little, and no Queue: there is no order between processes. It has no batch calls: each lock has a file of its
-// own, so a batch would save nothing.
+// WithLogger sets the logger for warnings. The default is [slog.Default].
+func WithLogger(logger *slog.Logger) Option { return func(c *settings) { c.logger = logger } }
+
+// Locker is a [driver.Locker] that can also wake waiters, list locks, read many of them in one
+// call, break them, and store data. It has no Queue: there is no order between processes. It has
+// no BatchRenewer: each lock has a file of its own, so a batch would save nothing.
 type Locker struct {
 	dir      string
 	clock    clock
@@ -204,20 +223,22 @@ type Locker struct {
 	settings settings
 
 	acquires acquires
+	watcher  *watcher
 
-	closing context.Context // ends at Close; it ends a prune
+	closing context.Context // ends at Close; it ends a prune and the watch of the folder
 	stop    context.CancelFunc
 
 	mu        sync.Mutex
 	nextPrune time.Time
 	pruning   bool
 	closed    bool
-	calls     int           // calls and prunes under way
+	calls     int           // calls, prunes and the watch of the folder under way
 	idle      chan struct{} // made by Close; closed when the last call has ended
 }
 
 var _ interface {
 	driver.Locker
+	driver.BatchInspector
 	driver.Lister
 	driver.Breaker
 	driver.DataStore
@@ -235,9 +256,12 @@ func New(dir string, opts ...Option) (*Locker, error) {
 }
 
 func newLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
-	c := settings{retention: defaultRetention}
+	c := settings{retention: defaultRetention, logger: slog.Default()}
 	for _, opt := range opts {
 		opt(&c)
+	}
+	if c.logger == nil {
+		return nil, driver.Invalid("Logger", "nil", "a logger")
 	}
 	if err := checkRetention(paramRetention, c.retention); err != nil {
 		return nil, err
@@ -254,15 +278,16 @@ func newLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
 	}
 	l := &Locker{dir: abs, clock: clock, disk: systemDisk(), settings: c}
 	l.closing, l.stop = context.WithCancel(context.Background())
+	l.watcher = newWatcher(l, c.logger)
 	return l, nil
 }
 
 // Limits allows TTLs from 10 ms to a year. A disk may need several milliseconds to answer.
 func (l *Locker) Limits() driver.Limits { return limits }
 
-// Capabilities has [driver.Lister], [driver.Breaker] and [driver.DataStore].
+// Capabilities has all but a [driver.HandOverer] and a [driver.BatchRenewer].
 func (l *Locker) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Lister: l, Breaker: l, DataStore: l}
+	return driver.Capabilities{Watcher: l.watcher, BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
 }
 
 // Close waits for calls that the disk has not answered yet, although their context has

@@ -72,6 +72,53 @@ func (l *Locker) readAll(ctx context.Context, prefix string) ([]listed, error) {
 	return found, nil
 }
 
+// InspectBatch implements [driver.BatchInspector]. It reads one file for each name, in one call.
+func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
+	names = slices.Clone(names) // the caller may return and change them first
+	all, failed := result(func(set func([]listed)) error {
+		return l.runDetached(ctx, nil, func(ctx context.Context) error {
+			read := make([]listed, len(names))
+			for i, name := range names {
+				if ctx.Err() != nil {
+					return ended(ctx)
+				}
+				read[i].Record, read[i].err = l.inspect(name)
+			}
+			set(read)
+			return nil
+		})
+	})
+	records, errs := make([]driver.Record, len(names)), make([]error, len(names))
+	for i, name := range names {
+		err := failed
+		if err == nil {
+			records[i], err = all[i].Record, all[i].err
+		}
+		if err != nil {
+			errs[i] = &driver.OpError{Op: "inspect", Backend: backend, Name: name, Err: err}
+		}
+	}
+	return records, errs
+}
+
+// inspect reads a lock's record, without the data. It does not lock the lock file; see
+// [Locker.change].
+func (l *Locker) inspect(name string) (driver.Record, error) {
+	if err := driver.ValidateName(name, limits); err != nil {
+		return driver.Record{}, err
+	}
+	now, err := l.now()
+	if err != nil {
+		return driver.Record{}, err
+	}
+	rec, err := l.load(filepath.Join(l.dir, stem(name)+".json"), name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return driver.Record{}, err
+	}
+	rec.Data = nil
+	return rec.Record(name, now), nil
+}
+
 // nameOf returns the lock's name for a stem, or the stem itself if that does not contain the
 // name.
 func nameOf(base string) string {

@@ -102,25 +102,29 @@ func decode(content []byte) (record, error) {
 	if len(bytes.TrimSpace(content)) == 0 {
 		return record{}, errors.New("it is empty")
 	}
-	var peek struct {
-		Version int `json:"version"`
-	}
-	if err := json.Unmarshal(content, &peek); err != nil {
-		return record{}, err
-	}
-	if peek.Version != version {
-		return record{}, fmt.Errorf("it has version %d, and this program knows only %d", peek.Version, version)
-	}
 	var rec record
 	dec := json.NewDecoder(bytes.NewReader(content))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&rec); err != nil {
+		var peek struct { // a record of another version may have other fields
+			Version int `json:"version"`
+		}
+		if json.Unmarshal(content, &peek) == nil && peek.Version != version {
+			err = errVersion(peek.Version)
+		}
 		return record{}, err
+	}
+	if rec.Version != version {
+		return record{}, errVersion(rec.Version)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return record{}, errors.New("there is more after the record")
 	}
 	return rec, rec.check()
+}
+
+func errVersion(v int) error {
+	return fmt.Errorf("it has version %d, and this program knows only %d", v, version)
 }
 
 // check refuses a record that lacks a fact or has an impossible one.

@@ -42,7 +42,7 @@ const lockName = "the-job"
 // TestMain runs the tests, or, in a worker process, its role.
 func TestMain(m *testing.M) {
 	roles := map[string]func(context.Context, *holdfast.Client, *bench.Backend) error{
-		"count": count, "guard": guardedWrites, "relay": relay, "waiters": waiters,
+		"count": count, "guard": guardedWrites, "relay": relay, "waiters": waiters, "manage": manage,
 	}
 	role := roles[os.Getenv(envRole)]
 	if role == nil {

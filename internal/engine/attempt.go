@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -26,6 +27,8 @@ type Attempt struct {
 	overdue    int                 // refusals in a row after the holder's time should have ended
 	identified bool                // observers were notified of a holder
 	reported   driver.Record       // the holder that they were notified of
+	token      uint64              // the latest token that was seen of a holder, or 0
+	heldSince  time.Duration       // since when that holder was seen
 
 	woken    wakeUp        // by the Watcher or the Queue
 	Watching bool          // it has called once: it reports releases from then on
@@ -73,6 +76,7 @@ func (t *Attempt) noteRefusal(err error) {
 		t.position, t.reserved = held.Record.Position, held.Reserved
 		t.see(held.Record)
 	} else { // the driver names no holder
+		t.noteHolder(0)
 		t.refused, t.seenAt, t.holder.RemainingKnown = true, t.acquisition.client.now(), false
 	}
 	if t.overAt() < t.seenAt+minRetry<<min(t.overdue, 30) {
@@ -102,16 +106,25 @@ func (t *Attempt) overAt() time.Duration {
 
 // see notes the present holder.
 func (t *Attempt) see(holder driver.Record) {
+	t.noteHolder(holder.Token)
 	t.refused, t.seenAt = true, t.acquisition.client.now()
 	if holder.Token != t.holder.Token || holder.Revision != t.holder.Revision {
 		t.overdue = 0 // it has renewed, or is another
 	}
 	t.sighting = t.acquisition.client.sightings.See(t.req.Name, holder, t.sighting)
 	// A backend that cannot name the owner for a moment does not mean another holder.
-	if anonymous := holder.Owner == "" && holder.Token == 0; !anonymous {
+	if anonymous := holder.Owner == "" && (holder.Token == 0 || holder.TTL == 0); !anonymous {
 		t.report(holder)
 	}
 	t.holder = holder
+}
+
+// noteHolder notes since when the present holder has been seen. token is 0 if it is unknown.
+func (t *Attempt) noteHolder(token uint64) {
+	if !t.refused || token != 0 && t.token != 0 && token != t.token {
+		t.heldSince = t.acquisition.client.now()
+	}
+	t.token = cmp.Or(token, t.token)
 }
 
 // report notifies observers of a holder, once.
@@ -178,10 +191,7 @@ func (t *Attempt) Schedule() (tryAt, readAt time.Duration) {
 	}
 	// Promise 10: a request is due when the holder is stuck, however far ahead its expiry lies.
 	tryAt = t.stuckAt()
-	poll := a.settings.Poll
-	if t.Watching {
-		poll = a.settings.WatchedPoll
-	}
+	poll := pollInterval(a.settings, t.Watching, t.holder.Broken, a.client.now()-t.heldSince)
 	if left := min(t.holder.Remaining, driver.MaxTTL); t.holder.RemainingKnown {
 		tryAt = min(tryAt, t.seenAt+left) + t.afterExpiry()
 		// A holder that is alive has renewed before three quarters of this time are over.

@@ -107,11 +107,8 @@ func (qs *queues) offer(h *Hold) *offer {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	q := qs.byName[lockOf(h.Name(), h.slot)]
-	if q == nil || len(q.waiters) == 0 {
-		return nil
-	}
-	w := q.waiters[0]
-	if w.hasTurn || w.slots <= h.slot || w.ttl < h.entry.Lease.TTL {
+	w := q.first()
+	if w == nil || w.hasTurn || w.slots <= h.slot || w.ttl < h.entry.Lease.TTL {
 		return nil
 	}
 	w.offer = &offer{hold: h, outcome: make(chan bool, 1)}

@@ -15,18 +15,29 @@ import (
 
 // Hold is a lock that this process holds. It is renewed in the background until Release or a
 // loss. All methods are safe for concurrent use.
+//
+// A process may have very many holds. What only some of them need is made when it is needed.
 type Hold struct {
 	client       *Client
-	ctx          holdContext
-	cancel       context.CancelCauseFunc
+	parent       context.Context            // of its context
+	ctx          atomic.Pointer[ownContext] // nil until Context is called
+	ended        atomic.Pointer[error]      // the cause of the end of its context, or nil
 	policy       *Policy
 	entry        renewal.Entry
 	slot         int
 	managed      bool                    // Do, a runner, a LeaseManager or Partitions releases it after its work
 	release      atomic.Pointer[release] // nil until it begins
 	inDoubt      InDoubt                 // a duplicate of the acquiring request may land
+	takenAt      time.Duration           // when the queue was notified of it
+	nextHolder   *Hold                   // of this process, in the same queue
 	handoffUntil time.Duration           // a release after this moment is not a handoff
 	writer       atomic.Pointer[writer]  // of its data; nil until it is used
+}
+
+// ownContext is the context that a hold ends.
+type ownContext struct {
+	holdContext
+	cancel context.CancelCauseFunc
 }
 
 // Policy is what the holds of one acquisition, or of many, have in common.
@@ -86,10 +97,8 @@ func HoldFrom(ctx context.Context) (*Hold, bool) {
 // NewHold makes a hold of a lease that was granted to a, and begins to renew it. The hold's
 // context descends from parent.
 func (c *Client) NewHold(parent context.Context, a *Acquisition, g Grant, managed bool) *Hold {
-	h := &Hold{client: c, managed: managed, slot: g.attempt.slot, inDoubt: g.attempt.inDoubt, handoffUntil: g.handoffUntil}
-	ctx, cancel := context.WithCancelCause(parent)
-	h.ctx, h.cancel = holdContext{ctx, h, holdContextFrom(parent)}, cancel
-	h.policy = a.policy
+	h := &Hold{client: c, managed: managed, parent: parent, policy: a.policy,
+		slot: g.attempt.slot, inDoubt: g.attempt.inDoubt, handoffUntil: g.handoffUntil}
 	h.entry.Init(&a.policy.Policy, g.lease, h)
 	c.mu.Lock()
 	c.holds[h] = struct{}{}
@@ -128,7 +137,46 @@ func (h *Hold) GiveUp(cause error) { h.client.renewer.GiveUp(&h.entry, cause) }
 func (h *Hold) Report(t event.Type, op string, err error) { h.entry.Report(t, op, err) }
 
 // Context returns a context that ends with the hold, before another can be granted the lock.
-func (h *Hold) Context() context.Context { return &h.ctx }
+func (h *Hold) Context() context.Context {
+	if own := h.ctx.Load(); own != nil {
+		return own
+	}
+	parent := h.parent
+	if h.ended.Load() != nil {
+		parent = context.WithoutCancel(parent) // the cause is what ended the hold first
+	}
+	ctx, cancel := context.WithCancelCause(parent)
+	own := &ownContext{holdContext{ctx, h, holdContextFrom(parent)}, cancel}
+	if !h.ctx.CompareAndSwap(nil, own) {
+		cancel(nil) // another call was faster
+		return h.ctx.Load()
+	}
+	if why := h.ended.Load(); why != nil {
+		cancel(*why) // the hold may have ended before it had a context
+	}
+	return own
+}
+
+// cancel ends the hold's context for a cause. Only the first call does anything.
+func (h *Hold) cancel(cause error) {
+	if !h.ended.CompareAndSwap(nil, &cause) {
+		return
+	}
+	if own := h.ctx.Load(); own != nil {
+		own.cancel(cause)
+	}
+}
+
+// contextErr is the cause of the end of the hold's context, or nil.
+func (h *Hold) contextErr() error {
+	if own := h.ctx.Load(); own != nil {
+		return context.Cause(own)
+	}
+	if why := h.ended.Load(); why != nil {
+		return *why
+	}
+	return context.Cause(h.parent)
+}
 
 // Lease returns the lease with its ID.
 func (h *Hold) Lease() driver.Lease { return h.entry.Lease }
@@ -145,8 +193,8 @@ func (h *Hold) Token() uint64 { return h.entry.Lease.Token }
 // Err returns nil while the lock is held, and afterwards why it is not. It reads the clock itself,
 // so it is right even just after a pause of the process, before any context could end.
 func (h *Hold) Err() error {
-	if h.ctx.Err() != nil {
-		return context.Cause(&h.ctx)
+	if err := h.contextErr(); err != nil {
+		return err
 	}
 	return h.LeaseErr()
 }

@@ -105,3 +105,39 @@ func TestLossShownByTheClockIsReported(t *testing.T) {
 		}
 	})
 }
+
+// The context of a hold may be asked for at any time, also while the hold ends: it ends with the
+// hold, for the same cause, and all calls return the same one.
+func TestContextOfAHoldThatEnds(t *testing.T) {
+	c := locktest.NewClient(t, memory.New())
+	for range 500 {
+		h := locktest.MustLock(t, c, "job")
+		contexts := make(chan context.Context, 4)
+		for range cap(contexts) {
+			go func() { contexts <- h.Context() }()
+		}
+		if err := h.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Err(); !errors.Is(err, holdfast.ErrReleased) {
+			t.Fatalf("Err after the release: %v", err)
+		}
+		for range cap(contexts) {
+			ctx := <-contexts
+			if ctx != h.Context() {
+				t.Fatal("two contexts of one hold")
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Minute):
+				t.Fatal("the context has not ended with the hold")
+			}
+			if why := context.Cause(ctx); !errors.Is(why, holdfast.ErrReleased) || why != h.Err() {
+				t.Fatalf("the cause is %v, and Err returns %v", why, h.Err())
+			}
+			if got, ok := holdfast.HoldFromContext(ctx); !ok || got != h {
+				t.Fatal("the context is not the hold's")
+			}
+		}
+	}
+}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"iter"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -26,11 +27,16 @@ func (c *Client) Observe(ctx context.Context, name string, s settings.Settings) 
 		ended := func() bool { return ctx.Err() != nil || c.closing.Err() != nil }
 		wakeUps := make(chan struct{}, 1)
 		watcher := c.capabilities.Watcher
+		var watching atomic.Bool
 		if watcher != nil {
-			defer watcher.Watch(name, func() { notify(wakeUps) })()
+			defer watcher.Watch(name, func() {
+				watching.Store(true)
+				notify(wakeUps)
+			})()
 		}
 		var last driver.Record
-		freeReads := 0 // in a row
+		var since time.Duration // when the holder was first seen
+		freeReads := 0          // in a row
 		for first, failures := true, 0; !ended(); {
 			r, err := c.inspect(ctx, name, s.RequestTimeout)
 			var wait time.Duration
@@ -46,13 +52,13 @@ func (c *Client) Observe(ctx context.Context, name string, s settings.Settings) 
 				failures++
 			default:
 				if first || holderChanged(last, r) {
-					freeReads = 0
+					freeReads, since = 0, c.now()
 					if !yield(r, nil) {
 						return
 					}
 				}
 				last, first, failures = r, false, 0
-				wait, wake = nextRead(r, s, watcher != nil), wakeUps
+				wait, wake = nextRead(r, s, watching.Load(), c.now()-since), wakeUps
 				if r.State == driver.StateFree { // no wake-up reports that it is taken, often soon
 					wait = min(wait, timing.Backoff(freeReads, 2*minReadInterval, wait))
 					freeReads++
@@ -81,10 +87,14 @@ func holderChanged(before, now driver.Record) bool {
 	return before.State != now.State || before.Token != now.Token || before.Owner != now.Owner || before.Broken != now.Broken
 }
 
-// nextRead is how long to wait for the next read unless a wake-up comes first.
-func nextRead(r driver.Record, s settings.Settings, watched bool) time.Duration {
+// nextRead is how long to wait for the next read, unless a wake-up comes first, of a lock whose
+// record has been the same for so long.
+func nextRead(r driver.Record, s settings.Settings, watching bool, unchanged time.Duration) time.Duration {
 	poll := s.Poll
-	if watched {
+	switch {
+	case r.State == driver.StateHeld:
+		poll = pollInterval(s, watching, r.Broken, unchanged)
+	case watching:
 		poll = s.WatchedPoll
 	}
 	wait := timing.Jitter(poll, 0.2)

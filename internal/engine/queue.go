@@ -15,13 +15,54 @@ type queues struct {
 	byName map[string]*queue
 }
 
+// queue is small as long as nobody waits: a process may hold very many locks.
 type queue struct {
+	holder *Hold // of this process, live, or nil; those of other slots follow it, in the order of their grants
+	*crowd       // nil until a waiter joins
+}
+
+// crowd is the part of a queue that only waiters need.
+type crowd struct {
 	waiters     []*waiter     // in order of arrival
-	holders     []*Hold       // of this process, live: one, or one for each slot
-	lastTaken   time.Duration // when the latest of them was taken
-	ownReported bool          // that these holds keep a waiter waiting, since lastTaken
+	ownReported bool          // that the present holds keep a waiter waiting
 	lastErr     error         // what last kept the first waiter from the lock
 	yieldUntil  time.Duration // until when the first waiter lets other processes send their requests
+}
+
+// first returns the first waiter, or nil. q may be nil.
+func (q *queue) first() *waiter {
+	if q == nil || q.crowd == nil || len(q.waiters) == 0 {
+		return nil
+	}
+	return q.waiters[0]
+}
+
+// holders ranges over the live holds of this process. q may be nil.
+func (q *queue) holders(yield func(*Hold) bool) {
+	if q == nil {
+		return
+	}
+	for h := q.holder; h != nil && yield(h); h = h.nextHolder {
+	}
+}
+
+// addHolder adds a hold at the end.
+func (q *queue) addHolder(h *Hold) {
+	end := &q.holder
+	for *end != nil {
+		end = &(*end).nextHolder
+	}
+	*end = h
+}
+
+// dropHolder removes a hold, if it is there.
+func (q *queue) dropHolder(h *Hold) {
+	for at := &q.holder; *at != nil; at = &(*at).nextHolder {
+		if *at == h {
+			*at, h.nextHolder = h.nextHolder, nil
+			return
+		}
+	}
 }
 
 // waiter is a caller in a queue.
@@ -48,6 +89,9 @@ func (qs *queues) join(name string, slots int, ttl time.Duration) *waiter {
 	defer qs.mu.Unlock()
 	w := &waiter{name: name, slots: slots, ttl: ttl, turn: make(chan struct{}), slotFreed: make(chan struct{}, 1)}
 	q := qs.of(name)
+	if q.crowd == nil {
+		q.crowd = &crowd{}
+	}
 	q.waiters = append(q.waiters, w)
 	qs.advance(name, q)
 	return w
@@ -58,7 +102,7 @@ func (qs *queues) join(name string, slots int, ttl time.Duration) *waiter {
 func (qs *queues) leave(w *waiter) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	q := qs.of(w.name)
+	q := qs.of(w.name) // it has a crowd, since w has joined
 	if i := slices.Index(q.waiters, w); i >= 0 {
 		q.waiters = slices.Delete(q.waiters, i, i+1)
 	}
@@ -73,7 +117,11 @@ func (qs *queues) took(h *Hold, now time.Duration) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	q := qs.of(lockOf(h.Name(), h.slot))
-	q.holders, q.lastTaken, q.ownReported, q.lastErr = append(q.holders, h), now, false, nil
+	q.addHolder(h)
+	h.takenAt = now
+	if q.crowd != nil {
+		q.ownReported, q.lastErr = false, nil
+	}
 }
 
 // freed notes that a hold is lost or released. The first waiter may now send requests. If its turn
@@ -83,12 +131,11 @@ func (qs *queues) freed(h *Hold, yieldUntil time.Duration) {
 	defer qs.mu.Unlock()
 	name := lockOf(h.Name(), h.slot)
 	q := qs.of(name)
-	if i := slices.Index(q.holders, h); i >= 0 {
-		q.holders = slices.Delete(q.holders, i, i+1)
+	q.dropHolder(h)
+	if q.crowd != nil {
+		q.yieldUntil = yieldUntil
 	}
-	q.yieldUntil = yieldUntil
-	if len(q.waiters) > 0 && q.waiters[0].hasTurn {
-		w := q.waiters[0]
+	if w := q.first(); w != nil && w.hasTurn {
 		w.freed = append(w.freed, h.slot)
 		notify(w.slotFreed)
 	}
@@ -116,10 +163,8 @@ func (qs *queues) takeFreed(w *waiter) []int {
 func (qs *queues) heldSlots(name string) (slots []int) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	if q := qs.byName[name]; q != nil {
-		for _, h := range q.holders {
-			slots = append(slots, h.slot)
-		}
+	for h := range qs.byName[name].holders {
+		slots = append(slots, h.slot)
 	}
 	return slots
 }
@@ -128,7 +173,9 @@ func (qs *queues) heldSlots(name string) (slots []int) {
 func (qs *queues) note(name string, err error) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	qs.of(name).lastErr = err
+	if q := qs.byName[name]; q.first() != nil {
+		q.lastErr = err
+	}
 }
 
 // reason is what keeps a waiter from the lock, or nil if that is unknown.
@@ -140,7 +187,7 @@ func (qs *queues) reason(w *waiter) error {
 	case q == nil:
 		return nil
 	case q.holdsAll(w):
-		return fmt.Errorf("this process itself holds it: %w", allHeld(w.name, w.slots, q.holders[0].heldError()))
+		return fmt.Errorf("this process itself holds it: %w", allHeld(w.name, w.slots, q.holder.heldError()))
 	default:
 		return q.lastErr
 	}
@@ -155,17 +202,21 @@ func (qs *queues) longOwnHold(w *waiter, now, patience time.Duration) (h *Hold, 
 	if q == nil || q.ownReported || !q.holdsAll(w) {
 		return nil, patience
 	}
-	if left := q.lastTaken + patience - now; left > 0 {
+	var lastTaken time.Duration
+	for h := range q.holders {
+		lastTaken = max(lastTaken, h.takenAt)
+	}
+	if left := lastTaken + patience - now; left > 0 {
 		return nil, left
 	}
 	q.ownReported = true
-	return q.holders[0], patience
+	return q.holder, patience
 }
 
 // holdsAll reports whether this process holds every slot that the waiter may take.
 func (q *queue) holdsAll(w *waiter) bool {
 	var own int
-	for _, h := range q.holders {
+	for h := range q.holders {
 		if h.slot < w.slots {
 			own++
 		}
@@ -189,12 +240,12 @@ func (qs *queues) of(name string) *queue {
 // advance begins the first waiter's turn if it may take a slot, and drops a queue that nothing
 // needs any more.
 func (qs *queues) advance(name string, q *queue) {
-	switch {
-	case len(q.waiters) == 0:
-		if len(q.holders) == 0 {
+	switch w := q.first(); {
+	case w == nil:
+		if q.holder == nil {
 			delete(qs.byName, name)
 		}
-	case !q.waiters[0].hasTurn && !q.holdsAll(q.waiters[0]):
-		q.waiters[0].beginTurn()
+	case !w.hasTurn && !q.holdsAll(w):
+		w.beginTurn()
 	}
 }

@@ -28,21 +28,25 @@ type Entry struct {
 	Lease driver.Lease
 	owner Owner
 
-	// lossAt is Timing.LossAt(start), and why is the cause of the loss, or nil: Hold.Err reads
-	// both without the mutex.
-	lossAt atomic.Int64
-	why    atomic.Pointer[error]
+	// Hold.Err reads both without the mutex.
+	start instant               // just before the last successful request was sent
+	why   atomic.Pointer[error] // the cause of the loss, or nil
 
 	// The rest is guarded by Renewer.mu.
-	start    time.Duration // just before the last successful request was sent
 	next     time.Duration // when to renew; during a call, when to stop waiting for it
 	phase    phase
 	queued   bool  // waits for a call
 	failures int32 // calls that failed since the last success
+	index    int32 // in the Renewer's queue of entries; -1 outside
 	call     *call // under way, or nil
 	lastErr  error // of the latest failed call
-	index    int   // in the Renewer's queue of entries; -1 outside
 }
+
+// instant is a time of the elapsed-time clock.
+type instant struct{ nanoseconds atomic.Int64 }
+
+func (i *instant) load() time.Duration   { return time.Duration(i.nanoseconds.Load()) }
+func (i *instant) store(t time.Duration) { i.nanoseconds.Store(int64(t)) }
 
 type phase uint8
 
@@ -66,7 +70,7 @@ func (e *Entry) LostErr() error {
 }
 
 // LossAt is when the lease is lost unless it is renewed before.
-func (e *Entry) LossAt() time.Duration { return time.Duration(e.lossAt.Load()) }
+func (e *Entry) LossAt() time.Duration { return e.Timing.LossAt(e.start.load()) }
 
 // Report reports an event of the lease to the observers.
 func (e *Entry) Report(t event.Type, op string, err error) { e.Emit(e.event(t, op, err)) }
@@ -77,18 +81,18 @@ func (e *Entry) event(t event.Type, op string, err error) event.Event {
 
 // countFrom counts the lease's time from a successful request that was sent at start.
 func (e *Entry) countFrom(start time.Duration) {
-	e.start, e.failures, e.lastErr = start, 0, nil
-	e.lossAt.Store(int64(e.Timing.LossAt(start)))
+	e.failures, e.lastErr = 0, nil
+	e.start.store(start)
 }
 
 // late reports whether the lease's time is over.
-func (e *Entry) late(now time.Duration) bool { return now >= e.Timing.LossAt(e.start) }
+func (e *Entry) late(now time.Duration) bool { return now >= e.LossAt() }
 
 // due is when the entry needs something next.
 func (e *Entry) due() time.Duration {
-	switch loss := e.Timing.LossAt(e.start); {
+	switch loss := e.LossAt(); {
 	case e.phase == ended:
-		return e.Timing.ExpiresAt(e.start)
+		return e.Timing.ExpiresAt(e.start.load())
 	case e.queued:
 		return loss
 	default:
@@ -100,7 +104,7 @@ func (e *Entry) due() time.Duration {
 // time for further ones before the loss.
 func (e *Entry) noteFailure(err error, now time.Duration) {
 	e.call, e.lastErr = nil, err
-	left := e.Timing.LossAt(e.start) - now
+	left := e.LossAt() - now
 	// Promise 4: a failed renewal is not a loss; it is retried until the local deadline.
 	e.next = now + min(e.Timing.Backoff(int(e.failures)), max(left/4, e.Timing.Share(300, time.Second)))
 	e.failures++
@@ -110,7 +114,7 @@ func (e *Entry) noteFailure(err error, now time.Duration) {
 // that a request that hangs does not take the last chance, unless half is too short for any
 // answer. A call for this lease alone never outlives its loss.
 func (e *Entry) requestLimit(now time.Duration) time.Duration {
-	left := e.Timing.LossAt(e.start) - now
+	left := e.LossAt() - now
 	return min(max(left/2, e.Timing.RequestTimeout/4), e.Timing.RequestTimeout, left)
 }
 

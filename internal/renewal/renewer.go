@@ -46,7 +46,7 @@ func New(locker driver.Locker, now func() time.Duration, logger *slog.Logger) *R
 	r := &Renewer{
 		locker: locker, batch: locker.Capabilities().BatchRenewer, now: now, logger: logger,
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
-		entries: priority.New(func(x, y *Entry) bool { return x.due() < y.due() }, func(e *Entry, index int) { e.index = index }),
+		entries: priority.New(func(x, y *Entry) bool { return x.due() < y.due() }, func(e *Entry, index int) { e.index = int32(index) }),
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
@@ -216,9 +216,9 @@ func (r *Renewer) noteResult(e *Entry, c *call, now time.Duration, err error) (a
 		return r.lose(e, driver.Errorf("holdfast: %q: %w", e.Lease.Name, err)), false
 	case err == nil:
 		// A later call may have succeeded before: the deadline never moves back.
-		e.countFrom(max(e.start, c.start))
+		e.countFrom(max(e.start.load(), c.start))
 		if e.call == nil && !e.queued { // else its next call comes soon
-			e.next = e.start + e.Timing.RenewEvery
+			e.next = e.start.load() + e.Timing.RenewEvery
 		}
 	case current:
 		e.noteFailure(err, now)
@@ -255,7 +255,7 @@ func (r *Renewer) reportOverrun(e *Entry) {
 // reorder moves an entry after its due time has changed.
 func (r *Renewer) reorder(e *Entry) {
 	if e.index >= 0 {
-		r.entries.Fix(e.index)
+		r.entries.Fix(int(e.index))
 	}
 	r.wakeUp()
 }
@@ -263,7 +263,7 @@ func (r *Renewer) reorder(e *Entry) {
 // drop takes an entry out of the queue of entries.
 func (r *Renewer) drop(e *Entry) {
 	if e.index >= 0 {
-		r.entries.Remove(e.index)
+		r.entries.Remove(int(e.index))
 	}
 }
 

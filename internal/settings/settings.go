@@ -75,6 +75,7 @@ type Settings struct {
 	timing.Timing
 	Poll        time.Duration // between the attempts of a waiter that nothing wakes
 	WatchedPoll time.Duration // the same, while the backend's Watcher wakes waiters
+	PollSet     bool          // by an option: else the interval adapts to how the lock has behaved
 	Slots       int
 	Owner       string
 	Data        []byte
@@ -111,7 +112,7 @@ func (c Config) Resolve(l driver.Limits) (Settings, error) {
 	s.Grace = c.Grace.Or(s.TTL / 6)
 	s.RenewEvery = c.RenewEvery.Or(s.TTL / 3)
 	s.RequestTimeout = c.RequestTimeout.Or(min(s.Grace*6/10, maxRequestTimeout))
-	s.Poll = c.Poll.Or(defaultPoll)
+	s.Poll, s.PollSet = c.Poll.Or(defaultPoll), c.Poll.Set
 	s.WatchedPoll = c.Poll.Or(watchedPoll)
 	if !c.Poll.Set && l.Poll > 0 {
 		s.Poll, s.WatchedPoll = l.Poll, max(l.Poll, watchedPoll)

@@ -1,0 +1,338 @@
+package file
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+const waitLimit = time.Minute
+
+// watchName counts the calls of wake, and has a channel that gets a value for the latest of them.
+func watchName(l *Locker, name string) (woken <-chan struct{}, calls *atomic.Int64, stop func()) {
+	c, calls := make(chan struct{}, 1), new(atomic.Int64)
+	return c, calls, l.watcher.Watch(name, func() {
+		calls.Add(1)
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	})
+}
+
+func awaitWake(t *testing.T, woken <-chan struct{}, what string) {
+	t.Helper()
+	select {
+	case <-woken:
+	case <-time.After(waitLimit):
+		t.Fatalf("no wake: %s", what)
+	}
+}
+
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(waitLimit); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("timed out waiting for: %s", what)
+		}
+	}
+}
+
+// watchedLocker returns a Locker of a folder, what it logs, and the watches of the system that it
+// opened.
+func watchedLocker(t *testing.T, dir string) (l *Locker, log *lockedBuffer, opened *openedWatches) {
+	t.Helper()
+	log, opened = &lockedBuffer{}, &openedWatches{}
+	l, err := New(dir, WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.watcher.open = opened.open
+	t.Cleanup(func() { _ = l.Close(t.Context()) })
+	return l, log, opened
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) count(text string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Count(b.b.String(), text)
+}
+
+// openedWatches opens watches of the system, or fails with err.
+type openedWatches struct {
+	mu  sync.Mutex
+	all []*fsnotify.Watcher
+	err error
+}
+
+func (o *openedWatches) open(dir string) (*fsnotify.Watcher, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err != nil {
+		return nil, o.err
+	}
+	events, err := openWatch(dir)
+	o.all = append(o.all, events)
+	return events, err
+}
+
+func (o *openedWatches) fail(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.err = err
+}
+
+func (o *openedWatches) count() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.all)
+}
+
+func (o *openedWatches) last() *fsnotify.Watcher {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.all[len(o.all)-1]
+}
+
+// A waiter is woken by a release, a break and a removal, and not by renewals, written data, grants,
+// or what happens to other locks.
+func TestWatchWakesWhenALockMayBeFree(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	holder, _, _ := watchedLocker(t, dir)
+	l, _, _ := watchedLocker(t, dir)
+	lease := mustAcquire(t, holder, request("first"))
+	woken, calls, stop := watchName(l, lease.Name)
+	defer stop()
+	awaitWake(t, woken, "the watch is in effect")
+	other := request("other")
+	other.Name = "other"
+	last := mustAcquire(t, holder, other)
+	afterwards, _, stopOther := watchName(l, last.Name)
+	defer stopOther()
+	awaitWake(t, afterwards, "the watch is in effect")
+	steps := []struct {
+		what  string
+		wakes bool
+		do    func() error
+	}{
+		{"renewal", false, func() error { return holder.Renew(t.Context(), lease) }},
+		{"data", false, func() error {
+			return holder.WriteData(t.Context(), lease, bytes.Repeat([]byte("x"), limits.MaxData), driver.DataRevision{Token: lease.Token})
+		}},
+		{"renewal with much data", false, func() error { return holder.Renew(t.Context(), lease) }},
+		{"break", false, func() error { return holder.Break(t.Context(), lease.Name, 0) }},
+		{"release", true, func() error { return holder.Release(t.Context(), lease) }},
+		{"grant", false, func() (err error) { lease, err = holder.TryAcquire(t.Context(), request("second")); return err }},
+		{"break, now", true, func() error { return holder.BreakNow(t.Context(), lease.Name, 0) }},
+		{"grant", false, func() (err error) { lease, err = holder.TryAcquire(t.Context(), request("third")); return err }},
+		{"removal", true, func() error { return os.Remove(filepath.Join(dir, stem(lease.Name)+".json")) }},
+		{"grant", false, func() (err error) { lease, err = holder.TryAcquire(t.Context(), request("fourth")); return err }},
+		{"damage", true, func() error {
+			return os.WriteFile(filepath.Join(dir, stem(lease.Name)+".json"), []byte("no record"), 0o600)
+		}},
+	}
+	for _, step := range steps {
+		before := calls.Load()
+		if err := step.do(); err != nil {
+			t.Fatalf("%s: %v", step.what, err)
+		}
+		if step.wakes {
+			awaitWake(t, woken, step.what)
+			continue
+		}
+		// The wake-up for a later change of another lock comes after this one's, if there were one.
+		if err := holder.Release(t.Context(), last); err != nil {
+			t.Fatal(err)
+		}
+		awaitWake(t, afterwards, "release of the other lock")
+		last = mustAcquire(t, holder, other)
+		if calls.Load() != before {
+			t.Errorf("a waiter was woken: %s", step.what)
+		}
+	}
+}
+
+// All waiters of a Locker share one watch of the system. It is closed after the last of them, by a
+// goroutine that Close waits for.
+func TestWatchSharesOneWatchOfTheSystem(t *testing.T) {
+	t.Parallel()
+	l, _, opened := watchedLocker(t, t.TempDir())
+	l.watcher.linger = 20 * time.Millisecond
+	const names = 2000
+	var all []<-chan struct{}
+	var stops []func()
+	for i := range names {
+		woken, _, stop := watchName(l, fmt.Sprint("name-", i))
+		all, stops = append(all, woken), append(stops, stop)
+	}
+	for _, woken := range all {
+		awaitWake(t, woken, "the watch is in effect")
+	}
+	req := request("x")
+	req.Name = "name-1234"
+	if err := l.Release(t.Context(), mustAcquire(t, l, req)); err != nil {
+		t.Fatal(err)
+	}
+	awaitWake(t, all[1234], "release")
+	for i, woken := range all {
+		select {
+		case <-woken:
+			if i != 1234 { // whose grant and release may wake it once more
+				t.Errorf("the waiter for name-%d was woken", i)
+			}
+		default:
+		}
+	}
+	if n := opened.count(); n != 1 {
+		t.Errorf("%d watches of the system for %d names", n, names)
+	}
+	running := func() bool {
+		l.watcher.mu.Lock()
+		defer l.watcher.mu.Unlock()
+		return l.watcher.running
+	}
+	if !running() {
+		t.Error("the goroutine has ended while there are waiters")
+	}
+	for _, stop := range stops {
+		stop()
+		stop()
+	}
+	eventually(t, "the watch of the system is closed", func() bool { return !running() })
+	woken, _, stop := watchName(l, "again")
+	awaitWake(t, woken, "the watch is in effect again")
+	if n := opened.count(); n != 2 {
+		t.Errorf("%d watches of the system, want a second one", n)
+	}
+	if err := l.Close(t.Context()); err != nil || running() {
+		t.Errorf("Close with a waiter: %v; the goroutine runs: %v", err, running())
+	}
+	stop()
+	_, calls, stop := watchName(l, "late")
+	stop()
+	if calls.Load() > 0 || running() {
+		t.Error("a closed Locker watches")
+	}
+}
+
+// If the system's queue of events overflows, events are lost, and every waiter is woken. So is
+// every waiter after another failure, as soon as the folder is watched again.
+func TestWatchWakesEverybodyAfterAGap(t *testing.T) {
+	t.Parallel()
+	for what, gap := range map[string]struct {
+		failure error
+		opened  int
+	}{"overflow": {fsnotify.ErrEventOverflow, 1}, "other failure": {errors.New("broken by the test"), 2}} {
+		l, log, opened := watchedLocker(t, t.TempDir())
+		a, _, stopA := watchName(l, "a")
+		b, _, stopB := watchName(l, "b")
+		awaitWake(t, a, "the watch is in effect")
+		awaitWake(t, b, "the watch is in effect")
+		opened.last().Errors <- gap.failure
+		awaitWake(t, a, what)
+		awaitWake(t, b, what)
+		if n := opened.count(); n != gap.opened {
+			t.Errorf("%s: %d watches of the system, want %d", what, n, gap.opened)
+		}
+		if log.count("\n") > 0 {
+			t.Errorf("%s was logged although the folder is watched again", what)
+		}
+		stopA()
+		stopB()
+	}
+}
+
+// A folder that is removed or replaced is watched again once it is there.
+func TestWatchOfAFolderThatIsReplaced(t *testing.T) {
+	t.Parallel()
+	for what, replace := range map[string]func(dir string) error{
+		"removed":         os.RemoveAll,
+		"renamed":         func(dir string) error { return os.Rename(dir, dir+".old") },
+		"renamed far up":  func(dir string) error { return os.Rename(filepath.Dir(dir), filepath.Dir(dir)+".old") },
+		"removed, far up": func(dir string) error { return os.RemoveAll(filepath.Dir(dir)) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "up", "locks")
+			l, log, _ := watchedLocker(t, dir)
+			l.watcher.linger = 20 * time.Millisecond // how often the folder is compared
+			woken, calls, stop := watchName(l, "n")
+			defer stop()
+			awaitWake(t, woken, "the watch is in effect")
+			if err := replace(dir); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "a warning", func() bool { return log.count("level=WARN") == 1 })
+			before := calls.Load()
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "a wake after the gap", func() bool { return calls.Load() > before })
+			eventually(t, "a line that all is well", func() bool { return log.count("watched again") == 1 })
+			lease := mustAcquire(t, l, request("first"))
+			before = calls.Load()
+			if err := l.Release(t.Context(), lease); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "a wake by a release", func() bool { return calls.Load() > before })
+			if log.count("level=WARN") != 1 {
+				t.Error("more than one warning")
+			}
+		})
+	}
+}
+
+// Where the folder cannot be watched, waiters are not told that it is, and one warning names the
+// limit of the system. Tries to watch keep to a backoff, however often waiters come.
+func TestWatchThatFails(t *testing.T) {
+	t.Parallel()
+	l, log, opened := watchedLocker(t, t.TempDir())
+	opened.fail(os.NewSyscallError("inotify_init1", syscall.EMFILE))
+	tries := atomic.Int64{}
+	l.watcher.open = func(dir string) (*fsnotify.Watcher, error) {
+		tries.Add(1)
+		return opened.open(dir)
+	}
+	woken, calls, stop := watchName(l, "n")
+	defer stop()
+	eventually(t, "a warning", func() bool { return log.count("level=WARN") == 1 })
+	began := time.Now()
+	for time.Since(began) < 500*time.Millisecond {
+		_, _, stop := watchName(l, "m")
+		stop()
+		time.Sleep(time.Millisecond)
+	}
+	if n := tries.Load(); n > 5 {
+		t.Errorf("%d tries within %v", n, time.Since(began))
+	}
+	if calls.Load() > 0 || log.count("\n") != 1 {
+		t.Errorf("%d calls of wake, %d lines of log", calls.Load(), log.count("\n"))
+	}
+	opened.fail(nil)
+	awaitWake(t, woken, "the watch is in effect after all")
+}
