@@ -28,7 +28,7 @@ SYSTEMS := linux darwin windows
 # For test-newest: the packages that use other modules, and a go.mod with the newest versions of those modules.
 NEWEST_PKG ?= ./drivers/mongo ./drivers/azblob ./drivers/file ./cmd/holdfast ./internal/mongotest ./internal/azuritetest
 NEWEST := .cache/newest.mod
-MODULES := . bench integration adapters/integration
+MODULES := . bench integration adapters/integration adapters/kuberneteslock examples/asynq
 
 GOLANGCI_LINT_VERSION := v2.15.0
 BIN := $(CURDIR)/.cache/bin
@@ -63,7 +63,8 @@ test-bench: ## run the tests of the module bench, which draws the results of ben
 
 .PHONY: test-adapters
 test-adapters: ## test the adapters with the libraries that they are for; needs a C compiler, for SQLite
-	$(GO) -C adapters/integration test -race -count=1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
+	@for module in adapters/integration adapters/kuberneteslock examples/asynq; do \
+		echo "$$module"; $(GO) -C $$module test -race -count=1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./... || exit 1; done
 
 .PHONY: test-newest
 test-newest: setup ## test the packages that use other modules with the newest versions; go.mod requires the oldest
