@@ -271,14 +271,14 @@ func TestGocronElectorLoss(t *testing.T) {
 	}
 }
 
-// longJob writes to the journal and runs until the process is killed.
+// longJob writes to the journal and runs until the process is killed, or the lock is lost.
 func longJob(journal journal) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		if err := journal.write(ctx, "begin"); err != nil {
 			return err
 		}
 		<-ctx.Done()
-		return context.Cause(ctx)
+		return errors.Join(context.Cause(ctx), journal.writeLoss(ctx))
 	}
 }
 

@@ -3,6 +3,7 @@ package integration
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"log/slog"
@@ -104,6 +105,14 @@ func (j journal) write(ctx context.Context, what string) error {
 		err = closeErr
 	}
 	return err
+}
+
+// writeLoss writes that the work has seen the loss of its lock, if that has ended its context.
+func (j journal) writeLoss(ctx context.Context) error {
+	if !errors.Is(context.Cause(ctx), holdfast.ErrLost) {
+		return nil
+	}
+	return j.write(ctx, "lost")
 }
 
 type entry struct {

@@ -159,9 +159,10 @@ func redsyncProgram(client *holdfast.Client, journal journal) error {
 	if err := journal.write(mutex.Context(), "begin"); err != nil {
 		return err
 	}
+	ctx := mutex.Context()
 	for range time.Tick(processTTL / 3) {
-		if _, err := mutex.Extend(); err != nil {
-			return err
+		if _, err := mutex.Extend(); err != nil || ctx.Err() != nil {
+			return errors.Join(err, journal.write(ctx, "lost")) // redsync's own way to see a loss is Extend
 		}
 	}
 	return nil
