@@ -8,6 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
@@ -107,7 +108,7 @@ func TestReleaseWithoutItsHint(t *testing.T) {
 		lease := acquire(t, holder, request("job", "holder"))
 		lease.Contended = closed
 		c, l := newProcess(t, base)
-		got := lockSoon(t, c, "job")
+		got := lockSoon(t, c, "job", holdfast.WithPollInterval(time.Second))
 		awaitFollowed(t, l, "job")
 		setFailPoint(t, control, "alwaysOn", field("appName", "victim"), field("failCommands", list{"insert"}),
 			field("closeConnection", closed), field("errorCode", 2))
