@@ -105,7 +105,7 @@ func TestReleaseWithoutItsHint(t *testing.T) {
 	victim := mongotest.Connect(t, rs.URI(), options.Client().SetAppName("victim"))
 	holder := newTestLocker(t, victim.Database(base.Database().Name()).Collection(base.Name()))
 	for _, closed := range []bool{false, true} {
-		lease := acquire(t, holder, request("job", "holder"))
+		lease := acquire(t, holder, longRequest("job", "holder"))
 		lease.Contended = closed
 		c, l := newProcess(t, base)
 		got := lockSoon(t, c, "job", holdfast.WithPollInterval(time.Second))
