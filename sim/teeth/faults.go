@@ -124,6 +124,10 @@ var faults = []fault{
 		"	m.planRelease(n, at)\n}\n\n// releaseNow", "	_ = at\n}\n\n// releaseNow",
 	},
 	{
+		"a hold leaves a goroutine", "–", hold,
+		"	h.entry.Report(event.Acquired, \"\", nil)\n", "	h.entry.Report(event.Acquired, \"\", nil)\n	go func() { <-make(chan struct{}) }()\n",
+	},
+	{
 		"partitions of an instance that died stay free", "–", "partitions/run.go",
 		"		mine, neglected := r.untaken(plan, owners)\n		r.acquireAll(append(plan.Take, mine...), false)", "		mine, neglected := r.untaken(plan, owners)\n		r.acquireAll(append(plan.Take[:len(plan.Take)/2], mine[:len(mine)/2]...), false)",
 	},
