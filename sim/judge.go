@@ -47,19 +47,30 @@ func longestVacancy(p *Plan, name string) time.Duration {
 // sampling is the time between two looks for locks that nobody holds.
 const sampling = 4 * time.Second
 
-// sample looks for locks that a living process has held since the last sample without a hold.
+// idleLease is a lease without a hold, as one sample after another has shown it.
+type idleLease struct {
+	token   uint64
+	samples int
+}
+
+// sample looks for locks that a living process holds without a hold. The reply to the grant may be
+// under way at one sample, and the release at the next.
 func (w *world) sample() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.server.moment()
 	before := w.idle
-	w.idle = map[string]uint64{}
+	w.idle = map[string]idleLease{}
 	for name, r := range sorted(w.server.records) {
 		p := w.server.holders[r.Holder]
 		if !r.Held(now) || p.closed || strings.Contains(name, "/partition-") && !strings.Contains(name, "/partition-0") || p.holdsLease(r.Holder) {
 			continue
 		}
-		if w.idle[name] = r.Token; before[name] == r.Token {
+		idle := idleLease{r.Token, 1}
+		if b := before[name]; b.token == r.Token {
+			idle.samples += b.samples
+		}
+		if w.idle[name] = idle; idle.samples == 3 {
 			w.violate(NothingLeft, "%q is held with token %d by %s, which has no hold", name, r.Token, p.name)
 		}
 	}
