@@ -65,7 +65,7 @@ else
 	$(GO) test -json -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG) | $(GO) run ./internal/progress
 endif
 ifeq ($(PKG),./...)
-	$(GO) -C sim test $(TESTFLAGS) ./...
+	$(GO) -C sim test -race $(TESTFLAGS) ./...
 endif
 
 .PHONY: test-bench

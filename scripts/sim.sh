@@ -12,7 +12,7 @@ args=(-sim.duration="$duration")
 echo "seeds from $seed, in $processes processes"
 pids=()
 for i in $(seq 0 $((processes - 1))); do
-	GOMAXPROCS=1 GOGC=400 .cache/sim/sim.test -test.run='^TestSchedules$' -test.timeout=0 \
+	GOMAXPROCS=1 GOGC=1000 .cache/sim/sim.test -test.run='^TestSchedules$' -test.timeout=0 \
 		-sim.seed=$((seed + i)) -sim.stride="$processes" "${args[@]}" &
 	pids+=($!)
 done

@@ -82,8 +82,9 @@ func (p *process) work(h *holdfast.Hold, asked *ask, d dice, length time.Duratio
 		return errTask
 	}
 	if d.chance(0.2) {
+		late := d.upTo(length)
 		p.actors.Go(func() { // a write that is late
-			if p.rest(p.ctx, d.upTo(length)) == nil {
+			if p.rest(p.ctx, late) == nil {
 				p.write(h)
 			}
 		})

@@ -27,7 +27,7 @@ func (w *world) stepsOf(f Fault) []step {
 	end := f.At + f.For
 	switch f.Kind {
 	case Cut:
-		return []step{{f.At, ofProcess(func(p *process) { p.cutUntil = max(p.cutUntil, end) })}, {end, ofProcess(func(p *process) { p.wakeAll() })}}
+		return []step{{f.At, ofProcess(func(p *process) { p.cutUntil, p.cutRefuses = max(p.cutUntil, end), f.Refuses })}, {end, ofProcess(func(p *process) { p.wakeAll() })}}
 	case Slow:
 		return []step{{f.At, ofProcess(func(p *process) { p.slowUntil, p.slow = end, f.Amount })}}
 	case Lossy:
@@ -71,7 +71,7 @@ func (w *world) stepsOf(f Fault) []step {
 			}
 		}}}
 	case FailOver:
-		return []step{{f.At, locked(func() { w.server.failOver(end) })}, {end, locked(func() {
+		return []step{{f.At, locked(func() { w.server.failOver(end, f.Refuses) })}, {end, locked(func() {
 			for _, p := range w.processes {
 				if p != nil {
 					p.wakeAll()

@@ -147,7 +147,9 @@ func (l *link) travel(ctx context.Context, op, name string, id driver.LeaseID, f
 		return answer{err: err}
 	}
 	w.mu.Lock()
-	lost := f.lost || w.now() < p.cutUntil
+	cut := w.now() < p.cutUntil
+	lost := f.lost || cut
+	f.prompt = f.prompt || cut && p.cutRefuses
 	if lost {
 		w.tracef(p.name, "%s %q is lost", op, name)
 	}
@@ -199,8 +201,9 @@ func (l *link) decide(ctx context.Context, f fate, decide func() answer) (answer
 			w.mu.Unlock()
 			return a, nil
 		}
+		refused := f.prompt || w.server.refuses
 		w.mu.Unlock()
-		if f.prompt {
+		if refused {
 			return answer{}, errBackend
 		}
 		if err := l.p.sleep(ctx, wait+f.out); err != nil {

@@ -89,6 +89,7 @@ type Fault struct {
 	Name    string        `json:"name,omitempty"`
 	Amount  time.Duration `json:"amount,omitempty"`
 	Chance  float64       `json:"chance,omitempty"`
+	Refuses bool          `json:"refuses,omitempty"` // requests fail at once, instead of hanging
 }
 
 // OfProcess reports whether the fault concerns one process.
@@ -114,6 +115,9 @@ func (f Fault) String() string {
 	}
 	if f.Amount != 0 {
 		s += fmt.Sprintf(" by %v", f.Amount)
+	}
+	if f.Refuses {
+		s += ", requests are refused"
 	}
 	if f.Chance > 0 {
 		s += fmt.Sprintf(" with a chance of %.2f", f.Chance)
@@ -286,7 +290,9 @@ func (p *Plan) drawFaults(d dice) {
 		f := Fault{Kind: pick(d, kinds...), At: d.between(10*time.Second, p.Heal-30*time.Second)}
 		f.For = min(d.between(100*time.Millisecond, pick(d, 2*time.Second, 20*time.Second, 90*time.Second)), p.Heal-f.At)
 		switch f.Kind {
-		case Cut, Deaf, Crash, Stop:
+		case Cut:
+			f.Process, f.Refuses = d.IntN(len(p.Processes)), d.chance(0.3)
+		case Deaf, Crash, Stop:
 			f.Process = d.IntN(len(p.Processes))
 		case Pause:
 			f.Process = d.IntN(len(p.Processes))
@@ -297,6 +303,7 @@ func (p *Plan) drawFaults(d dice) {
 		case Lossy:
 			f.Process, f.Chance = d.IntN(len(p.Processes)), 0.1+0.6*d.Float64()
 		case FailOver:
+			f.Refuses = d.chance(0.3)
 			f.For = min(d.between(500*time.Millisecond, pick(d, 3*time.Second, 14*time.Second)), p.Heal-f.At)
 		case Lag:
 			f.Amount = d.between(10*time.Millisecond, 5*time.Second)

@@ -38,6 +38,7 @@ type process struct {
 	crashed     bool
 	wasPaused   bool
 	cutUntil    time.Duration
+	cutRefuses  bool
 	slowUntil   time.Duration
 	slow        time.Duration
 	lossyUntil  time.Duration

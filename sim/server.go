@@ -22,6 +22,7 @@ type server struct {
 
 	primary   int
 	downUntil time.Duration // there is no primary
+	refuses   bool          // until then, requests fail at once
 	stepped   time.Duration // the sum of the steps of the clock
 	forward   []step        // forward steps of the clock
 	back      bool          // the clock has stepped back
@@ -112,8 +113,8 @@ func (s *server) replication() time.Duration {
 }
 
 // failOver takes the primary away until a time, and undoes what no majority has.
-func (s *server) failOver(until time.Duration) {
-	s.downUntil = max(s.downUntil, until)
+func (s *server) failOver(until time.Duration, refuses bool) {
+	s.downUntil, s.refuses = max(s.downUntil, until), refuses
 	for _, w := range slices.Backward(s.writes) {
 		if w.at > s.w.now() {
 			w.undone = true

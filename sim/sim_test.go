@@ -14,7 +14,7 @@ import (
 
 var (
 	duration = flag.Duration("sim.duration", 0, "run schedules for this long")
-	count    = flag.Uint64("sim.count", 60, "run so many schedules")
+	count    = flag.Uint64("sim.count", 30, "run so many schedules")
 	seed     = flag.Uint64("sim.seed", 1, "the seed of the first schedule; 0 chooses one")
 	stride   = flag.Uint64("sim.stride", 1, "the distance between seeds")
 	planFile = flag.String("sim.plan", "", "run the plan in this file")

@@ -53,7 +53,7 @@ type world struct {
 	everywhere []history.Line            // lines that belong to the history of each name
 	asks       map[string][]*ask         // by the name of a lock
 	registers  map[string]uint64         // the token of the last write, by name
-	idle       map[string]uint64         // the tokens of locks that were held without a hold at the last sample
+	idle       map[string]idleLease      // by the name of a record
 	violations []history.Violation
 }
 

@@ -116,12 +116,12 @@ var faults = []fault{
 		"	for _, h := range c.unreleased() {\n		h.shutDown(ctx)\n", "	for _, h := range c.unreleased() {\n		h.cancel(cause.ErrShutdown)\n		if !h.managed {\n			h.BeginRelease()\n			c.work.Done()\n		}\n",
 	},
 	{
-		"a lease that comes during a shutdown is left", "5", "internal/engine/lock.go",
-		"		c.CleanUp(g.lease, g.start+g.lease.TTL, a.settings.RequestTimeout, a.Emit)\n", "",
-	},
-	{
 		"a LeaseManager does not campaign again after a loss", "9", "leases/release.go",
 		"	m.planRelease(n, at)\n}\n\n// releaseNow", "	_ = at\n}\n\n// releaseNow",
+	},
+	{
+		"a hold leaves a goroutine", "–", hold,
+		"	h.entry.Report(event.Acquired, \"\", nil)\n", "	h.entry.Report(event.Acquired, \"\", nil)\n	go func() { <-make(chan struct{}) }()\n",
 	},
 	{
 		"partitions of an instance that died stay free", "–", "partitions/run.go",

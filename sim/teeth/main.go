@@ -49,7 +49,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	fmt.Println("| promise | planted fault | found by | schedules | time |\n|---|---|---|--:|--:|")
 	var missed []string
 	for _, f := range faults {
