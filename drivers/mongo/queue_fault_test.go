@@ -8,6 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
@@ -104,10 +105,10 @@ func TestReleaseWithoutItsHint(t *testing.T) {
 	victim := mongotest.Connect(t, rs.URI(), options.Client().SetAppName("victim"))
 	holder := newTestLocker(t, victim.Database(base.Database().Name()).Collection(base.Name()))
 	for _, closed := range []bool{false, true} {
-		lease := acquire(t, holder, request("job", "holder"))
+		lease := acquire(t, holder, longRequest("job", "holder"))
 		lease.Contended = closed
 		c, l := newProcess(t, base)
-		got := lockSoon(t, c, "job")
+		got := lockSoon(t, c, "job", holdfast.WithPollInterval(time.Second))
 		awaitFollowed(t, l, "job")
 		setFailPoint(t, control, "alwaysOn", field("appName", "victim"), field("failCommands", list{"insert"}),
 			field("closeConnection", closed), field("errorCode", 2))

@@ -124,7 +124,7 @@ func queueProjection(me string) doc {
 
 // A long queue needs no second hint in case that the first waiter is dead: so many waiters poll that
 // one of them soon finds the lock free.
-const longQueue = 100
+const longQueue = 20
 
 // wokenFields are the fields of a reply that show which waiters a release wakes.
 var wokenFields = doc{field(fieldQueue, docOf("$slice", driver.WokenWaiters)), field(fieldWaiters, docOf("$size", queueOf()))}

@@ -19,14 +19,24 @@ import (
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
-// hintsOnly makes waiters that poll so rarely that only hints can wake them in a test.
+// hintsOnly makes waiters that poll so rarely that only hints can wake them in a test. No lease of
+// such a test may end in it.
 var hintsOnly = holdfast.WithPollInterval(time.Hour)
+
+// long is the TTL of leases that do not end in a test.
+const long = 12 * time.Hour
+
+func longRequest(name, id string) driver.Request {
+	req := request(name, id)
+	req.TTL = long
+	return req
+}
 
 // newProcess returns the client of one more process, with its Locker.
 func newProcess(t *testing.T, coll *mongo.Collection, opts ...holdfast.ClientOption) (*holdfast.Client, *Locker) {
 	t.Helper()
 	l := newTestLocker(t, coll)
-	c, err := holdfast.New(l, append([]holdfast.ClientOption{holdfast.WithLogger(discard)}, opts...)...)
+	c, err := holdfast.New(l, append([]holdfast.ClientOption{holdfast.WithLogger(discard), holdfast.WithTTL(long)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +174,7 @@ func TestHintsWake(t *testing.T) {
 			},
 			"a break": func(name string, _ driver.Lease) error { return quiet.BreakNow(bounded(t), name) },
 		} {
-			lease := acquire(t, quiet, request(what, "holder"))
+			lease := acquire(t, quiet, longRequest(what, "holder"))
 			c, l := newProcess(t, coll, hintsOnly)
 			got := lockSoon(t, c, what)
 			awaitFollowed(t, l, what)
@@ -181,7 +191,7 @@ func TestHintsPromiseNothing(t *testing.T) {
 	t.Parallel()
 	coll := mongotest.Collection(t)
 	holder := newTestLocker(t, coll)
-	lease := acquire(t, holder, request("job", "holder"))
+	lease := acquire(t, holder, longRequest("job", "holder"))
 	c, l := newProcess(t, coll, hintsOnly)
 	got := lockSoon(t, c, "job")
 	awaitFollowed(t, l, "job")
@@ -220,7 +230,7 @@ func TestHintsHaveNoLeaseID(t *testing.T) {
 	coll := mongotest.Collection(t)
 	holder := newTestLocker(t, coll)
 	const id = "d34db33f-secret"
-	lease := acquire(t, holder, request("job", id))
+	lease := acquire(t, holder, longRequest("job", id))
 	c, l := newProcess(t, coll, hintsOnly)
 	got := lockSoon(t, c, "job")
 	awaitFollowed(t, l, "job")
