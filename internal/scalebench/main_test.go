@@ -129,7 +129,7 @@ func (s series) quantiles(b *testing.B, unit string) {
 	b.Helper()
 	for way, all := range s {
 		sorted := slices.Sorted(slices.Values(all))
-		for name, q := range map[string]float64{"p50": 0.5, "p90": 0.9, "p99": 0.99} {
+		for name, q := range map[string]float64{"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1} {
 			i := min(int(q*float64(len(sorted))), len(sorted)-1)
 			b.ReportMetric(sorted[i], way+":"+name+"-"+unit)
 		}
