@@ -54,8 +54,8 @@ func newSource(client *holdfast.Client, prefix string, refresh time.Duration) *s
 }
 
 func (s *source) close() {
-	s.stop()
-	s.mu.Lock() // from here on no loop begins
+	s.mu.Lock()
+	s.stop() // from here on no loop begins
 	s.mu.Unlock()
 	s.loops.Wait()
 }

@@ -25,7 +25,7 @@ type breakCmd struct {
 func (*breakCmd) Help() string {
 	return `Takes a lock from its holder. The backend refuses the holder's renewals from now on, so the holder stops its work, and the lock becomes free when the lease ends, at the latest. Two holders never overlap, unless --now is given.
 
-At a terminal it shows the holder, says what will happen, and asks. It breaks only the holder that it has shown: if another has the lock by then, nothing happens and the exit code is 75. A free lock is left alone; the exit code is 0.
+At a terminal it shows the holder, says what will happen, and asks. It breaks only the holder that it has shown: if another has the lock by then, nothing happens and the exit code is 75. Any answer but yes leaves the lock alone; the exit code is 1. A free lock is left alone; the exit code is 0.
 
 Example: in a script, break only the holder that was seen
 
@@ -67,8 +67,11 @@ func (b *breakCmd) Run(a *app) error {
 			}
 			a.log.flush(flushTimeout)
 			agreed, err := b.ask(a.stderr, os.Stdin, record)
-			if err != nil || !agreed {
+			if err != nil {
 				return err
+			}
+			if !agreed {
+				return &exitError{codeDeclined, fmt.Errorf("%q was not broken", b.Name)}
 			}
 		}
 		ctx, cancel := context.WithTimeout(ctx, openTimeout)
@@ -119,7 +122,7 @@ func (b *breakCmd) ask(w io.Writer, in io.Reader, r holdfast.Record) (bool, erro
 // done says what has happened.
 func (b *breakCmd) done(r holdfast.Record) string {
 	if b.Now {
-		return fmt.Sprintf("broke %q: it is free. Its holder was %s", b.Name, describeHolder(r))
+		return fmt.Sprintf("broke %q: it is free. Its holder was %s, token %s", b.Name, ownerText(r), tokenText(r))
 	}
-	return fmt.Sprintf("broke %q: it becomes free in %s at the latest. Its holder is %s", b.Name, leftText(r), describeHolder(r))
+	return fmt.Sprintf("broke %q: it becomes free in %s at the latest. Its holder is %s, token %s", b.Name, leftText(r), ownerText(r), tokenText(r))
 }

@@ -46,10 +46,10 @@ func (c *changeWriter) line(kind string, r holdfast.Record) error {
 	if c.asJSON {
 		return writeJSON(c.w, changeJSON{Time: now, Change: kind, lockJSON: lockToJSON(r)})
 	}
-	text := ""
+	var text string
 	switch {
 	case kind == "removed":
-		text = "removed"
+		text = kind
 	case r.State == driver.StateFree && r.Token == 0:
 		text = "free"
 	case r.State == driver.StateFree:

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -47,7 +48,9 @@ func (e *electCmd) Run(a *app) error {
 		}
 		err := a.watchNames(ctx, client, &changeWriter{w: a.stdout, asJSON: e.JSON}, []string{e.Name})
 		cancel()
-		<-campaign // ends with ctx; the lock is released then
+		if ended := <-campaign; err == nil && ctx.Err() == nil { // it ends with ctx; the lock is released then
+			err = ended
+		}
 		return err
 	})
 }
@@ -57,7 +60,11 @@ func (e *electCmd) lead(ctx context.Context, a *app) error {
 	token, _ := holdfast.TokenFromContext(ctx)
 	a.log.infof("this process leads %q, token %d", e.Name, token)
 	<-ctx.Done()
-	a.log.infof("this process no longer leads %q: %v", e.Name, context.Cause(ctx))
+	if err := context.Cause(ctx); errors.Is(err, holdfast.ErrLost) {
+		a.log.errorf("this process no longer leads %q: %v", e.Name, err)
+	} else {
+		a.log.infof("this process gives %q up", e.Name)
+	}
 	return nil
 }
 

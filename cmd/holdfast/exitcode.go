@@ -11,6 +11,7 @@ import (
 // Exit codes of the command itself. 69, 74 and 75 are those of sysexits.h for an
 // unavailable service, a failed output and "try again later"; 126 to 128 are the shell's.
 const (
+	codeDeclined      = 1 // the user did not agree
 	codeUsage         = 2
 	codeUnavailable   = 69
 	codeOutput        = 74

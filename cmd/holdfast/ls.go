@@ -64,11 +64,14 @@ func lockTable(w io.Writer) (write func(holdfast.Record) error, flush func() err
 			fmt.Fprintln(table, "NAME\tSTATE\tLEFT\tTOKEN\tOWNER")
 			empty = false
 		}
-		left := leftText(r)
+		left, state := leftText(r), r.State.String()
+		if r.State == driver.StateHeld && r.Broken {
+			state = "broken"
+		}
 		if r.State == driver.StateFree {
 			left = "-"
 		}
-		_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", quoteUnsafe(r.Name), r.State, left, tokenText(r), ownerText(r))
+		_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", quoteUnsafe(r.Name), state, left, tokenText(r), ownerText(r))
 		return err
 	}, table.Flush
 }

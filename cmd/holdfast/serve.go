@@ -31,7 +31,7 @@ type serveCmd struct {
 
 // Help is shown above the flags.
 func (*serveCmd) Help() string {
-	return `Serves a page that shows all locks, live: who holds them, since when, the time left. It is read-only unless --allow-break is given. /healthz answers 200 while the process runs, /readyz while the backend answers. A signal ends it.
+	return `Serves a page that shows all locks, live: who holds them, since when, the time left. It is read-only unless --allow-break is given. /healthz answers 200 while the process runs, /readyz while the backend answers. SIGTERM ends it, and so does SIGINT unless the parent ignores that, as a shell does for a job in the background of a script.
 
 Examples:
 
@@ -103,13 +103,19 @@ func (s *serveCmd) Run(a *app) error {
 			page.Close() // ends the live connections
 			stop, cancel := context.WithTimeout(context.Background(), serveStopTimeout)
 			defer cancel()
-			err = server.Shutdown(stop)
-			<-ended
-			return err
+			return errors.Join(server.Shutdown(stop), notClosed(<-ended))
 		}
 		page.Close()
 		return err
 	})
+}
+
+// notClosed is the error of a server, unless it was only closed.
+func notClosed(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
 }
 
 // routes returns what is served where. The probes need no login, and tell nothing.

@@ -14,7 +14,8 @@ func TestBreakAsksAtATerminal(t *testing.T) {
 		c.expect("Its renewals will be refused from now on.")
 		c.expect("Break it? [y/N] ")
 		c.enter(answer)
-		c.expectPrompt(0)
+		c.expect(`"billing" was not broken`)
+		c.expectPrompt(1)
 	}
 	c.enter("holdfast status billing\n")
 	c.expect("billing: held\r\n")

@@ -127,9 +127,10 @@ func (a *app) watchPrefix(ctx context.Context, client *holdfast.Client, out *cha
 	known := map[string]holdfast.Record{}
 	for {
 		current, err := a.list(ctx, client, prefix, known)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return nil
+		}
+		switch {
 		case errors.Is(err, errors.ErrUnsupported):
 			return errors.New("this backend cannot list its locks: give their names")
 		case err != nil:
@@ -160,7 +161,7 @@ func (a *app) list(ctx context.Context, client *holdfast.Client, prefix string, 
 			current[record.Name] = record
 		case record.Name == "":
 			return nil, err
-		default:
+		default: // only this record cannot be read
 			a.log.verbosef("%v", err)
 			if before, ok := known[record.Name]; ok {
 				current[record.Name] = before

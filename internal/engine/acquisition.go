@@ -262,14 +262,14 @@ const (
 
 // refreshRounds is in how many rounds, one at each poll interval, this process refreshes its
 // positions.
-func (c *Client) refreshRounds() time.Duration {
-	return time.Duration(1 + max(c.queuedNames.Load()-1, 0)/refreshedPerRound)
+func (c *Client) refreshRounds() int64 {
+	return 1 + max(c.queuedNames.Load()-1, 0)/refreshedPerRound
 }
 
 // refreshInterval is how long after a request the next one is due to refresh the position.
 func (a *Acquisition) refreshInterval() time.Duration {
 	poll := a.settings.WatchedPoll
-	return max(poll, min(poll*a.client.refreshRounds(), maxRefreshInterval))
+	return max(poll, min(poll*time.Duration(a.client.refreshRounds()), maxRefreshInterval))
 }
 
 // queueFor is how long a position lasts without another request: three of them may fail.

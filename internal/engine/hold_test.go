@@ -132,7 +132,7 @@ func TestContextOfAHoldThatEnds(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Fatal("the context has not ended with the hold")
 			}
-			if why := context.Cause(ctx); !errors.Is(why, holdfast.ErrReleased) || why != h.Err() {
+			if why := context.Cause(ctx); !errors.Is(why, holdfast.ErrReleased) || !errors.Is(h.Err(), why) {
 				t.Fatalf("the cause is %v, and Err returns %v", why, h.Err())
 			}
 			if got, ok := holdfast.HoldFromContext(ctx); !ok || got != h {

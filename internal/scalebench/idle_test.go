@@ -19,7 +19,7 @@ func BenchmarkIdleFollowers(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer hold.Release(context.WithoutCancel(b.Context())) //nolint:errcheck // the servers end with the benchmark
+	defer hold.Release(context.WithoutCancel(b.Context()))
 	count := numberFrom(b, envFollowers, 200)
 	measure := func() (used counters, open int64) {
 		before := m.read()

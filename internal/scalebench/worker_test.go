@@ -230,7 +230,7 @@ func application(uri string) error {
 		cancel()
 		inserting.Wait()
 		took := time.Since(began)
-		if err := errors.Join(append(errs, coll.Drop(context.Background()))...); err != nil {
+		if err := errors.Join(errors.Join(errs...), coll.Drop(context.Background())); err != nil {
 			return err
 		}
 		sum := 0

@@ -30,7 +30,7 @@ func BenchmarkApplicationWrites(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer hold.Release(context.WithoutCancel(b.Context())) //nolint:errcheck // the servers end with the benchmark
+	defer hold.Release(context.WithoutCancel(b.Context()))
 	count := numberFrom(b, envFollowers, 200)
 	measure := func() (perSecond, cpuPerInsert float64) {
 		app.send("begin")

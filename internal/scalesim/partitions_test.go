@@ -100,7 +100,7 @@ func (g *group) end() {
 	}
 	for _, in := range g.all {
 		in.link.cut.Store(false)
-		<-in.done
+		_ = <-in.done // its context has ended it
 		in.end(g.tb)
 	}
 }
