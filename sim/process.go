@@ -313,6 +313,11 @@ func (p *process) track(h *holdfast.Hold, a *ask) {
 	} else {
 		w.ids++
 		t.id = w.ids
+		if l := p.leases[h.Name()]; l != nil && l.Token == h.Token() { // asked for when the request was sent
+			asked := p.line(history.Line{Kind: history.Ask, ID: t.id})
+			asked.At = l.sent
+			w.line(h.Name(), asked)
+		}
 	}
 	p.holds[t] = struct{}{}
 	w.tracef(p.name, "holds %q with token %d", h.Name(), h.Token())
