@@ -310,6 +310,11 @@ func (p *process) track(h *holdfast.Hold, a *ask) {
 	t := &tracked{hold: h, from: w.now(), errNil: history.Never}
 	if a != nil {
 		t.id, a.until = a.id, w.now()
+		if a.name != h.Name() { // a slot has a history of its own
+			asked := p.line(history.Line{Kind: history.Ask, ID: t.id})
+			asked.At = a.from
+			w.line(h.Name(), asked)
+		}
 	} else {
 		w.ids++
 		t.id = w.ids
