@@ -310,9 +310,19 @@ func (p *process) track(h *holdfast.Hold, a *ask) {
 	t := &tracked{hold: h, from: w.now(), errNil: history.Never}
 	if a != nil {
 		t.id, a.until = a.id, w.now()
+		if a.name != h.Name() { // a slot has a history of its own
+			asked := p.line(history.Line{Kind: history.Ask, ID: t.id})
+			asked.At = a.from
+			w.line(h.Name(), asked)
+		}
 	} else {
 		w.ids++
 		t.id = w.ids
+		if l := p.leases[h.Name()]; l != nil && l.Token == h.Token() { // asked for when the request was sent
+			asked := p.line(history.Line{Kind: history.Ask, ID: t.id})
+			asked.At = l.sent
+			w.line(h.Name(), asked)
+		}
 	}
 	p.holds[t] = struct{}{}
 	w.tracef(p.name, "holds %q with token %d", h.Name(), h.Token())

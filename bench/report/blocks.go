@@ -44,6 +44,13 @@ const (
 var leaseCounts = []int{100, 1000, 10000}
 
 func machine(r results) (string, error) {
+	if _, measured := r.metrics[benchHandoff]; !measured {
+		return "", &missingError{benchHandoff} // bench-scale says by itself where it was measured
+	}
+	return machineLine(r)
+}
+
+func machineLine(r results) (string, error) {
 	if r.cpu == "" {
 		return "", &missingError{"the processor"}
 	}

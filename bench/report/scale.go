@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Benchmarks of package internal/scalebench. Each measures the three ways to wake waiters in one run.
 const (
@@ -49,7 +52,8 @@ func waiting(measured results) (string, error) {
 	text := table(append(rows, crash)...)
 	text += fmt.Sprintf("\n%.0f followers or waiters; %.0f handoffs of one name for each way.\n",
 		r.get(benchWrites, "followers"), r.get(benchQueue, "hand-overs"))
-	return text, r.err
+	machine, err := machineLine(measured)
+	return text + machine, cmp.Or(r.err, err)
 }
 
 // serverCost shows what one operation costs the servers.
@@ -64,8 +68,8 @@ func serverCost(measured results) (string, error) {
 		{"one record in a read of 1,000", "record-in-a-batch-read"},
 	} {
 		rows = append(rows, []string{
-			c.what, fmt.Sprintf("%.3g µs (%.3g–%.3g)", r.get(benchCost, c.name+":server-cpu-µs"),
-				r.get(benchCost, c.name+":server-cpu-µs-low95"), r.get(benchCost, c.name+":server-cpu-µs-high95")),
+			c.what, fmt.Sprintf("%.3f ms (%.3f–%.3f)", r.get(benchCost, c.name+":server-cpu-µs")/1000,
+				r.get(benchCost, c.name+":server-cpu-µs-low95")/1000, r.get(benchCost, c.name+":server-cpu-µs-high95")/1000),
 			fmt.Sprintf("%.0f bytes", r.get(benchCost, c.name+":oplog-bytes")),
 		})
 	}

@@ -75,5 +75,5 @@ func Median(values []float64) (median, low, high float64) {
 	// The rank of the true median in the sample is binomial, with n trials of
 	// probability one half; this is its normal approximation, rounded outwards.
 	half := int(math.Ceil(1.96 * math.Sqrt(float64(n)) / 2))
-	return sorted[n/2], sorted[max(n/2-half, 0)], sorted[min(n/2+half, n-1)]
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2, sorted[max(n/2-half, 0)], sorted[min(n/2+half, n-1)]
 }

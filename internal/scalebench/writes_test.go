@@ -64,7 +64,7 @@ func BenchmarkApplicationWrites(b *testing.B) {
 				}
 				if p == waiting {
 					f.send("wait", "led")
-					time.Sleep(2 * time.Second) // until they wait
+					time.Sleep(5 * time.Second) // until they wait, and what they do first is over
 				}
 				rate[p], seconds[p] = measure()
 				if p == waiting {
