@@ -127,15 +127,12 @@ func (a *app) watchPrefix(ctx context.Context, client *holdfast.Client, out *cha
 	known := map[string]holdfast.Record{}
 	for {
 		current, err := a.list(ctx, client, prefix, known)
-		if ctx.Err() != nil {
-			return nil
-		}
 		switch {
 		case errors.Is(err, errors.ErrUnsupported):
 			return errors.New("this backend cannot list its locks: give their names")
-		case err != nil:
+		case err != nil && ctx.Err() == nil:
 			failures.logFailure(holdfast.Event{Op: "list", Name: prefix, Err: err}, time.Now())
-		default:
+		case err == nil:
 			if err := writeChanges(out, known, current); err != nil {
 				return err
 			}

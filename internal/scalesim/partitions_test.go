@@ -2,6 +2,7 @@ package scalesim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -100,7 +101,9 @@ func (g *group) end() {
 	}
 	for _, in := range g.all {
 		in.link.cut.Store(false)
-		_ = <-in.done // its context has ended it
+		if err := <-in.done; err != nil && !errors.Is(err, context.Canceled) {
+			g.tb.Error(err)
+		}
 		in.end(g.tb)
 	}
 }
