@@ -34,11 +34,14 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"os"
 	"os/signal"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -89,6 +92,7 @@ var (
 	accounts        *mongodb.Collection
 	filter, change  bson.D
 	containerClient *container.Client
+	t               *testing.T
 	report          *blockblob.Client
 	billInvoices    func(ctx context.Context, client *holdfast.Client, write func(ctx context.Context, token uint64, invoice string) error) error
 	newStore        func() interface {
