@@ -33,6 +33,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log"
 	"log/slog"
 	"net/http"
@@ -40,7 +41,9 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -109,6 +112,7 @@ import (
 	"context"
 	"database/sql"
 	"io/fs"
+	"log"
 	"time"
 
 	"github.com/caddyserver/certmagic"
@@ -117,6 +121,7 @@ import (
 	"github.com/golang-migrate/migrate/v4/database"
 	"github.com/golang-migrate/migrate/v4/database/sqlite3"
 	"github.com/golang-migrate/migrate/v4/source"
+	"github.com/google/uuid"
 	"github.com/pressly/goose/v3"
 	"github.com/robfig/cron/v3"
 
@@ -208,7 +213,7 @@ func TestGoBlocksCompile(t *testing.T) {
 				checkImports(t, load, at, own)
 				code = strings.Repeat("\n", strings.Count(own, "\n")) + code[len(own):]
 			}
-			if !strings.HasPrefix(code, "func ") {
+			if !strings.Contains("\n"+code, "\nfunc ") {
 				code = "func _() error {\n//line " + at + "\n" + code + "\npanic(0)\n}\n"
 			} else {
 				code = "//line " + at + "\n" + code
