@@ -12,7 +12,11 @@
 //			go func() { done <- b.Client().Do(t.Context(), "billing", work) }()
 //			synctest.Wait() // work runs now
 //			b.Lose("billing")
-//			if err := <-done; !errors.Is(err, holdfast.ErrLost) { … }
+//			select {
+//			case err := <-done: // want holdfast.ErrLost
+//			case <-time.After(5 * time.Second): // the grace
+//				t.Fatal("the worker still runs")
+//			}
 //		})
 //	}
 //
@@ -22,6 +26,9 @@
 //
 // At the end of the test all faults end, and all clients are shut down. The test fails if a
 // client's functions do not return within [ShutdownLimit]. Wrong use fails the test, too.
+//
+// A test that waits for work that never returns does not come to its end. So wait for it with a time
+// limit, as above.
 package holdfasttest
 
 import (

@@ -17,27 +17,6 @@ import (
 	"github.com/holdfast-go/holdfast/holdfasttest"
 )
 
-// The tests of this file that docs/testing.md shows are the same there.
-func TestPageShowsTheseTests(t *testing.T) {
-	page, err := os.ReadFile("../docs/testing.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := os.ReadFile("patterns_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := regexp.MustCompile("(?ms)^```go\n(func Test.*?)^```$").FindAllStringSubmatch(string(page), -1)
-	if len(blocks) < 5 {
-		t.Fatalf("the page has %d tests", len(blocks))
-	}
-	for _, m := range blocks {
-		if !strings.Contains(string(source), "\n"+m[1]) {
-			t.Errorf("patterns_test.go does not have this test of the page:\n%s", m[1])
-		}
-	}
-}
-
 // store refuses tokens that are lower than one it has seen.
 type store struct {
 	mu       sync.Mutex
@@ -45,7 +24,7 @@ type store struct {
 	invoices []string
 }
 
-func newStore() *store { return &store{} }
+func newStore() *store { return new(store) }
 
 func (s *store) Write(_ context.Context, token uint64, invoice string) error {
 	s.mu.Lock()
@@ -84,28 +63,37 @@ func billInvoices(ctx context.Context, client *holdfast.Client, write func(ctx c
 	})
 }
 
+// task is work that lasts until its context ends.
 var task = func(ctx context.Context) error {
 	<-ctx.Done()
 	return context.Cause(ctx)
 }
 
 func TestWorkerStopsAfterLoss(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := holdfasttest.New(t)
-		worker := b.Process("worker")
-		done := make(chan error, 1)
-		go func() { done <- billInvoices(t.Context(), worker.Client(), newStore().Write) }()
-		worker.AwaitHold("billing")
-		time.Sleep(time.Minute) // virtual time, in the middle of the work
-		b.Lose("billing")
-		lost := time.Now()
-		if err := <-done; !errors.Is(err, holdfast.ErrLost) {
-			t.Errorf("the worker returned %v, want ErrLost", err)
-		}
-		if late := time.Since(lost); late > 5*time.Second { // the grace
-			t.Errorf("the worker stopped %v after the loss", late)
-		}
-	})
+	for n := 1; n <= 3; n++ {
+		synctest.Test(t, func(t *testing.T) {
+			b := holdfasttest.New(t)
+			store, step, steps := newStore(), b.LoseAtStep("billing", n), 0
+			late := make(chan struct{})
+			write := func(ctx context.Context, token uint64, invoice string) error {
+				step() // the n-th call loses the lock, and returns when the context has ended
+				if steps++; steps == n {
+					time.AfterFunc(5*time.Second, func() { close(late) }) // the grace
+				}
+				return store.Write(ctx, token, invoice)
+			}
+			done := make(chan error, 1)
+			go func() { done <- billInvoices(t.Context(), b.Client(), write) }()
+			select {
+			case err := <-done:
+				if !errors.Is(err, holdfast.ErrLost) {
+					t.Errorf("loss at write %d: the worker returned %v, want ErrLost", n, err)
+				}
+			case <-late:
+				t.Fatalf("loss at write %d: the worker still runs 5 s later", n)
+			}
+		})
+	}
 }
 
 func TestLossAtEachStep(t *testing.T) {
@@ -202,6 +190,61 @@ func TestBackendAwayForAMinute(t *testing.T) {
 	})
 }
 
+func TestServiceAfterLossAndPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := holdfasttest.New(t)
+		store := newStore()
+		work := func(ctx context.Context) error {
+			token, _ := holdfast.TokenFromContext(ctx)
+			for ctx.Err() == nil {
+				if err := store.Write(ctx, token, "invoice"); err != nil {
+					return err // refused: another leads
+				}
+				select {
+				case <-time.After(time.Second):
+				case <-ctx.Done():
+				}
+			}
+			return context.Cause(ctx)
+		}
+		serve := func(p *holdfasttest.Process) (ended chan error) {
+			runner, err := holdfast.NewLeaderAwareRunner(p.Client(), "billing",
+				holdfast.WithRestart(holdfast.Backoff{Initial: time.Second, Max: time.Minute}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended = make(chan error, 1)
+			go func() { ended <- runner.Run(t.Context(), work) }()
+			return ended
+		}
+
+		first, second := b.Process("first"), b.Process("second")
+		ended := serve(first)
+		hold := first.AwaitHold("billing")
+		b.Lose("billing")
+		again := first.AwaitHold("billing") // waits for the next hold: the lost one does not count
+		if again.Token() <= hold.Token() {
+			t.Error("the token did not rise")
+		}
+
+		serve(second)
+		first.Pause()
+		second.AwaitHold("billing") // when the lease has expired
+		time.Sleep(time.Minute)     // the steps of first are refused by their token
+		first.Resume()
+		if first.Hold("billing") != nil {
+			t.Error("after the pause both have the lock")
+		}
+		second.Kill()
+		first.AwaitHold("billing") // it campaigns again
+		select {
+		case err := <-ended:
+			t.Errorf("Run ended: %v", err)
+		default:
+		}
+	})
+}
+
 func TestSecondProcessTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := holdfasttest.New(t)
@@ -242,5 +285,27 @@ func TestInRealTime(t *testing.T) {
 	b.Lose("billing")
 	if err := <-done; !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("the worker returned %v, want ErrLost", err)
+	}
+}
+
+// The tests of this file that docs/testing.md shows are the same there, and so are the functions that
+// they use.
+func TestPageShowsTheseTests(t *testing.T) {
+	page, err := os.ReadFile("../docs/testing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("patterns_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?ms)^```go\n(?:package .*?^\\)\n\n)?((?:func Test|// store).*?)^```$").FindAllStringSubmatch(string(page), -1)
+	if len(blocks) < 9 {
+		t.Fatalf("the page has %d tests", len(blocks))
+	}
+	for _, m := range blocks {
+		if !strings.Contains(string(source), "\n"+m[1]) {
+			t.Errorf("patterns_test.go does not have this test of the page:\n%s", m[1])
+		}
 	}
 }

@@ -64,8 +64,9 @@ func (p *Process) Hold(name string) *holdfast.Hold {
 	return (*holdfast.Hold)(p.engine().HoldOf(name))
 }
 
-// AwaitHold waits until the process has a lock, and returns the hold. After two minutes it ends the
-// test.
+// AwaitHold waits until the process has a lock, and returns the hold. A hold that is lost does not
+// count: directly after [Backend.Lose] AwaitHold waits for the next one. After two minutes it ends
+// the test.
 func (p *Process) AwaitHold(name string) *holdfast.Hold {
 	p.tb.Helper()
 	const limit = 2 * time.Minute

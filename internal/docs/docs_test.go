@@ -33,12 +33,18 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -89,6 +95,7 @@ var (
 	accounts        *mongodb.Collection
 	filter, change  bson.D
 	containerClient *container.Client
+	t               *testing.T
 	report          *blockblob.Client
 	billInvoices    func(ctx context.Context, client *holdfast.Client, write func(ctx context.Context, token uint64, invoice string) error) error
 	newStore        func() interface {
@@ -105,6 +112,7 @@ import (
 	"context"
 	"database/sql"
 	"io/fs"
+	"log"
 	"time"
 
 	"github.com/caddyserver/certmagic"
@@ -113,6 +121,7 @@ import (
 	"github.com/golang-migrate/migrate/v4/database"
 	"github.com/golang-migrate/migrate/v4/database/sqlite3"
 	"github.com/golang-migrate/migrate/v4/source"
+	"github.com/google/uuid"
 	"github.com/pressly/goose/v3"
 	"github.com/robfig/cron/v3"
 
@@ -204,7 +213,7 @@ func TestGoBlocksCompile(t *testing.T) {
 				checkImports(t, load, at, own)
 				code = strings.Repeat("\n", strings.Count(own, "\n")) + code[len(own):]
 			}
-			if !strings.HasPrefix(code, "func ") {
+			if !strings.Contains("\n"+code, "\nfunc ") {
 				code = "func _() error {\n//line " + at + "\n" + code + "\npanic(0)\n}\n"
 			} else {
 				code = "//line " + at + "\n" + code
