@@ -68,9 +68,10 @@ type Queue interface {
 	//
 	//   - when waking has come into effect, and again when it does so after a gap. turn is
 	//     [NothingMissed] if it was in effect before the last refused request was sent, and
-	//     otherwise zero;
+	//     otherwise [MaybeMissed];
 	//   - when the lock was released and the Locker has one of the first positions. turn is how
-	//     long to wait before the request, and zero for the first position.
+	//     long to wait before the request, and zero for the first position. Only a request
+	//     shows whether the lock is free: a read may still return the record of before.
 	//
 	// Expiry need not call wake, and calls without a reason are allowed. Calls can be lost.
 	// Callers therefore send requests at the time that the last refusal suggests, and refresh

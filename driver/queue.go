@@ -23,6 +23,10 @@ func Turn(position int) time.Duration {
 	return min(time.Duration(max(position-1, 0))*TurnLength, MaxTurn)
 }
 
-// NothingMissed is the turn with which a [Queue] says that it wakes the waiter, and has done so
-// since before the waiter's last refused request was sent.
-const NothingMissed = time.Duration(-1)
+// The turns with which a [Queue] says that it wakes the waiter from now on.
+const (
+	// NothingMissed: it has done so since before the waiter's last refused request was sent.
+	NothingMissed = time.Duration(-1)
+	// MaybeMissed: the lock may have been released before.
+	MaybeMissed = time.Duration(-2)
+)

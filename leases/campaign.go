@@ -42,7 +42,8 @@ type campaign struct {
 	acquisition *engine.Acquisition
 	watched     bool
 	stopWatch   func()
-	woken       bool // by the Watcher, during an attempt or an urgent read
+	woken       bool // by the Watcher or the Queue, during an attempt or an urgent read
+	hinted      bool // it is the turn of this waiter
 	reads       int  // numbers the reads of the record; only the latest counts
 	failedReads int  // in a row
 	urgent      bool // the Watcher has asked for the planned read
@@ -72,7 +73,7 @@ func (m *LeaseManager) attempt(n *managedName, c *campaign) {
 	m.mu.Lock()
 	due := n.campaign == c && n.phase == waiting && m.client.Work().Start() // the work ends with the hold
 	if due {
-		n.phase, c.woken = attempting, false
+		n.phase, c.woken, c.hinted = attempting, false, false
 		c.cancelRead()
 	}
 	m.mu.Unlock()
@@ -192,24 +193,27 @@ func (m *LeaseManager) wake(n *managedName, c *campaign, turn time.Duration) {
 	case n.campaign != c:
 	case turn == driver.NothingMissed:
 		c.request().Watching = true
-	case n.phase == attempting || c.urgent: // what is under way may return the state before the wake-up
-		c.woken = true
+	case n.phase == attempting || c.urgent && turn == driver.MaybeMissed: // what is under way may return the state before the wake-up
+		c.woken, c.hinted = true, c.hinted || turn >= 0
 	case c.acquisition.Failures > 0 || c.failedReads > 0: // nothing is sent during the backoff
 	case turn > 0: // another waiter comes first
+		c.cancelRead() // its result would plan another time
 		m.attempts.Set(&c.Entry, m.client.Now()+turn, false)
 	default:
+		c.hinted = turn == 0
 		m.followWakeUp(n, c)
 	}
 }
 
 // followWakeUp sends an attempt or a read after a wake-up. The read comes first in two cases: at
 // the Watcher's first call, which says only that the watch is in effect, and while attempts wait
-// for the concurrency limit, because the read shows which names are worth an attempt.
+// for the concurrency limit, because the read shows which names are worth an attempt. A waiter whose
+// turn it is sends an attempt: a read may still show the record of before the release.
 func (m *LeaseManager) followWakeUp(n *managedName, c *campaign) {
 	a, now := c.request(), m.client.Now()
 	first := !a.Watching
 	a.Watching = true
-	if a.Readable() && (first || !m.attempts.Idle()) {
+	if a.Readable() && !c.hinted && (first || !m.attempts.Idle()) {
 		m.schedule(n, c)
 		m.planRead(n, c, now)
 		c.urgent, c.woken = true, false

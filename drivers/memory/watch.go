@@ -37,7 +37,7 @@ func (l *Locker) watch(name string, w *watch) (stop func()) {
 		s.watches[name] = make(map[*watch]struct{})
 	}
 	s.watches[name][w] = struct{}{}
-	s.due = append(s.due, call{w, 0})
+	s.due = append(s.due, call{w, driver.MaybeMissed})
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()

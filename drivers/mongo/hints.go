@@ -97,28 +97,37 @@ func (h *hints) send(ctx context.Context, name, waiter string, position int) err
 // open opens a cursor, and first makes the collection if there is none. A cursor on an empty
 // collection would die at once, so there is a first document.
 func (h *hints) open(ctx context.Context) (eventCursor, error) {
-	cursor, err := h.follow(ctx)
-	switch {
-	case hasCode(err, codeBadValue):
-		if err := h.dropUncapped(ctx, err); err != nil {
+	const tries = 3 // a hint that is sent meanwhile makes a collection that is not capped
+	var err error
+	for range tries {
+		var cursor *mongo.Cursor
+		switch cursor, err = h.follow(ctx); {
+		case hasCode(err, codeBadValue):
+			if err := h.dropUncapped(ctx, err); err != nil {
+				return nil, err
+			}
+		case err != nil:
+			return nil, err
+		case cursor.ID() != 0:
+			return &hintCursor{cursor, h}, nil
+		default:
+			err = errStreamEnded
+		}
+		if err := h.create(ctx); err != nil {
 			return nil, err
 		}
-	case err != nil:
-		return nil, err
-	case cursor.ID() != 0:
-		return &hintCursor{cursor, h}, nil
 	}
-	err = h.coll.Database().CreateCollection(ctx, h.coll.Name(), options.CreateCollection().SetCapped(true).SetSizeInBytes(hintsSize))
+	return nil, err
+}
+
+// create makes the collection, unless there is one, with its first document.
+func (h *hints) create(ctx context.Context) error {
+	err := h.coll.Database().CreateCollection(ctx, h.coll.Name(), options.CreateCollection().SetCapped(true).SetSizeInBytes(hintsSize))
 	if err != nil && !hasCode(err, codeNamespaceExists) {
-		return nil, err
+		return err
 	}
-	if _, err := h.coll.InsertOne(ctx, docOf(hintTo, "")); err != nil {
-		return nil, err
-	}
-	if cursor, err = h.follow(ctx); err != nil {
-		return nil, err
-	}
-	return &hintCursor{cursor, h}, nil
+	_, err = h.coll.InsertOne(ctx, docOf(hintTo, ""))
+	return err
 }
 
 // dropUncapped removes a collection that cannot be followed because it is not capped: a hint that

@@ -73,7 +73,7 @@ func (q *queue) Wait(name string, wake func(turn time.Duration)) (stop func()) {
 	case open.Before(asked):
 		wake(driver.NothingMissed)
 	default:
-		wake(0)
+		wake(driver.MaybeMissed)
 	}
 	return func() {
 		if q.watcher.remove(name, one) {

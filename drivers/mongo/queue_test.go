@@ -492,3 +492,45 @@ func TestWithoutThePrivilegeForHints(t *testing.T) {
 		t.Errorf("the log: %s", text)
 	}
 }
+
+// Two processes that release the lock and wait for it again at once are granted it in turn. The
+// hint for one of them often arrives before the reply that says that it has entered the queue, and
+// before a majority has the release.
+func TestTwoProcessesAlternate(t *testing.T) {
+	coll := mongotest.Collection(t)
+	const grants, most = 200, 20 // a newcomer may come before a request that is still under way
+	ctx, cancel := context.WithTimeout(bounded(t), waitLimit)
+	defer cancel()
+	var mu sync.Mutex
+	var order []int
+	var wg sync.WaitGroup
+	for i := range 2 {
+		c, _ := newProcess(t, coll, hintsOnly)
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				h, err := c.Lock(ctx, "job")
+				if err != nil {
+					return
+				}
+				mu.Lock()
+				if order = append(order, i); len(order) == grants {
+					cancel()
+				}
+				mu.Unlock()
+				if err := h.Release(context.Background()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	last := [2]int{}
+	for at, who := range order {
+		if last[who] = at; at-min(last[0], last[1]) > most {
+			t.Fatalf("one process was granted the lock %d times in a row: %v", most, order)
+		}
+	}
+	if len(order) < grants {
+		t.Errorf("%d grants", len(order))
+	}
+}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 const (
@@ -180,7 +182,7 @@ func (w *watcher) watchesOf(name string) []*watch {
 }
 
 // wakeAll wakes every waiter, after a time in which events may have been missed.
-func (w *watcher) wakeAll() { wakeWatches(w.allWatches(), 0) }
+func (w *watcher) wakeAll() { wakeWatches(w.allWatches(), driver.MaybeMissed) }
 
 func (w *watcher) allWatches() (all []*watch) {
 	w.mu.Lock()

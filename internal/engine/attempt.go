@@ -195,7 +195,7 @@ func (t *Attempt) Schedule() (tryAt, readAt time.Duration) {
 	if left := min(t.holder.Remaining, driver.MaxTTL); t.holder.RemainingKnown {
 		tryAt = min(tryAt, t.seenAt+left) + t.afterExpiry()
 		// A holder that is alive has renewed before three quarters of this time are over.
-		if early := left - left/4; t.Readable() && left > t.holder.TTL/4 && early > 10*time.Millisecond {
+		if early := left - left/4; t.Readable() && !t.reserved && left > t.holder.TTL/4 && early > 10*time.Millisecond {
 			poll = min(poll, early)
 		}
 	}

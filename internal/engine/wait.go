@@ -5,7 +5,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -22,7 +21,8 @@ func (a *Acquisition) watch(wake chan<- struct{}) (stop func()) {
 }
 
 // Watch has the backend's Queue or Watcher, if there is one, call wake when a slot may be free.
-// turn is how long to wait before the request, or driver.NothingMissed.
+// turn is how long to wait before the request, driver.NothingMissed or driver.MaybeMissed. A Watcher
+// says only that the lock may be free.
 func (a *Acquisition) Watch(wake func(t *Attempt, turn time.Duration)) (stop func()) {
 	queue, watcher := a.client.capabilities.Queue, a.client.capabilities.Watcher
 	var stops []func()
@@ -31,7 +31,7 @@ func (a *Acquisition) Watch(wake func(t *Attempt, turn time.Duration)) (stop fun
 		case a.queued:
 			stops = append(stops, queue.Wait(t.req.Name, func(turn time.Duration) { wake(t, turn) }))
 		case watcher != nil:
-			stops = append(stops, watcher.Watch(t.req.Name, func() { wake(t, 0) }))
+			stops = append(stops, watcher.Watch(t.req.Name, func() { wake(t, driver.MaybeMissed) }))
 		}
 	}
 	return func() {
@@ -136,11 +136,13 @@ func (r *waiting) read(t *Attempt, at time.Duration) {
 	})
 }
 
-// wokenUp reports whether to send a request for a slot that the Watcher has called for.
+// wokenUp reports whether to send a request for a slot that the Watcher or the Queue has called
+// for.
 //
-// The first call says only that the watch is in effect. A flood of calls says the same after a
-// gap. Then a read is enough, and the reads of a process that waits for a thousand names
-// share a call.
+// The first call of a Watcher says only that the watch is in effect. A flood of calls says the same
+// after a gap. Then a read is enough, and the reads of a process that waits for a thousand names
+// share a call. A Queue whose call says that it is this waiter's turn gets a request at once: a read
+// may show the record of before the release, and a waiter that misses its turn loses its position.
 func (r *waiting) wokenUp(t *Attempt, turn time.Duration) (try bool) {
 	first := !t.Watching
 	t.Watching = true
@@ -151,9 +153,10 @@ func (r *waiting) wokenUp(t *Attempt, turn time.Duration) (try bool) {
 		r.schedule(t) // polls are rarer now
 		return false
 	case turn > 0: // another waiter comes first
+		t.CancelRead() // its result would plan another time
 		t.tryAt = min(t.tryAt, r.client.now()+turn)
 		return false
-	case (first || r.client.wakeups.flood(r.client.now())) && t.Readable():
+	case turn == driver.MaybeMissed && (first || r.client.wakeups.flood(r.client.now())) && t.Readable():
 		r.read(t, r.client.now())
 		return false
 	}
@@ -170,22 +173,38 @@ func (r *waiting) sawRecord(got reading) (try bool) {
 	return false
 }
 
-// wakeUp has the earliest turn of the Watcher's calls, or of the Queue's, since it was last taken.
-type wakeUp struct{ turn atomic.Int64 } // two more than the turn, since NothingMissed is -1; 0: no call
+// wakeUp has the most urgent of the Watcher's calls, or of the Queue's, since it was last taken: the
+// earliest turn, else MaybeMissed, else NothingMissed.
+type wakeUp struct {
+	mu    sync.Mutex
+	turn  time.Duration
+	woken bool
+}
 
 func (w *wakeUp) note(turn time.Duration) {
-	for {
-		old := w.turn.Load()
-		next := int64(turn) + 2
-		if turn == driver.NothingMissed && old != 0 || turn != driver.NothingMissed && old > 1 && old <= next || w.turn.CompareAndSwap(old, next) {
-			return
-		}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.woken || urgency(turn) < urgency(w.turn) {
+		w.turn, w.woken = turn, true
 	}
 }
 
 func (w *wakeUp) take() (turn time.Duration, woken bool) {
-	n := w.turn.Swap(0)
-	return time.Duration(n - 2), n != 0
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	woken, w.woken = w.woken, false
+	return w.turn, woken
+}
+
+// urgency is the order of turns.
+func urgency(turn time.Duration) time.Duration {
+	switch turn {
+	case driver.MaybeMissed:
+		return driver.MaxTurn + 1
+	case driver.NothingMissed:
+		return driver.MaxTurn + 2
+	}
+	return min(turn, driver.MaxTurn)
 }
 
 // wakeups counts the calls of the Watcher, to detect a flood of them.

@@ -201,6 +201,84 @@ func TestDeadWaitersCostBoundedTime(t *testing.T) {
 	}
 }
 
+// lateReads is a Locker whose Queue calls for a request before the majority has the release, as the
+// hints on MongoDB do: reads still show the holder.
+type lateReads struct {
+	*locktest.Faulty
+	behind  *atomic.Bool
+	held    driver.Record
+	release func()
+}
+
+func (l lateReads) Capabilities() driver.Capabilities {
+	a := l.Faulty.Capabilities()
+	a.BatchInspector, a.Queue = l, l
+	return a
+}
+
+func (l lateReads) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
+	records, errs := l.Faulty.Capabilities().BatchInspector.InspectBatch(ctx, names)
+	if l.behind.Load() {
+		for i := range records {
+			records[i] = l.held
+		}
+	}
+	return records, errs
+}
+
+// Wait calls at once: the release came between the request and Wait.
+func (l lateReads) Wait(_ string, wake func(time.Duration)) (stop func()) {
+	l.release()
+	wake(0)
+	return func() {}
+}
+
+// A waiter whose turn it is sends a request, although a read would still show the holder. Otherwise
+// it misses its turn, loses its position, and waits until its next poll.
+func TestTurnLeadsToARequest(t *testing.T) {
+	take := map[string]func(*testing.T, *holdfast.Client){
+		"Lock": func(t *testing.T, c *holdfast.Client) { _ = locktest.MustLock(t, c, "job").Release(t.Context()) },
+		"LeaseManager": func(t *testing.T, c *holdfast.Client) {
+			m, err := leases.New(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := m.Add("job"); err != nil {
+				t.Fatal(err)
+			}
+			for len(m.Leases()) == 0 {
+				time.Sleep(time.Millisecond)
+			}
+		},
+	}
+	for name, take := range take {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.NewStore()
+				first, holder := process(t, store)
+				h := locktest.MustLock(t, first, "job")
+				_, f := process(t, store)
+				l := lateReads{Faulty: f, behind: new(atomic.Bool)}
+				var err error
+				if l.held, err = holder.Inspect(t.Context(), "job"); err != nil {
+					t.Fatal(err)
+				}
+				var released time.Time
+				l.held.Waiters, l.held.Position = 1, 1
+				l.release = func() {
+					l.behind.Store(true)
+					_ = h.Release(t.Context())
+					released = time.Now()
+				}
+				take(t, locktest.NewClient(t, l))
+				if late := time.Since(released); late > driver.TurnLength/2 {
+					t.Errorf("granted %v after the release", late)
+				}
+			})
+		})
+	}
+}
+
 // lostWakes is a Locker whose Queue says that it wakes, and then wakes nobody.
 type lostWakes struct{ *locktest.Faulty }
 

@@ -292,9 +292,10 @@ func (f *Locker) Watch(name string, wake func()) (stop func()) {
 	return f.forget(w, f.Locker.Capabilities().Watcher.Watch(name, func() { f.deliver(w, wake) }))
 }
 
-// Wait implements [driver.Queue]. A wake-up that was missed comes with the turn zero.
+// Wait implements [driver.Queue]. A wake-up that was missed comes as
+// [driver.MaybeMissed].
 func (f *Locker) Wait(name string, wake func(turn time.Duration)) (stop func()) {
-	w := &watch{func() { wake(0) }}
+	w := &watch{func() { wake(driver.MaybeMissed) }}
 	return f.forget(w, f.Locker.Capabilities().Queue.Wait(name, func(turn time.Duration) { f.deliver(w, func() { wake(turn) }) }))
 }
 
