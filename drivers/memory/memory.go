@@ -101,7 +101,9 @@ func (s *Store) Remove(name string) {
 	s.mu.Lock()
 	defer s.unlock()
 	delete(s.locks, name)
-	s.wake(name)
+	for w := range s.watches[name] { // those in the queue too: it is gone
+		s.due = append(s.due, call{w, 0})
+	}
 }
 
 // New makes a Locker on a store of its own.

@@ -41,6 +41,9 @@ func (l *Locker) acquire(ctx context.Context, o op, from string, req driver.Requ
 	}
 	err := l.do(ctx, o, func(ctx context.Context) error {
 		asked := time.Now()
+		if queued {
+			l.queue.noteRequest(req.Name, asked)
+		}
 		r, err := l.apply(ctx, from, req, queued)
 		if err == nil && !queued && r.leaseID != req.ID.Reveal() && r.free() {
 			r, err = l.apply(ctx, from, req, true) // there is a queue
@@ -49,7 +52,7 @@ func (l *Locker) acquire(ctx context.Context, o op, from string, req driver.Requ
 			return err
 		}
 		granted := r.leaseID == req.ID.Reveal() && !r.broken
-		if l.queue != nil {
+		if queued || l.queue != nil && granted { // no other reply shows the position
 			l.queue.noteReply(req.Name, asked, granted, int(r.position))
 		}
 		if !granted {

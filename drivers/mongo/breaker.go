@@ -2,10 +2,6 @@ package mongo
 
 import (
 	"context"
-	"errors"
-
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -24,15 +20,8 @@ func (l *Locker) BreakNow(ctx context.Context, name string, token uint64) error 
 func (l *Locker) breakHolder(ctx context.Context, name string, token uint64, change any) error {
 	o := op{verb: "break", name: name, invalid: driver.ValidateName(name, limits)}
 	return l.do(ctx, o, func(ctx context.Context) error {
-		raw, err := l.linearizable.FindOne(ctx, docOf(fieldName, name), options.FindOne().SetProjection(withWoken)).Raw()
-		if errors.Is(err, mongo.ErrNoDocuments) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		r, err := decodeRecord(raw)
-		if err != nil || r.leaseID == "" {
+		raw, r, err := l.readWoken(ctx, name)
+		if err != nil || r == nil || r.leaseID == "" {
 			return err
 		}
 		if err := r.describe().CheckToken(token); err != nil {

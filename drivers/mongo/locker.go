@@ -48,8 +48,9 @@ type Locker struct {
 	standalone   bool   // the server is not a replica set
 	id           string // in queues
 	hints        *hints
-	queue        *queue   // nil if this Locker does not follow the hints
-	watcher      *watcher // nil if the server has no change streams
+	queue        *queue      // nil if this Locker does not follow the hints
+	watcher      *watcher    // nil if the server has no change streams
+	hintless     atomic.Bool // it may not leave hints, and has logged that
 	seen         projections
 	disconnect   func(context.Context) error // nil if the client belongs to the program
 

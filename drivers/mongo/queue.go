@@ -26,7 +26,8 @@ type queue struct {
 	leaving  map[string]struct{}  // names whose queues to leave
 	early    map[string]earlyHint // hints for names without a watch
 	closed   bool
-	sending  bool // whether the goroutine of leaveQueues exists
+	closing  chan struct{} // closed with it
+	sending  bool          // whether the goroutine of leaveQueues exists
 	leavings sync.WaitGroup
 }
 
@@ -46,7 +47,7 @@ const (
 func newQueue(locks *mongo.Collection, h *hints, config config) *queue {
 	q := &queue{
 		me: h.me, locks: locks, hints: h,
-		entered: map[string]time.Time{}, leaving: map[string]struct{}{}, early: map[string]earlyHint{},
+		closing: make(chan struct{}), entered: map[string]time.Time{}, leaving: map[string]struct{}{}, early: map[string]earlyHint{},
 	}
 	from := h.source()
 	read := from.read
@@ -105,6 +106,16 @@ func (q *queue) cameEarly(name string, turn time.Duration) {
 	}
 }
 
+// noteRequest notes that a request is sent that may enter the queue. Without an answer it is unknown
+// whether it did.
+func (q *queue) noteRequest(name string, at time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if _, in := q.entered[name]; !in {
+		q.entered[name] = at
+	}
+}
+
 // noteReply notes what a request that was sent at asked has shown of this Locker's position.
 func (q *queue) noteReply(name string, asked time.Time, granted bool, position int) {
 	q.mu.Lock()
@@ -131,13 +142,22 @@ func (q *queue) leave(name string) {
 	}
 }
 
-// leaveTimeout limits each command that leaves queues.
-const leaveTimeout = 5 * time.Second
+const (
+	// leaveTimeout limits each command that leaves queues.
+	leaveTimeout = 5 * time.Second
+	// leaveDelay is how long a position is kept for the next waiter of this Locker, whose request
+	// often follows at once.
+	leaveDelay = 100 * time.Millisecond
+)
 
 // leaveQueues leaves the queues of all names that are no longer waited for. A command that fails is
 // not repeated: then the position costs the others one turn, once.
 func (q *queue) leaveQueues() {
 	for {
+		select {
+		case <-time.After(leaveDelay):
+		case <-q.closing:
+		}
 		names := q.takeLeaving()
 		if len(names) == 0 {
 			return
@@ -146,6 +166,21 @@ func (q *queue) leaveQueues() {
 			ctx, cancel := context.WithTimeout(q.watcher.closeCtx, leaveTimeout)
 			_, _ = q.locks.UpdateMany(ctx, doc{field(fieldName, docOf("$in", chunk)), field(fieldQueue+"."+fieldWaiter, q.me)}, leaveUpdate(q.me))
 			cancel()
+			q.reenter(chunk)
+		}
+	}
+}
+
+// reenter wakes the waiters whose requests have crossed the command that left their queues: it may
+// have removed their positions. Their next requests enter again.
+func (q *queue) reenter(names list) {
+	for _, name := range names {
+		name, _ := name.(string)
+		q.mu.Lock()
+		_, again := q.entered[name]
+		q.mu.Unlock()
+		if again {
+			q.watcher.wake(name, 0)
 		}
 	}
 }
@@ -168,7 +203,10 @@ func (q *queue) takeLeaving() (names list) {
 func (q *queue) close(ctx context.Context) {
 	defer context.AfterFunc(ctx, q.watcher.cancelClose)()
 	q.mu.Lock()
-	q.closed = true
+	if !q.closed {
+		q.closed = true
+		close(q.closing)
+	}
 	q.mu.Unlock()
 	q.leavings.Wait()
 	q.watcher.close(ctx)

@@ -68,7 +68,8 @@ func reserved() doc {
 // the caller and did not come. Those behind them were not woken, and stay. The first argument is
 // true if the lock was free; a lock that was taken from its holder woke nobody.
 func queueAfterGrant(unheld any) doc {
-	passed := cond(unheld, expr("$min", refPlace, driver.WokenWaiters), 0)
+	woken := cond(expr("$gt", refLength, longQueue), 1, driver.WokenWaiters)
+	passed := cond(unheld, expr("$min", refPlace, woken), 0)
 	rest := docOf("$filter", doc{
 		field("input", expr("$slice", refQueue, passed, driver.MaxWaiters)),
 		field("as", "this"), field("cond", expr("$ne", refOne+"."+fieldWaiter, refMe)),
@@ -90,8 +91,9 @@ func queueAfterRefusal() doc {
 		field("input", joined), field("as", "this"), field("cond", expr("$gt", refOne+"."+fieldUntil, serverNow)),
 	})
 	left := expr("$subtract", expr("$arrayElemAt", refQueue+"."+fieldUntil, refIndex), serverNow)
+	firstIsDead := expr("$lt", expr("$arrayElemAt", refQueue+"."+fieldUntil, 0), serverNow) // all that are dead go
 	due := cond(expr("$lt", refIndex, 0),
-		expr("$lt", refLength, driver.MaxWaiters),
+		or(expr("$lt", refLength, driver.MaxWaiters), firstIsDead),
 		expr("$lt", left, expr("$multiply", refQueueFor, 2.0/3)))
 	return cond(and(expr("$gt", refQueueFor, 0), due), queueFields(alive), doc{})
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
@@ -27,7 +28,7 @@ func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 			if matched || err != nil {
 				return err
 			}
-			if holds, err := l.holds(ctx, lease); !holds {
+			if released, err := l.released(ctx, lease, false); released || err != nil {
 				return err
 			}
 		}
@@ -35,10 +36,20 @@ func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 	})
 }
 
-// holds reports whether a lease has its lock, expired or not, by a linearizable read.
-func (l *Locker) holds(ctx context.Context, lease driver.Lease) (bool, error) {
-	r, err := read(ctx, l.linearizable, lease.Name, withoutData)
-	return r != nil && r.leaseID == lease.ID.Reveal(), err
+// released reports, by a linearizable read, whether a lease has certainly no lock any more, not even
+// an expired one. If the lock is free and this call has woken nobody, the answer of an earlier release
+// was lost, and with it the waiters to wake: they are woken now.
+func (l *Locker) released(ctx context.Context, lease driver.Lease, woken bool) (bool, error) {
+	raw, r, err := l.readWoken(ctx, lease.Name)
+	switch {
+	case err != nil:
+		return false, err
+	case r != nil && r.leaseID == lease.ID.Reveal():
+		return false, nil
+	case r != nil && r.leaseID == "" && !woken:
+		l.wakeWaiters(ctx, lease.Name, wokenWaiters(raw))
+	}
+	return true, nil
 }
 
 // releaseToWaiters releases the lock and wakes the first waiters before the release is certain, so
@@ -67,11 +78,25 @@ func (l *Locker) releaseToWaiters(ctx context.Context, lease driver.Lease) error
 		l.wakeWaiters(ctx, lease.Name, waiters)
 		// Promise 4: a linearizable read cannot come from a deposed primary.
 		// Promise 10: a release that a fail-over has undone is sent again.
-		if holds, err := l.holds(ctx, lease); !holds {
+		if released, err := l.released(ctx, lease, len(waiters) > 0); released || err != nil {
 			return err
 		}
 	}
 	return errInconsistent
+}
+
+// readWoken reads a record by a linearizable read, with the waiters that a release wakes. The record
+// is nil if there is none.
+func (l *Locker) readWoken(ctx context.Context, name string) (bson.Raw, *record, error) {
+	raw, err := l.linearizable.FindOne(ctx, docOf(fieldName, name), options.FindOne().SetProjection(withWoken)).Raw()
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := decodeRecord(raw)
+	return raw, r, err
 }
 
 // releaseOnPrimary releases the lock, if the lease holds it, and returns the first waiters. It does
@@ -97,7 +122,11 @@ func (l *Locker) wakeWaiters(ctx context.Context, name string, waiters []string)
 	defer cancel()
 	for i, waiter := range waiters {
 		if err := l.hints.send(ctx, name, waiter, i+1); err != nil {
-			l.config.logger.Log(ctx, slog.LevelDebug, "holdfast: no hint was left, waiters poll for the released lock",
+			level := slog.LevelDebug
+			if isPermanent(err) && l.hintless.CompareAndSwap(false, true) {
+				level = slog.LevelWarn // once
+			}
+			l.config.logger.Log(ctx, level, "holdfast: no hint was left, waiters poll for the released lock",
 				"name", name, "namespace", l.namespace(), "error", err)
 		}
 	}

@@ -152,7 +152,7 @@ func checkUnknown(query string) error {
 	if err == nil { // otherwise parsing the whole string reports it
 		for name := range parsed.UnknownOptions {
 			return driver.Invalid("URL parameter", driver.QuoteName(name), fmt.Sprintf(
-				"one of %s, %s, %s, or a MongoDB connection option", paramCollection, paramCommandTimeout, paramRetention))
+				"one of %s, %s, %s, %s, or a MongoDB connection option", paramCollection, paramCommandTimeout, paramRetention, paramWake))
 		}
 	}
 	return nil

@@ -27,6 +27,7 @@ type Acquisition struct {
 	policy   *Policy // of the hold that it leads to
 	last     error   // the outcome of the latest request
 	queued   bool    // it waits in the backend's queue
+	waited   bool    // and has had itself woken by it
 
 	Emit     func(event.Event)
 	Attempts []*Attempt // one for each slot
@@ -248,6 +249,14 @@ func (a *Acquisition) LeaveQueue() {
 	if a.queued {
 		a.queued = false
 		a.client.queuedNames.Add(-1)
+	}
+}
+
+// giveUpPosition gives up a position that the first request may have entered although no wait
+// followed: its answer was lost, or the caller's time was over. The end of a wait does the same.
+func (a *Acquisition) giveUpPosition() {
+	if a.queued && !a.waited {
+		a.client.capabilities.Queue.Wait(a.Attempts[0].req.Name, func(time.Duration) {})()
 	}
 }
 

@@ -149,10 +149,10 @@ func (h *Hold) Context() context.Context {
 	own := &ownContext{holdContext{ctx, h, holdContextFrom(parent)}, cancel}
 	if !h.ctx.CompareAndSwap(nil, own) {
 		cancel(nil) // another call was faster
-		return h.ctx.Load()
+		own = h.ctx.Load()
 	}
 	if why := h.ended.Load(); why != nil {
-		cancel(*why) // the hold may have ended before it had a context
+		own.cancel(*why) // the hold may have ended before it had a context
 	}
 	return own
 }

@@ -33,6 +33,7 @@ func (c *Client) WaitAcquire(ctx, parent context.Context, name string, s setting
 	defer a.LeaveQueue()
 	g, err := a.waitUntilGranted(ctx, w)
 	if err != nil {
+		a.giveUpPosition()
 		a.Abandon()
 		c.work.Done()
 		return nil, err

@@ -29,6 +29,7 @@ func (a *Acquisition) Watch(wake func(t *Attempt, turn time.Duration)) (stop fun
 	for _, t := range a.Attempts {
 		switch {
 		case a.queued:
+			a.waited = true
 			stops = append(stops, queue.Wait(t.req.Name, func(turn time.Duration) { wake(t, turn) }))
 		case watcher != nil:
 			stops = append(stops, watcher.Watch(t.req.Name, func() { wake(t, driver.MaybeMissed) }))
