@@ -71,8 +71,10 @@ func TestPartitionsColdStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const soon = 2 * time.Second
 		f := locktest.NewFleet(t, 64)
+		// A release arrives after all five have begun to leave. Otherwise one of them may still take the partition.
+		together := func(l *locktest.Link) { l.Releasing = time.Millisecond }
 		for range 5 {
-			f.Join()
+			f.Join(together)
 			time.Sleep(100 * time.Millisecond)
 		}
 		f.UntilEven(soon)

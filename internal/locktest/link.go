@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
@@ -26,6 +27,7 @@ type Link struct {
 	HideOwners bool                                   // a batched read says of a held lock only that it is held
 	Change     atomic.Pointer[func(*holdfast.Record)] // changes what is read
 	TornReads  atomic.Int64                           // so many batched reads fail for every other name
+	Releasing  time.Duration                          // how long a release takes to reach the backend
 
 	GroupReads  atomic.Int64 // batched reads and listings
 	SingleReads atomic.Int64 // reads of one record
@@ -65,6 +67,7 @@ func (l *Link) Renew(ctx context.Context, lease holdfast.Lease) error {
 
 // Release implements [driver.Locker].
 func (l *Link) Release(ctx context.Context, lease holdfast.Lease) error {
+	time.Sleep(l.Releasing)
 	if err := l.pass(ctx); err != nil {
 		return err
 	}
