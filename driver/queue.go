@@ -12,8 +12,8 @@ const (
 	MaxTurn = time.Second
 	// MaxWaiters is how many waiters a queue has at most. Further ones have no position and poll.
 	MaxWaiters = 1000
-	// WokenWaiters is how many waiters a release wakes: the first, and the second in case that
-	// the first is dead.
+	// WokenWaiters is how many waiters a release wakes at most: the first, and the second in case
+	// that the first is dead. MongoDB wakes only the first of more than 20.
 	WokenWaiters = 2
 )
 

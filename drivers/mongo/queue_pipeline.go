@@ -124,8 +124,8 @@ func queueProjection(me string) doc {
 	}
 }
 
-// A long queue needs no second hint in case that the first waiter is dead: so many waiters poll that
-// one of them soon finds the lock free.
+// A long queue gets no second hint, in case that the first waiter is dead: the processes would be
+// woken twice for each handover. A dead first waiter then costs the others up to one poll interval.
 const longQueue = 20
 
 // wokenFields are the fields of a reply that show which waiters a release wakes.
