@@ -169,11 +169,17 @@ func (h *Hold) cancel(cause error) {
 
 // contextErr is the cause of the end of the hold's context, or nil.
 func (h *Hold) contextErr() error {
-	if own := h.ctx.Load(); own != nil {
-		return context.Cause(own)
+	own := h.ctx.Load()
+	if own != nil {
+		if err := context.Cause(own); err != nil {
+			return err
+		}
 	}
-	if why := h.ended.Load(); why != nil {
+	if why := h.ended.Load(); why != nil { // Context is about to end what it has made
 		return *why
+	}
+	if own != nil {
+		return nil
 	}
 	return context.Cause(h.parent)
 }
