@@ -138,9 +138,18 @@ func (h *Hold) Report(t event.Type, op string, err error) { h.entry.Report(t, op
 
 // Context returns a context that ends with the hold, before another can be granted the lock.
 func (h *Hold) Context() context.Context {
-	if own := h.ctx.Load(); own != nil {
-		return own
+	own := h.ctx.Load()
+	if own == nil {
+		own = h.makeContext()
 	}
+	if why := h.ended.Load(); why != nil {
+		own.cancel(*why) // the hold may have ended before it had a context
+	}
+	return own
+}
+
+// makeContext makes the hold's context, unless another call is faster.
+func (h *Hold) makeContext() *ownContext {
 	parent := h.parent
 	if h.ended.Load() != nil {
 		parent = context.WithoutCancel(parent) // the cause is what ended the hold first
@@ -148,11 +157,8 @@ func (h *Hold) Context() context.Context {
 	ctx, cancel := context.WithCancelCause(parent)
 	own := &ownContext{holdContext{ctx, h, holdContextFrom(parent)}, cancel}
 	if !h.ctx.CompareAndSwap(nil, own) {
-		cancel(nil) // another call was faster
-		own = h.ctx.Load()
-	}
-	if why := h.ended.Load(); why != nil {
-		own.cancel(*why) // the hold may have ended before it had a context
+		cancel(nil)
+		return h.ctx.Load()
 	}
 	return own
 }
