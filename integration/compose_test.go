@@ -77,7 +77,8 @@ func composeCommand(t *testing.T) []string {
 	return []string{"docker-compose"}
 }
 
-// The compose files of the examples are valid. Their programs are tested beside them.
+// Compose reads the compose file of each example — each is valid. The programs are tested beside
+// them.
 func TestComposeFilesOfExamples(t *testing.T) {
 	t.Parallel()
 	env.RequireContainers(t)
