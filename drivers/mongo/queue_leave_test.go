@@ -6,8 +6,21 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
+
+// soon waits for a condition for a time in which no waiter polls: a poll would mend what is lost.
+func soon(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not before the next poll: %s", what)
+		}
+	}
+}
 
 // A waiter gives up, and the next one of its process sends its request at once. The command that
 // leaves the queue must not leave that one without a position.
@@ -34,14 +47,10 @@ func TestNextWaiterKeepsAPosition(t *testing.T) {
 		awaitFollowed(t, l, name)
 		second := lock()
 		first()
-		eventually(t, "the next waiter has a position that stays", func() bool {
-			for range 3 { // leaving takes a moment
-				if r, err := l.Inspect(bounded(t), name); err != nil || r.Position == 0 {
-					return false
-				}
-				time.Sleep(leaveDelay)
-			}
-			return true
+		time.Sleep(2 * leaveDelay) // the position is given up then, unless the next waiter has entered
+		soon(t, "the next waiter has a position", func() bool {
+			r, err := l.Inspect(bounded(t), name)
+			return err == nil && r.Position > 0
 		})
 		second()
 		eventually(t, "the queue is empty", func() bool {
@@ -71,4 +80,70 @@ func TestPositionOfAnUnansweredRequest(t *testing.T) {
 		r, err := other.Inspect(bounded(t), "job")
 		return err == nil && r.Waiters == 0
 	})
+}
+
+// A TryLock, whose reply shows no position, does not make the process forget the one that it has.
+func TestTryLockKeepsThePositionKnown(t *testing.T) {
+	t.Parallel()
+	base := mongotest.Collection(t)
+	other := newTestLocker(t, base)
+	c, l := newProcess(t, base)
+	acquire(t, other, longRequest("job", "holder"))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _, _ = c.Lock(ctx, "job") }()
+	awaitFollowed(t, l, "job")
+	if _, err := l.TryAcquire(bounded(t), longRequest("job", "another")); err == nil {
+		t.Fatal("the lock was granted although another holds it")
+	}
+	cancel()
+	<-done
+	soon(t, "the queue is empty", func() bool {
+		r, err := other.Inspect(bounded(t), "job")
+		return err == nil && r.Waiters == 0
+	})
+}
+
+// A queue that is full of dead waiters admits one that is alive.
+func TestQueueFullOfDeadWaiters(t *testing.T) {
+	t.Parallel()
+	base := mongotest.Collection(t)
+	other := newTestLocker(t, base)
+	acquire(t, other, longRequest("job", "holder"))
+	var dead bson.A
+	for i := range driver.MaxWaiters {
+		dead = append(dead, bson.D{{Key: fieldWaiter, Value: fmt.Sprintf("dead %d", i)}, {Key: fieldUntil, Value: time.Now().Add(-time.Hour)}})
+	}
+	overwrite(t, base, "job", field(fieldQueue, dead), field(fieldReserve, driver.MaxTurn.Milliseconds()))
+	c, l := newProcess(t, base)
+	lockSoon(t, c, "job")
+	soon(t, "the waiter has the only position", func() bool {
+		r, err := l.Inspect(bounded(t), "job")
+		return err == nil && r.Position == 1 && r.Waiters == 1
+	})
+}
+
+// The answer of a release is lost. The release that is sent again wakes the waiter.
+func TestReleaseSentAgainWakesTheWaiter(t *testing.T) {
+	t.Parallel()
+	base := mongotest.Collection(t)
+	dialer := newDelayingDialer()
+	holder, _ := newProcess(t, dialer.client(t).Database(base.Database().Name()).Collection(base.Name()))
+	h := mustLock(t, holder, "job")
+	c, l := newProcess(t, base)
+	got := lockSoon(t, c, "job")
+	awaitFollowed(t, l, "job")
+	dialer.delayNext("findAndModify", "kid", "currentDate")
+	released := make(chan error, 1)
+	go func() { released <- h.Release(bounded(t)) }()
+	time.Sleep(300 * time.Millisecond) // the release is on the way
+	dialer.deliver(t)
+	if err := <-released; err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-got:
+	case <-time.After(3 * time.Second):
+		t.Error("the waiter was not woken")
+	}
 }

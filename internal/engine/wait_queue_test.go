@@ -483,3 +483,28 @@ func TestTryLockComesBehindTheWaiters(t *testing.T) {
 		}
 	})
 }
+
+// The record of a lock is removed while a waiter has a position in its queue, which goes with it.
+func TestRemovedRecordWakesTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		deadHolder(t, store, "job", time.Hour)
+		c, _ := process(t, store)
+		got := make(chan *holdfast.Hold, 1)
+		go func() {
+			if h, err := c.Lock(t.Context(), "job"); err == nil {
+				got <- h
+			}
+		}()
+		time.Sleep(25 * time.Second)
+		store.Remove("job")
+		removed := time.Now()
+		h := <-got
+		if took := time.Since(removed); took > time.Second {
+			t.Errorf("the lock was granted %v after the removal", took)
+		}
+		if err := h.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
