@@ -245,11 +245,19 @@ func TestKillReleasesNothing(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := holdfasttest.New(t)
 			a := b.Process("A")
-			done := make(chan error, 1)
+			begun, done := false, make(chan error, 1)
 			go func() {
-				done <- a.Client().Do(t.Context(), "job", func(ctx context.Context) error { <-ctx.Done(); return nil })
+				done <- a.Client().Do(t.Context(), "job", func(ctx context.Context) error {
+					begun = true
+					<-ctx.Done()
+					return context.Cause(ctx)
+				})
 			}()
 			a.AwaitHold("job")
+			synctest.Wait() // orders begun for the race detector
+			if !begun {
+				t.Error("AwaitHold returned before the function began")
+			}
 			if paused {
 				a.Pause()
 			}

@@ -65,13 +65,16 @@ func (p *Process) Hold(name string) *holdfast.Hold {
 }
 
 // AwaitHold waits until the process has a lock, and returns the hold. A hold that is lost does not
-// count: directly after [Backend.Lose] AwaitHold waits for the next one. After two minutes it ends
-// the test.
+// count: directly after [Backend.Lose] AwaitHold waits for the next one. In a bubble of
+// [testing/synctest], the function of Do or of a runner has begun when AwaitHold returns. After two
+// minutes it ends the test.
 func (p *Process) AwaitHold(name string) *holdfast.Hold {
 	p.tb.Helper()
 	const limit = 2 * time.Minute
-	for end := time.Now().Add(limit); ; time.Sleep(time.Millisecond) {
-		if h := p.Hold(name); h != nil {
+	for end := time.Now().Add(limit); ; {
+		h := p.Hold(name)
+		time.Sleep(time.Millisecond) // in a bubble, it ends when all goroutines have done what they can
+		if h != nil && p.Hold(name) == h {
 			return h
 		}
 		if !time.Now().Before(end) {
