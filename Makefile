@@ -174,10 +174,15 @@ bench-scale: setup ## measure what waiting costs a replica set, half an hour, an
 simulate: ## run the large simulations of package scalesim in virtual time: minutes, and up to 10 GB of memory
 	HOLDFAST_SIMULATION=large $(GO) test -count=1 -v -timeout 60m $(TESTFLAGS) ./internal/scalesim
 
-.PHONY: spec-small spec
-spec-small: ## check the model of the protocol with TLC: small configurations, refuted variants (needs Java)
+.PHONY: spec-quick spec-small spec
+spec-quick: ## check a small part of the model of the protocol with TLC, in half a minute
+	@$(GO) run ./internal/setup model
+	@spec/check.sh quick
+spec-small: ## check the model of the protocol with TLC: small configurations, refuted variants
+	@$(GO) run ./internal/setup model
 	@spec/check.sh small
 spec: ## check the model with the large configurations too, which takes long
+	@$(GO) run ./internal/setup model
 	@spec/check.sh small large
 
 .PHONY: docs docs-serve docs-reference docs-diagrams
