@@ -300,6 +300,7 @@ func (q *queue) leaveQueues() {
 		l.w.mu.Lock()
 		for _, name := range names { // its request may have crossed the command
 			if _, again := q.entered[name]; again {
+				q.early[name] = earlyHint{l.w.now(), 0}
 				q.wake(name, 0)
 			}
 		}
