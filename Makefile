@@ -181,8 +181,8 @@ bench-report: setup ## run all benchmarks at full length, half an hour, and upda
 SIM_PROCS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 SCHEDULES ?= 0
 .PHONY: sim sim-replay sim-shrink sim-teeth
-sim: ## run random schedules of faults in virtual time (DURATION=10m or SCHEDULES=1000000; SEED=0 chooses a seed)
-	@GO='$(GO)' scripts/sim.sh '$(DURATION)' '$(SCHEDULES)' '$(SEED)' '$(SIM_PROCS)'
+sim: ## run random schedules of faults in virtual time (DURATION=10m or SCHEDULES=1000000; SEED=0 chooses a seed; RECORD=file adds to a record)
+	@GO='$(GO)' scripts/sim.sh '$(DURATION)' '$(SCHEDULES)' '$(SEED)' '$(SIM_PROCS)' '$(RECORD)'
 sim-replay: ## print what happens in one schedule, the same each time (SEED=7)
 	@$(GO) -C sim run ./replay -cache '$(CURDIR)/.cache/sim' -seed $(SEED) -variants 20 $(SIMFLAGS)
 sim-shrink: ## look for a shorter schedule that fails like that of SEED
