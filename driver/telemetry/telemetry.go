@@ -23,7 +23,7 @@ type Hook interface {
 	// descend from ctx.
 	Begin(ctx context.Context, op Operation) context.Context
 	// End is called after the operation, with the context that Begin returned and the same op. took is
-	// elapsed time. err is the operation's error; for a Hold, the reason for a loss.
+	// elapsed time. err is the operation's error; for a Hold it is nil unless Lost was called.
 	End(ctx context.Context, op Operation, took time.Duration, err error)
 	// Lost is called when a hold ends without a release, with the context and op of its Begin. held is how
 	// long it lasted. The work may still run: End is called when the release ends it, and never if the

@@ -2,7 +2,7 @@ package engine
 
 import (
 	"context"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver/telemetry"
@@ -15,7 +15,7 @@ type Measured struct {
 	client *Client
 	op     telemetry.Operation
 	start  time.Duration
-	lost   atomic.Bool // of a hold: the loss was reported
+	lost   sync.Once // of a hold: reports the loss, before the end
 }
 
 // measure reports the beginning of an operation to the hook, which is not nil.
@@ -70,8 +70,8 @@ func (m *Measured) endHold(inTime bool, cause error) {
 
 // loss reports that a hold has ended without a release, once.
 func (m *Measured) loss(cause error) {
-	if m != nil && m.lost.CompareAndSwap(false, true) {
-		m.client.hook.Lost(m.Context, m.op, m.took(), cause)
+	if m != nil {
+		m.lost.Do(func() { m.client.hook.Lost(m.Context, m.op, m.took(), cause) })
 	}
 }
 
