@@ -31,9 +31,9 @@ SYSTEMS := linux darwin windows
 NEWEST_PKG ?= ./drivers/mongo ./drivers/azblob ./drivers/file ./internal/mongotest ./internal/azuritetest
 NEWEST := .cache/newest.mod
 NEWEST_COMMAND := ../../.cache/newest-command.mod
-MODULES := . cmd/holdfast bench integration holdfastcontainers adapters/integration holdfastvet sim
+MODULES := . otelholdfast cmd/holdfast bench integration holdfastcontainers adapters/integration holdfastvet sim
 # The modules that make test tests beside the root module.
-TESTED_MODULES := sim cmd/holdfast
+TESTED_MODULES := otelholdfast sim cmd/holdfast
 # These have so many dependencies that .ci/run leaves them out; make lint-all and make test-adapters test-examples check them.
 LARGE_MODULES := adapters/kuberneteslock examples/asynq examples/gocron
 # Caddy has even more. It is compiled for one system only, with one set of flags.

@@ -224,6 +224,9 @@ func (l *Locker) Database() *mongo.Database { return l.majority.Database() }
 // Limits implements [driver.Locker].
 func (l *Locker) Limits() driver.Limits { return limits }
 
+// Backend returns the name of the backend in errors and metrics.
+func (l *Locker) Backend() string { return backend }
+
 // Capabilities implements [driver.Locker]. The driver has every capability, except Watcher on
 // a standalone server, which has no change streams, and Queue and Watcher as [WithWake] says.
 func (l *Locker) Capabilities() driver.Capabilities {
