@@ -83,6 +83,7 @@ func (s *server) change(name string, fn func(r *record, now lockstate.Moment) bo
 	if !fn(after, now) {
 		return nil
 	}
+	after.KeepHistory(0)
 	if after.Renewals != renewals || before == nil || before.Token != after.Token {
 		// A revision is never used twice, also after a roll-back.
 		after.Renewals = max(renewals+1, uint64(now.Elapsed.Milliseconds()))
@@ -152,11 +153,11 @@ func (s *server) step(by time.Duration) {
 
 // operate does what an operator does.
 func (s *server) operate(kind, name string) {
-	s.change(name, func(r *record, _ lockstate.Moment) bool {
+	s.change(name, func(r *record, now lockstate.Moment) bool {
 		switch {
 		case kind == Break:
 			return r.Break()
-		case !r.BreakNow():
+		case !r.BreakNow(now):
 			return false
 		}
 		s.w.excuse(name)
@@ -237,7 +238,7 @@ func (s *server) renew(l driver.Lease) (a answer) {
 }
 
 func (s *server) release(l driver.Lease) (a answer) {
-	if a.write = s.change(l.Name, func(r *record, _ lockstate.Moment) bool { return r.Release(l.ID.Reveal()) }); a.write != nil {
+	if a.write = s.change(l.Name, func(r *record, now lockstate.Moment) bool { return r.Release(l.ID.Reveal(), now) }); a.write != nil {
 		s.wake(l.Name, a.write.at-s.w.now())
 	}
 	return a
