@@ -81,7 +81,7 @@ func (l *Locker) BreakNow(ctx context.Context, name string, token uint64) error 
 		if err := lock.Record(name, s.moment()).CheckToken(token); err != nil {
 			return err
 		}
-		if lock.BreakNow() {
+		if lock.BreakNow(s.moment()) {
 			s.freed(name, lock)
 		}
 		return nil
