@@ -113,7 +113,7 @@ type BatchRenewer interface {
 // BatchInspector reads many records for the price of a few calls. Callers that wait for
 // many names, or distribute them, use it to check them in one call.
 type BatchInspector interface {
-	// InspectBatch returns for each name what Inspect does, but without the data. It
+	// InspectBatch returns for each name what Inspect does, but without the data and the history. It
 	// returns one record and one error for each name, in order. Names may occur twice.
 	//
 	//   - Facts about a held lock that would cost a call of their own may stay unknown, but

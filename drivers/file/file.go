@@ -1,7 +1,7 @@
 // Package file keeps locks in a folder, for the processes of one machine. It needs no
 // server. Importing it registers the URL scheme "file":
 //
-//	file:/var/lib/holdfast     file:///var/lib/holdfast     file:locks?retention=72h
+//	file:/var/lib/holdfast     file:///var/lib/holdfast     file:locks?retention=72h&history=16
 //
 // # Files
 //
@@ -24,6 +24,9 @@
 // renamed to NAME.json. A crash or a kill leaves either the old record or the new one. A
 // record that cannot be read never counts as free. A damaged record, or one of an unknown
 // version, is an error that names the file.
+//
+// A record has the past holders of its lock ([WithHistory]) as one text in its field queue. Earlier
+// versions of this driver keep that text when they write the record.
 //
 // # Waiting
 //

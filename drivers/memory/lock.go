@@ -51,8 +51,8 @@ func (l *Locker) Renew(ctx context.Context, lease driver.Lease) error {
 // Release implements [driver.Locker].
 func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 	return l.do(ctx, "release", lease.Name, driver.ValidateName(lease.Name, limits), func(s *Store) error {
-		if lock := s.lock(lease.Name); lock.Release(lease.ID.Reveal(), s.moment()) {
-			s.freed(lease.Name, lock)
+		if lock, now := s.lock(lease.Name), s.moment(); lock.Release(lease.ID.Reveal(), now) {
+			s.freed(lease.Name, lock, now)
 		}
 		return nil
 	})
@@ -79,8 +79,8 @@ func (s *Store) lock(name string) *lockstate.Lock {
 }
 
 // freed notes that a lock was released, and marks those that wait for it. The store is locked.
-func (s *Store) freed(name string, lock *lockstate.Lock) {
-	lock.Expires = s.moment().Elapsed // the turns of the waiters count from here
+func (s *Store) freed(name string, lock *lockstate.Lock, now lockstate.Moment) {
+	lock.Expires = now.Elapsed // the turns of the waiters count from here
 	lock.KeepHistory(s.history)
 	s.wake(name)
 	s.wakeWaiters(name, lock)
