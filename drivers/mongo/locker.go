@@ -75,12 +75,13 @@ var _ interface {
 } = (*Locker)(nil)
 
 // projections are those whose replies say where this Locker is in the queue.
-type projections struct{ withData, withoutData bson.Raw }
+type projections struct{ withPast, withData, withoutData bson.Raw }
 
 type config struct {
 	timeout     time.Duration
 	wake        Wake
 	retention   time.Duration
+	history     int
 	updateIndex bool
 	logger      *slog.Logger
 	monitor     *event.CommandMonitor
@@ -97,6 +98,11 @@ func WithCommandTimeout(d time.Duration) Option { return func(c *config) { c.tim
 // WithRetention sets how long a document is kept after its expiry or release. Its last token
 // and data are kept as long. The default is 24 h, the minimum 1 h.
 func WithRetention(d time.Duration) Option { return func(c *config) { c.retention = d } }
+
+// WithHistory sets how many past holders are kept in a lock's document: 0 to [driver.MaxHistory]. The
+// default is [driver.DefaultHistory]. The last grant decides, so the processes of one collection should
+// have the same number.
+func WithHistory(n int) Option { return func(c *config) { c.history = n } }
 
 // WithIndexUpdate changes the retention of an existing TTL index. Without it a difference is
 // only logged, since another program may rely on the setting.
@@ -130,9 +136,12 @@ func WithLogger(logger *slog.Logger) Option { return func(c *config) { c.logger 
 func WithMonitor(m *event.CommandMonitor) Option { return func(c *config) { c.monitor = m } }
 
 func newConfig(opts []Option) (config, error) {
-	c := config{timeout: 10 * time.Second, wake: WakeHints, retention: 24 * time.Hour, logger: slog.Default()}
+	c := config{timeout: 10 * time.Second, wake: WakeHints, retention: 24 * time.Hour, history: driver.DefaultHistory, logger: slog.Default()}
 	for _, opt := range opts {
 		opt(&c)
+	}
+	if err := driver.ValidateHistory(driver.ParamHistory, c.history); err != nil {
+		return c, err
 	}
 	switch {
 	case c.timeout < time.Millisecond:
@@ -169,6 +178,7 @@ func connectError(err error) error {
 
 func newLocker(ctx context.Context, collection *mongo.Collection, config config) (*Locker, error) {
 	l := &Locker{majority: collection.Clone(majorityOptions()), config: config, id: rand.Text(), closeDone: make(chan struct{})}
+	l.seen.withPast = mustMarshal(append(append(doc{}, fieldsWithPast...), queueProjection(l.id)...))
 	l.seen.withData = mustMarshal(append(append(doc{}, fieldsWithData...), queueProjection(l.id)...))
 	l.seen.withoutData = mustMarshal(append(append(doc{}, fieldsWithoutData...), queueProjection(l.id)...))
 	l.onPrimary = l.majority.Clone(acknowledgedByPrimary())
@@ -230,7 +240,7 @@ func (l *Locker) Backend() string { return backend }
 // Capabilities implements [driver.Locker]. The driver has every capability, except Watcher on
 // a standalone server, which has no change streams, and Queue and Watcher as [WithWake] says.
 func (l *Locker) Capabilities() driver.Capabilities {
-	a := driver.Capabilities{HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
+	a := driver.Capabilities{HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, History: l.config.history}
 	if l.watcher != nil {
 		a.Watcher = l.watcher
 	}
