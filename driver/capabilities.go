@@ -22,6 +22,7 @@ type Capabilities struct {
 	Lister         Lister
 	Breaker        Breaker
 	DataStore      DataStore
+	Checker        Checker
 }
 
 // Watcher wakes waiters, so that they need not poll.

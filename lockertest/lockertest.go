@@ -123,7 +123,7 @@ func clauses() []clause {
 		limitClauses, acquireClauses, renewClauses, releaseClauses, tokenClauses,
 		inspectClauses, nameClauses, argumentClauses, textClauses, dataClauses,
 		contextClauses, closeClauses, raceClauses,
-		watcherClauses, queueClauses, handOverClauses, handOverRaceClauses, batchClauses, inspectBatchClauses, listerClauses, breakerClauses, dataStoreClauses,
+		watcherClauses, queueClauses, handOverClauses, handOverRaceClauses, batchClauses, inspectBatchClauses, listerClauses, breakerClauses, checkerClauses, dataStoreClauses,
 	} {
 		all = append(all, group...)
 	}

@@ -126,6 +126,7 @@ var _ interface {
 	driver.Lister
 	driver.Breaker
 	driver.DataStore
+	driver.Checker
 } = (*Locker)(nil)
 
 // Limits allows TTLs from a millisecond to ten years.
@@ -133,7 +134,7 @@ func (l *Locker) Limits() driver.Limits { return limits }
 
 // Capabilities has every capability.
 func (l *Locker) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Watcher: l, Queue: l, HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
+	return driver.Capabilities{Watcher: l, Queue: l, HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l}
 }
 
 // Close ends the Locker's watches.
