@@ -53,6 +53,7 @@ type Locker struct {
 	hintless     atomic.Bool // it may not leave hints, and has logged that
 	seen         projections
 	disconnect   func(context.Context) error // nil if the client belongs to the program
+	dial         *options.ClientOptions      // of the client; nil if it belongs to the program
 
 	closing            context.Context // ends with Close, which interrupts every command
 	cancel             context.CancelFunc
@@ -70,6 +71,7 @@ var _ interface {
 	driver.Lister
 	driver.Breaker
 	driver.DataStore
+	driver.Checker
 } = (*Locker)(nil)
 
 // projections are those whose replies say where this Locker is in the queue.
@@ -157,33 +159,44 @@ func New(ctx context.Context, collection *mongo.Collection, opts ...Option) (*Lo
 	case config.monitor != nil:
 		return nil, connectError(driver.Invalid("monitor", "of commands", "an option of Open: the client given to New has its own"))
 	}
-	return newLocker(ctx, collection, config)
+	l := newLocker(collection, config)
+	if err := l.begin(ctx); err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
 func connectError(err error) error {
 	return &driver.OpError{Op: "connect", Backend: backend, Err: err}
 }
 
-func newLocker(ctx context.Context, collection *mongo.Collection, config config) (*Locker, error) {
+// newLocker returns a Locker that has sent nothing. begin makes it ready for use; without that it is
+// for examining the server ([driver.OpenForCheck]).
+func newLocker(collection *mongo.Collection, config config) *Locker {
 	l := &Locker{majority: collection.Clone(majorityOptions()), config: config, id: rand.Text(), closeDone: make(chan struct{})}
 	l.seen.withData = mustMarshal(append(append(doc{}, fieldsWithData...), queueProjection(l.id)...))
 	l.seen.withoutData = mustMarshal(append(append(doc{}, fieldsWithoutData...), queueProjection(l.id)...))
 	l.onPrimary = l.majority.Clone(acknowledgedByPrimary())
 	l.local = l.majority.Clone(options.Collection().SetReadConcern(readconcern.Local()))
 	l.linearizable = l.majority.Clone(options.Collection().SetReadConcern(readconcern.Linearizable()))
+	l.hints = newHints(l.majority, l.id)
 	l.closing, l.cancel = context.WithCancel(context.Background())
+	return l
+}
+
+// begin checks the server and makes the Locker ready for use.
+func (l *Locker) begin(ctx context.Context) error {
 	if err := l.prepare(ctx); err != nil {
 		l.cancel()
-		return nil, err
+		return err
 	}
-	if !l.standalone && config.wake != WakePoll {
-		l.watcher = newWatcher(streamSource(l.majority), l.namespace(), config.logger)
+	if !l.standalone && l.config.wake != WakePoll {
+		l.watcher = newWatcher(streamSource(l.majority), l.namespace(), l.config.logger)
 	}
-	l.hints = newHints(l.majority, l.id)
-	if config.wake == WakeHints {
-		l.queue = newQueue(l.onPrimary, l.hints, config)
+	if l.config.wake == WakeHints {
+		l.queue = newQueue(l.onPrimary, l.hints, l.config)
 	}
-	return l, nil
+	return nil
 }
 
 // majorityOptions replaces the program's registry, concerns and read preference, which do not
@@ -222,7 +235,7 @@ func (l *Locker) Limits() driver.Limits { return limits }
 // Capabilities implements [driver.Locker]. The driver has every capability, except Watcher on
 // a standalone server, which has no change streams, and Queue and Watcher as [WithWake] says.
 func (l *Locker) Capabilities() driver.Capabilities {
-	a := driver.Capabilities{HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
+	a := driver.Capabilities{HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l}
 	if l.watcher != nil {
 		a.Watcher = l.watcher
 	}
