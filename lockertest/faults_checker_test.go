@@ -49,8 +49,8 @@ func checkerFaults() []fault {
 		{name: "Check removes free records", caught: []string{"checker/Check"}, make: examines(func(w *fixture, f *checkFault) {
 			check := f.check
 			f.check = func(ctx context.Context, report func(driver.Finding)) error {
-				for r := range w.plain.List(ctx, "") {
-					if r.State == driver.StateFree {
+				for r, err := range w.plain.List(ctx, "") {
+					if err == nil && r.State == driver.StateFree {
 						w.store.Remove(r.Name)
 					}
 				}

@@ -97,8 +97,8 @@ func (l *Locker) RemoveProbe(ctx context.Context, name string) error {
 				return err
 			}
 			r, damage := parse(p.Metadata)
-			free := describeState(name, r, p.LeaseState).State == driver.StateFree
-			if damage != nil || !free || len(r.others) > 0 || p.ContentLength == nil || *p.ContentLength > 0 || p.Date == nil {
+			free := damage == nil && describeState(name, r, p.LeaseState).State == driver.StateFree
+			if !free || len(r.others) > 0 || p.ContentLength == nil || *p.ContentLength > 0 || p.Date == nil {
 				return nil
 			}
 			if r.token < uint64(max(p.Date.UnixMilli(), 0)) {

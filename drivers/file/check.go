@@ -79,7 +79,7 @@ func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 func plain(err error) string { return strings.TrimPrefix(err.Error(), "holdfast: ") }
 
 func (l *Locker) examine(f findings) {
-	var refused *refusedFolder
+	var refused *folderError
 	switch err := checkPath(l.dir); {
 	case errors.As(err, &refused):
 		f.report(driver.Finding{Subject: subjectMode, Level: driver.LevelWrong,

@@ -65,17 +65,17 @@ func checkOwner(path string, info fs.FileInfo) error {
 	return nil
 }
 
-// refusedFolder is the error for a folder that other users could replace.
-type refusedFolder struct {
+// folderError is the error for a folder that other users could replace.
+type folderError struct {
 	*driver.InvalidError
 	fix string // a command that helps
 }
 
 func refuseFolder(fix, value, rule string) error {
-	return &refusedFolder{driver.Invalid("folder", value, rule), fix}
+	return &folderError{driver.Invalid("folder", value, rule), fix}
 }
 
-func (e *refusedFolder) Unwrap() error { return e.InvalidError }
+func (e *folderError) Unwrap() error { return e.InvalidError }
 
 // quoteShell quotes a path for a command that a person copies.
 func quoteShell(path string) string {

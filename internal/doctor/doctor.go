@@ -194,12 +194,12 @@ func (r *Report) clock(seen driver.Record, begun time.Time) {
 		return
 	}
 	now := time.Now()
-	const wholeSecond = time.Second // some backends have whole seconds
+	const step = time.Second // some backends have whole seconds
 	var off time.Duration
 	switch {
-	case seen.AcquiredAt.Before(begun.Add(-wholeSecond)):
+	case seen.AcquiredAt.Before(begun.Add(-step)):
 		off = seen.AcquiredAt.Sub(begun)
-	case seen.AcquiredAt.After(now.Add(wholeSecond)):
+	case seen.AcquiredAt.After(now.Add(step)):
 		off = seen.AcquiredAt.Sub(now)
 	}
 	found := driver.Finding{Subject: subjectClock, Detail: "within a second of this machine's"}

@@ -223,10 +223,12 @@ func TestMongoDB(t *testing.T) {
 	}
 	t.Run("without a user", func(t *testing.T) {
 		wantFound(t, examine(t, s.url("", locks)), "access control", driver.LevelWrong, "user and password")
+		wantCured(t, healthy, "access control")
 	})
 	t.Run("wrong password", func(t *testing.T) {
 		wrong := strings.Replace(healthy, "locker-password", "s3cr3t", 1)
 		wantFound(t, examine(t, wrong), "primary", driver.LevelWrong, "Correct user, password")
+		wantCured(t, healthy, "primary")
 	})
 	t.Run("direct connection", func(t *testing.T) {
 		primary, err := s.Primary(bounded(t))
@@ -283,6 +285,7 @@ func TestMongoDB(t *testing.T) {
 	t.Run("collation", func(t *testing.T) {
 		s.run(database, bson.D{{Key: "create", Value: "collated"}, {Key: "collation", Value: bson.D{{Key: "locale", Value: "en"}}}})
 		wantFound(t, examine(t, s.url("locker", "collated")), "collection", driver.LevelWrong, "another collection")
+		wantCured(t, healthy, "collection")
 	})
 	t.Run("majority writes not in the journal", func(t *testing.T) {
 		s.reconfigure(func(c bson.M) { c["writeConcernMajorityJournalDefault"] = false })
