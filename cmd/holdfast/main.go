@@ -197,7 +197,7 @@ func newParser(flags *cli, stdout, stderr io.Writer, exit func()) *kong.Kong {
 			k.Model.HelpFlag.Help = "Show this help."
 			return nil
 		}),
-		kong.Help(printHelp), kong.Groups{"wait": "Waiting for the lock:", "hold": "Holding the lock:", "command": "Running the command:"})
+		kong.Help(printHelp), kong.Groups{"wait": "Waiting for the lock:", "hold": "Holding the lock:", "listen": "Metrics and probes:", "command": "Running the command:"})
 	if err != nil {
 		panic(err) // the declarations above are wrong; every test would fail
 	}

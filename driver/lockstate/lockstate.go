@@ -5,7 +5,7 @@ package lockstate
 
 import (
 	"bytes"
-	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -56,7 +56,8 @@ func (k *Lock) Held(now Moment) bool {
 
 // revision stands for one holder and one renewal. It is never zero.
 func (k *Lock) revision() driver.Revision {
-	return driver.NewRevision(fmt.Sprintf("%d.%d", k.Token, k.Renewals))
+	text := strconv.AppendUint(make([]byte, 0, 40), k.Token, 10)
+	return driver.NewRevision(string(strconv.AppendUint(append(text, '.'), k.Renewals, 10)))
 }
 
 // Acquire makes one attempt. It reports false, and changes nothing, if another holds the
@@ -74,7 +75,7 @@ func (k *Lock) Acquire(req driver.Request, holder, from string, now Moment) bool
 	case k.Holder == from: // also if the lease is broken
 		k.endTenure(driver.EndHandedOver, now.Wall)
 		k.grant(req, holder, now)
-	case req.Replace == k.revision():
+	case !req.Replace.IsZero() && req.Replace == k.revision():
 		// Promise 10: a waiter that saw this holder and this renewal for a whole TTL takes
 		// over although, after a step back of the clock, the lease has not expired.
 		k.endTenure(driver.EndTakenOver, now.Wall)

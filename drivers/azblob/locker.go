@@ -160,6 +160,9 @@ func newLocker(client *container.Client, c config) *Locker {
 // Limits implements [driver.Locker].
 func (l *Locker) Limits() driver.Limits { return limits }
 
+// Backend returns the name of the backend in errors and metrics.
+func (l *Locker) Backend() string { return backend }
+
 // Capabilities implements [driver.Locker]. Watcher, Queue and BatchRenewer are missing because the
 // service notifies nobody and renews one lease per request. HandOverer is missing because a
 // handoff takes two requests: one for the lease's ID, one for the token and owner in the

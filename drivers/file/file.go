@@ -303,6 +303,9 @@ func newLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
 // Limits allows TTLs from 10 ms to a year. A disk may need several milliseconds to answer.
 func (l *Locker) Limits() driver.Limits { return limits }
 
+// Backend returns the name of the backend in errors and metrics.
+func (l *Locker) Backend() string { return backend }
+
 // Capabilities has all but a [driver.HandOverer] and a [driver.BatchRenewer].
 func (l *Locker) Capabilities() driver.Capabilities {
 	return driver.Capabilities{Watcher: l.watcher, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, History: l.settings.history}

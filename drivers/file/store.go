@@ -16,10 +16,11 @@ import (
 )
 
 // A locked NAME.lock is tried again with a backoff that doubles. It stays locked for a few
-// milliseconds at a time, unless the process that locked it was stopped. A blocking flock
-// could not be interrupted when the context ends.
+// milliseconds at a time, unless the process that locked it was stopped. The first retry follows
+// soon: a waiter that a release has woken often comes just before the releaser has unlocked the
+// file. A blocking flock could not be interrupted when the context ends.
 const (
-	minLockBackoff = time.Millisecond
+	minLockBackoff = 50 * time.Microsecond
 	maxLockBackoff = 32 * time.Millisecond
 )
 

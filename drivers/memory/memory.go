@@ -143,6 +143,9 @@ var _ interface {
 // Limits allows TTLs from a millisecond to ten years.
 func (l *Locker) Limits() driver.Limits { return limits }
 
+// Backend returns the name of the backend in errors and metrics.
+func (l *Locker) Backend() string { return backend }
+
 // Capabilities has every capability.
 func (l *Locker) Capabilities() driver.Capabilities {
 	return driver.Capabilities{Watcher: l, Queue: l, HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, History: l.store.history}

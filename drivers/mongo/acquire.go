@@ -52,7 +52,7 @@ func (l *Locker) acquire(ctx context.Context, o op, from string, req driver.Requ
 			return err
 		}
 		granted := r.leaseID == req.ID.Reveal() && !r.broken
-		if queued || l.queue != nil && granted { // no other reply shows the position
+		if queued { // no other reply shows the position
 			l.queue.noteReply(req.Name, asked, granted, int(r.position))
 		}
 		if !granted {

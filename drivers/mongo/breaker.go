@@ -20,7 +20,7 @@ func (l *Locker) BreakNow(ctx context.Context, name string, token uint64) error 
 func (l *Locker) breakHolder(ctx context.Context, name string, token uint64, change any) error {
 	o := op{verb: "break", name: name, invalid: driver.ValidateName(name, limits)}
 	return l.do(ctx, o, func(ctx context.Context) error {
-		raw, r, err := l.readWoken(ctx, name)
+		raw, r, err := readWoken(ctx, l.linearizable, name)
 		if err != nil || r == nil || r.leaseID == "" {
 			return err
 		}

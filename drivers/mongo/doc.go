@@ -57,8 +57,8 @@
 // has in queues. Hints can be lost or lie. Waiters poll
 // as well, and every grant is decided by the acquire.
 //
-// A release with waiters is sent with write concern 1, then the hint, and then a linearizable read
-// that shows whether the lease still has the lock. So the waiter need not wait for two majorities
+// A release with waiters is sent with write concern 1, then the hint, and then a read that shows
+// whether, in what a majority has after it, the lease still has the lock. So the waiter need not wait for two majorities
 // one after the other: its own request comes behind the release in the oplog of the same primary,
 // and a majority acknowledges both together. If the primary dies before that, both are undone, the
 // waiter was not granted the lock, and the read on the next primary shows that the release must be

@@ -45,8 +45,10 @@ type Locker struct {
 	local        *mongo.Collection // reads of the primary's latest data
 	linearizable *mongo.Collection // linearizable reads, of one document each
 	config       config
-	standalone   bool   // the server is not a replica set
-	id           string // in queues
+	standalone   bool         // the server is not a replica set
+	id           string       // in queues
+	connections  *connections // of the client
+	leave        func()       // ends the use of connections
 	hints        *hints
 	queue        *queue      // nil if this Locker does not follow the hints
 	watcher      *watcher    // nil if the server has no change streams
@@ -83,6 +85,7 @@ type config struct {
 	updateIndex bool
 	logger      *slog.Logger
 	monitor     *event.CommandMonitor
+	poolSize    int // of the client's pool; 0 if it is unknown
 }
 
 // Option configures a Locker.
@@ -182,14 +185,16 @@ func newLocker(ctx context.Context, collection *mongo.Collection, config config)
 	l.local = l.majority.Clone(options.Collection().SetReadConcern(readconcern.Local()))
 	l.linearizable = l.majority.Clone(options.Collection().SetReadConcern(readconcern.Linearizable()))
 	l.closing, l.cancel = context.WithCancel(context.Background())
+	l.connections, l.leave = connectionsOf(collection.Database().Client(), config.poolSize)
 	if err := l.prepare(ctx); err != nil {
 		l.cancel()
+		l.leave()
 		return nil, err
 	}
 	if !l.standalone && config.wake != WakePoll {
 		l.watcher = newWatcher(streamSource(l.majority), l.namespace(), config.logger)
 	}
-	l.hints = newHints(l.majority, l.id)
+	l.hints = newHints(l.majority, l.id, l.connections)
 	if config.wake == WakeHints {
 		l.queue = newQueue(l.onPrimary, l.hints, config)
 	}
@@ -229,6 +234,9 @@ func (l *Locker) Database() *mongo.Database { return l.majority.Database() }
 // Limits implements [driver.Locker].
 func (l *Locker) Limits() driver.Limits { return limits }
 
+// Backend returns the name of the backend in errors and metrics.
+func (l *Locker) Backend() string { return backend }
+
 // Capabilities implements [driver.Locker]. The driver has every capability, except Watcher on
 // a standalone server, which has no change streams, and Queue and Watcher as [WithWake] says.
 func (l *Locker) Capabilities() driver.Capabilities {
@@ -265,6 +273,7 @@ func (l *Locker) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.config.timeout)
 	defer cancel()
 	l.cancel()
+	defer l.leave()
 	if l.queue != nil {
 		l.queue.close(ctx)
 	}
@@ -315,10 +324,12 @@ func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) e
 	limited, cancel := context.WithTimeout(ctx, l.config.timeout)
 	defer cancel()
 	defer context.AfterFunc(l.closing, cancel)() //nolint:contextcheck // the Locker's lifetime applies besides the caller's context
-	request := l.queue.requestUnderWay()
+	beside := l.connections.commandSent()
 	err := withoutDetails(commands(limited))
+	if driver.OutcomeKnown(err) {
+		l.connections.commandAnswered(beside)
+	}
 	if err == nil {
-		l.queue.commandRan(request)
 		return nil
 	}
 	if errors.Is(err, mongo.ErrClientDisconnected) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"slices"
 	"strconv"
@@ -52,6 +53,13 @@ func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
 	if config.monitor != nil {
 		target.client.SetMonitor(config.monitor)
 	}
+	config.poolSize = defaultPoolSize
+	if size := target.client.MaxPoolSize; size != nil {
+		config.poolSize = int(min(*size, math.MaxInt))
+		if *size == 0 {
+			config.poolSize = math.MaxInt // no limit
+		}
+	}
 	client, err := mongo.Connect(target.client)
 	if err != nil {
 		return nil, connectError(err)
@@ -65,6 +73,9 @@ func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
 	l.disconnect = client.Disconnect
 	return l, nil
 }
+
+// defaultPoolSize is that of the Go driver.
+const defaultPoolSize = 100
 
 // target is the content of a URL.
 type target struct {
