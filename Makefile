@@ -120,7 +120,7 @@ test-386: ## run the tests of the library and its local drivers as a 32-bit prog
 # use one folder exceed its time limit of five seconds, so docs/systems.md names them as not run.
 WINE_PKG ?= . ./driver/... ./drivers/memory ./drivers/file ./internal/engine ./internal/renewal ./internal/election ./leases \
 	./partitions ./promises
-WINE_SKIP := ^(TestConformance|TestPruneMeetsHolders|TestKilled|TestProcesses)
+WINE_SKIP := ^(TestConformance|TestPruneMeetsHolders|TestKilled|TestProcessesCount|TestWatchOfAFolderThatIsReplaced)$$
 .PHONY: test-wine
 test-wine: ## run tests as Windows programs under Wine (linux/amd64; needs wine64 and MinGW)
 	FLAGS='$(TESTFLAGS)' scripts/wine.sh cmd/holdfast .

@@ -18,7 +18,8 @@ fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 go=${GO:-go}
 root=github.com/holdfast-go/holdfast
-modules='cmd/holdfast holdfastcontainers holdfastvet adapters/kuberneteslock'
+# A module comes after those that it requires.
+modules='otelholdfast cmd/holdfast holdfastcontainers holdfastvet adapters/kuberneteslock'
 
 fail() { echo "release.sh: $*" >&2; exit 1; }
 [ -z "$(git status --porcelain)" ] || $dry || fail 'the working tree has changes; a release is made of a commit'
@@ -41,27 +42,27 @@ cached=$("$go" env GOMODCACHE)
 export GOMODCACHE=$work/mod # a version of the same name from an earlier try is not in it
 export GOPROXY="file://$cached/cache/download,$("$go" env GOPROXY)"
 
-for module in $modules; do
-	(cd "$module" && "$go" mod edit -dropreplace=$root && if grep -q "$root v" go.mod; then "$go" mod edit -require="$root@$version"; fi)
-done
-git commit --quiet --all --message "Release $version: modules require this version" || fail 'nothing to commit'
 git tag "$version" # its files of the root module are those of the release; see above
-for module in $modules; do
-	echo "$module: go mod tidy"
-	(cd "$module" && "${private[@]}" "$go" mod tidy && "${private[@]}" "$go" list -mod=readonly -deps ./... >/dev/null) || fail "$module does not resolve"
-done
-before=$(git rev-parse HEAD)
-git commit --quiet --all --amend --message "Release $version: modules require this version"
-changed=$(git diff --name-only "$before" HEAD)
-for file in $changed; do
-	case $file in cmd/holdfast/go.* | holdfastcontainers/go.* | holdfastvet/go.* | adapters/kuberneteslock/go.*) ;; *) fail "$file changed" ;; esac
-done
-git tag --force "$version" >/dev/null
 tags=$version
 for module in $modules; do
-	git tag "$module/$version"
+	echo "$module: go mod tidy"
+	own=$(grep -oE "$root(/[a-z/]+)? v0\.0\.0" "$module/go.mod" | cut -d' ' -f1 | sort -u || true)
+	for required in $own; do
+		"$go" -C "$module" mod edit -dropreplace="$required" -require="$required@$version"
+	done
+	if grep -qE '^replace|=>' "$module/go.mod"; then fail "$module/go.mod still has a replacement"; fi
+	(cd "$module" && "${private[@]}" "$go" mod tidy && "${private[@]}" "$go" list -mod=readonly -deps ./... >/dev/null) || fail "$module does not resolve"
+	git diff --quiet || git commit --quiet --all --message "$module requires $version"
+	git tag "$module/$version" # the modules after it find it by this tag
 	tags="$tags $module/$version"
 done
+changed=$(git diff --name-only "$version" HEAD)
+for file in $changed; do
+	case " $modules " in *" ${file%/go.*} "*) ;; *) fail "$file changed" ;; esac
+done
+git reset --quiet --soft "$version"
+git commit --quiet --all --message "Release $version: modules require this version"
+for tag in $tags; do git tag --force "$tag" >/dev/null; done
 
 echo "installing $root/cmd/holdfast@$version, as a user will"
 mkdir "$work/mod2" "$work/bin"

@@ -42,13 +42,14 @@ fi
 
 # tlc NAME runs one configuration in a folder of its own, and writes the output there.
 tlc() {
-	local dir=$cache/run/$1
+	local dir=$cache/run/$1 model=Lease
+	case ${1##*/} in [Qq]ueue*) model=Queue ;; esac
 	rm -rf "$dir" && mkdir -p "$dir"
-	cp Lease.tla "$1.cfg" "$dir"
+	cp "$model.tla" "$1.cfg" "$dir"
 	local -a java=(java -Xmx"${HEAP:-3g}" -XX:+UseParallelGC)
 	case $1 in variants/*) java+=(-XX:TieredStopAtLevel=1) ;; esac # short runs: no time for the optimizing compiler
 	(cd "$dir" && "${java[@]}" -cp "$jar" tlc2.TLC -workers "${WORKERS:-auto}" \
-		-metadir states -lncheck final -config "$(basename "$1").cfg" Lease.tla >out 2>&1) || true
+		-metadir states -lncheck final -config "$(basename "$1").cfg" "$model.tla" >out 2>&1) || true
 	rm -rf "$dir/states"
 }
 
