@@ -184,6 +184,11 @@ spec-small: ## check the model of the protocol with TLC: small configurations, r
 spec: ## check the model with the large configurations too, which takes long
 	@spec/check.sh small large
 
+.PHONY: test-deploy
+test-deploy: build ## test the alert rules of deploy/ with a real Prometheus and a real fail-over
+	@$(GO) run ./internal/setup deploy
+	@$(GO) run ./internal/deploytest
+
 .PHONY: docs docs-serve docs-reference docs-diagrams
 docs: $(DOCS_TOOLS)/installed ## build the site of the pages in .cache/site; a broken link is an error
 	@$(MKDOCS) build && echo 'open .cache/site/index.html'

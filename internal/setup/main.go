@@ -2,7 +2,8 @@
 // package manager, and a MongoDB server and Azurite, in the folder .cache. "make test" runs it
 // first. Without the right to install packages it prints the commands that install them.
 //
-// "setup docs" installs what building the site of the pages needs instead; "make docs" runs it.
+// "setup docs" installs what building the site of the pages needs instead; "make docs" runs it. "setup
+// deploy" installs Prometheus, for "make test-deploy".
 //
 // With HOLDFAST_SETUP=list it prints these commands and does not run them.
 package main
@@ -31,12 +32,12 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second interrupt ends setup at once
-	s, docs := realSystem(ctx), len(os.Args) == 2 && os.Args[1] == "docs"
-	if docs {
-		s.needs = docsNeeds
+	s := realSystem(ctx)
+	if len(os.Args) == 2 {
+		s.needs = otherNeeds[os.Args[1]]
 	}
 	err := run(ctx, s, os.Stderr)
-	if err == nil && !docs {
+	if err == nil && s.needs == nil {
 		err = fetch(ctx, os.Stderr, mongod, azurite)
 	}
 	if err != nil {

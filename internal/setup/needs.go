@@ -51,6 +51,17 @@ var azuriteNeed = need{
 	},
 }
 
+// otherNeeds is what other things than the tests require, by their names on the command line.
+var otherNeeds = map[string][]need{"docs": docsNeeds, "deploy": deployNeeds}
+
+// deployNeeds is what the test of the files in deploy/ requires.
+var deployNeeds = []need{{
+	name: "Prometheus with promtool", reason: "the alert rules are tested with it",
+	packages:    map[string]string{"apt-get": "prometheus", "apk": "prometheus", "brew": "prometheus"},
+	alternative: "download it from prometheus.io and put prometheus and promtool on PATH",
+	met:         func(s system) bool { return s.has("prometheus") && s.has("promtool") },
+}}
+
 // docsNeeds is what building the site requires. Some systems ship Python without the parts that make
 // environments.
 var docsNeeds = []need{{
