@@ -171,13 +171,13 @@ func (h *Hold) makeContext() *ownContext {
 	return own
 }
 
-// cancel ends the hold's context for a cause. Only the first call does anything.
+// cancel ends the hold's context, for the cause of the first call. Each call returns after the
+// context has ended: a later one may be followed by the release, while the first is still at it.
 func (h *Hold) cancel(cause error) {
-	if !h.ended.CompareAndSwap(nil, &cause) {
-		return
-	}
+	h.ended.CompareAndSwap(nil, &cause)
+	// Promise 1: the context ends before the release is sent.
 	if own := h.ctx.Load(); own != nil {
-		own.cancel(cause)
+		own.cancel(*h.ended.Load())
 	}
 }
 

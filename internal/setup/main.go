@@ -2,8 +2,9 @@
 // package manager, and a MongoDB server and Azurite, in the folder .cache. "make test" runs it
 // first. Without the right to install packages it prints the commands that install them.
 //
-// "setup docs" installs what building the site of the pages needs instead; "make docs" runs it. "setup
-// deploy" installs Prometheus, for "make test-deploy".
+// "setup docs" installs what building the site of the pages needs instead; "make docs" runs it.
+// "setup model" installs what checking the model of the protocol needs; "make spec-small" runs it.
+// "setup deploy" installs Prometheus; "make test-deploy" runs it.
 //
 // With HOLDFAST_SETUP=list it prints these commands and does not run them.
 package main
@@ -32,12 +33,12 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second interrupt ends setup at once
-	s := realSystem(ctx)
+	s, tests := realSystem(ctx), true
 	if len(os.Args) == 2 {
-		s.needs = otherNeeds[os.Args[1]]
+		s.needs, tests = map[string][]need{"docs": docsNeeds, "model": modelNeeds, "deploy": deployNeeds}[os.Args[1]], false
 	}
 	err := run(ctx, s, os.Stderr)
-	if err == nil && s.needs == nil {
+	if err == nil && tests {
 		err = fetch(ctx, os.Stderr, mongod, azurite)
 	}
 	if err != nil {

@@ -51,9 +51,6 @@ var azuriteNeed = need{
 	},
 }
 
-// otherNeeds is what other things than the tests require, by their names on the command line.
-var otherNeeds = map[string][]need{"docs": docsNeeds, "deploy": deployNeeds}
-
 // deployNeeds is what the test of the files in deploy/ requires.
 var deployNeeds = []need{{
 	name: "Prometheus with promtool", reason: "the alert rules are tested with it",
@@ -70,6 +67,17 @@ var docsNeeds = []need{{
 	met: func(s system) bool {
 		return s.works("", "python3", "-c", "import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))")
 	},
+}}
+
+// modelNeeds is what checking the model in spec/ requires.
+var modelNeeds = []need{{
+	name: "Java", reason: "TLC, which checks the model, runs on it",
+	packages: map[string]string{"apt-get": "default-jre-headless", "dnf": "java-latest-openjdk-headless", "apk": "openjdk17-jre-headless", "brew": "openjdk"},
+	met:      func(s system) bool { return s.works("", "java", "-version") },
+}, {
+	name: "curl or Maven", reason: "one of them fetches TLC",
+	packages: map[string]string{"apt-get": "curl ca-certificates", "dnf": "curl", "apk": "curl", "brew": "curl"},
+	met:      func(s system) bool { return s.has("curl") || s.has("mvn") },
 }}
 
 func mongodNeeds() []need {
