@@ -212,6 +212,11 @@ spec: ## check the model with the large configurations too, which takes long
 	@$(GO) run ./internal/setup model
 	@spec/check.sh small large
 
+.PHONY: test-deploy
+test-deploy: build ## test the alert rules of deploy/ with a real Prometheus and a real fail-over
+	@$(GO) run ./internal/setup deploy
+	@$(GO) run ./internal/deploytest
+
 .PHONY: docs docs-serve docs-reference docs-diagrams
 docs: $(DOCS_TOOLS)/installed ## build the site of the pages in .cache/site; a broken link is an error
 	@$(MKDOCS) build && echo 'open .cache/site/index.html'

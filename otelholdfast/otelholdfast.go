@@ -143,14 +143,14 @@ func (t *Telemetry) Begin(ctx context.Context, op telemetry.Operation) context.C
 		if t.isLeader(op) {
 			t.addLeader(ctx, l, 0) // a candidate has a value, too
 		}
-		return t.span(ctx, "holdfast acquire", op)
+		return t.span(ctx, "holdfast.acquire", op)
 	case telemetry.Hold:
 		t.holds(ctx, op, 1)
-		return t.span(ctx, "holdfast hold", op)
+		return t.span(ctx, "holdfast.hold", op)
 	case telemetry.Release:
-		return t.span(ctx, "holdfast release", op)
+		return t.span(ctx, "holdfast.release", op)
 	case telemetry.Guard:
-		return t.span(ctx, "holdfast guard", op)
+		return t.span(ctx, "holdfast.guard", op)
 	default:
 		return ctx
 	}

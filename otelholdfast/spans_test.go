@@ -58,7 +58,7 @@ func TestSpansOfDo(t *testing.T) {
 		caller.End()
 		spans := r.ended(t)
 		for name, parent := range map[string]string{
-			"holdfast acquire": "caller", "holdfast hold": "caller", "work": "holdfast hold", "holdfast release": "holdfast hold",
+			"holdfast.acquire": "caller", "holdfast.hold": "caller", "work": "holdfast.hold", "holdfast.release": "holdfast.hold",
 		} {
 			if s := spans[name]; s == nil || s.Parent().SpanID() != spans[parent].SpanContext().SpanID() {
 				t.Errorf("%s is no child of %s", name, parent)
@@ -66,10 +66,10 @@ func TestSpansOfDo(t *testing.T) {
 				t.Errorf("%s has the status %v", name, s.Status())
 			}
 		}
-		if hold := spans["holdfast hold"]; attributeOf(hold, "lock") != "job" || attributeOf(hold, "token") == "" {
+		if hold := spans["holdfast.hold"]; attributeOf(hold, "lock") != "job" || attributeOf(hold, "token") == "" {
 			t.Errorf("attributes: %v", hold.Attributes())
 		}
-		if got := attributeOf(spans["holdfast acquire"], "result"); got != "acquired" {
+		if got := attributeOf(spans["holdfast.acquire"], "result"); got != "acquired" {
 			t.Errorf("result %q", got)
 		}
 	})
@@ -87,7 +87,7 @@ func TestSpanOfALoss(t *testing.T) {
 		if !errors.Is(err, holdfast.ErrLost) {
 			t.Error(err)
 		}
-		hold := r.ended(t)["holdfast hold"]
+		hold := r.ended(t)["holdfast.hold"]
 		events := hold.Events()
 		if len(events) != 2 || events[0].Name != "lost" || events[0].Time.Sub(start) != 25*time.Second || events[1].Name != "overrun" {
 			t.Errorf("events: %v", events)
@@ -114,7 +114,7 @@ func TestSpanOfARefusal(t *testing.T) {
 	if _, err := r.client(t, store.Locker()).TryLock(t.Context(), "job"); !errors.Is(err, holdfast.ErrHeld) {
 		t.Error(err)
 	}
-	s := r.ended(t)["holdfast acquire"]
+	s := r.ended(t)["holdfast.acquire"]
 	if attributeOf(s, "result") != "held" || s.Status().Code != codes.Unset {
 		t.Errorf("%v, %v", s.Attributes(), s.Status())
 	}
@@ -134,7 +134,7 @@ func TestSpanOfAGuard(t *testing.T) {
 	if !errors.Is(err, refused) {
 		t.Error(err)
 	}
-	s := r.ended(t)["holdfast guard"]
+	s := r.ended(t)["holdfast.guard"]
 	if s == nil || attributeOf(s, "inside") != "true" || attributeOf(s, "backend") != "mongodb" || s.Status().Code != codes.Error {
 		t.Errorf("%v", s)
 	}

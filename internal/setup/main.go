@@ -4,6 +4,7 @@
 //
 // "setup docs" installs what building the site of the pages needs instead; "make docs" runs it.
 // "setup model" installs what checking the model of the protocol needs; "make spec-small" runs it.
+// "setup deploy" installs Prometheus; "make test-deploy" runs it.
 //
 // With HOLDFAST_SETUP=list it prints these commands and does not run them.
 package main
@@ -34,7 +35,7 @@ func main() {
 	context.AfterFunc(ctx, stop) // a second interrupt ends setup at once
 	s, tests := realSystem(ctx), true
 	if len(os.Args) == 2 {
-		s.needs, tests = map[string][]need{"docs": docsNeeds, "model": modelNeeds}[os.Args[1]], false
+		s.needs, tests = map[string][]need{"docs": docsNeeds, "model": modelNeeds, "deploy": deployNeeds}[os.Args[1]], false
 	}
 	err := run(ctx, s, os.Stderr)
 	if err == nil && tests {

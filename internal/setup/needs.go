@@ -51,6 +51,14 @@ var azuriteNeed = need{
 	},
 }
 
+// deployNeeds is what the test of the files in deploy/ requires.
+var deployNeeds = []need{{
+	name: "Prometheus with promtool", reason: "the alert rules are tested with it",
+	packages:    map[string]string{"apt-get": "prometheus", "apk": "prometheus", "brew": "prometheus"},
+	alternative: "download it from prometheus.io and put prometheus and promtool on PATH",
+	met:         func(s system) bool { return s.has("prometheus") && s.has("promtool") },
+}}
+
 // docsNeeds is what building the site requires. Some systems ship Python without the parts that make
 // environments.
 var docsNeeds = []need{{
