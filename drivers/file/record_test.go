@@ -252,3 +252,50 @@ func mustEncode(t *testing.T, rec record) []byte {
 	}
 	return content
 }
+
+// A release overwrites the holder and nothing else. What it leaves is a free lock that was used then.
+func TestReleaseWritesInPlace(t *testing.T) {
+	t.Parallel()
+	dir, clock := t.TempDir(), newFakeClock()
+	l := newTestLocker(t, dir, clock.clock())
+	path := filepath.Join(dir, "n.json")
+	for _, c := range []struct {
+		what    string
+		rewrite func([]byte) []byte // by a person, before the release
+		inPlace bool
+	}{
+		{"as it was written", func(b []byte) []byte { return b }, true},
+		{"in another form", func(b []byte) []byte { return bytes.ReplaceAll(b, []byte("\n  "), []byte("\n\t")) }, false},
+		{"with a holder of another length", func(b []byte) []byte {
+			return bytes.ReplaceAll(b, []byte(digest("first")), []byte(digest("first")[:60]))
+		}, false},
+	} {
+		lease := mustAcquire(t, l, request("first"))
+		before := c.rewrite(must(os.ReadFile(path)))
+		if err := os.WriteFile(path, before, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.BreakNow(t.Context(), "n", 0); err != nil {
+			t.Fatal(err)
+		}
+		after := must(os.ReadFile(path))
+		if got := bytes.Contains(after, []byte(freed)); got != c.inPlace || got && len(after) != len(before) {
+			t.Errorf("%s: the release was written in place: %v; the record is %s", c.what, got, after)
+		}
+		rec := must(decode(after))
+		now := must(clock.clock().now())
+		if rec.Holder != "" || rec.Token != lease.Token || rec.Used != now.Elapsed || string(rec.Data) != "data" {
+			t.Errorf("%s: after the release: %+v", c.what, rec)
+		}
+		if !c.inPlace {
+			continue
+		}
+		// A reader without the lock file may meet a mixture. The record is not damaged.
+		for n := range len(digest("")) {
+			torn := freedHolder(now.Elapsed)[:n] + digest("first")[n:]
+			if rec, err := decode(bytes.Replace(before, []byte(digest("first")), []byte(torn), 1)); err != nil || n < 40 && rec.Holder != torn {
+				t.Errorf("holder %q: got %q, %v", torn, rec.Holder, err)
+			}
+		}
+	}
+}

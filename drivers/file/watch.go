@@ -273,7 +273,11 @@ func (w *watcher) mayBeFree(base string) bool {
 	}
 	defer func() { _ = f.Close() }() // nothing was written
 	n, err := io.ReadFull(f, w.head)
-	return err != nil && !errors.Is(err, io.ErrUnexpectedEOF) || !bytes.Contains(w.head[:n], holderLine)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return true
+	}
+	_, holder, held := bytes.Cut(w.head[:n], holderLine)
+	return !held || bytes.HasPrefix(holder, []byte(freed))
 }
 
 // report logs once that the folder cannot be watched, and once that it is watched again.
