@@ -21,8 +21,7 @@
 // locked, together with a record that was not used for the retention.
 //
 // A record is replaced as a whole: the new one is written to NAME.tmp, which is then
-// renamed to NAME.json. A crash or a kill leaves either the old record or the new one. Only a
-// release writes into the record: it overwrites the holder. So it need not wait for the disk. A
+// renamed to NAME.json. A crash or a kill leaves either the old record or the new one. A
 // record that cannot be read never counts as free. A damaged record, or one of an unknown
 // version, is an error that names the file.
 //

@@ -10,8 +10,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver/lockstate"
@@ -40,14 +38,6 @@ type record struct {
 	Used      time.Duration `json:"usedNanoseconds,omitempty"`
 	Retention time.Duration `json:"retentionNanoseconds,omitempty"`
 	lockstate.Lock
-}
-
-// freed begins what takes the place of a holder's digest in the record of a lock that was freed in
-// place. The time follows, as in record.Used, in as many digits as make it as long as a digest.
-const freed = "released-"
-
-func freedHolder(at time.Duration) string {
-	return fmt.Sprintf("%s%0*d", freed, 2*sha256.Size-len(freed), at.Nanoseconds())
 }
 
 // digest returns what stands for a lease ID in records.
@@ -129,11 +119,6 @@ func decode(content []byte) (record, error) {
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return record{}, errors.New("there is more after the record")
-	}
-	if at, isFreed := strings.CutPrefix(rec.Holder, freed); isFreed {
-		if ns, err := strconv.ParseInt(at, 10, 64); err == nil { // otherwise it is half written
-			rec.Holder, rec.Broken, rec.Used = "", false, time.Duration(ns)
-		}
 	}
 	return rec, rec.check()
 }

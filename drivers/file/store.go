@@ -1,15 +1,12 @@
 package file
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -86,11 +83,6 @@ func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Loc
 	}
 	if ctx.Err() != nil {
 		return ended(ctx)
-	}
-	if before.Holder != "" && rec.Holder == "" {
-		if freed, err := l.freeInPlace(base+".json", before.Holder, now.Elapsed); freed || err != nil {
-			return err
-		}
 	}
 	// Promise 3: a token is on disk before its grant is reported. So are data. A renewal or a
 	// release may get lost in a crash of the machine, which ends every lease.
@@ -204,37 +196,6 @@ func (l *Locker) store(ctx context.Context, base, name string, rec record, durab
 		return err
 	}
 	return l.replace(ctx, base, ".json", content, durable)
-}
-
-// freeInPlace frees a lock by overwriting the holder in its record. It waits for no disk: a crash of
-// the machine leaves the holder or not, and ends its lease in both cases. A reader without the lock
-// file may meet a mixture, and takes it for a holder at that moment. If the holder is not
-// where this driver writes it, nothing is done.
-func (l *Locker) freeInPlace(path, holder string, at time.Duration) (freed bool, err error) {
-	f, err := l.disk.open(path, os.O_RDWR)
-	if err != nil {
-		return false, fmt.Errorf("writing the record: %w", explain(path, err))
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	info, err := f.Stat()
-	if err == nil {
-		err = checkFile(path, info)
-	}
-	if err != nil {
-		return false, fmt.Errorf("writing the record: %w", err)
-	}
-	head := make([]byte, min(info.Size(), headSize))
-	if _, err := io.ReadFull(f, head); err != nil {
-		return false, fmt.Errorf("reading the record: %w", err)
-	}
-	place, text := bytes.Index(head, slices.Concat(holderLine, []byte(holder+`"`))), freedHolder(at)
-	if place < 0 || len(holder) != len(text) {
-		return false, nil
-	}
-	if _, err := f.WriteAt([]byte(text), int64(place+len(holderLine))); err != nil {
-		return false, fmt.Errorf("writing the record: %w", err)
-	}
-	return true, nil
 }
 
 // replace replaces a file as a whole. The temporary file has a fixed name, since only the

@@ -273,11 +273,7 @@ func (w *watcher) mayBeFree(base string) bool {
 	}
 	defer func() { _ = f.Close() }() // nothing was written
 	n, err := io.ReadFull(f, w.head)
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return true
-	}
-	_, holder, held := bytes.Cut(w.head[:n], holderLine)
-	return !held || bytes.HasPrefix(holder, []byte(freed))
+	return err != nil && !errors.Is(err, io.ErrUnexpectedEOF) || !bytes.Contains(w.head[:n], holderLine)
 }
 
 // report logs once that the folder cannot be watched, and once that it is watched again.
