@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/lockview"
 )
 
 // writeTimeout bounds the writing of one event, so that a reader that has stopped reading does not
@@ -25,16 +26,16 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request) {
 	out := http.NewResponseController(w)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.WriteHeader(http.StatusOK)
-	defer h.locks.enter()()
+	defer h.locks.Enter()()
 	number, last := 0, ""
 	for {
-		s, err := h.locks.after(r.Context(), number)
+		s, err := h.locks.After(r.Context(), number)
 		if err != nil { // the reader has left, or the page is closed
 			return
 		}
-		number = s.number
+		number = s.Number
 		state, content := show(s)
-		event, body := "tick", any(map[string]any{"ageMs": time.Since(s.at).Milliseconds(), "error": errorText(s.err)})
+		event, body := "tick", any(map[string]any{"ageMs": time.Since(s.At).Milliseconds(), "error": errorText(s.Err)})
 		if state != last {
 			event, body, last = "view", content(), state
 		}
@@ -61,21 +62,21 @@ func errorText(err error) string {
 
 // shows returns a function that says what a request shows of a snapshot: a text that differs if
 // the content does, and the content.
-func (h *Handler) shows(r *http.Request) (func(*snapshot) (string, func() any), error) {
+func (h *Handler) shows(r *http.Request) (func(*lockview.Snapshot) (string, func() any), error) {
 	values := r.URL.Query()
 	switch {
 	case values.Get("view") == "instances":
-		return func(s *snapshot) (string, func() any) {
-			list := s.instances()
+		return func(s *lockview.Snapshot) (string, func() any) {
+			list := instancesOf(s)
 			text, _ := json.Marshal(list) // strings and numbers
-			return string(text) + errorText(s.err), func() any { return list }
+			return string(text) + errorText(s.Err), func() any { return list }
 		}, nil
 	case values.Has("name"):
 		name := values.Get("name")
-		return func(s *snapshot) (string, func() any) {
-			for i := range s.records {
-				if record := &s.records[i]; record.Name == name {
-					return mark(record), func() any { return rowOf(*record, s.at) }
+		return func(s *lockview.Snapshot) (string, func() any) {
+			for i := range s.Records {
+				if record := &s.Records[i]; record.Name == name {
+					return mark(record), func() any { return rowOf(*record, s.At) }
 				}
 			}
 			return "none", func() any { return row{Name: name, State: "free"} }
@@ -85,8 +86,8 @@ func (h *Handler) shows(r *http.Request) (func(*snapshot) (string, func() any), 
 	if err != nil {
 		return nil, err
 	}
-	return func(s *snapshot) (string, func() any) {
-		v := s.view(q)
+	return func(s *lockview.Snapshot) (string, func() any) {
+		v := viewOf(s, q)
 		v.AgeMs = 0
 		rows := v.Rows
 		v.Rows = make([]row, len(rows))
@@ -96,7 +97,7 @@ func (h *Handler) shows(r *http.Request) (func(*snapshot) (string, func() any), 
 		}
 		text, _ := json.Marshal(v) // strings and numbers
 		return string(text), func() any {
-			v.Rows, v.AgeMs = rows, time.Since(s.at).Milliseconds()
+			v.Rows, v.AgeMs = rows, time.Since(s.At).Milliseconds()
 			return v
 		}
 	}, nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/lockview"
 )
 
 // row is a lock as the page gets it. It has no data and no lease ID.
@@ -22,14 +23,21 @@ type row struct {
 	RemainingMs *int64     `json:"remainingMs,omitempty"` // when the answer was written
 	AcquiredAt  *time.Time `json:"acquiredAt,omitempty"`
 	RenewedAt   *time.Time `json:"renewedAt,omitempty"`
+	History     []tenure   `json:"history,omitempty"` // of the lock that is read alone
+}
+
+// tenure is a past holder as the page gets it.
+type tenure struct {
+	Owner string    `json:"owner,omitempty"`
+	Token string    `json:"token"`
+	From  time.Time `json:"from,omitzero"`
+	Until time.Time `json:"until,omitzero"`
+	End   string    `json:"end"`
 }
 
 // rowOf describes a record that was read at a time.
 func rowOf(r driver.Record, at time.Time) row {
-	out := row{Name: r.Name, State: r.State.String(), Owner: r.Owner, TTLMs: r.TTL.Milliseconds()}
-	if r.State == driver.StateHeld && r.Broken {
-		out.State = "broken"
-	}
+	out := row{Name: r.Name, State: lockview.State(&r), Owner: r.Owner, TTLMs: r.TTL.Milliseconds()}
 	if r.Token != 0 {
 		out.Token = strconv.FormatUint(r.Token, 10)
 	}
@@ -43,17 +51,17 @@ func rowOf(r driver.Record, at time.Time) row {
 	if !r.RenewedAt.IsZero() {
 		out.RenewedAt = &r.RenewedAt
 	}
+	for _, t := range r.History {
+		out.History = append(out.History, tenure{t.Owner, strconv.FormatUint(t.Token, 10), t.From, t.Until, t.End.String()})
+	}
 	return out
 }
 
 // query says which rows to show.
 type query struct {
-	text  string // part of a name or an owner, in lower case
-	state string
-	sort  string
-	desc  bool
-	page  int // from 1
-	size  int
+	lockview.Selection
+	page int // from 1
+	size int
 }
 
 const (
@@ -61,19 +69,14 @@ const (
 	maxPageSize     = 500
 )
 
-var (
-	states = []string{"", "held", "broken", "free", "unknown"}
-	orders = []string{"name", "state", "owner", "left", "renewed"}
-)
-
 func parseQuery(values url.Values) (query, error) {
-	q := query{text: strings.ToLower(values.Get("q")), state: values.Get("state"), sort: cmp.Or(values.Get("sort"), "name"),
-		desc: values.Get("desc") == "1", page: 1, size: defaultPageSize}
-	if !slices.Contains(states, q.state) {
-		return q, fmt.Errorf("state %q is invalid: must be one of held, broken, free and unknown", q.state)
+	q := query{page: 1, size: defaultPageSize, Selection: lockview.Selection{Text: values.Get("q"), State: values.Get("state"),
+		Sort: cmp.Or(values.Get("sort"), "name"), Desc: values.Get("desc") == "1"}}
+	if q.State != "" && !slices.Contains(lockview.States, q.State) {
+		return q, fmt.Errorf("state %q is invalid: must be one of %s", q.State, strings.Join(lockview.States, ", "))
 	}
-	if !slices.Contains(orders, q.sort) {
-		return q, fmt.Errorf("sort %q is invalid: must be one of %s", q.sort, strings.Join(orders, ", "))
+	if !slices.Contains(lockview.Orders, q.Sort) {
+		return q, fmt.Errorf("sort %q is invalid: must be one of %s", q.Sort, strings.Join(lockview.Orders, ", "))
 	}
 	for field, to := range map[string]*int{"page": &q.page, "size": &q.size} {
 		text := values.Get(field)
@@ -106,68 +109,17 @@ type view struct {
 // maxUnreadable is how many unreadable records are named.
 const maxUnreadable = 20
 
-// view returns the rows of a page. Only they are converted: thousands of locks stay quick.
-func (s *snapshot) view(q query) view {
-	out := view{AgeMs: time.Since(s.at).Milliseconds(), Total: len(s.records), States: map[string]int{}, Rows: []row{},
-		Unreadable: s.unreadable[:min(len(s.unreadable), maxUnreadable)]}
-	if s.err != nil {
-		out.Error = s.err.Error()
-	}
-	matching := make([]*driver.Record, 0, len(s.records))
-	for i := range s.records {
-		r := &s.records[i]
-		state := stateOf(r)
-		out.States[state]++
-		if (q.state == "" || q.state == state) && (q.text == "" || strings.Contains(strings.ToLower(r.Name), q.text) || strings.Contains(strings.ToLower(r.Owner), q.text)) {
-			matching = append(matching, r)
-		}
-	}
-	out.Matching = len(matching)
-	out.Pages = max(1, (len(matching)+q.size-1)/q.size)
-	out.Page = min(q.page, out.Pages)
-	if q.sort != "name" || q.desc {
-		slices.SortStableFunc(matching, func(a, b *driver.Record) int {
-			order := compare(q.sort, a, b)
-			if q.desc {
-				return -order
-			}
-			return order
-		})
-	}
+// viewOf returns the rows of a page. Only they are converted: thousands of locks stay quick.
+func viewOf(s *lockview.Snapshot, q query) view {
+	matching := s.Select(q.Selection)
+	pages := max(1, (len(matching)+q.size-1)/q.size)
+	out := view{AgeMs: time.Since(s.At).Milliseconds(), Error: errorText(s.Err), Total: len(s.Records), Matching: len(matching),
+		States: s.Count(), Page: min(q.page, pages), Pages: pages, Rows: []row{},
+		Unreadable: s.Unreadable[:min(len(s.Unreadable), maxUnreadable)]}
 	for _, r := range matching[(out.Page-1)*q.size : min(out.Page*q.size, len(matching))] {
-		out.Rows = append(out.Rows, rowOf(*r, s.at))
+		out.Rows = append(out.Rows, rowOf(*r, s.At))
 	}
 	return out
-}
-
-func stateOf(r *driver.Record) string {
-	if r.State == driver.StateHeld && r.Broken {
-		return "broken"
-	}
-	return r.State.String()
-}
-
-func compare(by string, a, b *driver.Record) int {
-	switch by {
-	case "state":
-		return strings.Compare(stateOf(a), stateOf(b))
-	case "owner":
-		return strings.Compare(a.Owner, b.Owner)
-	case "left":
-		return cmp.Compare(left(a), left(b))
-	case "renewed":
-		return a.RenewedAt.Compare(b.RenewedAt)
-	default:
-		return strings.Compare(a.Name, b.Name)
-	}
-}
-
-// left sorts locks that are free, or whose time is unknown, behind those that are held.
-func left(r *driver.Record) time.Duration {
-	if r.State != driver.StateHeld || !r.RemainingKnown {
-		return 1 << 62
-	}
-	return r.Remaining
 }
 
 // instance is a holder and what it holds.
@@ -181,12 +133,12 @@ type instance struct {
 // maxLocksShown is how many locks of an instance are named.
 const maxLocksShown = 50
 
-// instances returns the holders, in the order of their names.
-func (s *snapshot) instances() []*instance {
+// instancesOf returns the holders, in the order of their names.
+func instancesOf(s *lockview.Snapshot) []*instance {
 	all := map[string]*instance{}
 	out := []*instance{}
-	for i := range s.records {
-		r := &s.records[i]
+	for i := range s.Records {
+		r := &s.Records[i]
 		if r.State != driver.StateHeld {
 			continue
 		}

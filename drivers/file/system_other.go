@@ -23,7 +23,7 @@ func openFile(path string, flag int) (*os.File, error) {
 	if err := refuseLink(path); err != nil {
 		return nil, err
 	}
-	return os.OpenFile(path, flag, 0o600)
+	return openInUse(path, flag, 0o600)
 }
 
 // checkPath checks nothing, since owner is unknown.
@@ -41,3 +41,7 @@ func removeLock(path string, unlock func()) error {
 
 // syncDir does nothing: Windows has no call for it, and NTFS journals renames.
 func syncDir(string) error { return nil }
+
+func (l *Locker) examineMode(f findings, _ fs.FileInfo) {
+	f.unchecked(subjectMode, "this system has no owners and modes: keep the folder where other users cannot write")
+}

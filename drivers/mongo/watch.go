@@ -231,6 +231,7 @@ func (w *watcher) keepRunning() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.running = !w.isIdle()
+	w.failed = w.failed && w.running // what the next goroutine can open is unknown
 	return w.running
 }
 
