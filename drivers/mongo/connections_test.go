@@ -157,7 +157,22 @@ func TestLockersShareFewConnections(t *testing.T) {
 	}
 }
 
-// A refused request is an answer as well: a process that only waits sends few requests for hints.
+// A refused request is an answer as well: a process that only waits sends no others.
+func TestRefusalsShowThatThereIsRoom(t *testing.T) {
+	t.Parallel()
+	base := mongotest.Collection(t)
+	acquire(t, newTestLocker(t, base), request("job", "holder"))
+	l := newTestLocker(t, base)
+	defer l.Capabilities().Queue.Wait("job", func(time.Duration) {})()
+	eventually(t, "an open cursor", l.queue.watcher.isOpen)
+	l.connections.reopened() // what was answered while the Locker was made does not count
+	eventually(t, "a refused request beside a request for hints", func() bool {
+		wantHeld(t, l, request("job", "another"))
+		return l.connections.hasRoom(1)
+	})
+}
+
+// An idle waiter sends its requests at the poll interval, and one for hints every 30 s.
 func TestIdleWaiterSendsFewCommands(t *testing.T) {
 	t.Parallel()
 	base := mongotest.Collection(t)
@@ -168,15 +183,15 @@ func TestIdleWaiterSendsFewCommands(t *testing.T) {
 	c, l := newProcess(t, coll, holdfast.WithTTL(30*time.Second))
 	lockSoon(t, c, "job")
 	awaitFollowed(t, l, "job")
-	eventually(t, "a refused request beside a request for hints", func() bool {
+	eventually(t, "another command beside a request for hints", func() bool {
 		wantHeld(t, l, request("job", "another"))
 		return l.connections.hasRoom(1)
 	})
 	time.Sleep(2 * hintAwaitOnly) // the short request has ended
 	seen.reset()
-	time.Sleep(40 * time.Second)
+	time.Sleep(30 * time.Second)
 	// The intervals are 12 to 24 s and 30 s.
-	if got := seen.all(); got["findAndModify"] > 4 || got["getMore"] > 2 || got["find"] > 0 {
-		t.Errorf("in 40 s a waiter sent %v", got)
+	if got := seen.all(); got["findAndModify"] > 3 || got["getMore"] > 2 || got["find"] > 0 {
+		t.Errorf("in 30 s a waiter sent %v", got)
 	}
 }
