@@ -130,8 +130,8 @@ var faults = []fault{
 		"		mine, neglected := r.untaken(plan, owners)\n		r.acquireAll(append(plan.Take, mine...), false)", "		mine, neglected := r.untaken(plan, owners)\n		r.acquireAll(append(plan.Take[:len(plan.Take)/2], mine[:len(mine)/2]...), false)",
 	},
 	{
-		"a free lock is granted to a waiter before its turn", "–", positions,
-		"	return k.reservedFor(waiter, now) > 0\n", "	return k.reservedFor(waiter, now) > driver.TurnLength/2\n",
+		"a free lock is reserved for nobody", "–", positions,
+		"	return k.reservedFor(waiter, now) > 0\n", "	return k.reservedFor(waiter, now) > driver.MaxTurn\n",
 	},
 	{
 		"a free lock stays reserved for twice as long", "10", positions,

@@ -24,7 +24,7 @@ import (
 var (
 	pattern = flag.String("run", "", "a regular expression for the names of faults")
 	most    = flag.Int("schedules", 3000, "how many schedules to try for each fault")
-	limit   = flag.Duration("limit", 5*time.Minute, "how long to look for each fault")
+	limit   = flag.Duration("limit", 5*time.Minute, "how long to look for each fault, or to run the tests of a generated one")
 	seed    = flag.Uint64("seed", 1, "the first seed")
 	mutants = flag.String("mutants", "", "measure generated faults instead, and keep the results in this file")
 	means   = flag.String("means", "", "by which means: tests or sim; all if empty")
@@ -105,7 +105,7 @@ func runMutants(ctx context.Context, root string, match *regexp.Regexp) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	b := &bench{ctx: ctx, root: root, dir: dir, with: strings.Fields(*with), file: *mutants, limit: 30 * time.Minute, most: *most}
+	b := &bench{ctx: ctx, root: root, dir: dir, with: strings.Fields(*with), file: *mutants, limit: *limit, most: *most}
 	if *until > 0 {
 		b.deadline = time.Now().Add(*until)
 	}

@@ -43,8 +43,9 @@ var slow = map[string]string{
 	"drivers/azblob": "",
 }
 
-// costly are tests that take half of the time of all tests of their package, and are left out.
-var costly = map[string]string{"internal/engine": "^TestWaitingForASteadyHolderCostsLess$"}
+// costly are tests that are left out: they take half of the time of all tests of their package, or
+// measure memory, which the switches of the faults need, too.
+var costly = map[string]string{"internal/engine": "^TestWaitingForASteadyHolderCostsLess$", "leases": "^TestManagerCostOfALease$"}
 
 // simulated are the packages whose code runs in the simulator.
 var simulated = []string{"internal/engine", "internal/renewal", "internal/election", "internal/batchread", "internal/sightings", "leases", "partitions", "driver/lockstate"}
