@@ -92,6 +92,9 @@ func (s *checkedLocker) Capabilities() driver.Capabilities {
 	if a.DataStore != nil {
 		a.DataStore = checkedDataStore{a.DataStore, s.c}
 	}
+	if a.Checker != nil {
+		a.Checker = checkedChecker{a.Checker, s.c}
+	}
 	return a
 }
 
@@ -301,4 +304,5 @@ func (c *check) checkRecord(method, name string, r driver.Record) {
 	if !r.AcquiredAt.IsZero() && !r.RenewedAt.IsZero() && r.RenewedAt.Before(r.AcquiredAt) {
 		c.errorf("%s: renewed at %v, before it was acquired at %v", method, r.RenewedAt, r.AcquiredAt)
 	}
+	c.checkHistory(method, r)
 }

@@ -86,6 +86,7 @@ func (s *server) change(name string, fn func(r *record, now lockstate.Moment) bo
 	if !fn(after, now) {
 		return nil
 	}
+	after.KeepHistory(0)
 	if after.Renewals != renewals || before == nil || before.Token != after.Token {
 		// A revision is never used twice, also after a roll-back.
 		after.Renewals = max(renewals+1, uint64(now.Elapsed.Milliseconds()))
@@ -167,7 +168,7 @@ func (s *server) operate(kind, name string) {
 		switch {
 		case kind == Break:
 			return r.Break()
-		case !r.BreakNow():
+		case !r.BreakNow(now):
 			return false
 		}
 		s.freed(name, r, now)
@@ -277,7 +278,7 @@ func (s *server) renew(l driver.Lease) (a answer) {
 
 func (s *server) release(l driver.Lease, ifNobodyWaits bool) (a answer) {
 	a.write = s.change(l.Name, func(r *record, now lockstate.Moment) bool {
-		if ifNobodyWaits && len(r.Queue) > 0 || !r.Release(l.ID.Reveal()) {
+		if ifNobodyWaits && len(r.Queue) > 0 || !r.Release(l.ID.Reveal(), now) {
 			return false
 		}
 		a.matched, a.waiters = true, woken(r)

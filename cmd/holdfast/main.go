@@ -45,11 +45,13 @@ type cli struct {
 	Status  statusCmd  `cmd:"" help:"Show who holds a lock."`
 	Ls      lsCmd      `cmd:"" help:"List locks."`
 	Watch   watchCmd   `cmd:"" help:"Show each change of locks."`
+	Explain explainCmd `cmd:"" help:"Explain who holds a lock, who had it before, and what would free it."`
 	Elect   electCmd   `cmd:"" help:"Take part in an election and show who leads."`
 	Lock    lockCmd    `cmd:"" help:"Hold a lock until standard input ends."`
 	Data    dataCmd    `cmd:"" help:"Read or replace the data stored with a lock."`
 	Break   breakCmd   `cmd:"" help:"Take a lock from its holder."`
 	Serve   serveCmd   `cmd:"" help:"Serve a page that shows the locks, live."`
+	Doctor  doctorCmd  `cmd:"" help:"Examine whether a backend is set up right."`
 	Bench   benchCmd   `cmd:"" help:"Measure a backend."`
 	Version versionCmd `cmd:"" help:"Show the version."`
 	Help    helpCmd    `cmd:"" help:"Show the help of a command."`
@@ -75,7 +77,7 @@ Exit codes:
   2    the command line or the backend's URL is wrong
   69   the backend cannot be reached, or it reports an error
   74   the output cannot be written
-  more exit codes: "holdfast run --help"`
+  more exit codes: "holdfast run --help", "holdfast doctor --help"`
 
 // usageLines hold the first line of each command's help.
 var usageLines = map[string]string{
@@ -84,6 +86,7 @@ var usageLines = map[string]string{
 	"status":   "holdfast status [flags] NAME",
 	"ls":       "holdfast ls [flags] [PREFIX]",
 	"watch":    "holdfast watch [flags] [NAME...]",
+	"explain":  "holdfast explain [flags] NAME",
 	"elect":    "holdfast elect [flags] NAME",
 	"lock":     "holdfast lock [flags] NAME",
 	"data":     "holdfast data get|set [flags] NAME",
@@ -91,6 +94,7 @@ var usageLines = map[string]string{
 	"data set": "holdfast data set [flags] NAME [VALUE]",
 	"break":    "holdfast break [flags] NAME",
 	"serve":    "holdfast serve [flags]",
+	"doctor":   "holdfast doctor [flags]",
 	"bench":    "holdfast bench [flags]",
 	"version":  "holdfast version [flags]",
 	"help":     "holdfast help [COMMAND]",

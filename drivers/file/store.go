@@ -11,6 +11,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
@@ -91,6 +92,7 @@ func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Loc
 		rec.Retention = l.settings.retention
 	}
 	rec.Used = now.Elapsed
+	rec.keepHistory(l.settings.history)
 	if err := l.store(ctx, base, name, rec, granted || string(rec.Data) != string(before.Data)); err != nil {
 		return err
 	}
@@ -179,7 +181,7 @@ func (l *Locker) checkOrigin(path string, rec record) (record, error) {
 	switch {
 	case rec.Boot == l.clock.boot:
 	case rec.Machine == l.clock.machine:
-		rec.Holder, rec.Broken = "", false // the holder ended with its boot
+		rec.End(driver.EndExpired, time.Time{}) // the holder ended with its boot
 	default:
 		// Promise 1: the clock of another machine cannot judge the lease, so nothing is granted.
 		return record{}, fmt.Errorf("the record %s was written on another machine (%.40q, this is %s): "+

@@ -8,12 +8,12 @@ import (
 
 // Break implements [driver.Breaker]. The filter of a renewal does not match a broken record.
 func (l *Locker) Break(ctx context.Context, name string, token uint64) error {
-	return l.breakHolder(ctx, name, token, withChangeCount(field("$set", docOf(fieldBroken, true))))
+	return l.breakHolder(ctx, name, token, breakUpdate)
 }
 
 // BreakNow implements [driver.Breaker].
 func (l *Locker) BreakNow(ctx context.Context, name string, token uint64) error {
-	return l.breakHolder(ctx, name, token, releaseUpdate)
+	return l.breakHolder(ctx, name, token, freeUpdate)
 }
 
 // breakHolder changes the record of the present holder.

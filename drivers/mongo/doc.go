@@ -22,6 +22,7 @@
 //     waiters; without them they poll every second
 //   - changeStream, for callers that watch a lock without waiting for it, and for [WakeStream]
 //   - collMod, only with [WithIndexUpdate]
+//   - remove, only for the probe of a check ([Locker.RemoveProbe])
 //
 // [NewGuard] lists what a guard needs.
 //
@@ -79,6 +80,8 @@
 //   - broken
 //   - queue: the waiters, {w: ID, until: when the position ends}; reserve: for how many
 //     milliseconds after expiresAt the lock is reserved for them
+//   - releasedAt, brokenAt, freedAt: when the last release, break and BreakNow were; history: the
+//     leases before the present one, with these fields under short names (see [WithHistory])
 //   - changes: a count that makes every break a change of the document
 //
 // A document of another form is never changed: every operation on it returns an error that

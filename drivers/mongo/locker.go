@@ -55,6 +55,7 @@ type Locker struct {
 	hintless     atomic.Bool // it may not leave hints, and has logged that
 	seen         projections
 	disconnect   func(context.Context) error // nil if the client belongs to the program
+	dial         *options.ClientOptions      // of the client; nil if it belongs to the program
 
 	closing            context.Context // ends with Close, which interrupts every command
 	cancel             context.CancelFunc
@@ -72,15 +73,17 @@ var _ interface {
 	driver.Lister
 	driver.Breaker
 	driver.DataStore
+	driver.Checker
 } = (*Locker)(nil)
 
 // projections are those whose replies say where this Locker is in the queue.
-type projections struct{ withData, withoutData bson.Raw }
+type projections struct{ withPast, withData, withoutData bson.Raw }
 
 type config struct {
 	timeout     time.Duration
 	wake        Wake
 	retention   time.Duration
+	history     int
 	updateIndex bool
 	logger      *slog.Logger
 	monitor     *event.CommandMonitor
@@ -97,6 +100,11 @@ func WithCommandTimeout(d time.Duration) Option { return func(c *config) { c.tim
 // WithRetention sets how long a document is kept after its expiry or release. Its last token
 // and data are kept as long. The default is 24 h, the minimum 1 h.
 func WithRetention(d time.Duration) Option { return func(c *config) { c.retention = d } }
+
+// WithHistory sets how many past holders are kept in a lock's document: 0 to [driver.MaxHistory]. The
+// default is [driver.DefaultHistory]. The last grant decides, so the processes of one collection should
+// have the same number.
+func WithHistory(n int) Option { return func(c *config) { c.history = n } }
 
 // WithIndexUpdate changes the retention of an existing TTL index. Without it a difference is
 // only logged, since another program may rely on the setting.
@@ -130,9 +138,12 @@ func WithLogger(logger *slog.Logger) Option { return func(c *config) { c.logger 
 func WithMonitor(m *event.CommandMonitor) Option { return func(c *config) { c.monitor = m } }
 
 func newConfig(opts []Option) (config, error) {
-	c := config{timeout: 10 * time.Second, wake: WakeHints, retention: 24 * time.Hour, logger: slog.Default()}
+	c := config{timeout: 10 * time.Second, wake: WakeHints, retention: 24 * time.Hour, history: driver.DefaultHistory, logger: slog.Default()}
 	for _, opt := range opts {
 		opt(&c)
+	}
+	if err := driver.ValidateHistory(driver.ParamHistory, c.history); err != nil {
+		return c, err
 	}
 	switch {
 	case c.timeout < time.Millisecond:
@@ -160,15 +171,22 @@ func New(ctx context.Context, collection *mongo.Collection, opts ...Option) (*Lo
 	case config.monitor != nil:
 		return nil, connectError(driver.Invalid("monitor", "of commands", "an option of Open: the client given to New has its own"))
 	}
-	return newLocker(ctx, collection, config)
+	l := newLocker(collection, config)
+	if err := l.begin(ctx); err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
 func connectError(err error) error {
 	return &driver.OpError{Op: "connect", Backend: backend, Err: err}
 }
 
-func newLocker(ctx context.Context, collection *mongo.Collection, config config) (*Locker, error) {
+// newLocker returns a Locker that has sent nothing. begin makes it ready for use; without that it is
+// for examining the server ([driver.OpenForCheck]).
+func newLocker(collection *mongo.Collection, config config) *Locker {
 	l := &Locker{majority: collection.Clone(majorityOptions()), config: config, id: rand.Text(), closeDone: make(chan struct{})}
+	l.seen.withPast = mustMarshal(append(append(doc{}, fieldsWithPast...), queueProjection(l.id)...))
 	l.seen.withData = mustMarshal(append(append(doc{}, fieldsWithData...), queueProjection(l.id)...))
 	l.seen.withoutData = mustMarshal(append(append(doc{}, fieldsWithoutData...), queueProjection(l.id)...))
 	l.onPrimary = l.majority.Clone(acknowledgedByPrimary())
@@ -176,19 +194,24 @@ func newLocker(ctx context.Context, collection *mongo.Collection, config config)
 	l.linearizable = l.majority.Clone(options.Collection().SetReadConcern(readconcern.Linearizable()))
 	l.closing, l.cancel = context.WithCancel(context.Background())
 	l.connections, l.leave = connectionsOf(collection.Database().Client(), config.poolSize)
+	l.hints = newHints(l.majority, l.id, l.connections)
+	return l
+}
+
+// begin checks the server and makes the Locker ready for use.
+func (l *Locker) begin(ctx context.Context) error {
 	if err := l.prepare(ctx); err != nil {
 		l.cancel()
 		l.leave()
-		return nil, err
+		return err
 	}
-	if !l.standalone && config.wake != WakePoll {
-		l.watcher = newWatcher(streamSource(l.majority), l.namespace(), config.logger)
+	if !l.standalone && l.config.wake != WakePoll {
+		l.watcher = newWatcher(streamSource(l.majority), l.namespace(), l.config.logger)
 	}
-	l.hints = newHints(l.majority, l.id, l.connections)
-	if config.wake == WakeHints {
-		l.queue = newQueue(l.onPrimary, l.hints, config)
+	if l.config.wake == WakeHints {
+		l.queue = newQueue(l.onPrimary, l.hints, l.config)
 	}
-	return l, nil
+	return nil
 }
 
 // majorityOptions replaces the program's registry, concerns and read preference, which do not
@@ -230,7 +253,7 @@ func (l *Locker) Backend() string { return backend }
 // Capabilities implements [driver.Locker]. The driver has every capability, except Watcher on
 // a standalone server, which has no change streams, and Queue and Watcher as [WithWake] says.
 func (l *Locker) Capabilities() driver.Capabilities {
-	a := driver.Capabilities{HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l}
+	a := driver.Capabilities{HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l, History: l.config.history}
 	if l.watcher != nil {
 		a.Watcher = l.watcher
 	}

@@ -37,10 +37,25 @@ const wakeRule = "hints, stream or poll"
 
 // Open connects to a MongoDB connection string, whose path names the database. In addition to
 // MongoDB's own options it accepts the parameters collection (default "holdfast_locks"),
-// commandTimeout and retention (Go durations, see [WithCommandTimeout] and [WithRetention]), and
-// wake (hints, stream or poll, see [WithWake]). They take precedence over opts. Closing the Locker disconnects its client. The lookup of a
-// mongodb+srv name is limited by the system's resolver, the rest by ctx.
+// commandTimeout and retention (Go durations, see [WithCommandTimeout] and [WithRetention]), wake
+// (hints, stream or poll, see [WithWake]) and history (a number, see [WithHistory]). They take
+// precedence over opts. Closing the Locker disconnects its client. The lookup of a mongodb+srv name
+// is limited by the system's resolver, the rest by ctx.
 func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
+	l, err := connect(rawURL, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.begin(ctx); err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.config.timeout)
+		defer cancel()
+		return nil, errors.Join(err, l.disconnect(ctx))
+	}
+	return l, nil
+}
+
+// connect makes a Locker with a client of its own. It sends nothing.
+func connect(rawURL string, opts []Option) (*Locker, error) {
 	target, err := parseURL(rawURL)
 	if err != nil {
 		return nil, connectError(err)
@@ -63,13 +78,8 @@ func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
 	if err != nil {
 		return nil, connectError(err)
 	}
-	l, err := newLocker(ctx, client.Database(target.database).Collection(target.collection), config)
-	if err != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), config.timeout)
-		defer cancel()
-		return nil, errors.Join(err, client.Disconnect(ctx))
-	}
-	l.disconnect = client.Disconnect
+	l := newLocker(client.Database(target.database).Collection(target.collection), config)
+	l.dial, l.disconnect = target.client, client.Disconnect
 	return l, nil
 }
 
@@ -121,7 +131,7 @@ func (t *target) parseParams(query string) (rest string, err error) {
 	var kept []string
 	for pair := range strings.SplitSeq(query, "&") {
 		key, escaped, _ := strings.Cut(pair, "=")
-		if !slices.Contains([]string{paramCollection, paramCommandTimeout, paramRetention, paramWake}, key) {
+		if !slices.Contains([]string{paramCollection, paramCommandTimeout, paramRetention, paramWake, driver.ParamHistory}, key) {
 			if pair != "" {
 				kept = append(kept, pair)
 			}
@@ -133,6 +143,14 @@ func (t *target) parseParams(query string) (rest string, err error) {
 		}
 		if key == paramCollection {
 			t.collection = value
+			continue
+		}
+		if key == driver.ParamHistory {
+			n, err := driver.HistoryParam(url.Values{key: {value}})
+			if err != nil {
+				return "", err
+			}
+			t.options = append(t.options, WithHistory(n))
 			continue
 		}
 		if key == paramWake {
@@ -163,7 +181,7 @@ func checkUnknown(query string) error {
 	if err == nil { // otherwise parsing the whole string reports it
 		for name := range parsed.UnknownOptions {
 			return driver.Invalid("URL parameter", driver.QuoteName(name), fmt.Sprintf(
-				"one of %s, %s, %s, %s, or a MongoDB connection option", paramCollection, paramCommandTimeout, paramRetention, paramWake))
+				"one of %s, %s, %s, %s, %s, or a MongoDB connection option", paramCollection, paramCommandTimeout, driver.ParamHistory, paramRetention, paramWake))
 		}
 	}
 	return nil
