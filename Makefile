@@ -190,6 +190,14 @@ sim-shrink: ## look for a shorter schedule that fails like that of SEED
 sim-teeth: ## plant faults into the library and measure how long the simulator takes to find them (SIMFLAGS='-run token')
 	@$(GO) -C sim run ./teeth $(SIMFLAGS)
 
+# Generated faults: the results stay in a file, so that a run goes on where the last one has ended.
+MUTANTS := -mutants '$(CURDIR)/sim/teeth/results.jsonl'
+.PHONY: mutate mutate-table
+mutate: ## plant generated faults, for tests and the simulator to find; hours (MUTATE='-for 1h -run ^leases')
+	@$(GO) -C sim run ./teeth $(MUTANTS) -builds '$(CURDIR)/.cache/mutants' -schedules 300 $(MUTATE)
+mutate-table: ## write the results of make mutate into docs/teeth.md
+	@$(GO) -C sim run ./teeth $(MUTANTS) -table '$(CURDIR)/docs/teeth.md'
+
 .PHONY: bench-scale
 bench-scale: setup ## measure what waiting costs a replica set, half an hour, and update docs/performance.md
 	@mkdir -p .cache

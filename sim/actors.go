@@ -33,7 +33,7 @@ func (p *process) lock(a Actor, d dice) {
 			}
 		}
 		ctx, cancel := p.ctx, func() {}
-		if d.chance(0.25) {
+		if d.chance(0.15) {
 			// Some give up while their first request is under way.
 			ctx, cancel = context.WithTimeout(p.ctx, d.upTo(pick(d, 30*time.Second, 2*p.w.plan.Latency)))
 		}

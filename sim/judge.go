@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -79,7 +80,9 @@ func (w *world) sample() {
 // judge checks the histories of all names.
 func (w *world) judge() {
 	for name, lines := range sorted(w.lines) {
-		h, err := history.Merge(append(slices.Clone(w.everywhere), lines...))
+		lines = append(lines, w.everywhere...)
+		slices.SortStableFunc(lines, func(a, b history.Line) int { return cmp.Compare(a.At, b.At) })
+		h, err := history.Merge(lines)
 		if err != nil {
 			w.violate(history.Rule("history"), "%q: %v", name, err)
 			continue

@@ -132,6 +132,9 @@ func (f Fault) String() string {
 	return s
 }
 
+// judged is for how long progress is judged after the recovery from the last fault.
+const judged = 100 * time.Second
+
 // maxDrift is how much faster or slower a clock may run.
 const maxDrift = 0.0004
 
@@ -203,6 +206,7 @@ func Draw(seed uint64) Plan {
 		}
 		p.Processes = append(p.Processes, pr)
 	}
+	p.Duration = min(p.Duration, p.Heal+p.recovery()+judged)
 	p.drawClocks(d)
 	p.drawFaults(d)
 	return p

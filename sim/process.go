@@ -134,7 +134,7 @@ func (p *process) elapsed() time.Duration {
 func (p *process) observe(e holdfast.Event) {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
-	if e.Type != holdfast.EventError && e.Type != holdfast.EventHolderSeen {
+	if p.w.trace != nil && e.Type != holdfast.EventError && e.Type != holdfast.EventHolderSeen {
 		p.w.tracef(p.name, "reports: %v", e)
 	}
 	if l := p.leases[e.Name]; e.Type == holdfast.EventLost && l != nil && l.Token == e.Token && !l.lost && !p.wasPaused && !p.crashed && p.ctx.Err() == nil {
@@ -355,7 +355,9 @@ func (p *process) track(h *holdfast.Hold, a *ask) {
 		}
 	}
 	p.holds[t] = struct{}{}
-	w.tracef(p.name, "holds %q with token %d", h.Name(), h.Token())
+	if w.trace != nil {
+		w.tracef(p.name, "holds %q with token %d", h.Name(), h.Token())
+	}
 	l := p.line(history.Line{Kind: history.Live, ID: t.id, Token: h.Token()})
 	l.ErrNil = l.At
 	w.line(h.Name(), l)
@@ -379,6 +381,9 @@ func (p *process) end(t *tracked) {
 		l.ErrNil = min(l.ErrNil, time.Duration(paused))
 	}
 	p.w.line(t.hold.Name(), l)
+	if p.w.trace == nil {
+		return
+	}
 	p.w.tracef(p.name, "no longer holds %q with token %d: %v", t.hold.Name(), t.hold.Token(), context.Cause(t.hold.Context()))
 }
 

@@ -242,7 +242,9 @@ func (s *server) acquire(p *process, from string, req driver.Request, queued boo
 		if a.token = r.Token; !repeat {
 			r.anonymous = !s.isMongo()
 			s.grants++
-			s.w.tracef("server", "grants %q to process %d, token %d", req.Name, p.number, r.Token)
+			if s.w.trace != nil {
+				s.w.tracef("server", "grants %q to process %d, token %d", req.Name, p.number, r.Token)
+			}
 			s.w.line(req.Name, history.Line{At: s.w.now(), Kind: history.Grant, Token: r.Token})
 		}
 		return true

@@ -145,7 +145,11 @@ func (w *world) violate(rule history.Rule, format string, args ...any) {
 
 // line adds a line to the history of a name. mu is held.
 func (w *world) line(name string, l history.Line) {
-	w.lines[name] = append(w.lines[name], l)
+	lines := w.lines[name]
+	if lines == nil {
+		lines = make([]history.Line, 0, 400)
+	}
+	w.lines[name] = append(lines, l)
 }
 
 // excuse makes the history of a name ignore holds that were live at this moment. An empty name means

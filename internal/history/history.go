@@ -155,8 +155,10 @@ const Suffix = ".jsonl"
 // Merge builds a history from lines, which may come in any order.
 func Merge(lines []Line) (*History, error) {
 	m := merger{asks: map[key]Line{}, quits: map[key]Line{}, holds: map[key]*Hold{}, calls: map[key]*Operation{}, returned: map[key]bool{}, pauses: map[int]Span{}, skews: map[int]Span{}}
-	lines = slices.Clone(lines)
-	slices.SortStableFunc(lines, func(a, b Line) int { return cmp.Compare(a.At, b.At) })
+	if byTime := func(a, b Line) int { return cmp.Compare(a.At, b.At) }; !slices.IsSortedFunc(lines, byTime) {
+		lines = slices.Clone(lines)
+		slices.SortStableFunc(lines, byTime)
+	}
 	for _, l := range lines {
 		if err := m.add(l); err != nil {
 			return nil, fmt.Errorf("history: %w: %+v", err, l)

@@ -19,6 +19,8 @@ const (
 	renewer     = "internal/renewal/renewer.go"
 	lockstate   = "driver/lockstate/lockstate.go"
 	seen        = "internal/sightings/sightings.go"
+	positions   = "driver/lockstate/queue.go"
+	waiting     = "internal/engine/wait.go"
 	timings     = "internal/timing/timing.go"
 )
 
@@ -126,5 +128,53 @@ var faults = []fault{
 	{
 		"partitions of an instance that died stay free", "–", "partitions/run.go",
 		"		mine, neglected := r.untaken(plan, owners)\n		r.acquireAll(append(plan.Take, mine...), false)", "		mine, neglected := r.untaken(plan, owners)\n		r.acquireAll(append(plan.Take[:len(plan.Take)/2], mine[:len(mine)/2]...), false)",
+	},
+	{
+		"a free lock is reserved for nobody", "–", positions,
+		"	return k.reservedFor(waiter, now) > 0\n", "	return k.reservedFor(waiter, now) > driver.MaxTurn\n",
+	},
+	{
+		"a free lock stays reserved for twice as long", "10", positions,
+		"max(k.Expires+driver.Turn(position)-now.Elapsed, 0)", "max(k.Expires+2*driver.Turn(position)-now.Elapsed, 0)",
+	},
+	{
+		"a waiter enters the queue between other waiters", "–", positions,
+		"		k.Queue = append(k.Queue, Waiter{waiter, now + lasts})\n", "		k.Queue = slices.Insert(k.Queue, min(1, len(k.Queue)), Waiter{waiter, now + lasts})\n",
+	},
+	{
+		"a grant removes waiters that were not woken", "–", positions,
+		"	k.Queue = slices.Delete(k.Queue, 0, min(before, driver.WokenWaiters))\n", "	k.Queue = slices.Delete(k.Queue, 0, min(before+1, len(k.Queue)))\n",
+	},
+	{
+		"dead waiters keep the first positions", "–", positions,
+		"	k.Queue = slices.Delete(k.Queue, 0, min(before, driver.WokenWaiters))\n", "	_ = before\n",
+	},
+	{
+		"a refreshed position ends when the first one would have", "–", positions,
+		"		k.Queue[n-1].Until = now + lasts\n", "		k.Queue[n-1].Until += 0 * lasts\n",
+	},
+	{
+		"a waiter that gives up keeps its position", "–", waiting,
+		"		for _, stop := range stops {\n			stop()\n		}\n", "		_ = stops\n",
+	},
+	{
+		"a caller whose first request has no answer keeps the position", "–", acquisition,
+		"	if a.queued && !a.waited {\n", "	if a.queued && !a.waited && a.Failures == 0 {\n",
+	},
+	{
+		"a woken waiter does not send a request", "–", waiting,
+		"	return true\n}\n\n// sawRecord", "	return turn == driver.MaybeMissed\n}\n\n// sawRecord",
+	},
+	{
+		"a second waiter comes two turns late", "–", waiting,
+		"r.client.now()+turn)", "r.client.now()+3*turn)",
+	},
+	{
+		"a waiter asks for a position only once", "–", "internal/engine/attempt.go",
+		"		refreshAt = t.askedAt + timing.Jitter(a.refreshInterval(), 0.2)\n", "		refreshAt = t.askedAt + timing.Jitter(20*a.refreshInterval(), 0.2)\n",
+	},
+	{
+		"a release does not say that others wait", "–", acquisition,
+		"lease.Token, lease.Contended = got.Token, got.Contended || t.refused", "lease.Token, lease.Contended = got.Token, false",
 	},
 }
