@@ -218,13 +218,15 @@ func (s *server) waitsSince(waiter, name string, since time.Duration) bool {
 		slices.ContainsFunc(p.queue.waits[name], func(w *wait) bool { return w.from < since })
 }
 
-// checkOvertaken checks that the first of those who were before a grant could not have come.
+// checkOvertaken checks that nobody who was woken and waits was before the one who is granted the lock.
+// A waiter that moved forward after it was woken comes too late: those before it were dead, and their
+// time ran out in between.
 func (s *server) checkOvertaken(p *process, name string, passed []lockstate.Waiter, t *turns) {
 	if !s.w.quiet() {
 		return
 	}
 	for i, w := range passed {
-		if slices.Contains(t.woken, w.ID) && s.waitsSince(w.ID, name, t.freed) {
+		if slices.Index(t.woken, w.ID) == i && s.waitsSince(w.ID, name, t.freed) {
 			s.w.violate(NotOvertaken, "%q is granted to %s %v after its release, although %s waits at position %d", name, p.name, s.w.now()-t.freed, w.ID, i+1)
 			return
 		}
