@@ -95,8 +95,13 @@ func HistoryParam(query url.Values) (n int, err error) {
 		return DefaultHistory, nil
 	}
 	const field = "URL parameter " + ParamHistory
-	if n, err = strconv.Atoi(query.Get(ParamHistory)); err != nil {
-		return 0, Invalid(field, fmt.Sprintf("%.40q", query.Get(ParamHistory)), historyRule)
+	value := query.Get(ParamHistory)
+	if n, err = strconv.Atoi(value); err != nil {
+		shown := fmt.Sprintf("%.40q", value)
+		if strings.Contains(value, "@") {
+			shown = "with an @" // the end of a password that contains an unescaped question mark
+		}
+		return 0, Invalid(field, shown, historyRule)
 	}
 	return n, ValidateHistory(field, n)
 }

@@ -69,10 +69,11 @@ func TestHistoryParam(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"history=33": `URL parameter history 33 is invalid: must be a number of past holders from 0 to 32`,
-		"history=-1": `URL parameter history -1 is invalid: must be a number of past holders from 0 to 32`,
-		"history=":   `URL parameter history "" is invalid: must be a number of past holders from 0 to 32`,
-		"history=8x": `URL parameter history "8x" is invalid: must be a number of past holders from 0 to 32`,
+		"history=33":      `URL parameter history 33 is invalid: must be a number of past holders from 0 to 32`,
+		"history=-1":      `URL parameter history -1 is invalid: must be a number of past holders from 0 to 32`,
+		"history=":        `URL parameter history "" is invalid: must be a number of past holders from 0 to 32`,
+		"history=ss@host": `URL parameter history with an @ is invalid: must be a number of past holders from 0 to 32`,
+		"history=8x":      `URL parameter history "8x" is invalid: must be a number of past holders from 0 to 32`,
 	} {
 		query, _ := url.ParseQuery(text)
 		_, err := driver.HistoryParam(query)

@@ -188,6 +188,7 @@ func TestWrongCredential(t *testing.T) {
 // of what may be a secret.
 func FuzzURL(f *testing.F) {
 	f.Add("azblob://account1/leases/a/b/", "https://account1.blob.core.chinacloudapi.cn")
+	f.Add("azblob://emulator/leases?history=3", "")
 	f.Add("azblob://emulator/leases?client_id=x", "http://127.0.0.1:10000/devstoreaccount1/")
 	f.Add("azblob://account1/leases?", "https://h?")
 	f.Add("azblob://account1/le%61ses#", "https://:443/%3Fsig=x")
@@ -258,4 +259,23 @@ func FuzzConnectionString(f *testing.F) {
 			t.Errorf("%q leads to %q, error %v", before+secret+after, address, err)
 		}
 	})
+}
+
+// The URL's number of past holders comes before that of the options.
+func TestHistoryOfURL(t *testing.T) {
+	for url, want := range map[string]int{"azblob://emulator/leases": 5, "azblob://emulator/leases?history=3": 3, "azblob://emulator/leases?history=0": 0} {
+		l, err := Open(t.Context(), url, WithHistory(5))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := l.Capabilities().History; got != want {
+			t.Errorf("%s keeps %d past holders, want %d", url, got, want)
+		}
+		closeLocker(t, l)
+	}
+	for _, bad := range []string{"33", "-1", "x", ""} {
+		if _, err := Open(t.Context(), "azblob://emulator/leases?history="+bad); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "URL parameter history") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
 }

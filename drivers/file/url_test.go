@@ -55,6 +55,16 @@ func TestURL(t *testing.T) {
 	if want := "retention 1m is invalid: must be at least 1h"; !errors.Is(err, driver.ErrInvalid) || !strings.HasSuffix(err.Error(), want) || strings.Contains(err.Error(), "URL") {
 		t.Errorf("error %v, want %q", err, want)
 	}
+	_, opts, err = parseURL("file:/x?history=3")
+	for _, opt := range opts {
+		opt(&c)
+	}
+	if err != nil || c.history != 3 {
+		t.Errorf("history %d, error %v", c.history, err)
+	}
+	if _, _, err := parseURL("file:/x?history=33"); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "URL parameter history 33") {
+		t.Errorf("error %v", err)
+	}
 	if runtime.GOOS == "windows" {
 		if got, _, err := parseURL("file:///C:/locks"); err != nil || got != `C:\locks` {
 			t.Errorf("folder %q, error %v", got, err)

@@ -85,17 +85,20 @@ func TestHandOverWakesNoWatch(t *testing.T) {
 }
 
 func TestURL(t *testing.T) {
-	for _, u := range []string{"mem:", "mem://"} {
+	for u, history := range map[string]int{"mem:": driver.DefaultHistory, "mem://": driver.DefaultHistory, "mem:?history=0": 0, "mem:?history=32": 32} {
 		l, err := driver.Open(t.Context(), u)
 		if err != nil {
 			t.Errorf("%s: %v", u, err)
 			continue
 		}
+		if got := l.Capabilities().History; got != history {
+			t.Errorf("%s keeps %d past holders, want %d", u, got, history)
+		}
 		if err := l.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, u := range []string{"mem:name", "mem://user:secret@host", "mem:/path", "mem:?x=1", "mem:#f", "mem:%zz", "mem:?a=%zz"} {
+	for _, u := range []string{"mem:name", "mem://user:secret@host", "mem:/path", "mem:?x=1", "mem:#f", "mem:%zz", "mem:?a=%zz", "mem:?history=33", "mem:?history=x"} {
 		if _, err := driver.Open(t.Context(), u); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v, want ErrInvalid", u, err)
 		}

@@ -16,7 +16,7 @@ import (
 )
 
 func TestURLParameters(t *testing.T) {
-	got, err := parseURL("mongodb://u:p%40ss@h1:1,h2:2/app?replicaSet=rs0&collection=my%20locks&commandTimeout=3s&retention=2h&wake=stream&maxPoolSize=7")
+	got, err := parseURL("mongodb://u:p%40ss@h1:1,h2:2/app?replicaSet=rs0&collection=my%20locks&commandTimeout=3s&retention=2h&wake=stream&history=3&maxPoolSize=7")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +24,7 @@ func TestURLParameters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.database != "app" || got.collection != "my locks" || config.timeout != 3*time.Second || config.retention != 2*time.Hour || config.wake != WakeStream {
+	if got.database != "app" || got.collection != "my locks" || config.timeout != 3*time.Second || config.retention != 2*time.Hour || config.wake != WakeStream || config.history != 3 {
 		t.Errorf("got %+v, %+v", got, config)
 	}
 	if o := got.client; len(o.Hosts) != 2 || *o.ReplicaSet != "rs0" || *o.MaxPoolSize != 7 || o.Auth.Password != "p@ss" || *o.AppName != "holdfast" {
@@ -48,6 +48,9 @@ func TestURLErrors(t *testing.T) {
 		"mongodb://127.0.0.1:1/app?" + secret + "%2B%2F=1":             "not shown",
 		at + "127.0.0.1:1/app?commandTimeout=soon":                     "commandTimeout",
 		at + "127.0.0.1:1/app?commandTimeout=0s":                       "command timeout 0s",
+		at + "127.0.0.1:1/app?history=33":                              "URL parameter history 33 is invalid: must be a number of past holders from 0 to 32",
+		at + "127.0.0.1:1/app?history=all":                             `URL parameter history "all"`,
+		"mongodb://user:x?history=" + secret + "@127.0.0.1:1/app":      "",
 		at + "127.0.0.1:1/app?wake=up":                                 "hints, stream or poll",
 		at + "127.0.0.1:1/app?retention=1m":                            "retention 1m is",
 		at + "127.0.0.1:1/app?maxPoolSize=many":                        "maxPoolSize",
