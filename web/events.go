@@ -1,22 +1,42 @@
 package web
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// writeTimeout bounds the writing of one event, so that a reader that has stopped reading does not
-// keep its connection.
-const writeTimeout = 10 * time.Second
+const (
+	// writeTimeout bounds the writing of one event. A reader that has stopped reading loses its
+	// connection.
+	writeTimeout = 10 * time.Second
+	// keepAlive is the longest time between two events, so that the page can tell a slow backend
+	// from a lost connection, and that no proxy ends an idle one.
+	keepAlive = 4 * time.Second
+)
+
+// update is the content of an event.
+type update struct {
+	AgeMs   int64  `json:"ageMs"` // since the backend answered
+	Error   string `json:"error,omitempty"`
+	Content any    `json:"content,omitempty"`
+}
 
 // events sends what is shown, and again whenever it changes, as server-sent events: "view" with
-// the whole page of rows, and "tick" if only time has passed. The parameters are those of
-// /api/locks, or name for one lock, or view=instances.
+// the content, and "tick" if only time has passed. The parameters are those of /api/locks, or
+// name for one lock, or view=instances.
 func (h *Handler) events(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet { // the answer to HEAD would never end
+		w.Header().Set("Allow", http.MethodGet)
+		fail(w, http.StatusMethodNotAllowed, "only GET has events")
+		return
+	}
 	show, err := h.shows(r)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
@@ -24,32 +44,53 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request) {
 	}
 	out := http.NewResponseController(w)
 	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // nginx would keep events back
 	w.WriteHeader(http.StatusOK)
-	defer h.locks.enter()()
-	number, last := 0, ""
+	number, leave := h.locks.enter()
+	defer leave()
+	last := ""
 	for {
-		s, err := h.locks.after(r.Context(), number)
+		s, err := h.next(r.Context(), number)
 		if err != nil { // the reader has left, or the page is closed
 			return
 		}
-		number = s.number
-		state, content := show(s)
-		event, body := "tick", any(map[string]any{"ageMs": time.Since(s.at).Milliseconds(), "error": errorText(s.err)})
-		if state != last {
-			event, body, last = "view", content(), state
-		}
-		text, err := json.Marshal(body)
-		if err != nil {
-			return
+		text := ": no answer yet\n\n"
+		if s != nil {
+			number = s.number
+			state, content := show(s)
+			event, body := "tick", update{AgeMs: s.age(), Error: errorText(s.err)}
+			if state != last {
+				event, body.Content, last = "view", content(), state
+			}
+			data, err := json.Marshal(body)
+			if err != nil {
+				return
+			}
+			text = fmt.Sprintf("event: %s\ndata: %s\n\n", event, data)
 		}
 		_ = out.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every server can
-		if _, err := fmt.Fprintf(w, "event: %s\ndata: %s\n\n", event, text); err != nil {
+		if _, err := fmt.Fprint(w, text); err != nil {
 			return
 		}
 		if err := out.Flush(); err != nil {
 			return
 		}
 	}
+}
+
+// next waits for a later snapshot, but not for long: then it returns the latest again, or nil if
+// the reader has not seen one.
+func (h *Handler) next(ctx context.Context, number int) (*snapshot, error) {
+	wait, cancel := context.WithTimeout(ctx, keepAlive)
+	defer cancel()
+	s, err := h.locks.after(wait, number)
+	if err == nil || ctx.Err() != nil || wait.Err() == nil {
+		return s, err
+	}
+	if s = h.locks.last(); s.number != number || s.at.IsZero() {
+		return nil, nil
+	}
+	return s, nil
 }
 
 func errorText(err error) string {
@@ -63,31 +104,29 @@ func errorText(err error) string {
 // the content does, and the content.
 func (h *Handler) shows(r *http.Request) (func(*snapshot) (string, func() any), error) {
 	values := r.URL.Query()
-	switch {
-	case values.Get("view") == "instances":
-		return func(s *snapshot) (string, func() any) {
-			list := s.instances()
-			text, _ := json.Marshal(list) // strings and numbers
-			return string(text) + errorText(s.err), func() any { return list }
-		}, nil
-	case values.Has("name"):
+	if values.Has("name") {
 		name := values.Get("name")
-		return func(s *snapshot) (string, func() any) {
-			for i := range s.records {
-				if record := &s.records[i]; record.Name == name {
-					return mark(record), func() any { return rowOf(*record, s.at) }
-				}
-			}
-			return "none", func() any { return row{Name: name, State: "free"} }
-		}, nil
+		if !h.shown(name) {
+			return nil, errNotShown
+		}
+		return func(s *snapshot) (string, func() any) { return h.showOne(s, name) }, nil
 	}
 	q, err := parseQuery(values)
 	if err != nil {
 		return nil, err
 	}
+	if values.Get("view") == "instances" {
+		return func(s *snapshot) (string, func() any) {
+			v := s.instances(q)
+			h.locks.wantAll(s)
+			text, _ := json.Marshal(v) // strings and numbers
+			return string(text), func() any { return v }
+		}, nil
+	}
 	return func(s *snapshot) (string, func() any) {
 		v := s.view(q)
-		v.AgeMs = 0
+		h.locks.want(v.Rows...)
+		v.AgeMs, v.Error = 0, "" // they are in the event
 		rows := v.Rows
 		v.Rows = make([]row, len(rows))
 		for i, r := range rows { // time left changes always
@@ -96,13 +135,28 @@ func (h *Handler) shows(r *http.Request) (func(*snapshot) (string, func() any), 
 		}
 		text, _ := json.Marshal(v) // strings and numbers
 		return string(text), func() any {
-			v.Rows, v.AgeMs = rows, time.Since(s.at).Milliseconds()
+			v.Rows = rows
 			return v
 		}
 	}, nil
 }
 
+// showOne shows one lock. A name without a record may have been held earlier.
+func (h *Handler) showOne(s *snapshot, name string) (string, func() any) {
+	at, found := slices.BinarySearchFunc(s.records, name, func(r driver.Record, name string) int { return strings.Compare(r.Name, name) })
+	if found {
+		record := &s.records[at]
+		h.locks.want(row{Name: name, State: stateOf(record), Owner: record.Owner})
+		return mark(record), func() any { return rowOf(*record, s.at) }
+	}
+	state := "absent"
+	if slices.Contains(s.unreadable, name) {
+		state = "unreadable"
+	}
+	return state, func() any { return row{Name: name, State: state} }
+}
+
 // mark differs whenever a reader would see a difference, other than the time left.
 func mark(r *driver.Record) string {
-	return fmt.Sprint(r.State, r.Owner, r.Token, r.Broken, r.TTL, r.AcquiredAt, r.RenewedAt)
+	return fmt.Sprint(r.State, r.Owner, r.Token, r.Broken, r.TTL, r.Waiters, r.AcquiredAt, r.RenewedAt)
 }

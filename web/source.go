@@ -39,6 +39,8 @@ type source struct {
 	stop    context.CancelFunc
 	loops   sync.WaitGroup
 
+	owners owners
+
 	mu      sync.Mutex
 	readers int
 	left    time.Time // when the last reader left
@@ -60,21 +62,33 @@ func (s *source) close() {
 	s.loops.Wait()
 }
 
-// enter counts a reader, and starts to list if nobody has looked before.
-func (s *source) enter() (leave func()) {
+// enter counts a reader, and starts to list if nobody has looked before. The reader wants
+// snapshots after the returned number: earlier ones are old.
+func (s *source) enter() (number int, leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.readers++
 	if !s.running && s.closing.Err() == nil {
 		s.running = true
 		s.loops.Go(s.loop)
+		number = s.latest.number
 	}
-	return func() {
+	return number, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.readers--
 		s.left = time.Now()
 	}
+}
+
+// age is the time since the backend answered, in milliseconds.
+func (s *snapshot) age() int64 { return time.Since(s.at).Milliseconds() }
+
+// last returns the latest snapshot.
+func (s *source) last() *snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.latest
 }
 
 // after waits for a snapshot with a higher number.
@@ -99,10 +113,9 @@ func (s *source) after(ctx context.Context, number int) (*snapshot, error) {
 // next returns the latest snapshot if it is fresh, and else waits for another one. The error is
 // that of the listing.
 func (s *source) next(ctx context.Context) (*snapshot, error) {
-	defer s.enter()()
-	s.mu.Lock()
-	latest := s.latest
-	s.mu.Unlock()
+	_, leave := s.enter()
+	defer leave()
+	latest := s.last()
 	if latest.number == 0 || time.Since(latest.at) > 2*s.refresh || latest.err != nil {
 		var err error
 		if latest, err = s.after(ctx, latest.number); err != nil {
@@ -123,10 +136,18 @@ func (s *source) loop() {
 		if s.closing.Err() != nil {
 			return
 		}
-		took := time.Since(began)
+		s.owners.fill(records)
 		if !s.publish(records, unreadable, err) {
 			return
 		}
+		if err == nil && s.owners.look(s.closing, s.client, records) {
+			records = slices.Clone(records) // readers have the published ones
+			s.owners.fill(records)
+			if !s.publish(records, unreadable, nil) {
+				return
+			}
+		}
+		took := time.Since(began)
 		select {
 		case <-time.After(max(s.refresh, (workShare-1)*took)):
 		case <-s.closing.Done():
