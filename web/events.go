@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -48,15 +49,16 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 	number, leave := h.locks.enter()
 	defer leave()
+	var seen *snapshot
 	last := ""
 	for {
-		s, err := h.next(r.Context(), number)
+		s, err := h.next(r.Context(), number, seen)
 		if err != nil { // the reader has left, or the page is closed
 			return
 		}
 		text := ": no answer yet\n\n"
 		if s != nil {
-			number = s.number
+			number, seen = s.number, s
 			state, content := show(s)
 			event, body := "tick", update{AgeMs: s.age(), Error: errorText(s.err)}
 			if state != last {
@@ -78,19 +80,16 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// next waits for a later snapshot, but not for long: then it returns the latest again, or nil if
-// the reader has not seen one.
-func (h *Handler) next(ctx context.Context, number int) (*snapshot, error) {
+// next waits for a later snapshot, but not for long: then it returns the one that the reader has
+// seen, or nil.
+func (h *Handler) next(ctx context.Context, number int, seen *snapshot) (*snapshot, error) {
 	wait, cancel := context.WithTimeout(ctx, keepAlive)
 	defer cancel()
 	s, err := h.locks.after(wait, number)
-	if err == nil || ctx.Err() != nil || wait.Err() == nil {
-		return s, err
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return seen, nil
 	}
-	if s = h.locks.last(); s.number != number || s.at.IsZero() {
-		return nil, nil
-	}
-	return s, nil
+	return s, err
 }
 
 func errorText(err error) string {

@@ -114,7 +114,7 @@ func TestOwnersThatTheListingLacks(t *testing.T) {
 	t.Parallel()
 	inBubble(t, time.Second, func(t *testing.T, l *anonymous, client *holdfast.Client, _ *web.Handler, follow func(string) (*stream, context.CancelFunc)) {
 		for _, name := range []string{"job", "unseen"} {
-			if _, err := client.Lock(t.Context(), name, holdfast.WithOwner("owner-of-"+name)); err != nil {
+			if _, err := client.Lock(t.Context(), name, holdfast.WithOwner("owner-of-"+name), holdfast.WithTTL(time.Hour)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -3,6 +3,7 @@
 // first. Without the right to install packages it prints the commands that install them.
 //
 // "setup docs" installs what building the site of the pages needs instead; "make docs" runs it.
+// "setup browser" installs a browser and fetches axe-core, for "make test-page".
 //
 // With HOLDFAST_SETUP=list it prints these commands and does not run them.
 package main
@@ -31,13 +32,19 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second interrupt ends setup at once
-	s, docs := realSystem(ctx), len(os.Args) == 2 && os.Args[1] == "docs"
-	if docs {
-		s.needs = docsNeeds
+	s, servers, only := realSystem(ctx), []server{mongod, azurite}, ""
+	if len(os.Args) == 2 {
+		only = os.Args[1]
+	}
+	switch only {
+	case "docs":
+		s.needs, servers = docsNeeds, nil
+	case "browser":
+		s.needs, servers = browserNeeds, []server{axe}
 	}
 	err := run(ctx, s, os.Stderr)
-	if err == nil && !docs {
-		err = fetch(ctx, os.Stderr, mongod, azurite)
+	if err == nil {
+		err = fetch(ctx, os.Stderr, servers...)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "setup:", err)
@@ -102,10 +109,10 @@ func (e *adviceError) Error() string {
 	return b.String()
 }
 
-// server is a server that the tests use.
+// server is a server that the tests use, or a script.
 type server struct {
 	name      string
-	env       string      // the variable with the address of a server of the user
+	env       string      // the variable with the address of a server of the user; can be empty
 	available func() bool // without fetching it
 	fetch     func(context.Context) (path string, err error)
 }
@@ -114,11 +121,12 @@ var (
 	mongod = server{"mongod", testservers.EnvMongoURI,
 		func() bool { return testservers.MongodIsInstalled() || testservers.MongodIsCached() }, testservers.Mongod}
 	azurite = server{"Azurite", testservers.EnvAzblobURL, testservers.AzuriteIsCached, testservers.Azurite}
+	axe     = server{"axe-core", "", testservers.AxeIsCached, testservers.Axe}
 )
 
 // isProvided reports whether the user provides a running server. Tests that stop servers start their own
 // all the same, and fetch the program themselves: a run without such tests does not need it.
-func (s server) isProvided() bool { return os.Getenv(s.env) != "" }
+func (s server) isProvided() bool { return s.env != "" && os.Getenv(s.env) != "" }
 
 // fetch fetches the servers that the user does not provide.
 func fetch(ctx context.Context, log io.Writer, servers ...server) error {

@@ -12,8 +12,9 @@ let query = {...defaults}; // of the view; it is in the address, too
 let locksAddress = "#/"; // of the list that was shown last
 let chosen = -1; // the row that the keys have chosen
 let shown = null; // the lock of the detail view
+let asked = null; // the lock that the question is about
 let returning = null; // the name of the lock from which the reader goes back to the list
-let heard = null; // when the last event came; null before the first, 0 after a failure
+let heard = null; // when the last event came; null before the first, -Infinity after a failure
 let readAt = 0; // when the backend answered
 let fault = "";
 
@@ -118,7 +119,7 @@ function follow() {
   }
   mine.addEventListener("error", () => {
     if (mine !== stream) return;
-    heard = 0;
+    heard = -Infinity;
     showLive();
     if (mine.readyState === EventSource.CLOSED) setTimeout(() => mine === stream && follow(), 2000);
   });
@@ -129,7 +130,7 @@ function showLive() {
   const stale = heard !== null && now - heard > staleAfter;
   setText($("live"), heard === null ? "Connecting…" : stale ? "Not connected: what you see may be old" : fault ? "Connected, but the backend fails" : "Live");
   const age = now - readAt;
-  setText($("age"), heard && age > 2000 ? `as of ${duration(age)} ago` : "");
+  setText($("age"), !stale && age > 2000 ? `as of ${duration(age)} ago` : "");
   $("live").parentElement.classList.toggle("bad", stale || !!fault);
   $("problem").hidden = !fault;
   setText($("problem"), fault ? "The backend cannot be read. The page shows what was read last. " + fault : "");
@@ -206,16 +207,24 @@ async function showHistory(name) {
   $("timeline").append(...(content.history || []).map(pastHolder));
 }
 
-async function askToBreak() {
+function askToBreak() {
   const row = shown.row;
   const left = leftOf(row, performance.now());
-  setText($("confirm-text"), `${row.name} is held by ${row.owner || "an owner that the backend does not report"}, token ${row.token}.`);
+  setText($("question-text"), `${row.name} is held by ${row.owner || "an owner that the backend does not report"}, token ${row.token}.`);
   const longest = left ?? row.ttlMs;
-  setText($("confirm-when"), `Others can acquire the lock when the lease ends${longest ? `, in at most ${duration(longest)}` : ""}. Two holders never overlap.`);
-  $("confirm").returnValue = "no";
-  $("confirm").showModal();
-  await new Promise((done) => $("confirm").addEventListener("close", done, {once: true}));
-  if ($("confirm").returnValue !== "yes") {
+  setText($("question-when"), `Others can acquire the lock when the lease ends${longest ? `, in at most ${duration(longest)}` : ""}. Two holders never overlap.`);
+  asked = row;
+  $("question").returnValue = "no";
+  $("question").showModal();
+}
+
+// answered breaks the lock if the answer is yes. The event can come late, when the question was
+// asked again: then it is not about the answer.
+async function answered() {
+  if ($("question").open || !asked) return;
+  const row = asked;
+  asked = null;
+  if ($("question").returnValue !== "yes") {
     $("break").focus();
     return;
   }
@@ -255,7 +264,7 @@ function choose(by) {
 }
 
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || $("confirm").open) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || $("question").open) return;
   const typing = event.target.matches("input:not([type=checkbox]), select, textarea");
   if (event.key === "Escape") {
     if (typing) event.target.blur();
@@ -286,6 +295,7 @@ $("filter").addEventListener("submit", (event) => event.preventDefault());
 $("previous").addEventListener("click", () => turn(-1));
 $("next").addEventListener("click", () => turn(1));
 $("break").addEventListener("click", askToBreak);
+$("question").addEventListener("close", answered);
 $("skip").addEventListener("click", (event) => {
   event.preventDefault(); // the part after # says what is shown
   $("main").focus();
