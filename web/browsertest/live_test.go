@@ -95,6 +95,7 @@ func TestAddressSaysWhatIsShown(t *testing.T) {
 	}
 	s := serve(t, u, "--base-path", "/ops/locks/", "--prefix", "mail/")
 	p := newTab(t)
+	p.resize(1440, 900) // with the table's head
 	p.goTo(s.url)
 	p.until(`document.getElementById("counts").textContent === "3 locks: 2 held, 1 free"`)
 	p.do(chromedp.SendKeys(chromedp.CSS("#text"), "MAIL/"), chromedp.SetValue(chromedp.CSS("#state"), "held"))
