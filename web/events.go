@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/lockview"
 )
 
 const (
@@ -47,20 +48,19 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would keep events back
 	w.WriteHeader(http.StatusOK)
-	number, leave := h.locks.enter()
-	defer leave()
-	var seen *snapshot
+	defer h.locks.Enter()()
+	var seen *lockview.Snapshot
 	last := ""
 	for {
-		s, err := h.next(r.Context(), number, seen)
+		s, err := h.next(r.Context(), seen)
 		if err != nil { // the reader has left, or the page is closed
 			return
 		}
 		text := ": no answer yet\n\n"
 		if s != nil {
-			number, seen = s.number, s
+			seen = s
 			state, content := show(s)
-			event, body := "tick", update{AgeMs: s.age(), Error: errorText(s.err)}
+			event, body := "tick", update{AgeMs: time.Since(s.At).Milliseconds(), Error: errorText(s.Err)}
 			if state != last {
 				event, body.Content, last = "view", content(), state
 			}
@@ -82,10 +82,14 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request) {
 
 // next waits for a later snapshot, but not for long: then it returns the one that the reader has
 // seen, or nil.
-func (h *Handler) next(ctx context.Context, number int, seen *snapshot) (*snapshot, error) {
+func (h *Handler) next(ctx context.Context, seen *lockview.Snapshot) (*lockview.Snapshot, error) {
+	number := 0
+	if seen != nil {
+		number = seen.Number
+	}
 	wait, cancel := context.WithTimeout(ctx, keepAlive)
 	defer cancel()
-	s, err := h.locks.after(wait, number)
+	s, err := h.locks.After(wait, number)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return seen, nil
 	}
@@ -101,30 +105,30 @@ func errorText(err error) string {
 
 // shows returns a function that says what a request shows of a snapshot: a text that differs if
 // the content does, and the content.
-func (h *Handler) shows(r *http.Request) (func(*snapshot) (string, func() any), error) {
+func (h *Handler) shows(r *http.Request) (func(*lockview.Snapshot) (string, func() any), error) {
 	values := r.URL.Query()
 	if values.Has("name") {
 		name := values.Get("name")
 		if !h.shown(name) {
 			return nil, errNotShown
 		}
-		return func(s *snapshot) (string, func() any) { return h.showOne(s, name) }, nil
+		return func(s *lockview.Snapshot) (string, func() any) { return h.showOne(s, name) }, nil
 	}
 	q, err := parseQuery(values)
 	if err != nil {
 		return nil, err
 	}
 	if values.Get("view") == "instances" {
-		return func(s *snapshot) (string, func() any) {
-			v := s.instances(q)
-			h.locks.wantAll(s)
+		return func(s *lockview.Snapshot) (string, func() any) {
+			v := instancesOf(s, q)
+			h.locks.WantAll(s)
 			text, _ := json.Marshal(v) // strings and numbers
 			return string(text), func() any { return v }
 		}, nil
 	}
-	return func(s *snapshot) (string, func() any) {
-		v := s.view(q)
-		h.locks.want(v.Rows...)
+	return func(s *lockview.Snapshot) (string, func() any) {
+		v := viewOf(s, q)
+		h.locks.Want(v.shown...)
 		v.AgeMs, v.Error = 0, "" // they are in the event
 		rows := v.Rows
 		v.Rows = make([]row, len(rows))
@@ -141,15 +145,15 @@ func (h *Handler) shows(r *http.Request) (func(*snapshot) (string, func() any), 
 }
 
 // showOne shows one lock. A name without a record may have been held earlier.
-func (h *Handler) showOne(s *snapshot, name string) (string, func() any) {
-	at, found := slices.BinarySearchFunc(s.records, name, func(r driver.Record, name string) int { return strings.Compare(r.Name, name) })
+func (h *Handler) showOne(s *lockview.Snapshot, name string) (string, func() any) {
+	at, found := slices.BinarySearchFunc(s.Records, name, func(r driver.Record, name string) int { return strings.Compare(r.Name, name) })
 	if found {
-		record := &s.records[at]
-		h.locks.want(row{Name: name, State: stateOf(record), Owner: record.Owner})
-		return mark(record), func() any { return rowOf(*record, s.at) }
+		record := &s.Records[at]
+		h.locks.Want(record)
+		return mark(record), func() any { return rowOf(*record, s.At) }
 	}
 	state := "absent"
-	if slices.Contains(s.unreadable, name) {
+	if slices.Contains(s.Unreadable, name) {
 		state = "unreadable"
 	}
 	return state, func() any { return row{Name: name, State: state} }

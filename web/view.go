@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/lockview"
 )
 
 // row is a lock as the page gets it. It has no data and no lease ID.
@@ -23,11 +24,21 @@ type row struct {
 	AcquiredAt  *time.Time `json:"acquiredAt,omitempty"`
 	RenewedAt   *time.Time `json:"renewedAt,omitempty"`
 	Waiters     int        `json:"waiters,omitempty"` // that have a position in the queue
+	History     []tenure   `json:"history,omitempty"` // of the lock that is read alone
+}
+
+// tenure is a past holder as the page gets it.
+type tenure struct {
+	Owner string    `json:"owner,omitempty"`
+	Token string    `json:"token"`
+	From  time.Time `json:"from,omitzero"`
+	Until time.Time `json:"until,omitzero"`
+	End   string    `json:"end"`
 }
 
 // rowOf describes a record that was read at a time.
 func rowOf(r driver.Record, at time.Time) row {
-	out := row{Name: r.Name, State: stateOf(&r), Owner: r.Owner, TTLMs: r.TTL.Milliseconds(), Waiters: r.Waiters}
+	out := row{Name: r.Name, State: lockview.State(&r), Owner: r.Owner, TTLMs: r.TTL.Milliseconds(), Waiters: r.Waiters}
 	if r.Token != 0 {
 		out.Token = strconv.FormatUint(r.Token, 10)
 	}
@@ -41,17 +52,17 @@ func rowOf(r driver.Record, at time.Time) row {
 	if !r.RenewedAt.IsZero() {
 		out.RenewedAt = &r.RenewedAt
 	}
+	for _, t := range r.History {
+		out.History = append(out.History, tenure{t.Owner, strconv.FormatUint(t.Token, 10), t.From, t.Until, t.End.String()})
+	}
 	return out
 }
 
 // query says which rows to show.
 type query struct {
-	text  string // part of a name or an owner, in lower case
-	state string
-	sort  string
-	desc  bool
-	page  int // from 1
-	size  int
+	lockview.Selection
+	page int // from 1
+	size int
 }
 
 const (
@@ -59,19 +70,14 @@ const (
 	maxPageSize     = 500
 )
 
-var (
-	states = []string{"", "held", "broken", "free", "unknown"}
-	orders = []string{"name", "state", "owner", "left", "renewed"}
-)
-
 func parseQuery(values url.Values) (query, error) {
-	q := query{text: strings.ToLower(values.Get("q")), state: values.Get("state"), sort: cmp.Or(values.Get("sort"), "name"),
-		desc: values.Get("desc") == "1", page: 1, size: defaultPageSize}
-	if !slices.Contains(states, q.state) {
-		return q, fmt.Errorf("state %q is invalid: must be one of held, broken, free and unknown", q.state)
+	q := query{page: 1, size: defaultPageSize, Selection: lockview.Selection{Text: values.Get("q"), State: values.Get("state"),
+		Sort: cmp.Or(values.Get("sort"), "name"), Desc: values.Get("desc") == "1"}}
+	if q.State != "" && !slices.Contains(lockview.States, q.State) {
+		return q, fmt.Errorf("state %q is invalid: must be one of %s", q.State, strings.Join(lockview.States, ", "))
 	}
-	if !slices.Contains(orders, q.sort) {
-		return q, fmt.Errorf("sort %q is invalid: must be one of %s", q.sort, strings.Join(orders, ", "))
+	if !slices.Contains(lockview.Orders, q.Sort) {
+		return q, fmt.Errorf("sort %q is invalid: must be one of %s", q.Sort, strings.Join(lockview.Orders, ", "))
 	}
 	for field, to := range map[string]*int{"page": &q.page, "size": &q.size} {
 		text := values.Get(field)
@@ -99,38 +105,23 @@ type view struct {
 	Pages      int            `json:"pages"`
 	Rows       []row          `json:"rows"`
 	Unreadable []string       `json:"unreadable,omitempty"`
+
+	shown []*driver.Record // the records of the rows
 }
 
 // maxUnreadable is how many unreadable records are named.
 const maxUnreadable = 20
 
-// view returns the rows of a page. Only they are converted: thousands of locks stay quick.
-func (s *snapshot) view(q query) view {
-	out := view{AgeMs: s.age(), Error: errorText(s.err), Total: len(s.records), States: map[string]int{}, Rows: []row{},
-		Unreadable: s.unreadable[:min(len(s.unreadable), maxUnreadable)]}
-	matching := make([]*driver.Record, 0, len(s.records))
-	for i := range s.records {
-		r := &s.records[i]
-		state := stateOf(r)
-		out.States[state]++
-		if (q.state == "" || q.state == state) && (q.text == "" || strings.Contains(strings.ToLower(r.Name), q.text) || strings.Contains(strings.ToLower(r.Owner), q.text)) {
-			matching = append(matching, r)
-		}
-	}
-	out.Matching = len(matching)
-	if q.sort != "name" || q.desc {
-		slices.SortStableFunc(matching, func(a, b *driver.Record) int {
-			order := compare(q.sort, a, b)
-			if q.desc {
-				return -order
-			}
-			return order
-		})
-	}
+// viewOf returns the rows of a page. Only they are converted: thousands of locks stay quick.
+func viewOf(s *lockview.Snapshot, q query) view {
+	matching := s.Select(q.Selection)
+	out := view{AgeMs: time.Since(s.At).Milliseconds(), Error: errorText(s.Err), Total: len(s.Records), Matching: len(matching),
+		States: s.Count(), Rows: []row{}, Unreadable: s.Unreadable[:min(len(s.Unreadable), maxUnreadable)]}
 	matching, out.Page, out.Pages = paged(matching, q)
 	for _, r := range matching {
-		out.Rows = append(out.Rows, rowOf(*r, s.at))
+		out.Rows = append(out.Rows, rowOf(*r, s.At))
 	}
+	out.shown = matching
 	return out
 }
 
@@ -139,36 +130,6 @@ func paged[T any](list []T, q query) (part []T, page, pages int) {
 	pages = max(1, (len(list)+q.size-1)/q.size)
 	page = min(q.page, pages)
 	return list[(page-1)*q.size : min(page*q.size, len(list))], page, pages
-}
-
-func stateOf(r *driver.Record) string {
-	if r.State == driver.StateHeld && r.Broken {
-		return "broken"
-	}
-	return r.State.String()
-}
-
-func compare(by string, a, b *driver.Record) int {
-	switch by {
-	case "state":
-		return strings.Compare(stateOf(a), stateOf(b))
-	case "owner":
-		return strings.Compare(a.Owner, b.Owner)
-	case "left":
-		return cmp.Compare(left(a), left(b))
-	case "renewed":
-		return a.RenewedAt.Compare(b.RenewedAt)
-	default:
-		return strings.Compare(a.Name, b.Name)
-	}
-}
-
-// left sorts locks that are free, or whose time is unknown, behind those that are held.
-func left(r *driver.Record) time.Duration {
-	if r.State != driver.StateHeld || !r.RemainingKnown {
-		return 1 << 62
-	}
-	return r.Remaining
 }
 
 // instance is a holder and what it holds.
@@ -205,12 +166,13 @@ const (
 	maxRangesShown = 20
 )
 
-// instances returns a page of the holders, in the order of their names.
-func (s *snapshot) instances(q query) instancesView {
+// instancesOf returns a page of the holders, in the order of their names.
+func instancesOf(s *lockview.Snapshot, q query) instancesView {
 	all := map[string]*instance{}
 	matching := []*instance{}
-	for i := range s.records {
-		r := &s.records[i]
+	text := strings.ToLower(q.Text)
+	for i := range s.Records {
+		r := &s.Records[i]
 		if r.State != driver.StateHeld {
 			continue
 		}
@@ -226,7 +188,7 @@ func (s *snapshot) instances(q query) instancesView {
 		if at == nil {
 			at = &instance{Owner: owner, Locks: []string{}, Partitions: []*partition{}}
 			all[owner] = at
-			if strings.Contains(strings.ToLower(owner), q.text) {
+			if strings.Contains(strings.ToLower(owner), text) {
 				matching = append(matching, at)
 			}
 		}

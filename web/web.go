@@ -23,6 +23,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/lockview"
 )
 
 // Options configure a [Handler]. The zero value is a read-only page that everybody may read.
@@ -58,7 +59,7 @@ const (
 type Handler struct {
 	client  *holdfast.Client
 	options Options
-	locks   *source
+	locks   *lockview.Source
 	mux     *http.ServeMux
 	origin  *http.CrossOriginProtection
 	token   string // that a request to break must bring; other sites cannot read it
@@ -101,7 +102,7 @@ func New(client *holdfast.Client, options Options) (*Handler, error) {
 	if options.Logger == nil {
 		options.Logger = slog.Default()
 	}
-	h := &Handler{client: client, options: options, locks: newSource(client, options.Prefix, options.Refresh),
+	h := &Handler{client: client, options: options, locks: lockview.NewSource(client, options.Prefix, options.Refresh),
 		mux: http.NewServeMux(), origin: http.NewCrossOriginProtection(), token: rand.Text()}
 	for name, kind := range files {
 		path := "GET /" + name
@@ -120,7 +121,7 @@ func New(client *holdfast.Client, options Options) (*Handler, error) {
 }
 
 // Close ends all live connections and waits until no request to the backend is under way.
-func (h *Handler) Close() { h.locks.close() }
+func (h *Handler) Close() { h.locks.Close() }
 
 // ServeHTTP serves the page and what it asks for.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -200,12 +201,12 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	s, err := h.locks.next(r.Context())
+	s, err := h.locks.Next(r.Context())
 	if err != nil {
 		failBackend(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, s.view(q))
+	writeJSON(w, http.StatusOK, viewOf(s, q))
 }
 
 // instances answers with a page of the holders and what they hold.
@@ -215,13 +216,13 @@ func (h *Handler) instances(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	s, err := h.locks.next(r.Context())
+	s, err := h.locks.Next(r.Context())
 	if err != nil {
 		failBackend(w, err)
 		return
 	}
-	v := s.instances(q)
-	v.AgeMs = s.age()
+	v := instancesOf(s, q)
+	v.AgeMs = time.Since(s.At).Milliseconds()
 	writeJSON(w, http.StatusOK, v)
 }
 

@@ -4,6 +4,7 @@
 //
 // "setup docs" installs what building the site of the pages needs instead; "make docs" runs it.
 // "setup browser" installs a browser and fetches axe-core, for "make test-page".
+// "setup model" installs what checking the model of the protocol needs; "make spec-small" runs it.
 //
 // With HOLDFAST_SETUP=list it prints these commands and does not run them.
 package main
@@ -32,15 +33,17 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second interrupt ends setup at once
-	s, servers, only := realSystem(ctx), []server{mongod, azurite}, ""
+	s, servers := realSystem(ctx), []server{mongod, azurite}
 	if len(os.Args) == 2 {
-		only = os.Args[1]
-	}
-	switch only {
-	case "docs":
-		s.needs, servers = docsNeeds, nil
-	case "browser":
-		s.needs, servers = browserNeeds, []server{axe}
+		servers = nil
+		switch os.Args[1] {
+		case "docs":
+			s.needs = docsNeeds
+		case "model":
+			s.needs = modelNeeds
+		case "browser":
+			s.needs, servers = browserNeeds, []server{axe}
+		}
 	}
 	err := run(ctx, s, os.Stderr)
 	if err == nil {

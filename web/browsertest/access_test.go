@@ -183,9 +183,6 @@ func TestKeyboard(t *testing.T) {
 	press(kb.Tab)
 	focused("Break the lock")
 	press(kb.Enter)
-	defer func() {
-		t.Log(js[any](p, `JSON.stringify(window.seen)`), js[any](p, `document.getElementById("outcome").outerHTML`), js[any](p, `JSON.stringify(performance.getEntriesByType("resource").slice(-5).map(e=>e.name))`))
-	}()
 	p.until(bodyHas("Broken: the backend refuses"))
 	if !isBroken(t, client, "job-41") {
 		t.Error("the lock is not broken")

@@ -1,4 +1,4 @@
-package web
+package lockview
 
 import (
 	"context"
@@ -32,23 +32,23 @@ type sighting struct {
 	at     time.Time
 }
 
-// want asks for the owners of rows that have none, or one that is read again from time to time.
-func (s *source) want(rows ...row) {
+// Want asks for the owners of locks that have none, or one that is read again from time to time.
+func (s *Source) Want(records ...*driver.Record) {
 	s.owners.mu.Lock()
 	defer s.owners.mu.Unlock()
-	for i := range rows {
-		if r := &rows[i]; r.State == "held" || r.State == "broken" {
+	for _, r := range records {
+		if r.State == driver.StateHeld {
 			s.owners.want(r.Name, r.Owner)
 		}
 	}
 }
 
-// wantAll is like want, for all held locks.
-func (s *source) wantAll(of *snapshot) {
+// WantAll is like Want, for all locks of a snapshot.
+func (s *Source) WantAll(of *Snapshot) {
 	s.owners.mu.Lock()
 	defer s.owners.mu.Unlock()
-	for i := range of.records {
-		if r := &of.records[i]; r.State == driver.StateHeld {
+	for i := range of.Records {
+		if r := &of.Records[i]; r.State == driver.StateHeld {
 			s.owners.want(r.Name, r.Owner)
 		}
 	}
@@ -103,7 +103,7 @@ func (o *owners) look(ctx context.Context, client *holdfast.Client, records []dr
 				if err != nil { // it stays unknown, and wanted by the next reader
 					continue
 				}
-				record.Name, record.Data = name, nil
+				record.Name, record.Data, record.History = name, nil, nil
 				o.mu.Lock()
 				o.known[name] = sighting{record, time.Now()}
 				o.mu.Unlock()

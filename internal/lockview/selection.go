@@ -1,0 +1,96 @@
+package lockview
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// States are the states that [State] returns.
+var States = []string{"held", "broken", "free", "unknown"}
+
+// State returns the state of a lock as readers see it: a held lock whose renewals are refused is
+// broken.
+func State(r *driver.Record) string {
+	if r.State == driver.StateHeld && r.Broken {
+		return "broken"
+	}
+	return r.State.String()
+}
+
+// Orders are the names of the orders in which locks can be sorted.
+var Orders = []string{"name", "state", "owner", "left", "waiters", "renewed"}
+
+// Selection says which locks to show, and in which order.
+type Selection struct {
+	Text  string // part of the name or of the owner, in any case
+	State string // one of States; empty for all
+	Sort  string // one of Orders; empty for the name
+	Desc  bool
+}
+
+// Select returns the locks that a selection shows. Locks that are equal in its order stand in that
+// of their names.
+func (s *Snapshot) Select(q Selection) []*driver.Record {
+	text := strings.ToLower(q.Text)
+	found := make([]*driver.Record, 0, len(s.Records))
+	for i := range s.Records {
+		r := &s.Records[i]
+		if (q.State == "" || q.State == State(r)) && (contains(r.Name, text) || contains(r.Owner, text)) {
+			found = append(found, r)
+		}
+	}
+	byName := q.Sort == "" || q.Sort == "name"
+	switch {
+	case byName && q.Desc:
+		slices.Reverse(found)
+	case !byName:
+		slices.SortStableFunc(found, func(a, b *driver.Record) int {
+			order := compare(q.Sort, a, b)
+			if q.Desc {
+				return -order
+			}
+			return order
+		})
+	}
+	return found
+}
+
+func contains(s, lower string) bool {
+	return lower == "" || strings.Contains(strings.ToLower(s), lower)
+}
+
+// Count returns how many locks are in each state.
+func (s *Snapshot) Count() map[string]int {
+	counts := map[string]int{}
+	for i := range s.Records {
+		counts[State(&s.Records[i])]++
+	}
+	return counts
+}
+
+func compare(by string, a, b *driver.Record) int {
+	switch by {
+	case "state":
+		return strings.Compare(State(a), State(b))
+	case "owner":
+		return strings.Compare(a.Owner, b.Owner)
+	case "left":
+		return cmp.Compare(left(a), left(b))
+	case "waiters":
+		return cmp.Compare(a.Waiters, b.Waiters)
+	default: // "renewed"
+		return a.RenewedAt.Compare(b.RenewedAt)
+	}
+}
+
+// left sorts locks that are free, or whose time is unknown, behind those that are held.
+func left(r *driver.Record) time.Duration {
+	if r.State != driver.StateHeld || !r.RemainingKnown {
+		return 1 << 62
+	}
+	return r.Remaining
+}
