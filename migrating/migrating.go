@@ -229,7 +229,7 @@ func (l *Locker) Limits() driver.Limits { return l.limits }
 // lock with the command; the holder then releases both.
 func (l *Locker) Capabilities() driver.Capabilities {
 	from := l.new.Capabilities()
-	c := driver.Capabilities{Watcher: from.Watcher, DataStore: from.DataStore}
+	c := driver.Capabilities{Watcher: from.Watcher, DataStore: from.DataStore, History: from.History}
 	if from.Lister != nil {
 		c.Lister = lister{from.Lister}
 	}
