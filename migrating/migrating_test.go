@@ -188,8 +188,8 @@ func TestRefused(t *testing.T) {
 	if _, err := p.new.Locker().TryAcquire(ctx, request("other", "of a new program")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.locker.TryAcquire(ctx, request("other", "2")); !errors.Is(err, driver.ErrHeld) {
-		t.Errorf("the new lock is held: %v", err)
+	if _, err := p.locker.TryAcquire(ctx, request("other", "2")); !errors.As(err, &held) || !held.Record.Revision.IsZero() {
+		t.Errorf("the new lock is held: %v, with a revision that could take over the new lock alone", err)
 	}
 	if r, err := p.old.Locker().Inspect(ctx, "other"); err != nil || r.State != driver.StateFree {
 		t.Errorf("the old lock stays %v (%v)", r.State, err)
