@@ -25,6 +25,7 @@ type Capabilities struct {
 	// History is how many past holders of a lock the backend keeps with it, by requests that are sent
 	// anyway, and Inspect returns; see [Record.History]. 0 means none.
 	History int
+	Checker Checker
 }
 
 // Watcher wakes waiters, so that they need not poll.

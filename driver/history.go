@@ -105,20 +105,30 @@ func HistoryParam(query url.Values) (n int, err error) {
 const maxTenureOwner = 1024
 
 // FormatHistory writes tenures as one line of ASCII letters, digits and signs, in their order. It is
-// for stores that keep text. Times are in milliseconds.
+// for stores that keep text. Times are in milliseconds. Numbers have the base 36, and each time is the
+// difference to the number before it: most tokens are times.
 func FormatHistory(history []Tenure) string {
-	var b strings.Builder
+	var b []byte
 	for i, t := range history {
 		if i > 0 {
-			b.WriteByte(',')
+			b = append(b, ',')
 		}
 		end := t.End
 		if int(end) >= len(endLetters) {
 			end = EndUnknown
 		}
-		fmt.Fprintf(&b, "%d;%s;%s;%c;%s", t.Token, formatMillis(t.From), formatMillis(t.Until), endLetters[end], url.PathEscape(t.Owner))
+		last := int64(t.Token)
+		b = strconv.AppendUint(b, t.Token, 36)
+		for _, at := range []time.Time{t.From, t.Until} {
+			if b = append(b, ';'); !at.IsZero() {
+				b = strconv.AppendInt(b, at.UnixMilli()-last, 36)
+				last = at.UnixMilli()
+			}
+		}
+		b = append(b, ';', endLetters[end], ';')
+		b = append(b, url.PathEscape(t.Owner)...)
 	}
-	return b.String()
+	return string(b)
 }
 
 // ParseHistory reads what FormatHistory has written. It leaves out tenures that are damaged, since
@@ -138,9 +148,10 @@ func parseTenure(text string) (t Tenure, ok bool) {
 	if len(fields) != 5 {
 		return t, false
 	}
-	token, errToken := strconv.ParseUint(fields[0], 10, 64)
-	from, errFrom := parseMillis(fields[1])
-	until, errUntil := parseMillis(fields[2])
+	token, errToken := strconv.ParseUint(fields[0], 36, 64)
+	last := int64(token)
+	from, errFrom := parseMillis(fields[1], &last)
+	until, errUntil := parseMillis(fields[2], &last)
 	owner, errOwner := url.PathUnescape(fields[4])
 	if cmp.Or(errToken, errFrom, errUntil, errOwner) != nil || token == 0 || !utf8.ValidString(owner) || len(owner) > maxTenureOwner {
 		return t, false
@@ -152,21 +163,15 @@ func parseTenure(text string) (t Tenure, ok bool) {
 	return Tenure{Owner: owner, Token: token, From: from, Until: until, End: end}, true
 }
 
-func formatMillis(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return strconv.FormatInt(t.UnixMilli(), 10)
-}
-
 var errYear = errors.New("the year is out of range") // RFC 3339 has those from 0 to 9999
 
-func parseMillis(text string) (time.Time, error) {
+func parseMillis(text string, last *int64) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	ms, err := strconv.ParseInt(text, 10, 64)
-	t := time.UnixMilli(ms).UTC()
+	ms, err := strconv.ParseInt(text, 36, 64)
+	*last += ms
+	t := time.UnixMilli(*last).UTC()
 	if err == nil && (t.Year() < 0 || t.Year() > 9999) {
 		err = errYear
 	}

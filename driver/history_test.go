@@ -42,10 +42,13 @@ func TestHistoryText(t *testing.T) {
 
 // What is damaged is left out, and the rest is read.
 func TestDamagedHistory(t *testing.T) {
-	const good = "7;5;6;r;me"
+	const good = "7;-2;1;r;me"
+	if got := driver.ParseHistory(good)[0]; got.Token != 7 || got.From.UnixMilli() != 5 || got.Until.UnixMilli() != 6 {
+		t.Errorf("got %+v", got)
+	}
 	for _, bad := range []string{
-		"", "x", "7;5;6;r", "7;5;6;r;me;more", "0;5;6;r;me", "-7;5;6;r;me", "x;5;6;r;me", "7;x;6;r;me", "7;5;x;r;me", "7;5;6;r;%zz", "7;5;6;r;%ff",
-		"7;99999999999999999;6;r;me", "7;5;-99999999999999999;r;me", "7;5;6;r;" + strings.Repeat("m", 1025),
+		"", "x", "7;5;6;r", "7;5;6;r;me;more", "0;5;6;r;me", "-7;5;6;r;me", "?;5;6;r;me", "7;?;6;r;me", "7;5;?;r;me", "7;5;6;r;%zz", "7;5;6;r;%ff",
+		"7;zzzzzzzzzzz;6;r;me", "7;5;-zzzzzzzzzzz;r;me", "7;5;6;r;" + strings.Repeat("m", 1025),
 	} {
 		got := driver.ParseHistory(good + "," + bad + "," + good)
 		if len(got) != 2 || got[0] != got[1] || got[0].Owner != "me" || got[0].End != driver.EndReleased {

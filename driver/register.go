@@ -19,21 +19,24 @@ type Opener func(ctx context.Context, rawURL string) (Locker, error)
 var drivers = struct {
 	sync.RWMutex
 	byScheme map[string]Opener
-}{byScheme: map[string]Opener{}}
+	forCheck map[string]Opener
+}{byScheme: map[string]Opener{}, forCheck: map[string]Opener{}}
 
 // Register makes a driver available to [Open] under a URL scheme. A driver calls it in an
 // init function. Register panics if the scheme is taken or the opener is nil, since both
 // are programming errors.
-func Register(scheme string, open Opener) {
+func Register(scheme string, open Opener) { register(drivers.byScheme, "Register", scheme, open) }
+
+func register(openers map[string]Opener, function, scheme string, open Opener) {
 	drivers.Lock()
 	defer drivers.Unlock()
 	if open == nil {
-		panic("holdfast: Register of a nil opener for " + scheme)
+		panic("holdfast: " + function + " of a nil opener for " + scheme)
 	}
-	if _, taken := drivers.byScheme[scheme]; taken {
-		panic("holdfast: Register called twice for " + scheme)
+	if _, taken := openers[scheme]; taken {
+		panic("holdfast: " + function + " called twice for " + scheme)
 	}
-	drivers.byScheme[scheme] = open
+	openers[scheme] = open
 }
 
 // Schemes returns the registered URL schemes, sorted.

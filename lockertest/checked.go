@@ -92,6 +92,9 @@ func (s *checkedLocker) Capabilities() driver.Capabilities {
 	if a.DataStore != nil {
 		a.DataStore = checkedDataStore{a.DataStore, s.c}
 	}
+	if a.Checker != nil {
+		a.Checker = checkedChecker{a.Checker, s.c}
+	}
 	return a
 }
 

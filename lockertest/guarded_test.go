@@ -82,6 +82,7 @@ func (g *guarded) Capabilities() driver.Capabilities {
 		Breaker:        guardedBreaker{a.Breaker, g},
 		DataStore:      guardedDataStore{a.DataStore, g},
 		History:        a.History,
+		Checker:        guardedChecker{a.Checker, g},
 	}
 }
 
@@ -161,6 +162,19 @@ func (b guardedBreaker) Break(ctx context.Context, name string, token uint64) er
 
 func (b guardedBreaker) BreakNow(ctx context.Context, name string, token uint64) error {
 	return b.g.do(ctx, name, "", func(ctx context.Context) error { return b.Breaker.BreakNow(ctx, name, token) })
+}
+
+type guardedChecker struct {
+	driver.Checker
+	g *guarded
+}
+
+func (c guardedChecker) Check(ctx context.Context, report func(driver.Finding)) error {
+	return c.g.do(ctx, "", "", func(ctx context.Context) error { return c.Checker.Check(ctx, report) })
+}
+
+func (c guardedChecker) RemoveProbe(ctx context.Context, name string) error {
+	return c.g.do(ctx, name, "", func(ctx context.Context) error { return c.Checker.RemoveProbe(ctx, name) })
 }
 
 type guardedDataStore struct {

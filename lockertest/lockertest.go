@@ -126,7 +126,7 @@ func clauses() []clause {
 		limitClauses, acquireClauses, renewClauses, releaseClauses, tokenClauses,
 		inspectClauses, nameClauses, argumentClauses, textClauses, dataClauses,
 		contextClauses, closeClauses, raceClauses,
-		watcherClauses, queueClauses, handOverClauses, handOverRaceClauses, batchClauses, inspectBatchClauses, listerClauses, breakerClauses, dataStoreClauses, historyClauses,
+		watcherClauses, queueClauses, handOverClauses, handOverRaceClauses, batchClauses, inspectBatchClauses, listerClauses, breakerClauses, checkerClauses, dataStoreClauses, historyClauses,
 	} {
 		all = append(all, group...)
 	}

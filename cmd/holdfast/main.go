@@ -51,6 +51,7 @@ type cli struct {
 	Data    dataCmd    `cmd:"" help:"Read or replace the data stored with a lock."`
 	Break   breakCmd   `cmd:"" help:"Take a lock from its holder."`
 	Serve   serveCmd   `cmd:"" help:"Serve a page that shows the locks, live."`
+	Doctor  doctorCmd  `cmd:"" help:"Examine whether a backend is set up right."`
 	Bench   benchCmd   `cmd:"" help:"Measure a backend."`
 	Version versionCmd `cmd:"" help:"Show the version."`
 	Help    helpCmd    `cmd:"" help:"Show the help of a command."`
@@ -76,7 +77,7 @@ Exit codes:
   2    the command line or the backend's URL is wrong
   69   the backend cannot be reached, or it reports an error
   74   the output cannot be written
-  more exit codes: "holdfast run --help"`
+  more exit codes: "holdfast run --help", "holdfast doctor --help"`
 
 // usageLines hold the first line of each command's help.
 var usageLines = map[string]string{
@@ -93,6 +94,7 @@ var usageLines = map[string]string{
 	"data set": "holdfast data set [flags] NAME [VALUE]",
 	"break":    "holdfast break [flags] NAME",
 	"serve":    "holdfast serve [flags]",
+	"doctor":   "holdfast doctor [flags]",
 	"bench":    "holdfast bench [flags]",
 	"version":  "holdfast version [flags]",
 	"help":     "holdfast help [COMMAND]",

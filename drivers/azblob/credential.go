@@ -1,6 +1,7 @@
 package azblob
 
 import (
+	"net/url"
 	"os"
 	"strings"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/service"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -19,36 +21,42 @@ const (
 	envSAS              = "AZURE_STORAGE_SAS_TOKEN"
 )
 
-// connect creates the client and returns the kind of its credential. The URL takes precedence
+// clients reach the container, and the account for its settings, with one credential.
+type clients struct {
+	container *container.Client
+	account   *service.Client
+	sas       url.Values // of a SAS, without its signature; otherwise nil
+}
+
+// connect creates the clients and returns the kind of their credential. The URL takes precedence
 // over the environment, and there the more specific variable.
-func (w location) connect(options azcore.ClientOptions) (client *container.Client, kind string, err error) {
-	o := &container.ClientOptions{ClientOptions: options}
+func (w location) connect(options azcore.ClientOptions) (c clients, kind string, err error) {
 	connection, key, sas := os.Getenv(envConnectionString), os.Getenv(envKey), os.Getenv(envSAS)
 	switch {
 	case w.account == emulator:
-		client, err = w.withKey(emulatorAccount, emulatorKey, o)
-		return client, "the emulator's shared key", err
+		c, err = w.withKey(emulatorAccount, emulatorKey, options)
+		return c, "the emulator's shared key", err
 	case w.clientID != "":
-		client, err = w.withManagedIdentity(options)
-		return client, "managed identity with the URL's client_id", err
+		c, err = w.withManagedIdentity(options)
+		return c, "managed identity with the URL's client_id", err
 	case connection != "":
-		return w.withConnectionString(connection, o)
+		return w.withConnectionString(connection, options)
 	case key != "":
-		client, err = w.withKey(w.account, key, o)
-		return client, "shared key of " + envKey, err
+		c, err = w.withKey(w.account, key, options)
+		return c, "shared key of " + envKey, err
 	case sas != "":
-		client, err = w.withSAS(sas, o)
-		return client, "SAS of " + envSAS, err
+		c, err = w.withSAS(sas, options)
+		return c, "SAS of " + envSAS, err
 	default:
-		client, err = w.withDefaultChain(options)
-		return client, "azidentity's default chain", err
+		c, err = w.withDefaultChain(options)
+		return c, "azidentity's default chain", err
 	}
 }
 
 // withConnectionString uses the credential of the connection string and, unless the URL has an
 // endpoint, its address. The SDK's own function would use the account of the string, even if
 // the URL names another.
-func (w location) withConnectionString(connection string, o *container.ClientOptions) (*container.Client, string, error) {
+func (w location) withConnectionString(connection string, o azcore.ClientOptions) (clients, string, error) {
 	fields := map[string]string{}
 	for field := range strings.SplitSeq(connection, ";") {
 		if key, value, ok := strings.Cut(strings.TrimSpace(field), "="); ok {
@@ -59,7 +67,7 @@ func (w location) withConnectionString(connection string, o *container.ClientOpt
 		fields["accountname"], fields["accountkey"], fields["blobendpoint"] = emulatorAccount, emulatorKey, emulatorEndpoint
 	}
 	if account := fields["accountname"]; account != "" && account != w.account {
-		return nil, "", driver.Invalid(envConnectionString, "of account "+quoteSafe(account), "of the URL's account, "+w.account)
+		return clients{}, "", driver.Invalid(envConnectionString, "of account "+quoteSafe(account), "of the URL's account, "+w.account)
 	}
 	address := fields["blobendpoint"]
 	if suffix := fields["endpointsuffix"]; address == "" && suffix != "" {
@@ -72,55 +80,95 @@ func (w location) withConnectionString(connection string, o *container.ClientOpt
 	if w.endpoint == "" && address != "" {
 		var ok bool
 		if w.endpoint, ok = cleanEndpoint(address); !ok {
-			return nil, "", driver.Invalid(envConnectionString, "with an address that is not shown", "one whose BlobEndpoint, or EndpointSuffix, gives an address such as https://ACCOUNT.blob.core.windows.net")
+			return clients{}, "", driver.Invalid(envConnectionString, "with an address that is not shown", "one whose BlobEndpoint, or EndpointSuffix, gives an address such as https://ACCOUNT.blob.core.windows.net")
 		}
 	}
 	switch key, sas := fields["accountkey"], fields["sharedaccesssignature"]; {
 	case key != "":
-		client, err := w.withKey(w.account, key, o)
-		return client, "shared key of " + envConnectionString, err
+		c, err := w.withKey(w.account, key, o)
+		return c, "shared key of " + envConnectionString, err
 	case sas != "":
-		client, err := w.withSAS(sas, o)
-		return client, "SAS of " + envConnectionString, err
+		c, err := w.withSAS(sas, o)
+		return c, "SAS of " + envConnectionString, err
 	default:
-		return nil, "", driver.Invalid(envConnectionString, "not shown", "one with AccountKey or SharedAccessSignature")
+		return clients{}, "", driver.Invalid(envConnectionString, "not shown", "one with AccountKey or SharedAccessSignature")
 	}
 }
 
-func (w location) withSAS(sas string, o *container.ClientOptions) (*container.Client, error) {
-	return container.NewClientWithNoCredential(w.containerURL()+"?"+strings.TrimPrefix(sas, "?"), o)
+func (w location) withKey(account, key string, options azcore.ClientOptions) (clients, error) {
+	credential, err := container.NewSharedKeyCredential(account, key)
+	if err != nil {
+		return clients{}, driver.Invalid("account key", "not shown", "base64, as Azure gives it")
+	}
+	return both(
+		func() (*container.Client, error) {
+			return container.NewClientWithSharedKeyCredential(w.containerURL(), credential, &container.ClientOptions{ClientOptions: options})
+		},
+		func() (*service.Client, error) {
+			return service.NewClientWithSharedKeyCredential(w.serviceURL(), credential, &service.ClientOptions{ClientOptions: options})
+		})
 }
 
-func (w location) withManagedIdentity(options azcore.ClientOptions) (*container.Client, error) {
+func (w location) withSAS(sas string, options azcore.ClientOptions) (clients, error) {
+	sas = strings.TrimPrefix(sas, "?")
+	c, err := both(
+		func() (*container.Client, error) {
+			return container.NewClientWithNoCredential(w.containerURL()+"?"+sas, &container.ClientOptions{ClientOptions: options})
+		},
+		func() (*service.Client, error) {
+			return service.NewClientWithNoCredential(w.serviceURL()+"/?"+sas, &service.ClientOptions{ClientOptions: options})
+		})
+	c.sas, _ = url.ParseQuery(sas) // what cannot be parsed is missing, and the service refuses it
+	c.sas.Del("sig")
+	return c, err
+}
+
+func (w location) withManagedIdentity(options azcore.ClientOptions) (clients, error) {
 	credential, err := azidentity.NewManagedIdentityCredential(&azidentity.ManagedIdentityCredentialOptions{
 		ClientOptions: options, ID: azidentity.ClientID(w.clientID)})
 	if err != nil {
-		return nil, err
+		return clients{}, err
 	}
 	return w.withToken(credential, options)
 }
 
-func (w location) withDefaultChain(options azcore.ClientOptions) (*container.Client, error) {
+func (w location) withDefaultChain(options azcore.ClientOptions) (clients, error) {
 	options.Cloud = w.cloud()
 	credential, err := azidentity.NewDefaultAzureCredential(&azidentity.DefaultAzureCredentialOptions{ClientOptions: options})
 	if err != nil {
-		return nil, err
+		return clients{}, err
 	}
 	return w.withToken(credential, options)
 }
 
-func (w location) withToken(credential azcore.TokenCredential, options azcore.ClientOptions) (*container.Client, error) {
+func (w location) withToken(credential azcore.TokenCredential, options azcore.ClientOptions) (clients, error) {
 	options.Cloud = w.cloud()
-	return container.NewClient(w.containerURL(), credential, &container.ClientOptions{ClientOptions: options})
+	return both(
+		func() (*container.Client, error) {
+			return container.NewClient(w.containerURL(), credential, &container.ClientOptions{ClientOptions: options})
+		},
+		func() (*service.Client, error) {
+			return service.NewClient(w.serviceURL(), credential, &service.ClientOptions{ClientOptions: options})
+		})
+}
+
+func both(ofContainer func() (*container.Client, error), ofAccount func() (*service.Client, error)) (c clients, err error) {
+	if c.container, err = ofContainer(); err != nil {
+		return clients{}, err
+	}
+	if c.account, err = ofAccount(); err != nil {
+		return clients{}, err
+	}
+	return c, nil
 }
 
 // cloud is the cloud whose identities have access to the endpoint. For other clouds,
 // AZURE_AUTHORITY_HOST names the login server, as everywhere in azidentity.
 func (w location) cloud() cloud.Configuration {
-	switch url := w.serviceURL(); {
-	case strings.HasSuffix(url, ".chinacloudapi.cn"):
+	switch address := w.serviceURL(); {
+	case strings.HasSuffix(address, ".chinacloudapi.cn"):
 		return cloud.AzureChina
-	case strings.HasSuffix(url, ".usgovcloudapi.net"):
+	case strings.HasSuffix(address, ".usgovcloudapi.net"):
 		return cloud.AzureGovernment
 	default:
 		return cloud.Configuration{}

@@ -52,7 +52,8 @@ const (
 type Locker struct {
 	container *container.Client
 	config    config
-	closeIdle func() // closes idle connections; nil if the client belongs to the program
+	closeIdle func()  // closes idle connections; nil if the client belongs to the program
+	origin    *origin // nil if the client belongs to the program
 
 	closing context.Context // ends with Close, which interrupts every call
 	cancel  context.CancelFunc
@@ -65,6 +66,7 @@ var _ interface {
 	driver.Lister
 	driver.Breaker
 	driver.DataStore
+	driver.Checker
 } = (*Locker)(nil)
 
 type config struct {
@@ -168,7 +170,7 @@ func (l *Locker) Backend() string { return backend }
 // handoff takes two requests: one for the lease's ID, one for the token and owner in the
 // metadata. BatchInspector uses listings.
 func (l *Locker) Capabilities() driver.Capabilities {
-	return driver.Capabilities{BatchInspector: l, Lister: l, Breaker: l, DataStore: l, History: l.config.history}
+	return driver.Capabilities{BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l, History: l.config.history}
 }
 
 // Close implements [driver.Locker]. It interrupts running requests.

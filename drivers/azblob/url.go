@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -75,13 +74,14 @@ func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
 		return nil, connectError(err)
 	}
 	transport := newTransport()
-	client, kind, err := where.connect(azcore.ClientOptions{Transport: &http.Client{Transport: transport}, PerRetryPolicies: c.policies})
+	to, kind, err := where.connect(azcore.ClientOptions{Transport: &http.Client{Transport: transport}, PerRetryPolicies: c.policies})
 	if err != nil {
 		return nil, connectError(err)
 	}
 	c.logger.LogAttrs(ctx, slog.LevelDebug, "holdfast: credential for Azure Blob Storage", slog.String("kind", kind),
 		slog.String("account", where.account), slog.String("container", where.container))
-	l := newLocker(client, c)
+	l := newLocker(to.container, c)
+	l.origin = &origin{where, kind, to}
 	l.closeIdle = transport.CloseIdleConnections
 	return l, nil
 }
@@ -180,11 +180,3 @@ func (w location) serviceURL() string {
 }
 
 func (w location) containerURL() string { return w.serviceURL() + "/" + w.container }
-
-func (w location) withKey(account, key string, options *container.ClientOptions) (*container.Client, error) {
-	credential, err := container.NewSharedKeyCredential(account, key)
-	if err != nil {
-		return nil, driver.Invalid("account key", "not shown", "base64, as Azure gives it")
-	}
-	return container.NewClientWithSharedKeyCredential(w.containerURL(), credential, options)
-}

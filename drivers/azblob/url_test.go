@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -242,7 +242,7 @@ func FuzzConnectionString(f *testing.F) {
 	f.Fuzz(func(t *testing.T, before, after string) {
 		const secret = "s3cr3t/0f=7h3+u53r"
 		w := location{account: "account1", container: "leases"}
-		client, _, err := w.withConnectionString(before+secret+after, &container.ClientOptions{})
+		to, _, err := w.withConnectionString(before+secret+after, azcore.ClientOptions{})
 		if err != nil {
 			var invalid *driver.InvalidError
 			if !errors.As(err, &invalid) {
@@ -253,7 +253,7 @@ func FuzzConnectionString(f *testing.F) {
 			}
 			return
 		}
-		address, _, _ := strings.Cut(client.URL(), "?")
+		address, _, _ := strings.Cut(to.container.URL(), "?")
 		if u, err := url.Parse(address); err != nil || u.Hostname() == "" || u.User != nil || !strings.HasSuffix(u.Path, "/leases") {
 			t.Errorf("%q leads to %q, error %v", before+secret+after, address, err)
 		}

@@ -257,6 +257,7 @@ var _ interface {
 	driver.Lister
 	driver.Breaker
 	driver.DataStore
+	driver.Checker
 } = (*Locker)(nil)
 
 // New makes a Locker on a folder. It creates the folder if it is missing, accessible to its
@@ -271,6 +272,18 @@ func New(dir string, opts ...Option) (*Locker, error) {
 }
 
 func newLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
+	l, err := bareLocker(dir, clock, opts...)
+	if err != nil {
+		return nil, err
+	}
+	if err := makeFolder(l.dir); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// bareLocker makes a Locker on a folder that may be missing or unsafe.
+func bareLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
 	c := settings{retention: defaultRetention, history: driver.DefaultHistory, logger: slog.Default()}
 	for _, opt := range opts {
 		opt(&c)
@@ -291,9 +304,6 @@ func newLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
 	if err != nil {
 		return nil, driver.Errorf("holdfast: file: %w", err)
 	}
-	if err := makeFolder(abs); err != nil {
-		return nil, err
-	}
 	l := &Locker{dir: abs, clock: clock, disk: systemDisk(), settings: c}
 	l.closing, l.stop = context.WithCancel(context.Background())
 	l.watcher = newWatcher(l, c.logger)
@@ -308,7 +318,7 @@ func (l *Locker) Backend() string { return backend }
 
 // Capabilities has all but a [driver.HandOverer] and a [driver.BatchRenewer].
 func (l *Locker) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Watcher: l.watcher, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, History: l.settings.history}
+	return driver.Capabilities{Watcher: l.watcher, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l, History: l.settings.history}
 }
 
 // Close waits for calls that the disk has not answered yet, although their context has

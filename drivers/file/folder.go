@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -62,4 +63,26 @@ func checkOwner(path string, info fs.FileInfo) error {
 		return fmt.Errorf("%s belongs to user %d, but this process runs as user %d: all processes that use a folder must run as one user", path, uid, os.Geteuid())
 	}
 	return nil
+}
+
+// folderError is the error for a folder that other users could replace.
+type folderError struct {
+	*driver.InvalidError
+	fix string // a command that helps
+}
+
+func refuseFolder(fix, value, rule string) error {
+	return &folderError{driver.Invalid("folder", value, rule), fix}
+}
+
+func (e *folderError) Unwrap() error { return e.InvalidError }
+
+// quoteShell quotes a path for a command that a person copies.
+func quoteShell(path string) string {
+	if strings.ContainsFunc(path, func(c rune) bool {
+		return !strings.ContainsRune("/._-+@%:,", c) && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z')
+	}) {
+		return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+	}
+	return path
 }

@@ -58,13 +58,16 @@ func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 // Inspect implements [driver.Locker].
 func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error) {
 	return result(func(set func(driver.Record)) error {
-		return l.call(ctx, "inspect", name, driver.ValidateName(name, limits), func(ctx context.Context) error {
-			return l.change(ctx, name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
-				r := lock.Record(name, now)
-				r.ReadAt, r.History = now.Wall, lock.PastHolders(l.settings.history, now)
-				set(r)
-				return false, nil
-			})
+		return l.call(ctx, "inspect", name, driver.ValidateName(name, limits), func(context.Context) error {
+			rec, now, err := l.readName(name)
+			if err != nil {
+				return err
+			}
+			r := rec.Record(name, now)
+			rec.History = rec.history()
+			r.ReadAt, r.History = now.Wall, rec.PastHolders(l.settings.history, now)
+			set(r)
+			return nil
 		})
 	})
 }

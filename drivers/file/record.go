@@ -38,9 +38,11 @@ type record struct {
 	// Used is when the record was written, by the clock of its boot. Retention is that of the
 	// process that was last granted the lock. Records of earlier versions of the driver lack
 	// both.
-	Used      time.Duration `json:"usedNanoseconds,omitempty"`
-	Retention time.Duration `json:"retentionNanoseconds,omitempty"`
-	lockstate.Lock
+	Used           time.Duration `json:"usedNanoseconds,omitempty"`
+	Retention      time.Duration `json:"retentionNanoseconds,omitempty"`
+	lockstate.Lock               // its History begins with the last past holder
+	// earlier are the past holders before that, as text: few calls need them.
+	earlier string
 }
 
 // digest returns what stands for a lease ID in records.
@@ -54,8 +56,8 @@ func digest(id string) string {
 const historyMark = "history "
 
 func (r record) encode() ([]byte, error) {
-	if len(r.History) > 0 {
-		r.Queue = append(slices.Clip(r.Queue), lockstate.Waiter{ID: historyMark + driver.FormatHistory(r.History)})
+	if text := joinTenures(r.earlier, driver.FormatHistory(r.History)); text != "" {
+		r.Queue = append(slices.Clip(r.Queue), lockstate.Waiter{ID: historyMark + text})
 	}
 	content, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -133,7 +135,7 @@ func decode(content []byte) (record, error) {
 	rec.Queue = slices.DeleteFunc(rec.Queue, func(w lockstate.Waiter) bool {
 		text, ok := strings.CutPrefix(w.ID, historyMark)
 		if ok {
-			rec.History = driver.ParseHistory(text)
+			rec.setHistory(text)
 		}
 		return ok
 	})
@@ -163,4 +165,39 @@ func (r record) check() error {
 		return errors.New("it does not say when the lock was acquired")
 	}
 	return nil
+}
+
+// setHistory reads the last past holder, without which the lock does not know whether the history has
+// the tenure that it ends. A damaged one is dropped with all before it.
+func (r *record) setHistory(text string) {
+	at := strings.LastIndexByte(text, ',')
+	if r.History = driver.ParseHistory(text[at+1:]); len(r.History) > 0 {
+		r.earlier = text[:max(at, 0)]
+	}
+}
+
+// history returns all past holders, the latest last.
+func (r *record) history() []driver.Tenure {
+	return append(driver.ParseHistory(r.earlier), r.History...)
+}
+
+// keepHistory keeps the last n past holders.
+func (r *record) keepHistory(n int) {
+	r.KeepHistory(n)
+	rest := n - len(r.History)
+	for end := len(r.earlier); end > 0; rest-- {
+		if rest <= 0 {
+			r.earlier = strings.TrimPrefix(r.earlier[end:], ",")
+			return
+		}
+		end = max(strings.LastIndexByte(r.earlier[:end], ','), 0)
+	}
+}
+
+// joinTenures joins two texts of [driver.FormatHistory].
+func joinTenures(a, b string) string {
+	if a != "" && b != "" {
+		a += ","
+	}
+	return a + b
 }

@@ -342,9 +342,20 @@ func TestHistoryBesideAnEarlierVersion(t *testing.T) {
 	if got := past(); got != "c released, old unknown, b released, a released" {
 		t.Errorf("after another tenure the history is %q", got)
 	}
-	earlier(func(r *earlierRecord) { r.Queue[0].ID = historyMark + "damaged,1;2" })
-	if got := past(); got != "c unknown" {
-		t.Errorf("with a damaged history it is %q", got)
+	whole := ""
+	earlier(func(r *earlierRecord) { whole = r.Queue[0].ID })
+	for damaged, want := range map[string]string{
+		historyMark + "damaged,1;2": "c unknown", historyMark: "c unknown", whole + ",": "c unknown",
+		strings.Replace(whole, ";r;a", ";r", 1): "c released, old unknown, b released",
+	} {
+		earlier(func(r *earlierRecord) { r.Queue[0].ID = damaged })
+		if got := past(); got != want {
+			t.Errorf("with the history %q it is %q, want %q", damaged, got, want)
+		}
+	}
+	hold("d")
+	if got := past(); !strings.HasPrefix(got, "d released, c ") {
+		t.Errorf("after a tenure behind a damaged history it is %q", got)
 	}
 }
 
@@ -378,7 +389,7 @@ func TestHistoryLength(t *testing.T) {
 			t.Fatal(err)
 		}
 		rec, err := decode(content)
-		if err != nil || len(rec.History) != n || strings.Contains(string(content), "queue") != (n > 0) || l.Capabilities().History != n {
+		if err != nil || len(rec.history()) != n || strings.Contains(string(content), "queue") != (n > 0) || l.Capabilities().History != n {
 			t.Errorf("%d past holders, error %v, want %d:\n%s", len(rec.History), err, n, content)
 		}
 	}

@@ -92,7 +92,7 @@ func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Loc
 		rec.Retention = l.settings.retention
 	}
 	rec.Used = now.Elapsed
-	rec.KeepHistory(l.settings.history)
+	rec.keepHistory(l.settings.history)
 	if err := l.store(ctx, base, name, rec, granted || string(rec.Data) != string(before.Data)); err != nil {
 		return err
 	}

@@ -41,3 +41,7 @@ func removeLock(path string, unlock func()) error {
 
 // syncDir does nothing: Windows has no call for it, and NTFS journals renames.
 func syncDir(string) error { return nil }
+
+func (l *Locker) examineMode(f findings, _ fs.FileInfo) {
+	f.unchecked(subjectMode, "this system has no owners and modes: keep the folder where other users cannot write")
+}

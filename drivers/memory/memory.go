@@ -138,6 +138,7 @@ var _ interface {
 	driver.Lister
 	driver.Breaker
 	driver.DataStore
+	driver.Checker
 } = (*Locker)(nil)
 
 // Limits allows TTLs from a millisecond to ten years.
@@ -148,7 +149,7 @@ func (l *Locker) Backend() string { return backend }
 
 // Capabilities has every capability.
 func (l *Locker) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Watcher: l, Queue: l, HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, History: l.store.history}
+	return driver.Capabilities{Watcher: l, Queue: l, HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l, History: l.store.history}
 }
 
 // Close ends the Locker's watches.

@@ -22,6 +22,7 @@
 //     waiters; without them they poll every second
 //   - changeStream, for callers that watch a lock without waiting for it, and for [WakeStream]
 //   - collMod, only with [WithIndexUpdate]
+//   - remove, only for the probe of a check ([Locker.RemoveProbe])
 //
 // [NewGuard] lists what a guard needs.
 //

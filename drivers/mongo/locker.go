@@ -55,6 +55,7 @@ type Locker struct {
 	hintless     atomic.Bool // it may not leave hints, and has logged that
 	seen         projections
 	disconnect   func(context.Context) error // nil if the client belongs to the program
+	dial         *options.ClientOptions      // of the client; nil if it belongs to the program
 
 	closing            context.Context // ends with Close, which interrupts every command
 	cancel             context.CancelFunc
@@ -72,6 +73,7 @@ var _ interface {
 	driver.Lister
 	driver.Breaker
 	driver.DataStore
+	driver.Checker
 } = (*Locker)(nil)
 
 // projections are those whose replies say where this Locker is in the queue.
@@ -169,14 +171,20 @@ func New(ctx context.Context, collection *mongo.Collection, opts ...Option) (*Lo
 	case config.monitor != nil:
 		return nil, connectError(driver.Invalid("monitor", "of commands", "an option of Open: the client given to New has its own"))
 	}
-	return newLocker(ctx, collection, config)
+	l := newLocker(collection, config)
+	if err := l.begin(ctx); err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
 func connectError(err error) error {
 	return &driver.OpError{Op: "connect", Backend: backend, Err: err}
 }
 
-func newLocker(ctx context.Context, collection *mongo.Collection, config config) (*Locker, error) {
+// newLocker returns a Locker that has sent nothing. begin makes it ready for use; without that it is
+// for examining the server ([driver.OpenForCheck]).
+func newLocker(collection *mongo.Collection, config config) *Locker {
 	l := &Locker{majority: collection.Clone(majorityOptions()), config: config, id: rand.Text(), closeDone: make(chan struct{})}
 	l.seen.withPast = mustMarshal(append(append(doc{}, fieldsWithPast...), queueProjection(l.id)...))
 	l.seen.withData = mustMarshal(append(append(doc{}, fieldsWithData...), queueProjection(l.id)...))
@@ -186,19 +194,24 @@ func newLocker(ctx context.Context, collection *mongo.Collection, config config)
 	l.linearizable = l.majority.Clone(options.Collection().SetReadConcern(readconcern.Linearizable()))
 	l.closing, l.cancel = context.WithCancel(context.Background())
 	l.connections, l.leave = connectionsOf(collection.Database().Client(), config.poolSize)
+	l.hints = newHints(l.majority, l.id, l.connections)
+	return l
+}
+
+// begin checks the server and makes the Locker ready for use.
+func (l *Locker) begin(ctx context.Context) error {
 	if err := l.prepare(ctx); err != nil {
 		l.cancel()
 		l.leave()
-		return nil, err
+		return err
 	}
-	if !l.standalone && config.wake != WakePoll {
-		l.watcher = newWatcher(streamSource(l.majority), l.namespace(), config.logger)
+	if !l.standalone && l.config.wake != WakePoll {
+		l.watcher = newWatcher(streamSource(l.majority), l.namespace(), l.config.logger)
 	}
-	l.hints = newHints(l.majority, l.id, l.connections)
-	if config.wake == WakeHints {
-		l.queue = newQueue(l.onPrimary, l.hints, config)
+	if l.config.wake == WakeHints {
+		l.queue = newQueue(l.onPrimary, l.hints, l.config)
 	}
-	return l, nil
+	return nil
 }
 
 // majorityOptions replaces the program's registry, concerns and read preference, which do not
@@ -240,7 +253,7 @@ func (l *Locker) Backend() string { return backend }
 // Capabilities implements [driver.Locker]. The driver has every capability, except Watcher on
 // a standalone server, which has no change streams, and Queue and Watcher as [WithWake] says.
 func (l *Locker) Capabilities() driver.Capabilities {
-	a := driver.Capabilities{HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, History: l.config.history}
+	a := driver.Capabilities{HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l, History: l.config.history}
 	if l.watcher != nil {
 		a.Watcher = l.watcher
 	}

@@ -42,6 +42,20 @@ const wakeRule = "hints, stream or poll"
 // precedence over opts. Closing the Locker disconnects its client. The lookup of a mongodb+srv name
 // is limited by the system's resolver, the rest by ctx.
 func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
+	l, err := connect(rawURL, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.begin(ctx); err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.config.timeout)
+		defer cancel()
+		return nil, errors.Join(err, l.disconnect(ctx))
+	}
+	return l, nil
+}
+
+// connect makes a Locker with a client of its own. It sends nothing.
+func connect(rawURL string, opts []Option) (*Locker, error) {
 	target, err := parseURL(rawURL)
 	if err != nil {
 		return nil, connectError(err)
@@ -64,13 +78,8 @@ func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
 	if err != nil {
 		return nil, connectError(err)
 	}
-	l, err := newLocker(ctx, client.Database(target.database).Collection(target.collection), config)
-	if err != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), config.timeout)
-		defer cancel()
-		return nil, errors.Join(err, client.Disconnect(ctx))
-	}
-	l.disconnect = client.Disconnect
+	l := newLocker(client.Database(target.database).Collection(target.collection), config)
+	l.dial, l.disconnect = target.client, client.Disconnect
 	return l, nil
 }
 

@@ -25,7 +25,7 @@ func measureCalls(l driver.Locker, hook telemetry.Hook, now func() time.Duration
 	}
 	m := &measuredLocker{Locker: l, hook: hook, now: now, backend: driver.BackendOf(l)}
 	had := l.Capabilities()
-	m.capabilities = driver.Capabilities{Watcher: had.Watcher, Queue: had.Queue, Lister: had.Lister}
+	m.capabilities = driver.Capabilities{Watcher: had.Watcher, Queue: had.Queue, Lister: had.Lister, History: had.History}
 	if had.HandOverer != nil {
 		m.capabilities.HandOverer = measuredHandOverer{m, had.HandOverer}
 	}

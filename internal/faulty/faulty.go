@@ -27,6 +27,7 @@ const (
 	OpBreak     = "break" // Break and BreakNow
 	OpReadData  = "read data"
 	OpWriteData = "write data"
+	OpCheck     = "check" // Check and RemoveProbe
 )
 
 // Fault is what happens to one call. The zero Fault lets it through.
@@ -283,6 +284,23 @@ func (f *Locker) WriteData(ctx context.Context, l driver.Lease, data []byte, at 
 	})
 }
 
+// checker is the [driver.Checker] of a Locker.
+type checker struct{ *Locker }
+
+// Check implements [driver.Checker].
+func (f checker) Check(ctx context.Context, report func(driver.Finding)) error {
+	return f.call(ctx, OpCheck, driver.Lease{}, func(ctx context.Context) error {
+		return f.Locker.Locker.Capabilities().Checker.Check(ctx, report)
+	})
+}
+
+// RemoveProbe implements [driver.Checker].
+func (f checker) RemoveProbe(ctx context.Context, name string) error {
+	return f.call(ctx, OpCheck, driver.Lease{Name: name}, func(ctx context.Context) error {
+		return f.Locker.Locker.Capabilities().Checker.RemoveProbe(ctx, name)
+	})
+}
+
 // watch is one call of Watch or Wait.
 type watch struct{ wake func() }
 
@@ -334,7 +352,7 @@ func (f *Locker) WakeMissed() {
 // Capabilities are those of the backend, without batched renewals and what the fields exclude.
 func (f *Locker) Capabilities() driver.Capabilities {
 	below := f.Locker.Capabilities()
-	var c driver.Capabilities
+	c := driver.Capabilities{History: below.History}
 	if f.Watcher && below.Watcher != nil {
 		c.Watcher = f
 	}
@@ -355,6 +373,9 @@ func (f *Locker) Capabilities() driver.Capabilities {
 	}
 	if below.DataStore != nil {
 		c.DataStore = f
+	}
+	if below.Checker != nil {
+		c.Checker = checker{f}
 	}
 	return c
 }

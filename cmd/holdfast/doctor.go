@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/doctor"
+)
+
+// Exit codes of "holdfast doctor".
+const (
+	codeDoubtful = 3
+	codeWrong    = 4
+)
+
+type doctorCmd struct {
+	Timeout time.Duration `default:"2m" positive:"" placeholder:"DURATION" help:"How long to examine the backend at most. Default: ${default}."`
+	JSON    bool          `help:"Write one JSON object: backend, verdict, and findings with subject, level, detail, remedy and command."`
+}
+
+// Help is shown above the flags.
+func (*doctorCmd) Help() string {
+	return `Examines whether the backend is set up so that locks in it are safe and quick: the server, the user's rights, clocks, the file system, damaged records, leases about to be lost. What is not as it should be comes with a remedy. With --quiet only that is shown.
+
+Each line begins with ok, ? (not checked, because a right is missing or the backend does not show it), DOUBTFUL (locks work, with less safety or speed than they could), or WRONG (locks do not work, or a promise may be broken).
+
+It only reads, except for a lock "holdfast-doctor" that it takes, renews, releases and removes, also when it is interrupted. It takes none if something is wrong.
+
+Exit codes:
+  0    nothing is doubtful or wrong
+  3    something is doubtful
+  4    something is wrong, or the backend cannot be reached
+
+Example: what is not as it should be
+
+    holdfast doctor --json | jq '.findings[] | select(.level == "wrong")'`
+}
+
+// doctorJSON is the JSON form of a report.
+type doctorJSON struct {
+	Backend  string           `json:"backend"`
+	Verdict  driver.Level     `json:"verdict"`
+	Findings []driver.Finding `json:"findings"`
+}
+
+// Run examines the backend and writes the report.
+func (d *doctorCmd) Run(a *app) error {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // the report says what a driver would log
+	ctx, stop := context.WithTimeout(context.Background(), d.Timeout)
+	defer stop()
+	ctx, interrupted := withSignals(ctx)
+	slow := a.reportSlowAnswer()
+	report, err := doctor.Run(ctx, a.backend)
+	slow()
+	if sig := interrupted(); sig != 0 {
+		return &exitError{codeSignal + int(sig), fmt.Errorf("interrupted: the report is not complete")}
+	}
+	if report == nil {
+		return err
+	}
+	verdict := report.Verdict()
+	if err != nil { // out of time
+		verdict = driver.LevelWrong
+	}
+	if d.JSON {
+		writeErr := writeJSON(a.stdout, doctorJSON{displayBackend(a.backend), verdict, report.Findings})
+		if writeErr != nil {
+			return writeErr
+		}
+	} else if writeErr := a.writeReport(report); writeErr != nil {
+		return writeErr
+	}
+	switch {
+	case err != nil:
+		return &exitError{codeWrong, fmt.Errorf("the report is not complete: the backend did not answer everything within %s", driver.FormatDuration(d.Timeout))}
+	case verdict == driver.LevelWrong:
+		return &exitError{code: codeWrong}
+	case verdict == driver.LevelDoubtful:
+		return &exitError{code: codeDoubtful}
+	}
+	return nil
+}
+
+func (a *app) writeReport(report *doctor.Report) error {
+	if !a.log.quiet {
+		if _, err := fmt.Fprintf(a.stdout, "%s\n\n", quoteUnsafe(displayBackend(a.backend))); err != nil {
+			return err
+		}
+	}
+	return report.WriteText(a.stdout, a.log.quiet)
+}
+
+// withSignals returns a context that the first ending signal ends. received returns that signal,
+// or 0, and stops catching signals.
+func withSignals(parent context.Context) (ctx context.Context, received func() syscall.Signal) {
+	ctx, cancel := context.WithCancel(parent)
+	signals, done := make(chan os.Signal, 1), make(chan syscall.Signal, 1)
+	signal.Notify(signals, endingSignals...)
+	go func() {
+		select {
+		case s := <-signals:
+			cancel()
+			number, _ := s.(syscall.Signal)
+			done <- number
+		case <-ctx.Done():
+			done <- 0
+		}
+	}()
+	return ctx, func() syscall.Signal {
+		signal.Stop(signals)
+		cancel()
+		return <-done
+	}
+}

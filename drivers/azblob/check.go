@@ -1,0 +1,472 @@
+package azblob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/service"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// What [Locker.Check] examines.
+const (
+	subjectCredential = "credential"
+	subjectTransport  = "encryption"
+	subjectService    = "service"
+	subjectClock      = "this machine's clock"
+	subjectContainer  = "container"
+	subjectPublic     = "public access"
+	subjectImmutable  = "immutability"
+	subjectList       = "right to list"
+	subjectRead       = "right to read"
+	subjectCreate     = "right to create"
+	subjectWrite      = "right to write"
+	subjectDelete     = "right to delete"
+	subjectForeign    = "foreign blobs"
+	subjectSoftDelete = "soft delete"
+	subjectVersioning = "versioning"
+	subjectLifecycle  = "lifecycle rules"
+)
+
+// The service refuses requests whose signed time is 15 minutes away from its own.
+const (
+	doubtfulSkew = 30 * time.Second
+	wrongSkew    = 10 * time.Minute
+	soonExpired  = 7 * 24 * time.Hour
+)
+
+// origin is how a Locker that was opened by a URL reaches the service.
+type origin struct {
+	location
+	kind string // of the credential
+	clients
+}
+
+// checkup is one call of Check.
+type checkup struct {
+	l      *Locker
+	report func(driver.Finding)
+	listed []*container.BlobItem // the first page
+}
+
+// Check implements [driver.Checker]. To learn the rights it sends requests that the service
+// refuses in any case, because they name an ETag that no blob has.
+func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
+	c := &checkup{l: l, report: report}
+	for _, step := range []func(context.Context) (goOn bool){
+		c.credential, c.list, c.container, c.rights, c.foreign, c.softDelete, c.versioning, c.lifecycle,
+	} {
+		switch {
+		case l.closing.Err() != nil:
+			return &driver.OpError{Op: "check", Backend: backend, Err: driver.ErrClosed}
+		case ctx.Err() != nil:
+			return &driver.OpError{Op: "check", Backend: backend, Err: ctx.Err()}
+		}
+		if !step(ctx) {
+			break
+		}
+	}
+	if ctx.Err() != nil {
+		return &driver.OpError{Op: "check", Backend: backend, Err: ctx.Err()}
+	}
+	return nil
+}
+
+// RemoveProbe implements [driver.Checker]. The credential needs the right to delete.
+func (l *Locker) RemoveProbe(ctx context.Context, name string) error {
+	return l.do(ctx, op{verb: "remove", name: name, invalid: driver.ValidateName(name, limits)}, func(ctx context.Context) error {
+		b := l.lockBlob(name, "")
+		for {
+			p, err := b.blob.BlobClient().GetProperties(l.withRetries(ctx, 0), nil)
+			if hasCode(err, codesGone...) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			r, damage := parse(p.Metadata)
+			free := damage == nil && describeState(name, r, p.LeaseState).State == driver.StateFree
+			if !free || len(r.others) > 0 || p.ContentLength == nil || *p.ContentLength > 0 || p.Date == nil {
+				return nil
+			}
+			if r.token < uint64(max(p.Date.UnixMilli(), 0)) {
+				// Promise 1: the service refuses to delete a leased or changed blob.
+				same := &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: p.ETag}}
+				_, err := b.blob.Delete(l.withRetries(ctx, 0), &blob.DeleteOptions{AccessConditions: same})
+				if hasCode(err, bloberror.LeaseIDMissing, bloberror.ConditionNotMet) || hasCode(err, codesGone...) {
+					return nil
+				}
+				return err
+			}
+			// Promise 3: the next token comes from the service's clock, which has whole seconds and
+			// must have passed the last token.
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+}
+
+func (c *checkup) run(ctx context.Context, requests func(context.Context) error) error {
+	return c.l.run(ctx, op{verb: "check"}, requests)
+}
+
+func (c *checkup) ok(subject, format string, args ...any) {
+	c.report(driver.Finding{Subject: subject, Detail: fmt.Sprintf(format, args...)})
+}
+
+func (c *checkup) unchecked(subject, detail, remedy, command string) {
+	c.report(driver.Finding{Subject: subject, Level: driver.LevelUnchecked, Detail: detail, Remedy: remedy, Command: command})
+}
+
+// containerName is the last part of the container's address.
+func (c *checkup) containerName() string {
+	u, err := url.Parse(c.l.container.URL())
+	if err != nil {
+		return "the container"
+	}
+	return u.Path[strings.LastIndex(u.Path, "/")+1:]
+}
+
+// account returns the account's name, if the Locker was opened by a URL.
+func (c *checkup) account() string {
+	if c.l.origin == nil {
+		return "ACCOUNT"
+	}
+	if name := c.l.origin.location.account; name != emulator {
+		return name
+	}
+	return emulatorAccount
+}
+
+// credential examines the credential without a request.
+func (c *checkup) credential(context.Context) bool {
+	if u, err := url.Parse(c.l.container.URL()); err == nil && u.Scheme == "http" && !isLoopback(u.Hostname()) {
+		c.report(driver.Finding{Subject: subjectTransport, Level: driver.LevelDoubtful,
+			Detail: "the endpoint is http: whoever is on the way reads the requests, and with a SAS or a token also the credential",
+			Remedy: "Give an endpoint that begins with https."})
+	} else {
+		c.ok(subjectTransport, "the requests are encrypted, or stay on this machine")
+	}
+	if c.l.origin == nil {
+		c.ok(subjectCredential, "that of the program's own client")
+		return true
+	}
+	kind, sas := c.l.origin.kind, c.l.origin.sas
+	if sas == nil {
+		c.ok(subjectCredential, "%s", kind)
+		return true
+	}
+	found := driver.Finding{Subject: subjectCredential, Detail: kind + " with the permissions " + driver.QuoteName(sas.Get("sp"))}
+	const renew = "Make a new SAS with the permissions rcwl and a later expiry, or use a managed identity, which does not expire."
+	ends, known := sasTime(sas.Get("se"))
+	switch left := time.Until(ends); {
+	case !known:
+		found.Detail += "; its expiry is in a stored access policy, or missing"
+	case left <= 0:
+		found.Level, found.Remedy = driver.LevelWrong, renew
+		found.Detail += "; it expired at " + ends.Format(time.RFC3339)
+	case left < soonExpired:
+		found.Level, found.Remedy = driver.LevelDoubtful, renew
+		found.Detail += "; it expires soon, at " + ends.Format(time.RFC3339) + ": then no lock can be acquired or renewed"
+	default:
+		found.Detail += "; it expires at " + ends.Format(time.RFC3339)
+	}
+	c.report(found)
+	return found.Level != driver.LevelWrong
+}
+
+// sasTime parses a time in a SAS, which may be without the time of day.
+func sasTime(text string) (time.Time, bool) {
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04Z", "2006-01-02"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, true
+		}
+	}
+	return time.Time{}, false
+}
+
+func isLoopback(host string) bool {
+	return host == "localhost" || host == "::1" || strings.HasPrefix(host, "127.")
+}
+
+// list reads the first page. Its answer shows whether the service, the credential and the container
+// are right, and the service's clock.
+func (c *checkup) list(ctx context.Context) bool {
+	var answer *http.Response
+	var begun time.Time
+	var took time.Duration
+	err := c.run(ctx, func(ctx context.Context) error {
+		ctx = runtime.WithCaptureResponse(c.l.withRetries(ctx, 0), &answer)
+		if _, err := c.l.newPager(c.l.config.prefix + escape(driver.ProbeName)).NextPage(ctx); hasCode(err, bloberror.AuthorizationPermissionMismatch) {
+			return err // also makes the connection
+		}
+		begun = time.Now()
+		page, err := c.l.newPager(c.l.config.prefix).NextPage(ctx)
+		took = time.Since(begun)
+		if err == nil {
+			c.listed = page.Segment.BlobItems
+		}
+		return err
+	})
+	var refused *StorageError
+	if err != nil && !errors.As(err, &refused) {
+		c.report(driver.Finding{Subject: subjectService, Level: driver.LevelWrong, Detail: plain(err),
+			Remedy: "Check the account's name, the endpoint, DNS, proxies and firewalls on the way; for an identity also its login server."})
+		return false
+	}
+	c.ok(subjectService, "answered in %v", took.Round(100*time.Microsecond))
+	c.clock(answer, begun, took)
+	switch {
+	case err == nil:
+		c.ok(subjectList, "granted")
+	case hasCode(err, bloberror.ContainerNotFound, bloberror.ContainerBeingDeleted, bloberror.ContainerDisabled):
+		c.report(driver.Finding{Subject: subjectContainer, Level: driver.LevelWrong, Detail: plain(err),
+			Remedy:  "Create the container, or correct its name in the URL. (The first acquire creates it if the credential may.)",
+			Command: fmt.Sprintf("az storage container create --account-name %s --name %s", c.account(), c.containerName())})
+		return false
+	case isRefusal(err):
+		c.missingRight(subjectList, "l", "locks cannot be listed, and waiters for many names ask for each", driver.LevelDoubtful, err)
+	default:
+		c.report(driver.Finding{Subject: subjectCredential, Level: driver.LevelWrong, Detail: plain(err),
+			Remedy: "Correct the credential: it must belong to the account, must not have expired, and this machine's clock must be right; the account's network rules must admit this machine."})
+		return false
+	}
+	return true
+}
+
+// plain is an error's text without the service's advice: the finding has a remedy.
+func plain(err error) string {
+	var answer *StorageError
+	if errors.As(err, &answer) {
+		return fmt.Sprintf("the service answered %d %s (request %s)", answer.Status, answer.Code, answer.RequestID)
+	}
+	return strings.TrimPrefix(err.Error(), "holdfast: ")
+}
+
+// isRefusal reports whether the service knows the credential and refuses the operation.
+func isRefusal(err error) bool {
+	return hasCode(err, bloberror.AuthorizationPermissionMismatch, bloberror.InsufficientAccountPermissions, bloberror.AuthorizationServiceMismatch, bloberror.AuthorizationResourceTypeMismatch)
+}
+
+// clock compares this machine's clock with the service's, which has whole seconds.
+func (c *checkup) clock(answer *http.Response, begun time.Time, took time.Duration) {
+	if answer == nil {
+		return
+	}
+	theirs, err := http.ParseTime(answer.Header.Get("Date"))
+	if err != nil {
+		return
+	}
+	off := begun.Add(took / 2).Sub(theirs.Add(500 * time.Millisecond)).Round(time.Second)
+	found := driver.Finding{Subject: subjectClock, Detail: fmt.Sprintf("within a second of the service's, as far as its whole seconds show (%v)", off)}
+	switch size := off.Abs(); {
+	case size >= wrongSkew:
+		found.Level = driver.LevelWrong
+	case size >= doubtfulSkew:
+		found.Level = driver.LevelDoubtful
+	}
+	if found.Level != driver.LevelOK {
+		found.Detail = fmt.Sprintf("%v away from the service's: the service judges leases, but refuses requests that are signed 15m or more away from its own time", off)
+		found.Remedy = "Synchronize this machine's clock (chrony, systemd-timesyncd)."
+	}
+	c.report(found)
+}
+
+// container examines the container's own settings.
+func (c *checkup) container(ctx context.Context) bool {
+	var p container.GetPropertiesResponse
+	err := c.run(ctx, func(ctx context.Context) (err error) {
+		p, err = c.l.container.GetProperties(c.l.withRetries(ctx, 0), nil)
+		return err
+	})
+	if err != nil {
+		c.ok(subjectContainer, "%s exists", c.containerName())
+		const detail = "the credential may not read the container's properties: "
+		c.unchecked(subjectPublic, detail+plain(err), "Look at it with another credential:",
+			fmt.Sprintf("az storage container show-permission --account-name %s --name %s", c.account(), c.containerName()))
+		c.unchecked(subjectImmutable, detail+plain(err), "", "")
+		return true
+	}
+	c.ok(subjectContainer, "%s exists", c.containerName())
+	if p.BlobPublicAccess != nil && *p.BlobPublicAccess != "" {
+		c.report(driver.Finding{Subject: subjectPublic, Level: driver.LevelDoubtful,
+			Detail:  fmt.Sprintf("anybody may read the container without a credential (%s): owners, data and lease IDs of all locks", *p.BlobPublicAccess),
+			Remedy:  "Turn it off. With Azure's command:",
+			Command: fmt.Sprintf("az storage container set-permission --account-name %s --name %s --public-access off", c.account(), c.containerName())})
+	} else {
+		c.ok(subjectPublic, "off")
+	}
+	held, policy := p.HasLegalHold != nil && *p.HasLegalHold, p.HasImmutabilityPolicy != nil && *p.HasImmutabilityPolicy
+	if held || policy {
+		c.report(driver.Finding{Subject: subjectImmutable, Level: driver.LevelWrong,
+			Detail: "the container has a legal hold or an immutability policy: the service refuses to write a lock's record again",
+			Remedy: "Keep the locks in a container of their own, without them."})
+	} else {
+		c.ok(subjectImmutable, "no legal hold and no policy")
+	}
+	return true
+}
+
+// nowhere is an ETag that no blob has, so a request that names it changes nothing.
+func nowhere() *blob.ModifiedAccessConditions {
+	never := azcore.ETag(`"0x0"`)
+	return &blob.ModifiedAccessConditions{IfMatch: &never}
+}
+
+// rights asks for each right in turn.
+func (c *checkup) rights(ctx context.Context) bool {
+	b := c.l.lockBlob(driver.ProbeName, "")
+	conditions := &blob.AccessConditions{ModifiedAccessConditions: nowhere()}
+	for _, right := range []struct {
+		subject, letter, without string
+		level                    driver.Level
+		request                  func(context.Context) error
+	}{
+		{subjectRead, "r", "no lock can be acquired or read", driver.LevelWrong, func(ctx context.Context) error {
+			_, err := b.blob.BlobClient().GetProperties(ctx, nil)
+			return err
+		}},
+		{subjectCreate, "c", "the first acquire of a name fails", driver.LevelWrong, func(ctx context.Context) error {
+			_, err := b.blob.Upload(ctx, requestBody(nil), &blockblob.UploadOptions{AccessConditions: conditions})
+			return err
+		}},
+		{subjectWrite, "w", "no lock can be acquired", driver.LevelWrong, func(ctx context.Context) error {
+			_, err := b.blob.BlobClient().SetMetadata(ctx, nil, &blob.SetMetadataOptions{AccessConditions: conditions})
+			return err
+		}},
+		{subjectDelete, "d", "", driver.LevelOK, func(ctx context.Context) error {
+			_, err := b.blob.Delete(ctx, &blob.DeleteOptions{AccessConditions: conditions})
+			return err
+		}},
+	} {
+		err := c.run(ctx, func(ctx context.Context) error { return right.request(c.l.withRetries(ctx, 0)) })
+		var answer *StorageError
+		switch {
+		case isRefusal(err) && right.level == driver.LevelOK:
+			c.ok(right.subject, "not granted; locks do not need it. Without it the blob %q of this check stays, and Prune deletes nothing", b.path)
+		case isRefusal(err):
+			c.missingRight(right.subject, right.letter, right.without, right.level, err)
+		case err != nil && (!errors.As(err, &answer) || answer.Status == http.StatusForbidden || answer.Status >= http.StatusInternalServerError):
+			c.report(driver.Finding{Subject: right.subject, Level: max(right.level, driver.LevelUnchecked), Detail: plain(err),
+				Remedy: "Check the credential, its permissions and the account's network rules, then check again."})
+		default: // the blob is missing or has another ETag: the right is there
+			c.ok(right.subject, "granted")
+		}
+	}
+	return true
+}
+
+// missingRight reports a right that the service refuses.
+func (c *checkup) missingRight(subject, letter, without string, level driver.Level, err error) {
+	found := driver.Finding{Subject: subject, Level: level, Detail: "not granted: " + without + " (" + plain(err) + ")",
+		Remedy: "Grant the identity the role Storage Blob Data Contributor on the container. With Azure's command:",
+		Command: fmt.Sprintf("az role assignment create --role 'Storage Blob Data Contributor' --assignee IDENTITY --scope "+
+			"/subscriptions/SUBSCRIPTION/resourceGroups/GROUP/providers/Microsoft.Storage/storageAccounts/%s/blobServices/default/containers/%s", c.account(), c.containerName())}
+	if c.l.origin != nil && c.l.origin.sas != nil {
+		found.Remedy = "Make a new SAS with the permissions rcwl (this one lacks " + letter + "). With Azure's command:"
+		found.Command = fmt.Sprintf("az storage container generate-sas --account-name %s --name %s --permissions rcwl --expiry TIME", c.account(), c.containerName())
+	}
+	c.report(found)
+}
+
+// foreign looks for blobs of other programs among those of the first page.
+func (c *checkup) foreign(context.Context) bool {
+	example, n := "", 0
+	for _, item := range c.listed {
+		if item.Name != nil && len(c.l.appendLock(nil, item)) == 0 {
+			if n++; n == 1 {
+				example = *item.Name
+			}
+		}
+	}
+	if n > 0 {
+		c.report(driver.Finding{Subject: subjectForeign, Level: driver.LevelDoubtful,
+			Detail: fmt.Sprintf("%d of the first %d blobs are no lock's, such as %s: another program may delete or overwrite locks here", n, len(c.listed), driver.Quote(example)),
+			Remedy: "Give the locks a container of their own, or a folder: azblob://ACCOUNT/CONTAINER/FOLDER, in all programs at the same time."})
+		return true
+	}
+	c.ok(subjectForeign, "none among the first %d blobs", len(c.listed))
+	return true
+}
+
+// softDelete reads the account's settings, for which the right to the container is not enough.
+func (c *checkup) softDelete(ctx context.Context) bool {
+	show := fmt.Sprintf("az storage account blob-service-properties show --account-name %s", c.account())
+	const elsewhere = "Look at it with another credential:"
+	if c.l.origin == nil {
+		c.unchecked(subjectSoftDelete, "the program's own client reaches the container only", elsewhere, show)
+		return true
+	}
+	var p service.GetPropertiesResponse
+	err := c.run(ctx, func(ctx context.Context) (err error) {
+		p, err = c.l.origin.clients.account.GetProperties(c.l.withRetries(ctx, 0), nil)
+		return err
+	})
+	switch policy := p.DeleteRetentionPolicy; {
+	case err != nil:
+		c.unchecked(subjectSoftDelete, "the credential may not read the account's settings: "+plain(err), elsewhere, show)
+	case policy != nil && policy.Enabled != nil && *policy.Enabled:
+		days := int32(0)
+		if policy.Days != nil {
+			days = *policy.Days
+		}
+		c.ok(subjectSoftDelete, "on: deleted blobs are kept and billed for %d days; do not restore the blob of a lock that is in use", days)
+	default:
+		c.ok(subjectSoftDelete, "off")
+	}
+	return true
+}
+
+// versioning asks whether a blob that was written has a version.
+func (c *checkup) versioning(ctx context.Context) bool {
+	show := fmt.Sprintf("az storage account blob-service-properties show --account-name %s --query isVersioningEnabled", c.account())
+	if len(c.listed) == 0 || c.listed[0].Name == nil {
+		c.unchecked(subjectVersioning, "only a blob shows it, and there is none yet", "Check again when there are locks, or:", show)
+		return true
+	}
+	var p blob.GetPropertiesResponse
+	err := c.run(ctx, func(ctx context.Context) (err error) {
+		p, err = c.l.container.NewBlobClient(*c.listed[0].Name).GetProperties(c.l.withRetries(ctx, 0), nil)
+		return err
+	})
+	switch {
+	case err != nil:
+		c.unchecked(subjectVersioning, plain(err), "Look at it with another credential:", show)
+	case p.VersionID != nil && *p.VersionID != "":
+		c.report(driver.Finding{Subject: subjectVersioning, Level: driver.LevelDoubtful,
+			Detail: "on: every grant and every write of data leaves a version of the blob, which is kept and billed",
+			Remedy: "Keep the locks in an account without versioning, or add a lifecycle rule that deletes old versions only. To turn it off for the account:",
+			Command: fmt.Sprintf("az storage account blob-service-properties update --account-name %s --enable-versioning false",
+				c.account())})
+	default:
+		c.ok(subjectVersioning, "off when the blob %s was written", driver.Quote(*c.listed[0].Name))
+	}
+	return true
+}
+
+// lifecycle says what the data plane does not show.
+func (c *checkup) lifecycle(context.Context) bool {
+	if c.account() == emulatorAccount {
+		c.ok(subjectLifecycle, "the emulator has none")
+		return true
+	}
+	c.unchecked(subjectLifecycle, "they belong to the management of the account, which a credential for blobs does not reach: a rule that deletes blobs by age would also delete locks, and with them their last tokens",
+		"Make sure that no rule deletes base blobs of this container:",
+		fmt.Sprintf("az storage account management-policy show --account-name %s --resource-group GROUP", c.account()))
+	return true
+}

@@ -1,0 +1,31 @@
+package memory
+
+import (
+	"context"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// subjectStore is what [Locker.Check] examines.
+const subjectStore = "store"
+
+// Check implements [driver.Checker]. There is nothing that could be set up wrong.
+func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
+	return l.do(ctx, "check", "", nil, func(*Store) error {
+		report(driver.Finding{Subject: subjectStore, Detail: "the memory of this process, which no other process sees"})
+		return nil
+	})
+}
+
+// RemoveProbe implements [driver.Checker].
+func (l *Locker) RemoveProbe(ctx context.Context, name string) error {
+	return l.do(ctx, "remove", name, driver.ValidateName(name, limits), func(s *Store) error {
+		now := s.moment()
+		lock := s.locks[name]
+		// Promise 3: the next token comes from the clock, which must have passed the last one.
+		if lock != nil && !lock.Held(now) && len(lock.Data) == 0 && lock.Token < uint64(max(now.Wall.UnixMilli(), 0)) {
+			delete(s.locks, name)
+		}
+		return nil
+	})
+}

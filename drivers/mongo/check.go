@@ -1,0 +1,505 @@
+package mongo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+func init() {
+	open := func(_ context.Context, rawURL string) (driver.Locker, error) { return connect(rawURL, nil) }
+	driver.RegisterForCheck("mongodb", open)
+	driver.RegisterForCheck("mongodb+srv", open)
+}
+
+// What [Locker.Check] examines.
+const (
+	subjectReachable  = "primary"
+	subjectServer     = "server"
+	subjectConnection = "connection"
+	subjectAccess     = "access control"
+	subjectCollection = "collection"
+	subjectWrite      = "majority write"
+	subjectIndex      = "TTL index"
+	subjectHints      = "hints"
+	subjectStream     = "change stream"
+	subjectForeign    = "foreign documents"
+
+	subjectFind        = "privilege find"
+	subjectInsert      = "privilege insert"
+	subjectUpdate      = "privilege update"
+	subjectListIndexes = "privilege listIndexes"
+	subjectCreateIndex = "privilege createIndex"
+	subjectStreaming   = "privilege changeStream"
+	subjectHinting     = "privileges of hints"
+)
+
+// checkup is one call of Check.
+type checkup struct {
+	l      *Locker
+	report func(driver.Finding)
+
+	hello      bson.Raw
+	standalone bool
+	router     bool   // the server is a mongos
+	user       string // empty if the server knows no user of this connection
+	userDB     string
+}
+
+// Check implements [driver.Checker]. It reads, and sends an update that matches no document.
+func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
+	c := &checkup{l: l, report: report}
+	for _, step := range []func(context.Context) (goOn bool){
+		c.server, c.connection, c.access, c.majorityWrite, c.collection, c.index, c.hints, c.changeStream, c.foreign, c.members, c.configuration,
+	} {
+		switch {
+		case l.closing.Err() != nil:
+			return &driver.OpError{Op: "check", Backend: backend, Err: driver.ErrClosed}
+		case ctx.Err() != nil:
+			return &driver.OpError{Op: "check", Backend: backend, Err: ctx.Err()}
+		}
+		if !step(ctx) {
+			break
+		}
+	}
+	if ctx.Err() != nil {
+		return &driver.OpError{Op: "check", Backend: backend, Err: ctx.Err()}
+	}
+	return nil
+}
+
+// RemoveProbe implements [driver.Checker]. The user needs the privilege remove.
+func (l *Locker) RemoveProbe(ctx context.Context, name string) error {
+	o := op{verb: "remove", name: name, invalid: driver.ValidateName(name, limits)}
+	return l.do(ctx, o, func(ctx context.Context) error {
+		// Promise 1: the record of a lock that is held is not removed.
+		// Promise 3: the next token, which comes from the server's clock, must be greater.
+		free := doc{field(fieldName, name), field(fieldKid, docOf("$exists", false)), field(fieldData, docOf("$exists", false)),
+			field("$expr", docOf("$lt", list{"$" + fieldToken, docOf("$toLong", "$$NOW")}))}
+		_, err := l.majority.DeleteOne(ctx, free)
+		return err
+	})
+}
+
+// run runs the commands of one step.
+func (c *checkup) run(ctx context.Context, commands func(context.Context) error) error {
+	return c.l.run(ctx, op{verb: "check"}, commands)
+}
+
+func (c *checkup) ok(subject, format string, args ...any) {
+	c.report(driver.Finding{Subject: subject, Detail: fmt.Sprintf(format, args...)})
+}
+
+// failed reports that a step got no answer. A missing right leaves it unchecked.
+func (c *checkup) failed(subject string, level driver.Level, err error, remedy string) {
+	if level != driver.LevelWrong && hasCode(err, codeUnauthorized) {
+		level = driver.LevelUnchecked
+	}
+	c.report(driver.Finding{Subject: subject, Level: level, Detail: plain(err), Remedy: remedy})
+}
+
+var refusedCommand = regexp.MustCompile(`not authorized on \S+ to execute command \{ \w+`)
+
+// plain is an error's text. That of a missing right is cut: the server quotes the whole command.
+func plain(err error) string {
+	text := strings.TrimPrefix(err.Error(), "holdfast: ")
+	if refused := refusedCommand.FindString(text); refused != "" {
+		return strings.Replace(refused, "command { ", "", 1)
+	}
+	return text
+}
+
+// command returns a command for mongosh, which also is a command of the server in JSON.
+func command(database string, cmd doc) string {
+	text, err := bson.MarshalExtJSON(cmd, false, false)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("db.getSiblingDB(%q).runCommand(%s)", database, text)
+}
+
+// server examines the answer of the primary, or of the router.
+func (c *checkup) server(ctx context.Context) bool {
+	var info bson.Raw
+	var took time.Duration
+	err := c.run(ctx, func(ctx context.Context) (err error) {
+		if _, err = c.l.adminCommand(ctx, "hello"); err != nil { // makes the connection
+			return err
+		}
+		begun := time.Now()
+		if c.hello, err = c.l.adminCommand(ctx, "hello"); err != nil {
+			return err
+		}
+		took = time.Since(begun)
+		info, err = c.l.adminCommand(ctx, "buildInfo")
+		return err
+	})
+	if err != nil {
+		remedy := "Check that the members run, that this machine reaches their ports (firewall, DNS, TLS), and the URL's hosts and replicaSet."
+		if hasCode(err, codeAuthenticationFailed) {
+			remedy = "Correct user, password and authSource in the URL; the user must exist in the database that authSource names."
+		}
+		c.failed(subjectReachable, driver.LevelWrong, err, remedy)
+		return false
+	}
+	c.ok(subjectReachable, "%s answered in %v", c.address(), roundLatency(took))
+	version, _ := info.Lookup("version").StringValueOK()
+	c.standalone, err = identify(c.hello, info)
+	if c.standalone && !c.l.standalone { // this Locker is only for examining, and nobody else uses it yet
+		c.l.standalone, c.l.linearizable = true, c.l.majority
+	}
+	kind, _ := c.hello.Lookup("msg").StringValueOK()
+	c.router = kind == "isdbgrid"
+	set, _ := c.hello.Lookup("setName").StringValueOK()
+	switch {
+	case err != nil:
+		c.failed(subjectServer, driver.LevelWrong, err, "Keep the locks on "+serverRule+".")
+		return false
+	case c.standalone:
+		c.report(driver.Finding{Subject: subjectServer, Level: driver.LevelDoubtful,
+			Detail:  "MongoDB " + version + ", a standalone server: a crash can lose a lock that was granted, and no other server takes over",
+			Remedy:  "Make it a replica set: restart it with --replSet rs0, run the command on it in mongosh, and add replicaSet=rs0 to the URL. With three members it survives the loss of one.",
+			Command: command("admin", docOf("replSetInitiate", doc{}))})
+	case c.router:
+		c.ok(subjectServer, "MongoDB %s, a router of a sharded cluster: the routers' clocks judge expiry", version)
+	default:
+		c.ok(subjectServer, "MongoDB %s, replica set %s", version, set)
+	}
+	return true
+}
+
+// address is the server's own name for itself.
+func (c *checkup) address() string {
+	if me, ok := c.hello.Lookup("me").StringValueOK(); ok {
+		return me
+	}
+	return "the server"
+}
+
+func roundLatency(d time.Duration) time.Duration {
+	if d > time.Second {
+		return d.Round(10 * time.Millisecond)
+	}
+	return d.Round(100 * time.Microsecond)
+}
+
+// connection examines settings of the URL that bind the client to one member.
+func (c *checkup) connection(context.Context) bool {
+	dial := c.l.dial
+	if dial == nil || c.standalone || c.router {
+		return true
+	}
+	set, _ := c.hello.Lookup("setName").StringValueOK()
+	if dial.Direct == nil || !*dial.Direct {
+		c.ok(subjectConnection, "the client follows the primary of the set")
+		return true
+	}
+	c.report(driver.Finding{Subject: subjectConnection, Level: driver.LevelDoubtful,
+		Detail: "directConnection=true binds the client to one member: when another becomes the primary, no lock can be acquired or renewed",
+		Remedy: "Remove directConnection from the URL, name all members as hosts, and add replicaSet=" + set + "."})
+	return true
+}
+
+// access examines who the user is and what the user may do.
+func (c *checkup) access(ctx context.Context) bool {
+	var status bson.Raw
+	err := c.run(ctx, func(ctx context.Context) (err error) {
+		status, err = c.l.majority.Database().Client().Database("admin").
+			RunCommand(ctx, doc{field("connectionStatus", 1), field("showPrivileges", true)}).Raw()
+		return err
+	})
+	if err != nil {
+		c.failed(subjectAccess, driver.LevelUnchecked, err, "")
+		return true
+	}
+	c.user, _ = status.Lookup("authInfo", "authenticatedUsers", "0", "user").StringValueOK()
+	c.userDB, _ = status.Lookup("authInfo", "authenticatedUsers", "0", "db").StringValueOK()
+	if c.user == "" {
+		return c.anonymous(ctx)
+	}
+	c.ok(subjectAccess, "the connection is that of the user %s of the database %s", driver.Quote(c.user), c.userDB)
+	c.privileges(status)
+	return true
+}
+
+// anonymous examines a server that was sent no user.
+func (c *checkup) anonymous(ctx context.Context) bool {
+	err := c.run(ctx, c.l.dryRunAcquire)
+	if hasCode(err, codeUnauthorized) {
+		c.report(driver.Finding{Subject: subjectAccess, Level: driver.LevelWrong,
+			Detail: "the server demands a user, and the URL names none",
+			Remedy: "Put user and password into the URL, in HOLDFAST_BACKEND and not on a command line: mongodb://USER:PASSWORD@HOSTS/DATABASE?authSource=admin."})
+		return false
+	}
+	c.report(driver.Finding{Subject: subjectAccess, Level: driver.LevelDoubtful,
+		Detail: "the server has no access control: whoever reaches its port can take and release every lock",
+		Remedy: "Start the members with security.keyFile and security.authorization, and create a user with the role readWrite on the database of the locks."})
+	return true
+}
+
+// privilege is a right of a user on a collection.
+type privilege struct {
+	subject    string
+	collection string
+	actions    []string
+	level      driver.Level // if it is missing
+	without    string       // what happens without it
+}
+
+// privileges compares what the server says of the user with what the driver needs.
+func (c *checkup) privileges(status bson.Raw) {
+	locks := c.l.majority.Name()
+	const retention = "abandoned records are not removed unless somebody else makes the TTL index"
+	for _, p := range []privilege{
+		{subjectFind, locks, []string{"find"}, driver.LevelWrong, "no lock can be acquired or read"},
+		{subjectInsert, locks, []string{"insert"}, driver.LevelWrong, "a lock's first acquire fails"},
+		{subjectUpdate, locks, []string{"update"}, driver.LevelWrong, "no lock can be acquired or renewed"},
+		{subjectListIndexes, locks, []string{"listIndexes"}, driver.LevelDoubtful, "the TTL index is not checked"},
+		{subjectCreateIndex, locks, []string{"createIndex"}, driver.LevelDoubtful, retention},
+		{subjectStreaming, locks, []string{"changeStream"}, driver.LevelDoubtful, "callers that watch a lock without waiting for it poll"},
+		{subjectHinting, locks + hintsSuffix + "0", []string{"createCollection", "find", "insert"}, driver.LevelDoubtful, "a release wakes no waiter of another process; waiters poll every second"},
+	} {
+		var missing []string
+		for _, action := range p.actions {
+			if !allows(status, c.l.majority.Database().Name(), p.collection, action) {
+				missing = append(missing, action)
+			}
+		}
+		if len(missing) == 0 {
+			c.ok(p.subject, "granted on %s", p.collection)
+			continue
+		}
+		c.report(c.missing(p, missing))
+	}
+}
+
+// missing describes a missing privilege.
+func (c *checkup) missing(p privilege, actions []string) driver.Finding {
+	database := c.l.majority.Database().Name()
+	return driver.Finding{Subject: p.subject, Level: p.level,
+		Detail: fmt.Sprintf("the user lacks %s on %s.%s: %s", strings.Join(actions, ", "), database, p.collection, p.without),
+		Remedy: "Grant the user the role readWrite on the database. In mongosh, as an administrator:",
+		Command: command(c.userDB, doc{field("grantRolesToUser", c.user),
+			field("roles", list{doc{field("role", "readWrite"), field("db", database)}})})}
+}
+
+// allows reports whether the answer to connectionStatus has an action on a collection.
+func allows(status bson.Raw, database, collection, action string) bool {
+	granted, _ := status.Lookup("authInfo", "authenticatedUserPrivileges").ArrayOK()
+	values, err := granted.Values()
+	if err != nil {
+		return false
+	}
+	for _, value := range values {
+		one, ok := value.DocumentOK()
+		if !ok || !covers(one, database, collection) {
+			continue
+		}
+		actions, _ := one.Lookup("actions").ArrayOK()
+		names, err := actions.Values()
+		if err != nil {
+			continue
+		}
+		for _, name := range names {
+			if text, _ := name.StringValueOK(); text == action || text == "anyAction" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// covers reports whether a privilege is on this collection. An empty text stands for all names.
+func covers(privilege bson.Raw, database, collection string) bool {
+	if all, _ := privilege.Lookup("resource", "anyResource").BooleanOK(); all {
+		return true
+	}
+	db, ofCollections := privilege.Lookup("resource", "db").StringValueOK()
+	coll, _ := privilege.Lookup("resource", "collection").StringValueOK()
+	return ofCollections && (db == "" || db == database) && (coll == "" || coll == collection)
+}
+
+// majorityWrite sends an acquire that matches nothing and waits for the majority.
+func (c *checkup) majorityWrite(ctx context.Context) bool {
+	begun := time.Now()
+	err := c.run(ctx, c.l.dryRunAcquire)
+	took := time.Since(begun)
+	const slow = time.Second
+	switch {
+	case hasCode(err, codeUnauthorized):
+		c.failed(subjectWrite, driver.LevelWrong, err, "Grant the privileges that are missing.")
+	case err != nil:
+		c.failed(subjectWrite, driver.LevelWrong, err, "A majority of the members with data must run and replicate: start those that are down, see rs.status() in mongosh.")
+	case took > slow:
+		c.report(driver.Finding{Subject: subjectWrite, Level: driver.LevelDoubtful,
+			Detail: fmt.Sprintf("a majority took %v to acknowledge a write", roundLatency(took)),
+			Remedy: "Look for a slow disk, a slow network or lagging members: rs.printSecondaryReplicationInfo() in mongosh."})
+	default:
+		c.ok(subjectWrite, "a majority acknowledged a write in %v; every lock is written with write concern majority, whatever the default is", roundLatency(took))
+	}
+	return true
+}
+
+// collection examines the collection of the locks.
+func (c *checkup) collection(ctx context.Context) bool {
+	if err := c.run(ctx, c.l.checkCollection); err != nil {
+		c.failed(subjectCollection, driver.LevelWrong, err, "Name another collection in the URL parameter "+paramCollection+", in all programs at the same time; or rename this one while no program runs.")
+		return true
+	}
+	c.ok(subjectCollection, "%s is an ordinary collection, or will become one", c.l.namespace())
+	return true
+}
+
+// index examines the TTL index.
+func (c *checkup) index(ctx context.Context) bool {
+	var specs []mongo.IndexSpecification
+	err := c.run(ctx, func(ctx context.Context) (err error) {
+		specs, err = c.l.majority.Indexes().ListSpecifications(ctx)
+		if hasCode(err, codeNamespaceNotFound) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		c.failed(subjectIndex, driver.LevelDoubtful, err, "Grant the privilege listIndexes.")
+		return true
+	}
+	database, locks := c.l.majority.Database().Name(), c.l.majority.Name()
+	var retention *mongo.IndexSpecification
+	for i, spec := range specs {
+		switch field := soleField(spec.KeysDocument); {
+		case field == fieldExpiresAt:
+			retention = &specs[i]
+		case (field == fieldRenewedAt || field == fieldAcquiredAt) && spec.ExpireAfterSeconds != nil:
+			c.report(driver.Finding{Subject: subjectIndex, Level: driver.LevelWrong,
+				Detail:  fmt.Sprintf("the index %s expires records by their field %s: it removes the records of locks that are held, and two holders can overlap", spec.Name, field),
+				Remedy:  "Drop the index. In mongosh:",
+				Command: command(database, doc{{Key: "dropIndexes", Value: locks}, {Key: "index", Value: spec.Name}})})
+			return true
+		}
+	}
+	wanted := c.l.retentionSeconds()
+	create := docOf("createIndexes", locks)
+	create = append(create, field("indexes", list{doc{field("key", docOf(fieldExpiresAt, 1)), field("name", indexName), field("expireAfterSeconds", wanted)}}))
+	switch {
+	case retention == nil:
+		c.report(driver.Finding{Subject: subjectIndex, Level: driver.LevelDoubtful,
+			Detail: "there is no TTL index: the records of locks that nobody uses any more stay forever",
+			Remedy: "Grant createIndex, so that the next start of a program makes the index, or make it in mongosh:", Command: command(database, create)})
+	case retention.ExpireAfterSeconds == nil:
+		c.report(driver.Finding{Subject: subjectIndex, Level: driver.LevelDoubtful,
+			Detail:  fmt.Sprintf("the index %s on %s has no expireAfterSeconds: the records of locks that nobody uses any more stay forever", retention.Name, fieldExpiresAt),
+			Remedy:  "Drop the index; the next start of a program makes the right one. In mongosh:",
+			Command: command(database, doc{field("dropIndexes", locks), field("index", retention.Name)})})
+	case *retention.ExpireAfterSeconds != wanted:
+		have := time.Duration(*retention.ExpireAfterSeconds) * time.Second
+		c.report(driver.Finding{Subject: subjectIndex, Level: driver.LevelDoubtful,
+			Detail: fmt.Sprintf("the index removes records %s after their expiry, and the URL wants %s: data and last holders are kept for another time than expected",
+				driver.FormatDuration(have), driver.FormatDuration(c.l.config.retention)),
+			Remedy: fmt.Sprintf("Give all programs the URL parameter %s=%s, or change the index in mongosh:", paramRetention, have),
+			Command: command(database, doc{field("collMod", locks),
+				field("index", doc{field("name", retention.Name), field("expireAfterSeconds", wanted)})})})
+	default:
+		c.ok(subjectIndex, "records are removed %s after their expiry or release", driver.FormatDuration(c.l.config.retention))
+	}
+	return true
+}
+
+// hints examines the collections by which a release wakes waiters. It makes none.
+func (c *checkup) hints(ctx context.Context) bool {
+	if c.l.config.wake != WakeHints {
+		c.ok(subjectHints, "not used: the URL has wake=%s", string(c.l.config.wake))
+		return true
+	}
+	var found []mongo.CollectionSpecification
+	err := c.run(ctx, func(ctx context.Context) (err error) {
+		named := bson.Regex{Pattern: "^" + regexp.QuoteMeta(c.l.majority.Name()+hintsSuffix) + "[0-9a-f]$"}
+		found, err = c.l.majority.Database().ListCollectionSpecifications(ctx, docOf("name", named))
+		return err
+	})
+	if err != nil {
+		c.failed(subjectHints, driver.LevelDoubtful, err, "Grant the user the role readWrite on the database.")
+		return true
+	}
+	for _, spec := range found {
+		if capped, _ := spec.Options.Lookup("capped").BooleanOK(); capped {
+			continue
+		}
+		c.report(driver.Finding{Subject: subjectHints, Level: driver.LevelDoubtful,
+			Detail:  fmt.Sprintf("the collection %s is not capped, so no process can follow it: its waiters poll every second", spec.Name),
+			Remedy:  "Drop it: the next waiter makes it anew. If it has data of another program, move them first. In mongosh:",
+			Command: command(c.l.majority.Database().Name(), docOf("drop", spec.Name))})
+		return true
+	}
+	c.ok(subjectHints, "a release wakes the next waiter; %d of %d collections of hints exist, the others are made when needed", len(found), hintsCollections)
+	return true
+}
+
+// changeStream opens a stream and closes it.
+func (c *checkup) changeStream(ctx context.Context) bool {
+	if c.standalone {
+		c.report(driver.Finding{Subject: subjectStream, Level: driver.LevelDoubtful,
+			Detail: "a standalone server has no change streams: callers that watch a lock without waiting for it poll",
+			Remedy: "Make it a replica set; see the finding about the server."})
+		return true
+	}
+	err := c.run(ctx, func(ctx context.Context) error {
+		stream, err := streamSource(c.l.majority).open(ctx)
+		if err != nil {
+			return err
+		}
+		return stream.Close(ctx)
+	})
+	if err != nil {
+		c.report(driver.Finding{Subject: subjectStream, Level: driver.LevelDoubtful,
+			Detail: plain(err),
+			Remedy: "Grant the privilege changeStream, which the role readWrite has; without it, callers that watch a lock without waiting for it poll."})
+		return true
+	}
+	c.ok(subjectStream, "available to callers that watch a lock without waiting for it")
+	return true
+}
+
+// foreign looks for documents that are no lock's. The types of _id are ordered, with texts neither
+// first nor last, so that the least and the greatest _id are enough.
+func (c *checkup) foreign(ctx context.Context) bool {
+	other := ""
+	err := c.run(ctx, func(ctx context.Context) error {
+		for _, order := range []int{1, -1} {
+			id, err := c.l.majority.FindOne(ctx, doc{}, options.FindOne().SetSort(docOf(fieldName, order)).SetProjection(docOf(fieldName, 1))).Raw()
+			if errors.Is(err, mongo.ErrNoDocuments) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if name, isText := id.Lookup(fieldName).StringValueOK(); !isText || name == "" {
+				other = "an _id of the type " + id.Lookup(fieldName).Type.String()
+				if isText {
+					other = "an empty _id"
+				}
+			}
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		c.failed(subjectForeign, driver.LevelDoubtful, err, "Grant the privilege find.")
+	case other != "":
+		c.report(driver.Finding{Subject: subjectForeign, Level: driver.LevelDoubtful,
+			Detail: "the collection has a document with " + other + ", which is no lock's: another program seems to write here",
+			Remedy: "Give the locks a collection of their own (URL parameter " + paramCollection + "), or remove the other program's documents."})
+	default:
+		c.ok(subjectForeign, "every document has the _id of a lock")
+	}
+	return true
+}

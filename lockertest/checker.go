@@ -1,0 +1,99 @@
+package lockertest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+func canCheck(s *suite) bool { return s.capabilities.Checker != nil }
+
+// checkedChecker checks what a Checker reports.
+type checkedChecker struct {
+	driver.Checker
+	c *check
+}
+
+// Check checks each finding.
+func (s checkedChecker) Check(ctx context.Context, report func(driver.Finding)) error {
+	err := s.Checker.Check(ctx, func(f driver.Finding) {
+		s.c.checkText("Check: the finding", fmt.Sprintf("%+v", f), "")
+		if f.Subject == "" || f.Detail == "" || f.Level > driver.LevelWrong {
+			s.c.errorf("Check reported a finding without a subject, a detail or a level: %+v", f)
+		}
+		if f.Level >= driver.LevelDoubtful && f.Remedy == "" {
+			s.c.errorf("Check reported that %q is %v, without a remedy", f.Subject, f.Level)
+		}
+		report(f)
+	})
+	if err != nil {
+		s.c.checkText("Check: the error", err.Error(), "")
+	}
+	return err
+}
+
+// RemoveProbe checks its error.
+func (s checkedChecker) RemoveProbe(ctx context.Context, name string) error {
+	return s.c.checkError("RemoveProbe", name, "", s.Checker.RemoveProbe(ctx, name))
+}
+
+var checkerClauses = []clause{
+	{
+		name: "checker/Check", needs: canCheck,
+		says: "Check calls report for each thing that it has examined, also for what is right. It changes nothing on the backend.",
+		run: func(c *check) {
+			held, free := c.acquire(c.a, c.request(c.name())), c.acquire(c.a, c.request(c.name()))
+			c.release(c.a, free)
+			n := 0
+			if err := c.b.Capabilities().Checker.Check(c.ctx, func(driver.Finding) { n++ }); err != nil {
+				c.errorf("Check: %v", err)
+			}
+			if n == 0 {
+				c.errorf("Check reported nothing")
+			}
+			c.stillHeldBy("after Check", held)
+			if r := c.inspect(c.b, free.Name); r.State != driver.StateFree || r.Token != free.Token {
+				c.errorf("after Check a free lock is %v with token %d, want token %d", r.State, r.Token, free.Token)
+			}
+		},
+	},
+	{
+		name: "checker/RemoveProbe", needs: canCheck,
+		says: "RemoveProbe removes the record of a lock that is free and has no data. A record that is missing is no error.",
+		run: func(c *check) {
+			lease := c.acquire(c.a, c.request(c.name()))
+			c.release(c.a, lease)
+			for _, when := range []string{"RemoveProbe", "RemoveProbe of a name without a record"} {
+				if err := c.b.Capabilities().Checker.RemoveProbe(c.ctx, lease.Name); err != nil {
+					c.errorf("%s: %v", when, err)
+				}
+			}
+			next := c.acquire(c.b, c.request(lease.Name))
+			c.tokenRises(lease, next)
+			c.stillHeldBy("after RemoveProbe", next)
+		},
+	},
+	{
+		name: "checker/keeps", needs: canCheck,
+		says: "A record that is held or has data is kept.",
+		run: func(c *check) {
+			remove := func(name string) {
+				if err := c.b.Capabilities().Checker.RemoveProbe(c.ctx, name); err != nil {
+					c.errorf("RemoveProbe of a record that is kept: %v", err)
+				}
+			}
+			held := c.acquire(c.a, c.request(c.name()))
+			remove(held.Name)
+			c.stillHeldBy("after RemoveProbe", held)
+			req := c.request(c.name())
+			req.Data = []byte("kept")
+			lease := c.acquire(c.a, req)
+			c.release(c.a, lease)
+			remove(lease.Name)
+			if r := c.inspect(c.b, lease.Name); string(r.Data) != "kept" || r.Token != lease.Token {
+				c.errorf("after RemoveProbe the data of a free lock are %q, its token %d; want %q and %d", r.Data, r.Token, "kept", lease.Token)
+			}
+		},
+	},
+}
