@@ -31,7 +31,7 @@ SYSTEMS := linux darwin windows
 NEWEST_PKG ?= ./drivers/mongo ./drivers/azblob ./drivers/file ./internal/mongotest ./internal/azuritetest
 NEWEST := .cache/newest.mod
 NEWEST_COMMAND := ../../.cache/newest-command.mod
-MODULES := . otelholdfast cmd/holdfast bench integration holdfastcontainers adapters/integration holdfastvet sim
+MODULES := . otelholdfast cmd/holdfast web/browsertest bench integration holdfastcontainers adapters/integration holdfastvet sim
 # The modules that make test tests beside the root module.
 TESTED_MODULES := otelholdfast sim cmd/holdfast
 # These have so many dependencies that .ci/run leaves them out; make lint-all and make test-adapters test-examples check them.
@@ -87,6 +87,11 @@ test-examples: ## test the examples that are modules of their own: gocron, Caddy
 .PHONY: test-vet
 test-vet: ## test holdfastvet, the checks for programs that use the library
 	$(GO) -C holdfastvet test -count=1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
+
+.PHONY: test-page
+test-page: setup ## test the page in a real Chromium, with axe-core, on a folder, MongoDB and Azurite: two minutes
+	@$(GO) run ./internal/setup browser
+	$(GO) -C web/browsertest test -count=1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
 
 .PHONY: test-newest
 test-newest: setup ## test the packages that use other modules with the newest versions; go.mod requires the oldest

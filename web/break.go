@@ -5,17 +5,24 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/holdfast-go/holdfast"
 )
 
-// maxBreakRequest bounds the body of a request to break.
-const maxBreakRequest = 8 << 10
+// maxBreakRequest and readTimeout bound the body of a request to break.
+const (
+	maxBreakRequest = 8 << 10
+	readTimeout     = 10 * time.Second
+)
 
 // breakLock breaks the lease of one holder. The lock becomes free when the lease ends; the page
 // cannot free it sooner, since two holders could then be at work.
 func (h *Handler) breakLock(w http.ResponseWriter, r *http.Request) {
 	log := h.options.Logger.With("client", r.RemoteAddr)
+	if h.options.User != nil {
+		log = log.With("user", h.options.User(r))
+	}
 	switch {
 	case !h.mayBreak(r):
 		log.Warn("holdfast: refused to break a lock: not allowed")
@@ -30,6 +37,7 @@ func (h *Handler) breakLock(w http.ResponseWriter, r *http.Request) {
 		Name  string `json:"name"`
 		Token string `json:"token"` // of the holder that was shown
 	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTimeout)) // not every server can
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBreakRequest))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&request); err != nil {
@@ -42,7 +50,7 @@ func (h *Handler) breakLock(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !h.shown(request.Name) {
-		fail(w, http.StatusNotFound, "no such lock here")
+		fail(w, http.StatusNotFound, errNotShown.Error())
 		return
 	}
 	log = log.With("lock", request.Name, "token", token)

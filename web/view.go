@@ -16,13 +16,14 @@ import (
 // row is a lock as the page gets it. It has no data and no lease ID.
 type row struct {
 	Name        string     `json:"name"`
-	State       string     `json:"state"` // "held", "broken", "free" or "unknown"
+	State       string     `json:"state"` // "held", "broken", "free" or "unknown"; of one lock also "absent" or "unreadable"
 	Owner       string     `json:"owner,omitempty"`
 	Token       string     `json:"token,omitempty"` // as text: a number of JavaScript is too small
 	TTLMs       int64      `json:"ttlMs,omitempty"`
 	RemainingMs *int64     `json:"remainingMs,omitempty"` // when the answer was written
 	AcquiredAt  *time.Time `json:"acquiredAt,omitempty"`
 	RenewedAt   *time.Time `json:"renewedAt,omitempty"`
+	Waiters     int        `json:"waiters,omitempty"` // that have a position in the queue
 	History     []tenure   `json:"history,omitempty"` // of the lock that is read alone
 }
 
@@ -37,7 +38,7 @@ type tenure struct {
 
 // rowOf describes a record that was read at a time.
 func rowOf(r driver.Record, at time.Time) row {
-	out := row{Name: r.Name, State: lockview.State(&r), Owner: r.Owner, TTLMs: r.TTL.Milliseconds()}
+	out := row{Name: r.Name, State: lockview.State(&r), Owner: r.Owner, TTLMs: r.TTL.Milliseconds(), Waiters: r.Waiters}
 	if r.Token != 0 {
 		out.Token = strconv.FormatUint(r.Token, 10)
 	}
@@ -104,6 +105,8 @@ type view struct {
 	Pages      int            `json:"pages"`
 	Rows       []row          `json:"rows"`
 	Unreadable []string       `json:"unreadable,omitempty"`
+
+	shown []*driver.Record // the records of the rows
 }
 
 // maxUnreadable is how many unreadable records are named.
@@ -112,46 +115,85 @@ const maxUnreadable = 20
 // viewOf returns the rows of a page. Only they are converted: thousands of locks stay quick.
 func viewOf(s *lockview.Snapshot, q query) view {
 	matching := s.Select(q.Selection)
-	pages := max(1, (len(matching)+q.size-1)/q.size)
 	out := view{AgeMs: time.Since(s.At).Milliseconds(), Error: errorText(s.Err), Total: len(s.Records), Matching: len(matching),
-		States: s.Count(), Page: min(q.page, pages), Pages: pages, Rows: []row{},
-		Unreadable: s.Unreadable[:min(len(s.Unreadable), maxUnreadable)]}
-	for _, r := range matching[(out.Page-1)*q.size : min(out.Page*q.size, len(matching))] {
+		States: s.Count(), Rows: []row{}, Unreadable: s.Unreadable[:min(len(s.Unreadable), maxUnreadable)]}
+	matching, out.Page, out.Pages = paged(matching, q)
+	for _, r := range matching {
 		out.Rows = append(out.Rows, rowOf(*r, s.At))
 	}
+	out.shown = matching
 	return out
+}
+
+// paged returns the part of a list on the wanted page, or on the last one if there are fewer.
+func paged[T any](list []T, q query) (part []T, page, pages int) {
+	pages = max(1, (len(list)+q.size-1)/q.size)
+	page = min(q.page, pages)
+	return list[(page-1)*q.size : min(page*q.size, len(list))], page, pages
 }
 
 // instance is a holder and what it holds.
 type instance struct {
-	Owner      string         `json:"owner"`
-	Locks      []string       `json:"locks"` // the first of them by name, without partitions
-	LocksHeld  int            `json:"locksHeld"`
-	Partitions map[string]int `json:"partitions"` // how many of each group
+	Owner      string       `json:"owner"`
+	Locks      []string     `json:"locks"` // the first of them by name, without partitions
+	LocksHeld  int          `json:"locksHeld"`
+	Partitions []*partition `json:"partitions"`
 }
 
-// maxLocksShown is how many locks of an instance are named.
-const maxLocksShown = 50
+// partition is what an instance owns of one group.
+type partition struct {
+	Group   string `json:"group"`
+	Count   int    `json:"count"`
+	Numbers string `json:"numbers"` // such as "0–3, 7"
 
-// instancesOf returns the holders, in the order of their names.
-func instancesOf(s *lockview.Snapshot) []*instance {
+	numbers []uint64
+}
+
+// instancesView is a page of instances.
+type instancesView struct {
+	AgeMs     int64       `json:"ageMs,omitempty"` // since the backend answered
+	Total     int         `json:"total"`
+	Matching  int         `json:"matching"`
+	Page      int         `json:"page"`
+	Pages     int         `json:"pages"`
+	Instances []*instance `json:"instances"`
+}
+
+const (
+	// maxLocksShown is how many locks of an instance are named.
+	maxLocksShown = 50
+	// maxRangesShown is how many ranges of partitions are named.
+	maxRangesShown = 20
+)
+
+// instancesOf returns a page of the holders, in the order of their names.
+func instancesOf(s *lockview.Snapshot, q query) instancesView {
 	all := map[string]*instance{}
-	out := []*instance{}
+	matching := []*instance{}
+	text := strings.ToLower(q.Text)
 	for i := range s.Records {
 		r := &s.Records[i]
 		if r.State != driver.StateHeld {
 			continue
 		}
-		at := all[r.Owner]
-		if at == nil {
-			at = &instance{Owner: r.Owner, Locks: []string{}, Partitions: map[string]int{}}
-			all[r.Owner] = at
-			out = append(out, at)
+		group, number, isPartition := partitionOf(r.Name)
+		if isPartition && group == "" {
+			continue
 		}
-		if group, ok := partitionGroup(r.Name); ok {
-			if group != "" {
-				at.Partitions[group]++
+		owner := r.Owner
+		if isPartition {
+			owner = instanceOf(owner)
+		}
+		at := all[owner]
+		if at == nil {
+			at = &instance{Owner: owner, Locks: []string{}, Partitions: []*partition{}}
+			all[owner] = at
+			if strings.Contains(strings.ToLower(owner), text) {
+				matching = append(matching, at)
 			}
+		}
+		if isPartition {
+			at.add(group, number)
 			continue
 		}
 		at.LocksHeld++
@@ -159,23 +201,70 @@ func instancesOf(s *lockview.Snapshot) []*instance {
 			at.Locks = append(at.Locks, r.Name)
 		}
 	}
-	slices.SortFunc(out, func(a, b *instance) int { return strings.Compare(a.Owner, b.Owner) })
+	slices.SortFunc(matching, func(a, b *instance) int { return strings.Compare(a.Owner, b.Owner) })
+	out := instancesView{Total: len(all), Matching: len(matching)}
+	out.Instances, out.Page, out.Pages = paged(matching, q)
+	for _, at := range out.Instances {
+		for _, p := range at.Partitions {
+			p.Numbers = ranges(p.numbers)
+		}
+	}
 	return out
 }
 
-// partitionGroup tells a lock of package partitions by its name. The group is "" for a lock that
-// counts the members of a group or wakes them, which nobody looks for.
-func partitionGroup(name string) (group string, ok bool) {
-	at := strings.LastIndex(name, "/partition-")
+func (i *instance) add(group string, number uint64) {
+	at := slices.IndexFunc(i.Partitions, func(p *partition) bool { return p.Group == group })
 	if at < 0 {
-		return "", false
+		at = len(i.Partitions)
+		i.Partitions = append(i.Partitions, &partition{Group: group})
 	}
-	rest := name[at+len("/partition-"):]
+	p := i.Partitions[at]
+	p.Count++
+	p.numbers = append(p.numbers, number)
+}
+
+// ranges writes ascending numbers as people do.
+func ranges(numbers []uint64) string {
+	var out []string
+	for i := 0; i < len(numbers); {
+		if len(out) == maxRangesShown {
+			return strings.Join(out, ", ") + " …"
+		}
+		from := i
+		for i++; i < len(numbers) && numbers[i] == numbers[i-1]+1; i++ {
+		}
+		text := strconv.FormatUint(numbers[from], 10)
+		if i-from > 1 {
+			text += "–" + strconv.FormatUint(numbers[i-1], 10)
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, ", ")
+}
+
+// instanceOf returns the name of an instance without the mark that package partitions appends for
+// each run: "#" and twelve hexadecimal digits.
+func instanceOf(owner string) string {
+	const digits = 12
+	at := len(owner) - digits - 1
+	if at < 0 || owner[at] != '#' || strings.Trim(owner[at+1:], "0123456789abcdef") != "" {
+		return owner
+	}
+	return owner[:at]
+}
+
+// partitionOf recognizes a lock of package partitions by its name. The group is "" for a lock that
+// counts the members of a group or wakes them.
+func partitionOf(name string) (group string, number uint64, ok bool) {
+	const mark = "/partition-"
+	at := strings.LastIndex(name, mark)
+	if at < 0 {
+		return "", 0, false
+	}
+	rest := name[at+len(mark):]
 	if rest == "bell" || strings.HasPrefix(rest, "member-") {
-		return "", true
+		return "", 0, true
 	}
-	if _, err := strconv.ParseUint(rest, 10, 32); err != nil {
-		return "", false
-	}
-	return name[:at], true
+	number, err := strconv.ParseUint(rest, 10, 32)
+	return name[:at], number, err == nil
 }

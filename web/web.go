@@ -17,11 +17,8 @@ import (
 	"embed"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"log/slog"
-	"mime"
 	"net/http"
-	"path"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -40,7 +37,13 @@ type Options struct {
 	// MayRead reports whether a request may read anything at all. nil: everybody may.
 	MayRead func(*http.Request) bool
 	// MayBreak reports whether a request may break a lock. nil: nobody may.
+	// Each break is of the holder that the reader has seen, by its fencing token, and needs a
+	// secret of this Handler that other sites cannot read. If several Handlers share an address,
+	// the balancer has to send a reader to the same one.
 	MayBreak func(*http.Request) bool
+	// User names who sends a request, for the log. A name that the client can choose freely, as
+	// that of a shared password, proves nothing. nil: only the client's address is logged.
+	User func(*http.Request) string
 	// Logger gets a message for each lock that was broken, with the client's address, and for
 	// each refused attempt. nil: slog.Default().
 	Logger *slog.Logger
@@ -65,6 +68,22 @@ type Handler struct {
 //go:embed assets
 var assets embed.FS
 
+// files are the parts of the page, with their types: those that the system knows can be wrong.
+var files = map[string]string{
+	"index.html": "text/html; charset=utf-8",
+	"app.js":     "text/javascript; charset=utf-8",
+	"view.js":    "text/javascript; charset=utf-8",
+	"app.css":    "text/css; charset=utf-8",
+	"icon.svg":   "image/svg+xml",
+}
+
+// policy lets the page load its own files, and nothing else.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
+	"require-trusted-types-for 'script'; trusted-types 'none'"
+
+// errNotShown is about a name outside of the prefix.
+var errNotShown = errors.New("no such lock here")
+
 // New makes a Handler for the locks of a client. The error is a *[holdfast.InvalidError] if an
 // option is not allowed, and matches [errors.ErrUnsupported] if the backend cannot list its locks.
 // Close the Handler before the Client is shut down.
@@ -85,13 +104,12 @@ func New(client *holdfast.Client, options Options) (*Handler, error) {
 	}
 	h := &Handler{client: client, options: options, locks: lockview.NewSource(client, options.Prefix, options.Refresh),
 		mux: http.NewServeMux(), origin: http.NewCrossOriginProtection(), token: rand.Text()}
-	files, err := fs.Sub(assets, "assets")
-	if err != nil {
-		panic(err) // the folder is compiled in
-	}
-	h.mux.Handle("GET /{$}", serveFile(files, "index.html"))
-	for _, name := range []string{"app.js", "view.js", "app.css", "icon.svg"} {
-		h.mux.Handle("GET /"+name, serveFile(files, name))
+	for name, kind := range files {
+		path := "GET /" + name
+		if name == "index.html" {
+			path = "GET /{$}"
+		}
+		h.mux.Handle(path, serveFile(name, kind))
 	}
 	h.mux.HandleFunc("GET /api/session", h.session)
 	h.mux.HandleFunc("GET /api/locks", h.list)
@@ -108,10 +126,11 @@ func (h *Handler) Close() { h.locks.Close() }
 // ServeHTTP serves the page and what it asks for.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
-	header.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	header.Set("Content-Security-Policy", policy)
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cross-Origin-Resource-Policy", "same-origin")
+	header.Set("Cross-Origin-Opener-Policy", "same-origin")
 	header.Set("Cache-Control", "no-store")
 	if h.options.MayRead != nil && !h.options.MayRead(r) {
 		fail(w, http.StatusForbidden, "you may not read the locks")
@@ -120,19 +139,18 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mux.ServeHTTP(w, r)
 }
 
-func serveFile(files fs.FS, name string) http.Handler {
-	content, err := fs.ReadFile(files, name)
+func serveFile(name, kind string) http.Handler {
+	content, err := assets.ReadFile("assets/" + name)
 	if err != nil {
 		panic(err) // the file is compiled in
 	}
-	kind := mime.TypeByExtension(path.Ext(name))
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", kind)
 		_, _ = w.Write(content) // the reader may be gone
 	})
 }
 
-// session tells the page what it may do, and the token that a request to break must bring.
+// session answers with what the reader may do, and with the token that a request to break must bring.
 func (h *Handler) session(w http.ResponseWriter, r *http.Request) {
 	answer := struct {
 		MayBreak bool   `json:"mayBreak"`
@@ -159,7 +177,7 @@ func (h *Handler) hasToken(r *http.Request) bool {
 func (h *Handler) lock(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("name")
 	if !h.shown(name) {
-		fail(w, http.StatusNotFound, "no such lock here")
+		fail(w, http.StatusNotFound, errNotShown.Error())
 		return
 	}
 	record, err := h.client.Inspect(r.Context(), name)
@@ -191,14 +209,21 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, viewOf(s, q))
 }
 
-// instances answers with the holders and what they hold.
+// instances answers with a page of the holders and what they hold.
 func (h *Handler) instances(w http.ResponseWriter, r *http.Request) {
+	q, err := parseQuery(r.URL.Query())
+	if err != nil {
+		fail(w, http.StatusBadRequest, err.Error())
+		return
+	}
 	s, err := h.locks.Next(r.Context())
 	if err != nil {
 		failBackend(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, instancesOf(s))
+	v := instancesOf(s, q)
+	v.AgeMs = time.Since(s.At).Milliseconds()
+	writeJSON(w, http.StatusOK, v)
 }
 
 // failBackend answers that the backend failed. The library's errors carry no secret.

@@ -139,7 +139,7 @@ func TestNoSecretLeaves(t *testing.T) {
 	t.Parallel()
 	p := serve(t, web.Options{})
 	h := p.hold("job")
-	for _, path := range []string{"api/locks", "api/lock?name=job", "api/instances"} {
+	for _, path := range []string{"api/locks", "api/lock?name=job", "api/instances", "api/session"} {
 		response, err := p.Client().Get(p.URL + "/locks/" + path)
 		if err != nil {
 			t.Fatal(err)
@@ -172,18 +172,45 @@ func TestPrefixLimitsThePage(t *testing.T) {
 func TestInstances(t *testing.T) {
 	t.Parallel()
 	p := serve(t, web.Options{})
-	for _, name := range []string{"orders/partition-0001", "orders/partition-0002", "orders/partition-member-0000", "billing", "odd/partition-x"} {
+	for _, name := range []string{"orders/partition-0001", "orders/partition-0002", "orders/partition-0003", "orders/partition-0007", "orders/partition-member-0000", "billing", "odd/partition-x"} {
 		p.hold(name)
 	}
-	var got []struct {
-		Owner      string
-		Locks      []string
-		LocksHeld  int
-		Partitions map[string]int
+	for i := range 60 {
+		if _, err := p.client.Lock(t.Context(), fmt.Sprintf("other-%02d", i), holdfast.WithOwner(fmt.Sprintf("pod-%02d", i))); err != nil {
+			t.Fatal(err)
+		}
 	}
-	p.get("api/instances", &got)
-	if len(got) != 1 || got[0].Owner != "web-1" || got[0].LocksHeld != 2 || got[0].Partitions["orders"] != 2 || len(got[0].Partitions) != 1 {
-		t.Errorf("%+v", got)
+	// Package partitions appends a mark to the owner for each run.
+	if _, err := p.client.Lock(t.Context(), "mail/partition-0000", holdfast.WithOwner("web-1#0123456789ab")); err != nil {
+		t.Fatal(err)
+	}
+	type instances struct {
+		Total, Matching, Page, Pages int
+		Instances                    []struct {
+			Owner      string
+			Locks      []string
+			LocksHeld  int
+			Partitions []struct {
+				Group, Numbers string
+				Count          int
+			}
+		}
+	}
+	var got instances
+	p.get("api/instances?page=2&size=50", &got)
+	if got.Total != 61 || got.Pages != 2 || len(got.Instances) != 11 {
+		t.Fatalf("page 2: %+v", got)
+	}
+	got = instances{}
+	p.get("api/instances?q=WEB", &got)
+	if got.Matching != 1 || got.Instances[0].Owner != "web-1" || got.Instances[0].LocksHeld != 2 || len(got.Instances[0].Partitions) != 2 {
+		t.Fatalf("search: %+v", got)
+	}
+	if mail, orders := got.Instances[0].Partitions[0], got.Instances[0].Partitions[1]; mail.Group != "mail" || orders.Group != "orders" || orders.Count != 4 || orders.Numbers != "1–3, 7" {
+		t.Errorf("partitions: %+v", got.Instances[0].Partitions)
+	}
+	if code := p.get("api/instances?page=0", nil); code != http.StatusBadRequest {
+		t.Errorf("page 0: status %d", code)
 	}
 }
 
@@ -192,14 +219,33 @@ func TestEventsFollowChanges(t *testing.T) {
 	t.Parallel()
 	p := serve(t, web.Options{Refresh: 100 * time.Millisecond})
 	events := p.follow("api/events?name=job")
-	events.expect("view", `"state":"free"`)
-	events.expect("tick", `"error":""`)
+	events.expect("view", `"state":"absent"`)
+	events.expect("tick", `"ageMs":`)
 	h := p.hold("job")
 	events.expect("view", `"state":"held","owner":"web-1","token":"`+fmt.Sprint(h.Token()))
 	if err := h.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	events.expect("view", `"state":"free"`)
+}
+
+// A name outside of the prefix has no events, and neither has a request whose answer would never end.
+func TestEventsAreRefused(t *testing.T) {
+	t.Parallel()
+	p := serve(t, web.Options{Prefix: "team-a/"})
+	for path, code := range map[string]int{"api/events?name=team-b/job": http.StatusBadRequest, "api/events?sort=color": http.StatusBadRequest} {
+		if got := p.get(path, nil); got != code {
+			t.Errorf("%s: status %d, want %d", path, got, code)
+		}
+	}
+	answer, err := p.Client().Head(p.URL + "/locks/api/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = answer.Body.Close()
+	if answer.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("HEAD: status %d", answer.StatusCode)
+	}
 }
 
 type eventStream struct {
@@ -274,7 +320,7 @@ func (p *page) token() string {
 
 func TestBreak(t *testing.T) {
 	t.Parallel()
-	p := serve(t, web.Options{MayBreak: everybody})
+	p := serve(t, web.Options{MayBreak: everybody, User: func(r *http.Request) string { return r.Header.Get("X-User") }})
 	h := p.hold("job")
 	token := p.token()
 	body := fmt.Sprintf(`{"name":"job","token":"%d"}`, h.Token())
@@ -300,13 +346,13 @@ func TestBreak(t *testing.T) {
 			t.Fatalf("%s: the lock was broken (%v)", name, err)
 		}
 	}
-	if code, text := p.post(body, map[string]string{"X-Holdfast-Token": token, "Sec-Fetch-Site": "same-origin"}); code != http.StatusOK {
+	if code, text := p.post(body, map[string]string{"X-Holdfast-Token": token, "Sec-Fetch-Site": "same-origin", "X-User": "ada"}); code != http.StatusOK {
 		t.Fatalf("status %d %s", code, text)
 	}
 	if r, err := p.client.Inspect(t.Context(), "job"); err != nil || !r.Broken {
 		t.Errorf("broken is %v, %v", r.Broken, err)
 	}
-	if log := p.log.String(); !strings.Contains(log, "a lock was broken from the page") || !strings.Contains(log, "lock=job") || !strings.Contains(log, "client=127.0.0.1:") || strings.Contains(log, token) {
+	if log := p.log.String(); !strings.Contains(log, "a lock was broken from the page") || !strings.Contains(log, "lock=job") || !strings.Contains(log, "client=127.0.0.1:") || !strings.Contains(log, "user=ada") || strings.Contains(log, token) {
 		t.Errorf("the log:\n%s", log)
 	}
 }
@@ -353,7 +399,7 @@ func TestPageStandsAlone(t *testing.T) {
 		if !strings.HasPrefix(response.Header.Get("Content-Type"), kind) {
 			t.Errorf("%q is %s", path, response.Header.Get("Content-Type"))
 		}
-		if csp := response.Header.Get("Content-Security-Policy"); !strings.HasPrefix(csp, "default-src 'none'") || strings.Contains(csp, "unsafe") {
+		if csp := response.Header.Get("Content-Security-Policy"); !strings.HasPrefix(csp, "default-src 'none'") || !strings.Contains(csp, "require-trusted-types-for 'script'") || strings.Contains(csp, "unsafe") {
 			t.Errorf("%q: policy %q", path, csp)
 		}
 		text := strings.ReplaceAll(string(body), "http://www.w3.org/2000/svg", "")
@@ -384,7 +430,7 @@ func TestBackendFailure(t *testing.T) {
 	if err := p.client.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	events.expect("view", `"error":"`)
+	events.expect("tick", `"error":"`)
 }
 
 // Ten thousand locks are as quick to page as ten: only the rows of a page are converted.

@@ -10,11 +10,13 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/web"
 )
 
@@ -25,7 +27,7 @@ type serveCmd struct {
 	TokenFile  string        `type:"existingfile" placeholder:"FILE" help:"A file with a secret of at least 16 characters. Browsers ask for it: any user name, the secret as the password. Scripts send \"Authorization: Bearer SECRET\"."`
 	UserHeader string        `placeholder:"HEADER" help:"A header in which a reverse proxy names the user it has let in, such as X-Forwarded-User. Requests without it are refused. Only the proxy may be able to reach this address: anybody else could send the header."`
 	Host       []string      `placeholder:"NAME" help:"Further names under which browsers reach the page on this machine. They are checked so that no other site can read it."`
-	AllowBreak bool          `help:"Let readers break locks. Each break is logged with the reader's address."`
+	AllowBreak bool          `help:"Let readers break locks. Each break is logged with the reader's address, and the user's name if there is one."`
 	Refresh    time.Duration `default:"500ms" placeholder:"DURATION" help:"How often to list the locks while somebody looks. Default: 500ms. On Azure each listing costs money: 5s is a good value there."`
 }
 
@@ -41,10 +43,16 @@ Examples:
 
 const minTokenLength = 16
 
+// basePath matches a path that a request for it can have: no "." and ".." in it.
+var basePath = regexp.MustCompile(`^/((\.*[A-Za-z0-9_~-][A-Za-z0-9._~-]*)/)*$`)
+
 // Validate is called by the parser.
 func (s *serveCmd) Validate() error {
-	if !strings.HasPrefix(s.BasePath, "/") || !strings.HasSuffix(s.BasePath, "/") {
-		return fmt.Errorf("--base-path %q is invalid: must begin and end with a slash", s.BasePath)
+	if !basePath.MatchString(s.BasePath) {
+		return fmt.Errorf("--base-path %q is invalid: must begin and end with a slash, with letters, digits, \"-\", \"_\", \".\" and \"~\" between slashes", s.BasePath)
+	}
+	if s.Refresh < minEvery {
+		return fmt.Errorf("--refresh: %s is invalid: must be at least %s", driver.FormatDuration(s.Refresh), driver.FormatDuration(minEvery))
 	}
 	loopback, err := checkListen(s.Listen)
 	if err != nil {
@@ -78,6 +86,7 @@ func isLoopback(host string) bool {
 
 const (
 	readHeaderTimeout = 10 * time.Second
+	serveIdleTimeout  = 2 * time.Minute
 	serveStopTimeout  = 5 * time.Second
 )
 
@@ -95,6 +104,7 @@ func (s *serveCmd) Run(a *app) error {
 		options := web.Options{Prefix: s.Prefix, Refresh: s.Refresh, Logger: slog.New(slog.NewTextHandler(a.stderr, nil))}
 		if s.AllowBreak {
 			options.MayBreak = func(*http.Request) bool { return true } // the guard has let the reader in
+			options.User = s.user()
 		}
 		page, err := web.New(client, options)
 		if err != nil {
@@ -105,7 +115,7 @@ func (s *serveCmd) Run(a *app) error {
 			page.Close()
 			return &exitError{codeUsage, err}
 		}
-		server := &http.Server{Handler: s.routes(guard, client, page, measured), ReadHeaderTimeout: readHeaderTimeout,
+		server := &http.Server{Handler: s.routes(guard, client, page, measured), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: serveIdleTimeout,
 			ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
 		a.log.infof("the locks on %s are at http://%s%s", displayBackend(a.backend), listener.Addr(), s.BasePath)
 		ended := make(chan error, 1)
@@ -145,6 +155,19 @@ func (s *serveCmd) routes(guard func(http.Handler) http.Handler, client *holdfas
 		fmt.Fprintln(w, "ok")
 	})
 	return mux
+}
+
+// user returns what names the reader in the log, or nil: the user whom the proxy has let in, or the
+// name given with the secret, which anybody with the secret can choose.
+func (s *serveCmd) user() func(*http.Request) string {
+	switch {
+	case s.UserHeader != "":
+		return func(r *http.Request) string { return r.Header.Get(s.UserHeader) }
+	case s.TokenFile != "":
+		return func(r *http.Request) string { name, _, _ := r.BasicAuth(); return name }
+	default:
+		return nil
+	}
 }
 
 // guard lets in who may read.

@@ -65,6 +65,8 @@ import (
 	"github.com/holdfast-go/holdfast/holdfasttest"
 	"github.com/holdfast-go/holdfast/leases"
 	"github.com/holdfast-go/holdfast/lockertest"
+	"github.com/holdfast-go/holdfast/migrating"
+	"github.com/holdfast-go/holdfast/migrating/mongolock"
 	"github.com/holdfast-go/holdfast/partitions"
 	"github.com/holdfast-go/holdfast/readiness"
 	"github.com/holdfast-go/holdfast/web"
@@ -157,7 +159,7 @@ var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ +(.*)$`)
 	// apiName matches names such as mongo.New and WithTTL in a page's text.
-	apiName = regexp.MustCompile("\\b(holdfast|driver|azblob|file|memory|mongo|holdfasttest|leases|lockertest|partitions|readiness)\\.([A-Z]\\w+)|`((?:With|Err|New)[A-Z]\\w*)")
+	apiName = regexp.MustCompile("\\b(holdfast|driver|azblob|file|memory|mongo|holdfasttest|leases|lockertest|migrating|mongolock|partitions|readiness)\\.([A-Z]\\w+)|`((?:With|Err|New)[A-Z]\\w*)")
 	// named matches files and folders of this repository, in a page's text.
 	named = regexp.MustCompile(`\b((?:internal|engine|docs|drivers|driver|promises|leases|partitions)/[\w./*-]*\w(?:/|\b)|promise\d\d_\w+\.go)`)
 )
@@ -247,7 +249,7 @@ func checkTypes(t *testing.T, load types.Importer, fset *token.FileSet, code str
 func TestNamesExist(t *testing.T) {
 	load := exportedAPI(t, token.NewFileSet(), root, prelude)
 	var scopes []*types.Package
-	for _, name := range []string{"", "driver", "drivers/azblob", "drivers/file", "drivers/memory", "drivers/mongo", "holdfasttest", "leases", "lockertest", "partitions", "readiness", "web"} {
+	for _, name := range []string{"", "driver", "drivers/azblob", "drivers/file", "drivers/memory", "drivers/mongo", "holdfasttest", "leases", "lockertest", "migrating", "migrating/mongolock", "partitions", "readiness", "web"} {
 		pkg, err := load.Import(strings.TrimSuffix("github.com/holdfast-go/holdfast/"+name, "/"))
 		if err != nil {
 			t.Fatal(err)

@@ -44,10 +44,13 @@ type Source struct {
 	stop    context.CancelFunc
 	loops   sync.WaitGroup
 
+	owners owners
+
 	mu      sync.Mutex
 	readers int
 	left    time.Time // when the last reader left
 	running bool
+	since   int // snapshots up to this number are old: nobody looked for a while after them
 	latest  *Snapshot
 	changed chan struct{} // closed when there is a later snapshot
 }
@@ -75,6 +78,7 @@ func (s *Source) Enter() (leave func()) {
 	s.readers++
 	if !s.running && s.closing.Err() == nil {
 		s.running = true
+		s.since = s.latest.Number
 		s.loops.Go(s.loop)
 	}
 	return func() {
@@ -85,14 +89,15 @@ func (s *Source) Enter() (leave func()) {
 	}
 }
 
-// After waits for a snapshot with a higher number. The error is that of ctx, or
+// After waits for a snapshot with a higher number. A reader that has entered gets none from before
+// a time in which nobody looked. The error is that of ctx, or
 // [holdfast.ErrClosed].
 func (s *Source) After(ctx context.Context, number int) (*Snapshot, error) {
 	for {
 		s.mu.Lock()
-		latest, changed := s.latest, s.changed
+		latest, changed, after := s.latest, s.changed, max(number, s.since)
 		s.mu.Unlock()
-		if latest.Number > number {
+		if latest.Number > after {
 			return latest, nil
 		}
 		select {
@@ -132,10 +137,20 @@ func (s *Source) loop() {
 		if s.closing.Err() != nil {
 			return
 		}
+		s.owners.fill(records)
 		took := time.Since(began)
 		wait := max(s.refresh, (workShare-1)*took)
 		if !s.publish(records, unreadable, err, wait+max(patience, 2*took)) {
 			return
+		}
+		if err == nil && s.owners.look(s.closing, s.client, records) {
+			records = slices.Clone(records) // readers have the published ones
+			s.owners.fill(records)
+			took = time.Since(began)
+			wait = max(s.refresh, (workShare-1)*took)
+			if !s.publish(records, unreadable, nil, wait+max(patience, 2*took)) {
+				return
+			}
 		}
 		select {
 		case <-time.After(wait):

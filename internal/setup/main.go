@@ -3,6 +3,7 @@
 // first. Without the right to install packages it prints the commands that install them.
 //
 // "setup docs" installs what building the site of the pages needs instead; "make docs" runs it.
+// "setup browser" installs a browser and fetches axe-core, for "make test-page".
 // "setup model" installs what checking the model of the protocol needs; "make spec-small" runs it.
 // "setup deploy" installs Prometheus; "make test-deploy" runs it.
 //
@@ -33,13 +34,23 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second interrupt ends setup at once
-	s, tests := realSystem(ctx), true
+	s, servers := realSystem(ctx), []server{mongod, azurite}
 	if len(os.Args) == 2 {
-		s.needs, tests = map[string][]need{"docs": docsNeeds, "model": modelNeeds, "deploy": deployNeeds}[os.Args[1]], false
+		servers = nil
+		switch os.Args[1] {
+		case "docs":
+			s.needs = docsNeeds
+		case "model":
+			s.needs = modelNeeds
+		case "deploy":
+			s.needs = deployNeeds
+		case "browser":
+			s.needs, servers = browserNeeds, []server{axe}
+		}
 	}
 	err := run(ctx, s, os.Stderr)
-	if err == nil && tests {
-		err = fetch(ctx, os.Stderr, mongod, azurite)
+	if err == nil {
+		err = fetch(ctx, os.Stderr, servers...)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "setup:", err)
@@ -104,10 +115,10 @@ func (e *adviceError) Error() string {
 	return b.String()
 }
 
-// server is a server that the tests use.
+// server is a server that the tests use, or a script.
 type server struct {
 	name      string
-	env       string      // the variable with the address of a server of the user
+	env       string      // the variable with the address of a server of the user; can be empty
 	available func() bool // without fetching it
 	fetch     func(context.Context) (path string, err error)
 }
@@ -116,11 +127,12 @@ var (
 	mongod = server{"mongod", testservers.EnvMongoURI,
 		func() bool { return testservers.MongodIsInstalled() || testservers.MongodIsCached() }, testservers.Mongod}
 	azurite = server{"Azurite", testservers.EnvAzblobURL, testservers.AzuriteIsCached, testservers.Azurite}
+	axe     = server{"axe-core", "", testservers.AxeIsCached, testservers.Axe}
 )
 
 // isProvided reports whether the user provides a running server. Tests that stop servers start their own
 // all the same, and fetch the program themselves: a run without such tests does not need it.
-func (s server) isProvided() bool { return os.Getenv(s.env) != "" }
+func (s server) isProvided() bool { return s.env != "" && os.Getenv(s.env) != "" }
 
 // fetch fetches the servers that the user does not provide.
 func fetch(ctx context.Context, log io.Writer, servers ...server) error {

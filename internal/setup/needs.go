@@ -107,6 +107,22 @@ func mongodNeeds() []need {
 	}}
 }
 
+// browserNeeds is what the tests of the page in a browser require. Debian calls the browser
+// chromium; elsewhere another that the DevTools protocol can drive does as well.
+var browserNeeds = []need{{
+	name: "Chromium", reason: "the tests of the page drive it",
+	packages:    map[string]string{"apt-get": "chromium", "dnf": "chromium", "apk": "chromium", "brew": "chromium"},
+	alternative: "set " + testservers.EnvChromium + " to the path of a Chromium or Chrome",
+	met: func(system) bool {
+		_, err := testservers.Chromium()
+		return err == nil
+	},
+}, {
+	name: "npm", reason: "it fetches axe-core",
+	packages: map[string]string{"apt-get": "npm", "dnf": "npm", "apk": "npm", "brew": "node"},
+	met:      func(s system) bool { return testservers.AxeIsCached() || s.works("", "npm", "--version") },
+}}
+
 // compiler returns the command with which Go compiles C. It can begin with a wrapper such as ccache and
 // have flags.
 func (s system) compiler() []string {

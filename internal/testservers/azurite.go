@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 )
 
-// azurite/package-lock.json fixes the versions and the checksums of Azurite, Microsoft's
-// emulator, and of every package that it needs.
+// The package-lock.json in a folder fixes the versions and the checksums of a package and of
+// every package that it needs: of Azurite, Microsoft's emulator, and of axe-core.
 //
-//go:embed azurite/package.json azurite/package-lock.json
+//go:embed azurite/package.json azurite/package-lock.json axe/package.json axe/package-lock.json
 var lockFiles embed.FS
 
 // azuriteProgram is the path of Azurite in the folder of the packages.
@@ -45,14 +45,25 @@ func Azurite(ctx context.Context) (string, error) {
 	return filepath.Join(modules, filepath.FromSlash(azuriteProgram)), err
 }
 
-// fetchAzurite has npm install the packages into a new folder, and checks that Azurite runs on
-// this machine. npm runs no script of a package: Azurite needs none.
+// fetchAzurite installs Azurite into a new folder, and checks that it runs on this machine.
 func fetchAzurite(ctx context.Context, dir string) error {
+	if err := installPackages(ctx, "azurite", dir); err != nil {
+		return err
+	}
+	if err := run(ctx, "node", filepath.Join(dir, "node_modules", filepath.FromSlash(azuriteProgram)), "--version"); err != nil {
+		return fmt.Errorf("the installed Azurite does not run on this machine: %w", err)
+	}
+	return nil
+}
+
+// installPackages has npm install the packages of a lock file into a new folder. npm runs no
+// script of a package: none needs one.
+func installPackages(ctx context.Context, lock, dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // as any folder of the cache
 		return err
 	}
 	for _, name := range []string{"package.json", "package-lock.json"} {
-		content, err := lockFiles.ReadFile("azurite/" + name)
+		content, err := lockFiles.ReadFile(lock + "/" + name)
 		if err != nil {
 			return err
 		}
@@ -60,11 +71,9 @@ func fetchAzurite(ctx context.Context, dir string) error {
 			return err
 		}
 	}
-	if err := run(ctx, "npm", "ci", "--prefix", dir, "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"); err != nil {
+	dir, err := filepath.EvalSymlinks(dir) // npm 11 takes a folder behind a link for a package
+	if err != nil {
 		return err
 	}
-	if err := run(ctx, "node", filepath.Join(dir, "node_modules", filepath.FromSlash(azuriteProgram)), "--version"); err != nil {
-		return fmt.Errorf("the installed Azurite does not run on this machine: %w", err)
-	}
-	return nil
+	return run(ctx, "npm", "ci", "--prefix", dir, "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
 }

@@ -1,162 +1,258 @@
-import {card, change, element, facts, pastHolder, tableRow, tick} from "./view.js";
+import {card, change, duration, element, leftOf, pastHolder, setText, showFacts, sync, tableRow, updateRow} from "./view.js";
 
 const $ = (id) => document.getElementById(id);
 const session = {mayBreak: false, token: ""};
+const staleAfter = 10_000; // the server sends an event at least every 4 s
+const mostChanges = 200; // that the timeline shows
+const defaults = {q: "", state: "", sort: "name", desc: "", page: "1"};
+
 let stream = null; // of events
-let query = {q: "", state: "", sort: "name", desc: false, page: 1};
+let view = "";
+let query = {...defaults}; // of the view; it is in the address, too
+let locksAddress = "#/"; // of the list that was shown last
 let chosen = -1; // the row that the keys have chosen
 let shown = null; // the lock of the detail view
-let heard = 0; // when the last event came
+let asked = null; // the lock that the question is about
+let returning = null; // the name of the lock from which the reader goes back to the list
+let heard = null; // when the last event came; null before the first, -Infinity after a failure
+let readAt = 0; // when the backend answered
 let fault = "";
 
-const route = () => {
-  const path = location.hash.replace(/^#\/?/, "");
-  if (path.startsWith("lock/")) return {view: "detail", name: decodeURIComponent(path.slice(5))};
-  return {view: path === "instances" ? "instances" : "locks"};
-};
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch { // an address that was typed
+    return text;
+  }
+}
 
+function route() {
+  const [path, parameters = ""] = location.hash.replace(/^#\/?/, "").split("?", 2);
+  if (path.startsWith("lock/")) return {view: "detail", name: decoded(path.slice(5)), query: {...defaults}};
+  const given = new URLSearchParams(parameters);
+  return {view: path === "instances" ? "instances" : "locks", query: Object.fromEntries(Object.entries(defaults).map(([key, value]) => [key, given.get(key) ?? value]))};
+}
+
+// nonDefault returns the parameters that say what to show.
+const nonDefault = () => new URLSearchParams(Object.entries(query).filter(([key, value]) => value !== defaults[key]));
+
+// open shows what the address says.
 function open() {
   const to = route();
-  for (const id of ["locks", "instances", "detail"]) $(id).hidden = id !== to.view;
+  const before = view;
+  view = to.view;
+  query = to.query;
+  for (const id of ["locks", "instances", "detail"]) $(id).hidden = id !== view;
+  $("filter").hidden = view === "detail";
+  $("pages").hidden = true;
+  for (const node of document.querySelectorAll(".of-locks")) node.hidden = view !== "locks";
   for (const link of document.querySelectorAll("nav [data-view]")) {
-    if (link.dataset.view === to.view) link.setAttribute("aria-current", "page");
+    if (link.dataset.view === view) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  document.title = (to.name || (to.view === "instances" ? "Instances" : "Locks")) + " – Holdfast";
-  if (to.view === "detail") {
+  document.title = (to.name || (view === "instances" ? "Instances" : "Locks")) + " – Holdfast";
+  showQuery();
+  returning = before === "detail" && view === "locks" ? shown?.name : null;
+  shown = null;
+  if (view === "detail") {
     shown = {name: to.name, row: null};
     $("detail-title").textContent = to.name;
+    $("back").href = locksAddress;
     $("facts").replaceChildren();
     $("timeline").replaceChildren();
+    $("outcome").hidden = true;
     $("break").hidden = true;
-    follow({name: to.name}, showDetail);
-  } else if (to.view === "instances") {
-    follow({view: "instances"}, (list) => {
-      $("cards").replaceChildren(...list.map(card));
-      if (!list.length) $("cards").replaceChildren(element("p", {class: "note"}, "Nobody holds a lock."));
-    });
-  } else {
-    followLocks();
+    if (before) $("detail-title").focus();
+  } else if (before && before !== view && !returning) {
+    $("main").focus({preventScroll: true});
   }
+  follow();
 }
 
-function followLocks() {
-  follow({q: query.q, state: query.state, sort: query.sort, desc: query.desc ? "1" : "", page: query.page}, showLocks);
+// showQuery puts the query into the form. What is no choice there is replaced by the default.
+function showQuery() {
+  if (document.activeElement !== $("text")) $("text").value = query.q;
+  for (const id of ["state", "sort"]) {
+    $(id).value = query[id];
+    if ($(id).selectedIndex < 0) $(id).value = query[id] = defaults[id];
+  }
+  query.desc = query.desc === "1" ? "1" : "";
+  query.page = String(Math.max(1, Number.parseInt(query.page, 10) || 1));
+  $("desc").checked = query.desc === "1";
+  for (const button of document.querySelectorAll(".sort")) {
+    const head = button.closest("th");
+    if (button.dataset.sort === query.sort) head.setAttribute("aria-sort", query.desc ? "descending" : "ascending");
+    else head.removeAttribute("aria-sort");
+  }
+  if (view === "locks") locksAddress = location.hash || "#/";
 }
 
-// follow connects to the events of a view. The browser reconnects by itself.
-function follow(parameters, show) {
+// ask changes the query, and the address with it.
+function ask(changes) {
+  query = {...query, page: "1", ...changes};
+  chosen = -1;
+  const parameters = nonDefault().toString();
+  history.replaceState(null, "", (view === "instances" ? "#/instances" : "#/") + (parameters && "?" + parameters));
+  showQuery();
+  follow();
+}
+
+// follow connects to the events of the view. The browser reconnects by itself.
+function follow() {
   stream?.close();
-  stream = new EventSource("api/events?" + new URLSearchParams(Object.entries(parameters).filter(([, v]) => v !== "")));
-  const mine = stream;
-  const came = (event) => {
-    if (mine !== stream) return;
-    heard = performance.now();
-    return JSON.parse(event.data);
-  };
-  mine.addEventListener("view", (event) => {
-    const content = came(event);
-    if (content === undefined) return;
-    fault = content.error || "";
-    show(content);
-    showLive();
-  });
-  mine.addEventListener("tick", (event) => {
-    const content = came(event);
-    if (content === undefined) return;
-    fault = content.error || "";
-    showLive();
-  });
+  stream = null;
+  if (document.hidden) return; // until somebody looks again
+  const parameters = view === "detail" ? new URLSearchParams({name: shown.name}) : nonDefault();
+  if (view === "instances") parameters.set("view", "instances");
+  const show = {locks: showLocks, instances: showInstances, detail: showDetail}[view];
+  const mine = stream = new EventSource("api/events?" + parameters);
+  for (const kind of ["view", "tick"]) {
+    mine.addEventListener(kind, (event) => {
+      if (mine !== stream) return;
+      const {ageMs, error = "", content} = JSON.parse(event.data);
+      heard = performance.now();
+      readAt = heard - ageMs;
+      fault = error;
+      if (content) show(content);
+      showLive();
+    });
+  }
   mine.addEventListener("error", () => {
     if (mine !== stream) return;
-    heard = 0;
+    heard = -Infinity;
     showLive();
-    if (mine.readyState === EventSource.CLOSED) setTimeout(() => mine === stream && open(), 2000);
+    if (mine.readyState === EventSource.CLOSED) setTimeout(() => mine === stream && follow(), 2000);
   });
 }
 
 function showLive() {
-  const stale = !heard || performance.now() - heard > 10_000;
-  $("live").textContent = stale ? "Not connected: what you see may be old" : fault ? "Connected; the backend fails" : "Live";
-  $("live").classList.toggle("bad", stale || !!fault);
-  $("problem").hidden = !fault;
-  $("problem").textContent = fault ? "The backend cannot be read; the page shows what was read last. " + fault : "";
-}
-
-function stamped(row) {
-  return {...row, came: performance.now()};
-}
-
-function showLocks(view) {
   const now = performance.now();
-  const focused = document.activeElement?.closest?.("tr")?.row?.name;
-  const lines = view.rows.map((row) => tableRow(stamped(row), now));
-  $("rows").replaceChildren(...lines);
-  if (focused) lines.find((line) => line.row.name === focused)?.querySelector("a").focus({preventScroll: true});
-  const part = (state) => `${view.states[state] || 0} ${state}`;
-  const filtered = query.q || query.state ? `${view.matching} shown of ` : "";
-  $("counts").textContent = `${filtered}${view.total} locks: ${part("held")}, ${part("free")}` + (view.states.broken ? `, ${part("broken")}` : "") + (view.states.unknown ? `, ${part("unknown")}` : "") +
-    (view.unreadable ? `. Unreadable records: ${view.unreadable.join(", ")}` : "");
-  $("empty").hidden = view.rows.length > 0;
-  $("empty").textContent = view.total ? "No lock matches." : "There is no lock yet.";
-  $("pages").hidden = view.pages < 2;
-  $("page").textContent = `Page ${view.page} of ${view.pages}`;
-  $("previous").disabled = view.page <= 1;
-  $("next").disabled = view.page >= view.pages;
-  query.page = view.page;
+  const stale = heard !== null && now - heard > staleAfter;
+  setText($("live"), heard === null ? "Connecting…" : stale ? "Not connected: what you see may be old" : fault ? "Connected, but the backend fails" : "Live");
+  const age = now - readAt;
+  setText($("age"), !stale && age > 2000 ? `as of ${duration(age)} ago` : "");
+  $("live").parentElement.classList.toggle("bad", stale || !!fault);
+  $("problem").hidden = !fault;
+  setText($("problem"), fault ? "The backend cannot be read. The page shows what was read last. " + fault : "");
 }
 
-async function showDetail(content) {
+const stamped = (row) => ({...row, came: performance.now()});
+
+function showPages(content) {
+  $("pages").hidden = content.pages < 2;
+  setText($("page"), `Page ${content.page} of ${content.pages}`);
+  $("previous").disabled = content.page <= 1;
+  $("next").disabled = content.page >= content.pages;
+  query.page = String(content.page);
+}
+
+function showLocks(content) {
+  const now = performance.now();
+  sync($("rows"), content.rows.map(stamped), (row) => row.name, tableRow, (line, row) => updateRow(line, row, now));
+  const part = (state) => `${content.states[state] || 0} ${state}`;
+  const filtered = query.q || query.state ? `${content.matching} shown of ` : "";
+  setText($("counts"), `${filtered}${content.total} lock${content.total === 1 ? "" : "s"}: ${part("held")}, ${part("free")}` +
+    (content.states.broken ? `, ${part("broken")}` : "") + (content.states.unknown ? `, ${part("unknown")}` : ""));
+  $("unreadable").hidden = !content.unreadable;
+  setText($("unreadable"), content.unreadable ? `Records that cannot be read: ${content.unreadable.join(", ")}` : "");
+  $("locks").querySelector("table").hidden = !content.rows.length;
+  $("empty").hidden = content.rows.length > 0;
+  setText($("empty"), content.total ? "No lock matches." : "There is no lock yet.");
+  showPages(content);
+  if (!returning) return;
+  ([...$("rows").children].find((line) => line.row.name === returning)?.querySelector("a") || $("main")).focus({preventScroll: true});
+  returning = null;
+}
+
+function showInstances(content) {
+  const words = `${content.total} instance${content.total === 1 ? " holds" : "s hold"} locks`;
+  setText($("holders"), (query.q ? `${content.matching} shown of ` : "") + words + ". Partitions are grouped; the rest are locks and elections, by name.");
+  sync($("cards"), content.instances, (i) => JSON.stringify(i), card, () => {});
+  if (!content.instances.length) $("cards").replaceChildren(element("p", {class: "note"}, content.total ? "No instance matches." : "Nobody holds a lock."));
+  showPages(content);
+}
+
+function addToTimeline(text) {
+  $("timeline").prepend(element("li", {class: "seen"}, element("time", {}, new Date().toLocaleTimeString()), text));
+  for (const line of [...$("timeline").querySelectorAll(".seen")].slice(mostChanges)) line.remove();
+}
+
+function showDetail(content) {
   const row = stamped(content);
-  const told = change(shown.row, row);
-  if (told) {
-    $("timeline").prepend(element("li", {}, element("time", {}, new Date().toLocaleTimeString()), told));
+  const text = change(shown.row, row);
+  if (text) {
+    addToTimeline(text);
     showHistory(row.name);
   }
   shown.row = row;
-  $("facts").replaceChildren(...facts(row, performance.now()));
+  showFacts($("facts"), row, performance.now());
   $("break").hidden = !(session.mayBreak && row.state === "held" && row.token);
+}
+
+// request returns whether the server did what was asked, and what it answered.
+async function request(path, options) {
+  try {
+    const answer = await fetch(path, options);
+    return {ok: answer.ok, content: await answer.json()};
+  } catch {
+    return {ok: false, content: {error: "the server does not answer"}};
+  }
 }
 
 // showHistory appends the past holders that the record names, below what this page has seen.
 async function showHistory(name) {
-  const answer = await fetch("api/lock?" + new URLSearchParams({name}));
-  if (!answer.ok || shown?.name !== name) return;
-  const {history = []} = await answer.json();
+  const {ok, content} = await request("api/lock?" + new URLSearchParams({name}));
+  if (!ok || shown?.name !== name) return;
   for (const line of $("timeline").querySelectorAll(".past")) line.remove();
-  for (const tenure of history) {
-    const line = pastHolder(tenure);
-    line.classList.add("past");
-    $("timeline").append(line);
-  }
+  $("timeline").append(...(content.history || []).map(pastHolder));
 }
 
-async function askToBreak() {
+function askToBreak() {
   const row = shown.row;
-  $("confirm-text").textContent = `${row.name} is held by ${row.owner || "an unknown owner"}, token ${row.token}.`;
-  $("confirm").returnValue = "no";
-  $("confirm").showModal();
-  await new Promise((done) => $("confirm").addEventListener("close", done, {once: true}));
-  $("break").focus();
-  if ($("confirm").returnValue !== "yes") return;
-  const answer = await fetch("api/break", {
-    method: "POST", headers: {"Content-Type": "application/json", "X-Holdfast-Token": session.token},
+  const left = leftOf(row, performance.now());
+  setText($("question-text"), `${row.name} is held by ${row.owner || "an owner that the backend does not report"}, token ${row.token}.`);
+  const longest = left ?? row.ttlMs;
+  setText($("question-when"), `Others can acquire the lock when the lease ends${longest ? `, in at most ${duration(longest)}` : ""}. Two holders never overlap.`);
+  asked = row;
+  $("question").returnValue = "no";
+  $("question").showModal();
+}
+
+// answered breaks the lock if the answer is yes. The event can come late, when the question was
+// asked again: then it is not about the answer.
+async function answered() {
+  if ($("question").open || !asked) return;
+  const row = asked;
+  asked = null;
+  if ($("question").returnValue !== "yes") {
+    $("break").focus();
+    return;
+  }
+  await readSession(); // the server may have been restarted since
+  const {ok, content} = await request("api/break", {
+    method: "POST", headers: {"Content-Type": "application/json", "X-Holdfast-Token": session.token || ""},
     body: JSON.stringify({name: row.name, token: row.token}),
   });
-  const text = answer.ok ? "broken from this page" : (await answer.json()).error;
-  $("timeline").prepend(element("li", {}, element("time", {}, new Date().toLocaleTimeString()), text));
+  if (shown?.name !== row.name) return;
+  const text = ok ? `Broken: the backend refuses the renewals of token ${row.token}.` : `Not broken: ${content.error}.`;
+  $("outcome").hidden = false;
+  $("outcome").classList.toggle("bad", !ok);
+  setText($("outcome"), text);
+  addToTimeline(ok ? `token ${row.token} was broken from this page` : `not broken: ${content.error}`);
+  ($("break").hidden ? $("detail-title") : $("break")).focus();
 }
 
-function search() {
-  query = {q: $("text").value.trim(), state: $("state").value, sort: $("sort").value, desc: $("desc").checked, page: 1};
-  chosen = -1;
-  followLocks();
+async function readSession() {
+  const {ok, content} = await request("api/session");
+  if (!ok) return;
+  session.mayBreak = content.mayBreak;
+  session.token = content.token;
+  setText($("rights"), (content.mayBreak ? "You may break locks." : "Read-only.") + (content.prefix ? ` Only locks that begin with ${content.prefix} are shown.` : ""));
+  if (shown?.row) $("break").hidden = !(session.mayBreak && shown.row.state === "held" && shown.row.token);
 }
 
 function turn(by) {
-  query.page += by;
-  chosen = -1;
-  followLocks();
+  ask({page: String(Number(query.page) + by)});
 }
 
 function choose(by) {
@@ -168,41 +264,57 @@ function choose(by) {
 }
 
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || $("confirm").open) return;
-  const typing = event.target.matches("input, select, textarea");
+  if (event.ctrlKey || event.metaKey || event.altKey || $("question").open) return;
+  const typing = event.target.matches("input:not([type=checkbox]), select, textarea");
   if (event.key === "Escape") {
     if (typing) event.target.blur();
-    else if (route().view !== "locks") location.hash = "#/";
+    else if (view !== "locks") location.hash = locksAddress;
     return;
   }
-  if (typing || route().view !== "locks") return;
-  const actions = {"/": () => $("text").focus(), ArrowDown: () => choose(1), ArrowUp: () => choose(-1), j: () => choose(1), k: () => choose(-1),
-    n: () => !$("next").disabled && turn(1), p: () => !$("previous").disabled && turn(-1)};
-  if (actions[event.key]) {
-    event.preventDefault();
-    actions[event.key]();
-  }
+  if (typing || view === "detail" || (event.key.length === 1 && !$("letters").checked)) return;
+  const paging = {"/": () => $("text").focus(), n: () => !$("next").disabled && turn(1), p: () => !$("previous").disabled && turn(-1)};
+  const choosing = {ArrowDown: () => choose(1), ArrowUp: () => choose(-1), j: () => choose(1), k: () => choose(-1)};
+  const action = paging[event.key] || (view === "locks" && choosing[event.key]);
+  if (!action) return;
+  event.preventDefault();
+  action();
 });
 
 let typed = 0;
 $("text").addEventListener("input", () => {
   clearTimeout(typed);
-  typed = setTimeout(search, 200);
+  typed = setTimeout(() => ask({q: $("text").value.trim()}), 200);
 });
-for (const id of ["state", "sort", "desc"]) $(id).addEventListener("change", search);
+$("state").addEventListener("change", () => ask({state: $("state").value}));
+$("sort").addEventListener("change", () => ask({sort: $("sort").value}));
+$("desc").addEventListener("change", () => ask({desc: $("desc").checked ? "1" : ""}));
+for (const button of document.querySelectorAll(".sort")) {
+  button.addEventListener("click", () => ask({sort: button.dataset.sort, desc: query.sort === button.dataset.sort && !query.desc ? "1" : ""}));
+}
 $("filter").addEventListener("submit", (event) => event.preventDefault());
 $("previous").addEventListener("click", () => turn(-1));
 $("next").addEventListener("click", () => turn(1));
 $("break").addEventListener("click", askToBreak);
+$("question").addEventListener("close", answered);
+$("skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the part after # says what is shown
+  $("main").focus();
+});
 window.addEventListener("hashchange", open);
+// A tab that nobody sees asks for nothing: each reader costs the backend requests.
+document.addEventListener("visibilitychange", follow);
+
+try { // a browser may forbid storage
+  $("letters").checked = localStorage.getItem("holdfast-letters") !== "no";
+  $("letters").addEventListener("change", () => localStorage.setItem("holdfast-letters", $("letters").checked ? "yes" : "no"));
+} catch { /* the choice lasts as long as the page */ }
 
 setInterval(() => {
   const now = performance.now();
-  for (const line of $("rows").children) tick(line, now);
-  if (shown?.row && !$("detail").hidden) $("facts").replaceChildren(...facts(shown.row, now));
+  for (const line of $("rows").children) updateRow(line, line.row, now);
+  if (shown?.row) showFacts($("facts"), shown.row, now);
   showLive();
 }, 1000);
 
-const answer = await fetch("api/session");
-if (answer.ok) Object.assign(session, await answer.json());
+readSession();
 open();

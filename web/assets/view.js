@@ -1,6 +1,7 @@
-// How things are shown. Nothing here talks to the server; all text is set as text, never as HTML.
+// How things are shown. Nothing here sends a request. All text is set as text, never as HTML, and
+// nodes are changed only where they differ, so that a selection, the focus and a click survive.
 
-export const words = {held: "held", free: "free", broken: "broken", unknown: "unknown", late: "expires soon"};
+export const words = {held: "held", free: "free", broken: "broken", unknown: "unknown", late: "expires soon", absent: "no record", unreadable: "unreadable record"};
 
 export function element(tag, properties = {}, ...children) {
   const node = document.createElement(tag);
@@ -11,6 +12,30 @@ export function element(tag, properties = {}, ...children) {
   }
   node.append(...children.filter((c) => c !== null && c !== undefined));
   return node;
+}
+
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+// sync makes the children of a node show the items, in their order. A child stays as long as
+// there is an item with its key.
+export function sync(parent, items, keyOf, make, update) {
+  const old = new Map([...parent.children].map((child) => [child.key, child]));
+  const focused = document.activeElement;
+  items.forEach((item, at) => {
+    const key = keyOf(item);
+    let child = old.get(key);
+    if (!child) {
+      child = make(item);
+      child.key = key;
+    }
+    old.delete(key);
+    update(child, item);
+    if (parent.children[at] !== child) parent.insertBefore(child, parent.children[at] || null);
+  });
+  for (const child of old.values()) child.remove();
+  if (focused !== document.activeElement && parent.contains(focused)) focused.focus({preventScroll: true}); // it was moved
 }
 
 export function duration(ms) {
@@ -32,70 +57,101 @@ export function leftOf(row, now) {
   return row.remainingMs === undefined ? null : Math.max(0, row.remainingMs - (now - row.came));
 }
 
-// stateOf names a state. A held lock with little time left is told apart: its holder may be gone.
+// stateOf names a state. A held lock with little time left has its own: its holder may be gone.
 export function stateOf(row, now) {
   const left = leftOf(row, now);
   return row.state === "held" && left !== null && row.ttlMs && left < row.ttlMs / 3 ? "late" : row.state;
 }
 
-function stateCell(row, now) {
+const isHeld = (row) => row.state === "held" || row.state === "broken";
+
+function showState(node, row, now) {
   const state = stateOf(row, now);
-  return element("span", {class: "state " + state}, words[state]);
+  if (!node.firstChild) node.append(element("span"), element("span", {class: "waiters"}));
+  const [name, waiters] = node.children;
+  if (name.className !== "state " + state) name.className = "state " + state;
+  setText(name, words[state] || state);
+  setText(waiters, row.waiters ? `${row.waiters} waiting` : "");
 }
 
-function leftCell(row, now) {
+// showLeft shows the time left and its bar. A backend that does not report it may know the TTL.
+function showLeft(node, row, now) {
   const left = leftOf(row, now);
-  if (row.state === "free") return "–";
-  if (left === null) return "unknown";
-  const bar = element("progress", {max: row.ttlMs || left || 1, value: left});
-  bar.setAttribute("aria-label", "Time left of " + row.name);
-  return element("div", {class: "left"}, element("span", {}, duration(left)), bar);
+  if (!node.firstChild) {
+    node.className = "left";
+    node.append(element("span"), element("progress", {max: 1, value: 0, "aria-label": "Time left of " + row.name}));
+  }
+  const [text, bar] = node.children;
+  const known = isHeld(row) && left !== null;
+  bar.hidden = !known;
+  if (known) {
+    bar.max = row.ttlMs || left || 1;
+    bar.value = left;
+  }
+  setText(text, known ? duration(left) : !isHeld(row) ? "–" : row.ttlMs ? "at most " + duration(row.ttlMs) : "not reported");
 }
+
+function ownerText(row) {
+  if (isHeld(row)) return row.owner || "not reported";
+  return row.owner ? "last: " + row.owner : "–";
+}
+
+const renewedText = (row) => isHeld(row) ? (row.renewedAt ? moment(row.renewedAt) : "not reported") : "–";
 
 const labels = ["Lock", "State", "Owner", "Token", "Time left", "Last renewal"];
 
-export function tableRow(row, now) {
-  const link = element("a", {href: "#/lock/" + encodeURIComponent(row.name)}, row.name);
-  const owner = row.owner ? (row.state === "free" ? "last: " + row.owner : row.owner) : row.state === "free" ? "–" : "unknown";
-  const cells = [link, stateCell(row, now), owner, row.token || "–", leftCell(row, now), row.renewedAt && row.state !== "free" ? moment(row.renewedAt) : "–"];
-  const line = element("tr", {}, ...cells.map((content, i) => {
-    const cell = element("td", {}, content);
-    cell.dataset.label = labels[i];
+export function tableRow(row) {
+  const cells = labels.map((label) => {
+    const cell = element("td", {role: "cell"}, element("div"));
+    cell.dataset.label = label;
     return cell;
-  }));
-  line.firstChild.className = "name";
+  });
+  cells[0].className = "name";
+  cells[0].replaceChildren(element("a", {href: "#/lock/" + encodeURIComponent(row.name)}, row.name));
+  return element("tr", {role: "row"}, ...cells);
+}
+
+export function updateRow(line, row, now) {
   line.row = row;
-  return line;
+  const [, state, owner, token, left, renewed] = [...line.children].map((cell) => cell.firstChild);
+  showState(state, row, now);
+  setText(owner, ownerText(row));
+  setText(token, row.token || "–");
+  showLeft(left, row, now);
+  setText(renewed, renewedText(row));
 }
 
-// tick renews what changes with time alone.
-export function tick(line, now) {
-  const [, state, , , left] = line.children;
-  const name = stateOf(line.row, now);
-  if (!state.firstChild.classList.contains(name)) state.replaceChildren(stateCell(line.row, now));
-  const ms = leftOf(line.row, now);
-  const bar = left.querySelector("progress");
-  if (bar && ms !== null) {
-    bar.value = ms;
-    bar.previousSibling.textContent = duration(ms);
+// facts lists what is known of a lock: a label, and a text or a function that shows it in a node.
+function facts(row, now) {
+  const list = [["State", (node) => showState(node, row, now)]];
+  if (row.state === "absent" || row.state === "unreadable") return list;
+  list.push([isHeld(row) ? "Owner" : "Last owner", isHeld(row) ? ownerText(row) : row.owner || "–"], ["Token", row.token || "–"]);
+  if (isHeld(row)) {
+    list.push(["Time left", (node) => showLeft(node, row, now)]);
+    if (row.ttlMs) list.push(["TTL", duration(row.ttlMs)]);
+    list.push(["Held since", row.acquiredAt ? moment(row.acquiredAt) : "not reported"], ["Last renewal", renewedText(row)]);
   }
+  return list;
 }
 
-export function facts(row, now) {
-  const left = leftOf(row, now);
-  const list = [["State", stateCell(row, now)], [row.state === "free" ? "Last owner" : "Owner", row.owner || (row.state === "free" ? "–" : "unknown")], ["Token", row.token || "–"]];
-  if (row.state !== "free") {
-    list.push(["Time left", left === null ? "unknown" : duration(left) + (row.ttlMs ? " of " + duration(row.ttlMs) : "")]);
-    list.push(["Held since", row.acquiredAt ? moment(row.acquiredAt) : "unknown"], ["Last renewal", row.renewedAt ? moment(row.renewedAt) : "unknown"]);
-  }
-  return list.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]);
+export function showFacts(node, row, now) {
+  const list = facts(row, now);
+  sync(node, list.flatMap(([label, value]) => [{key: "dt " + label, label}, {key: "dd " + label, value}]), (item) => item.key,
+    (item) => element(item.label ? "dt" : "dd", {}, item.label || element("div")),
+    (child, item) => {
+      if (item.label) return;
+      if (typeof item.value === "function") item.value(child.firstChild);
+      else setText(child.firstChild, item.value);
+    });
 }
 
 export function card(instance) {
-  const items = Object.entries(instance.partitions).map(([group, n]) => element("li", {}, `${n} partition${n === 1 ? "" : "s"} of ${group}`));
+  const plural = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
+  const items = instance.partitions.map((p) => element("li", {},
+    element("a", {href: "#/?" + new URLSearchParams({q: p.group + "/partition-"})}, `${plural(p.count, "partition")} of ${p.group}`), `: ${p.numbers}`));
   for (const name of instance.locks) items.push(element("li", {}, element("a", {href: "#/lock/" + encodeURIComponent(name)}, name)));
-  if (instance.locksHeld > instance.locks.length) items.push(element("li", {}, `and ${instance.locksHeld - instance.locks.length} more`));
-  return element("article", {class: "card"}, element("h3", {}, instance.owner || "unknown owner"), element("ul", {}, ...items));
+  if (instance.locksHeld > instance.locks.length) items.push(element("li", {}, `and ${plural(instance.locksHeld - instance.locks.length, "more lock")}`));
+  return element("article", {class: "card"}, element("h3", {}, instance.owner || "Owner not reported"), element("ul", {}, ...items));
 }
 
 export function change(before, now) {
@@ -106,7 +162,8 @@ export function change(before, now) {
 
 function describe(row) {
   if (row.state === "free") return row.owner ? `free, last held by ${row.owner}` : "free";
-  return `${words[row.state]} by ${row.owner || "an unknown owner"}` + (row.token ? `, token ${row.token}` : "");
+  if (!isHeld(row)) return words[row.state] || row.state;
+  return `${words[row.state]} by ${row.owner || "an owner that the backend does not report"}` + (row.token ? `, token ${row.token}` : "");
 }
 
 const ends = {
@@ -122,6 +179,7 @@ function when(tenure) {
 }
 
 export function pastHolder(tenure) {
-  return element("li", {}, when(tenure),
-    `${tenure.owner || "an unknown owner"}, token ${tenure.token}, since ${tenure.from ? moment(tenure.from) : "an unknown time"}: ${ends[tenure.end] || tenure.end}`);
+  const ms = tenure.from && tenure.until ? new Date(tenure.until) - new Date(tenure.from) : 0;
+  return element("li", {class: "past"}, when(tenure), `${tenure.owner || "an unknown owner"}, token ${tenure.token}` +
+    (ms > 0 ? `, held for ${duration(ms)}` : "") + `, since ${tenure.from ? moment(tenure.from) : "an unknown time"}: ${ends[tenure.end] || tenure.end}`);
 }

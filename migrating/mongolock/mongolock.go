@@ -1,0 +1,188 @@
+// Package mongolock holds locks of other programs in MongoDB: those of ShedLock, and those of a
+// program's own collection. They are old locks for package
+// [github.com/holdfast-go/holdfast/migrating].
+package mongolock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/migrating"
+)
+
+// Schema describes the documents of a collection. The _id of a document is the lock's name.
+type Schema struct {
+	// Until is the field with the date at which the lock ends.
+	Until string
+	// Owner is the field that says who holds the lock. It proves that this program holds it, so the
+	// other programs have to write it with each acquisition.
+	Owner string
+	// At is the field with the date of the acquisition; it can be empty.
+	At string
+	// HeldWhilePresent says that a lock is held as long as there is a document, whatever its date:
+	// the other programs acquire by an insert, and a TTL index removes what is left over.
+	HeldWhilePresent bool
+	// DeleteOnRelease says that a release removes the document. HeldWhilePresent implies it.
+	DeleteOnRelease bool
+	// Skew is how far the clocks of the other programs may be from the server's clock. They judge by
+	// their own clocks when a lock ends. A lock is held this much longer for them, and is taken
+	// this much later after its end. The default is 1s.
+	Skew time.Duration
+}
+
+const (
+	defaultSkew = time.Second
+	maxSkew     = time.Hour
+)
+
+// Lock is an old lock. It is safe for concurrent use.
+type Lock struct {
+	collection *mongo.Collection
+	schema     Schema
+}
+
+var _ migrating.Old = (*Lock)(nil)
+
+// ShedLock describes the documents of ShedLock's MongoLockProvider: _id, lockUntil, lockedAt and
+// lockedBy. Its collection is called shedLock by default.
+func ShedLock() Schema { return Schema{Until: "lockUntil", Owner: "lockedBy", At: "lockedAt"} }
+
+// New returns the locks of a collection.
+func New(collection *mongo.Collection, schema Schema) (*Lock, error) {
+	if schema.Skew == 0 {
+		schema.Skew = defaultSkew
+	}
+	switch {
+	case collection == nil:
+		return nil, driver.Invalid("collection", "nil", "the collection of the old locks")
+	case schema.Skew < 0 || schema.Skew > maxSkew:
+		return nil, driver.Invalid("Skew", driver.FormatDuration(schema.Skew), "from 0 to "+driver.FormatDuration(maxSkew))
+	case schema.At != "" && !isField(schema.At):
+		return nil, driver.Invalid("At", driver.Quote(schema.At), "the name of a field")
+	}
+	for field, value := range map[string]string{"Until": schema.Until, "Owner": schema.Owner} {
+		if !isField(value) {
+			return nil, driver.Invalid(field, driver.Quote(value), "the name of a field")
+		}
+	}
+	client := collection.Database().Client().Database(collection.Database().Name(), options.Database().
+		SetWriteConcern(writeconcern.Majority()).SetReadPreference(readpref.Primary()))
+	return &Lock{client.Collection(collection.Name()), schema}, nil
+}
+
+func isField(name string) bool {
+	return name != "" && name != "_id" && !strings.ContainsAny(name, ".$\x00")
+}
+
+// Limits implements [migrating.Old].
+func (l *Lock) Limits() driver.Limits { return driver.Limits{} }
+
+// owner is the value of the field Owner: it says who holds the lock, and which acquisition it is.
+func owner(claim migrating.Claim) string { return claim.Owner + " " + claim.Proof }
+
+func doc(key string, value any) bson.D { return bson.D{{Key: key, Value: value}} }
+
+// now plus a time, by the server's clock.
+func fromNow(d time.Duration) bson.D { return doc("$add", bson.A{"$$NOW", d.Milliseconds()}) }
+
+// Acquire implements [migrating.Old]. The server decides at one instant of its clock. A document
+// that it makes has the same fields as one of the other programs, in the same order.
+func (l *Lock) Acquire(ctx context.Context, claim migrating.Claim) error {
+	s := l.schema
+	until, mine := "$"+s.Until, doc("$literal", owner(claim))
+	isMine := doc("$eq", bson.A{"$" + s.Owner, mine})
+	isFresh := doc("$and", bson.A{doc("$eq", bson.A{doc("$type", until), "missing"}), doc("$eq", bson.A{doc("$type", "$"+s.Owner), "missing"})})
+	free := bson.A{isMine, isFresh}
+	if !s.HeldWhilePresent {
+		// Promise 1: a value that is no date would compare below one, so it does not count as over.
+		free = append(free, doc("$and", bson.A{doc("$eq", bson.A{doc("$type", until), "date"}), doc("$lte", bson.A{until, fromNow(-s.Skew)})}))
+	}
+	end := doc("$max", bson.A{doc("$cond", bson.A{isMine, until, "$$NOW"}), fromNow(claim.TTL + s.Skew)})
+	choose := func(granted, refused any) bson.D {
+		return doc("$cond", bson.A{doc("$or", free), granted, refused})
+	}
+	set := bson.D{{Key: s.Until, Value: choose(end, until)}}
+	if s.At != "" {
+		set = append(set, bson.E{Key: s.At, Value: choose(doc("$cond", bson.A{isMine, "$" + s.At, "$$NOW"}), "$"+s.At)})
+	}
+	set = append(set, bson.E{Key: s.Owner, Value: choose(mine, "$"+s.Owner)})
+	left := doc("$cond", bson.A{doc("$eq", bson.A{doc("$type", until), "date"}), doc("$subtract", bson.A{until, "$$NOW"}), nil})
+	update := func() (bson.Raw, error) {
+		return l.collection.FindOneAndUpdate(ctx, doc("_id", claim.Name), bson.A{doc("$set", set)}, options.FindOneAndUpdate().
+			SetUpsert(true).SetReturnDocument(options.After).SetProjection(bson.D{{Key: s.Owner, Value: 1}, {Key: "left", Value: left}})).Raw()
+	}
+	raw, err := update()
+	if mongo.IsDuplicateKeyError(err) { // another has made the document at the same time
+		raw, err = update()
+	}
+	if err != nil {
+		return l.failed(err)
+	}
+	holder, _ := raw.Lookup(s.Owner).StringValueOK()
+	if holder == owner(claim) {
+		return nil
+	}
+	record := driver.Record{Name: claim.Name, State: driver.StateHeld, Owner: holder}
+	if ms, ok := raw.Lookup("left").AsInt64OK(); ok {
+		// It is taken Skew after its end. A document that is present after that waits for its removal.
+		if record.Remaining = time.Duration(ms)*time.Millisecond + s.Skew; record.Remaining > 0 {
+			record.RemainingKnown = true
+		} else {
+			record.Remaining = 0
+		}
+	} else if !s.HeldWhilePresent {
+		return l.failed(fmt.Errorf("the document %q has no date in %s", claim.Name, s.Until))
+	}
+	return &driver.HeldError{Record: record}
+}
+
+// Renew implements [migrating.Old].
+func (l *Lock) Renew(ctx context.Context, claim migrating.Claim) error {
+	end := doc("$max", bson.A{"$" + l.schema.Until, fromNow(claim.TTL + l.schema.Skew)})
+	result, err := l.collection.UpdateOne(ctx, l.heldBy(claim), bson.A{doc("$set", doc(l.schema.Until, end))})
+	switch {
+	case err != nil:
+		return l.failed(err)
+	case result.MatchedCount == 0:
+		return driver.ErrLost
+	}
+	return nil
+}
+
+// Release implements [migrating.Old].
+func (l *Lock) Release(ctx context.Context, claim migrating.Claim) error {
+	if l.schema.DeleteOnRelease || l.schema.HeldWhilePresent {
+		_, err := l.collection.DeleteOne(ctx, l.heldBy(claim))
+		return l.failed(err)
+	}
+	over := bson.A{doc("$set", doc(l.schema.Until, fromNow(-l.schema.Skew)))}
+	_, err := l.collection.UpdateOne(ctx, l.heldBy(claim), over)
+	return l.failed(err)
+}
+
+// heldBy matches the document while the claim holds the lock.
+//
+// Promise 6: the owner has the proof of this acquisition, so a late request does not touch another's.
+func (l *Lock) heldBy(claim migrating.Claim) bson.D {
+	return bson.D{{Key: "_id", Value: claim.Name}, {Key: l.schema.Owner, Value: owner(claim)}}
+}
+
+func (l *Lock) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, mongo.ErrClientDisconnected) {
+		return driver.ErrClosed
+	}
+	return fmt.Errorf("collection %s: %w", l.collection.Name(), err)
+}

@@ -1,0 +1,156 @@
+package browsertest
+
+import (
+	"net/url"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// A change on the backend is on the page within a second. A busy machine gets several chances for
+// that, but none of them may take long.
+func TestChangesAppear(t *testing.T) {
+	const changes, wanted, longest = 6, time.Second, 10 * time.Second
+	for name, backend := range backends {
+		t.Run(name, func(t *testing.T) {
+			u := backend(t)
+			client := open(t, u, holdfast.WithOwner("worker-7"))
+			lock(t, client, "other")
+			s := serve(t, u)
+			list, detail := newTab(t), newTab(t)
+			list.goTo(s.url)
+			list.until(rowHas("other", "worker-7"))
+			detail.goTo(s.url + "#/lock/" + url.PathEscape("job/nightly report"))
+			detail.until(bodyHas("no record"))
+			fastest := map[*tab]time.Duration{list: longest, detail: longest}
+			see := func(p *tab, condition string, began time.Time) {
+				p.until(condition)
+				took := time.Since(began)
+				if took > longest {
+					t.Errorf("a change took %v", took)
+				}
+				fastest[p] = min(fastest[p], took)
+				t.Logf("%s: %v", condition[len(condition)-40:], took.Round(time.Millisecond))
+			}
+			for range changes {
+				h := lock(t, client, "job/nightly report")
+				began := time.Now()
+				token := strconv.FormatUint(h.Token(), 10)
+				see(list, rowHas("job/nightly report", token)+" && "+rowHas("job/nightly report", "worker-7"), began)
+				see(detail, bodyHas("held by worker-7, token "+token), began)
+				if err := h.Release(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				began = time.Now()
+				see(list, rowHas("job/nightly report", "free"), began)
+				see(detail, bodyHas("free, last held by worker-7"), began)
+			}
+			for _, took := range fastest {
+				if took > wanted {
+					t.Errorf("the fastest change took %v, want %v", took, wanted)
+				}
+			}
+		})
+	}
+}
+
+// A row stays the same node while its content changes, so that a click, a selection and the focus
+// survive the updates.
+func TestRowsStay(t *testing.T) {
+	u := backends["file"](t)
+	client := open(t, u)
+	a := lock(t, client, "a")
+	lock(t, client, "b")
+	s := serve(t, u, "--refresh", "100ms")
+	p := newTab(t)
+	p.goTo(s.url)
+	p.until(rowHas("a", "held") + " && " + rowHas("b", "held"))
+	js[any](p, `rows.children[1].querySelector("a").focus(); window.before = [...rows.children]; getSelection().selectAllChildren(rows.children[1].children[2])`)
+	if err := a.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	lock(t, client, "a0") // between them
+	p.until(rowHas("a", "free") + " && " + rowHas("a0", "held"))
+	same := js[bool](p, `before[0] === rows.children[0] && before[1] === rows.children[2]`)
+	focused := js[bool](p, `document.activeElement.textContent === "b"`)
+	selected := js[string](p, `getSelection().toString().trim()`)
+	if !same || !focused || selected == "" {
+		t.Errorf("same nodes %v, focus kept %v, selected %q", same, focused, selected)
+	}
+}
+
+// The address says what is shown, so that it can be sent to a colleague.
+func TestAddressSaysWhatIsShown(t *testing.T) {
+	u := backends["file"](t)
+	client := open(t, u, holdfast.WithOwner("pod-1"))
+	for _, name := range []string{"mail/a", "mail/b", "bill"} {
+		lock(t, client, name)
+	}
+	if err := lock(t, client, "mail/c").Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, u, "--base-path", "/ops/locks/", "--prefix", "mail/")
+	p := newTab(t)
+	p.resize(1440, 900) // with the table's head
+	p.goTo(s.url)
+	p.until(`document.getElementById("counts").textContent === "3 locks: 2 held, 1 free"`)
+	p.do(chromedp.SendKeys(chromedp.CSS("#text"), "MAIL/"), chromedp.SetValue(chromedp.CSS("#state"), "held"))
+	js[any](p, `document.getElementById("state").dispatchEvent(new Event("change"))`)
+	p.until(`location.hash === "#/?q=MAIL%2F&state=held" && rows.children.length === 2`)
+	p.do(chromedp.Click(chromedp.CSS(`[data-sort=name]`)))
+	p.until(`location.hash.endsWith("desc=1") && rows.children[0].innerText.startsWith("mail/b")`)
+	address := js[string](p, `location.href`)
+	q := newTab(t)
+	q.goTo(address)
+	q.until(`rows.children.length === 2 && rows.children[0].innerText.startsWith("mail/b") && document.getElementById("text").value === "MAIL/"`)
+	p.do(chromedp.Click(chromedp.CSS(`#rows a`)))
+	p.until(`location.hash === "#/lock/mail%2Fb" && ` + bodyHas("Held since"))
+	p.do(chromedp.Click(chromedp.CSS(`#back`)))
+	p.until(`rows.children.length === 2 && document.activeElement.textContent === "mail/b"`)
+	js[any](p, `location.hash = "#/lock/%E0%A4%A"`) // no valid escape
+	p.until(bodyHas("Not connected"))
+	js[any](p, `location.hash = "#/?state=odd&sort=odd&page=x"`)
+	p.until(`rows.children.length === 3`)
+}
+
+// A tab that nobody sees asks the backend for nothing, and is up to date when it is seen again.
+func TestHiddenTab(t *testing.T) {
+	u := backends["file"](t)
+	client := open(t, u)
+	h := lock(t, client, "job")
+	s := serve(t, u, "--refresh", "100ms")
+	p := newTab(t)
+	p.goTo(s.url)
+	p.until(rowHas("job", "held"))
+	visible := func(state string) {
+		js[any](p, `Object.defineProperty(document, "hidden", {configurable: true, get: () => `+state+`}); document.dispatchEvent(new Event("visibilitychange"))`)
+	}
+	visible("true")
+	if err := h.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	requests := js[float64](p, `performance.clearResourceTimings(), new Promise(done => setTimeout(() => done(performance.getEntriesByType("resource").length), 1500))`)
+	still := js[bool](p, rowHas("job", "held"))
+	if requests != 0 || !still {
+		t.Errorf("%v requests while hidden, the old row is shown: %v", requests, still)
+	}
+	visible("false")
+	p.until(rowHas("job", "free"))
+}
+
+// While the backend fails, the page says so and shows what was read last.
+func TestBackendFails(t *testing.T) {
+	u := backends["file"](t)
+	client := open(t, u)
+	lock(t, client, "job")
+	s := serve(t, u, "--refresh", "100ms")
+	p := newTab(t)
+	p.goTo(s.url)
+	p.until(rowHas("job", "held"))
+	breakFolder(t, u)
+	p.until(bodyHas("Connected, but the backend fails") + " && " + bodyHas("The backend cannot be read") + " && " + rowHas("job", ""))
+}
