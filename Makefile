@@ -28,9 +28,12 @@ DURATION ?= 10m
 SEED ?= 0
 SYSTEMS := linux darwin windows
 # For test-newest: the packages that use other modules, and a go.mod with the newest versions of those modules.
-NEWEST_PKG ?= ./drivers/mongo ./drivers/azblob ./drivers/file ./cmd/holdfast ./internal/mongotest ./internal/azuritetest
+NEWEST_PKG ?= ./drivers/mongo ./drivers/azblob ./drivers/file ./internal/mongotest ./internal/azuritetest
 NEWEST := .cache/newest.mod
-MODULES := . bench integration holdfastcontainers adapters/integration holdfastvet sim
+NEWEST_COMMAND := ../../.cache/newest-command.mod
+MODULES := . cmd/holdfast bench integration holdfastcontainers adapters/integration holdfastvet sim
+# The modules that make test tests beside the root module.
+TESTED_MODULES := sim cmd/holdfast
 # These have so many dependencies that .ci/run leaves them out; make lint-all and make test-adapters test-examples check them.
 LARGE_MODULES := adapters/kuberneteslock examples/asynq examples/gocron
 # Caddy has even more. It is compiled for one system only, with one set of flags.
@@ -49,23 +52,22 @@ help: ## list the commands
 
 .PHONY: build
 build: ## build the command into bin/holdfast
-	$(GO) build -trimpath -o bin/holdfast ./cmd/holdfast
+	$(GO) -C cmd/holdfast build -trimpath -o '$(CURDIR)/bin/holdfast' .
 
 .PHONY: setup
 setup: ## install and fetch what the tests need (HOLDFAST_SETUP=list only lists the commands)
 	@$(GO) run ./internal/setup
-	@if ! GOPROXY=off $(GO) list -deps -test ./... >/dev/null 2>&1; then \
-		echo 'fetching the Go modules (61 MB, once)'; $(GO) list -deps -test ./... >/dev/null; fi
+	@for module in . $(TESTED_MODULES); do if ! GOPROXY=off $(GO) -C $$module list -deps -test ./... >/dev/null 2>&1; then \
+		echo "$$module: fetching the Go modules (60 MB in all, once)"; $(GO) -C $$module list -deps -test ./... >/dev/null || exit 1; fi; done
 
 .PHONY: test
 test: setup ## run all tests with the race detector (PKG=./drivers/file for one package, TESTFLAGS=-v for all output)
-ifneq (,$(findstring -v,$(TESTFLAGS)))
+ifeq ($(PKG),./...)
+	@GO='$(GO)' scripts/test.sh '$(TESTED_MODULES)' -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS)
+else ifneq (,$(findstring -v,$(TESTFLAGS)))
 	$(GO) test -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG)
 else
 	$(GO) test -json -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG) | $(GO) run ./internal/progress
-endif
-ifeq ($(PKG),./...)
-	$(GO) -C sim test -race $(TESTFLAGS) ./...
 endif
 
 .PHONY: test-bench
@@ -90,6 +92,8 @@ test-vet: ## test holdfastvet, the checks for programs that use the library
 test-newest: setup ## test the packages that use other modules with the newest versions; go.mod requires the oldest
 	@scripts/newest.sh $(NEWEST) $(NEWEST_PKG)
 	$(GO) test -mod=mod -modfile=$(NEWEST) -json -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(NEWEST_PKG) | $(GO) run ./internal/progress
+	cd cmd/holdfast && ../../scripts/newest.sh $(NEWEST_COMMAND) ./... && \
+		$(GO) test -mod=mod -modfile=$(NEWEST_COMMAND) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
 
 # The server versions that package mongotest can fetch; linux/amd64 only.
 VERSIONS ?= 4.4.2 5.0.4 6.0.5 6.0.27
@@ -188,7 +192,7 @@ docs-serve: $(DOCS_TOOLS)/installed ## show the site at http://127.0.0.1:8000 an
 	@$(MKDOCS) serve --no-strict
 
 docs-reference: ## write docs/command-reference.md from the command's help
-	$(GO) test -count=1 ./cmd/holdfast -run '^TestReferencePage$$' -update
+	$(GO) -C cmd/holdfast test -count=1 -run '^TestReferencePage$$' . -update
 
 docs-diagrams: ## draw the diagrams of docs/
 	$(GO) run ./internal/diagrams

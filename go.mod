@@ -6,10 +6,8 @@ require (
 	github.com/Azure/azure-sdk-for-go/sdk/azcore v1.13.0
 	github.com/Azure/azure-sdk-for-go/sdk/azidentity v1.7.0
 	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob v1.4.0
-	github.com/alecthomas/kong v1.16.0
 	github.com/fsnotify/fsnotify v1.10.1
 	github.com/gofrs/flock v0.13.0
-	github.com/rogpeppe/go-internal v1.14.1
 	go.mongodb.org/mongo-driver/v2 v2.7.0
 	go.uber.org/goleak v1.2.0
 	golang.org/x/sys v0.37.0

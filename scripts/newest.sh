@@ -10,7 +10,7 @@ export GOTOOLCHAIN=local
 mkdir -p "$(dirname "$file")"
 cp go.mod "$file"
 cp go.sum "${file%.mod}.sum"
-for module in $(go list -m -f '{{if not (or .Main .Indirect)}}{{.Path}}{{end}}' all); do
+for module in $(go list -m -f '{{if not (or .Main .Indirect .Replace)}}{{.Path}}{{end}}' all); do
 	for version in $(go list -m -versions -f '{{join .Versions "\n"}}' "$module" | grep -v -e '-' | tail -n 5 | sed '1!G;h;$!d'); do
 		cp "$file" "$file.was"
 		if go get -modfile="$file" "$module@$version" >"$file.log" 2>&1 &&

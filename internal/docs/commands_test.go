@@ -101,7 +101,7 @@ func checkCommand(t *testing.T, words, targets []string) string {
 				return "" // a version of a module, not this clone
 			case strings.HasPrefix(word, "./") && !exists(filepath.Join(dir, word)) && !exists(filepath.Join("integration", word)):
 				return "there is no package " + word
-			case word == "./cmd/holdfast" && rest[0] == "run":
+			case word == "." && dir == "cmd/holdfast" && rest[0] == "run":
 				return checkHoldfast(t, rest[i+1:])
 			}
 		}

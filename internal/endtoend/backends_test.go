@@ -39,9 +39,13 @@ const shortestTTL = "15s" // of those that every backend allows
 func TestOneProgramOnEveryBackend(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	build := exec.Command("go", "build", "-o", dir, "../../cmd/holdfast", "../../examples/worker", "../../examples/leases")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+	for _, build := range [][]string{
+		{"-C", "../../cmd/holdfast", "build", "-o", dir, "."}, // a module of its own
+		{"build", "-o", dir, "../../examples/worker", "../../examples/leases"},
+	} {
+		if out, err := exec.Command("go", build...).CombinedOutput(); err != nil {
+			t.Fatalf("build: %v\n%s", err, out)
+		}
 	}
 	for name, url := range backends(t) {
 		t.Run(name, func(t *testing.T) {
