@@ -1,7 +1,7 @@
 #compdef holdfast
 # Completion of holdfast for zsh.
 _holdfast() {
-    local line
+    local line help
     local -a lines values
     lines=("${(@f)$(holdfast __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
     case $lines[1] in
@@ -9,7 +9,8 @@ _holdfast() {
     commands) _command_names -e || _files ;;
     values)
         for line in "${(@)lines[2,-1]}"; do
-            values+=("${${line%%$'\t'*}//:/\\:}:${line#*$'\t'}")
+            help=${line#*$'\t'}
+            values+=("${${line%%$'\t'*}//:/\\:}${help:+:$help}")
         done
         _describe -t values holdfast values
         ;;
