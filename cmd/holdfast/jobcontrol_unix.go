@@ -123,19 +123,20 @@ func suspend() {
 }
 
 // suspendGroup stops the process group, as Ctrl-Z does where the terminal sends signals, and returns
-// when the shell has continued it. A group that no shell could continue is not stopped: the system
-// ignores the signal.
-func suspendGroup() error {
-	continued, stop := notifyContinued()
+// when the shell has continued it. It reports false for a group that no shell could continue: the
+// system does not stop it.
+func suspendGroup() (continued bool) {
+	signals, stop := notifyContinued()
 	defer stop()
 	if err := syscall.Kill(0, syscall.SIGTSTP); err != nil {
-		return err
+		return false
 	}
 	select {
-	case <-continued:
-	case <-time.After(suspendTimeout): // no shell
+	case <-signals:
+		return true
+	case <-time.After(suspendTimeout):
+		return false
 	}
-	return nil
 }
 
 // suspendTimeout is how long a busy system may take to stop the group.

@@ -112,17 +112,20 @@ func (m *topModel) Init() tea.Cmd { return tea.Batch(m.nextSnapshot, tick()) }
 
 func tick() tea.Cmd { return tea.Tick(time.Second, func(time.Time) tea.Msg { return topTick{} }) }
 
-// withoutScreen runs a function while the program has left the terminal, and then draws the screen
+// withoutScreen runs a function, on the program's goroutine, while the program has left the terminal, and then draws the screen
 // anew. The program's library can suspend itself, but would hang where no shell can continue it.
-func withoutScreen(run func() error) tea.Cmd {
+func withoutScreen(run func()) tea.Cmd {
 	return tea.Exec(terminalTask(run), func(error) tea.Msg { return tea.ClearScreen() })
 }
 
 // terminalTask is a [tea.ExecCommand].
-type terminalTask func() error
+type terminalTask func()
 
 // Run runs the task.
-func (t terminalTask) Run() error { return t() }
+func (t terminalTask) Run() error {
+	t()
+	return nil
+}
 
 // SetStdin does nothing.
 func (terminalTask) SetStdin(io.Reader) {}

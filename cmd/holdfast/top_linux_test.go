@@ -263,17 +263,7 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 				t.Error("the table does not use a screen of its own")
 			}
 			if c.signal != 0 {
-				content, err := os.ReadFile(pid)
-				if err != nil {
-					t.Fatal(err)
-				}
-				number, err := strconv.Atoi(strings.TrimSpace(string(content)))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := syscall.Kill(number, c.signal); err != nil {
-					t.Fatal(err)
-				}
+				kill(t, pid, c.signal)
 			}
 			s.enter(c.key)
 			s.shows(fmt.Sprintf("restored, code=%d.", c.code))
@@ -283,6 +273,22 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 			s.enter("echo $((40+2))\n") // the shell reads lines again
 			s.shows("42")
 		})
+	}
+}
+
+// kill sends a signal to the process whose ID is in a file.
+func kill(t *testing.T, file string, sig syscall.Signal) {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, sig); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -304,6 +310,21 @@ func TestTopSuspends(t *testing.T) {
 		s.until("the usual screen", func([]string) bool { return s.usual() })
 		s.enter("echo $((50+2))\n")
 		s.shows("52")
+	})
+	t.Run("after another process has stopped it", func(t *testing.T) {
+		l := newLocks(t)
+		l.three()
+		pid := filepath.Join(t.TempDir(), "pid")
+		s := openScreen(t, 80, 24, []string{"HOLDFAST_BACKEND=" + l.url}, "sh", "-i")
+		s.enter("sh -c 'echo $$ >" + pid + "; exec holdfast top --every 100ms'\n")
+		s.rowsAre("billing", "nightly", "report")
+		s.awaitAnswered()
+		kill(t, pid, syscall.SIGSTOP)
+		s.shows("Stopped") // over the table: the process could not restore the screen
+		s.enter("stty sane; clear; fg\n")
+		s.rowsAre("billing", "nightly", "report")
+		s.enter("o") // the keys arrive one by one again
+		s.rowsAre("nightly", "billing", "report")
 	})
 	t.Run("not where there is no shell", func(t *testing.T) {
 		l := newLocks(t)

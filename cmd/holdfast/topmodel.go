@@ -53,6 +53,7 @@ type topModel struct {
 	asked       driver.Record
 	message     string // for the user, until the next key
 	interrupted bool
+	resumed     int // notices to come that the process was continued, after which the screen is drawn already
 }
 
 func newTopModel(ctx context.Context, client *holdfast.Client, source *lockview.Source) *topModel {
@@ -72,8 +73,12 @@ func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return m, m.nextSnapshot
 	case topTick:
 		return m, tick()
-	case topContinued: // the shell has used the terminal
-		return m, withoutScreen(func() error { return nil })
+	case topContinued:
+		if m.resumed > 0 {
+			m.resumed--
+			return m, nil
+		}
+		return m, withoutScreen(func() {}) // the shell has used the terminal
 	case topBroke:
 		m.message = string(msg)
 	case tea.PasteMsg:
@@ -144,7 +149,11 @@ func (m *topModel) key(msg tea.KeyPressMsg) tea.Cmd {
 		m.interrupted = true
 		return tea.Quit
 	case key == "ctrl+z":
-		return withoutScreen(suspendGroup)
+		return withoutScreen(func() {
+			if suspendGroup() {
+				m.resumed++ // the program's own notice follows
+			}
+		})
 	case key == "ctrl+l":
 		return tea.ClearScreen
 	case m.mode == topFilter:
