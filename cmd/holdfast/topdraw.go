@@ -119,7 +119,7 @@ func (m *topModel) failure() string {
 	if m.snapshot.At.IsZero() || m.snapshot.Number == 0 {
 		return problem
 	}
-	text := fmt.Sprintf("%s for %s", problem, shortDuration(time.Since(m.snapshot.At)))
+	text := fmt.Sprintf("%s for %s", problem, cellDuration(time.Since(m.snapshot.At)))
 	if len(m.snapshot.Records) > 0 {
 		text += ", the rows are from " + m.snapshot.At.Format("15:04:05")
 	}
@@ -355,7 +355,7 @@ func (m *topModel) leftCell(r driver.Record) string {
 	case !m.leftKnown(r):
 		return "?"
 	}
-	return shortDuration(r.Remaining)
+	return cellDuration(r.Remaining)
 }
 
 // leftKnown reports whether the time left is known. While the backend does not answer it is not: the
@@ -379,19 +379,20 @@ func (m *topModel) heldCell(r driver.Record) string {
 	if r.AcquiredAt.IsZero() {
 		return "?"
 	}
-	return shortDuration(m.heldFor(r))
+	return cellDuration(m.heldFor(r))
 }
 
-// heldFor counts by the backend's clock, as far as that is known from the time left.
+// heldFor counts by the backend's clock, if that is known.
 func (m *topModel) heldFor(r driver.Record) time.Duration {
-	now := time.Now()
-	if m.disconnected() {
-		now = m.snapshot.At
+	read := m.snapshot.At
+	if !r.ReadAt.IsZero() {
+		read = r.ReadAt
 	}
-	if r.RemainingKnown && r.TTL > 0 && !r.RenewedAt.IsZero() {
-		now = r.RenewedAt.Add(r.TTL - r.Remaining)
+	held := read.Sub(r.AcquiredAt)
+	if !m.disconnected() {
+		held += time.Since(m.snapshot.At)
 	}
-	return max(0, now.Sub(r.AcquiredAt))
+	return max(0, held)
 }
 
 func waitCell(r driver.Record) string {
@@ -418,8 +419,8 @@ func ownerCell(r driver.Record) string {
 	return quoteUnsafe(r.Owner)
 }
 
-// shortDuration formats a duration in at most six characters: 9.8s, 42s, 12m30s, 3h20m, 12d4h.
-func shortDuration(d time.Duration) string {
+// cellDuration formats a duration in at most six characters: 9.8s, 42s, 12m30s, 3h20m, 12d4h.
+func cellDuration(d time.Duration) string {
 	s := int64(d / time.Second)
 	switch {
 	case d < 10*time.Second:

@@ -58,7 +58,8 @@ func samples() []driver.Record {
 	now := time.Now()
 	return []driver.Record{
 		{Name: "a", State: driver.StateHeld, Owner: "web-1", Token: 7, TTL: time.Minute, Remaining: 30 * time.Second, RemainingKnown: true,
-			AcquiredAt: now.Add(-time.Hour), RenewedAt: now.Add(-30 * time.Second), Waiters: 3, Data: []byte("secret-data")},
+			AcquiredAt: now.Add(-time.Hour), RenewedAt: now.Add(-30 * time.Second), Waiters: 3, Data: []byte("secret-data"),
+			History: []driver.Tenure{{Owner: "\x1b[1mweb-0", Token: 6, From: now.Add(-2 * time.Hour), Until: now.Add(-time.Hour), End: driver.EndExpired}}},
 		{Name: "b", State: driver.StateHeld, Broken: true, Owner: "web-2", Token: 1 << 63, TTL: time.Second, Remaining: time.Second, RemainingKnown: true},
 		{Name: "c", State: driver.StateFree, Owner: "\x1b[31mred\x1b[0m", Token: 3},
 		{Name: "d", State: driver.StateUnknown},
@@ -133,7 +134,9 @@ func TestTopTellsStatesApartAndNoSecret(t *testing.T) {
 		lines = append(lines, shown(m)...)
 		press(m, "x", "esc", "j")
 	}
-	if text := strings.Join(lines, "\n"); strings.Contains(text, "secret") || strings.Contains(text, "\x1b") {
+	if text := strings.Join(lines, "\n"); !strings.Contains(text, "token 6: not renewed in time, so its lease expired") {
+		t.Errorf("the past holder is not shown:\n%s", text)
+	} else if strings.Contains(text, "secret") || strings.Contains(text, "\x1b") {
 		t.Errorf("a secret, or an escape sequence of an owner, is on the screen:\n%s", text)
 	}
 }
@@ -154,13 +157,13 @@ func TestTopDrawsOnlyWhatIsOnTheScreen(t *testing.T) {
 	}
 }
 
-func TestShortDuration(t *testing.T) {
+func TestCellDuration(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0.0s", 1999 * time.Millisecond: "1.9s", 9999 * time.Millisecond: "9.9s", 59 * time.Second: "59s", 61 * time.Second: "1m01s",
 		time.Hour: "1h00m", 47 * time.Hour: "1d23h", 99*24*time.Hour + 23*time.Hour: "99d23h", 365 * 24 * time.Hour: "365d", 1 << 62: ">27y",
 	} {
-		if got := shortDuration(d); got != want || len(got) > 6 {
-			t.Errorf("shortDuration(%v) = %q, want %q", d, got, want)
+		if got := cellDuration(d); got != want || len(got) > 6 {
+			t.Errorf("cellDuration(%v) = %q, want %q", d, got, want)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func (m *topModel) detail() string {
 	fmt.Fprintf(&b, "%s: %s\n\n", quoteUnsafe(r.Name), lockStateText(r))
 	var held []lockFact
 	if r.State == driver.StateHeld && !r.AcquiredAt.IsZero() {
-		held = append(held, lockFact{"held for", shortDuration(m.heldFor(r))})
+		held = append(held, lockFact{"held for", cellDuration(m.heldFor(r))})
 	}
 	r.RemainingKnown = m.leftKnown(r)
 	for _, f := range append(lockFacts(r), held...) {
@@ -48,6 +48,9 @@ func (m *topModel) detail() string {
 			value = pad(value, len("59.9s of 1h30m"), false) + "  " + m.bar(r)
 		}
 		fmt.Fprintf(&b, "  %-11s %s\n", f.name, value)
+	}
+	if before := (&explanation{Record: r}).before(); len(before) > 0 {
+		b.WriteString("\nBefore\n\n  " + strings.Join(before, "\n  ") + "\n")
 	}
 	return b.String()
 }

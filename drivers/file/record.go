@@ -10,8 +10,11 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
@@ -46,7 +49,14 @@ func digest(id string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// historyMark begins the entry of the queue that has the past holders. Earlier versions of the driver
+// read and keep the field queue, which they do not use, and refuse a record that has another field.
+const historyMark = "history "
+
 func (r record) encode() ([]byte, error) {
+	if len(r.History) > 0 {
+		r.Queue = append(slices.Clip(r.Queue), lockstate.Waiter{ID: historyMark + driver.FormatHistory(r.History)})
+	}
 	content, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("encoding the record: %w", err)
@@ -120,6 +130,13 @@ func decode(content []byte) (record, error) {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return record{}, errors.New("there is more after the record")
 	}
+	rec.Queue = slices.DeleteFunc(rec.Queue, func(w lockstate.Waiter) bool {
+		text, ok := strings.CutPrefix(w.ID, historyMark)
+		if ok {
+			rec.History = driver.ParseHistory(text)
+		}
+		return ok
+	})
 	return rec, rec.check()
 }
 

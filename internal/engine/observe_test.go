@@ -141,7 +141,7 @@ func TestObserveYieldsEachChange(t *testing.T) {
 			case watcher && wakes:
 				limit = 50 * time.Millisecond
 			case watcher:
-				limit = 18 * time.Second
+				limit = 25 * time.Second // the poll interval while a Watcher is in effect, and its jitter
 			}
 			time.Sleep(limit)
 			got := o.next()
