@@ -311,21 +311,6 @@ func TestTopSuspends(t *testing.T) {
 		s.enter("echo $((50+2))\n")
 		s.shows("52")
 	})
-	t.Run("after another process has stopped it", func(t *testing.T) {
-		l := newLocks(t)
-		l.three()
-		pid := filepath.Join(t.TempDir(), "pid")
-		s := openScreen(t, 80, 24, []string{"HOLDFAST_BACKEND=" + l.url}, "sh", "-i")
-		s.enter("sh -c 'echo $$ >" + pid + "; exec holdfast top --every 100ms'\n")
-		s.rowsAre("billing", "nightly", "report")
-		s.awaitAnswered()
-		kill(t, pid, syscall.SIGSTOP)
-		s.shows("Stopped") // over the table: the process could not restore the screen
-		s.enter("stty sane; clear; fg\n")
-		s.rowsAre("billing", "nightly", "report")
-		s.enter("o") // the keys arrive one by one again
-		s.rowsAre("nightly", "billing", "report")
-	})
 	t.Run("not where there is no shell", func(t *testing.T) {
 		l := newLocks(t)
 		l.three()
