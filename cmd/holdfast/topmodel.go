@@ -27,7 +27,7 @@ const (
 
 // topModel is the state of "holdfast top". Only its program uses it, one call at a time.
 type topModel struct {
-	ctx      context.Context //nolint:containedctx // commands of the program get no context
+	ctx      context.Context
 	client   *holdfast.Client
 	source   *lockview.Source
 	backend  string
