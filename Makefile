@@ -54,6 +54,11 @@ help: ## list the commands
 build: ## build the command into bin/holdfast
 	$(GO) -C cmd/holdfast build -trimpath -o '$(CURDIR)/bin/holdfast' .
 
+MANDIR ?= bin/man1
+.PHONY: man
+man: ## write the manual pages of the command into a folder (MANDIR=bin/man1)
+	@$(GO) -C cmd/holdfast run . man '$(abspath $(MANDIR))' && echo 'man $(MANDIR)/holdfast.1'
+
 .PHONY: setup
 setup: ## install and fetch what the tests need (HOLDFAST_SETUP=list only lists the commands)
 	@$(GO) run ./internal/setup

@@ -56,7 +56,7 @@ func (b *breakCmd) Run(a *app) error {
 			a.log.infof("%q is free: there is nothing to break", b.Name)
 			return nil
 		case b.Token != nil && record.Token != *b.Token:
-			return b.heldByAnother(record)
+			return notBroken(record)
 		case record.Broken && !b.Now:
 			a.log.infof("%q is broken already: it becomes free in %s at the latest", b.Name, leftText(record))
 			return nil
@@ -83,7 +83,7 @@ func (b *breakCmd) Run(a *app) error {
 		err = breakLock(ctx, b.Name, record.Token)
 		var held *holdfast.HeldError
 		if errors.As(err, &held) {
-			return b.heldByAnother(held.Record)
+			return notBroken(held.Record)
 		}
 		if err != nil {
 			return err
@@ -92,23 +92,27 @@ func (b *breakCmd) Run(a *app) error {
 			record.Broken = true
 			return writeJSON(a.stdout, lockToJSON(record))
 		}
-		a.log.infof("%s", b.done(record))
+		a.log.infof("%s", broke(record, b.Now))
 		return nil
 	})
 }
 
-// heldByAnother says that the lock was not broken.
-func (b *breakCmd) heldByAnother(r holdfast.Record) error {
-	return &exitError{codeHeld, fmt.Errorf("%q was not broken: it is now held by %s", b.Name, describeHolder(r))}
+// notBroken is the error if another holder has the lock by now.
+func notBroken(r holdfast.Record) error {
+	return &exitError{codeHeld, fmt.Errorf("%q was not broken: it is now held by %s", r.Name, describeHolder(r))}
+}
+
+// breakEffect says what will happen if the lock is broken.
+func breakEffect(r holdfast.Record, now bool) string {
+	if now {
+		return "THE LOCK BECOMES FREE AT ONCE. The holder does not learn of it before its next renewal.\nUntil then it and the next holder may both be at work."
+	}
+	return fmt.Sprintf("Its renewals will be refused from now on. It stops its work when it notices, at its next renewal.\nOthers can acquire the lock when its lease ends: in %s at the latest.", leftText(r))
 }
 
 // ask shows the holder and what will happen, and returns whether the user agrees.
 func (b *breakCmd) ask(w io.Writer, in io.Reader, r holdfast.Record) (bool, error) {
-	effect := fmt.Sprintf("Its renewals will be refused from now on. It stops its work when it notices, at its next renewal.\nOthers can acquire the lock when its lease ends: in %s at the latest.", leftText(r))
-	if b.Now {
-		effect = "THE LOCK BECOMES FREE AT ONCE. The holder does not learn of it before its next renewal.\nUntil then it and the next holder may both be at work."
-	}
-	if _, err := fmt.Fprintf(w, "%s is held by %s.\n%s\nBreak it? [y/N] ", quoteUnsafe(b.Name), describeHolder(r), effect); err != nil {
+	if _, err := fmt.Fprintf(w, "%s is held by %s.\n%s\nBreak it? [y/N] ", quoteUnsafe(b.Name), describeHolder(r), breakEffect(r, b.Now)); err != nil {
 		return false, err
 	}
 	answer, err := bufio.NewReader(in).ReadString('\n')
@@ -119,10 +123,10 @@ func (b *breakCmd) ask(w io.Writer, in io.Reader, r holdfast.Record) (bool, erro
 	return answer == "y" || answer == "yes", nil
 }
 
-// done says what has happened.
-func (b *breakCmd) done(r holdfast.Record) string {
-	if b.Now {
-		return fmt.Sprintf("broke %q: it is free. Its holder was %s, token %s", b.Name, ownerText(r), tokenText(r))
+// broke says what has happened.
+func broke(r holdfast.Record, now bool) string {
+	if now {
+		return fmt.Sprintf("broke %q: it is free. Its holder was %s, token %s", r.Name, ownerText(r), tokenText(r))
 	}
-	return fmt.Sprintf("broke %q: it becomes free in %s at the latest. Its holder is %s, token %s", b.Name, leftText(r), ownerText(r), tokenText(r))
+	return fmt.Sprintf("broke %q: it becomes free in %s at the latest. Its holder is %s, token %s", r.Name, leftText(r), ownerText(r), tokenText(r))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/lockview"
 )
 
 // changeWriter writes one line for each change of a lock. It is safe for concurrent use.
@@ -27,11 +28,7 @@ type changeJSON struct {
 
 // write reports a lock as it is now.
 func (c *changeWriter) write(r holdfast.Record) error {
-	kind := r.State.String()
-	if r.State == driver.StateHeld && r.Broken {
-		kind = "broken"
-	}
-	return c.line(kind, r)
+	return c.line(lockview.State(&r), r)
 }
 
 // removed reports that the record of a lock is gone.

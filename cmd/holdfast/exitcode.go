@@ -13,6 +13,7 @@ import (
 const (
 	codeDeclined      = 1 // the user did not agree
 	codeUsage         = 2
+	codePanic         = 2 // as of every Go program
 	codeUnavailable   = 69
 	codeOutput        = 74
 	codeHeld          = 75

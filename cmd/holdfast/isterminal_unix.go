@@ -21,3 +21,6 @@ func isTerminal(f *os.File) bool {
 	})
 	return is && err == nil
 }
+
+// localeIsUTF8 is false where the locale says whether the terminal shows UTF-8.
+const localeIsUTF8 = false

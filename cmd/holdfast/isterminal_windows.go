@@ -11,3 +11,6 @@ func isTerminal(f *os.File) bool {
 	var mode uint32
 	return windows.GetConsoleMode(windows.Handle(f.Fd()), &mode) == nil
 }
+
+// localeIsUTF8 is true: the program's library makes the console show UTF-8.
+const localeIsUTF8 = true

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -22,7 +23,8 @@ type console struct {
 
 	mu   sync.Mutex
 	seen bytes.Buffer
-	read int // how much expect has consumed
+	read int       // how much expect has consumed
+	copy io.Writer // gets what is seen too, or nil
 }
 
 func newConsole(t *testing.T) *console {
@@ -32,6 +34,12 @@ func newConsole(t *testing.T) *console {
 
 // openConsole opens a terminal for a command.
 func openConsole(t *testing.T, command string, args ...string) *console {
+	t.Helper()
+	return startConsole(t, func(*console, *exec.Cmd) {}, command, args...)
+}
+
+// startConsole opens a terminal for a command. It calls prepare before the command starts.
+func startConsole(t *testing.T, prepare func(*console, *exec.Cmd), command string, args ...string) *console {
 	t.Helper()
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -56,10 +64,12 @@ func openConsole(t *testing.T, command string, args ...string) *console {
 	shell.Env = append(os.Environ(), "HOLDFAST_BACKEND=file:"+t.TempDir(), "GORACE="+gorace, "PS1=$ ", "ENV=")
 	shell.Stdin, shell.Stdout, shell.Stderr = tty, tty, tty
 	shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	c := &console{t: t, pty: pty}
+	prepare(c, shell)
+	c.env = shell.Env
 	if err := shell.Start(); err != nil {
 		t.Fatal(err)
 	}
-	c := &console{t: t, pty: pty, env: shell.Env}
 	var reader sync.WaitGroup
 	reader.Go(c.readTerminal)
 	t.Cleanup(func() {
@@ -80,6 +90,9 @@ func (c *console) readTerminal() {
 		n, err := c.pty.Read(buffer)
 		c.mu.Lock()
 		c.seen.Write(buffer[:n])
+		if c.copy != nil {
+			_, _ = c.copy.Write(buffer[:n])
+		}
 		c.mu.Unlock()
 		if err != nil {
 			return

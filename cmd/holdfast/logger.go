@@ -34,8 +34,12 @@ func (l *logger) write(enabled bool, format string, args ...any) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	message := libraryPrefix.ReplaceAllString(fmt.Sprintf(format, args...), "$1")
-	fmt.Fprintf(l.w, "holdfast: %s\n", oneLine(message))
+	fmt.Fprintf(l.w, "holdfast: %s\n", messageLine(fmt.Sprintf(format, args...)))
+}
+
+// messageLine makes a message that may repeat one of the library a line of the command.
+func messageLine(message string) string {
+	return oneLine(libraryPrefix.ReplaceAllString(message, "$1"))
 }
 
 // flush waits up to limit until the messages so far are written. It is needed only where a

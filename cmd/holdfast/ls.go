@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/lockview"
 )
 
 type lsCmd struct {
@@ -25,12 +26,14 @@ Example: the names of all held locks
     holdfast ls --json | jq -r 'select(.state == "held").name'`
 }
 
+var errCannotList = errors.New("this backend cannot list its locks")
+
 // Run lists the backend's records.
 func (l *lsCmd) Run(a *app) error {
 	return a.withClient(func(ctx context.Context, client *holdfast.Client) error {
 		lister := client.Locker().Capabilities().Lister
 		if lister == nil {
-			return errors.New("this backend cannot list its locks")
+			return errCannotList
 		}
 		write, flush := lockTable(a.stdout)
 		if l.JSON {
@@ -64,14 +67,11 @@ func lockTable(w io.Writer) (write func(holdfast.Record) error, flush func() err
 			fmt.Fprintln(table, "NAME\tSTATE\tLEFT\tTOKEN\tOWNER")
 			empty = false
 		}
-		left, state := leftText(r), r.State.String()
-		if r.State == driver.StateHeld && r.Broken {
-			state = "broken"
-		}
+		left := leftText(r)
 		if r.State == driver.StateFree {
 			left = "-"
 		}
-		_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", quoteUnsafe(r.Name), state, left, tokenText(r), ownerText(r))
+		_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", quoteUnsafe(r.Name), lockview.State(&r), left, tokenText(r), ownerText(r))
 		return err
 	}, table.Flush
 }

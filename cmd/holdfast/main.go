@@ -41,20 +41,23 @@ type cli struct {
 	Verbose     bool        `short:"v" xor:"verbosity" help:"Report more details."`
 	ShowVersion versionFlag `name:"version" help:"Show the version."`
 
-	Run     runCmd     `cmd:"" help:"Wait for a lock and run a command while holding it."`
-	Status  statusCmd  `cmd:"" help:"Show who holds a lock."`
-	Ls      lsCmd      `cmd:"" help:"List locks."`
-	Watch   watchCmd   `cmd:"" help:"Show each change of locks."`
-	Explain explainCmd `cmd:"" help:"Explain who holds a lock, who had it before, and what would free it."`
-	Elect   electCmd   `cmd:"" help:"Take part in an election and show who leads."`
-	Lock    lockCmd    `cmd:"" help:"Hold a lock until standard input ends."`
-	Data    dataCmd    `cmd:"" help:"Read or replace the data stored with a lock."`
-	Break   breakCmd   `cmd:"" help:"Take a lock from its holder."`
-	Serve   serveCmd   `cmd:"" help:"Serve a page that shows the locks, live."`
-	Doctor  doctorCmd  `cmd:"" help:"Examine whether a backend is set up right."`
-	Bench   benchCmd   `cmd:"" help:"Measure a backend."`
-	Version versionCmd `cmd:"" help:"Show the version."`
-	Help    helpCmd    `cmd:"" help:"Show the help of a command."`
+	Run        runCmd        `cmd:"" help:"Wait for a lock and run a command while holding it."`
+	Status     statusCmd     `cmd:"" help:"Show who holds a lock."`
+	Ls         lsCmd         `cmd:"" help:"List locks."`
+	Watch      watchCmd      `cmd:"" help:"Show each change of locks."`
+	Explain    explainCmd    `cmd:"" help:"Explain who holds a lock, who had it before, and what would free it."`
+	Top        topCmd        `cmd:"" help:"Show the locks in a table in the terminal, live."`
+	Elect      electCmd      `cmd:"" help:"Take part in an election and show who leads."`
+	Lock       lockCmd       `cmd:"" help:"Hold a lock until standard input ends."`
+	Data       dataCmd       `cmd:"" help:"Read or replace the data stored with a lock."`
+	Break      breakCmd      `cmd:"" help:"Take a lock from its holder."`
+	Serve      serveCmd      `cmd:"" help:"Serve a page that shows the locks, live."`
+	Doctor     doctorCmd     `cmd:"" help:"Examine whether a backend is set up right."`
+	Bench      benchCmd      `cmd:"" help:"Measure a backend."`
+	Completion completionCmd `cmd:"" help:"Print the completion script of a shell."`
+	Man        manCmd        `cmd:"" hidden:"" help:"Write the manual pages into a folder."`
+	Version    versionCmd    `cmd:"" help:"Show the version."`
+	Help       helpCmd       `cmd:"" help:"Show the help of a command."`
 }
 
 const description = `Distributed locks for the command line, kept in storage that you already run.
@@ -81,23 +84,26 @@ Exit codes:
 
 // usageLines hold the first line of each command's help.
 var usageLines = map[string]string{
-	"":         "holdfast COMMAND [flags]",
-	"run":      "holdfast run [flags] NAME -- COMMAND [ARGUMENT...]",
-	"status":   "holdfast status [flags] NAME",
-	"ls":       "holdfast ls [flags] [PREFIX]",
-	"watch":    "holdfast watch [flags] [NAME...]",
-	"explain":  "holdfast explain [flags] NAME",
-	"elect":    "holdfast elect [flags] NAME",
-	"lock":     "holdfast lock [flags] NAME",
-	"data":     "holdfast data get|set [flags] NAME",
-	"data get": "holdfast data get [flags] NAME",
-	"data set": "holdfast data set [flags] NAME [VALUE]",
-	"break":    "holdfast break [flags] NAME",
-	"serve":    "holdfast serve [flags]",
-	"doctor":   "holdfast doctor [flags]",
-	"bench":    "holdfast bench [flags]",
-	"version":  "holdfast version [flags]",
-	"help":     "holdfast help [COMMAND]",
+	"":           "holdfast COMMAND [flags]",
+	"run":        "holdfast run [flags] NAME -- COMMAND [ARGUMENT...]",
+	"status":     "holdfast status [flags] NAME",
+	"ls":         "holdfast ls [flags] [PREFIX]",
+	"watch":      "holdfast watch [flags] [NAME...]",
+	"explain":    "holdfast explain [flags] NAME",
+	"top":        "holdfast top [flags]",
+	"elect":      "holdfast elect [flags] NAME",
+	"lock":       "holdfast lock [flags] NAME",
+	"data":       "holdfast data get|set [flags] NAME",
+	"data get":   "holdfast data get [flags] NAME",
+	"data set":   "holdfast data set [flags] NAME [VALUE]",
+	"break":      "holdfast break [flags] NAME",
+	"serve":      "holdfast serve [flags]",
+	"doctor":     "holdfast doctor [flags]",
+	"bench":      "holdfast bench [flags]",
+	"completion": "holdfast completion bash|zsh|fish",
+	"man":        "holdfast man FOLDER",
+	"version":    "holdfast version [flags]",
+	"help":       "holdfast help [COMMAND]",
 }
 
 func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
@@ -152,6 +158,10 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	}
 	var flags cli
 	out := &stdoutWriter{w: stdout}
+	if args[0] == completeArg {
+		complete(out, args[1:])
+		return 0
+	}
 	parser := newParser(&flags, out, messages, func() { // after --help and --version
 		if out.err != nil {
 			newLogger(messages, false, false).errorf("%v", out.err)
@@ -208,7 +218,8 @@ func newParser(flags *cli, stdout, stderr io.Writer, exit func()) *kong.Kong {
 
 // setBackend sets the backend that a command uses.
 func (a *app) setBackend(given, command string) (err error) {
-	if command == "version" || command == "help" {
+	switch command {
+	case "version", "help", "completion", "man":
 		return nil
 	}
 	if a.backend, err = chooseBackend(given, a.interactive); err != nil {

@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// Started under one of these names, the test binary is the command itself.
-	testscript.Main(withMongo{m}, map[string]func(){"holdfast": main, guardianName: main})
+	testscript.Main(withMongo{m}, map[string]func(){"holdfast": main, guardianName: main, panickingTop: runPanickingTop})
 }
 
 // withMongo stops the servers that the tests have started.

@@ -45,34 +45,50 @@ func (s *statusCmd) Run(a *app) error {
 }
 
 func writeStatus(w io.Writer, backend string, r holdfast.Record) error {
-	state := r.State.String()
-	if r.Broken {
-		state += ", broken: renewals are refused"
-	}
-	if _, err := fmt.Fprintf(w, "%s: %s\n", quoteUnsafe(r.Name), state); err != nil {
+	if _, err := fmt.Fprintf(w, "%s: %s\n", quoteUnsafe(r.Name), lockStateText(r)); err != nil {
 		return err
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	row := func(name, value string) { fmt.Fprintf(table, "  %s\t%s\n", name, value) }
-	row("backend", quoteUnsafe(backend))
-	if r.State == driver.StateFree {
-		if r.Owner != "" {
-			row("last owner", quoteUnsafe(r.Owner))
-		}
-		if r.Token != 0 {
-			row("last token", tokenText(r))
-		}
-	} else {
-		row("owner", ownerText(r))
-		row("token", tokenText(r))
-		row("time left", leftText(r)+ofTTL(r))
-		row("acquired", timeText(r.AcquiredAt))
-		row("renewed", timeText(r.RenewedAt))
-	}
-	if r.Data != nil {
-		row("data", fmt.Sprintf("%d bytes", len(r.Data)))
+	for _, fact := range append([]lockFact{{"backend", quoteUnsafe(backend)}}, lockFacts(r)...) {
+		fmt.Fprintf(table, "  %s\t%s\n", fact.name, fact.value)
 	}
 	return table.Flush()
+}
+
+func lockStateText(r holdfast.Record) string {
+	if r.Broken {
+		return r.State.String() + ", broken: renewals are refused"
+	}
+	return r.State.String()
+}
+
+// lockFact is a line about a lock.
+type lockFact struct{ name, value string }
+
+// lockFacts are the lines about a lock that "holdfast status" and "holdfast top" show.
+func lockFacts(r holdfast.Record) (facts []lockFact) {
+	fact := func(name, value string) { facts = append(facts, lockFact{name, value}) }
+	if r.State == driver.StateFree {
+		if r.Owner != "" {
+			fact("last owner", quoteUnsafe(r.Owner))
+		}
+		if r.Token != 0 {
+			fact("last token", tokenText(r))
+		}
+	} else {
+		fact("owner", ownerText(r))
+		fact("token", tokenText(r))
+		fact("time left", leftText(r)+ofTTL(r))
+		fact("acquired", timeText(r.AcquiredAt))
+		fact("renewed", timeText(r.RenewedAt))
+	}
+	if r.Waiters > 0 {
+		fact("waiters", strconv.Itoa(r.Waiters))
+	}
+	if r.Data != nil {
+		fact("data", fmt.Sprintf("%d bytes", len(r.Data)))
+	}
+	return facts
 }
 
 func ownerText(r holdfast.Record) string {

@@ -52,3 +52,21 @@ func TestElectAtATerminal(t *testing.T) {
 	c.enter("holdfast status billing\n")
 	c.expect("billing: free")
 }
+
+func TestWatchAtATerminal(t *testing.T) {
+	c := newConsole(t)
+	c.enter("holdfast watch billing\n")
+	c.expect("  billing  free")
+	c.enter(ctrlZ)
+	c.expect("Stopped")
+	c.enter("holdfast run -q --owner web-1 billing -- echo do''ne\n")
+	c.expect("done\r\n")
+	c.enter("fg\n")
+	c.expect(`  billing  free, last held by web-1 (token `)
+	c.enter(ctrlC)
+	c.expectPrompt(130)
+	c.enter("holdfast watch --every 100ms\n")
+	c.expect(`  billing  free, last held by web-1 (token `)
+	c.enter(ctrlC)
+	c.expectPrompt(130)
+}

@@ -44,8 +44,12 @@ func (c *watchCmd) Validate() error {
 			return err
 		}
 	}
-	if c.Every < minEvery {
-		return fmt.Errorf("--every: %s is invalid: must be at least %s", driver.FormatDuration(c.Every), driver.FormatDuration(minEvery))
+	return checkEvery(c.Every)
+}
+
+func checkEvery(d time.Duration) error {
+	if d < minEvery {
+		return fmt.Errorf("--every: %s is invalid: must be at least %s", driver.FormatDuration(d), driver.FormatDuration(minEvery))
 	}
 	return nil
 }

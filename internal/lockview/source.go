@@ -21,6 +21,9 @@ const (
 	linger = 3 * time.Second
 	// workShare is the part of the time that listing may take: one n-th.
 	workShare = 5
+	// maxBackoff is the longest wait after a listing that has failed, unless the interval is
+	// longer: one that has waited for its time limit says nothing about the work of the backend.
+	maxBackoff = 5 * time.Second
 	// patience is how much longer than usual a listing may take before it is overdue.
 	patience = 3 * time.Second
 )
@@ -140,6 +143,9 @@ func (s *Source) loop() {
 		s.owners.fill(records)
 		took := time.Since(began)
 		wait := max(s.refresh, (workShare-1)*took)
+		if err != nil {
+			wait = max(s.refresh, min(wait, maxBackoff))
+		}
 		if !s.publish(records, unreadable, err, wait+max(patience, 2*took)) {
 			return
 		}

@@ -69,6 +69,30 @@ func TestListingKeepsItsInterval(t *testing.T) {
 	}
 }
 
+// A listing that hangs until its time limit is soon repeated, so that readers see at once that the
+// backend answers again.
+func TestListingRecoversSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, _ := open(t, func(n int) faulty.Fault { return faulty.Fault{Hang: n <= 2} })
+		source := lockview.NewSource(client, "", 2*time.Second)
+		defer source.Close()
+		defer source.Enter()()
+		began := time.Now()
+		for number := range 3 {
+			s, err := source.After(t.Context(), number)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if failed := s.Err != nil; failed != (number < 2) {
+				t.Errorf("listing %d: error %v", number+1, s.Err)
+			}
+		}
+		if took := time.Since(began); took > 70*time.Second+time.Millisecond { // two time limits, each with a wait of 5 s
+			t.Errorf("recovered after %v", took)
+		}
+	})
+}
+
 // A failed listing leaves the records of the last one that succeeded, with their time.
 func TestFailedListingKeepsTheRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

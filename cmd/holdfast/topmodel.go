@@ -1,0 +1,310 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/lockview"
+)
+
+// topMode is what the screen shows, and what the keys mean.
+type topMode int
+
+const (
+	topTable  topMode = iota
+	topFilter         // the table, while the filter is typed
+	topDetail         // one lock
+	topKeys           // the keys
+	topBreak          // the question whether to break a lock
+)
+
+// topModel is the state of "holdfast top". Only its program uses it, one call at a time.
+type topModel struct {
+	ctx      context.Context
+	client   *holdfast.Client
+	source   *lockview.Source
+	backend  string
+	prefix   string
+	mayBreak bool
+	queues   bool // the backend has queues of waiters
+	style    topStyle
+
+	width, height int
+	snapshot      *lockview.Snapshot // nil before the first one
+	awaited       int                // the number of the snapshot
+	selection     lockview.Selection
+	rows          []*driver.Record // of the snapshot, selected and sorted
+	counts        map[string]int
+	widest        topWidths // of the rows
+
+	mode        topMode
+	back        topMode // the mode to return to
+	cursor, top int     // rows: the selected one, and the first on the screen
+	name        string  // of the selected row, so that it stays selected when the rows move
+	scroll      int     // the first line of a text on the screen
+	typedBefore string  // the filter before it was typed anew
+	asked       driver.Record
+	message     string // for the user, until the next key
+	interrupted bool
+	resumed     int // notices to come that the process was continued, after which the screen is drawn already
+}
+
+func newTopModel(ctx context.Context, client *holdfast.Client, source *lockview.Source) *topModel {
+	return &topModel{ctx: ctx, client: client, source: source, queues: client.Locker().Capabilities().Queue != nil, style: newTopStyle(),
+		selection: lockview.Selection{Sort: "name"}}
+}
+
+// Update is called by the program for each message.
+func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.width, m.height = msg.Width, msg.Height
+	case *lockview.Snapshot:
+		m.snapshot, m.awaited = msg, msg.Number
+		m.counts = msg.Count()
+		m.refresh()
+		return m, m.nextSnapshot
+	case topTick:
+		return m, tick()
+	case topContinued:
+		if m.resumed > 0 {
+			m.resumed--
+			return m, nil
+		}
+		return m, withoutScreen(func() {}) // the shell has used the terminal
+	case topBroke:
+		m.message = string(msg)
+	case tea.PasteMsg:
+		if m.mode == topFilter {
+			m.typeFilter(m.selection.Text + printable(msg.Content))
+		}
+	case tea.KeyPressMsg:
+		return m, m.key(msg)
+	}
+	return m, nil
+}
+
+// refresh selects and sorts the rows anew. The selected lock stays selected.
+func (m *topModel) refresh() {
+	if m.snapshot == nil {
+		return
+	}
+	m.rows = m.snapshot.Select(m.selection)
+	m.widest = widestOf(m.rows)
+	if at := slices.IndexFunc(m.rows, func(r *driver.Record) bool { return r.Name == m.name }); at >= 0 {
+		m.cursor = at
+	}
+	m.move(0)
+}
+
+// move moves the cursor, within the rows.
+func (m *topModel) move(by int) {
+	m.cursor = max(0, min(m.cursor+by, len(m.rows)-1))
+	if m.cursor < len(m.rows) {
+		m.name = m.rows[m.cursor].Name
+	}
+}
+
+// selected returns the selected lock, with the time left as it is now.
+func (m *topModel) selected() (driver.Record, bool) {
+	if m.mode == topDetail {
+		if at, ok := slices.BinarySearchFunc(m.snapshot.Records, m.name, func(r driver.Record, name string) int { return strings.Compare(r.Name, name) }); ok {
+			return m.now(&m.snapshot.Records[at]), true
+		}
+		return driver.Record{Name: m.name, State: driver.StateFree}, true // its record was removed
+	}
+	if m.cursor >= len(m.rows) {
+		return driver.Record{}, false
+	}
+	return m.now(m.rows[m.cursor]), true
+}
+
+// now returns a record with the time left as it is now. While the backend does not answer it stays
+// as it was read.
+func (m *topModel) now(r *driver.Record) driver.Record {
+	out := *r
+	if !m.disconnected() {
+		out.Remaining = max(0, r.Remaining-time.Since(m.snapshot.At))
+	}
+	return out
+}
+
+// disconnected reports whether the backend does not answer.
+func (m *topModel) disconnected() bool {
+	return m.snapshot != nil && (m.snapshot.Err != nil || time.Now().After(m.snapshot.Overdue))
+}
+
+// key handles a key.
+func (m *topModel) key(msg tea.KeyPressMsg) tea.Cmd {
+	m.message = ""
+	switch key := msg.String(); {
+	case key == "ctrl+c":
+		m.interrupted = true
+		return tea.Quit
+	case key == "ctrl+z":
+		return withoutScreen(func() {
+			if suspendGroup() {
+				m.resumed++ // the program's own notice follows
+			}
+		})
+	case key == "ctrl+l":
+		return tea.ClearScreen
+	case m.mode == topFilter:
+		m.keyInFilter(key, msg.Text)
+	case m.mode == topBreak:
+		m.mode = m.back
+		if key == "y" || key == "Y" {
+			m.message = "breaking " + quoteUnsafe(m.asked.Name) + " …"
+			return m.breakAsked()
+		}
+		m.message = quoteUnsafe(m.asked.Name) + " was not broken"
+	case m.mode == topTable:
+		return m.keyInTable(key)
+	default:
+		m.keyInText(key)
+	}
+	return nil
+}
+
+// topSorts are the orders by their keys. The first is the direction that the key begins with.
+var topSorts = map[string]lockview.Selection{
+	"n": {Sort: "name"}, "s": {Sort: "state"}, "o": {Sort: "owner"}, "l": {Sort: "left"},
+	"w": {Sort: "waiters", Desc: true}, "r": {Sort: "renewed", Desc: true},
+}
+
+func (m *topModel) keyInTable(key string) tea.Cmd {
+	if order, ok := topSorts[key]; ok {
+		if m.selection.Sort == order.Sort {
+			order.Desc = !m.selection.Desc
+		}
+		m.selection.Sort, m.selection.Desc = order.Sort, order.Desc
+		m.refresh()
+		return nil
+	}
+	page := max(1, m.pageRows()-1)
+	switch key {
+	case "q":
+		return tea.Quit
+	case "up", "k":
+		m.move(-1)
+	case "down", "j":
+		m.move(1)
+	case "pgup", "ctrl+u", "ctrl+b":
+		m.move(-page)
+	case "pgdown", "ctrl+d", "ctrl+f", "space":
+		m.move(page)
+	case "home", "g":
+		m.move(-len(m.rows))
+	case "end", "G":
+		m.move(len(m.rows))
+	case "/":
+		m.mode, m.typedBefore = topFilter, m.selection.Text
+	case "tab":
+		at := slices.Index(lockview.States, m.selection.State) + 1 // -1 + 1 for all states
+		m.selection.State = append(lockview.States, "")[at]
+		m.refresh()
+	case "esc":
+		m.selection.Text, m.selection.State = "", ""
+		m.refresh()
+	case "enter":
+		if _, ok := m.selected(); ok {
+			m.openText(topDetail)
+		}
+	case "b":
+		m.askToBreak()
+	case "?", "h", "f1":
+		m.openText(topKeys)
+	}
+	return nil
+}
+
+// openText shows a text in place of the table.
+func (m *topModel) openText(mode topMode) {
+	m.back, m.mode, m.scroll = m.mode, mode, 0
+}
+
+// keyInText handles a key while a text is shown.
+func (m *topModel) keyInText(key string) {
+	page := max(1, m.height-2)
+	switch key {
+	case "q", "esc", "enter", "backspace", "left":
+		if m.mode == topDetail {
+			m.back = topTable
+		}
+		m.mode = m.back
+	case "up", "k":
+		m.scroll--
+	case "down", "j":
+		m.scroll++
+	case "pgup", "ctrl+u", "ctrl+b":
+		m.scroll -= page
+	case "pgdown", "ctrl+d", "ctrl+f", "space":
+		m.scroll += page
+	case "home", "g":
+		m.scroll = 0
+	case "?", "h", "f1":
+		if m.mode == topDetail {
+			m.openText(topKeys)
+		}
+	case "b":
+		if m.mode == topDetail {
+			m.askToBreak()
+		}
+	}
+	m.scroll = max(0, m.scroll) // textLines bounds it above
+}
+
+func (m *topModel) askToBreak() {
+	r, ok := m.selected()
+	if !ok {
+		return
+	}
+	if m.message = m.whyNotBreak(r); m.message == "" {
+		m.asked = r
+		m.openText(topBreak)
+	}
+}
+
+func (m *topModel) keyInFilter(key, text string) {
+	typed := m.selection.Text
+	switch key {
+	case "enter", "down", "up":
+		m.mode = topTable
+		return
+	case "esc":
+		m.mode, typed = topTable, m.typedBefore
+	case "backspace", "ctrl+h":
+		if runes := []rune(typed); len(runes) > 0 {
+			typed = string(runes[:len(runes)-1])
+		}
+	case "ctrl+u":
+		typed = ""
+	case "ctrl+w":
+		typed = typed[:strings.LastIndexAny(strings.TrimRight(typed, " "), " ")+1]
+	default:
+		typed += printable(text)
+	}
+	m.typeFilter(typed)
+}
+
+func (m *topModel) typeFilter(text string) {
+	m.selection.Text = text
+	m.refresh()
+}
+
+// printable removes what cannot be typed into one line.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return -1
+	}, s)
+}

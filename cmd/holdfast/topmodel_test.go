@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/lockview"
+)
+
+// modelOf makes a table that shows records, without a program.
+func modelOf(t *testing.T, records ...driver.Record) *topModel {
+	t.Helper()
+	client, err := holdfast.New(memory.NewStore().Locker())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := client.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	m := newTopModel(t.Context(), client, nil)
+	m.backend, m.mayBreak = "mem:", true
+	now := time.Now()
+	m.Update(&lockview.Snapshot{Number: 1, At: now, Records: records, Overdue: now.Add(time.Hour)})
+	return m
+}
+
+// press sends keys, as they are named by the program's library.
+func press(m *topModel, keys ...string) {
+	for _, key := range keys {
+		msg := tea.KeyPressMsg{Code: []rune(key)[0], Text: key}
+		switch key {
+		case "enter":
+			msg = tea.KeyPressMsg{Code: tea.KeyEnter}
+		case "esc":
+			msg = tea.KeyPressMsg{Code: tea.KeyEscape}
+		}
+		m.Update(msg)
+	}
+}
+
+// shown returns the lines of the screen, without styles.
+func shown(m *topModel) []string { return strings.Split(ansi.Strip(m.View().Content), "\n") }
+
+// samples are records of each state, with names and owners that are hard to show.
+func samples() []driver.Record {
+	now := time.Now()
+	return []driver.Record{
+		{Name: "a", State: driver.StateHeld, Owner: "web-1", Token: 7, TTL: time.Minute, Remaining: 30 * time.Second, RemainingKnown: true,
+			AcquiredAt: now.Add(-time.Hour), RenewedAt: now.Add(-30 * time.Second), Waiters: 3, Data: []byte("secret-data"),
+			History: []driver.Tenure{{Owner: "\x1b[1mweb-0", Token: 6, From: now.Add(-2 * time.Hour), Until: now.Add(-time.Hour), End: driver.EndExpired}}},
+		{Name: "b", State: driver.StateHeld, Broken: true, Owner: "web-2", Token: 1 << 63, TTL: time.Second, Remaining: time.Second, RemainingKnown: true},
+		{Name: "c", State: driver.StateFree, Owner: "\x1b[31mred\x1b[0m", Token: 3},
+		{Name: "d", State: driver.StateUnknown},
+		{Name: "e", State: driver.StateHeld, Owner: "azure", AcquiredAt: now.Add(-400 * 24 * time.Hour)},
+		{Name: strings.Repeat("long/", 60), State: driver.StateHeld, Owner: strings.Repeat("o", 300), Token: 1},
+		{Name: "日本語の名前/🔒", State: driver.StateHeld, Owner: "ü", Token: 1, TTL: 1000 * time.Hour, Remaining: 999 * time.Hour, RemainingKnown: true},
+		{Name: "new\nline \u202e", State: driver.StateFree},
+	}
+}
+
+// Whatever is shown fits the window, whatever its size.
+func TestTopFitsEveryWindow(t *testing.T) {
+	for _, keys := range [][]string{nil, {"w"}, {"/", "long"}, {"enter"}, {"G", "enter"}, {"?"}, {"b"}, {"/", "zzz", "enter"}} {
+		m := modelOf(t, samples()...)
+		press(m, keys...)
+		for _, width := range []int{1, 2, 3, 5, 9, 10, 11, 17, 20, 23, 31, 39, 40, 57, 64, 79, 80, 81, 99, 120, 200, 400} {
+			for _, height := range []int{1, 2, 3, 4, 5, 6, 9, 10, 24, 50} {
+				m.Update(tea.WindowSizeMsg{Width: width, Height: height})
+				for _, key := range []string{"", "j", "G", "k"} {
+					if key != "" && len(keys) < 2 && m.mode != topBreak {
+						press(m, key)
+					}
+					lines := shown(m)
+					if len(lines) != height {
+						t.Fatalf("after %q, %d×%d: %d lines", keys, width, height, len(lines))
+					}
+					for _, line := range lines {
+						if w := ansi.StringWidth(line); w > width || strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r == '\u202e' }) {
+							t.Fatalf("after %q, %d×%d: a line of %d cells: %q", keys, width, height, w, line)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// The selected row is always on the screen.
+func TestTopShowsTheSelectedRow(t *testing.T) {
+	var records []driver.Record
+	for i := range 100 {
+		records = append(records, driver.Record{Name: fmt.Sprintf("job-%02d", i), State: driver.StateFree})
+	}
+	m := modelOf(t, records...)
+	for _, height := range []int{24, 5, 2, 10, 50, 3, 24} {
+		m.Update(tea.WindowSizeMsg{Width: 80, Height: height})
+		for _, key := range []string{"G", "k", "g", "j", " ", " ", "n", "j", "n"} {
+			press(m, key)
+			if text := strings.Join(shown(m), "\n"); !strings.Contains(text, "> "+m.name) {
+				t.Fatalf("height %d, after %q: %q is not on the screen:\n%s", height, key, m.name, text)
+			}
+		}
+	}
+}
+
+// The states differ without colour, and neither data nor a revision is shown anywhere.
+func TestTopTellsStatesApartAndNoSecret(t *testing.T) {
+	records := samples()
+	records[0].Revision = driver.NewRevision("secret-revision")
+	m := modelOf(t, records...)
+	m.Update(tea.WindowSizeMsg{Width: 200, Height: 50})
+	lines := shown(m)
+	for i, want := range []string{"held", "broken", "free", "unknown"} {
+		if fields := strings.Fields(strings.TrimPrefix(lines[3+i], ">")); fields[1] != want {
+			t.Errorf("row %d is %q, want the state %s", i, lines[3+i], want)
+		}
+	}
+	for range records {
+		press(m, "enter")
+		lines = append(lines, shown(m)...)
+		press(m, "b")
+		lines = append(lines, shown(m)...)
+		press(m, "x", "esc", "j")
+	}
+	if text := strings.Join(lines, "\n"); !strings.Contains(text, "token 6: not renewed in time, so its lease expired") {
+		t.Errorf("the past holder is not shown:\n%s", text)
+	} else if strings.Contains(text, "secret") || strings.Contains(text, "\x1b") {
+		t.Errorf("a secret, or an escape sequence of an owner, is on the screen:\n%s", text)
+	}
+}
+
+// Only the rows on the screen are drawn: ten thousand locks take no more than a hundred.
+func TestTopDrawsOnlyWhatIsOnTheScreen(t *testing.T) {
+	var records []driver.Record
+	for i := range 10_000 {
+		records = append(records, driver.Record{Name: fmt.Sprintf("job-%05d", i), State: driver.StateHeld, Owner: "web", Token: 1})
+	}
+	cost := func(n int) float64 {
+		m := modelOf(t, records[:n]...)
+		m.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
+		return testing.AllocsPerRun(20, func() { m.View() })
+	}
+	if few, many := cost(100), cost(10_000); many > 1.1*few {
+		t.Errorf("drawing makes %v allocations for 100 locks, %v for 10,000", few, many)
+	}
+}
+
+func TestCellDuration(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0.0s", 1999 * time.Millisecond: "1.9s", 9999 * time.Millisecond: "9.9s", 59 * time.Second: "59s", 61 * time.Second: "1m01s",
+		time.Hour: "1h00m", 47 * time.Hour: "1d23h", 99*24*time.Hour + 23*time.Hour: "99d23h", 365 * 24 * time.Hour: "365d", 1 << 62: ">27y",
+	} {
+		if got := cellDuration(d); got != want || len(got) > 6 {
+			t.Errorf("cellDuration(%v) = %q, want %q", d, got, want)
+		}
+	}
+}
+
+// panickingTop is the name under which the test binary is a table that panics at the key P.
+const panickingTop = "holdfast-top-panic"
+
+type panickingModel struct{ *topModel }
+
+func (p panickingModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	if key, ok := msg.(tea.KeyPressMsg); ok && key.String() == "P" {
+		panic("as the test says")
+	}
+	_, cmd := p.topModel.Update(msg)
+	return p, cmd
+}
+
+func runPanickingTop() {
+	client, err := holdfast.Open(context.Background(), os.Getenv(envBackend))
+	if err != nil {
+		panic(err)
+	}
+	source := lockview.NewSource(client, "", minEvery)
+	source.Enter()
+	os.Exit(exitCode(runScreen(context.Background(), panickingModel{newTopModel(context.Background(), client, source)})))
+}
