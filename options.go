@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/internal/election"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/event"
@@ -34,7 +35,7 @@ func (o Option) ApplyLeases(c *settings.Leases) { o.apply(&c.Lock) }
 // ApplyPartitions makes an Option one of package partitions.
 func (o Option) ApplyPartitions(c *settings.Partitions) { o.apply(&c.Lock) }
 
-// ClientOption configures a Client: every [Option], [WithLogger] and [WithElapsed].
+// ClientOption configures a Client: every [Option], [WithLogger], [WithElapsed] and [Telemetry].
 type ClientOption interface{ applyClient(*engine.Config) }
 
 type clientOption func(*engine.Config)
@@ -213,3 +214,9 @@ func WithMinHold(d time.Duration) RunnerOption {
 func WithIdleLimit(d time.Duration) RunnerOption {
 	return runnerOption(func(c *election.Config) { c.IdleLimit = settings.Given(d) })
 }
+
+// Telemetry is a [ClientOption] that gives a Client a hook for metrics and traces. The module
+// otelholdfast has one for OpenTelemetry. Without a hook the Client measures nothing.
+type Telemetry struct{ Hook telemetry.Hook }
+
+func (t Telemetry) applyClient(c *engine.Config) { c.Hook, c.NilHook = t.Hook, t.Hook == nil }

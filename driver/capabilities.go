@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Capabilities are what a backend can do beyond [Locker]. A nil field means that it
+// Capabilities are what a backend can do beyond [Locker]. A nil field, or 0, means that it
 // cannot.
 //
 // It is a struct of interfaces, not a set of type assertions on the Locker, so that a
@@ -22,7 +22,10 @@ type Capabilities struct {
 	Lister         Lister
 	Breaker        Breaker
 	DataStore      DataStore
-	Checker        Checker
+	// History is how many past holders of a lock the backend keeps with it, by requests that are sent
+	// anyway, and Inspect returns; see [Record.History]. 0 means none.
+	History int
+	Checker Checker
 }
 
 // Watcher wakes waiters, so that they need not poll.
@@ -111,7 +114,7 @@ type BatchRenewer interface {
 // BatchInspector reads many records for the price of a few calls. Callers that wait for
 // many names, or distribute them, use it to check them in one call.
 type BatchInspector interface {
-	// InspectBatch returns for each name what Inspect does, but without the data. It
+	// InspectBatch returns for each name what Inspect does, but without the data and the history. It
 	// returns one record and one error for each name, in order. Names may occur twice.
 	//
 	//   - Facts about a held lock that would cost a call of their own may stay unknown, but

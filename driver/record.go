@@ -43,9 +43,11 @@ type Record struct {
 	// answered. It has a meaning only if RemainingKnown is true.
 	Remaining      time.Duration
 	RemainingKnown bool
-	// AcquiredAt and RenewedAt are readings of the backend's clock.
+	// AcquiredAt and RenewedAt are readings of the backend's clock. ReadAt is its reading when it
+	// answered; only Inspect returns it.
 	AcquiredAt time.Time
 	RenewedAt  time.Time
+	ReadAt     time.Time
 	// Broken means that the holder's renewals are refused (see [Breaker]).
 	Broken bool
 	// Waiters is how many waiters have a position in the lock's [Queue], and Position is that of
@@ -56,13 +58,20 @@ type Record struct {
 	// Revision changes with every grant and renewal. It is zero if the backend cannot
 	// compare it.
 	Revision Revision
+	// History has the past holders, the latest first. The first one of a free lock is its last
+	// holder, also if its lease has expired. Only Inspect returns it, and only a backend that keeps
+	// it; see [Capabilities.History]. The tenures of processes with an earlier version of the driver
+	// may be missing.
+	History []Tenure
 }
 
 // MarshalJSON writes every fact that is known, and leaves out what is unknown or none:
 //
 //	{"name":"billing","state":"held","owner":"host/1","token":7,"ttl":"30s",
 //	 "remaining":"12.5s","acquiredAt":"2026-01-02T15:04:05Z",
-//	 "renewedAt":"2026-01-02T15:04:25Z","broken":true,"waiters":2,"data":"aGVsbG8="}
+//	 "renewedAt":"2026-01-02T15:04:25Z","readAt":"2026-01-02T15:04:26.5Z","broken":true,
+//	 "waiters":2,"data":"aGVsbG8=","history":[{"owner":"host/2","token":6,"from":"…",
+//	 "until":"…","end":"released"}]}
 //
 // The state is "free", "held" or "unknown". Durations are as [time.ParseDuration] reads
 // them, times as RFC 3339 has them, and data are base64. The Position is left out, because it
@@ -77,12 +86,15 @@ func (r Record) MarshalJSON() ([]byte, error) {
 		Remaining  string    `json:"remaining,omitempty"`
 		AcquiredAt time.Time `json:"acquiredAt,omitzero"`
 		RenewedAt  time.Time `json:"renewedAt,omitzero"`
+		ReadAt     time.Time `json:"readAt,omitzero"`
 		Broken     bool      `json:"broken,omitempty"`
 		Waiters    int       `json:"waiters,omitempty"`
 		Data       []byte    `json:"data,omitempty"`
+		History    []Tenure  `json:"history,omitempty"`
 	}{
 		Name: r.Name, State: r.State.String(), Owner: r.Owner, Token: r.Token,
-		AcquiredAt: r.AcquiredAt, RenewedAt: r.RenewedAt, Broken: r.Broken, Waiters: r.Waiters, Data: r.Data,
+		AcquiredAt: r.AcquiredAt, RenewedAt: r.RenewedAt, ReadAt: r.ReadAt, Broken: r.Broken, Waiters: r.Waiters, Data: r.Data,
+		History: r.History,
 	}
 	if r.TTL != 0 {
 		out.TTL = r.TTL.String()

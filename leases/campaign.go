@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/internal/cause"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/event"
@@ -40,6 +41,7 @@ func (n *managedName) live() bool { return n.phase == held && n.hold.Err() == ni
 type campaign struct {
 	scheduler.Entry
 	acquisition *engine.Acquisition
+	measured    *engine.Measured // or nil
 	watched     bool
 	stopWatch   func()
 	woken       bool // by the Watcher or the Queue, during an attempt or an urgent read
@@ -62,6 +64,7 @@ func (c *campaign) cancelRead() {
 // startCampaign begins to campaign for a name that is new or was released.
 func (m *LeaseManager) startCampaign(n *managedName, at time.Duration) {
 	c := &campaign{acquisition: m.client.NewSharedAcquisition(m.policy, n.name, m.settings)}
+	_, c.measured = m.client.MeasureAcquire(context.Background(), n.name, telemetry.Managed)
 	c.acquisition.JoinQueue()
 	c.Do = func() { m.attempt(n, c) }
 	n.phase, n.hold, n.release, n.campaign = waiting, nil, nil, c
@@ -93,6 +96,7 @@ func (m *LeaseManager) attempt(n *managedName, c *campaign) {
 	a.LeaveQueue()
 	// With mu held, so that an observer of EventAcquired finds the hold.
 	n.phase, n.campaign, n.hold = held, nil, m.client.NewHold(context.Background(), a, grant, true)
+	c.measured.End(nil)
 	if !n.wanted {
 		m.releaseNow(n, cause.ErrReleased, &calls)
 	} else {

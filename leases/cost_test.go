@@ -56,7 +56,7 @@ func TestManagerCostOfALease(t *testing.T) {
 	c := locktest.NewClient(t, &hollow{}, holdfast.WithTTL(time.Minute), holdfast.WithRenewEvery(time.Second))
 	m := locktest.NewManager(t, c)
 	locktest.MustAdd(t, m, names...)
-	for end := time.Now().Add(2 * time.Minute); len(m.Leases()) < leases; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); len(m.Leases()) < leases; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d leases are held", len(m.Leases()))
 		}

@@ -28,6 +28,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/internal/cause"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/renewal"
@@ -98,7 +99,7 @@ func New(client *holdfast.Client, opts ...Option) (*LeaseManager, error) {
 		client: c, settings: s,
 		names: map[string]*managedName{}, removals: map[*managedName]*removal{}, drained: make(chan struct{}),
 	}
-	m.policy = &engine.Policy{Policy: renewal.Policy{Timing: s.Timing, Emit: c.EmitTo(s.Observers)}, Over: m.holdEnded}
+	m.policy = &engine.Policy{Policy: renewal.Policy{Timing: s.Timing, Emit: c.EmitTo(s.Observers), Role: telemetry.Managed}, Over: m.holdEnded}
 	patience := 3 * s.RequestTimeout // an attempt sends one request, or two
 	m.attempts = scheduler.New(c.Now, cfg.Parallel, patience, &m.workers)
 	m.releases = scheduler.New(c.Now, parallelReleases, patience, &m.workers)

@@ -1,8 +1,10 @@
 package leases
 
 import (
+	"context"
 	"time"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/scheduler"
 	"github.com/holdfast-go/holdfast/internal/timing"
@@ -157,12 +159,16 @@ func (m *LeaseManager) remove(n *managedName, cause error, calls *deferredCalls)
 	return m.removals[n]
 }
 
+// errRemoved is the outcome of a campaign for a name that is no longer wanted.
+var errRemoved = driver.Errorf("holdfast: the name was removed: %w", context.Canceled)
+
 // drop forgets a name that has no hold.
 func (m *LeaseManager) drop(n *managedName, calls *deferredCalls) {
 	if c := n.campaign; c != nil {
 		m.attempts.Cancel(&c.Entry)
 		c.cancelRead()
 		calls.add(c.stopWatch)
+		c.measured.End(errRemoved)
 		c.acquisition.Abandon()
 		c.acquisition.LeaveQueue()
 		n.campaign = nil

@@ -304,4 +304,5 @@ func (c *check) checkRecord(method, name string, r driver.Record) {
 	if !r.AcquiredAt.IsZero() && !r.RenewedAt.IsZero() && r.RenewedAt.Before(r.AcquiredAt) {
 		c.errorf("%s: renewed at %v, before it was acquired at %v", method, r.RenewedAt, r.AcquiredAt)
 	}
+	c.checkHistory(method, r)
 }

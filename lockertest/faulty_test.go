@@ -224,7 +224,7 @@ func (w *fixture) config(spoil func(*fixture, *faulty)) Config {
 
 // TestFaults breaks the memory driver in many ways. The clauses about each fault must detect it.
 func TestFaults(t *testing.T) {
-	faults := slices.Concat(grantFaults(), leaseFaults(), recordFaults(), inputFaults(), answerFaults(), capabilityFaults(), breakerFaults(), checkerFaults(), handOverFaults(), queueFaults())
+	faults := slices.Concat(grantFaults(), leaseFaults(), recordFaults(), inputFaults(), answerFaults(), capabilityFaults(), breakerFaults(), checkerFaults(), handOverFaults(), queueFaults(), historyFaults())
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()

@@ -81,6 +81,7 @@ func (g *guarded) Capabilities() driver.Capabilities {
 		Lister:         guardedLister{a.Lister, g},
 		Breaker:        guardedBreaker{a.Breaker, g},
 		DataStore:      guardedDataStore{a.DataStore, g},
+		History:        a.History,
 		Checker:        guardedChecker{a.Checker, g},
 	}
 }

@@ -65,6 +65,9 @@ type Config struct {
 	// with a longer TTL then need not make it longer.
 	RenewKeepsTTL bool
 
+	// EndsUnknown says that the backend may lack the end of a tenure in its histories, and the time.
+	EndsUnknown bool
+
 	// Secrets are texts that no error may show, such as the password of the URL.
 	Secrets []string
 }
@@ -119,11 +122,11 @@ type clause struct {
 func clauses() []clause {
 	var all []clause
 	for _, group := range [][]clause{
-		expiryClauses, renewTimeClauses, breakerTimeClauses, handOverTimeClauses, // the longest run first
+		expiryClauses, renewTimeClauses, breakerTimeClauses, handOverTimeClauses, historyTimeClauses, // the longest run first
 		limitClauses, acquireClauses, renewClauses, releaseClauses, tokenClauses,
 		inspectClauses, nameClauses, argumentClauses, textClauses, dataClauses,
 		contextClauses, closeClauses, raceClauses,
-		watcherClauses, queueClauses, handOverClauses, handOverRaceClauses, batchClauses, inspectBatchClauses, listerClauses, breakerClauses, checkerClauses, dataStoreClauses,
+		watcherClauses, queueClauses, handOverClauses, handOverRaceClauses, batchClauses, inspectBatchClauses, listerClauses, breakerClauses, checkerClauses, dataStoreClauses, historyClauses,
 	} {
 		all = append(all, group...)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/settings"
 )
@@ -71,6 +72,7 @@ func resolve(c settings.Partitions, l driver.Limits) (partitionsSettings, error)
 	if err := c.Restart.Check(); err != nil {
 		return partitionsSettings{}, err
 	}
+	base.Role = telemetry.Partition
 	every := c.RebalanceEvery.Or(max(defaultRebalanceEvery, 3*l.Poll))
 	return partitionsSettings{
 		Settings: base, restart: c.Restart, every: every,

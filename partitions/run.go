@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/plan"
@@ -82,7 +83,7 @@ func (m *moment) setOnce(now time.Duration) {
 
 // withoutWork returns the settings of a lock under which no work is done.
 func withoutWork(s settings.Settings) settings.Settings {
-	s.Data, s.Overrun = nil, nil
+	s.Data, s.Overrun, s.Role = nil, nil, telemetry.Internal
 	return s
 }
 

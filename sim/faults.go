@@ -3,6 +3,7 @@ package sim
 import (
 	"time"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/history"
 )
 
@@ -27,17 +28,19 @@ func (w *world) stepsOf(f Fault) []step {
 	end := f.At + f.For
 	switch f.Kind {
 	case Cut:
-		return []step{{f.At, ofProcess(func(p *process) { p.cutUntil, p.cutRefuses = max(p.cutUntil, end), f.Refuses })}, {end, ofProcess(func(p *process) { p.wakeAll() })}}
+		return []step{{f.At, ofProcess(func(p *process) { p.cut(end, f.Refuses) })}, {end, ofProcess(func(p *process) { p.wakeAll(driver.MaybeMissed) })}}
 	case Slow:
 		return []step{{f.At, ofProcess(func(p *process) { p.slowUntil, p.slow = end, f.Amount })}}
 	case Lossy:
 		return []step{{f.At, ofProcess(func(p *process) { p.lossyUntil, p.lossy = end, f.Chance })}}
 	case Deaf:
-		return []step{{f.At, ofProcess(func(p *process) { p.deafUntil = end })}}
+		return []step{{f.At, ofProcess(func(p *process) { p.deafUntil, p.garbled = end, f.Amount })}}
 	case Babble:
 		var steps []step
 		for at := f.At; at < end; at += 50 * time.Millisecond {
-			steps = append(steps, step{at, ofProcess(func(p *process) { p.wakeAll() })})
+			steps = append(steps, step{at, ofProcess(func(p *process) {
+				p.wakeAll(pick(p.dice, driver.MaybeMissed, driver.NothingMissed, 0, driver.TurnLength, driver.MaxTurn))
+			})})
 		}
 		return steps
 	case Pause:
@@ -74,7 +77,7 @@ func (w *world) stepsOf(f Fault) []step {
 		return []step{{f.At, locked(func() { w.server.failOver(end, f.Refuses) })}, {end, locked(func() {
 			for _, p := range w.processes {
 				if p != nil {
-					p.wakeAll()
+					p.wakeAll(driver.MaybeMissed)
 				}
 			}
 		})}}

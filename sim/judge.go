@@ -32,11 +32,11 @@ const (
 func (p *Plan) recovery() time.Duration { return 2*p.maxTTL() + 45*time.Second }
 
 // longestVacancy is how long nobody may hold a lock that others wait for: a little longer than the
-// poll interval. Leaders may cool down, and instances of Partitions observe each other for a while.
+// poll interval, which grows to three times its default for a lock that has one holder for long. Leaders may cool down, and instances of Partitions observe each other for a while.
 func longestVacancy(p *Plan, name string) time.Duration {
 	d := 8 * time.Second
 	if p.Backend == Azure {
-		d = 14 * time.Second
+		d = 20 * time.Second
 	}
 	if name != "a" && name != "b" {
 		d *= 3

@@ -35,7 +35,10 @@ func (l *link) Capabilities() driver.Capabilities {
 	c := driver.Capabilities{BatchInspector: l, DataStore: l}
 	if l.w.plan.Backend == Mongo {
 		c.HandOverer, c.BatchRenewer = l, l
-		if l.p.plan.Watch {
+		switch l.p.plan.Wake {
+		case Hints:
+			c.Queue = l.p.queue
+		case Stream:
 			c.Watcher = l
 		}
 	}
@@ -43,7 +46,10 @@ func (l *link) Capabilities() driver.Capabilities {
 }
 
 // Close implements [driver.Locker].
-func (l *link) Close(context.Context) error {
+func (l *link) Close(ctx context.Context) error {
+	if l.p.queue != nil {
+		l.p.queue.close(ctx)
+	}
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
 	l.p.disconnect()
@@ -140,7 +146,11 @@ func (l *link) travel(ctx context.Context, op, name string, id driver.LeaseID, f
 		return answer{err: err}
 	}
 	sent := w.now()
-	if err := p.sleep(ctx, f.out); err != nil {
+	pass := p.pass
+	if op == "acquire" || op == "hand over" { // a caller who gives up notices it at once
+		pass = p.sleep
+	}
+	if err := pass(ctx, f.out); err != nil {
 		if !f.lost {
 			w.after(sent+f.out-w.now(), arrive)
 		}
@@ -171,7 +181,7 @@ func (l *link) travel(ctx context.Context, op, name string, id driver.LeaseID, f
 	if a.write != nil {
 		back += a.write.at - w.now()
 	}
-	if err := p.sleep(ctx, back); err != nil {
+	if err := p.pass(ctx, back); err != nil {
 		return answer{err: err}
 	}
 	w.mu.Lock()
@@ -238,15 +248,29 @@ func (l *link) acquire(ctx context.Context, op, from string, req driver.Request)
 	if err := req.Validate(l.Limits()); err != nil {
 		return driver.Lease{}, err
 	}
+	q := l.p.queue
+	queued := req.QueueFor > 0 && q.usable()
+	if !queued {
+		req.QueueFor = 0
+	}
 	sent := l.w.now()
-	a := l.perform(ctx, op, req.Name, req.ID, func() answer { return l.w.server.acquire(l.p, from, req) })
+	if queued {
+		q.noteRequest(req.Name, sent)
+	}
+	a := l.perform(ctx, op, req.Name, req.ID, func() answer { return l.w.server.acquire(l.p, from, req, queued) })
+	if a.again { // there is a queue
+		a = l.perform(ctx, op, req.Name, req.ID, func() answer { return l.w.server.acquire(l.p, from, req, true) })
+	}
+	if queued && (a.err == nil || errors.Is(a.err, driver.ErrHeld)) {
+		q.noteReply(req.Name, sent, a.err == nil, a.position)
+	}
 	if a.err == nil && l.w.plan.Backend == Azure {
 		a = l.perform(ctx, "sign", req.Name, req.ID, func() answer { return l.w.server.sign(req) })
 	}
 	if a.err != nil {
 		return driver.Lease{}, a.err
 	}
-	granted := driver.Lease{Name: req.Name, ID: req.ID, Owner: req.Owner, Token: a.token, TTL: req.TTL}
+	granted := driver.Lease{Name: req.Name, ID: req.ID, Owner: req.Owner, Token: a.token, TTL: req.TTL, Contended: a.contended}
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
 	l.p.leases[req.Name] = &lease{Lease: granted, sent: sent}
@@ -280,12 +304,15 @@ func (l *link) Release(ctx context.Context, lease driver.Lease) error {
 		l.w.violate(ReleaseAfterWork, "%s releases %q while its function runs", l.p.name, lease.Name)
 	}
 	l.w.mu.Unlock()
-	return l.perform(ctx, "release", lease.Name, lease.ID, func() answer { return l.w.server.release(lease) }).err
+	if l.w.plan.Backend == Mongo {
+		return l.releaseInTurns(ctx, lease)
+	}
+	return l.perform(ctx, "release", lease.Name, lease.ID, func() answer { return l.w.server.release(lease, false) }).err
 }
 
 // Inspect implements [driver.Locker].
 func (l *link) Inspect(ctx context.Context, name string) (driver.Record, error) {
-	a := l.perform(ctx, "inspect", name, driver.LeaseID{}, func() answer { return l.w.server.read([]string{name}, true) })
+	a := l.perform(ctx, "inspect", name, driver.LeaseID{}, func() answer { return l.w.server.read(l.p, []string{name}, true) })
 	if a.err != nil {
 		return driver.Record{}, a.err
 	}
@@ -316,7 +343,7 @@ func (l *link) RenewBatch(ctx context.Context, leases []driver.Lease) []error {
 
 // InspectBatch implements [driver.BatchInspector].
 func (l *link) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
-	a := l.perform(ctx, "read", "", driver.LeaseID{}, func() answer { return l.w.server.read(names, false) })
+	a := l.perform(ctx, "read", "", driver.LeaseID{}, func() answer { return l.w.server.read(l.p, names, false) })
 	if a.err != nil {
 		return make([]driver.Record, len(names)), slices.Repeat([]error{a.err}, len(names))
 	}
@@ -325,7 +352,7 @@ func (l *link) InspectBatch(ctx context.Context, names []string) ([]driver.Recor
 
 // ReadData implements [driver.DataStore].
 func (l *link) ReadData(ctx context.Context, name string) ([]byte, driver.DataRevision, error) {
-	a := l.perform(ctx, "read data", name, driver.LeaseID{}, func() answer { return l.w.server.read([]string{name}, true) })
+	a := l.perform(ctx, "read data", name, driver.LeaseID{}, func() answer { return l.w.server.read(l.p, []string{name}, true) })
 	return a.data, a.at, a.err
 }
 
@@ -362,7 +389,11 @@ func (w *watch) deliver(certain bool) {
 	p, now := w.p, w.p.w.now()
 	switch {
 	case w.stopped || p.closed:
-	case now < p.cutUntil || !certain && now < p.deafUntil:
+	case now < p.cutUntil || !certain && now < p.deafUntil && p.garbled == 0:
+	case !certain && now < p.deafUntil:
+		for range p.dice.IntN(3) { // lost, late or doubled
+			p.w.after(p.dice.upTo(min(p.garbled, p.w.plan.Heal-now)), func() { w.deliver(true) })
+		}
 	case p.frozenUntil > now:
 		p.w.after(p.frozenUntil-now, func() { w.deliver(certain) })
 	default:
@@ -370,8 +401,15 @@ func (w *watch) deliver(certain bool) {
 	}
 }
 
-// wakeAll wakes every waiter of the process, as after a gap. mu is held.
-func (p *process) wakeAll() {
+// wakeAll wakes every waiter of the process. mu is held.
+func (p *process) wakeAll(turn time.Duration) {
+	if p.queue != nil && p.queue.open {
+		if p.cutUntil-p.cutFrom >= cursorTimeout && p.cutUntil == p.w.now() {
+			p.queue.interrupt()
+		} else if p.cutUntil != p.w.now() {
+			p.queue.wakeAll(turn)
+		}
+	}
 	for _, watches := range sorted(p.w.server.watches) {
 		for _, w := range watches {
 			if w.p == p {

@@ -39,9 +39,16 @@ type Process struct {
 	Drift float64       `json:"drift"` // of its clock of elapsed time
 	Start time.Duration `json:"start"`
 	Poll  time.Duration `json:"poll,omitempty"`
-	Watch bool          `json:"watch"` // it has a Watcher
+	Wake  string        `json:"wake"` // how it learns of a release
 	Does  []Actor       `json:"does"`
 }
+
+// The ways in which a process learns of a release.
+const (
+	Hints  = "hints"  // a Queue
+	Stream = "stream" // a Watcher
+	Polls  = "poll"
+)
 
 // Kinds of actors.
 const (
@@ -70,8 +77,8 @@ const (
 	Crash     = "crash"     // a process ends and is started again
 	Pause     = "pause"     // a process stands still, and its clock with it
 	Stop      = "stop"      // a process shuts down and is started again
-	Deaf      = "deaf"      // the process's Watcher loses wake-ups
-	Babble    = "babble"    // the process's Watcher wakes without reason
+	Deaf      = "deaf"      // the process loses wake-ups; with an Amount, some come twice, or up to so much later
+	Babble    = "babble"    // the process is woken without reason
 	FailOver  = "fail-over" // the primary is replaced after a time; unreplicated writes are rolled back
 	Lag       = "lag"       // writes reach a majority up to Amount later
 	StepClock = "step clock"
@@ -171,12 +178,22 @@ func Draw(seed uint64) Plan {
 	}
 	ttl, mixed := pick(d, ttls...), d.chance(0.2)
 	does := drawActors(d)
-	for range 2 + d.IntN(3) {
-		pr := Process{TTL: ttl, Drift: d.drift(), Start: d.between(0, 5*time.Second), Watch: p.Backend == Mongo && !d.chance(0.15)}
+	count := 2 + d.IntN(3)
+	way := pick(d, Hints, Hints, Stream)
+	if way == Hints && d.chance(0.1) {
+		count = 6 // a longer queue
+	}
+	for range count {
+		pr := Process{TTL: ttl, Drift: d.drift(), Start: d.between(0, 5*time.Second), Wake: way}
+		if p.Backend == Azure || d.chance(0.1) {
+			pr.Wake = Polls
+		} else if d.chance(0.05) {
+			pr.Wake = pick(d, Hints, Stream)
+		}
 		if mixed {
 			pr.TTL = pick(d, ttls...)
 		}
-		if p.Backend == Mongo && !pr.Watch && !d.chance(0.2) {
+		if p.Backend == Mongo && pr.Wake == Polls && !d.chance(0.2) {
 			pr.Poll = 4 * time.Second
 		}
 		for _, a := range does {
@@ -292,7 +309,12 @@ func (p *Plan) drawFaults(d dice) {
 		switch f.Kind {
 		case Cut:
 			f.Process, f.Refuses = d.IntN(len(p.Processes)), d.chance(0.3)
-		case Deaf, Crash, Stop:
+		case Deaf:
+			f.Process = d.IntN(len(p.Processes))
+			if d.chance(0.5) {
+				f.Amount = d.between(10*time.Millisecond, pick(d, time.Second, 20*time.Second))
+			}
+		case Crash, Stop:
 			f.Process = d.IntN(len(p.Processes))
 		case Pause:
 			f.Process = d.IntN(len(p.Processes))

@@ -37,6 +37,8 @@ type process struct {
 	closed      bool
 	crashed     bool
 	wasPaused   bool
+	queue       *queue // nil if it does not follow hints
+	cutFrom     time.Duration
 	cutUntil    time.Duration
 	cutRefuses  bool
 	slowUntil   time.Duration
@@ -44,6 +46,7 @@ type process struct {
 	lossyUntil  time.Duration
 	lossy       float64
 	deafUntil   time.Duration
+	garbled     time.Duration // how late wake-ups come until then; 0: they are lost
 	frozenUntil time.Duration
 	holds       map[*tracked]struct{}
 	seen        map[*holdfast.Hold]struct{}
@@ -103,7 +106,11 @@ func (p *process) run() {
 	if p.plan.Poll > 0 {
 		opts = append(opts, holdfast.WithPollInterval(p.plan.Poll))
 	}
-	client, err := holdfast.New(&link{p, p.w}, opts...)
+	l := &link{p, p.w}
+	if p.plan.Wake == Hints {
+		p.queue = newQueue(l)
+	}
+	client, err := holdfast.New(l, opts...)
 	if err != nil {
 		panic(err) // the plan is wrong
 	}
@@ -155,6 +162,21 @@ func (p *process) sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// pass waits like sleep, and costs less. It may end up to a latency later than ctx.
+func (p *process) pass(ctx context.Context, d time.Duration) error {
+	if d > 2*p.w.plan.Latency {
+		return p.sleep(ctx, d)
+	}
+	time.Sleep(d)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if p.gone.Err() != nil {
+		return driver.ErrClosed
+	}
+	return nil
+}
+
 // rest waits, as a program does: it does not go on while the process is paused.
 func (p *process) rest(ctx context.Context, d time.Duration) error {
 	err := p.sleep(ctx, d)
@@ -200,6 +222,14 @@ func (p *process) resume() {
 		if h.hold.Err() != nil {
 			h.errNil = min(h.errNil, before)
 		}
+	}
+}
+
+// cut cuts the process off until a time. mu is held.
+func (p *process) cut(until time.Duration, refuses bool) {
+	p.cutFrom, p.cutUntil, p.cutRefuses = p.w.now(), max(p.cutUntil, until), refuses
+	if p.queue != nil && refuses {
+		p.queue.interrupt()
 	}
 }
 

@@ -30,7 +30,9 @@ type server struct {
 	lagUntil  time.Duration
 
 	watches map[string][]*watch
-	holders map[string]*holder // by lease ID
+	holders map[string]*holder  // by lease ID
+	waiters map[string]*process // by name
+	turns   map[string]*turns   // by the name of a lock
 	grants  int
 }
 
@@ -56,7 +58,7 @@ type write struct {
 }
 
 func newServer(w *world) *server {
-	return &server{w: w, dice: newDice(w.plan.Seed, 3), records: map[string]*record{}, watches: map[string][]*watch{}, holders: map[string]*holder{}}
+	return &server{w: w, dice: newDice(w.plan.Seed, 3), records: map[string]*record{}, watches: map[string][]*watch{}, holders: map[string]*holder{}, waiters: map[string]*process{}, turns: map[string]*turns{}}
 }
 
 // epoch is far from 0, so that the clock can step back by hours.
@@ -77,12 +79,14 @@ func (s *server) change(name string, fn func(r *record, now lockstate.Moment) bo
 	after := &record{}
 	if before != nil {
 		*after = *before
+		after.Queue = slices.Clone(before.Queue)
 	}
 	now := s.moment()
 	renewals := after.Renewals
 	if !fn(after, now) {
 		return nil
 	}
+	after.KeepHistory(0)
 	if after.Renewals != renewals || before == nil || before.Token != after.Token {
 		// A revision is never used twice, also after a roll-back.
 		after.Renewals = max(renewals+1, uint64(now.Elapsed.Milliseconds()))
@@ -127,12 +131,20 @@ func (s *server) failOver(until time.Duration, refuses bool) {
 		}
 	}
 	s.writes = nil
+	s.disturbTurns()
+	for _, p := range s.w.processes {
+		if p != nil && p.queue != nil {
+			p.queue.interrupt()
+			p.queue.recent = nil
+		}
+	}
 	s.primary = (s.primary + 1 + s.dice.IntN(len(s.w.plan.Members)-1)) % len(s.w.plan.Members)
 }
 
 // step sets the clock. Steps forward that are too long for the grace are outside of the promises.
 func (s *server) step(by time.Duration) {
 	s.stepped += by
+	s.disturbTurns()
 	if by < 0 {
 		s.back = true
 		return
@@ -152,18 +164,20 @@ func (s *server) step(by time.Duration) {
 
 // operate does what an operator does.
 func (s *server) operate(kind, name string) {
-	s.change(name, func(r *record, _ lockstate.Moment) bool {
+	s.change(name, func(r *record, now lockstate.Moment) bool {
 		switch {
 		case kind == Break:
 			return r.Break()
-		case !r.BreakNow():
+		case !r.BreakNow(now):
 			return false
 		}
+		s.freed(name, r, now)
 		s.w.excuse(name)
 		return true
 	})
 	if kind == Delete && s.records[name] != nil && s.moment().Wall.UnixMilli() > int64(s.records[name].Token) {
 		delete(s.records, name)
+		delete(s.turns, name)
 		for _, w := range s.writes { // a deletion is not undone
 			if w.name == name {
 				w.before = nil
@@ -172,22 +186,33 @@ func (s *server) operate(kind, name string) {
 	}
 	if kind != Break {
 		s.wake(name, s.w.plan.Latency)
+		if r := s.records[name]; r != nil && kind == BreakNow {
+			for i, waiter := range woken(r) {
+				s.hint(waiter, hint{name, driver.Turn(i + 1)})
+			}
+		}
 	}
 }
 
 // answer is what a request returns.
 type answer struct {
-	token   uint64
-	records []driver.Record
-	errs    []error
-	data    []byte
-	at      driver.DataRevision
-	write   *write
-	err     error
+	token     uint64
+	contended bool
+	position  int  // in the queue
+	again     bool // the request must be sent again, by the rules for a lock with a queue
+	matched   bool
+	waiters   []string // to wake
+	records   []driver.Record
+	errs      []error
+	data      []byte
+	at        driver.DataRevision
+	write     *write
+	err       error
 }
 
-// acquire decides about a request. from is the ID of a lease that counts as free, or empty.
-func (s *server) acquire(p *process, from string, req driver.Request) (a answer) {
+// acquire decides about a request. from is the ID of a lease that counts as free, or empty. A request
+// without queued is decided by shorter rules, which refuse a lock with a queue.
+func (s *server) acquire(p *process, from string, req driver.Request, queued bool) (a answer) {
 	id := req.ID.Reveal()
 	if !s.isMongo() {
 		req.Replace = driver.Revision{}
@@ -197,10 +222,23 @@ func (s *server) acquire(p *process, from string, req driver.Request) (a answer)
 	}
 	a.write = s.change(req.Name, func(r *record, now lockstate.Moment) bool {
 		repeat := r.Held(now) && r.Holder == id
-		if !r.Acquire(req, id, from, now) {
-			a.err = &driver.HeldError{Record: s.describe(req.Name, r, now, false)}
+		free := !r.Held(now)
+		if free && !queued && len(r.Queue) > 0 {
+			a.again = true
 			return false
 		}
+		before := slices.Clone(r.Queue)
+		if !s.grantInTurn(r, req, from, p.name, now) {
+			if queued {
+				a.err, a.position = r.Refusal(req.Name, p.name, now), r.Position(p.name)
+			} else {
+				a.err = &driver.HeldError{Record: s.describe(p, req.Name, r, now, false)}
+			}
+			s.refused(p, req, r, before, now, a.err)
+			return s.isMongo() && positionWritten(before, r.Queue, p.name, req.QueueFor, now.Elapsed)
+		}
+		a.contended = len(r.Queue) > 0
+		s.granted(p, req, r, before, now, free)
 		if a.token = r.Token; !repeat {
 			r.anonymous = !s.isMongo()
 			s.grants++
@@ -236,8 +274,16 @@ func (s *server) renew(l driver.Lease) (a answer) {
 	return a
 }
 
-func (s *server) release(l driver.Lease) (a answer) {
-	if a.write = s.change(l.Name, func(r *record, _ lockstate.Moment) bool { return r.Release(l.ID.Reveal()) }); a.write != nil {
+func (s *server) release(l driver.Lease, ifNobodyWaits bool) (a answer) {
+	a.write = s.change(l.Name, func(r *record, now lockstate.Moment) bool {
+		if ifNobodyWaits && len(r.Queue) > 0 || !r.Release(l.ID.Reveal(), now) {
+			return false
+		}
+		a.matched, a.waiters = true, woken(r)
+		s.freed(l.Name, r, now)
+		return true
+	})
+	if a.write != nil {
 		s.wake(l.Name, a.write.at-s.w.now())
 	}
 	return a
@@ -252,7 +298,7 @@ func (s *server) writeData(l driver.Lease, data []byte, at driver.DataRevision) 
 }
 
 // read returns records as a batch read or an Inspect shows them.
-func (s *server) read(names []string, single bool) (a answer) {
+func (s *server) read(p *process, names []string, single bool) (a answer) {
 	now := s.moment()
 	a.errs = make([]error, len(names))
 	for _, name := range names {
@@ -260,7 +306,7 @@ func (s *server) read(names []string, single bool) (a answer) {
 		if r == nil {
 			r = &record{}
 		}
-		a.records = append(a.records, s.describe(name, r, now, single))
+		a.records = append(a.records, s.describe(p, name, r, now, single))
 	}
 	if single {
 		a.data, a.at = a.records[0].Data, driver.DataRevision{}
@@ -272,8 +318,8 @@ func (s *server) read(names []string, single bool) (a answer) {
 }
 
 // describe returns what the backend reports of a record.
-func (s *server) describe(name string, r *record, now lockstate.Moment, single bool) driver.Record {
-	d := r.Record(name, now)
+func (s *server) describe(p *process, name string, r *record, now lockstate.Moment, single bool) driver.Record {
+	d := r.RecordFor(name, p.name, now)
 	if !single {
 		d.Data = nil
 	}

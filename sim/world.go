@@ -98,6 +98,7 @@ func (w *world) finish() {
 	w.ended.Wait()
 	w.mu.Lock()
 	w.server.checkLeft(false)
+	w.server.checkPositionsLeft()
 	w.mu.Unlock()
 	time.Sleep(2 * w.plan.maxTTL())
 	w.mu.Lock()

@@ -23,6 +23,16 @@ type row struct {
 	RemainingMs *int64     `json:"remainingMs,omitempty"` // when the answer was written
 	AcquiredAt  *time.Time `json:"acquiredAt,omitempty"`
 	RenewedAt   *time.Time `json:"renewedAt,omitempty"`
+	History     []tenure   `json:"history,omitempty"` // of the lock that is read alone
+}
+
+// tenure is a past holder as the page gets it.
+type tenure struct {
+	Owner string    `json:"owner,omitempty"`
+	Token string    `json:"token"`
+	From  time.Time `json:"from,omitzero"`
+	Until time.Time `json:"until,omitzero"`
+	End   string    `json:"end"`
 }
 
 // rowOf describes a record that was read at a time.
@@ -40,6 +50,9 @@ func rowOf(r driver.Record, at time.Time) row {
 	}
 	if !r.RenewedAt.IsZero() {
 		out.RenewedAt = &r.RenewedAt
+	}
+	for _, t := range r.History {
+		out.History = append(out.History, tenure{t.Owner, strconv.FormatUint(t.Token, 10), t.From, t.Until, t.End.String()})
 	}
 	return out
 }

@@ -419,3 +419,37 @@ func BenchmarkTenThousandLocks(b *testing.B) {
 		b.Fatal(err)
 	}
 }
+
+// One lock that is read alone has its past holders, with tokens as text, and lists have none.
+func TestPastHolders(t *testing.T) {
+	t.Parallel()
+	p := serve(t, web.Options{})
+	released, freed := p.hold("job"), uint64(0)
+	if err := released.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h := p.hold("job")
+	freed = h.Token()
+	if err := p.store.Locker().BreakNow(t.Context(), "job", 0); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		History []struct {
+			Owner, Token, End string
+			From, Until       time.Time
+		}
+	}
+	if code := p.get("api/lock?name=job", &got); code != http.StatusOK || len(got.History) != 2 {
+		t.Fatalf("code %d, history %+v", code, got.History)
+	}
+	for i, want := range []string{fmt.Sprint("web-1 ", freed, " freed"), fmt.Sprint("web-1 ", released.Token(), " released")} {
+		one := got.History[i]
+		if have := one.Owner + " " + one.Token + " " + one.End; have != want || one.From.IsZero() || one.Until.Before(one.From) {
+			t.Errorf("tenure %d is %+v, want %s", i, one, want)
+		}
+	}
+	var all struct{ Rows []map[string]any }
+	if p.get("api/locks", &all); len(all.Rows) != 1 || all.Rows[0]["history"] != nil {
+		t.Errorf("the list has %v", all.Rows)
+	}
+}

@@ -45,6 +45,7 @@ type cli struct {
 	Status  statusCmd  `cmd:"" help:"Show who holds a lock."`
 	Ls      lsCmd      `cmd:"" help:"List locks."`
 	Watch   watchCmd   `cmd:"" help:"Show each change of locks."`
+	Explain explainCmd `cmd:"" help:"Explain who holds a lock, who had it before, and what would free it."`
 	Elect   electCmd   `cmd:"" help:"Take part in an election and show who leads."`
 	Lock    lockCmd    `cmd:"" help:"Hold a lock until standard input ends."`
 	Data    dataCmd    `cmd:"" help:"Read or replace the data stored with a lock."`
@@ -85,6 +86,7 @@ var usageLines = map[string]string{
 	"status":   "holdfast status [flags] NAME",
 	"ls":       "holdfast ls [flags] [PREFIX]",
 	"watch":    "holdfast watch [flags] [NAME...]",
+	"explain":  "holdfast explain [flags] NAME",
 	"elect":    "holdfast elect [flags] NAME",
 	"lock":     "holdfast lock [flags] NAME",
 	"data":     "holdfast data get|set [flags] NAME",
@@ -197,7 +199,7 @@ func newParser(flags *cli, stdout, stderr io.Writer, exit func()) *kong.Kong {
 			k.Model.HelpFlag.Help = "Show this help."
 			return nil
 		}),
-		kong.Help(printHelp), kong.Groups{"wait": "Waiting for the lock:", "hold": "Holding the lock:", "command": "Running the command:"})
+		kong.Help(printHelp), kong.Groups{"wait": "Waiting for the lock:", "hold": "Holding the lock:", "listen": "Metrics and probes:", "command": "Running the command:"})
 	if err != nil {
 		panic(err) // the declarations above are wrong; every test would fail
 	}

@@ -30,6 +30,9 @@ type runCmd struct {
 	MinHold   time.Duration `group:"hold" placeholder:"DURATION" help:"If the command succeeds sooner than this, keep the lock for the rest of the time, so that another machine, whose clock is a little late, does not run the same job again. A signal that asks holdfast to end cuts this short."`
 	KillAfter time.Duration `group:"hold" positive:"" placeholder:"DURATION" help:"Kill the command if it has not ended this long after holdfast received SIGTERM. Default: never. (A second SIGTERM kills it in any case.)"`
 
+	Listen    string `group:"listen" placeholder:"ADDRESS" help:"Serve /metrics for Prometheus, /healthz and /readyz at this address, such as 127.0.0.1:9464. Any address but this machine's own needs --token-file. Default: do not listen."`
+	TokenFile string `group:"listen" type:"existingfile" placeholder:"FILE" help:"A file with a secret of at least 16 characters. /metrics then needs \"Authorization: Bearer SECRET\", on every address; the probes do not."`
+
 	KeepEnv bool `group:"command" help:"Pass all environment variables to the command, also those with the backend's credentials."`
 }
 
@@ -46,6 +49,8 @@ The command does not get the backend's credentials, unless --keep-env is given: 
 Signals: SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to the process group within 0.1s. A signal that the group was sent too, for example by a service manager, is not forwarded. After one of the first four signals holdfast ends when the command does: --keep does not run it again, and --min-hold does not keep the lock. A second SIGTERM, more than one second after the first, kills the command.
 
 If holdfast itself is killed with SIGKILL, a second process, the guardian (named "lock-guardian"), kills the command's process group at once. The lock becomes free after the TTL. The guardian also kills the group if holdfast is stopped until the lease has nearly expired. On Windows the command ends with holdfast.
+
+With --listen, /metrics has the metrics of this process, with the lock's name. The process that holds the lock counts as the leader, unless --slots is given. /healthz answers 200 while holdfast runs, also while it waits. /readyz answers 200 while the command runs under the lock, and 503 otherwise.
 
 Exit codes:
 
@@ -86,6 +91,18 @@ func (r *runCmd) Validate() error {
 	}
 	if r.ConflictExitCode < 0 || r.ConflictExitCode > 255 {
 		return fmt.Errorf("--conflict-exit-code %d is invalid: must be from 0 to 255", r.ConflictExitCode)
+	}
+	if r.Listen == "" && r.TokenFile != "" {
+		return errors.New("--token-file is for --listen, which is missing")
+	}
+	if r.Listen != "" {
+		loopback, err := checkListen(r.Listen)
+		if err != nil {
+			return err
+		}
+		if !loopback && r.TokenFile == "" {
+			return fmt.Errorf("--listen %s lets other machines read the metrics: give --token-file, or listen on 127.0.0.1", r.Listen)
+		}
 	}
 	if r.Wait != nil && *r.Wait == 0 {
 		r.Try = true
@@ -136,6 +153,7 @@ type runner struct {
 	waitStart  time.Time // when this wait began, for --wait
 	answered   func()    // called when the backend has answered
 	acquired   bool      // the lock was acquired at least once
+	probes     probes
 }
 
 // Run waits for the lock and runs the command; with --keep, again after each loss.
@@ -151,6 +169,13 @@ func (r *runCmd) Run(a *app) (err error) {
 	defer stop()
 	run := &runner{runCmd: r, log: a.log, signals: catchSignals(), executable: path, waitStart: time.Now(), answered: stop,
 		events: &eventLogger{log: a.log, backend: displayBackend(a.backend), answered: stop, try: r.Try}}
+	if r.Listen != "" {
+		end, err := run.listen()
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
 	if err := run.open(a); err != nil {
 		return err
 	}
@@ -183,7 +208,7 @@ func (r *runner) open(a *app) error {
 		ctx, cancel := r.withWaitLimit(ctx)
 		defer cancel()
 		for {
-			r.client, err = a.open(ctx, r.events.observe, r.clientOptions()...)
+			r.client, err = a.open(ctx, r.events.observe, append(r.clientOptions(), r.probes.options...)...)
 			if err == nil {
 				r.events.client.Store(r.client)
 				return nil
@@ -329,6 +354,8 @@ func (r *runner) runCommand(hold *holdfast.Hold) (lost bool, err error) {
 		r.log.errorf("cannot start a guardian (%v): %s", unguarded, unguardedRisk)
 	}
 	r.events.running.Store(hold.Token())
+	r.probes.hold.Store(hold)
+	defer r.probes.hold.Store(nil)
 	s := supervisor{hold: hold, child: child, signals: r.signals.caught, log: r.log, killAfter: r.KillAfter}
 	code := s.wait()
 	r.events.running.Store(0)

@@ -31,7 +31,7 @@ type serveCmd struct {
 
 // Help is shown above the flags.
 func (*serveCmd) Help() string {
-	return `Serves a page that shows all locks, live: who holds them, since when, the time left. It is read-only unless --allow-break is given. /healthz answers 200 while the process runs, /readyz while the backend answers. SIGTERM ends it, and so does SIGINT unless the parent ignores that, as a shell does for a job in the background of a script.
+	return `Serves a page that shows all locks, live: who holds them, since when, the time left. It is read-only unless --allow-break is given. /healthz answers 200 while the process runs, /readyz while the backend answers. /metrics has the metrics of this process for Prometheus, for those who may read the page. SIGTERM ends it, and so does SIGINT unless the parent ignores that, as a shell does for a job in the background of a script.
 
 Examples:
 
@@ -46,17 +46,26 @@ func (s *serveCmd) Validate() error {
 	if !strings.HasPrefix(s.BasePath, "/") || !strings.HasSuffix(s.BasePath, "/") {
 		return fmt.Errorf("--base-path %q is invalid: must begin and end with a slash", s.BasePath)
 	}
-	host, _, err := net.SplitHostPort(s.Listen)
+	loopback, err := checkListen(s.Listen)
 	if err != nil {
-		return fmt.Errorf("--listen %q is invalid: must be an address with a port, such as 127.0.0.1:7070", s.Listen)
+		return err
 	}
 	if s.TokenFile != "" && s.UserHeader != "" {
 		return errors.New("give either --token-file or --user-header")
 	}
-	if !isLoopback(host) && s.TokenFile == "" && s.UserHeader == "" {
+	if !loopback && s.TokenFile == "" && s.UserHeader == "" {
 		return fmt.Errorf("--listen %s lets other machines read the locks: give --token-file or --user-header, or listen on 127.0.0.1", s.Listen)
 	}
 	return nil
+}
+
+// checkListen checks the flag --listen, and reports whether only this machine can reach the address.
+func checkListen(address string) (loopback bool, err error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false, fmt.Errorf("--listen %q is invalid: must be an address with a port, such as 127.0.0.1:7070", address)
+	}
+	return isLoopback(host), nil
 }
 
 func isLoopback(host string) bool {
@@ -78,6 +87,10 @@ func (s *serveCmd) Run(a *app) error {
 	if err != nil {
 		return &exitError{codeUsage, err}
 	}
+	measured, err := newMetrics()
+	if err != nil {
+		return err
+	}
 	return a.follow(func(ctx context.Context, client *holdfast.Client) error {
 		options := web.Options{Prefix: s.Prefix, Refresh: s.Refresh, Logger: slog.New(slog.NewTextHandler(a.stderr, nil))}
 		if s.AllowBreak {
@@ -92,7 +105,7 @@ func (s *serveCmd) Run(a *app) error {
 			page.Close()
 			return &exitError{codeUsage, err}
 		}
-		server := &http.Server{Handler: s.routes(guard, client, page), ReadHeaderTimeout: readHeaderTimeout,
+		server := &http.Server{Handler: s.routes(guard, client, page, measured), ReadHeaderTimeout: readHeaderTimeout,
 			ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
 		a.log.infof("the locks on %s are at http://%s%s", displayBackend(a.backend), listener.Addr(), s.BasePath)
 		ended := make(chan error, 1)
@@ -107,7 +120,7 @@ func (s *serveCmd) Run(a *app) error {
 		}
 		page.Close()
 		return err
-	})
+	}, measured.option)
 }
 
 // notClosed is the error of a server, unless it was only closed.
@@ -119,10 +132,11 @@ func notClosed(err error) error {
 }
 
 // routes returns what is served where. The probes need no login, and tell nothing.
-func (s *serveCmd) routes(guard func(http.Handler) http.Handler, client *holdfast.Client, page http.Handler) http.Handler {
+func (s *serveCmd) routes(guard func(http.Handler) http.Handler, client *holdfast.Client, page, metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(s.BasePath, guard(http.StripPrefix(strings.TrimSuffix(s.BasePath, "/"), page)))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.Handle("GET /metrics", guard(metrics))
+	mux.HandleFunc("GET /healthz", healthy)
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		if _, err := client.Inspect(r.Context(), s.Prefix+"holdfast/readiness"); err != nil {
 			http.Error(w, "the backend does not answer", http.StatusServiceUnavailable)
@@ -137,15 +151,7 @@ func (s *serveCmd) routes(guard func(http.Handler) http.Handler, client *holdfas
 func (s *serveCmd) guard() (func(http.Handler) http.Handler, error) {
 	switch {
 	case s.TokenFile != "":
-		content, err := os.ReadFile(s.TokenFile)
-		if err != nil {
-			return nil, err
-		}
-		secret := strings.TrimSpace(string(content))
-		if len(secret) < minTokenLength {
-			return nil, fmt.Errorf("--token-file %s is invalid: must hold at least %d characters", quoteUnsafe(s.TokenFile), minTokenLength)
-		}
-		return func(next http.Handler) http.Handler { return requireSecret(secret, next) }, nil
+		return secretGuard(s.TokenFile)
 	case s.UserHeader != "":
 		return func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -157,8 +163,21 @@ func (s *serveCmd) guard() (func(http.Handler) http.Handler, error) {
 			})
 		}, nil
 	default:
-		return s.requireOwnHost, nil
+		return func(next http.Handler) http.Handler { return requireOwnHost(s.Host, next) }, nil
 	}
+}
+
+// secretGuard lets in who sends the secret in a file.
+func secretGuard(file string) (func(http.Handler) http.Handler, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	secret := strings.TrimSpace(string(content))
+	if len(secret) < minTokenLength {
+		return nil, fmt.Errorf("--token-file %s is invalid: must hold at least %d characters", quoteUnsafe(file), minTokenLength)
+	}
+	return func(next http.Handler) http.Handler { return requireSecret(secret, next) }, nil
 }
 
 // requireSecret asks for a secret: as a bearer token, or as the password of a browser's login.
@@ -180,13 +199,13 @@ func requireSecret(secret string, next http.Handler) http.Handler {
 
 // requireOwnHost refuses requests that name another host than this machine. Without it, a site
 // could let its name point to this machine and read the locks with the reader's browser.
-func (s *serveCmd) requireOwnHost(next http.Handler) http.Handler {
+func requireOwnHost(further []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.Host)
 		if err != nil {
 			host = strings.Trim(r.Host, "[]")
 		}
-		if !isLoopback(host) && !slices.Contains(s.Host, host) {
+		if !isLoopback(host) && !slices.Contains(further, host) {
 			http.Error(w, "this page is for this machine: name further hosts with --host", http.StatusForbidden)
 			return
 		}

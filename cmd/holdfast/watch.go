@@ -63,11 +63,11 @@ func (c *watchCmd) Run(a *app) error {
 
 // follow opens the backend and calls fn, which runs until a signal ends its context. The signal
 // decides the exit code, and needs no message: it is how such a command is meant to end.
-func (a *app) follow(fn func(context.Context, *holdfast.Client) error) error {
+func (a *app) follow(fn func(context.Context, *holdfast.Client) error, opts ...holdfast.ClientOption) error {
 	signals := catchSignals()
 	err := signals.during(func(ctx context.Context) error {
 		stop := a.reportSlowAnswer()
-		client, err := a.open(ctx, nil)
+		client, err := a.open(ctx, nil, opts...)
 		stop()
 		if err != nil {
 			return err

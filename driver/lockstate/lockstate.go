@@ -5,7 +5,7 @@ package lockstate
 
 import (
 	"bytes"
-	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -43,6 +43,9 @@ type Lock struct {
 	Writes uint64 `json:"writes,omitempty"`
 	// Queue has the waiters, in order of arrival, if the store has a [driver.Queue].
 	Queue []Waiter `json:"queue,omitempty"`
+	// History has the past holders, the latest last. Changes are made in place. A driver bounds it
+	// with KeepHistory, and stores it in a form of its own.
+	History []driver.Tenure `json:"-"`
 }
 
 // Held reports whether there is a holder whose lease has not expired.
@@ -53,7 +56,8 @@ func (k *Lock) Held(now Moment) bool {
 
 // revision stands for one holder and one renewal. It is never zero.
 func (k *Lock) revision() driver.Revision {
-	return driver.NewRevision(fmt.Sprintf("%d.%d", k.Token, k.Renewals))
+	text := strconv.AppendUint(make([]byte, 0, 40), k.Token, 10)
+	return driver.NewRevision(string(strconv.AppendUint(append(text, '.'), k.Renewals, 10)))
 }
 
 // Acquire makes one attempt. It reports false, and changes nothing, if another holds the
@@ -62,16 +66,19 @@ func (k *Lock) revision() driver.Revision {
 func (k *Lock) Acquire(req driver.Request, holder, from string, now Moment) bool {
 	switch {
 	case !k.Held(now):
+		k.closeTenure(now)
 		k.grant(req, holder, now)
 	case k.Holder == holder:
 		// Promise 5: a repeat gets the same token, so a request can be sent again after its
 		// answer was lost.
 		return k.Renew(holder, req.TTL, now)
 	case k.Holder == from: // also if the lease is broken
+		k.endTenure(driver.EndHandedOver, now.Wall)
 		k.grant(req, holder, now)
-	case req.Replace == k.revision():
+	case !req.Replace.IsZero() && req.Replace == k.revision():
 		// Promise 10: a waiter that saw this holder and this renewal for a whole TTL takes
 		// over although, after a step back of the clock, the lease has not expired.
+		k.endTenure(driver.EndTakenOver, now.Wall)
 		k.grant(req, holder, now)
 	default:
 		return false // Promise 1: an unexpired lease of another is never granted away.
@@ -97,6 +104,7 @@ func (k *Lock) grant(req driver.Request, holder string, now Moment) {
 		RenewedAt:  now.Wall,
 		Data:       data,
 		Queue:      k.Queue,
+		History:    k.History,
 	}
 }
 
@@ -118,11 +126,21 @@ func (k *Lock) Renew(holder string, ttl time.Duration, now Moment) bool {
 func (k *Lock) belongsTo(holder string) bool { return k.Holder != "" && k.Holder == holder }
 
 // Release frees the lock if it is the holder's, and reports whether it was.
-func (k *Lock) Release(holder string) bool {
+func (k *Lock) Release(holder string, now Moment) bool {
 	if !k.belongsTo(holder) {
 		return false // Promise 6: a late release leaves the next holder's lease alone.
 	}
-	return k.BreakNow()
+	k.End(driver.EndReleased, now.Wall)
+	return true
+}
+
+// End frees the lock. A store calls it for a holder of which it knows that it has ended without a
+// release.
+func (k *Lock) End(end driver.End, until time.Time) {
+	if k.Holder != "" {
+		k.endTenure(end, until)
+	}
+	k.Holder, k.Broken = "", false
 }
 
 // Break makes Renew refuse the holder, and reports whether that changed anything.
@@ -135,11 +153,11 @@ func (k *Lock) Break() bool {
 }
 
 // BreakNow frees the lock, and reports whether that changed anything.
-func (k *Lock) BreakNow() bool {
+func (k *Lock) BreakNow(now Moment) bool {
 	if k.Holder == "" {
 		return false
 	}
-	k.Holder, k.Broken = "", false
+	k.End(driver.EndFreed, now.Wall)
 	return true
 }
 
@@ -162,7 +180,7 @@ func (k *Lock) Write(holder string, data []byte, at driver.DataRevision, now Mom
 	return nil
 }
 
-// Record returns what is known of the lock.
+// Record returns what is known of the lock, without its history.
 func (k *Lock) Record(name string, now Moment) driver.Record {
 	r := driver.Record{
 		Name: name, State: driver.StateFree,

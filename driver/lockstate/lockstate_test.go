@@ -51,8 +51,8 @@ func TestAcquire(t *testing.T) {
 	}{
 		"another holds it":                 {holder: "b", seconds: 9, want: false, token: 1000, expires: ttl, content: "a's"},
 		"expired":                          {holder: "b", seconds: 10, want: true, token: 11_000, expires: 20 * time.Second, content: "a's"},
-		"released":                         {before: func(k *lockstate.Lock) { k.Release("a") }, holder: "b", want: true, token: 1001, expires: ttl, content: "a's"},
-		"freed at once":                    {before: func(k *lockstate.Lock) { k.BreakNow() }, holder: "b", want: true, token: 1001, expires: ttl, content: "a's"},
+		"released":                         {before: func(k *lockstate.Lock) { k.Release("a", at(1)) }, holder: "b", want: true, token: 1001, expires: ttl, content: "a's"},
+		"freed at once":                    {before: func(k *lockstate.Lock) { k.BreakNow(at(1)) }, holder: "b", want: true, token: 1001, expires: ttl, content: "a's"},
 		"broken, not expired":              {before: func(k *lockstate.Lock) { k.Break() }, holder: "b", seconds: 9, want: false, token: 1000, expires: ttl, content: "a's"},
 		"broken, expired":                  {before: func(k *lockstate.Lock) { k.Break() }, holder: "b", seconds: 10, want: true, token: 11_000, expires: 20 * time.Second, content: "a's"},
 		"repeat":                           {holder: "a", seconds: 4, data: []byte("new"), want: true, token: 1000, expires: 14 * time.Second, content: "a's"},
@@ -67,7 +67,7 @@ func TestAcquire(t *testing.T) {
 		"handoff of a broken lease":        {before: func(k *lockstate.Lock) { k.Break() }, holder: "b", from: "a", want: true, token: 1001, expires: ttl, content: "a's"},
 		"handoff by another":               {holder: "b", from: "c", want: false, token: 1000, expires: ttl, content: "a's"},
 		"handoff to itself":                {holder: "a", from: "a", seconds: 4, want: true, token: 1000, expires: 14 * time.Second, content: "a's"},
-		"handoff without a lease, if free": {before: func(k *lockstate.Lock) { k.Release("a") }, holder: "b", from: "c", want: true, token: 1001, expires: ttl, content: "a's"},
+		"handoff without a lease, if free": {before: func(k *lockstate.Lock) { k.Release("a", at(1)) }, holder: "b", from: "c", want: true, token: 1001, expires: ttl, content: "a's"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := heldByA(t)
@@ -99,7 +99,7 @@ func TestTokensRise(t *testing.T) {
 	k := heldByA(t)
 	last := k.Token
 	for _, wall := range []time.Time{start.Add(time.Hour), start, time.Unix(-1000, 0), {}} {
-		k.BreakNow()
+		k.BreakNow(lockstate.Moment{Wall: wall})
 		k.Acquire(request("b", time.Second), "b", "", lockstate.Moment{Wall: wall})
 		if k.Token <= last {
 			t.Errorf("with the clock at %v: token %d after %d", wall, k.Token, last)
@@ -128,8 +128,8 @@ func TestRenew(t *testing.T) {
 		"expired, but not taken": {holder: "a", ttl: 10 * time.Second, seconds: 99, want: true, expires: 109 * time.Second, longest: 10 * time.Second},
 		"another's":              {holder: "b", ttl: 10 * time.Second, seconds: 4, want: false, expires: 10 * time.Second, longest: 10 * time.Second},
 		"another's, expired":     {holder: "b", ttl: 10 * time.Second, seconds: 99, want: false, expires: 10 * time.Second, longest: 10 * time.Second},
-		"nobody's":               {before: func(k *lockstate.Lock) { k.Release("a") }, holder: "", ttl: 10 * time.Second, want: false, expires: 10 * time.Second, longest: 10 * time.Second},
-		"released":               {before: func(k *lockstate.Lock) { k.Release("a") }, holder: "a", ttl: 10 * time.Second, want: false, expires: 10 * time.Second, longest: 10 * time.Second},
+		"nobody's":               {before: func(k *lockstate.Lock) { k.Release("a", at(1)) }, holder: "", ttl: 10 * time.Second, want: false, expires: 10 * time.Second, longest: 10 * time.Second},
+		"released":               {before: func(k *lockstate.Lock) { k.Release("a", at(1)) }, holder: "a", ttl: 10 * time.Second, want: false, expires: 10 * time.Second, longest: 10 * time.Second},
 		"broken":                 {before: func(k *lockstate.Lock) { k.Break() }, holder: "a", ttl: 10 * time.Second, seconds: 4, want: false, expires: 10 * time.Second, longest: 10 * time.Second},
 		"broken, expired":        {before: func(k *lockstate.Lock) { k.Break() }, holder: "a", ttl: 10 * time.Second, seconds: 99, want: false, expires: 10 * time.Second, longest: 10 * time.Second},
 		"after a handoff":        {before: func(k *lockstate.Lock) { k.Acquire(request("b", 5*time.Second), "b", "a", at(1)) }, holder: "a", ttl: 10 * time.Second, want: false, expires: 6 * time.Second, longest: 5 * time.Second},
@@ -154,8 +154,9 @@ func TestRenew(t *testing.T) {
 
 func TestReleaseAndBreak(t *testing.T) {
 	release := func(holder string) func(*lockstate.Lock) bool {
-		return func(k *lockstate.Lock) bool { return k.Release(holder) }
+		return func(k *lockstate.Lock) bool { return k.Release(holder, at(1)) }
 	}
+	breakNow := func(k *lockstate.Lock) bool { return k.BreakNow(at(1)) }
 	for name, c := range map[string]struct {
 		steps  []func(*lockstate.Lock) bool
 		want   []bool
@@ -170,7 +171,7 @@ func TestReleaseAndBreak(t *testing.T) {
 		"break again":         {[]func(*lockstate.Lock) bool{(*lockstate.Lock).Break, (*lockstate.Lock).Break}, []bool{true, false}, driver.StateHeld, true},
 		"break, then release": {[]func(*lockstate.Lock) bool{(*lockstate.Lock).Break, release("a")}, []bool{true, true}, driver.StateFree, false},
 		"break a free lock":   {[]func(*lockstate.Lock) bool{release("a"), (*lockstate.Lock).Break}, []bool{true, false}, driver.StateFree, false},
-		"break now":           {[]func(*lockstate.Lock) bool{(*lockstate.Lock).BreakNow, (*lockstate.Lock).BreakNow}, []bool{true, false}, driver.StateFree, false},
+		"break now":           {[]func(*lockstate.Lock) bool{breakNow, breakNow}, []bool{true, false}, driver.StateFree, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := heldByA(t)
@@ -281,11 +282,11 @@ func FuzzLock(f *testing.F) {
 				now.Elapsed += ttl
 				now.Wall = now.Wall.Add(ttl)
 			case 3:
-				k.Release(holder)
+				k.Release(holder, now)
 			case 4:
 				k.Break()
 			case 5:
-				k.BreakNow()
+				k.BreakNow(now)
 			case 6: // a handoff by the holder to the next
 				next := string('a' + rune((steps[1]+1)%3))
 				req.ID, req.Owner = driver.NewLeaseID(next), next

@@ -147,7 +147,7 @@ func (l *Locker) writeGrant(ctx context.Context, b lockBlob, req driver.Request)
 			l.releaseUnrecorded(ctx, b, now)
 			return driver.Lease{}, errForeign(b)
 		}
-		next := now.record.nextGrant(req, b.id, now.date)
+		next := now.record.nextGrant(req, b.id, now.date, l.config.history)
 		err = l.writeRecord(ctx, b, now.etag, next, req.Data)
 		switch {
 		case err == nil:

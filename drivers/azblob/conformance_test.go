@@ -28,6 +28,7 @@ func TestConformance(t *testing.T) {
 		},
 		Forget:        forget(t, service.Service, url),
 		RenewKeepsTTL: true,
+		EndsUnknown:   true,
 		Stall: func(context.Context, string) (func(), error) {
 			return func() {
 				if err := service.Resume(); err != nil {

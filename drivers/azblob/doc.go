@@ -91,6 +91,8 @@
 //   - holdfastacquired
 //   - holdfastwrites: how often the data were written since the grant, and a mark of the last
 //     write; missing before the first
+//   - holdfasthistory: the past holders (see [WithHistory]), at most as many as fit into the 8 KiB
+//     that a blob's metadata may have
 //
 // A blob without them becomes a lock's with the first acquire of that name. All other metadata,
 // such as a [Fence]'s, are kept. A blob whose record is damaged or has another version is never

@@ -14,6 +14,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/telemetry"
 )
 
 // Conditions makes the service refuse a program's own request for the blob of its lock
@@ -67,7 +68,16 @@ type Fence struct {
 // It does not refuse a write of a former holder before the next holder's first write to the
 // blob. A holder that must not be overtaken first sets the metadata with a fence, and then
 // reads the blob.
-func NewFence(ctx context.Context, b *blob.Client, token uint64) (*Fence, error) {
+func NewFence(ctx context.Context, b *blob.Client, token uint64) (f *Fence, err error) {
+	op := telemetry.Operation{Kind: telemetry.Guard, Token: token, Backend: backend, Method: "fence"}
+	err = telemetry.Measure(ctx, ctx, op, func(ctx context.Context) (err error) {
+		f, err = newFence(ctx, b, token)
+		return err
+	})
+	return f, err
+}
+
+func newFence(ctx context.Context, b *blob.Client, token uint64) (*Fence, error) {
 	fail := func(err error) (*Fence, error) {
 		return nil, &driver.OpError{Op: "fence", Backend: backend, Err: redact(err)}
 	}

@@ -32,6 +32,11 @@ func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error
 		}
 		out, err = l.describe(ctx, name, r, answer.LeaseState)
 		out.Data = data
+		if answer.Date != nil {
+			out.ReadAt = *answer.Date
+		}
+		past := r.pastHolders(out.State == driver.StateHeld && !out.AcquiredAt.IsZero(), answer.LeaseState)
+		out.History = past[:min(len(past), l.config.history)]
 		return err
 	})
 	if err != nil {

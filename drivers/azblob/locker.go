@@ -72,6 +72,7 @@ var _ interface {
 type config struct {
 	prefix         string // empty, or with a slash at its end
 	requestTimeout time.Duration
+	history        int
 	logger         *slog.Logger
 	pageSize       *int32          // of listings; nil means the service's default, 5000
 	policies       []policy.Policy // observe each request of Open's client
@@ -92,6 +93,11 @@ func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = pref
 // more time, by their size.
 func WithRequestTimeout(d time.Duration) Option { return func(c *config) { c.requestTimeout = d } }
 
+// WithHistory sets how many past holders are kept in the metadata of a lock's blob: 0 to
+// [driver.MaxHistory], fewer if the metadata are longer than 8 KiB. Owners are cut to 64 bytes. The
+// default is [driver.DefaultHistory].
+func WithHistory(n int) Option { return func(c *config) { c.history = n } }
+
 // WithLogger sets the logger for the kind of credential in use, at level debug. The default is
 // [slog.Default].
 func WithLogger(logger *slog.Logger) Option { return func(c *config) { c.logger = logger } }
@@ -104,9 +110,12 @@ func WithPolicies(policies ...policy.Policy) Option {
 }
 
 func newConfig(opts []Option) (config, error) {
-	c := config{requestTimeout: defaultRequestTimeout, logger: slog.Default()}
+	c := config{requestTimeout: defaultRequestTimeout, history: driver.DefaultHistory, logger: slog.Default()}
 	for _, opt := range opts {
 		opt(&c)
+	}
+	if err := driver.ValidateHistory(driver.ParamHistory, c.history); err != nil {
+		return c, err
 	}
 	switch {
 	case c.requestTimeout < 10*time.Millisecond:
@@ -153,12 +162,15 @@ func newLocker(client *container.Client, c config) *Locker {
 // Limits implements [driver.Locker].
 func (l *Locker) Limits() driver.Limits { return limits }
 
+// Backend returns the name of the backend in errors and metrics.
+func (l *Locker) Backend() string { return backend }
+
 // Capabilities implements [driver.Locker]. Watcher, Queue and BatchRenewer are missing because the
 // service notifies nobody and renews one lease per request. HandOverer is missing because a
 // handoff takes two requests: one for the lease's ID, one for the token and owner in the
 // metadata. BatchInspector uses listings.
 func (l *Locker) Capabilities() driver.Capabilities {
-	return driver.Capabilities{BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l}
+	return driver.Capabilities{BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l, History: l.config.history}
 }
 
 // Close implements [driver.Locker]. It interrupts running requests.

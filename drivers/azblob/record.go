@@ -8,6 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -22,7 +25,15 @@ const (
 	keyTTL      = "holdfastttl"      // seconds
 	keyAcquired = "holdfastacquired" // RFC 3339, by the service's clock
 	keyWrites   = "holdfastwrites"   // number of data writes, and the last one's mark; missing before the first
+	keyHistory  = "holdfasthistory"  // see driver.FormatHistory; earlier versions keep it as other metadata
 	version     = "1"
+)
+
+const (
+	// maxMetadata is the service's limit of 8 KiB for all names and values, less the header prefix of
+	// each name, which other services may count.
+	maxMetadata  = 8<<10 - 512
+	maxPastOwner = 64 // in bytes, of an owner in the history
 )
 
 // lastToken cannot be exceeded, since tokens have 63 bits, so a record that has it is damaged.
@@ -41,6 +52,7 @@ type record struct {
 	writes    uint64             // data writes since the grant
 	writeMark string             // the mark of the last of them
 	others    map[string]*string // other metadata, such as a [Fence]'s
+	history   []driver.Tenure    // the latest last
 }
 
 // parse decodes metadata. The service returns the keys in any case.
@@ -50,6 +62,8 @@ func parse(metadata map[string]*string) (record, error) {
 	for key, value := range metadata {
 		if key = strings.ToLower(key); slices.Contains(keys, key) && value != nil {
 			fields[key] = *value
+		} else if key == keyHistory && value != nil {
+			r.history = driver.ParseHistory(*value) // without what is damaged: nothing depends on it
 		} else {
 			r.others[key] = value
 		}
@@ -94,7 +108,7 @@ func parse(metadata map[string]*string) (record, error) {
 
 // metadata returns all metadata of the blob, since every write replaces them.
 func (r record) metadata() map[string]*string {
-	m := make(map[string]*string, len(r.others)+7)
+	m := make(map[string]*string, len(r.others)+8)
 	for key, value := range r.others {
 		m[key] = value
 	}
@@ -112,13 +126,79 @@ func (r record) metadata() map[string]*string {
 		writes := strconv.FormatUint(r.writes, 10) + " " + r.writeMark
 		m[keyWrites] = &writes
 	}
+	if history := r.historyWithin(maxMetadata - size(m)); history != "" {
+		m[keyHistory] = &history
+	}
 	return m
 }
 
-// nextGrant is the record of a grant at the service's time now.
-func (r record) nextGrant(req driver.Request, id string, now time.Time) record {
+// historyWithin is the history in at most so many bytes, with its key.
+func (r record) historyWithin(limit int) (text string) {
+	for past := r.history; len(past) > 0; past = past[1:] {
+		if text = driver.FormatHistory(past); len(keyHistory)+len(text) <= limit {
+			return text
+		}
+	}
+	return ""
+}
+
+// size is the length of all names and values.
+func size(metadata map[string]*string) (n int) {
+	for key, value := range metadata {
+		if n += len(key); value != nil {
+			n += len(*value)
+		}
+	}
+	return n
+}
+
+// tenure is the record as a past one. How it ended only the state of the lease can tell, until the
+// next one: renewals and releases write no metadata.
+func (r record) tenure(state *lease.StateType) driver.Tenure {
+	t := driver.Tenure{Owner: shortened(r.owner), Token: r.token, From: r.acquired}
+	if state != nil {
+		switch *state {
+		case lease.StateTypeAvailable:
+			t.End = driver.EndReleased
+		case lease.StateTypeExpired:
+			t.End = driver.EndExpired
+		case lease.StateTypeBroken:
+			t.End = driver.EndBroken
+		case lease.StateTypeLeased, lease.StateTypeBreaking: // by the next one
+		}
+	}
+	return t
+}
+
+func shortened(owner string) string {
+	if len(owner) <= maxPastOwner {
+		return owner
+	}
+	cut := maxPastOwner - len("…")
+	for cut > 0 && !utf8.RuneStart(owner[cut]) {
+		cut--
+	}
+	return owner[:cut] + "…"
+}
+
+// pastHolders returns the history as [driver.Record] has it. present says that the record is that of
+// the holder.
+func (r record) pastHolders(present bool, state *lease.StateType) []driver.Tenure {
+	past := slices.Clone(r.history)
+	if r.id != "" && !present {
+		past = append(past, r.tenure(state))
+	}
+	slices.Reverse(past)
+	return past
+}
+
+// nextGrant is the record of a grant at the service's time now. It keeps so many past holders.
+func (r record) nextGrant(req driver.Request, id string, now time.Time, keep int) record {
+	past := r.pastHolders(false, nil)
+	past = past[:min(len(past), keep)]
+	slices.Reverse(past)
 	return record{
-		id: id, owner: req.Owner, ttl: req.TTL, acquired: now, others: r.others,
+		id: id, owner: req.Owner, ttl: req.TTL, acquired: now, others: r.others, history: past,
 		// Promise 3: greater than the last token, and than one that was removed with its blob, once
 		// the service's clock has passed it.
 		token: max(r.token+1, uint64(max(now.UnixMilli(), 0))),

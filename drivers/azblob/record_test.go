@@ -2,6 +2,7 @@ package azblob
 
 import (
 	"bytes"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -19,11 +20,11 @@ func TestRecord(t *testing.T) {
 	now := time.Date(2026, 11, 21, 13, 0, 5, 0, time.UTC)
 	others := map[string]*string{"colour": &[]string{"red"}[0]}
 	req := driver.Request{Owner: "me/1 \x00 é =?utf-8?b?eA==?=", TTL: 15 * time.Second}
-	r := record{token: 7, others: others}.nextGrant(req, newID(), now)
+	r := record{token: 7, others: others}.nextGrant(req, newID(), now, driver.DefaultHistory)
 	if r.token != uint64(now.UnixMilli()) {
 		t.Errorf("the token is %d, want the time", r.token)
 	}
-	if next := r.nextGrant(req, newID(), now.Add(-time.Hour)); next.token != r.token+1 {
+	if next := r.nextGrant(req, newID(), now.Add(-time.Hour), driver.DefaultHistory); next.token != r.token+1 {
 		t.Errorf("the token is %d after %d", next.token, r.token)
 	}
 	upper := map[string]*string{}
@@ -200,7 +201,7 @@ func FuzzMetadata(f *testing.F) {
 		if r.token == lastToken-1 {
 			return
 		}
-		next := r.nextGrant(driver.Request{Owner: r.owner, TTL: r.ttl}, r.id, time.UnixMilli(5).UTC())
+		next := r.nextGrant(driver.Request{Owner: r.owner, TTL: r.ttl}, r.id, time.UnixMilli(5).UTC(), driver.MaxHistory)
 		next.writes, next.writeMark = 1, "mark"
 		if granted, err := parse(next.metadata()); err != nil || granted.token <= r.token || !sameRecord(granted, next) {
 			t.Errorf("%+v is granted as %+v, error %v", r, granted, err)
@@ -212,5 +213,100 @@ func FuzzMetadata(f *testing.F) {
 func sameRecord(a, b record) bool {
 	return a.id == b.id && a.owner == b.owner && a.token == b.token && a.ttl == b.ttl &&
 		a.acquired.Unix() == b.acquired.Unix() && a.writes == b.writes && (a.writeMark == b.writeMark || b.writes == 0) &&
-		maps.EqualFunc(a.others, b.others, func(x, y *string) bool { return x == y })
+		slices.Equal(a.history, b.history) && maps.EqualFunc(a.others, b.others, func(x, y *string) bool { return x == y })
+}
+
+// The history fits into the metadata, whatever else is there, and a damaged one is no error.
+func TestHistoryInMetadata(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 13, 0, 5, 0, time.UTC)
+	total := func(m map[string]*string) (n int) {
+		for key, value := range m {
+			n += len(key) + len(*value)
+		}
+		return n
+	}
+	owner := strings.Repeat("é ", 341)
+	for _, other := range []int{0, 2000, 4000, 4500, 7000} {
+		filler := strings.Repeat("x", other)
+		r := record{others: map[string]*string{"filler": &filler}}
+		for i := range 2 * driver.MaxHistory {
+			r = r.nextGrant(driver.Request{Owner: owner, TTL: 15 * time.Second}, newID(), now.Add(time.Duration(i)*time.Second), driver.MaxHistory)
+		}
+		m := r.metadata()
+		delete(m, keyHistory)
+		alone := total(m)
+		back, err := parse(r.metadata())
+		if err != nil || total(r.metadata()) > 8<<10 && len(back.history) > 0 {
+			t.Errorf("%d bytes of others: %d bytes with %d past holders, error %v", other, total(r.metadata()), len(back.history), err)
+		}
+		want := r.history[len(r.history)-len(back.history):]
+		if !slices.Equal(back.history, want) || len(want) == 0 && alone < 7000 {
+			t.Errorf("%d bytes of others: the history comes back as %+v, want the end of %+v", other, back.history, r.history)
+		}
+		for _, one := range back.history {
+			if len(one.Owner) > maxPastOwner || !strings.HasSuffix(one.Owner, "…") || !strings.HasPrefix(owner, strings.TrimSuffix(one.Owner, "…")) {
+				t.Errorf("the owner is %q", one.Owner)
+			}
+		}
+	}
+	r := record{}.nextGrant(driver.Request{Owner: "a", TTL: 15 * time.Second}, newID(), now, 8)
+	for _, damaged := range []string{"", "x", "1;2;3", "é", strings.Repeat(",", 5000)} {
+		m := r.metadata()
+		m[keyHistory] = &damaged
+		if back, err := parse(m); err != nil || len(back.history) != 0 || len(back.others) != 0 {
+			t.Errorf("%q: %+v, %v", damaged, back, err)
+		}
+	}
+	if next := r.nextGrant(driver.Request{Owner: "b", TTL: 15 * time.Second}, newID(), now, 0); len(next.history) != 0 {
+		t.Errorf("0 past holders: %+v", next.history)
+	}
+}
+
+// The state of a free lock's lease shows how the last tenure ended. With another holder it is
+// unknown. An earlier version keeps the history, which it takes for other metadata.
+func TestHistoryOfLeases(t *testing.T) {
+	t.Parallel()
+	store := newTestContainer(t)
+	l := store.locker()
+	past := func(name string) string {
+		var all []string
+		for _, one := range inspect(t, l, name).History {
+			all = append(all, one.Owner+" "+one.End.String())
+		}
+		return strings.Join(all, ", ")
+	}
+	req := func(owner string) driver.Request {
+		r := request("n")
+		r.Owner = owner
+		return r
+	}
+	release(t, l, acquire(t, l, req("a")))
+	if got := past("n"); got != "a released" {
+		t.Errorf("after a release the history is %q", got)
+	}
+	acquire(t, l, req("b"))
+	if got := past("n"); got != "a unknown" {
+		t.Errorf("while b holds the lock the history is %q", got)
+	}
+	if err := l.BreakNow(bounded(t), "n", 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := past("n"); got != "b broken, a unknown" {
+		t.Errorf("after BreakNow the history is %q", got)
+	}
+	if _, err := store.locker(WithHistory(1)).TryAcquire(bounded(t), req("c")); err != nil {
+		t.Fatal(err)
+	}
+	if got := past("n"); got != "b unknown" {
+		t.Errorf("with one past holder the history is %q", got)
+	}
+	if r := inspect(t, l, "n"); time.Since(r.ReadAt).Abs() > time.Minute {
+		t.Errorf("read at %v", r.ReadAt)
+	}
+	for _, n := range []int{-1, driver.MaxHistory + 1} {
+		if _, err := New(store.client, WithHistory(n)); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "history") {
+			t.Errorf("WithHistory(%d): %v", n, err)
+		}
+	}
 }

@@ -42,17 +42,19 @@ type location struct {
 	account, container, prefix string
 	endpoint                   string // as in the URL, without a slash at the end
 	clientID                   string
+	history                    int // if it is given
+	historyGiven               bool
 }
 
 // Open returns a Locker for a URL:
 //
 //	azblob://ACCOUNT/CONTAINER
 //	azblob://ACCOUNT/CONTAINER/PREFIX?endpoint=https://ACCOUNT.blob.core.chinacloudapi.cn
-//	azblob://ACCOUNT/CONTAINER?client_id=ID
+//	azblob://ACCOUNT/CONTAINER?client_id=ID&history=16
 //	azblob://emulator/CONTAINER
 //	azblob://emulator/CONTAINER?endpoint=http://127.0.0.1:PORT/devstoreaccount1
 //
-// PREFIX is that of [WithPrefix]. The parameter endpoint is the account's address in another
+// PREFIX is that of [WithPrefix], and history that of [WithHistory]. The parameter endpoint is the account's address in another
 // cloud or under another name. Credentials are not in the URL; the package's documentation
 // lists their sources. Nothing is sent before the Locker's first use. Closing the Locker
 // closes its connections.
@@ -63,6 +65,9 @@ func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
 	}
 	if where.prefix != "" {
 		opts = append(slices.Clone(opts), WithPrefix(where.prefix))
+	}
+	if where.historyGiven {
+		opts = append(slices.Clone(opts), WithHistory(where.history))
 	}
 	c, err := newConfig(opts)
 	if err != nil {
@@ -109,10 +114,14 @@ func parseURL(rawURL string) (location, error) {
 	if err != nil {
 		return invalid("with scheme azblob", "with a percent-encoded query")
 	}
-	if err := driver.CheckParams(query, paramEndpoint, paramClientID); err != nil {
+	if err := driver.CheckParams(query, paramEndpoint, paramClientID, driver.ParamHistory); err != nil {
 		return location{}, err
 	}
-	w := location{account: u.Host, clientID: query.Get(paramClientID)}
+	history, err := driver.HistoryParam(query)
+	if err != nil {
+		return location{}, err
+	}
+	w := location{history: history, historyGiven: query.Has(driver.ParamHistory), account: u.Host, clientID: query.Get(paramClientID)}
 	w.container, w.prefix, _ = strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
 	switch {
 	case w.account != emulator && !accountName.MatchString(w.account):

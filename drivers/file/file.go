@@ -1,7 +1,7 @@
 // Package file keeps locks in a folder, for the processes of one machine. It needs no
 // server. Importing it registers the URL scheme "file":
 //
-//	file:/var/lib/holdfast     file:///var/lib/holdfast     file:locks?retention=72h
+//	file:/var/lib/holdfast     file:///var/lib/holdfast     file:locks?retention=72h&history=16
 //
 // # Files
 //
@@ -24,6 +24,9 @@
 // renamed to NAME.json. A crash or a kill leaves either the old record or the new one. A
 // record that cannot be read never counts as free. A damaged record, or one of an unknown
 // version, is an error that names the file.
+//
+// A record has the past holders of its lock ([WithHistory]) as one text in its field queue. Earlier
+// versions of this driver keep that text when they write the record.
 //
 // # Waiting
 //
@@ -160,7 +163,7 @@ func parseURL(rawURL string) (dir string, opts []Option, err error) {
 	if err != nil {
 		return bad("with parameters that are not properly encoded")
 	}
-	if err := driver.CheckParams(query, paramRetention); err != nil {
+	if err := driver.CheckParams(query, paramRetention, driver.ParamHistory); err != nil {
 		return "", nil, err
 	}
 	if value := query.Get(paramRetention); query.Has(paramRetention) {
@@ -172,6 +175,13 @@ func parseURL(rawURL string) (dir string, opts []Option, err error) {
 			return "", nil, err
 		}
 		opts = append(opts, WithRetention(retention))
+	}
+	if query.Has(driver.ParamHistory) {
+		history, err := driver.HistoryParam(query)
+		if err != nil {
+			return "", nil, err
+		}
+		opts = append(opts, WithHistory(history))
 	}
 	dir = u.Path
 	if u.Opaque != "" {
@@ -200,6 +210,7 @@ func checkRetention(field string, d time.Duration) error {
 
 type settings struct {
 	retention time.Duration
+	history   int
 	logger    *slog.Logger
 }
 
@@ -209,6 +220,10 @@ type Option func(*settings)
 // WithRetention sets how long a lock's record and its data are kept after the lock's last
 // use: at least an hour. The default is a day. See the package's section on retention.
 func WithRetention(d time.Duration) Option { return func(c *settings) { c.retention = d } }
+
+// WithHistory sets how many past holders are kept in a lock's record: 0 to [driver.MaxHistory]. The
+// default is [driver.DefaultHistory].
+func WithHistory(n int) Option { return func(c *settings) { c.history = n } }
 
 // WithLogger sets the logger for warnings. The default is [slog.Default].
 func WithLogger(logger *slog.Logger) Option { return func(c *settings) { c.logger = logger } }
@@ -269,7 +284,7 @@ func newLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
 
 // bareLocker makes a Locker on a folder that may be missing or unsafe.
 func bareLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
-	c := settings{retention: defaultRetention, logger: slog.Default()}
+	c := settings{retention: defaultRetention, history: driver.DefaultHistory, logger: slog.Default()}
 	for _, opt := range opts {
 		opt(&c)
 	}
@@ -277,6 +292,9 @@ func bareLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
 		return nil, driver.Invalid("Logger", "nil", "a logger")
 	}
 	if err := checkRetention(paramRetention, c.retention); err != nil {
+		return nil, err
+	}
+	if err := driver.ValidateHistory(driver.ParamHistory, c.history); err != nil {
 		return nil, err
 	}
 	if dir == "" {
@@ -295,9 +313,12 @@ func bareLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
 // Limits allows TTLs from 10 ms to a year. A disk may need several milliseconds to answer.
 func (l *Locker) Limits() driver.Limits { return limits }
 
+// Backend returns the name of the backend in errors and metrics.
+func (l *Locker) Backend() string { return backend }
+
 // Capabilities has all but a [driver.HandOverer] and a [driver.BatchRenewer].
 func (l *Locker) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Watcher: l.watcher, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l}
+	return driver.Capabilities{Watcher: l.watcher, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l, History: l.settings.history}
 }
 
 // Close waits for calls that the disk has not answered yet, although their context has

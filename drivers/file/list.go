@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
 // listed is one result of List. With an error the record has only its name.
@@ -101,22 +102,31 @@ func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]driver.Rec
 	return records, errs
 }
 
-// inspect reads a lock's record, without the data. It does not lock the lock file; see
-// [Locker.change].
+// inspect reads a lock's record, without the data.
 func (l *Locker) inspect(name string) (driver.Record, error) {
 	if err := driver.ValidateName(name, limits); err != nil {
 		return driver.Record{}, err
 	}
-	now, err := l.now()
+	rec, now, err := l.readName(name)
 	if err != nil {
-		return driver.Record{}, err
-	}
-	rec, err := l.load(filepath.Join(l.dir, stem(name)+".json"), name)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return driver.Record{}, err
 	}
 	rec.Data = nil
 	return rec.Record(name, now), nil
+}
+
+// readName reads the record of a name, which may be missing, and before that the clock. It does not lock the
+// lock file; see [Locker.change].
+func (l *Locker) readName(name string) (record, lockstate.Moment, error) {
+	now, err := l.now()
+	if err != nil {
+		return record{}, now, err
+	}
+	rec, err := l.load(filepath.Join(l.dir, stem(name)+".json"), name)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return rec, now, err
 }
 
 // nameOf returns the lock's name for a stem, or the stem itself if that does not contain the

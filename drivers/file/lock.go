@@ -49,8 +49,8 @@ func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 		if err := l.acquires.wait(ctx, lease.ID); err != nil {
 			return err
 		}
-		return l.change(ctx, lease.Name, func(lock *lockstate.Lock, _ lockstate.Moment) (bool, error) {
-			return lock.Release(digest(lease.ID.Reveal())), nil
+		return l.change(ctx, lease.Name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
+			return lock.Release(digest(lease.ID.Reveal()), now), nil
 		})
 	})
 }
@@ -58,11 +58,16 @@ func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 // Inspect implements [driver.Locker].
 func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error) {
 	return result(func(set func(driver.Record)) error {
-		return l.call(ctx, "inspect", name, driver.ValidateName(name, limits), func(ctx context.Context) error {
-			return l.change(ctx, name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
-				set(lock.Record(name, now))
-				return false, nil
-			})
+		return l.call(ctx, "inspect", name, driver.ValidateName(name, limits), func(context.Context) error {
+			rec, now, err := l.readName(name)
+			if err != nil {
+				return err
+			}
+			r := rec.Record(name, now)
+			rec.History = rec.history()
+			r.ReadAt, r.History = now.Wall, rec.PastHolders(l.settings.history, now)
+			set(r)
+			return nil
 		})
 	})
 }
@@ -86,7 +91,7 @@ func (l *Locker) BreakNow(ctx context.Context, name string, token uint64) error 
 			if err := lock.Record(name, now).CheckToken(token); err != nil {
 				return false, err
 			}
-			return lock.BreakNow(), nil
+			return lock.BreakNow(now), nil
 		})
 	})
 }

@@ -10,8 +10,11 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
@@ -35,9 +38,11 @@ type record struct {
 	// Used is when the record was written, by the clock of its boot. Retention is that of the
 	// process that was last granted the lock. Records of earlier versions of the driver lack
 	// both.
-	Used      time.Duration `json:"usedNanoseconds,omitempty"`
-	Retention time.Duration `json:"retentionNanoseconds,omitempty"`
-	lockstate.Lock
+	Used           time.Duration `json:"usedNanoseconds,omitempty"`
+	Retention      time.Duration `json:"retentionNanoseconds,omitempty"`
+	lockstate.Lock               // its History begins with the last past holder
+	// earlier are the past holders before that, as text: few calls need them.
+	earlier string
 }
 
 // digest returns what stands for a lease ID in records.
@@ -46,7 +51,14 @@ func digest(id string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// historyMark begins the entry of the queue that has the past holders. Earlier versions of the driver
+// read and keep the field queue, which they do not use, and refuse a record that has another field.
+const historyMark = "history "
+
 func (r record) encode() ([]byte, error) {
+	if text := joinTenures(r.earlier, driver.FormatHistory(r.History)); text != "" {
+		r.Queue = append(slices.Clip(r.Queue), lockstate.Waiter{ID: historyMark + text})
+	}
 	content, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("encoding the record: %w", err)
@@ -120,6 +132,13 @@ func decode(content []byte) (record, error) {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return record{}, errors.New("there is more after the record")
 	}
+	rec.Queue = slices.DeleteFunc(rec.Queue, func(w lockstate.Waiter) bool {
+		text, ok := strings.CutPrefix(w.ID, historyMark)
+		if ok {
+			rec.setHistory(text)
+		}
+		return ok
+	})
 	return rec, rec.check()
 }
 
@@ -146,4 +165,39 @@ func (r record) check() error {
 		return errors.New("it does not say when the lock was acquired")
 	}
 	return nil
+}
+
+// setHistory reads the last past holder, without which the lock does not know whether the history has
+// the tenure that it ends. A damaged one is dropped with all before it.
+func (r *record) setHistory(text string) {
+	at := strings.LastIndexByte(text, ',')
+	if r.History = driver.ParseHistory(text[at+1:]); len(r.History) > 0 {
+		r.earlier = text[:max(at, 0)]
+	}
+}
+
+// history returns all past holders, the latest last.
+func (r *record) history() []driver.Tenure {
+	return append(driver.ParseHistory(r.earlier), r.History...)
+}
+
+// keepHistory keeps the last n past holders.
+func (r *record) keepHistory(n int) {
+	r.KeepHistory(n)
+	rest := n - len(r.History)
+	for end := len(r.earlier); end > 0; rest-- {
+		if rest <= 0 {
+			r.earlier = strings.TrimPrefix(r.earlier[end:], ",")
+			return
+		}
+		end = max(strings.LastIndexByte(r.earlier[:end], ','), 0)
+	}
+}
+
+// joinTenures joins two texts of [driver.FormatHistory].
+func joinTenures(a, b string) string {
+	if a != "" && b != "" {
+		a += ","
+	}
+	return a + b
 }

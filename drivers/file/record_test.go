@@ -3,6 +3,7 @@ package file
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -230,7 +231,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		last := rec.Token
 		req := driver.Request{Name: rec.Name, ID: driver.NewLeaseID("next"), Owner: rec.Owner, TTL: time.Minute}
-		if rec.BreakNow(); last == lastToken-1 || req.Validate(limits) != nil {
+		if rec.BreakNow(lockstate.Moment{Wall: time.UnixMilli(2)}); last == lastToken-1 || req.Validate(limits) != nil {
 			return
 		}
 		rec.Acquire(req, digest("next"), "", lockstate.Moment{Elapsed: time.Hour, Wall: time.UnixMilli(3).UTC()})
@@ -251,4 +252,150 @@ func mustEncode(t *testing.T, rec record) []byte {
 		t.Fatalf("%+v: %v", rec, err)
 	}
 	return content
+}
+
+// earlierRecord has the fields that earlier versions of the driver know. They refuse a record that
+// has another one.
+type earlierRecord struct {
+	Version    int           `json:"version"`
+	Name       string        `json:"name"`
+	Machine    string        `json:"machine"`
+	Boot       string        `json:"boot"`
+	Used       time.Duration `json:"usedNanoseconds,omitempty"`
+	Retention  time.Duration `json:"retentionNanoseconds,omitempty"`
+	Holder     string        `json:"holder,omitempty"`
+	Owner      string        `json:"owner"`
+	Token      uint64        `json:"token"`
+	TTL        time.Duration `json:"ttlNanoseconds"`
+	Expires    time.Duration `json:"expiresNanoseconds"`
+	AcquiredAt time.Time     `json:"acquiredAt"`
+	RenewedAt  time.Time     `json:"renewedAt"`
+	Renewals   uint64        `json:"renewals"`
+	Broken     bool          `json:"broken,omitempty"`
+	Data       []byte        `json:"data,omitempty"`
+	Writes     uint64        `json:"writes,omitempty"`
+	Queue      []struct {
+		ID    string        `json:"id"`
+		Until time.Duration `json:"untilNanoseconds"`
+	} `json:"queue,omitempty"`
+}
+
+// An earlier version reads a record with a history, and keeps the history when it writes the record.
+// Its own tenure is in the history once this version grants the lock.
+func TestHistoryBesideAnEarlierVersion(t *testing.T) {
+	dir := t.TempDir()
+	c := newFakeClock()
+	l := newTestLocker(t, dir, c.clock())
+	path := filepath.Join(dir, "n.json")
+	earlier := func(change func(r *earlierRecord)) {
+		t.Helper()
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r earlierRecord
+		dec := json.NewDecoder(bytes.NewReader(content))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&r); err != nil {
+			t.Fatalf("an earlier version cannot read %s: %v", content, err)
+		}
+		change(&r)
+		if content, err = json.MarshalIndent(r, "", "  "); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	past := func() string {
+		r, err := l.Inspect(t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []string
+		for _, one := range r.History {
+			all = append(all, one.Owner+" "+one.End.String())
+		}
+		return strings.Join(all, ", ")
+	}
+	hold := func(id string) {
+		t.Helper()
+		req := request(id)
+		req.Owner = id
+		if err := l.Release(t.Context(), mustAcquire(t, l, req)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hold("a")
+	hold("b")
+	earlier(func(r *earlierRecord) {
+		r.Holder, r.Owner, r.Token, r.Expires = digest("old"), "old", r.Token+1, 2*time.Hour
+	})
+	if got := past(); got != "b released, a released" {
+		t.Errorf("while an earlier version holds the lock, the history is %q", got)
+	}
+	earlier(func(r *earlierRecord) { r.Holder = "" })
+	if got := past(); got != "old unknown, b released, a released" {
+		t.Errorf("after its release the history is %q", got)
+	}
+	hold("c")
+	if got := past(); got != "c released, old unknown, b released, a released" {
+		t.Errorf("after another tenure the history is %q", got)
+	}
+	whole := ""
+	earlier(func(r *earlierRecord) { whole = r.Queue[0].ID })
+	for damaged, want := range map[string]string{
+		historyMark + "damaged,1;2": "c unknown", historyMark: "c unknown", whole + ",": "c unknown",
+		strings.Replace(whole, ";r;a", ";r", 1): "c released, old unknown, b released",
+	} {
+		earlier(func(r *earlierRecord) { r.Queue[0].ID = damaged })
+		if got := past(); got != want {
+			t.Errorf("with the history %q it is %q, want %q", damaged, got, want)
+		}
+	}
+	hold("d")
+	if got := past(); !strings.HasPrefix(got, "d released, c ") {
+		t.Errorf("after a tenure behind a damaged history it is %q", got)
+	}
+}
+
+// A reboot ends the tenure of the holder, at a time that nobody knows.
+func TestHistoryAfterAReboot(t *testing.T) {
+	dir := t.TempDir()
+	mustAcquire(t, newTestLocker(t, dir, newFakeClock().clock()), request("first"))
+	rebooted := newFakeClock().clock()
+	rebooted.boot = "boot 2"
+	l := newTestLocker(t, dir, rebooted)
+	for range 2 {
+		r, err := l.Inspect(t.Context(), "n")
+		if err != nil || len(r.History) != 1 || r.History[0].End != driver.EndExpired || !r.History[0].Until.IsZero() || r.History[0].Owner != "me" {
+			t.Errorf("the history is %+v, error %v", r.History, err)
+		}
+		mustAcquire(t, l, request("second"))
+	}
+}
+
+func TestHistoryLength(t *testing.T) {
+	dir := t.TempDir()
+	for n := range 3 {
+		l := newTestLocker(t, dir, newFakeClock().clock(), WithHistory(n))
+		for range 4 {
+			if err := l.Release(t.Context(), mustAcquire(t, l, request("first"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		content, err := os.ReadFile(filepath.Join(dir, "n.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec, err := decode(content)
+		if err != nil || len(rec.history()) != n || strings.Contains(string(content), "queue") != (n > 0) || l.Capabilities().History != n {
+			t.Errorf("%d past holders, error %v, want %d:\n%s", len(rec.History), err, n, content)
+		}
+	}
+	for _, n := range []int{-1, driver.MaxHistory + 1} {
+		if _, err := newLocker(dir, newFakeClock().clock(), WithHistory(n)); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "history") {
+			t.Errorf("WithHistory(%d): %v", n, err)
+		}
+	}
 }

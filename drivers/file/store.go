@@ -11,14 +11,16 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
 // A locked NAME.lock is tried again with a backoff that doubles. It stays locked for a few
-// milliseconds at a time, unless the process that locked it was stopped. A blocking flock
-// could not be interrupted when the context ends.
+// milliseconds at a time, unless the process that locked it was stopped. The first retry follows
+// soon: a waiter that a release has woken often comes just before the releaser has unlocked the
+// file. A blocking flock could not be interrupted when the context ends.
 const (
-	minLockBackoff = time.Millisecond
+	minLockBackoff = 50 * time.Microsecond
 	maxLockBackoff = 32 * time.Millisecond
 )
 
@@ -90,6 +92,7 @@ func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Loc
 		rec.Retention = l.settings.retention
 	}
 	rec.Used = now.Elapsed
+	rec.keepHistory(l.settings.history)
 	if err := l.store(ctx, base, name, rec, granted || string(rec.Data) != string(before.Data)); err != nil {
 		return err
 	}
@@ -178,7 +181,7 @@ func (l *Locker) checkOrigin(path string, rec record) (record, error) {
 	switch {
 	case rec.Boot == l.clock.boot:
 	case rec.Machine == l.clock.machine:
-		rec.Holder, rec.Broken = "", false // the holder ended with its boot
+		rec.End(driver.EndExpired, time.Time{}) // the holder ended with its boot
 	default:
 		// Promise 1: the clock of another machine cannot judge the lease, so nothing is granted.
 		return record{}, fmt.Errorf("the record %s was written on another machine (%.40q, this is %s): "+

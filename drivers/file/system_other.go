@@ -23,7 +23,7 @@ func openFile(path string, flag int) (*os.File, error) {
 	if err := refuseLink(path); err != nil {
 		return nil, err
 	}
-	return os.OpenFile(path, flag, 0o600)
+	return openInUse(path, flag, 0o600)
 }
 
 // checkPath checks nothing, since owner is unknown.

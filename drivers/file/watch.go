@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -15,17 +14,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 )
 
 const (
 	// watchLinger is how long the folder stays watched after its last watch ends. Where waiters
 	// of one process follow each other, the next one finds it watched.
 	watchLinger = 5 * time.Second
-
-	// eventBuffer is the number of events that wait for run: it serves many at a time.
-	eventBuffer = 256
 
 	firstRetry   = 100 * time.Millisecond
 	longestRetry = 5 * time.Second
@@ -40,10 +34,11 @@ const (
 type watcher struct {
 	locker *Locker
 	logger *slog.Logger
-	open   func(dir string) (*fsnotify.Watcher, error) // tests replace it
-	linger time.Duration                               // watchLinger, shorter in tests
-	warned bool                                        // whether the present failure was logged; used by run only
-	head   []byte                                      // the beginning of a record; used by run only
+	open   openFunc      // tests replace it
+	limit  int           // maxWatchedFiles, lower in tests
+	linger time.Duration // watchLinger, shorter in tests
+	warned bool          // whether the present failure was logged; used by run only
+	head   []byte        // the beginning of a record; used by the goroutine that reports changes
 
 	mu        sync.Mutex                     // guards the fields below; never held across I/O
 	watches   map[string]map[*watch]struct{} // by stem
@@ -68,7 +63,10 @@ func wakeAll(watches []*watch) {
 }
 
 func newWatcher(l *Locker, logger *slog.Logger) *watcher {
-	return &watcher{locker: l, logger: logger, open: openWatch, linger: watchLinger, head: make([]byte, headSize), watches: map[string]map[*watch]struct{}{}}
+	return &watcher{
+		locker: l, logger: logger, open: openWatch, limit: maxWatchedFiles, linger: watchLinger, head: make([]byte, headSize),
+		watches: map[string]map[*watch]struct{}{},
+	}
 }
 
 // Watch implements [driver.Watcher].
@@ -185,15 +183,18 @@ var errFolderReplaced = errors.New("the folder was removed or replaced")
 func (w *watcher) watchFolder() error {
 	dir := w.locker.dir
 	before, err := os.Stat(dir)
-	var events *fsnotify.Watcher
 	if err == nil {
-		events, err = w.open(dir)
+		err = w.checkSize()
+	}
+	var folder *folderWatch
+	if err == nil {
+		folder, err = w.open(dir, w.fileChanged, w.missedChanges)
 	}
 	w.report(err)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = events.Close() }() // waits for its goroutine
+	defer folder.close()
 	w.setInEffect(true)
 	defer w.setInEffect(false)
 	wakeAll(w.allWatches())
@@ -201,16 +202,8 @@ func (w *watcher) watchFolder() error {
 	defer check.Stop()
 	for {
 		select {
-		case e := <-events.Events:
-			if e.Name == dir && (e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)) {
-				return errFolderReplaced
-			}
-			w.fileChanged(filepath.Base(e.Name))
-		case err := <-events.Errors:
-			if !errors.Is(err, fsnotify.ErrEventOverflow) {
-				return fmt.Errorf("watching the folder: %w", err)
-			}
-			wakeAll(w.allWatches()) // any name's event may be missing
+		case err := <-folder.ended:
+			return err
 		case <-check.C:
 			if w.idle() {
 				return nil
@@ -219,11 +212,38 @@ func (w *watcher) watchFolder() error {
 			if now, err := os.Stat(dir); err != nil || !os.SameFile(before, now) {
 				return errFolderReplaced
 			}
+			if err := w.checkSize(); err != nil {
+				return err
+			}
 		case <-w.locker.closing.Done():
 			return nil
 		}
 	}
 }
+
+// checkSize returns an error if the folder has more files than this system can watch: its waiters
+// poll.
+func (w *watcher) checkSize() error {
+	if w.limit == 0 {
+		return nil
+	}
+	folder, err := os.Open(w.locker.dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = folder.Close() }() // nothing was written
+	names, err := folder.Readdirnames(w.limit + 1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if len(names) > w.limit {
+		return fmt.Errorf("the folder has more than %d files, and this system would need to open each of them", w.limit)
+	}
+	return nil
+}
+
+// missedChanges wakes every waiter, since any name's change may not have been reported.
+func (w *watcher) missedChanges() { wakeAll(w.allWatches()) }
 
 // fileChanged wakes the waiters of the lock to which a file belongs, if the lock may be free.
 func (w *watcher) fileChanged(file string) {
@@ -266,16 +286,4 @@ func (w *watcher) report(err error) {
 		w.warned = true
 		w.logger.Warn("holdfast: the folder cannot be watched, waiters poll for released locks", "folder", w.locker.dir, "error", explainWatch(err))
 	}
-}
-
-// openSystemWatch watches a folder by the means of the system.
-func openSystemWatch(dir string) (*fsnotify.Watcher, error) {
-	events, err := fsnotify.NewBufferedWatcher(eventBuffer)
-	if err != nil {
-		return nil, err
-	}
-	if err := events.Add(dir); err != nil {
-		return nil, errors.Join(&fs.PathError{Op: "watch", Path: dir, Err: err}, events.Close())
-	}
-	return events, nil
 }

@@ -1,14 +1,78 @@
 package file
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"sync"
 	"syscall"
-
-	"github.com/fsnotify/fsnotify"
 )
 
-func openWatch(dir string) (*fsnotify.Watcher, error) { return openSystemWatch(dir) }
+// maxWatchedFiles is 0: inotify needs no open file for each file of a folder.
+const maxWatchedFiles = 0
+
+// watchedEvents are those that change a record: it is replaced, removed, or rewritten in place by a
+// person. The events for writing the temporary file of each renewal are left out, except for one that
+// comes together with that of the replacement.
+const watchedEvents = syscall.IN_MOVED_TO | syscall.IN_DELETE | syscall.IN_CLOSE_WRITE |
+	syscall.IN_DELETE_SELF | syscall.IN_MOVE_SELF | syscall.IN_ONLYDIR
+
+// openWatch watches a folder by inotify. openSystemWatch would do so as well, but it asks for all
+// events, and half of the processor time of a process that waits for many names went into those that
+// it does not need.
+func openWatch(dir string, changed func(file string), missed func()) (*folderWatch, error) {
+	fd, err := syscall.InotifyInit1(syscall.IN_CLOEXEC | syscall.IN_NONBLOCK)
+	if err != nil {
+		return nil, os.NewSyscallError("inotify_init1", err)
+	}
+	events := os.NewFile(uintptr(fd), "inotify")
+	if _, err := syscall.InotifyAddWatch(fd, dir, watchedEvents); err != nil {
+		return nil, errors.Join(&fs.PathError{Op: "watch", Path: dir, Err: err}, events.Close())
+	}
+	w := &folderWatch{ended: make(chan error, 1)}
+	var reporting sync.WaitGroup
+	reporting.Go(func() {
+		if err := reportInotify(events, changed, missed); !errors.Is(err, os.ErrClosed) {
+			w.ended <- err
+		}
+	})
+	w.close = func() {
+		_ = events.Close() // ends the read
+		reporting.Wait()
+	}
+	return w, nil
+}
+
+// reportInotify returns when the folder is gone, after a failure, or when events is closed.
+func reportInotify(events *os.File, changed func(file string), missed func()) error {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := events.Read(buffer)
+		if err != nil {
+			return err
+		}
+		for rest := buffer[:n]; len(rest) >= syscall.SizeofInotifyEvent; {
+			mask, length := binary.NativeEndian.Uint32(rest[4:]), int(binary.NativeEndian.Uint32(rest[12:]))
+			name := rest[syscall.SizeofInotifyEvent:min(syscall.SizeofInotifyEvent+length, len(rest))]
+			rest = rest[syscall.SizeofInotifyEvent+len(name):]
+			switch {
+			case mask&syscall.IN_Q_OVERFLOW != 0:
+				missed()
+			case mask&(syscall.IN_DELETE_SELF|syscall.IN_MOVE_SELF|syscall.IN_UNMOUNT|syscall.IN_IGNORED) != 0:
+				return errFolderReplaced
+			default:
+				if name = bytes.TrimRight(name, "\x00"); bytes.HasSuffix(name, recordSuffix) {
+					changed(string(name))
+				}
+			}
+		}
+	}
+}
+
+var recordSuffix = []byte(".json")
 
 // explainWatch adds to an error of inotify which limit was reached; see inotify(7).
 func explainWatch(err error) error {

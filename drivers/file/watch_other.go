@@ -2,9 +2,12 @@
 
 package file
 
-import "github.com/fsnotify/fsnotify"
+// maxWatchedFiles is 0: the system needs no open file for each file of a folder.
+const maxWatchedFiles = 0
 
 // openWatch fails on systems that cannot watch a folder; waiters poll there.
-func openWatch(dir string) (*fsnotify.Watcher, error) { return openSystemWatch(dir) }
+func openWatch(dir string, changed func(file string), missed func()) (*folderWatch, error) {
+	return openSystemWatch(dir, changed, missed)
+}
 
 func explainWatch(err error) error { return err }

@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
-
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -84,20 +82,21 @@ func (b *lockedBuffer) count(text string) int {
 
 // openedWatches opens watches of the system, or fails with err.
 type openedWatches struct {
-	mu  sync.Mutex
-	all []*fsnotify.Watcher
-	err error
+	mu     sync.Mutex
+	all    []*folderWatch
+	missed func() // of the last one
+	err    error
 }
 
-func (o *openedWatches) open(dir string) (*fsnotify.Watcher, error) {
+func (o *openedWatches) open(dir string, changed func(string), missed func()) (*folderWatch, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.err != nil {
 		return nil, o.err
 	}
-	events, err := openWatch(dir)
-	o.all = append(o.all, events)
-	return events, err
+	w, err := openWatch(dir, changed, missed)
+	o.all, o.missed = append(o.all, w), missed
+	return w, err
 }
 
 func (o *openedWatches) fail(err error) {
@@ -112,19 +111,30 @@ func (o *openedWatches) count() int {
 	return len(o.all)
 }
 
-func (o *openedWatches) last() *fsnotify.Watcher {
+func (o *openedWatches) last() (w *folderWatch, missed func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.all[len(o.all)-1]
+	return o.all[len(o.all)-1], o.missed
 }
 
 // A waiter is woken by a release, a break and a removal, and not by renewals, written data, grants,
 // or what happens to other locks.
 func TestWatchWakesWhenALockMayBeFree(t *testing.T) {
 	t.Parallel()
+	// Both on Linux, so that the one of the other systems is tested there, too.
+	for way, open := range map[string]openFunc{"this system's way": openWatch, "fsnotify": openSystemWatch} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			testWatchWakes(t, open)
+		})
+	}
+}
+
+func testWatchWakes(t *testing.T, open openFunc) {
 	dir := t.TempDir()
 	holder, _, _ := watchedLocker(t, dir)
 	l, _, _ := watchedLocker(t, dir)
+	l.watcher.open = open
 	lease := mustAcquire(t, holder, request("first"))
 	woken, calls, stop := watchName(l, lease.Name)
 	defer stop()
@@ -245,15 +255,18 @@ func TestWatchSharesOneWatchOfTheSystem(t *testing.T) {
 func TestWatchWakesEverybodyAfterAGap(t *testing.T) {
 	t.Parallel()
 	for what, gap := range map[string]struct {
-		failure error
-		opened  int
-	}{"overflow": {fsnotify.ErrEventOverflow, 1}, "other failure": {errors.New("broken by the test"), 2}} {
+		happen func(w *folderWatch, missed func())
+		opened int
+	}{
+		"overflow":      {func(_ *folderWatch, missed func()) { missed() }, 1},
+		"other failure": {func(w *folderWatch, _ func()) { w.ended <- errors.New("broken by the test") }, 2},
+	} {
 		l, log, opened := watchedLocker(t, t.TempDir())
 		a, _, stopA := watchName(l, "a")
 		b, _, stopB := watchName(l, "b")
 		awaitWake(t, a, "the watch is in effect")
 		awaitWake(t, b, "the watch is in effect")
-		opened.last().Errors <- gap.failure
+		gap.happen(opened.last())
 		awaitWake(t, a, what)
 		awaitWake(t, b, what)
 		if n := opened.count(); n != gap.opened {
@@ -314,9 +327,9 @@ func TestWatchThatFails(t *testing.T) {
 	l, log, opened := watchedLocker(t, t.TempDir())
 	opened.fail(os.NewSyscallError("inotify_init1", syscall.EMFILE))
 	tries := atomic.Int64{}
-	l.watcher.open = func(dir string) (*fsnotify.Watcher, error) {
+	l.watcher.open = func(dir string, changed func(string), missed func()) (*folderWatch, error) {
 		tries.Add(1)
-		return opened.open(dir)
+		return opened.open(dir, changed, missed)
 	}
 	woken, calls, stop := watchName(l, "n")
 	defer stop()
@@ -335,4 +348,35 @@ func TestWatchThatFails(t *testing.T) {
 	}
 	opened.fail(nil)
 	awaitWake(t, woken, "the watch is in effect after all")
+}
+
+// Where a watch needs an open file for each file of the folder, a folder that grows too large is no
+// longer watched, and is watched again once it is small.
+func TestWatchOfAFolderThatGrows(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l, log, opened := watchedLocker(t, dir)
+	l.watcher.limit, l.watcher.linger = 10, 20*time.Millisecond
+	woken, _, stop := watchName(l, "n")
+	defer stop()
+	awaitWake(t, woken, "the watch is in effect")
+	file := func(i int) string { return filepath.Join(dir, fmt.Sprint("file", i)) }
+	for i := range 11 {
+		if err := os.WriteFile(file(i), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "a warning", func() bool { return log.count("more than 10 files") == 1 })
+	inEffect := func() bool {
+		l.watcher.mu.Lock()
+		defer l.watcher.mu.Unlock()
+		return l.watcher.inEffect
+	}
+	if n := opened.count(); inEffect() || n != 1 {
+		t.Errorf("the folder is watched: %v, by %d watches", inEffect(), n)
+	}
+	if err := os.Remove(file(0)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the watch is in effect again", inEffect)
 }

@@ -77,12 +77,12 @@ func (l *Locker) Break(ctx context.Context, name string, token uint64) error {
 // BreakNow implements [driver.Breaker].
 func (l *Locker) BreakNow(ctx context.Context, name string, token uint64) error {
 	return l.do(ctx, "break", name, driver.ValidateName(name, limits), func(s *Store) error {
-		lock := s.lock(name)
-		if err := lock.Record(name, s.moment()).CheckToken(token); err != nil {
+		lock, now := s.lock(name), s.moment()
+		if err := lock.Record(name, now).CheckToken(token); err != nil {
 			return err
 		}
-		if lock.BreakNow() {
-			s.freed(name, lock)
+		if lock.BreakNow(now) {
+			s.freed(name, lock, now)
 		}
 		return nil
 	})

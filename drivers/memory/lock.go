@@ -26,6 +26,7 @@ func (l *Locker) acquire(ctx context.Context, op string, invalid error, from str
 		if !lock.AcquireInTurn(req, req.ID.Reveal(), from, l.id, now) {
 			return lock.Refusal(req.Name, l.id, now)
 		}
+		lock.KeepHistory(s.history)
 		s.locks[req.Name] = lock
 		lease = driver.Lease{Name: req.Name, ID: req.ID, Owner: lock.Owner, Token: lock.Token, TTL: req.TTL, Contended: len(lock.Queue) > 0}
 		return nil
@@ -50,8 +51,8 @@ func (l *Locker) Renew(ctx context.Context, lease driver.Lease) error {
 // Release implements [driver.Locker].
 func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 	return l.do(ctx, "release", lease.Name, driver.ValidateName(lease.Name, limits), func(s *Store) error {
-		if lock := s.lock(lease.Name); lock.Release(lease.ID.Reveal()) {
-			s.freed(lease.Name, lock)
+		if lock, now := s.lock(lease.Name), s.moment(); lock.Release(lease.ID.Reveal(), now) {
+			s.freed(lease.Name, lock, now)
 		}
 		return nil
 	})
@@ -61,7 +62,9 @@ func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error) {
 	var out driver.Record
 	err := l.do(ctx, "inspect", name, driver.ValidateName(name, limits), func(s *Store) error {
-		out = s.lock(name).RecordFor(name, l.id, s.moment())
+		lock, now := s.lock(name), s.moment()
+		out = lock.RecordFor(name, l.id, now)
+		out.ReadAt, out.History = now.Wall, lock.PastHolders(s.history, now)
 		return nil
 	})
 	return out, err
@@ -76,8 +79,9 @@ func (s *Store) lock(name string) *lockstate.Lock {
 }
 
 // freed notes that a lock was released, and marks those that wait for it. The store is locked.
-func (s *Store) freed(name string, lock *lockstate.Lock) {
-	lock.Expires = s.moment().Elapsed // the turns of the waiters count from here
+func (s *Store) freed(name string, lock *lockstate.Lock, now lockstate.Moment) {
+	lock.Expires = now.Elapsed // the turns of the waiters count from here
+	lock.KeepHistory(s.history)
 	s.wake(name)
 	s.wakeWaiters(name, lock)
 }

@@ -38,7 +38,7 @@ var limits = driver.Limits{
 func init() { driver.Register("mem", open) }
 
 func open(_ context.Context, rawURL string) (driver.Locker, error) {
-	const rule = "mem: and nothing after it; share a store with NewStore"
+	const rule = "mem: and nothing after it but ?history=N; share a store with NewStore"
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		return nil, driver.Invalid("URL", "with scheme mem", rule)
@@ -50,10 +50,14 @@ func open(_ context.Context, rawURL string) (driver.Locker, error) {
 	if err != nil {
 		return nil, driver.Invalid("URL", "with scheme mem", rule)
 	}
-	if err := driver.CheckParams(query); err != nil {
+	if err := driver.CheckParams(query, driver.ParamHistory); err != nil {
 		return nil, err
 	}
-	return New(), nil
+	history, err := driver.HistoryParam(query)
+	if err != nil {
+		return nil, err
+	}
+	return New(WithHistory(history)), nil
 }
 
 // Option sets up a [Store].
@@ -66,10 +70,17 @@ func WithClock(now func() time.Time) Option {
 	return func(s *Store) { s.now = now }
 }
 
+// WithHistory sets how many past holders are kept with each lock: 0 to [driver.MaxHistory]. A number
+// outside of that becomes the nearest one. The default is [driver.DefaultHistory].
+func WithHistory(n int) Option {
+	return func(s *Store) { s.history = min(max(n, 0), driver.MaxHistory) }
+}
+
 // Store has the records that its Lockers share. It is safe for concurrent use.
 type Store struct {
-	now   func() time.Time
-	epoch time.Time
+	now     func() time.Time
+	epoch   time.Time
+	history int // how many past holders are kept
 
 	mu      sync.Mutex
 	locks   map[string]*lockstate.Lock
@@ -81,6 +92,7 @@ type Store struct {
 func NewStore(opts ...Option) *Store {
 	s := &Store{
 		now:     time.Now,
+		history: driver.DefaultHistory,
 		locks:   make(map[string]*lockstate.Lock),
 		watches: make(map[string]map[*watch]struct{}),
 	}
@@ -132,9 +144,12 @@ var _ interface {
 // Limits allows TTLs from a millisecond to ten years.
 func (l *Locker) Limits() driver.Limits { return limits }
 
+// Backend returns the name of the backend in errors and metrics.
+func (l *Locker) Backend() string { return backend }
+
 // Capabilities has every capability.
 func (l *Locker) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Watcher: l, Queue: l, HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l}
+	return driver.Capabilities{Watcher: l, Queue: l, HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l, History: l.store.history}
 }
 
 // Close ends the Locker's watches.

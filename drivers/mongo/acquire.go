@@ -52,7 +52,7 @@ func (l *Locker) acquire(ctx context.Context, o op, from string, req driver.Requ
 			return err
 		}
 		granted := r.leaseID == req.ID.Reveal() && !r.broken
-		if queued || l.queue != nil && granted { // no other reply shows the position
+		if queued { // no other reply shows the position
 			l.queue.noteReply(req.Name, asked, granted, int(r.position))
 		}
 		if !granted {
@@ -72,7 +72,7 @@ func (l *Locker) apply(ctx context.Context, from string, req driver.Request, que
 	if queued {
 		me, projection = l.id, l.seen.withoutData
 	}
-	pipeline := acquirePipeline(from, me, req)
+	pipeline := acquirePipeline(from, me, req, l.config.history)
 	update := func() (bson.Raw, error) {
 		return l.majority.FindOneAndUpdate(ctx, docOf(fieldName, req.Name), pipeline,
 			options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After).SetProjection(projection)).Raw()

@@ -326,7 +326,7 @@ func TestExpiryIsExact(t *testing.T) {
 		left int
 		want string
 	}{{1, "a"}, {0, "b"}} {
-		try := append(setFields(field(fieldExpiresAt, expr("$add", serverNow, c.left))), acquirePipeline("", "", request("n", "b"))...)
+		try := append(setFields(field(fieldExpiresAt, expr("$add", serverNow, c.left))), acquirePipeline("", "", request("n", "b"), driver.DefaultHistory)...)
 		if _, err := coll.UpdateOne(bounded(t), docOf(fieldName, "n"), try); err != nil {
 			t.Fatal(err)
 		}

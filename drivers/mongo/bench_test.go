@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
@@ -26,7 +27,8 @@ const ratioPairs = 1000
 // baseline, Conditional: the same upsert with the smallest condition that makes it a lock (the
 // lease has expired by the client's clock, or is the caller's own). If the lock is held, it
 // returns a duplicate key error and no holder. A release that deletes the document loses the
-// token: ReleaseKept is compared with an update that keeps the document.
+// token: ReleaseKept is compared with an update that keeps the document. The records of locks have a
+// full history, as those of locks in use, and the baseline's have none.
 func BenchmarkRatio(b *testing.B) {
 	coll := mongotest.Collection(b)
 	l, err := New(b.Context(), coll)
@@ -54,7 +56,8 @@ func BenchmarkRatio(b *testing.B) {
 		}
 		var documents []any
 		for i := 0; i < ratioPairs && fields != nil; i++ {
-			documents = append(documents, append(docOf("_id", name(i)), fields(i)...), append(docOf("_id", ourName(i)), fields(i)...))
+			documents = append(documents, append(docOf("_id", name(i)), fields(i)...),
+				append(append(docOf("_id", ourName(i)), fields(i)...), benchHistory(driver.DefaultHistory)))
 		}
 		if len(documents) == 0 {
 			return
@@ -96,6 +99,18 @@ func benchFields(now time.Time) doc {
 		{Key: "v", Value: 1}, {Key: "owner", Value: "host/1234"}, {Key: "ts", Value: now}, {Key: "acquiredAt", Value: now},
 		{Key: "expiresAt", Value: now.Add(30 * time.Second)}, {Key: "token", Value: now.UnixMilli()}, {Key: "ttl", Value: int64(30000)}, {Key: "broken", Value: false},
 	}
+}
+
+// benchHistory is the history of a lock with so many past holders.
+func benchHistory(n int) bson.E {
+	now, past := time.Now(), list{}
+	for range n {
+		past = append(past, doc{
+			field(pastOwner, "host/1234"), field(pastToken, now.UnixMilli()), field(pastAcquired, now), field(pastExpires, now),
+			field(pastReleased, now), field(pastHeld, false),
+		})
+	}
+	return field(fieldHistory, past)
 }
 
 func benchID(i int) string { return fmt.Sprintf("5f0c2f3e-9a3b-4c55-8f7e-%012d", i) }

@@ -8,19 +8,19 @@ import (
 
 // Break implements [driver.Breaker]. The filter of a renewal does not match a broken record.
 func (l *Locker) Break(ctx context.Context, name string, token uint64) error {
-	return l.breakHolder(ctx, name, token, withChangeCount(field("$set", docOf(fieldBroken, true))))
+	return l.breakHolder(ctx, name, token, breakUpdate)
 }
 
 // BreakNow implements [driver.Breaker].
 func (l *Locker) BreakNow(ctx context.Context, name string, token uint64) error {
-	return l.breakHolder(ctx, name, token, releaseUpdate)
+	return l.breakHolder(ctx, name, token, freeUpdate)
 }
 
 // breakHolder changes the record of the present holder.
 func (l *Locker) breakHolder(ctx context.Context, name string, token uint64, change any) error {
 	o := op{verb: "break", name: name, invalid: driver.ValidateName(name, limits)}
 	return l.do(ctx, o, func(ctx context.Context) error {
-		raw, r, err := l.readWoken(ctx, name)
+		raw, r, err := readWoken(ctx, l.linearizable, name)
 		if err != nil || r == nil || r.leaseID == "" {
 			return err
 		}

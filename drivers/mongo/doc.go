@@ -58,8 +58,8 @@
 // has in queues. Hints can be lost or lie. Waiters poll
 // as well, and every grant is decided by the acquire.
 //
-// A release with waiters is sent with write concern 1, then the hint, and then a linearizable read
-// that shows whether the lease still has the lock. So the waiter need not wait for two majorities
+// A release with waiters is sent with write concern 1, then the hint, and then a read that shows
+// whether, in what a majority has after it, the lease still has the lock. So the waiter need not wait for two majorities
 // one after the other: its own request comes behind the release in the oplog of the same primary,
 // and a majority acknowledges both together. If the primary dies before that, both are undone, the
 // waiter was not granted the lock, and the read on the next primary shows that the release must be
@@ -80,6 +80,8 @@
 //   - broken
 //   - queue: the waiters, {w: ID, until: when the position ends}; reserve: for how many
 //     milliseconds after expiresAt the lock is reserved for them
+//   - releasedAt, brokenAt, freedAt: when the last release, break and BreakNow were; history: the
+//     leases before the present one, with these fields under short names (see [WithHistory])
 //   - changes: a count that makes every break a change of the document
 //
 // A document of another form is never changed: every operation on it returns an error that

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/telemetry"
 )
 
 // FencesCollection is the collection in the guarded database where a [Guard] stores the
@@ -147,7 +148,13 @@ func (g *Guard) Do(ctx context.Context, hold Hold, fn func(ctx context.Context) 
 	}
 	ctx, cancel := endWithHold(ctx, hold)
 	defer cancel()
+	op := telemetry.Operation{Kind: telemetry.Guard, Name: lease.Name, Token: lease.Token, Backend: backend, Method: "guard"}
+	return telemetry.Measure(ctx, hold.Context(), op, func(ctx context.Context) error { return g.do(ctx, hold, fn) })
+}
 
+// do repeats the transaction until an attempt is final.
+func (g *Guard) do(ctx context.Context, hold Hold, fn func(ctx context.Context) error) error {
+	lease := hold.Lease()
 	for begin, n := time.Now(), 0; ; n++ {
 		again, err := g.attempt(ctx, hold, fn)
 		var fromFn *fnError

@@ -112,7 +112,9 @@ func TestHandOverIDsAreLiterals(t *testing.T) {
 // nor has a handoff that is a repeat.
 func TestAcquirePipelineHasNoHandOver(t *testing.T) {
 	req := request("n", "a")
-	encoded := func(from string) []byte { return mustMarshal(docOf("p", acquirePipeline(from, "", req))) }
+	encoded := func(from string) []byte {
+		return mustMarshal(docOf("p", acquirePipeline(from, "", req, driver.DefaultHistory)))
+	}
 	if plain := encoded(""); bytes.Contains(plain, []byte(varFrom)) || !bytes.Equal(plain, encoded("a")) || bytes.Equal(plain, encoded("b")) {
 		t.Errorf("the pipeline of an acquire: %v", bson.Raw(plain))
 	}

@@ -1,10 +1,10 @@
 package mongo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -33,14 +33,6 @@ const (
 	hintPosition = "position" // of the waiter
 )
 
-// hintAwait is how long the server holds a request for hints. A request occupies a connection for
-// so long. Until it is certain that the client has another one, requests are short: a renewal
-// must not wait for the only connection.
-const (
-	hintAwait     = 30 * time.Second
-	hintAwaitOnly = time.Second
-)
-
 // hints are small documents in capped collections beside the locks, by which a process that
 // releases a lock wakes the first waiters of its queue. Each process with waiters follows one
 // collection with one tailable cursor, and the server filters out the hints for others. Unlike a
@@ -54,12 +46,12 @@ type hints struct {
 	coll  *mongo.Collection // of the hints for this Locker
 	me    string            // the ID of this Locker
 
-	requestSent atomic.Int64 // when the request under way was sent, in nanoseconds; 0: none is
-	roomy       atomic.Bool  // another command was answered during a request
+	connections *connections // of the client
+	maxLag      int64        // maxLag, shorter in tests
 }
 
-func newHints(locks *mongo.Collection, me string) *hints {
-	h := &hints{locks: locks, me: me}
+func newHints(locks *mongo.Collection, me string, c *connections) *hints {
+	h := &hints{locks: locks, me: me, connections: c, maxLag: maxLag}
 	h.coll = h.collectionOf(me)
 	return h
 }
@@ -77,9 +69,8 @@ func (h *hints) collectionOf(id string) *mongo.Collection {
 
 func (h *hints) source() source {
 	return source{
-		what:  "hints",
-		open:  h.open,
-		await: h.await,
+		what: "hints",
+		open: h.open,
 		read: func(hint bson.Raw) (name string, turn time.Duration, ok bool) {
 			position, _ := hint.Lookup(hintPosition).AsInt64OK()
 			name, ok = hint.Lookup(hintName).StringValueOK()
@@ -97,6 +88,20 @@ func (h *hints) send(ctx context.Context, name, waiter string, position int) err
 // open opens a cursor, and first makes the collection if there is none. A cursor on an empty
 // collection would die at once, so there is a first document.
 func (h *hints) open(ctx context.Context) (eventCursor, error) {
+	session, err := h.coll.Database().Client().StartSession(options.Session().SetCausalConsistency(false))
+	if err != nil {
+		return nil, err
+	}
+	h.connections.reopened()
+	cursor, err := h.openIn(mongo.NewSessionContext(ctx, session))
+	if err != nil {
+		session.EndSession(ctx)
+		return nil, err
+	}
+	return &hintCursor{Cursor: cursor, session: session, hints: h}, nil
+}
+
+func (h *hints) openIn(ctx context.Context) (*mongo.Cursor, error) {
 	const tries = 3 // a hint that is sent meanwhile makes a collection that is not capped
 	var err error
 	for range tries {
@@ -109,7 +114,7 @@ func (h *hints) open(ctx context.Context) (eventCursor, error) {
 		case err != nil:
 			return nil, err
 		case cursor.ID() != 0:
-			return &hintCursor{cursor, h}, nil
+			return cursor, nil
 		default:
 			err = errStreamEnded
 		}
@@ -147,42 +152,54 @@ func (h *hints) follow(ctx context.Context) (*mongo.Cursor, error) {
 		SetCursorType(options.TailableAwait).SetMaxAwaitTime(hintAwaitOnly))
 }
 
-func (h *hints) await() time.Duration {
-	if h.roomy.Load() {
-		return hintAwait
-	}
-	return hintAwaitOnly
-}
+// maxLag is by how much the operations of a member may be behind the time of the cluster. Every
+// primary writes something every 10 s.
+const maxLag = 30 // seconds
 
-// requestUnderWay returns when the request for hints that is under way was sent; 0 without one. q
-// may be nil.
-func (q *queue) requestUnderWay() int64 {
-	if q == nil {
-		return 0
-	}
-	return q.hints.requestSent.Load()
-}
+// errBehind ends a cursor on a member that does not follow the primary, as one that has stepped down
+// and is cut off. The next cursor is opened on the present primary.
+var errBehind = errors.New("the member with the cursor is behind")
 
-// commandRan notes that a command was answered that was sent while a request for hints was under
-// way. q may be nil.
-func (q *queue) commandRan(request int64) {
-	if request != 0 && q.hints.requestSent.Load() == request {
-		q.hints.roomy.Store(true)
-	}
-}
-
-// hintCursor is a cursor whose requests say when they are under way.
+// hintCursor is a cursor that asks for hints when there is a connection for it.
 type hintCursor struct {
 	*mongo.Cursor
-	hints *hints
+	session *mongo.Session // of this cursor alone, not causally consistent: it has the times of its replies
+	hints   *hints
+	err     error // of the latest request, besides the cursor's own
 }
 
 func (c *hintCursor) event() bson.Raw { return c.Current }
 
-// TryNext asks for the next hint.
-func (c *hintCursor) TryNext(ctx context.Context) bool {
-	c.SetMaxAwaitTime(c.hints.await())
-	c.hints.requestSent.Store(time.Now().UnixNano())
-	defer c.hints.requestSent.Store(0)
-	return c.Cursor.TryNext(ctx)
+// TryNext asks for the next hint, unless one is there already.
+func (c *hintCursor) TryNext(ctx context.Context, limit time.Duration) bool {
+	await, end, err := c.hints.connections.begin(ctx)
+	if c.err = err; err != nil {
+		return false
+	}
+	defer end()
+	c.SetMaxAwaitTime(await)
+	ctx, cancel := context.WithTimeout(ctx, await+limit)
+	defer cancel()
+	if c.Cursor.TryNext(ctx) {
+		return true
+	}
+	if c.behind() {
+		c.err = errBehind
+	}
+	return false
+}
+
+// behind reports whether the member that has replied is behind. Its reply has the time of its latest
+// operation, and the latest time that it, or this client, knows of the whole cluster.
+func (c *hintCursor) behind() bool {
+	latest, _, known := c.session.ClusterTime().Lookup("$clusterTime", "clusterTime").TimestampOK()
+	at := c.session.OperationTime()
+	return known && at != nil && int64(latest)-int64(at.T) > c.hints.maxLag
+}
+
+func (c *hintCursor) Err() error { return cmp.Or(c.err, c.Cursor.Err()) }
+
+func (c *hintCursor) Close(ctx context.Context) error {
+	defer c.session.EndSession(ctx)
+	return c.Cursor.Close(ctx)
 }

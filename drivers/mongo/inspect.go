@@ -18,9 +18,10 @@ func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error
 	out := driver.Record{Name: name, State: driver.StateFree}
 	o := op{verb: "inspect", name: name, invalid: driver.ValidateName(name, limits)}
 	err := l.do(ctx, o, func(ctx context.Context) error {
-		r, err := read(ctx, l.majority, name, l.seen.withData)
+		r, err := read(ctx, l.majority, name, l.seen.withPast)
 		if r != nil {
 			out = r.describe()
+			out.ReadAt, out.History = r.now, r.pastHolders(l.config.history)
 		}
 		return err
 	})

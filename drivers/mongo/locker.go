@@ -45,8 +45,10 @@ type Locker struct {
 	local        *mongo.Collection // reads of the primary's latest data
 	linearizable *mongo.Collection // linearizable reads, of one document each
 	config       config
-	standalone   bool   // the server is not a replica set
-	id           string // in queues
+	standalone   bool         // the server is not a replica set
+	id           string       // in queues
+	connections  *connections // of the client
+	leave        func()       // ends the use of connections
 	hints        *hints
 	queue        *queue      // nil if this Locker does not follow the hints
 	watcher      *watcher    // nil if the server has no change streams
@@ -75,15 +77,17 @@ var _ interface {
 } = (*Locker)(nil)
 
 // projections are those whose replies say where this Locker is in the queue.
-type projections struct{ withData, withoutData bson.Raw }
+type projections struct{ withPast, withData, withoutData bson.Raw }
 
 type config struct {
 	timeout     time.Duration
 	wake        Wake
 	retention   time.Duration
+	history     int
 	updateIndex bool
 	logger      *slog.Logger
 	monitor     *event.CommandMonitor
+	poolSize    int // of the client's pool; 0 if it is unknown
 }
 
 // Option configures a Locker.
@@ -96,6 +100,11 @@ func WithCommandTimeout(d time.Duration) Option { return func(c *config) { c.tim
 // WithRetention sets how long a document is kept after its expiry or release. Its last token
 // and data are kept as long. The default is 24 h, the minimum 1 h.
 func WithRetention(d time.Duration) Option { return func(c *config) { c.retention = d } }
+
+// WithHistory sets how many past holders are kept in a lock's document: 0 to [driver.MaxHistory]. The
+// default is [driver.DefaultHistory]. The last grant decides, so the processes of one collection should
+// have the same number.
+func WithHistory(n int) Option { return func(c *config) { c.history = n } }
 
 // WithIndexUpdate changes the retention of an existing TTL index. Without it a difference is
 // only logged, since another program may rely on the setting.
@@ -129,9 +138,12 @@ func WithLogger(logger *slog.Logger) Option { return func(c *config) { c.logger 
 func WithMonitor(m *event.CommandMonitor) Option { return func(c *config) { c.monitor = m } }
 
 func newConfig(opts []Option) (config, error) {
-	c := config{timeout: 10 * time.Second, wake: WakeHints, retention: 24 * time.Hour, logger: slog.Default()}
+	c := config{timeout: 10 * time.Second, wake: WakeHints, retention: 24 * time.Hour, history: driver.DefaultHistory, logger: slog.Default()}
 	for _, opt := range opts {
 		opt(&c)
+	}
+	if err := driver.ValidateHistory(driver.ParamHistory, c.history); err != nil {
+		return c, err
 	}
 	switch {
 	case c.timeout < time.Millisecond:
@@ -174,13 +186,15 @@ func connectError(err error) error {
 // for examining the server ([driver.OpenForCheck]).
 func newLocker(collection *mongo.Collection, config config) *Locker {
 	l := &Locker{majority: collection.Clone(majorityOptions()), config: config, id: rand.Text(), closeDone: make(chan struct{})}
+	l.seen.withPast = mustMarshal(append(append(doc{}, fieldsWithPast...), queueProjection(l.id)...))
 	l.seen.withData = mustMarshal(append(append(doc{}, fieldsWithData...), queueProjection(l.id)...))
 	l.seen.withoutData = mustMarshal(append(append(doc{}, fieldsWithoutData...), queueProjection(l.id)...))
 	l.onPrimary = l.majority.Clone(acknowledgedByPrimary())
 	l.local = l.majority.Clone(options.Collection().SetReadConcern(readconcern.Local()))
 	l.linearizable = l.majority.Clone(options.Collection().SetReadConcern(readconcern.Linearizable()))
-	l.hints = newHints(l.majority, l.id)
 	l.closing, l.cancel = context.WithCancel(context.Background())
+	l.connections, l.leave = connectionsOf(collection.Database().Client(), config.poolSize)
+	l.hints = newHints(l.majority, l.id, l.connections)
 	return l
 }
 
@@ -188,6 +202,7 @@ func newLocker(collection *mongo.Collection, config config) *Locker {
 func (l *Locker) begin(ctx context.Context) error {
 	if err := l.prepare(ctx); err != nil {
 		l.cancel()
+		l.leave()
 		return err
 	}
 	if !l.standalone && l.config.wake != WakePoll {
@@ -232,10 +247,13 @@ func (l *Locker) Database() *mongo.Database { return l.majority.Database() }
 // Limits implements [driver.Locker].
 func (l *Locker) Limits() driver.Limits { return limits }
 
+// Backend returns the name of the backend in errors and metrics.
+func (l *Locker) Backend() string { return backend }
+
 // Capabilities implements [driver.Locker]. The driver has every capability, except Watcher on
 // a standalone server, which has no change streams, and Queue and Watcher as [WithWake] says.
 func (l *Locker) Capabilities() driver.Capabilities {
-	a := driver.Capabilities{HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l}
+	a := driver.Capabilities{HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l, History: l.config.history}
 	if l.watcher != nil {
 		a.Watcher = l.watcher
 	}
@@ -268,6 +286,7 @@ func (l *Locker) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.config.timeout)
 	defer cancel()
 	l.cancel()
+	defer l.leave()
 	if l.queue != nil {
 		l.queue.close(ctx)
 	}
@@ -318,10 +337,12 @@ func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) e
 	limited, cancel := context.WithTimeout(ctx, l.config.timeout)
 	defer cancel()
 	defer context.AfterFunc(l.closing, cancel)() //nolint:contextcheck // the Locker's lifetime applies besides the caller's context
-	request := l.queue.requestUnderWay()
+	beside := l.connections.commandSent()
 	err := withoutDetails(commands(limited))
+	if driver.OutcomeKnown(err) {
+		l.connections.commandAnswered(beside)
+	}
 	if err == nil {
-		l.queue.commandRan(request)
 		return nil
 	}
 	if errors.Is(err, mongo.ErrClientDisconnected) {

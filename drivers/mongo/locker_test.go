@@ -2,6 +2,7 @@ package mongo
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -107,6 +108,8 @@ func TestReadAndWriteConcerns(t *testing.T) {
 	ctx := bounded(t)
 	lease := acquire(t, l, request("n", "a"))
 	stale := driver.Lease{Name: "n", ID: driver.NewLeaseID("b"), TTL: time.Minute}
+	contended := acquire(t, l, request("contended", "d"))
+	contended.Contended = true
 	for _, step := range []struct {
 		name string
 		call func() error
@@ -121,6 +124,8 @@ func TestReadAndWriteConcerns(t *testing.T) {
 			_ = l.RenewBatch(ctx, []driver.Lease{lease, {Name: "m", ID: driver.NewLeaseID("b"), TTL: lease.TTL}})
 			return nil
 		}, []string{"update majority", "find local", "update majority", "find linearizable"}},
+		{"release a contended lease", func() error { return l.Release(ctx, contended) }, []string{"findAndModify 1", "find majority, after the release"}},
+		{"release it again", func() error { return l.Release(ctx, contended) }, []string{"findAndModify 1", "find linearizable"}},
 		{"write data", func() error { return l.WriteData(ctx, lease, nil, grantRevision(lease)) }, []string{"update majority"}},
 		{"read data", func() error { _, _, err := l.ReadData(ctx, "n"); return err }, []string{"find majority"}},
 		{"inspect", func() error { _, err := l.Inspect(ctx, "n"); return err }, []string{"find majority"}},
@@ -142,7 +147,13 @@ func TestReadAndWriteConcerns(t *testing.T) {
 		for _, c := range log.take() {
 			level, ok := c.Lookup("readConcern", "level").StringValueOK()
 			if !ok {
-				level, _ = c.Lookup("writeConcern", "w").StringValueOK()
+				w := c.Lookup("writeConcern", "w")
+				if level, ok = w.StringValueOK(); !ok {
+					level = fmt.Sprint(w.Int32())
+				}
+			}
+			if _, _, after := c.Lookup("readConcern", "afterClusterTime").TimestampOK(); after {
+				level += ", after the release"
 			}
 			got = append(got, firstField(c)+" "+level)
 		}

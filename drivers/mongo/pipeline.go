@@ -21,12 +21,14 @@ const (
 	varFrom, refFrom         = "from", "$$from"
 	varMe, refMe             = "me", "$$me"
 	varQueueFor, refQueueFor = "queueFor", "$$queueFor"
+	varKeep, refKeep         = "keep", "$$keep"
 )
 
 // acquirePipeline decides on the server, at one instant of its clock, whether the lock is
 // granted. If not, the document stays as it is, but for the queue. A lease with the ID from,
 // unless that is empty, counts as ended. me is the Locker's ID in queues; if it is empty, a lock
-// with a queue is refused, since few locks have one, and their rules take the server longer.
+// with a queue is refused, since few locks have one, and their rules take the server longer. keep is
+// how many past holders a grant keeps.
 //
 // The condition cannot be in the filter: an upsert whose filter does not match the existing
 // document tries to insert a second one, and the server refuses $expr in the filter of an
@@ -35,9 +37,10 @@ const (
 // Every value of the caller's is the $literal value of a variable; otherwise the owner "$kid"
 // would name a field. The rest is the same for every request and is encoded only once:
 // encoding it took as long as the server takes for the grant.
-func acquirePipeline(from, me string, req driver.Request) list {
+func acquirePipeline(from, me string, req driver.Request, keep int) list {
 	variables := doc{
 		field(varID, literal(req.ID.Reveal())), field(varOwner, literal(req.Owner)), field(varTTL, req.TTL.Milliseconds()),
+		field(varKeep, -keep),
 	}
 	var v acquireVariant
 	if v.data = req.Data != nil; v.data {
@@ -141,6 +144,7 @@ func grantFields(v acquireVariant) []bson.E {
 		field(fieldTTL, refTTL),
 		field(fieldBroken, false),
 		field(fieldWrites, int64(0)),
+		field(fieldHistory, historyAfterGrant(v)),
 	}
 	if v.data {
 		fields = append(fields, field(fieldData, refData))
@@ -163,18 +167,28 @@ func renewalFields(ttl any) []bson.E {
 }
 
 // releaseUpdate releases the lock with update operators, which cost the server less than a
-// pipeline. The TTL index counts from the new expiry, the server's present time.
-var releaseUpdate = mustMarshal(doc{
-	field("$unset", docOf(fieldKid, "")), // Promise 3: the document stays, and with it the token
-	field("$currentDate", docOf(fieldExpiresAt, true)),
-	field("$set", docOf(fieldBroken, false)),
-})
+// pipeline. The TTL index counts from the new expiry, the server's present time. freeUpdate is that of
+// an operator.
+var (
+	releaseUpdate = mustMarshal(freeing(fieldReleasedAt))
+	freeUpdate    = mustMarshal(freeing(fieldFreedAt))
+	breakUpdate   = mustMarshal(withChangeCount(field("$set", docOf(fieldBroken, true)), field("$currentDate", docOf(fieldBrokenAt, true))))
+)
+
+// freeing frees the lock and leaves the time in a field.
+func freeing(endedAt string) doc {
+	return doc{
+		field("$unset", docOf(fieldKid, "")), // Promise 3: the document stays, and with it the token
+		field("$currentDate", doc{field(fieldExpiresAt, true), field(endedAt, true)}),
+		field("$set", docOf(fieldBroken, false)),
+	}
+}
 
 // withChangeCount is an update that always changes the document, even if the fields already
 // have their values. A majority acknowledges only a write that changes something; a primary
 // that was deposed without knowing it would confirm any other.
-func withChangeCount(change bson.E) doc {
-	return doc{change, field("$inc", docOf(fieldChanges, int64(1)))}
+func withChangeCount(changes ...bson.E) doc {
+	return append(changes, field("$inc", docOf(fieldChanges, int64(1))))
 }
 
 // validRecord matches a document whose deciding fields are valid.

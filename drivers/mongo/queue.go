@@ -180,6 +180,7 @@ func (q *queue) reenter(names list) {
 		_, again := q.entered[name]
 		q.mu.Unlock()
 		if again {
+			q.cameEarly(name, 0) // its reply may be on the way
 			q.watcher.wake(name, 0)
 		}
 	}

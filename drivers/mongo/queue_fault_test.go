@@ -198,7 +198,7 @@ func TestHintsLeaveTheOnlyConnectionFree(t *testing.T) {
 				t.Errorf("%d connections: a renewal took %v", size, took)
 			}
 		}
-		if got := l.queue.hints.roomy.Load(); got && !roomy {
+		if got := l.connections.hasRoom(1); got && !roomy {
 			t.Errorf("%d connections: roomy %v", size, got)
 		}
 		stop()
@@ -209,4 +209,66 @@ func TestHintsLeaveTheOnlyConnectionFree(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// The primary steps down and is cut off from the others, but not from a waiter that reads its hints.
+// The waiter notices that the member is behind, and reads the hints of the new primary.
+func TestHintsOfAMemberThatIsBehind(t *testing.T) {
+	t.Parallel()
+	rs := mongotest.StartReplicaSet(t, mongotest.Options{})
+	base := mongotest.CollectionOf(t, mongotest.Connect(t, rs.URI()))
+	other := newTestLocker(t, base)
+	client := mongotest.Connect(t, rs.URI())
+	l := newTestLocker(t, client.Database(base.Database().Name()).Collection(base.Name()))
+	l.hints.maxLag = 3
+	woken := make(chan time.Duration, 100)
+	defer l.Capabilities().Queue.Wait("job", func(turn time.Duration) { woken <- turn })()
+	eventually(t, "an open cursor", l.queue.watcher.isOpen)
+	opened := l.queue.watcher.opened()
+	deposed, err := rs.Primary(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := rs.StepDown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	direct := mongotest.Connect(t, "mongodb://"+rs.Hosts()[deposed]+"/?directConnection=true")
+	if err := direct.Database("admin").RunCommand(bounded(t), doc{field("configureFailPoint", "stopReplProducer"), field("mode", "alwaysOn")}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	lease := acquireSoon(t, other, longRequest("other", "other"))
+	eventually(t, "a cursor on another member", func() bool {
+		_ = other.Renew(bounded(t), lease)                 // the cluster's time moves on
+		_, _ = l.local.EstimatedDocumentCount(t.Context()) // and the client of the waiter learns of it
+		again := l.queue.watcher.opened()
+		return !again.IsZero() && again.After(opened)
+	})
+	for len(woken) > 0 {
+		<-woken
+	}
+	if err := other.hints.send(bounded(t), "job", l.id, 1); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		select {
+		case turn := <-woken:
+			if turn < 0 {
+				continue // the cursor was opened
+			}
+		case <-time.After(10 * time.Second):
+			t.Error("the hint on the new primary has not come")
+		}
+		return
+	}
+}
+
+// acquireSoon acquires a lock once there is a primary.
+func acquireSoon(t *testing.T, l *Locker, req driver.Request) (lease driver.Lease) {
+	t.Helper()
+	eventually(t, "a grant", func() (granted bool) {
+		var err error
+		lease, err = l.TryAcquire(bounded(t), req)
+		return err == nil
+	})
+	return lease
 }

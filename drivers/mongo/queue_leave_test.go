@@ -104,6 +104,45 @@ func TestTryLockKeepsThePositionKnown(t *testing.T) {
 	})
 }
 
+// The command that leaves a queue crosses the request of the next waiter, whose reply is still on the way.
+// That waiter is woken when it begins to wait, since it may have lost its position.
+func TestWaiterIsWokenAfterItsRequestCrossedTheLeave(t *testing.T) {
+	t.Parallel()
+	_, l := newProcess(t, mongotest.Collection(t))
+	q := l.queue
+	t.Cleanup(q.Wait("another", func(time.Duration) {}))
+	eventually(t, "the cursor is open", func() bool {
+		q.watcher.mu.Lock()
+		defer q.watcher.mu.Unlock()
+		return !q.watcher.openSince.IsZero()
+	})
+	sent := time.Now()
+	q.noteRequest("job", sent)
+	q.reenter(list{"job"})
+	q.noteReply("job", sent, false, 1)
+	turn := driver.NothingMissed
+	q.Wait("job", func(with time.Duration) { turn = with })()
+	if turn != 0 {
+		t.Errorf("the waiter was woken with turn %v, want 0", turn)
+	}
+}
+
+// A TryLock is granted the lock before a waiter of the same process enters the queue, and its reply
+// arrives later. The process does not forget the position.
+func TestGrantOfTryLockKeepsThePositionKnown(t *testing.T) {
+	t.Parallel()
+	_, l := newProcess(t, mongotest.Collection(t))
+	sent := time.Now()
+	l.queue.noteRequest("job", sent)
+	l.queue.noteReply("job", sent, false, 1)
+	acquire(t, l, longRequest("job", "holder"))
+	l.queue.mu.Lock()
+	defer l.queue.mu.Unlock()
+	if _, in := l.queue.entered["job"]; !in {
+		t.Error("the process has forgotten its position")
+	}
+}
+
 // A queue that is full of dead waiters admits one that is alive.
 func TestQueueFullOfDeadWaiters(t *testing.T) {
 	t.Parallel()

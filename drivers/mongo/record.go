@@ -29,8 +29,12 @@ const (
 	fieldTTL        = "ttl"
 	fieldData       = "data"
 	fieldBroken     = "broken"
-	fieldWrites     = "writes"  // how often the present holder wrote the data
-	fieldChanges    = "changes" // see withChangeCount
+	fieldWrites     = "writes"     // how often the present holder wrote the data
+	fieldChanges    = "changes"    // see withChangeCount
+	fieldReleasedAt = "releasedAt" // these three say how the last tenure ended; see history.go
+	fieldBrokenAt   = "brokenAt"
+	fieldFreedAt    = "freedAt"
+	fieldHistory    = "history"
 
 	schemaVersion = 1
 )
@@ -56,6 +60,8 @@ type record struct {
 	waiters    int64
 	position   int64
 	now        time.Time // zero if the reply does not have it
+	ends       ends
+	history    []bson.RawValue // the latest last
 }
 
 // badRecordError: a document is not a lock's record, or is damaged. The lock is neither held
@@ -125,6 +131,10 @@ func decodeRecord(raw bson.Raw) (*record, error) {
 			d.number(fieldPosition, v, &r.position)
 		case fieldNow:
 			d.date(fieldNow, v, &r.now)
+		case fieldReleasedAt, fieldBrokenAt, fieldFreedAt:
+			r.ends.read(e.Key(), v)
+		case fieldHistory:
+			r.history = historyOf(v)
 		}
 	}
 	if d.problem == "" && version != schemaVersion {

@@ -28,7 +28,7 @@ func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 			if matched || err != nil {
 				return err
 			}
-			if released, err := l.released(ctx, lease, false); released || err != nil {
+			if released, err := l.released(ctx, l.linearizable, lease, false); released || err != nil {
 				return err
 			}
 		}
@@ -36,11 +36,11 @@ func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 	})
 }
 
-// released reports, by a linearizable read, whether a lease has certainly no lock any more, not even
-// an expired one. If the lock is free and this call has woken nobody, the answer of an earlier release
-// was lost, and with it the waiters to wake: they are woken now.
-func (l *Locker) released(ctx context.Context, lease driver.Lease, woken bool) (bool, error) {
-	raw, r, err := l.readWoken(ctx, lease.Name)
+// released reports, by a read with the concern of coll, whether a lease has certainly no lock any
+// more, not even an expired one. If the lock is free and this call has woken nobody, the answer of an
+// earlier release was lost, and with it the waiters to wake: they are woken now.
+func (l *Locker) released(ctx context.Context, coll *mongo.Collection, lease driver.Lease, woken bool) (bool, error) {
+	raw, r, err := readWoken(ctx, coll, lease.Name)
 	switch {
 	case err != nil:
 		return false, err
@@ -55,40 +55,60 @@ func (l *Locker) released(ctx context.Context, lease driver.Lease, woken bool) (
 // releaseToWaiters releases the lock and wakes the first waiters before the release is certain, so
 // that they need not wait for a majority that their own request waits for, too. It takes three
 // commands or four: the release, which only the primary acknowledges and which returns the first
-// waiters; a hint for each; and a linearizable read.
+// waiters; a hint for each; and a read that shows what a majority has of the time of the release or
+// later.
 //
-// The release is certain when the read has shown that the lease does not hold the lock. A
-// linearizable read returns only what a majority has and keeps, and only a primary that a majority
-// acknowledges can answer it. If the primary dies before a majority has the release, the next one
-// never saw it: the read shows the lease, and the release is sent again. If no answer comes, the
-// outcome is unknown, and the caller releases again by the same ID. Without this the lock would be
-// held until the lease expires, although its holder has reported that it released it.
+// The release is certain when the read has shown that the lease does not hold the lock. The read
+// waits until the majority-committed data of a member include the time of the release. The grant is
+// committed and older, so they include it, too, and do not show a time before it. What a majority has,
+// every later primary has, so it does not matter which member answers. If the primary dies before a
+// majority has the release, the next one never saw it: the read shows the lease, and the release is
+// sent again. If no answer comes, the outcome is unknown, and the caller releases again by the same
+// ID. Without this the lock would be held until the lease expires, although its holder has reported
+// that it released it.
+//
+// If the release does not find the lease, its time proves nothing: it may come from a deposed primary
+// that has not even seen the grant. Then the read is linearizable, which such a primary cannot answer.
+// After every release that would cost more: a linearizable read writes to the oplog, while the
+// waiter's request is under way.
 //
 // The waiter loses nothing if the release is rolled back. Its request is written behind the release
 // in the oplog of the same primary, so a majority that acknowledges the grant has the release, too.
 // If the release is rolled back, so is the grant, and the waiter was never told that it holds the
 // lock. A hint that comes from a release that was rolled back leads to one refusal.
 func (l *Locker) releaseToWaiters(ctx context.Context, lease driver.Lease) error {
+	// The session gives the read the time of the release. The hints are not a part of it.
+	session, err := l.majority.Database().Client().StartSession(options.Session().SetCausalConsistency(true))
+	if err != nil {
+		return err
+	}
+	defer session.EndSession(ctx)
+	ordered := mongo.NewSessionContext(ctx, session)
 	const tries = 3
 	for range tries {
-		waiters, err := l.releaseOnPrimary(ctx, lease)
+		found, waiters, err := l.releaseOnPrimary(ordered, lease)
 		if err != nil {
 			return err
 		}
 		l.wakeWaiters(ctx, lease.Name, waiters)
-		// Promise 4: a linearizable read cannot come from a deposed primary.
 		// Promise 10: a release that a fail-over has undone is sent again.
-		if released, err := l.released(ctx, lease, len(waiters) > 0); released || err != nil {
+		var released bool
+		if found {
+			released, err = l.released(ordered, l.majority, lease, len(waiters) > 0)
+		} else {
+			released, err = l.released(ctx, l.linearizable, lease, false)
+		}
+		if released || err != nil {
 			return err
 		}
 	}
 	return errInconsistent
 }
 
-// readWoken reads a record by a linearizable read, with the waiters that a release wakes. The record
-// is nil if there is none.
-func (l *Locker) readWoken(ctx context.Context, name string) (bson.Raw, *record, error) {
-	raw, err := l.linearizable.FindOne(ctx, docOf(fieldName, name), options.FindOne().SetProjection(withWoken)).Raw()
+// readWoken reads a record, with the waiters that a release wakes. The record is nil if there is
+// none.
+func readWoken(ctx context.Context, coll *mongo.Collection, name string) (bson.Raw, *record, error) {
+	raw, err := coll.FindOne(ctx, docOf(fieldName, name), options.FindOne().SetProjection(withWoken)).Raw()
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return nil, nil, nil
 	}
@@ -99,16 +119,16 @@ func (l *Locker) readWoken(ctx context.Context, name string) (bson.Raw, *record,
 	return raw, r, err
 }
 
-// releaseOnPrimary releases the lock, if the lease holds it, and returns the first waiters. It does
-// not wait for a majority.
-func (l *Locker) releaseOnPrimary(ctx context.Context, lease driver.Lease) (waiters []string, err error) {
+// releaseOnPrimary releases the lock, if it finds the lease, and returns the first waiters. It does not
+// wait for a majority.
+func (l *Locker) releaseOnPrimary(ctx context.Context, lease driver.Lease) (found bool, waiters []string, err error) {
 	// Promise 6: the filter has the lease ID. No match is no error.
 	raw, err := l.onPrimary.FindOneAndUpdate(ctx, heldBy(lease), releaseUpdate,
 		options.FindOneAndUpdate().SetReturnDocument(options.After).SetProjection(wokenProjection)).Raw()
 	if errors.Is(err, mongo.ErrNoDocuments) {
-		return nil, nil
+		return false, nil, nil
 	}
-	return wokenWaiters(raw), err
+	return true, wokenWaiters(raw), err
 }
 
 // hintTimeout limits the time for hints, which the Go driver would otherwise send again until the

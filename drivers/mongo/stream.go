@@ -25,7 +25,6 @@ func streamSource(coll *mongo.Collection) source {
 			}
 			return streamCursor{stream}, nil
 		},
-		await: func() time.Duration { return 0 },
 		// Events of the whole collection have no name. They end the stream, and reopening it wakes
 		// every waiter.
 		read: func(event bson.Raw) (name string, turn time.Duration, ok bool) {
@@ -38,6 +37,12 @@ func streamSource(coll *mongo.Collection) source {
 type streamCursor struct{ *mongo.ChangeStream }
 
 func (c streamCursor) event() bson.Raw { return c.Current }
+
+func (c streamCursor) TryNext(ctx context.Context, limit time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return c.ChangeStream.TryNext(ctx)
+}
 
 // releasePipeline selects the events after which a lock may be free: the kid was removed, the
 // lock was broken, or the record or the whole collection was removed. The server filters out

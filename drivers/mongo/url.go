@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"slices"
 	"strconv"
@@ -36,9 +37,10 @@ const wakeRule = "hints, stream or poll"
 
 // Open connects to a MongoDB connection string, whose path names the database. In addition to
 // MongoDB's own options it accepts the parameters collection (default "holdfast_locks"),
-// commandTimeout and retention (Go durations, see [WithCommandTimeout] and [WithRetention]), and
-// wake (hints, stream or poll, see [WithWake]). They take precedence over opts. Closing the Locker disconnects its client. The lookup of a
-// mongodb+srv name is limited by the system's resolver, the rest by ctx.
+// commandTimeout and retention (Go durations, see [WithCommandTimeout] and [WithRetention]), wake
+// (hints, stream or poll, see [WithWake]) and history (a number, see [WithHistory]). They take
+// precedence over opts. Closing the Locker disconnects its client. The lookup of a mongodb+srv name
+// is limited by the system's resolver, the rest by ctx.
 func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
 	l, err := connect(rawURL, opts)
 	if err != nil {
@@ -65,6 +67,13 @@ func connect(rawURL string, opts []Option) (*Locker, error) {
 	if config.monitor != nil {
 		target.client.SetMonitor(config.monitor)
 	}
+	config.poolSize = defaultPoolSize
+	if size := target.client.MaxPoolSize; size != nil {
+		config.poolSize = int(min(*size, math.MaxInt))
+		if *size == 0 {
+			config.poolSize = math.MaxInt // no limit
+		}
+	}
 	client, err := mongo.Connect(target.client)
 	if err != nil {
 		return nil, connectError(err)
@@ -73,6 +82,9 @@ func connect(rawURL string, opts []Option) (*Locker, error) {
 	l.dial, l.disconnect = target.client, client.Disconnect
 	return l, nil
 }
+
+// defaultPoolSize is that of the Go driver.
+const defaultPoolSize = 100
 
 // target is the content of a URL.
 type target struct {
@@ -119,7 +131,7 @@ func (t *target) parseParams(query string) (rest string, err error) {
 	var kept []string
 	for pair := range strings.SplitSeq(query, "&") {
 		key, escaped, _ := strings.Cut(pair, "=")
-		if !slices.Contains([]string{paramCollection, paramCommandTimeout, paramRetention, paramWake}, key) {
+		if !slices.Contains([]string{paramCollection, paramCommandTimeout, paramRetention, paramWake, driver.ParamHistory}, key) {
 			if pair != "" {
 				kept = append(kept, pair)
 			}
@@ -131,6 +143,14 @@ func (t *target) parseParams(query string) (rest string, err error) {
 		}
 		if key == paramCollection {
 			t.collection = value
+			continue
+		}
+		if key == driver.ParamHistory {
+			n, err := driver.HistoryParam(url.Values{key: {value}})
+			if err != nil {
+				return "", err
+			}
+			t.options = append(t.options, WithHistory(n))
 			continue
 		}
 		if key == paramWake {
@@ -161,7 +181,7 @@ func checkUnknown(query string) error {
 	if err == nil { // otherwise parsing the whole string reports it
 		for name := range parsed.UnknownOptions {
 			return driver.Invalid("URL parameter", driver.QuoteName(name), fmt.Sprintf(
-				"one of %s, %s, %s, %s, or a MongoDB connection option", paramCollection, paramCommandTimeout, paramRetention, paramWake))
+				"one of %s, %s, %s, %s, %s, or a MongoDB connection option", paramCollection, paramCommandTimeout, driver.ParamHistory, paramRetention, paramWake))
 		}
 	}
 	return nil

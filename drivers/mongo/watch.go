@@ -38,8 +38,6 @@ const (
 type source struct {
 	what string // for the log
 	open func(ctx context.Context) (eventCursor, error)
-	// await is how long the server holds a request for events.
-	await func() time.Duration
 	// read returns the lock of an event, and how long its waiter must let others go first. ok is
 	// false for an event that is of no lock.
 	read func(event bson.Raw) (name string, turn time.Duration, ok bool)
@@ -48,7 +46,9 @@ type source struct {
 // eventCursor is a cursor whose requests wait on the server for events.
 type eventCursor interface {
 	ID() int64
-	TryNext(ctx context.Context) bool
+	// TryNext returns false if no event has come while the server held the request, or after an
+	// error. It fails if the server does not answer for longer than the limit.
+	TryNext(ctx context.Context, limit time.Duration) bool
 	Err() error
 	Close(ctx context.Context) error
 	event() bson.Raw
@@ -231,6 +231,7 @@ func (w *watcher) keepRunning() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.running = !w.isIdle()
+	w.failed = w.failed && w.running // what the next goroutine can open is unknown
 	return w.running
 }
 
@@ -296,9 +297,7 @@ func (w *watcher) readStream() (lasted time.Duration, err error) {
 
 // next returns the next event, or nil if none came for a while.
 func (w *watcher) next(stream eventCursor) (bson.Raw, error) {
-	ctx, cancel := context.WithTimeout(w.ctx, w.source.await()+w.timeout)
-	defer cancel()
-	if stream.TryNext(ctx) {
+	if stream.TryNext(w.ctx, w.timeout) {
 		return stream.event(), nil
 	}
 	return nil, stream.Err()

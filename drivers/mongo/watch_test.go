@@ -1,8 +1,10 @@
 package mongo
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -306,4 +308,18 @@ func TestWatchDelay(t *testing.T) {
 	if woke[25] > acknowledged[25]+500*time.Millisecond {
 		t.Errorf("waiters wake %v after the acknowledgement", woke[25]-acknowledged[25])
 	}
+}
+
+// A cursor could not be opened, and then nobody waited any more. The next watch may well open it.
+func TestUsableAgainAfterAFailure(t *testing.T) {
+	t.Parallel()
+	w := newWatcher(source{
+		what: "hints", open: func(context.Context) (eventCursor, error) { return nil, errors.New("no primary") },
+	}, "test.hints", slog.New(slog.DiscardHandler))
+	t.Cleanup(func() { w.close(context.WithoutCancel(t.Context())) })
+	w.linger = time.Millisecond
+	_, stop := watchName(w, "job")
+	eventually(t, "the cursor cannot be opened", func() bool { return !w.usable() })
+	stop()
+	eventually(t, "the next watch may open it", w.usable)
 }

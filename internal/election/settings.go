@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/internal/settings"
 )
 
@@ -38,6 +39,7 @@ func (c Config) resolve(l driver.Limits) (runnerSettings, error) {
 	if err != nil {
 		return runnerSettings{}, err
 	}
+	base.Role = telemetry.Leader
 	for _, f := range []struct {
 		name string
 		settings.Optional

@@ -44,7 +44,7 @@ type Grant struct {
 
 // NewAcquisition returns an acquisition whose hold has a policy of its own.
 func (c *Client) NewAcquisition(name string, s settings.Settings, emit func(event.Event)) *Acquisition {
-	return c.NewSharedAcquisition(&Policy{Policy: renewal.Policy{Timing: s.Timing, Emit: emit, Overrun: s.Overrun}}, name, s)
+	return c.NewSharedAcquisition(&Policy{Policy: renewal.Policy{Timing: s.Timing, Emit: emit, Overrun: s.Overrun, Role: s.Role}}, name, s)
 }
 
 // NewSharedAcquisition returns an acquisition whose hold shares its policy with others.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/internal/batchread"
 	"github.com/holdfast-go/holdfast/internal/clock"
 	"github.com/holdfast-go/holdfast/internal/event"
@@ -26,7 +27,9 @@ import (
 
 // Client has what all locks of one holdfast.Client share.
 type Client struct {
-	locker         driver.Locker
+	locker         driver.Locker  // the driver, or what measures its calls
+	original       driver.Locker  // the driver
+	hook           telemetry.Hook // or nil
 	limits         driver.Limits
 	capabilities   driver.Capabilities
 	defaults       settings.Config      // the options given to New
@@ -69,13 +72,14 @@ type Config struct {
 	Lock    settings.Config // its observers are notified of every event of the Client
 	Logger  *slog.Logger    // nil: slog.Default
 	Elapsed func() time.Duration
+	Hook    telemetry.Hook // or nil
 
-	NilLogger, NilElapsed bool // an option set them to nil
+	NilLogger, NilElapsed, NilHook bool // an option set them to nil
 }
 
 // New makes a Client for a backend.
 func New(locker driver.Locker, cfg Config) (*Client, error) {
-	if cfg.NilLogger || cfg.NilElapsed {
+	if cfg.NilLogger || cfg.NilElapsed || cfg.NilHook {
 		return nil, settings.ErrNilOption
 	}
 	if cfg.Logger == nil {
@@ -93,12 +97,14 @@ func New(locker driver.Locker, cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	original := locker
+	locker = measureCalls(original, cfg.Hook, cfg.Elapsed)
 	observers := append([]*event.Observer{event.NewObserver(logTo(cfg.Logger))}, cfg.Lock.Observers...)
 	cfg.Lock.Observers = nil
 	c := &Client{
-		locker: locker, limits: limits, capabilities: locker.Capabilities(),
+		locker: locker, original: original, hook: cfg.Hook, limits: limits, capabilities: locker.Capabilities(),
 		defaults: cfg.Lock, requestTimeout: s.RequestTimeout, now: cfg.Elapsed, sightings: sightings.New(cfg.Elapsed),
-		logger: cfg.Logger, renewer: renewal.New(locker, cfg.Elapsed, cfg.Logger),
+		logger: cfg.Logger, renewer: renewal.New(locker, cfg.Elapsed, cfg.Logger, cfg.Hook != nil),
 		holds: map[*Hold]struct{}{}, participants: map[Participant]struct{}{},
 		releasing: make(chan struct{}, releaseLimit), shutdownDone: make(chan struct{}),
 	}
@@ -136,7 +142,9 @@ func (c *Client) EmitTo(observers []*event.Observer) Emit {
 	return func(e event.Event) {
 		limit := observerBacklog + eventsPerName*int(c.managedNames.Load())
 		for _, o := range all {
-			o.Emit(e, limit, c.observing.Go, c.logger)
+			if !o.Emit(e, limit, c.observing.Go, c.logger) && c.hook != nil {
+				c.hook.Dropped()
+			}
 		}
 	}
 }
@@ -182,7 +190,7 @@ func (c *Client) Break(ctx context.Context, name string, token uint64) error {
 // has the same fields.
 
 // Locker returns the driver.
-func (c *Client) Locker() driver.Locker { return c.locker }
+func (c *Client) Locker() driver.Locker { return c.original }
 
 // Limits returns the backend's limits.
 func (c *Client) Limits() driver.Limits { return c.limits }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/internal/cause"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/renewal"
@@ -62,10 +63,13 @@ type holdContext struct {
 
 type holdKey struct{}
 
-// Value returns the holdContext itself for holdKey.
+// Value returns the holdContext itself for holdKey, and the Client's hook for its key.
 func (in *holdContext) Value(key any) any {
-	if key == (holdKey{}) {
+	switch key {
+	case holdKey{}:
 		return in
+	case telemetry.ContextKey{}:
+		return in.hold.client.hook
 	}
 	return in.Context.Value(key)
 }
@@ -100,6 +104,9 @@ func (c *Client) NewHold(parent context.Context, a *Acquisition, g Grant, manage
 	h := &Hold{client: c, managed: managed, parent: parent, policy: a.policy,
 		slot: g.attempt.slot, inDoubt: g.attempt.inDoubt, handoffUntil: g.handoffUntil}
 	h.entry.Init(&a.policy.Policy, g.lease, h)
+	if m := h.measure(parent, telemetry.Hold); m != nil {
+		h.parent = m
+	}
 	c.mu.Lock()
 	c.holds[h] = struct{}{}
 	c.mu.Unlock()
@@ -127,6 +134,7 @@ func (h *Hold) Lost(cause error) {
 	h.cancel(cause)
 	h.client.queues.freed(h, h.client.now())
 	h.policy.over(h, false)
+	h.measured().loss(cause)
 }
 
 // GiveUp ends the hold for a cause and stops its renewal, so that the lease expires even if the
@@ -163,13 +171,13 @@ func (h *Hold) makeContext() *ownContext {
 	return own
 }
 
-// cancel ends the hold's context for a cause. Only the first call does anything.
+// cancel ends the hold's context, for the cause of the first call. Each call returns after the
+// context has ended: a later one may be followed by the release, while the first is still at it.
 func (h *Hold) cancel(cause error) {
-	if !h.ended.CompareAndSwap(nil, &cause) {
-		return
-	}
+	h.ended.CompareAndSwap(nil, &cause)
+	// Promise 1: the context ends before the release is sent.
 	if own := h.ctx.Load(); own != nil {
-		own.cancel(cause)
+		own.cancel(*h.ended.Load())
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/locktest"
 )
 
@@ -139,5 +141,49 @@ func TestContextOfAHoldThatEnds(t *testing.T) {
 				t.Fatal("the context is not the hold's")
 			}
 		}
+	}
+}
+
+// releaseSeen calls a function before each release.
+type releaseSeen struct {
+	holdfast.Locker
+	before func()
+}
+
+func (l releaseSeen) Release(ctx context.Context, lease holdfast.Lease) error {
+	l.before()
+	return l.Locker.Release(ctx, lease)
+}
+
+// The context of a hold has ended when the release is sent, also if another goroutine has begun to
+// end it just before.
+func TestContextEndsBeforeTheReleaseIsSent(t *testing.T) {
+	var children []context.Context // ending them takes a while
+	c := locktest.NewClient(t, releaseSeen{memory.New(), func() {
+		for _, ctx := range children {
+			if ctx.Err() == nil {
+				t.Error("the release is sent while a context of the hold is live")
+				return
+			}
+		}
+	}})
+	for range 300 {
+		h := locktest.MustLock(t, c, "job")
+		children = nil
+		for range 300 {
+			ctx, cancel := context.WithCancel(h.Context())
+			defer cancel()
+			children = append(children, ctx)
+		}
+		other := make(chan struct{})
+		go func() {
+			(*engine.Hold)(h).Cancel(errors.New("another reason"))
+			close(other)
+		}()
+		runtime.Gosched()
+		if err := h.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		<-other
 	}
 }

@@ -13,6 +13,13 @@ import (
 // WaitAcquire waits until the lock is granted, ctx ends or Shutdown begins. The hold's context
 // descends from parent. A managed hold is released by a function that owns it, not by Shutdown.
 func (c *Client) WaitAcquire(ctx, parent context.Context, name string, s settings.Settings, emit Emit, managed bool) (*Hold, error) {
+	ctx, measured := c.MeasureAcquire(ctx, name, s.Role)
+	h, err := c.waitAcquire(ctx, parent, name, s, emit, managed)
+	measured.End(err)
+	return h, err
+}
+
+func (c *Client) waitAcquire(ctx, parent context.Context, name string, s settings.Settings, emit Emit, managed bool) (*Hold, error) {
 	if h := c.heldWithin(ctx, name, s.Slots); h != nil {
 		return nil, driver.Errorf("holdfast: lock %q: the caller itself holds it and would deadlock: %w", name, h.heldError())
 	}
@@ -91,6 +98,13 @@ func (c *Client) TryOnce(ctx, parent context.Context, name string, s settings.Se
 // The hold's context descends from parent. After an error the caller tries again, or calls
 // Abandon.
 func (c *Client) TryAcquire(ctx, parent context.Context, a *Acquisition, managed bool) (*Hold, error) {
+	ctx, measured := c.MeasureAcquire(ctx, a.name, a.settings.Role)
+	h, err := c.tryAcquire(ctx, parent, a, managed)
+	measured.End(err)
+	return h, err
+}
+
+func (c *Client) tryAcquire(ctx, parent context.Context, a *Acquisition, managed bool) (*Hold, error) {
 	if !c.work.Start() {
 		return nil, cause.ErrShutdown
 	}

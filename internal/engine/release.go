@@ -1,20 +1,23 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/internal/cause"
 	"github.com/holdfast-go/holdfast/internal/event"
 )
 
 // release is the one release of a hold.
 type release struct {
-	began time.Duration
-	done  chan struct{}
-	err   error // readable once done is closed
+	began    time.Duration
+	measured *Measured // or nil
+	done     chan struct{}
+	err      error // readable once done is closed
 }
 
 // Release ends the hold's context and releases the lock, or hands it over to a waiter of this
@@ -43,9 +46,11 @@ func (h *Hold) Release(ctx context.Context) error {
 // BeginRelease ends the hold's context and its renewal. inTime reports whether the lease was
 // renewed in time until now. first is false if a release has begun before: then nothing is done.
 func (h *Hold) BeginRelease() (inTime, first bool) {
-	if !h.release.CompareAndSwap(nil, &release{began: h.client.now(), done: make(chan struct{})}) {
+	r := &release{began: h.client.now(), done: make(chan struct{})}
+	if !h.release.CompareAndSwap(nil, r) {
 		return false, false
 	}
+	r.measured = h.measure(h.parent, telemetry.Release)
 	h.cancel(cause.ErrReleased)
 	return h.client.renewer.Remove(&h.entry), true
 }
@@ -67,6 +72,8 @@ func (h *Hold) EndRelease(inTime bool, err error) {
 	delete(c.holds, h)
 	c.mu.Unlock()
 	r := h.release.Load()
+	r.measured.End(err)
+	h.measured().endHold(inTime, cmp.Or(h.entry.LostErr(), errLate))
 	r.err = err
 	close(r.done)
 	h.policy.over(h, true)
@@ -78,6 +85,9 @@ func (h *Hold) EndRelease(inTime bool, err error) {
 // release.
 func (h *Hold) releaseUntilDone(ctx context.Context) error {
 	values := context.WithoutCancel(ctx)
+	if m := h.release.Load().measured; m != nil {
+		values = context.WithoutCancel(m)
+	}
 	for n := 0; ; n++ {
 		retryIn, err := h.TryRelease(values, n)
 		if retryIn == 0 {

@@ -27,20 +27,21 @@ func NewObserver(notify func(Event)) *Observer {
 }
 
 // Emit adds an event to the backlog, or drops it if limit events wait already. start runs a
-// function on a goroutine of its own, unless it returns false.
-func (o *Observer) Emit(e Event, limit int, start func(func()) bool, logger *slog.Logger) {
+// function on a goroutine of its own, unless it returns false. Emit reports whether the event was added.
+func (o *Observer) Emit(e Event, limit int, start func(func()) bool, logger *slog.Logger) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.limit = max(o.limit, limit) // names that are removed still cause events
 	if len(o.backlog) >= o.limit {
 		o.dropped++
-		return
+		return false
 	}
 	e.Dropped, o.dropped = o.dropped, 0
 	o.backlog = append(o.backlog, e)
 	if !o.busy {
 		o.busy = start(func() { o.drain(start, logger) })
 	}
+	return true
 }
 
 // drain calls notify for each event of the backlog.

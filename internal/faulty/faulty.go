@@ -352,7 +352,7 @@ func (f *Locker) WakeMissed() {
 // Capabilities are those of the backend, without batched renewals and what the fields exclude.
 func (f *Locker) Capabilities() driver.Capabilities {
 	below := f.Locker.Capabilities()
-	var c driver.Capabilities
+	c := driver.Capabilities{History: below.History}
 	if f.Watcher && below.Watcher != nil {
 		c.Watcher = f
 	}

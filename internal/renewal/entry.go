@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/timing"
 )
@@ -14,12 +15,18 @@ type Policy struct {
 	Timing  timing.Timing
 	Emit    func(event.Event) // reports an event to the observers
 	Overrun func(event.Event) // the user's hook, or nil
+	Role    telemetry.Role
 }
 
 // Owner is what a lease is renewed for.
 type Owner interface {
 	// Lost is called when the lease is lost or given up. It must not block.
 	Lost(cause error)
+	// Renewed is called after a renewal, if renewals are measured. left is the time that was left
+	// until the loss.
+	Renewed(left time.Duration)
+	// Overran is called when an overrun is reported.
+	Overran()
 }
 
 // Entry is one lease that a Renewer renews.

@@ -24,15 +24,16 @@ import (
 // deadline. An entry that is due for renewal waits for a backend call (calls.go), which runs on
 // a goroutine of its own. Between its renewals a lease costs its entry and nothing else.
 type Renewer struct {
-	locker driver.Locker
-	batch  driver.BatchRenewer // or nil
-	now    func() time.Duration
-	logger *slog.Logger
-	calls  worker.Group    // renewals and overrun hooks under way
-	ctx    context.Context // ends with Close; every renewal descends from it
-	cancel context.CancelFunc
-	wake   chan struct{} // capacity 1: entries or queues have changed
-	done   chan struct{} // closed when run has returned
+	locker  driver.Locker
+	batch   driver.BatchRenewer // or nil
+	now     func() time.Duration
+	logger  *slog.Logger
+	calls   worker.Group    // renewals and overrun hooks under way
+	ctx     context.Context // ends with Close; every renewal descends from it
+	cancel  context.CancelFunc
+	wake    chan struct{} // capacity 1: entries or queues have changed
+	measure bool          // Owner.Renewed is called
+	done    chan struct{} // closed when run has returned
 
 	mu      sync.Mutex              // never held across I/O or a function of the caller's, but for the clock
 	entries *priority.Queue[*Entry] // by when each is due
@@ -41,10 +42,10 @@ type Renewer struct {
 	closed  bool
 }
 
-// New makes a Renewer with the clock now.
-func New(locker driver.Locker, now func() time.Duration, logger *slog.Logger) *Renewer {
+// New makes a Renewer with the clock now. With measure, owners are notified of renewals.
+func New(locker driver.Locker, now func() time.Duration, logger *slog.Logger, measure bool) *Renewer {
 	r := &Renewer{
-		locker: locker, batch: locker.Capabilities().BatchRenewer, now: now, logger: logger,
+		locker: locker, batch: locker.Capabilities().BatchRenewer, now: now, logger: logger, measure: measure,
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
 		entries: priority.New(func(x, y *Entry) bool { return x.due() < y.due() }, func(e *Entry, index int) { e.index = int32(index) }),
 	}
@@ -215,6 +216,9 @@ func (r *Renewer) noteResult(e *Entry, c *call, now time.Duration, err error) (a
 		// Promise 4: of the backend's answers, only the definite one ends the lease.
 		return r.lose(e, driver.Errorf("holdfast: %q: %w", e.Lease.Name, err)), false
 	case err == nil:
+		if left := e.LossAt() - now; r.measure {
+			action = func() { e.owner.Renewed(left) }
+		}
 		// A later call may have succeeded before: the deadline never moves back.
 		e.countFrom(max(e.start.load(), c.start))
 		if e.call == nil && !e.queued { // else its next call comes soon
@@ -225,7 +229,7 @@ func (r *Renewer) noteResult(e *Entry, c *call, now time.Duration, err error) (a
 		failed = true
 	}
 	r.reorder(e)
-	return nil, failed
+	return action, failed
 }
 
 // lose ends a lease that is lost. What it returns reports the loss and ends the hold's context.
@@ -247,6 +251,7 @@ func (r *Renewer) end(e *Entry, cause error) {
 func (r *Renewer) reportOverrun(e *Entry) {
 	overrun := e.event(event.Overrun, "", nil)
 	e.Emit(overrun)
+	e.owner.Overran()
 	if e.Overrun != nil {
 		r.calls.Go(func() { event.Call(r.logger, e.Overrun, overrun) })
 	}

@@ -26,13 +26,15 @@ func TestLossIsReportedBeforeTheContextEnds(t *testing.T) {
 
 type ownerFunc func(cause error)
 
-func (f ownerFunc) Lost(cause error) { f(cause) }
+func (f ownerFunc) Lost(cause error)      { f(cause) }
+func (f ownerFunc) Renewed(time.Duration) {}
+func (f ownerFunc) Overran()              {}
 
 // An entry that waits for its next call is in its queue once, also when a call that is no longer
 // waited for succeeds meanwhile.
 func TestLateSuccessQueuesNoEntryTwice(t *testing.T) {
 	var now time.Duration
-	r := New(bareLocker{}, func() time.Duration { return now }, nil)
+	r := New(bareLocker{}, func() time.Duration { return now }, nil, false)
 	e := &Entry{Policy: &Policy{Timing: timing.Timing{TTL: 30 * time.Second, Grace: 5 * time.Second, RenewEvery: 10 * time.Second, RequestTimeout: 3 * time.Second}, Emit: func(event.Event) {}}, index: -1}
 	r.closed = true // no goroutine: the test takes its part
 	r.Add(e, 0)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/timing"
 )
@@ -81,6 +82,7 @@ type Settings struct {
 	Data        []byte
 	Overrun     func(event.Event)
 	Observers   []*event.Observer
+	Role        telemetry.Role // set by runners and Partitions
 }
 
 const (

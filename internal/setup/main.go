@@ -3,6 +3,7 @@
 // first. Without the right to install packages it prints the commands that install them.
 //
 // "setup docs" installs what building the site of the pages needs instead; "make docs" runs it.
+// "setup model" installs what checking the model of the protocol needs; "make spec-small" runs it.
 //
 // With HOLDFAST_SETUP=list it prints these commands and does not run them.
 package main
@@ -31,12 +32,12 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second interrupt ends setup at once
-	s, docs := realSystem(ctx), len(os.Args) == 2 && os.Args[1] == "docs"
-	if docs {
-		s.needs = docsNeeds
+	s, tests := realSystem(ctx), true
+	if len(os.Args) == 2 {
+		s.needs, tests = map[string][]need{"docs": docsNeeds, "model": modelNeeds}[os.Args[1]], false
 	}
 	err := run(ctx, s, os.Stderr)
-	if err == nil && !docs {
+	if err == nil && tests {
 		err = fetch(ctx, os.Stderr, mongod, azurite)
 	}
 	if err != nil {

@@ -61,6 +61,17 @@ var docsNeeds = []need{{
 	},
 }}
 
+// modelNeeds is what checking the model in spec/ requires.
+var modelNeeds = []need{{
+	name: "Java", reason: "TLC, which checks the model, runs on it",
+	packages: map[string]string{"apt-get": "default-jre-headless", "dnf": "java-latest-openjdk-headless", "apk": "openjdk17-jre-headless", "brew": "openjdk"},
+	met:      func(s system) bool { return s.works("", "java", "-version") },
+}, {
+	name: "curl or Maven", reason: "one of them fetches TLC",
+	packages: map[string]string{"apt-get": "curl ca-certificates", "dnf": "curl", "apk": "curl", "brew": "curl"},
+	met:      func(s system) bool { return s.has("curl") || s.has("mvn") },
+}}
+
 func mongodNeeds() []need {
 	switch {
 	case testservers.MongodIsInstalled():

@@ -174,7 +174,7 @@ func TestFetchingFails(t *testing.T) {
 
 // Every need has a reason, and there is a way to meet it.
 func TestNeeds(t *testing.T) {
-	for _, n := range slices.Concat(needs(), docsNeeds) {
+	for _, n := range slices.Concat(needs(), docsNeeds, modelNeeds) {
 		if n.name == "" || n.reason == "" || n.met == nil || len(n.packages) == 0 && n.alternative == "" {
 			t.Errorf("%+v", n)
 		}

@@ -25,7 +25,7 @@ const (
 var faults = []fault{
 	{
 		"an unexpired lease is granted to another that has seen it", "1", lockstate,
-		"	case req.Replace == k.revision():", "	case req.Replace == k.revision() || !req.Replace.IsZero():",
+		"	case !req.Replace.IsZero() && req.Replace == k.revision():", "	case !req.Replace.IsZero():",
 	},
 	{
 		"a renewal leaves the revision as it is for those who watch", "1", seen,

@@ -109,9 +109,19 @@ function describe(row) {
   return `${words[row.state]} by ${row.owner || "an unknown owner"}` + (row.token ? `, token ${row.token}` : "");
 }
 
-const ends = {released: "released", expired: "its lease expired", broken: "broken by an operator", freed: "freed at once by an operator", handed: "handed over"};
+const ends = {
+  released: "released", "handed over": "handed over to a waiter of its process", expired: "its lease expired",
+  "taken over": "taken over by a waiter, since its lease did not end by the backend's clock",
+  broken: "broken by an operator", freed: "freed at once by an operator", unknown: "ended, how is not known",
+};
+
+// when is the time at which a tenure ended, or else the time at which it began.
+function when(tenure) {
+  const at = tenure.until || tenure.from;
+  return at ? element("time", {dateTime: at}, moment(at)) : element("span", {}, "–");
+}
 
 export function pastHolder(tenure) {
-  return element("li", {}, element("time", {dateTime: tenure.until || tenure.from}, moment(tenure.until || tenure.from)),
-    `${tenure.owner || "an unknown owner"}, token ${tenure.token}, since ${moment(tenure.from)}: ${ends[tenure.end] || tenure.end}`);
+  return element("li", {}, when(tenure),
+    `${tenure.owner || "an unknown owner"}, token ${tenure.token}, since ${tenure.from ? moment(tenure.from) : "an unknown time"}: ${ends[tenure.end] || tenure.end}`);
 }

@@ -1,0 +1,391 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+type explainCmd struct {
+	Name string `arg:"" help:"Name of the lock."`
+	JSON bool   `help:"Write one JSON object: the fields of \"holdfast status --json\", and readAt, clockOffsetMs and clockErrorMs (the backend's clock less this machine's), waiters, history and explanation."`
+}
+
+// Help is shown above the flags.
+func (*explainCmd) Help() string {
+	return `Says in sentences who holds the lock, since when and whether it is still renewed, who had it before and how that ended, how many wait, how the backend's clock differs from this machine's, and what would free the lock. The exit code is 0 whether the lock is held or free.
+
+The backend's URL sets how many past holders are kept, as in ?history=16 (default: 8). Azure shows how a tenure ended only until the lock is held again.
+
+Example: how the last holder ended
+
+    holdfast explain nightly-report --json | jq -r '.history[0].end'`
+}
+
+// Validate is called by the parser.
+func (e *explainCmd) Validate() error { return checkName(e.Name) }
+
+// Run explains one lock.
+func (e *explainCmd) Run(a *app) error {
+	return a.withClient(func(ctx context.Context, client *holdfast.Client) error {
+		asked := time.Now()
+		record, err := client.Inspect(ctx, e.Name)
+		answered := time.Now()
+		if err != nil {
+			return err
+		}
+		record.Name = e.Name
+		x := &explanation{Record: record, can: client.Locker().Capabilities(), backend: displayBackend(a.backend)}
+		x.readClock(asked, answered)
+		if e.JSON {
+			return writeJSON(a.stdout, x.toJSON())
+		}
+		return x.write(a.stdout)
+	})
+}
+
+// explanation is a record, and what can be said of it.
+type explanation struct {
+	holdfast.Record
+	can     driver.Capabilities
+	backend string
+	// ahead is the backend's clock less this machine's, give or take clockError. Both are zero without
+	// a reading of the backend's clock.
+	ahead, clockError time.Duration
+}
+
+// readClock compares the clocks. The backend has answered at some moment of the call.
+func (x *explanation) readClock(asked, answered time.Time) {
+	if x.ReadAt.IsZero() {
+		return
+	}
+	half := answered.Sub(asked) / 2
+	read := x.ReadAt
+	resolution := time.Millisecond
+	if read.Nanosecond() == 0 { // the clock shows whole seconds, cut off
+		resolution = time.Second
+	}
+	read = read.Add(resolution / 2)
+	x.ahead, x.clockError = read.Sub(asked.Round(0).Add(half)), half+resolution/2
+}
+
+// section is a heading and its sentences. Each item of a list begins a line, and so does a command that
+// the last sentence speaks of.
+type section struct {
+	heading   string
+	sentences []string
+	list      bool
+	command   string
+}
+
+func (x *explanation) sections() []section {
+	all := []section{{heading: "Now", sentences: x.present()}}
+	if len(x.History) > 0 {
+		all = append(all, section{heading: "Before", sentences: x.before(), list: true})
+	} else if x.can.History == 0 {
+		all = append(all, section{heading: "Before", sentences: []string{"This backend keeps no past holders."}})
+	}
+	way, command := x.wayOut()
+	return append(all, section{heading: "Waiting", sentences: []string{x.waiting()}}, section{heading: "Clock", sentences: []string{x.clock()}},
+		section{heading: "What would free it", sentences: way, command: command})
+}
+
+// present says who holds the lock, and whether the holder seems to live.
+func (x *explanation) present() []string {
+	name := quoteUnsafe(x.Name)
+	switch {
+	case x.State == driver.StateFree && x.Token == 0 && len(x.History) == 0:
+		return []string{name + " is free. The backend has no record of a holder."}
+	case x.State == driver.StateFree:
+		return []string{fmt.Sprintf("%s is free. The last token is %s.", name, tokenText(x.Record))}
+	case x.State == driver.StateUnknown:
+		return []string{"Whether " + name + " is held is unknown."}
+	}
+	said := []string{fmt.Sprintf("%s is held by %s, token %s.", name, x.holder(), tokenText(x.Record))}
+	if !x.AcquiredAt.IsZero() {
+		said = append(said, "It has been held since "+x.at(x.AcquiredAt)+x.ago(x.AcquiredAt, " (", " ago)")+".")
+	}
+	if x.RenewedAt.IsZero() {
+		said = append(said, "The backend does not say when the lease was last renewed.")
+	} else if x.RenewedAt.Equal(x.AcquiredAt) {
+		said = append(said, "It has not been renewed yet.")
+	} else {
+		said = append(said, "It was last renewed at "+x.at(x.RenewedAt)+x.ago(x.RenewedAt, ", ", " ago")+".")
+	}
+	if x.Broken {
+		said = append(said, "It was broken: the backend refuses its renewals.")
+	} else if x.late() {
+		said = append(said, fmt.Sprintf("Holders usually renew after a third of the TTL (%s), so this one may be dead, paused or cut off from the backend.",
+			driver.FormatDuration(x.TTL)))
+	}
+	return said
+}
+
+// late reports whether a renewal is overdue, with the time for one that has failed.
+func (x *explanation) late() bool {
+	return x.RemainingKnown && x.TTL > 0 && x.Remaining < x.TTL/2
+}
+
+func (x *explanation) holder() string {
+	if x.Owner == "" {
+		return "an unknown owner"
+	}
+	return quoteUnsafe(x.Owner)
+}
+
+// before says who had the lock, one sentence for each.
+func (x *explanation) before() (all []string) {
+	for _, t := range x.History {
+		all = append(all, x.tenure(t))
+	}
+	return all
+}
+
+func (x *explanation) tenure(t driver.Tenure) string {
+	owner := "An unknown owner"
+	if t.Owner != "" {
+		owner = quoteUnsafe(t.Owner)
+	}
+	text := owner + " had it"
+	if !t.From.IsZero() {
+		text += " from " + x.at(t.From)
+	}
+	if !t.Until.IsZero() {
+		text += " to " + x.at(t.Until)
+	}
+	if !t.From.IsZero() && !t.Until.IsZero() {
+		text += " (" + roundedDuration(t.Until.Sub(t.From)) + ")"
+	}
+	return text + fmt.Sprintf(", token %d: %s.", t.Token, endText(t.End))
+}
+
+func endText(end driver.End) string {
+	switch end {
+	case driver.EndReleased:
+		return "released"
+	case driver.EndHandedOver:
+		return "handed over to a waiter of its own process"
+	case driver.EndExpired:
+		return "not renewed in time, so its lease expired"
+	case driver.EndTakenOver:
+		return "taken over by a waiter, because its lease did not end by the backend's clock"
+	case driver.EndBroken:
+		return "broken by an operator"
+	case driver.EndFreed:
+		return "freed at once by an operator"
+	case driver.EndUnknown:
+	}
+	return "how it ended is not known"
+}
+
+func (x *explanation) waiting() string {
+	switch {
+	case x.can.Queue == nil:
+		return "This backend has no queue, so it is unknown who waits."
+	case x.Waiters == 0:
+		return "Nobody has a position in the queue."
+	case x.Waiters == 1:
+		return "One process has a position in the queue. It gets the lock next."
+	default:
+		return fmt.Sprintf("%d processes have a position in the queue. They get the lock in the order in which they came.", x.Waiters)
+	}
+}
+
+func (x *explanation) clock() string {
+	if x.ReadAt.IsZero() {
+		return "The backend does not report its clock."
+	}
+	give := "±" + shortDuration(x.clockError)
+	if x.ahead.Abs() <= x.clockError {
+		return "The backend's clock agrees with this machine's (" + give + "). Only the backend's counts for a lease."
+	}
+	side := "ahead of"
+	if x.ahead < 0 {
+		side = "behind"
+	}
+	return fmt.Sprintf("The backend's clock is %s %s this machine's (%s). Only the backend's counts for a lease. Times above are by that clock.",
+		shortDuration(x.ahead.Abs()), side, give)
+}
+
+// wayOut says what would free the lock, or who gets a free one.
+func (x *explanation) wayOut() (said []string, command string) {
+	switch {
+	case x.State == driver.StateFree && x.Waiters > 0:
+		return []string{"It is free, and reserved for a moment for the first of those that wait."}, ""
+	case x.State == driver.StateFree:
+		return []string{"It is free: the next request gets it."}, ""
+	case x.Broken && x.RemainingKnown:
+		said = append(said, "Its holder may release it. Otherwise it becomes free when the lease ends, in "+roundedDuration(x.Remaining)+x.when()+".")
+	case x.Broken:
+		said = append(said, "Its holder may release it. Otherwise it becomes free when the lease ends"+x.atMost()+".")
+	case x.RemainingKnown:
+		said = append(said, "Its holder frees it by a release. If the holder no longer renews it, it becomes free when the lease ends, in "+
+			roundedDuration(x.Remaining)+x.when()+".")
+	default:
+		said = append(said, "Its holder frees it by a release. If the holder no longer renews it, it becomes free when the lease ends"+x.atMost()+".")
+	}
+	if x.can.Breaker == nil || x.Token == 0 {
+		return said, ""
+	}
+	command = fmt.Sprintf("holdfast break %s --token %d", shellWord(x.Name), x.Token)
+	if x.Broken {
+		return append(said, "If the holder is certainly dead, this frees it at once:"), command + " --now"
+	}
+	return append(said, "This takes it from its holder:"), command
+}
+
+// when is the moment at which the lease ends.
+func (x *explanation) when() string {
+	if x.ReadAt.IsZero() {
+		return ""
+	}
+	return ", at " + x.at(x.ReadAt.Add(x.Remaining))
+}
+
+func (x *explanation) atMost() string {
+	if x.TTL == 0 {
+		return ", at a time that the backend does not report"
+	}
+	return " at most " + driver.FormatDuration(x.TTL) + " after the last renewal"
+}
+
+// at formats a time of the backend's clock: without the date if that is the day of the reading.
+func (x *explanation) at(t time.Time) string {
+	now := x.ReadAt
+	if now.IsZero() {
+		now = time.Now()
+	}
+	t, now = t.Local(), now.Local()
+	if t.YearDay() == now.YearDay() && t.Year() == now.Year() {
+		return t.Format("15:04:05")
+	}
+	return t.Format("2006-01-02 15:04:05")
+}
+
+// ago is how long a time is past by the backend's clock, or "" if that is unknown.
+func (x *explanation) ago(t time.Time, before, after string) string {
+	if x.ReadAt.IsZero() || x.ReadAt.Before(t) {
+		return ""
+	}
+	return before + roundedDuration(x.ReadAt.Sub(t)) + after
+}
+
+// shortDuration formats the difference of clocks.
+func shortDuration(d time.Duration) string {
+	switch {
+	case d < 10*time.Millisecond:
+		return d.Round(100 * time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	default:
+		return roundedDuration(d)
+	}
+}
+
+// shellWord returns a word of a POSIX shell's command line. A name that cannot be shown is NAME.
+func shellWord(s string) string {
+	plain := true
+	for _, r := range s {
+		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
+			return "NAME"
+		}
+		plain = plain && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_./:@%+=,", r))
+	}
+	if plain {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// explainWidth is the width of a terminal that shows whole lines.
+const explainWidth = 80
+
+// write writes the sections, each with its heading in a line of its own.
+func (x *explanation) write(w io.Writer) error {
+	var out strings.Builder
+	fmt.Fprintf(&out, "On %s:\n", quoteUnsafe(x.backend))
+	for _, s := range x.sections() {
+		fmt.Fprintf(&out, "\n%s\n", s.heading)
+		if s.list {
+			for _, item := range s.sentences {
+				wrap(&out, item, "  - ", "    ")
+			}
+		} else {
+			wrap(&out, strings.Join(s.sentences, " "), "  ", "  ")
+		}
+		if s.command != "" {
+			out.WriteString("    " + s.command + "\n")
+		}
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+// wrap writes words in lines that are not wider than the terminal, if no word is.
+func wrap(out *strings.Builder, text, first, indent string) {
+	line, empty := first, true
+	for word := range strings.FieldsSeq(text) {
+		if !empty && len([]rune(line))+1+len([]rune(word)) > explainWidth-1 {
+			out.WriteString(line + "\n")
+			line, empty = indent, true
+		}
+		if !empty {
+			line += " "
+		}
+		line, empty = line+word, false
+	}
+	out.WriteString(line + "\n")
+}
+
+// explainJSON is lockJSON with what explain adds.
+type explainJSON struct {
+	lockJSON
+	ReadAt        *time.Time    `json:"readAt"`        // the backend's clock
+	ClockOffsetMs *float64      `json:"clockOffsetMs"` // the backend's clock less this machine's
+	ClockErrorMs  *float64      `json:"clockErrorMs"`  // how far the offset may be off
+	Waiters       *int          `json:"waiters"`
+	History       []tenureJSON  `json:"history"` // the latest first
+	Explanation   []sectionJSON `json:"explanation"`
+}
+
+type tenureJSON struct {
+	Owner *string    `json:"owner"`
+	Token *uint64    `json:"token"`
+	From  *time.Time `json:"from"`
+	Until *time.Time `json:"until"`
+	End   string     `json:"end"` // as driver.End
+}
+
+type sectionJSON struct {
+	About     string   `json:"about"`
+	Sentences []string `json:"sentences"`
+	Command   string   `json:"command,omitempty"` // that the last sentence speaks of
+}
+
+func (x *explanation) toJSON() explainJSON {
+	out := explainJSON{lockJSON: lockToJSON(x.Record), ReadAt: nilIfZero(x.ReadAt), History: []tenureJSON{}}
+	if !x.ReadAt.IsZero() {
+		ahead, off := milliseconds(x.ahead), milliseconds(x.clockError)
+		out.ClockOffsetMs, out.ClockErrorMs = &ahead, &off
+	}
+	if x.can.Queue != nil {
+		out.Waiters = &x.Waiters
+	}
+	for _, t := range x.History {
+		out.History = append(out.History, tenureJSON{nilIfZero(t.Owner), nilIfZero(t.Token), nilIfZero(t.From), nilIfZero(t.Until), t.End.String()})
+	}
+	for _, s := range x.sections() {
+		out.Explanation = append(out.Explanation, sectionJSON{s.heading, s.sentences, s.command})
+	}
+	return out
+}
+
+func milliseconds(d time.Duration) float64 {
+	return float64(d.Round(100*time.Microsecond)) / float64(time.Millisecond)
+}

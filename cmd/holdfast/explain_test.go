@@ -1,0 +1,131 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+)
+
+func explained(t *testing.T, x *explanation) string {
+	t.Helper()
+	var out strings.Builder
+	if err := x.write(&out); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(out.String()) {
+		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n >= explainWidth && strings.ContainsAny(line, " ") && len(x.Owner) < 40 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	return out.String()
+}
+
+// explainedRecord was acquired a minute before it was read, and renewed some time before that.
+func explainedRecord(renewed time.Duration) holdfast.Record {
+	now := time.Date(2026, 1, 2, 15, 4, 5, 5e8, time.Local)
+	return holdfast.Record{
+		Name: "nightly report", State: driver.StateHeld, Owner: "web-3.example.com/12345", Token: 1795347103784, TTL: 30 * time.Second,
+		Remaining: 30*time.Second - renewed, RemainingKnown: true, AcquiredAt: now.Add(-time.Minute), RenewedAt: now.Add(-renewed), ReadAt: now,
+	}
+}
+
+func TestExplain(t *testing.T) {
+	everything := memory.New().Capabilities()
+	day := 24 * time.Hour
+	for name, c := range map[string]struct {
+		change func(x *explanation)
+		want   []string
+	}{
+		"healthy": {nil, []string{
+			`"nightly report" is held by web-3.example.com/12345, token 1795347103784.`, "since 15:03:05 (1m ago)",
+			"last renewed at 15:04:03, 2s ago", "ends, in 28s, at 15:04:33", "    holdfast break 'nightly report' --token 1795347103784\n", "Nobody has a position in the queue.",
+		}},
+		"late": {func(x *explanation) { x.Record = explainedRecord(20 * time.Second) }, []string{"this one may be dead, paused or cut off from the backend"}},
+		"broken": {func(x *explanation) { x.Broken = true }, []string{
+			"It was broken: the backend refuses its renewals.", "Its holder may release it.", "If the holder is certainly dead, this frees it at once:",
+			"    holdfast break 'nightly report' --token 1795347103784 --now\n",
+		}},
+		"little is known": {func(x *explanation) {
+			x.Record = holdfast.Record{Name: "n", State: driver.StateHeld}
+			x.can = driver.Capabilities{History: 8}
+		}, []string{
+			"n is held by an unknown owner, token unknown.", "The backend does not say when the lease was last renewed.", "The backend does not report its clock.",
+			"when the lease ends, at a time that the backend does not report", "it is unknown who waits",
+		}},
+		"TTL is known": {func(x *explanation) { x.RemainingKnown, x.Remaining = false, 0 }, []string{"the lease ends at most 30s after the last renewal."}},
+		"one waits":    {func(x *explanation) { x.Waiters = 1 }, []string{"One process has a position in the queue. It gets the lock next."}},
+		"many wait":    {func(x *explanation) { x.Waiters = 12 }, []string{"12 processes have a position in the queue."}},
+		"free":         {func(x *explanation) { x.Record = holdfast.Record{Name: "n", State: driver.StateFree, Token: 7} }, []string{"n is free. The last token is 7.", "the next request gets it"}},
+		"reserved": {func(x *explanation) {
+			x.Record = holdfast.Record{Name: "n", State: driver.StateFree, Token: 7, Waiters: 2}
+		}, []string{"reserved for a moment for the first of those that wait"}},
+		"unknown": {func(x *explanation) { x.Record = holdfast.Record{Name: "n"} }, []string{"Whether n is held is unknown."}},
+		"clock ahead": {func(x *explanation) { x.ahead, x.clockError = 1234*time.Millisecond, 3*time.Millisecond }, []string{
+			"The backend's clock is 1.23s ahead of this machine's (±3ms)."}},
+		"clock behind": {func(x *explanation) { x.ahead, x.clockError = -25*time.Millisecond, time.Millisecond }, []string{"is 25ms behind this machine's (±1ms)"}},
+		"history": {func(x *explanation) {
+			at := x.ReadAt
+			for end := range driver.EndFreed + 1 {
+				x.History = append(x.History, driver.Tenure{Owner: "web-1", Token: uint64(9 - end), From: at.Add(-time.Hour), Until: at.Add(-time.Minute), End: end})
+			}
+			x.History = append(x.History, driver.Tenure{Token: 1, From: at.Add(-day)})
+		}, []string{
+			"- web-1 had it from 14:04:05 to 15:03:05 (59m), token 9: how it ended is not known.", "token 8: released.", "token 7: handed over to a waiter of its own process.",
+			"token 6: not renewed in time, so its lease expired.", "token 5: taken over by a waiter, because its lease did not end by the backend's clock.",
+			"token 4: broken by an operator.", "token 3: freed at once by an operator.",
+			"- An unknown owner had it from 2026-01-01 15:04:05, token 1: how it ended is not known.",
+		}},
+		"unsafe texts": {func(x *explanation) {
+			x.Name, x.Owner = "a\x1b[31mb", "evil\nowner"
+			x.History = []driver.Tenure{{Owner: "evil\rowner", Token: 1}}
+		}, []string{`"a\x1b[31mb" is held by "evil\nowner"`, `"evil\rowner" had it, token 1`, "holdfast break NAME --token"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := &explanation{Record: explainedRecord(2 * time.Second), can: everything, backend: "mongodb://db1,db2/app"}
+			if c.change != nil {
+				c.change(x)
+			}
+			text := explained(t, x)
+			for _, want := range c.want {
+				if got := strings.Join(strings.Fields(text), " "); !strings.Contains(text, want) && !strings.Contains(got, want) {
+					t.Errorf("%q is not in\n%s", want, text)
+				}
+			}
+			if strings.ContainsAny(text, "\x1b\r") {
+				t.Errorf("control characters in %q", text)
+			}
+		})
+	}
+}
+
+// The difference of the clocks is that at the middle of the call, and the error covers the call.
+func TestExplainReadsTheClock(t *testing.T) {
+	asked := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
+	for name, c := range map[string]struct {
+		read         time.Time
+		ahead, error time.Duration
+	}{
+		"the same":      {asked.Add(9500 * time.Microsecond), 0, 10500 * time.Microsecond},
+		"ahead":         {asked.Add(5*time.Second + 9500*time.Microsecond), 5 * time.Second, 10500 * time.Microsecond},
+		"whole seconds": {asked, 490 * time.Millisecond, 510 * time.Millisecond},
+		"unknown":       {},
+	} {
+		x := explanation{Record: holdfast.Record{ReadAt: c.read}}
+		x.readClock(asked, asked.Add(20*time.Millisecond))
+		if x.ahead != c.ahead || x.clockError != c.error {
+			t.Errorf("%s: %v ± %v, want %v ± %v", name, x.ahead, x.clockError, c.ahead, c.error)
+		}
+	}
+}
+
+func TestShellWord(t *testing.T) {
+	for word, want := range map[string]string{"a/b-1": "a/b-1", "a b": "'a b'", "it's": `'it'\''s'`, "$x": "'$x'", "\x1b": "NAME", "\xff": "NAME"} {
+		if got := shellWord(word); got != want {
+			t.Errorf("%q: got %s, want %s", word, got, want)
+		}
+	}
+}

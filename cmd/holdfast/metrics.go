@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/otelholdfast"
+)
+
+// metrics answers with what this process measures, in the format of Prometheus.
+type metrics struct {
+	http.Handler
+	option holdfast.ClientOption
+}
+
+func newMetrics(opts ...otelholdfast.Option) (*metrics, error) {
+	registry := prom.NewRegistry()
+	exporter, err := prometheus.New(prometheus.WithRegisterer(registry), prometheus.WithoutScopeInfo(), prometheus.WithoutTargetInfo())
+	if err != nil {
+		return nil, err
+	}
+	opts = append(opts, otelholdfast.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(exporter))))
+	telemetry, err := otelholdfast.New(opts...)
+	if err != nil {
+		return nil, err
+	}
+	return &metrics{promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), telemetry.Option()}, nil
+}
+
+// healthy answers that the process runs.
+func healthy(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
+
+// probes are what "holdfast run --listen" answers about.
+type probes struct {
+	options []holdfast.ClientOption       // of the client that is measured
+	hold    atomic.Pointer[holdfast.Hold] // under which the command runs, or nil
+}
+
+// ready answers 200 while the command runs under the lock. Whoever can reach the address may ask, so it
+// tells no more.
+func (p *probes) ready(w http.ResponseWriter, _ *http.Request) {
+	if h := p.hold.Load(); h == nil || h.Err() != nil {
+		http.Error(w, "the command does not run under the lock", http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}
+
+// listen serves metrics and probes until end is called.
+func (r *runner) listen() (end func(), err error) {
+	measured, err := newMetrics(
+		otelholdfast.WithLockName(func(string) string { return r.Name }), // also for the records of slots
+		otelholdfast.WithLeaders(func(string) bool { return r.Slots == 1 }))
+	if err != nil {
+		return nil, err
+	}
+	guard := func(next http.Handler) http.Handler { return requireOwnHost(nil, next) }
+	if r.TokenFile != "" {
+		if guard, err = secretGuard(r.TokenFile); err != nil {
+			return nil, &exitError{codeUsage, err}
+		}
+	}
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", r.Listen)
+	if err != nil {
+		return nil, &exitError{codeUsage, err}
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", guard(measured))
+	mux.HandleFunc("GET /healthz", healthy)
+	mux.HandleFunc("GET /readyz", r.probes.ready)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: readHeaderTimeout, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := notClosed(server.Serve(listener)); err != nil {
+			r.log.errorf("metrics and probes: %v", err)
+		}
+	}()
+	r.log.infof("metrics and probes are at http://%s/", listener.Addr())
+	r.probes.options = []holdfast.ClientOption{measured.option}
+	return func() {
+		_ = server.Close() // the process ends; a scrape that is cut off is of no use any more
+		<-ended
+	}, nil
+}

@@ -1,0 +1,133 @@
+package mongo
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+// hintAwait is how long the server holds a request for hints. The request occupies a connection for
+// so long. A request that may occupy the last connection is short: a renewal must not wait for it.
+const (
+	hintAwait     = 30 * time.Second
+	hintAwaitOnly = time.Second
+)
+
+// connections decides how long the requests for hints of all Lockers on one client of the Go driver
+// may occupy its connections. The size of the client's pool is unknown, unless the Locker has made
+// the client. It is inferred: if another command was answered while n requests were under way, the
+// pool has room for n of them and a command. So many may be long. Of the others only one is sent at a
+// time, and it is short.
+type connections struct {
+	turn chan struct{} // capacity 1: has a value while a short request is under way
+
+	mu       sync.Mutex // guards the fields below; never held across I/O
+	lockers  int        // that use it
+	known    bool       // room is known from the size of the pool
+	room     int        // for requests, beside a command
+	underWay int        // requests
+	long     int        // of these
+	ended    int        // requests, ever
+}
+
+// allConnections has the connections of each client, while a Locker uses it.
+var allConnections = struct {
+	mu       sync.Mutex
+	byClient map[*mongo.Client]*connections
+}{byClient: map[*mongo.Client]*connections{}}
+
+// connectionsOf returns the connections of a client until leave is called. poolSize is that of its
+// pool, or 0 if it is unknown.
+func connectionsOf(client *mongo.Client, poolSize int) (c *connections, leave func()) {
+	allConnections.mu.Lock()
+	defer allConnections.mu.Unlock()
+	c = allConnections.byClient[client]
+	if c == nil {
+		c = &connections{turn: make(chan struct{}, 1), known: poolSize > 0, room: max(poolSize-1, 0)}
+		allConnections.byClient[client] = c
+	}
+	c.lockers++
+	return c, sync.OnceFunc(func() {
+		allConnections.mu.Lock()
+		defer allConnections.mu.Unlock()
+		if c.lockers--; c.lockers == 0 {
+			delete(allConnections.byClient, client)
+		}
+	})
+}
+
+// begin waits until a request for hints may be sent, and returns how long the server may hold it.
+// end must be called after the request.
+func (c *connections) begin(ctx context.Context) (await time.Duration, end func(), err error) {
+	if c.start(true) {
+		return hintAwait, func() { c.end(true) }, nil
+	}
+	select {
+	case c.turn <- struct{}{}:
+	case <-ctx.Done():
+		return 0, nil, ctx.Err()
+	}
+	if c.start(true) { // there is more room meanwhile
+		<-c.turn
+		return hintAwait, func() { c.end(true) }, nil
+	}
+	c.start(false)
+	return hintAwaitOnly, func() { c.end(false); <-c.turn }, nil
+}
+
+// start counts a request. It reports false, and counts none, if there is no room for a long one.
+func (c *connections) start(long bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if long {
+		if c.long >= c.room {
+			return false
+		}
+		c.long++
+	}
+	c.underWay++
+	return true
+}
+
+func (c *connections) end(long bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if long {
+		c.long--
+	}
+	c.underWay--
+	c.ended++
+}
+
+// reopened forgets what was inferred, since each member of a replica set has a pool of its own: the
+// commands that were answered may have gone to another member than the requests.
+func (c *connections) reopened() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.known {
+		c.room = 0
+	}
+}
+
+// sentBeside is what was under way when a command was sent.
+type sentBeside struct{ requests, ended int }
+
+// commandSent notes that a command is sent.
+func (c *connections) commandSent() sentBeside {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return sentBeside{c.underWay, c.ended}
+}
+
+// commandAnswered notes that the command was answered, be it by a refusal. It had a connection while
+// those requests had theirs, because connections are assigned in the order in which they are asked
+// for.
+func (c *connections) commandAnswered(beside sentBeside) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended == beside.ended {
+		c.room = max(c.room, beside.requests)
+	}
+}

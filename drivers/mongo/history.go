@@ -1,0 +1,186 @@
+package mongo
+
+import (
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// A grant adds the fields of the lease before it to the array history, as they are, and the reader
+// finds out how that tenure ended. So the server has little to do for it.
+//
+// A release, a break and a BreakNow leave the time. A time from before the grant belongs to an earlier
+// tenure: versions without histories neither write nor remove these fields, so locks may pass between
+// them and this one. The tenures of those versions are missing from the history, but for the last one
+// before a grant by this version.
+const (
+	pastOwner    = "o"
+	pastToken    = "t"
+	pastAcquired = "a"
+	pastExpires  = "e"
+	pastReleased = "r"
+	pastBroken   = "b"
+	pastFreed    = "f"
+	pastHeld     = "k" // whether there was a holder at the next grant
+	pastTaken    = "n" // when the next grant took the lock from a holder, which could be unexpired
+	pastTakenBy  = "w" // takenByHandOver or takenByReplace
+)
+
+const (
+	takenByHandOver = "h"
+	takenByReplace  = "r"
+)
+
+// historyAfterGrant is the history with the tenure before the grant. The first grant of all adds an
+// empty one, which makes no difference: it is the first to be dropped.
+func historyAfterGrant(v acquireVariant) doc {
+	last := doc{
+		field(pastOwner, ref(fieldOwner)), field(pastToken, ref(fieldToken)),
+		field(pastAcquired, ref(fieldAcquiredAt)), field(pastExpires, ref(fieldExpiresAt)),
+		field(pastReleased, ref(fieldReleasedAt)), field(pastBroken, ref(fieldBrokenAt)), field(pastFreed, ref(fieldFreedAt)),
+		field(pastHeld, expr("$gt", ref(fieldKid), nil)),
+	}
+	switch {
+	case v.handOver:
+		last = append(last, field(pastTaken, serverNow), field(pastTakenBy, takenByHandOver))
+	case v.replace:
+		last = append(last, field(pastTaken, serverNow), field(pastTakenBy, takenByReplace))
+	}
+	// A damaged history must not make the grant fail.
+	kept := cond(docOf("$isArray", ref(fieldHistory)), ref(fieldHistory), list{})
+	return expr("$slice", expr("$concatArrays", kept, list{last}), refKeep)
+}
+
+// tenure is one past lease, as the server stored it.
+type tenure struct {
+	owner             string
+	token             int64
+	acquired, expires time.Time
+	ends              ends
+	held              bool
+	taken             time.Time
+	takenBy           string
+}
+
+// ends are the times at which a lease may have ended. Those of an earlier lease may still be there.
+type ends struct{ released, broken, freed time.Time }
+
+// read reads one of the fields. A damaged value counts as absent.
+func (e *ends) read(name string, v bson.RawValue) {
+	switch name {
+	case fieldReleasedAt, pastReleased:
+		e.released = dateOrZero(v)
+	case fieldBrokenAt, pastBroken:
+		e.broken = dateOrZero(v)
+	case fieldFreedAt, pastFreed:
+		e.freed = dateOrZero(v)
+	}
+}
+
+// tenure returns how the lease ended.
+func (t tenure) describe() driver.Tenure {
+	out := driver.Tenure{Owner: t.owner, Token: uint64(t.token), From: t.acquired}
+	ours := func(at time.Time) bool { return !at.IsZero() && !at.Before(t.acquired) }
+	freed := ours(t.ends.freed) && !t.held
+	switch {
+	case freed:
+		out.End, out.Until = driver.EndFreed, t.ends.freed
+	case !t.held && ours(t.ends.released):
+		out.End, out.Until = driver.EndReleased, t.ends.released
+	case !t.held: // a version without histories has released it
+		out.Until = t.expires
+	case t.takenBy != "" && t.taken.Before(t.expires):
+		out.End, out.Until = driver.EndHandedOver, t.taken
+		if t.takenBy == takenByReplace {
+			out.End = driver.EndTakenOver
+		}
+	default:
+		out.End, out.Until = driver.EndExpired, t.expires
+	}
+	if ours(t.ends.broken) && !freed {
+		out.End = driver.EndBroken // also if its holder released the lock then
+	}
+	return out
+}
+
+// pastHolders returns the last n tenures as [driver.Record] has it.
+func (r *record) pastHolders(n int) []driver.Tenure {
+	var all []driver.Tenure
+	if r.free() && r.token > 0 {
+		all = append(all, tenure{owner: r.owner, token: r.token, acquired: r.acquiredAt, expires: r.expiresAt, ends: r.ends, held: r.leaseID != ""}.describe())
+	}
+	for _, v := range slices.Backward(r.history) {
+		if t, ok := decodeTenure(v); ok {
+			all = append(all, t.describe())
+		}
+	}
+	return all[:min(len(all), n)]
+}
+
+// decodeTenure reads an element of the history, and reports false for one that is damaged: nothing
+// depends on a history.
+func decodeTenure(v bson.RawValue) (t tenure, ok bool) {
+	raw, ok := v.DocumentOK()
+	if !ok {
+		return t, false
+	}
+	elements, err := elementsOf(raw)
+	if err != nil {
+		return t, false
+	}
+	d := decoder{}
+	for _, e := range elements {
+		v := e.Value()
+		switch e.Key() {
+		case pastOwner:
+			d.text(fieldHistory, v, &t.owner)
+		case pastToken:
+			d.number(fieldHistory, v, &t.token)
+		case pastAcquired:
+			d.date(fieldHistory, v, &t.acquired)
+		case pastExpires:
+			d.date(fieldHistory, v, &t.expires)
+		case pastHeld:
+			d.boolean(fieldHistory, v, &t.held)
+		case pastTaken:
+			d.date(fieldHistory, v, &t.taken)
+		case pastTakenBy:
+			d.text(fieldHistory, v, &t.takenBy)
+		default:
+			t.ends.read(e.Key(), v)
+		}
+	}
+	return t, d.problem == "" && t.token > 0
+}
+
+// historyOf splits the array of a history. A damaged one is empty.
+func historyOf(v bson.RawValue) []bson.RawValue {
+	array, ok := v.ArrayOK()
+	if !ok {
+		return nil
+	}
+	elements, err := elementsOf(bson.Raw(array))
+	if err != nil {
+		return nil
+	}
+	values := make([]bson.RawValue, len(elements))
+	for i, e := range elements {
+		values[i] = e.Value()
+	}
+	return values
+}
+
+func dateOrZero(v bson.RawValue) (at time.Time) {
+	d := decoder{}
+	if d.date("", v, &at); d.problem != "" {
+		return time.Time{}
+	}
+	return at
+}
+
+// withPast is the projection of all that Inspect returns.
+var fieldsWithPast = append(append(doc{}, fieldsWithData...),
+	field(fieldReleasedAt, 1), field(fieldBrokenAt, 1), field(fieldFreedAt, 1), field(fieldHistory, 1))

@@ -1,0 +1,203 @@
+package mongo
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/mongotest"
+)
+
+// past writes the history of a lock as "owner end", the latest first.
+func past(t *testing.T, l *Locker, name string) string {
+	t.Helper()
+	r, err := l.Inspect(bounded(t), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, one := range r.History {
+		all = append(all, strings.TrimPrefix(one.Owner, "owner of ")+" "+one.End.String())
+	}
+	return strings.Join(all, ", ")
+}
+
+func wantPast(t *testing.T, l *Locker, when, want string) {
+	t.Helper()
+	if got := past(t, l, "n"); got != want {
+		t.Errorf("%s the history is %q, want %q", when, got, want)
+	}
+}
+
+func mustRelease(t *testing.T, l *Locker, lease driver.Lease) {
+	t.Helper()
+	if err := l.Release(bounded(t), lease); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// earlierVersion does what a version of the driver without histories does.
+type earlierVersion struct {
+	t    *testing.T
+	coll *mongo.Collection
+}
+
+func (e earlierVersion) update(name string, change any) {
+	e.t.Helper()
+	if res, err := e.coll.UpdateOne(bounded(e.t), docOf(fieldName, name), change); err != nil || res.MatchedCount != 1 {
+		e.t.Fatal(res, err)
+	}
+}
+
+func (e earlierVersion) acquire(name, id string) driver.Lease {
+	e.t.Helper()
+	e.update(name, setFields(
+		field(fieldKid, id), field(fieldOwner, "owner of "+id), field(fieldRenewedAt, serverNow), field(fieldAcquiredAt, serverNow),
+		field(fieldExpiresAt, nowPlus(30000)), field(fieldToken, expr("$max", expr("$add", ref(fieldToken), int64(1)), docOf("$toLong", serverNow))),
+		field(fieldTTL, int64(30000)), field(fieldBroken, false), field(fieldWrites, int64(0))))
+	return driver.Lease{Name: name, ID: driver.NewLeaseID(id), TTL: 30 * time.Second}
+}
+
+// release is also what its BreakNow did.
+func (e earlierVersion) release(name string) {
+	e.t.Helper()
+	e.update(name, doc{field("$unset", docOf(fieldKid, "")), field("$currentDate", docOf(fieldExpiresAt, true)), field("$set", docOf(fieldBroken, false))})
+}
+
+// Locks pass between this version and an earlier one in both directions. The last tenure of the
+// earlier one before each grant is in the history, and its end is never one of another tenure.
+func TestHistoryBesideAnEarlierVersion(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	l, earlier := newTestLocker(t, coll), earlierVersion{t, coll}
+
+	mustRelease(t, l, acquire(t, l, request("n", "a")))
+	earlier.acquire("n", "old")
+	wantPast(t, l, "while an earlier version has the lock", "")
+	earlier.release("n")
+	wantPast(t, l, "after the release by an earlier version", "old unknown")
+	b := acquire(t, l, request("n", "b"))
+	wantPast(t, l, "with a holder behind that of the earlier version", "old unknown")
+	if err := l.BreakNow(bounded(t), "n", 0); err != nil {
+		t.Fatal(err)
+	}
+	mustRelease(t, l, b)
+	earlier.acquire("n", "old2")
+	earlier.release("n")
+	earlier.acquire("n", "old3")
+	overwrite(t, coll, "n", field(fieldExpiresAt, serverNow))
+	c := acquire(t, l, request("n", "c"))
+	wantPast(t, l, "after a lease of the earlier version expired", "old3 expired, old unknown")
+	earlier.release("n")
+	d := earlier.acquire("n", "old4")
+	mustRelease(t, l, d) // as this version would
+	wantPast(t, l, "after two releases", "old4 released, old3 expired, old unknown")
+	mustRelease(t, l, c)
+}
+
+// A record from before there were histories is granted, renewed and released.
+func TestRecordWithoutHistory(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	l, earlier := newTestLocker(t, coll), earlierVersion{t, coll}
+	if _, err := coll.InsertOne(bounded(t), doc{field(fieldName, "n"), field(fieldVersion, schemaVersion), field(fieldToken, int64(7))}); err != nil {
+		t.Fatal(err)
+	}
+	lease := earlier.acquire("n", "old")
+	if err := l.Renew(bounded(t), lease); err != nil {
+		t.Error(err)
+	}
+	wantPast(t, l, "of a record without one,", "")
+	mustRelease(t, l, lease)
+	wantPast(t, l, "after its release by this version", "old released")
+	acquire(t, l, request("n", "a"))
+	wantPast(t, l, "after a grant", "old released")
+}
+
+// A damaged history is no error, and the next grants replace it.
+func TestDamagedHistory(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	mustRelease(t, l, acquire(t, l, request("n", "a")))
+	good := doc{field(pastOwner, "good"), field(pastToken, int64(5)), field(pastReleased, time.Now()), field(pastHeld, false)}
+	for what, damaged := range map[string]any{
+		"text": "x", "number": 5, "document": doc{field("0", good)}, "null": nil, "scalars": list{1, "x", nil, list{}},
+		"no token": list{docOf(pastOwner, "x")}, "token as text": list{docOf(pastToken, "5")}, "negative token": list{docOf(pastToken, int64(-1))},
+		"owner as number":   list{doc{field(pastToken, int64(5)), field(pastOwner, 5)}},
+		"date out of range": list{doc{field(pastToken, int64(5)), field(pastAcquired, bson.DateTime(1<<60))}},
+	} {
+		overwrite(t, coll, "n", field(fieldHistory, literal(damaged)), field(fieldReleasedAt, "x"), field(fieldBrokenAt, 5))
+		if got := past(t, l, "n"); got != "a unknown" {
+			t.Errorf("%s: the history is %q", what, got)
+		}
+	}
+	overwrite(t, coll, "n", field(fieldHistory, literal(list{good, 5, docOf(pastToken, "x")})))
+	wantPast(t, l, "with one good tenure", "a unknown, good released")
+	overwrite(t, coll, "n", field(fieldHistory, "x"))
+	lease := acquire(t, l, request("n", "b"))
+	wantPast(t, l, "after a grant", "a unknown")
+	mustRelease(t, l, lease)
+	wantPast(t, l, "after a release", "b released, a unknown")
+}
+
+// The number of past holders is that of the last grant. The stored history has no lease ID.
+func TestHistoryLength(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	for n, want := range map[int]string{0: "", 1: "3 released", 2: "3 released, 2 released"} {
+		l := newTestLocker(t, coll, WithHistory(n))
+		if got := l.Capabilities().History; got != n {
+			t.Errorf("the driver says that it keeps %d, want %d", got, n)
+		}
+		for i := range 4 {
+			mustRelease(t, l, acquire(t, l, request("n", fmt.Sprint(i))))
+		}
+		wantPast(t, l, "with a bound", want)
+		stored, _ := storedDocument(t, coll, "n").Lookup(fieldHistory).Array().Values()
+		if len(stored) != n {
+			t.Errorf("%d tenures are stored, want %d", len(stored), n)
+		}
+	}
+	l := newTestLocker(t, coll)
+	for range 3 {
+		mustRelease(t, l, acquire(t, l, request("secret", "5f0c2f3e")))
+	}
+	stored := storedDocument(t, coll, "secret").String()
+	if strings.Count(stored, "5f0c2f3e") != strings.Count(stored, "owner of 5f0c2f3e") {
+		t.Errorf("a lease ID is in %s", stored)
+	}
+	for _, n := range []int{-1, driver.MaxHistory + 1} {
+		if _, err := New(bounded(t), coll, WithHistory(n)); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "history") {
+			t.Errorf("WithHistory(%d): %v", n, err)
+		}
+	}
+}
+
+// Reads of many records leave the history out.
+func TestHistoryIsOnlyInspected(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	mustRelease(t, l, acquire(t, l, request("n", "a")))
+	acquire(t, l, request("n", "b"))
+	many, _ := l.InspectBatch(bounded(t), []string{"n"})
+	for r := range l.List(bounded(t), "") {
+		many = append(many, r)
+	}
+	for _, r := range append(many, wantHeld(t, l, request("n", "c"))) {
+		if r.History != nil {
+			t.Errorf("got %+v", r.History)
+		}
+	}
+	before := time.Now()
+	if r, err := l.Inspect(bounded(t), "n"); err != nil || r.ReadAt.Sub(before).Abs() > 10*time.Second {
+		t.Errorf("read at %v, error %v", r.ReadAt, err)
+	}
+}

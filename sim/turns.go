@@ -1,0 +1,269 @@
+package sim
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/lockstate"
+	"github.com/holdfast-go/holdfast/internal/history"
+)
+
+// The rules for queues. They do not trust package lockstate: the simulator has its own notes of who
+// waits, and of when a lock became free.
+const (
+	// InTurn: while a lock is reserved, it is granted only to the waiter whose turn it is.
+	InTurn history.Rule = "granted out of turn"
+	// ShortTurns: a free lock is reserved for no longer than promised.
+	ShortTurns history.Rule = "reserved for too long"
+	// Positions: a waiter keeps its position until it is granted the lock, leaves, does not come when
+	// woken, or does not refresh its position in time.
+	Positions history.Rule = "position lost"
+	// NotOvertaken: without faults, the first waiter of the queue gets the lock.
+	NotOvertaken history.Rule = "overtaken"
+	// Handovers: without faults, a released lock is granted to the first waiter that is alive soon.
+	Handovers history.Rule = "slow handover"
+)
+
+// turns are the simulator's notes of one lock. Times are real ones.
+type turns struct {
+	freed    time.Duration // when the lock became free by a release
+	known    bool          // and nothing has disturbed the server's clock and records since
+	released int           // counts its releases
+	woken    []string      // by the latest release
+}
+
+// disturbTurns forgets when locks became free: the clock or the records of the server have changed.
+func (s *server) disturbTurns() {
+	for _, t := range s.turns {
+		t.known = false
+	}
+}
+
+func (s *server) turnsOf(name string) *turns {
+	if s.turns[name] == nil {
+		s.turns[name] = &turns{}
+	}
+	return s.turns[name]
+}
+
+// grantInTurn applies the rules of the backend.
+func (s *server) grantInTurn(r *record, req driver.Request, from, waiter string, now lockstate.Moment) bool {
+	if s.isMongo() {
+		return r.AcquireInTurn(req, req.ID.Reveal(), from, waiter, now)
+	}
+	return r.Acquire(req, req.ID.Reveal(), from, now)
+}
+
+// positionWritten reports whether a refused request changes the record: a position is written again
+// when a third of its time is over. Otherwise the queue stays as it was.
+func positionWritten(before, after []lockstate.Waiter, waiter string, lasts, now time.Duration) bool {
+	if lasts <= 0 {
+		return false
+	}
+	i := slices.IndexFunc(before, func(w lockstate.Waiter) bool { return w.ID == waiter })
+	return i < 0 && len(after) > 0 || i >= 0 && before[i].Until-now < lasts*2/3
+}
+
+// woken lists the waiters that a release wakes.
+func woken(r *record) (waiters []string) {
+	for _, w := range r.Woken() {
+		waiters = append(waiters, w.ID)
+	}
+	if len(r.Queue) > longQueue {
+		waiters = waiters[:1]
+	}
+	return waiters
+}
+
+// freed notes that a lock was released. From here on the turns of its waiters count.
+func (s *server) freed(name string, r *record, now lockstate.Moment) {
+	if !s.isMongo() {
+		return
+	}
+	r.Expires = now.Elapsed
+	t := s.turnsOf(name)
+	t.freed, t.known, t.woken = s.w.now(), true, woken(r)
+	t.released++
+	s.expectHandover(name, r, t, t.released)
+}
+
+// hint wakes a process, if it lives.
+func (s *server) hint(waiter string, h hint) {
+	if p := s.waiters[waiter]; p != nil && p.queue != nil {
+		s.w.after(s.dice.upTo(s.w.plan.Latency), func() { p.queue.deliver(h) })
+	}
+}
+
+// leave removes a process from queues.
+func (s *server) leave(p *process, names []string) (a answer) {
+	for _, name := range names {
+		if w := s.change(name, func(r *record, _ lockstate.Moment) bool {
+			if r.Position(p.name) == 0 {
+				return false
+			}
+			before := slices.Clone(r.Queue)
+			r.Leave(p.name)
+			s.checkPositions(name, before, r.Queue, func(i int) bool { return before[i].ID == p.name })
+			return true
+		}); w != nil {
+			a.matched = true
+		}
+	}
+	return a
+}
+
+// confirm is a linearizable read: it reports whether a lease has the lock, and whom to wake if nobody
+// has it. What it shows is certain when a majority has it.
+func (s *server) confirm(l driver.Lease) (a answer) {
+	a.write = &write{at: s.w.now() + s.replication()}
+	if n := len(s.writes); n > 0 {
+		a.write.at = max(a.write.at, s.writes[n-1].at)
+	}
+	s.writes = append(s.writes, a.write)
+	switch r := s.records[l.Name]; {
+	case r == nil:
+	case r.Holder == l.ID.Reveal():
+		a.matched = true
+	case r.Holder == "":
+		a.waiters = woken(r)
+	}
+	return a
+}
+
+// refused checks a refusal.
+func (s *server) refused(p *process, req driver.Request, r *record, before []lockstate.Waiter, now lockstate.Moment, err error) {
+	if !s.isMongo() {
+		return
+	}
+	s.waiters[p.name] = p
+	var held *driver.HeldError
+	if t := s.turnsOf(req.Name); errors.As(err, &held) && held.Reserved && t.known {
+		const tolerance = 10 * time.Millisecond // clocks drift, and count milliseconds
+		if past := s.w.now() - t.freed - driver.Turn(len(before)+1); past > tolerance {
+			s.w.violate(ShortTurns, "%q is refused to %s %v after it became free, with %d waiters", req.Name, p.name, s.w.now()-t.freed, len(before))
+		}
+	}
+	s.checkPositions(req.Name, before, r.Queue, func(i int) bool { return before[i].Until <= now.Elapsed && before[i].ID != p.name })
+	if n := len(r.Queue); n > len(before) && r.Queue[n-1].ID != p.name {
+		s.w.violate(Positions, "%q: %s enters the queue before others", req.Name, p.name)
+	}
+}
+
+// granted checks a grant. free says that nobody held the lock.
+func (s *server) granted(p *process, req driver.Request, r *record, before []lockstate.Waiter, now lockstate.Moment, free bool) {
+	if !s.isMongo() {
+		return
+	}
+	mine := slices.IndexFunc(before, func(w lockstate.Waiter) bool { return w.ID == p.name })
+	place := mine
+	if place < 0 {
+		place = len(before)
+	}
+	t := s.turnsOf(req.Name)
+	if free && t.known {
+		const tolerance = 10 * time.Millisecond
+		if early := t.freed + driver.Turn(place+1) - s.w.now(); early > tolerance {
+			s.w.violate(InTurn, "%q is granted to %s at place %d of %d, %v before its turn", req.Name, p.name, place+1, len(before), early)
+		}
+		s.checkOvertaken(p, req.Name, before[:place], t)
+	}
+	t.known = false
+	s.checkPositions(req.Name, before, r.Queue, func(i int) bool {
+		return i == mine || free && i < min(place, driver.WokenWaiters)
+	})
+}
+
+// checkPositions checks that a change of a queue has kept its order, and has removed only waiters
+// that may go.
+func (s *server) checkPositions(name string, before, after []lockstate.Waiter, mayGo func(i int) bool) {
+	next := 0
+	for i, w := range before {
+		if next < len(after) && after[next].ID == w.ID {
+			next++
+		} else if !mayGo(i) {
+			s.w.violate(Positions, "%q: %s loses position %d of %d", name, w.ID, i+1, len(before))
+			return
+		}
+	}
+}
+
+// settled is how long after a fault every waiter is certainly in its usual state again.
+const settled = 15 * time.Second
+
+// quiet reports whether there has been no fault for a while.
+func (w *world) quiet() bool {
+	now := w.now()
+	if w.plan.Noise > 0 && now < w.plan.Heal+settled {
+		return false
+	}
+	for _, f := range w.plan.Faults { // sorted by At
+		end := f.At + f.For
+		if f.Kind == Crash || f.Kind == Stop { // those that are left are not disturbed
+			end = f.At
+		}
+		if f.At <= now && now < end+settled {
+			return false
+		}
+	}
+	return true
+}
+
+// waitsSince reports whether a living process has been waiting for a lock since a time, and hints
+// reach it.
+func (s *server) waitsSince(waiter, name string, since time.Duration) bool {
+	p := s.waiters[waiter]
+	return p != nil && !p.closed && p.ctx.Err() == nil && p.queue.open && p.queue.since < since-settled/2 &&
+		slices.ContainsFunc(p.queue.waits[name], func(w *wait) bool { return w.from < since })
+}
+
+// checkOvertaken checks that nobody who was woken and waits was before the one who is granted the lock.
+// A waiter that moved forward after it was woken comes too late: those before it were dead, and their
+// time ran out in between.
+func (s *server) checkOvertaken(p *process, name string, passed []lockstate.Waiter, t *turns) {
+	if !s.w.quiet() {
+		return
+	}
+	for i, w := range passed {
+		if slices.Index(t.woken, w.ID) == i && s.waitsSince(w.ID, name, t.freed) {
+			s.w.violate(NotOvertaken, "%q is granted to %s %v after its release, although %s waits at position %d", name, p.name, s.w.now()-t.freed, w.ID, i+1)
+			return
+		}
+	}
+}
+
+// expectHandover checks later that a released lock was granted to a waiter: to the first soon, and to
+// the second one turn later if the first is dead. Behind two that are dead, a waiter polls.
+func (s *server) expectHandover(name string, r *record, t *turns, release int) {
+	if !s.w.quiet() {
+		return
+	}
+	freed := t.freed
+	first := slices.IndexFunc(r.Queue, func(w lockstate.Waiter) bool { return s.waitsSince(w.ID, name, freed) })
+	if first < 0 {
+		return
+	}
+	waiter := r.Queue[first].ID
+	limit := driver.Turn(first+1) + 8*s.w.plan.Latency + 100*time.Millisecond
+	if first >= driver.WokenWaiters || first > 0 && len(r.Queue) > longQueue {
+		limit += 25 * time.Second
+	}
+	s.w.after(limit, func() {
+		if s.w.quiet() && t.known && t.released == release && s.waitsSince(waiter, name, freed) {
+			s.w.violate(Handovers, "%q is free for %v after its release, although %s waits at position %d", name, limit, waiter, first+1)
+		}
+	})
+}
+
+// checkPositionsLeft looks for positions of processes that have ended in order.
+func (s *server) checkPositionsLeft() {
+	now := s.moment()
+	for name, r := range sorted(s.records) {
+		for _, w := range r.Queue {
+			if p := s.waiters[w.ID]; w.Until > now.Elapsed && p != nil && !p.crashed && !(s.back && r.at < s.w.plan.Heal) {
+				s.w.violate(NothingLeft, "%s has ended, and keeps a position in the queue of %q", p.name, name)
+			}
+		}
+	}
+}
