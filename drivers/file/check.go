@@ -177,7 +177,7 @@ func (l *Locker) RemoveProbe(ctx context.Context, name string) error {
 			return err
 		}
 		rec, err := l.load(base+".json", name)
-		var now, none = time.Now(), errors.Is(err, fs.ErrNotExist)
+		none := errors.Is(err, fs.ErrNotExist)
 		if err == nil {
 			moment, clockErr := l.now()
 			if clockErr != nil || rec.Held(moment) || len(rec.Data) > 0 {
@@ -185,7 +185,7 @@ func (l *Locker) RemoveProbe(ctx context.Context, name string) error {
 				return clockErr
 			}
 			// Promise 3: the next token comes from the wall clock, which must have passed this one.
-			if rec.Token >= uint64(max(now.UnixMilli(), 0)) {
+			if rec.Token >= uint64(max(moment.Wall.UnixMilli(), 0)) {
 				unlock()
 				return nil
 			}

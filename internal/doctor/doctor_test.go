@@ -93,13 +93,17 @@ func TestFaultsAreFound(t *testing.T) {
 		t.Run(c.op+" "+c.subject, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memory.NewStore()
-				r := examineLocker(t, wrapped(store, func(op string, n int, _ driver.Lease) faulty.Fault {
+				l := wrapped(store, func(op string, n int, _ driver.Lease) faulty.Fault {
 					time.Sleep(2 * time.Millisecond) // the removal needs a later time than the grant
 					if op == c.op && n == 1 {
 						return c.fault
 					}
 					return faulty.Fault{}
-				}))
+				})
+				r := examineLocker(t, l)
+				if before := c.op == faulty.OpCheck || c.op == faulty.OpList; before && l.Count(faulty.OpAcquire) > 0 {
+					t.Error("a lock was taken although something was wrong")
+				}
 				f := wantFound(t, r, c.subject, c.level, "")
 				if c.fault.Delay == 0 && !strings.Contains(f.Detail, errBackend.Error()) {
 					t.Errorf("the detail is %q", f.Detail)
