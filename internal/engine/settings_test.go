@@ -172,7 +172,7 @@ func TestOpen(t *testing.T) {
 		"":                          "mem",
 		"no-scheme":                 "mem",
 		"redis://u:secret@h/":       "is the driver imported?",
-		"mem:?secret=1&b=2":         "has no URL parameters",
+		"mem:?secret=1&b=2":         "must be one of history",
 		"://u:secret@h":             "mem",
 		"MONGODBX://u:secret@h?a=b": "is the driver imported?",
 	} {
