@@ -159,13 +159,13 @@ func TestDocument(t *testing.T) {
 	for field, want := range map[string]bson.Type{
 		"_id": bson.TypeString, "v": bson.TypeInt32, "kid": bson.TypeString, "owner": bson.TypeString, "ts": bson.TypeDateTime,
 		"expiresAt": bson.TypeDateTime, "acquiredAt": bson.TypeDateTime, "token": bson.TypeInt64, "ttl": bson.TypeInt64,
-		"data": bson.TypeBinary, "broken": bson.TypeBoolean, "writes": bson.TypeInt64,
+		"data": bson.TypeBinary, "broken": bson.TypeBoolean, "writes": bson.TypeInt64, "history": bson.TypeArray,
 	} {
 		if got := before.Lookup(field).Type; got != want {
 			t.Errorf("%s is of type %s, want %s", field, got, want)
 		}
 	}
-	if n := len(mustElements(t, before)); n != 12 {
+	if n := len(mustElements(t, before)); n != 13 {
 		t.Errorf("%d fields: %v", n, before)
 	}
 	if got := before.Lookup("expiresAt").DateTime() - before.Lookup("ts").DateTime(); got != req.TTL.Milliseconds() {
