@@ -121,8 +121,9 @@ type recordHider struct {
 	hidden         bool
 }
 
-func (m *recordHider) setLeaseID(ctx context.Context, kid string) {
-	if _, err := m.coll.UpdateOne(ctx, docOf(fieldName, m.name), setFields(field(fieldKid, literal(kid)))); err != nil {
+func (m *recordHider) setLeaseID(kid string) {
+	// The context of a command may have a session of the Locker's client.
+	if _, err := m.coll.UpdateOne(bounded(m.t), docOf(fieldName, m.name), setFields(field(fieldKid, literal(kid)))); err != nil {
 		m.t.Error(err)
 	}
 }
@@ -133,10 +134,10 @@ func (m *recordHider) started(ctx context.Context, e *event.CommandStartedEvent)
 		m.updates++
 		if m.hidden = m.hides > 0; m.hidden {
 			m.hides--
-			m.setLeaseID(ctx, "another's")
+			m.setLeaseID("another's")
 		}
 	case e.CommandName == "find" && m.hidden:
-		m.setLeaseID(ctx, m.leaseID)
+		m.setLeaseID(m.leaseID)
 	}
 }
 
