@@ -142,7 +142,7 @@ func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lea
 		held.Record.Revision = driver.Revision{} // see Inspect
 	}
 	if failed := l.withOld(ctx, func(ctx context.Context) error { return l.old.Release(ctx, claim) }); failed != nil {
-		return driver.Lease{}, opError("acquire", req.Name, driver.Errorf("the old lock was not released: %w; the new one: %v", failed, err)) //nolint:errorlint // the outcome is unknown
+		return driver.Lease{}, opError("acquire", req.Name, driver.Errorf("the old lock was not released: %w; the new one: %v", failed, err))
 	}
 	return driver.Lease{}, err
 }

@@ -91,10 +91,9 @@ func (q *queue) Wait(name string, wake func(turn time.Duration)) (stop func()) {
 
 // sinceRefusal returns how to wake a waiter at once, if the cursor is open.
 func (q *queue) sinceRefusal(name string) (turn time.Duration, wake bool) {
-	asked, early, hinted := q.entered[name], q.early[name], false
-	if _, hinted = q.early[name]; hinted {
-		delete(q.early, name)
-	}
+	asked := q.entered[name]
+	early, hinted := q.early[name]
+	delete(q.early, name)
 	switch {
 	case !q.open:
 		return 0, false

@@ -238,7 +238,7 @@ func (s *server) acquire(p *process, from string, req driver.Request, queued boo
 			return s.isMongo() && positionWritten(before, r.Queue, p.name, req.QueueFor, now.Elapsed)
 		}
 		a.contended = len(r.Queue) > 0
-		s.granted(p, req, r, before, now, free)
+		s.granted(p, req, r, before, free)
 		if a.token = r.Token; !repeat {
 			r.anonymous = !s.isMongo()
 			s.grants++

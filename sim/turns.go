@@ -152,7 +152,7 @@ func (s *server) refused(p *process, req driver.Request, r *record, before []loc
 }
 
 // granted checks a grant. free says that nobody held the lock.
-func (s *server) granted(p *process, req driver.Request, r *record, before []lockstate.Waiter, now lockstate.Moment, free bool) {
+func (s *server) granted(p *process, req driver.Request, r *record, before []lockstate.Waiter, free bool) {
 	if !s.isMongo() {
 		return
 	}
@@ -261,7 +261,7 @@ func (s *server) checkPositionsLeft() {
 	now := s.moment()
 	for name, r := range sorted(s.records) {
 		for _, w := range r.Queue {
-			if p := s.waiters[w.ID]; w.Until > now.Elapsed && p != nil && !p.crashed && !(s.back && r.at < s.w.plan.Heal) {
+			if p := s.waiters[w.ID]; w.Until > now.Elapsed && p != nil && !p.crashed && (!s.back || r.at >= s.w.plan.Heal) {
 				s.w.violate(NothingLeft, "%s has ended, and keeps a position in the queue of %q", p.name, name)
 			}
 		}

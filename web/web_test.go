@@ -470,12 +470,12 @@ func BenchmarkTenThousandLocks(b *testing.B) {
 func TestPastHolders(t *testing.T) {
 	t.Parallel()
 	p := serve(t, web.Options{})
-	released, freed := p.hold("job"), uint64(0)
+	released := p.hold("job")
 	if err := released.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	h := p.hold("job")
-	freed = h.Token()
+	freed := h.Token()
 	if err := p.store.Locker().BreakNow(t.Context(), "job", 0); err != nil {
 		t.Fatal(err)
 	}

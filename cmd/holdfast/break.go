@@ -65,7 +65,7 @@ func (b *breakCmd) Run(a *app) error {
 			if !isTerminal(os.Stdin) {
 				return errNotAsked
 			}
-			a.log.flush(flushTimeout)
+			a.log.flush()
 			agreed, err := b.ask(a.stderr, os.Stdin, record)
 			if err != nil {
 				return err

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 	"unicode"
 )
 
@@ -42,11 +41,11 @@ func messageLine(message string) string {
 	return oneLine(libraryPrefix.ReplaceAllString(message, "$1"))
 }
 
-// flush waits up to limit until the messages so far are written. It is needed only where a
+// flush waits up to flushTimeout until the messages so far are written. It is needed only where a
 // message has to come before something else.
-func (l *logger) flush(limit time.Duration) {
+func (l *logger) flush() {
 	if a, ok := l.w.(*asyncWriter); ok {
-		a.flush(limit)
+		a.flush(flushTimeout)
 	}
 }
 

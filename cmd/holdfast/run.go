@@ -343,7 +343,7 @@ func afterWaiting(d time.Duration) string {
 // runCommand runs the command under a hold.
 func (r *runner) runCommand(hold *holdfast.Hold) (lost bool, err error) {
 	start := time.Now()
-	r.log.flush(flushTimeout) // the messages so far come before the command's output
+	r.log.flush() // the messages so far come before the command's output
 	child, unguarded, err := startChild(r.executable, r.Command, r.environment(hold))
 	if err != nil {
 		return false, &exitError{codeNotExecutable, fmt.Errorf("cannot start %s: %w", quoteUnsafe(r.executable), err)}

@@ -316,7 +316,7 @@ const unguardedRisk = "if holdfast is now killed or stopped, the command or a pr
 
 func (s *supervisor) logSuspended() {
 	s.log.infof("suspended together with the command; %q is lost unless they are resumed within %s", s.hold.Name(), roundedDuration(s.hold.LostIn()))
-	s.log.flush(flushTimeout)
+	s.log.flush()
 }
 
 func (s *supervisor) logSignalError(err error) {

@@ -47,7 +47,7 @@ func (c *topCmd) Run(a *app) error {
 		source := lockview.NewSource(client, c.Prefix, c.Every)
 		defer source.Close()
 		defer source.Enter()()
-		a.log.flush(flushTimeout)
+		a.log.flush()
 		m := newTopModel(ctx, client, source)
 		m.backend, m.prefix, m.mayBreak = displayBackend(a.backend), c.Prefix, c.AllowBreak
 		return runTop(ctx, m)

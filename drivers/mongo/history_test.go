@@ -188,7 +188,10 @@ func TestHistoryIsOnlyInspected(t *testing.T) {
 	mustRelease(t, l, acquire(t, l, request("n", "a")))
 	acquire(t, l, request("n", "b"))
 	many, _ := l.InspectBatch(bounded(t), []string{"n"})
-	for r := range l.List(bounded(t), "") {
+	for r, err := range l.List(bounded(t), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
 		many = append(many, r)
 	}
 	for _, r := range append(many, wantHeld(t, l, request("n", "c"))) {

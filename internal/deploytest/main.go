@@ -162,7 +162,7 @@ func (f *failOver) run(ctx context.Context) (err error) {
 	}
 	for instance, value := range map[string]string{"one": "1", "two": "0"} {
 		if err := until(ctx, leads(instance, value)); err != nil {
-			return fmt.Errorf("Prometheus does not show holdfast_leader %s of %s: %w", value, instance, err)
+			return fmt.Errorf("no holdfast_leader in Prometheus, want %s of %s: %w", value, instance, err)
 		}
 	}
 	if err := wait(ctx, f.quiet); err != nil {
@@ -192,7 +192,7 @@ func (f *failOver) run(ctx context.Context) (err error) {
 		return err
 	}
 	if strings.Count(string(loaded), `"health":"ok"`) < 9 {
-		return fmt.Errorf("Prometheus could not evaluate all rules: %s", loaded)
+		return fmt.Errorf("rules that Prometheus could not evaluate: %s", loaded)
 	}
 	fmt.Printf("Prometheus saw the fail-over %s after the kill; no alert fired\n", took.Round(time.Millisecond))
 	f.recording, err = f.series(ctx, begin, killed, took)
@@ -247,7 +247,7 @@ scrape_configs:
 	}
 	if err := until(ctx, func() bool { return answers(f.prometheus + "/-/ready") }); err != nil {
 		p.kill()
-		return p, fmt.Errorf("Prometheus does not start: %w", err)
+		return p, fmt.Errorf("start Prometheus: %w", err)
 	}
 	return p, nil
 }
@@ -324,7 +324,7 @@ func (f *failOver) series(ctx context.Context, begin, killed time.Time, took tim
 		return "", err
 	}
 	if len(all) < 10 {
-		return "", fmt.Errorf("Prometheus has only %d series", len(all))
+		return "", fmt.Errorf("only %d series in Prometheus", len(all))
 	}
 	slices.SortFunc(all, func(a, b sample) int { return strings.Compare(a.String(), b.String()) })
 	at := func(t time.Time) string { return t.Sub(first).Truncate(f.scrape).String() }

@@ -167,7 +167,7 @@ func (v *visitor) visit(n ast.Node) bool {
 	case *ast.SwitchStmt:
 		if n.Tag == nil {
 			for _, c := range n.Body.List {
-				if c := c.(*ast.CaseClause); len(c.List) == 1 {
+				if c, ok := c.(*ast.CaseClause); ok && len(c.List) == 1 {
 					v.negate(c.List[0])
 				}
 			}

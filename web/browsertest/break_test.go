@@ -188,7 +188,7 @@ func TestSecret(t *testing.T) {
 			if header != "" {
 				request.Header.Set("Authorization", header)
 			}
-			answer, err := http.DefaultClient.Do(request)
+			answer, err := http.DefaultClient.Do(request) //nolint:bodyclose // readAll closes it
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -242,7 +242,7 @@ func TestNoSecretLeaves(t *testing.T) {
 			h := lock(t, client, "job", holdfast.WithData([]byte("confidential")))
 			s := serve(t, u, "--allow-break")
 			for _, path := range []string{"api/session", "api/locks", "api/lock?name=job", "api/instances"} {
-				answer, err := http.Get(s.url + path)
+				answer, err := http.Get(s.url + path) //nolint:bodyclose // readAll closes it
 				if err != nil {
 					t.Fatal(err)
 				}
