@@ -30,7 +30,9 @@ SYSTEMS := linux darwin windows
 # For test-newest: the packages that use other modules, and a go.mod with the newest versions of those modules.
 NEWEST_PKG ?= ./drivers/mongo ./drivers/azblob ./drivers/file ./internal/mongotest ./internal/azuritetest
 NEWEST := .cache/newest.mod
+# The tests of the command that concern the modules which only it uses.
 NEWEST_COMMAND := ../../.cache/newest-command.mod
+NEWEST_COMMAND_RUN ?= Help|Flag|Reference|Completion|Man|Top|Metrics|Listen
 MODULES := . otelholdfast cmd/holdfast web/browsertest bench integration holdfastcontainers adapters/integration holdfastvet sim
 # The modules that make test tests beside the root module.
 TESTED_MODULES := otelholdfast sim cmd/holdfast
@@ -103,7 +105,7 @@ test-newest: setup ## test the packages that use other modules with the newest v
 	@scripts/newest.sh $(NEWEST) $(NEWEST_PKG)
 	$(GO) test -mod=mod -modfile=$(NEWEST) -json -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(NEWEST_PKG) | $(GO) run ./internal/progress
 	cd cmd/holdfast && ../../scripts/newest.sh $(NEWEST_COMMAND) ./... && \
-		$(GO) test -mod=mod -modfile=$(NEWEST_COMMAND) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
+		$(GO) test -mod=mod -modfile=$(NEWEST_COMMAND) -run '$(NEWEST_COMMAND_RUN)' -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
 
 # The server versions that package mongotest can fetch; linux/amd64 only.
 VERSIONS ?= 4.4.2 5.0.4 6.0.5 6.0.27
