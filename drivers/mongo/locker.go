@@ -350,6 +350,7 @@ func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) e
 		l.clientDisconnected.Store(true)
 	}
 	if mongo.IsTimeout(err) {
+		l.connections.commandTimedOut()
 		if !errors.Is(err, context.DeadlineExceeded) {
 			err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err) // the server's limit was reached first
 		}
