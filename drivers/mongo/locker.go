@@ -46,6 +46,7 @@ type Locker struct {
 	linearizable *mongo.Collection // linearizable reads, of one document each
 	config       config
 	standalone   bool         // the server is not a replica set
+	forCheck     bool         // it is for examining the server ([driver.OpenForCheck])
 	id           string       // in queues
 	connections  *connections // of the client
 	leave        func()       // ends the use of connections
