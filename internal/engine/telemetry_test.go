@@ -221,7 +221,7 @@ func TestHookOfALateRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ driver.Lease) locktest.Fault {
 			if op == locktest.OpRelease || op == locktest.OpHandOver {
-				return locktest.Fault{Delay: 3 * time.Second}
+				return locktest.Fault{Delay: time.Second}
 			}
 			return locktest.Fault{}
 		})
@@ -240,7 +240,7 @@ func TestHookOfALateRelease(t *testing.T) {
 			for range 2 {
 				calls.Go(func() { _ = h.Release(t.Context()) })
 			}
-			time.Sleep(2 * time.Second)
+			time.Sleep(500 * time.Millisecond)
 			if n := hook.Open(telemetry.Hold); n != 0 {
 				t.Errorf("%d holds while the release waits for its answer", n)
 			}
