@@ -96,7 +96,9 @@ func TestDocumentOfShedLock(t *testing.T) {
 func TestEitherExcludesTheOther(t *testing.T) {
 	t.Parallel()
 	c, ctx := mongotest.Collection(t), t.Context()
-	l := newLock(t, c, mongolock.ShedLock())
+	schema := mongolock.ShedLock()
+	schema.Skew = time.Minute // longer than a pause of this test
+	l := newLock(t, c, schema)
 	a, b := claim("a"), claim("b")
 	for range 2 { // the second is a repeat
 		if err := l.Acquire(ctx, a); err != nil {
@@ -106,12 +108,12 @@ func TestEitherExcludesTheOther(t *testing.T) {
 	if lockAsShedLock(t, c, "job", time.Now()) {
 		t.Fatal("ShedLock takes a lock that is held")
 	}
-	if lockAsShedLock(t, c, "job", time.Now().Add(30*time.Second)) {
+	if lockAsShedLock(t, c, "job", time.Now().Add(a.TTL+schema.Skew/2)) {
 		t.Fatal("a clock that is fast by less than Skew takes a lock that is held")
 	}
 	var held *driver.HeldError
 	if err := l.Acquire(ctx, b); !errors.As(err, &held) || !strings.HasPrefix(held.Record.Owner, "a ") || !held.Record.RemainingKnown ||
-		held.Record.Remaining < 25*time.Second || held.Record.Remaining > 32*time.Second {
+		held.Record.Remaining < a.TTL+schema.Skew || held.Record.Remaining > a.TTL+2*schema.Skew {
 		t.Errorf("another claim: %v", err)
 	}
 	if err := l.Release(ctx, b); err != nil {
