@@ -383,3 +383,26 @@ func TestNewOutsideOfTheBubble(t *testing.T) {
 		t.Errorf("the failures are %q", failures)
 	}
 }
+
+// Outside of a bubble, a hold counts that ends at once.
+func TestAwaitHoldSeesShortHolds(t *testing.T) {
+	p := holdfasttest.New(t).Process("A")
+	ctx, cancel := context.WithCancel(t.Context())
+	var holder sync.WaitGroup
+	holder.Go(func() {
+		for ctx.Err() == nil {
+			h, err := p.Client().Lock(ctx, "job")
+			if err == nil {
+				err = h.Release(context.WithoutCancel(ctx))
+			}
+			if err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+		}
+	})
+	if h := p.AwaitHold("job"); h.Name() != "job" {
+		t.Errorf("the hold is of %q", h.Name())
+	}
+	cancel()
+	holder.Wait()
+}

@@ -164,6 +164,49 @@ func TestMetricsOfAcquisitionsAndHolds(t *testing.T) {
 	})
 }
 
+// lateRelease answers 5 s after it has released.
+type lateRelease struct{ *memory.Locker }
+
+func (l lateRelease) Release(ctx context.Context, lease driver.Lease) error {
+	err := l.Locker.Release(ctx, lease)
+	time.Sleep(5 * time.Second)
+	return err
+}
+
+// While the answer to a release is under way and another process holds the lock already, the metrics
+// show one holder and one leader.
+func TestMetricsOfALateRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, mine, others := memory.NewStore(), newRig(t, otelholdfast.WithLockName(byName)), newRig(t, otelholdfast.WithLockName(byName))
+		leads := func(r *rig, l holdfast.Locker) *holdfast.LeaderAwareRunner {
+			runner, err := holdfast.NewLeaderAwareRunner(r.client(t, l), "job")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return runner
+		}
+		work := func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		start := func(r *holdfast.LeaderAwareRunner) (stop func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { defer close(done); _ = r.Run(ctx, work) }()
+			synctest.Wait()
+			t.Cleanup(func() { cancel(); <-done })
+			return cancel
+		}
+		stop := start(leads(mine, lateRelease{store.Locker()}))
+		start(leads(others, store.Locker()))
+		stop()
+		time.Sleep(time.Second)
+		none, one := map[string]string{"lock=job": "0"}, map[string]string{"lock=job": "1"}
+		mine.expect(t, map[string]map[string]string{"holdfast.held": none, "holdfast.leader": none})
+		others.expect(t, map[string]map[string]string{"holdfast.held": one, "holdfast.leader": one})
+	})
+}
+
 // unrenewable refuses every renewal without a definite answer.
 type unrenewable struct{ *memory.Locker }
 

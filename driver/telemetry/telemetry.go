@@ -23,10 +23,11 @@ type Hook interface {
 	// descend from ctx.
 	Begin(ctx context.Context, op Operation) context.Context
 	// End is called after the operation, with the context that Begin returned and the same op. took is
-	// elapsed time. err is the operation's error; for a Hold it is nil unless Lost was called.
+	// elapsed time. err is the operation's error; for a Hold it is nil unless Lost was called. A Hold ends
+	// when its release begins: another may hold the lock before the release has been answered.
 	End(ctx context.Context, op Operation, took time.Duration, err error)
 	// Lost is called when a hold ends without a release, with the context and op of its Begin. held is how
-	// long it lasted. The work may still run: End is called when the release ends it, and never if the
+	// long it lasted. The work may still run: End is called when the release begins, and never if the
 	// program does not release it.
 	Lost(ctx context.Context, op Operation, held time.Duration, cause error)
 	// Overrun is called when work still runs under a lost hold and another may be granted the lock.

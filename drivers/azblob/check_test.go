@@ -90,3 +90,18 @@ func TestCheckSASTime(t *testing.T) {
 		}
 	}
 }
+
+// A record whose token is far ahead of the service's clock is kept, without a wait for that clock.
+func TestRemoveProbeKeepsATokenAhead(t *testing.T) {
+	t.Parallel()
+	l := newTestContainer(t).locker()
+	lease := acquire(t, l, request("n"))
+	putTokenAhead(t, l, lease)
+	release(t, l, lease)
+	if err := l.RemoveProbe(bounded(t), "n"); err != nil {
+		t.Error(err)
+	}
+	if next := acquire(t, l, request("n")); next.Token != 9000000000000001 {
+		t.Errorf("the next token is %d", next.Token)
+	}
+}

@@ -43,19 +43,7 @@ func TestPrune(t *testing.T) {
 	}
 	release(t, l, fenced)
 	ahead := acquire(t, l, request("ahead"))
-	future := "9000000000000000"
-	properties, err := l.Blob("ahead").GetProperties(bounded(t), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for key := range properties.Metadata {
-		if http.CanonicalHeaderKey(key) == http.CanonicalHeaderKey(keyToken) {
-			properties.Metadata[key] = &future
-		}
-	}
-	if _, err := l.Blob("ahead").SetMetadata(bounded(t), properties.Metadata, &blob.SetMetadataOptions{AccessConditions: Conditions(ahead)}); err != nil {
-		t.Fatal(err)
-	}
+	putTokenAhead(t, l, ahead)
 	release(t, l, ahead)
 	damaged := "x"
 	if _, err := l.Blob("damaged").Upload(bounded(t), requestBody(nil), nil); err != nil {

@@ -126,7 +126,9 @@ func (r record) metadata() map[string]*string {
 		writes := strconv.FormatUint(r.writes, 10) + " " + r.writeMark
 		m[keyWrites] = &writes
 	}
-	if history := r.historyWithin(maxMetadata - size(m)); history != "" {
+	// An earlier version keeps the history as it is, beside an owner that may be longer.
+	reserve := max(0, 3*limits.MaxOwner-len(*m[keyOwner]))
+	if history := r.historyWithin(maxMetadata - size(m) - reserve); history != "" {
 		m[keyHistory] = &history
 	}
 	return m

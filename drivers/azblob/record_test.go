@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -216,7 +217,8 @@ func sameRecord(a, b record) bool {
 		slices.Equal(a.history, b.history) && maps.EqualFunc(a.others, b.others, func(x, y *string) bool { return x == y })
 }
 
-// The history fits into the metadata, whatever else is there, and a damaged one is no error.
+// The history fits into the metadata, whatever else is there and also beside the longest owner, which an
+// earlier version adds without removing anything. A damaged history is no error.
 func TestHistoryInMetadata(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 13, 0, 5, 0, time.UTC)
@@ -248,6 +250,18 @@ func TestHistoryInMetadata(t *testing.T) {
 			if len(one.Owner) > maxPastOwner || !strings.HasSuffix(one.Owner, "…") || !strings.HasPrefix(owner, strings.TrimSuffix(one.Owner, "…")) {
 				t.Errorf("the owner is %q", one.Owner)
 			}
+		}
+	}
+	for _, present := range []string{"a", owner} {
+		r := record{}
+		for range driver.MaxHistory {
+			r = r.nextGrant(driver.Request{Owner: owner, TTL: 15 * time.Second}, newID(), now, driver.MaxHistory)
+		}
+		m := r.nextGrant(driver.Request{Owner: present, TTL: 15 * time.Second}, newID(), now, driver.MaxHistory).metadata()
+		longest := url.PathEscape(strings.Repeat(" ", limits.MaxOwner))
+		m[keyOwner] = &longest
+		if n := total(m); n > 8<<10 || m[keyHistory] == nil {
+			t.Errorf("after a grant by an earlier version there are %d bytes", n)
 		}
 	}
 	r := record{}.nextGrant(driver.Request{Owner: "a", TTL: 15 * time.Second}, newID(), now, 8)

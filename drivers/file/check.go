@@ -176,7 +176,7 @@ func (l *Locker) RemoveProbe(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		rec, err := l.load(base+".json", name)
+		rec, err := l.load(ctx, base+".json", name)
 		none := errors.Is(err, fs.ErrNotExist)
 		if err == nil {
 			moment, clockErr := l.now()

@@ -53,7 +53,7 @@ type stalls struct {
 	stems map[string]chan struct{}
 }
 
-func (s *stalls) open(path string, flag int) (*os.File, error) {
+func (s *stalls) open(ctx context.Context, path string, flag int) (*os.File, error) {
 	base, _, _ := strings.Cut(filepath.Base(path), ".")
 	s.mu.Lock()
 	resumed := s.stems[base]
@@ -61,7 +61,7 @@ func (s *stalls) open(path string, flag int) (*os.File, error) {
 	if resumed != nil {
 		<-resumed
 	}
-	return openFile(path, flag)
+	return openFile(ctx, path, flag)
 }
 
 func (s *stalls) stall(_ context.Context, name string) (resume func(), err error) {

@@ -189,13 +189,13 @@ func TestNothingIsWrittenAfterTheContextEnds(t *testing.T) {
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		reads := 0
-		l.disk.open = func(path string, flag int) (*os.File, error) {
+		l.disk.open = func(ctx context.Context, path string, flag int) (*os.File, error) {
 			if strings.HasSuffix(path, ".json") {
 				if reads++; reads == 2 { // the one under the lock
 					cancel()
 				}
 			}
-			return openFile(path, flag)
+			return openFile(ctx, path, flag)
 		}
 		if err := do(ctx); !errors.Is(err, context.Canceled) || reads != 2 {
 			t.Errorf("%s: error %v after %d reads", name, err, reads)
@@ -211,9 +211,9 @@ func TestNothingIsWrittenAfterTheContextEnds(t *testing.T) {
 func hang(t *testing.T, l *Locker) (resume func()) {
 	t.Helper()
 	resumed := make(chan struct{})
-	l.disk.open = func(path string, flag int) (*os.File, error) {
+	l.disk.open = func(ctx context.Context, path string, flag int) (*os.File, error) {
 		<-resumed
-		return openFile(path, flag)
+		return openFile(ctx, path, flag)
 	}
 	resume = sync.OnceFunc(func() { close(resumed) })
 	t.Cleanup(resume) // before the Locker is closed

@@ -58,7 +58,7 @@ func (l *Locker) readAll(ctx context.Context, prefix string) ([]listed, error) {
 		if !ok || !mayHavePrefix(base, prefix) {
 			continue
 		}
-		r, err := l.readStem(base)
+		r, err := l.readStem(ctx, base)
 		switch {
 		case ctx.Err() != nil:
 			return nil, ended(ctx)
@@ -83,7 +83,7 @@ func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]driver.Rec
 				if ctx.Err() != nil {
 					return ended(ctx)
 				}
-				read[i].Record, read[i].err = l.inspect(name)
+				read[i].Record, read[i].err = l.inspect(ctx, name)
 			}
 			set(read)
 			return nil
@@ -103,11 +103,11 @@ func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]driver.Rec
 }
 
 // inspect reads a lock's record, without the data.
-func (l *Locker) inspect(name string) (driver.Record, error) {
+func (l *Locker) inspect(ctx context.Context, name string) (driver.Record, error) {
 	if err := driver.ValidateName(name, limits); err != nil {
 		return driver.Record{}, err
 	}
-	rec, now, err := l.readName(name)
+	rec, now, err := l.readName(ctx, name)
 	if err != nil {
 		return driver.Record{}, err
 	}
@@ -117,12 +117,12 @@ func (l *Locker) inspect(name string) (driver.Record, error) {
 
 // readName reads the record of a name, which may be missing, and before that the clock. It does not lock the
 // lock file; see [Locker.change].
-func (l *Locker) readName(name string) (record, lockstate.Moment, error) {
+func (l *Locker) readName(ctx context.Context, name string) (record, lockstate.Moment, error) {
 	now, err := l.now()
 	if err != nil {
 		return record{}, now, err
 	}
-	rec, err := l.load(filepath.Join(l.dir, stem(name)+".json"), name)
+	rec, err := l.load(ctx, filepath.Join(l.dir, stem(name)+".json"), name)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
@@ -148,12 +148,12 @@ func mayHavePrefix(stem, prefix string) bool {
 // readStem reads the record of a stem. It does not lock the lock file, since a record is always
 // whole. So a process that was stopped while it had a file locked delays no List. The clock is
 // read first, as in [Locker.change].
-func (l *Locker) readStem(base string) (driver.Record, error) {
+func (l *Locker) readStem(ctx context.Context, base string) (driver.Record, error) {
 	now, err := l.now()
 	if err != nil {
 		return driver.Record{}, err
 	}
-	rec, err := l.loadStem(base)
+	rec, err := l.loadStem(ctx, base)
 	if err != nil {
 		return driver.Record{}, err
 	}
@@ -161,9 +161,9 @@ func (l *Locker) readStem(base string) (driver.Record, error) {
 }
 
 // loadStem reads the record of a stem and checks its name and origin.
-func (l *Locker) loadStem(base string) (record, error) {
+func (l *Locker) loadStem(ctx context.Context, base string) (record, error) {
 	path := filepath.Join(l.dir, base+".json")
-	rec, err := l.readRecord(path)
+	rec, err := l.readRecord(ctx, path)
 	if err != nil {
 		return record{}, err
 	}

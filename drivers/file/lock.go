@@ -58,8 +58,8 @@ func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 // Inspect implements [driver.Locker].
 func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error) {
 	return result(func(set func(driver.Record)) error {
-		return l.call(ctx, "inspect", name, driver.ValidateName(name, limits), func(context.Context) error {
-			rec, now, err := l.readName(name)
+		return l.call(ctx, "inspect", name, driver.ValidateName(name, limits), func(ctx context.Context) error {
+			rec, now, err := l.readName(ctx, name)
 			if err != nil {
 				return err
 			}

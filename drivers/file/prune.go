@@ -70,7 +70,7 @@ func (l *Locker) prune(ctx context.Context) (removed int, err error) {
 			return 0, ended(ctx)
 		}
 		if base, ok := strings.CutSuffix(entry.Name(), ".json"); ok {
-			if token, ok := l.isUnused(base); ok {
+			if token, ok := l.isUnused(ctx, base); ok {
 				idle, highest = append(idle, base), max(highest, token)
 			}
 		} else if base, ok := strings.CutSuffix(entry.Name(), ".lock"); ok && l.isOrphan(base, entry) {
@@ -104,7 +104,7 @@ func (l *Locker) prune(ctx context.Context) (removed int, err error) {
 //   - For a record of this boot, a lease that was not released expired that long ago.
 //
 // A file that cannot be read may not be a record at all, and counts as used.
-func (l *Locker) isUnused(base string) (token uint64, ok bool) {
+func (l *Locker) isUnused(ctx context.Context, base string) (token uint64, ok bool) {
 	info, err := os.Lstat(filepath.Join(l.dir, base+".json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, true // removed in the meantime
@@ -112,7 +112,7 @@ func (l *Locker) isUnused(base string) (token uint64, ok bool) {
 	if err != nil || age(info) < l.settings.retention {
 		return 0, false
 	}
-	rec, err := l.loadStem(base)
+	rec, err := l.loadStem(ctx, base)
 	if err != nil {
 		return 0, false
 	}
@@ -158,7 +158,7 @@ func (l *Locker) remove(ctx context.Context, base string, highest uint64) (remov
 	if err != nil {
 		return false, err
 	}
-	if token, ok := l.isUnused(base); !ok || token > highest {
+	if token, ok := l.isUnused(ctx, base); !ok || token > highest {
 		unlock()
 		return false, nil
 	}
@@ -182,7 +182,7 @@ func (l *Locker) storePrunedToken(ctx context.Context, token uint64) error {
 		return err
 	}
 	defer unlock()
-	last, err := l.prunedToken()
+	last, err := l.prunedToken(ctx)
 	if err != nil {
 		return err
 	}
@@ -190,9 +190,9 @@ func (l *Locker) storePrunedToken(ctx context.Context, token uint64) error {
 }
 
 // prunedToken returns the highest token that was ever removed from the folder.
-func (l *Locker) prunedToken() (uint64, error) {
+func (l *Locker) prunedToken(ctx context.Context) (uint64, error) {
 	path := filepath.Join(l.dir, prunedFile)
-	content, err := l.read(path, 20)
+	content, err := l.read(ctx, path, 20)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}

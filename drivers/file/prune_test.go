@@ -366,11 +366,11 @@ func TestPrunesDoNotPileUp(t *testing.T) {
 				if hanging {
 					resumed := make(chan struct{})
 					defer close(resumed)
-					l.disk.open = func(path string, flag int) (*os.File, error) {
+					l.disk.open = func(ctx context.Context, path string, flag int) (*os.File, error) {
 						if filepath.Base(path) == prunedFile {
 							<-resumed
 						}
-						return openFile(path, flag)
+						return openFile(ctx, path, flag)
 					}
 				} else {
 					f := flock.New(filepath.Join(dir, prunedFile+".lock"))

@@ -2,6 +2,7 @@ package file
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -67,8 +68,8 @@ func (r record) encode() ([]byte, error) {
 }
 
 // readRecord reads a record. Its errors name the file.
-func (l *Locker) readRecord(path string) (record, error) {
-	content, err := l.read(path, maxRecord)
+func (l *Locker) readRecord(ctx context.Context, path string) (record, error) {
+	content, err := l.read(ctx, path, maxRecord)
 	if err != nil {
 		return record{}, err
 	}
@@ -80,8 +81,8 @@ func (l *Locker) readRecord(path string) (record, error) {
 }
 
 // read reads a file of at most maxBytes.
-func (l *Locker) read(path string, maxBytes int64) ([]byte, error) {
-	f, err := l.disk.open(path, os.O_RDONLY)
+func (l *Locker) read(ctx context.Context, path string, maxBytes int64) ([]byte, error) {
+	f, err := l.disk.open(ctx, path, os.O_RDONLY)
 	if err != nil {
 		return nil, fmt.Errorf("reading the record: %w", explain(path, err))
 	}

@@ -14,7 +14,8 @@ import (
 // moment at a time, to read or to replace it.
 const (
 	inUseBackoff = 2 * time.Millisecond
-	maxOpen      = 2 * time.Second // how long opening is tried
+	maxOpen      = 2 * time.Second        // how long opening is tried
+	maxDenied    = 500 * time.Millisecond // the same, if access is denied: it may be forbidden
 )
 
 // inUse reports whether a call failed because of what another process does with the file.
@@ -40,12 +41,20 @@ func rename(ctx context.Context, from, to string) error {
 
 // openInUse tries again while another process replaces the file: Windows does not open a file that
 // is being renamed.
-func openInUse(path string, flag int, perm os.FileMode) (*os.File, error) {
+func openInUse(ctx context.Context, path string, flag int, perm os.FileMode) (*os.File, error) {
 	for start := time.Now(); ; {
 		f, err := os.OpenFile(path, flag, perm)
-		if !inUse(err) || time.Since(start) > maxOpen {
+		limit := maxOpen
+		if errors.Is(err, syscall.ERROR_ACCESS_DENIED) {
+			limit = maxDenied
+		}
+		if !inUse(err) || time.Since(start) > limit {
 			return f, err
 		}
-		time.Sleep(inUseBackoff)
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(inUseBackoff):
+		}
 	}
 }

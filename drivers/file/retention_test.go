@@ -66,14 +66,14 @@ func TestPruneOfOldRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		path := filepath.Join(dir, "n.json")
-		rec := must(l.readRecord(path))
+		rec := must(l.readRecord(t.Context(), path))
 		change(&rec)
 		if err := os.WriteFile(path, must(rec.encode()), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		for age, want := range map[time.Duration]bool{defaultRetention - time.Minute: false, defaultRetention + time.Minute: true} {
 			backdate(t, path, age)
-			if _, ok := l.isUnused("n"); ok != want {
+			if _, ok := l.isUnused(t.Context(), "n"); ok != want {
 				t.Errorf("%s, written %v ago: unused %t, want %t", what, age, ok, want)
 			}
 		}

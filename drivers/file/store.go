@@ -26,7 +26,7 @@ const (
 
 // disk has the calls of the file system that tests replace.
 type disk struct {
-	open    func(path string, flag int) (*os.File, error)
+	open    func(ctx context.Context, path string, flag int) (*os.File, error)
 	sync    func(*os.File) error
 	syncDir func(dir string) error
 }
@@ -48,7 +48,7 @@ func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Loc
 	if err != nil {
 		return err
 	}
-	rec, err := l.load(base+".json", name)
+	rec, err := l.load(ctx, base+".json", name)
 	missing := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !missing {
 		return err
@@ -57,7 +57,7 @@ func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Loc
 		return err
 	}
 	if missing { // a grant would fail without this token, and leave a lock file behind
-		if _, err := l.prunedToken(); err != nil {
+		if _, err := l.prunedToken(ctx); err != nil {
 			return err
 		}
 	}
@@ -67,10 +67,10 @@ func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Loc
 		return err
 	}
 	defer unlock()
-	rec, err = l.load(base+".json", name)
+	rec, err = l.load(ctx, base+".json", name)
 	if errors.Is(err, fs.ErrNotExist) {
 		// Promise 3: without a record, the next token is above all removed ones.
-		rec.Token, err = l.prunedToken()
+		rec.Token, err = l.prunedToken(ctx)
 	}
 	if err != nil {
 		return err
@@ -160,8 +160,8 @@ func isCurrent(f *flock.Flock, path string) (bool, error) {
 }
 
 // load reads the record of a name. If there is none, the error matches fs.ErrNotExist.
-func (l *Locker) load(path, name string) (record, error) {
-	rec, err := l.readRecord(path)
+func (l *Locker) load(ctx context.Context, path, name string) (record, error) {
+	rec, err := l.readRecord(ctx, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Stat(l.dir); err != nil {
 			return record{}, fmt.Errorf("the folder is gone: %s", err.Error()) // must not match fs.ErrNotExist
@@ -204,7 +204,7 @@ func (l *Locker) store(ctx context.Context, base, name string, rec record, durab
 // process that has the lock file locked writes it. The next writer replaces what a crash left.
 func (l *Locker) replace(ctx context.Context, base, ending string, content []byte, durable bool) error {
 	tmp := base + ".tmp"
-	if err := l.writeSynced(tmp, content); err != nil {
+	if err := l.writeSynced(ctx, tmp, content); err != nil {
 		_ = os.Remove(tmp) // only the first error matters
 		return fmt.Errorf("writing the record: %w", err)
 	}
@@ -223,14 +223,14 @@ func (l *Locker) replace(ctx context.Context, base, ending string, content []byt
 // writeSynced creates a file and waits until it is on disk. Without waiting, a crash of the
 // machine after the rename could leave an empty file. An existing file is removed and never
 // written to: it may be a link that another user made.
-func (l *Locker) writeSynced(path string, content []byte) (err error) {
+func (l *Locker) writeSynced(ctx context.Context, path string, content []byte) (err error) {
 	const createNew = os.O_WRONLY | os.O_CREATE | os.O_EXCL
-	f, err := l.disk.open(path, createNew)
+	f, err := l.disk.open(ctx, path, createNew)
 	if errors.Is(err, fs.ErrExist) {
 		if err := os.Remove(path); err != nil {
 			return err
 		}
-		f, err = l.disk.open(path, createNew)
+		f, err = l.disk.open(ctx, path, createNew)
 	}
 	if err != nil {
 		return err

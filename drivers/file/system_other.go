@@ -3,6 +3,7 @@
 package file
 
 import (
+	"context"
 	"io/fs"
 	"os"
 )
@@ -19,11 +20,11 @@ func refuseLink(path string) error {
 	return nil
 }
 
-func openFile(path string, flag int) (*os.File, error) {
+func openFile(ctx context.Context, path string, flag int) (*os.File, error) {
 	if err := refuseLink(path); err != nil {
 		return nil, err
 	}
-	return openInUse(path, flag, 0o600)
+	return openInUse(ctx, path, flag, 0o600)
 }
 
 // checkPath checks nothing, since owner is unknown.

@@ -17,7 +17,7 @@ const openOnly = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 // refuseLink does nothing, since opening a link fails.
 func refuseLink(string) error { return nil }
 
-func openFile(path string, flag int) (*os.File, error) {
+func openFile(_ context.Context, path string, flag int) (*os.File, error) {
 	return os.OpenFile(path, flag|openOnly, 0o600)
 }
 

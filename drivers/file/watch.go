@@ -267,7 +267,7 @@ var holderLine = []byte("\n  \"holder\": \"")
 // lease that has expired needs no wake-up, and any other file that is no record with a holder
 // leads to a request, which returns the error to its caller.
 func (w *watcher) mayBeFree(base string) bool {
-	f, err := w.locker.disk.open(filepath.Join(w.locker.dir, base+".json"), os.O_RDONLY)
+	f, err := w.locker.disk.open(w.locker.closing, filepath.Join(w.locker.dir, base+".json"), os.O_RDONLY)
 	if err != nil {
 		return true
 	}

@@ -128,3 +128,24 @@ func FuzzURL(f *testing.F) {
 		}
 	})
 }
+
+// Check's caller may use the store while findings are reported.
+func TestCheckReportsWithTheStoreUnlocked(t *testing.T) {
+	l := memory.New()
+	checked := make(chan error, 1)
+	go func() {
+		checked <- l.Check(context.Background(), func(driver.Finding) {
+			if _, err := l.Inspect(context.Background(), "n"); err != nil {
+				t.Error(err)
+			}
+		})
+	}()
+	select {
+	case err := <-checked:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("report waits for the store's mutex, which Check holds")
+	}
+}

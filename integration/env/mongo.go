@@ -242,6 +242,23 @@ func (m *Mongo) StepDown(ctx context.Context) error {
 	return m.set.StepDown(ctx)
 }
 
+// StepUp makes a member, which knows no primary that runs, call an election at once. The error says
+// why it could not be elected: it may not have noticed yet that the other members answer.
+func (m *Mongo) StepUp(ctx context.Context, member int) error {
+	return m.fault(ctx, "step up", member, func(ms members, ctx context.Context, member int) error {
+		host, err := ms.directAddress(ctx, member)
+		if err != nil {
+			return err
+		}
+		client, err := mongo.Connect(options.Client().SetHosts([]string{host}).SetDirect(true))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = client.Disconnect(context.WithoutCancel(ctx)) }()
+		return client.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetStepUp", Value: 1}}).Err()
+	})
+}
+
 // Kill ends a member like a crash (SIGKILL).
 func (m *Mongo) Kill(ctx context.Context, member int) error {
 	return m.fault(ctx, "kill", member, members.kill)

@@ -52,7 +52,10 @@ func (h *Hold) BeginRelease() (inTime, first bool) {
 	}
 	r.measured = h.measure(h.parent, telemetry.Release)
 	h.cancel(cause.ErrReleased)
-	return h.client.renewer.Remove(&h.entry), true
+	inTime = h.client.renewer.Remove(&h.entry)
+	// Before the request: another may hold the lock before the answer arrives.
+	h.measured().endHold(inTime, cmp.Or(h.entry.LostErr(), errLate))
+	return inTime, true
 }
 
 // EndRelease ends the release that BeginRelease began: with err nil, the lock is released.
@@ -73,7 +76,6 @@ func (h *Hold) EndRelease(inTime bool, err error) {
 	c.mu.Unlock()
 	r := h.release.Load()
 	r.measured.End(err)
-	h.measured().endHold(inTime, cmp.Or(h.entry.LostErr(), errLate))
 	r.err = err
 	close(r.done)
 	h.policy.over(h, true)

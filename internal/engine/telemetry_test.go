@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -63,8 +64,8 @@ func TestHookOfDo(t *testing.T) {
 			"end acquire job after 3s: <nil>",
 			"renewed hold job, 15s left",
 			"begin release job in hold job",
-			"end release job after 0s: <nil>",
-			"end hold job after 15s: <nil>")
+			"end hold job after 15s: <nil>",
+			"end release job after 0s: <nil>")
 	})
 }
 
@@ -210,8 +211,53 @@ func TestHookOfALoss(t *testing.T) {
 			`lost hold job after 25s: holdfast: "job": lease lost: not renewed in time`,
 			"overrun hold job",
 			"begin release job in hold job",
-			"end release job after 0s",
-			`end hold job after 40s: holdfast: "job": lease lost: not renewed in time`)
+			`end hold job after 40s: holdfast: "job": lease lost: not renewed in time`,
+			"end release job after 0s")
+	})
+}
+
+// A hold ends when its release or its handoff begins, however late the answer is, and once.
+func TestHookOfALateRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ driver.Lease) locktest.Fault {
+			if op == locktest.OpRelease || op == locktest.OpHandOver {
+				return locktest.Fault{Delay: time.Second}
+			}
+			return locktest.Fault{}
+		})
+		late.Watcher = true
+		c, hook := newHooked(t, late)
+		first := locktest.MustLock(t, c, "job")
+		granted := make(chan *holdfast.Hold, 1)
+		go func() {
+			h, _ := c.Lock(context.Background(), "job")
+			granted <- h
+		}()
+		synctest.Wait()
+		release := func(h *holdfast.Hold, open int) {
+			hook.Take(false)
+			var calls sync.WaitGroup
+			for range 2 {
+				calls.Go(func() { _ = h.Release(t.Context()) })
+			}
+			time.Sleep(500 * time.Millisecond)
+			if n := hook.Open(telemetry.Hold); n != 0 {
+				t.Errorf("%d holds while the release waits for its answer", n)
+			}
+			calls.Wait()
+			synctest.Wait()
+			if n := hook.Open(telemetry.Hold); n != open {
+				t.Errorf("%d holds after the release, want %d", n, open)
+			}
+			ends := slices.DeleteFunc(hook.Take(false), func(l string) bool { return !strings.HasPrefix(l, "end hold") })
+			expectLines(t, "ends", ends, "end hold job after 0s: <nil>")
+		}
+		release(first, 1)
+		next := <-granted
+		if late.Count(locktest.OpHandOver) != 1 {
+			t.Error("the lock was not handed over")
+		}
+		release(next, 0)
 	})
 }
 
@@ -227,8 +273,9 @@ func TestHookOfALossThatTheReleaseNotices(t *testing.T) {
 		_ = h.Release(t.Context())
 		expectLines(t, "operations", hook.Take(false),
 			"begin acquire job", "begin hold job", "end acquire job",
-			"begin release job in hold job", "end release job",
-			"lost hold job after 1m0s: holdfast: lease lost: not renewed in time", "end hold job after 1m0s: holdfast: lease lost")
+			"begin release job in hold job",
+			"lost hold job after 1m0s: holdfast: lease lost: not renewed in time", "end hold job after 1m0s: holdfast: lease lost",
+			"end release job")
 	})
 }
 
@@ -253,7 +300,9 @@ func TestHookOfARunner(t *testing.T) {
 		expectLines(t, "operations", hook.Take(false),
 			"begin acquire leader as leader", "begin hold leader as leader", "end acquire leader as leader after 0s: <nil>",
 			`lost hold leader as leader after 5s: holdfast: "leader": stepped down: no heartbeat in time for 5s`,
-			"begin release leader as leader in hold leader as leader", "end release leader as leader", "end hold leader as leader after 6s: holdfast: \"leader\": stepped down")
+			"begin release leader as leader in hold leader as leader",
+			`end hold leader as leader after 6s: holdfast: "leader": stepped down`,
+			"end release leader as leader")
 	})
 }
 

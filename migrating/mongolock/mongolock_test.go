@@ -98,7 +98,7 @@ func TestEitherExcludesTheOther(t *testing.T) {
 	t.Parallel()
 	c, ctx := mongotest.Collection(t), t.Context()
 	schema := mongolock.ShedLock()
-	schema.Skew = time.Minute
+	schema.Skew = time.Minute // longer than a pause of this test
 	l := newLock(t, c, schema)
 	a, b := claim("a"), claim("b")
 	for range 2 { // the second is a repeat
@@ -109,7 +109,7 @@ func TestEitherExcludesTheOther(t *testing.T) {
 	if lockAsShedLock(t, c, "job", time.Now()) {
 		t.Fatal("ShedLock takes a lock that is held")
 	}
-	if lockAsShedLock(t, c, "job", time.Now().Add(30*time.Second)) {
+	if lockAsShedLock(t, c, "job", time.Now().Add(a.TTL+schema.Skew/2)) {
 		t.Fatal("a clock that is fast by less than Skew takes a lock that is held")
 	}
 	var held *driver.HeldError
