@@ -26,7 +26,7 @@ type serveCmd struct {
 	BasePath   string        `default:"/" placeholder:"PATH" help:"Where the page is, such as /locks/, behind a reverse proxy that does not remove it."`
 	TokenFile  string        `type:"existingfile" placeholder:"FILE" help:"A file with a secret of at least 16 characters. Browsers ask for it: any user name, the secret as the password. Scripts send \"Authorization: Bearer SECRET\"."`
 	UserHeader string        `placeholder:"HEADER" help:"A header in which a reverse proxy names the user it has let in, such as X-Forwarded-User. Requests without it are refused. Only the proxy may be able to reach this address: anybody else could send the header."`
-	Host       []string      `placeholder:"NAME" help:"Further names under which browsers reach the page on this machine. They are checked so that no other site can read it."`
+	Host       []string      `placeholder:"NAME" help:"Further names, without a port, under which browsers or the reverse proxy reach the page: behind a proxy that keeps the Host header, the name of the site. Requests for other names than this machine's are refused, so that no other site can read the page. Not with --token-file, which needs no such check."`
 	AllowBreak bool          `help:"Let readers break locks. Each break is logged with the reader's address, and the user's name if there is one."`
 	Refresh    time.Duration `default:"500ms" placeholder:"DURATION" help:"How often to list the locks while somebody looks. Default: 500ms. On Azure each listing costs money: 5s is a good value there."`
 }
@@ -60,6 +60,9 @@ func (s *serveCmd) Validate() error {
 	}
 	if s.TokenFile != "" && s.UserHeader != "" {
 		return errors.New("give either --token-file or --user-header")
+	}
+	if s.TokenFile != "" && len(s.Host) > 0 {
+		return errors.New("--host has no effect with --token-file: any name will do for those who have the secret")
 	}
 	if !loopback && s.TokenFile == "" && s.UserHeader == "" {
 		return fmt.Errorf("--listen %s lets other machines read the locks: give --token-file or --user-header, or listen on 127.0.0.1", s.Listen)
@@ -172,22 +175,26 @@ func (s *serveCmd) user() func(*http.Request) string {
 
 // guard lets in who may read.
 func (s *serveCmd) guard() (func(http.Handler) http.Handler, error) {
-	switch {
-	case s.TokenFile != "":
+	if s.TokenFile != "" {
 		return secretGuard(s.TokenFile)
-	case s.UserHeader != "":
-		return func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.Header.Get(s.UserHeader) == "" {
-					http.Error(w, "the reverse proxy names no user", http.StatusUnauthorized)
-					return
-				}
-				next.ServeHTTP(w, r)
-			})
-		}, nil
-	default:
-		return func(next http.Handler) http.Handler { return requireOwnHost(s.Host, next) }, nil
 	}
+	return func(next http.Handler) http.Handler {
+		if s.UserHeader != "" {
+			next = requireUser(s.UserHeader, next)
+		}
+		return requireOwnHost(s.Host, next)
+	}, nil
+}
+
+// requireUser refuses requests without the header in which the reverse proxy names the user.
+func requireUser(header string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(header) == "" {
+			http.Error(w, "the reverse proxy names no user", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // secretGuard lets in who sends the secret in a file.
@@ -221,7 +228,8 @@ func requireSecret(secret string, next http.Handler) http.Handler {
 }
 
 // requireOwnHost refuses requests that name another host than this machine. Without it, a site
-// could let its name point to this machine and read the locks with the reader's browser.
+// could let its name point to this machine and read the locks with the reader's browser. Its scripts
+// could also send any header, so a header that names the user is no protection.
 func requireOwnHost(further []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.Host)
