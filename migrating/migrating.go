@@ -21,6 +21,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"iter"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,6 +30,8 @@ import (
 
 // Old is the lock that programs use which are not migrated yet. Its methods are safe for
 // concurrent use, return soon after their context ends, and check nothing but what they need.
+// Their context has the values of the caller's. A transaction in it, such as that of a MongoDB
+// session, must be ignored: others would not see the lock before the commit.
 // An error that matches none of driver.ErrHeld, driver.ErrLost and driver.ErrInvalid means that
 // the outcome is unknown.
 type Old interface {
@@ -72,6 +75,7 @@ type Locker struct {
 	new     driver.Locker
 	limits  driver.Limits
 	oldName func(string) string
+	inDoubt sync.Map // proofs of the requests to the new lock whose outcome is unknown
 	closed  atomic.Bool
 }
 
@@ -127,6 +131,13 @@ func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lea
 	if err := l.withOld(ctx, func(ctx context.Context) error { return l.old.Acquire(ctx, claim) }); err != nil {
 		var held *driver.HeldError
 		if errors.As(err, &held) {
+			// Promise 10: after a lost answer the new lock may be this claim's, and nobody would release it.
+			if _, doubt := l.inDoubt.Load(claim.Proof); doubt {
+				if err := l.new.Release(ctx, driver.Lease{Name: req.Name, ID: req.ID, Owner: req.Owner, TTL: req.TTL}); err != nil {
+					return driver.Lease{}, err
+				}
+				l.inDoubt.Delete(claim.Proof)
+			}
 			record := held.Record
 			record.Name, record.State, record.Token, record.Revision = req.Name, driver.StateHeld, 0, driver.Revision{}
 			err = &driver.HeldError{Record: record}
@@ -134,8 +145,13 @@ func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lea
 		return driver.Lease{}, opError("acquire", req.Name, err)
 	}
 	lease, err := l.new.TryAcquire(ctx, req)
-	if err == nil || !driver.OutcomeKnown(err) {
-		return lease, err // of an unknown outcome, Release frees both
+	if !driver.OutcomeKnown(err) {
+		l.inDoubt.Store(claim.Proof, nil)
+		return lease, err // Release frees both
+	}
+	l.inDoubt.Delete(claim.Proof)
+	if err == nil {
+		return lease, nil
 	}
 	var held *driver.HeldError
 	if errors.As(err, &held) {
@@ -169,6 +185,7 @@ func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 	}
 	var failed error
 	if claim := l.claim(lease.Name, lease.Owner, lease.ID, lease.TTL); claim.Name != "" {
+		l.inDoubt.Delete(claim.Proof)
 		if err := l.withOld(ctx, func(ctx context.Context) error { return l.old.Release(ctx, claim) }); err != nil {
 			failed = opError("release", lease.Name, err)
 		}
@@ -226,10 +243,11 @@ func (l *Locker) Limits() driver.Limits { return l.limits }
 
 // Capabilities implements [driver.Locker]: what reads stays, and the data of a lock. Queues, batches and
 // handoffs would pass the old lock by, and BreakNow could not free it. An operator breaks the new
-// lock with the command; the holder then releases both.
+// lock with the command; the holder then releases both. A Watcher of the new lock would not report
+// the release of the old one, but waiters poll rarely while a Watcher works.
 func (l *Locker) Capabilities() driver.Capabilities {
 	from := l.new.Capabilities()
-	c := driver.Capabilities{Watcher: from.Watcher, DataStore: from.DataStore, History: from.History}
+	c := driver.Capabilities{DataStore: from.DataStore, History: from.History}
 	if from.Lister != nil {
 		c.Lister = lister{from.Lister}
 	}
@@ -243,8 +261,14 @@ func (l *Locker) Close(ctx context.Context) error {
 }
 
 // FromLocker makes the locks of a Locker old ones: for a fleet that moves from one backend of
-// Holdfast to another, or to another collection, container or prefix.
-func FromLocker(locker driver.Locker) Old { return fromLocker{locker} }
+// Holdfast to another, or to another collection, container or prefix. [New] refuses the result for a
+// nil Locker.
+func FromLocker(locker driver.Locker) Old {
+	if locker == nil {
+		return nil
+	}
+	return fromLocker{locker}
+}
 
 type fromLocker struct{ driver.Locker }
 

@@ -102,7 +102,8 @@ func (r *recorder) Release(ctx context.Context, c migrating.Claim) error {
 // recorded is a new lock that records its calls into the same list.
 type recorded struct {
 	driver.Locker
-	old *recorder
+	old        *recorder
+	loseAnswer bool // of the next grant
 }
 
 func (r *recorded) record(name string) {
@@ -113,7 +114,12 @@ func (r *recorded) record(name string) {
 
 func (r *recorded) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	r.record("acquire")
-	return r.Locker.TryAcquire(ctx, req)
+	lease, err := r.Locker.TryAcquire(ctx, req)
+	if r.loseAnswer {
+		r.loseAnswer = false
+		return driver.Lease{}, errors.New("no answer")
+	}
+	return lease, err
 }
 
 func (r *recorded) Renew(ctx context.Context, l driver.Lease) error {
@@ -129,6 +135,7 @@ func (r *recorded) Release(ctx context.Context, l driver.Lease) error {
 type pair struct {
 	old, new *memory.Store
 	recorder *recorder
+	recorded *recorded
 	locker   *migrating.Locker
 }
 
@@ -136,7 +143,8 @@ func newPair(t *testing.T, opts ...migrating.Option) *pair {
 	t.Helper()
 	p := &pair{old: memory.NewStore(), new: memory.NewStore()}
 	p.recorder = &recorder{Old: migrating.FromLocker(p.old.Locker()), calls: new([]string), fail: map[string]error{}}
-	p.locker = newLocker(t, &recorded{p.new.Locker(), p.recorder}, p.recorder, opts...)
+	p.recorded = &recorded{Locker: p.new.Locker(), old: p.recorder}
+	p.locker = newLocker(t, p.recorded, p.recorder, opts...)
 	return p
 }
 
@@ -200,6 +208,33 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// A repeat after a lost answer of the new lock that the old lock refuses leaves the new lock free:
+// its outcome is known, so nobody would release the new lock.
+func TestRefusedAfterALostAnswer(t *testing.T) {
+	t.Parallel()
+	p, ctx := newPair(t), t.Context()
+	p.recorded.loseAnswer = true
+	if _, err := p.locker.TryAcquire(ctx, request("job", "1")); err == nil || driver.OutcomeKnown(err) {
+		t.Fatalf("the answer is lost: %v", err)
+	}
+	p.old.Remove("job")
+	if _, err := p.old.Locker().TryAcquire(ctx, request("job", "of an old program")); err != nil {
+		t.Fatal(err)
+	}
+	p.taken()
+	for range 2 {
+		if _, err := p.locker.TryAcquire(ctx, request("job", "1")); !errors.Is(err, driver.ErrHeld) {
+			t.Errorf("the old lock is held: %v", err)
+		}
+	}
+	if r, err := p.new.Locker().Inspect(ctx, "job"); err != nil || r.State != driver.StateFree {
+		t.Errorf("the new lock stays %v (%v)", r.State, err)
+	}
+	if got, want := p.taken(), []string{"old acquire", "new release", "old acquire"}; !slices.Equal(got, want) {
+		t.Errorf("calls %v, want %v", got, want)
+	}
+}
+
 // Whichever of the two locks is lost: the hold ends at the next renewal, both locks are released,
 // and a transient failure ends nothing.
 func TestLossOfEither(t *testing.T) {
@@ -242,7 +277,8 @@ func TestLossOfEither(t *testing.T) {
 	}
 }
 
-// An old lock that is held is asked for at the poll interval, not more often.
+// An old lock that is held is asked for at the poll interval, not more often and not more rarely:
+// nothing reports its release.
 func TestWaitingForTheOldLock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -263,14 +299,19 @@ func TestWaitingForTheOldLock(t *testing.T) {
 		}()
 		time.Sleep(time.Minute)
 		n := len(p.taken())
-		if most := int(time.Minute/p.locker.Limits().Poll) * 2; n == 0 || n > most {
-			t.Errorf("%d requests in a minute, want 1 to %d", n, most)
+		polls := int(time.Minute / p.locker.Limits().Poll)
+		if least, most := polls/5, polls*2; n < least || n > most {
+			t.Errorf("%d requests in a minute, want %d to %d", n, least, most)
 		}
 		if err := l.Release(t.Context(), lease); err != nil {
 			t.Fatal(err)
 		}
+		released := time.Now()
 		if err := <-got; err != nil {
 			t.Error(err)
+		}
+		if waited, most := time.Since(released), 5*p.locker.Limits().Poll; waited > most {
+			t.Errorf("the lock is taken %v after its release, want at most %v", waited, most)
 		}
 	})
 }
@@ -315,6 +356,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	l := memory.NewStore().Locker()
 	for what, got := range map[string]func() (*migrating.Locker, error){
 		"without a Locker":   func() (*migrating.Locker, error) { return migrating.New(nil, migrating.FromLocker(l)) },
+		"an old nil Locker":  func() (*migrating.Locker, error) { return migrating.New(l, migrating.FromLocker(nil)) },
 		"without a lock":     func() (*migrating.Locker, error) { return migrating.New(l, nil) },
 		"without common TTL": func() (*migrating.Locker, error) { return migrating.New(l, short{migrating.FromLocker(l)}) },
 	} {

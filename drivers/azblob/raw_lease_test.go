@@ -74,7 +74,7 @@ func TestRawLeaseExcludes(t *testing.T) {
 func TestRolloutFromRawLeases(t *testing.T) {
 	t.Parallel()
 	limitParallelTests(t)
-	store, ctx := newTestContainer(t), bounded(t)
+	store, ctx := newTestContainer(t), t.Context() // each hold has a time limit
 	if _, err := store.client.NewBlockBlobClient("job").UploadBuffer(ctx, nil, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -136,11 +136,19 @@ func TestRolloutFromRawLeases(t *testing.T) {
 	}
 	progress := func(phase string, counts ...*atomic.Int32) {
 		t.Helper()
+		const enough, holdWithin = 5, 2 * time.Minute
 		for _, count := range counts {
-			const enough = 5
-			for before, deadline := count.Load(), time.Now().Add(time.Minute); count.Load() < before+enough; time.Sleep(5 * time.Millisecond) {
+			before := count.Load()
+			for last, deadline := before, time.Now().Add(holdWithin); ; time.Sleep(5 * time.Millisecond) {
+				now := count.Load()
+				if now >= before+enough {
+					break
+				}
+				if now > last {
+					last, deadline = now, time.Now().Add(holdWithin)
+				}
 				if time.Now().After(deadline) {
-					t.Fatalf("%s: too few holds", phase)
+					t.Fatalf("%s: %d holds, and no other within %v", phase, now-before, holdWithin)
 				}
 			}
 		}

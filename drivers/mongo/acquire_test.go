@@ -160,12 +160,13 @@ func TestDocument(t *testing.T) {
 		"_id": bson.TypeString, "v": bson.TypeInt32, "kid": bson.TypeString, "owner": bson.TypeString, "ts": bson.TypeDateTime,
 		"expiresAt": bson.TypeDateTime, "acquiredAt": bson.TypeDateTime, "token": bson.TypeInt64, "ttl": bson.TypeInt64,
 		"data": bson.TypeBinary, "broken": bson.TypeBoolean, "writes": bson.TypeInt64, "history": bson.TypeArray,
+		"releasedAt": bson.TypeNull, "brokenAt": bson.TypeNull, "freedAt": bson.TypeNull,
 	} {
 		if got := before.Lookup(field).Type; got != want {
 			t.Errorf("%s is of type %s, want %s", field, got, want)
 		}
 	}
-	if n := len(mustElements(t, before)); n != 13 {
+	if n := len(mustElements(t, before)); n != 16 {
 		t.Errorf("%d fields: %v", n, before)
 	}
 	if got := before.Lookup("expiresAt").DateTime() - before.Lookup("ts").DateTime(); got != req.TTL.Milliseconds() {

@@ -16,7 +16,14 @@ import (
 )
 
 func init() {
-	open := func(_ context.Context, rawURL string) (driver.Locker, error) { return connect(rawURL, nil) }
+	open := func(_ context.Context, rawURL string) (driver.Locker, error) {
+		l, err := connect(rawURL, nil)
+		if err != nil {
+			return nil, err
+		}
+		l.forCheck = true
+		return l, nil
+	}
 	driver.RegisterForCheck("mongodb", open)
 	driver.RegisterForCheck("mongodb+srv", open)
 }
@@ -83,7 +90,8 @@ func (l *Locker) RemoveProbe(ctx context.Context, name string) error {
 	return l.do(ctx, o, func(ctx context.Context) error {
 		// Promise 1: the record of a lock that is held is not removed.
 		// Promise 3: the next token, which comes from the server's clock, must be greater.
-		free := doc{field(fieldName, name), field(fieldKid, docOf("$exists", false)), field(fieldData, docOf("$exists", false)),
+		free := doc{field(fieldName, name), field(fieldVersion, schemaVersion), field(fieldToken, docOf("$type", "long")),
+			field(fieldKid, docOf("$exists", false)), field(fieldData, docOf("$exists", false)),
 			field("$expr", docOf("$lt", list{"$" + fieldToken, docOf("$toLong", "$$NOW")}))}
 		_, err := l.majority.DeleteOne(ctx, free)
 		return err
@@ -154,7 +162,7 @@ func (c *checkup) server(ctx context.Context) bool {
 	c.ok(subjectReachable, "%s answered in %v", c.address(), roundLatency(took))
 	version, _ := info.Lookup("version").StringValueOK()
 	c.standalone, err = identify(c.hello, info)
-	if c.standalone && !c.l.standalone { // this Locker is only for examining, and nobody else uses it yet
+	if c.standalone && c.l.forCheck { // nobody else uses it yet
 		c.l.standalone, c.l.linearizable = true, c.l.majority
 	}
 	kind, _ := c.hello.Lookup("msg").StringValueOK()

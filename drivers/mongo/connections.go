@@ -15,11 +15,15 @@ const (
 	hintAwaitOnly = time.Second
 )
 
+// checkOutTime is how long after its beginning a request is certain to have asked for its connection.
+// The Go driver does not report when it does.
+const checkOutTime = 100 * time.Millisecond
+
 // connections decides how long the requests for hints of all Lockers on one client of the Go driver
 // may occupy its connections. The size of the client's pool is unknown, unless the Locker has made
 // the client. It is inferred: if another command was answered while n requests were under way, the
 // pool has room for n of them and a command. So many may be long. Of the others only one is sent at a
-// time, and it is short.
+// time, and it is short. A command that times out beside a long request ends what was inferred.
 type connections struct {
 	turn chan struct{} // capacity 1: has a value while a short request is under way
 
@@ -27,9 +31,15 @@ type connections struct {
 	lockers  int        // that use it
 	known    bool       // room is known from the size of the pool
 	room     int        // for requests, beside a command
-	underWay int        // requests
-	long     int        // of these
-	ended    int        // requests, ever
+	underWay map[*hintRequest]struct{}
+	long     int // of these
+	ended    int // requests, ever
+}
+
+// hintRequest is one request for hints.
+type hintRequest struct {
+	begun time.Time
+	long  bool
 }
 
 // allConnections has the connections of each client, while a Locker uses it.
@@ -45,7 +55,7 @@ func connectionsOf(client *mongo.Client, poolSize int) (c *connections, leave fu
 	defer allConnections.mu.Unlock()
 	c = allConnections.byClient[client]
 	if c == nil {
-		c = &connections{turn: make(chan struct{}, 1), known: poolSize > 0, room: max(poolSize-1, 0)}
+		c = &connections{turn: make(chan struct{}, 1), known: poolSize > 0, room: max(poolSize-1, 0), underWay: map[*hintRequest]struct{}{}}
 		allConnections.byClient[client] = c
 	}
 	c.lockers++
@@ -61,43 +71,44 @@ func connectionsOf(client *mongo.Client, poolSize int) (c *connections, leave fu
 // begin waits until a request for hints may be sent, and returns how long the server may hold it.
 // end must be called after the request.
 func (c *connections) begin(ctx context.Context) (await time.Duration, end func(), err error) {
-	if c.start(true) {
-		return hintAwait, func() { c.end(true) }, nil
+	if r := c.start(true); r != nil {
+		return hintAwait, func() { c.end(r) }, nil
 	}
 	select {
 	case c.turn <- struct{}{}:
 	case <-ctx.Done():
 		return 0, nil, ctx.Err()
 	}
-	if c.start(true) { // there is more room meanwhile
+	if r := c.start(true); r != nil { // there is more room meanwhile
 		<-c.turn
-		return hintAwait, func() { c.end(true) }, nil
+		return hintAwait, func() { c.end(r) }, nil
 	}
-	c.start(false)
-	return hintAwaitOnly, func() { c.end(false); <-c.turn }, nil
+	r := c.start(false)
+	return hintAwaitOnly, func() { c.end(r); <-c.turn }, nil
 }
 
-// start counts a request. It reports false, and counts none, if there is no room for a long one.
-func (c *connections) start(long bool) bool {
+// start begins a request. It returns nil if there is no room for a long one.
+func (c *connections) start(long bool) *hintRequest {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if long {
 		if c.long >= c.room {
-			return false
+			return nil
 		}
 		c.long++
 	}
-	c.underWay++
-	return true
+	r := &hintRequest{begun: time.Now(), long: long}
+	c.underWay[r] = struct{}{}
+	return r
 }
 
-func (c *connections) end(long bool) {
+func (c *connections) end(r *hintRequest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if long {
+	if r.long {
 		c.long--
 	}
-	c.underWay--
+	delete(c.underWay, r)
 	c.ended++
 }
 
@@ -111,14 +122,22 @@ func (c *connections) reopened() {
 	}
 }
 
-// sentBeside is what was under way when a command was sent.
+// sentBeside has the requests that had asked for their connections when a command was sent, and how
+// many had ended.
 type sentBeside struct{ requests, ended int }
 
-// commandSent notes that a command is sent.
+// commandSent notes that a command is sent. A request that has just begun does not count: the command
+// may ask for a connection first.
 func (c *connections) commandSent() sentBeside {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return sentBeside{c.underWay, c.ended}
+	beside := sentBeside{ended: c.ended}
+	for r := range c.underWay {
+		if time.Since(r.begun) >= checkOutTime {
+			beside.requests++
+		}
+	}
+	return beside
 }
 
 // commandAnswered notes that the command was answered, be it by a refusal. It had a connection while
@@ -129,5 +148,15 @@ func (c *connections) commandAnswered(beside sentBeside) {
 	defer c.mu.Unlock()
 	if c.ended == beside.ended {
 		c.room = max(c.room, beside.requests)
+	}
+}
+
+// commandTimedOut notes that a command was not answered in time. If a request is long, it may have the
+// connection that the command needed.
+func (c *connections) commandTimedOut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.known && c.long > 0 {
+		c.room = 0
 	}
 }

@@ -47,11 +47,17 @@ func TestConnectionsAreLeftForCommands(t *testing.T) {
 		if _, _, err := c.begin(limited); err == nil {
 			t.Error("a second request was sent although it may take the last connection")
 		}
+		time.Sleep(checkOutTime)
 		crossed := c.commandSent()
 		end()
 		_, end = begin()
 		if c.commandAnswered(crossed); c.hasRoom(1) {
 			t.Error("a command proves that there is room although the request beside it has ended")
+		}
+		early := c.commandSent()
+		time.Sleep(checkOutTime)
+		if c.commandAnswered(early); c.hasRoom(1) {
+			t.Error("a command proves that there is room although it may have asked for its connection before the request")
 		}
 		beside := c.commandSent()
 		if c.commandAnswered(beside); !c.hasRoom(1) || c.hasRoom(2) {
@@ -94,6 +100,27 @@ func TestConnectionsAreLeftForCommands(t *testing.T) {
 			t.Error("the client is not forgotten")
 		}
 	})
+}
+
+// A command that times out beside a long request shows that there may be no room for it.
+func TestTimeoutBesideALongRequest(t *testing.T) {
+	for poolSize, long := range map[int]time.Duration{0: hintAwaitOnly, 2: hintAwait} {
+		c, leave := connectionsOf(&mongo.Client{}, poolSize)
+		defer leave()
+		c.commandAnswered(sentBeside{requests: 1})
+		c.commandTimedOut()
+		_, end, err := c.begin(t.Context())
+		if err != nil || !c.hasRoom(1) {
+			t.Fatalf("pool size %d: a timeout beside no request took the room, %v", poolSize, err)
+		}
+		c.commandTimedOut()
+		end()
+		await, end, err := c.begin(t.Context())
+		if err != nil || await != long {
+			t.Errorf("pool size %d: after the timeout a request may take %v, %v", poolSize, await, err)
+		}
+		end()
+	}
 }
 
 // Several Lockers share a client with few connections. Their requests for hints together leave one
@@ -183,15 +210,24 @@ func TestIdleWaiterSendsFewCommands(t *testing.T) {
 	c, l := newProcess(t, coll, holdfast.WithTTL(30*time.Second))
 	lockSoon(t, c, "job")
 	awaitFollowed(t, l, "job")
-	eventually(t, "another command beside a request for hints", func() bool {
-		wantHeld(t, l, request("job", "another"))
-		return l.connections.hasRoom(1)
-	})
-	time.Sleep(2 * hintAwaitOnly) // the short request has ended
-	seen.reset()
-	time.Sleep(30 * time.Second)
-	// The intervals are 12 to 24 s and 30 s.
-	if got := seen.all(); got["findAndModify"] > 3 || got["getMore"] > 2 || got["find"] > 0 {
-		t.Errorf("in 30 s a waiter sent %v", got)
+	for range 4 {
+		opened := l.queue.watcher.opened()
+		eventually(t, "another command beside a request for hints", func() bool {
+			wantHeld(t, l, request("job", "another"))
+			return l.connections.hasRoom(1)
+		})
+		time.Sleep(2 * hintAwaitOnly) // the short request has ended
+		seen.reset()
+		time.Sleep(30 * time.Second)
+		got := seen.all()
+		if opened.IsZero() || !l.queue.watcher.opened().Equal(opened) {
+			continue // the cursor was opened again, which costs more commands
+		}
+		// The intervals are 12 to 24 s and 30 s.
+		if got["findAndModify"] > 3 || got["getMore"] > 2 || got["find"] > 0 {
+			t.Errorf("in 30 s a waiter sent %v", got)
+		}
+		return
 	}
+	t.Error("the cursor was opened again in each of the measurements")
 }

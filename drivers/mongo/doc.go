@@ -80,8 +80,8 @@
 //   - broken
 //   - queue: the waiters, {w: ID, until: when the position ends}; reserve: for how many
 //     milliseconds after expiresAt the lock is reserved for them
-//   - releasedAt, brokenAt, freedAt: when the last release, break and BreakNow were; history: the
-//     leases before the present one, with these fields under short names (see [WithHistory])
+//   - releasedAt, brokenAt, freedAt: when the present or last lease was released, broken or ended by
+//     BreakNow; null if it was not; history: the leases before the present one, with these fields under short names (see [WithHistory])
 //   - changes: a count that makes every break a change of the document
 //
 // A document of another form is never changed: every operation on it returns an error that

@@ -12,10 +12,11 @@ import (
 // A grant adds the fields of the lease before it to the array history, as they are, and the reader
 // finds out how that tenure ended. So the server has little to do for it.
 //
-// A release, a break and a BreakNow leave the time. A time from before the grant belongs to an earlier
-// tenure: versions without histories neither write nor remove these fields, so locks may pass between
-// them and this one. The tenures of those versions are missing from the history, but for the last one
-// before a grant by this version.
+// A release, a break and a BreakNow leave the time, and a grant resets the three times. Versions without
+// histories neither write nor reset them, so locks may pass between them and this one. The tenures of
+// those versions are missing from the history, but for the last one before a grant by this version.
+// After a grant by such a version the times belong to an earlier tenure; ends says how they are
+// recognized.
 const (
 	pastOwner    = "o"
 	pastToken    = "t"
@@ -65,7 +66,10 @@ type tenure struct {
 	takenBy           string
 }
 
-// ends are the times at which a lease may have ended. Those of an earlier lease may still be there.
+// ends are the times at which a lease may have ended. Those of an earlier lease may still be there. A
+// release and a BreakNow set expiresAt and then their own time, so a time before expiresAt belongs to an
+// earlier lease. The time of the grant does not decide about them: the clock of the member that granted
+// the lock may be ahead. The time of a break that is before the grant belongs to an earlier lease.
 type ends struct{ released, broken, freed time.Time }
 
 // read reads one of the fields. A damaged value counts as absent.
@@ -83,12 +87,12 @@ func (e *ends) read(name string, v bson.RawValue) {
 // tenure returns how the lease ended.
 func (t tenure) describe() driver.Tenure {
 	out := driver.Tenure{Owner: t.owner, Token: uint64(t.token), From: t.acquired}
-	ours := func(at time.Time) bool { return !at.IsZero() && !at.Before(t.acquired) }
-	freed := ours(t.ends.freed) && !t.held
+	notBefore := func(at, bound time.Time) bool { return !at.IsZero() && !at.Before(bound) }
+	freed := !t.held && notBefore(t.ends.freed, t.expires)
 	switch {
 	case freed:
 		out.End, out.Until = driver.EndFreed, t.ends.freed
-	case !t.held && ours(t.ends.released):
+	case !t.held && notBefore(t.ends.released, t.expires):
 		out.End, out.Until = driver.EndReleased, t.ends.released
 	case !t.held: // a version without histories has released it
 		out.Until = t.expires
@@ -100,8 +104,11 @@ func (t tenure) describe() driver.Tenure {
 	default:
 		out.End, out.Until = driver.EndExpired, t.expires
 	}
-	if ours(t.ends.broken) && !freed {
+	if notBefore(t.ends.broken, t.acquired) && !freed {
 		out.End = driver.EndBroken // also if its holder released the lock then
+	}
+	if !out.Until.IsZero() && out.Until.Before(out.From) { // by the clocks of two members
+		out.Until = out.From
 	}
 	return out
 }

@@ -78,6 +78,7 @@ func TestHistoryBesideAnEarlierVersion(t *testing.T) {
 	l, earlier := newTestLocker(t, coll), earlierVersion{t, coll}
 
 	mustRelease(t, l, acquire(t, l, request("n", "a")))
+	time.Sleep(20 * time.Millisecond) // the server's clock may tick every 10 ms
 	earlier.acquire("n", "old")
 	wantPast(t, l, "while an earlier version has the lock", "")
 	earlier.release("n")
@@ -99,6 +100,51 @@ func TestHistoryBesideAnEarlierVersion(t *testing.T) {
 	mustRelease(t, l, d) // as this version would
 	wantPast(t, l, "after two releases", "old4 released, old3 expired, old unknown")
 	mustRelease(t, l, c)
+}
+
+// The clock of the member that ended a tenure was ahead of that of the next grant. The next tenure's end
+// is its own.
+func TestEndAfterTheNextGrant(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	acquire(t, l, request("n", "a"))
+	if err := l.BreakNow(bounded(t), "n", 0); err != nil {
+		t.Fatal(err)
+	}
+	ahead := nowPlus(time.Hour.Milliseconds())
+	overwrite(t, coll, "n", field(fieldReleasedAt, ahead), field(fieldFreedAt, ahead), field(fieldBrokenAt, ahead))
+	lease := acquire(t, l, request("n", "b"))
+	wantPast(t, l, "after a grant", "a freed")
+	mustRelease(t, l, lease)
+	wantPast(t, l, "after a release", "b released, a freed")
+}
+
+// The clock of the member that ended a tenure was behind that of its grant.
+func TestEndBeforeItsGrant(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	ahead := field(fieldAcquiredAt, nowPlus(time.Hour.Milliseconds()))
+	lease := acquire(t, l, request("n", "a"))
+	overwrite(t, coll, "n", ahead)
+	mustRelease(t, l, lease)
+	wantPast(t, l, "after a release", "a released")
+	acquire(t, l, request("n", "b"))
+	overwrite(t, coll, "n", ahead)
+	if err := l.BreakNow(bounded(t), "n", 0); err != nil {
+		t.Fatal(err)
+	}
+	wantPast(t, l, "after a BreakNow", "b freed, a released")
+	r, err := l.Inspect(bounded(t), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range r.History {
+		if one.Until.Before(one.From) {
+			t.Errorf("the tenure of %s ended at %v, before it began at %v", one.Owner, one.Until, one.From)
+		}
+	}
 }
 
 // A record from before there were histories is granted, renewed and released.

@@ -46,6 +46,7 @@ type Locker struct {
 	linearizable *mongo.Collection // linearizable reads, of one document each
 	config       config
 	standalone   bool         // the server is not a replica set
+	forCheck     bool         // it is for examining the server ([driver.OpenForCheck])
 	id           string       // in queues
 	connections  *connections // of the client
 	leave        func()       // ends the use of connections
@@ -350,6 +351,7 @@ func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) e
 		l.clientDisconnected.Store(true)
 	}
 	if mongo.IsTimeout(err) {
+		l.connections.commandTimedOut()
 		if !errors.Is(err, context.DeadlineExceeded) {
 			err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err) // the server's limit was reached first
 		}

@@ -145,6 +145,8 @@ func grantFields(v acquireVariant) []bson.E {
 		field(fieldBroken, false),
 		field(fieldWrites, int64(0)),
 		field(fieldHistory, historyAfterGrant(v)),
+		// The object is merged into the document, so a field that is removed from it would stay.
+		field(fieldReleasedAt, nil), field(fieldBrokenAt, nil), field(fieldFreedAt, nil),
 	}
 	if v.data {
 		fields = append(fields, field(fieldData, refData))

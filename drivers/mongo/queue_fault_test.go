@@ -255,7 +255,7 @@ func TestHintsOfAMemberThatIsBehind(t *testing.T) {
 			if turn < 0 {
 				continue // the cursor was opened
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(waitLimit):
 			t.Error("the hint on the new primary has not come")
 		}
 		return

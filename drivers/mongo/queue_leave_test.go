@@ -108,14 +108,13 @@ func TestTryLockKeepsThePositionKnown(t *testing.T) {
 // That waiter is woken when it begins to wait, since it may have lost its position.
 func TestWaiterIsWokenAfterItsRequestCrossedTheLeave(t *testing.T) {
 	t.Parallel()
-	_, l := newProcess(t, mongotest.Collection(t))
-	q := l.queue
-	t.Cleanup(q.Wait("another", func(time.Duration) {}))
-	eventually(t, "the cursor is open", func() bool {
-		q.watcher.mu.Lock()
-		defer q.watcher.mu.Unlock()
-		return !q.watcher.openSince.IsZero()
-	})
+	l := newTestLocker(t, mongotest.Collection(t))
+	q := newQueue(l.onPrimary, l.hints, l.config)
+	q.watcher.source.open = func(context.Context) (eventCursor, error) { return silentCursor{}, nil }
+	t.Cleanup(func() { q.close(context.WithoutCancel(t.Context())) })
+	opened := make(chan time.Duration, 1)
+	q.Wait("another", func(turn time.Duration) { opened <- turn })
+	<-opened // from now on the cursor wakes nobody
 	sent := time.Now()
 	q.noteRequest("job", sent)
 	q.reenter(list{"job"})
@@ -125,6 +124,19 @@ func TestWaiterIsWokenAfterItsRequestCrossedTheLeave(t *testing.T) {
 	if turn != 0 {
 		t.Errorf("the waiter was woken with turn %v, want 0", turn)
 	}
+}
+
+// silentCursor has no events and does not fail.
+type silentCursor struct{}
+
+func (silentCursor) ID() int64                   { return 1 }
+func (silentCursor) Err() error                  { return nil }
+func (silentCursor) Close(context.Context) error { return nil }
+func (silentCursor) event() bson.Raw             { return nil }
+
+func (silentCursor) TryNext(ctx context.Context, _ time.Duration) bool {
+	<-ctx.Done()
+	return false
 }
 
 // A TryLock is granted the lock before a waiter of the same process enters the queue, and its reply

@@ -95,10 +95,24 @@ func doc(key string, value any) bson.D { return bson.D{{Key: key, Value: value}}
 // now plus a time, by the server's clock.
 func fromNow(d time.Duration) bson.D { return doc("$add", bson.A{"$$NOW", d.Milliseconds()}) }
 
+// outside returns the context without the caller's session.
+//
+// Promise 1: in the caller's transaction a write would be invisible to others until the commit, and
+// an abort would free the lock.
+func outside(ctx context.Context) context.Context {
+	if mongo.SessionFromContext(ctx) == nil {
+		return ctx
+	}
+	return mongo.NewSessionContext(ctx, nil)
+}
+
+// acquireTries is how often an upsert is sent while others make the document at the same time.
+const acquireTries = 3
+
 // Acquire implements [migrating.Old]. The server decides at one instant of its clock. A document
 // that it makes has the same fields as one of the other programs, in the same order.
 func (l *Lock) Acquire(ctx context.Context, claim migrating.Claim) error {
-	s := l.schema
+	ctx, s := outside(ctx), l.schema
 	until, mine := "$"+s.Until, doc("$literal", owner(claim))
 	isMine := doc("$eq", bson.A{"$" + s.Owner, mine})
 	isFresh := doc("$and", bson.A{doc("$eq", bson.A{doc("$type", until), "missing"}), doc("$eq", bson.A{doc("$type", "$"+s.Owner), "missing"})})
@@ -117,15 +131,25 @@ func (l *Lock) Acquire(ctx context.Context, claim migrating.Claim) error {
 	}
 	set = append(set, bson.E{Key: s.Owner, Value: choose(mine, "$"+s.Owner)})
 	left := doc("$cond", bson.A{doc("$eq", bson.A{doc("$type", until), "date"}), doc("$subtract", bson.A{until, "$$NOW"}), nil})
-	update := func() (bson.Raw, error) {
-		return l.collection.FindOneAndUpdate(ctx, doc("_id", claim.Name), bson.A{doc("$set", set)}, options.FindOneAndUpdate().
+	// Promise 1: a document without both fields is not known to be free. The filter does not match it,
+	// so isFresh is true only for the document that the upsert makes.
+	present := doc("$exists", true)
+	filter := bson.D{{Key: "_id", Value: claim.Name}, {Key: "$or", Value: bson.A{doc(s.Until, present), doc(s.Owner, present)}}}
+	var raw bson.Raw
+	var err error
+	for range acquireTries {
+		raw, err = l.collection.FindOneAndUpdate(ctx, filter, bson.A{doc("$set", set)}, options.FindOneAndUpdate().
 			SetUpsert(true).SetReturnDocument(options.After).SetProjection(bson.D{{Key: s.Owner, Value: 1}, {Key: "left", Value: left}})).Raw()
+		if !mongo.IsDuplicateKeyError(err) {
+			break
+		}
 	}
-	raw, err := update()
-	if mongo.IsDuplicateKeyError(err) { // another has made the document at the same time
-		raw, err = update()
-	}
-	if err != nil {
+	switch {
+	case mongo.IsDuplicateKeyError(err) && s.HeldWhilePresent:
+		return &driver.HeldError{Record: driver.Record{Name: claim.Name, State: driver.StateHeld}}
+	case mongo.IsDuplicateKeyError(err):
+		return l.failed(fmt.Errorf("the document %q has neither %s nor %s: %w", claim.Name, s.Until, s.Owner, err))
+	case err != nil:
 		return l.failed(err)
 	}
 	holder, _ := raw.Lookup(s.Owner).StringValueOK()
@@ -149,7 +173,7 @@ func (l *Lock) Acquire(ctx context.Context, claim migrating.Claim) error {
 // Renew implements [migrating.Old].
 func (l *Lock) Renew(ctx context.Context, claim migrating.Claim) error {
 	end := doc("$max", bson.A{"$" + l.schema.Until, fromNow(claim.TTL + l.schema.Skew)})
-	result, err := l.collection.UpdateOne(ctx, l.heldBy(claim), bson.A{doc("$set", doc(l.schema.Until, end))})
+	result, err := l.collection.UpdateOne(outside(ctx), l.heldBy(claim), bson.A{doc("$set", doc(l.schema.Until, end))})
 	switch {
 	case err != nil:
 		return l.failed(err)
@@ -162,11 +186,12 @@ func (l *Lock) Renew(ctx context.Context, claim migrating.Claim) error {
 // Release implements [migrating.Old].
 func (l *Lock) Release(ctx context.Context, claim migrating.Claim) error {
 	if l.schema.DeleteOnRelease || l.schema.HeldWhilePresent {
-		_, err := l.collection.DeleteOne(ctx, l.heldBy(claim))
+		_, err := l.collection.DeleteOne(outside(ctx), l.heldBy(claim))
 		return l.failed(err)
 	}
-	over := bson.A{doc("$set", doc(l.schema.Until, fromNow(-l.schema.Skew)))}
-	_, err := l.collection.UpdateOne(ctx, l.heldBy(claim), over)
+	// Promise 1: without the proof in the document, a late renewal does not take the lock again.
+	over := bson.D{{Key: l.schema.Until, Value: fromNow(-l.schema.Skew)}, {Key: l.schema.Owner, Value: doc("$literal", claim.Owner)}}
+	_, err := l.collection.UpdateOne(outside(ctx), l.heldBy(claim), bson.A{doc("$set", over)})
 	return l.failed(err)
 }
 
