@@ -53,10 +53,10 @@ func (b *breakCmd) Run(a *app) error {
 		record.Name = b.Name
 		switch {
 		case record.State == driver.StateFree:
-			a.log.infof("%q is free: there is nothing to break", b.Name)
+			a.log.infof("%q is free on %s: there is nothing to break", b.Name, displayBackend(a.backend))
 			return nil
 		case b.Token != nil && record.Token != *b.Token:
-			return notBroken(record)
+			return notBrokenOn(a, record)
 		case record.Broken && !b.Now:
 			a.log.infof("%q is broken already: it becomes free in %s at the latest", b.Name, leftText(record))
 			return nil
@@ -66,7 +66,7 @@ func (b *breakCmd) Run(a *app) error {
 				return errNotAsked
 			}
 			a.log.flush()
-			agreed, err := b.ask(a.stderr, os.Stdin, record)
+			agreed, err := b.ask(a, os.Stdin, record)
 			if err != nil {
 				return err
 			}
@@ -83,7 +83,7 @@ func (b *breakCmd) Run(a *app) error {
 		err = breakLock(ctx, b.Name, record.Token)
 		var held *holdfast.HeldError
 		if errors.As(err, &held) {
-			return notBroken(held.Record)
+			return notBrokenOn(a, held.Record)
 		}
 		if err != nil {
 			return err
@@ -99,7 +99,12 @@ func (b *breakCmd) Run(a *app) error {
 
 // notBroken is the error if another holder has the lock by now.
 func notBroken(r holdfast.Record) error {
-	return &exitError{codeHeld, fmt.Errorf("%q was not broken: it is now held by %s", r.Name, describeHolder(r))}
+	return fmt.Errorf("%q was not broken: it is now held by %s", r.Name, describeHolder(r))
+}
+
+// notBrokenOn names the backend, too: on another one, another holder may have the lock.
+func notBrokenOn(a *app, r holdfast.Record) error {
+	return &exitError{codeHeld, fmt.Errorf("%w on %s", notBroken(r), displayBackend(a.backend))}
 }
 
 // breakEffect says what will happen if the lock is broken.
@@ -111,8 +116,9 @@ func breakEffect(r holdfast.Record, now bool) string {
 }
 
 // ask shows the holder and what will happen, and returns whether the user agrees.
-func (b *breakCmd) ask(w io.Writer, in io.Reader, r holdfast.Record) (bool, error) {
-	if _, err := fmt.Fprintf(w, "%s is held by %s.\n%s\nBreak it? [y/N] ", quoteUnsafe(b.Name), describeHolder(r), breakEffect(r, b.Now)); err != nil {
+func (b *breakCmd) ask(a *app, in io.Reader, r holdfast.Record) (bool, error) {
+	if _, err := fmt.Fprintf(a.stderr, "On %s:\n\n%s is held by %s.\n%s\nBreak it? [y/N] ",
+		quoteUnsafe(displayBackend(a.backend)), quoteUnsafe(b.Name), describeHolder(r), breakEffect(r, b.Now)); err != nil {
 		return false, err
 	}
 	answer, err := bufio.NewReader(in).ReadString('\n')

@@ -41,7 +41,7 @@ func (e *explainCmd) Run(a *app) error {
 			return err
 		}
 		record.Name = e.Name
-		x := &explanation{Record: record, can: client.Locker().Capabilities(), backend: displayBackend(a.backend)}
+		x := &explanation{Record: record, can: client.Locker().Capabilities(), backend: displayBackend(a.backend), flag: a.backendFlag}
 		x.readClock(asked, answered)
 		if e.JSON {
 			return writeJSON(a.stdout, x.toJSON())
@@ -54,7 +54,8 @@ func (e *explainCmd) Run(a *app) error {
 type explanation struct {
 	holdfast.Record
 	can     driver.Capabilities
-	backend string
+	backend string // for messages
+	flag    string // the URL of --backend, or ""
 	// ahead is the backend's clock less this machine's, give or take clockError. Both are zero without
 	// a reading of the backend's clock.
 	ahead, clockError time.Duration
@@ -233,11 +234,18 @@ func (x *explanation) wayOut() (said []string, command string) {
 	if x.can.Breaker == nil || x.Token == 0 {
 		return said, ""
 	}
-	command = fmt.Sprintf("holdfast break %s --token %d", shellWord(x.Name), x.Token)
-	if x.Broken {
-		return append(said, "If the holder is certainly dead, this frees it at once:"), command + " --now"
+	command, note := "holdfast break", ""
+	switch {
+	case secretPattern.MatchString(x.flag):
+		note = ", with the same --backend"
+	case x.flag != "":
+		command += " -b " + shellWord(x.flag)
 	}
-	return append(said, "This takes it from its holder:"), command
+	command += fmt.Sprintf(" %s --token %d", shellWord(x.Name), x.Token)
+	if x.Broken {
+		return append(said, "If the holder is certainly dead, this frees it at once"+note+":"), command + " --now"
+	}
+	return append(said, "This takes it from its holder"+note+":"), command
 }
 
 // when is the moment at which the lease ends.

@@ -136,6 +136,7 @@ func (h *helpCmd) Run(a *app) error {
 type app struct {
 	args           []string
 	backend        string // URL
+	backendFlag    string // the URL of --backend, or "" if the environment or the default sets the backend
 	interactive    bool   // standard error is a terminal
 	stdout, stderr io.Writer
 	log            *logger
@@ -184,6 +185,9 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	a := &app{args: args, stdout: out, stderr: stderr, log: log}
 	if file, ok := stderr.(*os.File); ok {
 		a.interactive = isTerminal(file)
+	}
+	if flags.Backend != os.Getenv(envBackend) {
+		a.backendFlag = flags.Backend
 	}
 	if err := a.setBackend(flags.Backend, strings.Fields(parsed.Command())[0]); err != nil {
 		log.errorf("%v", err)

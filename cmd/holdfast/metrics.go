@@ -66,7 +66,7 @@ func (r *runner) listen() (end func(), err error) {
 	}
 	guard := func(next http.Handler) http.Handler { return requireOwnHost(nil, next) }
 	if r.TokenFile != "" {
-		if guard, err = secretGuard(r.TokenFile); err != nil {
+		if guard, err = secretGuard(r.TokenFile, r.log); err != nil {
 			return nil, &exitError{codeUsage, err}
 		}
 	}

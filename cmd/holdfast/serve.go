@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -26,7 +27,7 @@ type serveCmd struct {
 	BasePath   string        `default:"/" placeholder:"PATH" help:"Where the page is, such as /locks/, behind a reverse proxy that does not remove it."`
 	TokenFile  string        `type:"existingfile" placeholder:"FILE" help:"A file with a secret of at least 16 characters. Browsers ask for it: any user name, the secret as the password. Scripts send \"Authorization: Bearer SECRET\"."`
 	UserHeader string        `placeholder:"HEADER" help:"A header in which a reverse proxy names the user it has let in, such as X-Forwarded-User. Requests without it are refused. Only the proxy may be able to reach this address: anybody else could send the header."`
-	Host       []string      `placeholder:"NAME" help:"Further names under which browsers reach the page on this machine. They are checked so that no other site can read it."`
+	Host       []string      `placeholder:"NAME" help:"Further names, without a port, under which browsers or the reverse proxy reach the page: behind a proxy that keeps the Host header, the name of the site. Requests for other names than this machine's are refused, so that no other site can read the page. Not with --token-file, which needs no such check."`
 	AllowBreak bool          `help:"Let readers break locks. Each break is logged with the reader's address, and the user's name if there is one."`
 	Refresh    time.Duration `default:"500ms" placeholder:"DURATION" help:"How often to list the locks while somebody looks. Default: 500ms. On Azure each listing costs money: 5s is a good value there."`
 }
@@ -46,6 +47,13 @@ const minTokenLength = 16
 // basePath matches a path that a request for it can have: no "." and ".." in it.
 var basePath = regexp.MustCompile(`^/((\.*[A-Za-z0-9_~-][A-Za-z0-9._~-]*)/)*$`)
 
+var (
+	// headerName matches the name of a header.
+	headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+	// hostName matches the name of a host, without a port.
+	hostName = regexp.MustCompile(`^[\pL\pN._-]+$`)
+)
+
 // Validate is called by the parser.
 func (s *serveCmd) Validate() error {
 	if !basePath.MatchString(s.BasePath) {
@@ -60,6 +68,17 @@ func (s *serveCmd) Validate() error {
 	}
 	if s.TokenFile != "" && s.UserHeader != "" {
 		return errors.New("give either --token-file or --user-header")
+	}
+	if s.UserHeader != "" && !headerName.MatchString(s.UserHeader) {
+		return fmt.Errorf("--user-header %q is invalid: must be the name of a header, such as X-Forwarded-User", s.UserHeader)
+	}
+	for _, host := range s.Host {
+		if !hostName.MatchString(host) && net.ParseIP(host) == nil {
+			return fmt.Errorf("--host %q is invalid: must be a name or an address without a port, such as locks.example.com", host)
+		}
+	}
+	if s.TokenFile != "" && len(s.Host) > 0 {
+		return errors.New("--host has no effect with --token-file: any name will do for those who have the secret")
 	}
 	if !loopback && s.TokenFile == "" && s.UserHeader == "" {
 		return fmt.Errorf("--listen %s lets other machines read the locks: give --token-file or --user-header, or listen on 127.0.0.1", s.Listen)
@@ -77,7 +96,7 @@ func checkListen(address string) (loopback bool, err error) {
 }
 
 func isLoopback(host string) bool {
-	if host == "localhost" {
+	if strings.EqualFold(host, "localhost") {
 		return true
 	}
 	ip := net.ParseIP(host)
@@ -92,7 +111,7 @@ const (
 
 // Run serves the page until a signal comes.
 func (s *serveCmd) Run(a *app) error {
-	guard, err := s.guard()
+	guard, err := s.guard(a.log)
 	if err != nil {
 		return &exitError{codeUsage, err}
 	}
@@ -101,6 +120,9 @@ func (s *serveCmd) Run(a *app) error {
 		return err
 	}
 	return a.follow(func(ctx context.Context, client *holdfast.Client) error {
+		if err := s.checkPrefix(client.Locker().Limits()); err != nil {
+			return &exitError{codeUsage, err}
+		}
 		options := web.Options{Prefix: s.Prefix, Refresh: s.Refresh, Logger: slog.New(slog.NewTextHandler(a.stderr, nil))}
 		if s.AllowBreak {
 			options.MayBreak = func(*http.Request) bool { return true } // the guard has let the reader in
@@ -133,6 +155,21 @@ func (s *serveCmd) Run(a *app) error {
 	}, measured.option)
 }
 
+// readinessName is the name that /readyz inspects, after the prefix.
+const readinessName = "holdfast/readiness"
+
+// checkPrefix checks the flag --prefix: no backend answers about a name that it does not allow.
+func (s *serveCmd) checkPrefix(limits driver.Limits) error {
+	if driver.ValidateName(s.Prefix+readinessName, limits) == nil {
+		return nil
+	}
+	rule := "valid UTF-8"
+	if limits.MaxName > 0 {
+		rule += fmt.Sprintf(" of at most %d bytes on this backend", limits.MaxName-len(readinessName))
+	}
+	return fmt.Errorf("--prefix of %d bytes is invalid: must be %s", len(s.Prefix), rule)
+}
+
 // notClosed is the error of a server, unless it was only closed.
 func notClosed(err error) error {
 	if errors.Is(err, http.ErrServerClosed) {
@@ -143,12 +180,16 @@ func notClosed(err error) error {
 
 // routes returns what is served where. The probes need no login, and tell nothing.
 func (s *serveCmd) routes(guard func(http.Handler) http.Handler, client *holdfast.Client, page, metrics http.Handler) http.Handler {
+	backend := &readiness{inspect: func(ctx context.Context) error {
+		_, err := client.Inspect(ctx, s.Prefix+readinessName)
+		return err
+	}}
 	mux := http.NewServeMux()
 	mux.Handle(s.BasePath, guard(http.StripPrefix(strings.TrimSuffix(s.BasePath, "/"), page)))
 	mux.Handle("GET /metrics", guard(metrics))
 	mux.HandleFunc("GET /healthz", healthy)
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if _, err := client.Inspect(r.Context(), s.Prefix+"holdfast/readiness"); err != nil {
+		if err := backend.ask(r.Context()); err != nil {
 			http.Error(w, "the backend does not answer", http.StatusServiceUnavailable)
 			return
 		}
@@ -171,27 +212,31 @@ func (s *serveCmd) user() func(*http.Request) string {
 }
 
 // guard lets in who may read.
-func (s *serveCmd) guard() (func(http.Handler) http.Handler, error) {
-	switch {
-	case s.TokenFile != "":
-		return secretGuard(s.TokenFile)
-	case s.UserHeader != "":
-		return func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.Header.Get(s.UserHeader) == "" {
-					http.Error(w, "the reverse proxy names no user", http.StatusUnauthorized)
-					return
-				}
-				next.ServeHTTP(w, r)
-			})
-		}, nil
-	default:
-		return func(next http.Handler) http.Handler { return requireOwnHost(s.Host, next) }, nil
+func (s *serveCmd) guard(log *logger) (func(http.Handler) http.Handler, error) {
+	if s.TokenFile != "" {
+		return secretGuard(s.TokenFile, log)
 	}
+	return func(next http.Handler) http.Handler {
+		if s.UserHeader != "" {
+			next = requireUser(s.UserHeader, next)
+		}
+		return requireOwnHost(s.Host, next)
+	}, nil
+}
+
+// requireUser refuses requests without the header in which the reverse proxy names the user.
+func requireUser(header string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(header) == "" {
+			http.Error(w, "the reverse proxy names no user", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // secretGuard lets in who sends the secret in a file.
-func secretGuard(file string) (func(http.Handler) http.Handler, error) {
+func secretGuard(file string, log *logger) (func(http.Handler) http.Handler, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -200,7 +245,16 @@ func secretGuard(file string) (func(http.Handler) http.Handler, error) {
 	if len(secret) < minTokenLength {
 		return nil, fmt.Errorf("--token-file %s is invalid: must hold at least %d characters", quoteUnsafe(file), minTokenLength)
 	}
+	if readableByAll(file) {
+		log.infof("every user of this machine can read --token-file %s: \"chmod 600\" limits it to its owner", quoteUnsafe(file))
+	}
 	return func(next http.Handler) http.Handler { return requireSecret(secret, next) }, nil
+}
+
+// readableByAll reports whether every user can read a file. On Windows a file's mode does not say that.
+func readableByAll(file string) bool {
+	info, err := os.Stat(file)
+	return err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o004 != 0
 }
 
 // requireSecret asks for a secret: as a bearer token, or as the password of a browser's login.
@@ -221,14 +275,15 @@ func requireSecret(secret string, next http.Handler) http.Handler {
 }
 
 // requireOwnHost refuses requests that name another host than this machine. Without it, a site
-// could let its name point to this machine and read the locks with the reader's browser.
+// could let its name point to this machine and read the locks with the reader's browser. Its scripts
+// could also send any header, so a header that names the user is no protection.
 func requireOwnHost(further []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.Host)
 		if err != nil {
 			host = strings.Trim(r.Host, "[]")
 		}
-		if !isLoopback(host) && !slices.Contains(further, host) {
+		if !isLoopback(host) && !slices.ContainsFunc(further, func(name string) bool { return strings.EqualFold(name, host) }) {
 			http.Error(w, "this page is for this machine: name further hosts with --host", http.StatusForbidden)
 			return
 		}

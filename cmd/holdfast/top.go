@@ -105,6 +105,14 @@ type (
 	topContinued struct{}
 	// topBroke is the outcome of breaking a lock, for the user.
 	topBroke string
+	// topPast is what a lock's record says of its past holders. Listings do not show them.
+	topPast struct {
+		name    string
+		token   uint64
+		state   driver.State
+		tenures []driver.Tenure
+		err     error
+	}
 )
 
 // Init is called by the program once.
@@ -143,6 +151,25 @@ func (m *topModel) nextSnapshot() tea.Msg {
 		return nil
 	}
 	return s
+}
+
+// readPast reads the past holders of the lock about which all is shown, if that is shown for the first
+// time or the lock has changed hands. After a failure the next snapshot leads to another attempt.
+func (m *topModel) readPast() tea.Cmd {
+	if m.mode != topDetail || !m.history || m.reading {
+		return nil
+	}
+	r, _ := m.selected()
+	if m.past.name == r.Name && m.past.token == r.Token && m.past.state == r.State {
+		return nil
+	}
+	m.reading = true
+	return func() tea.Msg {
+		ctx, cancel := context.WithTimeout(m.ctx, openTimeout)
+		defer cancel()
+		read, err := m.client.Inspect(ctx, r.Name)
+		return topPast{r.Name, read.Token, read.State, read.History, err}
+	}
 }
 
 // breakAsked breaks the holder that the user was asked about.

@@ -168,7 +168,7 @@ func TestTopShowsAllAboutALock(t *testing.T) {
 	if err := hold.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.shows("zz: free", "last owner  web-4")
+	s.shows("zz: free", "last owner  web-4", "Before", "web-4 had it from", fmt.Sprintf("token %d: released.", hold.Token()))
 	s.enter("?")
 	s.shows("Keys", "sort by name, state, owner")
 	s.enter("q")
@@ -179,7 +179,7 @@ func TestTopShowsAllAboutALock(t *testing.T) {
 
 func TestTopBreaksTheHolderThatWasShown(t *testing.T) {
 	l := newLocks(t)
-	hold := l.hold("web-1", "billing", 2*time.Second)
+	hold := l.hold("web-1", "billing", time.Hour)
 	s := l.top(80, 24, nil, "--allow-break")
 	s.rowsAre("billing")
 	for _, answer := range []string{"n", "\r", "\x1b", "x"} {
@@ -198,7 +198,7 @@ func TestTopBreaksTheHolderThatWasShown(t *testing.T) {
 	if err := hold.Release(t.Context()); err != nil { // another holder has it before the answer
 		t.Fatal(err)
 	}
-	second := l.hold("web-2", "billing", 2*time.Second)
+	second := l.hold("web-2", "billing", 6*time.Second) // its renewal after 2 s is refused
 	s.enter("y")
 	s.shows(`"billing" was not broken: it is now held by "web-2"`)
 	if second.Err() != nil {

@@ -34,6 +34,7 @@ type topModel struct {
 	prefix   string
 	mayBreak bool
 	queues   bool // the backend has queues of waiters
+	history  bool // the backend keeps past holders
 	style    topStyle
 
 	width, height int
@@ -50,6 +51,8 @@ type topModel struct {
 	name        string  // of the selected row, so that it stays selected when the rows move
 	scroll      int     // the first line of a text on the screen
 	typedBefore string  // the filter before it was typed anew
+	past        topPast // of the lock about which all is shown
+	reading     bool    // a request for past is under way
 	asked       driver.Record
 	message     string // for the user, until the next key
 	interrupted bool
@@ -57,7 +60,8 @@ type topModel struct {
 }
 
 func newTopModel(ctx context.Context, client *holdfast.Client, source *lockview.Source) *topModel {
-	return &topModel{ctx: ctx, client: client, source: source, queues: client.Locker().Capabilities().Queue != nil, style: newTopStyle(),
+	can := client.Locker().Capabilities()
+	return &topModel{ctx: ctx, client: client, source: source, queues: can.Queue != nil, history: can.History > 0, style: newTopStyle(),
 		selection: lockview.Selection{Sort: "name"}}
 }
 
@@ -70,7 +74,7 @@ func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.snapshot, m.awaited = msg, msg.Number
 		m.counts = msg.Count()
 		m.refresh()
-		return m, m.nextSnapshot
+		return m, tea.Batch(m.nextSnapshot, m.readPast())
 	case topTick:
 		return m, tick()
 	case topContinued:
@@ -79,6 +83,14 @@ func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			return m, nil
 		}
 		return m, withoutScreen(func() {}) // the shell has used the terminal
+	case topPast:
+		m.reading = false
+		if msg.err == nil {
+			m.past = msg
+		}
+		if msg.name != m.name { // the user has gone on to another lock
+			return m, m.readPast()
+		}
 	case topBroke:
 		m.message = string(msg)
 	case tea.PasteMsg:
@@ -216,6 +228,7 @@ func (m *topModel) keyInTable(key string) tea.Cmd {
 	case "enter":
 		if _, ok := m.selected(); ok {
 			m.openText(topDetail)
+			return m.readPast()
 		}
 	case "b":
 		m.askToBreak()

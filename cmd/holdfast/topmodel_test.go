@@ -58,8 +58,7 @@ func samples() []driver.Record {
 	now := time.Now()
 	return []driver.Record{
 		{Name: "a", State: driver.StateHeld, Owner: "web-1", Token: 7, TTL: time.Minute, Remaining: 30 * time.Second, RemainingKnown: true,
-			AcquiredAt: now.Add(-time.Hour), RenewedAt: now.Add(-30 * time.Second), Waiters: 3, Data: []byte("secret-data"),
-			History: []driver.Tenure{{Owner: "\x1b[1mweb-0", Token: 6, From: now.Add(-2 * time.Hour), Until: now.Add(-time.Hour), End: driver.EndExpired}}},
+			AcquiredAt: now.Add(-time.Hour), RenewedAt: now.Add(-30 * time.Second), Waiters: 3, Data: []byte("secret-data")},
 		{Name: "b", State: driver.StateHeld, Broken: true, Owner: "web-2", Token: 1 << 63, TTL: time.Second, Remaining: time.Second, RemainingKnown: true},
 		{Name: "c", State: driver.StateFree, Owner: "\x1b[31mred\x1b[0m", Token: 3},
 		{Name: "d", State: driver.StateUnknown},
@@ -127,8 +126,12 @@ func TestTopTellsStatesApartAndNoSecret(t *testing.T) {
 			t.Errorf("row %d is %q, want the state %s", i, lines[3+i], want)
 		}
 	}
-	for range records {
+	tenures := []driver.Tenure{{Owner: "\x1b[1mweb-0", Token: 6, From: time.Now().Add(-2 * time.Hour), Until: time.Now().Add(-time.Hour), End: driver.EndExpired}}
+	for i := range records {
 		press(m, "enter")
+		if i == 0 {
+			m.Update(topPast{name: m.name, tenures: tenures})
+		}
 		lines = append(lines, shown(m)...)
 		press(m, "b")
 		lines = append(lines, shown(m)...)
@@ -138,6 +141,36 @@ func TestTopTellsStatesApartAndNoSecret(t *testing.T) {
 		t.Errorf("the past holder is not shown:\n%s", text)
 	} else if strings.Contains(text, "secret") || strings.Contains(text, "\x1b") {
 		t.Errorf("a secret, or an escape sequence of an owner, is on the screen:\n%s", text)
+	}
+}
+
+// The past holders are read when a lock is opened, and again when it has changed hands.
+func TestTopReadsPastHolders(t *testing.T) {
+	m := modelOf(t, samples()...)
+	m.Update(tea.WindowSizeMsg{Width: 200, Height: 50})
+	m.openText(topDetail)
+	if m.readPast() == nil || m.readPast() != nil {
+		t.Fatal("opening a lock leads to no request, or to two at a time")
+	}
+	a := m.snapshot.Records[0]
+	m.Update(topPast{name: a.Name, err: context.DeadlineExceeded})
+	if m.readPast() == nil {
+		t.Fatal("no request after one that has failed")
+	}
+	m.Update(topPast{name: a.Name, token: a.Token, state: a.State, tenures: []driver.Tenure{{Owner: "web-0", Token: 6}}})
+	if text := strings.Join(shown(m), "\n"); !strings.Contains(text, "web-0 had it, token 6") {
+		t.Errorf("the past holder is not shown:\n%s", text)
+	}
+	if m.readPast() != nil {
+		t.Error("a lock that is as it was is read again")
+	}
+	m.snapshot.Records[0].State = driver.StateFree
+	if m.readPast() == nil {
+		t.Error("a lock that was released is not read again")
+	}
+	press(m, "q", "j")
+	if text := m.detail(); strings.Contains(text, "web-0") {
+		t.Errorf("the past holder of another lock is shown:\n%s", text)
 	}
 }
 

@@ -42,6 +42,9 @@ func (m *topModel) detail() string {
 		held = append(held, lockFact{"held for", cellDuration(m.heldFor(r))})
 	}
 	r.RemainingKnown = m.leftKnown(r)
+	if m.past.name == r.Name {
+		r.History = m.past.tenures
+	}
 	for _, f := range append(lockFacts(r), held...) {
 		value := f.value
 		if f.name == "time left" {

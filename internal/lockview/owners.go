@@ -18,8 +18,9 @@ const (
 	lookupsAtOnce = 8
 )
 
-// owners finds the holders of locks of which a listing shows only that they are held, as on Azure
-// Blob Storage. It asks only for locks that a reader sees.
+// owners finds the holders of locks of which a listing shows only that they are held. On Azure Blob
+// Storage those are the locks whose holder has not written its record yet: the listing itself reads the
+// owners of all others, with one request for each. It asks only for locks that a reader sees.
 type owners struct {
 	mu     sync.Mutex
 	wanted map[string]bool

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// readinessAge is how long an answer of the backend counts for further probes.
+const readinessAge = time.Second
+
+// readiness finds out whether the backend answers. Anybody who can reach the address may ask, so probes
+// share one request, and its answer for a moment.
+type readiness struct {
+	inspect func(context.Context) error
+
+	mu     sync.Mutex
+	latest *readinessAnswer
+}
+
+// readinessAnswer is complete when done is closed.
+type readinessAnswer struct {
+	done chan struct{}
+	at   time.Time
+	err  error
+}
+
+// ask returns nil if the backend answers.
+func (r *readiness) ask(ctx context.Context) error {
+	answer, mine := r.current()
+	if mine {
+		r.read(ctx, answer)
+	}
+	select {
+	case <-answer.done:
+		return answer.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// current returns the answer to wait for, and whether the caller has to read it.
+func (r *readiness) current() (answer *readinessAnswer, mine bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.latest != nil {
+		select {
+		case <-r.latest.done:
+			mine = time.Since(r.latest.at) >= readinessAge
+		default: // a request is under way
+		}
+	}
+	if r.latest == nil || mine {
+		r.latest, mine = &readinessAnswer{done: make(chan struct{})}, true
+	}
+	return r.latest, mine
+}
+
+// read asks the backend. Others wait for the answer, so it is read even if this caller is gone.
+func (r *readiness) read(ctx context.Context, answer *readinessAnswer) {
+	defer close(answer.done)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
+	defer cancel()
+	answer.err = r.inspect(ctx)
+	answer.at = time.Now()
+}
