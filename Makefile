@@ -36,6 +36,8 @@ NEWEST_COMMAND_RUN ?= Help|Flag|Reference|Completion|Man|Top|Metrics|Listen
 MODULES := . otelholdfast cmd/holdfast web/browsertest bench integration holdfastcontainers adapters/integration holdfastvet sim
 # The modules that make test tests beside the root module.
 TESTED_MODULES := otelholdfast sim cmd/holdfast
+# The modules that have fuzz tests.
+FUZZED_MODULES := . cmd/holdfast
 # These have so many dependencies that .ci/run leaves them out; make lint-all and make test-adapters test-examples check them.
 LARGE_MODULES := adapters/kuberneteslock examples/asynq examples/gocron
 # Caddy has even more. It is compiled for one system only, with one set of flags.
@@ -121,7 +123,7 @@ stress: setup ## run the tests of locks and elections repeatedly, with the race 
 
 .PHONY: fuzz
 fuzz: ## fuzz every parser and decoder, one after another (FUZZTIME=20s; FUZZ=URL for the tests of that name)
-	@for module in . integration; do (cd $$module && GO='$(GO)' '$(CURDIR)/scripts/fuzz.sh' '$(FUZZTIME)' '$(FUZZ)') || exit 1; done
+	@for module in $(FUZZED_MODULES); do (cd $$module && GO='$(GO)' '$(CURDIR)/scripts/fuzz.sh' '$(FUZZTIME)' '$(FUZZ)') || exit 1; done
 
 .PHONY: test-386
 test-386: ## run the tests of the library and its local drivers as a 32-bit program (linux/amd64 and linux/386)
