@@ -128,6 +128,7 @@ fuzz: ## fuzz every parser and decoder, one after another (FUZZTIME=20s; FUZZ=UR
 .PHONY: test-386
 test-386: ## run the tests of the library and its local drivers as a 32-bit program (linux/amd64 and linux/386)
 	GOARCH=386 $(GO) vet ./...
+	GOARCH=386 $(GO) -C cmd/holdfast vet ./...
 	GOARCH=386 $(GO) test -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG_386)
 
 # Under Wine a call of the file system takes milliseconds: the tests of the file driver in which many processes or goroutines
@@ -143,7 +144,8 @@ test-wine: ## run tests as Windows programs under Wine (linux/amd64; needs wine6
 .PHONY: test-arm64
 test-arm64: ## run tests as arm64 programs under QEMU (Linux; needs qemu-user)
 	@command -v qemu-aarch64 >/dev/null || { echo 'qemu-aarch64 is missing; on Debian: apt-get install qemu-user'; exit 1; }
-	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet $(PKG_386)
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./...
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) -C cmd/holdfast vet ./...
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -vet=off -exec qemu-aarch64 -timeout 30m $(TESTFLAGS) $(PKG_386)
 
 .PHONY: licences release-check
