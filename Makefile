@@ -36,6 +36,8 @@ NEWEST_COMMAND_RUN ?= Help|Flag|Reference|Completion|Man|Top|Metrics|Listen
 MODULES := . otelholdfast cmd/holdfast web/browsertest bench integration holdfastcontainers adapters/integration holdfastvet sim
 # The modules that make test tests beside the root module.
 TESTED_MODULES := otelholdfast sim cmd/holdfast
+# The modules that have fuzz tests.
+FUZZED_MODULES := . cmd/holdfast
 # These have so many dependencies that .ci/run leaves them out; make lint-all and make test-adapters test-examples check them.
 LARGE_MODULES := adapters/kuberneteslock examples/asynq examples/gocron
 # Caddy has even more. It is compiled for one system only, with one set of flags.
@@ -121,11 +123,12 @@ stress: setup ## run the tests of locks and elections repeatedly, with the race 
 
 .PHONY: fuzz
 fuzz: ## fuzz every parser and decoder, one after another (FUZZTIME=20s; FUZZ=URL for the tests of that name)
-	@for module in . integration; do (cd $$module && GO='$(GO)' '$(CURDIR)/scripts/fuzz.sh' '$(FUZZTIME)' '$(FUZZ)') || exit 1; done
+	@for module in $(FUZZED_MODULES); do (cd $$module && GO='$(GO)' '$(CURDIR)/scripts/fuzz.sh' '$(FUZZTIME)' '$(FUZZ)') || exit 1; done
 
 .PHONY: test-386
 test-386: ## run the tests of the library and its local drivers as a 32-bit program (linux/amd64 and linux/386)
 	GOARCH=386 $(GO) vet ./...
+	GOARCH=386 $(GO) -C cmd/holdfast vet ./...
 	GOARCH=386 $(GO) test -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG_386)
 
 # Under Wine a call of the file system takes milliseconds: the tests of the file driver in which many processes or goroutines
@@ -141,7 +144,8 @@ test-wine: ## run tests as Windows programs under Wine (linux/amd64; needs wine6
 .PHONY: test-arm64
 test-arm64: ## run tests as arm64 programs under QEMU (Linux; needs qemu-user)
 	@command -v qemu-aarch64 >/dev/null || { echo 'qemu-aarch64 is missing; on Debian: apt-get install qemu-user'; exit 1; }
-	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet $(PKG_386)
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./...
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) -C cmd/holdfast vet ./...
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -vet=off -exec qemu-aarch64 -timeout 30m $(TESTFLAGS) $(PKG_386)
 
 .PHONY: licences release-check

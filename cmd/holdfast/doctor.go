@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -26,16 +27,20 @@ type doctorCmd struct {
 
 // Help is shown above the flags.
 func (*doctorCmd) Help() string {
-	return `Examines whether the backend is set up so that locks in it are safe and quick: the server, the user's rights, clocks, the file system, damaged records, leases about to be lost. What is not as it should be comes with a remedy. With --quiet only that is shown.
+	return `Examines whether the backend is set up so that locks in it are safe and quick: the server, the user's rights, clocks, the file system, damaged records, leases about to be lost. What is not as it should be comes with a remedy. With --quiet only that is shown, with --json as well.
 
 Each line begins with ok, ? (not checked, because a right is missing or the backend does not show it), DOUBTFUL (locks work, with less safety or speed than they could), or WRONG (locks do not work, or a promise may be broken).
 
-It only reads, except for a lock "holdfast-doctor" that it takes, renews, releases and removes, also when it is interrupted. It takes none if something is wrong.
+It only reads, except for a lock "holdfast-doctor" that it takes, renews, releases and removes, also when it is interrupted. It takes none if something is wrong, or the folder does not exist.
 
 Exit codes:
-  0    nothing is doubtful or wrong
-  3    something is doubtful
-  4    something is wrong, or the backend cannot be reached
+  0     nothing is doubtful or wrong
+  2     the command line, the URL or a credential beside it is wrong
+  3     something is doubtful
+  4     something is wrong, the backend cannot be reached (other commands
+        exit with 69 then), or the check did not finish within --timeout
+  74    the output cannot be written
+  128+n signal n interrupted the check
 
 Example: what is not as it should be
 
@@ -69,6 +74,9 @@ func (d *doctorCmd) Run(a *app) error {
 		verdict = driver.LevelWrong
 	}
 	if d.JSON {
+		if a.log.quiet {
+			report.Findings = slices.DeleteFunc(report.Findings, func(f driver.Finding) bool { return f.Level < driver.LevelDoubtful })
+		}
 		writeErr := writeJSON(a.stdout, doctorJSON{displayBackend(a.backend), verdict, report.Findings})
 		if writeErr != nil {
 			return writeErr

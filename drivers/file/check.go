@@ -93,7 +93,7 @@ func (l *Locker) examine(f findings) {
 	info, err := os.Stat(l.dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		f.report(driver.Finding{Subject: subjectFolder, Level: driver.LevelWrong,
+		f.report(driver.Finding{Subject: subjectFolder, Level: driver.LevelDoubtful,
 			Detail: l.dir + " does not exist, so there are no locks yet", Remedy: "Correct the URL, or make the folder (the first program that uses it does so):",
 			Command: "mkdir -p -m 700 " + quoteShell(l.dir)})
 		return
@@ -144,8 +144,12 @@ func (l *Locker) examineFiles(f findings) {
 		}
 	}
 	if foreign > 0 {
+		which := "1 file is not Holdfast's: "
+		if foreign > 1 {
+			which = fmt.Sprintf("%d files are not Holdfast's, such as ", foreign)
+		}
 		f.report(driver.Finding{Subject: subjectForeign, Level: driver.LevelDoubtful,
-			Detail: fmt.Sprintf("%d files are not the locks', such as %s: another program that works in the folder may remove lock files", foreign, driver.Quote(example)),
+			Detail: which + driver.Quote(example) + "; another program that works in the folder may remove lock files",
 			Remedy: "Give the locks a folder of their own."})
 		return
 	}

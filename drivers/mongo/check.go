@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -413,13 +414,21 @@ func (c *checkup) index(ctx context.Context) bool {
 		c.report(driver.Finding{Subject: subjectIndex, Level: driver.LevelDoubtful,
 			Detail: fmt.Sprintf("the index removes records %s after their expiry, and the URL wants %s: data and last holders are kept for another time than expected",
 				driver.FormatDuration(have), driver.FormatDuration(c.l.config.retention)),
-			Remedy: fmt.Sprintf("Give all programs the URL parameter %s=%s, or change the index in mongosh:", paramRetention, have),
+			Remedy: fmt.Sprintf("Give all programs the URL parameter %s=%s, or change the index in mongosh:", paramRetention, urlDuration(have)),
 			Command: command(database, doc{field("collMod", locks),
 				field("index", doc{field("name", retention.Name), field("expireAfterSeconds", wanted)})})})
 	default:
 		c.ok(subjectIndex, "records are removed %s after their expiry or release", driver.FormatDuration(c.l.config.retention))
 	}
 	return true
+}
+
+// urlDuration returns a duration as a URL parameter takes it, without days and years.
+func urlDuration(d time.Duration) string {
+	if d%time.Hour == 0 {
+		return strconv.FormatInt(int64(d/time.Hour), 10) + "h"
+	}
+	return driver.FormatDuration(d)
 }
 
 // hints examines the collections by which a release wakes waiters. It makes none.

@@ -1,6 +1,8 @@
 package docs
 
 import (
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -55,6 +57,57 @@ func TestWorkflows(t *testing.T) {
 			}
 		}
 	}
+}
+
+// make fuzz runs the fuzz tests of every module that has some.
+func TestFuzzedModules(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := regexp.MustCompile(`(?m)^FUZZED_MODULES := (.*)$`).FindStringSubmatch(string(makefile))
+	if list == nil {
+		t.Fatal("the Makefile has no FUZZED_MODULES")
+	}
+	fuzzTest := regexp.MustCompile(`(?m)^func Fuzz`)
+	modules := map[string]bool{}
+	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && path != root && strings.HasPrefix(entry.Name(), "."):
+			return filepath.SkipDir
+		case entry.IsDir() || !strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err == nil && fuzzTest.Match(text) {
+			modules[moduleOf(filepath.Dir(path))] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := slices.Sorted(maps.Keys(modules))
+	if got := slices.Sorted(slices.Values(strings.Fields(list[1]))); !slices.Equal(got, want) {
+		t.Errorf("FUZZED_MODULES has %q, and fuzz tests are in %q", got, want)
+	}
+}
+
+// moduleOf returns the folder of the module that a folder belongs to, relative to the root.
+func moduleOf(folder string) string {
+	for folder != root {
+		if _, err := os.Stat(filepath.Join(folder, "go.mod")); err == nil {
+			break
+		}
+		folder = filepath.Dir(folder)
+	}
+	relative, err := filepath.Rel(root, folder)
+	if err != nil {
+		return folder
+	}
+	return filepath.ToSlash(relative)
 }
 
 // Each fault of the track record that has a command names a package and tests as scripts/before-fix.sh

@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -76,13 +77,13 @@ func Examine(ctx context.Context, l driver.Locker) (*Report, error) {
 	} else if err := checker.Check(ctx, r.add); err != nil && ctx.Err() == nil {
 		r.add(driver.Finding{Subject: subjectChecks, Level: driver.LevelWrong, Detail: plain(err), Remedy: "Check again."})
 	}
-	if ctx.Err() == nil {
-		r.examineRecords(ctx, l)
-	}
+	missing := ctx.Err() == nil && r.examineRecords(ctx, l)
 	switch {
 	case ctx.Err() != nil:
 	case r.Verdict() == driver.LevelWrong:
-		r.add(driver.Finding{Subject: subjectProbe, Level: driver.LevelUnchecked, Detail: "no lock was taken, because something is wrong", Remedy: "Correct that, and check again."})
+		r.add(driver.Finding{Subject: subjectProbe, Level: driver.LevelUnchecked, Detail: "no lock was taken, because of what is WRONG below"})
+	case missing:
+		r.add(driver.Finding{Subject: subjectProbe, Level: driver.LevelUnchecked, Detail: "no lock was taken, because the folder does not exist"})
 	default:
 		r.probe(ctx, l)
 	}
@@ -233,12 +234,13 @@ func (r *Report) removeProbe(ctx context.Context, l driver.Locker, lease driver.
 	}
 }
 
-// examineRecords reads the records of all locks.
-func (r *Report) examineRecords(ctx context.Context, l driver.Locker) {
+// examineRecords reads the records of all locks. It reports whether their folder is missing, which the
+// driver's checks have found.
+func (r *Report) examineRecords(ctx context.Context, l driver.Locker) (missing bool) {
 	lister := l.Capabilities().Lister
 	if lister == nil {
 		r.add(driver.Finding{Subject: subjectRecords, Level: driver.LevelUnchecked, Detail: "the backend cannot list them"})
-		return
+		return false
 	}
 	var damaged, late []string
 	var failed error
@@ -266,13 +268,16 @@ func (r *Report) examineRecords(ctx context.Context, l driver.Locker) {
 		}
 	}
 	if ctx.Err() != nil {
-		return
+		return false
+	}
+	if errors.Is(failed, fs.ErrNotExist) {
+		return true
 	}
 	if failed != nil {
 		if r.Verdict() != driver.LevelWrong { // otherwise the reason is known
 			r.add(driver.Finding{Subject: subjectRecords, Level: driver.LevelWrong, Detail: plain(failed), Remedy: "Correct what the message names, and check again."})
 		}
-		return
+		return false
 	}
 	limited := ""
 	if read == mostRecords {
@@ -289,13 +294,14 @@ func (r *Report) examineRecords(ctx context.Context, l driver.Locker) {
 		r.add(driver.Finding{Subject: subjectLeases, Level: driver.LevelDoubtful,
 			Detail: fmt.Sprintf("%d of %d held locks are about to be lost: %s", len(late), held, few(late)),
 			Remedy: "See whether the owners run and reach the backend. A lock whose holder has crashed is free as soon as its lease expires."})
-		return
+		return false
 	}
 	if held > 0 && timed == 0 {
 		r.add(driver.Finding{Subject: subjectLeases, Level: driver.LevelUnchecked, Detail: fmt.Sprintf("%d held; the backend does not show how much time they have left", held)})
-		return
+		return false
 	}
 	r.add(driver.Finding{Subject: subjectLeases, Detail: fmt.Sprintf("%d held, none about to be lost", held)})
+	return false
 }
 
 // nearlyLost describes a lock that was not renewed in time: its holder has given it up, a sixth of

@@ -82,7 +82,7 @@ func TestFolder(t *testing.T) {
 		detail  string // what the detail must contain
 	}{
 		"missing": {func(_ *testing.T, p *place) { p.setup = "rmdir " + p.dir + "/locks" },
-			"folder", driver.LevelWrong, "mkdir -p -m 700", "does not exist"},
+			"folder", driver.LevelDoubtful, "mkdir -p -m 700", "does not exist"},
 		"on a network": {func(_ *testing.T, p *place) {
 			p.env = []string{envMount + "=fuse.sshfs", envAt + "=" + p.dir + "/locks", envSecond + "=file:" + p.dir}
 		}, "file system", driver.LevelWrong, "local disk", "user@elsewhere"},

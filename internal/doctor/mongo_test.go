@@ -254,6 +254,7 @@ func TestMongoDB(t *testing.T) {
 	t.Run("another retention", func(t *testing.T) {
 		s.apply(wantFound(t, examine(t, healthy+"&retention=48h"), "TTL index", driver.LevelDoubtful, `"expireAfterSeconds":172800`))
 		wantHealthy(t, examine(t, healthy+"&retention=48h"))
+		wantFound(t, examine(t, healthy), "TTL index", driver.LevelDoubtful, "retention=48h, or")
 		s.apply(wantFound(t, examine(t, healthy), "TTL index", driver.LevelDoubtful, `"expireAfterSeconds":86400`))
 		wantHealthy(t, examine(t, healthy))
 	})
