@@ -326,8 +326,8 @@ func (l *Lock) lead(lease driver.Lease, sent time.Time) {
 }
 
 // lose notes that the lease is lost. An elector that leads stops within RetryPeriod +
-// RenewDeadline, each of which is shorter than the TTL. Until then it must not be told that it
-// leads again: nobody would learn of the gap.
+// RenewDeadline, each of which is shorter than the TTL. Until then no answer may say that it
+// leads again: nobody would notice the gap.
 func (l *Lock) lose() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

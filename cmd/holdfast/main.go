@@ -268,7 +268,7 @@ func (a *app) open(ctx context.Context, observe func(holdfast.Event), opts ...ho
 	return holdfast.Open(ctx, a.backend, opts...)
 }
 
-// slowAnswer is how long the backend may take to answer before the user is told that
+// slowAnswer is how long the backend may take to answer before a message says that
 // holdfast waits for it.
 const slowAnswer = time.Second
 

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lockview"
 )
 
-// topStyle is how the table looks. Nothing is told by a colour alone.
+// topStyle is how the table looks. No state is shown by a colour alone.
 type topStyle struct {
 	title, heading, selected, alarm, faint lipgloss.Style
 	states                                 map[string]lipgloss.Style

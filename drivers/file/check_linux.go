@@ -133,7 +133,8 @@ func (l *Locker) examineClock(f findings) {
 	}
 }
 
-// examineMachine says how records of an earlier boot are told from those of another machine.
+// examineMachine says how the driver distinguishes records of an earlier boot from those of another
+// machine.
 func (l *Locker) examineMachine(f findings) {
 	id, err := machineID()
 	switch {

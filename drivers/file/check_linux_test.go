@@ -36,7 +36,7 @@ func TestMountOf(t *testing.T) {
 	}
 }
 
-// The kinds of file systems that cannot be mounted in a test are told by their names.
+// The kinds of file systems that cannot be mounted in a test are recognised by their names.
 func TestFileSystemKinds(t *testing.T) {
 	for kind, want := range map[string]driver.Level{
 		"ext4": driver.LevelOK, "xfs": driver.LevelOK, "btrfs": driver.LevelOK, "zfs": driver.LevelOK,

@@ -50,9 +50,10 @@ func (h *Hold) BeginRelease() (inTime, first bool) {
 	if !h.release.CompareAndSwap(nil, r) {
 		return false, false
 	}
-	r.measured = h.measure(h.parent, telemetry.Release)
 	h.cancel(cause.ErrReleased)
 	inTime = h.client.renewer.Remove(&h.entry)
+	// A slow hook must not keep the context live.
+	r.measured = h.measure(h.parent, telemetry.Release)
 	// Before the request: another may hold the lock before the answer arrives.
 	h.measured().endHold(inTime, cmp.Or(h.entry.LostErr(), errLate))
 	return inTime, true

@@ -261,6 +261,30 @@ func TestHookOfALateRelease(t *testing.T) {
 	})
 }
 
+// endOfContext is a hook that keeps whether a hold's context had ended when its release began.
+type endOfContext struct {
+	telemetry.Hook
+	hold  context.Context
+	ended bool
+}
+
+func (e *endOfContext) Begin(ctx context.Context, op telemetry.Operation) context.Context {
+	if op.Kind == telemetry.Release {
+		e.ended = e.hold.Err() != nil
+	}
+	return e.Hook.Begin(ctx, op)
+}
+
+// A hold's context has ended when the hook is called for the release, however slow the hook is.
+func TestHookOfAReleaseComesAfterTheContext(t *testing.T) {
+	hook := &endOfContext{Hook: &locktest.Hook{}}
+	h := locktest.MustLock(t, locktest.NewClient(t, memory.New(), holdfast.Telemetry{Hook: hook}), "job")
+	hook.hold = h.Context()
+	if err := h.Release(t.Context()); err != nil || !hook.ended {
+		t.Errorf("the context had ended: %t; %v", hook.ended, err)
+	}
+}
+
 // If the release notices that the lease was not renewed in time, the loss is reported before the end.
 func TestHookOfALossThatTheReleaseNotices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
