@@ -86,9 +86,11 @@ func (k *Lock) Woken() []Waiter { return k.Queue[:min(len(k.Queue), driver.Woken
 // lock.
 func (k *Lock) Refusal(name, waiter string, now Moment) *driver.HeldError {
 	e := &driver.HeldError{Record: k.RecordFor(name, waiter, now)}
-	if left := k.reservedFor(waiter, now); left > 0 {
+	if !k.Held(now) {
+		// Nothing may be left of the reservation: the request that was refused may itself have removed
+		// waiters that were dead, and moved the caller forward.
 		e.Reserved = true
-		e.Record = driver.Record{Name: name, State: driver.StateHeld, Remaining: left, RemainingKnown: true,
+		e.Record = driver.Record{Name: name, State: driver.StateHeld, Remaining: k.reservedFor(waiter, now), RemainingKnown: true,
 			Waiters: e.Record.Waiters, Position: e.Record.Position}
 	}
 	return e
