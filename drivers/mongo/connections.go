@@ -32,8 +32,9 @@ type connections struct {
 	known    bool       // room is known from the size of the pool
 	room     int        // for requests, beside a command
 	underWay map[*hintRequest]struct{}
-	long     int // of these
-	ended    int // requests, ever
+	long     int           // of these
+	ended    int           // requests, ever
+	roomier  chan struct{} // closed and replaced when another long request may begin
 }
 
 // hintRequest is one request for hints.
@@ -55,7 +56,7 @@ func connectionsOf(client *mongo.Client, poolSize int) (c *connections, leave fu
 	defer allConnections.mu.Unlock()
 	c = allConnections.byClient[client]
 	if c == nil {
-		c = &connections{turn: make(chan struct{}, 1), known: poolSize > 0, room: max(poolSize-1, 0), underWay: map[*hintRequest]struct{}{}}
+		c = &connections{turn: make(chan struct{}, 1), known: poolSize > 0, room: max(poolSize-1, 0), underWay: map[*hintRequest]struct{}{}, roomier: make(chan struct{})}
 		allConnections.byClient[client] = c
 	}
 	c.lockers++
@@ -71,35 +72,51 @@ func connectionsOf(client *mongo.Client, poolSize int) (c *connections, leave fu
 // begin waits until a request for hints may be sent, and returns how long the server may hold it.
 // end must be called after the request.
 func (c *connections) begin(ctx context.Context) (await time.Duration, end func(), err error) {
-	if r := c.start(true); r != nil {
-		return hintAwait, func() { c.end(r) }, nil
+	for {
+		r, roomier := c.startLong()
+		if r != nil {
+			return hintAwait, func() { c.end(r) }, nil
+		}
+		select {
+		case c.turn <- struct{}{}:
+			r := c.startShort()
+			return hintAwaitOnly, func() { c.end(r); <-c.turn }, nil
+		case <-roomier: // or the hints of this Locker would wait until the short request of another has ended
+		case <-ctx.Done():
+			return 0, nil, ctx.Err()
+		}
 	}
-	select {
-	case c.turn <- struct{}{}:
-	case <-ctx.Done():
-		return 0, nil, ctx.Err()
-	}
-	if r := c.start(true); r != nil { // there is more room meanwhile
-		<-c.turn
-		return hintAwait, func() { c.end(r) }, nil
-	}
-	r := c.start(false)
-	return hintAwaitOnly, func() { c.end(r); <-c.turn }, nil
 }
 
-// start begins a request. It returns nil if there is no room for a long one.
-func (c *connections) start(long bool) *hintRequest {
+// startLong begins a long request. Without room for it, it returns a channel that is closed when there
+// may be room.
+func (c *connections) startLong() (r *hintRequest, roomier <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if long {
-		if c.long >= c.room {
-			return nil
-		}
-		c.long++
+	if c.long >= c.room {
+		return nil, c.roomier
 	}
+	c.long++
+	return c.begun(true), nil
+}
+
+func (c *connections) startShort() *hintRequest {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.begun(false)
+}
+
+// begun must be called with the mutex.
+func (c *connections) begun(long bool) *hintRequest {
 	r := &hintRequest{begun: time.Now(), long: long}
 	c.underWay[r] = struct{}{}
 	return r
+}
+
+// tellRoom must be called with the mutex.
+func (c *connections) tellRoom() {
+	close(c.roomier)
+	c.roomier = make(chan struct{})
 }
 
 func (c *connections) end(r *hintRequest) {
@@ -107,6 +124,7 @@ func (c *connections) end(r *hintRequest) {
 	defer c.mu.Unlock()
 	if r.long {
 		c.long--
+		c.tellRoom()
 	}
 	delete(c.underWay, r)
 	c.ended++
@@ -146,8 +164,9 @@ func (c *connections) commandSent() sentBeside {
 func (c *connections) commandAnswered(beside sentBeside) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ended == beside.ended {
-		c.room = max(c.room, beside.requests)
+	if c.ended == beside.ended && c.room < beside.requests {
+		c.room = beside.requests
+		c.tellRoom()
 	}
 }
 

@@ -102,6 +102,40 @@ func TestConnectionsAreLeftForCommands(t *testing.T) {
 	})
 }
 
+// A request does not wait for another's short one once it is known that there is room for both: a
+// hint for its Locker would come up to a second late.
+func TestRequestBeginsWhenThereIsRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, leave := connectionsOf(&mongo.Client{}, 0)
+		defer leave()
+		_, end, err := c.begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		began, done := make(chan time.Duration, 1), make(chan struct{})
+		go func() {
+			await, end, _ := c.begin(t.Context())
+			began <- await
+			<-done
+			end()
+		}()
+		synctest.Wait()
+		time.Sleep(checkOutTime)
+		c.commandAnswered(c.commandSent())
+		synctest.Wait()
+		select {
+		case await := <-began:
+			if await != hintAwait {
+				t.Errorf("it may take %v", await)
+			}
+		default:
+			t.Error("it waits for the end of the other request")
+		}
+		end()
+		close(done)
+	})
+}
+
 // A command that times out beside a long request shows that there may be no room for it.
 func TestTimeoutBesideALongRequest(t *testing.T) {
 	for poolSize, long := range map[int]time.Duration{0: hintAwaitOnly, 2: hintAwait} {
