@@ -107,22 +107,33 @@ func (c *console) enter(keys string) {
 	}
 }
 
-// expect waits until the terminal shows a text after the previously expected one. The
-// terminal also shows what was typed, so the text must not occur there.
-func (c *console) expect(text string) {
+// expect waits until the terminal shows all texts, in any order, after those that were expected before.
+// The terminal also shows what was typed, so no text must occur there.
+func (c *console) expect(texts ...string) {
 	c.t.Helper()
+	missing := ""
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		c.mu.Lock()
-		at := strings.Index(c.seen.String()[c.read:], text)
-		if at >= 0 {
-			c.read += at + len(text)
-		}
-		c.mu.Unlock()
-		if at >= 0 {
+		if missing = c.advance(texts); missing == "" {
 			return
 		}
 	}
-	c.t.Fatalf("the terminal never showed %q", text)
+	c.t.Fatalf("the terminal never showed %q", missing)
+}
+
+// advance returns a text that the terminal does not show yet, or goes on to what follows all of them.
+func (c *console) advance(texts []string) (missing string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	rest, end := c.seen.String()[c.read:], 0
+	for _, text := range texts {
+		at := strings.Index(rest, text)
+		if at < 0 {
+			return text
+		}
+		end = max(end, at+len(text))
+	}
+	c.read += end
+	return ""
 }
 
 func (c *console) showed(text string) bool {

@@ -45,8 +45,7 @@ func TestLockAtATerminal(t *testing.T) {
 func TestElectAtATerminal(t *testing.T) {
 	c := newConsole(t)
 	c.enter("holdfast elect billing --owner me\n")
-	c.expect(`this process leads "billing"`)
-	c.expect(`held by "me"`)
+	c.expect(`this process leads "billing"`, `held by "me"`) // in either order: two goroutines report them
 	c.enter(ctrlC)
 	c.expectPrompt(130)
 	c.enter("holdfast status billing\n")
