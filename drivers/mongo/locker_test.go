@@ -104,9 +104,16 @@ func TestReadAndWriteConcerns(t *testing.T) {
 	var log commandLog
 	client := mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(log.monitor()).
 		SetWriteConcern(writeconcern.W1()).SetReadConcern(readconcern.Available()))
-	l := newTestLocker(t, mongotest.CollectionOf(t, client))
+	coll := mongotest.CollectionOf(t, client)
+	l := newTestLocker(t, coll)
 	ctx := bounded(t)
 	lease := acquire(t, l, request("n", "a"))
+	waited := acquire(t, l, request("waited", "f"))
+	waiter := newTestLocker(t, mongotest.Connect(t, mongotest.URI(t)).Database(coll.Database().Name()).Collection(coll.Name()))
+	defer waiter.Capabilities().Queue.Wait("waited", func(time.Duration) {})()
+	waiting := request("waited", "g")
+	waiting.QueueFor = time.Minute
+	wantHeld(t, waiter, waiting)
 	stale := driver.Lease{Name: "n", ID: driver.NewLeaseID("b"), TTL: time.Minute}
 	contended := acquire(t, l, request("contended", "d"))
 	contended.Contended = true
@@ -119,12 +126,13 @@ func TestReadAndWriteConcerns(t *testing.T) {
 		{"hand over", func() (err error) { lease, err = l.HandOver(ctx, lease, request("n", "c")); return err }, []string{"findAndModify majority"}},
 		{"renew", func() error { return l.Renew(ctx, lease) }, []string{"update majority"}},
 		{"renew a lost lease", func() error { _ = l.Renew(ctx, stale); return nil }, []string{"update majority", "find linearizable"}},
-		{"release a lost lease", func() error { return l.Release(ctx, stale) }, []string{"update majority", "find linearizable"}},
+		{"release a lost lease", func() error { return l.Release(ctx, stale) }, []string{"update majority", "findAndModify 1", "find linearizable"}},
 		{"renew a batch with a lost lease", func() error {
 			_ = l.RenewBatch(ctx, []driver.Lease{lease, {Name: "m", ID: driver.NewLeaseID("b"), TTL: lease.TTL}})
 			return nil
 		}, []string{"update majority", "find local", "update majority", "find linearizable"}},
 		{"release a contended lease", func() error { return l.Release(ctx, contended) }, []string{"findAndModify 1", "find majority, after the release"}},
+		{"release a lease that is contended since", func() error { return l.Release(ctx, waited) }, []string{"update majority", "findAndModify 1", "insert 1", "find majority, after the release"}},
 		{"release it again", func() error { return l.Release(ctx, contended) }, []string{"findAndModify 1", "find linearizable"}},
 		{"write data", func() error { return l.WriteData(ctx, lease, nil, grantRevision(lease)) }, []string{"update majority"}},
 		{"read data", func() error { _, _, err := l.ReadData(ctx, "n"); return err }, []string{"find majority"}},

@@ -14,9 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// Release implements [driver.Locker] with one command if nobody waits for the lock, and a second
-// one if the lease was not found. If somebody waits, the first waiters are woken; see
-// releaseToWaiters.
+// Release implements [driver.Locker] with one command if nobody waits for the lock. If somebody waits,
+// or the lease is not found, releaseToWaiters goes on.
 func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 	return l.do(ctx, leaseOp("release", lease, false), func(ctx context.Context) error {
 		if lease.ID.IsZero() {
@@ -26,9 +25,6 @@ func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 			// Promise 6: the filter has the lease ID. No match is no error.
 			matched, err := l.updateOne(ctx, heldBy(lease, nobodyWaits), releaseUpdate)
 			if matched || err != nil {
-				return err
-			}
-			if released, err := l.released(ctx, l.linearizable, lease, false); released || err != nil {
 				return err
 			}
 		}
