@@ -254,15 +254,16 @@ func (l *link) acquire(ctx context.Context, op, from string, req driver.Request)
 		req.QueueFor = 0
 	}
 	sent := l.w.now()
+	var e *entry
 	if queued {
-		q.noteRequest(req.Name, sent)
+		e = q.noteRequest(req.Name, sent)
 	}
 	a := l.perform(ctx, op, req.Name, req.ID, func() answer { return l.w.server.acquire(l.p, from, req, queued) })
 	if a.again { // there is a queue
 		a = l.perform(ctx, op, req.Name, req.ID, func() answer { return l.w.server.acquire(l.p, from, req, true) })
 	}
 	if queued && (a.err == nil || errors.Is(a.err, driver.ErrHeld)) {
-		q.noteReply(req.Name, sent, a.err == nil, a.position)
+		q.noteReply(req.Name, e, sent, a.err == nil, a.position)
 	}
 	if a.err == nil && l.w.plan.Backend == Azure {
 		a = l.perform(ctx, "sign", req.Name, req.ID, func() answer { return l.w.server.sign(req) })

@@ -16,16 +16,16 @@ import (
 type queue struct {
 	link     *link
 	waits    map[string][]*wait
-	entered  map[string]time.Duration // by name: when the request was sent that has shown the position
-	leaving  map[string]struct{}      // names whose queues to leave
-	early    map[string]earlyHint     // hints for names without a wait
-	recent   []hint                   // those that a new cursor returns again
-	open     bool                     // the cursor on the hints
-	since    time.Duration            // when it was opened
-	idle     time.Duration            // when the last wait ended
-	running  bool                     // the cursor is open or will be
-	failed   bool                     // it could not be opened
-	failures int                      // in a row
+	entered  map[string]*entry    // by name: when the request was sent that has shown the position
+	leaving  map[string]struct{}  // names whose queues to leave
+	early    map[string]earlyHint // hints for names without a wait
+	recent   []hint               // those that a new cursor returns again
+	open     bool                 // the cursor on the hints
+	since    time.Duration        // when it was opened
+	idle     time.Duration        // when the last wait ended
+	running  bool                 // the cursor is open or will be
+	failed   bool                 // it could not be opened
+	failures int                  // in a row
 	closed   bool
 	closing  chan struct{} // closed with it
 	sending  bool          // whether the goroutine of leave exists
@@ -37,6 +37,12 @@ type wait struct {
 	wake    func(turn time.Duration)
 	from    time.Duration
 	stopped bool
+}
+
+// entry is a position that the process has in a queue, or may have.
+type entry struct {
+	asked      time.Duration // when the request was sent that has shown it
+	unanswered int           // requests that may enter yet
 }
 
 type earlyHint struct{ at, turn time.Duration }
@@ -61,7 +67,7 @@ const (
 )
 
 func newQueue(l *link) *queue {
-	return &queue{link: l, waits: map[string][]*wait{}, entered: map[string]time.Duration{}, leaving: map[string]struct{}{}, early: map[string]earlyHint{}, closing: make(chan struct{})}
+	return &queue{link: l, waits: map[string][]*wait{}, entered: map[string]*entry{}, leaving: map[string]struct{}{}, early: map[string]earlyHint{}, closing: make(chan struct{})}
 }
 
 // Wait implements [driver.Queue].
@@ -91,7 +97,10 @@ func (q *queue) Wait(name string, wake func(turn time.Duration)) (stop func()) {
 
 // sinceRefusal returns how to wake a waiter at once, if the cursor is open.
 func (q *queue) sinceRefusal(name string) (turn time.Duration, wake bool) {
-	asked := q.entered[name]
+	asked := time.Duration(0)
+	if e := q.entered[name]; e != nil {
+		asked = e.asked
+	}
 	early, hinted := q.early[name]
 	delete(q.early, name)
 	switch {
@@ -250,21 +259,30 @@ func (q *queue) hear(h hint) {
 }
 
 // noteRequest notes that a request is sent that may enter the queue.
-func (q *queue) noteRequest(name string, at time.Duration) {
+func (q *queue) noteRequest(name string, at time.Duration) *entry {
 	q.link.w.mu.Lock()
 	defer q.link.w.mu.Unlock()
-	if _, in := q.entered[name]; !in {
-		q.entered[name] = at
+	e := q.entered[name]
+	if e == nil {
+		e = &entry{asked: at}
+		q.entered[name] = e
 	}
+	e.unanswered++
+	return e
 }
 
-// noteReply notes what a reply has shown of the position.
-func (q *queue) noteReply(name string, asked time.Duration, granted bool, position int) {
+// noteReply notes what a reply has shown of the position. After a grant another request may enter yet.
+func (q *queue) noteReply(name string, e *entry, asked time.Duration, granted bool, position int) {
 	q.link.w.mu.Lock()
 	defer q.link.w.mu.Unlock()
-	if position > 0 && !granted {
-		q.entered[name] = asked
-	} else {
+	e.unanswered--
+	present := q.entered[name]
+	switch {
+	case position > 0 && !granted && present == nil:
+		q.entered[name] = &entry{asked: asked}
+	case position > 0 && !granted:
+		present.asked = asked
+	case present == e && e.unanswered == 0:
 		delete(q.entered, name)
 	}
 }

@@ -41,8 +41,9 @@ func (l *Locker) acquire(ctx context.Context, o op, from string, req driver.Requ
 	}
 	err := l.do(ctx, o, func(ctx context.Context) error {
 		asked := time.Now()
+		var e *entry
 		if queued {
-			l.queue.noteRequest(req.Name, asked)
+			e = l.queue.noteRequest(req.Name, asked)
 		}
 		r, err := l.apply(ctx, from, req, queued)
 		if err == nil && !queued && r.leaseID != req.ID.Reveal() && r.free() {
@@ -53,7 +54,7 @@ func (l *Locker) acquire(ctx context.Context, o op, from string, req driver.Requ
 		}
 		granted := r.leaseID == req.ID.Reveal() && !r.broken
 		if queued { // no other reply shows the position
-			l.queue.noteReply(req.Name, asked, granted, int(r.position))
+			l.queue.noteReply(req.Name, e, asked, granted, int(r.position))
 		}
 		if !granted {
 			return r.refusal()

@@ -22,13 +22,19 @@ type queue struct {
 	watcher *watcher
 
 	mu       sync.Mutex           // guards the fields below; never held across I/O
-	entered  map[string]time.Time // by name: when the request was sent that has shown this Locker's position
+	entered  map[string]*entry    // by name: what is known of this Locker's position
 	leaving  map[string]struct{}  // names whose queues to leave
 	early    map[string]earlyHint // hints for names without a watch
 	closed   bool
 	closing  chan struct{} // closed with it
 	sending  bool          // whether the goroutine of leaveQueues exists
 	leavings sync.WaitGroup
+}
+
+// entry is a position that this Locker has in a queue, or may have.
+type entry struct {
+	asked      time.Time // when the request was sent that has shown it, or the first without an answer
+	unanswered int       // requests that may enter the queue yet; those whose outcome stays unknown count, too
 }
 
 // earlyHint is a hint that came before the wait that it is for.
@@ -47,7 +53,7 @@ const (
 func newQueue(locks *mongo.Collection, h *hints, config config) *queue {
 	q := &queue{
 		me: h.me, locks: locks, hints: h,
-		closing: make(chan struct{}), entered: map[string]time.Time{}, leaving: map[string]struct{}{}, early: map[string]earlyHint{},
+		closing: make(chan struct{}), entered: map[string]*entry{}, leaving: map[string]struct{}{}, early: map[string]earlyHint{},
 	}
 	from := h.source()
 	read := from.read
@@ -87,7 +93,9 @@ func (q *queue) Wait(name string, wake func(turn time.Duration)) (stop func()) {
 func (q *queue) sinceRefusal(name string) (asked time.Time, turn time.Duration, hinted bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	asked = q.entered[name]
+	if e := q.entered[name]; e != nil {
+		asked = e.asked
+	}
 	hint, hinted := q.early[name]
 	delete(q.early, name)
 	return asked, hint.turn, hinted && !hint.at.Before(asked)
@@ -108,21 +116,32 @@ func (q *queue) cameEarly(name string, turn time.Duration) {
 
 // noteRequest notes that a request is sent that may enter the queue. Without an answer it is unknown
 // whether it did.
-func (q *queue) noteRequest(name string, at time.Time) {
+func (q *queue) noteRequest(name string, at time.Time) *entry {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if _, in := q.entered[name]; !in {
-		q.entered[name] = at
+	e := q.entered[name]
+	if e == nil {
+		e = &entry{asked: at}
+		q.entered[name] = e
 	}
+	e.unanswered++
+	return e
 }
 
-// noteReply notes what a request that was sent at asked has shown of this Locker's position.
-func (q *queue) noteReply(name string, asked time.Time, granted bool, position int) {
+// noteReply notes what a request has shown of this Locker's position. It was sent at asked, and e was
+// noted for it. A grant ends the position, unless another request of this Locker may enter the queue
+// after it.
+func (q *queue) noteReply(name string, e *entry, asked time.Time, granted bool, position int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if position > 0 && !granted {
-		q.entered[name] = asked
-	} else {
+	e.unanswered--
+	present := q.entered[name] // another one if this Locker has left the queue meanwhile
+	switch {
+	case position > 0 && !granted && present == nil:
+		q.entered[name] = &entry{asked: asked}
+	case position > 0 && !granted:
+		present.asked = asked
+	case present == e && e.unanswered == 0:
 		delete(q.entered, name)
 	}
 }

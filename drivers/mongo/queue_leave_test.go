@@ -116,9 +116,9 @@ func TestWaiterIsWokenAfterItsRequestCrossedTheLeave(t *testing.T) {
 	q.Wait("another", func(turn time.Duration) { opened <- turn })
 	<-opened // from now on the cursor wakes nobody
 	sent := time.Now()
-	q.noteRequest("job", sent)
+	e := q.noteRequest("job", sent)
 	q.reenter(list{"job"})
-	q.noteReply("job", sent, false, 1)
+	q.noteReply("job", e, sent, false, 1)
 	turn := driver.NothingMissed
 	q.Wait("job", func(with time.Duration) { turn = with })()
 	if turn != 0 {
@@ -145,13 +145,40 @@ func TestGrantOfTryLockKeepsThePositionKnown(t *testing.T) {
 	t.Parallel()
 	_, l := newProcess(t, mongotest.Collection(t))
 	sent := time.Now()
-	l.queue.noteRequest("job", sent)
-	l.queue.noteReply("job", sent, false, 1)
+	l.queue.noteReply("job", l.queue.noteRequest("job", sent), sent, false, 1)
 	acquire(t, l, longRequest("job", "holder"))
 	l.queue.mu.Lock()
 	defer l.queue.mu.Unlock()
 	if _, in := l.queue.entered["job"]; !in {
 		t.Error("the process has forgotten its position")
+	}
+}
+
+// A request whose caller has given up enters the queue late, when another request of the process has been
+// granted the lock. The process leaves the queue all the same.
+func TestLateRequestLeavesNoPosition(t *testing.T) {
+	t.Parallel()
+	base := mongotest.Collection(t)
+	l, other := newTestLocker(t, base), newTestLocker(t, base)
+	stop := l.Capabilities().Queue.Wait("job", func(time.Duration) {})
+	sent := time.Now()
+	l.queue.noteRequest("job", sent) // it never gets an answer
+	second := l.queue.noteRequest("job", sent)
+	l.queue.noteReply("job", second, sent, true, 0)
+	holder := acquire(t, other, longRequest("job", "holder"))
+	late := longRequest("job", "late")
+	late.QueueFor = time.Hour
+	_, err := l.apply(bounded(t), "", late, true) // as if the first request arrived now
+	if r, inspectErr := other.Inspect(bounded(t), "job"); err != nil || inspectErr != nil || r.Waiters != 1 {
+		t.Fatalf("%d waiters, %v, %v", r.Waiters, err, inspectErr)
+	}
+	stop()
+	soon(t, "the queue is empty", func() bool {
+		r, err := other.Inspect(bounded(t), "job")
+		return err == nil && r.Waiters == 0
+	})
+	if err := other.Release(bounded(t), holder); err != nil {
+		t.Error(err)
 	}
 }
 
