@@ -13,31 +13,32 @@ import (
 func TestRefusalAfterAnotherWaiterWasRemoved(t *testing.T) {
 	var k lockstate.Lock
 	moment := func(at time.Duration) lockstate.Moment { return lockstate.Moment{Elapsed: at, Wall: start.Add(at)} }
-	ask := func(waiter string, queueFor, at time.Duration) (bool, *driver.HeldError) {
+	ask := func(waiter string, queueFor, at time.Duration) (refused *driver.HeldError) {
 		req := request(waiter, time.Minute)
 		req.QueueFor = queueFor
 		if k.AcquireInTurn(req, waiter, "", waiter, moment(at)) {
-			return true, nil
+			return nil
 		}
-		return false, k.Refusal("job", waiter, moment(at))
+		return k.Refusal("job", waiter, moment(at))
 	}
-	if granted, _ := ask("holder", time.Minute, 0); !granted {
-		t.Fatal("a free lock was refused")
+	if refused := ask("holder", time.Minute, 0); refused != nil {
+		t.Fatal(refused)
 	}
-	ask("dead", 10*time.Second, 0)
-	ask("alive", time.Minute, 0)
+	if ask("dead", 10*time.Second, 0) == nil || ask("alive", time.Minute, 0) == nil {
+		t.Fatal("a held lock was granted")
+	}
 	released := 11 * time.Second // no waiter's request has removed the dead one yet
 	k.Release("holder", moment(released))
 	k.Expires = released // as a store with a queue sets it
 	now := released + driver.TurnLength/2
-	granted, held := ask("alive", time.Minute, now)
-	if granted || !held.Reserved || !held.Record.RemainingKnown || held.Record.Remaining != 0 || held.Record.Position != 1 {
-		t.Errorf("granted %v, refused with %+v", granted, held)
+	held := ask("alive", time.Minute, now)
+	if held == nil || !held.Reserved || !held.Record.RemainingKnown || held.Record.Remaining != 0 || held.Record.Position != 1 {
+		t.Errorf("refused with %+v", held)
 	}
-	if granted, held := ask("newcomer", 0, now); granted || !held.Reserved || held.Record.Remaining != driver.TurnLength/2 {
-		t.Errorf("granted %v to a newcomer, refused with %+v", granted, held)
+	if held := ask("newcomer", 0, now); held == nil || !held.Reserved || held.Record.Remaining != driver.TurnLength/2 {
+		t.Errorf("a newcomer is refused with %+v", held)
 	}
-	if granted, _ := ask("alive", time.Minute, now); !granted {
-		t.Error("refused again")
+	if held := ask("alive", time.Minute, now); held != nil {
+		t.Errorf("refused again: %v", held)
 	}
 }
