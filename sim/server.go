@@ -29,6 +29,8 @@ type server struct {
 	lag       time.Duration
 	lagUntil  time.Duration
 
+	unheard bool // the request that is decided has nobody who waits for its answer
+
 	watches map[string][]*watch
 	holders map[string]*holder  // by lease ID
 	waiters map[string]*process // by name

@@ -236,7 +236,7 @@ func (s *server) checkOvertaken(p *process, name string, passed []lockstate.Wait
 // expectHandover checks later that a released lock was granted to a waiter: to the first soon, and to
 // the second one turn later if the first is dead. Behind two that are dead, a waiter polls.
 func (s *server) expectHandover(name string, r *record, t *turns, release int) {
-	if !s.w.quiet() {
+	if s.unheard || !s.w.quiet() { // nobody sends hints after a release whose reply nobody gets
 		return
 	}
 	freed := t.freed
