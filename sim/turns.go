@@ -18,7 +18,7 @@ const (
 	// ShortTurns: a free lock is reserved for no longer than promised.
 	ShortTurns history.Rule = "reserved for too long"
 	// Positions: a waiter keeps its position until it is granted the lock, leaves, does not come when
-	// woken, or does not refresh its position in time.
+	// woken, or does not refresh its position in time; and no longer.
 	Positions history.Rule = "position lost"
 	// NotOvertaken: without faults, the first waiter of the queue gets the lock.
 	NotOvertaken history.Rule = "overtaken"
@@ -149,6 +149,9 @@ func (s *server) refused(p *process, req driver.Request, r *record, before []loc
 	if n := len(r.Queue); n > len(before) && r.Queue[n-1].ID != p.name {
 		s.w.violate(Positions, "%q: %s enters the queue before others", req.Name, p.name)
 	}
+	if i := r.Position(p.name) - 1; i >= 0 && req.QueueFor > 0 && r.Queue[i].Until-now.Elapsed < req.QueueFor*2/3 {
+		s.w.violate(Positions, "%q: %s asks again, and its position ends in %v", req.Name, p.name, r.Queue[i].Until-now.Elapsed)
+	}
 }
 
 // granted checks a grant. free says that nobody held the lock.
@@ -170,9 +173,13 @@ func (s *server) granted(p *process, req driver.Request, r *record, before []loc
 		s.checkOvertaken(p, req.Name, before[:place], t)
 	}
 	t.known = false
-	s.checkPositions(req.Name, before, r.Queue, func(i int) bool {
-		return i == mine || free && i < min(place, driver.WokenWaiters)
-	})
+	gone := func(i int) bool { return i == mine || free && i < min(place, driver.WokenWaiters) }
+	s.checkPositions(req.Name, before, r.Queue, gone)
+	for i, w := range before {
+		if gone(i) && r.Position(w.ID) > 0 {
+			s.w.violate(Positions, "%q: %s keeps position %d of %d although its turn is over", req.Name, w.ID, i+1, len(before))
+		}
+	}
 }
 
 // checkPositions checks that a change of a queue has kept its order, and has removed only waiters
