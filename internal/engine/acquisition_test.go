@@ -237,3 +237,28 @@ func TestOwnBrokenLeaseDoesNotKeepItsWaiter(t *testing.T) {
 		}
 	}
 }
+
+// A holder that had to wait expects that others wait, too, and tells the driver so when it releases.
+func TestHolderThatWaitedExpectsOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		var contended []bool
+		client := func() *holdfast.Client {
+			f := locktest.NewFaulty(t, store.Locker(), func(op string, _ int, lease holdfast.Lease) locktest.Fault {
+				if op == locktest.OpRelease {
+					contended = append(contended, lease.Contended)
+				}
+				return locktest.Fault{}
+			})
+			return locktest.NewClient(t, f)
+		}
+		first, second := locktest.MustLock(t, client(), "job"), client()
+		time.AfterFunc(time.Second, func() { _ = first.Release(context.Background()) })
+		if err := locktest.MustLock(t, second, "job").Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if want := []bool{false, true}; !slices.Equal(contended, want) {
+			t.Errorf("contended: %v, want %v", contended, want)
+		}
+	})
+}
