@@ -83,7 +83,6 @@ func TestCommands(t *testing.T) {
 			return nil
 		}, []string{"update", "find"}},
 		{"release", func() error { return l.Release(ctx, lease) }, []string{"update"}},
-		{"release again", func() error { return l.Release(ctx, lease) }, []string{"update", "find"}},
 		{"inspect", func() error { _, err := l.Inspect(ctx, "n"); return err }, []string{"find"}},
 	} {
 		log.take()

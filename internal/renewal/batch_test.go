@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -346,8 +347,8 @@ func TestFailedBatchIsReportedOnce(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
-		if n := seen.Count(holdfast.EventError); n != 1 {
-			t.Errorf("one failed call is reported %d times", n)
+		if n := seen.Count(holdfast.EventError); n != 1 || !strings.Contains(seen.First(holdfast.EventError).Err.Error(), "and 199 more") {
+			t.Errorf("one failed call is reported %d times, first as %v", n, seen.First(holdfast.EventError).Err)
 		}
 		if held := len(m.Leases()); held != 200 {
 			t.Errorf("%d leases are held", held)

@@ -1,7 +1,9 @@
 package renewal
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,3 +64,60 @@ func TestLateSuccessQueuesNoEntryTwice(t *testing.T) {
 type bareLocker struct{ driver.Locker }
 
 func (bareLocker) Capabilities() driver.Capabilities { return driver.Capabilities{} }
+
+// newEntry adds an entry with a TTL of 30 s, whose loss is at 25 s, to a Renewer without a goroutine.
+func newEntry(r *Renewer, name string, emit func(event.Event)) *Entry {
+	e := &Entry{}
+	p := &Policy{Timing: timing.Timing{TTL: 30 * time.Second, Grace: 5 * time.Second, RenewEvery: 10 * time.Second, RequestTimeout: 3 * time.Second}, Emit: emit}
+	e.Init(p, driver.Lease{Name: name, TTL: p.Timing.TTL}, ownerFunc(func(error) {}))
+	r.closed = true
+	r.Add(e, 0)
+	r.closed = false
+	return e
+}
+
+// Whoever removes an entry after its time does so before the Renewer has noticed the loss, and reports it.
+func TestRemoveReportsALossThatNobodyHasNoticed(t *testing.T) {
+	for at, want := range map[time.Duration][]event.Type{24 * time.Second: nil, 25 * time.Second: {event.Lost}} {
+		var now time.Duration
+		var reported []event.Type
+		r := New(bareLocker{}, func() time.Duration { return now }, nil, false)
+		e := newEntry(r, "job", func(ev event.Event) { reported = append(reported, ev.Type) })
+		now = at
+		if held := r.Remove(e); held != (want == nil) || !slices.Equal(reported, want) {
+			t.Errorf("removed at %v: held %v, reported %v", at, held, reported)
+		}
+		if r.Remove(e) || len(reported) != len(want) {
+			t.Errorf("removed again at %v: reported %v", at, reported)
+		}
+	}
+}
+
+// Close says of the leases that it gives up why they are lost.
+func TestCloseGivesUpWhatIsLeft(t *testing.T) {
+	r := New(bareLocker{}, func() time.Duration { return 0 }, nil, false)
+	e := newEntry(r, "job", func(event.Event) {})
+	if !r.Close(t.Context()) {
+		t.Error("a call is under way")
+	}
+	if err := e.LostErr(); !errors.Is(err, driver.ErrLost) || !strings.Contains(err.Error(), "Shutdown gave up") {
+		t.Errorf("LostErr: %v", err)
+	}
+}
+
+// After Close the Renewer's goroutine has ended, if no lease was left.
+func TestCloseWaitsForItsGoroutine(t *testing.T) {
+	for range 100 {
+		r := New(bareLocker{}, func() time.Duration { return 0 }, nil, false)
+		e := &Entry{}
+		e.Init(&Policy{Timing: timing.Timing{TTL: time.Minute, RenewEvery: 20 * time.Second}, Emit: func(event.Event) {}}, driver.Lease{}, ownerFunc(func(error) {}))
+		r.Add(e, 0)
+		r.Remove(e)
+		r.Close(t.Context())
+		select {
+		case <-r.done:
+		default:
+			t.Fatal("it has not ended")
+		}
+	}
+}
