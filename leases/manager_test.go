@@ -257,7 +257,7 @@ func TestManagerReportsEveryName(t *testing.T) {
 func TestManagerInvalid(t *testing.T) {
 	c := locktest.NewClient(t, memory.New())
 	for name, opt := range map[string]leases.Option{
-		"parallel 0": leases.WithParallel(0), "parallel 2000": leases.WithParallel(2000), "nil option": nil,
+		"parallel 0": leases.WithParallel(0), "parallel 1025": leases.WithParallel(1025), "nil option": nil,
 		"nil observer": holdfast.WithObserver(nil), "TTL": holdfast.WithTTL(-time.Second),
 	} {
 		var invalid *holdfast.InvalidError
@@ -268,7 +268,7 @@ func TestManagerInvalid(t *testing.T) {
 	if _, err := leases.New(nil); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("no client: %v", err)
 	}
-	m := locktest.NewManager(t, c)
+	m := locktest.NewManager(t, c, leases.WithParallel(1024))
 	if err := m.Add("ok", ""); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("an empty name: %v", err)
 	}

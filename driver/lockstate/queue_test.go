@@ -1,6 +1,7 @@
 package lockstate_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -40,5 +41,30 @@ func TestRefusalAfterAnotherWaiterWasRemoved(t *testing.T) {
 	}
 	if held := ask("alive", time.Minute, now); held != nil {
 		t.Errorf("refused again: %v", held)
+	}
+}
+
+// A queue has MaxWaiters positions. Another waiter has none, and enters when one has left.
+func TestFullQueue(t *testing.T) {
+	var k lockstate.Lock
+	now := lockstate.Moment{Wall: start}
+	k.AcquireInTurn(request("holder", time.Hour), "holder", "", "holder", now)
+	enter := func(waiter string) int {
+		req := request(waiter, time.Minute)
+		req.QueueFor = time.Minute
+		k.AcquireInTurn(req, waiter, "", waiter, now)
+		return k.Refusal("job", waiter, now).Record.Position
+	}
+	for i := range driver.MaxWaiters {
+		if at := enter(fmt.Sprint(i)); at != i+1 {
+			t.Fatalf("waiter %d has position %d", i, at)
+		}
+	}
+	if at := enter("late"); at != 0 {
+		t.Errorf("a waiter of a full queue has position %d", at)
+	}
+	k.Leave("0")
+	if at := enter("late"); at != driver.MaxWaiters {
+		t.Errorf("a waiter behind %d others has position %d", driver.MaxWaiters-1, at)
 	}
 }
