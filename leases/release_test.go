@@ -185,6 +185,43 @@ func TestManagerAddedAgainDuringRelease(t *testing.T) {
 	})
 }
 
+// A name is removed, and added again, while an attempt for it is under way. Remove returns when the attempt
+// has ended, be it by a grant or by a refusal, and the name stays.
+func TestManagerAddsAgainDuringAnAttempt(t *testing.T) {
+	for _, held := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			if held {
+				locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+			}
+			m := locktest.NewManager(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+				if op == locktest.OpAcquire {
+					return locktest.Fault{Delay: 2 * time.Second}
+				}
+				return locktest.Fault{}
+			})))
+			locktest.MustAdd(t, m, "job")
+			time.Sleep(time.Second)
+			removed := make(chan error, 1)
+			go func() { removed <- m.Remove(t.Context(), "job") }()
+			synctest.Wait()
+			locktest.MustAdd(t, m, "job")
+			select {
+			case err := <-removed:
+				if err != nil {
+					t.Error(err)
+				}
+			case <-time.After(3 * time.Second):
+				t.Errorf("held by another: %v: Remove does not return", held)
+			}
+			time.Sleep(2 * time.Second)
+			if _, ok := m.Hold("job"); ok == held {
+				t.Errorf("held by another: %v: held by the manager: %v", held, ok)
+			}
+		})
+	}
+}
+
 // After a hold's own Release, another client gets the lock, and the manager campaigns again.
 func TestManagerHoldReleasedByItsUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
