@@ -231,13 +231,17 @@ func (s *server) acquire(p *process, from string, req driver.Request, queued boo
 		}
 		before := slices.Clone(r.Queue)
 		if !s.grantInTurn(r, req, from, p.name, now) {
+			written := s.isMongo() && positionWritten(before, r.Queue, p.name, req.QueueFor, now.Elapsed)
+			if !written {
+				r.Queue = before // and the reply shows the position there
+			}
 			if queued {
 				a.err, a.position = r.Refusal(req.Name, p.name, now), r.Position(p.name)
 			} else {
 				a.err = &driver.HeldError{Record: s.describe(p, req.Name, r, now, false)}
 			}
 			s.refused(p, req, r, before, now, a.err)
-			return s.isMongo() && positionWritten(before, r.Queue, p.name, req.QueueFor, now.Elapsed)
+			return written
 		}
 		a.contended = len(r.Queue) > 0
 		s.granted(p, req, r, before, free)
