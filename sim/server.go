@@ -109,6 +109,16 @@ func (s *server) change(name string, fn func(r *record, now lockstate.Moment) bo
 	return write
 }
 
+// noop is a write that changes nothing, but is acknowledged after all before it.
+func (s *server) noop() *write {
+	w := &write{at: s.w.now() + s.replication()}
+	if n := len(s.writes); n > 0 {
+		w.at = max(w.at, s.writes[n-1].at)
+	}
+	s.writes = append(s.writes, w)
+	return w
+}
+
 // replication is how long a write takes to reach a majority.
 func (s *server) replication() time.Duration {
 	d := s.dice.upTo(s.w.plan.Latency)
@@ -255,6 +265,12 @@ func (s *server) acquire(p *process, from string, req driver.Request, queued boo
 		}
 		return true
 	})
+	if a.write == nil && s.isMongo() && !a.again {
+		// A refusal waits for a majority, too, even if it has changed nothing. If a fail-over could undo what
+		// it shows, a waiter might see one revision twice after a step back of the clock, and replace a
+		// holder that is alive.
+		a.write = s.noop()
+	}
 	return a
 }
 

@@ -69,16 +69,24 @@ func (g *processGroup) add(client int) {
 // awaitHistory waits until the history satisfies a condition.
 func (g *processGroup) awaitHistory(what string, done func(*history.History) bool) {
 	g.t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	if !g.within(time.Minute, done) {
+		g.t.Fatalf("no %s within a minute", what)
+	}
+}
+
+// within reports whether the history satisfies a condition within a time.
+func (g *processGroup) within(limit time.Duration, done func(*history.History) bool) bool {
+	g.t.Helper()
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		h, err := history.Load(g.dir)
 		if err != nil {
 			g.t.Fatal(err)
 		}
 		if done(h) {
-			return
+			return true
 		}
 	}
-	g.t.Fatalf("no %s within a minute", what)
+	return false
 }
 
 // terminateAndCheck ends all processes normally and checks their history.
@@ -108,6 +116,11 @@ func (g *processGroup) terminateAndCheck() *history.Report {
 // awaitGrants waits for n more grants, to one client or, with -1, to any.
 func (g *processGroup) awaitGrants(client, n int) {
 	g.t.Helper()
+	g.awaitHistory("more grants", moreGrants(client, n))
+}
+
+// moreGrants is the condition that there have been n more grants since its first call.
+func moreGrants(client, n int) func(*history.History) bool {
 	have := func(h *history.History) (n int) {
 		for _, hold := range h.Holds {
 			if hold.Client == client || client < 0 {
@@ -117,12 +130,30 @@ func (g *processGroup) awaitGrants(client, n int) {
 		return n
 	}
 	before := -1
-	g.awaitHistory("more grants", func(h *history.History) bool {
+	return func(h *history.History) bool {
 		if before < 0 {
 			before = have(h)
 		}
 		return have(h) >= before+n
-	})
+	}
+}
+
+// stopWhileOthersGoOn stops a process. One that is stopped while it has the lock file keeps all others out,
+// so it is stopped again then.
+func (g *processGroup) stopWhileOthersGoOn(p *workload.Process, other int) {
+	g.t.Helper()
+	for range 5 {
+		if err := p.Stop(); err != nil {
+			g.t.Fatal(err)
+		}
+		if g.within(20*time.Second, moreGrants(other, 2)) {
+			return
+		}
+		if err := p.Continue(); err != nil {
+			g.t.Fatal(err)
+		}
+	}
+	g.t.Fatal("no more grants while the process is stopped")
 }
 
 // Processes are killed and stopped, and the lock still excludes.
@@ -132,10 +163,7 @@ func TestLockExcludesUnderFaults(t *testing.T) {
 	g.awaitGrants(-1, 20)
 	g.processes[0].Kill()
 	g.add(0)
-	if err := g.processes[1].Stop(); err != nil {
-		t.Fatal(err)
-	}
-	g.awaitGrants(2, 2)
+	g.stopWhileOthersGoOn(g.processes[1], 2)
 	time.Sleep(ttl) // longer than its lease, if it holds one
 	if err := g.processes[1].Continue(); err != nil {
 		t.Fatal(err)
