@@ -146,12 +146,13 @@ func (g *processGroup) stopWhileOthersGoOn(p *workload.Process, other int) {
 		if err := p.Stop(); err != nil {
 			g.t.Fatal(err)
 		}
-		if g.within(20*time.Second, moreGrants(other, 2)) {
+		if g.within(10*time.Second, moreGrants(other, 2)) {
 			return
 		}
 		if err := p.Continue(); err != nil {
 			g.t.Fatal(err)
 		}
+		time.Sleep(time.Second) // it releases the lock file
 	}
 	g.t.Fatal("no more grants while the process is stopped")
 }
