@@ -17,7 +17,7 @@ type queue struct {
 	link     *link
 	waits    map[string][]*wait
 	entered  map[string]*entry    // by name: when the request was sent that has shown the position
-	leaving  map[string]struct{}  // names whose queues to leave
+	leaving  map[string]int       // names whose queues to leave
 	early    map[string]earlyHint // hints for names without a wait
 	recent   []hint               // those that a new cursor returns again
 	open     bool                 // the cursor on the hints
@@ -67,7 +67,7 @@ const (
 )
 
 func newQueue(l *link) *queue {
-	return &queue{link: l, waits: map[string][]*wait{}, entered: map[string]*entry{}, leaving: map[string]struct{}{}, early: map[string]earlyHint{}, closing: make(chan struct{})}
+	return &queue{link: l, waits: map[string][]*wait{}, entered: map[string]*entry{}, leaving: map[string]int{}, early: map[string]earlyHint{}, closing: make(chan struct{})}
 }
 
 // Wait implements [driver.Queue].
@@ -289,11 +289,12 @@ func (q *queue) noteReply(name string, e *entry, asked time.Duration, granted bo
 
 // leave leaves the queue of a name in the background, if the process is in it. mu is held.
 func (q *queue) leave(name string) {
-	if _, in := q.entered[name]; !in {
+	e := q.entered[name]
+	if e == nil {
 		return
 	}
 	delete(q.entered, name)
-	q.leaving[name] = struct{}{}
+	q.leaving[name] += e.unanswered
 	if !q.sending && !q.closed {
 		q.sending = true
 		q.leavings.Go(q.leaveQueues)
@@ -328,8 +329,10 @@ func (q *queue) leaveQueues() {
 func (q *queue) takeLeaving() (names []string) {
 	q.link.w.mu.Lock()
 	defer q.link.w.mu.Unlock()
-	for name := range sorted(q.leaving) {
-		if _, again := q.entered[name]; !again {
+	for name, unanswered := range sorted(q.leaving) {
+		if e := q.entered[name]; e != nil {
+			e.unanswered += unanswered
+		} else {
 			names = append(names, name)
 		}
 	}

@@ -23,7 +23,7 @@ type queue struct {
 
 	mu       sync.Mutex           // guards the fields below; never held across I/O
 	entered  map[string]*entry    // by name: what is known of this Locker's position
-	leaving  map[string]struct{}  // names whose queues to leave
+	leaving  map[string]int       // names whose queues to leave, and how many requests may enter yet
 	early    map[string]earlyHint // hints for names without a watch
 	closed   bool
 	closing  chan struct{} // closed with it
@@ -34,7 +34,7 @@ type queue struct {
 // entry is a position that this Locker has in a queue, or may have.
 type entry struct {
 	asked      time.Time // when the request was sent that has shown it, or the first without an answer
-	unanswered int       // requests that may enter the queue yet; those whose outcome stays unknown count, too
+	unanswered int       // requests that may enter the queue yet; those without an answer count until it is left
 }
 
 // earlyHint is a hint that came before the wait that it is for.
@@ -53,7 +53,7 @@ const (
 func newQueue(locks *mongo.Collection, h *hints, config config) *queue {
 	q := &queue{
 		me: h.me, locks: locks, hints: h,
-		closing: make(chan struct{}), entered: map[string]*entry{}, leaving: map[string]struct{}{}, early: map[string]earlyHint{},
+		closing: make(chan struct{}), entered: map[string]*entry{}, leaving: map[string]int{}, early: map[string]earlyHint{},
 	}
 	from := h.source()
 	read := from.read
@@ -150,11 +150,12 @@ func (q *queue) noteReply(name string, e *entry, asked time.Time, granted bool, 
 func (q *queue) leave(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if _, in := q.entered[name]; !in {
+	e := q.entered[name]
+	if e == nil {
 		return
 	}
 	delete(q.entered, name)
-	q.leaving[name] = struct{}{}
+	q.leaving[name] += e.unanswered
 	if !q.sending && !q.closed {
 		q.sending = true
 		q.leavings.Go(q.leaveQueues)
@@ -209,8 +210,10 @@ func (q *queue) reenter(names list) {
 func (q *queue) takeLeaving() (names list) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for name := range q.leaving {
-		if _, again := q.entered[name]; !again {
+	for name, unanswered := range q.leaving {
+		if e := q.entered[name]; e != nil {
+			e.unanswered += unanswered // this Locker waits again, and leaves the queue later
+		} else {
 			names = append(names, name)
 		}
 	}

@@ -155,30 +155,41 @@ func TestGrantOfTryLockKeepsThePositionKnown(t *testing.T) {
 }
 
 // A request whose caller has given up enters the queue late, when another request of the process has been
-// granted the lock. The process leaves the queue all the same.
+// granted the lock. The process leaves the queue all the same, also if another waiter has come meanwhile.
 func TestLateRequestLeavesNoPosition(t *testing.T) {
 	t.Parallel()
-	base := mongotest.Collection(t)
-	l, other := newTestLocker(t, base), newTestLocker(t, base)
-	stop := l.Capabilities().Queue.Wait("job", func(time.Duration) {})
-	sent := time.Now()
-	l.queue.noteRequest("job", sent) // it never gets an answer
-	second := l.queue.noteRequest("job", sent)
-	l.queue.noteReply("job", second, sent, true, 0)
-	holder := acquire(t, other, longRequest("job", "holder"))
-	late := longRequest("job", "late")
-	late.QueueFor = time.Hour
-	_, err := l.apply(bounded(t), "", late, true) // as if the first request arrived now
-	if r, inspectErr := other.Inspect(bounded(t), "job"); err != nil || inspectErr != nil || r.Waiters != 1 {
-		t.Fatalf("%d waiters, %v, %v", r.Waiters, err, inspectErr)
-	}
-	stop()
-	soon(t, "the queue is empty", func() bool {
-		r, err := other.Inspect(bounded(t), "job")
-		return err == nil && r.Waiters == 0
-	})
-	if err := other.Release(bounded(t), holder); err != nil {
-		t.Error(err)
+	for _, another := range []bool{false, true} {
+		base := mongotest.Collection(t)
+		l, other := newTestLocker(t, base), newTestLocker(t, base)
+		q := l.queue
+		wait := func() (stop func()) { return l.Capabilities().Queue.Wait("job", func(time.Duration) {}) }
+		stop := wait()
+		sent := time.Now()
+		q.noteRequest("job", sent) // it never gets an answer
+		if another {
+			stop()
+			stop = wait()
+		}
+		second := q.noteRequest("job", sent)
+		if another {
+			q.takeLeaving() // as leaveQueues does a moment later
+		}
+		q.noteReply("job", second, sent, true, 0)
+		holder := acquire(t, other, longRequest("job", "holder"))
+		late := longRequest("job", "late")
+		late.QueueFor = time.Hour
+		_, err := l.apply(bounded(t), "", late, true) // as if the first request arrived now
+		if r, inspectErr := other.Inspect(bounded(t), "job"); err != nil || inspectErr != nil || r.Waiters != 1 {
+			t.Fatalf("%d waiters, %v, %v", r.Waiters, err, inspectErr)
+		}
+		stop()
+		soon(t, fmt.Sprintf("the queue is empty; another waiter: %v", another), func() bool {
+			r, err := other.Inspect(bounded(t), "job")
+			return err == nil && r.Waiters == 0
+		})
+		if err := other.Release(bounded(t), holder); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
