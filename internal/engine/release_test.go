@@ -119,3 +119,13 @@ func TestReleasesThatNeverReturnFreeTheLimit(t *testing.T) {
 		})
 	}
 }
+
+// Do returns the error of its function as it is.
+func TestDoReturnsTheErrorOfItsFunction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, failed := locktest.NewClient(t, memory.New()), errors.New("the job failed")
+		if err := c.Do(t.Context(), "job", func(context.Context) error { return failed }); err == nil || err.Error() != failed.Error() || !errors.Is(err, failed) {
+			t.Errorf("Do: %v", err)
+		}
+	})
+}

@@ -292,3 +292,38 @@ func TestReleaseBeforeTheWatchIsInEffect(t *testing.T) {
 		})
 	}
 }
+
+// A backend whose refusals name no holder is asked for it once, so that a waiter can say who holds the
+// lock. If it cannot say it either, observers learn that somebody does.
+func TestWaiterIdentifiesAnAnonymousHolder(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job", holdfast.WithOwner("web-3"))
+			f := locktest.NewFaulty(t, locktest.Anonymous{Locker: store.Locker()}, func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+				if op != locktest.OpAcquire && !known {
+					return locktest.Fault{Refuse: locktest.ErrInjected}
+				}
+				return locktest.Fault{}
+			})
+			var seen locktest.Events
+			c := locktest.NewClient(t, f, holdfast.WithObserver(seen.Observe))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if _, err := c.Lock(ctx, "job"); err == nil {
+				t.Fatal("a held lock was granted")
+			}
+			synctest.Wait()
+			want := ""
+			if known {
+				want = "web-3"
+			}
+			if n := seen.Count(holdfast.EventHolderSeen); n != 1 || seen.First(holdfast.EventHolderSeen).Owner != want {
+				t.Errorf("%d holders were reported, the first as %+v", n, seen.First(holdfast.EventHolderSeen))
+			}
+			if err := h.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

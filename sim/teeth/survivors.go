@@ -14,4 +14,11 @@ var survived = map[string]string{
 	"leases/campaign.go, cancelRead: left out: c.urgent = false":                                                         "the result of the next read does the same; a wake-up before that waits for it, at most a poll interval, and no test has this order",
 	"leases/manager.go, Close: left out: m.workers.Wait(ctx)":                                                            "Close returns microseconds before the goroutines end, which have nothing left to do",
 	"drivers/memory/lock.go, freed: left out: lock.KeepHistory(s.history)":                                               "the next grant shortens the history",
+	"internal/engine/attempt.go, noteRefusal: left out: t.noteHolder(0)":                                                 "a waiter of a driver that names no holder polls as for a holder that it has seen for longer",
+	"internal/engine/hold.go, makeContext: left out: cancel(nil)":                                                        "a context that nobody uses ends with its parent",
+	"internal/engine/release.go, TryRelease: not if equal: c.now()+retryIn >= expiry":                                    "one release more, at the very moment of the expiry",
+	"internal/engine/attempt.go, Schedule: one of both is enough: t.Readable() && !t.reserved && left > t.holder.TTL/4":  "reads come somewhat sooner, for a lock that is reserved or whose holder is about to be lost",
+	"internal/engine/handoff.go, handOver: not if equal: c.now() >= h.handoffUntil":                                      "one handoff more, at the very moment at which they end",
+	"internal/engine/wait.go, wokenUp: left out: r.schedule(t)":                                                          "the next request comes at the interval for waiters that nothing wakes, once",
+	"internal/engine/attempt.go, afterExpiry: left out: after += time.Duration(t.position) * spacing":                    "at an expiry the third waiter and those behind it ask at one time; their turns still decide who is granted the lock",
 }
