@@ -46,6 +46,9 @@
 //
 // # Waiters
 //
+// A refusal shows only what a majority has: the server waits for that after a command that changes
+// nothing, too. So no waiter sees a revision that a fail-over undoes.
+//
 // A refused request of a waiter enters the queue of the lock, an array in its document, in the same
 // command. A free lock is reserved for the waiters in their order: waiter n, counted from 0, may
 // take it n turns ([driver.TurnLength]) after expiresAt, which a release sets to its own time.
