@@ -42,6 +42,9 @@ func longestVacancy(p *Plan, name string) time.Duration {
 	if name != "a" && name != "b" {
 		d *= 3
 	}
+	if slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == StepClock && f.Amount < 0 }) {
+		d += p.maxTTL() // the expiry of a dead holder lies far ahead, so a waiter watches it for a whole TTL
+	}
 	return d
 }
 
