@@ -136,9 +136,9 @@ func (l *link) travel(ctx context.Context, op, name string, id driver.LeaseID, f
 	arrive := func() { // without anybody who waits for the answer
 		if w.server.downUntil <= w.now() {
 			w.tracef(p.name, "%s %q arrives late", op, name)
-			w.server.unheard = true
+			w.server.answerLost = true
 			decide()
-			w.server.unheard = false
+			w.server.answerLost = false
 			if h := w.server.holders[id.Reveal()]; h != nil {
 				h.loose = true
 			}

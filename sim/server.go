@@ -29,7 +29,7 @@ type server struct {
 	lag       time.Duration
 	lagUntil  time.Duration
 
-	unheard bool // the request that is decided has nobody who waits for its answer
+	answerLost bool // nobody receives the answer to the request that is decided
 
 	watches map[string][]*watch
 	holders map[string]*holder  // by lease ID

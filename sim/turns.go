@@ -85,7 +85,7 @@ func (s *server) freed(name string, r *record, now lockstate.Moment) {
 	r.Expires = now.Elapsed
 	t := s.turnsOf(name)
 	t.freed, t.known, t.woken = s.w.now(), true, nil
-	if !s.unheard { // otherwise nobody sends hints
+	if !s.answerLost { // otherwise nobody sends hints
 		t.woken = woken(r)
 	}
 	t.released++
@@ -242,7 +242,7 @@ func (s *server) checkOvertaken(p *process, name string, passed []lockstate.Wait
 // expectHandover checks later that a released lock was granted to a waiter: to the first soon, and to
 // the second one turn later if the first is dead. Behind two that are dead, a waiter polls.
 func (s *server) expectHandover(name string, r *record, t *turns, release int) {
-	if s.unheard || !s.w.quiet() {
+	if s.answerLost || !s.w.quiet() {
 		return
 	}
 	freed := t.freed

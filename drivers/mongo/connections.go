@@ -97,24 +97,24 @@ func (c *connections) startLong() (r *hintRequest, roomier <-chan struct{}) {
 		return nil, c.roomier
 	}
 	c.long++
-	return c.begun(true), nil
+	return c.newRequest(true), nil
 }
 
 func (c *connections) startShort() *hintRequest {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.begun(false)
+	return c.newRequest(false)
 }
 
-// begun must be called with the mutex.
-func (c *connections) begun(long bool) *hintRequest {
+// newRequest must be called with the mutex.
+func (c *connections) newRequest(long bool) *hintRequest {
 	r := &hintRequest{begun: time.Now(), long: long}
 	c.underWay[r] = struct{}{}
 	return r
 }
 
-// tellRoom must be called with the mutex.
-func (c *connections) tellRoom() {
+// announceRoom must be called with the mutex.
+func (c *connections) announceRoom() {
 	close(c.roomier)
 	c.roomier = make(chan struct{})
 }
@@ -124,7 +124,7 @@ func (c *connections) end(r *hintRequest) {
 	defer c.mu.Unlock()
 	if r.long {
 		c.long--
-		c.tellRoom()
+		c.announceRoom()
 	}
 	delete(c.underWay, r)
 	c.ended++
@@ -166,7 +166,7 @@ func (c *connections) commandAnswered(beside sentBeside) {
 	defer c.mu.Unlock()
 	if c.ended == beside.ended && c.room < beside.requests {
 		c.room = beside.requests
-		c.tellRoom()
+		c.announceRoom()
 	}
 }
 

@@ -293,8 +293,8 @@ func TestReleaseBeforeTheWatchIsInEffect(t *testing.T) {
 	}
 }
 
-// A backend whose refusals name no holder is asked for it once, so that a waiter can say who holds the
-// lock. If it cannot say it either, observers learn that somebody does.
+// Where refusals name no holder, a waiter inspects the lock once, and reports the holder. If that fails, it
+// reports a holder without a name.
 func TestWaiterIdentifiesAnAnonymousHolder(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
