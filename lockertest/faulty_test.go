@@ -222,6 +222,13 @@ func (w *fixture) config(spoil func(*fixture, *faulty)) Config {
 	}
 }
 
+// racing are the clauses that make many calls at once. Whether these calls meet is up to the
+// scheduler, so that one run of such a clause may miss a fault.
+var racing = []string{
+	"acquire/one winner", "acquire/repeats at once", "expiry/one winner", "handover/one winner",
+	"handover/against a release", "handover/one step", "race/exclusion",
+}
+
 // TestFaults breaks the memory driver in many ways. The clauses about each fault must detect it.
 func TestFaults(t *testing.T) {
 	faults := slices.Concat(grantFaults(), leaseFaults(), recordFaults(), inputFaults(), answerFaults(), capabilityFaults(), breakerFaults(), checkerFaults(), handOverFaults(), queueFaults(), historyFaults())
@@ -232,6 +239,12 @@ func TestFaults(t *testing.T) {
 			said := ""
 			for _, name := range f.caught {
 				failures := s.failures(t, name)
+				for range 30 {
+					if len(failures) > 0 || !slices.Contains(racing, name) {
+						break
+					}
+					failures = s.failures(t, name)
+				}
 				if len(failures) == 0 {
 					t.Errorf("clause %q did not detect the fault", name)
 				}
