@@ -53,7 +53,7 @@ func ExampleClient_Lock() {
 	}
 	defer func() { _ = client.Shutdown(ctx) }()
 
-	wait, cancel := context.WithTimeout(ctx, time.Second) // bounds the waiting only
+	wait, cancel := context.WithTimeout(ctx, time.Minute) // bounds the waiting only
 	hold, err := client.Lock(wait, "migration")
 	cancel()
 	if err != nil {

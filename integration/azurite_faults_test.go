@@ -129,7 +129,7 @@ func TestAzuriteStateLost(t *testing.T) {
 		if !errors.Is(h.Err(), holdfast.ErrLost) {
 			t.Errorf("the holder: %v, want lost", h.Err())
 		}
-	case <-time.After(ttl):
+	case <-time.After(ttl + busy):
 		t.Error("the hold is still live after its deadline")
 	}
 	env.Check(t, h.Release(testContext(t)))

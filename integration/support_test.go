@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 // and for Azure, where others may have to wait for up to a minute after a lease has ended.
 const waitLimit = 2 * time.Minute
 
+// busy is for how long a busy machine may stop this process, so that it sees an end later than it was.
+const busy = 2 * time.Second
+
 // open makes a client that is shut down at the end of the test.
 func open(t *testing.T, url string, opts ...holdfast.ClientOption) *holdfast.Client {
 	t.Helper()

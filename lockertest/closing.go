@@ -159,7 +159,7 @@ var closeClauses = []clause{
 func (c *check) closesWithin(ctx context.Context, limit time.Duration, l driver.Locker) {
 	start := time.Now()
 	err := l.Close(ctx)
-	if late := time.Since(start) - limit; late > time.Second {
+	if late := time.Since(start) - limit; late > c.soon {
 		c.errorf("Close returned %v after its context had ended, with error %v", late, err)
 	}
 }

@@ -17,6 +17,7 @@ type suite struct {
 	one, two     driver.Locker
 	ledger       *ledger
 	alone        []clause
+	soon         time.Duration // a call that takes longer than that beyond its limit is late
 
 	mu       sync.Mutex
 	advanced time.Duration
@@ -28,7 +29,7 @@ func newSuite(t *testing.T, cfg Config) *suite {
 	if cfg.New == nil {
 		t.Fatal("lockertest: Config.New is missing")
 	}
-	s := &suite{cfg: cfg, ledger: newLedger(cfg.Secrets), epoch: time.Now()}
+	s := &suite{cfg: cfg, ledger: newLedger(cfg.Secrets), soon: 3 * time.Second, epoch: time.Now()}
 	s.one, s.two = cfg.New(t), cfg.New(t)
 	s.limits, s.capabilities = s.one.Limits(), s.one.Capabilities()
 	if s.cfg.TTL == 0 {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,7 +29,7 @@ while :; do sleep 0.02; done
 func TestLossWithBlockedStderr(t *testing.T) {
 	t.Run("pipe", func(t *testing.T) {
 		dir := t.TempDir()
-		run := exec.Command("holdfast", "run", "-v", "--ttl", "3s", "--grace", "1s", "job", "--", "sh", "-c", stubborn)
+		run := exec.Command("holdfast", "run", "-v", "--ttl", "5s", "--grace", "2s", "job", "--", "sh", "-c", stubborn)
 		run.Dir, run.Env, run.Stderr = dir, blockedEnv(dir), fullPipe(t)
 		if err := run.Start(); err != nil {
 			t.Fatal(err)
@@ -56,7 +57,7 @@ func TestLossWithBlockedStderr(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "stubborn.sh"), []byte(stubborn), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c.enter("holdfast run -v --ttl 3s --grace 1s job -- sh stubborn.sh\n")
+		c.enter("holdfast run -v --ttl 5s --grace 2s job -- sh stubborn.sh\n")
 		c.expect("started process")
 		c.enter(ctrlS)
 		loseToAnother(t, dir)
@@ -124,11 +125,11 @@ func TestBackgroundMessagesAfterTostop(t *testing.T) {
 	c.enter("stty tostop; holdfast run -v lock -- sleep 100 &\n")
 	c.expect("acquired")
 	c.expect("started process")
-	c.enter("kill -USR2 $!\n")
+	// In one line: at the next prompt the shell would forget a job that has ended.
+	c.enter("kill -USR2 $!; wait $!; echo code=$?.\n")
 	c.expect("forwarded SIGUSR2")
 	c.expect("released")
-	c.enter("wait $!\n")
-	c.expectPrompt(codeSignal + int(syscall.SIGUSR2))
+	c.expect(fmt.Sprintf("code=%d.", codeSignal+int(syscall.SIGUSR2)))
 }
 
 // A usage error ends holdfast at once, even if its message cannot be written.

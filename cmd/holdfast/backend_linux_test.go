@@ -11,7 +11,7 @@ func TestDefaultBackendAtTerminal(t *testing.T) {
 	c.expect("ready")
 	c.enter("holdfast run --owner me lock -- sh -c 'echo i''n; exec sleep 100' &\n")
 	c.expect("acquired \"lock\"", "on file:"+home+where, "in\r\n") // the command may write before the message appears
-	c.enter("holdfast run --wait 100ms lock -- true\n")
+	c.enter("holdfast run --wait 2s lock -- true\n")
 	c.expect("waiting for \"lock\": held by \"me\"")
 	c.expect("on file:" + home + where)
 	c.expect("lock \"lock\" is held by \"me\"")

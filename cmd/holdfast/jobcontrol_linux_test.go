@@ -220,7 +220,7 @@ func TestJobControl(t *testing.T) {
 		if err := unix.Mkfifo(fifo, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c.enter("holdfast run --ttl 2s lock -- sh -c 'trap \"echo w\"\"oke\" CONT; echo i''n; while :; do read line <" + fifo + "; done'\n")
+		c.enter("holdfast run --ttl 3s lock -- sh -c 'trap \"echo w\"\"oke\" CONT; echo i''n; while :; do read line <" + fifo + "; done'\n")
 		c.expect("in\r\n")
 		c.enter(ctrlZ)
 		c.expect("suspended together with the command")
@@ -252,6 +252,8 @@ func TestJobControl(t *testing.T) {
 		c.expect("got hello")
 		c.enter(ctrlZ)
 		c.expect("suspended together with the command")
+		c.enter("echo $((40+2))\n") // the message comes before the stop
+		c.expect("42")
 		if err := c.pty.Close(); err != nil {
 			t.Fatal(err)
 		}

@@ -154,14 +154,14 @@ func (f writerFunc) Write(line []byte) (int, error) {
 type lateReleaseLocker struct {
 	holdfast.Locker
 	signals chan os.Signal
-	fail    atomic.Pointer[error] // the error of the first release
+	fail    atomic.Pointer[error] // the error of every release, or nil
 }
 
 func (l *lateReleaseLocker) Release(ctx context.Context, lease holdfast.Lease) error {
 	for len(l.signals) > 0 && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
-	if err := l.fail.Swap(nil); err != nil {
+	if err := l.fail.Load(); err != nil {
 		return *err
 	}
 	return l.Locker.Release(ctx, lease)
@@ -195,7 +195,12 @@ func TestSignalDuringRelease(t *testing.T) {
 			var out bytes.Buffer
 			run := &runner{runCmd: &runCmd{Name: "job"}, log: newLogger(&out, false, false), signals: signals{caught: caught}}
 			caught <- syscall.SIGTERM
+			begin := time.Now()
 			run.release(hold)
+			if took := time.Since(begin); took >= shutdownTimeout {
+				t.Errorf("the release took %v: the signal did not end the retries", took)
+			}
+			locker.fail.Store(nil)
 			if !strings.Contains(out.String(), test.want) || strings.Count(out.String(), "\n") != 1 {
 				t.Errorf("messages:\n%swant one line: %s", out.String(), test.want)
 			}

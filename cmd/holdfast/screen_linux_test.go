@@ -119,12 +119,26 @@ func (s *screen) text() string { return strings.Join(s.lines(), "\n") }
 // until waits until what is on the screen fulfils a condition.
 func (s *screen) until(what string, holds func(lines []string) bool) {
 	s.t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	if !s.within(patience, holds) {
+		s.t.Fatalf("the screen never showed %s", what)
+	}
+}
+
+// within waits until what is on the screen fulfils a condition, but no longer than limit.
+func (s *screen) within(limit time.Duration, holds func(lines []string) bool) bool {
+	for deadline := time.Now().Add(limit); ; time.Sleep(5 * time.Millisecond) {
 		if holds(s.lines()) {
-			return
+			return true
+		}
+		if time.Now().After(deadline) {
+			return false
 		}
 	}
-	s.t.Fatalf("the screen never showed %s", what)
+}
+
+// showsWithin waits until a text is on the screen, but no longer than limit.
+func (s *screen) showsWithin(limit time.Duration, text string) bool {
+	return s.within(limit, func(lines []string) bool { return strings.Contains(strings.Join(lines, "\n"), text) })
 }
 
 // shows waits until all texts are on the screen.

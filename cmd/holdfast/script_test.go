@@ -71,7 +71,7 @@ func runScripts(t *testing.T, dir, backend string) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": cmdCode, "start": cmdStart, "ended": cmdEnded, "signal": cmdSignal,
 			"signaltree": cmdSignalTree, "guardian": cmdGuardian, "stopped": cmdStopped,
-			"until": cmdUntil, "gone": cmdGone, "greater": cmdGreater, "within": cmdWithin, "ask": cmdAsk,
+			"until": cmdUntil, "gone": cmdGone, "greater": cmdGreater, "within": cmdWithin, "ask": cmdAsk, "untilready": cmdUntilReady,
 		},
 	})
 }
@@ -180,25 +180,38 @@ func cmdWithin(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// signal NAME PIDFILE sends a signal to the process whose ID a file holds.
+// signal NAME PIDFILE sends a signal to the process whose ID a file holds. STOP waits until the process is stopped.
 func cmdSignal(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 || signalNumbers[args[0]] == 0 {
 		ts.Fatalf("usage: signal NAME PIDFILE")
 	}
-	ts.Check(syscall.Kill(pid(ts, args[1]), signalNumbers[args[0]]))
+	id := pid(ts, args[1])
+	if args[0] == "STOP" {
+		stopBetweenRequests(ts, id)
+		return
+	}
+	ts.Check(syscall.Kill(id, signalNumbers[args[0]]))
 }
 
-var signalNumbers = map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP,
-	"KILL": syscall.SIGKILL, "STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT, "USR1": syscall.SIGUSR1, "QUIT": syscall.SIGQUIT}
-
 // signaltree NAME PIDFILE sends a signal to a process and all its descendants, as a service
-// manager does.
+// manager does. Each holdfast among them is stopped meanwhile, and finds the signal together with
+// the report of its guardian, even if this process is paused between two signals.
 func cmdSignalTree(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 || signalNumbers[args[0]] == 0 {
 		ts.Fatalf("usage: signaltree NAME PIDFILE")
 	}
-	for _, p := range descendants(ts, pid(ts, args[1])) {
+	tree := descendants(ts, pid(ts, args[1]))
+	supervisors := slices.DeleteFunc(slices.Clone(tree), func(p processInfo) bool { return p.name != "holdfast" })
+	for _, p := range supervisors {
+		ts.Check(syscall.Kill(p.id, syscall.SIGSTOP))
+		awaitStopped(ts, p.id)
+	}
+	for _, p := range tree {
 		_ = syscall.Kill(p.id, signalNumbers[args[0]]) // it may have ended
+	}
+	time.Sleep(200 * time.Millisecond) // for the guardians' reports
+	for _, p := range supervisors {
+		ts.Check(syscall.Kill(p.id, syscall.SIGCONT))
 	}
 }
 
@@ -224,60 +237,7 @@ func cmdStopped(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: stopped PIDFILE")
 	}
-	id := pid(ts, args[0])
-	await(ts, func() bool {
-		return slices.ContainsFunc(processes(ts), func(p processInfo) bool { return p.id == id && p.state == 'T' })
-	}, func() string { return fmt.Sprintf("process %d is not stopped", id) })
-}
-
-// descendants returns a process and all its descendants, parents first.
-func descendants(ts *testscript.TestScript, root int) []processInfo {
-	all := processes(ts)
-	tree := []processInfo{{id: root}}
-	for i := 0; i < len(tree); i++ {
-		for _, p := range all {
-			if p.parent == tree[i].id {
-				tree = append(tree, p)
-			}
-		}
-	}
-	return tree
-}
-
-type processInfo struct {
-	id, parent int
-	state      byte // 'T': stopped, 'Z': ended and not reaped
-	name       string
-}
-
-// processes returns the system's processes from /proc or, where there is none, from ps.
-func processes(ts *testscript.TestScript) (all []processInfo) {
-	dirs, err := filepath.Glob("/proc/[0-9]*/stat")
-	ts.Check(err)
-	var list strings.Builder
-	for _, dir := range dirs {
-		stat, _ := os.ReadFile(dir) // it may have ended
-		before, after, ok := strings.Cut(string(stat), "(")
-		if end := strings.LastIndexByte(after, ')'); ok && end >= 0 {
-			name := strings.ReplaceAll(after[:end], " ", "_")
-			fields := strings.Fields(after[end+1:])
-			fmt.Fprintln(&list, before, fields[1], fields[0], name)
-		}
-	}
-	if len(dirs) == 0 {
-		out, err := exec.Command("ps", "-A", "-o", "pid=,ppid=,stat=,comm=").Output()
-		ts.Check(err)
-		list.Write(out)
-	}
-	for line := range strings.Lines(list.String()) {
-		var p processInfo
-		var state string
-		if _, err := fmt.Sscan(line, &p.id, &p.parent, &state, &p.name); err == nil {
-			p.state, p.name = state[0], filepath.Base(p.name)
-			all = append(all, p)
-		}
-	}
-	return all
+	awaitStopped(ts, pid(ts, args[0]))
 }
 
 // until FILE PATTERN waits until a file's contents match.
@@ -348,6 +308,17 @@ func cmdAsk(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs("answer"), body, 0o600))
 }
 
+// untilready NAME waits until a process that was started under a name answers that it is ready.
+func cmdUntilReady(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: untilready NAME")
+	}
+	await(ts, func() bool {
+		cmdAsk(ts, false, []string{args[0], "/readyz"})
+		return ts.ReadFile("answer") == "ok\n"
+	}, func() string { return args[0] + " is not ready: " + ts.ReadFile("answer") })
+}
+
 func check(ts *testscript.TestScript, want string, err error) {
 	got := 0
 	var exit *exec.ExitError
@@ -383,11 +354,6 @@ func duration(ts *testscript.TestScript, s string) time.Duration {
 	d, err := time.ParseDuration(s)
 	ts.Check(err)
 	return d
-}
-
-// alive reports whether a process has not ended. A zombie has.
-func alive(ts *testscript.TestScript, pid int) bool {
-	return slices.ContainsFunc(processes(ts), func(p processInfo) bool { return p.id == pid && p.state != 'Z' })
 }
 
 func await(ts *testscript.TestScript, ok func() bool, failure func() string) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -75,57 +76,59 @@ func TestNewGroupMemberIsKilled(t *testing.T) {
 // A second SIGTERM kills the command, unless it comes so soon that it is the same request: a
 // service manager and each wrapper may send one.
 func TestSecondSIGTERM(t *testing.T) {
-	run := newRunner(t, &scriptedLocker{}, time.Minute, new(bytes.Buffer), "")
-	hold, err := run.client.Lock(t.Context(), "job")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := supervisor{hold: hold, child: startCommand(t, "trap '' TERM; exec sleep 100"), log: run.log}
-	s.receive(syscall.SIGTERM)
-	s.termReceived = time.Now().Add(-sameRequestWindow / 2) // forwarded by now
-	s.pending = nil
-	s.receive(syscall.SIGTERM)
-	if s.killSent || !s.killAt.IsZero() || len(s.pending) > 0 {
-		t.Errorf("within %v: killed: %v, pending: %v", sameRequestWindow, s.killSent, s.pending)
-	}
-	s.termReceived = time.Now().Add(-sameRequestWindow - time.Millisecond)
-	s.receive(syscall.SIGTERM)
-	if !s.killSent || !s.endRequested {
-		t.Errorf("after %v: killed: %v, asked to end: %v", sameRequestWindow, s.killSent, s.endRequested)
-	}
+	command := startCommand(t, "trap '' TERM; exec sleep 100")
+	synctest.Test(t, func(t *testing.T) {
+		s := supervisor{child: command, log: newLogger(new(bytes.Buffer), false, false)}
+		s.receive(syscall.SIGTERM)
+		s.pending = nil // as if it was forwarded
+		time.Sleep(sameRequestWindow / 2)
+		s.receive(syscall.SIGTERM)
+		if s.killSent || !s.killAt.IsZero() || len(s.pending) > 0 {
+			t.Errorf("within %v: killed: %v, pending: %v", sameRequestWindow, s.killSent, s.pending)
+		}
+		time.Sleep(sameRequestWindow/2 + time.Millisecond)
+		s.receive(syscall.SIGTERM)
+		if !s.killSent || !s.endRequested {
+			t.Errorf("after %v: killed: %v, asked to end: %v", sameRequestWindow, s.killSent, s.endRequested)
+		}
+	})
 }
 
 // A signal that the command's group was sent too is not forwarded, whether it asks to end or
 // not. A signal that only holdfast was sent is forwarded, even soon after another.
 func TestSignalSentToWholeGroup(t *testing.T) {
-	run := newRunner(t, &scriptedLocker{}, time.Minute, new(bytes.Buffer), "")
 	for _, sig := range append(slices.Clone(endingSignals), otherSignals...) {
-		s := supervisor{child: startCommand(t, "exec sleep 100"), log: run.log,
-			received: map[os.Signal]time.Time{}, sent: map[os.Signal]time.Time{}}
-		step := func(sentToGroup, want bool) {
-			t.Helper()
-			if sentToGroup {
-				s.groupReceived(sig)
-			}
-			s.receive(sig)
-			for s.forwardPending(); len(s.pending) > 0; s.forwardPending() {
-				time.Sleep(time.Millisecond)
-			}
-			if forwarded := !s.sent[sig].IsZero(); forwarded != want {
-				t.Errorf("%v: forwarded: %v, want %v", sig, forwarded, want)
-			}
-			if want {
-				s.groupReceived(sig) // the guardian reports the forwarded one too
-			}
-			s.termReceived = time.Time{}
+		command := startCommand(t, "exec sleep 100")
+		synctest.Test(t, func(t *testing.T) { signalSentToWholeGroup(t, command, sig) })
+	}
+}
+
+func signalSentToWholeGroup(t *testing.T, command *child, sig os.Signal) {
+	s := supervisor{child: command, log: newLogger(new(bytes.Buffer), false, false),
+		received: map[os.Signal]time.Time{}, sent: map[os.Signal]time.Time{}}
+	step := func(sentToGroup, want bool) {
+		t.Helper()
+		if sentToGroup {
+			s.groupReceived(sig)
 		}
-		step(true, false)
-		time.Sleep(2 * forwardDelay)
-		step(false, true)
-		step(true, false)
-		if s.endRequested != slices.Contains(endingSignals, sig) {
-			t.Errorf("%v: asks to end: %v", sig, s.endRequested)
+		s.receive(sig)
+		for s.forwardPending(); len(s.pending) > 0; s.forwardPending() {
+			time.Sleep(time.Millisecond)
 		}
+		if forwarded := !s.sent[sig].IsZero(); forwarded != want {
+			t.Errorf("%v: forwarded: %v, want %v", sig, forwarded, want)
+		}
+		if want {
+			s.groupReceived(sig) // the guardian reports the forwarded one too
+		}
+		s.termReceived = time.Time{}
+	}
+	step(true, false)
+	time.Sleep(2 * forwardDelay)
+	step(false, true)
+	step(true, false)
+	if s.endRequested != slices.Contains(endingSignals, sig) {
+		t.Errorf("%v: asks to end: %v", sig, s.endRequested)
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -183,7 +184,11 @@ func TestTopDrawsOnlyWhatIsOnTheScreen(t *testing.T) {
 	cost := func(n int) float64 {
 		m := modelOf(t, records[:n]...)
 		m.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
-		return testing.AllocsPerRun(20, func() { m.View() })
+		least := math.Inf(1) // the count includes what other goroutines allocate
+		for range 3 {
+			least = min(least, testing.AllocsPerRun(20, func() { m.View() }))
+		}
+		return least
 	}
 	if few, many := cost(100), cost(10_000); many > 1.1*few {
 		t.Errorf("drawing makes %v allocations for 100 locks, %v for 10,000", few, many)

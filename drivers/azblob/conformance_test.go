@@ -3,6 +3,7 @@ package azblob
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
@@ -19,7 +20,7 @@ func TestConformance(t *testing.T) {
 	url := service.URL(service.Fresh(t))
 	lockertest.Run(t, lockertest.Config{
 		New: func(t *testing.T) driver.Locker {
-			l, err := driver.Open(t.Context(), url)
+			l, err := Open(t.Context(), url, WithRequestTimeout(10*time.Second)) // longer than usual, for a busy machine
 			if err != nil {
 				t.Fatal(err)
 			}

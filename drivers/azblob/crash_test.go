@@ -40,16 +40,16 @@ func TestCrashBetweenLeaseAndRecord(t *testing.T) {
 				t.Fatal("granted without a record")
 			}
 			earliest := taken.Add(15 * time.Second)
+			held := func() bool { return time.Now().Before(earliest) } // on a busy machine the lease may have ended by now
 			r := inspect(t, other, "n")
-			if r.State != driver.StateHeld || r.Owner != "" || r.Token != before.Token || r.TTL != 0 || !r.AcquiredAt.IsZero() {
+			if held() && (r.State != driver.StateHeld || r.Owner != "" || r.Token != before.Token || r.TTL != 0 || !r.AcquiredAt.IsZero()) {
 				t.Errorf("the lock of the ended process: %+v, want held by an unknown owner", r)
 			}
 			for r, err := range other.List(bounded(t), "") {
-				if err != nil || r.State != driver.StateHeld || r.Owner != "" {
+				if held() && (err != nil || r.State != driver.StateHeld || r.Owner != "") {
 					t.Errorf("listed: %+v, %v", r, err)
 				}
 			}
-			wantHeld(t, other, "n")
 			next := takeOver(t, other, request("n"), earliest)
 			if next.Token <= before.Token {
 				t.Errorf("token %d after %d", next.Token, before.Token)
@@ -80,7 +80,7 @@ func TestBreakBeforeTheRecord(t *testing.T) {
 		snatched = acquire(t, other, request("n"))
 		return base.RoundTrip(r)
 	})
-	if _, err := l.TryAcquire(bounded(t), request("n")); !errors.Is(err, driver.ErrHeld) {
+	if _, err := tryAcquire(t, l, request("n")); !errors.Is(err, driver.ErrHeld) {
 		t.Errorf("got %v, want ErrHeld: the service refused the record", err)
 	}
 	if r := inspect(t, l, "n"); r.Owner != snatched.Owner || r.Token != snatched.Token {
@@ -208,7 +208,7 @@ func TestOneWinnerAmongMany(t *testing.T) {
 		l := store.locker()
 		wg.Go(func() {
 			<-start
-			_, err := l.TryAcquire(bounded(t), request("n"))
+			_, err := tryAcquire(t, l, request("n"))
 			if err == nil {
 				wins.Add(1)
 			} else if !errors.Is(err, driver.ErrHeld) {
@@ -268,6 +268,9 @@ func TestExclusionOverAnUnreliableConnection(t *testing.T) {
 	wg.Wait()
 	if grants.Load() == 0 {
 		t.Error("no process was granted the lock")
+	}
+	if err := cleanLine.BreakNow(bounded(t), "n", 0); err != nil { // a late request may have left a lease
+		t.Error(err)
 	}
 	if next := acquire(t, cleanLine, request("n")); next.Token <= last.Load() {
 		t.Errorf("token %d after %d", next.Token, last.Load())

@@ -131,11 +131,12 @@ func TestSingleFault(t *testing.T) {
 				limitParallelTests(t)
 				l, other, w := newLockers(t)
 				w.faultAt, w.faultOnce = i+1, kind.fault
+				unknown, timedOut := lockLifecycle(t, l, other)
 				want := 0
-				if name == reqAcquire && !kind.refused {
+				if w.met() == reqAcquire && !kind.refused { // on a busy machine another request than usual may meet the fault
 					want = 1
 				}
-				if unknown, timedOut := lockLifecycle(t, l, other); unknown < want || unknown > want && timedOut == 0 {
+				if unknown < want || unknown > want && timedOut == 0 {
 					t.Errorf("%d acquires had an unknown outcome, want %d", unknown, want)
 				}
 			})

@@ -64,6 +64,7 @@ type faultTransport struct {
 	total     int
 	faultAt   int                // the number of the request that meets faultOnce, from 1
 	faultOnce fault              // nil for no fault
+	metOnce   string             // the request that met faultOnce
 	faults    map[string][]fault // by request, the next one first
 	always    map[string]fault
 }
@@ -85,7 +86,7 @@ func (w *faultTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.total++
 	f := w.always[name]
 	if w.total == w.faultAt {
-		f = w.faultOnce
+		f, w.metOnce = w.faultOnce, name
 	}
 	if queue := w.faults[name]; len(queue) > 0 {
 		f, w.faults[name] = queue[0], queue[1:]
@@ -109,6 +110,13 @@ func (w *faultTransport) all(name string, f fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.always[name] = f
+}
+
+// met returns the request that met faultOnce.
+func (w *faultTransport) met() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.metOnce
 }
 
 // take returns the requests since the last call.

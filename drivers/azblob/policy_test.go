@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
@@ -24,7 +25,7 @@ func TestPolicies(t *testing.T) {
 	t.Parallel()
 	store := newTestContainer(t)
 	var seen countPolicy
-	l, err := Open(bounded(t), store.service.URL(store.name), WithPolicies(&seen))
+	l, err := Open(bounded(t), store.service.URL(store.name), WithPolicies(&seen), WithRequestTimeout(10*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

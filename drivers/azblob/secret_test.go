@@ -100,18 +100,19 @@ func TestNoSecretIsShown(t *testing.T) {
 	}
 	said := &output{}
 	logger := slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	patient, err := New(client, WithLogger(logger), WithRequestTimeout(5*time.Second))
+	patient, err := New(client, WithLogger(logger), WithRequestTimeout(10*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := withRequestTimeout(patient, 20*time.Millisecond)
 
-	const cut = "a line that is cut"
+	const cut, busy = "a line that is cut", "503 with a long time to wait"
 	all := append([]faultCase{
 		{"403", respond(http.StatusForbidden, "AuthenticationFailed"), false, true},
 		{"409", respond(http.StatusConflict, "LeaseAlreadyPresent"), false, true},
 		{"412", respond(http.StatusPreconditionFailed, "ConditionNotMet"), false, true},
 		{cut, lost, false, false},
+		{busy, respond(http.StatusServiceUnavailable, "ServerBusy", "Retry-After", "3600"), false, true},
 	}, faults...)
 	for _, kind := range all {
 		lease := acquire(t, patient, request(kind.name))
@@ -119,8 +120,8 @@ func TestNoSecretIsShown(t *testing.T) {
 			w.all(name, kind.fault)
 		}
 		limit := 100 * time.Millisecond
-		if kind.name == cut {
-			limit = time.Minute // each method ends by its own limit
+		if kind.name == cut || kind.name == busy {
+			limit = time.Minute // each method ends by its own limit, or at once
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		useLocker(ctx, l, lease, said)

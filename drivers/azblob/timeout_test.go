@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -110,27 +111,29 @@ func TestConnectionRefused(t *testing.T) {
 
 // A service that hangs delays no call beyond its context, and nothing is sent after that.
 func TestHangEndsWithTheContext(t *testing.T) {
-	t.Parallel()
-	store := newTestContainer(t)
-	l, w := store.lockerWithFaults()
-	lease := acquire(t, l, request("n"))
-	w.all(reqRenew, hang)
-	w.take()
-	ctx, cancel := context.WithTimeout(t.Context(), 350*time.Millisecond)
-	defer cancel()
-	start := time.Now()
-	err := withRequestTimeout(l, 100*time.Millisecond).Renew(ctx, lease)
-	if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 2*time.Second {
-		t.Errorf("got %v after %v", err, time.Since(start))
-	}
-	sent := w.count(reqRenew)
-	if sent < 2 {
-		t.Errorf("%d requests, want several within the time", sent)
-	}
-	time.Sleep(time.Second)
-	if again := w.count(reqRenew); again != sent {
-		t.Errorf("%d more requests after the context's end", again-sent)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 350 * time.Millisecond
+		var requests atomic.Int64
+		l := lockerWithTransport(t, func(r *http.Request) (*http.Response, error) {
+			requests.Add(1)
+			return neverAnswers(r)
+		}, WithRequestTimeout(100*time.Millisecond))
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		start := time.Now()
+		err := l.Renew(ctx, driver.Lease{Name: "n", ID: driver.NewLeaseID(newID()), TTL: time.Minute})
+		if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took != limit {
+			t.Errorf("got %v after %v", err, took)
+		}
+		sent := requests.Load()
+		if sent < 2 {
+			t.Errorf("%d requests, want several within the time", sent)
+		}
+		time.Sleep(time.Minute)
+		if again := requests.Load(); again != sent {
+			t.Errorf("%d more requests after the context's end", again-sent)
+		}
+	})
 }
 
 // Each attempt has a time limit, although the client has none and the context is long.

@@ -255,6 +255,34 @@ func TestDataAreCopied(t *testing.T) {
 	}
 }
 
+// underWay reports whether an acquire with the ID is under way.
+func underWay(l *Locker, id driver.LeaseID) bool {
+	l.acquires.mu.Lock()
+	defer l.acquires.mu.Unlock()
+	return l.acquires.ids[id] != nil
+}
+
+// interrupted returns what a call returns whose context ends while it waits. On a busy machine the
+// context may end before the call waits. The call is then repeated with more time.
+func interrupted(t *testing.T, do func(ctx context.Context) error, waited func(error) bool) error {
+	t.Helper()
+	var err error
+	for limit := 10 * time.Millisecond; limit < time.Minute; limit *= 10 {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		err = do(ctx)
+		deadline, _ := ctx.Deadline()
+		late := time.Since(deadline)
+		cancel()
+		if late > callLimit/2 {
+			t.Errorf("a call returned %v after its context had ended: %v", late, err)
+		}
+		if err == nil || waited(err) {
+			break
+		}
+	}
+	return err
+}
+
 // The cause of a context's end, such as the loss of another lock, is no outcome for this lock.
 func TestCauseIsNoOutcome(t *testing.T) {
 	t.Parallel()
@@ -269,8 +297,16 @@ func TestCauseIsNoOutcome(t *testing.T) {
 	for what, l := range map[string]*Locker{"the disk hangs": l, "the lock file is taken": locked} {
 		for _, cause := range []error{driver.ErrLost, driver.ErrHeld, driver.ErrClosed, driver.ErrInvalid} {
 			ctx, cancel := context.WithCancelCause(t.Context())
-			time.AfterFunc(5*time.Millisecond, func() { cancel(fmt.Errorf("hold of another lock: %w", cause)) })
-			_, err := l.TryAcquire(ctx, request("first"))
+			req := request(cause.Error())
+			go func() {
+				for !underWay(l, req.ID) && ctx.Err() == nil {
+					time.Sleep(time.Millisecond)
+				}
+				time.Sleep(5 * time.Millisecond) // so that the call mostly waits by then
+				cancel(fmt.Errorf("hold of another lock: %w", cause))
+			}()
+			_, err := l.TryAcquire(ctx, req)
+			cancel(nil) // ends the goroutine if the call returned too early
 			if !errors.Is(err, context.Canceled) || errors.Is(err, cause) || !strings.Contains(err.Error(), "hold of another lock") {
 				t.Errorf("%s, cause %v: error %v", what, cause, err)
 			}
@@ -284,33 +320,20 @@ func TestReleaseFollowsTheAcquire(t *testing.T) {
 	t.Parallel()
 	l := newTestLocker(t, t.TempDir(), newFakeClock().clock())
 	resume := hang(t, l)
-	// interrupted calls do until its time is over, which on a busy machine may be before it begins.
-	interrupted := func(do func(ctx context.Context) error, begun func(error) bool) error {
-		var err error
-		for limit := 10 * time.Millisecond; limit < time.Minute; limit *= 10 {
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
-			err = do(ctx)
-			cancel()
-			if err == nil || begun(err) {
-				break
-			}
-		}
-		return err
-	}
 	pending := func() int {
 		l.acquires.mu.Lock()
 		defer l.acquires.mu.Unlock()
 		return len(l.acquires.ids)
 	}
 	acquire := func(ctx context.Context) error { _, err := l.TryAcquire(ctx, request("first")); return err }
-	if err := interrupted(acquire, func(error) bool { return pending() > 0 }); !errors.Is(err, context.DeadlineExceeded) || pending() != 1 {
+	if err := interrupted(t, acquire, func(error) bool { return pending() > 0 }); !errors.Is(err, context.DeadlineExceeded) || pending() != 1 {
 		t.Fatalf("%v, %d acquires are under way", err, pending())
 	}
 	release := func(ctx context.Context) error {
 		return l.Release(ctx, driver.Lease{Name: "n", ID: driver.NewLeaseID("first")})
 	}
 	waits := func(err error) bool { return strings.Contains(err.Error(), "still under way") }
-	if err := interrupted(release, waits); !errors.Is(err, context.DeadlineExceeded) || !waits(err) || pending() != 1 {
+	if err := interrupted(t, release, waits); !errors.Is(err, context.DeadlineExceeded) || !waits(err) || pending() != 1 {
 		t.Errorf("Release: %v, while %d acquires are under way", err, pending())
 	}
 	resume()

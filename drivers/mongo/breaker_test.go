@@ -1,6 +1,7 @@
 package mongo
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -38,13 +39,12 @@ func TestLateBreak(t *testing.T) {
 	t.Parallel()
 	l, dialer := newDelayedLocker(t)
 	ctx := bounded(t)
-	for what, call := range map[string]func() error{
-		"break":     func() error { return l.Break(ctx, "n", 0) },
-		"break now": func() error { return l.BreakNow(ctx, "n", 0) },
+	for what, call := range map[string]func(context.Context) error{
+		"break":     func(ctx context.Context) error { return l.Break(ctx, "n", 0) },
+		"break now": func(ctx context.Context) error { return l.BreakNow(ctx, "n", 0) },
 	} {
 		first := acquire(t, l, request("n", what+" first"))
-		dialer.delayNext("update\x00", fieldBroken)
-		wantUnknown(t, call())
+		wantUnknown(t, dialer.callDelayed(t, call, "update\x00", fieldBroken))
 		if err := l.Release(ctx, first); err != nil {
 			t.Fatal(err)
 		}

@@ -88,9 +88,10 @@ func TestCloseOnAFrozenServer(t *testing.T) {
 		err := ended.Close(ctx)
 		results <- closing{"ended before", 0, time.Since(start), err}
 	}()
+	const slack = 4 * time.Second // for a busy machine; without its context, Close would take 10 s
 	for range 5 {
 		r := <-results
-		if r.err != nil || r.took > r.limit+time.Second {
+		if r.err != nil || r.took > r.limit+slack {
 			t.Errorf("%s: took %v, error %v", r.what, r.took, r.err)
 		}
 	}
@@ -126,7 +127,7 @@ func TestDisconnectedClientIsClosed(t *testing.T) {
 	if err := c.Shutdown(bounded(t)); err != nil {
 		t.Errorf("Shutdown: %v", err)
 	}
-	if took := time.Since(start); took > 5*time.Second {
+	if took := time.Since(start); took > 15*time.Second { // the lease lasts 30 s
 		t.Errorf("Shutdown took %v", took)
 	}
 	if err := h.Release(bounded(t)); !errors.Is(err, driver.ErrClosed) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
@@ -16,7 +17,7 @@ import (
 // The replica set has access control and can be frozen. The Lockers are opened by URL.
 func TestConformanceReplicaSet(t *testing.T) {
 	t.Parallel()
-	rs := mongotest.StartReplicaSet(t, mongotest.Options{Auth: true})
+	rs := mongotest.StartReplicaSet(t, mongotest.Options{Auth: true, ElectionTimeout: 10 * time.Second})
 	coll := mongotest.CollectionOf(t, mongotest.Connect(t, rs.URI()))
 	lockertest.Run(t, lockertest.Config{
 		New: func(t *testing.T) driver.Locker {

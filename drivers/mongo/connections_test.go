@@ -222,7 +222,7 @@ func TestLockersShareFewConnections(t *testing.T) {
 func TestRefusalsShowThatThereIsRoom(t *testing.T) {
 	t.Parallel()
 	base := mongotest.Collection(t)
-	acquire(t, newTestLocker(t, base), request("job", "holder"))
+	acquire(t, newTestLocker(t, base), longRequest("job", "holder"))
 	l := newTestLocker(t, base)
 	defer l.Capabilities().Queue.Wait("job", func(time.Duration) {})()
 	eventually(t, "an open cursor", l.queue.watcher.isOpen)

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/leases"
 )
 
-// A write of data that timed out and arrives late changes nothing after a later write has
+// A write of data whose caller has given up and that arrives late changes nothing after a later write has
 // succeeded, and no update is based on older data.
 func TestLateDataWrite(t *testing.T) {
 	t.Parallel()
@@ -45,11 +45,11 @@ func TestLateDataWrite(t *testing.T) {
 		for ; !ok; h, ok = m.Hold(name) {
 			time.Sleep(time.Millisecond)
 		}
-		dialer.delayNext("update\x00", name, "old ")
-		err := h.UpdateData(ctx, func([]byte) ([]byte, error) { return []byte("old "), nil })
-		wantUnknown(t, err)
+		wantUnknown(t, dialer.callDelayed(t, func(ctx context.Context) error {
+			return h.UpdateData(ctx, func([]byte) ([]byte, error) { return []byte("old "), nil })
+		}, "update\x00", name, "old "))
 		late := c.during
-		err = h.UpdateData(ctx, func(old []byte) ([]byte, error) {
+		err := h.UpdateData(ctx, func(old []byte) ([]byte, error) {
 			if late {
 				late = false
 				if n := dialer.deliver(t); n != c.matched {
@@ -72,8 +72,9 @@ func TestLateDataWrite(t *testing.T) {
 		if c.during {
 			continue
 		}
-		dialer.delayNext("update\x00", name, "late")
-		wantUnknown(t, h.WriteData(ctx, []byte("late")))
+		wantUnknown(t, dialer.callDelayed(t, func(ctx context.Context) error {
+			return h.WriteData(ctx, []byte("late"))
+		}, "update\x00", name, "late"))
 		if err := h.WriteData(ctx, []byte("last")); err != nil {
 			t.Error(err)
 		}

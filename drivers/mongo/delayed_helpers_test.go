@@ -23,6 +23,7 @@ import (
 type delayingDialer struct {
 	mu      sync.Mutex
 	texts   []string
+	cutOff  func() // called when the command has left the client; can be nil
 	delayed chan *delayedConn
 }
 
@@ -44,26 +45,38 @@ func (w *delayingDialer) DialContext(ctx context.Context, network, addr string) 
 }
 
 // delayNext delays the next command that contains all these texts.
-func (w *delayingDialer) delayNext(texts ...string) {
+func (w *delayingDialer) delayNext(texts ...string) { w.delay(nil, texts) }
+
+func (w *delayingDialer) delay(cutOff func(), texts []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.texts = texts
+	w.texts, w.cutOff = texts, cutOff
 }
 
-// matchesNext reports whether a message is the one to be delayed.
-func (w *delayingDialer) matchesNext(message []byte) bool {
+// callDelayed delays the next command that contains all these texts, and makes the call that sends it.
+// The call's context ends when the command has left the client: no limit in time ends it before that.
+func (w *delayingDialer) callDelayed(t *testing.T, call func(ctx context.Context) error, texts ...string) error {
+	t.Helper()
+	ctx, cancel := context.WithCancel(bounded(t))
+	defer cancel()
+	w.delay(cancel, texts)
+	return call(ctx)
+}
+
+// matchesNext reports whether a message is the one to be delayed, and what to call then.
+func (w *delayingDialer) matchesNext(message []byte) (matches bool, cutOff func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.texts == nil {
-		return false
+		return false, nil
 	}
 	for _, text := range w.texts {
 		if !bytes.Contains(message, []byte(text)) {
-			return false
+			return false, nil
 		}
 	}
 	w.texts = nil
-	return true
+	return true, w.cutOff
 }
 
 // deliver sends the delayed command and returns how many documents it matched.
@@ -76,7 +89,7 @@ func (w *delayingDialer) deliver(t *testing.T) int64 {
 			t.Fatal(err)
 		}
 		return matched
-	case <-time.After(10 * time.Second):
+	case <-time.After(waitLimit):
 		t.Fatal("no command was delayed")
 		return 0
 	}
@@ -99,7 +112,8 @@ func (c *delayedConn) clientConn() net.Conn {
 }
 
 func (c *delayedConn) Write(message []byte) (int, error) {
-	if !c.dialer.matchesNext(message) {
+	matches, cutOff := c.dialer.matchesNext(message)
+	if !matches {
 		return c.clientConn().Write(message)
 	}
 	c.mu.Lock()
@@ -107,6 +121,9 @@ func (c *delayedConn) Write(message []byte) (int, error) {
 	c.conn, _ = net.Pipe()
 	c.mu.Unlock()
 	c.dialer.delayed <- c
+	if cutOff != nil {
+		cutOff()
+	}
 	return len(message), nil
 }
 
@@ -123,7 +140,7 @@ func (c *delayedConn) SetWriteDeadline(at time.Time) error {
 
 func (c *delayedConn) deliver() (matched int64, err error) {
 	defer func() { err = errors.Join(err, c.real.Close()) }()
-	if err := c.real.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := c.real.SetDeadline(time.Now().Add(waitLimit)); err != nil {
 		return 0, err
 	}
 	if _, err := c.real.Write(c.message); err != nil {
@@ -146,9 +163,9 @@ func (c *delayedConn) deliver() (matched int64, err error) {
 	return n, nil
 }
 
-// newDelayedLocker returns a Locker with a short command timeout, and its dialer.
+// newDelayedLocker returns a Locker and its dialer.
 func newDelayedLocker(t *testing.T) (*Locker, *delayingDialer) {
 	t.Helper()
 	dialer := newDelayingDialer()
-	return newTestLocker(t, mongotest.CollectionOf(t, dialer.client(t)), WithCommandTimeout(time.Second)), dialer
+	return newTestLocker(t, mongotest.CollectionOf(t, dialer.client(t))), dialer
 }

@@ -35,9 +35,8 @@ func TestGuardRetries(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			g := newSharedGuardFixture(t)
 			a := g.hold("secret a", time.Minute)
-			g.guard.timeout = 2 * time.Second
-			if test.command == "commitTransaction" {
-				g.guard.timeout = 200 * time.Millisecond
+			if test.command == "commitTransaction" { // from the last write on: no other command may take too long
+				g.hooks.before("update "+FencesCollection, func() { g.guard.timeout = 200 * time.Millisecond })
 			}
 			failCommands(t, g, test.command, 2, test.failure) // twice, because the Go driver retries some commands once
 			runs := 0
@@ -55,7 +54,7 @@ func TestGuardRetries(t *testing.T) {
 	for _, code := range []int{64, 79, 91, 100} {
 		t.Run(fmt.Sprintf("unknown commit after write concern error %d", code), func(t *testing.T) {
 			g := newSharedGuardFixture(t)
-			g.guard.commitWindow = 300 * time.Millisecond
+			g.guard.commitWindow = 1200 * time.Millisecond // a pause must not end it before the first commit
 			a := g.hold("secret a", time.Minute)
 			failCommands(t, g, "commitTransaction", 1000, bson.D{
 				{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: code}, {Key: "errmsg", Value: "not acknowledged"}}},

@@ -92,7 +92,7 @@ func TestInspectBatchOfDamagedRecords(t *testing.T) {
 // the Locker's time limit.
 func TestInspectBatchFails(t *testing.T) {
 	g := newSharedGuardFixture(t)
-	l := newTestLocker(t, g.locker.majority, WithCommandTimeout(2*time.Second))
+	l := newTestLocker(t, g.locker.majority, WithCommandTimeout(4*time.Second))
 	all := insertHeld(t, l, 2*inspectChunkSize)
 	failed := func(what string) {
 		t.Helper()
@@ -114,6 +114,6 @@ func TestInspectBatchFails(t *testing.T) {
 	}
 	failCommands(t, g, "find", 1, bson.D{{Key: "errorCode", Value: 2}})
 	failed("refused")
-	failCommands(t, g, "find", 1, bson.D{{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 5000}})
+	failCommands(t, g, "find", 1, bson.D{{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 10_000}})
 	failed("hung")
 }

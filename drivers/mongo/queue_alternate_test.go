@@ -1,12 +1,17 @@
 package mongo
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
 )
 
@@ -31,7 +36,7 @@ func TestLockersOfOneClientAlternate(t *testing.T) {
 func testAlternate(t *testing.T, most int, collection func() *mongo.Collection) {
 	t.Helper()
 	const grants = 400
-	ctx, cancel := context.WithTimeout(bounded(t), waitLimit)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	var mu sync.Mutex
 	var order []int
@@ -65,4 +70,70 @@ func testAlternate(t *testing.T, most int, collection func() *mongo.Collection) 
 	if len(order) < grants {
 		t.Errorf("%d grants", len(order))
 	}
+}
+
+// A release wakes the processes in the order in which they came. On a busy machine a process may miss
+// its turn, and then the next one takes the lock. So only rounds count in which no turn was over.
+func TestQueueServesProcessesInOrder(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	const processes = 4
+	first, _ := newProcess(t, coll)
+	var all []*holdfast.Client
+	var lockers []*Locker
+	for range processes {
+		c, l := newProcess(t, coll)
+		all, lockers = append(all, c), append(lockers, l)
+	}
+	var wrong [][]int
+	for end := time.Now().Add(waitLimit); time.Now().Before(end) && len(wrong) < 2; {
+		held := mustLock(t, first, "job")
+		var waiting []<-chan *holdfast.Hold
+		for i, c := range all {
+			waiting = append(waiting, lockSoon(t, c, "job"))
+			awaitFollowed(t, lockers[i], "job")
+		}
+		order, longest := serve(t, held, waiting)
+		if slices.IsSorted(order) {
+			return
+		}
+		if longest < driver.TurnLength {
+			wrong = append(wrong, order)
+		}
+	}
+	t.Errorf("served in the orders %v, although no turn was over", wrong)
+}
+
+// serve releases a hold and then that of each waiter. It returns the order in which they were granted
+// the lock, and the longest time from a release to the next grant.
+func serve(t *testing.T, held *holdfast.Hold, waiting []<-chan *holdfast.Hold) (order []int, longest time.Duration) {
+	t.Helper()
+	type grant struct {
+		process int
+		token   uint64
+	}
+	var grants []grant
+	release := func(h *holdfast.Hold) (at time.Time) {
+		at = time.Now()
+		if err := h.Release(bounded(t)); err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	for released := release(held); len(grants) < len(waiting); {
+		for i, got := range waiting {
+			select {
+			case h := <-got:
+				longest = max(longest, time.Since(released))
+				grants = append(grants, grant{i, h.Token()})
+				released = release(h)
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}
+	slices.SortFunc(grants, func(a, b grant) int { return cmp.Compare(a.token, b.token) })
+	for _, g := range grants {
+		order = append(order, g.process)
+	}
+	return order, longest
 }

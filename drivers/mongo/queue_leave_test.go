@@ -69,10 +69,11 @@ func TestPositionOfAnUnansweredRequest(t *testing.T) {
 	acquire(t, other, longRequest("job", "holder"))
 	dialer := newDelayingDialer()
 	c, _ := newProcess(t, dialer.client(t).Database(base.Database().Name()).Collection(base.Name()))
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	dialer.delayNext("findAndModify", "queueFor")
-	if _, err := c.Lock(ctx, "job"); err == nil {
+	err := dialer.callDelayed(t, func(ctx context.Context) error {
+		_, err := c.Lock(ctx, "job")
+		return err
+	}, "findAndModify", "queueFor")
+	if err == nil {
 		t.Fatal("the lock was granted although another holds it")
 	}
 	dialer.deliver(t)
@@ -167,12 +168,17 @@ func TestLateRequestLeavesNoPosition(t *testing.T) {
 		sent := time.Now()
 		q.noteRequest("job", sent) // it never gets an answer
 		if another {
+			q.mu.Lock()
+			q.sending = true // no goroutine leaves the queue meanwhile: the test does it below
+			q.mu.Unlock()
 			stop()
 			stop = wait()
 		}
 		second := q.noteRequest("job", sent)
 		if another {
-			q.takeLeaving() // as leaveQueues does a moment later
+			if names := q.takeLeaving(); len(names) > 0 { // as leaveQueues does a moment later
+				t.Fatalf("leaves the queues of %v, for which it waits", names)
+			}
 		}
 		q.noteReply("job", second, sent, true, 0)
 		holder := acquire(t, other, longRequest("job", "holder"))
@@ -219,20 +225,15 @@ func TestReleaseSentAgainWakesTheWaiter(t *testing.T) {
 	dialer := newDelayingDialer()
 	holder, _ := newProcess(t, dialer.client(t).Database(base.Database().Name()).Collection(base.Name()))
 	h := mustLock(t, holder, "job")
-	c, l := newProcess(t, base)
+	c, l := newProcess(t, base, hintsOnly)
 	got := lockSoon(t, c, "job")
 	awaitFollowed(t, l, "job")
 	dialer.delayNext("findAndModify", "kid", "currentDate")
 	released := make(chan error, 1)
 	go func() { released <- h.Release(bounded(t)) }()
-	time.Sleep(300 * time.Millisecond) // the release is on the way
 	dialer.deliver(t)
 	if err := <-released; err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-got:
-	case <-time.After(3 * time.Second):
-		t.Error("the waiter was not woken")
-	}
+	awaitHold(t, got, "by the release that was sent again")
 }

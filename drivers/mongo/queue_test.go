@@ -104,59 +104,6 @@ func enterQueue(t *testing.T, coll *mongo.Collection, name string) {
 	}
 }
 
-// A release wakes the processes in the order in which they came. A busy machine may be slower than a
-// turn, so the order must be right in one of a few rounds.
-func TestQueueServesProcessesInOrder(t *testing.T) {
-	t.Parallel()
-	coll := mongotest.Collection(t)
-	const processes, rounds = 4, 6
-	first, _ := newProcess(t, coll)
-	var all []*holdfast.Client
-	var lockers []*Locker
-	for range processes {
-		c, l := newProcess(t, coll)
-		all, lockers = append(all, c), append(lockers, l)
-	}
-	var seen [][]int
-	for range rounds {
-		held := mustLock(t, first, "job")
-		var waiting []<-chan *holdfast.Hold
-		for i, c := range all {
-			waiting = append(waiting, lockSoon(t, c, "job"))
-			awaitFollowed(t, lockers[i], "job")
-		}
-		if err := held.Release(bounded(t)); err != nil {
-			t.Fatal(err)
-		}
-		type grant struct {
-			process int
-			token   uint64
-		}
-		var grants []grant
-		for len(grants) < processes {
-			for i, got := range waiting {
-				select {
-				case h := <-got:
-					grants = append(grants, grant{i, h.Token()})
-					if err := h.Release(bounded(t)); err != nil {
-						t.Fatal(err)
-					}
-				case <-time.After(time.Millisecond):
-				}
-			}
-		}
-		slices.SortFunc(grants, func(a, b grant) int { return int(a.token) - int(b.token) })
-		var order []int
-		for _, g := range grants {
-			order = append(order, g.process)
-		}
-		if seen = append(seen, order); slices.IsSorted(order) {
-			return
-		}
-	}
-	t.Errorf("served in the orders %v", seen)
-}
-
 // A waiter that nothing but a hint can wake is woken by a release, by a break and by a release of a
 // Locker that follows no hints itself, also on a standalone server.
 func TestHintsWake(t *testing.T) {

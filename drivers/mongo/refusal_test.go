@@ -17,7 +17,8 @@ import (
 // see one revision of a holder twice, before and after a fail-over, and replace the holder while it lives.
 func TestRefusalWaitsForAMajority(t *testing.T) {
 	t.Parallel()
-	rs := mongotest.StartReplicaSet(t, mongotest.Options{})
+	// The primary must not step down although it reaches no other member for a while.
+	rs := mongotest.StartReplicaSet(t, mongotest.Options{ElectionTimeout: 20 * time.Second})
 	client := mongotest.Connect(t, rs.URI())
 	l := newTestLocker(t, mongotest.CollectionOf(t, client))
 	acquire(t, l, request("refused", "holder"))

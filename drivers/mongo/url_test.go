@@ -85,7 +85,7 @@ func TestURLErrors(t *testing.T) {
 		"mongodb://127.0.0.1:1/app?maxPoolSize=many":                   "maxPoolSize",
 		at + "x.mongo.cosmos.azure.com:10255/app?ssl=true":             "Azure Cosmos DB",
 		at + "x.y.docdb.amazonaws.com/app":                             "Amazon DocumentDB",
-		at + "127.0.0.1:1/app?commandTimeout=200ms":                    "no primary reachable (127.0.0.1:1 refused the connection)",
+		at + "127.0.0.1:1/app?commandTimeout=2s":                       "no primary reachable (127.0.0.1:1 refused the connection)",
 		"mongodb+srv://user:" + secret + "@127.0.0.1/app?collection=":  "collection",
 	} {
 		_, err := driver.Open(t.Context(), rawURL)

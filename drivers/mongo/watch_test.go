@@ -138,6 +138,12 @@ func TestWatchSharesOneStream(t *testing.T) {
 	for _, wake := range wakes {
 		awaitWake(t, wake, "stream opened")
 	}
+	// A watch that came while the stream was opened may be woken twice. When the stream has asked for
+	// events, all have been woken.
+	eventually(t, "a request for events", func() bool { return seen.count("getMore") > 0 })
+	for _, wake := range wakes {
+		wasWoken(wake)
+	}
 	upsert(t, coll, "name7", writeHeld)
 	upsert(t, coll, "name7", writeReleased)
 	awaitWake(t, wakes[7], "release")

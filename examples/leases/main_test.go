@@ -28,7 +28,7 @@ func (o *output) Write(p []byte) (int, error) {
 
 func (o *output) await(t *testing.T, text string) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		o.mu.Lock()
 		printed := o.buf.String()
 		o.mu.Unlock()
@@ -36,7 +36,7 @@ func (o *output) await(t *testing.T, text string) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%q was not printed within 30s, but:\n%s", text, printed)
+			t.Fatalf("%q was not printed within a minute, but:\n%s", text, printed)
 		}
 	}
 }
@@ -85,7 +85,7 @@ func TestNamesAreRequired(t *testing.T) {
 		main()
 		return
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	program := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestNamesAreRequired$")
 	program.Env = append(os.Environ(), "LEASES_MAIN=1")

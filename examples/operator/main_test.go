@@ -20,7 +20,7 @@ func TestOtherCopyTakesOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := func() *processes.Process {
-		return processes.Start(t, program, "-uri", uri, "-ttl", "3s", "-every", "50ms")
+		return processes.Start(t, program, "-uri", uri, "-ttl", "6s", "-every", "50ms")
 	}
 	leader, other := processes.First(start(), start(), "web now has 2 copies")
 	other.Await("holder seen", 1)

@@ -41,9 +41,9 @@ func start(t *testing.T, backend string) *instance {
 
 func (i *instance) await(t *testing.T, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !i.printed(text); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !i.printed(text); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%q was not printed within 30s", text)
+			t.Fatalf("%q was not printed within a minute", text)
 		}
 	}
 }

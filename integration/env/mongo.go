@@ -1,6 +1,7 @@
 package env
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -44,7 +45,7 @@ type MongoOptions struct {
 func (o MongoOptions) testing() mongotest.Options {
 	return mongotest.Options{
 		Members: o.Members, Arbiter: o.Arbiter, Args: o.Args,
-		TTLMonitor: o.TTLMonitorSecs, ElectionTimeout: o.ElectionTimeout, NoChaining: o.NoChaining,
+		TTLMonitor: o.TTLMonitorSecs, ElectionTimeout: cmp.Or(o.ElectionTimeout, time.Second), NoChaining: o.NoChaining,
 	}
 }
 

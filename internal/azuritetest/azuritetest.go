@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/serverprocess"
@@ -31,6 +32,23 @@ import (
 // azblob://ACCOUNT/any together with AZURE_STORAGE_KEY. The tests create and delete containers
 // of their own in it.
 const EnvURL = testservers.EnvAzblobURL
+
+// keepIdle makes Azurite keep idle connections open. By itself it closes them after 5 s, and a
+// request that is sent in that moment fails. It ignores its option for that and sets the default.
+const keepIdle = `const http = require("http"), create = http.createServer;
+http.createServer = (...args) =>
+	Object.defineProperty(create(...args), "keepAliveTimeout", { get: () => 3600e3, set: () => {} });
+`
+
+func writeKeepIdle(dir string) (path string, err error) {
+	if path, err = filepath.Abs(filepath.Join(dir, "keep-idle.cjs")); err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	return path, os.WriteFile(path, []byte(keepIdle), 0o600)
+}
 
 // Main runs the tests, stops the shared service, fails if goroutines are left over, and exits.
 //
@@ -96,13 +114,18 @@ func New(ctx context.Context, dir string, persist bool) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	preload, err := writeKeepIdle(dir)
+	if err != nil {
+		return nil, err
+	}
 	servers, err := serverprocess.Start(ctx, dir, serverprocess.Config{
 		Name: "Azurite", Program: "node", Args: func(port, data string) []string {
 			args := []string{path, "--blobHost", serverprocess.Host, "--blobPort", port, "--skipApiVersionCheck", "--disableTelemetry", "--silent"}
 			if persist {
 				return append(args, "--location", data)
 			}
-			return append(args, "--inMemoryPersistence")
+			// An orderly stop waits for idle connections in Node.js 18, so not with persist.
+			return append([]string{"--require", preload}, append(args, "--inMemoryPersistence")...)
 		},
 	})
 	if errors.Is(err, exec.ErrNotFound) {

@@ -61,12 +61,13 @@ func TestThroughAWrapper(t *testing.T) {
 
 // A driver without checks of its own is examined from outside.
 func TestWithoutAChecker(t *testing.T) {
-	l := uncheckable{memory.New()}
-	r := examineLocker(t, l)
-	wantFound(t, r, "the driver's checks", driver.LevelUnchecked, "")
-	wantFound(t, r, "records", driver.LevelUnchecked, "")
-	wantFound(t, r, "removal of the probe", driver.LevelUnchecked, "")
-	wantFound(t, r, "latency of acquire", driver.LevelOK, "")
+	synctest.Test(t, func(t *testing.T) {
+		r := examineLocker(t, uncheckable{memory.New()})
+		wantFound(t, r, "the driver's checks", driver.LevelUnchecked, "")
+		wantFound(t, r, "records", driver.LevelUnchecked, "")
+		wantFound(t, r, "removal of the probe", driver.LevelUnchecked, "")
+		wantFound(t, r, "latency of acquire", driver.LevelOK, "")
+	})
 }
 
 type uncheckable struct{ driver.Locker }

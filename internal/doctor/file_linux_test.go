@@ -163,7 +163,7 @@ func TestFolderHealthy(t *testing.T) {
 			p.setup = "mv " + p.dir + "/locks/machine-id " + p.dir + "; touch /etc/machine-id; mount --bind " + p.dir + "/machine-id /etc/machine-id"
 			_, r := p.twice()
 			for _, f := range r.Findings {
-				if f.Level != driver.LevelOK && f.Subject != "file system" { // that of the machine that runs the test
+				if f.Level != driver.LevelOK && f.Subject != "file system" && !isSlowness(f) { // that of the machine that runs the test
 					t.Errorf("%s is %v: %s", f.Subject, f.Level, f.Detail)
 				}
 			}

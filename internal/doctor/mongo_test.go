@@ -452,11 +452,15 @@ func TestMongoDBStandalone(t *testing.T) {
 
 // A server that nobody reaches is a finding, too.
 func TestMongoDBUnreachable(t *testing.T) {
-	url := "mongodb://locker:locker-password@127.0.0.1:1/app?commandTimeout=300ms"
-	r := examine(t, url)
-	f := wantFound(t, r, "primary", driver.LevelWrong, "firewall")
-	if !strings.Contains(f.Detail, "refused the connection") {
-		t.Errorf("the cause is not named: %s", f.Detail)
+	// On a busy machine a short limit can be over before the connection was refused.
+	for _, limit := range []string{"300ms", "2s", "10s"} {
+		r := examine(t, "mongodb://locker:locker-password@127.0.0.1:1/app?commandTimeout="+limit)
+		f := wantFound(t, r, "primary", driver.LevelWrong, "firewall")
+		wantFound(t, r, "probe lock", driver.LevelUnchecked, "")
+		if strings.Contains(f.Detail, "refused the connection") {
+			return
+		}
+		t.Logf("within %s the cause is not named: %s", limit, f.Detail)
 	}
-	wantFound(t, r, "probe lock", driver.LevelUnchecked, "")
+	t.Error("the cause is not named")
 }

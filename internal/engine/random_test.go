@@ -111,10 +111,12 @@ func TestRandomCallsAndFaults(t *testing.T) {
 			_ = r.Close(ctx)
 		}
 		start := time.Now()
-		if err := c.Shutdown(ctx); err != nil {
+		ending, end := context.WithTimeout(context.Background(), time.Minute)
+		if err := c.Shutdown(ending); err != nil {
 			t.Errorf("round %d: %v", round, err)
 		}
-		if d := time.Since(start); d > 3*time.Second {
+		end()
+		if d := time.Since(start); d > 10*time.Second { // what is in doubt is over after a TTL
 			t.Errorf("round %d: Shutdown took %v", round, d)
 		}
 		wg.Wait()

@@ -24,7 +24,8 @@ type Options struct {
 	// Arbiter makes the last member an arbiter, which votes and has no data.
 	Arbiter bool
 	// ElectionTimeout is how long the other members wait for a primary that does not
-	// answer; 0 means one second. MongoDB's own default is ten.
+	// answer; 0 means three seconds, so that a member may pause for a second on a busy
+	// machine. MongoDB's own default is ten.
 	ElectionTimeout time.Duration
 	// TTLMonitor is how many seconds the thread that deletes expired documents sleeps
 	// between its rounds; 0 means one. MongoDB's own default is 60.
@@ -43,7 +44,7 @@ func (o Options) withDefaults() Options {
 		o.Members = 3
 	}
 	if o.ElectionTimeout == 0 {
-		o.ElectionTimeout = time.Second
+		o.ElectionTimeout = 3 * time.Second
 	}
 	if o.TTLMonitor == 0 {
 		o.TTLMonitor = 1

@@ -157,9 +157,17 @@ func (s *Set) Primary(ctx context.Context) (int, error) {
 
 // StepDown makes the primary step down in favor of another member.
 func (s *Set) StepDown(ctx context.Context) error {
-	err := s.Admin(ctx, bson.D{{Key: "replSetStepDown", Value: 10}, {Key: "secondaryCatchUpPeriodSecs", Value: 5}})
-	if mongo.IsNetworkError(err) { // the primary may close its connections when it steps down
-		return nil
+	const tries = 3 // it refuses while no other member has caught up, which a busy machine delays
+	var err error
+	for range tries {
+		err = s.Admin(ctx, bson.D{{Key: "replSetStepDown", Value: 10}, {Key: "secondaryCatchUpPeriodSecs", Value: 5}})
+		if mongo.IsNetworkError(err) { // the primary may close its connections when it steps down
+			return nil
+		}
+		var refused mongo.CommandError
+		if !errors.As(err, &refused) || refused.Name != "ExceededTimeLimit" {
+			return err
+		}
 	}
 	return err
 }
