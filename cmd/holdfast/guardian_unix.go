@@ -147,11 +147,18 @@ func (g *guardian) readReports(reports *os.File) {
 
 // order tells the guardian to kill the group at a time on bootClock, unless another order
 // comes first. It does not wait for a guardian that is stopped.
-func (g *guardian) order(group int, at time.Duration) error {
-	if err := g.orders.SetWriteDeadline(time.Now().Add(orderTimeout)); err != nil {
-		return err
+func (g *guardian) order(group int, at time.Duration) (err error) {
+	const tries = 2 // this process may have been paused until the time limit was over
+	for range tries {
+		if err = g.orders.SetWriteDeadline(time.Now().Add(orderTimeout)); err != nil {
+			return err
+		}
+		err = binary.Write(g.orders, binary.NativeEndian, order{int64(group), int64(at)})
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
 	}
-	return binary.Write(g.orders, binary.NativeEndian, order{int64(group), int64(at)})
+	return err
 }
 
 // pid returns the guardian's process ID, or 0 if there is no guardian.
