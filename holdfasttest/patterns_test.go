@@ -277,7 +277,7 @@ func TestSlowBackend(t *testing.T) {
 }
 
 func TestInRealTime(t *testing.T) {
-	b := holdfasttest.New(t, holdfast.WithTTL(2*time.Second))
+	b := holdfasttest.New(t, holdfast.WithTTL(5*time.Second))
 	worker := b.Process("worker")
 	done := make(chan error, 1)
 	go func() { done <- worker.Client().Do(t.Context(), "billing", task) }()

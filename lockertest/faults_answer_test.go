@@ -117,6 +117,17 @@ func answerFaults() []fault {
 			},
 		},
 		{
+			name: "a call goes on after its context has ended", says: "after its context had ended", caught: []string{"context/ends during"},
+			make: func(w *fixture, f *faulty) {
+				f.tryAcquire = func(ctx context.Context, req driver.Request) (driver.Lease, error) {
+					if w.count("calls") == 1 {
+						time.Sleep(1100 * time.Millisecond)
+					}
+					return f.Locker.TryAcquire(ctx, req)
+				}
+			},
+		},
+		{
 			name: "a context's end is hidden", caught: []string{"context/ended before", "context/ends during"},
 			make: func(_ *fixture, f *faulty) {
 				guard(f, func(ctx context.Context, name string) (context.Context, error) {
