@@ -33,7 +33,10 @@ const (
 func (p *Plan) recovery() time.Duration { return 2*p.maxTTL() + 45*time.Second }
 
 // longestVacancy is how long nobody may hold a lock that others wait for: a little longer than the
-// poll interval, which grows to three times its default for a lock that has one holder for long. Leaders may cool down, and instances of Partitions observe each other for a while.
+// poll interval, which grows to three times its default for a lock that has one holder for long. A
+// request may meet a lease that its holder does not know of, because the reply was lost: then a process
+// that only polls waits for another interval. Leaders may cool down, and instances of Partitions observe
+// each other for a while.
 func longestVacancy(p *Plan, name string) time.Duration {
 	d := 8 * time.Second
 	if p.Backend == Azure {
@@ -41,6 +44,9 @@ func longestVacancy(p *Plan, name string) time.Duration {
 	}
 	if name != "a" && name != "b" {
 		d *= 3
+	}
+	for _, process := range p.Processes {
+		d = max(d, 8*time.Second+process.Poll)
 	}
 	if slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == StepClock && f.Amount < 0 }) {
 		d += p.maxTTL() // the expiry of a dead holder lies far ahead, so a waiter watches it for a whole TTL
