@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -61,7 +62,7 @@ func startConsole(t *testing.T, prepare func(*console, *exec.Cmd), command strin
 	defer func() { _ = tty.Close() }()
 
 	shell := exec.Command(command, args...)
-	shell.Env = append(os.Environ(), "HOLDFAST_BACKEND=file:"+t.TempDir(), "GORACE="+gorace, "PS1=$ ", "ENV=")
+	shell.Env = append(os.Environ(), "HOLDFAST_BACKEND=file:"+t.TempDir(), "GORACE="+raceLog(t), "PS1=$ ", "ENV=")
 	shell.Stdin, shell.Stdout, shell.Stderr = tty, tty, tty
 	shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	c := &console{t: t, pty: pty}
@@ -82,6 +83,29 @@ func startConsole(t *testing.T, prepare func(*console, *exec.Cmd), command strin
 		}
 	})
 	return c
+}
+
+// raceLog has the race detector of the programs on a terminal write to files, and reports at the end of
+// the test what is there. A race of bubbletea is left out: at a panic it closes the reader of the
+// terminal without waiting for it, and otherwise after half a second.
+func raceLog(t *testing.T) (options string) {
+	t.Helper()
+	dir := t.TempDir()
+	t.Cleanup(func() {
+		logs, _ := filepath.Glob(filepath.Join(dir, "race.*"))
+		for _, log := range logs {
+			text, err := os.ReadFile(log)
+			if err != nil {
+				t.Error(err)
+			}
+			for race := range strings.SplitSeq(string(text), "==================\n") {
+				if strings.Contains(race, "DATA RACE") && !strings.Contains(race, "cancelreader.(*epollCancelReader).Close") {
+					t.Errorf("%s: %s", log, race)
+				}
+			}
+		}
+	})
+	return gorace + " exitcode=0 log_path=" + filepath.Join(dir, "race")
 }
 
 func (c *console) readTerminal() {

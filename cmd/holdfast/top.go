@@ -71,7 +71,8 @@ func runTop(ctx context.Context, m *topModel) error {
 // runScreen runs a program that fills the terminal, until it ends itself or ctx ends. Afterwards the
 // terminal is as it was, even if the program panics.
 func runScreen(ctx context.Context, m tea.Model) error {
-	program := tea.NewProgram(m, tea.WithContext(ctx), tea.WithoutSignalHandler(), tea.WithFPS(framesPerSecond))
+	// Not tea.WithContext: if a context ends the program, it closes the terminal's reader while that reads.
+	program := tea.NewProgram(m, tea.WithoutSignalHandler(), tea.WithFPS(framesPerSecond))
 	continued, stop := notifyContinued()
 	defer stop()
 	ended := make(chan struct{})
@@ -79,10 +80,14 @@ func runScreen(ctx context.Context, m tea.Model) error {
 	defer watching.Wait()
 	defer close(ended)
 	watching.Go(func() {
+		canceled := ctx.Done()
 		for {
 			select {
 			case <-continued:
 				program.Send(topContinued{})
+			case <-canceled:
+				canceled = nil
+				program.Quit()
 			case <-ended:
 				return
 			}
