@@ -48,8 +48,8 @@ func TestArbiter(t *testing.T) {
 	// Without its other member the set acknowledges no majority write.
 	select {
 	case <-h.Context().Done():
-	case <-time.After(ttl + busy):
-		t.Error("the hold is still live after its deadline")
+	case <-time.After(ttl):
+		wantOver(t, h)
 	}
 	env.Check(t, m.Restart(testContext(t), primary))
 	next, err := waiter.Lock(testContext(t), "kept")
@@ -113,6 +113,7 @@ func TestTTLThreadRemovesRecordsEarly(t *testing.T) {
 	client := open(t, url, holdfast.WithTTL(20*time.Second)) // a busy machine may renew late
 	kept, err := client.Lock(testContext(t), "kept")
 	env.Check(t, err)
+	renewed := time.Now().Add(25 * time.Second) // later than the first lease lasts
 	c := &counter{t: t}
 	stop := c.contend(url, 4, holdfast.WithTTL(6*time.Second))
 	defer stop()
@@ -131,6 +132,7 @@ func TestTTLThreadRemovesRecordsEarly(t *testing.T) {
 			return err == nil && n == 0
 		})
 	}
+	time.Sleep(time.Until(renewed))
 	stop()
 	c.check()
 	if err := kept.Err(); err != nil {

@@ -101,8 +101,8 @@ func TestPrimaryCutOff(t *testing.T) {
 
 	select {
 	case <-h.Context().Done():
-	case <-time.After(ttl + busy):
-		t.Error("the isolated hold is still live after its deadline")
+	case <-time.After(ttl):
+		wantOver(t, h)
 	}
 	next, err := other.Lock(testContext(t), "held on the isolated side")
 	env.Check(t, err)
@@ -154,8 +154,8 @@ func TestWriteConcernTimeout(t *testing.T) {
 	}
 	select {
 	case <-h.Context().Done():
-	case <-time.After(ttl + busy):
-		t.Error("the hold is still live after its deadline")
+	case <-time.After(ttl):
+		wantOver(t, h)
 	}
 	for member := range 3 {
 		if member != primary {

@@ -149,18 +149,23 @@ var watcherClauses = []clause{
 		name: "watcher/no waiting", alone: true, needs: func(s *suite) bool { return canWatch(s) && canStall(s) },
 		says: "Watch returns at once, without I/O. If watching turns out to be impossible, wake is never called.",
 		run: func(c *check) {
-			name := c.name()
 			watcher := c.fresh().Capabilities().Watcher // opening may need the backend
-			resume, err := c.cfg.Stall(c.ctx, name)
-			if err != nil {
-				c.fatalf("lockertest: Config.Stall: %v", err)
+			var took time.Duration
+			for range 3 { // a busy machine delays one try, a request to the backend delays all
+				name := c.name()
+				resume, err := c.cfg.Stall(c.ctx, name)
+				if err != nil {
+					c.fatalf("lockertest: Config.Stall: %v", err)
+				}
+				start := time.Now()
+				watcher.Watch(name, func() {})()
+				took = time.Since(start)
+				resume()
+				if took <= time.Second {
+					return
+				}
 			}
-			defer resume()
-			start := time.Now()
-			watcher.Watch(name, func() {})()
-			if took := time.Since(start); took > c.soon {
-				c.errorf("Watch and stop took %v while the backend did not answer", took)
-			}
+			c.errorf("Watch and stop took %v while the backend did not answer", took)
 		},
 	},
 	{

@@ -21,6 +21,7 @@ func TestCompletionInBash(t *testing.T) {
 		{"holdfast data g\tbil\t", "$ holdfast data get billing"},
 		{"holdfast --backend=azb\t", "$ holdfast --backend=azblob://"},
 	} {
+		// If the time for reading the names has passed, a user would press the key again.
 		for deadline := time.Now().Add(patience); ; {
 			s.enter(c.typed)
 			done := s.showsWithin(2*completeTimeout, c.want)
@@ -31,7 +32,7 @@ func TestCompletionInBash(t *testing.T) {
 			s.until("an empty line", func(lines []string) bool { return lines[0] == "$" && lines[1] == "" })
 			if done {
 				break
-			} // the time for reading the names has passed: as a user would, press the key again
+			}
 		}
 	}
 }

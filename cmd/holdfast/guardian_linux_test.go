@@ -23,8 +23,8 @@ func guardedCommand(t *testing.T) *child {
 	return c
 }
 
-// giveOrder orders the guardian to kill the group after a time. An order that this process was paused
-// in is not written, because it has a time limit, and is given again.
+// giveOrder orders the guardian to kill the group after a time. If this process is paused meanwhile, the
+// order times out, and is given again.
 func giveOrder(t *testing.T, c *child, left time.Duration) {
 	t.Helper()
 	eventually(t, "the guardian gets an order", func() bool {
@@ -109,11 +109,32 @@ func TestOrderToStoppedGuardian(t *testing.T) {
 	}
 }
 
+// An order whose time limit is over because holdfast was paused is written again, and one for a stopped
+// guardian is not repeated forever.
+func TestLateOrderIsWrittenAgain(t *testing.T) {
+	for _, test := range []struct{ late, want int }{{0, 1}, {1, 2}, {9, 2}} {
+		writes := 0
+		err := againIfLate(func() error {
+			if writes++; writes <= test.late {
+				return os.ErrDeadlineExceeded
+			}
+			return nil
+		})
+		if writes != test.want || (err != nil) != (test.late > 1) {
+			t.Errorf("%d late: %d writes, error %v", test.late, writes, err)
+		}
+	}
+}
+
 // A guardian that was stopped until its order was overdue reads the later orders before it
 // kills: the lock was renewed all the time.
 func TestGuardianReadsLaterOrdersFirst(t *testing.T) {
 	var c *child
+	deadline := time.Now().Add(patience)
 	for inTime := false; !inTime; { // again if the first order was due before the guardian was stopped
+		if time.Now().After(deadline) {
+			t.Fatal("no guardian was stopped before its order was due")
+		}
 		c = guardedCommand(t)
 		due := bootClock() + time.Second
 		giveOrder(t, c, time.Second)

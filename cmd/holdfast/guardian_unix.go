@@ -22,7 +22,7 @@ import (
 const guardianName = "lock-guardian"
 
 const (
-	// orderTimeout bounds the writing of an order.
+	// orderTimeout bounds each of two attempts to write an order, and the writing of a report.
 	orderTimeout = 10 * time.Millisecond
 	// readyTimeout bounds the wait for a guardian that was started.
 	readyTimeout = 2 * time.Second
@@ -147,16 +147,21 @@ func (g *guardian) readReports(reports *os.File) {
 
 // order tells the guardian to kill the group at a time on bootClock, unless another order
 // comes first. It does not wait for a guardian that is stopped.
-func (g *guardian) order(group int, at time.Duration) (err error) {
-	const tries = 2 // this process may have been paused until the time limit was over
-	for range tries {
-		if err = g.orders.SetWriteDeadline(time.Now().Add(orderTimeout)); err != nil {
+func (g *guardian) order(group int, at time.Duration) error {
+	return againIfLate(func() error {
+		if err := g.orders.SetWriteDeadline(time.Now().Add(orderTimeout)); err != nil {
 			return err
 		}
-		err = binary.Write(g.orders, binary.NativeEndian, order{int64(group), int64(at)})
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			return err
-		}
+		return binary.Write(g.orders, binary.NativeEndian, order{int64(group), int64(at)})
+	})
+}
+
+// againIfLate repeats a write once if its time limit was over. This process may have been paused until
+// then, and nothing was written.
+func againIfLate(write func() error) error {
+	err := write()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = write()
 	}
 	return err
 }

@@ -210,8 +210,9 @@ func cmdSignalTree(ts *testscript.TestScript, neg bool, args []string) {
 		_ = syscall.Kill(p.id, signalNumbers[args[0]]) // it may have ended
 	}
 	time.Sleep(200 * time.Millisecond) // for the guardians' reports
-	for _, p := range supervisors {
-		ts.Check(syscall.Kill(p.id, syscall.SIGCONT))
+
+	for _, p := range slices.Backward(supervisors) { // a child goes on before its parent
+		_ = syscall.Kill(p.id, syscall.SIGCONT)
 	}
 }
 

@@ -61,7 +61,8 @@ func lockLifecycle(t *testing.T, l, other *Locker) (unknown, timedOut int) {
 	}
 	first := acquireUntilGranted(request("n"))
 	wantHeld(t, other, "n")
-	if r := inspect(t, l, "n"); r.State != driver.StateHeld || r.Owner != first.Owner || r.Token != first.Token {
+	r, err := l.Inspect(ctx, "n")
+	if check("inspect", err); r.State != driver.StateHeld || r.Owner != first.Owner || r.Token != first.Token {
 		t.Errorf("held: %+v", r)
 	}
 	check("renew", l.Renew(ctx, first))
@@ -133,6 +134,9 @@ func TestSingleFault(t *testing.T) {
 				w.faultAt, w.faultOnce = i+1, kind.fault
 				unknown, timedOut := lockLifecycle(t, l, other)
 				want := 0
+				if w.met() == "" {
+					t.Error("no request met the fault")
+				}
 				if w.met() == reqAcquire && !kind.refused { // on a busy machine another request than usual may meet the fault
 					want = 1
 				}

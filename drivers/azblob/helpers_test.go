@@ -68,7 +68,7 @@ func (r *testContainer) lockerWithFaults(opts ...Option) (*Locker, *faultTranspo
 }
 
 // The emulator has one thread. If too many tests use it at a time, requests exceed their time
-// limits. allTests limits all tests with a container of their own, many of which mostly wait for a
+// limits. allTests limits the tests of newTestContainer, many of which mostly wait for a
 // lease to end, and parallelTests the busy ones.
 var (
 	allTests      = make(chan struct{}, 24)

@@ -52,7 +52,7 @@ var small = Options{Rounds: 5, HandOvers: 3, Crashes: 2, Leases: []int{1, 40}, T
 func TestRun(t *testing.T) {
 	var r *Report
 	var url string
-	for range 5 {
+	for range 5 { // a busy machine can delay the renewals, or lose leases of 3 s
 		var err error
 		url = "file:" + t.TempDir()
 		if r, err = Run(t.Context(), url, small); err != nil {
@@ -60,7 +60,7 @@ func TestRun(t *testing.T) {
 		}
 		if !slices.ContainsFunc(r.Leases, func(h LeaseCost) bool { return !steady(h) }) {
 			break
-		} // a busy machine can delay the renewals, or lose leases of 3 s
+		}
 	}
 	for what, l := range map[string]*Latency{"acquire": r.Acquire, "renew": r.Renew, "release": r.Release, "hand-over": r.HandOver, "take-over": r.TakeOver} {
 		if l == nil || l.P50 <= 0 || l.P50 > l.P90 || l.P90 > l.P99 {

@@ -111,11 +111,11 @@ func TestRandomCallsAndFaults(t *testing.T) {
 			_ = r.Close(ctx)
 		}
 		start := time.Now()
-		ending, end := context.WithTimeout(context.Background(), time.Minute)
-		if err := c.Shutdown(ending); err != nil {
+		shutdownCtx, cancelShutdown := context.WithTimeout(context.Background(), time.Minute)
+		if err := c.Shutdown(shutdownCtx); err != nil {
 			t.Errorf("round %d: %v", round, err)
 		}
-		end()
+		cancelShutdown()
 		if d := time.Since(start); d > 10*time.Second { // what is in doubt is over after a TTL
 			t.Errorf("round %d: Shutdown took %v", round, d)
 		}
