@@ -294,6 +294,7 @@ func (l *link) noteRenewal(renewed driver.Lease, sent time.Duration, err error) 
 	defer l.w.mu.Unlock()
 	if known := l.p.leases[renewed.Name]; known != nil && known.ID == renewed.ID {
 		if err == nil {
+			known.late = l.w.now() > known.deadline()-clockTolerance
 			known.sent = max(known.sent, sent)
 		}
 		known.lost = known.lost || errors.Is(err, driver.ErrLost)

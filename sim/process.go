@@ -73,8 +73,15 @@ func (p *process) function(ctx context.Context, run func(h *holdfast.Hold) error
 type lease struct {
 	driver.Lease
 	sent time.Duration // when the last successful request was sent
+	late bool          // its reply came around the deadline, so the process may count it or not
 	lost bool          // the backend has said so
 }
+
+// deadline is when the process stops to count on the lease.
+func (l *lease) deadline() time.Duration { return l.sent + l.TTL - l.TTL/6 }
+
+// clockTolerance is for the drift of clocks within a TTL.
+const clockTolerance = 100 * time.Millisecond
 
 // holdsLease reports whether a hold has the ID. mu is held.
 func (p *process) holdsLease(id string) bool {
@@ -137,9 +144,8 @@ func (p *process) observe(e holdfast.Event) {
 	if p.w.trace != nil && e.Type != holdfast.EventError && e.Type != holdfast.EventHolderSeen {
 		p.w.tracef(p.name, "reports: %v", e)
 	}
-	if l := p.leases[e.Name]; e.Type == holdfast.EventLost && l != nil && l.Token == e.Token && !l.lost && !p.wasPaused && !p.crashed && p.ctx.Err() == nil {
-		const tolerance = 100 * time.Millisecond // clocks drift
-		if early := l.sent + l.TTL - l.TTL/6 - p.w.now(); early > tolerance {
+	if l := p.leases[e.Name]; e.Type == holdfast.EventLost && l != nil && l.Token == e.Token && !l.lost && !l.late && !p.wasPaused && !p.crashed && p.ctx.Err() == nil {
+		if early := l.deadline() - p.w.now(); early > clockTolerance {
 			p.w.violate(NoHastyLoss, "%s: %v, %v before its deadline", p.name, e, early)
 		}
 	}
