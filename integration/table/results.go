@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"bufio"
 	"encoding/json"
 	"errors"
@@ -87,7 +88,7 @@ func (r *result) String() string {
 	return fmt.Sprintf("%d × %d s", r.runs, int((r.longest+time.Second-1)/time.Second))
 }
 
-// backendsOf returns the backends of a test.
+// backendsOf returns the backends of a test, or a dash if it uses none.
 func (r *result) backendsOf(s scenario) string {
 	ran := r.backends
 	if ran == nil {
@@ -99,5 +100,5 @@ func (r *result) backendsOf(s scenario) string {
 			names = append(names, b)
 		}
 	}
-	return strings.Join(names, ", ")
+	return cmp.Or(strings.Join(names, ", "), "–")
 }

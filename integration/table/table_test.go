@@ -56,6 +56,9 @@ func (x) TestMethod(t *testing.T) {}
 
 // A thing — a rule.
 func TestTwo(t *testing.T) { env.StartMongo(t) }
+
+// No server — a row with a dash.
+func TestThree(t *testing.T) {}
 `
 
 const output = `{"Action":"output","Output":"integration: mode process\n"}
@@ -63,6 +66,7 @@ const output = `{"Action":"output","Output":"integration: mode process\n"}
 {"Action":"pass","Test":"TestOne/azblob/deep","Elapsed":20.1}
 {"Action":"pass","Test":"TestOne","Elapsed":0}
 {"Action":"pass","Test":"TestOne","Elapsed":0}
+{"Action":"pass","Test":"TestThree","Elapsed":1}
 {"Action":"pass","Elapsed":30}
 `
 
@@ -93,6 +97,7 @@ func TestTableIsUpdated(t *testing.T) {
 		"Head.\n", "Tail.\n", "backends: process.",
 		"| Something is done, somewhere | it holds, and more | `TestOne` | mongodb, azblob | 2 × 21 s |\n",
 		"| A thing | a rule | `TestTwo` | mongodb | 7 × 8 s |\n",
+		"| No server | a row with a dash | `TestThree` | – | 1 × 1 s |\n",
 	} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("no %q in:\n%s", want, page)
