@@ -284,6 +284,8 @@ func (q *queue) noteReply(name string, e *entry, asked time.Duration, granted bo
 		present.asked = asked
 	case present == e && e.unanswered == 0:
 		delete(q.entered, name)
+	case present == e && granted && len(q.waits[name]) == 0: // nobody waits who would leave the queue later
+		q.leave(name)
 	}
 }
 

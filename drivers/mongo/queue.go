@@ -130,8 +130,15 @@ func (q *queue) noteRequest(name string, at time.Time) *entry {
 
 // noteReply notes what a request has shown of this Locker's position. It was sent at asked, and e was
 // noted for it. A grant ends the position, unless another request of this Locker may enter the queue
-// after it.
+// after it. If nobody waits who would leave the queue then, it is left now.
 func (q *queue) noteReply(name string, e *entry, asked time.Time, granted bool, position int) {
+	if q.stays(name, e, asked, granted, position) && !q.watcher.watched(name) {
+		q.leave(name)
+	}
+}
+
+// stays notes a reply. It reports whether a position may remain after a grant.
+func (q *queue) stays(name string, e *entry, asked time.Time, granted bool, position int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	e.unanswered--
@@ -144,6 +151,7 @@ func (q *queue) noteReply(name string, e *entry, asked time.Time, granted bool, 
 	case present == e && e.unanswered == 0:
 		delete(q.entered, name)
 	}
+	return granted && q.entered[name] == e
 }
 
 // leave has the Locker leave the queue of a name in the background, if it is in it.

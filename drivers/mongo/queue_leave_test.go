@@ -156,10 +156,12 @@ func TestGrantOfTryLockKeepsThePositionKnown(t *testing.T) {
 }
 
 // A request whose caller has given up enters the queue late, when another request of the process has been
-// granted the lock. The process leaves the queue all the same, also if another waiter has come meanwhile.
+// granted the lock. The process leaves the queue all the same, also if another waiter has come meanwhile, or
+// if the other request was granted the lock at once, so that nobody waits.
 func TestLateRequestLeavesNoPosition(t *testing.T) {
 	t.Parallel()
-	for _, another := range []bool{false, true} {
+	const alone, anotherWaiter, noWaiter = "alone", "another waiter", "no waiter"
+	for _, meanwhile := range []string{alone, anotherWaiter, noWaiter} {
 		base := mongotest.Collection(t)
 		l, other := newTestLocker(t, base), newTestLocker(t, base)
 		q := l.queue
@@ -167,18 +169,26 @@ func TestLateRequestLeavesNoPosition(t *testing.T) {
 		stop := wait()
 		sent := time.Now()
 		q.noteRequest("job", sent) // it never gets an answer
-		if another {
+		holdOff := func() {        // no goroutine leaves the queue meanwhile: the test does it below
 			q.mu.Lock()
-			q.sending = true // no goroutine leaves the queue meanwhile: the test does it below
-			q.mu.Unlock()
+			defer q.mu.Unlock()
+			q.sending = true
+		}
+		if meanwhile != alone {
+			holdOff()
 			stop()
+		}
+		if meanwhile == anotherWaiter {
 			stop = wait()
 		}
 		second := q.noteRequest("job", sent)
-		if another {
+		if meanwhile != alone {
 			if names := q.takeLeaving(); len(names) > 0 { // as leaveQueues does a moment later
 				t.Fatalf("leaves the queues of %v, for which it waits", names)
 			}
+		}
+		if meanwhile == noWaiter {
+			holdOff()
 		}
 		q.noteReply("job", second, sent, true, 0)
 		holder := acquire(t, other, longRequest("job", "holder"))
@@ -188,8 +198,12 @@ func TestLateRequestLeavesNoPosition(t *testing.T) {
 		if r, inspectErr := other.Inspect(bounded(t), "job"); err != nil || inspectErr != nil || r.Waiters != 1 {
 			t.Fatalf("%d waiters, %v, %v", r.Waiters, err, inspectErr)
 		}
-		stop()
-		soon(t, fmt.Sprintf("the queue is empty; another waiter: %v", another), func() bool {
+		if meanwhile == noWaiter {
+			q.leavings.Go(q.leaveQueues)
+		} else {
+			stop()
+		}
+		soon(t, "the queue is empty; meanwhile "+meanwhile, func() bool {
 			r, err := other.Inspect(bounded(t), "job")
 			return err == nil && r.Waiters == 0
 		})
