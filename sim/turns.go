@@ -198,10 +198,11 @@ func (s *server) checkPositions(name string, before, after []lockstate.Waiter, m
 // settled is how long after a fault every waiter is certainly in its usual state again.
 const settled = 15 * time.Second
 
-// quiet reports whether there has been no fault for a while.
-func (w *world) quiet() bool {
+// quietSince reports whether there has been no fault since a while before a time. A fault that has ended
+// by now may have lost the hint that was sent then.
+func (w *world) quietSince(since time.Duration) bool {
 	now := w.now()
-	if w.plan.Noise > 0 && now < w.plan.Heal+settled {
+	if w.plan.Noise > 0 && since < w.plan.Heal+settled {
 		return false
 	}
 	for _, f := range w.plan.Faults { // sorted by At
@@ -209,7 +210,7 @@ func (w *world) quiet() bool {
 		if f.Kind == Crash || f.Kind == Stop { // those that are left are not disturbed
 			end = f.At
 		}
-		if f.At <= now && now < end+settled {
+		if f.At <= now && since < end+settled {
 			return false
 		}
 	}
@@ -228,7 +229,7 @@ func (s *server) waitsSince(waiter, name string, since time.Duration) bool {
 // A waiter that moved forward after it was woken comes too late: those before it were dead, and their
 // time ran out in between.
 func (s *server) checkOvertaken(p *process, name string, passed []lockstate.Waiter, t *turns) {
-	if !s.w.quiet() {
+	if !s.w.quietSince(t.freed) {
 		return
 	}
 	for i, w := range passed {
@@ -242,7 +243,7 @@ func (s *server) checkOvertaken(p *process, name string, passed []lockstate.Wait
 // expectHandover checks later that a released lock was granted to a waiter: to the first soon, and to
 // the second one turn later if the first is dead. Behind two that are dead, a waiter polls.
 func (s *server) expectHandover(name string, r *record, t *turns, release int) {
-	if s.answerLost || !s.w.quiet() {
+	if s.answerLost || !s.w.quietSince(s.w.now()) {
 		return
 	}
 	freed := t.freed
@@ -256,7 +257,7 @@ func (s *server) expectHandover(name string, r *record, t *turns, release int) {
 		limit += 25 * time.Second
 	}
 	s.w.after(limit, func() {
-		if s.w.quiet() && t.known && t.released == release && s.waitsSince(waiter, name, freed) {
+		if s.w.quietSince(freed) && t.known && t.released == release && s.waitsSince(waiter, name, freed) {
 			s.w.violate(Handovers, "%q is free for %v after its release, although %s waits at position %d", name, limit, waiter, first+1)
 		}
 	})
