@@ -51,7 +51,7 @@
 //  10. No lock stays stuck. If the server's clock steps back, a dead holder's expiry may lie far
 //     in the future. A Client takes such a lock over by compare-and-set when it has seen the same
 //     holder without a renewal for the holder's whole TTL. All calls of the Client share what it
-//     has seen. (Azure Blob Storage needs no such take-over: the service's own clock, which does
+//     has seen. (Azure Blob Storage needs no such takeover: the service's own clock, which does
 //     not step back, ends the leases.)
 //
 // The lines that keep a promise are marked "Promise n:". Each promise has a test file:
@@ -100,7 +100,7 @@
 // every fail-over. With MongoDB's default settings a crashed primary is replaced after 11 to 12 s,
 // which the default TTL survives.
 //
-// A dead holder keeps others waiting for up to one TTL. A shorter TTL gives a faster take-over,
+// A dead holder keeps others waiting for up to one TTL. A shorter TTL gives a faster takeover,
 // with more renewals and more losses. Azure Blob Storage allows only leases of 15 to 60 whole
 // seconds.
 package holdfast

@@ -8,7 +8,7 @@ import (
 
 var expiryClauses = []clause{
 	{
-		name: "expiry/take-over", waits: true,
+		name: "expiry/takeover", waits: true,
 		says: "The lock is granted if its lease expired, judged by the backend's clock alone, and not before. The token is greater than that of every earlier grant, and the data are kept.",
 		run: func(c *check) {
 			req := c.brief(c.name())
@@ -19,7 +19,7 @@ var expiryClauses = []clause{
 			second := c.takeOver(c.b, c.request(req.Name), sent.Add(req.TTL), granted.Add(req.TTL))
 			c.tokenRises(first, second)
 			if data := c.inspect(c.a, req.Name).Data; string(data) != "kept" {
-				c.errorf("after the take-over the data are %q, want %q", data, "kept")
+				c.errorf("after the takeover the data are %q, want %q", data, "kept")
 			}
 			c.lost("Renew of a lease that expired and was taken over", c.a.Renew(c.ctx, first))
 			c.release(c.a, first)

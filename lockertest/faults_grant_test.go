@@ -73,7 +73,7 @@ func grantFaults() []fault {
 	return []fault{
 		{
 			name: "a constant token", says: "token 7 was granted to another ID before",
-			caught: []string{"token/rises", "token/another Locker", "release/frees", "race/exclusion", "expiry/take-over", "release/keeps token and data"},
+			caught: []string{"token/rises", "token/another Locker", "release/frees", "race/exclusion", "expiry/takeover", "release/keeps token and data"},
 			make:   grants(func(_ *fixture, _ driver.Request, l *driver.Lease) { l.Token = 7 }),
 		},
 		{

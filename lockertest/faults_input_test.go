@@ -156,7 +156,7 @@ func inputFaults() []fault {
 			},
 		},
 		{
-			name: "nil clears the data", caught: []string{"data/kept or replaced", "expiry/take-over"},
+			name: "nil clears the data", caught: []string{"data/kept or replaced", "expiry/takeover"},
 			make: asks(func(_ *fixture, req *driver.Request) {
 				if req.Data == nil {
 					req.Data = []byte{}

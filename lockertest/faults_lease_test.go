@@ -55,11 +55,11 @@ func leaseFaults() []fault {
 	const early = "before the lease could end"
 	return []fault{
 		{
-			name: "expiry is ignored", says: "is still held", caught: []string{"expiry/take-over", "expiry/inspect", "expiry/one winner", "renew/extends"},
+			name: "expiry is ignored", says: "is still held", caught: []string{"expiry/takeover", "expiry/inspect", "expiry/one winner", "renew/extends"},
 			make: asks(func(_ *fixture, req *driver.Request) { req.TTL *= 1000 }),
 		},
 		{
-			name: "leases end early", says: early, caught: []string{"expiry/take-over", "expiry/inspect", "renew/longer", "breaker/runs out"},
+			name: "leases end early", says: early, caught: []string{"expiry/takeover", "expiry/inspect", "renew/longer", "breaker/runs out"},
 			make: func(w *fixture, f *faulty) {
 				asks(func(_ *fixture, req *driver.Request) { req.TTL = req.TTL / 10 * 9 })(w, f)
 				f.renew = func(ctx context.Context, l driver.Lease) error {
@@ -69,7 +69,7 @@ func leaseFaults() []fault {
 			},
 		},
 		{
-			name: "leases end 10 ms early", says: early, caught: []string{"expiry/take-over"},
+			name: "leases end 10 ms early", says: early, caught: []string{"expiry/takeover"},
 			make: asks(func(_ *fixture, req *driver.Request) { req.TTL -= 10 * time.Millisecond }),
 		},
 		{
@@ -136,7 +136,7 @@ func leaseFaults() []fault {
 		},
 		{
 			name: "a lost renewal says nil", says: "want ErrLost",
-			caught: []string{"renew/released", "renew/stale", "renew/unknown name", "renew/removed", "expiry/take-over", "race/exclusion", "acquire/owner proves nothing", "acquire/replace"},
+			caught: []string{"renew/released", "renew/stale", "renew/unknown name", "renew/removed", "expiry/takeover", "race/exclusion", "acquire/owner proves nothing", "acquire/replace"},
 			make: renews(func(_ *fixture, f *faulty, ctx context.Context, l driver.Lease) error {
 				if err := f.Locker.Renew(ctx, l); !errors.Is(err, driver.ErrLost) {
 					return err
@@ -154,7 +154,7 @@ func leaseFaults() []fault {
 			}),
 		},
 		{
-			name: "renewals take the lock again", caught: []string{"renew/stale", "expiry/take-over"},
+			name: "renewals take the lock again", caught: []string{"renew/stale", "expiry/takeover"},
 			make: renews(func(w *fixture, f *faulty, ctx context.Context, l driver.Lease) error {
 				if f.Locker.Renew(ctx, l) == nil {
 					return nil
@@ -173,7 +173,7 @@ func leaseFaults() []fault {
 			}),
 		},
 		{
-			name: "a release frees another's lock", caught: []string{"release/stale", "release/by name and ID", "acquire/owner proves nothing", "race/exclusion", "expiry/take-over", "breaker/BreakNow"},
+			name: "a release frees another's lock", caught: []string{"release/stale", "release/by name and ID", "acquire/owner proves nothing", "race/exclusion", "expiry/takeover", "breaker/BreakNow"},
 			make: releases(func(_ *fixture, f *faulty, ctx context.Context, l driver.Lease) error {
 				return f.Locker.Capabilities().Breaker.BreakNow(ctx, l.Name, 0)
 			}),

@@ -150,7 +150,7 @@ var historyClauses = []clause{
 				return // this backend takes nothing over
 			}
 			c.acquire(c.b, req)
-			c.pastIs("after a take-over", first, driver.EndTakenOver)
+			c.pastIs("after a takeover", first, driver.EndTakenOver)
 		},
 	},
 	{

@@ -216,7 +216,7 @@ func opError(op, name string, err error) error {
 }
 
 // Inspect implements [driver.Locker]. It describes the new lock, which is free while a program
-// that is not migrated holds the old one. The record has no Revision: a take-over by
+// that is not migrated holds the old one. The record has no Revision: a takeover by
 // [driver.Request.Replace] would need one of the old lock, too.
 func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error) {
 	r, err := l.new.Inspect(ctx, name)

@@ -38,7 +38,7 @@ func TestReportIsDrawn(t *testing.T) {
 	}{
 		"latencies":  {bench.Options{Rounds: 3}, 1, "release"},
 		"leases":     {bench.Options{Leases: []int{2}, TTL: time.Second, Hold: time.Millisecond}, 1, "calls per second"},
-		"everything": {bench.Options{Rounds: 3, HandOvers: 1, Leases: []int{2, 3}, TTL: time.Second, Hold: time.Millisecond}, 2, "hand-over after a release"},
+		"everything": {bench.Options{Rounds: 3, HandOvers: 1, Leases: []int{2, 3}, TTL: time.Second, Hold: time.Millisecond}, 2, "handoff after a release"},
 	} {
 		report := measured(t, c.options)
 		var svg, picture bytes.Buffer

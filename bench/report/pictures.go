@@ -71,10 +71,10 @@ func drawLeases(measured results) ([]*figure.Panel, error) {
 func drawWaiting(measured results) ([]*figure.Panel, error) {
 	r := &reader{results: measured}
 	handoffs := []figure.Range{
-		r.quantileRange("lock from articles", benchHandoffArticle, "hand-over"), r.quantileRange("a try every second", benchHandoffPolled, "hand-over"),
-		r.quantileRange("Holdfast, processes", benchHandoffProcesses, "hand-over"), r.quantileRange("Holdfast, clients", benchHandoff, "hand-over"),
+		r.quantileRange("lock from articles", benchHandoffArticle, "handoff"), r.quantileRange("a try every second", benchHandoffPolled, "handoff"),
+		r.quantileRange("Holdfast, processes", benchHandoffProcesses, "handoff"), r.quantileRange("Holdfast, clients", benchHandoff, "handoff"),
 	}
-	takeovers := []figure.Range{r.quantileRange("lock from articles", benchTakeoverArticle, "take-over"), r.quantileRange("Holdfast", benchTakeover, "take-over")}
+	takeovers := []figure.Range{r.quantileRange("lock from articles", benchTakeoverArticle, "takeover"), r.quantileRange("Holdfast", benchTakeover, "takeover")}
 	if r.err != nil {
 		return nil, r.err
 	}

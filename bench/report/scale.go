@@ -28,13 +28,13 @@ func waiting(measured results) (string, error) {
 		{"servers' CPU per insert, relative to no followers", "", benchWrites, "server-cpu/alone", "%.2f"},
 		{"idle follower: commands per minute", "≤ 6", benchIdle, "commands/follower/min", "%.1f"},
 		{"idle follower: servers' CPU per minute, ms", "", benchIdle, "server-cpu-ms/follower/min", "%.1f"},
-		{"handoff between two processes, relative to acquire + release", "≤ 1.0", benchTwo, "hand-over/acquire+release", "%.2f"},
-		{"many wait: commands per handoff", "≤ 8", benchQueue, "commands/hand-over", "%.1f"},
-		{"many wait: a handoff, relative to acquire + release", "≤ 1.3", benchQueue, "hand-over/acquire+release", "%.2f"},
+		{"handoff between two processes, relative to acquire + release", "≤ 1.0", benchTwo, "handoff/acquire+release", "%.2f"},
+		{"many wait: commands per handoff", "≤ 8", benchQueue, "commands/handoff", "%.1f"},
+		{"many wait: a handoff, relative to acquire + release", "≤ 1.3", benchQueue, "handoff/acquire+release", "%.2f"},
 		{"many wait: waits that a later arrival passed, %", "0", benchQueue, "passed-waits-%", "%.1f"},
 		{"many wait: the longest wait, in handoffs per waiter", "≤ 1.2", benchQueue, "longest-wait/waiters", "%.2f"},
-		{"takeover with many waiters, from the expiry, ms", "", benchManyCrash, "take-over-ms", "%.0f"},
-		{"the same: commands", "≤ 12", benchManyCrash, "commands/take-over", "%.0f"},
+		{"takeover with many waiters, from the expiry, ms", "", benchManyCrash, "takeover-ms", "%.0f"},
+		{"the same: commands", "≤ 12", benchManyCrash, "commands/takeover", "%.0f"},
 	} {
 		row := []string{c.what, c.target}
 		for _, way := range wakeWays {
@@ -47,11 +47,11 @@ func waiting(measured results) (string, error) {
 	}
 	crash := []string{"takeover with many waiters, p99, ms", "≤ 100"}
 	for _, way := range wakeWays {
-		crash = append(crash, fmt.Sprintf("%.0f", r.get(benchManyCrash, way+":p99-take-over-ms")))
+		crash = append(crash, fmt.Sprintf("%.0f", r.get(benchManyCrash, way+":p99-takeover-ms")))
 	}
 	text := table(append(rows, crash)...)
 	text += fmt.Sprintf("\n%.0f followers or waiters; %.0f handoffs of one name for each way.\n",
-		r.get(benchWrites, "followers"), r.get(benchQueue, "hand-overs"))
+		r.get(benchWrites, "followers"), r.get(benchQueue, "handoffs"))
 	machine, err := machineLine(measured)
 	return text + machine, cmp.Or(r.err, err)
 }

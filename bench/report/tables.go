@@ -62,13 +62,13 @@ func handoff(measured results) (string, error) {
 	r := &reader{results: measured}
 	text := table(
 		[]string{"", "p50", "p90", "p99"},
-		r.quantiles("Holdfast, between two clients", benchHandoff, "hand-over"),
+		r.quantiles("Holdfast, between two clients", benchHandoff, "handoff"),
 		r.quantiles("acquire without waiters, alternating with it", benchHandoff, "acquire"),
 		r.quantiles("release without waiters, alternating with it", benchHandoff, "release"),
-		r.quantiles("Holdfast, between two processes", benchHandoffProcesses, "hand-over"),
+		r.quantiles("Holdfast, between two processes", benchHandoffProcesses, "handoff"),
 		r.quantiles("a plain majority write, alternating with it", benchHandoffProcesses, "write"),
-		r.quantiles("baseline: a loop that tries every second", benchHandoffPolled, "hand-over"),
-		r.quantiles("baseline: lock from articles", benchHandoffArticle, "hand-over"),
+		r.quantiles("baseline: a loop that tries every second", benchHandoffPolled, "handoff"),
+		r.quantiles("baseline: lock from articles", benchHandoffArticle, "handoff"),
 	)
 	text += fmt.Sprintf("\nRatio of the medians, handoff to acquire + release: **%.2f** between clients, %.2f between processes.\n",
 		r.get(benchHandoff, handoffRatio), r.get(benchHandoffProcesses, handoffRatio))
@@ -90,8 +90,8 @@ func takeover(measured results) (string, error) {
 	r := &reader{results: measured}
 	return table(
 		[]string{"from the lease's expiry", "p50", "p90", "p99"},
-		r.quantiles("Holdfast", benchTakeover, "take-over"),
-		r.quantiles("baseline: lock from articles", benchTakeoverArticle, "take-over"),
+		r.quantiles("Holdfast", benchTakeover, "takeover"),
+		r.quantiles("baseline: lock from articles", benchTakeoverArticle, "takeover"),
 	), r.err
 }
 
@@ -114,11 +114,11 @@ func waiters(measured results) (string, error) {
 	r := &reader{results: measured}
 	return table(
 		[]string{"1,000 waiters, 10 processes", ""},
-		[]string{"handoffs: all waiters served, one at a time, tokens rising", fmt.Sprintf("%.0f", r.get(benchWaiters, "hand-overs"))},
-		[]string{"time per handoff", milliseconds(r.get(benchWaiters, "hand-over-ms"))},
+		[]string{"handoffs: all waiters served, one at a time, tokens rising", fmt.Sprintf("%.0f", r.get(benchWaiters, "handoffs"))},
+		[]string{"time per handoff", milliseconds(r.get(benchWaiters, "handoff-ms"))},
 		[]string{"acquire + release without waiters, before it", milliseconds(r.get(benchWaiters, "acquire+release-ms"))},
 		[]string{"ratio", fmt.Sprintf("**%.2f**", r.get(benchWaiters, handoffRatio))},
-		[]string{"commands per handoff, of all processes", fmt.Sprintf("%.1f", r.get(benchWaiters, "commands/hand-over"))},
+		[]string{"commands per handoff, of all processes", fmt.Sprintf("%.1f", r.get(benchWaiters, "commands/handoff"))},
 		[]string{"longest wait of a waiter", milliseconds(1000 * r.get(benchWaiters, "longest-wait-s"))},
 		[]string{"most handoffs in a row within one process", fmt.Sprintf("%.0f", r.get(benchWaiters, "in-a-row"))},
 	), r.err
@@ -153,7 +153,7 @@ func files(measured results) (string, error) {
 	r := &reader{results: measured}
 	text := table(
 		[]string{"file backend", "p50", "p90", "p99"},
-		r.quantiles("Holdfast, between two processes", benchFileHandoff, "hand-over"),
+		r.quantiles("Holdfast, between two processes", benchFileHandoff, "handoff"),
 		r.quantiles("acquire without waiters, alternating with it", benchFileHandoff, "acquire"),
 		r.quantiles("release without waiters, alternating with it", benchFileHandoff, "release"),
 	)

@@ -91,7 +91,7 @@
 // has its name.
 //
 // A release keeps the document, so that the token keeps growing. A TTL index removes
-// documents long after their expiry ([WithRetention]); correctness and take-over never depend
+// documents long after their expiry ([WithRetention]); correctness and takeover never depend
 // on it. After a removal the next token is the server's time in milliseconds, which is
 // greater than the last token unless the server's clock stepped back behind it.
 package mongo

@@ -75,7 +75,7 @@ const guardRetryTime = 2 * time.Minute
 // document wait for an open transaction: a holder that is paused inside its function must not
 // delay the next. It can delay it between steps 5 and 6, for one round trip. If it is paused
 // there, the server aborts the transaction after transactionLifetimeLimitSeconds (60 s by
-// default). The lock's record is only read, so renewals and take-overs never wait for a
+// default). The lock's record is only read, so renewals and takeovers never wait for a
 // transaction.
 type Guard struct {
 	client       *mongo.Client

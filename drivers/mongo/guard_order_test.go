@@ -71,7 +71,7 @@ func TestGuardLaterHolderBeforeTheCommit(t *testing.T) {
 	g.wantLines("a b")
 }
 
-// An open guarded transaction does not delay renewals, a release, a take-over, or the next
+// An open guarded transaction does not delay renewals, a release, a takeover, or the next
 // holder's whole guarded transaction.
 func TestGuardDoesNotBlockTheLock(t *testing.T) {
 	t.Parallel()
@@ -96,7 +96,7 @@ func TestGuardDoesNotBlockTheLock(t *testing.T) {
 		b := testHold{ctx: quick}
 		var err error
 		if b.lease, err = g.locker.TryAcquire(quick, request("job", "secret b")); err != nil {
-			t.Errorf("take-over: %v", err)
+			t.Errorf("takeover: %v", err)
 		}
 		if err := g.guard.Do(quick, b, g.note("b")); err != nil {
 			t.Errorf("the next holder: %v", err)

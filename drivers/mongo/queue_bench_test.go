@@ -17,8 +17,8 @@ import (
 
 // BenchmarkQueue hands one lock over among Lockers that wait for it again and again, each with a
 // client of its own, as processes have. It counts their commands, and compares the time of a
-// hand-over with that of an acquire and a release that nobody waits for, in the same run. A round is
-// the number of hand-overs from one grant of a process to its next one, as a share of the processes:
+// handoff with that of an acquire and a release that nobody waits for, in the same run. A round is
+// the number of handoffs from one grant of a process to its next one, as a share of the processes:
 // 1 if they are served in turn.
 func BenchmarkQueue(b *testing.B) {
 	for _, count := range []int{2, 10, 50, 200} {
@@ -69,7 +69,7 @@ func newQueueBench(b *testing.B, count int) *queueBench {
 	return q
 }
 
-// run measures this many hand-overs.
+// run measures this many handoffs.
 func (q *queueBench) run(b *testing.B, handOvers int) {
 	b.Helper()
 	var mu sync.Mutex
@@ -150,7 +150,7 @@ func (q *queueBench) run(b *testing.B, handOvers int) {
 	slices.Sort(rounds)
 	pair := pairs[len(pairs)/2]
 	for name, count := range commands {
-		b.ReportMetric(float64(count)/float64(n), name+"/hand-over")
+		b.ReportMetric(float64(count)/float64(n), name+"/handoff")
 	}
 	b.ReportMetric(float64(took)/float64(n)/float64(pair), "time/acquire+release")
 	b.ReportMetric(float64(some[len(some)/2])/float64(pair), "p50/acquire+release")

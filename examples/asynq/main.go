@@ -84,7 +84,7 @@ func schedule(ctx context.Context, out io.Writer, redis string, every time.Durat
 		&asynq.SchedulerOpts{
 			LogLevel: asynq.ErrorLevel,
 			PostEnqueueFunc: func(_ *asynq.TaskInfo, err error) {
-				// The error after a take-over may be asynq.ErrDuplicateTask: see below.
+				// The error after a takeover may be asynq.ErrDuplicateTask: see below.
 				fmt.Fprintf(out, "%d enqueued under token %d: %v\n", os.Getpid(), token, err)
 			},
 		})

@@ -62,7 +62,7 @@ func TestRun(t *testing.T) {
 			break
 		}
 	}
-	for what, l := range map[string]*Latency{"acquire": r.Acquire, "renew": r.Renew, "release": r.Release, "hand-over": r.HandOver, "take-over": r.TakeOver} {
+	for what, l := range map[string]*Latency{"acquire": r.Acquire, "renew": r.Renew, "release": r.Release, "handoff": r.HandOver, "takeover": r.TakeOver} {
 		if l == nil || l.P50 <= 0 || l.P50 > l.P90 || l.P90 > l.P99 {
 			t.Errorf("%s: %+v", what, l)
 		}
@@ -191,7 +191,7 @@ func TestOutputFormats(t *testing.T) {
 	if err := r.WriteText(&text); err != nil {
 		t.Fatal(err)
 	}
-	if got := text.String(); !strings.Contains(got, "acquire") || strings.Contains(got, "hand-over") || !strings.Contains(got, "bytes/lease") {
+	if got := text.String(); !strings.Contains(got, "acquire") || strings.Contains(got, "handoff") || !strings.Contains(got, "bytes/lease") {
 		t.Errorf("%s", got)
 	}
 }

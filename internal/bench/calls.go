@@ -60,7 +60,7 @@ func HandOvers(ctx context.Context, clients [2]*holdfast.Client, name string, n 
 		err := held.Release(ctx)
 		got := <-next
 		if got.err != nil {
-			return fmt.Errorf("hand-over: %w", got.err)
+			return fmt.Errorf("handoff: %w", got.err)
 		}
 		held = got.hold
 		if err != nil {

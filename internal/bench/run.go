@@ -39,7 +39,7 @@ type Report struct {
 	Renew    *Latency `json:"renew"`
 	Release  *Latency `json:"release"`
 	HandOver *Latency `json:"handOver"`
-	// HandOverRatio is the median of hand-overs divided by the sum of the medians of
+	// HandOverRatio is the median of handoffs divided by the sum of the medians of
 	// acquire and release.
 	HandOverRatio *float64 `json:"handOverRatio"`
 	// TakeOver is the time from the expiry of the crashed holder's lease on the backend.
@@ -90,7 +90,7 @@ func (o Options) check(ctx context.Context, b *Backend) error {
 	return errors.Join(err, l.Close(ctx))
 }
 
-// measureCalls measures what needs one lock at a time: calls, hand-overs and take-overs.
+// measureCalls measures what needs one lock at a time: calls, handoffs and takeovers.
 func (r *Report) measureCalls(ctx context.Context, b *Backend, o Options) (err error) {
 	var clients [2]*holdfast.Client
 	for i := range clients {
@@ -114,7 +114,7 @@ func (r *Report) measureCalls(ctx context.Context, b *Backend, o Options) (err e
 	}
 	var handOvers, takeOvers Samples
 	if o.HandOvers > 0 {
-		o.Progress(fmt.Sprintf("%d hand-overs between two clients", o.HandOvers))
+		o.Progress(fmt.Sprintf("%d handoffs between two clients", o.HandOvers))
 		if err := HandOvers(ctx, clients, r.Prefix+"handed-over", o.HandOvers, &handOvers, func() error {
 			if remaining == 0 {
 				return nil

@@ -17,7 +17,7 @@ func (r *Report) Rows() []Row {
 	var rows []Row
 	for _, c := range []Row{
 		{"acquire", r.Acquire}, {"renew", r.Renew}, {"release", r.Release},
-		{"hand-over after a release", r.HandOver}, {"take-over after a crash", r.TakeOver},
+		{"handoff after a release", r.HandOver}, {"takeover after a crash", r.TakeOver},
 	} {
 		if c.Latency != nil {
 			rows = append(rows, c)
@@ -40,10 +40,10 @@ func (r *Report) WriteText(w io.Writer) error {
 		}
 	}
 	if r.HandOverRatio != nil {
-		fmt.Fprintf(w, "\nA hand-over takes %.2f × an acquire and a release.\n", *r.HandOverRatio)
+		fmt.Fprintf(w, "\nA handoff takes %.2f × an acquire and a release.\n", *r.HandOverRatio)
 	}
 	if r.TakeOver != nil {
-		fmt.Fprintln(w, "A take-over is measured from the expiry of the crashed holder's lease.")
+		fmt.Fprintln(w, "A takeover is measured from the expiry of the crashed holder's lease.")
 	}
 	if len(r.Leases) == 0 {
 		return nil

@@ -35,7 +35,7 @@ func backends(t *testing.T) map[string]string {
 const shortestTTL = "15s" // of those that every backend allows
 
 // The same programs, the command and two examples, run on every backend and only the URL changes.
-// Exit codes, the hand-over on SIGTERM and the take-over after SIGKILL are as they should be.
+// Exit codes, the handoff on SIGTERM and the takeover after SIGKILL are as they should be.
 func TestOneProgramOnEveryBackend(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -71,7 +71,7 @@ func BenchmarkHandOver(b *testing.B) {
 		reportLatency(b, "acquire", &calls.Acquire)
 		reportLatency(b, "renew", &calls.Renew)
 		reportLatency(b, "release", &calls.Release)
-		reportLatency(b, "hand-over", &times)
-		b.ReportMetric(ratio(times.Quantile(0.5), calls.Acquire.Quantile(0.5), calls.Release.Quantile(0.5)), "hand-over/acquire+release")
+		reportLatency(b, "handoff", &times)
+		b.ReportMetric(ratio(times.Quantile(0.5), calls.Acquire.Quantile(0.5), calls.Release.Quantile(0.5)), "handoff/acquire+release")
 	}
 }

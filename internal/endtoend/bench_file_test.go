@@ -44,10 +44,10 @@ func BenchmarkFileHandOver(b *testing.B) {
 		holder.send("release")
 		holder.expect("released")
 		b.ReportMetric(0, "ns/op") // the time of the loop is meaningless
-		reportLatency(b, "hand-over", &handOvers)
+		reportLatency(b, "handoff", &handOvers)
 		reportLatency(b, "acquire", &calls.Acquire)
 		reportLatency(b, "release", &calls.Release)
-		b.ReportMetric(ratio(handOvers.Quantile(0.5), calls.Acquire.Quantile(0.5), calls.Release.Quantile(0.5)), "hand-over/acquire+release")
+		b.ReportMetric(ratio(handOvers.Quantile(0.5), calls.Acquire.Quantile(0.5), calls.Release.Quantile(0.5)), "handoff/acquire+release")
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 const (
 	envHold      = "HOLDFAST_BENCH_HOLD"      // how long leases are held, such as 5m
 	envHandOvers = "HOLDFAST_BENCH_HANDOVERS" // how often the waiters' lock is handed over
-	envArticle   = "HOLDFAST_BENCH_ARTICLE"   // not empty: also the take-over of the article's lock, 3 minutes
+	envArticle   = "HOLDFAST_BENCH_ARTICLE"   // not empty: also the takeover of the article's lock, 3 minutes
 )
 
 func durationFrom(b *testing.B, env string, short time.Duration) time.Duration {

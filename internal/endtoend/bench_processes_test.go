@@ -50,7 +50,7 @@ func BenchmarkHandOverProcesses(b *testing.B) {
 		holder.expect("released")
 		b.ReportMetric(0, "ns/op") // the time of the loop is meaningless
 		reportLatency(b, "write", &writes)
-		reportLatency(b, "hand-over", &handOvers)
-		b.ReportMetric(ratio(handOvers.Quantile(0.5), calls.Acquire.Quantile(0.5), calls.Release.Quantile(0.5)), "hand-over/acquire+release")
+		reportLatency(b, "handoff", &handOvers)
+		b.ReportMetric(ratio(handOvers.Quantile(0.5), calls.Acquire.Quantile(0.5), calls.Release.Quantile(0.5)), "handoff/acquire+release")
 	}
 }

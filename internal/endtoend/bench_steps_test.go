@@ -63,7 +63,7 @@ func (w *commandTimes) client(b *testing.B, url string) *holdfast.Client {
 	return client
 }
 
-// BenchmarkHandOverSteps measures the steps of a hand-over: the write of the release, the delivery
+// BenchmarkHandOverSteps measures the steps of a handoff: the write of the release, the delivery
 // of its change event to the waiter at the same time, the write of the acquire, and the time that
 // the library adds between them.
 func BenchmarkHandOverSteps(b *testing.B) {

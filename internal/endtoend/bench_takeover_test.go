@@ -72,7 +72,7 @@ func measureHandOvers(b *testing.B, lock func(context.Context, int) (baseline.Lo
 			return baseline.HandOvers(ctx, l, 10, pollInterval, &times)
 		})
 		b.ReportMetric(0, "ns/op") // the time of the loop is meaningless
-		reportLatency(b, "hand-over", &times)
+		reportLatency(b, "handoff", &times)
 	}
 }
 
@@ -92,7 +92,7 @@ func BenchmarkTakeOver(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.ReportMetric(0, "ns/op") // the time of the loop is meaningless
-		reportLatency(b, "take-over", &times)
+		reportLatency(b, "takeover", &times)
 	}
 }
 
@@ -122,6 +122,6 @@ func BenchmarkTakeOverArticle(b *testing.B) {
 			return baseline.TakeOver(ctx, l, ttl, pollInterval, &times)
 		})
 		b.ReportMetric(0, "ns/op") // the time of the loop is meaningless
-		reportLatency(b, "take-over", &times)
+		reportLatency(b, "takeover", &times)
 	}
 }

@@ -86,7 +86,7 @@ func waiters(ctx context.Context, client *holdfast.Client, backend *bench.Backen
 
 // BenchmarkWaiters hands one lock over between 1,000 waiters in 10 processes. They do no work while
 // they hold it. Each waiter must get it, one at a time and with rising tokens. The time of a
-// hand-over is compared with that of an acquire and a release without waiters.
+// handoff is compared with that of an acquire and a release without waiters.
 func BenchmarkWaiters(b *testing.B) {
 	handOvers := numberFrom(b, envHandOvers, 1000)
 	backend := newBackend(b, "swarm")
@@ -104,11 +104,11 @@ func BenchmarkWaiters(b *testing.B) {
 		each := took / time.Duration(len(holds)-1)
 		free := calls.Acquire.Quantile(0.5) + calls.Release.Quantile(0.5)
 		b.ReportMetric(0, "ns/op") // the time of the loop is meaningless
-		b.ReportMetric(float64(len(holds)), "hand-overs")
-		b.ReportMetric(float64(each.Microseconds())/1000, "hand-over-ms")
+		b.ReportMetric(float64(len(holds)), "handoffs")
+		b.ReportMetric(float64(each.Microseconds())/1000, "handoff-ms")
 		b.ReportMetric(float64(free.Microseconds())/1000, "acquire+release-ms")
-		b.ReportMetric(float64(each)/float64(free), "hand-over/acquire+release")
-		b.ReportMetric(float64(commands)/float64(len(holds)), "commands/hand-over")
+		b.ReportMetric(float64(each)/float64(free), "handoff/acquire+release")
+		b.ReportMetric(float64(commands)/float64(len(holds)), "commands/handoff")
 		b.ReportMetric(longest.Seconds(), "longest-wait-s")
 		b.ReportMetric(float64(longestRow(holds)), "in-a-row")
 	}

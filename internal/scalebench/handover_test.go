@@ -48,8 +48,8 @@ func BenchmarkHandOver(b *testing.B) {
 			ratios.add(way, float64(took)/float64(apart))
 		})
 		b.ReportMetric(0, "ns/op") // the time of the loop is meaningless
-		times.quantiles(b, "hand-over-ms")
+		times.quantiles(b, "handoff-ms")
 		free.quantiles(b, "acquire+release-ms")
-		ratios.report(b, "hand-over/acquire+release")
+		ratios.report(b, "handoff/acquire+release")
 	}
 }

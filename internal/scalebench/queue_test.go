@@ -60,16 +60,16 @@ func BenchmarkQueue(b *testing.B) {
 			ratios.add(way, float64(each)/float64(free))
 			passed.add(way, 100*fifo.passed)
 			longest.add(way, float64(fifo.longest)/float64(count))
-			b.Logf("%s: %d hand-overs, %.1f commands each, %v each, %.2f × acquire + release; %.1f %% of the waits passed by a later one, longest wait %.2f × the waiters; %v", way,
+			b.Logf("%s: %d handoffs, %.1f commands each, %v each, %.2f × acquire + release; %.1f %% of the waits passed by a later one, longest wait %.2f × the waiters; %v", way,
 				len(served), commands[way][len(commands[way])-1], each, float64(each)/float64(free), 100*fifo.passed, float64(fifo.longest)/float64(count), used.commands)
 		})
 		b.ReportMetric(0, "ns/op") // the time of the loop is meaningless
 		b.ReportMetric(float64(count), "waiters")
-		b.ReportMetric(float64(handOvers*numberFrom(b, envRounds, 2)), "hand-overs")
-		commands.report(b, "commands/hand-over")
-		cpu.report(b, "server-cpu-ms/hand-over")
-		times.report(b, "hand-over-ms")
-		ratios.report(b, "hand-over/acquire+release")
+		b.ReportMetric(float64(handOvers*numberFrom(b, envRounds, 2)), "handoffs")
+		commands.report(b, "commands/handoff")
+		cpu.report(b, "server-cpu-ms/handoff")
+		times.report(b, "handoff-ms")
+		ratios.report(b, "handoff/acquire+release")
 		passed.report(b, "passed-waits-%")
 		longest.report(b, "longest-wait/waiters")
 	}

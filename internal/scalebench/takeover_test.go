@@ -36,9 +36,9 @@ func BenchmarkTakeOver(b *testing.B) {
 		}
 		b.ReportMetric(0, "ns/op") // the time of the loop is meaningless
 		b.ReportMetric(float64(count), "waiters")
-		times.quantiles(b, "take-over-ms")
-		times.report(b, "take-over-ms")
-		commands.report(b, "commands/take-over")
+		times.quantiles(b, "takeover-ms")
+		times.report(b, "takeover-ms")
+		commands.report(b, "commands/takeover")
 	}
 }
 

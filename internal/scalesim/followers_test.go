@@ -110,7 +110,7 @@ func runCrowd(tb testing.TB, followers int, wake way) (out cost) {
 	c.end()
 	tb.Logf("%d followers, woken by %s", followers, wake)
 	tb.Logf("idle: %v, %d KiB for each", out.idle, out.memory>>10)
-	tb.Logf("%d hand-overs: %v", handOversMeasured, out.handOver)
+	tb.Logf("%d handoffs: %v", handOversMeasured, out.handOver)
 	tb.Logf("crash: %v", out.crash)
 	return out
 }
@@ -127,7 +127,7 @@ func TestFollowersOfOneName(t *testing.T) {
 				}
 				// What the idle ones do meanwhile is in the count.
 				if most := int64(8*handOversMeasured + followers/100); wake == queued && c.handOver.used.commands() > most {
-					t.Errorf("%d commands for %d hand-overs, more than %d", c.handOver.used.commands(), handOversMeasured, most)
+					t.Errorf("%d commands for %d handoffs, more than %d", c.handOver.used.commands(), handOversMeasured, most)
 				}
 				if most := 30*time.Second + 100*time.Millisecond; c.crash.took > most {
 					t.Errorf("the lock of a crashed leader has another holder after %v, later than %v", c.crash.took, most)
