@@ -154,13 +154,20 @@ func (q *queue) stays(name string, e *entry, asked time.Time, granted bool, posi
 	return granted && q.entered[name] == e
 }
 
-// leave has the Locker leave the queue of a name in the background, if it is in it.
+// leave has the Locker leave the queue of a name in the background, if it is in it. The caller has seen
+// that nobody waits. A wait that has begun since then would lose its position, so it asks again.
 func (q *queue) leave(name string) {
+	if q.giveUp(name) {
+		q.watcher.wake(name, 0)
+	}
+}
+
+func (q *queue) giveUp(name string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	e := q.entered[name]
 	if e == nil {
-		return
+		return false
 	}
 	delete(q.entered, name)
 	q.leaving[name] += e.unanswered
@@ -168,6 +175,7 @@ func (q *queue) leave(name string) {
 		q.sending = true
 		q.leavings.Go(q.leaveQueues)
 	}
+	return true
 }
 
 const (

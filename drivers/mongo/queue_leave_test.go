@@ -127,6 +127,28 @@ func TestWaiterIsWokenAfterItsRequestCrossedTheLeave(t *testing.T) {
 	}
 }
 
+// A wait begins just after another has seen that nobody waits any more, and leaves the queue. The new
+// waiter asks again, since it loses the position that it counts on.
+func TestWaiterIsWokenAfterAnotherLeaves(t *testing.T) {
+	t.Parallel()
+	l := newTestLocker(t, mongotest.Collection(t))
+	q := newQueue(l.onPrimary, l.hints, l.config)
+	q.watcher.source.open = func(context.Context) (eventCursor, error) { return silentCursor{}, nil }
+	t.Cleanup(func() { q.close(context.WithoutCancel(t.Context())) })
+	opened := make(chan time.Duration, 1)
+	q.Wait("another", func(turn time.Duration) { opened <- turn })
+	<-opened // from now on the cursor wakes nobody
+	sent := time.Now()
+	q.noteReply("job", q.noteRequest("job", sent), sent, false, 1)
+	var turns []time.Duration
+	stop := q.Wait("job", func(with time.Duration) { turns = append(turns, with) })
+	defer stop()
+	q.leave("job")
+	if len(turns) != 2 || turns[1] != 0 {
+		t.Errorf("the waiter was woken with turns %v, want one more wake with 0", turns)
+	}
+}
+
 // silentCursor has no events and does not fail.
 type silentCursor struct{}
 
