@@ -202,7 +202,8 @@ func (m *LeaseManager) wake(n *managedName, c *campaign, turn time.Duration) {
 	case c.acquisition.Failures > 0 || c.failedReads > 0: // nothing is sent during the backoff
 	case turn > 0: // another waiter comes first
 		c.cancelRead() // its result would plan another time
-		m.attempts.Set(&c.Entry, m.client.Now()+turn, false)
+		// A hint that comes again does not put off the turn that the first one has told of.
+		m.attempts.Hasten(&c.Entry, m.client.Now()+turn)
 	default:
 		c.hinted = turn == 0
 		m.followWakeUp(n, c)

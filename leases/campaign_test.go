@@ -331,3 +331,47 @@ func TestManagerBacksOffDespiteWakeUps(t *testing.T) {
 		})
 	}
 }
+
+// queueOfOne is a Locker whose Queue lets the test wake the waiter.
+type queueOfOne struct {
+	*locktest.CallGauge
+	wake  func(turn time.Duration)
+	asked []time.Time
+}
+
+func (q *queueOfOne) Capabilities() driver.Capabilities { return driver.Capabilities{Queue: q} }
+
+func (q *queueOfOne) Wait(_ string, wake func(turn time.Duration)) (stop func()) {
+	q.wake = wake
+	wake(driver.NothingMissed)
+	return func() {}
+}
+
+func (q *queueOfOne) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+	q.asked = append(q.asked, time.Now())
+	return q.CallGauge.TryAcquire(ctx, req)
+}
+
+// A release wakes the second waiter again, since its first answer was lost. The waiter still asks when
+// its turn comes, and not a turn after the second hint.
+func TestManagerKeepsItsTurnWhenHintedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		if _, err := locktest.NewClient(t, store.Locker()).Lock(t.Context(), "a", holdfast.WithTTL(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		q := &queueOfOne{CallGauge: locktest.NewCallGauge(store.Locker(), 0)}
+		locktest.MustAdd(t, locktest.NewManager(t, locktest.NewClient(t, q)), "a")
+		synctest.Wait()
+		before, turn := len(q.asked), driver.Turn(2)
+		hinted := time.Now()
+		q.wake(turn)
+		time.Sleep(turn / 2)
+		q.wake(turn)
+		time.Sleep(turn)
+		synctest.Wait()
+		if len(q.asked) != before+1 || q.asked[before].Sub(hinted) != turn {
+			t.Errorf("%d requests after the hint, want one after %v: %v", len(q.asked)-before, turn, q.asked[before:])
+		}
+	})
+}

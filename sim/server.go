@@ -326,7 +326,7 @@ func (s *server) read(p *process, names []string, single bool) (a answer) {
 	now := s.moment()
 	a.errs = make([]error, len(names))
 	for _, name := range names {
-		r := s.records[name]
+		r := s.committed(name)
 		if r == nil {
 			r = &record{}
 		}
@@ -334,11 +334,21 @@ func (s *server) read(p *process, names []string, single bool) (a answer) {
 	}
 	if single {
 		a.data, a.at = a.records[0].Data, driver.DataRevision{}
-		if r := s.records[names[0]]; r != nil {
+		if r := s.committed(names[0]); r != nil {
 			a.at = r.DataRevision()
 		}
 	}
 	return a
+}
+
+// committed returns the record as a majority has it, or nil. A fail-over cannot undo what it shows.
+func (s *server) committed(name string) *record {
+	for _, w := range s.writes { // in order
+		if w.name == name && w.at > s.w.now() {
+			return w.before
+		}
+	}
+	return s.records[name]
 }
 
 // describe returns what the backend reports of a record.

@@ -63,6 +63,19 @@ func New(now func() time.Duration, limit int, patience time.Duration, workers *w
 func (s *Scheduler) Set(e *Entry, at time.Duration, retry bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.set(e, at, retry)
+}
+
+// Hasten is Set, except that an earlier plan is kept.
+func (s *Scheduler) Hasten(e *Entry, at time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.in == nil || e.in == s.waiting && at < e.at {
+		s.set(e, at, false)
+	}
+}
+
+func (s *Scheduler) set(e *Entry, at time.Duration, retry bool) {
 	if e.in == s.due(retry) && at <= s.now() {
 		return // it keeps its position
 	}
