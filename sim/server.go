@@ -367,11 +367,13 @@ func (s *server) describe(p *process, name string, r *record, now lockstate.Mome
 	return d
 }
 
-// wake wakes the watches of a name after a time.
+// wake wakes the watches of a name after a time: those that there are when a majority has the change.
 func (s *server) wake(name string, after time.Duration) {
-	for _, w := range s.watches[name] {
-		s.w.after(after+s.dice.upTo(s.w.plan.Latency), func() { w.deliver(false) })
-	}
+	s.w.after(after, func() {
+		for _, w := range s.watches[name] {
+			s.w.after(s.dice.upTo(s.w.plan.Latency), func() { w.deliver(false) })
+		}
+	})
 }
 
 // checkLeft looks for locks that are held although every process has ended in order. During a
