@@ -202,7 +202,7 @@ func (m *LeaseManager) wake(n *managedName, c *campaign, turn time.Duration) {
 	case c.acquisition.Failures > 0 || c.failedReads > 0: // nothing is sent during the backoff
 	case turn > 0: // another waiter comes first
 		c.cancelRead() // its result would plan another time
-		// A hint that comes again does not put off the turn that the first one has told of.
+		// A hint that is repeated does not postpone the turn that the first one began.
 		m.attempts.Hasten(&c.Entry, m.client.Now()+turn)
 	default:
 		c.hinted = turn == 0

@@ -67,7 +67,7 @@ func (w *world) sample() {
 	w.idle = map[string]idleLease{}
 	for name, r := range sorted(w.server.records) {
 		p := w.server.holders[r.Holder]
-		if w.server.back && r.granted < w.plan.Heal {
+		if w.server.back && r.extended < w.plan.Heal {
 			continue // its expiry lies far ahead; if somebody waits for it, the rule of progress counts
 		}
 		if !r.Held(now) || p.closed || strings.Contains(name, "/partition-") && !strings.Contains(name, "/partition-0") || p.holdsLease(r.Holder) {

@@ -49,7 +49,7 @@ type record struct {
 	lockstate.Lock
 	anonymous bool          // Azure: the holder has taken the lease and not yet written its record
 	at        time.Duration // of the latest change
-	granted   time.Duration // when the latest grant was
+	extended  time.Duration // when its holder was granted it, or renewed it last
 }
 
 // write is a change that a fail-over may undo.
@@ -256,7 +256,7 @@ func (s *server) acquire(p *process, from string, req driver.Request, queued boo
 		}
 		a.contended = len(r.Queue) > 0
 		s.granted(p, req, r, before, free)
-		r.granted = s.w.now()
+		r.extended = s.w.now()
 		if a.token = r.Token; !repeat {
 			r.anonymous = !s.isMongo()
 			s.grants++
@@ -295,6 +295,7 @@ func (s *server) renew(l driver.Lease) (a answer) {
 			a.err = driver.ErrLost
 			return false
 		}
+		r.extended = s.w.now()
 		return true
 	})
 	return a

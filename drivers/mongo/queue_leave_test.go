@@ -109,13 +109,7 @@ func TestTryLockKeepsThePositionKnown(t *testing.T) {
 // That waiter is woken when it begins to wait, since it may have lost its position.
 func TestWaiterIsWokenAfterItsRequestCrossedTheLeave(t *testing.T) {
 	t.Parallel()
-	l := newTestLocker(t, mongotest.Collection(t))
-	q := newQueue(l.onPrimary, l.hints, l.config)
-	q.watcher.source.open = func(context.Context) (eventCursor, error) { return silentCursor{}, nil }
-	t.Cleanup(func() { q.close(context.WithoutCancel(t.Context())) })
-	opened := make(chan time.Duration, 1)
-	q.Wait("another", func(turn time.Duration) { opened <- turn })
-	<-opened // from now on the cursor wakes nobody
+	q := newSilentQueue(t)
 	sent := time.Now()
 	e := q.noteRequest("job", sent)
 	q.reenter(list{"job"})
@@ -131,13 +125,7 @@ func TestWaiterIsWokenAfterItsRequestCrossedTheLeave(t *testing.T) {
 // waiter asks again, since it loses the position that it counts on.
 func TestWaiterIsWokenAfterAnotherLeaves(t *testing.T) {
 	t.Parallel()
-	l := newTestLocker(t, mongotest.Collection(t))
-	q := newQueue(l.onPrimary, l.hints, l.config)
-	q.watcher.source.open = func(context.Context) (eventCursor, error) { return silentCursor{}, nil }
-	t.Cleanup(func() { q.close(context.WithoutCancel(t.Context())) })
-	opened := make(chan time.Duration, 1)
-	q.Wait("another", func(turn time.Duration) { opened <- turn })
-	<-opened // from now on the cursor wakes nobody
+	q := newSilentQueue(t)
 	sent := time.Now()
 	q.noteReply("job", q.noteRequest("job", sent), sent, false, 1)
 	var turns []time.Duration
@@ -147,6 +135,19 @@ func TestWaiterIsWokenAfterAnotherLeaves(t *testing.T) {
 	if len(turns) != 2 || turns[1] != 0 {
 		t.Errorf("the waiter was woken with turns %v, want one more wake with 0", turns)
 	}
+}
+
+// newSilentQueue returns a queue whose cursor is open and wakes nobody.
+func newSilentQueue(t *testing.T) *queue {
+	t.Helper()
+	l := newTestLocker(t, mongotest.Collection(t))
+	q := newQueue(l.onPrimary, l.hints, l.config)
+	q.watcher.source.open = func(context.Context) (eventCursor, error) { return silentCursor{}, nil }
+	t.Cleanup(func() { q.close(context.WithoutCancel(t.Context())) })
+	opened := make(chan time.Duration, 1)
+	q.Wait("another", func(turn time.Duration) { opened <- turn })
+	<-opened
+	return q
 }
 
 // silentCursor has no events and does not fail.

@@ -106,3 +106,32 @@ func TestRetriesLeaveHalfOfTheLimit(t *testing.T) {
 		}
 	})
 }
+
+// Hasten plans a call that has no plan or a later one, and keeps an earlier plan.
+func TestHasten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		now := func() time.Duration { return time.Since(start) }
+		var workers worker.Group
+		s := New(now, 1, time.Minute, &workers)
+		for _, c := range []struct{ planned, hasten, want time.Duration }{
+			{0, 2 * time.Second, 2 * time.Second}, // no plan
+			{3 * time.Second, 2 * time.Second, 2 * time.Second},
+			{time.Second, 2 * time.Second, time.Second},
+		} {
+			begin, called := now(), make(chan time.Duration, 2)
+			e := &Entry{Do: func() { called <- now() }}
+			if c.planned > 0 {
+				s.Set(e, begin+c.planned, false)
+			}
+			s.Hasten(e, begin+c.hasten)
+			time.Sleep(5 * time.Second)
+			if n := len(called); n != 1 {
+				t.Fatalf("planned for %v, hastened to %v: %d calls, want one", c.planned, c.hasten, n)
+			}
+			if got := <-called - begin; got != c.want {
+				t.Errorf("planned for %v, hastened to %v: called after %v, want %v", c.planned, c.hasten, got, c.want)
+			}
+		}
+	})
+}
