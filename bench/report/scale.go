@@ -29,6 +29,7 @@ func waiting(measured results) (string, error) {
 		{"idle follower: commands per minute", "≤ 6", benchIdle, "commands/follower/min", "%.1f"},
 		{"idle follower: servers' CPU per minute, ms", "", benchIdle, "server-cpu-ms/follower/min", "%.1f"},
 		{"handoff between two processes, relative to acquire + release", "≤ 1.0", benchTwo, "handoff/acquire+release", "%.2f"},
+		{"the same, relative to an acquire and a release that each follow a pause, too", "", benchTwo, "handoff/acquire+release-after-pauses", "%.2f"},
 		{"many wait: commands per handoff", "≤ 8", benchQueue, "commands/handoff", "%.1f"},
 		{"many wait: a handoff, relative to acquire + release", "≤ 1.3", benchQueue, "handoff/acquire+release", "%.2f"},
 		{"many wait: waits that a later arrival passed, %", "0", benchQueue, "passed-waits-%", "%.1f"},
