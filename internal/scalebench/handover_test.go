@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/bench"
 )
 
-// pause is how long each lock is held, so that the other process waits for it by then.
+// pause is how long each lock is held before its release, so that the other process waits for it by then.
 const pause = 50 * time.Millisecond
 
 // BenchmarkHandOver hands a lock over between two processes, in each way in turn, and alternately
@@ -20,7 +20,7 @@ const pause = 50 * time.Millisecond
 // The holder has kept its lock for a pause before the release, and each command takes longer after a
 // pause, since the servers and the processors were idle. So there are two comparisons: with an acquire
 // and a release in quick succession, which favors those, and with an acquire and a release that each
-// follow a pause, which favors the handoff a little: it has one pause, for both processes.
+// follow a pause, which favors the handoff: only its release follows one.
 func BenchmarkHandOver(b *testing.B) {
 	s := startServers(b)
 	alone := s.client("poll")
@@ -35,7 +35,7 @@ func BenchmarkHandOver(b *testing.B) {
 		pairs[way] = p
 	}
 	for b.Loop() {
-		times, frees := series{}, series{}
+		times, freeTimes := series{}, series{}
 		quickRatios, pausedRatios := series{}, series{}
 		turns(b, 100*numberFrom(b, envRounds, 2), func(round int, way string) {
 			if way == "poll" && round%10 != 0 {
@@ -55,13 +55,13 @@ func BenchmarkHandOver(b *testing.B) {
 			p.holder, p.waiter = p.waiter, p.holder
 			free := quick.Acquire.Quantile(1) + quick.Release.Quantile(1)
 			times.add(way, milliseconds(took))
-			frees.add(way, milliseconds(free))
+			freeTimes.add(way, milliseconds(free))
 			quickRatios.add(way, float64(took)/float64(free))
 			pausedRatios.add(way, float64(took)/float64(paused))
 		})
 		b.ReportMetric(0, "ns/op") // the time of the loop is meaningless
 		times.quantiles(b, "handoff-ms")
-		frees.quantiles(b, "acquire+release-ms")
+		freeTimes.quantiles(b, "acquire+release-ms")
 		quickRatios.report(b, "handoff/acquire+release")
 		pausedRatios.report(b, "handoff/acquire+release-after-pauses")
 	}

@@ -37,10 +37,7 @@ func TestCallReturnsAsPatienceEnds(t *testing.T) {
 // keep a retry waiting forever. Retries that hang use no more than their part of the limit.
 func TestRetriesHaveTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		now := func() time.Duration { return time.Since(start) }
-		var workers worker.Group
-		s := New(now, 4, time.Minute, &workers)
+		s, now := newScheduler(4)
 		var over atomic.Bool
 		var fresh, hung atomic.Int64
 		for range 50 {
@@ -81,10 +78,7 @@ func TestRetriesHaveTheirTurn(t *testing.T) {
 // begin at once.
 func TestRetriesLeaveHalfOfTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		now := func() time.Duration { return time.Since(start) }
-		var workers worker.Group
-		s := New(now, 4, time.Minute, &workers)
+		s, now := newScheduler(4)
 		var hung, fresh atomic.Int64
 		for range 10 {
 			s.Set(&Entry{Do: func() { hung.Add(1); time.Sleep(30 * time.Second) }}, 0, true)
@@ -110,10 +104,7 @@ func TestRetriesLeaveHalfOfTheLimit(t *testing.T) {
 // Hasten plans a call that has no plan or a later one, and keeps an earlier plan.
 func TestHasten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		now := func() time.Duration { return time.Since(start) }
-		var workers worker.Group
-		s := New(now, 1, time.Minute, &workers)
+		s, now := newScheduler(1)
 		for _, c := range []struct{ planned, hasten, want time.Duration }{
 			{0, 2 * time.Second, 2 * time.Second}, // no plan
 			{3 * time.Second, 2 * time.Second, 2 * time.Second},
@@ -134,4 +125,11 @@ func TestHasten(t *testing.T) {
 			}
 		}
 	})
+}
+
+// newScheduler returns a Scheduler that makes so many calls at a time, and its clock.
+func newScheduler(limit int) (*Scheduler, func() time.Duration) {
+	start := time.Now()
+	now := func() time.Duration { return time.Since(start) }
+	return New(now, limit, time.Minute, new(worker.Group)), now
 }
