@@ -68,6 +68,9 @@
 // waiter was not granted the lock, and the read on the next primary shows that the release must be
 // sent again. Release reports success only when the release is certain.
 //
+// The release and the hint may take effect twice or late, so they need no retryable writes, for which
+// every member writes a record. After an error they are sent again as retryable writes.
+//
 // # The documents
 //
 // The fields are:

@@ -81,7 +81,11 @@ func (h *hints) source() source {
 
 // send leaves a hint for the waiter of a lock at a position.
 func (h *hints) send(ctx context.Context, name, waiter string, position int) error {
-	_, err := h.collectionOf(waiter).InsertOne(ctx, doc{field(hintName, name), field(hintTo, waiter), field(hintPosition, position)})
+	coll, hint := h.collectionOf(waiter), doc{field(hintName, name), field(hintTo, waiter), field(hintPosition, position)}
+	_, err := sendOnce(ctx, coll, "insert", field("documents", list{hint}))
+	if err != nil && ctx.Err() == nil {
+		_, err = coll.InsertOne(ctx, hint)
+	}
 	return err
 }
 

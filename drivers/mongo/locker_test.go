@@ -95,6 +95,15 @@ func TestProgramSettingsAreIgnored(t *testing.T) {
 	if r, err := l.Inspect(ctx, "n"); err != nil || r.State != driver.StateHeld || r.Owner == "" || string(r.Data) != "x" {
 		t.Errorf("after the transaction: %+v, %v", r, err)
 	}
+	enterQueue(t, coll, "n")
+	log.take()
+	lease.Contended = true
+	if err := l.Release(inside, lease); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := commandNames(log.take()), []string{"findAndModify", "insert", "find"}; !slices.Equal(got, want) {
+		t.Errorf("the release sent %v, want %v: none again after an error", got, want)
+	}
 }
 
 // Every write requires a majority's acknowledgement, and every read has the documented read

@@ -118,8 +118,19 @@ func readWoken(ctx context.Context, coll *mongo.Collection, name string) (bson.R
 // releaseOnPrimary releases the lock, if it finds the lease, and returns the first waiters. It does not
 // wait for a majority.
 func (l *Locker) releaseOnPrimary(ctx context.Context, lease driver.Lease) (found bool, waiters []string, err error) {
-	// Promise 6: the filter has the lease ID. No match is no error.
-	raw, err := l.onPrimary.FindOneAndUpdate(ctx, heldBy(lease), releaseUpdate,
+	// Promise 6: the filter has the lease ID. No match is no error. A release that takes effect twice, or
+	// late, finds nothing.
+	filter := heldBy(lease)
+	reply, err := sendOnce(ctx, l.onPrimary, "findAndModify",
+		field("query", filter), field("update", releaseUpdate), field("new", true), field("fields", wokenProjection))
+	if err == nil {
+		document, found := reply.Lookup("value").DocumentOK()
+		return found, wokenWaiters(document), nil
+	}
+	if ctx.Err() != nil {
+		return false, nil, err
+	}
+	raw, err := l.onPrimary.FindOneAndUpdate(ctx, filter, releaseUpdate,
 		options.FindOneAndUpdate().SetReturnDocument(options.After).SetProjection(wokenProjection)).Raw()
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return false, nil, nil
