@@ -66,7 +66,13 @@ func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Loc
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	freed := false
+	defer func() {
+		unlock()
+		if freed { // the waiter comes at once, and finds the lock file unlocked
+			signalFree(base + ".json")
+		}
+	}()
 	rec, err = l.load(ctx, base+".json", name)
 	if errors.Is(err, fs.ErrNotExist) {
 		// Promise 3: without a record, the next token is above all removed ones.
@@ -96,6 +102,7 @@ func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Loc
 	if err := l.store(ctx, base, name, rec, granted || string(rec.Data) != string(before.Data)); err != nil {
 		return err
 	}
+	freed = before.Holder != "" && rec.Holder == ""
 	if granted {
 		l.pruneSoon()
 	}

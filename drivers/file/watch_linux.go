@@ -14,15 +14,17 @@ import (
 // maxWatchedFiles is 0: inotify needs no open file for each file of a folder.
 const maxWatchedFiles = 0
 
-// watchedEvents are those that change a record: it is replaced, removed, or rewritten in place by a
-// person. The events for writing the temporary file of each renewal are left out, except for one that
-// comes together with that of the replacement.
-const watchedEvents = syscall.IN_MOVED_TO | syscall.IN_DELETE | syscall.IN_CLOSE_WRITE |
-	syscall.IN_DELETE_SELF | syscall.IN_MOVE_SELF | syscall.IN_ONLYDIR
+// watchedEvents are those by which a lock becomes free: signalFree has changed the attributes of its
+// record, or a person has removed the record. A renewal replaces the record, which causes none of them,
+// so a process that waits for many names does not run for each renewal.
+const watchedEvents = syscall.IN_ATTRIB | syscall.IN_DELETE | syscall.IN_DELETE_SELF | syscall.IN_MOVE_SELF | syscall.IN_ONLYDIR
+
+// signalFree tells the processes that watch the folder that a lock is free. It gives the record the mode
+// that it has. Waiters poll, too, so a failure does no harm.
+func signalFree(path string) { _ = os.Chmod(path, 0o600) }
 
 // openWatch watches a folder by inotify. openSystemWatch would do so as well, but it asks for all
-// events, and half of the processor time of a process that waits for many names went into those that
-// it does not need.
+// events, also for those of each renewal.
 func openWatch(dir string, changed func(file string), missed func()) (*folderWatch, error) {
 	fd, err := syscall.InotifyInit1(syscall.IN_CLOEXEC | syscall.IN_NONBLOCK)
 	if err != nil {

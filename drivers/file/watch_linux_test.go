@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 func TestWatchErrorsNameTheLimit(t *testing.T) {
@@ -18,6 +22,49 @@ func TestWatchErrorsNameTheLimit(t *testing.T) {
 		if err := explainWatch(fmt.Errorf("watching: %w", errno)); !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %s", errno, err, want)
 		}
+	}
+}
+
+// Renewals, written data and grants cause no event, so they cost a process that waits nothing. A release
+// and a break cause one.
+func TestOnlyAFreeLockCausesAnEvent(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l, _, _ := watchedLocker(t, dir)
+	changes := make(chan string, 100)
+	w, err := openWatch(dir, func(file string) { changes <- file }, func() { t.Error("missed events") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	lease := mustAcquire(t, l, request("first"))
+	for range 3 {
+		if err := l.Renew(t.Context(), lease); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(l.WriteData(t.Context(), lease, []byte("new"), driver.DataRevision{Token: lease.Token}),
+		l.Release(t.Context(), lease)); err != nil {
+		t.Fatal(err)
+	}
+	mustAcquire(t, l, request("second"))
+	if err := errors.Join(l.BreakNow(t.Context(), lease.Name, 0), l.BreakNow(t.Context(), lease.Name, 0),
+		os.Remove(filepath.Join(dir, stem(lease.Name)+".json"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range []string{"release", "break", "removal"} {
+		select {
+		case file := <-changes:
+			if file != stem(lease.Name)+".json" {
+				t.Errorf("%s: an event of %s", what, file)
+			}
+		case <-time.After(waitLimit):
+			t.Fatalf("no event: %s", what)
+		}
+	}
+	w.close()
+	if n := len(changes); n > 0 {
+		t.Errorf("%d more events", n)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -126,12 +127,12 @@ func TestWatchWakesWhenALockMayBeFree(t *testing.T) {
 	for way, open := range map[string]openFunc{"this system's way": openWatch, "fsnotify": openSystemWatch} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			testWatchWakes(t, open)
+			testWatchWakes(t, open, way == "fsnotify")
 		})
 	}
 }
 
-func testWatchWakes(t *testing.T, open openFunc) {
+func testWatchWakes(t *testing.T, open openFunc, anyChange bool) {
 	dir := t.TempDir()
 	holder, _, _ := watchedLocker(t, dir)
 	l, _, _ := watchedLocker(t, dir)
@@ -147,10 +148,13 @@ func testWatchWakes(t *testing.T, open openFunc) {
 		t.Helper()
 		names++
 		name := fmt.Sprint("later-", names)
+		if err := os.WriteFile(filepath.Join(dir, name+".json"), []byte("no record"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 		later, _, stop := watchName(l, name)
 		defer stop()
 		awaitWake(t, later, "the watch is in effect")
-		if err := os.WriteFile(filepath.Join(dir, name+".json"), []byte("no record"), 0o600); err != nil {
+		if err := os.Remove(filepath.Join(dir, name+".json")); err != nil {
 			t.Fatal(err)
 		}
 		awaitWake(t, later, "a later change of another name")
@@ -172,7 +176,7 @@ func testWatchWakes(t *testing.T, open openFunc) {
 		{"grant", false, func() (err error) { lease, err = holder.TryAcquire(t.Context(), request("third")); return err }},
 		{"removal", true, func() error { return os.Remove(filepath.Join(dir, stem(lease.Name)+".json")) }},
 		{"grant", false, func() (err error) { lease, err = holder.TryAcquire(t.Context(), request("fourth")); return err }},
-		{"damage", true, func() error {
+		{"damage", runtime.GOOS != "linux" || anyChange, func() error {
 			return os.WriteFile(filepath.Join(dir, stem(lease.Name)+".json"), []byte("no record"), 0o600)
 		}},
 	}
