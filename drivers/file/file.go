@@ -33,9 +33,12 @@
 // While callers wait, the Locker watches the folder (inotify, kqueue, ReadDirectoryChangesW), with
 // one watch for all names, and closes it a few seconds after the last of them. When the file of a
 // lock has changed for which somebody waits, the Locker reads the beginning of the record, and
-// wakes the waiters unless it names a holder. So renewals wake nobody. On Linux they do not even
-// cause an event: a release, and a break that frees the lock, set the mode of the record, which it has
-// already, and only that is reported, and the removal of a record.
+// wakes the waiters unless it names a holder. So renewals wake nobody.
+//
+// On Linux renewals do not even cause an event, which matters where a process waits for many names.
+// Whoever frees a lock gives the record the mode that it has already, and waiters watch for that, and for
+// removed records. If the file system refuses it, or a person edits a record, waiters notice at their
+// next poll, within 20 s.
 //
 // Where the folder cannot be watched, waiters poll, and one warning says why; see [WithLogger].
 // Common causes are the limits of inotify (fs.inotify.max_user_instances and max_user_watches),

@@ -17,8 +17,8 @@ import (
 
 // A locked NAME.lock is tried again with a backoff that doubles. It stays locked for a few
 // milliseconds at a time, unless the process that locked it was stopped. The first retry follows
-// soon: a waiter that a release has woken often comes just before the releaser has unlocked the
-// file. A blocking flock could not be interrupted when the context ends.
+// soon: where the replacement of the record wakes the waiter, it often comes just before the releaser
+// has unlocked the file. A blocking flock could not be interrupted when the context ends.
 const (
 	minLockBackoff = 50 * time.Microsecond
 	maxLockBackoff = 32 * time.Millisecond

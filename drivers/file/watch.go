@@ -28,7 +28,7 @@ const (
 // watcher is the [driver.Watcher] of a Locker: one watch of the system on the folder, for all
 // names, while there are waiters. Waiters poll as well, so it only makes them faster.
 //
-// An event of the system says that a file has changed, and at most roughly how. So the record is read after
+// An event of the system says that a file has changed, and not how. So the record is read after
 // its file has changed, and waiters are woken only if the lock is not held. The record of a name
 // for which nobody waits is not read.
 type watcher struct {

@@ -14,14 +14,21 @@ import (
 // maxWatchedFiles is 0: inotify needs no open file for each file of a folder.
 const maxWatchedFiles = 0
 
-// watchedEvents are those by which a lock becomes free: signalFree has changed the attributes of its
-// record, or a person has removed the record. A renewal replaces the record, which causes none of them,
-// so a process that waits for many names does not run for each renewal.
+// watchedEvents are those of a lock that becomes free: signalFree has set the attributes of its record,
+// or the record was removed. A renewal replaces the record, which causes none of them, so a process that
+// waits for many names does not run for each renewal. A person who edits a record wakes nobody.
 const watchedEvents = syscall.IN_ATTRIB | syscall.IN_DELETE | syscall.IN_DELETE_SELF | syscall.IN_MOVE_SELF | syscall.IN_ONLYDIR
 
-// signalFree tells the processes that watch the folder that a lock is free. It gives the record the mode
-// that it has. Waiters poll, too, so a failure does no harm.
-func signalFree(path string) { _ = os.Chmod(path, 0o600) }
+// signalFree tells the processes that watch the folder that a lock is free, by giving the record the mode
+// that it has already. If it fails, they notice the lock when they poll.
+func signalFree(path string) {
+	f, err := os.OpenFile(path, os.O_RDONLY|openOnly, 0) // no link is followed
+	if err != nil {
+		return
+	}
+	_ = f.Chmod(0o600)
+	_ = f.Close() // nothing was written
+}
 
 // openWatch watches a folder by inotify. openSystemWatch would do so as well, but it asks for all
 // events, also for those of each renewal.

@@ -68,8 +68,9 @@
 // waiter was not granted the lock, and the read on the next primary shows that the release must be
 // sent again. Release reports success only when the release is certain.
 //
-// The release and the hint may take effect twice or late, so they need no retryable writes, for which
-// every member writes a record. After an error they are sent again as retryable writes.
+// The release and the hint may take effect twice or late. So they are not retryable writes, for which
+// every member writes a record, but commands that are sent once. After an error they are sent again by
+// the Go driver's own methods.
 //
 // # The documents
 //

@@ -83,7 +83,7 @@ func (h *hints) source() source {
 func (h *hints) send(ctx context.Context, name, waiter string, position int) error {
 	coll, hint := h.collectionOf(waiter), doc{field(hintName, name), field(hintTo, waiter), field(hintPosition, position)}
 	_, err := sendOnce(ctx, coll, "insert", field("documents", list{hint}))
-	if err != nil && ctx.Err() == nil {
+	if worthRepeating(ctx, err) {
 		_, err = coll.InsertOne(ctx, hint)
 	}
 	return err

@@ -81,7 +81,21 @@ func TestProgramSettingsAreIgnored(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	for _, c := range log.take() {
+	if r, err := l.Inspect(ctx, "n"); err != nil || r.State != driver.StateHeld || r.Owner == "" || string(r.Data) != "x" {
+		t.Errorf("before the transaction ends: %+v, %v", r, err)
+	}
+	commands := log.take()
+	enterQueue(t, coll, "n")
+	log.take()
+	lease.Contended = true
+	if err := l.Release(inside, lease); err != nil {
+		t.Fatal(err)
+	}
+	released := log.take()
+	if got, want := commandNames(released), []string{"findAndModify", "insert", "find"}; !slices.Equal(got, want) {
+		t.Errorf("the release sent %v, want %v: none again after an error", got, want)
+	}
+	for _, c := range append(commands, released...) {
 		if hasField(c, "txnNumber") && hasField(c, "startTransaction") || hasField(c, "autocommit") {
 			t.Errorf("in the transaction: %v", c)
 		}
@@ -92,17 +106,8 @@ func TestProgramSettingsAreIgnored(t *testing.T) {
 	if err := session.AbortTransaction(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := l.Inspect(ctx, "n"); err != nil || r.State != driver.StateHeld || r.Owner == "" || string(r.Data) != "x" {
+	if r, err := l.Inspect(ctx, "n"); err != nil || r.State != driver.StateFree || string(r.Data) != "x" {
 		t.Errorf("after the transaction: %+v, %v", r, err)
-	}
-	enterQueue(t, coll, "n")
-	log.take()
-	lease.Contended = true
-	if err := l.Release(inside, lease); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := commandNames(log.take()), []string{"findAndModify", "insert", "find"}; !slices.Equal(got, want) {
-		t.Errorf("the release sent %v, want %v: none again after an error", got, want)
 	}
 }
 

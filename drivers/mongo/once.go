@@ -13,7 +13,8 @@ import (
 // command wakes would have to wait for that.
 //
 // Only a command that may take effect twice, or late, is sent in this way. After an error the caller
-// sends it as the Go driver does, which is repeated if the connection is lost or the primary changes.
+// sends it by the Go driver's own method, which repeats it if the connection is lost or the primary
+// changes; see worthRepeating.
 func sendOnce(ctx context.Context, coll *mongo.Collection, verb string, rest ...bson.E) (bson.Raw, error) {
 	// Encoded here, since a database has the program's own encoders; see majorityOptions.
 	command, err := bson.Marshal(append(append(docOf(verb, coll.Name()), rest...), field("writeConcern", docOf("w", 1))))
@@ -21,4 +22,9 @@ func sendOnce(ctx context.Context, coll *mongo.Collection, verb string, rest ...
 		return nil, err
 	}
 	return coll.Database().RunCommand(ctx, bson.Raw(command)).Raw()
+}
+
+// worthRepeating reports whether to send a command again after an error of sendOnce.
+func worthRepeating(ctx context.Context, err error) bool {
+	return err != nil && ctx.Err() == nil && !isPermanent(err)
 }

@@ -127,7 +127,7 @@ func (l *Locker) releaseOnPrimary(ctx context.Context, lease driver.Lease) (foun
 		document, found := reply.Lookup("value").DocumentOK()
 		return found, wokenWaiters(document), nil
 	}
-	if ctx.Err() != nil {
+	if !worthRepeating(ctx, err) {
 		return false, nil, err
 	}
 	raw, err := l.onPrimary.FindOneAndUpdate(ctx, filter, releaseUpdate,
