@@ -69,10 +69,8 @@ func turns(b *testing.B, rounds int, measure func(round int, way string)) {
 	}
 }
 
-// open returns a Client whose waiters are woken in this way.
-func open(ctx context.Context, url, way string, opts ...holdfast.ClientOption) (*holdfast.Client, error) {
-	return bench.NewBackend(url+"&wake="+way).Client(ctx, opts...)
-}
+// backend opens Clients whose waiters are woken in this way.
+func backend(url, way string) *bench.Backend { return bench.NewBackend(url + "&wake=" + way) }
 
 // servers are the replica set of a benchmark.
 type servers struct {
@@ -94,7 +92,7 @@ func (s servers) locks() string {
 // client returns a client of the benchmark's own.
 func (s servers) client(way string, opts ...holdfast.ClientOption) *holdfast.Client {
 	s.tb.Helper()
-	client, err := open(s.tb.Context(), s.locks(), way, opts...)
+	client, err := backend(s.locks(), way).Client(s.tb.Context(), opts...)
 	if err != nil {
 		s.tb.Fatal(err)
 	}

@@ -4,14 +4,12 @@ package scalebench
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,6 +22,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/bench"
 )
 
 // The environment variables of a worker process.
@@ -47,6 +46,7 @@ func work(role string) error {
 
 // followers are the clients of one worker process.
 type followers struct {
+	backend *bench.Backend // of all clients
 	clients []*holdfast.Client
 	held    *holdfast.Hold // by the command lock
 	out     sync.Mutex
@@ -69,17 +69,18 @@ func (f *followers) print(args ...any) {
 //	                   steps after the time AT. Both are in nanoseconds.
 //	lock NAME, release client 0 locks and releases
 //	stop               ends wait and queue
+//	count              reports how many commands the clients have sent
 //
 // A line "grant CLIENT TOKEN ARRIVED GRANTED" reports each grant.
 func follow(url, way string, n int) error {
-	f := &followers{clients: make([]*holdfast.Client, n), lines: bufio.NewWriter(os.Stdout)}
+	f := &followers{backend: backend(url, way), clients: make([]*holdfast.Client, n), lines: bufio.NewWriter(os.Stdout)}
 	var opening sync.WaitGroup
 	errs := make([]error, n)
 	for i := range n {
 		opening.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
-			f.clients[i], errs[i] = open(ctx, url, way)
+			f.clients[i], errs[i] = f.backend.Client(ctx)
 		})
 	}
 	opening.Wait()
@@ -142,6 +143,8 @@ func (f *followers) obey(in *bufio.Scanner) (stopped bool, err error) {
 				return false, err
 			}
 			f.print("released", at.UnixNano())
+		case "count":
+			f.print("sent", f.backend.Calls())
 		case "stop":
 			return true, nil
 		}
@@ -344,99 +347,3 @@ func numbers(tb testing.TB, words []string) (out []int64) {
 
 // endTimeout is how long a worker has to shut its clients down.
 const endTimeout = 15 * time.Second
-
-// clientsPerWorker is how many followers share a worker process.
-const clientsPerWorker = 25
-
-// fleet is the worker processes of some followers.
-type fleet struct {
-	tb      testing.TB
-	workers []*worker
-	lines   chan []string // of all workers
-}
-
-// startFleet starts followers and waits until all are connected.
-func startFleet(tb testing.TB, s servers, way string, count int) *fleet {
-	tb.Helper()
-	f := &fleet{tb: tb, lines: make(chan []string, 10000)}
-	for left := count; left > 0; left -= clientsPerWorker {
-		f.workers = append(f.workers, startWriter(tb, "followers", s.locks(), way, min(left, clientsPerWorker), f.lines))
-	}
-	f.await("ready")
-	return f
-}
-
-// await reads lines until every worker has written one with this word alone, and returns the
-// others.
-func (f *fleet) await(word string) (others [][]string) {
-	f.tb.Helper()
-	timeout := time.After(2 * time.Minute)
-	for left := len(f.workers); left > 0; {
-		if line := nextLine(f.tb, f.lines, timeout); line[0] == word {
-			left--
-		} else {
-			others = append(others, line)
-		}
-	}
-	return others
-}
-
-func (f *fleet) send(words ...any) {
-	for _, w := range f.workers {
-		w.send(words...)
-	}
-}
-
-func (f *fleet) end() {
-	var ending sync.WaitGroup
-	for _, w := range f.workers {
-		ending.Go(w.end)
-	}
-	ending.Wait()
-}
-
-// grant is a line of a follower.
-type grant struct {
-	token            uint64 // 0 if it was not served
-	arrived, granted time.Time
-}
-
-// grants reads lines until so many grants have been read, and returns them in the order of their
-// tokens.
-func (f *fleet) grants(count int, limit time.Duration) (out []grant) {
-	f.tb.Helper()
-	for timeout := time.After(limit); len(out) < count; {
-		if line := nextLine(f.tb, f.lines, timeout); line[0] == "grant" {
-			out = append(out, parseGrant(f.tb, line))
-		}
-	}
-	sortGrants(out)
-	return out
-}
-
-// stop ends the waits. It returns the grants that were not yet read, and the waits that ended
-// without a grant.
-func (f *fleet) stop() (served, unserved []grant) {
-	f.tb.Helper()
-	f.send("stop")
-	for _, line := range f.await("stopped") {
-		switch line[0] {
-		case "grant":
-			served = append(served, parseGrant(f.tb, line))
-		case "unserved":
-			unserved = append(unserved, grant{arrived: time.Unix(0, numbers(f.tb, line[1:])[1])})
-		}
-	}
-	sortGrants(served)
-	return served, unserved
-}
-
-func parseGrant(tb testing.TB, line []string) grant {
-	tb.Helper()
-	n := numbers(tb, line[1:])
-	return grant{token: uint64(n[1]), arrived: time.Unix(0, n[2]), granted: time.Unix(0, n[3])} //nolint:gosec // tokens are positive
-}
-
-func sortGrants(all []grant) {
-	slices.SortFunc(all, func(a, b grant) int { return cmp.Compare(a.token, b.token) })
-}
