@@ -66,6 +66,9 @@ type Locker interface {
 	// at once. The record's token and data survive. If l does not hold the lock (any
 	// more), Release returns nil and changes nothing: it never touches another's lease.
 	// Only l.Name and l.ID matter, and l.Contended for the way in which waiters are woken.
+	//
+	// A release can be sent twice and take effect late, even after Release has returned. So the
+	// caller does not use the ID for another request.
 	Release(ctx context.Context, l Lease) error
 
 	// Inspect returns what the backend knows of a name. A name without a record is Free.

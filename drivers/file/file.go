@@ -37,8 +37,8 @@
 //
 // On Linux renewals do not even cause an event, which matters where a process waits for many names.
 // Whoever frees a lock gives the record the mode that it has already, and waiters watch for that, and for
-// removed records. If the file system refuses it, or a person edits a record, waiters notice at their
-// next poll, within 20 s.
+// removed records. If the file system refuses it, the process ends just before it, or a person edits a
+// record, waiters notice at their next poll, within 20 s.
 //
 // Where the folder cannot be watched, waiters poll, and one warning says why; see [WithLogger].
 // Common causes are the limits of inotify (fs.inotify.max_user_instances and max_user_watches),

@@ -83,3 +83,26 @@ func TestReleaseToWaitersAfterErrors(t *testing.T) {
 		}
 	}
 }
+
+// An error that a retry cannot mend, such as a missing privilege, is not repeated.
+func TestPermanentErrorsAreNotRepeated(t *testing.T) {
+	t.Parallel()
+	rs := mongotest.StartReplicaSet(t, mongotest.Options{Members: 1})
+	control := mongotest.Connect(t, rs.URI())
+	base := mongotest.CollectionOf(t, control)
+	commands := &commandLog{}
+	victim := mongotest.Connect(t, rs.URI(), options.Client().SetAppName("victim").SetMonitor(commands.monitor()))
+	holder := newTestLocker(t, victim.Database(base.Database().Name()).Collection(base.Name()))
+	lease := acquire(t, holder, longRequest("job", "holder"))
+	enterQueue(t, base, "job")
+	lease.Contended = true
+	commands.take()
+	setFailPoint(t, control, "alwaysOn", field("appName", "victim"), field("failCommands", list{"insert"}), field("errorCode", codeUnauthorized))
+	defer setFailPoint(t, control, "off", field("errorCode", codeUnauthorized))
+	if err := holder.Release(bounded(t), lease); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := commandNames(commands.take()), []string{"findAndModify", "insert", "find"}; !slices.Equal(got, want) {
+		t.Errorf("the release sent %v, want %v", got, want)
+	}
+}
