@@ -180,6 +180,7 @@ func (s *mongoSet) remove(collection string) {
 
 // Each misconfiguration of a replica set is found, and its own remedy helps.
 func TestMongoDB(t *testing.T) {
+	serverprocess.Long(t, "reconfigures real servers")
 	s := startMongoSet(t)
 	healthy := s.url("locker", locks)
 	// A program has used the collection before, so its TTL index exists.
@@ -314,7 +315,7 @@ func TestMongoDB(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		soon := bson.A{bson.D{{Key: "$set", Value: bson.D{{Key: "expiresAt", Value: bson.D{{Key: "$add", Value: bson.A{"$$NOW", 300_000}}}}}}}}
+		soon := bson.A{bson.D{{Key: "$set", Value: bson.D{{Key: "expiresAt", Value: bson.D{{Key: "$add", Value: bson.A{"$$NOW", 290_000}}}}}}}}
 		if _, err := s.collection(locks).UpdateOne(bounded(t), bson.D{{Key: "_id", Value: name}}, soon); err != nil {
 			t.Fatal(err)
 		}
@@ -408,6 +409,7 @@ func (s *mongoSet) state(t *testing.T) string {
 
 // A standalone server becomes a replica set as its finding says.
 func TestMongoDBStandalone(t *testing.T) {
+	serverprocess.Long(t, "reconfigures real servers")
 	mongod, err := testservers.Mongod(bounded(t))
 	if err != nil {
 		t.Fatal(err)
@@ -452,6 +454,7 @@ func TestMongoDBStandalone(t *testing.T) {
 
 // A server that nobody reaches is a finding, too.
 func TestMongoDBUnreachable(t *testing.T) {
+	serverprocess.Long(t, "reconfigures real servers")
 	// On a busy machine a short limit can be over before the connection was refused.
 	for _, limit := range []string{"300ms", "2s", "10s"} {
 		r := examine(t, "mongodb://locker:locker-password@127.0.0.1:1/app?commandTimeout="+limit)

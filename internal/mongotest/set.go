@@ -102,7 +102,23 @@ func (s *Set) initiate(ctx context.Context) error {
 	if s.opts.ElectionTimeout == time.Second {
 		return nil
 	}
-	return s.Admin(ctx, bson.D{{Key: "replSetReconfig", Value: s.config(2, s.opts.ElectionTimeout)}})
+	return s.lengthenElections(ctx)
+}
+
+// lengthenElections sets the election timeout that the options ask for. Until then it is a second: a machine that stops for
+// longer than that makes the members elect another primary, so the command is repeated until a primary has carried it out.
+func (s *Set) lengthenElections(ctx context.Context) error {
+	for version := 2; ; version++ { // an attempt without an answer may have been carried out, so the next one needs a higher version
+		err := s.Admin(ctx, bson.D{{Key: "replSetReconfig", Value: s.config(version, s.opts.ElectionTimeout)}})
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 func (s *Set) config(version int, electionTimeout time.Duration) bson.D {

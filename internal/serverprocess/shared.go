@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -21,11 +22,18 @@ var shared struct {
 	stops []func() error
 }
 
+// leakPatience is how long goroutines may take to end after the tests, such as those of an SDK that closes its connections.
+const leakPatience = 30 * time.Second
+
 // Main runs the tests, stops the shared servers, fails if goroutines are left over, and exits.
 func Main(m *testing.M) {
 	code := Run(m)
 	if code == 0 {
-		if err := goleak.Find(); err != nil {
+		err := goleak.Find() // waits for half a second
+		for end := time.Now().Add(leakPatience); err != nil && time.Now().Before(end); {
+			err = goleak.Find()
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, "test servers:", err)
 			code = 1
 		}
