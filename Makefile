@@ -6,8 +6,11 @@ SHELL := $(firstword $(wildcard /bin/bash /usr/bin/bash /usr/local/bin/bash) /bi
 
 GO ?= go
 PKG ?= ./...
-TEST_TIMEOUT ?= 8m
+# It only ends a test that hangs.
+TEST_TIMEOUT ?= 20m
 TESTFLAGS ?=
+# Leaves out the tests that take long or depend on the machine; empty: every test.
+SHORT ?= -short
 STRESS_COUNT ?= 20
 STRESS_TIMEOUT ?= 30m
 STRESS_PKG ?= ./promises ./internal/engine ./internal/renewal ./internal/election ./leases ./partitions
@@ -45,6 +48,8 @@ CADDY := examples/caddy
 
 GOLANGCI_LINT_VERSION := v2.15.0
 BIN := $(CURDIR)/.cache/bin
+GOTESTSUM_VERSION := v1.13.0
+GOTESTSUM := $(BIN)/gotestsum-$(GOTESTSUM_VERSION)
 # A golangci-lint in PATH or in Go's bin folder is used if it has this version.
 GOLANGCI_LINT := $(BIN)/golangci-lint
 DOCS_TOOLS := .cache/mkdocs
@@ -70,14 +75,16 @@ setup: ## install and fetch what the tests need (HOLDFAST_SETUP=list only lists 
 		echo "$$module: fetching the Go modules (60 MB in all, once)"; $(GO) -C $$module list -deps -test ./... >/dev/null || exit 1; fi; done
 
 .PHONY: test
-test: setup ## run all tests with the race detector (PKG=./drivers/file for one package, TESTFLAGS=-v for all output)
+test: setup $(GOTESTSUM) ## test every promise, each driver on real servers, and the command: five minutes (SHORT= for every test; PKG=./drivers/file)
 ifeq ($(PKG),./...)
-	@GO='$(GO)' scripts/test.sh '$(TESTED_MODULES)' -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS)
-else ifneq (,$(findstring -v,$(TESTFLAGS)))
-	$(GO) test -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG)
+	@GO='$(GO)' GOTESTSUM='$(GOTESTSUM)' scripts/test.sh '$(TESTED_MODULES)' $(SHORT) -timeout=$(TEST_TIMEOUT) $(TESTFLAGS)
 else
-	$(GO) test -json -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG) | $(GO) run ./internal/progress
+	$(GO) test -race $(SHORT) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG)
 endif
+
+.PHONY: verify
+verify: ## run every check: an hour, needs Docker (PARTS='long integration' for some of them)
+	@scripts/verify.sh $(PARTS)
 
 .PHONY: test-bench
 test-bench: ## run the tests of the module bench, which draws the results of benchmarks
@@ -105,7 +112,7 @@ test-page: setup ## test the page in a real Chromium, with axe-core, on a folder
 .PHONY: test-newest
 test-newest: setup ## test the packages that use other modules with the newest versions; go.mod requires the oldest
 	@scripts/newest.sh $(NEWEST) $(NEWEST_PKG)
-	$(GO) test -mod=mod -modfile=$(NEWEST) -json -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(NEWEST_PKG) | $(GO) run ./internal/progress
+	$(GO) test -mod=mod -modfile=$(NEWEST) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(NEWEST_PKG)
 	cd cmd/holdfast && ../../scripts/newest.sh $(NEWEST_COMMAND) ./... && \
 		$(GO) test -mod=mod -modfile=$(NEWEST_COMMAND) -run '$(NEWEST_COMMAND_RUN)' -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
 
@@ -288,6 +295,13 @@ vet: ## compile and vet all packages and their tests for Linux, macOS and Window
 		(cd $$module && export CGO_ENABLED=0 GOOS=$$system GOARCH=amd64 && $(GO) build ./... errors && $(GO) vet ./...) || exit 1; \
 	done; done
 
+# What has files of its own for macOS and Windows.
+.PHONY: vet-quick
+vet-quick:
+	@for module in $(MODULES); do echo "$$module: $(GO) vet ./..."; (cd $$module && CGO_ENABLED=0 $(GO) vet ./...) || exit 1; done
+	@for module in . cmd/holdfast; do for system in darwin windows; do echo "$$module: GOOS=$$system $(GO) vet ./..."; \
+		(cd $$module && CGO_ENABLED=0 GOOS=$$system GOARCH=amd64 $(GO) vet ./...) || exit 1; done; done
+
 .PHONY: lint-code
 lint-code: $(GOLANGCI_LINT)
 	@for module in $(MODULES); do echo "$$module: golangci-lint run"; (cd $$module && $(GOLANGCI_LINT) run ./...) || exit 1; done
@@ -308,6 +322,9 @@ $(GOLANGCI_LINT):
 		fi; \
 	done; \
 	GOBIN=$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+
+$(GOTESTSUM):
+	@mkdir -p $(BIN); GOBIN=$(BIN) $(GO) install gotest.tools/gotestsum@$(GOTESTSUM_VERSION) && mv $(BIN)/gotestsum $@
 
 .PHONY: lint-tool
 lint-tool: $(GOLANGCI_LINT)

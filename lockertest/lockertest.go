@@ -23,6 +23,9 @@
 // 1 s, and about two minutes if it must be 15 s. A slow or busy machine causes no false
 // failure: a grant fails a clause only if it came before the earliest moment at which it was
 // allowed.
+//
+// With "go test -short" the suite leaves out the clauses that must wait for leases of more than a few seconds in real time, and
+// those that stall such a backend. A run without -short belongs to every release of a driver.
 package lockertest
 
 import (
@@ -82,6 +85,8 @@ func Run(t *testing.T, cfg Config) {
 			switch {
 			case c.needs != nil && !c.needs(s):
 				t.Logf("left out, because the driver or the Config lacks what it needs: %s", c.name)
+			case s.leftOutOfAShortRun(c):
+				t.Logf("left out of a short run: %s", c.name)
 			case c.alone:
 				last = append(last, c)
 			default:
@@ -93,6 +98,14 @@ func Run(t *testing.T, cfg Config) {
 	for _, c := range s.alone {
 		t.Run(c.name, func(t *testing.T) { s.run(t, c) })
 	}
+}
+
+// longTTL is what a short run does not wait for.
+const longTTL = 5 * time.Second
+
+// leftOutOfAShortRun reports whether a clause takes so long in real time that "go test -short" leaves it out.
+func (s *suite) leftOutOfAShortRun(c clause) bool {
+	return testing.Short() && s.cfg.Advance == nil && s.cfg.TTL > longTTL && (c.waits || c.alone)
 }
 
 // run executes one clause. A clause that waits goes on while the next ones run: it is started

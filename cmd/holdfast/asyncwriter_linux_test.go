@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 // stubborn is a command that ignores SIGTERM, as does another member of its group. It does
@@ -27,6 +29,7 @@ while :; do sleep 0.02; done
 // lock is lost, the command's whole group is killed before another acquires the lock, and
 // holdfast ends too.
 func TestLossWithBlockedStderr(t *testing.T) {
+	serverprocess.Long(t, "fills a pipe until a lease ends, twice")
 	t.Run("pipe", func(t *testing.T) {
 		dir := t.TempDir()
 		run := exec.Command("holdfast", "run", "-v", "--ttl", "5s", "--grace", "2s", "job", "--", "sh", "-c", stubborn)

@@ -14,12 +14,14 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 // A process that ends between the lease and the record leaves a lock that is held by an
 // unknown owner for one TTL. No token is repeated, and if its record arrives later, it is
 // refused.
 func TestCrashBetweenLeaseAndRecord(t *testing.T) {
+	serverprocess.Long(t, "tries every fault at every request")
 	t.Parallel()
 	for _, when := range []string{"before a record", "after another's record"} {
 		t.Run(when, func(t *testing.T) {
@@ -178,6 +180,7 @@ func lostAndRepaired(t *testing.T, l *Locker, lease driver.Lease) {
 
 // A restart of the service with persistent storage keeps leases, records and tokens.
 func TestServiceRestart(t *testing.T) {
+	serverprocess.Long(t, "waits for time limits of requests")
 	t.Parallel()
 	service := azuritetest.Start(t, true)
 	store := &testContainer{t: t, service: service.Service, name: service.Fresh(t)}
@@ -227,6 +230,7 @@ func TestOneWinnerAmongMany(t *testing.T) {
 // Many processes compete for a lock over an unreliable connection: never two hold it, tokens
 // rise, and each process cleans up when an outcome is unknown.
 func TestExclusionOverAnUnreliableConnection(t *testing.T) {
+	serverprocess.Long(t, "waits for time limits of requests")
 	t.Parallel()
 	limitParallelTests(t)
 	store := newTestContainer(t)

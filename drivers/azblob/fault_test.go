@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 type faultCase struct {
@@ -99,6 +100,7 @@ func lockLifecycle(t *testing.T, l, other *Locker) (unknown, timedOut int) {
 // the request that takes the lease: unless the service refused it, the call returns an unknown
 // outcome once, and a repeat with the same ID resolves it.
 func TestSingleFault(t *testing.T) {
+	serverprocess.Long(t, "tries every fault at every request")
 	t.Parallel()
 	service := azuritetest.Shared(t)
 	newLockers := func(t *testing.T) (*Locker, *Locker, *faultTransport) {
@@ -151,6 +153,7 @@ func TestSingleFault(t *testing.T) {
 // A permanent fault is an error with an unknown outcome. The release by ID, which a caller
 // repeats after such an acquire, leaves nothing behind.
 func TestLastingFault(t *testing.T) {
+	serverprocess.Long(t, "tries every fault at every request")
 	t.Parallel()
 	for _, name := range []string{reqAcquire, reqRead, reqMetadata, reqUpload} {
 		for _, kind := range faults {
@@ -192,6 +195,7 @@ func TestLastingFault(t *testing.T) {
 // A renewal or release with a permanent fault has an unknown outcome, and succeeds when
 // repeated.
 func TestLastingFaultOfAHolder(t *testing.T) {
+	serverprocess.Long(t, "tries every fault at every request")
 	t.Parallel()
 	for _, kind := range faults {
 		t.Run(kind.name, func(t *testing.T) {

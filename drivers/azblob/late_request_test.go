@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 // A request that arrives after its operation is over does no harm, or none that lasts longer
 // than one TTL.
 func TestLateRequests(t *testing.T) {
+	serverprocess.Long(t, "tries every fault at every request")
 	t.Parallel()
 	t.Run("acquire", func(t *testing.T) {
 		t.Parallel()

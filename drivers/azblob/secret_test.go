@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 // output collects errors, events and logs.
@@ -81,6 +82,7 @@ var allPermissions = sas.ContainerPermissions{Read: true, Add: true, Create: tru
 // connection, through the driver and through a Client with an observer and a logger. No output
 // contains the SAS, its signature or a lease ID.
 func TestNoSecretIsShown(t *testing.T) {
+	serverprocess.Long(t, "tries every fault at every request")
 	t.Parallel()
 	store := newTestContainer(t)
 	query := sasOf(t, store.client, allPermissions)

@@ -13,6 +13,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 // These tests fix what the service does, without the driver, where the driver relies on it.
@@ -195,6 +196,7 @@ func TestBehaviourStatus(t *testing.T) {
 }
 
 func TestBehaviourExpiry(t *testing.T) {
+	serverprocess.Long(t, "waits for leases of 15 s to end")
 	t.Parallel()
 	t.Run("renewed by its holder", func(t *testing.T) {
 		p := newServiceProbe(t)
@@ -262,6 +264,7 @@ func TestBehaviourExpiry(t *testing.T) {
 // A renewal keeps the length for which the lease was taken. Taking it again with the same ID
 // sets a new length, shorter or longer.
 func TestBehaviourLength(t *testing.T) {
+	serverprocess.Long(t, "waits for leases of 15 s to end")
 	p := newServiceProbe(t)
 	a := newID()
 	p.is("acquire for 60 s", p.acquire(a, 60), "")

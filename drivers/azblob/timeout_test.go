@@ -16,6 +16,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 // transport replaces the connection to a service.
@@ -186,6 +187,7 @@ func TestRetryAfter(t *testing.T) {
 // A lock's data may have the maximum size, also on a connection that takes seconds to carry
 // them: time limits grow with the data.
 func TestLargeDataOnASlowConnection(t *testing.T) {
+	serverprocess.Long(t, "waits for time limits of requests")
 	t.Parallel()
 	store := newTestContainer(t)
 	l, w := store.lockerWithFaults()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 // One command renews up to 500 leases of one TTL. The lost ones are found, and the others stay
@@ -98,6 +99,7 @@ func TestRenewBatch(t *testing.T) {
 // The lost leases of a batch are renewed side by side, all within the time limit of one
 // command.
 func TestRenewBatchOfLostLeases(t *testing.T) {
+	serverprocess.Long(t, "waits for the time limits of batches")
 	g := newSharedGuardFixture(t)
 	l := newTestLocker(t, g.locker.majority, WithCommandTimeout(3*time.Second))
 	leases := []driver.Lease{acquire(t, g.locker, request("kept", "secret kept"))}
@@ -126,6 +128,7 @@ func TestRenewBatchOfLostLeases(t *testing.T) {
 // One lease of 500 is lost, and the server does not answer the definite question about it. The
 // others are reported as renewed within the caller's time.
 func TestRenewBatchWithOneUnknown(t *testing.T) {
+	serverprocess.Long(t, "waits for the time limits of batches")
 	g := newSharedGuardFixture(t)
 	l := newTestLocker(t, g.locker.majority)
 	const lost = 250

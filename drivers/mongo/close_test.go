@@ -15,11 +15,13 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 // A frozen server does not delay Close or a Client's Shutdown beyond their context, with and
 // without a change stream.
 func TestCloseOnAFrozenServer(t *testing.T) {
+	serverprocess.Long(t, "waits for elections and frozen members")
 	t.Parallel()
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{Members: 1})
 	coll := mongotest.CollectionOf(t, mongotest.Connect(t, rs.URI()))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 // hasRoom reports whether so many requests for hints may occupy connections for long.
@@ -160,6 +161,7 @@ func TestTimeoutBesideALongRequest(t *testing.T) {
 // Several Lockers share a client with few connections. Their requests for hints together leave one
 // for renewals.
 func TestLockersShareFewConnections(t *testing.T) {
+	serverprocess.Long(t, "counts what many waiters ask in half a minute")
 	t.Parallel()
 	const size, lockers = 3, 5
 	var mu sync.Mutex
@@ -235,6 +237,7 @@ func TestRefusalsShowThatThereIsRoom(t *testing.T) {
 
 // An idle waiter sends its requests at the poll interval, and one for hints every 30 s.
 func TestIdleWaiterSendsFewCommands(t *testing.T) {
+	serverprocess.Long(t, "counts what many waiters ask in half a minute")
 	t.Parallel()
 	base := mongotest.Collection(t)
 	holder, _ := newProcess(t, base, holdfast.WithTTL(30*time.Second))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 // wantUnknown fails unless the error leaves the outcome open.
@@ -36,6 +37,7 @@ type faults struct {
 }
 
 func TestFaults(t *testing.T) {
+	serverprocess.Long(t, "waits for elections and frozen members")
 	t.Parallel()
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{})
 	client := mongotest.Connect(t, rs.URI(), options.Client().SetAppName("victim"))

@@ -9,10 +9,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 // A server has only one fail point, so this test does not run in parallel with others.
 func TestGuardRetries(t *testing.T) {
+	serverprocess.Long(t, "waits for elections and frozen members")
 	labels := func(labels ...any) bson.E { return bson.E{Key: "errorLabels", Value: bson.A(labels)} }
 	for _, test := range []struct {
 		name    string
@@ -81,6 +83,7 @@ func failCommands(t *testing.T, g *guardFixture, command string, times int, fail
 
 // TestGuardFaults shares one replica set among its server faults.
 func TestGuardFaults(t *testing.T) {
+	serverprocess.Long(t, "waits for elections and frozen members")
 	t.Parallel()
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{})
 	for _, test := range []struct {

@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 // The later holder uses the guard between the older one's last read of the lock's record (step
@@ -110,6 +111,7 @@ func TestGuardDoesNotBlockTheLock(t *testing.T) {
 // A renewal after the transaction's snapshot is no conflict, and a function may run longer
 // than one TTL.
 func TestGuardOutlastsTheTTL(t *testing.T) {
+	serverprocess.Long(t, "waits for elections and frozen members")
 	t.Parallel()
 	g := newSharedGuardFixture(t)
 	a := g.hold("secret a", 4*time.Second)
@@ -135,6 +137,7 @@ func TestGuardOutlastsTheTTL(t *testing.T) {
 // TestGuardHistory has many holders that outlive their leases without noticing. Their writes
 // do not conflict: only the guard orders them.
 func TestGuardHistory(t *testing.T) {
+	serverprocess.Long(t, "waits for elections and frozen members")
 	t.Parallel()
 	g := newSharedGuardFixture(t)
 	if err := g.journal.Database().CreateCollection(t.Context(), g.journal.Name()); err != nil {

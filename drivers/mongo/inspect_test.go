@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 // insertHeld inserts n locks, "n-0", "n-1", …, each with data and a lease of a minute.
@@ -91,6 +92,7 @@ func TestInspectBatchOfDamagedRecords(t *testing.T) {
 // A command that fails leaves its own names unknown and no others. One that hangs ends with
 // the Locker's time limit.
 func TestInspectBatchFails(t *testing.T) {
+	serverprocess.Long(t, "waits for the time limits of batches")
 	g := newSharedGuardFixture(t)
 	l := newTestLocker(t, g.locker.majority, WithCommandTimeout(4*time.Second))
 	all := insertHeld(t, l, 2*inspectChunkSize)

@@ -13,12 +13,14 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 // Two processes that release the lock and wait for it again at once are granted it in turn. The
 // hint for one of them often arrives before the reply that says that it has entered the queue, and
 // before a majority has the release.
 func TestTwoProcessesAlternate(t *testing.T) {
+	serverprocess.Long(t, "needs hundreds of handoffs")
 	base := mongotest.Collection(t)
 	testAlternate(t, 20, func() *mongo.Collection { // a newcomer may come before a request that is still under way
 		return mongotest.Connect(t, mongotest.URI(t)).Database(base.Database().Name()).Collection(base.Name())
@@ -28,6 +30,7 @@ func TestTwoProcessesAlternate(t *testing.T) {
 // Two Lockers of one client cannot both follow their hints until it is known that the client has
 // connections for both, which takes a tenth of a second.
 func TestLockersOfOneClientAlternate(t *testing.T) {
+	serverprocess.Long(t, "needs hundreds of handoffs")
 	coll := mongotest.Collection(t)
 	testAlternate(t, 50, func() *mongo.Collection { return coll })
 }

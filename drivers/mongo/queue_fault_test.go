@@ -11,12 +11,14 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 // The primary dies after it has applied a release, and before any other member has it. The next
 // primary never saw the release. Release must not report success before the lock is free there, and
 // no waiter may have been granted the lock on the strength of the lost release.
 func TestFailOverBetweenReleaseAndItsCertainty(t *testing.T) {
+	serverprocess.Long(t, "waits for elections and frozen members")
 	t.Parallel()
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{ElectionTimeout: 8 * time.Second})
 	coll := mongotest.CollectionOf(t, mongotest.Connect(t, rs.URI()))
@@ -126,6 +128,7 @@ func TestReleaseWithoutItsHint(t *testing.T) {
 // The primary is killed while a waiter follows the hints. The cursor is opened again, and the next
 // hint wakes the waiter, as does a release that came meanwhile.
 func TestHintsSurviveFailOvers(t *testing.T) {
+	serverprocess.Long(t, "waits for elections and frozen members")
 	t.Parallel()
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{})
 	coll := mongotest.CollectionOf(t, mongotest.Connect(t, rs.URI()))
@@ -180,6 +183,7 @@ func (w *watcher) opened() time.Time {
 // With a single connection the requests for hints are short, so that they do not keep renewals
 // waiting.
 func TestHintsLeaveTheOnlyConnectionFree(t *testing.T) {
+	serverprocess.Long(t, "counts what many waiters ask in half a minute")
 	t.Parallel()
 	base := mongotest.Collection(t)
 	for size, roomy := range map[uint64]bool{1: false, 10: true} {
@@ -214,6 +218,7 @@ func TestHintsLeaveTheOnlyConnectionFree(t *testing.T) {
 // The primary steps down and is cut off from the others, but not from a waiter that reads its hints.
 // The waiter notices that the member is behind, and reads the hints of the new primary.
 func TestHintsOfAMemberThatIsBehind(t *testing.T) {
+	serverprocess.Long(t, "waits for elections and frozen members")
 	t.Parallel()
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{})
 	base := mongotest.CollectionOf(t, mongotest.Connect(t, rs.URI()))

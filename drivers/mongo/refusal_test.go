@@ -11,11 +11,13 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 // A refusal shows only what no fail-over can undo, although it has written nothing. Otherwise a waiter might
 // see one revision of a holder twice, before and after a fail-over, and replace the holder while it lives.
 func TestRefusalWaitsForAMajority(t *testing.T) {
+	serverprocess.Long(t, "waits for elections and frozen members")
 	t.Parallel()
 	// The primary must not step down although it reaches no other member for a while.
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{ElectionTimeout: 20 * time.Second})

@@ -12,11 +12,13 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 // A process that waits for a thousand held names reads them together now and then. For single
 // names it sends only the few requests that refresh positions in queues.
 func TestThousandNamesAreReadTogether(t *testing.T) {
+	serverprocess.Long(t, "counts what many waiters ask in half a minute")
 	t.Parallel()
 	const count, window = 1000, 30 * time.Second
 	coll, sent := monitoredCollection(t)

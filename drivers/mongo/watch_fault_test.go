@@ -9,10 +9,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 // TestWatchFaults shares one replica set among faults of servers and privileges.
 func TestWatchFaults(t *testing.T) {
+	serverprocess.Long(t, "waits for elections and frozen members")
 	t.Parallel()
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{Auth: true})
 	admin := mongotest.Connect(t, rs.URI())

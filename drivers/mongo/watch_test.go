@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 func TestWatchWakesWhenALockMayBeFree(t *testing.T) {
@@ -290,6 +291,7 @@ func TestWatchCloses(t *testing.T) {
 // TestWatchDelay compares the wake after a release with the time until a majority acknowledges
 // the release.
 func TestWatchDelay(t *testing.T) {
+	serverprocess.Long(t, "measures delays")
 	coll, _ := monitoredCollection(t)
 	w := testWatcher(t, coll)
 	wake, stop := watchName(w, "a")

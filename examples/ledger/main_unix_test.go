@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/examples/internal/processes"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 func TestMain(m *testing.M) { mongotest.Main(m) }
@@ -19,6 +20,7 @@ func TestMain(m *testing.M) { mongotest.Main(m) }
 // so the balance counts every entry that was posted. Then the other is killed, and the first
 // posts again.
 func TestLateWriteIsRefused(t *testing.T) {
+	serverprocess.Long(t, "needs a replica set of its own")
 	program := processes.Build(t)
 	start := func(name string) *processes.Process {
 		return processes.Start(t, program, "-uri", mongotest.URI(t), "-name", name, "-ttl", "3s", "-think", "1s")

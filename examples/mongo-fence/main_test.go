@@ -5,11 +5,13 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 func TestMain(m *testing.M) { mongotest.Main(m) }
 
 func TestLateWriteIsRefused(t *testing.T) {
+	serverprocess.Long(t, "needs a replica set of its own")
 	var out bytes.Buffer
 	if err := run(t.Context(), &out, mongotest.URI(t), mongotest.Collection(t).Database().Name()); err != nil {
 		t.Fatal(err)

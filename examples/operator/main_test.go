@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/examples/internal/processes"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 func TestMain(m *testing.M) { mongotest.Main(m) }
@@ -15,6 +16,7 @@ func TestMain(m *testing.M) { mongotest.Main(m) }
 // One copy reconciles and is ready; the other is not. After the leader was killed, the other
 // reconciles.
 func TestOtherCopyTakesOver(t *testing.T) {
+	serverprocess.Long(t, "needs a replica set of its own")
 	program, uri := processes.Build(t), mongotest.URI(t)
 	if err := setDesired(t.Context(), uri, "web=2"); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 // contention is how long the processes contend.
@@ -22,6 +23,7 @@ const contention = 60 * time.Second
 // (SIGKILL) repeatedly. No addition is lost, no two processes hold the lock at the same time, and
 // the tokens rise.
 func TestPrimaryKilledWhileProcessesCount(t *testing.T) {
+	serverprocess.Long(t, "kills the primary beside many processes")
 	t.Parallel()
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{})
 	dir := t.TempDir()

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/mongo"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 // A holder is paused (SIGSTOP) past its TTL. Another client acquires the lock within 500 ms of the
@@ -21,6 +22,7 @@ import (
 // minute. The paused holder continues its guarded write when it resumes, and the write is refused.
 // A busy machine may stop this process or the servers meanwhile: that time does not count.
 func TestPausedHolderIsReplacedAndFenced(t *testing.T) {
+	serverprocess.Long(t, "waits for a stopped holder to lose its lock")
 	t.Parallel()
 	const ttl = 3 * time.Second
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{})

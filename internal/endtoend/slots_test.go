@@ -14,10 +14,12 @@ import (
 	_ "github.com/holdfast-go/holdfast/drivers/file"
 	_ "github.com/holdfast-go/holdfast/drivers/memory"
 	_ "github.com/holdfast-go/holdfast/drivers/mongo"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 // On every backend, 8 clients share 3 slots: 3 of them hold one each, and a freed slot is acquired again.
 func TestSlotsOnEveryBackend(t *testing.T) {
+	serverprocess.Long(t, "the same as TestOneProgramOnEveryBackend, with slots")
 	t.Parallel()
 	const slots, clients = 3, 8
 	for name, url := range backends(t) {

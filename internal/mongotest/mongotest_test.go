@@ -9,6 +9,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 func TestMain(m *testing.M) { Main(m) }
@@ -38,6 +40,7 @@ func TestSharedServers(t *testing.T) {
 }
 
 func TestKillPauseStepDown(t *testing.T) {
+	serverprocess.Long(t, "tests what other tests rely on")
 	ctx := within(t)
 	rs := StartReplicaSet(t, Options{})
 	coll := CollectionOf(t, Connect(t, rs.URI()))
@@ -76,6 +79,7 @@ func TestKillPauseStepDown(t *testing.T) {
 }
 
 func TestAuth(t *testing.T) {
+	serverprocess.Long(t, "tests what other tests rely on")
 	rs := StartReplicaSet(t, Options{Members: 1, Auth: true})
 	insert(t, CollectionOf(t, Connect(t, rs.URI())))
 	open := strings.Replace(rs.URI(), AdminUser+":"+AdminPassword+"@", "", 1)

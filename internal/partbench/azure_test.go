@@ -11,12 +11,14 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/azblob"
 	"github.com/holdfast-go/holdfast/internal/azuritetest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 	"github.com/holdfast-go/holdfast/partitions"
 )
 
 // Azure Blob Storage has no change events, and its batch reads do not include owners. Instances come
 // to the same distribution, but later.
 func TestPartitionsOnAzure(t *testing.T) {
+	serverprocess.Long(t, "starts fleets of processes")
 	const n = 12
 	container := azuritetest.Shared(t).Container(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -3,10 +3,13 @@ package partbench
 import (
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 )
 
 // 64 partitions on a replica set: one instance, then two, then three, then one is disconnected.
 func TestPartitions(t *testing.T) {
+	serverprocess.Long(t, "starts fleets of processes")
 	const ttl, limit = 10 * time.Second, 2 * time.Minute // no lease ends on a busy machine
 	f := newFleet(t, 64, ttl)
 	f.join(1)

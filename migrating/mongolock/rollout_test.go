@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	locks "github.com/holdfast-go/holdfast/drivers/mongo"
 	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/serverprocess"
 	"github.com/holdfast-go/holdfast/internal/testservers"
 	"github.com/holdfast-go/holdfast/migrating"
 	"github.com/holdfast-go/holdfast/migrating/mongolock"
@@ -176,6 +177,7 @@ func work(t *testing.T, c *mongo.Collection) bool {
 // A fleet moves in two rollouts. In every phase all fleets make progress, and no two programs hold
 // the lock together.
 func TestRollout(t *testing.T) {
+	serverprocess.Long(t, "needs many processes")
 	for style, schema := range map[string]mongolock.Schema{
 		"shedlock": mongolock.ShedLock(),
 		"expiry":   {Until: "expiresAt", Owner: "holder", DeleteOnRelease: true},
