@@ -6,6 +6,8 @@ import (
 	"iter"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/bridge"
+	"github.com/holdfast-go/holdfast/internal/cause"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/settings"
 )
@@ -13,7 +15,7 @@ import (
 // Client acquires locks on one [Locker] and renews them. All locks of a Client share its queues of
 // waiters, its renewals and its cleanups, so a process normally has one Client for each backend.
 // All methods are safe for concurrent use.
-type Client engine.Client
+type Client struct{ core *engine.Client }
 
 // New makes a Client for a Locker, which from then on belongs to the Client: [Client.Shutdown]
 // closes it. The error is an *[InvalidError] if the backend does not allow an option.
@@ -29,13 +31,19 @@ func New(locker Locker, opts ...ClientOption) (*Client, error) {
 		o.applyClient(&cfg)
 	}
 	c, err := engine.New(locker, cfg)
-	return (*Client)(c), err
+	if err != nil {
+		return nil, err
+	}
+	return &Client{c}, nil
 }
 
 // Open makes a Client for the backend of a URL, such as "file:/var/lib/locks" or
 // "mongodb://db1,db2/app?replicaSet=rs0". The program must import the URL's driver, as with
 // database/sql. ctx bounds only the call itself.
 func Open(ctx context.Context, url string, opts ...ClientOption) (*Client, error) {
+	if err := cause.Check(ctx); err != nil {
+		return nil, err
+	}
 	locker, err := driver.Open(ctx, url)
 	if err != nil {
 		return nil, err
@@ -47,16 +55,21 @@ func Open(ctx context.Context, url string, opts ...ClientOption) (*Client, error
 	return c, nil
 }
 
-func (c *Client) engine() *engine.Client { return (*engine.Client)(c) }
-
 // Locker returns the Client's Locker, for what the backend can do beyond this package; see
 // [driver.Capabilities].
-func (c *Client) Locker() Locker { return c.engine().Locker() }
+func (c *Client) Locker() Locker { return c.core.Locker() }
+
+// Info returns what the backend declares: its limits, what it promises, and what it does not.
+func (c *Client) Info() Info { return c.core.Info() }
+
+// Capabilities returns what the backend can do beyond this package: hand over, renew and read in batches, free a
+// lock at once, store data.
+func (c *Client) Capabilities() Capabilities { return c.core.Capabilities() }
 
 // Inspect reads a lock's record. It does not retry a failure, and ends within the time of
 // [WithRequestTimeout].
 func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
-	return c.engine().Inspect(ctx, name)
+	return c.core.Inspect(ctx, name)
 }
 
 // List yields the records whose names begin with prefix, in the byte order of the names. The
@@ -64,18 +77,18 @@ func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
 // yields an error and a Record that has only the Name, and continues. An error with a zero Record
 // ends the sequence. The error matches [errors.ErrUnsupported] if the backend cannot list.
 func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Record, error] {
-	return c.engine().List(ctx, prefix)
+	return c.core.List(ctx, prefix)
 }
 
 // Break makes the backend refuse the present holder's renewals from now on. The lock becomes
 // free when its lease expires, so that two holders never overlap. Breaking a free lock is no
-// error. token is that of the holder to break: if another holds the lock, nothing happens and the
-// error is a *[HeldError]. 0 breaks whoever holds it. The error matches [errors.ErrUnsupported] if
-// the backend cannot break locks.
+// error. target is the holder to break, [BreakToken] of its token: if another holds the lock, nothing
+// happens and the error is a *[HeldError]. [BreakAnybody] breaks whoever holds it. The zero target is an
+// error. The error matches [errors.ErrUnsupported] if the backend cannot break locks.
 //
 // [driver.Breaker] also has the method BreakNow, which frees the lock at once and voids promise 1.
-func (c *Client) Break(ctx context.Context, name string, token uint64) error {
-	return c.engine().Break(ctx, name, token)
+func (c *Client) Break(ctx context.Context, name string, target BreakTarget) error {
+	return c.core.Break(ctx, name, target)
 }
 
 // Observe yields the record of a lock now, and again each time the holder has changed or the lock
@@ -83,23 +96,23 @@ func (c *Client) Break(ctx context.Context, name string, token uint64) error {
 // error and reads again after a backoff. The sequence ends when ctx ends or the Client is shut
 // down.
 //
-// Observe reads the record when the backend's Watcher reports a change, when the holder's lease
+// Observe reads the record when the backend's Waker reports a change, when the holder's lease
 // expires, at growing intervals while the lock is free, and at the interval of
 // [WithPollInterval]. It does not see a holder that comes and goes between two reads.
 func (c *Client) Observe(ctx context.Context, name string, opts ...Option) iter.Seq2[Record, error] {
-	s, err := c.settings(name, opts)
+	s, err := c.settings(ctx, name, opts)
 	if err != nil {
 		return func(yield func(Record, error) bool) { yield(Record{}, err) }
 	}
-	return c.engine().Observe(ctx, name, s)
+	return c.core.Observe(ctx, name, s)
 }
 
 // Shutdown releases all locks and closes the Locker:
 //
 //   - Calls that wait return [ErrClosed].
 //   - The context of every hold ends with the cause ErrClosed.
-//   - Holds of Lock, TryLock and LeaseManagers are released at once. Holds of Do, runners and
-//     Partitions are renewed until their functions have returned, and then released.
+//   - Holds of Lock and TryLock are released at once, and those of a LeaseManager without a function.
+//     Other holds are renewed until their functions have returned, and then released.
 //   - Each cleanup of a request in doubt ends with one more answered release. A request that
 //     reaches the backend even later keeps its lock taken for one TTL.
 //
@@ -108,7 +121,86 @@ func (c *Client) Observe(ctx context.Context, name string, opts ...Option) iter.
 // Shutdown then returns within a tenth of a second, and the error names what is left. Further
 // calls wait for the first one and return its result.
 //
-// Shutdown waits for the functions of Do, runners and Partitions, for observers, hooks and health
-// checks. These must not wait for Shutdown, but may call it on another goroutine. If one of them
-// passes its own context, Shutdown returns an *[InvalidError] and does nothing.
-func (c *Client) Shutdown(ctx context.Context) error { return c.engine().Shutdown(ctx) }
+// Shutdown waits for the functions of Do, runners, LeaseManagers and Partitions, for observers, hooks
+// and health checks. These must not wait for Shutdown, but may call it on another goroutine. If one of them
+// passes its own context, or a [telemetry.Hook] calls it, Shutdown returns an *[InvalidError] and does
+// nothing. An observer or overrun hook may call it: then Shutdown does not wait for observers. For one
+// call of an observer Shutdown waits for at most 5 s, and the error says so.
+func (c *Client) Shutdown(ctx context.Context) error { return c.core.Shutdown(ctx) }
+
+// The other packages of the module reach the fields of the public types by package bridge.
+func init() {
+	bridge.Client = func(client any) *engine.Client {
+		if c, _ := client.(*Client); c != nil {
+			return c.core
+		}
+		return nil
+	}
+	bridge.Hold = func(hold any) *engine.Hold {
+		if h, _ := hold.(*Hold); h != nil {
+			return h.core
+		}
+		return nil
+	}
+	bridge.PublicHold = func(h *engine.Hold) any { return publicHold(h) }
+	bridge.Apply = func(given any, to *settings.Config) bool {
+		o, ok := given.(option)
+		if ok {
+			o(to)
+		}
+		return ok
+	}
+}
+
+// The contract between programs and backends is package driver. Most programs do not import it:
+// the types that they use have names here too.
+type (
+	// Locker is what a storage backend implements; see [driver.Locker].
+	Locker = driver.Locker
+	// Lease is one granted lease; see [driver.Lease].
+	Lease = driver.Lease
+	// Record is what a backend knows about a lock at one moment; see [driver.Record].
+	Record = driver.Record
+	// HeldError says who holds a lock; it matches [ErrHeld].
+	HeldError = driver.HeldError
+	// InvalidError names the argument that is not allowed, its value, and what is allowed.
+	InvalidError = driver.InvalidError
+	// BreakTarget says whose lease [Client.Break] breaks; see [BreakToken] and [BreakAnybody].
+	BreakTarget = driver.BreakTarget
+	// OpError names the operation, the lock and the backend of a failure; see [driver.OpError].
+	OpError = driver.OpError
+	// Info is what a backend declares about itself; see [driver.Info].
+	Info = driver.Info
+	// Capabilities are what a backend can do beyond [Locker]; see [driver.Capabilities].
+	Capabilities = driver.Capabilities
+)
+
+// BreakToken is the holder with a token: the one that somebody has seen. A later holder is left alone.
+func BreakToken(token uint64) BreakTarget { return driver.BreakToken(token) }
+
+// BreakAnybody is whoever holds the lock when the backend gets the request.
+func BreakAnybody() BreakTarget { return driver.BreakAnybody() }
+
+// Errors, for errors.Is.
+var (
+	// ErrHeld: another holds the lock. errors.As gives a *[HeldError].
+	ErrHeld = driver.ErrHeld
+	// ErrLost: the lease ended before it was released, or no longer counts as held.
+	ErrLost = driver.ErrLost
+	// ErrClosed: the Locker was closed, or the Client was shut down.
+	ErrClosed = driver.ErrClosed
+	// ErrDenied: the backend refuses the request until a person changes something: a missing
+	// right, a wrong credential, a read-only folder, a full disk.
+	ErrDenied = driver.ErrDenied
+	// ErrDamaged: the lock's record cannot be used until a person repairs or deletes it.
+	ErrDamaged = driver.ErrDamaged
+	// ErrInvalid: an argument is not allowed. errors.As gives an *[InvalidError].
+	ErrInvalid = driver.ErrInvalid
+	// ErrConflict: the data of a lock were written meanwhile; see [Hold.WriteData].
+	ErrConflict = driver.ErrConflict
+	// ErrReleased is the cause of a hold's context after its release.
+	ErrReleased = cause.ErrReleased
+	// ErrSteppedDown is the cause of a task's context when leadership was given up: by
+	// StepDown, after a failed health check, or because the task sent no heartbeat in time.
+	ErrSteppedDown = cause.ErrSteppedDown
+)

@@ -13,9 +13,11 @@
 //
 //   - [Client.Do] suits most programs: it waits for the lock, runs the function, and releases.
 //   - [Client.Lock] and [Client.TryLock] return a [Hold], which the program releases itself.
+//   - [Client.DoAll] and [Client.LockAll] take the locks of several names, all or none.
 //   - A [LeaderAwareRunner] runs a task on one of many instances, and campaigns again after a
 //     loss.
 //   - [WithSlots] lets up to n holders have a lock, instead of one.
+//   - [WithShared] lets any number of readers have a lock, or one writer.
 //   - Package leases acquires and renews the locks of thousands of names in one process.
 //   - Package partitions spreads partitions evenly over the instances that are alive.
 //
@@ -32,7 +34,9 @@
 //     deadline counts from the moment before the last successful request was sent.
 //  3. Fencing. Every acquisition of a name has a token greater than every earlier one, across
 //     release, expiry, cleanup, fail-over and restart, for as long as the lock's record exists.
-//     After a removal of the record this holds if the server's clock has passed the last token.
+//     A token is the backend's time of the grant in milliseconds since 1970, or the last token plus
+//     one if that is more. So after a removal of the record the promise holds if the backend's
+//     clock has passed the last token.
 //  4. A transient error is not a loss. A failed renewal is retried until the local deadline. A hold
 //     is lost only by the backend's definite answer or at the deadline.
 //  5. Lost replies do no harm. The backend may have applied a request whose reply was lost. A
@@ -54,16 +58,20 @@
 //     has seen. (Azure Blob Storage needs no such takeover: the service's own clock, which does
 //     not step back, ends the leases.)
 //
+// With [WithShared], exclusion is that of one writer from all others, and each reader is a holder in the sense of the other
+// promises. Every grant has a greater token than all before it, so a writer's exceeds those of all earlier readers, and the
+// reverse. A lock is stuck when none of its readers has renewed for the longest of their TTLs.
+//
 // The lines that keep a promise are marked "Promise n:". Each promise has a test file:
 //
-//	promise  kept by                                              test, in promises/
+//	promise  kept by                                              test, in test/promises/
 //	1        driver: lockstate.Lock, mongo pipeline, azblob acquire promise01_exclusion_test.go
 //	2        internal/timing Timing.LossAt, internal/renewal      promise02_early_loss_test.go
 //	3        drivers' tokens: lockstate.Lock, mongo pipeline.go   promise03_fencing_test.go
 //	4        internal/renewal Renewer.noteResult                  promise04_transient_error_test.go
 //	5        internal/engine InDoubt, Client.CleanUp              promise05_lost_answers_test.go
 //	6        Release of the drivers, by ID                        promise06_only_the_holder_test.go
-//	7        Client.Do, internal/election Runner.Run              promise07_release_after_work_test.go
+//	7        Hold.Finish, leases LeaseManager.workEnded           promise07_release_after_work_test.go
 //	8        internal/clock Elapsed, server clocks in drivers     promise08_client_clocks_test.go
 //	9        internal/election Runner.Run                         promise09_election_test.go
 //	10       internal/sightings Memory.Stuck, Request.Replace     promise10_no_lock_is_stuck_test.go
@@ -74,12 +82,14 @@
 //
 //   - A paused process (SIGSTOP, a long garbage collection, a virtual machine that is moved) can
 //     act after its lease has ended, before it notices. Send [Hold.Token] with each write, and let
-//     the resource that the lock protects refuse lower tokens. The drivers for MongoDB and Azure
-//     Blob Storage have functions for that.
-//   - BreakNow of [driver.Breaker] voids promise 1.
-//   - Waiters of one process are served in order. Between processes MongoDB keeps an order of
-//     arrival, but a waiter that is slow to answer loses its position. The other backends have no
-//     order between processes.
+//     the resource that the lock protects refuse lower tokens. Most drivers have functions for
+//     that; docs/fencing.md names them.
+//   - BreakNow of [driver.Breaker] voids promise 1. So does removing the record of a held lock, or the
+//     collection, container or folder with it: another can be granted the lock before the holder notices
+//     at its next renewal. Promise 3 says when its token is greater; with "mem:" it always is.
+//   - Waiters of one process are served in order. Between processes there is an order of arrival
+//     only where the backend has a [driver.Queue], and a waiter that is slow to answer loses its
+//     position.
 //   - On a sharded MongoDB cluster the routers' clocks judge expiry, so they must agree.
 //   - Where the system has no clock that counts suspend (macOS, BSD), a machine that sleeps counts
 //     as a paused process.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/cause"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/settings"
 )
@@ -23,11 +24,11 @@ func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Contex
 	if fn == nil {
 		return driver.Invalid("fn", "nil", "a function")
 	}
-	s, err := c.settings(name, opts)
+	s, err := c.settings(ctx, name, opts)
 	if err != nil {
 		return err
 	}
-	h, err := c.engine().WaitAcquire(ctx, ctx, name, s, c.engine().EmitTo(s.Observers), true)
+	h, err := c.core.WaitAcquire(ctx, ctx, name, s, c.core.EmitTo(s.Observers), true)
 	if err != nil {
 		return err
 	}
@@ -40,11 +41,11 @@ func (c *Client) TryDo(ctx context.Context, name string, fn func(ctx context.Con
 	if fn == nil {
 		return driver.Invalid("fn", "nil", "a function")
 	}
-	s, err := c.settings(name, opts)
+	s, err := c.settings(ctx, name, opts)
 	if err != nil {
 		return err
 	}
-	h, err := c.engine().TryOnce(ctx, ctx, name, s, c.engine().EmitTo(s.Observers), true)
+	h, err := c.core.TryOnce(ctx, ctx, name, s, c.core.EmitTo(s.Observers), true)
 	if err != nil {
 		return err
 	}
@@ -57,7 +58,7 @@ func (c *Client) run(ctx context.Context, name string, h *engine.Hold, fn func(c
 	defer h.Finish(ctx)
 	if err := h.Err(); err != nil { // the hold ended before fn could begin
 		if ctx.Err() != nil {
-			return c.engine().WaitEnded(ctx, name, nil)
+			return c.core.WaitEnded(ctx, name, nil)
 		}
 		return driver.Errorf("holdfast: lock %q: %w", name, err)
 	}
@@ -65,8 +66,10 @@ func (c *Client) run(ctx context.Context, name string, h *engine.Hold, fn func(c
 }
 
 // Lock waits until it has the lock. ctx bounds only the waiting; the hold lasts until Release
-// or a loss. If ctx ends first, the error matches both ctx's error and what kept the lock:
-// [ErrHeld] with the holder's record, or the backend's failure.
+// or a loss. If ctx ends first, the error matches both ctx's error and the reason for which the
+// lock was not granted: [ErrHeld] with the holder's record, or the backend's failure. [ErrDenied]
+// and [ErrDamaged] are returned at once, unless the backend has named a holder before: then Lock
+// goes on waiting.
 //
 // Lock and Do with the context of a hold of the same name would deadlock. They return an error
 // that matches ErrHeld at once, also for a context that [context.WithoutCancel] derived from it,
@@ -77,14 +80,17 @@ func (c *Client) run(ctx context.Context, name string, h *engine.Hold, fn func(c
 // backend. Where the backend can hand over ([driver.HandOverer]) and wakes waiters, a release
 // hands the lock over to the next waiter of this Client in one request, unless that waiter asks
 // for a shorter TTL. Such handoffs go on for up to 50 ms; then waiters of other processes go
-// first. There is no order between processes.
+// first. Between processes there is an order only where the backend has a [driver.Queue].
 func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Hold, error) {
-	s, err := c.settings(name, opts)
+	s, err := c.settings(ctx, name, opts)
 	if err != nil {
 		return nil, err
 	}
-	h, err := c.engine().WaitAcquire(ctx, context.WithoutCancel(ctx), name, s, c.engine().EmitTo(s.Observers), false)
-	return (*Hold)(h), err
+	h, err := c.core.WaitAcquire(ctx, context.WithoutCancel(ctx), name, s, c.core.EmitTo(s.Observers), false)
+	if err != nil {
+		return nil, err
+	}
+	return publicHold(h), nil
 }
 
 // TryLock makes one attempt and does not wait. The errors are:
@@ -93,38 +99,66 @@ func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Hold, 
 //     calls of TryLock also take over a stuck lock.
 //   - an *[InvalidError] if an argument is not allowed.
 //   - an error that matches [ErrClosed] if the Client is shut down.
+//   - an error that matches [ErrDenied] or [ErrDamaged]: nothing was changed, and a person must act.
 //   - any other error if the outcome is unknown. If the lock was taken, it is released in the
 //     background.
 func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Hold, error) {
-	s, err := c.settings(name, opts)
+	s, err := c.settings(ctx, name, opts)
 	if err != nil {
 		return nil, err
 	}
-	h, err := c.engine().TryOnce(ctx, context.WithoutCancel(ctx), name, s, c.engine().EmitTo(s.Observers), false)
-	return (*Hold)(h), err
+	h, err := c.core.TryOnce(ctx, context.WithoutCancel(ctx), name, s, c.core.EmitTo(s.Observers), false)
+	if err != nil {
+		return nil, err
+	}
+	return publicHold(h), nil
 }
 
-// settings applies options over the client's defaults and checks them.
-func (c *Client) settings(name string, opts []Option) (settings.Settings, error) {
-	cfg := c.engine().Defaults()
-	for _, o := range opts {
-		o.apply(&cfg)
+// settings applies options over the client's defaults and checks them, and the context.
+func (c *Client) settings(ctx context.Context, name string, opts []Option) (settings.Settings, error) {
+	if err := cause.Check(ctx); err != nil {
+		return settings.Settings{}, err
 	}
-	return c.engine().Settings(name, cfg)
+	cfg, err := c.config(opts)
+	if err != nil {
+		return settings.Settings{}, err
+	}
+	return c.core.Settings(name, cfg)
+}
+
+// config applies options over the client's defaults.
+func (c *Client) config(opts []Option) (settings.Config, error) {
+	cfg := c.core.Defaults()
+	for _, o := range opts {
+		apply, _ := o.(option)
+		if apply == nil {
+			return cfg, settings.ErrNilOption
+		}
+		apply(&cfg)
+	}
+	return cfg, nil
 }
 
 // Hold is a lock that this process holds. The lease is renewed in the background until Release or
 // a loss. All methods are safe for concurrent use.
-type Hold engine.Hold
+type Hold struct{ core *engine.Hold }
 
-func (h *Hold) engine() *engine.Hold { return (*engine.Hold)(h) }
+// publicHold returns the Hold of a program: always the same, so that programs can compare them.
+func publicHold(h *engine.Hold) *Hold {
+	made, _ := h.Handle(func() any { return &Hold{h} }).(*Hold)
+	return made
+}
 
 // HoldFromContext returns the innermost hold whose context ctx descends from. The context of a
 // hold is the one that the function of Do or a runner gets, or [Hold.Context]. HoldFromContext
-// reports false if there is none. Do and runners release their holds themselves.
+// reports false if there is none, or if that is a hold of several names; see [MultiHoldFromContext].
+// Do and runners release their holds themselves.
 func HoldFromContext(ctx context.Context) (*Hold, bool) {
 	h, ok := engine.HoldFrom(ctx)
-	return (*Hold)(h), ok
+	if !ok {
+		return nil, false
+	}
+	return publicHold(h), true
 }
 
 // TokenFromContext returns the fencing token of the hold that [HoldFromContext] returns. It
@@ -142,42 +176,42 @@ func TokenFromContext(ctx context.Context) (uint64, bool) {
 // [ErrLost], [ErrReleased] or [ErrClosed] (Shutdown). For a hold of Lock or TryLock, the context
 // has the values of the context that they were called with, but not its deadline or cancellation.
 // For a hold of Do, it descends from the caller's context.
-func (h *Hold) Context() context.Context { return h.engine().Context() }
+func (h *Hold) Context() context.Context { return h.core.Context() }
 
 // Lease returns the lease as a plain value, for functions that need its ID.
-func (h *Hold) Lease() Lease { return h.engine().Lease() }
+func (h *Hold) Lease() Lease { return h.core.Lease() }
 
 // Name returns the lock's name; with [WithSlots], the name of the slot's record.
-func (h *Hold) Name() string { return h.engine().Name() }
+func (h *Hold) Name() string { return h.core.Name() }
 
 // Slot returns which slot is held, counted from 0. It is 0 without WithSlots.
-func (h *Hold) Slot() int { return h.engine().Slot() }
+func (h *Hold) Slot() int { return h.core.Slot() }
 
 // Token returns the fencing token, which is greater than that of every earlier holder. Send it to
 // the resource that the lock protects, which can then refuse a holder that was paused for too
 // long.
-func (h *Hold) Token() uint64 { return h.engine().Token() }
+func (h *Hold) Token() uint64 { return h.core.Token() }
 
 // Err returns nil while the lock is held, and afterwards why it is not. It reads the clock itself,
 // without I/O or allocation. So the answer is right even just after the process was paused, before
 // the context could end.
-func (h *Hold) Err() error { return h.engine().Err() }
+func (h *Hold) Err() error { return h.core.Err() }
 
 // LostIn returns the time until the hold is lost unless it is renewed. It is zero or negative if
 // the hold was not renewed in time. It considers only the clock; Err says whether the hold has
 // ended for another reason.
-func (h *Hold) LostIn() time.Duration { return h.engine().LostIn() }
+func (h *Hold) LostIn() time.Duration { return h.core.LostIn() }
 
 // ExpiresIn returns the time until another may be granted the lock, unless it is renewed or
 // released before: LostIn plus the grace, less 0.1 % of the TTL. Work that continues after the
 // hold has ended must have stopped by then.
-func (h *Hold) ExpiresIn() time.Duration { return h.engine().ExpiresIn() }
+func (h *Hold) ExpiresIn() time.Duration { return h.core.ExpiresIn() }
 
 // String describes the lease, without its ID.
-func (h *Hold) String() string { return h.engine().String() }
+func (h *Hold) String() string { return h.core.String() }
 
 // GoString describes the lease for %#v, without its ID.
-func (h *Hold) GoString() string { return h.engine().GoString() }
+func (h *Hold) GoString() string { return h.core.GoString() }
 
 // Release ends the hold's context and releases the lock. Call it when the work is over, also
 // after a loss. Further calls, also by other goroutines, wait for the one release and return its
@@ -186,13 +220,27 @@ func (h *Hold) GoString() string { return h.engine().GoString() }
 // At least one request is sent, with a time limit of its own, even if ctx has ended. Failures
 // are retried until ctx ends or the lease has expired. The error then says that the lock may stay
 // taken until its lease expires, and a last cleanup goes on in the background. Releasing a lost
-// lock is no error.
-func (h *Hold) Release(ctx context.Context) error { return h.engine().Release(ctx) }
+// lock is no error. A nil ctx counts as [context.Background].
+//
+// A hold of Do, a runner or Partitions, which [HoldFromContext] returns, is released when its function has
+// returned. Its Release does nothing and returns an *[InvalidError].
+func (h *Hold) Release(ctx context.Context) error {
+	// Promise 7: the lock is released only after the function has returned.
+	if h.core.OwnedByFunction() {
+		return errOwnedByFunction
+	}
+	if h.core.InMultiHold() {
+		return driver.Invalid("Release", "of one name of a MultiHold", "left to the release of the MultiHold")
+	}
+	return h.core.Release(ctx)
+}
+
+var errOwnedByFunction = driver.Invalid("Release", "of a hold that runs a function", "left to the end of that function")
 
 // Data returns the data stored with the lock; nil if there is none. The error matches [ErrLost]
 // if the lock was no longer held when the answer came, and [errors.ErrUnsupported] if the
 // backend stores no data. The call ends within the time of [WithRequestTimeout].
-func (h *Hold) Data(ctx context.Context) ([]byte, error) { return h.engine().ReadData(ctx) }
+func (h *Hold) Data(ctx context.Context) ([]byte, error) { return h.core.ReadData(ctx) }
 
 // WriteData replaces the data stored with the lock. The backend refuses the write if the lock is
 // no longer held. The errors are those of Data, and an *[InvalidError] if the data are too large.
@@ -205,17 +253,17 @@ func (h *Hold) Data(ctx context.Context) ([]byte, error) { return h.engine().Rea
 // wait meanwhile. If every attempt is refused, or ctx ends between two of them, nothing is written
 // and the error matches [driver.ErrConflict].
 func (h *Hold) WriteData(ctx context.Context, data []byte) error {
-	return h.engine().WriteData(ctx, data)
+	return h.core.WriteData(ctx, data)
 }
 
 // UpdateData reads the data stored with the lock, and writes what update returns; old is nil if
 // there is none. If update returns an error, nothing is written and the error is returned as it
-// is. Calls of UpdateData and WriteData of one hold take turns, so that none of their changes is
+// is. Calls of UpdateData and WriteData of one hold run one after another, so that none of their changes is
 // lost. update must not call them for the same hold.
 //
 // The backend refuses the write if the data changed after they were read, because an earlier write
 // whose outcome was unknown arrived late. UpdateData then reads the data and calls update again,
 // as WriteData describes, with up to 12 backend calls. The errors are those of WriteData.
 func (h *Hold) UpdateData(ctx context.Context, update func(old []byte) ([]byte, error)) error {
-	return h.engine().UpdateData(ctx, update)
+	return h.core.UpdateData(ctx, update)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/internal/election"
 	"github.com/holdfast-go/holdfast/internal/engine"
@@ -16,26 +17,23 @@ import (
 // Option configures how a lock is acquired and renewed. An Option of [New] or [Open] is the default
 // for all locks of the Client. An Option of a Client's method, a runner, or a constructor of package
 // leases or partitions applies only there.
-type Option func(*settings.Config)
-
-func (o Option) apply(c *settings.Config) {
-	if o == nil {
-		c.NilOption = true
-		return
-	}
-	o(c)
+type Option interface {
+	ClientOption
+	RunnerOption
+	// LeasesOption and PartitionsOption do nothing. They make an Option one of these packages, too.
+	LeasesOption()
+	PartitionsOption()
 }
 
-func (o Option) applyClient(c *engine.Config)   { o.apply(&c.Lock) }
-func (o Option) applyRunner(c *election.Config) { o.apply(&c.Lock) }
+// option is every Option.
+type option func(*settings.Config)
 
-// ApplyLeases makes an Option one of package leases.
-func (o Option) ApplyLeases(c *settings.Leases) { o.apply(&c.Lock) }
+func (o option) applyClient(c *engine.Config)   { o(&c.Lock) }
+func (o option) applyRunner(c *election.Config) { o(&c.Lock) }
+func (o option) LeasesOption()                  {}
+func (o option) PartitionsOption()              {}
 
-// ApplyPartitions makes an Option one of package partitions.
-func (o Option) ApplyPartitions(c *settings.Partitions) { o.apply(&c.Lock) }
-
-// ClientOption configures a Client: every [Option], [WithLogger], [WithElapsed] and [Telemetry].
+// ClientOption configures a Client: every [Option], [WithLogger], [WithElapsed] and [WithHook].
 type ClientOption interface{ applyClient(*engine.Config) }
 
 type clientOption func(*engine.Config)
@@ -55,49 +53,49 @@ func (o runnerOption) applyRunner(c *election.Config) { o(c) }
 // waiting for up to one TTL. If the TTL is shorter than the backend's own fail-over, all leases are
 // lost in each fail-over.
 func WithTTL(d time.Duration) Option {
-	return func(c *settings.Config) { c.TTL = settings.Given(d) }
+	return option(func(c *settings.Config) { c.TTL = settings.Given(d) })
 }
 
 // WithGrace sets the time between the loss of a lease that was not renewed, when the hold's context
 // ends, and its expiry. The work needs this time to stop, and clock skew between the backend's
 // servers may use up part of it. The default is TTL/6.
 func WithGrace(d time.Duration) Option {
-	return func(c *settings.Config) { c.Grace = settings.Given(d) }
+	return option(func(c *settings.Config) { c.Grace = settings.Given(d) })
 }
 
 // WithRenewEvery sets the time between renewals. The default is TTL/3.
 func WithRenewEvery(d time.Duration) Option {
-	return func(c *settings.Config) { c.RenewEvery = settings.Given(d) }
+	return option(func(c *settings.Config) { c.RenewEvery = settings.Given(d) })
 }
 
 // WithRequestTimeout bounds each single backend call. It must be shorter than the grace. The
 // default is 60 % of the grace, at most 10 s.
 func WithRequestTimeout(d time.Duration) Option {
-	return func(c *settings.Config) { c.RequestTimeout = settings.Given(d) }
+	return option(func(c *settings.Config) { c.RequestTimeout = settings.Given(d) })
 }
 
 // WithPollInterval sets how often a waiter asks the backend if nothing else wakes it. Each wait is
 // jittered by a fifth. By default the interval adapts to how the lock has behaved: it is an eighth
 // of the time for which the waiter has seen the present holder, between half the backend's
-// Limits.Poll (or 5 s if it has none) and three times that; with a backend that has a Watcher it is
-// 20 s while the Watcher works. Where the backend reads in
+// Limits.Poll (or 5 s if it has none) and three times that; it is 20 s while the backend wakes the
+// waiter. Where the backend reads in
 // batches, the records of all locks that the Client waits for are read together, and a waiter asks
 // only when its lock may be free.
 func WithPollInterval(d time.Duration) Option {
-	return func(c *settings.Config) { c.Poll = settings.Given(d) }
+	return option(func(c *settings.Config) { c.Poll = settings.Given(d) })
 }
 
 // WithOwner sets the name that others see as the holder. The default is host/pid. The name proves
 // nothing and need not be unique.
 func WithOwner(owner string) Option {
-	return func(c *settings.Config) { c.Owner = &owner }
+	return option(func(c *settings.Config) { c.Owner = &owner })
 }
 
 // WithData stores data with the lock when it is acquired. Without this option the previous
 // holder's data stay.
 func WithData(data []byte) Option {
 	data = slices.Clone(data) // the caller may change its slice later
-	return func(c *settings.Config) { c.Data = data }
+	return option(func(c *settings.Config) { c.Data = data })
 }
 
 // WithOverrunHook calls fn when a hold has ended without a release, its work still runs, and
@@ -105,7 +103,7 @@ func WithData(data []byte) Option {
 // has not returned, or Release was not called. fn is called at most once for each hold, on a goroutine of its own. A
 // program that cannot tolerate an overrun may exit in fn.
 func WithOverrunHook(fn func(Event)) Option {
-	return func(c *settings.Config) { c.Overrun = notify(fn) }
+	return option(func(c *settings.Config) { c.Overrun = notify(fn) })
 }
 
 // WithSlots lets up to n holders have the lock at once, each in a slot of its own: a semaphore,
@@ -130,7 +128,24 @@ func WithOverrunHook(fn func(Event)) Option {
 // Do and Lock with the context of holds of all n slots would deadlock, and fail at once.
 // LeaseManager and Partitions have one holder for each name and ignore WithSlots.
 func WithSlots(n int) Option {
-	return func(c *settings.Config) { c.Slots = &n }
+	return option(func(c *settings.Config) { c.Slots = &n })
+}
+
+// WithShared lets any number of holders have the lock at once, up to 1,000, as long as all of them ask with WithShared: they
+// read what one holder without it, the writer, may change. Each holder has a lease, a token and a loss of its own.
+//
+// A reader that asks while a writer waits comes after it, where waiters have an order between processes; on the others
+// (files) readers that follow one another without a gap keep a writer waiting. A writer's token is greater than those
+// of all readers before it, and a reader's greater than those of all writers before it.
+//
+// There is no way from one mode to the other. A reader releases the lock and asks for it as the writer; what it has read may
+// have changed by then. Lock and Do with the context of a hold of the same name fail at once, in either mode: a waiting
+// writer would make both wait forever. Only a writer changes the data of the lock.
+//
+// A backend that does not know shared locks is an *[InvalidError], before any request. So is WithShared together with
+// WithSlots or WithData, for several names, and for runners, LeaseManager and Partitions.
+func WithShared() Option {
+	return option(func(c *settings.Config) { c.Shared = true })
 }
 
 // WithObserver calls fn for events: as an option of a Client for those of all its locks, otherwise
@@ -143,7 +158,7 @@ func WithSlots(n int) Option {
 // another one has given to the same option.
 func WithObserver(fn func(Event)) Option {
 	observer := event.NewObserver(notify(fn)) // one, whatever the option is given to
-	return func(c *settings.Config) { c.Observers = append(slices.Clip(c.Observers), observer) }
+	return option(func(c *settings.Config) { c.Observers = append(slices.Clip(c.Observers), observer) })
 }
 
 // WithLogger sets the logger for events; the default is [slog.Default]. The levels are:
@@ -215,8 +230,88 @@ func WithIdleLimit(d time.Duration) RunnerOption {
 	return runnerOption(func(c *election.Config) { c.IdleLimit = settings.Given(d) })
 }
 
-// Telemetry is a [ClientOption] that gives a Client a hook for metrics and traces. The module
-// otelholdfast has one for OpenTelemetry. Without a hook the Client measures nothing.
-type Telemetry struct{ Hook telemetry.Hook }
+// WithHook gives a Client a hook for metrics and traces. The module otelholdfast has one for OpenTelemetry. Without a
+// hook the Client measures nothing.
+func WithHook(hook telemetry.Hook) ClientOption {
+	return clientOption(func(c *engine.Config) { c.Hook, c.NilHook = hook, hook == nil })
+}
 
-func (t Telemetry) applyClient(c *engine.Config) { c.Hook, c.NilHook = t.Hook, t.Hook == nil }
+// EventType says what an [Event] reports.
+type EventType uint8
+
+const (
+	// EventAcquired: this process holds the lock, or was elected.
+	EventAcquired EventType = iota + 1
+	// EventReleased: the lock was released.
+	EventReleased
+	// EventLost: the hold ended without a release; Err says why.
+	EventLost
+	// EventOverrun: the hold has ended without a release, its work still runs, and from now on
+	// another may be granted the lock.
+	EventOverrun
+	// EventHolderSeen: a waiter has seen another holder than before. Owner and Token are the
+	// holder's, as far as they are known. A waiter sees only the holders at the times of its
+	// requests. If the backend's refusals do not name the holder (Azure Blob Storage), the
+	// waiter reads it once, when its wait begins.
+	//
+	// Callers of one Client that wait for each other are not reported, with one exception: a
+	// caller that waits for a lock that it should itself release would wait forever. So a hold
+	// of this Client that has kept a caller waiting for half a minute is reported once; with
+	// WithSlots, if no slot was taken or released for that time. Owner and Token are that
+	// hold's.
+	EventHolderSeen
+	// EventSteppedDown: a LeaderAwareRunner gives leadership up; Err says why.
+	EventSteppedDown
+	// EventError: the call named by Op failed. Each failed retry is reported too, so that a
+	// lasting failure is noticed. A failed call that renews many leases of a LeaseManager is
+	// reported once, with the name of one of them.
+	EventError
+)
+
+// The numbers must equal those of package internal/event.
+var _ = [1]struct{}{}[EventError-EventType(event.Error)]
+
+// String returns the name in words, such as "acquired".
+func (t EventType) String() string { return event.Type(t).String() }
+
+// Event reports to an observer what happened to a lock.
+type Event struct {
+	Type  EventType
+	Name  string
+	Owner string
+	Token uint64
+	// Op is the call that failed, for EventError: "acquire", "renew", "release",
+	// "inspect", "clean up", "health check" or "task".
+	Op  string
+	Err error
+	// Time is this process's wall clock, for people to read.
+	Time time.Time
+	// Mode is Shared for what happens to a hold of [WithShared].
+	Mode driver.Mode
+	// Dropped counts the events that this observer missed just before this one because it
+	// was too slow.
+	Dropped int
+
+	own bool // EventHolderSeen: this Client itself holds the lock
+}
+
+// String is one line for people, without any secret.
+func (e Event) String() string {
+	return event.Event{Type: event.Type(e.Type), Name: e.Name, Owner: e.Owner, Token: e.Token, Op: e.Op, Err: e.Err, Own: e.own,
+		Shared: e.Mode == driver.Shared}.String()
+}
+
+// notify converts an observer of public events to one of internal events. nil stays nil.
+func notify(fn func(Event)) func(event.Event) {
+	if fn == nil {
+		return nil
+	}
+	return func(e event.Event) {
+		mode := driver.Exclusive
+		if e.Shared {
+			mode = driver.Shared
+		}
+		fn(Event{Type: EventType(e.Type), Name: e.Name, Owner: e.Owner, Token: e.Token, Op: e.Op, Err: e.Err, Time: e.Time, Mode: mode,
+			Dropped: e.Dropped, own: e.Own})
+	}
+}

@@ -79,24 +79,12 @@ func (l *Level) UnmarshalText(text []byte) error {
 // ProbeName is the name of the lock that is taken to examine a backend.
 const ProbeName = "holdfast-doctor"
 
-// RegisterForCheck makes [OpenForCheck] open the backends of a URL scheme in another way than
-// [Open]. It is for a driver whose opener changes something on the backend, or refuses a backend
-// for a reason that its [Checker] reports. A driver calls it in an init function. RegisterForCheck
-// panics if the scheme is taken or the opener is nil.
-func RegisterForCheck(scheme string, open Opener) {
-	register(drivers.forCheck, "RegisterForCheck", scheme, open)
-}
-
 // OpenForCheck makes a Locker that is only for examining the backend of a URL: for its Checker,
 // for reading records, and for the lock [ProbeName]. It changes nothing on the backend and may send
 // nothing.
 func OpenForCheck(ctx context.Context, rawURL string) (Locker, error) {
-	scheme, _, _ := strings.Cut(rawURL, ":")
-	drivers.RLock()
-	open := drivers.forCheck[strings.ToLower(scheme)]
-	drivers.RUnlock()
-	if open == nil {
-		return Open(ctx, rawURL)
+	if d, _ := Describe(rawURL); d.OpenForCheck != nil {
+		return d.OpenForCheck(ctx, rawURL)
 	}
-	return open(ctx, rawURL)
+	return Open(ctx, rawURL)
 }

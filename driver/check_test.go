@@ -1,7 +1,6 @@
 package driver_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"testing"
@@ -12,39 +11,27 @@ import (
 var errOpenedForCheck = errors.New("the driver was called for a check")
 
 func init() {
-	driver.RegisterForCheck("registered", func(context.Context, string) (driver.Locker, error) { return nil, errOpenedForCheck })
-	driver.Register("plain", func(context.Context, string) (driver.Locker, error) { return nil, errOpened })
+	plain := described("plain")
+	plain.OpenForCheck = nil
+	driver.Register(plain)
 }
 
 // A backend is opened for a check as its driver has registered, or else as always.
 func TestOpenForCheck(t *testing.T) {
 	for url, want := range map[string]error{
-		"registered:x": errOpenedForCheck, "REGISTERED://host/path": errOpenedForCheck, "plain:x": errOpened, "unknown:x": driver.ErrInvalid, "": driver.ErrInvalid,
+		"registered:x": errOpenedForCheck, "REGISTERED://host/path": errOpenedForCheck, "plain:x": errOpened, "unknown:x": driver.ErrInvalid,
+		"": driver.ErrInvalid,
 	} {
 		if _, err := driver.OpenForCheck(t.Context(), url); !errors.Is(err, want) {
 			t.Errorf("%q: %v, want %v", url, err, want)
 		}
 	}
-	for _, register := range []func(){
-		func() {
-			driver.RegisterForCheck("registered", func(context.Context, string) (driver.Locker, error) { return nil, nil })
-		},
-		func() { driver.RegisterForCheck("other", nil) },
-	} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Error("a wrong registration was accepted")
-				}
-			}()
-			register()
-		}()
-	}
 }
 
 // A finding survives JSON, and its level is a word there.
 func TestFindingJSON(t *testing.T) {
-	for level, word := range map[driver.Level]string{driver.LevelOK: "ok", driver.LevelUnchecked: "not checked", driver.LevelDoubtful: "doubtful", driver.LevelWrong: "wrong"} {
+	for level, word := range map[driver.Level]string{driver.LevelOK: "ok", driver.LevelUnchecked: "not checked",
+		driver.LevelDoubtful: "doubtful", driver.LevelWrong: "wrong"} {
 		f := driver.Finding{Subject: "TTL index", Level: level, Detail: "d"}
 		text, err := json.Marshal(f)
 		if want := `{"subject":"TTL index","level":"` + word + `","detail":"d"}`; err != nil || string(text) != want {

@@ -6,16 +6,21 @@
 //
 //  1. Implement [Locker]: acquire, renew, release and inspect one lease by its name and
 //     its [LeaseID]. The backend's clock judges expiry, and every grant gets a higher token.
-//  2. Declare [Limits]: the range of TTLs, and the longest name, owner and data. Check
-//     every argument before I/O with [Request.Validate], [ValidateName], [ValidateTTL]
-//     and [ValidateData].
+//  2. Declare in [Info] what the backend is called, what it accepts ([Limits]: the range of TTLs, and the
+//     longest name, owner and data), and what it promises: who judges expiry, whether grants survive a
+//     fail-over, what stays of a lock that is free. What is not promised is declared, too. Check every argument before I/O with
+//     [Request.Validate], [ValidateName], [ValidateTTL] and [ValidateData].
 //  3. Declare [Capabilities]: what the backend can do beyond Locker, such as waking
 //     waiters or renewing many leases in one call. All of them are optional. Holdfast works
 //     without them, by polling and by single calls.
-//  4. Wrap each error in an [OpError]. Return [ErrHeld] (as a [HeldError]), [ErrLost],
-//     [ErrConflict], [ErrInvalid] or [ErrClosed] only if the outcome is certain.
-//  5. Call [Register] in an init function, so that holdfast.Open finds the driver by the
-//     scheme of a URL. [CheckParams] refuses URL parameters that the driver does not know.
+//  4. Wrap each error in an [OpError]. Info.Backend is what the errors call the
+//     backend. Return [ErrHeld] (as a [HeldError]), [ErrLost],
+//     [ErrConflict], [ErrInvalid] or [ErrClosed] only if the outcome is certain, and
+//     [ErrDenied] or [ErrDamaged] only if the request certainly changed nothing and a person
+//     must act.
+//  5. Call [Register] in an init function with a [Description], so that holdfast.Open finds
+//     the driver by the scheme of a URL, and messages hide its secrets. [CheckParams] refuses
+//     URL parameters that the driver does not know.
 //  6. Call lockertest.Run from one test. It checks every clause of this contract and
 //     quotes the clause that the driver breaks.
 //
@@ -23,14 +28,19 @@
 //
 // # Helpers
 //
+// Package [github.com/holdfast-go/holdfast/driver/cas] has a whole Locker for any store that can write a value on
+// the condition that it has a given version, such as an ETag. A driver for it implements three methods. Package
+// [github.com/holdfast-go/holdfast/driver/guard] has what drivers' guards share.
+//
 // Package [github.com/holdfast-go/holdfast/driver/lockstate] has the rules by which a
 // lock changes hands. It is for stores that keep bytes but cannot apply the rules
-// themselves, such as files. [FormatDuration], [Quote], [QuoteName] and [ByteRange] write
+// themselves, such as files. Package [github.com/holdfast-go/holdfast/driver/lockrecord] has the form in
+// which they keep a lock. [FormatDuration], [Quote], [QuoteName] and [ByteRange] write
 // durations, quoted values and sizes as error messages show them.
 //
 // # Secrets
 //
 // A lease ID is a secret: any process that knows it can renew and release the lease.
-// Nothing prints a [LeaseID], a [Revision], or a struct that has one. A driver must not
+// Nothing prints a [LeaseID], a [LeaseState], a [Revision], or a struct that has one. A driver must not
 // put an ID or a credential into an error or a log line.
 package driver

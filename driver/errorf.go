@@ -2,6 +2,7 @@ package driver
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -20,12 +21,26 @@ func Errorf(format string, args ...any) error {
 	return &prefixed{prefix + unprefixed(rest), err}
 }
 
-// inner finds the prefixes of wrapped errors in a text. Names stand in quotes, so a lock whose name
-// begins with the prefix keeps it.
-var inner = strings.NewReplacer(": "+prefix, ": ", "; "+prefix, "; ", " ("+prefix, " (")
+// inner finds the prefixes of wrapped errors in a text.
+var inner = strings.NewReplacer(" "+prefix, " ", "("+prefix, "(")
 
-// unprefixed is a text without the prefixes of the errors in it.
-func unprefixed(text string) string { return inner.Replace(strings.TrimPrefix(text, prefix)) }
+// unprefixed is a text without the prefixes of the errors in it. Names stand in quotes and keep what looks
+// like a prefix.
+func unprefixed(text string) string {
+	var b strings.Builder
+	for text = strings.TrimPrefix(text, prefix); text != ""; {
+		before, _, _ := strings.Cut(text, `"`)
+		b.WriteString(inner.Replace(before))
+		rest := text[len(before):]
+		quoted, err := strconv.QuotedPrefix(rest)
+		if err != nil && rest != "" {
+			quoted = rest[:1] // a single quote
+		}
+		b.WriteString(quoted)
+		text = rest[len(quoted):]
+	}
+	return b.String()
+}
 
 // prefixed is an error with another text.
 type prefixed struct {

@@ -21,7 +21,42 @@ var (
 	ErrInvalid = errors.New("holdfast: invalid")
 	// ErrClosed means that the Locker was closed or the client shut down.
 	ErrClosed = errors.New("holdfast: closed")
+	// ErrDenied means that the backend refused the request and changed nothing, and will refuse it
+	// again until a person changes something: a missing right, a wrong credential, a read-only
+	// folder, a full disk.
+	ErrDenied = errors.New("holdfast: denied")
+	// ErrDamaged means that the lock's record cannot be used, so nothing was changed: it is
+	// damaged, of an unknown version, or of another machine. A person must repair or delete it.
+	ErrDamaged = errors.New("holdfast: record damaged")
+	// ErrIDReleased accompanies an error of [Locker.TryAcquire]; see [WithIDReleased].
+	ErrIDReleased = errors.New("holdfast: the lease ID was released")
 )
+
+// Denied returns an error with the text of err that matches [ErrDenied] too. Drivers use it if it is
+// certain that the request changed nothing.
+func Denied(err error) error { return &marked{err, ErrDenied} }
+
+// Damaged is [Denied] for [ErrDamaged].
+func Damaged(err error) error { return &marked{err, ErrDamaged} }
+
+// marked is an error that also matches a sentinel error.
+type marked struct {
+	error
+	sentinel error
+}
+
+// Unwrap returns both errors.
+func (m *marked) Unwrap() []error { return []error{m.error, m.sentinel} }
+
+// Lasting reports whether err will stay until a person changes something: whether it matches
+// [ErrDenied] or [ErrDamaged].
+func Lasting(err error) bool { return errors.Is(err, ErrDenied) || errors.Is(err, ErrDamaged) }
+
+// WithIDReleased returns an error with the text of err that matches [ErrIDReleased] too. It is for a Locker
+// that itself has sent a release with the request's ID, or that does not look for a lock that an
+// earlier request with this ID may have left behind. A Locker that takes two locks returns it after it was
+// granted only one. See [Locker.TryAcquire] for what the caller does.
+func WithIDReleased(err error) error { return &marked{err, ErrIDReleased} }
 
 // HeldError names the holder of a lock, as far as the backend reports it. It matches
 // [ErrHeld].
@@ -42,12 +77,20 @@ func (e *HeldError) Error() string {
 	} else {
 		b.WriteString("held")
 	}
-	if e.Record.Owner != "" {
-		fmt.Fprintf(&b, " by %q", e.Record.Owner)
+	owner, token := e.Record.Owner, e.Record.Token
+	n := len(e.Record.Holders)
+	if n > 0 {
+		owner, token = e.Record.Holders[n-1].Owner, e.Record.Holders[n-1].Token
+	}
+	if owner != "" {
+		fmt.Fprintf(&b, " by %q", owner)
 	}
 	var facts []string
-	if e.Record.Token != 0 {
-		facts = append(facts, fmt.Sprintf("token %d", e.Record.Token))
+	if n > 0 {
+		facts = append(facts, fmt.Sprintf("shared by %d", n))
+	}
+	if token != 0 {
+		facts = append(facts, fmt.Sprintf("token %d", token))
 	}
 	if e.Record.RemainingKnown {
 		facts = append(facts, FormatDuration(e.Record.Remaining.Round(time.Millisecond))+" left")
@@ -112,5 +155,5 @@ func (e *OpError) Unwrap() error { return e.Err }
 // backend did.
 func OutcomeKnown(err error) bool {
 	return err == nil || errors.Is(err, ErrHeld) || errors.Is(err, ErrLost) || errors.Is(err, ErrConflict) ||
-		errors.Is(err, ErrInvalid) || errors.Is(err, ErrClosed)
+		errors.Is(err, ErrInvalid) || errors.Is(err, ErrClosed) || Lasting(err)
 }

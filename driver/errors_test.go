@@ -22,7 +22,10 @@ func TestErrorTexts(t *testing.T) {
 		{held, `holdfast: lock "billing" is held by "host/1" (token 7, 12.346s left, broken)`},
 		{&driver.HeldError{Record: driver.Record{Name: "billing"}}, `holdfast: lock "billing" is held`},
 		{driver.Invalid("TTL", "2s", "from 15s to 1m"), "holdfast: TTL 2s is invalid: must be from 15s to 1m"},
-		{&driver.OpError{Op: "acquire", Backend: "mongodb", Name: "billing", Err: driver.ErrClosed}, `holdfast: acquire "billing" on mongodb: closed`},
+		{&driver.OpError{Op: "acquire", Backend: "mongodb", Name: "billing", Err: driver.ErrClosed},
+			`holdfast: acquire "billing" on mongodb: closed`},
+		{&driver.OpError{Op: "acquire", Backend: "file", Name: "n", Err: driver.Denied(errors.New("read-only"))},
+			`holdfast: acquire "n" on file: read-only`},
 		{&driver.OpError{Op: "list", Backend: "file", Err: driver.ErrClosed}, "holdfast: list on file: closed"},
 		{&driver.OpError{Op: "connect", Backend: "mongodb", Err: context.Canceled}, "holdfast: connect to mongodb: context canceled"},
 	} {
@@ -35,7 +38,8 @@ func TestErrorTexts(t *testing.T) {
 // Each error matches its own sentinel, also when it is wrapped. Only the sentinels mean that the
 // outcome is known.
 func TestErrorMeanings(t *testing.T) {
-	sentinels := []error{driver.ErrHeld, driver.ErrLost, driver.ErrConflict, driver.ErrInvalid, driver.ErrClosed}
+	sentinels := []error{driver.ErrHeld, driver.ErrLost, driver.ErrConflict, driver.ErrInvalid, driver.ErrClosed, driver.ErrDenied,
+		driver.ErrDamaged}
 	for _, c := range []struct {
 		err  error
 		want error // nil: none
@@ -45,10 +49,13 @@ func TestErrorMeanings(t *testing.T) {
 		{driver.ErrLost, driver.ErrLost},
 		{driver.ErrConflict, driver.ErrConflict},
 		{driver.ErrClosed, driver.ErrClosed},
+		{driver.Denied(errors.New("read-only")), driver.ErrDenied},
+		{driver.Damaged(errors.New("empty")), driver.ErrDamaged},
 		{context.DeadlineExceeded, nil},
 		{errors.New("no primary"), nil},
 	} {
-		for _, err := range []error{c.err, &driver.OpError{Op: "acquire", Backend: "memory", Name: "n", Err: c.err}, fmt.Errorf("more: %w", c.err)} {
+		for _, err := range []error{c.err, &driver.OpError{Op: "acquire", Backend: "memory", Name: "n", Err: c.err},
+			fmt.Errorf("more: %w", c.err)} {
 			for _, sentinel := range sentinels {
 				if got := errors.Is(err, sentinel); got != errors.Is(sentinel, c.want) {
 					t.Errorf("%v matches %v: %v", err, sentinel, got)

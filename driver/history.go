@@ -28,14 +28,19 @@ type Tenure struct {
 	// From is when the lock was granted, by the backend's clock.
 	From time.Time
 	// Until is when the tenure ended: when the lock was released, freed, handed over or taken over, or
-	// when its lease expired. It is zero if it is unknown. Then the next grant is a later bound.
+	// when its lease expired. It is zero if it is unknown. The tenure then ended before the
+	// next grant.
 	Until time.Time
 	End   End
+	// Mode is how the lock was held. Tenures of [Shared] holders overlap, and are in the order of their tokens.
+	Mode Mode
 }
 
 // MarshalJSON leaves out what is unknown:
 //
 //	{"owner":"host/1","token":7,"from":"2026-01-02T15:04:05Z","until":"2026-01-02T15:04:25Z","end":"released"}
+//
+// The tenure of a Shared holder has "mode":"shared", too.
 func (t Tenure) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Owner string    `json:"owner,omitempty"`
@@ -43,7 +48,16 @@ func (t Tenure) MarshalJSON() ([]byte, error) {
 		From  time.Time `json:"from,omitzero"`
 		Until time.Time `json:"until,omitzero"`
 		End   string    `json:"end"`
-	}{t.Owner, t.Token, t.From, t.Until, t.End.String()})
+		Mode  string    `json:"mode,omitempty"`
+	}{t.Owner, t.Token, t.From, t.Until, t.End.String(), t.modeText()})
+}
+
+// modeText is the mode, if it is not the usual one.
+func (t Tenure) modeText() string {
+	if t.Mode == Exclusive {
+		return ""
+	}
+	return t.Mode.String()
 }
 
 // End says how a tenure ended. Its numbers may change, its texts do not.
@@ -51,7 +65,7 @@ type End uint8
 
 // The ends of a tenure.
 const (
-	// EndUnknown: the backend does not report it, or an earlier version of the driver wrote the record.
+	// EndUnknown: the backend does not report it.
 	EndUnknown End = iota
 	EndReleased
 	// EndHandedOver to a waiter of the same process; see [HandOverer].
@@ -69,6 +83,8 @@ const (
 var (
 	endTexts   = [...]string{"unknown", "released", "handed over", "expired", "taken over", "broken", "freed"}
 	endLetters = "?rhxtbf" // in the same order
+	// sharedLetters are those of Shared holders. Programs that do not know them read EndUnknown.
+	sharedLetters = "!RHXTBF"
 )
 
 // String returns "released", "handed over", "expired", "taken over", "broken", "freed" or "unknown".
@@ -118,9 +134,12 @@ func FormatHistory(history []Tenure) string {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		end := t.End
+		end, letters := t.End, endLetters
 		if int(end) >= len(endLetters) {
 			end = EndUnknown
+		}
+		if t.Mode == Shared {
+			letters = sharedLetters
 		}
 		last := int64(t.Token)
 		b = strconv.AppendUint(b, t.Token, 36)
@@ -130,7 +149,7 @@ func FormatHistory(history []Tenure) string {
 				last = at.UnixMilli()
 			}
 		}
-		b = append(b, ';', endLetters[end], ';')
+		b = append(b, ';', letters[end], ';')
 		b = append(b, url.PathEscape(t.Owner)...)
 	}
 	return string(b)
@@ -161,11 +180,15 @@ func parseTenure(text string) (t Tenure, ok bool) {
 	if cmp.Or(errToken, errFrom, errUntil, errOwner) != nil || token == 0 || !utf8.ValidString(owner) || len(owner) > maxTenureOwner {
 		return t, false
 	}
-	end := EndUnknown
-	if i := strings.Index(endLetters, fields[3]); i > 0 && len(fields[3]) == 1 {
-		end = End(i)
+	t = Tenure{Owner: owner, Token: token, From: from, Until: until}
+	if len(fields[3]) == 1 {
+		if i := strings.Index(sharedLetters, fields[3]); i >= 0 {
+			t.End, t.Mode = End(i), Shared
+		} else {
+			t.End = End(max(strings.Index(endLetters, fields[3]), 0))
+		}
 	}
-	return Tenure{Owner: owner, Token: token, From: from, Until: until, End: end}, true
+	return t, true
 }
 
 var errYear = errors.New("the year is out of range") // RFC 3339 has those from 0 to 9999

@@ -21,7 +21,8 @@ func TestHistoryText(t *testing.T) {
 	var history []driver.Tenure
 	texts := map[string]bool{}
 	for i, end := range everyEnd {
-		history = append(history, driver.Tenure{Owner: "host/1 é,;%\x00\n" + end.String(), Token: uint64(i + 1), From: from, Until: from.Add(time.Minute), End: end})
+		history = append(history, driver.Tenure{Owner: "host/1 é,;%\x00\n" + end.String(), Token: uint64(i + 1), From: from,
+			Until: from.Add(time.Minute), End: end})
 		texts[end.String()] = true
 	}
 	history = append(history, driver.Tenure{Token: 1<<64 - 1})
@@ -35,7 +36,14 @@ func TestHistoryText(t *testing.T) {
 	if got := driver.ParseHistory(text); !slices.Equal(got, history) {
 		t.Errorf("%+v comes back as %+v", history, got)
 	}
-	if got := driver.ParseHistory(driver.FormatHistory([]driver.Tenure{{Token: 1, End: 99}})); len(got) != 1 || got[0].End != driver.EndUnknown {
+	for i := range history {
+		history[i].Mode = driver.Shared
+	}
+	if got := driver.ParseHistory(driver.FormatHistory(history)); !slices.Equal(got, history) {
+		t.Errorf("the shared %+v comes back as %+v", history, got)
+	}
+	if got := driver.ParseHistory(driver.FormatHistory([]driver.Tenure{{Token: 1, End: 99}})); len(got) != 1 ||
+		got[0].End != driver.EndUnknown {
 		t.Errorf("an end of a later version comes back as %+v", got)
 	}
 }
@@ -47,7 +55,8 @@ func TestDamagedHistory(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	for _, bad := range []string{
-		"", "x", "7;5;6;r", "7;5;6;r;me;more", "0;5;6;r;me", "-7;5;6;r;me", "?;5;6;r;me", "7;?;6;r;me", "7;5;?;r;me", "7;5;6;r;%zz", "7;5;6;r;%ff",
+		"", "x", "7;5;6;r", "7;5;6;r;me;more", "0;5;6;r;me", "-7;5;6;r;me", "?;5;6;r;me", "7;?;6;r;me", "7;5;?;r;me", "7;5;6;r;%zz",
+		"7;5;6;r;%ff",
 		"7;zzzzzzzzzzz;6;r;me", "7;5;-zzzzzzzzzzz;r;me", "7;5;6;r;" + strings.Repeat("m", 1025),
 	} {
 		got := driver.ParseHistory(good + "," + bad + "," + good)

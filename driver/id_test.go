@@ -57,7 +57,8 @@ func TestNothingPrintsALeaseID(t *testing.T) {
 		_ = gob.NewEncoder(&b).Encode(v) // refused
 	}
 	all := b.String()
-	for _, form := range []string{secret, fmt.Sprintf("%x", secret), fmt.Sprintf("%X", secret), fmt.Sprintf("%d", []byte(secret))[1:20], fmt.Sprintf("% x", secret)} {
+	for _, form := range []string{secret, fmt.Sprintf("%x", secret), fmt.Sprintf("%X", secret), fmt.Sprintf("%d", []byte(secret))[1:20],
+		fmt.Sprintf("% x", secret)} {
 		if i := strings.Index(strings.ToLower(all), strings.ToLower(form)); i >= 0 {
 			t.Errorf("the ID is in …%q…", all[max(i-60, 0):min(i+60, len(all))])
 		}

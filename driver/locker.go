@@ -22,9 +22,10 @@ import (
 // # Errors
 //
 // A method that fails with a known outcome returns an error that matches exactly one of
-// [ErrHeld], [ErrLost], [ErrConflict], [ErrInvalid] and [ErrClosed]. Every other error,
-// a context's error included, means that the outcome is unknown: the backend may have
-// done what was asked, or may still do it. For this reason no error wraps the cause of a
+// [ErrHeld], [ErrLost], [ErrConflict], [ErrInvalid], [ErrClosed], [ErrDenied] and
+// [ErrDamaged]. The last two are also lasting: a Client returns them to a caller whose first
+// request meets them, instead of retrying. Every other error, a context's error included, means that the outcome is unknown: the backend
+// may have done what was asked, or may still do it. For this reason no error wraps the cause of a
 // context's end ([context.Cause]), which may be the loss of another lock.
 //
 // Errors name the operation, the lock and the backend (see [OpError]), and never a
@@ -51,6 +52,11 @@ type Locker interface {
 	// free. In all other cases, too, the error is a *[HeldError]. Its Record has what the backend knows
 	// at no extra cost. A repeat by a holder whose lease was broken is refused in this way
 	// too.
+	//
+	// After an error that also matches [ErrIDReleased] the caller does not send the ID in another
+	// request: a release of it can still arrive, and would free the lock that the request was granted.
+	// If the outcome of an earlier request with the ID is unknown, the caller releases the ID, as it
+	// does when it gives up.
 	TryAcquire(ctx context.Context, req Request) (Lease, error)
 
 	// Renew extends the lease to at least l.TTL from now on the backend's clock. If the
@@ -58,14 +64,18 @@ type Locker interface {
 	// from now. Renew never shortens a lease. It also renews a lease that has expired, if
 	// nobody has taken the lock since.
 	//
+	// Without an error it returns l with the State for the next request. l.State may be older than
+	// what the backend has, or empty; see [LeaseState].
+	//
 	// ErrLost means that the lease is certainly not l's any more: it was released or
 	// broken, another has taken the lock, or the record is gone.
-	Renew(ctx context.Context, l Lease) error
+	Renew(ctx context.Context, l Lease) (Lease, error)
 
 	// Release frees the lock if l still holds it, so that the next TryAcquire succeeds
 	// at once. The record's token and data survive. If l does not hold the lock (any
 	// more), Release returns nil and changes nothing: it never touches another's lease.
-	// Only l.Name and l.ID matter, and l.Contended for the way in which waiters are woken.
+	// Only l.Name, l.ID and l.Mode matter. l.State may save a call, and l.Contended chooses the way in which
+	// waiters are woken.
 	//
 	// A release can be sent twice and take effect late, even after Release has returned. So the
 	// caller does not use the ID for another request.
@@ -75,8 +85,8 @@ type Locker interface {
 	// What the backend does not report stays unknown, as [Record] describes.
 	Inspect(ctx context.Context, name string) (Record, error)
 
-	// Limits and Capabilities are constant for a Locker, and do no I/O.
-	Limits() Limits
+	// Info and Capabilities are constant for a Locker, and do no I/O.
+	Info() Info
 	Capabilities() Capabilities
 
 	// Close frees what the Locker itself made: goroutines, connections. It does not
@@ -110,15 +120,25 @@ type Request struct {
 	// holder's whole TTL. The backend's clock must have stepped back then, and without
 	// Replace the lock would be stuck.
 	Replace Revision `json:"-"`
-	// QueueFor, if not zero, says that the caller waits for the lock. If the request is refused
-	// by a backend with a [Queue], the caller has a position in the queue for so long, or until
-	// its next request refreshes it. Other backends ignore it.
+	// Mode is Exclusive, the zero value, or another of Info.Modes. A Shared request is also granted while others hold the
+	// lock Shared, fewer than [MaxHolders]. It has an owner of at most [MaxSharedOwner] bytes and no Data, since
+	// those belong to all. An ID that holds the lock in one mode is refused in the other.
+	//
+	// With a [Queue], a Shared request is refused while an Exclusive one has a position before it. So an arriving
+	// reader does not overtake a waiting writer, and readers that follow one another in the queue have one turn.
+	Mode Mode
+	// Waiter is who asks, as the backend's queues know it, or empty. A waiter that has a position is granted a
+	// free lock in its turn, also if it does not wait any more.
+	Waiter WaiterID
+	// QueueFor, if not zero, says that the Waiter, which is not empty then, waits for the lock. It may be set for a
+	// backend without a Queue. If the request is refused by a backend with a [Queue], the waiter has a position
+	// in the queue for so long, or until its next request refreshes it. Other backends ignore it.
 	QueueFor time.Duration
 }
 
 // Lease is a granted request. It is a plain value: any Locker of the same backend can
 // renew and release it, also in another process. Its ID is a secret that formatting and
-// encoding leave out; see [LeaseID].
+// encoding leave out; see [LeaseID]. They leave out its State, too.
 type Lease struct {
 	Name  string
 	ID    LeaseID `json:"-"`
@@ -126,10 +146,57 @@ type Lease struct {
 	// Token is the fencing token. It is greater than every earlier token of the name.
 	Token uint64
 	TTL   time.Duration
+	// Mode is that of the request.
+	Mode Mode
 	// Contended says that others seem to wait for the lock. Release may then choose a way that
 	// wakes them sooner and costs another call. Nothing else depends on it.
 	Contended bool
+	// State is what the driver wants to know again with the next request for this lease.
+	State LeaseState `json:"-"`
 }
+
+// LeaseState is what a driver knows of a lease beyond its fields, such as the version of the record that it
+// has written. Many drivers need none. A caller passes the State of the lease's latest answer on with its
+// next request. It does not read, compare, keep or print the State.
+//
+// A State promises nothing. The record may have been written since, by this lease or by others: after a
+// request whose answer was lost, by a waiter, by WriteData, or by Break. The State is empty if another process
+// uses the lease. So a driver uses it only where the backend itself refuses a write that is based on an old
+// one. When that happens, or the State is not of this lease, the driver reads the record and decides by
+// name and ID, as with an empty State. An old or empty State alone is no reason for an error.
+//
+// A LeaseState prints nothing of its content, which may be a secret.
+type LeaseState struct{ content *string } // behind a pointer, so that printing by reflection shows an address
+
+// NewLeaseState makes a LeaseState of any text. The empty text makes the zero value.
+func NewLeaseState(content string) LeaseState {
+	if content == "" {
+		return LeaseState{}
+	}
+	return LeaseState{&content}
+}
+
+// Content returns the text that NewLeaseState was given. It is for drivers.
+func (s LeaseState) Content() string {
+	if s.content == nil {
+		return ""
+	}
+	return *s.content
+}
+
+// IsZero reports whether the state is empty.
+func (s LeaseState) IsZero() bool { return s.content == nil }
+
+// String hides the content.
+func (s LeaseState) String() string {
+	if s.IsZero() {
+		return "no lease state"
+	}
+	return "lease state"
+}
+
+// GoString hides the content.
+func (s LeaseState) GoString() string { return "driver.LeaseState(" + s.String() + ")" }
 
 // String formats the lease without its ID.
 func (l Lease) String() string {
@@ -157,19 +224,4 @@ func (r Request) GoString() string { return "driver.Request(" + r.String() + ")"
 func (r Request) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("name", r.Name), slog.String("owner", r.Owner),
 		slog.Duration("ttl", r.TTL))
-}
-
-// Limits are what a backend accepts. Fields may be added; the zero value of a new field
-// will mean that there is no such limit.
-type Limits struct {
-	// MinTTL and MaxTTL bound a TTL, which must be a whole multiple of TTLStep.
-	MinTTL, MaxTTL, TTLStep time.Duration
-	// TTLNote, if not empty, ends the error about a TTL that is out of range. It says why
-	// the range is what it is, and where another range applies.
-	TTLNote string
-	// MaxName, MaxOwner and MaxData are in bytes.
-	MaxName, MaxOwner, MaxData int
-	// Poll is the default interval at which a waiter asks the backend when nothing wakes
-	// it. It is short if a call is free, and long if each call is billed.
-	Poll time.Duration
 }

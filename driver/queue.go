@@ -4,29 +4,30 @@ import "time"
 
 // The turns of a [Queue].
 const (
-	// TurnLength is how long a free lock is reserved for one waiter before the next may take it
+	// TurnLength is the [Info].Turn of the backends whose rules are those of package lockstate: how long a free
+	// lock is reserved for one waiter before the next may take it
 	// too. It must exceed the time from a release until the request of the woken waiter arrives,
 	// also on a busy machine, since a waiter that is slower loses its position.
 	TurnLength = 200 * time.Millisecond
-	// MaxTurn is how long a free lock is reserved at most.
-	MaxTurn = time.Second
+	// MaxTurns is for how many turns a free lock is reserved at most.
+	MaxTurns = 5
+	// MaxTurn is how long that is with TurnLength.
+	MaxTurn = MaxTurns * TurnLength
 	// MaxWaiters is how many waiters a queue has at most. Further ones have no position and poll.
 	MaxWaiters = 1000
 	// WokenWaiters is how many waiters a release wakes at most: the first, and the second in case
-	// that the first is dead. MongoDB wakes only the first of more than 20.
+	// that the first is dead.
 	WokenWaiters = 2
+	// LongQueue is the length of a queue beyond which a release wakes only the first waiter. Otherwise each process
+	// would be woken twice for each grant. A dead first waiter then costs the others up to one poll interval.
+	LongQueue = 20
 )
 
-// Turn is how long after a lock became free the waiter at a position may take it. Positions
-// count from 1.
-func Turn(position int) time.Duration {
-	return min(time.Duration(max(position-1, 0))*TurnLength, MaxTurn)
+// Turn is TurnAt with TurnLength.
+func Turn(position int) time.Duration { return TurnAt(TurnLength, position) }
+
+// TurnAt is how long after a lock became free the waiter at a position may take it, if a turn has this length.
+// Positions count from 1.
+func TurnAt(turn time.Duration, position int) time.Duration {
+	return time.Duration(min(max(position-1, 0), MaxTurns)) * turn
 }
-
-// The turns with which a [Queue] says that it wakes the waiter from now on.
-const (
-	// NothingMissed: it has done so since before the waiter's last refused request was sent.
-	NothingMissed = time.Duration(-1)
-	// MaybeMissed: the lock may have been released before.
-	MaybeMissed = time.Duration(-2)
-)

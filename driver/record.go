@@ -32,6 +32,11 @@ func (s State) String() string {
 type Record struct {
 	Name  string
 	State State
+	// Holders are the holders of a lock that is held [Shared], in the order of their tokens. For an exclusive lock
+	// it is empty: the fields below describe the one holder. For a shared lock they describe the latest grant,
+	// but TTL is the longest of the holders, Remaining that of the lease that ends last, and Broken means that
+	// all holders are broken.
+	Holders []Holder
 	// Owner of the present holder. For a free lock it is the last owner, if known.
 	Owner string
 	// Token of the last grant; 0 if it is unknown or there was no grant.
@@ -40,7 +45,8 @@ type Record struct {
 	// for. A Revision that stays unchanged for this long means that the lease is over.
 	TTL time.Duration
 	// Remaining is how much of a held lock's lease was left on the backend's clock when it
-	// answered. It has a meaning only if RemainingKnown is true.
+	// answered. It has a meaning only if RemainingKnown is true. A lease that a driver lengthens, because the
+	// clock advances in steps, has its TTL left at most.
 	Remaining      time.Duration
 	RemainingKnown bool
 	// AcquiredAt and RenewedAt are readings of the backend's clock. ReadAt is its reading when it
@@ -51,7 +57,8 @@ type Record struct {
 	// Broken means that the holder's renewals are refused (see [Breaker]).
 	Broken bool
 	// Waiters is how many waiters have a position in the lock's [Queue], and Position is that of
-	// the Locker that has read the record. Positions count from 1; without one it is 0.
+	// the waiter that asked, with a request or [BatchInspector]. Positions count from 1; without one it is 0.
+	// Where all that have a position poll, because nothing wakes them, Waiters may be 0.
 	Waiters, Position int
 	// Data stored with the lock. The record of a HeldError may lack it.
 	Data []byte
@@ -60,8 +67,7 @@ type Record struct {
 	Revision Revision
 	// History has the past holders, the latest first. The first one of a free lock is its last
 	// holder, also if its lease has expired. Only Inspect returns it, and only a backend that keeps
-	// it; see [Capabilities.History]. The tenures of processes with an earlier version of the driver
-	// may be missing.
+	// it; see [Info.History].
 	History []Tenure
 }
 
@@ -73,6 +79,8 @@ type Record struct {
 //	 "waiters":2,"data":"aGVsbG8=","history":[{"owner":"host/2","token":6,"from":"…",
 //	 "until":"…","end":"released"}]}
 //
+// A shared lock has "holders", too: a list of objects with the fields of a holder, as above.
+//
 // The state is "free", "held" or "unknown". Durations are as [time.ParseDuration] reads
 // them, times as RFC 3339 has them, and data are base64. The Position is left out, because it
 // is that of one Locker. The Revision is a secret and is never written; therefore a Record cannot be read back from JSON.
@@ -82,6 +90,7 @@ func (r Record) MarshalJSON() ([]byte, error) {
 		State      string    `json:"state"`
 		Owner      string    `json:"owner,omitempty"`
 		Token      uint64    `json:"token,omitempty"`
+		Holders    []Holder  `json:"holders,omitempty"`
 		TTL        string    `json:"ttl,omitempty"`
 		Remaining  string    `json:"remaining,omitempty"`
 		AcquiredAt time.Time `json:"acquiredAt,omitzero"`
@@ -92,7 +101,7 @@ func (r Record) MarshalJSON() ([]byte, error) {
 		Data       []byte    `json:"data,omitempty"`
 		History    []Tenure  `json:"history,omitempty"`
 	}{
-		Name: r.Name, State: r.State.String(), Owner: r.Owner, Token: r.Token,
+		Name: r.Name, State: r.State.String(), Owner: r.Owner, Token: r.Token, Holders: r.Holders,
 		AcquiredAt: r.AcquiredAt, RenewedAt: r.RenewedAt, ReadAt: r.ReadAt, Broken: r.Broken, Waiters: r.Waiters, Data: r.Data,
 		History: r.History,
 	}
@@ -103,15 +112,6 @@ func (r Record) MarshalJSON() ([]byte, error) {
 		out.Remaining = r.Remaining.String()
 	}
 	return json.Marshal(out)
-}
-
-// CheckToken returns a *[HeldError] if another than the holder with this token holds the lock.
-// 0 stands for any holder. It is for drivers that implement [Breaker].
-func (r Record) CheckToken(token uint64) error {
-	if token == 0 || r.State != StateHeld || r.Token == token {
-		return nil
-	}
-	return &HeldError{Record: r}
 }
 
 // Revision stands for one holder and one renewal of its lease; see [Request.Replace].

@@ -79,10 +79,13 @@ func TestRecordJSONDurationsParse(t *testing.T) {
 // FuzzRecordJSON reads the JSON of a record back: every known fact is in it, unchanged, and
 // nothing else. It cannot be written if a time has a year that RFC 3339 does not have.
 func FuzzRecordJSON(f *testing.F) {
-	f.Add("billing", "host/1", uint8(2), uint64(7), int64(30*time.Second), int64(time.Second), true, int64(1_767_366_245), int64(5), false, []byte("hello"))
+	f.Add("billing", "host/1", uint8(2), uint64(7), int64(30*time.Second), int64(time.Second), true, int64(1_767_366_245), int64(5), false,
+		[]byte("hello"))
 	f.Add("\u2028<&>\"\\\x00", "", uint8(0), uint64(0), int64(0), int64(0), false, int64(0), int64(0), true, []byte(nil))
-	f.Add("n", "\xff", uint8(9), uint64(math.MaxUint64), int64(math.MinInt64), int64(math.MinInt64), true, int64(math.MaxInt64), int64(-1), true, []byte{})
-	f.Fuzz(func(t *testing.T, name, owner string, state uint8, token uint64, ttl, remaining int64, known bool, acquired, renewed int64, broken bool, data []byte) {
+	f.Add("n", "\xff", uint8(9), uint64(math.MaxUint64), int64(math.MinInt64), int64(math.MinInt64), true, int64(math.MaxInt64), int64(-1),
+		true, []byte{})
+	f.Fuzz(func(t *testing.T, name, owner string, state uint8, token uint64, ttl, remaining int64, known bool, acquired, renewed int64,
+		broken bool, data []byte) {
 		const secret = "3f1d9e0a-7a0e-4b52-9f7e-2f6f7c6a1b11"
 		r := driver.Record{
 			Name: strings.ToValidUTF8(name, "?"), Owner: strings.ToValidUTF8(owner, "?"), State: driver.State(state), Token: token,

@@ -15,35 +15,39 @@ import (
 // user information of the URL into an error.
 type Opener func(ctx context.Context, rawURL string) (Locker, error)
 
-// drivers has the openers by URL scheme. It is the only package-level state.
-var drivers = struct {
+// registry has the registered drivers. It is the only package-level state that changes.
+var registry struct {
 	sync.RWMutex
-	byScheme map[string]Opener
-	forCheck map[string]Opener
-}{byScheme: map[string]Opener{}, forCheck: map[string]Opener{}}
+	drivers []Description
+}
 
-// Register makes a driver available to [Open] under a URL scheme. A driver calls it in an
-// init function. Register panics if the scheme is taken or the opener is nil, since both
-// are programming errors.
-func Register(scheme string, open Opener) { register(drivers.byScheme, "Register", scheme, open) }
-
-func register(openers map[string]Opener, function, scheme string, open Opener) {
-	drivers.Lock()
-	defer drivers.Unlock()
-	if open == nil {
-		panic("holdfast: " + function + " of a nil opener for " + scheme)
+// Register makes a driver available to [Open], and to all that reads [Drivers]. A driver calls it in an init
+// function. Register panics if the description is not valid or one of the schemes is taken, since both are
+// programming errors. The text names the field, and what is allowed.
+func Register(d Description) {
+	if err := d.check(); err != nil {
+		panic("holdfast: Register of the driver " + Quote(d.Name) + ": " + strings.TrimPrefix(err.Error(), "holdfast: "))
 	}
-	if _, taken := openers[scheme]; taken {
-		panic("holdfast: " + function + " called twice for " + scheme)
+	registry.Lock()
+	defer registry.Unlock()
+	for _, other := range registry.drivers {
+		for _, scheme := range d.Schemes {
+			if slices.Contains(other.Schemes, scheme) {
+				panic("holdfast: Register of the driver " + Quote(d.Name) + ": the scheme " + scheme + " is that of the driver " + Quote(other.Name))
+			}
+		}
 	}
-	openers[scheme] = open
+	registry.drivers = append(registry.drivers, d)
 }
 
 // Schemes returns the registered URL schemes, sorted.
 func Schemes() []string {
-	drivers.RLock()
-	defer drivers.RUnlock()
-	return slices.Sorted(maps.Keys(drivers.byScheme))
+	var all []string
+	for _, d := range Drivers() {
+		all = append(all, d.Schemes...)
+	}
+	slices.Sort(all)
+	return all
 }
 
 // Open makes the Locker for a URL, such as "file:/var/lib/locks" or
@@ -54,13 +58,15 @@ func Open(ctx context.Context, rawURL string) (Locker, error) {
 	if !found || !isScheme(scheme) { // the text may be a secret, so the error does not show it
 		return nil, Invalid("URL", "without a scheme", "one of "+strings.Join(Schemes(), ":, ")+":, followed by what that backend needs")
 	}
-	drivers.RLock()
-	open := drivers.byScheme[strings.ToLower(scheme)]
-	drivers.RUnlock()
-	if open == nil {
-		return nil, Invalid("URL", "with scheme "+Quote(scheme), fmt.Sprintf("of a registered scheme %q; is the driver imported?", Schemes()))
+	d, known := Describe(rawURL)
+	if !known {
+		rule := fmt.Sprintf("of a registered scheme %q; is the driver imported?", Schemes())
+		if path := importPaths[strings.ToLower(scheme)]; path != "" {
+			rule = fmt.Sprintf("that of an imported driver: import _ %q", path)
+		}
+		return nil, Invalid("URL", "with scheme "+Quote(scheme), rule)
 	}
-	return open(ctx, rawURL)
+	return d.Open(ctx, rawURL)
 }
 
 // CheckParams checks the parameters of a URL. If one of them is not among known, the
@@ -69,10 +75,9 @@ func Open(ctx context.Context, rawURL string) (Locker, error) {
 func CheckParams(query url.Values, known ...string) error {
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		if !slices.Contains(known, name) {
-			slices.Sort(known)
 			rule := "absent: this backend has no URL parameters"
 			if len(known) > 0 {
-				rule = "one of " + strings.Join(known, ", ")
+				rule = "one of " + strings.Join(slices.Sorted(slices.Values(known)), ", ")
 			}
 			return Invalid("URL parameter", QuoteName(name), rule)
 		}

@@ -14,9 +14,16 @@ import (
 
 var errOpened = errors.New("the driver was called")
 
-func init() {
-	driver.Register("registered", func(context.Context, string) (driver.Locker, error) { return nil, errOpened })
+// described returns a valid description of a driver for one scheme, which is not registered.
+func described(scheme string) driver.Description {
+	return driver.Description{
+		Name: "store of " + scheme, Schemes: []string{scheme}, Examples: []driver.Example{{URL: scheme + "://HOST", Help: "a store"}},
+		Open:         func(context.Context, string) (driver.Locker, error) { return nil, errOpened },
+		OpenForCheck: func(context.Context, string) (driver.Locker, error) { return nil, errOpenedForCheck },
+	}
 }
+
+func init() { driver.Register(described("registered")) }
 
 // FuzzOpen checks that a URL reaches its driver if its scheme is registered, in any case, and is
 // refused otherwise. The error shows nothing of what comes after the scheme.

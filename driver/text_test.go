@@ -50,7 +50,8 @@ func TestDuration(t *testing.T) {
 
 // FuzzDuration reads every text back: it is exact, and so no two durations look alike.
 func FuzzDuration(f *testing.F) {
-	for _, d := range []time.Duration{0, 1, -1, time.Minute, time.Hour, 24 * time.Hour, 8760 * time.Hour, -8760 * time.Hour, 1<<63 - 1, -1 << 63} {
+	for _, d := range []time.Duration{0, 1, -1, time.Minute, time.Hour, 24 * time.Hour, 8760 * time.Hour, -8760 * time.Hour, 1<<63 - 1,
+		-1 << 63} {
 		f.Add(int64(d))
 	}
 	f.Fuzz(func(t *testing.T, n int64) {

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -13,10 +14,11 @@ const MaxTTL = 36 * 365 * 24 * time.Hour
 // maxID is the longest lease ID, in bytes. A UUID has 36.
 const maxID = 64
 
-// Validate checks the request against a backend's limits. The error is an *[InvalidError].
+// Validate checks the request against what a backend accepts. The error is an *[InvalidError].
 // A client validates before it calls a driver. A driver validates again, since programs can
 // call it directly.
-func (r Request) Validate(l Limits) error {
+func (r Request) Validate(info Info) error {
+	l := info.Limits
 	if err := ValidateName(r.Name, l); err != nil {
 		return err
 	}
@@ -29,16 +31,65 @@ func (r Request) Validate(l Limits) error {
 	if err := ValidateData(r.Data, l); err != nil {
 		return err
 	}
+	if !info.Modes.Has(r.Mode) {
+		return Invalid("Mode", r.Mode.String(), info.Modes.String()+" on this backend")
+	}
+	if r.Mode == Shared {
+		if err := validateShared(r); err != nil {
+			return err
+		}
+	}
+	if err := ValidateWaiter(r.Waiter); err != nil {
+		return err
+	}
+	if r.QueueFor < 0 {
+		return Invalid("QueueFor", FormatDuration(r.QueueFor), "0, or how long a position lasts")
+	}
+	if r.QueueFor > 0 && r.Waiter == "" {
+		return Invalid("Waiter", Quote(""), "an ID, because QueueFor is set")
+	}
 	return ValidateTTL(r.TTL, l)
 }
 
-// ValidateHandOver checks the arguments of [HandOverer] against a backend's limits: the
-// request as Validate does, the name of the lease, which must be the request's, and the ID
+// validateShared checks what a holder may not bring that shares the lock.
+func validateShared(r Request) error {
+	if len(r.Owner) > MaxSharedOwner {
+		return Invalid("Owner", Quote(r.Owner), "of "+ByteRange(0, MaxSharedOwner)+" for a shared lock")
+	}
+	if r.Data != nil {
+		return Invalid("Data", fmt.Sprintf("of %d bytes", len(r.Data)), "none for a shared lock: only an exclusive holder changes the data")
+	}
+	return nil
+}
+
+// ValidateLeave checks the arguments of [Queue]. The error is an *[InvalidError].
+func ValidateLeave(waiter WaiterID, names []string, l Limits) error {
+	for _, name := range names {
+		if err := ValidateName(name, l); err != nil {
+			return err
+		}
+	}
+	return ValidateWaiter(waiter)
+}
+
+// ValidateWaiter checks the ID of a waiter, which may be empty. The error is an *[InvalidError].
+func ValidateWaiter(id WaiterID) error {
+	if !utf8.ValidString(string(id)) || len(id) > MaxWaiterID || strings.ContainsRune(string(id), 0) {
+		return Invalid("Waiter", Quote(string(id)), "valid UTF-8 of "+ByteRange(0, MaxWaiterID)+" without a zero byte")
+	}
+	return nil
+}
+
+// ValidateHandOver checks the arguments of [HandOverer] against what a backend accepts: the
+// request as Validate does, its mode, which must be [Exclusive], the name of the lease, which must be the request's, and the ID
 // of the lease. The error is an *[InvalidError]. Its field is "from.Name" or "from.ID" if the
 // lease is what is wrong.
-func ValidateHandOver(from Lease, req Request, l Limits) error {
-	if err := req.Validate(l); err != nil {
+func ValidateHandOver(from Lease, req Request, info Info) error {
+	if err := req.Validate(info); err != nil {
 		return err
+	}
+	if req.Mode != Exclusive {
+		return Invalid("Mode", req.Mode.String(), Exclusive.String()+" for a handoff")
 	}
 	if from.Name != req.Name {
 		return Invalid("from.Name", Quote(from.Name), "the request's name, "+Quote(req.Name))

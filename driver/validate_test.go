@@ -36,7 +36,7 @@ func TestValidateHandOver(t *testing.T) {
 	} {
 		l, r := from, req
 		c.change(&l, &r)
-		err := driver.ValidateHandOver(l, r, limits)
+		err := driver.ValidateHandOver(l, r, driver.Info{Limits: limits})
 		var invalid *driver.InvalidError
 		switch {
 		case c.field == "" && err == nil:
@@ -54,7 +54,8 @@ func FuzzValidate(f *testing.F) {
 	f.Add("billing", "5d0f3d2c-1f6e-4a3e-9a3f-0c8d8a1c2b3d", "host/1", []byte("data"), int64(30*time.Second), uint8(0))
 	f.Add("", "", "", []byte(nil), int64(0), uint8(1))
 	f.Add("\xff", "\xff", "\xff", []byte("x"), int64(-1), uint8(2))
-	f.Add(strings.Repeat("n", 9), strings.Repeat("i", 65), strings.Repeat("o", 9), bytes.Repeat([]byte("d"), 9), int64(math.MaxInt64), uint8(1))
+	f.Add(strings.Repeat("n", 9), strings.Repeat("i", 65), strings.Repeat("o", 9), bytes.Repeat([]byte("d"), 9), int64(math.MaxInt64),
+		uint8(1))
 	f.Fuzz(func(t *testing.T, name, id, owner string, data []byte, ttl int64, which uint8) {
 		limits := []driver.Limits{
 			{}, // no limits
@@ -74,9 +75,9 @@ func FuzzValidate(f *testing.F) {
 			"Data":  limits.MaxData == 0 || len(data) <= limits.MaxData,
 			"TTL":   req.TTL > 0 && req.TTL >= limits.MinTTL && req.TTL <= longest && (limits.TTLStep == 0 || req.TTL%limits.TTLStep == 0),
 		}
-		checkInvalid(t, req.Validate(limits), allowed, req)
+		checkInvalid(t, req.Validate(driver.Info{Limits: limits}), allowed, req)
 		from := driver.Lease{Name: name, ID: req.ID}
-		checkInvalid(t, driver.ValidateHandOver(from, req, limits), allowed, req)
+		checkInvalid(t, driver.ValidateHandOver(from, req, driver.Info{Limits: limits}), allowed, req)
 	})
 }
 

@@ -1,5 +1,5 @@
-// Package holdfastcontainers starts MongoDB or Azurite, Microsoft's emulator of Azure Blob Storage,
-// in Docker containers for integration tests:
+// Package holdfastcontainers starts MongoDB, PostgreSQL or Azurite, Microsoft's emulator of Azure Blob
+// Storage, in Docker containers for integration tests:
 //
 //	func TestBilling(t *testing.T) {
 //		backend := holdfastcontainers.Mongo(t)
@@ -19,6 +19,7 @@ package holdfastcontainers
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"net/url"
 	"os"
 	"strings"
@@ -27,21 +28,26 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/holdfast-go/holdfast"
-	_ "github.com/holdfast-go/holdfast/drivers/azblob" // for Open
-	_ "github.com/holdfast-go/holdfast/drivers/mongo"  // for Open
-	"github.com/holdfast-go/holdfast/internal/azuritetest"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	_ "github.com/holdfast-go/holdfast/drivers/azblob"   // for Open
+	_ "github.com/holdfast-go/holdfast/drivers/mongo"    // for Open
+	_ "github.com/holdfast-go/holdfast/drivers/postgres" // for Open
+	"github.com/holdfast-go/holdfast/internal/blobservice"
+	"github.com/holdfast-go/holdfast/internal/mongoset"
 )
 
 // The environment variables that name other images, and the images without them.
 const (
-	MongoImageVariable   = "HOLDFAST_TEST_MONGO_IMAGE"
-	AzuriteImageVariable = "HOLDFAST_TEST_AZURITE_IMAGE"
+	MongoImageVariable    = "HOLDFAST_TEST_MONGO_IMAGE"
+	PostgresImageVariable = "HOLDFAST_TEST_POSTGRES_IMAGE"
+	AzuriteImageVariable  = "HOLDFAST_TEST_AZURITE_IMAGE"
 
-	DefaultMongoImage   = "mongo:6.0"
-	DefaultAzuriteImage = "mcr.microsoft.com/azure-storage/azurite:3.37.0"
+	DefaultMongoImage    = "mongo:6.0"
+	DefaultPostgresImage = "postgres:18"
+	DefaultAzuriteImage  = "mcr.microsoft.com/azure-storage/azurite:3.37.0"
 )
 
 const (
@@ -51,6 +57,17 @@ const (
 
 // Option changes what is started. Tests with different options use different containers.
 type Option func(*spec)
+
+// apply applies options. A nil one ends the test.
+func (s *spec) apply(tb testing.TB, opts []Option) {
+	tb.Helper()
+	for _, o := range opts {
+		if o == nil {
+			tb.Fatalf("holdfastcontainers: %s with a nil option: want an Option", s.Kind)
+		}
+		o(s)
+	}
+}
 
 // WithImage sets the image. The default is that of the environment variable, or else the constant.
 func WithImage(image string) Option { return func(s *spec) { s.Image = image } }
@@ -74,14 +91,12 @@ type MongoDB struct {
 func Mongo(tb testing.TB, opts ...Option) *MongoDB {
 	tb.Helper()
 	s := spec{Kind: kindMongo, Image: variable(MongoImageVariable, DefaultMongoImage), Members: 1, Idle: idleLimit}
-	for _, o := range opts {
-		o(&s)
-	}
+	s.apply(tb, opts)
 	if s.Image == "" || s.Members < 1 || s.Members > 7 {
 		tb.Fatalf("holdfastcontainers: Mongo with image %q and %d members: want an image, and 1 to 7 members", s.Image, s.Members)
 	}
 	found := share(tb, s)
-	uri := mongotest.At(found.Hosts).URI()
+	uri := mongoset.At(found.Hosts).URI()
 	own, err := url.Parse(uri)
 	if err != nil {
 		tb.Fatal(err)
@@ -105,11 +120,15 @@ func (m *MongoDB) Database() *mongo.Database {
 	if err != nil {
 		m.tb.Fatal(err)
 	}
-	db := mongotest.Connect(m.tb, m.URI).Database(strings.TrimPrefix(own.Path, "/"))
+	client, err := mongo.Connect(options.Client().ApplyURI(m.URI).SetWriteConcern(writeconcern.Majority()))
+	if err != nil {
+		m.tb.Fatal(err)
+	}
+	db := client.Database(strings.TrimPrefix(own.Path, "/"))
 	m.tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit)
 		defer cancel()
-		if err := db.Drop(ctx); err != nil {
+		if err := errors.Join(db.Drop(ctx), client.Disconnect(ctx)); err != nil {
 			m.tb.Errorf("holdfastcontainers: remove database %s: %v", db.Name(), err)
 		}
 	})
@@ -122,7 +141,7 @@ type BlobService struct {
 	Endpoint string // of the account
 
 	tb      testing.TB
-	service *azuritetest.Service
+	service *blobservice.Service
 	name    string
 }
 
@@ -130,13 +149,11 @@ type BlobService struct {
 func Azurite(tb testing.TB, opts ...Option) *BlobService {
 	tb.Helper()
 	s := spec{Kind: kindAzurite, Image: variable(AzuriteImageVariable, DefaultAzuriteImage), Idle: idleLimit}
-	for _, o := range opts {
-		o(&s)
-	}
+	s.apply(tb, opts)
 	if s.Image == "" || s.membersSet {
 		tb.Fatalf("holdfastcontainers: Azurite with image %q: want an image, and no option WithMembers", s.Image)
 	}
-	service := azuritetest.Emulator("http://" + share(tb, s).Hosts[0] + "/" + azuritetest.Account)
+	service := blobservice.Emulator("http://" + share(tb, s).Hosts[0] + "/" + blobservice.Account)
 	name := service.Fresh(tb)
 	return &BlobService{URL: service.URL(name), Endpoint: service.Endpoint, tb: tb, service: service, name: name}
 }

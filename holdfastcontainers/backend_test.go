@@ -70,6 +70,24 @@ func TestAzurite(t *testing.T) {
 	}
 }
 
+func TestPostgres(t *testing.T) {
+	t.Parallel()
+	p := holdfastcontainers.Postgres(t)
+	first, second := p.Client(), p.Client()
+	err := first.Do(t.Context(), "billing", func(ctx context.Context) error {
+		if _, err := second.TryLock(ctx, "billing"); !errors.Is(err, holdfast.ErrHeld) {
+			t.Errorf("the second client: %v, want ErrHeld", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if other := holdfastcontainers.Postgres(t); other.Host != p.Host || other.URL == p.URL {
+		t.Errorf("another call returned the host %s after %s, or the same database", other.Host, p.Host)
+	}
+}
+
 const asChild = "HOLDFASTCONTAINERS_TEST_CHILD" // the idle limit
 
 // TestChild is what another test process does: it prints the address of the backend, and waits for
@@ -226,7 +244,8 @@ func TestContainerRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = docker.Close() }()
-	if _, err := docker.ContainerRemove(t.Context(), containers[0], client.ContainerRemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
+	if _, err := docker.ContainerRemove(t.Context(), containers[0], client.ContainerRemoveOptions{Force: true,
+		RemoveVolumes: true}); err != nil {
 		t.Fatal(err)
 	}
 	if _, other := startChild(t, idle); other == host || !accepts(other) {
@@ -262,10 +281,26 @@ func failure(t *testing.T, test func(tb testing.TB)) string {
 	return r.failure
 }
 
+// A nil option ends the test with a message, without a panic.
+func TestNilOption(t *testing.T) {
+	for kind, start := range map[string]func(tb testing.TB){
+		"mongo":    func(tb testing.TB) { holdfastcontainers.Mongo(tb, nil) },
+		"azurite":  func(tb testing.TB) { holdfastcontainers.Azurite(tb, nil) },
+		"postgres": func(tb testing.TB) { holdfastcontainers.Postgres(tb, nil) },
+	} {
+		if got, want := failure(t, start), "holdfastcontainers: "+kind+" with a nil option: want an Option"; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestErrorsSayWhatIsWrong(t *testing.T) {
 	for want, test := range map[string]func(tb testing.TB){
 		"want an image, and 1 to 7 members": func(tb testing.TB) { holdfastcontainers.Mongo(tb, holdfastcontainers.WithMembers(0)) },
 		"want an image, and no option":      func(tb testing.TB) { holdfastcontainers.Azurite(tb, holdfastcontainers.WithMembers(3)) },
+		"Postgres with image": func(tb testing.TB) {
+			holdfastcontainers.Postgres(tb, holdfastcontainers.WithImage(""))
+		},
 		"holdfast-local/does-not-exist:1": func(tb testing.TB) {
 			holdfastcontainers.Mongo(tb, holdfastcontainers.WithImage("holdfast-local/does-not-exist:1"))
 		},

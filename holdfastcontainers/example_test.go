@@ -20,6 +20,14 @@ func ExampleMongo() {
 	}
 }
 
+func ExamplePostgres() {
+	// func TestBilling(t *testing.T) {
+	client := holdfastcontainers.Postgres(t).Client()
+	if err := client.Do(t.Context(), "billing", bill); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func ExampleAzurite() {
 	// func TestBilling(t *testing.T) {
 	client := holdfastcontainers.Azurite(t).Client()
@@ -30,7 +38,7 @@ func ExampleAzurite() {
 
 // Each example is a test of its own.
 func TestExamples(outer *testing.T) {
-	for name, example := range map[string]func(){"Mongo": ExampleMongo, "Azurite": ExampleAzurite} {
+	for name, example := range map[string]func(){"Mongo": ExampleMongo, "Postgres": ExamplePostgres, "Azurite": ExampleAzurite} {
 		outer.Run(name, func(sub *testing.T) {
 			t = sub
 			example()

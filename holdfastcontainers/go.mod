@@ -2,12 +2,17 @@ module github.com/holdfast-go/holdfast/holdfastcontainers
 
 go 1.25.7
 
-replace github.com/holdfast-go/holdfast => ../
+replace (
+	github.com/holdfast-go/holdfast => ../
+	github.com/holdfast-go/holdfast/drivers/postgres => ../drivers/postgres
+)
 
 require (
 	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob v1.8.0
 	github.com/gofrs/flock v0.13.0
 	github.com/holdfast-go/holdfast v0.0.0
+	github.com/holdfast-go/holdfast/drivers/postgres v0.0.0
+	github.com/jackc/pgx/v5 v5.9.2
 	github.com/moby/moby/api v1.55.0
 	github.com/moby/moby/client v0.5.0
 	github.com/testcontainers/testcontainers-go v0.44.0
@@ -41,6 +46,9 @@ require (
 	github.com/go-ole/go-ole v1.3.0 // indirect
 	github.com/golang-jwt/jwt/v5 v5.3.1 // indirect
 	github.com/google/uuid v1.6.0 // indirect
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/puddle/v2 v2.2.2 // indirect
 	github.com/klauspost/compress v1.19.2 // indirect
 	github.com/kylelemons/godebug v1.1.0 // indirect
 	github.com/lufia/plan9stats v0.0.0-20260330125221-c963978e514e // indirect

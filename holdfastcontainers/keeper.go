@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -109,7 +110,8 @@ func keep(ctx context.Context, s spec, dir string) error {
 			if err := begin.Unlock(); err != nil {
 				return errors.Join(err, servers.remove())
 			}
-		default: // begin stays locked until this process has ended
+		default: // begin stays locked until this process has ended, also if garbage is collected meanwhile
+			defer runtime.KeepAlive(begin)
 			return errors.Join(os.Remove(filepath.Join(dir, "state.json")), servers.remove())
 		}
 	}

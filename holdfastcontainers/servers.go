@@ -16,7 +16,7 @@ import (
 	"github.com/testcontainers/testcontainers-go"
 	"github.com/testcontainers/testcontainers-go/wait"
 
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/internal/mongoset"
 	"github.com/holdfast-go/holdfast/internal/owner"
 )
 
@@ -59,9 +59,12 @@ func start(ctx context.Context, s spec) (*servers, error) {
 		host = "127.0.0.1" // the published ports are IPv4's
 	}
 	found := &servers{}
-	if s.Kind == kindAzurite {
+	switch s.Kind {
+	case kindAzurite:
 		err = found.startAzurite(ctx, s, host)
-	} else {
+	case kindPostgres:
+		err = found.startPostgres(ctx, s, host)
+	default:
 		err = found.startMongo(ctx, s, host)
 	}
 	if err != nil {
@@ -99,16 +102,48 @@ func (s *servers) run(ctx context.Context, image, ready string, opts ...testcont
 
 func (s *servers) startAzurite(ctx context.Context, sp spec, host string) error {
 	err := s.run(ctx, sp.Image, "successfully listen", testcontainers.WithExposedPorts("10000/tcp"), testcontainers.WithCmd(
-		"azurite-blob", "--blobHost", "0.0.0.0", "--blobPort", "10000", "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry", "--silent"))
+		"azurite-blob", "--blobHost", "0.0.0.0", "--blobPort", "10000", "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry",
+		"--silent"))
 	if err != nil {
 		return err
 	}
-	port, err := s.containers[0].MappedPort(ctx, "10000/tcp")
+	return s.publishedAt(ctx, host, "10000/tcp")
+}
+
+// publishedAt finds the address of a backend of one container.
+func (s *servers) publishedAt(ctx context.Context, host, inside string) error {
+	port, err := s.containers[0].MappedPort(ctx, inside)
 	if err != nil {
 		return err
 	}
 	s.hosts = []string{net.JoinHostPort(host, strconv.Itoa(int(port.Num())))}
 	return nil
+}
+
+func (s *servers) startPostgres(ctx context.Context, sp spec, host string) error {
+	err := s.run(ctx, sp.Image, "ready to accept connections", testcontainers.WithExposedPorts("5432/tcp"),
+		testcontainers.WithEnv(map[string]string{"POSTGRES_PASSWORD": postgresPassword}),
+		testcontainers.WithCmd("postgres", "-c", "max_connections=500", "-c", "fsync=off"))
+	if err != nil {
+		return err
+	}
+	if err := s.publishedAt(ctx, host, "5432/tcp"); err != nil {
+		return err
+	}
+	// The image first starts a server that only makes the database, and then the one to use.
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		err := onPostgres(ctx, postgresURL(s.hosts[0], "postgres"), "SELECT 1")
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("PostgreSQL does not answer: %w", err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // startMongo starts the members of a replica set. Members and clients must reach each other at the
@@ -123,12 +158,13 @@ func (s *servers) startMongo(ctx context.Context, sp spec, host string) error {
 		}
 		removed := s.remove()
 		*s = servers{}
-		if taken := strings.Contains(err.Error(), "already allocated") || strings.Contains(err.Error(), "address already in use"); !taken || n == attempts {
+		if taken := strings.Contains(err.Error(), "already allocated") || strings.Contains(err.Error(), "address already in use"); !taken ||
+			n == attempts {
 			return errors.Join(err, removed)
 		}
 	}
 	// The long timeout avoids an election on a busy machine.
-	_, err := mongotest.Initiate(ctx, s.hosts, mongotest.Options{Members: sp.Members, ElectionTimeout: 10 * time.Second})
+	_, err := mongoset.Initiate(ctx, s.hosts, mongoset.Options{Members: sp.Members, ElectionTimeout: 10 * time.Second})
 	return err
 }
 
@@ -145,7 +181,7 @@ func (s *servers) startMembers(ctx context.Context, sp spec, host string) error 
 		published[network.MustParsePort(port+"/tcp")] = []network.PortBinding{{HostIP: onlyLocal(host), HostPort: port}}
 	}
 	for i, port := range ports {
-		args := append(mongotest.Arguments(mongotest.Options{Members: sp.Members}), "--port", port)
+		args := append(mongoset.Arguments(mongoset.Options{Members: sp.Members}), "--port", port)
 		opts := []testcontainers.ContainerCustomizer{testcontainers.WithCmd(args...)}
 		if i == 0 {
 			opts = append(opts, testcontainers.WithExposedPorts(exposed...))

@@ -35,8 +35,9 @@ const startLimit = 10 * time.Minute // for a backend, with the pull of its image
 
 // Kinds of backends.
 const (
-	kindMongo   = "mongo"
-	kindAzurite = "azurite"
+	kindMongo    = "mongo"
+	kindAzurite  = "azurite"
+	kindPostgres = "postgres"
 )
 
 // spec is what a backend must be. Processes with equal specs share a backend.

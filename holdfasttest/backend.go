@@ -179,7 +179,7 @@ func (b *Backend) Lose(name string) {
 		b.tb.Errorf("holdfasttest: Lose(%q): nobody holds the lock", name)
 		return
 	}
-	if err := b.admin.Break(context.Background(), name, 0); err != nil {
+	if err := b.admin.Break(context.Background(), name, driver.BreakAnybody()); err != nil {
 		b.tb.Errorf("holdfasttest: Lose(%q): %v", name, err)
 		return
 	}
@@ -195,7 +195,8 @@ func (b *Backend) Lose(name string) {
 			return
 		}
 	}
-	b.tb.Errorf("holdfasttest: Lose(%q): the lock is held, but no client knows it: its holder %q was killed or has lost it already", name, r.Owner)
+	b.tb.Errorf("holdfasttest: Lose(%q): the lock is held, but no client knows it: its holder %q was killed or has lost it already", name,
+		r.Owner)
 }
 
 // LoseAtRenewal makes the holder lose a lock at its n-th renewal from now. The renewals of all
@@ -246,7 +247,7 @@ func (b *Backend) renewed(name string) {
 	b.mu.Unlock()
 	for _, at := range losses {
 		if at.method == "LoseAtRenewal" && at.name == name && b.reached(at) {
-			if err := b.admin.Break(context.Background(), name, 0); err != nil {
+			if err := b.admin.Break(context.Background(), name, driver.BreakAnybody()); err != nil {
 				b.tb.Errorf("holdfasttest: %v", err)
 			}
 		}

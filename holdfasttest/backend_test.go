@@ -166,9 +166,12 @@ func TestMissedWakeUps(t *testing.T) {
 	for name, fault := range map[string]struct {
 		inject, end func(b *holdfasttest.Backend, p *holdfasttest.Process)
 	}{
-		"paused":       {func(_ *holdfasttest.Backend, p *holdfasttest.Process) { p.Pause() }, func(_ *holdfasttest.Backend, p *holdfasttest.Process) { p.Resume() }},
-		"cut off":      {func(_ *holdfasttest.Backend, p *holdfasttest.Process) { p.Hang() }, func(_ *holdfasttest.Backend, p *holdfasttest.Process) { p.Heal() }},
-		"backend away": {func(b *holdfasttest.Backend, _ *holdfasttest.Process) { b.Fail() }, func(b *holdfasttest.Backend, _ *holdfasttest.Process) { b.Heal() }},
+		"paused": {func(_ *holdfasttest.Backend, p *holdfasttest.Process) { p.Pause() },
+			func(_ *holdfasttest.Backend, p *holdfasttest.Process) { p.Resume() }},
+		"cut off": {func(_ *holdfasttest.Backend, p *holdfasttest.Process) { p.Hang() },
+			func(_ *holdfasttest.Backend, p *holdfasttest.Process) { p.Heal() }},
+		"backend away": {func(b *holdfasttest.Backend, _ *holdfasttest.Process) { b.Fail() },
+			func(b *holdfasttest.Backend, _ *holdfasttest.Process) { b.Heal() }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -327,20 +330,33 @@ func TestMisuse(t *testing.T) {
 			p.Kill()
 			b.Lose("job")
 		},
-		`LoseAtRenewal("job", 0): want a number of 1 or more`: func(b *holdfasttest.Backend, _ *holdfasttest.Process) { b.LoseAtRenewal("job", 0) },
-		`LoseAtStep("job", -1): want a number of 1 or more`:   func(b *holdfasttest.Backend, _ *holdfasttest.Process) { b.LoseAtStep("job", -1)() },
-		`LoseAtRenewal("job", 2): the lock was not lost, because it came only to number 1`: func(b *holdfasttest.Backend, p *holdfasttest.Process) {
+		`LoseAtRenewal("job", 0): want a number of 1 or more`: func(b *holdfasttest.Backend, _ *holdfasttest.Process) {
+			b.LoseAtRenewal("job",
+				0)
+		},
+		`LoseAtStep("job", -1): want a number of 1 or more`: func(b *holdfasttest.Backend, _ *holdfasttest.Process) {
+			b.LoseAtStep("job",
+				-1)()
+		},
+		`LoseAtRenewal("job", 2): the lock was not lost, because it came only to number 1`: func(b *holdfasttest.Backend,
+			p *holdfasttest.Process) {
 			b.LoseAtRenewal("job", 2)
 			_, _ = p.Client().TryLock(context.Background(), "job")
 			time.Sleep(15 * time.Second)
 		},
-		`FailFor(0s): want a time greater than 0`:   func(b *holdfasttest.Backend, _ *holdfasttest.Process) { b.FailFor(0) },
-		`Slow(-1s): want a time of 0 or more`:       func(_ *holdfasttest.Backend, p *holdfasttest.Process) { p.Slow(-time.Second) },
-		`Resume: process "A" is not paused`:         func(_ *holdfasttest.Backend, p *holdfasttest.Process) { p.Resume() },
-		`Pause: process "A" is paused`:              func(_ *holdfasttest.Backend, p *holdfasttest.Process) { p.Pause(); p.Pause() },
-		`Kill: process "A" was killed already`:      func(_ *holdfasttest.Backend, p *holdfasttest.Process) { p.Kill(); p.Kill() },
-		`Process("A") has options, but exists`:      func(b *holdfasttest.Backend, _ *holdfasttest.Process) { b.Process("A", holdfast.WithTTL(time.Minute)) },
-		`process "B": holdfast: TTL -1s is invalid`: func(b *holdfasttest.Backend, _ *holdfasttest.Process) { b.Process("B", holdfast.WithTTL(-time.Second)) },
+		`FailFor(0s): want a time greater than 0`: func(b *holdfasttest.Backend, _ *holdfasttest.Process) { b.FailFor(0) },
+		`Slow(-1s): want a time of 0 or more`:     func(_ *holdfasttest.Backend, p *holdfasttest.Process) { p.Slow(-time.Second) },
+		`Resume: process "A" is not paused`:       func(_ *holdfasttest.Backend, p *holdfasttest.Process) { p.Resume() },
+		`Pause: process "A" is paused`:            func(_ *holdfasttest.Backend, p *holdfasttest.Process) { p.Pause(); p.Pause() },
+		`Kill: process "A" was killed already`:    func(_ *holdfasttest.Backend, p *holdfasttest.Process) { p.Kill(); p.Kill() },
+		`Process("A") has options, but exists`: func(b *holdfasttest.Backend, _ *holdfasttest.Process) {
+			b.Process("A",
+				holdfast.WithTTL(time.Minute))
+		},
+		`process "B": holdfast: TTL -1s is invalid`: func(b *holdfasttest.Backend, _ *holdfasttest.Process) {
+			b.Process("B",
+				holdfast.WithTTL(-time.Second))
+		},
 		`StaleHold("job"): the lock must be free`: func(b *holdfasttest.Backend, p *holdfasttest.Process) {
 			_, _ = p.Client().TryLock(context.Background(), "job")
 			b.StaleHold("job")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/bridge"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/faulty"
 )
@@ -55,13 +56,18 @@ func (p *Process) Name() string { return p.name }
 // Client returns the process's client.
 func (p *Process) Client() *holdfast.Client { return p.client }
 
-func (p *Process) engine() *engine.Client { return (*engine.Client)(p.client) }
+func (p *Process) engine() *engine.Client { return bridge.Client(p.client) }
 
 // Hold returns the hold that the process has of a lock, whether by Lock, Do, a runner or another
 // part of the library; nil if it has none. For a lock with slots, the name is that of the slot's
 // record.
 func (p *Process) Hold(name string) *holdfast.Hold {
-	return (*holdfast.Hold)(p.engine().HoldOf(name))
+	h := p.engine().HoldOf(name)
+	if h == nil {
+		return nil
+	}
+	hold, _ := bridge.PublicHold(h).(*holdfast.Hold)
+	return hold
 }
 
 // AwaitHold waits until the process has a lock, and returns the hold. A hold that is lost does not

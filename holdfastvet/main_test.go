@@ -35,7 +35,8 @@ func misuse(ctx context.Context, client *holdfast.Client, work func(context.Cont
 // The program works as a vettool, on the library itself.
 func TestVettool(t *testing.T) {
 	out := vet(t, build(t), "examples/cron", misuse)
-	for _, want := range []string{"10:12: the hold of client.TryLock is dropped", "15:29: the function given to Client.Do ignores its context", "16:7: Shutdown waits"} {
+	for _, want := range []string{"10:12: the hold of client.TryLock is dropped", "15:29: the function given to Client.Do ignores its context",
+		"16:7: Shutdown waits"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("missing: %s", want)
 		}

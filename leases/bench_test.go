@@ -10,7 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // counting is a hollow that counts the calls that renew.
@@ -21,13 +21,13 @@ type counting struct {
 
 func (c *counting) Capabilities() driver.Capabilities { return driver.Capabilities{BatchRenewer: c} }
 
-func (c *counting) RenewBatch(ctx context.Context, leases []holdfast.Lease) []error {
+func (c *counting) RenewBatch(ctx context.Context, leases []holdfast.Lease) ([]holdfast.Lease, []error) {
 	c.calls.Add(1)
 	c.renewed.Add(int64(len(leases)))
 	return c.hollow.RenewBatch(ctx, leases)
 }
 
-func (c *counting) Renew(ctx context.Context, l holdfast.Lease) error {
+func (c *counting) Renew(ctx context.Context, l holdfast.Lease) (holdfast.Lease, error) {
 	c.calls.Add(1)
 	c.renewed.Add(1)
 	return c.hollow.Renew(ctx, l)

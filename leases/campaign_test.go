@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
 	"github.com/holdfast-go/holdfast/leases"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // A manager that waits for a thousand names asks for each a few times, and then reads all records
@@ -270,10 +270,10 @@ func TestManagerWokenDuringAnAttempt(t *testing.T) {
 // restlessWatcher is a Watcher that wakes every waiter all the time.
 type restlessWatcher struct {
 	mu    sync.Mutex
-	wakes []func()
+	wakes []func(driver.Wakeup)
 }
 
-func (a *restlessWatcher) Watch(_ string, wake func()) (stop func()) {
+func (a *restlessWatcher) Wake(_ string, _ driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.wakes = append(a.wakes, wake)
@@ -286,7 +286,7 @@ func (a *restlessWatcher) wakeAll(d time.Duration) {
 		wakes := a.wakes
 		a.mu.Unlock()
 		for _, wake := range wakes {
-			wake()
+			wake(driver.Wakeup{})
 		}
 	}
 }
@@ -299,7 +299,7 @@ type restless struct {
 
 func (a *restless) Capabilities() driver.Capabilities {
 	capabilities := a.Faulty.Capabilities()
-	capabilities.Watcher = &a.watcher
+	capabilities.Waker = &a.watcher
 	return capabilities
 }
 
@@ -335,15 +335,18 @@ func TestManagerBacksOffDespiteWakeUps(t *testing.T) {
 // queueOfOne is a Locker whose Queue lets the test wake the waiter.
 type queueOfOne struct {
 	*locktest.CallGauge
-	wake  func(turn time.Duration)
+	locktest.Unordered
+	wake  func(driver.Wakeup)
 	asked []time.Time
 }
 
-func (q *queueOfOne) Capabilities() driver.Capabilities { return driver.Capabilities{Queue: q} }
+func (q *queueOfOne) Capabilities() driver.Capabilities {
+	return driver.Capabilities{Waker: q, Queue: q}
+}
 
-func (q *queueOfOne) Wait(_ string, wake func(turn time.Duration)) (stop func()) {
+func (q *queueOfOne) Wake(_ string, _ driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
 	q.wake = wake
-	wake(driver.NothingMissed)
+	wake(driver.Wakeup{Kind: driver.WakingBegan, Ago: time.Hour})
 	return func() {}
 }
 
@@ -365,13 +368,65 @@ func TestManagerKeepsItsTurnWhenHintedAgain(t *testing.T) {
 		synctest.Wait()
 		before, turn := len(q.asked), driver.Turn(2)
 		hinted := time.Now()
-		q.wake(turn)
+		q.wake(driver.Wakeup{After: turn})
 		time.Sleep(turn / 2)
-		q.wake(turn)
+		q.wake(driver.Wakeup{After: turn})
 		time.Sleep(turn)
 		synctest.Wait()
 		if len(q.asked) != before+1 || q.asked[before].Sub(hinted) != turn {
 			t.Errorf("%d requests after the hint, want one after %v: %v", len(q.asked)-before, turn, q.asked[before:])
+		}
+	})
+}
+
+// The end of waking does not postpone a turn that a hint has announced.
+func TestManagerKeepsItsTurnWhenWakingEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		if _, err := locktest.NewClient(t, store.Locker()).Lock(t.Context(), "a", holdfast.WithTTL(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		q := &queueOfOne{CallGauge: locktest.NewCallGauge(store.Locker(), 0)}
+		locktest.MustAdd(t, locktest.NewManager(t, locktest.NewClient(t, q)), "a")
+		time.Sleep(time.Minute) // polls are rare now
+		synctest.Wait()
+		q.wake(driver.Wakeup{}) // and the next one is far
+		synctest.Wait()
+		before, turn := len(q.asked), driver.Turn(2)
+		hinted := time.Now()
+		q.wake(driver.Wakeup{After: turn})
+		q.wake(driver.Wakeup{Kind: driver.WakingEnded})
+		time.Sleep(turn)
+		synctest.Wait()
+		if len(q.asked) == before || q.asked[before].Sub(hinted) > turn {
+			t.Errorf("requests %v after a hint at %v, want one after %v", q.asked[before:], hinted, turn)
+		}
+	})
+}
+
+// The Queue can wake the waiter no longer. The manager polls as often as without one.
+func TestManagerPollsWhenWakingHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		if _, err := locktest.NewClient(t, store.Locker()).Lock(t.Context(), "a", holdfast.WithTTL(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		q := &queueOfOne{CallGauge: locktest.NewCallGauge(store.Locker(), 0)}
+		locktest.MustAdd(t, locktest.NewManager(t, locktest.NewClient(t, q)), "a")
+		const minute = time.Minute
+		time.Sleep(minute)
+		synctest.Wait()
+		woken := len(q.asked)
+		q.wake(driver.Wakeup{Kind: driver.WakingEnded})
+		time.Sleep(minute)
+		synctest.Wait()
+		ended := len(q.asked) - woken
+		q.wake(driver.Wakeup{Kind: driver.WakingBegan, Ago: time.Hour})
+		time.Sleep(minute)
+		synctest.Wait()
+		again := len(q.asked) - woken - ended
+		if woken > 5 || ended < 15 || again > 6 {
+			t.Errorf("in a minute each: %d requests while the Queue wakes, %d when it does not, %d when it does again", woken, ended, again)
 		}
 	})
 }

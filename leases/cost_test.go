@@ -10,7 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // hollow grants everything and stores nothing, so that only the library's own memory is measured.
@@ -20,7 +20,7 @@ func (h *hollow) TryAcquire(_ context.Context, r driver.Request) (holdfast.Lease
 	return holdfast.Lease{Name: r.Name, ID: r.ID, Owner: r.Owner, Token: h.token.Add(1), TTL: r.TTL}, nil
 }
 
-func (h *hollow) Renew(context.Context, holdfast.Lease) error { return nil }
+func (h *hollow) Renew(_ context.Context, l holdfast.Lease) (holdfast.Lease, error) { return l, nil }
 
 func (h *hollow) Release(context.Context, holdfast.Lease) error { return nil }
 
@@ -28,14 +28,14 @@ func (h *hollow) Inspect(context.Context, string) (holdfast.Record, error) {
 	return holdfast.Record{}, nil
 }
 
-func (h *hollow) Limits() driver.Limits { return driver.Limits{} }
+func (h *hollow) Info() driver.Info { return driver.Info{} }
 
 func (h *hollow) Capabilities() driver.Capabilities { return driver.Capabilities{BatchRenewer: h} }
 
 func (h *hollow) Close(context.Context) error { return nil }
 
-func (h *hollow) RenewBatch(_ context.Context, leases []holdfast.Lease) []error {
-	return make([]error, len(leases))
+func (h *hollow) RenewBatch(_ context.Context, leases []holdfast.Lease) ([]holdfast.Lease, []error) {
+	return leases, make([]error, len(leases))
 }
 
 // memoryInUse returns the bytes of heap and stacks that are in use.

@@ -11,21 +11,26 @@ import (
 	"github.com/holdfast-go/holdfast/leases"
 )
 
-// A program that keeps what it can get of many names: for each there is one owner.
+// A program that keeps what it can get of many names: for each there is one owner, which works on it.
 func ExampleLeaseManager() {
 	ctx := context.Background()
 	client, err := holdfast.Open(ctx, "mem:") // mongodb://… or azblob://… in production
 	if err != nil {
 		log.Fatal(err)
 	}
-	acquired := make(chan string)
-	manager, err := leases.New(client, holdfast.WithObserver(func(e holdfast.Event) {
-		switch e.Type {
-		case holdfast.EventAcquired:
-			acquired <- e.Name // begin the work, under the context of manager.Hold(e.Name)
-		case holdfast.EventLost, holdfast.EventReleased:
-			// that context has ended: the work stops
+	working := make(chan string, 2)
+	manager, err := leases.New(client, leases.WithFunc(func(ctx context.Context, name string) error {
+		hold, _ := holdfast.HoldFromContext(ctx)
+		err := hold.UpdateData(ctx, func(old []byte) ([]byte, error) {
+			n, _ := strconv.Atoi(string(old)) // 0 at first
+			return []byte(strconv.Itoa(n + 1)), nil
+		})
+		if err != nil {
+			return err // the function is called again after a backoff
 		}
+		working <- name
+		<-ctx.Done() // the work, until the lease is lost or the name is removed
+		return nil   // only now the lease is released
 	}))
 	if err != nil {
 		log.Fatal(err)
@@ -34,18 +39,7 @@ func ExampleLeaseManager() {
 		log.Fatal(err)
 	}
 	for range 2 {
-		name := <-acquired
-		hold, ok := manager.Hold(name)
-		if !ok {
-			continue // it was lost a moment ago
-		}
-		err := hold.UpdateData(ctx, func(old []byte) ([]byte, error) {
-			n, _ := strconv.Atoi(string(old)) // 0 at first
-			return []byte(strconv.Itoa(n + 1)), nil
-		})
-		if err != nil {
-			log.Fatal(err)
-		}
+		<-working
 	}
 	for _, lease := range manager.Leases() {
 		hold, ok := manager.Hold(lease.Name)

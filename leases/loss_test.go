@@ -10,7 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // An outage that is shorter than the TTL costs nothing. A longer one is reported as a loss of every
@@ -73,7 +73,7 @@ func TestManagerLeaseBroken(t *testing.T) {
 		synctest.Wait()
 		first, _ := m.Hold("job")
 		raw := store.Locker()
-		if err := raw.Capabilities().Breaker.BreakNow(t.Context(), "job", 0); err != nil {
+		if err := raw.Capabilities().Breaker.BreakNow(t.Context(), "job", holdfast.BreakAnybody()); err != nil {
 			t.Fatal(err)
 		}
 		thief := locktest.MustTryLock(t, locktest.NewClient(t, raw), "job")
@@ -162,7 +162,7 @@ func TestManagerLateLossOfAnEarlierHold(t *testing.T) {
 			t.Fatal("not held")
 		}
 		first.Store(h)
-		if err := store.Locker().BreakNow(t.Context(), "job", 0); err != nil {
+		if err := store.Locker().BreakNow(t.Context(), "job", holdfast.BreakAnybody()); err != nil {
 			t.Fatal(err)
 		}
 		<-reported

@@ -1,20 +1,11 @@
 // Package leases holds the leases of many names, by the thousand: partitions, devices, tenants,
 // whatever has one owner at a time.
 //
-//	acquired := make(chan string)
-//	manager, err := leases.New(client, holdfast.WithObserver(func(e holdfast.Event) {
-//		if e.Type == holdfast.EventAcquired {
-//			acquired <- e.Name
-//		}
+//	manager, err := leases.New(client, leases.WithFunc(func(ctx context.Context, name string) error {
+//		return work(ctx, name) // the context ends with the lease
 //	}))
 //	…
 //	err = manager.Add("north", "south")
-//	…
-//	for name := range acquired {
-//		if hold, ok := manager.Hold(name); ok {
-//			go work(hold.Context(), name) // the context ends with the lease
-//		}
-//	}
 //
 // For a fixed number of partitions that all instances of a service share evenly, see package
 // partitions. For one name, [holdfast.Client.Do] is simpler.
@@ -22,6 +13,7 @@ package leases
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -29,10 +21,11 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/telemetry"
+	"github.com/holdfast-go/holdfast/internal/bridge"
 	"github.com/holdfast-go/holdfast/internal/cause"
+	"github.com/holdfast-go/holdfast/internal/dispatch"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/renewal"
-	"github.com/holdfast-go/holdfast/internal/scheduler"
 	"github.com/holdfast-go/holdfast/internal/settings"
 	"github.com/holdfast-go/holdfast/internal/worker"
 )
@@ -41,28 +34,36 @@ import (
 // added, renews the leases that it was granted, and campaigns again after a loss, until Remove or
 // Close. All methods are safe for concurrent use.
 //
+// [WithFunc] sets the function that works under each lease. A lease that it works under is released
+// after it has returned.
+//
 // Events report what the manager holds; see [holdfast.WithObserver]. For each name
 // [holdfast.EventAcquired] comes first, then [holdfast.EventReleased] or [holdfast.EventLost]. If
 // every attempt to release failed until the lease had expired, each reports a
 // [holdfast.EventError] instead.
 //
-// [LeaseManager.Hold] returns the hold of a name. Do the work with the hold's context, which ends
-// with the lease, and give the hold's token to whatever the work writes to. A lease is lost before
-// it can be granted to another holder; the work then has the time of [holdfast.WithGrace] to stop.
-// The manager does not see the work, so it reports no overrun. A lease that is acquired again is
-// another hold with a higher token: work of the old hold must not continue with it.
+// A lease is lost before it can be granted to another holder; the work then has the time of
+// [holdfast.WithGrace] to stop. A lease that is acquired again is another hold with a higher token: work
+// of the old hold must not continue with it.
 //
-// A lease that is held costs no goroutine and no timer, and about 0.5 KiB of memory where there are
+// Without a function, [LeaseManager.Hold] returns the hold of a name. Do the work with the hold's context,
+// which ends with the lease, and give the hold's token to whatever the work writes to. The manager does
+// not see that work: it reports no overrun, and releases a lease at once. Do not begin the work from an
+// observer's events: they can be dropped, and the lease would stay held without work.
+//
+// A lease that is held costs no goroutine but that of its function, no timer, and about 0.5 KiB of memory where there are
 // thousands. The number of acquisitions that run at once is limited; see [WithParallel]. A name
 // whose acquisition fails is retried with a backoff, reports a [holdfast.EventError] for each
 // attempt, and delays no other name. There is no order among the names.
 type LeaseManager struct {
 	client   *engine.Client
 	settings settings.Settings
-	policy   *engine.Policy       // of all holds
-	attempts *scheduler.Scheduler // to acquire
-	releases *scheduler.Scheduler
-	workers  worker.Group // of both
+	policy   *engine.Policy                               // of all holds
+	fn       func(ctx context.Context, name string) error // or nil
+	restart  settings.Backoff                             // of fn
+	attempts *dispatch.Schedule[*campaign]
+	releases *dispatch.Schedule[*pendingRelease]
+	workers  worker.Group // of both, and the calls of fn
 
 	mu       sync.Mutex // never held across I/O or a caller's function
 	names    map[string]*managedName
@@ -83,41 +84,57 @@ func New(client *holdfast.Client, opts ...Option) (*LeaseManager, error) {
 	if client == nil {
 		return nil, driver.Invalid("client", "nil", "a Client")
 	}
-	c := (*engine.Client)(client)
-	cfg := settings.Leases{Lock: c.Defaults(), Parallel: defaultParallel}
+	c := bridge.Client(client)
+	cfg := settings.Leases{Lock: c.Defaults(), Parallel: defaultParallel, Restart: defaultRestart}
 	for _, o := range opts {
 		if o == nil {
 			return nil, driver.Invalid("option", "nil", "an Option")
 		}
-		o.ApplyLeases(&cfg)
+		if err := apply(o, &cfg); err != nil {
+			return nil, err
+		}
 	}
-	s, err := resolve(cfg, c.Limits())
+	s, err := resolve(cfg, c.Info().Limits)
 	if err != nil {
 		return nil, err
 	}
 	m := &LeaseManager{
-		client: c, settings: s,
+		client: c, settings: s, fn: cfg.Func, restart: cfg.Restart,
 		names: map[string]*managedName{}, removals: map[*managedName]*removal{}, drained: make(chan struct{}),
 	}
-	m.policy = &engine.Policy{Policy: renewal.Policy{Timing: s.Timing, Emit: c.EmitTo(s.Observers), Role: telemetry.Managed}, Over: m.holdEnded}
+	m.policy = &engine.Policy{
+		Policy: renewal.Policy{Timing: s.Timing, Emit: c.EmitTo(s.Observers), Overrun: s.Overrun, Role: telemetry.Managed},
+		Over:   m.holdEnded,
+	}
 	patience := 3 * s.RequestTimeout // an attempt sends one request, or two
-	m.attempts = scheduler.New(c.Now, cfg.Parallel, patience, &m.workers)
-	m.releases = scheduler.New(c.Now, parallelReleases, patience, &m.workers)
+	m.attempts = dispatch.NewSchedule(c.Now, dispatch.Single(&m.workers, cfg.Parallel, func(c *campaign) dispatch.Call {
+		return dispatch.Call{Do: c.do, Patience: patience}
+	}), nil)
+	releases := parallelReleases
+	if c.Capabilities().BatchReleaser != nil {
+		releases = engine.BatchedReleases // which wait for a few calls
+	}
+	m.releases = dispatch.NewSchedule(c.Now, dispatch.Single(&m.workers, releases, func(r *pendingRelease) dispatch.Call {
+		return dispatch.Call{Do: r.do, Patience: patience}
+	}), nil)
 	if !c.Enlist(participant{m}) {
 		return nil, cause.ErrShutdown
 	}
 	return m, nil
 }
 
-// Add begins to campaign for each of the names and returns at once. Names that were added before
-// are no error. If one of the names is not allowed, nothing is done and the error is an
-// *[holdfast.InvalidError]. After Close or Shutdown the error matches [holdfast.ErrClosed].
+// Add begins to campaign for each of the names, in a random order, and returns at once: instances that
+// add the same names then do not compete for each of them. Names that were added before are no error. If
+// one of the names is not allowed, nothing is done and the error is an *[holdfast.InvalidError]. After
+// Close or Shutdown the error matches [holdfast.ErrClosed].
 func (m *LeaseManager) Add(names ...string) error {
 	for _, name := range names {
-		if err := driver.ValidateName(name, m.client.Limits()); err != nil {
+		if err := driver.ValidateName(name, m.client.Info().Limits); err != nil {
 			return err
 		}
 	}
+	names = slices.Clone(names)
+	rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	for {
 		some := names[:min(len(names), namesAtOnce)]
 		if err := m.add(some); err != nil {
@@ -156,7 +173,8 @@ func (m *LeaseManager) add(names []string) error {
 }
 
 // Remove ends the contexts of the names' holds, releases the names, a limited number at a time, and
-// waits until that is done. Stop the work for them before. Names that were not added are no error.
+// waits until that is done. A name whose function runs ([WithFunc]) is released after the function has
+// returned; stop other work for the names before. Names that were not added are no error.
 // If a request for a name is under way, the name may still be acquired; it is released at once.
 //
 // A release is retried until its lease has expired. The error names what could not be released; it
@@ -164,12 +182,18 @@ func (m *LeaseManager) add(names []string) error {
 // in the background. Add may be called again at any time; the manager then campaigns as soon as the
 // release is done.
 func (m *LeaseManager) Remove(ctx context.Context, names ...string) error {
+	if err := cause.Check(ctx); err != nil {
+		return err
+	}
 	var removals []*removal
 	for some := range slices.Chunk(names, namesAtOnce) {
 		removals = append(removals, m.removeAll(some, cause.ErrReleased)...)
 	}
 	var failed engine.Failures
 	for _, r := range removals {
+		if m.fn != nil && r.hold != nil && r.hold.Encloses(ctx) {
+			continue // the caller is the function that the release waits for
+		}
 		select {
 		case <-r.done:
 			if r.err != nil {
@@ -225,15 +249,18 @@ func (m *LeaseManager) Hold(name string) (*holdfast.Hold, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if n := m.names[name]; n != nil && n.live() {
-		return (*holdfast.Hold)(n.hold), true
+		hold, ok := bridge.PublicHold(n.hold).(*holdfast.Hold)
+		return hold, ok
 	}
 	return nil, false
 }
 
-// Close releases all names, as [LeaseManager.Remove] does, and waits until that is done. Stop the
-// work before. The error names what could not be released. If ctx ends first, the error says how
-// many releases continue in the background. Close may be called again.
+// Close releases all names, as [LeaseManager.Remove] does, and waits until that is done. The error names what
+// could not be released. If ctx ends first, the error says how many releases continue in the background. Close may be called again.
 func (m *LeaseManager) Close(ctx context.Context) error {
+	if err := cause.Check(ctx); err != nil {
+		return err
+	}
 	participant{m}.Stop(cause.ErrReleased)
 	select {
 	case <-m.drained:
@@ -275,7 +302,7 @@ func (m participant) Stop(cause error) {
 func (m participant) Finish(ctx context.Context) error {
 	m.releases.RunAllNow()
 	if !m.workers.Wait(ctx) {
-		return driver.Errorf("holdfast: shutdown: a call of a LeaseManager has not returned: %w", cause.Of(ctx))
+		return driver.Errorf("holdfast: shutdown: a call or a function of a LeaseManager has not returned: %w", cause.Of(ctx))
 	}
 	return nil
 }

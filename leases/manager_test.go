@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
 	"github.com/holdfast-go/holdfast/leases"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 func TestManagerKeepsNames(t *testing.T) {
@@ -92,9 +92,16 @@ func TestManagerHoldIsThereAtEventAcquired(t *testing.T) {
 }
 
 func TestManagerThousandsComeAndGo(t *testing.T) {
+	t.Run("releases in batches", func(t *testing.T) { thousandsComeAndGo(t, false, 4) })
+	t.Run("releases one by one", func(t *testing.T) { thousandsComeAndGo(t, true, 32) })
+}
+
+func thousandsComeAndGo(t *testing.T, oneByOne bool, releases int) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		busy := locktest.NewCallGauge(store.Locker(), 4*time.Millisecond)
+		busy.OneByOne = oneByOne
 		c := locktest.NewClient(t, busy)
 		led := locktest.NewLedger(t)
 		m := locktest.NewManager(t, c, holdfast.WithObserver(led.Observe), leases.WithParallel(8))
@@ -121,7 +128,7 @@ func TestManagerThousandsComeAndGo(t *testing.T) {
 				t.Errorf("round %d: %d leases are left", round, n)
 			}
 		}
-		if a, r := busy.Highest(locktest.OpAcquire), busy.Highest(locktest.OpRelease); a != 8 || r != 32 {
+		if a, r := busy.Highest(driver.MethodTryAcquire), busy.Highest(driver.MethodRelease); a != 8 || r != releases {
 			t.Errorf("at once: %d acquisitions, %d releases", a, r)
 		}
 		synctest.Wait()

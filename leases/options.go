@@ -1,25 +1,42 @@
 package leases
 
 import (
+	"context"
 	"fmt"
 	"strconv"
+	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/bridge"
 	"github.com/holdfast-go/holdfast/internal/settings"
 )
 
 // Option configures a [LeaseManager]. Every [holdfast.Option] is one; [holdfast.WithSlots] has no
 // effect.
-type Option interface{ ApplyLeases(*settings.Leases) }
+type Option interface{ LeasesOption() }
 
 type option func(*settings.Leases)
 
-func (o option) ApplyLeases(c *settings.Leases) { o(c) }
+func (option) LeasesOption() {}
+
+// apply applies an option, which is one of this package or of package holdfast.
+func apply(o Option, to *settings.Leases) error {
+	if own, ok := o.(option); ok && own != nil {
+		own(to)
+		return nil
+	}
+	if !bridge.Apply(o, &to.Lock) {
+		return driver.Invalid("option", fmt.Sprintf("%T", o), "one of package leases or holdfast")
+	}
+	return nil
+}
 
 const (
 	defaultParallel = 16
 	maxParallel     = 1024
-	// parallelReleases is the concurrency limit of one manager's releases.
+	// parallelReleases is the concurrency limit of one manager's releases, where the backend does not
+	// release in batches.
 	parallelReleases = 32
 )
 
@@ -30,10 +47,58 @@ func WithParallel(n int) Option {
 	return option(func(c *settings.Leases) { c.Parallel = n })
 }
 
+// WithFunc has the manager call fn for each lease that it is granted, on a goroutine of its own. fn's
+// context ends
+//
+//   - when the lease is lost: the cause matches [holdfast.ErrLost];
+//   - when Remove or Close releases the name: the cause is [holdfast.ErrReleased];
+//   - at the client's Shutdown: the cause matches [holdfast.ErrClosed].
+//
+// fn must then stop. The lease is renewed until fn has returned, and released only then. The manager
+// does not campaign for the name again before that either, so calls for one name never overlap in this
+// process. [holdfast.TokenFromContext] returns the lease's fencing token, [holdfast.HoldFromContext] its
+// hold. fn is not called for a name that was removed before its lease was granted.
+//
+// What fn returns matters:
+//
+//   - An error while the lease is held is reported as an EventError, and fn is called again after a
+//     backoff; see [WithRestart].
+//   - nil means that there is nothing more to do here. The lease is kept, so that no other instance
+//     begins with the name, until it is lost or removed. The next lease of the name is another call.
+//   - If fn has not returned when another may be granted a lost lease, an EventOverrun reports it, and the
+//     function of [holdfast.WithOverrunHook] is called.
+//   - A panic of fn ends the program, as on any goroutine. The lease is released before.
+//
+// fn may call Remove with its own name and context: Remove then does not wait for the release, which
+// follows when fn has returned. fn must not wait for Close or Shutdown, which wait for fn, and must not
+// call the Release of its hold, which does not wait for fn.
+func WithFunc(fn func(ctx context.Context, name string) error) Option {
+	return option(func(c *settings.Leases) { c.Func, c.NilFunc = fn, fn == nil })
+}
+
+// WithRestart sets the backoff after which the function of [WithFunc] is called again when it has returned
+// an error. The default is from 1 s to 1 min.
+func WithRestart(b holdfast.Backoff) Option {
+	return option(func(c *settings.Leases) { c.Restart = settings.Backoff(b) })
+}
+
+// defaultRestart is the default of WithRestart.
+var defaultRestart = settings.Backoff{Initial: time.Second, Max: time.Minute}
+
 // resolve fills in defaults and checks all options together.
 func resolve(c settings.Leases, l driver.Limits) (settings.Settings, error) {
 	if c.Parallel < 1 || c.Parallel > maxParallel {
 		return settings.Settings{}, driver.Invalid("Parallel", strconv.Itoa(c.Parallel), fmt.Sprintf("from 1 to %d", maxParallel))
 	}
-	return c.Lock.WithoutSlots().Resolve(l)
+	if c.NilFunc {
+		return settings.Settings{}, driver.Invalid("fn", "nil", "a function")
+	}
+	if err := c.Restart.Check(); err != nil {
+		return settings.Settings{}, err
+	}
+	s, err := c.Lock.WithoutSlots().Resolve(l)
+	if err == nil {
+		err = s.OnlyExclusive("a LeaseManager")
+	}
+	return s, err
 }

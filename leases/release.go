@@ -5,16 +5,17 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/dispatch"
 	"github.com/holdfast-go/holdfast/internal/engine"
-	"github.com/holdfast-go/holdfast/internal/scheduler"
 	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
 // pendingRelease is the release of a hold, with as many attempts as it takes.
 type pendingRelease struct {
-	scheduler.Entry
-	busy        bool // an attempt is under way
-	begun, kept bool // the results of BeginRelease
+	dispatch.Plan
+	do          func() // an attempt
+	busy        bool   // an attempt is under way
+	begun, kept bool   // the results of BeginRelease
 	tries       int
 	cause       error // that ends the hold's context, or nil if it was lost
 }
@@ -22,6 +23,7 @@ type pendingRelease struct {
 // removal is what Remove waits for.
 type removal struct {
 	name string
+	hold *engine.Hold // or nil
 	done chan struct{}
 	err  error // readable once done is closed
 }
@@ -44,16 +46,19 @@ func (d deferredCalls) run() {
 // holdEnded is called when a hold is lost, and when it has been released.
 func (m *LeaseManager) holdEnded(h *engine.Hold, released bool) {
 	var calls deferredCalls
+	working := false
 	m.mu.Lock()
 	if n := m.names[h.Name()]; n != nil && n.hold == h {
-		if released {
+		working = n.working
+		switch {
+		case released && !working: // else workEnded follows
 			m.released(n, &calls)
-		} else if n.phase == held {
+		case !released && n.phase == held:
 			m.releaseAtExpiry(n)
 		}
 	}
 	m.mu.Unlock()
-	if !released {
+	if !released && !working {
 		h.StopRenewal() // the manager does not know whether work goes on, so it reports no overrun
 	}
 	calls.run()
@@ -83,9 +88,12 @@ func (m *LeaseManager) releaseNow(n *managedName, cause error, calls *deferredCa
 }
 
 func (m *LeaseManager) planRelease(n *managedName, at time.Duration) {
+	if n.working {
+		return // Promise 7: workEnded plans it, after the function has returned.
+	}
 	h, r := n.hold, n.release
-	r.Do = func() { m.tryRelease(n, h, r) }
-	m.releases.Set(&r.Entry, at, false)
+	r.do = func() { m.tryRelease(n, h, r) }
+	m.releases.Set(r, at, false)
 }
 
 // tryRelease makes one attempt to release.
@@ -113,7 +121,7 @@ func (m *LeaseManager) tryRelease(n *managedName, h *engine.Hold, r *pendingRele
 		defer m.mu.Unlock()
 		r.busy = false
 		r.tries++
-		m.releases.Set(&r.Entry, m.client.Now()+backoff, true)
+		m.releases.Set(r, m.client.Now()+backoff, true)
 		if m.client.Base().Err() != nil {
 			m.releases.RunAllNow() // Shutdown may have called it before
 		}
@@ -128,7 +136,7 @@ func (m *LeaseManager) released(n *managedName, calls *deferredCalls) {
 	if n.release == nil { // the program released it: others go first
 		at += timing.Jitter(m.settings.Poll, 0.2)
 	} else {
-		m.releases.Cancel(&n.release.Entry)
+		m.releases.Cancel(n.release)
 	}
 	err := n.hold.ReleaseErr()
 	m.endRemoval(n, err)
@@ -154,7 +162,7 @@ func (m *LeaseManager) remove(n *managedName, cause error, calls *deferredCalls)
 		m.releaseNow(n, cause, calls)
 	}
 	if m.removals[n] == nil {
-		m.removals[n] = &removal{name: n.name, done: make(chan struct{})}
+		m.removals[n] = &removal{name: n.name, hold: n.hold, done: make(chan struct{})}
 	}
 	return m.removals[n]
 }
@@ -165,12 +173,10 @@ var errRemoved = driver.Errorf("holdfast: the name was removed: %w", context.Can
 // drop forgets a name that has no hold.
 func (m *LeaseManager) drop(n *managedName, calls *deferredCalls) {
 	if c := n.campaign; c != nil {
-		m.attempts.Cancel(&c.Entry)
-		c.cancelRead()
+		m.attempts.Cancel(c)
 		calls.add(c.stopWatch)
-		c.measured.End(errRemoved)
+		calls.add(func() { c.measured.End(errRemoved) })
 		c.acquisition.Abandon()
-		c.acquisition.LeaveQueue()
 		n.campaign = nil
 	}
 	delete(m.names, n.name)

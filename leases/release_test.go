@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // Remove names what could not be released, and nothing else, to each of several callers.
@@ -72,7 +72,7 @@ func TestManagerCloseNamesWhatFails(t *testing.T) {
 			}
 		}
 		err := m.Close(t.Context())
-		if err == nil || !strings.Contains(err.Error(), `"bad00000"`) || !strings.Contains(err.Error(), "30 more") {
+		if err == nil || !strings.Contains(err.Error(), `"bad00000"`) || !strings.Contains(err.Error(), "40 locks, such as") {
 			t.Errorf("Close: %v", err)
 		}
 	})
@@ -194,12 +194,13 @@ func TestManagerAddsAgainDuringAnAttempt(t *testing.T) {
 			if held {
 				locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
 			}
-			m := locktest.NewManager(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				if op == locktest.OpAcquire {
-					return locktest.Fault{Delay: 2 * time.Second}
-				}
-				return locktest.Fault{}
-			})))
+			m := locktest.NewManager(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(),
+				func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+					if op == locktest.OpAcquire {
+						return locktest.Fault{Delay: 2 * time.Second}
+					}
+					return locktest.Fault{}
+				})))
 			locktest.MustAdd(t, m, "job")
 			time.Sleep(time.Second)
 			removed := make(chan error, 1)
@@ -284,7 +285,7 @@ func TestManagerThousandsInDoubt(t *testing.T) {
 					t.Fatalf("shutdown %v: %q is held", shut, name)
 				}
 			}
-			if n := busy.Highest(locktest.OpRelease); n > 32 {
+			if n := busy.Highest(driver.MethodRelease); n > 32 {
 				t.Errorf("shutdown %v: %d releases at once", shut, n)
 			}
 		})
@@ -319,7 +320,7 @@ func TestManagerShutdownOfThousands(t *testing.T) {
 				t.Fatalf("%q is held", name)
 			}
 		}
-		if n := busy.Highest(locktest.OpRelease); n > 32 {
+		if n := busy.Highest(driver.MethodRelease); n > 32 {
 			t.Errorf("%d releases at once", n)
 		}
 	})

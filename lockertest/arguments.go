@@ -21,7 +21,7 @@ func (c *check) methods(l driver.Locker, name string) []method {
 	lease := driver.Lease{Name: name, ID: req.ID, Owner: req.Owner, Token: 1, TTL: req.TTL}
 	all := []method{
 		{"TryAcquire", func(ctx context.Context) error { _, err := l.TryAcquire(ctx, req); return err }},
-		{"Renew", func(ctx context.Context) error { return l.Renew(ctx, lease) }},
+		{"Renew", func(ctx context.Context) error { return errOf(l.Renew(ctx, lease)) }},
 		{"Release", func(ctx context.Context) error { return l.Release(ctx, lease) }},
 		{"Inspect", func(ctx context.Context) error { _, err := l.Inspect(ctx, name); return err }},
 	}
@@ -33,19 +33,29 @@ func (c *check) methods(l driver.Locker, name string) []method {
 	}
 	if a.BatchRenewer != nil {
 		all = append(all, method{"RenewBatch", func(ctx context.Context) error {
-			return a.BatchRenewer.RenewBatch(ctx, []driver.Lease{lease})[0]
+			return errOf(a.BatchRenewer.RenewBatch(ctx, []driver.Lease{lease}))[0]
+		}})
+	}
+	if a.BatchReleaser != nil {
+		all = append(all, method{"ReleaseBatch", func(ctx context.Context) error {
+			return a.BatchReleaser.ReleaseBatch(ctx, []driver.Lease{lease})[0]
 		}})
 	}
 	if a.BatchInspector != nil {
 		all = append(all, method{"InspectBatch", func(ctx context.Context) error {
-			_, errs := a.BatchInspector.InspectBatch(ctx, []string{name})
+			_, errs := a.BatchInspector.InspectBatch(ctx, "", []string{name})
 			return errs[0]
+		}})
+	}
+	if a.Queue != nil {
+		all = append(all, method{"Leave", func(ctx context.Context) error {
+			return a.Queue.Leave(ctx, "a waiter", []string{name})
 		}})
 	}
 	if a.Breaker != nil {
 		all = append(all,
-			method{"Break", func(ctx context.Context) error { return a.Breaker.Break(ctx, name, 0) }},
-			method{"BreakNow", func(ctx context.Context) error { return a.Breaker.BreakNow(ctx, name, 0) }})
+			method{"Break", func(ctx context.Context) error { return a.Breaker.Break(ctx, name, driver.BreakAnybody()) }},
+			method{"BreakNow", func(ctx context.Context) error { return a.Breaker.BreakNow(ctx, name, driver.BreakAnybody()) }})
 	}
 	if a.DataStore != nil {
 		all = append(all,
@@ -77,7 +87,8 @@ var argumentClauses = []clause{
 		name: "argument/ID",
 		says: "The ID is valid UTF-8 of 1 to 64 bytes.",
 		run: func(c *check) {
-			for what, id := range map[string]string{"no ID": "", "an ID of 65 bytes": strings.Repeat("x", 65), "an ID that is no UTF-8": "\xff-and-so-on"} {
+			for what, id := range map[string]string{"no ID": "", "an ID of 65 bytes": strings.Repeat("x", 65),
+				"an ID that is no UTF-8": "\xff-and-so-on"} {
 				req := c.request(c.name())
 				req.ID = driver.NewLeaseID(id)
 				_, err := c.a.TryAcquire(c.ctx, req)
@@ -90,7 +101,7 @@ var argumentClauses = []clause{
 		says: "MaxOwner is in bytes; an owner is valid UTF-8.",
 		run: func(c *check) {
 			bad := map[string]string{"an owner that is no UTF-8": "me\xff"}
-			if most := c.limits.MaxOwner; most > 0 {
+			if most := c.info.Limits.MaxOwner; most > 0 {
 				bad["an owner that is too long"] = strings.Repeat("x", most+1)
 				req := c.request(c.name())
 				req.Owner = strings.Repeat("x", most)
@@ -109,11 +120,36 @@ var argumentClauses = []clause{
 		},
 	},
 	{
-		name: "argument/data", needs: func(s *suite) bool { return s.limits.MaxData > 0 },
+		name: "argument/mode",
+		says: "Mode is Exclusive or another of Info.Modes. Any other is ErrInvalid, and changes nothing.",
+		run: func(c *check) {
+			held := c.acquire(c.a, c.request(c.name()))
+			for _, mode := range []driver.Mode{driver.Shared, driver.Shared + 1, 255} {
+				if c.info.Modes.Has(mode) {
+					continue
+				}
+				req := c.request(c.name())
+				req.Mode = mode
+				_, err := c.a.TryAcquire(c.ctx, req)
+				c.invalid("TryAcquire in the mode "+mode.String(), "Mode", err)
+				if r := c.inspect(c.b, req.Name); r.State != driver.StateFree || r.Token != 0 {
+					c.errorf("the refused request left a record: %v, token %d", r.State, r.Token)
+				}
+				if h := c.a.Capabilities().HandOverer; h != nil {
+					req.Name = held.Name
+					_, err := h.HandOver(c.ctx, held, req)
+					c.invalid("HandOver in the mode "+mode.String(), "Mode", err)
+				}
+			}
+			c.stillHeldBy("after requests in modes that are not known", held)
+		},
+	},
+	{
+		name: "argument/data", needs: limitsData,
 		says: "MaxData is in bytes. More data is ErrInvalid, and changes nothing.",
 		run: func(c *check) {
 			req := c.request(c.name())
-			req.Data = bytes.Repeat([]byte("x"), c.limits.MaxData+1)
+			req.Data = bytes.Repeat([]byte("x"), c.info.Limits.MaxData+1)
 			_, err := c.a.TryAcquire(c.ctx, req)
 			c.invalid("TryAcquire with too much data", "Data", err)
 			if r := c.inspect(c.b, req.Name); r.State != driver.StateFree || r.Token != 0 {
@@ -124,7 +160,7 @@ var argumentClauses = []clause{
 }
 
 func invalidTTLs(c *check) {
-	l := c.limits
+	l := c.info.Limits
 	bad := []time.Duration{0, -1, -time.Second, -time.Hour, l.MinTTL - max(l.TTLStep, 1), l.MinTTL - 1}
 	if l.MaxTTL > 0 {
 		bad = append(bad, l.MaxTTL+max(l.TTLStep, 1), l.MaxTTL+1, 1<<63-1)
@@ -138,7 +174,7 @@ func invalidTTLs(c *check) {
 		req.TTL, lease.TTL = ttl, ttl
 		_, err := c.a.TryAcquire(c.ctx, req)
 		c.invalid("TryAcquire with TTL "+ttl.String(), "TTL", err)
-		c.invalid("Renew with TTL "+ttl.String(), "TTL", c.a.Renew(c.ctx, lease))
+		c.invalid("Renew with TTL "+ttl.String(), "TTL", errOf(c.a.Renew(c.ctx, lease)))
 	}
 	if r := c.inspect(c.b, req.Name); r.State != driver.StateFree || r.Token != 0 {
 		c.errorf("the refused requests left a record: %v, token %d", r.State, r.Token)
@@ -163,7 +199,8 @@ var textClauses = []clause{
 // literalText uses values that a backend could mistake for its own language.
 func literalText(c *check) {
 	for _, text := range []string{
-		"$kid", "$$NOW", "$$ROOT", "$owner", "$", "$.a", `{"$set":{"kid":1}}`, `{"$literal":"x"}`, "a.b", "\x00", "a\x00b", "\n\r\t", `"quoted"`, `\`, "%s%d%!", "\u00e9", "e\u0301", "\U0001f512",
+		"$kid", "$$NOW", "$$ROOT", "$owner", "$", "$.a", `{"$set":{"kid":1}}`, `{"$literal":"x"}`, "a.b", "\x00", "a\x00b", "\n\r\t", `"quoted"`,
+		`\`, "%s%d%!", "\u00e9", "e\u0301", "\U0001f512",
 		" leading and trailing ", "\u2028", "a,b;c=d", "<a href='x'>&amp;", "null", "0", "true", "=?utf-8?b?eA==?=",
 	} {
 		req := c.request(c.name() + text)
@@ -195,7 +232,7 @@ func (c *check) anyID(text string) {
 	}
 	other := lease
 	other.ID = newID()
-	c.lost("Renew with another ID than one like "+text, c.a.Renew(c.ctx, other))
+	c.lost("Renew with another ID than one like "+text, errOf(c.a.Renew(c.ctx, other)))
 	c.stillHeldBy("with an ID like "+text, lease)
 	c.release(c.a, lease)
 	c.acquire(c.b, c.request(req.Name))

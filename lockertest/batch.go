@@ -8,7 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-func canRenewBatch(s *suite) bool { return s.capabilities.BatchRenewer != nil }
+// oddEnds end the names of locks in a batch.
+var oddEnds = []string{"$kid", "$$NOW", "a.b", "\x00", "\u00e9", "e\u0301", "A", "a", strings.Repeat("x", 30)}
 
 var batchClauses = []clause{
 	{
@@ -87,7 +88,7 @@ var batchClauses = []clause{
 		run: func(c *check) {
 			var leases []driver.Lease
 			tag := c.name()
-			for _, odd := range []string{"$kid", "$$NOW", "a.b", "\x00", "\u00e9", "e\u0301", "A", "a", strings.Repeat("x", 30)} {
+			for _, odd := range oddEnds {
 				req := c.request(tag + odd)
 				req.Owner = odd
 				leases = append(leases, c.acquire(c.a, req))
@@ -102,7 +103,7 @@ var batchClauses = []clause{
 			leases := []driver.Lease{c.acquire(c.a, c.request(c.name())), c.acquire(c.a, c.request(c.name()))}
 			ctx, cancel := context.WithCancel(c.ctx)
 			cancel()
-			for _, err := range c.a.Capabilities().BatchRenewer.RenewBatch(ctx, leases) {
+			for _, err := range errOf(c.a.Capabilities().BatchRenewer.RenewBatch(ctx, leases)) {
 				if !errors.Is(err, context.Canceled) {
 					c.errorf("got error %v, want one that wraps %v", err, context.Canceled)
 				}
@@ -116,7 +117,7 @@ var batchClauses = []clause{
 
 // renewBatch compares the results with what is wanted, one for each lease.
 func (c *check) renewBatch(leases []driver.Lease, want ...error) {
-	for i, err := range c.b.Capabilities().BatchRenewer.RenewBatch(c.ctx, leases) {
+	for i, err := range errOf(c.b.Capabilities().BatchRenewer.RenewBatch(c.ctx, leases)) {
 		if !errors.Is(err, want[i]) {
 			c.errorf("result %d of the batch is %v, want %v", i, err, want[i])
 		}

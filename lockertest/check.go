@@ -52,7 +52,10 @@ func (c *check) each(n int, call func(i int)) {
 }
 
 // fresh returns another Locker on the store, whose answers are checked.
-func (c *check) fresh() driver.Locker { return c.checked(c.cfg.New(c.t)) }
+func (c *check) fresh() driver.Locker {
+	defer c.begin("Config.New")()
+	return c.checked(c.cfg.New(c.t))
+}
 
 // name returns a name that was never used.
 func (c *check) name() string { return "lt-" + strings.ToLower(rand.Text()[:12]) }
@@ -103,7 +106,7 @@ func (c *check) held(l driver.Locker, req driver.Request) driver.Record {
 
 // renew expects success.
 func (c *check) renew(l driver.Locker, lease driver.Lease) {
-	if err := l.Renew(c.ctx, lease); err != nil {
+	if _, err := l.Renew(c.ctx, lease); err != nil {
 		c.fatalf("Renew by the holder of %q: %v", short(lease.Name), err)
 	}
 }
@@ -133,7 +136,7 @@ func (c *check) inspect(l driver.Locker, name string) driver.Record {
 
 // stillHeldBy expects that lease still holds its lock.
 func (c *check) stillHeldBy(what string, lease driver.Lease) {
-	if err := c.a.Renew(c.ctx, lease); err != nil {
+	if _, err := c.a.Renew(c.ctx, lease); err != nil {
 		c.errorf("%s: the holder's own renewal then failed: %v", what, err)
 	}
 	if r := c.inspect(c.b, lease.Name); r.State != driver.StateHeld || r.Token != 0 && r.Token != lease.Token {
@@ -196,3 +199,6 @@ func quoteOrNil(data []byte) string {
 	}
 	return fmt.Sprintf("%q", short(string(data)))
 }
+
+// errOf is the error of a call, or are the errors of a batch.
+func errOf[R, E any](_ R, err E) E { return err }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"strings"
 	"sync"
 
@@ -37,168 +36,88 @@ func (g *ledger) grant(l driver.Lease) (taken bool) {
 	return used && id != l.ID
 }
 
-// checkedLocker forwards every call and checks every answer.
-type checkedLocker struct {
-	driver.Locker
-	c *check
-}
-
-func (c *check) checked(l driver.Locker) driver.Locker { return &checkedLocker{l, c} }
-
-// TryAcquire checks what the driver's TryAcquire returns.
-func (s *checkedLocker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	lease, err := s.Locker.TryAcquire(ctx, req)
-	s.c.checkGrant("TryAcquire", req, lease, err)
-	return lease, err
-}
-
-// Renew checks what the driver's Renew returns.
-func (s *checkedLocker) Renew(ctx context.Context, l driver.Lease) error {
-	return s.c.checkError("Renew", l.Name, l.ID.Reveal(), s.Locker.Renew(ctx, l))
-}
-
-// Release checks what the driver's Release returns.
-func (s *checkedLocker) Release(ctx context.Context, l driver.Lease) error {
-	return s.c.checkError("Release", l.Name, l.ID.Reveal(), s.Locker.Release(ctx, l))
-}
-
-// Inspect checks what the driver's Inspect returns.
-func (s *checkedLocker) Inspect(ctx context.Context, name string) (driver.Record, error) {
-	r, err := s.Locker.Inspect(ctx, name)
-	if s.c.checkError("Inspect", name, "", err) == nil {
-		s.c.checkRecord("Inspect", name, r)
-	}
-	return r, err
-}
-
-// Capabilities checks what the methods of each capability return.
-func (s *checkedLocker) Capabilities() driver.Capabilities {
-	a := s.Locker.Capabilities()
-	if a.HandOverer != nil {
-		a.HandOverer = checkedHandOverer{a.HandOverer, s.c}
-	}
-	if a.BatchRenewer != nil {
-		a.BatchRenewer = checkedBatchRenewer{a.BatchRenewer, s.c}
-	}
-	if a.BatchInspector != nil {
-		a.BatchInspector = checkedBatchInspector{a.BatchInspector, s.c}
-	}
-	if a.Lister != nil {
-		a.Lister = checkedLister{a.Lister, s.c}
-	}
-	if a.Breaker != nil {
-		a.Breaker = checkedBreaker{a.Breaker, s.c}
-	}
-	if a.DataStore != nil {
-		a.DataStore = checkedDataStore{a.DataStore, s.c}
-	}
-	if a.Checker != nil {
-		a.Checker = checkedChecker{a.Checker, s.c}
-	}
-	return a
-}
-
-type checkedHandOverer struct {
-	driver.HandOverer
-	c *check
-}
-
-// HandOver checks what the driver's HandOver returns.
-func (s checkedHandOverer) HandOver(ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
-	lease, err := s.HandOverer.HandOver(ctx, from, req)
-	s.c.checkGrant("HandOver", req, lease, err)
-	if err != nil {
-		s.c.checkText("HandOver: the error", fmt.Sprintf("%v %+v %#v", err, err, err), from.ID.Reveal())
-	}
-	return lease, err
-}
-
-type checkedBatchRenewer struct {
-	driver.BatchRenewer
-	c *check
-}
-
-// RenewBatch checks what the driver's RenewBatch returns.
-func (s checkedBatchRenewer) RenewBatch(ctx context.Context, leases []driver.Lease) []error {
-	errs := s.BatchRenewer.RenewBatch(ctx, leases)
-	if len(errs) != len(leases) {
-		s.c.fatalf("RenewBatch of %d leases returned %d results", len(leases), len(errs))
-	}
-	for i, err := range errs {
-		_ = s.c.checkError("RenewBatch", leases[i].Name, leases[i].ID.Reveal(), err)
-	}
-	return errs
-}
-
-type checkedBatchInspector struct {
-	driver.BatchInspector
-	c *check
-}
-
-// InspectBatch checks what the driver's InspectBatch returns.
-func (s checkedBatchInspector) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
-	records, errs := s.BatchInspector.InspectBatch(ctx, names)
-	if len(records) != len(names) || len(errs) != len(names) {
-		s.c.fatalf("InspectBatch of %d names returned %d records and %d errors", len(names), len(records), len(errs))
-	}
-	for i, name := range names {
-		if s.c.checkError("InspectBatch", name, "", errs[i]) == nil {
-			s.c.checkRecord("InspectBatch", name, records[i])
-		}
-	}
-	return records, errs
-}
-
-type checkedLister struct {
-	driver.Lister
-	c *check
-}
-
-// List checks what the driver's List returns.
-func (s checkedLister) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
-	return func(yield func(driver.Record, error) bool) {
-		for r, err := range s.Lister.List(ctx, prefix) {
-			if err == nil {
-				s.c.checkRecord("List", r.Name, r)
-			} else {
-				_ = s.c.checkError("List", anyName, "", err)
+// checked returns a Locker that forwards every call and checks every answer.
+func (c *check) checked(l driver.Locker) driver.Locker {
+	return driver.Intercept(l, func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+		method, of := string(call.Method), call.Concerned()
+		defer c.begin(method)()
+		switch call.Method {
+		case driver.MethodTryAcquire: // it sends another ID if the driver has released that of the request itself
+			call.Request.ID = c.ids.of(of.ID)
+			a := next(ctx, call)
+			c.ids.note(of.ID, a.Err)
+			c.checkGrant(method, call.Request, a.Lease, a.Err)
+			return a
+		case driver.MethodHandOver:
+			a := next(ctx, call)
+			c.checkGrant(method, call.Request, a.Lease, a.Err)
+			if a.Err != nil {
+				c.checkText("HandOver: the error", fmt.Sprintf("%v %+v %#v", a.Err, a.Err, a.Err), call.Lease.ID.Reveal())
 			}
-			if !yield(r, err) {
-				return
+			return a
+		case driver.MethodRenewBatch, driver.MethodReleaseBatch:
+			a := next(ctx, call)
+			c.checkResults(method, call.Leases, a.Errs)
+			if call.Method == driver.MethodRenewBatch {
+				if n := len(call.Leases); len(a.Leases) != n {
+					c.fatalf("RenewBatch of %d leases returned %d leases", n, len(a.Leases))
+				}
+				for i, given := range call.Leases {
+					if a.Errs[i] == nil {
+						c.checkRenewed(method, given, a.Leases[i])
+					}
+				}
 			}
+			return a
+		case driver.MethodRenew:
+			a := next(ctx, call)
+			if c.checkError(method, of.Name, of.ID.Reveal(), a.Err) == nil {
+				c.checkRenewed(method, call.Lease, a.Lease)
+			}
+			return a
+		case driver.MethodInspectBatch:
+			a := next(ctx, call)
+			if n := len(call.Names); len(a.Records) != n || len(a.Errs) != n {
+				c.fatalf("InspectBatch of %d names returned %d records and %d errors", n, len(a.Records), len(a.Errs))
+			}
+			for i, name := range call.Names {
+				if c.checkError(method, name, "", a.Errs[i]) == nil {
+					c.checkRecord(method, name, a.Records[i])
+				}
+			}
+			return a
+		case driver.MethodList:
+			yield := call.Yield
+			call.Yield = func(r driver.Record, err error) bool {
+				if c.checkError(method, anyName, "", err) == nil {
+					c.checkRecord(method, r.Name, r)
+				}
+				return yield(r, err)
+			}
+		case driver.MethodCheck:
+			report := call.Report
+			call.Report = func(f driver.Finding) {
+				c.checkFinding(f)
+				report(f)
+			}
+			a := next(ctx, call)
+			if a.Err != nil {
+				c.checkText("Check: the error", a.Err.Error(), "")
+			}
+			return a
+		case driver.MethodInspect:
+			a := next(ctx, call)
+			if c.checkError(method, of.Name, "", a.Err) == nil {
+				c.checkRecord(method, of.Name, a.Record)
+			}
+			return a
+		case driver.MethodClose:
+			return next(ctx, call)
 		}
-	}
-}
-
-type checkedBreaker struct {
-	driver.Breaker
-	c *check
-}
-
-// Break checks what the driver's Break returns.
-func (s checkedBreaker) Break(ctx context.Context, name string, token uint64) error {
-	return s.c.checkError("Break", name, "", s.Breaker.Break(ctx, name, token))
-}
-
-// BreakNow checks what the driver's BreakNow returns.
-func (s checkedBreaker) BreakNow(ctx context.Context, name string, token uint64) error {
-	return s.c.checkError("BreakNow", name, "", s.Breaker.BreakNow(ctx, name, token))
-}
-
-type checkedDataStore struct {
-	driver.DataStore
-	c *check
-}
-
-// ReadData checks what the driver's ReadData returns.
-func (s checkedDataStore) ReadData(ctx context.Context, name string) ([]byte, driver.DataRevision, error) {
-	data, at, err := s.DataStore.ReadData(ctx, name)
-	return data, at, s.c.checkError("ReadData", name, "", err)
-}
-
-// WriteData checks what the driver's WriteData returns.
-func (s checkedDataStore) WriteData(ctx context.Context, l driver.Lease, data []byte, at driver.DataRevision) error {
-	return s.c.checkError("WriteData", l.Name, l.ID.Reveal(), s.DataStore.WriteData(ctx, l, data, at))
+		a := next(ctx, call)
+		_ = c.checkError(method, of.Name, of.ID.Reveal(), a.Err)
+		return a
+	})
 }
 
 // anyName stands for any name in checkError.
@@ -210,7 +129,8 @@ func (c *check) checkError(method, name, id string, err error) error {
 		return nil
 	}
 	var meanings []error
-	for _, sentinel := range []error{driver.ErrHeld, driver.ErrLost, driver.ErrConflict, driver.ErrInvalid, driver.ErrClosed} {
+	for _, sentinel := range []error{driver.ErrHeld, driver.ErrLost, driver.ErrConflict, driver.ErrInvalid, driver.ErrClosed, driver.ErrDenied,
+		driver.ErrDamaged} {
 		if errors.Is(err, sentinel) {
 			meanings = append(meanings, sentinel)
 		}
@@ -276,6 +196,9 @@ func (c *check) checkLease(method string, req driver.Request, l driver.Lease) {
 	if l.Name != req.Name || l.ID != req.ID || l.TTL != req.TTL || l.Owner != req.Owner {
 		c.errorf("%s(%v) returned another's name, ID, owner or TTL: %v", method, req, l)
 	}
+	if l.Mode != req.Mode {
+		c.errorf("%s(%v) returned a lease in the mode %v, want %v", method, req, l.Mode, req.Mode)
+	}
 	if l.Token == 0 {
 		c.errorf("%s(%v): token 0; the first token is at least 1", method, req)
 	}
@@ -290,19 +213,25 @@ func (c *check) checkRecord(method, name string, r driver.Record) {
 		c.errorf("%s: the record's Name is %q, want %q", method, short(r.Name), short(name))
 	}
 	if r.Remaining < 0 || r.Remaining != 0 && !r.RemainingKnown {
-		c.errorf("%s: Remaining is %v and RemainingKnown %v; a time left is not negative, and 0 if unknown", method, r.Remaining, r.RemainingKnown)
+		c.errorf("%s: Remaining is %v and RemainingKnown %v; a time left is not negative, and 0 if unknown", method, r.Remaining,
+			r.RemainingKnown)
 	}
 	if r.State == driver.StateFree && (r.Remaining != 0 || r.Broken) {
 		c.errorf("%s: a free lock has %v left, broken %v; want neither", method, r.Remaining, r.Broken)
 	}
 	if r.State == driver.StateHeld && r.RemainingKnown && r.TTL != 0 && r.Remaining > r.TTL+c.tolerance(r.TTL) {
-		c.errorf("%s: %v left of a TTL of %v; a waiter that watches a Revision for the TTL would replace a live lease", method, r.Remaining, r.TTL)
+		c.errorf("%s: %v left of a TTL of %v; a waiter that watches a Revision for the TTL would replace a live lease", method, r.Remaining,
+			r.TTL)
 	}
 	if r.TTL < 0 {
 		c.errorf("%s: TTL %v is negative", method, r.TTL)
 	}
 	if !r.AcquiredAt.IsZero() && !r.RenewedAt.IsZero() && r.RenewedAt.Before(r.AcquiredAt) {
 		c.errorf("%s: renewed at %v, before it was acquired at %v", method, r.RenewedAt, r.AcquiredAt)
+	}
+	if len(r.Holders) > 0 && (r.State != driver.StateHeld || !c.info.Modes.Has(driver.Shared)) {
+		c.errorf("%s: a lock that is %v in the modes %v has a list of %d holders; only a shared lock has one", method, r.State, c.info.Modes,
+			len(r.Holders))
 	}
 	c.checkHistory(method, r)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -25,8 +24,9 @@ var contextClauses = []clause{
 	},
 	{
 		name: "context/ends during",
-		says: "If the outcome is unknown, the backend may have done what was asked, or may still do it. A release by the ID of an acquire undoes it.",
-		run:  contextEndsDuring,
+		says: "If the outcome is unknown, the backend may have done what was asked, or may still do it. A release by the ID of an acquire " +
+			"undoes it.",
+		run: contextEndsDuring,
 	},
 	{
 		name: "context/hanging backend", needs: canStall, alone: true,
@@ -35,11 +35,14 @@ var contextClauses = []clause{
 			const limit = 100 * time.Millisecond
 			c.stalled(limit, func(method string, err error, took time.Duration) {
 				if !errors.Is(err, context.DeadlineExceeded) {
-					c.errorf("%s, while the backend did not answer until the context ended: got error %v, want one that wraps %v", method, err, context.DeadlineExceeded)
+					c.errorf("%s, while the backend did not answer until the context ended: got error %v, want one that wraps %v", method, err,
+						context.DeadlineExceeded)
 				}
 				if late := took - limit; late > c.soon {
 					c.errorf("%s returned %v after its context had ended", method, late)
 				}
+			}, func(method string, waited time.Duration) {
+				c.errorf("%s had not returned %v after its context had ended", method, waited-limit)
 			})
 		},
 	},
@@ -48,15 +51,15 @@ var contextClauses = []clause{
 		says: "Each method applies a time limit of its own when the context has none.",
 		run: func(c *check) {
 			c.stalled(0, func(method string, err error, took time.Duration) {
-				if err == nil || took > time.Minute {
-					c.errorf("%s, without a context's limit, while the backend did not answer: error %v after %v", method, err, took)
+				if err == nil {
+					c.errorf("%s, without a context's limit, while the backend did not answer: no error after %v", method, took)
 				}
+			}, func(method string, waited time.Duration) {
+				c.errorf("%s, without a context's limit, while the backend did not answer: it had not returned after %v", method, waited)
 			})
 		},
 	},
 }
-
-func canStall(s *suite) bool { return s.cfg.Stall != nil }
 
 func endedContext(c *check) {
 	for _, end := range []struct {
@@ -100,7 +103,8 @@ func causeIsNoOutcome(c *check) {
 		cancel(fmt.Errorf("another lock's: %w", cause))
 		for _, m := range c.methods(c.a, c.name()) {
 			if err := m.call(ctx); errors.Is(err, cause) {
-				c.errorf("%s with a context whose cause matches %v: the error %v matches it too, as if it were the outcome for this lock", m.name, cause, err)
+				c.errorf("%s with a context whose cause matches %v: the error %v matches it too, as if it were the outcome for this lock", m.name,
+					cause, err)
 			}
 		}
 	}
@@ -133,7 +137,10 @@ func contextEndsDuring(c *check) {
 // stalled calls every method on a store that does not answer, and passes each result to report.
 // The context of a call ends after the limit; a limit of 0 means never. The calls run at the
 // same time, since each may last as long as its limit.
-func (c *check) stalled(limit time.Duration, report func(string, error, time.Duration)) {
+//
+// A call that has not returned soon after its limit, or after the longest that it may set itself, is
+// passed to hangs. Nothing waits for it any more, and its result is dropped.
+func (c *check) stalled(limit time.Duration, report func(string, error, time.Duration), hangs func(string, time.Duration)) {
 	name := c.name()
 	lease := c.acquire(c.a, c.request(name))
 	resume, err := c.cfg.Stall(c.ctx, name)
@@ -148,9 +155,14 @@ func (c *check) stalled(limit time.Duration, report func(string, error, time.Dur
 			return last
 		}})
 	}
-	var wg sync.WaitGroup
-	for _, m := range methods {
-		wg.Go(func() {
+	type result struct {
+		method int
+		err    error
+		took   time.Duration
+	}
+	results := make(chan result, len(methods))
+	for i, m := range methods {
+		go func() {
 			ctx := context.WithoutCancel(c.ctx)
 			if limit > 0 {
 				limited, cancel := context.WithTimeout(ctx, limit)
@@ -159,10 +171,29 @@ func (c *check) stalled(limit time.Duration, report func(string, error, time.Dur
 			}
 			start := time.Now()
 			err := m.call(ctx)
-			report(m.name, err, time.Since(start))
-		})
+			results <- result{i, err, time.Since(start)}
+		}()
 	}
-	wg.Wait()
+	patience := limit + c.soon
+	if limit == 0 {
+		patience = c.ownLimit
+	}
+	over := time.After(patience)
+	for left, waiting := len(methods), true; left > 0 && waiting; {
+		select {
+		case r := <-results:
+			report(methods[r.method].name, r.err, r.took)
+			methods[r.method].name = ""
+			left--
+		case <-over:
+			waiting = false
+		}
+	}
+	for _, m := range methods {
+		if m.name != "" {
+			hangs(m.name, patience)
+		}
+	}
 	resume()
 	// A call whose outcome is unknown may have been done.
 	c.eventually("the backend answers again", func() bool {

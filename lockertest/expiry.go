@@ -9,7 +9,8 @@ import (
 var expiryClauses = []clause{
 	{
 		name: "expiry/takeover", waits: true,
-		says: "The lock is granted if its lease expired, judged by the backend's clock alone, and not before. The token is greater than that of every earlier grant, and the data are kept.",
+		says: "The lock is granted if its lease expired, judged by the backend's clock alone, and not before. The token is greater than that " +
+			"of every earlier grant, and the data are kept (Info.Free.Data).",
 		run: func(c *check) {
 			req := c.brief(c.name())
 			req.Data = []byte("kept")
@@ -18,13 +19,40 @@ var expiryClauses = []clause{
 			granted := c.now()
 			second := c.takeOver(c.b, c.request(req.Name), sent.Add(req.TTL), granted.Add(req.TTL))
 			c.tokenRises(first, second)
-			if data := c.inspect(c.a, req.Name).Data; string(data) != "kept" {
-				c.errorf("after the takeover the data are %q, want %q", data, "kept")
-			}
-			c.lost("Renew of a lease that expired and was taken over", c.a.Renew(c.ctx, first))
+			c.keptDataIs("held by the next", req.Name, req.Data)
+			c.lost("Renew of a lease that expired and was taken over", errOf(c.a.Renew(c.ctx, first)))
 			c.release(c.a, first)
 			c.held(c.a, req)
 			c.stillHeldBy("after renewal, release and repeat by the predecessor", second)
+		},
+	},
+	{
+		name: "expiry/a new Locker", needs: judgedByServer, waits: true,
+		says: "ByServer: the backend's clock judges leases. So a process that has just started takes a lock over whose lease has ended, " +
+			"although it has not watched it.",
+		run: func(c *check) {
+			req := c.brief(c.name())
+			c.acquire(c.a, req)
+			latest := c.now().Add(req.TTL)
+			c.expire(req.TTL)
+			for {
+				l := c.fresh() // each makes one request
+				_, err := l.TryAcquire(c.ctx, c.request(req.Name))
+				if err == nil {
+					return
+				}
+				if !errors.Is(err, driver.ErrHeld) {
+					c.fatalf("TryAcquire after the lease has ended: %v", err)
+				}
+				if late := c.now().Sub(latest); late > c.cfg.Slack {
+					c.fatalf("the first request of a new Locker is still refused %v after the lease has ended, as if leases were judged by observation",
+						late)
+				}
+				if err := l.Close(c.ctx); err != nil {
+					c.errorf("Close: %v", err)
+				}
+				c.pass(c.ctx, c.cfg.Slack/5)
+			}
 		},
 	},
 	{
@@ -108,7 +136,8 @@ var expiryClauses = []clause{
 						c.errorf("the lock was shown as free %v before its lease could end", early)
 					}
 					if r.Token != 0 && r.Token != lease.Token || r.Owner != "" && r.Owner != lease.Owner {
-						c.errorf("the expired lock shows token %d and owner %q, want those of the last grant, %d and %q, or none", r.Token, r.Owner, lease.Token, lease.Owner)
+						c.errorf("the expired lock shows token %d and owner %q, want those of the last grant, %d and %q, or none", r.Token, r.Owner,
+							lease.Token, lease.Owner)
 					}
 					return
 				}

@@ -112,7 +112,7 @@ func answerFaults() []fault {
 					if ctx.Err() != nil {
 						return opErr(l.Name, fmt.Errorf("%w: %w", ctx.Err(), context.Cause(ctx)))
 					}
-					return f.Locker.Renew(ctx, l)
+					return errOf(f.Locker.Renew(ctx, l))
 				}
 			},
 		},
@@ -152,13 +152,31 @@ func answerFaults() []fault {
 			},
 		},
 		{
+			name: "a call has no time limit of its own", says: "it had not returned", caught: []string{"context/own limit"},
+			make: func(w *fixture, f *faulty) {
+				guard(f, func(ctx context.Context, name string) (context.Context, error) {
+					if _, limited := ctx.Deadline(); limited {
+						return ctx, w.wait(ctx, name)
+					}
+					return ctx, w.hang(name)
+				})
+			},
+		},
+		{
+			name: "a call hangs until the backend answers", says: "had not returned", caught: []string{"context/hanging backend",
+				"context/own limit"},
+			make: func(w *fixture, f *faulty) {
+				guard(f, func(ctx context.Context, name string) (context.Context, error) { return ctx, w.hang(name) })
+			},
+		},
+		{
 			name: "a hanging backend counts as done", caught: []string{"context/own limit", "context/hanging backend"},
 			make: func(w *fixture, f *faulty) {
 				f.renew = func(ctx context.Context, l driver.Lease) error {
 					if answered := w.wait(ctx, l.Name) == nil; !answered {
 						return nil
 					}
-					return f.Locker.Renew(ctx, l)
+					return errOf(f.Locker.Renew(ctx, l))
 				}
 			},
 		},
@@ -173,6 +191,20 @@ func answerFaults() []fault {
 					if ctx.Err() != nil {
 						return opErr("", ctx.Err())
 					}
+					return f.Locker.Close(ctx)
+				}
+			},
+		},
+		{
+			name: "Close hangs until the backend answers", says: "Close had not returned", caught: []string{"close/hanging backend"},
+			make: func(w *fixture, f *faulty) {
+				var last string
+				f.tryAcquire = func(ctx context.Context, req driver.Request) (driver.Lease, error) {
+					last = req.Name
+					return f.Locker.TryAcquire(ctx, req)
+				}
+				f.close = func(ctx context.Context) error {
+					_ = w.hang(last)
 					return f.Locker.Close(ctx)
 				}
 			},

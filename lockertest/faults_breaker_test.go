@@ -8,16 +8,16 @@ import (
 )
 
 type breakFault struct {
-	soon func(ctx context.Context, name string, token uint64) error
-	now  func(ctx context.Context, name string, token uint64) error
+	soon func(ctx context.Context, name string, target driver.BreakTarget) error
+	now  func(ctx context.Context, name string, target driver.BreakTarget) error
 }
 
-func (b *breakFault) Break(ctx context.Context, name string, token uint64) error {
-	return b.soon(ctx, name, token)
+func (b *breakFault) Break(ctx context.Context, name string, target driver.BreakTarget) error {
+	return b.soon(ctx, name, target)
 }
 
-func (b *breakFault) BreakNow(ctx context.Context, name string, token uint64) error {
-	return b.now(ctx, name, token)
+func (b *breakFault) BreakNow(ctx context.Context, name string, target driver.BreakTarget) error {
+	return b.now(ctx, name, target)
 }
 
 // breaks makes a fault of the Breaker: change may replace its methods.
@@ -38,15 +38,33 @@ func breakerFaults() []fault {
 		{
 			name: "Break does nothing", says: "want ErrLost", caught: []string{"breaker/Break", "breaker/runs out", "breaker/expired"},
 			make: breaks(func(_ *fixture, _ *faulty, b *breakFault) {
-				b.soon = func(context.Context, string, uint64) error { return nil }
+				b.soon = func(context.Context, string, driver.BreakTarget) error { return nil }
 			}),
 		},
 		{
-			name: "Break and BreakNow ignore the token", says: "want a *HeldError", caught: []string{"breaker/token"},
+			name: "Break and BreakNow ignore the target", says: "want a *HeldError", caught: []string{"breaker/token"},
 			make: breaks(func(_ *fixture, _ *faulty, b *breakFault) {
 				soon, now := b.soon, b.now
-				b.soon = func(ctx context.Context, name string, _ uint64) error { return soon(ctx, name, 0) }
-				b.now = func(ctx context.Context, name string, _ uint64) error { return now(ctx, name, 0) }
+				b.soon = func(ctx context.Context, name string, _ driver.BreakTarget) error {
+					return soon(ctx, name, driver.BreakAnybody())
+				}
+				b.now = func(ctx context.Context, name string, _ driver.BreakTarget) error {
+					return now(ctx, name, driver.BreakAnybody())
+				}
+			}),
+		},
+		{
+			name: "no target is anybody", says: "Break without a target", caught: []string{"breaker/no target"},
+			make: breaks(func(_ *fixture, _ *faulty, b *breakFault) {
+				soon, now := b.soon, b.now
+				anybody := func(target driver.BreakTarget) driver.BreakTarget {
+					if target == (driver.BreakTarget{}) {
+						return driver.BreakAnybody()
+					}
+					return target
+				}
+				b.soon = func(ctx context.Context, name string, t driver.BreakTarget) error { return soon(ctx, name, anybody(t)) }
+				b.now = func(ctx context.Context, name string, t driver.BreakTarget) error { return now(ctx, name, anybody(t)) }
 			}),
 		},
 		{
@@ -61,15 +79,15 @@ func breakerFaults() []fault {
 			name: "BreakNow leaves renewals possible", caught: []string{"breaker/BreakNow untaken"},
 			make: breaks(func(w *fixture, f *faulty, b *breakFault) {
 				next := b.now
-				b.now = func(ctx context.Context, name string, token uint64) error {
+				b.now = func(ctx context.Context, name string, target driver.BreakTarget) error {
 					w.note("broken "+name, true)
-					return next(ctx, name, token)
+					return next(ctx, name, target)
 				}
 				f.renew = func(ctx context.Context, l driver.Lease) error {
 					if w.noted("broken "+l.Name) != nil {
 						return nil
 					}
-					return f.Locker.Renew(ctx, l)
+					return errOf(f.Locker.Renew(ctx, l))
 				}
 			}),
 		},
@@ -77,11 +95,29 @@ func breakerFaults() []fault {
 			name: "an expired lease is not broken", caught: []string{"breaker/expired"},
 			make: breaks(func(w *fixture, _ *faulty, b *breakFault) {
 				next := b.soon
-				b.soon = func(ctx context.Context, name string, token uint64) error {
+				b.soon = func(ctx context.Context, name string, target driver.BreakTarget) error {
 					if w.record(name).State != driver.StateHeld {
 						return nil
 					}
-					return next(ctx, name, token)
+					return next(ctx, name, target)
+				}
+			}),
+		},
+		{
+			name: "an expired lease is anybody's target", caught: []string{"breaker/expired token"},
+			make: breaks(func(w *fixture, _ *faulty, b *breakFault) {
+				soon, now := b.soon, b.now
+				anybody := func(name string, target driver.BreakTarget) driver.BreakTarget {
+					if w.record(name).State != driver.StateHeld {
+						return driver.BreakAnybody()
+					}
+					return target
+				}
+				b.soon = func(ctx context.Context, name string, t driver.BreakTarget) error {
+					return soon(ctx, name, anybody(name, t))
+				}
+				b.now = func(ctx context.Context, name string, t driver.BreakTarget) error {
+					return now(ctx, name, anybody(name, t))
 				}
 			}),
 		},
@@ -89,11 +125,11 @@ func breakerFaults() []fault {
 			name: "breaking a free lock is an error", caught: []string{"breaker/free"},
 			make: breaks(func(w *fixture, _ *faulty, b *breakFault) {
 				next := b.soon
-				b.soon = func(ctx context.Context, name string, token uint64) error {
+				b.soon = func(ctx context.Context, name string, target driver.BreakTarget) error {
 					if w.record(name).State == driver.StateFree {
 						return opErr(name, errors.New("no such lease"))
 					}
-					return next(ctx, name, token)
+					return next(ctx, name, target)
 				}
 			}),
 		},
@@ -101,15 +137,15 @@ func breakerFaults() []fault {
 			name: "a broken lock stays broken", caught: []string{"breaker/Break", "breaker/runs out"},
 			make: breaks(func(w *fixture, f *faulty, b *breakFault) {
 				next := b.soon
-				b.soon = func(ctx context.Context, name string, token uint64) error {
+				b.soon = func(ctx context.Context, name string, target driver.BreakTarget) error {
 					w.note("broken "+name, true)
-					return next(ctx, name, token)
+					return next(ctx, name, target)
 				}
 				f.renew = func(ctx context.Context, l driver.Lease) error {
 					if w.noted("broken "+l.Name) != nil {
 						return opErr(l.Name, driver.ErrLost)
 					}
-					return f.Locker.Renew(ctx, l)
+					return errOf(f.Locker.Renew(ctx, l))
 				}
 			}),
 		},
@@ -135,7 +171,7 @@ func breakerFaults() []fault {
 		{
 			name: "breaking loses the data", caught: []string{"breaker/keeps the data"},
 			make: breaks(func(w *fixture, _ *faulty, b *breakFault) {
-				b.now = func(_ context.Context, name string, _ uint64) error {
+				b.now = func(_ context.Context, name string, _ driver.BreakTarget) error {
 					w.store.Remove(name)
 					return nil
 				}

@@ -13,18 +13,31 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
+// watcher wakes those without a position.
+type watcher struct{ driver.Waker }
+
+func (w watcher) Watch(name string, wake func()) (stop func()) {
+	return w.Wake(name, "", func(driver.Wakeup) { wake() })
+}
+
 type watchFault struct {
+	driver.Waker
 	watch func(name string, wake func()) (stop func())
 }
 
-func (w watchFault) Watch(name string, wake func()) (stop func()) { return w.watch(name, wake) }
+func (w watchFault) Wake(name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
+	if waiter != "" {
+		return w.Wake(name, waiter, wake)
+	}
+	return w.watch(name, func() { wake(driver.Wakeup{}) })
+}
 
-// watches makes a fault of the Watcher.
-func watches(do func(w *fixture, next driver.Watcher, name string, wake func()) (stop func())) func(*fixture, *faulty) {
+// watches makes a fault of waking those without a position.
+func watches(do func(w *fixture, next watcher, name string, wake func()) (stop func())) func(*fixture, *faulty) {
 	return func(w *fixture, f *faulty) {
 		f.capabilities = func(a driver.Capabilities) driver.Capabilities {
-			next := a.Watcher
-			a.Watcher = watchFault{func(name string, wake func()) func() { return do(w, next, name, wake) }}
+			next := watcher{a.Waker}
+			a.Waker = watchFault{next.Waker, func(name string, wake func()) func() { return do(w, next, name, wake) }}
 			return a
 		}
 	}
@@ -35,8 +48,9 @@ type batchFault struct {
 	renew func(ctx context.Context, leases []driver.Lease) []error
 }
 
-func (b *batchFault) RenewBatch(ctx context.Context, leases []driver.Lease) []error {
-	return b.renew(ctx, leases)
+func (b *batchFault) RenewBatch(ctx context.Context, leases []driver.Lease) ([]driver.Lease, []error) {
+	errs := b.renew(ctx, leases)
+	return leases[:min(len(leases), len(errs))], errs
 }
 
 // batches makes a fault of the BatchRenewer.
@@ -117,22 +131,23 @@ func capabilityFaults() []fault {
 }
 
 func watcherFaults() []fault {
-	effectOnly := func(_ *fixture, _ driver.Watcher, _ string, wake func()) func() {
+	effectOnly := func(_ *fixture, _ watcher, _ string, wake func()) func() {
 		wake()
 		return nothing
 	}
 	return []fault{
 		{
 			name: "watchers are never woken", says: "nothing woke the watcher", caught: []string{"watcher/wakes"},
-			make: watches(func(*fixture, driver.Watcher, string, func()) func() { return nothing }),
+			make: watches(func(*fixture, watcher, string, func()) func() { return nothing }),
 		},
 		{
-			name: "releases do not wake", caught: []string{"watcher/wakes", "watcher/own Locker", "watcher/removal", "watcher/many", "watcher/odd names"},
+			name: "releases do not wake", caught: []string{"watcher/wakes", "watcher/own Locker", "watcher/removal", "watcher/many",
+				"watcher/odd names"},
 			make: watches(effectOnly),
 		},
 		{
 			name: "removals do not wake", caught: []string{"watcher/removal"},
-			make: watches(func(w *fixture, next driver.Watcher, name string, wake func()) func() {
+			make: watches(func(w *fixture, next watcher, name string, wake func()) func() {
 				return next.Watch(name, func() {
 					if w.record(name).Token != 0 { // wake may call the memory driver, unlike others
 						wake()
@@ -142,7 +157,7 @@ func watcherFaults() []fault {
 		},
 		{
 			name: "one of several is woken", caught: []string{"watcher/many"},
-			make: watches(func(w *fixture, next driver.Watcher, name string, wake func()) func() {
+			make: watches(func(w *fixture, next watcher, name string, wake func()) func() {
 				if w.count("watches of "+name) > 1 {
 					return effectOnly(w, next, name, wake)
 				}
@@ -151,7 +166,7 @@ func watcherFaults() []fault {
 		},
 		{
 			name: "watching waits for the backend", caught: []string{"watcher/no waiting"},
-			make: watches(func(w *fixture, next driver.Watcher, name string, wake func()) func() {
+			make: watches(func(w *fixture, next watcher, name string, wake func()) func() {
 				if w.noted("stalled "+name) != nil {
 					time.Sleep(1100 * time.Millisecond)
 				}
@@ -160,14 +175,14 @@ func watcherFaults() []fault {
 		},
 		{
 			name: "stop does nothing", says: "although it was stopped", caught: []string{"watcher/stop"},
-			make: watches(func(_ *fixture, next driver.Watcher, name string, wake func()) func() {
+			make: watches(func(_ *fixture, next watcher, name string, wake func()) func() {
 				next.Watch(name, wake)
 				return nothing
 			}),
 		},
 		{
 			name: "stop waits for the call of wake that is under way", caught: []string{"watcher/stop within wake"},
-			make: watches(func(w *fixture, next driver.Watcher, name string, wake func()) func() {
+			make: watches(func(w *fixture, next watcher, name string, wake func()) func() {
 				var calls atomic.Int64
 				stop := next.Watch(name, func() {
 					calls.Add(1)
@@ -184,7 +199,7 @@ func watcherFaults() []fault {
 		},
 		{
 			name: "stop stops the others", caught: []string{"watcher/stop"},
-			make: watches(func(w *fixture, next driver.Watcher, name string, wake func()) func() {
+			make: watches(func(w *fixture, next watcher, name string, wake func()) func() {
 				stop := next.Watch(name, wake)
 				if before, ok := w.note("stop of "+name, stop).(func()); ok {
 					return func() { before(); stop() }
@@ -211,7 +226,7 @@ func batchFaults() []fault {
 		})
 	}
 	one := func(next driver.BatchRenewer, ctx context.Context, l driver.Lease) error {
-		return next.RenewBatch(ctx, []driver.Lease{l})[0]
+		return errOf(next.RenewBatch(ctx, []driver.Lease{l}))[0]
 	}
 	return []fault{
 		{
@@ -243,7 +258,7 @@ func batchFaults() []fault {
 		{
 			name: "batches answer out of order", caught: []string{"batch/mixed", "batch/many"},
 			make: batches(func(_ *fixture, next driver.BatchRenewer, ctx context.Context, leases []driver.Lease) []error {
-				errs := next.RenewBatch(ctx, leases)
+				_, errs := next.RenewBatch(ctx, leases)
 				slices.Reverse(errs)
 				return errs
 			}),
@@ -251,7 +266,7 @@ func batchFaults() []fault {
 		{
 			name: "one loss loses the batch", caught: []string{"batch/mixed", "batch/many"},
 			make: batches(func(_ *fixture, next driver.BatchRenewer, ctx context.Context, leases []driver.Lease) []error {
-				errs := next.RenewBatch(ctx, leases)
+				_, errs := next.RenewBatch(ctx, leases)
 				if errors.Join(errs...) != nil {
 					for i, l := range leases {
 						errs[i] = opErr(l.Name, driver.ErrLost)
@@ -263,7 +278,7 @@ func batchFaults() []fault {
 		{
 			name: "a batch ends at 500", says: "returned 500 results", caught: []string{"batch/many"},
 			make: batches(func(_ *fixture, next driver.BatchRenewer, ctx context.Context, leases []driver.Lease) []error {
-				return next.RenewBatch(ctx, leases[:min(len(leases), 500)])
+				return errOf(next.RenewBatch(ctx, leases[:min(len(leases), 500)]))
 			}),
 		},
 		{

@@ -40,9 +40,10 @@ func checkerFaults() []fault {
 		})
 	}
 	return []fault{
-		{name: "Check reports nothing", says: "reported nothing", caught: []string{"checker/Check"}, make: examines(func(_ *fixture, f *checkFault) {
-			f.check = func(context.Context, func(driver.Finding)) error { return nil }
-		})},
+		{name: "Check reports nothing", says: "reported nothing", caught: []string{"checker/Check"},
+			make: examines(func(_ *fixture, f *checkFault) {
+				f.check = func(context.Context, func(driver.Finding)) error { return nil }
+			})},
 		{name: "Check reports a finding without a detail", caught: []string{"checker/Check"}, make: reports(driver.Finding{Subject: "x"})},
 		{name: "Check reports a fault without a remedy", says: "without a remedy", caught: []string{"checker/Check"},
 			make: reports(driver.Finding{Subject: "x", Detail: "y", Level: driver.LevelWrong})},
@@ -57,12 +58,13 @@ func checkerFaults() []fault {
 				return check(ctx, report)
 			}
 		})},
-		{name: "RemoveProbe removes every record", caught: []string{"checker/keeps", "checker/RemoveProbe"}, make: examines(func(w *fixture, f *checkFault) {
-			// The clock stands still, so a token is given twice.
-			f.remove = func(_ context.Context, name string) error {
-				w.store.Remove(name)
-				return nil
-			}
-		})},
+		{name: "RemoveProbe removes every record", caught: []string{"checker/keeps", "checker/RemoveProbe"},
+			make: forgets(examines(func(w *fixture, f *checkFault) {
+				// The clock stands still, so a token is given twice.
+				f.remove = func(_ context.Context, name string) error {
+					w.forget(name)
+					return nil
+				}
+			}))},
 	}
 }

@@ -73,8 +73,9 @@ func grantFaults() []fault {
 	return []fault{
 		{
 			name: "a constant token", says: "token 7 was granted to another ID before",
-			caught: []string{"token/rises", "token/another Locker", "release/frees", "race/exclusion", "expiry/takeover", "release/keeps token and data"},
-			make:   grants(func(_ *fixture, _ driver.Request, l *driver.Lease) { l.Token = 7 }),
+			caught: []string{"token/rises", "token/another Locker", "release/frees", "race/exclusion", "expiry/takeover",
+				"release/keeps token and data"},
+			make: grants(func(_ *fixture, _ driver.Request, l *driver.Lease) { l.Token = 7 }),
 		},
 		{
 			name: "token 0", says: "token 0", caught: []string{"acquire/free"},
@@ -102,6 +103,32 @@ func grantFaults() []fault {
 		{
 			name: "released locks stay held", says: "should be granted", caught: []string{"acquire/free", "release/frees", "release/by name and ID"},
 			make: func(_ *fixture, f *faulty) { f.release = func(context.Context, driver.Lease) error { return nil } },
+		},
+		{
+			name: "whoever asked may release", caught: []string{"release/late and doubled"},
+			make: func(w *fixture, f *faulty) {
+				asks(func(w *fixture, req *driver.Request) { w.note("asked "+req.ID.Reveal(), true) })(w, f)
+				f.release = func(ctx context.Context, l driver.Lease) error {
+					if w.noted("asked "+l.ID.Reveal()) != nil {
+						w.free(l.Name)
+					}
+					return f.Locker.Release(ctx, l)
+				}
+			},
+		},
+		{
+			name: "a refused request is released, but late", caught: []string{"acquire/after refusals"},
+			make: func(w *fixture, f *faulty) {
+				f.tryAcquire = func(ctx context.Context, req driver.Request) (driver.Lease, error) {
+					lease, err := f.Locker.TryAcquire(ctx, req)
+					if id := "refused " + req.ID.Reveal(); err != nil {
+						w.note(id, true)
+					} else if w.note(id, nil) != nil {
+						w.free(req.Name)
+					}
+					return lease, err
+				}
+			},
 		},
 		{
 			name: "every request is granted", caught: []string{"acquire/held", "acquire/one winner", "race/exclusion", "data/refused request"},

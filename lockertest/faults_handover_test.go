@@ -19,7 +19,8 @@ func (h *handOverFault) HandOver(ctx context.Context, from driver.Lease, req dri
 }
 
 // handsOver makes a fault of the HandOverer: do replaces HandOver.
-func handsOver(do func(w *fixture, f *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error)) func(*fixture, *faulty) {
+func handsOver(do func(w *fixture, f *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease,
+	error)) func(*fixture, *faulty) {
 	return func(w *fixture, f *faulty) {
 		f.capabilities = func(a driver.Capabilities) driver.Capabilities {
 			next := a.HandOverer.HandOver
@@ -33,7 +34,9 @@ func handsOver(do func(w *fixture, f *faulty, next handOver, ctx context.Context
 
 // handsOverAsked makes a fault of the arguments: change may alter them.
 func handsOverAsked(change func(w *fixture, from *driver.Lease, req *driver.Request)) func(*fixture, *faulty) {
-	return handsOver(func(w *fixture, _ *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
+	return handsOver(func(
+		w *fixture, _ *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request,
+	) (driver.Lease, error) {
 		name, owner, ttl := req.Name, req.Owner, req.TTL
 		change(w, &from, &req)
 		lease, err := next(ctx, from, req)
@@ -50,8 +53,11 @@ func (w *fixture) holds(name, id string) bool {
 }
 
 // handOverRepeats makes a fault of repeats: do replaces HandOver if the request holds the lock already.
-func handOverRepeats(do func(w *fixture, f *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error)) func(*fixture, *faulty) {
-	return handsOver(func(w *fixture, f *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
+func handOverRepeats(do func(w *fixture, f *faulty, next handOver, ctx context.Context, from driver.Lease,
+	req driver.Request) (driver.Lease, error)) func(*fixture, *faulty) {
+	return handsOver(func(
+		w *fixture, f *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request,
+	) (driver.Lease, error) {
 		if w.holds(req.Name, req.ID.Reveal()) {
 			return do(w, f, next, ctx, from, req)
 		}
@@ -62,7 +68,9 @@ func handOverRepeats(do func(w *fixture, f *faulty, next handOver, ctx context.C
 // handOverChanges makes a fault of grants: change may alter each. had says whether from held the lock
 // until then.
 func handOverChanges(change func(w *fixture, f *faulty, from driver.Lease, lease *driver.Lease, had bool)) func(*fixture, *faulty) {
-	return handsOver(func(w *fixture, f *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
+	return handsOver(func(
+		w *fixture, f *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request,
+	) (driver.Lease, error) {
 		had := w.holds(from.Name, from.ID.Reveal())
 		lease, err := next(ctx, from, req)
 		if err == nil {
@@ -81,8 +89,8 @@ func handOverGrantFaults() []fault {
 		{
 			name: "a handoff is an acquire", says: "HandOver of",
 			caught: []string{
-				"handover/granted", "handover/whole TTL", "handover/data", "handover/repeat", "handover/broken", "handover/odd names",
-				"handover/by name and ID", "handover/one winner", "handover/one step",
+				"handoff/granted", "handoff/whole TTL", "handoff/data", "handoff/repeat", "handoff/broken", "handoff/odd names",
+				"handoff/by name and ID", "handoff/one winner", "handoff/one step",
 			},
 			make: handsOver(func(_ *fixture, f *faulty, _ handOver, ctx context.Context, _ driver.Lease, req driver.Request) (driver.Lease, error) {
 				return f.Locker.TryAcquire(ctx, req)
@@ -91,10 +99,12 @@ func handOverGrantFaults() []fault {
 		{
 			name: "a handoff ignores the holder", says: "which another holds",
 			caught: []string{
-				"handover/held", "handover/by name and ID", "handover/replace", "handover/to itself", "handover/IDs taken literally",
-				"handover/one winner", "handover/against a release",
+				"handoff/held", "handoff/by name and ID", "handoff/replace", "handoff/to itself", "handoff/IDs taken literally",
+				"handoff/one winner", "handoff/against a release",
 			},
-			make: handsOver(func(w *fixture, _ *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
+			make: handsOver(func(
+				w *fixture, _ *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request,
+			) (driver.Lease, error) {
 				if !w.holds(req.Name, req.ID.Reveal()) {
 					w.free(req.Name)
 				}
@@ -102,8 +112,10 @@ func handOverGrantFaults() []fault {
 			}),
 		},
 		{
-			name: "a handoff checks, then takes", says: "of 32 calls at once", caught: []string{"handover/one winner", "handover/against a release"},
-			make: handsOver(func(w *fixture, _ *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
+			name: "a handoff checks, then takes", says: "of 32 calls at once", caught: []string{"handoff/one winner", "handoff/against a release"},
+			make: handsOver(func(
+				w *fixture, _ *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request,
+			) (driver.Lease, error) {
 				if w.holds(from.Name, from.ID.Reveal()) && !w.holds(req.Name, req.ID.Reveal()) {
 					time.Sleep(5 * time.Millisecond)
 					w.free(req.Name)
@@ -112,9 +124,11 @@ func handOverGrantFaults() []fault {
 			}),
 		},
 		{
-			name: "a handoff is a release and an acquire", says: "was not refused", caught: []string{"handover/one step", "race/exclusion"},
-			make: handsOver(func(_ *fixture, f *faulty, _ handOver, ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
-				if err := errors.Join(driver.ValidateHandOver(from, req, f.Limits()), f.Locker.Release(ctx, from)); err != nil {
+			name: "a handoff is a release and an acquire", says: "was not refused", caught: []string{"handoff/one step", "race/exclusion"},
+			make: handsOver(func(
+				_ *fixture, f *faulty, _ handOver, ctx context.Context, from driver.Lease, req driver.Request,
+			) (driver.Lease, error) {
+				if err := errors.Join(driver.ValidateHandOver(from, req, f.Info()), f.Locker.Release(ctx, from)); err != nil {
 					return driver.Lease{}, opErr(req.Name, err)
 				}
 				time.Sleep(time.Millisecond)
@@ -122,7 +136,8 @@ func handOverGrantFaults() []fault {
 			}),
 		},
 		{
-			name: "the token stays", says: "was granted to another ID before", caught: []string{"handover/granted", "handover/broken", "race/exclusion"},
+			name: "the token stays", says: "was granted to another ID before", caught: []string{"handoff/granted", "handoff/broken",
+				"race/exclusion"},
 			make: handOverChanges(func(_ *fixture, _ *faulty, from driver.Lease, lease *driver.Lease, had bool) {
 				if had && from.ID != lease.ID && from.Token != 0 {
 					lease.Token = from.Token
@@ -130,16 +145,18 @@ func handOverGrantFaults() []fault {
 			}),
 		},
 		{
-			name: "the token is lower than the record's", says: "the token is", caught: []string{"handover/granted", "handover/replace"},
+			name: "the token is lower than the record's", says: "the token is", caught: []string{"handoff/granted", "handoff/replace"},
 			make: handOverChanges(func(_ *fixture, _ *faulty, _ driver.Lease, lease *driver.Lease, _ bool) { lease.Token-- }),
 		},
 		{
-			name: "the owner stays", says: "the owner is", caught: []string{"handover/granted"},
+			name: "the owner stays", says: "the owner is", caught: []string{"handoff/granted"},
 			make: handsOverAsked(func(_ *fixture, from *driver.Lease, req *driver.Request) { req.Owner = from.Owner }),
 		},
 		{
-			name: "a free lock is not handed over", says: "which should be granted", caught: []string{"handover/free", "handover/expired"},
-			make: handsOver(func(w *fixture, _ *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
+			name: "a free lock is not handed over", says: "which should be granted", caught: []string{"handoff/free", "handoff/expired"},
+			make: handsOver(func(
+				w *fixture, _ *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request,
+			) (driver.Lease, error) {
 				if !w.holds(from.Name, from.ID.Reveal()) && w.record(req.Name).State == driver.StateFree {
 					return driver.Lease{}, opErr(req.Name, driver.ErrLost)
 				}
@@ -147,8 +164,10 @@ func handOverGrantFaults() []fault {
 			}),
 		},
 		{
-			name: "a broken lease is not handed over", says: "which should be granted", caught: []string{"handover/broken"},
-			make: handsOver(func(w *fixture, _ *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
+			name: "a broken lease is not handed over", says: "which should be granted", caught: []string{"handoff/broken"},
+			make: handsOver(func(
+				w *fixture, _ *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request,
+			) (driver.Lease, error) {
 				if r := w.record(req.Name); r.Broken {
 					return driver.Lease{}, heldErr(r)
 				}
@@ -156,12 +175,14 @@ func handOverGrantFaults() []fault {
 			}),
 		},
 		{
-			name: "Replace is ignored by a handoff", says: "which should be granted", caught: []string{"handover/replace"},
+			name: "Replace is ignored by a handoff", says: "which should be granted", caught: []string{"handoff/replace"},
 			make: handsOverAsked(func(_ *fixture, _ *driver.Lease, req *driver.Request) { req.Replace = driver.Revision{} }),
 		},
 		{
-			name: "a refused handoff reports the former lease", says: "the token is", caught: []string{"handover/held"},
-			make: handsOver(func(_ *fixture, _ *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
+			name: "a refused handoff reports the former lease", says: "the token is", caught: []string{"handoff/held"},
+			make: handsOver(func(
+				_ *fixture, _ *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request,
+			) (driver.Lease, error) {
 				lease, err := next(ctx, from, req)
 				var held *driver.HeldError
 				if errors.As(err, &held) {
@@ -171,8 +192,10 @@ func handOverGrantFaults() []fault {
 			}),
 		},
 		{
-			name: "a refused handoff is a loss", says: "want a *HeldError", caught: []string{"handover/held", "handover/one winner"},
-			make: handsOver(func(_ *fixture, _ *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
+			name: "a refused handoff is a loss", says: "want a *HeldError", caught: []string{"handoff/held", "handoff/one winner"},
+			make: handsOver(func(
+				_ *fixture, _ *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request,
+			) (driver.Lease, error) {
 				lease, err := next(ctx, from, req)
 				if errors.Is(err, driver.ErrHeld) {
 					err = opErr(req.Name, driver.ErrLost)

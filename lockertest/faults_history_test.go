@@ -17,8 +17,12 @@ func everyTenure(change func(w *fixture, t *driver.Tenure)) func(*fixture, *faul
 }
 
 func historyFaults() []fault {
-	allEnds := []string{"history/expired", "history/broken", "history/released", "history/freed", "history/handed over", "history/taken over", "history/own copy"}
-	others := slices.DeleteFunc(slices.Clone(allEnds), func(name string) bool { return name == "history/released" || name == "history/own copy" })
+	allEnds := []string{"history/expired", "history/broken", "history/released", "history/freed", "history/handed over", "history/taken over",
+		"history/own copy"}
+	others := slices.DeleteFunc(slices.Clone(allEnds), func(name string) bool {
+		return name == "history/released" ||
+			name == "history/own copy"
+	})
 	return []fault{
 		{
 			name: "no history", says: "no history", caught: append(allEnds, "history/bounded", "history/no tenure"),
@@ -51,7 +55,7 @@ func historyFaults() []fault {
 		{
 			name: "the history is longer than the driver says", says: "want at most 4", caught: []string{"history/bounded"},
 			make: func(_ *fixture, f *faulty) {
-				f.capabilities = func(c driver.Capabilities) driver.Capabilities { c.History = 4; return c }
+				f.info = func(i driver.Info) driver.Info { i.History = 4; return i }
 			},
 		},
 		{

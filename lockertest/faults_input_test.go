@@ -32,7 +32,7 @@ func renamed(to func(string) string) func(*fixture, *faulty) {
 		f.renew = func(ctx context.Context, l driver.Lease) error {
 			name := l.Name
 			l.Name = to(name)
-			return back(name, f.Locker.Renew(ctx, l))
+			return back(name, errOf(f.Locker.Renew(ctx, l)))
 		}
 		f.release = func(ctx context.Context, l driver.Lease) error {
 			name := l.Name
@@ -45,18 +45,18 @@ func renamed(to func(string) string) func(*fixture, *faulty) {
 			return r, back(name, err)
 		}
 		f.capabilities = func(a driver.Capabilities) driver.Capabilities {
-			return driver.Capabilities{Watcher: renamedWatcher{a.Watcher, to}}
+			return driver.Capabilities{Waker: renamedWaker{a.Waker, to}}
 		}
 	}
 }
 
-type renamedWatcher struct {
-	driver.Watcher
+type renamedWaker struct {
+	driver.Waker
 	to func(string) string
 }
 
-func (w renamedWatcher) Watch(name string, wake func()) (stop func()) {
-	return w.Watcher.Watch(w.to(name), wake)
+func (w renamedWaker) Wake(name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
+	return w.Waker.Wake(w.to(name), waiter, wake)
 }
 
 // nonEmpty keeps a changed name valid.
@@ -104,7 +104,7 @@ func inputFaults() []fault {
 				}
 				f.renew = func(ctx context.Context, l driver.Lease) error {
 					l.TTL = max(l.TTL, time.Millisecond)
-					return f.Locker.Renew(ctx, l)
+					return errOf(f.Locker.Renew(ctx, l))
 				}
 			},
 		},
@@ -115,6 +115,10 @@ func inputFaults() []fault {
 					req.ID = newID()
 				}
 			}),
+		},
+		{
+			name: "the mode is ignored", says: "TryAcquire in the mode mode 2", caught: []string{"argument/mode"},
+			make: asks(func(_ *fixture, req *driver.Request) { req.Mode = driver.Exclusive }),
 		},
 		{
 			name: "owners are cut", caught: []string{"argument/owner"},
@@ -187,7 +191,7 @@ func inputFaults() []fault {
 					if strings.HasPrefix(l.ID.Reveal(), "$") {
 						return nil
 					}
-					return f.Locker.Renew(ctx, l)
+					return errOf(f.Locker.Renew(ctx, l))
 				}
 				f.release = func(ctx context.Context, l driver.Lease) error {
 					if strings.HasPrefix(l.ID.Reveal(), "$") {

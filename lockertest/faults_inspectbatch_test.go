@@ -9,20 +9,31 @@ import (
 )
 
 type inspectBatchFault struct {
-	inspectBatch func(ctx context.Context, names []string) ([]driver.Record, []error)
+	inspectBatch func(ctx context.Context, waiter driver.WaiterID, names []string) ([]driver.Record, []error)
 }
 
-func (l *inspectBatchFault) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
-	return l.inspectBatch(ctx, names)
+func (l *inspectBatchFault) InspectBatch(ctx context.Context, waiter driver.WaiterID, names []string) ([]driver.Record, []error) {
+	return l.inspectBatch(ctx, waiter, names)
+}
+
+// inspector reads for one waiter.
+type inspector struct {
+	next   driver.BatchInspector
+	waiter driver.WaiterID
+}
+
+func (i inspector) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
+	return i.next.InspectBatch(ctx, i.waiter, names)
 }
 
 // inspectsBatch makes a fault of the BatchInspector: do replaces InspectBatch.
-func inspectsBatch(do func(w *fixture, next driver.BatchInspector, ctx context.Context, names []string) ([]driver.Record, []error)) func(*fixture, *faulty) {
+func inspectsBatch(do func(w *fixture, next inspector, ctx context.Context, names []string) ([]driver.Record, []error)) func(*fixture,
+	*faulty) {
 	return func(w *fixture, f *faulty) {
 		f.capabilities = func(a driver.Capabilities) driver.Capabilities {
 			next := a.BatchInspector
-			a.BatchInspector = &inspectBatchFault{func(ctx context.Context, names []string) ([]driver.Record, []error) {
-				return do(w, next, ctx, names)
+			a.BatchInspector = &inspectBatchFault{func(ctx context.Context, waiter driver.WaiterID, names []string) ([]driver.Record, []error) {
+				return do(w, inspector{next, waiter}, ctx, names)
 			}}
 			return a
 		}
@@ -31,7 +42,7 @@ func inspectsBatch(do func(w *fixture, next driver.BatchInspector, ctx context.C
 
 // inspectsEach makes a fault of each record from the BatchInspector.
 func inspectsEach(change func(w *fixture, r *driver.Record)) func(*fixture, *faulty) {
-	return inspectsBatch(func(w *fixture, next driver.BatchInspector, ctx context.Context, names []string) ([]driver.Record, []error) {
+	return inspectsBatch(func(w *fixture, next inspector, ctx context.Context, names []string) ([]driver.Record, []error) {
 		records, errs := next.InspectBatch(ctx, names)
 		for i := range records {
 			if errs[i] == nil {
@@ -46,7 +57,7 @@ func inspectBatchFaults() []fault {
 	return []fault{
 		{
 			name: "batches answer out of order", says: "the record's Name is", caught: []string{"inspectbatch/order", "inspectbatch/many"},
-			make: inspectsBatch(func(_ *fixture, next driver.BatchInspector, ctx context.Context, names []string) ([]driver.Record, []error) {
+			make: inspectsBatch(func(_ *fixture, next inspector, ctx context.Context, names []string) ([]driver.Record, []error) {
 				records, errs := next.InspectBatch(ctx, names)
 				slices.Reverse(records)
 				return records, errs
@@ -54,7 +65,7 @@ func inspectBatchFaults() []fault {
 		},
 		{
 			name: "batches answer once for a name that occurs twice", caught: []string{"inspectbatch/order"},
-			make: inspectsBatch(func(_ *fixture, next driver.BatchInspector, ctx context.Context, names []string) ([]driver.Record, []error) {
+			make: inspectsBatch(func(_ *fixture, next inspector, ctx context.Context, names []string) ([]driver.Record, []error) {
 				records, errs := next.InspectBatch(ctx, names)
 				for i, name := range names {
 					if slices.Contains(names[:i], name) {
@@ -66,13 +77,13 @@ func inspectBatchFaults() []fault {
 		},
 		{
 			name: "a batch ends at 1,000", says: "returned 1000 records", caught: []string{"inspectbatch/many"},
-			make: inspectsBatch(func(_ *fixture, next driver.BatchInspector, ctx context.Context, names []string) ([]driver.Record, []error) {
+			make: inspectsBatch(func(_ *fixture, next inspector, ctx context.Context, names []string) ([]driver.Record, []error) {
 				return next.InspectBatch(ctx, names[:min(len(names), 1000)])
 			}),
 		},
 		{
 			name: "names that are not on the first page count as free", caught: []string{"inspectbatch/many"},
-			make: inspectsBatch(func(_ *fixture, next driver.BatchInspector, ctx context.Context, names []string) ([]driver.Record, []error) {
+			make: inspectsBatch(func(_ *fixture, next inspector, ctx context.Context, names []string) ([]driver.Record, []error) {
 				records, errs := next.InspectBatch(ctx, names)
 				for i := min(len(names), 101); i < len(names); i++ {
 					records[i] = driver.Record{Name: names[i], State: driver.StateFree}
@@ -82,7 +93,7 @@ func inspectBatchFaults() []fault {
 		},
 		{
 			name: "a name without a record is an error", caught: []string{"inspectbatch/as Inspect", "inspectbatch/order"},
-			make: inspectsBatch(func(_ *fixture, next driver.BatchInspector, ctx context.Context, names []string) ([]driver.Record, []error) {
+			make: inspectsBatch(func(_ *fixture, next inspector, ctx context.Context, names []string) ([]driver.Record, []error) {
 				records, errs := next.InspectBatch(ctx, names)
 				for i, r := range records {
 					if errs[i] == nil && r.Token == 0 {
@@ -122,7 +133,7 @@ func inspectBatchFaults() []fault {
 		},
 		{
 			name: "batches treat names as patterns", caught: []string{"inspectbatch/odd names"},
-			make: inspectsBatch(func(_ *fixture, next driver.BatchInspector, ctx context.Context, names []string) ([]driver.Record, []error) {
+			make: inspectsBatch(func(_ *fixture, next inspector, ctx context.Context, names []string) ([]driver.Record, []error) {
 				records, errs := next.InspectBatch(ctx, names)
 				for i, name := range names {
 					if strings.HasSuffix(name, "*") {
@@ -134,7 +145,7 @@ func inspectBatchFaults() []fault {
 		},
 		{
 			name: "batch reads ignore the context", caught: []string{"inspectbatch/context ended", "context/ended before"},
-			make: inspectsBatch(func(_ *fixture, next driver.BatchInspector, ctx context.Context, names []string) ([]driver.Record, []error) {
+			make: inspectsBatch(func(_ *fixture, next inspector, ctx context.Context, names []string) ([]driver.Record, []error) {
 				return next.InspectBatch(context.WithoutCancel(ctx), names)
 			}),
 		},

@@ -20,7 +20,7 @@ func shortened(w *fixture, name string) {
 func shortens(onRenew, onRepeat bool) func(*fixture, *faulty) {
 	return func(w *fixture, f *faulty) {
 		f.renew = func(ctx context.Context, l driver.Lease) error {
-			err := f.Locker.Renew(ctx, l)
+			_, err := f.Locker.Renew(ctx, l)
 			if err == nil && onRenew {
 				w.note("end of "+l.Name, w.now().Add(l.TTL))
 			}
@@ -51,11 +51,31 @@ func releases(do func(w *fixture, f *faulty, ctx context.Context, l driver.Lease
 	}
 }
 
+// forgets adds to a fault that removes records by forget: their next tokens come from the clock alone, as in a
+// store that knows nothing of a name without a record.
+func forgets(spoil func(*fixture, *faulty)) func(*fixture, *faulty) {
+	return func(w *fixture, f *faulty) {
+		grants(func(w *fixture, req driver.Request, lease *driver.Lease) {
+			if w.noted("forgotten "+req.Name) != nil {
+				lease.Token = uint64(w.now().UnixMilli())
+			}
+		})(w, f)
+		spoil(w, f)
+	}
+}
+
+// forget removes a record.
+func (w *fixture) forget(name string) {
+	w.store.Remove(name)
+	w.note("forgotten "+name, true)
+}
+
 func leaseFaults() []fault {
 	const early = "before the lease could end"
 	return []fault{
 		{
-			name: "expiry is ignored", says: "is still held", caught: []string{"expiry/takeover", "expiry/inspect", "expiry/one winner", "renew/extends"},
+			name: "expiry is ignored", says: "is still held", caught: []string{"expiry/takeover", "expiry/inspect", "expiry/one winner",
+				"renew/extends"},
 			make: asks(func(_ *fixture, req *driver.Request) { req.TTL *= 1000 }),
 		},
 		{
@@ -64,7 +84,7 @@ func leaseFaults() []fault {
 				asks(func(_ *fixture, req *driver.Request) { req.TTL = req.TTL / 10 * 9 })(w, f)
 				f.renew = func(ctx context.Context, l driver.Lease) error {
 					l.TTL = l.TTL / 10 * 9
-					return f.Locker.Renew(ctx, l)
+					return errOf(f.Locker.Renew(ctx, l))
 				}
 			},
 		},
@@ -84,7 +104,7 @@ func leaseFaults() []fault {
 			name: "renewals do nothing", says: early, caught: []string{"renew/extends", "renew/longer", "renew/expired but untaken"},
 			make: renews(func(_ *fixture, f *faulty, ctx context.Context, l driver.Lease) error {
 				l.TTL = time.Millisecond
-				return f.Locker.Renew(ctx, l)
+				return errOf(f.Locker.Renew(ctx, l))
 			}),
 		},
 		{
@@ -100,7 +120,7 @@ func leaseFaults() []fault {
 			make: func(w *fixture, f *faulty) {
 				renews(func(w *fixture, f *faulty, ctx context.Context, l driver.Lease) error {
 					w.note("TTL of "+l.Name, l.TTL)
-					return f.Locker.Renew(ctx, l)
+					return errOf(f.Locker.Renew(ctx, l))
 				})(w, f)
 				inspects(func(w *fixture, r *driver.Record) {
 					if ttl, ok := w.noted("TTL of " + r.Name).(time.Duration); ok {
@@ -115,7 +135,7 @@ func leaseFaults() []fault {
 				if w.record(l.Name).State == driver.StateFree {
 					return opErr(l.Name, driver.ErrLost)
 				}
-				return f.Locker.Renew(ctx, l)
+				return errOf(f.Locker.Renew(ctx, l))
 			}),
 		},
 		{
@@ -130,15 +150,16 @@ func leaseFaults() []fault {
 					if len(mine) == 0 {
 						return opErr(l.Name, driver.ErrLost)
 					}
-					return f.Locker.Renew(ctx, l)
+					return errOf(f.Locker.Renew(ctx, l))
 				}
 			},
 		},
 		{
 			name: "a lost renewal says nil", says: "want ErrLost",
-			caught: []string{"renew/released", "renew/stale", "renew/unknown name", "renew/removed", "expiry/takeover", "race/exclusion", "acquire/owner proves nothing", "acquire/replace"},
+			caught: []string{"renew/released", "renew/stale", "renew/unknown name", "renew/removed", "expiry/takeover", "race/exclusion",
+				"acquire/owner proves nothing", "acquire/replace"},
 			make: renews(func(_ *fixture, f *faulty, ctx context.Context, l driver.Lease) error {
-				if err := f.Locker.Renew(ctx, l); !errors.Is(err, driver.ErrLost) {
+				if _, err := f.Locker.Renew(ctx, l); !errors.Is(err, driver.ErrLost) {
 					return err
 				}
 				return nil
@@ -147,7 +168,7 @@ func leaseFaults() []fault {
 		{
 			name: "a lost renewal is some error", says: "want ErrLost", caught: []string{"renew/stale", "renew/unknown name"},
 			make: renews(func(_ *fixture, f *faulty, ctx context.Context, l driver.Lease) error {
-				if err := f.Locker.Renew(ctx, l); err != nil {
+				if _, err := f.Locker.Renew(ctx, l); err != nil {
 					return opErr(l.Name, errors.New("matched 0 documents"))
 				}
 				return nil
@@ -156,7 +177,7 @@ func leaseFaults() []fault {
 		{
 			name: "renewals take the lock again", caught: []string{"renew/stale", "expiry/takeover"},
 			make: renews(func(w *fixture, f *faulty, ctx context.Context, l driver.Lease) error {
-				if f.Locker.Renew(ctx, l) == nil {
+				if errOf(f.Locker.Renew(ctx, l)) == nil {
 					return nil
 				}
 				w.free(l.Name)
@@ -167,15 +188,16 @@ func leaseFaults() []fault {
 		{
 			name: "renewals clear the data", caught: []string{"renew/keeps the data"},
 			make: renews(func(w *fixture, f *faulty, ctx context.Context, l driver.Lease) error {
-				err := f.Locker.Renew(ctx, l)
+				_, err := f.Locker.Renew(ctx, l)
 				_ = w.write(ctx, l, nil)
 				return err
 			}),
 		},
 		{
-			name: "a release frees another's lock", caught: []string{"release/stale", "release/by name and ID", "acquire/owner proves nothing", "race/exclusion", "expiry/takeover", "breaker/BreakNow"},
+			name: "a release frees another's lock", caught: []string{"release/stale", "release/by name and ID", "acquire/owner proves nothing",
+				"race/exclusion", "expiry/takeover", "breaker/BreakNow"},
 			make: releases(func(_ *fixture, f *faulty, ctx context.Context, l driver.Lease) error {
-				return f.Locker.Capabilities().Breaker.BreakNow(ctx, l.Name, 0)
+				return f.Locker.Capabilities().Breaker.BreakNow(ctx, l.Name, driver.BreakAnybody())
 			}),
 		},
 		{
@@ -197,18 +219,19 @@ func leaseFaults() []fault {
 			}),
 		},
 		{
-			name: "a release deletes the record", caught: []string{"release/keeps token and data", "token/rises", "data/kept or replaced", "datastore/read"},
-			make: releases(func(w *fixture, f *faulty, ctx context.Context, l driver.Lease) error {
+			name: "a release deletes the record", caught: []string{"release/keeps token and data", "token/rises", "data/kept or replaced",
+				"datastore/read"},
+			make: forgets(releases(func(w *fixture, f *faulty, ctx context.Context, l driver.Lease) error {
 				err := f.Locker.Release(ctx, l)
-				w.store.Remove(l.Name)
+				w.forget(l.Name)
 				return err
-			}),
+			})),
 		},
 		{
 			name: "a release waits for the lease's end", caught: []string{"release/frees", "close/leases stay"},
 			make: func(w *fixture, f *faulty) {
 				f.release = func(ctx context.Context, l driver.Lease) error {
-					return f.Locker.Capabilities().Breaker.Break(ctx, l.Name, 0)
+					return f.Locker.Capabilities().Breaker.Break(ctx, l.Name, driver.BreakAnybody())
 				}
 				f.close = func(ctx context.Context) error { return opErr("", errors.New("leases are held")) }
 			},

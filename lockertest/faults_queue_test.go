@@ -3,28 +3,52 @@ package lockertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// queues makes a fault of the Queue: wait replaces Wait.
-func queues(wait func(next driver.Queue, name string, wake func(time.Duration)) (stop func())) func(*fixture, *faulty) {
+// queues makes a fault of waking the waiters of queues: wait replaces Wake.
+func queues(wait func(next driver.Waker, name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func())) func(*fixture,
+	*faulty) {
 	return func(_ *fixture, f *faulty) {
 		f.capabilities = func(a driver.Capabilities) driver.Capabilities {
-			a.Queue = queueFault{a.Queue, wait}
+			a.Waker = queueFault{a.Waker, wait}
 			return a
 		}
 	}
 }
 
 type queueFault struct {
-	next driver.Queue
-	wait func(next driver.Queue, name string, wake func(time.Duration)) (stop func())
+	driver.Waker
+	wait func(next driver.Waker, name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func())
 }
 
-func (q queueFault) Wait(name string, wake func(time.Duration)) (stop func()) {
-	return q.wait(q.next, name, wake)
+func (q queueFault) Wake(name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
+	if waiter == "" {
+		return q.Waker.Wake(name, waiter, wake)
+	}
+	return q.wait(q.Waker, name, waiter, wake)
+}
+
+// leaves makes a fault of leaving queues.
+func leaves(leave func(next driver.Queue, ctx context.Context, waiter driver.WaiterID, names []string) error) func(*fixture, *faulty) {
+	return func(_ *fixture, f *faulty) {
+		f.capabilities = func(a driver.Capabilities) driver.Capabilities {
+			a.Queue = leaveFault{a.Queue, leave}
+			return a
+		}
+	}
+}
+
+type leaveFault struct {
+	next  driver.Queue
+	leave func(next driver.Queue, ctx context.Context, waiter driver.WaiterID, names []string) error
+}
+
+func (l leaveFault) Leave(ctx context.Context, waiter driver.WaiterID, names []string) error {
+	return l.leave(l.next, ctx, waiter, names)
 }
 
 // requests makes a fault of requests.
@@ -79,7 +103,7 @@ func queueFaults() []fault {
 			}),
 		},
 		{
-			name: "a repeat empties the queue", caught: []string{"queue/repeat"},
+			name: "a repeat empties the queue", says: "position 1 of 1", caught: []string{"queue/repeat"},
 			make: requests(func(w *fixture, f *faulty, ctx context.Context, req driver.Request) (driver.Lease, error) {
 				if w.holds(req.Name, req.ID.Reveal()) {
 					w.store.Remove(req.Name)
@@ -98,20 +122,37 @@ func queueFaults() []fault {
 		},
 		{
 			name: "waiters are not woken", says: "no call of wake", caught: []string{"queue/wakes"},
-			make: queues(func(driver.Queue, string, func(time.Duration)) func() { return func() {} }),
+			make: queues(func(driver.Waker, string, driver.WaiterID, func(driver.Wakeup)) func() { return func() {} }),
 		},
 		{
 			name: "every waiter is woken as if it were the first", says: "no call of wake", caught: []string{"queue/wakes"},
-			make: queues(func(next driver.Queue, name string, wake func(time.Duration)) func() {
-				return next.Wait(name, func(time.Duration) { wake(0) })
+			make: queues(func(next driver.Waker, name string, waiter driver.WaiterID, wake func(driver.Wakeup)) func() {
+				return next.Wake(name, waiter, func(driver.Wakeup) { wake(driver.Wakeup{}) })
 			}),
 		},
 		{
-			name: "a Locker stays in the queue when it stops waiting", says: "the position is given up", caught: []string{"queue/leaving"},
-			make: queues(func(next driver.Queue, name string, wake func(time.Duration)) func() {
-				next.Wait(name, wake)
-				return func() {}
+			name: "a waiter that leaves stays in the queue", says: "the position is given up", caught: []string{"queue/leaving",
+				"queue/waiters of one Locker"},
+			make: leaves(func(driver.Queue, context.Context, driver.WaiterID, []string) error { return nil }),
+		},
+		{
+			name: "a waiter leaves one queue of several", says: "want 1", caught: []string{"queue/leaving"},
+			make: leaves(func(next driver.Queue, ctx context.Context, waiter driver.WaiterID, names []string) error {
+				return next.Leave(ctx, waiter, names[:1])
 			}),
+		},
+		{
+			name: "a Locker has one position for all its waiters", caught: []string{"queue/waiters of one Locker"},
+			make: requests(func(_ *fixture, f *faulty, ctx context.Context, req driver.Request) (driver.Lease, error) {
+				if req.Waiter != "" {
+					req.Waiter = driver.WaiterID(fmt.Sprintf("%p", f))
+				}
+				return f.Locker.TryAcquire(ctx, req)
+			}),
+		},
+		{
+			name: "a batch read shows no position", caught: []string{"queue/positions in batch reads"},
+			make: inspectsEach(func(_ *fixture, r *driver.Record) { r.Position = 0 }),
 		},
 	}
 }

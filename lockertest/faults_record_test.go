@@ -32,6 +32,20 @@ func inspects(change func(w *fixture, r *driver.Record)) func(*fixture, *faulty)
 func recordFaults() []fault {
 	return []fault{
 		{
+			name: "ReadAt is missing", says: "but no ReadAt", caught: []string{"inspect/ReadAt"},
+			make: inspects(func(_ *fixture, r *driver.Record) { r.ReadAt = time.Time{} }),
+		},
+		{
+			name: "ReadAt stands still", says: "was read at", caught: []string{"inspect/ReadAt"},
+			make: inspects(func(w *fixture, r *driver.Record) { r.ReadAt = time.Unix(1, 0) }),
+		},
+		{
+			name: "Backend is not what the errors say", says: `Info.Backend is "store"`, caught: []string{"info/backend"},
+			make: func(_ *fixture, f *faulty) {
+				f.info = func(i driver.Info) driver.Info { i.Backend = "store"; return i }
+			},
+		},
+		{
 			name: "a name without a record has an unknown state", caught: []string{"inspect/no record"},
 			make: inspects(func(_ *fixture, r *driver.Record) {
 				if r.Token == 0 {
@@ -129,22 +143,26 @@ func recordFaults() []fault {
 			make: inspects(func(_ *fixture, r *driver.Record) { r.Owner, r.Token = "another", 1 }),
 		},
 		{
-			name: "limits that change", caught: []string{"limits/sane"},
+			name: "limits that change", caught: []string{"info/sane"},
 			make: func(w *fixture, f *faulty) {
-				f.limits = func() driver.Limits {
-					l := f.Locker.Limits()
-					l.MaxName -= w.count("limits")
-					return l
+				f.info = func(i driver.Info) driver.Info {
+					i.Limits.MaxName -= w.count("limits")
+					return i
 				}
 			},
 		},
 		{
-			name: "limits that do not fit together", caught: []string{"limits/sane"},
+			name: "a queue without turns", says: "Info.Turn is 0", caught: []string{"info/sane"},
 			make: func(_ *fixture, f *faulty) {
-				f.limits = func() driver.Limits {
-					l := f.Locker.Limits()
-					l.Poll = 0
-					return l
+				f.info = func(i driver.Info) driver.Info { i.Turn = 0; return i }
+			},
+		},
+		{
+			name: "limits that do not fit together", caught: []string{"info/sane"},
+			make: func(_ *fixture, f *faulty) {
+				f.info = func(i driver.Info) driver.Info {
+					i.Limits.Poll = 0
+					return i
 				}
 			},
 		},

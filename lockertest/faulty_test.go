@@ -24,7 +24,7 @@ type faulty struct {
 	renew        func(context.Context, driver.Lease) error
 	release      func(context.Context, driver.Lease) error
 	inspect      func(context.Context, string) (driver.Record, error)
-	limits       func() driver.Limits
+	info         func(driver.Info) driver.Info
 	capabilities func(driver.Capabilities) driver.Capabilities
 	close        func(context.Context) error
 }
@@ -36,9 +36,9 @@ func (f *faulty) TryAcquire(ctx context.Context, req driver.Request) (driver.Lea
 	return f.Locker.TryAcquire(ctx, req)
 }
 
-func (f *faulty) Renew(ctx context.Context, l driver.Lease) error {
+func (f *faulty) Renew(ctx context.Context, l driver.Lease) (driver.Lease, error) {
 	if f.renew != nil {
-		return f.renew(ctx, l)
+		return l, f.renew(ctx, l)
 	}
 	return f.Locker.Renew(ctx, l)
 }
@@ -57,11 +57,11 @@ func (f *faulty) Inspect(ctx context.Context, name string) (driver.Record, error
 	return f.Locker.Inspect(ctx, name)
 }
 
-func (f *faulty) Limits() driver.Limits {
-	if f.limits != nil {
-		return f.limits()
+func (f *faulty) Info() driver.Info {
+	if f.info != nil {
+		return f.info(f.Locker.Info())
 	}
-	return f.Locker.Limits()
+	return f.Locker.Info()
 }
 
 func (f *faulty) Capabilities() driver.Capabilities {
@@ -154,7 +154,7 @@ func (w *fixture) write(ctx context.Context, l driver.Lease, data []byte) error 
 }
 
 // free frees a name without the faults.
-func (w *fixture) free(name string) { _ = w.plain.BreakNow(w.ctx, name, 0) }
+func (w *fixture) free(name string) { _ = w.plain.BreakNow(w.ctx, name, driver.BreakAnybody()) }
 
 // stall makes the calls of stallable Lockers about a name wait until resume is called.
 func (w *fixture) stall(_ context.Context, name string) (func(), error) {
@@ -187,8 +187,16 @@ func (w *fixture) wait(ctx context.Context, name string) error {
 	}
 }
 
+// hang returns when the store answers calls about a name again.
+func (w *fixture) hang(name string) error {
+	if answers, _ := w.noted("stalled " + name).(chan struct{}); answers != nil {
+		<-answers
+	}
+	return nil
+}
+
 func opErr(name string, err error) error {
-	return &driver.OpError{Op: "try", Backend: "faulty", Name: name, Err: err}
+	return &driver.OpError{Op: "try", Backend: "memory", Name: name, Err: err}
 }
 
 func heldErr(r driver.Record) error {
@@ -223,7 +231,13 @@ func (w *fixture) config(spoil func(*fixture, *faulty)) Config {
 			w.note("removed "+name, true)
 			return nil
 		},
-		Stall:   w.stall,
+		Stall: w.stall,
+		FailOver: func(context.Context) error {
+			if name, _ := w.noted("lost in a fail-over").(string); name != "" {
+				w.store.Remove(name)
+			}
+			return nil
+		},
 		Slack:   time.Minute, // ends a hang, since the clock is set
 		Secrets: []string{"pa55word"},
 	}
@@ -232,20 +246,22 @@ func (w *fixture) config(spoil func(*fixture, *faulty)) Config {
 // racing are the clauses that make many calls at once. Whether these calls meet is up to the
 // scheduler, so that one run of such a clause may miss a fault.
 var racing = []string{
-	"acquire/one winner", "acquire/repeats at once", "expiry/one winner", "handover/one winner",
-	"handover/against a release", "handover/one step", "race/exclusion", "datastore/one of many",
+	"acquire/one winner", "acquire/repeats at once", "expiry/one winner", "handoff/one winner",
+	"handoff/against a release", "handoff/one step", "race/exclusion", "release batch/race", "datastore/one of many",
 }
 
 // TestFaults breaks the memory driver in many ways. The clauses about each fault must detect it.
 func TestFaults(t *testing.T) {
-	faults := slices.Concat(grantFaults(), leaseFaults(), recordFaults(), inputFaults(), answerFaults(), capabilityFaults(), breakerFaults(), checkerFaults(), handOverFaults(), queueFaults(), historyFaults())
+	faults := slices.Concat(grantFaults(), leaseFaults(), recordFaults(), inputFaults(), answerFaults(), capabilityFaults(), breakerFaults(),
+		checkerFaults(), declarationFaults(), handOverFaults(), queueFaults(), historyFaults(),
+		releaseBatchFaults(), stateFaults(), sharedFaults())
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			cfg := newFixture().config(f.make)
 			cfg.Slack = 300 * time.Millisecond // what never happens is waited for that long
 			s := newSuite(t, cfg)
-			s.soon = time.Second
+			s.soon, s.ownLimit = time.Second, time.Second
 			said := ""
 			for _, name := range f.caught {
 				failures := s.failures(t, name)
@@ -295,12 +311,10 @@ func (s *suite) failures(t *testing.T, name string) []string {
 	t.Helper()
 	for _, c := range clauses() {
 		if c.name == name {
-			if c.needs != nil && !c.needs(s) {
-				t.Fatalf("clause %q is left out", name)
+			if why := s.lacking(c.needs); why != nil {
+				t.Fatalf("clause %q is left out: %q", name, why)
 			}
-			ck := s.start(t, c)
-			<-ck.done
-			return ck.failures
+			return s.await(s.start(t, c))
 		}
 	}
 	t.Fatalf("there is no clause %q", name)

@@ -13,12 +13,13 @@ import (
 
 var handOverRaceClauses = []clause{
 	{
-		name: "handover/context ends during", needs: canHandOver,
-		says: "After an unknown outcome either of the two may hold the lock, or neither. Release of from, followed by TryAcquire with req, resolves that.",
-		run:  handOverInDoubt,
+		name: "handoff/context ends during", needs: canHandOver,
+		says: "After an unknown outcome either of the two may hold the lock, or neither. Release of from, followed by TryAcquire with req, " +
+			"resolves that.",
+		run: handOverInDoubt,
 	},
 	{
-		name: "handover/one winner", needs: canHandOver,
+		name: "handoff/one winner", needs: canHandOver,
 		says: "The handoff ends the lease of from: of many handoffs at once from one lease, one is granted.",
 		run: func(c *check) {
 			for range 5 {
@@ -31,7 +32,7 @@ var handOverRaceClauses = []clause{
 		},
 	},
 	{
-		name: "handover/against a release", needs: canHandOver,
+		name: "handoff/against a release", needs: canHandOver,
 		says: "At most one holder at a time, also if from is released, and its lock taken by another, during the handoff.",
 		run: func(c *check) {
 			for round := range 20 {
@@ -48,7 +49,7 @@ var handOverRaceClauses = []clause{
 		},
 	},
 	{
-		name: "handover/one step", needs: canHandOver,
+		name: "handoff/one step", needs: canHandOver,
 		says: "HandOverer hands a lock over in one step.",
 		run:  handOverIsOneStep,
 	},

@@ -1,17 +1,19 @@
 package lockertest
 
 import (
+	"errors"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var limitClauses = []clause{
+var infoClauses = []clause{
 	{
-		name: "limits/sane",
-		says: "Limits and Capabilities are constant for a Locker. MinTTL and MaxTTL bound a TTL, which must be a whole multiple of TTLStep. Poll is the default interval at which a waiter asks the backend.",
+		name: "info/sane",
+		says: "Info and Capabilities are constant for a Locker. MinTTL and MaxTTL bound a TTL, which must be a whole multiple of TTLStep. Poll " +
+			"is the default interval at which a waiter asks the backend.",
 		run: func(c *check) {
-			l := c.limits
+			l := c.info.Limits
 			if l.MinTTL <= 0 || l.MaxTTL != 0 && l.MaxTTL < l.MinTTL {
 				c.errorf("TTLs from %v to %v; want a range of positive durations", l.MinTTL, l.MaxTTL)
 			}
@@ -28,12 +30,29 @@ var limitClauses = []clause{
 				c.errorf("MaxName is %d; users need names of at least 64 bytes", l.MaxName)
 			}
 			for _, locker := range []driver.Locker{c.a, c.b} {
-				if locker.Limits() != l {
-					c.errorf("Limits changed from %+v to %+v", l, locker.Limits())
+				if locker.Info() != c.info {
+					c.errorf("Info changed from %+v to %+v", c.info, locker.Info())
 				}
+			}
+			if c.capabilities.Queue != nil && c.info.Turn == 0 {
+				c.errorf("Info.Turn is 0, although there is a Queue")
 			}
 			if c.one.Capabilities() != c.one.Capabilities() {
 				c.errorf("Capabilities changed from one call to the next")
+			}
+		},
+	},
+	{
+		name: "info/backend",
+		says: "Info.Backend is what the Locker's errors call the backend. Metrics and events have it.",
+		run: func(c *check) {
+			_, err := c.a.Inspect(c.ctx, "") // without I/O
+			var op *driver.OpError
+			if !errors.As(err, &op) {
+				c.fatalf("Inspect without a name: got error %v, want an *OpError", err)
+			}
+			if got := c.info.Backend; got != op.Backend {
+				c.errorf("Info.Backend is %q, but an error says %q: %v", got, op.Backend, err)
 			}
 		},
 	},
@@ -90,6 +109,17 @@ var inspectClauses = []clause{
 		},
 	},
 	{
+		name: "inspect/ReadAt",
+		says: "AcquiredAt and RenewedAt are readings of the backend's clock. ReadAt is its reading when it answered.",
+		run: func(c *check) {
+			lease := c.acquire(c.a, c.request(c.name()))
+			c.renew(c.b, lease)
+			c.readAt("held", c.inspect(c.b, lease.Name))
+			c.release(c.a, lease)
+			c.readAt("free", c.inspect(c.b, lease.Name))
+		},
+	},
+	{
 		name: "inspect/successor",
 		says: "Owner is that of the present holder.",
 		run: func(c *check) {
@@ -125,4 +155,19 @@ var inspectClauses = []clause{
 			note("after the second grant", name)
 		},
 	},
+}
+
+// readAt expects that a record with times has the time at which it was read. Clocks may tick in seconds.
+func (c *check) readAt(state string, r driver.Record) {
+	last := r.RenewedAt
+	if last.Before(r.AcquiredAt) {
+		last = r.AcquiredAt
+	}
+	switch {
+	case last.IsZero():
+	case r.ReadAt.IsZero():
+		c.errorf("the record of a %s lock has the time %v, but no ReadAt: nobody can tell how long ago that was", state, last)
+	case r.ReadAt.Before(last.Add(-time.Second)):
+		c.errorf("the record of a %s lock was read at %v, before %v", state, r.ReadAt, last)
+	}
 }

@@ -9,12 +9,11 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-func canInspectBatch(s *suite) bool { return s.capabilities.BatchInspector != nil }
-
 var inspectBatchClauses = []clause{
 	{
 		name: "inspectbatch/as Inspect", needs: canInspectBatch,
-		says: "InspectBatch returns for each name what Inspect does, but without the data. Facts about a held lock that would cost a call of their own may stay unknown.",
+		says: "InspectBatch returns for each name what Inspect does, but without the data. Facts about a held lock that would cost a call of " +
+			"their own may stay unknown.",
 		run: func(c *check) {
 			names := []string{c.name(), c.name(), c.name()}
 			req := c.request(names[0])
@@ -24,7 +23,7 @@ var inspectBatchClauses = []clause{
 			c.release(c.a, c.acquire(c.a, c.request(names[1])))
 			if breaker := c.a.Capabilities().Breaker; breaker != nil {
 				broken := c.acquire(c.a, c.request(c.name()))
-				if err := breaker.Break(c.ctx, broken.Name, 0); err != nil {
+				if err := breaker.Break(c.ctx, broken.Name, driver.BreakAnybody()); err != nil {
 					c.fatalf("Break: %v", err)
 				}
 				names = append(names, broken.Name)
@@ -45,6 +44,7 @@ var inspectBatchClauses = []clause{
 			live := c.request(c.name())
 			live.TTL = c.allowed(24 * time.Hour)
 			c.acquire(c.a, live)
+			c.inspect(c.b, ended.Name) // a Locker that judges expiry by observation begins here
 			c.expire(ended.TTL)
 			c.eventually("InspectBatch shows a lock as free whose lease has ended", func() bool {
 				return c.inspectBatch(c.b, []string{live.Name, ended.Name})[1].State == driver.StateFree
@@ -55,7 +55,8 @@ var inspectBatchClauses = []clause{
 		name: "inspectbatch/order", needs: canInspectBatch,
 		says: "InspectBatch returns one record and one error for each name, in order. Names may occur twice.",
 		run: func(c *check) {
-			held, other, free, never := c.acquire(c.a, c.request(c.name())), c.acquire(c.a, c.request(c.name())), c.acquire(c.a, c.request(c.name())), c.name()
+			held, other, free, never := c.acquire(c.a, c.request(c.name())), c.acquire(c.a, c.request(c.name())),
+				c.acquire(c.a, c.request(c.name())), c.name()
 			c.release(c.a, free)
 			want := map[string]driver.State{held.Name: driver.StateHeld, other.Name: driver.StateHeld}
 			names := []string{never, held.Name, free.Name, other.Name, held.Name, never, free.Name, held.Name}
@@ -97,7 +98,8 @@ var inspectBatchClauses = []clause{
 		run: func(c *check) {
 			tag := c.name()
 			var names []string
-			for i, odd := range []string{"$kid", "$$NOW", "a.b", "\x00", "\u00e9", "e\u0301", "A", "a", "/", "..", "%2F", "*", ".", "(", "a/b", "=41"} {
+			for i, odd := range []string{"$kid", "$$NOW", "a.b", "\x00", "\u00e9", "e\u0301", "A", "a", "/", "..", "%2F", "*", ".", "(", "a/b",
+				"=41"} {
 				names = append(names, tag+odd)
 				if i%2 == 0 {
 					c.acquire(c.a, c.request(tag+odd))
@@ -115,7 +117,7 @@ var inspectBatchClauses = []clause{
 			names := []string{c.name(), c.acquire(c.a, c.request(c.name())).Name}
 			ctx, cancel := context.WithCancel(c.ctx)
 			cancel()
-			_, errs := c.a.Capabilities().BatchInspector.InspectBatch(ctx, names)
+			_, errs := c.a.Capabilities().BatchInspector.InspectBatch(ctx, "", names)
 			for _, err := range errs {
 				if !errors.Is(err, context.Canceled) {
 					c.errorf("got error %v, want one that wraps %v", err, context.Canceled)
@@ -127,7 +129,7 @@ var inspectBatchClauses = []clause{
 
 // inspectBatch expects success for all names.
 func (c *check) inspectBatch(l driver.Locker, names []string) []driver.Record {
-	records, errs := l.Capabilities().BatchInspector.InspectBatch(c.ctx, names)
+	records, errs := l.Capabilities().BatchInspector.InspectBatch(c.ctx, "", names)
 	for i, err := range errs {
 		if err != nil {
 			c.fatalf("InspectBatch, of %q: %v", short(names[i]), err)
@@ -162,7 +164,8 @@ func (c *check) sameAsInspect(batch, single driver.Record) {
 	differ("Revision", batch.Revision.IsZero(), batch.Revision, single.Revision)
 	differ("Broken", single.State == driver.StateUnknown, batch.Broken, single.Broken)
 	differ("RemainingKnown", !batch.RemainingKnown, true, single.RemainingKnown)
-	if batch.RemainingKnown && single.RemainingKnown && (batch.Remaining < single.Remaining || batch.Remaining > single.Remaining+c.cfg.Slack) {
+	if batch.RemainingKnown && single.RemainingKnown && (batch.Remaining < single.Remaining ||
+		batch.Remaining > single.Remaining+c.cfg.Slack) {
 		c.errorf("InspectBatch says that %v remain of %q, Inspect just after it %v", batch.Remaining, short(batch.Name), single.Remaining)
 	}
 }

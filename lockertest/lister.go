@@ -7,8 +7,6 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-func canList(s *suite) bool { return s.capabilities.Lister != nil }
-
 var listerClauses = []clause{
 	{
 		name: "lister/prefix and order", needs: canList,
@@ -16,7 +14,7 @@ var listerClauses = []clause{
 		run:  listPrefixes,
 	},
 	{
-		name: "lister/records", needs: canList,
+		name: "lister/records", needs: canList | keepsToken,
 		says: "List yields the records that exist, of held locks and free ones.",
 		run: func(c *check) {
 			tag := c.name()
@@ -73,7 +71,8 @@ func listPrefixes(c *check) {
 		c.acquire(c.a, c.request(tag+tail))
 	}
 	prefixes := []string{tag[:len(tag)-1]}
-	for _, tail := range []string{"", "a", "B", "a.", "a.*", "a*", "a%", "a_b", "a[b]", "(", "\\", "$", "^a", "a/", "\x00", "e", "e\u0301", "\u65e5", "\U0001f512", "%2F", "zzz", "lon", "longxx"} {
+	for _, tail := range []string{"", "a", "B", "a.", "a.*", "a*", "a%", "a_b", "a[b]", "(", "\\", "$", "^a", "a/", "\x00", "e", "e\u0301",
+		"\u65e5", "\U0001f512", "%2F", "zzz", "lon", "longxx"} {
 		prefixes = append(prefixes, tag+tail)
 	}
 	slices.Sort(names)
@@ -101,7 +100,7 @@ func listPrefixes(c *check) {
 // filler returns the longest possible rest of a name that begins with head, up to 1024 bytes for
 // the whole name. used is the length of the name before the rest.
 func (c *check) filler(head string, used int) string {
-	longest := c.limits.MaxName
+	longest := c.info.Limits.MaxName
 	if longest == 0 || longest > 1024 {
 		longest = 1024
 	}

@@ -15,7 +15,7 @@ var nameClauses = []clause{
 		says: "A name is valid UTF-8 of 1 to Limits.MaxName bytes. Names are compared byte for byte, whatever characters they have.",
 		run: func(c *check) {
 			names := append(oddNames(), c.longNames()...)
-			c.distinct(slices.DeleteFunc(names, func(n string) bool { return c.limits.MaxName > 0 && len(n) > c.limits.MaxName }))
+			c.distinct(slices.DeleteFunc(names, func(n string) bool { return c.info.Limits.MaxName > 0 && len(n) > c.info.Limits.MaxName }))
 		},
 	},
 	{
@@ -29,7 +29,8 @@ var nameClauses = []clause{
 func oddNames() []string {
 	const composed, decomposed = "caf\u00e9", "cafe\u0301"
 	names := []string{
-		".", "..", "/", "//", `\`, `\\`, " ", "  ", "\t", "\n", "\r\n", "\x00", "\x7f", "%", "%%", "$", "*", "?", "~", "-", "--help", "#", "'", `"`, "`", ";", "{}", "null", "0",
+		".", "..", "/", "//", `\`, `\\`, " ", "  ", "\t", "\n", "\r\n", "\x00", "\x7f", "%", "%%", "$", "*", "?", "~", "-", "--help", "#", "'",
+		`"`, "`", ";", "{}", "null", "0",
 		"$$NOW", "$kid", "_id", "{\"$ne\":null}", "%00", "%2F", "%2f", "%252F",
 		"con", "CON", "nul", "aux.txt", "com1", "LPT1.x", "$Recycle.Bin", ".lock", ".tmp", ".json", "index.json",
 		composed, decomposed, strings.ToUpper(composed), "stra\u00dfe", "strasse", "STRASSE", "\u0130", "i\u0307", "\u212a", "k", "K",
@@ -37,8 +38,10 @@ func oddNames() []string {
 	}
 	tag := "lt-" + strings.ToLower(rand.Text()[:8])
 	for _, pattern := range []string{
-		"%s", "%s.", "%s..", "%s ", " %s", "%s/", "/%s", "./%s", "../%s", "a/../%s", "a/b/%s", "a//b/%s", `a\b\%s`, "%s/.", "%s/..", "$%s", "%s$", "%s.lock", "%s.json", "%s.tmp", ".%s", "%s~",
-		"%s\x00", "%s\x00a", "%s\n", "%s\x1b[31m", "%s:stream", "C:%s", `C:\%s`, "http://x/%s?a=b#c", "%s?x", "%s#x", "%s%%", "%s%%00", "%s%%2e", "%s%%2E", "%s*", "%s[a]", "%s|x", "%s<x>", "%s'", "%s\"",
+		"%s", "%s.", "%s..", "%s ", " %s", "%s/", "/%s", "./%s", "../%s", "a/../%s", "a/b/%s", "a//b/%s", `a\b\%s`, "%s/.", "%s/..", "$%s", "%s$",
+		"%s.lock", "%s.json", "%s.tmp", ".%s", "%s~",
+		"%s\x00", "%s\x00a", "%s\n", "%s\x1b[31m", "%s:stream", "C:%s", `C:\%s`, "http://x/%s?a=b#c", "%s?x", "%s#x", "%s%%", "%s%%00", "%s%%2e",
+		"%s%%2E", "%s*", "%s[a]", "%s|x", "%s<x>", "%s'", "%s\"",
 		"%s_", "%s-", "%s+", "%s=", "%s@", "%s!", "%sa", "%sA", "%s\u00e9", "%se\u0301", "%s\u00c9",
 	} {
 		names = append(names, fmt.Sprintf(pattern, tag))
@@ -48,7 +51,7 @@ func oddNames() []string {
 
 // longNames returns names of lengths at which file systems and indexes reach their limits.
 func (c *check) longNames() []string {
-	longest := c.limits.MaxName
+	longest := c.info.Limits.MaxName
 	if longest == 0 || longest > 64<<10 {
 		longest = 64 << 10
 	}
@@ -80,7 +83,8 @@ func (c *check) distinct(names []string) {
 		lease, err := c.a.TryAcquire(c.ctx, req)
 		if err != nil {
 			r, _ := c.b.Inspect(c.ctx, req.Name)
-			c.fatalf("TryAcquire of the name %q: %v. Its record has owner %q, who holds %q (nothing else may use the store)", short(req.Name), err, r.Owner, short(holder[r.Owner]))
+			c.fatalf("TryAcquire of the name %q: %v. Its record has owner %q, who holds %q (nothing else may use the store)", short(req.Name), err,
+				r.Owner, short(holder[r.Owner]))
 		}
 		leases[i] = lease
 	})
@@ -132,9 +136,9 @@ func (c *check) listsExactly(names []string) {
 
 func invalidNames(c *check) {
 	bad := map[string]string{"the empty name": "", "a name that is no UTF-8": "lt-\xff\xfe", "a name with half a surrogate": "lt-\xed\xa0\x80"}
-	if c.limits.MaxName > 0 {
-		bad["a name that is too long"] = strings.Repeat("x", c.limits.MaxName+1)
-		bad["a name that is too long in bytes, not in letters"] = strings.Repeat("\u00e9", c.limits.MaxName/2+1)
+	if c.info.Limits.MaxName > 0 {
+		bad["a name that is too long"] = strings.Repeat("x", c.info.Limits.MaxName+1)
+		bad["a name that is too long in bytes, not in letters"] = strings.Repeat("\u00e9", c.info.Limits.MaxName/2+1)
 	}
 	for what, name := range bad {
 		for _, m := range c.methods(c.a, name) {

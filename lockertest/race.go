@@ -12,8 +12,9 @@ import (
 var raceClauses = []clause{
 	{
 		name: "race/exclusion",
-		says: "At most one holder at a time, and each grant's token is greater than that of every earlier grant, whatever the timing of acquire, renew, release and handoff.",
-		run:  exclusion,
+		says: "At most one holder at a time, and each grant's token is greater than that of every earlier grant, whatever the timing of " +
+			"acquire, renew, release and handoff.",
+		run: exclusion,
 	},
 }
 
@@ -54,7 +55,7 @@ func (c *check) compete(a *contest, l driver.Locker) {
 			c.errorf("an attempt among many failed: %v", err)
 		}
 		if old := a.stale.Load(); old != nil { // late calls of a former holder have no effect
-			c.lost("Renew of a released lease, while others compete for the lock", l.Renew(c.ctx, *old))
+			c.lost("Renew of a released lease, while others compete for the lock", errOf(l.Renew(c.ctx, *old)))
 			c.release(l, *old)
 		}
 		pause() // otherwise all rounds end before the first holder releases
@@ -65,7 +66,7 @@ func (c *check) compete(a *contest, l driver.Locker) {
 		c.renew(l, lease)
 		pause()
 	}
-	if canHandOver(c.suite) && rand.IntN(3) == 0 {
+	if c.can(canHandOver) && rand.IntN(3) == 0 {
 		lease = c.handOverTo(a, l, lease)
 	}
 	a.holders.Add(-1)
@@ -77,7 +78,7 @@ func (c *check) compete(a *contest, l driver.Locker) {
 // last, which does not hold the lock.
 func (c *check) attempt(a *contest, l driver.Locker) (driver.Lease, error) {
 	old, req := a.stale.Load(), c.request(a.name)
-	if old != nil && canHandOver(c.suite) && rand.IntN(3) == 0 {
+	if old != nil && c.can(canHandOver) && rand.IntN(3) == 0 {
 		return l.Capabilities().HandOverer.HandOver(c.ctx, *old, req)
 	}
 	return l.TryAcquire(c.ctx, req)

@@ -64,27 +64,6 @@ var releaseClauses = []clause{
 			c.stillHeldBy("after a release with the holder's owner and token and another's ID", next)
 		},
 	},
-	{
-		name: "release/keeps token and data",
-		says: "The record's token and data survive.",
-		run: func(c *check) {
-			req := c.request(c.name())
-			req.Data = []byte("kept")
-			lease := c.acquire(c.a, req)
-			c.release(c.a, lease)
-			r := c.inspect(c.b, req.Name)
-			if r.State != driver.StateFree {
-				c.errorf("after Release the state is %v, want free", r.State)
-			}
-			if string(r.Data) != "kept" {
-				c.errorf("after Release the data are %q, want %q", r.Data, "kept")
-			}
-			if r.Token != 0 && r.Token != lease.Token {
-				c.errorf("after Release the token is %d, want %d, that of the last grant (or 0, if unknown)", r.Token, lease.Token)
-			}
-			c.tokenRises(lease, c.acquire(c.b, c.request(req.Name)))
-		},
-	},
 }
 
 var tokenClauses = []clause{

@@ -38,7 +38,7 @@ var renewTimeClauses = []clause{
 	{
 		name: "renew/longer", waits: true,
 		says:  "Renew extends the lease to at least l.TTL from now, also if that is longer than before.",
-		needs: func(s *suite) bool { return !s.cfg.RenewKeepsTTL && s.twice() > s.cfg.TTL },
+		needs: lengthens,
 		run: func(c *check) {
 			req := c.brief(c.name())
 			lease := c.acquire(c.a, req)
@@ -115,8 +115,8 @@ var renewClauses = []clause{
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
 			c.release(c.a, lease)
-			c.lost("Renew after Release", c.a.Renew(c.ctx, lease))
-			c.lost("Renew after Release, through another Locker", c.b.Renew(c.ctx, lease))
+			c.lost("Renew after Release", errOf(c.a.Renew(c.ctx, lease)))
+			c.lost("Renew after Release, through another Locker", errOf(c.b.Renew(c.ctx, lease)))
 			c.acquire(c.b, c.request(lease.Name)) // the renewals did not take the lock again
 		},
 	},
@@ -127,7 +127,7 @@ var renewClauses = []clause{
 			first := c.acquire(c.a, c.request(c.name()))
 			c.release(c.a, first)
 			second := c.acquire(c.b, c.request(first.Name))
-			c.lost("Renew by the predecessor", c.a.Renew(c.ctx, first))
+			c.lost("Renew by the predecessor", errOf(c.a.Renew(c.ctx, first)))
 			c.stillHeldBy("after a renewal by the predecessor", second)
 		},
 	},
@@ -137,7 +137,7 @@ var renewClauses = []clause{
 		run: func(c *check) {
 			req := c.request(c.name())
 			lease := driver.Lease{Name: req.Name, ID: req.ID, Token: 1, TTL: req.TTL}
-			c.lost("Renew of a name without a record", c.a.Renew(c.ctx, lease))
+			c.lost("Renew of a name without a record", errOf(c.a.Renew(c.ctx, lease)))
 			if r := c.inspect(c.a, req.Name); r.State != driver.StateFree {
 				c.errorf("after it the lock is %v", r.State)
 			}
@@ -149,7 +149,7 @@ var renewClauses = []clause{
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
 			c.forget(lease.Name)
-			c.lost("Renew after the record was removed", c.a.Renew(c.ctx, lease))
+			c.lost("Renew after the record was removed", errOf(c.a.Renew(c.ctx, lease)))
 			c.release(c.a, lease)
 			c.pass(c.ctx, clockStep)
 			c.acquire(c.b, c.request(lease.Name))
@@ -172,8 +172,6 @@ var renewClauses = []clause{
 		},
 	},
 }
-
-func canForget(s *suite) bool { return s.cfg.Forget != nil }
 
 func (c *check) forget(name string) {
 	if err := c.cfg.Forget(c.ctx, name); err != nil {

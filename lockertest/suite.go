@@ -12,16 +12,22 @@ import (
 // suite has what the clauses share: two Lockers on one store, and its clock.
 type suite struct {
 	cfg          Config
-	limits       driver.Limits
+	info         driver.Info
 	capabilities driver.Capabilities
 	one, two     driver.Locker
 	ledger       *ledger
-	alone        []clause
+	ids          ids
+	lacks        []lack
 	soon         time.Duration // a call that takes longer than that beyond its limit is late
+	ownLimit     time.Duration // the longest time limit that a method may set itself
 
 	mu       sync.Mutex
+	waiters  sync.Map // the driver.WaiterID of each Locker
 	advanced time.Duration
 	epoch    time.Time
+	hung     int // clauses in which a call did not return
+	leftOut  notChecked
+	inPart   notChecked
 }
 
 func newSuite(t *testing.T, cfg Config) *suite {
@@ -29,29 +35,33 @@ func newSuite(t *testing.T, cfg Config) *suite {
 	if cfg.New == nil {
 		t.Fatal("lockertest: Config.New is missing")
 	}
-	s := &suite{cfg: cfg, ledger: newLedger(cfg.Secrets), soon: 3 * time.Second, epoch: time.Now()}
+	s := &suite{cfg: cfg, ledger: newLedger(cfg.Secrets), soon: 3 * time.Second, ownLimit: time.Minute, epoch: time.Now()}
 	s.one, s.two = cfg.New(t), cfg.New(t)
-	s.limits, s.capabilities = s.one.Limits(), s.one.Capabilities()
+	s.info, s.capabilities = s.one.Info(), s.one.Capabilities()
+	if err := s.info.Validate(); err != nil {
+		t.Fatalf("lockertest: the driver does not declare what it promises: %v", err)
+	}
 	if s.cfg.TTL == 0 {
 		s.cfg.TTL = s.allowed(time.Second)
 	}
 	if s.cfg.Slack == 0 {
 		s.cfg.Slack = 10 * time.Second
 	}
-	if err := driver.ValidateTTL(s.cfg.TTL, s.limits); err != nil {
+	if err := driver.ValidateTTL(s.cfg.TTL, s.info.Limits); err != nil {
 		t.Fatalf("lockertest: Config.TTL does not fit the driver's limits: %v", err)
 	}
+	s.lacks = s.findLacks()
 	return s
 }
 
 // allowed returns the shortest TTL of at least d that the limits allow, or else the longest
 // that they allow.
 func (s *suite) allowed(d time.Duration) time.Duration {
-	d = max(d, s.limits.MinTTL)
-	if step := s.limits.TTLStep; step > 0 && d%step != 0 {
+	d = max(d, s.info.Limits.MinTTL)
+	if step := s.info.Limits.TTLStep; step > 0 && d%step != 0 {
 		d += step - d%step
 	}
-	if longest := s.limits.MaxTTL; longest > 0 && d > longest {
+	if longest := s.info.Limits.MaxTTL; longest > 0 && d > longest {
 		d = longest
 	}
 	return d
@@ -89,7 +99,7 @@ func (s *suite) pass(ctx context.Context, d time.Duration) {
 // Clocks tick in steps and run at slightly different rates.
 func (s *suite) tolerance(ttl time.Duration) time.Duration {
 	if s.cfg.Advance != nil {
-		return min(s.limits.TTLStep, time.Millisecond)
+		return min(s.info.Limits.TTLStep, time.Millisecond)
 	}
 	return 10*time.Millisecond + ttl/50
 }
@@ -97,8 +107,9 @@ func (s *suite) tolerance(ttl time.Duration) time.Duration {
 // start runs a clause on a goroutine of its own, which closes done at its end.
 func (s *suite) start(t *testing.T, c clause) *check {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	ck := &check{suite: s, t: t, ctx: ctx, done: make(chan struct{})}
+	ctx, cancel := context.WithTimeout(t.Context(), clauseLimit)
+	ck := &check{suite: s, t: t, clause: c.name, ctx: ctx, done: make(chan struct{}), calls: map[*pending]struct{}{}}
+	ck.begin(theClause)
 	ck.a, ck.b = ck.checked(s.one), ck.checked(s.two)
 	go func() {
 		defer close(ck.done)
@@ -111,11 +122,13 @@ func (s *suite) start(t *testing.T, c clause) *check {
 // check is one run of a clause.
 type check struct {
 	*suite
-	t    *testing.T
-	ctx  context.Context
-	a, b driver.Locker // two Lockers on the same store, whose answers are checked
-	done chan struct{}
+	t      *testing.T
+	clause string
+	ctx    context.Context
+	a, b   driver.Locker // two Lockers on the same store, whose answers are checked
+	done   chan struct{}
 
 	failing  sync.Mutex
 	failures []string
+	calls    map[*pending]struct{} // of the driver, that have not returned
 }

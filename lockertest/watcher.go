@@ -7,8 +7,6 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-func canWatch(s *suite) bool { return s.capabilities.Watcher != nil }
-
 var watcherClauses = []clause{
 	{
 		name: "watcher/wakes", needs: canWatch,
@@ -40,7 +38,7 @@ var watcherClauses = []clause{
 		},
 	},
 	{
-		name: "watcher/removal", needs: func(s *suite) bool { return canWatch(s) && canForget(s) },
+		name: "watcher/removal", needs: canWatch | canForget,
 		says: "wake is called whenever the name may have become free by a removal.",
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
@@ -54,7 +52,7 @@ var watcherClauses = []clause{
 	},
 	{
 		name: "watcher/many", needs: canWatch,
-		says: "Watch starts watching a name. Each watch is woken, also if there are several of the same name.",
+		says: "wake is called for the name of the watch. Each watch is woken, also if there are several of the same name.",
 		run: func(c *check) {
 			const names, each = 5, 10
 			var leases []driver.Lease
@@ -127,7 +125,7 @@ var watcherClauses = []clause{
 			lease := c.acquire(c.a, c.request(c.name()))
 			effect, ended := make(chan struct{}, 1), make(chan struct{}, 1)
 			var stopNow atomic.Pointer[func()] // set when wake should stop the watch
-			stop := c.a.Capabilities().Watcher.Watch(lease.Name, func() {
+			stop := c.a.Capabilities().Waker.Wake(lease.Name, "", func(driver.Wakeup) {
 				out := effect
 				if stop := stopNow.Load(); stop != nil {
 					(*stop)()
@@ -146,10 +144,10 @@ var watcherClauses = []clause{
 		},
 	},
 	{
-		name: "watcher/no waiting", alone: true, needs: func(s *suite) bool { return canWatch(s) && canStall(s) },
-		says: "Watch returns at once, without I/O. If watching turns out to be impossible, wake is never called.",
+		name: "watcher/no waiting", alone: true, needs: canWatch | canStall,
+		says: "Wake returns at once, without I/O.",
 		run: func(c *check) {
-			watcher := c.fresh().Capabilities().Watcher // opening may need the backend
+			waker := c.fresh().Capabilities().Waker // opening may need the backend
 			var took time.Duration
 			for range 3 { // a busy machine delays one try, a request to the backend delays all
 				name := c.name()
@@ -158,19 +156,19 @@ var watcherClauses = []clause{
 					c.fatalf("lockertest: Config.Stall: %v", err)
 				}
 				start := time.Now()
-				watcher.Watch(name, func() {})()
+				waker.Wake(name, "", func(driver.Wakeup) {})()
 				took = time.Since(start)
 				resume()
 				if took <= time.Second {
 					return
 				}
 			}
-			c.errorf("Watch and stop took %v while the backend did not answer", took)
+			c.errorf("Wake and stop took %v while the backend did not answer", took)
 		},
 	},
 	{
 		name: "watcher/odd names", needs: canWatch,
-		says: "Names are compared byte for byte, whatever characters they have, also by a Watcher.",
+		says: "Names are compared byte for byte, whatever characters they have, also by a Waker.",
 		run: func(c *check) {
 			for _, odd := range []string{"$kid", "/", "..", "a.b", "%2F", "\x00", "\u00e9", "e\u0301", "*"} {
 				lease := c.acquire(c.a, c.request(c.name()+odd))
@@ -188,7 +186,11 @@ var watcherClauses = []clause{
 // watch returns a channel that gets a value at each call of wake, unless it has one already.
 func watch(l driver.Locker, name string) (woken <-chan struct{}, stop func()) {
 	calls := make(chan struct{}, 1)
-	return calls, l.Capabilities().Watcher.Watch(name, func() { offer(calls) })
+	return calls, l.Capabilities().Waker.Wake(name, "", func(up driver.Wakeup) {
+		if up.Kind != driver.WakingEnded {
+			offer(calls)
+		}
+	})
 }
 
 // offer sends a value unless the channel has one already.

@@ -11,8 +11,8 @@
 //     programs with the new lock alone. They exclude each other by the new lock.
 //
 // An [Old] lock is one of package [github.com/holdfast-go/holdfast/migrating/mongolock], which has
-// the documents of ShedLock and those of one's own collection, or that of another Holdfast backend
-// (see [FromLocker]), or the program's own implementation.
+// the documents of ShedLock and those of one's own collection, or of package drivers/postgres/advisory, which has the
+// advisory locks of PostgreSQL, or that of another Holdfast backend (see [FromLocker]), or the program's own implementation.
 package migrating
 
 import (
@@ -20,51 +20,17 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"iter"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// Old is the lock that programs use which are not migrated yet. Its methods are safe for
-// concurrent use, return soon after their context ends, and check nothing but what they need.
-// Their context has the values of the caller's. A transaction in it, such as that of a MongoDB
-// session, must be ignored: others would not see the lock before the commit.
-// An error that matches none of driver.ErrHeld, driver.ErrLost and driver.ErrInvalid means that
-// the outcome is unknown.
-type Old interface {
-	// Acquire makes one attempt to take the lock for claim.TTL. If another holds it, the error is
-	// a *driver.HeldError. A repeated Acquire with the same Proof succeeds while that claim holds
-	// the lock.
-	Acquire(ctx context.Context, claim Claim) error
-	// Renew extends the lock to at least claim.TTL from now, if the claim still holds it. Otherwise
-	// the error matches driver.ErrLost.
-	Renew(ctx context.Context, claim Claim) error
-	// Release frees the lock if the claim holds it, and does nothing otherwise.
-	Release(ctx context.Context, claim Claim) error
-	// Limits returns the TTLs that the lock accepts; zero fields do not limit anything.
-	Limits() driver.Limits
-}
-
-// Claim is one acquisition of an old lock.
-type Claim struct {
-	// Name of the old lock.
-	Name string
-	// Owner is for people to read and proves nothing.
-	Owner string
-	// Proof differs for every acquisition: 32 hexadecimal digits. It is derived from the lease ID
-	// and is no secret: the new lock cannot be released with it.
-	Proof string
-	TTL   time.Duration
-}
-
-// Option configures a [Locker].
+// Option configures a [Locker]. A nil option is an error.
 type Option func(*Locker)
 
 // WithOldName names the old lock of each new one; for "" there is none, and the new lock alone is
-// taken. The default is the same name.
+// taken. The default is the same name. nil is an error.
 func WithOldName(name func(name string) string) Option {
 	return func(l *Locker) { l.oldName = name }
 }
@@ -73,18 +39,18 @@ func WithOldName(name func(name string) string) Option {
 type Locker struct {
 	old     Old
 	new     driver.Locker
-	limits  driver.Limits
+	info    driver.Info
 	oldName func(string) string
-	inDoubt sync.Map // proofs of the requests to the new lock whose outcome is unknown
 	closed  atomic.Bool
 }
 
 var _ driver.Locker = (*Locker)(nil)
 
-// callTimeout bounds a call of an old lock if the context has no limit.
+// callTimeout bounds a call if the context has no limit.
 const callTimeout = 10 * time.Second
 
-// New returns a Locker. The error is a *driver.InvalidError if no TTL suits both locks.
+// New returns a Locker. The error is a *driver.InvalidError if an argument or an option is nil, and if
+// no TTL suits both locks.
 func New(locker driver.Locker, old Old, opts ...Option) (*Locker, error) {
 	switch {
 	case locker == nil:
@@ -92,23 +58,40 @@ func New(locker driver.Locker, old Old, opts ...Option) (*Locker, error) {
 	case old == nil:
 		return nil, driver.Invalid("old", "nil", "the old lock")
 	}
-	l := &Locker{old: old, new: locker, limits: locker.Limits(), oldName: func(name string) string { return name }}
+	l := &Locker{old: old, new: driver.Intercept(locker, withoutRevisions), oldName: func(name string) string { return name }}
 	for _, o := range opts {
+		if o == nil {
+			return nil, driver.Invalid("option", "nil", "an Option of this package")
+		}
 		o(l)
 	}
-	limits := old.Limits()
-	l.limits.MinTTL = max(l.limits.MinTTL, limits.MinTTL)
-	if limits.MaxTTL != 0 {
-		l.limits.MaxTTL = min(l.limits.MaxTTL, limits.MaxTTL)
+	if l.oldName == nil {
+		return nil, driver.Invalid("WithOldName", "nil", "a function that returns the name of the old lock")
 	}
-	if limits.TTLStep > l.limits.TTLStep {
-		l.limits.TTLStep = limits.TTLStep
-	}
-	if l.limits.MinTTL > l.limits.MaxTTL {
+	l.info = l.weaker(locker.Info(), old.Info())
+	if limits := old.Info().Limits; l.info.Limits.MinTTL > l.info.Limits.MaxTTL {
 		return nil, driver.Invalid("old", driver.FormatDuration(limits.MinTTL)+" to "+driver.FormatDuration(limits.MaxTTL),
 			"a lock with TTLs in the range of the new one")
 	}
 	return l, nil
+}
+
+// weaker is what both locks promise. The records are those of the new lock.
+func (l *Locker) weaker(both, old driver.Info) driver.Info {
+	both.Limits.MinTTL = max(both.Limits.MinTTL, old.Limits.MinTTL)
+	if old.Limits.MaxTTL != 0 {
+		both.Limits.MaxTTL = min(both.Limits.MaxTTL, old.Limits.MaxTTL)
+	}
+	both.Limits.TTLStep = max(both.Limits.TTLStep, old.Limits.TTLStep)
+	both.Expiry, both.Failover = min(both.Expiry, old.Expiry), min(both.Failover, old.Failover)
+	both.FixedTTL = both.FixedTTL || old.FixedTTL
+	both.Modes = driver.Modes{} // a Claim has no mode
+	oldQueue, newQueue := l.queues()
+	both.Turn = max(both.Turn, old.Turn)
+	both.WakesOnlyQueue = oldQueue != nil || newQueue != nil
+	// Nothing reports the releases of a lock without a queue.
+	both.WakesInPart = both.WakesInPart || old.WakesInPart || (oldQueue == nil) != (newQueue == nil)
+	return both
 }
 
 func (l *Locker) claim(name, owner string, id driver.LeaseID, ttl time.Duration) Claim {
@@ -119,78 +102,92 @@ func (l *Locker) claim(name, owner string, id driver.LeaseID, ttl time.Duration)
 
 // TryAcquire implements [driver.Locker]. The old lock comes first: all programs take the two in
 // the same order, and one that is refused has disturbed nobody who waits for the new lock.
+//
+// A refusal ends the use of the request's ID. The proof of the old lock is made from the ID alone, so
+// that any Locker can renew and release the lease, and the release of the old lock can arrive late.
 func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	if err := l.check(req.Validate(l.limits)); err != nil {
+	if err := l.check(req.Validate(l.info)); err != nil {
 		return driver.Lease{}, opError("acquire", req.Name, err)
 	}
 	claim := l.claim(req.Name, req.Owner, req.ID, req.TTL)
 	if claim.Name == "" {
 		return l.new.TryAcquire(ctx, req)
 	}
+	claim.Waiter, claim.QueueFor = req.Waiter, req.QueueFor
 	// Promise 1: without the old lock, a program that is not migrated may hold it.
-	if err := l.withOld(ctx, func(ctx context.Context) error { return l.old.Acquire(ctx, claim) }); err != nil {
+	if err := withLimit(ctx, func(ctx context.Context) error { return l.old.Acquire(ctx, claim) }); err != nil {
 		var held *driver.HeldError
-		if errors.As(err, &held) {
-			// Promise 10: after a lost answer the new lock may be this claim's, and nobody would release it.
-			if _, doubt := l.inDoubt.Load(claim.Proof); doubt {
-				if err := l.new.Release(ctx, driver.Lease{Name: req.Name, ID: req.ID, Owner: req.Owner, TTL: req.TTL}); err != nil {
-					return driver.Lease{}, err
-				}
-				l.inDoubt.Delete(claim.Proof)
-			}
-			record := held.Record
-			record.Name, record.State, record.Token, record.Revision = req.Name, driver.StateHeld, 0, driver.Revision{}
-			err = &driver.HeldError{Record: record}
+		if !errors.As(err, &held) {
+			return driver.Lease{}, opError("acquire", req.Name, err)
 		}
-		return driver.Lease{}, opError("acquire", req.Name, err)
+		record := held.Record
+		record.Name, record.State, record.Token, record.Revision = req.Name, driver.StateHeld, 0, driver.Revision{}
+		// Promise 10: after a lost answer the new lock may be this request's. The caller releases it with
+		// the ID.
+		return driver.Lease{}, driver.WithIDReleased(opError("acquire", req.Name, &driver.HeldError{Record: record, Reserved: held.Reserved}))
 	}
 	lease, err := l.new.TryAcquire(ctx, req)
-	if !driver.OutcomeKnown(err) {
-		l.inDoubt.Store(claim.Proof, nil)
+	if err == nil || !driver.OutcomeKnown(err) {
 		return lease, err // Release frees both
 	}
-	l.inDoubt.Delete(claim.Proof)
-	if err == nil {
-		return lease, nil
+	if failed := withLimit(ctx, func(ctx context.Context) error { return l.old.Release(ctx, claim) }); failed != nil {
+		// The outcome is unknown, whatever the causes.
+		err = opError("acquire", req.Name, driver.Errorf("the old lock was not released: %v; the new one: %v", failed, err))
 	}
-	var held *driver.HeldError
-	if errors.As(err, &held) {
-		held.Record.Revision = driver.Revision{} // see Inspect
+	// Promise 1: a second copy of this release may still be under way.
+	return driver.Lease{}, driver.WithIDReleased(err)
+}
+
+// Renew implements [driver.Locker]: the loss of either lock is a loss. A lease's State is that of the new
+// lock; the old one does without. The two are renewed at the same
+// time, so that one backend that is slow does not keep the other lock from being renewed.
+func (l *Locker) Renew(ctx context.Context, lease driver.Lease) (driver.Lease, error) {
+	invalid := driver.ValidateName(lease.Name, l.info.Limits)
+	if invalid == nil {
+		invalid = driver.ValidateTTL(lease.TTL, l.info.Limits)
 	}
-	if failed := l.withOld(ctx, func(ctx context.Context) error { return l.old.Release(ctx, claim) }); failed != nil {
-		return driver.Lease{}, opError("acquire", req.Name, driver.Errorf("the old lock was not released: %w; the new one: %v", failed, err))
+	if err := l.check(invalid); err != nil {
+		return driver.Lease{}, opError("renew", lease.Name, err)
 	}
+	claim := l.claim(lease.Name, lease.Owner, lease.ID, lease.TTL)
+	if claim.Name == "" {
+		return l.new.Renew(ctx, lease)
+	}
+	var next driver.Lease
+	renewed, err := both(ctx, 0,
+		func(ctx context.Context) (err error) { next, err = l.new.Renew(ctx, lease); return err },
+		func(ctx context.Context) error { return l.old.Renew(ctx, claim) })
+	if err != nil {
+		err = opError("renew", lease.Name, err)
+	}
+	if errors.Is(renewed, driver.ErrLost) || err == nil {
+		return next, renewed
+	}
+	// Promise 1: the holder of the new lock is none without the old one.
 	return driver.Lease{}, err
 }
 
-// Renew implements [driver.Locker]: the loss of either lock is a loss.
-func (l *Locker) Renew(ctx context.Context, lease driver.Lease) error {
-	if err := l.check(driver.ValidateTTL(lease.TTL, l.limits)); err != nil {
-		return opError("renew", lease.Name, err)
-	}
-	if claim := l.claim(lease.Name, lease.Owner, lease.ID, lease.TTL); claim.Name != "" {
-		// Promise 1: the holder of the new lock is none without the old one.
-		if err := l.withOld(ctx, func(ctx context.Context) error { return l.old.Renew(ctx, claim) }); err != nil {
-			return opError("renew", lease.Name, err)
-		}
-	}
-	return l.new.Renew(ctx, lease)
-}
-
-// Release implements [driver.Locker]. The old lock is released first: a waiter that the release of
-// the new lock wakes finds both free.
+// Release implements [driver.Locker]. The new lock is released first: a waiter that the release of
+// the old lock wakes finds both free. If the backend of the new one does not answer, the old lock is
+// released all the same.
 func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
-	if err := l.check(nil); err != nil {
+	if err := l.check(driver.ValidateName(lease.Name, l.info.Limits)); err != nil {
 		return opError("release", lease.Name, err)
 	}
-	var failed error
-	if claim := l.claim(lease.Name, lease.Owner, lease.ID, lease.TTL); claim.Name != "" {
-		l.inDoubt.Delete(claim.Proof)
-		if err := l.withOld(ctx, func(ctx context.Context) error { return l.old.Release(ctx, claim) }); err != nil {
-			failed = opError("release", lease.Name, err)
-		}
+	claim := l.claim(lease.Name, lease.Owner, lease.ID, lease.TTL)
+	if claim.Name == "" {
+		return l.new.Release(ctx, lease)
 	}
-	return errors.Join(failed, l.new.Release(ctx, lease))
+	released, err := both(ctx, limitOf(ctx)/2,
+		func(ctx context.Context) error { return l.new.Release(ctx, lease) },
+		func(ctx context.Context) error { return l.old.Release(ctx, claim) })
+	if err != nil {
+		err = opError("release", lease.Name, err)
+	}
+	if err == nil || !driver.OutcomeKnown(released) || released != nil && errors.Is(err, driver.ErrLost) {
+		return released // that the old lock is lost does not free the new one
+	}
+	return err
 }
 
 // check returns the error of a call's arguments, or that of a closed Locker.
@@ -201,14 +198,38 @@ func (l *Locker) check(err error) error {
 	return err
 }
 
-// withOld calls the old lock, with a time limit.
-func (l *Locker) withOld(ctx context.Context, call func(context.Context) error) error {
-	if _, bounded := ctx.Deadline(); !bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, callTimeout)
-		defer cancel()
+// limitOf is how much time a call has.
+func limitOf(ctx context.Context) time.Duration {
+	if deadline, bounded := ctx.Deadline(); bounded {
+		return time.Until(deadline)
 	}
+	return callTimeout
+}
+
+// withLimit makes a call with a time limit.
+func withLimit(ctx context.Context, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limitOf(ctx))
+	defer cancel()
 	return call(ctx)
+}
+
+// both makes two calls with one time limit, and waits for both. The second one begins when the first
+// has ended, or after patience.
+func both(ctx context.Context, patience time.Duration, first, second func(context.Context) error) (one, two error) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		one = withLimit(ctx, first)
+	}()
+	wait := time.NewTimer(patience)
+	defer wait.Stop()
+	select {
+	case <-ended:
+	case <-wait.C:
+	}
+	two = withLimit(ctx, second)
+	<-ended
+	return one, two
 }
 
 func opError(op, name string, err error) error {
@@ -216,81 +237,62 @@ func opError(op, name string, err error) error {
 }
 
 // Inspect implements [driver.Locker]. It describes the new lock, which is free while a program
-// that is not migrated holds the old one. The record has no Revision: a takeover by
-// [driver.Request.Replace] would need one of the old lock, too.
+// that is not migrated holds the old one. The record has no Revision.
 func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error) {
-	r, err := l.new.Inspect(ctx, name)
-	r.Revision = driver.Revision{}
-	return r, err
+	return l.new.Inspect(ctx, name)
 }
 
-// lister lists the new locks.
-type lister struct{ driver.Lister }
-
-func (l lister) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
-	return func(yield func(driver.Record, error) bool) {
-		for r, err := range l.Lister.List(ctx, prefix) {
+// withoutRevisions takes the Revision from the records of the new locks: a takeover by
+// [driver.Request.Replace] would need one of the old lock, too.
+func withoutRevisions(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+	if yield := call.Yield; yield != nil {
+		call.Yield = func(r driver.Record, err error) bool {
 			r.Revision = driver.Revision{}
-			if !yield(r, err) {
-				return
-			}
+			return yield(r, err)
 		}
 	}
+	a := next(ctx, call)
+	a.Record.Revision = driver.Revision{}
+	if held := (*driver.HeldError)(nil); errors.As(a.Err, &held) {
+		held.Record.Revision = driver.Revision{}
+	}
+	return a
 }
 
-// Limits implements [driver.Locker].
-func (l *Locker) Limits() driver.Limits { return l.limits }
+// Info implements [driver.Locker]. The Locker promises what both of its locks promise. The Backend is that of the
+// new one, and so are the records.
+func (l *Locker) Info() driver.Info { return l.info }
 
-// Capabilities implements [driver.Locker]: what reads stays, and the data of a lock. Queues, batches and
-// handoffs would pass the old lock by, and BreakNow could not free it. An operator breaks the new
-// lock with the command; the holder then releases both. A Watcher of the new lock would not report
-// the release of the old one, but waiters poll rarely while a Watcher works.
+// Unwrap returns the Locker of the new locks, which has the tokens. The guards of drivers use it.
+func (l *Locker) Unwrap() driver.Locker {
+	if l == nil {
+		return nil
+	}
+	return l.new
+}
+
+// Capabilities implements [driver.Locker]: what reads stays, the data of a lock, and the queues of both
+// locks. Batches of renewals and of releases and handoffs would pass the old lock by, and BreakNow could not free it. An operator
+// breaks the new lock with the command; the holder then releases both. Waking
+// by the new lock would not report the release of the old one, but waiters poll rarely while they are woken.
 func (l *Locker) Capabilities() driver.Capabilities {
 	from := l.new.Capabilities()
-	c := driver.Capabilities{DataStore: from.DataStore, History: from.History}
-	if from.Lister != nil {
-		c.Lister = lister{from.Lister}
+	c := driver.Capabilities{Lister: from.Lister, DataStore: from.DataStore}
+	if old, ofNew := l.queues(); old != nil || ofNew != nil {
+		q := queues{l, old, ofNew}
+		c.Waker, c.Queue = q, q
 	}
 	return c
+}
+
+// queues returns those of both locks, nil if a lock has none.
+func (l *Locker) queues() (old, ofNew Queue) {
+	old, _ = l.old.(Queue)
+	return old, queueOf(l.new.Capabilities())
 }
 
 // Close implements [driver.Locker]. It closes the new Locker; the old lock stays the caller's.
 func (l *Locker) Close(ctx context.Context) error {
 	l.closed.Store(true)
 	return l.new.Close(ctx)
-}
-
-// FromLocker makes the locks of a Locker old ones: for a fleet that moves from one backend of
-// Holdfast to another, or to another collection, container or prefix. [New] refuses the result for a
-// nil Locker.
-func FromLocker(locker driver.Locker) Old {
-	if locker == nil {
-		return nil
-	}
-	return fromLocker{locker}
-}
-
-type fromLocker struct{ driver.Locker }
-
-// id returns the claim's lease ID. Azure Blob Storage accepts UUIDs only.
-func (c Claim) id() driver.LeaseID {
-	p := c.Proof
-	return driver.NewLeaseID(p[:8] + "-" + p[8:12] + "-" + p[12:16] + "-" + p[16:20] + "-" + p[20:])
-}
-
-func (c Claim) lease() driver.Lease {
-	return driver.Lease{Name: c.Name, ID: c.id(), Owner: c.Owner, TTL: c.TTL}
-}
-
-func (f fromLocker) Acquire(ctx context.Context, claim Claim) error {
-	_, err := f.TryAcquire(ctx, driver.Request{Name: claim.Name, ID: claim.id(), Owner: claim.Owner, TTL: claim.TTL})
-	return err
-}
-
-func (f fromLocker) Renew(ctx context.Context, claim Claim) error {
-	return f.Locker.Renew(ctx, claim.lease())
-}
-
-func (f fromLocker) Release(ctx context.Context, claim Claim) error {
-	return f.Locker.Release(ctx, claim.lease())
 }

@@ -46,7 +46,8 @@ func (i *instruments) create(m metric.Meter) (err error) {
 	counter(&i.transitions, "holdfast.leader.transitions", "{election}", "How often this instance was elected.")
 	counter(&i.fenceRejections, "holdfast.fence.rejections", "{write}", "Writes that a guard or a fence refused because the hold was over.")
 	counter(&i.eventsDropped, "holdfast.events.dropped", "{event}", "Events that an observer missed because it was too slow.")
-	h, e := m.Int64Histogram("holdfast.renewal.batch.size", metric.WithUnit("{lease}"), metric.WithDescription("How many leases one call renewed."),
+	h, e := m.Int64Histogram("holdfast.renewal.batch.size", metric.WithUnit("{lease}"),
+		metric.WithDescription("How many leases one call renewed."),
 		metric.WithExplicitBucketBoundaries(1, 2, 5, 10, 25, 50, 100, 250, 500))
 	i.batchSize = h
 	return errors.Join(err, e)

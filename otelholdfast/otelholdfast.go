@@ -93,7 +93,7 @@ func New(opts ...Option) (*Telemetry, error) {
 }
 
 // Option makes a Client use the Telemetry. It is for [holdfast.New] and [holdfast.Open].
-func (t *Telemetry) Option() holdfast.ClientOption { return holdfast.Telemetry{Hook: t} }
+func (t *Telemetry) Option() holdfast.ClientOption { return holdfast.WithHook(t) }
 
 // lock has what the measurements of a lock have in common.
 type lock struct {
@@ -318,6 +318,10 @@ func errorType(err error) string {
 		return "invalid"
 	case errors.Is(err, driver.ErrClosed):
 		return "closed"
+	case errors.Is(err, driver.ErrDenied):
+		return "denied"
+	case errors.Is(err, driver.ErrDamaged):
+		return "damaged"
 	case errors.Is(err, context.Canceled):
 		return "canceled"
 	case errors.Is(err, context.DeadlineExceeded):

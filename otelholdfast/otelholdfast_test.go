@@ -3,9 +3,6 @@ package otelholdfast_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
-	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -14,11 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-	"go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
@@ -28,94 +21,6 @@ import (
 	"github.com/holdfast-go/holdfast/otelholdfast"
 	"github.com/holdfast-go/holdfast/partitions"
 )
-
-// rig is a Telemetry whose measurements can be read.
-type rig struct {
-	*otelholdfast.Telemetry
-	reader *sdk.ManualReader
-	spans  *tracetest.SpanRecorder
-}
-
-func newRig(t *testing.T, opts ...otelholdfast.Option) *rig {
-	t.Helper()
-	r := &rig{reader: sdk.NewManualReader(), spans: tracetest.NewSpanRecorder()}
-	opts = append([]otelholdfast.Option{
-		otelholdfast.WithMeterProvider(sdk.NewMeterProvider(sdk.WithReader(r.reader))),
-		otelholdfast.WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(r.spans))),
-	}, opts...)
-	var err error
-	if r.Telemetry, err = otelholdfast.New(opts...); err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
-// client makes a client on the bubble's time.
-func (r *rig) client(t *testing.T, l holdfast.Locker, opts ...holdfast.ClientOption) *holdfast.Client {
-	t.Helper()
-	start := time.Now()
-	opts = append(opts, r.Option(), holdfast.WithLogger(slog.New(slog.DiscardHandler)),
-		holdfast.WithElapsed(func() time.Duration { return time.Since(start) }))
-	c, err := holdfast.New(l, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Shutdown(context.Background()) })
-	return c
-}
-
-func byName(name string) string { return name }
-
-// collect returns all instruments.
-func (r *rig) collect(t *testing.T) map[string]metricdata.Metrics {
-	t.Helper()
-	var data metricdata.ResourceMetrics
-	if err := r.reader.Collect(context.Background(), &data); err != nil {
-		t.Fatal(err)
-	}
-	all := map[string]metricdata.Metrics{}
-	for _, scope := range data.ScopeMetrics {
-		if scope.Scope.Name != otelholdfast.Scope {
-			t.Errorf("scope %q", scope.Scope.Name)
-		}
-		for _, m := range scope.Metrics {
-			all[m.Name] = m
-		}
-	}
-	return all
-}
-
-// points returns the values of an instrument by attributes: of a histogram "count sum".
-func points(m metricdata.Metrics) map[string]string {
-	out := map[string]string{}
-	text := func(s attribute.Set) string { return s.Encoded(attribute.DefaultEncoder()) }
-	switch d := m.Data.(type) {
-	case metricdata.Sum[int64]:
-		for _, p := range d.DataPoints {
-			out[text(p.Attributes)] = fmt.Sprint(p.Value)
-		}
-	case metricdata.Histogram[float64]:
-		for _, p := range d.DataPoints {
-			out[text(p.Attributes)] = fmt.Sprintf("%d %g", p.Count, p.Sum)
-		}
-	case metricdata.Histogram[int64]:
-		for _, p := range d.DataPoints {
-			out[text(p.Attributes)] = fmt.Sprintf("%d %d", p.Count, p.Sum)
-		}
-	}
-	return out
-}
-
-// expect compares the values of instruments.
-func (r *rig) expect(t *testing.T, want map[string]map[string]string) {
-	t.Helper()
-	all := r.collect(t)
-	for name, values := range want {
-		if got := points(all[name]); !maps.Equal(got, values) {
-			t.Errorf("%s: got %v, want %v", name, got, values)
-		}
-	}
-}
 
 // Each acquisition has a result, and what is held and waited for is counted while it is.
 func TestMetricsOfAcquisitionsAndHolds(t *testing.T) {
@@ -210,8 +115,8 @@ func TestMetricsOfALateRelease(t *testing.T) {
 // unrenewable refuses every renewal without a definite answer.
 type unrenewable struct{ *memory.Locker }
 
-func (unrenewable) Renew(context.Context, driver.Lease) error {
-	return &driver.OpError{Op: "renew", Backend: "memory", Err: context.DeadlineExceeded}
+func (unrenewable) Renew(context.Context, driver.Lease) (driver.Lease, error) {
+	return driver.Lease{}, &driver.OpError{Op: "renew", Backend: "memory", Err: context.DeadlineExceeded}
 }
 
 func (unrenewable) Capabilities() driver.Capabilities { return driver.Capabilities{} }
@@ -325,9 +230,11 @@ func TestMetricsOfManyLocks(t *testing.T) {
 			_ = p.Run(ctx)
 		}()
 		time.Sleep(time.Minute)
-		r.expect(t, map[string]map[string]string{"holdfast.held": {"": "8"}, "holdfast.partitions.owned": {"": "5"}, "holdfast.waiting": {"": "0"}})
+		r.expect(t, map[string]map[string]string{"holdfast.held": {"": "8"}, "holdfast.partitions.owned": {"": "5"},
+			"holdfast.waiting": {"": "0"}})
 		got := r.collect(t)
-		if h, ok := got["holdfast.renewal.batch.size"].Data.(metricdata.Histogram[int64]); !ok || h.DataPoints[0].Sum <= int64(h.DataPoints[0].Count) {
+		if h, ok := got["holdfast.renewal.batch.size"].Data.(metricdata.Histogram[int64]); !ok ||
+			h.DataPoints[0].Sum <= int64(h.DataPoints[0].Count) {
 			t.Errorf("no call has renewed several leases: %v", points(got["holdfast.renewal.batch.size"]))
 		}
 		cancel()
@@ -394,7 +301,8 @@ func everything(hook telemetry.Hook, name string) {
 var (
 	operations = []string{"acquire", "hand_over", "renew", "release", "inspect", "break", "break_now", "read_data", "write_data"}
 	errorTypes = map[string]error{
-		"": nil, "held": &driver.HeldError{}, "lost": driver.ErrLost, "conflict": driver.ErrConflict, "invalid": driver.Invalid("x", "y", "z"),
+		"": nil, "held": &driver.HeldError{}, "lost": driver.ErrLost, "conflict": driver.ErrConflict, "denied": driver.ErrDenied,
+		"damaged": driver.ErrDamaged, "invalid": driver.Invalid("x", "y", "z"),
 		"closed": driver.ErrClosed, "timeout": context.DeadlineExceeded, "canceled": context.Canceled, "other": errors.New("no route"),
 	}
 )
@@ -469,7 +377,8 @@ func TestPageListsTheInstruments(t *testing.T) {
 			t.Errorf("the page does not list the error.type %s", typ)
 		}
 	}
-	for attribute, name := range map[string]string{"result": "holdfast.acquire.duration", "end": "holdfast.hold.duration", "error.type": "holdfast.client.operation.duration"} {
+	for attribute, name := range map[string]string{"result": "holdfast.acquire.duration", "end": "holdfast.hold.duration",
+		"error.type": "holdfast.client.operation.duration"} {
 		for text := range points(all[name]) {
 			_, value, ok := strings.Cut(text, attribute+"=")
 			if value, _, _ = strings.Cut(value, ","); ok && !strings.Contains(values[attribute], "`"+value+"`") {

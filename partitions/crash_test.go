@@ -10,8 +10,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
 	"github.com/holdfast-go/holdfast/partitions"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // An instance in a crash loop lives for two seconds, dies without a release, and is restarted after a

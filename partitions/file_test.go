@@ -13,8 +13,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	_ "github.com/holdfast-go/holdfast/drivers/file"
-	"github.com/holdfast-go/holdfast/internal/locktest"
 	"github.com/holdfast-go/holdfast/partitions"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // In a folder some records cannot be read. The other partitions and member locks are used, the bad
@@ -45,7 +45,8 @@ func TestPartitionsOnFilesWithUnreadableRecords(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		p, err := partitions.New(c, "group", n, locktest.WorkUntilCanceled, partitions.WithRebalanceEvery(every), holdfast.WithObserver(seen.Observe))
+		p, err := partitions.New(c, "group", n, locktest.WorkUntilCanceled, partitions.WithRebalanceEvery(every),
+			holdfast.WithObserver(seen.Observe))
 		if err != nil {
 			t.Fatal(err)
 		}

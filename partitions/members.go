@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
-// join acquires a member lock, unless this instance has one or is on trial. If all are taken, the
+// join acquires a member lock, unless this instance has one or is not admitted yet. If all are taken, the
 // instance stands by.
 func (r *run) join() {
 	if r.membership != nil && r.membership.Err() != nil {
@@ -91,12 +91,12 @@ func (r *run) releaseMembership(h *engine.Hold) {
 }
 
 // noticeLock is the name of a lock that every member watches.
-func (r *run) noticeLock() string { return r.table.prefix + "bell" }
+func (r *run) noticeLock() string { return r.table.prefix + "notice" }
 
 // announce wakes the members: the release of the notice lock wakes all that watch it.
 func (r *run) announce() {
 	c := r.client
-	if c.Capabilities().Watcher == nil {
+	if !c.Watches() {
 		return
 	}
 	a := c.NewAcquisition(r.noticeLock(), withoutWork(r.lock), func(event.Event) {})

@@ -10,8 +10,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/locktest"
 	"github.com/holdfast-go/holdfast/partitions"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // Of more instances than partitions, the others stand by and replace members that leave or die.
@@ -63,7 +63,7 @@ func TestPartitionsMemberLost(t *testing.T) {
 				t.Fatal(err)
 			}
 			if r.State == driver.StateHeld {
-				if err := l.BreakNow(t.Context(), r.Name, 0); err != nil {
+				if err := l.BreakNow(t.Context(), r.Name, driver.BreakAnybody()); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -94,7 +94,7 @@ func TestPartitionsKeptWithoutMembership(t *testing.T) {
 		f.TakeMoves()
 		one.Link.NoMembership.Store(true)
 		for i := range f.N {
-			if err := f.Store.Locker().BreakNow(t.Context(), fmt.Sprintf("group/partition-member-%04d", i), 0); err != nil {
+			if err := f.Store.Locker().BreakNow(t.Context(), fmt.Sprintf("group/partition-member-%04d", i), driver.BreakAnybody()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -122,7 +122,7 @@ func TestPartitionsMembershipTaken(t *testing.T) {
 		two := f.Join()
 		time.Sleep(3 * time.Second)
 		l := f.Store.Locker()
-		if err := l.BreakNow(t.Context(), "group/partition-member-0000", 0); err != nil {
+		if err := l.BreakNow(t.Context(), "group/partition-member-0000", driver.BreakAnybody()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(15 * time.Second)

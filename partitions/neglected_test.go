@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // The lease of a partition is broken, and its function ignores that. The instance cannot acquire the
@@ -27,7 +27,7 @@ func TestPartitionsStuckFunction(t *testing.T) {
 			time.Sleep(time.Minute)
 			stuck := f.Live[slices.IndexFunc(f.Live, func(in *locktest.Instance) bool { return len(in.Owned()) > 0 })]
 			partition := stuck.Owned()[0]
-			if err := f.Store.Locker().BreakNow(t.Context(), f.Record(partition), 0); err != nil {
+			if err := f.Store.Locker().BreakNow(t.Context(), f.Record(partition), holdfast.BreakAnybody()); err != nil {
 				t.Fatal(err)
 			}
 			for len(stuck.Owned()) > 0 && slices.Contains(stuck.Owned(), partition) {

@@ -7,18 +7,29 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/telemetry"
+	"github.com/holdfast-go/holdfast/internal/bridge"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/settings"
 )
 
 // Option configures [Partitions]. Every [holdfast.Option] is one; [holdfast.WithSlots] has no effect.
-type Option interface {
-	ApplyPartitions(*settings.Partitions)
-}
+type Option interface{ PartitionsOption() }
 
 type option func(*settings.Partitions)
 
-func (o option) ApplyPartitions(c *settings.Partitions) { o(c) }
+func (option) PartitionsOption() {}
+
+// apply applies an option, which is one of this package or of package holdfast.
+func apply(o Option, to *settings.Partitions) error {
+	if own, ok := o.(option); ok && own != nil {
+		own(to)
+		return nil
+	}
+	if !bridge.Apply(o, &to.Lock) {
+		return driver.Invalid("option", fmt.Sprintf("%T", o), "one of package partitions or holdfast")
+	}
+	return nil
+}
 
 // WithRestart sets the backoff after which a function that returned an error is called again. The
 // default is from 1 s to 1 min.
@@ -60,11 +71,15 @@ const instanceDigits = 12
 // resolve fills in defaults and checks all options together.
 func resolve(c settings.Partitions, l driver.Limits) (partitionsSettings, error) {
 	base, err := c.Lock.WithoutSlots().Resolve(l)
+	if err == nil {
+		err = base.OnlyExclusive("Partitions")
+	}
 	if err != nil {
 		return partitionsSettings{}, err
 	}
 	if most := l.MaxOwner - len(instanceOwner("", engine.NewID())); l.MaxOwner > 0 && len(base.Owner) > most {
-		return partitionsSettings{}, driver.Invalid("Owner", driver.Quote(base.Owner), fmt.Sprintf("at most %d bytes, so that the digits of the instance fit", most))
+		return partitionsSettings{}, driver.Invalid("Owner", driver.Quote(base.Owner),
+			fmt.Sprintf("at most %d bytes, so that the digits of the instance fit", most))
 	}
 	if c.RebalanceEvery.Set && c.RebalanceEvery.Duration <= 0 {
 		return partitionsSettings{}, driver.Invalid("RebalanceEvery", c.RebalanceEvery.String(), "more than 0")

@@ -21,6 +21,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/bridge"
 	"github.com/holdfast-go/holdfast/internal/cause"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/event"
@@ -61,13 +62,13 @@ import (
 // find all of them taken stand by. The owner of all these locks is the text of
 // [holdfast.WithOwner], "#" and twelve hexadecimal digits that differ for every Run; by them the
 // instances count who owns how many. An instance that joins acquires and releases
-// "orders/partition-bell" to wake the others; nothing else depends on that record.
+// "orders/partition-notice" to wake the others; nothing else depends on that record.
 //
 // # Calls
 //
 // There is no leader. Every instance reads all 2n records and computes the same plan from them. It
 // reads at the interval of [WithRebalanceEvery], when another instance joins or releases something
-// (if the backend has a Watcher), and when another's lease expires. A read is one call for every
+// (if the backend has a Waker), and when another's lease expires. A read is one call for every
 // 1,000 records where the backend has a BatchInspector, else one listing, else 2n calls, a few at a
 // time. While nothing happens these are, with the default settings and besides the renewals:
 //
@@ -122,7 +123,9 @@ const maxPartitions = 10_000
 //   - A panic of fn ends the program, as on any goroutine.
 //
 // Options are checked here, against the backend's limits; the error is an *[holdfast.InvalidError].
-func New(client *holdfast.Client, group string, n int, fn func(ctx context.Context, partition int) error, opts ...Option) (*Partitions, error) {
+func New(
+	client *holdfast.Client, group string, n int, fn func(ctx context.Context, partition int) error, opts ...Option,
+) (*Partitions, error) {
 	switch {
 	case client == nil:
 		return nil, driver.Invalid("client", "nil", "a Client")
@@ -133,8 +136,8 @@ func New(client *holdfast.Client, group string, n int, fn func(ctx context.Conte
 	case fn == nil:
 		return nil, driver.Invalid("fn", "nil", "a function")
 	}
-	c := (*engine.Client)(client)
-	if err := driver.ValidateName(memberName(group, n-1), c.Limits()); err != nil { // the longest
+	c := bridge.Client(client)
+	if err := driver.ValidateName(memberName(group, n-1), c.Info().Limits); err != nil { // the longest
 		return nil, err
 	}
 	cfg := settings.Partitions{Lock: c.Defaults(), Restart: defaultRestart}
@@ -142,9 +145,11 @@ func New(client *holdfast.Client, group string, n int, fn func(ctx context.Conte
 		if o == nil {
 			return nil, driver.Invalid("option", "nil", "an Option")
 		}
-		o.ApplyPartitions(&cfg)
+		if err := apply(o, &cfg); err != nil {
+			return nil, err
+		}
 	}
-	s, err := resolve(cfg, c.Limits())
+	s, err := resolve(cfg, c.Info().Limits)
 	if err != nil {
 		return nil, err
 	}
@@ -159,6 +164,9 @@ func New(client *holdfast.Client, group string, n int, fn func(ctx context.Conte
 // A failing backend does not end Run: each failure is reported to the observers and retried. A
 // second call during the first one returns an *[holdfast.InvalidError].
 func (p *Partitions) Run(ctx context.Context) error {
+	if err := cause.Check(ctx); err != nil {
+		return err
+	}
 	c := p.client
 	if !c.Work().Start() { // Shutdown waits for it
 		return cause.ErrShutdown
@@ -168,7 +176,8 @@ func (p *Partitions) Run(ctx context.Context) error {
 	defer stop()
 	r := newRun(ctx, p)
 	if !p.current.CompareAndSwap(nil, r) {
-		return driver.Errorf("holdfast: partitions of %q: %w", p.group, driver.Invalid("call", "during another one", "the only one of these Partitions"))
+		return driver.Errorf("holdfast: partitions of %q: %w", p.group, driver.Invalid("call", "during another one",
+			"the only one of these Partitions"))
 	}
 	defer p.current.Store(nil)
 	r.takePart()

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
 	"github.com/holdfast-go/holdfast/partitions"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // Instances join, leave and die. The shares become even within a time limit and with the least moves,
@@ -165,7 +165,7 @@ func TestPartitionsRunTwice(t *testing.T) {
 			if err != nil || r.State != driver.StateFree {
 				t.Errorf("%q is %v, owner %q, %v", r.Name, r.State, r.Owner, err)
 			}
-			if r.Name != "group/partition-bell" && !strings.Contains(r.Owner, "#") {
+			if r.Name != "group/partition-notice" && !strings.Contains(r.Owner, "#") {
 				t.Errorf("the owner of %q was %q", r.Name, r.Owner)
 			}
 		}
@@ -208,7 +208,7 @@ func TestPartitionsRunWithinALostHold(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- p.Run(h.Context()) }()
 		time.Sleep(10 * time.Second)
-		if err := store.Locker().Capabilities().Breaker.BreakNow(t.Context(), "other", 0); err != nil {
+		if err := store.Locker().Capabilities().Breaker.BreakNow(t.Context(), "other", driver.BreakAnybody()); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-done; errors.Is(err, holdfast.ErrLost) || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "lease lost") {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // Instances join, leave and die while calls fail, hang, land late and lose their replies, and functions

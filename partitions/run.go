@@ -173,7 +173,7 @@ func (r *run) rebalance() {
 		}
 	}
 	r.watchOthers(plan, r.owners(), settled)
-	r.table.calm = settled && !r.membersChanged && plan.Even()
+	r.table.unchanged = settled && !r.membersChanged && plan.Even()
 }
 
 func (r *run) reportReadFailure(err error) {
@@ -192,7 +192,8 @@ func (r *run) reportUnreadable() {
 		return
 	}
 	r.reported, r.reportAgain = bad.Names, now+r.settings.reportEvery
-	r.reportReadFailure(driver.Errorf("holdfast: partitions of %q: records that cannot be read: %s; the first error: %w", r.group, bad.List(), bad.First))
+	r.reportReadFailure(driver.Errorf("holdfast: partitions of %q: records that cannot be read: %s; the first error: %w", r.group, bad.List(),
+		bad.First))
 }
 
 // owners lists the owner of each partition. Of the partitions that this instance works on it knows
@@ -372,13 +373,12 @@ func (r *run) watchOthers(p plan.Plan, owners []string, settled bool) {
 	}
 }
 
-// watch begins or ends the watch of a name, where the backend has a Watcher.
+// watch begins or ends the watch of a name, where the backend has a Waker.
 func (r *run) watch(name string, wanted bool) {
-	w := r.client.Capabilities().Watcher
 	stop, watched := r.watches[name]
 	switch {
-	case wanted && !watched && w != nil:
-		r.watches[name] = w.Watch(name, r.readSoon)
+	case wanted && !watched && r.client.Watches():
+		r.watches[name] = r.client.Capabilities().Waker.Wake(name, "", func(driver.Wakeup) { r.readSoon() })
 	case !wanted && watched:
 		stop()
 		delete(r.watches, name)

@@ -25,7 +25,7 @@ type table struct {
 	index      map[string]int // of each name; only where the records are listed
 	rows       []row
 	memory     time.Duration   // how long an owner is remembered that batched reads do not contain
-	calm       bool            // nothing was moving after the last read
+	unchanged  bool            // nothing was moving after the last read
 	unreadable engine.Failures // records that the last read could not read
 
 	holds func(i int) (owner string, held bool) // whether this instance itself holds a lock
@@ -84,7 +84,7 @@ func (t *table) read(ctx context.Context, each, all time.Duration) error {
 		for from := 0; from < len(t.names); from += batchread.MaxNames {
 			names := t.names[from:min(from+batchread.MaxNames, len(t.names))]
 			limited, cancel := context.WithTimeout(ctx, each)
-			recs, errs := batchread.Inspect(limited, a.BatchInspector, names)
+			recs, errs := batchread.Inspect(limited, a.BatchInspector, "", names)
 			cancel()
 			t.update(ctx, each, from, recs, errs)
 		}
@@ -152,7 +152,7 @@ func (t *table) readEach(ctx context.Context, each time.Duration, first int, rec
 	forEach(which, func(i int) bool {
 		limited, cancel := context.WithTimeout(ctx, each)
 		defer cancel()
-		recs[i], errs[i] = t.client.Locker().Inspect(limited, t.names[first+i])
+		recs[i], errs[i] = t.client.Inspect(limited, t.names[first+i]) // measured
 		return true
 	})
 }
@@ -174,7 +174,7 @@ func (t *table) addOwners(ctx context.Context, each time.Duration, first int, re
 		}
 		same := rec.Token == row.token
 		if rec.Token == 0 {
-			same = t.calm && now < row.askAgain
+			same = t.unchanged && now < row.askAgain
 		}
 		if same && row.state == driver.StateHeld {
 			rec.Owner, rec.Token = row.heldBy, row.token

@@ -9,8 +9,9 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/engine"
+	"github.com/holdfast-go/holdfast/internal/bridge"
 	"github.com/holdfast-go/holdfast/internal/plan"
 )
 
@@ -22,7 +23,7 @@ type withoutOwners struct {
 	asked   int
 }
 
-func (b *withoutOwners) Limits() driver.Limits { return driver.Limits{} }
+func (b *withoutOwners) Info() driver.Info { return driver.Info{} }
 func (b *withoutOwners) Capabilities() driver.Capabilities {
 	return driver.Capabilities{BatchInspector: b}
 }
@@ -33,7 +34,7 @@ func (b *withoutOwners) Inspect(_ context.Context, name string) (driver.Record, 
 	return b.records[name], nil
 }
 
-func (b *withoutOwners) InspectBatch(_ context.Context, names []string) ([]driver.Record, []error) {
+func (b *withoutOwners) InspectBatch(_ context.Context, _ driver.WaiterID, names []string) ([]driver.Record, []error) {
 	records := make([]driver.Record, len(names))
 	for i, name := range names {
 		records[i] = b.records[name]
@@ -53,8 +54,8 @@ func TestTableRemembersOwnersByToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Shutdown(t.Context())
-	table := newTable((*engine.Client)(c), "g", 2, time.Hour, func(int) (string, bool) { return "", false })
-	table.calm = true
+	table := newTable(bridge.Client(c), "g", 2, time.Hour, func(int) (string, bool) { return "", false })
+	table.unchanged = true
 	for i, step := range []struct {
 		owner string
 		token uint64
@@ -67,6 +68,39 @@ func TestTableRemembersOwnersByToken(t *testing.T) {
 		if got := table.rows[0].owner(); got != step.owner || b.asked != step.asked {
 			t.Errorf("read %d: owner %q after %d single reads, want %q after %d", i, got, b.asked, step.owner, step.asked)
 		}
+	}
+}
+
+// inspected counts the records that the calls reported to a hook have read.
+type inspected struct {
+	telemetry.Ignore
+	calls, records int
+}
+
+func (h *inspected) End(_ context.Context, op telemetry.Operation, _ time.Duration, _ error) {
+	if op.Kind == telemetry.Call && op.Method == "inspect" {
+		h.calls++
+		h.records += op.Locks
+	}
+}
+
+// A hook is notified of every read of the records, also of those of one owner each, which cost the most on Azure.
+func TestReadsAreReported(t *testing.T) {
+	held := driver.Record{State: driver.StateHeld, Owner: "o", Token: 1, TTL: time.Minute}
+	b := &withoutOwners{records: map[string]driver.Record{partitionName("g", 0): held, partitionName("g", 1): held}}
+	hook := &inspected{}
+	c, err := holdfast.New(b, holdfast.WithHook(hook))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Shutdown(t.Context())
+	table := newTable(bridge.Client(c), "g", 2, time.Hour, func(int) (string, bool) { return "", false })
+	table.unchanged = true
+	if err := table.read(t.Context(), time.Second, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if hook.calls != 3 || hook.records != 6 {
+		t.Errorf("%d calls that read %d records, want a batch of 4 and 2 of 1", hook.calls, hook.records)
 	}
 }
 
@@ -84,7 +118,7 @@ func TestOwners(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &work{hold: (*engine.Hold)(h)}
+		return &work{hold: bridge.Hold(h)}
 	}
 	lost := working("lost")
 	elapsed.Store(int64(time.Hour))

@@ -3,11 +3,8 @@ package partitions
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/holdfast-go/holdfast/internal/engine"
-	"github.com/holdfast-go/holdfast/internal/event"
-	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
 // work is a partition that this instance holds, and the goroutine that calls the function.
@@ -50,34 +47,8 @@ func (w *work) reassign() { w.hold.Cancel(ErrReassigned) }
 // do calls the function until the partition is no longer to be worked on.
 func (w *work) do() {
 	defer w.end() // also if the function panics
-	c, restart := w.run.client, w.run.settings.restart
-	for failures := 0; w.hold.Err() == nil; failures++ {
-		began := c.Now()
-		err := w.run.fn(w.hold.Context(), w.partition)
-		ended := w.hold.Err()
-		if err == nil || ended != nil {
-			if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, ended) {
-				w.hold.Report(event.Error, "task", err)
-			}
-			break
-		}
-		w.hold.Report(event.Error, "task", err)
-		if c.Now()-began > restart.Max {
-			failures = 0
-		}
-		w.sleep(timing.Backoff(failures, restart.Initial, restart.Max))
-	}
+	w.hold.CallUntilDone(func(ctx context.Context) error { return w.run.fn(ctx, w.partition) }, w.run.settings.restart)
 	<-w.hold.Context().Done()
-}
-
-// sleep waits, at most until the partition's context ends.
-func (w *work) sleep(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-w.hold.Context().Done():
-	}
 }
 
 // end releases the partition. Until then this instance does not try to acquire it again.

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
 	"github.com/holdfast-go/holdfast/partitions"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // A function that fails is called again after a growing backoff; one that returns nil is not called
@@ -194,39 +194,35 @@ func TestPartitionsReleasesAreLimited(t *testing.T) {
 		}
 		cancel()
 		t.Logf("Run returned %v", <-done)
-		if got := l.Highest(locktest.OpRelease); got < most || got > most+1 { // and that of the member lock
+		if got := l.Highest(driver.MethodRelease); got < most || got > most+1 { // and that of the member lock
 			t.Errorf("%d releases at once, want %d", got, most)
 		}
 	})
 }
 
-// slowRelease is a Locker whose answers to releases of partitions come late.
+// slowRelease makes answers to releases of partitions come late.
 type slowRelease struct {
-	*locktest.Link
 	delay     time.Duration
 	releasing atomic.Int64
 	taken     atomic.Int64 // attempts at that partition during the release
 	partition atomic.Pointer[string]
 }
 
-func (s *slowRelease) Release(ctx context.Context, l holdfast.Lease) error {
-	err := s.Link.Release(ctx, l)
-	if strings.Contains(l.Name, "member") || strings.Contains(l.Name, "bell") {
-		return err
+func (s *slowRelease) intercept(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+	name := call.Concerned().Name
+	if slow := s.partition.Load(); call.Method == driver.MethodTryAcquire && slow != nil && *slow == name && s.releasing.Load() > 0 {
+		s.taken.Add(1)
 	}
-	if s.partition.CompareAndSwap(nil, &l.Name) {
+	a := next(ctx, call)
+	if call.Method != driver.MethodRelease || strings.Contains(name, "member") || strings.Contains(name, "notice") {
+		return a
+	}
+	if s.partition.CompareAndSwap(nil, &name) {
 		s.releasing.Add(1)
 		defer s.releasing.Add(-1)
 		time.Sleep(s.delay)
 	}
-	return err
-}
-
-func (s *slowRelease) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
-	if name := s.partition.Load(); name != nil && *name == req.Name && s.releasing.Load() > 0 {
-		s.taken.Add(1)
-	}
-	return s.Link.TryAcquire(ctx, req)
+	return a
 }
 
 // A partition that is being released is not acquired again before the release has returned, even if
@@ -234,12 +230,8 @@ func (s *slowRelease) TryAcquire(ctx context.Context, req driver.Request) (holdf
 func TestPartitionsNotAcquiredWhileBeingReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := locktest.NewFleet(t, 4)
-		var slow *slowRelease
-		f.Join(func(s *locktest.Link) {
-			inner := &locktest.Link{Locker: s.Locker}
-			slow = &slowRelease{Link: inner, delay: 3 * time.Second} // Finish waits for a third of the TTL
-			s.Locker = slow
-		})
+		slow := &slowRelease{delay: 3 * time.Second} // Finish waits for a third of the TTL
+		f.Join(func(s *locktest.Link) { s.Locker = driver.Intercept(s.Locker, slow.intercept) })
 		f.UntilEven(2 * time.Second)
 		two := f.Join(func(s *locktest.Link) { s.NoPartitions.Store(true) }) // it never acquires a free one
 		for slow.releasing.Load() == 0 {                                     // the first returns its surplus

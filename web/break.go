@@ -54,7 +54,7 @@ func (h *Handler) breakLock(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	log = log.With("lock", request.Name, "token", token)
-	err = h.client.Break(r.Context(), request.Name, token)
+	err = h.client.Break(r.Context(), request.Name, holdfast.BreakToken(token))
 	var held *holdfast.HeldError
 	switch {
 	case errors.As(err, &held):

@@ -150,7 +150,7 @@ func (h *Handler) showOne(s *lockview.Snapshot, name string) (string, func() any
 	if found {
 		record := &s.Records[at]
 		h.locks.Want(record)
-		return mark(record), func() any { return rowOf(*record, s.At) }
+		return mark(record), func() any { return detailOf(record, s.At) }
 	}
 	state := "absent"
 	if slices.Contains(s.Unreadable, name) {
@@ -161,5 +161,9 @@ func (h *Handler) showOne(s *lockview.Snapshot, name string) (string, func() any
 
 // mark differs whenever a reader would see a difference, other than the time left.
 func mark(r *driver.Record) string {
-	return fmt.Sprint(r.State, r.Owner, r.Token, r.Broken, r.TTL, r.Waiters, r.AcquiredAt, r.RenewedAt)
+	text := fmt.Appendln(nil, r.State, r.Owner, r.Token, r.Broken, r.TTL, r.Waiters, r.AcquiredAt, r.RenewedAt, len(r.Holders))
+	for _, h := range r.Holders[:min(len(r.Holders), maxHolders)] {
+		text = fmt.Appendln(text, h.Token, h.Broken, h.RenewedAt)
+	}
+	return string(text)
 }

@@ -1,6 +1,7 @@
 package web_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"iter"
@@ -81,7 +82,8 @@ func (s *stream) sofar() string {
 }
 
 // inBubble runs f in a bubble with a page of a Locker, and a function that follows events.
-func inBubble(t *testing.T, refresh time.Duration, f func(t *testing.T, l *anonymous, client *holdfast.Client, h *web.Handler, follow func(path string) (*stream, context.CancelFunc))) {
+func inBubble(t *testing.T, refresh time.Duration, f func(t *testing.T, l *anonymous, client *holdfast.Client, h *web.Handler,
+	follow func(path string) (*stream, context.CancelFunc))) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		l := &anonymous{Locker: memory.NewStore().Locker()}
@@ -112,7 +114,8 @@ func inBubble(t *testing.T, refresh time.Duration, f func(t *testing.T, l *anony
 // The owner of a lock that a reader sees is read, and shown until it is old.
 func TestOwnersThatTheListingLacks(t *testing.T) {
 	t.Parallel()
-	inBubble(t, time.Second, func(t *testing.T, l *anonymous, client *holdfast.Client, _ *web.Handler, follow func(string) (*stream, context.CancelFunc)) {
+	inBubble(t, time.Second, func(t *testing.T, l *anonymous, client *holdfast.Client, _ *web.Handler,
+		follow func(string) (*stream, context.CancelFunc)) {
 		for _, name := range []string{"job", "unseen"} {
 			if _, err := client.Lock(t.Context(), name, holdfast.WithOwner("owner-of-"+name), holdfast.WithTTL(time.Hour)); err != nil {
 				t.Fatal(err)
@@ -143,7 +146,8 @@ func TestOwnersThatTheListingLacks(t *testing.T) {
 // A connection is never silent for long: neither while the backend is asked rarely, nor while it hangs.
 func TestEventsKeepTheConnection(t *testing.T) {
 	t.Parallel()
-	inBubble(t, time.Minute, func(t *testing.T, l *anonymous, _ *holdfast.Client, _ *web.Handler, follow func(string) (*stream, context.CancelFunc)) {
+	inBubble(t, time.Minute, func(t *testing.T, l *anonymous, _ *holdfast.Client, _ *web.Handler,
+		follow func(string) (*stream, context.CancelFunc)) {
 		s, stop := follow("/api/events")
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
@@ -166,7 +170,8 @@ func TestEventsKeepTheConnection(t *testing.T) {
 // The backend is asked while somebody looks, and no longer.
 func TestNobodyLooks(t *testing.T) {
 	t.Parallel()
-	inBubble(t, time.Second, func(t *testing.T, l *anonymous, _ *holdfast.Client, _ *web.Handler, follow func(string) (*stream, context.CancelFunc)) {
+	inBubble(t, time.Second, func(t *testing.T, l *anonymous, _ *holdfast.Client, _ *web.Handler,
+		follow func(string) (*stream, context.CancelFunc)) {
 		time.Sleep(time.Minute)
 		if n := l.listed.Load(); n != 0 {
 			t.Errorf("%d listings before somebody has looked", n)
@@ -181,4 +186,37 @@ func TestNobodyLooks(t *testing.T) {
 			t.Errorf("%d listings in 10s and a little, then %d more", before, n-before)
 		}
 	})
+}
+
+// A server's ReadTimeout limits the request. The events go on.
+func TestEventsOutlastReadTimeout(t *testing.T) {
+	t.Parallel()
+	client, err := holdfast.New(memory.NewStore().Locker())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := web.New(client, web.Options{Refresh: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const limit = 300 * time.Millisecond
+	server := httptest.NewUnstartedServer(h)
+	server.Config.ReadTimeout = limit
+	server.Start()
+	response, err := server.Client().Get(server.URL + "/api/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	began, lines := time.Now(), bufio.NewScanner(response.Body)
+	for time.Since(began) < 5*limit && lines.Scan() {
+	}
+	if took := time.Since(began); took < 5*limit {
+		t.Errorf("the events ended after %s: %v", took, lines.Err())
+	}
+	_ = response.Body.Close()
+	h.Close()
+	server.Close()
+	if err := client.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
 }

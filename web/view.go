@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"net/url"
 	"slices"
 	"strconv"
@@ -24,8 +25,22 @@ type row struct {
 	AcquiredAt  *time.Time `json:"acquiredAt,omitempty"`
 	RenewedAt   *time.Time `json:"renewedAt,omitempty"`
 	Waiters     int        `json:"waiters,omitempty"` // that have a position in the queue
+	Sharing     int        `json:"sharing,omitempty"` // how many share the lock; Owner and Token are those of the latest
+	Holders     []holder   `json:"holders,omitempty"` // of them the first, by token, of the lock that is read alone
 	History     []tenure   `json:"history,omitempty"` // of the lock that is read alone
 }
+
+// holder is one of those who share a lock, as the page gets it.
+type holder struct {
+	Owner       string     `json:"owner,omitempty"`
+	Token       string     `json:"token"`
+	RemainingMs *int64     `json:"remainingMs,omitempty"`
+	RenewedAt   *time.Time `json:"renewedAt,omitempty"`
+	Broken      bool       `json:"broken,omitempty"`
+}
+
+// maxHolders is how many holders of a shared lock the page gets.
+const maxHolders = 100
 
 // tenure is a past holder as the page gets it.
 type tenure struct {
@@ -34,17 +49,22 @@ type tenure struct {
 	From  time.Time `json:"from,omitzero"`
 	Until time.Time `json:"until,omitzero"`
 	End   string    `json:"end"`
+	Mode  string    `json:"mode,omitempty"` // "shared", or empty
 }
 
-// rowOf describes a record that was read at a time.
-func rowOf(r driver.Record, at time.Time) row {
-	out := row{Name: r.Name, State: lockview.State(&r), Owner: r.Owner, TTLMs: r.TTL.Milliseconds(), Waiters: r.Waiters}
-	if r.Token != 0 {
-		out.Token = strconv.FormatUint(r.Token, 10)
+// rowOf describes a record that was read at a time, without its holders and its history.
+func rowOf(r *driver.Record, at time.Time) row {
+	out := row{Name: r.Name, State: lockview.State(r), Owner: r.Owner, TTLMs: r.TTL.Milliseconds(), Waiters: r.Waiters,
+		Sharing: len(r.Holders)}
+	token := r.Token
+	if n := len(r.Holders); n > 0 { // the record's own can be those of a holder that has ended
+		out.Owner, token = r.Holders[n-1].Owner, r.Holders[n-1].Token
 	}
-	if r.RemainingKnown && r.State == driver.StateHeld {
-		left := max(0, (r.Remaining - time.Since(at)).Milliseconds())
-		out.RemainingMs = &left
+	if token != 0 {
+		out.Token = strconv.FormatUint(token, 10)
+	}
+	if r.State == driver.StateHeld {
+		out.RemainingMs = leftMs(r.Remaining, r.RemainingKnown, at)
 	}
 	if !r.AcquiredAt.IsZero() {
 		out.AcquiredAt = &r.AcquiredAt
@@ -52,8 +72,35 @@ func rowOf(r driver.Record, at time.Time) row {
 	if !r.RenewedAt.IsZero() {
 		out.RenewedAt = &r.RenewedAt
 	}
+	return out
+}
+
+// leftMs is the time left now of what was read at a time, or nil if it is not known.
+func leftMs(left time.Duration, known bool, at time.Time) *int64 {
+	if !known {
+		return nil
+	}
+	now := max(0, (left - time.Since(at)).Milliseconds())
+	return &now
+}
+
+// detailOf describes a record with its holders and its history.
+func detailOf(r *driver.Record, at time.Time) row {
+	out := rowOf(r, at)
+	for _, h := range r.Holders[:min(len(r.Holders), maxHolders)] {
+		one := holder{Owner: h.Owner, Token: strconv.FormatUint(h.Token, 10), RemainingMs: leftMs(h.Remaining, h.RemainingKnown, at),
+			Broken: h.Broken}
+		if !h.RenewedAt.IsZero() {
+			one.RenewedAt = &h.RenewedAt
+		}
+		out.Holders = append(out.Holders, one)
+	}
 	for _, t := range r.History {
-		out.History = append(out.History, tenure{t.Owner, strconv.FormatUint(t.Token, 10), t.From, t.Until, t.End.String()})
+		one := tenure{Owner: t.Owner, Token: strconv.FormatUint(t.Token, 10), From: t.From, Until: t.Until, End: t.End.String()}
+		if t.Mode != driver.Exclusive {
+			one.Mode = t.Mode.String()
+		}
+		out.History = append(out.History, one)
 	}
 	return out
 }
@@ -119,7 +166,7 @@ func viewOf(s *lockview.Snapshot, q query) view {
 		States: s.Count(), Rows: []row{}, Unreadable: s.Unreadable[:min(len(s.Unreadable), maxUnreadable)]}
 	matching, out.Page, out.Pages = paged(matching, q)
 	for _, r := range matching {
-		out.Rows = append(out.Rows, rowOf(*r, s.At))
+		out.Rows = append(out.Rows, rowOf(r, s.At))
 	}
 	out.shown = matching
 	return out
@@ -138,6 +185,8 @@ type instance struct {
 	Locks      []string     `json:"locks"` // the first of them by name, without partitions
 	LocksHeld  int          `json:"locksHeld"`
 	Partitions []*partition `json:"partitions"`
+
+	groups map[string]*partition // of Partitions, by group
 }
 
 // partition is what an instance owns of one group.
@@ -180,25 +229,26 @@ func instancesOf(s *lockview.Snapshot, q query) instancesView {
 		if isPartition && group == "" {
 			continue
 		}
-		owner := r.Owner
-		if isPartition {
-			owner = instanceOf(owner)
-		}
-		at := all[owner]
-		if at == nil {
-			at = &instance{Owner: owner, Locks: []string{}, Partitions: []*partition{}}
-			all[owner] = at
-			if strings.Contains(strings.ToLower(owner), text) {
-				matching = append(matching, at)
+		for owner := range ownersOf(r) {
+			if isPartition {
+				owner = instanceOf(owner)
 			}
-		}
-		if isPartition {
-			at.add(group, number)
-			continue
-		}
-		at.LocksHeld++
-		if len(at.Locks) < maxLocksShown {
-			at.Locks = append(at.Locks, r.Name)
+			at := all[owner]
+			if at == nil {
+				at = &instance{Owner: owner, Locks: []string{}, Partitions: []*partition{}}
+				all[owner] = at
+				if strings.Contains(strings.ToLower(owner), text) {
+					matching = append(matching, at)
+				}
+			}
+			if isPartition {
+				at.add(group, number)
+				continue
+			}
+			at.LocksHeld++
+			if len(at.Locks) < maxLocksShown {
+				at.Locks = append(at.Locks, r.Name)
+			}
 		}
 	}
 	slices.SortFunc(matching, func(a, b *instance) int { return strings.Compare(a.Owner, b.Owner) })
@@ -212,13 +262,33 @@ func instancesOf(s *lockview.Snapshot, q query) instancesView {
 	return out
 }
 
-func (i *instance) add(group string, number uint64) {
-	at := slices.IndexFunc(i.Partitions, func(p *partition) bool { return p.Group == group })
-	if at < 0 {
-		at = len(i.Partitions)
-		i.Partitions = append(i.Partitions, &partition{Group: group})
+// ownersOf ranges over the owners of a lock, each once.
+func ownersOf(r *driver.Record) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if len(r.Holders) == 0 {
+			yield(r.Owner)
+			return
+		}
+		seen := map[string]bool{}
+		for _, h := range r.Holders {
+			if !seen[h.Owner] && !yield(h.Owner) {
+				return
+			}
+			seen[h.Owner] = true
+		}
 	}
-	p := i.Partitions[at]
+}
+
+func (i *instance) add(group string, number uint64) {
+	p := i.groups[group]
+	if p == nil {
+		if i.groups == nil {
+			i.groups = map[string]*partition{}
+		}
+		p = &partition{Group: group}
+		i.groups[group] = p
+		i.Partitions = append(i.Partitions, p)
+	}
 	p.Count++
 	p.numbers = append(p.numbers, number)
 }
@@ -262,7 +332,7 @@ func partitionOf(name string) (group string, number uint64, ok bool) {
 		return "", 0, false
 	}
 	rest := name[at+len(mark):]
-	if rest == "bell" || strings.HasPrefix(rest, "member-") {
+	if rest == "notice" || strings.HasPrefix(rest, "member-") {
 		return "", 0, true
 	}
 	number, err := strconv.ParseUint(rest, 10, 32)

@@ -28,6 +28,9 @@ import (
 
 // Options configure a [Handler]. The zero value is a read-only page that everybody may read.
 type Options struct {
+	// Backend is shown at the top of the page, so that nobody takes one backend for another, such as
+	// staging for production. It must have no credentials. Empty: nothing is shown.
+	Backend string
 	// Prefix limits the page to locks whose names begin with it.
 	Prefix string
 	// Refresh is how often the backend is asked for its locks while somebody looks at the page.
@@ -78,7 +81,8 @@ var files = map[string]string{
 }
 
 // policy lets the page load its own files, and nothing else.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; " +
+	"form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'"
 
 // errNotShown is about a name outside of the prefix.
@@ -153,10 +157,12 @@ func serveFile(name, kind string) http.Handler {
 // session answers with what the reader may do, and with the token that a request to break must bring.
 func (h *Handler) session(w http.ResponseWriter, r *http.Request) {
 	answer := struct {
-		MayBreak bool   `json:"mayBreak"`
-		Token    string `json:"token,omitempty"`
-		Prefix   string `json:"prefix"`
-	}{Prefix: h.options.Prefix}
+		MayBreak bool     `json:"mayBreak"`
+		Token    string   `json:"token,omitempty"`
+		Prefix   string   `json:"prefix"`
+		Backend  string   `json:"backend,omitempty"`
+		Caveats  []string `json:"caveats,omitempty"`
+	}{Prefix: h.options.Prefix, Backend: h.options.Backend, Caveats: h.client.Info().Caveats()}
 	if h.mayBreak(r) {
 		answer.MayBreak, answer.Token = true, h.token
 	}
@@ -186,7 +192,7 @@ func (h *Handler) lock(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	record.Name = name
-	writeJSON(w, http.StatusOK, rowOf(record, time.Now()))
+	writeJSON(w, http.StatusOK, detailOf(&record, time.Now()))
 }
 
 // shown reports whether the page is about this lock.

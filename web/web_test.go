@@ -172,7 +172,8 @@ func TestPrefixLimitsThePage(t *testing.T) {
 func TestInstances(t *testing.T) {
 	t.Parallel()
 	p := serve(t, web.Options{})
-	for _, name := range []string{"orders/partition-0001", "orders/partition-0002", "orders/partition-0003", "orders/partition-0007", "orders/partition-member-0000", "billing", "odd/partition-x"} {
+	for _, name := range []string{"orders/partition-0001", "orders/partition-0002", "orders/partition-0003", "orders/partition-0007",
+		"orders/partition-member-0000", "billing", "odd/partition-x"} {
 		p.hold(name)
 	}
 	for i := range 60 {
@@ -206,7 +207,8 @@ func TestInstances(t *testing.T) {
 	if got.Matching != 1 || got.Instances[0].Owner != "web-1" || got.Instances[0].LocksHeld != 2 || len(got.Instances[0].Partitions) != 2 {
 		t.Fatalf("search: %+v", got)
 	}
-	if mail, orders := got.Instances[0].Partitions[0], got.Instances[0].Partitions[1]; mail.Group != "mail" || orders.Group != "orders" || orders.Count != 4 || orders.Numbers != "1–3, 7" {
+	if mail, orders := got.Instances[0].Partitions[0], got.Instances[0].Partitions[1]; mail.Group != "mail" || orders.Group != "orders" ||
+		orders.Count != 4 || orders.Numbers != "1–3, 7" {
 		t.Errorf("partitions: %+v", got.Instances[0].Partitions)
 	}
 	if code := p.get("api/instances?page=0", nil); code != http.StatusBadRequest {
@@ -233,7 +235,8 @@ func TestEventsFollowChanges(t *testing.T) {
 func TestEventsAreRefused(t *testing.T) {
 	t.Parallel()
 	p := serve(t, web.Options{Prefix: "team-a/"})
-	for path, code := range map[string]int{"api/events?name=team-b/job": http.StatusBadRequest, "api/events?sort=color": http.StatusBadRequest} {
+	for path, code := range map[string]int{"api/events?name=team-b/job": http.StatusBadRequest,
+		"api/events?sort=color": http.StatusBadRequest} {
 		if got := p.get(path, nil); got != code {
 			t.Errorf("%s: status %d, want %d", path, got, code)
 		}
@@ -284,112 +287,12 @@ func (s *eventStream) expect(kind, text string) {
 	s.t.Fatalf("no event %q with %s: %v", kind, text, s.lines.Err())
 }
 
-func everybody(*http.Request) bool { return true }
-
-// post sends a request to break, with the headers given.
-func (p *page) post(body string, header map[string]string) (int, string) {
-	p.t.Helper()
-	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodPost, p.URL+"/locks/api/break", strings.NewReader(body))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	for name, value := range header {
-		request.Header.Set(name, value)
-	}
-	response, err := p.Client().Do(request)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	text, _ := io.ReadAll(response.Body)
-	return response.StatusCode, string(text)
-}
-
-func (p *page) token() string {
-	p.t.Helper()
-	var session struct {
-		MayBreak bool
-		Token    string
-	}
-	p.get("api/session", &session)
-	if session.MayBreak != (session.Token != "") {
-		p.t.Errorf("%+v", session)
-	}
-	return session.Token
-}
-
-func TestBreak(t *testing.T) {
-	t.Parallel()
-	p := serve(t, web.Options{MayBreak: everybody, User: func(r *http.Request) string { return r.Header.Get("X-User") }})
-	h := p.hold("job")
-	token := p.token()
-	body := fmt.Sprintf(`{"name":"job","token":"%d"}`, h.Token())
-	for name, c := range map[string]struct {
-		body   string
-		header map[string]string
-		code   int
-	}{
-		"without the page's token":   {body, nil, http.StatusForbidden},
-		"with another token":         {body, map[string]string{"X-Holdfast-Token": token + "x"}, http.StatusForbidden},
-		"from another site":          {body, map[string]string{"X-Holdfast-Token": token, "Sec-Fetch-Site": "cross-site"}, http.StatusForbidden},
-		"from another origin":        {body, map[string]string{"X-Holdfast-Token": token, "Origin": "https://elsewhere.example"}, http.StatusForbidden},
-		"of a holder that was not":   {`{"name":"job","token":"5"}`, map[string]string{"X-Holdfast-Token": token}, http.StatusConflict},
-		"without the holder's token": {`{"name":"job"}`, map[string]string{"X-Holdfast-Token": token}, http.StatusBadRequest},
-		"with more than that":        {`{"name":"job","token":"5","now":true}`, map[string]string{"X-Holdfast-Token": token}, http.StatusBadRequest},
-		"without a name":             {`{"name":"","token":"5"}`, map[string]string{"X-Holdfast-Token": token}, http.StatusNotFound},
-		"too long":                   {`{"name":"` + strings.Repeat("x", 10_000) + `"}`, map[string]string{"X-Holdfast-Token": token}, http.StatusBadRequest},
-	} {
-		if code, text := p.post(c.body, c.header); code != c.code {
-			t.Errorf("%s: status %d %s, want %d", name, code, text, c.code)
-		}
-		if r, err := p.client.Inspect(t.Context(), "job"); err != nil || r.Broken {
-			t.Fatalf("%s: the lock was broken (%v)", name, err)
-		}
-	}
-	if code, text := p.post(body, map[string]string{"X-Holdfast-Token": token, "Sec-Fetch-Site": "same-origin", "X-User": "ada"}); code != http.StatusOK {
-		t.Fatalf("status %d %s", code, text)
-	}
-	if r, err := p.client.Inspect(t.Context(), "job"); err != nil || !r.Broken {
-		t.Errorf("broken is %v, %v", r.Broken, err)
-	}
-	if log := p.log.String(); !strings.Contains(log, "a lock was broken from the page") || !strings.Contains(log, "lock=job") || !strings.Contains(log, "client=127.0.0.1:") || !strings.Contains(log, "user=ada") || strings.Contains(log, token) {
-		t.Errorf("the log:\n%s", log)
-	}
-}
-
-func TestReadOnlyByDefault(t *testing.T) {
-	t.Parallel()
-	p := serve(t, web.Options{})
-	h := p.hold("job")
-	if token := p.token(); token != "" {
-		t.Error("the page got a token")
-	}
-	if code, _ := p.post(fmt.Sprintf(`{"name":"job","token":"%d"}`, h.Token()), nil); code != http.StatusForbidden {
-		t.Errorf("status %d", code)
-	}
-	if code := p.get("api/break", nil); code != http.StatusMethodNotAllowed {
-		t.Errorf("GET: status %d", code)
-	}
-}
-
-func TestWhoMayRead(t *testing.T) {
-	t.Parallel()
-	p := serve(t, web.Options{MayRead: func(r *http.Request) bool { return r.URL.Query().Get("key") == "k" }})
-	for _, path := range []string{"", "app.js", "api/locks", "api/lock?name=a", "api/session", "api/events", "api/instances"} {
-		if code := p.get(path, nil); code != http.StatusForbidden {
-			t.Errorf("%q: status %d", path, code)
-		}
-	}
-	if code := p.get("api/locks?key=k", nil); code != http.StatusOK {
-		t.Errorf("with the key: status %d", code)
-	}
-}
-
 // The page asks no other host, and runs no script but its own.
 func TestPageStandsAlone(t *testing.T) {
 	t.Parallel()
 	p := serve(t, web.Options{})
-	for path, kind := range map[string]string{"": "text/html", "app.js": "text/javascript", "view.js": "text/javascript", "app.css": "text/css", "icon.svg": "image/svg+xml"} {
+	for path, kind := range map[string]string{"": "text/html", "app.js": "text/javascript", "view.js": "text/javascript",
+		"app.css": "text/css", "icon.svg": "image/svg+xml"} {
 		response, err := p.Client().Get(p.URL + "/locks/" + path)
 		if err != nil {
 			t.Fatal(err)
@@ -399,11 +302,13 @@ func TestPageStandsAlone(t *testing.T) {
 		if !strings.HasPrefix(response.Header.Get("Content-Type"), kind) {
 			t.Errorf("%q is %s", path, response.Header.Get("Content-Type"))
 		}
-		if csp := response.Header.Get("Content-Security-Policy"); !strings.HasPrefix(csp, "default-src 'none'") || !strings.Contains(csp, "require-trusted-types-for 'script'") || strings.Contains(csp, "unsafe") {
+		if csp := response.Header.Get("Content-Security-Policy"); !strings.HasPrefix(csp, "default-src 'none'") ||
+			!strings.Contains(csp, "require-trusted-types-for 'script'") || strings.Contains(csp, "unsafe") {
 			t.Errorf("%q: policy %q", path, csp)
 		}
 		text := strings.ReplaceAll(string(body), "http://www.w3.org/2000/svg", "")
-		if strings.Contains(text, "http://") || strings.Contains(text, "https://") || strings.Contains(text, "//cdn") || strings.Contains(text, "innerHTML") || strings.Contains(text, "onclick=") || strings.Contains(text, "style=") {
+		if strings.Contains(text, "http://") || strings.Contains(text, "https://") || strings.Contains(text, "//cdn") ||
+			strings.Contains(text, "innerHTML") || strings.Contains(text, "onclick=") || strings.Contains(text, "style=") {
 			t.Errorf("%q names another host, or sets HTML", path)
 		}
 	}
@@ -476,7 +381,7 @@ func TestPastHolders(t *testing.T) {
 	}
 	h := p.hold("job")
 	freed := h.Token()
-	if err := p.store.Locker().BreakNow(t.Context(), "job", 0); err != nil {
+	if err := p.store.Locker().BreakNow(t.Context(), "job", driver.BreakAnybody()); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {

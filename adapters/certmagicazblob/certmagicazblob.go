@@ -65,7 +65,8 @@ const (
 // are in the folder "locks" of the container, or of the URL's prefix, and the values in the folder
 // "files". The container is created if it is missing. The Client's Shutdown closes the
 // connections; stop certmagic before it.
-func Open[Info certmagiclock.KeyInfo](ctx context.Context, rawURL string, opts ...holdfast.ClientOption) (*certmagiclock.Storage[Info], *holdfast.Client, error) {
+func Open[Info certmagiclock.KeyInfo](ctx context.Context, rawURL string, opts ...holdfast.ClientOption) (*certmagiclock.Storage[Info],
+	*holdfast.Client, error) {
 	parsed, err := url.Parse(rawURL)
 	if err != nil || strings.Trim(parsed.Path, "/") == "" {
 		return nil, nil, driver.Invalid("URL", "with scheme azblob", "of the form azblob://ACCOUNT/CONTAINER[/PREFIX]")
@@ -95,7 +96,8 @@ func Open[Info certmagiclock.KeyInfo](ctx context.Context, rawURL string, opts .
 // NewStorage makes a complete certmagic Storage. The values are in a folder of a container of the
 // program's own, and the locks are those of client, which may have another backend. It sends
 // nothing.
-func NewStorage[Info certmagiclock.KeyInfo](container *container.Client, folder string, client *holdfast.Client, opts ...holdfast.Option) (*certmagiclock.Storage[Info], error) {
+func NewStorage[Info certmagiclock.KeyInfo](container *container.Client, folder string, client *holdfast.Client,
+	opts ...holdfast.Option) (*certmagiclock.Storage[Info], error) {
 	files, err := NewFiles[Info](container, folder)
 	if err != nil {
 		return nil, err
@@ -196,7 +198,8 @@ func (f *Files[Info]) Delete(ctx context.Context, key string) error {
 			keys = append(keys, key)
 		}
 		for _, one := range keys {
-			_, err := f.container.NewBlobClient(f.blob(one)).Delete(ctx, &blob.DeleteOptions{DeleteSnapshots: to.Ptr(blob.DeleteSnapshotsOptionTypeInclude)})
+			_, err := f.container.NewBlobClient(f.blob(one)).Delete(ctx,
+				&blob.DeleteOptions{DeleteSnapshots: to.Ptr(blob.DeleteSnapshotsOptionTypeInclude)})
 			if err != nil && !missing(err) {
 				return err
 			}
@@ -320,15 +323,18 @@ func missing(err error) bool {
 }
 
 // do runs the requests of one call within a time limit, and wraps their error.
-func (f *Files[Info]) do(ctx context.Context, verb, key string, invalid error, limit time.Duration, requests func(context.Context) error) error {
+func (f *Files[Info]) do(ctx context.Context, verb, key string, invalid error, limit time.Duration,
+	requests func(context.Context) error) error {
 	err := invalid
 	if err == nil && len(f.blob(key)) > filekeys.MaxKey {
-		err = driver.Invalid("key", driver.Quote(key), fmt.Sprintf("shorter: a blob's name has at most %d characters, and most special characters take three", filekeys.MaxKey))
+		err = driver.Invalid("key", driver.Quote(key),
+			fmt.Sprintf("shorter: a blob's name has at most %d characters, and most special characters take three", filekeys.MaxKey))
 	}
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
-		err = requests(policy.WithRetryOptions(ctx, policy.RetryOptions{MaxRetries: 3, TryTimeout: requestTimeout, RetryDelay: 100 * time.Millisecond, MaxRetryDelay: limit}))
+		err = requests(policy.WithRetryOptions(ctx, policy.RetryOptions{MaxRetries: 3, TryTimeout: requestTimeout,
+			RetryDelay: 100 * time.Millisecond, MaxRetryDelay: limit}))
 	}
 	switch {
 	case err == nil:

@@ -11,7 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/adapters/internal/filestest"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/azuritetest"
+	"github.com/holdfast-go/holdfast/test/azuritetest"
 )
 
 type keyInfo = filestest.KeyInfo

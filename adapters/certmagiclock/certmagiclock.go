@@ -12,7 +12,7 @@
 // The packages certmagicmongo and certmagicazblob store the certificates beside the locks, in
 // MongoDB and in Azure Blob Storage. Then a cluster needs nothing else.
 //
-// # What the lock gives, and what not
+// # What the lock guarantees
 //
 // The lock is renewed in the background for as long as certmagic holds it. It is released by
 // Unlock even if the context has ended, and after a crash it is free within one TTL. certmagic
@@ -52,11 +52,14 @@ func NewLocker(client *holdfast.Client, opts ...holdfast.Option) (*Locker, error
 }
 
 // Lock waits until it has the lock. ctx bounds only the waiting.
-func (l *Locker) Lock(ctx context.Context, name string) error { return l.locks.Lock(ctx, name) }
+func (l *Locker) Lock(ctx context.Context, name string) error {
+	_, err := l.locks.Lock(ctx, name)
+	return err
+}
 
 // TryLock makes one attempt, and reports false if the lock is held.
 func (l *Locker) TryLock(ctx context.Context, name string) (bool, error) {
-	err := l.locks.TryLock(ctx, name)
+	_, err := l.locks.TryLock(ctx, name)
 	if errors.Is(err, holdfast.ErrHeld) {
 		return false, nil
 	}

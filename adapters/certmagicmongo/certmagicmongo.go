@@ -67,7 +67,8 @@ const (
 // Open connects to MongoDB and returns a complete certmagic Storage. The URL is that of
 // package drivers/mongo: the locks are in its collection, the values in [Collection] of the
 // same database. The Client's Shutdown closes the connection; stop certmagic before it.
-func Open[Info certmagiclock.KeyInfo](ctx context.Context, url string, opts ...holdfast.ClientOption) (*certmagiclock.Storage[Info], *holdfast.Client, error) {
+func Open[Info certmagiclock.KeyInfo](ctx context.Context, url string, opts ...holdfast.ClientOption) (*certmagiclock.Storage[Info],
+	*holdfast.Client, error) {
 	locker, err := mongolocks.Open(ctx, url)
 	if err != nil {
 		return nil, nil, err
@@ -86,7 +87,8 @@ func Open[Info certmagiclock.KeyInfo](ctx context.Context, url string, opts ...h
 // NewStorage makes a complete certmagic Storage. The values are in a collection of the program's
 // own MongoDB client, and the locks are those of client, which may have another backend. It
 // sends nothing.
-func NewStorage[Info certmagiclock.KeyInfo](collection *mongo.Collection, client *holdfast.Client, opts ...holdfast.Option) (*certmagiclock.Storage[Info], error) {
+func NewStorage[Info certmagiclock.KeyInfo](collection *mongo.Collection, client *holdfast.Client,
+	opts ...holdfast.Option) (*certmagiclock.Storage[Info], error) {
 	files, err := NewFiles[Info](collection)
 	if err != nil {
 		return nil, err
@@ -263,7 +265,8 @@ func only(fields ...string) bson.D {
 }
 
 // do runs the commands of one call within a time limit, and wraps their error.
-func (f *Files[Info]) do(ctx context.Context, verb, key string, invalid error, limit time.Duration, commands func(context.Context) error) error {
+func (f *Files[Info]) do(ctx context.Context, verb, key string, invalid error, limit time.Duration,
+	commands func(context.Context) error) error {
 	err := invalid
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, limit)

@@ -19,7 +19,7 @@
 // each machine's start. A minimum hold of 50 s makes the machines run that job about once a
 // minute, together.
 //
-// # What the lock gives, and what not
+// # What the lock guarantees
 //
 // At most one machine runs a job at a time, and none begins it within the minimum hold of a run.
 // The lock is renewed while the job runs, and released after it has returned or panicked. The
@@ -76,13 +76,12 @@ func (j *Jobs) Func(name string, fn func(ctx context.Context)) (func(), error) {
 
 func (j *Jobs) run(name string, fn func(ctx context.Context)) {
 	ctx := context.Background()
-	if err := j.locks.TryLock(ctx, name); err != nil {
+	held, err := j.locks.TryLock(ctx, name)
+	if err != nil {
 		return // skipped; the Client has reported a failure
 	}
-	defer func() { _ = j.locks.Unlock(ctx, name) }() // a loss and a failure are reported
-	if hold, ok := j.locks.Context(name); ok {
-		fn(hold)
-	}
+	defer func() { _ = held.Unlock(ctx) }() // a loss and a failure are reported
+	fn(held.Context())
 }
 
 // Job is what cron's interface Job asks for.

@@ -3,7 +3,6 @@ package gocronlock_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,26 +12,11 @@ import (
 	"github.com/holdfast-go/holdfast/adapters/gocronlock"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
-func newClient(t *testing.T, l holdfast.Locker) *holdfast.Client {
-	t.Helper()
-	start := time.Now()
-	c, err := holdfast.New(l, holdfast.WithLogger(slog.New(slog.DiscardHandler)),
-		holdfast.WithElapsed(func() time.Duration { return time.Since(start) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		_ = c.Shutdown(ctx)
-	})
-	return c
-}
-
 func TestInvalidArguments(t *testing.T) {
-	client := newClient(t, memory.New())
+	client := locktest.NewClient(t, memory.New())
 	type twoMethods interface {
 		Lock
 		Extend()
@@ -49,6 +33,43 @@ func TestInvalidArguments(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+}
+
+// The lock of an earlier run does not end the next one's.
+func TestSecondUnlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, ctx := memory.NewStore(), t.Context()
+		locker, err := gocronlock.NewLocker[Lock](locktest.NewClient(t, store.Locker()), time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := func() Lock {
+			lock, err := locker.Lock(ctx, "job")
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second) // the minimum hold
+			return lock
+		}
+		first := run()
+		if err := first.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+		second := run()
+		if err := first.Unlock(ctx); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("second Unlock of the first run: %v", err)
+		}
+		other, err := gocronlock.NewLocker[Lock](locktest.NewClient(t, store.Locker()), time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := other.Lock(ctx, "job"); !errors.Is(err, holdfast.ErrHeld) {
+			t.Errorf("the job began elsewhere while it ran: %v", err)
+		}
+		if err := second.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // broken is a Locker of a backend that can fail.
@@ -68,7 +89,7 @@ func TestElectorAnswersWhileTheBackendFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fails atomic.Bool
 		fails.Store(true)
-		elector, err := gocronlock.NewElector(newClient(t, broken{memory.New(), &fails}), "scheduler")
+		elector, err := gocronlock.NewElector(locktest.NewClient(t, broken{memory.New(), &fails}), "scheduler")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,14 +109,14 @@ func TestElectorAnswersWhileTheBackendFails(t *testing.T) {
 func TestElectorLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		first, err := gocronlock.NewElector(newClient(t, store.Locker()), "scheduler")
+		first, err := gocronlock.NewElector(locktest.NewClient(t, store.Locker()), "scheduler")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := first.IsLeader(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		operator := newClient(t, store.Locker())
+		operator := locktest.NewClient(t, store.Locker())
 		second, err := gocronlock.NewElector(operator, "scheduler")
 		if err != nil {
 			t.Fatal(err)
@@ -107,7 +128,7 @@ func TestElectorLoss(t *testing.T) {
 			if _, ok := holdfast.TokenFromContext(ctx); !ok {
 				t.Error("the job has no token")
 			}
-			if err := operator.Break(ctx, "scheduler", 0); err != nil {
+			if err := operator.Break(ctx, "scheduler", driver.BreakAnybody()); err != nil {
 				t.Error(err)
 			}
 			<-ctx.Done()
@@ -133,7 +154,7 @@ func TestElectorLoss(t *testing.T) {
 func TestShutdownWaitsForTheElectorsJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		client := newClient(t, store.Locker())
+		client := locktest.NewClient(t, store.Locker())
 		elector, err := gocronlock.NewElector(client, "scheduler")
 		if err != nil {
 			t.Fatal(err)

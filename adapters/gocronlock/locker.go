@@ -29,7 +29,7 @@
 // Jobs with different periods need lockers of their own (gocron.WithDistributedJobLocker). A
 // Locker is cheap: it has no goroutine, connection or lock until a job runs.
 //
-// # What the lock gives, and what not
+// # What the lock guarantees
 //
 // At most one instance runs a job at a time, and none begins it within the minimum hold of a run.
 // The lock is renewed while the job runs, for any length of time. It is released after the job
@@ -84,10 +84,11 @@ func NewLocker[L Lock](client *holdfast.Client, minHold time.Duration, opts ...h
 // Lock makes one attempt at the lock of a job. If another instance has it, or this one still has
 // it, the error matches [holdfast.ErrHeld], and gocron skips the run. gocron calls it.
 func (l *Locker[L]) Lock(ctx context.Context, key string) (lock L, err error) {
-	if err := l.locks.TryLock(ctx, key); err != nil {
+	held, err := l.locks.TryLock(ctx, key)
+	if err != nil {
 		return lock, err
 	}
-	lock, _ = any(&unlocker{l.locks, key}).(L) // NewLocker has checked the type
+	lock, _ = any(&unlocker{held}).(L) // NewLocker has checked the type
 	return lock, nil
 }
 
@@ -108,11 +109,9 @@ func (l *Locker[L]) Task(name string, fn func(ctx context.Context) error) func(c
 }
 
 // unlocker is the lock of one run.
-type unlocker struct {
-	locks *namedlock.Set
-	name  string
-}
+type unlocker struct{ held *namedlock.Held }
 
 // Unlock ends the run. The lock is released even if ctx has ended: gocron passes the job's
-// context, and drops the error.
-func (u *unlocker) Unlock(ctx context.Context) error { return u.locks.Unlock(ctx, u.name) }
+// context, and drops the error. A second Unlock changes nothing, and its error is an
+// *[holdfast.InvalidError].
+func (u *unlocker) Unlock(ctx context.Context) error { return u.held.Unlock(ctx) }

@@ -9,7 +9,7 @@
 //	defer stop()
 //	_, err = provider.Up(ctx)
 //
-// # What the lock gives, and what not
+// # What the lock guarantees
 //
 // goose waits for the lock, runs what is still to be migrated, and unlocks, even if its context
 // has ended. An instance that waited finds nothing left to do. A migration may take any length of
@@ -69,14 +69,15 @@ func (l *Locker) SessionUnlock(ctx context.Context, _ *sql.Conn) error {
 }
 
 func (l *Locker) lock(ctx context.Context) error {
-	if err := l.locks.Lock(ctx, l.name); err != nil {
+	held, err := l.locks.Lock(ctx, l.name)
+	if err != nil {
 		return err
 	}
 	cancel, watched := ctx.Value(watchKey{l}).(context.CancelCauseFunc)
-	hold, ok := l.locks.Context(l.name)
-	if !watched || !ok {
+	if !watched {
 		return nil
 	}
+	hold := held.Context()
 	context.AfterFunc(hold, func() {
 		if err := context.Cause(hold); !errors.Is(err, holdfast.ErrReleased) {
 			cancel(err)

@@ -35,8 +35,8 @@ import (
 	"github.com/holdfast-go/holdfast/adapters/certmagicazblob"
 	"github.com/holdfast-go/holdfast/adapters/certmagiclock"
 	"github.com/holdfast-go/holdfast/adapters/certmagicmongo"
-	"github.com/holdfast-go/holdfast/internal/azuritetest"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/test/azuritetest"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 type certmagicStorage = certmagiclock.Storage[certmagic.KeyInfo]
@@ -62,7 +62,8 @@ func mongoURL(t *testing.T) string {
 	return strings.TrimSuffix(base, "/") + "/" + mongotest.Collection(t).Database().Name() + "?" + query
 }
 
-func openStorage(t *testing.T, url string, open func(context.Context, string, ...holdfast.ClientOption) (*certmagicStorage, *holdfast.Client, error)) *certmagicStorage {
+func openStorage(t *testing.T, url string, open func(context.Context, string, ...holdfast.ClientOption) (*certmagicStorage,
+	*holdfast.Client, error)) *certmagicStorage {
 	t.Helper()
 	storage, client, err := open(t.Context(), url)
 	if err != nil {
@@ -239,7 +240,11 @@ func TestCertmagicStorageCluster(t *testing.T) {
 				t.Fatal(err)
 			}
 			handler := answering.HTTPChallengeHandler(http.NotFoundHandler())
-			server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { challenges.Add(1); handler.ServeHTTP(w, r) })}
+			server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				challenges.Add(1)
+				handler.ServeHTTP(w,
+					r)
+			})}
 			go func() { _ = server.Serve(listener) }()
 			t.Cleanup(func() { _ = server.Close() })
 
@@ -277,7 +282,8 @@ func TestCertmagicStorageCluster(t *testing.T) {
 			if err != nil || slices.ContainsFunc(all, func(key string) bool { return strings.Contains(key, "challenge_tokens/") }) {
 				t.Errorf("the storage has %q, %v", all, err)
 			}
-			if err := certmagic.CleanStorage(ctx, ordering[0].Storage, certmagic.CleanStorageOptions{ExpiredCerts: true, OCSPStaples: true, Logger: zap.NewNop()}); err != nil {
+			if err := certmagic.CleanStorage(ctx, ordering[0].Storage, certmagic.CleanStorageOptions{ExpiredCerts: true, OCSPStaples: true,
+				Logger: zap.NewNop()}); err != nil {
 				t.Errorf("CleanStorage: %v", err)
 			}
 		})

@@ -62,7 +62,8 @@ func (i issuer) Issue(ctx context.Context, request *x509.CertificateRequest) (*c
 		if err != nil {
 			return err
 		}
-		template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: request.DNSNames, NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour)}
+		template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: request.DNSNames, NotBefore: time.Now(),
+			NotAfter: time.Now().Add(time.Hour)}
 		der, err := x509.CreateCertificate(rand.Reader, template, template, request.PublicKey, key)
 		if err != nil {
 			return err
@@ -140,7 +141,7 @@ func (l losing) Lock(ctx context.Context, name string) error {
 	if err := l.Storage.Lock(ctx, name); err != nil {
 		return err
 	}
-	if err := l.operator.Break(ctx, name, 0); err != nil {
+	if err := l.operator.Break(ctx, name, holdfast.BreakAnybody()); err != nil {
 		return err
 	}
 	for l.RenewLockLease(ctx, name, time.Minute) == nil {

@@ -97,7 +97,7 @@ func TestCronLoss(t *testing.T) {
 	c.Start()
 	<-began
 	stopped := c.Stop() // no further runs
-	if err := newClient(t, store).Break(t.Context(), "report", 0); err != nil {
+	if err := newClient(t, store).Break(t.Context(), "report", holdfast.BreakAnybody()); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-lost; !errors.Is(err, holdfast.ErrLost) {

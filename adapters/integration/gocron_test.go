@@ -171,7 +171,7 @@ func TestGocronLoss(t *testing.T) {
 	}
 	for n := 1; n <= 2; n++ {
 		eventually(t, "a run", func() bool { return job.count() >= n })
-		if err := operator.Break(t.Context(), "report", 0); err != nil {
+		if err := operator.Break(t.Context(), "report", holdfast.BreakAnybody()); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-lost; !errors.Is(err, holdfast.ErrLost) {

@@ -123,7 +123,7 @@ func TestGooseLoss(t *testing.T) {
 	go func() { migrated <- in.up(context.Background()) }()
 	<-began
 	operator := newClient(t, store)
-	if err := operator.Break(t.Context(), "migrations", 0); err != nil {
+	if err := operator.Break(t.Context(), "migrations", holdfast.BreakAnybody()); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-migrated; !errors.Is(err, holdfast.ErrLost) {

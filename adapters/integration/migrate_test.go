@@ -86,7 +86,8 @@ func TestMigrateOnce(t *testing.T) {
 	store, folder, ran := memory.NewStore(), t.TempDir(), &runs{}
 	var instances sync.WaitGroup
 	for range 3 {
-		m, err := newMigrate(newClient(t, store), folder, func(string) error { ran.run(func() { time.Sleep(50 * time.Millisecond) }); return nil })
+		m, err := newMigrate(newClient(t, store), folder,
+			func(string) error { ran.run(func() { time.Sleep(50 * time.Millisecond) }); return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +113,7 @@ func TestMigrateLoss(t *testing.T) {
 	client, operator := newClient(t, store), newClient(t, store)
 	m, err := newMigrate(client, t.TempDir(), func(string) error {
 		ran++
-		if err := operator.Break(t.Context(), "migrations", 0); err != nil {
+		if err := operator.Break(t.Context(), "migrations", holdfast.BreakAnybody()); err != nil {
 			return err
 		}
 		eventually(t, "the loss", func() bool { return isFree(t, operator, "migrations") })

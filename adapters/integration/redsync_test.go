@@ -64,14 +64,16 @@ func libraries(t *testing.T) map[string]library {
 	return map[string]library{
 		"redsync": {
 			mutex: func() mutex {
-				return original.New(redigo.NewPool(pool)).NewMutex("report", original.WithExpiry(expiry), original.WithTries(3), original.WithRetryDelay(50*time.Millisecond))
+				return original.New(redigo.NewPool(pool)).NewMutex("report", original.WithExpiry(expiry), original.WithTries(3),
+					original.WithRetryDelay(50*time.Millisecond))
 			},
 			isTaken:    func(err error) bool { var taken *original.ErrTaken; return errors.As(err, &taken) },
 			errExpired: original.ErrLockAlreadyExpired, errFailed: original.ErrFailed,
 		},
 		"the adapter": {
 			mutex: func() mutex {
-				return redsync.New(newClient(t, store)).NewMutex("report", redsync.WithExpiry(expiry), redsync.WithTries(3), redsync.WithRetryDelay(50*time.Millisecond))
+				return redsync.New(newClient(t, store)).NewMutex("report", redsync.WithExpiry(expiry), redsync.WithTries(3),
+					redsync.WithRetryDelay(50*time.Millisecond))
 			},
 			isTaken:    func(err error) bool { var taken *redsync.ErrTaken; return errors.As(err, &taken) },
 			errExpired: redsync.ErrLockAlreadyExpired, errFailed: redsync.ErrFailed,

@@ -3,33 +3,14 @@ package kuberneteslock
 import (
 	"bytes"
 	"context"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/holdfast-go/holdfast/driver"
-	_ "github.com/holdfast-go/holdfast/drivers/azblob"
-	_ "github.com/holdfast-go/holdfast/drivers/file"
-	_ "github.com/holdfast-go/holdfast/drivers/mongo"
-	"github.com/holdfast-go/holdfast/internal/azuritetest"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/test/backendtest"
 )
-
-// backends are the URLs of new, empty backends.
-var backends = map[string]func(t *testing.T) string{
-	"file": func(t *testing.T) string { return "file:" + filepath.ToSlash(t.TempDir()) },
-	"MongoDB": func(t *testing.T) string {
-		base, query, _ := strings.Cut(mongotest.URI(t), "?")
-		return strings.TrimSuffix(base, "/") + "/" + mongotest.Collection(t).Database().Name() + "?" + query
-	},
-	"Azure Blob Storage": func(t *testing.T) string {
-		service := azuritetest.Shared(t)
-		return service.URL(service.Fresh(t))
-	},
-}
 
 func open(t *testing.T, url string) driver.Locker {
 	t.Helper()
@@ -43,7 +24,7 @@ func open(t *testing.T, url string) driver.Locker {
 
 // The steps of an election, on every backend.
 func TestBackends(t *testing.T) {
-	for name, url := range backends {
+	for name, url := range backendtest.Backends(driver.ReachMachine) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx, url := t.Context(), url(t)

@@ -161,11 +161,35 @@ func TestReleaseOnCancel(t *testing.T) {
 	})
 }
 
+// A release whose answer was lost arrives late. The Lock that sent it campaigns again in a new
+// elector, and does not lead with the lease that the release ends.
+func TestLateRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newElection(t, true)
+		defer e.end()
+		first := e.leader(t, 1)
+		e.lockers[first].set(func(f *faulty) { f.arrives = 3 * time.Second })
+		e.stop[first]()
+		<-e.done[first]
+		e.lockers[first].set(func(f *faulty) { f.arrives = 0 })
+		e.stop[first], e.done[first] = e.elect(t, e.locks[first], true)
+		e.leader(t, 2)
+		time.Sleep(time.Minute)
+		if _, n := e.last(); e.overlap || n != 2 {
+			t.Errorf("%d leaderships; overlap: %t", n, e.overlap)
+		}
+	})
+}
+
 // A loss ends the leadership, also if the lease is free again when the elector asks.
 func TestElectorLoss(t *testing.T) {
 	for what, act := range map[string]func(driver.Breaker, context.Context) error{
-		"broken":     func(b driver.Breaker, ctx context.Context) error { return b.Break(ctx, "operator", 0) },
-		"broken now": func(b driver.Breaker, ctx context.Context) error { return b.BreakNow(ctx, "operator", 0) },
+		"broken": func(b driver.Breaker, ctx context.Context) error {
+			return b.Break(ctx, "operator", driver.BreakAnybody())
+		},
+		"broken now": func(b driver.Breaker, ctx context.Context) error {
+			return b.BreakNow(ctx, "operator", driver.BreakAnybody())
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -62,7 +62,7 @@ func New(locker driver.Locker, name, identity string) (*Lock, error) {
 	if locker == nil {
 		return nil, driver.Invalid("locker", "nil", "a Locker")
 	}
-	limits, data := locker.Limits(), locker.Capabilities().DataStore
+	limits, data := locker.Info().Limits, locker.Capabilities().DataStore
 	switch {
 	case data == nil:
 		return nil, driver.Invalid("locker", "of a backend that stores no data", "a backend with the capability DataStore")
@@ -210,13 +210,14 @@ func (l *Lock) renew(ctx context.Context, lease driver.Lease) error {
 	sent := time.Now()
 	limited, cancel := context.WithTimeout(ctx, answerLimit(lease.TTL))
 	defer cancel()
-	err := l.locker.Renew(limited, lease)
+	renewed, err := l.locker.Renew(limited, lease)
 	switch {
 	case err == nil && time.Since(sent) > answerLimit(lease.TTL):
 		// Promise 2: the elector counts from the answer, so a late one would let it lead for
 		// longer than the lease.
 		return fmt.Errorf("holdfast: renew %q: the answer came after more than %s", l.name, driver.FormatDuration(answerLimit(lease.TTL)))
 	case err == nil:
+		lease.State = renewed.State
 		l.lead(lease, sent)
 		return nil
 	case errors.Is(err, driver.ErrLost):
@@ -229,15 +230,14 @@ func (l *Lock) renew(ctx context.Context, lease driver.Lease) error {
 // answerLimit is how late the answer to a renewal may come.
 func answerLimit(ttl time.Duration) time.Duration { return ttl / 6 }
 
-// release ends the lease. If that fails, it ends one TTL after its last renewal.
+// release ends the lease. If that fails, it ends one TTL after its last renewal, or when the release
+// arrives late. Promise 1: so the lease is forgotten before the release is sent, and never renewed
+// after it. The next acquisition has an ID of its own, which a late release does not end.
 func (l *Lock) release(ctx context.Context, lease driver.Lease) error {
-	if err := l.locker.Release(ctx, lease); err != nil {
-		return err
-	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.leads = false
-	return nil
+	l.leads, l.asked = false, driver.LeaseID{}
+	l.mu.Unlock()
+	return l.locker.Release(ctx, lease)
 }
 
 // acquire takes the lease, unless somebody else led since the last Get.
@@ -255,6 +255,9 @@ func (l *Lock) acquire(ctx context.Context, record resourcelock.LeaderElectionRe
 	case driver.OutcomeKnown(err) && err != nil:
 		l.forget()
 		return err
+	case errors.Is(err, driver.ErrIDReleased):
+		l.forget()
+		return err
 	case err != nil:
 		return err // Promise 5: the next attempt asks with the same ID, which is safe
 	}
@@ -263,8 +266,7 @@ func (l *Lock) acquire(ctx context.Context, record resourcelock.LeaderElectionRe
 		// its TTL.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
 		defer cancel()
-		_ = l.locker.Release(ctx, lease)
-		l.forget()
+		_ = l.release(ctx, lease)
 		return err
 	}
 	if late := time.Since(sent); late > answerLimit(lease.TTL) {
@@ -281,7 +283,8 @@ func (l *Lock) request(record resourcelock.LeaderElectionRecord) (driver.Request
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if left := l.barred - time.Since(l.sent); left > 0 {
-		return driver.Request{}, fmt.Errorf("holdfast: acquire %q: the lease was lost; this candidate may lead again in %s", l.name, driver.FormatDuration(left.Round(time.Millisecond)))
+		return driver.Request{}, fmt.Errorf("holdfast: acquire %q: the lease was lost; this candidate may lead again in %s", l.name,
+			driver.FormatDuration(left.Round(time.Millisecond)))
 	}
 	if l.asked.IsZero() {
 		l.asked = driver.NewLeaseID(string(uuid.NewUUID()))

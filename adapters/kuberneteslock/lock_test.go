@@ -25,6 +25,7 @@ type faulty struct {
 	acquired error         // instead of the answer to an acquire
 	renewed  error         // instead of a renewal
 	late     time.Duration // the answers to acquires and renewals
+	arrives  time.Duration // if positive, releases fail, and arrive so much later
 	ids      map[driver.LeaseID]bool
 }
 
@@ -50,16 +51,27 @@ func (f *faulty) TryAcquire(ctx context.Context, req driver.Request) (driver.Lea
 	return lease, err
 }
 
-func (f *faulty) Renew(ctx context.Context, l driver.Lease) error {
+func (f *faulty) Renew(ctx context.Context, l driver.Lease) (driver.Lease, error) {
 	f.mu.Lock()
 	late, failure := f.late, f.renewed
 	f.mu.Unlock()
 	if failure != nil {
-		return failure
+		return driver.Lease{}, failure
 	}
-	err := f.Locker.Renew(ctx, l)
+	renewed, err := f.Locker.Renew(ctx, l)
 	time.Sleep(late)
-	return err
+	return renewed, err
+}
+
+func (f *faulty) Release(ctx context.Context, l driver.Lease) error {
+	f.mu.Lock()
+	arrives := f.arrives
+	f.mu.Unlock()
+	if arrives == 0 {
+		return f.Locker.Release(ctx, l)
+	}
+	time.AfterFunc(arrives, func() { _ = f.Locker.Release(context.WithoutCancel(ctx), l) })
+	return errors.New("no answer")
 }
 
 // without is a Locker of a backend that stores no data.
@@ -207,7 +219,7 @@ func TestLossEndsLeadership(t *testing.T) {
 		store, ctx := memory.NewStore(), t.Context()
 		a := newLock(t, store.Locker(), "a")
 		create(t, a)
-		if err := store.Locker().Capabilities().Breaker.BreakNow(ctx, "operator", 0); err != nil {
+		if err := store.Locker().Capabilities().Breaker.BreakNow(ctx, "operator", driver.BreakAnybody()); err != nil {
 			t.Fatal(err)
 		}
 		if err := a.Update(ctx, record("a")); !apierrors.IsConflict(err) {
@@ -283,6 +295,64 @@ func TestLateAnswer(t *testing.T) {
 	})
 }
 
+// A lease whose release was sent is not renewed: the release may arrive late. The next lease has
+// another ID, so the late release does not end it.
+func TestReleaseInDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locker := &faulty{Locker: memory.NewStore().Locker(), arrives: 20 * time.Second} // after the lease has ended
+		a := newLock(t, locker, "a")
+		create(t, a)
+		first := a.Token()
+		if err := a.Update(t.Context(), record("")); err == nil || a.Token() != 0 {
+			t.Errorf("a release without an answer: %v; token %d", err, a.Token())
+		}
+		if found, _ := get(t, a); found.HolderIdentity == "a" || found.HolderIdentity == "" {
+			t.Errorf("while the release is under way: %+v", found)
+		}
+		if err := a.Update(t.Context(), record("a")); !apierrors.IsConflict(err) || a.Token() != 0 {
+			t.Errorf("Update while the release is under way: %v; token %d", err, a.Token())
+		}
+		time.Sleep(16 * time.Second)
+		get(t, a)
+		if err := a.Update(t.Context(), record("a")); err != nil || a.Token() <= first {
+			t.Errorf("Update after the expiry: %v; token %d after %d", err, a.Token(), first)
+		}
+		time.Sleep(6 * time.Second) // the late release has arrived
+		if err := a.Update(t.Context(), record("a")); err != nil {
+			t.Errorf("renewal after the late release: %v", err)
+		}
+	})
+}
+
+// A candidate that could not store its record has sent a release, so it asks with another ID.
+func TestReleaseOfFailedClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		locker := &faulty{Locker: store.Locker()}
+		a, b := newLock(t, locker, "a"), newLock(t, store.Locker(), "b")
+		if _, _, err := a.Get(t.Context()); !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+		create(t, b)
+		if err := b.Update(t.Context(), record("")); err != nil {
+			t.Fatal(err)
+		}
+		locker.arrives = 20 * time.Second
+		if err := a.Create(t.Context(), record("a")); !apierrors.IsConflict(err) || len(locker.ids) != 1 {
+			t.Fatalf("Create of a record that exists: %v; %d IDs", err, len(locker.ids))
+		}
+		time.Sleep(16 * time.Second)
+		get(t, a)
+		if err := a.Update(t.Context(), record("a")); err != nil || len(locker.ids) != 2 {
+			t.Errorf("Update: %v; %d IDs", err, len(locker.ids))
+		}
+		time.Sleep(6 * time.Second) // the late release has arrived
+		if err := a.Update(t.Context(), record("a")); err != nil {
+			t.Errorf("renewal after the late release: %v", err)
+		}
+	})
+}
+
 // The lease of an earlier process with the same identity is not this one's.
 func TestSameIdentity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -328,14 +398,16 @@ func TestClockStepsBack(t *testing.T) {
 // A lock with data of another program is refused, and left alone.
 func TestForeignData(t *testing.T) {
 	locker := memory.NewStore().Locker()
-	lease, err := locker.TryAcquire(t.Context(), driver.Request{Name: "operator", ID: driver.NewLeaseID("00000000-0000-4000-8000-000000000001"), TTL: time.Minute, Data: []byte("not JSON")})
+	lease, err := locker.TryAcquire(t.Context(), driver.Request{Name: "operator",
+		ID: driver.NewLeaseID("00000000-0000-4000-8000-000000000001"), TTL: time.Minute, Data: []byte("not JSON")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := locker.Release(t.Context(), lease); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := newLock(t, locker, "a").Get(t.Context()); err == nil || apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "another program") {
+	if _, _, err := newLock(t, locker, "a").Get(t.Context()); err == nil || apierrors.IsNotFound(err) ||
+		!strings.Contains(err.Error(), "another program") {
 		t.Errorf("Get: %v", err)
 	}
 }

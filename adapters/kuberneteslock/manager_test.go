@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
@@ -55,7 +56,7 @@ func TestControllerRuntime(t *testing.T) {
 	if len(leads) > 0 {
 		t.Fatalf("%s and %s lead", first, <-leads)
 	}
-	if err := store.Locker().Capabilities().Breaker.Break(t.Context(), "operator", 0); err != nil {
+	if err := store.Locker().Capabilities().Breaker.Break(t.Context(), "operator", driver.BreakAnybody()); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-results[first]; err == nil || err.Error() != "leader election lost" {

@@ -16,7 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/holdfast-go/holdfast/drivers/file"
-	"github.com/holdfast-go/holdfast/internal/serverprocess"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 const folderVariable = "HOLDFAST_ELECTOR_FOLDER"

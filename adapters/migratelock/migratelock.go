@@ -10,7 +10,7 @@
 //	err = m.Up()
 //	_, _ = m.Close()
 //
-// # What the lock gives, and what not
+// # What the lock guarantees
 //
 // Instances that start together wait for each other, and find nothing left to do
 // (migrate.ErrNoChange). A migration may take any length of time: the lock is renewed in the
@@ -27,6 +27,7 @@ package migratelock
 import (
 	"context"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -53,15 +54,21 @@ type Locked[D Driver[D]] struct {
 	locks  *namedlock.Set
 	name   string
 	wait   time.Duration
+	closed context.Context // ends with Close
+	end    context.CancelFunc
+
+	mu   sync.Mutex      // never held across I/O
+	held *namedlock.Held // nil unless this database has the lock
 }
 
 // unlockLimit bounds how long Unlock waits for the release, which goes on without it.
 const unlockLimit = 30 * time.Second
 
 // New makes a Locked for a driver, with the lock of this name. Lock waits for up to wait. The
-// LockTimeout of migrate.Migrate, 15 s unless it is set, must be longer: a lock that is granted
-// after it is held until Close. New starts nothing. The error is an *[holdfast.InvalidError]
-// if the backend does not allow the name, or wait is not positive.
+// LockTimeout of migrate.Migrate, 15 s by default, must be longer than wait. Otherwise
+// golang-migrate can give up while Lock still waits. If Lock then gets the lock, nobody releases it
+// before Close. New starts nothing. The error is an *[holdfast.InvalidError] if the backend does
+// not allow the name, or wait is not positive.
 func New[D Driver[D]](client *holdfast.Client, name string, database D, wait time.Duration, opts ...holdfast.Option) (*Locked[D], error) {
 	if any(database) == nil {
 		return nil, driver.Invalid("database", "nil", "a database.Driver")
@@ -76,49 +83,88 @@ func New[D Driver[D]](client *holdfast.Client, name string, database D, wait tim
 	if err := locks.CheckName(name); err != nil {
 		return nil, err
 	}
-	return &Locked[D]{database, locks, name, wait}, nil
+	return newLocked(database, locks, name, wait), nil
 }
 
-// Open opens another database with the driver, and returns it with the same lock.
+func newLocked[D Driver[D]](database D, locks *namedlock.Set, name string, wait time.Duration) *Locked[D] {
+	closed, end := context.WithCancel(context.Background())
+	return &Locked[D]{driver: database, locks: locks, name: name, wait: wait, closed: closed, end: end}
+}
+
+// Open opens another database with the driver. It has the same lock, so one of the two waits for
+// the other.
 func (l *Locked[D]) Open(url string) (D, error) {
 	opened, err := l.driver.Open(url)
 	if err != nil {
 		return opened, err
 	}
-	locked, ok := any(&Locked[D]{opened, l.locks, l.name, l.wait}).(D)
+	locked, ok := any(newLocked(opened, l.locks, l.name, l.wait)).(D)
 	if !ok {
 		return opened, driver.Invalid("type of the driver", "concrete", "database.Driver, so that Open can return a Locked")
 	}
 	return locked, nil
 }
 
-// Close releases the lock, if it is held, and closes the database.
+// Close releases the lock, if this database has it, ends a Lock that waits, and closes the
+// database.
 func (l *Locked[D]) Close() error {
-	if _, locked := l.locks.Context(l.name); locked {
-		_ = l.Unlock() // a loss was reported to the Client's observers
+	l.end()
+	if held := l.take(); held != nil {
+		_ = release(held) // a loss was reported to the Client's observers
 	}
 	return l.driver.Close()
 }
 
 // Lock waits until it has the lock. The error matches [holdfast.ErrHeld] if another has it for
-// longer than the wait given to New.
+// longer than the wait given to New, and context.Canceled after Close.
 func (l *Locked[D]) Lock() error {
-	ctx, cancel := context.WithTimeout(context.Background(), l.wait)
+	ctx, cancel := context.WithTimeout(l.closed, l.wait)
 	defer cancel()
-	return l.locks.Lock(ctx, l.name)
+	held, err := l.locks.Lock(ctx, l.name)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.held = held
+	l.mu.Unlock()
+	if l.closed.Err() == nil { // otherwise Close may have looked before the grant
+		return nil
+	}
+	if held := l.take(); held != nil {
+		_ = release(held)
+	}
+	return driver.Errorf("holdfast: lock %q: %w", l.name, l.closed.Err())
 }
 
-// Unlock releases the lock. The error matches [holdfast.ErrLost] if it was lost before. A
-// release that fails is repeated in the background and reported to the Client's observers.
+// Unlock releases the lock. The error matches [holdfast.ErrLost] if it was lost before, and is an
+// *[holdfast.InvalidError] if this database does not have it. A release that fails is repeated in
+// the background and reported to the Client's observers.
 func (l *Locked[D]) Unlock() error {
+	held := l.take()
+	if held == nil {
+		return namedlock.NotLocked(l.name)
+	}
+	return release(held)
+}
+
+// take returns this database's hold, which the caller releases.
+func (l *Locked[D]) take() *namedlock.Held {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	held := l.held
+	l.held = nil
+	return held
+}
+
+func release(held *namedlock.Held) error {
 	ctx, cancel := context.WithTimeout(context.Background(), unlockLimit)
 	defer cancel()
-	return l.locks.Unlock(ctx, l.name)
+	return held.Unlock(ctx)
 }
 
 // Run runs a migration, unless the lock was lost.
 func (l *Locked[D]) Run(migration io.Reader) error {
-	if err := l.held("run a migration"); err != nil {
+	if err := l.stillHeld("run a migration"); err != nil {
 		return err
 	}
 	return l.driver.Run(migration)
@@ -128,7 +174,7 @@ func (l *Locked[D]) Run(migration io.Reader) error {
 // clean after it. The first is refused if the lock was lost; the second records what was done.
 func (l *Locked[D]) SetVersion(version int, dirty bool) error {
 	if dirty {
-		if err := l.held("begin a migration"); err != nil {
+		if err := l.stillHeld("begin a migration"); err != nil {
 			return err
 		}
 	}
@@ -140,20 +186,22 @@ func (l *Locked[D]) Version() (version int, dirty bool, err error) { return l.dr
 
 // Drop deletes everything in the database, unless the lock was lost.
 func (l *Locked[D]) Drop() error {
-	if err := l.held("drop"); err != nil {
+	if err := l.stillHeld("drop"); err != nil {
 		return err
 	}
 	return l.driver.Drop()
 }
 
-// held returns an error if the lock was lost. Without a lock it returns nil: golang-migrate
+// stillHeld returns an error if the lock was lost. Without a lock it returns nil: golang-migrate
 // calls nothing that changes the database before Lock, but a program may.
-func (l *Locked[D]) held(what string) error {
-	ctx, locked := l.locks.Context(l.name)
-	if !locked {
+func (l *Locked[D]) stillHeld(what string) error {
+	l.mu.Lock()
+	held := l.held
+	l.mu.Unlock()
+	if held == nil {
 		return nil
 	}
-	if hold, ok := holdfast.HoldFromContext(ctx); ok && hold.Err() != nil {
+	if hold, ok := holdfast.HoldFromContext(held.Context()); ok && hold.Err() != nil {
 		return driver.Errorf("holdfast: %s under %q: %w", what, l.name, hold.Err())
 	}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/adapters/migratelock"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // database stands for database.Driver, so that these tests need no other module.
@@ -44,14 +44,7 @@ func (c *calls) Run(migration io.Reader) error {
 
 func newClient(t *testing.T, store *memory.Store) *holdfast.Client {
 	t.Helper()
-	start := time.Now()
-	client, err := holdfast.New(store.Locker(), holdfast.WithTTL(10*time.Second), holdfast.WithLogger(slog.New(slog.DiscardHandler)),
-		holdfast.WithElapsed(func() time.Duration { return time.Since(start) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Shutdown(context.Background()) })
-	return client
+	return locktest.NewClient(t, store.Locker(), holdfast.WithTTL(10*time.Second))
 }
 
 func newLocked(t *testing.T, client *holdfast.Client) (*migratelock.Locked[database], *calls) {
@@ -89,7 +82,8 @@ func TestPassesOn(t *testing.T) {
 	if _, ok := opened.(*migratelock.Locked[database]); !ok || err != nil {
 		t.Errorf("Open: %T, %v", opened, err)
 	}
-	err = errors.Join(opened.Lock(), opened.SetVersion(1, true), opened.Run(strings.NewReader("sql")), opened.SetVersion(1, false), opened.Drop(), opened.Unlock())
+	err = errors.Join(opened.Lock(), opened.SetVersion(1, true), opened.Run(strings.NewReader("sql")), opened.SetVersion(1, false),
+		opened.Drop(), opened.Unlock())
 	if version, dirty, versionErr := opened.Version(); version != 7 || !dirty || errors.Join(err, versionErr, opened.Close()) != nil {
 		t.Errorf("Version: %d, %t; %v", version, dirty, errors.Join(err, versionErr))
 	}
@@ -120,16 +114,86 @@ func TestLockWaits(t *testing.T) {
 	})
 }
 
+// Databases from Open have one lock, and each keeps its own hold of it: what one does not have, it
+// does not release.
+func TestOpenHasItsOwnHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		first, _ := newLocked(t, newClient(t, store))
+		second, err := first.Open("url")
+		if err != nil {
+			t.Fatal(err)
+		}
+		elsewhere := newClient(t, store)
+		wantHeld := func(when string) {
+			t.Helper()
+			if _, err := elsewhere.TryLock(t.Context(), "migrations"); !errors.Is(err, holdfast.ErrHeld) {
+				t.Fatalf("%s: another instance: %v", when, err)
+			}
+		}
+		if err := first.Lock(); err != nil {
+			t.Fatal(err)
+		}
+		if err := second.Unlock(); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("Unlock of the other database's lock: %v", err)
+		}
+		wantHeld("after the other database's Unlock")
+		if err := second.Lock(); !errors.Is(err, holdfast.ErrHeld) {
+			t.Errorf("Lock of the other database: %v", err)
+		}
+		if err := second.Close(); err != nil {
+			t.Error(err)
+		}
+		wantHeld("after the other database's Close")
+		if err := errors.Join(first.Unlock(), first.Lock(), first.Close()); err != nil {
+			t.Error(err)
+		}
+		if _, err := elsewhere.TryLock(t.Context(), "migrations"); err != nil {
+			t.Errorf("after Close: %v", err)
+		}
+	})
+}
+
+// Close ends a Lock that waits, also one that golang-migrate has given up: nobody would release it.
+func TestCloseEndsLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		holder, _ := newLocked(t, newClient(t, store))
+		client := newClient(t, store)
+		waiting, _ := newLocked(t, client)
+		if err := holder.Lock(); err != nil {
+			t.Fatal(err)
+		}
+		result := make(chan error, 1)
+		go func() { result <- waiting.Lock() }()
+		time.Sleep(time.Second)
+		if err := waiting.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-result; !errors.Is(err, context.Canceled) || !errors.Is(err, holdfast.ErrHeld) {
+			t.Errorf("Lock that waited: %v", err)
+		}
+		if err := waiting.Lock(); !errors.Is(err, context.Canceled) {
+			t.Errorf("Lock after Close: %v", err)
+		}
+		if err := errors.Join(holder.Unlock(), client.Shutdown(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // After a loss nothing new begins, but what was done is recorded.
 func TestLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		locked, db := newLocked(t, newClient(t, store))
-		if err := errors.Join(locked.Lock(), locked.SetVersion(1, true), newClient(t, store).Break(t.Context(), "migrations", 0)); err != nil {
+		if err := errors.Join(locked.Lock(), locked.SetVersion(1, true), newClient(t, store).Break(t.Context(), "migrations",
+			driver.BreakAnybody())); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		for what, err := range map[string]error{"Run": locked.Run(strings.NewReader("sql")), "SetVersion": locked.SetVersion(2, true), "Drop": locked.Drop()} {
+		for what, err := range map[string]error{"Run": locked.Run(strings.NewReader("sql")), "SetVersion": locked.SetVersion(2, true),
+			"Drop": locked.Drop()} {
 			if !errors.Is(err, holdfast.ErrLost) {
 				t.Errorf("%s after the loss: %v", what, err)
 			}

@@ -1,6 +1,7 @@
 package redsync
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -48,21 +49,63 @@ func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) 
 func (m *Mutex) LockContext(ctx context.Context) error {
 	err := m.TryLockContext(ctx)
 	var taken *ErrTaken
-	if !errors.As(err, &taken) {
+	if !errors.As(err, &taken) || m.tries < 2 {
 		return err
 	}
-	var wait time.Duration
-	for n := 1; n < m.tries; n++ {
-		wait += m.delay(n)
-	}
-	if wait <= 0 {
-		return err
-	}
-	waiting, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
+	waiting := &patience{Context: ctx, done: make(chan struct{})}
+	over, counted := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(counted)
+		defer close(waiting.done)
+		m.countTries(ctx, over)
+	}()
+	defer func() {
+		close(over)
+		<-counted
+	}()
 	return m.lock(ctx, func(opts []holdfast.Option) (*holdfast.Hold, error) {
 		return m.client.Lock(waiting, m.name, opts...)
 	})
+}
+
+// minDelay is the least time that a try counts for. So tries without a delay between them come to
+// a time, and counting them keeps no processor busy.
+const minDelay = time.Millisecond
+
+// countTries returns when the delays between the tries are over, when ctx has ended, or when over
+// is closed. As in redsync, a delay is asked for when it begins: the sum of all of them may be
+// longer than a time.Duration, and asking for two billion at once takes seconds.
+func (m *Mutex) countTries(ctx context.Context, over <-chan struct{}) {
+	for n := 1; n < m.tries; n++ {
+		timer := time.NewTimer(max(m.delay(n), minDelay))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-over:
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// patience is the caller's context, which ends also when the tries are over. That is a time limit,
+// although nobody knows before when it ends.
+type patience struct {
+	context.Context
+	done chan struct{}
+}
+
+func (p *patience) Done() <-chan struct{} { return p.done }
+
+func (p *patience) Err() error {
+	select {
+	case <-p.done:
+		return cmp.Or(p.Context.Err(), context.DeadlineExceeded)
+	default:
+		return nil
+	}
 }
 
 // TryLockContext makes one attempt. If another holds the lock, the error is an *[ErrTaken].
@@ -81,7 +124,7 @@ func (m *Mutex) lock(ctx context.Context, acquire func([]holdfast.Option) (*hold
 	case m.delay == nil:
 		return driver.Invalid("RetryDelayFunc", "nil", "a function")
 	}
-	ttl := holdfast.WithTTL(leaseTTL(m.expiry, m.client.Locker().Limits()))
+	ttl := holdfast.WithTTL(leaseTTL(m.expiry, m.client.Info().Limits))
 	hold, err := acquire(append([]holdfast.Option{ttl}, m.opts...))
 	switch {
 	case err == nil:
@@ -201,12 +244,12 @@ func (m *Mutex) Context() context.Context {
 }
 
 // Token returns the fencing token of the lock, greater than that of every earlier holder; 0 if
-// it is not held.
+// it is not held, or has expired.
 func (m *Mutex) Token() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.hold == nil {
-		return 0
+	if hold := m.live(); hold != nil {
+		return hold.Token()
 	}
-	return m.hold.Token()
+	return 0
 }

@@ -81,7 +81,8 @@ func defaultDelay(int) time.Duration { return 50*time.Millisecond + rand.N(200*t
 func WithExpiry(expiry time.Duration) Option { return OptionFunc(func(m *Mutex) { m.expiry = expiry }) }
 
 // WithTries sets how often LockContext tries. The default is 32. What counts is the sum of the
-// delays between the tries: LockContext waits for so long.
+// delays between the tries: LockContext waits for so long. A delay of less than 1 ms counts as
+// 1 ms.
 func WithTries(tries int) Option { return OptionFunc(func(m *Mutex) { m.tries = tries }) }
 
 // WithRetryDelay sets the delay between tries. The default is random, from 50 ms to 250 ms.
@@ -89,7 +90,8 @@ func WithRetryDelay(delay time.Duration) Option {
 	return WithRetryDelayFunc(func(int) time.Duration { return delay })
 }
 
-// WithRetryDelayFunc sets a function that returns the delays between tries.
+// WithRetryDelayFunc sets a function that returns the delays between tries. LockContext calls it
+// when the delay begins, on another goroutine.
 func WithRetryDelayFunc(delay DelayFunc) Option {
 	return OptionFunc(func(m *Mutex) { m.delay = delay })
 }

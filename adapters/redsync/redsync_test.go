@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"log/slog"
+	"math"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/adapters/redsync"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 func Example() {
@@ -38,27 +40,11 @@ func Example() {
 	// true <nil>
 }
 
-func newClient(t *testing.T, l holdfast.Locker) *holdfast.Client {
-	t.Helper()
-	start := time.Now()
-	c, err := holdfast.New(l, holdfast.WithLogger(slog.New(slog.DiscardHandler)),
-		holdfast.WithElapsed(func() time.Duration { return time.Since(start) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		_ = c.Shutdown(ctx)
-	})
-	return c
-}
-
 func TestExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		mutex := redsync.New(newClient(t, store.Locker())).NewMutex("report", redsync.WithExpiry(time.Minute))
-		other := redsync.New(newClient(t, store.Locker())).NewMutex("report")
+		mutex := redsync.New(locktest.NewClient(t, store.Locker())).NewMutex("report", redsync.WithExpiry(time.Minute))
+		other := redsync.New(locktest.NewClient(t, store.Locker())).NewMutex("report")
 		if err := mutex.TryLock(); err != nil {
 			t.Fatal(err)
 		}
@@ -75,8 +61,8 @@ func TestExpiry(t *testing.T) {
 			t.Errorf("before the expiry: %v, TryLock of another: %v", context.Cause(ctx), err)
 		}
 		time.Sleep(1001 * time.Millisecond)
-		if ok, _ := mutex.Valid(); ok || ctx.Err() == nil {
-			t.Errorf("after the expiry: valid %t, context %v", ok, ctx.Err())
+		if ok, _ := mutex.Valid(); ok || ctx.Err() == nil || mutex.Token() != 0 {
+			t.Errorf("after the expiry: valid %t, context %v, token %d", ok, ctx.Err(), mutex.Token())
 		}
 		if err := other.TryLock(); err != nil || other.Token() <= token {
 			t.Errorf("another after the expiry: %v, token %d after %d", err, other.Token(), token)
@@ -90,10 +76,71 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
+// LockContext waits for as long as the delays between the tries, and not longer than its context,
+// whatever their sum is. It asks for a delay when that begins.
+func TestLockContextWaits(t *testing.T) {
+	for what, c := range map[string]struct {
+		tries int
+		delay time.Duration
+		limit time.Duration // of the context
+		want  time.Duration
+		cause error
+	}{
+		"tries":                    {5, time.Second, time.Hour, 4 * time.Second, holdfast.ErrHeld},
+		"one try":                  {1, time.Second, time.Hour, 0, holdfast.ErrHeld},
+		"no delay":                 {5, 0, time.Hour, 4 * time.Millisecond, holdfast.ErrHeld},
+		"context":                  {5, time.Second, 1500 * time.Millisecond, 1500 * time.Millisecond, context.DeadlineExceeded},
+		"very many tries":          {math.MaxInt32, 100 * time.Millisecond, time.Minute, time.Minute, context.DeadlineExceeded},
+		"very many without delays": {math.MaxInt32, -1, time.Minute, time.Minute, context.DeadlineExceeded},
+		"a sum that overflows":     {4, math.MaxInt64 / 2, 24 * time.Hour, 24 * time.Hour, context.DeadlineExceeded},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.NewStore()
+				if err := redsync.New(locktest.NewClient(t, store.Locker())).NewMutex("report", redsync.WithExpiry(48*time.Hour)).Lock(); err != nil {
+					t.Fatal(err)
+				}
+				most := 1 + int(c.want/max(c.delay, time.Millisecond))
+				mutex := redsync.New(locktest.NewClient(t, store.Locker())).NewMutex("report", redsync.WithTries(c.tries),
+					redsync.WithRetryDelayFunc(func(int) time.Duration {
+						if most--; most < 0 {
+							t.Error("LockContext asks for delays that have not begun")
+							runtime.Goexit()
+						}
+						return c.delay
+					}))
+				ctx, cancel := context.WithTimeout(t.Context(), c.limit)
+				defer cancel()
+				began := time.Now()
+				err := mutex.LockContext(ctx)
+				waited := time.Since(began)
+				if waited != c.want || !errors.Is(err, redsync.ErrFailed) || !errors.Is(err, c.cause) || errors.Is(err, context.Canceled) {
+					t.Errorf("LockContext returned after %v, not %v: %v", waited, c.want, err)
+				}
+			})
+		})
+	}
+}
+
+// A lock that is released while LockContext waits is acquired.
+func TestLockContextAcquires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		first := redsync.New(locktest.NewClient(t, store.Locker())).NewMutex("report", redsync.WithExpiry(10*time.Second))
+		second := redsync.New(locktest.NewClient(t, store.Locker())).NewMutex("report", redsync.WithTries(math.MaxInt32))
+		if err := first.Lock(); err != nil {
+			t.Fatal(err)
+		}
+		if err := second.Lock(); err != nil || second.Token() <= first.Token() || first.Token() != 0 {
+			t.Errorf("Lock: %v; tokens %d and, after its expiry, %d", err, second.Token(), first.Token())
+		}
+	})
+}
+
 func TestLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		mutex := redsync.New(newClient(t, store.Locker())).NewMutex("report", redsync.WithExpiry(time.Minute))
+		mutex := redsync.New(locktest.NewClient(t, store.Locker())).NewMutex("report", redsync.WithExpiry(time.Minute))
 		if err := mutex.Lock(); err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +162,7 @@ func TestUnlockWithAnEndedContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		ctx, cancel := context.WithCancel(t.Context())
-		rs := redsync.New(newClient(t, store.Locker()))
+		rs := redsync.New(locktest.NewClient(t, store.Locker()))
 		mutex := rs.NewMutex("report")
 		if err := mutex.LockContext(ctx); err != nil {
 			t.Fatal(err)
@@ -133,8 +180,9 @@ func TestUnlockWithAnEndedContext(t *testing.T) {
 // limited is a Locker with the limits of Azure Blob Storage.
 type limited struct{ holdfast.Locker }
 
-func (limited) Limits() driver.Limits {
-	return driver.Limits{MinTTL: 15 * time.Second, MaxTTL: time.Minute, TTLStep: time.Second, MaxName: 100, MaxOwner: 100, MaxData: 100}
+func (limited) Info() driver.Info {
+	return driver.Info{Limits: driver.Limits{MinTTL: 15 * time.Second, MaxTTL: time.Minute, TTLStep: time.Second, MaxName: 100, MaxOwner: 100,
+		MaxData: 100}}
 }
 
 func TestTTLWithinTheLimits(t *testing.T) {
@@ -143,7 +191,7 @@ func TestTTLWithinTheLimits(t *testing.T) {
 		15500 * time.Millisecond: 16 * time.Second,
 		time.Hour:                time.Minute,
 	} {
-		client := newClient(t, limited{memory.New()})
+		client := locktest.NewClient(t, limited{memory.New()})
 		if err := redsync.New(client).NewMutex("report", redsync.WithExpiry(expiry)).Lock(); err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +202,7 @@ func TestTTLWithinTheLimits(t *testing.T) {
 }
 
 func TestInvalidArguments(t *testing.T) {
-	client := newClient(t, memory.New())
+	client := locktest.NewClient(t, memory.New())
 	for what, mutex := range map[string]*redsync.Mutex{
 		"nil client": redsync.New(nil).NewMutex("x"),
 		"expiry":     redsync.New(client).NewMutex("x", nil, redsync.WithExpiry(0)),

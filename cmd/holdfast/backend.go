@@ -18,12 +18,17 @@ const localBackend = "file:"
 
 // errNoBackend is returned where nobody is at a terminal. On each of many machines a local
 // folder would hold a lock that the other machines do not see.
-var errNoBackend = errors.New("no backend is set: give --backend URL or set HOLDFAST_BACKEND, such as mongodb://… or azblob://…; " +
-	"--backend file: chooses a folder that only this machine uses")
+func errNoBackend() error {
+	return errors.New("no backend is set: give --backend URL or set HOLDFAST_BACKEND, such as " + sharedExamples() +
+		"; --backend " + localBackend + " chooses a folder that only this machine uses")
+}
 
 // errNoBackendNested is returned in a command that holdfast runs: it is to use the locks of
 // its parent.
-var errNoBackendNested = fmt.Errorf("%w. This command runs under another holdfast run, which passes HOLDFAST_BACKEND on only if the URL holds no password, or with --keep-env", errNoBackend)
+func errNoBackendNested() error {
+	return fmt.Errorf("%w. This command runs under another holdfast run, which passes HOLDFAST_BACKEND on only if the URL holds no "+
+		"password, or with --keep-env", errNoBackend())
+}
 
 // chooseBackend returns the URL of the backend to use. Without a given one, a user at a
 // terminal gets the local folder; the messages there name it.
@@ -31,9 +36,9 @@ func chooseBackend(given string, interactive bool) (string, error) {
 	if given == "" {
 		switch {
 		case os.Getenv(envToken) != "":
-			return "", errNoBackendNested
+			return "", errNoBackendNested()
 		case !interactive:
-			return "", errNoBackend
+			return "", errNoBackend()
 		}
 		given = localBackend
 	}
@@ -41,10 +46,10 @@ func chooseBackend(given string, interactive bool) (string, error) {
 	if scheme = strings.ToLower(scheme); !found || strings.ContainsAny(scheme, "/@=;? ") {
 		return "", errors.New("the backend's URL has no scheme: " + schemeRule()) // the value is not shown: it may be a secret
 	}
-	if !slices.Contains(driver.Schemes(), scheme) {
+	if _, known := driver.Describe(given); !known {
 		return "", fmt.Errorf("the backend's URL has the unknown scheme %q: %s", redact(scheme), schemeRule())
 	}
-	if scheme == "file" && (rest == "" || rest == "//") {
+	if scheme+":" == localBackend && (rest == "" || rest == "//") {
 		return localFolderURL()
 	}
 	return given, nil
@@ -52,17 +57,27 @@ func chooseBackend(given string, interactive bool) (string, error) {
 
 // schemeRule lists the schemes of backends that several processes can share.
 func schemeRule() string {
-	shared := slices.DeleteFunc(driver.Schemes(), func(scheme string) bool { return scheme == "mem" })
-	last := len(shared) - 1
-	return "must begin with " + strings.Join(shared[:last], ":, ") + ": or " + shared[last] + ":"
+	var shared []string
+	for _, d := range drivers() {
+		shared = append(shared, d.Schemes...)
+	}
+	slices.Sort(shared)
+	for i := range shared {
+		shared[i] += ":"
+	}
+	return "must begin with " + join(shared, "or")
 }
 
-var errMemory = errors.New("the backend mem: is the memory of one process: no other process could see the lock. Use file: for the processes of this machine")
+func errMemory(backend string) error {
+	scheme, _, _ := strings.Cut(backend, ":")
+	return errors.New("the backend " + strings.ToLower(scheme) + ": is the memory of one process: no other process could see the lock. Use " +
+		localBackend + " for the processes of this machine")
+}
 
 // isMemory reports whether a backend is the memory of this process.
 func isMemory(backend string) bool {
-	scheme, _, _ := strings.Cut(backend, ":")
-	return strings.EqualFold(scheme, "mem")
+	d, _ := driver.Describe(backend)
+	return d.Reach == driver.ReachProcess
 }
 
 // localFolderURL returns the URL of a folder where the system keeps state of a user.
@@ -75,7 +90,8 @@ func localFolderURL() (string, error) {
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path // C:/Users/… is /C:/Users/… in a URL
 	}
-	return (&url.URL{Scheme: "file", OmitHost: true, Path: path}).String(), nil
+	u := &url.URL{Scheme: "file", OmitHost: true, Path: path}
+	return strings.ReplaceAll(u.String(), "$", "%24"), nil // the driver refuses a literal $
 }
 
 func stateDir() (string, error) {
@@ -100,31 +116,16 @@ func stateDir() (string, error) {
 // user, password and parameters.
 func displayBackend(backend string) string {
 	scheme, rest, _ := strings.Cut(backend, ":")
-	switch scheme = strings.ToLower(scheme); scheme {
-	case "file":
-		if dir, err := url.PathUnescape(rest); err == nil && !strings.HasPrefix(dir, "/") {
-			if dir, err = filepath.Abs(dir); err == nil { // a relative path depends on the working directory
-				rest = filepath.ToSlash(dir)
-			}
-		}
-	case "azblob":
-		if strings.Contains(rest, "@") {
-			break // no valid URL has one; the text before it may be a password with a "?"
-		}
-		address, query, _ := strings.Cut(rest, "?")
-		rest = address
-		if values, err := url.ParseQuery(query); err == nil && values.Get("endpoint") != "" {
-			rest += " at " + values.Get("endpoint")
-		}
-	default:
-		// As in the driver, the first "@" ends the user and password, which may hold a "?".
-		// A further "@" before the query means that the password holds an unescaped one. An
-		// "@" in the query has no meaning.
+	if d, _ := driver.Describe(backend); d.Place != nil {
+		rest = d.Place(rest)
+	} else {
+		// The first "@" ends the user and password, which may hold a "?". A further "@" before the query
+		// means that the password holds an unescaped one. An "@" in the query has no meaning.
 		if _, address, found := strings.Cut(rest, "@"); found {
 			rest = address
 		}
 		rest, _, _ = strings.Cut(rest, "?")
 		rest = "//" + strings.TrimPrefix(rest[strings.LastIndexByte(rest, '@')+1:], "//")
 	}
-	return redact(scheme + ":" + rest)
+	return redact(strings.ToLower(scheme) + ":" + rest)
 }

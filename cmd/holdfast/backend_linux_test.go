@@ -25,7 +25,7 @@ func TestDefaultBackendAtTerminal(t *testing.T) {
 	c.expect("backend")
 	c.expect("file:" + home + where)
 	c.enter("holdfast ls | cat\n")
-	c.expect("locks on file:"+home+where, "held") // the list comes through cat, so either may be first
+	c.expect("locks on file:"+home+where, "held") // cat may write before the message appears
 	c.enter("kill %1\n")
 	c.expect("released")
 

@@ -5,41 +5,44 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
+	"github.com/holdfast-go/holdfast/cmd/bench"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/bench"
 )
 
 type benchCmd struct {
-	Rounds    int           `default:"100" placeholder:"N" help:"How many locks to acquire, renew and release, one after another. Default: ${default}."`
-	Handovers int           `default:"20" placeholder:"N" help:"How many times one client hands a lock over to another. Default: ${default}."`
-	Crashes   int           `default:"10" placeholder:"N" help:"How many holders crash, all within the time of one lease. Default: ${default}."`
-	Leases    []int         `default:"100" placeholder:"N" help:"How many leases to hold at a time. Several numbers are measured one after another. Default: ${default}."`
-	Hold      time.Duration `default:"15s" positive:"" placeholder:"DURATION" help:"How long to hold each number of leases. Default: ${default}."`
-	TTL       time.Duration `name:"ttl" default:"15s" positive:"" placeholder:"DURATION" help:"TTL of these leases. Default: ${default}."`
-	JSON      bool          `help:"Write one JSON object. What was not measured is null. Latencies are given as percentiles."`
+	Rounds  int           `default:"100" placeholder:"N" help:"How many locks to acquire, renew and release, one after another. Default: ${default}."`
+	Grants  int           `default:"20" placeholder:"N" help:"How many times a lock that one client releases is granted to another. Default: ${default}."`
+	Crashes int           `default:"10" placeholder:"N" help:"How many holders crash, all within the time of one lease. Default: ${default}."`
+	Leases  []int         `default:"100" placeholder:"N" help:"How many leases to hold at a time. Several numbers are measured one after another. Default: ${default}."`
+	Hold    time.Duration `default:"15s" positive:"" placeholder:"DURATION" help:"How long to hold each number of leases. Default: ${default}."`
+	TTL     time.Duration `name:"ttl" default:"15s" positive:"" placeholder:"DURATION" help:"TTL of these leases. Default: ${default}."`
+	JSON    bool          `help:"Write one JSON object. What was not measured is null. Latencies are given as percentiles."`
 }
 
 // Help is shown above the flags.
 func (*benchCmd) Help() string {
+	var cost strings.Builder
+	wrap(&cost, "what it costs to hold many leases: processor time, memory, goroutines, and the "+countedHelp()+
+		" on the wire (other backends: calls of the driver)", "    --leases      ", strings.Repeat(" ", 18))
 	return `Measures the backend through the library:
 
     --rounds      how long it takes to acquire, renew and release a lock
-    --handovers   how long until a waiter acquires a lock that was released
+    --grants      how long until a waiter acquires a lock that was released
     --crashes     how long until a waiter acquires a lock whose holder crashed
-    --leases      what it costs to hold many leases: processor time, memory,
-                  goroutines, and the commands to MongoDB or requests to Azure
-                  on the wire (other backends: calls of the driver)
+` + cost.String() + `
+A number of 0 skips that part. On Azure a waiter asks only every few seconds and a lease lasts at least 15s, so --grants and --crashes
+take longer, and every request is billed.
 
-A number of 0 skips that part. On Azure a waiter asks only every few seconds and a lease lasts at least 15s, so --handovers and --crashes take longer, and every request is billed.
-
-The names of all locks begin with "holdfast-bench-" and a random part. All locks are released. Their records remain as long as those of any other free lock.
+The names of all locks begin with "holdfast-bench-" and a random part. All locks are released. Their records remain as long as those of
+any other free lock.
 
 Example: what it costs to hold up to 10,000 leases
 
-    holdfast bench --rounds 0 --handovers 0 --crashes 0 \
+    holdfast bench --rounds 0 --grants 0 --crashes 0 \
         --leases 100,1000,10000 --hold 1m`
 }
 
@@ -55,7 +58,7 @@ func (b *benchCmd) Validate() error {
 	for _, c := range []struct {
 		flag         string
 		value, limit int
-	}{{"--rounds", b.Rounds, maxRounds}, {"--handovers", b.Handovers, maxRounds}, {"--crashes", b.Crashes, maxCrashes}} {
+	}{{"--rounds", b.Rounds, maxRounds}, {"--grants", b.Grants, maxRounds}, {"--crashes", b.Crashes, maxCrashes}} {
 		if c.value < 0 || c.value > c.limit {
 			return fmt.Errorf("%s %d: must be from 0 to %d", c.flag, c.value, c.limit)
 		}
@@ -71,8 +74,8 @@ func (b *benchCmd) Validate() error {
 	}
 	b.Leases = kept
 	switch {
-	case b.Rounds+b.Handovers+b.Crashes+len(b.Leases) == 0:
-		return fmt.Errorf("nothing to measure: --rounds, --handovers, --crashes or --leases must be more than 0")
+	case b.Rounds+b.Grants+b.Crashes+len(b.Leases) == 0:
+		return fmt.Errorf("nothing to measure: --rounds, --grants, --crashes or --leases must be more than 0")
 	case b.Hold > 24*time.Hour:
 		return fmt.Errorf("--hold %s: must be at most 24h", driver.FormatDuration(b.Hold))
 	}
@@ -95,11 +98,12 @@ func (b *benchCmd) Run(a *app) error {
 
 func (b *benchCmd) measure(ctx context.Context, a *app) (*bench.Report, error) {
 	report, err := bench.Run(ctx, a.backend, bench.Options{
-		Rounds: b.Rounds, HandOvers: b.Handovers, Crashes: b.Crashes, Leases: b.Leases, TTL: b.TTL, Hold: b.Hold,
+		Rounds: b.Rounds, HandOvers: b.Grants, Crashes: b.Crashes, Leases: b.Leases, TTL: b.TTL, Hold: b.Hold,
 		Progress: func(what string) { a.log.infof("%s …", what) },
 	})
 	if ctx.Err() != nil {
-		return nil, &exitError{codeSignal + int(syscall.SIGINT), fmt.Errorf("interrupted: there are no results, and all locks were released: %w", err)}
+		return nil, &exitError{codeSignal + int(syscall.SIGINT), fmt.Errorf("interrupted: there are no results, and all locks were released: %w",
+			err)}
 	}
 	return report, err
 }

@@ -23,9 +23,12 @@ type breakCmd struct {
 
 // Help is shown above the flags.
 func (*breakCmd) Help() string {
-	return `Takes a lock from its holder. The backend refuses the holder's renewals from now on, so the holder stops its work, and the lock becomes free when the lease ends, at the latest. Two holders never overlap, unless --now is given.
+	return `Takes a lock from its holder. The backend refuses the holder's renewals from now on, so the holder stops its work, and the lock
+becomes free when the lease ends, at the latest. Two holders never overlap, unless --now is given.
 
-At a terminal it shows the holder, says what will happen, and asks. It breaks only the holder that it has shown: if another has the lock by then, nothing happens and the exit code is 75. Any answer but yes leaves the lock alone; the exit code is 1. A free lock is left alone; the exit code is 0.
+At a terminal it shows the holder, says what will happen, and asks. It breaks only the holder that it has shown: if another has the lock
+by then, or the holder's token is not known yet, nothing happens and the exit code is 75. Any answer but yes leaves the lock alone; the
+exit code is 1. A free lock is left alone; the exit code is 0.
 
 Example: in a script, break only the holder that was seen
 
@@ -34,67 +37,100 @@ Example: in a script, break only the holder that was seen
 }
 
 // Validate is called by the parser.
-func (b *breakCmd) Validate() error { return checkName(b.Name) }
+func (b *breakCmd) Validate() error {
+	if b.Token != nil && *b.Token == 0 {
+		return errors.New("--token 0 is invalid: must be the token of the holder to break")
+	}
+	return checkName(b.Name)
+}
 
 // errNotAsked is returned where nobody can be asked.
 var errNotAsked = &exitError{codeUsage, errors.New("standard input is not a terminal: add --yes to break the lock without being asked")}
 
 // Run breaks the lock after the user has agreed.
 func (b *breakCmd) Run(a *app) error {
-	return a.withClient(func(ctx context.Context, client *holdfast.Client) error {
-		breaker := client.Locker().Capabilities().Breaker
-		if breaker == nil {
-			return errors.New("this backend cannot break locks")
-		}
-		record, err := client.Inspect(ctx, b.Name)
-		if err != nil {
-			return err
-		}
-		record.Name = b.Name
-		switch {
-		case record.State == driver.StateFree:
-			a.log.infof("%q is free on %s: there is nothing to break", b.Name, displayBackend(a.backend))
-			return nil
-		case b.Token != nil && record.Token != *b.Token:
-			return notBrokenOn(a, record)
-		case record.Broken && !b.Now:
-			a.log.infof("%q is broken already: it becomes free in %s at the latest", b.Name, leftText(record))
-			return nil
-		}
-		if !b.Yes {
-			if !isTerminal(os.Stdin) {
-				return errNotAsked
-			}
-			a.log.flush()
-			agreed, err := b.ask(a, os.Stdin, record)
-			if err != nil {
-				return err
-			}
-			if !agreed {
-				return &exitError{codeDeclined, fmt.Errorf("%q was not broken", b.Name)}
-			}
-		}
-		ctx, cancel := context.WithTimeout(ctx, openTimeout)
-		defer cancel()
-		breakLock := breaker.Break
-		if b.Now {
-			breakLock = breaker.BreakNow
-		}
-		err = breakLock(ctx, b.Name, record.Token)
-		var held *holdfast.HeldError
-		if errors.As(err, &held) {
-			return notBrokenOn(a, held.Record)
-		}
-		if err != nil {
-			return err
-		}
-		if b.JSON {
-			record.Broken = true
-			return writeJSON(a.stdout, lockToJSON(record))
-		}
-		a.log.infof("%s", broke(record, b.Now))
+	return a.withClient(a.openToTake, func(ctx context.Context, client *holdfast.Client) error { return b.breakLock(ctx, a, client) })
+}
+
+func (b *breakCmd) breakLock(ctx context.Context, a *app, client *holdfast.Client) error {
+	breaker := client.Locker().Capabilities().Breaker
+	if breaker == nil {
+		return errors.New("this backend cannot break locks")
+	}
+	record, err := client.Inspect(ctx, b.Name)
+	if err != nil {
+		return err
+	}
+	record.Name = b.Name
+	others := len(record.Holders) - 1
+	if record, err = b.oneHolder(record); err != nil {
+		return err
+	}
+	switch {
+	case record.State == driver.StateFree:
+		a.log.infof("%q is free on %s: there is nothing to break", b.Name, displayBackend(a.backend))
 		return nil
-	})
+	case b.Token != nil && record.Token != *b.Token:
+		return notBrokenOn(a, record)
+	case record.Token == 0:
+		return &exitError{codeHeld, fmt.Errorf("%q was not broken on %s: the token of its holder is not known yet, "+
+			"so a later holder could be broken in its place; try again in a moment",
+			b.Name, displayBackend(a.backend))}
+	case record.Broken && !b.Now:
+		a.log.infof("%q is broken already: it becomes free in %s at the latest", b.Name, leftText(record))
+		return nil
+	}
+	if !b.Yes {
+		if !isTerminal(os.Stdin) {
+			return errNotAsked
+		}
+		a.log.flush()
+		agreed, err := b.ask(a, os.Stdin, record)
+		if err != nil {
+			return err
+		}
+		if !agreed {
+			return &exitError{codeDeclined, fmt.Errorf("%q was not broken", b.Name)}
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	breakLock := breaker.Break
+	if b.Now {
+		breakLock = breaker.BreakNow
+	}
+	err = breakLock(ctx, b.Name, driver.BreakToken(record.Token))
+	var held *holdfast.HeldError
+	if errors.As(err, &held) {
+		return notBrokenOn(a, held.Record)
+	}
+	if err != nil {
+		return err
+	}
+	if b.JSON {
+		record.Broken = true
+		return writeJSON(a.stdout, lockToJSON(record))
+	}
+	if others > 0 {
+		a.log.infof("broke one holder of %q: %s, token %s; %d more share the lock", b.Name, ownerText(record), tokenText(record), others)
+		return nil
+	}
+	a.log.infof("%s", broke(record, b.Now))
+	return nil
+}
+
+// oneHolder is the record as that of the holder to break alone. Of several, --token must name one.
+func (b *breakCmd) oneHolder(r holdfast.Record) (holdfast.Record, error) {
+	if len(r.Holders) > 1 && b.Token == nil {
+		return r, &exitError{codeUsage, fmt.Errorf("%q is shared by %d holders: name the one to break by --token; holdfast status lists them",
+			b.Name, len(r.Holders))}
+	}
+	for _, h := range r.Holders {
+		if b.Token == nil || *b.Token == h.Token {
+			return ofHolder(r, h), nil
+		}
+	}
+	return r, nil
 }
 
 // notBroken is the error if another holder has the lock by now.
@@ -110,9 +146,11 @@ func notBrokenOn(a *app, r holdfast.Record) error {
 // breakEffect says what will happen if the lock is broken.
 func breakEffect(r holdfast.Record, now bool) string {
 	if now {
-		return "THE LOCK BECOMES FREE AT ONCE. The holder does not learn of it before its next renewal.\nUntil then it and the next holder may both be at work."
+		return "THE LOCK BECOMES FREE AT ONCE. The holder does not learn of it before its next renewal.\n" +
+			"Until then it and the next holder may both be at work."
 	}
-	return fmt.Sprintf("Its renewals will be refused from now on. It stops its work when it notices, at its next renewal.\nOthers can acquire the lock when its lease ends: in %s at the latest.", leftText(r))
+	return fmt.Sprintf("Its renewals will be refused from now on. It stops its work when it notices, at its next renewal.\n"+
+		"Others can acquire the lock when its lease ends: in %s at the latest.", leftText(r))
 }
 
 // ask shows the holder and what will happen, and returns whether the user agrees.
@@ -134,5 +172,6 @@ func broke(r holdfast.Record, now bool) string {
 	if now {
 		return fmt.Sprintf("broke %q: it is free. Its holder was %s, token %s", r.Name, ownerText(r), tokenText(r))
 	}
-	return fmt.Sprintf("broke %q: it becomes free in %s at the latest. Its holder is %s, token %s", r.Name, leftText(r), ownerText(r), tokenText(r))
+	return fmt.Sprintf("broke %q: it becomes free in %s at the latest. Its holder is %s, token %s",
+		r.Name, leftText(r), ownerText(r), tokenText(r))
 }

@@ -101,14 +101,15 @@ func (c *child) poll() (code int, ended bool) {
 	}
 }
 
-// orderKill orders the guardian to kill the group after the time that left returns. A later
-// call replaces the order.
-func (c *child) orderKill(left func() time.Duration) error {
+// orderKill orders the guardian to kill the group after the time that left returns, before the
+// lease expires after that and reserve. A later call replaces the order.
+func (c *child) orderKill(left func() time.Duration, reserve time.Duration) error {
 	if c.guardian == nil {
 		return nil
 	}
 	now := bootClock() // before left is called, so that a pause in between does not delay the kill
-	return c.guardian.order(c.pid, now+left())
+	at := now + left()
+	return c.guardian.order(c.pid, at, at+reserve/2) // half of it is for the kill itself
 }
 
 // groupSignals receives the signals that the group was sent, by holdfast or by others. It
@@ -123,6 +124,10 @@ func (c *child) groupSignals() <-chan os.Signal {
 // guardianKilled reports whether the guardian has killed the group. It may be called only
 // after the group has ended.
 func (c *child) guardianKilled() bool { return c.guardian != nil && c.guardian.killed }
+
+// stoppedInTime reports whether the guardian has stopped the group before the lease expired. It may
+// wait for the guardian's answer, but no longer than limit.
+func (c *child) stoppedInTime(limit time.Duration) bool { return c.guardian.stoppedInTime(limit) }
 
 // stopEvent says which signal has stopped the command.
 type stopEvent syscall.Signal

@@ -77,11 +77,13 @@ func (c *child) poll() (code int, ended bool) {
 
 // orderKill does nothing: the system ends the job when holdfast ends. Nothing ends the job
 // while holdfast is only suspended.
-func (c *child) orderKill(func() time.Duration) error { return nil }
+func (c *child) orderKill(func() time.Duration, time.Duration) error { return nil }
 
 func (c *child) groupSignals() <-chan os.Signal { return nil }
 
 func (c *child) guardianKilled() bool { return false }
+
+func (c *child) stoppedInTime(time.Duration) bool { return false }
 
 // newJob makes a job object whose processes end when its last handle is closed.
 func newJob() (windows.Handle, error) {

@@ -190,7 +190,8 @@ func TestRunOnWindows(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run := exec.Command(os.Args[0], "run", "--backend", "file:"+filepath.ToSlash(filepath.Join(dir, "locks")), "job", "--", os.Args[0], roleLeaver, dir)
+	run := exec.Command(os.Args[0], "run", "--backend", "file:"+filepath.ToSlash(filepath.Join(dir, "locks")), "job", "--", os.Args[0],
+		roleLeaver, dir)
 	run.Env = append(os.Environ(), mainVar+"=1")
 	out, err := run.CombinedOutput()
 	if run.ProcessState == nil || run.ProcessState.ExitCode() != 3 {

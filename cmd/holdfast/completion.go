@@ -118,12 +118,13 @@ func completionsOf(words []string, names func(backend, prefix string) []string) 
 		}
 	}
 	found := completions{kind: "values"}
+	locks := func(prefix string) []string { return names(backend, prefix) }
 	name, value, hasValue := strings.Cut(last, "=")
 	switch {
 	case waits != nil:
-		found.addValues(waits, "", last)
+		found.addValues(waits, "", last, locks)
 	case hasValue && flagOf(node, name) != nil:
-		found.addValues(flagOf(node, name), name+"=", value)
+		found.addValues(flagOf(node, name), name+"=", value, locks)
 	case strings.HasPrefix(last, "-"):
 		for _, group := range node.AllFlags(true) {
 			for _, flag := range group {
@@ -137,17 +138,23 @@ func completionsOf(words []string, names func(backend, prefix string) []string) 
 			}
 		}
 	case len(node.Positional) > 0:
-		found.addPositional(node, position, last, func(prefix string) []string { return names(backend, prefix) })
+		found.addPositional(node, position, last, locks)
 	}
 	return found
 }
 
 // addValues adds the values of a flag.
-func (c *completions) addValues(flag *kong.Flag, before, typed string) {
+func (c *completions) addValues(flag *kong.Flag, before, typed string, locks func(prefix string) []string) {
 	switch {
 	case flag.Name == "backend":
-		for _, url := range []string{"mongodb://", "mongodb+srv://", "azblob://", "file:"} {
-			c.add(before+typed, before+url, "")
+		for _, d := range drivers() {
+			for _, url := range beginnings(d) {
+				c.add(before+typed, before+url, "")
+			}
+		}
+	case flag.Name == "with":
+		for _, name := range locks(typed) {
+			c.add(before+typed, before+name, "")
 		}
 	case strings.Contains(flag.Tag.Type, "file"):
 		c.kind = "files"
@@ -221,7 +228,7 @@ func namesOf(backend, prefix string) (names []string) {
 }
 
 func listNames(ctx context.Context, backend, prefix string) (names []string) {
-	client, err := (&app{backend: backend}).open(ctx, nil)
+	client, err := (&app{backend: backend}).openToLook(ctx)
 	if err != nil {
 		return nil
 	}

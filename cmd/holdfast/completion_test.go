@@ -29,6 +29,8 @@ func TestCompletions(t *testing.T) {
 		{"--backend=file:/y ls job", "values", []string{"job-1", "job-2"}, "file:/y job"},
 		{"run --ttl 5s -q job", "values", []string{"job-1", "job-2"}, " job"},
 		{"run --ttl 5", "values", nil, ""},
+		{"run -b file:/x --with job", "values", []string{"job-1", "job-2"}, "file:/x job"},
+		{"run --with=job", "values", []string{"--with=job-1", "--with=job-2"}, " job"},
 		{"watch a b", "values", []string{"b-1", "b-2"}, " b"},
 		{"status a b", "values", nil, ""},
 		{"run job ma", "commands", nil, ""},
@@ -56,7 +58,8 @@ func TestCompletions(t *testing.T) {
 
 // A backend that cannot be reached, or a URL that is none, completes nothing, and soon.
 func TestCompletionWithoutABackend(t *testing.T) {
-	for _, url := range []string{"mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=60000", "file:/dev/null/x", "mem:", "nonsense", "mongodb://user:secret@"} {
+	for _, url := range []string{"mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=60000", "file:/dev/null/x", "mem:", "nonsense",
+		"mongodb://user:secret@"} {
 		t.Setenv(envBackend, url)
 		var out bytes.Buffer
 		if code := execute([]string{completeArg, "status", "x"}, &out, &out); code != 0 || out.String() != "values\n" {

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 type dataCmd struct {
@@ -29,12 +30,15 @@ func (d *dataGetCmd) Validate() error { return checkName(d.Name) }
 
 // Run reads the data of one lock.
 func (d *dataGetCmd) Run(a *app) error {
-	return a.withClient(func(ctx context.Context, client *holdfast.Client) error {
+	return a.withClient(a.openToLook, func(ctx context.Context, client *holdfast.Client) error {
 		record, err := client.Inspect(ctx, d.Name)
 		if err != nil {
 			return err
 		}
 		record.Name = d.Name
+		if record.State == driver.StateFree && record.Token == 0 {
+			a.reportMissingStore(ctx, client)
+		}
 		if d.JSON {
 			return writeJSON(a.stdout, lockToJSON(record))
 		}
@@ -51,7 +55,8 @@ type dataSetCmd struct {
 
 // Help is shown above the flags.
 func (*dataSetCmd) Help() string {
-	return `Only the holder may write the data of a lock. So this command waits for the lock, writes, and releases it; --try exits with 75 if another holds it. The data replace all that was there. How much fits depends on the backend.`
+	return `Only the holder may write the data of a lock. So this command waits for the lock, writes, and releases it; --try exits with 75 if
+another holds it. The data replace all that was there. How much fits depends on the backend.`
 }
 
 // Validate is called by the parser.

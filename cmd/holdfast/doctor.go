@@ -27,11 +27,15 @@ type doctorCmd struct {
 
 // Help is shown above the flags.
 func (*doctorCmd) Help() string {
-	return `Examines whether the backend is set up so that locks in it are safe and quick: the server, the user's rights, clocks, the file system, damaged records, leases about to be lost. What is not as it should be comes with a remedy. With --quiet only that is shown, with --json as well.
+	return `Examines whether the backend is set up so that locks in it are safe and quick: the server, the user's rights, clocks, the file
+system, damaged records, leases about to be lost. What is not as it should be comes with a remedy. With --quiet only that is shown, with
+--json as well.
 
-Each line begins with ok, ? (not checked, because a right is missing or the backend does not show it), DOUBTFUL (locks work, with less safety or speed than they could), or WRONG (locks do not work, or a promise may be broken).
+Each line begins with ok, ? (not checked, because a right is missing or the backend does not show it), DOUBTFUL (locks work, with less
+safety or speed than they could), or WRONG (locks do not work, or a promise may be broken).
 
-It only reads, except for a lock "holdfast-doctor" that it takes, renews, releases and removes, also when it is interrupted. It takes none if something is wrong, or the folder does not exist.
+It only reads, except for a lock "holdfast-doctor" that it takes, renews, releases and removes, also when it is interrupted. It takes none
+if something is wrong, or the folder or table does not exist.
 
 Exit codes:
   0     nothing is doubtful or wrong
@@ -86,7 +90,8 @@ func (d *doctorCmd) Run(a *app) error {
 	}
 	switch {
 	case err != nil:
-		return &exitError{codeWrong, fmt.Errorf("the report is not complete: the backend did not answer everything within %s", driver.FormatDuration(d.Timeout))}
+		return &exitError{codeWrong, fmt.Errorf("the report is not complete: the backend did not answer everything within %s",
+			driver.FormatDuration(d.Timeout))}
 	case verdict == driver.LevelWrong:
 		return &exitError{code: codeWrong}
 	case verdict == driver.LevelDoubtful:

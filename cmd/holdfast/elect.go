@@ -18,7 +18,8 @@ type electCmd struct {
 
 // Help is shown above the flags.
 func (*electCmd) Help() string {
-	return `Takes part in an election, and writes a line whenever the leader changes. After a loss it campaigns again. A signal ends it; it then gives leadership up, and the next one leads at once.
+	return `Takes part in an election, and writes a line whenever the leader changes. After a loss it campaigns again. A signal ends it; it
+then gives leadership up, and the next one leads at once.
 
 The lines on standard output come from the backend. Whether this process leads is reported on standard error.
 
@@ -33,7 +34,12 @@ func (e *electCmd) Validate() error { return checkName(e.Name) }
 
 // Run campaigns and observes until a signal comes.
 func (e *electCmd) Run(a *app) error {
-	return a.follow(func(ctx context.Context, client *holdfast.Client) error {
+	open := a.openToTake
+	if e.Observe {
+		open = a.openToLook
+	}
+	return a.follow(open, func(ctx context.Context, client *holdfast.Client) error {
+		a.reportMissingStore(ctx, client)
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		campaign := make(chan error, 1)

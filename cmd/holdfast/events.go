@@ -2,18 +2,17 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"os"
+	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/event"
 )
-
-// repeatInterval is the longest time between two reports of a lasting failure.
-const repeatInterval = time.Minute
 
 // eventLogger logs the library's events: the holder that the lock waits for, and failed
 // calls. What the command itself does is logged by runner and supervisor.
@@ -23,15 +22,26 @@ type eventLogger struct {
 	answered func() // called before each message, since the backend has answered; may be nil
 	try      bool   // --try: nothing is retried
 	client   atomic.Pointer[holdfast.Client]
-	waiting  atomic.Bool   // holdfast waits for the lock; only then its holder is reported
-	running  atomic.Uint64 // the token under which the command runs; 0 if it does not run
+	waiting  atomic.Bool                    // holdfast waits for the lock; only then its holder is reported
+	running  atomic.Pointer[runningCommand] // nil if the command does not run
 
-	mu       sync.Mutex
-	failing  string    // the operation that failed last
-	since    time.Time // its first failure
-	failures int       // since then
-	next     time.Time // when to report it again
-	interval time.Duration
+	failures event.Repeats
+}
+
+// runningCommand is the command while it runs under a hold.
+type runningCommand struct {
+	tokens []uint64 // of all locks
+	child  *child
+}
+
+// lastWordTimeout bounds the wait for what the guardian reports.
+const lastWordTimeout = 100 * time.Millisecond
+
+// overran reports whether the command may have run after the lease of a hold had expired. While
+// holdfast was stopped, the guardian may have stopped the command in time, which holdfast has not
+// noticed yet. If only --min-hold kept the lock, the command had ended.
+func (c *runningCommand) overran(token uint64) bool {
+	return c != nil && slices.Contains(c.tokens, token) && !c.child.stoppedInTime(lastWordTimeout)
 }
 
 // observe is the library's observer.
@@ -49,11 +59,20 @@ func (l *eventLogger) observe(e holdfast.Event) {
 		}
 		l.logFailure(e, time.Now())
 	case holdfast.EventOverrun:
-		if l.running.Load() != e.Token { // the command has ended; only --min-hold kept the lock
+		if !l.running.Load().overran(e.Token) {
 			return
 		}
 		l.log.errorf("OVERRUN: the lease of %q has expired, and the command may still be running: another may hold the lock now", e.Name)
 	}
+}
+
+// heldByParent reports whether a grant is that of the holdfast run that started this one.
+func heldByParent(name string, token uint64) bool {
+	if os.Getenv(envName) == name && os.Getenv(envToken) == strconv.FormatUint(token, 10) {
+		return token != 0
+	}
+	var all map[string]uint64
+	return json.Unmarshal([]byte(os.Getenv(envTokens)), &all) == nil && token != 0 && all[name] == token
 }
 
 func (l *eventLogger) reportAnswered() {
@@ -76,29 +95,21 @@ func (l *eventLogger) logHolder(e holdfast.Event) {
 	}
 	l.reportAnswered()
 	l.log.infof("waiting for %s: held by %s, on %s", strconv.Quote(e.Name), describeHolder(record), l.backend)
-	if e.Token != 0 && os.Getenv(envName) == e.Name && os.Getenv(envToken) == strconv.FormatUint(e.Token, 10) {
+	if heldByParent(e.Name, e.Token) {
 		l.log.errorf("deadlock: %s is held by the holdfast run that started this one and waits for it to end", strconv.Quote(e.Name))
 	}
 }
 
 // logFailure logs a failed call. A failure that lasts is logged at growing intervals.
 func (l *eventLogger) logFailure(e holdfast.Event, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if e.Op != l.failing || now.Sub(l.next) > 2*repeatInterval {
-		l.failing, l.since, l.failures, l.interval = e.Op, now, 0, time.Second
-		l.next = now
-	}
-	l.failures++
-	if now.Before(l.next) {
+	count, report := l.failures.Note(e.Op, e.Name, now)
+	if !report {
 		return
 	}
 	l.reportAnswered()
-	count := ""
-	if l.failures > 1 {
-		count = " (" + strconv.Itoa(l.failures) + " times in " + roundedDuration(now.Sub(l.since)) + ")"
+	times := ""
+	if count.Times > 1 {
+		times = " (" + strconv.Itoa(count.Times) + " times in " + roundedDuration(count.In) + ")"
 	}
-	l.log.errorf("cannot %s %q, retrying: %v%s", e.Op, e.Name, e.Err, count)
-	l.interval = min(2*l.interval, repeatInterval)
-	l.next = now.Add(l.interval)
+	l.log.errorf("cannot %s %q, retrying: %v%s", e.Op, e.Name, e.Err, times)
 }

@@ -19,9 +19,12 @@ type explainCmd struct {
 
 // Help is shown above the flags.
 func (*explainCmd) Help() string {
-	return `Says in sentences who holds the lock, since when and whether it is still renewed, who had it before and how that ended, how many wait, how the backend's clock differs from this machine's, and what would free the lock. The exit code is 0 whether the lock is held or free.
+	return `Says in sentences who holds the lock, since when and whether it is still renewed, who had it before and how that ended, how many
+wait, how the backend's clock differs from this machine's, and what would free the lock. The exit code is 0 whether the lock is held or
+free.
 
-The backend's URL sets how many past holders are kept, as in ?history=16 (default: 8). Azure shows how a tenure ended only until the lock is held again.
+The backend's URL sets how many past holders are kept, as in ?history=16 (default: 8). Azure shows how a tenure ended only until the lock
+is held again.
 
 Example: how the last holder ended
 
@@ -33,7 +36,7 @@ func (e *explainCmd) Validate() error { return checkName(e.Name) }
 
 // Run explains one lock.
 func (e *explainCmd) Run(a *app) error {
-	return a.withClient(func(ctx context.Context, client *holdfast.Client) error {
+	return a.withClient(a.openToLook, func(ctx context.Context, client *holdfast.Client) error {
 		asked := time.Now()
 		record, err := client.Inspect(ctx, e.Name)
 		answered := time.Now()
@@ -41,7 +44,9 @@ func (e *explainCmd) Run(a *app) error {
 			return err
 		}
 		record.Name = e.Name
-		x := &explanation{Record: record, can: client.Locker().Capabilities(), backend: displayBackend(a.backend), flag: a.backendFlag}
+		seen := a.lookFurther(ctx, client, record)
+		x := &explanation{Record: record, missing: seen.missing, slots: seen.slots,
+			can: client.Capabilities(), info: client.Info(), backend: displayBackend(a.backend), flag: a.backendFlag}
 		x.readClock(asked, answered)
 		if e.JSON {
 			return writeJSON(a.stdout, x.toJSON())
@@ -53,7 +58,10 @@ func (e *explainCmd) Run(a *app) error {
 // explanation is a record, and what can be said of it.
 type explanation struct {
 	holdfast.Record
+	missing string            // as missingStore returns it
+	slots   []holdfast.Record // of a lock with slots, or nil
 	can     driver.Capabilities
+	info    driver.Info
 	backend string // for messages
 	flag    string // the URL of --backend, or ""
 	// ahead is the backend's clock less this machine's, give or take clockError. Both are zero without
@@ -86,27 +94,70 @@ type section struct {
 }
 
 func (x *explanation) sections() []section {
+	if x.slots != nil {
+		return x.ofSlots()
+	}
 	all := []section{{heading: "Now", sentences: x.present()}}
+	if len(x.Holders) > 0 {
+		all = append(all, section{heading: "Holders", sentences: x.holders(), list: true})
+	}
 	if len(x.History) > 0 {
 		all = append(all, section{heading: "Before", sentences: x.before(), list: true})
-	} else if x.can.History == 0 {
+	} else if x.info.History == 0 {
 		all = append(all, section{heading: "Before", sentences: []string{"This backend keeps no past holders."}})
 	}
 	way, command := x.wayOut()
-	return append(all, section{heading: "Waiting", sentences: []string{x.waiting()}}, section{heading: "Clock", sentences: []string{x.clock()}},
+	return append(all, section{heading: "Waiting", sentences: []string{x.waiting()}},
+		section{heading: "Clock", sentences: []string{x.clock()}},
 		section{heading: "What would free it", sentences: way, command: command})
+}
+
+// ofSlots says who holds the slots of a lock. Each has a record and past holders of its own.
+func (x *explanation) ofSlots() []section {
+	said := []string{fmt.Sprintf("%s has slots: %s.", quoteUnsafe(x.Name), heldSlots(x.slots))}
+	example := x.Name
+	for _, slot := range x.slots {
+		text := quoteUnsafe(slot.Name) + " is " + lockStateText(slot)
+		if slot.State == driver.StateHeld {
+			example = slot.Name
+			one := &explanation{Record: slot}
+			text = fmt.Sprintf("%s is held by %s, token %s", quoteUnsafe(slot.Name), one.holder(), tokenText(slot))
+			if slot.RemainingKnown {
+				text += ", " + roundedDuration(slot.Remaining) + " left unless renewed"
+			}
+			if slot.Broken {
+				text += ", broken"
+			}
+		}
+		said = append(said, text+".")
+	}
+	return []section{{heading: "Now", sentences: said, list: true},
+		{heading: "Clock", sentences: []string{x.clock()}},
+		{heading: "What would free it", sentences: []string{
+			"The holder of a slot frees it by a release. If the holder no longer renews it, it becomes free when its lease ends.",
+			"A slot without a record was never held. Each slot is a lock with past holders of its own; this explains one" + x.sameBackend() + ":",
+		}, command: x.command("explain") + " " + shellWord(example)}}
 }
 
 // present says who holds the lock, and whether the holder seems to live.
 func (x *explanation) present() []string {
 	name := quoteUnsafe(x.Name)
 	switch {
+	case x.missing != "":
+		return []string{name + " is free, but " + noLocksYet(x.missing) + ". The URL may be wrong."}
 	case x.State == driver.StateFree && x.Token == 0 && len(x.History) == 0:
-		return []string{name + " is free. The backend has no record of a holder."}
+		said := []string{name + " is free. The backend has no record of a holder."}
+		if after := x.info.Free.RemovedAfter; after > 0 {
+			said = append(said, "It removes the record of a lock that was free for "+driver.FormatDuration(after)+".")
+		}
+		return said
 	case x.State == driver.StateFree:
 		return []string{fmt.Sprintf("%s is free. The last token is %s.", name, tokenText(x.Record))}
 	case x.State == driver.StateUnknown:
 		return []string{"Whether " + name + " is held is unknown."}
+	}
+	if len(x.Holders) > 0 {
+		return x.presentHolders()
 	}
 	said := []string{fmt.Sprintf("%s is held by %s, token %s.", name, x.holder(), tokenText(x.Record))}
 	if !x.AcquiredAt.IsZero() {
@@ -119,10 +170,14 @@ func (x *explanation) present() []string {
 	} else {
 		said = append(said, "It was last renewed at "+x.at(x.RenewedAt)+x.ago(x.RenewedAt, ", ", " ago")+".")
 	}
+	if x.info.Failover == driver.GrantsMayBeForgotten {
+		said = append(said, "This backend may forget a grant when a server crashes, so another may believe to hold it, too.")
+	}
 	if x.Broken {
 		said = append(said, "It was broken: the backend refuses its renewals.")
 	} else if x.late() {
-		said = append(said, fmt.Sprintf("Holders usually renew after a third of the TTL (%s), so this one may be dead, paused or cut off from the backend.",
+		said = append(said, fmt.Sprintf("Holders usually renew after a third of the TTL (%s), so this one may be dead, paused or cut off from "+
+			"the backend.",
 			driver.FormatDuration(x.TTL)))
 	}
 	return said
@@ -154,6 +209,9 @@ func (x *explanation) tenure(t driver.Tenure) string {
 		owner = quoteUnsafe(t.Owner)
 	}
 	text := owner + " had it"
+	if t.Mode == driver.Shared {
+		text = owner + " shared it"
+	}
 	if !t.From.IsZero() {
 		text += " from " + x.at(t.From)
 	}
@@ -199,6 +257,9 @@ func (x *explanation) waiting() string {
 }
 
 func (x *explanation) clock() string {
+	if x.info.Expiry == driver.ByObservation {
+		return "The backend has no clock. Each process judges a lease by the time for which it has seen no renewal."
+	}
 	if x.ReadAt.IsZero() {
 		return "The backend does not report its clock."
 	}
@@ -210,7 +271,8 @@ func (x *explanation) clock() string {
 	if x.ahead < 0 {
 		side = "behind"
 	}
-	return fmt.Sprintf("The backend's clock is %s %s this machine's (%s). Only the backend's counts for a lease. Times above are by that clock.",
+	return fmt.Sprintf("The backend's clock is %s %s this machine's (%s). Only the backend's counts for a lease. Times above are by that "+
+		"clock.",
 		shortDuration(x.ahead.Abs()), side, give)
 }
 
@@ -221,31 +283,53 @@ func (x *explanation) wayOut() (said []string, command string) {
 		return []string{"It is free, and reserved for a moment for the first of those that wait."}, ""
 	case x.State == driver.StateFree:
 		return []string{"It is free: the next request gets it."}, ""
+	case len(x.Holders) > 0:
+		return x.wayOutOfHolders()
+	case x.info.Expiry == driver.ByObservation:
+		if x.Broken {
+			said = append(said, "Its holder may release it.")
+		} else {
+			said = append(said, "Its holder frees it by a release.")
+		}
+		said = append(said, "Otherwise a process takes it over that has seen no renewal for the whole TTL"+x.ofTTL()+
+			". One that has just started waits for so long first.")
 	case x.Broken && x.RemainingKnown:
-		said = append(said, "Its holder may release it. Otherwise it becomes free when the lease ends, in "+roundedDuration(x.Remaining)+x.when()+".")
+		said = append(said, "Its holder may release it. Otherwise it becomes free when the lease ends, in "+roundedDuration(x.Remaining)+x.when()+
+			".")
 	case x.Broken:
 		said = append(said, "Its holder may release it. Otherwise it becomes free when the lease ends"+x.atMost()+".")
 	case x.RemainingKnown:
 		said = append(said, "Its holder frees it by a release. If the holder no longer renews it, it becomes free when the lease ends, in "+
 			roundedDuration(x.Remaining)+x.when()+".")
 	default:
-		said = append(said, "Its holder frees it by a release. If the holder no longer renews it, it becomes free when the lease ends"+x.atMost()+".")
+		said = append(said, "Its holder frees it by a release. If the holder no longer renews it, it becomes free when the lease ends"+x.atMost()+
+			".")
 	}
 	if x.can.Breaker == nil || x.Token == 0 {
 		return said, ""
 	}
-	command, note := "holdfast break", ""
-	switch {
-	case secretPattern.MatchString(x.flag):
-		note = ", with the same --backend"
-	case x.flag != "":
-		command += " -b " + shellWord(x.flag)
-	}
-	command += fmt.Sprintf(" %s --token %d", shellWord(x.Name), x.Token)
+	note := x.sameBackend()
+	command = x.command("break") + fmt.Sprintf(" %s --token %d", shellWord(x.Name), x.Token)
 	if x.Broken {
 		return append(said, "If the holder is certainly dead, this frees it at once"+note+":"), command + " --now"
 	}
 	return append(said, "This takes it from its holder"+note+":"), command
+}
+
+// command begins a command line for the same backend, unless its URL has a secret.
+func (x *explanation) command(name string) string {
+	if x.flag == "" || x.sameBackend() != "" {
+		return "holdfast " + name
+	}
+	return "holdfast " + name + " -b " + shellWord(x.flag)
+}
+
+// sameBackend says that a command needs the flag that is not repeated.
+func (x *explanation) sameBackend() string {
+	if secretPattern().MatchString(x.flag) {
+		return ", with the same --backend"
+	}
+	return ""
 }
 
 // when is the moment at which the lease ends.
@@ -254,6 +338,14 @@ func (x *explanation) when() string {
 		return ""
 	}
 	return ", at " + x.at(x.ReadAt.Add(x.Remaining))
+}
+
+// ofTTL is the TTL in parentheses, or "" if it is unknown.
+func (x *explanation) ofTTL() string {
+	if x.TTL == 0 {
+		return ""
+	}
+	return " (" + driver.FormatDuration(x.TTL) + ")"
 }
 
 func (x *explanation) atMost() string {
@@ -349,51 +441,4 @@ func wrap(out *strings.Builder, text, first, indent string) {
 		line, empty = line+word, false
 	}
 	out.WriteString(line + "\n")
-}
-
-// explainJSON is lockJSON with what explain adds.
-type explainJSON struct {
-	lockJSON
-	ReadAt        *time.Time    `json:"readAt"`        // the backend's clock
-	ClockOffsetMs *float64      `json:"clockOffsetMs"` // the backend's clock less this machine's
-	ClockErrorMs  *float64      `json:"clockErrorMs"`  // how far the offset may be off
-	Waiters       *int          `json:"waiters"`
-	History       []tenureJSON  `json:"history"` // the latest first
-	Explanation   []sectionJSON `json:"explanation"`
-}
-
-type tenureJSON struct {
-	Owner *string    `json:"owner"`
-	Token *uint64    `json:"token"`
-	From  *time.Time `json:"from"`
-	Until *time.Time `json:"until"`
-	End   string     `json:"end"` // as driver.End
-}
-
-type sectionJSON struct {
-	About     string   `json:"about"`
-	Sentences []string `json:"sentences"`
-	Command   string   `json:"command,omitempty"` // that the last sentence speaks of
-}
-
-func (x *explanation) toJSON() explainJSON {
-	out := explainJSON{lockJSON: lockToJSON(x.Record), ReadAt: nilIfZero(x.ReadAt), History: []tenureJSON{}}
-	if !x.ReadAt.IsZero() {
-		ahead, off := milliseconds(x.ahead), milliseconds(x.clockError)
-		out.ClockOffsetMs, out.ClockErrorMs = &ahead, &off
-	}
-	if x.can.Queue != nil {
-		out.Waiters = &x.Waiters
-	}
-	for _, t := range x.History {
-		out.History = append(out.History, tenureJSON{nilIfZero(t.Owner), nilIfZero(t.Token), nilIfZero(t.From), nilIfZero(t.Until), t.End.String()})
-	}
-	for _, s := range x.sections() {
-		out.Explanation = append(out.Explanation, sectionJSON{s.heading, s.sentences, s.command})
-	}
-	return out
-}
-
-func milliseconds(d time.Duration) float64 {
-	return float64(d.Round(100*time.Microsecond)) / float64(time.Millisecond)
 }

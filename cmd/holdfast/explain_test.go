@@ -45,44 +45,65 @@ func TestExplain(t *testing.T) {
 	}{
 		"healthy": {nil, []string{
 			`"nightly report" is held by web-3.example.com/12345, token 1795347103784.`, "since 15:03:05 (1m ago)",
-			"last renewed at 15:04:03, 2s ago", "ends, in 28s, at 15:04:33", "    holdfast break 'nightly report' --token 1795347103784\n", "Nobody has a position in the queue.",
+			"last renewed at 15:04:03, 2s ago", "ends, in 28s, at 15:04:33", "    holdfast break 'nightly report' --token 1795347103784\n",
+			"Nobody has a position in the queue.",
 		}},
 		"flag": {func(x *explanation) { x.flag = "mongodb://db1,db2/app?replicaSet=rs0" }, []string{
-			"This takes it from its holder:", "    holdfast break -b 'mongodb://db1,db2/app?replicaSet=rs0' 'nightly report' --token 1795347103784\n"}},
+			"This takes it from its holder:",
+			"    holdfast break -b 'mongodb://db1,db2/app?replicaSet=rs0' 'nightly report' --token 1795347103784\n"}},
 		"flag with a secret": {func(x *explanation) { x.flag = "mongodb://app:pw@db1,db2/app" }, []string{
 			"This takes it from its holder, with the same --backend:", "    holdfast break 'nightly report' --token 1795347103784\n"}},
-		"late": {func(x *explanation) { x.Record = explainedRecord(20 * time.Second) }, []string{"this one may be dead, paused or cut off from the backend"}},
+		"late": {func(x *explanation) { x.Record = explainedRecord(20 * time.Second) },
+			[]string{"this one may be dead, paused or cut off from the backend"}},
 		"broken": {func(x *explanation) { x.Broken = true }, []string{
-			"It was broken: the backend refuses its renewals.", "Its holder may release it.", "If the holder is certainly dead, this frees it at once:",
+			"It was broken: the backend refuses its renewals.", "Its holder may release it.",
+			"If the holder is certainly dead, this frees it at once:",
 			"    holdfast break 'nightly report' --token 1795347103784 --now\n",
 		}},
 		"little is known": {func(x *explanation) {
 			x.Record = holdfast.Record{Name: "n", State: driver.StateHeld}
-			x.can = driver.Capabilities{History: 8}
+			x.can = driver.Capabilities{}
 		}, []string{
-			"n is held by an unknown owner, token unknown.", "The backend does not say when the lease was last renewed.", "The backend does not report its clock.",
+			"n is held by an unknown owner, token unknown.", "The backend does not say when the lease was last renewed.",
+			"The backend does not report its clock.",
 			"when the lease ends, at a time that the backend does not report", "it is unknown who waits",
 		}},
-		"TTL is known": {func(x *explanation) { x.RemainingKnown, x.Remaining = false, 0 }, []string{"the lease ends at most 30s after the last renewal."}},
-		"one waits":    {func(x *explanation) { x.Waiters = 1 }, []string{"One process has a position in the queue. It gets the lock next."}},
-		"many wait":    {func(x *explanation) { x.Waiters = 12 }, []string{"12 processes have a position in the queue."}},
-		"free":         {func(x *explanation) { x.Record = holdfast.Record{Name: "n", State: driver.StateFree, Token: 7} }, []string{"n is free. The last token is 7.", "the next request gets it"}},
+		"TTL is known": {func(x *explanation) { x.RemainingKnown, x.Remaining = false, 0 },
+			[]string{"the lease ends at most 30s after the last renewal."}},
+		"one waits": {func(x *explanation) { x.Waiters = 1 }, []string{"One process has a position in the queue. It gets the lock next."}},
+		"many wait": {func(x *explanation) { x.Waiters = 12 }, []string{"12 processes have a position in the queue."}},
+		"free": {func(x *explanation) { x.Record = holdfast.Record{Name: "n", State: driver.StateFree, Token: 7} },
+			[]string{"n is free. The last token is 7.", "the next request gets it"}},
 		"reserved": {func(x *explanation) {
 			x.Record = holdfast.Record{Name: "n", State: driver.StateFree, Token: 7, Waiters: 2}
 		}, []string{"reserved for a moment for the first of those that wait"}},
 		"unknown": {func(x *explanation) { x.Record = holdfast.Record{Name: "n"} }, []string{"Whether n is held is unknown."}},
+		"forgotten": {func(x *explanation) { x.info.Failover = driver.GrantsMayBeForgotten },
+			[]string{"may forget a grant when a server crashes"}},
+		"by observation": {func(x *explanation) { x.info.Expiry = driver.ByObservation }, []string{
+			"Its holder frees it by a release. Otherwise a process takes it over that has seen no renewal for the whole TTL (30s).",
+			"One that has just started waits", "The backend has no clock."}},
+		"broken, by observation": {func(x *explanation) { x.info.Expiry, x.Broken = driver.ByObservation, true }, []string{
+			"Its holder may release it. Otherwise a process takes it over"}},
+		"removed": {func(x *explanation) {
+			x.Record, x.info.Free.RemovedAfter = holdfast.Record{Name: "n", State: driver.StateFree}, day
+		}, []string{"The backend has no record of a holder. It removes the record of a lock that was free for 24h."}},
 		"clock ahead": {func(x *explanation) { x.ahead, x.clockError = 1234*time.Millisecond, 3*time.Millisecond }, []string{
 			"The backend's clock is 1.23s ahead of this machine's (±3ms)."}},
-		"clock behind": {func(x *explanation) { x.ahead, x.clockError = -25*time.Millisecond, time.Millisecond }, []string{"is 25ms behind this machine's (±1ms)"}},
+		"clock behind": {func(x *explanation) { x.ahead, x.clockError = -25*time.Millisecond, time.Millisecond },
+			[]string{"is 25ms behind this machine's (±1ms)"}},
 		"history": {func(x *explanation) {
 			at := x.ReadAt
 			for end := range driver.EndFreed + 1 {
-				x.History = append(x.History, driver.Tenure{Owner: "web-1", Token: uint64(9 - end), From: at.Add(-time.Hour), Until: at.Add(-time.Minute), End: end})
+				x.History = append(x.History, driver.Tenure{Owner: "web-1", Token: uint64(9 - end), From: at.Add(-time.Hour),
+					Until: at.Add(-time.Minute), End: end})
 			}
 			x.History = append(x.History, driver.Tenure{Token: 1, From: at.Add(-day)})
 		}, []string{
-			"- web-1 had it from 14:04:05 to 15:03:05 (59m), token 9: how it ended is not known.", "token 8: released.", "token 7: handed over to a waiter of its own process.",
-			"token 6: not renewed in time, so its lease expired.", "token 5: taken over by a waiter, because its lease did not end by the backend's clock.",
+			"- web-1 had it from 14:04:05 to 15:03:05 (59m), token 9: how it ended is not known.", "token 8: released.",
+			"token 7: handed over to a waiter of its own process.",
+			"token 6: not renewed in time, so its lease expired.",
+			"token 5: taken over by a waiter, because its lease did not end by the backend's clock.",
 			"token 4: broken by an operator.", "token 3: freed at once by an operator.",
 			"- An unknown owner had it from 2026-01-01 15:04:05, token 1: how it ended is not known.",
 		}},
@@ -92,7 +113,7 @@ func TestExplain(t *testing.T) {
 		}, []string{`"a\x1b[31mb" is held by "evil\nowner"`, `"evil\rowner" had it, token 1`, "holdfast break NAME --token"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := &explanation{Record: explainedRecord(2 * time.Second), can: everything, backend: "mongodb://db1,db2/app"}
+			x := &explanation{Record: explainedRecord(2 * time.Second), can: everything, info: memory.New().Info(), backend: "mongodb://db1,db2/app"}
 			if c.change != nil {
 				c.change(x)
 			}
@@ -133,7 +154,8 @@ func TestExplainReadsTheClock(t *testing.T) {
 }
 
 func TestShellWord(t *testing.T) {
-	for word, want := range map[string]string{"a/b-1": "a/b-1", "a b": "'a b'", "it's": `'it'\''s'`, "$x": "'$x'", "\x1b": "NAME", "\xff": "NAME"} {
+	for word, want := range map[string]string{"a/b-1": "a/b-1", "a b": "'a b'", "it's": `'it'\''s'`, "$x": "'$x'", "\x1b": "NAME",
+		"\xff": "NAME"} {
 		if got := shellWord(word); got != want {
 			t.Errorf("%q: got %s, want %s", word, got, want)
 		}

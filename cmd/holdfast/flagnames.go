@@ -10,7 +10,7 @@ import (
 
 // flagNames maps the names of the library's options to those of the command's flags.
 var flagNames = map[string]string{
-	"TTL": "--ttl", "Grace": "--grace", "Slots": "--slots", "Owner": "--owner", "Name": "the lock's name",
+	"TTL": "--ttl", "Grace": "--grace", "Slots": "--slots", "Mode": "--shared", "Owner": "--owner", "Name": "the lock's name",
 }
 
 // withFlagNames returns the text of an error with flags instead of the library's options.

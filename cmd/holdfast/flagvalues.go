@@ -12,6 +12,17 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
+// parseString takes a text byte for byte. The parser's own way passes through JSON, which replaces the bytes of an
+// argument that are not UTF-8: names would collide, and the job would get another argument.
+func parseString(ctx *kong.DecodeContext, target reflect.Value) error {
+	token, err := ctx.Scan.PopValue("string")
+	if err != nil {
+		return err
+	}
+	target.SetString(token.String())
+	return nil
+}
+
 // parseNumber parses the value of every numeric flag.
 func parseNumber(ctx *kong.DecodeContext, target reflect.Value) error {
 	var value string

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 	"unicode"
@@ -36,8 +37,15 @@ func roundedDuration(d time.Duration) string {
 	return driver.FormatDuration(d)
 }
 
-// describeHolder describes the holder of a lock: owner, token, time left.
+// describeHolder describes the holder of a lock: owner, token, time left. Of several it describes the latest.
 func describeHolder(r holdfast.Record) string {
+	if n := len(r.Holders); n > 0 {
+		text := describeHolder(ofHolder(r, r.Holders[n-1]))
+		if n > 1 {
+			text += fmt.Sprintf(" and %d more", n-1)
+		}
+		return text
+	}
 	owner := "an unknown owner"
 	if r.Owner != "" {
 		owner = strconv.Quote(r.Owner)

@@ -23,12 +23,15 @@ func guardedCommand(t *testing.T) *child {
 	return c
 }
 
+// testReserve is how long after the kill the lease of a test expires, long enough for a busy machine.
+const testReserve = 20 * time.Second
+
 // giveOrder orders the guardian to kill the group after a time. If this process is paused meanwhile, the
 // order times out, and is given again.
 func giveOrder(t *testing.T, c *child, left time.Duration) {
 	t.Helper()
 	eventually(t, "the guardian gets an order", func() bool {
-		err := c.orderKill(func() time.Duration { return left })
+		err := c.orderKill(func() time.Duration { return left }, testReserve)
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatal(err)
 		}
@@ -99,7 +102,7 @@ func TestOrderToStoppedGuardian(t *testing.T) {
 	full := make(chan struct{})
 	go func() {
 		defer close(full)
-		for c.orderKill(func() time.Duration { return time.Hour }) == nil {
+		for c.orderKill(func() time.Duration { return time.Hour }, testReserve) == nil {
 		}
 	}()
 	select {
@@ -156,6 +159,48 @@ func TestGuardianReadsLaterOrdersFirst(t *testing.T) {
 	eventually(t, "the command is killed when the last order is due", func() bool { _, ended := c.poll(); return ended })
 	if c.groupRunning() || !c.guardianKilled() {
 		t.Error("the guardian has not reported that it killed the group")
+	}
+}
+
+// While holdfast is stopped, its lease expires although the guardian has stopped the command in time.
+// That is no overrun. A guardian that was stopped as well reports that it was late.
+func TestOverrunAsksTheGuardian(t *testing.T) {
+	const token = 7
+	for _, late := range []bool{false, true} {
+		c := guardedCommand(t)
+		command := &runningCommand{[]uint64{token}, c}
+		if late {
+			if !stop(t, c.guardian.pid()) {
+				t.Fatal("the guardian has ended")
+			}
+			giveOrder(t, c, -testReserve)
+			if !command.overran(token) {
+				t.Error("a command that still runs does not count as an overrun")
+			}
+			if err := syscall.Kill(c.guardian.pid(), syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			giveOrder(t, c, 0)
+		}
+		eventually(t, "the guardian kills the command", func() bool { _, ended := c.poll(); return ended })
+		eventually(t, "the guardian's reports end", func() bool {
+			select {
+			case <-c.guardian.ended:
+				return true
+			default:
+				return false
+			}
+		})
+		if got := command.overran(token); got != late {
+			t.Errorf("the guardian was late: %v; overrun: %v", late, got)
+		}
+		if command.overran(token + 1) {
+			t.Error("the command runs under another hold")
+		}
+	}
+	if (*runningCommand)(nil).overran(token) {
+		t.Error("no command runs")
 	}
 }
 

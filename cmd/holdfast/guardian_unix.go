@@ -31,6 +31,9 @@ const (
 	// reportKilling is its report before it kills the group. The numbers in between are
 	// signals.
 	reportKilling = 255
+	// reportKillingLate is the report if the order has been due for so long that the lease may have
+	// expired: the guardian was stopped, too.
+	reportKillingLate = 254
 )
 
 // signalLimit is greater than the number of any signal.
@@ -58,11 +61,13 @@ type guardian struct {
 	orders  *os.File
 	signals chan os.Signal // the signals that the guardian received; closed when it has ended
 	killed  bool           // the guardian has killed the group; readable once signals is closed
+	inTime  bool           // it did so before the lease expired; readable once ended is closed
+	ended   chan struct{}  // closed when the guardian has ended
 }
 
-// order tells the guardian to kill a process group at a time on bootClock. Its size is
-// fixed, so that an order is written to the pipe and read as a whole.
-type order struct{ Group, At int64 }
+// order tells the guardian to kill a process group at a time on bootClock. From Late on the kill
+// counts as late. Its size is fixed, so that an order is written to the pipe and read as a whole.
+type order struct{ Group, At, Late int64 }
 
 // startGuardian starts a guardian and waits until it is ready, so that it receives every
 // signal that is sent to the command. The guardian does nothing before its first order. A
@@ -93,7 +98,7 @@ func startGuardianOnce() (*guardian, error) {
 		_, _ = toGuardian.Close(), fromGuardian.Close()
 		return nil, err
 	}
-	g := &guardian{process: process, orders: toGuardian, signals: make(chan os.Signal, 16)}
+	g := &guardian{process: process, orders: toGuardian, signals: make(chan os.Signal, 16), ended: make(chan struct{})}
 	_ = fromGuardian.SetReadDeadline(time.Now().Add(readyTimeout))
 	_, err = fromGuardian.Read(make([]byte, 1))
 	_ = fromGuardian.SetReadDeadline(time.Time{})
@@ -125,6 +130,7 @@ func execGuardian(orders, reports *os.File) (*os.Process, error) {
 // readReports delivers the guardian's reports until the guardian has ended. Signals beyond
 // the channel's capacity are dropped.
 func (g *guardian) readReports(reports *os.File) {
+	defer close(g.ended)
 	defer close(g.signals)
 	defer func() { _ = reports.Close() }()
 	number := make([]byte, 1)
@@ -135,6 +141,8 @@ func (g *guardian) readReports(reports *os.File) {
 		switch number[0] {
 		case reportReady:
 		case reportKilling:
+			g.killed, g.inTime = true, true
+		case reportKillingLate:
 			g.killed = true
 		default:
 			select {
@@ -147,12 +155,12 @@ func (g *guardian) readReports(reports *os.File) {
 
 // order tells the guardian to kill the group at a time on bootClock, unless another order
 // comes first. It does not wait for a guardian that is stopped.
-func (g *guardian) order(group int, at time.Duration) error {
+func (g *guardian) order(group int, at, late time.Duration) error {
 	return againIfLate(func() error {
 		if err := g.orders.SetWriteDeadline(time.Now().Add(orderTimeout)); err != nil {
 			return err
 		}
-		return binary.Write(g.orders, binary.NativeEndian, order{int64(group), int64(at)})
+		return binary.Write(g.orders, binary.NativeEndian, order{int64(group), int64(at), int64(late)})
 	})
 }
 
@@ -164,6 +172,20 @@ func againIfLate(write func() error) error {
 		err = write()
 	}
 	return err
+}
+
+// stoppedInTime reports whether the guardian has killed the group before the lease expired. A
+// guardian that may still do so is waited for, but no longer than limit.
+func (g *guardian) stoppedInTime(limit time.Duration) bool {
+	if g == nil {
+		return false
+	}
+	select {
+	case <-g.ended:
+		return g.inTime
+	case <-time.After(limit):
+		return false
+	}
 }
 
 // pid returns the guardian's process ID, or 0 if there is no guardian.
@@ -233,7 +255,11 @@ func runGuardian() {
 			last = next
 		case left <= 0:
 			_ = reports.SetWriteDeadline(time.Now().Add(orderTimeout))
-			_, _ = reports.Write([]byte{reportKilling})
+			report := byte(reportKilling)
+			if bootClock() >= time.Duration(last.Late) {
+				report = reportKillingLate
+			}
+			_, _ = reports.Write([]byte{report})
 			killGroup(int(last.Group))
 			return
 		}

@@ -25,12 +25,13 @@ type lockJSON struct {
 	State       string     `json:"state"` // "held", "free" or "unknown"
 	Owner       *string    `json:"owner"` // of a free lock: the last owner
 	Token       *uint64    `json:"token"`
-	TTLMs       *int64     `json:"ttlMs"`       // milliseconds
-	RemainingMs *int64     `json:"remainingMs"` // milliseconds, by the backend's clock
-	AcquiredAt  *time.Time `json:"acquiredAt"`  // by the backend's clock
-	RenewedAt   *time.Time `json:"renewedAt"`   // by the backend's clock
-	Broken      bool       `json:"broken"`      // renewals are refused
-	Data        []byte     `json:"data"`        // base64
+	TTLMs       *int64     `json:"ttlMs"`             // milliseconds
+	RemainingMs *int64     `json:"remainingMs"`       // milliseconds, by the backend's clock
+	AcquiredAt  *time.Time `json:"acquiredAt"`        // by the backend's clock
+	RenewedAt   *time.Time `json:"renewedAt"`         // by the backend's clock
+	Broken      bool       `json:"broken"`            // renewals are refused
+	Data        []byte     `json:"data"`              // base64
+	Holders     []lockJSON `json:"holders,omitempty"` // of a shared lock
 }
 
 func lockToJSON(r holdfast.Record) lockJSON {
@@ -43,6 +44,9 @@ func lockToJSON(r holdfast.Record) lockJSON {
 	if r.RemainingKnown {
 		lock.RemainingMs = new(int64)
 		*lock.RemainingMs = r.Remaining.Milliseconds()
+	}
+	for _, h := range r.Holders {
+		lock.Holders = append(lock.Holders, lockToJSON(ofHolder(r, h)))
 	}
 	return lock
 }

@@ -19,12 +19,13 @@ func TestUnknownIsNeverZero(t *testing.T) {
 	if err := writeJSON(&out, lockToJSON(record)); err != nil {
 		t.Fatal(err)
 	}
-	want := `{"name":"x","state":"held","owner":null,"token":null,"ttlMs":null,"remainingMs":null,"acquiredAt":null,"renewedAt":null,"broken":false,"data":null}` + "\n"
+	want := `{"name":"x","state":"held","owner":null,"token":null,"ttlMs":null,` +
+		`"remainingMs":null,"acquiredAt":null,"renewedAt":null,"broken":false,"data":null}` + "\n"
 	if out.String() != want {
 		t.Errorf("JSON:\n%swant:\n%s", out.String(), want)
 	}
 	out.Reset()
-	if err := writeStatus(&out, "file:/locks", record); err != nil {
+	if err := writeStatus(&out, "file:/locks", lookedAt{Record: record}); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Count(out.String(), "unknown"); got != 5 {

@@ -44,8 +44,8 @@ func (f *takeFlags) take(a *app, name string, fn func(*runner, *holdfast.Hold) e
 	if err != nil {
 		return err
 	}
-	defer r.release(hold)
-	return fn(r, hold)
+	defer r.release(hold.lease)
+	return fn(r, hold.first)
 }
 
 type lockCmd struct {
@@ -56,12 +56,14 @@ type lockCmd struct {
 
 // Help is shown above the flags.
 func (*lockCmd) Help() string {
-	return `Takes the lock, writes its name and its token on one line, and holds it until standard input ends or a signal comes. Then it releases the lock. A loss ends it at once with 76; what the lock protects must stop then. "holdfast run" does that by itself, so prefer it where one command does the work.
+	return `Takes the lock, writes its token and its name on one line, and holds it until standard input ends or a signal comes. Then it
+releases the lock. A loss ends it at once with 76; what the lock protects must stop then. "holdfast run" does that by itself, so prefer it
+where one command does the work.
 
 Example: hold a lock while a shell script runs several steps
 
     coproc LOCK { holdfast lock nightly --try; }
-    read -r name token <&"${LOCK[0]}" || exit 75   # another holds it
+    read -r token name <&"${LOCK[0]}" || exit 75   # another holds it
     step-one && step-two --token "$token"
     exec {LOCK[1]}>&-; wait "$LOCK_PID"             # release`
 }
@@ -83,7 +85,7 @@ func (l *lockCmd) Run(a *app) error {
 		if l.JSON {
 			err = writeJSON(a.stdout, lockedJSON{hold.Name(), hold.Lease().Owner, hold.Token()})
 		} else {
-			_, err = fmt.Fprintln(a.stdout, quoteUnsafe(hold.Name()), hold.Token())
+			_, err = fmt.Fprintln(a.stdout, hold.Token(), quoteUnsafe(hold.Name())) // the name may be quoted, with spaces
 		}
 		if err != nil {
 			return err

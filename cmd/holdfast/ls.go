@@ -19,7 +19,8 @@ type lsCmd struct {
 
 // Help is shown above the flags.
 func (*lsCmd) Help() string {
-	return `Lists all locks that have a record, held or free, sorted by name. A backend may remove the record of a lock that has been free for a while.
+	return `Lists all locks that have a record, held or free, sorted by name. A backend may remove the record of a lock that has been free
+for a while.
 
 Example: the names of all held locks
 
@@ -30,11 +31,12 @@ var errCannotList = errors.New("this backend cannot list its locks")
 
 // Run lists the backend's records.
 func (l *lsCmd) Run(a *app) error {
-	return a.withClient(func(ctx context.Context, client *holdfast.Client) error {
+	return a.withClient(a.openToLook, func(ctx context.Context, client *holdfast.Client) error {
 		lister := client.Locker().Capabilities().Lister
 		if lister == nil {
 			return errCannotList
 		}
+		found := false
 		write, flush := lockTable(a.stdout)
 		if l.JSON {
 			write, flush = func(r holdfast.Record) error { return writeJSON(a.stdout, lockToJSON(r)) }, func() error { return nil }
@@ -44,6 +46,7 @@ func (l *lsCmd) Run(a *app) error {
 			a.log.infof("locks on %s:", displayBackend(a.backend))
 		}
 		for record, err := range lister.List(ctx, l.Prefix) {
+			found = true
 			if err == nil {
 				err = write(record)
 			} else if record.Name != "" {
@@ -53,6 +56,9 @@ func (l *lsCmd) Run(a *app) error {
 			if err != nil {
 				return errors.Join(append(unreadable, flush(), err)...)
 			}
+		}
+		if !found {
+			a.reportMissingStore(ctx, client)
 		}
 		return errors.Join(append(unreadable, flush())...)
 	})

@@ -20,10 +20,8 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/holdfast-go/holdfast"
-	_ "github.com/holdfast-go/holdfast/drivers/azblob"
-	_ "github.com/holdfast-go/holdfast/drivers/file"
-	_ "github.com/holdfast-go/holdfast/drivers/memory"
-	_ "github.com/holdfast-go/holdfast/drivers/mongo"
+	_ "github.com/holdfast-go/holdfast/drivers/postgres"
+	_ "github.com/holdfast-go/holdfast/internal/alldrivers"
 )
 
 // Environment variables.
@@ -31,6 +29,7 @@ const (
 	envBackend = "HOLDFAST_BACKEND"
 	envToken   = "HOLDFAST_TOKEN" //nolint:gosec // not a credential
 	envName    = "HOLDFAST_NAME"
+	envTokens  = "HOLDFAST_TOKENS"
 	envOwner   = "HOLDFAST_OWNER"
 	envSlot    = "HOLDFAST_SLOT"
 )
@@ -60,18 +59,15 @@ type cli struct {
 	Help       helpCmd       `cmd:"" help:"Show the help of a command."`
 }
 
-const description = `Distributed locks for the command line, kept in storage that you already run.
+// description is the help of the command without arguments. folder is the user's own on this machine.
+func description(folder string) string {
+	return `Distributed locks for the command line, kept in storage that you already run.
 
 Set the backend, where the locks are kept, with --backend URL or in the
 environment variable HOLDFAST_BACKEND:
 
-  mongodb://h1,h2/app?replicaSet=rs0&collection=locks
-                               MongoDB; mongodb+srv:// works too
-  azblob://ACCOUNT/CONTAINER   Azure Blob Storage
-  azblob://emulator/locks      Azurite, Azure's emulator, on this machine
-  file:/var/lib/holdfast       a folder, for the processes of one machine
-  file:                        a folder of your own on this machine:
-    %s
+` + exampleHelp() + `  file:                        a folder of your own on this machine:
+    ` + folder + `
 
 At a terminal the default is file:. Elsewhere, as in a script or under cron, a
 backend must be set: otherwise each machine would use locks of its own.
@@ -81,6 +77,7 @@ Exit codes:
   69   the backend cannot be reached, or it reports an error
   74   the output cannot be written
   more exit codes: "holdfast run --help", "holdfast doctor --help"`
+}
 
 // usageLines hold the first line of each command's help.
 var usageLines = map[string]string{
@@ -204,16 +201,18 @@ func newParser(flags *cli, stdout, stderr io.Writer, exit func()) *kong.Kong {
 		folder = "(not available: " + quoteUnsafe(err.Error()) + ")"
 	}
 	parser, err := kong.New(flags,
-		kong.Name("holdfast"), kong.Description(fmt.Sprintf(description, folder)),
+		kong.Name("holdfast"), kong.Description(description(folder)),
 		kong.Writers(stdout, stderr), kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true}),
 		kong.Exit(func(int) { exit() }),
+		kong.KindMapper(reflect.String, kong.MapperFunc(parseString)),
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(parseDuration)),
 		kong.TypeMapper(reflect.TypeFor[int](), kong.MapperFunc(parseNumber)),
 		kong.PostBuild(func(k *kong.Kong) error {
 			k.Model.HelpFlag.Help = "Show this help."
 			return nil
 		}),
-		kong.Help(printHelp), kong.Groups{"wait": "Waiting for the lock:", "hold": "Holding the lock:", "listen": "Metrics and probes:", "command": "Running the command:"})
+		kong.Help(printHelp), kong.Groups{"wait": "Waiting for the lock:", "hold": "Holding the lock:", "listen": "Metrics and probes:",
+			"command": "Running the command:"})
 	if err != nil {
 		panic(err) // the declarations above are wrong; every test would fail
 	}
@@ -230,7 +229,7 @@ func (a *app) setBackend(given, command string) (err error) {
 		return err
 	}
 	if isMemory(a.backend) && command != "bench" {
-		return errMemory
+		return errMemory(a.backend)
 	}
 	return nil
 }
@@ -254,14 +253,21 @@ func (a *app) report(err error) int {
 // exitFlushTimeout bounds how long the exit waits for the last messages to be written.
 const exitFlushTimeout = 2 * time.Second
 
-// openTimeout bounds connecting to the backend.
-const openTimeout = 30 * time.Second
+const (
+	// openTimeout bounds connecting to the backend.
+	openTimeout = 30 * time.Second
+	// missingTimeout bounds the question whether there is a store for the locks.
+	missingTimeout = 5 * time.Second
+)
+
+// discardLog keeps the library from logging: the command reports what matters itself.
+var discardLog = holdfast.WithLogger(slog.New(slog.DiscardHandler))
 
 // open makes a client for the backend. Only observe receives its events.
 func (a *app) open(ctx context.Context, observe func(holdfast.Event), opts ...holdfast.ClientOption) (*holdfast.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	opts = append(opts, holdfast.WithLogger(slog.New(slog.DiscardHandler)))
+	opts = append(opts, discardLog)
 	if observe != nil {
 		opts = append(opts, holdfast.WithObserver(observe))
 	}
@@ -288,10 +294,10 @@ const (
 )
 
 // withClient opens the backend, calls fn and closes the backend.
-func (a *app) withClient(fn func(context.Context, *holdfast.Client) error) error {
+func (a *app) withClient(open opener, fn func(context.Context, *holdfast.Client) error) error {
 	defer a.reportSlowAnswer()()
 	ctx := context.Background()
-	client, err := a.open(ctx, nil)
+	client, err := open(ctx)
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,8 @@ func FuzzCommandLine(f *testing.F) {
 					t.Errorf("a duration is %v: %+v", d, r)
 				}
 			}
-			if len(r.Command) == 0 || r.Command[0] == "" || r.ConflictExitCode < 0 || r.ConflictExitCode > 255 || r.Wait != nil && *r.Wait == 0 && !r.Try {
+			if len(r.Command) == 0 || r.Command[0] == "" || r.ConflictExitCode < 0 || r.ConflictExitCode > 255 || r.Wait != nil && *r.Wait == 0 &&
+				!r.Try {
 				t.Errorf("%+v is accepted", r)
 			}
 		}
@@ -76,7 +77,8 @@ func FuzzCommandLine(f *testing.F) {
 
 // FuzzFlagValues compares the values of flags with the packages that parse them.
 func FuzzFlagValues(f *testing.F) {
-	for _, value := range []string{"90s", "1m30s", "0", "0s", "-1s", "1e3", "5", "1h ", "9223372036854775807ns", "2562048h", "", "\x00", "0x10", "-", "--"} {
+	for _, value := range []string{"90s", "1m30s", "0", "0s", "-1s", "1e3", "5", "1h ", "9223372036854775807ns", "2562048h", "", "\x00",
+		"0x10", "-", "--"} {
 		f.Add(value)
 	}
 	f.Fuzz(func(t *testing.T, value string) {

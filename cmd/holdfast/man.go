@@ -59,7 +59,7 @@ func manPage(node *kong.Node) []byte {
 	var b bytes.Buffer
 	name, summary, detail := manName(node), strings.TrimSuffix(node.Help, "."), node.Detail
 	if node.Type == kong.ApplicationNode {
-		summary, detail, _ = strings.Cut(fmt.Sprintf(description, "file:~/.local/state/holdfast/locks"), ".\n")
+		summary, detail, _ = strings.Cut(description("file:~/.local/state/holdfast/locks"), ".\n")
 		detail = strings.ReplaceAll(detail, "\n  ", "\n      ") // the lists are shown as they are
 	}
 	fmt.Fprintf(&b, ".TH %s 1 \"\" holdfast \"User Commands\"\n", strings.ToUpper(name))

@@ -26,14 +26,16 @@ func TestManPages(t *testing.T) {
 			continue
 		}
 		page := strings.ReplaceAll(string(content), `\-`, "-")
-		for _, section := range []string{".TH " + strings.ToUpper(name) + " 1 ", ".SH NAME\n" + name + " - ", ".SH SYNOPSIS\n.B holdfast", ".SH OPTIONS\n", ".SH SEE ALSO\n"} {
+		for _, section := range []string{".TH " + strings.ToUpper(name) + " 1 ", ".SH NAME\n" + name + " - ", ".SH SYNOPSIS\n.B holdfast",
+			".SH OPTIONS\n", ".SH SEE ALSO\n"} {
 			if !strings.Contains(page, section) {
 				t.Errorf("the page of %q lacks %q", name, section)
 			}
 		}
 		for _, line := range strings.Split(help(t, strings.Fields(command)...), "\n") {
 			for _, word := range strings.Fields(line) {
-				if flag, _, _ := strings.Cut(word, "="); strings.HasPrefix(line, "  ") && strings.HasPrefix(strings.TrimSpace(line), "-") && strings.HasPrefix(word, "--") && !strings.Contains(page, flag) {
+				if flag, _, _ := strings.Cut(word, "="); strings.HasPrefix(line, "  ") && strings.HasPrefix(strings.TrimSpace(line), "-") &&
+					strings.HasPrefix(word, "--") && !strings.Contains(page, flag) {
 					t.Errorf("the page of %q lacks the flag %s", name, flag)
 				}
 			}

@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 
 	prom "github.com/prometheus/client_golang/prometheus"
@@ -14,13 +14,15 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/otelholdfast"
 )
 
 // metrics answers with what this process measures, in the format of Prometheus.
 type metrics struct {
 	http.Handler
-	option holdfast.ClientOption
+	hook     telemetry.Hook
+	registry *prom.Registry
 }
 
 func newMetrics(opts ...otelholdfast.Option) (*metrics, error) {
@@ -30,11 +32,36 @@ func newMetrics(opts ...otelholdfast.Option) (*metrics, error) {
 		return nil, err
 	}
 	opts = append(opts, otelholdfast.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(exporter))))
-	telemetry, err := otelholdfast.New(opts...)
+	measured, err := otelholdfast.New(opts...)
 	if err != nil {
 		return nil, err
 	}
-	return &metrics{promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), telemetry.Option()}, nil
+	built := build()
+	info := prom.NewGauge(prom.GaugeOpts{Name: "holdfast_build_info", Help: "1, with the version of this command.",
+		ConstLabels: prom.Labels{"version": orUnknown(built.Version), "commit": orUnknown(built.Commit), "goversion": built.Go}})
+	info.Set(1)
+	if err := registry.Register(info); err != nil {
+		return nil, err
+	}
+	return &metrics{promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), measured, registry}, nil
+}
+
+// overrunHook counts an overrun only if the command may have run on. The guardian is asked on
+// another goroutine, because a hook does not wait.
+type overrunHook struct {
+	telemetry.Hook
+	running *atomic.Pointer[runningCommand]
+	asking  sync.WaitGroup
+}
+
+// Overrun implements [telemetry.Hook].
+func (h *overrunHook) Overrun(ctx context.Context, op telemetry.Operation) {
+	command := h.running.Load()
+	h.asking.Go(func() {
+		if command.overran(op.Token) {
+			h.Hook.Overrun(ctx, op)
+		}
+	})
 }
 
 // healthy answers that the process runs.
@@ -42,8 +69,8 @@ func healthy(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
 
 // probes are what "holdfast run --listen" answers about.
 type probes struct {
-	options []holdfast.ClientOption       // of the client that is measured
-	hold    atomic.Pointer[holdfast.Hold] // under which the command runs, or nil
+	options []holdfast.ClientOption // of the client that is measured
+	hold    atomic.Pointer[held]    // under which the command runs, or nil
 }
 
 // ready answers 200 while the command runs under the lock. Whoever can reach the address may ask, so it
@@ -59,8 +86,13 @@ func (p *probes) ready(w http.ResponseWriter, _ *http.Request) {
 // listen serves metrics and probes until end is called.
 func (r *runner) listen() (end func(), err error) {
 	measured, err := newMetrics(
-		otelholdfast.WithLockName(func(string) string { return r.Name }), // also for the records of slots
-		otelholdfast.WithLeaders(func(string) bool { return r.Slots == 1 }))
+		otelholdfast.WithLockName(func(name string) string {
+			if len(r.With) > 0 {
+				return name
+			}
+			return r.Name // also for the records of slots
+		}),
+		otelholdfast.WithLeaders(func(string) bool { return r.Slots == 1 && !r.Shared && len(r.With) == 0 }))
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +110,8 @@ func (r *runner) listen() (end func(), err error) {
 	mux.Handle("GET /metrics", guard(measured))
 	mux.HandleFunc("GET /healthz", healthy)
 	mux.HandleFunc("GET /readyz", r.probes.ready)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: readHeaderTimeout, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
+	server := newServer(mux, runConnections)
+	server.WriteTimeout = runWriteTimeout
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -87,8 +120,10 @@ func (r *runner) listen() (end func(), err error) {
 		}
 	}()
 	r.log.infof("metrics and probes are at http://%s/", listener.Addr())
-	r.probes.options = []holdfast.ClientOption{measured.option}
+	overruns := &overrunHook{Hook: measured.hook, running: &r.events.running}
+	r.probes.options = []holdfast.ClientOption{holdfast.WithHook(overruns)}
 	return func() {
+		overruns.asking.Wait()
 		_ = server.Close() // the process ends; a scrape that is cut off is of no use any more
 		<-ended
 	}, nil

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -25,9 +22,11 @@ type runCmd struct {
 	TTL       time.Duration `group:"hold" positive:"" placeholder:"DURATION" help:"How long the lock stays held after its holder has crashed or can no longer reach the backend. Default: 30s."`
 	Grace     time.Duration `group:"hold" positive:"" placeholder:"DURATION" help:"If the lock cannot be renewed, stop the command this long before another could acquire the lock. Default: a sixth of the TTL."`
 	Slots     int           `group:"hold" default:"1" placeholder:"N" help:"Let up to N commands hold the lock at once, each in its own slot (a semaphore). Use the same number everywhere. Default: 1."`
+	Shared    bool          `group:"hold" help:"Share the lock with all other commands that are run with --shared. One that is run without it has the lock alone. Not every backend has shared locks."`
+	With      []string      `group:"hold" sep:"none" placeholder:"NAME" help:"Hold the lock of this name, too. The command runs once all locks are held, and is stopped when one of them is lost. Can be repeated; the order does not matter."`
 	Owner     string        `group:"hold" placeholder:"TEXT" help:"How others see this holder. Default: host/pid."`
 	Keep      bool          `group:"hold" help:"After losing the lock, wait for it and run the command again instead of exiting with 76. Also wait for a backend that cannot be reached at the start. --try and --wait apply to each wait."`
-	MinHold   time.Duration `group:"hold" placeholder:"DURATION" help:"If the command succeeds sooner than this, keep the lock for the rest of the time, so that another machine, whose clock is a little late, does not run the same job again. A signal that asks holdfast to end cuts this short."`
+	MinHold   time.Duration `group:"hold" placeholder:"DURATION" help:"If the command ends sooner than this, successfully or not, keep the lock for the rest of the time, so that another machine, whose clock is a little late, does not run the same job again. A signal that asks holdfast to end cuts this short."`
 	KillAfter time.Duration `group:"hold" positive:"" placeholder:"DURATION" help:"Kill the command if it has not ended this long after holdfast received SIGTERM. Default: never. (A second SIGTERM kills it in any case.)"`
 
 	Listen    string `group:"listen" placeholder:"ADDRESS" help:"Serve /metrics for Prometheus, /healthz and /readyz at this address, such as 127.0.0.1:9464. Any address but this machine's own needs --token-file. Default: do not listen."`
@@ -38,19 +37,32 @@ type runCmd struct {
 
 // Help is shown above the flags.
 func (*runCmd) Help() string {
-	return `Holdfast renews the lock while the command runs and releases it after the command has ended. Processes that the command leaves behind in its process group must end first: they get SIGTERM and two seconds later SIGKILL. (After a SIGTERM to holdfast they have as long as the command itself: until --kill-after or a second SIGTERM.) A process that starts a session or process group of its own escapes this.
+	return `Holdfast renews the lock while the command runs and releases it after the command has ended. Processes that the command leaves
+behind in its process group must end first: they get SIGTERM and two seconds later SIGKILL. (After a SIGTERM to holdfast they have as long
+as the command itself: until --kill-after or a second SIGTERM.) A process that starts a session or process group of its own escapes this.
 
-If the lock is lost, because it could not be renewed in time or an administrator broke it, the process group gets SIGTERM at once. It gets SIGKILL before another can acquire the lock.
+If the lock is lost, because it could not be renewed in time or an administrator broke it, the process group gets SIGTERM at once. It gets
+SIGKILL before another can acquire the lock.
 
-Environment: the command gets HOLDFAST_NAME, HOLDFAST_OWNER, HOLDFAST_SLOT and HOLDFAST_TOKEN. The token is greater for each new holder of the lock. Storage that remembers the highest token can refuse a write by a holder that was paused and has lost the lock. With --slots each slot is a lock with tokens of its own: HOLDFAST_NAME is NAME, NAME#2, NAME#3 and so on, and HOLDFAST_SLOT is 0, 1, 2 and so on.
+Environment: the command gets HOLDFAST_NAME, HOLDFAST_OWNER, HOLDFAST_SLOT and HOLDFAST_TOKEN. The token is greater for each new holder of
+the lock. Storage that remembers the highest token can refuse a write by a holder that was paused and has lost the lock. With --slots each
+slot is a lock with tokens of its own: HOLDFAST_NAME is NAME, NAME#2, NAME#3 and so on, and HOLDFAST_SLOT is 0, 1, 2 and so on.
+With --with, HOLDFAST_TOKENS has the tokens of all locks, such as {"account/1":17,"account/2":9}.
 
-The command does not get the backend's credentials, unless --keep-env is given: AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN, AZURE_CLIENT_SECRET, AZURE_CLIENT_CERTIFICATE_PASSWORD, AZURE_PASSWORD, and HOLDFAST_BACKEND if it holds a password.
+The command does not get the backend's credentials, unless --keep-env is given: ` + credentialHelp() + `.
 
-Signals: SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to the process group within 0.1s. A signal that the group was sent too, for example by a service manager, is not forwarded. After one of the first four signals holdfast ends when the command does: --keep does not run it again, and --min-hold does not keep the lock. A second SIGTERM, more than one second after the first, kills the command.
+Signals: SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to the process group within 0.1s. A signal that the group was
+sent too, for example by a service manager, is not forwarded. After one of the first four signals holdfast ends when the command does:
+--keep does not run it again, and --min-hold does not keep the lock. A second SIGTERM, more than one second after the first, kills the
+command.
 
-If holdfast itself is killed with SIGKILL, a second process, the guardian (named "lock-guardian"), kills the command's process group at once. The lock becomes free after the TTL. The guardian also kills the group if holdfast is stopped until the lease has nearly expired. On Windows the command ends with holdfast.
+If holdfast itself is killed with SIGKILL, a second process, the guardian (named "lock-guardian"), kills the command's process group at
+once. The lock becomes free after the TTL. The guardian also kills the group if holdfast is stopped until the lease has nearly expired. On
+Windows the command ends with holdfast.
 
-With --listen, /metrics has the metrics of this process, with the lock's name. The process that holds the lock counts as the leader, unless --slots is given. /healthz answers 200 while holdfast runs, also while it waits. /readyz answers 200 while the command runs under the lock, and 503 otherwise.
+With --listen, /metrics has the metrics of this process, with the lock's name. The process that holds the lock counts as the leader,
+unless --slots, --shared or --with is given. /healthz answers 200 while holdfast runs, also while it waits. /readyz answers 200 while the
+command runs under the lock, and 503 otherwise.
 
 Exit codes:
 
@@ -62,7 +74,7 @@ Exit codes:
     75    the lock is held by another (--try, or --wait has passed);
           --conflict-exit-code sets another code
     76    the lock was lost and the command was stopped, or the lock
-          was lost during --min-hold
+          was lost during --min-hold after the command had succeeded
     126   the command is not executable
     127   the command was not found
     128+n signal n ended holdfast while it waited
@@ -89,6 +101,14 @@ func (r *runCmd) Validate() error {
 	if err := checkName(r.Name); err != nil {
 		return err
 	}
+	for _, name := range r.With {
+		if err := checkName(name); err != nil {
+			return fmt.Errorf("--with: %w", err)
+		}
+	}
+	if len(r.With) > 0 && (r.Slots > 1 || r.Shared) {
+		return errors.New("--with is for locks that one command holds alone: leave out --slots and --shared")
+	}
 	if r.ConflictExitCode < 0 || r.ConflictExitCode > 255 {
 		return fmt.Errorf("--conflict-exit-code %d is invalid: must be from 0 to 255", r.ConflictExitCode)
 	}
@@ -110,7 +130,8 @@ func (r *runCmd) Validate() error {
 	return nil
 }
 
-var errNoName = &exitError{codeUsage, errors.New(`the lock's name is missing before "--": holdfast run [flags] NAME -- COMMAND [ARGUMENT...]`)}
+var errNoName = &exitError{codeUsage,
+	errors.New(`the lock's name is missing before "--": holdfast run [flags] NAME -- COMMAND [ARGUMENT...]`)}
 
 // lacksName reports whether no name was given before "--". The parser then takes the
 // command's first word for the name.
@@ -130,6 +151,9 @@ func cutAt(args []string, separator string) (before, after []string, found bool)
 // clientOptions returns the library's options for the flags that were given.
 func (r *runCmd) clientOptions() []holdfast.ClientOption {
 	opts := []holdfast.ClientOption{holdfast.WithSlots(r.Slots)}
+	if r.Shared {
+		opts = append(opts, holdfast.WithShared())
+	}
 	if r.TTL > 0 {
 		opts = append(opts, holdfast.WithTTL(r.TTL))
 	}
@@ -150,6 +174,7 @@ type runner struct {
 	client     *holdfast.Client
 	signals    signals
 	executable string    // path of the command
+	backend    string    // its URL
 	waitStart  time.Time // when this wait began, for --wait
 	answered   func()    // called when the backend has answered
 	acquired   bool      // the lock was acquired at least once
@@ -167,7 +192,7 @@ func (r *runCmd) Run(a *app) (err error) {
 	}
 	stop := a.reportSlowAnswer()
 	defer stop()
-	run := &runner{runCmd: r, log: a.log, signals: catchSignals(), executable: path, waitStart: time.Now(), answered: stop,
+	run := &runner{runCmd: r, log: a.log, signals: catchSignals(), executable: path, backend: a.backend, waitStart: time.Now(), answered: stop,
 		events: &eventLogger{log: a.log, backend: displayBackend(a.backend), answered: stop, try: r.Try}}
 	if r.Listen != "" {
 		end, err := run.listen()
@@ -270,7 +295,7 @@ func (r *runner) runOnce() (lost bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer r.release(hold)
+	defer r.release(hold.lease)
 	if err := hold.Err(); err != nil { // this process was paused just now
 		r.log.errorf("lost %q before the command was started (%v)", hold.Name(), err)
 		return true, errLost
@@ -279,34 +304,44 @@ func (r *runner) runOnce() (lost bool, err error) {
 }
 
 // acquire acquires the lock, within the limits of --try and --wait.
-func (r *runner) acquire() (*holdfast.Hold, error) {
+func (r *runner) acquire() (held, error) {
 	r.events.waiting.Store(true)
 	defer r.events.waiting.Store(false)
-	var hold *holdfast.Hold
+	var hold held
 	err := r.signals.during(func(ctx context.Context) (err error) {
 		if r.Try {
-			hold, err = r.client.TryLock(ctx, r.Name)
+			hold, err = r.request(ctx)
 			return err
 		}
 		ctx, cancel := r.withWaitLimit(ctx)
 		defer cancel()
-		hold, err = r.client.Lock(ctx, r.Name)
-		return err
+		for {
+			hold, err = r.request(ctx)
+			// Promise 9: what a person must mend ends the first wait at once, and no later one.
+			if !r.acquired || !driver.Lasting(err) || ctx.Err() != nil {
+				return err
+			}
+			r.events.logFailure(holdfast.Event{Op: "acquire", Name: r.Name, Err: err}, time.Now())
+			select {
+			case <-time.After(reopenInterval):
+			case <-ctx.Done():
+			}
+		}
 	})
 	var signaled *exitError
 	switch {
 	case errors.As(err, &signaled):
-		if hold != nil {
-			r.release(hold)
+		if hold.lease != nil {
+			r.release(hold.lease)
 		}
-		return nil, err
+		return held{}, err
 	case err != nil:
-		return nil, r.notAcquiredError(err)
+		return held{}, r.notAcquiredError(err)
 	}
 	r.acquired = true
 	r.answered()
 	r.events.waiting.Store(false)
-	r.log.infof("acquired %q%s, token %d, on %s", hold.Name(), afterWaiting(time.Since(r.waitStart)), hold.Token(), r.events.backend)
+	r.log.infof("acquired %q%s, token %d, on %s", hold.Name(), afterWaiting(time.Since(r.waitStart)), hold.first.Token(), r.events.backend)
 	return hold, nil
 }
 
@@ -323,6 +358,8 @@ func (r *runner) notAcquiredError(err error) error {
 			slots = fmt.Sprintf("all %d slots of %q are held, one of them: ", r.Slots, r.Name)
 		}
 		err = fmt.Errorf("%s%w, on %s%s", slots, held, r.events.backend, gaveUp)
+	case driver.Lasting(err): // at once
+		return &exitError{exitCode(err), err}
 	case errors.As(err, &failed):
 		return &exitError{exitCode(failed), fmt.Errorf("%w%s", failed, gaveUp)}
 	case !errors.Is(err, context.DeadlineExceeded):
@@ -338,100 +375,4 @@ func afterWaiting(d time.Duration) string {
 		return ""
 	}
 	return " after " + roundedDuration(d)
-}
-
-// runCommand runs the command under a hold.
-func (r *runner) runCommand(hold *holdfast.Hold) (lost bool, err error) {
-	start := time.Now()
-	r.log.flush() // the messages so far come before the command's output
-	child, unguarded, err := startChild(r.executable, r.Command, r.environment(hold))
-	if err != nil {
-		return false, &exitError{codeNotExecutable, fmt.Errorf("cannot start %s: %w", quoteUnsafe(r.executable), err)}
-	}
-	defer child.close()
-	r.log.verbosef("started process %d", child.pid)
-	if unguarded != nil {
-		r.log.errorf("cannot start a guardian (%v): %s", unguarded, unguardedRisk)
-	}
-	r.events.running.Store(hold.Token())
-	r.probes.hold.Store(hold)
-	defer r.probes.hold.Store(nil)
-	s := supervisor{hold: hold, child: child, signals: r.signals.caught, log: r.log, killAfter: r.KillAfter}
-	code := s.wait()
-	r.events.running.Store(0)
-	r.log.verbosef("the command ended with exit code %d", code)
-	r.signals.endRequested = s.endRequested
-	if s.lost {
-		return true, errLost
-	}
-	if code == 0 {
-		return false, r.waitMinHold(hold, start)
-	}
-	return false, &exitError{code: code}
-}
-
-// waitMinHold keeps the lock until --min-hold has passed or a signal comes. Losing the lock
-// meanwhile is an error, because another may run the job again too early. The command
-// itself has succeeded, so --keep does not run it again.
-func (r *runner) waitMinHold(hold *holdfast.Hold, start time.Time) error {
-	left := r.MinHold - time.Since(start)
-	if left <= 0 || r.signals.endRequested {
-		return nil
-	}
-	r.log.verbosef("keeping %q for another %s (--min-hold)", hold.Name(), roundedDuration(left))
-	_ = r.signals.during(func(ctx context.Context) error { // a signal does not change the exit code: the command has succeeded
-		select {
-		case <-time.After(left):
-		case <-hold.Context().Done():
-		case <-ctx.Done():
-		}
-		return nil
-	})
-	if err := hold.Err(); errors.Is(err, holdfast.ErrLost) {
-		r.log.errorf("lost %q while it was kept for --min-hold (%v); the command had succeeded", hold.Name(), err)
-		return errLost
-	}
-	return nil
-}
-
-// environment returns the command's environment: holdfast's own without credentials, and
-// the variables that describe the lock.
-func (r *runner) environment(hold *holdfast.Hold) []string {
-	var env []string
-	lock := map[string]string{
-		envToken: strconv.FormatUint(hold.Token(), 10),
-		envName:  hold.Name(),
-		envSlot:  strconv.Itoa(hold.Slot()),
-		envOwner: hold.Lease().Owner,
-	}
-	for _, entry := range os.Environ() {
-		key, value, _ := strings.Cut(entry, "=")
-		if _, replaced := lock[key]; !replaced && (r.KeepEnv || !isCredential(key, value)) {
-			env = append(env, entry)
-		}
-	}
-	for key, value := range lock {
-		env = append(env, key+"="+value)
-	}
-	return env
-}
-
-// release releases the lock. A failure is logged but does not change the exit code: the
-// command has ended, and the lock becomes free when its lease expires. A signal does not
-// change the exit code either; it ends the retries.
-func (r *runner) release(hold *holdfast.Hold) {
-	lost := errors.Is(hold.Err(), holdfast.ErrLost)
-	var err error
-	_ = r.signals.during(func(ctx context.Context) error { // only Release's own error says whether the lock was released
-		ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
-		defer cancel()
-		err = hold.Release(ctx)
-		return err
-	})
-	switch {
-	case err != nil:
-		r.log.errorf("could not release %q; it becomes free within %s: %v", hold.Name(), roundedDuration(max(hold.ExpiresIn(), 0)), err)
-	case !lost:
-		r.log.infof("released %q", hold.Name())
-	}
 }

@@ -41,9 +41,9 @@ func (l *scriptedLocker) TryAcquire(ctx context.Context, r driver.Request) (hold
 	return l.Locker.TryAcquire(context.WithoutCancel(ctx), r)
 }
 
-func (l *scriptedLocker) Renew(ctx context.Context, lease holdfast.Lease) error {
+func (l *scriptedLocker) Renew(ctx context.Context, lease holdfast.Lease) (holdfast.Lease, error) {
 	if l.failRenewals.Load() {
-		return errUnreachable
+		return holdfast.Lease{}, errUnreachable
 	}
 	return l.Locker.Renew(ctx, lease)
 }
@@ -79,7 +79,7 @@ func TestEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := slices.Collect(maps.Keys(variables(os.Environ())))
-	added := variables(run.environment(hold))
+	added := variables(run.environment(held{lease: hold, first: hold}))
 	maps.DeleteFunc(added, func(key, _ string) bool { return slices.Contains(before, key) })
 	want := map[string]string{"HOLDFAST_TOKEN": strconv.FormatUint(hold.Token(), 10), "HOLDFAST_NAME": "job",
 		"HOLDFAST_OWNER": hold.Lease().Owner, "HOLDFAST_SLOT": "0"}
@@ -208,5 +208,50 @@ func TestSignalDuringRelease(t *testing.T) {
 				t.Error("the signal did not ask holdfast to end")
 			}
 		})
+	}
+}
+
+// deniedLocker refuses requests as a folder that became read-only does.
+type deniedLocker struct {
+	driver.Locker
+	denied  atomic.Bool
+	refused chan struct{} // has a value after a refusal
+}
+
+func (l *deniedLocker) TryAcquire(ctx context.Context, r driver.Request) (driver.Lease, error) {
+	if l.denied.Load() {
+		select {
+		case l.refused <- struct{}{}:
+		default:
+		}
+		return driver.Lease{}, &driver.OpError{Op: "acquire", Backend: "memory", Name: r.Name, Err: driver.Denied(errors.New("read-only"))}
+	}
+	return l.Locker.TryAcquire(ctx, r)
+}
+
+// What a person must mend ends the first wait at once. Later ones, with --keep, go on.
+func TestRunAndALastingError(t *testing.T) {
+	denied := &deniedLocker{Locker: memory.New(), refused: make(chan struct{}, 1)}
+	denied.denied.Store(true)
+	r := newRunner(t, &scriptedLocker{}, time.Minute, io.Discard, "")
+	client, err := holdfast.New(denied, holdfast.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Shutdown(context.Background()) }()
+	r.client = client
+	limit := time.Hour
+	r.Wait = &limit
+	if _, err := r.acquire(); exitCode(err) != codeUnavailable || !strings.HasSuffix(err.Error(), "read-only") {
+		t.Errorf("the first wait: %v", err)
+	}
+	<-denied.refused
+	r.acquired = true
+	go func() {
+		<-denied.refused
+		r.signals.caught <- syscall.SIGTERM
+	}()
+	if _, err := r.acquire(); exitCode(err) != codeSignal+int(syscall.SIGTERM) {
+		t.Errorf("a later wait: %v", err)
 	}
 }

@@ -22,8 +22,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/holdfast-go/holdfast/internal/mongotest"
-	"github.com/holdfast-go/holdfast/internal/serverprocess"
+	"github.com/holdfast-go/holdfast/test/mongotest"
+	"github.com/holdfast-go/holdfast/test/postgrestest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 func TestMain(m *testing.M) {
@@ -72,6 +73,7 @@ func runScripts(t *testing.T, dir, backend string) {
 			"code": cmdCode, "start": cmdStart, "ended": cmdEnded, "signal": cmdSignal,
 			"signaltree": cmdSignalTree, "guardian": cmdGuardian, "stopped": cmdStopped,
 			"until": cmdUntil, "gone": cmdGone, "greater": cmdGreater, "within": cmdWithin, "ask": cmdAsk, "untilready": cmdUntilReady,
+			"connect": cmdConnect,
 		},
 	})
 }
@@ -89,6 +91,10 @@ func TestScripts(t *testing.T) { runScripts(t, "testdata", "file:$WORK/locks") }
 func TestScriptsOnMongoDB(t *testing.T) {
 	serverprocess.Long(t, "waits for leases on a real server to end")
 	runScripts(t, filepath.Join("testdata", "mongo"), strings.Replace(mongotest.URI(t), "/?", "/holdfast_command?", 1))
+}
+
+func TestScriptsOnPostgreSQL(t *testing.T) {
+	runScripts(t, filepath.Join("testdata", "postgres"), postgrestest.URL(t))
 }
 
 // job is a process that a script has started.
@@ -119,7 +125,8 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 	cmd := exec.Command(path, args[2:]...)
 	cmd.Dir = ts.MkAbs(".")
 	// The same variables as exec sets; testscript has no way to list them.
-	cmd.Env = append(os.Environ(), "GORACE="+gorace, "HOLDFAST_BACKEND="+ts.Getenv("HOLDFAST_BACKEND"), "HOME="+ts.Getenv("HOME"), "XDG_STATE_HOME=")
+	cmd.Env = append(os.Environ(), "GORACE="+gorace, "HOLDFAST_BACKEND="+ts.Getenv("HOLDFAST_BACKEND"), "HOME="+ts.Getenv("HOME"),
+		"XDG_STATE_HOME=")
 	out, err := os.Create(ts.MkAbs(args[0] + ".out"))
 	ts.Check(err)
 	defer func() { _ = out.Close() }()

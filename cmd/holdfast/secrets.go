@@ -2,42 +2,69 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
-// secretPattern matches text that may hold a password, from its beginning: the user
-// information of a URL, the key of a connection string, or an option such as proxyPassword
-// or a session token.
-var secretPattern = regexp.MustCompile(`(?is)(://[^@]*@|\b(accountkey|sharedaccesskey|sharedaccesssignature|sig|\w*password|\w*pwd)=|aws_session_token(:|%3a)).*`)
+// secretPattern matches text that may hold a password, from its beginning: the user information of a URL,
+// a parameter named like a password, and what follows the names that the drivers list, such as the key of
+// a connection string. Delimiters can be percent-encoded.
+var secretPattern = sync.OnceValue(func() *regexp.Regexp {
+	patterns := []string{`://[^@]*@`, `\b\w*(password|pwd)=`}
+	for _, d := range driver.Drivers() {
+		for _, name := range d.Secrets {
+			bare, colon := strings.CutSuffix(name, ":")
+			after := "(=|%3d)"
+			if colon {
+				after = "(:|%3a)"
+			}
+			patterns = append(patterns, `(\b|_|%[0-9a-f]{2})`+regexp.QuoteMeta(bare)+after)
+		}
+	}
+	return regexp.MustCompile("(?is)(" + strings.Join(patterns, "|") + ").*")
+})
 
 // redact cuts off the part of a message that may hold a secret. A message repeats an
 // argument, and a user may have put a backend's URL in the wrong place.
 func redact(message string) string {
-	return secretPattern.ReplaceAllString(message, "… (the rest may hold a password and is not shown)")
+	return secretPattern().ReplaceAllString(message, "… (the rest may hold a password and is not shown)")
 }
 
-var errSecretInName = errors.New("the lock's name looks like a URL with a password, or like a connection string: the backend is set with --backend or in HOLDFAST_BACKEND")
+var errSecretInName = errors.New("the lock's name looks like a URL with a password, or like a connection string: the backend is set with " +
+	"--backend or in HOLDFAST_BACKEND")
 
-// checkName refuses a name that seems to hold a secret: names are shown and stored.
+// checkName refuses a name that seems to hold a secret: names are shown and stored. It refuses bytes that are not UTF-8
+// as the library does, also for commands that retry.
 func checkName(name string) error {
-	if secretPattern.MatchString(name) {
+	if !utf8.ValidString(name) {
+		return fmt.Errorf("the lock's name %.100q is invalid: must be valid UTF-8", name)
+	}
+	if secretPattern().MatchString(name) {
 		return errSecretInName
 	}
 	return nil
 }
 
-// credentialVariables hold secrets for Azure Blob Storage. The driver reads the first three,
-// the default credential chain of Azure's SDK the others.
-var credentialVariables = []string{
-	"AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN",
-	"AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PASSWORD", "AZURE_PASSWORD",
-}
-
-// isCredential reports whether an environment variable holds a credential of the backend.
-// The command that runs under the lock does not need it.
-func isCredential(key, value string) bool {
-	key = strings.ToUpper(key) // on Windows the case of a variable's name does not matter
-	return slices.Contains(credentialVariables, key) || key == envBackend && secretPattern.MatchString(value)
+// isCredential reports whether an environment variable holds a credential of the backend with this
+// URL. The command that runs under the lock does not need it.
+func isCredential(key, value, backend string) bool {
+	if strings.EqualFold(key, envBackend) { // on Windows the case of a variable's name does not matter
+		return secretPattern().MatchString(value)
+	}
+	own, _ := driver.Describe(backend)
+	for _, d := range driver.Drivers() {
+		for _, c := range d.Credentials {
+			mine := func(variable string) bool { return strings.EqualFold(key, variable) }
+			if slices.ContainsFunc(c.Variables, mine) && (c.Reads == nil || d.Name == own.Name && c.Reads(backend)) {
+				return true
+			}
+		}
+	}
+	return false
 }

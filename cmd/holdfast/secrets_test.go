@@ -1,8 +1,12 @@
 package main
 
 import (
+	"context"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast"
 )
 
 func TestRedact(t *testing.T) {
@@ -12,7 +16,8 @@ func TestRedact(t *testing.T) {
 		"mongodb://h/app?tlsCertificateKeyFile=/c.pem&tlsCertificateKeyFilePassword=sEcReT", "mongodb://h/app?proxyHost=x&proxyPassword=sEcReT",
 		"mongodb://h/app?authMechanismProperties=AWS_SESSION_TOKEN:sEcReT", "mongodb://h/app?authMechanismProperties=aws_session_token%3AsEcReT",
 	} {
-		if got := redact("unexpected argument " + arg + ", sorry"); strings.Contains(got, "sEcReT") || !strings.HasPrefix(got, "unexpected argument") {
+		if got := redact("unexpected argument " + arg + ", sorry"); strings.Contains(got, "sEcReT") ||
+			!strings.HasPrefix(got, "unexpected argument") {
 			t.Errorf("%s: %s", arg, got)
 		}
 		if checkName(arg) == nil {
@@ -25,6 +30,52 @@ func TestRedact(t *testing.T) {
 		}
 		if err := checkName(arg); err != nil {
 			t.Errorf("%s: %v", arg, err)
+		}
+	}
+}
+
+// AWS's variables are the backend's credentials if MongoDB's driver reads them, and otherwise those of
+// the command, which may work with AWS.
+func TestAWSVariables(t *testing.T) {
+	for backend, want := range map[string]bool{
+		"mongodb://h/app?authMechanism=MONGODB-AWS":                                       true,
+		"mongodb+srv://h/app?tls=true&authmechanism=mongodb%2Daws&authSource=%24external": true,
+		"mongodb://id:key@h/app?authMechanism=MONGODB-AWS":                                false,
+		"mongodb://h/app?authMechanism=SCRAM-SHA-256":                                     false,
+		"mongodb://h/app": false, "file:/tmp/MONGODB-AWS": false, "": false,
+	} {
+		for _, key := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"} {
+			if isCredential(key, "x", backend) != want {
+				t.Errorf("%s with the backend %q is a credential: %t, want %t", key, backend, !want, want)
+			}
+		}
+		if isCredential("AWS_REGION", "x", backend) {
+			t.Error("AWS_REGION is a credential")
+		}
+	}
+}
+
+// The command's environment is without the credentials of this backend, unless --keep-env is given.
+func TestEnvironmentWithoutAWSVariables(t *testing.T) {
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "sEcReT")
+	client, err := holdfast.Open(t.Context(), "mem:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Shutdown(context.WithoutCancel(t.Context())) })
+	hold, err := client.TryLock(t.Context(), "job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const aws = "mongodb://h/app?authMechanism=MONGODB-AWS"
+	for _, c := range []struct {
+		backend string
+		keep    bool
+		want    bool
+	}{{aws, false, false}, {aws, true, true}, {"mongodb://h/app", false, true}} {
+		r := &runner{runCmd: &runCmd{KeepEnv: c.keep}, backend: c.backend}
+		if got := slices.Contains(r.environment(held{lease: hold, first: hold}), "AWS_SECRET_ACCESS_KEY=sEcReT"); got != c.want {
+			t.Errorf("with %s and --keep-env=%t the command inherits the key: %t", c.backend, c.keep, got)
 		}
 	}
 }
@@ -42,10 +93,11 @@ func FuzzRedact(f *testing.F) {
 		}
 		message := before + scheme + "://" + user + ":" + start + secret + end + "@host" + after
 		got := redact(message)
-		if strings.Contains(got, secret) || redact(got) != got || !strings.HasPrefix(got, redact(before)[:min(len(redact(before)), len(before))]) && secretPattern.FindString(before) == "" {
+		if strings.Contains(got, secret) || redact(got) != got ||
+			!strings.HasPrefix(got, redact(before)[:min(len(redact(before)), len(before))]) && secretPattern().FindString(before) == "" {
 			t.Errorf("%q becomes %q", message, got)
 		}
-		if checkName(message) == nil || !isCredential(envBackend, message) {
+		if checkName(message) == nil || !isCredential(envBackend, message, "") {
 			t.Errorf("%q is no secret", message)
 		}
 		if harmless := before + after; (checkName(harmless) == nil) != (redact(harmless) == harmless) {

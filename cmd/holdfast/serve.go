@@ -22,19 +22,24 @@ import (
 )
 
 type serveCmd struct {
-	Listen     string        `default:"127.0.0.1:7070" placeholder:"ADDRESS" help:"Where to listen. Default: 127.0.0.1:7070. Any address but this machine's own needs --token-file or --user-header."`
-	Prefix     string        `placeholder:"TEXT" help:"Show only locks whose names begin with this."`
-	BasePath   string        `default:"/" placeholder:"PATH" help:"Where the page is, such as /locks/, behind a reverse proxy that does not remove it."`
-	TokenFile  string        `type:"existingfile" placeholder:"FILE" help:"A file with a secret of at least 16 characters. Browsers ask for it: any user name, the secret as the password. Scripts send \"Authorization: Bearer SECRET\"."`
-	UserHeader string        `placeholder:"HEADER" help:"A header in which a reverse proxy names the user it has let in, such as X-Forwarded-User. Requests without it are refused. Only the proxy may be able to reach this address: anybody else could send the header."`
-	Host       []string      `placeholder:"NAME" help:"Further names, without a port, under which browsers or the reverse proxy reach the page: behind a proxy that keeps the Host header, the name of the site. Requests for other names than this machine's are refused, so that no other site can read the page. Not with --token-file, which needs no such check."`
-	AllowBreak bool          `help:"Let readers break locks. Each break is logged with the reader's address, and the user's name if there is one."`
-	Refresh    time.Duration `default:"500ms" placeholder:"DURATION" help:"How often to list the locks while somebody looks. Default: 500ms. On Azure each listing costs money: 5s is a good value there."`
+	Listen      string        `default:"127.0.0.1:7070" placeholder:"ADDRESS" help:"Where to listen. Default: 127.0.0.1:7070. Any address but this machine's own needs --token-file or --user-header."`
+	Prefix      string        `placeholder:"TEXT" help:"Show only locks whose names begin with this."`
+	BasePath    string        `default:"/" placeholder:"PATH" help:"Where the page is, such as /locks/, behind a reverse proxy that does not remove it."`
+	TokenFile   string        `type:"existingfile" placeholder:"FILE" help:"A file with a secret of at least 16 characters. Browsers ask for it: any user name, the secret as the password. Scripts send \"Authorization: Bearer SECRET\"."`
+	UserHeader  string        `placeholder:"HEADER" help:"A header in which a reverse proxy names the user it has let in, such as X-Forwarded-User. Requests without it are refused. Only the proxy may be able to reach this address: anybody else could send the header."`
+	Host        []string      `placeholder:"NAME" help:"Further names, without a port, under which browsers or the reverse proxy reach the page: behind a proxy that keeps the Host header, the name of the site. Requests for other names than this machine's are refused, so that no other site can read the page. Not with --token-file, which needs no such check."`
+	AllowBreak  bool          `help:"Let readers break locks. Each break is logged with the reader's address, and the user's name if there is one."`
+	LockMetrics int           `default:"1000" placeholder:"N" help:"How many locks have metrics of their own in /metrics: first those that are held, then the others by name. 0: none, only their number by state. Default: 1000."`
+	Refresh     time.Duration `default:"500ms" placeholder:"DURATION" help:"How often to list the locks while somebody looks. Default: 500ms. On Azure each listing costs money: 5s is a good value there."`
 }
 
 // Help is shown above the flags.
 func (*serveCmd) Help() string {
-	return `Serves a page that shows all locks, live: who holds them, since when, the time left. It is read-only unless --allow-break is given. /healthz answers 200 while the process runs, /readyz while the backend answers. /metrics has the metrics of this process for Prometheus, for those who may read the page. SIGTERM ends it, and so does SIGINT unless the parent ignores that, as a shell does for a job in the background of a script.
+	return `Serves a page that shows all locks, live: who holds them, since when, the time left. It is read-only unless --allow-break is
+given. /healthz answers 200 while the process runs, /readyz while the backend answers. /metrics has the locks (how many in each state; of
+each one whether it is held, since when, the time left, the waiters and the token) and the metrics of this process for Prometheus, for
+those who may read the page. A scrape lists the locks once. SIGTERM ends it, and so does SIGINT unless the parent ignores that, as a shell
+does for a job in the background of a script.
 
 Examples:
 
@@ -57,10 +62,14 @@ var (
 // Validate is called by the parser.
 func (s *serveCmd) Validate() error {
 	if !basePath.MatchString(s.BasePath) {
-		return fmt.Errorf("--base-path %q is invalid: must begin and end with a slash, with letters, digits, \"-\", \"_\", \".\" and \"~\" between slashes", s.BasePath)
+		return fmt.Errorf("--base-path %q is invalid: must begin and end with a slash, with letters, digits, \"-\", \"_\", \".\" and \"~\" "+
+			"between slashes", s.BasePath)
 	}
 	if s.Refresh < minEvery {
 		return fmt.Errorf("--refresh: %s is invalid: must be at least %s", driver.FormatDuration(s.Refresh), driver.FormatDuration(minEvery))
+	}
+	if s.LockMetrics < 0 {
+		return fmt.Errorf("--lock-metrics %d is invalid: must be 0 or more", s.LockMetrics)
 	}
 	loopback, err := checkListen(s.Listen)
 	if err != nil {
@@ -103,11 +112,7 @@ func isLoopback(host string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-const (
-	readHeaderTimeout = 10 * time.Second
-	serveIdleTimeout  = 2 * time.Minute
-	serveStopTimeout  = 5 * time.Second
-)
+const serveStopTimeout = 5 * time.Second
 
 // Run serves the page until a signal comes.
 func (s *serveCmd) Run(a *app) error {
@@ -119,14 +124,22 @@ func (s *serveCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.follow(func(ctx context.Context, client *holdfast.Client) error {
-		if err := s.checkPrefix(client.Locker().Limits()); err != nil {
+	open := a.openToLook
+	if s.AllowBreak {
+		open = a.openToTake
+	}
+	return a.follow(open, func(ctx context.Context, client *holdfast.Client) error {
+		if err := s.checkPrefix(client.Info().Limits); err != nil {
 			return &exitError{codeUsage, err}
 		}
-		options := web.Options{Prefix: s.Prefix, Refresh: s.Refresh, Logger: slog.New(slog.NewTextHandler(a.stderr, nil))}
+		options := web.Options{Prefix: s.Prefix, Backend: displayBackend(a.backend), Refresh: s.Refresh,
+			Logger: slog.New(slog.NewTextHandler(a.stderr, nil))}
 		if s.AllowBreak {
 			options.MayBreak = func(*http.Request) bool { return true } // the guard has let the reader in
 			options.User = s.user()
+		}
+		if err := measured.registry.Register(newLockMetrics(client, s.Prefix, s.LockMetrics)); err != nil {
+			return err
 		}
 		page, err := web.New(client, options)
 		if err != nil {
@@ -137,8 +150,8 @@ func (s *serveCmd) Run(a *app) error {
 			page.Close()
 			return &exitError{codeUsage, err}
 		}
-		server := &http.Server{Handler: s.routes(guard, client, page, measured), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: serveIdleTimeout,
-			ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
+		server := newServer(s.routes(guard, client, page, measured), serveConnections)
+		a.reportMissingStore(ctx, client)
 		a.log.infof("the locks on %s are at http://%s%s", displayBackend(a.backend), listener.Addr(), s.BasePath)
 		ended := make(chan error, 1)
 		go func() { ended <- server.Serve(listener) }()
@@ -152,7 +165,7 @@ func (s *serveCmd) Run(a *app) error {
 		}
 		page.Close()
 		return err
-	}, measured.option)
+	}, holdfast.WithHook(measured.hook))
 }
 
 // readinessName is the name that /readyz inspects, after the prefix.
@@ -188,13 +201,7 @@ func (s *serveCmd) routes(guard func(http.Handler) http.Handler, client *holdfas
 	mux.Handle(s.BasePath, guard(http.StripPrefix(strings.TrimSuffix(s.BasePath, "/"), page)))
 	mux.Handle("GET /metrics", guard(metrics))
 	mux.HandleFunc("GET /healthz", healthy)
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if err := backend.ask(r.Context()); err != nil {
-			http.Error(w, "the backend does not answer", http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ok")
-	})
+	mux.HandleFunc("GET /readyz", backend.answer)
 	return mux
 }
 

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 	"sync"
 	"time"
 )
@@ -63,4 +65,13 @@ func (r *readiness) read(ctx context.Context, answer *readinessAnswer) {
 	defer cancel()
 	answer.err = r.inspect(ctx)
 	answer.at = time.Now()
+}
+
+// answer answers a probe.
+func (r *readiness) answer(w http.ResponseWriter, request *http.Request) {
+	if err := r.ask(request.Context()); err != nil {
+		http.Error(w, "the backend does not answer", http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ok")
 }

@@ -14,12 +14,15 @@ import (
 
 type statusCmd struct {
 	Name string `arg:"" help:"Name of the lock."`
-	JSON bool   `help:"Write one JSON object. ttlMs and remainingMs are in milliseconds, data is base64, and an unknown value is null."`
+	JSON bool   `help:"Write one JSON object. ttlMs and remainingMs are in milliseconds, data is base64, and an unknown value is null. slots is null unless a slot other than the first is held, and missing unless the folder, collection or container does not exist."`
 }
 
 // Help is shown above the flags.
 func (*statusCmd) Help() string {
-	return `The exit code is 0 whether the lock is held or free. Times are by the backend's clock.
+	return `The exit code is 0 whether the lock is held or free. Times are by the backend's clock. Of a lock with slots all slots are shown
+that were ever held; the fields of --json outside of slots are those of the first.
+
+The right to read is enough. If the backend's folder, collection or container does not exist, the output says so: the URL may be wrong.
 
 Example: the milliseconds until the holder's lease expires, unless it is renewed
 
@@ -31,21 +34,58 @@ func (s *statusCmd) Validate() error { return checkName(s.Name) }
 
 // Run shows the record of one lock.
 func (s *statusCmd) Run(a *app) error {
-	return a.withClient(func(ctx context.Context, client *holdfast.Client) error {
+	return a.withClient(a.openToLook, func(ctx context.Context, client *holdfast.Client) error {
 		record, err := client.Inspect(ctx, s.Name)
 		if err != nil {
 			return err
 		}
 		record.Name = s.Name
-		if s.JSON {
-			return writeJSON(a.stdout, lockToJSON(record))
+		seen := a.lookFurther(ctx, client, record)
+		switch {
+		case s.JSON:
+			return writeJSON(a.stdout, seen.toJSON())
+		case seen.slots != nil:
+			return writeSlots(a.stdout, displayBackend(a.backend), seen)
 		}
-		return writeStatus(a.stdout, displayBackend(a.backend), record)
+		return writeStatus(a.stdout, displayBackend(a.backend), seen)
 	})
 }
 
-func writeStatus(w io.Writer, backend string, r holdfast.Record) error {
-	if _, err := fmt.Fprintf(w, "%s: %s\n", quoteUnsafe(r.Name), lockStateText(r)); err != nil {
+// statusJSON is lockJSON with what status adds.
+type statusJSON struct {
+	lockJSON
+	Slots   []lockJSON `json:"slots"`
+	Missing *string    `json:"missing"`
+}
+
+func (l lookedAt) toJSON() statusJSON {
+	out := statusJSON{lockJSON: lockToJSON(l.Record), Missing: nilIfZero(l.missing)}
+	for _, slot := range l.slots {
+		out.Slots = append(out.Slots, lockToJSON(slot))
+	}
+	return out
+}
+
+// writeSlots shows a lock with slots.
+func writeSlots(w io.Writer, backend string, l lookedAt) error {
+	if _, err := fmt.Fprintf(w, "%s: %s\n  backend  %s\n\n", quoteUnsafe(l.Name), heldSlots(l.slots), quoteUnsafe(backend)); err != nil {
+		return err
+	}
+	write, flush := lockTable(w)
+	for _, slot := range l.slots {
+		if err := write(slot); err != nil {
+			return err
+		}
+	}
+	return flush()
+}
+
+func writeStatus(w io.Writer, backend string, l lookedAt) error {
+	r, note := l.Record, ""
+	if l.missing != "" {
+		note = ", but " + noLocksYet(l.missing)
+	}
+	if _, err := fmt.Fprintf(w, "%s: %s%s\n", quoteUnsafe(r.Name), lockStateText(r), note); err != nil {
 		return err
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -75,6 +115,8 @@ func lockFacts(r holdfast.Record) (facts []lockFact) {
 		if r.Token != 0 {
 			fact("last token", tokenText(r))
 		}
+	} else if len(r.Holders) > 0 {
+		facts = append(facts, holderFacts(r)...)
 	} else {
 		fact("owner", ownerText(r))
 		fact("token", tokenText(r))
@@ -91,11 +133,19 @@ func lockFacts(r holdfast.Record) (facts []lockFact) {
 	return facts
 }
 
+// ownerText is the owner, or one of the holders of a shared lock and how many others there are.
 func ownerText(r holdfast.Record) string {
-	if r.Owner == "" {
-		return "unknown"
+	owner, others := r.Owner, ""
+	if n := len(r.Holders); n > 0 {
+		owner = r.Holders[n-1].Owner
+		if n > 1 {
+			others = fmt.Sprintf(" and %d more", n-1)
+		}
 	}
-	return quoteUnsafe(r.Owner)
+	if owner == "" {
+		return "unknown" + others
+	}
+	return quoteUnsafe(owner) + others
 }
 
 func tokenText(r holdfast.Record) string {

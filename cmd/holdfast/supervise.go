@@ -30,7 +30,7 @@ const (
 // supervisor watches over one run of the command under one hold. It sends signals first
 // and logs afterwards; neither waits for a reader of the messages.
 type supervisor struct {
-	hold      *holdfast.Hold
+	hold      lease
 	child     *child
 	signals   <-chan os.Signal
 	log       *logger
@@ -240,7 +240,8 @@ func asksToEnd(sig os.Signal) bool { return slices.Contains(endingSignals, sig) 
 // logGuardianKill says why the command was killed if the guardian did it.
 func (s *supervisor) logGuardianKill() {
 	if s.child.guardianKilled() && s.exitCode == codeSignal+int(syscall.SIGKILL) {
-		s.log.errorf("the guardian killed process group %d: the lease of %q had nearly expired, and holdfast had reported no renewal", s.child.pid, s.hold.Name())
+		s.log.errorf("the guardian killed process group %d: the lease of %q had nearly expired, and holdfast had reported no renewal",
+			s.child.pid, s.hold.Name())
 	}
 }
 
@@ -291,7 +292,7 @@ func (s *supervisor) orderGuardian() {
 		return
 	}
 	// Promise 2: if holdfast is stopped or stuck, the guardian kills the group before the lease expires.
-	if err := s.child.orderKill(func() time.Duration { return s.hold.ExpiresIn() - grace/10 }); err != nil {
+	if err := s.child.orderKill(func() time.Duration { return s.hold.ExpiresIn() - grace/10 }, grace/10); err != nil {
 		s.log.verbosef("cannot reach the guardian of process group %d: %v", s.child.pid, err)
 	}
 }
@@ -315,7 +316,8 @@ func (s *supervisor) logIfDue() {
 const unguardedRisk = "if holdfast is now killed or stopped, the command or a process that it started may keep running without the lock"
 
 func (s *supervisor) logSuspended() {
-	s.log.infof("suspended together with the command; %q is lost unless they are resumed within %s", s.hold.Name(), roundedDuration(s.hold.LostIn()))
+	s.log.infof("suspended together with the command; %q is lost unless they are resumed within %s", s.hold.Name(),
+		roundedDuration(s.hold.LostIn()))
 	s.log.flush()
 }
 

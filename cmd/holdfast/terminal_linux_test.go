@@ -6,7 +6,8 @@ const ctrlD = "\x04"
 
 func TestBreakAsksAtATerminal(t *testing.T) {
 	c := newConsole(t)
-	c.enter("holdfast run -q --owner web-1 --ttl 60s billing -- sleep 600 & until holdfast status billing 2>&1 | grep -q web-1; do sleep 0.1; done; echo he''ld\n")
+	c.enter("holdfast run -q --owner web-1 --ttl 60s billing -- sleep 600 & until holdfast status billing 2>&1 | grep -q web-1; do sleep " +
+		"0.1; done; echo he''ld\n")
 	c.expect("held\r\n")
 	for _, answer := range []string{"\n", "n\n", ctrlD} {
 		c.enter("holdfast break billing\n")

@@ -25,7 +25,8 @@ type topCmd struct {
 
 // Help is shown above the flags.
 func (*topCmd) Help() string {
-	return `Shows all locks in the terminal, live: who holds them, the time left, who waits. The key ? shows the keys: the table can be sorted and filtered, and enter shows all about one lock. It is read-only unless --allow-break is given.
+	return `Shows all locks in the terminal, live: who holds them, the time left, who waits. The key ? shows the keys: the table can be
+sorted and filtered, and enter shows all about one lock. It is read-only unless --allow-break is given.
 
 The colours follow NO_COLOR and TERM. In a script use "holdfast watch" or "holdfast ls --json".`
 }
@@ -33,14 +34,20 @@ The colours follow NO_COLOR and TERM. In a script use "holdfast watch" or "holdf
 // Validate is called by the parser.
 func (c *topCmd) Validate() error { return checkEvery(c.Every) }
 
-var errNoScreen = &exitError{codeUsage, errors.New(`standard output is not a terminal: "holdfast watch" writes a line for each change, and "holdfast ls --json" lists the locks once`)}
+var errNoScreen = &exitError{codeUsage,
+	errors.New(`standard output is not a terminal: "holdfast watch" writes a line for each change, ` +
+		`and "holdfast ls --json" lists the locks once`)}
 
 // Run shows the table until the user or a signal ends it.
 func (c *topCmd) Run(a *app) error {
 	if !isTerminal(os.Stdout) {
 		return errNoScreen
 	}
-	return a.follow(func(ctx context.Context, client *holdfast.Client) error {
+	open := a.openToLook
+	if c.AllowBreak {
+		open = a.openToTake
+	}
+	return a.follow(open, func(ctx context.Context, client *holdfast.Client) error {
 		if client.Locker().Capabilities().Lister == nil {
 			return errCannotList
 		}
@@ -49,7 +56,7 @@ func (c *topCmd) Run(a *app) error {
 		defer source.Enter()()
 		a.log.flush()
 		m := newTopModel(ctx, client, source)
-		m.backend, m.prefix, m.mayBreak = displayBackend(a.backend), c.Prefix, c.AllowBreak
+		m.backend, m.prefix, m.mayBreak, m.missing = displayBackend(a.backend), c.Prefix, c.AllowBreak, a.missingStore(ctx, client)
 		return runTop(ctx, m)
 	})
 }
@@ -115,6 +122,7 @@ type (
 		name    string
 		token   uint64
 		state   driver.State
+		holders int
 		tenures []driver.Tenure
 		err     error
 	}
@@ -165,7 +173,7 @@ func (m *topModel) readPast() tea.Cmd {
 		return nil
 	}
 	r, _ := m.selected()
-	if m.past.name == r.Name && m.past.token == r.Token && m.past.state == r.State {
+	if m.past.name == r.Name && m.past.token == r.Token && m.past.state == r.State && m.past.holders == len(r.Holders) {
 		return nil
 	}
 	m.reading = true
@@ -173,7 +181,7 @@ func (m *topModel) readPast() tea.Cmd {
 		ctx, cancel := context.WithTimeout(m.ctx, openTimeout)
 		defer cancel()
 		read, err := m.client.Inspect(ctx, r.Name)
-		return topPast{r.Name, read.Token, read.State, read.History, err}
+		return topPast{r.Name, read.Token, read.State, len(read.Holders), read.History, err}
 	}
 }
 
@@ -183,7 +191,7 @@ func (m *topModel) breakAsked() tea.Cmd {
 	return func() tea.Msg {
 		ctx, cancel := context.WithTimeout(m.ctx, openTimeout)
 		defer cancel()
-		err := m.client.Break(ctx, r.Name, r.Token)
+		err := m.client.Break(ctx, r.Name, driver.BreakToken(r.Token))
 		var held *holdfast.HeldError
 		switch {
 		case errors.As(err, &held):
@@ -205,10 +213,12 @@ func (m *topModel) whyNotBreak(r driver.Record) string {
 		return "this backend cannot break locks"
 	case r.State == driver.StateFree:
 		return name + " is free: there is nothing to break"
+	case len(r.Holders) > 1:
+		return fmt.Sprintf("%s is shared by %d holders: break one by holdfast break %s --token N", name, len(r.Holders), shellWord(r.Name))
 	case r.Broken:
 		return fmt.Sprintf("%s is broken already: it becomes free in %s at the latest", name, leftText(r))
 	case r.Token == 0:
-		return fmt.Sprintf(`the token of the holder is not known: use "holdfast break %s"`, name)
+		return "the token of the holder of " + name + " is not known yet: try again in a moment"
 	}
 	return ""
 }

@@ -57,7 +57,8 @@ func (l *locks) three() {
 // top starts "holdfast top" in a terminal of a size.
 func (l *locks) top(width, height int, env []string, args ...string) *screen {
 	l.t.Helper()
-	return openScreen(l.t, width, height, append(env, "HOLDFAST_BACKEND="+l.url), "holdfast", append([]string{"top", "--every", "100ms"}, args...)...)
+	return openScreen(l.t, width, height, append(env, "HOLDFAST_BACKEND="+l.url), "holdfast", append([]string{"top", "--every", "100ms"},
+		args...)...)
 }
 
 func TestTopAtSeveralSizes(t *testing.T) {
@@ -164,7 +165,8 @@ func TestTopShowsAllAboutALock(t *testing.T) {
 	s := l.top(80, 24, nil)
 	s.rowsAre("billing", "nightly", "report", "zz")
 	s.enter("G\r")
-	s.shows("zz: held", "owner       web-4", fmt.Sprintf("token       %d", hold.Token()), "of 1m", "acquired    20", "renewed     20", "held for    ")
+	s.shows("zz: held", "owner       web-4", fmt.Sprintf("token       %d", hold.Token()), "of 1m", "acquired    20", "renewed     20",
+		"held for    ")
 	if err := hold.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +186,8 @@ func TestTopBreaksTheHolderThatWasShown(t *testing.T) {
 	s.rowsAre("billing")
 	for _, answer := range []string{"n", "\r", "\x1b", "x"} {
 		s.enter("b")
-		s.shows("Break billing?", fmt.Sprintf(`It is held by "web-1" (token %d`, hold.Token()), "Its renewals will be refused", "Break it?  y: yes")
+		s.shows("Break billing?", fmt.Sprintf(`It is held by "web-1" (token %d`, hold.Token()), "Its renewals will be refused",
+			"Break it?  y: yes")
 		s.enter(answer)
 		s.shows("billing was not broken")
 		s.enter("n") // clears the message
@@ -254,7 +257,8 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 			l.three()
 			s := openScreen(t, 80, 24, []string{"HOLDFAST_BACKEND=" + l.url}, "sh", "-i")
 			pid := filepath.Join(t.TempDir(), "pid")
-			s.enter("before=$(stty -g); sh -c 'echo $$ >" + pid + "; exec " + c.program + " top --every 100ms'; code=$?; [ \"$before\" = \"$(stty -g)\" ] && echo res''tored, code=$code.\n")
+			s.enter("before=$(stty -g); sh -c 'echo $$ >" + pid + "; exec " + c.program +
+				" top --every 100ms'; code=$?; [ \"$before\" = \"$(stty -g)\" ] && echo res''tored, code=$code.\n")
 			s.rowsAre("billing", "nightly", "report")
 			s.awaitAnswered()
 			s.enter("o") // what comes after the answers is read after them

@@ -26,7 +26,8 @@ type topStyle struct {
 
 func newTopStyle() topStyle {
 	style := lipgloss.NewStyle()
-	s := topStyle{title: style.Bold(true), heading: style.Underline(true), selected: style.Reverse(true), alarm: style.Bold(true).Reverse(true),
+	s := topStyle{title: style.Bold(true), heading: style.Underline(true), selected: style.Reverse(true),
+		alarm: style.Bold(true).Reverse(true),
 		faint: style.Faint(true), states: map[string]lipgloss.Style{}, more: "~", up: "^", down: "v", full: "#", empty: "-"}
 	if showsUnicode() {
 		s.more, s.up, s.down, s.full, s.empty = "…", "▲", "▼", "█", "░"
@@ -211,7 +212,7 @@ type topWidths struct{ name, owner, token int }
 func widestOf(rows []*driver.Record) (w topWidths) {
 	const formerly = len("was ")
 	for _, r := range rows {
-		w.name, w.owner, w.token = max(w.name, len(r.Name)), max(w.owner, len(r.Owner)+formerly), max(w.token, len(tokenText(*r)))
+		w.name, w.owner, w.token = max(w.name, len(r.Name)), max(w.owner, len(ownerText(*r))+formerly), max(w.token, len(tokenText(*r)))
 	}
 	return w
 }
@@ -227,7 +228,8 @@ const (
 // columns returns the columns for which there is room. The least important ones are dropped first.
 func (m *topModel) columns() []topColumn {
 	all := []topColumn{
-		{title: "NAME", sort: "name", width: max(m.widest.name, 5), grows: true, text: func(r driver.Record) string { return quoteUnsafe(r.Name) }},
+		{title: "NAME", sort: "name", width: max(m.widest.name, 5), grows: true,
+			text: func(r driver.Record) string { return quoteUnsafe(r.Name) }},
 		{title: "STATE", sort: "state", width: 7, text: func(r driver.Record) string { return lockview.State(&r) }},
 		{title: "LEFT", sort: "left", width: 6, right: true, text: m.leftCell},
 		{title: barTitle, width: barCells, text: m.bar},
@@ -317,6 +319,9 @@ func (m *topModel) nothing() []string {
 	}
 	if m.disconnected() {
 		return []string{"", ""}
+	}
+	if m.missing != "" {
+		return []string{m.cut("  There are no locks here yet: "+m.missing+" does not exist.", m.width), ""}
 	}
 	return []string{m.cut("  There are no locks.", m.width), ""}
 }
@@ -411,12 +416,12 @@ func tokenCell(r driver.Record) string {
 
 func ownerCell(r driver.Record) string {
 	switch {
-	case r.Owner == "":
+	case r.Owner == "" && len(r.Holders) == 0:
 		return "-"
 	case r.State == driver.StateFree:
 		return "was " + quoteUnsafe(r.Owner)
 	}
-	return quoteUnsafe(r.Owner)
+	return ownerText(r)
 }
 
 // cellDuration formats a duration in at most six characters: 9.8s, 42s, 12m30s, 3h20m, 12d4h.

@@ -33,8 +33,9 @@ type topModel struct {
 	backend  string
 	prefix   string
 	mayBreak bool
-	queues   bool // the backend has queues of waiters
-	history  bool // the backend keeps past holders
+	missing  string // part of the backend, as missingStore returned it at the start
+	queues   bool   // the backend has queues of waiters
+	history  bool   // the backend keeps past holders
 	style    topStyle
 
 	width, height int
@@ -60,8 +61,8 @@ type topModel struct {
 }
 
 func newTopModel(ctx context.Context, client *holdfast.Client, source *lockview.Source) *topModel {
-	can := client.Locker().Capabilities()
-	return &topModel{ctx: ctx, client: client, source: source, queues: can.Queue != nil, history: can.History > 0, style: newTopStyle(),
+	return &topModel{ctx: ctx, client: client, source: source, queues: client.Capabilities().Queue != nil, history: client.Info().History > 0,
+		style:     newTopStyle(),
 		selection: lockview.Selection{Sort: "name"}}
 }
 
@@ -127,7 +128,9 @@ func (m *topModel) move(by int) {
 // selected returns the selected lock, with the time left as it is now.
 func (m *topModel) selected() (driver.Record, bool) {
 	if m.mode == topDetail {
-		if at, ok := slices.BinarySearchFunc(m.snapshot.Records, m.name, func(r driver.Record, name string) int { return strings.Compare(r.Name, name) }); ok {
+		if at, ok := slices.BinarySearchFunc(m.snapshot.Records, m.name, func(r driver.Record, name string) int {
+			return strings.Compare(r.Name, name)
+		}); ok {
 			return m.now(&m.snapshot.Records[at]), true
 		}
 		return driver.Record{Name: m.name, State: driver.StateFree}, true // its record was removed
@@ -280,7 +283,9 @@ func (m *topModel) askToBreak() {
 		return
 	}
 	if m.message = m.whyNotBreak(r); m.message == "" {
-		m.asked = r
+		if m.asked = r; len(r.Holders) == 1 {
+			m.asked = ofHolder(r, r.Holders[0])
+		}
 		m.openText(topBreak)
 	}
 }

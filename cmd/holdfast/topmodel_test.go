@@ -60,12 +60,14 @@ func samples() []driver.Record {
 	return []driver.Record{
 		{Name: "a", State: driver.StateHeld, Owner: "web-1", Token: 7, TTL: time.Minute, Remaining: 30 * time.Second, RemainingKnown: true,
 			AcquiredAt: now.Add(-time.Hour), RenewedAt: now.Add(-30 * time.Second), Waiters: 3, Data: []byte("secret-data")},
-		{Name: "b", State: driver.StateHeld, Broken: true, Owner: "web-2", Token: 1 << 63, TTL: time.Second, Remaining: time.Second, RemainingKnown: true},
+		{Name: "b", State: driver.StateHeld, Broken: true, Owner: "web-2", Token: 1 << 63, TTL: time.Second, Remaining: time.Second,
+			RemainingKnown: true},
 		{Name: "c", State: driver.StateFree, Owner: "\x1b[31mred\x1b[0m", Token: 3},
 		{Name: "d", State: driver.StateUnknown},
 		{Name: "e", State: driver.StateHeld, Owner: "azure", AcquiredAt: now.Add(-400 * 24 * time.Hour)},
 		{Name: strings.Repeat("long/", 60), State: driver.StateHeld, Owner: strings.Repeat("o", 300), Token: 1},
-		{Name: "日本語の名前/🔒", State: driver.StateHeld, Owner: "ü", Token: 1, TTL: 1000 * time.Hour, Remaining: 999 * time.Hour, RemainingKnown: true},
+		{Name: "日本語の名前/🔒", State: driver.StateHeld, Owner: "ü", Token: 1, TTL: 1000 * time.Hour, Remaining: 999 * time.Hour,
+			RemainingKnown: true},
 		{Name: "new\nline \u202e", State: driver.StateFree},
 	}
 }
@@ -127,7 +129,8 @@ func TestTopTellsStatesApartAndNoSecret(t *testing.T) {
 			t.Errorf("row %d is %q, want the state %s", i, lines[3+i], want)
 		}
 	}
-	tenures := []driver.Tenure{{Owner: "\x1b[1mweb-0", Token: 6, From: time.Now().Add(-2 * time.Hour), Until: time.Now().Add(-time.Hour), End: driver.EndExpired}}
+	tenures := []driver.Tenure{{Owner: "\x1b[1mweb-0", Token: 6, From: time.Now().Add(-2 * time.Hour), Until: time.Now().Add(-time.Hour),
+		End: driver.EndExpired}}
 	for i := range records {
 		press(m, "enter")
 		if i == 0 {

@@ -38,7 +38,7 @@ func (m *topModel) detail() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n\n", quoteUnsafe(r.Name), lockStateText(r))
 	var held []lockFact
-	if r.State == driver.StateHeld && !r.AcquiredAt.IsZero() {
+	if r.State == driver.StateHeld && !r.AcquiredAt.IsZero() && len(r.Holders) == 0 {
 		held = append(held, lockFact{"held for", cellDuration(m.heldFor(r))})
 	}
 	r.RemainingKnown = m.leftKnown(r)

@@ -29,8 +29,8 @@ type versionJSON struct {
 	System  string  `json:"system"`
 }
 
-// Run shows what the Go toolchain recorded when it built the program.
-func (v *versionCmd) Run(a *app) error {
+// build is what the Go toolchain recorded when it built the program.
+func build() versionJSON {
 	out := versionJSON{Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		out.Version = nilIfZero(info.Main.Version)
@@ -40,6 +40,12 @@ func (v *versionCmd) Run(a *app) error {
 			}
 		}
 	}
+	return out
+}
+
+// Run shows the version.
+func (v *versionCmd) Run(a *app) error {
+	out := build()
 	if v.JSON {
 		return writeJSON(a.stdout, out)
 	}

@@ -21,7 +21,8 @@ type watchCmd struct {
 
 // Help is shown above the flags.
 func (*watchCmd) Help() string {
-	return `Writes a line for each lock as it is now, and another one whenever its holder changes, or it is released, broken or removed. Renewals are not shown. It runs until a signal ends it. A failure of the backend is reported and retried.
+	return `Writes a line for each lock as it is now, and another one whenever its holder changes, or it is released, broken or removed.
+Renewals are not shown. It runs until a signal ends it. A failure of the backend is reported and retried.
 
 A holder that comes and goes between two readings is not seen. With names, a reading follows each release, where the backend can report one.
 
@@ -56,7 +57,8 @@ func checkEvery(d time.Duration) error {
 
 // Run watches until a signal comes or the output fails.
 func (c *watchCmd) Run(a *app) error {
-	return a.follow(func(ctx context.Context, client *holdfast.Client) error {
+	return a.follow(a.openToLook, func(ctx context.Context, client *holdfast.Client) error {
+		a.reportMissingStore(ctx, client)
 		out := &changeWriter{w: a.stdout, asJSON: c.JSON}
 		if len(c.Names) > 0 {
 			return a.watchNames(ctx, client, out, c.Names)
@@ -67,11 +69,11 @@ func (c *watchCmd) Run(a *app) error {
 
 // follow opens the backend and calls fn, which runs until a signal ends its context. The signal
 // decides the exit code, and needs no message: it is how such a command is meant to end.
-func (a *app) follow(fn func(context.Context, *holdfast.Client) error, opts ...holdfast.ClientOption) error {
+func (a *app) follow(open opener, fn func(context.Context, *holdfast.Client) error, opts ...holdfast.ClientOption) error {
 	signals := catchSignals()
 	err := signals.during(func(ctx context.Context) error {
 		stop := a.reportSlowAnswer()
-		client, err := a.open(ctx, nil, opts...)
+		client, err := open(ctx, opts...)
 		stop()
 		if err != nil {
 			return err
@@ -152,7 +154,8 @@ func (a *app) watchPrefix(ctx context.Context, client *holdfast.Client, out *cha
 
 // list reads all records. One that cannot be read stays as it was known. An error means that the
 // list is incomplete.
-func (a *app) list(ctx context.Context, client *holdfast.Client, prefix string, known map[string]holdfast.Record) (map[string]holdfast.Record, error) {
+func (a *app) list(ctx context.Context, client *holdfast.Client, prefix string,
+	known map[string]holdfast.Record) (map[string]holdfast.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	current := make(map[string]holdfast.Record, len(known))
@@ -193,7 +196,8 @@ func writeChanges(out *changeWriter, before, now map[string]holdfast.Record) err
 		switch {
 		case !isThere:
 			err = out.removed(name)
-		case !wasThere || old.State != record.State || old.Token != record.Token || old.Owner != record.Owner || old.Broken != record.Broken:
+		case !wasThere || old.State != record.State || old.Token != record.Token || old.Owner != record.Owner || old.Broken != record.Broken ||
+			len(old.Holders) != len(record.Holders):
 			err = out.write(record)
 		}
 		if err != nil {

@@ -30,13 +30,14 @@ func TestHistory(t *testing.T) {
 		at   int
 		want string
 	}{
-		"held":                   {func(*lockstate.Lock) {}, 9, ""},
-		"refused and repeated":   {func(k *lockstate.Lock) { toB(k, 1); k.Acquire(request("a", time.Second), "a", "", at(1)) }, 2, ""},
-		"released":               {func(k *lockstate.Lock) { k.Release("a", at(3)) }, 5, "a released @3"},
-		"released twice":         {func(k *lockstate.Lock) { k.Release("a", at(3)); k.Release("a", at(4)) }, 5, "a released @3"},
-		"released by another":    {func(k *lockstate.Lock) { k.Release("b", at(3)) }, 5, ""},
-		"released, granted":      {func(k *lockstate.Lock) { k.Release("a", at(3)); toB(k, 4) }, 5, "a released @3"},
-		"both released":          {func(k *lockstate.Lock) { k.Release("a", at(3)); toB(k, 4); k.Release("b", at(5)) }, 5, "b released @5, a released @3"},
+		"held":                 {func(*lockstate.Lock) {}, 9, ""},
+		"refused and repeated": {func(k *lockstate.Lock) { toB(k, 1); k.Acquire(request("a", time.Second), "a", "", at(1)) }, 2, ""},
+		"released":             {func(k *lockstate.Lock) { k.Release("a", at(3)) }, 5, "a released @3"},
+		"released twice":       {func(k *lockstate.Lock) { k.Release("a", at(3)); k.Release("a", at(4)) }, 5, "a released @3"},
+		"released by another":  {func(k *lockstate.Lock) { k.Release("b", at(3)) }, 5, ""},
+		"released, granted":    {func(k *lockstate.Lock) { k.Release("a", at(3)); toB(k, 4) }, 5, "a released @3"},
+		"both released": {func(k *lockstate.Lock) { k.Release("a", at(3)); toB(k, 4); k.Release("b", at(5)) }, 5,
+			"b released @5, a released @3"},
 		"expired":                {func(*lockstate.Lock) {}, 12, "a expired @10"},
 		"expired, renewed":       {func(k *lockstate.Lock) { k.Renew("a", 10*time.Second, at(11)) }, 12, ""},
 		"expired, granted":       {func(k *lockstate.Lock) { toB(k, 15) }, 16, "a expired @10"},
@@ -48,16 +49,16 @@ func TestHistory(t *testing.T) {
 			req.Replace = k.Record("n", at(1)).Revision
 			k.Acquire(req, "b", "", at(4))
 		}, 5, "a taken over @4"},
-		"broken":                         {func(k *lockstate.Lock) { k.Break() }, 5, ""},
-		"broken, expired":                {func(k *lockstate.Lock) { k.Break() }, 12, "a broken @10"},
-		"broken, granted":                {func(k *lockstate.Lock) { k.Break(); toB(k, 11) }, 12, "a broken @10"},
-		"broken, released":               {func(k *lockstate.Lock) { k.Break(); k.Release("a", at(5)) }, 6, "a broken @5"},
-		"broken, handed over":            {func(k *lockstate.Lock) { k.Break(); k.Acquire(request("b", time.Hour), "b", "a", at(4)) }, 5, "a broken @4"},
-		"freed":                          {func(k *lockstate.Lock) { k.BreakNow(at(6)); k.BreakNow(at(7)) }, 8, "a freed @6"},
-		"broken, freed":                  {func(k *lockstate.Lock) { k.Break(); k.BreakNow(at(6)) }, 8, "a freed @6"},
-		"ended by the store":             {func(k *lockstate.Lock) { k.End(driver.EndExpired, time.Time{}) }, 1, "a expired"},
-		"released by an earlier version": {func(k *lockstate.Lock) { k.Holder = "" }, 5, "a unknown"},
-		"granted after that":             {func(k *lockstate.Lock) { k.Holder = ""; toB(k, 4); k.Release("b", at(5)) }, 6, "b released @5, a unknown"},
+		"broken":              {func(k *lockstate.Lock) { k.Break() }, 5, ""},
+		"broken, expired":     {func(k *lockstate.Lock) { k.Break() }, 12, "a broken @10"},
+		"broken, granted":     {func(k *lockstate.Lock) { k.Break(); toB(k, 11) }, 12, "a broken @10"},
+		"broken, released":    {func(k *lockstate.Lock) { k.Break(); k.Release("a", at(5)) }, 6, "a broken @5"},
+		"broken, handed over": {func(k *lockstate.Lock) { k.Break(); k.Acquire(request("b", time.Hour), "b", "a", at(4)) }, 5, "a broken @4"},
+		"freed":               {func(k *lockstate.Lock) { k.BreakNow(at(6)); k.BreakNow(at(7)) }, 8, "a freed @6"},
+		"broken, freed":       {func(k *lockstate.Lock) { k.Break(); k.BreakNow(at(6)) }, 8, "a freed @6"},
+		"ended by the store":  {func(k *lockstate.Lock) { k.End(driver.EndExpired, time.Time{}) }, 1, "a expired"},
+		"released, not kept":  {func(k *lockstate.Lock) { k.Holder = "" }, 5, "a unknown"},
+		"granted after that":  {func(k *lockstate.Lock) { k.Holder = ""; toB(k, 4); k.Release("b", at(5)) }, 6, "b released @5, a unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := heldByA(t)

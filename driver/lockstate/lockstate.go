@@ -23,7 +23,7 @@ type Moment struct {
 // state is kept after a release, so that the token and the data survive.
 type Lock struct {
 	// Holder stands for the ID of the lease: the ID itself or its digest. It is empty after
-	// a release.
+	// a release, and [Shared] if the lock has Readers.
 	Holder string `json:"holder,omitempty"`
 	Owner  string `json:"owner"`
 	Token  uint64 `json:"token"`
@@ -41,8 +41,15 @@ type Lock struct {
 	Data     []byte `json:"data,omitempty"`
 	// Writes counts the writes of the data by the present holder.
 	Writes uint64 `json:"writes,omitempty"`
+	// Readers are the holders of a shared lock, in the order of their tokens. The other fields then describe the
+	// latest grant, but TTL is the longest of the readers', and Expires is when the last of their leases ends.
+	Readers []Reader `json:"readers,omitempty"`
 	// Queue has the waiters, in order of arrival, if the store has a [driver.Queue].
 	Queue []Waiter `json:"queue,omitempty"`
+	// Emptied is true if the holder was the last waiter that a release wakes. A waiter that polls enters the queue
+	// then: two others that hand the lock to each other empty it each time. Only MongoDB has waiters that poll, and
+	// it stores this in a form of its own.
+	Emptied bool `json:"-"`
 	// History has the past holders, the latest last. Changes are made in place. A driver bounds it
 	// with KeepHistory, and stores it in a form of its own.
 	History []driver.Tenure `json:"-"`
@@ -64,24 +71,40 @@ func (k *Lock) revision() driver.Revision {
 // lock. holder stands for req.ID. from stands for the ID of the lease that counts as free
 // in a handoff, and is empty without one.
 func (k *Lock) Acquire(req driver.Request, holder, from string, now Moment) bool {
-	switch {
-	case !k.Held(now):
-		k.closeTenure(now)
-		k.grant(req, holder, now)
-	case k.Holder == holder:
+	return k.acquire(req, holder, from, !k.Held(now) || k.takesReader(req, now), now)
+}
+
+// acquire is Acquire for a lock that is free for the caller, or is not. A lock that is reserved for others is not,
+// although nobody holds it: its last lease may have expired without a successor.
+func (k *Lock) acquire(req driver.Request, holder, from string, free bool, now Moment) bool {
+	end := driver.EndUnknown
+	switch shared := req.Mode == driver.Shared; {
+	case shared && k.reads(holder, now), !free && !shared && k.belongsTo(holder):
 		// Promise 5: a repeat gets the same token, so a request can be sent again after its
 		// answer was lost.
 		return k.Renew(holder, req.TTL, now)
-	case k.Holder == from: // also if the lease is broken
-		k.endTenure(driver.EndHandedOver, now.Wall)
-		k.grant(req, holder, now)
-	case !req.Replace.IsZero() && req.Replace == k.revision():
+	case free:
+	case k.belongsTo(from): // also if the lease is broken
+		end = driver.EndHandedOver
+	case k.Holder != "" && !req.Replace.IsZero() && req.Replace == k.revision():
 		// Promise 10: a waiter that saw this holder and this renewal for a whole TTL takes
 		// over although, after a step back of the clock, the lease has not expired.
-		k.endTenure(driver.EndTakenOver, now.Wall)
-		k.grant(req, holder, now)
+		end = driver.EndTakenOver
 	default:
 		return false // Promise 1: an unexpired lease of another is never granted away.
+	}
+	var others []Reader
+	switch {
+	case !k.Held(now):
+		k.closeTenure(now)
+	case end == driver.EndUnknown: // shared, and granted to one more
+		others = k.dropExpired(now)
+	default:
+		k.endTenure(end, now.Wall)
+	}
+	k.grant(req, holder, now)
+	if req.Mode == driver.Shared {
+		k.addReader(others, holder)
 	}
 	return true
 }
@@ -111,6 +134,9 @@ func (k *Lock) grant(req driver.Request, holder string, now Moment) {
 // Renew extends the lease and never shortens it. It also renews a lease that has expired if
 // nobody took the lock. It reports false if the lease is lost or broken.
 func (k *Lock) Renew(holder string, ttl time.Duration, now Moment) bool {
+	if i := k.reader(holder); i >= 0 {
+		return k.renewReader(i, ttl, now)
+	}
 	if !k.belongsTo(holder) || k.Broken {
 		return false
 	}
@@ -123,10 +149,17 @@ func (k *Lock) Renew(holder string, ttl time.Duration, now Moment) bool {
 	return true
 }
 
-func (k *Lock) belongsTo(holder string) bool { return k.Holder != "" && k.Holder == holder }
+// belongsTo reports whether the lock is this holder's alone.
+func (k *Lock) belongsTo(holder string) bool {
+	return k.Holder != "" && k.Holder == holder && len(k.Readers) == 0
+}
 
 // Release frees the lock if it is the holder's, and reports whether it was.
 func (k *Lock) Release(holder string, now Moment) bool {
+	if i := k.reader(holder); i >= 0 {
+		k.endReader(i, driver.EndReleased, now.Wall)
+		return true
+	}
 	if !k.belongsTo(holder) {
 		return false // Promise 6: a late release leaves the next holder's lease alone.
 	}
@@ -140,21 +173,29 @@ func (k *Lock) End(end driver.End, until time.Time) {
 	if k.Holder != "" {
 		k.endTenure(end, until)
 	}
-	k.Holder, k.Broken = "", false
+	k.Holder, k.Broken, k.Readers = "", false, nil
 }
 
-// Break makes Renew refuse the holder, and reports whether that changed anything.
-func (k *Lock) Break() bool {
-	if k.Holder == "" || k.Broken {
+// Break makes Renew refuse the holder, or each of several readers, and reports whether that changed anything. With tokens
+// it affects only the holders that have them; see [Lock.Targets].
+func (k *Lock) Break(only ...uint64) bool {
+	if len(k.Readers) > 0 {
+		return k.breakReaders(only)
+	}
+	if k.Holder == "" || k.Broken || !isOneOf(only, k.Token) {
 		return false
 	}
 	k.Broken = true
 	return true
 }
 
-// BreakNow frees the lock, and reports whether that changed anything.
-func (k *Lock) BreakNow(now Moment) bool {
-	if k.Holder == "" {
+// BreakNow frees the lock, and reports whether that changed anything. With tokens it ends only the holders that have
+// them; other readers keep the lock.
+func (k *Lock) BreakNow(now Moment, only ...uint64) bool {
+	if len(k.Readers) > 0 {
+		return k.freeReaders(now, only)
+	}
+	if k.Holder == "" || !isOneOf(only, k.Token) {
 		return false
 	}
 	k.End(driver.EndFreed, now.Wall)
@@ -193,6 +234,7 @@ func (k *Lock) Record(name string, now Moment) driver.Record {
 		r.Remaining, r.RemainingKnown = k.Expires-now.Elapsed, true
 		r.Broken = k.Broken
 		r.Revision = k.revision()
+		k.describeReaders(&r, now)
 	}
 	return r
 }

@@ -49,25 +49,40 @@ func TestAcquire(t *testing.T) {
 		expires time.Duration
 		content string
 	}{
-		"another holds it":                 {holder: "b", seconds: 9, want: false, token: 1000, expires: ttl, content: "a's"},
-		"expired":                          {holder: "b", seconds: 10, want: true, token: 11_000, expires: 20 * time.Second, content: "a's"},
-		"released":                         {before: func(k *lockstate.Lock) { k.Release("a", at(1)) }, holder: "b", want: true, token: 1001, expires: ttl, content: "a's"},
-		"freed at once":                    {before: func(k *lockstate.Lock) { k.BreakNow(at(1)) }, holder: "b", want: true, token: 1001, expires: ttl, content: "a's"},
-		"broken, not expired":              {before: func(k *lockstate.Lock) { k.Break() }, holder: "b", seconds: 9, want: false, token: 1000, expires: ttl, content: "a's"},
-		"broken, expired":                  {before: func(k *lockstate.Lock) { k.Break() }, holder: "b", seconds: 10, want: true, token: 11_000, expires: 20 * time.Second, content: "a's"},
-		"repeat":                           {holder: "a", seconds: 4, data: []byte("new"), want: true, token: 1000, expires: 14 * time.Second, content: "a's"},
-		"repeat of a broken lease":         {before: func(k *lockstate.Lock) { k.Break() }, holder: "a", seconds: 4, want: false, token: 1000, expires: ttl, content: "a's"},
-		"repeat after expiry":              {holder: "a", seconds: 10, want: true, token: 11_000, expires: 20 * time.Second, content: "a's"},
-		"with data":                        {holder: "b", seconds: 10, data: []byte("b's"), want: true, token: 11_000, expires: 20 * time.Second, content: "b's"},
-		"with empty data":                  {holder: "b", seconds: 10, data: []byte{}, want: true, token: 11_000, expires: 20 * time.Second, content: ""},
-		"replace":                          {holder: "b", replace: revision, want: true, token: 1001, expires: ttl, content: "a's"},
-		"replace after a renewal":          {before: func(k *lockstate.Lock) { k.Renew("a", ttl, at(0)) }, holder: "b", replace: func(*lockstate.Lock) driver.Revision { return driver.NewRevision("1000.0") }, want: false, token: 1000, expires: ttl, content: "a's"},
-		"replace without a revision":       {holder: "b", replace: func(*lockstate.Lock) driver.Revision { return driver.Revision{} }, want: false, token: 1000, expires: ttl, content: "a's"},
-		"handoff by the holder":            {holder: "b", from: "a", seconds: 4, want: true, token: 5000, expires: 14 * time.Second, content: "a's"},
-		"handoff of a broken lease":        {before: func(k *lockstate.Lock) { k.Break() }, holder: "b", from: "a", want: true, token: 1001, expires: ttl, content: "a's"},
-		"handoff by another":               {holder: "b", from: "c", want: false, token: 1000, expires: ttl, content: "a's"},
-		"handoff to itself":                {holder: "a", from: "a", seconds: 4, want: true, token: 1000, expires: 14 * time.Second, content: "a's"},
-		"handoff without a lease, if free": {before: func(k *lockstate.Lock) { k.Release("a", at(1)) }, holder: "b", from: "c", want: true, token: 1001, expires: ttl, content: "a's"},
+		"another holds it": {holder: "b", seconds: 9, want: false, token: 1000, expires: ttl, content: "a's"},
+		"expired":          {holder: "b", seconds: 10, want: true, token: 11_000, expires: 20 * time.Second, content: "a's"},
+		"released": {before: func(k *lockstate.Lock) { k.Release("a", at(1)) }, holder: "b", want: true, token: 1001,
+			expires: ttl, content: "a's"},
+		"freed at once": {before: func(k *lockstate.Lock) { k.BreakNow(at(1)) }, holder: "b", want: true, token: 1001,
+			expires: ttl, content: "a's"},
+		"broken, not expired": {before: func(k *lockstate.Lock) { k.Break() }, holder: "b", seconds: 9, want: false, token: 1000,
+			expires: ttl, content: "a's"},
+		"broken, expired": {before: func(k *lockstate.Lock) { k.Break() }, holder: "b", seconds: 10, want: true, token: 11_000,
+			expires: 20 * time.Second, content: "a's"},
+		"repeat": {holder: "a", seconds: 4, data: []byte("new"), want: true, token: 1000, expires: 14 * time.Second,
+			content: "a's"},
+		"repeat of a broken lease": {before: func(k *lockstate.Lock) { k.Break() }, holder: "a", seconds: 4, want: false, token: 1000,
+			expires: ttl, content: "a's"},
+		"repeat after expiry": {holder: "a", seconds: 10, want: true, token: 11_000, expires: 20 * time.Second, content: "a's"},
+		"with data": {holder: "b", seconds: 10, data: []byte("b's"), want: true, token: 11_000, expires: 20 * time.Second,
+			content: "b's"},
+		"with empty data": {holder: "b", seconds: 10, data: []byte{}, want: true, token: 11_000, expires: 20 * time.Second,
+			content: ""},
+		"replace": {holder: "b", replace: revision, want: true, token: 1001, expires: ttl, content: "a's"},
+		"replace after a renewal": {before: func(k *lockstate.Lock) { k.Renew("a", ttl, at(0)) }, holder: "b",
+			replace: func(*lockstate.Lock) driver.Revision { return driver.NewRevision("1000.0") }, want: false, token: 1000, expires: ttl,
+			content: "a's"},
+		"replace without a revision": {holder: "b", replace: func(*lockstate.Lock) driver.Revision { return driver.Revision{} },
+			want: false, token: 1000, expires: ttl, content: "a's"},
+		"handoff by the holder": {holder: "b", from: "a", seconds: 4, want: true, token: 5000, expires: 14 * time.Second,
+			content: "a's"},
+		"handoff of a broken lease": {before: func(k *lockstate.Lock) { k.Break() }, holder: "b", from: "a", want: true, token: 1001,
+			expires: ttl, content: "a's"},
+		"handoff by another": {holder: "b", from: "c", want: false, token: 1000, expires: ttl, content: "a's"},
+		"handoff to itself": {holder: "a", from: "a", seconds: 4, want: true, token: 1000, expires: 14 * time.Second,
+			content: "a's"},
+		"handoff without a lease, if free": {before: func(k *lockstate.Lock) { k.Release("a", at(1)) }, holder: "b", from: "c", want: true,
+			token: 1001, expires: ttl, content: "a's"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := heldByA(t)
@@ -122,18 +137,28 @@ func TestRenew(t *testing.T) {
 		expires time.Duration
 		longest time.Duration
 	}{
-		"extends":                {holder: "a", ttl: 10 * time.Second, seconds: 4, want: true, expires: 14 * time.Second, longest: 10 * time.Second},
-		"never shortens":         {holder: "a", ttl: time.Second, seconds: 4, want: true, expires: 10 * time.Second, longest: 10 * time.Second},
-		"longer":                 {holder: "a", ttl: time.Minute, seconds: 4, want: true, expires: 64 * time.Second, longest: time.Minute},
-		"expired, but not taken": {holder: "a", ttl: 10 * time.Second, seconds: 99, want: true, expires: 109 * time.Second, longest: 10 * time.Second},
-		"another's":              {holder: "b", ttl: 10 * time.Second, seconds: 4, want: false, expires: 10 * time.Second, longest: 10 * time.Second},
-		"another's, expired":     {holder: "b", ttl: 10 * time.Second, seconds: 99, want: false, expires: 10 * time.Second, longest: 10 * time.Second},
-		"nobody's":               {before: func(k *lockstate.Lock) { k.Release("a", at(1)) }, holder: "", ttl: 10 * time.Second, want: false, expires: 10 * time.Second, longest: 10 * time.Second},
-		"released":               {before: func(k *lockstate.Lock) { k.Release("a", at(1)) }, holder: "a", ttl: 10 * time.Second, want: false, expires: 10 * time.Second, longest: 10 * time.Second},
-		"broken":                 {before: func(k *lockstate.Lock) { k.Break() }, holder: "a", ttl: 10 * time.Second, seconds: 4, want: false, expires: 10 * time.Second, longest: 10 * time.Second},
-		"broken, expired":        {before: func(k *lockstate.Lock) { k.Break() }, holder: "a", ttl: 10 * time.Second, seconds: 99, want: false, expires: 10 * time.Second, longest: 10 * time.Second},
-		"after a handoff":        {before: func(k *lockstate.Lock) { k.Acquire(request("b", 5*time.Second), "b", "a", at(1)) }, holder: "a", ttl: 10 * time.Second, want: false, expires: 6 * time.Second, longest: 5 * time.Second},
-		"by the successor":       {before: func(k *lockstate.Lock) { k.Acquire(request("b", 5*time.Second), "b", "a", at(1)) }, holder: "b", ttl: 5 * time.Second, seconds: 2, want: true, expires: 7 * time.Second, longest: 5 * time.Second},
+		"extends": {holder: "a", ttl: 10 * time.Second, seconds: 4, want: true, expires: 14 * time.Second,
+			longest: 10 * time.Second},
+		"never shortens": {holder: "a", ttl: time.Second, seconds: 4, want: true, expires: 10 * time.Second, longest: 10 * time.Second},
+		"longer":         {holder: "a", ttl: time.Minute, seconds: 4, want: true, expires: 64 * time.Second, longest: time.Minute},
+		"expired, but not taken": {holder: "a", ttl: 10 * time.Second, seconds: 99, want: true, expires: 109 * time.Second,
+			longest: 10 * time.Second},
+		"another's": {holder: "b", ttl: 10 * time.Second, seconds: 4, want: false, expires: 10 * time.Second,
+			longest: 10 * time.Second},
+		"another's, expired": {holder: "b", ttl: 10 * time.Second, seconds: 99, want: false, expires: 10 * time.Second,
+			longest: 10 * time.Second},
+		"nobody's": {before: func(k *lockstate.Lock) { k.Release("a", at(1)) }, holder: "", ttl: 10 * time.Second, want: false,
+			expires: 10 * time.Second, longest: 10 * time.Second},
+		"released": {before: func(k *lockstate.Lock) { k.Release("a", at(1)) }, holder: "a", ttl: 10 * time.Second, want: false,
+			expires: 10 * time.Second, longest: 10 * time.Second},
+		"broken": {before: func(k *lockstate.Lock) { k.Break() }, holder: "a", ttl: 10 * time.Second, seconds: 4, want: false,
+			expires: 10 * time.Second, longest: 10 * time.Second},
+		"broken, expired": {before: func(k *lockstate.Lock) { k.Break() }, holder: "a", ttl: 10 * time.Second, seconds: 99, want: false,
+			expires: 10 * time.Second, longest: 10 * time.Second},
+		"after a handoff": {before: func(k *lockstate.Lock) { k.Acquire(request("b", 5*time.Second), "b", "a", at(1)) }, holder: "a",
+			ttl: 10 * time.Second, want: false, expires: 6 * time.Second, longest: 5 * time.Second},
+		"by the successor": {before: func(k *lockstate.Lock) { k.Acquire(request("b", 5*time.Second), "b", "a", at(1)) }, holder: "b",
+			ttl: 5 * time.Second, seconds: 2, want: true, expires: 7 * time.Second, longest: 5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := heldByA(t)
@@ -157,21 +182,24 @@ func TestReleaseAndBreak(t *testing.T) {
 		return func(k *lockstate.Lock) bool { return k.Release(holder, at(1)) }
 	}
 	breakNow := func(k *lockstate.Lock) bool { return k.BreakNow(at(1)) }
+	breakIt := func(k *lockstate.Lock) bool { return k.Break() }
 	for name, c := range map[string]struct {
 		steps  []func(*lockstate.Lock) bool
 		want   []bool
 		state  driver.State
 		broken bool
 	}{
-		"release":             {[]func(*lockstate.Lock) bool{release("a")}, []bool{true}, driver.StateFree, false},
-		"release again":       {[]func(*lockstate.Lock) bool{release("a"), release("a")}, []bool{true, false}, driver.StateFree, false},
-		"release by another":  {[]func(*lockstate.Lock) bool{release("b")}, []bool{false}, driver.StateHeld, false},
-		"release by nobody":   {[]func(*lockstate.Lock) bool{release("a"), release("")}, []bool{true, false}, driver.StateFree, false},
-		"break":               {[]func(*lockstate.Lock) bool{(*lockstate.Lock).Break}, []bool{true}, driver.StateHeld, true},
-		"break again":         {[]func(*lockstate.Lock) bool{(*lockstate.Lock).Break, (*lockstate.Lock).Break}, []bool{true, false}, driver.StateHeld, true},
-		"break, then release": {[]func(*lockstate.Lock) bool{(*lockstate.Lock).Break, release("a")}, []bool{true, true}, driver.StateFree, false},
-		"break a free lock":   {[]func(*lockstate.Lock) bool{release("a"), (*lockstate.Lock).Break}, []bool{true, false}, driver.StateFree, false},
-		"break now":           {[]func(*lockstate.Lock) bool{breakNow, breakNow}, []bool{true, false}, driver.StateFree, false},
+		"release":            {[]func(*lockstate.Lock) bool{release("a")}, []bool{true}, driver.StateFree, false},
+		"release again":      {[]func(*lockstate.Lock) bool{release("a"), release("a")}, []bool{true, false}, driver.StateFree, false},
+		"release by another": {[]func(*lockstate.Lock) bool{release("b")}, []bool{false}, driver.StateHeld, false},
+		"release by nobody":  {[]func(*lockstate.Lock) bool{release("a"), release("")}, []bool{true, false}, driver.StateFree, false},
+		"break":              {[]func(*lockstate.Lock) bool{breakIt}, []bool{true}, driver.StateHeld, true},
+		"break again": {[]func(*lockstate.Lock) bool{breakIt, breakIt}, []bool{true, false},
+			driver.StateHeld, true},
+		"break, then release": {[]func(*lockstate.Lock) bool{breakIt, release("a")}, []bool{true, true}, driver.StateFree, false},
+		"break a free lock": {[]func(*lockstate.Lock) bool{release("a"), breakIt}, []bool{true, false}, driver.StateFree,
+			false},
+		"break now": {[]func(*lockstate.Lock) bool{breakNow, breakNow}, []bool{true, false}, driver.StateFree, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := heldByA(t)

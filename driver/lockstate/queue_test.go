@@ -2,6 +2,7 @@ package lockstate_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -25,21 +26,21 @@ func TestRefusalAfterAnotherWaiterWasRemoved(t *testing.T) {
 	if refused := ask("holder", time.Minute, 0); refused != nil {
 		t.Fatal(refused)
 	}
-	if ask("dead", 10*time.Second, 0) == nil || ask("alive", time.Minute, 0) == nil {
+	if ask("dead", 10*time.Second, 0) == nil || ask("alive", 30*time.Second, 0) == nil {
 		t.Fatal("a held lock was granted")
 	}
 	released := 11 * time.Second // no waiter's request has removed the dead one yet
 	k.Release("holder", moment(released))
 	k.Expires = released // as a store with a queue sets it
 	now := released + driver.TurnLength/2
-	held := ask("alive", time.Minute, now)
+	held := ask("alive", 30*time.Second, now)
 	if held == nil || !held.Reserved || !held.Record.RemainingKnown || held.Record.Remaining != 0 || held.Record.Position != 1 {
 		t.Errorf("refused with %+v", held)
 	}
 	if held := ask("newcomer", 0, now); held == nil || !held.Reserved || held.Record.Remaining != driver.TurnLength/2 {
 		t.Errorf("a newcomer is refused with %+v", held)
 	}
-	if held := ask("alive", time.Minute, now); held != nil {
+	if held := ask("alive", 30*time.Second, now); held != nil {
 		t.Errorf("refused again: %v", held)
 	}
 }
@@ -66,5 +67,193 @@ func TestFullQueue(t *testing.T) {
 	k.Leave("0")
 	if at := enter("late"); at != driver.MaxWaiters {
 		t.Errorf("a waiter behind %d others has position %d", driver.MaxWaiters-1, at)
+	}
+}
+
+// A grant removes the caller and the two that were woken before it. Those behind them were not woken, and
+// stay. If the lock was not free, nobody was woken.
+func TestGrantKeepsWaitersThatNobodyWoke(t *testing.T) {
+	const released = time.Second
+	for name, c := range map[string]struct {
+		waiter   string
+		replaced bool
+		want     []string
+	}{
+		"first":                  {"1", false, []string{"2", "3", "4", "5", "6"}},
+		"second":                 {"2", false, []string{"3", "4", "5", "6"}},
+		"third":                  {"3", false, []string{"4", "5", "6"}},
+		"fourth":                 {"4", false, []string{"3", "5", "6"}},
+		"newcomer":               {"7", false, []string{"3", "4", "5", "6"}},
+		"fourth, by replacement": {"4", true, []string{"1", "2", "3", "5", "6"}},
+		"newcomer that replaces": {"7", true, []string{"1", "2", "3", "4", "5", "6"}},
+	} {
+		var k lockstate.Lock
+		moment := func(at time.Duration) lockstate.Moment { return lockstate.Moment{Elapsed: at, Wall: start.Add(at)} }
+		k.Acquire(request("holder", time.Minute), "holder", "", moment(0))
+		for i := range 6 {
+			k.Queue = append(k.Queue, lockstate.Waiter{ID: fmt.Sprint(i + 1), Until: time.Hour})
+		}
+		req := request(c.waiter, time.Minute)
+		if c.replaced {
+			req.Replace = k.Record("job", moment(0)).Revision
+		} else {
+			k.Release("holder", moment(released))
+			k.Expires = released
+		}
+		if !k.AcquireInTurn(req, c.waiter, "", c.waiter, moment(released+driver.MaxTurn)) {
+			t.Errorf("%s: refused", name)
+		}
+		var got []string
+		for _, w := range k.Queue {
+			got = append(got, w.ID)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: the queue is %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// A refused request is told how much is left of the reservation for its own position.
+func TestReservationOfEachPosition(t *testing.T) {
+	k := lockstate.Lock{Token: 1, Queue: []lockstate.Waiter{{ID: "1", Until: time.Hour}, {ID: "2", Until: time.Hour},
+		{ID: "3", Until: time.Hour}}}
+	now := lockstate.Moment{Elapsed: driver.TurnLength / 4, Wall: start} // it became free at 0
+	for waiter, want := range map[string]time.Duration{"1": 0, "2": driver.Turn(2), "3": driver.Turn(3), "newcomer": driver.Turn(4)} {
+		left := max(want-now.Elapsed, 0)
+		if held := k.Refusal("job", waiter, now); k.Reserved(waiter, now) != (left > 0) || !held.Reserved || held.Record.Remaining != left {
+			t.Errorf("%s is refused with %+v, want %v", waiter, held, left)
+		}
+	}
+}
+
+// A release wakes the first two waiters whose time is not over and that do not poll, and only the first of a long queue.
+func TestWoken(t *testing.T) {
+	now := lockstate.Moment{Elapsed: time.Minute}
+	const dead, live = time.Minute, 2 * time.Minute
+	many := func(n int) (all []lockstate.Waiter) {
+		for i := range n {
+			all = append(all, lockstate.Waiter{ID: fmt.Sprint(i + 1), Until: live})
+		}
+		return all
+	}
+	for name, c := range map[string]struct {
+		queue []lockstate.Waiter
+		want  []string
+	}{
+		"nobody":        {nil, nil},
+		"one":           {many(1), []string{"1"}},
+		"a short queue": {many(driver.LongQueue), []string{"1", "2"}},
+		"a long queue":  {many(driver.LongQueue + 1), []string{"1"}},
+		"dead ones first": {append([]lockstate.Waiter{{ID: "d", Until: dead}, {ID: "e", Until: dead}}, many(driver.LongQueue)...),
+			[]string{"1", "2"}},
+		"one that polls": {append([]lockstate.Waiter{{ID: "p", Until: live, Polls: true}}, many(3)...), []string{"1", "2"}},
+		"all are dead":   {[]lockstate.Waiter{{ID: "d", Until: dead}}, nil},
+	} {
+		k := lockstate.Lock{Queue: c.queue}
+		before := slices.Clone(c.queue)
+		var got []string
+		for _, w := range k.Woken(now) {
+			got = append(got, w.ID)
+		}
+		if !slices.Equal(got, c.want) || !slices.Equal(k.Queue, before) {
+			t.Errorf("%s: %v are woken, want %v; the queue is %v", name, got, c.want, k.Queue)
+		}
+	}
+}
+
+// A waiter that polls enters only a queue that has others, and passes by a queue of its like. A grant removes the
+// waiters that poll and had a turn.
+func TestWaitersThatPoll(t *testing.T) {
+	now := lockstate.Moment{Elapsed: time.Minute, Wall: start}
+	held := func(queue ...lockstate.Waiter) lockstate.Lock {
+		return lockstate.Lock{Holder: "holder", Token: 1, TTL: time.Hour, Expires: time.Hour, Queue: queue}
+	}
+	ask := func(k *lockstate.Lock, waiter string) bool {
+		req := request(waiter, time.Minute)
+		req.QueueFor = time.Minute
+		return k.AcquirePolling(req, waiter, "", waiter, now)
+	}
+	woken, marked := lockstate.Waiter{ID: "1", Until: time.Hour}, lockstate.Waiter{ID: "2", Until: time.Hour, Polls: true}
+	for _, k := range []lockstate.Lock{held(), held(marked)} {
+		n := len(k.Queue)
+		if ask(&k, "3") || len(k.Queue) != n {
+			t.Errorf("a queue of %d is %v after a waiter that polls", n, k.Queue)
+		}
+	}
+	k := held(woken, marked)
+	if ask(&k, "3") || k.Position("3") != 3 || !k.Queue[2].Polls {
+		t.Errorf("the queue is %v", k.Queue)
+	}
+	k.End(driver.EndReleased, start)
+	if k.Expires = now.Elapsed; ask(&k, "3") {
+		t.Error("a lock that is reserved for others is granted")
+	}
+	now.Elapsed += driver.Turn(3)
+	if !ask(&k, "3") || len(k.Queue) != 0 {
+		t.Errorf("refused in its turn, or the queue is %v", k.Queue)
+	}
+	k = held(woken)
+	k.End(driver.EndReleased, start)
+	k.Expires = now.Elapsed
+	if req := request("1", time.Minute); !k.AcquireInTurn(req, "1", "", "1", now) || ask(&k, "3") || k.Position("3") != 1 {
+		t.Errorf("after the last waiter that a release wakes the queue is %v", k.Queue)
+	}
+	if ask(&k, "4") || k.Position("4") != 0 {
+		t.Errorf("a second waiter that polls enters: %v", k.Queue)
+	}
+	k = held(marked)
+	k.End(driver.EndReleased, start)
+	if k.Expires = now.Elapsed; !ask(&k, "3") {
+		t.Error("a lock for which only polling waiters wait is not free")
+	}
+}
+
+// While a lock whose lease has expired is reserved for waiters, its last holder may still repeat its request, hand
+// over or be replaced: nobody has taken the lock.
+func TestReservationSparesTheLastHolder(t *testing.T) {
+	for name, c := range map[string]struct {
+		id, from string
+		replace  bool
+		granted  bool
+		newToken bool
+	}{
+		"another":        {"other", "", false, false, false},
+		"the holder":     {"holder", "", false, true, false},
+		"a handoff":      {"other", "holder", false, true, true},
+		"a replacement":  {"other", "", true, true, true},
+		"another's from": {"other", "nobody", false, false, false},
+	} {
+		var k lockstate.Lock
+		k.Acquire(request("holder", time.Minute), "holder", "", lockstate.Moment{Wall: start})
+		k.Queue = []lockstate.Waiter{{ID: "1", Until: time.Hour}}
+		req := request(c.id, time.Minute)
+		if c.replace {
+			req.Replace = k.Record("job", lockstate.Moment{}).Revision
+		}
+		token, now := k.Token, lockstate.Moment{Elapsed: time.Minute + driver.TurnLength/2, Wall: start}
+		granted := k.AcquireInTurn(req, c.id, c.from, "caller", now)
+		if granted != c.granted || (k.Token != token) != c.newToken {
+			t.Errorf("%s: granted %v with token %d after %d", name, granted, k.Token, token)
+		}
+		if c.newToken && k.History[0].End != driver.EndExpired {
+			t.Errorf("%s: the lease before ended as %v", name, k.History[0].End)
+		}
+	}
+}
+
+// A position is written again when a third of its time is over, and with it go those whose time is over.
+func TestPositionIsRefreshedAfterAThird(t *testing.T) {
+	k := lockstate.Lock{Holder: "holder", Token: 1, Expires: time.Hour, Queue: []lockstate.Waiter{{ID: "dead", Until: 1},
+		{ID: "1", Until: 30 * time.Second}}}
+	req := request("1", time.Minute)
+	req.QueueFor = 30 * time.Second
+	for _, c := range []struct {
+		at, until time.Duration
+		position  int
+	}{{10 * time.Second, 30 * time.Second, 2}, {10*time.Second + 1, 40*time.Second + 1, 1}} {
+		k.AcquireInTurn(req, "1", "", "1", lockstate.Moment{Elapsed: c.at, Wall: start})
+		if p := k.Position("1"); p != c.position || k.Queue[p-1].Until != c.until {
+			t.Errorf("at %v: %v", c.at, k.Queue)
+		}
 	}
 }

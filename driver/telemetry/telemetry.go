@@ -1,6 +1,6 @@
 // Package telemetry is the hook through which a Client reports what it does and how long that takes, for
 // metrics and traces. Programs that use OpenTelemetry need only the module otelholdfast. For other systems,
-// implement [Hook] and give it to the Client with holdfast.Telemetry.
+// implement [Hook] and give it to the Client with holdfast.WithHook.
 //
 // Observers of events (holdfast.WithObserver) are for programs that act on what happens to a lock.
 // They are notified later, on a goroutine of their own, and events can be dropped. A Hook is called
@@ -15,7 +15,8 @@ import (
 
 // Hook is notified of the operations of a Client. Its methods are called on the goroutines that do the
 // work, several at a time, and some of them while the Client holds a mutex. So they must return at once,
-// must not call the Client, and must not panic.
+// must not call the Client, and must not panic. A Client logs a panic and goes on, and logs a call that
+// takes longer than a second.
 //
 // Implementations embed [Ignore], so that a method that is added later does not break them.
 type Hook interface {

@@ -27,7 +27,7 @@ var errChanging = errors.New("the blob changed during every attempt")
 // TryAcquire implements [driver.Locker]. It ignores Request.Replace: leases end by the
 // service's own clock, which does not step back.
 func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	invalid := req.Validate(limits)
+	invalid := req.Validate(l.Info())
 	id, ok := canonicalID(req.ID.Reveal())
 	if invalid == nil && !ok {
 		invalid = driver.Invalid("ID", fmt.Sprintf("of %d bytes", len(req.ID.Reveal())), "a UUID on this backend")
@@ -84,10 +84,10 @@ func (l *Locker) acquire(ctx context.Context, b lockBlob, req driver.Request) (d
 				Broken: hasCode(err, bloberror.LeaseIsBreakingAndCannotBeAcquired)}}
 		case hasCode(err, bloberror.BlobNotFound, bloberror.ContainerNotFound):
 			if err := l.createBlob(ctx, b); err != nil {
-				return driver.Lease{}, err
+				return driver.Lease{}, denied(err)
 			}
 		default:
-			return driver.Lease{}, err
+			return driver.Lease{}, denied(err)
 		}
 	}
 	return driver.Lease{}, errChanging
@@ -136,7 +136,9 @@ func (l *Locker) writeGrant(ctx context.Context, b lockBlob, req driver.Request)
 			return driver.Lease{}, err
 		}
 		if now.damage != nil {
-			l.releaseUnrecorded(ctx, b, now)
+			if !l.releaseUnrecorded(ctx, b, now) {
+				return driver.Lease{}, errors.New(now.damage.Error()) // the lease may be taken
+			}
 			return driver.Lease{}, now.damage
 		}
 		// Promise 5: the same ID in the record keeps its token.
@@ -144,7 +146,9 @@ func (l *Locker) writeGrant(ctx context.Context, b lockBlob, req driver.Request)
 			return l.repeatGrant(ctx, b, now, req)
 		}
 		if req.Data != nil && now.foreign {
-			l.releaseUnrecorded(ctx, b, now)
+			if !l.releaseUnrecorded(ctx, b, now) {
+				return driver.Lease{}, errors.New(errForeign(b).Error())
+			}
 			return driver.Lease{}, errForeign(b)
 		}
 		next := now.record.nextGrant(req, b.id, now.date, l.config.history)
@@ -158,7 +162,9 @@ func (l *Locker) writeGrant(ctx context.Context, b lockBlob, req driver.Request)
 		case hasCode(err, codesLost...):
 			return driver.Lease{}, err
 		default:
-			l.releaseUnrecorded(ctx, b, now)
+			if l.releaseUnrecorded(ctx, b, now) {
+				err = denied(err)
+			}
 			return driver.Lease{}, err
 		}
 	}
@@ -185,17 +191,19 @@ func (l *Locker) repeatGrant(ctx context.Context, b lockBlob, now snapshot, req 
 // releaseUnrecorded releases a lease for which no record could be written, unless the blob has
 // changed: then the record may have been written after all, by this call or by another one
 // with the same ID. A lease that is not released is left to the caller, to whom the error says
-// that the outcome is unknown.
-func (l *Locker) releaseUnrecorded(ctx context.Context, b lockBlob, before snapshot) {
-	if ctx.Err() == nil {
-		// Promise 6: a lease that another call has recorded is not released.
-		unchanged := &blob.ModifiedAccessConditions{IfMatch: before.etag}
-		_, _ = b.lease().ReleaseLease(l.withoutRetries(ctx), &lease.BlobReleaseOptions{ModifiedAccessConditions: unchanged})
+// that the outcome is unknown. It reports whether the lease was released.
+func (l *Locker) releaseUnrecorded(ctx context.Context, b lockBlob, before snapshot) bool {
+	if ctx.Err() != nil {
+		return false
 	}
+	// Promise 6: a lease that another call has recorded is not released.
+	unchanged := &blob.ModifiedAccessConditions{IfMatch: before.etag}
+	_, err := b.lease().ReleaseLease(l.withoutRetries(ctx), &lease.BlobReleaseOptions{ModifiedAccessConditions: unchanged})
+	return err == nil
 }
 
 func errForeign(b lockBlob) error {
-	return fmt.Errorf("the blob %q has contents of another program, which are kept; use another name or prefix", b.path)
+	return driver.Damaged(fmt.Errorf("the blob %q has contents of another program, which are kept; use another name or prefix", b.path))
 }
 
 // snapshot is the state of a blob at one moment.
@@ -232,7 +240,8 @@ func (l *Locker) writeRecord(ctx context.Context, b lockBlob, etag *azcore.ETag,
 		_, err := b.blob.BlobClient().SetMetadata(l.withRetries(ctx, 0), r.metadata(), &blob.SetMetadataOptions{AccessConditions: conditions})
 		return err
 	}
-	_, err := b.blob.Upload(l.withRetries(ctx, len(data)), requestBody(data), &blockblob.UploadOptions{AccessConditions: conditions, Metadata: r.metadata()})
+	_, err := b.blob.Upload(l.withRetries(ctx, len(data)), requestBody(data), &blockblob.UploadOptions{AccessConditions: conditions,
+		Metadata: r.metadata()})
 	return err
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/benchratio"
+	"github.com/holdfast-go/holdfast/test/bench/ratio"
 )
 
 // ratioPairs gives an interval of about ±2 % on a busy machine.
@@ -38,7 +38,7 @@ func BenchmarkRatio(b *testing.B) {
 	ratio := func(name string, base, ours func(i int) error) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				benchratio.Run(b, ratioPairs, base, ours).Report(b)
+				ratio.Run(b, ratioPairs, base, ours).Report(b)
 			}
 		})
 	}
@@ -46,7 +46,7 @@ func BenchmarkRatio(b *testing.B) {
 	if err := plain.acquire(ctx, nil); err != nil {
 		b.Fatal(err)
 	}
-	ratio("Renew", func(int) error { return plain.renew(ctx) }, func(int) error { return l.Renew(ctx, held) })
+	ratio("Renew", func(int) error { return plain.renew(ctx) }, func(int) error { return errOf(l.Renew(ctx, held)) })
 	ratio("AcquireHeld", func(int) error { return wantError(plain.stranger().take(ctx)) },
 		func(int) error { _, err := l.TryAcquire(ctx, request("ours")); return wantError(err) })
 	release(b, l, held)

@@ -11,21 +11,21 @@ import (
 )
 
 // Break implements [driver.Breaker]: the rest of the lease runs out.
-func (l *Locker) Break(ctx context.Context, name string, token uint64) error {
-	return l.breakLease(ctx, name, token, nil)
+func (l *Locker) Break(ctx context.Context, name string, target driver.BreakTarget) error {
+	return l.breakLease(ctx, name, target, nil)
 }
 
 // BreakNow implements [driver.Breaker]. The record and its token stay.
-func (l *Locker) BreakNow(ctx context.Context, name string, token uint64) error {
+func (l *Locker) BreakNow(ctx context.Context, name string, target driver.BreakTarget) error {
 	at := int32(0)
-	return l.breakLease(ctx, name, token, &at)
+	return l.breakLease(ctx, name, target, &at)
 }
 
 // breakLease breaks the lease of the present holder. The request has no lease ID, so it names
 // the blob's ETag, which changes when a holder writes its record. The ETag also changes when
 // the holder writes its data; then the break starts again.
-func (l *Locker) breakLease(ctx context.Context, name string, token uint64, period *int32) error {
-	return l.do(ctx, op{verb: "break", name: name, invalid: driver.ValidateName(name, limits)}, func(ctx context.Context) error {
+func (l *Locker) breakLease(ctx context.Context, name string, target driver.BreakTarget, period *int32) error {
+	return l.do(ctx, op{verb: "break", name: name, invalid: driver.ValidateBreak(name, target, limits)}, func(ctx context.Context) error {
 		b := l.lockBlob(name, "")
 		holder := ""
 		for round := range maxRounds {
@@ -40,7 +40,7 @@ func (l *Locker) breakLease(ctx context.Context, name string, token uint64, peri
 			if round > 0 && r.id != holder {
 				return nil
 			}
-			if err := l.checkToken(ctx, name, token, r, p.LeaseState); err != nil {
+			if affects, err := l.checkTarget(ctx, name, target, r, p.LeaseState); !affects || err != nil {
 				return err
 			}
 			holder = r.id
@@ -59,18 +59,19 @@ func (l *Locker) breakLease(ctx context.Context, name string, token uint64, peri
 	})
 }
 
-// checkToken returns a *[driver.HeldError] if another than the holder with this token holds the
-// lock. A holder that has not written its record has a token that nobody knows yet.
-func (l *Locker) checkToken(ctx context.Context, name string, token uint64, r record, state *lease.StateType) error {
-	if token == 0 {
-		return nil
+// checkTarget is [driver.Record.CheckTarget]. A holder that has not written its record has a token that nobody knows yet.
+func (l *Locker) checkTarget(
+	ctx context.Context, name string, target driver.BreakTarget, r record, state *lease.StateType,
+) (affects bool, err error) {
+	if _, only := target.Token(); !only {
+		return true, nil
 	}
 	seen, err := l.describe(ctx, name, r, state)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if seen.AcquiredAt.IsZero() {
 		seen.Token = 0
 	}
-	return seen.CheckToken(token)
+	return seen.CheckTarget(target)
 }

@@ -15,8 +15,8 @@ func TestBreakOfABrokenLease(t *testing.T) {
 	l, w := store.lockerWithFaults()
 	acquire(t, l, request("n"))
 	w.all(reqBreak, respond(http.StatusConflict, "LeaseAlreadyBroken"))
-	for what, breakIt := range map[string]func(context.Context, string, uint64) error{"Break": l.Break, "BreakNow": l.BreakNow} {
-		if err := breakIt(bounded(t), "n", 0); err != nil {
+	for what, breakIt := range map[string]func(context.Context, string, driver.BreakTarget) error{"Break": l.Break, "BreakNow": l.BreakNow} {
+		if err := breakIt(bounded(t), "n", driver.BreakAnybody()); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -28,8 +28,8 @@ func TestBreakIsSentOnce(t *testing.T) {
 	store := newTestContainer(t)
 	l, w := store.lockerWithFaults()
 	for what, breakIt := range map[string]func() error{
-		"Break":    func() error { return l.Break(bounded(t), "n", 0) },
-		"BreakNow": func() error { return l.BreakNow(bounded(t), "n", 0) },
+		"Break":    func() error { return l.Break(bounded(t), "n", driver.BreakAnybody()) },
+		"BreakNow": func() error { return l.BreakNow(bounded(t), "n", driver.BreakAnybody()) },
 	} {
 		lease := acquire(t, l, request("n"))
 		w.take()

@@ -16,6 +16,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/service"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/driverutil"
 )
 
 // What [Locker.Check] examines.
@@ -63,23 +64,8 @@ type checkup struct {
 // refuses in any case, because they name an ETag that no blob has.
 func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 	c := &checkup{l: l, report: report}
-	for _, step := range []func(context.Context) (goOn bool){
-		c.credential, c.list, c.container, c.rights, c.foreign, c.softDelete, c.versioning, c.lifecycle,
-	} {
-		switch {
-		case l.closing.Err() != nil:
-			return &driver.OpError{Op: "check", Backend: backend, Err: driver.ErrClosed}
-		case ctx.Err() != nil:
-			return &driver.OpError{Op: "check", Backend: backend, Err: ctx.Err()}
-		}
-		if !step(ctx) {
-			break
-		}
-	}
-	if ctx.Err() != nil {
-		return &driver.OpError{Op: "check", Backend: backend, Err: ctx.Err()}
-	}
-	return nil
+	return driverutil.CheckSteps(ctx, backend, func() bool { return l.closing.Err() != nil },
+		c.credential, c.list, c.container, c.rights, c.foreign, c.softDelete, c.versioning, c.lifecycle)
 }
 
 // maxProbeWait is how long RemoveProbe waits for the service's clock. The token of a new record is from that
@@ -218,7 +204,8 @@ func (c *checkup) list(ctx context.Context) bool {
 	var took time.Duration
 	err := c.run(ctx, func(ctx context.Context) error {
 		ctx = runtime.WithCaptureResponse(c.l.withRetries(ctx, 0), &answer)
-		if _, err := c.l.newPager(c.l.config.prefix + escape(driver.ProbeName)).NextPage(ctx); hasCode(err, bloberror.AuthorizationPermissionMismatch) {
+		if _, err := c.l.newPager(c.l.config.prefix + escape(driver.ProbeName)).NextPage(ctx); hasCode(err,
+			bloberror.AuthorizationPermissionMismatch) {
 			return err // also makes the connection
 		}
 		begun = time.Now()
@@ -249,7 +236,8 @@ func (c *checkup) list(ctx context.Context) bool {
 		c.missingRight(subjectList, "l", "locks cannot be listed, and waiters for many names ask for each", driver.LevelDoubtful, err)
 	default:
 		c.report(driver.Finding{Subject: subjectCredential, Level: driver.LevelWrong, Detail: plain(err),
-			Remedy: "Correct the credential: it must belong to the account, must not have expired, and this machine's clock must be right; the account's network rules must admit this machine."})
+			Remedy: "Correct the credential: it must belong to the account, must not have expired, and this machine's clock must be right; the " +
+				"account's network rules must admit this machine."})
 		return false
 	}
 	return true
@@ -266,7 +254,8 @@ func plain(err error) string {
 
 // isRefusal reports whether the service knows the credential and refuses the operation.
 func isRefusal(err error) bool {
-	return hasCode(err, bloberror.AuthorizationPermissionMismatch, bloberror.InsufficientAccountPermissions, bloberror.AuthorizationServiceMismatch, bloberror.AuthorizationResourceTypeMismatch)
+	return hasCode(err, bloberror.AuthorizationPermissionMismatch, bloberror.InsufficientAccountPermissions,
+		bloberror.AuthorizationServiceMismatch, bloberror.AuthorizationResourceTypeMismatch)
 }
 
 // clock compares this machine's clock with the service's, which has whole seconds.
@@ -279,7 +268,8 @@ func (c *checkup) clock(answer *http.Response, begun time.Time, took time.Durati
 		return
 	}
 	off := begun.Add(took / 2).Sub(theirs.Add(500 * time.Millisecond)).Round(time.Second)
-	found := driver.Finding{Subject: subjectClock, Detail: fmt.Sprintf("within a second of the service's, as far as its whole seconds show (%v)", off)}
+	found := driver.Finding{Subject: subjectClock,
+		Detail: fmt.Sprintf("within a second of the service's, as far as its whole seconds show (%v)", off)}
 	switch size := off.Abs(); {
 	case size >= wrongSkew:
 		found.Level = driver.LevelWrong
@@ -287,7 +277,8 @@ func (c *checkup) clock(answer *http.Response, begun time.Time, took time.Durati
 		found.Level = driver.LevelDoubtful
 	}
 	if found.Level != driver.LevelOK {
-		found.Detail = fmt.Sprintf("%v away from the service's: the service judges leases, but refuses requests that are signed 15m or more away from its own time", off)
+		found.Detail = fmt.Sprintf("%v away from the service's: the service judges leases, but refuses requests that are signed 15m or more "+
+			"away from its own time", off)
 		found.Remedy = "Synchronize this machine's clock (chrony, systemd-timesyncd)."
 	}
 	c.report(found)
@@ -305,7 +296,8 @@ func (c *checkup) foreign(context.Context) bool {
 	}
 	if n > 0 {
 		c.report(driver.Finding{Subject: subjectForeign, Level: driver.LevelDoubtful,
-			Detail: fmt.Sprintf("%d of the first %d blobs are no lock's, such as %s: another program may delete or overwrite locks here", n, len(c.listed), driver.Quote(example)),
+			Detail: fmt.Sprintf("%d of the first %d blobs are no lock's, such as %s: another program may delete or overwrite locks here", n,
+				len(c.listed), driver.Quote(example)),
 			Remedy: "Give the locks a container of their own, or a folder: azblob://ACCOUNT/CONTAINER/FOLDER, in all programs at the same time."})
 		return true
 	}
@@ -359,7 +351,8 @@ func (c *checkup) versioning(ctx context.Context) bool {
 	case p.VersionID != nil && *p.VersionID != "":
 		c.report(driver.Finding{Subject: subjectVersioning, Level: driver.LevelDoubtful,
 			Detail: "on: every grant and every write of data leaves a version of the blob, which is kept and billed",
-			Remedy: "Keep the locks in an account without versioning, or add a lifecycle rule that deletes old versions only. To turn it off for the account:",
+			Remedy: "Keep the locks in an account without versioning, or add a lifecycle rule that deletes old versions only. To turn it off for " +
+				"the account:",
 			Command: fmt.Sprintf("az storage account blob-service-properties update --account-name %s --enable-versioning false",
 				c.account())})
 	default:
@@ -374,7 +367,8 @@ func (c *checkup) lifecycle(context.Context) bool {
 		c.ok(subjectLifecycle, "the emulator has none")
 		return true
 	}
-	c.unchecked(subjectLifecycle, "they belong to the management of the account, which a credential for blobs does not reach: a rule that deletes blobs by age would also delete locks, and with them their last tokens",
+	c.unchecked(subjectLifecycle, "they belong to the management of the account, which a credential for blobs does not reach: a rule that "+
+		"deletes blobs by age would also delete locks, and with them their last tokens",
 		"Make sure that no rule deletes base blobs of this container:",
 		fmt.Sprintf("az storage account management-policy show --account-name %s --resource-group GROUP", c.account()))
 	return true

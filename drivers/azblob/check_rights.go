@@ -32,9 +32,11 @@ func (c *checkup) container(ctx context.Context) bool {
 	c.ok(subjectContainer, "%s exists", c.containerName())
 	if p.BlobPublicAccess != nil && *p.BlobPublicAccess != "" {
 		c.report(driver.Finding{Subject: subjectPublic, Level: driver.LevelDoubtful,
-			Detail:  fmt.Sprintf("anybody may read the container without a credential (%s): owners, data and lease IDs of all locks", *p.BlobPublicAccess),
-			Remedy:  "Turn it off. With Azure's command:",
-			Command: fmt.Sprintf("az storage container set-permission --account-name %s --name %s --public-access off", c.account(), c.containerName())})
+			Detail: fmt.Sprintf("anybody may read the container without a credential (%s): owners, data and lease IDs of all locks",
+				*p.BlobPublicAccess),
+			Remedy: "Turn it off. With Azure's command:",
+			Command: fmt.Sprintf("az storage container set-permission --account-name %s --name %s --public-access off", c.account(),
+				c.containerName())})
 	} else {
 		c.ok(subjectPublic, "off")
 	}
@@ -103,10 +105,12 @@ func (c *checkup) missingRight(subject, letter, without string, level driver.Lev
 	found := driver.Finding{Subject: subject, Level: level, Detail: "not granted: " + without + " (" + plain(err) + ")",
 		Remedy: "Grant the identity the role Storage Blob Data Contributor on the container. With Azure's command:",
 		Command: fmt.Sprintf("az role assignment create --role 'Storage Blob Data Contributor' --assignee IDENTITY --scope "+
-			"/subscriptions/SUBSCRIPTION/resourceGroups/GROUP/providers/Microsoft.Storage/storageAccounts/%s/blobServices/default/containers/%s", c.account(), c.containerName())}
+			"/subscriptions/SUBSCRIPTION/resourceGroups/GROUP/providers/Microsoft.Storage/storageAccounts/%s/blobServices/default/containers/%s",
+			c.account(), c.containerName())}
 	if c.l.origin != nil && c.l.origin.sas != nil {
 		found.Remedy = "Make a new SAS with the permissions rcwl (this one lacks " + letter + "). With Azure's command:"
-		found.Command = fmt.Sprintf("az storage container generate-sas --account-name %s --name %s --permissions rcwl --expiry TIME", c.account(), c.containerName())
+		found.Command = fmt.Sprintf("az storage container generate-sas --account-name %s --name %s --permissions rcwl --expiry TIME", c.account(),
+			c.containerName())
 	}
 	c.report(found)
 }

@@ -39,16 +39,18 @@ func TestCheckHeaders(t *testing.T) {
 		level   driver.Level
 		remedy  string
 	}{
-		"versioning":          {map[string]string{"x-ms-version-id": "2026-01-02T03:04:05.6789012Z"}, subjectVersioning, driver.LevelDoubtful, "without versioning"},
-		"no versioning":       {nil, subjectVersioning, driver.LevelOK, ""},
-		"immutability policy": {map[string]string{"x-ms-has-immutability-policy": "true"}, subjectImmutable, driver.LevelWrong, "container of their own"},
-		"legal hold":          {map[string]string{"x-ms-has-legal-hold": "true"}, subjectImmutable, driver.LevelWrong, "container of their own"},
-		"nothing immutable":   {nil, subjectImmutable, driver.LevelOK, ""},
-		"clock ahead":         {far(-2 * time.Minute), subjectClock, driver.LevelDoubtful, "Synchronize"},
-		"clock far behind":    {far(time.Hour), subjectClock, driver.LevelWrong, "Synchronize"},
-		"right clock":         {nil, subjectClock, driver.LevelOK, ""},
-		"the program's own":   {nil, subjectSoftDelete, driver.LevelUnchecked, "another credential"},
-		"lifecycle rules":     {nil, subjectLifecycle, driver.LevelUnchecked, "no rule deletes"},
+		"versioning": {map[string]string{"x-ms-version-id": "2026-01-02T03:04:05.6789012Z"}, subjectVersioning, driver.LevelDoubtful,
+			"without versioning"},
+		"no versioning": {nil, subjectVersioning, driver.LevelOK, ""},
+		"immutability policy": {map[string]string{"x-ms-has-immutability-policy": "true"}, subjectImmutable, driver.LevelWrong,
+			"container of their own"},
+		"legal hold":        {map[string]string{"x-ms-has-legal-hold": "true"}, subjectImmutable, driver.LevelWrong, "container of their own"},
+		"nothing immutable": {nil, subjectImmutable, driver.LevelOK, ""},
+		"clock ahead":       {far(-2 * time.Minute), subjectClock, driver.LevelDoubtful, "Synchronize"},
+		"clock far behind":  {far(time.Hour), subjectClock, driver.LevelWrong, "Synchronize"},
+		"right clock":       {nil, subjectClock, driver.LevelOK, ""},
+		"the program's own": {nil, subjectSoftDelete, driver.LevelUnchecked, "another credential"},
+		"lifecycle rules":   {nil, subjectLifecycle, driver.LevelUnchecked, "no rule deletes"},
 	} {
 		client := store.service.Client(t, store.name, func(base http.RoundTripper) http.RoundTripper { return headers{base: base, set: c.set} })
 		l, err := New(client, WithRequestTimeout(10*time.Second))
@@ -82,7 +84,8 @@ func TestCheckEncryption(t *testing.T) {
 // A SAS has its expiry in one of several forms.
 func TestCheckSASTime(t *testing.T) {
 	for text, want := range map[string]string{
-		"2026-01-02T03:04:05Z": "2026-01-02T03:04:05Z", "2026-01-02T03:04Z": "2026-01-02T03:04:00Z", "2026-01-02": "2026-01-02T00:00:00Z", "": "", "soon": "",
+		"2026-01-02T03:04:05Z": "2026-01-02T03:04:05Z", "2026-01-02T03:04Z": "2026-01-02T03:04:00Z", "2026-01-02": "2026-01-02T00:00:00Z", "": "",
+		"soon": "",
 	} {
 		got, ok := sasTime(text)
 		if ok != (want != "") || ok && got.Format(time.RFC3339) != want {

@@ -13,8 +13,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/azuritetest"
-	"github.com/holdfast-go/holdfast/internal/serverprocess"
+	"github.com/holdfast-go/holdfast/test/azuritetest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 // A process that ends between the lease and the record leaves a lock that is held by an
@@ -77,7 +77,7 @@ func TestBreakBeforeTheRecord(t *testing.T) {
 	l, w := store.lockerWithFaults()
 	var snatched driver.Lease
 	w.next(reqMetadata, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
-		if err := other.BreakNow(bounded(t), "n", 0); err != nil {
+		if err := other.BreakNow(bounded(t), "n", driver.BreakAnybody()); err != nil {
 			t.Error(err)
 		}
 		snatched = acquire(t, other, request("n"))
@@ -123,7 +123,7 @@ func TestDeletedWhileHeld(t *testing.T) {
 	for what, remove := range map[string]func(*testContainer, *Locker) error{
 		"container": func(r *testContainer, _ *Locker) error { _, err := r.client.Delete(bounded(r.t), nil); return err },
 		"blob": func(r *testContainer, l *Locker) error {
-			if err := l.BreakNow(bounded(r.t), "n", 0); err != nil {
+			if err := l.BreakNow(bounded(r.t), "n", driver.BreakAnybody()); err != nil {
 				return err
 			}
 			_, err := l.Blob("n").Delete(bounded(r.t), nil)
@@ -157,7 +157,7 @@ func TestDeletedWhileHeld(t *testing.T) {
 func lostAndRepaired(t *testing.T, l *Locker, lease driver.Lease) {
 	t.Helper()
 	ctx := bounded(t)
-	if err := l.Renew(ctx, lease); !errors.Is(err, driver.ErrLost) {
+	if _, err := l.Renew(ctx, lease); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("renew: %v", err)
 	}
 	if err := l.WriteData(ctx, lease, []byte("x"), grantRevision(lease)); !errors.Is(err, driver.ErrLost) {
@@ -173,7 +173,7 @@ func lostAndRepaired(t *testing.T, l *Locker, lease driver.Lease) {
 	if next.Token <= lease.Token {
 		t.Errorf("token %d after %d", next.Token, lease.Token)
 	}
-	if err := l.Renew(ctx, next); err != nil {
+	if _, err := l.Renew(ctx, next); err != nil {
 		t.Error(err)
 	}
 }
@@ -189,7 +189,7 @@ func TestServiceRestart(t *testing.T) {
 	if err := service.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Renew(bounded(t), lease); err != nil {
+	if _, err := l.Renew(bounded(t), lease); err != nil {
 		t.Errorf("renew after a restart: %v", err)
 	}
 	wantHeld(t, l, "n")
@@ -263,7 +263,7 @@ func TestExclusionOverAnUnreliableConnection(t *testing.T) {
 						t.Errorf("token %d after %d", lease.Token, before)
 					}
 					grants.Add(1)
-					if err := l.Renew(bounded(t), lease); errors.Is(err, driver.ErrLost) {
+					if _, err := l.Renew(bounded(t), lease); errors.Is(err, driver.ErrLost) {
 						t.Errorf("renew: %v", err)
 					}
 					holders.Add(-1)
@@ -279,7 +279,7 @@ func TestExclusionOverAnUnreliableConnection(t *testing.T) {
 		t.Error("no process was granted the lock")
 	}
 	if late.Load() { // such a request may have left a lease
-		if err := cleanLine.BreakNow(bounded(t), "n", 0); err != nil {
+		if err := cleanLine.BreakNow(bounded(t), "n", driver.BreakAnybody()); err != nil {
 			t.Error(err)
 		}
 	}

@@ -80,7 +80,8 @@ func (w location) withConnectionString(connection string, o azcore.ClientOptions
 	if w.endpoint == "" && address != "" {
 		var ok bool
 		if w.endpoint, ok = cleanEndpoint(address); !ok {
-			return clients{}, "", driver.Invalid(envConnectionString, "with an address that is not shown", "one whose BlobEndpoint, or EndpointSuffix, gives an address such as https://ACCOUNT.blob.core.windows.net")
+			return clients{}, "", driver.Invalid(envConnectionString, "with an address that is not shown",
+				"one whose BlobEndpoint, or EndpointSuffix, gives an address such as https://ACCOUNT.blob.core.windows.net")
 		}
 	}
 	switch key, sas := fields["accountkey"], fields["sharedaccesssignature"]; {

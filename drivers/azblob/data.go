@@ -11,18 +11,19 @@ import (
 
 // ReadData implements [driver.DataStore]: the data are the blob's contents.
 func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at driver.DataRevision, err error) {
-	err = l.do(ctx, op{verb: "read data", name: name, invalid: driver.ValidateName(name, limits), size: limits.MaxData}, func(ctx context.Context) error {
-		blob, contents, err := l.download(ctx, l.lockBlob(name, ""))
-		if hasCode(err, codesGone...) {
-			return nil
-		}
-		if err != nil {
+	err = l.do(ctx, op{verb: "read data", name: name, invalid: driver.ValidateName(name, limits), size: limits.MaxData},
+		func(ctx context.Context) error {
+			blob, contents, err := l.download(ctx, l.lockBlob(name, ""))
+			if hasCode(err, codesGone...) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			r, err := parse(blob.Metadata)
+			data, at = contents, r.dataRevision()
 			return err
-		}
-		r, err := parse(blob.Metadata)
-		data, at = contents, r.dataRevision()
-		return err
-	})
+		})
 	if err != nil {
 		return nil, driver.DataRevision{}, err
 	}

@@ -43,8 +43,8 @@
 // container that does not exist. An attempt that finds the lock held, a renewal and a release
 // take one each. The service notifies nobody, so a waiter polls, every 2.5 to 15 s by default: the
 // less often, the longer the lock has had its holder. With the default TTL of 30 s a held lock
-// costs 360 requests an hour, and each process that waits for a steady holder's name 240. Many names are checked together by listing the blobs where that is cheaper (see
-// [Locker.InspectBatch]).
+// costs 360 requests an hour, and each process that waits for a steady holder's name 240. Many names are checked together by listing the
+// blobs where that is cheaper (see [Locker.InspectBatch]).
 //
 // Every request has its own time limit ([WithRequestTimeout]) and is repeated up to three times,
 // never beyond the context. If the service asks by Retry-After to wait longer than that, its

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/azblob"
-	"github.com/holdfast-go/holdfast/internal/azuritetest"
+	"github.com/holdfast-go/holdfast/test/azuritetest"
 )
 
 // A program with its own container client, here with the identity of the machine.

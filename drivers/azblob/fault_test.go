@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/azuritetest"
-	"github.com/holdfast-go/holdfast/internal/serverprocess"
+	"github.com/holdfast-go/holdfast/test/azuritetest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 type faultCase struct {
@@ -66,7 +66,7 @@ func lockLifecycle(t *testing.T, l, other *Locker) (unknown, timedOut int) {
 	if check("inspect", err); r.State != driver.StateHeld || r.Owner != first.Owner || r.Token != first.Token {
 		t.Errorf("held: %+v", r)
 	}
-	check("renew", l.Renew(ctx, first))
+	check("renew", errOf(l.Renew(ctx, first)))
 	check("write data", l.WriteData(ctx, first, []byte("one"), grantRevision(first)))
 	if data, _, err := l.ReadData(ctx, "n"); string(data) != "one" || err != nil {
 		t.Errorf("read data: %q, %v", data, err)
@@ -79,7 +79,7 @@ func lockLifecycle(t *testing.T, l, other *Locker) (unknown, timedOut int) {
 	check("release", l.Release(ctx, first))
 	second := acquire(t, other, request("n"))
 	check("release by a stranger", l.Release(ctx, first))
-	check("renew by the next holder", other.Renew(ctx, second))
+	check("renew by the next holder", errOf(other.Renew(ctx, second)))
 	release(t, other, second)
 	again := request("n")
 	again.Data = []byte("two")
@@ -136,8 +136,8 @@ func TestSingleFault(t *testing.T) {
 				w.faultAt, w.faultOnce = i+1, kind.fault
 				unknown, timedOut := lockLifecycle(t, l, other)
 				want := 0
-				if w.met() == "" {
-					t.Error("no request met the fault")
+				if sent := len(w.take()); w.met() == "" && sent > i { // the lives before were of a busier moment, or this one
+					t.Errorf("none of %d requests met the fault", sent)
 				}
 				if w.met() == reqAcquire && !kind.refused { // on a busy machine another request than usual may meet the fault
 					want = 1
@@ -208,7 +208,7 @@ func TestLastingFaultOfAHolder(t *testing.T) {
 				request string
 				call    func(l *Locker) error
 			}{
-				{reqRenew, func(l *Locker) error { return l.Renew(bounded(t), lease) }},
+				{reqRenew, func(l *Locker) error { return errOf(l.Renew(bounded(t), lease)) }},
 				{reqUpload, func(l *Locker) error { return l.WriteData(bounded(t), lease, []byte("x"), grantRevision(lease)) }},
 				{reqRelease, func(l *Locker) error { return l.Release(bounded(t), lease) }},
 			} {

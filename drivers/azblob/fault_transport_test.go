@@ -203,7 +203,8 @@ func rewrite(from, to string) fault {
 func errorResponse(r *http.Request, status int, code string, header ...string) *http.Response {
 	var sent bytes.Buffer
 	_ = r.Header.Write(&sent) // a buffer accepts everything
-	text := fmt.Sprintf("<?xml version=\"1.0\"?><Error><Code>%s</Code><Message>The string to sign was: %s %s %s</Message></Error>", code, r.Method, r.URL, sent.String())
+	text := fmt.Sprintf("<?xml version=\"1.0\"?><Error><Code>%s</Code><Message>The string to sign was: %s %s %s</Message></Error>", code,
+		r.Method, r.URL, sent.String())
 	h := http.Header{"X-Ms-Error-Code": {code}, "Content-Type": {"application/xml"}, "X-Ms-Request-Id": {"the-request-id"}}
 	for i := 0; i+1 < len(header); i += 2 {
 		h.Set(header[i], header[i+1])

@@ -25,7 +25,8 @@ func TestConditions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = l.Blob("n").Upload(bounded(t), requestBody([]byte("mine")), &blockblob.UploadOptions{AccessConditions: Conditions(held), Metadata: p.Metadata})
+		_, err = l.Blob("n").Upload(bounded(t), requestBody([]byte("mine")), &blockblob.UploadOptions{AccessConditions: Conditions(held),
+			Metadata: p.Metadata})
 		return err
 	}
 	if err := write(lease); err != nil {
@@ -34,13 +35,13 @@ func TestConditions(t *testing.T) {
 	if r := inspect(t, l, "n"); r.Token != lease.Token || string(r.Data) != "mine" {
 		t.Errorf("%+v", r)
 	}
-	if err := l.Break(bounded(t), "n", 0); err != nil {
+	if err := l.Break(bounded(t), "n", driver.BreakAnybody()); err != nil {
 		t.Fatal(err)
 	}
 	if err := write(lease); err != nil { // it still has the lock
 		t.Error(err)
 	}
-	if err := l.BreakNow(bounded(t), "n", 0); err != nil {
+	if err := l.BreakNow(bounded(t), "n", driver.BreakAnybody()); err != nil {
 		t.Fatal(err)
 	}
 	if err := write(lease); !hasCode(err, bloberror.LeaseNotPresentWithBlobOperation, bloberror.LeaseLost) {
@@ -61,7 +62,8 @@ func TestFence(t *testing.T) {
 	target := store.client.NewBlockBlobClient("users/own")
 	fence := func(token uint64) (*Fence, error) { return NewFence(bounded(t), target.BlobClient(), token) }
 	write := func(f *Fence, text string) error {
-		_, err := target.Upload(bounded(t), requestBody([]byte(text)), &blockblob.UploadOptions{AccessConditions: f.Conditions, Metadata: f.Metadata})
+		_, err := target.Upload(bounded(t), requestBody([]byte(text)), &blockblob.UploadOptions{AccessConditions: f.Conditions,
+			Metadata: f.Metadata})
 		return err
 	}
 	must := func(f *Fence, err error) *Fence {
@@ -83,7 +85,8 @@ func TestFence(t *testing.T) {
 	}
 	slow, again := must(fence(5)), must(fence(6))
 	again.Metadata["colour"] = &[]string{"red"}[0]
-	if _, err := target.BlobClient().SetMetadata(bounded(t), again.Metadata, &blob.SetMetadataOptions{AccessConditions: again.Conditions}); err != nil {
+	if _, err := target.BlobClient().SetMetadata(bounded(t), again.Metadata,
+		&blob.SetMetadataOptions{AccessConditions: again.Conditions}); err != nil {
 		t.Fatal(err)
 	}
 	if err := write(slow, "by 5, late"); !hasCode(err, bloberror.ConditionNotMet) {

@@ -2,6 +2,7 @@ package azblob
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 
@@ -28,7 +29,8 @@ func createForeignBlobs(t *testing.T, store *testContainer) {
 		t.Fatal(err)
 	}
 	x := "x"
-	if _, err := store.client.NewBlockBlobClient("block").UploadBuffer(ctx, []byte("contents"), &blockblob.UploadBufferOptions{Metadata: map[string]*string{"MyKey": &x}}); err != nil {
+	if _, err := store.client.NewBlockBlobClient("block").UploadBuffer(ctx, []byte("contents"),
+		&blockblob.UploadBufferOptions{Metadata: map[string]*string{"MyKey": &x}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -71,7 +73,7 @@ func TestForeignBlobs(t *testing.T) {
 			req := request(name)
 			req.Data = []byte(data)
 			_, err := l.TryAcquire(bounded(t), req)
-			if err == nil || driver.OutcomeKnown(err) || !strings.Contains(err.Error(), `the blob "`+name+`" has contents of another program`) {
+			if !errors.Is(err, driver.ErrDamaged) || !strings.Contains(err.Error(), `the blob "`+name+`" has contents of another program`) {
 				t.Errorf("%s, acquired with %q: %v, want an error that names the blob", name, data, err)
 			}
 			if now := etag(); now != free {

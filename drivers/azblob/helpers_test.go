@@ -14,7 +14,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/azuritetest"
+	"github.com/holdfast-go/holdfast/test/azuritetest"
 )
 
 // contextWithoutEnd is for requests that outlive their call.
@@ -226,3 +226,6 @@ func putTokenAhead(t *testing.T, l *Locker, lease driver.Lease) {
 		t.Fatal(err)
 	}
 }
+
+// errOf is the error of a call, or are the errors of a batch.
+func errOf[R, E any](_ R, err E) E { return err }

@@ -17,28 +17,29 @@ import (
 // crashed, is reported without an owner.
 func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error) {
 	var out driver.Record
-	err := l.do(ctx, op{verb: "inspect", name: name, invalid: driver.ValidateName(name, limits), size: limits.MaxData}, func(ctx context.Context) error {
-		answer, data, err := l.download(ctx, l.lockBlob(name, ""))
-		if hasCode(err, codesGone...) {
-			out = driver.Record{Name: name, State: driver.StateFree}
-			return nil
-		}
-		if err != nil {
+	err := l.do(ctx, op{verb: "inspect", name: name, invalid: driver.ValidateName(name, limits), size: limits.MaxData},
+		func(ctx context.Context) error {
+			answer, data, err := l.download(ctx, l.lockBlob(name, ""))
+			if hasCode(err, codesGone...) {
+				out = driver.Record{Name: name, State: driver.StateFree}
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			r, err := parse(answer.Metadata)
+			if err != nil {
+				return err
+			}
+			out, err = l.describe(ctx, name, r, answer.LeaseState)
+			out.Data = data
+			if answer.Date != nil {
+				out.ReadAt = *answer.Date
+			}
+			past := r.pastHolders(out.State == driver.StateHeld && !out.AcquiredAt.IsZero(), answer.LeaseState)
+			out.History = past[:min(len(past), l.config.history)]
 			return err
-		}
-		r, err := parse(answer.Metadata)
-		if err != nil {
-			return err
-		}
-		out, err = l.describe(ctx, name, r, answer.LeaseState)
-		out.Data = data
-		if answer.Date != nil {
-			out.ReadAt = *answer.Date
-		}
-		past := r.pastHolders(out.State == driver.StateHeld && !out.AcquiredAt.IsZero(), answer.LeaseState)
-		out.History = past[:min(len(past), l.config.history)]
-		return err
-	})
+		})
 	if err != nil {
 		return driver.Record{}, err
 	}

@@ -36,7 +36,7 @@ const (
 // The result says whether a lock is held, and whether it is broken. Its token is that of the
 // last grant on record, which changes with the holder. The holder and the time left stay unknown:
 // they would take a request for each name (see Inspect).
-func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
+func (l *Locker) InspectBatch(ctx context.Context, _ driver.WaiterID, names []string) ([]driver.Record, []error) {
 	ctx, cancel := context.WithTimeout(ctx, opTimeout+time.Duration(len(names))*timePerName)
 	defer cancel()
 	remaining := slices.Compact(slices.Sorted(slices.Values(names)))
@@ -123,7 +123,9 @@ func (l *Locker) readByListing(ctx context.Context, names []string, results map[
 
 // listWanted removes from wanted the names that are found on at most so many pages. complete
 // means that the remaining names have no blobs.
-func (l *Locker) listWanted(ctx context.Context, wanted map[string]string, pages int, results map[string]inspectResult) (complete bool, err error) {
+func (l *Locker) listWanted(
+	ctx context.Context, wanted map[string]string, pages int, results map[string]inspectResult,
+) (complete bool, err error) {
 	pager := l.newPager(commonPrefix(wanted))
 	for ; pager.More() && len(wanted) > 0; pages-- {
 		if pages == 0 {

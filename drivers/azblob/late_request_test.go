@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/serverprocess"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 // A request that arrives after its operation is over does no harm, or none that lasts longer
@@ -145,8 +145,8 @@ func TestLateRequests(t *testing.T) {
 		l, w := store.lockerWithFaults()
 		other := store.locker()
 		for what, call := range map[string]func() error{
-			"break":     func() error { return l.Break(bounded(t), "n", 0) },
-			"break now": func() error { return l.BreakNow(bounded(t), "n", 0) },
+			"break":     func() error { return l.Break(bounded(t), "n", driver.BreakAnybody()) },
+			"break now": func() error { return l.BreakNow(bounded(t), "n", driver.BreakAnybody()) },
 		} {
 			first := acquire(t, other, request("n"))
 			var old delayedRequest
@@ -159,7 +159,7 @@ func TestLateRequests(t *testing.T) {
 			if status, code, err := old.send(); status != http.StatusPreconditionFailed || err != nil {
 				t.Errorf("%s: answered %d %s, %v", what, status, code, err)
 			}
-			if err := other.Renew(bounded(t), next); err != nil {
+			if _, err := other.Renew(bounded(t), next); err != nil {
 				t.Errorf("%s: the next holder: %v", what, err)
 			}
 			// A write of the holder does not stop the break, the next holder does.
@@ -172,7 +172,7 @@ func TestLateRequests(t *testing.T) {
 			if err := call(); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
-			if err := other.Renew(bounded(t), next); !errors.Is(err, driver.ErrLost) {
+			if _, err := other.Renew(bounded(t), next); !errors.Is(err, driver.ErrLost) {
 				t.Errorf("%s: the holder that wrote meanwhile: %v, want ErrLost", what, err)
 			}
 			release(t, other, next)
@@ -186,7 +186,7 @@ func TestLateRequests(t *testing.T) {
 			if err := call(); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
-			if err := other.Renew(bounded(t), last); err != nil {
+			if _, err := other.Renew(bounded(t), last); err != nil {
 				t.Errorf("%s: the next holder: %v", what, err)
 			}
 			release(t, other, last)
@@ -204,7 +204,7 @@ func TestLateRequests(t *testing.T) {
 		if _, _, err := old.send(); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.Renew(bounded(t), second); err != nil {
+		if _, err := l.Renew(bounded(t), second); err != nil {
 			t.Errorf("the next holder lost its lease to a late release: %v", err)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
@@ -16,6 +17,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/driverutil"
 )
 
 const backend = "azblob"
@@ -111,8 +113,8 @@ func WithPolicies(policies ...policy.Policy) Option {
 
 func newConfig(opts []Option) (config, error) {
 	c := config{requestTimeout: defaultRequestTimeout, history: driver.DefaultHistory, logger: slog.Default()}
-	for _, opt := range opts {
-		opt(&c)
+	if err := driverutil.ApplyOptions(&c, opts); err != nil {
+		return c, err
 	}
 	if err := driver.ValidateHistory(driver.ParamHistory, c.history); err != nil {
 		return c, err
@@ -159,18 +161,20 @@ func newLocker(client *container.Client, c config) *Locker {
 	return l
 }
 
-// Limits implements [driver.Locker].
-func (l *Locker) Limits() driver.Limits { return limits }
+// Info implements [driver.Locker]. The service fixes the length of a lease at the grant, and reports the end of no
+// tenure but that of a free lock's last holder.
+func (l *Locker) Info() driver.Info {
+	return driver.Info{Backend: backend, Limits: limits, Expiry: driver.ByServer, Failover: driver.GrantsSurvive,
+		Free:    driver.FreeRecord{Token: true, Data: true, History: true},
+		History: l.config.history, EndsUnknown: true, FixedTTL: true}
+}
 
-// Backend returns the name of the backend in errors and metrics.
-func (l *Locker) Backend() string { return backend }
-
-// Capabilities implements [driver.Locker]. Watcher, Queue and BatchRenewer are missing because the
-// service notifies nobody and renews one lease per request. HandOverer is missing because a
+// Capabilities implements [driver.Locker]. Waker and Queue are missing because the
+// service notifies nobody, BatchRenewer and BatchReleaser because a request is for one lease. HandOverer is missing because a
 // handoff takes two requests: one for the lease's ID, one for the token and owner in the
 // metadata. BatchInspector uses listings.
 func (l *Locker) Capabilities() driver.Capabilities {
-	return driver.Capabilities{BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l, History: l.config.history}
+	return driver.Capabilities{BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l}
 }
 
 // Close implements [driver.Locker]. It interrupts running requests.
@@ -210,8 +214,12 @@ func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) e
 	defer cancel()
 	defer context.AfterFunc(l.closing, cancel)()
 	err := limited.Err()
+	var sent tries
 	if err == nil {
-		err = redact(requests(limited))
+		err = redact(requests(context.WithValue(limited, triesKey{}, &sent)))
+	}
+	if ctx.Err() == nil && l.closing.Err() == nil && o.verb != "acquire" && !sent.inDoubt.Load() {
+		err = denied(err) // acquire itself knows whether it is certain
 	}
 	switch cause := context.Cause(ctx); {
 	case err == nil, driver.OutcomeKnown(err):
@@ -232,22 +240,46 @@ func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) e
 	return err
 }
 
+// tries is what happened to the requests of one operation. A request that the service refused for want
+// of a right changed nothing, but an earlier try of it may have.
+type tries struct {
+	inDoubt atomic.Bool // a request was sent again although an earlier try may have been processed
+}
+
+type triesKey struct{}
+
+// repeatedFor are the answers after which a request is sent again: those of the SDK's default.
+var repeatedFor = []int{http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
+	http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}
+
 // withRetries makes the SDK send a failed request again. Whatever the client's settings are,
 // each attempt has a time limit, and none begins after the context's end. If the service asks
 // to wait longer than that (Retry-After), its refusal is returned at once.
 func (l *Locker) withRetries(ctx context.Context, size int) context.Context {
-	return policy.WithRetryOptions(ctx, l.retryOptions(ctx, maxRetries, size))
+	o := l.retryOptions(ctx, maxRetries, size)
+	sent, _ := ctx.Value(triesKey{}).(*tries)
+	o.ShouldRetry = func(answer *http.Response, err error) bool {
+		again := err != nil || slices.Contains(repeatedFor, answer.StatusCode)
+		if again && sent != nil && !refused(answer, err) {
+			sent.inDoubt.Store(true)
+		}
+		return again
+	}
+	return policy.WithRetryOptions(ctx, o)
 }
 
 // retryIfRefused makes the SDK send a request again only if the service answered that it did
 // not process it. After any other failure the request may still arrive.
 func (l *Locker) retryIfRefused(ctx context.Context) context.Context {
 	o := l.retryOptions(ctx, maxRetries, 0)
-	o.ShouldRetry = func(answer *http.Response, err error) bool {
-		return err == nil && (answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusServiceUnavailable &&
-			answer.Header.Get("x-ms-error-code") == string(bloberror.ServerBusy))
-	}
+	o.ShouldRetry = refused
 	return policy.WithRetryOptions(ctx, o)
+}
+
+// refused reports whether the service answered that it was too busy to process a request.
+func refused(answer *http.Response, err error) bool {
+	return err == nil && (answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusServiceUnavailable &&
+		answer.Header.Get("x-ms-error-code") == string(bloberror.ServerBusy))
 }
 
 // withoutRetries makes the SDK send a request once.

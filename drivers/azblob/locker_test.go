@@ -18,7 +18,7 @@ func TestClose(t *testing.T) {
 	w.all(reqRenew, hang)
 	w.take()
 	done := make(chan error, 1)
-	go func() { done <- l.Renew(bounded(t), lease) }()
+	go func() { done <- errOf(l.Renew(bounded(t), lease)) }()
 	for deadline := time.Now().Add(10 * time.Second); w.count(reqRenew) == 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
@@ -31,7 +31,7 @@ func TestClose(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Error("Close does not interrupt a hanging request")
 	}
-	if err := l.Renew(bounded(t), lease); !errors.Is(err, driver.ErrClosed) {
+	if _, err := l.Renew(bounded(t), lease); !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 }
@@ -44,7 +44,7 @@ func TestAcquireWhileBreaking(t *testing.T) {
 	l := store.locker()
 	req := request("n")
 	lease := acquire(t, l, req)
-	if err := l.Break(bounded(t), "n", 0); err != nil {
+	if err := l.Break(bounded(t), "n", driver.BreakAnybody()); err != nil {
 		t.Fatal(err)
 	}
 	var held *driver.HeldError
@@ -61,10 +61,12 @@ func TestInvalidOptions(t *testing.T) {
 	t.Parallel()
 	store := newTestContainer(t)
 	for _, opt := range []Option{
-		WithPrefix("/"), WithPrefix("a/"), WithPrefix("/a"), WithPrefix("a//b"), WithPrefix("a/./b"), WithPrefix(".."), WithPrefix("a."), WithPrefix("ä"),
-		WithPrefix(strings.Repeat("x", maxPrefix)), WithRequestTimeout(0), WithRequestTimeout(time.Millisecond), WithLogger(nil),
+		WithPrefix("/"), WithPrefix("a/"), WithPrefix("/a"), WithPrefix("a//b"), WithPrefix("a/./b"), WithPrefix(".."), WithPrefix("a."),
+		WithPrefix("ä"),
+		WithPrefix(strings.Repeat("x", maxPrefix)), WithRequestTimeout(0), WithRequestTimeout(time.Millisecond), WithLogger(nil), nil,
 	} {
-		if _, err := New(store.client, opt); !errors.Is(err, driver.ErrInvalid) || !strings.HasPrefix(err.Error(), "holdfast: connect to azblob: ") {
+		if _, err := New(store.client, opt); !errors.Is(err, driver.ErrInvalid) ||
+			!strings.HasPrefix(err.Error(), "holdfast: connect to azblob: ") {
 			t.Errorf("%v, want ErrInvalid", err)
 		}
 	}

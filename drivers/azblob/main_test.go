@@ -3,7 +3,7 @@ package azblob
 import (
 	"testing"
 
-	"github.com/holdfast-go/holdfast/internal/azuritetest"
+	"github.com/holdfast-go/holdfast/test/azuritetest"
 )
 
 func TestMain(m *testing.M) { azuritetest.Main(m) }

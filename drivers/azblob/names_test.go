@@ -13,7 +13,8 @@ import (
 func TestNames(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
-		"billing-2_A": "billing-2_A", "a/b": "a=2Fb", ".": "=2E", "..": "=2E=2E", "a.": "a=2E", "=": "=3D", "a=2Fb": "a=3D2Fb", "é": "=C3=A9", "\x00": "=00",
+		"billing-2_A": "billing-2_A", "a/b": "a=2Fb", ".": "=2E", "..": "=2E=2E", "a.": "a=2E", "=": "=3D", "a=2Fb": "a=3D2Fb", "é": "=C3=A9",
+		"\x00": "=00",
 	} {
 		if got := escape(name); got != want {
 			t.Errorf("escape(%q) = %q, want %q", name, got, want)
@@ -74,7 +75,8 @@ func TestIDs(t *testing.T) {
 	if got, ok := canonicalID(id); !ok || got != strings.ToLower(id) {
 		t.Errorf("%q, %v", got, ok)
 	}
-	for _, bad := range []string{"", "x", id + "0", id[1:] + "g", strings.ReplaceAll(id, "-", "0"), "{" + id[:34] + "}", id[:8] + "--" + id[10:]} {
+	for _, bad := range []string{"", "x", id + "0", id[1:] + "g", strings.ReplaceAll(id, "-", "0"), "{" + id[:34] + "}",
+		id[:8] + "--" + id[10:]} {
 		if _, ok := canonicalID(bad); ok {
 			t.Errorf("%q passes for a UUID", bad)
 		}
@@ -88,7 +90,7 @@ func TestIDs(t *testing.T) {
 		t.Errorf("acquire: %v", err)
 	}
 	lease := driver.Lease{Name: "n", ID: req.ID, TTL: time.Minute}
-	if err := l.Renew(bounded(t), lease); !errors.Is(err, driver.ErrLost) {
+	if _, err := l.Renew(bounded(t), lease); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("renew: %v", err)
 	}
 	if err := l.WriteData(bounded(t), lease, nil, grantRevision(lease)); !errors.Is(err, driver.ErrLost) {
@@ -98,7 +100,7 @@ func TestIDs(t *testing.T) {
 	req.ID = driver.NewLeaseID(strings.ToUpper(newID())) // the case of an ID does not matter
 	lease = acquire(t, l, req)
 	lease.ID = driver.NewLeaseID(strings.ToLower(req.ID.Reveal()))
-	if err := l.Renew(bounded(t), lease); err != nil {
+	if _, err := l.Renew(bounded(t), lease); err != nil {
 		t.Error(err)
 	}
 	if again := acquire(t, l, req); again.Token != lease.Token {

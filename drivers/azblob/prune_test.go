@@ -38,7 +38,8 @@ func TestPrune(t *testing.T) {
 		t.Fatal(err)
 	}
 	fence.Conditions.LeaseAccessConditions = Conditions(fenced).LeaseAccessConditions
-	if _, err := l.Blob("fenced").SetMetadata(bounded(t), fence.Metadata, &blob.SetMetadataOptions{AccessConditions: fence.Conditions}); err != nil {
+	if _, err := l.Blob("fenced").SetMetadata(bounded(t), fence.Metadata,
+		&blob.SetMetadataOptions{AccessConditions: fence.Conditions}); err != nil {
 		t.Fatal(err)
 	}
 	release(t, l, fenced)
@@ -129,7 +130,7 @@ func TestPruneKeepsUsedLocks(t *testing.T) {
 			t.Errorf("released %t: %d removed, error %v, token %d", released, removed, err, held.Token)
 		}
 		if !released {
-			if err := other.Renew(bounded(t), held); err != nil {
+			if _, err := other.Renew(bounded(t), held); err != nil {
 				t.Error(err)
 			}
 		}
@@ -219,7 +220,8 @@ func TestPruneEndsWithClose(t *testing.T) {
 		return response, err
 	})
 	removed, err := l.prune(bounded(t), "", 0)
-	if text := fmt.Sprint(err); removed > 1 || !errors.Is(err, driver.ErrClosed) && !strings.Contains(text, "interrupted by Close") || strings.Contains(text, "\n") {
+	if text := fmt.Sprint(err); removed > 1 || !errors.Is(err, driver.ErrClosed) && !strings.Contains(text, "interrupted by Close") ||
+		strings.Contains(text, "\n") {
 		t.Errorf("%d removed, error %v; want one error, that of Close", removed, err)
 	}
 }

@@ -52,7 +52,7 @@ func TestRawLeaseExcludes(t *testing.T) {
 		if _, err := raw.AcquireLease(ctx, seconds, nil); !bloberror.HasCode(err, bloberror.LeaseAlreadyPresent) {
 			t.Errorf("a raw lease of a held lock: %v", err)
 		}
-		if err := l.Renew(ctx, held); err != nil {
+		if _, err := l.Renew(ctx, held); err != nil {
 			t.Error(err)
 		}
 		release(t, l, held)
@@ -65,7 +65,7 @@ func TestRawLeaseExcludes(t *testing.T) {
 	if _, err := rawLease(t, store, "job").BreakLease(ctx, &lease.BlobBreakOptions{BreakPeriod: new(int32)}); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Renew(ctx, held); !errors.Is(err, driver.ErrLost) {
+	if _, err := l.Renew(ctx, held); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("after a raw break: %v", err)
 	}
 }

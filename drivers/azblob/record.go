@@ -25,7 +25,7 @@ const (
 	keyTTL      = "holdfastttl"      // seconds
 	keyAcquired = "holdfastacquired" // RFC 3339, by the service's clock
 	keyWrites   = "holdfastwrites"   // number of data writes, and the last one's mark; missing before the first
-	keyHistory  = "holdfasthistory"  // see driver.FormatHistory; earlier versions keep it as other metadata
+	keyHistory  = "holdfasthistory"  // see driver.FormatHistory
 	version     = "1"
 )
 
@@ -72,11 +72,11 @@ func parse(metadata map[string]*string) (record, error) {
 		return r, nil
 	}
 	if v := fields[keyVersion]; v != version {
-		return r, fmt.Errorf("the blob's metadata have version %.20q, but this version of Holdfast reads only %s", v, version)
+		return r, driver.Damaged(fmt.Errorf("the blob's metadata have version %.20q, but this version of Holdfast reads only %s", v, version))
 	}
 	var err error
 	fail := func(key string) (record, error) {
-		return r, fmt.Errorf("the blob's metadata are damaged: %s is malformed", key)
+		return r, driver.Damaged(fmt.Errorf("the blob's metadata are damaged: %s is malformed", key))
 	}
 	var ok bool
 	if r.id, ok = canonicalID(fields[keyID]); !ok {
@@ -93,7 +93,8 @@ func parse(metadata map[string]*string) (record, error) {
 		return fail(keyTTL)
 	}
 	// In UTC, a year next to 0 or 9999 may become one that cannot be written back.
-	if r.acquired, err = time.Parse(time.RFC3339, fields[keyAcquired]); err != nil || r.acquired.UTC().Year() < 0 || r.acquired.UTC().Year() > 9999 {
+	if r.acquired, err = time.Parse(time.RFC3339, fields[keyAcquired]); err != nil || r.acquired.UTC().Year() < 0 ||
+		r.acquired.UTC().Year() > 9999 {
 		return fail(keyAcquired)
 	}
 	if text, ok := fields[keyWrites]; ok {
@@ -126,9 +127,7 @@ func (r record) metadata() map[string]*string {
 		writes := strconv.FormatUint(r.writes, 10) + " " + r.writeMark
 		m[keyWrites] = &writes
 	}
-	// An earlier version keeps the history as it is, beside an owner that may be longer.
-	reserve := max(0, 3*limits.MaxOwner-len(*m[keyOwner]))
-	if history := r.historyWithin(maxMetadata - size(m) - reserve); history != "" {
+	if history := r.historyWithin(maxMetadata - size(m)); history != "" {
 		m[keyHistory] = &history
 	}
 	return m

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/azuritetest"
+	"github.com/holdfast-go/holdfast/test/azuritetest"
 )
 
 // Every request is billed, so the test lists those of every operation.
@@ -24,7 +24,7 @@ func TestRequestsOfEachCall(t *testing.T) {
 	req := request("n")
 	lease := acquire(t, l, req)
 	expect("the first acquire of a name", reqAcquire, reqUpload, reqAcquire, reqRead, reqMetadata)
-	if err := l.Renew(ctx, lease); err != nil {
+	if _, err := l.Renew(ctx, lease); err != nil {
 		t.Error(err)
 	}
 	expect("a renewal", reqRenew)
@@ -56,15 +56,15 @@ func TestRequestsOfEachCall(t *testing.T) {
 	expect("inspecting a free lock", reqDownload)
 	lease = acquire(t, l, request("n"))
 	expect("an acquire", reqAcquire, reqRead, reqMetadata)
-	if err := l.Break(ctx, "n", 0); err != nil {
+	if err := l.Break(ctx, "n", driver.BreakAnybody()); err != nil {
 		t.Error(err)
 	}
 	expect("a break", reqRead, reqBreak)
-	if err := l.Renew(ctx, lease); !errors.Is(err, driver.ErrLost) {
+	if _, err := l.Renew(ctx, lease); !errors.Is(err, driver.ErrLost) {
 		t.Error(err)
 	}
 	expect("a renewal of a lost lease", reqRenew)
-	if err := l.BreakNow(ctx, "n", 0); err != nil {
+	if err := l.BreakNow(ctx, "n", driver.BreakAnybody()); err != nil {
 		t.Error(err)
 	}
 	expect("a break at once", reqRead, reqBreak)
@@ -85,11 +85,12 @@ func TestRequestsOnAnEmptyAccount(t *testing.T) {
 	for r, err := range l.List(bounded(t), "") {
 		t.Errorf("a list without a container: %+v, %v", r, err)
 	}
-	lease := driver.Lease{Name: "n", ID: driver.NewLeaseID(newID()), TTL: l.Limits().MinTTL}
-	if err := errors.Join(l.Release(bounded(t), lease), l.Break(bounded(t), "n", 0), l.BreakNow(bounded(t), "n", 0)); err != nil {
+	lease := driver.Lease{Name: "n", ID: driver.NewLeaseID(newID()), TTL: l.Info().Limits.MinTTL}
+	if err := errors.Join(l.Release(bounded(t), lease), l.Break(bounded(t), "n", driver.BreakAnybody()),
+		l.BreakNow(bounded(t), "n", driver.BreakAnybody())); err != nil {
 		t.Error(err)
 	}
-	if err := l.Renew(bounded(t), lease); !errors.Is(err, driver.ErrLost) {
+	if _, err := l.Renew(bounded(t), lease); !errors.Is(err, driver.ErrLost) {
 		t.Error(err)
 	}
 	if err := l.WriteData(bounded(t), lease, nil, grantRevision(lease)); !errors.Is(err, driver.ErrLost) {

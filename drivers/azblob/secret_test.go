@@ -16,8 +16,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/azuritetest"
-	"github.com/holdfast-go/holdfast/internal/serverprocess"
+	"github.com/holdfast-go/holdfast/test/azuritetest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 // output collects errors, events and logs.
@@ -118,7 +118,8 @@ func TestNoSecretIsShown(t *testing.T) {
 	}, faults...)
 	for _, kind := range all {
 		lease := acquire(t, patient, request(kind.name))
-		for _, name := range []string{reqAcquire, reqRenew, reqRelease, reqBreak, reqRead, reqMetadata, reqUpload, reqDownload, reqContainer, reqList} {
+		for _, name := range []string{reqAcquire, reqRenew, reqRelease, reqBreak, reqRead, reqMetadata, reqUpload, reqDownload, reqContainer,
+			reqList} {
 			w.all(name, kind.fault)
 		}
 		limit := 100 * time.Millisecond
@@ -128,7 +129,8 @@ func TestNoSecretIsShown(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		useLocker(ctx, l, lease, said)
 		cancel()
-		for _, name := range []string{reqAcquire, reqRenew, reqRelease, reqBreak, reqRead, reqMetadata, reqUpload, reqDownload, reqContainer, reqList} {
+		for _, name := range []string{reqAcquire, reqRenew, reqRelease, reqBreak, reqRead, reqMetadata, reqUpload, reqDownload, reqContainer,
+			reqList} {
 			w.all(name, nil)
 		}
 	}
@@ -171,8 +173,8 @@ func useLocker(ctx context.Context, l *Locker, lease driver.Lease, said *output)
 		said.add(r, err)
 	}
 	data, at, err := l.ReadData(ctx, lease.Name)
-	said.add(data, err, lease, req, l.Renew(ctx, lease), l.WriteData(ctx, lease, []byte("x"), at),
-		l.Break(ctx, lease.Name, 0), l.Release(ctx, lease), l.BreakNow(ctx, lease.Name, 0))
+	said.add(data, err, lease, req, errOf(l.Renew(ctx, lease)), l.WriteData(ctx, lease, []byte("x"), at),
+		l.Break(ctx, lease.Name, driver.BreakAnybody()), l.Release(ctx, lease), l.BreakNow(ctx, lease.Name, driver.BreakAnybody()))
 	fence, err := NewFence(ctx, l.Blob("fenced").BlobClient(), 1)
 	said.add(fence != nil, err)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 
-	"github.com/holdfast-go/holdfast/internal/azuritetest"
-	"github.com/holdfast-go/holdfast/internal/serverprocess"
+	"github.com/holdfast-go/holdfast/test/azuritetest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 // These tests fix what the service does, without the driver, where the driver relies on it.
@@ -171,7 +171,8 @@ func TestBehaviourIfMatch(t *testing.T) {
 	p.is("renew", p.renew(a), "")
 	props, err = p.properties(a)
 	p.is("read", err, "")
-	_, err = p.lease(a).ReleaseLease(bounded(t), &lease.BlobReleaseOptions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: props.ETag}})
+	_, err = p.lease(a).ReleaseLease(bounded(t),
+		&lease.BlobReleaseOptions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: props.ETag}})
 	p.is("release with the ETag", err, "")
 }
 

@@ -114,13 +114,15 @@ func leaseConditionsOf(id string) *blob.AccessConditions {
 }
 
 func (p *serviceProbe) put(metadata map[string]*string, id string) error {
-	_, err := p.blob.Upload(bounded(p.t), requestBody(nil), &blockblob.UploadOptions{Metadata: metadata, AccessConditions: leaseConditionsOf(id)})
+	_, err := p.blob.Upload(bounded(p.t), requestBody(nil), &blockblob.UploadOptions{Metadata: metadata,
+		AccessConditions: leaseConditionsOf(id)})
 	return err
 }
 
 func (p *serviceProbe) setMetadata(id string) error {
 	v := "v"
-	_, err := p.blob.BlobClient().SetMetadata(bounded(p.t), map[string]*string{"k": &v}, &blob.SetMetadataOptions{AccessConditions: leaseConditionsOf(id)})
+	_, err := p.blob.BlobClient().SetMetadata(bounded(p.t), map[string]*string{"k": &v},
+		&blob.SetMetadataOptions{AccessConditions: leaseConditionsOf(id)})
 	return err
 }
 

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
+	"maps"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -16,7 +19,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/serverprocess"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 // transport replaces the connection to a service.
@@ -48,11 +51,11 @@ func allOperations(l *Locker) map[string]func(context.Context) error {
 	lease := driver.Lease{Name: "n", ID: driver.NewLeaseID(newID()), TTL: time.Minute}
 	return map[string]func(context.Context) error{
 		"acquire":    func(ctx context.Context) error { _, err := l.TryAcquire(ctx, request("n")); return err },
-		"renew":      func(ctx context.Context) error { return l.Renew(ctx, lease) },
+		"renew":      func(ctx context.Context) error { return errOf(l.Renew(ctx, lease)) },
 		"release":    func(ctx context.Context) error { return l.Release(ctx, lease) },
 		"inspect":    func(ctx context.Context) error { _, err := l.Inspect(ctx, "n"); return err },
-		"break":      func(ctx context.Context) error { return l.Break(ctx, "n", 0) },
-		"break now":  func(ctx context.Context) error { return l.BreakNow(ctx, "n", 0) },
+		"break":      func(ctx context.Context) error { return l.Break(ctx, "n", driver.BreakAnybody()) },
+		"break now":  func(ctx context.Context) error { return l.BreakNow(ctx, "n", driver.BreakAnybody()) },
 		"read data":  func(ctx context.Context) error { _, _, err := l.ReadData(ctx, "n"); return err },
 		"write data": func(ctx context.Context) error { return l.WriteData(ctx, lease, nil, driver.DataRevision{}) },
 		"prune":      func(ctx context.Context) error { _, err := l.Prune(ctx, "", time.Hour); return err },
@@ -62,7 +65,7 @@ func allOperations(l *Locker) map[string]func(context.Context) error {
 			}
 			return last
 		},
-		"inspect batch": func(ctx context.Context) error { _, errs := l.InspectBatch(ctx, []string{"n"}); return errs[0] },
+		"inspect batch": func(ctx context.Context) error { _, errs := l.InspectBatch(ctx, "", []string{"n"}); return errs[0] },
 	}
 }
 
@@ -122,7 +125,7 @@ func TestHangEndsWithTheContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
 		start := time.Now()
-		err := l.Renew(ctx, driver.Lease{Name: "n", ID: driver.NewLeaseID(newID()), TTL: time.Minute})
+		_, err := l.Renew(ctx, driver.Lease{Name: "n", ID: driver.NewLeaseID(newID()), TTL: time.Minute})
 		if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took != limit {
 			t.Errorf("got %v after %v", err, took)
 		}
@@ -137,90 +140,127 @@ func TestHangEndsWithTheContext(t *testing.T) {
 	})
 }
 
+// aService answers requests about one blob, as much as the tests here need of it. A fault can replace the answer to a kind
+// of request.
+type aService struct {
+	faults   map[string]func(*http.Request) *http.Response // nil as the answer: there is none
+	requests map[string]int
+	data     []byte
+	metadata http.Header
+}
+
+func (s *aService) answer(r *http.Request) (*http.Response, error) {
+	name := requestName(r)
+	s.requests[name]++
+	if fault := s.faults[name]; fault != nil {
+		if resp := fault(r); resp != nil || r.Context().Err() != nil {
+			return resp, r.Context().Err()
+		}
+	}
+	status, body := http.StatusOK, []byte(nil)
+	switch name {
+	case reqAcquire, reqUpload:
+		status = http.StatusCreated
+	case reqDownload:
+		body = s.data
+	}
+	if name == reqUpload {
+		s.data, s.metadata = discard(r), http.Header{}
+		for key, values := range r.Header {
+			if strings.HasPrefix(strings.ToLower(key), "x-ms-meta-") {
+				s.metadata.Set(key, values[0])
+			}
+		}
+	}
+	header := http.Header{"Etag": {`"0x1"`}, "Date": {time.Now().UTC().Format(http.TimeFormat)}, "X-Ms-Lease-State": {"leased"},
+		"X-Ms-Blob-Type": {"BlockBlob"}}
+	maps.Copy(header, s.metadata)
+	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
+		Request: r}, nil
+}
+
+// withService runs a test in virtual time with a Locker on a service that answers at once.
+func withService(t *testing.T, requestTimeout time.Duration, test func(t *testing.T, l *Locker, s *aService)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &aService{faults: map[string]func(*http.Request) *http.Response{}, requests: map[string]int{}}
+		test(t, lockerWithTransport(t, s.answer, WithRequestTimeout(requestTimeout)), s)
+	})
+}
+
+// slow makes the answers to some kinds of request come after a time, unless the request ends before.
+func (s *aService) slow(d time.Duration, kinds ...string) {
+	for _, kind := range kinds {
+		s.faults[kind] = func(r *http.Request) *http.Response {
+			select {
+			case <-time.After(d):
+			case <-r.Context().Done():
+			}
+			return nil
+		}
+	}
+}
+
 // Each attempt has a time limit, although the client has none and the context is long.
 func TestRequestTimeout(t *testing.T) {
-	t.Parallel()
-	store := newTestContainer(t)
-	l, w := store.lockerWithFaults()
-	lease := acquire(t, l, request("n"))
-	w.next(reqRenew, hang)
-	start := time.Now()
-	if err := withRequestTimeout(l, time.Second).Renew(bounded(t), lease); err != nil || time.Since(start) < time.Second || time.Since(start) > 10*time.Second {
-		t.Errorf("got %v after %v", err, time.Since(start))
-	}
+	withService(t, time.Second, func(t *testing.T, l *Locker, s *aService) {
+		s.faults[reqRenew] = func(r *http.Request) *http.Response {
+			s.faults[reqRenew] = nil // the next attempt is answered
+			<-r.Context().Done()
+			return nil
+		}
+		start := time.Now()
+		_, err := l.Renew(t.Context(), driver.Lease{Name: "n", ID: driver.NewLeaseID(newID()), TTL: time.Minute})
+		if took := time.Since(start); err != nil || took < time.Second || took > 2*time.Second || s.requests[reqRenew] != 2 {
+			t.Errorf("got %v after %v and %d requests", err, took, s.requests[reqRenew])
+		}
+	})
 }
 
 // Retry-After is respected if the context lasts long enough; otherwise the refusal is returned
 // at once.
 func TestRetryAfter(t *testing.T) {
-	t.Parallel()
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
-		store := newTestContainer(t)
-		l, w := store.lockerWithFaults()
-		lease := acquire(t, l, request("n"))
-
-		w.next(reqRenew, respond(status, "ServerBusy", "Retry-After", "1"))
-		start := time.Now()
-		if err := l.Renew(bounded(t), lease); err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(start); took < time.Second || w.count(reqRenew) != 2 {
-			t.Errorf("renewed after %v with %d requests, want 2 and a second between them", took, w.count(reqRenew))
-		}
-
-		w.take()
-		w.next(reqRenew, respond(status, "ServerBusy", "Retry-After", "60"))
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		start = time.Now()
-		err := l.Renew(ctx, lease)
-		cancel()
-		var busy *StorageError
-		if !errors.As(err, &busy) || busy.Status != status || busy.Code != "ServerBusy" {
-			t.Errorf("got %v, want the service's %d", err, status)
-		}
-		if took := time.Since(start); took > 5*time.Second || w.count(reqRenew) != 1 {
-			t.Errorf("gave up after %v and %d requests, want at once", took, w.count(reqRenew))
+		for seconds, want := range map[string]time.Duration{"1": time.Second, "60": 0} {
+			withService(t, time.Second, func(t *testing.T, l *Locker, s *aService) {
+				s.faults[reqRenew] = func(r *http.Request) *http.Response {
+					s.faults[reqRenew] = nil
+					return errorResponse(r, status, "ServerBusy", "Retry-After", seconds)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				start := time.Now()
+				_, err := l.Renew(ctx, driver.Lease{Name: "n", ID: driver.NewLeaseID(newID()), TTL: time.Minute})
+				if took := time.Since(start); took != want {
+					t.Errorf("%d after %s s: %v, want %v", status, seconds, took, want)
+				}
+				var busy *StorageError
+				refused := errors.As(err, &busy) && busy.Status == status && busy.Code == "ServerBusy"
+				if again := want > 0; again != (err == nil) || again == refused || again != (s.requests[reqRenew] == 2) {
+					t.Errorf("%d after %s s: %v and %d requests", status, seconds, err, s.requests[reqRenew])
+				}
+			})
 		}
 	}
 }
 
-// A lock's data may have the maximum size, also on a connection that takes seconds to carry
-// them: time limits grow with the data.
+// A lock's data may have the maximum size, also on a connection that takes longer to carry them than any
+// other request or operation may take: time limits grow with the data.
 func TestLargeDataOnASlowConnection(t *testing.T) {
 	serverprocess.Long(t, "waits for time limits of requests")
-	t.Parallel()
-	store := newTestContainer(t)
-	l, w := store.lockerWithFaults()
-	slow := func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
-		select {
-		case <-time.After(3 * time.Second):
-			return base.RoundTrip(r)
-		case <-r.Context().Done():
-			discard(r)
-			return nil, r.Context().Err()
+	withService(t, opTimeout-5*time.Second, func(t *testing.T, l *Locker, s *aService) {
+		s.slow(opTimeout+2*time.Second, reqUpload, reqDownload)
+		req := request("n")
+		req.Data = bytes.Repeat([]byte("12345678"), limits.MaxData/8)
+		if _, err := l.TryAcquire(t.Context(), req); err != nil {
+			t.Fatal(err)
 		}
-	}
-	req := request("n")
-	req.Data = bytes.Repeat([]byte("12345678"), limits.MaxData/8)
-	release(t, l, acquire(t, l, request("n"))) // creates the blob
-	w.take()
-	w.all(reqUpload, slow)
-	w.all(reqDownload, slow)
-	l = withRequestTimeout(l, 2*time.Second)
-	for tries := 0; ; tries++ {
-		_, err := l.TryAcquire(bounded(t), req)
-		if err == nil {
-			break
+		got, _, err := l.ReadData(t.Context(), "n")
+		if err != nil || !bytes.Equal(got, req.Data) {
+			t.Errorf("read %d bytes, %v", len(got), err)
 		}
-		if tries == 5 || !errors.Is(err, context.DeadlineExceeded) || w.count(reqUpload) > 0 {
-			t.Fatal(err) // only small requests may be late on a busy machine
+		if s.requests[reqUpload] != 1 || s.requests[reqDownload] != 1 {
+			t.Errorf("sent %v: data were cut off and sent again", s.requests)
 		}
-	}
-	got, _, err := l.ReadData(bounded(t), "n")
-	if err != nil || !bytes.Equal(got, req.Data) {
-		t.Errorf("read %d bytes, %v", len(got), err)
-	}
-	if w.count(reqUpload) != 1 || w.count(reqDownload) != 1 {
-		t.Errorf("sent %q: data were cut off and sent again", w.take())
-	}
+	})
 }

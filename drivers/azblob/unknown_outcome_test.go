@@ -22,7 +22,7 @@ func TestContextCauseIsNoOutcome(t *testing.T) {
 	l, w := store.lockerWithFaults()
 	held := acquire(t, l, request("n"))
 	calls := map[string]func(context.Context) error{
-		reqRenew:    func(ctx context.Context) error { return l.Renew(ctx, held) },
+		reqRenew:    func(ctx context.Context) error { return errOf(l.Renew(ctx, held)) },
 		reqRelease:  func(ctx context.Context) error { return l.Release(ctx, held) },
 		reqAcquire:  func(ctx context.Context) error { _, err := l.TryAcquire(ctx, request("other")); return err },
 		reqDownload: func(ctx context.Context) error { _, err := l.Inspect(ctx, "n"); return err },
@@ -38,7 +38,8 @@ func TestContextCauseIsNoOutcome(t *testing.T) {
 			})
 			err := call(ctx)
 			wantUnknown(t, name, err)
-			if !errors.Is(err, context.Canceled) || !strings.Contains(fmt.Sprint(err), "the outer hold: "+strings.TrimPrefix(cause.Error(), "holdfast: ")) {
+			if !errors.Is(err, context.Canceled) || !strings.Contains(fmt.Sprint(err), "the outer hold: "+strings.TrimPrefix(cause.Error(),
+				"holdfast: ")) {
 				t.Errorf("%s: %v, want the context's error and its cause in words", name, err)
 			}
 			if kept := errors.Is(cause, own); errors.Is(err, cause) != kept {
@@ -106,7 +107,7 @@ func TestFailedRepeatLeavesTheLease(t *testing.T) {
 	_, err := l.TryAcquire(bounded(t), req)
 	wantUnknown(t, "the call that failed", err)
 	wantHeld(t, store.locker(), "n")
-	if err := other.Renew(bounded(t), held); err != nil {
+	if _, err := other.Renew(bounded(t), held); err != nil {
 		t.Errorf("the call that was granted the lock lost it: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package azblob
 import (
 	"context"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -14,15 +15,13 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-func init() {
-	driver.Register("azblob", func(ctx context.Context, rawURL string) (driver.Locker, error) { return Open(ctx, rawURL) })
-}
-
 // URL parameters.
 const (
 	paramEndpoint = "endpoint"
 	paramClientID = "client_id"
 )
+
+var params = []string{paramClientID, paramEndpoint, driver.ParamHistory}
 
 // The account of every emulator. Microsoft's documentation publishes its key.
 const (
@@ -114,7 +113,7 @@ func parseURL(rawURL string) (location, error) {
 	if err != nil {
 		return invalid("with scheme azblob", "with a percent-encoded query")
 	}
-	if err := driver.CheckParams(query, paramEndpoint, paramClientID, driver.ParamHistory); err != nil {
+	if err := driver.CheckParams(query, params...); err != nil {
 		return location{}, err
 	}
 	history, err := driver.HistoryParam(query)
@@ -151,7 +150,13 @@ func parseEndpoint(query url.Values) (string, error) {
 	}
 	endpoint, ok := cleanEndpoint(query.Get(paramEndpoint))
 	if !ok {
-		return "", driver.Invalid("URL parameter "+paramEndpoint, "not shown", "percent-encoded, such as https://ACCOUNT.blob.core.chinacloudapi.cn, without user and query (a SAS goes into "+envSAS+")")
+		return "", driver.Invalid("URL parameter "+paramEndpoint, "not shown",
+			"percent-encoded, such as https://ACCOUNT.blob.core.chinacloudapi.cn, without user and query (a SAS goes into "+envSAS+")")
+	}
+	if u, err := url.Parse(endpoint); err == nil && u.Path == "" && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()) != nil) {
+		return "", driver.Invalid("URL parameter "+paramEndpoint, "with host "+driver.QuoteName(u.Hostname()),
+			"with the account, such as http://127.0.0.1:10000/"+emulatorAccount+
+				": an address without a domain does not name it")
 	}
 	return endpoint, nil
 }

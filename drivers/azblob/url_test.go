@@ -3,16 +3,20 @@ package azblob
 import (
 	"errors"
 	"log/slog"
+	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/azuritetest"
+	"github.com/holdfast-go/holdfast/test/azuritetest"
 )
 
 // noCredentials hides the machine's credentials from the test.
@@ -55,15 +59,20 @@ func TestInvalidURL(t *testing.T) {
 	for _, raw := range []string{
 		"azblob:", "azblob://", "azblob:account1/leases", "azblob://account1", "azblob://account1/", "azblob:///leases",
 		"azblob://Account/leases", "azblob://ac/leases", "azblob://account-1/leases", "azblob://account1:443/leases",
-		"azblob://account1/Leases", "azblob://account1/le", "azblob://account1/-leases", "azblob://account1/a--b", "azblob://account1/" + strings.Repeat("x", 64),
-		"azblob://account1/leases/../x", "azblob://account1/leases//x", "azblob://account1/leases/%00", "azblob://account1/leases/" + strings.Repeat("x", 255),
+		"azblob://account1/Leases", "azblob://account1/le", "azblob://account1/-leases", "azblob://account1/a--b",
+		"azblob://account1/" + strings.Repeat("x", 64),
+		"azblob://account1/leases/../x", "azblob://account1/leases//x", "azblob://account1/leases/%00",
+		"azblob://account1/leases/" + strings.Repeat("x", 255),
 		"azblob://account1/leases#f", "azblob://user:" + secret + "@account1/leases", "azblob://account1/leases?sig=" + secret,
-		"azblob://account1/leases?x=1", "azblob://account1/leases?endpoint=x", "azblob://account1/leases?endpoint=ftp://x", "azblob://account1/leases?endpoint=",
+		"azblob://account1/leases?x=1", "azblob://account1/leases?endpoint=x", "azblob://account1/leases?endpoint=ftp://x",
+		"azblob://account1/leases?endpoint=",
 		"azblob://account1/leases?endpoint=https%3A%2F%2Fx%2F%3Fsig%3D" + secret, "azblob://account1/leases?endpoint=https://u:" + secret + "@x",
 		"azblob://AccountName=a;AccountKey=" + secret + "==/leases", "azblob://" + secret + "=/leases", "azblob://account1/AccountKey=" + secret,
 		"azblob://account1/leases&sig=" + secret, "azblob://account1/leases;AccountKey=" + secret + "==/x",
-		"azblob://account1/leases?endpoint=%zz" + secret, "azblob://account1/%zz" + secret, "azblob://account1/leases?endpoint=https://x/%25zz" + secret,
-		"azblob://account1/leases?endpoint=https://x%3F", "azblob://account1/leases?endpoint=https://:443/x", "azblob://account1/leases/" + secret + "+/=", "azblob://account1/leases?" + secret + "%2B%3D",
+		"azblob://account1/leases?endpoint=%zz" + secret, "azblob://account1/%zz" + secret, "azblob://account1/leases?endpoint=https://x/%25zz" +
+			secret,
+		"azblob://account1/leases?endpoint=https://x%3F", "azblob://account1/leases?endpoint=https://:443/x",
+		"azblob://account1/leases/" + secret + "+/=", "azblob://account1/leases?" + secret + "%2B%3D",
 	} {
 		_, err := driver.Open(t.Context(), raw)
 		if !errors.Is(err, driver.ErrInvalid) {
@@ -86,25 +95,30 @@ func TestCredentials(t *testing.T) {
 	}{
 		{url: "azblob://emulator/leases", key: key, want: "the emulator's shared key"},
 		{url: "azblob://account1/leases?client_id=abc", key: key, sas: sig, want: "managed identity with the URL's client_id"},
-		{url: "azblob://account1/leases", connection: "AccountName=account1;AccountKey=" + key, key: key, sas: sig, want: "shared key of " + envConnectionString},
-		{url: "azblob://account1/leases", connection: "DefaultEndpointsProtocol=https;AccountName=account1;AccountKey=" + key + ";EndpointSuffix=core.usgovcloudapi.net",
+		{url: "azblob://account1/leases", connection: "AccountName=account1;AccountKey=" + key, key: key, sas: sig,
+			want: "shared key of " + envConnectionString},
+		{url: "azblob://account1/leases", connection: "DefaultEndpointsProtocol=https;AccountName=account1;AccountKey=" + key +
+			";EndpointSuffix=core.usgovcloudapi.net",
 			want: "shared key of " + envConnectionString, address: "https://account1.blob.core.usgovcloudapi.net/leases"},
 		{url: "azblob://account1/leases", connection: "BlobEndpoint=https://blobs.example.org/;SharedAccessSignature=" + sig,
 			want: "SAS of " + envConnectionString, address: "https://blobs.example.org/leases?" + sig},
-		{url: "azblob://account1/leases?endpoint=https://proxy.example.org", connection: "BlobEndpoint=https://blobs.example.org/;SharedAccessSignature=" + sig,
-			want: "SAS of " + envConnectionString, address: "https://proxy.example.org/leases?" + sig},
+		{url: "azblob://account1/leases?endpoint=https://proxy.example.org",
+			connection: "BlobEndpoint=https://blobs.example.org/;SharedAccessSignature=" + sig,
+			want:       "SAS of " + envConnectionString, address: "https://proxy.example.org/leases?" + sig},
 		{url: "azblob://account1/leases", connection: "AccountName=other;AccountKey=" + key, want: `of account "other"`},
 		{url: "azblob://account1/leases", connection: "UseDevelopmentStorage=true", want: `of account "` + emulatorAccount},
 		{url: "azblob://" + emulatorAccount + "/leases", connection: "UseDevelopmentStorage=true",
 			want: "shared key of " + envConnectionString, address: emulatorEndpoint + "/leases"},
 		{url: "azblob://account1/leases", connection: "AccountName=account1 AccountKey=" + key, want: "of account not shown"},
-		{url: "azblob://account1/leases", connection: "BlobEndpoint=https://blobs.example.org/?" + sig + ";SharedAccessSignature=" + sig, want: "with an address that is not shown"},
+		{url: "azblob://account1/leases", connection: "BlobEndpoint=https://blobs.example.org/?" + sig + ";SharedAccessSignature=" + sig,
+			want: "with an address that is not shown"},
 		{url: "azblob://account1/leases", connection: "AccountKey=" + key + ";EndpointSuffix=:x", want: "with an address that is not shown"},
 		{url: "azblob://account1/leases", connection: "AccountName=account1", want: "AccountKey or SharedAccessSignature"},
 		{url: "azblob://account1/leases", connection: "AccountName=account1;AccountKey=%%%", want: "base64"},
 		{url: "azblob://account1/leases", key: "not base64: " + key, want: "base64"},
 		{url: "azblob://account1/leases", key: key, sas: sig, want: "shared key of " + envKey},
-		{url: "azblob://account1/leases", sas: "?" + sig, want: "SAS of " + envSAS, address: "https://account1.blob.core.windows.net/leases?" + sig},
+		{url: "azblob://account1/leases", sas: "?" + sig, want: "SAS of " + envSAS, address: "https://account1.blob.core.windows.net/leases?" +
+			sig},
 		{url: "azblob://account1/leases", want: "azidentity's default chain"},
 	} {
 		t.Setenv(envConnectionString, c.connection)
@@ -162,7 +176,7 @@ func TestWithoutTheRightToCreateContainers(t *testing.T) {
 	}
 	defer l2.Close(t.Context())
 	_, err = l2.TryAcquire(bounded(t), request("n"))
-	if err == nil || driver.OutcomeKnown(err) || !strings.Contains(err.Error(), "the container does not exist and cannot be created") {
+	if !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), "the container does not exist and cannot be created") {
 		t.Errorf("without the container: %v", err)
 	}
 }
@@ -261,21 +275,107 @@ func FuzzConnectionString(f *testing.F) {
 	})
 }
 
+// The URL's prefix comes before that of the options.
+func TestPrefixOfURL(t *testing.T) {
+	for url, want := range map[string]string{"azblob://emulator/leases": "option/", "azblob://emulator/leases/url": "url/"} {
+		l, err := Open(t.Context(), url, WithPrefix("option"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.config.prefix != want {
+			t.Errorf("%s has the prefix %q, want %q", url, l.config.prefix, want)
+		}
+		closeLocker(t, l)
+	}
+}
+
 // The URL's number of past holders comes before that of the options.
 func TestHistoryOfURL(t *testing.T) {
-	for url, want := range map[string]int{"azblob://emulator/leases": 5, "azblob://emulator/leases?history=3": 3, "azblob://emulator/leases?history=0": 0} {
+	for url, want := range map[string]int{"azblob://emulator/leases": 5, "azblob://emulator/leases?history=3": 3,
+		"azblob://emulator/leases?history=0": 0} {
 		l, err := Open(t.Context(), url, WithHistory(5))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := l.Capabilities().History; got != want {
+		if got := l.Info().History; got != want {
 			t.Errorf("%s keeps %d past holders, want %d", url, got, want)
 		}
 		closeLocker(t, l)
 	}
 	for _, bad := range []string{"33", "-1", "x", ""} {
-		if _, err := Open(t.Context(), "azblob://emulator/leases?history="+bad); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "URL parameter history") {
+		if _, err := Open(t.Context(), "azblob://emulator/leases?history="+bad); !errors.Is(err, driver.ErrInvalid) ||
+			!strings.Contains(err.Error(), "URL parameter history") {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
 }
+
+// An endpoint without a domain that names the account needs the account in its path.
+func TestEndpointWithoutAccount(t *testing.T) {
+	for endpoint, refused := range map[string]bool{
+		"http://127.0.0.1:10000": true, "http://127.0.0.1:10000/": true, "http://localhost:10000": true, "http://[::1]:10000": true,
+		"http://127.0.0.1:10000/devstoreaccount1": false, "https://blobs.example.com": false, "http://azurite:10000": false,
+	} {
+		_, err := parseURL("azblob://emulator/leases?endpoint=" + url.QueryEscape(endpoint))
+		if got := errors.Is(err, driver.ErrInvalid) &&
+			strings.Contains(err.Error(), "must be with the account, such as http://127.0.0.1:10000/devstoreaccount1"); got != refused {
+			t.Errorf("%s: %v", endpoint, err)
+		}
+	}
+}
+
+// Behind a name that is not refused, Azurite answers 400. The error names the remedy.
+func TestEndpointWithoutAccountOfAzurite(t *testing.T) {
+	service := azuritetest.Shared(t)
+	address, _ := strings.CutSuffix(service.Endpoint, "/"+service.Account)
+	if address == service.Endpoint {
+		t.Fatalf("the endpoint %s does not end with the account", service.Endpoint)
+	}
+	where := location{account: emulator, container: "leases", endpoint: address}
+	to, err := where.withKey(emulatorAccount, emulatorKey, azcore.ClientOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defaults, err := newConfig(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = newLocker(to.container, defaults).Inspect(t.Context(), "job")
+	if err == nil || !strings.Contains(err.Error(), "the endpoint of an emulator ends with the account") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Without any credential the error is one line that says what to do, and not the list of all that the SDK has tried.
+func TestNoCredential(t *testing.T) {
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "AZURE_") || strings.HasPrefix(name, "IDENTITY_") ||
+			strings.HasPrefix(name, "MSI_") {
+			t.Setenv(name, "")
+		}
+	}
+	t.Setenv("PATH", t.TempDir()) // no az, no azd
+	credential, err := azidentity.NewDefaultAzureCredential(&azidentity.DefaultAzureCredentialOptions{
+		ClientOptions: azcore.ClientOptions{Transport: noNetwork{}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = credential.GetToken(t.Context(), policy.TokenRequestOptions{Scopes: []string{"https://storage.azure.com/.default"}})
+	if redact(nil) != nil {
+		t.Error("no error becomes one")
+	}
+	if err == nil || !errors.Is(redact(err), errNoCredential) || strings.Contains(redact(err).Error(), "\n") {
+		t.Errorf("got %v", redact(err))
+	}
+	refused := errors.New("DefaultAzureCredential: failed to acquire a token.\nAttempted credentials:\n\tEnvironmentCredential " +
+		"authentication failed.\nPOST https://login\n{ AADSTS7000215: invalid")
+	if got := redact(refused).Error(); got != errNoCredential.Error()+" (EnvironmentCredential authentication failed, AADSTS7000215)" {
+		t.Errorf("of a secret that is wrong: %s", got)
+	}
+}
+
+// noNetwork refuses each request.
+type noNetwork struct{}
+
+func (noNetwork) Do(*http.Request) (*http.Response, error) { return nil, errors.New("no network") }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/benchratio"
+	"github.com/holdfast-go/holdfast/test/bench/ratio"
 )
 
 // BenchmarkHistory compares each call on records with a full history with the same call on records
@@ -26,10 +26,11 @@ func BenchmarkHistory(b *testing.B) {
 		return driver.Lease{Name: fmt.Sprint(i), ID: driver.NewLeaseID("a"), TTL: time.Minute}
 	}
 	acquire := func(l *Locker, i int) error {
-		_, err := l.TryAcquire(b.Context(), driver.Request{Name: lease(i).Name, ID: lease(i).ID, Owner: "host.example.com/1234", TTL: time.Minute})
+		_, err := l.TryAcquire(b.Context(), driver.Request{Name: lease(i).Name, ID: lease(i).ID, Owner: "host.example.com/1234",
+			TTL: time.Minute})
 		return err
 	}
-	renew := func(l *Locker, i int) error { return l.Renew(b.Context(), lease(i)) }
+	renew := func(l *Locker, i int) error { return errOf(l.Renew(b.Context(), lease(i))) }
 	release := func(l *Locker, i int) error { return l.Release(b.Context(), lease(i)) }
 	each := func(call func(*Locker, int) error) {
 		for _, l := range lockers {
@@ -50,7 +51,7 @@ func BenchmarkHistory(b *testing.B) {
 	}{{"Acquire", acquire}, {"Renew", renew}, {"Release", release}} { // in this order
 		b.Run(c.name, func(b *testing.B) {
 			for b.Loop() {
-				benchratio.Run(b, pairs, func(i int) error { return c.call(lockers[false], i) },
+				ratio.Run(b, pairs, func(i int) error { return c.call(lockers[false], i) },
 					func(i int) error { return c.call(lockers[true], i) }).Report(b)
 			}
 		})

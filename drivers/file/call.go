@@ -22,6 +22,10 @@ func (l *Locker) call(ctx context.Context, op, name string, invalid error, work 
 	if err == nil {
 		return nil
 	}
+	var unsaved *unsavedError // every other error comes before the record is replaced
+	if isDenied(err) && !errors.As(err, &unsaved) && !driver.OutcomeKnown(err) && ctx.Err() == nil {
+		err = driver.Denied(err)
+	}
 	return &driver.OpError{Op: op, Backend: backend, Name: name, Err: err}
 }
 

@@ -13,23 +13,13 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-func init() {
-	driver.RegisterForCheck("file", func(_ context.Context, rawURL string) (driver.Locker, error) {
-		dir, opts, err := parseURL(rawURL)
-		if err != nil {
-			return nil, err
-		}
-		clock, err := systemClock()
-		if err != nil {
-			return nil, driver.Errorf("holdfast: file: reading the system's clock: %w", err)
-		}
-		l, err := bareLocker(dir, clock, opts...)
-		if err != nil {
-			return nil, err
-		}
-		l.nextPrune = time.Now().Add(pruneEvery) // the grant of a probe removes no records
-		return l, nil
-	})
+func openForCheck(_ context.Context, rawURL string) (driver.Locker, error) {
+	l, err := openBare(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	l.nextPrune = time.Now().Add(pruneEvery) // the grant of a probe removes no records
+	return l, nil
 }
 
 // What [Locker.Check] examines.
@@ -94,14 +84,16 @@ func (l *Locker) examine(f findings) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		f.report(driver.Finding{Subject: subjectFolder, Level: driver.LevelDoubtful,
-			Detail: l.dir + " does not exist, so there are no locks yet", Remedy: "Correct the URL, or make the folder (the first program that uses it does so):",
+			Detail:  l.dir + " does not exist, so there are no locks yet",
+			Remedy:  "Correct the URL, or make the folder (the first program that uses it does so):",
 			Command: "mkdir -p -m 700 " + quoteShell(l.dir)})
 		return
 	case err != nil || !info.IsDir():
 		if err == nil {
 			err = errors.New("it is not a folder")
 		}
-		f.report(driver.Finding{Subject: subjectFolder, Level: driver.LevelWrong, Detail: l.dir + ": " + plain(err), Remedy: "Use another folder, or correct this one."})
+		f.report(driver.Finding{Subject: subjectFolder, Level: driver.LevelWrong, Detail: l.dir + ": " + plain(err),
+			Remedy: "Use another folder, or correct this one."})
 		return
 	}
 	f.ok(subjectFolder, "%s exists", l.dir)

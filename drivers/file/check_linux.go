@@ -26,9 +26,11 @@ type mount struct {
 // Kinds of file systems. Those of networks let several machines use the folder, and their locks of
 // files may not exclude the processes of one machine. A name after "fuse." is the program's.
 var (
-	networkKinds = []string{"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "lustre", "gpfs", "ocfs2", "gfs2", "beegfs", "afs",
+	networkKinds = []string{"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "lustre", "gpfs", "ocfs2", "gfs2", "beegfs",
+		"afs",
 		"coda", "orangefs", "davfs", "ncpfs", "vboxsf", "vmhgfs", "prl_fs", "virtiofs", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone",
-		"fuse.glusterfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.juicefs", "fuse.JuiceFS", "fuse.goofys", "fuse.blobfuse", "fuse.blobfuse2", "fuse.curlftpfs",
+		"fuse.glusterfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.juicefs", "fuse.JuiceFS", "fuse.goofys", "fuse.blobfuse", "fuse.blobfuse2",
+		"fuse.curlftpfs",
 		"fuse.vmhgfs-fuse", "fuse.osxfs", "fuse.grpcfuse", "fuse.davfs", "fuse.davfs2", "fuse.smbnetfs", "fuse.mount-s3", "fuse.mountpoint-s3"}
 	memoryKinds = []string{"tmpfs", "ramfs"}
 )
@@ -80,12 +82,14 @@ func (l *Locker) examineFileSystem(f findings) {
 	}
 	const little, few = 4 << 20, 100
 	free := space.Bavail * uint64(max(space.Bsize, 0))
-	found := driver.Finding{Subject: subjectSpace, Detail: fmt.Sprintf("%d MiB", free>>20), Remedy: "Free some space, or use a folder on another file system."}
+	found := driver.Finding{Subject: subjectSpace, Detail: fmt.Sprintf("%d MiB", free>>20),
+		Remedy: "Free some space, or use a folder on another file system."}
 	switch {
 	case free == 0 || space.Files > 0 && space.Ffree == 0:
 		found.Level, found.Detail = driver.LevelWrong, "none: no record can be written, so no lock can be acquired or renewed"
 	case free < little || space.Files > 0 && space.Ffree < few:
-		found.Level, found.Detail = driver.LevelDoubtful, fmt.Sprintf("only %d KiB and %d files: without space no lock can be acquired or renewed", free>>10, space.Ffree)
+		found.Level, found.Detail = driver.LevelDoubtful,
+			fmt.Sprintf("only %d KiB and %d files: without space no lock can be acquired or renewed", free>>10, space.Ffree)
 	default:
 		found.Remedy = ""
 	}
@@ -99,20 +103,24 @@ func (m mount) examine() driver.Finding {
 	switch {
 	case slices.Contains(networkKinds, m.kind):
 		found.Level = driver.LevelWrong
-		found.Detail = fmt.Sprintf("%s, mounted at %s from %s, is a network's or another system's: the driver serves one machine, and file locks may not exclude there", m.kind, m.point, driver.Quote(m.source))
+		found.Detail = fmt.Sprintf("%s, mounted at %s from %s, is a network's or another system's: the driver serves one machine, and file "+
+			"locks may not exclude there", m.kind, m.point, driver.Quote(m.source))
 		found.Remedy = "Use a folder on a local disk of this machine; for several machines use MongoDB or Azure Blob Storage."
 	case m.readOnly:
 		found.Level = driver.LevelWrong
 		found.Detail = fmt.Sprintf("%s, mounted at %s, is read-only: no lock can be acquired", m.kind, m.point)
 		found.Remedy, found.Command = "Mount it for writing, or use another folder:", "mount -o remount,rw "+quoteShell(m.point)
 	case slices.Contains(memoryKinds, m.kind):
-		found.Detail = fmt.Sprintf("%s, mounted at %s, is in memory: a reboot or an unmount loses the data of the locks, and their last tokens", m.kind, m.point)
+		found.Detail = fmt.Sprintf("%s, mounted at %s, is in memory: a reboot or an unmount loses the data of the locks, and their last tokens",
+			m.kind, m.point)
 		found.Remedy = local
 	case m.kind == "overlay":
-		found.Detail = fmt.Sprintf("overlay, mounted at %s, is the layer of one container: other containers do not see these locks, and they end with it", m.point)
+		found.Detail = fmt.Sprintf("overlay, mounted at %s, is the layer of one container: other containers do not see these locks, and they "+
+			"end with it", m.point)
 		found.Remedy = "Mount a volume of the host into all containers that share the locks, and use a folder in it."
 	case strings.HasPrefix(m.kind, "fuse"):
-		found.Detail = fmt.Sprintf("%s, mounted at %s, is kept by a program, which may keep it on a network and may not lock files", m.kind, m.point)
+		found.Detail = fmt.Sprintf("%s, mounted at %s, is kept by a program, which may keep it on a network and may not lock files", m.kind,
+			m.point)
 		found.Remedy = local
 	default:
 		found.Level, found.Detail = driver.LevelOK, fmt.Sprintf("%s, mounted at %s", m.kind, m.point)
@@ -142,7 +150,8 @@ func (l *Locker) examineMachine(f findings) {
 		f.unchecked(subjectMachine, "%v", err)
 	case strings.HasPrefix(id, "host "):
 		f.report(driver.Finding{Subject: subjectMachine, Level: driver.LevelDoubtful,
-			Detail:  "there is no /etc/machine-id, so the host name stands for the machine: when it changes with a reboot, as in containers, the old records must be deleted by hand",
+			Detail: "there is no /etc/machine-id, so the host name stands for the machine: when it changes with a reboot, as in containers, the " +
+				"old records must be deleted by hand",
 			Remedy:  "In a container, mount the host's /etc/machine-id read-only. On a host, make one:",
 			Command: "systemd-machine-id-setup"})
 	default:

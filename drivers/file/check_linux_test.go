@@ -54,8 +54,9 @@ func TestFileSystemKinds(t *testing.T) {
 // The driver knows its own files, whatever the names of the locks are.
 func TestForeignFiles(t *testing.T) {
 	for name, ours := range map[string]bool{
-		"nightly.json": true, "nightly.lock": true, "nightly.tmp": true, stem("Ä/b") + ".json": true, ".pruned": true, ".pruned.lock": true, ".pruned.tmp": true,
-		"notes.txt": false, "README": false, "Upper.json": false, ".hidden": false, ".json": false,
+		"nightly.json": true, "nightly.lock": true, "nightly.tmp": true, stem("Ä/b") + ".json": true, ".pruned": true, ".pruned.lock": true,
+		".pruned.tmp": true,
+		"notes.txt":   false, "README": false, "Upper.json": false, ".hidden": false, ".json": false,
 	} {
 		if isOurs(name) != ours {
 			t.Errorf("%s: %v", name, !ours)

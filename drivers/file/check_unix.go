@@ -20,11 +20,13 @@ func (l *Locker) examineMode(f findings, info fs.FileInfo) {
 	switch err := unix.Access(l.dir, unix.R_OK|unix.W_OK|unix.X_OK); {
 	case err != nil:
 		found.Level = driver.LevelWrong
-		found.Detail = fmt.Sprintf("user %d, who runs this process, may not read and write the folder of user %d with mode %04o (%v)", os.Geteuid(), uid, mode.Perm(), err)
+		found.Detail = fmt.Sprintf("user %d, who runs this process, may not read and write the folder of user %d with mode %04o (%v)",
+			os.Geteuid(), uid, mode.Perm(), err)
 		found.Remedy = "Let all processes that use the folder run as its owner, or give it to their user:"
 		found.Command = fmt.Sprintf("chown %d %s", os.Geteuid(), quoteShell(l.dir))
 	case mode.Perm()&0o002 != 0:
-		found.Detail = fmt.Sprintf("every user may create files in the folder (mode 1%03o), as in /tmp: they can take a lock's file name first, and cleaners of such folders remove lock files", mode.Perm())
+		found.Detail = fmt.Sprintf("every user may create files in the folder (mode 1%03o), as in /tmp: they can take a lock's file name "+
+			"first, and cleaners of such folders remove lock files", mode.Perm())
 		found.Remedy = "Use a folder of your own, or close this one:"
 		found.Command = "chmod o-w " + quoteShell(l.dir)
 	case mode.Perm()&0o020 != 0:

@@ -57,3 +57,6 @@ func startWhenReady(t *testing.T, task, dir string) *exec.Cmd {
 	}
 	return cmd
 }
+
+// errOf is the error of a call, or are the errors of a batch.
+func errOf[R, E any](_ R, err E) E { return err }

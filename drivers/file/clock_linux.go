@@ -64,7 +64,8 @@ func clockOffset() (time.Duration, error) {
 		return 0, fmt.Errorf("reading the time namespace: %w", err)
 	}
 	if mine != childrens { // the offsets are those of the children's namespace
-		return 0, errors.New("the clock's offset is unknown, since this process is not in the time namespace of its children: start it by a fork (unshare --fork)")
+		return 0, errors.New("the clock's offset is unknown, since this process is not in the time namespace of its children: start it by a " +
+			"fork (unshare --fork)")
 	}
 	return parseOffset(string(content))
 }

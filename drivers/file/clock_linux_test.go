@@ -49,7 +49,8 @@ func TestTimeNamespaces(t *testing.T) {
 	if os.Geteuid() != 0 {
 		program = append(program, "--user", "--map-root-user")
 	}
-	if out, err := exec.CommandContext(t.Context(), program[0], slices.Concat(program[1:], []string{"--boottime", "1", "true"})...).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), program[0],
+		slices.Concat(program[1:], []string{"--boottime", "1", "true"})...).CombinedOutput(); err != nil {
 		t.Skipf("this machine makes no time namespaces (%v: %s); TestClockOffset tests what does not need them", err, out)
 	}
 	for _, offsets := range []string{
@@ -94,7 +95,8 @@ func TestTimeNamespaces(t *testing.T) {
 			if !held || expired {
 				t.Errorf("there a running lease counts as held: %t, one that has ended: %t", held, expired)
 			}
-			if r, err := l.Inspect(t.Context(), "expired"); err != nil || r.State != driver.StateHeld || r.Remaining > time.Minute || r.Remaining < 30*time.Second {
+			if r, err := l.Inspect(t.Context(), "expired"); err != nil || r.State != driver.StateHeld || r.Remaining > time.Minute ||
+				r.Remaining < 30*time.Second {
 				t.Errorf("what was acquired there for 1m: %+v, error %v", r, err)
 			}
 		})

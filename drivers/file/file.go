@@ -1,7 +1,7 @@
 // Package file keeps locks in a folder, for the processes of one machine. It needs no
 // server. Importing it registers the URL scheme "file":
 //
-//	file:/var/lib/holdfast     file:///var/lib/holdfast     file:locks?retention=72h&history=16
+//	file:/var/lib/holdfast     file:///var/lib/holdfast     file:./locks?retention=72h&history=16
 //
 // # Files
 //
@@ -113,9 +113,11 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/driverutil"
 )
 
 const (
@@ -134,8 +136,6 @@ var limits = driver.Limits{
 	Poll:     100 * time.Millisecond,
 }
 
-func init() { driver.Register("file", open) }
-
 func open(_ context.Context, rawURL string) (driver.Locker, error) {
 	dir, opts, err := parseURL(rawURL)
 	if err != nil {
@@ -149,10 +149,13 @@ const (
 	fieldRetention = "URL parameter " + paramRetention
 )
 
+var params = []string{driver.ParamHistory, paramRetention}
+
 // parseURL returns the folder and the options of a URL.
 func parseURL(rawURL string) (dir string, opts []Option, err error) {
 	bad := func(value string) (string, []Option, error) {
-		return "", nil, driver.Invalid("URL", value, "file: and a folder of this machine, such as file:/var/lib/holdfast or file:locks, special characters as %XX")
+		return "", nil, driver.Invalid("URL", value,
+			"file: and a folder of this machine, such as file:/var/lib/holdfast or file:./locks, special characters as %XX")
 	}
 	u, err := url.Parse(rawURL)
 	if err != nil {
@@ -168,7 +171,7 @@ func parseURL(rawURL string) (dir string, opts []Option, err error) {
 	if err != nil {
 		return bad("with parameters that are not properly encoded")
 	}
-	if err := driver.CheckParams(query, paramRetention, driver.ParamHistory); err != nil {
+	if err := driver.CheckParams(query, params...); err != nil {
 		return "", nil, err
 	}
 	if value := query.Get(paramRetention); query.Has(paramRetention) {
@@ -198,7 +201,17 @@ func parseURL(rawURL string) (dir string, opts []Option, err error) {
 		return bad("without a folder")
 	}
 	if strings.HasPrefix(dir, "~") {
-		return "", nil, driver.Invalid("URL", "with a folder that begins with ~", "written with $HOME: no shell expands ~ there (file:./~ is a folder of that name)")
+		return "", nil, driver.Invalid("URL", "with a folder that begins with ~",
+			"written with $HOME: no shell expands ~ there (file:./~ is a folder of that name)")
+	}
+	// A variable that no shell has expanded would make a folder with that name, and another lock for each caller.
+	if strings.Contains(u.EscapedPath()+u.Opaque, "$") {
+		return "", nil, driver.Invalid("URL", "with a $ in the folder",
+			"the folder itself: nothing expands variables there ($ in a folder's name is %24)")
+	}
+	if first, _, _ := strings.Cut(dir, "/"); u.Opaque != "" && first != "." && first != ".." {
+		return "", nil, driver.Invalid("URL", fmt.Sprintf("with the relative folder %.60q", dir),
+			"an absolute folder such as file:/var/lib/holdfast (file:./locks is in the working directory, so two directories are two backends)")
 	}
 	if filepath.VolumeName(dir[1:]) != "" {
 		dir = dir[1:] // Windows: file:///C:/locks has the path /C:/locks
@@ -235,12 +248,14 @@ func WithLogger(logger *slog.Logger) Option { return func(c *settings) { c.logge
 
 // Locker is a [driver.Locker] that can also wake waiters, list locks, read many of them in one
 // call, break them, and store data. It has no Queue: there is no order between processes. It has
-// no BatchRenewer: each lock has a file of its own, so a batch would save nothing.
+// no BatchRenewer and no BatchReleaser: each lock has a file of its own, so a batch would save nothing.
 type Locker struct {
-	dir      string
-	clock    clock
-	disk     disk
-	settings settings
+	dir        string
+	clock      clock
+	disk       disk
+	settings   settings
+	forReading bool        // it only reads ([driver.OpenForReading])
+	absent     atomic.Bool // it only reads, and there was no folder so far
 
 	acquires acquires
 	watcher  *watcher
@@ -290,8 +305,8 @@ func newLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
 // bareLocker makes a Locker on a folder that may be missing or unsafe.
 func bareLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
 	c := settings{retention: defaultRetention, history: driver.DefaultHistory, logger: slog.Default()}
-	for _, opt := range opts {
-		opt(&c)
+	if err := driverutil.ApplyOptions(&c, opts); err != nil {
+		return nil, err
 	}
 	if c.logger == nil {
 		return nil, driver.Invalid("Logger", "nil", "a logger")
@@ -315,15 +330,18 @@ func bareLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
 	return l, nil
 }
 
-// Limits allows TTLs from 10 ms to a year. A disk may need several milliseconds to answer.
-func (l *Locker) Limits() driver.Limits { return limits }
+// Info implements [driver.Locker]. TTLs are from 10 ms to a year, since a disk may need several milliseconds to
+// answer. Grants survive: when the machine crashes, all holders end with it.
+func (l *Locker) Info() driver.Info {
+	return driver.Info{Backend: backend, Limits: limits, Modes: driver.Modes{Shared: true}, Expiry: driver.ByServer,
+		Failover: driver.GrantsSurvive, Free: driver.FreeRecord{Token: true, Data: true, History: true, RemovedAfter: l.settings.retention},
+		History: l.settings.history}
+}
 
-// Backend returns the name of the backend in errors and metrics.
-func (l *Locker) Backend() string { return backend }
-
-// Capabilities has all but a [driver.HandOverer] and a [driver.BatchRenewer].
+// Capabilities has all but a [driver.Queue], a [driver.HandOverer], a [driver.BatchRenewer] and a
+// [driver.BatchReleaser].
 func (l *Locker) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Watcher: l.watcher, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l, History: l.settings.history}
+	return driver.Capabilities{Waker: l.watcher, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l}
 }
 
 // Close waits for calls that the disk has not answered yet, although their context has

@@ -43,7 +43,8 @@ var errLink = errors.New("it is a symbolic link")
 // The systems' own errors differ.
 func explain(path string, err error) error {
 	if info, e := os.Lstat(path); e == nil && info.Mode()&fs.ModeSymlink != 0 {
-		return fmt.Errorf("%w: %s, which is not followed, since another user may have made it: remove it (%w)", errLink, path, err)
+		return driver.Damaged(fmt.Errorf("%w: %s, which is not followed, since another user may have made it: remove it (%w)", errLink, path,
+			err))
 	}
 	return err
 }
@@ -52,7 +53,7 @@ func explain(path string, err error) error {
 // like /tmp another user may have made it first.
 func checkFile(path string, info fs.FileInfo) error {
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a regular file", path)
+		return driver.Damaged(fmt.Errorf("%s is not a regular file", path))
 	}
 	return checkOwner(path, info)
 }
@@ -60,7 +61,8 @@ func checkFile(path string, info fs.FileInfo) error {
 // checkOwner refuses a file of another user.
 func checkOwner(path string, info fs.FileInfo) error {
 	if uid, known := owner(info); known && uid != os.Geteuid() {
-		return fmt.Errorf("%s belongs to user %d, but this process runs as user %d: all processes that use a folder must run as one user", path, uid, os.Geteuid())
+		return driver.Denied(fmt.Errorf("%s belongs to user %d, but this process runs as user %d: all processes that use a folder must run as "+
+			"one user", path, uid, os.Geteuid()))
 	}
 	return nil
 }

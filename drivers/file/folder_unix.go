@@ -86,10 +86,13 @@ func checkFolder(dir, at string, uid, me, rootUser int, mode fs.FileMode) error 
 	}
 	switch {
 	case uid != me && uid != 0 && uid != rootUser:
-		return refuseFolder(fmt.Sprintf("chown %d %s", me, quoteShell(at)), fmt.Sprintf("%s of user %d%s", place, uid, end), fmt.Sprintf("owned by user %d, who runs this process, or by root, and so must the folders above it, since the owner of a folder can replace what is in it: "+
-			"use another folder, chown %s, or run the process as user %d", me, at, uid))
+		return refuseFolder(fmt.Sprintf("chown %d %s", me, quoteShell(at)), fmt.Sprintf("%s of user %d%s", place, uid, end),
+			fmt.Sprintf("owned by user %d, who runs this process, or by root, and so must the folders above it, since the owner of a folder can "+
+				"replace what is in it: "+
+				"use another folder, chown %s, or run the process as user %d", me, at, uid))
 	case mode.IsDir() && mode.Perm()&0o002 != 0 && mode&fs.ModeSticky == 0:
-		return refuseFolder("chmod o-w "+quoteShell(at), fmt.Sprintf("%s with mode %04o%s", place, mode.Perm(), end), fmt.Sprintf("one in which other users cannot replace files, and so must the folders above it: chmod o-w %s, or chmod +t, helps", at))
+		return refuseFolder("chmod o-w "+quoteShell(at), fmt.Sprintf("%s with mode %04o%s", place, mode.Perm(), end),
+			fmt.Sprintf("one in which other users cannot replace files, and so must the folders above it: chmod o-w %s, or chmod +t, helps", at))
 	}
 	return nil
 }

@@ -83,11 +83,10 @@ func TestPipes(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := newTestLocker(t, dir, newFakeClock().clock())
-		start := time.Now()
 		_, err := l.TryAcquire(t.Context(), request("first"))
 		expectPathError(t, file, path, err)
-		if took := time.Since(start); took > callLimit/2 {
-			t.Errorf("%s: the error took %v", file, took)
+		if errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: the call waited: %v", file, err)
 		}
 	}
 }
@@ -184,12 +183,12 @@ func TestNewChecksTheFolder(t *testing.T) {
 		if err := os.Chown(path, 12345, 12345); err != nil {
 			t.Fatal(err)
 		}
-		expectPathError(t, "another user's "+file, filepath.Join(link, file), l.Renew(t.Context(), lease))
+		expectPathError(t, "another user's "+file, filepath.Join(link, file), errOf(l.Renew(t.Context(), lease)))
 		if err := os.Chown(path, 0, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := l.Renew(t.Context(), lease); err != nil {
+	if _, err := l.Renew(t.Context(), lease); err != nil {
 		t.Error(err)
 	}
 }
@@ -241,7 +240,8 @@ func TestNewChecksTheFoldersAbove(t *testing.T) {
 	}
 	for path, want := range refused {
 		_, err := New(base + "/" + path) // as written
-		if err == nil || !strings.HasPrefix(err.Error(), "holdfast:") && !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), want) {
+		if err == nil || !strings.HasPrefix(err.Error(), "holdfast:") && !errors.Is(err, driver.ErrInvalid) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want one about %s", path, err, want)
 		}
 	}

@@ -30,7 +30,7 @@ func fullTask(dir string) error {
 	ctx := context.Background()
 	_, err = l.TryAcquire(ctx, driver.Request{Name: "new", ID: driver.NewLeaseID("second"), TTL: 60e9})
 	fmt.Println("new:", err)
-	fmt.Println("old:", l.Renew(ctx, driver.Lease{Name: "n", ID: driver.NewLeaseID("first"), TTL: 60e9}))
+	fmt.Println("old:", errOf(l.Renew(ctx, driver.Lease{Name: "n", ID: driver.NewLeaseID("first"), TTL: 60e9})))
 	return nil
 }
 

@@ -27,7 +27,8 @@ func handOverTask(dir string) error {
 	if err != nil {
 		return err
 	}
-	client, err := holdfast.New(l, holdfast.WithPollInterval(time.Hour), holdfast.WithTTL(2*time.Hour), holdfast.WithLogger(slog.New(slog.DiscardHandler)))
+	client, err := holdfast.New(l, holdfast.WithPollInterval(time.Hour), holdfast.WithTTL(2*time.Hour),
+		holdfast.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return err
 	}

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/lockrecord"
 	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
@@ -49,13 +49,17 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[driver.Recor
 // readAll reads all records.
 func (l *Locker) readAll(ctx context.Context, prefix string) ([]listed, error) {
 	entries, err := os.ReadDir(l.dir)
+	if l.absent.Load() && errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the folder: %w", err)
 	}
+	l.absent.Store(false)
 	var found []listed
 	for _, entry := range entries {
 		base, ok := strings.CutSuffix(entry.Name(), ".json")
-		if !ok || !mayHavePrefix(base, prefix) {
+		if !ok || !lockrecord.MayHavePrefix(base, prefix) {
 			continue
 		}
 		r, err := l.readStem(ctx, base)
@@ -74,7 +78,7 @@ func (l *Locker) readAll(ctx context.Context, prefix string) ([]listed, error) {
 }
 
 // InspectBatch implements [driver.BatchInspector]. It reads one file for each name, in one call.
-func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
+func (l *Locker) InspectBatch(ctx context.Context, _ driver.WaiterID, names []string) ([]driver.Record, []error) {
 	names = slices.Clone(names) // the caller may return and change them first
 	all, failed := result(func(set func([]listed)) error {
 		return l.runDetached(ctx, nil, func(ctx context.Context) error {
@@ -127,22 +131,6 @@ func (l *Locker) readName(ctx context.Context, name string) (record, lockstate.M
 		err = nil
 	}
 	return rec, now, err
-}
-
-// nameOf returns the lock's name for a stem, or the stem itself if that does not contain the
-// name.
-func nameOf(base string) string {
-	if name, err := url.PathUnescape(base); err == nil && stem(name) == base {
-		return name
-	}
-	return base
-}
-
-// mayHavePrefix reports whether the stem can be that of a name with the prefix. Only then is
-// the record read. The stem of a long name does not contain the whole name.
-func mayHavePrefix(stem, prefix string) bool {
-	name, err := url.PathUnescape(stem)
-	return err != nil || strings.Contains(stem, "~") || strings.HasPrefix(name, prefix)
 }
 
 // readStem reads the record of a stem. It does not lock the lock file, since a record is always

@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/lockrecord"
 	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
@@ -12,13 +13,13 @@ import (
 func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	req.Data = bytes.Clone(req.Data) // the caller may return and change its data first
 	return result(func(set func(driver.Lease)) error {
-		return l.call(ctx, "acquire", req.Name, req.Validate(limits), func(ctx context.Context) error {
+		return l.call(ctx, "acquire", req.Name, req.Validate(l.Info()), func(ctx context.Context) error {
 			defer l.acquires.begin(req.ID)()
 			return l.change(ctx, req.Name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
-				if !lock.Acquire(req, digest(req.ID.Reveal()), "", now) {
+				if !lock.Acquire(req, lockrecord.Digest(req.ID), "", now) {
 					return false, &driver.HeldError{Record: lock.Record(req.Name, now)}
 				}
-				set(driver.Lease{Name: req.Name, ID: req.ID, Owner: lock.Owner, Token: lock.Token, TTL: req.TTL})
+				set(lock.Lease(req, lockrecord.Digest(req.ID)))
 				return true, nil
 			})
 		})
@@ -26,14 +27,14 @@ func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lea
 }
 
 // Renew implements [driver.Locker].
-func (l *Locker) Renew(ctx context.Context, lease driver.Lease) error {
+func (l *Locker) Renew(ctx context.Context, lease driver.Lease) (driver.Lease, error) {
 	invalid := driver.ValidateName(lease.Name, limits)
 	if invalid == nil {
 		invalid = driver.ValidateTTL(lease.TTL, limits)
 	}
-	return l.call(ctx, "renew", lease.Name, invalid, func(ctx context.Context) error {
+	return lease, l.call(ctx, "renew", lease.Name, invalid, func(ctx context.Context) error {
 		return l.change(ctx, lease.Name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
-			if !lock.Renew(digest(lease.ID.Reveal()), lease.TTL, now) {
+			if !lock.Renew(lockrecord.Digest(lease.ID), lease.TTL, now) {
 				return false, driver.ErrLost
 			}
 			return true, nil
@@ -50,7 +51,7 @@ func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 			return err
 		}
 		return l.change(ctx, lease.Name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
-			return lock.Release(digest(lease.ID.Reveal()), now), nil
+			return lock.Release(lockrecord.Digest(lease.ID), now), nil
 		})
 	})
 }
@@ -64,7 +65,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error
 				return err
 			}
 			r := rec.Record(name, now)
-			rec.History = rec.history()
+			rec.History = rec.Tenures()
 			r.ReadAt, r.History = now.Wall, rec.PastHolders(l.settings.history, now)
 			set(r)
 			return nil
@@ -73,25 +74,25 @@ func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error
 }
 
 // Break implements [driver.Breaker].
-func (l *Locker) Break(ctx context.Context, name string, token uint64) error {
-	return l.call(ctx, "break", name, driver.ValidateName(name, limits), func(ctx context.Context) error {
+func (l *Locker) Break(ctx context.Context, name string, target driver.BreakTarget) error {
+	return l.call(ctx, "break", name, driver.ValidateBreak(name, target, limits), func(ctx context.Context) error {
 		return l.change(ctx, name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
-			if err := lock.Record(name, now).CheckToken(token); err != nil {
+			if affects, err := lock.CheckTarget(name, target, now); !affects || err != nil {
 				return false, err
 			}
-			return lock.Break(), nil
+			return lock.Break(lock.Targets(target)...), nil
 		})
 	})
 }
 
 // BreakNow implements [driver.Breaker].
-func (l *Locker) BreakNow(ctx context.Context, name string, token uint64) error {
-	return l.call(ctx, "break", name, driver.ValidateName(name, limits), func(ctx context.Context) error {
+func (l *Locker) BreakNow(ctx context.Context, name string, target driver.BreakTarget) error {
+	return l.call(ctx, "break", name, driver.ValidateBreak(name, target, limits), func(ctx context.Context) error {
 		return l.change(ctx, name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
-			if err := lock.Record(name, now).CheckToken(token); err != nil {
+			if affects, err := lock.CheckTarget(name, target, now); !affects || err != nil {
 				return false, err
 			}
-			return lock.BreakNow(now), nil
+			return lock.BreakNow(now, lock.Targets(target)...), nil
 		})
 	})
 }
@@ -126,7 +127,7 @@ func (l *Locker) WriteData(ctx context.Context, lease driver.Lease, data []byte,
 	}
 	return l.call(ctx, "write data", lease.Name, invalid, func(ctx context.Context) error {
 		return l.change(ctx, lease.Name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
-			err := lock.Write(digest(lease.ID.Reveal()), data, at, now)
+			err := lock.Write(lockrecord.Digest(lease.ID), data, at, now)
 			return err == nil, err
 		})
 	})

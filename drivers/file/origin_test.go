@@ -25,7 +25,7 @@ func TestReboot(t *testing.T) {
 	if err != nil || r.State != driver.StateFree || r.Token != before.Token || string(r.Data) != "data" {
 		t.Errorf("after the reboot: %+v, error %v; want free, with token and data", r, err)
 	}
-	if err := l.Renew(t.Context(), before); !errors.Is(err, driver.ErrLost) {
+	if _, err := l.Renew(t.Context(), before); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("renewal of a lease from before the reboot: %v, want ErrLost", err)
 	}
 	req := request("second")
@@ -75,7 +75,7 @@ func TestSameBoot(t *testing.T) {
 	if _, err := l.TryAcquire(t.Context(), request("second")); !errors.Is(err, driver.ErrHeld) {
 		t.Errorf("from another container: %v, want ErrHeld", err)
 	}
-	if err := l.Renew(t.Context(), lease); err != nil {
+	if _, err := l.Renew(t.Context(), lease); err != nil {
 		t.Errorf("renewal from another container: %v", err)
 	}
 }

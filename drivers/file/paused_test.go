@@ -45,7 +45,7 @@ func TestPausedBetweenClockAndRecord(t *testing.T) {
 			renewals := func() {
 				for range 3 {
 					d.advance(lease.TTL / 2)
-					if err := holder.Renew(context.WithoutCancel(t.Context()), lease); err != nil {
+					if _, err := holder.Renew(context.WithoutCancel(t.Context()), lease); err != nil {
 						t.Error(err)
 					}
 				}

@@ -116,7 +116,8 @@ func compete(until context.Context, l *Locker, dir, owner string) error {
 	ctx := context.WithoutCancel(until)
 	for until.Err() == nil {
 		name := crashNames[rand.IntN(len(crashNames))]
-		req := driver.Request{Name: name, ID: driver.NewLeaseID(owner + "." + strconv.FormatUint(rand.Uint64(), 16)), Owner: owner, TTL: time.Minute, Data: []byte(owner)}
+		req := driver.Request{Name: name, ID: driver.NewLeaseID(owner + "." + strconv.FormatUint(rand.Uint64(), 16)), Owner: owner,
+			TTL: time.Minute, Data: []byte(owner)}
 		lease, err := l.TryAcquire(ctx, req)
 		if errors.Is(err, driver.ErrHeld) {
 			continue
@@ -150,7 +151,7 @@ func hold(ctx context.Context, l *Locker, dir string, lease driver.Lease) error 
 	if err := log.Close(); err != nil {
 		return err
 	}
-	renewed := l.Renew(ctx, lease)
+	_, renewed := l.Renew(ctx, lease)
 	if err := os.Remove(marker); err != nil {
 		return err
 	}
@@ -221,7 +222,7 @@ func killOne(t *testing.T, l *Locker, dir string) {
 		}
 		if r.State == driver.StateHeld && r.Owner == dead { // no other process can take it now
 			_ = os.Remove(filepath.Join(dir, name+".marker"))
-			if err := l.BreakNow(t.Context(), name, 0); err != nil {
+			if err := l.BreakNow(t.Context(), name, driver.BreakAnybody()); err != nil {
 				t.Errorf("after a kill: %v", err)
 			}
 		}

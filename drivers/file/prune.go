@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 const (
@@ -201,8 +203,8 @@ func (l *Locker) prunedToken(ctx context.Context) (uint64, error) {
 	}
 	token, err := strconv.ParseUint(string(bytes.TrimSpace(content)), 10, 63)
 	if err != nil {
-		return 0, fmt.Errorf("the file %s is damaged, which should contain the highest token that was removed: "+
-			"write a number into it that is at least as high as every token so far", path)
+		return 0, driver.Damaged(fmt.Errorf("the file %s is damaged, which should contain the highest token that was removed: "+
+			"write a number into it that is at least as high as every token so far", path))
 	}
 	return token, nil
 }

@@ -69,7 +69,8 @@ func TestPrune(t *testing.T) {
 	stay := []string{released("young"), filepath.Join(dir, "held.json"), filepath.Join(dir, "expired-since.json"),
 		written("damaged", "{"), written("another", "{}\n"),
 		written("copied", string(must(os.ReadFile(gone[0])))),
-		written("elsewhere", strings.NewReplacer("boot 1", "boot 2", "machine 1", "machine 2", `"old"`, `"elsewhere"`).Replace(string(must(os.ReadFile(gone[0]))))),
+		written("elsewhere", strings.NewReplacer("boot 1", "boot 2", "machine 1", "machine 2", `"old"`,
+			`"elsewhere"`).Replace(string(must(os.ReadFile(gone[0]))))),
 		filepath.Join(dir, "notes.txt")}
 	if err := os.WriteFile(stay[len(stay)-1], nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -108,7 +109,8 @@ func TestPruneKeepsTokensRising(t *testing.T) {
 	l := newTestLocker(t, dir, d.clock())
 	l.settings.retention = 0
 	var last uint64
-	for round, wall := range []time.Time{time.Now(), time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC), time.Now()} {
+	for round, wall := range []time.Time{time.Now(), time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC),
+		time.Now()} {
 		d.setWall(wall)
 		for _, name := range []string{"n", "n", "m"} {
 			req := requestFor(name)

@@ -3,7 +3,6 @@ package file
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/lockrecord"
 	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
@@ -46,11 +46,11 @@ func everyCall(ctx context.Context, l *Locker) map[string]error {
 	lease := driver.Lease{Name: "n", ID: driver.NewLeaseID("first"), TTL: time.Minute}
 	errs := map[string]error{}
 	_, errs["TryAcquire"] = l.TryAcquire(ctx, request("second"))
-	errs["Renew"] = l.Renew(ctx, lease)
+	_, errs["Renew"] = l.Renew(ctx, lease)
 	errs["Release"] = l.Release(ctx, lease)
 	_, errs["Inspect"] = l.Inspect(ctx, "n")
-	errs["Break"] = l.Break(ctx, "n", 0)
-	errs["BreakNow"] = l.BreakNow(ctx, "n", 0)
+	errs["Break"] = l.Break(ctx, "n", driver.BreakAnybody())
+	errs["BreakNow"] = l.BreakNow(ctx, "n", driver.BreakAnybody())
 	_, _, errs["ReadData"] = l.ReadData(ctx, "n")
 	errs["WriteData"] = l.WriteData(ctx, lease, nil, driver.DataRevision{Token: lease.Token})
 	for _, err := range l.List(ctx, "") {
@@ -204,14 +204,17 @@ func TestRecordHidesTheID(t *testing.T) {
 // that follows it can be read, too. A record that the driver writes is never too large to be read.
 func FuzzRecord(f *testing.F) {
 	whole, err := record{Version: version, Name: "n", Machine: "machine 1", Boot: "boot 1", Used: time.Hour, Retention: time.Hour,
-		Lock: lockstate.Lock{Holder: digest("first"), Owner: "me", Token: 7, TTL: time.Minute, Expires: time.Hour,
-			AcquiredAt: time.UnixMilli(1), RenewedAt: time.UnixMilli(2), Renewals: 1, Broken: true, Data: []byte("data"), Writes: 2}}.encode()
+		Stored: lockrecord.Stored{Lock: lockstate.Lock{Holder: lockrecord.Digest(driver.NewLeaseID("first")), Owner: "me", Token: 7,
+			TTL: time.Minute, Expires: time.Hour,
+			AcquiredAt: time.UnixMilli(1), RenewedAt: time.UnixMilli(2), Renewals: 1, Broken: true, Data: []byte("data"), Writes: 2}}}.encode()
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(whole)
-	f.Add([]byte(`{"version":1,"name":"n","machine":"m","boot":"b","token":9223372036854775806,"acquiredAt":"9999-12-31T23:59:59.999999999-23:59"}`))
-	f.Add([]byte(`{"version":1,"Name":"\ud800","name":"\u2028","machine":"m","boot":"b","token":1,"acquiredAt":"0000-01-01T00:00:00+23:59","data":""}`))
+	f.Add([]byte(`{"version":1,"name":"n","machine":"m","boot":"b","token":9223372036854775806,` +
+		`"acquiredAt":"9999-12-31T23:59:59.999999999-23:59"}`))
+	f.Add([]byte(`{"version":1,"Name":"\ud800","name":"\u2028","machine":"m","boot":"b","token":1,` +
+		`"acquiredAt":"0000-01-01T00:00:00+23:59","data":""}`))
 	f.Add([]byte("{}\n{}"))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		rec, err := decode(content)
@@ -226,17 +229,19 @@ func FuzzRecord(f *testing.F) {
 		if second := mustEncode(t, again); !bytes.Equal(first, second) {
 			t.Errorf("%s becomes %s and then %s", content, first, second)
 		}
-		if rec.Token == 0 || rec.Token >= lastToken || rec.Holder != "" && rec.TTL <= 0 || rec.Retention < 0 {
+		if rec.Token == 0 || rec.Token >= lockrecord.LastToken || rec.Holder != "" && rec.TTL <= 0 || rec.Retention < 0 {
 			t.Errorf("%s is accepted: %+v", content, rec)
 		}
 		last := rec.Token
 		req := driver.Request{Name: rec.Name, ID: driver.NewLeaseID("next"), Owner: rec.Owner, TTL: time.Minute}
-		if rec.BreakNow(lockstate.Moment{Wall: time.UnixMilli(2)}); last == lastToken-1 || req.Validate(limits) != nil {
+		if rec.BreakNow(lockstate.Moment{Wall: time.UnixMilli(2)}); last == lockrecord.LastToken-1 ||
+			req.Validate(driver.Info{Limits: limits}) != nil {
 			return
 		}
-		rec.Acquire(req, digest("next"), "", lockstate.Moment{Elapsed: time.Hour, Wall: time.UnixMilli(3).UTC()})
+		rec.Acquire(req, lockrecord.Digest(driver.NewLeaseID("next")), "", lockstate.Moment{Elapsed: time.Hour, Wall: time.UnixMilli(3).UTC()})
 		granted, err := decode(mustEncode(t, rec))
-		if err != nil || granted.Token <= last || granted.Holder != digest("next") || !bytes.Equal(granted.Data, rec.Data) {
+		if err != nil || granted.Token <= last || granted.Holder != lockrecord.Digest(driver.NewLeaseID("next")) ||
+			!bytes.Equal(granted.Data, rec.Data) {
 			t.Errorf("%s is granted as %+v, error %v", content, granted, err)
 		}
 		if size := len(mustEncode(t, rec)); len(rec.Data) <= limits.MaxData && len(rec.Machine)+len(rec.Boot) < 1000 && size > maxRecord {
@@ -254,60 +259,13 @@ func mustEncode(t *testing.T, rec record) []byte {
 	return content
 }
 
-// earlierRecord has the fields that earlier versions of the driver know. They refuse a record that
-// has another one.
-type earlierRecord struct {
-	Version    int           `json:"version"`
-	Name       string        `json:"name"`
-	Machine    string        `json:"machine"`
-	Boot       string        `json:"boot"`
-	Used       time.Duration `json:"usedNanoseconds,omitempty"`
-	Retention  time.Duration `json:"retentionNanoseconds,omitempty"`
-	Holder     string        `json:"holder,omitempty"`
-	Owner      string        `json:"owner"`
-	Token      uint64        `json:"token"`
-	TTL        time.Duration `json:"ttlNanoseconds"`
-	Expires    time.Duration `json:"expiresNanoseconds"`
-	AcquiredAt time.Time     `json:"acquiredAt"`
-	RenewedAt  time.Time     `json:"renewedAt"`
-	Renewals   uint64        `json:"renewals"`
-	Broken     bool          `json:"broken,omitempty"`
-	Data       []byte        `json:"data,omitempty"`
-	Writes     uint64        `json:"writes,omitempty"`
-	Queue      []struct {
-		ID    string        `json:"id"`
-		Until time.Duration `json:"untilNanoseconds"`
-	} `json:"queue,omitempty"`
-}
-
-// An earlier version reads a record with a history, and keeps the history when it writes the record.
-// Its own tenure is in the history once this version grants the lock.
-func TestHistoryBesideAnEarlierVersion(t *testing.T) {
+// A damaged history is no error: what is whole behind the damage stays, and the last holder is known from the record.
+func TestDamagedHistory(t *testing.T) {
 	dir := t.TempDir()
-	c := newFakeClock()
-	l := newTestLocker(t, dir, c.clock())
+	l := newTestLocker(t, dir, newFakeClock().clock())
 	path := filepath.Join(dir, "n.json")
-	earlier := func(change func(r *earlierRecord)) {
-		t.Helper()
-		content, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var r earlierRecord
-		dec := json.NewDecoder(bytes.NewReader(content))
-		dec.DisallowUnknownFields()
-		if err := dec.Decode(&r); err != nil {
-			t.Fatalf("an earlier version cannot read %s: %v", content, err)
-		}
-		change(&r)
-		if content, err = json.MarshalIndent(r, "", "  "); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
 	past := func() string {
+		t.Helper()
 		r, err := l.Inspect(t.Context(), "n")
 		if err != nil {
 			t.Fatal(err)
@@ -328,27 +286,26 @@ func TestHistoryBesideAnEarlierVersion(t *testing.T) {
 	}
 	hold("a")
 	hold("b")
-	earlier(func(r *earlierRecord) {
-		r.Holder, r.Owner, r.Token, r.Expires = digest("old"), "old", r.Token+1, 2*time.Hour
-	})
-	if got := past(); got != "b released, a released" {
-		t.Errorf("while an earlier version holds the lock, the history is %q", got)
-	}
-	earlier(func(r *earlierRecord) { r.Holder = "" })
-	if got := past(); got != "old unknown, b released, a released" {
-		t.Errorf("after its release the history is %q", got)
-	}
 	hold("c")
-	if got := past(); got != "c released, old unknown, b released, a released" {
-		t.Errorf("after another tenure the history is %q", got)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
 	}
-	whole := ""
-	earlier(func(r *earlierRecord) { whole = r.Queue[0].ID })
+	rec, err := decode(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := rec.HistoryText()
+	if got := past(); got != "c released, b released, a released" {
+		t.Fatalf("the history is %q", got)
+	}
 	for damaged, want := range map[string]string{
-		historyMark + "damaged,1;2": "c unknown", historyMark: "c unknown", whole + ",": "c unknown",
-		strings.Replace(whole, ";r;a", ";r", 1): "c released, old unknown, b released",
+		"damaged,1;2": "c unknown", "": "c unknown", whole + ",": "c unknown",
+		strings.Replace(whole, ";r;a", ";r", 1): "c released, b released",
 	} {
-		earlier(func(r *earlierRecord) { r.Queue[0].ID = damaged })
+		if err := os.WriteFile(path, bytes.Replace(content, []byte(whole), []byte(damaged), 1), 0o600); err != nil {
+			t.Fatal(err)
+		}
 		if got := past(); got != want {
 			t.Errorf("with the history %q it is %q, want %q", damaged, got, want)
 		}
@@ -368,7 +325,8 @@ func TestHistoryAfterAReboot(t *testing.T) {
 	l := newTestLocker(t, dir, rebooted)
 	for range 2 {
 		r, err := l.Inspect(t.Context(), "n")
-		if err != nil || len(r.History) != 1 || r.History[0].End != driver.EndExpired || !r.History[0].Until.IsZero() || r.History[0].Owner != "me" {
+		if err != nil || len(r.History) != 1 || r.History[0].End != driver.EndExpired || !r.History[0].Until.IsZero() ||
+			r.History[0].Owner != "me" {
 			t.Errorf("the history is %+v, error %v", r.History, err)
 		}
 		mustAcquire(t, l, request("second"))
@@ -389,12 +347,13 @@ func TestHistoryLength(t *testing.T) {
 			t.Fatal(err)
 		}
 		rec, err := decode(content)
-		if err != nil || len(rec.history()) != n || strings.Contains(string(content), "queue") != (n > 0) || l.Capabilities().History != n {
+		if err != nil || len(rec.Tenures()) != n || strings.Contains(string(content), "past") != (n > 0) || l.Info().History != n {
 			t.Errorf("%d past holders, error %v, want %d:\n%s", len(rec.History), err, n, content)
 		}
 	}
 	for _, n := range []int{-1, driver.MaxHistory + 1} {
-		if _, err := newLocker(dir, newFakeClock().clock(), WithHistory(n)); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "history") {
+		if _, err := newLocker(dir, newFakeClock().clock(), WithHistory(n)); !errors.Is(err, driver.ErrInvalid) ||
+			!strings.Contains(err.Error(), "history") {
 			t.Errorf("WithHistory(%d): %v", n, err)
 		}
 	}

@@ -49,7 +49,7 @@ func openInUse(ctx context.Context, path string, flag int, perm os.FileMode) (*o
 			limit = maxDenied
 		}
 		if !inUse(err) || time.Since(start) > limit {
-			return f, err
+			return f, noteDenied(err)
 		}
 		select {
 		case <-ctx.Done():

@@ -31,7 +31,7 @@ func TestPruneAfterAWallClockStep(t *testing.T) {
 		"renewed after its expiry": func() {
 			lease := mustAcquire(t, l, request("second"))
 			d.advance(time.Hour)
-			if err := l.Renew(t.Context(), lease); err != nil {
+			if _, err := l.Renew(t.Context(), lease); err != nil {
 				t.Fatal(err)
 			}
 			d.advance(time.Minute)

@@ -98,7 +98,7 @@ func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Loc
 		rec.Retention = l.settings.retention
 	}
 	rec.Used = now.Elapsed
-	rec.keepHistory(l.settings.history)
+	rec.KeepTenures(l.settings.history)
 	if err := l.store(ctx, base, name, rec, granted || string(rec.Data) != string(before.Data)); err != nil {
 		return err
 	}
@@ -142,7 +142,8 @@ func (l *Locker) lockFile(ctx context.Context, path string) (unlock func(), err 
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%s is locked by another process, which takes milliseconds unless that process is stopped or its disk hangs: %w", path, ended(ctx))
+			return nil, fmt.Errorf("%s is locked by another process, which takes milliseconds unless that process is stopped or its disk hangs: %w",
+				path, ended(ctx))
 		case <-time.After(backoff):
 			backoff = min(2*backoff, maxLockBackoff)
 		}
@@ -170,15 +171,15 @@ func isCurrent(f *flock.Flock, path string) (bool, error) {
 func (l *Locker) load(ctx context.Context, path, name string) (record, error) {
 	rec, err := l.readRecord(ctx, path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, err := os.Stat(l.dir); err != nil {
-			return record{}, fmt.Errorf("the folder is gone: %s", err.Error()) // must not match fs.ErrNotExist
+		if gone := l.folderGone(); gone != nil {
+			return record{}, gone
 		}
 	}
 	if err != nil {
 		return record{}, err
 	}
 	if rec.Name != name {
-		return record{}, fmt.Errorf("the record %s is that of lock %q, not of %q: was it copied?", path, rec.Name, name)
+		return record{}, driver.Damaged(fmt.Errorf("the record %s is that of lock %q, not of %q: was it copied?", path, rec.Name, name))
 	}
 	return l.checkOrigin(path, rec)
 }
@@ -191,8 +192,8 @@ func (l *Locker) checkOrigin(path string, rec record) (record, error) {
 		rec.End(driver.EndExpired, time.Time{}) // the holder ended with its boot
 	default:
 		// Promise 1: the clock of another machine cannot judge the lease, so nothing is granted.
-		return record{}, fmt.Errorf("the record %s was written on another machine (%.40q, this is %s): "+
-			"a folder serves the processes of one machine only; if that machine is gone, delete the record", path, rec.Machine, l.clock.machine)
+		return record{}, driver.Damaged(fmt.Errorf("the record %s was written on another machine (%.40q, this is %s): "+
+			"a folder serves the processes of one machine only; if that machine is gone, delete the record", path, rec.Machine, l.clock.machine))
 	}
 	return rec, nil
 }
@@ -221,11 +222,18 @@ func (l *Locker) replace(ctx context.Context, base, ending string, content []byt
 	}
 	if durable {
 		if err := l.disk.syncDir(l.dir); err != nil {
-			return fmt.Errorf("saving the folder: %w", err)
+			return &unsavedError{err}
 		}
 	}
 	return nil
 }
+
+// unsavedError: the record is replaced, but a crash of the machine may undo it. So the outcome is
+// unknown, whatever the cause.
+type unsavedError struct{ cause error }
+
+func (e *unsavedError) Error() string { return "saving the folder: " + e.cause.Error() }
+func (e *unsavedError) Unwrap() error { return e.cause }
 
 // writeSynced creates a file and waits until it is on disk. Without waiting, a crash of the
 // machine after the rename could leave an empty file. An existing file is removed and never

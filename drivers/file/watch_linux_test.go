@@ -40,14 +40,15 @@ func TestOnlyAFreeLockCausesAnEvent(t *testing.T) {
 	lease := mustAcquire(t, l, request("first"))
 	quiet := func() error {
 		data := driver.DataRevision{Token: lease.Token}
-		return errors.Join(l.Renew(t.Context(), lease), l.WriteData(t.Context(), lease, []byte("new"), data), l.Renew(t.Context(), lease))
+		return errors.Join(errOf(l.Renew(t.Context(), lease)), l.WriteData(t.Context(), lease, []byte("new"), data),
+			errOf(l.Renew(t.Context(), lease)))
 	}
 	for _, step := range []struct {
 		what string
 		do   func() error
 	}{
 		{"release", func() error { return l.Release(t.Context(), lease) }},
-		{"break", func() error { return l.BreakNow(t.Context(), lease.Name, 0) }},
+		{"break", func() error { return l.BreakNow(t.Context(), lease.Name, driver.BreakAnybody()) }},
 		{"removal", func() error { return os.Remove(filepath.Join(dir, stem(lease.Name)+".json")) }},
 	} {
 		if err := quiet(); err != nil {
@@ -96,7 +97,8 @@ func TestInotifyEventsAreRead(t *testing.T) {
 		return append(binary.NativeEndian.AppendUint32(b, uint32(len(name))), name...)
 	}
 	for what, last := range map[string]uint32{
-		"the folder is removed": syscall.IN_DELETE_SELF, "renamed": syscall.IN_MOVE_SELF, "unmounted": syscall.IN_UNMOUNT, "the watch is gone": syscall.IN_IGNORED,
+		"the folder is removed": syscall.IN_DELETE_SELF, "renamed": syscall.IN_MOVE_SELF, "unmounted": syscall.IN_UNMOUNT,
+		"the watch is gone": syscall.IN_IGNORED,
 	} {
 		r, w, err := os.Pipe()
 		if err != nil {

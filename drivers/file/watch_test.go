@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/waitqueue"
 )
 
 const waitLimit = time.Minute
@@ -24,7 +25,10 @@ const waitLimit = time.Minute
 // watchName counts the calls of wake, and has a channel that gets a value for the latest of them.
 func watchName(l *Locker, name string) (woken <-chan struct{}, calls *atomic.Int64, stop func()) {
 	c, calls := make(chan struct{}, 1), new(atomic.Int64)
-	return c, calls, l.watcher.Watch(name, func() {
+	return c, calls, l.watcher.Wake(name, "", func(up driver.Wakeup) {
+		if up.Kind == driver.WakingEnded {
+			return
+		}
 		calls.Add(1)
 		select {
 		case c <- struct{}{}:
@@ -63,6 +67,13 @@ func watchedLocker(t *testing.T, dir string) (l *Locker, log *lockedBuffer, open
 	l.watcher.open = opened.open
 	t.Cleanup(func() { _ = l.Close(context.WithoutCancel(t.Context())) }) // waits for a prune, which writes to the folder
 	return l, log, opened
+}
+
+// lingering changes how long a folder that nobody needs stays watched.
+func lingering(l *Locker, linger time.Duration) {
+	open := l.watcher.open
+	l.watcher = newWatcherWith(l, l.watcher.logger, linger)
+	l.watcher.open = open
 }
 
 type lockedBuffer struct {
@@ -164,15 +175,15 @@ func testWatchWakes(t *testing.T, open openFunc, anyChange bool) {
 		wakes bool
 		do    func() error
 	}{
-		{"renewal", false, func() error { return holder.Renew(t.Context(), lease) }},
+		{"renewal", false, func() error { return errOf(holder.Renew(t.Context(), lease)) }},
 		{"data", false, func() error {
 			return holder.WriteData(t.Context(), lease, bytes.Repeat([]byte("x"), limits.MaxData), driver.DataRevision{Token: lease.Token})
 		}},
-		{"renewal with much data", false, func() error { return holder.Renew(t.Context(), lease) }},
-		{"break", false, func() error { return holder.Break(t.Context(), lease.Name, 0) }},
+		{"renewal with much data", false, func() error { return errOf(holder.Renew(t.Context(), lease)) }},
+		{"break", false, func() error { return holder.Break(t.Context(), lease.Name, driver.BreakAnybody()) }},
 		{"release", true, func() error { return holder.Release(t.Context(), lease) }},
 		{"grant", false, func() (err error) { lease, err = holder.TryAcquire(t.Context(), request("second")); return err }},
-		{"break, now", true, func() error { return holder.BreakNow(t.Context(), lease.Name, 0) }},
+		{"break, now", true, func() error { return holder.BreakNow(t.Context(), lease.Name, driver.BreakAnybody()) }},
 		{"grant", false, func() (err error) { lease, err = holder.TryAcquire(t.Context(), request("third")); return err }},
 		{"removal", true, func() error { return os.Remove(filepath.Join(dir, stem(lease.Name)+".json")) }},
 		{"grant", false, func() (err error) { lease, err = holder.TryAcquire(t.Context(), request("fourth")); return err }},
@@ -198,7 +209,7 @@ func testWatchWakes(t *testing.T, open openFunc, anyChange bool) {
 func TestWatchSharesOneWatchOfTheSystem(t *testing.T) {
 	t.Parallel()
 	l, _, opened := watchedLocker(t, t.TempDir())
-	l.watcher.linger = 20 * time.Millisecond
+	lingering(l, 20*time.Millisecond)
 	added := make(chan struct{}) // only a watch that was there before is woken once when the folder is watched
 	l.watcher.open = func(dir string, changed func(string), missed func()) (*folderWatch, error) {
 		<-added
@@ -233,11 +244,7 @@ func TestWatchSharesOneWatchOfTheSystem(t *testing.T) {
 	if n := opened.count(); n != 1 {
 		t.Errorf("%d watches of the system for %d names", n, names)
 	}
-	running := func() bool {
-		l.watcher.mu.Lock()
-		defer l.watcher.mu.Unlock()
-		return l.watcher.running
-	}
+	running := l.watcher.Running
 	if !running() {
 		t.Error("the goroutine has ended while there are waiters")
 	}
@@ -305,7 +312,7 @@ func TestWatchOfAFolderThatIsReplaced(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "up", "locks")
 			l, log, _ := watchedLocker(t, dir)
-			l.watcher.linger = 20 * time.Millisecond // how often the folder is compared
+			lingering(l, 20*time.Millisecond) // how often the folder is compared
 			woken, calls, stop := watchName(l, "n")
 			defer stop()
 			awaitWake(t, woken, "the watch is in effect")
@@ -354,7 +361,7 @@ func TestWatchThatFails(t *testing.T) {
 	}
 	n, took := tries.Load(), time.Since(began)
 	most := int64(1)
-	for backoff, sum := firstRetry, firstRetry; sum <= took; most++ {
+	for backoff, sum := waitqueue.FirstRetry/2, waitqueue.FirstRetry/2; sum <= took; most++ {
 		backoff = min(2*backoff, longestRetry)
 		sum += backoff
 	}
@@ -374,7 +381,8 @@ func TestWatchOfAFolderThatGrows(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l, log, opened := watchedLocker(t, dir)
-	l.watcher.limit, l.watcher.linger = 10, 20*time.Millisecond
+	lingering(l, 20*time.Millisecond)
+	l.watcher.limit = 10
 	woken, _, stop := watchName(l, "n")
 	defer stop()
 	awaitWake(t, woken, "the watch is in effect")
@@ -385,11 +393,7 @@ func TestWatchOfAFolderThatGrows(t *testing.T) {
 		}
 	}
 	eventually(t, "a warning", func() bool { return log.count("more than 10 files") == 1 })
-	inEffect := func() bool {
-		l.watcher.mu.Lock()
-		defer l.watcher.mu.Unlock()
-		return l.watcher.inEffect
-	}
+	inEffect := func() bool { return !l.watcher.OpenSince().IsZero() }
 	if n := opened.count(); inEffect() || n != 1 {
 		t.Errorf("the folder is watched: %v, by %d watches", inEffect(), n)
 	}

@@ -11,16 +11,25 @@ import (
 )
 
 // RenewBatch implements [driver.BatchRenewer].
-func (l *Locker) RenewBatch(ctx context.Context, leases []driver.Lease) []error {
+func (l *Locker) RenewBatch(ctx context.Context, leases []driver.Lease) ([]driver.Lease, []error) {
 	errs := make([]error, len(leases))
 	for i, lease := range leases {
-		errs[i] = l.Renew(ctx, lease)
+		_, errs[i] = l.Renew(ctx, lease)
+	}
+	return leases, errs
+}
+
+// ReleaseBatch implements [driver.BatchReleaser].
+func (l *Locker) ReleaseBatch(ctx context.Context, leases []driver.Lease) []error {
+	errs := make([]error, len(leases))
+	for i, lease := range leases {
+		errs[i] = l.Release(ctx, lease)
 	}
 	return errs
 }
 
 // InspectBatch implements [driver.BatchInspector]. All records are of the same moment.
-func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
+func (l *Locker) InspectBatch(ctx context.Context, waiter driver.WaiterID, names []string) ([]driver.Record, []error) {
 	records, errs := make([]driver.Record, len(names)), make([]error, len(names))
 	l.store.mu.Lock()
 	defer l.store.mu.Unlock()
@@ -30,7 +39,7 @@ func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]driver.Rec
 			errs[i] = &driver.OpError{Op: "inspect", Backend: backend, Name: name, Err: err}
 			continue
 		}
-		records[i] = l.store.lock(name).RecordFor(name, l.id, now)
+		records[i] = l.store.lock(name).RecordFor(name, string(waiter), now)
 		records[i].Data = nil
 	}
 	return records, errs
@@ -44,7 +53,7 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[driver.Recor
 			now := s.moment()
 			for name, lock := range s.locks {
 				if strings.HasPrefix(name, prefix) {
-					found = append(found, lock.RecordFor(name, l.id, now))
+					found = append(found, lock.RecordFor(name, "", now))
 				}
 			}
 			return nil
@@ -63,25 +72,25 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[driver.Recor
 }
 
 // Break implements [driver.Breaker].
-func (l *Locker) Break(ctx context.Context, name string, token uint64) error {
-	return l.do(ctx, "break", name, driver.ValidateName(name, limits), func(s *Store) error {
+func (l *Locker) Break(ctx context.Context, name string, target driver.BreakTarget) error {
+	return l.do(ctx, "break", name, driver.ValidateBreak(name, target, limits), func(s *Store) error {
 		lock := s.lock(name)
-		if err := lock.Record(name, s.moment()).CheckToken(token); err != nil {
+		if affects, err := lock.CheckTarget(name, target, s.moment()); !affects || err != nil {
 			return err
 		}
-		lock.Break()
+		lock.Break(lock.Targets(target)...)
 		return nil
 	})
 }
 
 // BreakNow implements [driver.Breaker].
-func (l *Locker) BreakNow(ctx context.Context, name string, token uint64) error {
-	return l.do(ctx, "break", name, driver.ValidateName(name, limits), func(s *Store) error {
+func (l *Locker) BreakNow(ctx context.Context, name string, target driver.BreakTarget) error {
+	return l.do(ctx, "break", name, driver.ValidateBreak(name, target, limits), func(s *Store) error {
 		lock, now := s.lock(name), s.moment()
-		if err := lock.Record(name, now).CheckToken(token); err != nil {
+		if affects, err := lock.CheckTarget(name, target, now); !affects || err != nil {
 			return err
 		}
-		if lock.BreakNow(now) {
+		if lock.BreakNow(now, lock.Targets(target)...) {
 			s.freed(name, lock, now)
 		}
 		return nil

@@ -22,11 +22,8 @@ func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 // RemoveProbe implements [driver.Checker].
 func (l *Locker) RemoveProbe(ctx context.Context, name string) error {
 	return l.do(ctx, "remove", name, driver.ValidateName(name, limits), func(s *Store) error {
-		now := s.moment()
-		lock := s.locks[name]
-		// Promise 3: the next token comes from the clock, which must have passed the last one.
-		if lock != nil && !lock.Held(now) && len(lock.Data) == 0 && lock.Token < uint64(max(now.Wall.UnixMilli(), 0)) {
-			delete(s.locks, name)
+		if lock := s.lock(name); !lock.Held(s.moment()) && len(lock.Data) == 0 {
+			s.remove(name)
 		}
 		return nil
 	})

@@ -9,13 +9,13 @@ import (
 
 // TryAcquire implements [driver.Locker].
 func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	return l.acquire(ctx, "acquire", req.Validate(limits), "", req)
+	return l.acquire(ctx, "acquire", req.Validate(l.Info()), "", req)
 }
 
 // HandOver implements [driver.HandOverer]. It wakes no watch, since the lock is held before
 // and afterwards.
 func (l *Locker) HandOver(ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
-	return l.acquire(ctx, "hand over", driver.ValidateHandOver(from, req, limits), from.ID.Reveal(), req)
+	return l.acquire(ctx, "hand over", driver.ValidateHandOver(from, req, l.Info()), from.ID.Reveal(), req)
 }
 
 // acquire grants the lock if it is free, or if the lease with the ID from holds it.
@@ -23,24 +23,27 @@ func (l *Locker) acquire(ctx context.Context, op string, invalid error, from str
 	var lease driver.Lease
 	err := l.do(ctx, op, req.Name, invalid, func(s *Store) error {
 		lock, now := s.lock(req.Name), s.moment()
-		if !lock.AcquireInTurn(req, req.ID.Reveal(), from, l.id, now) {
-			return lock.Refusal(req.Name, l.id, now)
+		if !lock.AcquireInTurn(req, req.ID.Reveal(), from, string(req.Waiter), now) {
+			return lock.Refusal(req.Name, string(req.Waiter), now)
+		}
+		if s.locks[req.Name] == nil {
+			lock.RaiseToken(s.removed + 1) // Promise 3: the clock may not have passed the token of a removed record
 		}
 		lock.KeepHistory(s.history)
 		s.locks[req.Name] = lock
-		lease = driver.Lease{Name: req.Name, ID: req.ID, Owner: lock.Owner, Token: lock.Token, TTL: req.TTL, Contended: len(lock.Queue) > 0}
+		lease = lock.Lease(req, req.ID.Reveal())
 		return nil
 	})
 	return lease, err
 }
 
 // Renew implements [driver.Locker].
-func (l *Locker) Renew(ctx context.Context, lease driver.Lease) error {
+func (l *Locker) Renew(ctx context.Context, lease driver.Lease) (driver.Lease, error) {
 	invalid := driver.ValidateName(lease.Name, limits)
 	if invalid == nil {
 		invalid = driver.ValidateTTL(lease.TTL, limits)
 	}
-	return l.do(ctx, "renew", lease.Name, invalid, func(s *Store) error {
+	return lease, l.do(ctx, "renew", lease.Name, invalid, func(s *Store) error {
 		if !s.lock(lease.Name).Renew(lease.ID.Reveal(), lease.TTL, s.moment()) {
 			return driver.ErrLost
 		}
@@ -63,7 +66,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error
 	var out driver.Record
 	err := l.do(ctx, "inspect", name, driver.ValidateName(name, limits), func(s *Store) error {
 		lock, now := s.lock(name), s.moment()
-		out = lock.RecordFor(name, l.id, now)
+		out = lock.RecordFor(name, "", now)
 		out.ReadAt, out.History = now.Wall, lock.PastHolders(s.history, now)
 		return nil
 	})
@@ -78,12 +81,15 @@ func (s *Store) lock(name string) *lockstate.Lock {
 	return &lockstate.Lock{}
 }
 
-// freed notes that a lock was released, and marks those that wait for it. The store is locked.
+// freed notes that a lock was released, by all of its holders or by one, and marks those that wait for it. The store
+// is locked.
 func (s *Store) freed(name string, lock *lockstate.Lock, now lockstate.Moment) {
-	lock.Expires = now.Elapsed // the turns of the waiters count from here
+	if lock.Holder == "" {
+		lock.Expires = now.Elapsed // the turns of the waiters count from here
+	}
 	lock.KeepHistory(s.history)
 	s.wake(name)
-	s.wakeWaiters(name, lock)
+	s.wakeWaiters(name, lock, now)
 }
 
 // moment reads the clock.

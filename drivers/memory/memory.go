@@ -13,7 +13,6 @@ package memory
 
 import (
 	"context"
-	"crypto/rand"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/lockstate"
+	"github.com/holdfast-go/holdfast/driver/waitqueue"
 )
 
 const backend = "memory"
@@ -35,7 +35,19 @@ var limits = driver.Limits{
 	Poll:     100 * time.Millisecond,
 }
 
-func init() { driver.Register("mem", open) }
+var params = []string{driver.ParamHistory}
+
+func init() {
+	driver.Register(driver.Description{
+		Name:     "memory",
+		Schemes:  []string{"mem"},
+		Examples: []driver.Example{{URL: "mem:", Help: "the memory of this process, for tests"}},
+		Reach:    driver.ReachProcess,
+		Open:     open,
+		Params:   params,
+		TestURL:  "mem:",
+	})
+}
 
 func open(_ context.Context, rawURL string) (driver.Locker, error) {
 	const rule = "mem: and nothing after it but ?history=N; share a store with NewStore"
@@ -50,7 +62,7 @@ func open(_ context.Context, rawURL string) (driver.Locker, error) {
 	if err != nil {
 		return nil, driver.Invalid("URL", "with scheme mem", rule)
 	}
-	if err := driver.CheckParams(query, driver.ParamHistory); err != nil {
+	if err := driver.CheckParams(query, params...); err != nil {
 		return nil, err
 	}
 	history, err := driver.HistoryParam(query)
@@ -60,14 +72,18 @@ func open(_ context.Context, rawURL string) (driver.Locker, error) {
 	return New(WithHistory(history)), nil
 }
 
-// Option sets up a [Store].
+// Option sets up a [Store]. A nil Option is ignored.
 type Option func(*Store)
 
 // WithClock sets the clock that judges expiry. In milliseconds since 1970 it is also the
 // lower bound of tokens. It may step in either direction. now is called while the store is
-// locked, so it must not use the store.
+// locked, so it must not use the store. A nil now changes nothing.
 func WithClock(now func() time.Time) Option {
-	return func(s *Store) { s.now = now }
+	return func(s *Store) {
+		if now != nil {
+			s.now = now
+		}
+	}
 }
 
 // WithHistory sets how many past holders are kept with each lock: 0 to [driver.MaxHistory]. A number
@@ -84,7 +100,8 @@ type Store struct {
 
 	mu      sync.Mutex
 	locks   map[string]*lockstate.Lock
-	watches map[string]map[*watch]struct{}
+	removed uint64 // the greatest token of a removed record
+	watches waitqueue.Watches[*watch]
 	due     []call // woken when the store is unlocked
 }
 
@@ -94,10 +111,11 @@ func NewStore(opts ...Option) *Store {
 		now:     time.Now,
 		history: driver.DefaultHistory,
 		locks:   make(map[string]*lockstate.Lock),
-		watches: make(map[string]map[*watch]struct{}),
 	}
 	for _, opt := range opts {
-		opt(s)
+		if opt != nil {
+			opt(s)
+		}
 	}
 	s.epoch = s.now()
 	return s
@@ -105,16 +123,26 @@ func NewStore(opts ...Option) *Store {
 
 // Locker makes another Locker on the store. Closing it affects neither the other Lockers
 // nor the records.
-func (s *Store) Locker() *Locker { return &Locker{store: s, id: rand.Text()} }
+func (s *Store) Locker() *Locker { return &Locker{store: s} }
 
 // Remove deletes the record of a name, as an operator or a cleanup job does on a server.
-// A holder loses the lock, and the token is forgotten.
+// A holder loses the lock. The next token of the name is greater than that of the record.
 func (s *Store) Remove(name string) {
 	s.mu.Lock()
 	defer s.unlock()
-	delete(s.locks, name)
-	for w := range s.watches[name] { // those in the queue too: it is gone
-		s.due = append(s.due, call{w, 0})
+	s.remove(name)
+	for key, w := range s.watches.All { // those in the queue too: it is gone
+		if key.Name == name {
+			s.due = append(s.due, call{w, driver.Wakeup{}})
+		}
+	}
+}
+
+// remove deletes a record. The store is locked.
+func (s *Store) remove(name string) {
+	if lock := s.locks[name]; lock != nil {
+		s.removed = max(s.removed, lock.Token)
+		delete(s.locks, name)
 	}
 }
 
@@ -124,16 +152,16 @@ func New(opts ...Option) *Locker { return NewStore(opts...).Locker() }
 // Locker uses a [Store]. It is a [driver.Locker] with every capability.
 type Locker struct {
 	store  *Store
-	id     string // in queues
 	closed atomic.Bool
 }
 
 var _ interface {
 	driver.Locker
-	driver.Watcher
+	driver.Waker
 	driver.Queue
 	driver.HandOverer
 	driver.BatchRenewer
+	driver.BatchReleaser
 	driver.BatchInspector
 	driver.Lister
 	driver.Breaker
@@ -141,15 +169,18 @@ var _ interface {
 	driver.Checker
 } = (*Locker)(nil)
 
-// Limits allows TTLs from a millisecond to ten years.
-func (l *Locker) Limits() driver.Limits { return limits }
-
-// Backend returns the name of the backend in errors and metrics.
-func (l *Locker) Backend() string { return backend }
+// Info implements [driver.Locker]. TTLs are from a millisecond to ten years. Grants survive, since all holders are
+// processes, or parts of one, that end with the store.
+func (l *Locker) Info() driver.Info {
+	return driver.Info{Backend: backend, Limits: limits, Modes: driver.Modes{Shared: true}, Expiry: driver.ByServer,
+		Failover: driver.GrantsSurvive, Free: driver.FreeRecord{Token: true, Data: true, History: true}, History: l.store.history,
+		Turn: driver.TurnLength}
+}
 
 // Capabilities has every capability.
 func (l *Locker) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Watcher: l, Queue: l, HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l, History: l.store.history}
+	return driver.Capabilities{Waker: l, Queue: l, HandOverer: l, BatchRenewer: l, BatchReleaser: l, BatchInspector: l, Lister: l,
+		Breaker: l, DataStore: l, Checker: l}
 }
 
 // Close ends the Locker's watches.

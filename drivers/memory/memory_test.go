@@ -73,7 +73,7 @@ func TestHandOverWakesNoWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	wakes := 0
-	stop := store.Locker().Watch("n", func() { wakes++ })
+	stop := store.Locker().Wake("n", "", func(driver.Wakeup) { wakes++ })
 	defer stop()
 	next, err := l.HandOver(ctx, lease, req("b"))
 	if err != nil || wakes != 1 {
@@ -85,20 +85,22 @@ func TestHandOverWakesNoWatch(t *testing.T) {
 }
 
 func TestURL(t *testing.T) {
-	for u, history := range map[string]int{"mem:": driver.DefaultHistory, "mem://": driver.DefaultHistory, "mem:?history=0": 0, "mem:?history=32": 32} {
+	for u, history := range map[string]int{"mem:": driver.DefaultHistory, "mem://": driver.DefaultHistory, "mem:?history=0": 0,
+		"mem:?history=32": 32} {
 		l, err := driver.Open(t.Context(), u)
 		if err != nil {
 			t.Errorf("%s: %v", u, err)
 			continue
 		}
-		if got := l.Capabilities().History; got != history {
+		if got := l.Info().History; got != history {
 			t.Errorf("%s keeps %d past holders, want %d", u, got, history)
 		}
 		if err := l.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, u := range []string{"mem:name", "mem://user:secret@host", "mem:/path", "mem:?x=1", "mem:#f", "mem:%zz", "mem:?a=%zz", "mem:?history=33", "mem:?history=x"} {
+	for _, u := range []string{"mem:name", "mem://user:secret@host", "mem:/path", "mem:?x=1", "mem:#f", "mem:%zz", "mem:?a=%zz",
+		"mem:?history=33", "mem:?history=x"} {
 		if _, err := driver.Open(t.Context(), u); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v, want ErrInvalid", u, err)
 		}
@@ -147,5 +149,13 @@ func TestCheckReportsWithTheStoreUnlocked(t *testing.T) {
 		}
 	case <-time.After(time.Minute):
 		t.Fatal("report waits for the store's mutex, which Check holds")
+	}
+}
+
+// Nil options change nothing.
+func TestNilOptions(t *testing.T) {
+	l := memory.NewStore(nil, memory.WithClock(nil)).Locker()
+	if _, err := l.Inspect(t.Context(), "n"); err != nil {
+		t.Error(err)
 	}
 }

@@ -1,77 +1,52 @@
 package memory
 
 import (
+	"context"
 	"sync/atomic"
-	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/lockstate"
+	"github.com/holdfast-go/holdfast/driver/waitqueue"
 )
 
-// watch is one call of Watch or of Wait.
+// watch is one call of Wake.
 type watch struct {
 	locker  *Locker
-	queued  bool // of Wait
-	wake    func(turn time.Duration)
+	wake    func(driver.Wakeup)
 	stopped atomic.Bool
 }
 
-// Watch implements [driver.Watcher]. The watch is in effect when Watch returns.
-func (l *Locker) Watch(name string, wake func()) (stop func()) {
-	return l.watch(name, &watch{locker: l, wake: func(time.Duration) { wake() }})
-}
-
-// Wait implements [driver.Queue].
-func (l *Locker) Wait(name string, wake func(turn time.Duration)) (stop func()) {
-	return l.watch(name, &watch{locker: l, queued: true, wake: wake})
-}
-
-func (l *Locker) watch(name string, w *watch) (stop func()) {
-	s := l.store
+// Wake implements [driver.Waker]. Waking is in effect when Wake returns.
+func (l *Locker) Wake(name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
+	s, w := l.store, &watch{locker: l, wake: wake}
 	s.mu.Lock()
 	defer s.unlock()
 	if l.closed.Load() {
 		return func() {}
 	}
-	if s.watches[name] == nil {
-		s.watches[name] = make(map[*watch]struct{})
-	}
-	s.watches[name][w] = struct{}{}
-	s.due = append(s.due, call{w, driver.MaybeMissed})
+	key := waitqueue.Key{Name: name, Waiter: waiter}
+	s.watches.Add(key, w)
+	s.due = append(s.due, call{w, driver.Wakeup{Kind: driver.WakingBegan}})
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.unwatch(name, w)
-	}
-}
-
-func (s *Store) unwatch(name string, w *watch) {
-	w.stopped.Store(true)
-	delete(s.watches[name], w)
-	if w.queued && !s.waits(name, w.locker) {
-		s.lock(name).Leave(w.locker.id)
-	}
-	if len(s.watches[name]) == 0 {
-		delete(s.watches, name)
+		w.stopped.Store(true)
+		s.watches.Remove(key, w)
 	}
 }
 
 // wake marks the watches of a name, so that unlock wakes them. The store is locked.
 func (s *Store) wake(name string) {
-	for w := range s.watches[name] {
-		if !w.queued {
-			s.due = append(s.due, call{w, 0})
-		}
+	for _, w := range s.watches.For(waitqueue.Key{Name: name}) {
+		s.due = append(s.due, call{w, driver.Wakeup{}})
 	}
 }
 
 // wakeWaiters marks the watches of those that a release wakes. The store is locked.
-func (s *Store) wakeWaiters(name string, lock *lockstate.Lock) {
-	for i, waiter := range lock.Woken() {
-		for w := range s.watches[name] {
-			if w.queued && w.locker.id == waiter.ID {
-				s.due = append(s.due, call{w, driver.Turn(i + 1)})
-			}
+func (s *Store) wakeWaiters(name string, lock *lockstate.Lock, now lockstate.Moment) {
+	for _, waiter := range lock.Woken(now) {
+		for _, w := range s.watches.For(waitqueue.Key{Name: name, Waiter: driver.WaiterID(waiter.ID)}) {
+			s.due = append(s.due, call{w, driver.Wakeup{After: lock.Turn(waiter.ID)}})
 		}
 	}
 }
@@ -79,7 +54,7 @@ func (s *Store) wakeWaiters(name string, lock *lockstate.Lock) {
 // call is a wake-up that is due.
 type call struct {
 	*watch
-	turn time.Duration
+	up driver.Wakeup
 }
 
 // unlock unlocks the store and then wakes the marked watches. They are woken afterwards
@@ -90,29 +65,38 @@ func (s *Store) unlock() {
 	s.mu.Unlock()
 	for _, c := range due {
 		if !c.stopped.Load() {
-			c.wake(c.turn)
+			c.wake(c.up)
 		}
 	}
 }
 
-// waits reports whether a Locker waits for a name. The store is locked.
-func (s *Store) waits(name string, l *Locker) bool {
-	for w := range s.watches[name] {
-		if w.queued && w.locker == l {
-			return true
+// Leave implements [driver.Queue].
+func (l *Locker) Leave(ctx context.Context, waiter driver.WaiterID, names []string) error {
+	return l.do(ctx, "leave queues", "", driver.ValidateLeave(waiter, names, limits), func(s *Store) error {
+		for _, name := range names {
+			lock := s.lock(name)
+			if lock.Position(string(waiter)) == 0 {
+				continue
+			}
+			if lock.Leave(string(waiter)); len(lock.Readers) > 0 { // readers may have waited behind it
+				s.wakeWaiters(name, lock, s.moment())
+			}
 		}
-	}
-	return false
+		return nil
+	})
 }
 
 func (s *Store) stopWatches(l *Locker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name, watches := range s.watches {
-		for w := range watches {
-			if w.locker == l {
-				s.unwatch(name, w)
-			}
+	of := map[*watch]waitqueue.Key{}
+	for key, w := range s.watches.All {
+		if w.locker == l {
+			of[w] = key
 		}
+	}
+	for w, key := range of {
+		w.stopped.Store(true)
+		s.watches.Remove(key, w)
 	}
 }

@@ -8,28 +8,29 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// A Locker leaves the queue of a name with its last waiter, whoever else waits for it.
-func TestLastWaiterLeavesTheQueue(t *testing.T) {
+// The end of waking leaves positions alone, and Leave ends those of one waiter.
+func TestLeave(t *testing.T) {
 	store := NewStore()
-	ask := func(l *Locker, id string) error {
-		_, err := l.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID(id), TTL: time.Minute, QueueFor: time.Minute})
-		return err
-	}
-	holder, first, second := store.Locker(), store.Locker(), store.Locker()
-	if err := ask(holder, "holder"); err != nil {
-		t.Fatal(err)
-	}
-	wait := func(l *Locker) (stop func()) {
-		if err := ask(l, "waiter of "+l.id); !errors.Is(err, driver.ErrHeld) {
+	ask := func(l *Locker, waiter driver.WaiterID) {
+		req := driver.Request{Name: "job", ID: driver.NewLeaseID(string(waiter)), TTL: time.Minute, Waiter: waiter, QueueFor: time.Minute}
+		if _, err := l.TryAcquire(t.Context(), req); !errors.Is(err, driver.ErrHeld) {
 			t.Fatal(err)
 		}
-		return l.Capabilities().Queue.Wait("job", func(time.Duration) {})
+		l.Wake("job", waiter, func(driver.Wakeup) {})()
 	}
-	stops := []func(){wait(first), wait(first), wait(second)}
-	for i, want := range []int{2, 1, 0} {
-		stops[i]()
-		if r, err := holder.Inspect(t.Context(), "job"); err != nil || r.Waiters != want {
-			t.Errorf("after %d waiters have stopped %d Lockers wait, want %d; %v", i+1, r.Waiters, want, err)
+	holder, first, second := store.Locker(), store.Locker(), store.Locker()
+	if _, err := holder.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("holder"), TTL: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	ask(first, "a")
+	ask(first, "b")
+	ask(second, "c")
+	for i, waiter := range []driver.WaiterID{"a", "c", "b", "b"} {
+		if err := first.Leave(t.Context(), waiter, []string{"other", "job", "job"}); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := holder.Inspect(t.Context(), "job"); err != nil || r.Waiters != max(2-i, 0) {
+			t.Errorf("%d waiters after %d have left; %v", r.Waiters, i+1, err)
 		}
 	}
 }

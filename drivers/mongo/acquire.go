@@ -1,7 +1,10 @@
 package mongo
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -13,7 +16,7 @@ import (
 
 // TryAcquire implements [driver.Locker] with one command.
 func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	o := op{verb: "acquire", name: req.Name, ids: []string{req.ID.Reveal()}, invalid: req.Validate(limits)}
+	o := op{verb: "acquire", name: req.Name, ids: []string{req.ID.Reveal()}, invalid: req.Validate(l.Info())}
 	return l.acquire(ctx, o, "", req)
 }
 
@@ -21,45 +24,52 @@ func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lea
 // no event to the change streams that wait for releases, because the lock has a holder before
 // and after.
 func (l *Locker) HandOver(ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
-	return l.acquire(ctx, handOverOp(from, req), from.ID.Reveal(), req)
+	return l.acquire(ctx, l.handOverOp(from, req), from.ID.Reveal(), req)
 }
 
-func handOverOp(from driver.Lease, req driver.Request) op {
+func (l *Locker) handOverOp(from driver.Lease, req driver.Request) op {
 	return op{
 		verb: "hand over", name: req.Name, ids: []string{from.ID.Reveal(), req.ID.Reveal()},
-		invalid: driver.ValidateHandOver(from, req, limits),
+		invalid: driver.ValidateHandOver(from, req, l.Info()),
 	}
 }
+
+// polledPosition is how long a waiter that no hint wakes keeps its position without another request: longer than
+// the longest usual poll interval, 15 s and 20 %, since it would come last again at each request otherwise.
+const polledPosition = 20 * time.Second
 
 // acquire grants the lock if it is free, or if the lease with the ID from holds it. A request of a
 // waiter enters the queue if it is refused.
 func (l *Locker) acquire(ctx context.Context, o op, from string, req driver.Request) (driver.Lease, error) {
 	var lease driver.Lease
-	queued := req.QueueFor > 0 && l.queue != nil && l.queue.watcher.usable()
-	if !queued {
-		req.QueueFor = 0
+	waits := req.QueueFor > 0
+	queued := waits && l.queue != nil && l.queue.usable()
+	who, me := asker{}, placeOf(l.id, req.Waiter)
+	if waits || req.Mode == driver.Shared {
+		who = asker{id: me, polls: waits && !queued}
+	}
+	if who.polls {
+		req.QueueFor = min(req.QueueFor, polledPosition)
 	}
 	err := l.do(ctx, o, func(ctx context.Context) error {
-		asked := time.Now()
-		var e *entry
-		if queued {
-			e = l.queue.noteRequest(req.Name, asked)
-		}
-		r, err := l.apply(ctx, from, req, queued)
-		if err == nil && !queued && r.leaseID != req.ID.Reveal() && r.free() {
-			r, err = l.apply(ctx, from, req, true) // there is a queue
+		r, err := l.apply(ctx, from, req, who)
+		switch exclusive := req.Mode == driver.Exclusive; {
+		case err != nil:
+			return err
+		case exclusive && r.version == sharedVersion && (waits || r.free() || !req.Replace.IsZero()):
+			who.id, who.amongReaders = cmp.Or(me, l.id), true
+			r, err = l.apply(ctx, "", req, who)
+		case exclusive && !waits && r.leaseID != req.ID.Reveal() && r.reserve > 0 && r.free():
+			r, err = l.apply(ctx, from, req, asker{id: cmp.Or(me, l.id)}) // the waiter may be the first in the queue
 		}
 		if err != nil {
 			return err
 		}
-		granted := r.leaseID == req.ID.Reveal() && !r.broken
-		if queued { // no other reply shows the position
-			l.queue.noteReply(req.Name, e, asked, granted, int(r.position))
-		}
-		if !granted {
+		granted, ok := r.granted(req)
+		if !ok {
 			return r.refusal()
 		}
-		lease = driver.Lease{Name: req.Name, ID: req.ID, Owner: r.owner, Token: uint64(r.token), TTL: req.TTL, Contended: r.reserve > 0}
+		lease = granted
 		return nil
 	})
 	return lease, err
@@ -68,12 +78,17 @@ func (l *Locker) acquire(ctx context.Context, o op, from string, req driver.Requ
 // apply runs an acquire's pipeline and returns the resulting document. Two upserts can collide where
 // there was no document. The server repeats one of them itself, but documents cases in which it
 // does not.
-func (l *Locker) apply(ctx context.Context, from string, req driver.Request, queued bool) (*record, error) {
-	me, projection := "", withoutData
-	if queued {
-		me, projection = l.id, l.seen.withoutData
+func (l *Locker) apply(ctx context.Context, from string, req driver.Request, who asker) (*record, error) {
+	projection := withoutData
+	switch {
+	case req.Mode == driver.Shared:
+		projection = mustMarshal(slices.Concat(readerFields(req.ID), queueProjection(who.id), readerTurn(who.id)))
+	case who.amongReaders:
+		projection = mustMarshal(slices.Concat(fieldsWithoutData, doc{readersDamaged}, queueProjection(who.id)))
+	case who.id != "":
+		projection = l.seen.by(who.id)
 	}
-	pipeline := acquirePipeline(from, me, req, l.config.history)
+	pipeline := acquirePipeline(from, who, req, l.config.history)
 	update := func() (bson.Raw, error) {
 		return l.majority.FindOneAndUpdate(ctx, docOf(fieldName, req.Name), pipeline,
 			options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After).SetProjection(projection)).Raw()
@@ -86,10 +101,15 @@ func (l *Locker) apply(ctx context.Context, from string, req driver.Request, que
 		return nil, err
 	}
 	r, err := decodeRecord(raw)
+	var bad *badRecordError
+	if errors.As(err, &bad) {
+		bad.inDoubt = hasLeaseID(raw, req.ID) // Promise 5: a lock that the command may have granted is released
+	}
 	if err != nil {
 		return nil, err
 	}
-	if r.leaseID == "" && r.reserve == 0 {
+	asksAgain := r.version == sharedVersion && req.Mode == driver.Exclusive && !who.amongReaders
+	if r.leaseID == "" && r.reserve == 0 && r.waiters == 0 && !asksAgain {
 		return nil, &badRecordError{name: req.Name, problem: "an acquire neither took the lock nor found it held"}
 	}
 	return r, nil

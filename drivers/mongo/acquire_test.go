@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 // 64 clients acquire a name without a record at once. One wins, the others see the holder, and
@@ -73,11 +73,11 @@ func TestCommands(t *testing.T) {
 			wantNotHandedOver(t, l, driver.Lease{Name: "n", ID: driver.NewLeaseID("a")}, request("n", "b"))
 			return nil
 		}, []string{"findAndModify"}},
-		{"renew", func() error { return l.Renew(ctx, lease) }, []string{"update"}},
+		{"renew", func() error { return errOf(l.Renew(ctx, lease)) }, []string{"update"}},
 		{"write data", func() error { return l.WriteData(ctx, lease, []byte("x"), grantRevision(lease)) }, []string{"update"}},
-		{"break", func() error { return l.Break(ctx, "n", 0) }, []string{"find", "update"}},
+		{"break", func() error { return l.Break(ctx, "n", driver.BreakAnybody()) }, []string{"find", "update"}},
 		{"renew a broken lease", func() error {
-			if err := l.Renew(ctx, lease); !errors.Is(err, driver.ErrLost) {
+			if _, err := l.Renew(ctx, lease); !errors.Is(err, driver.ErrLost) {
 				return fmt.Errorf("got %w, want lost", err)
 			}
 			return nil
@@ -132,14 +132,14 @@ func TestCallersValuesAreLiterals(t *testing.T) {
 		if lease.Owner != s {
 			t.Errorf("owner %q became %q", s, lease.Owner)
 		}
-		if err := l.Renew(bounded(t), lease); err != nil {
+		if _, err := l.Renew(bounded(t), lease); err != nil {
 			t.Error(err)
 		}
 		if r := wantHeld(t, l, request(s, "other")); r.Owner != s {
 			t.Errorf("owner %q became %q", s, r.Owner)
 		}
-		if raw := storedDocument(t, coll, s); raw.Lookup(fieldKid).StringValue() != s {
-			t.Errorf("ID %q became %v", s, raw.Lookup(fieldKid))
+		if raw := storedDocument(t, coll, s); raw.Lookup(fieldLeaseID).StringValue() != s {
+			t.Errorf("ID %q became %v", s, raw.Lookup(fieldLeaseID))
 		}
 		if data, _, err := l.ReadData(bounded(t), s); err != nil || string(data) != s {
 			t.Errorf("data %q became %q, %v", s, data, err)
@@ -182,7 +182,7 @@ func TestDocument(t *testing.T) {
 	if after.Lookup("expiresAt").DateTime() >= before.Lookup("expiresAt").DateTime() {
 		t.Error("a released document keeps the lease's expiry")
 	}
-	if hasField(after, fieldKid) || after.Lookup("token").Int64() != int64(lease.Token) || !hasField(after, fieldData) {
+	if hasField(after, fieldLeaseID) || after.Lookup("token").Int64() != int64(lease.Token) || !hasField(after, fieldData) {
 		t.Errorf("after a release: %v", after)
 	}
 }
@@ -196,7 +196,7 @@ func TestTokensRise(t *testing.T) {
 		t.Errorf("the first token %d is not the server's time in ms", first.Token)
 	}
 	for _, last := range []int64{1 << 60, 7} {
-		overwrite(t, coll, "n", field(fieldToken, last), field(fieldKid, removeField))
+		overwrite(t, coll, "n", field(fieldToken, last), field(fieldLeaseID, removeField))
 		next := acquire(t, l, request("n", fmt.Sprint("after ", last)))
 		if next.Token <= uint64(last) || last == 7 && next.Token < first.Token || last == 1<<60 && next.Token != 1<<60+1 {
 			t.Errorf("after %v came %d", last, next.Token)
@@ -213,7 +213,7 @@ func TestReplace(t *testing.T) {
 	overwrite(t, coll, "n", field(fieldExpiresAt, time.Now().Add(1000*time.Hour)))
 	shorter := lease
 	shorter.TTL = time.Second
-	if err := l.Renew(bounded(t), shorter); err != nil {
+	if _, err := l.Renew(bounded(t), shorter); err != nil {
 		t.Fatal(err)
 	}
 	if ttl := wantHeld(t, l, request("n", "b")).TTL; ttl != lease.TTL {
@@ -225,7 +225,7 @@ func TestReplace(t *testing.T) {
 	}
 	renewed := storedDocument(t, coll, "n").Lookup(fieldRenewedAt).DateTime()
 	for storedDocument(t, coll, "n").Lookup(fieldRenewedAt).DateTime() == renewed { // a millisecond must pass
-		if err := l.Renew(bounded(t), lease); err != nil {
+		if _, err := l.Renew(bounded(t), lease); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -262,8 +262,8 @@ func TestRevisionNeverRepeats(t *testing.T) {
 	overwrite(t, coll, "n", field(fieldRenewedAt, ahead)) // as after a step back by an hour
 	seen := map[driver.Revision]bool{wantHeld(t, l, request("n", "b")).Revision: true}
 	for what, renew := range map[string]func() error{
-		"Renew":      func() error { return l.Renew(bounded(t), lease) },
-		"RenewBatch": func() error { return l.RenewBatch(bounded(t), []driver.Lease{lease})[0] },
+		"Renew":      func() error { return errOf(l.Renew(bounded(t), lease)) },
+		"RenewBatch": func() error { return errOf(l.RenewBatch(bounded(t), []driver.Lease{lease}))[0] },
 		"TryAcquire": func() error { _, err := l.TryAcquire(bounded(t), request("n", "a")); return err },
 	} {
 		for range 3 {
@@ -326,11 +326,12 @@ func TestExpiryIsExact(t *testing.T) {
 		left int
 		want string
 	}{{1, "a"}, {0, "b"}} {
-		try := append(setFields(field(fieldExpiresAt, expr("$add", serverNow, c.left))), acquirePipeline("", "", request("n", "b"), driver.DefaultHistory)...)
+		try := append(setFields(field(fieldExpiresAt, expr("$add", serverNow, c.left))), acquirePipeline("", asker{}, request("n", "b"),
+			driver.DefaultHistory)...)
 		if _, err := coll.UpdateOne(bounded(t), docOf(fieldName, "n"), try); err != nil {
 			t.Fatal(err)
 		}
-		if got := storedDocument(t, coll, "n").Lookup(fieldKid).StringValue(); got != c.want {
+		if got := storedDocument(t, coll, "n").Lookup(fieldLeaseID).StringValue(); got != c.want {
 			t.Errorf("%d ms before its expiry the lock is %q's, want %q's", c.left, got, c.want)
 		}
 		now := time.Now()

@@ -12,17 +12,17 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// renewChunkSize is the most leases that one command renews. It keeps the command's duration
-// far below its time limit.
-const renewChunkSize = 500
+// batchChunkSize is the most leases that one command renews or releases. It keeps the command's
+// duration far below its time limit.
+const batchChunkSize = 500
 
 // parallelCommands is how many batch commands run at a time, so that one slow command does not
 // delay all others.
 const parallelCommands = 4
 
-// parallelRenewals is how many leases are renewed one by one at a time, after a batch did not
-// match them.
-const parallelRenewals = 16
+// parallelSingles is how many leases are renewed or released one by one at a time, after a batch
+// did not match them.
+const parallelSingles = 16
 
 // RenewBatch implements [driver.BatchRenewer] with one updateMany for every 500 leases of the
 // same TTL. The server does not retry updateMany, so after an error the outcome of every lease
@@ -31,20 +31,32 @@ const parallelRenewals = 16
 // The commands of a large batch run one after another, so later leases are renewed later. That
 // shortens no lease: the server counts from the moment of each command, and the caller counts
 // from before the call.
-func (l *Locker) RenewBatch(ctx context.Context, leases []driver.Lease) []error {
+func (l *Locker) RenewBatch(ctx context.Context, leases []driver.Lease) ([]driver.Lease, []error) {
+	// Promise 4: only Renew's definite answer is a loss.
+	return leases, l.inBatches(ctx, leases, batchCall{"renew", batchChunks(leases, true), l.renew, l.renewChunk})
+}
+
+// batchCall renews or releases many leases.
+type batchCall struct {
+	verb   string
+	chunks [][]int // of indexes of leases; one command for each
+	single func(context.Context, driver.Lease) error
+	// many sends the command of a chunk, and returns the leases whose answer is not definite.
+	many func(ctx context.Context, chunk []int, leases []driver.Lease) (doubtful []int, err error)
+}
+
+func (l *Locker) inBatches(ctx context.Context, leases []driver.Lease, c batchCall) []error {
 	errs := make([]error, len(leases))
-	groups := renewChunks(leases)
-	notFound := make([][]int, len(groups))
-	forEachParallel(parallelCommands, groups, func(n int, chunk []int) {
-		notFound[n] = l.renewChunk(ctx, chunk, leases, errs)
+	doubtful := make([][]int, len(c.chunks))
+	forEachParallel(parallelCommands, c.chunks, func(n int, chunk []int) {
+		doubtful[n] = l.sendChunk(ctx, c, chunk, leases, errs)
 	})
-	// Renew gives each of these leases a definite answer. The time limit of one command
-	// applies to all of them together, because the leases that were renewed wait for their
-	// result.
+	// A call for each of these leases gives it a definite answer. The time limit of one command
+	// applies to all of them together, because the other leases wait for their result.
 	ctx, cancel := context.WithTimeout(ctx, l.config.timeout)
 	defer cancel()
-	forEachParallel(parallelRenewals, slices.Concat(notFound...), func(_, i int) {
-		errs[i] = l.Renew(ctx, leases[i]) // Promise 4: only Renew's definite answer is a loss
+	forEachParallel(parallelSingles, slices.Concat(doubtful...), func(_, i int) {
+		errs[i] = c.single(ctx, leases[i])
 	})
 	return errs
 }
@@ -63,22 +75,30 @@ func forEachParallel[T any](limit int, items []T, do func(n int, item T)) {
 	wg.Wait()
 }
 
-// renewChunks groups leases by TTL; a chunk holds indexes. A lease gets a chunk of its own if
-// it is invalid, has no ID, or repeats a name: a command reports how many documents it
-// matched, not which.
-func renewChunks(leases []driver.Lease) [][]int {
+// batchChunks groups leases, by their mode and, for a renewal, by TTL; a chunk holds indexes. A lease gets a chunk of
+// its own if it is invalid, has no ID, or repeats a name: a command reports how many documents it
+// matched, not which. Of a name that is shared there may be many leases: the answer is read in any case.
+func batchChunks(leases []driver.Lease, renewal bool) [][]int {
 	var out [][]int
-	withRoom := map[time.Duration]int{} // index in out of the TTL's chunk that has room
+	type kind struct {
+		ttl  time.Duration
+		mode driver.Mode
+	}
+	withRoom := map[kind]int{} // index in out of the chunk that has room
 	seen := map[string]bool{}
 	for i, lease := range leases {
-		at, ok := withRoom[lease.TTL]
-		switch {
-		case leaseOp("", lease, true).invalid != nil || lease.ID.IsZero() || seen[lease.Name]:
+		like := kind{lease.TTL, lease.Mode}
+		if !renewal {
+			like.ttl = 0
+		}
+		at, ok := withRoom[like]
+		switch repeats := seen[lease.Name] && lease.Mode != driver.Shared; {
+		case leaseOp("", lease, renewal).invalid != nil || lease.ID.IsZero() || repeats:
 			out = append(out, []int{i})
-		case ok && len(out[at]) < renewChunkSize:
+		case ok && len(out[at]) < batchChunkSize:
 			out[at] = append(out[at], i)
 		default:
-			withRoom[lease.TTL] = len(out)
+			withRoom[like] = len(out)
 			out = append(out, []int{i})
 		}
 		seen[lease.Name] = true
@@ -86,41 +106,41 @@ func renewChunks(leases []driver.Lease) [][]int {
 	return out
 }
 
-// renewChunk renews the leases of a chunk, stores errors, and returns the leases that do not
-// seem to hold their locks.
-func (l *Locker) renewChunk(ctx context.Context, chunk []int, leases []driver.Lease, errs []error) (lost []int) {
+// sendChunk sends the command of a chunk, stores errors, and returns the leases whose answer is not
+// definite.
+func (l *Locker) sendChunk(ctx context.Context, c batchCall, chunk []int, leases []driver.Lease, errs []error) (doubtful []int) {
 	if len(chunk) == 1 {
-		errs[chunk[0]] = l.Renew(ctx, leases[chunk[0]])
+		errs[chunk[0]] = c.single(ctx, leases[chunk[0]])
 		return nil
 	}
-	o := op{verb: "renew"}
+	o := op{verb: c.verb}
 	for _, i := range chunk {
 		o.ids = append(o.ids, leases[i].ID.Reveal())
 	}
 	err := l.run(ctx, o, func(ctx context.Context) (err error) {
-		lost, err = l.updateChunk(ctx, chunk, leases)
+		doubtful, err = c.many(ctx, chunk, leases)
 		return err
 	})
 	if err != nil {
 		for _, i := range chunk {
-			errs[i] = &driver.OpError{Op: "renew", Backend: backend, Name: leases[i].Name, Err: err}
+			errs[i] = &driver.OpError{Op: c.verb, Backend: backend, Name: leases[i].Name, Err: err}
 		}
 		return nil
 	}
-	return lost
+	return doubtful
 }
 
-// updateChunk renews the leases of a chunk and returns those that do not seem to hold their
+// renewChunk renews the leases of a chunk and returns those that do not seem to hold their
 // locks.
-func (l *Locker) updateChunk(ctx context.Context, chunk []int, leases []driver.Lease) (lost []int, err error) {
-	names, ids := make(list, len(chunk)), make(list, len(chunk))
-	for n, i := range chunk {
-		names[n], ids[n] = leases[i].Name, leases[i].ID.Reveal()
+func (l *Locker) renewChunk(ctx context.Context, chunk []int, leases []driver.Lease) (lost []int, err error) {
+	if leases[chunk[0]].Mode == driver.Shared {
+		return l.renewReaders(ctx, chunk, leases)
 	}
+	names, ids := namesAndIDs(chunk, leases)
 	// Two lists also match one lease's name with another's ID. That cannot happen, since every
 	// acquisition has its own ID (see [driver.Request]). Comparing pairs takes the server
 	// twice as long.
-	filter := validRecord(docOf("$in", names), field(fieldKid, docOf("$in", ids)), unbroken)
+	filter := validRecord(docOf("$in", names), field(fieldLeaseID, docOf("$in", ids)), unbroken)
 	res, err := l.majority.UpdateMany(ctx, filter, setFields(renewalFields(leases[chunk[0]].TTL.Milliseconds())...))
 	if err != nil {
 		return nil, err
@@ -147,25 +167,34 @@ func (l *Locker) updateChunk(ctx context.Context, chunk []int, leases []driver.L
 	return lost, nil
 }
 
+// namesAndIDs are the leases of a chunk.
+func namesAndIDs(chunk []int, leases []driver.Lease) (names, ids list) {
+	names, ids = make(list, len(chunk)), make(list, len(chunk))
+	for n, i := range chunk {
+		names[n], ids[n] = leases[i].Name, leases[i].ID.Reveal()
+	}
+	return names, ids
+}
+
 // holders returns the lease IDs that may be renewed, by name. It reads the primary's latest
 // data, which include the update that was acknowledged before, even on a new primary. Read
 // concern "majority" is not enough: a new primary learns the majority's state late.
 func (l *Locker) holders(ctx context.Context, names list) (map[string]string, error) {
-	cursor, err := l.local.Find(ctx, validRecord(docOf("$in", names), field(fieldKid, docOf("$type", "string")), unbroken),
-		options.Find().SetProjection(doc{field(fieldKid, 1)}))
+	cursor, err := l.local.Find(ctx, validRecord(docOf("$in", names), field(fieldLeaseID, docOf("$type", "string")), unbroken),
+		options.Find().SetProjection(doc{field(fieldLeaseID, 1)}))
 	if err != nil {
 		return nil, err
 	}
 	var found []struct {
 		Name string `bson:"_id"`
-		Kid  string `bson:"kid"`
+		ID   string `bson:"kid"`
 	}
 	if err := cursor.All(ctx, &found); err != nil {
 		return nil, err
 	}
 	holders := make(map[string]string, len(found))
 	for _, r := range found {
-		holders[r.Name] = r.Kid
+		holders[r.Name] = r.ID
 	}
 	return holders, nil
 }

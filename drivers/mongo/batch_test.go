@@ -12,8 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
-	"github.com/holdfast-go/holdfast/internal/serverprocess"
+	"github.com/holdfast-go/holdfast/test/mongotest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 // One command renews up to 500 leases of one TTL. The lost ones are found, and the others stay
@@ -24,18 +24,19 @@ func TestRenewBatch(t *testing.T) {
 	l := newTestLocker(t, coll)
 	ctx := bounded(t)
 	now := time.Now()
-	leases := make([]driver.Lease, renewChunkSize+40)
+	leases := make([]driver.Lease, batchChunkSize+40)
 	documents := make([]any, len(leases))
 	for i := range leases {
 		leases[i] = driver.Lease{Name: fmt.Sprint("n-", i), ID: driver.NewLeaseID(fmt.Sprint("id-", i)), TTL: time.Minute}
-		documents[i] = doc{{Key: "_id", Value: leases[i].Name}, {Key: "v", Value: 1}, {Key: "kid", Value: leases[i].ID.Reveal()}, {Key: "token", Value: int64(1)},
+		documents[i] = doc{{Key: "_id", Value: leases[i].Name}, {Key: "v", Value: 1}, {Key: "kid", Value: leases[i].ID.Reveal()},
+			{Key: "token", Value: int64(1)},
 			{Key: "ttl", Value: int64(1)}, {Key: "expiresAt", Value: now.Add(-time.Hour)}}
 	}
 	if _, err := coll.InsertMany(ctx, documents); err != nil {
 		t.Fatal(err)
 	}
 	log.take()
-	if err := errors.Join(l.RenewBatch(ctx, leases)...); err != nil {
+	if err := errors.Join(errOf(l.RenewBatch(ctx, leases))...); err != nil {
 		t.Fatal(err)
 	}
 	if got := commandNames(log.take()); !slices.Equal(got, []string{"update", "update"}) {
@@ -43,12 +44,12 @@ func TestRenewBatch(t *testing.T) {
 	}
 
 	const taken, broken, removed, freed, damaged, invalid, twice, other = 3, 5, 8, 13, 21, 34, 55, 89
-	overwrite(t, coll, "n-3", field(fieldKid, "of another"))
+	overwrite(t, coll, "n-3", field(fieldLeaseID, "of another"))
 	overwrite(t, coll, "n-5", field(fieldBroken, true))
 	if _, err := coll.DeleteOne(ctx, docOf(fieldName, "n-8")); err != nil {
 		t.Fatal(err)
 	}
-	overwrite(t, coll, "n-13", field(fieldKid, removeField))
+	overwrite(t, coll, "n-13", field(fieldLeaseID, removeField))
 	overwrite(t, coll, "n-21", field(fieldExpiresAt, 1))
 	leases[invalid].TTL = time.Microsecond
 	leases[twice] = leases[twice-1]
@@ -57,7 +58,7 @@ func TestRenewBatch(t *testing.T) {
 	for name := range untouched {
 		untouched[name] = storedDocument(t, coll, name)
 	}
-	errs := l.RenewBatch(ctx, leases)
+	_, errs := l.RenewBatch(ctx, leases)
 	for name, before := range untouched {
 		if after := storedDocument(t, coll, name); !slices.Equal(before, after) {
 			t.Errorf("changed from %v to %v", before, after)
@@ -108,7 +109,7 @@ func TestRenewBatchOfLostLeases(t *testing.T) {
 	}
 	failCommands(t, g, "find", 10_000, bson.D{{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 300}})
 	start := time.Now()
-	errs := l.RenewBatch(bounded(t), leases)
+	_, errs := l.RenewBatch(bounded(t), leases)
 	if took := time.Since(start); took > 12*time.Second { // one after the other: five minutes; without a common limit: 19 s
 		t.Errorf("it took %v", took)
 	}
@@ -133,10 +134,10 @@ func TestRenewBatchWithOneUnknown(t *testing.T) {
 	l := newTestLocker(t, g.locker.majority)
 	const lost = 250
 	var leases []driver.Lease
-	for i, name := range insertHeld(t, l, renewChunkSize) {
+	for i, name := range insertHeld(t, l, batchChunkSize) {
 		leases = append(leases, driver.Lease{Name: name, ID: driver.NewLeaseID(fmt.Sprint("id-", i)), TTL: time.Minute})
 	}
-	overwrite(t, l.majority, leases[lost].Name, field(fieldKid, "of another"))
+	overwrite(t, l.majority, leases[lost].Name, field(fieldLeaseID, "of another"))
 	// The first find shows which lease is missing, the next one would be definite.
 	client := mongotest.Connect(t, mongotest.URI(t))
 	set := func(mode any) {
@@ -149,7 +150,7 @@ func TestRenewBatchWithOneUnknown(t *testing.T) {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(bounded(t), 4*time.Second) // a client has a second; a busy machine needs more
 	defer cancel()
-	for i, err := range l.RenewBatch(ctx, leases) {
+	for i, err := range errOf(l.RenewBatch(ctx, leases)) {
 		if i == lost {
 			wantUnknown(t, err)
 		} else if err != nil {
@@ -163,13 +164,14 @@ func TestRenewBatchWithOneUnknown(t *testing.T) {
 
 func TestChunks(t *testing.T) {
 	var leases []driver.Lease
-	for i := range 2*renewChunkSize + 1 {
+	for i := range 2*batchChunkSize + 1 {
 		leases = append(leases, driver.Lease{Name: fmt.Sprint(i), ID: driver.NewLeaseID("id"), TTL: time.Duration(1+i%2) * time.Second})
 	}
-	leases = append(leases, leases[0], driver.Lease{Name: "invalid", ID: driver.NewLeaseID("id")}, driver.Lease{Name: "no ID", TTL: time.Second})
+	leases = append(leases, leases[0], driver.Lease{Name: "invalid", ID: driver.NewLeaseID("id")},
+		driver.Lease{Name: "no ID", TTL: time.Second})
 	seen := map[int]bool{}
 	var sizes []int
-	for _, chunk := range renewChunks(leases) {
+	for _, chunk := range batchChunks(leases, true) {
 		sizes = append(sizes, len(chunk))
 		for _, i := range chunk {
 			if seen[i] || leases[i].TTL != leases[chunk[0]].TTL {
@@ -209,7 +211,7 @@ func BenchmarkRenewBatch(b *testing.B) {
 			var took []time.Duration
 			for b.Loop() {
 				start := time.Now()
-				errs := l.RenewBatch(b.Context(), leases)
+				_, errs := l.RenewBatch(b.Context(), leases)
 				took = append(took, time.Since(start))
 				if err := errors.Join(errs[test.lost:]...); err != nil {
 					b.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 // A broken lease ends when it would have ended: neither a renewal nor a repeated acquire
@@ -18,7 +18,7 @@ func TestBrokenLeaseIsNotExtended(t *testing.T) {
 	l := newTestLocker(t, coll)
 	req := request("n", "a")
 	lease := acquire(t, l, req)
-	if err := l.Break(bounded(t), "n", 0); err != nil {
+	if err := l.Break(bounded(t), "n", driver.BreakAnybody()); err != nil {
 		t.Fatal(err)
 	}
 	before := storedDocument(t, coll, "n")
@@ -26,7 +26,7 @@ func TestBrokenLeaseIsNotExtended(t *testing.T) {
 	if r := wantHeld(t, l, req); !r.Broken {
 		t.Errorf("the record does not say that it is broken: %+v", r)
 	}
-	if err := l.Renew(bounded(t), lease); !errors.Is(err, driver.ErrLost) {
+	if _, err := l.Renew(bounded(t), lease); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("got %v, want lost", err)
 	}
 	if after := storedDocument(t, coll, "n"); !slices.Equal(before, after) {
@@ -40,8 +40,8 @@ func TestLateBreak(t *testing.T) {
 	l, dialer := newDelayedLocker(t)
 	ctx := bounded(t)
 	for what, call := range map[string]func(context.Context) error{
-		"break":     func(ctx context.Context) error { return l.Break(ctx, "n", 0) },
-		"break now": func(ctx context.Context) error { return l.BreakNow(ctx, "n", 0) },
+		"break":     func(ctx context.Context) error { return l.Break(ctx, "n", driver.BreakAnybody()) },
+		"break now": func(ctx context.Context) error { return l.BreakNow(ctx, "n", driver.BreakAnybody()) },
 	} {
 		first := acquire(t, l, request("n", what+" first"))
 		wantUnknown(t, dialer.callDelayed(t, call, "update\x00", fieldBroken))
@@ -52,7 +52,7 @@ func TestLateBreak(t *testing.T) {
 		if n := dialer.deliver(t); n != 0 {
 			t.Errorf("%s: the late command matched %d documents", what, n)
 		}
-		if err := l.Renew(ctx, next); err != nil {
+		if _, err := l.Renew(ctx, next); err != nil {
 			t.Errorf("%s: the next holder: %v", what, err)
 		}
 		if err := l.Release(ctx, next); err != nil {

@@ -14,19 +14,17 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/driverutil"
 )
 
-func init() {
-	open := func(_ context.Context, rawURL string) (driver.Locker, error) {
-		l, err := connect(rawURL, nil)
-		if err != nil {
-			return nil, err
-		}
-		l.forCheck = true
-		return l, nil
+// openForCheck makes a Locker that sends nothing yet: whatever is wrong is for its Checker to report.
+func openForCheck(_ context.Context, rawURL string) (driver.Locker, error) {
+	l, err := connect(rawURL, nil)
+	if err != nil {
+		return nil, err
 	}
-	driver.RegisterForCheck("mongodb", open)
-	driver.RegisterForCheck("mongodb+srv", open)
+	l.forCheck = true
+	return l, nil
 }
 
 // What [Locker.Check] examines.
@@ -66,23 +64,9 @@ type checkup struct {
 // Check implements [driver.Checker]. It reads, and sends an update that matches no document.
 func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 	c := &checkup{l: l, report: report}
-	for _, step := range []func(context.Context) (goOn bool){
-		c.server, c.connection, c.access, c.majorityWrite, c.collection, c.index, c.hints, c.changeStream, c.foreign, c.members, c.configuration,
-	} {
-		switch {
-		case l.closing.Err() != nil:
-			return &driver.OpError{Op: "check", Backend: backend, Err: driver.ErrClosed}
-		case ctx.Err() != nil:
-			return &driver.OpError{Op: "check", Backend: backend, Err: ctx.Err()}
-		}
-		if !step(ctx) {
-			break
-		}
-	}
-	if ctx.Err() != nil {
-		return &driver.OpError{Op: "check", Backend: backend, Err: ctx.Err()}
-	}
-	return nil
+	return driverutil.CheckSteps(ctx, backend, func() bool { return l.closing.Err() != nil },
+		c.server, c.connection, c.access, c.majorityWrite, c.collection, c.index, c.hints, c.changeStream, c.foreign, c.members,
+		c.configuration)
 }
 
 // RemoveProbe implements [driver.Checker]. The user needs the privilege remove.
@@ -92,7 +76,7 @@ func (l *Locker) RemoveProbe(ctx context.Context, name string) error {
 		// Promise 1: the record of a lock that is held is not removed.
 		// Promise 3: the next token, which comes from the server's clock, must be greater.
 		free := doc{field(fieldName, name), field(fieldVersion, schemaVersion), field(fieldToken, docOf("$type", "long")),
-			field(fieldKid, docOf("$exists", false)), field(fieldData, docOf("$exists", false)),
+			field(fieldLeaseID, docOf("$exists", false)), field(fieldData, docOf("$exists", false)),
 			field("$expr", docOf("$lt", list{"$" + fieldToken, docOf("$toLong", "$$NOW")}))}
 		_, err := l.majority.DeleteOne(ctx, free)
 		return err
@@ -160,6 +144,9 @@ func (c *checkup) server(ctx context.Context) bool {
 		c.failed(subjectReachable, driver.LevelWrong, err, remedy)
 		return false
 	}
+	if c.notPrimary() {
+		return false
+	}
 	c.ok(subjectReachable, "%s answered in %v", c.address(), roundLatency(took))
 	version, _ := info.Lookup("version").StringValueOK()
 	c.standalone, err = identify(c.hello, info)
@@ -175,14 +162,38 @@ func (c *checkup) server(ctx context.Context) bool {
 		return false
 	case c.standalone:
 		c.report(driver.Finding{Subject: subjectServer, Level: driver.LevelDoubtful,
-			Detail:  "MongoDB " + version + ", a standalone server: a crash can lose a lock that was granted, and no other server takes over",
-			Remedy:  "Make it a replica set: restart it with --replSet rs0, run the command on it in mongosh, and add replicaSet=rs0 to the URL. With three members it survives the loss of one.",
+			Detail: "MongoDB " + version + ", a standalone server: no other server takes over",
+			Remedy: "Make it a replica set: restart it with --replSet rs0, run the command on it in mongosh, and add replicaSet=rs0 to the URL. " +
+				"With three members it survives the loss of one.",
 			Command: command("admin", docOf("replSetInitiate", doc{}))})
 	case c.router:
 		c.ok(subjectServer, "MongoDB %s, a router of a sharded cluster: the routers' clocks judge expiry", version)
 	default:
 		c.ok(subjectServer, "MongoDB %s, replica set %s", version, set)
 	}
+	return true
+}
+
+// notPrimary reports a member that is not the primary. The client is bound to it then: otherwise it
+// would have looked for the primary.
+func (c *checkup) notPrimary() bool {
+	set, member := c.hello.Lookup("setName").StringValueOK()
+	primary, known := c.hello.Lookup("isWritablePrimary").BooleanOK()
+	if !member || primary || !known {
+		return false
+	}
+	kind := "a member that is neither primary nor secondary now"
+	if secondary, _ := c.hello.Lookup("secondary").BooleanOK(); secondary {
+		kind = "a secondary"
+	}
+	found := driver.Finding{Subject: subjectReachable, Level: driver.LevelWrong,
+		Detail: fmt.Sprintf("%s answered, but it is %s, and directConnection=true in the URL binds the client to it: no lock can be acquired "+
+			"or renewed there", c.address(), kind),
+		Remedy: "Remove directConnection from the URL, name all members as hosts, and add replicaSet=" + set + "."}
+	if host, ok := c.hello.Lookup("primary").StringValueOK(); ok {
+		found.Detail += "; the primary is " + host
+	}
+	c.report(found)
 	return true
 }
 
@@ -228,13 +239,15 @@ func (c *checkup) majorityWrite(ctx context.Context) bool {
 	case hasCode(err, codeUnauthorized):
 		c.failed(subjectWrite, driver.LevelWrong, err, "Grant the privileges that are missing.")
 	case err != nil:
-		c.failed(subjectWrite, driver.LevelWrong, err, "A majority of the members with data must run and replicate: start those that are down, see rs.status() in mongosh.")
+		c.failed(subjectWrite, driver.LevelWrong, err,
+			"A majority of the members with data must run and replicate: start those that are down, see rs.status() in mongosh.")
 	case took > slow:
 		c.report(driver.Finding{Subject: subjectWrite, Level: driver.LevelDoubtful,
 			Detail: fmt.Sprintf("a majority took %v to acknowledge a write", roundLatency(took)),
 			Remedy: "Look for a slow disk, a slow network or lagging members: rs.printSecondaryReplicationInfo() in mongosh."})
 	default:
-		c.ok(subjectWrite, "a majority acknowledged a write in %v; every lock is written with write concern majority, whatever the default is", roundLatency(took))
+		c.ok(subjectWrite, "a majority acknowledged a write in %v; every lock is written with write concern majority, whatever the default is",
+			roundLatency(took))
 	}
 	return true
 }
@@ -242,7 +255,8 @@ func (c *checkup) majorityWrite(ctx context.Context) bool {
 // collection examines the collection of the locks.
 func (c *checkup) collection(ctx context.Context) bool {
 	if err := c.run(ctx, c.l.checkCollection); err != nil {
-		c.failed(subjectCollection, driver.LevelWrong, err, "Name another collection in the URL parameter "+paramCollection+", in all programs at the same time; or rename this one while no program runs.")
+		c.failed(subjectCollection, driver.LevelWrong, err, "Name another collection in the URL parameter "+paramCollection+
+			", in all programs at the same time; or rename this one while no program runs.")
 		return true
 	}
 	c.ok(subjectCollection, "%s is an ordinary collection, or will become one", c.l.namespace())
@@ -271,7 +285,8 @@ func (c *checkup) index(ctx context.Context) bool {
 			retention = &specs[i]
 		case (field == fieldRenewedAt || field == fieldAcquiredAt) && spec.ExpireAfterSeconds != nil:
 			c.report(driver.Finding{Subject: subjectIndex, Level: driver.LevelWrong,
-				Detail:  fmt.Sprintf("the index %s expires records by their field %s: it removes the records of locks that are held, and two holders can overlap", spec.Name, field),
+				Detail: fmt.Sprintf("the index %s expires records by their field %s: it removes the records of locks that are held, and two holders "+
+					"can overlap", spec.Name, field),
 				Remedy:  "Drop the index. In mongosh:",
 				Command: command(database, doc{{Key: "dropIndexes", Value: locks}, {Key: "index", Value: spec.Name}})})
 			return true
@@ -279,21 +294,25 @@ func (c *checkup) index(ctx context.Context) bool {
 	}
 	wanted := c.l.retentionSeconds()
 	create := docOf("createIndexes", locks)
-	create = append(create, field("indexes", list{doc{field("key", docOf(fieldExpiresAt, 1)), field("name", indexName), field("expireAfterSeconds", wanted)}}))
+	create = append(create, field("indexes", list{doc{field("key", docOf(fieldExpiresAt, 1)), field("name", indexName),
+		field("expireAfterSeconds", wanted)}}))
 	switch {
 	case retention == nil:
 		c.report(driver.Finding{Subject: subjectIndex, Level: driver.LevelDoubtful,
-			Detail: "there is no TTL index: the records of locks that nobody uses any more stay forever",
-			Remedy: "Grant createIndex, so that the next start of a program makes the index, or make it in mongosh:", Command: command(database, create)})
+			Detail:  "there is no TTL index: the records of locks that nobody uses any more stay forever",
+			Remedy:  "Grant createIndex, so that the next start of a program makes the index, or make it in mongosh:",
+			Command: command(database, create)})
 	case retention.ExpireAfterSeconds == nil:
 		c.report(driver.Finding{Subject: subjectIndex, Level: driver.LevelDoubtful,
-			Detail:  fmt.Sprintf("the index %s on %s has no expireAfterSeconds: the records of locks that nobody uses any more stay forever", retention.Name, fieldExpiresAt),
+			Detail: fmt.Sprintf("the index %s on %s has no expireAfterSeconds: the records of locks that nobody uses any more stay forever",
+				retention.Name, fieldExpiresAt),
 			Remedy:  "Drop the index; the next start of a program makes the right one. In mongosh:",
 			Command: command(database, doc{field("dropIndexes", locks), field("index", retention.Name)})})
 	case *retention.ExpireAfterSeconds != wanted:
 		have := time.Duration(*retention.ExpireAfterSeconds) * time.Second
 		c.report(driver.Finding{Subject: subjectIndex, Level: driver.LevelDoubtful,
-			Detail: fmt.Sprintf("the index removes records %s after their expiry, and the URL wants %s: data and last holders are kept for another time than expected",
+			Detail: fmt.Sprintf("the index removes records %s after their expiry, and the URL wants %s: data and last holders are kept for "+
+				"another time than expected",
 				driver.FormatDuration(have), driver.FormatDuration(c.l.config.retention)),
 			Remedy: fmt.Sprintf("Give all programs the URL parameter %s=%s, or change the index in mongosh:", paramRetention, urlDuration(have)),
 			Command: command(database, doc{field("collMod", locks),
@@ -333,12 +352,13 @@ func (c *checkup) hints(ctx context.Context) bool {
 			continue
 		}
 		c.report(driver.Finding{Subject: subjectHints, Level: driver.LevelDoubtful,
-			Detail:  fmt.Sprintf("the collection %s is not capped, so no process can follow it: its waiters poll every second", spec.Name),
+			Detail:  fmt.Sprintf("the collection %s is not capped, so no process can follow it: its waiters poll", spec.Name),
 			Remedy:  "Drop it: the next waiter makes it anew. If it has data of another program, move them first. In mongosh:",
 			Command: command(c.l.majority.Database().Name(), docOf("drop", spec.Name))})
 		return true
 	}
-	c.ok(subjectHints, "a release wakes the next waiter; %d of %d collections of hints exist, the others are made when needed", len(found), hintsCollections)
+	c.ok(subjectHints, "a release wakes the next waiter; %d of %d collections of hints exist, the others are made when needed", len(found),
+		hintsCollections)
 	return true
 }
 
@@ -360,7 +380,8 @@ func (c *checkup) changeStream(ctx context.Context) bool {
 	if err != nil {
 		c.report(driver.Finding{Subject: subjectStream, Level: driver.LevelDoubtful,
 			Detail: plain(err),
-			Remedy: "Grant the privilege changeStream, which the role readWrite has; without it, callers that watch a lock without waiting for it poll."})
+			Remedy: "Grant the privilege changeStream, which the role readWrite has; without it, callers that watch a lock without waiting for it " +
+				"poll."})
 		return true
 	}
 	c.ok(subjectStream, "available to callers that watch a lock without waiting for it")

@@ -144,10 +144,12 @@ func (c *checkup) reportMembers(all []member) {
 	found := driver.Finding{Subject: subjectMembers, Level: driver.LevelDoubtful}
 	switch {
 	case len(down) > 0:
-		found.Detail = fmt.Sprintf("%d of %d members do not answer here (%s): the next failure can stop every lock", len(down), len(all), strings.Join(down, ", "))
+		found.Detail = fmt.Sprintf("%d of %d members do not answer here (%s): the next failure can stop every lock", len(down), len(all),
+			strings.Join(down, ", "))
 		found.Remedy = "Start them, or let this machine reach them: it needs them as soon as one of them becomes the primary."
 	case len(arbiters) > 0:
-		found.Detail = fmt.Sprintf("%s is an arbiter: if one of the %d members with data fails, no majority has a write, and no lock can be acquired or renewed", strings.Join(arbiters, ", "), data)
+		found.Detail = fmt.Sprintf("%s is an arbiter: if one of the %d members with data fails, no majority has a write, and no lock can be "+
+			"acquired or renewed", strings.Join(arbiters, ", "), data)
 		found.Remedy = "Replace the arbiter by a member with data: in mongosh rs.remove(ARBITER), then rs.add(HOST)."
 	case data < 3:
 		found.Detail = fmt.Sprintf("the set has %d members with data: without one of them no lock can be acquired or renewed", data)
@@ -211,18 +213,21 @@ func (c *checkup) configuration(ctx context.Context) bool {
 	}
 	if journal, ok := reply.Lookup("config", "writeConcernMajorityJournalDefault").BooleanOK(); ok && !journal {
 		c.report(driver.Finding{Subject: subjectJournal, Level: driver.LevelDoubtful,
-			Detail: "the set acknowledges a majority write before it is in the journals (writeConcernMajorityJournalDefault: false): if all members lose power, a lock that was granted can be lost",
+			Detail: "the set acknowledges a majority write before it is in the journals (writeConcernMajorityJournalDefault: false): if all " +
+				"members lose power, a lock that was granted can be lost",
 			Remedy: "In mongosh: c = rs.conf(); c.writeConcernMajorityJournalDefault = true; rs.reconfig(c)"})
 	} else {
 		c.ok(subjectJournal, "a majority write is in the journals before it is acknowledged")
 	}
-	const longest = 15 * time.Second
+	const longest = 13 * time.Second // a fail-over, some 2 s more, must fit into half of the TTL
 	ms, _ := reply.Lookup("config", "settings", "electionTimeoutMillis").AsInt64OK()
 	timeout := time.Duration(ms) * time.Millisecond
 	if timeout > longest {
 		c.report(driver.Finding{Subject: subjectElection, Level: driver.LevelDoubtful,
-			Detail: fmt.Sprintf("after a crash of the primary the set waits %s before it elects another: leases with the default TTL of 30s are lost by then", driver.FormatDuration(timeout)),
-			Remedy: "Use leases with a TTL of at least three times that, or in mongosh: c = rs.conf(); c.settings.electionTimeoutMillis = 10000; rs.reconfig(c)"})
+			Detail: fmt.Sprintf("after a crash of the primary the set waits %s before it elects another: leases with the default TTL of 30s are "+
+				"lost by then", driver.FormatDuration(timeout)),
+			Remedy: "Use leases with a TTL of at least three times that, or in mongosh: c = rs.conf(); c.settings.electionTimeoutMillis = 10000; " +
+				"rs.reconfig(c)"})
 	} else {
 		c.ok(subjectElection, "%s: leases with a TTL of 30s survive the crash of a primary", driver.FormatDuration(timeout))
 	}

@@ -35,7 +35,8 @@ func TestCheckMembers(t *testing.T) {
 		"two":     {data(2), driver.LevelDoubtful, "2 members with data", "rs.add"},
 		"one":     {data(1), driver.LevelDoubtful, "one member", "rs.add"},
 		"arbiter": {append(data(2), member{host: "arb", arbiter: true}), driver.LevelDoubtful, "arb is an arbiter", "Replace the arbiter"},
-		"down":    {append(data(2), member{host: "db9", err: errDown}), driver.LevelDoubtful, "1 of 3 members do not answer here (db9)", "Start them"},
+		"down": {append(data(2), member{host: "db9", err: errDown}), driver.LevelDoubtful, "1 of 3 members do not answer here (db9)",
+			"Start them"},
 	} {
 		f := findingsOf(func(u *checkup) { u.reportMembers(c.members) })
 		if len(f) != 1 || f[0].Level != c.level || !strings.Contains(f[0].Detail, c.detail) || !strings.Contains(f[0].Remedy, c.remedy) {
@@ -76,7 +77,8 @@ func TestCheckClocks(t *testing.T) {
 
 // The server quotes the whole command of a user who lacks a right, with the IDs in it.
 func TestCheckCutsCommands(t *testing.T) {
-	err := errors.New(`holdfast: the user lacks a privilege on app.locks: (Unauthorized) not authorized on app to execute command { find: "locks", filter: { kid: "secret" } }; grant it the role readWrite`)
+	err := errors.New(`holdfast: the user lacks a privilege on app.locks: (Unauthorized) not authorized on app` +
+		` to execute command { find: "locks", filter: { kid: "secret" } }; grant it the role readWrite`)
 	if got, want := plain(err), "not authorized on app to execute find"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -38,12 +38,14 @@ func (c *checkup) anonymous(ctx context.Context) bool {
 	if hasCode(err, codeUnauthorized) {
 		c.report(driver.Finding{Subject: subjectAccess, Level: driver.LevelWrong,
 			Detail: "the server demands a user, and the URL names none",
-			Remedy: "Put user and password into the URL, in HOLDFAST_BACKEND and not on a command line: mongodb://USER:PASSWORD@HOSTS/DATABASE?authSource=admin."})
+			Remedy: "Put user and password into the URL, in HOLDFAST_BACKEND and not on a command line: " +
+				"mongodb://USER:PASSWORD@HOSTS/DATABASE?authSource=admin."})
 		return false
 	}
 	c.report(driver.Finding{Subject: subjectAccess, Level: driver.LevelDoubtful,
 		Detail: "the server has no access control: whoever reaches its port can take and release every lock",
-		Remedy: "Start the members with security.keyFile and security.authorization, and create a user with the role readWrite on the database of the locks."})
+		Remedy: "Start the members with security.keyFile and security.authorization, and create a user with the role readWrite on the database " +
+			"of the locks."})
 	return true
 }
 
@@ -67,7 +69,8 @@ func (c *checkup) privileges(status bson.Raw) {
 		{subjectListIndexes, locks, []string{"listIndexes"}, driver.LevelDoubtful, "the TTL index is not checked"},
 		{subjectCreateIndex, locks, []string{"createIndex"}, driver.LevelDoubtful, retention},
 		{subjectStreaming, locks, []string{"changeStream"}, driver.LevelDoubtful, "callers that watch a lock without waiting for it poll"},
-		{subjectHinting, locks + hintsSuffix + "0", []string{"createCollection", "find", "insert"}, driver.LevelDoubtful, "a release wakes no waiter of another process; waiters poll every second"},
+		{subjectHinting, locks + hintsSuffix + "0", []string{"createCollection", "find", "insert"}, driver.LevelDoubtful,
+			"a release wakes no waiter of another process; waiters poll"},
 	} {
 		var missing []string
 		for _, action := range p.actions {

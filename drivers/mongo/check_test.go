@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 // A document that is no lock's is not removed, even if it has the name of the probe.
@@ -40,6 +41,23 @@ func TestRemoveProbeKeepsForeignDocuments(t *testing.T) {
 	}
 }
 
+// A record whose token is ahead of the server's clock is kept: the next token would be lower.
+func TestRemoveProbeKeepsATokenAhead(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	lease := acquire(t, l, request("probe", "a"))
+	mustRelease(t, l, lease)
+	ahead := int64(lease.Token) + time.Hour.Milliseconds()
+	overwrite(t, coll, "probe", field(fieldToken, ahead))
+	if err := l.RemoveProbe(bounded(t), "probe"); err != nil {
+		t.Error(err)
+	}
+	if next := acquire(t, l, request("probe", "b")); next.Token != uint64(ahead)+1 {
+		t.Errorf("the next token is %d after %d", next.Token, ahead)
+	}
+}
+
 // Check does not change a Locker that is in use, whatever the server has become.
 func TestCheckDoesNotChangeTheLocker(t *testing.T) {
 	t.Parallel()
@@ -48,7 +66,10 @@ func TestCheckDoesNotChangeTheLocker(t *testing.T) {
 	l.standalone = false // as if it had been a replica set when the Locker was made
 	before := l.linearizable
 	found := false
-	if err := l.Check(bounded(t), func(f driver.Finding) { found = found || f.Subject == subjectServer && f.Level == driver.LevelDoubtful }); err != nil {
+	if err := l.Check(bounded(t), func(f driver.Finding) {
+		found = found || f.Subject == subjectServer &&
+			f.Level == driver.LevelDoubtful
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if l.standalone || l.linearizable != before || !found {

@@ -14,8 +14,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
-	"github.com/holdfast-go/holdfast/internal/serverprocess"
+	"github.com/holdfast-go/holdfast/test/mongotest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 // A frozen server does not delay Close or a Client's Shutdown beyond their context, with and
@@ -48,7 +48,7 @@ func TestCloseOnAFrozenServer(t *testing.T) {
 	}
 	for _, l := range []*Locker{watching, own} {
 		inEffect := make(chan struct{}, 100)
-		defer l.Capabilities().Watcher.Watch("n", func() { inEffect <- struct{}{} })()
+		defer l.Capabilities().Waker.Wake("n", "", func(driver.Wakeup) { inEffect <- struct{}{} })()
 		select {
 		case <-inEffect:
 		case <-bounded(t).Done():

@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
 	"github.com/holdfast-go/holdfast/lockertest"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 // The replica set has access control and can be frozen. The Lockers are opened by URL.
@@ -44,6 +44,16 @@ func TestConformanceReplicaSet(t *testing.T) {
 				}
 			}, errors.Join(errs...)
 		},
+		FailOver: func(ctx context.Context) error {
+			primary, err := rs.Primary(ctx)
+			if err == nil {
+				err = rs.Kill(primary)
+			}
+			if err == nil {
+				_, err = rs.Primary(ctx) // the next one
+			}
+			return errors.Join(err, rs.Restart(ctx, primary))
+		},
 		Secrets: []string{mongotest.AdminPassword},
 	})
 }
@@ -62,7 +72,8 @@ func TestConformanceStandalone(t *testing.T) {
 			t.Cleanup(func() { closeLocker(t, l) })
 			return l
 		},
-		Forget: forget(coll),
+		Forget:  forget(coll),
+		Without: []string{"Stall"}, // the replica set can be frozen
 	})
 }
 

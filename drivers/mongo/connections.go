@@ -2,45 +2,32 @@ package mongo
 
 import (
 	"context"
+	"errors"
+	"math"
+	"slices"
 	"sync"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 )
 
-// hintAwait is how long the server holds a request for hints. The request occupies a connection for
-// so long. A request that may occupy the last connection is short: a renewal must not wait for it.
-const (
-	hintAwait     = 30 * time.Second
-	hintAwaitOnly = time.Second
-)
-
-// checkOutTime is how long after its beginning a request is certain to have asked for its connection.
-// The Go driver does not report when it does.
-const checkOutTime = 100 * time.Millisecond
-
-// connections decides how long the requests for hints of all Lockers on one client of the Go driver
-// may occupy its connections. The size of the client's pool is unknown, unless the Locker has made
-// the client. It is inferred: if another command was answered while n requests were under way, the
-// pool has room for n of them and a command. So many may be long. Of the others only one is sent at a
-// time, and it is short. A command that times out beside a long request ends what was inferred.
+// connections counts the cursors that all Lockers on one client of the Go driver wait on. A cursor that
+// waits in the server occupies a connection nearly always. A renewal must not wait for it, so a cursor is
+// opened only if another connection is left for commands.
+//
+// The client has as many connections to each server. [Open] sets their number. That of the program's own
+// client cannot be read, so it is shown by commands that are under way at the same time; see
+// showConnections.
 type connections struct {
-	turn chan struct{} // capacity 1: has a value while a short request is under way
+	client *mongo.Client
 
-	mu       sync.Mutex // guards the fields below; never held across I/O
-	lockers  int        // that use it
-	known    bool       // room is known from the size of the pool
-	room     int        // for requests, beside a command
-	underWay map[*hintRequest]struct{}
-	long     int           // of these
-	ended    int           // requests, ever
-	roomier  chan struct{} // closed and replaced when another long request may begin
-}
-
-// hintRequest is one request for hints.
-type hintRequest struct {
-	begun time.Time
-	long  bool
+	mu      sync.Mutex // guards the fields below; never held across I/O
+	lockers int        // that use it
+	shown   int        // the client has at least so many connections to each server
+	cursors int        // that may occupy one of them each
 }
 
 // allConnections has the connections of each client, while a Locker uses it.
@@ -49,14 +36,14 @@ var allConnections = struct {
 	byClient map[*mongo.Client]*connections
 }{byClient: map[*mongo.Client]*connections{}}
 
-// connectionsOf returns the connections of a client until leave is called. poolSize is that of its
-// pool, or 0 if it is unknown.
+// connectionsOf returns the connections of a client until leave is called. poolSize is how many it has to
+// each server, or 0 if that is unknown.
 func connectionsOf(client *mongo.Client, poolSize int) (c *connections, leave func()) {
 	allConnections.mu.Lock()
 	defer allConnections.mu.Unlock()
 	c = allConnections.byClient[client]
 	if c == nil {
-		c = &connections{turn: make(chan struct{}, 1), known: poolSize > 0, room: max(poolSize-1, 0), underWay: map[*hintRequest]struct{}{}, roomier: make(chan struct{})}
+		c = &connections{client: client, shown: poolSize}
 		allConnections.byClient[client] = c
 	}
 	c.lockers++
@@ -69,113 +56,115 @@ func connectionsOf(client *mongo.Client, poolSize int) (c *connections, leave fu
 	})
 }
 
-// begin waits until a request for hints may be sent, and returns how long the server may hold it.
-// end must be called after the request.
-func (c *connections) begin(ctx context.Context) (await time.Duration, end func(), err error) {
+// forCursor reserves a connection for a cursor, until free is called. It fails with errFewConnections if
+// none would be left for commands.
+func (c *connections) forCursor(ctx context.Context) (free func(), err error) {
 	for {
-		r, roomier := c.startLong()
-		if r != nil {
-			return hintAwait, func() { c.end(r) }, nil
+		missing := c.reserve()
+		if missing == 0 {
+			return sync.OnceFunc(c.free), nil
 		}
-		select {
-		case c.turn <- struct{}{}:
-			r := c.startShort()
-			return hintAwaitOnly, func() { c.end(r); <-c.turn }, nil
-		case <-roomier: // or the hints of this Locker would wait until the short request of another has ended
-		case <-ctx.Done():
-			return 0, nil, ctx.Err()
+		if err := showConnections(ctx, c.client, missing); err != nil {
+			return nil, err
 		}
+		c.noteShown(missing)
 	}
 }
 
-// startLong begins a long request. Without room for it, it returns a channel that is closed when there
-// may be room.
-func (c *connections) startLong() (r *hintRequest, roomier <-chan struct{}) {
+// reserve reserves a connection. Otherwise it returns how many must be shown first.
+func (c *connections) reserve() (missing int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.long >= c.room {
-		return nil, c.roomier
+	if needed := c.cursors + 2; needed > c.shown {
+		return needed
 	}
-	c.long++
-	return c.newRequest(true), nil
+	c.cursors++
+	return 0
 }
 
-func (c *connections) startShort() *hintRequest {
+func (c *connections) free() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.newRequest(false)
+	c.cursors--
 }
 
-// newRequest must be called with the mutex.
-func (c *connections) newRequest(long bool) *hintRequest {
-	r := &hintRequest{begun: time.Now(), long: long}
-	c.underWay[r] = struct{}{}
-	return r
-}
-
-// announceRoom must be called with the mutex.
-func (c *connections) announceRoom() {
-	close(c.roomier)
-	c.roomier = make(chan struct{})
-}
-
-func (c *connections) end(r *hintRequest) {
+func (c *connections) noteShown(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r.long {
-		c.long--
-		c.announceRoom()
-	}
-	delete(c.underWay, r)
-	c.ended++
+	c.shown = max(c.shown, n)
 }
 
-// reopened forgets what was inferred, since each member of a replica set has a pool of its own: the
-// commands that were answered may have gone to another member than the requests.
-func (c *connections) reopened() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.known {
-		c.room = 0
-	}
-}
+// errFewConnections also ends an attempt on a machine that was too busy to see that there are more.
+var errFewConnections = errors.New("the client has no connection to spare for waiting; is maxPoolSize too small?")
 
-// sentBeside has the requests that had asked for their connections when a command was sent, and how
-// many had ended.
-type sentBeside struct{ requests, ended int }
+// showTime is how long the server holds each command of showConnections. A client with a single
+// connection does nothing else for a multiple of it.
+const showTime = 100 * time.Millisecond
 
-// commandSent notes that a command is sent. A request that has just begun does not count: the command
-// may ask for a connection first.
-func (c *connections) commandSent() sentBeside {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	beside := sentBeside{ended: c.ended}
-	for r := range c.underWay {
-		if time.Since(r.begun) >= checkOutTime {
-			beside.requests++
+// showConnections shows that the client has n connections to a server. It sends n commands each of which
+// the primary holds for showTime. If all are answered in less than twice that time, they were under way
+// at the same time, each on a connection of its own. Commands of the program can only make this fail.
+func showConnections(ctx context.Context, client *mongo.Client, n int) error {
+	const tries = 3 // the first one may have to make connections
+	for range tries {
+		reply, err := hello(ctx, client)
+		if err != nil {
+			return err
+		}
+		version := reply.Lookup("topologyVersion")
+		begin := time.Now()
+		held, errs := make([]bool, n), make([]error, n)
+		var sending sync.WaitGroup
+		for i := range n {
+			sending.Go(func() { held[i], errs[i] = holdHello(ctx, client, version) })
+		}
+		sending.Wait()
+		took := time.Since(begin)
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+		if !slices.Contains(held, false) && took < 2*showTime {
+			return nil
 		}
 	}
-	return beside
+	return errFewConnections
 }
 
-// commandAnswered notes that the command was answered, be it by a refusal. It had a connection while
-// those requests had theirs, because connections are assigned in the order in which they are asked
-// for.
-func (c *connections) commandAnswered(beside sentBeside) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ended == beside.ended && c.room < beside.requests {
-		c.room = beside.requests
-		c.announceRoom()
+// holdHello has the server hold a command for showTime. Only the process that has given the version does
+// so, and only if its role does not change meanwhile. It then replies with the same version or, if the
+// command has a time limit, even a longer one, with an error.
+func holdHello(ctx context.Context, client *mongo.Client, version bson.RawValue) (held bool, err error) {
+	if version.IsZero() {
+		return false, nil
 	}
+	reply, err := hello(ctx, client, field("topologyVersion", version), field("maxAwaitTimeMS", showTime.Milliseconds()))
+	if hasCode(err, codeMaxTimeMSExpired) {
+		return ctx.Err() == nil, nil
+	}
+	return reply.Lookup("topologyVersion").Equal(version), err
 }
 
-// commandTimedOut notes that a command was not answered in time. If a request is long, it may have the
-// connection that the command needed.
-func (c *connections) commandTimedOut() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.known && c.long > 0 {
-		c.room = 0
+func hello(ctx context.Context, client *mongo.Client, more ...bson.E) (bson.Raw, error) {
+	return client.Database("admin").RunCommand(ctx, append(docOf("hello", 1), more...),
+		options.RunCmd().SetReadPreference(readpref.Primary())).Raw()
+}
+
+// waitingConnections is how many cursors a Locker waits on: on hints, and on a change stream.
+const waitingConnections = 2
+
+// defaultPoolSize is that of the Go driver.
+const defaultPoolSize = 100
+
+// makeRoom has a client that is not yet connected make connections for waiting beside those for commands,
+// and returns their number. Each server has as many.
+func makeRoom(client *options.ClientOptions) (poolSize int) {
+	switch size := client.MaxPoolSize; {
+	case size == nil:
+		return defaultPoolSize
+	case *size == 0 || *size >= math.MaxInt-waitingConnections: // no limit
+		return math.MaxInt
+	default:
+		client.SetMaxPoolSize(*size + waitingConnections)
+		return int(*size) + waitingConnections
 	}
 }

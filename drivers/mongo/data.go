@@ -38,6 +38,7 @@ func (l *Locker) WriteData(ctx context.Context, lease driver.Lease, data []byte,
 			change[0] = field("$unset", docOf(fieldData, 1))
 		}
 		outcome := driver.ErrLost
+		lease.Mode = driver.Exclusive // the data belong to all readers, so none of them writes
 		// Promise 5: the filter has the revision of the data, so a write that arrives late
 		// matches nothing.
 		matched, err := l.updateHeld(ctx, lease, heldBy(lease, unexpired, sameData(at)), change, func(r *record) bool {

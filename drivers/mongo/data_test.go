@@ -9,8 +9,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
 	"github.com/holdfast-go/holdfast/leases"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 // A write of data whose caller has given up and that arrives late changes nothing after a later write has
@@ -129,7 +129,7 @@ func TestExpiredLeaseWritesNoData(t *testing.T) {
 	if err := l.WriteData(ctx, lease, []byte("late"), grantRevision(lease)); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("got %v, want lost", err)
 	}
-	if err := l.Renew(ctx, lease); err != nil {
+	if _, err := l.Renew(ctx, lease); err != nil {
 		t.Fatal(err)
 	}
 	if data, at, err := l.ReadData(ctx, "n"); data != nil || at != grantRevision(lease) || err != nil {
@@ -159,7 +159,7 @@ func TestDamagedCountOfWrites(t *testing.T) {
 				t.Errorf("%s, %s: got %v, want an error that names the field", what, op, err)
 			}
 		}
-		if err := errors.Join(l.Renew(ctx, lease), l.Release(ctx, lease)); err != nil {
+		if err := errors.Join(errOf(l.Renew(ctx, lease)), l.Release(ctx, lease)); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 		lease = acquire(t, l, request("n", "after "+what)) // a new holder starts the count again

@@ -19,7 +19,7 @@
 //   - find, insert and update
 //   - createIndex and listIndexes for the TTL index
 //   - createCollection, and find and insert on the collection of the hints, so that a release wakes
-//     waiters; without them they poll every second
+//     waiters; without them they poll
 //   - changeStream, for callers that watch a lock without waiting for it, and for [WakeStream]
 //   - collMod, only with [WithIndexUpdate]
 //   - remove, only for the probe of a check ([Locker.RemoveProbe])
@@ -34,9 +34,9 @@
 // sharded cluster $$NOW is the router's clock, so the routers' clocks must agree within the
 // grace of the leases.
 //
-// A handoff ([Locker.HandOver]) is the same command with one more condition: the document's
-// kid may be that of the lease that ends. It sends no release event, so it wakes no other
-// process.
+// A handoff ([Locker.HandOver]) is the same command with one more condition: the lease ID in
+// the document (the field kid) may be that of the lease that ends. It sends no release event, so it
+// wakes no other process.
 //
 // Every command goes to the primary. Every write that decides who holds a lock has write concern
 // "majority", whatever the client's or the collection's settings are. (A release that others wait
@@ -50,8 +50,8 @@
 // nothing, too. So no waiter sees a revision that a fail-over undoes.
 //
 // A refused request of a waiter enters the queue of the lock, an array in its document, in the same
-// command. A free lock is reserved for the waiters in their order: waiter n, counted from 0, may
-// take it n turns ([driver.TurnLength]) after expiresAt, which a release sets to its own time.
+// command. A free lock is reserved for the waiters in their order: position n may take it
+// n-1 turns ([driver.TurnLength]) after expiresAt, which a release sets to its own time.
 // The server's clock judges that in the pipeline of the acquire, so no process coordinates the
 // others.
 //
@@ -72,24 +72,33 @@
 // every member writes a record, but commands that are sent once. After an error they are sent again by
 // the Go driver's own methods.
 //
+// # Readers
+//
+// A request of a reader is one findAndModify, too, with rules for readers, and so are its renewal and its release one
+// update. The commands for exclusive leases know nothing of readers: their filters and pipelines do not match a document of
+// version 2. An acquire that has met one is sent again in a form that does, which makes the document one of version 1 if it is
+// granted. Whom the release of a lock with waiting readers wakes, the releasing process finds out by the queue.
+//
 // # The documents
 //
 // The fields are:
 //
 //   - _id: the name
-//   - v: 1, the version of the schema
-//   - kid: the lease's ID; missing while the lock is free
+//   - v: the version of the schema: 2 from the grant to a reader until the next grant to a writer, otherwise 1
+//   - kid: the lease's ID, or "shared" with readers; missing while the lock is free
 //   - owner
 //   - acquiredAt, ts (the last renewal) and expiresAt
 //   - token
 //   - ttl, in milliseconds
 //   - data, and writes: how often the present holder wrote them
 //   - broken
-//   - queue: the waiters, {w: ID, until: when the position ends}; reserve: for how many
-//     milliseconds after expiresAt the lock is reserved for them
+//   - queue: the waiters, {w: ID, until: when the position ends, s: true for a reader}; reserve: for how many
+//     milliseconds after expiresAt the lock is reserved for them, or -1 after the holder was the last of them
 //   - releasedAt, brokenAt, freedAt: when the present or last lease was released, broken or ended by
 //     BreakNow; null if it was not; history: the leases before the present one, with these fields under short names (see [WithHistory])
 //   - changes: a count that makes every break a change of the document
+//   - readers: those that hold the lock shared, each with a lease; renewals: how often they renewed since the latest grant.
+//     expiresAt is then when the last of their leases ends
 //
 // A document of another form is never changed: every operation on it returns an error that
 // has its name.

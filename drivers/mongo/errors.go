@@ -18,6 +18,7 @@ const (
 	codeAuthenticationFailed      = 18
 	codeNamespaceNotFound         = 26
 	codeNamespaceExists           = 48
+	codeMaxTimeMSExpired          = 50
 	codeCommandNotFound           = 59
 	codeWriteConcernTimeout       = 64
 	codeUnknownWriteConcern       = 79
@@ -26,6 +27,11 @@ const (
 	codeShutdownInProgress        = 91
 	codeUnsatisfiableWriteConcern = 100
 	codeCommandNotSupported       = 115
+	codePrimarySteppedDown        = 189
+	codeAPIStrict                 = 323
+	codeNotWritablePrimary        = 10107
+	codeInterruptedAtShutdown     = 11600
+	codeInterruptedByStateChange  = 11602
 	codeUnrecognizedStage         = 40324
 	codeOnlyOnReplicaSets         = 40573 // $changeStream
 )
@@ -46,7 +52,7 @@ func addCause(err, cause error) error {
 func explain(err error, ids []string, namespace string) error {
 	var reply mongo.ServerError
 	if errors.As(err, &reply) {
-		return redactIDs(addAdvice(err, namespace), ids)
+		return redactIDs(err, addAdvice(err, namespace), ids)
 	}
 	return addAdvice(err, namespace)
 }
@@ -66,37 +72,28 @@ func withoutDetails(err error) error {
 	return failed
 }
 
-func addAdvice(err error, namespace string) error {
-	if selection := unreachable(err); selection != nil {
-		return selection
-	}
-	switch {
-	case hasCode(err, codeUnauthorized):
-		return fmt.Errorf("the user lacks a privilege on %s: %w; grant it the role readWrite", namespace, err)
-	case hasCode(err, codeAuthenticationFailed):
-		return fmt.Errorf("%w; check user, password and authSource", err)
-	case strings.Contains(err.Error(), "requires at least"): // the Go driver's text for a server that is too old
-		return fmt.Errorf("the server is older than MongoDB 4.4: %w", err)
-	default:
-		return err
-	}
-}
-
-// redactIDs removes lease IDs from an error's text. The result then wraps nothing, because the
-// wrapped errors show the ID, too. An ID shorter than 8 bytes is no secret: any text may
-// contain it.
-func redactIDs(err error, ids []string) error {
+// redactIDs removes lease IDs from the text of an error with advice. If the server's error has one, the result wraps nothing,
+// because the wrapped errors show the ID, too. An ID shorter than 8 bytes is no secret: any text may contain it.
+func redactIDs(err, advised error, ids []string) error {
 	const secret = 8
-	text := err.Error()
+	text, found := advised.Error(), false
 	for _, id := range ids {
 		if len(id) >= secret {
+			found = found || strings.Contains(err.Error(), id)
 			text = strings.ReplaceAll(text, id, "(lease ID)")
 		}
 	}
-	if text != err.Error() {
+	if found || text != advised.Error() {
 		return errors.New(text)
 	}
-	return err
+	return advised
+}
+
+// interruptedByFailOver reports whether a command may have failed only because the member is no longer the primary,
+// or was killed.
+func interruptedByFailOver(err error) bool {
+	return mongo.IsNetworkError(err) || hasCode(err, codeShutdownInProgress, codePrimarySteppedDown, codeNotWritablePrimary,
+		codeInterruptedAtShutdown, codeInterruptedByStateChange)
 }
 
 func hasCode(err error, codes ...int) bool {

@@ -42,5 +42,5 @@ func ExampleOpen() {
 		log.Fatal(err)
 	}
 	defer func() { _ = locker.Close(ctx) }()
-	fmt.Println(locker.Limits().MaxTTL)
+	fmt.Println(locker.Info().Limits.MaxTTL)
 }

@@ -12,8 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
-	"github.com/holdfast-go/holdfast/internal/serverprocess"
+	"github.com/holdfast-go/holdfast/test/mongotest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 // wantUnknown fails unless the error leaves the outcome open.
@@ -48,6 +48,7 @@ func TestFaults(t *testing.T) {
 	t.Run("a duplicate key error is retried once", f.duplicateKey)
 	t.Run("a lost answer leaves the whole batch unknown", f.batchOutcomeUnknown)
 	t.Run("a server error leaves the outcome unknown and shows no lease ID", f.serverError)
+	t.Run("a fail-over does not keep a program from starting", f.indexInterrupted)
 	t.Run("a frozen primary delays no call beyond its limit", f.frozenPrimary)
 }
 
@@ -58,11 +59,32 @@ func (f faults) fail(t *testing.T, command string, how ...bson.E) {
 	setFailPoint(t, f.control, docOf("times", 1), data...)
 }
 
+func (f faults) indexInterrupted(t *testing.T) {
+	victim := mongotest.Connect(t, f.rs.URI(), options.Client().SetAppName("victim"))
+	interrupted := field("writeConcernError", doc{field("code", codeInterruptedByStateChange), field("errmsg", "operation was interrupted")})
+	for name, fault := range map[string]bson.E{
+		"interrupted": interrupted, "stepped down": field("errorCode", codePrimarySteppedDown), "killed": field("closeConnection", true),
+	} {
+		f.fail(t, "createIndexes", fault)
+		if _, err := New(bounded(t), mongotest.CollectionOf(t, victim)); err != nil {
+			t.Errorf("%s once: %v", name, err)
+		}
+	}
+	setFailPoint(t, f.control, "alwaysOn", field("appName", "victim"), field("failCommands", list{"createIndexes"}),
+		field("errorCode", codePrimarySteppedDown))
+	defer setFailPoint(t, f.control, "off", field("errorCode", 2))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := New(ctx, mongotest.CollectionOf(t, victim)); err == nil {
+		t.Error("no error although each attempt is interrupted")
+	}
+}
+
 func (f faults) lostAnswer(t *testing.T) {
 	f.fail(t, "findAndModify", field("closeConnection", true))
 	lease := acquire(t, f.locker, request("lost answer", "a"))
 	f.fail(t, "update", field("closeConnection", true))
-	if err := f.locker.Renew(bounded(t), lease); err != nil {
+	if _, err := f.locker.Renew(bounded(t), lease); err != nil {
 		t.Error(err)
 	}
 }
@@ -75,7 +97,7 @@ func (f faults) writeConcernError(t *testing.T) {
 	wantUnknown(t, err)
 	lease := acquire(t, f.locker, request("wce", "a"))
 	f.fail(t, "update", unreplicated)
-	wantUnknown(t, f.locker.Renew(ctx, lease))
+	wantUnknown(t, errOf(f.locker.Renew(ctx, lease)))
 	f.fail(t, "update", unreplicated)
 	wantUnknown(t, f.locker.Release(ctx, lease))
 	if err := f.locker.Release(ctx, lease); err != nil {
@@ -92,10 +114,10 @@ func (f faults) duplicateKey(t *testing.T) {
 func (f faults) batchOutcomeUnknown(t *testing.T) {
 	leases := []driver.Lease{acquire(t, f.locker, request("batch-1", "a")), acquire(t, f.locker, request("batch-2", "b"))}
 	f.fail(t, "update", field("closeConnection", true))
-	for _, err := range f.locker.RenewBatch(bounded(t), leases) {
+	for _, err := range errOf(f.locker.RenewBatch(bounded(t), leases)) {
 		wantUnknown(t, err)
 	}
-	if err := errors.Join(f.locker.RenewBatch(bounded(t), leases)...); err != nil {
+	if err := errors.Join(errOf(f.locker.RenewBatch(bounded(t), leases))...); err != nil {
 		t.Error(err)
 	}
 }
@@ -103,7 +125,7 @@ func (f faults) batchOutcomeUnknown(t *testing.T) {
 func (f faults) serverError(t *testing.T) {
 	lease := acquire(t, f.locker, request("shown", "d34db33f"))
 	f.fail(t, "update", field("errorCode", 2))
-	wantUnknown(t, f.locker.Renew(bounded(t), lease))
+	wantUnknown(t, errOf(f.locker.Renew(bounded(t), lease)))
 	chain := errors.New("kid: d34db33f")
 	err := explain(mongo.CommandError{Message: "kid: d34db33f", Wrapped: chain}, []string{"d34db33f"}, "db.c")
 	if strings.Contains(err.Error(), "d34db33f") || errors.Is(err, chain) {
@@ -128,13 +150,14 @@ func (f faults) frozenPrimary(t *testing.T) {
 		}
 	})
 	start := time.Now()
-	err = quick.Renew(ctx, lease)
+	_, err = quick.Renew(ctx, lease)
 	wantUnknown(t, err)
-	if took := time.Since(start); took > 8*time.Second || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer within 1s") {
+	if took := time.Since(start); took > 8*time.Second || !errors.Is(err, context.DeadlineExceeded) ||
+		!strings.Contains(err.Error(), "no answer within 1s") {
 		t.Errorf("after %v: %v", took, err)
 	}
 	// The others elect a primary, which has the lease.
-	for err = quick.Renew(ctx, lease); err != nil; err = quick.Renew(ctx, lease) {
+	for _, err = quick.Renew(ctx, lease); err != nil; _, err = quick.Renew(ctx, lease) {
 		wantUnknown(t, err)
 		if ctx.Err() != nil {
 			t.Fatal(err)

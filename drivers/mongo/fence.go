@@ -51,7 +51,8 @@ func (f Fence) Filter(filter bson.D) bson.D {
 		return and(filter, docOf("$expr", false)) // the server refuses $expr in the filter of an upsert
 	}
 	// Promise 3: a document that a greater token has marked does not match.
-	atMost := doc{{Key: "$lte", Value: int64(f)}, {Key: "$not", Value: docOf("$type", "array")}} // $lte alone also matches elements of an array
+	// $lte alone also matches elements of an array
+	atMost := doc{{Key: "$lte", Value: int64(f)}, {Key: "$not", Value: docOf("$type", "array")}}
 	return and(filter, or(docOf(FenceField, atMost), docOf(FenceField, docOf("$exists", false))))
 }
 

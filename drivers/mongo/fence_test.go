@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 func TestFence(t *testing.T) {
@@ -75,8 +75,10 @@ func TestFenceWithUpsert(t *testing.T) {
 	}
 	// Without a hold nothing is inserted either, whatever the filter is.
 	for _, fence := range []Fence{0, math.MaxInt64 + 1} {
-		_, updateErr := coll.UpdateOne(t.Context(), fence.Filter(docOf("name", "new")), docOf("$set", doc{fence.Mark()}), options.UpdateOne().SetUpsert(true))
-		findErr := coll.FindOneAndUpdate(t.Context(), fence.Filter(nil), docOf("$set", doc{fence.Mark()}), options.FindOneAndUpdate().SetUpsert(true)).Err()
+		_, updateErr := coll.UpdateOne(t.Context(), fence.Filter(docOf("name", "new")), docOf("$set", doc{fence.Mark()}),
+			options.UpdateOne().SetUpsert(true))
+		findErr := coll.FindOneAndUpdate(t.Context(), fence.Filter(nil), docOf("$set", doc{fence.Mark()}),
+			options.FindOneAndUpdate().SetUpsert(true)).Err()
 		for _, err := range []error{save(fence), updateErr, findErr} {
 			if err == nil || errors.Is(err, mongo.ErrNoDocuments) || mongo.IsDuplicateKeyError(err) {
 				t.Errorf("token %d: got %v, want a refusal", uint64(fence), err)

@@ -2,16 +2,12 @@ package mongo
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"math"
-	"strconv"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/telemetry"
+	"github.com/holdfast-go/holdfast/driver/guard"
 )
 
 // FencesCollection is the collection in the guarded database where a [Guard] stores the
@@ -22,18 +18,13 @@ const FencesCollection = "holdfast_fences"
 
 // ErrFenced says that a later holder of the lock has used the guard. It also matches driver.ErrLost,
 // since the lease must have ended.
-var ErrFenced = driver.Errorf("holdfast: a later holder raised the fence: %w", driver.ErrLost)
+var ErrFenced = guard.ErrFenced
 
 // ErrInDoubt says that the commit of a transaction was sent, and no answer came. It was applied as a
 // whole or not at all.
-var ErrInDoubt = errors.New("holdfast: the outcome of the commit is unknown")
+var ErrInDoubt = guard.ErrInDoubt
 
-// Hold is the part of a *[holdfast.Hold] that a [Guard] uses.
-type Hold interface {
-	Lease() driver.Lease
-	Context() context.Context
-	Err() error
-}
+var guards = guard.Kind{Backend: backend, Method: "guard", Limits: limits}
 
 // guardRetryTime is how long Do repeats a transaction that conflicts, or whose server fails.
 // MongoDB's own drivers use the same time.
@@ -93,12 +84,12 @@ type Guard struct {
 // other. The client's user needs find on the locks, and find, insert and update on
 // [FencesCollection].
 func NewGuard(locks driver.Locker, db *mongo.Database) (*Guard, error) {
-	locker, ok := locks.(*Locker)
-	if !ok || locker == nil {
-		return nil, guardError("", driver.Invalid("locks", fmt.Sprintf("of type %T", locks), "a *Locker of this driver"))
+	locker, err := guard.LockerOf[Locker](locks)
+	if err != nil {
+		return nil, guards.Error("", err)
 	}
 	if db == nil {
-		return nil, guardError("", driver.Invalid("db", "nil", "a *mongo.Database"))
+		return nil, guards.Error("", driver.Invalid("db", "nil", "a *mongo.Database"))
 	}
 	return newGuard(locker.majority, db, locker.config.timeout), nil
 }
@@ -135,83 +126,21 @@ func newGuard(locks *mongo.Collection, db *mongo.Database, timeout time.Duration
 // Each command of the guard has the Locker's command timeout ([WithCommandTimeout]). The
 // commands of fn end with its context. The server aborts any transaction after
 // transactionLifetimeLimitSeconds, 60 s by default.
-func (g *Guard) Do(ctx context.Context, hold Hold, fn func(ctx context.Context) error) error {
-	switch {
-	case hold == nil:
-		return guardError("", driver.Invalid("hold", "nil", "a hold"))
-	case fn == nil:
-		return guardError("", driver.Invalid("fn", "nil", "a function"))
+func (g *Guard) Do(ctx context.Context, hold guard.Hold, fn func(ctx context.Context) error) error {
+	if fn == nil {
+		return guards.Error("", guard.ErrNoFunction)
 	}
-	lease := hold.Lease()
-	if err := validLease(lease); err != nil {
-		return guardError(lease.Name, err)
-	}
-	ctx, cancel := endWithHold(ctx, hold)
-	defer cancel()
-	op := telemetry.Operation{Kind: telemetry.Guard, Name: lease.Name, Token: lease.Token, Backend: backend, Method: "guard"}
-	return telemetry.Measure(ctx, hold.Context(), op, func(ctx context.Context) error { return g.do(ctx, hold, fn) })
-}
-
-// do repeats the transaction until an attempt is final.
-func (g *Guard) do(ctx context.Context, hold Hold, fn func(ctx context.Context) error) error {
-	lease := hold.Lease()
-	for begin, n := time.Now(), 0; ; n++ {
-		again, err := g.attempt(ctx, hold, fn)
-		var fromFn *fnError
-		switch {
-		case err == nil:
-			return nil
-		case again && ctx.Err() == nil && time.Since(begin) < guardRetryTime:
-			backoff(ctx, n)
-			continue
-		case ctx.Err() != nil && !errors.Is(err, ErrInDoubt):
-			err = withEndReason(ctx, hold, err)
-		case errors.As(err, &fromFn):
-			return fromFn.err
+	return guards.Run(ctx, hold, func(ctx context.Context, lease driver.Lease) error {
+		for begin, n := time.Now(), 0; ; n++ {
+			again, err := g.attempt(ctx, hold, lease, fn)
+			switch {
+			case again && ctx.Err() == nil && time.Since(begin) < guardRetryTime:
+				backoff(ctx, n)
+			case err == nil || guard.IsFromFunction(err):
+				return err
+			default:
+				return explain(err, []string{lease.ID.Reveal()}, g.locks.Database().Name()+"."+g.locks.Name())
+			}
 		}
-		return guardError(lease.Name, explain(err, []string{lease.ID.Reveal()}, g.locks.Database().Name()+"."+g.locks.Name()))
-	}
-}
-
-func guardError(name string, err error) error {
-	return &driver.OpError{Op: "guard", Backend: backend, Name: name, Err: err}
-}
-
-// endWithHold returns a context that ends when ctx or the hold does.
-func endWithHold(ctx context.Context, hold Hold) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	held := hold.Context()
-	stop := context.AfterFunc(held, func() { cancel(context.Cause(held)) })
-	return ctx, func() {
-		stop()
-		cancel(nil)
-	}
-}
-
-// fnError marks an error that the user's function returned.
-type fnError struct{ err error }
-
-func (e *fnError) Error() string { return e.err.Error() }
-func (e *fnError) Unwrap() error { return e.err }
-
-// withEndReason adds the reason why ctx ended, if err does not have it. If the hold has ended,
-// the error matches the hold's cause, such as [driver.ErrLost]. The caller's context may
-// descend from another hold, whose end is no outcome of this one.
-func withEndReason(ctx context.Context, hold Hold, err error) error {
-	cause := context.Cause(ctx)
-	switch {
-	case errors.Is(err, cause):
-		return err
-	case errors.Is(context.Cause(hold.Context()), cause):
-		return fmt.Errorf("%w (%w)", cause, err)
-	default:
-		return addCause(err, cause)
-	}
-}
-
-func validLease(l driver.Lease) error {
-	if l.Token == 0 || l.Token > math.MaxInt64 {
-		return driver.Invalid("Token", strconv.FormatUint(l.Token, 10), "the token of a lease of this driver")
-	}
-	return driver.ValidateName(l.Name, limits)
+	})
 }

@@ -8,8 +8,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"github.com/holdfast-go/holdfast/internal/benchratio"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/test/bench/ratio"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 // BenchmarkGuard compares a guarded insert with the same insert in a plain transaction with
@@ -45,7 +45,7 @@ func BenchmarkGuard(b *testing.B) {
 	concerns := options.Transaction().SetReadConcern(readconcern.Snapshot()).SetWriteConcern(writeconcern.Majority())
 
 	for b.Loop() {
-		benchratio.Run(b, 300, func(int) error {
+		ratio.Run(b, 300, func(int) error {
 			_, err := session.WithTransaction(b.Context(), func(ctx context.Context) (any, error) { return nil, insert(ctx) }, concerns)
 			return err
 		}, func(int) error { return guard.Do(b.Context(), hold, insert) }).Report(b)

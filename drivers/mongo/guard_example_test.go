@@ -13,7 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	holdmongo "github.com/holdfast-go/holdfast/drivers/mongo"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 // The holder's writes are in a transaction, which fails once a later holder has used the

@@ -2,14 +2,16 @@ package mongo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/holdfast-go/holdfast/internal/mongotest"
-	"github.com/holdfast-go/holdfast/internal/serverprocess"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/test/mongotest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 // A server has only one fail point, so this test does not run in parallel with others.
@@ -67,6 +69,40 @@ func TestGuardRetries(t *testing.T) {
 			g.wantLines("a")
 		})
 	}
+}
+
+// A commit whose outcome is unknown is in doubt, whatever else happens: the loss of the hold does not
+// mean that nothing was written, and neither does a refusal of the repeated commit.
+func TestGuardUnknownCommit(t *testing.T) {
+	unacknowledged := bson.D{{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 64}, {Key: "errmsg", Value: "not acknowledged"}}}}
+	t.Run("loss", func(t *testing.T) {
+		g := newSharedGuardFixture(t)
+		g.guard.commitWindow = 1200 * time.Millisecond
+		a := g.hold("secret a", time.Minute)
+		ctx, lose := context.WithCancelCause(t.Context())
+		a.ctx = ctx
+		failCommands(t, g, "commitTransaction", 1000, unacknowledged)
+		g.hooks.before("commitTransaction", func() { lose(driver.ErrLost) })
+		err := g.do(a, g.note("a"))
+		g.wantErr(err, ErrInDoubt)
+		if errors.Is(err, driver.ErrLost) {
+			t.Errorf("%v matches ErrLost, which says that nothing was written", err)
+		}
+		g.wantLines("a")
+	})
+	t.Run("refusal of the repeated commit", func(t *testing.T) {
+		g := newSharedGuardFixture(t)
+		g.guard.commitWindow = 1200 * time.Millisecond
+		a := g.hold("secret a", time.Minute)
+		failCommands(t, g, "commitTransaction", 1000, unacknowledged)
+		g.hooks.before("commitTransaction", func() {
+			g.hooks.before("commitTransaction", func() {
+				failCommands(t, g, "commitTransaction", 1000, bson.D{{Key: "errorCode", Value: 20}})
+			})
+		})
+		g.wantErr(g.do(a, g.note("a")), ErrInDoubt)
+		g.wantLines("a")
+	})
 }
 
 // failCommands makes the next commands of g's client fail that many times.

@@ -14,7 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/serverprocess"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 // The later holder uses the guard between the older one's last read of the lock's record (step
@@ -87,7 +87,7 @@ func TestGuardDoesNotBlockTheLock(t *testing.T) {
 		quick, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
 		for range 5 {
-			if err := g.locker.Renew(quick, a.lease); err != nil {
+			if _, err := g.locker.Renew(quick, a.lease); err != nil {
 				t.Errorf("renewal: %v", err)
 			}
 		}
@@ -122,7 +122,7 @@ func TestGuardOutlastsTheTTL(t *testing.T) {
 			return err
 		}
 		for begin := time.Now(); time.Since(begin) < 4500*time.Millisecond; time.Sleep(50 * time.Millisecond) {
-			if err := g.locker.Renew(ctx, a.lease); err != nil {
+			if _, err := g.locker.Renew(ctx, a.lease); err != nil {
 				return err
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/guard"
 )
 
 const (
@@ -27,11 +28,10 @@ const (
 	labelUnknown   = "UnknownTransactionCommitResult"
 )
 
-var errTransactionEnded = errors.New("the function ended the guard's transaction")
-
 // attempt takes the steps of [Guard] once. again means that another attempt may succeed.
-func (g *Guard) attempt(ctx context.Context, hold Hold, fn func(context.Context) error) (again bool, err error) {
-	lease := hold.Lease()
+func (g *Guard) attempt(
+	ctx context.Context, hold guard.Hold, lease driver.Lease, fn func(context.Context) error,
+) (again bool, err error) {
 	outside := mongo.NewSessionContext(ctx, nil) // outside the caller's transaction, too
 	if err := g.raiseFence(outside, lease); err != nil {
 		return isTransient(err), err
@@ -51,10 +51,10 @@ func (g *Guard) attempt(ctx context.Context, hold Hold, fn func(context.Context)
 		return isTransient(err), err
 	}
 	if err := fn(inside); err != nil {
-		return hasLabel(err, labelTransient), &fnError{err}
+		return hasLabel(err, labelTransient), guard.FromFunction(err)
 	}
 	if !session.TransactionRunning() {
-		return false, errTransactionEnded
+		return false, guard.ErrTransactionEnded
 	}
 	if err := hold.Err(); err != nil {
 		return false, err

@@ -14,7 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 func handOver(t *testing.T, l *Locker, from driver.Lease, req driver.Request) driver.Lease {
@@ -47,7 +47,7 @@ func TestHandOverDocument(t *testing.T) {
 	from := acquire(t, l, req)
 	const far = int64(1) << 60
 	overwrite(t, coll, "n", field(fieldToken, far))
-	if err := l.Break(bounded(t), "n", 0); err != nil {
+	if err := l.Break(bounded(t), "n", driver.BreakAnybody()); err != nil {
 		t.Fatal(err)
 	}
 	next := handOver(t, l, from, request("n", "b"))
@@ -58,10 +58,12 @@ func TestHandOverDocument(t *testing.T) {
 	if got := after.Lookup(fieldExpiresAt).DateTime() - after.Lookup(fieldRenewedAt).DateTime(); got != next.TTL.Milliseconds() {
 		t.Errorf("expires %d ms after the handoff", got)
 	}
-	if after.Lookup(fieldAcquiredAt).DateTime() != after.Lookup(fieldRenewedAt).DateTime() || after.Lookup(fieldTTL).Int64() != next.TTL.Milliseconds() {
+	if after.Lookup(fieldAcquiredAt).DateTime() != after.Lookup(fieldRenewedAt).DateTime() ||
+		after.Lookup(fieldTTL).Int64() != next.TTL.Milliseconds() {
 		t.Errorf("the times are not the new lease's: %v", after)
 	}
-	if _, data := after.Lookup(fieldData).Binary(); after.Lookup(fieldKid).StringValue() != "b" || after.Lookup(fieldOwner).StringValue() != next.Owner ||
+	if _, data := after.Lookup(fieldData).Binary(); after.Lookup(fieldLeaseID).StringValue() != "b" ||
+		after.Lookup(fieldOwner).StringValue() != next.Owner ||
 		after.Lookup(fieldBroken).Boolean() || string(data) != "kept" {
 		t.Errorf("after the handoff: %v", after)
 	}
@@ -81,7 +83,7 @@ func TestHandOverToItself(t *testing.T) {
 	if again := handOver(t, l, lease, req); again.Token != lease.Token {
 		t.Errorf("token %d after %d", again.Token, lease.Token)
 	}
-	if err := l.Break(bounded(t), "n", 0); err != nil {
+	if err := l.Break(bounded(t), "n", driver.BreakAnybody()); err != nil {
 		t.Fatal(err)
 	}
 	if r := wantNotHandedOver(t, l, lease, req); !r.Broken {
@@ -101,8 +103,8 @@ func TestHandOverIDsAreLiterals(t *testing.T) {
 		odd := driver.Lease{Name: name, ID: driver.NewLeaseID(s)}
 		wantNotHandedOver(t, l, odd, request(name, "other"))
 		handOver(t, l, holder, request(name, s))
-		if raw := storedDocument(t, coll, name); raw.Lookup(fieldKid).StringValue() != s {
-			t.Errorf("ID %q became %v", s, raw.Lookup(fieldKid))
+		if raw := storedDocument(t, coll, name); raw.Lookup(fieldLeaseID).StringValue() != s {
+			t.Errorf("ID %q became %v", s, raw.Lookup(fieldLeaseID))
 		}
 		handOver(t, l, odd, request(name, "next"))
 	}
@@ -113,7 +115,7 @@ func TestHandOverIDsAreLiterals(t *testing.T) {
 func TestAcquirePipelineHasNoHandOver(t *testing.T) {
 	req := request("n", "a")
 	encoded := func(from string) []byte {
-		return mustMarshal(docOf("p", acquirePipeline(from, "", req, driver.DefaultHistory)))
+		return mustMarshal(docOf("p", acquirePipeline(from, asker{}, req, driver.DefaultHistory)))
 	}
 	if plain := encoded(""); bytes.Contains(plain, []byte(varFrom)) || !bytes.Equal(plain, encoded("a")) || bytes.Equal(plain, encoded("b")) {
 		t.Errorf("the pipeline of an acquire: %v", bson.Raw(plain))
@@ -127,10 +129,10 @@ func TestHandOverWakesNoWaiter(t *testing.T) {
 	coll, seen := monitoredCollection(t)
 	l, other := newTestLocker(t, coll), newTestLocker(t, coll)
 	lease, marker := acquire(t, l, request("n", "secret 0")), acquire(t, l, request("marker", "secret m"))
-	wake, stop := watchName(other.Capabilities().Watcher, "n")
+	wake, stop := watchName(other.Capabilities().Waker, "n")
 	defer stop()
 	awaitWake(t, wake, "stream opened")
-	marked, stop := watchName(other.Capabilities().Watcher, "marker")
+	marked, stop := watchName(other.Capabilities().Waker, "marker")
 	defer stop()
 	awaitWake(t, marked, "stream was open already")
 	base := seen.events()
@@ -158,11 +160,11 @@ func TestHandOverOfABrokenLeaseWakesNoWaiter(t *testing.T) {
 	t.Parallel()
 	coll, seen := monitoredCollection(t)
 	l := newTestLocker(t, coll)
-	wake, stop := watchName(l.Capabilities().Watcher, "n")
+	wake, stop := watchName(l.Capabilities().Waker, "n")
 	defer stop()
 	awaitWake(t, wake, "stream opened")
 	from := acquire(t, l, request("n", "secret a"))
-	if err := l.Break(bounded(t), "n", 0); err != nil {
+	if err := l.Break(bounded(t), "n", driver.BreakAnybody()); err != nil {
 		t.Fatal(err)
 	}
 	awaitWake(t, wake, "break")
@@ -183,22 +185,24 @@ func (f faults) handOverOutcomeUnknown(t *testing.T) {
 	from := acquire(t, f.locker, request("passed", "a"))
 	f.fail(t, "findAndModify", field("closeConnection", true))
 	next := handOver(t, f.locker, from, request("passed", "b"))
-	f.fail(t, "findAndModify", field("writeConcernError", doc{{Key: "code", Value: 64}, {Key: "errmsg", Value: "waiting for replication timed out"}}))
+	f.fail(t, "findAndModify", field("writeConcernError",
+		doc{{Key: "code", Value: 64}, {Key: "errmsg", Value: "waiting for replication timed out"}}))
 	req := request("passed", "c")
 	_, err := f.locker.HandOver(ctx, next, req)
 	wantUnknown(t, err)
 	made := storedDocument(t, f.locker.local, "passed")
-	if made.Lookup(fieldKid).StringValue() != "c" {
+	if made.Lookup(fieldLeaseID).StringValue() != "c" {
 		t.Fatalf("the handoff was not made: %v", made)
 	}
 	req.TTL = time.Hour
 	again := handOver(t, f.locker, next, req)
 	after := storedDocument(t, f.locker.local, "passed")
-	if again.Token != uint64(made.Lookup(fieldToken).Int64()) || after.Lookup(fieldExpiresAt).DateTime() <= made.Lookup(fieldExpiresAt).DateTime() {
+	if again.Token != uint64(made.Lookup(fieldToken).Int64()) ||
+		after.Lookup(fieldExpiresAt).DateTime() <= made.Lookup(fieldExpiresAt).DateTime() {
 		t.Errorf("the repeat changed %v to %v", made, after)
 	}
 	for _, old := range []driver.Lease{from, next} {
-		if err := f.locker.Renew(ctx, old); !errors.Is(err, driver.ErrLost) {
+		if _, err := f.locker.Renew(ctx, old); !errors.Is(err, driver.ErrLost) {
 			t.Errorf("got %v, want lost", err)
 		}
 	}
@@ -213,13 +217,14 @@ func TestHandOverShowsNoLeaseID(t *testing.T) {
 	l := newTestLocker(t, coll)
 	ids := []string{"5ec2e75e-0001-45ec-a2e7-5ec2e75ec2e7", "5ec2e75e-0002-45ec-a2e7-5ec2e75ec2e7"}
 	from := acquire(t, l, request("n", ids[0]))
-	refusing := doc{{Key: "collMod", Value: coll.Name()}, {Key: "validator", Value: docOf(fieldKid, docOf("$type", "int"))}, {Key: "validationLevel", Value: "strict"}}
+	refusing := doc{{Key: "collMod", Value: coll.Name()}, {Key: "validator", Value: docOf(fieldLeaseID, docOf("$type", "int"))},
+		{Key: "validationLevel", Value: "strict"}}
 	if err := coll.Database().RunCommand(bounded(t), refusing).Err(); err != nil {
 		t.Fatal(err)
 	}
 	_, failed := l.HandOver(bounded(t), from, request("n", ids[1]))
 	wantUnknown(t, failed)
-	quoted := l.do(bounded(t), handOverOp(from, request("n", ids[1])), func(context.Context) error {
+	quoted := l.do(bounded(t), l.handOverOp(from, request("n", ids[1])), func(context.Context) error {
 		return mongo.CommandError{Message: "kid was " + ids[0] + ", not " + ids[1]}
 	})
 	_, invalid := l.HandOver(bounded(t), from, request("other", ids[1]))

@@ -46,8 +46,11 @@ func closeLocker(t *testing.T, l driver.Locker) {
 	}
 }
 
+// me is the waiter of the tests' requests. Each Locker has its own.
+const me = driver.WaiterID("waiter")
+
 func request(name, id string) driver.Request {
-	return driver.Request{Name: name, ID: driver.NewLeaseID(id), Owner: "owner of " + id, TTL: 30 * time.Second}
+	return driver.Request{Name: name, ID: driver.NewLeaseID(id), Owner: "owner of " + id, TTL: 30 * time.Second, Waiter: me}
 }
 
 func acquire(t *testing.T, l *Locker, req driver.Request) driver.Lease {
@@ -102,6 +105,13 @@ func setFailPoint(t *testing.T, client *mongo.Client, mode any, data ...bson.E) 
 	}
 }
 
+// sendHint leaves a hint, and returns why it could not.
+func sendHint(t *testing.T, l *Locker, name, waiter string, position int) (failed error) {
+	t.Helper()
+	l.hints.send(bounded(t), []hint{{name, waiter, position}}, func(_ string, err error) { failed = err })
+	return failed
+}
+
 // commandLog is a command monitor that records commands.
 type commandLog struct {
 	mu       sync.Mutex
@@ -134,26 +144,5 @@ func commandNames(commands []bson.Raw) []string {
 	return out
 }
 
-// bufferedLogger returns a logger and what it has logged.
-func bufferedLogger() (*slog.Logger, *logBuffer) {
-	out := &logBuffer{}
-	return slog.New(slog.NewTextHandler(out, nil)), out
-}
-
-type logBuffer struct {
-	mu   sync.Mutex
-	text string
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.text += string(p)
-	return len(p), nil
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text
-}
+// errOf is the error of a call, or are the errors of a batch.
+func errOf[R, E any](_ R, err E) E { return err }

@@ -3,8 +3,11 @@ package mongo
 import (
 	"cmp"
 	"context"
+	cryptorand "crypto/rand"
 	"errors"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -13,6 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/waitqueue"
 )
 
 // hintsSuffix makes the name of a collection of hints of that of the locks. One of hintsCollections
@@ -26,10 +30,13 @@ const (
 // hintsSize is the size of each capped collection in bytes, enough for hundreds of hints.
 const hintsSize = 64 << 10
 
+// hintAwait is how long the server holds a request for hints.
+const hintAwait = 30 * time.Second
+
 // The fields of a hint. A hint has no lease ID.
 const (
 	hintName     = "name"     // of the lock
-	hintTo       = "to"       // the ID of the waiter's Locker
+	hintTo       = "to"       // what stands for the waiter; see placeOf
 	hintPosition = "position" // of the waiter
 )
 
@@ -46,45 +53,119 @@ type hints struct {
 	coll  *mongo.Collection // of the hints for this Locker
 	me    string            // the ID of this Locker
 
-	connections *connections // of the client
-	maxLag      int64        // maxLag, shorter in tests
+	made sync.Map // the names of the collections that this Locker has made, or found
+
+	maxLag int64         // maxLag, shorter in tests
+	await  time.Duration // hintAwait, shorter in tests
 }
 
-func newHints(locks *mongo.Collection, me string, c *connections) *hints {
-	h := &hints{locks: locks, me: me, connections: c, maxLag: maxLag}
+func newHints(locks *mongo.Collection, me string) *hints {
+	h := &hints{locks: locks, me: me, maxLag: maxLag, await: hintAwait}
 	h.coll = h.collectionOf(me)
 	return h
 }
 
+// newLockerID returns the ID of a Locker, with which the IDs of its waiters in queues begin. Its first character chooses the collection of
+// its hints, so each of them is as likely as any other.
+func newLockerID() string {
+	var b [1]byte
+	_, _ = cryptorand.Read(b[:]) // it does not fail
+	return string('A'+rune(b[0]%hintsCollections)) + cryptorand.Text()
+}
+
 // collectionOf returns the collection of the hints for a Locker.
 func (h *hints) collectionOf(id string) *mongo.Collection {
-	number := 0
-	if id != "" {
-		number = int(id[0]) % hintsCollections
-	}
 	// A hint is worth nothing to a waiter that would have to wait for a majority.
-	return h.locks.Database().Collection(h.locks.Name()+hintsSuffix+strconv.FormatInt(int64(number), hintsCollections),
+	return h.locks.Database().Collection(h.locks.Name()+hintsSuffix+strconv.FormatInt(hintsNumber(id), hintsCollections),
 		majorityOptions(), acknowledgedByPrimary().SetReadConcern(readconcern.Local()))
+}
+
+// hintsNumber is the number of the collection of the hints for a Locker.
+func hintsNumber(id string) int64 {
+	if id == "" {
+		return 0
+	}
+	return int64(id[0]) % hintsCollections
 }
 
 func (h *hints) source() source {
 	return source{
-		what: "hints",
-		open: h.open,
-		read: func(hint bson.Raw) (name string, turn time.Duration, ok bool) {
+		what:  "hints",
+		await: h.await,
+		open:  h.open,
+		read: func(hint bson.Raw) (key waitqueue.Key, after time.Duration, ok bool) {
 			position, _ := hint.Lookup(hintPosition).AsInt64OK()
-			name, ok = hint.Lookup(hintName).StringValueOK()
-			return name, driver.Turn(int(min(max(position, 0), driver.MaxWaiters))), ok
+			name, named := hint.Lookup(hintName).StringValueOK()
+			to, _ := hint.Lookup(hintTo).StringValueOK()
+			waiter, ours := strings.CutPrefix(to, h.me+placeSeparator)
+			return waitqueue.Key{Name: name, Waiter: driver.WaiterID(waiter)}, driver.Turn(int(min(max(position, 0), driver.MaxWaiters))), named &&
+				ours
 		},
 	}
 }
 
-// send leaves a hint for the waiter of a lock at a position.
-func (h *hints) send(ctx context.Context, name, waiter string, position int) error {
-	coll, hint := h.collectionOf(waiter), doc{field(hintName, name), field(hintTo, waiter), field(hintPosition, position)}
-	_, err := sendOnce(ctx, coll, "insert", field("documents", list{hint}))
+// hint wakes a waiter.
+type hint struct {
+	name, to string // of the lock, and what stands for the waiter in its queue; see placeOf
+	position int    // of the waiter
+}
+
+// hintsTo are the hints for the waiters that a release wakes, from a reply that shows them (wokenFields).
+//
+// If readers are in the queue, one release can wake many of them, and that of one reader wakes no writer.
+func hintsTo(name string, document bson.Raw) (all []hint) {
+	if line, ok := document.Lookup(fieldLine).ArrayOK(); ok {
+		queue, _ := line.Values()
+		return wokenReaders(name, document, queue)
+	}
+	if heldByReaders(document, dateOrZero(document.Lookup(fieldNow))) {
+		return nil
+	}
+	array, _ := document.Lookup(fieldWoken).ArrayOK()
+	values, _ := array.Values()
+	for _, value := range values {
+		waiter, _ := value.DocumentOK()
+		position, _ := waiter.Lookup(fieldPosition).AsInt64OK()
+		if id, ok := waiter.Lookup(fieldWaiter).StringValueOK(); ok {
+			all = append(all, hint{name, id, int(position)})
+		}
+	}
+	return all
+}
+
+// hintsAtOnce is how many hints one insert leaves: far fewer than a collection has room for, so that
+// they can be read before others replace them.
+const hintsAtOnce = 100
+
+// send leaves hints, one insert for those of a collection. An error is that of the first hint of an
+// insert, which it names, and does not keep the other inserts from being sent.
+func (h *hints) send(ctx context.Context, all []hint, failed func(name string, err error)) {
+	for len(all) > 0 {
+		first := all[0]
+		var documents list
+		var rest []hint
+		for _, x := range all {
+			if len(documents) < hintsAtOnce && hintsNumber(x.to) == hintsNumber(first.to) {
+				documents = append(documents, doc{field(hintName, x.name), field(hintTo, x.to), field(hintPosition, x.position)})
+			} else {
+				rest = append(rest, x)
+			}
+		}
+		if err := h.insert(ctx, h.collectionOf(first.to), documents); err != nil {
+			failed(first.name, err)
+		}
+		all = rest
+	}
+}
+
+func (h *hints) insert(ctx context.Context, coll *mongo.Collection, documents list) error {
+	if _, made := h.made.LoadOrStore(coll.Name(), true); !made {
+		// Its waiters may all be processes that read no hints. The insert would make a collection without a bound then.
+		_ = createCapped(ctx, coll)
+	}
+	_, err := sendOnce(ctx, coll, "insert", field("documents", documents))
 	if worthRepeating(ctx, err) {
-		_, err = coll.InsertOne(ctx, hint)
+		_, err = coll.InsertMany(ctx, documents)
 	}
 	return err
 }
@@ -96,7 +177,6 @@ func (h *hints) open(ctx context.Context) (eventCursor, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.connections.reopened()
 	cursor, err := h.openIn(mongo.NewSessionContext(ctx, session))
 	if err != nil {
 		session.EndSession(ctx)
@@ -111,7 +191,7 @@ func (h *hints) openIn(ctx context.Context) (*mongo.Cursor, error) {
 	for range tries {
 		var cursor *mongo.Cursor
 		switch cursor, err = h.follow(ctx); {
-		case hasCode(err, codeBadValue):
+		case hasCode(err, codeBadValue) && strings.Contains(err.Error(), "non capped"): // the code alone has many reasons
 			if err := h.dropUncapped(ctx, err); err != nil {
 				return nil, err
 			}
@@ -131,11 +211,19 @@ func (h *hints) openIn(ctx context.Context) (*mongo.Cursor, error) {
 
 // create makes the collection, unless there is one, with its first document.
 func (h *hints) create(ctx context.Context) error {
-	err := h.coll.Database().CreateCollection(ctx, h.coll.Name(), options.CreateCollection().SetCapped(true).SetSizeInBytes(hintsSize))
-	if err != nil && !hasCode(err, codeNamespaceExists) {
+	if err := createCapped(ctx, h.coll); err != nil {
 		return err
 	}
-	_, err = h.coll.InsertOne(ctx, docOf(hintTo, ""))
+	_, err := h.coll.InsertOne(ctx, docOf(hintTo, ""))
+	return err
+}
+
+// createCapped makes a collection for hints, unless there is one.
+func createCapped(ctx context.Context, coll *mongo.Collection) error {
+	err := coll.Database().CreateCollection(ctx, coll.Name(), options.CreateCollection().SetCapped(true).SetSizeInBytes(hintsSize))
+	if hasCode(err, codeNamespaceExists) {
+		return nil
+	}
 	return err
 }
 
@@ -152,8 +240,8 @@ func (h *hints) dropUncapped(ctx context.Context, cause error) error {
 // follow opens a tailable cursor. It also returns the hints that are in the collection already,
 // which may be for this Locker if it has followed them before: they wake without a reason.
 func (h *hints) follow(ctx context.Context) (*mongo.Cursor, error) {
-	return h.coll.Find(ctx, docOf(hintTo, h.me), options.Find().
-		SetCursorType(options.TailableAwait).SetMaxAwaitTime(hintAwaitOnly))
+	return h.coll.Find(ctx, docOf(hintTo, doc{field("$gt", h.me+placeSeparator), field("$lt", h.me+placeEnd)}), options.Find().
+		SetCursorType(options.TailableAwait).SetMaxAwaitTime(h.await))
 }
 
 // maxLag is by how much the operations of a member may be behind the time of the cluster. Every
@@ -164,26 +252,18 @@ const maxLag = 30 // seconds
 // and is cut off. The next cursor is opened on the present primary.
 var errBehind = errors.New("the member with the cursor is behind")
 
-// hintCursor is a cursor that asks for hints when there is a connection for it.
+// hintCursor is a cursor on the hints.
 type hintCursor struct {
 	*mongo.Cursor
 	session *mongo.Session // of this cursor alone, not causally consistent: it has the times of its replies
 	hints   *hints
-	err     error // of the latest request, besides the cursor's own
+	err     error // besides the cursor's own
 }
 
 func (c *hintCursor) event() bson.Raw { return c.Current }
 
 // TryNext asks for the next hint, unless one is there already.
-func (c *hintCursor) TryNext(ctx context.Context, limit time.Duration) bool {
-	await, end, err := c.hints.connections.begin(ctx)
-	if c.err = err; err != nil {
-		return false
-	}
-	defer end()
-	c.SetMaxAwaitTime(await)
-	ctx, cancel := context.WithTimeout(ctx, await+limit)
-	defer cancel()
+func (c *hintCursor) TryNext(ctx context.Context) bool {
 	if c.Cursor.TryNext(ctx) {
 		return true
 	}

@@ -1,6 +1,7 @@
 package mongo
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -28,6 +29,10 @@ const (
 	pastHeld     = "k" // whether there was a holder at the next grant
 	pastTaken    = "n" // when the next grant took the lock from a holder, which could be unexpired
 	pastTakenBy  = "w" // takenByHandOver or takenByReplace
+
+	// Of a reader, which is added when it has ended, the history has its end instead of the fields from pastExpires on.
+	pastUntil = "u"
+	pastEnd   = "x" // the number of a driver.End
 )
 
 const (
@@ -38,11 +43,22 @@ const (
 // historyAfterGrant is the history with the tenure before the grant. The first grant of all adds an
 // empty one, which makes no difference: it is the first to be dropped.
 func historyAfterGrant(v acquireVariant) doc {
+	if v.readers {
+		return historyAmongReaders(v)
+	}
+	return expr("$slice", expr("$concatArrays", keptHistory, list{pastOf(v)}), refKeep)
+}
+
+// keptHistory is the history. A damaged one must not make a grant fail.
+var keptHistory = cond(docOf("$isArray", ref(fieldHistory)), ref(fieldHistory), list{})
+
+// pastOf is the tenure of the last exclusive lease.
+func pastOf(v acquireVariant) doc {
 	last := doc{
 		field(pastOwner, ref(fieldOwner)), field(pastToken, ref(fieldToken)),
 		field(pastAcquired, ref(fieldAcquiredAt)), field(pastExpires, ref(fieldExpiresAt)),
 		field(pastReleased, ref(fieldReleasedAt)), field(pastBroken, ref(fieldBrokenAt)), field(pastFreed, ref(fieldFreedAt)),
-		field(pastHeld, expr("$gt", ref(fieldKid), nil)),
+		field(pastHeld, expr("$gt", ref(fieldLeaseID), nil)),
 	}
 	switch {
 	case v.handOver:
@@ -50,9 +66,7 @@ func historyAfterGrant(v acquireVariant) doc {
 	case v.replace:
 		last = append(last, field(pastTaken, serverNow), field(pastTakenBy, takenByReplace))
 	}
-	// A damaged history must not make the grant fail.
-	kept := cond(docOf("$isArray", ref(fieldHistory)), ref(fieldHistory), list{})
-	return expr("$slice", expr("$concatArrays", kept, list{last}), refKeep)
+	return last
 }
 
 // tenure is one past lease, as the server stored it.
@@ -64,6 +78,9 @@ type tenure struct {
 	held              bool
 	taken             time.Time
 	takenBy           string
+	// Of a reader.
+	until time.Time
+	end   int64
 }
 
 // ends are the times at which a lease may have ended. Those of an earlier lease may still be there. A
@@ -87,6 +104,10 @@ func (e *ends) read(name string, v bson.RawValue) {
 // tenure returns how the lease ended.
 func (t tenure) describe() driver.Tenure {
 	out := driver.Tenure{Owner: t.owner, Token: uint64(t.token), From: t.acquired}
+	if !t.until.IsZero() {
+		out.Until, out.End, out.Mode = later(t.until, t.acquired), driver.End(t.end), driver.Shared
+		return out
+	}
 	notBefore := func(at, bound time.Time) bool { return !at.IsZero() && !at.Before(bound) }
 	freed := !t.held && notBefore(t.ends.freed, t.expires)
 	switch {
@@ -107,22 +128,36 @@ func (t tenure) describe() driver.Tenure {
 	if notBefore(t.ends.broken, t.acquired) && !freed {
 		out.End = driver.EndBroken // also if its holder released the lock then
 	}
-	if !out.Until.IsZero() && out.Until.Before(out.From) { // by the clocks of two members
-		out.Until = out.From
+	if !out.Until.IsZero() {
+		out.Until = later(out.Until, out.From) // the clocks of two members can differ
 	}
 	return out
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }
 
 // pastHolders returns the last n tenures as [driver.Record] has it.
 func (r *record) pastHolders(n int) []driver.Tenure {
 	var all []driver.Tenure
-	if r.free() && r.token > 0 {
-		all = append(all, tenure{owner: r.owner, token: r.token, acquired: r.acquiredAt, expires: r.expiresAt, ends: r.ends, held: r.leaseID != ""}.describe())
+	switch {
+	case r.version == sharedVersion: // of the others the history has every one
+		all = r.expiredReaders()
+	case r.free() && r.token > 0:
+		all = append(all, tenure{owner: r.owner, token: r.token, acquired: r.acquiredAt, expires: r.expiresAt, ends: r.ends,
+			held: r.leaseID != ""}.describe())
 	}
 	for _, v := range slices.Backward(r.history) {
 		if t, ok := decodeTenure(v); ok {
 			all = append(all, t.describe())
 		}
+	}
+	if r.version == sharedVersion {
+		slices.SortStableFunc(all, func(a, b driver.Tenure) int { return cmp.Compare(b.Token, a.Token) })
 	}
 	return all[:min(len(all), n)]
 }
@@ -156,6 +191,11 @@ func decodeTenure(v bson.RawValue) (t tenure, ok bool) {
 			d.date(fieldHistory, v, &t.taken)
 		case pastTakenBy:
 			d.text(fieldHistory, v, &t.takenBy)
+		case pastUntil:
+			d.date(fieldHistory, v, &t.until)
+		case pastEnd:
+			d.number(fieldHistory, v, &t.end)
+			d.check(fieldHistory, t.end >= 0 && t.end <= int64(driver.EndFreed), "is out of range")
 		default:
 			t.ends.read(e.Key(), v)
 		}

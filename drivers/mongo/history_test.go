@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 // past writes the history of a lock as "owner end", the latest first.
@@ -58,8 +58,9 @@ func (e earlierVersion) update(name string, change any) {
 func (e earlierVersion) acquire(name, id string) driver.Lease {
 	e.t.Helper()
 	e.update(name, setFields(
-		field(fieldKid, id), field(fieldOwner, "owner of "+id), field(fieldRenewedAt, serverNow), field(fieldAcquiredAt, serverNow),
-		field(fieldExpiresAt, nowPlus(30000)), field(fieldToken, expr("$max", expr("$add", ref(fieldToken), int64(1)), docOf("$toLong", serverNow))),
+		field(fieldLeaseID, id), field(fieldOwner, "owner of "+id), field(fieldRenewedAt, serverNow), field(fieldAcquiredAt, serverNow),
+		field(fieldExpiresAt, nowPlus(30000)), field(fieldToken, expr("$max", expr("$add", ref(fieldToken), int64(1)),
+			docOf("$toLong", serverNow))),
 		field(fieldTTL, int64(30000)), field(fieldBroken, false), field(fieldWrites, int64(0))))
 	return driver.Lease{Name: name, ID: driver.NewLeaseID(id), TTL: 30 * time.Second}
 }
@@ -67,7 +68,8 @@ func (e earlierVersion) acquire(name, id string) driver.Lease {
 // release is also what its BreakNow did.
 func (e earlierVersion) release(name string) {
 	e.t.Helper()
-	e.update(name, doc{field("$unset", docOf(fieldKid, "")), field("$currentDate", docOf(fieldExpiresAt, true)), field("$set", docOf(fieldBroken, false))})
+	e.update(name, doc{field("$unset", docOf(fieldLeaseID, "")), field("$currentDate", docOf(fieldExpiresAt, true)),
+		field("$set", docOf(fieldBroken, false))})
 }
 
 // Locks pass between this version and an earlier one in both directions. The last tenure of the
@@ -85,7 +87,7 @@ func TestHistoryBesideAnEarlierVersion(t *testing.T) {
 	wantPast(t, l, "after the release by an earlier version", "old unknown")
 	b := acquire(t, l, request("n", "b"))
 	wantPast(t, l, "with a holder behind that of the earlier version", "old unknown")
-	if err := l.BreakNow(bounded(t), "n", 0); err != nil {
+	if err := l.BreakNow(bounded(t), "n", driver.BreakAnybody()); err != nil {
 		t.Fatal(err)
 	}
 	mustRelease(t, l, b)
@@ -109,7 +111,7 @@ func TestEndAfterTheNextGrant(t *testing.T) {
 	coll := mongotest.Collection(t)
 	l := newTestLocker(t, coll)
 	acquire(t, l, request("n", "a"))
-	if err := l.BreakNow(bounded(t), "n", 0); err != nil {
+	if err := l.BreakNow(bounded(t), "n", driver.BreakAnybody()); err != nil {
 		t.Fatal(err)
 	}
 	ahead := nowPlus(time.Hour.Milliseconds())
@@ -132,7 +134,7 @@ func TestEndBeforeItsGrant(t *testing.T) {
 	wantPast(t, l, "after a release", "a released")
 	acquire(t, l, request("n", "b"))
 	overwrite(t, coll, "n", ahead)
-	if err := l.BreakNow(bounded(t), "n", 0); err != nil {
+	if err := l.BreakNow(bounded(t), "n", driver.BreakAnybody()); err != nil {
 		t.Fatal(err)
 	}
 	wantPast(t, l, "after a BreakNow", "b freed, a released")
@@ -152,11 +154,12 @@ func TestRecordWithoutHistory(t *testing.T) {
 	t.Parallel()
 	coll := mongotest.Collection(t)
 	l, earlier := newTestLocker(t, coll), earlierVersion{t, coll}
-	if _, err := coll.InsertOne(bounded(t), doc{field(fieldName, "n"), field(fieldVersion, schemaVersion), field(fieldToken, int64(7))}); err != nil {
+	if _, err := coll.InsertOne(bounded(t), doc{field(fieldName, "n"), field(fieldVersion, schemaVersion),
+		field(fieldToken, int64(7))}); err != nil {
 		t.Fatal(err)
 	}
 	lease := earlier.acquire("n", "old")
-	if err := l.Renew(bounded(t), lease); err != nil {
+	if _, err := l.Renew(bounded(t), lease); err != nil {
 		t.Error(err)
 	}
 	wantPast(t, l, "of a record without one,", "")
@@ -175,7 +178,8 @@ func TestDamagedHistory(t *testing.T) {
 	good := doc{field(pastOwner, "good"), field(pastToken, int64(5)), field(pastReleased, time.Now()), field(pastHeld, false)}
 	for what, damaged := range map[string]any{
 		"text": "x", "number": 5, "document": doc{field("0", good)}, "null": nil, "scalars": list{1, "x", nil, list{}},
-		"no token": list{docOf(pastOwner, "x")}, "token as text": list{docOf(pastToken, "5")}, "negative token": list{docOf(pastToken, int64(-1))},
+		"no token": list{docOf(pastOwner, "x")}, "token as text": list{docOf(pastToken, "5")},
+		"negative token":    list{docOf(pastToken, int64(-1))},
 		"owner as number":   list{doc{field(pastToken, int64(5)), field(pastOwner, 5)}},
 		"date out of range": list{doc{field(pastToken, int64(5)), field(pastAcquired, bson.DateTime(1<<60))}},
 	} {
@@ -199,7 +203,7 @@ func TestHistoryLength(t *testing.T) {
 	coll := mongotest.Collection(t)
 	for n, want := range map[int]string{0: "", 1: "3 released", 2: "3 released, 2 released"} {
 		l := newTestLocker(t, coll, WithHistory(n))
-		if got := l.Capabilities().History; got != n {
+		if got := l.Info().History; got != n {
 			t.Errorf("the driver says that it keeps %d, want %d", got, n)
 		}
 		for i := range 4 {
@@ -233,7 +237,7 @@ func TestHistoryIsOnlyInspected(t *testing.T) {
 	l := newTestLocker(t, coll)
 	mustRelease(t, l, acquire(t, l, request("n", "a")))
 	acquire(t, l, request("n", "b"))
-	many, _ := l.InspectBatch(bounded(t), []string{"n"})
+	many, _ := l.InspectBatch(bounded(t), "", []string{"n"})
 	for r, err := range l.List(bounded(t), "") {
 		if err != nil {
 			t.Fatal(err)

@@ -19,9 +19,28 @@ const indexName = "holdfast_retention"
 // maxRetention is the greatest expireAfterSeconds of an index.
 const maxRetention = math.MaxInt32 * time.Second
 
-// ensureIndex creates the TTL index, or compares the existing one. The index only removes
-// abandoned records, so missing privileges are a warning.
+// indexRetryInterval is the wait before the index is created again after a fail-over.
+const indexRetryInterval = 200 * time.Millisecond
+
+// ensureIndex creates the TTL index, or compares the existing one. A fail-over at the start of a program
+// interrupts that. The Go driver does not repeat it, so it is repeated here, within the time limit of a request.
 func (l *Locker) ensureIndex(ctx context.Context) error {
+	for {
+		err := l.tryEnsureIndex(ctx)
+		if !interruptedByFailOver(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(indexRetryInterval):
+		}
+	}
+}
+
+// tryEnsureIndex creates the TTL index, or compares the existing one. The index only removes abandoned records,
+// so missing privileges are a warning.
+func (l *Locker) tryEnsureIndex(ctx context.Context) error {
 	specs, err := l.majority.Indexes().ListSpecifications(ctx)
 	if err != nil && !hasCode(err, codeNamespaceNotFound) {
 		return l.warnUnauthorized(ctx, err)
@@ -33,7 +52,8 @@ func (l *Locker) ensureIndex(ctx context.Context) error {
 		case fieldRenewedAt, fieldAcquiredAt:
 			if spec.ExpireAfterSeconds != nil {
 				// Promise 1: the record of a held lock must not disappear.
-				return driver.Invalid("TTL index "+spec.Name+" of "+l.namespace(), "on another field than "+fieldExpiresAt, "dropped: it would remove locks that are held")
+				return driver.Invalid("TTL index "+spec.Name+" of "+l.namespace(), "on another field than "+fieldExpiresAt,
+					"dropped: it would remove locks that are held")
 			}
 		}
 	}

@@ -12,7 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/test/locktest"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 func TestIndex(t *testing.T) {
@@ -41,7 +42,7 @@ func TestIndex(t *testing.T) {
 		{[]Option{WithRetention(2 * time.Hour)}, 24 * time.Hour, "another retention"},
 		{[]Option{WithRetention(2 * time.Hour), WithIndexUpdate()}, 2 * time.Hour, ""},
 	} {
-		logger, text := bufferedLogger()
+		logger, text := locktest.NewLog()
 		newTestLocker(t, coll, append(step.opts, WithLogger(logger))...)
 		if got := retention(); got != step.want {
 			t.Errorf("the index says %v, want %v", got, step.want)
@@ -52,7 +53,8 @@ func TestIndex(t *testing.T) {
 	}
 	// A TTL index on another field would remove the records of held locks.
 	other := coll.Database().Collection("other")
-	if _, err := other.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: docOf(fieldRenewedAt, 1), Options: options.Index().SetExpireAfterSeconds(10)}); err != nil {
+	if _, err := other.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: docOf(fieldRenewedAt, 1),
+		Options: options.Index().SetExpireAfterSeconds(10)}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := New(ctx, other); err == nil || !strings.Contains(err.Error(), "remove locks") {
@@ -66,7 +68,7 @@ func TestIndexCreatedByTwoProcesses(t *testing.T) {
 	t.Parallel()
 	var log commandLog
 	client := mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(log.monitor()))
-	logger, text := bufferedLogger()
+	logger, text := locktest.NewLog()
 	l := newTestLocker(t, mongotest.CollectionOf(t, client), WithLogger(logger))
 	quorum := ""
 	for _, c := range log.take() {
@@ -87,7 +89,8 @@ func TestIndexCreatedByTwoProcesses(t *testing.T) {
 func TestCompoundIndexIsIgnored(t *testing.T) {
 	t.Parallel()
 	coll := mongotest.Collection(t)
-	if _, err := coll.Indexes().CreateOne(bounded(t), mongo.IndexModel{Keys: doc{field(fieldExpiresAt, 1), field(fieldOwner, 1)}}); err != nil {
+	if _, err := coll.Indexes().CreateOne(bounded(t),
+		mongo.IndexModel{Keys: doc{field(fieldExpiresAt, 1), field(fieldOwner, 1)}}); err != nil {
 		t.Fatal(err)
 	}
 	newTestLocker(t, coll, WithIndexUpdate())
@@ -119,7 +122,7 @@ func TestRemovalByTheIndex(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond) // mongotest's servers run the thread every second
 	}
-	if err := l.Renew(ctx, lease); !errors.Is(err, driver.ErrLost) {
+	if _, err := l.Renew(ctx, lease); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("got %v, want lost", err)
 	}
 	if next := acquire(t, l, request("old", "b")); next.Token <= lease.Token {

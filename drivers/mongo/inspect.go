@@ -48,7 +48,7 @@ const inspectChunkSize = 1000
 
 // InspectBatch implements [driver.BatchInspector] with one command for every 1,000 names. It
 // reads with read concern "majority", as Inspect does.
-func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
+func (l *Locker) InspectBatch(ctx context.Context, waiter driver.WaiterID, names []string) ([]driver.Record, []error) {
 	records, errs := make([]driver.Record, len(names)), make([]error, len(names))
 	store := func(i int, r driver.Record, err error) {
 		if err != nil {
@@ -57,6 +57,7 @@ func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]driver.Rec
 			records[i] = r
 		}
 	}
+	projection := l.seen.withReadersBy(placeOf(l.id, waiter))
 	var valid []int // indexes
 	for i, name := range names {
 		if invalid := driver.ValidateName(name, limits); invalid != nil && l.closing.Err() == nil {
@@ -66,7 +67,7 @@ func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]driver.Rec
 		}
 	}
 	forEachParallel(parallelCommands, slices.Collect(slices.Chunk(valid, inspectChunkSize)), func(_ int, chunk []int) {
-		found, err := l.readChunk(ctx, chunk, names)
+		found, err := l.readChunk(ctx, projection, chunk, names)
 		for _, i := range chunk {
 			result, there := found[names[i]]
 			if !there {
@@ -79,7 +80,7 @@ func (l *Locker) InspectBatch(ctx context.Context, names []string) ([]driver.Rec
 }
 
 // readChunk reads the documents of a chunk's names, by name.
-func (l *Locker) readChunk(ctx context.Context, chunk []int, names []string) (map[string]readResult, error) {
+func (l *Locker) readChunk(ctx context.Context, projection bson.Raw, chunk []int, names []string) (map[string]readResult, error) {
 	wanted := make(list, len(chunk))
 	for n, i := range chunk {
 		wanted[n] = names[i]
@@ -89,7 +90,7 @@ func (l *Locker) readChunk(ctx context.Context, chunk []int, names []string) (ma
 		// The batch size is one more than the number of documents, so the server knows that
 		// the batch is complete and keeps no cursor.
 		cursor, err := l.majority.Find(ctx, docOf(fieldName, docOf("$in", wanted)),
-			options.Find().SetProjection(l.seen.withoutData).SetBatchSize(int32(len(wanted)+1)))
+			options.Find().SetProjection(projection).SetBatchSize(int32(len(wanted)+1)))
 		if err != nil {
 			return err
 		}

@@ -11,8 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
-	"github.com/holdfast-go/holdfast/internal/serverprocess"
+	"github.com/holdfast-go/holdfast/test/mongotest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 // insertHeld inserts n locks, "n-0", "n-1", …, each with data and a lease of a minute.
@@ -21,8 +21,10 @@ func insertHeld(t *testing.T, l *Locker, n int) (names []string) {
 	documents := make([]any, n)
 	for i := range n {
 		names = append(names, fmt.Sprint("n-", i))
-		documents[i] = doc{{Key: "_id", Value: names[i]}, {Key: "v", Value: 1}, {Key: "kid", Value: fmt.Sprint("id-", i)}, {Key: "owner", Value: fmt.Sprint("owner-", i)},
-			{Key: "token", Value: int64(i + 1)}, {Key: "ttl", Value: int64(60_000)}, {Key: "ts", Value: time.Now()}, {Key: "expiresAt", Value: time.Now().Add(time.Minute)},
+		documents[i] = doc{{Key: "_id", Value: names[i]}, {Key: "v", Value: 1}, {Key: "kid", Value: fmt.Sprint("id-", i)},
+			{Key: "owner", Value: fmt.Sprint("owner-", i)},
+			{Key: "token", Value: int64(i + 1)}, {Key: "ttl", Value: int64(60_000)}, {Key: "ts", Value: time.Now()},
+			{Key: "expiresAt", Value: time.Now().Add(time.Minute)},
 			{Key: "data", Value: bson.Binary{Data: []byte("data")}}}
 	}
 	if _, err := l.majority.InsertMany(bounded(t), documents); err != nil {
@@ -40,7 +42,7 @@ func TestInspectBatch(t *testing.T) {
 	all := insertHeld(t, l, 2*inspectChunkSize+500)
 	for n, want := range map[int]int{1: 1, inspectChunkSize: 1, inspectChunkSize + 1: 2, len(all): 3, 0: 0} {
 		log.take()
-		records, errs := l.InspectBatch(bounded(t), all[:n])
+		records, errs := l.InspectBatch(bounded(t), "", all[:n])
 		if err := errors.Join(errs...); err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +56,8 @@ func TestInspectBatch(t *testing.T) {
 			}
 		}
 		for i, r := range records {
-			if r.State != driver.StateHeld || r.Token != uint64(i+1) || r.Owner != fmt.Sprint("owner-", i) || !r.RemainingKnown || r.Remaining < 10*time.Second || r.Remaining > time.Minute {
+			if r.State != driver.StateHeld || r.Token != uint64(i+1) || r.Owner != fmt.Sprint("owner-", i) || !r.RemainingKnown ||
+				r.Remaining < 10*time.Second || r.Remaining > time.Minute {
 				t.Fatalf("record %d: %+v", i, r)
 			}
 		}
@@ -68,12 +71,12 @@ func TestInspectBatchOfDamagedRecords(t *testing.T) {
 	l := newTestLocker(t, mongotest.Collection(t))
 	all := insertHeld(t, l, 8)
 	overwrite(t, l.majority, all[2], field(fieldExpiresAt, 1))
-	overwrite(t, l.majority, all[3], field(fieldKid, removeField))
+	overwrite(t, l.majority, all[3], field(fieldLeaseID, removeField))
 	overwrite(t, l.majority, all[5], field(fieldExpiresAt, time.Now().Add(-time.Second)))
 	all[6] = "\xff"
 	all = append(all, all[0], all[2], "never")
 	want := []driver.State{2, 2, 0, 1, 2, 1, 0, 2, 2, 0, 1}
-	records, errs := l.InspectBatch(bounded(t), all)
+	records, errs := l.InspectBatch(bounded(t), "", all)
 	for i, r := range records {
 		if r.State != want[i] || (errs[i] != nil) != (want[i] == driver.StateUnknown) {
 			t.Errorf("%d, %q: %v, error %v; want %v", i, all[i], r.State, errs[i], want[i])
@@ -98,7 +101,7 @@ func TestInspectBatchFails(t *testing.T) {
 	all := insertHeld(t, l, 2*inspectChunkSize)
 	failed := func(what string) {
 		t.Helper()
-		_, errs := l.InspectBatch(bounded(t), all)
+		_, errs := l.InspectBatch(bounded(t), "", all)
 		counts := [2]int{}
 		for i, err := range errs {
 			if err == nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 // List reports damaged records among the valid ones.
@@ -20,7 +20,8 @@ func TestListOfManyAndDamaged(t *testing.T) {
 		if i == listPage-2 { // after p-0003x it is the last of its page
 			version = 3
 		}
-		documents = append(documents, doc{{Key: "_id", Value: fmt.Sprintf("p-%04d", i)}, {Key: "v", Value: version}, {Key: "token", Value: int64(i + 1)}})
+		documents = append(documents, doc{{Key: "_id", Value: fmt.Sprintf("p-%04d", i)}, {Key: "v", Value: version},
+			{Key: "token", Value: int64(i + 1)}})
 	}
 	documents = append(documents, doc{{Key: "_id", Value: "p-0003x"}, {Key: "v", Value: 3}},
 		doc{{Key: "_id", Value: "q"}, {Key: "v", Value: 1}}, doc{{Key: "_id", Value: 17}})

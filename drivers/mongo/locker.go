@@ -2,10 +2,10 @@ package mongo
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +19,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/driverutil"
 )
 
 const backend = "mongodb"
@@ -47,11 +48,12 @@ type Locker struct {
 	config       config
 	standalone   bool         // the server is not a replica set
 	forCheck     bool         // it is for examining the server ([driver.OpenForCheck])
+	forReading   bool         // it only reads ([driver.OpenForReading])
 	id           string       // in queues
 	connections  *connections // of the client
 	leave        func()       // ends the use of connections
 	hints        *hints
-	queue        *queue      // nil if this Locker does not follow the hints
+	queue        *watcher    // of the hints; nil if this Locker does not follow them
 	watcher      *watcher    // nil if the server has no change streams
 	hintless     atomic.Bool // it may not leave hints, and has logged that
 	seen         projections
@@ -70,6 +72,7 @@ var _ interface {
 	driver.Locker
 	driver.HandOverer
 	driver.BatchRenewer
+	driver.BatchReleaser
 	driver.BatchInspector
 	driver.Lister
 	driver.Breaker
@@ -77,8 +80,37 @@ var _ interface {
 	driver.Checker
 } = (*Locker)(nil)
 
-// projections are those whose replies say where this Locker is in the queue.
-type projections struct{ withPast, withData, withoutData bson.Raw }
+// projections are those whose replies say how long the queue is. Encoding one takes as long as the rest of a request.
+type projections struct {
+	withPast, withData bson.Raw
+	latest             atomic.Pointer[projection] // most Lockers have one waiter
+	latestWithReaders  atomic.Pointer[projection]
+}
+
+// projection is without the data, and its replies say where a waiter is in the queue.
+type projection struct {
+	place string
+	raw   bson.Raw
+}
+
+// by returns the projection for a waiter. See placeOf.
+func (p *projections) by(place string) bson.Raw {
+	return projectionBy(place, fieldsWithoutData, &p.latest)
+}
+
+// withReadersBy is by with all readers.
+func (p *projections) withReadersBy(place string) bson.Raw {
+	return projectionBy(place, fieldsWithReaders, &p.latestWithReaders)
+}
+
+func projectionBy(place string, fields doc, cached *atomic.Pointer[projection]) bson.Raw {
+	latest := cached.Load()
+	if latest == nil || latest.place != place {
+		latest = &projection{place, mustMarshal(slices.Concat(fields, queueProjection(place)))}
+		cached.Store(latest)
+	}
+	return latest.raw
+}
 
 type config struct {
 	timeout     time.Duration
@@ -88,7 +120,7 @@ type config struct {
 	updateIndex bool
 	logger      *slog.Logger
 	monitor     *event.CommandMonitor
-	poolSize    int // of the client's pool; 0 if it is unknown
+	poolSize    int // how many connections the client has to each server; 0 if that is unknown
 }
 
 // Option configures a Locker.
@@ -140,8 +172,8 @@ func WithMonitor(m *event.CommandMonitor) Option { return func(c *config) { c.mo
 
 func newConfig(opts []Option) (config, error) {
 	c := config{timeout: 10 * time.Second, wake: WakeHints, retention: 24 * time.Hour, history: driver.DefaultHistory, logger: slog.Default()}
-	for _, opt := range opts {
-		opt(&c)
+	if err := driverutil.ApplyOptions(&c, opts); err != nil {
+		return c, err
 	}
 	if err := driver.ValidateHistory(driver.ParamHistory, c.history); err != nil {
 		return c, err
@@ -186,16 +218,15 @@ func connectError(err error) error {
 // newLocker returns a Locker that has sent nothing. begin makes it ready for use; without that it is
 // for examining the server ([driver.OpenForCheck]).
 func newLocker(collection *mongo.Collection, config config) *Locker {
-	l := &Locker{majority: collection.Clone(majorityOptions()), config: config, id: rand.Text(), closeDone: make(chan struct{})}
-	l.seen.withPast = mustMarshal(append(append(doc{}, fieldsWithPast...), queueProjection(l.id)...))
-	l.seen.withData = mustMarshal(append(append(doc{}, fieldsWithData...), queueProjection(l.id)...))
-	l.seen.withoutData = mustMarshal(append(append(doc{}, fieldsWithoutData...), queueProjection(l.id)...))
+	l := &Locker{majority: collection.Clone(majorityOptions()), config: config, id: newLockerID(), closeDone: make(chan struct{})}
+	l.seen.withPast = mustMarshal(slices.Concat(fieldsWithPast, queueProjection("")))
+	l.seen.withData = mustMarshal(slices.Concat(fieldsWithData, queueProjection("")))
 	l.onPrimary = l.majority.Clone(acknowledgedByPrimary())
 	l.local = l.majority.Clone(options.Collection().SetReadConcern(readconcern.Local()))
 	l.linearizable = l.majority.Clone(options.Collection().SetReadConcern(readconcern.Linearizable()))
 	l.closing, l.cancel = context.WithCancel(context.Background())
 	l.connections, l.leave = connectionsOf(collection.Database().Client(), config.poolSize)
-	l.hints = newHints(l.majority, l.id, l.connections)
+	l.hints = newHints(l.majority, l.id)
 	return l
 }
 
@@ -208,9 +239,11 @@ func (l *Locker) begin(ctx context.Context) error {
 	}
 	if !l.standalone && l.config.wake != WakePoll {
 		l.watcher = newWatcher(streamSource(l.majority), l.namespace(), l.config.logger)
+		l.watcher.connections = l.connections
 	}
 	if l.config.wake == WakeHints {
-		l.queue = newQueue(l.onPrimary, l.hints, l.config)
+		l.queue = newWatcher(l.hints.source(), l.majority.Database().Name()+"."+l.hints.coll.Name(), l.config.logger)
+		l.queue.connections = l.connections
 	}
 	return nil
 }
@@ -235,6 +268,9 @@ func (l *Locker) prepare(ctx context.Context) error {
 		l.linearizable = l.majority
 		l.warn(ctx, "this server is not a replica set: a crash may lose an acknowledged lock")
 	}
+	if l.forReading {
+		return nil
+	}
 	return l.do(ctx, op{verb: "create the TTL index"}, l.ensureIndex)
 }
 
@@ -245,21 +281,30 @@ func (l *Locker) namespace() string { return l.majority.Database().Name() + "." 
 // connection, not those of the locks.
 func (l *Locker) Database() *mongo.Database { return l.majority.Database() }
 
-// Limits implements [driver.Locker].
-func (l *Locker) Limits() driver.Limits { return limits }
+// Info implements [driver.Locker]. Grants survive a fail-over, except on a standalone server, which can forget
+// them in a crash. A Locker for examining the server ([driver.OpenForCheck]) knows which it is after Check only.
+func (l *Locker) Info() driver.Info {
+	info := driver.Info{Backend: backend, Limits: limits, Modes: driver.Modes{Shared: true}, Expiry: driver.ByServer,
+		Failover: driver.GrantsSurvive,
+		Free:     driver.FreeRecord{Token: true, Data: true, History: true, RemovedAfter: l.config.retention},
+		History:  l.config.history, Turn: driver.TurnLength}
+	if l.standalone {
+		info.Failover = driver.GrantsMayBeForgotten
+	}
+	info.WakesOnlyQueue = l.queue != nil && l.watcher == nil
+	return info
+}
 
-// Backend returns the name of the backend in errors and metrics.
-func (l *Locker) Backend() string { return backend }
-
-// Capabilities implements [driver.Locker]. The driver has every capability, except Watcher on
-// a standalone server, which has no change streams, and Queue and Watcher as [WithWake] says.
+// Capabilities implements [driver.Locker]. The driver has every capability, except Queue and
+// Waker as [WithWake] says. On a standalone server, which has no change streams, it wakes only waiters in a queue.
 func (l *Locker) Capabilities() driver.Capabilities {
-	a := driver.Capabilities{HandOverer: l, BatchRenewer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l, History: l.config.history}
-	if l.watcher != nil {
-		a.Watcher = l.watcher
+	a := driver.Capabilities{HandOverer: l, BatchRenewer: l, BatchReleaser: l, BatchInspector: l, Lister: l,
+		Breaker: l, DataStore: l, Checker: l}
+	if l.watcher != nil || l.queue != nil {
+		a.Waker = l
 	}
 	if l.queue != nil {
-		a.Queue = l.queue
+		a.Queue = l
 	}
 	return a
 }
@@ -338,11 +383,11 @@ func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) e
 	limited, cancel := context.WithTimeout(ctx, l.config.timeout)
 	defer cancel()
 	defer context.AfterFunc(l.closing, cancel)() //nolint:contextcheck // the Locker's lifetime applies besides the caller's context
-	beside := l.connections.commandSent()
 	err := withoutDetails(commands(limited))
-	if driver.OutcomeKnown(err) {
-		l.connections.commandAnswered(beside)
-	}
+	// A release may have been applied although the read that follows is denied. An acquire, too, if the Go driver
+	// repeated it after a lost answer and the right was revoked in between. No caller can see that repetition, and the
+	// lock is then taken for one TTL, so the usual cause decides: the user never had the right.
+	denied := hasCode(err, codeUnauthorized, codeAuthenticationFailed) && ctx.Err() == nil && o.verb != "release"
 	if err == nil {
 		return nil
 	}
@@ -351,7 +396,6 @@ func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) e
 		l.clientDisconnected.Store(true)
 	}
 	if mongo.IsTimeout(err) {
-		l.connections.commandTimedOut()
 		if !errors.Is(err, context.DeadlineExceeded) {
 			err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err) // the server's limit was reached first
 		}
@@ -364,7 +408,10 @@ func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) e
 	} else if l.closing.Err() != nil {
 		err = fmt.Errorf("interrupted by Close: %w", err)
 	}
-	return explain(err, o.ids, l.namespace())
+	if err = explain(err, o.ids, l.namespace()); denied {
+		err = driver.Denied(err)
+	}
+	return err
 }
 
 // errDisconnected is permanent: a disconnected client cannot be connected again.

@@ -17,13 +17,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 func TestOptions(t *testing.T) {
 	coll := mongotest.Collection(t)
 	for want, opt := range map[string]Option{
-		"command timeout": WithCommandTimeout(0), "retention": WithRetention(time.Minute), "logger": WithLogger(nil),
+		"command timeout": WithCommandTimeout(0), "retention": WithRetention(time.Minute), "logger": WithLogger(nil), "option": nil,
 		"whole seconds": WithRetention(time.Hour + time.Millisecond),
 	} {
 		if _, err := New(bounded(t), coll, opt); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), want) ||
@@ -41,7 +41,8 @@ func TestOptions(t *testing.T) {
 func TestProgramSettingsAreIgnored(t *testing.T) {
 	var log commandLog
 	registry := bson.NewRegistry()
-	registry.RegisterTypeEncoder(reflect.TypeFor[string](), bson.ValueEncoderFunc(func(_ bson.EncodeContext, w bson.ValueWriter, _ reflect.Value) error {
+	registry.RegisterTypeEncoder(reflect.TypeFor[string](), bson.ValueEncoderFunc(func(_ bson.EncodeContext, w bson.ValueWriter,
+		_ reflect.Value) error {
 		return w.WriteString("what the user wants of strings")
 	}))
 	client := mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(log.monitor()).SetRegistry(registry).
@@ -70,11 +71,11 @@ func TestProgramSettingsAreIgnored(t *testing.T) {
 	if _, err := l.Inspect(inside, "n"); err != nil {
 		t.Error(err)
 	}
-	if err := l.Renew(inside, driver.Lease{Name: "n", ID: driver.NewLeaseID("b"), TTL: time.Minute}); !errors.Is(err, driver.ErrLost) {
+	if _, err := l.Renew(inside, driver.Lease{Name: "n", ID: driver.NewLeaseID("b"), TTL: time.Minute}); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("got %v, want lost", err)
 	}
 	for what, err := range map[string]error{
-		"renew": l.Renew(inside, lease), "batch": errors.Join(l.RenewBatch(inside, []driver.Lease{lease})...),
+		"renew": errOf(l.Renew(inside, lease)), "batch": errors.Join(errOf(l.RenewBatch(inside, []driver.Lease{lease}))...),
 		"write data": l.WriteData(inside, lease, []byte("x"), grantRevision(lease)),
 	} {
 		if err != nil {
@@ -92,7 +93,7 @@ func TestProgramSettingsAreIgnored(t *testing.T) {
 		t.Fatal(err)
 	}
 	released := log.take()
-	if got, want := commandNames(released), []string{"findAndModify", "insert", "find"}; !slices.Equal(got, want) {
+	if got, want := commandNames(released), []string{"findAndModify", "create", "insert", "find"}; !slices.Equal(got, want) {
 		t.Errorf("the release sent %v, want %v: none again after an error", got, want)
 	}
 	for _, c := range append(commands, released...) {
@@ -124,7 +125,7 @@ func TestReadAndWriteConcerns(t *testing.T) {
 	lease := acquire(t, l, request("n", "a"))
 	waited := acquire(t, l, request("waited", "f"))
 	waiter := newTestLocker(t, mongotest.Connect(t, mongotest.URI(t)).Database(coll.Database().Name()).Collection(coll.Name()))
-	defer waiter.Capabilities().Queue.Wait("waited", func(time.Duration) {})()
+	defer waiter.Wake("waited", me, func(driver.Wakeup) {})()
 	waiting := request("waited", "g")
 	waiting.QueueFor = time.Minute
 	wantHeld(t, waiter, waiting)
@@ -137,29 +138,34 @@ func TestReadAndWriteConcerns(t *testing.T) {
 		want []string
 	}{
 		{"acquire", func() error { _, err := l.TryAcquire(ctx, request("n", "a")); return err }, []string{"findAndModify majority"}},
-		{"hand over", func() (err error) { lease, err = l.HandOver(ctx, lease, request("n", "c")); return err }, []string{"findAndModify majority"}},
-		{"renew", func() error { return l.Renew(ctx, lease) }, []string{"update majority"}},
-		{"renew a lost lease", func() error { _ = l.Renew(ctx, stale); return nil }, []string{"update majority", "find linearizable"}},
-		{"release a lost lease", func() error { return l.Release(ctx, stale) }, []string{"update majority", "findAndModify 1", "find linearizable"}},
+		{"hand over", func() (err error) { lease, err = l.HandOver(ctx, lease, request("n", "c")); return err },
+			[]string{"findAndModify majority"}},
+		{"renew", func() error { return errOf(l.Renew(ctx, lease)) }, []string{"update majority"}},
+		{"renew a lost lease", func() error { _, _ = l.Renew(ctx, stale); return nil }, []string{"update majority", "find linearizable"}},
+		{"release a lost lease", func() error { return l.Release(ctx, stale) }, []string{"update majority", "findAndModify 1",
+			"find linearizable"}},
 		{"renew a batch with a lost lease", func() error {
-			_ = l.RenewBatch(ctx, []driver.Lease{lease, {Name: "m", ID: driver.NewLeaseID("b"), TTL: lease.TTL}})
+			_, _ = l.RenewBatch(ctx, []driver.Lease{lease, {Name: "m", ID: driver.NewLeaseID("b"), TTL: lease.TTL}})
 			return nil
 		}, []string{"update majority", "find local", "update majority", "find linearizable"}},
-		{"release a contended lease", func() error { return l.Release(ctx, contended) }, []string{"findAndModify 1", "find majority, after the release"}},
-		{"release a lease that is contended since", func() error { return l.Release(ctx, waited) }, []string{"update majority", "findAndModify 1", "insert 1", "find majority, after the release"}},
+		{"release a contended lease", func() error { return l.Release(ctx, contended) },
+			[]string{"findAndModify 1", "find majority, after the release"}},
+		{"release a lease that is contended since", func() error { return l.Release(ctx, waited) }, []string{"update majority", "findAndModify 1",
+			"create 1", "insert 1", "find majority, after the release"}},
 		{"release it again", func() error { return l.Release(ctx, contended) }, []string{"findAndModify 1", "find linearizable"}},
 		{"write data", func() error { return l.WriteData(ctx, lease, nil, grantRevision(lease)) }, []string{"update majority"}},
 		{"read data", func() error { _, _, err := l.ReadData(ctx, "n"); return err }, []string{"find majority"}},
 		{"inspect", func() error { _, err := l.Inspect(ctx, "n"); return err }, []string{"find majority"}},
-		{"inspect a batch", func() error { _, errs := l.InspectBatch(ctx, []string{"n", "m"}); return errors.Join(errs...) }, []string{"find majority"}},
+		{"inspect a batch", func() error { _, errs := l.InspectBatch(ctx, "", []string{"n", "m"}); return errors.Join(errs...) },
+			[]string{"find majority"}},
 		{"list", func() error {
 			for _, err := range l.List(ctx, "") {
 				return err
 			}
 			return nil
 		}, []string{"find majority"}},
-		{"break", func() error { return l.Break(ctx, "n", 0) }, []string{"find linearizable", "update majority"}},
-		{"break now", func() error { return l.BreakNow(ctx, "n", 0) }, []string{"find linearizable", "update majority"}},
+		{"break", func() error { return l.Break(ctx, "n", driver.BreakAnybody()) }, []string{"find linearizable", "update majority"}},
+		{"break now", func() error { return l.BreakNow(ctx, "n", driver.BreakAnybody()) }, []string{"find linearizable", "update majority"}},
 	} {
 		log.take()
 		if err := step.call(); err != nil {

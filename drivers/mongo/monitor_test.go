@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 // A monitor observes the commands of a Locker that was opened by URL. With the program's own
@@ -16,14 +16,15 @@ func TestMonitor(t *testing.T) {
 	t.Parallel()
 	coll := mongotest.Collection(t)
 	var log commandLog
-	l, err := Open(bounded(t), strings.Replace(mongotest.URI(t), "/?", "/"+coll.Database().Name()+"?", 1), WithLogger(discard), WithMonitor(log.monitor()))
+	l, err := Open(bounded(t), strings.Replace(mongotest.URI(t), "/?", "/"+coll.Database().Name()+"?", 1), WithLogger(discard),
+		WithMonitor(log.monitor()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer closeLocker(t, l)
 	log.take()
 	lease := acquire(t, l, request("n", "id"))
-	if err := errors.Join(l.Renew(bounded(t), lease), l.Release(bounded(t), lease)); err != nil {
+	if err := errors.Join(errOf(l.Renew(bounded(t), lease)), l.Release(bounded(t), lease)); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := commandNames(log.take()), []string{"findAndModify", "update", "update"}; !slices.Equal(got, want) {

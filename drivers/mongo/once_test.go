@@ -7,7 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 // The commands of a handoff that the waiter waits for are not numbered, so the servers write no record of
@@ -34,7 +34,7 @@ func TestReleaseToWaitersIsNotRecorded(t *testing.T) {
 			t.Errorf("%s is numbered", firstField(c))
 		}
 	}
-	if want := []string{"findAndModify", "insert", "find"}; !slices.Equal(commandNames(sent), want) {
+	if want := []string{"findAndModify", "create", "insert", "find"}; !slices.Equal(commandNames(sent), want) {
 		t.Errorf("the release sent %v, want %v", commandNames(sent), want)
 	}
 }
@@ -54,8 +54,9 @@ func TestReleaseToWaitersAfterErrors(t *testing.T) {
 		command string
 		how     bson.E
 	}{
-		"a release that is lost":              {"findAndModify", field("closeConnection", true)},
-		"a release whose answer is an error":  {"findAndModify", field("writeConcernError", doc{{Key: "code", Value: codeWriteConcernTimeout}, {Key: "errmsg", Value: "timed out"}})},
+		"a release that is lost": {"findAndModify", field("closeConnection", true)},
+		"a release whose answer is an error": {"findAndModify", field("writeConcernError", doc{{Key: "code", Value: codeWriteConcernTimeout},
+			{Key: "errmsg", Value: "timed out"}})},
 		"a release to a deposed primary":      {"findAndModify", field("errorCode", 10107)},
 		"a hint that is lost":                 {"insert", field("closeConnection", true)},
 		"a hint to a deposed primary":         {"insert", field("errorCode", 10107)},
@@ -97,12 +98,13 @@ func TestPermanentErrorsAreNotRepeated(t *testing.T) {
 	enterQueue(t, base, "job")
 	lease.Contended = true
 	commands.take()
-	setFailPoint(t, control, "alwaysOn", field("appName", "victim"), field("failCommands", list{"insert"}), field("errorCode", codeUnauthorized))
+	setFailPoint(t, control, "alwaysOn", field("appName", "victim"), field("failCommands", list{"insert"}),
+		field("errorCode", codeUnauthorized))
 	defer setFailPoint(t, control, "off", field("errorCode", codeUnauthorized))
 	if err := holder.Release(bounded(t), lease); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := commandNames(commands.take()), []string{"findAndModify", "insert", "find"}; !slices.Equal(got, want) {
+	if got, want := commandNames(commands.take()), []string{"findAndModify", "create", "insert", "find"}; !slices.Equal(got, want) {
 		t.Errorf("the release sent %v, want %v", got, want)
 	}
 }

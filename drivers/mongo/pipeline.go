@@ -21,12 +21,13 @@ const (
 	varFrom, refFrom         = "from", "$$from"
 	varMe, refMe             = "me", "$$me"
 	varQueueFor, refQueueFor = "queueFor", "$$queueFor"
+	varPolls, refPolls       = "polls", "$$polls" // true or missing
 	varKeep, refKeep         = "keep", "$$keep"
 )
 
 // acquirePipeline decides on the server, at one instant of its clock, whether the lock is
 // granted. If not, the document stays as it is, but for the queue. A lease with the ID from,
-// unless that is empty, counts as ended. me is the Locker's ID in queues; if it is empty, a lock
+// unless that is empty, counts as ended. who is the Locker in queues; if it has no ID, a lock
 // with a queue is refused, since few locks have one, and their rules take the server longer. keep is
 // how many past holders a grant keeps.
 //
@@ -37,7 +38,7 @@ const (
 // Every value of the caller's is the $literal value of a variable; otherwise the owner "$kid"
 // would name a field. The rest is the same for every request and is encoded only once:
 // encoding it took as long as the server takes for the grant.
-func acquirePipeline(from, me string, req driver.Request, keep int) list {
+func acquirePipeline(from string, who asker, req driver.Request, keep int) list {
 	variables := doc{
 		field(varID, literal(req.ID.Reveal())), field(varOwner, literal(req.Owner)), field(varTTL, req.TTL.Milliseconds()),
 		field(varKeep, -keep),
@@ -46,21 +47,37 @@ func acquirePipeline(from, me string, req driver.Request, keep int) list {
 	if v.data = req.Data != nil; v.data {
 		variables = append(variables, field(varData, literal(binary(req.Data))))
 	}
-	replaced, replacedAt, ok := parseRevision(req.Replace)
-	if v.replace = ok && replaced != req.ID.Reveal(); v.replace {
-		variables = append(variables, field(varReplaced, literal(list{replaced, replacedAt})))
+	v.shared = req.Mode == driver.Shared
+	v.readers = v.shared || who.amongReaders
+	replaced, ok := replacedBy(req.Replace, v.readers)
+	// A writer that replaces itself repeats its request.
+	if v.replace = ok && (v.shared || replaced[0] != req.ID.Reveal()); v.replace {
+		variables = append(variables, field(varReplaced, literal(replaced)))
 	}
-	if v.handOver = from != "" && from != req.ID.Reveal(); v.handOver { // a handoff to itself is a repeated acquire
+	// A handoff to itself is a repeated acquire. Readers hand nothing over.
+	if v.handOver = from != "" && from != req.ID.Reveal() && !v.readers; v.handOver {
 		variables = append(variables, field(varFrom, literal(from)))
 	}
-	if v.queue = me != ""; v.queue {
-		variables = append(variables, field(varMe, me), field(varQueueFor, req.QueueFor.Milliseconds()))
+	if v.queue = who.id != "" || v.readers; v.queue {
+		polls := any(removeField)
+		if who.polls {
+			polls = true
+		}
+		variables = append(variables, field(varMe, who.id), field(varPolls, polls), field(varQueueFor, req.QueueFor.Milliseconds()))
 	}
 	return list{docOf("$replaceWith", docOf("$let", doc{{Key: "vars", Value: variables}, {Key: "in", Value: acquireExpressions[v]}}))}
 }
 
-// acquireVariant says which optional parts a request has.
-type acquireVariant struct{ data, replace, handOver, queue bool }
+// asker is a Locker as the queue of a lock sees it.
+type asker struct {
+	id           string
+	polls        bool // no hint wakes it
+	amongReaders bool // the last grant of the lock was to a reader
+}
+
+// acquireVariant says which optional parts a request has. One that knows readers has a queue, and hands nothing over. One
+// for a reader, which is shared, knows readers and has no data.
+type acquireVariant struct{ data, replace, handOver, queue, readers, shared bool }
 
 var acquireExpressions = allAcquireExpressions()
 
@@ -69,6 +86,12 @@ func allAcquireExpressions() map[acquireVariant]bson.Raw {
 	for n := range 16 {
 		v := acquireVariant{data: n&1 != 0, replace: n&2 != 0, handOver: n&4 != 0, queue: n&8 != 0}
 		all[v] = acquireExpression(v)
+	}
+	for n := range 8 {
+		v := acquireVariant{data: n&1 != 0, replace: n&2 != 0, queue: true, readers: true, shared: n&4 != 0}
+		if !v.data || !v.shared {
+			all[v] = mustMarshal(acquireAmongReaders(v))
+		}
 	}
 	return all
 }
@@ -80,26 +103,26 @@ func allAcquireExpressions() map[acquireVariant]bson.Raw {
 // The server parses the expression for every acquire, at about a microsecond for each
 // operator, so it has few and short ones.
 func acquireExpression(v acquireVariant) bson.Raw {
-	// With the types checked, kid is a string or missing, and any string is true.
+	// With the types checked, the lease ID (kid) is a string or missing, and any string is true.
 	// Promise 1: the lock is granted only if it has no holder or its lease has expired. One
 	// command on one document decides.
 	// Promise 8: the server's clock decides about the expiry.
-	unheld := or(not(ref(fieldKid)), expr("$lte", ref(fieldExpiresAt), serverNow))
-	free := list{and(unheld, not(ref(fieldReserve)))}
+	unheld := or(not(ref(fieldLeaseID)), expr("$lte", ref(fieldExpiresAt), serverNow))
+	free := list{and(unheld, expr("$lte", ref(fieldReserve), 0))} // also if it is missing
 	if v.queue {
 		free = list{and(unheld, not(reserved()))}
 	}
 	if v.replace {
 		// Promise 10: a waiter that saw this holder and this renewal for a whole TTL replaces it.
 		// Any later renewal changes ts, and the comparison fails.
-		free = append(free, expr("$eq", list{ref(fieldKid), ref(fieldRenewedAt)}, refReplaced))
+		free = append(free, expr("$eq", list{ref(fieldLeaseID), ref(fieldRenewedAt)}, refReplaced))
 	}
 	if v.handOver {
 		// Promise 6: only the lease that holds the lock can hand it over.
-		free = append(free, expr("$eq", ref(fieldKid), refFrom)) // also if it is broken
+		free = append(free, expr("$eq", ref(fieldLeaseID), refFrom)) // also if it is broken
 	}
 	// Promise 5: the holder's own ID again keeps its token, so an acquire can be repeated.
-	repeat := expr("$eq", list{ref(fieldKid), expr("$ifNull", ref(fieldBroken), false)}, list{refID, false})
+	repeat := expr("$eq", list{ref(fieldLeaseID), expr("$ifNull", ref(fieldBroken), false)}, list{refID, false})
 	decide := func(granted, refused any) doc {
 		return expr("$mergeObjects", root,
 			cond(validOrNew(),
@@ -108,7 +131,8 @@ func acquireExpression(v acquireVariant) bson.Raw {
 				doc{}))
 	}
 	if v.queue {
-		return mustMarshal(withQueue(decide(expr("$mergeObjects", doc(grantFields(v)), queueAfterGrant(unheld)), queueAfterRefusal())))
+		granted := expr("$mergeObjects", doc(grantFields(v)), queueAfterGrant(unheld))
+		return mustMarshal(withQueue(false, decide(granted, queueAfterRefusal(false))))
 	}
 	return mustMarshal(decide(doc(grantFields(v)), doc{}))
 }
@@ -117,7 +141,7 @@ func acquireExpression(v acquireVariant) bson.Raw {
 // that this upsert creates.
 func validOrNew() doc {
 	// A held lock has all the fields that decide; a free one may lack some.
-	shape := list{ref(fieldVersion), docOf("$type", ref(fieldKid)), docOf("$type", ref(fieldExpiresAt)), docOf("$type", ref(fieldToken))}
+	shape := list{ref(fieldVersion), docOf("$type", ref(fieldLeaseID)), docOf("$type", ref(fieldExpiresAt)), docOf("$type", ref(fieldToken))}
 	shapes := list{
 		list{schemaVersion, "string", "date", "long"},
 		list{schemaVersion, "missing", "date", "long"}, list{schemaVersion, "missing", "missing", "long"},
@@ -133,14 +157,12 @@ func validOrNew() doc {
 func grantFields(v acquireVariant) []bson.E {
 	fields := []bson.E{
 		field(fieldVersion, schemaVersion),
-		field(fieldKid, refID),
+		field(fieldLeaseID, refID),
 		field(fieldOwner, refOwner),
 		field(fieldRenewedAt, serverNow),
 		field(fieldAcquiredAt, serverNow),
 		field(fieldExpiresAt, nowPlus(refTTL)),
-		// Promise 3: greater than the last token, and than one that was removed with its
-		// document, once the server's clock has passed it.
-		field(fieldToken, expr("$max", expr("$add", ref(fieldToken), int64(1)), docOf("$toLong", serverNow))),
+		field(fieldToken, nextToken()),
 		field(fieldTTL, refTTL),
 		field(fieldBroken, false),
 		field(fieldWrites, int64(0)),
@@ -151,7 +173,21 @@ func grantFields(v acquireVariant) []bson.E {
 	if v.data {
 		fields = append(fields, field(fieldData, refData))
 	}
+	switch {
+	case v.shared:
+		fields[0], fields[1] = field(fieldVersion, sharedVersion), field(fieldLeaseID, sharedHolder)
+		fields = append(fields, field(fieldRenewals, int64(0)))
+	case v.readers:
+		fields = append(fields, field(fieldReaders, list{}))
+	}
 	return fields
+}
+
+// nextToken is the token of a grant.
+func nextToken() doc {
+	// Promise 3: greater than the last token, and than one that was removed with its document, once the server's
+	// clock has passed it.
+	return expr("$max", expr("$add", ref(fieldToken), int64(1)), docOf("$toLong", serverNow))
 }
 
 // renewalFields are the fields of a renewal by a TTL in milliseconds.
@@ -180,7 +216,7 @@ var (
 // freeing frees the lock and leaves the time in a field.
 func freeing(endedAt string) doc {
 	return doc{
-		field("$unset", docOf(fieldKid, "")), // Promise 3: the document stays, and with it the token
+		field("$unset", docOf(fieldLeaseID, "")), // Promise 3: the document stays, and with it the token
 		field("$currentDate", doc{field(fieldExpiresAt, true), field(endedAt, true)}),
 		field("$set", docOf(fieldBroken, false)),
 	}
@@ -205,7 +241,10 @@ func validRecord(name any, more ...bson.E) doc {
 
 // heldBy matches the document while a lease holds it, expired or not.
 func heldBy(l driver.Lease, more ...bson.E) doc {
-	return validRecord(l.Name, append([]bson.E{field(fieldKid, docOf("$eq", l.ID.Reveal()))}, more...)...)
+	if l.Mode == driver.Shared {
+		return append(readBy(l.Name, field(readerID, docOf("$eq", l.ID.Reveal()))), more...)
+	}
+	return validRecord(l.Name, append([]bson.E{field(fieldLeaseID, docOf("$eq", l.ID.Reveal()))}, more...)...)
 }
 
 // sameData is the condition that the data have a revision. A record without the field, from
@@ -224,13 +263,18 @@ var unbroken = field(fieldBroken, docOf("$in", list{false, nil}))
 // withoutData is the projection of all fields but the data, with the server's clock.
 var withoutData = mustMarshal(fieldsWithoutData)
 
-// withData is withoutData with the data.
+// withReaders is withoutData with the readers, and withData with both.
+var withReaders = mustMarshal(fieldsWithReaders)
 var withData = mustMarshal(fieldsWithData)
 
-var fieldsWithData = append(append(doc{}, fieldsWithoutData...), field(fieldData, 1))
+var fieldsWithData = append(append(doc{}, fieldsWithReaders...), field(fieldData, 1))
+
+// fieldsWithReaders are those of fieldsWithoutData and all readers, who may be many. Any value but an array is damage.
+var fieldsWithReaders = append(append(doc{}, fieldsWithoutData...), field(fieldReaders,
+	cond(isSharedVersion, expr("$ifNull", ref(fieldReaders), false), removeField)))
 
 var fieldsWithoutData = doc{
-	field(fieldVersion, 1), field(fieldKid, 1), field(fieldOwner, 1), field(fieldRenewedAt, 1), field(fieldExpiresAt, 1),
+	field(fieldVersion, 1), field(fieldLeaseID, 1), field(fieldOwner, 1), field(fieldRenewedAt, 1), field(fieldExpiresAt, 1),
 	field(fieldAcquiredAt, 1), field(fieldToken, 1), field(fieldTTL, 1), field(fieldBroken, 1),
-	field(fieldWrites, 1), field(fieldReserve, 1), field(fieldNow, serverNow),
+	field(fieldWrites, 1), field(fieldReserve, 1), field(fieldRenewals, 1), field(fieldNow, serverNow),
 }

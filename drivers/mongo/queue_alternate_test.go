@@ -12,8 +12,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
-	"github.com/holdfast-go/holdfast/internal/serverprocess"
+	"github.com/holdfast-go/holdfast/test/mongotest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 // Two processes that release the lock and wait for it again at once are granted it in turn. The
@@ -27,12 +27,12 @@ func TestTwoProcessesAlternate(t *testing.T) {
 	})
 }
 
-// Two Lockers of one client cannot both follow their hints until it is known that the client has
-// connections for both, which takes a tenth of a second.
+// Two Lockers of one client cannot both follow their hints until it was shown that the client has
+// connections for both, which takes a few tenths of a second.
 func TestLockersOfOneClientAlternate(t *testing.T) {
 	serverprocess.Long(t, "needs hundreds of handoffs")
 	coll := mongotest.Collection(t)
-	testAlternate(t, 50, func() *mongo.Collection { return coll })
+	testAlternate(t, 100, func() *mongo.Collection { return coll })
 }
 
 // testAlternate fails if one of two processes is granted the lock more often in a row.

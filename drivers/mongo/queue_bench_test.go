@@ -12,7 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 // BenchmarkQueue hands one lock over among Lockers that wait for it again and again, each with a
@@ -136,7 +136,8 @@ func (q *queueBench) run(b *testing.B, handOvers int) {
 	wg.Wait()
 	for i := range 200 {
 		start := time.Now()
-		lease, err := q.alone.TryAcquire(b.Context(), driver.Request{Name: fmt.Sprint("alone-", i), ID: driver.NewLeaseID(benchID(i)), TTL: 30 * time.Second})
+		lease, err := q.alone.TryAcquire(b.Context(), driver.Request{Name: fmt.Sprint("alone-", i), ID: driver.NewLeaseID(benchID(i)),
+			TTL: 30 * time.Second})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
-	"github.com/holdfast-go/holdfast/internal/serverprocess"
+	"github.com/holdfast-go/holdfast/test/mongotest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 // The primary dies after it has applied a release, and before any other member has it. The next
@@ -93,7 +93,7 @@ func TestFailOverBetweenReleaseAndItsCertainty(t *testing.T) {
 		_, err := waiter.TryAcquire(bounded(t), enter)
 		return err == nil
 	})
-	if err := holder.Renew(bounded(t), lease); !errors.Is(err, driver.ErrLost) {
+	if _, err := holder.Renew(bounded(t), lease); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("the old holder's renewal: %v", err)
 	}
 }
@@ -137,7 +137,7 @@ func TestHintsSurviveFailOvers(t *testing.T) {
 	c, l := newProcess(t, coll, hintsOnly)
 	got := lockSoon(t, c, "job")
 	awaitFollowed(t, l, "job")
-	opened := l.queue.watcher.opened()
+	opened := l.queue.opened()
 	primary, err := rs.Primary(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func TestHintsSurviveFailOvers(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the cursor is open again", func() bool {
-		again := l.queue.watcher.opened()
+		again := l.queue.opened()
 		return !again.IsZero() && again.After(opened)
 	})
 	releaseUntilDone := func(l *Locker, lease driver.Lease) {
@@ -174,46 +174,7 @@ func TestHintsSurviveFailOvers(t *testing.T) {
 	awaitHold(t, waiting, "after a release during the fail-over")
 }
 
-func (w *watcher) opened() time.Time {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.openSince
-}
-
-// With a single connection the requests for hints are short, so that they do not keep renewals
-// waiting.
-func TestHintsLeaveTheOnlyConnectionFree(t *testing.T) {
-	serverprocess.Long(t, "counts what many waiters ask in half a minute")
-	t.Parallel()
-	base := mongotest.Collection(t)
-	for size, roomy := range map[uint64]bool{1: false, 10: true} {
-		client := mongotest.Connect(t, mongotest.URI(t), options.Client().SetMaxPoolSize(size))
-		l := newTestLocker(t, client.Database(base.Database().Name()).Collection(base.Name()))
-		lease := acquire(t, newTestLocker(t, base), request("job", "holder"))
-		mine := acquire(t, l, request("mine", "mine"))
-		stop := l.Capabilities().Queue.Wait("job", func(time.Duration) {})
-		eventually(t, "an open cursor", l.queue.watcher.isOpen)
-		for range 5 {
-			begin := time.Now()
-			if err := l.Renew(bounded(t), mine); err != nil {
-				t.Fatal(err)
-			}
-			if took := time.Since(begin); took > 10*time.Second {
-				t.Errorf("%d connections: a renewal took %v", size, took)
-			}
-		}
-		if got := l.connections.hasRoom(1); got && !roomy {
-			t.Errorf("%d connections: roomy %v", size, got)
-		}
-		stop()
-		if err := l.Release(bounded(t), mine); err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Release(bounded(t), lease); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
+func (w *watcher) opened() time.Time { return w.OpenSince() }
 
 // The primary steps down and is cut off from the others, but not from a waiter that reads its hints.
 // The waiter notices that the member is behind, and reads the hints of the new primary.
@@ -226,10 +187,10 @@ func TestHintsOfAMemberThatIsBehind(t *testing.T) {
 	client := mongotest.Connect(t, rs.URI())
 	l := newTestLocker(t, client.Database(base.Database().Name()).Collection(base.Name()))
 	l.hints.maxLag = 3
-	woken := make(chan time.Duration, 100)
-	defer l.Capabilities().Queue.Wait("job", func(turn time.Duration) { woken <- turn })()
-	eventually(t, "an open cursor", l.queue.watcher.isOpen)
-	opened := l.queue.watcher.opened()
+	woken := make(chan driver.Wakeup, 100)
+	defer l.Wake("job", me, func(up driver.Wakeup) { woken <- up })()
+	eventually(t, "an open cursor", l.queue.isOpen)
+	opened := l.queue.opened()
 	deposed, err := rs.Primary(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -238,26 +199,27 @@ func TestHintsOfAMemberThatIsBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	direct := mongotest.Connect(t, "mongodb://"+rs.Hosts()[deposed]+"/?directConnection=true")
-	if err := direct.Database("admin").RunCommand(bounded(t), doc{field("configureFailPoint", "stopReplProducer"), field("mode", "alwaysOn")}).Err(); err != nil {
+	if err := direct.Database("admin").RunCommand(bounded(t), doc{field("configureFailPoint", "stopReplProducer"),
+		field("mode", "alwaysOn")}).Err(); err != nil {
 		t.Fatal(err)
 	}
 	lease := acquireSoon(t, other, longRequest("other", "other"))
 	eventually(t, "a cursor on another member", func() bool {
-		_ = other.Renew(bounded(t), lease)                 // the cluster's time moves on
+		_, _ = other.Renew(bounded(t), lease)              // the cluster's time moves on
 		_, _ = l.local.EstimatedDocumentCount(t.Context()) // and the client of the waiter learns of it
-		again := l.queue.watcher.opened()
+		again := l.queue.opened()
 		return !again.IsZero() && again.After(opened)
 	})
 	for len(woken) > 0 {
 		<-woken
 	}
-	if err := other.hints.send(bounded(t), "job", l.id, 1); err != nil {
+	if err := sendHint(t, other, "job", placeOf(l.id, me), 1); err != nil {
 		t.Fatal(err)
 	}
 	for {
 		select {
-		case turn := <-woken:
-			if turn < 0 {
+		case up := <-woken:
+			if up.Kind != driver.MayBeFree {
 				continue // the cursor was opened
 			}
 		case <-time.After(waitLimit):

@@ -9,7 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/driver/waitqueue"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 // soon waits for a condition for a time in which no waiter polls: a poll would mend what is lost.
@@ -47,10 +48,9 @@ func TestNextWaiterKeepsAPosition(t *testing.T) {
 		awaitFollowed(t, l, name)
 		second := lock()
 		first()
-		time.Sleep(2 * leaveDelay) // the position is given up then, unless the next waiter has entered
+		time.Sleep(2 * waitqueue.LeaveDelay) // the position is given up then, unless the next waiter has entered
 		soon(t, "the next waiter has a position", func() bool {
-			r, err := l.Inspect(bounded(t), name)
-			return err == nil && r.Position > 0
+			return positionOf(t, l, name) > 0
 		})
 		second()
 		eventually(t, "the queue is empty", func() bool {
@@ -105,137 +105,6 @@ func TestTryLockKeepsThePositionKnown(t *testing.T) {
 	})
 }
 
-// The command that leaves a queue crosses the request of the next waiter, whose reply is still on the way.
-// That waiter is woken when it begins to wait, since it may have lost its position.
-func TestWaiterIsWokenAfterItsRequestCrossedTheLeave(t *testing.T) {
-	t.Parallel()
-	q := newSilentQueue(t)
-	sent := time.Now()
-	e := q.noteRequest("job", sent)
-	q.reenter(list{"job"})
-	q.noteReply("job", e, sent, false, 1)
-	turn := driver.NothingMissed
-	q.Wait("job", func(with time.Duration) { turn = with })()
-	if turn != 0 {
-		t.Errorf("the waiter was woken with turn %v, want 0", turn)
-	}
-}
-
-// A wait begins just after another has seen that nobody waits any more, and leaves the queue. The new
-// waiter asks again, since it loses the position that it counts on.
-func TestWaiterIsWokenAfterAnotherLeaves(t *testing.T) {
-	t.Parallel()
-	q := newSilentQueue(t)
-	sent := time.Now()
-	q.noteReply("job", q.noteRequest("job", sent), sent, false, 1)
-	var turns []time.Duration
-	stop := q.Wait("job", func(with time.Duration) { turns = append(turns, with) })
-	defer stop()
-	q.leave("job")
-	if len(turns) != 2 || turns[1] != 0 {
-		t.Errorf("the waiter was woken with turns %v, want one more wake with 0", turns)
-	}
-}
-
-// newSilentQueue returns a queue whose cursor is open and wakes nobody.
-func newSilentQueue(t *testing.T) *queue {
-	t.Helper()
-	l := newTestLocker(t, mongotest.Collection(t))
-	q := newQueue(l.onPrimary, l.hints, l.config)
-	q.watcher.source.open = func(context.Context) (eventCursor, error) { return silentCursor{}, nil }
-	t.Cleanup(func() { q.close(context.WithoutCancel(t.Context())) })
-	opened := make(chan time.Duration, 1)
-	q.Wait("another", func(turn time.Duration) { opened <- turn })
-	<-opened
-	return q
-}
-
-// silentCursor has no events and does not fail.
-type silentCursor struct{}
-
-func (silentCursor) ID() int64                   { return 1 }
-func (silentCursor) Err() error                  { return nil }
-func (silentCursor) Close(context.Context) error { return nil }
-func (silentCursor) event() bson.Raw             { return nil }
-
-func (silentCursor) TryNext(ctx context.Context, _ time.Duration) bool {
-	<-ctx.Done()
-	return false
-}
-
-// A TryLock is granted the lock before a waiter of the same process enters the queue, and its reply
-// arrives later. The process does not forget the position.
-func TestGrantOfTryLockKeepsThePositionKnown(t *testing.T) {
-	t.Parallel()
-	_, l := newProcess(t, mongotest.Collection(t))
-	sent := time.Now()
-	l.queue.noteReply("job", l.queue.noteRequest("job", sent), sent, false, 1)
-	acquire(t, l, longRequest("job", "holder"))
-	l.queue.mu.Lock()
-	defer l.queue.mu.Unlock()
-	if _, in := l.queue.entered["job"]; !in {
-		t.Error("the process has forgotten its position")
-	}
-}
-
-// A request whose caller has given up enters the queue late, when another request of the process has been
-// granted the lock. The process leaves the queue all the same, also if another waiter has come meanwhile, or
-// if the other request was granted the lock at once, so that nobody waits.
-func TestLateRequestLeavesNoPosition(t *testing.T) {
-	t.Parallel()
-	const alone, anotherWaiter, noWaiter = "alone", "another waiter", "no waiter"
-	for _, meanwhile := range []string{alone, anotherWaiter, noWaiter} {
-		base := mongotest.Collection(t)
-		l, other := newTestLocker(t, base), newTestLocker(t, base)
-		q := l.queue
-		wait := func() (stop func()) { return l.Capabilities().Queue.Wait("job", func(time.Duration) {}) }
-		stop := wait()
-		sent := time.Now()
-		q.noteRequest("job", sent) // it never gets an answer
-		holdOff := func() {        // no goroutine leaves the queue meanwhile: the test does it below
-			q.mu.Lock()
-			defer q.mu.Unlock()
-			q.sending = true
-		}
-		if meanwhile != alone {
-			holdOff()
-			stop()
-		}
-		if meanwhile == anotherWaiter {
-			stop = wait()
-		}
-		second := q.noteRequest("job", sent)
-		if meanwhile != alone {
-			if names := q.takeLeaving(); len(names) > 0 { // as leaveQueues does a moment later
-				t.Fatalf("leaves the queues of %v, for which it waits", names)
-			}
-		}
-		if meanwhile == noWaiter {
-			holdOff()
-		}
-		q.noteReply("job", second, sent, true, 0)
-		holder := acquire(t, other, longRequest("job", "holder"))
-		late := longRequest("job", "late")
-		late.QueueFor = time.Hour
-		_, err := l.apply(bounded(t), "", late, true) // as if the first request arrived now
-		if r, inspectErr := other.Inspect(bounded(t), "job"); err != nil || inspectErr != nil || r.Waiters != 1 {
-			t.Fatalf("%d waiters, %v, %v", r.Waiters, err, inspectErr)
-		}
-		if meanwhile == noWaiter {
-			q.leavings.Go(q.leaveQueues)
-		} else {
-			stop()
-		}
-		soon(t, "the queue is empty; meanwhile "+meanwhile, func() bool {
-			r, err := other.Inspect(bounded(t), "job")
-			return err == nil && r.Waiters == 0
-		})
-		if err := other.Release(bounded(t), holder); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // A queue that is full of dead waiters admits one that is alive.
 func TestQueueFullOfDeadWaiters(t *testing.T) {
 	t.Parallel()
@@ -250,8 +119,7 @@ func TestQueueFullOfDeadWaiters(t *testing.T) {
 	c, l := newProcess(t, base)
 	lockSoon(t, c, "job")
 	soon(t, "the waiter has the only position", func() bool {
-		r, err := l.Inspect(bounded(t), "job")
-		return err == nil && r.Position == 1 && r.Waiters == 1
+		return positionOf(t, l, "job") == 1 && len(storedQueue(t, base, "job")) == 1
 	})
 }
 

@@ -1,7 +1,7 @@
 package mongo
 
 import (
-	"go.mongodb.org/mongo-driver/v2/bson"
+	"slices"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -11,21 +11,35 @@ import (
 // reserve is for how long after it became free the lock is reserved for them, in milliseconds, so
 // that a request for a lock without a queue has one short condition more.
 //
-// expiresAt is the moment at which the lock became free, by a release or by itself. Position n,
-// counted from 0, may take the lock n turns after that moment, by the clock of the server. So no
-// process coordinates the others, and a waiter that does not come costs the next one turn.
+// A waiter that no hint wakes polls, and is marked. It enters only a queue with waiters that hints wake: they
+// would be granted the lock each time before it asks. A queue that the holder was the last of them to leave
+// counts as one, since two that hand the lock to each other empty it each time. A queue of marked waiters alone
+// reserves nothing, and their positions end by themselves.
+//
+// expiresAt is the moment at which the lock became free, by a release or by itself. Position n
+// may take the lock n-1 turns ([driver.TurnLength]) after that moment, by the clock of the server. So
+// no process coordinates the others, and a waiter that does not come costs the next one turn.
 const (
 	fieldQueue    = "queue"
 	fieldReserve  = "reserve"
 	fieldWaiter   = "w"
 	fieldUntil    = "until"
+	fieldPolls    = "polls"    // true for a waiter that no hint wakes, else missing
+	fieldShared   = "s"        // true for a waiter that asks for the lock as a reader, else missing
+	fieldWoken    = "woken"    // in replies: the waiters that a release wakes
 	fieldWaiters  = "waiters"  // in replies: the length of the queue
 	fieldPosition = "position" // in replies: this Locker's position, counted from 1
+	fieldTurn     = "turn"     // in replies to a reader: the number of its turn, counted from 1
+	fieldFull     = "full"     // in replies: whether no further reader may join those that hold the lock
+	fieldLine     = "line"     // in replies: the whole queue, if readers are in it
 )
+
+// emptied is the reservation of a queue that has no waiter that hints wake, because the holder was the last.
+const emptied = -1
 
 const (
 	refQueue, refIndex, refLength, refPlace = "$$queue", "$$index", "$$length", "$$place"
-	refOne                                  = "$$this"
+	refOne, refBefore                       = "$$this", "$$before"
 )
 
 // let evaluates an expression with one variable. A later variable refers to earlier ones only in
@@ -36,15 +50,34 @@ func let(name string, value, in any) doc {
 
 // withQueue defines the variables that the other expressions of this file use: the queue, the
 // caller's index in it or -1, its length, and the caller's place, which is the end of the queue
-// for a caller that is not in it.
-func withQueue(in any) doc {
-	return let("queue", queueOf(),
-		let("index", indexOf(refQueue, refMe),
-			let("length", docOf("$size", refQueue),
-				let("place", cond(expr("$lt", refIndex, 0), refLength, refIndex), in))))
+// for a caller that is not in it. Readers that follow one another have one place, that of the first, and a
+// reader knows the waiters before it.
+func withQueue(shared bool, in any) doc {
+	place := let("place", cond(expr("$lt", refIndex, 0), refLength, refIndex), in)
+	if shared {
+		// The first of the readers just before the caller comes after the last waiter that asks for the lock alone.
+		alone := mapped(expr("$reverseArray", refBefore), not(refOne+"."+fieldShared))
+		last := expr("$indexOfArray", alone, true)
+		place = let("before", cond(expr("$lt", refIndex, 0), refQueue, expr("$slice", refQueue, refIndex)),
+			let("last", last, let("place", cond(expr("$lt", "$$last", 0), 0, expr("$subtract", docOf("$size", refBefore), "$$last")), in)))
+	}
+	return let("queue", queueOf(), let("index", indexOf(refQueue, refMe), let("length", docOf("$size", refQueue), place)))
 }
 
 func queueOf() doc { return expr("$ifNull", ref(fieldQueue), list{}) }
+
+// filter has the elements of an array, each of which is refOne, that match a condition.
+func filter(input, condition any) doc {
+	return docOf("$filter", doc{field("input", input), field("as", "this"), field("cond", condition)})
+}
+
+// polls is true for a waiter that no hint wakes.
+const polls = refOne + "." + fieldPolls
+
+// mapped has an expression for each element of an array, which is refOne in it.
+func mapped(input, in any) doc {
+	return docOf("$map", doc{field("input", input), field("as", "this"), field("in", in)})
+}
 
 func indexOf(queue string, waiter any) doc {
 	return expr("$indexOfArray", queue+"."+fieldWaiter, waiter)
@@ -61,58 +94,75 @@ func reserved() doc {
 	// stands long before it has stepped back, and reserves nothing. It can stand a little before
 	// it: a command that waited for the release of another one keeps the time of its own arrival.
 	since := expr("$subtract", serverNow, ref(fieldExpiresAt))
-	return and(expr("$gt", refPlace, 0), expr("$gte", since, -driver.MaxTurn.Milliseconds()), expr("$lt", since, turn(refPlace)))
+	return and(enters(), expr("$gt", refPlace, 0), expr("$gte", since, -driver.MaxTurn.Milliseconds()), expr("$lt", since, turn(refPlace)))
 }
 
-// queueAfterGrant is the queue without the caller, and without the waiters that were woken before
-// the caller and did not come. Those behind them were not woken, and stay. The first argument is
-// true if the lock was free; a lock that was taken from its holder woke nobody.
+// enters is false for a caller that polls where nobody waits but such callers. The queue is not for it.
+func enters() doc { return or(not(refPolls), ref(fieldReserve)) }
+
+// queueAfterGrant is the queue without the caller, and without the waiters that had their turn before
+// the caller and did not come: those that were woken, and those that poll. The others were not woken, and
+// stay. The first argument is true if the lock was free; a lock that was taken from its holder woke nobody.
 func queueAfterGrant(unheld any) doc {
-	woken := cond(expr("$gt", refLength, longQueue), 1, driver.WokenWaiters)
-	passed := cond(unheld, expr("$min", refPlace, woken), 0)
-	rest := docOf("$filter", doc{
-		field("input", expr("$slice", refQueue, passed, driver.MaxWaiters)),
-		field("as", "this"), field("cond", expr("$ne", refOne+"."+fieldWaiter, refMe)),
-	})
-	return cond(expr("$gt", refLength, 0), queueFields(rest), doc{})
+	ahead := cond(unheld, expr("$slice", refQueue, refPlace), list{})
+	passed := expr("$concatArrays",
+		expr("$slice", filter("$$ahead", not(polls)), howManyWoken(filter(refQueue, not(polls)))),
+		filter(expr("$slice", "$$ahead", turns), polls))
+	rest := let("ahead", ahead, let("passed", passed, filter(refQueue,
+		and(expr("$ne", refOne+"."+fieldWaiter, refMe), not(expr("$in", refOne+"."+fieldWaiter, "$$passed."+fieldWaiter))))))
+	// Where the caller was the last that a hint woke, the queue is emptied.
+	wakesMe := and(expr("$gte", refIndex, 0), not(refPolls))
+	reserve := let("reserve", reservation("$$next"), cond(and(wakesMe, expr("$eq", "$$reserve", 0)), emptied, "$$reserve"))
+	fields := let("next", rest, doc{field(fieldQueue, "$$next"), field(fieldReserve, reserve)})
+	return cond(or(expr("$gt", refLength, 0), ref(fieldReserve)), fields, doc{})
 }
+
+// turns is how many waiters have a turn of their own before the reservation ends.
+const turns = int(driver.MaxTurn / driver.TurnLength)
 
 // queueAfterRefusal is the queue with the caller, if it waits. A caller that is in the queue
-// already writes only if a third of its time is over.
-func queueAfterRefusal() doc {
-	mine := doc{field(fieldWaiter, refMe), field(fieldUntil, expr("$add", serverNow, refQueueFor))}
+// already writes only if a third of its time is over, or if its marks change.
+func queueAfterRefusal(shared bool) doc {
+	mine := doc{field(fieldWaiter, refMe), field(fieldUntil, expr("$add", serverNow, refQueueFor)), field(fieldPolls, refPolls)}
+	otherMode := any("$$present." + fieldShared)
+	if shared {
+		mine, otherMode = append(mine, field(fieldShared, true)), not(otherMode)
+	}
 	joined := cond(expr("$lt", refIndex, 0),
 		expr("$concatArrays", refQueue, list{mine}),
-		docOf("$map", doc{
-			field("input", refQueue), field("as", "this"),
-			field("in", cond(expr("$eq", refOne+"."+fieldWaiter, refMe), mine, refOne)),
-		}))
-	alive := docOf("$filter", doc{
-		field("input", joined), field("as", "this"), field("cond", expr("$gt", refOne+"."+fieldUntil, serverNow)),
-	})
-	left := expr("$subtract", expr("$arrayElemAt", refQueue+"."+fieldUntil, refIndex), serverNow)
-	firstIsDead := expr("$lt", expr("$arrayElemAt", refQueue+"."+fieldUntil, 0), serverNow) // all that are dead go
+		mapped(refQueue, cond(expr("$eq", refOne+"."+fieldWaiter, refMe), mine, refOne)))
+	firstIsDead := expr("$lte", expr("$arrayElemAt", refQueue+"."+fieldUntil, 0), serverNow) // all that are dead go
+	left := expr("$subtract", "$$present."+fieldUntil, serverNow)
+	otherMark := expr("$ne", not("$$present."+fieldPolls), not(refPolls))
 	due := cond(expr("$lt", refIndex, 0),
 		or(expr("$lt", refLength, driver.MaxWaiters), firstIsDead),
-		expr("$lt", left, expr("$multiply", refQueueFor, 2.0/3)))
-	return cond(and(expr("$gt", refQueueFor, 0), due), queueFields(alive), doc{})
+		let("present", expr("$arrayElemAt", refQueue, refIndex),
+			or(otherMode, otherMark, expr("$lt", left, expr("$multiply", refQueueFor, 2.0/3)))))
+	return cond(and(expr("$gt", refQueueFor, 0), enters(), due), queueFields(filter(joined, alive)), doc{})
 }
+
+// alive is true for a waiter whose time is not over.
+var alive = expr("$gt", refOne+"."+fieldUntil, serverNow)
 
 // queueFields are the fields of a queue.
 func queueFields(queue any) doc {
-	return let("next", queue, doc{field(fieldQueue, "$$next"), field(fieldReserve, turn(docOf("$size", "$$next")))})
+	return let("next", queue, doc{field(fieldQueue, "$$next"), field(fieldReserve, reservation("$$next"))})
+}
+
+// reservation is for how long a queue reserves the lock.
+func reservation(queue string) doc {
+	length := docOf("$size", queue)
+	return cond(expr("$lt", docOf("$size", queue+"."+fieldPolls), length), turn(length), 0)
 }
 
 // leaveUpdate removes a waiter from queues.
 func leaveUpdate(me string) list {
-	rest := docOf("$filter", doc{
-		field("input", ref(fieldQueue)), field("as", "this"), field("cond", expr("$ne", refOne+"."+fieldWaiter, me)),
-	})
-	return list{docOf("$set", docOf(fieldQueue, rest)), docOf("$set", docOf(fieldReserve, turn(docOf("$size", ref(fieldQueue)))))}
+	rest := filter(ref(fieldQueue), expr("$ne", refOne+"."+fieldWaiter, me))
+	return list{docOf("$set", docOf(fieldQueue, rest)), docOf("$set", docOf(fieldReserve, reservation(ref(fieldQueue))))}
 }
 
-// nobodyWaits matches a document without waiters.
-var nobodyWaits = field(fieldReserve, docOf("$in", list{0, nil}))
+// nobodyWaits matches a document without waiters that hints wake.
+var nobodyWaits = field(fieldReserve, docOf("$in", list{0, nil, emptied}))
 
 // queueProjection has the fields of a reply that say how long the queue is, and where a Locker is
 // in it.
@@ -124,32 +174,39 @@ func queueProjection(me string) doc {
 	}
 }
 
-// A long queue gets no second hint, in case that the first waiter is dead: the processes would be
-// woken twice for each handover. A dead first waiter then costs the others up to one poll interval.
-const longQueue = 20
+// howManyWoken is how many of the waiters that hints can wake a release wakes.
+func howManyWoken(waiters any) doc {
+	return cond(expr("$gt", docOf("$size", waiters), driver.LongQueue), 1, driver.WokenWaiters)
+}
 
-// wokenFields are the fields of a reply that show which waiters a release wakes.
-var wokenFields = doc{field(fieldQueue, docOf("$slice", driver.WokenWaiters)), field(fieldWaiters, docOf("$size", queueOf()))}
+// readerTurn is the field of a reply that says which turn a reader in the queue has.
+func readerTurn(me string) doc {
+	in := withQueue(true, expr("$add", refPlace, 1))
+	return doc{field(fieldTurn, let(varMe, literal(me), in))}
+}
+
+// wokenFields are the fields of a reply that show which waiters a release wakes: the first of those that are
+// alive and do not poll, with their positions among all. If readers are among them, this process finds out by the whole
+// queue; see hintsTo.
+var wokenFields = doc{field(fieldLine, cond(expr("$gt", ref(fieldQueue+"."+fieldShared), list{}), ref(fieldQueue), removeField)),
+	field(fieldWoken, let("queue", queueOf(), let("wakeable", filter(refQueue, and(not(polls), alive)),
+		mapped(expr("$slice", "$$wakeable", howManyWoken("$$wakeable")), doc{
+			field(fieldWaiter, refOne+"."+fieldWaiter),
+			field(fieldPosition, expr("$add", indexOf(refQueue, refOne+"."+fieldWaiter), 1)),
+		}))))}
+
+// sharedFields are further ones, for a record whose readers may go on: who is woken then depends on more.
+var sharedFields = doc{field(fieldLeaseID, 1), field(fieldExpiresAt, 1), field(fieldFull,
+	expr("$gte", docOf("$size", filter(sharedReaders, expr("$gt", refOne+"."+readerExpires, serverNow))), driver.MaxHolders))}
 
 // wokenProjection is the projection of the waiters that a release wakes. withWoken also has the
-// record.
+// record, withReadersWoken all readers besides, and holderAndWoken the holder's lease ID. sharedWoken is for a lock that
+// others may go on to hold.
 var (
-	wokenProjection = mustMarshal(append(doc{field(fieldVersion, 1)}, wokenFields...))
+	wokenProjection = mustMarshal(append(doc{field(fieldVersion, 1), field(fieldNow, serverNow)}, wokenFields...))
+	sharedWoken     = mustMarshal(slices.Concat(doc{field(fieldVersion, 1), field(fieldNow, serverNow)}, wokenFields, sharedFields))
+	holderAndWoken  = mustMarshal(append(doc{field(fieldVersion, 1), field(fieldLeaseID, 1), field(fieldNow, serverNow)}, wokenFields...))
 	withWoken       = mustMarshal(append(append(doc{}, fieldsWithoutData...), wokenFields...))
-)
 
-// wokenWaiters lists the waiters that a release wakes, by their positions.
-func wokenWaiters(document bson.Raw) (ids []string) {
-	queue, _ := document.Lookup(fieldQueue).ArrayOK()
-	waiters, _ := queue.Values()
-	length, _ := document.Lookup(fieldWaiters).AsInt64OK()
-	for i, waiter := range waiters {
-		entry, _ := waiter.DocumentOK()
-		id, ok := entry.Lookup(fieldWaiter).StringValueOK()
-		if !ok || i >= driver.WokenWaiters || i > 0 && length > longQueue {
-			break
-		}
-		ids = append(ids, id)
-	}
-	return ids
-}
+	withReadersWoken = mustMarshal(append(append(doc{}, fieldsWithReaders...), wokenFields...))
+)

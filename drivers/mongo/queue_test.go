@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,93 +15,9 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/test/locktest"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
-
-// hintsOnly makes waiters that poll so rarely that only hints can wake them in a test. No lease of
-// such a test may end in it.
-var hintsOnly = holdfast.WithPollInterval(time.Hour)
-
-// long is the TTL of leases that do not end in a test.
-const long = 12 * time.Hour
-
-func longRequest(name, id string) driver.Request {
-	req := request(name, id)
-	req.TTL = long
-	return req
-}
-
-// newProcess returns the client of one more process, with its Locker.
-func newProcess(t *testing.T, coll *mongo.Collection, opts ...holdfast.ClientOption) (*holdfast.Client, *Locker) {
-	t.Helper()
-	l := newTestLocker(t, coll)
-	c, err := holdfast.New(l, append([]holdfast.ClientOption{holdfast.WithLogger(discard), holdfast.WithTTL(long)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Shutdown(context.Background()) })
-	return c, l
-}
-
-func mustLock(t *testing.T, c *holdfast.Client, name string, opts ...holdfast.Option) *holdfast.Hold {
-	t.Helper()
-	h, err := c.Lock(bounded(t), name, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return h
-}
-
-// lockSoon waits for a lock on another goroutine. The result has one value.
-func lockSoon(t *testing.T, c *holdfast.Client, name string, opts ...holdfast.Option) <-chan *holdfast.Hold {
-	t.Helper()
-	got := make(chan *holdfast.Hold, 1)
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if h, err := c.Lock(ctx, name, opts...); err == nil {
-			got <- h
-		}
-	})
-	t.Cleanup(func() { cancel(); wg.Wait() })
-	return got
-}
-
-func awaitHold(t *testing.T, got <-chan *holdfast.Hold, what string) *holdfast.Hold {
-	t.Helper()
-	select {
-	case h := <-got:
-		return h
-	case <-time.After(waitLimit):
-		t.Fatalf("not granted: %s", what)
-		return nil
-	}
-}
-
-// awaitFollowed waits until a Locker has a position in the queue and its cursor on the hints is open.
-func awaitFollowed(t *testing.T, l *Locker, name string) {
-	t.Helper()
-	eventually(t, "a position and an open cursor", func() bool {
-		r, err := l.Inspect(bounded(t), name)
-		return err == nil && r.Position > 0 && l.queue.watcher.isOpen()
-	})
-}
-
-func (w *watcher) isOpen() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return !w.openSince.IsZero()
-}
-
-// enterQueue takes a position for a waiter that will never come.
-func enterQueue(t *testing.T, coll *mongo.Collection, name string) {
-	t.Helper()
-	req := request(name, "a waiter that dies")
-	req.QueueFor = time.Hour
-	if r := wantHeld(t, newTestLocker(t, coll), req); r.Position == 0 {
-		t.Fatalf("no position: %+v", r)
-	}
-}
 
 // A waiter that nothing but a hint can wake is woken by a release, by a break and by a release of a
 // Locker that follows no hints itself, also on a standalone server.
@@ -119,7 +34,9 @@ func TestHintsWake(t *testing.T) {
 				lease.Contended = true
 				return quiet.Release(bounded(t), lease)
 			},
-			"a break": func(name string, _ driver.Lease) error { return quiet.BreakNow(bounded(t), name, 0) },
+			"a break": func(name string, _ driver.Lease) error {
+				return quiet.BreakNow(bounded(t), name, driver.BreakAnybody())
+			},
 		} {
 			lease := acquire(t, quiet, longRequest(what, "holder"))
 			c, l := newProcess(t, coll, hintsOnly)
@@ -142,9 +59,10 @@ func TestHintsPromiseNothing(t *testing.T) {
 	c, l := newProcess(t, coll, hintsOnly)
 	got := lockSoon(t, c, "job")
 	awaitFollowed(t, l, "job")
+	to := placeIn(t, l, "job")
 	hint := func(name string, position int) {
 		t.Helper()
-		if err := l.hints.send(bounded(t), name, l.id, position); err != nil {
+		if err := sendHint(t, l, name, to, position); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -153,7 +71,8 @@ func TestHintsPromiseNothing(t *testing.T) {
 	hint("another", 1)
 	hint("job", 2)
 	hint("job", -1)
-	if _, err := l.hints.coll.InsertMany(bounded(t), []any{docOf(hintTo, l.id), docOf(hintTo, list{l.id, 7}), doc{field(hintTo, l.id), field(hintName, 7)}}); err != nil {
+	if _, err := l.hints.coll.InsertMany(bounded(t), []any{docOf(hintTo, to), docOf(hintTo, list{to, 7}), docOf(hintTo, l.id),
+		doc{field(hintTo, to), field(hintName, 7)}}); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(driver.TurnLength)
@@ -243,6 +162,9 @@ func TestHintsCollectionIsMadeAgain(t *testing.T) {
 		first, _ := newProcess(t, coll)
 		held := mustLock(t, first, "job")
 		c, l := newProcess(t, coll, hintsOnly)
+		// The server notices the end of a collection at the end of the request that it holds.
+		const await = time.Second
+		l.hints.await, l.queue.source.await = await, await
 		got := lockSoon(t, c, "job")
 		awaitFollowed(t, l, "job")
 		if err := spoil(l.hints.coll); err != nil {
@@ -266,7 +188,7 @@ func TestHintsCollectionIsMadeAgain(t *testing.T) {
 func TestHintsLeaveOtherCollectionsAlone(t *testing.T) {
 	t.Parallel()
 	coll := mongotest.Collection(t)
-	logger, log := bufferedLogger()
+	logger, log := locktest.NewLog()
 	l := newTestLocker(t, coll, WithLogger(logger))
 	hints := l.hints.coll
 	if _, err := hints.InsertOne(bounded(t), docOf("precious", true)); err != nil {
@@ -322,9 +244,9 @@ func TestQueueSurvivesOtherLockers(t *testing.T) {
 	enterQueue(t, coll, "job")
 	queue := storedDocument(t, coll, "job").Lookup(fieldQueue).String()
 	for what, do := range map[string]func() error{
-		"renewal": func() error { return old.Renew(bounded(t), lease) },
+		"renewal": func() error { return errOf(old.Renew(bounded(t), lease)) },
 		"batch": func() error {
-			return errors.Join(old.RenewBatch(bounded(t), []driver.Lease{lease, {Name: "x", ID: lease.ID, TTL: lease.TTL}})[0])
+			return errors.Join(errOf(old.RenewBatch(bounded(t), []driver.Lease{lease, {Name: "x", ID: lease.ID, TTL: lease.TTL}}))[0])
 		},
 		"repeat":  func() error { _, err := old.TryAcquire(bounded(t), request("job", "first")); return err },
 		"refusal": func() error { wantHeld(t, old, request("job", "second")); return nil },
@@ -349,7 +271,8 @@ func TestQueueSurvivesOtherLockers(t *testing.T) {
 	if _, err := coll.UpdateOne(bounded(t), docOf(fieldName, "job"), releaseUpdate); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := coll.UpdateOne(bounded(t), docOf(fieldName, "job"), setFields(field(fieldKid, "old"), field(fieldExpiresAt, nowPlus(60_000)))); err != nil {
+	if _, err := coll.UpdateOne(bounded(t), docOf(fieldName, "job"), setFields(field(fieldLeaseID, "old"),
+		field(fieldExpiresAt, nowPlus(60_000)))); err != nil {
 		t.Fatal(err)
 	}
 	if r := wantHeld(t, old, request("job", "fourth")); r.Token != lease.Token {
@@ -363,7 +286,7 @@ func TestDamagedQueue(t *testing.T) {
 	coll := mongotest.Collection(t)
 	l := newTestLocker(t, coll)
 	for i, fields := range [][]bson.E{
-		{field(fieldReserve, "long")}, {field(fieldReserve, int64(-1))}, {field(fieldReserve, int64(1)<<40)},
+		{field(fieldReserve, "long")}, {field(fieldReserve, int64(emptied-1))}, {field(fieldReserve, int64(1)<<40)},
 	} {
 		name := fmt.Sprint("n", i)
 		acquire(t, l, request(name, "a"))
@@ -374,18 +297,20 @@ func TestDamagedQueue(t *testing.T) {
 	}
 }
 
-// The server's clock may step back by a day after a release. The lock is then not reserved for a day.
+// The server's clock may step back after a release, by half a minute or by a day. The lock is then not reserved for so long.
 func TestReservationEndsWithAStepOfTheClock(t *testing.T) {
 	t.Parallel()
 	coll := mongotest.Collection(t)
 	l := newTestLocker(t, coll)
-	lease := acquire(t, l, request("job", "a"))
-	enterQueue(t, coll, "job")
-	if err := l.Release(bounded(t), lease); err != nil {
-		t.Fatal(err)
+	for name, step := range map[string]int64{"half a minute": 30_000, "a day": 24 * 60 * 60_000} {
+		lease := acquire(t, l, request(name, "a"))
+		enterQueue(t, coll, name)
+		if err := l.Release(bounded(t), lease); err != nil {
+			t.Fatal(err)
+		}
+		overwrite(t, coll, name, field(fieldExpiresAt, nowPlus(step)))
+		acquire(t, l, request(name, "b"))
 	}
-	overwrite(t, coll, "job", field(fieldExpiresAt, nowPlus(24*60*60_000)))
-	acquire(t, l, request("job", "b"))
 }
 
 // The role's privileges are on the collection of the locks alone, so there are no hints.
@@ -409,7 +334,7 @@ func TestWithoutThePrivilegeForHints(t *testing.T) {
 	}
 	client := mongotest.Connect(t, rs.URI(), options.Client().
 		SetAuth(options.Credential{AuthSource: db.Name(), Username: "locker", Password: "locker-password"}))
-	logger, log := bufferedLogger()
+	logger, log := locktest.NewLog()
 	l := newTestLocker(t, client.Database(db.Name()).Collection(coll.Name()), WithLogger(logger))
 	c, err := holdfast.New(l, holdfast.WithLogger(discard))
 	if err != nil {
@@ -423,8 +348,8 @@ func TestWithoutThePrivilegeForHints(t *testing.T) {
 		eventually(t, "a warning", func() bool { return strings.Contains(log.String(), "no hints") })
 		if round == 1 { // it is known by now that no hint can wake the waiter
 			time.Sleep(driver.TurnLength)
-			if r, err := l.Inspect(bounded(t), "job"); err != nil || r.Position != 0 {
-				t.Errorf("a waiter that only polls has position %d, %v", r.Position, err)
+			if at := positionOf(t, l, "job"); at != 0 {
+				t.Errorf("a waiter that only polls has position %d", at)
 			}
 		}
 		if err := holder.Release(bounded(t), lease); err != nil {
@@ -435,7 +360,8 @@ func TestWithoutThePrivilegeForHints(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if text := log.String(); strings.Count(text, "level=WARN") != 1 || strings.Contains(text, "password") || !strings.Contains(text, coll.Name()+hintsSuffix) {
+	if text := log.String(); strings.Count(text, "level=WARN") != 1 || strings.Contains(text, "password") ||
+		!strings.Contains(text, coll.Name()+hintsSuffix) {
 		t.Errorf("the log: %s", text)
 	}
 }

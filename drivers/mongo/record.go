@@ -1,9 +1,11 @@
 package mongo
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +22,7 @@ const DefaultCollection = "holdfast_locks"
 const (
 	fieldName       = "_id"
 	fieldVersion    = "v"
-	fieldKid        = "kid"
+	fieldLeaseID    = "kid"
 	fieldOwner      = "owner"
 	fieldRenewedAt  = "ts"
 	fieldExpiresAt  = "expiresAt"
@@ -46,7 +48,8 @@ const fieldNow = "now"
 // record is a decoded document.
 type record struct {
 	name       string
-	leaseID    string // empty if the lock is free
+	version    int64
+	leaseID    string // empty if the lock is free, sharedHolder if it has readers
 	owner      string
 	renewedAt  time.Time
 	expiresAt  time.Time
@@ -59,6 +62,10 @@ type record struct {
 	reserve    time.Duration
 	waiters    int64
 	position   int64
+	turn       int64 // of a reader, counted from 1
+	renewals   int64
+	readers    []reader  // if the reply has them
+	reader     *reader   // if the reply has one
 	now        time.Time // zero if the reply does not have it
 	ends       ends
 	history    []bson.RawValue // the latest last
@@ -69,11 +76,19 @@ type record struct {
 type badRecordError struct {
 	name    string
 	problem string
+	inDoubt bool // the record has the lease ID of the request, which may have changed it
 }
 
 func (e *badRecordError) Error() string {
-	return fmt.Sprintf("the record with _id %q is damaged and was left unchanged: %s; repair or delete it", e.name, e.problem)
+	unchanged := " and was left unchanged"
+	if e.inDoubt {
+		unchanged = ""
+	}
+	return fmt.Sprintf("the record with _id %q is damaged%s: %s; repair or delete it", e.name, unchanged, e.problem)
 }
+
+// Is makes errors.Is(err, driver.ErrDamaged) true, unless the request may have changed the record.
+func (e *badRecordError) Is(target error) bool { return target == driver.ErrDamaged && !e.inDoubt }
 
 // decodeRecord decodes a document. An error is a *badRecordError. It shows no values, since a
 // misplaced one may be a secret.
@@ -84,17 +99,16 @@ func decodeRecord(raw bson.Raw) (*record, error) {
 	if err != nil {
 		return nil, &badRecordError{problem: "it is not valid BSON"}
 	}
-	version := int64(0)
 	for _, e := range elements {
 		v := e.Value()
 		switch e.Key() {
 		case fieldName:
 			d.text(fieldName, v, &r.name)
 		case fieldVersion:
-			d.number(fieldVersion, v, &version)
-		case fieldKid:
-			d.text(fieldKid, v, &r.leaseID)
-			d.check(fieldKid, r.leaseID != "" || v.Type != bson.TypeString, "is empty")
+			d.number(fieldVersion, v, &r.version)
+		case fieldLeaseID:
+			d.text(fieldLeaseID, v, &r.leaseID)
+			d.check(fieldLeaseID, r.leaseID != "" || v.Type != bson.TypeString, "is empty")
 		case fieldOwner:
 			d.text(fieldOwner, v, &r.owner)
 		case fieldRenewedAt:
@@ -123,12 +137,23 @@ func decodeRecord(raw bson.Raw) (*record, error) {
 		case fieldReserve:
 			var ms int64
 			d.number(fieldReserve, v, &ms)
-			d.check(fieldReserve, ms >= 0 && ms <= driver.MaxTurn.Milliseconds(), "is out of range")
-			r.reserve = time.Duration(ms) * time.Millisecond
+			d.check(fieldReserve, ms >= emptied && ms <= driver.MaxTurn.Milliseconds(), "is out of range")
+			r.reserve = time.Duration(max(ms, 0)) * time.Millisecond
 		case fieldWaiters:
 			d.number(fieldWaiters, v, &r.waiters)
 		case fieldPosition:
 			d.number(fieldPosition, v, &r.position)
+		case fieldTurn:
+			d.number(fieldTurn, v, &r.turn)
+		case fieldRenewals:
+			d.number(fieldRenewals, v, &r.renewals)
+		case fieldDamaged:
+			d.check(fieldReaders, false, "contradicts the record, or has a reader that lacks a fact")
+		case fieldReader:
+			one := d.reader(v)
+			r.reader = &one
+		case fieldReaders:
+			r.readers = d.readers(v)
 		case fieldNow:
 			d.date(fieldNow, v, &r.now)
 		case fieldReleasedAt, fieldBrokenAt, fieldFreedAt:
@@ -137,9 +162,11 @@ func decodeRecord(raw bson.Raw) (*record, error) {
 			r.history = historyOf(v)
 		}
 	}
-	if d.problem == "" && version != schemaVersion {
-		d.problem = fmt.Sprintf("its field %s is %d, but this version of Holdfast reads only %d", fieldVersion, version, schemaVersion)
+	if d.problem == "" && r.version != schemaVersion && r.version != sharedVersion {
+		d.problem = fmt.Sprintf("its field %s is %d, but this version of Holdfast reads only %d and %d", fieldVersion, r.version,
+			schemaVersion, sharedVersion)
 	}
+	d.checkReaders(r)
 	if r.leaseID != "" {
 		d.check(fieldExpiresAt, !r.expiresAt.IsZero(), "is missing although the record has a holder")
 		d.check(fieldToken, r.token != 0, "is missing although the record has a holder")
@@ -148,6 +175,28 @@ func decodeRecord(raw bson.Raw) (*record, error) {
 		return nil, &badRecordError{name: r.name, problem: d.problem}
 	}
 	return r, nil
+}
+
+// hasLeaseID reports whether a document, which may be damaged, has a lease ID.
+func hasLeaseID(raw bson.Raw, id driver.LeaseID) bool {
+	elements, _ := elementsOf(raw)
+	return slices.ContainsFunc(elements, func(e bson.RawElement) bool {
+		value := e.Value()
+		if one, ok := value.DocumentOK(); ok && e.Key() == fieldReader {
+			return hasText(one, readerID, id.Reveal())
+		}
+		found, _ := value.StringValueOK()
+		return e.Key() == fieldLeaseID && found == id.Reveal()
+	})
+}
+
+// hasText reports whether a document, which may be damaged, has a text in a field.
+func hasText(raw bson.Raw, key, text string) bool {
+	elements, _ := elementsOf(raw)
+	return slices.ContainsFunc(elements, func(e bson.RawElement) bool {
+		found, _ := e.Value().StringValueOK()
+		return e.Key() == key && found == text
+	})
 }
 
 // elementsOf splits a document. The Go driver's function panics if a length is near 2^31.
@@ -217,8 +266,11 @@ func (d *decoder) number(field string, v bson.RawValue, to *int64) {
 func (r *record) describe() driver.Record {
 	out := driver.Record{
 		Name: r.name, State: driver.StateFree, Owner: r.owner, Token: uint64(max(r.token, 0)),
-		AcquiredAt: r.acquiredAt, RenewedAt: r.renewedAt, Data: r.data,
-		Waiters: int(r.waiters), Position: int(r.position),
+		AcquiredAt: r.acquiredAt, RenewedAt: r.renewedAt, Data: r.data, Position: int(r.position),
+	}
+	if r.reserve > 0 { // otherwise all that are in the queue poll, and wait for nobody there
+		// Most replies have only the reservation, which shows up to five waiters.
+		out.Waiters = max(int(r.waiters), int(r.reserve/driver.TurnLength))
 	}
 	if r.free() {
 		return out
@@ -229,7 +281,11 @@ func (r *record) describe() driver.Record {
 	if !r.now.IsZero() {
 		out.Remaining, out.RemainingKnown = r.expiresAt.Sub(r.now), true
 	}
-	if !r.renewedAt.IsZero() {
+	switch {
+	case r.version == sharedVersion:
+		out.Revision = sharedRevision(r.token, r.renewals)
+		r.describeReaders(&out)
+	case !r.renewedAt.IsZero():
 		out.Revision = revision(r.leaseID, r.renewedAt)
 	}
 	return out
@@ -247,8 +303,11 @@ func (r *record) refusal() *driver.HeldError {
 		return &driver.HeldError{Record: out}
 	}
 	left := r.reserve
-	if r.position > 0 {
-		left = driver.Turn(int(r.position))
+	switch {
+	case r.position > 0:
+		left = driver.Turn(int(cmp.Or(r.turn, r.position)))
+	case r.waiters > 0: // also if all of them poll
+		left = driver.Turn(int(r.waiters) + 1)
 	}
 	if !r.now.IsZero() {
 		left = min(left, max(r.expiresAt.Add(left).Sub(r.now), 0))

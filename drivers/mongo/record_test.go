@@ -14,7 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 // A record of the wrong form is not granted, repaired or freed: every operation names it and
@@ -29,19 +29,19 @@ func TestDamagedRecords(t *testing.T) {
 		"expiry a text":       {field(fieldExpiresAt, literal("2020-01-01"))},
 		"expiry a number":     {field(fieldExpiresAt, 5)},
 		"expiry null":         {field(fieldExpiresAt, nil)},
-		"kid a number":        {field(fieldKid, 7), field(fieldExpiresAt, past)},
-		"kid null":            {field(fieldKid, nil)},
-		"kid empty":           {field(fieldKid, literal(""))},
+		"kid a number":        {field(fieldLeaseID, 7), field(fieldExpiresAt, past)},
+		"kid null":            {field(fieldLeaseID, nil)},
+		"kid empty":           {field(fieldLeaseID, literal(""))},
 		"token a text":        {field(fieldToken, literal("9")), field(fieldExpiresAt, past)},
 		"token a double":      {field(fieldToken, 1.5), field(fieldExpiresAt, past)},
 		"token an int":        {field(fieldToken, 5), field(fieldExpiresAt, past)},
 		"token exhausted":     {field(fieldToken, int64(1<<63-1)), field(fieldExpiresAt, past)},
 		"no token":            {field(fieldToken, removeField)},
-		"schema of tomorrow":  {field(fieldVersion, 2), field(fieldExpiresAt, past)},
+		"schema of tomorrow":  {field(fieldVersion, 3), field(fieldExpiresAt, past)},
 		"schema without v":    {field(fieldVersion, removeField), field(fieldExpiresAt, past)},
-		"free, of tomorrow":   {field(fieldVersion, 2), field(fieldKid, removeField)},
-		"free, token a text":  {field(fieldToken, literal("9")), field(fieldKid, removeField)},
-		"free, expiry a text": {field(fieldExpiresAt, literal("x")), field(fieldKid, removeField)},
+		"free, of tomorrow":   {field(fieldVersion, 3), field(fieldLeaseID, removeField)},
+		"free, token a text":  {field(fieldToken, literal("9")), field(fieldLeaseID, removeField)},
+		"free, expiry a text": {field(fieldExpiresAt, literal("x")), field(fieldLeaseID, removeField)},
 	} {
 		name := "damaged " + what
 		lease := acquire(t, l, request(name, "holder"))
@@ -53,8 +53,9 @@ func TestDamagedRecords(t *testing.T) {
 		_, inspectErr := l.Inspect(ctx, name)
 		for op, err := range map[string]error{
 			"acquire": acquireErr, "acquire again": againErr, "hand over": handOverErr, "inspect": inspectErr,
-			"renew": l.Renew(ctx, lease), "release": l.Release(ctx, lease),
-			"break": l.Break(ctx, name, 0), "break now": l.BreakNow(ctx, name, 0), "write data": l.WriteData(ctx, lease, []byte("x"), grantRevision(lease)),
+			"renew": errOf(l.Renew(ctx, lease)), "release": l.Release(ctx, lease),
+			"break": l.Break(ctx, name, driver.BreakAnybody()), "break now": l.BreakNow(ctx, name, driver.BreakAnybody()),
+			"write data": l.WriteData(ctx, lease, []byte("x"), grantRevision(lease)),
 		} {
 			var bad *badRecordError
 			if !errors.As(err, &bad) || bad.name != name || !strings.Contains(err.Error(), name) {
@@ -134,7 +135,8 @@ func TestRecordOutOfRange(t *testing.T) {
 
 // Binary data of the old subtype 2 have a second length, which may be wrong.
 func TestMalformedData(t *testing.T) {
-	raw := mustMarshal(doc{field(fieldName, "n"), field(fieldVersion, 1), field(fieldData, bson.Binary{Subtype: bson.TypeBinaryBinaryOld, Data: []byte("x")})})
+	raw := mustMarshal(doc{field(fieldName, "n"), field(fieldVersion, 1), field(fieldData, bson.Binary{Subtype: bson.TypeBinaryBinaryOld,
+		Data: []byte("x")})})
 	if r, err := decodeRecord(raw); err != nil || string(r.data) != "x" {
 		t.Errorf("%+v, error %v", r, err)
 	}
@@ -151,11 +153,12 @@ func TestMalformedData(t *testing.T) {
 func FuzzDocument(f *testing.F) {
 	f.Add([]byte(nil))
 	f.Add([]byte(mustMarshal(doc{field(fieldName, "n"), field(fieldVersion, 1)})))
-	f.Add([]byte(mustMarshal(doc{field(fieldName, "n"), field(fieldVersion, int64(1)), field(fieldKid, "secret"), field(fieldOwner, "me"),
+	f.Add([]byte(mustMarshal(doc{field(fieldName, "n"), field(fieldVersion, int64(1)), field(fieldLeaseID, "secret"), field(fieldOwner, "me"),
 		field(fieldToken, int64(7)), field(fieldTTL, int32(1000)), field(fieldExpiresAt, time.UnixMilli(9)), field(fieldData, []byte("x")),
 		field(fieldWrites, int64(2)), field(fieldBroken, true), field(fieldNow, time.UnixMilli(8))})))
 	f.Add([]byte("\x17\x00\x00\x00\x10v\x00\x01\x00\x00\x00\x02_id\x00\x00\x00\x00\x00\x00")) // a string of length 0, without its NUL
-	f.Add([]byte(mustMarshal(doc{field(fieldName, 7), field(fieldKid, doc{}), field(fieldOwner, nil), field(fieldToken, "7"), field(fieldTTL, 1.5)})))
+	f.Add([]byte(mustMarshal(doc{field(fieldName, 7), field(fieldLeaseID, doc{}), field(fieldOwner, nil), field(fieldToken, "7"),
+		field(fieldTTL, 1.5)})))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		r, err := decodeRecord(raw)
 		if err != nil {
@@ -179,7 +182,8 @@ func checkRecord(t *testing.T, r *record) {
 	if _, err := json.Marshal(out); err != nil {
 		t.Errorf("%+v: %v", out, err)
 	}
-	if out.State == driver.StateHeld != (r.leaseID != "" && (r.now.IsZero() || r.expiresAt.After(r.now))) || out.RemainingKnown && out.Remaining <= 0 {
+	if out.State == driver.StateHeld != (r.leaseID != "" && (r.now.IsZero() || r.expiresAt.After(r.now))) || out.RemainingKnown &&
+		out.Remaining <= 0 {
 		t.Errorf("%+v is described as %+v", r, out)
 	}
 	if at, ok := parsedRevision(out.Revision); out.Revision.IsZero() == ok || ok && at != (leaseAt{r.leaseID, r.renewedAt.UnixMilli()}) {
@@ -201,15 +205,19 @@ func parsedRevision(rev driver.Revision) (leaseAt, bool) {
 // that without it every field is read as it is.
 func FuzzRecord(f *testing.F) {
 	f.Add("n", "id", "me", int64(5), int64(6), int64(7), int64(8), int64(9), int64(30_000), int64(1), true, []byte("data"), uint8(0))
-	f.Add("", "", "\x00", int64(math.MaxInt64), int64(math.MinInt64), int64(0), int64(-1), int64(-1), int64(-1), int64(-1), false, []byte(nil), uint8(1))
-	f.Add("n", "id", "me", int64(5), int64(253402300799999), int64(-62135596800000), int64(8), int64(math.MaxInt64-1), int64(math.MaxInt64/1_000_000), int64(1), true, []byte(""), uint8(5))
-	f.Fuzz(func(t *testing.T, name, id, owner string, renewed, expires, acquired, now, token, ttl, writes int64, broken bool, data []byte, other uint8) {
+	f.Add("", "", "\x00", int64(math.MaxInt64), int64(math.MinInt64), int64(0), int64(-1), int64(-1), int64(-1), int64(-1), false, []byte(nil),
+		uint8(1))
+	f.Add("n", "id", "me", int64(5), int64(253402300799999), int64(-62135596800000), int64(8), int64(math.MaxInt64-1),
+		int64(math.MaxInt64/1_000_000), int64(1), true, []byte(""), uint8(5))
+	f.Fuzz(func(t *testing.T, name, id, owner string, renewed, expires, acquired, now, token, ttl, writes int64, broken bool, data []byte,
+		other uint8) {
 		if !utf8.ValidString(name + id + owner) {
 			return
 		}
 		d := doc{
-			field(fieldVersion, 1), field(fieldName, name), field(fieldKid, id), field(fieldOwner, owner),
-			field(fieldRenewedAt, bson.DateTime(renewed)), field(fieldExpiresAt, bson.DateTime(expires)), field(fieldAcquiredAt, bson.DateTime(acquired)),
+			field(fieldVersion, 1), field(fieldName, name), field(fieldLeaseID, id), field(fieldOwner, owner),
+			field(fieldRenewedAt, bson.DateTime(renewed)), field(fieldExpiresAt, bson.DateTime(expires)),
+			field(fieldAcquiredAt, bson.DateTime(acquired)),
 			field(fieldToken, token), field(fieldTTL, ttl), field(fieldData, data), field(fieldWrites, writes), field(fieldBroken, broken),
 			field(fieldNow, bson.DateTime(now)), field("unknown", id),
 		}
@@ -227,8 +235,10 @@ func FuzzRecord(f *testing.F) {
 		}
 		if err == nil {
 			checkRecord(t, r)
-			if r.name != name || r.leaseID != id || r.owner != owner || r.token != token || r.ttl.Milliseconds() != ttl || r.writes != writes || r.broken != broken ||
-				!slices.Equal(r.data, data) || r.renewedAt.UnixMilli() != renewed || r.expiresAt.UnixMilli() != expires || r.acquiredAt.UnixMilli() != acquired || r.now.UnixMilli() != now {
+			if r.name != name || r.leaseID != id || r.owner != owner || r.token != token || r.ttl.Milliseconds() != ttl || r.writes != writes ||
+				r.broken != broken ||
+				!slices.Equal(r.data, data) || r.renewedAt.UnixMilli() != renewed || r.expiresAt.UnixMilli() != expires ||
+				r.acquiredAt.UnixMilli() != acquired || r.now.UnixMilli() != now {
 				t.Errorf("%v is read as %+v", d, r)
 			}
 		} else if len(id) >= 8 && strings.Contains(err.Error(), id) && !strings.Contains(name, id) {

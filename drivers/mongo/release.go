@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -23,7 +24,7 @@ func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 		}
 		if !lease.Contended {
 			// Promise 6: the filter has the lease ID. No match is no error.
-			matched, err := l.updateOne(ctx, heldBy(lease, nobodyWaits), releaseUpdate)
+			matched, err := l.updateOne(ctx, heldBy(lease, nobodyWaits), l.releaseOf(lease))
 			if matched || err != nil {
 				return err
 			}
@@ -36,14 +37,14 @@ func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 // more, not even an expired one. If the lock is free and this call has woken nobody, the answer of an
 // earlier release was lost, and with it the waiters to wake: they are woken now.
 func (l *Locker) released(ctx context.Context, coll *mongo.Collection, lease driver.Lease, woken bool) (bool, error) {
-	raw, r, err := readWoken(ctx, coll, lease.Name)
+	raw, r, err := readWoken(ctx, coll, lease.Name, projectionWoken(lease))
 	switch {
 	case err != nil:
 		return false, err
-	case r != nil && r.leaseID == lease.ID.Reveal():
+	case r != nil && r.has(lease):
 		return false, nil
-	case r != nil && r.leaseID == "" && !woken:
-		l.wakeWaiters(ctx, lease.Name, wokenWaiters(raw))
+	case r != nil && (r.leaseID == "" || lease.Mode == driver.Shared) && !woken:
+		l.wakeWaiters(ctx, hintsTo(lease.Name, raw))
 	}
 	return true, nil
 }
@@ -82,15 +83,15 @@ func (l *Locker) releaseToWaiters(ctx context.Context, lease driver.Lease) error
 	ordered := mongo.NewSessionContext(ctx, session)
 	const tries = 3
 	for range tries {
-		found, waiters, err := l.releaseOnPrimary(ordered, lease)
+		found, woken, err := l.releaseOnPrimary(ordered, lease)
 		if err != nil {
 			return err
 		}
-		l.wakeWaiters(ctx, lease.Name, waiters)
+		l.wakeWaiters(ctx, woken)
 		// Promise 10: a release that a fail-over has undone is sent again.
 		var released bool
 		if found {
-			released, err = l.released(ordered, l.majority, lease, len(waiters) > 0)
+			released, err = l.released(ordered, l.majority, lease, len(woken) > 0)
 		} else {
 			released, err = l.released(ctx, l.linearizable, lease, false)
 		}
@@ -101,10 +102,26 @@ func (l *Locker) releaseToWaiters(ctx context.Context, lease driver.Lease) error
 	return errInconsistent
 }
 
+// releaseOf is the update that releases a lease.
+func (l *Locker) releaseOf(lease driver.Lease) any {
+	if lease.Mode == driver.Shared {
+		return endReaders(isLease(lease.ID), brokenOr(endNumber(driver.EndReleased)), l.config.history)
+	}
+	return releaseUpdate
+}
+
+// projectionWoken is withWoken without the readers, but for one with the lease.
+func projectionWoken(lease driver.Lease) bson.Raw {
+	if lease.Mode == driver.Shared {
+		return mustMarshal(slices.Concat(readerFields(lease.ID), wokenFields, sharedFields[2:]))
+	}
+	return withWoken
+}
+
 // readWoken reads a record, with the waiters that a release wakes. The record is nil if there is
 // none.
-func readWoken(ctx context.Context, coll *mongo.Collection, name string) (bson.Raw, *record, error) {
-	raw, err := coll.FindOne(ctx, docOf(fieldName, name), options.FindOne().SetProjection(withWoken)).Raw()
+func readWoken(ctx context.Context, coll *mongo.Collection, name string, projection bson.Raw) (bson.Raw, *record, error) {
+	raw, err := coll.FindOne(ctx, docOf(fieldName, name), options.FindOne().SetProjection(projection)).Raw()
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return nil, nil, nil
 	}
@@ -115,48 +132,51 @@ func readWoken(ctx context.Context, coll *mongo.Collection, name string) (bson.R
 	return raw, r, err
 }
 
-// releaseOnPrimary releases the lock, if it finds the lease, and returns the first waiters. It does not
+// releaseOnPrimary releases the lock, if it finds the lease, and returns the hints for the first waiters. It does not
 // wait for a majority.
-func (l *Locker) releaseOnPrimary(ctx context.Context, lease driver.Lease) (found bool, waiters []string, err error) {
+func (l *Locker) releaseOnPrimary(ctx context.Context, lease driver.Lease) (found bool, woken []hint, err error) {
 	// Promise 6: the filter has the lease ID. No match is no error. A release that takes effect twice, or
 	// late, finds nothing.
-	filter := heldBy(lease)
+	filter, change, projection := heldBy(lease), l.releaseOf(lease), wokenProjection
+	if lease.Mode == driver.Shared {
+		projection = sharedWoken
+	}
 	reply, err := sendOnce(ctx, l.onPrimary, "findAndModify",
-		field("query", filter), field("update", releaseUpdate), field("new", true), field("fields", wokenProjection))
+		field("query", filter), field("update", change), field("new", true), field("fields", projection))
 	if err == nil {
 		document, found := reply.Lookup("value").DocumentOK()
-		return found, wokenWaiters(document), nil
+		return found, hintsTo(lease.Name, document), nil
 	}
 	if !worthRepeating(ctx, err) {
 		return false, nil, err
 	}
-	raw, err := l.onPrimary.FindOneAndUpdate(ctx, filter, releaseUpdate,
-		options.FindOneAndUpdate().SetReturnDocument(options.After).SetProjection(wokenProjection)).Raw()
+	raw, err := l.onPrimary.FindOneAndUpdate(ctx, filter, change,
+		options.FindOneAndUpdate().SetReturnDocument(options.After).SetProjection(projection)).Raw()
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return false, nil, nil
 	}
-	return true, wokenWaiters(raw), err
+	return true, hintsTo(lease.Name, raw), err
 }
 
 // hintTimeout limits the time for hints, which the Go driver would otherwise send again until the
 // time limit of the release is over.
 const hintTimeout = time.Second
 
-// wakeWaiters leaves a hint for each of the first waiters of a lock. A hint that cannot be left is
-// only logged: the waiters poll, too.
-func (l *Locker) wakeWaiters(ctx context.Context, name string, waiters []string) {
+// wakeWaiters leaves hints for waiters. A hint that cannot be left is only logged: the waiters poll, too.
+func (l *Locker) wakeWaiters(ctx context.Context, woken []hint) {
+	if len(woken) == 0 {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, hintTimeout)
 	defer cancel()
-	for i, waiter := range waiters {
-		if err := l.hints.send(ctx, name, waiter, i+1); err != nil {
-			level := slog.LevelDebug
-			if isPermanent(err) && l.hintless.CompareAndSwap(false, true) {
-				level = slog.LevelWarn // once
-			}
-			l.config.logger.Log(ctx, level, "holdfast: no hint was left, waiters poll for the released lock",
-				"name", name, "namespace", l.namespace(), "error", err)
+	l.hints.send(ctx, woken, func(name string, err error) {
+		level := slog.LevelDebug
+		if isPermanent(err) && l.hintless.CompareAndSwap(false, true) {
+			level = slog.LevelWarn // once
 		}
-	}
+		l.config.logger.Log(ctx, level, "holdfast: no hint was left, waiters poll for the released lock",
+			"name", name, "namespace", l.namespace(), "error", err)
+	})
 }
 
 // acknowledgedByPrimary are the options of writes that need not be certain yet.

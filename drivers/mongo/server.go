@@ -31,16 +31,41 @@ func (l *Locker) checkServer(ctx context.Context) error {
 		return err
 	}
 	buildInfo, err := l.adminCommand(ctx, "buildInfo")
+	if hasCode(err, codeAPIStrict) {
+		buildInfo, err = nil, nil // not a part of the Stable API, which other services do not have
+	}
 	if err != nil {
 		return err
 	}
 	if l.standalone, err = identify(hello, buildInfo); err != nil {
 		return err
 	}
+	if err := l.checkDirect(hello); err != nil {
+		return err
+	}
 	if err := l.checkCollection(ctx); err != nil {
 		return err
 	}
+	if l.forReading {
+		return nil
+	}
 	return l.dryRunAcquire(ctx)
+}
+
+// checkDirect refuses a direct connection to a member that is not the primary: each command would wait for its time limit.
+func (l *Locker) checkDirect(hello bson.Raw) error {
+	primary, _ := hello.Lookup("isWritablePrimary").BooleanOK()
+	set, member := hello.Lookup("setName").StringValueOK()
+	if primary || !member || l.dial == nil || l.dial.Direct == nil || !*l.dial.Direct {
+		return nil
+	}
+	self, _ := hello.Lookup("me").StringValueOK()
+	now := ""
+	if other, ok := hello.Lookup("primary").StringValueOK(); ok {
+		now = ", the primary is " + other
+	}
+	return fmt.Errorf("directConnection=true connects to %s, which is not the primary%s; give replicaSet=%s and no directConnection", self,
+		now, set)
 }
 
 func (l *Locker) adminCommand(ctx context.Context, command string) (bson.Raw, error) {
@@ -146,7 +171,7 @@ func (l *Locker) checkCollection(ctx context.Context) error {
 // that does not understand it, or a user who lacks the privilege, fails here and not at the
 // first acquire.
 func (l *Locker) dryRunAcquire(ctx context.Context) error {
-	pipeline := acquirePipeline("", "", driver.Request{Name: "-", ID: driver.NewLeaseID("-"), TTL: time.Second}, l.config.history)
+	pipeline := acquirePipeline("", asker{}, driver.Request{Name: "-", ID: driver.NewLeaseID("-"), TTL: time.Second}, l.config.history)
 	err := l.majority.FindOneAndUpdate(ctx, docOf(fieldName, bson.MinKey{}), pipeline,
 		options.FindOneAndUpdate().SetProjection(withoutData)).Err()
 	if errors.Is(err, mongo.ErrNoDocuments) {

@@ -9,7 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/test/locktest"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 // Servers are identified by their replies. The replies of the services have the parts that
@@ -49,12 +50,12 @@ func TestIdentify(t *testing.T) {
 }
 
 func TestStandaloneIsLogged(t *testing.T) {
-	logger, text := bufferedLogger()
+	logger, text := locktest.NewLog()
 	newTestLocker(t, mongotest.CollectionOf(t, mongotest.Connect(t, mongotest.Standalone(t))), WithLogger(logger))
 	if !strings.Contains(text.String(), "not a replica set") {
 		t.Errorf("logged %q", text)
 	}
-	logger, text = bufferedLogger()
+	logger, text = locktest.NewLog()
 	newTestLocker(t, mongotest.Collection(t), WithLogger(logger))
 	if text.String() != "" {
 		t.Errorf("on a replica set: logged %q", text)
@@ -67,7 +68,8 @@ func TestUnsuitableCollections(t *testing.T) {
 	coll := mongotest.Collection(t)
 	db := coll.Database()
 	ctx := bounded(t)
-	if err := db.CreateCollection(ctx, "insensitive", options.CreateCollection().SetCollation(&options.Collation{Locale: "en", Strength: 1})); err != nil {
+	if err := db.CreateCollection(ctx, "insensitive", options.CreateCollection().SetCollation(&options.Collation{Locale: "en",
+		Strength: 1})); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.CreateView(ctx, "view", "insensitive", mongo.Pipeline{}); err != nil {

@@ -20,9 +20,12 @@ import (
 // that the Go driver knows.
 func TestUnreachableServersAreNamedByCause(t *testing.T) {
 	for url, want := range map[string]string{
-		"mongodb://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/app?replicaSet=rs0":       "holdfast: connect to mongodb: no primary reachable (3 of 3 members refused the connection); check the hosts and replicaSet=rs0",
-		"mongodb://joe:hunter2@127.0.0.1:1/app":                                  "holdfast: connect to mongodb: no primary reachable (127.0.0.1:1 refused the connection); check the hosts",
-		"mongodb://127.0.0.1:1,127.0.0.1:2/app?serverSelectionTimeoutMS=100&w=1": "holdfast: connect to mongodb: no primary reachable (2 of 2 members refused the connection); check the hosts",
+		"mongodb://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/app?replicaSet=rs0": "holdfast: connect to mongodb: no primary reachable (3 of 3 " +
+			"members refused the connection); check the hosts and replicaSet=rs0",
+		"mongodb://joe:hunter2@127.0.0.1:1/app": "holdfast: connect to mongodb: no primary reachable " +
+			"(127.0.0.1:1 refused the connection); check the hosts",
+		"mongodb://127.0.0.1:1,127.0.0.1:2/app?serverSelectionTimeoutMS=100&w=1": "holdfast: connect to mongodb: no primary reachable (2 of 2 " +
+			"members refused the connection); check the hosts",
 	} {
 		err := openUnreachable(t, url, 500*time.Millisecond)
 		if err.Error() != want {

@@ -19,26 +19,43 @@ var errInconsistent = errors.New("a write did not match the record, although a r
 // may be damaged. So a linearizable read follows, which only a primary that a majority
 // acknowledges can answer. While it finds the lease's own document in a state that should have
 // matched, the update is tried again.
-func (l *Locker) updateHeld(ctx context.Context, lease driver.Lease, filter bson.D, change any, shouldMatch func(*record) bool) (bool, error) {
-	const tries = 3
+func (l *Locker) updateHeld(
+	ctx context.Context, lease driver.Lease, filter bson.D, change any, shouldMatch func(*record) bool,
+) (bool, error) {
 	if lease.ID.IsZero() {
 		return false, nil // a lease without an ID was never granted
 	}
+	return l.update(ctx, lease.Name, filter, change, about(lease), func(r *record) bool { return r.has(lease) && shouldMatch(r) })
+}
+
+// update is updateHeld for a document of which shouldMatch says all by a projection.
+func (l *Locker) update(
+	ctx context.Context, name string, filter bson.D, change any, projection bson.Raw, shouldMatch func(*record) bool,
+) (bool, error) {
+	const tries = 3
 	for range tries {
 		matched, err := l.updateOne(ctx, filter, change)
 		if matched || err != nil {
 			return matched, err
 		}
 		// Promise 4: a linearizable read cannot come from a deposed primary.
-		r, err := read(ctx, l.linearizable, lease.Name, withoutData)
+		r, err := read(ctx, l.linearizable, name, projection)
 		if err != nil {
 			return false, err
 		}
-		if r == nil || r.leaseID != lease.ID.Reveal() || !shouldMatch(r) {
+		if r == nil || !shouldMatch(r) {
 			return false, nil
 		}
 	}
 	return false, errInconsistent
+}
+
+// about is the projection of a record without its data, and of its readers with the lease alone.
+func about(lease driver.Lease) bson.Raw {
+	if lease.Mode == driver.Shared {
+		return mustMarshal(readerFields(lease.ID))
+	}
+	return withoutData
 }
 
 // updateOne updates the one document that the filter matches.

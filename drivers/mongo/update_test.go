@@ -14,7 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 // A deposed primary acknowledges a write that changes nothing. No write of the driver is one,
@@ -41,8 +41,8 @@ func TestEveryWriteChangesTheRecord(t *testing.T) {
 		{"write the same data", write([]byte("same"))},
 		{"remove the data", write(nil)},
 		{"remove no data", write(nil)},
-		{"break", func() error { return l.Break(ctx, "n", 0) }},
-		{"break a broken lease", func() error { return l.Break(ctx, "n", 0) }},
+		{"break", func() error { return l.Break(ctx, "n", driver.BreakAnybody()) }},
+		{"break a broken lease", func() error { return l.Break(ctx, "n", driver.BreakAnybody()) }},
 	} {
 		before := storedDocument(t, coll, "n")
 		if err := step.call(); err != nil {
@@ -52,7 +52,7 @@ func TestEveryWriteChangesTheRecord(t *testing.T) {
 		if bytes.Equal(before, after) {
 			t.Errorf("%s: the record is the same", step.name)
 		}
-		for _, name := range []string{fieldRenewedAt, fieldExpiresAt, fieldToken, fieldKid} {
+		for _, name := range []string{fieldRenewedAt, fieldExpiresAt, fieldToken, fieldLeaseID} {
 			if !before.Lookup(name).Equal(after.Lookup(name)) {
 				t.Errorf("%s: %s went from %v to %v", step.name, name, before.Lookup(name), after.Lookup(name))
 			}
@@ -75,8 +75,8 @@ func TestLeaseWithoutAnID(t *testing.T) {
 	acquire(t, l, request("held", "secret b"))
 	for _, name := range []string{"free", "held", "unknown"} {
 		none := driver.Lease{Name: name, TTL: time.Minute}
-		batch := l.RenewBatch(ctx, []driver.Lease{none, {Name: "other", ID: driver.NewLeaseID("secret c"), TTL: time.Minute}})
-		for _, err := range []error{l.Renew(ctx, none), l.WriteData(ctx, none, nil, grantRevision(none)), batch[0]} {
+		_, batch := l.RenewBatch(ctx, []driver.Lease{none, {Name: "other", ID: driver.NewLeaseID("secret c"), TTL: time.Minute}})
+		for _, err := range []error{errOf(l.Renew(ctx, none)), l.WriteData(ctx, none, nil, grantRevision(none)), batch[0]} {
 			if !errors.Is(err, driver.ErrLost) {
 				t.Errorf("%s: got %v, want lost", name, err)
 			}
@@ -97,16 +97,17 @@ func TestRefusedWriteShowsNoLeaseID(t *testing.T) {
 	const id = "5ec2e75e-c2e7-45ec-a2e7-5ec2e75ec2e7"
 	acquire(t, l, driver.Request{Name: "n", ID: driver.NewLeaseID(id), Owner: "owner", TTL: time.Minute})
 	if err := coll.Database().RunCommand(bounded(t), doc{{Key: "collMod", Value: coll.Name()},
-		{Key: "validator", Value: docOf(fieldKid, docOf("$type", "int"))}, {Key: "validationLevel", Value: "strict"}}).Err(); err != nil {
+		{Key: "validator", Value: docOf(fieldLeaseID, docOf("$type", "int"))}, {Key: "validationLevel", Value: "strict"}}).Err(); err != nil {
 		t.Fatal(err)
 	}
 	_, acquireErr := l.TryAcquire(bounded(t), request("n", "secret b"))
-	for _, err := range []error{l.Break(bounded(t), "n", 0), l.BreakNow(bounded(t), "n", 0), acquireErr} {
+	for _, err := range []error{l.Break(bounded(t), "n", driver.BreakAnybody()), l.BreakNow(bounded(t), "n", driver.BreakAnybody()),
+		acquireErr} {
 		if err != nil && strings.Contains(fmt.Sprintf("%v %+v %#v", err, err, err), id) {
 			t.Errorf("the holder's lease ID is in: %v", err)
 		}
 	}
-	if err := l.Break(bounded(t), "n", 0); err == nil || !strings.Contains(err.Error(), "failed validation") {
+	if err := l.Break(bounded(t), "n", driver.BreakAnybody()); err == nil || !strings.Contains(err.Error(), "failed validation") {
 		t.Errorf("break: got %v, want what the server says", err)
 	}
 }
@@ -121,9 +122,9 @@ type recordHider struct {
 	hidden         bool
 }
 
-func (m *recordHider) setLeaseID(kid string) {
+func (m *recordHider) setLeaseID(id string) {
 	// The context of a command may have a session of the Locker's client.
-	if _, err := m.coll.UpdateOne(bounded(m.t), docOf(fieldName, m.name), setFields(field(fieldKid, literal(kid)))); err != nil {
+	if _, err := m.coll.UpdateOne(bounded(m.t), docOf(fieldName, m.name), setFields(field(fieldLeaseID, literal(id)))); err != nil {
 		m.t.Error(err)
 	}
 }
@@ -155,10 +156,10 @@ func TestRenewBatchWithInconsistentAnswers(t *testing.T) {
 	l := m.locker()
 	leases := []driver.Lease{acquire(t, l, request("n", "secret a")), acquire(t, l, request("m", "secret b"))}
 	m.hides = 1
-	for _, err := range l.RenewBatch(bounded(t), leases) {
+	for _, err := range errOf(l.RenewBatch(bounded(t), leases)) {
 		wantUnknown(t, err)
 	}
-	if err := errors.Join(l.RenewBatch(bounded(t), leases)...); err != nil {
+	if err := errors.Join(errOf(l.RenewBatch(bounded(t), leases))...); err != nil {
 		t.Error(err)
 	}
 }
@@ -173,9 +174,9 @@ func TestUpdateWithInconsistentAnswers(t *testing.T) {
 	ctx := bounded(t)
 	lease := acquire(t, l, request("n", "secret a"))
 	for what, call := range map[string]func() error{
-		"renew":      func() error { return l.Renew(ctx, lease) },
+		"renew":      func() error { return errOf(l.Renew(ctx, lease)) },
 		"write data": func() error { return l.WriteData(ctx, lease, nil, grantRevision(lease)) },
-		"break":      func() error { return l.Break(ctx, "n", 0) },
+		"break":      func() error { return l.Break(ctx, "n", driver.BreakAnybody()) },
 	} {
 		m.hides, m.updates = 1000, 0
 		wantUnknown(t, call())

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/url"
 	"slices"
 	"strconv"
@@ -18,12 +17,6 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-func init() {
-	open := func(ctx context.Context, rawURL string) (driver.Locker, error) { return Open(ctx, rawURL) }
-	driver.Register("mongodb", open)
-	driver.Register("mongodb+srv", open)
-}
-
 // URL parameters of this driver.
 const (
 	paramCollection     = "collection"
@@ -31,6 +24,8 @@ const (
 	paramRetention      = "retention"
 	paramWake           = "wake"
 )
+
+var params = []string{paramCollection, paramCommandTimeout, driver.ParamHistory, paramRetention, paramWake}
 
 // wakeRule is what the parameter wake, and WithWake, allow.
 const wakeRule = "hints, stream or poll"
@@ -46,6 +41,11 @@ func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
+	return l.beginOrDisconnect(ctx)
+}
+
+// beginOrDisconnect makes a Locker with a client of its own ready for use.
+func (l *Locker) beginOrDisconnect(ctx context.Context) (*Locker, error) {
 	if err := l.begin(ctx); err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.config.timeout)
 		defer cancel()
@@ -67,13 +67,7 @@ func connect(rawURL string, opts []Option) (*Locker, error) {
 	if config.monitor != nil {
 		target.client.SetMonitor(config.monitor)
 	}
-	config.poolSize = defaultPoolSize
-	if size := target.client.MaxPoolSize; size != nil {
-		config.poolSize = int(min(*size, math.MaxInt))
-		if *size == 0 {
-			config.poolSize = math.MaxInt // no limit
-		}
-	}
+	config.poolSize = makeRoom(target.client)
 	client, err := mongo.Connect(target.client)
 	if err != nil {
 		return nil, connectError(err)
@@ -82,9 +76,6 @@ func connect(rawURL string, opts []Option) (*Locker, error) {
 	l.dial, l.disconnect = target.client, client.Disconnect
 	return l, nil
 }
-
-// defaultPoolSize is that of the Go driver.
-const defaultPoolSize = 100
 
 // target is the content of a URL.
 type target struct {
@@ -99,6 +90,9 @@ func parseURL(rawURL string) (*target, error) {
 	base, query, _ := strings.Cut(rawURL, "?")
 	if !strings.Contains(rawURL, "@") && !validPorts(base) { // a later error would quote the options, which may contain a part of a password
 		return nil, malformedURL(badPortReason)
+	}
+	if strings.Count(base, "@") > 1 { // the Go driver would take a part of the password for a host, and look it up
+		return nil, malformedURL("user and password must be percent-encoded (%40 for @, %2F for /)")
 	}
 	rest, err := t.parseParams(query)
 	if err != nil {
@@ -131,7 +125,7 @@ func (t *target) parseParams(query string) (rest string, err error) {
 	var kept []string
 	for pair := range strings.SplitSeq(query, "&") {
 		key, escaped, _ := strings.Cut(pair, "=")
-		if !slices.Contains([]string{paramCollection, paramCommandTimeout, paramRetention, paramWake, driver.ParamHistory}, key) {
+		if !slices.Contains(params, key) {
 			if pair != "" {
 				kept = append(kept, pair)
 			}
@@ -180,8 +174,7 @@ func checkUnknown(query string) error {
 	parsed, err := connstring.Parse("mongodb://localhost/?" + query)
 	if err == nil { // otherwise parsing the whole string reports it
 		for name := range parsed.UnknownOptions {
-			return driver.Invalid("URL parameter", driver.QuoteName(name), fmt.Sprintf(
-				"one of %s, %s, %s, %s, %s, or a MongoDB connection option", paramCollection, paramCommandTimeout, driver.ParamHistory, paramRetention, paramWake))
+			return driver.Invalid("URL parameter", driver.QuoteName(name), "one of "+strings.Join(params, ", ")+", or a MongoDB connection option")
 		}
 	}
 	return nil

@@ -8,8 +8,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/holdfast-go/holdfast/internal/mongotest"
-	"github.com/holdfast-go/holdfast/internal/serverprocess"
+	"github.com/holdfast-go/holdfast/test/locktest"
+	"github.com/holdfast-go/holdfast/test/mongotest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 // TestWatchFaults shares one replica set among faults of servers and privileges.
@@ -38,7 +39,7 @@ func TestWatchFaults(t *testing.T) {
 		seen := newCommandCounter()
 		client := mongotest.Connect(t, rs.URI(), options.Client().SetMonitor(seen.monitor()).
 			SetAuth(options.Credential{AuthSource: db.Name(), Username: "locker", Password: "locker-password"}))
-		logger, log := bufferedLogger()
+		logger, log := locktest.NewLog()
 		w := newStreamWatcher(client.Database(db.Name()).Collection(coll.Name()), logger)
 		defer w.close(t.Context())
 		wake, stop := watchName(w, "a")

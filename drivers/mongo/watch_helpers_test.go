@@ -17,16 +17,21 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/driver/waitqueue"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 func newStreamWatcher(coll *mongo.Collection, logger *slog.Logger) *watcher {
 	return newWatcher(streamSource(coll), coll.Database().Name()+"."+coll.Name(), logger)
 }
 
-func testWatcher(t *testing.T, coll *mongo.Collection) *watcher {
+func testWatcher(t *testing.T, coll *mongo.Collection, linger ...time.Duration) *watcher {
 	t.Helper()
-	w := newStreamWatcher(coll, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	settings := waitqueue.Settings{}
+	if len(linger) > 0 {
+		settings.Linger = linger[0]
+	}
+	w := newWatcherWith(streamSource(coll), coll.Database().Name()+"."+coll.Name(), slog.New(slog.NewTextHandler(t.Output(), nil)), settings)
 	t.Cleanup(func() { w.close(context.WithoutCancel(t.Context())) })
 	return w
 }
@@ -57,9 +62,12 @@ func tryUpsert(ctx context.Context, coll *mongo.Collection, name string, update 
 }
 
 // watchName returns a channel that gets a value, unless it has one, for each call of wake.
-func watchName(w driver.Watcher, name string) (<-chan struct{}, func()) {
+func watchName(w driver.Waker, name string) (<-chan struct{}, func()) {
 	wake := make(chan struct{}, 1)
-	return wake, w.Watch(name, func() {
+	return wake, w.Wake(name, "", func(up driver.Wakeup) {
+		if up.Kind == driver.WakingEnded {
+			return
+		}
 		select {
 		case wake <- struct{}{}:
 		default:

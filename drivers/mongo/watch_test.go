@@ -16,8 +16,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
-	"github.com/holdfast-go/holdfast/internal/serverprocess"
+	"github.com/holdfast-go/holdfast/driver/waitqueue"
+	"github.com/holdfast-go/holdfast/test/locktest"
+	"github.com/holdfast-go/holdfast/test/mongotest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 func TestWatchWakesWhenALockMayBeFree(t *testing.T) {
@@ -85,13 +87,13 @@ func TestWatchEventsOfALocker(t *testing.T) {
 	coll, seen := monitoredCollection(t)
 	l := newTestLocker(t, coll)
 	ctx := bounded(t)
-	wake, stop := watchName(l.Capabilities().Watcher, "a")
+	wake, stop := watchName(l.Capabilities().Waker, "a")
 	defer stop()
 	awaitWake(t, wake, "stream opened")
 	lease := acquire(t, l, request("a", "id 1"))
 	for what, do := range map[string]func() error{
-		"renewal": func() error { return l.Renew(ctx, lease) },
-		"batch":   func() error { return errors.Join(l.RenewBatch(ctx, []driver.Lease{lease})...) },
+		"renewal": func() error { return errOf(l.Renew(ctx, lease)) },
+		"batch":   func() error { return errors.Join(errOf(l.RenewBatch(ctx, []driver.Lease{lease}))...) },
 		"repeat":  func() error { _, err := l.TryAcquire(ctx, request("a", "id 1")); return err },
 		"data":    func() error { return l.WriteData(ctx, lease, []byte("text"), grantRevision(lease)) },
 	} {
@@ -106,12 +108,12 @@ func TestWatchEventsOfALocker(t *testing.T) {
 		{"release", func() error { return l.Release(ctx, lease) }},
 		{"break of the next holder", func() error {
 			lease = acquire(t, l, request("a", "id 2"))
-			return l.Break(ctx, "a", 0)
+			return l.Break(ctx, "a", driver.BreakAnybody())
 		}},
 		{"release of the broken lock", func() error { return l.Release(ctx, lease) }},
 		{"break, now, of the next holder", func() error {
 			acquire(t, l, request("a", "id 3"))
-			return l.BreakNow(ctx, "a", 0)
+			return l.BreakNow(ctx, "a", driver.BreakAnybody())
 		}},
 	} {
 		if err := step.do(); err != nil {
@@ -127,8 +129,7 @@ func TestWatchEventsOfALocker(t *testing.T) {
 func TestWatchSharesOneStream(t *testing.T) {
 	t.Parallel()
 	coll, seen := monitoredCollection(t)
-	w := testWatcher(t, coll)
-	w.linger = 0
+	w := testWatcher(t, coll, time.Nanosecond)
 	const watches = 1000
 	var stops []func()
 	var wakes []<-chan struct{}
@@ -219,7 +220,7 @@ func TestWatchOnAStandaloneStopsAsking(t *testing.T) {
 	t.Parallel()
 	seen := newCommandCounter()
 	coll := mongotest.CollectionOf(t, mongotest.Connect(t, mongotest.Standalone(t), options.Client().SetMonitor(seen.monitor())))
-	logger, log := bufferedLogger()
+	logger, log := locktest.NewLog()
 	w := newStreamWatcher(coll, logger)
 	defer w.close(t.Context())
 	wake, stop := watchName(w, "a")
@@ -241,17 +242,19 @@ func TestWatchOnAStandaloneStopsAsking(t *testing.T) {
 	}
 }
 
+// A refusal that only a person can mend is not asked again soon, and neither is a cursor without a connection.
 func TestWatchRetryBackoff(t *testing.T) {
 	t.Parallel()
-	broken := errors.New("connection reset")
-	for failures := range 100 {
-		want := min(firstRetry<<min(failures, 20), longestRetry)
-		if got := retryBackoff(broken, failures); got < want/2 || got > want {
-			t.Errorf("pause after %d failures is %v, want %v to %v", failures, got, want/2, want)
-		}
-		refusal := mongo.CommandError{Code: 40573}
-		if got := retryBackoff(fmt.Errorf("watch: %w", refusal), failures); got < retryPermanent/2 {
-			t.Errorf("pause after a refusal is %v", got)
+	for _, test := range []struct {
+		err  error
+		want time.Duration
+	}{
+		{errors.New("connection reset"), 0},
+		{fmt.Errorf("watch: %w", mongo.CommandError{Code: 40573}), retryPermanent},
+		{fmt.Errorf("watch: %w", errFewConnections), waitqueue.LongestRetry},
+	} {
+		if got := leastBackoff(test.err); got != test.want {
+			t.Errorf("%v: at least %v, want %v", test.err, got, test.want)
 		}
 	}
 }
@@ -275,7 +278,7 @@ func TestWatchCloses(t *testing.T) {
 			awaitWake(t, wake, "stream opened")
 		}
 		w.close(t.Context())
-		if w.running {
+		if w.Running() {
 			t.Error("the stream is still there after close")
 		}
 		watching.Wait()
@@ -321,11 +324,10 @@ func TestWatchDelay(t *testing.T) {
 // A cursor could not be opened, and then nobody waited any more. The next watch may well open it.
 func TestUsableAgainAfterAFailure(t *testing.T) {
 	t.Parallel()
-	w := newWatcher(source{
+	w := newWatcherWith(source{
 		what: "hints", open: func(context.Context) (eventCursor, error) { return nil, errors.New("no primary") },
-	}, "test.hints", slog.New(slog.DiscardHandler))
+	}, "test.hints", slog.New(slog.DiscardHandler), waitqueue.Settings{Linger: time.Millisecond})
 	t.Cleanup(func() { w.close(context.WithoutCancel(t.Context())) })
-	w.linger = time.Millisecond
 	_, stop := watchName(w, "job")
 	eventually(t, "the cursor cannot be opened", func() bool { return !w.usable() })
 	stop()

@@ -33,7 +33,8 @@ import (
 const taskType = "report"
 
 func main() {
-	backend := flag.String("backend", "file:"+filepath.ToSlash(filepath.Join(os.TempDir(), "holdfast-examples")), "URL of the storage for the lock")
+	backend := flag.String("backend", "file:"+filepath.ToSlash(filepath.Join(os.TempDir(), "holdfast-examples")),
+		"URL of the storage for the lock")
 	redis := flag.String("redis", "127.0.0.1:6379", "address of the Redis server")
 	every := flag.Duration("every", time.Minute, "period of the task, whole seconds")
 	flag.Parse()
@@ -80,7 +81,8 @@ func run(ctx context.Context, out io.Writer, backend, redis string, every time.D
 // so each leadership has a new one.
 func schedule(ctx context.Context, out io.Writer, redis string, every time.Duration) error {
 	token, _ := holdfast.TokenFromContext(ctx)
-	scheduler := asynq.NewScheduler(asynq.RedisClientOpt{Addr: redis, DialTimeout: time.Second, ReadTimeout: time.Second, WriteTimeout: time.Second},
+	scheduler := asynq.NewScheduler(asynq.RedisClientOpt{Addr: redis, DialTimeout: time.Second, ReadTimeout: time.Second,
+		WriteTimeout: time.Second},
 		&asynq.SchedulerOpts{
 			LogLevel: asynq.ErrorLevel,
 			PostEnqueueFunc: func(_ *asynq.TaskInfo, err error) {

@@ -31,7 +31,8 @@ import (
 )
 
 func main() {
-	backend := flag.String("backend", "file:"+filepath.ToSlash(filepath.Join(os.TempDir(), "holdfast-examples")), "URL of the storage for the locks")
+	backend := flag.String("backend", "file:"+filepath.ToSlash(filepath.Join(os.TempDir(), "holdfast-examples")),
+		"URL of the storage for the locks")
 	every := flag.Duration("every", 10*time.Second, "period of the job")
 	ttl := flag.Duration("ttl", 15*time.Second, "how long the others wait for a copy that has died during the job")
 	flag.Parse()

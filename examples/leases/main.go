@@ -1,6 +1,6 @@
 // Leases holds the leases of many names, as a program that owns partitions or devices does.
-// It prints when it acquires, loses or releases a lease, and counts in the data that is
-// stored with each lease.
+// It prints when it acquires, loses or releases a lease. For each lease a function runs, which counts in
+// the data that is stored with the lease.
 //
 // Start it in two terminals. The second one waits for every name. When you stop the first,
 // the second takes over all names and continues the first one's counts.
@@ -33,7 +33,8 @@ import (
 )
 
 func main() {
-	backend := flag.String("backend", "file:"+filepath.ToSlash(filepath.Join(os.TempDir(), "holdfast-examples")), "URL of the storage for the locks")
+	backend := flag.String("backend", "file:"+filepath.ToSlash(filepath.Join(os.TempDir(), "holdfast-examples")),
+		"URL of the storage for the locks")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: leases [-backend URL] NAME...")
 		flag.PrintDefaults()
@@ -63,13 +64,22 @@ func manage(ctx context.Context, out io.Writer, backend string, every time.Durat
 		err = errors.Join(err, client.Shutdown(ctx)) // releases everything
 	}()
 	manager, err := leases.New(client,
-		holdfast.WithObserver(func(e holdfast.Event) { fmt.Fprintln(out, e) }))
+		holdfast.WithObserver(func(e holdfast.Event) { fmt.Fprintln(out, e) }),
+		leases.WithFunc(func(ctx context.Context, name string) error { return work(ctx, out, every, name) }))
 	if err != nil {
 		return err
 	}
 	if err := manager.Add(names...); err != nil {
 		return err
 	}
+	<-ctx.Done()
+	return nil
+}
+
+// work counts in the data of a lease until ctx ends, which it does with the lease. Then the lease is
+// released.
+func work(ctx context.Context, out io.Writer, every time.Duration, name string) error {
+	hold, _ := holdfast.HoldFromContext(ctx)
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
@@ -78,24 +88,14 @@ func manage(ctx context.Context, out io.Writer, backend string, every time.Durat
 			return nil
 		case <-ticker.C:
 		}
-		for _, lease := range manager.Leases() {
-			if err := note(ctx, out, manager, lease.Name); err != nil && ctx.Err() == nil {
-				fmt.Fprintln(out, err) // the failure may pass; the lease is still held
-			}
+		// The storage itself refuses an update by a former holder.
+		err := hold.UpdateData(ctx, func(old []byte) ([]byte, error) {
+			n, _ := strconv.Atoi(string(old)) // 0 at first
+			fmt.Fprintf(out, "note %d of %q\n", n+1, name)
+			return []byte(strconv.Itoa(n + 1)), nil
+		})
+		if err != nil {
+			return err // it is reported, and work is called again after a backoff
 		}
 	}
-}
-
-// note increments a count in the data of a lease. The storage itself refuses an update by a
-// former holder.
-func note(ctx context.Context, out io.Writer, manager *leases.LeaseManager, name string) error {
-	hold, held := manager.Hold(name)
-	if !held {
-		return nil // the lease was lost just now
-	}
-	return hold.UpdateData(ctx, func(old []byte) ([]byte, error) {
-		n, _ := strconv.Atoi(string(old)) // 0 at first
-		fmt.Fprintf(out, "note %d of %q\n", n+1, name)
-		return []byte(strconv.Itoa(n + 1)), nil
-	})
 }

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/examples/internal/processes"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
-	"github.com/holdfast-go/holdfast/internal/serverprocess"
+	"github.com/holdfast-go/holdfast/test/mongotest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 func TestMain(m *testing.M) { mongotest.Main(m) }

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/internal/mongotest"
-	"github.com/holdfast-go/holdfast/internal/serverprocess"
+	"github.com/holdfast-go/holdfast/test/mongotest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 func TestMain(m *testing.M) { mongotest.Main(m) }

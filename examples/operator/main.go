@@ -110,7 +110,8 @@ func operate(ctx context.Context, out io.Writer, uri, listen string, ttl, every 
 }
 
 // serve serves the readiness probe.
-func serve(ctx context.Context, out io.Writer, listen string, runner *holdfast.LeaderAwareRunner) (stop func(context.Context) error, err error) {
+func serve(ctx context.Context, out io.Writer, listen string, runner *holdfast.LeaderAwareRunner) (stop func(context.Context) error,
+	err error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
 	if err != nil {
 		return nil, err

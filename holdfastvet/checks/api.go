@@ -13,6 +13,7 @@ const (
 	library   = "github.com/holdfast-go/holdfast"
 	mongoSDK  = "go.mongodb.org/mongo-driver/v2/mongo"
 	azureSDK  = "github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
+	pgxSDK    = "github.com/jackc/pgx/v5"
 	collector = mongoSDK + ".Collection."
 )
 
@@ -28,6 +29,7 @@ type callback struct {
 var callbacks = map[string]callback{
 	library + ".Client.Do":                         {2, "the function given to Client.Do", true},
 	library + ".Client.TryDo":                      {2, "the function given to Client.TryDo", true},
+	library + ".Client.DoAll":                      {2, "the function given to Client.DoAll", true},
 	library + ".LeaderAwareRunner.Run":             {1, "the task", true},
 	library + ".LeaderAwareRunner.RunTaskOnLeader": {1, "the task", true},
 	library + "/partitions.New":                    {3, "the function of Partitions", true},
@@ -54,6 +56,12 @@ var blobWrites = map[string]bool{
 	azureSDK + "/blockblob.Client.UploadFile": true, azureSDK + "/blockblob.Client.UploadStream": true,
 	azureSDK + "/blockblob.Client.CommitBlockList": true, azureSDK + "/blockblob.Client.SetMetadata": true,
 	azureSDK + "/blockblob.Client.Delete": true,
+}
+
+// sqlWrites are methods that run statements outside of a transaction that the program has begun.
+var sqlWrites = map[string]bool{
+	pgxSDK + "/pgxpool.Pool.Exec": true, pgxSDK + ".Conn.Exec": true, "database/sql.DB.Exec": true, "database/sql.DB.ExecContext": true,
+	"database/sql.Conn.ExecContext": true,
 }
 
 // withContext has functions that wait for something and have a variant that takes a context.

@@ -2,7 +2,9 @@ package checks
 
 import (
 	"go/types"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,8 +44,10 @@ func setFlag(t *testing.T, name string) {
 // The declarations in testdata are those of the library and its drivers: same names, same
 // parameters. What the checks know by name exists.
 func TestDeclarationsAreTheLibrarys(t *testing.T) {
-	stubs := load(t, "testdata/src", append(os.Environ(), "GO111MODULE=off", "GOPATH="+analysistest.TestData()))
-	libraries := load(t, "../..", os.Environ())
+	stubs := load(t, "testdata/src", append(os.Environ(), "GO111MODULE=off", "GOPATH="+analysistest.TestData()),
+		slices.Concat(inRoot, inPostgres)...)
+	libraries := load(t, "../..", os.Environ(), inRoot...)
+	maps.Copy(libraries, load(t, "../../drivers/postgres", os.Environ(), inPostgres...))
 	for path, stub := range stubs {
 		if libraries[path] == nil {
 			t.Errorf("package %s does not exist", path)
@@ -80,6 +84,11 @@ func TestDeclarationsAreTheLibrarys(t *testing.T) {
 			t.Errorf("parameter %d of %s is not the filter", at.filter, name)
 		}
 	}
+	for k := range sqlWrites {
+		if !strings.HasPrefix(k, "database/sql.") && function(libraries, k) == nil {
+			t.Errorf("%s does not exist", k)
+		}
+	}
 	for k := range blobWrites {
 		if function(libraries, k) == nil {
 			t.Errorf("%s does not exist", k)
@@ -87,12 +96,19 @@ func TestDeclarationsAreTheLibrarys(t *testing.T) {
 	}
 }
 
-// load returns the packages below the test's declarations that a folder has.
-func load(t *testing.T, dir string, env []string) map[string]*types.Package {
+// The packages that testdata has, by the module that has or requires them.
+var (
+	inRoot = []string{library, library + "/driver/guard", library + "/drivers/mongo", library + "/drivers/azblob", library + "/leases",
+		library + "/partitions", library + "/adapters/gocronlock", library + "/adapters/cronlock", mongoSDK, azureSDK + "/blockblob"}
+	inPostgres = []string{library + "/drivers/postgres", pgxSDK, pgxSDK + "/pgxpool"}
+)
+
+// load returns packages as a folder has them.
+func load(t *testing.T, dir string, env []string, paths ...string) map[string]*types.Package {
 	t.Helper()
-	config := &packages.Config{Mode: packages.NeedName | packages.NeedTypes | packages.NeedImports | packages.NeedDeps | packages.NeedExportFile, Dir: dir, Env: env}
-	pkgs, err := packages.Load(config, library, library+"/leases", library+"/partitions", library+"/drivers/mongo", library+"/drivers/azblob",
-		library+"/adapters/gocronlock", library+"/adapters/cronlock", mongoSDK, azureSDK+"/blockblob")
+	config := &packages.Config{Mode: packages.NeedName | packages.NeedTypes | packages.NeedImports | packages.NeedDeps |
+		packages.NeedExportFile, Dir: dir, Env: env}
+	pkgs, err := packages.Load(config, paths...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +148,8 @@ func compare(t *testing.T, name string, stub, library types.Object) {
 	t.Helper()
 	if fn, ok := stub.(*types.Func); ok {
 		want, ok := library.(*types.Func)
-		if !ok || fn.Signature().Params().Len() != want.Signature().Params().Len() || fn.Signature().Results().Len() != want.Signature().Results().Len() {
+		if !ok || fn.Signature().Params().Len() != want.Signature().Params().Len() ||
+			fn.Signature().Results().Len() != want.Signature().Results().Len() {
 			t.Errorf("%s is %v in testdata and %v in the library", name, stub, library)
 		}
 		return

@@ -12,7 +12,8 @@ var strict bool
 // FencedWrite reports fences that do not refuse a late write.
 var FencedWrite = newAnalyzer("fencedwrite", `report a write that only seems to be fenced
 
-A write in the function of a mongo.Guard is guarded only if it uses the function's context. A write
+A write in the function of a mongo.Guard is guarded only if it uses the function's context, and in that of
+a postgres.Guard or postgres.Fence only if it uses the function's transaction. A write
 with a mongo.Fence needs both Filter, which refuses former holders, and Mark, which stores the
 token for the next comparison; one with an azblob.Fence needs both Conditions and Metadata. With
 -fencedwrite.strict the check also reports every write to MongoDB or a blob that a function under a
@@ -29,6 +30,8 @@ func fencedWrite(c *check) {
 		switch callee(c.info, call) {
 		case library + "/drivers/mongo.Guard.Do":
 			c.guarded(call, outer)
+		case library + "/drivers/postgres.Guard.Do", library + "/drivers/postgres.Fence.Do":
+			c.guardedRows(call, outer)
 		case library + "/drivers/azblob.NewFence":
 			c.blobFence(call, outer)
 		}
@@ -60,12 +63,32 @@ func (c *check) guarded(call *ast.CallExpr, outer *ast.FuncDecl) {
 		switch arg := ast.Unparen(write.Args[0]).(type) {
 		case *ast.Ident:
 			if c.isOuterContext(b, arg) {
-				c.report(write.Pos(), "%s uses %s and not the context of the guarded function, so it is not part of the guard's transaction", name, arg.Name)
+				c.report(write.Pos(), "%s uses %s and not the context of the guarded function, so it is not part of the guard's transaction", name,
+					arg.Name)
 			}
 		case *ast.CallExpr:
 			if k := callee(c.info, arg); k == "context.Background" || k == "context.TODO" {
-				c.report(write.Pos(), "%s uses %s and not the context of the guarded function, so it is not part of the guard's transaction", name, types.ExprString(arg))
+				c.report(write.Pos(), "%s uses %s and not the context of the guarded function, so it is not part of the guard's transaction", name,
+					types.ExprString(arg))
 			}
+		}
+		return true
+	})
+}
+
+// guardedRows reports statements in the function of a guard that are not part of its transaction.
+func (c *check) guardedRows(call *ast.CallExpr, outer *ast.FuncDecl) {
+	if len(call.Args) != 3 {
+		return
+	}
+	b := body{call: call, arg: ast.Unparen(call.Args[2]), outer: outer}
+	if !c.resolve(&b) {
+		return
+	}
+	ast.Inspect(b.block, func(n ast.Node) bool {
+		if write, ok := n.(*ast.CallExpr); ok && sqlWrites[callee(c.info, write)] {
+			c.report(write.Pos(), "%s is not part of the guard's transaction: use the transaction of the guarded function",
+				types.ExprString(write.Fun))
 		}
 		return true
 	})
@@ -81,7 +104,8 @@ func (c *check) halfFence(call *ast.CallExpr) {
 	filter, update := call.Args[at.filter], call.Args[at.update]
 	switch {
 	case c.hasCall(filter, mongoFence+"Filter") && c.surelyWithout(update):
-		c.report(call.Pos(), "%s compares the token and does not store it: add Fence.Mark to the update, or a former holder can write after this", name)
+		c.report(call.Pos(), "%s compares the token and does not store it: add Fence.Mark to the update, or a former holder can write after this",
+			name)
 	case c.hasCall(update, mongoFence+"Mark") && c.surelyWithout(filter):
 		c.report(call.Pos(), "%s stores the token and does not compare it: use Fence.Filter, or this overwrites what a later holder wrote", name)
 	}
@@ -159,9 +183,11 @@ func (c *check) blobFence(call *ast.CallExpr, outer *ast.FuncDecl) {
 	switch {
 	case escapes || used["Conditions"] == used["Metadata"]:
 	case used["Conditions"]:
-		c.report(call.Pos(), "the write sends %s.Conditions and not %s.Metadata: the token is not stored, so a former holder can write after this", fence.Name(), fence.Name())
+		c.report(call.Pos(), "the write sends %s.Conditions and not %s.Metadata: "+
+			"the token is not stored, so a former holder can write after this", fence.Name(), fence.Name())
 	default:
-		c.report(call.Pos(), "the write sends %s.Metadata and not %s.Conditions: the service does not refuse it after a later holder's write", fence.Name(), fence.Name())
+		c.report(call.Pos(), "the write sends %s.Metadata and not %s.Conditions: the service does not refuse it after a later holder's write",
+			fence.Name(), fence.Name())
 	}
 }
 

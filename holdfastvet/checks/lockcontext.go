@@ -34,7 +34,8 @@ func lockContext(c *check) {
 		c.walkWork(b, own, func(call *ast.CallExpr) {
 			for _, arg := range call.Args {
 				if id, ok := ast.Unparen(arg).(*ast.Ident); ok && c.isOuterContext(b, id) {
-					c.report(id.Pos(), "%s passes on %s of the function around it: what it calls goes on when the lock is lost; pass on %s, or use context.WithoutCancel",
+					c.report(id.Pos(), "%s passes on %s of the function around it: what it calls goes on when the lock is lost; pass on %s, or use "+
+						"context.WithoutCancel",
 						b.to.text, id.Name, own.Name())
 				}
 			}
@@ -121,8 +122,9 @@ func (c *check) sets(b body, v *types.Var) (found bool) {
 
 // Calls that are right with another context: they clean up, log, or only read a value.
 var (
-	cleanupNames = []string{"Release", "Shutdown", "Close", "Rollback", "AbortTransaction", "EndSession", "Disconnect", "StepDown", "Unlock", "Stop"}
-	harmless     = []string{"context.WithoutCancel", "context.Cause", "context.AfterFunc",
+	cleanupNames = []string{"Release", "Shutdown", "Close", "Rollback", "AbortTransaction", "EndSession", "Disconnect", "StepDown", "Unlock",
+		"Stop"}
+	harmless = []string{"context.WithoutCancel", "context.Cause", "context.AfterFunc",
 		library + ".TokenFromContext", library + ".HoldFromContext", library + ".Heartbeat"}
 )
 
@@ -213,7 +215,8 @@ func (c *check) unwatched(h hold) {
 		return true
 	})
 	if work != nil {
-		c.report(h.call.Pos(), "the loss of %s is never noticed: %s gets the context that bounded the waiting; derive its context from %s.Context()",
+		c.report(h.call.Pos(), "the loss of %s is never noticed: %s gets the context that bounded the waiting; derive its context from "+
+			"%s.Context()",
 			h.v.Name(), types.ExprString(work.Fun), h.v.Name())
 	}
 }

@@ -33,15 +33,17 @@ func lockDeadlock(c *check) {
 				}
 			case library + ".LeaderAwareRunner.Close", library + ".LeaderAwareRunner.StepDown":
 				if b.to.leads && runner != nil && c.same(b, selector.X, runner) && c.isOther(b, call, own) {
-					c.report(call.Pos(), "%s waits for the task, which calls it with another context than its own: pass the task's context", selector.Sel.Name)
+					c.report(call.Pos(), "%s waits for the task, which calls it with another context than its own: pass the task's context",
+						selector.Sel.Name)
 				}
 			case library + ".LeaderAwareRunner.Run", library + ".LeaderAwareRunner.RunTaskOnLeader":
 				if b.to.leads && runner != nil && c.same(b, selector.X, runner) {
 					c.report(call.Pos(), "%s in the runner's own task returns an error at once: tasks of one runner never overlap", selector.Sel.Name)
 				}
-			case library + ".Client.Do", library + ".Client.Lock", library + ".Client.TryDo", library + ".Client.TryLock":
-				if c.again(b, call, selector.X) {
-					c.report(call.Pos(), "%s never gets the lock %s, which %s holds itself", selector.Sel.Name, types.ExprString(call.Args[1]), b.to.text)
+			case library + ".Client.Do", library + ".Client.Lock", library + ".Client.TryDo", library + ".Client.TryLock",
+				library + ".Client.DoAll", library + ".Client.LockAll", library + ".Client.TryLockAll":
+				if name := c.again(b, call, selector.X); name != nil {
+					c.report(call.Pos(), "%s never gets the lock %s, which %s holds itself", selector.Sel.Name, types.ExprString(name), b.to.text)
 				}
 			}
 		})
@@ -162,24 +164,38 @@ func (c *check) isOther(b body, call *ast.CallExpr, own types.Object) bool {
 	return false
 }
 
-// again reports whether a call takes the lock under which the body runs: the same client and
-// the same constant name, and no slots.
-func (c *check) again(b body, call *ast.CallExpr, client ast.Expr) bool {
-	if b.key != library+".Client.Do" && b.key != library+".Client.TryDo" || len(call.Args) < 2 {
-		return false
-	}
+// again returns the name of a lock under which the body runs, and which a call takes again: the same client and the same
+// constant name, and no slots. Otherwise it returns nil.
+func (c *check) again(b body, call *ast.CallExpr, client ast.Expr) ast.Expr {
+	m := method(c.info, b.call, library+".Client.")
 	selector, ok := ast.Unparen(b.call.Fun).(*ast.SelectorExpr)
-	if !ok || !c.same(b, client, selector.X) {
-		return false
+	if m != "Do" && m != "TryDo" && m != "DoAll" || !ok || len(b.call.Args) != 3 || len(call.Args) < 2 || c.slots(call) ||
+		!c.same(b, client, selector.X) {
+		return nil
 	}
-	held, wanted := c.info.Types[b.call.Args[1]].Value, c.info.Types[call.Args[1]].Value
-	return held != nil && wanted != nil && constant.Compare(held, token.EQL, wanted) && len(b.call.Args) == 3 && !c.slots(call)
+	for _, wanted := range names(call) {
+		for _, held := range names(b.call) {
+			one, other := c.info.Types[wanted].Value, c.info.Types[held].Value
+			if one != nil && other != nil && constant.Compare(one, token.EQL, other) {
+				return wanted
+			}
+		}
+	}
+	return nil
+}
+
+// names returns the expressions of the names that a call takes, as far as they stand in the call.
+func names(call *ast.CallExpr) []ast.Expr {
+	if list, ok := ast.Unparen(call.Args[1]).(*ast.CompositeLit); ok {
+		return list.Elts
+	}
+	return call.Args[1:2]
 }
 
 // slots reports whether a call has options, of which one could be WithSlots.
 func (c *check) slots(call *ast.CallExpr) bool {
 	n := 2
-	if m := method(c.info, call, library+".Client."); m == "Do" || m == "TryDo" {
+	if m := method(c.info, call, library+".Client."); m == "Do" || m == "TryDo" || m == "DoAll" {
 		n = 3
 	}
 	return len(call.Args) > n

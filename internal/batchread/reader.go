@@ -2,7 +2,6 @@
 package batchread
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -10,7 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/priority"
+	"github.com/holdfast-go/holdfast/internal/dispatch"
 	"github.com/holdfast-go/holdfast/internal/timing"
 	"github.com/holdfast-go/holdfast/internal/worker"
 )
@@ -18,29 +17,26 @@ import (
 // Reader reads records for callers that wait for them. Reads that are due together, or soon
 // will be, share a call. So waiting for a thousand names costs a few calls a minute instead of
 // thousands.
-//
-// One goroutine makes the calls, one after another. It runs while any read is planned.
 type Reader struct {
 	inspector driver.BatchInspector
-	now       func() time.Duration
+	waiter    driver.WaiterID // whose positions the records show
 	limit     time.Duration   // of each call
 	closing   context.Context // ends when Shutdown begins: then all reads fail
-	calls     worker.Group    // run, and the backend's call
-	wake      chan struct{}   // capacity 1: the queue changed
-	hung      <-chan struct{} // of run: a call that was given up on; closed when it has returned
+	calls     worker.Group    // the backend's calls
+	plan      *dispatch.Schedule[*request]
+	now       func() time.Duration
 
-	mu      sync.Mutex                // never held across I/O or deliver
-	queue   *priority.Queue[*request] // by when each is due
-	running bool
+	mu       sync.Mutex // never held across I/O or deliver
+	underWay bool       // a call has not returned, although it may have been given up on
 }
 
 // request is one name to be read once.
 type request struct {
+	dispatch.Plan
 	name    string
 	planned time.Duration // when the request was made
 	due     time.Duration
-	deliver func(driver.Record, error) // nil once called or canceled
-	index   int                        // in the queue; -1 outside
+	deliver func(driver.Record, error) // nil once called or canceled; guarded by Reader.mu
 }
 
 // MaxNames is the greatest number of names in one call.
@@ -48,15 +44,17 @@ const MaxNames = 1000
 
 // New returns a Reader, or nil if inspector is nil, for a backend that does not read in batches.
 // Its reads fail when closing ends.
-func New(closing context.Context, inspector driver.BatchInspector, now func() time.Duration, limit time.Duration) *Reader {
+func New(closing context.Context, inspector driver.BatchInspector, waiter driver.WaiterID, now func() time.Duration,
+	limit time.Duration) *Reader {
 	if inspector == nil {
 		return nil
 	}
-	return &Reader{inspector: inspector, now: now, limit: limit, closing: closing, wake: make(chan struct{}, 1), queue: newQueue()}
-}
-
-func newQueue() *priority.Queue[*request] {
-	return priority.New(func(x, y *request) bool { return x.due < y.due }, func(q *request, index int) { q.index = index })
+	r := &Reader{inspector: inspector, waiter: waiter, now: now, limit: limit, closing: closing}
+	// One call at a time. With a later share than a quarter, requests made at different times would never share a call.
+	rules := dispatch.Rules[*request]{Workers: &r.calls, Limit: 1, Batch: MaxNames, Weight: 1, Begin: r.begin}
+	r.plan = dispatch.NewSchedule(now, rules, func(q *request, now time.Duration) bool { return now >= q.planned+(q.due-q.planned)/4 })
+	context.AfterFunc(closing, r.plan.RunAllNow)
+	return r
 }
 
 // Read plans one read of a record. The read begins after this call: at due, or, if it can share
@@ -70,27 +68,13 @@ func newQueue() *priority.Queue[*request] {
 // way. To cancel what was delivered does nothing.
 func (r *Reader) Read(name string, due time.Duration, deliver func(driver.Record, error)) (cancel func()) {
 	q := &request{name: name, planned: r.now(), due: due, deliver: deliver}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.queue.Push(q)
-	switch {
-	case r.running && q.index == 0:
-		r.wakeUp()
-	case !r.running:
-		r.running = r.calls.Go(r.run)
+	r.plan.Set(q, due, false)
+	if r.closing.Err() != nil {
+		r.plan.RunAllNow() // the end of closing may have come before
 	}
-	return func() { r.cancel(q) }
-}
-
-func (r *Reader) cancel(q *request) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	q.deliver = nil
-	if q.index >= 0 {
-		r.queue.Remove(q.index)
-	}
-	if r.queue.Len() == 0 {
-		r.wakeUp() // run may end
+	return func() {
+		r.plan.Cancel(q)
+		r.take(q)
 	}
 }
 
@@ -104,61 +88,33 @@ func (r *Reader) Close(ctx context.Context) bool {
 	return r.calls.Wait(ctx)
 }
 
-func (r *Reader) run() {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		batch, wait, more := r.takeDue()
-		for chunk := range slices.Chunk(batch, MaxNames) {
-			r.serve(chunk)
-		}
-		switch {
-		case !more:
-			return
-		case len(batch) > 0:
-			continue
-		}
-		timer.Reset(wait)
-		select {
-		case <-r.wake:
-		case <-timer.C:
-		case <-r.closing.Done():
-		}
-	}
-}
-
-// takeDue takes the requests to serve now out of the queue, the most urgent first. If there is
-// none, wait is how long until one is due. more is false if the queue is empty: then run must
-// end.
-func (r *Reader) takeDue() (batch []*request, wait time.Duration, more bool) {
+// begin prepares one call. A driver may ignore the end of its time limit: then the call is given
+// up on, and there is no other call until it has returned.
+func (r *Reader) begin(batch []*request) dispatch.Call {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.queue.Len() == 0 {
-		r.running = false
-		return nil, 0, false
+	fail := func(err error) func() { return func() { r.failAll(batch, err) } }
+	c := dispatch.Call{Do: func() { r.read(batch) }, Patience: timing.Patience(r.limit), Hung: fail(timing.ErrHung)}
+	switch {
+	case r.closing.Err() != nil:
+		c.Do = fail(context.Cause(r.closing))
+	case r.underWay:
+		c.Do = fail(timing.ErrHung)
+	default:
+		r.underWay = true
 	}
-	now, closing := r.now(), r.closing.Err() != nil
-	if wait = r.queue.First().due - now; wait > 0 && !closing {
-		return nil, wait, true
-	}
-	all := r.queue.All()
-	r.queue = newQueue()
-	for _, q := range all {
-		// With a later share than a quarter, requests made at different times would never share
-		// a call.
-		if closing || now >= q.planned+(q.due-q.planned)/4 {
-			q.index = -1
-			batch = append(batch, q)
-		} else {
-			r.queue.Push(q)
-		}
-	}
-	slices.SortFunc(batch, func(x, y *request) int { return cmp.Compare(x.due, y.due) })
-	return batch, 0, true
+	return c
 }
 
-// serve serves requests with one call.
-func (r *Reader) serve(batch []*request) {
+// read makes one call.
+func (r *Reader) read(batch []*request) {
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.underWay = false
+	}()
+	ctx, cancel := context.WithTimeout(r.closing, r.limit)
+	defer cancel()
 	indexOf := map[string]int{}
 	var names []string
 	for _, q := range batch {
@@ -170,60 +126,17 @@ func (r *Reader) serve(batch []*request) {
 	if len(names) == 0 {
 		return
 	}
-	records, errs, err := r.inspect(names)
+	records, errs := Inspect(ctx, r.inspector, r.waiter, names)
 	for _, q := range batch {
-		i, read := indexOf[q.name]
-		switch {
-		case !read: // it was canceled before the call
-		case err != nil:
-			r.deliver(q, driver.Record{}, err)
-		default:
+		if i, read := indexOf[q.name]; read { // else it was canceled before the call
 			r.deliver(q, records[i], errs[i])
 		}
 	}
 }
 
-// inspect makes one call. A driver may ignore the end of its time limit: then the call is given
-// up on, and there is no other call until it has returned.
-func (r *Reader) inspect(names []string) ([]driver.Record, []error, error) {
-	select {
-	case <-r.hung:
-		r.hung = nil
-	default:
-	}
-	switch {
-	case r.closing.Err() != nil:
-		return nil, nil, context.Cause(r.closing)
-	case r.hung != nil:
-		return nil, nil, timing.ErrHung
-	}
-	ctx, cancel := context.WithTimeout(r.closing, r.limit)
-	var records []driver.Record
-	var errs []error
-	done := make(chan struct{})
-	began := r.calls.Go(func() {
-		defer close(done)
-		defer cancel()
-		records, errs = Inspect(ctx, r.inspector, names)
-	})
-	if !began {
-		cancel()
-		return nil, nil, context.Cause(r.closing)
-	}
-	timer := time.NewTimer(timing.Patience(r.limit))
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
-		r.hung = done
-		return nil, nil, timing.ErrHung
-	}
-	return records, errs, nil
-}
-
 // Inspect calls InspectBatch and checks that the driver answers for every name.
-func Inspect(ctx context.Context, inspector driver.BatchInspector, names []string) ([]driver.Record, []error) {
-	records, errs := inspector.InspectBatch(ctx, names)
+func Inspect(ctx context.Context, inspector driver.BatchInspector, waiter driver.WaiterID, names []string) ([]driver.Record, []error) {
+	records, errs := inspector.InspectBatch(ctx, waiter, names)
 	if len(records) != len(names) || len(errs) != len(names) {
 		return make([]driver.Record, len(names)), slices.Repeat([]error{errMissingAnswers}, len(names))
 	}
@@ -239,19 +152,23 @@ func (r *Reader) wanted(q *request) bool {
 	return q.deliver != nil
 }
 
-func (r *Reader) deliver(q *request, record driver.Record, err error) {
+// take returns the function that delivers, once.
+func (r *Reader) take(q *request) func(driver.Record, error) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	deliver := q.deliver
 	q.deliver = nil
-	r.mu.Unlock()
-	if deliver != nil {
+	return deliver
+}
+
+func (r *Reader) deliver(q *request, record driver.Record, err error) {
+	if deliver := r.take(q); deliver != nil {
 		deliver(record, err)
 	}
 }
 
-func (r *Reader) wakeUp() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
+func (r *Reader) failAll(batch []*request, err error) {
+	for _, q := range batch {
+		r.deliver(q, driver.Record{}, err)
 	}
 }

@@ -23,7 +23,7 @@ type backend struct {
 	inject func(ctx context.Context, n int) ([]driver.Record, []error) // the result of call n, from 1; nil, nil: read
 }
 
-func (b *backend) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
+func (b *backend) InspectBatch(ctx context.Context, _ driver.WaiterID, names []string) ([]driver.Record, []error) {
 	b.mu.Lock()
 	b.calls = append(b.calls, names)
 	n := len(b.calls)
@@ -95,9 +95,7 @@ func (s *results) count() int {
 }
 
 func active(r *Reader) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.running
+	return r.calls.Busy()
 }
 
 // sleep lets time pass, and waits until every goroutine is blocked.
@@ -115,7 +113,7 @@ func readerTest(t *testing.T, b *backend, fn func(t *testing.T, r *Reader, shut 
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		closing, shut := context.WithCancelCause(context.Background())
-		r := New(closing, b, func() time.Duration { return time.Since(start) }, callLimit)
+		r := New(closing, b, "", func() time.Duration { return time.Since(start) }, callLimit)
 		defer func() {
 			shut(cause.ErrShutdown)
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -33,6 +33,14 @@ func Of(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
+// Check refuses a nil context.
+func Check(ctx context.Context) error {
+	if ctx == nil {
+		return driver.Invalid("ctx", "nil", "a context")
+	}
+	return nil
+}
+
 // Join returns a context that descends from ctx and also ends when other does, with the cause of
 // that.
 func Join(ctx, other context.Context) (joined context.Context, stop func()) {

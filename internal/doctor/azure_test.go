@@ -11,7 +11,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/azuritetest"
+	"github.com/holdfast-go/holdfast/test/azuritetest"
 )
 
 // azure is a container of the emulator. Its account has another name in URLs that use a SAS, so that
@@ -228,7 +228,8 @@ func TestAzureHeldLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close(context.WithoutCancel(t.Context())) }()
-	lease, err := l.TryAcquire(bounded(t), driver.Request{Name: "nightly", ID: driver.NewLeaseID("2a2b9f2e-31a1-4b52-9b5a-5f0d7a6b8c9d"), Owner: "host/1", TTL: time.Minute})
+	lease, err := l.TryAcquire(bounded(t), driver.Request{Name: "nightly", ID: driver.NewLeaseID("2a2b9f2e-31a1-4b52-9b5a-5f0d7a6b8c9d"),
+		Owner: "host/1", TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,10 @@ const (
 	subjectClock   = "clock of the backend"
 	subjectRecords = "records"
 	subjectLeases  = "leases"
+
+	subjectExpiry   = "end of leases"
+	subjectFailover = "fail-over"
+	subjectFree     = "free locks"
 )
 
 const (
@@ -61,7 +65,8 @@ func Run(ctx context.Context, rawURL string) (*Report, error) {
 		return nil, err
 	case err != nil:
 		r := &Report{}
-		r.add(driver.Finding{Subject: subjectOpen, Level: driver.LevelWrong, Detail: plain(err), Remedy: "Correct what the message names, and check again."})
+		r.add(driver.Finding{Subject: subjectOpen, Level: driver.LevelWrong, Detail: plain(err),
+			Remedy: "Correct what the message names, and check again."})
 		return r, nil
 	}
 	defer func() { _ = l.Close(context.WithoutCancel(ctx)) }()
@@ -77,6 +82,7 @@ func Examine(ctx context.Context, l driver.Locker) (*Report, error) {
 	} else if err := checker.Check(ctx, r.add); err != nil && ctx.Err() == nil {
 		r.add(driver.Finding{Subject: subjectChecks, Level: driver.LevelWrong, Detail: plain(err), Remedy: "Check again."})
 	}
+	r.promises(l.Info()) // a driver may find out by its checks what it can promise
 	missing := ctx.Err() == nil && r.examineRecords(ctx, l)
 	switch {
 	case ctx.Err() != nil:
@@ -95,11 +101,18 @@ func plain(err error) string { return strings.TrimPrefix(err.Error(), "holdfast:
 
 // probe takes the probe lock, renews, reads and releases it, and removes its record.
 func (r *Report) probe(ctx context.Context, l driver.Locker) {
-	limits := l.Limits()
+	limits := l.Info().Limits
 	ttl := min(max(probeTTL, limits.MinTTL), limits.MaxTTL)
 	req := driver.Request{Name: driver.ProbeName, ID: driver.NewLeaseID(newID()), Owner: "holdfast doctor", TTL: ttl}
 	begun := time.Now()
 	lease, took, err := r.acquire(ctx, l, req)
+	if errors.Is(err, driver.ErrDenied) { // nothing was applied
+		if missing, lookErr := driver.MissingStore(ctx, l); lookErr == nil && missing != "" {
+			r.add(driver.Finding{Subject: subjectProbe, Level: driver.LevelUnchecked,
+				Detail: "no lock was taken, because " + missing + " does not exist yet", Remedy: "Check again when a program has used the locks."})
+			return
+		}
+	}
 	if !errors.Is(err, driver.ErrHeld) { // whatever happened, the request may have been applied
 		defer r.removeProbe(ctx, l, driver.Lease{Name: req.Name, ID: req.ID, TTL: ttl})
 	}
@@ -111,7 +124,8 @@ func (r *Report) probe(ctx context.Context, l driver.Locker) {
 			Detail: "another check holds it: " + plain(err), Remedy: "Check again later."})
 		return
 	case err != nil:
-		r.add(driver.Finding{Subject: subjectProbe, Level: driver.LevelWrong, Detail: plain(err), Remedy: "Correct what the message names, and check again."})
+		r.add(driver.Finding{Subject: subjectProbe, Level: driver.LevelWrong, Detail: plain(err),
+			Remedy: "Correct what the message names, and check again."})
 		return
 	}
 	r.add(driver.Finding{Subject: subjectProbe, Detail: fmt.Sprintf("%s was granted with token %d", driver.Quote(lease.Name), lease.Token)})
@@ -122,7 +136,7 @@ func (r *Report) probe(ctx context.Context, l driver.Locker) {
 		subject string
 		call    func() error
 	}{
-		{subjectRenew, func() error { return l.Renew(ctx, lease) }},
+		{subjectRenew, func() (err error) { lease, err = l.Renew(ctx, lease); return err }},
 		{subjectInspect, func() (err error) { seen, err = l.Inspect(ctx, lease.Name); return err }},
 		{subjectRelease, func() error { return l.Release(ctx, lease) }},
 	} {
@@ -132,7 +146,8 @@ func (r *Report) probe(ctx context.Context, l driver.Locker) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			r.add(driver.Finding{Subject: step.subject, Level: driver.LevelWrong, Detail: plain(err), Remedy: "Correct what the message names, and check again."})
+			r.add(driver.Finding{Subject: step.subject, Level: driver.LevelWrong, Detail: plain(err),
+				Remedy: "Correct what the message names, and check again."})
 		default:
 			r.latency(step.subject, time.Since(began))
 		}
@@ -150,7 +165,7 @@ func (r *Report) acquire(ctx context.Context, l driver.Locker, req driver.Reques
 			return lease, took, err
 		}
 		select {
-		case <-time.After(max(l.Limits().Poll/5, 100*time.Millisecond)):
+		case <-time.After(max(l.Info().Limits.Poll/5, 100*time.Millisecond)):
 		case <-ctx.Done():
 			return lease, took, ctx.Err()
 		}
@@ -228,7 +243,8 @@ func (r *Report) removeProbe(ctx context.Context, l driver.Locker, lease driver.
 			Detail: fmt.Sprintf("the record of the free lock %s stays: %s", driver.Quote(lease.Name), plain(err)),
 			Remedy: "It does no harm. With the right to delete, it would be removed."})
 	case l.Capabilities().Checker == nil:
-		r.add(driver.Finding{Subject: subjectRemoval, Level: driver.LevelUnchecked, Detail: "the driver does not remove records; that of the free lock " + driver.Quote(lease.Name) + " stays"})
+		r.add(driver.Finding{Subject: subjectRemoval, Level: driver.LevelUnchecked,
+			Detail: "the driver does not remove records; that of the free lock " + driver.Quote(lease.Name) + " stays"})
 	default:
 		r.add(driver.Finding{Subject: subjectRemoval, Detail: "the lock was released and its record removed"})
 	}
@@ -275,7 +291,8 @@ func (r *Report) examineRecords(ctx context.Context, l driver.Locker) (missing b
 	}
 	if failed != nil {
 		if r.Verdict() != driver.LevelWrong { // otherwise the reason is known
-			r.add(driver.Finding{Subject: subjectRecords, Level: driver.LevelWrong, Detail: plain(failed), Remedy: "Correct what the message names, and check again."})
+			r.add(driver.Finding{Subject: subjectRecords, Level: driver.LevelWrong, Detail: plain(failed),
+				Remedy: "Correct what the message names, and check again."})
 		}
 		return false
 	}
@@ -297,7 +314,8 @@ func (r *Report) examineRecords(ctx context.Context, l driver.Locker) (missing b
 		return false
 	}
 	if held > 0 && timed == 0 {
-		r.add(driver.Finding{Subject: subjectLeases, Level: driver.LevelUnchecked, Detail: fmt.Sprintf("%d held; the backend does not show how much time they have left", held)})
+		r.add(driver.Finding{Subject: subjectLeases, Level: driver.LevelUnchecked,
+			Detail: fmt.Sprintf("%d held; the backend does not show how much time they have left", held)})
 		return false
 	}
 	r.add(driver.Finding{Subject: subjectLeases, Detail: fmt.Sprintf("%d held, none about to be lost", held)})
@@ -314,7 +332,8 @@ func nearlyLost(r driver.Record) string {
 	if r.Owner != "" {
 		owner = " of " + driver.Quote(r.Owner)
 	}
-	return fmt.Sprintf("%s%s has %s left of %s", driver.Quote(r.Name), owner, driver.FormatDuration(max(r.Remaining, 0).Round(100*time.Millisecond)), driver.FormatDuration(r.TTL))
+	return fmt.Sprintf("%s%s has %s left of %s", driver.Quote(r.Name), owner,
+		driver.FormatDuration(max(r.Remaining, 0).Round(100*time.Millisecond)), driver.FormatDuration(r.TTL))
 }
 
 // few joins the first texts.

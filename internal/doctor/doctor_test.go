@@ -118,6 +118,29 @@ func TestFaultsAreFound(t *testing.T) {
 	}
 }
 
+// withoutStore is a Locker of a backend that has no store yet.
+type withoutStore struct{ driver.Locker }
+
+func (withoutStore) MissingStore(context.Context) (string, error) { return "the table locks", nil }
+
+// A store that the first program will make is nothing wrong, and no record is left in it.
+func TestProbeWithoutStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := wrapped(memory.NewStore(), func(op string, _ int, _ driver.Lease) faulty.Fault {
+			if op == faulty.OpAcquire || op == faulty.OpRelease {
+				return faulty.Fault{Refuse: driver.Denied(errBackend)}
+			}
+			return faulty.Fault{}
+		})
+		r := examineLocker(t, withoutStore{refused})
+		wantFound(t, r, "probe lock", driver.LevelUnchecked, "a program has used the locks")
+		if f, found := finding(r, "removal of the probe"); found || r.Verdict() == driver.LevelWrong {
+			t.Errorf("the verdict is %v, %v", r.Verdict(), f)
+		}
+		wantFound(t, examineLocker(t, refused), "probe lock", driver.LevelWrong, "")
+	})
+}
+
 // A record that cannot be removed is said to stay.
 func TestProbeStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -164,7 +187,8 @@ func TestProbeOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		other := store.Locker()
-		lease, err := other.TryAcquire(t.Context(), driver.Request{Name: driver.ProbeName, ID: driver.NewLeaseID("other"), Owner: "host/2", TTL: time.Hour})
+		lease, err := other.TryAcquire(t.Context(), driver.Request{Name: driver.ProbeName, ID: driver.NewLeaseID("other"), Owner: "host/2",
+			TTL: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +197,7 @@ func TestProbeOfAnother(t *testing.T) {
 		if _, found := finding(r, "removal of the probe"); found {
 			t.Error("the other's probe was removed")
 		}
-		if err := other.Renew(t.Context(), lease); err != nil {
+		if _, err := other.Renew(t.Context(), lease); err != nil {
 			t.Errorf("the other's probe is gone: %v", err)
 		}
 		time.AfterFunc(5*time.Second, func() { _ = other.Release(context.WithoutCancel(t.Context()), lease) })
@@ -194,7 +218,7 @@ func TestLeasesAboutToBeLost(t *testing.T) {
 		}
 		acquire("old", 30*time.Second)
 		acquire("broken", 30*time.Second)
-		if err := l.Break(t.Context(), "broken", 0); err != nil {
+		if err := l.Break(t.Context(), "broken", driver.BreakAnybody()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(26 * time.Second)
@@ -210,7 +234,8 @@ func TestLeasesAboutToBeLost(t *testing.T) {
 
 // A backend's clock far from this machine's is doubtful, since people compare times.
 func TestClockOfTheBackend(t *testing.T) {
-	for offset, level := range map[time.Duration]driver.Level{0: driver.LevelOK, 3 * time.Second: driver.LevelOK, time.Minute: driver.LevelDoubtful, -time.Minute: driver.LevelDoubtful} {
+	for offset, level := range map[time.Duration]driver.Level{0: driver.LevelOK, 3 * time.Second: driver.LevelOK,
+		time.Minute: driver.LevelDoubtful, -time.Minute: driver.LevelDoubtful} {
 		store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(offset) }))
 		wantFound(t, examineLocker(t, wrapped(store, nil)), "clock of the backend", level, "")
 	}
@@ -218,7 +243,8 @@ func TestClockOfTheBackend(t *testing.T) {
 
 // A URL that is wrong is no finding, and its password is not shown.
 func TestWrongURL(t *testing.T) {
-	for _, url := range []string{"mongodb://user:s3cr3t@127.0.0.1/app?wake=loud", "mongodb://user:s3cr3t@127.0.0.1", "file:x?unknown=1", "azblob://account", "nothing"} {
+	for _, url := range []string{"mongodb://user:s3cr3t@127.0.0.1/app?wake=loud", "mongodb://user:s3cr3t@127.0.0.1", "file:x?unknown=1",
+		"azblob://account", "nothing"} {
 		if r, err := doctor.Run(t.Context(), url); r != nil || !errors.Is(err, driver.ErrInvalid) || strings.Contains(err.Error(), "s3cr3t") {
 			t.Errorf("%s: %v, %v", url, r, err)
 		}
@@ -231,7 +257,8 @@ func TestText(t *testing.T) {
 	r := &doctor.Report{Findings: []driver.Finding{
 		{Subject: "clocks of the members", Detail: strings.Repeat("word ", 40)},
 		{Subject: "lifecycle rules", Level: driver.LevelUnchecked, Detail: "\x1b[31mred\x1b[0m"},
-		{Subject: "TTL index", Level: driver.LevelDoubtful, Detail: "d", Remedy: strings.Repeat("do ", 60), Command: "a command that is not broken " + strings.Repeat("x ", 50)},
+		{Subject: "TTL index", Level: driver.LevelDoubtful, Detail: "d", Remedy: strings.Repeat("do ", 60),
+			Command: "a command that is not broken " + strings.Repeat("x ", 50)},
 		{Subject: "members", Level: driver.LevelWrong, Detail: "d", Remedy: "r"},
 	}}
 	text := textOf(t, r)
@@ -240,7 +267,8 @@ func TestText(t *testing.T) {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
-	for _, want := range []string{"ok        clocks of the members   word", "?         lifecycle rules", "DOUBTFUL  TTL index", "WRONG     members                 d\n          -> r\n",
+	for _, want := range []string{"ok        clocks of the members   word", "?         lifecycle rules", "DOUBTFUL  TTL index",
+		"WRONG     members                 d\n          -> r\n",
 		fmt.Sprintf("wrong: %d right, %d not checked, %d doubtful, %d wrong\n", 1, 1, 1, 1)} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the text lacks %q:\n%s", want, text)
@@ -250,7 +278,48 @@ func TestText(t *testing.T) {
 		t.Errorf("the text controls the terminal: %q", text)
 	}
 	var short strings.Builder
-	if err := r.WriteText(&short, true); err != nil || strings.Contains(short.String(), "lifecycle") || !strings.Contains(short.String(), "TTL index") {
+	if err := r.WriteText(&short, true); err != nil || strings.Contains(short.String(), "lifecycle") ||
+		!strings.Contains(short.String(), "TTL index") {
 		t.Errorf("the problems alone: %v\n%s", err, short.String())
 	}
+}
+
+// What the backend promises is reported as the driver declares it, and doubtful if two holders can have a lock.
+func TestPromises(t *testing.T) {
+	for _, c := range []struct {
+		change                  func(*driver.Info)
+		subject, detail, remedy string
+		level                   driver.Level
+	}{
+		{func(*driver.Info) {}, "end of leases", "the backend's clock", "", driver.LevelOK},
+		{func(*driver.Info) {}, "fail-over", "outlives", "", driver.LevelOK},
+		{func(*driver.Info) {}, "free locks", "their records stay, with their data", "", driver.LevelOK},
+		{func(i *driver.Info) { i.Expiry = driver.ByObservation }, "end of leases", "has no clock", "", driver.LevelOK},
+		{func(i *driver.Info) { i.Expiry = 0 }, "end of leases", "does not declare", "", driver.LevelUnchecked},
+		{func(i *driver.Info) { i.Failover = driver.GrantsMayBeForgotten }, "fail-over", "two holders", "backend whose grants survive",
+			driver.LevelDoubtful},
+		{func(i *driver.Info) { i.Failover = 0 }, "fail-over", "does not declare", "", driver.LevelUnchecked},
+		{func(i *driver.Info) { i.Free.RemovedAfter = 24 * time.Hour }, "free locks", "for 24h and are then removed", "", driver.LevelOK},
+		{func(i *driver.Info) { i.Free = driver.FreeRecord{} }, "free locks", "they keep no data", "", driver.LevelOK},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := declared{memory.New(), c.change}
+			f := wantFound(t, examineLocker(t, l), c.subject, c.level, c.remedy)
+			if !strings.Contains(f.Detail, c.detail) {
+				t.Errorf("%s: %q, want %q", c.subject, f.Detail, c.detail)
+			}
+		})
+	}
+}
+
+// declared is a Locker that declares something else.
+type declared struct {
+	driver.Locker
+	change func(*driver.Info)
+}
+
+func (d declared) Info() driver.Info {
+	info := d.Locker.Info()
+	d.change(&info)
+	return info
 }

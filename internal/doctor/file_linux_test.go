@@ -94,7 +94,8 @@ func TestFolder(t *testing.T) {
 			p.env = []string{envSecond + "=file:" + p.dir}
 		}, "file system", driver.LevelDoubtful, "local disk", "tmpfs"},
 		"in a container's layer": {func(_ *testing.T, p *place) {
-			p.setup = "cd " + p.dir + "; mkdir t; mount -t tmpfs none t; mkdir t/lower t/upper t/work; chmod 700 t/*; mount -t overlay -o lowerdir=t/lower,upperdir=t/upper,workdir=t/work overlay locks"
+			p.setup = "cd " + p.dir + "; mkdir t; mount -t tmpfs none t; mkdir t/lower t/upper t/work; chmod 700 t/*; mount -t overlay -o " +
+				"lowerdir=t/lower,upperdir=t/upper,workdir=t/work overlay locks"
 			p.env = []string{envSecond + "=file:" + p.dir}
 		}, "file system", driver.LevelDoubtful, "volume of the host", "overlay"},
 		"read-only": {func(_ *testing.T, p *place) {
@@ -102,7 +103,8 @@ func TestFolder(t *testing.T) {
 			p.env = []string{envApply + "=mount -o remount,rw,bind " + p.dir}
 		}, "file system", driver.LevelWrong, "mount -o remount,rw", "is read-only"},
 		"full": {func(_ *testing.T, p *place) {
-			p.setup = "mount -t tmpfs -o size=64k,mode=700 none " + p.dir + "/locks; dd if=/dev/zero of=" + p.dir + "/locks/big bs=64k count=1 2>/dev/null"
+			p.setup = "mount -t tmpfs -o size=64k,mode=700 none " + p.dir + "/locks; dd if=/dev/zero of=" + p.dir +
+				"/locks/big bs=64k count=1 2>/dev/null"
 			p.env = []string{envApply + "=rm " + p.dir + "/locks/big; mount -o remount,size=64m " + p.dir + "/locks"}
 		}, "free space", driver.LevelWrong, "Free some space", "none"},
 		"others may write": {func(t *testing.T, p *place) { chmod(t, p.dir+"/locks", 0o707) },
@@ -154,7 +156,8 @@ func chmod(t *testing.T, path string, mode os.FileMode) {
 
 // A folder on a disk is right, also in a time namespace, and the check leaves nothing behind.
 func TestFolderHealthy(t *testing.T) {
-	for name, flags := range map[string][]string{"here": {"--mount"}, "in a time namespace": {"--mount", "--fork", "--time", "--boottime", "100000"}} {
+	for name, flags := range map[string][]string{"here": {"--mount"}, "in a time namespace": {"--mount", "--fork", "--time", "--boottime",
+		"100000"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t)

@@ -11,11 +11,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	_ "github.com/holdfast-go/holdfast/drivers/azblob"
-	_ "github.com/holdfast-go/holdfast/drivers/file"
-	_ "github.com/holdfast-go/holdfast/drivers/mongo"
 	"github.com/holdfast-go/holdfast/internal/doctor"
-	"github.com/holdfast-go/holdfast/internal/serverprocess"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 func TestMain(m *testing.M) {

@@ -3,13 +3,7 @@ package doctor_test
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -19,164 +13,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
-	"github.com/holdfast-go/holdfast/internal/serverprocess"
-	"github.com/holdfast-go/holdfast/internal/testservers"
+	"github.com/holdfast-go/holdfast/test/mongotest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
+	"github.com/holdfast-go/holdfast/test/testservers"
 )
-
-const (
-	database = "app"
-	locks    = "locks"
-)
-
-// movableClock compiles the library by which a process has another clock.
-func movableClock(t *testing.T) (library string) {
-	t.Helper()
-	library = filepath.Join(t.TempDir(), "clock.so")
-	out, err := exec.CommandContext(t.Context(), "cc", "-shared", "-fPIC", "-O2", "-o", library, "../../integration/env/clock/clock.c", "-ldl").CombinedOutput()
-	if err != nil {
-		t.Fatalf("cc: %v %s", err, out)
-	}
-	return library
-}
-
-// mongoSet is a replica set with access control, whose members' clocks can be moved.
-type mongoSet struct {
-	*mongotest.ReplicaSet
-	t      *testing.T
-	admin  *mongo.Client
-	clocks []string
-}
-
-func startMongoSet(t *testing.T) *mongoSet {
-	t.Helper()
-	library := movableClock(t)
-	s := &mongoSet{t: t}
-	for range 3 {
-		clock := filepath.Join(t.TempDir(), "offset")
-		s.clocks = append(s.clocks, clock)
-	}
-	for i := range s.clocks {
-		s.setClock(i, 0)
-	}
-	s.ReplicaSet = mongotest.StartReplicaSet(t, mongotest.Options{Auth: true, ElectionTimeout: 10 * time.Second, Env: func(member int) []string {
-		return []string{"LD_PRELOAD=" + library, "HOLDFAST_CLOCK=" + s.clocks[member]}
-	}})
-	s.admin = mongotest.Connect(t, s.URI())
-	s.addUser("locker", bson.A{bson.D{{Key: "role", Value: "readWrite"}, {Key: "db", Value: database}}, "clusterMonitor"})
-	return s
-}
-
-// setClock moves a member's clock. The member has mapped the file, so it is written in place.
-func (s *mongoSet) setClock(member int, offset time.Duration) {
-	s.t.Helper()
-	f, err := os.OpenFile(s.clocks[member], os.O_WRONLY|os.O_CREATE, 0o600)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	_, err = f.Write(binary.NativeEndian.AppendUint64(nil, uint64(offset.Nanoseconds())))
-	if err := errors.Join(err, f.Close()); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-func (s *mongoSet) run(db string, cmd any) {
-	s.t.Helper()
-	if err := s.admin.Database(db).RunCommand(bounded(s.t), cmd).Err(); err != nil {
-		s.t.Fatalf("%v: %v", cmd, err)
-	}
-}
-
-func (s *mongoSet) addUser(name string, roles bson.A) {
-	s.t.Helper()
-	s.run("admin", bson.D{{Key: "createUser", Value: name}, {Key: "pwd", Value: name + "-password"}, {Key: "roles", Value: roles}})
-}
-
-// url is that of a user; without a user it has none.
-func (s *mongoSet) url(user, collection string) string {
-	u := s.URI()
-	with := user + ":" + user + "-password@"
-	if user == "" {
-		with = ""
-	}
-	u = strings.Replace(u, mongotest.AdminUser+":"+mongotest.AdminPassword+"@", with, 1)
-	u = strings.Replace(u, "/?", "/"+database+"?", 1) + "&collection=" + collection
-	if user != "" {
-		u += "&authSource=admin"
-	}
-	return u
-}
-
-var mongoshCommand = regexp.MustCompile(`^db\.getSiblingDB\("([^"]*)"\)\.runCommand\((.*)\)$`)
-
-// parseCommand returns the command that a finding tells to run in mongosh.
-func parseCommand(t *testing.T, f driver.Finding) (db string, cmd bson.D) {
-	t.Helper()
-	m := mongoshCommand.FindStringSubmatch(f.Command)
-	if m == nil {
-		t.Fatalf("%s has no command: %q", f.Subject, f.Command)
-	}
-	if err := bson.UnmarshalExtJSON([]byte(m[2]), false, &cmd); err != nil {
-		t.Fatalf("%s: %v", f.Command, err)
-	}
-	return m[1], cmd
-}
-
-// apply runs the command of a finding as the administrator.
-func (s *mongoSet) apply(f driver.Finding) {
-	s.t.Helper()
-	db, cmd := parseCommand(s.t, f)
-	s.run(db, cmd)
-}
-
-func (s *mongoSet) collection(name string) *mongo.Collection {
-	return s.admin.Database(database).Collection(name)
-}
-
-// reconfigure does what c = rs.conf(); change(c); rs.reconfig(c) does in mongosh.
-func (s *mongoSet) reconfigure(change func(config bson.M)) {
-	s.t.Helper()
-	var reply struct{ Config bson.M }
-	if err := s.admin.Database("admin").RunCommand(bounded(s.t), bson.D{{Key: "replSetGetConfig", Value: 1}}).Decode(&reply); err != nil {
-		s.t.Fatal(err)
-	}
-	change(reply.Config)
-	version, _ := reply.Config["version"].(int32)
-	reply.Config["version"] = version + 1
-	s.run("admin", bson.D{{Key: "replSetReconfig", Value: reply.Config}})
-	s.settle()
-}
-
-// settle waits until a majority acknowledges writes again. After a change of the configuration, or of
-// a member's clock, that can take longer than a Locker's time limit.
-func (s *mongoSet) settle() {
-	s.t.Helper()
-	s.insert("settled", bson.D{})
-}
-
-func setting(config bson.M, key string, value any) {
-	all, _ := config["settings"].(bson.D)
-	for i := range all {
-		if all[i].Key == key {
-			all[i].Value = value
-			return
-		}
-	}
-}
-
-func (s *mongoSet) insert(collection string, document any) {
-	s.t.Helper()
-	if _, err := s.collection(collection).InsertOne(bounded(s.t), document); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-func (s *mongoSet) remove(collection string) {
-	s.t.Helper()
-	if _, err := s.collection(collection).DeleteMany(bounded(s.t), bson.D{}); err != nil {
-		s.t.Fatal(err)
-	}
-}
 
 // Each misconfiguration of a replica set is found, and its own remedy helps.
 func TestMongoDB(t *testing.T) {
@@ -251,6 +91,16 @@ func TestMongoDB(t *testing.T) {
 			t.Errorf("the remedy does not name the set: %s", f.Remedy)
 		}
 		wantCured(t, healthy, "connection")
+		// A secondary answers, too, and refuses every write.
+		secondary := s.Hosts()[(primary+1)%len(s.Hosts())]
+		r := examine(t, strings.Replace(direct, s.Hosts()[primary], secondary, 1))
+		f = wantFound(t, r, "primary", driver.LevelWrong, "Remove directConnection")
+		for _, want := range []string{secondary + " answered, but it is a secondary", "the primary is " + s.Hosts()[primary]} {
+			if !strings.Contains(f.Detail, want) {
+				t.Errorf("the finding does not say %q: %s", want, f.Detail)
+			}
+		}
+		wantCured(t, healthy, "primary")
 	})
 	t.Run("another retention", func(t *testing.T) {
 		s.apply(wantFound(t, examine(t, healthy+"&retention=48h"), "TTL index", driver.LevelDoubtful, `"expireAfterSeconds":172800`))
@@ -261,7 +111,8 @@ func TestMongoDB(t *testing.T) {
 	})
 	t.Run("TTL index on another field", func(t *testing.T) {
 		name := "renewed"
-		_, err := s.collection(name).Indexes().CreateOne(bounded(t), mongo.IndexModel{Keys: bson.D{{Key: "ts", Value: 1}}, Options: options.Index().SetExpireAfterSeconds(60)})
+		_, err := s.collection(name).Indexes().CreateOne(bounded(t), mongo.IndexModel{Keys: bson.D{{Key: "ts", Value: 1}},
+			Options: options.Index().SetExpireAfterSeconds(60)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -311,7 +162,8 @@ func TestMongoDB(t *testing.T) {
 	})
 	t.Run("lease that is not renewed", func(t *testing.T) {
 		const name = "nightly"
-		lease, err := l.TryAcquire(bounded(t), driver.Request{Name: name, ID: driver.NewLeaseID("2a2b9f2e-31a1-4b52-9b5a-5f0d7a6b8c9d"), Owner: "host/1", TTL: time.Hour})
+		lease, err := l.TryAcquire(bounded(t), driver.Request{Name: name, ID: driver.NewLeaseID("2a2b9f2e-31a1-4b52-9b5a-5f0d7a6b8c9d"),
+			Owner: "host/1", TTL: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -320,10 +172,10 @@ func TestMongoDB(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := wantFound(t, examine(t, healthy), "leases", driver.LevelDoubtful, "owners run and reach the backend")
-		if !strings.Contains(f.Detail, `"nightly" of "host/1" has 4m`) {
+		if !strings.Contains(f.Detail, `"nightly" of "host/1" has 4m`) { // 4m50s, less the time since
 			t.Errorf("the lease is not described: %s", f.Detail)
 		}
-		if err := l.Renew(bounded(t), lease); err != nil { // its owner runs again
+		if _, err := l.Renew(bounded(t), lease); err != nil { // its owner runs again
 			t.Fatal(err)
 		}
 		wantCured(t, healthy, "leases")
@@ -415,9 +267,10 @@ func TestMongoDBStandalone(t *testing.T) {
 		t.Fatal(err)
 	}
 	var extra []string
-	servers, err := serverprocess.Start(bounded(t), t.TempDir(), serverprocess.Config{Name: "mongod", Program: mongod, Args: func(port, data string) []string {
-		return append([]string{"--bind_ip", serverprocess.Host, "--port", port, "--dbpath", data, "--quiet"}, extra...)
-	}})
+	servers, err := serverprocess.Start(bounded(t), t.TempDir(), serverprocess.Config{Name: "mongod", Program: mongod,
+		Args: func(port, data string) []string {
+			return append([]string{"--bind_ip", serverprocess.Host, "--port", port, "--dbpath", data, "--quiet"}, extra...)
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -429,6 +282,7 @@ func TestMongoDBStandalone(t *testing.T) {
 	url := "mongodb://" + servers[0].Addr() + "/app?collection=locks"
 	r := examine(t, url)
 	f := wantFound(t, r, "server", driver.LevelDoubtful, "--replSet rs0")
+	wantFound(t, r, "fail-over", driver.LevelDoubtful, "")
 	wantFound(t, r, "change stream", driver.LevelDoubtful, "replica set")
 	wantFound(t, r, "access control", driver.LevelDoubtful, "security.authorization")
 	wantFound(t, r, "removal of the probe", driver.LevelOK, "")
@@ -448,6 +302,7 @@ func TestMongoDBStandalone(t *testing.T) {
 	url += "&replicaSet=rs0" // as the remedy says
 	r = examine(t, url)
 	wantFound(t, r, "server", driver.LevelOK, "")
+	wantFound(t, r, "fail-over", driver.LevelOK, "")
 	wantFound(t, r, "change stream", driver.LevelOK, "")
 	wantFound(t, r, "members", driver.LevelDoubtful, "rs.add")
 }

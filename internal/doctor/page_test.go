@@ -11,6 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/alldrivers"
 )
 
 // subjectsOf are the constants that name what a package examines.
@@ -33,7 +36,7 @@ func subjectsOf(t *testing.T, dir string) map[string]bool {
 			switch n := n.(type) {
 			case *ast.ValueSpec:
 				for i, name := range n.Names {
-					if strings.HasPrefix(name.Name, "subject") && i < len(n.Values) {
+					if strings.HasPrefix(strings.ToLower(name.Name), "subject") && i < len(n.Values) {
 						text, err := strconv.Unquote(n.Values[i].(*ast.BasicLit).Value)
 						if err != nil {
 							t.Fatal(err)
@@ -67,15 +70,43 @@ func TestPageListsEveryCheck(t *testing.T) {
 			rows[section] = map[string]bool{}
 		}
 		cells := strings.Split(line, "|")
-		if len(cells) != 5 || section == "" || strings.Contains(cells[1], "--") || strings.TrimSpace(cells[1]) == "Check" {
+		if len(cells) != 4 || section == "" || strings.Contains(cells[1], "--") || strings.TrimSpace(cells[1]) == "Check" {
 			continue
 		}
-		if strings.TrimSpace(cells[2]) == "" || strings.TrimSpace(cells[3]) == "" {
-			t.Errorf("%s: without a meaning or a remedy", strings.TrimSpace(cells[1]))
+		if strings.TrimSpace(cells[2]) == "" {
+			t.Errorf("%s: without a meaning", strings.TrimSpace(cells[1]))
 		}
 		rows[section][strings.TrimSpace(cells[1])] = true
 	}
-	for title, dir := range map[string]string{"Every backend": ".", "MongoDB": "../../drivers/mongo", "Azure Blob Storage": "../../drivers/azblob", "A folder": "../../drivers/file"} {
+	folders := map[string]string{"Every backend": "."}
+	add := func(name, dir string) {
+		title := name
+		for section := range rows { // such as Azure Blob Storage
+			if len(section) >= len(name) && strings.EqualFold(section[:len(name)], name) {
+				title = section
+			}
+		}
+		folders[title] = dir
+	}
+	for _, d := range driver.Drivers() {
+		if d.Reach != driver.ReachProcess { // the command examines it
+			add(d.Name, "../../"+strings.TrimPrefix(alldrivers.PackageOf(d), "github.com/holdfast-go/holdfast/"))
+		}
+	}
+	modules, err := filepath.Glob("../../drivers/*/go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	command, err := os.ReadFile("../../cmd/holdfast/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, module := range modules { // of drivers that are modules of their own, and in the command
+		if dir := filepath.Dir(module); strings.Contains(string(command), "/drivers/"+filepath.Base(dir)+`"`) {
+			add(filepath.Base(dir), dir)
+		}
+	}
+	for title, dir := range folders {
 		want := subjectsOf(t, dir)
 		if len(want) == 0 {
 			t.Errorf("%s: no checks in %s", title, dir)

@@ -33,6 +33,9 @@ func (r *Runner) newTaskState(ctx context.Context) *taskState {
 }
 
 func taskStateFrom(ctx context.Context) *taskState {
+	if ctx == nil {
+		return nil
+	}
 	t, _ := ctx.Value(taskStateKey{}).(*taskState)
 	return t
 }

@@ -2,7 +2,6 @@ package election
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -97,14 +96,11 @@ func (l *leadership) runToEnd(ctx context.Context, task func(context.Context) er
 		return false, nil // the next campaign returns the error
 	}
 	err = l.run(ctx, task)
-	ended := l.hold.Err()
 	switch {
 	case ctx.Err() != nil:
 		return true, l.hold.Verdict(err)
-	case ended != nil: // lost, stepped down, or closed
-		if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, ended) {
-			l.hold.Report(event.Error, "task", err)
-		}
+	case l.hold.Err() != nil: // lost, stepped down, or closed
+		l.hold.ReportTask(err)
 		return false, nil // Promise 9: back to campaigning.
 	case err == nil:
 		l.waitMinHold(ctx)
@@ -242,7 +238,8 @@ func (l *leadership) check() time.Duration {
 	case !watched:
 		return nothingToWatch
 	case in <= 0:
-		l.giveUp(driver.Errorf("holdfast: %q: %w: %w for %s", l.hold.Name(), cause.ErrSteppedDown, ErrStalled, driver.FormatDuration(r.settings.stall)))
+		l.giveUp(driver.Errorf("holdfast: %q: %w: %w for %s", l.hold.Name(), cause.ErrSteppedDown, ErrStalled,
+			driver.FormatDuration(r.settings.stall)))
 		return nothingToWatch
 	}
 	return in

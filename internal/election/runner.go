@@ -34,8 +34,8 @@ type Runner struct {
 	closing context.Context // ended, with its cause, by Close, or by Shutdown during a call
 	close   context.CancelCauseFunc
 
-	turn        chan struct{}       // capacity 1: has a value while a call campaigns or runs a task
-	acquisition *engine.Acquisition // of RunTaskOnLeader, across calls; guarded by turn
+	busy        chan struct{}       // capacity 1: has a value while a call campaigns or runs a task
+	acquisition *engine.Acquisition // of RunTaskOnLeader, across calls; guarded by busy
 	checking    chan struct{}       // capacity 1: has a value while a health check runs
 
 	leadership atomic.Pointer[leadership] // the present one, or nil
@@ -57,16 +57,16 @@ var (
 
 // New makes a runner for the lock of this name.
 func New(client *engine.Client, name string, cfg Config) (*Runner, error) {
-	s, err := cfg.resolve(client.Limits())
+	s, err := cfg.resolve(client.Info().Limits)
 	if err != nil {
 		return nil, err
 	}
-	if err := engine.ValidateSlots(name, s.Slots, client.Limits()); err != nil {
+	if err := engine.ValidateSlots(name, s.Slots, client.Info().Limits); err != nil {
 		return nil, err
 	}
 	r := &Runner{
 		client: client, name: name, settings: s, emit: event.AsLeader(client.EmitTo(s.Observers)),
-		turn: make(chan struct{}, 1), checking: make(chan struct{}, 1),
+		busy: make(chan struct{}, 1), checking: make(chan struct{}, 1),
 	}
 	r.closing, r.close = context.WithCancelCause(context.Background())
 	return r, nil
@@ -104,6 +104,9 @@ func (r *Runner) Run(ctx context.Context, task func(ctx context.Context) error) 
 
 // enter begins a call: one of Run alone, those of RunTaskOnLeader one after another.
 func (r *Runner) enter(ctx context.Context, op string, task func(context.Context) error, runOnly bool) error {
+	if err := cause.Check(ctx); err != nil {
+		return err
+	}
 	if task == nil {
 		return driver.Invalid("task", "nil", "a function")
 	}
@@ -124,7 +127,7 @@ func (r *Runner) enter(ctx context.Context, op string, task func(context.Context
 		return driver.Errorf("holdfast: %s %q: %w", op, r.name, driver.Invalid("call", "during another one", "the only one of this runner"))
 	}
 	select {
-	case r.turn <- struct{}{}:
+	case r.busy <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 	case <-r.closing.Done():
@@ -135,7 +138,7 @@ func (r *Runner) enter(ctx context.Context, op string, task func(context.Context
 
 // leave ends a call.
 func (r *Runner) leave() {
-	<-r.turn
+	<-r.busy
 	r.endCall()
 }
 
@@ -236,6 +239,7 @@ func (r *Runner) tryLead(ctx context.Context) (*leadership, error) {
 		return r.lead(h), nil
 	case errors.Is(err, driver.ErrHeld): // the acquisition is kept: it knows which holder was reported
 		a.Identify(ctx)
+		a.NoteWaiting()
 		return nil, nil
 	}
 	// There may be no further call, so the request in doubt is cleaned up now. The next one has

@@ -13,15 +13,16 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // RunTaskOnLeader returns ErrClosed if Close is called during its attempt.
 func TestClose_DuringAnAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			return map[string]locktest.Fault{locktest.OpAcquire: {Hang: true}}[op]
-		})))
+		r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(),
+			func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+				return map[string]locktest.Fault{locktest.OpAcquire: {Hang: true}}[op]
+			})))
 		time.AfterFunc(time.Second, func() { _ = r.Close(context.Background()) })
 		if _, err := r.RunTaskOnLeader(t.Context(), locktest.LeadUntilCanceled); !errors.Is(err, holdfast.ErrClosed) {
 			t.Errorf("err = %v, want ErrClosed", err)
@@ -32,9 +33,10 @@ func TestClose_DuringAnAttempt(t *testing.T) {
 // Close returns soon after its context has ended, even while the release of an idle leader hangs.
 func TestClose_IsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			return map[string]locktest.Fault{locktest.OpRelease: {Hang: true}}[op]
-		})))
+		r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(),
+			func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+				return map[string]locktest.Fault{locktest.OpRelease: {Hang: true}}[op]
+			})))
 		if _, err := r.RunTaskOnLeader(t.Context(), func(context.Context) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +139,8 @@ func newLife(t *testing.T, faults func(string, int, holdfast.Lease) locktest.Fau
 	opts := []holdfast.ClientOption{holdfast.WithTTL(lifeTTL), holdfast.WithPollInterval(400 * time.Millisecond)}
 	l.client = locktest.NewClient(t, l.locker, opts...)
 	checks := 0
-	l.runner = locktest.NewRunner(t, l.client, holdfast.WithOwner("a"), holdfast.WithMinHold(1700*time.Millisecond), holdfast.WithCoolDown(900*time.Millisecond),
+	l.runner = locktest.NewRunner(t, l.client, holdfast.WithOwner("a"), holdfast.WithMinHold(1700*time.Millisecond),
+		holdfast.WithCoolDown(900*time.Millisecond),
 		holdfast.WithStallTimeout(1300*time.Millisecond), holdfast.WithIdleLimit(2*time.Second),
 		holdfast.WithRestart(holdfast.Backoff{Initial: 600 * time.Millisecond, Max: time.Second}),
 		holdfast.WithHealthCheck(1100*time.Millisecond, func(ctx context.Context) error {
@@ -150,7 +153,8 @@ func newLife(t *testing.T, faults func(string, int, holdfast.Lease) locktest.Fau
 			}
 			return nil
 		}))
-	l.rival = locktest.NewRunner(t, locktest.NewClient(t, l.store.Locker(), opts...), holdfast.WithOwner("b"), holdfast.WithCoolDown(time.Second))
+	l.rival = locktest.NewRunner(t, locktest.NewClient(t, l.store.Locker(), opts...), holdfast.WithOwner("b"),
+		holdfast.WithCoolDown(time.Second))
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
 }

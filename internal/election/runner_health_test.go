@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/internal/election"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // Ways for a health check to fail.
@@ -180,7 +180,8 @@ func TestHealthCheck_RunTaskOnLeader(t *testing.T) {
 func TestHealthCheck_SlowOneDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithIdleLimit(5*time.Second), holdfast.WithStallTimeout(7*time.Second),
+		r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithIdleLimit(5*time.Second),
+			holdfast.WithStallTimeout(7*time.Second),
 			holdfast.WithHealthCheck(10*time.Minute, func(context.Context) error { time.Sleep(9 * time.Minute); return nil }))
 		mustRun(t, r, locktest.EmptyTask, true)
 		for range 11 * 60 { // until a check is under way
@@ -247,7 +248,8 @@ func TestStall_NotAfterALoss(t *testing.T) {
 			return map[string]locktest.Fault{locktest.OpRenew: {Refuse: locktest.ErrInjected}}[op]
 		})
 		seen := locktest.Events{}
-		r := locktest.NewRunner(t, locktest.NewClient(t, f), holdfast.WithObserver(seen.Observe), holdfast.WithCoolDown(time.Hour), holdfast.WithStallTimeout(40*time.Second))
+		r := locktest.NewRunner(t, locktest.NewClient(t, f), holdfast.WithObserver(seen.Observe), holdfast.WithCoolDown(time.Hour),
+			holdfast.WithStallTimeout(40*time.Second))
 		ran, err := r.RunTaskOnLeader(t.Context(), slowly(time.Minute))
 		if !ran || !errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrSteppedDown) {
 			t.Errorf("RunTaskOnLeader: %v, %v", ran, err)

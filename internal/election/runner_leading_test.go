@@ -9,7 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // IsLeader is for hot paths, with the default clock and with another one.
@@ -72,7 +72,8 @@ func TestRunner_Concurrency(t *testing.T) {
 			t.Fatal(err)
 		}
 		clients = append(clients, c)
-		r := locktest.NewRunner(t, c, holdfast.WithCoolDown(time.Millisecond), holdfast.WithIdleLimit(5*time.Millisecond), holdfast.WithStallTimeout(50*time.Millisecond),
+		r := locktest.NewRunner(t, c, holdfast.WithCoolDown(time.Millisecond), holdfast.WithIdleLimit(5*time.Millisecond),
+			holdfast.WithStallTimeout(50*time.Millisecond),
 			holdfast.WithHealthCheck(2*time.Millisecond, func(context.Context) error { return nil }))
 		ctx := t.Context()
 		again(func() { _ = r.Run(ctx, fn) })

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // Runners that have run and were not closed leave no memory behind on the client.
@@ -175,7 +175,8 @@ func TestRun_Restart(t *testing.T) {
 			holdfast.WithRestart(holdfast.Backoff{Initial: 8 * time.Second, Max: 64 * time.Second}))
 		var ended time.Time
 		n := 0
-		want := []time.Duration{0, 8 * time.Second, 16 * time.Second, 32 * time.Second, 64 * time.Second, 64 * time.Second, 8 * time.Second, 16 * time.Second}
+		want := []time.Duration{0, 8 * time.Second, 16 * time.Second, 32 * time.Second, 64 * time.Second, 64 * time.Second, 8 * time.Second,
+			16 * time.Second}
 		err := r.Run(t.Context(), func(context.Context) error {
 			if pause := time.Since(ended); n > 0 {
 				if w := want[n]; pause < w*3/4 || pause > w*5/4+time.Second {
@@ -214,8 +215,12 @@ func TestRun_MinHold(t *testing.T) {
 	}{
 		"the whole time": {want: least, task: done},
 		"a longer task":  {want: 25 * time.Second, task: func(context.Context) error { time.Sleep(25 * time.Second); return nil }},
-		"a failure":      {want: time.Second, task: func(context.Context) error { time.Sleep(time.Second); return locktest.ErrTask }, err: locktest.ErrTask},
-		"canceled":       {want: 5 * time.Second, task: done, cut: func(cancel func(), _ *holdfast.LeaderAwareRunner, _ *holdfast.Client) { cancel() }},
+		"a failure": {want: time.Second, task: func(context.Context) error { time.Sleep(time.Second); return locktest.ErrTask },
+			err: locktest.ErrTask},
+		"canceled": {want: 5 * time.Second, task: done, cut: func(cancel func(), _ *holdfast.LeaderAwareRunner,
+			_ *holdfast.Client) {
+			cancel()
+		}},
 		"stepped down": {want: 5 * time.Second, task: done, cut: func(_ func(), r *holdfast.LeaderAwareRunner, _ *holdfast.Client) {
 			_ = r.StepDown(context.Background())
 		}},
@@ -355,13 +360,15 @@ func TestRun_ErrorsWhileWaiting(t *testing.T) {
 			return store.Locker(), nil
 		}, nil, holdfast.ErrHeld},
 		"behind a backend that fails": {func(t *testing.T, store *memory.Store) (holdfast.Locker, []holdfast.RunnerOption) {
-			return locktest.NewFaulty(t, store.Locker(), func(string, int, holdfast.Lease) locktest.Fault { return locktest.Fault{Refuse: locktest.ErrInjected} }), nil
+			return locktest.NewFaulty(t, store.Locker(),
+				func(string, int, holdfast.Lease) locktest.Fault { return locktest.Fault{Refuse: locktest.ErrInjected} }), nil
 		}, nil, locktest.ErrInjected},
 		"in the restart's backoff": {func(_ *testing.T, store *memory.Store) (holdfast.Locker, []holdfast.RunnerOption) {
 			return store.Locker(), []holdfast.RunnerOption{holdfast.WithRestart(holdfast.Backoff{Initial: time.Hour, Max: time.Hour})}
 		}, func(context.Context) error { return locktest.ErrTask }, locktest.ErrTask},
 		"unhealthy": {func(_ *testing.T, store *memory.Store) (holdfast.Locker, []holdfast.RunnerOption) {
-			return store.Locker(), []holdfast.RunnerOption{holdfast.WithHealthCheck(time.Hour, func(context.Context) error { return locktest.ErrInjected })}
+			return store.Locker(), []holdfast.RunnerOption{holdfast.WithHealthCheck(time.Hour,
+				func(context.Context) error { return locktest.ErrInjected })}
 		}, nil, locktest.ErrInjected},
 		"cooling down": {func(_ *testing.T, store *memory.Store) (holdfast.Locker, []holdfast.RunnerOption) {
 			return store.Locker(), []holdfast.RunnerOption{holdfast.WithStallTimeout(time.Second), holdfast.WithCoolDown(time.Hour)}

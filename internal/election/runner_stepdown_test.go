@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/internal/election"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // slowly is a task that stops d after the end of its context.
@@ -177,7 +177,8 @@ func TestStepDown_TaskDoesNotReturn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memory.NewStore()
 				seen, overrun := locktest.Events{}, locktest.Events{}
-				r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithObserver(seen.Observe), holdfast.WithOverrunHook(overrun.Observe))
+				r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithObserver(seen.Observe),
+					holdfast.WithOverrunHook(overrun.Observe))
 				stuck, result := make(chan struct{}), make(chan error)
 				go func() {
 					_, err := r.RunTaskOnLeader(t.Context(), func(ctx context.Context) error {
@@ -286,7 +287,8 @@ func TestStall_OthersLead(t *testing.T) {
 					t.Errorf("%d step-downs reported, want %d", n, want)
 				}
 				if name == "leading" {
-					if ev := seen.First(holdfast.EventSteppedDown); !errors.Is(ev.Err, election.ErrStalled) || !errors.Is(ev.Err, holdfast.ErrSteppedDown) {
+					if ev := seen.First(holdfast.EventSteppedDown); !errors.Is(ev.Err, election.ErrStalled) ||
+						!errors.Is(ev.Err, holdfast.ErrSteppedDown) {
 						t.Errorf("reported: %v", ev)
 					}
 				}
@@ -313,7 +315,8 @@ func TestStall_OthersLead(t *testing.T) {
 // Each task has its own heartbeats, and only a running task is watched.
 func TestStall_OfOneTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := locktest.NewRunner(t, locktest.NewClient(t, memory.New()), holdfast.WithStallTimeout(10*time.Second), holdfast.WithIdleLimit(time.Hour), holdfast.WithMinHold(time.Hour))
+		r := locktest.NewRunner(t, locktest.NewClient(t, memory.New()), holdfast.WithStallTimeout(10*time.Second),
+			holdfast.WithIdleLimit(time.Hour), holdfast.WithMinHold(time.Hour))
 		var old context.Context
 		mustRun(t, r, func(ctx context.Context) error { old = ctx; return nil }, true)
 		time.Sleep(time.Minute)
@@ -334,12 +337,14 @@ func TestStall_OfOneTask(t *testing.T) {
 		start := time.Now()
 		ran, err := r.RunTaskOnLeader(t.Context(), locktest.LeadUntilCanceled)
 		beating.Store(false)
-		if d := time.Since(start); !ran || !errors.Is(err, election.ErrStalled) || !errors.Is(err, holdfast.ErrSteppedDown) || d != 10*time.Second {
+		if d := time.Since(start); !ran || !errors.Is(err, election.ErrStalled) || !errors.Is(err, holdfast.ErrSteppedDown) ||
+			d != 10*time.Second {
 			t.Errorf("RunTaskOnLeader: %v, %v after %v; want ErrStalled after 10s", ran, err, d)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) { // the minimum hold is no stall
-		r := locktest.NewRunner(t, locktest.NewClient(t, memory.New()), holdfast.WithStallTimeout(10*time.Second), holdfast.WithMinHold(time.Hour))
+		r := locktest.NewRunner(t, locktest.NewClient(t, memory.New()), holdfast.WithStallTimeout(10*time.Second),
+			holdfast.WithMinHold(time.Hour))
 		start := time.Now()
 		if err := r.Run(t.Context(), locktest.EmptyTask); err != nil || time.Since(start) != time.Hour {
 			t.Errorf("Run: %v after %v", err, time.Since(start))

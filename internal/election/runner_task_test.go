@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // The leadership that RunTaskOnLeader keeps between calls does not keep the values of the first call's
@@ -137,9 +137,10 @@ func TestRunTaskOnLeader_IdleLimit(t *testing.T) {
 func TestRunTaskOnLeader_CloseBetweenCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			return map[string]locktest.Fault{locktest.OpRelease: {Delay: time.Second}}[op]
-		})))
+		r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(),
+			func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+				return map[string]locktest.Fault{locktest.OpRelease: {Delay: time.Second}}[op]
+			})))
 		mustRun(t, r, locktest.EmptyTask, true)
 		time.Sleep(time.Second)
 		over, cancel := context.WithCancel(t.Context())
@@ -187,12 +188,13 @@ func TestRunTaskOnLeader_ResultsOfTheTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		var failing atomic.Bool
-		r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			if op == locktest.OpRenew && failing.Load() {
-				return locktest.Fault{Refuse: locktest.ErrInjected}
-			}
-			return locktest.Fault{}
-		})))
+		r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(),
+			func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+				if op == locktest.OpRenew && failing.Load() {
+					return locktest.Fault{Refuse: locktest.ErrInjected}
+				}
+				return locktest.Fault{}
+			})))
 		other := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()))
 		call := func(fn locktest.Task, want error) {
 			t.Helper()
@@ -289,7 +291,8 @@ func TestRunTaskOnLeader_NoLockIsStuck(t *testing.T) {
 				store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }))
 				ahead.Store(int64(24 * time.Hour)) // the server's clock was a day ahead
 				dead := store.Locker()
-				if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("dead"), Owner: "dead", TTL: 20 * time.Second}); err != nil {
+				if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("dead"), Owner: "dead",
+					TTL: 20 * time.Second}); err != nil {
 					t.Fatal(err)
 				}
 				ahead.Store(0)
@@ -321,19 +324,20 @@ func TestRunTaskOnLeader_InDoubtIsCleanedUp(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memory.NewStore()
 				ids := map[string]bool{}
-				r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, l holdfast.Lease) locktest.Fault {
-					if op != locktest.OpAcquire {
+				r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(),
+					func(op string, n int, l holdfast.Lease) locktest.Fault {
+						if op != locktest.OpAcquire {
+							return locktest.Fault{}
+						}
+						if ids[l.ID.Reveal()] {
+							t.Error("an ID in cleanup was used again")
+						}
+						ids[l.ID.Reveal()] = true
+						if n == 1 {
+							return ft
+						}
 						return locktest.Fault{}
-					}
-					if ids[l.ID.Reveal()] {
-						t.Error("an ID in cleanup was used again")
-					}
-					ids[l.ID.Reveal()] = true
-					if n == 1 {
-						return ft
-					}
-					return locktest.Fault{}
-				})))
+					})))
 				if ran, err := r.RunTaskOnLeader(t.Context(), locktest.EmptyTask); ran || err == nil || errors.Is(err, holdfast.ErrHeld) {
 					t.Errorf("RunTaskOnLeader: %v, %v; want an error", ran, err)
 				}

@@ -36,6 +36,9 @@ type runnerSettings struct {
 // resolve fills in defaults and checks all options together.
 func (c Config) resolve(l driver.Limits) (runnerSettings, error) {
 	base, err := c.Lock.Resolve(l)
+	if err == nil {
+		err = base.OnlyExclusive("a runner, which leads alone")
+	}
 	if err != nil {
 		return runnerSettings{}, err
 	}
@@ -43,7 +46,8 @@ func (c Config) resolve(l driver.Limits) (runnerSettings, error) {
 	for _, f := range []struct {
 		name string
 		settings.Optional
-	}{{"HealthCheck interval", c.HealthEvery}, {"StallTimeout", c.Stall}, {"CoolDown", c.CoolDown}, {"MinHold", c.MinHold}, {"IdleLimit", c.IdleLimit}} {
+	}{{"HealthCheck interval", c.HealthEvery}, {"StallTimeout", c.Stall}, {"CoolDown", c.CoolDown}, {"MinHold", c.MinHold},
+		{"IdleLimit", c.IdleLimit}} {
 		if f.Set && f.Duration <= 0 {
 			return runnerSettings{}, driver.Invalid(f.name, f.String(), "more than 0")
 		}

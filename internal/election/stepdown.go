@@ -11,6 +11,9 @@ import (
 // StepDown ends the task's context, waits until the task has returned and the lock is released, and
 // begins a cool-down. If ctx ends before, the renewal of the lease stops.
 func (r *Runner) StepDown(ctx context.Context) error {
+	if err := cause.Check(ctx); err != nil {
+		return err
+	}
 	l := r.leadership.Load()
 	if l == nil {
 		return nil
@@ -25,13 +28,17 @@ func (r *Runner) StepDown(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		l.giveUp(cause.ErrSteppedDown)
-		return driver.Errorf("holdfast: step down %q: the task has not returned; the lock frees when its lease expires: %w", r.name, cause.Of(ctx))
+		return driver.Errorf("holdfast: step down %q: the task has not returned; the lock frees when its lease expires: %w", r.name,
+			cause.Of(ctx))
 	}
 }
 
 // Close ends the runner, and waits until the task has returned and the lock is released. If ctx ends
 // before, the renewal of the lease stops.
 func (r *Runner) Close(ctx context.Context) error {
+	if err := cause.Check(ctx); err != nil {
+		return err
+	}
 	fromOwnTask := r.inTask(ctx)
 	r.close(errClosed)
 	if l := r.leadership.Load(); l != nil {
@@ -44,9 +51,10 @@ func (r *Runner) Close(ctx context.Context) error {
 		if l := r.leadership.Load(); l != nil {
 			l.giveUp(errClosed)
 		}
-		return driver.Errorf("holdfast: close runner %q: the task has not returned; the lock frees when its lease expires: %w", r.name, cause.Of(ctx))
+		return driver.Errorf("holdfast: close runner %q: the task has not returned; the lock frees when its lease expires: %w", r.name,
+			cause.Of(ctx))
 	}
-	defer func() { <-r.turn }()
+	defer func() { <-r.busy }()
 	l := r.leadership.Load()
 	if l == nil {
 		return nil
@@ -69,12 +77,12 @@ func (r *Runner) Close(ctx context.Context) error {
 // if it need not wait.
 func (r *Runner) takeTurn(ctx context.Context) bool {
 	select {
-	case r.turn <- struct{}{}:
+	case r.busy <- struct{}{}:
 		return true
 	default:
 	}
 	select {
-	case r.turn <- struct{}{}:
+	case r.busy <- struct{}{}:
 		return true
 	case <-ctx.Done():
 		return false

@@ -4,302 +4,352 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/telemetry"
+	"github.com/holdfast-go/holdfast/driver/waitqueue"
 	"github.com/holdfast-go/holdfast/internal/batchread"
 	"github.com/holdfast-go/holdfast/internal/cause"
+	"github.com/holdfast-go/holdfast/internal/engine/waiter"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/renewal"
 	"github.com/holdfast-go/holdfast/internal/settings"
-	"github.com/holdfast-go/holdfast/internal/timing"
+	"github.com/holdfast-go/holdfast/internal/sightings"
 )
 
-// Acquisition takes one lock for one caller, or any one of its slots. It sends the requests,
-// notes which of them ended in doubt, and decides when to send the next.
+// Acquisition takes one lock for one caller, or any one of its slots. Its Waiter decides what to do
+// next; the acquisition does it, and notes what comes of it.
 //
-// Its caller uses it from one goroutine at a time.
+// One goroutine at a time sends its requests. Wake-ups and the results of reads come from others.
 type Acquisition struct {
 	client   *Client
 	name     string
 	settings settings.Settings
 	policy   *Policy // of the hold that it leads to
-	last     error   // the outcome of the latest request
-	queued   bool    // it waits in the backend's queue
-	waited   bool    // and has had itself woken by it
+	managed  Managed // zero unless a LeaseManager drives it
+	changed  func()  // something else may be due since a wake-up or a read; without mu
 
-	Emit     func(event.Event)
-	Attempts []*Attempt // one for each slot
-	Failures int        // requests in a row whose outcome is unknown
+	Emit func(event.Event)
+
+	mu       sync.Mutex // guards the rest; never held across a call of the backend
+	waiter   waiter.Waiter
+	slots    []slot
+	one      [1]slot // for a lock without slots
+	last     error   // why the lock was not granted
+	answered bool    // the backend has said that another holds the lock, or a slot of it
+	queued   bool    // it counts among the Client's queuedNames
+}
+
+// slot is one slot of an acquisition.
+type slot struct {
+	name     string
+	sighting *sightings.Sighting // of the holder, shared by the Client's callers; nil until it is found
+	stopRead func()              // cancels the read that is planned, if one is
+}
+
+// Managed is how a LeaseManager drives an acquisition.
+type Managed struct {
+	Changed func()      // called when the next request is due at another time; without locks
+	Crowded func() bool // reports whether a request would wait for others
 }
 
 // Grant is a lease that an acquisition was granted.
 type Grant struct {
 	lease        driver.Lease
-	attempt      *Attempt
-	start        time.Duration // just before the request was sent; the lease's time counts from here
-	handoffUntil time.Duration // see Hold.handoffUntil
+	slot         int
+	inDoubt      waiter.InDoubt // a duplicate of the request may land
+	start        time.Duration  // just before the request was sent; the lease's time counts from here
+	handoffUntil time.Duration  // see Hold.handoffUntil
 }
 
 // NewAcquisition returns an acquisition whose hold has a policy of its own.
 func (c *Client) NewAcquisition(name string, s settings.Settings, emit func(event.Event)) *Acquisition {
-	return c.NewSharedAcquisition(&Policy{Policy: renewal.Policy{Timing: s.Timing, Emit: emit, Overrun: s.Overrun, Role: s.Role}}, name, s)
+	return c.newAcquisition(&Policy{Policy: renewal.Policy{Timing: s.Timing, Emit: emit, Overrun: s.Overrun, Role: s.Role}}, name, s,
+		Managed{})
 }
 
-// NewSharedAcquisition returns an acquisition whose hold shares its policy with others.
-func (c *Client) NewSharedAcquisition(p *Policy, name string, s settings.Settings) *Acquisition {
-	a := &Acquisition{client: c, name: name, settings: s, Emit: p.Emit, policy: p, Attempts: make([]*Attempt, s.Slots)}
-	for slot := range a.Attempts {
-		a.Attempts[slot] = &Attempt{acquisition: a, slot: slot,
-			req: driver.Request{Name: slotName(name, slot), ID: newLeaseID(), Owner: s.Owner, TTL: s.TTL, Data: s.Data}}
-	}
+// NewManagedAcquisition returns an acquisition that a LeaseManager drives: it waits for a lock, whose
+// first request is due at a time. Its hold shares its policy with others.
+func (c *Client) NewManagedAcquisition(p *Policy, name string, s settings.Settings, m Managed, at time.Duration) *Acquisition {
+	a := c.newAcquisition(p, name, s, m)
+	a.changed = m.Changed
+	a.waiter.Start(at)
+	a.join()
 	return a
 }
 
-// candidates lists the attempts for the slots that this process does not hold, or for all
-// slots if it holds them all. The list begins at a random slot, so that processes do not
-// compete for the first. Attempts that failed come last, so that one damaged record does not
-// keep callers from the other slots.
-func (a *Acquisition) candidates() []*Attempt {
-	if len(a.Attempts) == 1 {
-		return a.Attempts
+func (c *Client) newAcquisition(p *Policy, name string, s settings.Settings, m Managed) *Acquisition {
+	a := &Acquisition{client: c, name: name, settings: s, policy: p, managed: m, Emit: p.Emit}
+	if a.slots = a.one[:]; s.Slots > 1 {
+		a.slots = make([]slot, s.Slots)
 	}
-	first := timing.RandomInt(len(a.Attempts))
-	all := slices.Concat(a.Attempts[first:], a.Attempts[:first])
-	own := a.client.queues.heldSlots(a.name)
-	list := filter(all, func(t *Attempt) bool { return !slices.Contains(own, t.slot) })
-	if len(list) == 0 {
-		list = all
+	for i := range a.slots {
+		a.slots[i].name = slotName(name, i)
 	}
-	return append(filter(list, func(t *Attempt) bool { return !t.failed }), filter(list, func(t *Attempt) bool { return t.failed })...)
+	traits := waiter.Traits{Reads: c.reader != nil, Rereads: m.Changed != nil, Queue: c.capabilities.Queue != nil, Turn: c.info.Turn}
+	a.waiter.Init(c.now(), (*env)(a), waiterSettings(s), traits, s.Slots)
+	return a
 }
 
-// Try sends one request for each of the attempts in turn, until one is granted. Any outcome
-// but a refusal ends it, so that a failing backend is not called once for each slot. After the
-// first refusal, one read drops the slots that are held, where the backend reads in batches.
-func (a *Acquisition) Try(ctx context.Context, attempts []*Attempt) (Grant, error) {
-	for first := true; len(attempts) > 0; first = false {
-		if !first && len(attempts) > 1 {
-			if attempts = a.dropHeld(ctx, attempts); len(attempts) == 0 {
-				break
-			}
+func waiterSettings(s settings.Settings) waiter.Settings {
+	return waiter.Settings{Timing: s.Timing, Poll: s.Poll, WatchedPoll: s.WatchedPoll, PollSet: s.PollSet}
+}
+
+// Next returns when the next request is due, and whether the one before it has failed.
+func (a *Acquisition) Next() (at time.Duration, retry bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, at = a.waiter.Next()
+	return at, a.waiter.Retrying()
+}
+
+// Try sends the requests that are due, one after another and one for each slot, until one is granted.
+// Any outcome but a refusal or a damaged record of one of several slots ends it, so that a failing
+// backend is not called once for each slot. After a refusal, one read finds out which of the other
+// slots are held, where the backend reads in batches.
+func (a *Acquisition) Try(ctx context.Context) (Grant, error) {
+	a.omitOwnSlots()
+	for range a.slots {
+		a.mu.Lock()
+		slot, at := a.waiter.Next()
+		a.mu.Unlock()
+		if at > a.client.now() {
+			break
 		}
-		g, err := a.send(ctx, attempts[0], a.settings.RequestTimeout, a.client.locker.TryAcquire)
-		if err == nil || ctx.Err() != nil || !errors.Is(err, driver.ErrHeld) {
+		g, err := a.send(ctx, slot, a.settings.RequestTimeout, a.client.locker.TryAcquire)
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return g, err
+		case errors.Is(err, driver.ErrHeld):
+			a.inspectDue(ctx)
+		case errors.Is(err, driver.ErrDamaged) && len(a.slots) > 1: // the other slots have records of their own
+		default:
 			return g, err
 		}
-		attempts = attempts[1:]
 	}
-	a.Failures = 0
-	return Grant{}, a.last
+	return Grant{}, cmp.Or(a.lastErr(), driver.ErrHeld)
 }
 
-// dropHeld returns the attempts whose slots are not held by others, as one batch read shows it.
-func (a *Acquisition) dropHeld(ctx context.Context, attempts []*Attempt) []*Attempt {
-	inspector := a.client.capabilities.BatchInspector
-	if inspector == nil {
-		return attempts
+// omitOwnSlots has the slots left out that this process holds.
+func (a *Acquisition) omitOwnSlots() {
+	if len(a.slots) == 1 {
+		return
 	}
-	names := make([]string, len(attempts))
-	for i, t := range attempts {
-		names[i] = t.req.Name
+	held := a.client.queues.heldSlots(a.name)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.perform(a.waiter.Own(a.client.now(), held))
+}
+
+// inspectDue reads the records of the slots whose requests are due, if there are several: those that
+// others hold need no request.
+func (a *Acquisition) inspectDue(ctx context.Context) {
+	inspector := a.client.capabilities.BatchInspector
+	if inspector == nil || len(a.slots) == 1 {
+		return
+	}
+	a.mu.Lock()
+	due := a.waiter.Due(a.client.now())
+	a.mu.Unlock()
+	if len(due) < 2 {
+		return
+	}
+	names := make([]string, len(due))
+	for i, slot := range due {
+		names[i] = a.slots[slot].name
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.settings.RequestTimeout)
 	defer cancel()
-	records, errs := batchread.Inspect(ctx, inspector, names)
-	var free []*Attempt
-	for i, t := range attempts {
-		if t.SawRecord(records[i], errs[i]) {
-			free = append(free, t)
-		}
+	records, errs := batchread.Inspect(ctx, inspector, a.client.waiter, names)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i, slot := range due {
+		_, actions := a.waiter.Inspected(a.client.now(), slot, records[i], errs[i] != nil)
+		a.perform(actions)
 	}
-	return free
 }
 
-// send sends the request of one attempt with a time limit, and notes its outcome.
-func (a *Acquisition) send(ctx context.Context, t *Attempt, limit time.Duration, send func(context.Context, driver.Request) (driver.Lease, error)) (Grant, error) {
+// send sends the request for one slot with a time limit, and notes its outcome.
+func (a *Acquisition) send(
+	ctx context.Context, slot int, limit time.Duration, send func(context.Context, driver.Request) (driver.Lease, error),
+) (Grant, error) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	// Promise 10: the backend replaces a holder that has not renewed for one whole TTL of this
-	// Client's elapsed time, whatever its expiry says, and only that very revision.
-	t.req.Replace = t.stuckRevision()
+	s := &a.settings
+	a.mu.Lock()
 	// Promise 2: the lease's time counts from before the request. The backend's own count begins
 	// no earlier.
 	start := a.client.now()
-	t.askedAt = start
+	id, queueFor, actions := a.waiter.Send(start, slot)
+	a.perform(actions)
+	req := driver.Request{Name: a.slots[slot].name, ID: id, Owner: s.Owner, TTL: s.TTL, Data: s.Data, Mode: s.Mode,
+		Waiter: a.client.waiter, QueueFor: queueFor}
+	// Promise 10: the backend replaces a holder that has not renewed for one whole TTL of this
+	// Client's elapsed time, whatever its expiry says, and only that very revision.
+	req.Replace = a.client.sightings.Stuck(a.sighting(slot))
+	contended := a.waiter.Refused(slot)
 	if a.queued {
-		t.req.QueueFor = a.queueFor()
+		a.client.positions.note(func(p *waitqueue.Positions[*Acquisition]) { p.Sent(req.Name) })
 	}
-	got, err := send(limited, t.req)
-	lease := t.lease()
-	// Promise 3: the backend alone makes tokens. The rest of the lease is what was requested.
-	lease.Token, lease.Contended = got.Token, got.Contended || t.refused
-	if err == nil && a.client.now() >= a.settings.LossAt(start) {
+	a.mu.Unlock()
+	returned := false
+	defer func() {
+		if !returned { // the driver panicked: the request may have been sent
+			a.noteOutcome(ctx, slot, errPanicked)
+		}
+	}()
+	got, err := send(limited, req)
+	returned = true
+	if err == nil && a.client.now() >= s.LossAt(start) {
 		// Promise 1: a grant that arrives after its own loss time never becomes a hold. The
 		// lease may be another's by now.
-		err = driver.Errorf("holdfast: acquire %q: %w: the reply came too late", t.req.Name, driver.ErrLost)
+		err = driver.Errorf("holdfast: acquire %q: %w: the reply came too late", req.Name, driver.ErrLost)
 	}
-	a.noteOutcome(ctx, t, start, err)
-	return Grant{lease, t, start, handoffDeadline(start)}, err
+	inDoubt := a.noteOutcome(ctx, slot, err)
+	// Promise 3: the backend alone makes tokens. The rest of the lease is what was requested.
+	lease := driver.Lease{Name: req.Name, ID: id, Owner: s.Owner, TTL: s.TTL, Token: got.Token, Mode: req.Mode,
+		Contended: got.Contended || contended, State: got.State}
+	return Grant{lease, slot, inDoubt, start, handoffDeadline(start)}, err
 }
 
-// noteOutcome notes the outcome of a request that was sent at start.
-func (a *Acquisition) noteOutcome(ctx context.Context, t *Attempt, start time.Duration, err error) {
+// noteOutcome notes the outcome of the request for a slot. It returns which requests with the ID of a
+// grant are in doubt.
+func (a *Acquisition) noteOutcome(ctx context.Context, slot int, err error) waiter.InDoubt {
+	answer, report := waiter.Answer{IDReleased: errors.Is(err, driver.ErrIDReleased)}, false
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	name, before := a.slots[slot].name, a.last
 	a.last = err
-	t.failed = err != nil && !errors.Is(err, driver.ErrHeld)
 	switch {
 	case err == nil:
-	case ctx.Err() != nil: // whatever the error looks like: it may be the cause of the caller's own context
-		a.noteInDoubt(t, start)
+	case ctx.Err() != nil && !refusesRequest(err, name): // it may be the cause of the caller's own context
+		answer.Outcome = waiter.Unknown
 	case errors.Is(err, driver.ErrHeld):
-		a.last = allHeld(a.name, len(a.Attempts), err)
-		t.noteRefusal(err)
+		a.noteHeld(err)
+		answer.Outcome = waiter.Refused
+		if held := (*driver.HeldError)(nil); errors.As(err, &held) {
+			answer.Holder, answer.Reserved = &held.Record, held.Reserved
+		}
 	case errors.Is(err, driver.ErrInvalid), errors.Is(err, driver.ErrClosed):
+		answer.Outcome = waiter.Failed
+	case driver.Lasting(err): // it is certain, so nothing is in doubt
+		answer.Outcome, answer.OnlySlot, report = waiter.Failed, errors.Is(err, driver.ErrDamaged), a.goesOn()
+		if answer.OnlySlot && len(a.slots) > 1 && errors.Is(before, driver.ErrHeld) {
+			a.last = before // a damaged record is not why the caller waits
+		}
 	default:
-		a.noteInDoubt(t, start)
-		a.Emit(event.Event{Type: event.Error, Name: t.req.Name, Op: "acquire", Err: err, Time: time.Now()})
-		if errors.Is(err, driver.ErrLost) { // granted, but too late: the next request needs another ID
-			t.abandon()
+		answer.Outcome, report = waiter.Unknown, true
+		if errors.Is(err, driver.ErrLost) {
+			answer.Outcome = waiter.TooLate
 		}
 	}
+	if report {
+		a.Emit(event.Event{Type: event.Error, Name: name, Op: "acquire", Err: err, Time: time.Now()})
+	}
+	inDoubt := a.waiter.InDoubt(slot)
+	a.notePosition(name, answer)
+	a.perform(a.waiter.Answered(a.client.now(), slot, answer))
+	if err == nil {
+		a.leave(slot)
+	}
+	return inDoubt
 }
 
-// noteInDoubt notes a request whose outcome is unknown.
-func (a *Acquisition) noteInDoubt(t *Attempt, start time.Duration) {
-	a.Failures++
-	// Promise 5: a request may be applied although its reply was lost, and may still keep the
-	// lock taken one TTL after it was sent.
-	t.inDoubt.Note(start + a.settings.TTL)
+// noteHeld notes the refusal of one slot, or what a read has shown instead. mu is held.
+func (a *Acquisition) noteHeld(err error) {
+	a.answered, a.last = true, allHeld(a.name, len(a.slots), err)
 }
+
+// lastErr returns why the lock was not granted.
+func (a *Acquisition) lastErr() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.last
+}
+
+// refusesRequest reports whether err is the backend's refusal of a request for this name, and not the
+// cause of the end of the caller's context, which may be the refusal of another lock.
+func refusesRequest(err error, name string) bool {
+	var op *driver.OpError
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	return errors.As(err, &op) && op.Name == name && (errors.Is(err, driver.ErrHeld) || driver.Lasting(err))
+}
+
+// goesOn reports whether a lasting error ([driver.Lasting]) is reported and retried, instead of
+// returned: the caller waits already, or it is a runner, a LeaseManager or Partitions. mu is held.
+func (a *Acquisition) goesOn() bool { return a.answered || a.policy.Role != telemetry.Plain }
 
 // Identify reads the record of a holder that the backend's refusals do not name, once, so that
 // observers are notified of it.
 func (a *Acquisition) Identify(ctx context.Context) {
-	if slices.ContainsFunc(a.Attempts, func(t *Attempt) bool { return t.identified }) || !errors.Is(a.last, driver.ErrHeld) {
+	a.mu.Lock()
+	slot, ok := a.waiter.Unidentified()
+	ok = ok && errors.Is(a.last, driver.ErrHeld)
+	a.mu.Unlock()
+	if !ok {
 		return
 	}
-	i := slices.IndexFunc(a.Attempts, func(t *Attempt) bool { return t.refused && !t.reserved })
-	if i < 0 {
-		return
-	}
-	holder, err := a.client.Inspect(ctx, a.Attempts[i].req.Name)
+	holder, err := a.client.Inspect(ctx, a.slots[slot].name)
 	if err != nil || holder.State != driver.StateHeld {
 		holder = driver.Record{} // there is a holder, and nothing more is known of it
 	}
-	a.Attempts[i].report(holder)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.perform(a.waiter.Identified(slot, holder.Owner, holder.Token))
 }
 
-// waitUntilGranted sends requests until the lock is granted, ctx ends, or the client shuts
-// down. w is the caller's place in the queue.
-func (a *Acquisition) waitUntilGranted(ctx context.Context, w *waiter) (Grant, error) {
-	wake := make(chan struct{}, 1)
-	g, err := a.sendFirst(ctx, w)
-	for watched := false; ; {
-		switch {
-		case err == nil:
-			return g, nil
-		case ctx.Err() != nil: // the caller has gone
-			return Grant{}, a.client.WaitEnded(ctx, a.name, cmp.Or(a.client.queues.reason(w), err))
-		case errors.Is(err, driver.ErrInvalid), errors.Is(err, driver.ErrClosed):
-			return Grant{}, err
-		}
-		a.Identify(ctx)
-		a.client.queues.note(a.name, err)
-		if !watched {
-			defer a.watch(wake)()
-			watched = true
-		}
-		due := a.waitForNext(ctx, wake, w)
-		if ctx.Err() != nil {
-			return Grant{}, a.client.WaitEnded(ctx, a.name, a.last)
-		}
-		g, err = a.Try(ctx, due)
-	}
-}
-
-// sendFirst sends the first request of a waiter whose turn it is: the request that completes a
-// handoff, or an ordinary one, after other processes had time to send theirs.
-func (a *Acquisition) sendFirst(ctx context.Context, w *waiter) (Grant, error) {
-	if w.offer != nil {
-		return a.accept(ctx, w)
-	}
-	if yield := a.client.queues.yieldUntil(w) - a.client.now(); yield > 0 && !a.queued {
-		select {
-		case <-time.After(yield):
-		case <-ctx.Done():
-			return Grant{}, ctx.Err()
-		}
-	}
-	return a.Try(ctx, a.candidates())
-}
-
-// JoinQueue has the acquisition wait in the backend's queue, if there is one, until LeaveQueue.
-// An acquisition of one of several slots does not: a waiter that was granted one slot would still
-// have its positions in the queues of the others.
-func (a *Acquisition) JoinQueue() {
-	if a.client.capabilities.Queue != nil && len(a.Attempts) == 1 && !a.queued {
-		a.queued = true
+// join says that the caller waits, until it is granted the lock or calls Abandon.
+func (a *Acquisition) join() {
+	if a.queued = a.waiter.Join(); a.queued {
 		a.client.queuedNames.Add(1)
+		a.client.positions.begin(a)
 	}
 }
 
-// LeaveQueue ends JoinQueue.
-func (a *Acquisition) LeaveQueue() {
+// notePosition notes what a request has shown of the position in the backend's queue. mu is held.
+func (a *Acquisition) notePosition(name string, answer waiter.Answer) {
+	if !a.queued {
+		return
+	}
+	a.client.positions.note(func(p *waitqueue.Positions[*Acquisition]) {
+		switch answer.Outcome {
+		case waiter.Granted:
+			p.Granted(name)
+		case waiter.Refused:
+			position := 0
+			if answer.Holder != nil {
+				position = answer.Holder.Position
+			}
+			p.Refused(name, position)
+		case waiter.Failed:
+			p.Failed(name)
+		}
+	})
+}
+
+// leave ends the wait. granted is the slot that was granted, or -1. mu is held.
+func (a *Acquisition) leave(granted int) {
+	a.perform(a.waiter.Leave(granted))
 	if a.queued {
 		a.queued = false
 		a.client.queuedNames.Add(-1)
+		a.client.positions.end(a)
 	}
 }
 
-// giveUpPosition gives up a position that the first request may have entered although no wait
-// followed: its answer was lost, or the caller's time was over. The end of a wait does the same.
-func (a *Acquisition) giveUpPosition() {
-	if a.queued && !a.waited {
-		a.client.capabilities.Queue.Wait(a.Attempts[0].req.Name, func(time.Duration) {})()
-	}
+// Abandon ends the wait, and cleans up every request that is in doubt. A grant does the same.
+func (a *Acquisition) Abandon() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.leave(-1)
 }
 
-// A position in the backend's queue is refreshed by a request, which is a write. A process that
-// waits for few names sends one at the poll interval. One that waits for many names refreshes
-// its positions less often, and reads the records at the poll interval.
-const (
-	refreshedPerRound  = 32 // names at most
-	maxRefreshInterval = 10 * time.Minute
-	minQueueFor        = time.Minute
-)
-
-// refreshRounds is in how many rounds, one at each poll interval, this process refreshes its
-// positions.
-func (c *Client) refreshRounds() int64 {
-	return 1 + max(c.queuedNames.Load()-1, 0)/refreshedPerRound
-}
-
-// refreshInterval is how long after a request the next one is due to refresh the position.
-func (a *Acquisition) refreshInterval() time.Duration {
-	poll := a.settings.WatchedPoll
-	return max(poll, min(poll*time.Duration(a.client.refreshRounds()), maxRefreshInterval))
-}
-
-// queueFor is how long a position lasts without another request: three of them may fail.
-func (a *Acquisition) queueFor() time.Duration {
-	return min(max(4*a.refreshInterval(), minQueueFor), driver.MaxTTL)
-}
-
-// Abandon cleans up every request that is in doubt. The acquisition is over then.
-func (a *Acquisition) Abandon() { a.abandonOthers(nil) }
-
-// abandonOthers cleans up the requests in doubt of all attempts but the one that was granted.
-func (a *Acquisition) abandonOthers(granted *Attempt) {
-	for _, t := range a.Attempts {
-		if t != granted {
-			t.abandon()
-		}
-	}
-}
-
-// WaitEnded returns an error that says both why waiting ended and what kept the lock, if that
-// is known. After Shutdown it is cause.ErrShutdown.
+// WaitEnded returns an error that says both why waiting ended and why the lock was not granted,
+// if that is known. After Shutdown it is cause.ErrShutdown.
 func (c *Client) WaitEnded(ctx context.Context, name string, kept error) error {
 	if c.closing.Err() != nil {
 		return cause.ErrShutdown

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
 	"github.com/holdfast-go/holdfast/leases"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // A grant whose reply comes after the lease's own loss time makes no hold, and does not keep the
@@ -71,7 +71,9 @@ func TestCanceledRequestIsInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		under := store.Locker()
-		c := locktest.NewClient(t, locktest.Scripted{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+		c := locktest.NewClient(t, locktest.Scripted{Locker: under, OnAcquire: func(
+			ctx context.Context, req driver.Request,
+		) (holdfast.Lease, error) {
 			_, _ = under.TryAcquire(ctx, req) // applied, and the reply comes too late
 			<-ctx.Done()
 			return holdfast.Lease{}, fmt.Errorf("%w: %w", ctx.Err(), context.Cause(ctx))
@@ -98,7 +100,9 @@ func TestCanceledRequestIsInDoubt(t *testing.T) {
 func TestCanceledCallerTriesNoOtherSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		requests := 0
-		c := locktest.NewClient(t, locktest.Scripted{Locker: memory.New(), OnAcquire: func(ctx context.Context, _ driver.Request) (holdfast.Lease, error) {
+		c := locktest.NewClient(t, locktest.Scripted{Locker: memory.New(), OnAcquire: func(
+			ctx context.Context, _ driver.Request,
+		) (holdfast.Lease, error) {
 			requests++
 			<-ctx.Done()
 			return holdfast.Lease{}, context.Cause(ctx)
@@ -117,7 +121,9 @@ func TestCauseOfTheContextIsNoOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		under := store.Locker()
-		c := locktest.NewClient(t, locktest.Scripted{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+		c := locktest.NewClient(t, locktest.Scripted{Locker: under, OnAcquire: func(
+			ctx context.Context, req driver.Request,
+		) (holdfast.Lease, error) {
 			l, err := under.TryAcquire(ctx, req)
 			if req.Name != "inner" {
 				return l, err
@@ -142,7 +148,8 @@ func TestErrHeldWithoutARecordIsARefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen locktest.Events
 		f := locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			return map[string]locktest.Fault{locktest.OpAcquire: {Refuse: &driver.OpError{Op: "acquire", Backend: "x", Name: "job", Err: holdfast.ErrHeld}}}[op]
+			return map[string]locktest.Fault{locktest.OpAcquire: {Refuse: &driver.OpError{Op: "acquire", Backend: "x", Name: "job",
+				Err: holdfast.ErrHeld}}}[op]
 		})
 		c := locktest.NewClient(t, f, holdfast.WithObserver(seen.Observe))
 		if _, err := c.TryLock(t.Context(), "job"); !errors.Is(err, holdfast.ErrHeld) {
@@ -215,7 +222,7 @@ func TestOwnBrokenLeaseDoesNotKeepItsWaiter(t *testing.T) {
 							return locktest.Fault{}
 						}
 						time.AfterFunc(time.Millisecond, func() {
-							if err := breaker.Break(context.Background(), "job", 0); err != nil {
+							if err := breaker.Break(context.Background(), "job", driver.BreakAnybody()); err != nil {
 								t.Error(err)
 							}
 							ahead.Store(0)

@@ -3,12 +3,11 @@ package engine
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/dispatch"
 	"github.com/holdfast-go/holdfast/internal/event"
-	"github.com/holdfast-go/holdfast/internal/scheduler"
 	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
@@ -28,19 +27,24 @@ func (c *Client) CleanUp(l driver.Lease, until, limit time.Duration, emit Emit) 
 		return
 	}
 	u := &cleanup{client: c, lease: l, until: until, limit: limit, emit: emit}
-	u.Do, u.Patience = u.run, timing.Patience(limit)
-	c.cleanups.Set(&u.Entry, c.now(), false)
+	c.cleanups.Set(u, c.now(), false)
 }
 
 // cleanup is the cleanup of one request.
 type cleanup struct {
-	scheduler.Entry
+	dispatch.Plan
 	client   *Client
 	lease    driver.Lease
 	until    time.Duration
 	limit    time.Duration // of each release
 	emit     Emit
 	attempts int
+}
+
+func newCleanups(c *Client) *dispatch.Schedule[*cleanup] {
+	return dispatch.NewSchedule(c.now, dispatch.Single(&c.cleaners, cleanupLimit, func(u *cleanup) dispatch.Call {
+		return dispatch.Call{Do: u.run, Patience: timing.Patience(u.limit)}
+	}), nil)
 }
 
 // run sends one release, and plans the next one unless the cleanup has ended.
@@ -58,30 +62,16 @@ func (u *cleanup) run() {
 	}
 	backoff := timing.Backoff(u.attempts, min(l.TTL/100, time.Second), min(l.TTL/4, 10*time.Second))
 	u.attempts++
-	c.cleanups.Set(&u.Entry, c.now()+min(backoff, max(u.until-c.now(), 0)+time.Millisecond), err != nil)
+	c.cleanups.Set(u, c.now()+min(backoff, max(u.until-c.now(), 0)+time.Millisecond), err != nil)
 	if c.base.Err() != nil || !closing && c.closing.Err() != nil {
 		c.cleanups.RunAllNow() // Shutdown has begun and may not have seen this plan
 	}
 }
 
-// releaseLimit is how many releases may be under way at once during Shutdown. Thousands would
-// wait for connections, and their time limits would end there.
-const releaseLimit = 64
-
-// releaseOnce sends one release with a time limit of its own.
+// releaseOnce sends one release of a cleanup.
 func (c *Client) releaseOnce(ctx context.Context, l driver.Lease, limit time.Duration) error {
 	if c.closing.Err() != nil {
-		select {
-		case c.releasing <- struct{}{}:
-			done := sync.OnceFunc(func() { <-c.releasing })
-			defer done()
-			hung := time.AfterFunc(timing.Patience(limit), done)
-			defer hung.Stop()
-		case <-c.base.Done(): // Shutdown has given up, and closes the Locker
-		}
+		return c.releases.sendLimited(ctx, l, limit)
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	// Promise 6: the lease has the ID of this acquisition, so no other holder's lock is released.
-	return c.locker.Release(ctx, l)
+	return c.releases.send(ctx, l, limit)
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // Requests of one caller may land until one TTL after the last of them was sent, and are cleaned

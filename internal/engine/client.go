@@ -16,10 +16,11 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/internal/batchread"
+	"github.com/holdfast-go/holdfast/internal/cause"
 	"github.com/holdfast-go/holdfast/internal/clock"
+	"github.com/holdfast-go/holdfast/internal/dispatch"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/renewal"
-	"github.com/holdfast-go/holdfast/internal/scheduler"
 	"github.com/holdfast-go/holdfast/internal/settings"
 	"github.com/holdfast-go/holdfast/internal/sightings"
 	"github.com/holdfast-go/holdfast/internal/worker"
@@ -30,27 +31,31 @@ type Client struct {
 	locker         driver.Locker  // the driver, or what measures its calls
 	original       driver.Locker  // the driver
 	hook           telemetry.Hook // or nil
-	limits         driver.Limits
+	info           driver.Info
 	capabilities   driver.Capabilities
 	defaults       settings.Config      // the options given to New
 	requestTimeout time.Duration        // by default
 	now            func() time.Duration // elapsed time
 	reader         *batchread.Reader    // nil where the backend does not read in batches
 	sightings      *sightings.Memory
-	managedNames   atomic.Int64 // of all LeaseManagers
-	queuedNames    atomic.Int64 // that acquisitions wait for in the backend's queue
+	waiter         driver.WaiterID // of all callers, in the backend's queues
+	managedNames   atomic.Int64    // of all LeaseManagers
+	queuedNames    atomic.Int64    // that acquisitions wait for in the backend's queue
 
 	logger    *slog.Logger
 	renewer   *renewal.Renewer
 	queues    queues
+	positions positions
 	wakeups   wakeups
-	observers []*event.Observer
-	cleanups  *scheduler.Scheduler
+	observers []*event.Observer // the first one logs
+	notices   event.Repeats     // of callers that wait
+	releases  *releases
+	cleanups  *dispatch.Schedule[*cleanup]
 	cleaners  worker.Group // the running cleanups
 
 	work       worker.Group // calls that acquire, and every hold until it is released
-	background worker.Group // cleanups, releases by Shutdown, runners' own goroutines
-	observing  worker.Group // the running observers
+	background worker.Group // cleanups, releases by Shutdown and of queue locks, runners' own goroutines
+	observing  observing    // the running observers
 
 	closing    context.Context // ends, with cause.ErrShutdown, when Shutdown begins
 	endClosing context.CancelCauseFunc
@@ -61,8 +66,8 @@ type Client struct {
 	holds        map[*Hold]struct{} // not released yet
 	participants map[Participant]struct{}
 
+	dropped       atomic.Int64 // events that were dropped, and not reported to the hook yet
 	shutdownBegun atomic.Bool
-	releasing     chan struct{} // has a value for each release under way during Shutdown
 	shutdownDone  chan struct{} // closed when Shutdown is done
 	shutdownErr   error         // readable once shutdownDone is closed
 }
@@ -92,37 +97,47 @@ func New(locker driver.Locker, cfg Config) (*Client, error) {
 		owner := defaultOwner()
 		cfg.Lock.Owner = &owner
 	}
-	limits := locker.Limits()
-	s, err := cfg.Lock.Resolve(limits)
+	info := locker.Info()
+	s, err := cfg.Lock.Resolve(info.Limits)
+	if err == nil {
+		err = s.CheckMode(info)
+	}
 	if err != nil {
 		return nil, err
 	}
 	original := locker
+	cfg.Hook = guardHook(cfg.Hook, cfg.Logger, cfg.Elapsed)
 	locker = measureCalls(original, cfg.Hook, cfg.Elapsed)
 	observers := append([]*event.Observer{event.NewObserver(logTo(cfg.Logger))}, cfg.Lock.Observers...)
 	cfg.Lock.Observers = nil
 	c := &Client{
-		locker: locker, original: original, hook: cfg.Hook, limits: limits, capabilities: locker.Capabilities(),
+		locker: locker, original: original, hook: cfg.Hook, info: info, capabilities: locker.Capabilities(),
 		defaults: cfg.Lock, requestTimeout: s.RequestTimeout, now: cfg.Elapsed, sightings: sightings.New(cfg.Elapsed),
 		logger: cfg.Logger, renewer: renewal.New(locker, cfg.Elapsed, cfg.Logger, cfg.Hook != nil),
 		holds: map[*Hold]struct{}{}, participants: map[Participant]struct{}{},
-		releasing: make(chan struct{}, releaseLimit), shutdownDone: make(chan struct{}),
+		shutdownDone: make(chan struct{}), waiter: driver.NewWaiterID(),
 	}
-	c.cleanups = scheduler.New(c.now, cleanupLimit, 0, &c.cleaners)
+	c.cleanups = newCleanups(c)
 	c.closing, c.endClosing = context.WithCancelCause(context.Background())
 	c.base, c.endBase = context.WithCancel(context.Background())
-	c.reader = batchread.New(c.closing, c.capabilities.BatchInspector, c.now, s.RequestTimeout)
+	c.positions.queue, c.positions.waiter, c.positions.now = c.capabilities.Queue, c.waiter, c.now
+	c.positions.closing, c.positions.base, c.positions.planned = c.closing, c.base, make(chan struct{}, 1)
+	c.releases = newReleases(c.base, locker)
+	c.reader = batchread.New(c.closing, c.capabilities.BatchInspector, c.waiter, c.now, s.RequestTimeout)
 	c.observers = observers
 	return c, nil
 }
 
 // Settings resolves and checks the options of one lock.
 func (c *Client) Settings(name string, cfg settings.Config) (settings.Settings, error) {
-	s, err := cfg.Resolve(c.limits)
+	s, err := cfg.Resolve(c.info.Limits)
 	if err != nil {
 		return s, err
 	}
-	return s, ValidateSlots(name, s.Slots, c.limits)
+	if err := s.CheckMode(c.info); err != nil {
+		return s, err
+	}
+	return s, ValidateSlots(name, s.Slots, c.info.Limits)
 }
 
 // Emit reports an event.
@@ -142,16 +157,32 @@ func (c *Client) EmitTo(observers []*event.Observer) Emit {
 	return func(e event.Event) {
 		limit := observerBacklog + eventsPerName*int(c.managedNames.Load())
 		for _, o := range all {
-			if !o.Emit(e, limit, c.observing.Go, c.logger) && c.hook != nil {
-				c.hook.Dropped()
+			if !o.Emit(e, limit, &c.observing, c.logger) && c.hook != nil {
+				c.noteDropped()
 			}
 		}
 	}
 }
 
+// noteDropped reports to the hook that an event was dropped. A goroutine of its own calls the hook,
+// because an event may be reported while a mutex is held.
+func (c *Client) noteDropped() {
+	if c.dropped.Add(1) > 1 {
+		return // the goroutine that exists reports this one, too
+	}
+	c.observing.Go(func() {
+		for left := int64(1); left > 0; left = c.dropped.Add(-1) {
+			c.hook.Dropped()
+		}
+	})
+}
+
 // Inspect reads a lock's record once.
 func (c *Client) Inspect(ctx context.Context, name string) (driver.Record, error) {
-	if err := driver.ValidateName(name, c.limits); err != nil {
+	if err := cause.Check(ctx); err != nil {
+		return driver.Record{}, err
+	}
+	if err := driver.ValidateName(name, c.info.Limits); err != nil {
 		return driver.Record{}, err
 	}
 	return c.inspect(ctx, name, c.requestTimeout)
@@ -165,6 +196,9 @@ func (c *Client) inspect(ctx context.Context, name string, limit time.Duration) 
 
 // List yields the records whose names begin with prefix.
 func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
+	if err := cause.Check(ctx); err != nil {
+		return func(yield func(driver.Record, error) bool) { yield(driver.Record{}, err) }
+	}
 	if c.capabilities.Lister == nil {
 		return func(yield func(driver.Record, error) bool) {
 			yield(driver.Record{}, driver.Errorf("holdfast: list: this backend cannot list its locks: %w", errors.ErrUnsupported))
@@ -174,8 +208,11 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[driver.Recor
 }
 
 // Break makes the backend refuse the present holder's renewals.
-func (c *Client) Break(ctx context.Context, name string, token uint64) error {
-	if err := driver.ValidateName(name, c.limits); err != nil {
+func (c *Client) Break(ctx context.Context, name string, target driver.BreakTarget) error {
+	if err := cause.Check(ctx); err != nil {
+		return err
+	}
+	if err := driver.ValidateBreak(name, target, c.info.Limits); err != nil {
 		return err
 	}
 	if c.capabilities.Breaker == nil {
@@ -183,7 +220,7 @@ func (c *Client) Break(ctx context.Context, name string, token uint64) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.requestTimeout)
 	defer cancel()
-	return c.capabilities.Breaker.Break(ctx, name, token)
+	return c.capabilities.Breaker.Break(ctx, name, target)
 }
 
 // The rest is what products need of a Client. Its fields are not exported, since holdfast.Client
@@ -192,8 +229,11 @@ func (c *Client) Break(ctx context.Context, name string, token uint64) error {
 // Locker returns the driver.
 func (c *Client) Locker() driver.Locker { return c.original }
 
-// Limits returns the backend's limits.
-func (c *Client) Limits() driver.Limits { return c.limits }
+// Info returns what the backend declares.
+func (c *Client) Info() driver.Info { return c.info }
+
+// Watches reports whether the backend's Waker also wakes those that have no position in a queue.
+func (c *Client) Watches() bool { return c.capabilities.Waker != nil && !c.info.WakesOnlyQueue }
 
 // Capabilities returns the backend's capabilities.
 func (c *Client) Capabilities() driver.Capabilities { return c.capabilities }
@@ -203,9 +243,6 @@ func (c *Client) Defaults() settings.Config { return c.defaults }
 
 // Now reads the elapsed-time clock.
 func (c *Client) Now() time.Duration { return c.now() }
-
-// Reader returns what reads records in batches; nil where the backend does not.
-func (c *Client) Reader() *batchread.Reader { return c.reader }
 
 // Sightings returns what the Client remembers of holders.
 func (c *Client) Sightings() *sightings.Memory { return c.sightings }

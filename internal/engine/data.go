@@ -12,7 +12,7 @@ import (
 
 // writer orders the writes of a hold's data.
 type writer struct {
-	turn   chan struct{} // capacity 1: taken by the call that writes
+	busy   chan struct{} // capacity 1: taken by the call that writes
 	writes uint64        // known writes of the data since the lock was acquired
 }
 
@@ -21,6 +21,9 @@ const writeAttempts = 6
 
 // ReadData returns the data stored with the lock.
 func (h *Hold) ReadData(ctx context.Context) ([]byte, error) {
+	if err := cause.Check(ctx); err != nil {
+		return nil, err
+	}
 	store, err := h.dataStore("read data")
 	if err != nil {
 		return nil, err
@@ -32,15 +35,29 @@ func (h *Hold) ReadData(ctx context.Context) ([]byte, error) {
 // WriteData replaces the data stored with the lock. It reads them only if they have changed
 // unknown to this hold.
 func (h *Hold) WriteData(ctx context.Context, data []byte) error {
+	if err := h.checkWrite(ctx); err != nil {
+		return err
+	}
 	return h.writeInTurn(ctx, "write data", false, func([]byte) ([]byte, error) { return data, nil })
 }
 
 // UpdateData reads the data stored with the lock, and writes what update returns.
 func (h *Hold) UpdateData(ctx context.Context, update func(old []byte) ([]byte, error)) error {
+	if err := h.checkWrite(ctx); err != nil {
+		return err
+	}
 	if update == nil {
 		return driver.Invalid("update", "nil", "a function")
 	}
 	return h.writeInTurn(ctx, "update data", true, update)
+}
+
+// checkWrite refuses what is certain before any request: the data of a shared lock belong to all of its holders.
+func (h *Hold) checkWrite(ctx context.Context) error {
+	if h.Mode() == driver.Shared {
+		return driver.Invalid("Mode", driver.Shared.String(), driver.Exclusive.String()+" to write the data of the lock")
+	}
+	return cause.Check(ctx)
 }
 
 // writeInTurn waits for the calls that write before, and writes what update makes of the data. It
@@ -48,19 +65,19 @@ func (h *Hold) UpdateData(ctx context.Context, update func(old []byte) ([]byte, 
 // for a moment, for example after a change of its primary, so there is a backoff.
 func (h *Hold) writeInTurn(ctx context.Context, op string, read bool, update func(old []byte) ([]byte, error)) error {
 	if h.writer.Load() == nil {
-		h.writer.CompareAndSwap(nil, &writer{turn: make(chan struct{}, 1)})
+		h.writer.CompareAndSwap(nil, &writer{busy: make(chan struct{}, 1)})
 	}
 	w := h.writer.Load()
 	select {
-	case w.turn <- struct{}{}:
+	case w.busy <- struct{}{}:
 	default:
 		select {
-		case w.turn <- struct{}{}:
+		case w.busy <- struct{}{}:
 		case <-ctx.Done():
 			return driver.Errorf("holdfast: %s %q: %w", op, h.Name(), ctx.Err()) // not its cause, which may be the loss of another lock
 		}
 	}
-	defer func() { <-w.turn }()
+	defer func() { <-w.busy }()
 	store, err := h.dataStore(op)
 	if err != nil {
 		return err
@@ -124,7 +141,7 @@ func (h *Hold) readData(ctx context.Context, store driver.DataStore) ([]byte, dr
 }
 
 func (h *Hold) writeData(ctx context.Context, store driver.DataStore, w *writer, data []byte, revision driver.DataRevision) error {
-	if err := driver.ValidateData(data, h.client.limits); err != nil {
+	if err := driver.ValidateData(data, h.client.info.Limits); err != nil {
 		return err
 	}
 	if err := h.dataErr("write data"); err != nil {

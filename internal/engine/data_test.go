@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
 	"github.com/holdfast-go/holdfast/leases"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 func count(old []byte) ([]byte, error) {
@@ -118,7 +118,7 @@ func TestDataOfALostHold(t *testing.T) {
 		locktest.MustAdd(t, m, "a")
 		synctest.Wait()
 		steal := func() {
-			if err := l.Capabilities().Breaker.BreakNow(t.Context(), "a", 0); err != nil {
+			if err := l.Capabilities().Breaker.BreakNow(t.Context(), "a", driver.BreakAnybody()); err != nil {
 				t.Fatal(err)
 			}
 			locktest.MustTryLock(t, locktest.NewClient(t, store.Locker()), "a", holdfast.WithData([]byte("another's")))
@@ -262,7 +262,8 @@ func TestLateWriteOfData(t *testing.T) {
 				locktest.MustAdd(t, m, "a")
 				synctest.Wait()
 				store.late = c.late
-				if err := held(t, m, "a").UpdateData(t.Context(), func([]byte) ([]byte, error) { return []byte("a"), nil }); !errors.Is(err, context.DeadlineExceeded) {
+				if err := held(t, m, "a").UpdateData(t.Context(), func([]byte) ([]byte, error) { return []byte("a"), nil }); !errors.Is(err,
+					context.DeadlineExceeded) {
 					t.Fatalf("the first update: %v", err)
 				}
 				store.took()
@@ -361,7 +362,8 @@ func TestDataConflictsAreRetried(t *testing.T) {
 		own := fmt.Errorf("the update's own: %w", driver.ErrConflict)
 		store.lag = 0
 		store.took()
-		if err := held(t, m, "a").UpdateData(t.Context(), func([]byte) ([]byte, error) { return nil, own }); err != own || store.took() != [2]int{1, 0} { //nolint:errorlint // it is returned as it is
+		err = held(t, m, "a").UpdateData(t.Context(), func([]byte) ([]byte, error) { return nil, own })
+		if err != own || store.took() != [2]int{1, 0} { //nolint:errorlint // it is returned as it is
 			t.Errorf("an update that fails: %v", err)
 		}
 		if data, err := held(t, m, "a").Data(t.Context()); string(data) != "2" || err != nil {

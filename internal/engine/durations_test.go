@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // The largest duration, which is commonly written for "forever", is allowed and does not overflow.
@@ -70,7 +70,8 @@ func TestLargestDurations(t *testing.T) {
 	t.Run("PollInterval", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var requests atomic.Int64
-			c := locktest.NewClient(t, locktest.Scripted{Locker: memory.New(), OnAcquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
+			c := locktest.NewClient(t, locktest.Scripted{Locker: memory.New(), OnAcquire: func(_ context.Context,
+				req driver.Request) (holdfast.Lease, error) {
 				requests.Add(1)
 				return holdfast.Lease{}, &holdfast.HeldError{Record: holdfast.Record{Name: req.Name}}
 			}}, holdfast.WithPollInterval(ever))
@@ -87,7 +88,8 @@ func TestLargestDurations(t *testing.T) {
 	t.Run("remaining time", func(t *testing.T) { // what time.Time.Sub saturates at
 		synctest.Test(t, func(t *testing.T) {
 			var requests atomic.Int64
-			c := locktest.NewClient(t, locktest.Scripted{Locker: memory.New(), OnAcquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
+			c := locktest.NewClient(t, locktest.Scripted{Locker: memory.New(), OnAcquire: func(_ context.Context,
+				req driver.Request) (holdfast.Lease, error) {
 				requests.Add(1)
 				return holdfast.Lease{}, &holdfast.HeldError{Record: holdfast.Record{Name: req.Name, Remaining: ever, RemainingKnown: true}}
 			}}, holdfast.WithPollInterval(10*time.Second))
@@ -102,7 +104,8 @@ func TestLargestDurations(t *testing.T) {
 	t.Run("TTL of the holder seen", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var once sync.Once
-			c := locktest.NewClient(t, locktest.Scripted{Locker: memory.New(), OnAcquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
+			c := locktest.NewClient(t, locktest.Scripted{Locker: memory.New(), OnAcquire: func(_ context.Context,
+				req driver.Request) (holdfast.Lease, error) {
 				if !req.Replace.IsZero() {
 					once.Do(func() {
 						t.Errorf("a waiter of %v takes over from a live holder whose TTL is %v", 200*time.Millisecond, ever)

@@ -23,18 +23,23 @@ func (f *Failures) Add(name string, err error) {
 	f.Names = append(f.Names, name)
 }
 
-// List returns the first few names in order, and the number of the others.
+// List returns the names in order; of more than ten their number and the first few.
 func (f *Failures) List() string {
-	const most = 10
+	const most, examples = 10, 3
 	slices.Sort(f.Names)
+	names := f.Names
+	if len(names) > most {
+		names = names[:examples]
+	}
 	var list []string
-	for _, name := range f.Names[:min(len(f.Names), most)] {
+	for _, name := range names {
 		list = append(list, driver.Quote(name))
 	}
-	if more := len(f.Names) - most; more > 0 {
-		list = append(list, fmt.Sprintf("%d more", more))
+	some := strings.Join(list, ", ")
+	if len(names) < len(f.Names) {
+		return fmt.Sprintf("%d locks, such as %s", len(f.Names), some)
 	}
-	return strings.Join(list, ", ")
+	return some
 }
 
 // Err returns the error of an operation that did not release these names; nil if none failed.

@@ -20,7 +20,8 @@ import (
 //     their requests first, since they learn of a release later.
 //   - Where the backend orders the waiters of all processes, that does it: the waiter of this process
 //     has the last position.
-//   - Without a Watcher or a Queue there are no handoffs: processes that poll would hardly ever find the
+//   - Only an exclusive hold hands over, and to an exclusive one: a shared lock is free for other readers already.
+//   - Without a Waker there are no handoffs: processes that poll would hardly ever find the
 //     lock free.
 const (
 	handoffWindow = 50 * time.Millisecond
@@ -31,7 +32,7 @@ const (
 // canHandOver reports whether the backend hands over, and wakes other processes after a
 // release.
 func (c *Client) canHandOver() bool {
-	return c.capabilities.HandOverer != nil && (c.capabilities.Watcher != nil || c.capabilities.Queue != nil)
+	return c.capabilities.HandOverer != nil && c.capabilities.Waker != nil
 }
 
 // handoffDeadline is the end of the handoff window of a lock that this process took at start.
@@ -58,7 +59,7 @@ func (o *offer) resolve(taken bool) {
 // has it now. The waiter sends the request, with a time limit no longer than a release's.
 func (h *Hold) handOver() bool {
 	c := h.client
-	if !c.canHandOver() || c.now() >= h.handoffUntil {
+	if !c.canHandOver() || c.now() >= h.handoffUntil || h.Mode() == driver.Shared {
 		return false
 	}
 	o := c.queues.offer(h)
@@ -78,12 +79,12 @@ func (h *Hold) yieldUntil() time.Duration {
 // accept sends the request that completes a handoff. If it fails, the hold releases the lock,
 // and the waiter sends an ordinary request. In both cases the end of the old hold is reported
 // before the beginning of the new one.
-func (a *Acquisition) accept(ctx context.Context, w *waiter) (Grant, error) {
+func (a *Acquisition) accept(ctx context.Context, w *localWaiter) (Grant, error) {
 	from := w.offer.hold
 	handOver := func(ctx context.Context, req driver.Request) (driver.Lease, error) {
 		return a.client.capabilities.HandOverer.HandOver(ctx, from.entry.Lease, req)
 	}
-	g, err := a.send(ctx, a.Attempts[from.slot], min(a.settings.RequestTimeout, from.entry.Timing.RequestTimeout), handOver)
+	g, err := a.send(ctx, from.Slot(), min(a.settings.RequestTimeout, from.entry.Timing.RequestTimeout), handOver)
 	w.offer.resolve(err == nil)
 	if err == nil {
 		g.handoffUntil = from.handoffUntil
@@ -93,22 +94,24 @@ func (a *Acquisition) accept(ctx context.Context, w *waiter) (Grant, error) {
 	}
 	select {
 	case <-w.slotFreed: // the hold is released, or this process freed another slot
-		return a.Try(ctx, a.candidates())
+		a.noteFreed(w)
+		a.start(a.client.now())
+		return a.Try(ctx)
 	case <-ctx.Done():
 		return Grant{}, err
 	}
 }
 
-// offer begins the first waiter's turn with an offer of a hold's lock. It returns nil if nobody
+// offer admits the first waiter with an offer of a hold's lock. It returns nil if nobody
 // waits for that slot, or if the first waiter already sends requests. A waiter with a shorter
 // TTL is not offered the lock: other processes have seen the longer TTL, and would notice the
 // crash of the new holder too late.
 func (qs *queues) offer(h *Hold) *offer {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	q := qs.byName[lockOf(h.Name(), h.slot)]
+	q := qs.byName[lockOf(h.Name(), h.Slot())]
 	w := q.first()
-	if w == nil || w.hasTurn || w.slots <= h.slot || w.ttl < h.entry.Lease.TTL {
+	if w == nil || w.isAdmitted || w.mode == driver.Shared || w.slots <= h.Slot() || w.ttl < h.entry.Lease.TTL {
 		return nil
 	}
 	w.offer = &offer{hold: h, outcome: make(chan bool, 1)}

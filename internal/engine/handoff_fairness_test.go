@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // Other processes have their turn: handoffs go on for a twentieth of a second at most. Then the
@@ -80,12 +80,12 @@ type lateWatcher struct {
 
 func (l lateWatcher) Capabilities() driver.Capabilities {
 	a := l.Faulty.Capabilities()
-	a.Watcher = l
+	a.Waker = l
 	return a
 }
 
-func (l lateWatcher) Watch(name string, wake func()) (stop func()) {
-	return l.Locker.Capabilities().Watcher.Watch(name, func() { time.AfterFunc(l.after, wake) })
+func (l lateWatcher) Wake(name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
+	return l.Locker.Capabilities().Waker.Wake(name, waiter, func(up driver.Wakeup) { time.AfterFunc(l.after, func() { wake(up) }) })
 }
 
 // A process that is ten times as far from the backend has its turn too, while fifty callers of a
@@ -94,7 +94,8 @@ func TestHandoffsLeaveADistantProcessItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		at := func(d time.Duration) lateWatcher {
-			return lateWatcher{locktest.NewFaulty(t, store.Locker(), func(string, int, holdfast.Lease) locktest.Fault { return locktest.Fault{Delay: d} }), d / 2}
+			return lateWatcher{locktest.NewFaulty(t, store.Locker(),
+				func(string, int, holdfast.Lease) locktest.Fault { return locktest.Fault{Delay: d} }), d / 2}
 		}
 		here, there := locktest.NewClient(t, at(2*time.Millisecond)), locktest.NewClient(t, at(22*time.Millisecond))
 		ctx, stop := context.WithCancel(t.Context())

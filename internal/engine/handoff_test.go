@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // line starts waiters of one name, one after another. Each works with its hold, and notes its
@@ -250,7 +250,7 @@ func TestNoHandoffOfAnothersLock(t *testing.T) {
 		h := locktest.MustLock(t, here, "n")
 		q := newLine(t)
 		q.join(here, "next", time.Millisecond)
-		if err := f.Locker.Capabilities().Breaker.BreakNow(t.Context(), "n", 0); err != nil {
+		if err := f.Locker.Capabilities().Breaker.BreakNow(t.Context(), "n", driver.BreakAnybody()); err != nil {
 			t.Fatal(err)
 		}
 		taken := locktest.MustTryLock(t, there, "n")

@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/internal/cause"
+	"github.com/holdfast-go/holdfast/internal/engine/waiter"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/renewal"
 	"github.com/holdfast-go/holdfast/internal/timing"
@@ -25,14 +26,30 @@ type Hold struct {
 	ended        atomic.Pointer[error]      // the cause of the end of its context, or nil
 	policy       *Policy
 	entry        renewal.Entry
-	slot         int
+	slot         int32                   // below 1,000; shares a word with managed
 	managed      bool                    // Do, a runner, a LeaseManager or Partitions releases it after its work
 	release      atomic.Pointer[release] // nil until it begins
-	inDoubt      InDoubt                 // a duplicate of the acquiring request may land
+	inDoubt      waiter.InDoubt          // a duplicate of the acquiring request may land
 	takenAt      time.Duration           // when the queue was notified of it
 	nextHolder   *Hold                   // of this process, in the same queue
 	handoffUntil time.Duration           // a release after this moment is not a handoff
 	writer       atomic.Pointer[writer]  // of its data; nil until it is used
+	handle       atomic.Pointer[any]     // what the program has of it; nil until it asks
+}
+
+// OwnedByFunction reports whether Do, a runner or Partitions releases the hold when its function has returned.
+func (h *Hold) OwnedByFunction() bool { return h.managed && h.policy.Role != telemetry.Managed }
+
+// InMultiHold reports whether the hold is released together with others.
+func (h *Hold) InMultiHold() bool { return h.policy.multi != nil }
+
+// Handle returns what the program has of the hold, the same each time. newHandle makes it.
+func (h *Hold) Handle(newHandle func() any) any {
+	if h.handle.Load() == nil {
+		made := newHandle()
+		h.handle.CompareAndSwap(nil, &made)
+	}
+	return *h.handle.Load()
 }
 
 // ownContext is the context that a hold ends.
@@ -44,7 +61,8 @@ type ownContext struct {
 // Policy is what the holds of one acquisition, or of many, have in common.
 type Policy struct {
 	renewal.Policy
-	Over func(h *Hold, released bool) // is called when a hold is lost, and when it is released; or nil
+	Over  func(h *Hold, released bool) // is called when a hold is lost, and when it is released; or nil
+	multi *MultiHold                   // whose member the hold is, or nil
 }
 
 // over calls Over.
@@ -59,6 +77,7 @@ type holdContext struct {
 	context.Context
 	hold  *Hold
 	outer *holdContext // of the hold within whose context this one was made, or nil
+	multi *MultiHold   // nil unless it is the innermost context of a MultiHold; hold is its last member then
 }
 
 type holdKey struct{}
@@ -81,32 +100,59 @@ func (in *holdContext) String() string {
 
 // WithHold returns a context of the hold that descends from ctx. ctx may be of other holds.
 func WithHold(ctx context.Context, h *Hold) context.Context {
-	return &holdContext{ctx, h, holdContextFrom(ctx)}
+	return &holdContext{ctx, h, holdContextFrom(ctx), nil}
 }
 
 func holdContextFrom(ctx context.Context) *holdContext {
+	if ctx == nil {
+		return nil
+	}
 	in, _ := ctx.Value(holdKey{}).(*holdContext)
 	return in
 }
 
 // HoldFrom returns the innermost hold whose context ctx descends from. It returns false if there
-// is none.
+// is none, or if that is a MultiHold: the caller has to say which of its members it means.
 func HoldFrom(ctx context.Context) (*Hold, bool) {
-	if in := holdContextFrom(ctx); in != nil {
+	if in := holdContextFrom(ctx); in != nil && in.multi == nil {
 		return in.hold, true
 	}
 	return nil, false
 }
 
+// Encloses reports whether ctx descends from the hold's context, directly or through that of another hold.
+func (h *Hold) Encloses(ctx context.Context) bool {
+	for in := holdContextFrom(ctx); in != nil; in = in.outer {
+		if in.hold == h {
+			return true
+		}
+	}
+	return false
+}
+
 // NewHold makes a hold of a lease that was granted to a, and begins to renew it. The hold's
 // context descends from parent.
 func (c *Client) NewHold(parent context.Context, a *Acquisition, g Grant, managed bool) *Hold {
+	h := c.PrepareHold(parent, a, g, managed)
+	h.Begin(g)
+	return h
+}
+
+// PrepareHold makes a hold. Begin must follow.
+func (c *Client) PrepareHold(parent context.Context, a *Acquisition, g Grant, managed bool) *Hold {
 	h := &Hold{client: c, managed: managed, parent: parent, policy: a.policy,
-		slot: g.attempt.slot, inDoubt: g.attempt.inDoubt, handoffUntil: g.handoffUntil}
+		slot: int32(g.slot), inDoubt: g.inDoubt, handoffUntil: g.handoffUntil}
 	h.entry.Init(&a.policy.Policy, g.lease, h)
 	if m := h.measure(parent, telemetry.Hold); m != nil {
 		h.parent = m
 	}
+	return h
+}
+
+// Begin reports the hold and begins to renew its lease. It calls no function of a user, so the caller
+// may hold a mutex.
+func (h *Hold) Begin(g Grant) {
+	c := h.client
 	c.mu.Lock()
 	c.holds[h] = struct{}{}
 	c.mu.Unlock()
@@ -116,7 +162,6 @@ func (c *Client) NewHold(parent context.Context, a *Acquisition, g Grant, manage
 	if c.closing.Err() != nil {
 		h.shutDown(c.closing) // Shutdown may not have seen this hold
 	}
-	return h
 }
 
 // shutDown ends the hold's context for a Shutdown, and releases the lock.
@@ -163,7 +208,7 @@ func (h *Hold) makeContext() *ownContext {
 		parent = context.WithoutCancel(parent) // the cause is what ended the hold first
 	}
 	ctx, cancel := context.WithCancelCause(parent)
-	own := &ownContext{holdContext{ctx, h, holdContextFrom(parent)}, cancel}
+	own := &ownContext{holdContext{ctx, h, holdContextFrom(parent), nil}, cancel}
 	if !h.ctx.CompareAndSwap(nil, own) {
 		cancel(nil)
 		return h.ctx.Load()
@@ -175,6 +220,9 @@ func (h *Hold) makeContext() *ownContext {
 // context has ended: a later one may be followed by the release, while the first is still at it.
 func (h *Hold) cancel(cause error) {
 	h.ended.CompareAndSwap(nil, &cause)
+	if h.policy.multi != nil {
+		h.policy.multi.memberEnded(h, *h.ended.Load())
+	}
 	// Promise 1: the context ends before the release is sent.
 	if own := h.ctx.Load(); own != nil {
 		own.cancel(*h.ended.Load())
@@ -199,13 +247,16 @@ func (h *Hold) contextErr() error {
 }
 
 // Lease returns the lease with its ID.
-func (h *Hold) Lease() driver.Lease { return h.entry.Lease }
+func (h *Hold) Lease() driver.Lease { return h.client.renewer.Lease(&h.entry) }
 
 // Name returns the name of the lock's record, which is that of the slot.
 func (h *Hold) Name() string { return h.entry.Lease.Name }
 
 // Slot returns the slot that is held, counted from 0.
-func (h *Hold) Slot() int { return h.slot }
+func (h *Hold) Slot() int { return int(h.slot) }
+
+// Mode returns whether the lock is shared.
+func (h *Hold) Mode() driver.Mode { return h.entry.Lease.Mode }
 
 // Token returns the fencing token.
 func (h *Hold) Token() uint64 { return h.entry.Lease.Token }
@@ -247,14 +298,14 @@ func (h *Hold) ExpiresIn() time.Duration {
 }
 
 // String describes the lease without its ID.
-func (h *Hold) String() string { return "hold of the " + h.entry.Lease.String() }
+func (h *Hold) String() string { return "hold of the " + h.Lease().String() }
 
 // GoString keeps the ID out of %#v.
 func (h *Hold) GoString() string { return "holdfast.Hold(" + h.String() + ")" }
 
 // heldError is the error of a caller that this process's own hold keeps from the lock.
 func (h *Hold) heldError() error {
-	l := h.entry.Lease
+	l := &h.entry.Lease
 	return &driver.HeldError{Record: driver.Record{Name: l.Name, State: driver.StateHeld, Owner: l.Owner, Token: l.Token, TTL: l.TTL}}
 }
 

@@ -14,8 +14,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/engine"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/internal/bridge"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // No way of printing a hold or its context shows the lease's ID.
@@ -137,7 +137,7 @@ func TestContextOfAHoldThatEnds(t *testing.T) {
 			if why := context.Cause(ctx); !errors.Is(why, holdfast.ErrReleased) || !errors.Is(h.Err(), why) {
 				t.Fatalf("the cause is %v, and Err returns %v", why, h.Err())
 			}
-			if got, ok := holdfast.HoldFromContext(ctx); !ok || got != h {
+			if got, ok := holdfast.HoldFromContext(ctx); !ok || bridge.Hold(got) != bridge.Hold(h) {
 				t.Fatal("the context is not the hold's")
 			}
 		}
@@ -177,7 +177,7 @@ func TestContextEndsBeforeTheReleaseIsSent(t *testing.T) {
 		}
 		other := make(chan struct{})
 		go func() {
-			(*engine.Hold)(h).Cancel(errors.New("another reason"))
+			bridge.Hold(h).Cancel(errors.New("another reason"))
 			close(other)
 		}()
 		runtime.Gosched()

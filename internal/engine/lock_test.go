@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // runtime.Goexit in a function releases the lock, and Shutdown returns.
@@ -44,7 +44,9 @@ func TestContextEndsWhileTheLockIsGranted(t *testing.T) {
 		why := errors.New("canceled by the operator")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		under := memory.New()
-		c := locktest.NewClient(t, locktest.Scripted{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+		c := locktest.NewClient(t, locktest.Scripted{Locker: under, OnAcquire: func(
+			ctx context.Context, req driver.Request,
+		) (holdfast.Lease, error) {
 			l, err := under.TryAcquire(ctx, req)
 			cancel(why)
 			return l, err

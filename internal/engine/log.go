@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/event"
@@ -13,12 +14,28 @@ const maxLostNames = 10_000
 
 // logTo returns an observer that logs events. Losses and failures are warnings, overruns errors.
 // Acquiring a lock again after its loss is info, so that both show at the default level; elections
-// and step-downs are info too. All other successes are debug.
+// and step-downs are info too. All other successes are debug. A failure that lasts is logged at growing
+// distances, with how often it has happened.
 func logTo(logger *slog.Logger) func(event.Event) {
+	var failures event.Repeats
 	lost := map[string]struct{}{} // an observer is called for one event at a time
+	dropped := 0                  // events that no line has counted yet
 	return func(e event.Event) {
 		level, message := logLine(e)
+		attrs := logAttrs(e)
+		dropped += e.Dropped
 		switch e.Type {
+		case event.Error:
+			count, report := failures.Note(e.Op, e.Name, e.Time)
+			if !report {
+				return
+			}
+			if count.Times > 1 {
+				attrs = append(attrs, slog.Int("times", count.Times), slog.String("in", driver.FormatDuration(count.In.Round(100*time.Millisecond))))
+			}
+			if count.Many {
+				attrs = append(attrs, slog.Bool("others", true)) // other locks are counted, too
+			}
 		case event.Lost:
 			if len(lost) >= maxLostNames {
 				removeAny(lost)
@@ -31,7 +48,14 @@ func logTo(logger *slog.Logger) func(event.Event) {
 				message += " again after a loss"
 			}
 		}
-		logger.LogAttrs(context.Background(), level, "holdfast: "+message, logAttrs(e)...)
+		if !logger.Enabled(context.Background(), level) {
+			return
+		}
+		if dropped != 0 {
+			attrs = append(attrs, slog.Int("dropped", dropped))
+			dropped = 0
+		}
+		logger.LogAttrs(context.Background(), level, "holdfast: "+message, attrs...)
 	}
 }
 
@@ -68,6 +92,11 @@ func logLine(e event.Event) (slog.Level, string) {
 			return slog.LevelInfo, "waiting for a lock that this process itself holds"
 		}
 		return slog.LevelDebug, "waiting for a lock that another holds"
+	case event.Waiting:
+		if e.Leader {
+			return slog.LevelInfo, "campaigning, another instance leads"
+		}
+		return slog.LevelInfo, "waiting for a lock that another holds"
 	case event.SteppedDown:
 		return slog.LevelInfo, "stepped down as leader"
 	default:
@@ -83,7 +112,7 @@ func failureLine(op string, err error) string {
 	case "renew":
 		return "renewal failed, retrying"
 	case "release":
-		if driver.OutcomeKnown(err) {
+		if driver.OutcomeKnown(err) && !driver.Lasting(err) {
 			return "release failed"
 		}
 		return "release failed, retrying until the lease expires"
@@ -104,14 +133,17 @@ func logAttrs(e event.Event) []slog.Attr {
 	if e.Token != 0 {
 		attrs = append(attrs, slog.Uint64("token", e.Token))
 	}
+	if e.Shared {
+		attrs = append(attrs, slog.String("mode", driver.Shared.String()))
+	}
 	if e.Op != "" {
 		attrs = append(attrs, slog.String("op", e.Op))
 	}
 	if e.Err != nil {
 		attrs = append(attrs, slog.String("error", e.Err.Error()))
 	}
-	if e.Dropped != 0 {
-		attrs = append(attrs, slog.Int("dropped", e.Dropped))
+	if e.Waited != 0 {
+		attrs = append(attrs, slog.String("waited", driver.FormatDuration(e.Waited.Round(100*time.Millisecond))))
 	}
 	return attrs
 }

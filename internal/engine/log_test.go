@@ -15,7 +15,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // logOf returns a log of a level, and the option that makes a Client write to it.
@@ -225,6 +225,7 @@ func TestWaitingForALaterOwnHoldIsReported(t *testing.T) {
 			}()
 		}
 		time.Sleep(45 * time.Second)
+		out.take() // the wait for the other
 		if err := other.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}

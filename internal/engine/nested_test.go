@@ -10,7 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // Do from within Do for the same name fails at once: it would deadlock.
@@ -37,12 +37,13 @@ func TestLossOfTheOuterHoldIsNoLossOfTheInnerLock(t *testing.T) {
 		locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "inner")
 		outer := locktest.MustLock(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), locktest.Refuse(locktest.OpRenew))), "outer")
 		c := locktest.NewClient(t, store.Locker())
-		held := locktest.MustLock(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			if op == locktest.OpRelease {
-				return locktest.Fault{Delay: time.Hour, IgnoreContext: true}
-			}
-			return locktest.Fault{}
-		})), "slow")
+		held := locktest.MustLock(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(),
+			func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+				if op == locktest.OpRelease {
+					return locktest.Fault{Delay: time.Hour, IgnoreContext: true}
+				}
+				return locktest.Fault{}
+			})), "slow")
 		released := make(chan error)
 		go func() { released <- held.Release(context.Background()) }()
 		runner := locktest.NewRunner(t, c)

@@ -13,7 +13,7 @@ import (
 )
 
 // minReadInterval is the least time between two reads of Observe, however often the backend's
-// Watcher calls.
+// Waker calls.
 const minReadInterval = 50 * time.Millisecond
 
 // Observe yields the record of a lock, and again whenever its holder changes. It yields each
@@ -26,11 +26,10 @@ func (c *Client) Observe(ctx context.Context, name string, s settings.Settings) 
 		// The joined context ends a moment after Shutdown began, and a closed Locker fails.
 		ended := func() bool { return ctx.Err() != nil || c.closing.Err() != nil }
 		wakeUps := make(chan struct{}, 1)
-		watcher := c.capabilities.Watcher
 		var watching atomic.Bool
-		if watcher != nil {
-			defer watcher.Watch(name, func() {
-				watching.Store(true)
+		if c.Watches() {
+			defer c.capabilities.Waker.Wake(name, "", func(up driver.Wakeup) {
+				watching.Store(up.Kind != driver.WakingEnded)
 				notify(wakeUps)
 			})()
 		}
@@ -93,7 +92,7 @@ func nextRead(r driver.Record, s settings.Settings, watching bool, unchanged tim
 	poll := s.Poll
 	switch {
 	case r.State == driver.StateHeld:
-		poll = pollInterval(s, watching, r.Broken, unchanged)
+		poll = waiterSettings(s).PollInterval(watching, r.Broken, unchanged)
 	case watching:
 		poll = s.WatchedPoll
 	}

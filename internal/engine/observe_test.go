@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // inspected is a Locker that notes the reads of single records, and lets a test replace them.
@@ -30,7 +30,9 @@ func newInspected(l holdfast.Locker) *inspected { return &inspected{Locker: l, r
 // withWatcher adds the backend's own Watcher if the test asks for one.
 func (l *inspected) withWatcher(watcher bool) *inspected {
 	if watcher {
-		l.watch = l.Locker.Capabilities().Watcher.Watch
+		l.watch = func(name string, wake func()) (stop func()) {
+			return l.Locker.Capabilities().Waker.Wake(name, "", func(driver.Wakeup) { wake() })
+		}
 	}
 	return l
 }
@@ -51,12 +53,12 @@ func (l *inspected) Capabilities() driver.Capabilities {
 	if l.watch == nil {
 		return driver.Capabilities{}
 	}
-	return driver.Capabilities{Watcher: l}
+	return driver.Capabilities{Waker: l}
 }
 
-func (l *inspected) Watch(name string, wake func()) (stop func()) {
+func (l *inspected) Wake(name string, _ driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
 	l.watches.Add(1)
-	end := l.watch(name, wake)
+	end := l.watch(name, func() { wake(driver.Wakeup{}) })
 	return func() { end(); l.watches.Add(-1) }
 }
 
@@ -197,7 +199,8 @@ func TestObserveYieldsBreakAndExpiry(t *testing.T) {
 	withAndWithoutWatcher(t, func(t *testing.T, watcher bool) {
 		store := memory.NewStore()
 		dead := store.Locker()
-		if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("dead"), TTL: 100 * time.Second}); err != nil {
+		if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("dead"),
+			TTL: 100 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
 		l := newInspected(store.Locker()).withWatcher(watcher)
@@ -206,7 +209,7 @@ func TestObserveYieldsBreakAndExpiry(t *testing.T) {
 			t.Fatalf("held: %+v", got)
 		}
 		time.Sleep(time.Second)
-		if err := dead.Capabilities().Breaker.Break(t.Context(), "job", 0); err != nil {
+		if err := dead.Capabilities().Breaker.Break(t.Context(), "job", driver.BreakAnybody()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(25 * time.Second)

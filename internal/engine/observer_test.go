@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // An observer that ends its goroutine, as t.FailNow does, is notified of later events all the
@@ -76,7 +76,7 @@ func TestEventsAreInOrder(t *testing.T) {
 			_, err := c.Lock(context.Background(), "job")
 			next <- err
 		}()
-		if err := admin.BreakNow(context.Background(), "job", 0); err != nil {
+		if err := admin.BreakNow(context.Background(), "job", driver.BreakAnybody()); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-next; err != nil {
@@ -105,7 +105,9 @@ func TestHolderIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen locktest.Events
 		n := 0
-		c := locktest.NewClient(t, locktest.Scripted{Locker: memory.New(), OnAcquire: func(_ context.Context, req driver.Request) (holdfast.Lease, error) {
+		c := locktest.NewClient(t, locktest.Scripted{Locker: memory.New(), OnAcquire: func(
+			_ context.Context, req driver.Request,
+		) (holdfast.Lease, error) {
 			n++
 			rec := holdfast.Record{Name: req.Name, State: driver.StateHeld}
 			if n%2 == 1 {

@@ -1,10 +1,15 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/event"
+	"github.com/holdfast-go/holdfast/internal/settings"
 )
 
 // queues has one queue for each name that this process waits for or holds. Waiters are served
@@ -17,21 +22,21 @@ type queues struct {
 
 // queue is small as long as nobody waits: a process may hold very many locks.
 type queue struct {
-	holder *Hold // of this process, live, or nil; those of other slots follow it, in the order of their grants
-	*crowd       // nil until a waiter joins
+	holder       *Hold // of this process, live, or nil; those of other slots follow it, in the order of their grants
+	*waiterQueue       // nil until a waiter joins
 }
 
-// crowd is the part of a queue that only waiters need.
-type crowd struct {
-	waiters     []*waiter     // in order of arrival
-	ownReported bool          // that the present holds keep a waiter waiting
-	lastErr     error         // what last kept the first waiter from the lock
-	yieldUntil  time.Duration // until when the first waiter lets other processes send their requests
+// waiterQueue is the part of a queue that only waiters need.
+type waiterQueue struct {
+	waiters     []*localWaiter // in order of arrival
+	ownReported bool           // that the present holds keep a waiter waiting
+	lastErr     error          // what last kept the first waiter from the lock
+	yieldUntil  time.Duration  // until when the first waiter lets other processes send their requests
 }
 
 // first returns the first waiter, or nil. q may be nil.
-func (q *queue) first() *waiter {
-	if q == nil || q.crowd == nil || len(q.waiters) == 0 {
+func (q *queue) first() *localWaiter {
+	if q == nil || q.waiterQueue == nil || len(q.waiters) == 0 {
 		return nil
 	}
 	return q.waiters[0]
@@ -65,44 +70,84 @@ func (q *queue) dropHolder(h *Hold) {
 	}
 }
 
-// waiter is a caller in a queue.
-type waiter struct {
-	name      string
-	slots     int
-	ttl       time.Duration
-	turn      chan struct{} // closed when the waiter may send requests
-	hasTurn   bool          // turn is closed
-	slotFreed chan struct{} // has a value after this process freed a slot during the waiter's turn
-	freed     []int         // those slots
-	offer     *offer        // the handoff that its turn began with, or nil
+// localWaiter is a caller in a queue of this process.
+type localWaiter struct {
+	name       string
+	slots      int
+	mode       driver.Mode
+	ttl        time.Duration
+	admitted   chan struct{} // closed when the waiter may send requests
+	isAdmitted bool          // admitted is closed
+	slotFreed  chan struct{} // has a value after this process freed a slot since the waiter was admitted
+	freed      []int         // those slots
+	offer      *offer        // the handoff with which it was admitted, or nil
 }
 
 // beginTurn lets the waiter send requests.
-func (w *waiter) beginTurn() {
-	w.hasTurn = true
-	close(w.turn)
+func (w *localWaiter) beginTurn() {
+	w.isAdmitted = true
+	close(w.admitted)
 }
 
 // join adds a waiter at the end of a queue.
-func (qs *queues) join(name string, slots int, ttl time.Duration) *waiter {
+func (qs *queues) join(name string, s settings.Settings) *localWaiter {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	w := &waiter{name: name, slots: slots, ttl: ttl, turn: make(chan struct{}), slotFreed: make(chan struct{}, 1)}
+	w := &localWaiter{name: name, slots: s.Slots, mode: s.Mode, ttl: s.TTL, admitted: make(chan struct{}), slotFreed: make(chan struct{}, 1)}
 	q := qs.of(name)
-	if q.crowd == nil {
-		q.crowd = &crowd{}
+	if q.waiterQueue == nil {
+		q.waiterQueue = &waiterQueue{}
 	}
 	q.waiters = append(q.waiters, w)
 	qs.advance(name, q)
 	return w
 }
 
-// leave removes a waiter, wherever in the queue it is. If a lock is on offer to it, the offer is
-// withdrawn, and the hold releases the lock.
-func (qs *queues) leave(w *waiter) {
+// awaited reports whether this process waits for one of the names.
+func (qs *queues) awaited(names []string) bool {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	q := qs.of(w.name) // it has a crowd, since w has joined
+	return slices.ContainsFunc(names, func(name string) bool { return qs.byName[name].first() != nil })
+}
+
+// ownHoldNotice is how long holds of this process keep a caller waiting before that is reported.
+// It is longer than callers of one process usually wait for each other.
+const ownHoldNotice = 30 * time.Second
+
+// awaitTurn waits until the waiter is the first of its queue and may send requests, or until
+// ctx ends. It reports a hold of this process that keeps it waiting for long, since the program
+// may have forgotten to release it.
+func (c *Client) awaitTurn(ctx context.Context, w *localWaiter, emit Emit) {
+	select {
+	case <-w.admitted:
+		return
+	default:
+	}
+	notice := time.NewTimer(ownHoldNotice)
+	defer notice.Stop()
+	for {
+		select {
+		case <-w.admitted:
+			return
+		case <-ctx.Done():
+			return
+		case <-notice.C:
+			h, again := c.queues.longOwnHold(w, c.now(), ownHoldNotice)
+			if h != nil {
+				l := h.Lease()
+				emit(event.Event{Type: event.HolderSeen, Name: l.Name, Owner: l.Owner, Token: l.Token, Time: time.Now(), Own: true})
+			}
+			notice.Reset(again)
+		}
+	}
+}
+
+// leave removes a waiter, wherever in the queue it is. If a lock is on offer to it, the offer is
+// withdrawn, and the hold releases the lock.
+func (qs *queues) leave(w *localWaiter) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := qs.of(w.name) // its waiterQueue is not nil, since w has joined
 	if i := slices.Index(q.waiters, w); i >= 0 {
 		q.waiters = slices.Delete(q.waiters, i, i+1)
 	}
@@ -116,10 +161,10 @@ func (qs *queues) leave(w *waiter) {
 func (qs *queues) took(h *Hold, now time.Duration) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	q := qs.of(lockOf(h.Name(), h.slot))
+	q := qs.of(lockOf(h.Name(), h.Slot()))
 	q.addHolder(h)
 	h.takenAt = now
-	if q.crowd != nil {
+	if q.waiterQueue != nil {
 		q.ownReported, q.lastErr = false, nil
 	}
 }
@@ -129,29 +174,29 @@ func (qs *queues) took(h *Hold, now time.Duration) {
 func (qs *queues) freed(h *Hold, yieldUntil time.Duration) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	name := lockOf(h.Name(), h.slot)
+	name := lockOf(h.Name(), h.Slot())
 	q := qs.of(name)
 	q.dropHolder(h)
-	if q.crowd != nil {
+	if q.waiterQueue != nil {
 		q.yieldUntil = yieldUntil
 	}
-	if w := q.first(); w != nil && w.hasTurn {
-		w.freed = append(w.freed, h.slot)
+	if w := q.first(); w != nil && w.isAdmitted {
+		w.freed = append(w.freed, h.Slot())
 		notify(w.slotFreed)
 	}
 	qs.advance(name, q)
 }
 
 // yieldUntil is until when a waiter whose turn it is lets other processes send their requests.
-func (qs *queues) yieldUntil(w *waiter) time.Duration {
+func (qs *queues) yieldUntil(w *localWaiter) time.Duration {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	return qs.of(w.name).yieldUntil
 }
 
-// takeFreed returns the slots that this process freed during the waiter's turn, since the last
+// takeFreed returns the slots that this process freed since the waiter was admitted or since the last
 // call.
-func (qs *queues) takeFreed(w *waiter) []int {
+func (qs *queues) takeFreed(w *localWaiter) []int {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	freed := w.freed
@@ -159,12 +204,14 @@ func (qs *queues) takeFreed(w *waiter) []int {
 	return freed
 }
 
-// heldSlots lists the slots that this process holds.
+// heldSlots lists the slots that this process holds alone.
 func (qs *queues) heldSlots(name string) (slots []int) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	for h := range qs.byName[name].holders {
-		slots = append(slots, h.slot)
+		if h.Mode() == driver.Exclusive {
+			slots = append(slots, h.Slot())
+		}
 	}
 	return slots
 }
@@ -179,7 +226,7 @@ func (qs *queues) note(name string, err error) {
 }
 
 // reason is what keeps a waiter from the lock, or nil if that is unknown.
-func (qs *queues) reason(w *waiter) error {
+func (qs *queues) reason(w *localWaiter) error {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	q := qs.byName[w.name]
@@ -195,7 +242,7 @@ func (qs *queues) reason(w *waiter) error {
 
 // longOwnHold returns a hold of this process if such holds have kept a waiter from the lock for
 // as long as patience, but to one waiter only. again is how long to wait before the next call.
-func (qs *queues) longOwnHold(w *waiter, now, patience time.Duration) (h *Hold, again time.Duration) {
+func (qs *queues) longOwnHold(w *localWaiter, now, patience time.Duration) (h *Hold, again time.Duration) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	q := qs.byName[w.name]
@@ -213,11 +260,12 @@ func (qs *queues) longOwnHold(w *waiter, now, patience time.Duration) (h *Hold, 
 	return q.holder, patience
 }
 
-// holdsAll reports whether this process holds every slot that the waiter may take.
-func (q *queue) holdsAll(w *waiter) bool {
+// holdsAll reports whether this process holds every slot that the waiter may take. A lock that it holds shared does not
+// count: a reader may be granted it, too, and a writer needs a position in the queue that all processes share.
+func (q *queue) holdsAll(w *localWaiter) bool {
 	var own int
 	for h := range q.holders {
-		if h.slot < w.slots {
+		if h.Slot() < w.slots && h.Mode() == driver.Exclusive {
 			own++
 		}
 	}
@@ -237,7 +285,7 @@ func (qs *queues) of(name string) *queue {
 	return q
 }
 
-// advance begins the first waiter's turn if it may take a slot, and drops a queue that nothing
+// advance admits the first waiter if it may take a slot, and drops a queue that nothing
 // needs any more.
 func (qs *queues) advance(name string, q *queue) {
 	switch w := q.first(); {
@@ -245,7 +293,7 @@ func (qs *queues) advance(name string, q *queue) {
 		if q.holder == nil {
 			delete(qs.byName, name)
 		}
-	case !w.hasTurn && !q.holdsAll(w):
+	case !w.isAdmitted && !q.holdsAll(w):
 		w.beginTurn()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/settings"
 )
 
 // A queue exists while this process waits for the lock or holds it. A name that is used no more
@@ -13,17 +14,17 @@ func TestEmptyQueuesAreDropped(t *testing.T) {
 	var qs queues
 	h := &Hold{}
 	h.entry.Lease.Name = "job"
-	first := qs.join("job", 1, time.Second)
-	second := qs.join("job", 1, time.Second)
+	first := qs.join("job", settings.Settings{Slots: 1})
+	second := qs.join("job", settings.Settings{Slots: 1})
 	qs.note("job", driver.ErrHeld)
 	qs.took(h, 0)
 	qs.leave(first)
-	if len(qs.byName) != 1 || second.hasTurn {
-		t.Errorf("%d queues; the second has its turn: %v", len(qs.byName), second.hasTurn)
+	if len(qs.byName) != 1 || second.isAdmitted {
+		t.Errorf("%d queues; the second has its turn: %v", len(qs.byName), second.isAdmitted)
 	}
 	qs.freed(h, time.Second)
-	if len(qs.byName) != 1 || !second.hasTurn {
-		t.Errorf("%d queues; the second has its turn: %v", len(qs.byName), second.hasTurn)
+	if len(qs.byName) != 1 || !second.isAdmitted {
+		t.Errorf("%d queues; the second has its turn: %v", len(qs.byName), second.isAdmitted)
 	}
 	qs.leave(second)
 	qs.took(h, 0) // by a caller that does not wait

@@ -13,7 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // Random calls and random faults in real time: holds do not overlap, no goroutine leaks, Shutdown
@@ -167,7 +167,7 @@ func TestRandomClocksAndFaults(t *testing.T) {
 					case 1:
 						if op == locktest.OpAcquire && n(2) == 0 { // if it was granted, its lease is broken before the next request
 							time.AfterFunc(time.Millisecond, func() {
-								_ = breaker.Break(context.WithoutCancel(ctx), "job", 0)
+								_ = breaker.Break(context.WithoutCancel(ctx), "job", holdfast.BreakAnybody())
 								back.Add(int64(n(7200)) * int64(time.Second))
 							})
 						}
@@ -191,7 +191,8 @@ func TestRandomClocksAndFaults(t *testing.T) {
 						ahead.Add(int64(n(40000)) * int64(time.Millisecond))
 					}
 				}
-				c := locktest.NewClient(t, f, holdfast.WithTTL(ttl), holdfast.WithPollInterval(poll), holdfast.WithElapsed(func() time.Duration { return time.Since(begin) + time.Duration(ahead.Load()) }))
+				c := locktest.NewClient(t, f, holdfast.WithTTL(ttl), holdfast.WithPollInterval(poll),
+					holdfast.WithElapsed(func() time.Duration { return time.Since(begin) + time.Duration(ahead.Load()) }))
 				wg.Go(func() {
 					for ctx.Err() == nil {
 						work := time.Duration(n(20000)) * time.Millisecond
@@ -223,7 +224,7 @@ func TestRandomClocksAndFaults(t *testing.T) {
 				if rng.IntN(2) == 0 {
 					back.Add(int64(rng.IntN(7200)) * int64(time.Second))
 				} else {
-					_ = admin.Break(ctx, "job", 0)
+					_ = admin.Break(ctx, "job", holdfast.BreakAnybody())
 					breaks++
 				}
 			}

@@ -18,20 +18,35 @@ type release struct {
 	measured *Measured // or nil
 	done     chan struct{}
 	err      error // readable once done is closed
+	doubt    error // of the last request whose outcome is unknown; for those that send the requests
 }
 
+// errPanicked is the result of a request or a release during which a context or the driver panicked.
+var errPanicked = errors.New("holdfast: the call panicked")
+
 // Release ends the hold's context and releases the lock, or hands it over to a waiter of this
-// process. All calls return the result of the one release.
+// process. All calls return the result of the one release. A nil ctx counts as
+// context.Background: a lock must not stay held because of it.
 func (h *Hold) Release(ctx context.Context) error {
+	if ctx == nil {
+		ctx = context.Background()
+	}
 	if inTime, first := h.BeginRelease(); first {
+		err := errPanicked
+		// Also after a panic that the caller recovers: a cleanup follows, and Shutdown can end.
+		defer func() { h.EndRelease(inTime, err) }()
 		if inTime && ctx.Err() == nil && h.handOver() {
-			h.EndRelease(inTime, nil)
-			return nil
+			err = nil
+		} else {
+			err = h.releaseUntilDone(ctx)
 		}
-		err := h.releaseUntilDone(ctx)
-		h.EndRelease(inTime, err)
 		return err
 	}
+	return h.awaitRelease(ctx)
+}
+
+// awaitRelease waits until the release of a hold has ended, which has begun before, or ctx has.
+func (h *Hold) awaitRelease(ctx context.Context) error {
 	r := h.release.Load()
 	select {
 	case <-r.done:
@@ -68,8 +83,8 @@ func (h *Hold) EndRelease(inTime bool, err error) {
 	if err != nil {
 		h.inDoubt.Note(c.now() + e.Timing.TTL)
 	}
-	if h.inDoubt.any && c.now() < h.inDoubt.until && !errors.Is(err, driver.ErrClosed) {
-		c.CleanUp(e.Lease, h.inDoubt.until, e.Timing.RequestTimeout, e.Emit)
+	if h.inDoubt.Any && c.now() < h.inDoubt.Until && !errors.Is(err, driver.ErrClosed) {
+		c.CleanUp(e.Lease, h.inDoubt.Until, e.Timing.RequestTimeout, e.Emit)
 	}
 	c.queues.freed(h, h.yieldUntil())
 	c.mu.Lock()
@@ -87,10 +102,7 @@ func (h *Hold) EndRelease(inTime bool, err error) {
 // least one request is sent, also if ctx has ended: a canceled caller is the usual reason to
 // release.
 func (h *Hold) releaseUntilDone(ctx context.Context) error {
-	values := context.WithoutCancel(ctx)
-	if m := h.release.Load().measured; m != nil {
-		values = context.WithoutCancel(m)
-	}
+	values := h.releaseContext(ctx)
 	for n := 0; ; n++ {
 		retryIn, err := h.TryRelease(values, n)
 		if retryIn == 0 {
@@ -107,17 +119,41 @@ func (h *Hold) releaseUntilDone(ctx context.Context) error {
 	}
 }
 
+// releaseContext is the context of the requests: it has the caller's values, or those of the measured release.
+func (h *Hold) releaseContext(ctx context.Context) context.Context {
+	if m := h.release.Load().measured; m != nil {
+		ctx = m
+	}
+	return context.WithoutCancel(ctx)
+}
+
 // TryRelease sends one release, number n counted from 0. If retryIn is not 0, the caller must try
 // again after that time.
 func (h *Hold) TryRelease(ctx context.Context, n int) (retryIn time.Duration, err error) {
 	c, e := h.client, &h.entry
-	err = c.releaseOnce(ctx, e.Lease, e.Timing.RequestTimeout)
+	switch many := c.closing.Err() != nil || e.Role == telemetry.Managed; {
+	case many && n == 0:
+		err = c.releases.sendTogether(ctx, e.Lease, e.Timing.RequestTimeout)
+	case many:
+		err = c.releases.sendLimited(ctx, e.Lease, e.Timing.RequestTimeout)
+	default:
+		err = c.releases.send(ctx, e.Lease, e.Timing.RequestTimeout)
+	}
+	return h.noteRelease(n, err)
+}
+
+// noteRelease notes the result of request n. If retryIn is not 0, the caller must try again after that time.
+func (h *Hold) noteRelease(n int, err error) (retryIn time.Duration, _ error) {
+	c, e := h.client, &h.entry
 	if err == nil || errors.Is(err, driver.ErrLost) {
 		return 0, nil
 	}
 	e.Report(event.Error, "release", err)
-	if driver.OutcomeKnown(err) {
+	if driver.OutcomeKnown(err) && !driver.Lasting(err) { // a person may repair it in time
 		return 0, err
+	}
+	if !driver.OutcomeKnown(err) {
+		h.release.Load().doubt = err
 	}
 	retryIn = e.Timing.Backoff(n)
 	if expiry := e.LossAt() + e.Timing.Grace; c.base.Err() != nil || c.now()+retryIn >= expiry {
@@ -126,7 +162,16 @@ func (h *Hold) TryRelease(ctx context.Context, n int) (retryIn time.Duration, er
 	return retryIn, err
 }
 
+// leftToExpire returns the error of a release whose last request failed with err. A refusal is certain only
+// of its own request: an earlier one may have been applied.
 func (h *Hold) leftToExpire(err error) error {
+	doubt := h.release.Load().doubt
+	if doubt == nil {
+		return driver.Errorf("holdfast: release %q: the lock may stay held until its lease expires: %w", h.Name(), err)
+	}
+	if driver.OutcomeKnown(err) {
+		err = driver.Errorf("%w; then %v", doubt, err)
+	}
 	return driver.Errorf("holdfast: release %q: outcome unknown, the lock may stay held until its lease expires: %w", h.Name(), err)
 }
 
@@ -150,6 +195,12 @@ func (h *Hold) Verdict(err error) error {
 		return gone
 	}
 	return driver.Errorf("%w; %w", err, gone)
+}
+
+// Released reports whether the release has ended.
+func (h *Hold) Released() bool {
+	r := h.release.Load()
+	return r != nil && cause.IsClosed(r.done)
 }
 
 // ReleaseErr returns the result of a release that has ended.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // All calls of Release return when the one release has ended, with its result.
@@ -124,7 +124,8 @@ func TestReleasesThatNeverReturnFreeTheLimit(t *testing.T) {
 func TestDoReturnsTheErrorOfItsFunction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, failed := locktest.NewClient(t, memory.New()), errors.New("the job failed")
-		if err := c.Do(t.Context(), "job", func(context.Context) error { return failed }); err == nil || err.Error() != failed.Error() || !errors.Is(err, failed) {
+		if err := c.Do(t.Context(), "job", func(context.Context) error { return failed }); err == nil || err.Error() != failed.Error() ||
+			!errors.Is(err, failed) {
 			t.Errorf("Do: %v", err)
 		}
 	})

@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
 	"github.com/holdfast-go/holdfast/partitions"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // Nil arguments are errors, not panics.
@@ -118,13 +118,15 @@ func TestOptionsAreCheckedTogether(t *testing.T) {
 		field string
 		rule  string
 	}{
-		"TTL too short":        {"x", []holdfast.Option{holdfast.WithTTL(time.Second)}, "TTL", "from 15s to 1m in steps of 1s on this backend (elsewhere it is less)"},
-		"TTL too long":         {"x", []holdfast.Option{holdfast.WithTTL(time.Hour)}, "TTL", "from 15s to 1m"},
-		"TTL between steps":    {"x", []holdfast.Option{holdfast.WithTTL(15500 * time.Millisecond)}, "TTL", "steps of 1s"},
-		"TTL zero":             {"x", []holdfast.Option{holdfast.WithTTL(0)}, "TTL", "from 15s"},
-		"grace zero":           {"x", []holdfast.Option{holdfast.WithGrace(0)}, "Grace", "more than 0"},
-		"grace above TTL":      {"x", []holdfast.Option{holdfast.WithGrace(time.Minute)}, "Grace", "less than the TTL of 30s"},
-		"try above grace":      {"x", []holdfast.Option{holdfast.WithRequestTimeout(6 * time.Second)}, "RequestTimeout", "less than the grace of 5s"},
+		"TTL too short": {"x", []holdfast.Option{holdfast.WithTTL(time.Second)}, "TTL",
+			"from 15s to 1m in steps of 1s on this backend (elsewhere it is less)"},
+		"TTL too long":      {"x", []holdfast.Option{holdfast.WithTTL(time.Hour)}, "TTL", "from 15s to 1m"},
+		"TTL between steps": {"x", []holdfast.Option{holdfast.WithTTL(15500 * time.Millisecond)}, "TTL", "steps of 1s"},
+		"TTL zero":          {"x", []holdfast.Option{holdfast.WithTTL(0)}, "TTL", "from 15s"},
+		"grace zero":        {"x", []holdfast.Option{holdfast.WithGrace(0)}, "Grace", "more than 0"},
+		"grace above TTL":   {"x", []holdfast.Option{holdfast.WithGrace(time.Minute)}, "Grace", "less than the TTL of 30s"},
+		"try above grace": {"x", []holdfast.Option{holdfast.WithRequestTimeout(6 * time.Second)}, "RequestTimeout",
+			"less than the grace of 5s"},
 		"renewal too late":     {"x", []holdfast.Option{holdfast.WithRenewEvery(23 * time.Second)}, "RenewEvery", "at most 22s"},
 		"poll negative":        {"x", []holdfast.Option{holdfast.WithPollInterval(-1)}, "PollInterval", "more than 0"},
 		"owner too long":       {"x", []holdfast.Option{holdfast.WithOwner("12345678901")}, "Owner", "0 to 10 bytes"},
@@ -137,7 +139,8 @@ func TestOptionsAreCheckedTogether(t *testing.T) {
 			check := func(from string, err error) {
 				t.Helper()
 				var invalid *holdfast.InvalidError
-				if !errors.As(err, &invalid) || !errors.Is(err, driver.ErrInvalid) || invalid.Field != tc.field || !strings.Contains(err.Error(), tc.rule) {
+				if !errors.As(err, &invalid) || !errors.Is(err, driver.ErrInvalid) || invalid.Field != tc.field ||
+					!strings.Contains(err.Error(), tc.rule) {
 					t.Errorf("%s: %v; want field %s and rule %q", from, err, tc.field, tc.rule)
 				}
 			}
@@ -172,6 +175,8 @@ func TestOpen(t *testing.T) {
 		"":                          "mem",
 		"no-scheme":                 "mem",
 		"redis://u:secret@h/":       "is the driver imported?",
+		"mongodb+srv://u:secret@h/": `import _ "github.com/holdfast-go/holdfast/drivers/mongo"`,
+		"azblob://secret@/b":        `import _ "github.com/holdfast-go/holdfast/drivers/azblob"`,
 		"mem:?secret=1&b=2":         "must be one of history",
 		"://u:secret@h":             "mem",
 		"MONGODBX://u:secret@h?a=b": "is the driver imported?",
@@ -217,7 +222,8 @@ func TestNoLeaseIDIsPrinted(t *testing.T) {
 		_, err := c.TryLock(t.Context(), "job")
 		req := driver.Request{Name: "job", ID: id, TTL: time.Second, Data: []byte("data-secret")}
 		synctest.Wait()
-		for _, v := range []any{h.Lease(), req, err, driver.NewRevision(id.Reveal()), []holdfast.Lease{h.Lease()}, struct{ L holdfast.Lease }{h.Lease()}} {
+		for _, v := range []any{h.Lease(), req, err, driver.NewRevision(id.Reveal()), []holdfast.Lease{h.Lease()},
+			struct{ L holdfast.Lease }{h.Lease()}} {
 			fmt.Fprintf(&out, "%v %+v %#v %s\n", v, v, v, v)
 			logger.Info("value", "v", v)
 			b, _ := json.Marshal(v)
@@ -238,6 +244,8 @@ func TestNoLeaseIDIsPrinted(t *testing.T) {
 // narrow has the limits of an Azure blob lease.
 type narrow struct{ holdfast.Locker }
 
-func (narrow) Limits() driver.Limits {
-	return driver.Limits{MinTTL: 15 * time.Second, MaxTTL: time.Minute, TTLStep: time.Second, MaxName: 10, MaxOwner: 10, MaxData: 4, TTLNote: "elsewhere it is less"}
+func (narrow) Info() driver.Info {
+	return driver.Info{Limits: driver.Limits{MinTTL: 15 * time.Second, MaxTTL: time.Minute, TTLStep: time.Second, MaxName: 10, MaxOwner: 10,
+		MaxData: 4,
+		TTLNote: "elsewhere it is less"}}
 }

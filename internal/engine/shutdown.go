@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -14,15 +13,26 @@ import (
 
 // Shutdown releases everything and closes the Locker; holdfast.Client.Shutdown describes it.
 func (c *Client) Shutdown(ctx context.Context) error {
+	if err := cause.Check(ctx); err != nil {
+		return err
+	}
 	for in := holdContextFrom(ctx); in != nil; in = in.outer {
 		if in.hold.client == c && in.hold.managed {
-			return driver.Invalid("ctx", "of a function of Do, a runner or Partitions, or of a LeaseManager's hold", "another context: this one ends before the shutdown")
+			return driver.Invalid("ctx", "of a function of Do, a runner or Partitions, or of a LeaseManager's hold",
+				"another context: this one ends before the shutdown")
 		}
 	}
+	within := c.callerOf()
+	if within == fromHook {
+		return driver.Invalid("call", "by a telemetry.Hook", "made elsewhere: Shutdown waits for the hook")
+	}
 	if c.shutdownBegun.CompareAndSwap(false, true) {
-		c.shutdownErr = c.shutDown(ctx)
+		c.shutdownErr = c.shutDown(ctx, within != fromObserver)
 		close(c.shutdownDone)
 		return c.shutdownErr
+	}
+	if within == fromObserver && !cause.IsClosed(c.shutdownDone) {
+		return driver.Errorf("holdfast: shutdown: another call is in progress, and waits for this observer")
 	}
 	select {
 	case <-c.shutdownDone:
@@ -35,8 +45,10 @@ func (c *Client) Shutdown(ctx context.Context) error {
 }
 
 // shutDown ends everything in the order in which one thing may still cause another: holds and
-// products, cleanups, calls to the backend, observers, the Locker.
-func (c *Client) shutDown(ctx context.Context) error {
+// products, cleanups, calls to the backend, observers and overrun hooks, the Locker. Without
+// waitForObservers, the caller is one of the observers.
+func (c *Client) shutDown(ctx context.Context, waitForObservers bool) error {
+	defer c.watchHook(ctx)()
 	c.work.Close()
 	c.endClosing(cause.ErrShutdown)
 	c.cleanups.RunAllNow()
@@ -51,6 +63,10 @@ func (c *Client) shutDown(ctx context.Context) error {
 	if !c.work.Wait(ctx) {
 		err = notDone(ctx, c.describeLeft())
 	}
+	const leaving = "a call that leaves the backend's queues has not returned"
+	if !c.positions.finish(ctx) && err == nil {
+		err = notDone(ctx, leaving)
+	}
 	c.background.Close()
 	if !c.background.Wait(ctx) && err == nil {
 		err = notDone(ctx, "a cleanup is not done, its lock is left to expire")
@@ -61,16 +77,22 @@ func (c *Client) shutDown(ctx context.Context) error {
 	for _, p := range participants {
 		err = errors.Join(err, p.Finish(ctx))
 	}
+	if !c.releases.calls.Wait(ctx) && err == nil {
+		err = notDone(ctx, "a release has not returned")
+	}
+	if !c.positions.calls.Wait(ctx) && err == nil {
+		err = notDone(ctx, leaving)
+	}
 	if !c.reader.Close(ctx) {
 		err = errors.Join(err, notDone(ctx, "a call to the backend has not returned"))
 	}
 	if !c.renewer.Close(ctx) {
-		err = errors.Join(err, notDone(ctx, "a renewal or an overrun hook has not returned"))
+		err = errors.Join(err, notDone(ctx, "a renewal has not returned"))
 	}
 	if err == nil { // otherwise there may be overruns to report
 		c.observing.Close()
-		if !c.observing.Wait(ctx) {
-			err = notDone(ctx, "an observer has not returned")
+		if waitForObservers {
+			err = c.waitForObservers(ctx)
 		}
 	}
 	return errors.Join(err, c.closeLocker(ctx))
@@ -104,15 +126,14 @@ func (c *Client) closeLocker(ctx context.Context) error {
 
 // describeLeft says which work had not ended when Shutdown's context did.
 func (c *Client) describeLeft() string {
-	var names []string
+	var left Failures
 	for _, h := range c.unreleased() {
-		names = append(names, driver.Quote(h.Name()))
+		left.Names = append(left.Names, h.Name())
 	}
-	if len(names) == 0 {
+	if len(left.Names) == 0 {
 		return "a call to the backend has not returned"
 	}
-	slices.Sort(names)
-	return "still held, left to expire: " + strings.Join(names, ", ")
+	return "still held, left to expire: " + left.List()
 }
 
 // unreleased lists the holds that are not released yet.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // closing is a Locker whose Close calls a function first.
@@ -90,4 +90,15 @@ func TestShutdownAfterTheLockerWasClosed(t *testing.T) {
 			t.Errorf("%d releases were sent to a closed Locker", n)
 		}
 	})
+}
+
+// After Shutdown the error says what is closed, with one prefix.
+func TestErrorAfterShutdown(t *testing.T) {
+	c := locktest.NewClient(t, memory.New())
+	if err := c.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Lock(t.Context(), "job"); err == nil || err.Error() != "holdfast: the client is closed" {
+		t.Errorf("Lock: %v", err)
+	}
 }

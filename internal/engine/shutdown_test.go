@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // A function of Do may call Shutdown with its own context. The lock is released all the same.
@@ -34,7 +34,8 @@ func TestShutdownWithTheContextOfItsOwnHold(t *testing.T) {
 // Close and StepDown of a runner return, also when called from its hooks, observers and health
 // checks.
 func TestRunnerIsEndedFromItsOwnCallbacks(t *testing.T) {
-	run := func(name string, opts func(end func()) []holdfast.RunnerOption, end func(r *holdfast.LeaderAwareRunner), faults func(string, int, holdfast.Lease) locktest.Fault, work locktest.Task) {
+	run := func(name string, opts func(end func()) []holdfast.RunnerOption, end func(r *holdfast.LeaderAwareRunner),
+		faults func(string, int, holdfast.Lease) locktest.Fault, work locktest.Task) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memory.NewStore()
@@ -379,12 +380,12 @@ func TestCancellationAtEveryWait(t *testing.T) {
 func TestShutdownLimitsItsReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		counted := &locktest.RenewalGauge{Faulty: locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+		counted := locktest.NewCallGauge(locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			if op == locktest.OpRelease {
 				return locktest.Fault{Delay: 5 * time.Millisecond}
 			}
 			return locktest.Fault{}
-		})}
+		}), 0)
 		c := locktest.NewClient(t, counted)
 		for i := range 2000 {
 			locktest.MustLock(t, c, fmt.Sprint(i))
@@ -392,7 +393,7 @@ func TestShutdownLimitsItsReleases(t *testing.T) {
 		if err := c.Shutdown(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if n := counted.Highest.Load(); n > 64 {
+		if n := counted.Highest(driver.MethodRelease); n > 64 {
 			t.Errorf("%d releases at once", n)
 		}
 		for i := range 2000 {

@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
 	"github.com/holdfast-go/holdfast/leases"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // Each slot has one holder at a time, whatever fails.
@@ -48,7 +48,8 @@ func slotsUnderFaults(t *testing.T, batchReads bool) {
 			if kind < 5 {
 				events.Add(1)
 			}
-			return []locktest.Fault{{Refuse: locktest.ErrInjected}, {Lose: locktest.ErrInjected}, {Hang: true}, {Late: d}, {Delay: d}, {}, {}, {}}[kind]
+			return []locktest.Fault{{Refuse: locktest.ErrInjected}, {Lose: locktest.ErrInjected}, {Hang: true}, {Late: d}, {Delay: d}, {}, {},
+				{}}[kind]
 		})
 		l.Watcher, l.NoBatchReads = p%2 == 0, !batchReads
 		pace := locktest.NewPace(t, 10*time.Second, poll)
@@ -191,7 +192,8 @@ func TestCrashedHolderFreesItsSlot(t *testing.T) {
 			defer dead.Close(t.Context())
 			var ends time.Time
 			for slot := range 2 { // whichever is free
-				if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: locktest.SlotRecord("pool", slot), ID: driver.NewLeaseID("dead"), TTL: 20 * time.Second}); err == nil {
+				if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: locktest.SlotRecord("pool", slot), ID: driver.NewLeaseID("dead"),
+					TTL: 20 * time.Second}); err == nil {
 					ends = time.Now().Add(20 * time.Second)
 				}
 			}
@@ -213,7 +215,8 @@ func TestNoSlotIsStuck(t *testing.T) {
 		store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(ahead) }))
 		dead := store.Locker()
 		defer dead.Close(t.Context())
-		if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "pool#2", ID: driver.NewLeaseID("dead"), TTL: 20 * time.Second}); err != nil {
+		if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "pool#2", ID: driver.NewLeaseID("dead"),
+			TTL: 20 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
 		ahead = 0
@@ -373,7 +376,7 @@ func TestLockFailsWithinHoldsOfAllItsSlots(t *testing.T) {
 func TestInvalidSlots(t *testing.T) {
 	store := memory.NewStore()
 	c := locktest.NewClient(t, store.Locker())
-	limits := store.Locker().Limits()
+	limits := store.Locker().Info().Limits
 	for _, tt := range []struct {
 		name         string
 		slots        int
@@ -390,7 +393,8 @@ func TestInvalidSlots(t *testing.T) {
 			t.Errorf("%d slots: %v", tt.slots, err)
 		}
 		t.Log(err)
-		if _, err := holdfast.NewLeaderAwareRunner(c, tt.name, holdfast.WithSlots(tt.slots)); !errors.As(err, &invalid) || invalid.Field != tt.field {
+		if _, err := holdfast.NewLeaderAwareRunner(c, tt.name, holdfast.WithSlots(tt.slots)); !errors.As(err, &invalid) ||
+			invalid.Field != tt.field {
 			t.Errorf("runner with %d slots: %v", tt.slots, err)
 		}
 	}
@@ -399,4 +403,21 @@ func TestInvalidSlots(t *testing.T) {
 	}
 	locktest.MustTryLock(t, c, strings.Repeat("x", limits.MaxName-3), holdfast.WithSlots(99))
 	locktest.MustTryLock(t, c, "pool", holdfast.WithSlots(1000))
+}
+
+// The name of another lock's slot is no lock's name: the two would exclude each other.
+func TestNamesOfSlotsAreRefused(t *testing.T) {
+	c := locktest.NewClient(t, memory.New())
+	for name, refused := range map[string]bool{
+		"job#2": true, "job#31": true, "job#2#2": true,
+		"job#1": false, "job#02": false, "job#": false, "job#x": false, "#2": false, "issue #2 done": false,
+	} {
+		_, err := c.TryLock(t.Context(), name)
+		if errors.Is(err, driver.ErrInvalid) != refused || err != nil && !refused {
+			t.Errorf("%s: error %v, want it refused: %v", name, err, refused)
+		}
+		if refused && (!strings.Contains(err.Error(), "slot") || !strings.Contains(err.Error(), "Name")) {
+			t.Errorf("the error does not say why: %v", err)
+		}
+	}
 }

@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // A waiter for many slots makes a few calls a minute while nothing changes.
@@ -87,7 +88,10 @@ func TestDamagedSlotCostsFewRequests(t *testing.T) {
 		c := locktest.NewClient(t, f, holdfast.WithSlots(3), holdfast.WithPollInterval(15*time.Second))
 		holder := locktest.NewClient(t, store.Locker())
 		locktest.MustLock(t, holder, "pool")
-		h := locktest.MustLock(t, holder, "pool#3")
+		third, err := store.Locker().TryAcquire(t.Context(), driver.Request{Name: "pool#3", ID: driver.NewLeaseID("third"), TTL: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
 		granted := make(chan struct{})
 		go func() { locktest.MustLock(t, c, "pool"); close(granted) }()
 		time.Sleep(10 * time.Minute)
@@ -95,7 +99,7 @@ func TestDamagedSlotCostsFewRequests(t *testing.T) {
 			t.Errorf("%d requests in 10 minutes", n)
 		}
 		start := time.Now()
-		_ = h.Release(t.Context())
+		_ = store.Locker().Release(t.Context(), third)
 		<-granted
 		if d := time.Since(start); d > 5*time.Second {
 			t.Errorf("granted after %v", d)

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // stuckHolder returns a store with the locks of a dead holder. Their TTL is 20 s, but by the
@@ -21,7 +21,8 @@ func stuckHolder(t *testing.T, names ...string) *memory.Store {
 	store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(ahead) }))
 	dead := store.Locker()
 	for _, name := range names {
-		if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: name, ID: driver.NewLeaseID("dead " + name), Owner: "dead", TTL: 20 * time.Second}); err != nil {
+		if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: name, ID: driver.NewLeaseID("dead " + name), Owner: "dead",
+			TTL: 20 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
 	}

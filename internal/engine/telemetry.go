@@ -48,6 +48,13 @@ func (h *Hold) measured() *Measured {
 	return m
 }
 
+// Since makes the operation count from an earlier time. m may be nil.
+func (m *Measured) Since(t time.Duration) {
+	if m != nil {
+		m.start = t
+	}
+}
+
 func (m *Measured) took() time.Duration { return m.client.now() - m.start }
 
 // End reports the end of the operation.

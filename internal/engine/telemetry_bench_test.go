@@ -33,5 +33,5 @@ func benchmarkAcquire(b *testing.B, opts ...holdfast.ClientOption) {
 // BenchmarkTelemetry measures an acquire and a release without a hook, and with one that does nothing.
 func BenchmarkTelemetry(b *testing.B) {
 	b.Run("hook=none", func(b *testing.B) { benchmarkAcquire(b) })
-	b.Run("hook=ignore", func(b *testing.B) { benchmarkAcquire(b, holdfast.Telemetry{Hook: telemetry.Ignore{}}) })
+	b.Run("hook=ignore", func(b *testing.B) { benchmarkAcquire(b, holdfast.WithHook(telemetry.Ignore{})) })
 }

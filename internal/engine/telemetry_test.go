@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
 	"github.com/holdfast-go/holdfast/leases"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // expectLines compares what a hook was notified of.
@@ -43,9 +43,7 @@ func TestHookOfDo(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			done <- c.Do(context.Background(), "job", func(ctx context.Context) error {
-				if telemetry.FromContext(ctx) != telemetry.Hook(hook) {
-					t.Error("the function's context has another hook")
-				}
+				_ = telemetry.Measure(ctx, ctx, telemetry.Operation{Kind: telemetry.Guard, Name: "guard"}, func(context.Context) error { return nil })
 				time.Sleep(15 * time.Second)
 				return nil
 			})
@@ -62,6 +60,8 @@ func TestHookOfDo(t *testing.T) {
 			"begin acquire job",
 			"begin hold job",
 			"end acquire job after 3s: <nil>",
+			"begin guard guard in hold job", // by the function's context
+			"end guard guard after 0s: <nil>",
 			"renewed hold job, 15s left",
 			"begin release job in hold job",
 			"end hold job after 15s: <nil>",
@@ -82,7 +82,7 @@ func TestHookOfCalls(t *testing.T) {
 		_, _ = h.Data(t.Context())
 		_ = h.WriteData(t.Context(), nil)
 		_, _ = c.Inspect(t.Context(), "job")
-		_ = c.Break(t.Context(), "job", 1)
+		_ = c.Break(t.Context(), "job", driver.BreakToken(1))
 		_ = h.Release(t.Context())
 		var begun []string
 		for _, line := range hook.Take(true) {
@@ -151,8 +151,11 @@ func TestHookOfACampaign(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := m.Add("a", "b"); err != nil {
-			t.Fatal(err)
+		for _, name := range []string{"a", "b"} { // Add with both begins with any of them
+			if err := m.Add(name); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
 		}
 		time.Sleep(5 * time.Second)
 		_ = other.Release(t.Context())
@@ -188,7 +191,7 @@ func TestHookOfAFailedAcquisition(t *testing.T) {
 		expectLines(t, "operations", hook.Take(false),
 			"begin acquire job", `end acquire job after 0s: holdfast: acquire "job" on memory: lock "job" is held`,
 			"begin acquire job", `end acquire job after 1s: holdfast: lock "job": waiting ended: context deadline exceeded`,
-			"begin acquire job", "end acquire job after 0s: holdfast: the client is holdfast: closed")
+			"begin acquire job", "end acquire job after 0s: holdfast: the client is closed")
 	})
 }
 
@@ -278,7 +281,7 @@ func (e *endOfContext) Begin(ctx context.Context, op telemetry.Operation) contex
 // A hold's context has ended when the hook is called for the release, however slow the hook is.
 func TestHookOfAReleaseComesAfterTheContext(t *testing.T) {
 	hook := &endOfContext{Hook: &locktest.Hook{}}
-	h := locktest.MustLock(t, locktest.NewClient(t, memory.New(), holdfast.Telemetry{Hook: hook}), "job")
+	h := locktest.MustLock(t, locktest.NewClient(t, memory.New(), holdfast.WithHook(hook)), "job")
 	hook.hold = h.Context()
 	if err := h.Release(t.Context()); err != nil || !hook.ended {
 		t.Errorf("the context had ended: %t; %v", hook.ended, err)
@@ -290,7 +293,8 @@ func TestHookOfALossThatTheReleaseNotices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var paused atomic.Int64
 		start := time.Now()
-		c, hook := newHooked(t, memory.New(), holdfast.WithElapsed(func() time.Duration { return time.Since(start) + time.Duration(paused.Load()) }))
+		c, hook := newHooked(t, memory.New(),
+			holdfast.WithElapsed(func() time.Duration { return time.Since(start) + time.Duration(paused.Load()) }))
 		h := locktest.MustLock(t, c, "job")
 		synctest.Wait() // until the Renewer sleeps
 		paused.Store(int64(time.Minute))
@@ -353,7 +357,7 @@ func TestHookOfDroppedEvents(t *testing.T) {
 }
 
 func TestNilHookIsRefused(t *testing.T) {
-	_, err := holdfast.New(memory.New(), holdfast.Telemetry{})
+	_, err := holdfast.New(memory.New(), holdfast.WithHook(nil))
 	if !errors.Is(err, driver.ErrInvalid) {
 		t.Error(err)
 	}

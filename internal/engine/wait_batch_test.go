@@ -10,7 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 func TestWaitingForAThousandNamesCostsAFewCalls(t *testing.T) {
@@ -77,9 +77,11 @@ func TestWokenWaitersTakeTheLockAtOnce(t *testing.T) {
 // effect is taken at that moment.
 func TestWatchInEffectCausesARead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gap := &locktest.LossyWatcher{}
-		gap.Loses.Store(true)
-		c := locktest.NewWaiters(t, 1, func(f *locktest.Faulty) { gap.Locker = f.Locker; f.Locker = gap }, holdfast.WithPollInterval(time.Hour))
+		var gap *locktest.LossyWatcher
+		c := locktest.NewWaiters(t, 1, func(f *locktest.Faulty) {
+			gap = locktest.NewLossyWatcher(f.Locker, true)
+			f.Locker = gap
+		}, holdfast.WithPollInterval(time.Hour))
 		_ = c.Holds["job-0"].Release(t.Context())
 		synctest.Wait()
 		if len(c.Granted) != 0 {
@@ -99,9 +101,9 @@ func TestWatchInEffectCausesARead(t *testing.T) {
 func TestFloodOfWakeUpsSharesReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const names = 500
-		gap := &locktest.LossyWatcher{}
+		var gap *locktest.LossyWatcher
 		c := locktest.NewWaiters(t, names, func(f *locktest.Faulty) {
-			gap.Locker = f.Locker
+			gap = locktest.NewLossyWatcher(f.Locker, false)
 			f.Locker = gap
 			f.Faults = func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 				return map[string]locktest.Fault{locktest.OpInspect: {Delay: 5 * time.Millisecond}}[op]
@@ -214,7 +216,8 @@ func TestShutdownEndsReads(t *testing.T) {
 			defer cancel()
 			start := time.Now()
 			err := c.Client.Shutdown(ctx)
-			if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "call to the backend") || time.Since(start) != 10*time.Second {
+			if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "call to the backend") ||
+				time.Since(start) != 10*time.Second {
 				t.Errorf("Shutdown took %v: %v", time.Since(start), err)
 			}
 			c.Wg.Wait()

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
 	"github.com/holdfast-go/holdfast/leases"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // refusing is a Locker that refuses every request, with the same record.
@@ -83,7 +83,8 @@ func (s bareRefusal) TryAcquire(ctx context.Context, req driver.Request) (holdfa
 // The same holds for a driver whose refusals have no record while its reads show a stuck holder.
 func TestRequestsKeepToThePollIntervalWithBareRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFaulty(t, stuckHolder(t, "job").Locker(), func(string, int, holdfast.Lease) locktest.Fault { return locktest.Fault{Delay: time.Millisecond} })
+		f := locktest.NewFaulty(t, stuckHolder(t, "job").Locker(),
+			func(string, int, holdfast.Lease) locktest.Fault { return locktest.Fault{Delay: time.Millisecond} })
 		c := locktest.NewClient(t, bareRefusal{f})
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
@@ -120,7 +121,7 @@ func TestWaiterTakesOverInTimeAfterWrongRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 10 * time.Second
 		store := memory.NewStore()
-		wire := &locktest.Link{Locker: store.Locker()}
+		wire := locktest.NewLink(store.Locker())
 		locktest.MustLock(t, locktest.NewClient(t, wire), "job", holdfast.WithTTL(ttl))
 		s := &wrongRemaining{Locker: store.Locker()}
 		c := locktest.NewClient(t, s)
@@ -314,7 +315,7 @@ func (u unknownState) TryAcquire(ctx context.Context, req driver.Request) (holdf
 	return locktest.Anonymous{Locker: u.Faulty}.TryAcquire(ctx, req)
 }
 
-func (unknownState) InspectBatch(_ context.Context, names []string) ([]holdfast.Record, []error) {
+func (unknownState) InspectBatch(_ context.Context, _ driver.WaiterID, names []string) ([]holdfast.Record, []error) {
 	records := make([]holdfast.Record, len(names))
 	for i, name := range names {
 		records[i].Name = name

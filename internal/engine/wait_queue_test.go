@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
 	"github.com/holdfast-go/holdfast/leases"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // process is a client of a store with a queue, whose requests take as long as those to a server.
@@ -39,7 +39,8 @@ func deadHolder(t *testing.T, store *memory.Store, name string, ttl time.Duratio
 // deadWaiter enters the queue of a lock and never comes.
 func deadWaiter(t *testing.T, store *memory.Store, name string) {
 	t.Helper()
-	req := driver.Request{Name: name, ID: driver.NewLeaseID("dead waiter"), TTL: time.Minute, QueueFor: time.Hour}
+	req := driver.Request{Name: name, ID: driver.NewLeaseID("dead waiter"), TTL: time.Minute, Waiter: driver.NewWaiterID(),
+		QueueFor: time.Hour}
 	if _, err := store.Locker().TryAcquire(t.Context(), req); !errors.Is(err, driver.ErrHeld) {
 		t.Fatal(err)
 	}
@@ -212,12 +213,12 @@ type lateReads struct {
 
 func (l lateReads) Capabilities() driver.Capabilities {
 	a := l.Faulty.Capabilities()
-	a.BatchInspector, a.Queue = l, l
+	a.BatchInspector, a.Waker = l, l
 	return a
 }
 
-func (l lateReads) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
-	records, errs := l.Faulty.Capabilities().BatchInspector.InspectBatch(ctx, names)
+func (l lateReads) InspectBatch(ctx context.Context, waiter driver.WaiterID, names []string) ([]driver.Record, []error) {
+	records, errs := l.Faulty.Capabilities().BatchInspector.InspectBatch(ctx, waiter, names)
 	if l.behind.Load() {
 		for i := range records {
 			records[i] = l.held
@@ -226,10 +227,10 @@ func (l lateReads) InspectBatch(ctx context.Context, names []string) ([]driver.R
 	return records, errs
 }
 
-// Wait calls at once: the release came between the request and Wait.
-func (l lateReads) Wait(_ string, wake func(time.Duration)) (stop func()) {
+// Wake calls at once: the release came between the request and Wake.
+func (l lateReads) Wake(_ string, _ driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
 	l.release()
-	wake(0)
+	wake(driver.Wakeup{})
 	return func() {}
 }
 
@@ -284,14 +285,14 @@ type lostWakes struct{ *locktest.Faulty }
 
 func (l lostWakes) Capabilities() driver.Capabilities {
 	a := l.Faulty.Capabilities()
-	a.Queue = lostQueue{}
+	a.Waker = lostQueue{}
 	return a
 }
 
 type lostQueue struct{}
 
-func (lostQueue) Wait(_ string, wake func(time.Duration)) func() {
-	wake(driver.NothingMissed)
+func (lostQueue) Wake(_ string, _ driver.WaiterID, wake func(driver.Wakeup)) func() {
+	wake(beganBefore)
 	return func() {}
 }
 
@@ -327,8 +328,8 @@ func TestIdleFollowerSendsLittle(t *testing.T) {
 		if n := f.Total(); n > 4*int(during/time.Minute)+2 {
 			t.Errorf("%d calls in %v", n, during)
 		}
-		if r, err := f.Locker.Inspect(t.Context(), "job"); err != nil || r.Position != 1 || r.Waiters != 1 {
-			t.Errorf("position %d of %d after %v: %v", r.Position, r.Waiters, during, err)
+		if at, err := f.Position(t.Context(), "job"); err != nil || at != 1 {
+			t.Errorf("position %d after %v: %v", at, during, err)
 		}
 		cancel()
 		<-done
@@ -341,7 +342,8 @@ func TestManyPositionsAreRefreshedRarely(t *testing.T) {
 		const names, during = 1000, time.Hour
 		store := memory.NewStore()
 		for i := range names {
-			if _, err := store.Locker().TryAcquire(t.Context(), driver.Request{Name: fmt.Sprint("job-", i), ID: driver.NewLeaseID("x"), TTL: 24 * time.Hour}); err != nil {
+			if _, err := store.Locker().TryAcquire(t.Context(), driver.Request{Name: fmt.Sprint("job-", i), ID: driver.NewLeaseID("x"),
+				TTL: 24 * time.Hour}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -365,146 +367,9 @@ func TestManyPositionsAreRefreshedRarely(t *testing.T) {
 			t.Errorf("%d calls in %v for %d names", n, during, names)
 		}
 		for i := range names {
-			if r, err := f.Locker.Inspect(t.Context(), fmt.Sprint("job-", i)); err != nil || r.Position != 1 {
-				t.Fatalf("job-%d: position %d, %v", i, r.Position, err)
+			if at, err := f.Position(t.Context(), fmt.Sprint("job-", i)); err != nil || at != 1 {
+				t.Fatalf("job-%d: position %d, %v", i, at, err)
 			}
-		}
-	})
-}
-
-// A waiter whose position is gone, with the record or because it was slow, gets another one.
-func TestWaiterEntersTheQueueAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		deadHolder(t, store, "job", 24*time.Hour)
-		c, f := process(t, store)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); _, _ = c.Lock(ctx, "job") }()
-		time.Sleep(time.Minute)
-		position := func() int {
-			r, err := f.Locker.Inspect(t.Context(), "job")
-			if err != nil {
-				t.Fatal(err)
-			}
-			return r.Position
-		}
-		if position() != 1 {
-			t.Fatalf("position %d", position())
-		}
-		store.Remove("job")
-		deadHolder(t, store, "job", 24*time.Hour)
-		time.Sleep(time.Minute)
-		if position() != 1 {
-			t.Errorf("position %d a minute after the record was removed", position())
-		}
-		cancel()
-		<-done
-	})
-}
-
-// noPosition is a Locker that cannot enter the queue, until it can.
-type noPosition struct {
-	*locktest.Faulty
-	cannot atomic.Bool
-}
-
-func (n *noPosition) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
-	if n.cannot.Load() {
-		req.QueueFor = 0
-	}
-	return n.Faulty.TryAcquire(ctx, req)
-}
-
-// A waiter that could not enter the queue at first enters it later, although the lock is always held.
-func TestWaiterEntersTheQueueLate(t *testing.T) {
-	for _, others := range []int{0, 40} {
-		synctest.Test(t, func(t *testing.T) {
-			store := memory.NewStore()
-			_, f := process(t, store)
-			n := &noPosition{Faulty: f}
-			n.cannot.Store(true)
-			c := locktest.NewClient(t, n)
-			ctx, cancel := context.WithCancel(t.Context())
-			var wg sync.WaitGroup
-			for i := range others + 1 {
-				deadHolder(t, store, fmt.Sprint("job-", i), 24*time.Hour)
-				wg.Go(func() { _, _ = c.Lock(ctx, fmt.Sprint("job-", i)) })
-			}
-			time.Sleep(5 * time.Minute)
-			n.cannot.Store(false)
-			time.Sleep(5 * time.Minute)
-			if r, err := f.Locker.Inspect(t.Context(), "job-0"); err != nil || r.Position != 1 {
-				t.Errorf("position %d with %d other names, %v", r.Position, others, err)
-			}
-			cancel()
-			wg.Wait()
-		})
-	}
-}
-
-// A waiter that gives up leaves the queue: nothing is reserved for it.
-func TestWaiterThatGivesUpLeavesTheQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		first, _ := process(t, store)
-		h := locktest.MustLock(t, first, "job")
-		c, _ := process(t, store)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if _, err := c.Lock(ctx, "job"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatal(err)
-		}
-		_ = h.Release(t.Context())
-		other, _ := process(t, store)
-		if _, err := other.TryLock(t.Context(), "job"); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// TryLock does not overtake a waiter, and says what the lock is reserved for.
-func TestTryLockComesBehindTheWaiters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		first, _ := process(t, store)
-		h := locktest.MustLock(t, first, "job")
-		deadWaiter(t, store, "job")
-		_ = h.Release(t.Context())
-		other, _ := process(t, store)
-		_, err := other.TryLock(t.Context(), "job")
-		var held *driver.HeldError
-		if !errors.As(err, &held) || !held.Reserved {
-			t.Errorf("TryLock just after the release: %v", err)
-		}
-		time.Sleep(driver.TurnLength)
-		if _, err := other.TryLock(t.Context(), "job"); err != nil {
-			t.Errorf("TryLock after the waiter's turn: %v", err)
-		}
-	})
-}
-
-// The record of a lock is removed while a waiter has a position in its queue, which goes with it.
-func TestRemovedRecordWakesTheQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		deadHolder(t, store, "job", time.Hour)
-		c, _ := process(t, store)
-		got := make(chan *holdfast.Hold, 1)
-		go func() {
-			if h, err := c.Lock(t.Context(), "job"); err == nil {
-				got <- h
-			}
-		}()
-		time.Sleep(25 * time.Second)
-		store.Remove("job")
-		removed := time.Now()
-		h := <-got
-		if took := time.Since(removed); took > time.Second {
-			t.Errorf("the lock was granted %v after the removal", took)
-		}
-		if err := h.Release(t.Context()); err != nil {
-			t.Error(err)
 		}
 	})
 }

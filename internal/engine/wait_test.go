@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // A waiter keeps one watch open at a time, also if the Watcher never calls.
@@ -73,7 +73,7 @@ func TestWakeUpsDoNotShortenTheBackoff(t *testing.T) {
 }
 
 // A wait that ends because another client or a runner was closed does not return ErrClosed. Its
-// error matches that of the context and what kept the lock.
+// error matches that of the context and the reason for which the lock was not granted.
 func TestErrClosedIsOfTheClientItself(t *testing.T) {
 	t.Run("a runner's task", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -134,7 +134,8 @@ func TestWaiterWakes(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
 			dead := store.Locker()
-			if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("dead"), TTL: 100 * time.Second}); err != nil {
+			if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("dead"),
+				TTL: 100 * time.Second}); err != nil {
 				t.Fatal(err)
 			}
 			c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), nil), holdfast.WithPollInterval(poll))
@@ -149,7 +150,8 @@ func TestWaiterWakes(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
 			h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
-			c := locktest.NewClient(t, locktest.Anonymous{Locker: locktest.NewFaulty(t, store.Locker(), nil)}, holdfast.WithPollInterval(10*time.Second))
+			c := locktest.NewClient(t, locktest.Anonymous{Locker: locktest.NewFaulty(t, store.Locker(), nil)},
+				holdfast.WithPollInterval(10*time.Second))
 			time.AfterFunc(100*time.Second, func() { _ = h.Release(t.Context()) })
 			start := time.Now()
 			locktest.MustLock(t, c, "job")
@@ -178,10 +180,10 @@ func TestWaiterWakes(t *testing.T) {
 // silentWatcher reports that its watch is in effect, and calls no more.
 type silentWatcher struct{ holdfast.Locker }
 
-func (d silentWatcher) Capabilities() driver.Capabilities { return driver.Capabilities{Watcher: d} }
+func (d silentWatcher) Capabilities() driver.Capabilities { return driver.Capabilities{Waker: d} }
 
-func (silentWatcher) Watch(_ string, wake func()) (stop func()) {
-	wake()
+func (silentWatcher) Wake(_ string, _ driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
+	wake(began)
 	return func() {}
 }
 
@@ -258,13 +260,13 @@ type slowWatcher struct {
 
 func (s slowWatcher) Capabilities() driver.Capabilities {
 	a := s.Faulty.Capabilities()
-	a.Watcher = s
+	a.Waker = s
 	return a
 }
 
-func (s slowWatcher) Watch(name string, wake func()) (stop func()) {
+func (s slowWatcher) Wake(name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
 	var inner atomic.Value
-	timer := time.AfterFunc(s.delay, func() { inner.Store(s.Locker.Capabilities().Watcher.Watch(name, wake)) })
+	timer := time.AfterFunc(s.delay, func() { inner.Store(s.Locker.Capabilities().Waker.Wake(name, waiter, wake)) })
 	return func() {
 		timer.Stop()
 		if stop, in := inner.Load().(func()); in {

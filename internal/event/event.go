@@ -19,9 +19,10 @@ const (
 	HolderSeen
 	SteppedDown
 	Error
+	Waiting // for the log only: a caller has waited for a second, or for another holder than before
 )
 
-var names = [...]string{"unknown", "acquired", "released", "lost", "overrun", "holder seen", "stepped down", "error"}
+var names = [...]string{"unknown", "acquired", "released", "lost", "overrun", "holder seen", "stepped down", "error", "waiting"}
 
 // String returns the name in words, such as "acquired".
 func (t Type) String() string {
@@ -42,8 +43,10 @@ type Event struct {
 	Time    time.Time
 	Dropped int
 
-	Leader bool // of a LeaderAwareRunner: acquiring means being elected
-	Own    bool // HolderSeen: this Client itself holds the lock
+	Waited time.Duration // Waiting: for how long
+	Leader bool          // of a LeaderAwareRunner: acquiring means being elected
+	Shared bool          // of a hold that shares its lock
+	Own    bool          // HolderSeen: this Client itself holds the lock
 }
 
 // AsLeader returns emit for the events of a LeaderAwareRunner.
@@ -62,6 +65,9 @@ func (e Event) String() string {
 	}
 	if e.Own {
 		s += " in this process"
+	}
+	if e.Shared {
+		s += ", shared"
 	}
 	if e.Op != "" {
 		s += " in " + e.Op

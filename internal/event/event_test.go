@@ -28,6 +28,7 @@ func TestEventString(t *testing.T) {
 		`holder seen "job": "web-3", token 7`:     {Type: event.HolderSeen, Name: "job", Owner: "web-3", Token: 7},
 		`holder seen "job": "me" in this process`: {Type: event.HolderSeen, Name: "job", Owner: "me", Own: true},
 		`error "job" in renew, token 7: no route`: {Type: event.Error, Name: "job", Op: "renew", Token: 7, Err: errors.New("no route")},
+		`released "job", shared, token 7`:         {Type: event.Released, Name: "job", Owner: "me", Token: 7, Shared: true},
 		`lost "job": not renewed in time`:         {Type: event.Lost, Name: "job", Err: errors.New("not renewed in time")},
 	} {
 		if got := e.String(); got != want {
@@ -54,7 +55,8 @@ func (panicking) Handle(context.Context, slog.Record) error { panic("handler") }
 func TestCallLogsAPanic(t *testing.T) {
 	var out bytes.Buffer
 	called := false
-	event.Call(slog.New(slog.NewTextHandler(&out, nil)), func(event.Event) { called = true; panic("oops") }, event.Event{Type: event.Lost, Name: "job"})
+	event.Call(slog.New(slog.NewTextHandler(&out, nil)), func(event.Event) { called = true; panic("oops") },
+		event.Event{Type: event.Lost, Name: "job"})
 	for _, part := range []string{"level=ERROR", "event=lost", "lock=job", "panic=oops"} {
 		if !called || !strings.Contains(out.String(), part) {
 			t.Errorf("called: %v; %q is not logged, but %q", called, part, out.String())

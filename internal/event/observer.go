@@ -26,9 +26,17 @@ func NewObserver(notify func(Event)) *Observer {
 	return &Observer{notify: notify}
 }
 
-// Emit adds an event to the backlog, or drops it if limit events wait already. start runs a
-// function on a goroutine of its own, unless it returns false. Emit reports whether the event was added.
-func (o *Observer) Emit(e Event, limit int, start func(func()) bool, logger *slog.Logger) bool {
+// Runner runs the functions of observers.
+type Runner interface {
+	// Go runs a function on a goroutine of its own, unless it returns false.
+	Go(fn func()) bool
+	// Returned is called after each call of a user's function.
+	Returned()
+}
+
+// Emit adds an event to the backlog, or drops it if limit events wait already. Emit reports whether
+// the event was added.
+func (o *Observer) Emit(e Event, limit int, runner Runner, logger *slog.Logger) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.limit = max(o.limit, limit) // names that are removed still cause events
@@ -39,18 +47,18 @@ func (o *Observer) Emit(e Event, limit int, start func(func()) bool, logger *slo
 	e.Dropped, o.dropped = o.dropped, 0
 	o.backlog = append(o.backlog, e)
 	if !o.busy {
-		o.busy = start(func() { o.drain(start, logger) })
+		o.busy = runner.Go(func() { o.drain(runner, logger) })
 	}
 	return true
 }
 
 // drain calls notify for each event of the backlog.
-func (o *Observer) drain(start func(func()) bool, logger *slog.Logger) {
+func (o *Observer) drain(runner Runner, logger *slog.Logger) {
 	returned := false
 	defer func() {
 		if !returned { // notify ended the goroutine, as t.FailNow does: go on with another
 			o.mu.Lock()
-			o.busy = start(func() { o.drain(start, logger) })
+			o.busy = runner.Go(func() { o.drain(runner, logger) })
 			o.mu.Unlock()
 		}
 	}()
@@ -66,5 +74,6 @@ func (o *Observer) drain(start func(func()) bool, logger *slog.Logger) {
 		o.backlog = o.backlog[1:]
 		o.mu.Unlock()
 		Call(logger, o.notify, e)
+		runner.Returned()
 	}
 }

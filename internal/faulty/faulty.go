@@ -1,12 +1,11 @@
 // Package faulty has a driver.Locker between a client and a backend to whose calls faults happen,
 // as a test says. It is the mechanism of the public package holdfasttest and of the module's own
-// tests (internal/locktest).
+// tests (test/locktest).
 package faulty
 
 import (
+	"cmp"
 	"context"
-	"iter"
-	"slices"
 	"sync"
 	"time"
 
@@ -44,16 +43,16 @@ type Fault struct {
 type Faults = func(op string, n int, lease driver.Lease) Fault
 
 // Locker passes calls on to a backend, except for what Faults happen to them. It has no batched
-// renewals, so that each renewal is a call of its own. It reports its Watcher, Queue and batched
+// renewals and releases, so that each one is a call of its own. It reports its Waker, Queue and batched
 // reads only as the fields say. The fields are set before the first call.
 type Locker struct {
-	driver.Locker
-	Faults       Faults // nil: no fault happens
-	Watcher      bool
-	Queue        bool
-	NoBatchReads bool
-	Check        func(ctx context.Context, op string) // called for every call, or nil
-	InFlight     worker.Group                         // calls under way
+	driver.Locker        // the backend, with the faults
+	Faults        Faults // nil: no fault happens
+	Watcher       bool   // it wakes those that have no position
+	Queue         bool
+	NoBatchReads  bool
+	Check         func(ctx context.Context, op string) // called for every call, or nil
+	InFlight      worker.Group                         // calls under way
 
 	// Paused returns nil, or a channel that is closed when the paused process of this Locker runs
 	// again. A paused process sends no call and receives no answer. Paused may be nil.
@@ -64,12 +63,15 @@ type Locker struct {
 
 	mu     sync.Mutex
 	calls  map[string]int
+	waiter driver.WaiterID // of the latest request
 	missed map[*watch]struct{}
 }
 
 // New makes a Locker on a backend.
 func New(l driver.Locker, faults Faults) *Locker {
-	return &Locker{Locker: l, Faults: faults, calls: map[string]int{}, missed: map[*watch]struct{}{}}
+	f := &Locker{Faults: faults, calls: map[string]int{}, missed: map[*watch]struct{}{}}
+	f.Locker = driver.Intercept(l, f.intercept)
+	return f
 }
 
 // Count returns how many calls of a kind there were.
@@ -89,6 +91,15 @@ func (f *Locker) Total() (n int) {
 	return n
 }
 
+// Position returns the position in the queue of a name that the sender of the latest request has.
+func (f *Locker) Position(ctx context.Context, name string) (int, error) {
+	f.mu.Lock()
+	waiter := f.waiter
+	f.mu.Unlock()
+	records, errs := f.Locker.Capabilities().BatchInspector.InspectBatch(ctx, waiter, []string{name})
+	return records[0].Position, errs[0]
+}
+
 // awaitResume waits while the process is paused. Nothing ends a pause early, also no context.
 func (f *Locker) awaitResume() {
 	if f.Paused == nil {
@@ -99,28 +110,67 @@ func (f *Locker) awaitResume() {
 	}
 }
 
-func (f *Locker) call(ctx context.Context, op string, lease driver.Lease, do func(context.Context) error) error {
+// ops has the kinds of the calls to which faults happen.
+var ops = map[driver.Method]string{
+	driver.MethodTryAcquire: OpAcquire, driver.MethodHandOver: OpHandOver, driver.MethodRenew: OpRenew, driver.MethodRelease: OpRelease,
+	driver.MethodInspect: OpRead, driver.MethodInspectBatch: OpInspect, driver.MethodList: OpList,
+	driver.MethodBreak: OpBreak, driver.MethodBreakNow: OpBreak, driver.MethodReadData: OpReadData, driver.MethodWriteData: OpWriteData,
+	driver.MethodCheck: OpCheck, driver.MethodRemoveProbe: OpCheck,
+}
+
+// intercept makes a call, or lets a fault happen to it. A fault of a batch happens to all its records, and
+// one of a list to the whole list.
+func (f *Locker) intercept(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+	op, known := ops[call.Method]
+	switch {
+	case call.Method == driver.MethodWake:
+		return f.wait(ctx, call, next)
+	case !known:
+		return next(ctx, call)
+	}
 	f.InFlight.Start()
 	defer f.InFlight.Done()
 	f.awaitResume()
 	f.mu.Lock()
 	f.calls[op]++
 	n := f.calls[op]
+	f.waiter = cmp.Or(call.Request.Waiter, f.waiter)
 	f.mu.Unlock()
 	if f.Check != nil {
 		f.Check(ctx, op)
 	}
 	var fault Fault
 	if f.Faults != nil {
-		fault = f.Faults(op, n, lease)
+		fault = f.Faults(op, n, call.Concerned())
 	}
-	err := f.apply(ctx, fault, do)
+	do := func(ctx context.Context) driver.Answer { return next(ctx, call) }
+	if call.Method == driver.MethodList {
+		do = func(ctx context.Context) driver.Answer { return listed(ctx, call, next) }
+	}
+	a := f.apply(ctx, fault, do)
 	f.awaitResume()
-	return err
+	if call.Method == driver.MethodList && a.Err == nil {
+		for i, r := range a.Records {
+			if !call.Yield(r, a.Errs[i]) {
+				break
+			}
+		}
+	}
+	return a
+}
+
+// listed lists everything before it returns: a late call may not yield.
+func listed(ctx context.Context, call driver.Call, next driver.Next) (all driver.Answer) {
+	call.Yield = func(r driver.Record, err error) bool {
+		all.Records, all.Errs = append(all.Records, r), append(all.Errs, err)
+		return true
+	}
+	all.Err = next(ctx, call).Err
+	return all
 }
 
 // apply makes a call to which a fault happens.
-func (f *Locker) apply(ctx context.Context, fault Fault, do func(context.Context) error) error {
+func (f *Locker) apply(ctx context.Context, fault Fault, do func(context.Context) driver.Answer) driver.Answer {
 	if fault.Late > 0 {
 		f.InFlight.Go(func() {
 			time.Sleep(fault.Late)
@@ -138,183 +188,32 @@ func (f *Locker) apply(ctx context.Context, fault Fault, do func(context.Context
 		select {
 		case <-delay.C:
 		case <-done:
-			return ctx.Err()
+			return driver.Answer{Err: ctx.Err()}
 		}
 	}
 	switch {
 	case fault.Hang:
 		<-ctx.Done()
-		return ctx.Err()
+		return driver.Answer{Err: ctx.Err()}
 	case fault.Refuse != nil:
-		return fault.Refuse
+		return driver.Answer{Err: fault.Refuse}
 	}
-	err := do(ctx)
+	a := do(ctx)
 	if fault.Lose != nil {
-		return fault.Lose
+		return driver.Answer{Err: fault.Lose}
 	}
-	return err
+	return a
 }
 
-// ask makes a call that has an answer. A late call may write its answer after ask has returned.
-func ask[T any](ctx context.Context, f *Locker, op string, lease driver.Lease, do func(context.Context) (T, error)) (T, error) {
-	var mu sync.Mutex
-	var got, none T
-	err := f.call(ctx, op, lease, func(ctx context.Context) error {
-		answer, err := do(ctx)
-		mu.Lock()
-		defer mu.Unlock()
-		got = answer
-		return err
-	})
-	if err != nil {
-		return none, err
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	return got, nil
-}
-
-func asked(req driver.Request) driver.Lease {
-	return driver.Lease{Name: req.Name, ID: req.ID, Owner: req.Owner, TTL: req.TTL}
-}
-
-// TryAcquire implements [driver.Locker].
-func (f *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	return ask(ctx, f, OpAcquire, asked(req), func(ctx context.Context) (driver.Lease, error) {
-		return f.Locker.TryAcquire(ctx, req)
-	})
-}
-
-// HandOver implements [driver.HandOverer].
-func (f *Locker) HandOver(ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
-	return ask(ctx, f, OpHandOver, asked(req), func(ctx context.Context) (driver.Lease, error) {
-		return f.Locker.Capabilities().HandOverer.HandOver(ctx, from, req)
-	})
-}
-
-// Renew implements [driver.Locker].
-func (f *Locker) Renew(ctx context.Context, l driver.Lease) error {
-	return f.call(ctx, OpRenew, l, func(ctx context.Context) error { return f.Locker.Renew(ctx, l) })
-}
-
-// Release implements [driver.Locker].
-func (f *Locker) Release(ctx context.Context, l driver.Lease) error {
-	return f.call(ctx, OpRelease, l, func(ctx context.Context) error { return f.Locker.Release(ctx, l) })
-}
-
-// Inspect implements [driver.Locker].
-func (f *Locker) Inspect(ctx context.Context, name string) (driver.Record, error) {
-	return ask(ctx, f, OpRead, driver.Lease{Name: name}, func(ctx context.Context) (driver.Record, error) {
-		return f.Locker.Inspect(ctx, name)
-	})
-}
-
-// InspectBatch implements [driver.BatchInspector]. A fault happens to all records.
-func (f *Locker) InspectBatch(ctx context.Context, names []string) ([]driver.Record, []error) {
-	type answer struct {
-		records []driver.Record
-		errs    []error
-	}
-	got, err := ask(ctx, f, OpInspect, driver.Lease{}, func(ctx context.Context) (a answer, _ error) {
-		a.records, a.errs = f.Locker.Capabilities().BatchInspector.InspectBatch(ctx, names)
-		return a, nil
-	})
-	if err != nil {
-		return make([]driver.Record, len(names)), slices.Repeat([]error{err}, len(names))
-	}
-	return got.records, got.errs
-}
-
-// List implements [driver.Lister]. A fault happens to the whole list.
-func (f *Locker) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
-	type item struct {
-		record driver.Record
-		err    error
-	}
-	return func(yield func(driver.Record, error) bool) {
-		items, err := ask(ctx, f, OpList, driver.Lease{}, func(ctx context.Context) (items []item, _ error) {
-			for r, err := range f.Locker.Capabilities().Lister.List(ctx, prefix) {
-				items = append(items, item{r, err})
-			}
-			return items, nil
-		})
-		if err != nil {
-			yield(driver.Record{}, err)
-			return
-		}
-		for _, i := range items {
-			if !yield(i.record, i.err) {
-				return
-			}
-		}
-	}
-}
-
-// Break implements [driver.Breaker].
-func (f *Locker) Break(ctx context.Context, name string, token uint64) error {
-	return f.call(ctx, OpBreak, driver.Lease{Name: name}, func(ctx context.Context) error {
-		return f.Locker.Capabilities().Breaker.Break(ctx, name, token)
-	})
-}
-
-// BreakNow implements [driver.Breaker].
-func (f *Locker) BreakNow(ctx context.Context, name string, token uint64) error {
-	return f.call(ctx, OpBreak, driver.Lease{Name: name}, func(ctx context.Context) error {
-		return f.Locker.Capabilities().Breaker.BreakNow(ctx, name, token)
-	})
-}
-
-// ReadData implements [driver.DataStore].
-func (f *Locker) ReadData(ctx context.Context, name string) ([]byte, driver.DataRevision, error) {
-	type answer struct {
-		data []byte
-		at   driver.DataRevision
-	}
-	got, err := ask(ctx, f, OpReadData, driver.Lease{Name: name}, func(ctx context.Context) (a answer, err error) {
-		a.data, a.at, err = f.Locker.Capabilities().DataStore.ReadData(ctx, name)
-		return a, err
-	})
-	return got.data, got.at, err
-}
-
-// WriteData implements [driver.DataStore].
-func (f *Locker) WriteData(ctx context.Context, l driver.Lease, data []byte, at driver.DataRevision) error {
-	return f.call(ctx, OpWriteData, l, func(ctx context.Context) error {
-		return f.Locker.Capabilities().DataStore.WriteData(ctx, l, data, at)
-	})
-}
-
-// checker is the [driver.Checker] of a Locker.
-type checker struct{ *Locker }
-
-// Check implements [driver.Checker].
-func (f checker) Check(ctx context.Context, report func(driver.Finding)) error {
-	return f.call(ctx, OpCheck, driver.Lease{}, func(ctx context.Context) error {
-		return f.Locker.Locker.Capabilities().Checker.Check(ctx, report)
-	})
-}
-
-// RemoveProbe implements [driver.Checker].
-func (f checker) RemoveProbe(ctx context.Context, name string) error {
-	return f.call(ctx, OpCheck, driver.Lease{Name: name}, func(ctx context.Context) error {
-		return f.Locker.Locker.Capabilities().Checker.RemoveProbe(ctx, name)
-	})
-}
-
-// watch is one call of Watch or Wait.
+// watch is one call of Wake.
 type watch struct{ wake func() }
 
-// Watch implements [driver.Watcher].
-func (f *Locker) Watch(name string, wake func()) (stop func()) {
-	w := &watch{wake}
-	return f.forget(w, f.Locker.Capabilities().Watcher.Watch(name, func() { f.deliver(w, wake) }))
-}
-
-// Wait implements [driver.Queue]. A wake-up that was missed comes as
-// [driver.MaybeMissed].
-func (f *Locker) Wait(name string, wake func(turn time.Duration)) (stop func()) {
-	w := &watch{func() { wake(driver.MaybeMissed) }}
-	return f.forget(w, f.Locker.Capabilities().Queue.Wait(name, func(turn time.Duration) { f.deliver(w, func() { wake(turn) }) }))
+// wait makes a call of Wake. A wake-up that was missed comes as [driver.WakingBegan].
+func (f *Locker) wait(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+	wake := call.Wake
+	w := &watch{func() { wake(driver.Wakeup{Kind: driver.WakingBegan}) }}
+	call.Wake = func(up driver.Wakeup) { f.deliver(w, func() { wake(up) }) }
+	return driver.Answer{Stop: f.forget(w, next(ctx, call).Stop)}
 }
 
 // deliver calls wake, or notes that w has missed it.
@@ -349,33 +248,25 @@ func (f *Locker) WakeMissed() {
 	}
 }
 
-// Capabilities are those of the backend, without batched renewals and what the fields exclude.
+// Info is that of the backend, without what the fields exclude.
+func (f *Locker) Info() driver.Info {
+	info := f.Locker.Info()
+	info.WakesOnlyQueue = f.Queue && !f.Watcher || f.Watcher && info.WakesOnlyQueue
+	return info
+}
+
+// Capabilities are those of the backend, without batched renewals and releases and what the fields exclude.
 func (f *Locker) Capabilities() driver.Capabilities {
-	below := f.Locker.Capabilities()
-	c := driver.Capabilities{History: below.History}
-	if f.Watcher && below.Watcher != nil {
-		c.Watcher = f
+	c := f.Locker.Capabilities()
+	c.BatchRenewer, c.BatchReleaser = nil, nil
+	if !f.Queue {
+		c.Queue = nil
 	}
-	if f.Queue && below.Queue != nil {
-		c.Queue = f
+	if !f.Watcher && !f.Queue {
+		c.Waker = nil
 	}
-	if below.HandOverer != nil {
-		c.HandOverer = f
-	}
-	if below.BatchInspector != nil && !f.NoBatchReads {
-		c.BatchInspector = f
-	}
-	if below.Lister != nil {
-		c.Lister = f
-	}
-	if below.Breaker != nil {
-		c.Breaker = f
-	}
-	if below.DataStore != nil {
-		c.DataStore = f
-	}
-	if below.Checker != nil {
-		c.Checker = checker{f}
+	if f.NoBatchReads {
+		c.BatchInspector = nil
 	}
 	return c
 }

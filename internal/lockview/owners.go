@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -84,7 +83,7 @@ func (o *owners) fill(records []driver.Record) {
 }
 
 // look reads the wanted records one by one. It reports whether that has shown an owner.
-func (o *owners) look(ctx context.Context, client *holdfast.Client, records []driver.Record) bool {
+func (o *owners) look(ctx context.Context, client Client, records []driver.Record) bool {
 	names := o.take(records)
 	if len(names) == 0 {
 		return false

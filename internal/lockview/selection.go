@@ -22,7 +22,7 @@ func State(r *driver.Record) string {
 }
 
 // Orders are the names of the orders in which locks can be sorted.
-var Orders = []string{"name", "state", "owner", "left", "waiters", "renewed"}
+var Orders = []string{"name", "held", "state", "owner", "left", "waiters", "renewed"}
 
 // Selection says which locks to show, and in which order.
 type Selection struct {
@@ -39,7 +39,7 @@ func (s *Snapshot) Select(q Selection) []*driver.Record {
 	found := make([]*driver.Record, 0, len(s.Records))
 	for i := range s.Records {
 		r := &s.Records[i]
-		if (q.State == "" || q.State == State(r)) && (contains(r.Name, text) || contains(r.Owner, text)) {
+		if (q.State == "" || q.State == State(r)) && (contains(r.Name, text) || ownedBy(r, text)) {
 			found = append(found, r)
 		}
 	}
@@ -59,6 +59,14 @@ func (s *Snapshot) Select(q Selection) []*driver.Record {
 	return found
 }
 
+// ownedBy reports whether the owner, or that of one who shares the lock, contains a text.
+func ownedBy(r *driver.Record, lower string) bool {
+	if len(r.Holders) == 0 {
+		return contains(r.Owner, lower)
+	}
+	return slices.ContainsFunc(r.Holders, func(h driver.Holder) bool { return contains(h.Owner, lower) })
+}
+
 func contains(s, lower string) bool {
 	return lower == "" || strings.Contains(strings.ToLower(s), lower)
 }
@@ -74,6 +82,8 @@ func (s *Snapshot) Count() map[string]int {
 
 func compare(by string, a, b *driver.Record) int {
 	switch by {
+	case "held":
+		return cmp.Compare(heldFirst(a), heldFirst(b))
 	case "state":
 		return strings.Compare(State(a), State(b))
 	case "owner":
@@ -85,6 +95,14 @@ func compare(by string, a, b *driver.Record) int {
 	default: // "renewed"
 		return a.RenewedAt.Compare(b.RenewedAt)
 	}
+}
+
+// heldFirst sorts the locks that somebody holds, or may hold, before those that are free.
+func heldFirst(r *driver.Record) int {
+	if r.State == driver.StateFree {
+		return 1
+	}
+	return 0
 }
 
 // left sorts locks that are free, or whose time is unknown, behind those that are held.

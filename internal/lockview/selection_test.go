@@ -14,7 +14,8 @@ func TestSelect(t *testing.T) {
 	s := &lockview.Snapshot{Records: []driver.Record{
 		{Name: "a", State: driver.StateHeld, Owner: "Zoe", Remaining: 3 * time.Second, RemainingKnown: true, RenewedAt: at},
 		{Name: "b", State: driver.StateFree, Owner: "adam"},
-		{Name: "c", State: driver.StateHeld, Owner: "adam", Broken: true, Remaining: time.Second, RemainingKnown: true, Waiters: 2, RenewedAt: at.Add(time.Second)},
+		{Name: "c", State: driver.StateHeld, Owner: "adam", Broken: true, Remaining: time.Second, RemainingKnown: true, Waiters: 2,
+			RenewedAt: at.Add(time.Second)},
 		{Name: "d", State: driver.StateUnknown},
 	}}
 	for _, c := range []struct {
@@ -23,6 +24,7 @@ func TestSelect(t *testing.T) {
 	}{
 		{lockview.Selection{}, []string{"a", "b", "c", "d"}},
 		{lockview.Selection{Sort: "name", Desc: true}, []string{"d", "c", "b", "a"}},
+		{lockview.Selection{Sort: "held"}, []string{"a", "c", "d", "b"}},
 		{lockview.Selection{Sort: "state"}, []string{"c", "b", "a", "d"}},
 		{lockview.Selection{Sort: "owner"}, []string{"d", "a", "b", "c"}},
 		{lockview.Selection{Sort: "left"}, []string{"c", "a", "b", "d"}},

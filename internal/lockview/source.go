@@ -4,12 +4,12 @@ package lockview
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -38,9 +38,15 @@ type Snapshot struct {
 	Overdue    time.Time       // without another snapshot by then the backend does not answer
 }
 
+// Client is what a Source needs of a client of the library, above this package.
+type Client interface {
+	Inspect(ctx context.Context, name string) (driver.Record, error)
+	List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error]
+}
+
 // Source lists the locks again and again while somebody looks at them.
 type Source struct {
-	client  *holdfast.Client
+	client  Client
 	prefix  string
 	refresh time.Duration
 	closing context.Context
@@ -60,7 +66,7 @@ type Source struct {
 
 // NewSource makes a Source of the locks whose names begin with prefix. Nothing is listed before
 // somebody enters.
-func NewSource(client *holdfast.Client, prefix string, refresh time.Duration) *Source {
+func NewSource(client Client, prefix string, refresh time.Duration) *Source {
 	s := &Source{client: client, prefix: prefix, refresh: refresh, latest: &Snapshot{}, changed: make(chan struct{})}
 	s.closing, s.stop = context.WithCancel(context.Background())
 	return s
@@ -94,7 +100,7 @@ func (s *Source) Enter() (leave func()) {
 
 // After waits for a snapshot with a higher number. A reader that has entered gets none from before
 // a time in which nobody looked. The error is that of ctx, or
-// [holdfast.ErrClosed].
+// [driver.ErrClosed].
 func (s *Source) After(ctx context.Context, number int) (*Snapshot, error) {
 	for {
 		s.mu.Lock()
@@ -108,7 +114,7 @@ func (s *Source) After(ctx context.Context, number int) (*Snapshot, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-s.closing.Done():
-			return nil, holdfast.ErrClosed
+			return nil, driver.ErrClosed
 		}
 	}
 }

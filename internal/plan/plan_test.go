@@ -37,14 +37,19 @@ func TestPlan(t *testing.T) {
 		shares map[string]int
 		takes  map[string]int
 	}{
-		"alone":                {situation{[]string{"a"}, parts("", 5)}, map[string]int{"a": 5}, map[string]int{"a": 5}},
-		"two begin":            {situation{[]string{"a", "b"}, parts("", 5)}, map[string]int{"a": 3, "b": 2}, map[string]int{"a": 3, "b": 2}},
-		"the larger share":     {situation{[]string{"a", "b"}, parts("b", 5)}, map[string]int{"a": 2, "b": 3}, map[string]int{}},
-		"a join":               {situation{[]string{"a", "b", "c"}, parts("a", 4, "b", 4)}, map[string]int{"a": 3, "b": 3, "c": 2}, map[string]int{}},
-		"released":             {situation{[]string{"a", "b", "c"}, parts("a", 3, "b", 3, "", 2)}, map[string]int{"a": 3, "b": 3, "c": 2}, map[string]int{"c": 2}},
-		"a death":              {situation{[]string{"a", "b"}, parts("a", 3, "b", 3, "c", 1, "", 2)}, map[string]int{"a": 5, "b": 4}, map[string]int{"a": 1, "b": 1}},
-		"the least first":      {situation{[]string{"a", "b", "c"}, parts("a", 4, "b", 2, "c", 2, "", 2, "?", 1)}, map[string]int{"a": 4, "b": 4, "c": 3}, map[string]int{"b": 1, "c": 1}},
-		"nothing to move":      {situation{[]string{"a", "b", "c"}, parts("a", 3, "b", 4, "c", 3)}, map[string]int{"a": 3, "b": 4, "c": 3}, map[string]int{}},
+		"alone":            {situation{[]string{"a"}, parts("", 5)}, map[string]int{"a": 5}, map[string]int{"a": 5}},
+		"two begin":        {situation{[]string{"a", "b"}, parts("", 5)}, map[string]int{"a": 3, "b": 2}, map[string]int{"a": 3, "b": 2}},
+		"the larger share": {situation{[]string{"a", "b"}, parts("b", 5)}, map[string]int{"a": 2, "b": 3}, map[string]int{}},
+		"a join": {situation{[]string{"a", "b", "c"}, parts("a", 4, "b", 4)}, map[string]int{"a": 3, "b": 3, "c": 2},
+			map[string]int{}},
+		"released": {situation{[]string{"a", "b", "c"}, parts("a", 3, "b", 3, "", 2)}, map[string]int{"a": 3, "b": 3, "c": 2},
+			map[string]int{"c": 2}},
+		"a death": {situation{[]string{"a", "b"}, parts("a", 3, "b", 3, "c", 1, "", 2)}, map[string]int{"a": 5, "b": 4},
+			map[string]int{"a": 1, "b": 1}},
+		"the least first": {situation{[]string{"a", "b", "c"}, parts("a", 4, "b", 2, "c", 2, "", 2, "?", 1)}, map[string]int{"a": 4, "b": 4,
+			"c": 3}, map[string]int{"b": 1, "c": 1}},
+		"nothing to move": {situation{[]string{"a", "b", "c"}, parts("a", 3, "b", 4, "c", 3)}, map[string]int{"a": 3, "b": 4, "c": 3},
+			map[string]int{}},
 		"more than partitions": {situation{[]string{"a", "b", "c"}, parts("c", 2)}, map[string]int{"a": 1, "b": 0, "c": 1}, map[string]int{}},
 		"unknown is not free":  {situation{[]string{"a"}, parts("?", 2, "", 1)}, map[string]int{"a": 3}, map[string]int{"a": 1}},
 		"no member, no share":  {situation{nil, parts("a", 2)}, map[string]int{"a": 0}, map[string]int{}},
@@ -110,7 +115,8 @@ func (s situation) check(rng *rand.Rand) error {
 		short += max(share-owned[me], 0)
 	}
 	if least := leastSurplus(s.members, owned, n); sum != n || surplus != least || len(dealt) != min(short, owned[Nobody]) {
-		return fmt.Errorf("shares of %d in all, %d returned (least %d), %d of %d free dealt to members %d short", sum, surplus, least, len(dealt), owned[Nobody], short)
+		return fmt.Errorf("shares of %d in all, %d returned (least %d), %d of %d free dealt to members %d short", sum, surplus, least, len(dealt),
+			owned[Nobody], short)
 	}
 	return nil
 }

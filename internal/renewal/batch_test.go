@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
 	"github.com/holdfast-go/holdfast/leases"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // batches is a Locker whose batches of renewals can fail.
@@ -45,7 +45,7 @@ func (b *batches) Capabilities() driver.Capabilities {
 	return a
 }
 
-func (b *batches) RenewBatch(ctx context.Context, leases []holdfast.Lease) []error {
+func (b *batches) RenewBatch(ctx context.Context, leases []holdfast.Lease) ([]holdfast.Lease, []error) {
 	b.mu.Lock()
 	b.sizes = append(b.sizes, len(leases))
 	n := len(b.sizes)
@@ -61,7 +61,7 @@ func (b *batches) RenewBatch(ctx context.Context, leases []holdfast.Lease) []err
 		b.tb.Errorf("a batch has no time limit, or a long one")
 	}
 	ft := b.strike(n, leases)
-	all := func(err error) []error { return slices.Repeat([]error{err}, len(leases)) }
+	all := func(err error) ([]holdfast.Lease, []error) { return leases, slices.Repeat([]error{err}, len(leases)) }
 	if ft.Hang {
 		<-ctx.Done()
 		return all(ctx.Err())
@@ -70,11 +70,11 @@ func (b *batches) RenewBatch(ctx context.Context, leases []holdfast.Lease) []err
 	if ft.Refuse != nil {
 		return all(ft.Refuse)
 	}
-	errs := b.Locker.Capabilities().BatchRenewer.RenewBatch(context.WithoutCancel(ctx), leases)
+	renewed, errs := b.Locker.Capabilities().BatchRenewer.RenewBatch(context.WithoutCancel(ctx), leases)
 	if ft.Lose != nil {
 		return all(ft.Lose)
 	}
-	return errs
+	return renewed, errs
 }
 
 func (b *batches) sent() (n, leases int) {
@@ -149,7 +149,7 @@ func TestOneLostInABatch(t *testing.T) {
 		b := newBatches(t, nil)
 		c := locktest.NewClient(t, b)
 		holds := lockMany(t, c, 100, 0)
-		if err := b.Locker.Release(t.Context(), holds[42].Lease()); err != nil {
+		if err := b.Release(t.Context(), holds[42].Lease()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(11 * time.Second)
@@ -296,7 +296,9 @@ func (s short) Capabilities() driver.Capabilities {
 	return a
 }
 
-func (short) RenewBatch(context.Context, []holdfast.Lease) []error { return nil }
+func (short) RenewBatch(context.Context, []holdfast.Lease) ([]holdfast.Lease, []error) {
+	return nil, nil
+}
 
 // A lease that is released while it waits for its renewal is not renewed.
 func TestReleasedLeaseIsNotRenewed(t *testing.T) {
@@ -363,7 +365,8 @@ func TestBatchRenewsWhatIsDueSoon(t *testing.T) {
 		b := newBatches(t, nil)
 		c := locktest.NewClient(t, b)
 		often := []*holdfast.Hold{
-			locktest.MustLock(t, c, "often 1", holdfast.WithRenewEvery(time.Second)), locktest.MustLock(t, c, "often 2", holdfast.WithRenewEvery(time.Second)),
+			locktest.MustLock(t, c, "often 1", holdfast.WithRenewEvery(time.Second)), locktest.MustLock(t, c, "often 2",
+				holdfast.WithRenewEvery(time.Second)),
 		}
 		holds := lockMany(t, c, 100, 0)
 		time.Sleep(100 * time.Second)

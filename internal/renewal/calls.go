@@ -4,22 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/bits"
 	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/dispatch"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/timing"
-	"github.com/holdfast-go/holdfast/internal/worker"
 )
 
-// Entries that are due for renewal wait in queues for backend calls, whose number is limited.
-// Where the backend has a BatchRenewer, one call renews many of them.
+// Entries that are due for renewal wait for backend calls, whose number is limited. Where the
+// backend has a BatchRenewer, one call renews many of them.
 //
-// Entries whose request timeouts are about as long form a class, with a queue and a limit of
-// its own: a lease of a second cannot wait until calls for leases of an hour have returned, nor
-// for the answer to a call with hundreds of them.
+// Entries whose request timeouts are about as long form a class with a limit of its own: a lease
+// of a second cannot wait until calls for leases of an hour have returned, nor for the answer to
+// a call with hundreds of them.
 const (
 	// callLimit is how many Renew calls of a class may be under way at once.
 	callLimit = 64
@@ -32,85 +31,45 @@ const (
 
 // call is one backend call that renews.
 type call struct {
-	leases []*Entry
-	limit  time.Duration // for it to return
-	start  time.Duration // just before it was sent
-	weight int           // what it counts for
-	use    worker.Use    // of its queue's limit
+	entries []*Entry
+	leases  []driver.Lease
+	limit   time.Duration // for it to return
+	start   time.Duration // just before it was sent
 }
 
-// queue has the entries of one class that wait for a call, in order of arrival. It is guarded
-// by Renewer.mu.
-type queue struct {
-	first, retries []*Entry // retries: those whose latest call failed
-	limit          worker.Limit
-}
-
-// queueOf finds or makes the queue of an entry's class.
-func (r *Renewer) queueOf(e *Entry) *queue {
-	class := e.class()
-	if r.queues[class] == nil {
-		r.queues[class] = &queue{limit: worker.Limit{Max: callLimit}}
+// newCalls makes what sends the renewals. An entry that waits stays among the Renewer's entries, for its loss. The
+// entries of a batch that failed come back at jittered times, and so in different calls: what is wrong with one of
+// them does not cost the rest their leases.
+func newCalls(r *Renewer) *dispatch.Calls[*Entry] {
+	rules := dispatch.Rules[*Entry]{
+		Mu: &r.mu, Workers: &r.calls, Limit: callLimit, RetriesFirst: true,
+		Before: func(x, y *Entry) bool { return x.next < y.next },
+		Moved:  func(e *Entry, index int) { e.queued = int32(index) },
+		Class:  (*Entry).class,
+		Stale:  func(e *Entry) bool { return e.phase != renewing }, // it was lost or released meanwhile
+		Begin:  r.begin,
 	}
-	return r.queues[class]
+	if r.batch != nil {
+		rules.Batch, rules.Weight, rules.Share = batchSize, batchWeight, r.enqueueSoonDue
+	}
+	return dispatch.NewCalls(rules)
 }
 
-// class is the number of binary digits of the request timeout.
-func (e *Entry) class() int { return bits.Len64(uint64(e.Timing.RequestTimeout)) }
+func (e *Entry) class() int { return timing.Class(e.Timing.RequestTimeout) }
 
-// enqueue makes an entry wait for a call. It stays among the Renewer's entries, for its loss.
+// enqueue makes an entry wait for a call.
 func (r *Renewer) enqueue(e *Entry) {
-	e.queued = true
-	if q := r.queueOf(e); e.failures > 0 {
-		q.retries = append(q.retries, e)
-	} else {
-		q.first = append(q.first, e)
-	}
+	r.due.Add(e, e.failures > 0)
 	r.reorder(e)
-}
-
-// dispatch makes calls for the entries that wait, as far as the limits allow. It returns the
-// functions that send them.
-func (r *Renewer) dispatch(now time.Duration) (sends []func()) {
-	for class, q := range r.queues {
-		if q == nil {
-			continue
-		}
-		if r.batch != nil && len(q.first) > 0 && q.limit.Free(false) >= batchWeight {
-			r.enqueueSoonDue(class, now)
-		}
-		for c := r.nextCall(q); c != nil; c = r.nextCall(q) {
-			c.limit = c.requestLimit(now)
-			for _, e := range c.leases {
-				e.queued, e.call, e.next = false, c, now+timing.Patience(c.limit)
-				r.reorder(e)
-			}
-			sends = append(sends, func() { r.calls.Go(func() { r.send(c) }) })
-		}
-	}
-	return sends
-}
-
-// requestLimit is that of the lease that has the least time. One that is about to be lost does
-// not spoil the call for the others: it may be renewed after its loss.
-func (c *call) requestLimit(now time.Duration) time.Duration {
-	least := driver.MaxTTL
-	for _, e := range c.leases {
-		limit := e.requestLimit(now)
-		if len(c.leases) > 1 {
-			limit = max(limit, e.Timing.RequestTimeout/4)
-		}
-		least = min(least, limit)
-	}
-	return least
 }
 
 // enqueueSoonDue adds what is due soon to a batch that is made anyway: leases renewed together
 // stay together.
-func (r *Renewer) enqueueSoonDue(class int, now time.Duration) {
+func (r *Renewer) enqueueSoonDue(class int) {
+	now := r.now()
 	var soon []*Entry
 	for _, e := range r.entries.All() {
-		if e.phase == renewing && !e.queued && e.call == nil && e.failures == 0 && now >= e.next-e.Timing.RenewEvery/4 && e.class() == class {
+		if e.idle() && e.failures == 0 && now >= e.next-e.Timing.RenewEvery/4 && e.class() == class {
 			soon = append(soon, e)
 		}
 	}
@@ -119,85 +78,56 @@ func (r *Renewer) enqueueSoonDue(class int, now time.Duration) {
 	}
 }
 
-// nextCall makes the next call of a queue; nil if no entry waits, or the limit is reached.
-func (r *Renewer) nextCall(q *queue) *call {
-	c, retry := r.takeFrom(&q.retries, q.limit.Free(true)), true
-	if c == nil {
-		c, retry = r.takeFrom(&q.first, q.limit.Free(false)), false
-	}
-	if c != nil {
-		c.use = q.limit.Take(c.weight, retry)
-	}
-	return c
-}
-
-// takeFrom takes entries for one call from the front of a queue, if the call's weight is free.
-// The entries of a batch that failed come back at jittered times, and so in different calls:
-// what is wrong with one of them does not cost the rest their leases.
-func (r *Renewer) takeFrom(waiting *[]*Entry, free int) *call {
-	skip := func() { // what was lost or released meanwhile
-		for len(*waiting) > 0 && !(*waiting)[0].wantsCall() {
-			*waiting = (*waiting)[1:]
+// begin prepares a call.
+func (r *Renewer) begin(entries []*Entry) dispatch.Call {
+	now := r.now()
+	c := &call{entries: entries, leases: make([]driver.Lease, len(entries)), limit: driver.MaxTTL}
+	for i, e := range entries {
+		e.call, c.leases[i] = c, e.Lease
+		limit := e.requestLimit(now)
+		if len(entries) > 1 {
+			// One that is about to be lost does not spoil the call for the others: it may be renewed after its loss.
+			limit = max(limit, e.Timing.RequestTimeout/4)
 		}
+		c.limit = min(c.limit, limit)
 	}
-	skip()
-	c, most := &call{weight: 1}, 1
-	if r.batch != nil && len(*waiting) > 1 {
-		c.weight, most = batchWeight, batchSize
-	}
-	if len(*waiting) == 0 || c.weight > free {
-		return nil
-	}
-	for ; len(*waiting) > 0 && len(c.leases) < most; skip() {
-		c.leases = append(c.leases, (*waiting)[0])
-		*waiting = (*waiting)[1:]
-	}
-	if len(*waiting) == 0 {
-		*waiting = nil
-	}
-	return c
+	return dispatch.Call{Do: func() { r.send(c) }, Patience: timing.Patience(c.limit), Hung: func() {
+		r.finish(c, c.leases, slices.Repeat([]error{timing.ErrHung}, len(entries)))
+	}}
 }
-
-// wantsCall reports whether an entry in a queue still needs its call.
-func (e *Entry) wantsCall() bool { return e.queued && e.phase == renewing }
 
 // send makes the call and takes in its results.
 func (r *Renewer) send(c *call) {
 	ctx, cancel := context.WithTimeout(r.ctx, c.limit)
 	defer cancel()
-	hung := time.AfterFunc(timing.Patience(c.limit), func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.free(c)
-	})
-	defer hung.Stop()
-	leases := make([]driver.Lease, len(c.leases))
-	for i, e := range c.leases {
-		leases[i] = e.Lease
-	}
 	// Promise 2: the deadline counts from before the request, and the backend's expiry from after.
 	c.start = r.now()
+	var leases []driver.Lease
 	var errs []error
-	if len(leases) == 1 {
-		errs = []error{r.locker.Renew(ctx, leases[0])}
-	} else if errs = r.batch.RenewBatch(ctx, leases); len(errs) != len(leases) {
-		errs = slices.Repeat([]error{errBatchResults}, len(leases))
+	if len(c.leases) == 1 {
+		lease, err := r.locker.Renew(ctx, c.leases[0])
+		leases, errs = []driver.Lease{lease}, []error{err}
+	} else if leases, errs = r.batch.RenewBatch(ctx, c.leases); len(errs) != len(c.leases) || len(leases) != len(c.leases) {
+		leases, errs = c.leases, slices.Repeat([]error{errBatchResults}, len(c.leases))
 	}
-	for _, action := range r.noteResults(c, errs) {
+	r.finish(c, leases, errs)
+}
+
+func (r *Renewer) finish(c *call, renewed []driver.Lease, errs []error) {
+	for _, action := range r.noteResults(c, renewed, errs) {
 		action()
 	}
 }
 
 // noteResults takes in the results of a call. It returns what to do without the mutex. One
 // failure is reported once for all leases of a policy, not once a lease.
-func (r *Renewer) noteResults(c *call, errs []error) (actions []func()) {
+func (r *Renewer) noteResults(c *call, renewed []driver.Lease, errs []error) (actions []func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
-	r.free(c)
 	failures := map[*Policy]*failure{}
-	for i, e := range c.leases {
-		action, failed := r.noteResult(e, c, now, errs[i])
+	for i, e := range c.entries {
+		action, failed := r.noteResult(e, c, now, renewed[i].State, errs[i])
 		if failed {
 			if known := failures[e.Policy]; known != nil {
 				known.more++
@@ -228,10 +158,4 @@ func (f *failure) report() {
 	f.lease.Report(event.Error, "renew", err)
 }
 
-// free lets other calls begin when this one has returned, or when it should have.
-func (r *Renewer) free(c *call) {
-	c.use.End()
-	r.wakeUp()
-}
-
-var errBatchResults = errors.New("RenewBatch did not return one result for each lease")
+var errBatchResults = errors.New("RenewBatch did not return one lease and one error for each lease")

@@ -32,7 +32,7 @@ type Owner interface {
 // Entry is one lease that a Renewer renews.
 type Entry struct {
 	*Policy
-	Lease driver.Lease
+	Lease driver.Lease // its State is guarded by Renewer.mu until Remove; see Renewer.Lease
 	owner Owner
 
 	// Hold.Err reads both without the mutex.
@@ -40,11 +40,11 @@ type Entry struct {
 	why   atomic.Pointer[error] // the cause of the loss, or nil
 
 	// The rest is guarded by Renewer.mu.
-	next     time.Duration // when to renew; during a call, when to stop waiting for it
+	next     time.Duration // when to renew
 	phase    phase
-	queued   bool  // waits for a call
 	failures int32 // calls that failed since the last success
 	index    int32 // in the Renewer's queue of entries; -1 outside
+	queued   int32 // among the entries that wait for a call; -1: it does not
 	call     *call // under way, or nil
 	lastErr  error // of the latest failed call
 }
@@ -65,7 +65,7 @@ const (
 
 // Init prepares an entry, before it is added.
 func (e *Entry) Init(p *Policy, lease driver.Lease, owner Owner) {
-	e.Policy, e.Lease, e.owner, e.index = p, lease, owner, -1
+	e.Policy, e.Lease, e.owner, e.index, e.queued = p, lease, owner, -1, -1
 }
 
 // LostErr says why the lease was lost or given up. It is nil as long as neither is known.
@@ -83,7 +83,8 @@ func (e *Entry) LossAt() time.Duration { return e.Timing.LossAt(e.start.load()) 
 func (e *Entry) Report(t event.Type, op string, err error) { e.Emit(e.event(t, op, err)) }
 
 func (e *Entry) event(t event.Type, op string, err error) event.Event {
-	return event.Event{Type: t, Name: e.Lease.Name, Owner: e.Lease.Owner, Token: e.Lease.Token, Op: op, Err: err, Time: time.Now()}
+	return event.Event{Type: t, Name: e.Lease.Name, Owner: e.Lease.Owner, Token: e.Lease.Token, Op: op, Err: err, Time: time.Now(),
+		Shared: e.Lease.Mode == driver.Shared}
 }
 
 // countFrom counts the lease's time from a successful request that was sent at start.
@@ -91,6 +92,9 @@ func (e *Entry) countFrom(start time.Duration) {
 	e.failures, e.lastErr = 0, nil
 	e.start.store(start)
 }
+
+// idle reports whether the lease neither waits for a call nor has one under way.
+func (e *Entry) idle() bool { return e.phase == renewing && e.queued < 0 && e.call == nil }
 
 // late reports whether the lease's time is over.
 func (e *Entry) late(now time.Duration) bool { return now >= e.LossAt() }
@@ -100,10 +104,10 @@ func (e *Entry) due() time.Duration {
 	switch loss := e.LossAt(); {
 	case e.phase == ended:
 		return e.Timing.ExpiresAt(e.start.load())
-	case e.queued:
-		return loss
-	default:
+	case e.idle():
 		return min(e.next, loss)
+	default:
+		return loss
 	}
 }
 
@@ -131,5 +135,6 @@ func (e *Entry) lateErr() error {
 	if e.lastErr == nil {
 		return driver.Errorf("holdfast: %q: %w: not renewed in time", e.Lease.Name, driver.ErrLost)
 	}
-	return driver.Errorf("holdfast: %q: %w: not renewed in time; %d attempts failed, the last: %s", e.Lease.Name, driver.ErrLost, e.failures, e.lastErr.Error())
+	return driver.Errorf("holdfast: %q: %w: not renewed in time; %d attempts failed, the last: %s", e.Lease.Name, driver.ErrLost, e.failures,
+		e.lastErr.Error())
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // The reply of a call that is no longer waited for counts like any other: it says whether the
@@ -43,7 +43,8 @@ func TestErrorOfAGivenUpRenewalIsNotAnotherFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen locktest.Events
 		f := locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults(
-			locktest.Fault{Delay: 5 * time.Second, IgnoreContext: true, Refuse: locktest.ErrInjected}, locktest.Fault{Delay: 2500 * time.Millisecond}))
+			locktest.Fault{Delay: 5 * time.Second, IgnoreContext: true, Refuse: locktest.ErrInjected},
+			locktest.Fault{Delay: 2500 * time.Millisecond}))
 		c := locktest.NewClient(t, f, holdfast.WithObserver(seen.Observe))
 		h := locktest.MustLock(t, c, "job")
 		time.Sleep(16 * time.Second)
@@ -124,7 +125,8 @@ func TestLateReplyAfterTheEnd(t *testing.T) {
 	t.Run("released", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var seen locktest.Events
-			f := locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults(locktest.Fault{Delay: 2 * time.Second, IgnoreContext: true, Refuse: holdfast.ErrLost}))
+			f := locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults(locktest.Fault{Delay: 2 * time.Second, IgnoreContext: true,
+				Refuse: holdfast.ErrLost}))
 			c := locktest.NewClient(t, f, holdfast.WithObserver(seen.Observe))
 			h := locktest.MustLock(t, c, "job")
 			time.Sleep(11 * time.Second)

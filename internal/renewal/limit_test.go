@@ -3,14 +3,17 @@ package renewal_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // Without batches, renewals run concurrently up to a limit, and leases whose renewals hang do
@@ -28,7 +31,7 @@ func TestRenewalsOneByOneAreLimited(t *testing.T) {
 			}
 			return locktest.Fault{Delay: 5 * time.Millisecond}
 		}
-		counted := &locktest.RenewalGauge{Faulty: f}
+		counted := locktest.NewCallGauge(f, 0)
 		c := locktest.NewClient(t, counted)
 		holds := lockMany(t, c, 4000, 10*time.Millisecond)
 		time.Sleep(3 * time.Minute)
@@ -37,7 +40,7 @@ func TestRenewalsOneByOneAreLimited(t *testing.T) {
 				t.Fatalf("%q: %v", h.Name(), err)
 			}
 		}
-		if worst := counted.Highest.Load(); worst > 64 {
+		if worst := counted.Highest(driver.MethodRenew); worst > 64 {
 			t.Errorf("%d renewals at once", worst)
 		}
 	})
@@ -137,7 +140,7 @@ func TestHungRetriesLeaveHalfOfTheLimit(t *testing.T) {
 // A call frees its part of the limit once, also if it returns after its patience.
 func TestLateRenewalFreesTheLimitOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		counted := &locktest.RenewalGauge{Faulty: locktest.NewFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+		counted := locktest.NewCallGauge(locktest.NewFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
 			switch {
 			case op != locktest.OpRenew:
 				return locktest.Fault{}
@@ -145,7 +148,7 @@ func TestLateRenewalFreesTheLimitOnce(t *testing.T) {
 				return locktest.Fault{Delay: 5 * time.Second, IgnoreContext: true}
 			}
 			return locktest.Fault{Delay: 100 * time.Millisecond}
-		})}
+		}), 0)
 		c := locktest.NewClient(t, counted)
 		holds := lockMany(t, c, 64, 0)
 		time.Sleep(10 * time.Second)
@@ -153,9 +156,9 @@ func TestLateRenewalFreesTheLimitOnce(t *testing.T) {
 			holds = append(holds, locktest.MustLock(t, c, fmt.Sprint("next ", i)))
 		}
 		time.Sleep(9 * time.Second) // the late calls have returned
-		counted.Highest.Store(0)
+		counted.Reset()
 		time.Sleep(5 * time.Second)
-		if n := counted.Highest.Load(); n != 64 {
+		if n := counted.Highest(driver.MethodRenew); n != 64 {
 			t.Errorf("%d renewals at once, want 64", n)
 		}
 		allHeld(t, holds)
@@ -190,4 +193,41 @@ func TestShortLeasesBesideLongOnes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Renewals that wait for a call get it in the order in which they were due.
+func TestRenewalsAreCalledInTheOrderOfTheirTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var order []string
+		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
+			if op != locktest.OpRenew {
+				return locktest.Fault{}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, l.Name)
+			return locktest.Fault{Delay: time.Second}
+		}))
+		for i := range 64 { // their renewals use the whole limit while the others become due
+			locktest.MustLock(t, c, fmt.Sprint("first ", i))
+		}
+		time.Sleep(100 * time.Millisecond)
+		for i := range 64 {
+			locktest.MustLock(t, c, fmt.Sprintf("next %02d", i))
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(12 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		next := slices.DeleteFunc(slices.Clone(order), func(name string) bool { return !strings.HasPrefix(name, "next ") })
+		if len(next) != 64 {
+			t.Fatalf("%d renewals", len(next))
+		}
+		for i, name := range next[:32] { // calls that begin at the same time come in any order
+			if name >= "next 48" {
+				t.Errorf("renewal %d is that of %q", i, name)
+			}
+		}
+	})
 }

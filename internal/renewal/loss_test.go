@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/locktest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // The backend's clock may run up to 0.05 % faster than ours, and Timing.ExpiresAt allows for
@@ -59,7 +59,9 @@ func TestLeaseThatWasNotRequested(t *testing.T) {
 				store := memory.NewStore()
 				under := store.Locker()
 				fails := false
-				f := locktest.NewFaulty(t, locktest.Scripted{Locker: under, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+				f := locktest.NewFaulty(t, locktest.Scripted{Locker: under, OnAcquire: func(
+					ctx context.Context, req driver.Request,
+				) (holdfast.Lease, error) {
 					l, err := under.TryAcquire(ctx, req)
 					if err == nil {
 						odd(&l)
@@ -256,7 +258,8 @@ func TestLossSaysWhatFailed(t *testing.T) {
 		h := locktest.MustLock(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults())), "job")
 		<-h.Context().Done()
 		err := h.Err()
-		if !errors.Is(err, holdfast.ErrLost) || errors.Is(err, locktest.ErrInjected) || !strings.Contains(err.Error(), locktest.ErrInjected.Error()) {
+		if !errors.Is(err, holdfast.ErrLost) || errors.Is(err, locktest.ErrInjected) ||
+			!strings.Contains(err.Error(), locktest.ErrInjected.Error()) {
 			t.Errorf("lost by %v", err)
 		}
 	})

@@ -10,9 +10,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/dispatch"
 	"github.com/holdfast-go/holdfast/internal/event"
-	"github.com/holdfast-go/holdfast/internal/priority"
-	"github.com/holdfast-go/holdfast/internal/timing"
 	"github.com/holdfast-go/holdfast/internal/worker"
 )
 
@@ -28,16 +27,17 @@ type Renewer struct {
 	batch   driver.BatchRenewer // or nil
 	now     func() time.Duration
 	logger  *slog.Logger
-	calls   worker.Group    // renewals and overrun hooks under way
+	calls   worker.Group    // renewals under way
+	Hooks   worker.Group    // overrun hooks under way
 	ctx     context.Context // ends with Close; every renewal descends from it
 	cancel  context.CancelFunc
-	wake    chan struct{} // capacity 1: entries or queues have changed
+	wake    chan struct{} // capacity 1: entries have changed
 	measure bool          // Owner.Renewed is called
 	done    chan struct{} // closed when run has returned
 
 	mu      sync.Mutex              // never held across I/O or a function of the caller's, but for the clock
-	entries *priority.Queue[*Entry] // by when each is due
-	queues  [64]*queue              // by class
+	entries *dispatch.Queue[*Entry] // by when each is due
+	due     *dispatch.Calls[*Entry]
 	running bool
 	closed  bool
 }
@@ -47,8 +47,9 @@ func New(locker driver.Locker, now func() time.Duration, logger *slog.Logger, me
 	r := &Renewer{
 		locker: locker, batch: locker.Capabilities().BatchRenewer, now: now, logger: logger, measure: measure,
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
-		entries: priority.New(func(x, y *Entry) bool { return x.due() < y.due() }, func(e *Entry, index int) { e.index = int32(index) }),
+		entries: dispatch.NewQueue(func(x, y *Entry) bool { return x.due() < y.due() }, func(e *Entry, index int) { e.index = int32(index) }),
 	}
+	r.due = newCalls(r)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }
@@ -100,11 +101,18 @@ func (r *Renewer) GiveUp(e *Entry, cause error) {
 	}
 }
 
+// Lease returns the lease with the State of its latest renewal.
+func (r *Renewer) Lease(e *Entry) driver.Lease {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return e.Lease
+}
+
 // RenewNow makes a lease due for renewal. It does nothing while a renewal is under way.
 func (r *Renewer) RenewNow(e *Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e.phase == renewing && e.call == nil && !e.queued {
+	if e.idle() {
 		e.next = r.now()
 		r.reorder(e)
 	}
@@ -166,7 +174,7 @@ func (r *Renewer) step() (wait time.Duration, some bool) {
 			actions = append(actions, action)
 		}
 	}
-	actions = append(actions, r.dispatch(now)...)
+	r.due.Start()
 	if some = r.entries.Len() > 0; some {
 		wait = r.entries.First().due() - now
 	}
@@ -187,10 +195,6 @@ func (r *Renewer) advance(e *Entry, now time.Duration) func() {
 	case e.late(now):
 		// Promise 2: the deadline ends the hold although a call may still be under way.
 		return r.lose(e, e.lateErr())
-	case e.call != nil: // its time limit is over, and the driver has not returned
-		e.noteFailure(timing.ErrHung, now)
-		r.reorder(e)
-		return func() { e.Report(event.Error, "renew", timing.ErrHung) }
 	default:
 		r.enqueue(e)
 		return nil
@@ -200,7 +204,7 @@ func (r *Renewer) advance(e *Entry, now time.Duration) func() {
 // noteResult takes in the result of a call for one of its entries, also of a call that is no
 // longer waited for. It returns what to do without the mutex, and whether to report a
 // failure.
-func (r *Renewer) noteResult(e *Entry, c *call, now time.Duration, err error) (action func(), failed bool) {
+func (r *Renewer) noteResult(e *Entry, c *call, now time.Duration, state driver.LeaseState, err error) (action func(), failed bool) {
 	current := e.call == c
 	if current {
 		e.call = nil
@@ -220,8 +224,11 @@ func (r *Renewer) noteResult(e *Entry, c *call, now time.Duration, err error) (a
 			action = func() { e.owner.Renewed(left) }
 		}
 		// A later call may have succeeded before: the deadline never moves back.
+		if before := e.start.load(); c.start >= before {
+			e.Lease.State = state
+		}
 		e.countFrom(max(e.start.load(), c.start))
-		if e.call == nil && !e.queued { // else its next call comes soon
+		if e.idle() { // else its next call comes soon
 			e.next = e.start.load() + e.Timing.RenewEvery
 		}
 	case current:
@@ -253,7 +260,7 @@ func (r *Renewer) reportOverrun(e *Entry) {
 	e.Emit(overrun)
 	e.owner.Overran()
 	if e.Overrun != nil {
-		r.calls.Go(func() { event.Call(r.logger, e.Overrun, overrun) })
+		r.Hooks.Go(func() { event.Call(r.logger, e.Overrun, overrun) })
 	}
 }
 

@@ -1,9 +1,11 @@
 package renewal
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,39 +38,53 @@ func (f ownerFunc) Overran()              {}
 // waited for succeeds meanwhile.
 func TestLateSuccessQueuesNoEntryTwice(t *testing.T) {
 	var now time.Duration
-	r := New(bareLocker{}, func() time.Duration { return now }, nil, false)
-	e := &Entry{Policy: &Policy{Timing: timing.Timing{TTL: 30 * time.Second, Grace: 5 * time.Second, RenewEvery: 10 * time.Second, RequestTimeout: 3 * time.Second}, Emit: func(event.Event) {}}, index: -1}
+	var calls atomic.Int64
+	r := New(bareLocker{renewals: &calls}, func() time.Duration { return now }, nil, false)
+	e := &Entry{Policy: &Policy{Timing: timing.Timing{TTL: 30 * time.Second, Grace: 5 * time.Second, RenewEvery: 10 * time.Second,
+		RequestTimeout: 3 * time.Second}, Emit: func(event.Event) {}}, index: -1, queued: -1}
 	r.closed = true // no goroutine: the test takes its part
 	r.Add(e, 0)
 	now = 14 * time.Second
-	late := &call{leases: []*Entry{e}, start: 10 * time.Second}
+	late := &call{entries: []*Entry{e}, start: 10 * time.Second}
 	r.mu.Lock()
 	e.noteFailure(timing.ErrHung, now) // late is no longer waited for
 	r.enqueue(e)
-	r.noteResult(e, late, now, nil)
+	r.noteResult(e, late, now, driver.LeaseState{}, nil)
 	now = 28 * time.Second // the renewal after the late success is due; the loss is at 35 s
 	if r.entries.First().due() <= now {
 		r.advance(e, now)
 	}
-	q := r.queueOf(e)
-	if n := len(q.first) + len(q.retries); n != 1 || !e.queued {
-		t.Errorf("the entry is queued %d times; queued: %v", n, e.queued)
+	if e.queued != 0 {
+		t.Errorf("the entry is number %d of those that wait for a call", e.queued)
 	}
-	c := r.nextCall(q)
-	if c == nil || len(c.leases) != 1 {
-		t.Errorf("the next call is %+v", c)
+	r.due.Start()
+	if e.queued != -1 || e.call == nil || len(e.call.leases) != 1 {
+		t.Errorf("after its call began, the entry is number %d, and the call is %+v", e.queued, e.call)
 	}
 	r.mu.Unlock()
+	if r.calls.Wait(t.Context()); calls.Load() != 1 {
+		t.Errorf("%d calls", calls.Load())
+	}
 }
 
-type bareLocker struct{ driver.Locker }
+// bareLocker counts its renewals.
+type bareLocker struct {
+	driver.Locker
+	renewals *atomic.Int64
+}
+
+func (l bareLocker) Renew(_ context.Context, lease driver.Lease) (driver.Lease, error) {
+	l.renewals.Add(1)
+	return lease, nil
+}
 
 func (bareLocker) Capabilities() driver.Capabilities { return driver.Capabilities{} }
 
 // newEntry adds an entry with a TTL of 30 s, whose loss is at 25 s, to a Renewer without a goroutine.
 func newEntry(r *Renewer, name string, emit func(event.Event)) *Entry {
 	e := &Entry{}
-	p := &Policy{Timing: timing.Timing{TTL: 30 * time.Second, Grace: 5 * time.Second, RenewEvery: 10 * time.Second, RequestTimeout: 3 * time.Second}, Emit: emit}
+	p := &Policy{Timing: timing.Timing{TTL: 30 * time.Second, Grace: 5 * time.Second, RenewEvery: 10 * time.Second,
+		RequestTimeout: 3 * time.Second}, Emit: emit}
 	e.Init(p, driver.Lease{Name: name, TTL: p.Timing.TTL}, ownerFunc(func(error) {}))
 	r.closed = true
 	r.Add(e, 0)
@@ -110,7 +126,8 @@ func TestCloseWaitsForItsGoroutine(t *testing.T) {
 	for range 100 {
 		r := New(bareLocker{}, func() time.Duration { return 0 }, nil, false)
 		e := &Entry{}
-		e.Init(&Policy{Timing: timing.Timing{TTL: time.Minute, RenewEvery: 20 * time.Second}, Emit: func(event.Event) {}}, driver.Lease{}, ownerFunc(func(error) {}))
+		e.Init(&Policy{Timing: timing.Timing{TTL: time.Minute, RenewEvery: 20 * time.Second}, Emit: func(event.Event) {}}, driver.Lease{},
+			ownerFunc(func(error) {}))
 		r.Add(e, 0)
 		r.Remove(e)
 		r.Close(t.Context())

@@ -3,6 +3,7 @@
 package settings
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -40,17 +41,20 @@ func (o Optional) Or(d time.Duration) time.Duration {
 type Config struct {
 	TTL, Grace, RenewEvery, RequestTimeout, Poll Optional
 	Slots                                        *int
+	Shared                                       bool
 	Owner                                        *string
 	Data                                         []byte
 	Overrun                                      func(event.Event)
 	Observers                                    []*event.Observer
-	NilOption                                    bool // one of the options was nil
 }
 
 // Leases has the options of a LeaseManager.
 type Leases struct {
 	Lock     Config
 	Parallel int
+	Func     func(ctx context.Context, name string) error
+	NilFunc  bool // an option set it to nil
+	Restart  Backoff
 }
 
 // Partitions has the options of Partitions.
@@ -66,7 +70,8 @@ type Backoff struct{ Initial, Max time.Duration }
 // Check returns an error if the backoff is invalid.
 func (b Backoff) Check() error {
 	if b.Initial <= 0 || b.Max < b.Initial {
-		return driver.Invalid("Backoff", driver.FormatDuration(b.Initial)+" to "+driver.FormatDuration(b.Max), "more than 0, and Max at least Initial")
+		return driver.Invalid("Backoff", driver.FormatDuration(b.Initial)+" to "+driver.FormatDuration(b.Max),
+			"more than 0, and Max at least Initial")
 	}
 	return nil
 }
@@ -75,9 +80,10 @@ func (b Backoff) Check() error {
 type Settings struct {
 	timing.Timing
 	Poll        time.Duration // between the attempts of a waiter that nothing wakes
-	WatchedPoll time.Duration // the same, while the backend's Watcher wakes waiters
+	WatchedPoll time.Duration // the same, while the backend's Waker wakes waiters
 	PollSet     bool          // by an option: else the interval adapts to how the lock has behaved
 	Slots       int
+	Mode        driver.Mode
 	Owner       string
 	Data        []byte
 	Overrun     func(event.Event)
@@ -98,9 +104,6 @@ const (
 // Resolve applies defaults and checks all options together.
 func (c Config) Resolve(l driver.Limits) (Settings, error) {
 	var s Settings
-	if c.NilOption {
-		return s, ErrNilOption
-	}
 	if slices.Contains(c.Observers, nil) {
 		return s, driver.Invalid("observer", "nil", "a function")
 	}
@@ -123,6 +126,9 @@ func (c Config) Resolve(l driver.Limits) (Settings, error) {
 	if c.Slots != nil {
 		s.Slots = *c.Slots
 	}
+	if c.Shared {
+		s.Mode = driver.Shared
+	}
 	if c.Owner != nil { // a Client has set the default
 		s.Owner = *c.Owner
 	}
@@ -141,9 +147,13 @@ func (s Settings) check(l driver.Limits) error {
 	if s.Slots < 1 || s.Slots > maxSlots {
 		return driver.Invalid("Slots", strconv.Itoa(s.Slots), fmt.Sprintf("from 1 to %d", maxSlots))
 	}
+	if s.Slots > 1 && s.Mode == driver.Shared {
+		return driver.Invalid("Slots", strconv.Itoa(s.Slots), "1 for a shared lock, which any number of holders have")
+	}
 	// Promise 2: the grace covers the drift of the clocks.
 	if drift := s.TTL / timing.DriftPart; s.Grace < drift {
-		return driver.Invalid("Grace", driver.FormatDuration(s.Grace), fmt.Sprintf("at least %s, the clock drift allowed for in a TTL of %s", driver.FormatDuration(drift), driver.FormatDuration(s.TTL)))
+		return driver.Invalid("Grace", driver.FormatDuration(s.Grace), fmt.Sprintf("at least %s, the clock drift allowed for in a TTL of %s",
+			driver.FormatDuration(drift), driver.FormatDuration(s.TTL)))
 	}
 	if s.Grace >= s.TTL {
 		return driver.Invalid("Grace", driver.FormatDuration(s.Grace), "less than the TTL of "+driver.FormatDuration(s.TTL))
@@ -156,8 +166,25 @@ func (s Settings) check(l driver.Limits) error {
 			"at most %s, so that one whole attempt fits before the loss (TTL %s less grace %s less request timeout %s)",
 			driver.FormatDuration(room), driver.FormatDuration(s.TTL), driver.FormatDuration(s.Grace), driver.FormatDuration(s.RequestTimeout)))
 	}
-	// Name and ID are not known yet; the rest of the request is.
-	return driver.Request{Name: "x", ID: driver.NewLeaseID("x"), Owner: s.Owner, TTL: s.TTL, Data: s.Data}.Validate(l)
+	// Name and ID are not known yet; the rest of the request is. Whether the backend knows the mode is up to CheckMode.
+	return driver.Request{Name: "x", ID: driver.NewLeaseID("x"), Owner: s.Owner, TTL: s.TTL, Data: s.Data, Mode: s.Mode}.
+		Validate(driver.Info{Limits: l, Modes: driver.Modes{Shared: true}})
+}
+
+// CheckMode checks that the backend grants locks in this mode.
+func (s Settings) CheckMode(info driver.Info) error {
+	if info.Modes.Has(s.Mode) {
+		return nil
+	}
+	return driver.Invalid("Mode", s.Mode.String(), info.Modes.String()+" on "+info.Backend+", without WithShared")
+}
+
+// OnlyExclusive refuses the option for shared locks where it has no meaning.
+func (s Settings) OnlyExclusive(what string) error {
+	if s.Mode == driver.Exclusive {
+		return nil
+	}
+	return driver.Invalid("Mode", s.Mode.String(), driver.Exclusive.String()+" for "+what)
 }
 
 // clampTTL moves the default TTL into the backend's range. A TTL that a user has set is not
@@ -184,3 +211,15 @@ func (c Config) WithoutSlots() Config {
 
 // ErrNilOption is the error for an option that is nil.
 var ErrNilOption = driver.Invalid("option", "nil", "an option with a value")
+
+// Shorter returns the settings for a lease of at most the given TTL, as far as the backend allows that.
+func (s Settings) Shorter(ttl time.Duration, l driver.Limits) Settings {
+	if ttl = clampTTL(ttl, l); ttl < s.TTL {
+		if short, err := (Config{TTL: Given(ttl)}).Resolve(l); err == nil {
+			limit := min(short.RequestTimeout, s.RequestTimeout)
+			s.Timing = short.Timing
+			s.RequestTimeout = limit
+		}
+	}
+	return s
+}

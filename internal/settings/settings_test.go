@@ -52,8 +52,9 @@ func TestDefaults(t *testing.T) {
 		},
 		"backend with short TTLs": {
 			limits: driver.Limits{MaxTTL: 12500 * time.Millisecond, TTLStep: time.Second},
-			want:   timing.Timing{TTL: 12 * time.Second, Grace: 2 * time.Second, RenewEvery: 4 * time.Second, RequestTimeout: 1200 * time.Millisecond},
-			poll:   5 * time.Second, watched: 20 * time.Second,
+			want: timing.Timing{TTL: 12 * time.Second, Grace: 2 * time.Second, RenewEvery: 4 * time.Second,
+				RequestTimeout: 1200 * time.Millisecond},
+			poll: 5 * time.Second, watched: 20 * time.Second,
 		},
 		"backend with long TTLs": {
 			limits: driver.Limits{MinTTL: time.Minute},
@@ -83,19 +84,19 @@ func TestInvalidSettings(t *testing.T) {
 		field  string
 		rule   string
 	}{
-		"TTL too short":          {settings.Config{TTL: settings.Given(time.Second)}, "TTL", "from 15s to 1m in steps of 1s"},
-		"TTL zero":               {settings.Config{TTL: settings.Given(0)}, "TTL", "from 15s"},
-		"grace zero":             {settings.Config{Grace: settings.Given(0)}, "Grace", "more than 0"},
-		"grace below the drift":  {settings.Config{Grace: settings.Given(29 * time.Millisecond)}, "Grace", "at least 30ms, the clock drift"},
-		"grace as long as TTL":   {settings.Config{Grace: settings.Given(30 * time.Second)}, "Grace", "less than the TTL of 30s"},
-		"grace forever":          {settings.Config{Grace: settings.Given(forever)}, "Grace", "less than the TTL of 30s"},
-		"request timeout":        {settings.Config{RequestTimeout: settings.Given(5 * time.Second)}, "RequestTimeout", "less than the grace of 5s"},
+		"TTL too short":         {settings.Config{TTL: settings.Given(time.Second)}, "TTL", "from 15s to 1m in steps of 1s"},
+		"TTL zero":              {settings.Config{TTL: settings.Given(0)}, "TTL", "from 15s"},
+		"grace zero":            {settings.Config{Grace: settings.Given(0)}, "Grace", "more than 0"},
+		"grace below the drift": {settings.Config{Grace: settings.Given(29 * time.Millisecond)}, "Grace", "at least 30ms, the clock drift"},
+		"grace as long as TTL":  {settings.Config{Grace: settings.Given(30 * time.Second)}, "Grace", "less than the TTL of 30s"},
+		"grace forever":         {settings.Config{Grace: settings.Given(forever)}, "Grace", "less than the TTL of 30s"},
+		"request timeout": {settings.Config{RequestTimeout: settings.Given(5 * time.Second)}, "RequestTimeout",
+			"less than the grace of 5s"},
 		"renewal too late":       {settings.Config{RenewEvery: settings.Given(22*time.Second + 1)}, "RenewEvery", "at most 22s"},
 		"poll interval negative": {settings.Config{Poll: settings.Given(-1)}, "PollInterval", "more than 0"},
 		"no slots":               {settings.Config{Slots: &none}, "Slots", "from 1 to 1000"},
 		"too many slots":         {settings.Config{Slots: &many}, "Slots", "from 1 to 1000"},
 		"observer nil":           {settings.Config{Observers: []*event.Observer{nil}}, "observer", "a function"},
-		"option nil":             {settings.Config{NilOption: true}, "option", "an option with a value"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := tc.config.Resolve(azureLimits)

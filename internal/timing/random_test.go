@@ -43,7 +43,8 @@ func TestReplaceRandom(t *testing.T) {
 func TestRandomRanges(t *testing.T) {
 	for _, restore := range []func(){func() {}, timing.ReplaceRandom(rand.New(rand.NewPCG(3, 4)))} {
 		for range 1000 {
-			if n, d, f := timing.RandomInt(3), timing.RandomDuration(3), timing.Jitter(time.Second, 1); n < 0 || n > 2 || d < 0 || d > 2 || f < 0 || f >= 2*time.Second {
+			if n, d, f := timing.RandomInt(3), timing.RandomDuration(3), timing.Jitter(time.Second, 1); n < 0 || n > 2 || d < 0 || d > 2 || f < 0 ||
+				f >= 2*time.Second {
 				t.Fatalf("out of range: %d, %d, %v", n, d, f)
 			}
 		}

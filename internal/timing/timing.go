@@ -3,6 +3,7 @@ package timing
 
 import (
 	"errors"
+	"math/bits"
 	"time"
 )
 
@@ -35,9 +36,14 @@ func (t Timing) Share(part int, limit time.Duration) time.Duration {
 }
 
 // Backoff returns the delay after failed call n for a lease, counted from 0.
-func (t Timing) Backoff(n int) time.Duration {
-	return Backoff(n, t.Share(100, time.Second), t.Share(12, 5*time.Second))
+func (t Timing) Backoff(n int) time.Duration { return Jitter(t.Delay(n), backoffJitter) }
+
+// Delay is Backoff without jitter.
+func (t Timing) Delay(n int) time.Duration {
+	return Delay(n, t.Share(100, time.Second), t.Share(12, 5*time.Second))
 }
+
+const backoffJitter = 0.25
 
 // Jitter returns d changed at random by up to the given fraction either way, so that processes
 // that failed together do not retry together.
@@ -48,12 +54,20 @@ func Jitter(d time.Duration, fraction float64) time.Duration {
 // Backoff returns the jittered delay before retry number n, counted from 0. The delay doubles
 // from first up to most.
 func Backoff(n int, first, most time.Duration) time.Duration {
+	return Jitter(Delay(n, first, most), backoffJitter)
+}
+
+// Delay is Backoff without jitter.
+func Delay(n int, first, most time.Duration) time.Duration {
 	d := first
 	for ; n > 0 && d < most; n-- {
 		d *= 2
 	}
-	return Jitter(min(d, most), 0.25)
+	return min(d, most)
 }
+
+// Class is the same for request timeouts that are about as long, and differs by one if one is twice as long.
+func Class(requestTimeout time.Duration) int { return bits.Len64(uint64(requestTimeout)) }
 
 // Patience returns how long to wait for a call whose context ends after limit: drivers need a
 // moment to return.

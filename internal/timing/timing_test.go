@@ -38,7 +38,8 @@ func TestShare(t *testing.T) {
 
 // The backoff doubles from 1/100 of the TTL up to 1/12, and is jittered by a quarter.
 func TestBackoffGrows(t *testing.T) {
-	for n, want := range []time.Duration{300 * time.Millisecond, 600 * time.Millisecond, 1200 * time.Millisecond, 2400 * time.Millisecond, 2500 * time.Millisecond, 2500 * time.Millisecond} {
+	for n, want := range []time.Duration{300 * time.Millisecond, 600 * time.Millisecond, 1200 * time.Millisecond, 2400 * time.Millisecond,
+		2500 * time.Millisecond, 2500 * time.Millisecond} {
 		for range 100 {
 			if d := byDefault.Backoff(n); d < want*3/4 || d > want*5/4 {
 				t.Fatalf("after failure %d: %v, want about %v", n, d, want)
@@ -68,7 +69,8 @@ func TestJitterStaysWithinItsFraction(t *testing.T) {
 }
 
 func TestBackoffDoublesUpToItsMaximum(t *testing.T) {
-	for n, want := range map[int]time.Duration{0: time.Second, 1: 2 * time.Second, 2: 4 * time.Second, 3: 5 * time.Second, 1 << 30: 5 * time.Second} {
+	for n, want := range map[int]time.Duration{0: time.Second, 1: 2 * time.Second, 2: 4 * time.Second, 3: 5 * time.Second,
+		1 << 30: 5 * time.Second} {
 		if d := timing.Backoff(n, time.Second, 5*time.Second); d < want*3/4 || d > want*5/4 {
 			t.Errorf("retry %d after %v, want about %v", n, d, want)
 		}

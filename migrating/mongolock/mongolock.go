@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -49,6 +51,7 @@ const (
 type Lock struct {
 	collection *mongo.Collection
 	schema     Schema
+	checked    atomic.Bool // the indexes
 }
 
 var _ migrating.Old = (*Lock)(nil)
@@ -77,18 +80,27 @@ func New(collection *mongo.Collection, schema Schema) (*Lock, error) {
 	}
 	client := collection.Database().Client().Database(collection.Database().Name(), options.Database().
 		SetWriteConcern(writeconcern.Majority()).SetReadPreference(readpref.Primary()))
-	return &Lock{client.Collection(collection.Name()), schema}, nil
+	return &Lock{collection: client.Collection(collection.Name()), schema: schema}, nil
 }
 
 func isField(name string) bool {
 	return name != "" && name != "_id" && !strings.ContainsAny(name, ".$\x00")
 }
 
-// Limits implements [migrating.Old].
-func (l *Lock) Limits() driver.Limits { return driver.Limits{} }
+// Info implements [migrating.Old]. Any TTL is allowed. Whether the server is one of a replica set, so that grants
+// survive a fail-over, is not known.
+func (l *Lock) Info() driver.Info {
+	return driver.Info{Backend: "mongodb", Expiry: driver.ByServer, Failover: driver.GrantsMayBeForgotten}
+}
 
 // owner is the value of the field Owner: it says who holds the lock, and which acquisition it is.
 func owner(claim migrating.Claim) string { return claim.Owner + " " + claim.Proof }
+
+// proof finds the proof in a value of the field Owner.
+var proof = regexp.MustCompile(` [0-9a-f]{32}$`)
+
+// ownerOf is the value of the field Owner without the proof, which is for programs.
+func ownerOf(value string) string { return proof.ReplaceAllString(value, "") }
 
 func doc(key string, value any) bson.D { return bson.D{{Key: key, Value: value}} }
 
@@ -111,11 +123,17 @@ const acquireTries = 3
 
 // Acquire implements [migrating.Old]. The server decides at one instant of its clock. A document
 // that it makes has the same fields as one of the other programs, in the same order.
+//
+// The first call lists the indexes. A TTL index on another field than Until is an InvalidError.
 func (l *Lock) Acquire(ctx context.Context, claim migrating.Claim) error {
 	ctx, s := outside(ctx), l.schema
+	if err := l.checkIndexes(ctx); err != nil {
+		return err
+	}
 	until, mine := "$"+s.Until, doc("$literal", owner(claim))
 	isMine := doc("$eq", bson.A{"$" + s.Owner, mine})
-	isFresh := doc("$and", bson.A{doc("$eq", bson.A{doc("$type", until), "missing"}), doc("$eq", bson.A{doc("$type", "$"+s.Owner), "missing"})})
+	isFresh := doc("$and", bson.A{doc("$eq", bson.A{doc("$type", until), "missing"}),
+		doc("$eq", bson.A{doc("$type", "$"+s.Owner), "missing"})})
 	free := bson.A{isMine, isFresh}
 	if !s.HeldWhilePresent {
 		// Promise 1: a value that is no date would compare below one, so it does not count as over.
@@ -156,7 +174,7 @@ func (l *Lock) Acquire(ctx context.Context, claim migrating.Claim) error {
 	if holder == owner(claim) {
 		return nil
 	}
-	record := driver.Record{Name: claim.Name, State: driver.StateHeld, Owner: holder}
+	record := driver.Record{Name: claim.Name, State: driver.StateHeld, Owner: ownerOf(holder)}
 	if ms, ok := raw.Lookup("left").AsInt64OK(); ok {
 		// It is taken Skew after its end. A document that is present after that waits for its removal.
 		if record.Remaining = time.Duration(ms)*time.Millisecond + s.Skew; record.Remaining > 0 {
@@ -190,16 +208,20 @@ func (l *Lock) Release(ctx context.Context, claim migrating.Claim) error {
 		return l.failed(err)
 	}
 	// Promise 1: without the proof in the document, a late renewal does not take the lock again.
-	over := bson.D{{Key: l.schema.Until, Value: fromNow(-l.schema.Skew)}, {Key: l.schema.Owner, Value: doc("$literal", claim.Owner)}}
+	written := "$" + l.schema.Owner
+	withoutProof := doc("$substrBytes", bson.A{written, 0, doc("$subtract", bson.A{doc("$strLenBytes", written), len(" " + claim.Proof)})})
+	over := bson.D{{Key: l.schema.Until, Value: fromNow(-l.schema.Skew)}, {Key: l.schema.Owner, Value: withoutProof}}
 	_, err := l.collection.UpdateOne(outside(ctx), l.heldBy(claim), bson.A{doc("$set", over)})
 	return l.failed(err)
 }
 
 // heldBy matches the document while the claim holds the lock.
 //
-// Promise 6: the owner has the proof of this acquisition, so a late request does not touch another's.
+// Promise 6: the field Owner has the proof of this acquisition, so a late request does not touch another's.
+// The owner before it proves nothing: a claim may come without.
 func (l *Lock) heldBy(claim migrating.Claim) bson.D {
-	return bson.D{{Key: "_id", Value: claim.Name}, {Key: l.schema.Owner, Value: owner(claim)}}
+	return bson.D{{Key: "_id", Value: claim.Name},
+		{Key: l.schema.Owner, Value: bson.Regex{Pattern: " " + regexp.QuoteMeta(claim.Proof) + "$"}}}
 }
 
 func (l *Lock) failed(err error) error {
@@ -208,6 +230,9 @@ func (l *Lock) failed(err error) error {
 	}
 	if errors.Is(err, mongo.ErrClientDisconnected) {
 		return driver.ErrClosed
+	}
+	if mongo.IsTimeout(err) && !errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err) // the server's limit was reached first
 	}
 	return fmt.Errorf("collection %s: %w", l.collection.Name(), err)
 }

@@ -13,9 +13,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
 	"github.com/holdfast-go/holdfast/migrating"
 	"github.com/holdfast-go/holdfast/migrating/mongolock"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 func TestMain(m *testing.M) { mongotest.Main(m) }
@@ -37,7 +37,8 @@ func claim(owner string) migrating.Claim {
 func lockAsShedLock(t *testing.T, c *mongo.Collection, name string, at time.Time) bool {
 	t.Helper()
 	err := c.FindOneAndUpdate(t.Context(), bson.M{"_id": name, "lockUntil": bson.M{"$lte": at}},
-		bson.M{"$set": bson.D{{Key: "lockUntil", Value: at.Add(time.Minute)}, {Key: "lockedAt", Value: at}, {Key: "lockedBy", Value: "old-host"}}},
+		bson.M{"$set": bson.D{{Key: "lockUntil", Value: at.Add(time.Minute)}, {Key: "lockedAt", Value: at},
+			{Key: "lockedBy", Value: "old-host"}}},
 		options.FindOneAndUpdate().SetUpsert(true)).Err()
 	switch {
 	case mongo.IsDuplicateKeyError(err):
@@ -113,7 +114,7 @@ func TestEitherExcludesTheOther(t *testing.T) {
 		t.Fatal("a clock that is fast by less than Skew takes a lock that is held")
 	}
 	var held *driver.HeldError
-	if err := l.Acquire(ctx, b); !errors.As(err, &held) || !strings.HasPrefix(held.Record.Owner, "a ") || !held.Record.RemainingKnown ||
+	if err := l.Acquire(ctx, b); !errors.As(err, &held) || held.Record.Owner != "a" || !held.Record.RemainingKnown ||
 		held.Record.Remaining < 2*time.Minute || held.Record.Remaining > 151*time.Second {
 		t.Errorf("another claim: %v", err)
 	}
@@ -179,6 +180,13 @@ func TestEndOfALease(t *testing.T) {
 	if err := l.Acquire(ctx, claim("b")); !errors.As(err, &held) || held.Record.Remaining > 31*time.Second {
 		t.Errorf("30s after the end, with a skew of 1m: %v", err)
 	}
+	until(time.Now()) // a renewal holds the lock for the skew, too
+	if err := l.Renew(ctx, short); err != nil {
+		t.Fatal(err)
+	}
+	if left := time.Until(document(t, c, "job").Lookup("lockUntil").Time()); left < 30*time.Second {
+		t.Errorf("a renewal by 1s holds the lock for %v, want 1s and the skew of 1m", left)
+	}
 	until(time.Now().Add(-2 * time.Minute))
 	if err := l.Acquire(ctx, claim("b")); err != nil {
 		t.Errorf("2m after the end: %v", err)
@@ -218,7 +226,8 @@ func TestDocumentsWithOtherFields(t *testing.T) {
 		"shedlock": mongolock.ShedLock(),
 		"insert":   {Until: "expiresAt", Owner: "holder", HeldWhilePresent: true},
 	} {
-		for what, other := range map[string]bson.D{"other fields": {{Key: "_id", Value: "job"}, {Key: "by", Value: "host"}}, "no field": {{Key: "_id", Value: "job"}}} {
+		for what, other := range map[string]bson.D{"other fields": {{Key: "_id", Value: "job"}, {Key: "by", Value: "host"}},
+			"no field": {{Key: "_id", Value: "job"}}} {
 			c := mongotest.Collection(t)
 			if _, err := c.InsertOne(t.Context(), other); err != nil {
 				t.Fatal(err)
@@ -339,7 +348,8 @@ func TestHeldWhilePresent(t *testing.T) {
 func TestSchemaIsChecked(t *testing.T) {
 	t.Parallel()
 	c := mongotest.Collection(t)
-	for _, schema := range []mongolock.Schema{{}, {Until: "until"}, {Until: "a.b", Owner: "owner"}, {Until: "_id", Owner: "owner"}, {Until: "u", Owner: "$o"},
+	for _, schema := range []mongolock.Schema{{}, {Until: "until"}, {Until: "a.b", Owner: "owner"}, {Until: "_id", Owner: "owner"},
+		{Until: "u", Owner: "$o"},
 		{Until: "u", Owner: "o", At: "a.b"}, {Until: "u", Owner: "o", Skew: -1}, {Until: "u", Owner: "o", Skew: 2 * time.Hour}} {
 		if _, err := mongolock.New(c, schema); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%+v: %v", schema, err)

@@ -20,11 +20,11 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	locks "github.com/holdfast-go/holdfast/drivers/mongo"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
-	"github.com/holdfast-go/holdfast/internal/serverprocess"
-	"github.com/holdfast-go/holdfast/internal/testservers"
 	"github.com/holdfast-go/holdfast/migrating"
 	"github.com/holdfast-go/holdfast/migrating/mongolock"
+	"github.com/holdfast-go/holdfast/test/mongotest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
+	"github.com/holdfast-go/holdfast/test/testservers"
 )
 
 // holdWithin is how long the next hold of a fleet may take on a busy machine.

@@ -1,10 +1,10 @@
-import {card, change, duration, element, leftOf, pastHolder, setText, showFacts, sync, tableRow, updateRow} from "./view.js";
+import {card, change, duration, element, holderLine, leftOf, pastHolder, setText, showFacts, sync, tableRow, updateHolder, updateRow} from "./view.js";
 
 const $ = (id) => document.getElementById(id);
 const session = {mayBreak: false, token: ""};
 const staleAfter = 10_000; // the server sends an event at least every 4 s
 const mostChanges = 200; // that the timeline shows
-const defaults = {q: "", state: "", sort: "name", desc: "", page: "1"};
+const defaults = {q: "", state: "", sort: "held", desc: "", page: "1"};
 
 let stream = null; // of events
 let view = "";
@@ -12,7 +12,8 @@ let query = {...defaults}; // of the view; it is in the address, too
 let locksAddress = "#/"; // of the list that was shown last
 let chosen = -1; // the row that the keys have chosen
 let shown = null; // the lock of the detail view
-let asked = null; // the lock that the question is about
+let asked = null; // the lock that the question is about, with the token of the holder to break
+let pressed = null; // the button that was pressed for it
 let returning = null; // the name of the lock from which the reader goes back to the list
 let heard = null; // when the last event came; null before the first, -Infinity after a failure
 let readAt = 0; // when the backend answered
@@ -61,7 +62,8 @@ function open() {
     $("facts").replaceChildren();
     $("timeline").replaceChildren();
     $("outcome").hidden = true;
-    $("break").hidden = true;
+    $("break").hidden = $("sharing").hidden = true;
+    $("holders-list").replaceChildren();
     if (before) $("detail-title").focus();
   } else if (before && before !== view && !returning) {
     $("main").focus({preventScroll: true});
@@ -104,6 +106,7 @@ function follow() {
   if (document.hidden) return; // until somebody looks again
   const parameters = view === "detail" ? new URLSearchParams({name: shown.name}) : nonDefault();
   if (view === "instances") parameters.set("view", "instances");
+  else if (view === "locks") parameters.set("sort", query.sort); // the server's own default is the name
   const show = {locks: showLocks, instances: showInstances, detail: showDetail}[view];
   const mine = stream = new EventSource("api/events?" + parameters);
   for (const kind of ["view", "tick"]) {
@@ -132,11 +135,12 @@ function showLive() {
   const age = now - readAt;
   setText($("age"), !stale && age > 2000 ? `as of ${duration(age)} ago` : "");
   $("live").parentElement.classList.toggle("bad", stale || !!fault);
+  $("live").parentElement.classList.toggle("waiting", heard === null);
   $("problem").hidden = !fault;
   setText($("problem"), fault ? "The backend cannot be read. The page shows what was read last. " + fault : "");
 }
 
-const stamped = (row) => ({...row, came: performance.now()});
+const stamped = (row) => ({...row, came: performance.now(), holders: row.holders?.map((holder) => ({...holder, came: performance.now()}))});
 
 function showPages(content) {
   $("pages").hidden = content.pages < 2;
@@ -185,8 +189,19 @@ function showDetail(content) {
     showHistory(row.name);
   }
   shown.row = row;
-  showFacts($("facts"), row, performance.now());
-  $("break").hidden = !(session.mayBreak && row.state === "held" && row.token);
+  showHolders();
+}
+
+// showHolders shows who holds the lock that is shown. Each of several can be broken by itself.
+function showHolders() {
+  const now = performance.now();
+  const {row} = shown;
+  const holders = row.holders || [];
+  showFacts($("facts"), row, now);
+  $("break").hidden = !(session.mayBreak && row.state === "held" && row.token && !row.sharing);
+  $("sharing").hidden = !row.sharing;
+  sync($("holders-list"), holders, (holder) => holder.token, () => holderLine(askToBreak), (line, holder) => updateHolder(line, holder, now, session.mayBreak));
+  setText($("more-holders"), row.sharing > holders.length ? `and ${row.sharing - holders.length} more` : "");
 }
 
 // request returns whether the server did what was asked, and what it answered.
@@ -207,13 +222,18 @@ async function showHistory(name) {
   $("timeline").append(...(content.history || []).map(pastHolder));
 }
 
-function askToBreak() {
-  const row = shown.row;
+// askToBreak asks about the holder, or about one of those who share the lock.
+function askToBreak(holder, button) {
+  const row = {...shown.row, ...holder};
   const left = leftOf(row, performance.now());
+  const others = (row.sharing || 1) - 1;
   setText($("question-text"), `${row.name} is held by ${row.owner || "an owner that the backend does not report"}, token ${row.token}.`);
   const longest = left ?? row.ttlMs;
-  setText($("question-when"), `Others can acquire the lock when the lease ends${longest ? `, in at most ${duration(longest)}` : ""}. Two holders never overlap.`);
+  const ends = `when the lease ends${longest ? `, in at most ${duration(longest)}` : ""}`;
+  setText($("question-when"), others ? `The holder is one no longer ${ends}. ${others} more share${others > 1 ? "" : "s"} the lock, and keep${others > 1 ? "" : "s"} it.`
+    : `Others can acquire the lock ${ends}. Two holders never overlap.`);
   asked = row;
+  pressed = button;
   $("question").returnValue = "no";
   $("question").showModal();
 }
@@ -225,7 +245,7 @@ async function answered() {
   const row = asked;
   asked = null;
   if ($("question").returnValue !== "yes") {
-    $("break").focus();
+    focusAgain();
     return;
   }
   await readSession(); // the server may have been restarted since
@@ -239,7 +259,12 @@ async function answered() {
   $("outcome").classList.toggle("bad", !ok);
   setText($("outcome"), text);
   addToTimeline(ok ? `token ${row.token} was broken from this page` : `not broken: ${content.error}`);
-  ($("break").hidden ? $("detail-title") : $("break")).focus();
+  focusAgain();
+}
+
+// focusAgain sets the focus where it was before the question, or, if that is gone, on the title.
+function focusAgain() {
+  (pressed?.isConnected && !pressed.hidden && !pressed.closest("[hidden]") ? pressed : $("detail-title")).focus();
 }
 
 async function readSession() {
@@ -247,8 +272,11 @@ async function readSession() {
   if (!ok) return;
   session.mayBreak = content.mayBreak;
   session.token = content.token;
-  setText($("rights"), (content.mayBreak ? "You may break locks." : "Read-only.") + (content.prefix ? ` Only locks that begin with ${content.prefix} are shown.` : ""));
-  if (shown?.row) $("break").hidden = !(session.mayBreak && shown.row.state === "held" && shown.row.token);
+  $("backend").hidden = !content.backend;
+  setText($("backend"), content.backend || "");
+  setText($("rights"), [content.mayBreak ? "You may break locks." : "Read-only.",
+    ...content.prefix ? [`Only locks that begin with ${content.prefix} are shown.`] : [], ...content.caveats || []].join(" "));
+  if (shown?.row) showHolders();
 }
 
 function turn(by) {
@@ -294,7 +322,7 @@ for (const button of document.querySelectorAll(".sort")) {
 $("filter").addEventListener("submit", (event) => event.preventDefault());
 $("previous").addEventListener("click", () => turn(-1));
 $("next").addEventListener("click", () => turn(1));
-$("break").addEventListener("click", askToBreak);
+$("break").addEventListener("click", () => askToBreak({}, $("break")));
 $("question").addEventListener("close", answered);
 $("skip").addEventListener("click", (event) => {
   event.preventDefault(); // the part after # says what is shown
@@ -312,7 +340,7 @@ try { // a browser may forbid storage
 setInterval(() => {
   const now = performance.now();
   for (const line of $("rows").children) updateRow(line, line.row, now);
-  if (shown?.row) showFacts($("facts"), shown.row, now);
+  if (shown?.row) showHolders();
   showLive();
 }, 1000);
 

@@ -71,7 +71,7 @@ function showState(node, row, now) {
   const [name, waiters] = node.children;
   if (name.className !== "state " + state) name.className = "state " + state;
   setText(name, words[state] || state);
-  setText(waiters, row.waiters ? `${row.waiters} waiting` : "");
+  setText(waiters, [row.sharing && `shared by ${row.sharing}`, row.waiters && `${row.waiters} waiting`].filter(Boolean).join(", "));
 }
 
 // showLeft shows the time left and its bar. A backend that does not report it may know the TTL.
@@ -92,7 +92,7 @@ function showLeft(node, row, now) {
 }
 
 function ownerText(row) {
-  if (isHeld(row)) return row.owner || "not reported";
+  if (isHeld(row)) return (row.owner || "not reported") + (row.sharing > 1 ? ` and ${row.sharing - 1} more` : "");
   return row.owner ? "last: " + row.owner : "–";
 }
 
@@ -125,10 +125,11 @@ export function updateRow(line, row, now) {
 function facts(row, now) {
   const list = [["State", (node) => showState(node, row, now)]];
   if (row.state === "absent" || row.state === "unreadable") return list;
-  list.push([isHeld(row) ? "Owner" : "Last owner", isHeld(row) ? ownerText(row) : row.owner || "–"], ["Token", row.token || "–"]);
+  if (!row.sharing) list.push([isHeld(row) ? "Owner" : "Last owner", isHeld(row) ? ownerText(row) : row.owner || "–"], ["Token", row.token || "–"]);
   if (isHeld(row)) {
     list.push(["Time left", (node) => showLeft(node, row, now)]);
     if (row.ttlMs) list.push(["TTL", duration(row.ttlMs)]);
+    if (row.sharing) return list;
     list.push(["Held since", row.acquiredAt ? moment(row.acquiredAt) : "not reported"], ["Last renewal", renewedText(row)]);
   }
   return list;
@@ -145,6 +146,23 @@ export function showFacts(node, row, now) {
     });
 }
 
+// holderLine makes the line of one who shares a lock. toBreak is called when its button is pressed.
+export function holderLine(toBreak) {
+  const button = element("button", {type: "button", class: "danger"}, "Break…");
+  const line = element("li", {}, element("span"), button);
+  button.addEventListener("click", () => toBreak(line.holder, button));
+  return line;
+}
+
+export function updateHolder(line, holder, now, mayBreak) {
+  line.holder = holder;
+  const [text, button] = line.children;
+  const left = leftOf(holder, now);
+  setText(text, `${holder.owner || "an owner that is not reported"}, token ${holder.token}` + (left === null ? "" : `, ${duration(left)} left`) + (holder.broken ? ", broken" : ""));
+  button.hidden = !mayBreak || !!holder.broken;
+  button.setAttribute("aria-label", `Break ${holder.owner || "the holder"}, token ${holder.token}`);
+}
+
 export function card(instance) {
   const plural = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
   const items = instance.partitions.map((p) => element("li", {},
@@ -156,13 +174,14 @@ export function card(instance) {
 
 export function change(before, now) {
   if (!before) return `now: ${describe(now)}`;
-  if (before.token !== now.token || before.owner !== now.owner || before.state !== now.state) return describe(now);
+  if (["token", "owner", "state", "sharing"].some((key) => before[key] !== now[key])) return describe(now);
   return null; // a renewal
 }
 
 function describe(row) {
   if (row.state === "free") return row.owner ? `free, last held by ${row.owner}` : "free";
   if (!isHeld(row)) return words[row.state] || row.state;
+  if (row.sharing > 1) return `${words[row.state]}, shared by ${row.sharing}: the latest is ${row.owner || "an owner that the backend does not report"}, token ${row.token}`;
   return `${words[row.state]} by ${row.owner || "an owner that the backend does not report"}` + (row.token ? `, token ${row.token}` : "");
 }
 
@@ -180,6 +199,6 @@ function when(tenure) {
 
 export function pastHolder(tenure) {
   const ms = tenure.from && tenure.until ? new Date(tenure.until) - new Date(tenure.from) : 0;
-  return element("li", {class: "past"}, when(tenure), `${tenure.owner || "an unknown owner"}, token ${tenure.token}` +
+  return element("li", {class: "past"}, when(tenure), `${tenure.owner || "an unknown owner"}, token ${tenure.token}` + (tenure.mode === "shared" ? ", shared" : "") +
     (ms > 0 ? `, held for ${duration(ms)}` : "") + `, since ${tenure.from ? moment(tenure.from) : "an unknown time"}: ${ends[tenure.end] || tenure.end}`);
 }

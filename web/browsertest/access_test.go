@@ -12,7 +12,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/testservers"
+	"github.com/holdfast-go/holdfast/test/testservers"
 )
 
 // sizes are those of a phone, a tablet and a wide screen.
@@ -25,7 +25,8 @@ func (p *tab) resize(width, height int64) {
 
 func (p *tab) scheme(name string) {
 	p.t.Helper()
-	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})
+	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme",
+		Value: name}}})
 }
 
 // shows are the states in which the page is checked, in the order in which they are reached.
@@ -115,7 +116,8 @@ func (p *tab) check(what, axe string) {
 	p.t.Helper()
 	result := js[string](p, axe+`;
 		axe.run(document, {resultTypes: ["violations"], runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]})
-			.then(r => JSON.stringify(r.violations.map(v => ({rule: v.id, help: v.help, nodes: v.nodes.map(n => n.html + ": " + n.failureSummary)}))))`)
+			.then(r => JSON.stringify(r.violations.map(v => ({rule: v.id, help: v.help,
+				nodes: v.nodes.map(n => n.html + ": " + n.failureSummary)}))))`)
 	var violations []struct {
 		Rule, Help string
 		Nodes      []string

@@ -119,7 +119,8 @@ func TestReadOnly(t *testing.T) {
 	p.goTo(s.url + "#/lock/job")
 	p.until(bodyHas("Read-only.") + " && " + bodyHas("Held since"))
 	hidden := js[bool](p, `document.getElementById("break").hidden`)
-	status := js[int](p, fmt.Sprintf(`fetch("api/break", {method: "POST", headers: {"X-Holdfast-Token": "x"}, body: '{"name":"job","token":"%d"}'}).then(a => a.status)`, h.Token()))
+	status := js[int](p, fmt.Sprintf(`fetch("api/break", {method: "POST", headers: {"X-Holdfast-Token": "x"},
+		body: '{"name":"job","token":"%d"}'}).then(a => a.status)`, h.Token()))
 	if !hidden || status != http.StatusForbidden || isBroken(t, client, "job") {
 		t.Errorf("the button is hidden: %v; a request's status: %d", hidden, status)
 	}
@@ -134,7 +135,8 @@ func TestOtherSites(t *testing.T) {
 	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		fmt.Fprintf(w, `<!doctype html><title>evil</title>
-<form id="f" method="post" enctype="text/plain" action="%[1]sapi/break" target="out"><input name='{"name":"job","token":"%[2]d","x":"' value='"}'></form>
+<form id="f" method="post" enctype="text/plain" action="%[1]sapi/break" target="out"><input
+name='{"name":"job","token":"%[2]d","x":"' value='"}'></form>
 <iframe name="out" id="out"></iframe><iframe id="frame" src="%[1]s"></iframe>`, s.url, h.Token())
 	}))
 	defer evil.Close()
@@ -142,11 +144,14 @@ func TestOtherSites(t *testing.T) {
 	p.do(chromedp.Navigate(evil.URL))
 	body := fmt.Sprintf(`{"name":"job","token":"%d"}`, h.Token())
 	for what, script := range map[string]string{
-		"a simple request":        `fetch("` + s.url + `api/break", {method: "POST", mode: "no-cors", body: ` + quote(body) + `}).then(a => "sent " + a.status, e => "refused")`,
-		"with the header":         `fetch("` + s.url + `api/break", {method: "POST", headers: {"X-Holdfast-Token": "x"}, body: ` + quote(body) + `}).then(a => "sent", e => "refused")`,
-		"reading the secret":      `fetch("` + s.url + `api/session").then(a => a.text(), e => "refused")`,
-		"reading the locks":       `fetch("` + s.url + `api/locks").then(a => a.text(), e => "refused")`,
-		"following the locks":     `new Promise(done => { const e = new EventSource("` + s.url + `api/events"); e.onerror = () => done("refused"); e.addEventListener("view", () => done("read")) })`,
+		"a simple request": `fetch("` + s.url + `api/break", {method: "POST", mode: "no-cors", body: ` + quote(body) +
+			`}).then(a => "sent " + a.status, e => "refused")`,
+		"with the header": `fetch("` + s.url + `api/break", {method: "POST", headers: {"X-Holdfast-Token": "x"}, body: ` + quote(body) +
+			`}).then(a => "sent", e => "refused")`,
+		"reading the secret": `fetch("` + s.url + `api/session").then(a => a.text(), e => "refused")`,
+		"reading the locks":  `fetch("` + s.url + `api/locks").then(a => a.text(), e => "refused")`,
+		"following the locks": `new Promise(done => { const e = new EventSource("` + s.url +
+			`api/events"); e.onerror = () => done("refused"); e.addEventListener("view", () => done("read")) })`,
 		"loading the page's code": `import("` + s.url + `app.js").then(() => "loaded", () => "refused")`,
 	} {
 		got := js[string](p, script)
@@ -155,8 +160,10 @@ func TestOtherSites(t *testing.T) {
 		}
 	}
 	js[any](p, `document.getElementById("f").submit()`)
-	js[bool](p, `new Promise(done => { const f = document.getElementById("out"); f.onload = () => done(true); setTimeout(() => done(true), 1000) })`)
-	frames := js[int](p, `[...document.querySelectorAll("iframe")].filter(f => { try { return f.contentDocument?.getElementById("rows") } catch { return false } }).length`)
+	js[bool](p, `new Promise(done => { const f = document.getElementById("out"); f.onload = () => done(true);
+		setTimeout(() => done(true), 1000) })`)
+	frames := js[int](p, `[...document.querySelectorAll("iframe")].filter(f => {
+		try { return f.contentDocument?.getElementById("rows") } catch { return false } }).length`)
 	if frames != 0 {
 		t.Error("a frame of another site shows the page")
 	}
@@ -175,7 +182,8 @@ func TestSecret(t *testing.T) {
 	h := lock(t, client, "job")
 	s := serve(t, u, "--allow-break", "--token-file", secretFile(t))
 	body := fmt.Sprintf(`{"name":"job","token":"%d"}`, h.Token())
-	for who, header := range map[string]string{"nobody": "", "a wrong secret": "Bearer " + secret + "x", "a wrong password": "Basic b3BzOndyb25n"} {
+	for who, header := range map[string]string{"nobody": "", "a wrong secret": "Bearer " + secret + "x",
+		"a wrong password": "Basic b3BzOndyb25n"} {
 		for _, path := range []string{"", "app.js", "api/session", "api/locks", "api/lock?name=job", "api/instances", "api/events", "api/break"} {
 			method := http.MethodGet
 			if path == "api/break" {
@@ -203,7 +211,8 @@ func TestSecret(t *testing.T) {
 	if err := chromedp.Listen(p.ctx, func(event any) {
 		switch e := event.(type) {
 		case *fetch.EventAuthRequired:
-			answer := &fetch.AuthChallengeResponse{Response: fetch.AuthChallengeResponseResponseProvideCredentials, Username: "ada", Password: password}
+			answer := &fetch.AuthChallengeResponse{Response: fetch.AuthChallengeResponseResponseProvideCredentials, Username: "ada",
+				Password: password}
 			asked <- password
 			password = secret
 			go func() {
@@ -247,7 +256,8 @@ func TestNoSecretLeaves(t *testing.T) {
 					t.Fatal(err)
 				}
 				text := readAll(answer.Body)
-				for _, hidden := range []string{h.Lease().ID.Reveal(), "confidential", "Y29uZmlkZW50aWFs", "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq"} {
+				for _, hidden := range []string{h.Lease().ID.Reveal(), "confidential", "Y29uZmlkZW50aWFs",
+					"Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq"} {
 					if strings.Contains(strings.ToLower(text), strings.ToLower(hidden)) {
 						t.Errorf("%s has %q: %s", path, hidden, text)
 					}

@@ -22,7 +22,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/mongo"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 var images = flag.String("images", "", "write the images of docs/page.md into this folder")
@@ -30,7 +30,7 @@ var images = flag.String("images", "", "write the images of docs/page.md into th
 // sampleData serves a backend with locks in every state, and with waiters.
 func sampleData(t *testing.T) string {
 	t.Helper()
-	u := mongoURL(t)
+	u := backends["mongodb"](t)
 	long := holdfast.WithTTL(time.Hour) // not renewed during the test
 	pods := make([]*holdfast.Client, 3)
 	for i, name := range []string{"billing-7c9f/1", "billing-b41d/1", "reports-5d2a/1"} {
@@ -39,13 +39,14 @@ func sampleData(t *testing.T) string {
 	for i := range 3 { // earlier holders
 		h := lock(t, pods[(i+1)%2], "billing/leader")
 		if i == 1 {
-			if err := pods[2].Locker().Capabilities().Breaker.BreakNow(t.Context(), "billing/leader", h.Token()); err != nil {
+			if err := pods[2].Locker().Capabilities().Breaker.BreakNow(t.Context(), "billing/leader", holdfast.BreakToken(h.Token())); err != nil {
 				t.Fatal(err)
 			}
 		}
 		_ = h.Release(t.Context()) // a broken one is lost
 	}
-	for i, name := range []string{"billing/leader", "billing/invoices/2026-11", "import/customers", "search/reindex", "reports/nightly", "reports/weekly", "cache/warm-up"} {
+	for i, name := range []string{"billing/leader", "billing/invoices/2026-11", "import/customers", "search/reindex", "reports/nightly",
+		"reports/weekly", "cache/warm-up"} {
 		lock(t, pods[i%len(pods)], name, long)
 	}
 	for i := range 12 {
@@ -57,12 +58,13 @@ func sampleData(t *testing.T) string {
 		}
 	}
 	stuck := lock(t, pods[1], "exports/partner", long)
-	if err := pods[0].Break(t.Context(), "exports/partner", stuck.Token()); err != nil {
+	if err := pods[0].Break(t.Context(), "exports/partner", holdfast.BreakToken(stuck.Token())); err != nil {
 		t.Fatal(err)
 	}
 	lock(t, pods[2], "thumbnails", long) // its holder seems to be gone: the lease has nearly expired
 	locks := mongotest.Connect(t, u).Database(databaseOf(t, u)).Collection(mongo.DefaultCollection)
-	for name, minutes := range map[string]int{"thumbnails": 14, "billing/leader": 52, "billing/invoices/2026-11": 41, "import/customers": 47, "reports/nightly": 33, "search/reindex": 44, "exports/partner": 21} {
+	for name, minutes := range map[string]int{"thumbnails": 14, "billing/leader": 52, "billing/invoices/2026-11": 41, "import/customers": 47,
+		"reports/nightly": 33, "search/reindex": 44, "exports/partner": 21} {
 		end := bson.A{bson.M{"$set": bson.M{"expiresAt": bson.M{"$add": bson.A{"$$NOW", minutes * 60_000}}}}}
 		if r, err := locks.UpdateByID(t.Context(), name, end); err != nil || r.ModifiedCount != 1 {
 			t.Fatal(r, err)

@@ -1,8 +1,11 @@
 package browsertest
 
 import (
+	"io"
+	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,7 +72,8 @@ func TestRowsStay(t *testing.T) {
 	p := newTab(t)
 	p.goTo(s.url)
 	p.until(rowHas("a", "held") + " && " + rowHas("b", "held"))
-	js[any](p, `rows.children[1].querySelector("a").focus(); window.before = [...rows.children]; getSelection().selectAllChildren(rows.children[1].children[2])`)
+	js[any](p, `rows.children[1].querySelector("a").focus(); window.before = [...rows.children];
+		getSelection().selectAllChildren(rows.children[1].children[2])`)
 	if err := a.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -102,11 +106,14 @@ func TestAddressSaysWhatIsShown(t *testing.T) {
 	js[any](p, `document.getElementById("state").dispatchEvent(new Event("change"))`)
 	p.until(`location.hash === "#/?q=MAIL%2F&state=held" && rows.children.length === 2`)
 	p.do(chromedp.Click(chromedp.CSS(`[data-sort=name]`)))
+	p.until(`location.hash.endsWith("sort=name")`)
+	p.do(chromedp.Click(chromedp.CSS(`[data-sort=name]`)))
 	p.until(`location.hash.endsWith("desc=1") && rows.children[0].innerText.startsWith("mail/b")`)
 	address := js[string](p, `location.href`)
 	q := newTab(t)
 	q.goTo(address)
-	q.until(`rows.children.length === 2 && rows.children[0].innerText.startsWith("mail/b") && document.getElementById("text").value === "MAIL/"`)
+	q.until(`rows.children.length === 2 && rows.children[0].innerText.startsWith("mail/b") &&
+		document.getElementById("text").value === "MAIL/"`)
 	p.do(chromedp.Click(chromedp.CSS(`#rows a`)))
 	p.until(`location.hash === "#/lock/mail%2Fb" && ` + bodyHas("Held since"))
 	p.do(chromedp.Click(chromedp.CSS(`#back`)))
@@ -115,6 +122,32 @@ func TestAddressSaysWhatIsShown(t *testing.T) {
 	p.until(bodyHas("Not connected"))
 	js[any](p, `location.hash = "#/?state=odd&sort=odd&page=x"`)
 	p.until(`rows.children.length === 3`)
+}
+
+// Locks that are held come before those that are free, the page names its backend, and nothing is green before it is connected.
+func TestFirstSight(t *testing.T) {
+	u := backends["file"](t)
+	client := open(t, u)
+	for _, name := range []string{"a", "b", "c"} {
+		if err := lock(t, client, name).Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lock(t, client, "z")
+	s := serve(t, u)
+	p := newTab(t)
+	p.goTo(s.url)
+	p.until(`rows.children.length === 4 && rows.children[0].innerText.startsWith("z") && rows.children[1].innerText.startsWith("a")`)
+	p.until(`document.getElementById("backend").textContent === ` + strconv.Quote(u))
+	p.until(`document.getElementById("live").textContent === "Live" && !document.querySelector(".live").classList.contains("waiting")`)
+	answer, err := http.Get(s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if text, err := io.ReadAll(answer.Body); err != nil || !strings.Contains(string(text), `class="live waiting"`) {
+		t.Errorf("the page begins as connected (%v)", err)
+	}
 }
 
 // A tab that nobody sees asks the backend for nothing, and is up to date when it is seen again.
@@ -127,13 +160,15 @@ func TestHiddenTab(t *testing.T) {
 	p.goTo(s.url)
 	p.until(rowHas("job", "held"))
 	visible := func(state string) {
-		js[any](p, `Object.defineProperty(document, "hidden", {configurable: true, get: () => `+state+`}); document.dispatchEvent(new Event("visibilitychange"))`)
+		js[any](p, `Object.defineProperty(document, "hidden", {configurable: true, get: () => `+state+
+			`}); document.dispatchEvent(new Event("visibilitychange"))`)
 	}
 	visible("true")
 	if err := h.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	requests := js[float64](p, `performance.clearResourceTimings(), new Promise(done => setTimeout(() => done(performance.getEntriesByType("resource").length), 1500))`)
+	requests := js[float64](p, `performance.clearResourceTimings(), new Promise(done =>
+		setTimeout(() => done(performance.getEntriesByType("resource").length), 1500))`)
 	still := js[bool](p, rowHas("job", "held"))
 	if requests != 0 || !still {
 		t.Errorf("%v requests while hidden, the old row is shown: %v", requests, still)

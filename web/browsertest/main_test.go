@@ -1,5 +1,5 @@
 // Package browsertest tests the page in a real Chromium, as "holdfast serve" serves it from a
-// folder, MongoDB and Azurite. "make test-page" runs it; .ci/run does not.
+// folder, MongoDB and Azurite. "make -f tools/tools.mk test-page" runs it; .ci/run does not.
 package browsertest
 
 import (
@@ -28,13 +28,11 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/holdfast-go/holdfast"
-	_ "github.com/holdfast-go/holdfast/drivers/azblob"
-	_ "github.com/holdfast-go/holdfast/drivers/file"
-	_ "github.com/holdfast-go/holdfast/drivers/mongo"
-	"github.com/holdfast-go/holdfast/internal/azuritetest"
-	"github.com/holdfast-go/holdfast/internal/mongotest"
-	"github.com/holdfast-go/holdfast/internal/serverprocess"
-	"github.com/holdfast-go/holdfast/internal/testservers"
+	"github.com/holdfast-go/holdfast/driver"
+	_ "github.com/holdfast-go/holdfast/drivers/postgres" // one more of the backends
+	"github.com/holdfast-go/holdfast/test/backendtest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
+	"github.com/holdfast-go/holdfast/test/testservers"
 )
 
 // within is the longest that a test waits for the page. How long it took is asserted where the
@@ -54,7 +52,8 @@ func run(m *testing.M) int {
 		defer func() { _ = os.RemoveAll(dir) }()
 		command = filepath.Join(dir, "holdfast")
 		var out []byte
-		if out, err = exec.Command("go", "build", "-C", filepath.Join("..", "..", "cmd", "holdfast"), "-o", command, ".").CombinedOutput(); err != nil {
+		if out, err = exec.Command("go", "build", "-C", filepath.Join("..", "..", "cmd", "holdfast"), "-o", command,
+			".").CombinedOutput(); err != nil {
 			err = fmt.Errorf("%w: %s", err, out)
 		}
 	}
@@ -85,27 +84,8 @@ func run(m *testing.M) int {
 // shared does not look for leftover goroutines: the browser's connection is one.
 type shared struct{ *testing.M }
 
-// backends are the URLs of fresh backends.
-var backends = map[string]func(t *testing.T) string{
-	"file":  func(t *testing.T) string { return "file:" + t.TempDir() },
-	"mongo": func(t *testing.T) string { return mongoURL(t) },
-	"azblob": func(t *testing.T) string {
-		s := azuritetest.Shared(t)
-		return s.URL(s.Fresh(t))
-	},
-}
-
-// mongoURL names a database of this test, which is dropped at the end.
-func mongoURL(t *testing.T) string {
-	t.Helper()
-	collection := mongotest.Collection(t)
-	u, err := url.Parse(mongotest.URI(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.Path = "/" + collection.Database().Name()
-	return u.String()
-}
+// backends are the URLs of fresh backends, by scheme.
+var backends = backendtest.Backends(driver.ReachMachine)
 
 // databaseOf returns the name of the database of a URL.
 func databaseOf(t *testing.T, backend string) string {
@@ -231,7 +211,8 @@ func newTab(t *testing.T) *tab {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	call(p, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}) // else only one tab of the browser has the focus
+	// else only one tab of the browser has the focus
+	call(p, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	return p
 }
 
@@ -318,7 +299,8 @@ func (p *tab) text(selector string) string {
 
 // rowHas is a condition: the row of a lock has a text.
 func rowHas(name, text string) string {
-	return `[...document.querySelectorAll("#rows tr")].some(r => r.querySelector("a").textContent === ` + quote(name) + ` && r.innerText.includes(` + quote(text) + `))`
+	return `[...document.querySelectorAll("#rows tr")].some(r => r.querySelector("a").textContent === ` + quote(name) +
+		` && r.innerText.includes(` + quote(text) + `))`
 }
 
 // bodyHas is a condition: a text can be read on the page.

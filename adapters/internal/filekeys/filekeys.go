@@ -45,7 +45,8 @@ func CleanFile(key string) (string, error) {
 // CheckValue returns an error if a value is too long.
 func CheckValue(value []byte) error {
 	if len(value) > MaxValue {
-		return driver.Invalid("value", strconv.Itoa(len(value))+" bytes long", driver.ByteRange(0, MaxValue)+" long: MongoDB has at most 16 MB in a document")
+		return driver.Invalid("value", strconv.Itoa(len(value))+" bytes long",
+			driver.ByteRange(0, MaxValue)+" long: MongoDB has at most 16 MB in a document")
 	}
 	return nil
 }

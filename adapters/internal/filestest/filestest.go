@@ -53,7 +53,8 @@ func Run(t *testing.T, create func(t *testing.T) (another func() Files)) {
 
 func values(ctx context.Context, t *testing.T, another func() Files) {
 	files := another()
-	for name, value := range map[string][]byte{"empty": nil, "text": []byte("$key"), "longest": bytes.Repeat([]byte{0xff}, filekeys.MaxValue)} {
+	for name, value := range map[string][]byte{"empty": nil, "text": []byte("$key"), "longest": bytes.Repeat([]byte{0xff},
+		filekeys.MaxValue)} {
 		for range 2 { // the second replaces the first
 			if err := files.Store(ctx, name, value); err != nil {
 				t.Fatal(err)
@@ -114,7 +115,8 @@ func missingKeys(ctx context.Context, t *testing.T, another func() Files) {
 
 func lists(ctx context.Context, t *testing.T, another func() Files) {
 	files := another()
-	for _, key := range []string{"certificates/acme/wildcard_.example.com/a.crt", "certificates/acme/example.com/a.crt", "certificates/acme.", "ümlaut/=2E/a b", "ocsp/a..."} {
+	for _, key := range []string{"certificates/acme/wildcard_.example.com/a.crt", "certificates/acme/example.com/a.crt", "certificates/acme.",
+		"ümlaut/=2E/a b", "ocsp/a..."} {
 		if err := files.Store(ctx, "/"+key+"/", []byte(key)); err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +141,8 @@ func lists(ctx context.Context, t *testing.T, another func() Files) {
 			t.Errorf("List of %q, %t: %q, %v", test.path, test.recursive, keys, err)
 		}
 	}
-	if info, err := files.Stat(ctx, "certificates/acme"); err != nil || info.IsTerminal || info.Key != "certificates/acme" || !files.Exists(ctx, "certificates/acme") {
+	if info, err := files.Stat(ctx, "certificates/acme"); err != nil || info.IsTerminal || info.Key != "certificates/acme" ||
+		!files.Exists(ctx, "certificates/acme") {
 		t.Errorf("Stat of a directory: %+v, %v", info, err)
 	}
 }

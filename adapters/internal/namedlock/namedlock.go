@@ -13,8 +13,7 @@ import (
 )
 
 // Set takes locks of one Client. In a Set each name is taken by one caller at a time until that
-// caller has unlocked it, also after its lease was lost: Unlock(name) is always about one hold.
-// All methods are safe for concurrent use.
+// caller has unlocked it, also after its lease was lost. All methods are safe for concurrent use.
 type Set struct {
 	client  *holdfast.Client
 	minHold time.Duration
@@ -28,12 +27,16 @@ type Set struct {
 type name struct {
 	turn  chan struct{} // capacity 1: full while a caller has the name
 	users int           // that have the name or wait for it; guarded by Set.mu
-	held  *held         // nil unless it is locked; guarded by Set.mu
+	held  *Held         // nil unless it is locked; guarded by Set.mu
 }
 
-// held is one hold, from the grant to its release. A goroutine of its own is inside Client.Do
-// meanwhile, so that the Client's Shutdown waits for Unlock before it releases the lock.
-type held struct {
+// Held is one hold, from the grant to its release. A goroutine of its own is inside Client.Do
+// meanwhile, so that the Client's Shutdown waits for Unlock before it releases the lock. All
+// methods are safe for concurrent use.
+type Held struct {
+	set    *Set
+	name   string
+	entry  *name
 	ctx    context.Context // of the hold
 	since  time.Time
 	unlock chan struct{} // closed by Unlock
@@ -64,28 +67,30 @@ func CheckMinHold(d time.Duration) error {
 }
 
 // CheckName returns an error if the backend does not allow the name.
-func (s *Set) CheckName(n string) error { return driver.ValidateName(n, s.client.Locker().Limits()) }
+func (s *Set) CheckName(n string) error {
+	return driver.ValidateName(n, s.client.Info().Limits)
+}
 
 // Lock waits until it has the lock. ctx bounds only the waiting.
-func (s *Set) Lock(ctx context.Context, n string) error {
+func (s *Set) Lock(ctx context.Context, n string) (*Held, error) {
 	return s.lock(ctx, n, s.client.Do, true)
 }
 
 // TryLock makes one attempt. The error matches holdfast.ErrHeld if another holds the lock, in
 // this process or elsewhere.
-func (s *Set) TryLock(ctx context.Context, n string) error {
+func (s *Set) TryLock(ctx context.Context, n string) (*Held, error) {
 	return s.lock(ctx, n, s.client.TryDo, false)
 }
 
 type do func(ctx context.Context, name string, fn func(context.Context) error, opts ...holdfast.Option) error
 
-func (s *Set) lock(ctx context.Context, n string, do do, wait bool) error {
+func (s *Set) lock(ctx context.Context, n string, do do, wait bool) (*Held, error) {
 	entry := s.join(n)
 	if err := entry.take(ctx, n, wait); err != nil {
 		s.leave(n, entry)
-		return err
+		return nil, err
 	}
-	h, granted := &held{unlock: make(chan struct{}), over: make(chan struct{})}, make(chan struct{})
+	h, granted := &Held{set: s, name: n, entry: entry, unlock: make(chan struct{}), over: make(chan struct{})}, make(chan struct{})
 	// The caller's context counts until the grant. Its values count for the whole hold.
 	waiting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	detach := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
@@ -111,9 +116,9 @@ func (s *Set) lock(ctx context.Context, n string, do do, wait bool) error {
 		s.mu.Lock()
 		entry.held = h
 		s.mu.Unlock()
-		return nil
+		return h, nil
 	case <-h.over:
-		return h.err
+		return nil, h.err
 	}
 }
 
@@ -132,31 +137,55 @@ func stay(ctx context.Context, d time.Duration) {
 
 // Context returns the context of the hold of this name; false if it is not locked.
 func (s *Set) Context(n string) (context.Context, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if entry := s.names[n]; entry != nil && entry.held != nil {
-		return entry.held.ctx, true
+	if h := s.held(n); h != nil {
+		return h.ctx, true
 	}
 	return nil, false
 }
 
+// Unlock is Held.Unlock of whatever hold has this name now. It is for libraries that keep nothing
+// but the name.
+func (s *Set) Unlock(ctx context.Context, n string) error {
+	if h := s.held(n); h != nil {
+		return h.Unlock(ctx)
+	}
+	return NotLocked(n)
+}
+
+// NotLocked is the error of an Unlock without a lock.
+func NotLocked(n string) error {
+	return driver.Invalid("Name", driver.Quote(n), "the name of a lock that is locked")
+}
+
+func (s *Set) held(n string) *Held {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if entry := s.names[n]; entry != nil {
+		return entry.held
+	}
+	return nil
+}
+
+// Context returns the context of the hold.
+func (h *Held) Context() context.Context { return h.ctx }
+
 // Unlock releases the lock, or begins the rest of its minimum hold, in which it does not wait.
 // It waits for the release until ctx ends; the release goes on without it. The error matches
-// holdfast.ErrLost if the lock was lost before Unlock was called. A failed release is reported
-// to the Client's observers.
-func (s *Set) Unlock(ctx context.Context, n string) error {
-	s.mu.Lock()
-	var h *held
-	if entry := s.names[n]; entry != nil {
-		h, entry.held = entry.held, nil
+// holdfast.ErrLost if the lock was lost before Unlock was called, and is that of NotLocked if
+// this hold was unlocked before. A failed release is reported to the Client's observers.
+func (h *Held) Unlock(ctx context.Context) error {
+	h.set.mu.Lock()
+	mine := h.entry.held == h // otherwise it was unlocked, and the name may have the next hold
+	if mine {
+		h.entry.held = nil
 	}
-	s.mu.Unlock()
-	if h == nil {
-		return driver.Invalid("Name", driver.Quote(n), "the name of a lock that is locked")
+	h.set.mu.Unlock()
+	if !mine {
+		return NotLocked(h.name)
 	}
 	lost := lostErr(h.ctx)
 	close(h.unlock)
-	if lost == nil && h.ctx.Err() == nil && s.minHold > time.Since(h.since) {
+	if lost == nil && h.ctx.Err() == nil && h.set.minHold > time.Since(h.since) {
 		return nil
 	}
 	select {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,23 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/adapters/internal/namedlock"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
-
-func newClient(t *testing.T, l holdfast.Locker) *holdfast.Client {
-	t.Helper()
-	start := time.Now()
-	c, err := holdfast.New(l, holdfast.WithLogger(slog.New(slog.DiscardHandler)),
-		holdfast.WithElapsed(func() time.Duration { return time.Since(start) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		_ = c.Shutdown(ctx)
-	})
-	return c
-}
 
 func newSet(t *testing.T, c *holdfast.Client, minHold time.Duration) *namedlock.Set {
 	t.Helper()
@@ -57,9 +41,9 @@ func isFree(t *testing.T, store *memory.Store, name string) bool {
 func TestMinHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, ctx := memory.NewStore(), t.Context()
-		own := newSet(t, newClient(t, store.Locker()), time.Minute)
-		other := newSet(t, newClient(t, store.Locker()), time.Minute)
-		if err := own.TryLock(ctx, "job"); err != nil {
+		own := newSet(t, locktest.NewClient(t, store.Locker()), time.Minute)
+		other := newSet(t, locktest.NewClient(t, store.Locker()), time.Minute)
+		if _, err := own.TryLock(ctx, "job"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
@@ -70,13 +54,13 @@ func TestMinHold(t *testing.T) {
 		for range 49 {
 			time.Sleep(time.Second)
 			for whose, set := range map[string]*namedlock.Set{"own": own, "another": other} {
-				if err := set.TryLock(ctx, "job"); !errors.Is(err, holdfast.ErrHeld) {
+				if _, err := set.TryLock(ctx, "job"); !errors.Is(err, holdfast.ErrHeld) {
 					t.Fatalf("%s process within the minimum hold: %v", whose, err)
 				}
 			}
 		}
 		time.Sleep(1100 * time.Millisecond)
-		if err := other.TryLock(ctx, "job"); err != nil {
+		if _, err := other.TryLock(ctx, "job"); err != nil {
 			t.Errorf("after the minimum hold: %v", err)
 		}
 		time.Sleep(2 * time.Minute)
@@ -89,9 +73,9 @@ func TestMinHold(t *testing.T) {
 func TestUnlockWithAnEndedContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		set := newSet(t, newClient(t, store.Locker()), 0)
+		set := newSet(t, locktest.NewClient(t, store.Locker()), 0)
 		ctx, cancel := context.WithCancel(t.Context())
-		if err := set.Lock(ctx, "job"); err != nil {
+		if _, err := set.Lock(ctx, "job"); err != nil {
 			t.Fatal(err)
 		}
 		cancel()
@@ -112,9 +96,9 @@ func TestUnlockWithAnEndedContext(t *testing.T) {
 func TestShutdownWaitsForUnlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		client := newClient(t, store.Locker())
+		client := locktest.NewClient(t, store.Locker())
 		set := newSet(t, client, time.Hour)
-		if err := set.Lock(t.Context(), "job"); err != nil {
+		if _, err := set.Lock(t.Context(), "job"); err != nil {
 			t.Fatal(err)
 		}
 		hold, _ := set.Context("job")
@@ -140,9 +124,13 @@ func TestShutdownWaitsForUnlock(t *testing.T) {
 func TestShutdownEndsTheMinimumHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		client := newClient(t, store.Locker())
+		client := locktest.NewClient(t, store.Locker())
 		set := newSet(t, client, time.Hour)
-		if err := errors.Join(set.Lock(t.Context(), "job"), set.Unlock(t.Context(), "job")); err != nil {
+		held, err := set.Lock(t.Context(), "job")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := held.Unlock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		begin := time.Now()
@@ -157,8 +145,8 @@ func TestShutdownEndsTheMinimumHold(t *testing.T) {
 func TestLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, ctx := memory.NewStore(), t.Context()
-		set := newSet(t, newClient(t, store.Locker()), time.Hour)
-		if err := set.Lock(ctx, "job"); err != nil {
+		set := newSet(t, locktest.NewClient(t, store.Locker()), time.Hour)
+		if _, err := set.Lock(ctx, "job"); err != nil {
 			t.Fatal(err)
 		}
 		hold, _ := set.Context("job")
@@ -168,8 +156,11 @@ func TestLoss(t *testing.T) {
 			t.Errorf("the context ended with %v", context.Cause(hold))
 		}
 		second := make(chan error, 1)
-		go func() { second <- set.Lock(ctx, "job") }()
-		if err := set.TryLock(ctx, "job"); !errors.Is(err, holdfast.ErrHeld) {
+		go func() {
+			_, err := set.Lock(ctx, "job")
+			second <- err
+		}()
+		if _, err := set.TryLock(ctx, "job"); !errors.Is(err, holdfast.ErrHeld) {
 			t.Errorf("TryLock while the work of a lost lock goes on: %v", err)
 		}
 		time.Sleep(time.Minute)
@@ -191,16 +182,42 @@ func TestLoss(t *testing.T) {
 	})
 }
 
+// A hold is unlocked once. A second Unlock leaves the next hold of the name alone, which in this
+// process and elsewhere stays held.
+func TestSecondUnlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, ctx := memory.NewStore(), t.Context()
+		set := newSet(t, locktest.NewClient(t, store.Locker()), 0)
+		first, err := set.Lock(ctx, "job")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := first.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+		second, err := set.Lock(ctx, "job")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := first.Unlock(ctx); !errors.Is(err, driver.ErrInvalid) || isFree(t, store, "job") || second.Context().Err() != nil {
+			t.Errorf("second Unlock of the first hold: %v; free: %t; the second hold: %v", err, isFree(t, store, "job"), second.Context().Err())
+		}
+		if err := second.Unlock(ctx); err != nil || !isFree(t, store, "job") {
+			t.Errorf("Unlock of the second hold: %v; free: %t", err, isFree(t, store, "job"))
+		}
+	})
+}
+
 func TestWaitingEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		own, other := newSet(t, newClient(t, store.Locker()), 0), newSet(t, newClient(t, store.Locker()), 0)
-		if err := own.Lock(t.Context(), "job"); err != nil {
+		own, other := newSet(t, locktest.NewClient(t, store.Locker()), 0), newSet(t, locktest.NewClient(t, store.Locker()), 0)
+		if _, err := own.Lock(t.Context(), "job"); err != nil {
 			t.Fatal(err)
 		}
 		for whose, set := range map[string]*namedlock.Set{"own": own, "another": other} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			err := set.Lock(ctx, "job")
+			_, err := set.Lock(ctx, "job")
 			cancel()
 			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, holdfast.ErrHeld) {
 				t.Errorf("%s process: %v", whose, err)
@@ -234,8 +251,8 @@ func TestContextEndsDuringTheGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		ctx, cancel := context.WithCancel(t.Context())
-		set := newSet(t, newClient(t, ending{store.Locker(), cancel}), time.Hour)
-		if err := set.Lock(ctx, "job"); !errors.Is(err, context.Canceled) {
+		set := newSet(t, locktest.NewClient(t, ending{store.Locker(), cancel}), time.Hour)
+		if _, err := set.Lock(ctx, "job"); !errors.Is(err, context.Canceled) {
 			t.Errorf("Lock: %v", err)
 		}
 		time.Sleep(time.Minute) // a lock in doubt is cleaned up
@@ -252,12 +269,12 @@ func TestManyCallers(t *testing.T) {
 	var callers sync.WaitGroup
 	var holders [3]atomic.Int32
 	for range 2 {
-		set := newSet(t, newClient(t, store.Locker()), 0)
+		set := newSet(t, locktest.NewClient(t, store.Locker()), 0)
 		for i := range 12 {
 			callers.Go(func() {
 				name := fmt.Sprint("job-", i%len(holders))
 				for range 5 {
-					if err := set.Lock(t.Context(), name); err != nil {
+					if _, err := set.Lock(t.Context(), name); err != nil {
 						t.Error(err)
 						return
 					}
@@ -309,7 +326,7 @@ func TestNilArguments(t *testing.T) {
 	if _, err := namedlock.New(nil, 0); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("nil client: %v", err)
 	}
-	if _, err := namedlock.New(newClient(t, memory.New()), 0, nil); !errors.Is(err, driver.ErrInvalid) {
+	if _, err := namedlock.New(locktest.NewClient(t, memory.New()), 0, nil); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("nil option: %v", err)
 	}
 }

@@ -12,7 +12,8 @@ import (
 	holdmongo "github.com/holdfast-go/holdfast/drivers/mongo"
 )
 
-func writes(ctx context.Context, client *holdfast.Client, accounts *mongo.Collection, report *blockblob.Client, guard *holdmongo.Guard) error {
+func writes(ctx context.Context, client *holdfast.Client, accounts *mongo.Collection, report *blockblob.Client,
+	guard *holdmongo.Guard) error {
 	_, _ = accounts.InsertOne(ctx, bson.D{}) // under no lock
 	return client.Do(ctx, "a", func(ctx context.Context) error {
 		accounts.UpdateOne(ctx, bson.D{}, bson.D{})                     // want `accounts.UpdateOne is not fenced: a holder that was paused can overwrite what a later one wrote`

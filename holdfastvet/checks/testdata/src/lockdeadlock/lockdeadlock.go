@@ -100,6 +100,24 @@ func again(ctx context.Context, client, other *holdfast.Client, name string) err
 	})
 }
 
+func several(ctx context.Context, client *holdfast.Client, name string, names []string) error {
+	_ = client.Do(ctx, "billing", func(ctx context.Context) error {
+		return client.DoAll(ctx, []string{"mail", job}, work) // want `DoAll never gets the lock job, which the function given to Client.Do holds itself`
+	})
+	return client.DoAll(ctx, []string{"mail", job}, func(ctx context.Context) error {
+		_ = client.Do(ctx, "billing", work)                               // want `Do never gets the lock "billing", which the function given to Client.DoAll holds itself`
+		_, err := client.LockAll(ctx, []string{"x", "mail"})              // want `LockAll never gets the lock "mail"`
+		_, err = client.TryLockAll(ctx, []string{"y", "billing", "mail"}) // want `TryLockAll never gets the lock "billing"`
+		// Right, or not known:
+		_ = client.Do(ctx, "other", work)
+		_ = client.DoAll(ctx, []string{"x", name}, work)
+		_ = client.DoAll(ctx, names, work)
+		_ = client.Do(ctx, job, work, holdfast.WithSlots(2))
+		go client.DoAll(context.WithoutCancel(ctx), []string{job}, work)
+		return err
+	})
+}
+
 func update(ctx context.Context, hold, other *holdfast.Hold) error {
 	return hold.UpdateData(ctx, func(old []byte) ([]byte, error) {
 		_ = other.WriteData(ctx, old)

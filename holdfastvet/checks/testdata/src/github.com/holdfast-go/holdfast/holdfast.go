@@ -53,6 +53,15 @@ func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Hold, 
 func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Hold, error) {
 	return nil, nil
 }
+func (c *Client) DoAll(ctx context.Context, names []string, fn func(ctx context.Context) error, opts ...Option) error {
+	return nil
+}
+func (c *Client) LockAll(ctx context.Context, names []string, opts ...Option) (*MultiHold, error) {
+	return nil, nil
+}
+func (c *Client) TryLockAll(ctx context.Context, names []string, opts ...Option) (*MultiHold, error) {
+	return nil, nil
+}
 func (c *Client) Shutdown(ctx context.Context) error { return nil }
 func (c *Client) Locker() Locker                     { return nil }
 
@@ -75,3 +84,5 @@ func (r *LeaderAwareRunner) RunTaskOnLeader(ctx context.Context, task func(ctx c
 }
 func (r *LeaderAwareRunner) StepDown(ctx context.Context) error { return nil }
 func (r *LeaderAwareRunner) Close(ctx context.Context) error    { return nil }
+
+type MultiHold struct{}

@@ -11,6 +11,7 @@ type (
 	Option     any
 )
 
-func New(client *holdfast.Client, group string, n int, fn func(ctx context.Context, partition int) error, opts ...Option) (*Partitions, error) {
+func New(client *holdfast.Client, group string, n int, fn func(ctx context.Context, partition int) error,
+	opts ...Option) (*Partitions, error) {
 	return nil, nil
 }

@@ -7,22 +7,18 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver/guard"
 )
 
 const FenceField = "fence"
 
 type (
-	Hold interface {
-		Lease() holdfast.Lease
-		Context() context.Context
-		Err() error
-	}
 	Guard struct{}
 	Fence uint64
 )
 
 func NewGuard(locks holdfast.Locker, db *mongo.Database) (*Guard, error) { return nil, nil }
-func (g *Guard) Do(ctx context.Context, hold Hold, fn func(ctx context.Context) error) error {
+func (g *Guard) Do(ctx context.Context, hold guard.Hold, fn func(ctx context.Context) error) error {
 	return nil
 }
 func (f Fence) Filter(filter bson.D) bson.D { return nil }

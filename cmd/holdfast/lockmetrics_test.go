@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+)
+
+// failingList is a Locker whose listing can fail.
+type failingList struct {
+	driver.Locker
+	fail bool
+}
+
+func (l *failingList) Capabilities() driver.Capabilities {
+	c := l.Locker.Capabilities()
+	c.Lister = l
+	return c
+}
+
+func (l *failingList) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
+	if l.fail {
+		return func(yield func(driver.Record, error) bool) { yield(driver.Record{}, errors.New("the backend fails")) }
+	}
+	return l.Locker.Capabilities().Lister.List(ctx, prefix)
+}
+
+// Each lock has its metrics, up to the limit, held ones first. A backend that fails is no backend without locks.
+func TestLockMetrics(t *testing.T) {
+	locker := &failingList{Locker: memory.NewStore().Locker()}
+	client, err := holdfast.New(locker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Shutdown(context.Background()) }()
+	for _, name := range []string{"a", "b"} {
+		h, err := client.Lock(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := client.Lock(t.Context(), "z", holdfast.WithTTL(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	scrape := func(limit int) string {
+		registry := prom.NewRegistry()
+		if err := registry.Register(newLockMetrics(client, "", limit)); err != nil {
+			t.Fatal(err)
+		}
+		answer := httptest.NewRecorder()
+		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+		return answer.Body.String()
+	}
+	for _, c := range []struct {
+		limit      int
+		want, miss []string
+	}{
+		{2, []string{`holdfast_locks_listed 1`, `holdfast_locks\{state="held"\} 1`, `holdfast_locks\{state="free"\} 2`,
+			`holdfast_locks\{state="broken"\} 0`, `holdfast_locks_omitted 1`,
+			`holdfast_lock_held\{lock="z"\} 1`, `holdfast_lock_held\{lock="a"\} 0`, `holdfast_lock_holders\{lock="z"\} 1`,
+			`holdfast_lock_age_seconds\{lock="z"\} \S+`,
+			`holdfast_lock_remaining_seconds\{lock="z"\} 3\S+`,
+			`holdfast_lock_waiters\{lock="z"\} 0`, `holdfast_lock_token\{lock="z"\} \S+`},
+			[]string{`lock="b"`, `holdfast_lock_age_seconds{lock="a"}`, `holdfast_lock_remaining_seconds{lock="a"}`}},
+		{0, []string{`holdfast_locks\{state="held"\} 1`, `holdfast_locks_omitted 3`}, []string{"lock="}},
+	} {
+		got := scrape(c.limit)
+		for _, line := range c.want {
+			if !regexp.MustCompile("(?m)^" + line + "$").MatchString(got) {
+				t.Errorf("limit %d: no %s in\n%s", c.limit, line, got)
+			}
+		}
+		for _, text := range c.miss {
+			if strings.Contains(got, text) {
+				t.Errorf("limit %d: %s in\n%s", c.limit, text, got)
+			}
+		}
+	}
+	locker.fail = true
+	if got := scrape(2); !strings.Contains(got, "holdfast_locks_listed 0") || strings.Contains(got, "holdfast_locks{") {
+		t.Errorf("of a backend that fails:\n%s", got)
+	}
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// opener makes a client for the backend: [app.openToTake] or [app.openToLook].
+type opener func(context.Context, ...holdfast.ClientOption) (*holdfast.Client, error)
+
+// openToTake makes a client that can take and break locks.
+func (a *app) openToTake(ctx context.Context, opts ...holdfast.ClientOption) (*holdfast.Client, error) {
+	return a.open(ctx, nil, opts...)
+}
+
+// openToLook makes a client that only reads. Its user needs no right to take locks, and a wrong URL
+// makes no folder or collection.
+func (a *app) openToLook(ctx context.Context, opts ...holdfast.ClientOption) (*holdfast.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	locker, err := driver.OpenForReading(ctx, a.backend)
+	if err != nil {
+		return nil, err
+	}
+	client, err := holdfast.New(locker, append(opts, discardLog)...)
+	if err != nil {
+		return nil, errors.Join(err, locker.Close(ctx))
+	}
+	return client, nil
+}
+
+// missingStore says which folder, collection or container of the backend does not exist, so that there
+// are no locks there yet. It is empty if that exists, or nobody knows.
+func (a *app) missingStore(ctx context.Context, client *holdfast.Client) string {
+	ctx, cancel := context.WithTimeout(ctx, missingTimeout)
+	defer cancel()
+	what, err := driver.MissingStore(ctx, client.Locker())
+	if err != nil {
+		a.log.verbosef("%v", err)
+	}
+	return what
+}
+
+// noLocksYet says that there are no locks on the backend yet.
+func noLocksYet(missing string) string {
+	return "there are no locks here yet: " + missing + " does not exist"
+}
+
+// reportMissingStore logs that there are no locks on the backend yet.
+func (a *app) reportMissingStore(ctx context.Context, client *holdfast.Client) {
+	if missing := a.missingStore(ctx, client); missing != "" {
+		a.log.infof("%s", noLocksYet(missing))
+	}
+}
+
+// lookFurther reads what a lock's record alone does not show.
+func (a *app) lookFurther(ctx context.Context, client *holdfast.Client, record holdfast.Record) lookedAt {
+	seen := lookedAt{Record: record}
+	if record.State == driver.StateFree && record.Token == 0 {
+		seen.missing = a.missingStore(ctx, client)
+	}
+	if seen.missing == "" {
+		seen.slots = a.slotsOf(ctx, client, record)
+	}
+	return seen
+}
+
+// lookedAt is the record of a lock, with what else was seen.
+type lookedAt struct {
+	holdfast.Record
+	missing string            // as missingStore returns it
+	slots   []holdfast.Record // of a lock with slots, the first one's record included; else nil
+}
+
+// slotsOf reads the records of a lock's slots. It returns nil unless a slot other than the first, whose
+// record has the lock's own name, is held: then the record of the name says all.
+func (a *app) slotsOf(ctx context.Context, client *holdfast.Client, first holdfast.Record) []holdfast.Record {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	slots, held := []holdfast.Record{first}, false
+	for record, err := range client.List(ctx, first.Name+"#") {
+		switch {
+		case errors.Is(err, errors.ErrUnsupported):
+			return nil
+		case err != nil:
+			a.log.errorf("cannot read all slots of %q, if it has any: %v", first.Name, err)
+		case slotNumber(first.Name, record.Name) > 0:
+			slots, held = append(slots, record), held || record.State != driver.StateFree
+		}
+	}
+	if !held {
+		return nil
+	}
+	slices.SortFunc(slots, func(a, b holdfast.Record) int {
+		return slotNumber(first.Name, a.Name) - slotNumber(first.Name, b.Name)
+	})
+	return slots
+}
+
+// slotNumber is the number of a slot, from 2 on, in the name of its record, such as job#2; 0 if that is
+// no slot's.
+func slotNumber(name, record string) int {
+	text, found := strings.CutPrefix(record, name+"#")
+	number, err := strconv.Atoi(text)
+	if !found || err != nil || number < 2 || strconv.Itoa(number) != text {
+		return 0
+	}
+	return number
+}
+
+// heldSlots says how many slots are held.
+func heldSlots(slots []holdfast.Record) string {
+	held := 0
+	for _, slot := range slots {
+		if slot.State != driver.StateFree {
+			held++
+		}
+	}
+	if held == 1 {
+		return "1 slot is held"
+	}
+	return strconv.Itoa(held) + " slots are held"
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// lease is what keeps the command running: a hold of one lock or of several.
+type lease interface {
+	Name() string // of all locks, for messages
+	Context() context.Context
+	Err() error
+	LostIn() time.Duration
+	ExpiresIn() time.Duration
+	Release(ctx context.Context) error
+}
+
+// several is the lease of --with.
+type several struct {
+	*holdfast.MultiHold
+	names string
+}
+
+func (s several) Name() string { return s.names }
+
+// held is what was acquired.
+type held struct {
+	lease
+	first  *holdfast.Hold    // of NAME
+	tokens map[string]uint64 // of all locks, with --with
+}
+
+// request asks for the lock, or with --with for all locks, and waits unless --try is given.
+func (r *runner) request(ctx context.Context) (held, error) {
+	if len(r.With) == 0 {
+		lock := r.client.Lock
+		if r.Try {
+			lock = r.client.TryLock
+		}
+		hold, err := lock(ctx, r.Name)
+		if err != nil {
+			return held{}, err
+		}
+		return held{lease: hold, first: hold}, nil
+	}
+	lock := r.client.LockAll
+	if r.Try {
+		lock = r.client.TryLockAll
+	}
+	all, err := lock(ctx, append([]string{r.Name}, r.With...))
+	if err != nil {
+		return held{}, err
+	}
+	return held{several{all, strings.Join(all.Names(), ", ")}, all.Hold(r.Name), all.Tokens()}, nil
+}
+
+// allTokens are those of all locks.
+func (h held) allTokens() []uint64 {
+	if h.tokens == nil {
+		return []uint64{h.first.Token()}
+	}
+	return slices.Collect(maps.Values(h.tokens))
+}
+
+// runCommand runs the command under a hold.
+func (r *runner) runCommand(hold held) (lost bool, err error) {
+	start := time.Now()
+	r.log.flush() // the messages so far come before the command's output
+	child, unguarded, err := startChild(r.executable, r.Command, r.environment(hold))
+	if err != nil {
+		return false, &exitError{codeNotExecutable, fmt.Errorf("cannot start %s: %w", quoteUnsafe(r.executable), err)}
+	}
+	defer child.close()
+	r.log.verbosef("started process %d", child.pid)
+	if unguarded != nil {
+		r.log.errorf("cannot start a guardian (%v): %s", unguarded, unguardedRisk)
+	}
+	r.events.running.Store(&runningCommand{hold.allTokens(), child})
+	r.probes.hold.Store(&hold)
+	defer r.probes.hold.Store(nil)
+	s := supervisor{hold: hold, child: child, signals: r.signals.caught, log: r.log, killAfter: r.KillAfter}
+	code := s.wait()
+	r.events.running.Store(nil)
+	r.log.verbosef("the command ended with exit code %d", code)
+	r.signals.endRequested = s.endRequested
+	if s.lost {
+		return true, errLost
+	}
+	err = r.waitMinHold(hold, start)
+	if code != 0 {
+		err = &exitError{code: code}
+	}
+	return false, err
+}
+
+// waitMinHold keeps the lock until --min-hold has passed or a signal comes, whether the command has
+// succeeded or not: a job that has done its work and then failed must not run a second time, either.
+// Losing the lock meanwhile is an error, because another may run the job again too early. The command
+// itself has ended, so --keep does not run it again.
+func (r *runner) waitMinHold(hold lease, start time.Time) error {
+	left := r.MinHold - time.Since(start)
+	if left <= 0 || r.signals.endRequested {
+		return nil
+	}
+	r.log.verbosef("keeping %q for another %s (--min-hold)", hold.Name(), roundedDuration(left))
+	_ = r.signals.during(func(ctx context.Context) error { // a signal does not change the exit code: the command has ended
+		select {
+		case <-time.After(left):
+		case <-hold.Context().Done():
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	if err := hold.Err(); errors.Is(err, holdfast.ErrLost) {
+		r.log.errorf("lost %q while it was kept for --min-hold (%v); the command had ended", hold.Name(), err)
+		return errLost
+	}
+	return nil
+}
+
+// environment returns the command's environment: holdfast's own without credentials, and
+// the variables that describe the lock.
+func (r *runner) environment(hold held) []string {
+	var env []string
+	lock := map[string]string{
+		envToken:  strconv.FormatUint(hold.first.Token(), 10),
+		envName:   hold.first.Name(),
+		envSlot:   strconv.Itoa(hold.first.Slot()),
+		envOwner:  hold.first.Lease().Owner,
+		envTokens: "", // those of an outer run are not this command's
+	}
+	if hold.tokens != nil {
+		text, _ := json.Marshal(hold.tokens) // numbers under valid names: it does not fail
+		lock[envTokens] = string(text)
+	}
+	for _, entry := range os.Environ() {
+		key, value, _ := strings.Cut(entry, "=")
+		if _, replaced := lock[key]; !replaced && (r.KeepEnv || !isCredential(key, value, r.backend)) {
+			env = append(env, entry)
+		}
+	}
+	for key, value := range lock {
+		if value != "" || key != envTokens {
+			env = append(env, key+"="+value)
+		}
+	}
+	return env
+}
+
+// release releases the lock. A failure is logged but does not change the exit code: the
+// command has ended, and the lock becomes free when its lease expires. A signal does not
+// change the exit code either; it ends the retries.
+func (r *runner) release(hold lease) {
+	lost := errors.Is(hold.Err(), holdfast.ErrLost)
+	var err error
+	_ = r.signals.during(func(ctx context.Context) error { // only Release's own error says whether the lock was released
+		ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
+		defer cancel()
+		err = hold.Release(ctx)
+		return err
+	})
+	switch {
+	case err != nil:
+		r.log.errorf("could not release %q; it becomes free within %s: %v", hold.Name(), roundedDuration(max(hold.ExpiresIn(), 0)), err)
+	case !lost:
+		r.log.infof("released %q", hold.Name())
+	}
+}

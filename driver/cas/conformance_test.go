@@ -1,0 +1,82 @@
+package cas_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/cas"
+	"github.com/holdfast-go/holdfast/driver/lockrecord"
+	"github.com/holdfast-go/holdfast/lockertest"
+)
+
+func keyOf(name string) string { return lockrecord.Key(name) }
+
+// fakeClock is a clock that a test sets.
+type fakeClock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func newClock() *fakeClock { return &fakeClock{now: time.Now()} }
+
+func (c *fakeClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *fakeClock) Advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+func conformance(store *memStore, config cas.Config) lockertest.Config {
+	config.CallLimit = 3 * time.Second
+	return lockertest.Config{
+		New:    func(t *testing.T) driver.Locker { return open(t, store, config) },
+		Forget: store.forget,
+		Stall:  store.stall,
+		// A store of this kind is one map. What a real one forgets is up to it.
+		Without: []string{"FailOver"},
+	}
+}
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	t.Run("by the server", func(t *testing.T) {
+		t.Parallel()
+		store, clock := newStore(), newClock()
+		store.now = clock.Now
+		cfg := conformance(store, cas.Config{Info: driver.Info{Modes: driver.Modes{Shared: true}, Expiry: driver.ByServer,
+			History: driver.DefaultHistory}, Watch: store.watch})
+		cfg.Advance = clock.Advance
+		lockertest.Run(t, cfg)
+	})
+	t.Run("by observation", func(t *testing.T) {
+		t.Parallel()
+		store, clock := newStore(), newClock()
+		store.now = nil
+		cfg := conformance(store, cas.Config{Info: driver.Info{History: driver.DefaultHistory}, Watch: store.watch})
+		cfg.Advance = clock.Advance
+		open := cfg.New
+		cfg.New = func(t *testing.T) driver.Locker {
+			l := open(t)
+			l.(*cas.Locker).SetClock(clock.Now)
+			return l
+		}
+		lockertest.Run(t, cfg)
+	})
+	t.Run("without a watch, a clock in steps, in real time", func(t *testing.T) {
+		t.Parallel()
+		const step = 20 * time.Millisecond
+		store := newStore()
+		store.now = func() time.Time { return time.Now().Truncate(step) }
+		cfg := conformance(store, cas.Config{Info: driver.Info{Modes: driver.Modes{Shared: true}, Expiry: driver.ByServer, History: 2},
+			ClockStep: step})
+		cfg.TTL = 400 * time.Millisecond
+		lockertest.Run(t, cfg)
+	})
+}

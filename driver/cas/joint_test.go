@@ -1,0 +1,228 @@
+package cas_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/cas"
+)
+
+var sharing = cas.Config{Info: driver.Info{Modes: driver.Modes{Shared: true}, Expiry: driver.ByServer}, ProbeRounds: -1,
+	CallLimit: 5 * time.Second, ClockStep: time.Second}
+
+// readers makes some grants of one lock.
+func readers(t *testing.T, l *cas.Locker, n int, ttl time.Duration) (leases []driver.Lease) {
+	t.Helper()
+	for i := range n {
+		req := request("cache", fmt.Sprint("reader ", i), ttl)
+		req.Mode = driver.Shared
+		lease, err := l.TryAcquire(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leases = append(leases, lease)
+	}
+	return leases
+}
+
+// Renewals of one lock's readers that come together share two writes: the first is alone, and the others wait for it. One
+// that is lost is no error for the others, and no lease has a copy of the value of all.
+func TestReadersShareWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore()
+		store.delay = func() time.Duration { return 20 * time.Millisecond }
+		l := open(t, store, sharing)
+		leases := readers(t, l, 50, time.Minute)
+		leases[0].State = driver.LeaseState{} // of when it was alone: a write by it is refused, and counts
+		if err := l.Release(t.Context(), leases[7]); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second)
+		before := store.puts
+		var wg sync.WaitGroup
+		for i, lease := range leases {
+			if i == 1 {
+				synctest.Wait() // the first is under way
+			}
+			wg.Go(func() {
+				renewed, err := l.Renew(t.Context(), lease)
+				if want := i == 7; errors.Is(err, driver.ErrLost) != want || !want && err != nil {
+					t.Errorf("reader %d: %v", i, err)
+				}
+				if size := len(renewed.State.Content()); size > 0 {
+					t.Errorf("reader %d has a State of %d bytes", i, size)
+				}
+			})
+		}
+		wg.Wait()
+		if n := store.puts - before; n != 2 {
+			t.Errorf("%d writes", n)
+		}
+		r, err := l.Inspect(t.Context(), "cache")
+		if err != nil || len(r.Holders) != 49 {
+			t.Fatalf("%d holders, %v", len(r.Holders), err)
+		}
+		for _, h := range r.Holders {
+			if h.Remaining < time.Minute { // a step of the clock longer than the TTL
+				t.Errorf("token %d has %v left", h.Token, h.Remaining)
+			}
+		}
+	})
+}
+
+// A single reader's renewal takes one write and no read, as that of a writer does.
+func TestSingleReaderIsRenewedWithoutARead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore()
+		l := open(t, store, sharing)
+		lease := readers(t, l, 1, time.Minute)[0]
+		for range 3 {
+			time.Sleep(20 * time.Second)
+			if got := store.costs(t, func() (err error) { lease, err = l.Renew(t.Context(), lease); return err }); got != "Put " {
+				t.Errorf("a renewal costs %q", got)
+			}
+		}
+	})
+}
+
+// The time limit of one renewal is not that of those that wait for it, and the reverse.
+func TestRenewalOutlivesThatOfAnotherReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore()
+		l := open(t, store, sharing)
+		leases := readers(t, l, 5, time.Minute)
+		resume, err := store.stall(t.Context(), "cache")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for i, lease := range leases {
+			limit := time.Second // of the first two, one of which is under way, and the other waits
+			if i > 1 {
+				limit = 10 * time.Second
+			}
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				defer cancel()
+				if _, err := l.Renew(ctx, lease); errors.Is(err, context.DeadlineExceeded) != (i < 2) || i > 1 && err != nil {
+					t.Errorf("reader %d: %v", i, err)
+				}
+			})
+			synctest.Wait()
+		}
+		time.Sleep(2 * time.Second)
+		resume()
+		wg.Wait()
+	})
+}
+
+// Over a store that loses, delays and doubles writes, a renewal that was answered has extended the lease, also that of a
+// caller that waited; and none hangs.
+func TestRandomRenewalsOfReaders(t *testing.T) {
+	for seed := range uint64(6) {
+		synctest.Test(t, func(t *testing.T) {
+			store := newStore()
+			var lockers []*cas.Locker
+			leases := map[*cas.Locker][]driver.Lease{}
+			for i := range 2 {
+				l := open(t, store, sharing)
+				for j := range 8 {
+					req := request("cache", fmt.Sprint("reader ", i, j), 5*time.Minute)
+					req.Mode = driver.Shared
+					lease, err := l.TryAcquire(t.Context(), req)
+					if err != nil {
+						t.Fatal(err)
+					}
+					leases[l] = append(leases[l], lease)
+				}
+				lockers = append(lockers, l)
+			}
+			store.delay = randomDelay(seed)
+			bad(store, seed)
+			var mu sync.Mutex
+			ends := map[uint64]time.Time{} // by token
+			answered := 0
+			var wg sync.WaitGroup
+			for i, l := range lockers {
+				for j, lease := range leases[l] {
+					random := rand.New(rand.NewPCG(seed, uint64(10*i+j)))
+					wg.Go(func() {
+						for range 20 {
+							time.Sleep(time.Duration(random.Int64N(int64(200 * time.Millisecond))))
+							ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.Int64N(int64(3*time.Second))))
+							sent := time.Now()
+							renewed, err := l.Renew(ctx, lease)
+							if took := time.Since(sent); took > 20*time.Second {
+								t.Errorf("a renewal took %v", took)
+							}
+							cancel()
+							if errors.Is(err, driver.ErrLost) {
+								t.Errorf("token %d is lost", lease.Token)
+							}
+							if err != nil {
+								continue
+							}
+							lease = renewed
+							mu.Lock()
+							ends[lease.Token] = sent.Add(lease.TTL)
+							answered++
+							mu.Unlock()
+						}
+					})
+				}
+			}
+			wg.Wait()
+			time.Sleep(10 * time.Second) // late writes arrive
+			r, err := lockers[0].Inspect(t.Context(), "cache")
+			if err != nil || len(r.Holders) != 16 || answered < 100 {
+				t.Fatalf("%d holders, %d answers, %v", len(r.Holders), answered, err)
+			}
+			for _, h := range r.Holders {
+				if end := time.Now().Add(h.Remaining); end.Before(ends[h.Token].Add(-time.Millisecond)) {
+					t.Errorf("the lease with token %d ends %v before its time", h.Token, ends[h.Token].Sub(end))
+				}
+			}
+		})
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+// A renewal whose time is over while another sends it is not sent by its caller, who has gone: the rest do not wait for it.
+func TestRenewalOfACallerThatHasGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore()
+		l := open(t, store, sharing)
+		leases := readers(t, l, 4, time.Minute)
+		resume, err := store.stall(t.Context(), "cache")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		// The first is alone. The second then sends for all, until after the third has gone.
+		for i, limit := range []time.Duration{time.Second, 3 * time.Second, 2 * time.Second, 10 * time.Second} {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				defer cancel()
+				if _, err := l.Renew(ctx, leases[i]); errors.Is(err, context.DeadlineExceeded) != (i < 3) || i == 3 && err != nil {
+					t.Errorf("reader %d: %v", i, err)
+				}
+			})
+			synctest.Wait()
+		}
+		time.Sleep(4 * time.Second)
+		resume()
+		wg.Wait()
+		if _, err := l.Renew(t.Context(), leases[0]); err != nil {
+			t.Errorf("afterwards: %v", err)
+		}
+	})
+}

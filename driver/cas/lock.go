@@ -1,0 +1,261 @@
+package cas
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/lockrecord"
+)
+
+// TryAcquire implements [driver.Locker].
+func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
+	return l.acquire(ctx, "acquire", req.Validate(l.config.Info), driver.Lease{}, req)
+}
+
+// HandOver implements [driver.HandOverer].
+func (l *Locker) HandOver(ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
+	return l.acquire(ctx, "hand over", driver.ValidateHandOver(from, req, l.config.Info), from, req)
+}
+
+// acquire grants the lock if it is free, or if the lease from, which may be zero, holds it.
+func (l *Locker) acquire(ctx context.Context, op string, invalid error, from driver.Lease, req driver.Request) (driver.Lease, error) {
+	if !l.ordered() {
+		req.QueueFor, req.Waiter = 0, ""
+	}
+	var lease driver.Lease
+	var refusal error
+	var granted *state
+	err := l.call(ctx, op, req.Name, invalid, func(ctx context.Context) error {
+		holder, former := lockrecord.Digest(req.ID), ""
+		if !from.ID.IsZero() {
+			former = lockrecord.Digest(from.ID)
+		}
+		err := l.change(ctx, req.Name, l.recall(from), func(s *state) (write bool, err error) {
+			lease, refusal = driver.Lease{}, nil
+			queue := slices.Clone(s.Queue)
+			if !s.AcquireInTurn(req, holder, former, string(req.Waiter), s.now) {
+				refusal = s.refusal(l, req.Waiter)
+				// A position that is not changed is not written: that would cost the holder's next renewal a read.
+				if s.service = !slices.Equal(queue, s.Queue) && s.writes < maxJoins; s.service {
+					return true, nil
+				}
+				return false, refusal
+			}
+			if s.Removed {
+				s.Removed = false
+				s.History = nil // the tenure of a removed record
+			}
+			if s.order > 0 {
+				// Promise 3: time and order never go back, and the writes of a value that was deleted have raised the order. Its
+				// later tokens can be ahead of the clock: by a step, by the time of a call (see storeClock), and after a step back.
+				ahead := l.config.ClockStep + l.config.CallLimit + maxStepBack
+				s.RaiseToken(s.Token + s.order + uint64(ahead.Milliseconds()))
+			}
+			l.lengthen(s, holder, req.TTL)
+			granted = s
+			lease = s.Lease(req, holder)
+			return true, nil
+		})
+		if err == nil {
+			err = refusal
+		}
+		return err
+	})
+	l.noteAnswer(req, err)
+	if err != nil {
+		return driver.Lease{}, err
+	}
+	lease.State = granted.leaseState()
+	return lease, nil
+}
+
+// refusal is the error for a request that was not granted the lock.
+func (s *state) refusal(l *Locker, waiter driver.WaiterID) *driver.HeldError {
+	e := s.Refusal(s.Name, string(waiter), s.now)
+	l.trim(&e.Record)
+	return e
+}
+
+// trim leaves out what the Locker does not know.
+//
+// A lease that is lengthened by a step of the clock has its TTL left at most.
+func (l *Locker) trim(r *driver.Record) {
+	if l.config.Info.Expiry == driver.ByObservation {
+		r.Remaining, r.RemainingKnown = 0, false
+		return
+	}
+	r.Remaining = l.trimmed(r.Remaining, r.TTL)
+	for i, h := range r.Holders {
+		r.Holders[i].Remaining = l.trimmed(h.Remaining, h.TTL)
+	}
+}
+
+func (l *Locker) trimmed(remaining, ttl time.Duration) time.Duration {
+	if over := remaining - ttl; ttl > 0 && over > 0 && over <= l.config.ClockStep {
+		return ttl
+	}
+	return remaining
+}
+
+// view is the record of a state, as a waiter gets it, or a caller without a position.
+func (s *state) view(l *Locker, waiter driver.WaiterID) driver.Record {
+	if s.Removed {
+		return driver.Record{Name: s.Name, State: driver.StateFree}
+	}
+	r := s.RecordFor(s.Name, string(waiter), s.now)
+	l.trim(&r)
+	return r
+}
+
+// Renew implements [driver.Locker].
+func (l *Locker) Renew(ctx context.Context, lease driver.Lease) (driver.Lease, error) {
+	invalid := driver.ValidateName(lease.Name, l.config.Info.Limits)
+	if invalid == nil {
+		invalid = driver.ValidateTTL(lease.TTL, l.config.Info.Limits)
+	}
+	var renewed *state
+	err := l.call(ctx, "renew", lease.Name, invalid, func(ctx context.Context) (err error) {
+		if lease.Mode == driver.Shared {
+			var next driver.LeaseState
+			if next, err = l.renewReader(ctx, lease); err == nil {
+				lease.State = next
+			}
+			return err
+		}
+		return l.change(ctx, lease.Name, l.recall(lease), func(s *state) (bool, error) {
+			holder := lockrecord.Digest(lease.ID)
+			if !s.Renew(holder, lease.TTL, s.now) {
+				return false, driver.ErrLost
+			}
+			l.lengthen(s, holder, lease.TTL)
+			renewed = s
+			return true, nil
+		})
+	})
+	if renewed != nil && err == nil {
+		lease.State = renewed.leaseState()
+	}
+	return lease, err
+}
+
+// Release implements [driver.Locker].
+func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
+	return l.call(ctx, "release", lease.Name, driver.ValidateName(lease.Name, l.config.Info.Limits), func(ctx context.Context) error {
+		return l.change(ctx, lease.Name, l.recall(lease), func(s *state) (bool, error) {
+			if !s.Release(lockrecord.Digest(lease.ID), s.now) {
+				return false, nil // it was released, perhaps by a write of this call
+			}
+			s.freed()
+			return true, nil
+		})
+	})
+}
+
+// freed notes when the lock became free, if its last holder has ended: the turns of the waiters count from there.
+func (s *state) freed() {
+	if s.Holder == "" {
+		s.Expires = s.now.Elapsed
+	}
+}
+
+// Inspect implements [driver.Locker].
+func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error) {
+	var r driver.Record
+	err := l.call(ctx, "inspect", name, driver.ValidateName(name, l.config.Info.Limits), func(ctx context.Context) error {
+		s, err := l.load(ctx, name)
+		if err != nil {
+			return err
+		}
+		r = s.view(l, "")
+		r.ReadAt = s.now.Wall
+		if !s.Removed {
+			s.History = s.Tenures()
+			r.History = s.PastHolders(l.config.Info.History, s.now)
+		}
+		return nil
+	})
+	return r, err
+}
+
+// Break implements [driver.Breaker].
+func (l *Locker) Break(ctx context.Context, name string, target driver.BreakTarget) error {
+	return l.breakLock(ctx, name, target, func(s *state, tokens []uint64) (bool, error) {
+		if isOther(s.Holder) {
+			return false, errOther
+		}
+		return s.Break(tokens...), nil
+	})
+}
+
+// BreakNow implements [driver.Breaker].
+func (l *Locker) BreakNow(ctx context.Context, name string, target driver.BreakTarget) error {
+	return l.breakLock(ctx, name, target, func(s *state, tokens []uint64) (bool, error) {
+		if !s.BreakNow(s.now, tokens...) {
+			return false, nil
+		}
+		s.freed()
+		return true, nil
+	})
+}
+
+func (l *Locker) breakLock(ctx context.Context, name string, target driver.BreakTarget, apply func(*state, []uint64) (bool, error)) error {
+	return l.call(ctx, "break", name, driver.ValidateBreak(name, target, l.config.Info.Limits), func(ctx context.Context) error {
+		var tokens []uint64
+		return l.change(ctx, name, nil, func(s *state) (bool, error) {
+			if s.writes == 0 {
+				if affects, err := s.checkTarget(l, target); !affects || err != nil {
+					return false, err
+				}
+				tokens = s.Targets(target) // only the holders at the time of the call are affected
+			}
+			return apply(s, tokens)
+		})
+	})
+}
+
+// checkTarget is [lockstate.Lock.CheckTarget], with the record as this Locker shows it.
+func (s *state) checkTarget(l *Locker, target driver.BreakTarget) (affects bool, err error) {
+	if affects, err = s.CheckTarget(s.Name, target, s.now); err != nil {
+		_, err = s.view(l, "").CheckTarget(target)
+	}
+	return affects, err
+}
+
+// ReadData implements [driver.DataStore].
+func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at driver.DataRevision, err error) {
+	err = l.call(ctx, "read data", name, driver.ValidateName(name, l.config.Info.Limits), func(ctx context.Context) error {
+		s, err := l.load(ctx, name)
+		if err != nil || s.Removed {
+			return err
+		}
+		if at = s.DataRevision(); len(s.Data) > 0 {
+			data = s.Data
+		}
+		return nil
+	})
+	return data, at, err
+}
+
+// WriteData implements [driver.DataStore]. It refuses a lease that has expired.
+func (l *Locker) WriteData(ctx context.Context, lease driver.Lease, data []byte, at driver.DataRevision) error {
+	invalid := driver.ValidateName(lease.Name, l.config.Info.Limits)
+	if invalid == nil {
+		invalid = driver.ValidateData(data, l.config.Info.Limits)
+	}
+	return l.call(ctx, "write data", lease.Name, invalid, func(ctx context.Context) error {
+		return l.change(ctx, lease.Name, l.recall(lease), func(s *state) (bool, error) {
+			holder := lockrecord.Digest(lease.ID)
+			if s.writes > 0 && s.Holder == holder && s.DataRevision() == at.Next() && string(s.Data) == string(data) {
+				return false, nil // this call wrote it
+			}
+			err := s.Write(holder, data, at, s.now)
+			if err != nil && s.inDoubt { // the data may have been written, and then the lock was lost, or they were replaced
+				return false, errors.New("the write may have been done: " + err.Error())
+			}
+			return err == nil, err
+		})
+	})
+}

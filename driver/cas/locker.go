@@ -1,0 +1,217 @@
+package cas
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// Locker is a [driver.Locker] over a [Store]. It lists and breaks locks, stores data, and reads many records
+// at a time. It wakes waiters if the store reports changes, and keeps an order of them if it has a clock, too.
+type Locker struct {
+	store     Store
+	config    Config
+	now       func() time.Time
+	began     time.Time
+	sightings sightings
+	clock     storeClock
+	probed    atomic.Bool
+
+	closing context.Context // ends when Close gives up waiting
+	abort   context.CancelFunc
+
+	mu      sync.Mutex
+	closed  bool
+	work    sync.WaitGroup // calls and goroutines; Add with mu, and not after closed is set
+	waiting map[string]*waiting
+	// renewals has the names of which a reader is renewed now, and the renewals of others that wait for that.
+	renewals map[string][]*readerRenewal
+}
+
+var _ interface {
+	driver.Locker
+	driver.Waker
+	driver.Queue
+	driver.HandOverer
+	driver.BatchInspector
+	driver.Lister
+	driver.Breaker
+	driver.DataStore
+	driver.Checker
+} = (*Locker)(nil)
+
+// Open makes a Locker. It races conditional writes on the store, at the key [ProbeKey], and refuses a store
+// that lets two of them win or ignores their condition, because two clients could then hold one lock. A store
+// that does so now and then can pass: each round finds only what happens during it.
+func Open(ctx context.Context, store Store, config Config) (*Locker, error) {
+	config, err := config.withDefaults()
+	if err == nil && store == nil {
+		err = driver.Invalid("Store", "nil", "a Store")
+	}
+	if err != nil {
+		return nil, err
+	}
+	l := &Locker{store: store, config: config, now: time.Now, began: time.Now(), waiting: map[string]*waiting{}}
+	l.closing, l.abort = context.WithCancel(context.Background())
+	if config.ProbeRounds > 0 {
+		if err := l.call(ctx, "probe", "", nil, l.probe); err != nil {
+			l.abort()
+			return nil, err
+		}
+		l.probed.Store(true)
+	}
+	return l, nil
+}
+
+// Info returns that of the Config, with the defaults.
+func (l *Locker) Info() driver.Info { return l.config.Info }
+
+// Capabilities has all but a [driver.BatchRenewer]: each lock has a value of its own, so a batch would save
+// nothing. It has a [driver.Waker] if the store reports changes, and a [driver.Queue] if it has a clock, too.
+func (l *Locker) Capabilities() driver.Capabilities {
+	c := driver.Capabilities{HandOverer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l}
+	if l.config.Watch != nil {
+		c.Waker = l
+	}
+	if l.ordered() {
+		c.Queue = l
+	}
+	return c
+}
+
+// ordered reports whether waiters have an order. It needs a clock, and somebody who wakes them.
+func (l *Locker) ordered() bool { return l.config.Info.Turn > 0 }
+
+// elapsed reads the elapsed clock of this process. Where it stands still while the system sleeps, takeovers
+// come later, never earlier.
+func (l *Locker) elapsed() time.Duration { return l.now().Sub(l.began) }
+
+// enter counts a call or a goroutine, unless the Locker is closed.
+func (l *Locker) enter() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.work.Add(1)
+	}
+	return !l.closed
+}
+
+// call checks what all methods check, runs work with a time limit, and wraps its error. invalid is the result
+// of checking the arguments.
+func (l *Locker) call(ctx context.Context, op, name string, invalid error, work func(context.Context) error) error {
+	err := l.checkedCall(ctx, invalid, work)
+	if err == nil {
+		return nil
+	}
+	return &driver.OpError{Op: op, Backend: l.config.Info.Backend, Name: name, Err: err}
+}
+
+func (l *Locker) checkedCall(ctx context.Context, invalid error, work func(context.Context) error) error {
+	if !l.enter() {
+		return driver.ErrClosed
+	}
+	defer l.work.Done()
+	if invalid != nil {
+		return invalid
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*l.config.CallLimit)
+	defer cancel()
+	defer context.AfterFunc(l.closing, cancel)()
+	return work(ctx)
+}
+
+// Close waits for the calls under way. Then it frees the store; see [Config.Close].
+func (l *Locker) Close(ctx context.Context) error {
+	l.mu.Lock()
+	again := l.closed
+	l.closed = true
+	if !again {
+		l.stopWatches()
+	}
+	l.mu.Unlock()
+	if again {
+		return nil
+	}
+	idle := make(chan struct{})
+	go func() { // it ends with the calls, which have time limits
+		l.work.Wait()
+		close(idle)
+	}()
+	var err error
+	select {
+	case <-idle:
+	case <-ctx.Done():
+		err = errors.New("calls are still under way")
+		l.abort()
+		select { // those that only waited end at once
+		case <-idle:
+			err = nil
+		case <-time.After(closeWait):
+		}
+	}
+	l.abort()
+	if l.config.Close != nil {
+		err = errors.Join(err, plain(l.config.Close(ctx)))
+	}
+	if err == nil {
+		return nil
+	}
+	return &driver.OpError{Op: "close", Backend: l.config.Info.Backend, Err: err}
+}
+
+// closeWait is how long Close waits for calls that it has ended.
+const closeWait = 50 * time.Millisecond
+
+// get reads a key.
+func (l *Locker) get(ctx context.Context, key string) (Value, error) {
+	limited, cancel := context.WithTimeout(ctx, l.config.CallLimit)
+	defer cancel()
+	asked := l.elapsed()
+	v, err := l.store.Get(limited, key)
+	if err == nil {
+		l.clock.note(asked, v.Now, false)
+	}
+	return v, fromStore(ctx, "reading the value", err)
+}
+
+// put writes a key.
+func (l *Locker) put(ctx context.Context, key string, data []byte, version string) (Written, error) {
+	limited, cancel := context.WithTimeout(ctx, l.config.CallLimit)
+	defer cancel()
+	asked := l.elapsed()
+	done, err := l.store.Put(limited, key, data, version)
+	if err == nil {
+		l.clock.note(asked, done.Now, true)
+	}
+	return done, fromStore(ctx, "writing the value", err)
+}
+
+// fromStore is the error of a call of the store, as a method of the Locker may return it.
+func fromStore(ctx context.Context, doing string, err error) error {
+	switch {
+	case err == nil || errors.Is(err, ErrConflict):
+		return err
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w (%s)", doing, ctx.Err(), err.Error())
+	case driver.Lasting(err):
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return fmt.Errorf("%s: %w", doing, plain(err))
+}
+
+// plain is an error that has no meaning of those that are certain. A store may return the cause of a context's
+// end, which can be the loss of another lock.
+func plain(err error) error {
+	if err == nil || !driver.OutcomeKnown(err) {
+		return err
+	}
+	return errors.New(err.Error())
+}

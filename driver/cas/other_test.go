@@ -1,0 +1,299 @@
+package cas_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/cas"
+)
+
+// sharedStore is a store of whose values another program sets the holder, beside the data. As a driver does it, a write
+// that does not change the other's holder leaves that alone.
+type sharedStore struct {
+	*memStore
+	other map[string]cas.Other
+}
+
+func newSharedStore(clock *fakeClock) *sharedStore {
+	s := &sharedStore{newStore(), map[string]cas.Other{}}
+	s.now = clock.Now
+	s.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
+		done, err := s.apply(key, data, version)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if p, _ := cas.ReadPresent(data); err == nil && !p.Other {
+			delete(s.other, key)
+		}
+		return done, err
+	}
+	return s
+}
+
+func (s *sharedStore) Get(ctx context.Context, key string) (cas.Value, error) {
+	v, err := s.memStore.Get(ctx, key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o, there := s.other[key]; there {
+		v.Other = &o
+	}
+	return v, err
+}
+
+// set is a write of the other program.
+func (s *sharedStore) hold(name string, o cas.Other) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.values[keyOf(name)]
+	s.last++
+	v.Version = "other" + time.Duration(s.last).String()
+	s.values[keyOf(name)], s.other[keyOf(name)] = v, o
+}
+
+func other(mark string, at time.Time) cas.Other {
+	return cas.Other{Mark: mark, Owner: "their " + mark, TTL: 10 * time.Second, AcquiredAt: at, RenewedAt: at}
+}
+
+func openShared(t *testing.T) (*sharedStore, *fakeClock, *cas.Locker) {
+	clock := newClock()
+	store := newSharedStore(clock)
+	config := cas.Config{Info: driver.Info{Expiry: driver.ByServer, History: 8}, ClockStep: time.Second, ProbeRounds: -1, Watch: store.watch}
+	return store, clock, open(t, store, config)
+}
+
+// Promise 1: another program's lease is respected for its TTL since its last renewal, with a record and without.
+func TestOtherHolder(t *testing.T) {
+	t.Parallel()
+	for _, recorded := range []bool{false, true} {
+		store, clock, l := openShared(t)
+		var ours driver.Lease
+		if recorded {
+			var err error
+			if ours, err = l.TryAcquire(t.Context(), request("x", "1", 5*time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			clock.Advance(7 * time.Second) // our lease has ended
+		}
+		store.hold("x", other("a", clock.Now()))
+		clock.Advance(9 * time.Second)
+		store.hold("x", other("b", clock.Now())) // a renewal
+		var held *driver.HeldError
+		for _, wait := range []time.Duration{0, 10*time.Second + 900*time.Millisecond} {
+			clock.Advance(wait)
+			if _, err := l.TryAcquire(t.Context(), request("x", "2", time.Second)); !errors.As(err, &held) || held.Record.Owner != "their b" {
+				t.Fatalf("recorded %v, after %v: %v, want an error that the other holds the lock", recorded, wait, err)
+			}
+		}
+		if recorded {
+			if _, err := l.Renew(t.Context(), ours); !errors.Is(err, driver.ErrLost) {
+				t.Errorf("a renewal after another program took the lock: %v, want ErrLost", err)
+			}
+			if err := l.Release(t.Context(), ours); err != nil {
+				t.Error(err)
+			}
+		}
+		clock.Advance(100 * time.Millisecond)
+		lease, err := l.TryAcquire(t.Context(), request("x", "2", time.Second))
+		if err != nil {
+			t.Fatalf("after the other's lease: %v", err)
+		}
+		if lease.Token <= max(held.Record.Token, ours.Token) || held.Record.Token <= ours.Token {
+			t.Errorf("tokens %d, %d, %d; want rising ones", ours.Token, held.Record.Token, lease.Token)
+		}
+		r, err := l.Inspect(t.Context(), "x")
+		if err != nil || r.Owner != "owner 2" || len(r.History) == 0 || r.History[0].Owner != "their b" {
+			t.Errorf("record %+v, %v; want that of owner 2, after the other", r, err)
+		}
+	}
+}
+
+// Waiters have positions beside another program's lease. Writing them neither changes its holder nor counts as a renewal.
+func TestOtherHolderAndWaiters(t *testing.T) {
+	t.Parallel()
+	store, clock, l := openShared(t)
+	store.hold("x", other("a", clock.Now()))
+	var first *driver.HeldError
+	for i, waiter := range []driver.WaiterID{"w1", "w2", "w3"} {
+		req := request("x", string(waiter), time.Second)
+		req.Waiter, req.QueueFor = waiter, time.Minute
+		_, err := l.TryAcquire(t.Context(), req)
+		var held *driver.HeldError
+		if !errors.As(err, &held) || held.Record.Position != i+1 || held.Record.Owner != "their a" {
+			t.Fatalf("%v: %v, want position %d", waiter, err, i+1)
+		}
+		if first == nil {
+			first = held
+		}
+		if held.Record.Revision != first.Record.Revision || held.Record.Token != first.Record.Token {
+			t.Errorf("the position of %s changed the revision or the token of the other's lease", waiter)
+		}
+	}
+	if _, there := store.other[keyOf("x")]; !there {
+		t.Fatal("a position has replaced the other's holder")
+	}
+	store.hold("x", other("b", clock.Now()))
+	if r, err := l.Inspect(t.Context(), "x"); err != nil || r.Revision == first.Record.Revision || r.Waiters != 3 ||
+		r.Token != first.Record.Token {
+		t.Errorf("after a renewal: %+v, %v; want the same token, another revision and three waiters", r, err)
+	}
+	woken := make(chan driver.Wakeup, 10)
+	defer l.Wake("x", "w1", func(up driver.Wakeup) { woken <- up })()
+	<-woken // in effect
+	store.hold("x", cas.Other{RenewedAt: clock.Now()})
+	store.mu.Lock()
+	for changes := range store.watches {
+		changes <- cas.Value{}
+	}
+	store.mu.Unlock()
+	select {
+	case up := <-woken:
+		if up.Kind != driver.MayBeFree {
+			t.Errorf("a release by the other program: %+v", up)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("a release by the other program wakes nobody")
+	}
+	if _, err := l.TryAcquire(t.Context(), request("x", "none", time.Second)); !errors.Is(err, driver.ErrHeld) {
+		t.Errorf("a request without a position: %v, want that the lock is reserved", err)
+	}
+	req := request("x", "w1", time.Second)
+	req.Waiter = "w1"
+	if lease, err := l.TryAcquire(t.Context(), req); err != nil || lease.Token <= first.Record.Token {
+		t.Errorf("the first waiter: %v, %v", lease, err)
+	}
+}
+
+func TestOtherHolderIsFreedNotBroken(t *testing.T) {
+	t.Parallel()
+	store, clock, l := openShared(t)
+	store.hold("x", other("a", clock.Now()))
+	r, err := l.Inspect(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := driver.BreakToken(r.Token)
+	if err := l.Break(t.Context(), "x", target); !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), "would not notice") {
+		t.Errorf("a break: %v, want a refusal that says why", err)
+	}
+	if err := l.BreakNow(t.Context(), "x", target); err != nil {
+		t.Fatal(err)
+	}
+	if _, there := store.other[keyOf("x")]; there {
+		t.Error("the other program still holds the lock")
+	}
+	if _, err := l.TryAcquire(t.Context(), request("x", "1", time.Second)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A lease whose age the store does not know is taken over by observation: by Replace, after its revision stayed the same.
+func TestUnsureAge(t *testing.T) {
+	t.Parallel()
+	clock := newClock()
+	store := newStore()
+	store.now = clock.Now
+	unsure := unsureStore{store}
+	config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ProbeRounds: -1}
+	l, sure := open(t, unsure, config), open(t, store, config)
+	first, err := l.TryAcquire(t.Context(), request("x", "1", 5*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock.Advance(20 * time.Second)
+	var held *driver.HeldError
+	if _, err := l.TryAcquire(t.Context(), request("x", "2", time.Second)); !errors.As(err, &held) {
+		t.Fatalf("a lease of unknown age: %v, want that it is held", err)
+	}
+	data := []byte("data")
+	if err := l.WriteData(t.Context(), first, data, driver.DataRevision{Token: first.Token}); err != nil {
+		t.Error(err)
+	}
+	if r, err := sure.Inspect(t.Context(), "x"); err != nil || r.State != driver.StateFree {
+		t.Errorf("%+v, %v: the write has extended the lease for others", r, err)
+	}
+	req := request("x", "2", time.Second)
+	req.Replace = held.Record.Revision
+	if lease, err := l.TryAcquire(t.Context(), req); err != nil || lease.Token <= first.Token {
+		t.Errorf("Replace: %v, %v", lease, err)
+	}
+	if _, err := l.Renew(t.Context(), driver.Lease{Name: "x", ID: driver.NewLeaseID("2"), TTL: time.Second}); err != nil {
+		t.Error(err)
+	}
+	if r, err := sure.Inspect(t.Context(), "x"); err != nil || r.Remaining != time.Second {
+		t.Errorf("%+v, %v: a renewal lasts for its TTL", r, err)
+	}
+}
+
+// A lock is not withheld forever from callers that come too seldom to observe its holder, unless nothing says when that renewed.
+func TestUnsureAgeEnds(t *testing.T) {
+	t.Parallel()
+	clock := newClock()
+	store := newSharedStore(clock)
+	config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ProbeRounds: -1}
+	l := open(t, unsureStore{store.memStore}, config)
+	if _, err := l.TryAcquire(t.Context(), request("x", "1", 5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	clock.Advance(5*time.Second + cas.MaxDisagreement - time.Millisecond)
+	if _, err := l.TryAcquire(t.Context(), request("x", "2", time.Second)); !errors.Is(err, driver.ErrHeld) {
+		t.Errorf("before the bound: %v, want that it is held", err)
+	}
+	clock.Advance(time.Millisecond)
+	if _, err := l.TryAcquire(t.Context(), request("x", "2", time.Second)); err != nil {
+		t.Errorf("after the bound: %v", err)
+	}
+	undated := other("a", time.Time{})
+	store.hold("y", undated)
+	clock.Advance(24 * time.Hour)
+	if _, err := open(t, store, config).TryAcquire(t.Context(), request("y", "1", time.Second)); !errors.Is(err, driver.ErrHeld) {
+		t.Errorf("a lease without a time: %v, want that it is held", err)
+	}
+}
+
+// Promise 3: a value that was deleted and made again within a step of the clock has a greater token.
+func TestOrderOfValues(t *testing.T) {
+	t.Parallel()
+	clock := newClock()
+	store := newSharedStore(clock)
+	config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ProbeRounds: -1}
+	last := uint64(0)
+	for order := uint64(1); order < 5; order++ {
+		store.hold("x", cas.Other{})
+		l := open(t, orderStore{store, 10 * order}, config)
+		for range 3 {
+			lease, err := l.TryAcquire(t.Context(), request("x", "1", time.Second))
+			if err != nil || lease.Token <= last {
+				t.Errorf("token %d after %d: %v", lease.Token, last, err)
+			}
+			last = lease.Token
+			if err := l.Release(t.Context(), lease); err != nil {
+				t.Error(err)
+			}
+		}
+		store.mu.Lock()
+		delete(store.values, keyOf("x"))
+		store.mu.Unlock()
+	}
+}
+
+type orderStore struct {
+	*sharedStore
+	order uint64
+}
+
+func (s orderStore) Get(ctx context.Context, key string) (cas.Value, error) {
+	v, err := s.sharedStore.Get(ctx, key)
+	v.Order = s.order
+	return v, err
+}
+
+type unsureStore struct{ *memStore }
+
+func (s unsureStore) Get(ctx context.Context, key string) (cas.Value, error) {
+	v, err := s.memStore.Get(ctx, key)
+	v.Unsure = true
+	return v, err
+}

@@ -1,0 +1,215 @@
+package cas_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/cas"
+)
+
+// hostile is a store whose reads a test changes.
+type hostile struct {
+	*memStore
+	get func(ctx context.Context, key string) (cas.Value, error)
+}
+
+func (h hostile) Get(ctx context.Context, key string) (cas.Value, error) {
+	if h.get != nil {
+		return h.get(ctx, key)
+	}
+	return h.memStore.Get(ctx, key)
+}
+
+// Open refuses a store on which two clients could hold one lock.
+func TestProbe(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil  func(h *hostile)
+		expiry driver.Expiry
+		want   string // of the error; empty: none
+	}{
+		"a good store":      {spoil: func(*hostile) {}},
+		"with a clock":      {spoil: func(*hostile) {}, expiry: driver.ByServer},
+		"an expected clock": {spoil: func(h *hostile) { h.now = nil }, expiry: driver.ByServer, want: "no time"},
+		"two writes win":    {spoil: func(h *hostile) { h.put = h.putSlowly }, want: "writes with the same condition were done"},
+		"two now and then": {spoil: func(h *hostile) { h.put = every(40, h.putSlowly, h.apply) },
+			want: "writes with the same condition were done"},
+		"conditions ignored": {spoil: func(h *hostile) { h.put = h.ignore(func(string) bool { return true }) },
+			want: "two clients could hold one lock"},
+		"if absent ignored": {spoil: func(h *hostile) { h.put = h.ignore(func(v string) bool { return v == "" }) },
+			want: "two clients could hold one lock"},
+		"if match ignored": {spoil: func(h *hostile) { h.put = h.ignore(func(v string) bool { return v != "" }) },
+			want: "two clients could hold one lock"},
+		"a value is made where a version was demanded": {
+			spoil: func(h *hostile) {
+				h.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
+					if h.read(key).Version == "" {
+						version = ""
+					}
+					return h.apply(key, data, version)
+				}
+			}, want: "there was no value"},
+		"refused but done": {
+			spoil: func(h *hostile) {
+				h.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
+					next, err := h.apply(key, data, version)
+					if err == nil {
+						return next, cas.ErrConflict
+					}
+					return next, err
+				}
+			}, want: "refused, but done"},
+		"another version returned": {
+			spoil: func(h *hostile) {
+				h.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
+					next, err := h.apply(key, data, version)
+					next.Version += "?"
+					return next, err
+				}
+			}, want: "a write returned the version"},
+		"old values read": {
+			spoil: func(h *hostile) {
+				first := h.read(cas.ProbeKey)
+				h.get = func(context.Context, string) (cas.Value, error) { return first, nil }
+			}, want: "two clients could hold one lock"},
+		"no right to write": {
+			spoil: func(h *hostile) {
+				h.put = func(context.Context, string, []byte, string) (cas.Written, error) {
+					return cas.Written{}, driver.Denied(errors.New("access denied"))
+				}
+			}, want: "access denied"},
+		"no answer": {
+			spoil: func(h *hostile) {
+				h.put = func(ctx context.Context, _ string, _ []byte, _ string) (cas.Written, error) {
+					<-ctx.Done()
+					return cas.Written{}, ctx.Err()
+				}
+			}, want: "deadline exceeded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &hostile{memStore: newStore()}
+				c.spoil(h)
+				for range 2 { // the second time there is a value
+					l, err := cas.Open(t.Context(), h, with(cas.Config{Info: driver.Info{Expiry: c.expiry}}))
+					if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+						t.Fatalf("Open: %v, want %q", err, c.want)
+					}
+					if err != nil {
+						if !strings.HasPrefix(err.Error(), "holdfast: probe on memory with versions: ") {
+							t.Errorf("Open: %v", err)
+						}
+						continue
+					}
+					if found := probedAtOpen(t, l); found != driver.LevelOK {
+						t.Errorf("conditional writes are %v", found)
+					}
+					if err := l.Close(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// probedAtOpen returns what Check finds about the conditional writes that Open tried.
+func probedAtOpen(t *testing.T, l *cas.Locker) driver.Level {
+	t.Helper()
+	found := driver.LevelWrong
+	err := l.Check(t.Context(), func(f driver.Finding) {
+		if f.Subject == "conditional writes" {
+			found = f.Level
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	return found
+}
+
+// putSlowly compares and writes in two steps.
+func (s *memStore) putSlowly(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
+	if s.read(key).Version != version {
+		return cas.Written{}, cas.ErrConflict
+	}
+	time.Sleep(time.Millisecond)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.written(s.set(key, data)), nil
+}
+
+// every makes each of n calls after another the rare one of two kinds, with seven that follow.
+func every(n int, rare func(context.Context, string, []byte, string) (cas.Written, error), normal func(string, []byte, string) (cas.Written,
+	error)) func(context.Context, string, []byte, string) (cas.Written, error) {
+	turn := make(chan int, 1)
+	turn <- 0
+	return func(ctx context.Context, key string, data []byte, version string) (cas.Written, error) {
+		i := <-turn
+		turn <- i + 1
+		if i%n >= n-16 {
+			return rare(ctx, key, data, version)
+		}
+		return normal(key, data, version)
+	}
+}
+
+// ignore ignores some conditions.
+func (s *memStore) ignore(which func(version string) bool) func(context.Context, string, []byte, string) (cas.Written, error) {
+	return func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
+		if which(version) {
+			version = s.read(key).Version
+		}
+		return s.apply(key, data, version)
+	}
+}
+
+// Several processes may be started at the same time.
+func TestProbesOfManyProcesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore()
+		store.delay = randomDelay(1)
+		errs := make(chan error)
+		for range 20 {
+			go func() {
+				l, err := cas.Open(t.Context(), store, with(cas.Config{}))
+				if err == nil {
+					err = l.Close(t.Context())
+				}
+				errs <- err
+			}()
+		}
+		for range 20 {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestConfig(t *testing.T) {
+	for want, change := range map[string]func(*cas.Config){
+		"Info.Backend":  func(c *cas.Config) { c.Info.Backend = "" },
+		"Info.Expiry":   func(c *cas.Config) { c.Info.Expiry = 0 },
+		"Info.Failover": func(c *cas.Config) { c.Info.Failover = 0 },
+		"Info.Modes": func(c *cas.Config) {
+			c.Info.Modes.Shared, c.Info.Expiry, c.Watch = true, driver.ByObservation, nil
+		},
+		"Config.ClockStep": func(c *cas.Config) { c.ClockStep = -1 },
+		"Config.CallLimit": func(c *cas.Config) { c.CallLimit = -1 },
+		"Info.History":     func(c *cas.Config) { c.Info.History = driver.MaxHistory + 1 },
+	} {
+		config := with(cas.Config{})
+		change(&config)
+		if _, err := cas.Open(t.Context(), newStore(), config); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	if _, err := cas.Open(t.Context(), nil, with(cas.Config{})); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("without a store: %v", err)
+	}
+}

@@ -1,0 +1,90 @@
+package cas_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/cas"
+)
+
+// expires returns when the lease of n ends, by the store's clock.
+func expires(t *testing.T, store *memStore) time.Duration {
+	t.Helper()
+	at, err := cas.ExpiresAt("n", store.read(keyOf("n")).Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+// What was read long ago does not say what the time is, and each Locker learns it for itself.
+func TestTimeIsReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, store := t.Context(), newStore()
+		config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ProbeRounds: -1}
+		l := open(t, store, config)
+		lease, err := l.TryAcquire(ctx, request("n", "first", time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		renew := func(l *cas.Locker) string {
+			return store.costs(t, func() (err error) { lease, err = l.Renew(ctx, lease); return err })
+		}
+		time.Sleep(5*time.Minute + time.Second)
+		if got := renew(l); got != "Get Put " {
+			t.Errorf("after 5 minutes: %s", got)
+		}
+		if got := renew(l); got != "Put " {
+			t.Errorf("after a renewal: %s", got)
+		}
+		other := open(t, store, config)
+		if got := renew(other); got != "Get Put " {
+			t.Errorf("the first request of another Locker: %s", got)
+		}
+		if got := renew(other); got != "Put " {
+			t.Errorf("its second request: %s", got)
+		}
+	})
+}
+
+// A store's clock that runs a little faster is no reason to read it.
+func TestFastClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, store, began := t.Context(), newStore(), time.Now()
+		store.now = func() time.Time { e := time.Since(began); return began.Add(e + e/(cas.MarginPart+100)) }
+		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
+		lease, err := l.TryAcquire(ctx, request("n", "first", time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			time.Sleep(4 * time.Minute)
+			if got := store.costs(t, func() (err error) { lease, err = l.Renew(ctx, lease); return err }); got != "Put " {
+				t.Errorf("a renewal: %s", got)
+			}
+		}
+	})
+}
+
+// Promise 1: the time that a Locker concludes can be ahead of the store's clock. It judges no lease of another.
+func TestConcludedTimeEndsNoLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, store := t.Context(), newStore()
+		store.delay = func() time.Duration { return 100 * time.Millisecond }
+		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
+		lease, err := l.TryAcquire(ctx, request("n", "first", 10*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Until(time.Unix(0, int64(expires(t, store)))) - 50*time.Millisecond)
+		store.delay = nil
+		from := request("n", "no holder", 10*time.Second)
+		_, err = l.HandOver(ctx, driver.Lease{Name: "n", ID: from.ID, State: lease.State}, request("n", "second", 10*time.Second))
+		if !errors.Is(err, driver.ErrHeld) {
+			t.Errorf("a moment before the end of the lease: %v", err)
+		}
+	})
+}

@@ -1,0 +1,131 @@
+package cas_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/cas"
+)
+
+// telling is a store without a clock that returns the present value with each refusal.
+type telling struct{ *memStore }
+
+func (s telling) Put(ctx context.Context, key string, data []byte, version string) (cas.Written, error) {
+	done, err := s.memStore.Put(ctx, key, data, version)
+	if errors.Is(err, cas.ErrConflict) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return done, &cas.RefusedError{Present: s.values[key]}
+	}
+	return done, err
+}
+
+// openTelling opens a Locker on the store, which observes leases.
+func openTelling(t *testing.T, s cas.Store) *cas.Locker {
+	t.Helper()
+	l, err := cas.Open(t.Context(), s, cas.Config{ProbeRounds: -1, Info: driver.Info{Backend: "test",
+		Expiry: driver.ByObservation, Failover: driver.GrantsSurvive}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// Of clients that race for a free lock those that lose are refused by what came with the refusal of their write.
+func TestRefusedSavesARead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		s.now = nil
+		s.delay = func() time.Duration { return 10 * time.Millisecond }
+		l := openTelling(t, telling{s})
+		const clients = 5
+		var wg sync.WaitGroup
+		held := make(chan error, clients)
+		for i := range clients {
+			wg.Go(func() {
+				_, err := l.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID(string(rune('a' + i))), TTL: time.Minute})
+				held <- err
+			})
+		}
+		wg.Wait()
+		close(held)
+		refused := 0
+		for err := range held {
+			if errors.Is(err, driver.ErrHeld) {
+				refused++
+			} else if err != nil {
+				t.Error(err)
+			}
+		}
+		if refused != clients-1 || s.gets != clients || s.puts != clients {
+			t.Errorf("%d of %d refused by %d reads and %d writes", refused, clients, s.gets, s.puts)
+		}
+	})
+}
+
+// A holder whose lease was taken over learns that from the refusal of its renewal alone.
+func TestRefusedRenewal(t *testing.T) {
+	t.Parallel()
+	s := newStore()
+	s.now = nil
+	l, other := openTelling(t, telling{s}), openTelling(t, telling{s})
+	lease, err := l.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("a"), TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.BreakNow(t.Context(), "job", driver.BreakToken(lease.Token)); err != nil {
+		t.Fatal(err)
+	}
+	reads := s.gets
+	if _, err := l.Renew(t.Context(), lease); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("%v", err)
+	}
+	if s.gets != reads {
+		t.Errorf("%d reads", s.gets-reads)
+	}
+}
+
+// What comes with a refusal counts as seen from the end of that write, never from before: a lease that was renewed meanwhile
+// lasts its whole TTL.
+func TestRefusedIsSeenNow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		s.now = nil
+		l, other := openTelling(t, telling{s}), openTelling(t, telling{s})
+		const ttl = time.Minute
+		lease, err := other.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("a"), TTL: ttl})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := driver.Request{Name: "job", ID: driver.NewLeaseID("b"), TTL: ttl}
+		if _, err := l.TryAcquire(t.Context(), ask); !errors.Is(err, driver.ErrHeld) {
+			t.Fatal(err)
+		}
+		time.Sleep(ttl + ttl/2) // the holder was silent for so long, and renews while the other one takes over
+		s.put = func(ctx context.Context, key string, data []byte, version string) (cas.Written, error) {
+			s.put = nil
+			if _, err := other.Renew(ctx, lease); err != nil {
+				t.Error(err)
+			}
+			return s.apply(key, data, version)
+		}
+		if _, err := l.TryAcquire(t.Context(), ask); !errors.Is(err, driver.ErrHeld) {
+			t.Errorf("the holder has renewed: %v", err)
+		}
+		time.Sleep(ttl - time.Second)
+		if _, err := l.TryAcquire(t.Context(), ask); !errors.Is(err, driver.ErrHeld) {
+			t.Errorf("a whole TTL has not passed: %v", err)
+		}
+		time.Sleep(2 * time.Second)
+		if _, err := l.TryAcquire(t.Context(), ask); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,87 @@
+package cas_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/cas"
+)
+
+// A watch that begins while waking ends is notified of the end last, so its waiter polls.
+func TestWakeWhileWakingEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fail := make(chan struct{})
+		failed := false
+		watch := func(ctx context.Context, _ string, changed func(cas.Value)) error {
+			if failed {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			changed(cas.Value{})
+			select {
+			case <-fail:
+				failed = true
+				return errNoAnswer
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		l := open(t, newStore(), cas.Config{Info: driver.Info{Expiry: driver.ByServer}, Watch: watch})
+		defer l.Wake("n", "first", func(driver.Wakeup) {})()
+		synctest.Wait()
+		var got []driver.WakeupKind
+		defer l.Wake("n", "second", func(up driver.Wakeup) {
+			if up.Kind == driver.WakingBegan {
+				close(fail)
+				time.Sleep(time.Millisecond)
+			}
+			got = append(got, up.Kind)
+		})()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if len(got) != 2 || got[0] != driver.WakingBegan || got[1] != driver.WakingEnded {
+			t.Errorf("reported %v", got)
+		}
+	})
+}
+
+// A waiter that was passed over is woken by each of its watches.
+func TestEachWatchOfAWaiterThatWasPassedOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, store := t.Context(), newStore()
+		config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, Watch: store.watch, ProbeRounds: -1}
+		l, other := open(t, store, config), open(t, store, config)
+		holder, err := other.TryAcquire(ctx, request("n", "holder", time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var began [2]int
+		for i := range began {
+			defer l.Wake("n", "waiter", func(up driver.Wakeup) {
+				if up.Kind == driver.WakingBegan {
+					began[i]++
+				}
+			})()
+		}
+		waits := request("n", "w", time.Minute)
+		waits.Waiter, waits.QueueFor = "waiter", time.Hour
+		_, err = l.TryAcquire(ctx, waits)
+		synctest.Wait()
+		before := began
+		if err := errors.Join(notHeld(err), other.Leave(ctx, "waiter", []string{"n"})); err != nil { // as a grant to the next one does
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if began[0] != before[0]+1 || began[1] != before[1]+1 {
+			t.Errorf("woken %v times, and %v times before", began, before)
+		}
+		if err := other.Release(ctx, holder); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

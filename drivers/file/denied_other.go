@@ -1,0 +1,6 @@
+//go:build !unix && !windows
+
+package file
+
+// isDenied is always false: which refusals last is not known of this system.
+func isDenied(error) bool { return false }

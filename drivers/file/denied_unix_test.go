@@ -1,0 +1,84 @@
+//go:build unix
+
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// What a person must change is denied, at once and certainly. Whatever happens after the record was
+// replaced leaves the outcome unknown.
+func TestDenied(t *testing.T) {
+	for _, cause := range []error{syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.ENOSPC, syscall.EDQUOT} {
+		t.Run(cause.Error(), func(t *testing.T) {
+			l := newTestLocker(t, t.TempDir(), newFakeClock().clock())
+			system := l.disk
+			l.disk.sync = func(*os.File) error { return fmt.Errorf("sync: %w", cause) }
+			if _, err := l.TryAcquire(t.Context(), request("first")); !errors.Is(err, driver.ErrDenied) || !errors.Is(err, cause) {
+				t.Errorf("before the record is replaced: %v", err)
+			}
+			if r, err := l.Inspect(t.Context(), "n"); err != nil || r.State != driver.StateFree {
+				t.Errorf("after it: %v, %v", r.State, err)
+			}
+			l.disk = system
+			l.disk.syncDir = func(string) error { return cause }
+			if _, err := l.TryAcquire(t.Context(), request("first")); err == nil || driver.OutcomeKnown(err) {
+				t.Errorf("after the record is replaced: %v", err)
+			}
+			l.disk = system
+			l.disk.open = func(context.Context, string, int) (*os.File, error) { return nil, cause }
+			if _, err := l.Inspect(t.Context(), "n"); !errors.Is(err, driver.ErrDenied) {
+				t.Errorf("a record that may not be read: %v", err)
+			}
+		})
+	}
+}
+
+// A record that cannot be used, or what lies in its place, is damaged.
+func TestDamaged(t *testing.T) {
+	dir := t.TempDir()
+	l := newTestLocker(t, dir, newFakeClock().clock())
+	path := filepath.Join(dir, "n.json")
+	for what, make := range map[string]func() error{
+		"not a record": func() error { return os.WriteFile(path, []byte("x"), 0o600) },
+		"a folder":     func() error { return os.Mkdir(path, 0o700) },
+		"a link":       func() error { return os.Symlink("/nowhere", path) },
+	} {
+		if err := make(); err != nil {
+			t.Fatal(err)
+		}
+		for call, err := range everyCall(t.Context(), l) {
+			if !errors.Is(err, driver.ErrDamaged) || errors.Is(err, driver.ErrDenied) {
+				t.Errorf("%s, %s: %v", what, call, err)
+			}
+		}
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, prunedFile), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.TryAcquire(t.Context(), request("first")); !errors.Is(err, driver.ErrDamaged) {
+		t.Errorf("the file of the highest token: %v", err)
+	}
+}
+
+// The record of another machine is damaged, for this one.
+func TestRecordOfAnotherMachine(t *testing.T) {
+	dir := t.TempDir()
+	mustAcquire(t, newTestLocker(t, dir, newFakeClock().clock()), request("first"))
+	clock := newFakeClock().clock()
+	clock.machine, clock.boot = "another", "another"
+	if _, err := newTestLocker(t, dir, clock).TryAcquire(t.Context(), request("second")); !errors.Is(err, driver.ErrDamaged) {
+		t.Errorf("TryAcquire: %v", err)
+	}
+}

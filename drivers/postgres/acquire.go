@@ -1,0 +1,180 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/lockrecord"
+	"github.com/holdfast-go/holdfast/driver/lockstate"
+)
+
+// TryAcquire implements [driver.Locker] with one statement, if the lock is free or the request is refused without a new
+// position.
+func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
+	return l.acquire(ctx, "acquire", req.Validate(l.Info()), "", req)
+}
+
+// HandOver implements [driver.HandOverer] with the same statement as TryAcquire.
+func (l *Locker) HandOver(ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
+	invalid := driver.ValidateHandOver(from, req, l.Info())
+	if from.ID == req.ID {
+		return l.acquire(ctx, "hand over", invalid, "", req)
+	}
+	return l.acquire(ctx, "hand over", invalid, lockrecord.Digest(from.ID), req)
+}
+
+// ask is a request as the table knows it.
+type ask struct {
+	driver.Request
+	name, holder, from, waiter string
+	polls                      bool // nothing wakes the waiter
+}
+
+// decides applies the rules to a lock, and reports whether they grant it.
+func (r ask) decides(k *lockstate.Lock, now lockstate.Moment) bool {
+	if r.polls {
+		return k.AcquirePolling(r.Request, r.holder, r.from, r.waiter, now)
+	}
+	return k.AcquireInTurn(r.Request, r.holder, r.from, r.waiter, now)
+}
+
+func (l *Locker) acquire(ctx context.Context, op string, invalid error, from string, req driver.Request) (driver.Lease, error) {
+	var lease driver.Lease
+	r := ask{Request: req, name: toText(req.Name), holder: lockrecord.Digest(req.ID), from: from, waiter: l.place(req.Waiter),
+		polls: req.QueueFor > 0 && !l.follower.Usable()}
+	if invalid == nil {
+		free, err := l.grantSlot(ctx)
+		if err != nil {
+			return driver.Lease{}, &driver.OpError{Op: op, Backend: backend, Name: req.Name, Err: err}
+		}
+		defer free()
+	}
+	err := l.do(ctx, op, req.Name, invalid, func(ctx context.Context, c *pgx.Conn) (err error) {
+		lease, err = l.grant(ctx, c, r)
+		return err
+	})
+	if err != nil {
+		return driver.Lease{}, err
+	}
+	return lease, nil
+}
+
+// errChanging: the row had changed when it was to be written, so nothing was. The call is repeated.
+var errChanging = errors.New("the row changed too often to be written")
+
+// grant makes one attempt.
+func (l *Locker) grant(ctx context.Context, c *pgx.Conn, req ask) (driver.Lease, error) {
+	lease := driver.Lease{Name: req.Name, ID: req.ID, Owner: req.Owner, TTL: req.TTL}
+	k, err := l.tryGrant(ctx, c, req, &lease)
+	if k != nil && err == nil {
+		var granted bool
+		if granted, err = l.decide(ctx, c, req, k); granted {
+			lease.Owner, lease.Token, lease.Contended = k.Owner, k.Token, len(k.Queue) > 0
+		}
+	}
+	switch {
+	case hasCode(err, codeLockTimeout):
+		// A transaction that guards its writes by the lease before has not ended, so the lock is not free.
+		return driver.Lease{}, &driver.HeldError{Record: driver.Record{Name: req.Name, State: driver.StateHeld}}
+	case err != nil:
+		return driver.Lease{}, err
+	case lease.Token == 0:
+		return driver.Lease{}, errChanging
+	}
+	return lease, nil
+}
+
+// read is a lock that was read, the version of its row, and the server's clock then.
+type read struct {
+	*lockstate.Lock
+	version string
+	now     lockstate.Moment
+}
+
+// tryGrant grants the lock if that needs no decision, and completes the lease. Otherwise it returns what there is, or nil.
+func (l *Locker) tryGrant(ctx context.Context, c *pgx.Conn, req ask, lease *driver.Lease) (*read, error) {
+	r := &row{}
+	var token pgtype.Int8
+	var contended pgtype.Bool
+	err := c.QueryRow(ctx, l.sql.acquire, req.name, req.holder, toText(req.Owner), req.TTL.Milliseconds(), req.Data,
+		req.from, req.waiter, req.polls).
+		Scan(r.targets(&token, &contended)...)
+	if lease.Token, lease.Contended = uint64(token.Int64), contended.Bool; err != nil || token.Valid || !r.name.Valid {
+		return nil, err // without a row it was removed meanwhile
+	}
+	return r.read()
+}
+
+// decide applies the rules to a request that was not granted at once: it may be a repeat, or the turn of a later waiter.
+// It returns false without an error if the row has changed meanwhile.
+//
+// The time is that of the read. If the row is as it was, no renewal has come since, and a lease that had expired then
+// has expired now.
+func (l *Locker) decide(ctx context.Context, c *pgx.Conn, req ask, k *read) (granted bool, err error) {
+	for joined := false; ; joined = true {
+		before := slices.Clone(k.Queue)
+		k.Data = nil // it stays, unless the request has data
+		if req.decides(k.Lock, k.now) {
+			return l.write(ctx, c, req.name, k)
+		}
+		refusal := k.Refusal(req.Name, req.waiter, k.now)
+		at := k.Position(req.waiter)
+		if joined || at == 0 || len(k.Queue) == len(before) && slices.Contains(before, k.Queue[at-1]) {
+			return false, refusal
+		}
+		// It enters the queue. Many waiters may do so at a time, so the position is not written with the row.
+		r := &row{}
+		err = c.QueryRow(ctx, l.sql.join, req.name, req.waiter, req.QueueFor.Milliseconds(), req.polls).Scan(r.targets()...)
+		if errors.Is(err, pgx.ErrNoRows) { // the queue is full, or the row was removed
+			return false, refusal
+		}
+		if err != nil {
+			return false, err
+		}
+		read, err := r.read()
+		if err != nil {
+			return false, err
+		}
+		*k = *read // is decided again: a release in between has woken nobody
+	}
+}
+
+// write writes a lock if its row has not changed since it was read. Without data it leaves them alone.
+func (l *Locker) write(ctx context.Context, c *pgx.Conn, name string, k *read) (written bool, err error) {
+	tag, err := c.Exec(ctx, l.sql.write, append([]any{name, k.version}, values(k.Lock, l.config.history)...)...)
+	return tag.RowsAffected() == 1, err
+}
+
+// change reads a lock, lets decide change it, and writes it if decide says so. Without a row, it does nothing.
+func (l *Locker) change(ctx context.Context, c *pgx.Conn, name string,
+	decide func(*lockstate.Lock, lockstate.Moment) (write bool, err error)) error {
+	k, err := l.read(ctx, c, name)
+	if err != nil || k.Lock == nil {
+		return err
+	}
+	k.Data = nil // it stays
+	write, err := decide(k.Lock, k.now)
+	if !write || err != nil {
+		return err
+	}
+	written, err := l.write(ctx, c, toText(name), k)
+	if err == nil && !written {
+		err = errChanging
+	}
+	return err
+}
+
+// read reads a lock with all that is in its row. Without a row its Lock is nil.
+func (l *Locker) read(ctx context.Context, c *pgx.Conn, name string) (*read, error) {
+	r := &row{}
+	err := c.QueryRow(ctx, l.sql.inspect, toText(name)).Scan(r.targets()...)
+	if err != nil || !r.name.Valid {
+		return &read{now: r.moment()}, err
+	}
+	return r.read()
+}

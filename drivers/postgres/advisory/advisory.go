@@ -1,0 +1,195 @@
+// Package advisory holds the session-level advisory locks of other programs: those that call pg_advisory_lock or
+// pg_try_advisory_lock. They are old locks for package [github.com/holdfast-go/holdfast/migrating].
+package advisory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/migrating"
+)
+
+const (
+	backend = "postgres"
+	// minTTL leaves a session time for its own renewals.
+	minTTL = 100 * time.Millisecond
+	maxTTL = 24 * time.Hour
+)
+
+// Lock is an old lock. It is safe for concurrent use. Only the Lock that has acquired a claim can renew and release it.
+//
+// Each lock that is held has a connection of its own, as a session holds the lock. The server ends the session, and
+// with it the lock, if it was not renewed for the TTL (idle_session_timeout).
+//
+// A session that ends for another reason, such as a restart of the server, frees the lock at once. The holder notices it
+// at its next renewal, by default within a third of the TTL. A renewal that is not answered in time ends the session, too.
+type Lock struct {
+	dial *pgx.ConnConfig
+	key  string // SQL
+
+	mu   sync.Mutex
+	held map[string]*session // by proof
+}
+
+var _ migrating.Old = (*Lock)(nil)
+
+// session is the connection of one lock that is held. turn has one element while a call uses it.
+type session struct {
+	conn *pgx.Conn
+	turn chan struct{}
+}
+
+// New returns the locks that other programs take with the key: an SQL expression of name, such as "42", "hashtext(name)" or
+// "7, hashtext(name)". It connects as the pool does, which may be closed. The server must be PostgreSQL 14 or newer and
+// be reached directly: a pooler may give a session's lock to another client.
+func New(pool *pgxpool.Pool, key string) (*Lock, error) {
+	switch {
+	case pool == nil:
+		return nil, driver.Invalid("pool", "nil", "a *pgxpool.Pool")
+	case strings.TrimSpace(key) == "":
+		return nil, driver.Invalid("key", driver.Quote(key), `an SQL expression, such as "hashtext(name)"`)
+	}
+	dial := pool.Config().ConnConfig
+	dial.DefaultQueryExecMode = pgx.QueryExecModeExec // each connection runs few statements
+	return &Lock{dial: dial, key: key, held: map[string]*session{}}, nil
+}
+
+// Info implements [migrating.Old]. A session's locks end with the server.
+func (l *Lock) Info() driver.Info {
+	return driver.Info{Backend: backend, Limits: driver.Limits{MinTTL: minTTL, MaxTTL: maxTTL},
+		Expiry: driver.ByServer, Failover: driver.GrantsMayBeForgotten}
+}
+
+func (l *Lock) session(proof string) *session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held[proof]
+}
+
+// take removes a session, so that its caller ends it.
+func (l *Lock) take(proof string) *session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.held[proof]
+	delete(l.held, proof)
+	return s
+}
+
+// Acquire implements [migrating.Old].
+func (l *Lock) Acquire(ctx context.Context, claim migrating.Claim) error {
+	if l.session(claim.Proof) != nil {
+		if err := l.Renew(ctx, claim); !errors.Is(err, driver.ErrLost) {
+			return err
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, l.dial)
+	if err != nil {
+		return errors.New("cannot connect: " + strings.ReplaceAll(causeOf(err).Error(), "\n", "; "))
+	}
+	var pid uint32
+	var granted bool
+	// The limit of the session comes before the lock.
+	err = conn.QueryRow(ctx, `WITH n AS MATERIALIZED (SELECT $1::text AS name, set_config('idle_session_timeout', $2::text, false) AS set)
+		SELECT pg_backend_pid(), pg_try_advisory_lock(`+l.key+`) FROM n WHERE set <> ''`, claim.Name, millis(claim.TTL)).Scan(&pid, &granted)
+	switch {
+	case err != nil:
+		err = explain(err)
+	case pid != conn.PgConn().PID():
+		err = driver.Denied(errors.New("a pooler is between: advisory locks need a direct connection to the server"))
+	case !granted:
+		err = &driver.HeldError{Record: driver.Record{Name: claim.Name, State: driver.StateHeld}}
+	}
+	if err != nil {
+		end(ctx, conn)
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held[claim.Proof] = &session{conn: conn, turn: make(chan struct{}, 1)}
+	return nil
+}
+
+// Renew implements [migrating.Old]: an answer of the session says that it still has the lock.
+func (l *Lock) Renew(ctx context.Context, claim migrating.Claim) error {
+	s := l.session(claim.Proof)
+	if s == nil {
+		return fmt.Errorf("%w: there is no session with it", driver.ErrLost)
+	}
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	var held bool
+	err := s.conn.QueryRow(ctx, `SELECT set_config('idle_session_timeout', $1::text, false) <> ''
+		AND EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND granted)`, millis(claim.TTL)).Scan(&held)
+	switch {
+	case err == nil && held:
+		return nil
+	case err != nil && !s.conn.IsClosed():
+		return explain(err)
+	}
+	// Promise 1: with the session the lock is gone, or soon. It cannot be asked again.
+	l.take(claim.Proof)
+	end(ctx, s.conn)
+	return fmt.Errorf("%w: the session has ended", driver.ErrLost)
+}
+
+// Release implements [migrating.Old]. The end of the session frees the lock, too.
+func (l *Lock) Release(ctx context.Context, claim migrating.Claim) error {
+	s := l.take(claim.Proof)
+	if s == nil {
+		return nil
+	}
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done(): // a renewal hangs: without its connection it ends, and so does the session
+		_ = s.conn.PgConn().Conn().Close()
+		return ctx.Err()
+	}
+	_, err := s.conn.Exec(ctx, `SELECT pg_advisory_unlock_all()`)
+	end(ctx, s.conn)
+	return explain(err)
+}
+
+// end closes a connection, also after its context has ended.
+func end(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx)
+}
+
+func millis(ttl time.Duration) string { return fmt.Sprint(max(ttl.Milliseconds(), 1)) }
+
+// explain makes the error of a statement: an end of its context is no end of this lock.
+func explain(err error) error {
+	var server *pgconn.PgError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &server) && server.Code == "42704":
+		return driver.Denied(fmt.Errorf("%s: PostgreSQL 14 or newer is needed", server.Error()))
+	case errors.As(err, &server) && (strings.HasPrefix(server.Code, "42") || strings.HasPrefix(server.Code, "22")):
+		return driver.Denied(fmt.Errorf("the key of the advisory lock: %s", server.Error()))
+	}
+	return errors.New(err.Error())
+}
+
+// causeOf leaves out user and database, which pgx puts before the cause.
+func causeOf(err error) error {
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) && errors.Unwrap(connect) != nil {
+		return errors.Unwrap(connect)
+	}
+	return err
+}

@@ -1,0 +1,202 @@
+package advisory_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/drivers/postgres/advisory"
+	"github.com/holdfast-go/holdfast/migrating"
+	"github.com/holdfast-go/holdfast/test/postgrestest"
+)
+
+func TestMain(m *testing.M) { postgrestest.Main(m) }
+
+const proof = "0123456789abcdef0123456789abcdef"
+
+func claim(name, proof string) migrating.Claim {
+	return migrating.Claim{Name: name, Owner: "me", Proof: proof, TTL: time.Minute}
+}
+
+func newLock(t *testing.T, url, key string) *advisory.Lock {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool.Close() // it has connections of its own
+	l, err := advisory.New(pool, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// program is one that knows the advisory lock alone.
+type program struct {
+	t    *testing.T
+	conn *pgx.Conn
+}
+
+func newProgram(t *testing.T, url string) program {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return program{t, conn}
+}
+
+func (p program) try(query string) (ok bool) {
+	p.t.Helper()
+	if err := p.conn.QueryRow(p.t.Context(), query).Scan(&ok); err != nil {
+		p.t.Fatal(err)
+	}
+	return ok
+}
+
+// Programs with the advisory lock alone and programs with both exclude each other, whatever the key is.
+func TestOldProgramsAndMigratedOnesExcludeEachOther(t *testing.T) {
+	t.Parallel()
+	for key, theirs := range map[string]string{"42": "42", "hashtext(name)": "hashtext('job')", "7, hashtext(name)": "7, hashtext('job')"} {
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			url := postgrestest.URL(t)
+			l, old := newLock(t, url, key), newProgram(t, url)
+			if !old.try(`SELECT pg_try_advisory_lock(` + theirs + `)`) {
+				t.Fatal("the old program was refused")
+			}
+			if err := l.Acquire(t.Context(), claim("job", proof)); !errors.Is(err, driver.ErrHeld) {
+				t.Errorf("beside the old program: %v", err)
+			}
+			old.try(`SELECT pg_advisory_unlock(` + theirs + `)`)
+			for range 2 { // and again: a repeat
+				if err := l.Acquire(t.Context(), claim("job", proof)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if old.try(`SELECT pg_try_advisory_lock(` + theirs + `)`) {
+				t.Error("the old program got the lock beside the migrated one")
+			}
+			if err := l.Acquire(t.Context(), claim("job", strings.Repeat("f", 32))); !errors.Is(err, driver.ErrHeld) {
+				t.Errorf("another claim of the same process: %v", err)
+			}
+			if err := errors.Join(l.Renew(t.Context(), claim("job", proof)), l.Release(t.Context(), claim("job", proof)),
+				l.Release(t.Context(), claim("job", proof))); err != nil {
+				t.Error(err)
+			}
+			if !old.try(`SELECT pg_try_advisory_lock(` + theirs + `)`) {
+				t.Error("the old program was refused after the release")
+			}
+			if err := l.Renew(t.Context(), claim("job", proof)); !errors.Is(err, driver.ErrLost) {
+				t.Errorf("a renewal after the release: %v", err)
+			}
+		})
+	}
+}
+
+// The end of the session is a loss at the next renewal, and not an acquisition of a new session.
+func TestTheEndOfTheSessionIsALoss(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.URL(t)
+	l, old := newLock(t, url, "42"), newProgram(t, url)
+	if err := l.Acquire(t.Context(), claim("job", proof)); err != nil {
+		t.Fatal(err)
+	}
+	old.try(`SELECT bool_or(pg_terminate_backend(pid)) FROM pg_locks WHERE locktype = 'advisory'
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
+	if err := l.Renew(t.Context(), claim("job", proof)); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("got %v, want ErrLost", err)
+	}
+	postgrestest.WaitFor(t, "the lock is free", func() bool { return old.try(`SELECT pg_try_advisory_lock(42)`) })
+	if err := l.Release(t.Context(), claim("job", proof)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAPoolerIsRefused(t *testing.T) {
+	t.Parallel()
+	server := postgrestest.Start(t, postgrestest.Options{})
+	pooler := postgrestest.PgBouncer(t, server, postgrestest.TransactionMode)
+	err := newLock(t, pooler.At(t, server.Database(t)), "42").Acquire(t.Context(), claim("job", proof))
+	if err == nil || !strings.Contains(err.Error(), "pooler") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	if _, err := advisory.New(nil, "42"); !errors.Is(err, driver.ErrInvalid) {
+		t.Error(err)
+	}
+	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if _, err := advisory.New(pool, " "); !errors.Is(err, driver.ErrInvalid) {
+		t.Error(err)
+	}
+	err = newLock(t, postgrestest.URL(t), "no_function(name)").Acquire(t.Context(), claim("job", proof))
+	if err == nil || !strings.Contains(err.Error(), "key") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// The server ends a session that is not renewed, as that of a machine that has vanished.
+func TestTheLockEndsAfterTheTTL(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.URL(t)
+	l, old := newLock(t, url, "42"), newProgram(t, url)
+	short := claim("job", proof)
+	short.TTL = 200 * time.Millisecond
+	if err := l.Acquire(t.Context(), short); err != nil {
+		t.Fatal(err)
+	}
+	postgrestest.WaitFor(t, "the lock is free", func() bool { return old.try(`SELECT pg_try_advisory_lock(42)`) })
+	if err := l.Renew(t.Context(), short); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("got %v, want ErrLost", err)
+	}
+	if err := l.Acquire(t.Context(), short); !errors.Is(err, driver.ErrHeld) {
+		t.Errorf("a repeat after the loss: %v", err)
+	}
+}
+
+// A client with both locks holds the old one as long as the new one.
+func TestAClientWithBothLocks(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.URL(t)
+	old := newProgram(t, url)
+	both, err := migrating.New(memory.New(), newLock(t, url, "hashtext(name)"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := holdfast.New(both)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Shutdown(context.Background()) })
+	if err := client.Do(t.Context(), "job", func(context.Context) error {
+		if old.try(`SELECT pg_try_advisory_lock(hashtext('job'))`) {
+			t.Error("the old program got the lock meanwhile")
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if !old.try(`SELECT pg_try_advisory_lock(hashtext('job'))`) {
+		t.Error("the old program was refused afterwards")
+	}
+	if _, err := client.TryLock(t.Context(), "job"); !errors.Is(err, holdfast.ErrHeld) {
+		t.Errorf("beside the old program: %v", err)
+	}
+}

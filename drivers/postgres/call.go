@@ -1,0 +1,267 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// Codes of the server's errors.
+const (
+	codeNotSupported       = "0A000"
+	codeReadOnly           = "25006"
+	codeNoStatement        = "26000"
+	codeUniqueViolation    = "23505"
+	codeSerialization      = "40001"
+	codeDeadlock           = "40P01"
+	codeDuplicateObject    = "42710"
+	codeDuplicateTable     = "42P07"
+	codeDuplicateStatement = "42P05"
+	codeDenied             = "42501"
+	codeNoTable            = "42P01"
+	codeDiskFull           = "53100"
+	codeLockTimeout        = "55P03"
+	codeCancelled          = "57014"
+)
+
+const notForLocks = "the table is not one for locks, or of an older version: see the driver's schema.sql"
+
+// denials are codes after which a person must change something. The statement was refused as a whole.
+var denials = map[string]string{
+	codeDenied:      "grant it",
+	codeReadOnly:    "",
+	codeNoTable:     "make the table by the driver's schema.sql, or restart the program",
+	codeDiskFull:    "make room on the server",
+	"28000":         "check user, database and pg_hba.conf",
+	"28P01":         "check user and password",
+	"3D000":         "create the database, or correct its name in the URL",
+	"3F000":         "create the schema",
+	"42703":         notForLocks,
+	"42804":         notForLocks,
+	"42883":         notForLocks,
+	"42P10":         notForLocks,
+	"23502":         notForLocks,
+	"23514":         "the table has a constraint that forbids it",
+	"42704":         "the URL or the variable PGOPTIONS sets a parameter that the server does not know",
+	codeNoStatement: "the pooler mixes prepared statements: add default_query_exec_mode=exec to the URL",
+	"22P05":         "the database cannot store this text: its encoding must be UTF8",
+}
+
+// errStandby: the URL leads to a server that only reads.
+var errStandby = errors.New("the server is a standby: name all servers as hosts in the URL, or the primary alone")
+
+// warning is where a connection notes the server's warning of the present call.
+const warning = "holdfast.warning"
+
+// harmless are the functions of the server whose warnings say nothing about a commit: few transaction IDs are left, or little
+// room for notifications; or a trigger of the program raises it.
+var harmless = []string{"GetNewTransactionId", "GetNewMultiXactId", "asyncQueueFillWarning", "exec_stmt_raise"}
+
+// noteWarning notes a warning. While a commit waits for a synchronous standby, a cancelled wait makes it succeed with one.
+// Its text depends on the server's language, and its code says nothing. So what is not known to be harmless counts.
+func noteWarning(c *pgconn.PgConn, n *pgconn.Notice) {
+	if n.SeverityUnlocalized == "WARNING" && !slices.Contains(harmless, n.Routine) {
+		c.CustomData()[warning] = n.Message
+	}
+}
+
+// do runs the statements of one call, as call does, and wraps its error.
+func (l *Locker) do(ctx context.Context, op, name string, invalid error, work func(context.Context, *pgx.Conn) error) error {
+	if err := l.call(ctx, invalid, work); err != nil {
+		return &driver.OpError{Op: op, Backend: backend, Name: name, Err: err}
+	}
+	return nil
+}
+
+// call runs work on a connection with a time limit. It runs it again after an error that is certain to have changed
+// nothing and that a repetition may mend.
+func (l *Locker) call(ctx context.Context, invalid error, work func(context.Context, *pgx.Conn) error) error {
+	if !l.enter() {
+		return driver.ErrClosed
+	}
+	defer l.work.Done()
+	if invalid != nil {
+		return invalid
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	limited, cancel := context.WithTimeout(ctx, l.config.timeout)
+	defer cancel()
+	defer context.AfterFunc(l.closing, cancel)() //nolint:contextcheck // the Locker's lifetime applies besides the caller's context
+	for tries := 0; ; tries++ {
+		err := l.once(limited, work)
+		if err == nil || !l.repeats(limited, err, tries) {
+			return l.explain(ctx, limited, err)
+		}
+	}
+}
+
+// enter begins work, for which Close waits. It returns false after Close.
+func (l *Locker) enter() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.work.Add(1)
+	}
+	return !l.closed
+}
+
+// grantSlot waits until an acquire may use a connection, and returns what ends that. An acquire can wait for a row that a
+// guarded transaction locks. So acquires leave a connection to renewals and releases, if there is more than one.
+func (l *Locker) grantSlot(ctx context.Context) (free func(), err error) {
+	limited, cancel := context.WithTimeout(ctx, l.config.timeout)
+	defer cancel()
+	select {
+	case l.grants <- struct{}{}:
+		return func() { <-l.grants }, nil
+	case <-l.closing.Done():
+		return nil, driver.ErrClosed
+	case <-limited.Done():
+		return nil, l.explain(ctx, limited, limited.Err())
+	}
+}
+
+func (l *Locker) once(ctx context.Context, work func(context.Context, *pgx.Conn) error) error {
+	c, err := l.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Release()
+	noted := c.Conn().PgConn().CustomData()
+	delete(noted, warning)
+	err = work(ctx, c.Conn())
+	if text, warned := noted[warning]; warned && err == nil {
+		// Promise 1: the standby may not have what was written, and a fail-over would forget it.
+		err = fmt.Errorf("the server warned: %v", text)
+	}
+	if hasCode(err, codeReadOnly) { // it may have become a standby: the next connection finds the primary
+		_ = c.Conn().Close(ctx)
+	}
+	return err
+}
+
+const (
+	mostRepeats  = 50
+	mostReopened = 3
+)
+
+// repeats reports whether to run a call again, and waits before that. The statement has certainly changed nothing.
+func (l *Locker) repeats(ctx context.Context, err error, tries int) bool {
+	var connect *pgconn.ConnectError
+	switch {
+	case hasCode(err, codeNoStatement, codeDuplicateStatement):
+		// A pooler gives each transaction another connection of the server.
+		if !l.unprepared.Swap(true) {
+			l.pool.Reset()
+		} else if tries > mostReopened+int(l.pool.Config().MaxConns) {
+			return false
+		}
+		return true
+	case errors.Is(err, errChanging), hasCode(err, codeSerialization, codeDeadlock, codeUniqueViolation):
+		// Another changed the row between two statements; or the default isolation level is stricter than this driver needs;
+		// or two first grants of a name came within one millisecond, and met in the index of (name, token).
+	case hasCode(err, codeNotSupported, codeReadOnly), !errors.As(err, &connect) && pgconn.SafeToRetry(err):
+		// The table was altered; or the server is a standby now; or the connection was dead.
+		if tries >= mostReopened {
+			return false
+		}
+	default:
+		return false
+	}
+	if tries >= mostRepeats {
+		return false
+	}
+	timer := time.NewTimer(rand.N(min(time.Millisecond<<min(tries, 6), 50*time.Millisecond)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// explain makes the error of a call from that of a statement. It wraps no cause of a context's end, which may be the
+// loss of another lock.
+func (l *Locker) explain(ctx, limited context.Context, err error) error {
+	var server *pgconn.PgError
+	var connect *pgconn.ConnectError
+	var slow net.Error
+	switch {
+	case err == nil, driver.OutcomeKnown(err):
+		return err
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w (%s)", ctx.Err(), textOf(err))
+	case l.closing.Err() != nil:
+		return fmt.Errorf("interrupted by Close: %s", textOf(err))
+	case limited.Err() != nil:
+		return fmt.Errorf("no answer within %v: %w (%s)", l.config.timeout, context.DeadlineExceeded, textOf(err))
+	case errors.As(err, &slow) && slow.Timeout(): // pgx can find the end of an earlier call's context on the connection
+		return fmt.Errorf("no answer in time: %w (%s)", context.DeadlineExceeded, textOf(err))
+	case !errors.As(err, &server):
+		return errors.New(textOf(err))
+	case strings.HasPrefix(server.Code, "22") && errors.As(err, &connect):
+		return driver.Denied(&serverError{textOf(err) + "; correct the parameter in the URL or in the variable PGOPTIONS", server})
+	case strings.HasPrefix(server.Code, "22") && denials[server.Code] == "":
+		return driver.Damaged(&serverError{"its row, or one that it meets, has a value that is no lock's: " + server.Error(), server})
+	}
+	advice, denied := denials[server.Code]
+	text := textOf(err)
+	if server.Code == codeReadOnly {
+		advice = "connect to the primary, and set default_transaction_read_only to off there"
+	}
+	if advice != "" {
+		text += "; " + advice
+	}
+	result := &serverError{text, server}
+	if denied {
+		return driver.Denied(result)
+	}
+	return result
+}
+
+// serverError is an error of the server with another text.
+type serverError struct {
+	text string
+	err  *pgconn.PgError
+}
+
+func (e *serverError) Error() string { return e.text }
+
+// Unwrap returns the server's error.
+func (e *serverError) Unwrap() error { return e.err }
+
+// textOf is the text of an error without what pgx puts before it: user and database.
+func textOf(err error) string {
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) {
+		return "cannot connect: " + strings.ReplaceAll(errors.Unwrap(connect).Error(), "\n", "; ")
+	}
+	return err.Error()
+}
+
+func hasCode(err error, codes ...string) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && slices.Contains(codes, server.Code)
+}
+
+// tracer counts the requests of a Locker.
+type tracer struct{ sent func() }
+
+func (t tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	t.sent()
+	return ctx
+}
+
+func (t tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}

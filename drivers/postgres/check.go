@@ -1,0 +1,300 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/driverutil"
+)
+
+// What [Locker.Check] examines.
+const (
+	subjectServer     = "server"
+	subjectPrimary    = "primary"
+	subjectDurability = "durability"
+	subjectStandbys   = "standbys"
+	subjectTable      = "table"
+	subjectRights     = "rights"
+	subjectRows       = "row-level security"
+	subjectWrite      = "write"
+	subjectClock      = "clock"
+	subjectWaking     = "notifications"
+)
+
+// checkup is one call of Check.
+type checkup struct {
+	l      *Locker
+	report func(driver.Finding)
+	found  found
+	table  string        // quoted, with its schema
+	offset time.Duration // of the server's clock to that of this process, at the beginning
+}
+
+// Check implements [driver.Checker]. It reads, sends an update that matches no row, and a notification to itself.
+func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
+	c := &checkup{l: l, report: report}
+	return driverutil.CheckSteps(ctx, backend, l.isClosed,
+		c.server, c.primary, c.durability, c.standbys, c.examineTable, c.write, c.clock, c.waking)
+}
+
+func (c *checkup) ok(subject, format string, args ...any) {
+	c.report(driver.Finding{Subject: subject, Detail: fmt.Sprintf(format, args...)})
+}
+
+func (c *checkup) doubtful(subject, remedy, format string, args ...any) {
+	c.report(driver.Finding{Subject: subject, Level: driver.LevelDoubtful, Detail: fmt.Sprintf(format, args...), Remedy: remedy})
+}
+
+func (c *checkup) wrong(subject, remedy, command, format string, args ...any) {
+	c.report(driver.Finding{Subject: subject, Level: driver.LevelWrong,
+		Detail: fmt.Sprintf(format, args...), Remedy: remedy, Command: command})
+}
+
+// read runs one query of a step. A right that is missing leaves the step unchecked.
+func (c *checkup) read(ctx context.Context, subject string, query func(context.Context, *pgx.Conn) error) bool {
+	err := c.l.call(ctx, nil, query)
+	if err == nil {
+		return true
+	}
+	f := driver.Finding{Subject: subject, Level: driver.LevelWrong, Detail: plain(err)}
+	if hasCode(err, codeDenied) {
+		f.Level = driver.LevelUnchecked
+	}
+	c.report(f)
+	return false
+}
+
+func plain(err error) string { return strings.TrimPrefix(err.Error(), "holdfast: ") }
+
+func (c *checkup) server(ctx context.Context) bool {
+	var took time.Duration
+	err := c.l.call(ctx, nil, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		if c.found, err = lookUp(ctx, conn, c.l.config.table.quoted()); err != nil {
+			return err
+		}
+		began := time.Now()
+		if c.offset, err = clockOffset(ctx, conn); err != nil {
+			return err
+		}
+		took = time.Since(began)
+		return c.found.refusal()
+	})
+	switch {
+	case errors.Is(err, driver.ErrInvalid):
+		c.wrong(subjectServer, "Keep the locks in a database of another server.", "", "%s", plain(err))
+	case err != nil:
+		c.wrong(subjectServer, "Check that the server runs, that this machine reaches its port (firewall, DNS, TLS), "+
+			"and the URL's host, port, user and database.", "", "%s", plain(err))
+	default:
+		c.ok(subjectServer, "PostgreSQL %d answered in %v", c.found.version/10000, took.Round(100*time.Microsecond))
+	}
+	return err == nil
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// primary examines whether the URL leads to a server that writes.
+func (c *checkup) primary(context.Context) bool {
+	switch f := c.found; {
+	case f.recovering:
+		age := ""
+		if f.lag != nil {
+			age = fmt.Sprintf("; what it has last replayed is %v old", seconds(*f.lag).Round(time.Millisecond))
+		}
+		c.wrong(subjectPrimary, "Name the primary in the URL, or all servers as hosts: h1,h2.", "",
+			"the server is a standby: no lock can be acquired or renewed there%s", age)
+		return false
+	case f.readOnly == "on":
+		c.wrong(subjectPrimary, "Set it to off for the user of the locks: ALTER ROLE … SET default_transaction_read_only = off.", "",
+			"default_transaction_read_only is on: no lock can be acquired or renewed")
+		return false
+	}
+	c.ok(subjectPrimary, "it is a primary, and takes writes")
+	return true
+}
+
+// durability examines what a crash of the server can lose.
+func (c *checkup) durability(context.Context) bool {
+	switch f := c.found; {
+	case f.fsync == "off":
+		c.wrong(subjectDurability, "Set fsync to on.", "", "fsync is off: a crash of the machine can lose grants, or the database")
+	case f.commit == "remote_write" && f.sync != "":
+		c.doubtful(subjectDurability, "Set synchronous_commit to on for the user of the locks.",
+			"synchronous_commit is remote_write: a standby confirms what it has not written to its disk")
+	case f.commit == "off" || f.commit == "local":
+		c.ok(subjectDurability, "synchronous_commit is %s by default, and on for every write of a lock", f.commit)
+	default:
+		c.ok(subjectDurability, "every write of a lock is flushed before it is confirmed")
+	}
+	return true
+}
+
+// maxLag is how far a standby may be behind before it is reported.
+const maxLag = 10 * time.Second
+
+// standbysSQL reads who receives the server's writes, without backups and logical replication: the names of asynchronous
+// standbys and of others, how many the user may not see, and the lag and the name of the last.
+const standbysSQL = `SELECT coalesce(string_agg(name, ', ' ORDER BY name) FILTER (WHERE sync_state IN ('async', 'potential')), ''),
+		coalesce(string_agg(name, ', ' ORDER BY name) FILTER (WHERE sync_state NOT IN ('async', 'potential')), ''),
+		count(*) FILTER (WHERE state IS NULL),
+		coalesce(max(lag), 0)::float8, coalesce((array_agg(name ORDER BY lag DESC))[1], '')
+	FROM (SELECT sync_state, state, to_json(coalesce(application_name, ''))::text AS name, coalesce(extract(epoch FROM replay_lag), 0) AS lag
+		FROM pg_stat_replication WHERE (state IS NULL OR state <> 'backup')
+			AND pid NOT IN (SELECT active_pid FROM pg_replication_slots WHERE slot_type = 'logical' AND active_pid IS NOT NULL)) AS s`
+
+// standbys examines what a fail-over can lose.
+func (c *checkup) standbys(ctx context.Context) bool {
+	var async, sync, last string
+	var hidden int
+	var lag float64
+	if !c.read(ctx, subjectStandbys, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, standbysSQL).Scan(&async, &sync, &hidden, &lag, &last)
+	}) {
+		return true
+	}
+	const forget = "a fail-over to one of them can forget the latest grants, and two holders then have one lock"
+	const remedy = "Set synchronous_standby_names, such as 'ANY 1 (*)', and fail over to a standby that has confirmed."
+	switch names := c.found.sync; {
+	case names == "" && async != "":
+		c.doubtful(subjectStandbys, remedy, "these standbys are asynchronous: %s; %s", async, forget)
+	case names == "" && hidden > 0:
+		c.doubtful(subjectStandbys, remedy, "there are standbys, and synchronous_standby_names is empty; %s", forget)
+	case names == "":
+		c.ok(subjectStandbys, "none is connected: after a crash the locks are there again when the server is")
+	case hidden > 0:
+		c.report(driver.Finding{Subject: subjectStandbys, Level: driver.LevelUnchecked, Remedy: "Grant the user the role pg_monitor.",
+			Detail: "commits wait for synchronous_standby_names = " + driver.Quote(names) + "; the user may not see the standbys"})
+	case sync == "":
+		c.wrong(subjectStandbys, "Start the standby, or correct its application_name in primary_conninfo.", "",
+			"commits wait for synchronous_standby_names = %s, and no such standby is connected: each acquire times out", driver.Quote(names))
+	case async != "":
+		c.doubtful(subjectStandbys, "Fail over to a synchronous one only.",
+			"commits wait for %s; these are asynchronous: %s; %s", sync, async, forget)
+	default:
+		c.ok(subjectStandbys, "commits wait for %s", sync)
+	}
+	if behind := seconds(lag); behind > maxLag {
+		c.doubtful(subjectStandbys, "Look for a slow disk, a slow network, or a long query on the standby.",
+			"the standby %s is %v behind: a fail-over takes as long", last, behind.Round(time.Second))
+	}
+	return true
+}
+
+// examineTable examines the table and the rights on it.
+func (c *checkup) examineTable(ctx context.Context) bool {
+	if c.found.oid == 0 {
+		c.ok(subjectTable, "there is none yet; the first program makes it in the schema %s", driver.Quote(c.found.current))
+		return false
+	}
+	var s tableState
+	if !c.read(ctx, subjectTable, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		s, err = readTable(ctx, conn, c.found.oid)
+		return err
+	}) {
+		return false
+	}
+	c.table = tableName{c.found.schema, c.l.config.table.name}.quoted()
+	switch {
+	case s.problem != "":
+		c.wrong(subjectTable, "Name another table in the URL parameter "+paramTable+", in all programs at the same time, "+
+			"or alter this one as the driver's schema.sql has it.", "",
+			"%s is not one for locks, or of an older version: %s", c.table, s.problem)
+		return false
+	case s.unlogged:
+		c.wrong(subjectTable, "Run this as the owner:", "ALTER TABLE "+c.table+" SET LOGGED",
+			"%s is UNLOGGED: it is empty after a crash, and on every standby", c.table)
+	default:
+		c.ok(subjectTable, "%s has what locks need", c.table)
+	}
+	if s.missing != "" {
+		c.wrong(subjectRights, "Run this as the owner, with the user of the locks:", "GRANT "+s.missing+" ON "+c.table+" TO USER",
+			"the user lacks %s on %s", s.missing, c.table)
+	} else {
+		c.ok(subjectRights, "the user may read and write %s", c.table)
+	}
+	if s.hides {
+		c.wrong(subjectRows, "Run this as the owner, or let the user bypass it:", "ALTER TABLE "+c.table+" DISABLE ROW LEVEL SECURITY",
+			"row-level security is in effect for this user: a policy can hide the row of a lock that is held")
+	} else {
+		c.ok(subjectRows, "no policy hides rows from this user")
+	}
+	return s.missing == ""
+}
+
+// write sends an update that matches no row.
+func (c *checkup) write(ctx context.Context) bool {
+	if c.read(ctx, subjectWrite, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `UPDATE `+c.table+` SET renewals = renewals WHERE false`)
+		return err
+	}) {
+		c.ok(subjectWrite, "the server accepts updates of the table")
+	}
+	return true
+}
+
+// clockOffset is how far the server's clock is ahead of this process's elapsed time.
+func clockOffset(ctx context.Context, conn *pgx.Conn) (time.Duration, error) {
+	var now time.Time
+	began := time.Now()
+	err := conn.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now)
+	return now.Sub(processStart) - (began.Sub(processStart)+time.Since(processStart))/2, err
+}
+
+var processStart = time.Now()
+
+// maxStep is how much the server's clock may differ from elapsed time within a checkup, which a busy machine delays.
+const maxStep = 250 * time.Millisecond
+
+// clock examines whether the server's clock steps.
+func (c *checkup) clock(ctx context.Context) bool {
+	var now time.Duration
+	var ahead *float64
+	if !c.read(ctx, subjectClock, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		if now, err = clockOffset(ctx, conn); err != nil {
+			return err
+		}
+		return conn.QueryRow(ctx, `SELECT extract(epoch FROM max(greatest(acquired_at, renewed_at)) - clock_timestamp())::float8 FROM `+c.table).
+			Scan(&ahead)
+	}) {
+		return true
+	}
+	const remedy = "Let the time service of the server's machine slew its clock and not step it."
+	step := (now - c.offset).Round(time.Millisecond)
+	switch {
+	case ahead != nil && *ahead > 1:
+		c.doubtful(subjectClock, remedy, "a lock was written %v in the future: the server's clock has stepped back, "+
+			"or another server has taken over whose clock is behind; leases last longer meanwhile",
+			seconds(*ahead).Round(time.Second))
+	case step > maxStep || step < -maxStep:
+		c.doubtful(subjectClock, remedy, "the server's clock has stepped by %v during this check: a step forward ends leases early", step)
+	default:
+		c.ok(subjectClock, "the server's clock runs evenly; it alone judges leases")
+	}
+	return true
+}
+
+// waking examines whether notifications reach this process.
+func (c *checkup) waking(ctx context.Context) bool {
+	listening, cancel := context.WithTimeout(ctx, c.l.config.timeout)
+	defer cancel()
+	events, err := c.l.listen(listening)
+	switch {
+	case err == nil:
+		events.Close()
+		c.ok(subjectWaking, "a notification arrives: releases wake waiters")
+	case errors.Is(err, errUndelivered):
+		c.doubtful(subjectWaking,
+			"Give the URL of the server itself in the URL parameter "+paramListen+", percent-encoded, or use session pooling.",
+			"the server's notifications do not arrive, so a pooler in transaction or statement mode is between: waiters poll")
+	case ctx.Err() == nil:
+		c.doubtful(subjectWaking, "Check the URL parameter "+paramListen+", and that the server has a connection left.",
+			"the connection that is notified of releases cannot be opened: %s", textOf(err))
+	}
+	return true
+}

@@ -1,0 +1,66 @@
+package postgres
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/lockertest"
+	"github.com/holdfast-go/holdfast/test/postgrestest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
+)
+
+// with adds parameters to a URL.
+func with(rawURL string, params ...string) string {
+	separator := "?"
+	if strings.Contains(rawURL, "?") {
+		separator = "&"
+	}
+	return rawURL + separator + strings.Join(params, "&")
+}
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	at := postgrestest.URL(t)
+	suite(t, at, at)
+}
+
+// Every statement goes through a pooler that forbids transactions of several statements; one connection goes past it. The default
+// isolation level is the strictest.
+func TestConformanceStatementPooling(t *testing.T) {
+	serverprocess.Long(t, "starts servers with a standby or a pooler")
+	t.Parallel()
+	server := postgrestest.Start(t, postgrestest.Options{Settings: map[string]string{"default_transaction_isolation": "serializable"}})
+	at := server.Database(t)
+	pooled := postgrestest.PgBouncer(t, server, postgrestest.StatementMode).At(t, at)
+	suite(t, with(pooled, "listen="+url.QueryEscape(at)), at)
+}
+
+// suite runs the conformance suite on Lockers that are opened at one URL. The tables are reached by the other.
+func suite(t *testing.T, lockers, direct string) {
+	t.Helper()
+	staller := client(t, direct)
+	lockertest.Run(t, lockertest.Config{
+		New: func(t *testing.T) driver.Locker { return open(t, lockers) },
+		Forget: func(ctx context.Context, name string) error {
+			c, err := pgx.Connect(ctx, direct)
+			if err != nil {
+				return err
+			}
+			_, err = c.Exec(ctx, `DELETE FROM holdfast_locks WHERE name = $1`, toText(name))
+			_ = c.Close(ctx)
+			return err
+		},
+		Stall: func(ctx context.Context, _ string) (func(), error) {
+			if _, err := staller.Exec(ctx, `BEGIN; LOCK TABLE holdfast_locks IN ACCESS EXCLUSIVE MODE`); err != nil {
+				return nil, err
+			}
+			return func() { _, _ = staller.Exec(context.Background(), `ROLLBACK`) }, nil
+		},
+		Secrets: []string{postgrestest.AppPassword},
+	})
+}

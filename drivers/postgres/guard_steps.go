@@ -1,0 +1,163 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/guard"
+)
+
+const (
+	stepTimeout = 10 * time.Second // of each of the guard's own statements
+	// commitTimeout bounds a commit, which may wait for a synchronous standby.
+	commitTimeout = 15 * time.Second
+)
+
+// steps are what is done before and after the function of a guarded transaction. The last must fail
+// if the function has ended the transaction, or has gone on after an error in it.
+type steps struct {
+	// raise is called, unless it is nil, if the first step returns errLowerFence.
+	raise       func(context.Context, driver.Lease) error
+	first, last func(context.Context, transaction, driver.Lease) (began string, err error)
+}
+
+// began is the time at which a transaction began. It tells the guard's own from what comes after a COMMIT among the
+// function's statements: there, each statement is a transaction.
+const began = `extract(epoch FROM now())::text`
+
+// attempt runs fn in a transaction between the steps, and commits.
+func attempt[Tx any](
+	ctx context.Context, hold guard.Hold, lease driver.Lease, ts transactions[Tx], fn func(context.Context, Tx) error, s steps,
+) error {
+	// The transaction's own context ends with ctx, until the commit is sent.
+	inside, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
+	defer stop()
+	tx, err := ts.begin(inside)
+	if err != nil {
+		return err
+	}
+	wrapped := ts.wrap(tx)
+	defer func() { // also if fn panics; after a commit it does nothing
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
+		defer cancel()
+		wrapped.rollback(undo)
+	}()
+	begin, err := s.first(inside, wrapped, lease)
+	if err != nil {
+		return err
+	}
+	if err := fn(ctx, tx); err != nil {
+		return guard.FromFunction(err)
+	}
+	if err := hold.Err(); err != nil {
+		return err
+	}
+	switch same, err := s.last(inside, wrapped, lease); {
+	case errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone), same != "" && same != begin:
+		return guard.ErrTransactionEnded
+	case err != nil:
+		return err
+	}
+	if !stop() { // nothing cancels the commit from now on
+		return context.Cause(ctx)
+	}
+	limit := time.AfterFunc(commitTimeout, func() { end(context.DeadlineExceeded) })
+	defer limit.Stop()
+	return outcome(wrapped.commit(inside))
+}
+
+// outcome judges the error of a commit. Only the server's own answer says that it was not applied.
+func outcome(err error) error {
+	switch code := sqlState(err); {
+	case err == nil, errors.Is(err, pgx.ErrTxCommitRollback), code != "" && !leavesOpen(code):
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrInDoubt, err)
+}
+
+// sqlState returns the server's code of an error of any driver, or "".
+func sqlState(err error) string {
+	var answer interface{ SQLState() string }
+	if errors.As(err, &answer) {
+		return answer.SQLState()
+	}
+	return ""
+}
+
+// leavesOpen reports whether a code leaves open what became of the statement: connection exceptions,
+// statement completion unknown, and the server's end.
+func leavesOpen(code string) bool {
+	return strings.HasPrefix(code, "08") || strings.HasPrefix(code, "57P") || code == "40003"
+}
+
+// transactions begin transactions of one kind.
+type transactions[Tx any] struct {
+	begin func(context.Context) (Tx, error)
+	wrap  func(Tx) transaction
+}
+
+// transaction is one of pgx or of database/sql.
+type transaction interface {
+	queryRow(ctx context.Context, query string, args ...any) scanner
+	commit(ctx context.Context) error
+	rollback(ctx context.Context)
+}
+
+type scanner interface{ Scan(to ...any) error }
+
+func pgxTransactions(db Beginner, options pgx.TxOptions) transactions[pgx.Tx] {
+	return transactions[pgx.Tx]{
+		begin: func(ctx context.Context) (pgx.Tx, error) { return db.BeginTx(ctx, options) },
+		wrap:  func(tx pgx.Tx) transaction { return pgxTx{tx} },
+	}
+}
+
+type pgxTx struct{ tx pgx.Tx }
+
+func (t pgxTx) commit(ctx context.Context) error { return t.tx.Commit(ctx) }
+func (t pgxTx) rollback(ctx context.Context)     { _ = t.tx.Rollback(ctx) }
+
+func (t pgxTx) queryRow(ctx context.Context, query string, args ...any) scanner {
+	return limited(ctx, func(ctx context.Context) scanner { return t.tx.QueryRow(ctx, query, args...) })
+}
+
+func sqlTransactions(db *sql.DB, options *sql.TxOptions) transactions[*sql.Tx] {
+	return transactions[*sql.Tx]{
+		begin: func(ctx context.Context) (*sql.Tx, error) { return db.BeginTx(ctx, options) },
+		wrap:  func(tx *sql.Tx) transaction { return sqlTx{tx} },
+	}
+}
+
+type sqlTx struct{ tx *sql.Tx }
+
+func (t sqlTx) commit(context.Context) error { return t.tx.Commit() }
+func (t sqlTx) rollback(context.Context)     { _ = t.tx.Rollback() }
+
+func (t sqlTx) queryRow(ctx context.Context, query string, args ...any) scanner {
+	return limited(ctx, func(ctx context.Context) scanner { return t.tx.QueryRowContext(ctx, query, args...) })
+}
+
+// limited runs a query with a time limit, which ends when its row is scanned.
+func limited(ctx context.Context, query func(context.Context) scanner) scanner {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	return limitedRow{query(ctx), cancel}
+}
+
+type limitedRow struct {
+	scanner
+	cancel context.CancelFunc
+}
+
+func (r limitedRow) Scan(to ...any) error {
+	defer r.cancel()
+	return r.scanner.Scan(to...)
+}

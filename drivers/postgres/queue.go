@@ -1,0 +1,261 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/lockstate"
+	"github.com/holdfast-go/holdfast/driver/waitqueue"
+	"github.com/holdfast-go/holdfast/driver/waitqueue/follower"
+)
+
+const (
+	channelPrefix = "holdfast_"
+	// probeTime is how long a notification may take. A pooler that gives each transaction another connection accepts
+	// LISTEN, and delivers nothing.
+	probeTime = 3 * time.Second
+	// retryUndelivered is the backoff after a probe that was not delivered.
+	retryUndelivered = time.Minute
+	// await is how long the connection waits for a notification before the Follower is asked whether it is needed.
+	await = time.Second
+	// idleChecks is after how many of these waits the connection is checked: it can be dead without a sign.
+	idleChecks = 30
+	// wakeTime limits the statement that wakes waiters.
+	wakeTime = time.Second
+)
+
+// place is what stands for a waiter in a queue: the Locker, whose connection listens, and the waiter of that Locker.
+// Neither is a secret.
+func (l *Locker) place(waiter driver.WaiterID) string {
+	if waiter == "" {
+		return ""
+	}
+	return l.id + "." + string(waiter)
+}
+
+// payload is the text of a notification.
+type payload struct {
+	Name   string          `json:"name,omitempty"`
+	Waiter driver.WaiterID `json:"waiter,omitempty"`
+	Turn   int64           `json:"turnMilliseconds,omitempty"`
+	Probe  string          `json:"probe,omitempty"`
+}
+
+// wakeups are notifications to send.
+type wakeups struct{ channels, payloads []string }
+
+// add adds those for the waiters of a lock that has become free.
+func (w *wakeups) add(name string, k *lockstate.Lock, now lockstate.Moment) {
+	for _, waiter := range k.Woken(now) {
+		locker, id, ok := strings.Cut(waiter.ID, ".")
+		if !ok {
+			continue // of another program
+		}
+		w.channels = append(w.channels, channelPrefix+locker)
+		w.payloads = append(w.payloads, mustJSON(payload{Name: name, Waiter: driver.WaiterID(id),
+			Turn: driver.Turn(k.Position(waiter.ID)).Milliseconds()}))
+	}
+}
+
+// collect reads names with their queues, and adds the waiters. A queue that is damaged wakes nobody.
+func (w *wakeups) collect(rows pgx.Rows, each func(name string)) error {
+	var name string
+	var queue []byte
+	var now time.Time
+	_, err := pgx.ForEachRow(rows, []any{&name, &queue, &now}, func() error {
+		each(name)
+		if waiters, err := decodeQueue(queue); err == nil && len(waiters) > 0 {
+			w.add(fromText(name), &lockstate.Lock{Queue: waiters}, moment(now))
+		}
+		return nil
+	})
+	return err
+}
+
+// wake sends notifications in a transaction of their own: a commit with one takes a lock of the whole database. Waiters
+// poll as well, so an error is only logged.
+func (l *Locker) wake(ctx context.Context, c *pgx.Conn, calls wakeups) {
+	if len(calls.channels) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, wakeTime)
+	defer cancel()
+	if _, err := c.Exec(ctx, notifySQL, calls.channels, calls.payloads); err != nil {
+		l.config.logger.DebugContext(ctx, "holdfast: no waiter was notified, waiters poll for the released lock",
+			"backend", backend, "error", textOf(err))
+	}
+}
+
+// Wake implements [driver.Waker]. A waiter without an ID is not woken.
+func (l *Locker) Wake(name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
+	if waiter == "" {
+		wake(driver.Wakeup{Kind: driver.WakingEnded})
+		return func() {}
+	}
+	return l.follower.Wake(name, waiter, wake)
+}
+
+// Leave implements [driver.Queue] with a statement for every 500 names.
+func (l *Locker) Leave(ctx context.Context, waiter driver.WaiterID, names []string) error {
+	return l.do(ctx, "leave queues", "", driver.ValidateLeave(waiter, names, limits), func(ctx context.Context, c *pgx.Conn) error {
+		for part := range slices.Chunk(names, batchSize) {
+			texts := make([]string, len(part))
+			for i, name := range part {
+				texts[i] = toText(name)
+			}
+			if _, err := c.Exec(ctx, l.sql.leave, texts, l.place(waiter)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+var errUndelivered = errors.New("notifications are not delivered: a pooler in transaction or statement mode is between " +
+	"(see the URL parameter " + paramListen + ")")
+
+func (l *Locker) newFollower() *follower.Follower {
+	return follower.New(l.closing, follower.Source{
+		Open: func(ctx context.Context) (follower.Events, error) {
+			ctx, cancel := context.WithTimeout(ctx, l.config.timeout)
+			defer cancel()
+			return l.listen(ctx)
+		},
+		Opened: l.reportListening,
+		Backoff: func(err error) time.Duration {
+			if errors.Is(err, errUndelivered) || hasCode(err, codeDenied) {
+				return retryUndelivered
+			}
+			return 0
+		},
+		Go: func(run func()) bool {
+			if !l.enter() {
+				return false
+			}
+			go func() {
+				defer l.work.Done()
+				run()
+			}()
+			return true
+		},
+	}, waitqueue.Settings{})
+}
+
+// reportListening logs once that nothing wakes waiters, and once that something does again.
+func (l *Locker) reportListening(err error) {
+	switch {
+	case err == nil && l.warned.Swap(false):
+		l.config.logger.Info("holdfast: notifications are delivered again", "backend", backend)
+	case err != nil:
+		level := slog.LevelDebug
+		if !l.warned.Swap(true) {
+			level = slog.LevelWarn
+		}
+		l.config.logger.Log(context.Background(), level, "holdfast: nothing wakes waiters, they poll for released locks",
+			"backend", backend, "error", textOf(err))
+	}
+}
+
+// listener is a connection that listens.
+type listener struct {
+	l     *Locker
+	conn  *pgx.Conn
+	quiet int // waits in a row without a notification
+}
+
+// listen opens a connection of its own and shows that notifications reach it.
+func (l *Locker) listen(ctx context.Context) (*listener, error) {
+	dial := l.config.listen
+	if dial == nil {
+		own := l.pool.Config()
+		dial = own.ConnConfig
+		if own.BeforeConnect != nil {
+			if err := own.BeforeConnect(ctx, dial); err != nil {
+				return nil, err
+			}
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, dial.Copy())
+	if err != nil {
+		return nil, err
+	}
+	events := &listener{l: l, conn: conn}
+	channel := channelPrefix + l.id
+	if _, err = conn.PgConn().Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()).ReadAll(); err == nil {
+		err = events.probe(ctx, channel)
+	}
+	if err != nil {
+		events.Close()
+		return nil, err
+	}
+	return events, nil
+}
+
+// probe sends a notification on another connection and waits for it. On the same one it would arrive through any pooler.
+func (e *listener) probe(ctx context.Context, channel string) error {
+	probe := rand.Text()
+	err := e.l.call(ctx, nil, func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, notifySQL, []string{channel}, []string{mustJSON(payload{Probe: probe})})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	for {
+		n, err := e.conn.WaitForNotification(ctx)
+		switch {
+		case err != nil && pgconn.Timeout(err):
+			return errUndelivered
+		case err != nil:
+			return err
+		}
+		var p payload
+		if json.Unmarshal([]byte(n.Payload), &p) == nil && p.Probe == probe {
+			return nil
+		}
+	}
+}
+
+// Next implements [follower.Events].
+func (e *listener) Next(ctx context.Context) error {
+	waiting, cancel := context.WithTimeout(ctx, await)
+	defer cancel()
+	n, err := e.conn.WaitForNotification(waiting)
+	switch {
+	case err == nil:
+		e.quiet = 0
+		var p payload
+		if json.Unmarshal([]byte(n.Payload), &p) == nil && p.Name != "" {
+			e.l.follower.Event(p.Name, p.Waiter, time.Duration(p.Turn)*time.Millisecond)
+		}
+		return nil
+	case waiting.Err() == nil || e.conn.IsClosed():
+		return fmt.Errorf("the connection that listens has ended: %w", err)
+	}
+	if e.quiet++; e.quiet%idleChecks == 0 {
+		checking, cancel := context.WithTimeout(ctx, e.l.config.timeout)
+		defer cancel()
+		return e.conn.Ping(checking)
+	}
+	return nil
+}
+
+// Close implements [follower.Events].
+func (e *listener) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = e.conn.Close(ctx)
+}

@@ -1,0 +1,163 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/lockrecord"
+)
+
+// batchSize is how many leases one statement renews or releases at most.
+const batchSize = 500
+
+// key is what a lease has in the table.
+type key struct{ name, holder string }
+
+func keyOf(lease driver.Lease) key { return key{toText(lease.Name), lockrecord.Digest(lease.ID)} }
+
+// Renew implements [driver.Locker] with one statement.
+func (l *Locker) Renew(ctx context.Context, lease driver.Lease) (driver.Lease, error) {
+	return lease, l.do(ctx, "renew", lease.Name, validateRenewal(lease), func(ctx context.Context, c *pgx.Conn) error {
+		k := keyOf(lease)
+		tag, err := c.Exec(ctx, l.sql.renew, k.name, k.holder, lease.TTL.Milliseconds())
+		if err == nil && tag.RowsAffected() == 0 {
+			err = driver.ErrLost
+		}
+		return err
+	})
+}
+
+func validateLease(lease driver.Lease) error { return driver.ValidateName(lease.Name, limits) }
+
+func validateRenewal(lease driver.Lease) error {
+	if err := driver.ValidateName(lease.Name, limits); err != nil {
+		return err
+	}
+	return driver.ValidateTTL(lease.TTL, limits)
+}
+
+// RenewBatch implements [driver.BatchRenewer] with a statement for every 500 leases.
+func (l *Locker) RenewBatch(ctx context.Context, leases []driver.Lease) ([]driver.Lease, []error) {
+	return leases, l.batch(ctx, "renew", leases, validateRenewal, func(ctx context.Context, c *pgx.Conn, b *batch) error {
+		rows, _ := c.Query(ctx, l.sql.renewBatch, b.names, b.holders, b.ttls) // its error is also that of the rows
+		done := map[key]bool{}
+		var k key
+		_, err := pgx.ForEachRow(rows, []any{&k.name, &k.holder}, func() error { done[k] = true; return nil })
+		for i, k := range b.keys {
+			if !done[k] {
+				b.errs[i] = driver.ErrLost
+			}
+		}
+		return err
+	}, func(ctx context.Context, lease driver.Lease) error {
+		_, err := l.Renew(ctx, lease)
+		return err
+	})
+}
+
+// Release implements [driver.Locker] with one statement, and one more that wakes waiters.
+func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
+	return l.do(ctx, "release", lease.Name, driver.ValidateName(lease.Name, limits), func(ctx context.Context, c *pgx.Conn) error {
+		k := keyOf(lease)
+		rows, _ := c.Query(ctx, l.sql.release, k.name, k.holder) // its error is also that of the rows
+		return l.released(ctx, c, rows, []string{k.name})
+	})
+}
+
+// ReleaseBatch implements [driver.BatchReleaser] with a statement for every 500 leases, and one more that wakes waiters.
+func (l *Locker) ReleaseBatch(ctx context.Context, leases []driver.Lease) []error {
+	return l.batch(ctx, "release", leases, validateLease, func(ctx context.Context, c *pgx.Conn, b *batch) error {
+		rows, _ := c.Query(ctx, l.sql.releaseBatch, b.names, b.holders, b.ttls)
+		return l.released(ctx, c, rows, b.names)
+	}, l.Release)
+}
+
+// released wakes the waiters of locks that were released. rows are the locks that a statement has released. If it did not
+// find a lease, the answer of an earlier release may have been lost, and with it the waiters to wake.
+func (l *Locker) released(ctx context.Context, c *pgx.Conn, rows pgx.Rows, names []string) error {
+	var calls wakeups
+	found := map[string]bool{}
+	if err := calls.collect(rows, func(name string) { found[name] = true }); err != nil {
+		return err
+	}
+	if missing := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return found[name] }); len(missing) > 0 {
+		rows, _ := c.Query(ctx, l.sql.waitingOn, missing)
+		_ = calls.collect(rows, func(string) {}) // the leases hold nothing; waiters poll, too
+	}
+	l.wake(ctx, c, calls)
+	return nil
+}
+
+// batch is a part of the leases of a batch, those that are valid.
+type batch struct {
+	part           []int // of the leases
+	keys           []key
+	names, holders []string
+	ttls           []int64
+	errs           []error // to be set
+}
+
+// batch runs work for the leases that are valid, and returns the result of each. If a row of a batch is damaged, the
+// leases are done one by one, so that the others are.
+func (l *Locker) batch(ctx context.Context, op string, leases []driver.Lease, check func(driver.Lease) error,
+	work func(context.Context, *pgx.Conn, *batch) error, one func(context.Context, driver.Lease) error) []error {
+	errs := make([]error, len(leases))
+	wrap := func(i int, err error) bool {
+		if err != nil {
+			errs[i] = &driver.OpError{Op: op, Backend: backend, Name: leases[i].Name, Err: err}
+		}
+		return err == nil
+	}
+	var valid []int
+	closed := l.isClosed()
+	for i, lease := range leases {
+		err := check(lease)
+		if closed {
+			err = driver.ErrClosed
+		}
+		if wrap(i, err) {
+			valid = append(valid, i)
+		}
+	}
+	for part := range slices.Chunk(valid, batchSize) {
+		var b *batch
+		err := l.call(ctx, nil, func(ctx context.Context, c *pgx.Conn) error {
+			b = &batch{part: part, errs: make([]error, len(part))}
+			for _, i := range part {
+				k := keyOf(leases[i])
+				b.keys, b.names, b.holders = append(b.keys, k), append(b.names, k.name), append(b.holders, k.holder)
+				b.ttls = append(b.ttls, leases[i].TTL.Milliseconds())
+			}
+			return work(ctx, c, b)
+		})
+		for n, i := range part {
+			switch {
+			case err == nil:
+				wrap(i, b.errs[n])
+			case len(part) > 1 && isData(err) && one != nil:
+				errs[i] = one(ctx, leases[i])
+			default:
+				wrap(i, err)
+			}
+		}
+	}
+	return errs
+}
+
+// isData reports whether the server could not read a value of a row.
+func isData(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && strings.HasPrefix(server.Code, "22")
+}
+
+func (l *Locker) isClosed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed
+}

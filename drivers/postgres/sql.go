@@ -1,0 +1,206 @@
+package postgres
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// statements are the SQL of a Locker. Each call is one statement, and so a transaction of its own: nothing depends on
+// the state of a session, no lock of a row outlives an answer, and every kind of pooler works.
+type statements struct {
+	table string // quoted, with its schema
+
+	acquire, join, write, leave, writeData, remove string
+	renew, renewBatch, release, releaseBatch       string
+	inspect, inspectBatch, list, waitingOn         string
+}
+
+// fields are what a statement returns of a row, in the order of [row]. l is the row.
+const fields = `l.name, l.token, l.holder, l.owner, l.ttl, l.expires, l.acquired_at, l.renewed_at,
+	l.renewals, l.broken, l.writes, l.queue, l.emptied, clock_timestamp()`
+
+const (
+	allFields   = fields + `, l.xmin::text, l.history, l.data`
+	withVersion = fields + `, l.xmin::text, l.history, NULL::bytea`
+	withFacts   = fields + `, '', NULL::jsonb, NULL::bytea`
+)
+
+// The server's clock; now() would be the beginning of the transaction. If a statement waits for a row, the clock is read
+// again if another transaction has changed the row, and otherwise stays that of before the wait. That is still after the
+// caller sent its request, and from then the caller counts its lease.
+const (
+	clock  = `clock_timestamp()`
+	millis = `floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint`
+	nanos  = `((extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000)`
+	free   = `(l.holder = '' OR l.expires <= clock_timestamp())`
+)
+
+// safely is a condition that is always true. It sets for this transaction what a write needs, whatever the defaults of
+// the server, the database and the user are:
+//
+//   - Promise 1: the commit is flushed, and waits for synchronous standbys if there are any.
+//   - Promise 1: the server sends warnings: one says that a commit did not wait for its standby.
+//   - The wait for the lock of a row ends. pgx cancels the statement of a call that ends, but the cancellation can be lost,
+//     and each such statement would keep a connection of the server until the row is free.
+func safely(lockTimeout string) string {
+	return `(SELECT concat(
+		CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') THEN set_config('synchronous_commit', 'on', true) END,
+		CASE WHEN current_setting('client_min_messages') NOT IN ('notice', 'warning')
+			THEN set_config('client_min_messages', 'warning', true) END,
+		set_config('lock_timeout', '` + lockTimeout + `', true)) <> '')`
+}
+
+// How long a statement waits for a row that is locked. A grant waits for the transactions that guard their writes by
+// the lease before it, so it does not keep a connection for long.
+const (
+	grantWait = "1s"
+	writeWait = "5s"
+)
+
+// ended is the history with the present tenure at its end. end and until are SQL; keep is the number of tenures.
+func ended(end, until string, keep int) string {
+	if keep == 0 {
+		return `'[]'`
+	}
+	return fmt.Sprintf(`(CASE WHEN jsonb_array_length(l.history) >= %d THEN l.history - 0 ELSE l.history END) || jsonb_build_object(
+		'owner', l.owner, 'token', l.token, 'from', l.acquired_at, 'until', %s,
+		'end', CASE WHEN l.broken THEN 'broken' ELSE %s END)`, keep, until, end)
+}
+
+// elements are the waiters in the queue of l: w, in the order n.
+const elements = `jsonb_array_elements(l.queue) WITH ORDINALITY AS q(w, n)`
+
+// queueWithout is the queue without the waiter of a parameter; NULL if it is empty then.
+func queueWithout(param string) string {
+	return `nullif(jsonb_path_query_array(l.queue, 'strict $[*] ? (@.id != $w)', jsonb_build_object('w', ` + param + `)), '[]')`
+}
+
+// statementsFor returns the statements for a table.
+func statementsFor(table tableName, keep int) *statements {
+	t := table.quoted()
+	return &statements{
+		table: t,
+
+		acquire:   acquireSQL(t, keep),
+		join:      joinSQL(t),
+		write:     writeSQL(t),
+		leave:     leaveSQL(t),
+		writeData: writeDataSQL(t),
+		remove:    removeSQL(t),
+		renew: `UPDATE ` + t + ` AS l SET ` + renewed(`$3::bigint`) + ` WHERE ` + safely(writeWait) + `
+			 AND l.name = $1::text AND l.holder = $2::text AND NOT l.broken`,
+		renewBatch: lockedRows(t) + `UPDATE ` + t + ` AS l SET ` + renewed(`r.ttl`) + `
+			FROM r WHERE l.name = r.name AND l.holder = r.holder AND NOT l.broken RETURNING l.name, l.holder`,
+		release: `UPDATE ` + t + ` AS l SET ` + released(keep) + ` WHERE ` + safely(writeWait) + `
+			AND l.name = $1::text AND l.holder = $2::text RETURNING l.name, l.queue, clock_timestamp()`,
+		releaseBatch: lockedRows(t) + `UPDATE ` + t + ` AS l SET ` + released(keep) + `
+			FROM r WHERE l.name = r.name AND l.holder = r.holder RETURNING l.name, l.queue, clock_timestamp()`,
+		waitingOn: `SELECT l.name, l.queue, clock_timestamp() FROM ` + t + ` AS l
+			WHERE l.name = ANY($1::text[]) AND l.holder = '' AND l.queue IS NOT NULL`,
+		inspect:      `SELECT ` + allFields + ` FROM (SELECT) AS one LEFT JOIN ` + t + ` AS l ON l.name = $1::text`,
+		inspectBatch: `SELECT ` + withFacts + ` FROM ` + t + ` AS l WHERE l.name = ANY($1::text[])`,
+		list: `SELECT ` + withFacts + ` FROM ` + t + ` AS l WHERE l.name > $1::text AND l.name >= $2::text AND l.name < $3::text
+			AND starts_with(l.name, $2::text)
+			ORDER BY l.name LIMIT ` + fmt.Sprint(listPage),
+	}
+}
+
+// renewed is what a renewal sets. Promise 2: the end of a lease never moves back.
+func renewed(ttl string) string {
+	return `expires = greatest(l.expires, clock_timestamp() + ` + ttl + ` * interval '1 ms'), ttl = greatest(l.ttl, ` + ttl + `),
+		renewed_at = clock_timestamp(), renewals = l.renewals + 1`
+}
+
+// released is what a release sets.
+func released(keep int) string {
+	return `holder = '', broken = false, expires = clock_timestamp(), history = ` + ended(`'released'`, clock, keep)
+}
+
+// lockedRows begins a statement for the rows of several leases. It locks them in the order of their names: two batches
+// with the same rows would deadlock otherwise. $1 names $2 holders $3 TTLs; a lease may occur twice.
+func lockedRows(t string) string {
+	return `WITH r AS MATERIALIZED (SELECT l.name, l.holder, u.ttl FROM ` + t + ` AS l
+	JOIN (SELECT name, holder, max(ttl) AS ttl FROM unnest($1::text[], $2::text[], $3::bigint[]) AS u(name, holder, ttl) GROUP BY 1, 2) AS u
+	ON l.name = u.name AND l.holder = u.holder WHERE ` + safely(writeWait) + ` ORDER BY l.name FOR NO KEY UPDATE OF l) `
+}
+
+// acquireSQL grants a lock that is free for the caller, because nobody waits or it is the first waiter, or that the lease
+// $6 hands over, and returns its token. Otherwise it returns the row, and package lockstate decides: about repeats, Replace,
+// the turns of later waiters, and positions. A refusal writes nothing and locks no row.
+// $1 name $2 holder $3 owner $4 TTL in ms $5 data $6 from $7 waiter $8 whether the waiter polls
+func acquireSQL(t string, keep int) string {
+	handed := `($6::text <> '' AND l.holder = $6::text AND l.expires > clock_timestamp())`
+	may := `(` + handed + ` OR (` + free + ` AND (l.queue IS NULL OR l.queue->0->>'id' = $7::text)))`
+	return `WITH g AS (
+		INSERT INTO ` + t + ` AS l (name, holder, owner, token, ttl, expires, acquired_at, renewed_at, data)
+		SELECT $1::text, $2::text, $3::text, floor(extract(epoch FROM c) * 1000)::bigint, $4::bigint,
+			c + $4::bigint * interval '1 ms', c, c, $5::bytea
+		FROM (SELECT clock_timestamp() AS c) AS clock
+		WHERE ` + safely(grantWait) + ` AND NOT EXISTS (SELECT FROM ` + t + ` AS l WHERE l.name = $1::text AND NOT ` + may + `)
+		ON CONFLICT (name) DO UPDATE SET
+			holder = $2::text, owner = $3::text, token = greatest(l.token + 1, ` + millis + `), ttl = $4::bigint,
+			expires = clock_timestamp() + $4::bigint * interval '1 ms', acquired_at = clock_timestamp(), renewed_at = clock_timestamp(),
+			renewals = 0, broken = false, data = coalesce($5::bytea, l.data), writes = 0,
+			queue = CASE WHEN l.queue IS NOT NULL THEN ` + queueWithout(`$7::text`) + ` END,
+			emptied = l.queue IS NOT NULL AND l.queue @> jsonb_build_array(jsonb_build_object('id', $7::text)) AND NOT $8::boolean
+				AND NOT jsonb_path_exists(l.queue, '$[*] ? (@.id != $w && !exists(@.polls))', jsonb_build_object('w', $7::text)),
+			history = CASE WHEN l.holder = '' THEN l.history ELSE ` +
+		ended(`CASE WHEN `+handed+` THEN 'handed over' ELSE 'expired' END`, `least(l.expires, clock_timestamp())`, keep) + ` END
+		WHERE ` + may + `
+		RETURNING token, queue IS NOT NULL AS contended)
+	SELECT g.token, g.contended, ` + withVersion + ` FROM (SELECT) AS one LEFT JOIN g ON true
+		LEFT JOIN ` + t + ` AS l ON g.token IS NULL AND l.name = $1::text`
+}
+
+// joinSQL gives a waiter a position, as lockstate's join does: at the end of the queue, or the one that it has. Those
+// whose time is over lose theirs.
+// $1 name $2 waiter $3 how long in ms $4 whether it polls
+func joinSQL(t string) string {
+	me := `jsonb_build_object('id', $2::text, 'untilNanoseconds', ` + nanos + ` + $3::bigint * 1000000)
+		|| CASE WHEN $4::boolean THEN '{"polls": true}' ELSE '{}' END::jsonb`
+	within := `coalesce(l.queue @> jsonb_build_array(jsonb_build_object('id', $2::text)), false)`
+	until := `(w->>'untilNanoseconds')::bigint`
+	return `UPDATE ` + t + ` AS l SET emptied = false, queue = (SELECT jsonb_agg(w ORDER BY n) FROM (
+			SELECT CASE WHEN w->>'id' = $2::text THEN ` + me + ` ELSE w END AS w, n FROM ` + elements + `
+				WHERE w->>'id' = $2::text OR ` + until + ` > ` + nanos + `
+			UNION ALL SELECT ` + me + `, ` + fmt.Sprint(driver.MaxWaiters+1) + ` WHERE NOT ` + within + `) AS q)
+		WHERE ` + safely(grantWait) + ` AND l.name = $1::text AND (` + within + `
+			OR coalesce(jsonb_array_length(l.queue), 0) < ` + fmt.Sprint(driver.MaxWaiters) + `
+			OR ` + strings.Replace(until, "w", "l.queue->0", 1) + ` <= ` + nanos + `)
+		RETURNING ` + withVersion
+}
+
+// writeSQL writes a row if it has not changed since it was read. Its transaction is its version: xmin.
+// $1 name $2 version, then those of values
+func writeSQL(t string) string {
+	return `UPDATE ` + t + ` AS l SET holder = $3::text, owner = $4::text, token = $5::bigint, ttl = $6::bigint, expires = $7::timestamptz,
+		acquired_at = $8::timestamptz, renewed_at = $9::timestamptz, renewals = $10::bigint, broken = $11::boolean, writes = $12::bigint,
+		 queue = $13::text::jsonb, emptied = $14::boolean,
+		history = $15::text::jsonb, data = coalesce($16::bytea, l.data)
+		WHERE ` + safely(grantWait) + ` AND l.name = $1::text AND l.xmin = $2::text::xid`
+}
+
+// writeDataSQL writes the data of a lock. $1 name $2 holder $3 data $4 token $5 writes
+func writeDataSQL(t string) string {
+	return `UPDATE ` + t + ` AS l SET data = $3::bytea, writes = l.writes + 1 WHERE ` + safely(writeWait) + `
+		AND l.name = $1::text AND l.holder = $2::text AND l.token = $4::bigint AND l.writes = $5::bigint AND l.expires > clock_timestamp()`
+}
+
+// leaveSQL ends the positions of a waiter. $1 names $2 waiter
+func leaveSQL(t string) string {
+	return `WITH r AS MATERIALIZED (SELECT l.name FROM ` + t + ` AS l WHERE ` + safely(writeWait) + ` AND l.name = ANY($1::text[])
+			AND l.queue @> jsonb_build_array(jsonb_build_object('id', $2::text)) ORDER BY l.name FOR NO KEY UPDATE)
+		UPDATE ` + t + ` AS l SET emptied = false, queue = ` + queueWithout(`$2::text`) + ` FROM r WHERE l.name = r.name`
+}
+
+// removeSQL removes a lock that is free and has no data. Promise 3: the next token comes from the clock and must be greater.
+// $1 name
+func removeSQL(t string) string {
+	return `DELETE FROM ` + t + ` AS l WHERE l.name = $1::text AND ` + free + ` AND coalesce(length(l.data), 0) = 0 AND l.token < ` + millis
+}
+
+// notifySQL wakes waiters. The commit need not be flushed: a notification is lost with the server anyway, and waiters
+// poll. $1 channels $2 payloads
+const notifySQL = `SELECT set_config('synchronous_commit', 'off', true), pg_notify(c, p) FROM unnest($1::text[], $2::text[]) AS u(c, p)`

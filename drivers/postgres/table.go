@@ -1,0 +1,227 @@
+package postgres
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// DefaultTable is the name of the table, unless [WithTable] or the URL parameter table sets another.
+const DefaultTable = "holdfast_locks"
+
+// Schema is the SQL that makes the table with its default name, for programs that may not create tables. It is the
+// content of schema.sql.
+//
+//go:embed schema.sql
+var Schema string
+
+// column is one column of the table.
+type column struct{ name, kind, rest string }
+
+// columns are those of the table.
+//
+// The unique pair (name, token) makes a grant a change of a key: a transaction that has read the row with
+// "FOR KEY SHARE" delays the next grant, and no renewal. No index has what renewals change, so they are HOT updates.
+var columns = []column{
+	{"name", "text", `COLLATE "C" PRIMARY KEY`},         // zero bytes escaped; see toText
+	{"token", "bigint", `NOT NULL`},                     // of the last grant
+	{"holder", "text", `NOT NULL`},                      // SHA-256 of the lease ID in hexadecimal digits; empty if nobody holds the lock
+	{"owner", "text", `NOT NULL`},                       // of the last grant
+	{"ttl", "bigint", `NOT NULL`},                       // in milliseconds
+	{"expires", "timestamp with time zone", `NOT NULL`}, // or when the lock was released
+	{"acquired_at", "timestamp with time zone", `NOT NULL`},
+	{"renewed_at", "timestamp with time zone", `NOT NULL`},
+	{"renewals", "bigint", `NOT NULL DEFAULT 0`},
+	{"broken", "boolean", `NOT NULL DEFAULT false`}, // renewals are refused
+	{"data", "bytea", ``},
+	{"writes", "bigint", `NOT NULL DEFAULT 0`}, // of the data by this holder
+	{"queue", "jsonb", ``},                     // waiters in their order, or NULL; see lockstate.Waiter
+	{"emptied", "boolean", `NOT NULL DEFAULT false`},
+	{"history", "jsonb", `NOT NULL DEFAULT '[]'`}, // past holders, the latest last
+}
+
+// storage leaves room on each page for the next version of a row, and has the old versions removed soon: a table of
+// locks is small, and all of it is written often.
+const storage = `fillfactor = 50, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 1000,` +
+	` autovacuum_vacuum_cost_delay = 0`
+
+// createTable is the SQL that makes the table. table is a quoted name.
+func createTable(table string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "CREATE TABLE IF NOT EXISTS %s (\n", table)
+	for _, c := range columns {
+		fmt.Fprintf(&b, "\t%s,\n", strings.TrimSpace(c.name+" "+c.kind+" "+c.rest))
+	}
+	fmt.Fprintf(&b, "\tUNIQUE (name, token)\n) WITH (%s)", storage)
+	return b.String()
+}
+
+// found is what the server says about itself and the table.
+type found struct {
+	version    int
+	encoding   string
+	recovering bool     // it is a standby
+	lag        *float64 // the age in seconds of what it has replayed
+	sync       string   // synchronous_standby_names
+	readOnly   string   // default_transaction_read_only
+	fsync      string
+	commit     string // synchronous_commit
+	current    string // the schema in which a table is made
+	oid        uint32 // of the table; 0 if there is none
+	schema     string // of the table
+}
+
+// lookUp reads what the server says. table is a quoted name.
+func lookUp(ctx context.Context, c *pgx.Conn, table string) (f found, err error) {
+	err = c.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('server_encoding'), pg_is_in_recovery(),
+			extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp())::float8,
+			current_setting('synchronous_standby_names'), current_setting('default_transaction_read_only'), current_setting('fsync'),
+			current_setting('synchronous_commit'), coalesce(current_schema()::text, ''), coalesce(c.oid, 0), coalesce(n.nspname::text, '')
+		FROM (SELECT to_regclass($1::text) AS oid) AS t LEFT JOIN pg_class AS c ON c.oid = t.oid
+		LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace`,
+		table).Scan(&f.version, &f.encoding, &f.recovering, &f.lag, &f.sync, &f.readOnly, &f.fsync, &f.commit, &f.current, &f.oid, &f.schema)
+	return f, err
+}
+
+// minVersion is the oldest server: it has MATERIALIZED.
+const minVersion = 120000
+
+// refusal returns why the server cannot keep locks, or nil.
+func (f found) refusal() error {
+	switch {
+	case f.version < minVersion:
+		return driver.Invalid("server", fmt.Sprintf("of version %d", f.version/10000), "PostgreSQL 12 or newer")
+	case f.encoding != "UTF8":
+		return driver.Invalid("encoding of the database", driver.Quote(f.encoding), "UTF8, since names of locks are any UTF-8")
+	}
+	return nil
+}
+
+// prepare checks the server and the table, which it makes if it may.
+func (l *Locker) prepare(ctx context.Context, c *pgx.Conn) error {
+	for range 3 {
+		f, err := lookUp(ctx, c, l.config.table.quoted())
+		if err == nil {
+			err = f.refusal()
+		}
+		if err != nil {
+			return err
+		}
+		l.survives = f.sync != ""
+		switch {
+		case f.oid != 0:
+			if err := l.checkTable(ctx, c, f.oid); err != nil {
+				return err
+			}
+			// Promise 1: whatever the search path of a connection is, this is the table.
+			l.sql = statementsFor(tableName{f.schema, l.config.table.name}, l.config.history)
+			return nil
+		case l.forReading:
+			return nil
+		case f.recovering:
+			return driver.Denied(errStandby)
+		case l.config.table.schema == "" && f.current == "":
+			return driver.Denied(fmt.Errorf("no schema of the search path exists, so the table %s cannot be made; "+
+				"name one in the URL parameter %s", l.config.table.name, paramSchema))
+		}
+		_, err = c.Exec(ctx, createTable(l.config.table.quoted()))
+		if err != nil && !hasCode(err, codeUniqueViolation, codeDuplicateTable, codeDuplicateObject) { // another process makes it
+			return err
+		}
+	}
+	return fmt.Errorf("the table %s was made, and cannot be found", l.config.table.quoted())
+}
+
+// checkTable returns an error that names what is wrong with the table: it is of another program, or of an older version,
+// or the user lacks a right.
+func (l *Locker) checkTable(ctx context.Context, c *pgx.Conn, oid uint32) error {
+	s, err := readTable(ctx, c, oid)
+	switch {
+	case err != nil:
+		return err
+	case s.problem != "":
+		return driver.Damaged(fmt.Errorf("the table %s is not one for locks: %s; see schema.sql of the driver, "+
+			"or name another table in the URL parameter %s", l.config.table.quoted(), s.problem, paramTable))
+	case s.missing != "" && !l.forReading:
+		return driver.Denied(fmt.Errorf("the user lacks a right: GRANT %s ON %s", s.missing, l.config.table.quoted()))
+	}
+	return nil
+}
+
+// tableState describes a table.
+type tableState struct {
+	problem  string // how it differs from what the driver needs
+	missing  string // rights that the user lacks
+	unlogged bool
+	hides    bool // row-level security is in effect
+}
+
+// hasKey is the SQL condition that a table has a unique index of these columns.
+func hasKey(table, columns string) string {
+	return `EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = ` + table + ` AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
+		AND position(' USING btree (` + columns + `)' IN pg_get_indexdef(i.indexrelid)) > 0)`
+}
+
+func readTable(ctx context.Context, c *pgx.Conn, oid uint32) (s tableState, err error) {
+	var plain bool
+	err = c.QueryRow(ctx, `SELECT relkind = 'r' AND NOT relispartition AND NOT relhassubclass,
+			CASE WHEN NOT `+hasKey(`r.oid`, `name`)+` THEN 'it has no unique index on (name)'
+			WHEN NOT `+hasKey(`r.oid`, `name, token`)+` THEN 'it has no unique index on (name, token)' ELSE '' END,
+			relpersistence <> 'p', row_security_active(oid), (SELECT coalesce(string_agg(p, ', '), '')
+				FROM unnest('{SELECT,INSERT,UPDATE}'::text[]) AS p WHERE NOT has_table_privilege(r.oid, p))
+		FROM pg_class AS r WHERE r.oid = $1::oid`, oid).Scan(&plain, &s.problem, &s.unlogged, &s.hides, &s.missing)
+	if err == nil && !plain {
+		s.problem = "it is a view, a partitioned table, or the like"
+	}
+	if err != nil || !plain {
+		return s, err
+	}
+	var names, kinds []string
+	for _, c := range columns {
+		names, kinds = append(names, c.name), append(kinds, c.kind)
+	}
+	rows, _ := c.Query(ctx, `SELECT name, coalesce(w.kind, ''), coalesce(a.kind, ''), coalesce(a.collation, ''), coalesce(required, false)
+		FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS w(name, kind, n) FULL JOIN (
+			SELECT attname::text AS name, format_type(atttypid, atttypmod) AS kind, collname AS collation,
+				attnotnull AND NOT atthasdef AND attgenerated = '' AND attidentity = '' AS required
+			FROM pg_attribute LEFT JOIN pg_collation AS k ON k.oid = attcollation
+			WHERE attrelid = $1::oid AND attnum > 0 AND NOT attisdropped) AS a USING (name) ORDER BY w.n DESC NULLS FIRST`, oid, names, kinds)
+	var name, want, kind, collation string
+	var required bool
+	// The problem that comes last remains: that of the first column that is needed.
+	_, err = pgx.ForEachRow(rows, []any{&name, &want, &kind, &collation, &required}, func() error {
+		switch {
+		case want == "" && required:
+			s.problem = fmt.Sprintf("it has the column %q, which is NOT NULL and has no default", name)
+		case want != "" && kind == "":
+			s.problem = "the column " + name + " is missing"
+		case want != "" && want != kind:
+			s.problem = fmt.Sprintf("the column %s has the type %s, and must have %s", name, kind, want)
+		case name == "name" && collation != "C":
+			s.problem = `the column name must have the collation "C"`
+		}
+		return nil
+	})
+	return s, err
+}
+
+// tableName is a table in a schema, or in the first schema of the search path that has it.
+type tableName struct{ schema, name string }
+
+func (t tableName) quoted() string {
+	if t.schema == "" {
+		return pgx.Identifier{t.name}.Sanitize()
+	}
+	return pgx.Identifier{t.schema, t.name}.Sanitize()
+}
+
+// schemaFile is the content of schema.sql.
+func schemaFile() string {
+	return "-- The table of Holdfast's locks. Programs that may not create tables need SELECT, INSERT and UPDATE on it.\n" +
+		createTable(DefaultTable) + ";\n"
+}

@@ -1,0 +1,190 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// URL parameters of this driver.
+const (
+	paramCommandTimeout = "commandTimeout"
+	paramListen         = "listen"
+	paramSchema         = "schema"
+	paramTable          = "table"
+)
+
+var params = []string{paramCommandTimeout, driver.ParamHistory, paramListen, paramSchema, paramTable}
+
+// theirParams are the parameters of libpq and pgx, and those of the server that a connection may begin with. Others of the
+// server are set by options=-c NAME=VALUE. pgx would pass any text on, and poolers refuse what they do not know.
+var theirParams = strings.Fields(`
+	application_name channel_binding client_encoding connect_timeout database dbname default_query_exec_mode
+	description_cache_capacity host krbspn krbsrvname max_protocol_version min_protocol_version options passfile password
+	pool_health_check_period pool_max_conn_idle_time pool_max_conn_lifetime pool_max_conn_lifetime_jitter pool_max_conns
+	pool_min_conns pool_min_idle_conns port require_auth search_path service servicefile sslcert sslcertmode sslkey
+	sslmode sslnegotiation sslpassword sslrootcert sslsni statement_cache_capacity target_session_attrs timezone user`)
+
+// Open connects to the servers of a URL with the scheme postgres or postgresql, as libpq and pgx read it. In addition to
+// their parameters it accepts table and schema (see [WithTable]), commandTimeout (a Go duration, see
+// [WithCommandTimeout]), history (a number, see [WithHistory]), and listen: another URL, percent-encoded, for the
+// connection that is notified of releases, if a pooler stands between that delivers no notifications. They take precedence
+// over opts. Of several hosts, Open uses the primary, unless target_session_attrs says otherwise, and gives each 3 s to
+// connect, unless connect_timeout says otherwise.
+func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
+	l, err := connect(rawURL, opts)
+	if err != nil {
+		return nil, err
+	}
+	return l.begin(ctx)
+}
+
+// connect makes a Locker that has sent nothing.
+func connect(rawURL string, opts []Option) (*Locker, error) {
+	rest, own, err := takeParams(rawURL)
+	if err != nil {
+		return nil, connectError(err)
+	}
+	config, err := newConfig(append(slices.Clone(opts), own...))
+	if err != nil {
+		return nil, connectError(err)
+	}
+	poolConfig, err := pgxpool.ParseConfig(rest)
+	if err != nil {
+		return nil, connectError(malformed(rest))
+	}
+	return newLocker(poolConfig, config)
+}
+
+// takeParams takes this driver's parameters from a URL. rest is for pgx.
+func takeParams(rawURL string) (rest string, own []Option, err error) {
+	base, query, _ := strings.Cut(rawURL, "?")
+	scheme, address, _ := strings.Cut(base, ":")
+	base = strings.ToLower(scheme) + ":" + address
+	if !hasScheme(base) {
+		return "", nil, malformedURL("// is missing")
+	}
+	if strings.Count(base, "@") > 1 { // pgx would take a part of the password for a host, and look it up
+		return "", nil, malformedURL("user and password must be percent-encoded (%40 for @, %2F for /, %3F for ?)")
+	}
+	if err := checkPorts(base); err != nil {
+		return "", nil, err
+	}
+	var kept []string
+	for pair := range strings.SplitSeq(query, "&") {
+		if pair == "" {
+			continue
+		}
+		key, escaped, _ := strings.Cut(pair, "=")
+		if !slices.Contains(params, key) {
+			if !slices.Contains(theirParams, key) {
+				return "", nil, driver.Invalid("URL parameter", driver.QuoteName(key),
+					"one of "+strings.Join(params, ", ")+", or a connection parameter of PostgreSQL; "+
+						"others of the server are set by options=-c%20NAME=VALUE")
+			}
+			kept = append(kept, pair)
+			continue
+		}
+		value, err := url.QueryUnescape(escaped)
+		if err != nil || value == "" {
+			return "", nil, driver.Invalid("URL parameter "+key, "without a valid value", "percent-encoded and not empty")
+		}
+		option, err := parameter(key, value)
+		if err != nil {
+			return "", nil, err
+		}
+		own = append(own, option)
+	}
+	if rest = base; len(kept) > 0 {
+		rest += "?" + strings.Join(kept, "&")
+	}
+	return rest, own, nil
+}
+
+// checkPorts refuses user:1,password/app, which newer versions of pgx take for two hosts: they would look the password up.
+func checkPorts(base string) error {
+	_, authority, _ := strings.Cut(base, "//")
+	authority, _, _ = strings.Cut(authority, "/")
+	hosts := strings.Split(authority[strings.LastIndexByte(authority, '@')+1:], ",")
+	ports := slices.DeleteFunc(slices.Clone(hosts), func(host string) bool {
+		return !strings.Contains(host[strings.LastIndexByte(host, ']')+1:], ":")
+	})
+	if len(ports) > 0 && len(ports) < len(hosts) {
+		return malformedURL("of several hosts all must have a port, or none (is an @ missing after user and password? " +
+			"is everything percent-encoded?)")
+	}
+	return nil
+}
+
+// parameter reads one parameter of this driver.
+func parameter(key, value string) (Option, error) {
+	switch key {
+	case paramTable:
+		return func(c *config) { c.table.name = value }, checkIdentifier("URL parameter "+key, value)
+	case paramSchema:
+		return func(c *config) { c.table.schema = value }, checkIdentifier("URL parameter "+key, value)
+	case driver.ParamHistory:
+		n, err := driver.HistoryParam(url.Values{key: {value}})
+		return WithHistory(n), err
+	case paramListen:
+		listen, err := pgx.ParseConfig(value)
+		if err != nil || !hasScheme(value) {
+			return nil, driver.Invalid("URL parameter "+key, "without a valid value",
+				"a percent-encoded URL such as postgres%3A%2F%2FUSER%40HOST%2FDATABASE")
+		}
+		chooseHost(listen)
+		return func(c *config) { c.listen = listen }, nil
+	}
+	d, err := time.ParseDuration(value)
+	if err != nil {
+		shown := fmt.Sprintf("%.40q", value)
+		if strings.Contains(value, "@") {
+			shown = "with an @" // the end of a password that contains an unescaped question mark
+		}
+		return nil, driver.Invalid("URL parameter "+key, shown, "a duration such as 10s")
+	}
+	return WithCommandTimeout(d), nil
+}
+
+func hasScheme(rawURL string) bool {
+	return strings.HasPrefix(rawURL, "postgres://") || strings.HasPrefix(rawURL, "postgresql://")
+}
+
+func malformedURL(reason string) error {
+	return driver.Invalid("URL", "with scheme postgres", "of the form postgres://USER:PASSWORD@HOST:PORT/DATABASE?PARAMETERS: "+reason)
+}
+
+// malformed says what is wrong with a URL that pgx cannot parse, and shows nothing of it: pgx's own error can contain it.
+func malformed(rawURL string) error {
+	base, query, _ := strings.Cut(rawURL, "?")
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" && !strings.Contains(query, "host=") {
+		return malformedURL("host, port, user or password are malformed (is everything percent-encoded?)")
+	}
+	for host := range strings.SplitSeq(u.Host, ",") {
+		if _, port, found := strings.Cut(host[strings.LastIndexByte(host, ']')+1:], ":"); found {
+			if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+				return malformedURL("a port is not a number from 1 to 65535 (is an @ missing after user and password?)")
+			}
+		}
+	}
+	for pair := range strings.SplitSeq(query, "&") {
+		key, _, _ := strings.Cut(pair, "=")
+		if key == "password" || key == "sslpassword" || pair == "" {
+			continue
+		}
+		if _, err := pgxpool.ParseConfig("postgres://localhost/?" + pair); err != nil {
+			return malformedURL("the parameter " + driver.QuoteName(key) + " has a value that is not valid, or names a file that cannot be read")
+		}
+	}
+	return malformedURL("user, password or their parameters are malformed (is everything percent-encoded?)")
+}

@@ -1,0 +1,132 @@
+package postgres
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// The driver's own parameters are taken out before pgx sees the URL, and come before the options of the program.
+func TestURLParameters(t *testing.T) {
+	rest, own, err := takeParams("POSTGRES://u:p%40ss@h1:1,h2:2/app?sslmode=disable&table=my%20locks&schema=s" +
+		"&commandTimeout=3s&history=3&pool_max_conns=7" +
+		"&listen=postgresql%3A%2F%2Fme%3Asecret%40direct%3A7%2Fapp&options=-c%20statement_timeout%3D5s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "postgres://u:p%40ss@h1:1,h2:2/app?sslmode=disable&pool_max_conns=7&options=-c%20statement_timeout%3D5s"; rest != want {
+		t.Errorf("pgx gets %s, want %s", rest, want)
+	}
+	c, err := newConfig(append([]Option{WithHistory(5), WithCommandTimeout(time.Second), WithTable("x", "y")}, own...))
+	if err != nil || c.table != (tableName{"s", "my locks"}) || c.timeout != 3*time.Second || c.history != 3 ||
+		c.listen.Host != "direct" || c.listen.Port != 7 {
+		t.Errorf("got %+v, %v", c, err)
+	}
+	l, err := connect("postgres://h/app?table=t", []Option{WithHistory(5), WithCommandTimeout(4 * time.Second), WithTable("x", "y")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeLocker(t, l)
+	if c := l.config; c.table != (tableName{"x", "t"}) || c.timeout != 4*time.Second || c.history != 5 {
+		t.Errorf("got %+v", c)
+	}
+	if name := l.pool.Config().ConnConfig.RuntimeParams["application_name"]; name != "holdfast" {
+		t.Errorf("the server sees the application %q", name)
+	}
+}
+
+// Each mistake has an error that says what is wrong, and none shows a part of a password.
+func TestURLErrors(t *testing.T) {
+	const secret = "s3cr3t"
+	at := "postgres://user:" + secret + "@"
+	for rawURL, want := range map[string]string{
+		at + "127.0.0.1:1/app?tabel=x":                                            `"tabel"`,
+		at + "127.0.0.1:1/app?statement_timeout=5":                                "options=-c%20NAME=VALUE",
+		at + "127.0.0.1:1/app?table=":                                             "table",
+		at + "127.0.0.1:1/app?table=%zz":                                          "table",
+		at + "127.0.0.1:1/app?table=a%00":                                         "URL parameter table",
+		at + "127.0.0.1:1/app?schema=" + strings.Repeat("x", 64):                  "1 to 63 bytes",
+		at + "127.0.0.1:1/app?commandTimeout=soon":                                "a duration such as 10s",
+		at + "127.0.0.1:1/app?commandTimeout=0s":                                  "command timeout 0s",
+		at + "127.0.0.1:1/app?history=33":                                         "from 0 to 32",
+		at + "127.0.0.1:1/app?history=all":                                        `history "all"`,
+		at + "127.0.0.1:1/app?listen=" + secret:                                   "percent-encoded URL",
+		at + "127.0.0.1:1/app?listen=postgres%3A%2F%2Fu%3A" + secret + "%40h%3Ax": "percent-encoded URL",
+		at + "127.0.0.1:1/app?pool_max_conns=many":                                `"pool_max_conns"`,
+		at + "127.0.0.1:1/app?sslmode=sometimes":                                  `"sslmode"`,
+		at + "127.0.0.1:1/app?sslrootcert=/absent":                                `"sslrootcert"`,
+		at + "127.0.0.1:1/app?" + secret + "%2B%2F=1":                             "not shown",
+		at + "127.0.0.1:x/app":                                                    "percent-encoded",
+		at + "127.0.0.1:x,127.0.0.1:1/app":                                        "a port is not a number",
+		"postgres://user:" + secret + "@x@127.0.0.1:1/app":                        "percent-encoded",
+		"postgres://user:" + secret + "/x@127.0.0.1:1/app":                        "percent-encoded",
+		"postgres://user:%" + secret + "@127.0.0.1:1/app":                         "percent-encoded",
+		"postgres://user:x?history=" + secret + "@127.0.0.1:1/app":                "with an @",
+		"postgres://user:x?commandTimeout=" + secret + "@127.0.0.1:1/app":         "with an @",
+		"postgres://user:x?" + secret + "@127.0.0.1:1/app":                        "not shown",
+		"postgres://user:" + secret + "/app":                                      "percent-encoded",
+		"postgres://user:1," + secret + "/app":                                    "percent-encoded",
+		"postgres:user:" + secret + "@127.0.0.1/app":                              "// is missing",
+		at + "127.0.0.1:1/app?commandTimeout=2s":                                  "connection refused",
+		at + "127.0.0.1:1/app?password=" + secret + "&commandTimeout=2s":          "connection refused",
+	} {
+		for _, open := range []driver.Opener{driver.Open, driver.OpenForReading, driver.OpenForCheck} {
+			l, err := open(t.Context(), rawURL)
+			if err == nil { // it has sent nothing yet
+				err = l.Capabilities().Checker.Check(t.Context(), func(f driver.Finding) {
+					if strings.Contains(fmt.Sprint(f), secret) {
+						t.Errorf("a finding shows the password: %v", f)
+					}
+				})
+				closeLocker(t, l)
+				if err != nil {
+					t.Error(err)
+				}
+				continue
+			}
+			if text := err.Error(); strings.Contains(fmt.Sprintf("%s %+v %#v", text, err, err), secret) || !strings.Contains(text, want) {
+				t.Errorf("%s: %v, want %q and no password", rawURL, err, want)
+			}
+			if invalid := errors.Is(err, driver.ErrInvalid); invalid == strings.Contains(rawURL, "=2s") {
+				t.Errorf("%s: %v is invalid: %v", rawURL, err, invalid)
+			}
+		}
+	}
+}
+
+// What is printed of a Locker's errors and log has no password, also not that of the second URL.
+func TestNoPasswordIsLogged(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	l, err := connect("postgres://u:s3cr3t@127.0.0.1:1/app?listen=postgres%3A%2F%2Fv%3As3cr3t%40127.0.0.1%3A1%2Fapp",
+		[]Option{WithLogger(slog.New(slog.NewTextHandler(&log, nil)))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan driver.Wakeup, 10)
+	l.Wake("job", "w", func(up driver.Wakeup) { ended <- up })
+	if up := <-ended; up.Kind != driver.WakingEnded {
+		t.Error(up)
+	}
+	closeLocker(t, l)
+	if text := log.String(); strings.Contains(text, "s3cr3t") || !strings.Contains(text, "they poll") {
+		t.Errorf("logged: %s", text)
+	}
+}
+
+// The password of the environment is used by a URL without one, and then a command under a lock must not inherit it.
+func TestPasswordOfTheEnvironment(t *testing.T) {
+	for rawURL, want := range map[string]bool{
+		"postgres://h/d": true, "postgres://u@h/d": true, "postgres://u:p@h/d": false, "postgres://u@h/d?x=1&password=p": false,
+	} {
+		if got := readsPassword(rawURL); got != want {
+			t.Errorf("%s reads PGPASSWORD: %v", rawURL, got)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver/telemetry"
+)
+
+// guardedHook keeps the rules of a program's hook: a panic is logged and ends there, so that it does
+// not end a renewal, and a call that takes longer than slowHook is logged, since renewals wait for it.
+type guardedHook struct {
+	telemetry.Ignore
+	hook   telemetry.Hook
+	logger *slog.Logger
+	now    func() time.Duration
+	logged atomic.Int64 // when a broken rule was last logged, or 0
+	calls  atomic.Int64 // under way
+}
+
+const (
+	slowHook        = time.Second
+	hookLogInterval = time.Minute // between two messages: a hook is called for every operation
+)
+
+// guardHook returns a hook that keeps the rules; nil for nil.
+func guardHook(hook telemetry.Hook, logger *slog.Logger, now func() time.Duration) telemetry.Hook {
+	if hook == nil {
+		return nil
+	}
+	return &guardedHook{hook: hook, logger: logger, now: now}
+}
+
+// call calls a method of the hook.
+func (g *guardedHook) call(method string, fn func()) {
+	g.begin(method, func() context.Context { fn(); return nil })
+}
+
+// begin calls a method of the hook that returns a context, and returns nil after a panic.
+func (g *guardedHook) begin(method string, fn func() context.Context) context.Context {
+	start := g.now()
+	g.calls.Add(1)
+	defer func() {
+		g.calls.Add(-1)
+		took, p := g.now()-start, recover()
+		if p != nil {
+			g.log("holdfast: a telemetry hook panicked", method, slog.Any("panic", p))
+		} else if took > slowHook {
+			g.log("holdfast: a telemetry hook is slow, and renewals wait for it", method, slog.Duration("took", took))
+		}
+	}()
+	return fn()
+}
+
+// log logs that the hook breaks a rule, now and then.
+func (g *guardedHook) log(message, method string, attr slog.Attr) {
+	last, now := g.logged.Load(), int64(max(g.now(), 1))
+	if last != 0 && now-last < int64(hookLogInterval) || !g.logged.CompareAndSwap(last, now) {
+		return
+	}
+	defer func() { _ = recover() }() // the logger itself may panic
+	g.logger.LogAttrs(context.Background(), slog.LevelError, message, slog.String("method", method), attr)
+}
+
+// Begin implements [telemetry.Hook].
+func (g *guardedHook) Begin(ctx context.Context, op telemetry.Operation) context.Context {
+	if made := g.begin("Begin", func() context.Context { return g.hook.Begin(ctx, op) }); made != nil {
+		return made
+	}
+	return ctx
+}
+
+// End implements [telemetry.Hook].
+func (g *guardedHook) End(ctx context.Context, op telemetry.Operation, took time.Duration, err error) {
+	g.call("End", func() { g.hook.End(ctx, op, took, err) })
+}
+
+// Lost implements [telemetry.Hook].
+func (g *guardedHook) Lost(ctx context.Context, op telemetry.Operation, held time.Duration, cause error) {
+	g.call("Lost", func() { g.hook.Lost(ctx, op, held, cause) })
+}
+
+// Overrun implements [telemetry.Hook].
+func (g *guardedHook) Overrun(ctx context.Context, op telemetry.Operation) {
+	g.call("Overrun", func() { g.hook.Overrun(ctx, op) })
+}
+
+// Renewed implements [telemetry.Hook].
+func (g *guardedHook) Renewed(ctx context.Context, op telemetry.Operation, left time.Duration) {
+	g.call("Renewed", func() { g.hook.Renewed(ctx, op, left) })
+}
+
+// Dropped implements [telemetry.Hook].
+func (g *guardedHook) Dropped() { g.call("Dropped", g.hook.Dropped) }

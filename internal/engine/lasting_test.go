@@ -1,0 +1,213 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/test/locktest"
+)
+
+// refusal is a lasting error as a driver returns it.
+func refusal(op, name string, mark func(error) error) error {
+	return &driver.OpError{Op: op, Backend: "memory", Name: name, Err: mark(errors.New("read-only"))}
+}
+
+var marks = map[error]func(error) error{driver.ErrDenied: driver.Denied, driver.ErrDamaged: driver.Damaged}
+
+// A lasting error of the first request is returned at once. It is certain, so nothing is cleaned up.
+func TestLastingErrorIsReturnedAtOnce(t *testing.T) {
+	noop := func(context.Context) error { return nil }
+	for sentinel, mark := range marks {
+		for name, call := range map[string]func(context.Context, *holdfast.Client) error{
+			"Lock":    func(ctx context.Context, c *holdfast.Client) error { _, err := c.Lock(ctx, "job"); return err },
+			"TryLock": func(ctx context.Context, c *holdfast.Client) error { _, err := c.TryLock(ctx, "job"); return err },
+			"Do":      func(ctx context.Context, c *holdfast.Client) error { return c.Do(ctx, "job", noop) },
+			"TryDo":   func(ctx context.Context, c *holdfast.Client) error { return c.TryDo(ctx, "job", noop) },
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				f := locktest.NewFaulty(t, memory.New(), func(op string, _ int, l driver.Lease) (fault locktest.Fault) {
+					if op == locktest.OpAcquire {
+						fault.Refuse = refusal("acquire", l.Name, mark)
+					}
+					return fault
+				})
+				events := 0
+				c := locktest.NewClient(t, f, holdfast.WithObserver(func(holdfast.Event) { events++ }))
+				start := time.Now()
+				err := call(t.Context(), c)
+				if !errors.Is(err, sentinel) || time.Since(start) > 0 {
+					t.Errorf("%s, %v: error %v after %v", name, sentinel, err, time.Since(start))
+				}
+				if err := c.Shutdown(t.Context()); err != nil || events > 0 || f.Total() != 1 {
+					t.Errorf("%s, %v: Shutdown: %v; %d events, %d calls; want one call", name, sentinel, err, events, f.Total())
+				}
+			})
+		}
+	}
+}
+
+// A caller that has met a holder goes on waiting: the failures are reported and retried.
+func TestWaiterSurvivesALastingError(t *testing.T) {
+	for sentinel, mark := range marks {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			holder := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+			start := time.Now()
+			f := locktest.NewFaulty(t, store.Locker(), func(op string, n int, l driver.Lease) (fault locktest.Fault) {
+				if op == locktest.OpAcquire && n > 1 && time.Since(start) < time.Minute {
+					fault.Refuse = refusal("acquire", l.Name, mark)
+				}
+				return fault
+			})
+			f.NoBatchReads = true
+			reported := 0
+			waiter := locktest.NewClient(t, f, holdfast.WithObserver(func(e holdfast.Event) {
+				if e.Type == holdfast.EventError && errors.Is(e.Err, sentinel) {
+					reported++
+				}
+			}))
+			time.AfterFunc(30*time.Second, func() { _ = holder.Release(context.Background()) })
+			h, err := waiter.Lock(t.Context(), "job")
+			if err != nil || time.Since(start) < time.Minute {
+				t.Fatalf("Lock: %v after %v", err, time.Since(start))
+			}
+			if err := errors.Join(h.Release(t.Context()), waiter.Shutdown(t.Context())); err != nil || reported < 3 {
+				t.Errorf("%d failures reported, error %v", reported, err)
+			}
+		})
+	}
+}
+
+// A runner and a LeaseManager never give up: they report and retry from the first request on.
+func TestRunnersAndManagersRetryLastingErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		f := locktest.NewFaulty(t, memory.New(), func(op string, _ int, l driver.Lease) (fault locktest.Fault) {
+			if op == locktest.OpAcquire && time.Since(start) < time.Minute {
+				fault.Refuse = refusal("acquire", l.Name, driver.Denied)
+			}
+			return fault
+		})
+		reported := map[string]int{}
+		c := locktest.NewClient(t, f, holdfast.WithObserver(func(e holdfast.Event) {
+			if e.Type == holdfast.EventError {
+				reported[e.Name]++
+			}
+		}))
+		m := locktest.NewManager(t, c)
+		locktest.MustAdd(t, m, "managed")
+		if err := locktest.NewRunner(t, c).Run(t.Context(), locktest.EmptyTask); err != nil || time.Since(start) < time.Minute {
+			t.Errorf("Run: %v after %v", err, time.Since(start))
+		}
+		time.Sleep(time.Minute)
+		if _, held := m.Hold("managed"); !held {
+			t.Error("the manager does not hold its name")
+		}
+		if err := c.Shutdown(t.Context()); err != nil || reported["job"] < 3 || reported["managed"] < 3 {
+			t.Errorf("reported: %v, Shutdown: %v", reported, err)
+		}
+	})
+}
+
+// A release that is denied is retried: a person may repair the backend before the lease expires.
+func TestDeniedReleaseIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		f := locktest.NewFaulty(t, store.Locker(), func(op string, n int, l driver.Lease) (fault locktest.Fault) {
+			if op == locktest.OpRelease && n < 4 {
+				fault.Refuse = refusal("release", l.Name, driver.Denied)
+			}
+			return fault
+		})
+		h := locktest.MustLock(t, locktest.NewClient(t, f), "job")
+		if err := h.Release(t.Context()); err != nil || locktest.IsHeld(t, store, "job") {
+			t.Errorf("Release: %v", err)
+		}
+	})
+}
+
+// A denied release does not make certain what an earlier request did. With denials alone the lock is
+// certainly still held.
+func TestDeniedReleaseAfterAnUnknownOne(t *testing.T) {
+	for unknown := range 3 { // this many requests are not answered
+		synctest.Test(t, func(t *testing.T) {
+			f := locktest.NewFaulty(t, memory.New(), func(op string, n int, l driver.Lease) (fault locktest.Fault) {
+				if op == locktest.OpRelease {
+					fault.Refuse = refusal("release", l.Name, driver.Denied)
+					if n <= unknown {
+						fault.Refuse = locktest.ErrInjected
+					}
+				}
+				return fault
+			})
+			err := locktest.MustLock(t, locktest.NewClient(t, f), "job").Release(t.Context())
+			certain := unknown == 0
+			if errors.Is(err, driver.ErrDenied) != certain || driver.OutcomeKnown(err) != certain ||
+				errors.Is(err, locktest.ErrInjected) == certain ||
+				strings.Contains(err.Error(), "outcome unknown") == certain || !strings.Contains(err.Error(), "read-only") {
+				t.Errorf("Release after %d requests without an answer: %v", unknown, err)
+			}
+		})
+	}
+}
+
+// The damaged record of one slot does not keep callers from the others, nor make them ask more often. A
+// caller that gives up is told that the others are held, whichever slot it asked last.
+func TestDamagedSlot(t *testing.T) {
+	for _, slots := range []int{2, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			f := locktest.NewFaulty(t, store.Locker(), func(op string, _ int, l driver.Lease) (fault locktest.Fault) {
+				if op == locktest.OpAcquire && l.Name == "job" {
+					fault.Refuse = refusal("acquire", l.Name, driver.Damaged)
+				}
+				return fault
+			})
+			c := locktest.NewClient(t, f)
+			for range slots - 1 {
+				locktest.MustLock(t, c, "job", holdfast.WithSlots(slots))
+			}
+			other := locktest.NewClient(t, f)
+			for i := range 10 { // each begins at a random slot
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Duration(i)*25*time.Millisecond)
+				before := f.Count(locktest.OpAcquire)
+				_, err := other.Lock(ctx, "job", holdfast.WithSlots(slots))
+				cancel()
+				// one at each poll interval, of 100 ms
+				if n := f.Count(locktest.OpAcquire) - before; !errors.Is(err, driver.ErrHeld) || ctx.Err() == nil || n > 750 {
+					t.Fatalf("Lock while the other slots of %d are held: %v after %d requests", slots, err, n)
+				}
+			}
+		})
+	}
+}
+
+// A refusal is certain although the caller's context has ended meanwhile: nothing is cleaned up.
+func TestRefusalAtTheEndOfTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+		ctx, cancel := context.WithCancel(t.Context())
+		f := locktest.NewFaulty(t, store.Locker(), nil)
+		scripted := locktest.Scripted{Locker: f, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+			l, err := f.TryAcquire(ctx, req)
+			cancel()
+			return l, err
+		}}
+		c := locktest.NewClient(t, scripted)
+		if _, err := c.TryLock(ctx, "job"); !errors.Is(err, driver.ErrHeld) {
+			t.Errorf("TryLock: %v", err)
+		}
+		time.Sleep(time.Minute)
+		if n := f.Count(locktest.OpRelease); n > 0 {
+			t.Errorf("%d releases after a refusal", n)
+		}
+	})
+}

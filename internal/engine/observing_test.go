@@ -1,0 +1,265 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/telemetry"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/test/locktest"
+)
+
+// An observer may call Shutdown, which does not wait for it then.
+func TestShutdownByAnObserver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c *holdfast.Client
+		done := make(chan error, 2)
+		c = locktest.NewClient(t, memory.New(), holdfast.WithObserver(func(e holdfast.Event) {
+			done <- c.Shutdown(context.Background()) // the second call is made while the first is in progress
+		}))
+		locktest.MustLock(t, c, "job")
+		if err := <-done; err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+	})
+}
+
+// An observer that waits for the Shutdown of another goroutine keeps it waiting for a limited time only.
+func TestShutdownWithAnObserverThatWaitsForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c *holdfast.Client
+		done := make(chan struct{})
+		c = locktest.NewClient(t, memory.New(), holdfast.WithObserver(func(e holdfast.Event) {
+			if e.Type == holdfast.EventReleased {
+				<-done
+			}
+		}))
+		h := locktest.MustLock(t, c, "job")
+		if err := h.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		err := c.Shutdown(context.Background())
+		if err == nil || !strings.Contains(err.Error(), "observer") {
+			t.Errorf("Shutdown: %v", err)
+		}
+		close(done)
+	})
+}
+
+// Slow observers are waited for as long as their calls return.
+func TestShutdownWaitsForSlowObservers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		c := locktest.NewClient(t, memory.New(), holdfast.WithObserver(func(holdfast.Event) { time.Sleep(4 * time.Second); n++ }))
+		for range 3 {
+			_ = locktest.MustLock(t, c, "job").Release(t.Context())
+		}
+		if err := c.Shutdown(t.Context()); err != nil || n != 6 {
+			t.Errorf("%d events of 6, Shutdown: %v", n, err)
+		}
+	})
+}
+
+// An overrun hook that calls Shutdown and waits does not wait forever.
+func TestShutdownByAnOverrunHook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c *holdfast.Client
+		done := make(chan error, 1)
+		f := locktest.NewFaulty(t, memory.New(), locktest.Refuse(locktest.OpRenew))
+		c = locktest.NewClient(t, f)
+		err := c.Do(t.Context(), "job", func(context.Context) error { time.Sleep(time.Minute); return nil },
+			holdfast.WithOverrunHook(func(holdfast.Event) { done <- c.Shutdown(context.Background()) }))
+		if !errors.Is(err, driver.ErrLost) {
+			t.Errorf("Do: %v", err)
+		}
+		if err := <-done; err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+	})
+}
+
+// badHook breaks the rules in every method.
+type badHook struct {
+	telemetry.Ignore
+	do func(method string) context.Context
+}
+
+func (b badHook) Begin(context.Context, telemetry.Operation) context.Context { return b.do("Begin") }
+func (b badHook) End(context.Context, telemetry.Operation, time.Duration, error) {
+	b.do("End")
+}
+func (b badHook) Lost(context.Context, telemetry.Operation, time.Duration, error) { b.do("Lost") }
+func (b badHook) Overrun(context.Context, telemetry.Operation)                    { b.do("Overrun") }
+func (b badHook) Renewed(context.Context, telemetry.Operation, time.Duration)     { b.do("Renewed") }
+func (b badHook) Dropped()                                                        { b.do("Dropped") }
+
+// A hook that panics, or that returns no context, ends no renewal, and is logged, but not each time.
+func TestHookThatPanics(t *testing.T) {
+	for name, do := range map[string]func(string) context.Context{
+		"panics": func(string) context.Context { panic("oops") }, "no context": func(string) context.Context { return nil },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var out bytes.Buffer
+			c := locktest.NewClient(t, memory.New(), holdfast.WithHook(badHook{do: do}),
+				holdfast.WithLogger(slog.New(slog.NewTextHandler(&out, nil))))
+			h := locktest.MustLock(t, c, "job")
+			time.Sleep(5 * time.Minute)
+			if err := h.Err(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if err := errors.Join(h.Release(t.Context()), c.Shutdown(t.Context())); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if n := strings.Count(out.String(), "panic=oops"); name == "panics" && (n < 1 || n > 7) {
+				t.Errorf("logged %d times:\n%s", n, out.String())
+			}
+		})
+	}
+}
+
+// A hook that is slow is logged.
+func TestSlowHook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		c := locktest.NewClient(t, memory.New(),
+			holdfast.WithHook(badHook{do: func(string) context.Context { time.Sleep(2 * time.Second); return nil }}),
+			holdfast.WithLogger(slog.New(slog.NewTextHandler(&out, nil))))
+		locktest.MustLock(t, c, "job")
+		if err := c.Shutdown(t.Context()); err != nil || !strings.Contains(out.String(), "a telemetry hook is slow") {
+			t.Errorf("Shutdown: %v, log:\n%s", err, out.String())
+		}
+	})
+}
+
+// A hook that calls Shutdown gets an error: Shutdown would wait for the hook.
+func TestShutdownByAHook(t *testing.T) {
+	for _, caller := range []string{"Begin", "End", "Renewed"} {
+		synctest.Test(t, func(t *testing.T) {
+			var c *holdfast.Client
+			var err error
+			c = locktest.NewClient(t, memory.New(), holdfast.WithHook(badHook{do: func(method string) context.Context {
+				if method == caller && err == nil {
+					err = c.Shutdown(context.Background())
+				}
+				return nil
+			}}))
+			h := locktest.MustLock(t, c, "job")
+			time.Sleep(15 * time.Second)
+			synctest.Wait()
+			if !errors.Is(err, driver.ErrInvalid) || h.Err() != nil {
+				t.Errorf("%s: Shutdown: %v, the hold: %v", caller, err, h.Err())
+			}
+		})
+	}
+}
+
+// A function of one Client may call Shutdown of another, which does not take it for its own.
+func TestShutdownByAFunctionOfAnotherClient(t *testing.T) {
+	for _, kind := range []string{"hook", "observer", "second call"} {
+		synctest.Test(t, func(t *testing.T) {
+			pause := make(chan struct{})
+			other := locktest.NewClient(t, slowClose{memory.New(), pause})
+			results := make(chan error, 2)
+			opt := holdfast.ClientOption(holdfast.WithObserver(func(e holdfast.Event) {
+				if e.Type == holdfast.EventAcquired {
+					results <- other.Shutdown(context.Background())
+				}
+			}))
+			if kind == "hook" {
+				opt = holdfast.WithHook(badHook{do: func(method string) context.Context {
+					if method == "Renewed" {
+						results <- other.Shutdown(context.Background())
+					}
+					return nil
+				}})
+			}
+			if kind == "second call" {
+				go func() { results <- other.Shutdown(context.Background()) }()
+				synctest.Wait()
+			}
+			locktest.MustLock(t, locktest.NewClient(t, memory.New(), opt), "job")
+			time.Sleep(11 * time.Second)
+			close(pause)
+			synctest.Wait()
+			want := 1
+			if kind == "second call" {
+				want = 2
+			}
+			if len(results) != want {
+				t.Errorf("%s: %d calls of Shutdown have returned", kind, len(results))
+			}
+			for range len(results) {
+				if err := <-results; err != nil {
+					t.Errorf("%s: Shutdown: %v", kind, err)
+				}
+			}
+		})
+	}
+}
+
+// slowClose is a Locker whose Close waits.
+type slowClose struct {
+	holdfast.Locker
+	until chan struct{}
+}
+
+func (s slowClose) Close(ctx context.Context) error { <-s.until; return s.Locker.Close(ctx) }
+
+// A hook that waits for the Shutdown of another goroutine is named in the log.
+func TestShutdownThatAHookWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out, logger := logOf(slog.LevelInfo)
+		stop, done := make(chan struct{}), make(chan error, 1)
+		c := locktest.NewClient(t, memory.New(), logger, holdfast.WithHook(badHook{do: func(method string) context.Context {
+			if method == "Renewed" {
+				<-stop
+			}
+			return nil
+		}}))
+		locktest.MustLock(t, c, "job")
+		time.Sleep(11 * time.Second)
+		go func() { done <- c.Shutdown(context.Background()) }()
+		time.Sleep(time.Minute)
+		wantLogged(t, out.take(), "Shutdown waits for a telemetry hook")
+		close(stop)
+		if err := <-done; err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+	})
+}
+
+// A nil context releases the lock, and so does one that panics.
+func TestReleaseWithABadContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, ctx := range map[string]context.Context{"nil": nil, "panics": badContext{t.Context()}} {
+			store := memory.NewStore()
+			c := locktest.NewClient(t, store.Locker())
+			h := locktest.MustLock(t, c, "job")
+			func() {
+				defer func() {
+					if p := recover(); (p != nil) != (name == "panics") {
+						t.Errorf("%s: Release panicked: %v", name, p)
+					}
+				}()
+				if err := h.Release(ctx); err != nil || locktest.IsHeld(t, store, "job") {
+					t.Errorf("%s: Release: %v; held: %v", name, err, locktest.IsHeld(t, store, "job"))
+				}
+			}()
+			if err := c.Shutdown(context.Background()); err != nil || locktest.IsHeld(t, store, "job") {
+				t.Errorf("%s: Shutdown: %v; held: %v", name, err, locktest.IsHeld(t, store, "job"))
+			}
+		}
+	})
+}
+
+type badContext struct{ context.Context }
+
+func (badContext) Err() error { panic("oops") }

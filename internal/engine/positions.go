@@ -1,0 +1,150 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/waitqueue"
+	"github.com/holdfast-go/holdfast/internal/timing"
+	"github.com/holdfast-go/holdfast/internal/worker"
+)
+
+// positions leaves the backend's queues of the locks for which this process no longer waits. One goroutine
+// has the calls made, one after another. It runs while there is something to leave.
+type positions struct {
+	queue   driver.Queue // nil where the backend has none; then nothing is called
+	waiter  driver.WaiterID
+	now     func() time.Duration
+	closing context.Context // ends when Shutdown begins
+	base    context.Context // ends when Shutdown gives up
+	rounds  worker.Group    // the goroutine that decides when
+	calls   worker.Group    // those that call
+
+	mu      sync.Mutex // never held across a call of the backend
+	state   waitqueue.Positions[*Acquisition]
+	running bool
+
+	planned chan struct{} // has a value after end has planned something; its capacity is 1
+}
+
+func (p *positions) begin(a *Acquisition) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state.Begin(a.name, a)
+}
+
+// note notes an event of a request.
+func (p *positions) note(event func(*waitqueue.Positions[*Acquisition])) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	event(&p.state)
+}
+
+func (p *positions) end(a *Acquisition) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state.End(p.now(), a.name, a)
+	if p.state.Idle() {
+		return
+	}
+	if !p.running {
+		p.running = p.rounds.Go(p.run)
+	}
+	notify(p.planned)
+}
+
+// run leaves queues until there is nothing more to leave.
+func (p *positions) run() {
+	for {
+		names, wait, more := p.take()
+		switch {
+		case len(names) > 0:
+			p.call(names)
+			p.left(names)
+		case !more:
+			return
+		default:
+			p.rest(wait)
+		}
+	}
+}
+
+// call leaves queues. It returns at the latest when the driver should have returned, so that a call that hangs keeps
+// neither the others nor the cleanups of Shutdown waiting. A call that it gave up may still remove a later position: when it
+// returns, those that wait by then send another request.
+func (p *positions) call(names []string) {
+	done := make(chan struct{})
+	p.calls.Go(func() {
+		defer close(done)
+		ctx, cancel := context.WithTimeout(p.base, waitqueue.LeaveTimeout)
+		defer cancel()
+		_ = p.queue.Leave(ctx, p.waiter, names) // a position that remains costs the others one turn, once
+	})
+	hung := time.NewTimer(timing.Patience(waitqueue.LeaveTimeout))
+	defer hung.Stop()
+	select {
+	case <-done:
+	case <-hung.C:
+		p.calls.Go(func() {
+			<-done
+			p.leftLate(names)
+		})
+	}
+}
+
+// rest waits for a time, or until something else is planned, or Shutdown begins or gives up.
+func (p *positions) rest(wait time.Duration) {
+	began := p.closing.Done()
+	if p.closing.Err() != nil {
+		began = nil
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-p.planned: // perhaps for an earlier time
+	case <-began:
+	case <-p.base.Done():
+	}
+}
+
+// take returns the names to leave now, or else how long to wait. more is false if run ends.
+func (p *positions) take() (names []string, wait time.Duration, more bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	names, next := p.state.Due(now, p.closing.Err() != nil)
+	p.running = !p.state.Idle() && p.base.Err() == nil
+	return names, max(next-now, time.Millisecond), p.running
+}
+
+// left notes that the call for these names has returned, or was given up. Callers whose requests have crossed it send another.
+func (p *positions) left(names []string) {
+	p.mu.Lock()
+	lost := p.state.Left(p.now(), names, p.closing.Err() != nil)
+	p.mu.Unlock()
+	again(lost)
+}
+
+// leftLate notes that a call which was given up has returned.
+func (p *positions) leftLate(names []string) {
+	p.mu.Lock()
+	lost := p.state.LeftLate(names)
+	p.mu.Unlock()
+	again(lost)
+}
+
+// again has callers send another request.
+func again(lost []*Acquisition) {
+	for _, a := range lost {
+		a.wake(0, driver.Wakeup{})
+	}
+}
+
+// finish waits until the queues are left, or the calls should have returned, and reports whether that was before ctx ended.
+func (p *positions) finish(ctx context.Context) bool {
+	p.rounds.Close()
+	return p.rounds.Wait(ctx)
+}

@@ -1,0 +1,227 @@
+package leases_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/telemetry"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/leases"
+	"github.com/holdfast-go/holdfast/test/locktest"
+)
+
+// hintedLocker is a Locker whose waiters the test wakes.
+type hintedLocker struct {
+	holdfast.Locker
+	locktest.Unordered
+	onAcquire func(n int, req driver.Request)
+
+	mu   sync.Mutex
+	wake func(driver.Wakeup)
+	at   []time.Time // of the acquires
+	asks []driver.Request
+}
+
+func (l *hintedLocker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
+	l.mu.Lock()
+	l.at, l.asks = append(l.at, time.Now()), append(l.asks, req)
+	n := len(l.at)
+	l.mu.Unlock()
+	if l.onAcquire != nil {
+		l.onAcquire(n, req)
+	}
+	return l.Locker.TryAcquire(ctx, req)
+}
+
+func (l *hintedLocker) Wake(_ string, _ driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wake = wake
+	return func() {}
+}
+
+func (l *hintedLocker) Capabilities() driver.Capabilities {
+	return driver.Capabilities{Waker: l, Queue: l}
+}
+
+// A hint that comes during an attempt, and says that another waiter comes first, leads to the next
+// attempt when the turn of this one begins, not at once.
+func TestManagerHintForTheSecondDuringAnAttempt(t *testing.T) {
+	for _, turn := range []time.Duration{0, driver.Turn(1)} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+			l := &hintedLocker{Locker: store.Locker()}
+			l.onAcquire = func(n int, _ driver.Request) {
+				if n == 2 {
+					time.Sleep(time.Millisecond)
+					l.wake(driver.Wakeup{After: turn})
+				}
+			}
+			locktest.MustAdd(t, locktest.NewManager(t, locktest.NewClient(t, l)), "job")
+			synctest.Wait()
+			l.wake(driver.Wakeup{})
+			time.Sleep(time.Second)
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if len(l.at) < 3 {
+				t.Fatalf("%d attempts", len(l.at))
+			}
+			if got, want := l.at[2].Sub(l.at[1]), time.Millisecond+turn; got != want {
+				t.Errorf("a hint for %v during an attempt: the next attempt came after %v, want %v", turn, got, want)
+			}
+		})
+	}
+}
+
+// A name that is removed leaves the backend's queue: the positions of the other names do not last
+// longer because of it.
+func TestManagerRemovedNamesLeaveTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		names := locktest.Names("n", 1000)
+		locktest.MustAdd(t, locktest.NewManager(t, locktest.NewClient(t, store.Locker())), append(names, "last")...)
+		time.Sleep(time.Second)
+		l := &hintedLocker{Locker: store.Locker()}
+		m := locktest.NewManager(t, locktest.NewClient(t, l))
+		locktest.MustAdd(t, m, names...)
+		time.Sleep(time.Second)
+		locktest.MustRemove(t, m, names...)
+		locktest.MustAdd(t, m, "last")
+		synctest.Wait()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if got := l.asks[len(l.asks)-1]; got.Name != "last" || got.QueueFor > 2*time.Minute {
+			t.Errorf("%q has a position for %v, as if the removed names still waited", got.Name, got.QueueFor)
+		}
+	})
+}
+
+// Nor do they because of names that are held by now.
+func TestManagerGrantedNamesLeaveTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "last")
+		l := &hintedLocker{Locker: store.Locker()}
+		m := locktest.NewManager(t, locktest.NewClient(t, l))
+		locktest.MustAdd(t, m, locktest.Names("n", 1000)...)
+		time.Sleep(time.Second)
+		locktest.MustAdd(t, m, "last")
+		synctest.Wait()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if got := l.asks[len(l.asks)-1]; got.Name != "last" || got.QueueFor == 0 || got.QueueFor > 2*time.Minute {
+			t.Errorf("%q has a position for %v, as if the held names still waited", got.Name, got.QueueFor)
+		}
+	})
+}
+
+// After the program's own release the manager lets others go first.
+func TestManagerPausesAfterTheProgramsRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		m := locktest.NewManager(t, locktest.NewClient(t, store.Locker()), holdfast.WithPollInterval(5*time.Second))
+		locktest.MustAdd(t, m, "job")
+		synctest.Wait()
+		h, _ := m.Hold("job")
+		if err := h.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(3 * time.Second)
+		if locktest.IsHeld(t, store, "job") {
+			t.Error("acquired again before another could have polled")
+		}
+		time.Sleep(4 * time.Second)
+		if _, ok := m.Hold("job"); !ok {
+			t.Error("not acquired again")
+		}
+	})
+}
+
+// curiousHook uses the manager, against the rules for hooks.
+type curiousHook struct {
+	telemetry.Ignore
+	manager func() *leases.LeaseManager
+	calls   chan struct{}
+}
+
+func (h *curiousHook) Begin(ctx context.Context, op telemetry.Operation) context.Context {
+	h.use(op)
+	return ctx
+}
+
+func (h *curiousHook) End(_ context.Context, op telemetry.Operation, _ time.Duration, _ error) {
+	h.use(op)
+}
+
+func (h *curiousHook) use(op telemetry.Operation) {
+	if m := h.manager(); m != nil && op.Kind != telemetry.Call {
+		m.Leases()
+		h.calls <- struct{}{}
+	}
+}
+
+// The manager calls no hook while its mutex is held.
+func TestManagerCallsHooksWithoutItsMutex(t *testing.T) {
+	store := memory.NewStore()
+	locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "taken")
+	var manager *leases.LeaseManager
+	hook := &curiousHook{manager: func() *leases.LeaseManager { return manager }, calls: make(chan struct{}, 1000)}
+	client, err := holdfast.New(store.Locker(), holdfast.WithHook(hook))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if manager, err = leases.New(client); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		err := manager.Add("job", "taken")
+		for range 3 { // both acquires begin, and one ends, or the hold begins
+			<-hook.calls
+		}
+		if err == nil {
+			err = manager.Remove(context.Background(), "job", "taken")
+		}
+		if err == nil {
+			err = client.Shutdown(context.Background())
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("a hook that uses the manager waits for the manager's mutex")
+	}
+}
+
+// Managers that add the same names in the same order do not begin with the same ones.
+func TestManagersBeginWithDifferentNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first := map[string]bool{}
+		names := locktest.Names("n", 1000)
+		for range 3 {
+			l := &hintedLocker{Locker: memory.New()}
+			one := leases.WithParallel(1) // of requests under way together, any could come first
+			locktest.MustAdd(t, locktest.NewManager(t, locktest.NewClient(t, l), one), names...)
+			synctest.Wait()
+			l.mu.Lock()
+			first[l.asks[0].Name] = true
+			l.mu.Unlock()
+		}
+		if len(first) == 1 {
+			t.Errorf("all three began with %v", first)
+		}
+		if names[0] != "n00000" || names[999] != "n00999" {
+			t.Error("Add has changed the caller's slice")
+		}
+	})
+}

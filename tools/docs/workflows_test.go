@@ -1,0 +1,242 @@
+package docs
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	workflowUses = regexp.MustCompile(`(?m)^\s*(?:- )?uses: (.*)$`)
+	pinnedAction = regexp.MustCompile(`^[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
+	workflowMake = regexp.MustCompile(`\bmake ([a-z0-9-][^\n}"]*)`)
+)
+
+// Actions of the workflows are pinned to commits, since a tag can be moved. What the workflows run
+// exists.
+func TestWorkflows(t *testing.T) {
+	everyday, tools := makeTargets(t, "Makefile"), makeTargets(t, "tools/tools.mk")
+	paths, err := filepath.Glob(filepath.Join(root, ".github", "workflows", "*.yml"))
+	if err != nil || len(paths) < 3 {
+		t.Fatalf("%d workflows were found (%v)", len(paths), err)
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Base(path)
+		if strings.Contains(string(text), "\t") {
+			t.Errorf("%s has a tab, which YAML forbids for indentation", name)
+		}
+		if !strings.Contains(string(text), "\npermissions:\n  contents: read\n") {
+			t.Errorf("%s does not restrict the token of all jobs to reading", name)
+		}
+		for _, m := range workflowUses.FindAllStringSubmatch(string(text), -1) {
+			if !pinnedAction.MatchString(m[1]) {
+				t.Errorf("%s: %s is not pinned to a commit, with the version in a comment", name, m[1])
+			}
+		}
+		for _, m := range workflowMake.FindAllStringSubmatch(string(text), -1) {
+			if problem := checkMake(strings.Fields(m[1]), everyday, tools); problem != "" {
+				t.Errorf("%s: make %s: %s", name, m[1], problem)
+			}
+		}
+	}
+}
+
+// Dependabot looks at every module, and CI tests with the oldest Go that the library allows.
+func TestModulesAreKeptUpToDate(t *testing.T) {
+	config, err := os.ReadFile(filepath.Join(root, ".github", "dependabot.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, module := range modules(t) {
+		if module != "." && !strings.Contains(string(config), "\n      - /"+module+"\n") {
+			t.Errorf("dependabot.yml lacks /%s", module)
+		}
+	}
+	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ci, err := os.ReadFile(filepath.Join(root, ".github", "workflows", "ci.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	oldest := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(string(mod))
+	if oldest == nil || !strings.Contains(string(ci), `go-version: "`+oldest[1]+`.x"`) {
+		t.Errorf("ci.yml does not test with the oldest Go of go.mod, %q", oldest)
+	}
+}
+
+// modules returns the folders of all modules, relative to the root.
+func modules(t *testing.T) (all []string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && path != root && strings.HasPrefix(entry.Name(), "."):
+			return filepath.SkipDir
+		case entry.Name() == "go.mod":
+			all = append(all, moduleOf(filepath.Dir(path)))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// A module that a list by hand lacks would not be linted, tested or released, and nothing else would notice. The lists have
+// all drivers by themselves. The module that is in no list is built by itself.
+func TestModulesAreInTheLists(t *testing.T) {
+	linted := append(makeList(t, "MODULES"), makeList(t, "LARGE_MODULES")...)
+	tested := append(makeList(t, "TESTED_MODULES"), makeList(t, "LARGE_MODULES")...)
+	script, err := os.ReadFile(filepath.Join(root, "tools", "release.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := regexp.MustCompile(`(?m)^modules="\$\(echo drivers/\*/go.mod \| .*\) (.*)"$`).FindStringSubmatch(string(script))
+	if list == nil {
+		t.Fatal("release.sh has no list of modules that begins with all drivers")
+	}
+	released := append(driverModules(t), strings.Fields(list[1])...)
+	command, err := os.ReadFile(filepath.Join(root, "cmd", "holdfast", "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone := makeList(t, "CADDY")
+	for _, module := range modules(t) {
+		if !slices.Contains(linted, module) && !slices.Contains(alone, module) {
+			t.Errorf("neither MODULES nor LARGE_MODULES of the Makefile has %s", module)
+		}
+		if strings.HasPrefix(module, "drivers/") && !slices.Contains(tested, module) {
+			t.Errorf("neither TESTED_MODULES nor LARGE_MODULES of the Makefile has %s", module)
+		}
+		required := strings.Contains(string(command), " => ../../"+module+"\n")
+		if at := slices.Index(released, module); required && (at < 0 || at > slices.Index(released, "cmd/holdfast")) {
+			t.Errorf("release.sh does not release %s before cmd/holdfast, which requires it", module)
+		}
+	}
+}
+
+// makeList returns a list of the Makefile.
+func makeList(t *testing.T, name string) []string {
+	t.Helper()
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	oneLine := strings.ReplaceAll(string(makefile), "\\\n", " ")
+	list := regexp.MustCompile(`(?m)^` + name + ` := (.*)$`).FindStringSubmatch(oneLine)
+	if list == nil {
+		t.Fatalf("the Makefile has no %s", name)
+	}
+	var all []string
+	for _, word := range strings.Fields(list[1]) {
+		if word == "$(DRIVER_MODULES)" {
+			large := makeList(t, "LARGE_MODULES")
+			all = append(all, slices.DeleteFunc(driverModules(t), func(m string) bool { return slices.Contains(large, m) })...)
+		} else {
+			all = append(all, word)
+		}
+	}
+	return all
+}
+
+// driverModules returns the folders of the drivers that are modules of their own.
+func driverModules(t *testing.T) (all []string) {
+	t.Helper()
+	for _, module := range modules(t) {
+		if strings.HasPrefix(module, "drivers/") {
+			all = append(all, module)
+		}
+	}
+	return all
+}
+
+// make fuzz runs the fuzz tests of every module that has some.
+func TestFuzzedModules(t *testing.T) {
+	fuzzTest := regexp.MustCompile(`(?m)^func Fuzz`)
+	modules := map[string]bool{}
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && path != root && strings.HasPrefix(entry.Name(), "."):
+			return filepath.SkipDir
+		case entry.IsDir() || !strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err == nil && fuzzTest.Match(text) {
+			modules[moduleOf(filepath.Dir(path))] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := slices.Sorted(maps.Keys(modules))
+	if got := slices.Sorted(slices.Values(makeList(t, "FUZZED_MODULES"))); !slices.Equal(got, want) {
+		t.Errorf("FUZZED_MODULES has %q, and fuzz tests are in %q", got, want)
+	}
+}
+
+// moduleOf returns the folder of the module that a folder belongs to, relative to the root.
+func moduleOf(folder string) string {
+	for folder != root {
+		if _, err := os.Stat(filepath.Join(folder, "go.mod")); err == nil {
+			break
+		}
+		folder = filepath.Dir(folder)
+	}
+	relative, err := filepath.Rel(root, folder)
+	if err != nil {
+		return folder
+	}
+	return filepath.ToSlash(relative)
+}
+
+// Each fault of the track record that has a command names a package and tests as tools/before-fix.sh takes them.
+func TestTrackRecordHasCommands(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "tools", "track-record.tsv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit := regexp.MustCompile(`^(ONLY=\S+ )?[0-9a-f]{7}(, [0-9a-f]{7})*$`)
+	commands := 0
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Split(strings.TrimSuffix(line, "\n"), "\t") // promise, fault, means, fix, package, tests
+		switch {
+		case len(fields) != 6:
+			t.Errorf("a line has %d fields, want 6: %s", len(fields), line)
+			continue
+		case fields[0] == "promise":
+			continue
+		case !commit.MatchString(fields[3]):
+			t.Errorf("%q is no commit", fields[3])
+		case fields[4] == "":
+			continue
+		}
+		commands++
+		if _, err := os.Stat(filepath.Join(root, fields[4])); err != nil {
+			t.Errorf("there is no package %s", fields[4])
+		}
+		expression, _, _ := strings.Cut(fields[5], " ")
+		if _, err := regexp.Compile(expression); err != nil {
+			t.Error(err)
+		}
+	}
+	if commands < 20 {
+		t.Errorf("only %d faults have a command", commands)
+	}
+}

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# release-check.sh [BASE] checks what a release promises, of the commit that is checked out:
+#   - the command is the same, byte for byte, if it is built again in another folder, without what the first build has cached;
+#   - the library's API is compatible with that of BASE, a tag or commit: by default the last tag;
+#   - cmd/holdfast/THIRD_PARTY.md has the licence of every module in the command;
+#   - "go install" works with the commit that tools/release.sh would tag;
+#   - tools/goreleaser.yaml is valid, and a snapshot of the archives and packages can be made, if goreleaser is installed.
+# PLATFORMS names other systems to build for. CHECKS names some of the checks: build api licences install goreleaser.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+go=${GO:-go} base=${1:-} bin=$PWD/.cache/bin
+platforms=${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64}
+checks=${CHECKS:-build api licences install goreleaser}
+root=github.com/holdfast-go/holdfast
+apidiff=v0.0.0-20250620022241-b7579e27df2b
+work=$(mktemp -d "${TMPDIR:-/tmp}/holdfast-check-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+wanted() { case " $checks " in *" $1 "*) true ;; *) false ;; esac; }
+
+if wanted build; then
+	echo "the same bytes from $(git rev-parse --short HEAD), built twice with $("$go" env GOVERSION):"
+	git clone --quiet . "$work/first"
+	git clone --quiet . "$work/second/with a longer name"
+	build() { # FOLDER PLATFORM OUTPUT: the flags of tools/goreleaser.yaml
+		(cd "$1/cmd/holdfast" && CGO_ENABLED=0 GOFLAGS='' GOOS=${2%/*} GOARCH=${2#*/} "$go" build -trimpath -ldflags '-s -w' -o "$3" .)
+	}
+	for platform in $platforms; do
+		build "$work/first" "$platform" "$work/a"
+		GOCACHE=$work/cache build "$work/second/with a longer name" "$platform" "$work/b"
+		cmp "$work/a" "$work/b"
+		printf '%-14s %s\n' "$platform" "$(sha256sum <"$work/a" | cut -d' ' -f1)"
+	done
+fi
+
+if wanted api; then
+	# The tagged commits are beside the branch, so the last tag is the one with the highest version.
+	[ -n "$base" ] || base=$(git tag --list 'v[0-9]*' --sort=-version:refname --no-contains HEAD | head -n 1)
+	if [ -z "$base" ]; then
+		echo 'API: there is no tag to compare with; name a commit: make release-check BASE=COMMIT'
+	else
+		[ -x "$bin/apidiff" ] || GOBIN=$bin "$go" install golang.org/x/exp/cmd/apidiff@$apidiff
+		git clone --quiet . "$work/api"
+		git -C "$work/api" checkout --quiet --detach "$(git rev-parse "$base^{commit}")"
+		(cd "$work/api" && "$bin/apidiff" -m -w "$work/base.api" $root 2>/dev/null) # it names the internal packages that it leaves out
+		"$bin/apidiff" -m -w "$work/now.api" $root 2>/dev/null
+		# Packages in internal folders are nobody's API, nor are tests and tools.
+		incompatible=$("$bin/apidiff" -m -incompatible "$work/base.api" "$work/now.api" | grep -vE '/(internal|test|tools)/' || true)
+		if [ -z "$incompatible" ]; then
+			echo "API: compatible with $base"
+		else
+			echo "API: not compatible with $base:"
+			echo "$incompatible"
+			case $base in v[1-9]*) exit 1 ;; esac
+			echo 'Before version 1 that is allowed; the changelog must name it.'
+		fi
+	fi
+fi
+
+if wanted licences; then
+	"$go" run ./tools/licences -check
+	echo 'licences: cmd/holdfast/THIRD_PARTY.md has them all'
+fi
+
+if wanted install; then
+	next=v0.0.1-check
+	tools/release.sh --dry-run $next >"$work/release.log" 2>&1 || { cat "$work/release.log"; exit 1; }
+	echo "release.sh --dry-run: $(grep "^holdfast $next" "$work/release.log")"
+fi
+
+if wanted goreleaser; then
+	goreleaser=$(command -v goreleaser || ls "$bin/goreleaser" 2>/dev/null || true)
+	if [ -z "$goreleaser" ]; then
+		echo 'goreleaser: not installed, so tools/goreleaser.yaml is not checked'
+	else
+		"$goreleaser" check tools/goreleaser.yaml
+		"$goreleaser" release -f tools/goreleaser.yaml --snapshot --clean --skip=publish,ko,sbom
+		ls -l .cache/dist
+	fi
+fi
