@@ -265,33 +265,25 @@ func (c *checkup) collection(ctx context.Context) bool {
 
 // index examines the TTL index.
 func (c *checkup) index(ctx context.Context) bool {
-	var specs []mongo.IndexSpecification
+	var indexes []index
 	err := c.run(ctx, func(ctx context.Context) (err error) {
-		specs, err = c.l.majority.Indexes().ListSpecifications(ctx)
-		if hasCode(err, codeNamespaceNotFound) {
-			return nil
-		}
+		indexes, err = c.l.listIndexes(ctx)
 		return err
 	})
 	if err != nil {
 		c.failed(subjectIndex, driver.LevelDoubtful, err, "Grant the privilege listIndexes.")
 		return true
 	}
-	database, locks := c.l.majority.Database().Name(), c.l.majority.Name()
-	var retention *mongo.IndexSpecification
-	for i, spec := range specs {
-		switch field := soleField(spec.KeysDocument); {
-		case field == fieldExpiresAt:
-			retention = &specs[i]
-		case (field == fieldRenewedAt || field == fieldAcquiredAt) && spec.ExpireAfterSeconds != nil:
-			c.report(driver.Finding{Subject: subjectIndex, Level: driver.LevelWrong,
-				Detail: fmt.Sprintf("the index %s expires records by their field %s: it removes the records of locks that are held, and two holders "+
-					"can overlap", spec.Name, field),
-				Remedy:  "Drop the index. In mongosh:",
-				Command: command(database, doc{{Key: "dropIndexes", Value: locks}, {Key: "index", Value: spec.Name}})})
-			return true
-		}
+	if wrong := wrongTTL(indexes); wrong != nil {
+		c.report(driver.Finding{Subject: subjectIndex, Level: driver.LevelWrong,
+			Detail: fmt.Sprintf("the index %s expires records by %s: it removes the records of locks that are held, and two holders "+
+				"can overlap", wrong.Name, wrong.fields()),
+			Remedy:  "Drop the index. In mongosh:",
+			Command: c.l.dropIndex(wrong)})
+		return true
 	}
+	database, locks := c.l.majority.Database().Name(), c.l.majority.Name()
+	retention := retentionIndex(indexes)
 	wanted := c.l.retentionSeconds()
 	create := docOf("createIndexes", locks)
 	create = append(create, field("indexes", list{doc{field("key", docOf(fieldExpiresAt, 1)), field("name", indexName),
@@ -302,14 +294,14 @@ func (c *checkup) index(ctx context.Context) bool {
 			Detail:  "there is no TTL index: the records of locks that nobody uses any more stay forever",
 			Remedy:  "Grant createIndex, so that the next start of a program makes the index, or make it in mongosh:",
 			Command: command(database, create)})
-	case retention.ExpireAfterSeconds == nil:
+	case !retention.removes():
 		c.report(driver.Finding{Subject: subjectIndex, Level: driver.LevelDoubtful,
 			Detail: fmt.Sprintf("the index %s on %s has no expireAfterSeconds: the records of locks that nobody uses any more stay forever",
 				retention.Name, fieldExpiresAt),
 			Remedy:  "Drop the index; the next start of a program makes the right one. In mongosh:",
-			Command: command(database, doc{field("dropIndexes", locks), field("index", retention.Name)})})
-	case *retention.ExpireAfterSeconds != wanted:
-		have := time.Duration(*retention.ExpireAfterSeconds) * time.Second
+			Command: c.l.dropIndex(retention)})
+	case retention.after() != c.l.config.retention:
+		have := retention.after()
 		c.report(driver.Finding{Subject: subjectIndex, Level: driver.LevelDoubtful,
 			Detail: fmt.Sprintf("the index removes records %s after their expiry, and the URL wants %s: data and last holders are kept for "+
 				"another time than expected",

@@ -107,4 +107,10 @@
 // documents long after their expiry ([WithRetention]); correctness and takeover never depend
 // on it. After a removal the next token is the server's time in milliseconds, which is
 // greater than the last token unless the server's clock stepped back behind it.
+//
+// Every other TTL index would remove the records of held locks, and a second holder would be granted
+// such a lock: one on another field, nested or of an array, or on several. [New] and [Open] refuse it,
+// in whatever order the indexes were made, with the command that drops it. They look once, and only a
+// user with the privilege listIndexes can. An index that appears while programs run is found by
+// [Locker.Check] and at the next start.
 package mongo

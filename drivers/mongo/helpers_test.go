@@ -146,3 +146,12 @@ func commandNames(commands []bson.Raw) []string {
 
 // errOf is the error of a call, or are the errors of a batch.
 func errOf[R, E any](_ R, err E) E { return err }
+
+// firstField is the name of a command.
+func firstField(key bson.Raw) string {
+	first, err := key.IndexErr(0)
+	if err != nil {
+		return ""
+	}
+	return first.Key()
+}

@@ -41,40 +41,90 @@ func (l *Locker) ensureIndex(ctx context.Context) error {
 // tryEnsureIndex creates the TTL index, or compares the existing one. The index only removes abandoned records,
 // so missing privileges are a warning.
 func (l *Locker) tryEnsureIndex(ctx context.Context) error {
-	specs, err := l.majority.Indexes().ListSpecifications(ctx)
-	if err != nil && !hasCode(err, codeNamespaceNotFound) {
+	indexes, err := l.listIndexes(ctx)
+	if err != nil {
 		return l.warnUnauthorized(ctx, err)
 	}
-	for _, spec := range specs {
-		switch soleField(spec.KeysDocument) {
-		case fieldExpiresAt:
-			return l.compareIndex(ctx, spec)
-		case fieldRenewedAt, fieldAcquiredAt:
-			if spec.ExpireAfterSeconds != nil {
-				// Promise 1: the record of a held lock must not disappear.
-				return driver.Invalid("TTL index "+spec.Name+" of "+l.namespace(), "on another field than "+fieldExpiresAt,
-					"dropped: it would remove locks that are held")
-			}
-		}
+	if wrong := wrongTTL(indexes); wrong != nil {
+		return driver.Invalid("TTL index "+wrong.Name+" of "+l.namespace(), "on "+wrong.fields(),
+			"dropped: it would remove the records of locks that are held; in mongosh: "+l.dropIndex(wrong))
+	}
+	if own := retentionIndex(indexes); own != nil {
+		return l.compareIndex(ctx, own)
 	}
 	return l.createIndex(ctx)
 }
 
-// soleField returns the field of an index on one field. The server expires documents by such
-// indexes only.
-func soleField(key bson.Raw) string {
-	if _, err := key.IndexErr(1); err == nil {
-		return ""
-	}
-	return firstField(key)
+// index is an index as the server lists it. The Go driver's own type fails for an expireAfterSeconds that is no int32.
+type index struct {
+	Name string        `bson:"name"`
+	Key  bson.Raw      `bson:"key"`
+	TTL  bson.RawValue `bson:"expireAfterSeconds"` // of any number type; zero if the index removes nothing
 }
 
-func firstField(key bson.Raw) string {
-	first, err := key.IndexErr(0)
-	if err != nil {
-		return ""
+// listIndexes returns all indexes of the collection. If there is no collection, there are none.
+func (l *Locker) listIndexes(ctx context.Context) (all []index, err error) {
+	cursor, err := l.majority.Indexes().List(ctx)
+	if err == nil {
+		err = cursor.All(ctx, &all)
 	}
-	return first.Key()
+	if hasCode(err, codeNamespaceNotFound) {
+		return nil, nil
+	}
+	return all, err
+}
+
+// wrongTTL returns a TTL index on anything but expiresAt alone, or nil. Any other date does not say when a lease ends. Of
+// arrays the server takes the least date, and it follows hidden and partial indexes, too.
+//
+// Promise 1: the record of a held lock must not disappear.
+func wrongTTL(indexes []index) *index {
+	for i, x := range indexes {
+		if x.removes() && !x.onExpiry() {
+			return &indexes[i]
+		}
+	}
+	return nil
+}
+
+// retentionIndex returns the index on expiresAt that decides when records are removed, or nil. Several can differ in their
+// direction or filter; the shortest time counts.
+func retentionIndex(indexes []index) (best *index) {
+	for i, x := range indexes {
+		if x.onExpiry() && (best == nil || x.removes() && (!best.removes() || x.after() < best.after())) {
+			best = &indexes[i]
+		}
+	}
+	return best
+}
+
+// removes reports whether the server removes documents by the index.
+func (x *index) removes() bool { return !x.TTL.IsZero() }
+
+// after is how long after the date in its field the server removes a document.
+func (x *index) after() time.Duration {
+	seconds, _ := x.TTL.AsInt64OK()
+	return time.Duration(seconds) * time.Second
+}
+
+// onExpiry reports whether the index orders the documents by expiresAt, and by nothing else.
+func (x *index) onExpiry() bool {
+	elements, err := x.Key.Elements()
+	return err == nil && len(elements) == 1 && elements[0].Key() == fieldExpiresAt && elements[0].Value().IsNumber()
+}
+
+// fields describes what the index is on.
+func (x *index) fields() string {
+	elements, _ := x.Key.Elements()
+	if len(elements) == 1 && elements[0].Value().IsNumber() {
+		return elements[0].Key()
+	}
+	return x.Key.String()
+}
+
+// dropIndex returns the command in mongosh that drops an index.
+func (l *Locker) dropIndex(x *index) string {
+	return command(l.majority.Database().Name(), doc{field("dropIndexes", l.majority.Name()), field("index", x.Name)})
 }
 
 func (l *Locker) createIndex(ctx context.Context) error {
@@ -95,25 +145,25 @@ func (l *Locker) createIndex(ctx context.Context) error {
 }
 
 // compareIndex logs a difference, or corrects it with [WithIndexUpdate].
-func (l *Locker) compareIndex(ctx context.Context, spec mongo.IndexSpecification) error {
+func (l *Locker) compareIndex(ctx context.Context, own *index) error {
 	have := "none"
-	if spec.ExpireAfterSeconds != nil {
-		if *spec.ExpireAfterSeconds == l.retentionSeconds() {
+	if own.removes() {
+		if own.after() == l.config.retention {
 			return nil
 		}
-		have = (time.Duration(*spec.ExpireAfterSeconds) * time.Second).String()
+		have = own.after().String()
 	}
 	if !l.config.updateIndex {
 		l.warn(ctx, "the TTL index has another retention; use WithIndexUpdate to change it",
-			"index", spec.Name, "retention", have, "wanted", l.config.retention.String())
+			"index", own.Name, "retention", have, "wanted", l.config.retention.String())
 		return nil
 	}
 	err := l.majority.Database().RunCommand(ctx, doc{
 		{Key: "collMod", Value: l.majority.Name()},
-		{Key: "index", Value: doc{{Key: "name", Value: spec.Name}, {Key: "expireAfterSeconds", Value: l.retentionSeconds()}}},
+		{Key: "index", Value: doc{{Key: "name", Value: own.Name}, {Key: "expireAfterSeconds", Value: l.retentionSeconds()}}},
 	}).Err()
 	if err != nil {
-		return fmt.Errorf("change the retention of index %s from %s to %v: %w", spec.Name, have, l.config.retention, err)
+		return fmt.Errorf("change the retention of index %s from %s to %v: %w", own.Name, have, l.config.retention, err)
 	}
 	return nil
 }

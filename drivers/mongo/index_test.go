@@ -57,7 +57,7 @@ func TestIndex(t *testing.T) {
 		Options: options.Index().SetExpireAfterSeconds(10)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(ctx, other); err == nil || !strings.Contains(err.Error(), "remove locks") {
+	if _, err := New(ctx, other); err == nil || !strings.Contains(err.Error(), "remove the records of locks that are held") {
 		t.Errorf("got %v, want a refusal", err)
 	}
 }
