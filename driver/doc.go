@@ -20,7 +20,8 @@
 //     must act.
 //  5. Call [Register] in an init function with a [Description], so that holdfast.Open finds
 //     the driver by the scheme of a URL, and messages hide its secrets. [CheckParams] refuses
-//     URL parameters that the driver does not know.
+//     URL parameters that the driver does not know, and [ValidatePlace], [ValidateFolder] and [ValidateURLEnds] typos
+//     that would make other locks.
 //  6. Call lockertest.Run from one test. It checks every clause of this contract and
 //     quotes the clause that the driver breaks.
 //

@@ -210,7 +210,7 @@ func childOf(node *kong.Node, name string) *kong.Node {
 // namesOf reads names of locks. An error means that there are none to complete.
 func namesOf(backend, prefix string) (names []string) {
 	if backend == "" {
-		backend = os.Getenv(envBackend)
+		backend = strings.TrimSpace(os.Getenv(envBackend)) // as app.setBackend does
 	}
 	backend, err := chooseBackend(backend, true) // only a user at a terminal completes
 	if err != nil || isMemory(backend) {

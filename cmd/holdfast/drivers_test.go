@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"go/format"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -158,6 +159,38 @@ func TestDescriptionsAreComplete(t *testing.T) {
 		}
 		if d.TestURL == "" {
 			t.Errorf("%s does not say how a test opens it", d.Name)
+		}
+	}
+}
+
+// What a mistake leaves in a URL makes no other locks, whatever the backend is: every driver refuses it before it asks a server.
+func TestTyposMakeNoOtherLocks(t *testing.T) {
+	urls := map[string]string{"azblob": "azblob://emulator/locks",
+		"dynamodb": "dynamodb://locks?region=eu-central-1", "file": "file:" + t.TempDir(),
+		"gs": "gs://locks/app", "mongodb": "mongodb://127.0.0.1:1/app", "postgres": "postgres://127.0.0.1:1/app", "s3": "s3://locks/app"}
+	for _, d := range driver.Drivers() {
+		if d.Reach == driver.ReachProcess {
+			continue
+		}
+		base, query, _ := strings.Cut(urls[d.Schemes[0]], "?")
+		if base == "" {
+			t.Errorf("no URL of %s", d.Name)
+		}
+		for _, typo := range []string{"\n", "\r\n", "\t", " ", "\u00a0", "\u3000", "\u200b", "\ufeff", "\x7f", "#x"} {
+			for _, written := range []string{typo, url.PathEscape(typo)} {
+				if written == "%23x" && d.Schemes[0] == "file" {
+					continue // a folder's name may have a #
+				}
+				for _, open := range []driver.Opener{driver.Open, driver.OpenForReading, driver.OpenForCheck} {
+					l, err := open(t.Context(), base+written+"?"+query)
+					if err == nil {
+						_ = l.Close(t.Context())
+					}
+					if !errors.Is(err, driver.ErrInvalid) {
+						t.Errorf("%s%q: %v", base, written, err)
+					}
+				}
+			}
 		}
 	}
 }

@@ -183,9 +183,6 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	if file, ok := stderr.(*os.File); ok {
 		a.interactive = isTerminal(file)
 	}
-	if flags.Backend != os.Getenv(envBackend) {
-		a.backendFlag = flags.Backend
-	}
 	if err := a.setBackend(flags.Backend, strings.Fields(parsed.Command())[0]); err != nil {
 		log.errorf("%v", err)
 		return codeUsage
@@ -224,6 +221,12 @@ func (a *app) setBackend(given, command string) (err error) {
 	switch command {
 	case "version", "help", "completion", "man":
 		return nil
+	}
+	if given != os.Getenv(envBackend) {
+		a.backendFlag = given
+	} else if trimmed := strings.TrimSpace(given); trimmed != given {
+		a.log.infof("white space at the ends of %s is left out", envBackend)
+		given = trimmed
 	}
 	if a.backend, err = chooseBackend(given, a.interactive); err != nil {
 		return err

@@ -200,6 +200,9 @@ func parseURL(rawURL string) (dir string, opts []Option, err error) {
 	if dir == "" || strings.ContainsRune(dir, 0) {
 		return bad("without a folder")
 	}
+	if err := driver.ValidateFolder("URL folder", dir); err != nil {
+		return "", nil, err
+	}
 	if strings.HasPrefix(dir, "~") {
 		return "", nil, driver.Invalid("URL", "with a folder that begins with ~",
 			"written with $HOME: no shell expands ~ there (file:./~ is a folder of that name)")
@@ -319,6 +322,9 @@ func bareLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
 	}
 	if dir == "" {
 		return nil, driver.Invalid("folder", `""`, "the path of a folder")
+	}
+	if err := driver.ValidateFolder("folder", filepath.ToSlash(dir)); err != nil {
+		return nil, err
 	}
 	abs, err := filepath.Abs(dir) // the program may change its working directory
 	if err != nil {

@@ -111,6 +111,36 @@ func TestRelativeFolder(t *testing.T) {
 	}
 }
 
+// A folder with a typo in its name would be another folder, with other locks.
+func TestTyposMakeNoOtherFolder(t *testing.T) {
+	dir := t.TempDir()
+	for _, typo := range []string{"\n", "\r\n", "\t", " ", "\u00a0", "\u3000", "\u200b", "\ufeff", "\x7f", "\x85", " /x"} {
+		for what, open := range map[string]func() (driver.Locker, error){
+			"escaped": func() (driver.Locker, error) {
+				return driver.Open(t.Context(), "file:"+filepath.ToSlash(dir)+"/a"+url.PathEscape(typo))
+			},
+			"literal": func() (driver.Locker, error) {
+				return driver.Open(t.Context(), "file:"+filepath.ToSlash(dir)+"/a"+typo)
+			},
+			"New": func() (driver.Locker, error) {
+				l, err := New(filepath.Join(dir, "a"+typo))
+				return l, err
+			},
+		} {
+			l, err := open()
+			if err == nil {
+				_ = l.Close(t.Context())
+			}
+			if !errors.Is(err, driver.ErrInvalid) {
+				t.Errorf("%s with %q: %v, want an invalid folder", what, typo, err)
+			}
+		}
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("there are %v, %v", entries, err)
+	}
+}
+
 // FuzzURL checks that each folder has a URL, and that each other URL leads to a folder or is an
 // *InvalidError that shows no password.
 func FuzzURL(f *testing.F) {
@@ -119,7 +149,8 @@ func FuzzURL(f *testing.F) {
 	f.Add("/~", "file:~/x?retention=1ns")
 	f.Add("//host/share", "file:%zz?%zz#")
 	f.Fuzz(func(t *testing.T, folder, rest string) {
-		if strings.HasPrefix(folder, "/") && !strings.HasPrefix(folder, "//") && !strings.Contains(folder, "\x00") && runtime.GOOS != "windows" {
+		if strings.HasPrefix(folder, "/") && !strings.HasPrefix(folder, "//") && driver.ValidateFolder("folder", folder) == nil &&
+			runtime.GOOS != "windows" {
 			u := url.URL{Scheme: "file", OmitHost: true, Path: folder}
 			if got, _, err := parseURL(strings.ReplaceAll(u.String(), "$", "%24")); err != nil || got != folder {
 				t.Errorf("%s: folder %q, error %v; want %q", &u, got, err, folder)

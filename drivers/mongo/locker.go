@@ -204,6 +204,9 @@ func New(ctx context.Context, collection *mongo.Collection, opts ...Option) (*Lo
 	case config.monitor != nil:
 		return nil, connectError(driver.Invalid("monitor", "of commands", "an option of Open: the client given to New has its own"))
 	}
+	if err := checkCollectionNames(collection); err != nil {
+		return nil, connectError(err)
+	}
 	l := newLocker(collection, config)
 	if err := l.begin(ctx); err != nil {
 		return nil, err

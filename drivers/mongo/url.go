@@ -86,6 +86,9 @@ type target struct {
 
 // parseURL reads this driver's parameters; the Go driver parses the rest.
 func parseURL(rawURL string) (*target, error) {
+	if err := driver.ValidateURLEnds(rawURL); err != nil {
+		return nil, err
+	}
 	t := &target{collection: DefaultCollection}
 	base, query, _ := strings.Cut(rawURL, "?")
 	if !strings.Contains(rawURL, "@") && !validPorts(base) { // a later error would quote the options, which may contain a part of a password
@@ -103,6 +106,9 @@ func parseURL(rawURL string) (*target, error) {
 	}
 	if t.database = databaseOf(base); t.database == "" {
 		return nil, driver.Invalid("URL", "without a database", "of the form mongodb://HOSTS/DATABASE?OPTIONS")
+	}
+	if err := checkNames("URL database", "URL parameter "+paramCollection, t.database, t.collection); err != nil {
+		return nil, err
 	}
 	uri := base + "?" + rest
 	t.client = options.Client().ApplyURI(uri)

@@ -245,11 +245,11 @@ func TestTableName(t *testing.T) {
 	at := postgrestest.URL(t)
 	c := client(t, at)
 	run(t, c, `CREATE SCHEMA "Team One"`)
-	named := open(t, with(at, "schema=Team%20One", `table=my%22locks`))
+	named := open(t, with(at, "schema=Team%20One", "table=my%20Locks.x"))
 	plain := open(t, at)
 	acquire(t, named, request("job", "first"))
 	acquire(t, plain, request("job", "second"))
-	if n := scan[int](t, c, `SELECT count(*)::int FROM "Team One"."my""locks"`); n != 1 {
+	if n := scan[int](t, c, `SELECT count(*)::int FROM "Team One"."my Locks.x"`); n != 1 {
 		t.Errorf("%d rows", n)
 	}
 	run(t, c, `CREATE TABLE "Team One".holdfast_locks (id int)`)

@@ -113,13 +113,13 @@ func newConfig(opts []Option) (config, error) {
 	return c, checkIdentifier(paramTable, c.table.name)
 }
 
-// checkIdentifier refuses what the server would cut or refuse.
+// checkIdentifier refuses what the server would cut or refuse, and typos: the table is made if it is missing.
 func checkIdentifier(field, name string) error {
 	const longest = 63
 	if !utf8.ValidString(name) || name == "" || len(name) > longest || strings.Contains(name, "\x00") {
 		return driver.Invalid(field, driver.Quote(name), fmt.Sprintf("a name of 1 to %d bytes", longest))
 	}
-	return nil
+	return driver.ValidatePlace(field, name, "")
 }
 
 // maxConnections is how many connections a Locker has that New or NewDB makes. Renewals are sent in batches.
@@ -189,6 +189,9 @@ func connectError(err error) error {
 func newLocker(poolConfig *pgxpool.Config, config config) (*Locker, error) {
 	l := &Locker{config: config, sql: statementsFor(config.table, config.history), id: rand.Text(), done: make(chan struct{})}
 	dial := poolConfig.ConnConfig
+	if err := driver.ValidatePlace("database", dial.Database, ""); err != nil { // of the URL, or of PGDATABASE
+		return nil, connectError(err)
+	}
 	if dial.RuntimeParams["application_name"] == "" {
 		dial.RuntimeParams["application_name"] = "holdfast"
 	}

@@ -68,6 +68,11 @@ func connect(rawURL string, opts []Option) (*Locker, error) {
 // takeParams takes this driver's parameters from a URL. rest is for pgx.
 func takeParams(rawURL string) (rest string, own []Option, err error) {
 	base, query, _ := strings.Cut(rawURL, "?")
+	for _, text := range []string{rawURL, base} { // without a query pgx would leave out what is at the end of base
+		if err := driver.ValidateURLEnds(text); err != nil {
+			return "", nil, err
+		}
+	}
 	scheme, address, _ := strings.Cut(base, ":")
 	base = strings.ToLower(scheme) + ":" + address
 	if !hasScheme(base) {
@@ -78,6 +83,9 @@ func takeParams(rawURL string) (rest string, own []Option, err error) {
 	}
 	if err := checkPorts(base); err != nil {
 		return "", nil, err
+	}
+	if strings.Contains(rawURL, "#") { // pgx would leave out what follows it
+		return "", nil, malformedURL("# must be percent-encoded (%23)")
 	}
 	var kept []string
 	for pair := range strings.SplitSeq(query, "&") {
