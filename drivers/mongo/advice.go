@@ -16,6 +16,8 @@ func addAdvice(err error, namespace string) error {
 	switch {
 	case hasCode(err, codeUnauthorized):
 		return denied(err, namespace)
+	case refusedByRule(err):
+		return adviseRule(err, namespace)
 	case hasCode(err, codeAuthenticationFailed):
 		return fmt.Errorf("%w; check user, password and authSource", err)
 	case strings.Contains(err.Error(), "requires at least"): // the Go driver's text for a server that is too old

@@ -252,17 +252,6 @@ func (c *checkup) majorityWrite(ctx context.Context) bool {
 	return true
 }
 
-// collection examines the collection of the locks.
-func (c *checkup) collection(ctx context.Context) bool {
-	if err := c.run(ctx, c.l.checkCollection); err != nil {
-		c.failed(subjectCollection, driver.LevelWrong, err, "Name another collection in the URL parameter "+paramCollection+
-			", in all programs at the same time; or rename this one while no program runs.")
-		return true
-	}
-	c.ok(subjectCollection, "%s is an ordinary collection, or will become one", c.l.namespace())
-	return true
-}
-
 // index examines the TTL index.
 func (c *checkup) index(ctx context.Context) bool {
 	var indexes []index

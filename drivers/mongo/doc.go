@@ -113,4 +113,8 @@
 // in whatever order the indexes were made, with the command that drops it. They look once, and only a
 // user with the privilege listIndexes can. An index that appears while programs run is found by
 // [Locker.Check] and at the next start.
+//
+// So is a unique index that can refuse the records of locks. It must have _id among its fields. A validator
+// of the collection may refuse them, too: New logs that, and Check reports it. An acquire that such a
+// rule refuses matches [driver.ErrDenied].
 package mongo

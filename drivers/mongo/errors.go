@@ -27,6 +27,7 @@ const (
 	codeShutdownInProgress        = 91
 	codeUnsatisfiableWriteConcern = 100
 	codeCommandNotSupported       = 115
+	codeDocumentValidationFailure = 121
 	codePrimarySteppedDown        = 189
 	codeAPIStrict                 = 323
 	codeNotWritablePrimary        = 10107
@@ -60,6 +61,11 @@ func explain(err error, ids []string, namespace string) error {
 // withoutDetails drops the server's details of a document that failed validation. They may
 // quote the lease ID of another program.
 func withoutDetails(err error) error {
+	var reply mongo.CommandError
+	if errors.As(err, &reply) && reply.Code == codeDocumentValidationFailure {
+		reply.Raw = nil
+		return reply
+	}
 	var failed mongo.WriteException
 	if !errors.As(err, &failed) {
 		return err

@@ -49,6 +49,9 @@ func (l *Locker) tryEnsureIndex(ctx context.Context) error {
 		return driver.Invalid("TTL index "+wrong.Name+" of "+l.namespace(), "on "+wrong.fields(),
 			"dropped: it would remove the records of locks that are held; in mongosh: "+l.dropIndex(wrong))
 	}
+	if unique := uniqueRule(indexes); unique != nil {
+		return l.refuseUnique(unique)
+	}
 	if own := retentionIndex(indexes); own != nil {
 		return l.compareIndex(ctx, own)
 	}
@@ -57,9 +60,14 @@ func (l *Locker) tryEnsureIndex(ctx context.Context) error {
 
 // index is an index as the server lists it. The Go driver's own type fails for an expireAfterSeconds that is no int32.
 type index struct {
-	Name string        `bson:"name"`
-	Key  bson.Raw      `bson:"key"`
-	TTL  bson.RawValue `bson:"expireAfterSeconds"` // of any number type; zero if the index removes nothing
+	Name   string        `bson:"name"`
+	Key    bson.Raw      `bson:"key"`
+	TTL    bson.RawValue `bson:"expireAfterSeconds"` // of any number type; zero if the index removes nothing
+	Filter bson.Raw      `bson:"partialFilterExpression"`
+
+	Unique        bson.RawValue `bson:"unique"`
+	PrepareUnique bson.RawValue `bson:"prepareUnique"` // of an index that is about to become unique
+	Sparse        bson.RawValue `bson:"sparse"`
 }
 
 // listIndexes returns all indexes of the collection. If there is no collection, there are none.

@@ -390,7 +390,7 @@ func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) e
 	// A release may have been applied although the read that follows is denied. An acquire, too, if the Go driver
 	// repeated it after a lost answer and the right was revoked in between. No caller can see that repetition, and the
 	// lock is then taken for one TTL, so the usual cause decides: the user never had the right.
-	denied := hasCode(err, codeUnauthorized, codeAuthenticationFailed) && ctx.Err() == nil && o.verb != "release"
+	denied := (hasCode(err, codeUnauthorized, codeAuthenticationFailed) || refusedByRule(err)) && ctx.Err() == nil && o.verb != "release"
 	if err == nil {
 		return nil
 	}

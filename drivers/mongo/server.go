@@ -43,12 +43,14 @@ func (l *Locker) checkServer(ctx context.Context) error {
 	if err := l.checkDirect(hello); err != nil {
 		return err
 	}
-	if err := l.checkCollection(ctx); err != nil {
+	validator, err := l.checkCollection(ctx)
+	if err != nil {
 		return err
 	}
 	if l.forReading {
 		return nil
 	}
+	l.warnOfValidator(ctx, validator)
 	return l.dryRunAcquire(ctx)
 }
 
@@ -143,28 +145,30 @@ func unsupportedHost(addr string) string {
 
 // checkCollection refuses a collection in which locks are not safe. Under a collation two
 // names can share an _id ("a" and "A"). A capped collection removes its oldest documents, also
-// those of held locks.
-func (l *Locker) checkCollection(ctx context.Context) error {
+// those of held locks. It returns the collection's validator, or nil.
+func (l *Locker) checkCollection(ctx context.Context) (validator bson.Raw, err error) {
 	found, err := l.majority.Database().ListCollectionSpecifications(ctx, docOf("name", l.majority.Name()))
 	if hasCode(err, codeUnauthorized) {
-		return nil // the user may only use the collection itself, which cannot be checked then
+		return nil, nil // the user may only use the collection itself, which cannot be checked then
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, spec := range found {
 		if spec.Type != "" && spec.Type != "collection" {
-			return driver.Invalid("collection "+l.namespace(), "a "+spec.Type, "an ordinary collection")
+			return nil, driver.Invalid("collection "+l.namespace(), "a "+spec.Type, "an ordinary collection")
 		}
 		// Promise 1: the record of a held lock must not disappear.
 		if capped, _ := spec.Options.Lookup("capped").BooleanOK(); capped {
-			return driver.Invalid("collection "+l.namespace(), "capped", "not capped: a capped collection would remove locks that are held")
+			return nil, driver.Invalid("collection "+l.namespace(), "capped", "not capped: a capped collection would remove locks that are held")
 		}
 		if locale, ok := spec.Options.Lookup("collation", "locale").StringValueOK(); ok && locale != "simple" {
-			return driver.Invalid("collection "+l.namespace(), "with collation "+locale, "without a collation: two names could compare as equal")
+			return nil, driver.Invalid("collection "+l.namespace(), "with collation "+locale,
+				"without a collation: two names could compare as equal")
 		}
+		validator = validatorOf(spec.Options)
 	}
-	return nil
+	return validator, nil
 }
 
 // dryRunAcquire sends the acquire command in a form that matches and inserts nothing. A server
