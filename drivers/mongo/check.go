@@ -312,37 +312,6 @@ func urlDuration(d time.Duration) string {
 	return driver.FormatDuration(d)
 }
 
-// hints examines the collections by which a release wakes waiters. It makes none.
-func (c *checkup) hints(ctx context.Context) bool {
-	if c.l.config.wake != WakeHints {
-		c.ok(subjectHints, "not used: the URL has wake=%s", string(c.l.config.wake))
-		return true
-	}
-	var found []mongo.CollectionSpecification
-	err := c.run(ctx, func(ctx context.Context) (err error) {
-		named := bson.Regex{Pattern: "^" + regexp.QuoteMeta(c.l.majority.Name()+hintsSuffix) + "[0-9a-f]$"}
-		found, err = c.l.majority.Database().ListCollectionSpecifications(ctx, docOf("name", named))
-		return err
-	})
-	if err != nil {
-		c.failed(subjectHints, driver.LevelDoubtful, err, "Grant the user the role readWrite on the database.")
-		return true
-	}
-	for _, spec := range found {
-		if capped, _ := spec.Options.Lookup("capped").BooleanOK(); capped {
-			continue
-		}
-		c.report(driver.Finding{Subject: subjectHints, Level: driver.LevelDoubtful,
-			Detail:  fmt.Sprintf("the collection %s is not capped, so no process can follow it: its waiters poll", spec.Name),
-			Remedy:  "Drop it: the next waiter makes it anew. If it has data of another program, move them first. In mongosh:",
-			Command: command(c.l.majority.Database().Name(), docOf("drop", spec.Name))})
-		return true
-	}
-	c.ok(subjectHints, "a release wakes the next waiter; %d of %d collections of hints exist, the others are made when needed", len(found),
-		hintsCollections)
-	return true
-}
-
 // changeStream opens a stream and closes it.
 func (c *checkup) changeStream(ctx context.Context) bool {
 	if c.standalone {

@@ -21,6 +21,7 @@ const (
 	codeMaxTimeMSExpired          = 50
 	codeCommandNotFound           = 59
 	codeWriteConcernTimeout       = 64
+	codeInvalidNamespace          = 73
 	codeUnknownWriteConcern       = 79
 	codeIndexOptionsConflict      = 85
 	codeIndexKeyConflict          = 86
@@ -29,6 +30,7 @@ const (
 	codeCommandNotSupported       = 115
 	codeDocumentValidationFailure = 121
 	codePrimarySteppedDown        = 189
+	codeNoQueryPlan               = 291 // of the parameter notablescan
 	codeAPIStrict                 = 323
 	codeNotWritablePrimary        = 10107
 	codeInterruptedAtShutdown     = 11600

@@ -18,7 +18,7 @@ const (
 	// it.
 	streamTimeout = 10 * time.Second
 	// retryPermanent is the backoff after a failure that a person must resolve, by granting a
-	// privilege or making a standalone server a replica set.
+	// privilege, making a standalone server a replica set, or changing a setting or a name.
 	retryPermanent = 10 * time.Minute
 )
 
@@ -198,6 +198,6 @@ func leastBackoff(err error) time.Duration {
 
 // isPermanent reports whether a retry is unlikely to help.
 func isPermanent(err error) bool {
-	return hasCode(err, codeUnauthorized, codeCommandNotFound, codeCommandNotSupported, codeAPIStrict, codeUnrecognizedStage,
-		codeOnlyOnReplicaSets)
+	return hasCode(err, codeUnauthorized, codeCommandNotFound, codeInvalidNamespace, codeCommandNotSupported, codeNoQueryPlan,
+		codeAPIStrict, codeUnrecognizedStage, codeOnlyOnReplicaSets)
 }
