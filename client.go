@@ -83,8 +83,10 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Record, erro
 // Break makes the backend refuse the present holder's renewals from now on. The lock becomes
 // free when its lease expires, so that two holders never overlap. Breaking a free lock is no
 // error. target is the holder to break, [BreakToken] of its token: if another holds the lock, nothing
-// happens and the error is a *[HeldError]. [BreakAnybody] breaks whoever holds it. The zero target is an
-// error. The error matches [errors.ErrUnsupported] if the backend cannot break locks.
+// happens and the error is a *[HeldError]. [BreakUnknown] is the holder whose token the backend does not know.
+// [BreakAnybody] breaks whoever holds the lock. The zero target is an error. The error matches
+// [errors.ErrUnsupported] if the backend cannot break locks. A lock whose lease never ends
+// ([Record].Endless) becomes free at once.
 //
 // [driver.Breaker] also has the method BreakNow, which frees the lock at once and voids promise 1.
 func (c *Client) Break(ctx context.Context, name string, target BreakTarget) error {
@@ -165,7 +167,7 @@ type (
 	HeldError = driver.HeldError
 	// InvalidError names the argument that is not allowed, its value, and what is allowed.
 	InvalidError = driver.InvalidError
-	// BreakTarget says whose lease [Client.Break] breaks; see [BreakToken] and [BreakAnybody].
+	// BreakTarget says whose lease [Client.Break] breaks; see [BreakToken], [BreakUnknown] and [BreakAnybody].
 	BreakTarget = driver.BreakTarget
 	// OpError names the operation, the lock and the backend of a failure; see [driver.OpError].
 	OpError = driver.OpError
@@ -177,6 +179,10 @@ type (
 
 // BreakToken is the holder with a token: the one that somebody has seen. A later holder is left alone.
 func BreakToken(token uint64) BreakTarget { return driver.BreakToken(token) }
+
+// BreakUnknown is the holder whose token the backend does not know: somebody took the lease with another program, or
+// acquired the lock a moment ago. A holder with a token is left alone.
+func BreakUnknown() BreakTarget { return driver.BreakUnknown() }
 
 // BreakAnybody is whoever holds the lock when the backend gets the request.
 func BreakAnybody() BreakTarget { return driver.BreakAnybody() }

@@ -56,7 +56,8 @@
 //     in the future. A Client takes such a lock over by compare-and-set when it has seen the same
 //     holder without a renewal for the holder's whole TTL. All calls of the Client share what it
 //     has seen. (Azure Blob Storage needs no such takeover: the service's own clock, which does
-//     not step back, ends the leases.)
+//     not step back, ends every lease that Holdfast takes. A lease without an end, which another
+//     program or a person has taken there, keeps the lock until somebody releases or breaks it.)
 //
 // With [WithShared], exclusion is that of one writer from all others, and each reader is a holder in the sense of the other
 // promises. Every grant has a greater token than all before it, so a writer's exceeds those of all earlier readers, and the

@@ -7,8 +7,8 @@ import (
 
 // BreakTarget says whose lease a [Breaker] breaks. The zero value names nobody, and is refused.
 type BreakTarget struct {
-	token   uint64
-	anybody bool
+	token            uint64
+	anybody, unknown bool
 }
 
 // BreakToken is the holder with a token: the one that somebody has seen. A later holder is left alone. Token 0
@@ -18,16 +18,23 @@ func BreakToken(token uint64) BreakTarget { return BreakTarget{token: token} }
 // BreakAnybody is whoever holds the lock when the backend gets the request.
 func BreakAnybody() BreakTarget { return BreakTarget{anybody: true} }
 
-// Token returns the token of the holder to break, and false if it is anybody's or nobody's.
-func (t BreakTarget) Token() (token uint64, only bool) { return t.token, t.token != 0 }
+// BreakUnknown is the holder whose token the backend does not know: somebody took the lease with another program, or
+// acquired the lock a moment ago. A holder with a token is left alone.
+func BreakUnknown() BreakTarget { return BreakTarget{unknown: true} }
 
-// String returns "token 7", "anybody" or "nobody".
+// Token returns the token of the holder to break, and false if it is anybody's or nobody's. That of [BreakUnknown] is
+// 0, which no holder has.
+func (t BreakTarget) Token() (token uint64, only bool) { return t.token, t.token != 0 || t.unknown }
+
+// String returns "token 7", "anybody", "unknown holder" or "nobody".
 func (t BreakTarget) String() string {
 	switch {
 	case t.anybody:
 		return "anybody"
 	case t.token != 0:
 		return fmt.Sprintf("token %d", t.token)
+	case t.unknown:
+		return "unknown holder"
 	default:
 		return "nobody"
 	}
@@ -36,7 +43,7 @@ func (t BreakTarget) String() string {
 // ValidateBreak checks the arguments of a [Breaker] against a backend's limits. The error is an *[InvalidError].
 func ValidateBreak(name string, target BreakTarget, l Limits) error {
 	if target == (BreakTarget{}) {
-		return Invalid("Target", target.String(), "BreakToken with the holder's token, or BreakAnybody")
+		return Invalid("Target", target.String(), "BreakToken with the holder's token, BreakUnknown or BreakAnybody")
 	}
 	return ValidateName(name, l)
 }
@@ -46,7 +53,9 @@ func ValidateBreak(name string, target BreakTarget, l Limits) error {
 // lease has expired, and could still be renewed. It is for drivers that implement [Breaker].
 func (r Record) CheckTarget(target BreakTarget) (affects bool, err error) {
 	isTarget := func(h Holder) bool { return h.Token == target.token && h.Token != 0 }
-	affects = target.anybody || slices.ContainsFunc(r.Holders, isTarget) || len(r.Holders) == 0 && isTarget(Holder{Token: r.Token})
+	unknown := r.State == StateHeld && r.Token == 0 && len(r.Holders) == 0
+	affects = target.anybody || target.unknown && unknown || slices.ContainsFunc(r.Holders, isTarget) ||
+		len(r.Holders) == 0 && isTarget(Holder{Token: r.Token})
 	if !affects && r.State == StateHeld {
 		return false, &HeldError{Record: r}
 	}

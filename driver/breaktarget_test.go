@@ -27,6 +27,12 @@ func TestBreakTarget(t *testing.T) {
 		{driver.BreakToken(math.MaxUint64), held(math.MaxUint64), true},
 		{driver.BreakAnybody(), held(7), true},
 		{driver.BreakAnybody(), held(0), true},
+		{driver.BreakUnknown(), held(0), true},
+		{driver.BreakUnknown(), held(7), false},
+		{driver.BreakUnknown(), driver.Record{State: driver.StateHeld, Holders: []driver.Holder{{Token: 7}}}, false},
+		{driver.BreakUnknown(), driver.Record{State: driver.StateFree}, false},
+		{driver.BreakUnknown(), driver.Record{State: driver.StateFree, Token: 7}, false},
+		{driver.BreakUnknown(), driver.Record{}, false}, // the state is unknown
 		{driver.BreakTarget{}, held(7), false},
 		{driver.BreakTarget{}, held(0), false},
 		{driver.BreakToken(0), held(0), false},
@@ -42,7 +48,7 @@ func TestBreakTarget(t *testing.T) {
 		}
 	}
 	for target, want := range map[driver.BreakTarget]string{
-		driver.BreakToken(7): "token 7", driver.BreakAnybody(): "anybody", {}: "nobody",
+		driver.BreakToken(7): "token 7", driver.BreakAnybody(): "anybody", driver.BreakUnknown(): "unknown holder", {}: "nobody",
 	} {
 		if got := fmt.Sprint(target); got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -52,9 +58,10 @@ func TestBreakTarget(t *testing.T) {
 
 func TestValidateBreak(t *testing.T) {
 	limits := driver.Limits{MaxName: 5}
-	if err := errors.Join(driver.ValidateBreak("n", driver.BreakToken(1), limits), driver.ValidateBreak("n", driver.BreakAnybody(),
-		limits)); err != nil {
-		t.Error(err)
+	for _, target := range []driver.BreakTarget{driver.BreakToken(1), driver.BreakAnybody(), driver.BreakUnknown()} {
+		if err := driver.ValidateBreak("n", target, limits); err != nil {
+			t.Errorf("%v: %v", target, err)
+		}
 	}
 	for _, target := range []driver.BreakTarget{{}, driver.BreakToken(0)} {
 		var invalid *driver.InvalidError

@@ -102,11 +102,12 @@ type Lister interface {
 //
 // target names the holder to break, so that nobody breaks a later holder than the one they have seen:
 // if another holds the lock, nothing happens and the error is a *[HeldError]. If another's lease was the latest and
-// has expired, nothing happens and there is no error. [BreakAnybody] breaks whoever
-// holds it. The zero target is refused, before I/O.
+// has expired, nothing happens and there is no error. [BreakUnknown] names a holder whose token the backend does not
+// know. [BreakAnybody] breaks whoever holds it. The zero target is refused, before I/O.
 type Breaker interface {
 	// Break makes the backend refuse the holder's renewals from now on. The lock becomes
-	// free when the holder's lease runs out, so two holders never overlap.
+	// free when the holder's lease runs out, so two holders never overlap. A lease that never ends
+	// (Record.Endless) is over at once.
 	Break(ctx context.Context, name string, target BreakTarget) error
 	// BreakNow frees the lock at once. The holder is not notified before its next renewal.
 	// Until then it and the next holder may both be at work.

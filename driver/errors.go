@@ -95,6 +95,9 @@ func (e *HeldError) Error() string {
 	if e.Record.RemainingKnown {
 		facts = append(facts, FormatDuration(e.Record.Remaining.Round(time.Millisecond))+" left")
 	}
+	if e.Record.Endless {
+		facts = append(facts, "its lease never ends")
+	}
 	if e.Record.Broken {
 		facts = append(facts, "broken")
 	}

@@ -49,6 +49,9 @@ type Record struct {
 	// clock advances in steps, has its TTL left at most.
 	Remaining      time.Duration
 	RemainingKnown bool
+	// Endless means that the holder's lease never ends: the lock stays held until its holder releases it, or somebody
+	// breaks it, which frees it at once. Holdfast takes no such lease; another program or a person did.
+	Endless bool
 	// AcquiredAt and RenewedAt are readings of the backend's clock. ReadAt is its reading when it
 	// answered; only Inspect returns it.
 	AcquiredAt time.Time
@@ -76,7 +79,7 @@ type Record struct {
 //	{"name":"billing","state":"held","owner":"host/1","token":7,"ttl":"30s",
 //	 "remaining":"12.5s","acquiredAt":"2026-01-02T15:04:05Z",
 //	 "renewedAt":"2026-01-02T15:04:25Z","readAt":"2026-01-02T15:04:26.5Z","broken":true,
-//	 "waiters":2,"data":"aGVsbG8=","history":[{"owner":"host/2","token":6,"from":"…",
+//	 "endless":true,"waiters":2,"data":"aGVsbG8=","history":[{"owner":"host/2","token":6,"from":"…",
 //	 "until":"…","end":"released"}]}
 //
 // A shared lock has "holders", too: a list of objects with the fields of a holder, as above.
@@ -97,13 +100,14 @@ func (r Record) MarshalJSON() ([]byte, error) {
 		RenewedAt  time.Time `json:"renewedAt,omitzero"`
 		ReadAt     time.Time `json:"readAt,omitzero"`
 		Broken     bool      `json:"broken,omitempty"`
+		Endless    bool      `json:"endless,omitempty"`
 		Waiters    int       `json:"waiters,omitempty"`
 		Data       []byte    `json:"data,omitempty"`
 		History    []Tenure  `json:"history,omitempty"`
 	}{
 		Name: r.Name, State: r.State.String(), Owner: r.Owner, Token: r.Token, Holders: r.Holders,
-		AcquiredAt: r.AcquiredAt, RenewedAt: r.RenewedAt, ReadAt: r.ReadAt, Broken: r.Broken, Waiters: r.Waiters, Data: r.Data,
-		History: r.History,
+		AcquiredAt: r.AcquiredAt, RenewedAt: r.RenewedAt, ReadAt: r.ReadAt, Broken: r.Broken, Endless: r.Endless, Waiters: r.Waiters,
+		Data: r.Data, History: r.History,
 	}
 	if r.TTL != 0 {
 		out.TTL = r.TTL.String()

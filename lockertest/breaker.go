@@ -155,7 +155,15 @@ var breakerClauses = []clause{
 					c.errorf("%s with the token of an earlier holder: %v, want a *HeldError", name, err)
 				}
 			}
-			c.stillHeldBy("after a break with an earlier token", second)
+			for name, err := range map[string]error{
+				"Break":    b.Break(c.ctx, first.Name, driver.BreakUnknown()),
+				"BreakNow": b.BreakNow(c.ctx, first.Name, driver.BreakUnknown()),
+			} {
+				if !errors.Is(err, driver.ErrHeld) {
+					c.errorf("%s of an unknown holder, while the holder has a token: %v, want a *HeldError", name, err)
+				}
+			}
+			c.stillHeldBy("after a break with an earlier token, and one of an unknown holder", second)
 			if err := b.Break(c.ctx, second.Name, driver.BreakToken(second.Token)); err != nil {
 				c.errorf("Break with the holder's token: %v", err)
 			}

@@ -17,7 +17,7 @@ const (
 )
 
 // breakLock breaks the lease of one holder. The lock becomes free when the lease ends; the page
-// cannot free it sooner, since two holders could then be at work.
+// cannot free it sooner, since two holders could then be at work. A lease that never ends is over at once.
 func (h *Handler) breakLock(w http.ResponseWriter, r *http.Request) {
 	log := h.options.Logger.With("client", r.RemoteAddr)
 	if h.options.User != nil {
@@ -34,19 +34,27 @@ func (h *Handler) breakLock(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var request struct {
-		Name  string `json:"name"`
-		Token string `json:"token"` // of the holder that was shown
+		Name    string `json:"name"`
+		Token   string `json:"token"`   // of the holder that was shown
+		Unknown bool   `json:"unknown"` // the holder that was shown has no token
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTimeout)) // not every server can
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBreakRequest))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&request); err != nil {
-		fail(w, http.StatusBadRequest, "the request is no JSON object with name and token")
+		fail(w, http.StatusBadRequest, "the request is no JSON object with name and token, or name and unknown")
 		return
 	}
+	var target holdfast.BreakTarget
 	token, err := strconv.ParseUint(request.Token, 10, 64)
-	if err != nil || token == 0 {
-		fail(w, http.StatusBadRequest, "the holder's token is missing: only a holder that was shown can be broken")
+	switch {
+	case request.Unknown && request.Token == "":
+		target = holdfast.BreakUnknown()
+	case !request.Unknown && err == nil:
+		target = holdfast.BreakToken(token)
+	}
+	if target == (holdfast.BreakTarget{}) {
+		fail(w, http.StatusBadRequest, "the holder's token, or unknown, is missing: only a holder that was shown can be broken")
 		return
 	}
 	if !h.shown(request.Name) {
@@ -54,7 +62,10 @@ func (h *Handler) breakLock(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	log = log.With("lock", request.Name, "token", token)
-	err = h.client.Break(r.Context(), request.Name, holdfast.BreakToken(token))
+	if request.Unknown {
+		log = log.With("unknown", true)
+	}
+	err = h.client.Break(r.Context(), request.Name, target)
 	var held *holdfast.HeldError
 	switch {
 	case errors.As(err, &held):

@@ -1,12 +1,18 @@
 package web_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/web"
 )
 
@@ -64,6 +70,10 @@ func TestBreak(t *testing.T) {
 		"without the holder's token": {`{"name":"job"}`, map[string]string{"X-Holdfast-Token": token}, http.StatusBadRequest},
 		"with more than that": {`{"name":"job","token":"5","now":true}`, map[string]string{"X-Holdfast-Token": token},
 			http.StatusBadRequest},
+		"of an unknown holder": {`{"name":"job","unknown":true}`, map[string]string{"X-Holdfast-Token": token}, http.StatusConflict},
+		"of two holders": {fmt.Sprintf(`{"name":"job","token":"%d","unknown":true}`, h.Token()), map[string]string{"X-Holdfast-Token": token},
+			http.StatusBadRequest},
+		"of no holder":   {`{"name":"job","token":"0"}`, map[string]string{"X-Holdfast-Token": token}, http.StatusBadRequest},
 		"without a name": {`{"name":"","token":"5"}`, map[string]string{"X-Holdfast-Token": token}, http.StatusNotFound},
 		"too long": {`{"name":"` + strings.Repeat("x", 10_000) + `"}`, map[string]string{"X-Holdfast-Token": token},
 			http.StatusBadRequest},
@@ -130,5 +140,54 @@ func TestBreakOutsideOfThePrefix(t *testing.T) {
 	}
 	if r, err := p.client.Inspect(t.Context(), "team-b/job"); err != nil || r.Broken {
 		t.Errorf("the lock was broken (%v)", err)
+	}
+}
+
+// endlessLocker has a lock that another program holds by a lease without an end.
+type endlessLocker struct {
+	driver.Locker
+	broken atomic.Pointer[driver.BreakTarget]
+}
+
+func (*endlessLocker) Inspect(context.Context, string) (driver.Record, error) {
+	return driver.Record{Name: "job", State: driver.StateHeld, Endless: true}, nil
+}
+
+func (l *endlessLocker) List(ctx context.Context, _ string) iter.Seq2[driver.Record, error] {
+	return func(yield func(driver.Record, error) bool) { yield(l.Inspect(ctx, "job")) }
+}
+
+func (l *endlessLocker) Capabilities() driver.Capabilities {
+	return driver.Capabilities{Lister: l, Breaker: l}
+}
+
+func (l *endlessLocker) Break(_ context.Context, _ string, target driver.BreakTarget) error {
+	l.broken.Store(&target)
+	return nil
+}
+
+func (*endlessLocker) BreakNow(context.Context, string, driver.BreakTarget) error {
+	return errors.ErrUnsupported
+}
+
+// A lease that never ends is shown as such, and its holder can be broken although it has no token.
+func TestBreakOfAnUnknownHolder(t *testing.T) {
+	t.Parallel()
+	l := &endlessLocker{Locker: memory.New()}
+	p := serveLocker(t, l, web.Options{MayBreak: everybody})
+	var row map[string]any
+	if p.get("api/lock?name=job", &row); row["endless"] != true || row["token"] != nil {
+		t.Errorf("the lock: %v", row)
+	}
+	var list struct{ Rows []map[string]any }
+	if p.get("api/locks", &list); len(list.Rows) != 1 || list.Rows[0]["endless"] != true {
+		t.Errorf("the list: %v", list)
+	}
+	header := map[string]string{"X-Holdfast-Token": p.token()}
+	if code, text := p.post(`{"name":"job","unknown":true}`, header); code != http.StatusOK {
+		t.Errorf("status %d %s", code, text)
+	}
+	if target := l.broken.Load(); target == nil || *target != driver.BreakUnknown() {
+		t.Errorf("broke %v", target)
 	}
 }

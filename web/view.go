@@ -22,6 +22,7 @@ type row struct {
 	Token       string     `json:"token,omitempty"` // as text: a number of JavaScript is too small
 	TTLMs       int64      `json:"ttlMs,omitempty"`
 	RemainingMs *int64     `json:"remainingMs,omitempty"` // when the answer was written
+	Endless     bool       `json:"endless,omitempty"`     // the lease never ends
 	AcquiredAt  *time.Time `json:"acquiredAt,omitempty"`
 	RenewedAt   *time.Time `json:"renewedAt,omitempty"`
 	Waiters     int        `json:"waiters,omitempty"` // that have a position in the queue
@@ -55,7 +56,7 @@ type tenure struct {
 // rowOf describes a record that was read at a time, without its holders and its history.
 func rowOf(r *driver.Record, at time.Time) row {
 	out := row{Name: r.Name, State: lockview.State(r), Owner: r.Owner, TTLMs: r.TTL.Milliseconds(), Waiters: r.Waiters,
-		Sharing: len(r.Holders)}
+		Endless: r.Endless, Sharing: len(r.Holders)}
 	token := r.Token
 	if n := len(r.Holders); n > 0 { // the record's own can be those of a holder that has ended
 		out.Owner, token = r.Holders[n-1].Owner, r.Holders[n-1].Token

@@ -35,9 +35,18 @@ type page struct {
 
 func serve(t *testing.T, options web.Options) *page {
 	t.Helper()
-	p := &page{t: t, store: memory.NewStore()}
+	store := memory.NewStore()
+	p := serveLocker(t, store.Locker(), options)
+	p.store = store
+	return p
+}
+
+// serveLocker serves the page of a Locker.
+func serveLocker(t *testing.T, l holdfast.Locker, options web.Options) *page {
+	t.Helper()
+	p := &page{t: t}
 	var err error
-	if p.client, err = holdfast.New(p.store.Locker(), holdfast.WithOwner("web-1")); err != nil {
+	if p.client, err = holdfast.New(l, holdfast.WithOwner("web-1")); err != nil {
 		t.Fatal(err)
 	}
 	options.Logger = slog.New(slog.NewTextHandler(&p.log, nil))

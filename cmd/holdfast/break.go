@@ -14,21 +14,23 @@ import (
 )
 
 type breakCmd struct {
-	Name  string  `arg:"" help:"Name of the lock."`
-	Token *uint64 `placeholder:"N" help:"Break the lock only if its holder has this token. Otherwise exit with 75."`
-	Now   bool    `help:"Free the lock at once. The holder does not learn of it before its next renewal, so until then it and the next holder may both be at work. Use this only if the holder is certainly dead."`
-	Yes   bool    `short:"y" help:"Do not ask. Needed where standard input is not a terminal."`
-	JSON  bool    `help:"Write one JSON object: the lock as it was broken, with the fields of \"holdfast status --json\"."`
+	Name    string  `arg:"" help:"Name of the lock."`
+	Token   *uint64 `placeholder:"N" help:"Break the lock only if its holder has this token. Otherwise exit with 75."`
+	Unknown bool    `help:"Break the lock only if the token of its holder is unknown: another program took the lease, or the holder acquired the lock a moment ago. Otherwise exit with 75."`
+	Now     bool    `help:"Free the lock at once. The holder does not learn of it before its next renewal, so until then it and the next holder may both be at work. Use this only if the holder is certainly dead."`
+	Yes     bool    `short:"y" help:"Do not ask. Needed where standard input is not a terminal."`
+	JSON    bool    `help:"Write one JSON object: the lock as it was broken, with the fields of \"holdfast status --json\"."`
 }
 
 // Help is shown above the flags.
 func (*breakCmd) Help() string {
 	return `Takes a lock from its holder. The backend refuses the holder's renewals from now on, so the holder stops its work, and the lock
-becomes free when the lease ends, at the latest. Two holders never overlap, unless --now is given.
+becomes free when the lease ends, at the latest. Two holders never overlap, unless --now is given or the lease never ends. (Holdfast
+takes no lease without an end; on Azure another program or a person can. Its break frees the lock at once.)
 
 At a terminal it shows the holder, says what will happen, and asks. It breaks only the holder that it has shown: if another has the lock
-by then, or the holder's token is not known yet, nothing happens and the exit code is 75. Any answer but yes leaves the lock alone; the
-exit code is 1. A free lock is left alone; the exit code is 0.
+by then, nothing happens and the exit code is 75. So it is if the holder's token is unknown, unless --unknown is given. Any answer but yes
+leaves the lock alone; the exit code is 1. A free lock is left alone; the exit code is 0.
 
 Example: in a script, break only the holder that was seen
 
@@ -40,6 +42,9 @@ Example: in a script, break only the holder that was seen
 func (b *breakCmd) Validate() error {
 	if b.Token != nil && *b.Token == 0 {
 		return errors.New("--token 0 is invalid: must be the token of the holder to break")
+	}
+	if b.Token != nil && b.Unknown {
+		return errors.New("give either --token or --unknown")
 	}
 	return checkName(b.Name)
 }
@@ -70,11 +75,11 @@ func (b *breakCmd) breakLock(ctx context.Context, a *app, client *holdfast.Clien
 	case record.State == driver.StateFree:
 		a.log.infof("%q is free on %s: there is nothing to break", b.Name, displayBackend(a.backend))
 		return nil
-	case b.Token != nil && record.Token != *b.Token:
+	case b.Token != nil && record.Token != *b.Token, b.Unknown && record.Token != 0:
 		return notBrokenOn(a, record)
-	case record.Token == 0:
-		return &exitError{codeHeld, fmt.Errorf("%q was not broken on %s: the token of its holder is not known yet, "+
-			"so a later holder could be broken in its place; try again in a moment",
+	case record.Token == 0 && !b.Unknown:
+		return &exitError{codeHeld, fmt.Errorf("%q was not broken on %s: the token of its holder is unknown: the holder acquired the lock a "+
+			"moment ago, or another program took the lease; try again, and if the token stays unknown, add --unknown",
 			b.Name, displayBackend(a.backend))}
 	case record.Broken && !b.Now:
 		a.log.infof("%q is broken already: it becomes free in %s at the latest", b.Name, leftText(record))
@@ -99,7 +104,7 @@ func (b *breakCmd) breakLock(ctx context.Context, a *app, client *holdfast.Clien
 	if b.Now {
 		breakLock = breaker.BreakNow
 	}
-	err = breakLock(ctx, b.Name, driver.BreakToken(record.Token))
+	err = breakLock(ctx, b.Name, breakTarget(record))
 	var held *holdfast.HeldError
 	if errors.As(err, &held) {
 		return notBrokenOn(a, held.Record)
@@ -149,6 +154,10 @@ func breakEffect(r holdfast.Record, now bool) string {
 		return "THE LOCK BECOMES FREE AT ONCE. The holder does not learn of it before its next renewal.\n" +
 			"Until then it and the next holder may both be at work."
 	}
+	if r.Endless {
+		return "THE LOCK BECOMES FREE AT ONCE, because its lease never ends. Its holder is not notified:\n" +
+			"it and the next holder may both be at work."
+	}
 	return fmt.Sprintf("Its renewals will be refused from now on. It stops its work when it notices, at its next renewal.\n"+
 		"Others can acquire the lock when its lease ends: in %s at the latest.", leftText(r))
 }
@@ -169,7 +178,7 @@ func (b *breakCmd) ask(a *app, in io.Reader, r holdfast.Record) (bool, error) {
 
 // broke says what has happened.
 func broke(r holdfast.Record, now bool) string {
-	if now {
+	if now || r.Endless {
 		return fmt.Sprintf("broke %q: it is free. Its holder was %s, token %s", r.Name, ownerText(r), tokenText(r))
 	}
 	return fmt.Sprintf("broke %q: it becomes free in %s at the latest. Its holder is %s, token %s",

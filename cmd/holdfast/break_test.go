@@ -4,21 +4,28 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
+	"strings"
 	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
-// unrecordedLocker has a lock whose holder has not written its token yet, as on Azure just after a grant.
+// unrecordedLocker has a lock whose holder has not written its token yet, as on Azure just after a grant, or is another
+// program.
 type unrecordedLocker struct {
 	holdfast.Locker
-	broken []driver.BreakTarget
+	endless bool
+	broken  []driver.BreakTarget
 }
 
 func (l *unrecordedLocker) Inspect(context.Context, string) (driver.Record, error) {
-	return driver.Record{State: driver.StateHeld}, nil
+	return driver.Record{State: driver.StateHeld, Endless: l.endless}, nil
 }
 
 func (l *unrecordedLocker) Capabilities() driver.Capabilities {
@@ -36,22 +43,120 @@ func (l *unrecordedLocker) BreakNow(ctx context.Context, name string, target dri
 	return l.Break(ctx, name, target)
 }
 
-// Without its token the holder cannot be named: a later one than the user was shown could be broken.
+// runBreak runs the command on a Locker, without a terminal.
+func runBreak(t *testing.T, l holdfast.Locker, b *breakCmd, stderr io.Writer) error {
+	t.Helper()
+	client, err := holdfast.New(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &app{backend: "file:/locks", stdout: io.Discard, stderr: stderr, log: newLogger(stderr, false, false)}
+	err = b.breakLock(t.Context(), a, client)
+	a.log.flush()
+	if err := client.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	return err
+}
+
+// Without its token the holder is broken only if the user says that it is unknown: a later one than the user was shown
+// could be broken.
 func TestBreakNeedsAToken(t *testing.T) {
+	five := uint64(5)
 	for _, now := range []bool{false, true} {
-		l := &unrecordedLocker{Locker: memory.New()}
-		client, err := holdfast.New(l)
-		if err != nil {
-			t.Fatal(err)
+		for _, b := range []*breakCmd{{Name: "job", Yes: true, Now: now}, {Name: "job", Yes: true, Now: now, Token: &five}} {
+			l := &unrecordedLocker{Locker: memory.New()}
+			err := runBreak(t, l, b, io.Discard)
+			var exit *exitError
+			if !errors.As(err, &exit) || exit.code != codeHeld || len(l.broken) > 0 {
+				t.Errorf("%+v: error %v; broken: %v", b, err, l.broken)
+			}
+			if b.Token == nil && !strings.Contains(err.Error(), "--unknown") {
+				t.Errorf("the error does not say how to break it: %v", err)
+			}
 		}
-		a := &app{backend: "file:/locks", stdout: io.Discard, stderr: io.Discard, log: newLogger(io.Discard, false, false)}
-		err = (&breakCmd{Name: "job", Yes: true, Now: now}).breakLock(t.Context(), a, client)
-		var exit *exitError
-		if !errors.As(err, &exit) || exit.code != codeHeld || len(l.broken) > 0 {
-			t.Errorf("now %v: error %v; broken: %v", now, err, l.broken)
+	}
+}
+
+// The holder whose token is unknown can be broken, and no other one in its place.
+func TestBreakUnknown(t *testing.T) {
+	for _, c := range []struct {
+		now, endless bool
+		want         string
+	}{{false, false, "becomes free in"}, {true, false, "it is free"}, {false, true, "it is free"}, {true, true, "it is free"}} {
+		l := &unrecordedLocker{Locker: memory.New(), endless: c.endless}
+		var log strings.Builder
+		err := runBreak(t, l, &breakCmd{Name: "job", Yes: true, Now: c.now, Unknown: true}, &log)
+		if err != nil || !slices.Equal(l.broken, []driver.BreakTarget{driver.BreakUnknown()}) || !strings.Contains(log.String(), c.want) {
+			t.Errorf("%+v: %v, broken %v: %s", c, err, l.broken, log.String())
 		}
-		if err := client.Shutdown(t.Context()); err != nil {
-			t.Error(err)
+	}
+	store := memory.NewStore()
+	holder := store.Locker()
+	lease, err := holder.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("one"), Owner: "one", TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = runBreak(t, store.Locker(), &breakCmd{Name: "job", Yes: true, Now: true, Unknown: true}, io.Discard)
+	var exit *exitError
+	if !errors.As(err, &exit) || exit.code != codeHeld || !strings.Contains(err.Error(), `held by "one"`) {
+		t.Errorf("of a holder with a token: %v", err)
+	}
+	if _, err := holder.Renew(t.Context(), lease); err != nil {
+		t.Errorf("a holder with a token was broken: %v", err)
+	}
+	if err := (&breakCmd{Name: "job", Token: &lease.Token, Unknown: true}).Validate(); err == nil {
+		t.Error("--token and --unknown together are accepted")
+	}
+}
+
+// What people read of a lease that never ends: that, and how the lock becomes free.
+func TestEndlessLeaseIsShown(t *testing.T) {
+	r := holdfast.Record{Name: "job", State: driver.StateHeld, Endless: true}
+	var status, table strings.Builder
+	if err := writeStatus(&status, "azblob://a/c", lookedAt{Record: r}); err != nil {
+		t.Fatal(err)
+	}
+	write, flush := lockTable(&table)
+	if err := errors.Join(write(r), flush()); err != nil {
+		t.Fatal(err)
+	}
+	m := modelOf(t, r)
+	m.Update(tea.WindowSizeMsg{Width: 200, Height: 40})
+	top := strings.Join(shown(m), "\n")
+	press(m, "enter")
+	detail := strings.Join(shown(m), "\n")
+	press(m, "b")
+	question := strings.Join(shown(m), "\n")
+	for what, c := range map[string]struct {
+		text string
+		want []string
+	}{
+		"status":         {status.String(), []string{"never ends", "another program or a person took it", "holdfast break job --unknown"}},
+		"ls":             {table.String(), []string{"never ends"}},
+		"top":            {top, []string{" never "}},
+		"top, detail":    {detail, []string{"This lease never ends", "holdfast break job --unknown"}},
+		"top, question":  {question, []string{"its lease never ends", "FREE AT ONCE"}},
+		"break":          {breakEffect(r, false), []string{"FREE AT ONCE", "never ends"}},
+		"holder":         {describeHolder(r), []string{"an unknown owner (its lease never ends)"}},
+		"of another one": {(&driver.HeldError{Record: r}).Error(), []string{"its lease never ends"}},
+	} {
+		for _, want := range c.want {
+			if !strings.Contains(c.text, want) {
+				t.Errorf("%s does not have %q:\n%s", what, want, c.text)
+			}
 		}
+	}
+	l := &unrecordedLocker{Locker: memory.New(), endless: true}
+	client, err := holdfast.New(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.client = client
+	if said := m.breakAsked()(); !slices.Equal(l.broken, []driver.BreakTarget{driver.BreakUnknown()}) {
+		t.Errorf("top broke %v: %v", l.broken, said)
+	}
+	if err := client.Shutdown(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

@@ -125,6 +125,9 @@ func (x *explanation) ofSlots() []section {
 			if slot.RemainingKnown {
 				text += ", " + roundedDuration(slot.Remaining) + " left unless renewed"
 			}
+			if slot.Endless {
+				text += ", its lease never ends"
+			}
 			if slot.Broken {
 				text += ", broken"
 			}
@@ -163,7 +166,9 @@ func (x *explanation) present() []string {
 	if !x.AcquiredAt.IsZero() {
 		said = append(said, "It has been held since "+x.at(x.AcquiredAt)+x.ago(x.AcquiredAt, " (", " ago)")+".")
 	}
-	if x.RenewedAt.IsZero() {
+	if x.Endless {
+		said = append(said, endlessText(x.Record))
+	} else if x.RenewedAt.IsZero() {
 		said = append(said, "The backend does not say when the lease was last renewed.")
 	} else if x.RenewedAt.Equal(x.AcquiredAt) {
 		said = append(said, "It has not been renewed yet.")
@@ -285,6 +290,8 @@ func (x *explanation) wayOut() (said []string, command string) {
 		return []string{"It is free: the next request gets it."}, ""
 	case len(x.Holders) > 0:
 		return x.wayOutOfHolders()
+	case x.Endless:
+		said = append(said, "Its holder frees it by a release. Nothing else does: find out who took the lease, and stop that first.")
 	case x.info.Expiry == driver.ByObservation:
 		if x.Broken {
 			said = append(said, "Its holder may release it.")
@@ -305,11 +312,17 @@ func (x *explanation) wayOut() (said []string, command string) {
 		said = append(said, "Its holder frees it by a release. If the holder no longer renews it, it becomes free when the lease ends"+x.atMost()+
 			".")
 	}
-	if x.can.Breaker == nil || x.Token == 0 {
+	if x.can.Breaker == nil {
 		return said, ""
 	}
 	note := x.sameBackend()
-	command = x.command("break") + fmt.Sprintf(" %s --token %d", shellWord(x.Name), x.Token)
+	command = x.command("break") + " " + shellWord(x.Name) + " " + targetFlag(x.Record)
+	switch {
+	case x.Endless:
+		return append(said, "This frees it at once, and does not notify its holder"+note+":"), command
+	case x.Token == 0 && !x.Broken:
+		said = append(said, "The token of its holder is unknown: the holder acquired the lock a moment ago, or another program took the lease.")
+	}
 	if x.Broken {
 		return append(said, "If the holder is certainly dead, this frees it at once"+note+":"), command + " --now"
 	}

@@ -68,6 +68,17 @@ func TestExplain(t *testing.T) {
 			"The backend does not report its clock.",
 			"when the lease ends, at a time that the backend does not report", "it is unknown who waits",
 		}},
+		"endless": {func(x *explanation) {
+			x.Record = holdfast.Record{Name: "n", State: driver.StateHeld, Endless: true}
+		}, []string{
+			"n is held by an unknown owner, token unknown.", "This lease never ends: another program or a person took it, not Holdfast.",
+			"The lock stays held until it is released or broken.", "find out who took the lease", "This frees it at once",
+			"    holdfast break n --unknown\n",
+		}},
+		"endless, of a known holder": {func(x *explanation) { x.Endless, x.RemainingKnown = true, false }, []string{
+			"This lease never ends. The lock stays held", "    holdfast break 'nightly report' --token 1795347103784\n"}},
+		"unknown holder": {func(x *explanation) { x.Record = holdfast.Record{Name: "n", State: driver.StateHeld} }, []string{
+			"The token of its holder is unknown:", "    holdfast break n --unknown\n"}},
 		"TTL is known": {func(x *explanation) { x.RemainingKnown, x.Remaining = false, 0 },
 			[]string{"the lease ends at most 30s after the last renewal."}},
 		"one waits": {func(x *explanation) { x.Waiters = 1 }, []string{"One process has a position in the queue. It gets the lock next."}},

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 	"unicode"
 
@@ -50,18 +51,34 @@ func describeHolder(r holdfast.Record) string {
 	if r.Owner != "" {
 		owner = strconv.Quote(r.Owner)
 	}
-	if r.Token == 0 && !r.RemainingKnown {
+	var facts []string
+	if r.Token != 0 {
+		facts = append(facts, "token "+strconv.FormatUint(r.Token, 10))
+	}
+	switch {
+	case r.Endless:
+		facts = append(facts, "its lease never ends")
+	case r.RemainingKnown:
+		facts = append(facts, roundedDuration(r.Remaining)+" left unless renewed")
+	}
+	if len(facts) == 0 {
 		return owner
 	}
-	facts := ""
-	if r.Token != 0 {
-		facts = "token " + strconv.FormatUint(r.Token, 10)
+	return owner + " (" + strings.Join(facts, ", ") + ")"
+}
+
+// breakTarget is the holder of a record: that with its token, or the one whose token the backend does not know.
+func breakTarget(r holdfast.Record) driver.BreakTarget {
+	if r.Token == 0 {
+		return driver.BreakUnknown()
 	}
-	if r.RemainingKnown {
-		if facts != "" {
-			facts += ", "
-		}
-		facts += roundedDuration(r.Remaining) + " left unless renewed"
+	return driver.BreakToken(r.Token)
+}
+
+// targetFlag is the flag of "holdfast break" that names the holder of a record.
+func targetFlag(r holdfast.Record) string {
+	if r.Token == 0 {
+		return "--unknown"
 	}
-	return owner + " (" + facts + ")"
+	return "--token " + strconv.FormatUint(r.Token, 10)
 }

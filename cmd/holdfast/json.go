@@ -30,13 +30,15 @@ type lockJSON struct {
 	AcquiredAt  *time.Time `json:"acquiredAt"`        // by the backend's clock
 	RenewedAt   *time.Time `json:"renewedAt"`         // by the backend's clock
 	Broken      bool       `json:"broken"`            // renewals are refused
+	Endless     bool       `json:"endless"`           // the lease never ends
 	Data        []byte     `json:"data"`              // base64
 	Holders     []lockJSON `json:"holders,omitempty"` // of a shared lock
 }
 
 func lockToJSON(r holdfast.Record) lockJSON {
 	lock := lockJSON{Name: r.Name, State: r.State.String(), Owner: nilIfZero(r.Owner), Token: nilIfZero(r.Token),
-		AcquiredAt: nilIfZero(r.AcquiredAt), RenewedAt: nilIfZero(r.RenewedAt), Broken: r.Broken, Data: r.Data}
+		AcquiredAt: nilIfZero(r.AcquiredAt), RenewedAt: nilIfZero(r.RenewedAt), Broken: r.Broken, Endless: r.Endless,
+		Data: r.Data}
 	if r.TTL > 0 {
 		lock.TTLMs = new(int64)
 		*lock.TTLMs = r.TTL.Milliseconds()

@@ -20,7 +20,7 @@ func TestUnknownIsNeverZero(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"name":"x","state":"held","owner":null,"token":null,"ttlMs":null,` +
-		`"remainingMs":null,"acquiredAt":null,"renewedAt":null,"broken":false,"data":null}` + "\n"
+		`"remainingMs":null,"acquiredAt":null,"renewedAt":null,"broken":false,"endless":false,"data":null}` + "\n"
 	if out.String() != want {
 		t.Errorf("JSON:\n%swant:\n%s", out.String(), want)
 	}

@@ -123,6 +123,10 @@ func lockFacts(r holdfast.Record) (facts []lockFact) {
 		fact("time left", leftText(r)+ofTTL(r))
 		fact("acquired", timeText(r.AcquiredAt))
 		fact("renewed", timeText(r.RenewedAt))
+		if r.Endless {
+			fact("lease", endlessText(r))
+			fact("to free it", fmt.Sprintf("make sure that its holder has stopped, then: holdfast break %s %s", shellWord(r.Name), targetFlag(r)))
+		}
 	}
 	if r.Waiters > 0 {
 		fact("waiters", strconv.Itoa(r.Waiters))
@@ -156,10 +160,22 @@ func tokenText(r holdfast.Record) string {
 }
 
 func leftText(r holdfast.Record) string {
-	if !r.RemainingKnown {
+	switch {
+	case r.Endless:
+		return "never ends"
+	case !r.RemainingKnown:
 		return "unknown"
 	}
 	return roundedDuration(r.Remaining)
+}
+
+// endlessText says of a lease that never ends who may have taken it, and how the lock becomes free.
+func endlessText(r holdfast.Record) string {
+	text := "This lease never ends"
+	if r.Owner == "" {
+		text += ": another program or a person took it, not Holdfast"
+	}
+	return text + ". The lock stays held until it is released or broken."
 }
 
 func ofTTL(r holdfast.Record) string {

@@ -191,7 +191,7 @@ func (m *topModel) breakAsked() tea.Cmd {
 	return func() tea.Msg {
 		ctx, cancel := context.WithTimeout(m.ctx, openTimeout)
 		defer cancel()
-		err := m.client.Break(ctx, r.Name, driver.BreakToken(r.Token))
+		err := m.client.Break(ctx, r.Name, breakTarget(r))
 		var held *holdfast.HeldError
 		switch {
 		case errors.As(err, &held):
@@ -217,8 +217,6 @@ func (m *topModel) whyNotBreak(r driver.Record) string {
 		return fmt.Sprintf("%s is shared by %d holders: break one by holdfast break %s --token N", name, len(r.Holders), shellWord(r.Name))
 	case r.Broken:
 		return fmt.Sprintf("%s is broken already: it becomes free in %s at the latest", name, leftText(r))
-	case r.Token == 0:
-		return "the token of the holder of " + name + " is not known yet: try again in a moment"
 	}
 	return ""
 }

@@ -357,6 +357,8 @@ func (m *topModel) leftCell(r driver.Record) string {
 	switch {
 	case r.State == driver.StateFree:
 		return "-"
+	case r.Endless:
+		return "never"
 	case !m.leftKnown(r):
 		return "?"
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// Break implements [driver.Breaker]: the rest of the lease runs out.
+// Break implements [driver.Breaker]: the rest of the lease runs out. A lease that never ends has no rest: the service
+// frees it at once.
 func (l *Locker) Break(ctx context.Context, name string, target driver.BreakTarget) error {
 	return l.breakLease(ctx, name, target, nil)
 }
@@ -37,11 +38,17 @@ func (l *Locker) breakLease(ctx context.Context, name string, target driver.Brea
 				return err
 			}
 			r, _ := parse(p.Metadata) // a lease whose record is damaged can be broken, too
-			if round > 0 && r.id != holder {
+			if anybody := target == driver.BreakAnybody(); anybody && round > 0 && r.id != holder {
 				return nil
-			}
-			if affects, err := l.checkTarget(ctx, name, target, r, p.LeaseState); !affects || err != nil {
-				return err
+			} else if !anybody {
+				// A holder whose record is not written yet has no token: its blob changes once more, before the break.
+				seen, err := l.describe(ctx, name, r, blobLease{p.LeaseState, p.LeaseDuration})
+				if err != nil {
+					return err
+				}
+				if affects, err := seen.CheckTarget(target); !affects || err != nil {
+					return err
+				}
 			}
 			holder = r.id
 			// Promise 6: a late or repeated request must not break the lease of the next holder. The
@@ -57,21 +64,4 @@ func (l *Locker) breakLease(ctx context.Context, name string, target driver.Brea
 		}
 		return errChanging
 	})
-}
-
-// checkTarget is [driver.Record.CheckTarget]. A holder that has not written its record has a token that nobody knows yet.
-func (l *Locker) checkTarget(
-	ctx context.Context, name string, target driver.BreakTarget, r record, state *lease.StateType,
-) (affects bool, err error) {
-	if _, only := target.Token(); !only {
-		return true, nil
-	}
-	seen, err := l.describe(ctx, name, r, state)
-	if err != nil {
-		return false, err
-	}
-	if seen.AcquiredAt.IsZero() {
-		seen.Token = 0
-	}
-	return seen.CheckTarget(target)
 }

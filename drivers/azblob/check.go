@@ -85,7 +85,7 @@ func (l *Locker) RemoveProbe(ctx context.Context, name string) error {
 				return err
 			}
 			r, damage := parse(p.Metadata)
-			free := damage == nil && describeState(name, r, p.LeaseState).State == driver.StateFree
+			free := damage == nil && describeState(name, r, blobLease{state: p.LeaseState}).State == driver.StateFree
 			if !free || len(r.others) > 0 || p.ContentLength == nil || *p.ContentLength > 0 || p.Date == nil {
 				return nil
 			}

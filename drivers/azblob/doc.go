@@ -62,6 +62,10 @@
 // lease refused an acquire: the error says only that the lock is held, and Inspect reports the
 // holder.
 //
+// Another program, or a person, can take the lease of a lock's blob, also one that never ends. Inspect, List and
+// InspectBatch report that ([driver.Record].Endless), and no owner and no token. [driver.BreakUnknown] names such a holder.
+// The service ends a lease without an end as soon as it is broken, by Break as by BreakNow.
+//
 // A lease keeps the length for which it was taken: Renew with another TTL renews it for that
 // length. An acquire with the same ID can make it longer, and one that succeeds never makes it
 // shorter. But a repeat with a shorter TTL takes two requests, since no request shows the

@@ -13,8 +13,8 @@ import (
 )
 
 // Inspect implements [driver.Locker]. The service does not say how long a lease still runs, or
-// when it was renewed. A holder that has not written its record, because it is about to or has
-// crashed, is reported without an owner.
+// when it was renewed; only that it never ends. A holder without a record is reported without owner and token: it is about
+// to write one, or has crashed, or is another program.
 func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error) {
 	var out driver.Record
 	err := l.do(ctx, op{verb: "inspect", name: name, invalid: driver.ValidateName(name, limits), size: limits.MaxData},
@@ -31,7 +31,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error
 			if err != nil {
 				return err
 			}
-			out, err = l.describe(ctx, name, r, answer.LeaseState)
+			out, err = l.describe(ctx, name, r, blobLease{answer.LeaseState, answer.LeaseDuration})
 			out.Data = data
 			if answer.Date != nil {
 				out.ReadAt = *answer.Date
@@ -67,21 +67,33 @@ func (l *Locker) download(ctx context.Context, b lockBlob) (blob.DownloadStreamR
 	return answer, data, nil
 }
 
+// blobLease is what the service says of a blob's lease. It reports the duration of a lease only while somebody has it.
+type blobLease struct {
+	state    *lease.StateType
+	duration *lease.DurationType
+}
+
+// endless reports whether somebody has the lease and it never ends. The driver takes no such lease.
+func (l blobLease) endless() bool {
+	return l.duration != nil && *l.duration == lease.DurationTypeInfinite
+}
+
 // describe returns what is known of a lock. A holder writes its record after it took the
 // lease, so the record of a held lock may be the predecessor's. A request that names the lease
 // of the record shows whose it is.
-func (l *Locker) describe(ctx context.Context, name string, r record, state *lease.StateType) (driver.Record, error) {
-	out := describeState(name, r, state)
+func (l *Locker) describe(ctx context.Context, name string, r record, found blobLease) (driver.Record, error) {
+	out := describeState(name, r, found)
 	if out.State != driver.StateHeld || r.id == "" { // without an ID, the first holder is about to write its record
 		return out, nil
 	}
 	_, err := l.readProperties(ctx, l.lockBlob(name, r.id))
 	switch {
 	case err == nil:
-		out.Owner, out.TTL, out.AcquiredAt = r.owner, r.ttl, r.acquired
+		out.Owner, out.Token, out.TTL, out.AcquiredAt = r.owner, r.token, r.ttl, r.acquired
 		return out, nil
 	case hasCode(err, bloberror.LeaseIDMismatchWithBlobOperation):
-		return out, nil // another's lease
+		out.Token = 0 // another's lease
+		return out, nil
 	case hasCode(err, codesLost...):
 		return freeRecord(name, r), nil // it has ended meanwhile
 	default:
@@ -91,14 +103,18 @@ func (l *Locker) describe(ctx context.Context, name string, r record, state *lea
 
 // describeState returns what is known without a request for the lease's holder. The record of
 // a held lock may be the predecessor's, so the token is that of the last grant on record, and
-// the owner stays unknown.
-func describeState(name string, r record, state *lease.StateType) driver.Record {
-	if state == nil {
+// the owner stays unknown. An endless lease is none of a lock's holder, so its token is unknown.
+func describeState(name string, r record, found blobLease) driver.Record {
+	if found.state == nil {
 		return driver.Record{Name: name, Token: r.token}
 	}
-	switch *state {
+	switch *found.state {
 	case lease.StateTypeLeased, lease.StateTypeBreaking:
-		return driver.Record{Name: name, State: driver.StateHeld, Token: r.token, Broken: *state == lease.StateTypeBreaking}
+		out := driver.Record{Name: name, State: driver.StateHeld, Token: r.token, Broken: *found.state == lease.StateTypeBreaking}
+		if out.Endless = found.endless(); out.Endless {
+			out.Token = 0
+		}
+		return out
 	case lease.StateTypeAvailable, lease.StateTypeExpired, lease.StateTypeBroken:
 		return freeRecord(name, r)
 	default:

@@ -34,7 +34,7 @@ const (
 // the names have a prefix that few other blobs have.
 //
 // The result says whether a lock is held, and whether it is broken. Its token is that of the
-// last grant on record, which changes with the holder. The holder and the time left stay unknown:
+// last grant on record, which changes with the holder; with a lease that never ends it is 0. The holder and the time left stay unknown:
 // they would take a request for each name (see Inspect).
 func (l *Locker) InspectBatch(ctx context.Context, _ driver.WaiterID, names []string) ([]driver.Record, []error) {
 	ctx, cancel := context.WithTimeout(ctx, opTimeout+time.Duration(len(names))*timePerName)
@@ -87,7 +87,7 @@ func (l *Locker) readState(ctx context.Context, name string) (out driver.Record,
 		}
 		r, err := parse(p.Metadata)
 		if err == nil {
-			out = describeState(name, r, p.LeaseState)
+			out = describeState(name, r, blobLease{p.LeaseState, p.LeaseDuration})
 		}
 		return err
 	})
@@ -165,7 +165,7 @@ func storeListed(wanted map[string]string, item *container.BlobItem, results map
 		results[name] = inspectResult{err: &driver.OpError{Op: "inspect", Backend: backend, Name: name, Err: err}}
 		return
 	}
-	results[name] = inspectResult{record: describeState(name, r, item.Properties.LeaseState)}
+	results[name] = inspectResult{record: describeState(name, r, blobLease{item.Properties.LeaseState, item.Properties.LeaseDuration})}
 }
 
 // commonPrefix is the longest common prefix of all keys.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -18,7 +17,7 @@ type listedBlob struct {
 	name   string
 	record record
 	damage error // what is wrong with the record
-	state  *lease.StateType
+	lease  blobLease
 }
 
 // List implements [driver.Lister] with one request for every 5000 blobs, and one for each held
@@ -96,7 +95,7 @@ func (l *Locker) appendLock(all []listedBlob, item *container.BlobItem) []listed
 	}
 	one := listedBlob{name: name, record: r, damage: err}
 	if item.Properties != nil {
-		one.state = item.Properties.LeaseState
+		one.lease = blobLease{item.Properties.LeaseState, item.Properties.LeaseDuration}
 	}
 	return append(all, one)
 }
@@ -106,7 +105,7 @@ func (l *Locker) describeListed(ctx context.Context, one listedBlob) (out driver
 		return driver.Record{Name: one.name}, &driver.OpError{Op: "list", Backend: backend, Name: one.name, Err: one.damage}
 	}
 	err = l.do(ctx, op{verb: "list", name: one.name}, func(ctx context.Context) (err error) {
-		out, err = l.describe(ctx, one.name, one.record, one.state)
+		out, err = l.describe(ctx, one.name, one.record, one.lease)
 		return err
 	})
 	return out, err

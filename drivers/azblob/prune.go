@@ -95,7 +95,7 @@ func (l *Locker) unused(item *container.BlobItem, now *time.Time, idle time.Dura
 	lock := locks[0]
 	switch {
 	case lock.damage != nil, len(lock.record.others) > 0,
-		lock.state == nil || *lock.state == lease.StateTypeLeased || *lock.state == lease.StateTypeBreaking,
+		lock.lease.state == nil || *lock.lease.state == lease.StateTypeLeased || *lock.lease.state == lease.StateTypeBreaking,
 		now.Sub(*item.Properties.LastModified) < idle,
 		lock.record.token >= uint64(max(now.UnixMilli(), 0)): // Promise 3: the next token might not be greater
 		return unusedBlob{}, false

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -228,16 +229,49 @@ func TestAzureHeldLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close(context.WithoutCancel(t.Context())) }()
-	lease, err := l.TryAcquire(bounded(t), driver.Request{Name: "nightly", ID: driver.NewLeaseID("2a2b9f2e-31a1-4b52-9b5a-5f0d7a6b8c9d"),
+	held, err := l.TryAcquire(bounded(t), driver.Request{Name: "nightly", ID: driver.NewLeaseID("2a2b9f2e-31a1-4b52-9b5a-5f0d7a6b8c9d"),
 		Owner: "host/1", TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantHealthy(t, examine(t, a.url()), "leases")
-	if err := l.Release(bounded(t), lease); err != nil {
+	if err := l.Release(bounded(t), held); err != nil {
 		t.Fatal(err)
 	}
 	wantHealthy(t, examine(t, a.url()))
+}
+
+// A lease that another program took without an end is found.
+func TestAzureEndlessLease(t *testing.T) {
+	a := newAzure(t).create()
+	l, err := driver.Open(bounded(t), a.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close(context.WithoutCancel(t.Context())) }()
+	held, err := l.TryAcquire(bounded(t), driver.Request{Name: "nightly", ID: driver.NewLeaseID("2a2b9f2e-31a1-4b52-9b5a-5f0d7a6b8c9d"),
+		Owner: "host/1", TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Release(bounded(t), held); err != nil {
+		t.Fatal(err)
+	}
+	byHand, err := lease.NewBlobClient(a.client.NewBlobClient("nightly"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := byHand.AcquireLease(bounded(t), -1, nil); err != nil {
+		t.Fatal(err)
+	}
+	f := wantFound(t, examine(t, a.url()), "leases", driver.LevelDoubtful, "--unknown")
+	if !strings.Contains(f.Detail, `"nightly"`) || !strings.Contains(f.Detail, "never ends") {
+		t.Errorf("the detail is: %s", f.Detail)
+	}
+	if err := l.Capabilities().Breaker.Break(bounded(t), "nightly", driver.BreakUnknown()); err != nil {
+		t.Fatal(err)
+	}
+	wantCured(t, a.url(), "leases")
 }
 
 func TestAzureUnreachable(t *testing.T) {

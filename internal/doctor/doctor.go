@@ -258,7 +258,7 @@ func (r *Report) examineRecords(ctx context.Context, l driver.Locker) (missing b
 		r.add(driver.Finding{Subject: subjectRecords, Level: driver.LevelUnchecked, Detail: "the backend cannot list them"})
 		return false
 	}
-	var damaged, late []string
+	var damaged, late, endless []string
 	var failed error
 	read, held, timed := 0, 0, 0
 	for record, err := range lister.List(ctx, "") {
@@ -277,6 +277,9 @@ func (r *Report) examineRecords(ctx context.Context, l driver.Locker) (missing b
 			}
 			if why := nearlyLost(record); why != "" {
 				late = append(late, why)
+			}
+			if record.Endless {
+				endless = append(endless, driver.Quote(record.Name)+ownedBy(record))
 			}
 		}
 		if read++; read == mostRecords {
@@ -307,18 +310,24 @@ func (r *Report) examineRecords(ctx context.Context, l driver.Locker) (missing b
 	} else {
 		r.add(driver.Finding{Subject: subjectRecords, Detail: fmt.Sprintf("%s%d, all readable", limited, read)})
 	}
-	if len(late) > 0 {
+	if len(endless) > 0 {
+		r.add(driver.Finding{Subject: subjectLeases, Level: driver.LevelDoubtful,
+			Detail: fmt.Sprintf("%d of %d held locks have a lease that never ends: nobody else gets them: %s", len(endless), held, few(endless)),
+			Remedy: "Holdfast takes no lease without an end; find out which program or person did, and stop that. Then release the lease, or free " +
+				"the lock by \"holdfast break NAME\" with --unknown, or with --token if the token is known."})
+	}
+	switch {
+	case len(late) > 0:
 		r.add(driver.Finding{Subject: subjectLeases, Level: driver.LevelDoubtful,
 			Detail: fmt.Sprintf("%d of %d held locks are about to be lost: %s", len(late), held, few(late)),
 			Remedy: "See whether the owners run and reach the backend. A lock whose holder has crashed is free as soon as its lease expires."})
-		return false
-	}
-	if held > 0 && timed == 0 {
+	case len(endless) > 0:
+	case held > 0 && timed == 0:
 		r.add(driver.Finding{Subject: subjectLeases, Level: driver.LevelUnchecked,
 			Detail: fmt.Sprintf("%d held; the backend does not show how much time they have left", held)})
-		return false
+	default:
+		r.add(driver.Finding{Subject: subjectLeases, Detail: fmt.Sprintf("%d held, none about to be lost", held)})
 	}
-	r.add(driver.Finding{Subject: subjectLeases, Detail: fmt.Sprintf("%d held, none about to be lost", held)})
 	return false
 }
 
@@ -328,12 +337,16 @@ func nearlyLost(r driver.Record) string {
 	if !r.RemainingKnown || r.TTL == 0 || r.Broken || r.Remaining > r.TTL/6 {
 		return ""
 	}
-	owner := ""
-	if r.Owner != "" {
-		owner = " of " + driver.Quote(r.Owner)
-	}
-	return fmt.Sprintf("%s%s has %s left of %s", driver.Quote(r.Name), owner,
+	return fmt.Sprintf("%s%s has %s left of %s", driver.Quote(r.Name), ownedBy(r),
 		driver.FormatDuration(max(r.Remaining, 0).Round(100*time.Millisecond)), driver.FormatDuration(r.TTL))
+}
+
+// ownedBy is the owner, as it follows the lock's name.
+func ownedBy(r driver.Record) string {
+	if r.Owner == "" {
+		return ""
+	}
+	return " of " + driver.Quote(r.Owner)
 }
 
 // few joins the first texts.

@@ -218,7 +218,7 @@ func (w *multiWait) waitInQueue(ctx context.Context) (err error) {
 func (w *multiWait) queueIsStuck(ctx context.Context) bool {
 	ticks := time.NewTicker(2 * w.settings.TTL)
 	defer ticks.Stop()
-	for seen := uint64(0); ; { // the token
+	for seen, known := uint64(0), false; ; { // the token, which can be 0
 		select {
 		case <-ctx.Done():
 			return false
@@ -227,11 +227,11 @@ func (w *multiWait) queueIsStuck(ctx context.Context) bool {
 		r, err := w.Inspect(ctx, QueueName)
 		switch {
 		case err != nil || r.State != driver.StateHeld:
-			seen = 0
-		case r.Token == seen:
+			known = false
+		case known && r.Token == seen:
 			return true
 		default:
-			seen = r.Token
+			seen, known = r.Token, true
 		}
 	}
 }

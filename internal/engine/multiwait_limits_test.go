@@ -95,6 +95,43 @@ func TestPauseWhileSeveralNamesAreAcquired(t *testing.T) {
 	})
 }
 
+// A holder of the queue lock whose token is unknown for a moment, as on Azure Blob Storage just after a grant, does not
+// count as one that keeps the lock too long.
+func TestQueueLockWithAnUnknownHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		others := store.Locker()
+		held, err := others.TryAcquire(t.Context(), driver.Request{Name: engine.QueueName, ID: driver.NewLeaseID(engine.QueueName), Owner: "x",
+			TTL: 12 * time.Hour, Waiter: driver.NewWaiterID()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		leader := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "b")
+		var reads atomic.Int32
+		c := locktest.NewClient(t, driver.Intercept(store.Locker(), func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+			answer := next(ctx, call)
+			if call.Method == driver.MethodInspect && call.Name == engine.QueueName && reads.Add(1) == 1 {
+				answer.Record.Token, answer.Record.Owner = 0, ""
+			}
+			return answer
+		}), holdfast.WithTTL(time.Minute), holdfast.WithPollInterval(time.Second))
+		time.AfterFunc(time.Second, func() { _ = leader.Release(context.Background()) })
+		start := time.Now()
+		time.AfterFunc(150*time.Second, func() { // after the first read, and before the second
+			if err := others.Release(context.Background(), held); err != nil {
+				t.Error(err)
+			}
+		})
+		m, err := c.LockAll(t.Context(), []string{"a", "b"})
+		if err != nil || time.Since(start) < 150*time.Second {
+			t.Errorf("%v after %v: it did not wait for the queue lock", err, time.Since(start))
+		}
+		if err := m.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // The queue lock keeps nobody waiting forever: not if one holder keeps it for longer than callers do, and not if it cannot be
 // acquired any more. Its lease is short.
 func TestQueueLockOfSeveralNamesIsWaitedForWithinLimits(t *testing.T) {

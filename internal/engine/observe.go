@@ -81,9 +81,10 @@ func (c *Client) Observe(ctx context.Context, name string, s settings.Settings) 
 func holderChanged(before, now driver.Record) bool {
 	if now.State == driver.StateHeld && before.State == driver.StateHeld && now.Owner == "" && before.Owner != "" {
 		// Azure Blob Storage: the holder is unknown until it has written its owner and token.
-		return before.Broken != now.Broken
+		return before.Broken != now.Broken || before.Endless != now.Endless
 	}
-	return before.State != now.State || before.Token != now.Token || before.Owner != now.Owner || before.Broken != now.Broken
+	return before.State != now.State || before.Token != now.Token || before.Owner != now.Owner || before.Broken != now.Broken ||
+		before.Endless != now.Endless
 }
 
 // nextRead is how long to wait for the next read, unless a wake-up comes first, of a lock whose

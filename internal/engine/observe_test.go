@@ -227,6 +227,34 @@ func TestObserveYieldsBreakAndExpiry(t *testing.T) {
 	})
 }
 
+// Another program takes the lease without an end, after the holder that was seen: its owner stays unknown, and the change
+// is yielded all the same.
+func TestObserveYieldsAnEndlessLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+		var endless atomic.Bool
+		l := driver.Intercept(store.Locker(), func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+			answer := next(ctx, call)
+			if call.Method == driver.MethodInspect && endless.Load() {
+				answer.Record = driver.Record{Name: "job", State: driver.StateHeld, Endless: true}
+			}
+			return answer
+		})
+		o := observe(t, locktest.NewClient(t, l), "job", holdfast.WithPollInterval(time.Second))
+		if got := o.next(); len(got) != 1 || got[0].record.Token != h.Token() {
+			t.Fatalf("held: %+v", got)
+		}
+		for _, now := range []bool{true, false} {
+			endless.Store(now)
+			time.Sleep(time.Minute)
+			if got := o.next(); len(got) != 1 || got[0].err != nil || got[0].record.Endless != now {
+				t.Errorf("endless %v: %+v", now, got)
+			}
+		}
+	})
+}
+
 // Each failure to read is yielded. Reads are repeated after a growing backoff, which wake-ups do
 // not shorten. A reply ends that, and is yielded only if it is news.
 func TestObserveYieldsErrorsWithABackoff(t *testing.T) {

@@ -198,7 +198,7 @@ function showHolders() {
   const {row} = shown;
   const holders = row.holders || [];
   showFacts($("facts"), row, now);
-  $("break").hidden = !(session.mayBreak && row.state === "held" && row.token && !row.sharing);
+  $("break").hidden = !(session.mayBreak && row.state === "held" && !row.sharing);
   $("sharing").hidden = !row.sharing;
   sync($("holders-list"), holders, (holder) => holder.token, () => holderLine(askToBreak), (line, holder) => updateHolder(line, holder, now, session.mayBreak));
   setText($("more-holders"), row.sharing > holders.length ? `and ${row.sharing - holders.length} more` : "");
@@ -227,10 +227,11 @@ function askToBreak(holder, button) {
   const row = {...shown.row, ...holder};
   const left = leftOf(row, performance.now());
   const others = (row.sharing || 1) - 1;
-  setText($("question-text"), `${row.name} is held by ${row.owner || "an owner that the backend does not report"}, token ${row.token}.`);
+  setText($("question-text"), `${row.name} is held by ${row.owner || "an owner that the backend does not report"}, token ${row.token || "unknown"}.`);
+  setText($("question-notice"), row.endless ? "The holder is not notified, and may still be at work." : "The holder's work is cancelled when it notices, before its lease ends.");
   const longest = left ?? row.ttlMs;
   const ends = `when the lease ends${longest ? `, in at most ${duration(longest)}` : ""}`;
-  setText($("question-when"), others ? `The holder is one no longer ${ends}. ${others} more share${others > 1 ? "" : "s"} the lock, and keep${others > 1 ? "" : "s"} it.`
+  setText($("question-when"), row.endless ? "Its lease never ends, so the lock becomes free at once." : others ? `The holder is one no longer ${ends}. ${others} more share${others > 1 ? "" : "s"} the lock, and keep${others > 1 ? "" : "s"} it.`
     : `Others can acquire the lock ${ends}. Two holders never overlap.`);
   asked = row;
   pressed = button;
@@ -251,14 +252,15 @@ async function answered() {
   await readSession(); // the server may have been restarted since
   const {ok, content} = await request("api/break", {
     method: "POST", headers: {"Content-Type": "application/json", "X-Holdfast-Token": session.token || ""},
-    body: JSON.stringify({name: row.name, token: row.token}),
+    body: JSON.stringify({name: row.name, ...row.token ? {token: row.token} : {unknown: true}}),
   });
   if (shown?.name !== row.name) return;
-  const text = ok ? `Broken: the backend refuses the renewals of token ${row.token}.` : `Not broken: ${content.error}.`;
+  const whom = row.token ? `token ${row.token}` : "the unknown holder";
+  const text = ok ? `Broken: the backend refuses the renewals of ${whom}.` : `Not broken: ${content.error}.`;
   $("outcome").hidden = false;
   $("outcome").classList.toggle("bad", !ok);
   setText($("outcome"), text);
-  addToTimeline(ok ? `token ${row.token} was broken from this page` : `not broken: ${content.error}`);
+  addToTimeline(ok ? `${whom} was broken from this page` : `not broken: ${content.error}`);
   focusAgain();
 }
 

@@ -88,7 +88,7 @@ function showLeft(node, row, now) {
     bar.max = row.ttlMs || left || 1;
     bar.value = left;
   }
-  setText(text, known ? duration(left) : !isHeld(row) ? "–" : row.ttlMs ? "at most " + duration(row.ttlMs) : "not reported");
+  setText(text, known ? duration(left) : !isHeld(row) ? "–" : row.endless ? "never ends" : row.ttlMs ? "at most " + duration(row.ttlMs) : "not reported");
 }
 
 function ownerText(row) {
@@ -121,6 +121,10 @@ export function updateRow(line, row, now) {
   setText(renewed, renewedText(row));
 }
 
+// endlessText says of a lease that never ends who may have taken it, and how the lock becomes free.
+const endlessText = (row) => "This lease never ends" + (row.owner ? "" : ": another program or a person took it, not Holdfast") +
+  ". The lock stays held until it is released or broken. Make sure that its holder has stopped before you break it.";
+
 // facts lists what is known of a lock: a label, and a text or a function that shows it in a node.
 function facts(row, now) {
   const list = [["State", (node) => showState(node, row, now)]];
@@ -128,6 +132,7 @@ function facts(row, now) {
   if (!row.sharing) list.push([isHeld(row) ? "Owner" : "Last owner", isHeld(row) ? ownerText(row) : row.owner || "–"], ["Token", row.token || "–"]);
   if (isHeld(row)) {
     list.push(["Time left", (node) => showLeft(node, row, now)]);
+    if (row.endless) list.push(["Lease", endlessText(row)]);
     if (row.ttlMs) list.push(["TTL", duration(row.ttlMs)]);
     if (row.sharing) return list;
     list.push(["Held since", row.acquiredAt ? moment(row.acquiredAt) : "not reported"], ["Last renewal", renewedText(row)]);
@@ -174,7 +179,7 @@ export function card(instance) {
 
 export function change(before, now) {
   if (!before) return `now: ${describe(now)}`;
-  if (["token", "owner", "state", "sharing"].some((key) => before[key] !== now[key])) return describe(now);
+  if (["token", "owner", "state", "sharing", "endless"].some((key) => before[key] !== now[key])) return describe(now);
   return null; // a renewal
 }
 
@@ -182,7 +187,8 @@ function describe(row) {
   if (row.state === "free") return row.owner ? `free, last held by ${row.owner}` : "free";
   if (!isHeld(row)) return words[row.state] || row.state;
   if (row.sharing > 1) return `${words[row.state]}, shared by ${row.sharing}: the latest is ${row.owner || "an owner that the backend does not report"}, token ${row.token}`;
-  return `${words[row.state]} by ${row.owner || "an owner that the backend does not report"}` + (row.token ? `, token ${row.token}` : "");
+  return `${words[row.state]} by ${row.owner || "an owner that the backend does not report"}` + (row.token ? `, token ${row.token}` : "") +
+    (row.endless ? ", with a lease that never ends" : "");
 }
 
 const ends = {
