@@ -34,6 +34,7 @@ const (
 	subjectWrite      = "right to write"
 	subjectDelete     = "right to delete"
 	subjectForeign    = "foreign blobs"
+	subjectTier       = "access tier"
 	subjectSoftDelete = "soft delete"
 	subjectVersioning = "versioning"
 	subjectLifecycle  = "lifecycle rules"
@@ -65,7 +66,7 @@ type checkup struct {
 func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 	c := &checkup{l: l, report: report}
 	return driverutil.CheckSteps(ctx, backend, func() bool { return l.closing.Err() != nil },
-		c.credential, c.list, c.container, c.rights, c.foreign, c.softDelete, c.versioning, c.lifecycle)
+		c.credential, c.list, c.container, c.rights, c.foreign, c.tier, c.softDelete, c.versioning, c.lifecycle)
 }
 
 // maxProbeWait is how long RemoveProbe waits for the service's clock. The token of a new record is from that
@@ -166,7 +167,12 @@ func (c *checkup) credential(context.Context) bool {
 	found := driver.Finding{Subject: subjectCredential, Detail: kind + " with the permissions " + driver.QuoteName(sas.Get("sp"))}
 	const renew = "Make a new SAS with the permissions rcwl and a later expiry, or use a managed identity, which does not expire."
 	ends, known := sasTime(sas.Get("se"))
+	starts, hasStart := sasTime(sas.Get("st"))
 	switch left := time.Until(ends); {
+	case hasStart && time.Until(starts) > 0:
+		found.Level = driver.LevelWrong
+		found.Detail += "; it starts only at " + starts.Format(time.RFC3339)
+		found.Remedy = "Wait until then, synchronize this machine's clock, or make a new SAS that starts earlier."
 	case !known:
 		found.Detail += "; its expiry is in a stored access policy, or missing"
 	case left <= 0:
@@ -305,6 +311,31 @@ func (c *checkup) foreign(context.Context) bool {
 	return true
 }
 
+// tier looks for locks among the blobs of the first page that cannot be read or written.
+func (c *checkup) tier(context.Context) bool {
+	example, n := "", 0
+	for _, item := range c.listed {
+		p := item.Properties
+		archived := p != nil && p.AccessTier != nil && *p.AccessTier == container.AccessTierArchive
+		if archived && len(c.l.appendLock(nil, item)) > 0 {
+			if n++; n == 1 {
+				example = *item.Name
+			}
+		}
+	}
+	if n > 0 {
+		c.report(driver.Finding{Subject: subjectTier, Level: driver.LevelWrong,
+			Detail: fmt.Sprintf("%d of the first %d blobs are locks in the archive tier, such as %s: the service refuses to read their data and to "+
+				"write their records", n, len(c.listed), driver.Quote(example)),
+			Remedy: "Except the locks from the lifecycle rule that archives blobs, and move them back, which takes hours. With Azure's command:",
+			Command: fmt.Sprintf("az storage blob set-tier --account-name %s --container-name %s --tier Hot --name BLOB", c.account(),
+				c.containerName())})
+		return true
+	}
+	c.ok(subjectTier, "no lock among the first %d blobs is archived", len(c.listed))
+	return true
+}
+
 // softDelete reads the account's settings, for which the right to the container is not enough.
 func (c *checkup) softDelete(ctx context.Context) bool {
 	show := fmt.Sprintf("az storage account blob-service-properties show --account-name %s", c.account())
@@ -368,8 +399,8 @@ func (c *checkup) lifecycle(context.Context) bool {
 		return true
 	}
 	c.unchecked(subjectLifecycle, "they belong to the management of the account, which a credential for blobs does not reach: a rule that "+
-		"deletes blobs by age would also delete locks, and with them their last tokens",
-		"Make sure that no rule deletes base blobs of this container:",
+		"deletes or archives blobs by age does that to locks, too; their last tokens are then lost, or their records cannot be written",
+		"Make sure that no rule deletes or archives base blobs of this container:",
 		fmt.Sprintf("az storage account management-policy show --account-name %s --resource-group GROUP", c.account()))
 	return true
 }

@@ -34,7 +34,7 @@ func (w location) connect(options azcore.ClientOptions) (c clients, kind string,
 	connection, key, sas := os.Getenv(envConnectionString), os.Getenv(envKey), os.Getenv(envSAS)
 	switch {
 	case w.account == emulator:
-		c, err = w.withKey(emulatorAccount, emulatorKey, options)
+		c, err = w.withKey(emulatorAccount, "key of the emulator", emulatorKey, options)
 		return c, "the emulator's shared key", err
 	case w.clientID != "":
 		c, err = w.withManagedIdentity(options)
@@ -42,10 +42,10 @@ func (w location) connect(options azcore.ClientOptions) (c clients, kind string,
 	case connection != "":
 		return w.withConnectionString(connection, options)
 	case key != "":
-		c, err = w.withKey(w.account, key, options)
+		c, err = w.withKey(w.account, envKey, key, options)
 		return c, "shared key of " + envKey, err
 	case sas != "":
-		c, err = w.withSAS(sas, options)
+		c, err = w.withSAS(envSAS, sas, options)
 		return c, "SAS of " + envSAS, err
 	default:
 		c, err = w.withDefaultChain(options)
@@ -86,20 +86,22 @@ func (w location) withConnectionString(connection string, o azcore.ClientOptions
 	}
 	switch key, sas := fields["accountkey"], fields["sharedaccesssignature"]; {
 	case key != "":
-		c, err := w.withKey(w.account, key, o)
+		c, err := w.withKey(w.account, envConnectionString, key, o)
 		return c, "shared key of " + envConnectionString, err
 	case sas != "":
-		c, err := w.withSAS(sas, o)
+		c, err := w.withSAS(envConnectionString, sas, o)
 		return c, "SAS of " + envConnectionString, err
 	default:
 		return clients{}, "", driver.Invalid(envConnectionString, "not shown", "one with AccountKey or SharedAccessSignature")
 	}
 }
 
-func (w location) withKey(account, key string, options azcore.ClientOptions) (clients, error) {
+// withKey uses the account's key that a variable has.
+func (w location) withKey(account, variable, key string, options azcore.ClientOptions) (clients, error) {
 	credential, err := container.NewSharedKeyCredential(account, key)
 	if err != nil {
-		return clients{}, driver.Invalid("account key", "not shown", "base64, as Azure gives it")
+		return clients{}, driver.Invalid(variable, "with a key that is not shown",
+			"one with the account's key as Azure gives it: in base64, without quotes or spaces")
 	}
 	return both(
 		func() (*container.Client, error) {
@@ -110,8 +112,15 @@ func (w location) withKey(account, key string, options azcore.ClientOptions) (cl
 		})
 }
 
-func (w location) withSAS(sas string, options azcore.ClientOptions) (clients, error) {
+// withSAS uses the SAS that a variable has. One that cannot be a part of an address would fail in each request.
+func (w location) withSAS(variable, sas string, options azcore.ClientOptions) (clients, error) {
 	sas = strings.TrimPrefix(sas, "?")
+	parsed, err := url.ParseQuery(sas)
+	notOfSAS := func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune("\"'#?", r) }
+	if err != nil || parsed.Get("sig") == "" || strings.ContainsFunc(sas, notOfSAS) {
+		return clients{}, driver.Invalid(variable, "with a SAS that is not shown", "one with a SAS as Azure gives it, such as "+
+			"sv=…&sig=…, without an address, quotes or white space (also no newline at its end)")
+	}
 	c, err := both(
 		func() (*container.Client, error) {
 			return container.NewClientWithNoCredential(w.containerURL()+"?"+sas, &container.ClientOptions{ClientOptions: options})
@@ -119,8 +128,8 @@ func (w location) withSAS(sas string, options azcore.ClientOptions) (clients, er
 		func() (*service.Client, error) {
 			return service.NewClientWithNoCredential(w.serviceURL()+"/?"+sas, &service.ClientOptions{ClientOptions: options})
 		})
-	c.sas, _ = url.ParseQuery(sas) // what cannot be parsed is missing, and the service refuses it
-	c.sas.Del("sig")
+	parsed.Del("sig")
+	c.sas = parsed
 	return c, err
 }
 

@@ -14,7 +14,7 @@
 //   - AZURE_STORAGE_CONNECTION_STRING, with an account key or a SAS; an account that it names
 //     must be the URL's
 //   - AZURE_STORAGE_KEY: the account's key
-//   - AZURE_STORAGE_SAS_TOKEN: a SAS
+//   - AZURE_STORAGE_SAS_TOKEN: a SAS, as it is when the Locker is opened: a later one is used only by a new Locker
 //   - azidentity's default chain: the environment, workload identity, managed identity, and
 //     the command-line tools of a developer
 //

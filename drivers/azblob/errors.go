@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
@@ -22,6 +23,9 @@ type StorageError struct {
 	Status    int    // the HTTP status
 	Code      string // such as "ServerBusy"; may be empty
 	RequestID string // for Azure's support; may be empty
+
+	clockOff time.Duration // this machine's clock less the service's, if the answer has that
+	ofSAS    string        // what is known of the SAS that was refused
 }
 
 const adviceOnAddress = "; check the container's name, and that the endpoint of an emulator ends with the account, such as " +
@@ -42,14 +46,39 @@ func (e *StorageError) Error() string {
 	case bloberror.AuthorizationFailure:
 		text += "; check the credential, its permissions and the account's network rules"
 	case bloberror.AuthenticationFailed, bloberror.NoAuthenticationInformation, bloberror.InvalidAuthenticationInfo:
-		text += "; check whether the credential is right, has not expired, and belongs to the account"
+		text += "; check whether the credential is right, has started and not expired, and belongs to the account, and this machine's clock"
+	case keyNotPermitted:
+		text += "; the account permits no shared key, and no SAS that is signed with one: use an identity (without " + envConnectionString +
+			", " + envKey + " and " + envSAS + "), or permit keys in the account's settings"
+	case bloberror.BlobImmutableDueToPolicy:
+		text += "; a legal hold or an immutability policy keeps the blob as it is: keep the locks in a container of their own, without them"
+	case bloberror.BlobArchived:
+		text += "; the blob is in the archive tier: move it back by \"az storage blob set-tier --tier Hot\", which takes hours, and except " +
+			"the locks from the lifecycle rule that archives blobs"
+	case bloberror.BlobBeingRehydrated:
+		text += "; the blob is being moved back from the archive tier, which takes hours"
 	case bloberror.OutOfRangeInput, bloberror.InvalidURI:
 		text += adviceOnAddress
 	case bloberror.ContainerNotFound:
 		text += "; create the container, or correct its name"
 	}
-	return text
+	if off := e.clockOff.Round(time.Second); off.Abs() >= wrongSkew && e.refusesCredential() {
+		side := "ahead of"
+		if off < 0 {
+			side = "behind"
+		}
+		text += fmt.Sprintf("; this machine's clock is %s %s the service's", driver.FormatDuration(off.Abs()), side)
+	}
+	return text + e.ofSAS
 }
+
+// refusesCredential reports whether the service did not accept the request's credential.
+func (e *StorageError) refusesCredential() bool {
+	return e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden
+}
+
+// keyNotPermitted is a code that the SDK does not name.
+const keyNotPermitted bloberror.Code = "KeyBasedAuthenticationNotPermitted"
 
 // Redact returns an error of the SDK without the secrets that its text may have: the service's
 // answer becomes a *[StorageError], and the URL is left out.
@@ -66,6 +95,9 @@ func redact(err error) error {
 		e := &StorageError{Status: answer.StatusCode, Code: answer.ErrorCode}
 		if answer.RawResponse != nil {
 			e.RequestID = answer.RawResponse.Header.Get("x-ms-request-id")
+			if theirs, err := http.ParseTime(answer.RawResponse.Header.Get("Date")); err == nil {
+				e.clockOff = time.Since(theirs)
+			}
 		}
 		return e
 	}
@@ -107,20 +139,49 @@ var (
 		bloberror.LeaseIDMismatchWithBlobOperation, bloberror.LeaseNotPresentWithBlobOperation,
 		bloberror.LeaseIsBrokenAndCannotBeRenewed, bloberror.LeaseLost,
 	}, codesGone...)
+	// codesUntilChanged: the service refuses the request until a person changes something.
+	codesUntilChanged = []bloberror.Code{bloberror.BlobArchived, bloberror.BlobImmutableDueToPolicy}
 	// codesExist: another process created the blob or container first. For a leased blob the
 	// service reports the lease before it reports that the blob exists.
 	codesExist = []bloberror.Code{bloberror.BlobAlreadyExists, bloberror.ContainerAlreadyExists, bloberror.ConditionNotMet,
 		bloberror.LeaseIDMissing}
 )
 
-// denied marks an error of a request that the service refused for want of a right or a credential. The
-// caller makes sure that no earlier request of its operation changed anything.
+// denied marks an error of a request that the service refused for want of a right or a credential, or because of the
+// blob's tier or policy. The caller makes sure that no earlier request of its operation changed anything.
 func denied(err error) error {
+	cleaned := redact(err)
 	var answer *StorageError
-	if errors.As(redact(err), &answer) && (answer.Status == http.StatusUnauthorized || answer.Status == http.StatusForbidden) {
-		return driver.Denied(redact(err))
+	if errors.As(cleaned, &answer) && (answer.refusesCredential() || hasCode(answer, codesUntilChanged...)) {
+		return driver.Denied(cleaned)
 	}
 	return err
+}
+
+// addSAS says of a SAS that was refused when it starts or ends, by this machine's clock.
+func (l *Locker) addSAS(err error) {
+	var answer *StorageError
+	if !errors.As(err, &answer) || !answer.refusesCredential() {
+		return
+	}
+	u, parseErr := url.Parse(l.container.URL()) // a SAS is a part of it, also in the program's own client
+	if parseErr != nil {
+		return
+	}
+	kind := "SAS"
+	if l.origin != nil {
+		kind = l.origin.kind
+	}
+	starts, hasStart := sasTime(u.Query().Get("st"))
+	ends, hasEnd := sasTime(u.Query().Get("se"))
+	switch now := time.Now(); {
+	case hasEnd && !now.Before(ends):
+		answer.ofSAS = fmt.Sprintf("; the %s expired at %s", kind, ends.Format(time.RFC3339))
+	case hasStart && now.Before(starts):
+		answer.ofSAS = fmt.Sprintf("; the %s starts only at %s", kind, starts.Format(time.RFC3339))
+	case hasEnd:
+		answer.ofSAS = fmt.Sprintf("; the %s ends at %s", kind, ends.Format(time.RFC3339))
+	}
 }
 
 // hasCode is bloberror.HasCode, also for redacted errors.

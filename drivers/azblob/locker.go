@@ -217,6 +217,7 @@ func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) e
 	var sent tries
 	if err == nil {
 		err = redact(requests(context.WithValue(limited, triesKey{}, &sent)))
+		l.addSAS(err)
 	}
 	if ctx.Err() == nil && l.closing.Err() == nil && o.verb != "acquire" && !sent.inDoubt.Load() {
 		err = denied(err) // acquire itself knows whether it is certain

@@ -332,7 +332,7 @@ func TestEndpointWithoutAccountOfAzurite(t *testing.T) {
 		t.Fatalf("the endpoint %s does not end with the account", service.Endpoint)
 	}
 	where := location{account: emulator, container: "leases", endpoint: address}
-	to, err := where.withKey(emulatorAccount, emulatorKey, azcore.ClientOptions{})
+	to, err := where.withKey(emulatorAccount, "key of the emulator", emulatorKey, azcore.ClientOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
