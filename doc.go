@@ -86,8 +86,9 @@
 //     the resource that the lock protects refuse lower tokens. Most drivers have functions for
 //     that; docs/fencing.md names them.
 //   - BreakNow of [driver.Breaker] voids promise 1. So does removing the record of a held lock, or the
-//     collection, container or folder with it: another can be granted the lock before the holder notices
-//     at its next renewal. Promise 3 says when its token is greater; with "mem:" it always is.
+//     collection, container or folder with it: the next request makes them again (a folder: the next
+//     process that starts) and is granted the lock, and both holders work until the first notices at its
+//     next renewal. Promise 3 says when the second token is greater; with "mem:" it always is.
 //   - Waiters of one process are served in order. Between processes there is an order of arrival
 //     only where the backend has a [driver.Queue], and a waiter that is slow to answer loses its
 //     position.

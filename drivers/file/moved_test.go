@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -31,6 +32,46 @@ func TestMovedFolder(t *testing.T) {
 	}
 	defer second.Close(t.Context())
 	if got := mustAcquire(t, second, request("second")); got.Token <= lease.Token {
+		t.Errorf("token %d after %d", got.Token, lease.Token)
+	}
+	if _, err := first.Renew(t.Context(), lease); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("Renew: %v, want ErrLost", err)
+	}
+}
+
+// A folder that is deleted while a lock is held is made again by the next process that starts, which is granted the lock with
+// a greater token. A process that waits already gets an error until then. The holder is certain of its loss at the next renewal.
+func TestDeletedFolder(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("an open file keeps the folder in its place")
+	}
+	dir := filepath.Join(t.TempDir(), "locks")
+	first, err := New(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close(t.Context())
+	second, err := New(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close(t.Context())
+	lease := mustAcquire(t, first, request("first"))
+	if _, err := second.TryAcquire(t.Context(), request("second")); !errors.Is(err, driver.ErrHeld) {
+		t.Fatalf("%v, want ErrHeld", err)
+	}
+	// It fails while a process makes a file there, as it does to remove old records.
+	eventually(t, "the removal of the folder", func() bool { return os.RemoveAll(dir) == nil })
+	if got, err := second.TryAcquire(t.Context(), request("second")); err == nil || errors.Is(err, driver.ErrHeld) {
+		t.Errorf("in a folder that is gone: %v, %v", got, err)
+	}
+	third, err := New(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer third.Close(t.Context())
+	if got := mustAcquire(t, third, request("third")); got.Token <= lease.Token {
 		t.Errorf("token %d after %d", got.Token, lease.Token)
 	}
 	if _, err := first.Renew(t.Context(), lease); !errors.Is(err, driver.ErrLost) {
