@@ -133,7 +133,7 @@ func (c *checkup) server(ctx context.Context) bool {
 			return err
 		}
 		took = time.Since(begun)
-		info, err = c.l.adminCommand(ctx, "buildInfo")
+		info, err = c.l.buildInfo(ctx)
 		return err
 	})
 	if err != nil {
@@ -148,7 +148,10 @@ func (c *checkup) server(ctx context.Context) bool {
 		return false
 	}
 	c.ok(subjectReachable, "%s answered in %v", c.address(), roundLatency(took))
-	version, _ := info.Lookup("version").StringValueOK()
+	version, known := info.Lookup("version").StringValueOK()
+	if !known {
+		version = "of an unknown version"
+	}
 	c.standalone, err = identify(c.hello, info)
 	if c.standalone && c.l.forCheck { // nobody else uses it yet
 		c.l.standalone, c.l.linearizable = true, c.l.majority

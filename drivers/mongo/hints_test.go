@@ -137,3 +137,25 @@ func TestStrictStableAPI(t *testing.T) {
 		t.Errorf("the log: %s", log.String())
 	}
 }
+
+// What a client with the strict Stable API may not ask is not checked, and is no fault of the backend.
+func TestCheckWithTheStrictStableAPI(t *testing.T) {
+	t.Parallel()
+	base := mongotest.Collection(t)
+	strict := mongotest.Connect(t, mongotest.URI(t), options.Client().SetServerAPIOptions(
+		options.ServerAPI(options.ServerAPIVersion1).SetStrict(true).SetDeprecationErrors(true)))
+	logger, _ := locktest.NewLog()
+	l := newTestLocker(t, strict.Database(base.Database().Name()).Collection(base.Name()), WithLogger(logger))
+	found := map[string]driver.Finding{}
+	if err := l.Check(bounded(t), func(f driver.Finding) { found[f.Subject] = f }); err != nil {
+		t.Fatal(err)
+	}
+	for subject, f := range found {
+		if f.Level == driver.LevelWrong {
+			t.Errorf("%s: %+v", subject, f)
+		}
+	}
+	if f := found[subjectReachable]; f.Level != driver.LevelOK || f.Subject == "" || len(found) < 5 {
+		t.Errorf("%d findings: %+v", len(found), found)
+	}
+}

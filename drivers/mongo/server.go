@@ -30,10 +30,7 @@ func (l *Locker) checkServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	buildInfo, err := l.adminCommand(ctx, "buildInfo")
-	if hasCode(err, codeAPIStrict) {
-		buildInfo, err = nil, nil // not a part of the Stable API, which other services do not have
-	}
+	buildInfo, err := l.buildInfo(ctx)
 	if err != nil {
 		return err
 	}
@@ -68,6 +65,16 @@ func (l *Locker) checkDirect(hello bson.Raw) error {
 	}
 	return fmt.Errorf("directConnection=true connects to %s, which is not the primary%s; give replicaSet=%s and no directConnection", self,
 		now, set)
+}
+
+// buildInfo returns the server's reply, or nil with the strict Stable API: the command is not a part of that, which other
+// services do not have.
+func (l *Locker) buildInfo(ctx context.Context) (bson.Raw, error) {
+	reply, err := l.adminCommand(ctx, "buildInfo")
+	if hasCode(err, codeAPIStrict) {
+		return nil, nil
+	}
+	return reply, err
 }
 
 func (l *Locker) adminCommand(ctx context.Context, command string) (bson.Raw, error) {
