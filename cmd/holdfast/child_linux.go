@@ -36,6 +36,27 @@ func groupAlive(group, guardian int) bool {
 	return !found // a member that /proc does not show may be alive
 }
 
+// othersDenied returns the living members of a group, other than its leader and the guardian, that are denied to holdfast.
+func othersDenied(group, guardian int, denied func(pid int) bool) (pids []int) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		p := readProcess(e.Name())
+		if p.group != group || p.zombie || p.pid == group || p.pid == guardian || !denied(p.pid) {
+			continue
+		}
+		if again := readProcess(e.Name()); again.group == group && !again.zombie { // it may have ended meanwhile
+			pids = append(pids, p.pid)
+		}
+	}
+	return pids
+}
+
+// isZombie reports whether a process has ended and is not reaped yet.
+func isZombie(pid int) bool { return readProcess(strconv.Itoa(pid)).zombie }
+
 // reapOrphans reaps processes that ended after their parent. They become children of
 // process 1, which holdfast may be in a container. Two kinds of children are left alone:
 // the command and the guardian, which are reaped elsewhere; and the members of holdfast's

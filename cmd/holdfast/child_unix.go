@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -36,13 +37,16 @@ type child struct {
 	guardian   *guardian // nil if none could be started
 	tty        *terminal
 	closed     chan struct{}
+	reaped     atomic.Bool             // the command itself: its process ID may be a stranger's now
+	probe      func(process int) error // whether a process can be signalled
 }
 
 // startChild runs path in a process group of its own, so that a signal also reaches the
 // processes that the command starts. The guardian is started first. If that fails, the
 // command runs without one, and unguarded says why.
 func startChild(path string, args, env []string) (c *child, unguarded, err error) {
-	c = &child{stateChanged: make(chan os.Signal, 1), stopEvents: make(chan os.Signal, 8), closed: make(chan struct{})}
+	c = &child{stateChanged: make(chan os.Signal, 1), stopEvents: make(chan os.Signal, 8), closed: make(chan struct{}),
+		probe: func(process int) error { return syscall.Kill(process, 0) }}
 	signal.Notify(c.stopEvents, jobSignals...) // before the command starts, so that none is missed
 	signal.Notify(c.stateChanged, syscall.SIGCHLD)
 	c.guardian, unguarded = startGuardian()
@@ -85,6 +89,7 @@ func (c *child) poll() (code int, ended bool) {
 		switch {
 		case errors.Is(err, syscall.EINTR):
 		case err != nil:
+			c.reaped.Store(true)
 			return codeUnavailable, true // another reaped it, so its exit code is unknown
 		case pid == 0:
 			return 0, false
@@ -94,8 +99,10 @@ func (c *child) poll() (code int, ended bool) {
 			default: // an earlier one is still being handled
 			}
 		case status.Signaled():
+			c.reaped.Store(true)
 			return codeSignal + int(status.Signal()), true
 		case status.Exited():
+			c.reaped.Store(true)
 			return status.ExitStatus(), true
 		}
 	}
@@ -126,8 +133,10 @@ func (c *child) groupSignals() <-chan os.Signal {
 func (c *child) guardianKilled() bool { return c.guardian != nil && c.guardian.killed }
 
 // stoppedInTime reports whether the guardian has stopped the group before the lease expired. It may
-// wait for the guardian's answer, but no longer than limit.
-func (c *child) stoppedInTime(limit time.Duration) bool { return c.guardian.stoppedInTime(limit) }
+// wait for the guardian's answer, but no longer than limit. What the guardian could not signal, it has not stopped.
+func (c *child) stoppedInTime(limit time.Duration) bool {
+	return c.guardian.stoppedInTime(limit) && len(c.unreachable()) == 0
+}
 
 // stopEvent says which signal has stopped the command.
 type stopEvent syscall.Signal
@@ -145,7 +154,8 @@ func signalName(sig os.Signal) string {
 	return sig.String()
 }
 
-// signal sends a signal to the whole group. If the group is gone, that is no error.
+// signal sends a signal to the whole group. If the group is gone, that is no error. Success means only that one
+// member could be signalled, which the guardian always can: unreachable has the others.
 func (c *child) signal(sig os.Signal) error {
 	number, ok := sig.(syscall.Signal)
 	if !ok {
@@ -167,6 +177,16 @@ func (c *child) signalAndWake(sig os.Signal) error {
 func (c *child) wake() error { return c.signal(syscall.SIGCONT) }
 
 func (c *child) kill() error { return c.signal(syscall.SIGKILL) }
+
+// unreachable returns the processes of the group that holdfast may not signal, because they have become another user: by
+// sudo, for example. It asks about each process by itself.
+func (c *child) unreachable() (pids []int) {
+	denied := func(pid int) bool { return errors.Is(c.probe(pid), syscall.EPERM) }
+	if !c.reaped.Load() && denied(c.pid) && !isZombie(c.pid) {
+		pids = append(pids, c.pid)
+	}
+	return append(pids, othersDenied(c.pid, c.guardian.pid(), denied)...)
+}
 
 // groupRunning reports whether the group has a living member other than the guardian. It
 // may be called only after the command itself was reaped. The group's ID cannot be reused

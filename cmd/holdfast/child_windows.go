@@ -121,6 +121,9 @@ func (c *child) signalAndWake(sig os.Signal) error { return c.signal(sig) }
 
 func (c *child) wake() error { return nil }
 
+// unreachable finds none: the job ends whatever users its processes have.
+func (c *child) unreachable() []int { return nil }
+
 // signalName returns a signal's name in quotes: "interrupt" or "terminated".
 func signalName(sig os.Signal) string { return strconv.Quote(sig.String()) }
 

@@ -29,7 +29,8 @@ import (
 
 func TestMain(m *testing.M) {
 	// Started under one of these names, the test binary is the command itself.
-	testscript.Main(withMongo{m}, map[string]func(){"holdfast": main, guardianName: main, panickingTop: runPanickingTop})
+	testscript.Main(withMongo{m}, map[string]func(){"holdfast": main, guardianName: main, panickingTop: runPanickingTop,
+		becomesRoot: runBecomesRoot})
 }
 
 // withMongo stops the servers that the tests have started.

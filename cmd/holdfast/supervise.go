@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -25,6 +27,10 @@ const (
 	forwardDelay = 100 * time.Millisecond
 	// flushTimeout bounds the wait for messages where their order matters.
 	flushTimeout = 100 * time.Millisecond
+	// firstProbe is how soon after its start the command's group is first searched for processes that cannot be
+	// signalled. The interval doubles from then on, up to lastProbe.
+	firstProbe = 100 * time.Millisecond
+	lastProbe  = time.Minute
 )
 
 // supervisor watches over one run of the command under one hold. It sends signals first
@@ -53,6 +59,10 @@ type supervisor struct {
 	nextStuckReport time.Time // when to report again that the group does not end
 	nextOrder       time.Time // when the guardian gets its next order
 	unguardedSince  time.Time // when the guardian ended, unless that was reported
+
+	nextProbe  time.Time // when to search next for processes that cannot be signalled
+	probeEvery time.Duration
+	reported   []int // such processes, once they are reported
 }
 
 // receivedSignal is a signal that holdfast was sent.
@@ -66,6 +76,7 @@ type receivedSignal struct {
 func (s *supervisor) wait() int {
 	s.received, s.sent = map[os.Signal]time.Time{}, map[os.Signal]time.Time{}
 	s.orderGuardian()
+	s.probeEvery, s.nextProbe = firstProbe, time.Now().Add(firstProbe)
 	timer := time.NewTimer(s.untilNextCheck())
 	defer timer.Stop()
 	lost, groupSignals := s.hold.Context().Done(), s.child.groupSignals()
@@ -97,6 +108,7 @@ func (s *supervisor) wait() int {
 		s.forwardPending()
 		s.killIfDue()
 		s.orderGuardian()
+		s.probeIfDue()
 		s.logIfDue()
 		timer.Reset(s.untilNextCheck())
 	}
@@ -107,7 +119,7 @@ func (s *supervisor) untilNextCheck() time.Duration {
 	if s.commandEnded || s.lost || s.killSent {
 		return pollInterval
 	}
-	next := s.nextOrder
+	next := earlier(s.nextOrder, s.nextProbe)
 	for _, p := range s.pending {
 		next = earlier(next, p.at.Add(forwardDelay))
 	}
@@ -160,9 +172,12 @@ func (s *supervisor) stopAfterLoss() {
 		s.send(termSignal)
 	}
 	s.killIfDue()
-	if left <= 0 {
+	switch unreachable := s.findUnreachable(); {
+	case unreachable != "":
+		s.log.errorf("lost %q (%v); %s cannot be stopped: another may hold the lock while it runs", s.hold.Name(), s.hold.Err(), unreachable)
+	case left <= 0:
 		s.log.errorf("lost %q (%v); the lease has expired: killing the command", s.hold.Name(), s.hold.Err())
-	} else {
+	default:
 		s.log.errorf("lost %q (%v); the command has %s to stop", s.hold.Name(), s.hold.Err(), roundedDuration(left-s.killReserve))
 	}
 }
@@ -189,7 +204,7 @@ func (s *supervisor) receive(sig os.Signal) {
 		if now.Sub(s.termReceived) > sameRequestWindow {
 			s.killBy(now)
 			s.killIfDue()
-			s.log.errorf("received a second SIGTERM: killed the command")
+			s.log.errorf("received a second SIGTERM, which asks for the command to be killed")
 		}
 		return
 	}
@@ -209,29 +224,71 @@ func (s *supervisor) forwardPending() {
 	s.pending = slices.DeleteFunc(s.pending, func(p receivedSignal) bool {
 		switch {
 		case s.received[p.sig].After(p.at.Add(-forwardDelay)):
-			s.log.verbosef("%s has already reached the command", signalName(p.sig))
+			s.log.verbosef("the command's process group was already sent %s", signalName(p.sig))
 			if asksToEnd(p.sig) {
 				s.logSignalError(s.child.wake())
 			}
 		case s.child.groupSignals() != nil && now.Before(p.at.Add(forwardDelay)):
 			return false
 		default:
-			s.send(p.sig)
-			s.log.verbosef("forwarded %s", signalName(p.sig))
+			if s.send(p.sig) {
+				s.log.verbosef("forwarded %s", signalName(p.sig))
+			}
 		}
 		s.termSent = s.termSent || p.sig == termSignal
 		return true
 	})
 }
 
-// send sends a signal to the group.
-func (s *supervisor) send(sig os.Signal) {
+// send sends a signal to the group. It reports whether every process of the group was sent it, as far as the system shows.
+func (s *supervisor) send(sig os.Signal) bool {
 	s.sent[sig] = time.Now()
 	s.termSent = s.termSent || sig == termSignal
+	deliver := s.child.signal
 	if asksToEnd(sig) {
-		s.logSignalError(s.child.signalAndWake(sig))
-	} else {
-		s.logSignalError(s.child.signal(sig))
+		deliver = s.child.signalAndWake
+	}
+	err := deliver(sig)
+	s.logSignalError(err)
+	// Success for the group says nothing about the command: the guardian, a member, always is sent the signal.
+	unreachable := s.findUnreachable()
+	if unreachable != "" {
+		s.log.errorf("%s was not sent to %s", signalName(sig), unreachable)
+	}
+	return err == nil && unreachable == ""
+}
+
+// findUnreachable returns a text with the processes of the group that holdfast may not signal, or "". Each is reported
+// once, with what to do.
+func (s *supervisor) findUnreachable() string {
+	pids := s.child.unreachable()
+	if len(pids) == 0 {
+		return ""
+	}
+	if s.pollCommand(); s.commandEnded { // perhaps just now
+		pids = slices.DeleteFunc(pids, func(pid int) bool { return pid == s.child.pid })
+	}
+	var all []string
+	for _, pid := range pids {
+		all = append(all, strconv.Itoa(pid))
+		if !slices.Contains(s.reported, pid) {
+			s.reported = append(s.reported, pid)
+			s.log.errorf("cannot signal process %d of the command, which runs as another user: if %q is lost, nothing stops it, and it "+
+				"runs beside the next holder; run holdfast itself as that user", pid, s.hold.Name())
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return "process " + strings.Join(all, ", process ")
+}
+
+// probeIfDue reports at once, not only when a signal must be sent, that the command has become another user.
+func (s *supervisor) probeIfDue() {
+	if now := time.Now(); !now.Before(s.nextProbe) {
+		s.findUnreachable()
+		s.probeEvery = min(2*s.probeEvery, lastProbe)
+		s.nextProbe = now.Add(s.probeEvery)
 	}
 }
 
@@ -270,8 +327,13 @@ func (s *supervisor) killIfDue() {
 		return
 	}
 	s.logSignalError(s.child.kill())
-	if !s.killSent {
-		s.killSent, s.nextStuckReport = true, time.Now().Add(stuckReportInterval)
+	if s.killSent {
+		return
+	}
+	s.killSent, s.nextStuckReport = true, time.Now().Add(stuckReportInterval)
+	if unreachable := s.findUnreachable(); unreachable != "" {
+		s.log.errorf("%s was not killed", unreachable)
+	} else {
 		s.log.infof("killing process group %d", s.child.pid)
 	}
 }
@@ -302,7 +364,11 @@ func (s *supervisor) logIfDue() {
 	now := time.Now()
 	if s.killSent && now.After(s.nextStuckReport) {
 		s.nextStuckReport = now.Add(stuckReportInterval)
-		s.log.errorf("process group %d is still running after SIGKILL; %q is released only when it has ended", s.child.pid, s.hold.Name())
+		after := "is released only when it has ended"
+		if s.lost {
+			after = "is lost, and another may hold it"
+		}
+		s.log.errorf("process group %d is still running after SIGKILL; %q %s", s.child.pid, s.hold.Name(), after)
 	}
 	if !s.unguardedSince.IsZero() && now.After(s.unguardedSince.Add(forwardDelay)) {
 		s.unguardedSince = time.Time{}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -94,6 +95,62 @@ func TestSecondSIGTERM(t *testing.T) {
 	})
 }
 
+// A signal to the group succeeds although it does not reach the command: the guardian is a member. What holdfast says
+// follows from a probe of the command's own process.
+func TestSignalThatDoesNotReachTheCommand(t *testing.T) {
+	var out bytes.Buffer
+	run := newRunner(t, &scriptedLocker{}, time.Minute, &out, "")
+	hold, err := run.client.Lock(t.Context(), "job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := startCommand(t, "trap '' TERM INT; exec sleep 100")
+	denied := false
+	c.probe = func(pid int) error {
+		if denied && pid == c.pid {
+			return syscall.EPERM
+		}
+		return nil
+	}
+	s := supervisor{hold: hold, child: c, log: newLogger(&out, false, true),
+		received: map[os.Signal]time.Time{}, sent: map[os.Signal]time.Time{}}
+	forward := func(sig os.Signal) {
+		s.receive(sig)
+		for s.forwardPending(); len(s.pending) > 0; s.forwardPending() {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	expect := func(text string, times int) {
+		t.Helper()
+		text = strings.ReplaceAll(text, "PID", strconv.Itoa(c.pid))
+		if got := strings.Count(out.String(), text); got != times {
+			t.Errorf("%d times, not %d: %s\n%s", got, times, text, out.String())
+		}
+	}
+	forward(syscall.SIGINT)
+	expect("forwarded SIGINT", 1)
+	expect("PID", 0)
+	denied = true
+	s.probeIfDue() // long before a signal
+	expect("cannot signal process PID", 1)
+	forward(syscall.SIGTERM)
+	expect("forwarded SIGTERM", 0)
+	expect("SIGTERM was not sent to process PID", 1)
+	expect("cannot signal process PID", 1)
+
+	// Nor has a guardian that says so stopped the command.
+	ended := make(chan struct{})
+	close(ended)
+	told := &child{pid: c.pid, probe: c.probe, guardian: &guardian{process: c.guardian.process, inTime: true, ended: ended}}
+	if told.stoppedInTime(patience) {
+		t.Error("the command counts as stopped")
+	}
+	denied = false
+	if !told.stoppedInTime(patience) {
+		t.Error("the command does not count as stopped")
+	}
+}
+
 // A signal that the command's group was sent too is not forwarded, whether it asks to end or
 // not. A signal that only holdfast was sent is forwarded, even soon after another.
 func TestSignalSentToWholeGroup(t *testing.T) {
@@ -130,6 +187,20 @@ func signalSentToWholeGroup(t *testing.T, command *child, sig os.Signal) {
 	if s.endRequested != slices.Contains(endingSignals, sig) {
 		t.Errorf("%v: asks to end: %v", sig, s.endRequested)
 	}
+}
+
+// becomesRoot is the name of a program that the kernel starts as root for every user, as it does sudo.
+const becomesRoot = "becomes-root"
+
+// runBecomesRoot becomes root, writes its process ID to a file, and waits to be killed.
+func runBecomesRoot() {
+	if err := syscall.Setreuid(0, 0); err != nil {
+		panic(err)
+	}
+	if err := os.WriteFile(os.Args[1], []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+		panic(err)
+	}
+	time.Sleep(4 * patience)
 }
 
 // startCommand starts a command in a group of its own, with a guardian.

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// nobody is a user without rights.
+const nobody = 65534
+
+// ordinaryUser is a holdfast that an ordinary user runs, with a command that becomes root.
+type ordinaryUser struct {
+	dir     string
+	cmd     *exec.Cmd
+	command int // process ID of the command
+	ended   chan struct{}
+
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+func (u *ordinaryUser) Write(line []byte) (int, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.out.Write(line)
+}
+
+func (u *ordinaryUser) messages() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.out.String()
+}
+
+// says waits for a message.
+func (u *ordinaryUser) says(t *testing.T, text string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !strings.Contains(u.messages(), text); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no message has %q:\n%s", text, u.messages())
+		}
+	}
+}
+
+// runsOn checks that the command has not ended.
+func (u *ordinaryUser) runsOn(t *testing.T) {
+	t.Helper()
+	if p := readProcess(strconv.Itoa(u.command)); p.group < 0 || p.zombie {
+		t.Fatalf("the command has ended:\n%s", u.messages())
+	}
+}
+
+// end kills the command as root, and waits until holdfast has ended with a code.
+func (u *ordinaryUser) end(t *testing.T, want int) {
+	t.Helper()
+	if err := syscall.Kill(u.command, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-u.ended:
+	case <-time.After(patience):
+		t.Fatalf("holdfast does not end:\n%s", u.messages())
+	}
+	if code := u.cmd.ProcessState.ExitCode(); code != want {
+		t.Errorf("exit code %d, want %d:\n%s", code, want, u.messages())
+	}
+}
+
+// startOrdinaryUser starts holdfast as nobody. By a shell, the command itself stays nobody's and a process that it starts becomes root.
+func startOrdinaryUser(t *testing.T, ttl string, byShell bool) *ordinaryUser {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make a program that starts as another user")
+	}
+	dir, err := os.MkdirTemp("", "otheruser") // t.TempDir is closed to other users
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	u := &ordinaryUser{dir: dir, ended: make(chan struct{})}
+	locks, program, helper := filepath.Join(dir, "locks"), filepath.Join(dir, "holdfast"), filepath.Join(dir, becomesRoot)
+	for _, err := range []error{os.Chmod(dir, 0o755), os.Mkdir(locks, 0o700), os.Chown(locks, nobody, nobody), //nolint:gosec // for all users
+		copyOwnProgram(program, 0o755), copyOwnProgram(helper, 0o755|os.ModeSetuid)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	asNobody := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	probe := exec.Command(helper, filepath.Join(dir, "none", "none"))
+	probe.SysProcAttr = asNobody
+	if text, _ := probe.CombinedOutput(); !strings.Contains(string(text), "no such file") { // it fails after it has become root
+		t.Skipf("this file system has no set-user-ID programs, or root is not allowed to use them: %s", text)
+	}
+	pidFile := filepath.Join(dir, "pid")
+	if err := os.WriteFile(pidFile, nil, 0o644); err != nil { //nolint:gosec // nobody is told
+		t.Fatal(err)
+	}
+	command := []string{helper, pidFile}
+	if byShell {
+		command = []string{"sh", "-c", `"$0" "$1"; :`, helper, pidFile}
+	}
+	u.cmd = exec.Command(program, append([]string{"run", "-v", "--ttl", ttl, "--backend", "file:" + locks, "job", "--"}, command...)...)
+	u.cmd.Dir, u.cmd.SysProcAttr = dir, asNobody
+	u.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "GORACE=" + gorace}
+	u.cmd.Stderr = u
+	if err := u.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = u.cmd.Wait()
+		close(u.ended)
+	}()
+	t.Cleanup(func() {
+		_ = u.cmd.Process.Signal(syscall.SIGCONT)
+		if u.command > 0 {
+			_ = syscall.Kill(u.command, syscall.SIGKILL)
+		}
+		_ = u.cmd.Process.Kill()
+		<-u.ended
+	})
+	eventually(t, "the command is root", func() bool {
+		text, err := os.ReadFile(pidFile)
+		u.command, _ = strconv.Atoi(string(text))
+		return err == nil && u.command > 0
+	})
+	return u
+}
+
+// copyOwnProgram copies this test's program.
+func copyOwnProgram(to string, mode os.FileMode) error {
+	from, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = from.Close() }()
+	file, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, from)
+	return errors.Join(err, file.Close(), os.Chmod(to, mode))
+}
+
+// A command that became another user cannot be signalled. Holdfast says so at once, before anybody wants it stopped, and never says that
+// it has stopped it: the guardian, a member of the group, receives each signal to the group.
+func TestCommandOfAnotherUser(t *testing.T) {
+	for name, byShell := range map[string]bool{"the command itself": false, "a process of the command": true} {
+		t.Run(name, func(t *testing.T) {
+			u := startOrdinaryUser(t, "1m", byShell)
+			number := strconv.Itoa(u.command)
+			u.says(t, "cannot signal process "+number)
+			u.says(t, "run holdfast itself as that user")
+			if err := u.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			u.says(t, "SIGTERM was not sent to process "+number)
+			time.Sleep(sameRequestWindow + forwardDelay) // the next one is a new request
+			if err := u.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			u.says(t, "process "+number+" was not killed")
+			u.runsOn(t)
+			u.end(t, map[bool]int{false: codeSignal + int(syscall.SIGKILL), true: codeSignal + int(syscall.SIGTERM)}[byShell])
+			for _, claim := range []string{"forwarded SIGTERM", "killing process group"} {
+				if strings.Contains(u.messages(), claim) {
+					t.Errorf("%q is claimed:\n%s", claim, u.messages())
+				}
+			}
+			u.says(t, `released "job"`)
+		})
+	}
+}
+
+// After a loss, holdfast does not say that such a command will stop, and reports the overrun: the next holder runs beside it.
+func TestLostByCommandOfAnotherUser(t *testing.T) {
+	u := startOrdinaryUser(t, "3s", false)
+	u.says(t, "cannot signal process")
+	if err := os.Rename(filepath.Join(u.dir, "locks"), filepath.Join(u.dir, "away")); err != nil {
+		t.Fatal(err)
+	}
+	u.says(t, `lost "job"`)
+	u.says(t, "OVERRUN")
+	u.runsOn(t)
+	u.end(t, codeLost)
+	for _, claim := range []string{"the command has", "killing process group", "killing the command"} {
+		if strings.Contains(u.messages(), claim) {
+			t.Errorf("%q is claimed:\n%s", claim, u.messages())
+		}
+	}
+}
+
+// A guardian that kills the group in time, while holdfast is stopped, does not stop such a command: the overrun is reported.
+func TestGuardianOfCommandOfAnotherUser(t *testing.T) {
+	u := startOrdinaryUser(t, "3s", false)
+	if err := u.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	guardian := func() (found bool) {
+		entries, err := os.ReadDir("/proc")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			p := readProcess(e.Name())
+			found = found || p.parent == u.cmd.Process.Pid && p.pid != u.command && !p.zombie
+		}
+		return found
+	}
+	eventually(t, "the guardian kills the group", func() bool { return !guardian() })
+	u.runsOn(t)
+	if err := u.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	u.says(t, "OVERRUN")
+	u.end(t, codeLost)
+}
