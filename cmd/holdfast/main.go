@@ -288,9 +288,11 @@ func (a *app) reportSlowAnswer() (stop func()) {
 }
 
 const (
-	// shutdownTimeout bounds the cleanup at the end. A lock that is not released by then
-	// becomes free when its lease expires.
+	// shutdownTimeout bounds the end, release and cleanup together. A lock that is not released by then
+	// becomes free when its lease expires. The manifests in deploy/ count on it.
 	shutdownTimeout = 10 * time.Second
+	// hangTimeout is how long a call may take to notice that its time is over.
+	hangTimeout = 100 * time.Millisecond
 	// idleShutdownTimeout bounds it if no lock was acquired. Then only an in-doubt request
 	// may need a cleanup, for which a backend that answers at all needs less time.
 	idleShutdownTimeout = 500 * time.Millisecond

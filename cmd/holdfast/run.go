@@ -178,6 +178,7 @@ type runner struct {
 	waitStart  time.Time // when this wait began, for --wait
 	answered   func()    // called when the backend has answered
 	acquired   bool      // the lock was acquired at least once
+	endBy      time.Time // when release and close must be over; zero: nothing was released
 	probes     probes
 }
 
@@ -270,12 +271,15 @@ func (r *runner) waitLimitText(preposition string) string {
 
 // close closes the client. By then the lock is released, or the failure to do so is logged.
 func (r *runner) close() {
-	limit := shutdownTimeout
-	if !r.acquired {
-		limit = idleShutdownTimeout
+	end := r.endBy
+	switch {
+	case !r.acquired:
+		end = time.Now().Add(idleShutdownTimeout)
+	case end.IsZero():
+		end = time.Now().Add(shutdownTimeout)
 	}
 	err := r.signals.during(func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, limit)
+		ctx, cancel := context.WithDeadline(ctx, end)
 		defer cancel()
 		return r.client.Shutdown(ctx)
 	})
@@ -305,6 +309,7 @@ func (r *runner) runOnce() (lost bool, err error) {
 
 // acquire acquires the lock, within the limits of --try and --wait.
 func (r *runner) acquire() (held, error) {
+	r.endBy = time.Time{}
 	r.events.waiting.Store(true)
 	defer r.events.waiting.Store(false)
 	var hold held

@@ -157,19 +157,38 @@ func (r *runner) environment(hold held) []string {
 	return env
 }
 
+// errReleaseHangs means that no answer came, although the time limit of the request itself was over.
+var errReleaseHangs = errors.New("the backend does not answer")
+
 // release releases the lock. A failure is logged but does not change the exit code: the
 // command has ended, and the lock becomes free when its lease expires. A signal does not
 // change the exit code either; it ends the retries.
+//
+// It sets the time limit of release and close together. After a loss that is little more than the lease's end:
+// from then on there is nothing to release.
 func (r *runner) release(hold lease) {
-	lost := errors.Is(hold.Err(), holdfast.ErrLost)
+	lost, limit := errors.Is(hold.Err(), holdfast.ErrLost), shutdownTimeout
+	if lost {
+		limit = min(limit, max(hold.ExpiresIn(), 0)+2*idleShutdownTimeout)
+	}
+	r.endBy = time.Now().Add(limit)
+	tryUntil := r.endBy.Add(-idleShutdownTimeout) // the rest is for close
 	var err error
 	_ = r.signals.during(func(ctx context.Context) error { // only Release's own error says whether the lock was released
-		ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
+		ctx, cancel := context.WithDeadline(ctx, tryUntil)
 		defer cancel()
-		err = hold.Release(ctx)
+		released := make(chan error, 1)
+		go func() { released <- hold.Release(ctx) }() // Shutdown waits for it, too
+		select {
+		case err = <-released:
+		case <-time.After(time.Until(tryUntil) + hangTimeout):
+			err = errReleaseHangs
+		}
 		return err
 	})
 	switch {
+	case err != nil && lost && hold.ExpiresIn() <= 0:
+		r.log.verbosef("no release of %q, whose lease has expired: %v", hold.Name(), err)
 	case err != nil:
 		r.log.errorf("could not release %q; it becomes free within %s: %v", hold.Name(), roundedDuration(max(hold.ExpiresIn(), 0)), err)
 	case !lost:
