@@ -57,22 +57,21 @@ func othersDenied(group, guardian int, denied func(pid int) bool) (pids []int) {
 // isZombie reports whether a process has ended and is not reaped yet.
 func isZombie(pid int) bool { return readProcess(strconv.Itoa(pid)).zombie }
 
-// reapOrphans reaps processes that ended after their parent. They become children of
-// process 1, which holdfast may be in a container. Two kinds of children are left alone:
-// the command and the guardian, which are reaped elsewhere; and the members of holdfast's
-// own group, such as a credential helper that an SDK has started and waits for.
-func (c *child) reapOrphans() {
+// orphans returns the children of holdfast that have ended and are not reaped yet, except the members of holdfast's own
+// group, such as a credential helper that an SDK has started and waits for.
+func orphans() (pids []int) {
 	processes, err := os.ReadDir("/proc")
 	if err != nil {
-		return
+		return nil
 	}
 	self, ownGroup := os.Getpid(), syscall.Getpgrp()
 	for _, p := range processes {
 		state := readProcess(p.Name())
-		if state.zombie && state.parent == self && state.group != ownGroup && state.pid != c.pid && state.pid != c.guardian.pid() {
-			_, _ = syscall.Wait4(state.pid, nil, syscall.WNOHANG, nil)
+		if state.zombie && state.parent == self && state.group != ownGroup {
+			pids = append(pids, state.pid)
 		}
 	}
+	return pids
 }
 
 // process is the state of a process as /proc shows it.

@@ -9,13 +9,16 @@ import (
 	"time"
 )
 
-// Only orphans are reaped: not the command, and not a process that an SDK has started in
+// Only orphans are reaped: not a process that holdfast has started, and not one that an SDK has started in
 // holdfast's own group.
 func TestOnlyOrphansAreReaped(t *testing.T) {
-	command := endedChild(t, true)
-	orphan := endedChild(t, true)
-	helper := endedChild(t, false)
-	(&child{pid: command}).reapOrphans()
+	command := endedChild(t, true, ownChildren.start)
+	defer ownChildren.reaped(command)
+	orphan := endedChild(t, true, os.StartProcess)
+	helper := endedChild(t, false, os.StartProcess)
+	stop := reapOrphans()
+	eventually(t, "an orphan is reaped", func() bool { return readProcess(strconv.Itoa(orphan)).group < 0 })
+	stop()
 	for _, test := range []struct {
 		name string
 		pid  int
@@ -30,9 +33,9 @@ func TestOnlyOrphansAreReaped(t *testing.T) {
 }
 
 // endedChild starts a process, waits until it has ended with exit code 7, and leaves it a zombie.
-func endedChild(t *testing.T, ownGroup bool) int {
+func endedChild(t *testing.T, ownGroup bool, start func(string, []string, *os.ProcAttr) (*os.Process, error)) int {
 	t.Helper()
-	process, err := os.StartProcess("/bin/sh", []string{"sh", "-c", "exit 7"},
+	process, err := start("/bin/sh", []string{"sh", "-c", "exit 7"},
 		&os.ProcAttr{Sys: &syscall.SysProcAttr{Setpgid: ownGroup}})
 	if err != nil {
 		t.Fatal(err)
@@ -47,4 +50,52 @@ func endedChild(t *testing.T, ownGroup bool) int {
 		}
 	}
 	return pid
+}
+
+// The reaper does not take the status of the command, even of one that ends at once, or of the guardian. It reaps an orphan
+// that ends while a process is started.
+func TestReaperLeavesTheCommandItsStatus(t *testing.T) {
+	defer reapOrphans()()
+	for range 30 {
+		c, unguarded, err := startChild("/bin/sh", []string{"sh", "-c", "exit 7"}, os.Environ())
+		if err != nil || unguarded != nil {
+			t.Fatal(err, unguarded)
+		}
+		code, ended := 0, false
+		eventually(t, "the command ends", func() bool {
+			code, ended = c.poll()
+			return ended
+		})
+		if code != 7 {
+			t.Errorf("exit code %d", code)
+		}
+		eventually(t, "the group ends", func() bool { return !c.groupRunning() })
+		c.close()
+	}
+	starting := func(n int) {
+		ownChildren.mu.Lock()
+		defer ownChildren.mu.Unlock()
+		ownChildren.starting += n
+	}
+	starting(1)
+	orphan := endedChild(t, true, os.StartProcess) // it could be the one that is being started
+	ownChildren.reapOrphan(orphan)
+	if !readProcess(strconv.Itoa(orphan)).zombie {
+		t.Error("a process that may be the command was reaped")
+	}
+	starting(-1)
+	last, err := ownChildren.start("/bin/true", []string{"true"}, &os.ProcAttr{Sys: &syscall.SysProcAttr{Setpgid: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state, err := last.Wait(); err != nil || !state.Success() {
+		t.Error(state, err)
+	}
+	ownChildren.reaped(last.Pid)
+	eventually(t, "the orphan is reaped", func() bool { return readProcess(strconv.Itoa(orphan)).group < 0 })
+	ownChildren.mu.Lock()
+	defer ownChildren.mu.Unlock()
+	if len(ownChildren.pids) > 0 || ownChildren.starting > 0 {
+		t.Errorf("%v are still kept from the reaper; %d are starting", ownChildren.pids, ownChildren.starting)
+	}
 }

@@ -56,7 +56,7 @@ func startChild(path string, args, env []string) (c *child, unguarded, err error
 		// goroutine keeps the thread for as long as the command runs.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		process, err := os.StartProcess(path, args, &os.ProcAttr{
+		process, err := ownChildren.start(path, args, &os.ProcAttr{
 			Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: childAttributes(),
 		})
 		if err != nil {
@@ -80,16 +80,13 @@ func startChild(path string, args, env []string) (c *child, unguarded, err error
 // was stopped. It never waits. Only the goroutine that sends signals may call it: a process
 // ID is reused only after its process is reaped, so a signal cannot reach a stranger.
 func (c *child) poll() (code int, ended bool) {
-	if os.Getpid() == 1 {
-		c.reapOrphans()
-	}
 	for {
 		var status syscall.WaitStatus
 		pid, err := syscall.Wait4(c.pid, &status, syscall.WNOHANG|syscall.WUNTRACED, nil)
 		switch {
 		case errors.Is(err, syscall.EINTR):
 		case err != nil:
-			c.reaped.Store(true)
+			c.noteReaped()
 			return codeUnavailable, true // another reaped it, so its exit code is unknown
 		case pid == 0:
 			return 0, false
@@ -99,13 +96,18 @@ func (c *child) poll() (code int, ended bool) {
 			default: // an earlier one is still being handled
 			}
 		case status.Signaled():
-			c.reaped.Store(true)
+			c.noteReaped()
 			return codeSignal + int(status.Signal()), true
 		case status.Exited():
-			c.reaped.Store(true)
+			c.noteReaped()
 			return status.ExitStatus(), true
 		}
 	}
+}
+
+func (c *child) noteReaped() {
+	c.reaped.Store(true)
+	ownChildren.reaped(c.pid)
 }
 
 // orderKill orders the guardian to kill the group after the time that left returns, before the

@@ -131,6 +131,9 @@ func isGuardian() bool { return false }
 
 func runGuardian() {}
 
+// reapOrphans does nothing: a process of Windows leaves nothing behind.
+func reapOrphans() (stop func()) { return func() {} }
+
 func (c *child) kill() error {
 	return os.NewSyscallError("TerminateJobObject", windows.TerminateJobObject(c.job, codeSignal+uint32(syscall.SIGKILL)))
 }

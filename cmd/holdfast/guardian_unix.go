@@ -120,7 +120,7 @@ func execGuardian(orders, reports *os.File) (*os.Process, error) {
 		return nil, err
 	}
 	defer func() { _ = null.Close() }()
-	return os.StartProcess(path, []string{guardianName}, &os.ProcAttr{
+	return ownChildren.start(path, []string{guardianName}, &os.ProcAttr{
 		Files: []*os.File{null, null, null, orders, reports},
 		Env:   append(os.Environ(), "GOMAXPROCS=1"),
 		Sys:   &syscall.SysProcAttr{Setpgid: true}, // out of reach of the terminal's signals
@@ -203,7 +203,9 @@ func (g *guardian) dismiss() {
 		return
 	}
 	_ = g.process.Kill() // before the pipe is closed: its end would mean that holdfast has died
+	pid := g.process.Pid
 	_, _ = g.process.Wait()
+	ownChildren.reaped(pid)
 	_ = g.orders.Close()
 	for range g.signals {
 	}

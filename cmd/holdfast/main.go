@@ -144,7 +144,13 @@ func main() {
 		runGuardian()
 		return
 	}
-	os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr))
+	stopReaping := func() {}
+	if os.Getpid() == 1 { // of a container: nobody else reaps what probes and commands leave behind
+		stopReaping = reapOrphans()
+	}
+	code := execute(os.Args[1:], os.Stdout, os.Stderr)
+	stopReaping()
+	os.Exit(code)
 }
 
 // execute runs the command line and returns the exit code.

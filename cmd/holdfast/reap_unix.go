@@ -1,0 +1,83 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+)
+
+// ownChildren are the processes that holdfast has started and whose status it reads itself.
+var ownChildren = children{pids: map[int]bool{}, again: make(chan struct{}, 1)}
+
+// children keeps the reaper of orphans from the processes whose status others read.
+type children struct {
+	mu       sync.Mutex
+	starting int // processes whose ID is not known yet
+	pids     map[int]bool
+	again    chan struct{} // has a value when a process was started: orphans may have been left out meanwhile
+}
+
+// start starts a process. From before its start until reaped is called, no reaper takes its status.
+func (c *children) start(path string, args []string, attributes *os.ProcAttr) (*os.Process, error) {
+	c.mu.Lock()
+	c.starting++
+	c.mu.Unlock()
+	process, err := os.StartProcess(path, args, attributes)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.starting--
+	if err == nil {
+		c.pids[process.Pid] = true
+	}
+	select {
+	case c.again <- struct{}{}:
+	default:
+	}
+	return process, err
+}
+
+// reaped must be called after the status of a process was read: its ID may be an orphan's now.
+func (c *children) reaped(pid int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.pids, pid)
+}
+
+// reapOrphan reaps a process that has ended, unless holdfast has started it.
+func (c *children) reapOrphan(pid int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.starting == 0 && !c.pids[pid] {
+		_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil) // does not block
+	}
+}
+
+// reapOrphans reaps, until stop is called, processes that ended after their parent. They become children of process 1,
+// which holdfast may be in a container.
+func reapOrphans() (stop func()) {
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGCHLD)
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			for _, pid := range orphans() {
+				ownChildren.reapOrphan(pid)
+			}
+			select {
+			case <-ended:
+			case <-ownChildren.again:
+			case <-over:
+				return
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(ended)
+		close(over)
+		<-done
+	}
+}
