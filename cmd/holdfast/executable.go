@@ -1,15 +1,20 @@
 package main
 
 import (
+	"bytes"
+	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
+	"strings"
 )
 
 // findExecutable finds the command's file. It is called before the lock is acquired, so
-// that a mistyped command does not wait for the lock first.
+// that a mistyped command, or one that cannot be started, does not wait for the lock first.
 func findExecutable(command string) (string, error) {
 	path, err := exec.LookPath(command)
 	var lookup *exec.Error // its text would repeat the command
@@ -18,9 +23,92 @@ func findExecutable(command string) (string, error) {
 	}
 	switch {
 	case err == nil:
+		if code, why := cannotStart(path); why != "" {
+			return "", &exitError{code, fmt.Errorf("%s: %s", redact(strconv.Quote(command)), why)}
+		}
 		return path, nil
 	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist):
 		return "", &exitError{codeNotFound, fmt.Errorf("%s: command not found", redact(strconv.Quote(command)))}
 	}
 	return "", &exitError{codeNotExecutable, fmt.Errorf("%s: %w", redact(strconv.Quote(command)), err)}
+}
+
+// firstLineLimit is more than a system reads of a script's first line.
+const firstLineLimit = 4096
+
+// cannotStart returns why the system certainly cannot start a program that exists, with the exit code, or "". The system's own
+// errors name no cause: "no such file or directory" for a missing interpreter, "exec format error" for a script without "#!".
+func cannotStart(path string) (code int, why string) {
+	if runtime.GOOS == "windows" {
+		return 0, ""
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return 0, "" // a program may be executable and not readable
+	}
+	defer func() { _ = file.Close() }()
+	head, err := io.ReadAll(io.LimitReader(file, firstLineLimit))
+	if err != nil {
+		return 0, ""
+	}
+	line, script := bytes.CutPrefix(head, []byte("#!"))
+	if !script {
+		return cannotStartProgram(path, head)
+	}
+	line, _, _ = bytes.Cut(line, []byte("\n"))
+	interpreter, _, _ := strings.Cut(strings.ReplaceAll(strings.TrimLeft(string(line), " \t"), "\t", " "), " ")
+	if !missing(interpreter) {
+		return 0, ""
+	}
+	if strings.HasSuffix(interpreter, "\r") {
+		return codeNotFound, `its first line ends with CR LF, as on Windows: save the script with the line endings of Unix`
+	}
+	return codeNotFound, fmt.Sprintf("its interpreter %s was not found (the first line of the script)", strconv.Quote(interpreter))
+}
+
+// cannotStartProgram is cannotStart for a file that does not begin with "#!".
+func cannotStartProgram(path string, head []byte) (code int, why string) {
+	loader := loaderOf(path)
+	switch {
+	case missing(loader):
+		return codeNotFound, fmt.Sprintf("its loader %s was not found: the program is for a system with another C library", strconv.Quote(loader))
+	case loader != "" || bytes.IndexByte(head, 0) >= 0 || otherFormats():
+		return 0, "" // not a text, or the system may know what runs it
+	case len(head) == 0:
+		return codeNotExecutable, "it is empty"
+	}
+	return codeNotExecutable, `it has no "#!" line, which names its interpreter: add one, such as #!/bin/sh, or run it as: sh FILE`
+}
+
+// missing reports whether there certainly is no such file.
+func missing(path string) bool {
+	if path == "" {
+		return false
+	}
+	_, err := os.Stat(path)
+	return errors.Is(err, os.ErrNotExist)
+}
+
+// loaderOf returns the loader of an ELF program that is linked dynamically, or "".
+func loaderOf(path string) string {
+	file, err := elf.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = file.Close() }()
+	for _, p := range file.Progs {
+		if p.Type == elf.PT_INTERP && p.Filesz <= firstLineLimit {
+			name := make([]byte, p.Filesz)
+			if _, err := io.ReadFull(p.Open(), name); err == nil {
+				return strings.TrimRight(string(name), "\x00")
+			}
+		}
+	}
+	return ""
+}
+
+// otherFormats reports whether the system was taught other formats than its own (binfmt_misc), one of which may be a text.
+func otherFormats() bool {
+	entries, err := os.ReadDir("/proc/sys/fs/binfmt_misc")
+	return err == nil && len(entries) > len([]string{"register", "status"})
 }

@@ -78,7 +78,11 @@ func (r *runner) runCommand(hold held) (lost bool, err error) {
 	r.log.flush() // the messages so far come before the command's output
 	child, unguarded, err := startChild(r.executable, r.Command, r.environment(hold))
 	if err != nil {
-		return false, &exitError{codeNotExecutable, fmt.Errorf("cannot start %s: %w", quoteUnsafe(r.executable), err)}
+		code := codeNotExecutable
+		if errors.Is(err, os.ErrNotExist) { // the file, or what it names as its interpreter
+			code = codeNotFound
+		}
+		return false, &exitError{code, fmt.Errorf("cannot start %s: %w", quoteUnsafe(r.executable), err)}
 	}
 	defer child.close()
 	r.log.verbosef("started process %d", child.pid)

@@ -1,0 +1,70 @@
+//go:build unix
+
+package main
+
+import (
+	"debug/elf"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A command that the system cannot start is refused before the lock is acquired, with the cause: "no such file or directory" is
+// said of a file that exists, too, if its interpreter does not.
+func TestCommandThatCannotBeStarted(t *testing.T) {
+	dir := t.TempDir()
+	for name, test := range map[string]struct {
+		text string
+		code int
+		want string
+	}{
+		"no interpreter":     {"#!/nowhere/bash -e\necho\n", codeNotFound, `its interpreter "/nowhere/bash" was not found`},
+		"with a space":       {"#! \t/nowhere/bash\necho\n", codeNotFound, `its interpreter "/nowhere/bash" was not found`},
+		"line endings":       {"#!/bin/sh\r\necho\r\n", codeNotFound, `its first line ends with CR LF`},
+		"no first line":      {"echo\n", codeNotExecutable, `it has no "#!" line`},
+		"empty":              {"", codeNotExecutable, `it is empty`},
+		"one line only":      {"#!/bin/sh", 0, ""},
+		"a script":           {"#!/bin/sh -e\r\necho\n", 0, ""},
+		"an unknown program": {"\x00asm\x01\x00\x00\x00", 0, ""}, // the system may know it
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(test.text), 0o700); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+		found, err := findExecutable(path)
+		switch {
+		case test.code == 0 && (err != nil || found != path):
+			t.Errorf("%s: %q, %v", name, found, err)
+		case test.code != 0 && (err == nil || exitCode(err) != test.code || !strings.Contains(err.Error(), test.want) ||
+			!strings.Contains(err.Error(), name)):
+			t.Errorf("%s: code %d, %v; want code %d, %s", name, exitCode(err), err, test.code, test.want)
+		}
+	}
+	if _, err := findExecutable("sh"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A program of another C library names a loader that is not installed.
+func TestCommandWithoutItsLoader(t *testing.T) {
+	text, err := os.ReadFile("/bin/sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	loader := loaderOf("/bin/sh")
+	if loader == "" {
+		if _, err := elf.Open("/bin/sh"); err == nil {
+			t.Skip("/bin/sh is linked statically")
+		}
+		t.Skip("the programs of this system are no ELF files")
+	}
+	path := filepath.Join(t.TempDir(), "program")
+	missing := "/nowhere" + strings.Repeat("x", len(loader)-len("/nowhere"))
+	if err := os.WriteFile(path, []byte(strings.Replace(string(text), loader, missing, 1)), 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	if _, err := findExecutable(path); exitCode(err) != codeNotFound || !strings.Contains(err.Error(), missing) {
+		t.Errorf("%v", err)
+	}
+}
