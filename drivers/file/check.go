@@ -109,10 +109,11 @@ func (l *Locker) examine(f findings) {
 func (l *Locker) examineWatch(f findings) {
 	trial, err := openWatch(l.dir, func(string) {}, func() {})
 	if err != nil {
+		remedy, command := watchRemedy(err)
 		f.report(driver.Finding{Subject: subjectWatch, Level: driver.LevelDoubtful,
 			Detail:  "waiters poll, because the folder cannot be watched: " + plain(explainWatch(err)),
-			Remedy:  "Raise the limit that the message names, or end programs that use it up:",
-			Command: watchCommand(err)})
+			Remedy:  remedy,
+			Command: command})
 		return
 	}
 	trial.close()
@@ -194,4 +195,12 @@ func (l *Locker) RemoveProbe(ctx context.Context, name string) error {
 		_ = os.Remove(base + ".tmp") // a crash may have left it
 		return removeLock(base+".lock", unlock)
 	})
+}
+
+// watchRemedy says what helps if the folder cannot be watched.
+func watchRemedy(err error) (remedy, command string) {
+	if errors.Is(err, fs.ErrPermission) {
+		return "Let the user of this process read the folder, or run the process as the folder's owner.", ""
+	}
+	return "Raise the limit that the message names, or end programs that use it up:", watchCommand(err)
 }

@@ -31,10 +31,27 @@ func makeFolder(dir string) error {
 			err = checkOwner(path, info)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return driver.Errorf("holdfast: file: %w", err)
+			return driver.Errorf("holdfast: file: %w", explainDenied(dir, err))
 		}
 	}
 	return nil
+}
+
+// explainDenied names the owner of a folder that this process's user may not enter, such as one that root made.
+func explainDenied(dir string, err error) error {
+	if errors.Is(err, driver.ErrDenied) || !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	info, statErr := os.Stat(dir)
+	if statErr != nil {
+		return err
+	}
+	uid, known := owner(info)
+	if !known {
+		return err
+	}
+	return driver.Denied(fmt.Errorf("the folder %s belongs to user %d (mode %04o), but this process runs as user %d, who may not use it: all "+
+		"processes that use a folder must run as one user (%w)", dir, uid, info.Mode().Perm(), os.Geteuid(), err))
 }
 
 var errLink = errors.New("it is a symbolic link")

@@ -1,0 +1,66 @@
+package file
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// asStranger calls fn as a user who may not enter the folders of this one. For root the thread becomes another user's for files.
+func asStranger(t *testing.T, fn func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if os.Geteuid() == 0 {
+			runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+			if err := syscall.Setfsuid(65534); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+		fn()
+	}()
+	<-done
+}
+
+// A folder that this user may not enter, such as one that root made before, is refused with the owner and what to do, and
+// doctor does not ask for a higher limit.
+func TestFolderThatMayNotBeEntered(t *testing.T) {
+	base, err := os.MkdirTemp("", "folder") // t.TempDir is closed to other users, too
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(base, "locks")
+	defer func() {
+		_ = os.Chmod(dir, 0o700) //nolint:gosec // a folder must be entered
+		_ = os.RemoveAll(base)
+	}()
+	for _, err := range []error{os.Chmod(base, 0o755), os.Mkdir(dir, 0)} { //nolint:gosec // for all users
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	asStranger(t, func() {
+		err := makeFolder(dir)
+		if !errors.Is(err, driver.ErrDenied) || !errors.Is(err, syscall.EACCES) ||
+			!strings.Contains(err.Error(), "all processes that use a folder must run as one user") || !strings.Contains(err.Error(), dir+" ") {
+			t.Errorf("%v", err)
+		}
+		_, err = openWatch(dir, func(string) {}, func() {})
+		if remedy, command := watchRemedy(err); strings.Contains(remedy, "limit") || command != "" || !strings.Contains(remedy, "read") {
+			t.Errorf("%v: %q, %q", err, remedy, command)
+		}
+	})
+	for _, limit := range []error{syscall.EMFILE, syscall.ENOSPC} {
+		if remedy, command := watchRemedy(limit); !strings.Contains(remedy, "limit") || command == "" {
+			t.Errorf("%v: %q, %q", limit, remedy, command)
+		}
+	}
+}
