@@ -65,8 +65,8 @@ help: ## list these commands
 	@[ '$(firstword $(MAKEFILE_LIST))' != Makefile ] || echo '"make -f tools/tools.mk" lists the rest.'
 
 .PHONY: build
-build: ## build the command into bin/holdfast
-	$(GO) -C cmd/holdfast build -trimpath -o '$(CURDIR)/bin/holdfast' .
+build: ## build the command into bin/holdfast, statically: it runs in every image
+	CGO_ENABLED=0 $(GO) -C cmd/holdfast build -trimpath -o '$(CURDIR)/bin/holdfast' .
 
 .PHONY: setup
 setup: ## install and fetch what the tests need (HOLDFAST_SETUP=list only lists the commands)

@@ -26,6 +26,9 @@ var (
 
 const termSignal = syscall.SIGTERM
 
+// ignoreQuit ignores SIGQUIT, also for the processes that are started from now on.
+func ignoreQuit() { signal.Ignore(syscall.SIGQUIT) }
+
 // child is a running command and its process group, whose leader it is.
 type child struct {
 	pid int

@@ -20,6 +20,9 @@ var (
 
 const termSignal = syscall.SIGTERM
 
+// ignoreQuit does nothing: Windows has no such signal.
+func ignoreQuit() {}
+
 // child is a running command and the job object that contains it and the processes that it
 // starts. The command is put into the job just after its start, so a process that it starts
 // before that moment is not in the job. The job ends when holdfast ends for any reason.

@@ -19,6 +19,11 @@ type signals struct {
 // SIGHUP under nohup, stays ignored.
 func catchSignals() signals {
 	s := signals{caught: make(chan os.Signal, 16)}
+	if signal.Ignored(os.Interrupt) {
+		// A shell without job control ignores both for a command in the background. Go keeps only SIGINT ignored, and
+		// does not show that SIGQUIT was.
+		ignoreQuit()
+	}
 	for _, sig := range append(slices.Clone(endingSignals), otherSignals...) {
 		if !signal.Ignored(sig) {
 			signal.Notify(s.caught, sig)
