@@ -45,6 +45,8 @@ func NewLeaderAwareRunner(client *Client, name string, opts ...RunnerOption) (*L
 //     WithRestart, Run campaigns again instead.
 //   - task returns after a loss or a step-down: Run campaigns again. If task returned an error of
 //     its own, that is reported to the observers.
+//   - task ends the goroutine with [runtime.Goexit]: Run releases the lock, an EventError reports it,
+//     and the caller's goroutine ends, so Run neither returns nor campaigns again.
 //   - ctx ends before task has begun: Run returns an error that matches ctx's error and what kept
 //     the lock.
 //   - ctx ends while leading: Run returns the task's result, joined with ErrLost or ErrSteppedDown

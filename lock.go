@@ -11,7 +11,8 @@ import (
 )
 
 // Do waits for the lock, runs fn on the caller's goroutine while it is held, and releases it
-// after fn has returned or panicked.
+// after fn has returned or panicked. If fn ends the goroutine with [runtime.Goexit], an EventError
+// reports that, because Do then does not return.
 //
 // fn's context descends from ctx. If the lock is lost, it ends with a cause that matches
 // [ErrLost], and fn must stop at once. [TokenFromContext] returns the fencing token.
@@ -62,7 +63,7 @@ func (c *Client) run(ctx context.Context, name string, h *engine.Hold, fn func(c
 		}
 		return driver.Errorf("holdfast: lock %q: %w", name, err)
 	}
-	return h.Verdict(fn(h.Context()))
+	return h.Verdict(h.Call(func() error { return fn(h.Context()) }))
 }
 
 // Lock waits until it has the lock. ctx bounds only the waiting; the hold lasts until Release

@@ -35,7 +35,7 @@ func (c *Client) DoAll(ctx context.Context, names []string, fn func(ctx context.
 		}
 		return err
 	}
-	return m.Verdict(fn(m.Context()))
+	return m.Verdict(m.Call(func() error { return fn(m.Context()) }))
 }
 
 // LockAll waits until it has the locks of all names, or none. ctx bounds only the waiting; the hold lasts until Release

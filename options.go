@@ -152,7 +152,8 @@ func WithShared() Option {
 // for those of the one lock, runner, LeaseManager or Partitions. fn is called for one event at a
 // time, in order, and never delays a renewal. If fn is slow, up to 1,024 events wait for it, and 4
 // more for each name of the Client's LeaseManagers. Further events are dropped; see
-// [Event].Dropped.
+// [Event].Dropped. A call that panics, or ends its goroutine with [runtime.Goexit], is logged, and the next
+// event follows.
 //
 // Give each Client an option of its own: the Shutdown of a Client also waits for events that
 // another one has given to the same option.
@@ -193,7 +194,8 @@ func WithRestart(b Backoff) RunnerOption {
 }
 
 // WithHealthCheck calls fn before each campaign, and at the interval every while this instance
-// leads. The time limit of each call is also every. If fn fails, panics or takes longer, an
+// leads. The time limit of each call is also every. If fn fails, panics, ends its goroutine
+// ([runtime.Goexit]) or takes longer, an
 // EventError says why (with the stack of a panic), and leadership is given up as after a stall; see
 // [WithStallTimeout]. This instance campaigns again after the cool-down, when fn succeeds. Calls
 // never overlap. fn must return when its context ends: the client's Shutdown waits for it.

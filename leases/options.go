@@ -62,7 +62,7 @@ func WithParallel(n int) Option {
 // What fn returns matters:
 //
 //   - An error while the lease is held is reported as an EventError, and fn is called again after a
-//     backoff; see [WithRestart].
+//     backoff; see [WithRestart]. So is [runtime.Goexit], on another goroutine.
 //   - nil means that there is nothing more to do here. The lease is kept, so that no other instance
 //     begins with the name, until it is lost or removed. The next lease of the name is another call.
 //   - If fn has not returned when another may be granted a lost lease, an EventOverrun reports it, and the

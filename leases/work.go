@@ -6,22 +6,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/engine"
 )
 
-// startWork calls the function for a hold that has begun; mu is held.
+// startWork calls the function for a hold that has begun; mu is held. The calls have a goroutine of their own.
 func (m *LeaseManager) startWork(n *managedName, h *engine.Hold) {
-	n.working = m.fn != nil && m.workers.Go(func() { m.work(n, h) })
-}
-
-// work calls the function under a hold, on a goroutine of its own.
-func (m *LeaseManager) work(n *managedName, h *engine.Hold) {
-	returned := false
-	defer func() {
-		if !returned { // it panicked, so the program is about to end
-			h.Finish(h.Context())
-		}
-		m.workEnded(n, h)
-	}()
-	h.CallUntilDone(func(ctx context.Context) error { return m.fn(ctx, n.name) }, m.restart)
-	returned = true
+	if m.fn == nil {
+		return
+	}
+	work := &engine.Work{
+		Hold: h, Func: func(ctx context.Context) error { return m.fn(ctx, n.name) }, Restart: m.restart,
+		Ended: func() { m.workEnded(n, h) }, Go: func(do func()) { m.workers.Go(do) },
+	}
+	n.working = m.workers.Go(work.Do)
 }
 
 // workEnded plans what waited for the function: the release of its hold, or the next campaign.

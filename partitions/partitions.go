@@ -113,7 +113,7 @@ const maxPartitions = 10_000
 // What fn returns matters:
 //
 //   - An error while this instance owns the partition is reported as an EventError, and fn is called
-//     again after a backoff; see [WithRestart].
+//     again after a backoff; see [WithRestart]. So is [runtime.Goexit], on another goroutine.
 //   - nil means that there is nothing more to do here. The partition is kept, and its context lives,
 //     until it moves or is lost, so that no other instance begins with it. The next owner calls fn
 //     again.

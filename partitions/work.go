@@ -25,7 +25,11 @@ func (r *run) begin(partition int, h *engine.Hold, beyondShare bool) {
 	}
 	r.works[partition] = w
 	r.mu.Unlock()
-	r.goroutines.Go(w.do)
+	calls := &engine.Work{
+		Hold: h, Func: func(ctx context.Context) error { return r.fn(ctx, partition) }, Restart: r.settings.restart,
+		Ended: w.end, Go: r.goroutines.Go,
+	}
+	r.goroutines.Go(calls.Do)
 }
 
 // live lists the partitions that are this instance's now.
@@ -44,15 +48,10 @@ func (r *run) live() []*work {
 // reassign ends the partition's context. The partition is released when the function has returned.
 func (w *work) reassign() { w.hold.Cancel(ErrReassigned) }
 
-// do calls the function until the partition is no longer to be worked on.
-func (w *work) do() {
-	defer w.end() // also if the function panics
-	w.hold.CallUntilDone(func(ctx context.Context) error { return w.run.fn(ctx, w.partition) }, w.run.settings.restart)
-	<-w.hold.Context().Done()
-}
-
-// end releases the partition. Until then this instance does not try to acquire it again.
+// end releases the partition when it is no longer to be worked on. Until then this instance does not try to acquire
+// it again.
 func (w *work) end() {
+	<-w.hold.Context().Done()
 	r := w.run
 	r.releases <- struct{}{}
 	w.hold.Finish(w.hold.Context()) // Promise 7: the function has returned; the lease was renewed until now.

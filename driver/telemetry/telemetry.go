@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// Hook is notified of the operations of a Client. Its methods are called on the goroutines that do the
-// work, several at a time, and some of them while the Client holds a mutex. So they must return at once,
-// must not call the Client, and must not panic. A Client logs a panic and goes on, and logs a call that
-// takes longer than a second.
+// Hook is notified of the operations of a Client. Its methods are called several at a time, each call on a
+// goroutine of its own. The work waits for the call, sometimes while the Client holds a mutex. So they must
+// return at once, must not call the Client, and must not panic. A Client logs a panic, or a call that ends
+// its goroutine with [runtime.Goexit], and goes on. It logs a call that takes longer than a second.
 //
 // Implementations embed [Ignore], so that a method that is added later does not break them.
 type Hook interface {

@@ -2,9 +2,7 @@ package election
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -129,13 +127,8 @@ func (r *Runner) startHealthCheck(ctx context.Context) error {
 // callHealthCheck calls the user's check. A panic is a failure whose error has the stack; it would
 // otherwise end the process with the lock held.
 func (r *Runner) callHealthCheck(ctx context.Context, result chan<- error) {
-	err := errors.New("the function ended its goroutine") // runtime.Goexit
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
-		}
+	event.CallUser(func() error { return r.settings.health(ctx) }, func(ended event.Result) {
 		<-r.checking
-		result <- err
-	}()
-	err = r.settings.health(ctx)
+		result <- ended.Err
+	})
 }

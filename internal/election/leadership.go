@@ -85,7 +85,8 @@ func (l *leadership) run(ctx context.Context, task func(context.Context) error) 
 	l.task.Store(t)
 	defer func() { l.task.Store(nil); t.returned.Store(true) }()
 	l.wakeWatch()
-	return task(context.WithValue(engine.WithHold(ctx, l.hold), taskStateKey{}, t))
+	ctx = context.WithValue(engine.WithHold(ctx, l.hold), taskStateKey{}, t)
+	return l.hold.Call(func() error { return task(ctx) })
 }
 
 // runToEnd runs Run's task and ends the leadership. done means that Run returns err. If it is not

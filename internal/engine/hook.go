@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver/telemetry"
+	"github.com/holdfast-go/holdfast/internal/event"
 )
 
-// guardedHook keeps the rules of a program's hook: a panic is logged and ends there, so that it does
-// not end a renewal, and a call that takes longer than slowHook is logged, since renewals wait for it.
+// guardedHook keeps the rules of a program's hook: a panic is logged and ends there, as does runtime.Goexit, so that
+// it does not end a renewal, and a call that takes longer than slowHook is logged, since renewals wait for it.
 type guardedHook struct {
 	telemetry.Ignore
 	hook   telemetry.Hook
@@ -38,20 +39,33 @@ func (g *guardedHook) call(method string, fn func()) {
 	g.begin(method, func() context.Context { fn(); return nil })
 }
 
-// begin calls a method of the hook that returns a context, and returns nil after a panic.
+// begin calls a method of the hook that returns a context, and returns nil after a panic. The call has a goroutine
+// of its own, because the hook may end that: the caller's renews all leases, or releases one.
 func (g *guardedHook) begin(method string, fn func() context.Context) context.Context {
-	start := g.now()
 	g.calls.Add(1)
-	defer func() {
-		g.calls.Add(-1)
-		took, p := g.now()-start, recover()
-		if p != nil {
-			g.log("holdfast: a telemetry hook panicked", method, slog.Any("panic", p))
-		} else if took > slowHook {
+	defer g.calls.Add(-1)
+	made := make(chan context.Context, 1)
+	go func() {
+		defer close(made)
+		g.guarded(method, func() { made <- fn() })
+	}()
+	return <-made
+}
+
+// guarded calls a method of the hook and logs a broken rule.
+func (g *guardedHook) guarded(method string, fn func()) {
+	start := g.now()
+	event.CallUser(func() error { fn(); return nil }, func(r event.Result) {
+		took := g.now() - start
+		switch {
+		case r.Panic != nil:
+			g.log("holdfast: a telemetry hook panicked", method, slog.Any("panic", r.Panic))
+		case r.Goexit:
+			g.log("holdfast: a telemetry hook ended its goroutine", method, slog.Any("error", r.Err))
+		case took > slowHook:
 			g.log("holdfast: a telemetry hook is slow, and renewals wait for it", method, slog.Duration("took", took))
 		}
-	}()
-	return fn()
+	})
 }
 
 // log logs that the hook breaks a rule, now and then.

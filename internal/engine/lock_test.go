@@ -3,8 +3,6 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"runtime"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,28 +12,6 @@ import (
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
-
-// runtime.Goexit in a function releases the lock, and Shutdown returns.
-func TestGoexitReleasesTheLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		c := locktest.NewClient(t, store.Locker())
-		r := locktest.NewRunner(t, c)
-		var wg sync.WaitGroup
-		exit := func(context.Context) error { runtime.Goexit(); return nil }
-		wg.Go(func() { _ = c.Do(t.Context(), "a", exit) })
-		wg.Go(func() { _ = r.Run(t.Context(), exit) })
-		wg.Wait()
-		wg.Go(func() { _, _ = r.RunTaskOnLeader(t.Context(), exit) })
-		wg.Wait()
-		if locktest.IsHeld(t, store, "a") || locktest.IsHeld(t, store, "job") {
-			t.Error("still held")
-		}
-		if err := c.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
-}
 
 // If the context ends while the lock is granted, the error matches that of the context, and the
 // function is not called.

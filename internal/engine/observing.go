@@ -109,7 +109,7 @@ func functionOnStack() caller {
 		switch {
 		case strings.HasSuffix(frame.Function, "/internal/event.Call"):
 			return fromObserver
-		case strings.HasSuffix(frame.Function, "/internal/engine.(*guardedHook).begin"):
+		case strings.HasSuffix(frame.Function, "/internal/engine.(*guardedHook).guarded"):
 			return fromHook
 		case !more:
 			return fromElsewhere

@@ -10,25 +10,88 @@ import (
 	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
-// CallUntilDone calls fn with the hold's context until it returns nil or the hold has ended. An error
-// before that is reported, and fn is called again after a backoff.
-func (h *Hold) CallUntilDone(fn func(ctx context.Context) error, restart settings.Backoff) {
-	ctx, c := h.Context(), h.client
-	for failures := 0; h.Err() == nil; failures++ {
-		began := c.now()
-		err := fn(ctx)
-		if h.ReportTask(err); err == nil || h.Err() != nil {
+// Call calls the hold's function, once, on the caller's goroutine. If the function ends the goroutine, nobody gets
+// a result, so that is reported.
+func (h *Hold) Call(fn func() error) (err error) {
+	event.CallUser(fn, func(r event.Result) {
+		switch {
+		case r.Panic != nil:
+			panic(r.Panic)
+		case r.Goexit:
+			h.ReportTask(r.Err)
+		}
+		err = r.Err
+	})
+	return err
+}
+
+// Call calls the function of DoAll, as that of a Hold.
+func (m *MultiHold) Call(fn func() error) error { return m.members[0].Call(fn) }
+
+// Work is the work under a hold: calls of one function until it returns nil or the hold has ended, on a goroutine
+// of its owner's.
+type Work struct {
+	Hold    *Hold
+	Func    func(ctx context.Context) error
+	Restart settings.Backoff
+	// Ended is called once, after the last call. If that has panicked, the lock is already released.
+	Ended func()
+	// Go runs a function on another goroutine of the owner's.
+	Go func(func())
+
+	failures int
+}
+
+// Do calls the function, and after an error, which is reported, calls it again after a backoff. A function that
+// ends its goroutine counts as one that has failed: another goroutine goes on.
+func (w *Work) Do() { w.callIn(0) }
+
+// callIn goes on with the work after a backoff.
+func (w *Work) callIn(backoff time.Duration) {
+	done := false
+	for w.wait(backoff); !done && w.Hold.Err() == nil; w.wait(backoff) {
+		backoff, done = w.call()
+	}
+	w.Ended()
+}
+
+// call calls the function once, and returns the backoff before the next call, if one follows.
+func (w *Work) call() (backoff time.Duration, done bool) {
+	h := w.Hold
+	began := h.client.now()
+	event.CallUser(func() error { return w.Func(h.Context()) }, func(r event.Result) {
+		if r.Panic != nil {
+			defer panic(r.Panic) // the program is about to end
+			h.Finish(h.Context())
+			w.Ended()
 			return
 		}
-		if c.now()-began > restart.Max {
-			failures = 0
+		if h.ReportTask(r.Err); r.Err == nil || h.Err() != nil {
+			done = true
+		} else {
+			if h.client.now()-began > w.Restart.Max {
+				w.failures = 0
+			}
+			backoff = timing.Backoff(w.failures, w.Restart.Initial, w.Restart.Max)
+			w.failures++
 		}
-		timer := time.NewTimer(timing.Backoff(failures, restart.Initial, restart.Max))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
+		if r.Goexit {
+			w.Go(func() { w.callIn(backoff) })
 		}
-		timer.Stop()
+	})
+	return backoff, done
+}
+
+// wait waits until the backoff is over or the hold has ended.
+func (w *Work) wait(backoff time.Duration) {
+	if backoff == 0 {
+		return
+	}
+	timer := time.NewTimer(backoff)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-w.Hold.Context().Done():
 	}
 }
 

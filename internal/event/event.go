@@ -2,6 +2,7 @@
 package event
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"time"
@@ -81,13 +82,19 @@ func (e Event) String() string {
 	return s
 }
 
-// Call calls a user's function for an event. A panic of the function is logged and ends there.
+// Call calls a user's function for an event. A panic of the function is logged and ends there. A function that ends
+// its goroutine is logged, and the goroutine ends.
 func Call(logger *slog.Logger, fn func(Event), e Event) {
-	defer func() {
-		if p := recover(); p != nil {
-			defer func() { _ = recover() }() // the logger itself may panic
-			logger.Error("holdfast: an observer or hook panicked", "event", e.Type.String(), "lock", e.Name, "panic", p)
+	CallUser(func() error { fn(e); return nil }, func(r Result) {
+		if !r.Failed() {
+			return
 		}
-	}()
-	fn(e)
+		defer func() { _ = recover() }() // the logger itself may panic
+		what, attr := "ended its goroutine", slog.Any("error", r.Err)
+		if r.Panic != nil {
+			what, attr = "panicked", slog.Any("panic", r.Panic)
+		}
+		logger.LogAttrs(context.Background(), slog.LevelError, "holdfast: an observer or hook "+what,
+			slog.String("event", e.Type.String()), slog.String("lock", e.Name), attr)
+	})
 }

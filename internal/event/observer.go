@@ -57,6 +57,7 @@ func (o *Observer) drain(runner Runner, logger *slog.Logger) {
 	returned := false
 	defer func() {
 		if !returned { // notify ended the goroutine, as t.FailNow does: go on with another
+			runner.Returned()
 			o.mu.Lock()
 			o.busy = runner.Go(func() { o.drain(runner, logger) })
 			o.mu.Unlock()

@@ -83,7 +83,7 @@ var faults = []fault{
 	},
 	{
 		"a lock is released before its function has returned", "7", "lock.go",
-		"	return h.Verdict(fn(h.Context()))", "	context.AfterFunc(h.Context(), func() { h.Finish(ctx) })\n	return h.Verdict(fn(h.Context()))",
+		"	return h.Verdict(h.Call(", "	context.AfterFunc(h.Context(), func() { h.Finish(ctx) })\n	return h.Verdict(h.Call(",
 	},
 	{
 		"a runner that stepped down does not campaign again", "9", "internal/election/runner.go",
