@@ -27,7 +27,7 @@ func addAdvice(err error, namespace string) error {
 	}
 }
 
-// deniedError: the user lacks a privilege. The server's own text repeats the command, which has up to 2 kB.
+// deniedError: the user lacks a privilege, or is not logged in. The server's own text repeats the command, which has up to 2 kB.
 type deniedError struct {
 	text string
 	err  error
@@ -51,11 +51,12 @@ var (
 // denied describes an answer that the user may not do something.
 func denied(err error, namespace string) error {
 	var answer mongo.ServerError
-	if !errors.As(err, &answer) {
+	var described *deniedError
+	if !errors.As(err, &answer) || errors.As(err, &described) {
 		return err
 	}
 	text := answer.Error()
-	if strings.Contains(text, "requires authentication") {
+	if requiresLogin(err) {
 		return &deniedError{"the server requires a login: give user and password, such as " +
 			"mongodb://USER:PASSWORD@HOSTS/DATABASE?authSource=admin", err}
 	}

@@ -26,6 +26,13 @@
 //
 // [NewGuard] lists what a guard needs.
 //
+// When a user is dropped and made again, also with the same password, the server logs out the
+// connections of the old one, and refuses every command on them. A Locker of [Open] replaces
+// them: a request fails with "the server has logged out this connection", and the next one
+// logs in. The client of [New] logs in only on the connections that it makes later, so the
+// error, which matches driver.ErrDenied, says that the program needs a new client. To change
+// a password or roles without that, change the user (updateUser) instead.
+//
 // # How it works
 //
 // Acquire is one findAndModify. It matches by _id alone, inserts the document if there is

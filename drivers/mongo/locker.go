@@ -59,6 +59,8 @@ type Locker struct {
 	seen         projections
 	disconnect   func(context.Context) error // nil if the client belongs to the program
 	dial         *options.ClientOptions      // of the client; nil if it belongs to the program
+	sockets      *sockets                    // of the client; nil if it does not log in, or belongs to the program
+	loggedIn     bool                        // the server has answered, before any caller had the Locker
 
 	closing            context.Context // ends with Close, which interrupts every command
 	cancel             context.CancelFunc
@@ -240,6 +242,7 @@ func (l *Locker) begin(ctx context.Context) error {
 		l.leave()
 		return err
 	}
+	l.loggedIn = true
 	if !l.standalone && l.config.wake != WakePoll {
 		l.watcher = newWatcher(streamSource(l.majority), l.namespace(), l.config.logger)
 		l.watcher.connections = l.connections
@@ -386,6 +389,7 @@ func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) e
 	limited, cancel := context.WithTimeout(ctx, l.config.timeout)
 	defer cancel()
 	defer context.AfterFunc(l.closing, cancel)() //nolint:contextcheck // the Locker's lifetime applies besides the caller's context
+	began := time.Now()
 	err := withoutDetails(commands(limited))
 	// A release may have been applied although the read that follows is denied. An acquire, too, if the Go driver
 	// repeated it after a lost answer and the right was revoked in between. No caller can see that repetition, and the
@@ -397,6 +401,11 @@ func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) e
 	if errors.Is(err, mongo.ErrClientDisconnected) {
 		// A command of this call may have been sent before. Later calls send none.
 		l.clientDisconnected.Store(true)
+	}
+	if l.loggedIn && requiresLogin(err) {
+		var curable bool
+		curable, err = l.loggedOut(err, began)
+		denied = denied && !curable
 	}
 	if mongo.IsTimeout(err) {
 		if !errors.Is(err, context.DeadlineExceeded) {

@@ -68,12 +68,13 @@ func connect(rawURL string, opts []Option) (*Locker, error) {
 		target.client.SetMonitor(config.monitor)
 	}
 	config.poolSize = makeRoom(target.client)
+	sockets := watchSockets(target.client)
 	client, err := mongo.Connect(target.client)
 	if err != nil {
 		return nil, connectError(err)
 	}
 	l := newLocker(client.Database(target.database).Collection(target.collection), config)
-	l.dial, l.disconnect = target.client, client.Disconnect
+	l.dial, l.sockets, l.disconnect = target.client, sockets, client.Disconnect
 	return l, nil
 }
 

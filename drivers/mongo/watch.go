@@ -198,6 +198,6 @@ func leastBackoff(err error) time.Duration {
 
 // isPermanent reports whether a retry is unlikely to help.
 func isPermanent(err error) bool {
-	return hasCode(err, codeUnauthorized, codeCommandNotFound, codeInvalidNamespace, codeCommandNotSupported, codeNoQueryPlan,
-		codeAPIStrict, codeUnrecognizedStage, codeOnlyOnReplicaSets)
+	return !requiresLogin(err) && hasCode(err, codeUnauthorized, codeCommandNotFound, codeInvalidNamespace, codeCommandNotSupported,
+		codeNoQueryPlan, codeAPIStrict, codeUnrecognizedStage, codeOnlyOnReplicaSets)
 }

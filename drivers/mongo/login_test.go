@@ -1,0 +1,86 @@
+package mongo
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/test/mongotest"
+)
+
+// When a user is dropped and made again, the server logs out the connections of the old one, and answers "requires
+// authentication" on each of them forever. The Locker of a URL connects again. The Locker of the program's client
+// says that the program needs a new one.
+func TestConnectionsThatTheServerHasLoggedOut(t *testing.T) {
+	t.Parallel()
+	rs := mongotest.StartReplicaSet(t, mongotest.Options{Members: 1, Auth: true})
+	admin := mongotest.Connect(t, rs.URI())
+	coll := mongotest.CollectionOf(t, admin)
+	makeUser := func() {
+		t.Helper()
+		if err := admin.Database("admin").RunCommand(bounded(t), doc{field("createUser", "app"), field("pwd", "pw-app"),
+			field("roles", bson.A{"readWriteAnyDatabase"})}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dropUser := func() {
+		t.Helper()
+		if err := admin.Database("admin").RunCommand(bounded(t), docOf("dropUser", "app")).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	makeUser()
+	uri := strings.Replace(rs.URI(), mongotest.AdminUser+":"+mongotest.AdminPassword+"@", "app:pw-app@", 1)
+	opened, err := Open(bounded(t), urlOf(uri, coll, "authSource=admin"), WithLogger(discard))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeLocker(t, opened) })
+	client := mongotest.Connect(t, uri+"&authSource=admin")
+	given := newTestLocker(t, client.Database(coll.Database().Name()).Collection(coll.Name()))
+	mine, theirs := acquire(t, opened, longRequest("opened", "a")), acquire(t, given, longRequest("given", "b"))
+
+	dropUser()
+	makeUser()
+	_, err = given.Renew(bounded(t), theirs)
+	if !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), "needs a new client") || strings.Contains(err.Error(), "grant") {
+		t.Errorf("the program's client: %v", err)
+	}
+	_, err = opened.Renew(bounded(t), mine)
+	if err == nil || errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), "has logged out") {
+		t.Errorf("the client of the URL: %v", err)
+	}
+	wantLogin(t, opened, mine)
+
+	// A user who is gone is a lasting failure with advice; once the user is there again, so is the Locker.
+	dropUser()
+	for deadline := time.Now().Add(60 * time.Second); ; {
+		_, err = opened.Renew(bounded(t), mine)
+		if errors.Is(err, driver.ErrDenied) && strings.Contains(err.Error(), "check user, password") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("without the user: %v", err)
+		}
+	}
+	makeUser()
+	wantLogin(t, opened, mine)
+}
+
+// wantLogin waits until a lease can be renewed again.
+func wantLogin(t *testing.T, l *Locker, lease driver.Lease) {
+	t.Helper()
+	for deadline := time.Now().Add(60 * time.Second); ; {
+		_, err := l.Renew(bounded(t), lease)
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not logged in again: %v", err)
+		}
+	}
+}
