@@ -215,9 +215,15 @@ func roundLatency(d time.Duration) time.Duration {
 	return d.Round(100 * time.Microsecond)
 }
 
-// connection examines settings of the URL that bind the client to one member.
+// connection examines settings of the URL that keep connections for too long, or bind the client to one member.
 func (c *checkup) connection(context.Context) bool {
 	dial := c.l.dial
+	if dial != nil && dial.MaxConnIdleTime != nil && (*dial.MaxConnIdleTime == 0 || *dial.MaxConnIdleTime > longestIdle) {
+		c.report(driver.Finding{Subject: subjectConnection, Level: driver.LevelDoubtful,
+			Detail: "maxIdleTimeMS keeps connections that a firewall may have forgotten; renewals that try them one after another can lose a lease",
+			Remedy: "Remove maxIdleTimeMS from the URL: the default is " + driver.FormatDuration(maxIdle) + "."})
+		return true
+	}
 	if dial == nil || c.standalone || c.router {
 		return true
 	}

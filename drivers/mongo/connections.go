@@ -149,6 +149,21 @@ func hello(ctx context.Context, client *mongo.Client, more ...bson.E) (bson.Raw,
 		options.RunCmd().SetReadPreference(readpref.Primary())).Raw()
 }
 
+// maxIdle is how long a connection of [Open]'s client may be idle. A firewall or load balancer forgets idle connections
+// without a word, some after a few minutes. A pool full of them costs a renewal one time limit after the other, until the lease is
+// lost. It is longer than the usual interval of renewals, so that these find a connection that is logged in.
+const maxIdle = 30 * time.Second
+
+// longestIdle is from when on firewalls are known to have forgotten a connection.
+const longestIdle = 4 * time.Minute
+
+// closeIdle has a client that is not yet connected close idle connections, unless the URL says when.
+func closeIdle(client *options.ClientOptions) {
+	if client.MaxConnIdleTime == nil {
+		client.SetMaxConnIdleTime(maxIdle)
+	}
+}
+
 // waitingConnections is how many cursors a Locker waits on: on hints, and on a change stream.
 const waitingConnections = 2
 

@@ -139,6 +139,25 @@ func TestOpenMakesRoomForWaiting(t *testing.T) {
 	}
 }
 
+// [Open] has the Go driver close connections that were idle for as long as a firewall may need to forget them, unless the
+// URL says when.
+func TestOpenClosesIdleConnections(t *testing.T) {
+	for param, want := range map[string]time.Duration{"": 30 * time.Second, "&maxIdleTimeMS=5000": 5 * time.Second, "&maxIdleTimeMS=0": 0} {
+		l, err := connect("mongodb://127.0.0.1:1/app?directConnection=true"+param, []Option{WithLogger(discard)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if idle := l.dial.MaxConnIdleTime; idle == nil || *idle != want {
+			t.Errorf("%q: connections may be idle for %v, want %v", param, idle, want)
+		}
+		if err := l.disconnect(t.Context()); err != nil {
+			t.Error(err)
+		}
+		l.cancel()
+		l.leave()
+	}
+}
+
 // With maxPoolSize=1 in the URL hints are followed, and commands go on while the server holds the requests
 // for hints and for events. Behind a load balancer, too, where a cursor occupies its connection all the time.
 func TestWaitingLeavesTheOnlyConnectionFree(t *testing.T) {

@@ -196,6 +196,11 @@ func newConfig(opts []Option) (config, error) {
 // New returns a Locker on a collection of the program's own client. It checks the server,
 // refuses one that cannot keep the promises, and creates the TTL index, all within ctx. The
 // client must outlive the Locker; Close does not disconnect it.
+//
+// The locks depend on the client's pool of connections. Set its MaxConnIdleTime to about 30 s,
+// which the Go driver does not do by itself: a firewall can forget idle connections, and a renewal that
+// tries one dead connection after another comes too late. A pool that is busy with slow queries of the
+// program delays renewals, too. A client for the locks alone avoids both; [Open] makes one.
 func New(ctx context.Context, collection *mongo.Collection, opts ...Option) (*Locker, error) {
 	config, err := newConfig(opts)
 	switch {

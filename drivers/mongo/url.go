@@ -35,7 +35,11 @@ const wakeRule = "hints, stream or poll"
 // commandTimeout and retention (Go durations, see [WithCommandTimeout] and [WithRetention]), wake
 // (hints, stream or poll, see [WithWake]) and history (a number, see [WithHistory]). They take
 // precedence over opts. Closing the Locker disconnects its client. The lookup of a mongodb+srv name
-// is limited by the system's resolver, the rest by ctx.
+// is limited by the system's resolver, the rest by ctx. Each command has the time limit of
+// [WithCommandTimeout], too. So Open fails after that time, 10 s by default, if no server answers,
+// although ctx has more time: a program that starts before its database sets a longer one, or calls Open again.
+//
+// Connections that were idle for 30 s are closed, unless the URL has maxIdleTimeMS.
 func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
 	l, err := connect(rawURL, opts)
 	if err != nil {
@@ -68,6 +72,7 @@ func connect(rawURL string, opts []Option) (*Locker, error) {
 		target.client.SetMonitor(config.monitor)
 	}
 	config.poolSize = makeRoom(target.client)
+	closeIdle(target.client)
 	sockets := watchSockets(target.client)
 	client, err := mongo.Connect(target.client)
 	if err != nil {

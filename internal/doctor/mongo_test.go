@@ -102,6 +102,10 @@ func TestMongoDB(t *testing.T) {
 		}
 		wantCured(t, healthy, "primary")
 	})
+	t.Run("idle connections are kept", func(t *testing.T) {
+		wantFound(t, examine(t, healthy+"&maxIdleTimeMS=0"), "connection", driver.LevelDoubtful, "maxIdleTimeMS")
+		wantCured(t, healthy, "connection")
+	})
 	t.Run("another retention", func(t *testing.T) {
 		s.apply(wantFound(t, examine(t, healthy+"&retention=48h"), "TTL index", driver.LevelDoubtful, `"expireAfterSeconds":172800`))
 		wantHealthy(t, examine(t, healthy+"&retention=48h"))
