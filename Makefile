@@ -101,7 +101,7 @@ test-fast:
 	$(GO) test -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(FAST_PKG)
 
 .PHONY: test-newest
-test-newest: setup ## test the packages that use other modules with the newest versions; go.mod requires the oldest
+test-newest: setup # test the packages that use other modules with the newest versions; go.mod requires the oldest
 	@tools/newest.sh $(NEWEST) $(NEWEST_PKG)
 	$(GO) test -mod=mod -modfile=$(NEWEST) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(NEWEST_PKG)
 	cd drivers/postgres && ../../tools/newest.sh $(NEWEST_POSTGRES) ./... && \

@@ -74,13 +74,13 @@ func TestTableRemembersOwnersByToken(t *testing.T) {
 // inspected counts the records that the calls reported to a hook have read.
 type inspected struct {
 	telemetry.Ignore
-	calls, records int
+	calls, records atomic.Int64 // single reads are made side by side
 }
 
 func (h *inspected) End(_ context.Context, op telemetry.Operation, _ time.Duration, _ error) {
 	if op.Kind == telemetry.Call && op.Method == "inspect" {
-		h.calls++
-		h.records += op.Locks
+		h.calls.Add(1)
+		h.records.Add(int64(op.Locks))
 	}
 }
 
@@ -99,8 +99,8 @@ func TestReadsAreReported(t *testing.T) {
 	if err := table.read(t.Context(), time.Second, time.Second); err != nil {
 		t.Fatal(err)
 	}
-	if hook.calls != 3 || hook.records != 6 {
-		t.Errorf("%d calls that read %d records, want a batch of 4 and 2 of 1", hook.calls, hook.records)
+	if calls, records := hook.calls.Load(), hook.records.Load(); calls != 3 || records != 6 {
+		t.Errorf("%d calls that read %d records, want a batch of 4 and 2 of 1", calls, records)
 	}
 }
 

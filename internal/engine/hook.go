@@ -44,12 +44,14 @@ func (g *guardedHook) call(method string, fn func()) {
 func (g *guardedHook) begin(method string, fn func() context.Context) context.Context {
 	g.calls.Add(1)
 	defer g.calls.Add(-1)
-	made := make(chan context.Context, 1)
+	var made context.Context
+	done := make(chan struct{})
 	go func() {
-		defer close(made)
-		g.guarded(method, func() { made <- fn() })
+		defer close(done) // after a broken rule was logged: the program may close its log after Shutdown
+		g.guarded(method, func() { made = fn() })
 	}()
-	return <-made
+	<-done
+	return made
 }
 
 // guarded calls a method of the hook and logs a broken rule.

@@ -75,10 +75,5 @@ func installPackages(ctx context.Context, lock, dir string) error {
 	if err != nil {
 		return err
 	}
-	command, err := npmCommand(ctx)
-	if err != nil {
-		return fmt.Errorf("no npm: %w", err)
-	}
-	command = append(command, "ci", "--prefix", dir, "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
-	return run(ctx, command[0], command[1:]...)
+	return run(ctx, "npm", "ci", "--prefix", dir, "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
 }

@@ -168,7 +168,7 @@ func TestServersProvidedByTheUser(t *testing.T) {
 			all = append(all, n.name)
 		}
 		for what, want := range map[string]bool{
-			"make": true, "a C compiler": true, "Node.js": c.azure == "",
+			"make": true, "a C compiler": true, "Node.js with npm": c.azure == "",
 			"Python 3 with pip": c.mongo == "" && testservers.CanFetchMongod(), "mongod": c.mongo == "" && !testservers.CanFetchMongod(),
 		} {
 			if slices.Contains(all, what) != want {
