@@ -81,7 +81,7 @@ func startOrdinaryUser(t *testing.T, ttl string, byShell bool) *ordinaryUser {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make a program that starts as another user")
 	}
-	dir, err := os.MkdirTemp("", "otheruser") // t.TempDir is closed to other users
+	dir, err := os.MkdirTemp("", "otheruser") //nolint:usetesting // t.TempDir is closed to other users
 	if err != nil {
 		t.Fatal(err)
 	}

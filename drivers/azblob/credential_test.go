@@ -111,7 +111,8 @@ func TestAdvice(t *testing.T) {
 func TestRefusedSASNamesItsTimes(t *testing.T) {
 	noCredentials(t)
 	store := newTestContainer(t)
-	hours := func(n time.Duration) time.Time { return time.Now().Add(n * time.Hour).UTC().Truncate(time.Second) }
+	now := time.Now().UTC().Truncate(time.Second)
+	hours := func(n int) time.Time { return now.Add(time.Duration(n) * time.Hour) }
 	for name, c := range map[string]struct {
 		from, to time.Time
 		want     string

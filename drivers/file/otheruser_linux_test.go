@@ -33,7 +33,7 @@ func asStranger(t *testing.T, fn func()) {
 // A folder that this user may not enter, such as one that root made before, is refused with the owner and what to do, and
 // doctor does not ask for a higher limit.
 func TestFolderThatMayNotBeEntered(t *testing.T) {
-	base, err := os.MkdirTemp("", "folder") // t.TempDir is closed to other users, too
+	base, err := os.MkdirTemp("", "folder") //nolint:usetesting // t.TempDir is closed to other users
 	if err != nil {
 		t.Fatal(err)
 	}

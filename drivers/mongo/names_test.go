@@ -68,7 +68,7 @@ func TestNames(t *testing.T) {
 	for _, c := range []struct {
 		database, collection, wrong string // the field
 	}{
-		{"app", "locks", ""}, {"App-1_ü", "my locks", ""}, {"app", "a.b.hints", ""}, {"app", "a/b", ""}, {"نمی‌شود", "قفل‌ها", ""},
+		{"app", "locks", ""}, {"App-1_ü", "my locks", ""}, {"app", "a.b.hints", ""}, {"app", "a/b", ""}, {"نمی\u200cشود", "قفل\u200cها", ""},
 		{strings.Repeat("d", 63), strings.Repeat("c", 191), ""},
 		{"", "locks", "database"}, {strings.Repeat("d", 64), "locks", "database"}, {"a.b", "locks", "database"}, {"a/b", "locks", "database"},
 		{"a b", "locks", "database"}, {"a$b", "locks", "database"}, {"app", "", "collection"}, {"app", ".locks", "collection"},

@@ -47,8 +47,8 @@ func (g *guardedHook) begin(method string, fn func() context.Context) context.Co
 	var made context.Context
 	done := make(chan struct{})
 	go func() {
-		defer close(done) // after a broken rule was logged: the program may close its log after Shutdown
-		g.guarded(method, func() { made = fn() })
+		defer close(done)                         // after a broken rule was logged: the program may close its log after Shutdown
+		g.guarded(method, func() { made = fn() }) //nolint:fatcontext // of one call
 	}()
 	<-done
 	return made

@@ -29,7 +29,7 @@ const Host = "127.0.0.1"
 const (
 	startTimeout = 60 * time.Second
 	stopTimeout  = 10 * time.Second // of an orderly stop
-	killTimeout  = 2 * time.Minute // on a busy machine the end of a mongod may take more than 20 s
+	killTimeout  = 2 * time.Minute  // on a busy machine the end of a mongod may take more than 20 s
 	pauseTimeout = time.Minute
 )
 
