@@ -179,13 +179,12 @@ func (b *Backend) Lose(name string) {
 		b.tb.Errorf("holdfasttest: Lose(%q): nobody holds the lock", name)
 		return
 	}
-	if err := b.admin.Break(context.Background(), name, driver.BreakAnybody()); err != nil {
-		b.tb.Errorf("holdfasttest: Lose(%q): %v", name, err)
-		return
-	}
 	for _, p := range b.all() {
+		// The hold is looked up before the break: a renewal that is due in this moment may end it right after that.
 		if h := p.engine().HoldOf(name); h != nil && h.Token() == r.Token {
-			if p.connected() {
+			if err := b.admin.Break(context.Background(), name, driver.BreakAnybody()); err != nil {
+				b.tb.Errorf("holdfasttest: Lose(%q): %v", name, err)
+			} else if p.connected() {
 				h.RenewNow()
 				select {
 				case <-h.Context().Done():
