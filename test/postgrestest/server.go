@@ -64,7 +64,7 @@ func removeAtEnd(tb testing.TB, s *serverprocess.Server) {
 
 // New starts a server with its data under dir. The caller removes it.
 func New(ctx context.Context, dir string, opts Options) (*Server, error) {
-	bin, err := testservers.PostgresBin(ctx)
+	bin, err := programs(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +84,21 @@ func New(ctx context.Context, dir string, opts Options) (*Server, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// programs returns the folder of programs that the user of the server may run.
+func programs(ctx context.Context) (string, error) {
+	bin, err := testservers.PostgresBin(ctx)
+	if err != nil {
+		return "", err
+	}
+	folder := testservers.PostgresFolder(bin)
+	within, err := filepath.Rel(folder, bin)
+	if err != nil {
+		return "", err
+	}
+	folder, err = serverprocess.Reachable(folder)
+	return filepath.Join(folder, within), err
 }
 
 // startServer starts a server whose data prepare has made.

