@@ -93,7 +93,7 @@ FAST_PKG ?= $(PKG_386) ./lockertest ./holdfasttest ./migrating ./readiness ./web
 fast: lint-format $(GOLANGCI_LINT) ## vet, lint and test what needs no server: the quick answer, also of CI
 	$(GO) vet ./...
 	$(GO) -C cmd/holdfast vet ./...
-	$(GOLANGCI_LINT) run ./...
+	$(GOLANGCI_LINT) run --allow-parallel-runners ./...
 	@$(MAKE) test-fast
 
 .PHONY: test-fast
@@ -210,7 +210,8 @@ vet-quick:
 
 .PHONY: lint-code
 lint-code: $(GOLANGCI_LINT)
-	@for module in $(MODULES); do echo "$$module: golangci-lint run"; (cd $$module && $(GOLANGCI_LINT) run ./...) || exit 1; done
+	@for module in $(MODULES); do echo "$$module: golangci-lint run"; \
+		(cd $$module && $(GOLANGCI_LINT) run --allow-parallel-runners ./...) || exit 1; done
 
 # holdfastvet finds nothing in this repository: a report is a false alarm or a mistake.
 .PHONY: lint-misuse
