@@ -21,7 +21,7 @@ promises='Conformance|OneWinner|Exclu|Rollout|Token|Guard|Fence|Replace|Secret|H
 run() {
 	local name=$1
 	shift
-	"$gotestsum" --format=pkgname-and-test-fails --format-hide-empty-pkg --jsonfile="$cache/$name.json" "$@"
+	"$gotestsum" --format=pkgname-and-test-fails --format-hide-empty-pkg --hide-summary=skipped --jsonfile="$cache/$name.json" "$@"
 }
 
 # crashed NAME succeeds if all that failed in this run are processes that the race detector ended inside testing/synctest: Go
