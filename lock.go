@@ -17,6 +17,9 @@ import (
 // fn's context descends from ctx. If the lock is lost, it ends with a cause that matches
 // [ErrLost], and fn must stop at once. [TokenFromContext] returns the fencing token.
 //
+// Begin and commit transactions in fn. Do inside a transaction releases the lock before the commit, so
+// the next holder reads what was there before.
+//
 // Do returns fn's error. If the lock was lost before fn returned, the result matches ErrLost too,
 // even if fn returned nil. If ctx ends while Do waits, the error matches both ctx's error and what
 // kept the lock, such as [ErrHeld]. Do does not return the error of a failed release: it is

@@ -1,6 +1,6 @@
 // Holdfastvet reports misuse of Holdfast's locks that the compiler accepts: a function under a
-// lock that ignores its context, a hold that is never released, half a fence, and calls that
-// would deadlock. It does not need the checked program to run.
+// lock that ignores its context, a hold that is never released, half a fence, calls that would
+// deadlock, and locks inside transactions. It does not need the checked program to run.
 //
 //	go install github.com/holdfast-go/holdfast/holdfastvet@latest
 //	go vet -vettool=$(which holdfastvet) ./...

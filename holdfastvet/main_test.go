@@ -67,6 +67,7 @@ var (
 	fn             func(context.Context) error
 	work           func(context.Context, int) error
 	db             *driver.Database
+	session        *driver.Session
 	accounts       *driver.Collection
 	filter, change bson.D
 )

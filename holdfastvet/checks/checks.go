@@ -15,7 +15,7 @@ import (
 
 // Analyzers returns all checks, for a driver such as golang.org/x/tools/go/analysis/multichecker.
 func Analyzers() []*analysis.Analyzer {
-	return []*analysis.Analyzer{LockContext, HoldRelease, FencedWrite, LockDeadlock}
+	return []*analysis.Analyzer{LockContext, HoldRelease, FencedWrite, LockDeadlock, LockTransaction}
 }
 
 const page = "https://github.com/holdfast-go/holdfast/blob/main/docs/holdfastvet.md#"

@@ -33,6 +33,10 @@ func TestLockDeadlock(t *testing.T) {
 	analysistest.Run(t, analysistest.TestData(), LockDeadlock, "lockdeadlock")
 }
 
+func TestLockTransaction(t *testing.T) {
+	analysistest.Run(t, analysistest.TestData(), LockTransaction, "locktransaction")
+}
+
 func setFlag(t *testing.T, name string) {
 	t.Helper()
 	if err := FencedWrite.Flags.Set(name, "true"); err != nil {
@@ -62,17 +66,21 @@ func TestDeclarationsAreTheLibrarys(t *testing.T) {
 			compare(t, path+"."+name, stub.Scope().Lookup(name), want)
 		}
 	}
+	takesFunction := maps.Clone(transactions)
 	for k, to := range callbacks {
+		takesFunction[k] = to.arg
+	}
+	for k, arg := range takesFunction {
 		fn := function(libraries, k)
 		if fn == nil {
 			t.Errorf("%s does not exist", k)
 			continue
 		}
 		params := fn.Signature().Params()
-		if to.arg >= params.Len() {
-			t.Errorf("%s has no parameter %d", k, to.arg)
-		} else if _, ok := params.At(to.arg).Type().Underlying().(*types.Signature); !ok {
-			t.Errorf("parameter %d of %s is no function", to.arg, k)
+		if arg >= params.Len() {
+			t.Errorf("%s has no parameter %d", k, arg)
+		} else if _, ok := params.At(arg).Type().Underlying().(*types.Signature); !ok {
+			t.Errorf("parameter %d of %s is no function", arg, k)
 		}
 	}
 	for name, at := range mongoWrites {

@@ -104,6 +104,7 @@ var (
 	entry, text     []byte
 	ledger          interface{ Append(ctx context.Context, token uint64, entry []byte) error }
 	db              *mongodb.Database
+	session         *mongodb.Session
 	accounts        *mongodb.Collection
 	filter, change  bson.D
 	containerClient *container.Client

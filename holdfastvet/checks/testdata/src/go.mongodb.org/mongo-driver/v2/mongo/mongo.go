@@ -5,6 +5,7 @@ import "context"
 type (
 	Database     struct{}
 	Collection   struct{}
+	Session      struct{}
 	UpdateResult struct{ MatchedCount int64 }
 )
 
@@ -18,3 +19,7 @@ func (c *Collection) DeleteOne(ctx context.Context, filter any, opts ...any) (an
 	return nil, nil
 }
 func (c *Collection) FindOne(ctx context.Context, filter any, opts ...any) any { return nil }
+
+func (s *Session) WithTransaction(ctx context.Context, fn func(ctx context.Context) (any, error), opts ...any) (any, error) {
+	return nil, nil
+}
