@@ -23,7 +23,7 @@ func addAdvice(err error, namespace string) error {
 	case strings.Contains(err.Error(), "requires at least"): // the Go driver's text for a server that is too old
 		return fmt.Errorf("the server is older than MongoDB 4.4: %w", err)
 	default:
-		return err
+		return sayOnce(err)
 	}
 }
 

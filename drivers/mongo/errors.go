@@ -60,6 +60,30 @@ func explain(err error, ids []string, namespace string) error {
 	return addAdvice(err, namespace)
 }
 
+// onceError is an error of the Go driver without the repetition in its text.
+type onceError struct {
+	text string
+	err  error
+}
+
+func (e *onceError) Error() string { return e.text }
+func (e *onceError) Unwrap() error { return e.err }
+
+// sayOnce shortens the text of a failure of the network. The Go driver makes it of a message and the cause, which have the same
+// text, after a space for the name of a server's error.
+func sayOnce(err error) error {
+	var failed mongo.CommandError
+	if !errors.As(err, &failed) || failed.Message == "" || failed.Name != "" {
+		return err
+	}
+	text := err.Error()
+	once := strings.Replace(text, " "+failed.Message+": "+failed.Message, failed.Message, 1)
+	if once == text {
+		return err
+	}
+	return &onceError{once, err}
+}
+
 // withoutDetails drops the server's details of a document that failed validation. They may
 // quote the lease ID of another program.
 func withoutDetails(err error) error {

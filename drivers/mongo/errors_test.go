@@ -6,6 +6,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
@@ -35,5 +40,40 @@ func TestContextCauseIsNoOutcome(t *testing.T) {
 	cancel(other)
 	if _, err := l.Renew(ctx, lease); !errors.Is(err, other) {
 		t.Errorf("got %v, want the cause in its chain", err)
+	}
+}
+
+// The Go driver prints a failure of the network twice. The errors of this driver have it once, and the same chain.
+func TestFailuresOfTheNetworkAreSaidOnce(t *testing.T) {
+	t.Parallel()
+	rs := mongotest.StartReplicaSet(t, mongotest.Options{Members: 1})
+	control := mongotest.Connect(t, rs.URI())
+	coll := mongotest.CollectionOf(t, control)
+	victim := mongotest.Connect(t, rs.URI(), options.Client().SetAppName("victim"))
+	l := newTestLocker(t, victim.Database(coll.Database().Name()).Collection(coll.Name()))
+	lease := acquire(t, l, request("job", "secret a"))
+	for what, fault := range map[string][]bson.E{
+		"closed connection": {field("closeConnection", true)},
+		"no answer":         {field("blockConnection", true), field("blockTimeMS", 12_000)},
+	} {
+		data := append([]bson.E{field("appName", "victim"), field("failCommands", list{"update"})}, fault...)
+		setFailPoint(t, control, "alwaysOn", data...)
+		var err error
+		for tries := 0; tries < 6 && !mongo.IsNetworkError(err); tries++ { // a busy machine may find no server in time
+			ctx, cancel := context.WithTimeout(bounded(t), time.Second)
+			_, err = l.Renew(ctx, lease)
+			cancel()
+		}
+		setFailPoint(t, control, "off", data...)
+		if !mongo.IsNetworkError(err) || what == "no answer" && !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v is another error", what, err)
+		}
+		seen := map[string]bool{}
+		for part := range strings.SplitSeq(fmt.Sprint(err), ": ") {
+			if seen[part] || strings.HasPrefix(part, " ") {
+				t.Errorf("%s: %q is there twice, or has spaces before it: %v", what, part, err)
+			}
+			seen[part] = true
+		}
 	}
 }

@@ -193,9 +193,10 @@ func newConfig(opts []Option) (config, error) {
 	return c, nil
 }
 
-// New returns a Locker on a collection of the program's own client. It checks the server,
-// refuses one that cannot keep the promises, and creates the TTL index, all within ctx. The
-// client must outlive the Locker; Close does not disconnect it.
+// New returns a Locker on a collection of the program's own client, which must be of version 2 of the
+// Go driver (go.mongodb.org/mongo-driver/v2). New checks the server, refuses one that cannot keep the
+// promises, and creates the TTL index, all within ctx. The client must outlive the Locker; Close does
+// not disconnect it.
 //
 // The locks depend on the client's pool of connections. Set its MaxConnIdleTime to about 30 s,
 // which the Go driver does not do by itself: a firewall can forget idle connections, and a renewal that

@@ -180,13 +180,28 @@ func (t *target) parseParams(query string) (rest string, err error) {
 	return strings.Join(kept, "&"), nil
 }
 
+// notInGo are connection options of MongoDB that its driver for Go does not have, with what replaces them.
+var notInGo = map[string]string{
+	"wtimeoutMS":                  "commandTimeout limits each command",
+	"waitQueueTimeoutMS":          "commandTimeout limits each command, with the wait for a connection",
+	"tlsAllowInvalidCertificates": "use tlsInsecure",
+	"tlsAllowInvalidHostnames":    "use tlsInsecure",
+}
+
 // checkUnknown reports options that the Go driver would silently ignore. Only its own parser
 // knows them. That package is public but may change, so nothing else of it is used.
 func checkUnknown(query string) error {
 	parsed, err := connstring.Parse("mongodb://localhost/?" + query)
 	if err == nil { // otherwise parsing the whole string reports it
 		for name := range parsed.UnknownOptions {
-			return driver.Invalid("URL parameter", driver.QuoteName(name), "one of "+strings.Join(params, ", ")+", or a MongoDB connection option")
+			for option, instead := range notInGo {
+				if strings.EqualFold(name, option) {
+					return driver.Invalid("URL parameter", driver.QuoteName(option), "left out: MongoDB's driver for Go does not have this option; "+
+						instead)
+				}
+			}
+			return driver.Invalid("URL parameter", driver.QuoteName(name), "one of "+strings.Join(params, ", ")+
+				", or a connection option that MongoDB's driver for Go has")
 		}
 	}
 	return nil

@@ -69,7 +69,12 @@ func TestURLErrors(t *testing.T) {
 	const secret = "s3cr3t"
 	at := "mongodb://user:" + secret + "@"
 	for rawURL, want := range map[string]string{
-		at + "127.0.0.1:1/app?colection=x":                 `"colection"`,
+		at + "127.0.0.1:1/app?colection=x":         `"colection"`,
+		at + "127.0.0.1:1/app?waitQueueMultiple=5": "or a connection option that MongoDB's driver for Go has",
+		at + "127.0.0.1:1/app?wtimeoutMS=5000": `URL parameter "wtimeoutMS" is invalid: must be left out: MongoDB's driver for Go does ` +
+			"not have this option; commandTimeout limits each command",
+		at + "127.0.0.1:1/app?WAITQUEUETIMEOUTMS=5000":     `URL parameter "waitQueueTimeoutMS" is invalid: must be left out`,
+		at + "127.0.0.1:1/app?tlsAllowInvalidHostnames=1":  "use tlsInsecure",
 		at + "127.0.0.1:1/app?collection=":                 "collection",
 		at + "127.0.0.1:1/app?collection=%zz":              "collection",
 		at + "127.0.0.1:1/app?collection=%00":              "collection",

@@ -182,7 +182,7 @@ func (w *watcher) report(err error) {
 	}
 	w.warned = true
 	w.logger.Log(context.Background(), level, "holdfast: no "+w.source.what+", waiters poll for released locks",
-		"namespace", w.namespace, "error", err)
+		"namespace", w.namespace, "error", sayOnce(err))
 }
 
 // leastBackoff returns how long to wait at least after a failure.
