@@ -30,7 +30,8 @@ const (
 // hintsSize is the size of each capped collection in bytes, enough for hundreds of hints.
 const hintsSize = 64 << 10
 
-// hintAwait is how long the server holds a request for hints.
+// hintAwait is how long the server holds a request for hints. It does not end the request when the collection is dropped, so
+// hints for a cursor on that collection are lost until then.
 const hintAwait = 30 * time.Second
 
 // The fields of a hint. A hint has no lease ID.
