@@ -25,10 +25,13 @@ func (l *Locker) BreakNow(ctx context.Context, name string, target driver.BreakT
 // breakLease breaks the lease of the present holder. The request has no lease ID, so it names
 // the blob's ETag, which changes when a holder writes its record. The ETag also changes when
 // the holder writes its data; then the break starts again.
+//
+// A holder takes the lease before it writes its record. So the record may be its predecessor's, and an ETag that has
+// changed may be due to the very holder that the call must break.
 func (l *Locker) breakLease(ctx context.Context, name string, target driver.BreakTarget, period *int32) error {
 	return l.do(ctx, op{verb: "break", name: name, invalid: driver.ValidateBreak(name, target, limits)}, func(ctx context.Context) error {
 		b := l.lockBlob(name, "")
-		holder := ""
+		holder, known := "", false // of the round before; known: the record was the holder's, or there was no holder
 		for round := range maxRounds {
 			p, err := b.blob.BlobClient().GetProperties(l.withRetries(ctx, 0), nil)
 			if hasCode(err, codesGone...) {
@@ -38,19 +41,17 @@ func (l *Locker) breakLease(ctx context.Context, name string, target driver.Brea
 				return err
 			}
 			r, _ := parse(p.Metadata) // a lease whose record is damaged can be broken, too
-			if anybody := target == driver.BreakAnybody(); anybody && round > 0 && r.id != holder {
-				return nil
-			} else if !anybody {
-				// A holder whose record is not written yet has no token: its blob changes once more, before the break.
-				seen, err := l.describe(ctx, name, r, blobLease{p.LeaseState, p.LeaseDuration})
-				if err != nil {
-					return err
-				}
-				if affects, err := seen.CheckTarget(target); !affects || err != nil {
-					return err
-				}
+			seen, err := l.describe(ctx, name, r, blobLease{p.LeaseState, p.LeaseDuration})
+			if err != nil {
+				return err
 			}
-			holder = r.id
+			if affects, err := seen.CheckTarget(target); !affects || err != nil {
+				return err
+			}
+			if anybody := target == driver.BreakAnybody(); anybody && round > 0 && known && r.id != holder {
+				return nil // the holder at the time of the call has gone
+			}
+			holder, known = r.id, seen.State == driver.StateFree || seen.Token != 0
 			// Promise 6: a late or repeated request must not break the lease of the next holder. The
 			// ETag refuses it once that holder has written its record, and it is sent only once.
 			unchanged := &blob.ModifiedAccessConditions{IfMatch: p.ETag}

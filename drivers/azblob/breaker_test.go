@@ -2,6 +2,7 @@ package azblob
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"testing"
 
@@ -41,5 +42,64 @@ func TestBreakIsSentOnce(t *testing.T) {
 			t.Errorf("%s was sent %d times", what, n)
 		}
 		release(t, l, lease)
+	}
+}
+
+// A holder has the lease before it writes its record. If it writes that between the driver's read and its break, the break
+// starts again, and ends this holder's lease: a break that has succeeded has broken whoever held the lock.
+func TestBreakOfAHolderThatWritesItsRecord(t *testing.T) {
+	t.Parallel()
+	store := newTestContainer(t)
+	l, w := store.lockerWithFaults()
+	other := store.locker()
+	for way, breakIt := range map[string]func(context.Context, string, driver.BreakTarget) error{"Break": l.Break, "BreakNow": l.BreakNow} {
+		for _, before := range []string{"no record", "a record"} {
+			name := "job-" + way + "-" + before
+			req := request(name)
+			b := other.lockBlob(name, req.ID.Reveal())
+			var err error
+			if before == "a record" {
+				release(t, other, acquire(t, other, request(name)))
+			} else {
+				err = other.createBlob(bounded(t), b)
+			}
+			if err = errors.Join(err, other.takeLease(bounded(t), b, req.TTL)); err != nil {
+				t.Fatal(err)
+			}
+			var held driver.Lease
+			w.next(reqBreak, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
+				held = acquire(t, other, req) // takes its own lease again, and writes the record
+				return base.RoundTrip(r)
+			})
+			if err := breakIt(bounded(t), name, driver.BreakAnybody()); err != nil {
+				t.Errorf("%s before %s: %v", way, before, err)
+			}
+			if _, err := other.Renew(bounded(t), held); !errors.Is(err, driver.ErrLost) {
+				t.Errorf("%s with %s of before has broken nothing: renewing returned %v, want ErrLost", way, before, err)
+			}
+		}
+	}
+}
+
+// The same in each round: a blob that never stays the same is an error, and no success.
+func TestBreakOfABlobThatKeepsChanging(t *testing.T) {
+	t.Parallel()
+	store := newTestContainer(t)
+	l, w := store.lockerWithFaults()
+	other := store.locker()
+	held := acquire(t, other, request("n"))
+	at := grantRevision(held)
+	w.all(reqBreak, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
+		if err := other.WriteData(bounded(t), held, []byte("x"), at); err != nil {
+			t.Error(err)
+		}
+		at = at.Next()
+		return base.RoundTrip(r)
+	})
+	if err := l.BreakNow(bounded(t), "n", driver.BreakAnybody()); !errors.Is(err, errChanging) {
+		t.Errorf("got %v, want %v", err, errChanging)
+	}
+	if _, err := other.Renew(bounded(t), held); err != nil {
+		t.Errorf("the holder that was not broken: %v", err)
 	}
 }
