@@ -37,6 +37,26 @@ func TestObserverMayEndItsGoroutine(t *testing.T) {
 	})
 }
 
+// So it is during Shutdown, which lets nothing begin any more while events still wait.
+func TestObserverMayEndItsGoroutineDuringShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen []holdfast.EventType
+		c := locktest.NewClient(t, memory.New(), holdfast.WithObserver(func(e holdfast.Event) {
+			time.Sleep(time.Second) // meanwhile Shutdown waits
+			seen = append(seen, e.Type)
+			runtime.Goexit()
+		}))
+		locktest.MustLock(t, c, "one")
+		locktest.MustLock(t, c, "two")
+		if err := c.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if len(seen) != 4 { // both locks are acquired and released
+			t.Errorf("the observer was notified of %v only", seen)
+		}
+	})
+}
+
 // A log handler that panics does not end the program.
 func TestPanickingLogHandler(t *testing.T) {
 	const mark = "HOLDFAST_TEST_PANIC"

@@ -52,29 +52,25 @@ func (o *Observer) Emit(e Event, limit int, runner Runner, logger *slog.Logger) 
 	return true
 }
 
-// drain calls notify for each event of the backlog.
+// drain calls notify for each event of the backlog. Each call has a goroutine of its own, because notify may end that, as
+// t.FailNow does: the next event follows, also while Shutdown lets nothing else begin.
 func (o *Observer) drain(runner Runner, logger *slog.Logger) {
-	returned := false
-	defer func() {
-		if !returned { // notify ended the goroutine, as t.FailNow does: go on with another
-			runner.Returned()
-			o.mu.Lock()
-			o.busy = runner.Go(func() { o.drain(runner, logger) })
-			o.mu.Unlock()
-		}
-	}()
 	for {
 		o.mu.Lock()
 		if len(o.backlog) == 0 {
 			o.backlog, o.busy = nil, false
 			o.mu.Unlock()
-			returned = true
 			return
 		}
 		e := o.backlog[0]
 		o.backlog = o.backlog[1:]
 		o.mu.Unlock()
-		Call(logger, o.notify, e)
+		called := make(chan struct{})
+		go func() {
+			defer close(called)
+			Call(logger, o.notify, e)
+		}()
+		<-called
 		runner.Returned()
 	}
 }
