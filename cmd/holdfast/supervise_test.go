@@ -212,8 +212,9 @@ func startCommand(t *testing.T, script string) *child {
 	}
 	t.Cleanup(func() {
 		_ = c.kill()
-		for deadline := time.Now().Add(patience); c.groupRunning(); time.Sleep(time.Millisecond) {
-			if c.poll(); time.Now().After(deadline) {
+		_, ended := c.poll() // until then its process ID is kept from the reaper of orphans
+		for deadline := time.Now().Add(patience); !ended || c.groupRunning(); time.Sleep(time.Millisecond) {
+			if _, ended = c.poll(); time.Now().After(deadline) {
 				t.Error("the group does not end")
 				break
 			}
