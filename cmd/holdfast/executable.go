@@ -89,13 +89,20 @@ func missing(path string) bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// loaderOf returns the loader of an ELF program that is linked dynamically, or "".
+// machines are the machines of ELF programs, by Go's names.
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+
+// loaderOf returns the loader of an ELF program for this machine that is linked dynamically, or "". A program for another machine may
+// have an emulator, which looks for the loader in a folder of its own.
 func loaderOf(path string) string {
 	file, err := elf.Open(path)
 	if err != nil {
 		return ""
 	}
 	defer func() { _ = file.Close() }()
+	if file.Machine != machines[runtime.GOARCH] {
+		return ""
+	}
 	for _, p := range file.Progs {
 		if p.Type == elf.PT_INTERP && p.Filesz <= firstLineLimit {
 			name := make([]byte, p.Filesz)
@@ -107,8 +114,11 @@ func loaderOf(path string) string {
 	return ""
 }
 
-// otherFormats reports whether the system was taught other formats than its own (binfmt_misc), one of which may be a text.
+// binfmtMisc lists the formats that the system was taught; another folder in tests.
+var binfmtMisc = "/proc/sys/fs/binfmt_misc"
+
+// otherFormats reports whether the system was taught other formats than its own, one of which may be a text.
 func otherFormats() bool {
-	entries, err := os.ReadDir("/proc/sys/fs/binfmt_misc")
+	entries, err := os.ReadDir(binfmtMisc)
 	return err == nil && len(entries) > len([]string{"register", "status"})
 }

@@ -14,6 +14,7 @@ import (
 // said of a file that exists, too, if its interpreter does not.
 func TestCommandThatCannotBeStarted(t *testing.T) {
 	dir := t.TempDir()
+	formats := systemWithFormats(t)
 	for name, test := range map[string]struct {
 		text string
 		code int
@@ -44,6 +45,28 @@ func TestCommandThatCannotBeStarted(t *testing.T) {
 	if _, err := findExecutable("sh"); err != nil {
 		t.Error(err)
 	}
+	if err := os.WriteFile(filepath.Join(formats, "WSLInterop"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"no first line", "empty"} { // the system may know what runs them
+		if _, err := findExecutable(filepath.Join(dir, name)); err != nil {
+			t.Errorf("where the system was taught a format: %v", err)
+		}
+	}
+}
+
+// systemWithFormats makes the formats that the system was taught those of a folder, which it returns: at first none.
+func systemWithFormats(t *testing.T) string {
+	t.Helper()
+	dir, own := t.TempDir(), binfmtMisc
+	binfmtMisc = dir
+	t.Cleanup(func() { binfmtMisc = own })
+	for _, name := range []string{"register", "status"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }
 
 // A program of another C library names a loader that is not installed.
@@ -61,10 +84,22 @@ func TestCommandWithoutItsLoader(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "program")
 	missing := "/nowhere" + strings.Repeat("x", len(loader)-len("/nowhere"))
-	if err := os.WriteFile(path, []byte(strings.Replace(string(text), loader, missing, 1)), 0o700); err != nil { //nolint:gosec // a program
-		t.Fatal(err)
+	program := []byte(strings.Replace(string(text), loader, missing, 1))
+	write := func() {
+		t.Helper()
+		if err := os.WriteFile(path, program, 0o700); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
 	}
+	write()
 	if _, err := findExecutable(path); exitCode(err) != codeNotFound || !strings.Contains(err.Error(), missing) {
 		t.Errorf("%v", err)
+	}
+	// One for another machine may have an emulator, which finds the loader elsewhere.
+	const machine = 18 // where the header has it, in two bytes
+	program[machine], program[machine+1] = byte(elf.EM_S390), 0
+	write()
+	if found, err := findExecutable(path); err != nil || found != path {
+		t.Errorf("for another machine: %q, %v", found, err)
 	}
 }
