@@ -2,11 +2,13 @@ package mongo
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"sync"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
@@ -14,9 +16,11 @@ import (
 // answers every command of this connection that it requires authentication, forever: the Go driver logs in only when it
 // makes a connection. That is not a missing privilege, which has the same code.
 
-// requiresLogin reports whether the server answered that a connection is not logged in.
+// requiresLogin reports whether the server answered that a connection is not logged in: "Command find requires authentication". The
+// text of a missing privilege repeats the command, in which a lock's name or owner can have any words.
 func requiresLogin(err error) bool {
-	return hasCode(err, codeUnauthorized) && strings.Contains(err.Error(), "requires authentication")
+	var answer mongo.CommandError
+	return errors.As(err, &answer) && answer.Code == codeUnauthorized && strings.HasSuffix(answer.Message, "requires authentication")
 }
 
 // loggedOut describes the answer requiresLogin of a call that began at the time, on a Locker that was logged in before.

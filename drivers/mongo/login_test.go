@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/test/mongotest"
@@ -69,6 +70,24 @@ func TestConnectionsThatTheServerHasLoggedOut(t *testing.T) {
 	}
 	makeUser()
 	wantLogin(t, opened, mine)
+}
+
+// The answer that a privilege is missing repeats the command. A lock's name or owner in it does not make it another answer, which
+// would be repeated forever and close all connections each time.
+func TestMissingPrivilegeIsNoLogout(t *testing.T) {
+	t.Parallel()
+	for message, want := range map[string]bool{
+		"Command findAndModify requires authentication": true,
+		"command find requires authentication":          true,
+		`not authorized on app to execute command { findAndModify: "locks", query: { _id: "it requires authentication" } }`: false,
+	} {
+		if err := (mongo.CommandError{Code: codeUnauthorized, Message: message}); requiresLogin(err) != want || isPermanent(err) == want {
+			t.Errorf("%s: a logout: %v, permanent: %v", message, requiresLogin(err), isPermanent(err))
+		}
+	}
+	if requiresLogin(mongo.CommandError{Code: codeBadValue, Message: "it requires authentication"}) {
+		t.Error("another code is a logout")
+	}
 }
 
 // wantLogin waits until a lease can be renewed again.
