@@ -23,22 +23,35 @@ var recordFields = []string{fieldName, fieldVersion, fieldLeaseID, fieldOwner, f
 	fieldReserve, fieldReaders, fieldRenewals}
 
 // uniqueRule returns a unique index that refuses the records of some locks, or nil. One that has _id among its fields refuses
-// none. A sparse or a partial one has only documents with its fields, as a rule.
+// none.
 func uniqueRule(indexes []index) *index {
 	for i, x := range indexes {
 		elements, _ := x.Key.Elements()
-		ours := func(e bson.RawElement) bool {
-			top, _, _ := strings.Cut(e.Key(), ".")
-			return slices.Contains(recordFields, top)
-		}
 		named := func(e bson.RawElement) bool { return e.Key() == fieldName }
-		narrow := isTrue(x.Sparse) || x.Filter != nil
-		if (isTrue(x.Unique) || isTrue(x.PrepareUnique)) && !slices.ContainsFunc(elements, named) &&
-			(!narrow || slices.ContainsFunc(elements, ours)) {
+		if (isTrue(x.Unique) || isTrue(x.PrepareUnique)) && !slices.ContainsFunc(elements, named) && x.hasLocks() {
 			return &indexes[i]
 		}
 	}
 	return nil
+}
+
+// hasLocks reports whether the index has the records of locks, as a rule. A sparse one has only documents with one of its
+// fields, a partial one only those that its filter matches, whatever its fields are.
+func (x *index) hasLocks() bool {
+	ours := func(e bson.RawElement) bool {
+		top, _, _ := strings.Cut(e.Key(), ".")
+		return slices.Contains(recordFields, top)
+	}
+	others := func(e bson.RawElement) bool { return !ours(e) && !strings.HasPrefix(e.Key(), "$") }
+	keys, _ := x.Key.Elements()
+	filter, _ := x.Filter.Elements()
+	switch {
+	case slices.ContainsFunc(filter, others):
+		return false
+	case slices.ContainsFunc(filter, ours):
+		return true
+	}
+	return x.Filter == nil && !isTrue(x.Sparse) || slices.ContainsFunc(keys, ours)
 }
 
 // isTrue reads a flag. Old servers have stored numbers.

@@ -122,6 +122,8 @@ func TestUniqueIndexIsRefused(t *testing.T) {
 		"on two fields":      {field("key", doc{field("tenant", 1), field(fieldOwner, 1)}), unique},
 		"sparse":             {field("key", docOf(fieldOwner, 1)), unique, field("sparse", true)},
 		"partial":            {field("key", docOf(fieldOwner, 1)), unique, field("partialFilterExpression", docOf(fieldToken, docOf("$gt", 0)))},
+		"of another program, partial": {field("key", docOf("tenant", 1)), unique,
+			field("partialFilterExpression", docOf(fieldToken, docOf("$gt", 0)))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -158,11 +160,14 @@ func TestHarmlessIndexes(t *testing.T) {
 	makeIndex(t, coll, "with _id", doc{field(fieldOwner, 1), field(fieldName, 1)}, unique)
 	makeIndex(t, coll, "sparse", docOf("email", 1), unique, field("sparse", true))
 	makeIndex(t, coll, "partial", docOf("phone", 1), unique, field("partialFilterExpression", docOf("phone", docOf("$exists", true))))
+	makeIndex(t, coll, "of others", docOf(fieldOwner, 1), unique, field("partialFilterExpression", docOf("phone", docOf("$exists", true))))
 	newTestLocker(t, coll)
 	if found := findings(t, forCheck(t, coll), subjectCollection); len(found) != 1 || found[0].Level != driver.LevelOK {
 		t.Errorf("the check found %v", found)
 	}
 	for _, name := range []string{"first", "second"} {
-		acquire(t, l, request(name, name))
+		req := request(name, name)
+		req.Owner = "one"
+		acquire(t, l, req)
 	}
 }
