@@ -218,18 +218,20 @@ func roundLatency(d time.Duration) time.Duration {
 // connection examines settings of the URL that keep connections for too long, or bind the client to one member.
 func (c *checkup) connection(context.Context) bool {
 	dial := c.l.dial
-	if dial != nil && dial.MaxConnIdleTime != nil && (*dial.MaxConnIdleTime == 0 || *dial.MaxConnIdleTime > longestIdle) {
+	idle := dial != nil && dial.MaxConnIdleTime != nil && (*dial.MaxConnIdleTime == 0 || *dial.MaxConnIdleTime > longestIdle)
+	if idle {
 		c.report(driver.Finding{Subject: subjectConnection, Level: driver.LevelDoubtful,
 			Detail: "maxIdleTimeMS keeps connections that a firewall may have forgotten; renewals that try them one after another can lose a lease",
 			Remedy: "Remove maxIdleTimeMS from the URL: the default is " + driver.FormatDuration(maxIdle) + "."})
-		return true
 	}
 	if dial == nil || c.standalone || c.router {
 		return true
 	}
 	set, _ := c.hello.Lookup("setName").StringValueOK()
 	if dial.Direct == nil || !*dial.Direct {
-		c.ok(subjectConnection, "the client follows the primary of the set")
+		if !idle {
+			c.ok(subjectConnection, "the client follows the primary of the set")
+		}
 		return true
 	}
 	c.report(driver.Finding{Subject: subjectConnection, Level: driver.LevelDoubtful,

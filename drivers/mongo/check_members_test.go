@@ -75,6 +75,36 @@ func TestCheckClocks(t *testing.T) {
 	}
 }
 
+// Each doubtful setting of the URL is reported, also if there are two.
+func TestCheckConnection(t *testing.T) {
+	const direct, idle = "directConnection=true", "maxIdleTimeMS"
+	for url, want := range map[string][]string{
+		"mongodb://h/app": {"follows the primary"}, "mongodb://h/app?maxIdleTimeMS=240000": {"follows the primary"},
+		"mongodb://h/app?maxIdleTimeMS=240001": {idle}, "mongodb://h/app?maxIdleTimeMS=0": {idle},
+		"mongodb://h/app?directConnection=true": {direct}, "mongodb://h/app?directConnection=true&maxIdleTimeMS=0": {idle, direct},
+	} {
+		target, err := parseURL(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		closeIdle(target.client)
+		found := findingsOf(func(u *checkup) {
+			u.l, u.hello = &Locker{dial: target.client}, mustMarshal(docOf("setName", "rs0"))
+			u.connection(t.Context())
+		})
+		if len(found) != len(want) {
+			t.Errorf("%s: %+v", url, found)
+			continue
+		}
+		for i, f := range found {
+			doubtful := want[i] == idle || want[i] == direct
+			if !strings.Contains(f.Detail, want[i]) || (f.Level == driver.LevelDoubtful) != doubtful {
+				t.Errorf("%s: %+v, want %q", url, f, want[i])
+			}
+		}
+	}
+}
+
 // The server quotes the whole command of a user who lacks a right, with the IDs in it.
 func TestCheckCutsCommands(t *testing.T) {
 	err := errors.New(`holdfast: the user lacks a privilege on app.locks: (Unauthorized) not authorized on app` +
