@@ -30,23 +30,39 @@ func asStranger(t *testing.T, fn func()) {
 	<-done
 }
 
+// folderForStrangers makes a folder that every user may enter. The folder of TMPDIR can be closed to others.
+func folderForStrangers(t *testing.T) (dir string) {
+	t.Helper()
+	for _, parent := range []string{"", "/tmp", "/var/tmp"} {
+		made, err := os.MkdirTemp(parent, "folder") //nolint:usetesting // t.TempDir is closed to other users
+		if err != nil {
+			continue
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(made) })
+		if err := os.Chmod(made, 0o755); err != nil { //nolint:gosec // for all users
+			t.Fatal(err)
+		}
+		asStranger(t, func() {
+			if _, err := os.Stat(made); err == nil {
+				dir = made
+			}
+		})
+		if dir != "" {
+			return dir
+		}
+	}
+	t.Fatal("no folder for temporary files can be entered by every user")
+	return ""
+}
+
 // A folder that this user may not enter, such as one that root made before, is refused with the owner and what to do, and
 // doctor does not ask for a higher limit.
 func TestFolderThatMayNotBeEntered(t *testing.T) {
-	base, err := os.MkdirTemp("", "folder") //nolint:usetesting // t.TempDir is closed to other users
-	if err != nil {
+	dir := filepath.Join(folderForStrangers(t), "locks")
+	if err := os.Mkdir(dir, 0); err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(base, "locks")
-	defer func() {
-		_ = os.Chmod(dir, 0o700) //nolint:gosec // a folder must be entered
-		_ = os.RemoveAll(base)
-	}()
-	for _, err := range []error{os.Chmod(base, 0o755), os.Mkdir(dir, 0)} { //nolint:gosec // for all users
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	defer func() { _ = os.Chmod(dir, 0o700) }() //nolint:gosec // a folder must be entered to be removed
 	asStranger(t, func() {
 		err := makeFolder(dir)
 		if !errors.Is(err, driver.ErrDenied) || !errors.Is(err, syscall.EACCES) ||
