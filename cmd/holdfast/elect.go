@@ -38,27 +38,30 @@ func (e *electCmd) Run(a *app) error {
 	if e.Observe {
 		open = a.openToLook
 	}
-	return a.follow(open, func(ctx context.Context, client *holdfast.Client) error {
-		a.reportMissingStore(ctx, client)
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		campaign := make(chan error, 1)
-		if e.Observe {
-			campaign <- nil
-		} else {
-			runner, err := holdfast.NewLeaderAwareRunner(client, e.Name, e.options(a)...)
-			if err != nil {
-				return err
-			}
-			go func() { campaign <- runner.Run(ctx, func(ctx context.Context) error { return e.lead(ctx, a) }) }()
+	return a.follow(open, func(ctx context.Context, client *holdfast.Client) error { return e.takePart(ctx, a, client) })
+}
+
+// takePart campaigns and observes until ctx ends.
+func (e *electCmd) takePart(ctx context.Context, a *app, client *holdfast.Client) error {
+	a.reportMissingStore(ctx, client)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	campaign := make(chan error, 1)
+	if e.Observe {
+		campaign <- nil
+	} else {
+		runner, err := holdfast.NewLeaderAwareRunner(client, e.Name, e.options(a)...)
+		if err != nil {
+			return err
 		}
-		err := a.watchNames(ctx, client, &changeWriter{w: a.stdout, asJSON: e.JSON}, []string{e.Name})
-		cancel()
-		if ended := <-campaign; err == nil && ctx.Err() == nil { // it ends with ctx; the lock is released then
-			err = ended
-		}
-		return err
-	})
+		go func() { campaign <- runner.Run(ctx, func(ctx context.Context) error { return e.lead(ctx, a) }) }()
+	}
+	err := a.watchNames(ctx, client, &changeWriter{w: a.stdout, asJSON: e.JSON}, []string{e.Name})
+	cancel()
+	if ended := <-campaign; err == nil && ctx.Err() == nil { // it ends with ctx; the lock is released then
+		err = ended
+	}
+	return err
 }
 
 // lead leads until leadership ends.

@@ -294,7 +294,7 @@ func (a *app) reportSlowAnswer() (stop func()) {
 }
 
 const (
-	// shutdownTimeout bounds the end, release and cleanup together. A lock that is not released by then
+	// shutdownTimeout bounds the end, what a signal has interrupted, release and cleanup together. A lock that is not released by then
 	// becomes free when its lease expires. The manifests in deploy/ count on it.
 	shutdownTimeout = 10 * time.Second
 	// hangTimeout is how long a call may take to notice that its time is over.
@@ -302,6 +302,9 @@ const (
 	// idleShutdownTimeout bounds it if no lock was acquired. Then only an in-doubt request
 	// may need a cleanup, for which a backend that answers at all needs less time.
 	idleShutdownTimeout = 500 * time.Millisecond
+	// callTimeout is how long after a signal a call of the backend may still take; the rest of shutdownTimeout is for the
+	// shutdown.
+	callTimeout = shutdownTimeout - idleShutdownTimeout
 )
 
 // withClient opens the backend, calls fn and closes the backend.

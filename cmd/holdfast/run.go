@@ -178,7 +178,7 @@ type runner struct {
 	waitStart  time.Time // when this wait began, for --wait
 	answered   func()    // called when the backend has answered
 	acquired   bool      // the lock was acquired at least once
-	endBy      time.Time // when release and close must be over; zero: nothing was released
+	endBy      time.Time // when release and close must be over; zero: nothing was released, and no signal has come
 	probes     probes
 }
 
@@ -230,7 +230,7 @@ const reopenInterval = 5 * time.Second
 // open connects to the backend. With --keep it retries until that succeeds, since the
 // backend may start later than holdfast. --wait limits the time.
 func (r *runner) open(a *app) error {
-	return r.signals.during(func(ctx context.Context) (err error) {
+	return r.signals.duringWithin(callTimeout, func(ctx context.Context) (err error) {
 		ctx, cancel := r.withWaitLimit(ctx)
 		defer cancel()
 		for {
@@ -312,16 +312,22 @@ func (r *runner) acquire() (held, error) {
 	r.endBy = time.Time{}
 	r.events.waiting.Store(true)
 	defer r.events.waiting.Store(false)
-	var hold held
-	err := r.signals.during(func(ctx context.Context) (err error) {
+	granted := make(chan held, 1)
+	request := func(ctx context.Context) error {
+		hold, err := r.request(ctx)
+		if err == nil {
+			granted <- hold
+		}
+		return err
+	}
+	err := r.signals.duringWithin(callTimeout, func(ctx context.Context) error {
 		if r.Try {
-			hold, err = r.request(ctx)
-			return err
+			return request(ctx)
 		}
 		ctx, cancel := r.withWaitLimit(ctx)
 		defer cancel()
 		for {
-			hold, err = r.request(ctx)
+			err := request(ctx)
 			// Promise 9: what a person must mend ends the first wait at once, and no later one.
 			if !r.acquired || !driver.Lasting(err) || ctx.Err() != nil {
 				return err
@@ -333,10 +339,15 @@ func (r *runner) acquire() (held, error) {
 			}
 		}
 	})
+	var hold held
+	select {
+	case hold = <-granted:
+	default:
+	}
 	var signaled *exitError
 	switch {
 	case errors.As(err, &signaled):
-		if hold.lease != nil {
+		if r.endBy = r.signals.askedAt.Add(shutdownTimeout); hold.lease != nil {
 			r.release(hold.lease)
 		}
 		return held{}, err

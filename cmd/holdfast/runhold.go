@@ -175,7 +175,7 @@ func (r *runner) release(hold lease) {
 	if lost {
 		limit = min(limit, max(hold.ExpiresIn(), 0)+2*idleShutdownTimeout)
 	}
-	r.endBy = time.Now().Add(limit)
+	r.endBy = earlier(r.endBy, time.Now().Add(limit))
 	tryUntil := r.endBy.Add(-idleShutdownTimeout) // the rest is for close
 	var err error
 	_ = r.signals.during(func(ctx context.Context) error { // only Release's own error says whether the lock was released

@@ -3,16 +3,19 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"slices"
 	"syscall"
+	"time"
 )
 
 // signals are the signals that holdfast was sent.
 type signals struct {
 	caught       chan os.Signal
-	endRequested bool // one of them asked holdfast to end
+	endRequested bool      // one of them asked holdfast to end
+	askedAt      time.Time // when during was first sent one that did
 }
 
 // catchSignals starts to catch signals. A signal that was ignored from the start, such as
@@ -37,11 +40,18 @@ func catchSignals() signals {
 // during calls fn and waits for it. A signal that asks holdfast to end cancels fn's
 // context; the returned error then carries the exit code, whatever fn returns.
 func (s *signals) during(fn func(context.Context) error) error {
+	return s.duringWithin(math.MaxInt64, fn)
+}
+
+// duringWithin is during, but waits for fn no longer than limit after such a signal: a call of the backend may hang although
+// its context has ended. Then fn goes on until the process ends, so fn must not change what the caller reads.
+func (s *signals) duringWithin(limit time.Duration, fn func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- fn(ctx) }()
 	var signaled *exitError
+	var over <-chan time.Time
 	for {
 		select {
 		case err := <-done:
@@ -49,9 +59,16 @@ func (s *signals) during(fn func(context.Context) error) error {
 				return signaled
 			}
 			return err
+		case <-over:
+			return signaled
 		case sig := <-s.caught:
 			if asksToEnd(sig) {
-				s.endRequested = true
+				if s.endRequested = true; signaled == nil {
+					over = time.After(limit)
+				}
+				if s.askedAt.IsZero() {
+					s.askedAt = time.Now()
+				}
 				signaled = &exitError{signalCode(sig), fmt.Errorf("ended by %s", signalName(sig))}
 				cancel()
 			}

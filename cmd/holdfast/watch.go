@@ -57,35 +57,49 @@ func checkEvery(d time.Duration) error {
 
 // Run watches until a signal comes or the output fails.
 func (c *watchCmd) Run(a *app) error {
-	return a.follow(a.openToLook, func(ctx context.Context, client *holdfast.Client) error {
-		a.reportMissingStore(ctx, client)
-		out := &changeWriter{w: a.stdout, asJSON: c.JSON}
-		if len(c.Names) > 0 {
-			return a.watchNames(ctx, client, out, c.Names)
-		}
-		return a.watchPrefix(ctx, client, out, c.Prefix, c.Every)
-	})
+	return a.follow(a.openToLook, func(ctx context.Context, client *holdfast.Client) error { return c.follow(ctx, a, client) })
+}
+
+// follow watches until ctx ends.
+func (c *watchCmd) follow(ctx context.Context, a *app, client *holdfast.Client) error {
+	a.reportMissingStore(ctx, client)
+	out := &changeWriter{w: a.stdout, asJSON: c.JSON}
+	if len(c.Names) > 0 {
+		return a.watchNames(ctx, client, out, c.Names)
+	}
+	return a.watchPrefix(ctx, client, out, c.Prefix, c.Every)
 }
 
 // follow opens the backend and calls fn, which runs until a signal ends its context. The signal
 // decides the exit code, and needs no message: it is how such a command is meant to end.
 func (a *app) follow(open opener, fn func(context.Context, *holdfast.Client) error, opts ...holdfast.ClientOption) error {
 	signals := catchSignals()
-	err := signals.during(func(ctx context.Context) error {
+	return a.followUntil(&signals, open, fn, opts...)
+}
+
+// followUntil is follow, with the signals that end it.
+func (a *app) followUntil(signals *signals, open opener, fn func(context.Context, *holdfast.Client) error,
+	opts ...holdfast.ClientOption) error {
+	opened := make(chan *holdfast.Client, 1)
+	err := signals.duringWithin(callTimeout, func(ctx context.Context) error {
 		stop := a.reportSlowAnswer()
 		client, err := open(ctx, opts...)
 		stop()
 		if err != nil {
 			return err
 		}
-		err = fn(ctx, client)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), idleShutdownTimeout)
+		opened <- client
+		return fn(ctx, client)
+	})
+	select {
+	case client := <-opened:
+		ctx, cancel := context.WithTimeout(context.Background(), idleShutdownTimeout)
 		defer cancel()
 		if err := client.Shutdown(ctx); err != nil {
 			a.log.verbosef("%v", err)
 		}
-		return err
-	})
+	default: // there is none, or opening it hangs
+	}
 	var exit *exitError
 	if errors.As(err, &exit) && exit.code > codeSignal {
 		return &exitError{code: exit.code}
