@@ -17,7 +17,7 @@ func childAttributes() *syscall.SysProcAttr {
 // groupAlive reports whether a process group has a member other than the guardian that is
 // not a zombie. A zombie does not count: if its parent never reaps it, it stays forever.
 func groupAlive(group, guardian int) bool {
-	if syscall.Kill(-group, 0) == syscall.ESRCH {
+	if !groupExists(syscall.Kill(-group, 0), func() bool { return false }) { // /proc shows the zombies
 		return false
 	}
 	processes, err := os.ReadDir("/proc")

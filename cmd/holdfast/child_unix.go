@@ -205,6 +205,16 @@ func (c *child) groupRunning() bool {
 	return groupAlive(c.pid, 0)
 }
 
+// groupExists says what the answer to a signal that does nothing says of a process group: whether it has members.
+// "Operation not permitted" means that none of them may be signalled, such as a process that has become another user. On some
+// systems it can also mean that all have ended and are not reaped yet, which onlyZombies finds out.
+func groupExists(answer error, onlyZombies func() bool) bool {
+	if errors.Is(answer, syscall.EPERM) {
+		return !onlyZombies()
+	}
+	return !errors.Is(answer, syscall.ESRCH)
+}
+
 // close returns the terminal to holdfast and dismisses the guardian. The group must have
 // ended.
 func (c *child) close() {

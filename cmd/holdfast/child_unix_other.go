@@ -10,9 +10,10 @@ func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
 
-// groupAlive reports whether a process group has a member that can be signalled. Zombies
-// cannot.
-func groupAlive(group, _ int) bool { return syscall.Kill(-group, 0) == nil }
+// groupAlive reports whether a process group has a member. Whether a zombie counts depends on the system.
+func groupAlive(group, _ int) bool {
+	return groupExists(syscall.Kill(-group, 0), func() bool { return onlyZombies(group) })
+}
 
 // othersDenied finds none: these systems do not show a group's members in /proc.
 func othersDenied(int, int, func(int) bool) []int { return nil }
