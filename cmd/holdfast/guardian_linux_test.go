@@ -1,15 +1,21 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver/telemetry"
 )
 
 // guardedCommand starts a command and waits until its guardian has joined its group.
@@ -163,7 +169,7 @@ func TestGuardianReadsLaterOrdersFirst(t *testing.T) {
 }
 
 // While holdfast is stopped, its lease expires although the guardian has stopped the command in time.
-// That is no overrun. A guardian that was stopped as well reports that it was late.
+// That is no overrun, neither in the messages nor in the metrics. A guardian that was stopped as well reports that it was late.
 func TestOverrunAsksTheGuardian(t *testing.T) {
 	const token = 7
 	for _, late := range []bool{false, true} {
@@ -195,6 +201,19 @@ func TestOverrunAsksTheGuardian(t *testing.T) {
 		if got := command.overran(token); got != late {
 			t.Errorf("the guardian was late: %v; overrun: %v", late, got)
 		}
+		var out bytes.Buffer
+		events, metrics, counted := &eventLogger{log: newLogger(&out, false, false)}, &overrunHook{}, &countedOverruns{}
+		events.running.Store(command)
+		events.observe(holdfast.Event{Type: holdfast.EventOverrun, Name: "job", Token: token})
+		if got := strings.Contains(out.String(), "OVERRUN"); got != late {
+			t.Errorf("the guardian was late: %v; messages: %s", late, out.String())
+		}
+		metrics.Hook, metrics.running = counted, &events.running
+		metrics.Overrun(t.Context(), telemetry.Operation{Token: token})
+		metrics.asking.Wait()
+		if got := counted.n > 0; got != late {
+			t.Errorf("the guardian was late: %v; overruns in the metrics: %d", late, counted.n)
+		}
 		if command.overran(token + 1) {
 			t.Error("the command runs under another hold")
 		}
@@ -203,6 +222,14 @@ func TestOverrunAsksTheGuardian(t *testing.T) {
 		t.Error("no command runs")
 	}
 }
+
+// countedOverruns counts the overruns that reach the metrics.
+type countedOverruns struct {
+	telemetry.Hook
+	n int
+}
+
+func (c *countedOverruns) Overrun(context.Context, telemetry.Operation) { c.n++ }
 
 // The guardian reports the signals that are sent to the group. Only SIGKILL ends it.
 func TestGuardianReportsSignals(t *testing.T) {

@@ -244,7 +244,7 @@ func TestJobControl(t *testing.T) {
 		if err := unix.Mkfifo(fifo, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c.enter("holdfast run --ttl 3s lock -- sh -c 'trap \"echo w\"\"oke\" CONT; echo i''n; while :; do read line <" + fifo + "; done'\n")
+		c.enter("holdfast run --ttl 8s lock -- sh -c 'trap \"echo w\"\"oke\" CONT; echo i''n; while :; do read line <" + fifo + "; done'\n")
 		c.expect("in\r\n")
 		c.enter(ctrlZ)
 		c.expect("suspended together with the command")

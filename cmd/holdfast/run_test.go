@@ -22,7 +22,7 @@ import (
 )
 
 // patience bounds every wait for something that must happen.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // scriptedLocker is a Locker whose answers a test controls.
 type scriptedLocker struct {

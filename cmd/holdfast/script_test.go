@@ -57,6 +57,7 @@ const gorace = "atexit_sleep_ms=0"
 
 func runScripts(t *testing.T, dir, backend string) {
 	t.Helper()
+	t.Parallel()
 	testscript.Run(t, testscript.Params{
 		Dir:                 dir,
 		RequireExplicitExec: true,
@@ -296,6 +297,13 @@ func cmdAsk(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args)%2 != 0 {
 		ts.Fatalf("usage: ask NAME PATH [HEADER VALUE]...")
 	}
+	body, err := answerTo(ts, args)
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs("answer"), body, 0o600))
+}
+
+// answerTo sends the request of ask.
+func answerTo(ts *testscript.TestScript, args []string) ([]byte, error) {
 	address := servedAddress.FindStringSubmatch(ts.ReadFile(args[0] + ".err"))
 	if address == nil {
 		ts.Fatalf("%s has no address", args[0])
@@ -311,11 +319,11 @@ func cmdAsk(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	}
 	answer, err := http.DefaultClient.Do(request)
-	ts.Check(err)
+	if err != nil {
+		return nil, err
+	}
 	defer func() { _ = answer.Body.Close() }()
-	body, err := io.ReadAll(answer.Body)
-	ts.Check(err)
-	ts.Check(os.WriteFile(ts.MkAbs("answer"), body, 0o600))
+	return io.ReadAll(answer.Body)
 }
 
 // untilready NAME waits until a process that was started under a name answers that it is ready.
