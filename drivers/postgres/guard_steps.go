@@ -55,6 +55,9 @@ func attempt[Tx any](
 	if err != nil {
 		return err
 	}
+	if ctx.Err() != nil { // inside may end a moment later, and the function must not begin
+		return context.Cause(ctx)
+	}
 	if err := fn(ctx, tx); err != nil {
 		return guard.FromFunction(err)
 	}
