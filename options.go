@@ -80,7 +80,7 @@ func WithRequestTimeout(d time.Duration) Option {
 // Limits.Poll (or 5 s if it has none) and three times that; it is 20 s while the backend wakes the
 // waiter. Where the backend reads in
 // batches, the records of all locks that the Client waits for are read together, and a waiter asks
-// only when its lock may be free.
+// only when its lock may be free. After a request that failed, a waiter backs off, for at most this interval if it is set.
 func WithPollInterval(d time.Duration) Option {
 	return option(func(c *settings.Config) { c.Poll = settings.Given(d) })
 }

@@ -124,7 +124,7 @@ func TestLastingFailureIsCounted(t *testing.T) {
 		f := locktest.NewFaulty(t, memory.New(), locktest.Refuse(locktest.OpAcquire))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
-		_, _ = locktest.NewClient(t, f, logger).Lock(ctx, "job")
+		_, _ = locktest.NewClient(t, f, logger, holdfast.WithPollInterval(100*time.Millisecond)).Lock(ctx, "job") // limits the backoff
 		log := out.take()
 		if n := strings.Count(log, "\n"); n < 8 || n > 16 {
 			t.Errorf("%d lines in ten minutes", n)

@@ -77,22 +77,32 @@ func (w *Waiter) Answered(now time.Duration, slot int, a Answer) (actions []Acti
 func (w *Waiter) noteFailure(now time.Duration, slot int, alone bool, actions []Action) []Action {
 	s := &w.slots[slot]
 	if alone {
-		s.planned = now + w.jitter(w.settings.Poll, pollJitter)
+		s.retryAt = now + max(w.backoff(s.damaged), w.jitter(w.settings.Poll, pollJitter))
+		s.damaged++
+		s.planned = s.retryAt
 		return w.checkMissed(now, slot, actions)
 	}
 	w.retryAt = now + w.backoff(s.failures)
 	s.failures++
 	for i := range w.slots {
-		w.slots[i].planned = w.retryAt
+		other := &w.slots[i]
+		other.planned = w.retryAt
+		if other.read.urgent { // the request that replaces the read follows the wake-up, whatever is planned until then
+			other.called = min(other.called, now)
+		}
 		actions = w.dropRead(i, actions)
 	}
 	return actions
 }
 
-// backoff is how long to leave a backend alone after n failures before the latest.
+// backoff is how long to leave a backend alone after n failures before the latest. A poll interval that the user has
+// set limits it. The backend's own does not: that is for a backend that answers.
 func (w *Waiter) backoff(n int) time.Duration {
 	d := w.jitter(w.settings.Delay(n), 0.25)
-	return max(min(d, w.jitter(w.settings.Poll, pollJitter)), time.Millisecond)
+	if w.settings.PollSet {
+		d = min(d, w.jitter(w.settings.Poll, pollJitter))
+	}
+	return max(d, time.Millisecond)
 }
 
 // abandon starts the cleanup of a slot's requests that are in doubt.
@@ -111,7 +121,7 @@ func (w *Waiter) abandon(slot int, actions []Action) []Action {
 // noteRefusal notes that another holds the lock, and plans what follows.
 func (w *Waiter) noteRefusal(now time.Duration, slot int, a Answer) (actions []Action) {
 	s := &w.slots[slot]
-	s.failures, w.failedReads = 0, 0
+	s.failures, s.damaged, w.failedReads = 0, 0, 0
 	s.position, s.reserved = 0, a.Reserved
 	if a.Holder != nil {
 		s.position = a.Holder.Position

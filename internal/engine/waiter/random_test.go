@@ -59,6 +59,8 @@ type checkedSlot struct {
 	refused bool
 	alone   bool          // its record is damaged
 	fails   int           // in a row
+	damaged int           // the same, of this slot alone
+	blocked time.Duration // nothing may be sent for it before
 	owed    time.Duration // when a request must be due
 	turn    time.Duration // when it must be due at the latest, whatever is sent before
 	missed  bool          // a wake-up without a time must be followed
@@ -88,11 +90,12 @@ func (c *checker) logf(format string, args ...any) {
 func checkEvents(t *testing.T, data []byte) {
 	c := &checker{t: t, data: data, retired: map[driver.LeaseID]bool{}}
 	setup := c.next()
-	c.traits = Traits{Reads: setup&1 > 0, Rereads: setup&2 > 0, Queue: setup&4 > 0, Turn: driver.TurnLength}
 	n := 1
 	if setup&8 > 0 {
 		n = 3
 	}
+	// A LeaseManager's waiters, which repeat reads, have no slots.
+	c.traits = Traits{Reads: setup&1 > 0, Rereads: setup&2 > 0 && n == 1, Queue: setup&4 > 0, Turn: driver.TurnLength}
 	c.w, c.v = newWaiter(n, c.traits)
 	c.v.rng = rand.New(rand.NewPCG(2, uint64(setup)))
 	c.v.rounds = 1 + int64(setup>>4&3)
@@ -101,6 +104,9 @@ func checkEvents(t *testing.T, data []byte) {
 		c.slots[i].owed, c.slots[i].turn = Never, Never
 	}
 	c.w.settings.PollSet = setup&64 > 0
+	if c.next()%2 == 0 { // like a backend that is cheap to ask
+		c.w.settings.Poll = 100 * ms
+	}
 	if c.joined = setup&128 == 0; c.joined {
 		c.w.Join()
 	}
@@ -210,8 +216,8 @@ func (c *checker) send() {
 		c.fail("two requests for slot %d at a time", slot)
 	case s.own:
 		c.fail("a request for slot %d, which is our own", slot)
-	case c.v.now < c.blocked:
-		c.fail("a request before the backoff of %v is over", c.blocked)
+	case c.v.now < max(c.blocked, s.blocked):
+		c.fail("a request before the backoff of %v is over", max(c.blocked, s.blocked))
 	case c.retired[id]:
 		c.fail("an ID is used again")
 	case s.doubt.Any && id != s.id:
@@ -247,8 +253,11 @@ func (c *checker) answer(slot int) {
 	actions := c.w.Answered(c.v.now, slot, a)
 	switch {
 	case a.Outcome == Refused:
-		s.refused, s.fails, c.fails = true, 0, 0
-	case !s.alone:
+		s.refused, s.fails, s.damaged, c.fails = true, 0, 0, 0
+	case s.alone:
+		s.blocked = c.v.now + c.leastBackoff(s.damaged)
+		s.damaged++
+	default:
 		c.block(s.fails)
 		s.fails++
 	}
@@ -262,8 +271,14 @@ func (c *checker) answer(slot int) {
 }
 
 // block notes the least backoff after n failures.
-func (c *checker) block(n int) {
-	c.blocked = c.v.now + max(ms, min(c.w.settings.Delay(n)*3/4, poll*4/5))
+func (c *checker) block(n int) { c.blocked = c.v.now + c.leastBackoff(n) }
+
+func (c *checker) leastBackoff(n int) time.Duration {
+	d := c.w.settings.Delay(n) * 3 / 4
+	if c.w.settings.PollSet {
+		d = min(d, c.w.settings.Poll*4/5)
+	}
+	return max(ms, d)
 }
 
 func (c *checker) record() driver.Record {
@@ -367,12 +382,12 @@ func (c *checker) check() {
 				c.fail("slot %d: a request at %v", i, due)
 			}
 			continue
-		case due < c.blocked:
-			c.fail("slot %d: a request at %v, in the backoff until %v", i, due, c.blocked)
-		case s.read != nil && s.read.At < c.blocked:
-			c.fail("slot %d: a read at %v, in the backoff until %v", i, s.read.At, c.blocked)
+		case due < max(c.blocked, s.blocked):
+			c.fail("slot %d: a request at %v, in the backoff until %v", i, due, max(c.blocked, s.blocked))
+		case s.read != nil && s.read.At < max(c.blocked, s.blocked):
+			c.fail("slot %d: a read at %v, in the backoff until %v", i, s.read.At, max(c.blocked, s.blocked))
 		}
-		soon := max(c.v.now, c.w.retryAt)
+		soon := max(c.v.now, c.w.notBefore(&c.w.slots[i]))
 		if owed := min(s.owed, s.turn); owed < Never && due > max(owed, soon) {
 			c.fail("slot %d: a request at %v, owed at %v", i, due, owed)
 		}

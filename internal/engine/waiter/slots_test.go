@@ -67,6 +67,34 @@ func TestDamagedSlot(t *testing.T) {
 	s.answer(Answer{Outcome: Failed, OnlySlot: true}, "| 300ms") // of a lock without slots: a failure like others
 }
 
+// Requests for a slot whose record is damaged become rarer, also where polls are frequent, and no wake-up makes them come
+// earlier.
+func TestBackoffOfADamagedSlot(t *testing.T) {
+	s := newScript(t, 2, Traits{})
+	s.settings.Poll = 100 * ms
+	s.send(0)
+	s.Answered(0, 0, refused(holder("a", 1, time.Hour)))
+	s.slots[0].planned = time.Hour
+	for _, want := range []string{"300ms", "900ms", "2.1s", "4.5s", "7s"} {
+		s.send(1)
+		s.wake1(maybeMissed)
+		s.Answered(s.v.now, 1, Answer{Outcome: Failed, OnlySlot: true}) // the wake-up came while the request was under way
+		s.want(nil, "| "+want)
+		s.wake1(maybeMissed)
+		s.wake1(0)
+		s.want(s.SlotFreed(s.v.now, 1), "| "+want)
+		_, s.v.now = s.Next()
+	}
+	s.send(1)
+	s.Answered(s.v.now, 1, refused(holder("a", 1, time.Hour)))
+	s.send(1)
+	s.Answered(s.v.now, 1, Answer{Outcome: Failed, OnlySlot: true})
+	s.want(nil, "| 7.3s") // it was answered meanwhile
+}
+
+// wake1 wakes the second slot.
+func (s *script) wake1(turn time.Duration) { s.woken(s.v.now, 1, turn) }
+
 // A read that was planned for another slot keeps the backoff, too.
 func TestReadsKeepTheBackoff(t *testing.T) {
 	s := newScript(t, 2, Traits{Reads: true})
@@ -76,6 +104,20 @@ func TestReadsKeepTheBackoff(t *testing.T) {
 	s.want(s.Answered(s.v.now, 1, Answer{Outcome: Unknown}), "drop read | 2.7s")
 	s.want(s.woken(s.v.now, 0, maybeMissed), "read 2.7s | 2.7s")
 	s.want(s.woken(s.v.now, 0, nothingMissed), "| 2.7s")
+}
+
+// A wake-up that waits for its read is not forgotten when a failure drops the read: a request follows the backoff.
+func TestFailureKeepsWakeUps(t *testing.T) {
+	s := newScript(t, 2, Traits{Reads: true})
+	s.send(0)
+	s.Answered(0, 0, refused(holder("a", 1, ttl)))
+	s.at(time.Second).send(1)
+	s.want(s.woken(s.v.now, 0, maybeMissed), "read 1s | 30.006s")
+	s.Answered(s.v.now, 1, Answer{Outcome: Unknown})
+	s.woken(s.v.now, 0, wakingEnded) // plans the slot's polls anew
+	if due := s.dueAt(0); due != 1300*ms {
+		t.Errorf("a request at %v, want 1.3s", due)
+	}
 }
 
 func TestOwnSlots(t *testing.T) {

@@ -91,6 +91,8 @@ type slot struct {
 	askedAt  time.Duration // when the latest request was sent
 	failed   bool          // the latest request ended neither in a grant nor in a refusal
 	failures int           // such requests in a row
+	damaged  int           // the same, where the failure concerned this slot alone
+	retryAt  time.Duration // nothing is sent for this slot before, after such a failure
 
 	planned time.Duration // when a request is due by what is known of the holder
 	called  time.Duration // since when a wake-up, or a read that has shown no holder, wants a request; or Never
@@ -149,7 +151,7 @@ func (w *Waiter) Init(now time.Duration, env Env, s Settings, t Traits, n int) {
 func (w *Waiter) Start(at time.Duration) {
 	w.retryAt, w.left = at, false
 	for i := range w.slots {
-		w.slots[i].planned = at
+		w.slots[i].planned, w.slots[i].retryAt = at, at
 	}
 }
 
@@ -219,8 +221,11 @@ func (w *Waiter) dueAt(k int) time.Duration {
 	if w.left || s.asking || s.own {
 		return Never
 	}
-	return max(min(s.planned, s.called, s.turn), w.retryAt)
+	return max(min(s.planned, s.called, s.turn), w.notBefore(s))
 }
+
+// notBefore is until when nothing is sent for a slot, whatever wakes the caller.
+func (w *Waiter) notBefore(s *slot) time.Duration { return max(w.retryAt, s.retryAt) }
 
 // Retrying reports whether the next request follows one that failed.
 func (w *Waiter) Retrying() bool {

@@ -190,6 +190,25 @@ func TestBackoff(t *testing.T) {
 	s.want(nil, "| 23.5s") // whatever came before
 }
 
+// A short poll interval is the backend's wish while it answers. It does not shorten the backoff after a failure, unless a
+// user has set it.
+func TestBackoffWhereThePollIntervalIsShort(t *testing.T) {
+	for _, set := range []bool{false, true} {
+		s := newScript(t, 1, Traits{})
+		s.settings.Poll, s.settings.PollSet = 100*ms, set
+		wants := []string{"| 300ms", "| 900ms", "| 2.1s", "| 4.5s", "| 7s", "| 9.5s"}
+		if set {
+			wants = []string{"| 100ms", "| 200ms", "| 300ms"}
+		}
+		for _, want := range wants {
+			s.send(0)
+			s.answer(Answer{Outcome: Unknown}, want)
+			s.wake(maybeMissed, want)
+			_, s.v.now = s.Next()
+		}
+	}
+}
+
 // Nothing is sent before the beginning.
 func TestStart(t *testing.T) {
 	s := newScript(t, 1, Traits{})

@@ -76,9 +76,9 @@ func (w *Waiter) SlotFreed(now time.Duration, slot int) []Action {
 
 // planRead plans a read, in place of an earlier one.
 func (w *Waiter) planRead(slot int, at time.Duration, urgent bool, actions []Action) []Action {
-	r := &w.slots[slot].read
-	*r = read{number: r.number + 1, planned: true, urgent: urgent}
-	return append(actions, Action{Kind: Read, Slot: slot, At: max(at, w.retryAt), Number: r.number})
+	s := &w.slots[slot]
+	s.read = read{number: s.read.number + 1, planned: true, urgent: urgent}
+	return append(actions, Action{Kind: Read, Slot: slot, At: max(at, w.notBefore(s)), Number: s.read.number})
 }
 
 // dropRead drops the planned read, if there is one. A result that has come already no longer counts.

@@ -111,7 +111,7 @@ var faults = []fault{
 	},
 	{
 		"a waiter has no backoff", "–", outcome,
-		"	return max(min(d, w.jitter(w.settings.Poll, pollJitter)), time.Millisecond)", "	return max(min(d, time.Microsecond), time.Millisecond)",
+		"	return max(d, time.Millisecond)", "	return max(min(d, time.Microsecond), time.Millisecond)",
 	},
 	{
 		"a waiter polls without a pause", "–", schedule,
