@@ -57,19 +57,39 @@ func othersDenied(group, guardian int, denied func(pid int) bool) (pids []int) {
 // isZombie reports whether a process has ended and is not reaped yet.
 func isZombie(pid int) bool { return readProcess(strconv.Itoa(pid)).zombie }
 
-// orphans returns the children of holdfast that have ended and are not reaped yet, except the members of holdfast's own
-// group, such as a credential helper that an SDK has started and waits for.
-func orphans() (pids []int) {
-	processes, err := os.ReadDir("/proc")
+// orphans returns the children of holdfast that have ended and are not reaped yet. Of the members of holdfast's own group it
+// returns only those that holdfast has inherited: another can be a credential helper that an SDK has started and waits for.
+func orphans(inherited map[int]bool) (pids []int) {
+	ownGroup := syscall.Getpgrp()
+	for _, p := range ownProcesses() {
+		if p.zombie && (p.group != ownGroup || inherited[p.pid]) {
+			pids = append(pids, p.pid)
+		}
+	}
+	return pids
+}
+
+// ownProcesses returns the children of this process.
+func ownProcesses() (found []process) {
+	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
 	}
-	self, ownGroup := os.Getpid(), syscall.Getpgrp()
-	for _, p := range processes {
-		state := readProcess(p.Name())
-		if state.zombie && state.parent == self && state.group != ownGroup {
-			pids = append(pids, state.pid)
+	self := os.Getpid()
+	for _, e := range entries {
+		if p := readProcess(e.Name()); p.group >= 0 && p.parent == self {
+			found = append(found, p)
 		}
+	}
+	return found
+}
+
+// inheritedChildren returns the IDs of the children that exist when holdfast begins: a shell that has become holdfast by exec
+// had started them.
+func inheritedChildren() map[int]bool {
+	pids := map[int]bool{}
+	for _, p := range ownProcesses() {
+		pids[p.pid] = true
 	}
 	return pids
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"strconv"
 	"syscall"
@@ -9,21 +10,33 @@ import (
 	"time"
 )
 
-// Only orphans are reaped: not a process that holdfast has started, and not one that an SDK has started in
-// holdfast's own group.
+// Only orphans are reaped, and children that a shell before holdfast had started: not a process that holdfast has started, and
+// not one that an SDK has started in holdfast's own group.
 func TestOnlyOrphansAreReaped(t *testing.T) {
 	command := endedChild(t, true, ownChildren.start)
 	defer ownChildren.reaped(command)
 	orphan := endedChild(t, true, os.StartProcess)
+	child := endedChild(t, false, os.StartProcess)
+	inherited := inheritedChildren()
+	if !inherited[child] {
+		t.Fatalf("%v does not have %d", inherited, child)
+	}
+	maps.DeleteFunc(inherited, func(pid int, _ bool) bool { return pid != child }) // others may be those of other tests
 	helper := endedChild(t, false, os.StartProcess)
-	stop := reapOrphans()
-	eventually(t, "an orphan is reaped", func() bool { return readProcess(strconv.Itoa(orphan)).group < 0 })
+	stop := reapOrphans(inherited)
+	for _, pid := range []int{orphan, child} {
+		eventually(t, "it is reaped", func() bool { return readProcess(strconv.Itoa(pid)).group < 0 })
+	}
 	stop()
+	if len(inherited) > 0 {
+		t.Errorf("%v may be the ID of another process by now", inherited)
+	}
 	for _, test := range []struct {
 		name string
 		pid  int
 		want error
-	}{{"the command", command, nil}, {"an orphan", orphan, syscall.ECHILD}, {"an SDK's helper", helper, nil}} {
+	}{{"the command", command, nil}, {"an orphan", orphan, syscall.ECHILD},
+		{"an inherited child", child, syscall.ECHILD}, {"an SDK's helper", helper, nil}} {
 		var status syscall.WaitStatus
 		_, err := syscall.Wait4(test.pid, &status, syscall.WNOHANG, nil)
 		if !errors.Is(err, test.want) || err == nil && status.ExitStatus() != 7 {
@@ -55,7 +68,7 @@ func endedChild(t *testing.T, ownGroup bool, start func(string, []string, *os.Pr
 // The reaper does not take the status of the command, even of one that ends at once, or of the guardian. It reaps an orphan
 // that ends while a process is started.
 func TestReaperLeavesTheCommandItsStatus(t *testing.T) {
-	defer reapOrphans()()
+	defer reapOrphans(nil)()
 	for range 30 {
 		c, unguarded, err := startChild("/bin/sh", []string{"sh", "-c", "exit 7"}, os.Environ())
 		if err != nil || unguarded != nil {

@@ -22,4 +22,7 @@ func othersDenied(int, int, func(int) bool) []int { return nil }
 func isZombie(int) bool { return false }
 
 // orphans finds none: holdfast is process 1 only in a Linux container.
-func orphans() []int { return nil }
+func orphans(map[int]bool) []int { return nil }
+
+// inheritedChildren finds none, for the same reason.
+func inheritedChildren() map[int]bool { return nil }

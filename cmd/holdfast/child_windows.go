@@ -135,7 +135,10 @@ func isGuardian() bool { return false }
 func runGuardian() {}
 
 // reapOrphans does nothing: a process of Windows leaves nothing behind.
-func reapOrphans() (stop func()) { return func() {} }
+func reapOrphans(map[int]bool) (stop func()) { return func() {} }
+
+// inheritedChildren finds none: a process of Windows is not replaced by another.
+func inheritedChildren() map[int]bool { return nil }
 
 func (c *child) kill() error {
 	return os.NewSyscallError("TerminateJobObject", windows.TerminateJobObject(c.job, codeSignal+uint32(syscall.SIGKILL)))

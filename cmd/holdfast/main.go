@@ -146,7 +146,7 @@ func main() {
 	}
 	stopReaping := func() {}
 	if os.Getpid() == 1 { // of a container: nobody else reaps what probes and commands leave behind
-		stopReaping = reapOrphans()
+		stopReaping = reapOrphans(inheritedChildren()) // before anything is started
 	}
 	code := execute(os.Args[1:], os.Stdout, os.Stderr)
 	stopReaping()

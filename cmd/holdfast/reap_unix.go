@@ -46,26 +46,30 @@ func (c *children) reaped(pid int) {
 	delete(c.pids, pid)
 }
 
-// reapOrphan reaps a process that has ended, unless holdfast has started it.
-func (c *children) reapOrphan(pid int) {
+// reapOrphan reaps a process that has ended, unless holdfast has started it. It reports whether the process is gone.
+func (c *children) reapOrphan(pid int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.starting == 0 && !c.pids[pid] {
-		_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil) // does not block
+	if c.starting > 0 || c.pids[pid] {
+		return false
 	}
+	_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil) // does not block
+	return true
 }
 
 // reapOrphans reaps, until stop is called, processes that ended after their parent. They become children of process 1,
-// which holdfast may be in a container.
-func reapOrphans() (stop func()) {
+// which holdfast may be in a container. It owns inherited, the IDs of children that holdfast has not started.
+func reapOrphans(inherited map[int]bool) (stop func()) {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGCHLD)
 	over, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		for {
-			for _, pid := range orphans() {
-				ownChildren.reapOrphan(pid)
+			for _, pid := range orphans(inherited) {
+				if ownChildren.reapOrphan(pid) {
+					delete(inherited, pid) // the ID may be another's now
+				}
 			}
 			select {
 			case <-ended:
