@@ -78,11 +78,11 @@ func validatorOf(options bson.Raw) bson.Raw {
 	return validator
 }
 
-// validatorRefuses reports whether a validator refuses the record of a grant. The server makes that record, as for an acquire,
-// and matches it, but stores nothing.
+// validatorRefuses reports whether a validator refuses the record of a grant, one like those of most programs. The server makes
+// that record, as for an acquire, and matches it, but stores nothing. A validator can accept the records of other locks only.
 func (l *Locker) validatorRefuses(ctx context.Context, validator bson.Raw) (bool, error) {
 	for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
-		req := driver.Request{Name: "-", ID: driver.NewLeaseID("-"), Owner: "-", TTL: time.Second, Mode: mode}
+		req := driver.Request{Name: "test", ID: driver.NewLeaseID("-"), Owner: "host/1", TTL: time.Second, Mode: mode}
 		pipeline := list{docOf("$collStats", docOf("count", doc{})), docOf("$limit", 1), // gives one document
 			docOf("$replaceWith", docOf(fieldName, req.Name))}
 		pipeline = append(pipeline, acquirePipeline("", asker{id: l.id}, req, l.config.history)...)
@@ -101,7 +101,7 @@ func (l *Locker) validatorRefuses(ctx context.Context, validator bson.Raw) (bool
 	return false, nil
 }
 
-// warnOfValidator logs that a validator refuses a record, or may do so. It is no error: a validator can allow certain names only.
+// warnOfValidator logs that a validator may refuse the records of locks. Only an acquire that it has refused is certain.
 func (l *Locker) warnOfValidator(ctx context.Context, validator bson.Raw) {
 	if validator == nil {
 		return
@@ -111,7 +111,7 @@ func (l *Locker) warnOfValidator(ctx context.Context, validator bson.Raw) {
 	case err != nil:
 		l.warn(ctx, "the collection has a validator, and it is unknown whether that accepts the records of locks", "error", err)
 	case refuses:
-		l.warn(ctx, "the collection has a validator that refuses records of locks: they cannot be acquired",
+		l.warn(ctx, "the collection has a validator that refuses the record of a test lock: perhaps no lock can be acquired",
 			"remedy", dropValidator(l.namespace()))
 	}
 }
@@ -187,9 +187,9 @@ func (c *checkup) collection(ctx context.Context) bool {
 			Remedy:  "Drop the index. In mongosh:",
 			Command: c.l.dropIndex(unique)})
 	case refuses:
-		c.report(driver.Finding{Subject: subjectCollection, Level: driver.LevelWrong,
-			Detail:  "the validator of " + c.l.namespace() + " refuses the records of locks: they cannot be acquired",
-			Remedy:  "Remove the validator, or give the locks a collection of their own. In mongosh:",
+		c.report(driver.Finding{Subject: subjectCollection, Level: driver.LevelDoubtful,
+			Detail:  "the validator of " + c.l.namespace() + " refuses the record of a test lock: perhaps no lock can be acquired",
+			Remedy:  "If locks cannot be acquired, remove the validator, or give them a collection of their own. In mongosh:",
 			Command: dropValidator(c.l.namespace())})
 	default:
 		c.ok(subjectCollection, "%s is an ordinary collection, or will become one", c.l.namespace())

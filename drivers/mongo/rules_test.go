@@ -46,8 +46,8 @@ func wantLasting(t *testing.T, coll *mongo.Collection, err error, want string) {
 	runAdvised(t, coll, err.Error())
 }
 
-// A validator of somebody else that refuses the records is logged by New and reported by a check. An acquire says so at once and
-// names the remedy.
+// A validator of somebody else that refuses the record of a test lock is logged by New and reported by a check, both as a doubt:
+// it may accept the locks that programs use. An acquire that is refused says so at once and names the remedy.
 func TestValidatorThatRefusesRecords(t *testing.T) {
 	t.Parallel()
 	for name, validator := range map[string]doc{
@@ -64,11 +64,12 @@ func TestValidatorThatRefusesRecords(t *testing.T) {
 			setValidator(t, coll, validator)
 			logger, log := locktest.NewLog()
 			l := newTestLocker(t, coll, WithLogger(logger))
-			if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "validator") || !strings.Contains(got, "collMod") {
+			if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "of a test lock") || !strings.Contains(got, "collMod") {
 				t.Errorf("New logged %q", got)
 			}
 			found := findings(t, forCheck(t, coll), subjectCollection)
-			if len(found) != 1 || found[0].Level != driver.LevelWrong || !strings.Contains(found[0].Command, "collMod") {
+			if len(found) != 1 || found[0].Level != driver.LevelDoubtful || !strings.Contains(found[0].Command, "collMod") ||
+				!strings.Contains(found[0].Detail, "of a test lock") {
 				t.Errorf("the check found %v", found)
 			}
 			req := request("job", "id-of-a-lease")
@@ -87,10 +88,12 @@ func TestHarmlessValidators(t *testing.T) {
 	t.Parallel()
 	refusing := docOf("$jsonSchema", docOf("required", list{"tenant"}))
 	for name, rules := range map[string]doc{
-		"accepts": {field("validator", docOf("$jsonSchema", docOf("properties", docOf(fieldToken, docOf("bsonType", "long")))))},
-		"warns":   {field("validator", refusing), field("validationAction", "warn")},
-		"off":     {field("validator", refusing), field("validationLevel", "off")},
-		"empty":   {field("validator", doc{})},
+		"accepts":                  {field("validator", docOf("$jsonSchema", docOf("properties", docOf(fieldToken, docOf("bsonType", "long")))))},
+		"accepts the usual owners": {field("validator", docOf(fieldOwner, docOf("$regex", "^[a-z0-9]+/[0-9]+$")))},
+		"accepts plain names":      {field("validator", docOf(fieldName, docOf("$regex", "^[a-z]+$")))},
+		"warns":                    {field("validator", refusing), field("validationAction", "warn")},
+		"off":                      {field("validator", refusing), field("validationLevel", "off")},
+		"empty":                    {field("validator", doc{})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -106,7 +109,9 @@ func TestHarmlessValidators(t *testing.T) {
 			if found := findings(t, forCheck(t, coll), subjectCollection); len(found) != 1 || found[0].Level != driver.LevelOK {
 				t.Errorf("the check found %v", found)
 			}
-			acquire(t, l, request("job", "a"))
+			req := request("job", "a")
+			req.Owner = "host/17"
+			acquire(t, l, req)
 		})
 	}
 }
