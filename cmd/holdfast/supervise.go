@@ -31,6 +31,9 @@ const (
 	// signalled. The interval doubles from then on, up to lastProbe.
 	firstProbe = 100 * time.Millisecond
 	lastProbe  = time.Minute
+	// secondProbe is how soon after a probe that has found such a process another follows. A helper that runs as another
+	// user for a short time, such as fusermount, has ended by then.
+	secondProbe = time.Second
 )
 
 // supervisor watches over one run of the command under one hold. It sends signals first
@@ -62,7 +65,8 @@ type supervisor struct {
 
 	nextProbe  time.Time // when to search next for processes that cannot be signalled
 	probeEvery time.Duration
-	reported   []int // such processes, once they are reported
+	probed     []int // such processes that the last probe has found
+	reported   []int // those that are reported
 }
 
 // receivedSignal is a signal that holdfast was sent.
@@ -258,24 +262,23 @@ func (s *supervisor) send(sig os.Signal) bool {
 	return err == nil && unreachable == ""
 }
 
-// findUnreachable returns a text with the processes of the group that holdfast may not signal, or "". Each is reported
-// once, with what to do.
-func (s *supervisor) findUnreachable() string {
+// unreachable returns the processes of the group that holdfast may not signal.
+func (s *supervisor) unreachable() []int {
 	pids := s.child.unreachable()
 	if len(pids) == 0 {
-		return ""
+		return nil
 	}
 	if s.pollCommand(); s.commandEnded { // perhaps just now
 		pids = slices.DeleteFunc(pids, func(pid int) bool { return pid == s.child.pid })
 	}
+	return pids
+}
+
+// findUnreachable returns a text with the processes of the group that holdfast may not signal, or "".
+func (s *supervisor) findUnreachable() string {
 	var all []string
-	for _, pid := range pids {
+	for _, pid := range s.unreachable() {
 		all = append(all, strconv.Itoa(pid))
-		if !slices.Contains(s.reported, pid) {
-			s.reported = append(s.reported, pid)
-			s.log.errorf("cannot signal process %d of the command, which runs as another user: if %q is lost, nothing stops it, and it "+
-				"runs beside the next holder; run holdfast itself as that user", pid, s.hold.Name())
-		}
 	}
 	if len(all) == 0 {
 		return ""
@@ -283,13 +286,28 @@ func (s *supervisor) findUnreachable() string {
 	return "process " + strings.Join(all, ", process ")
 }
 
-// probeIfDue reports at once, not only when a signal must be sent, that the command has become another user.
+// probeIfDue reports soon, not only when a signal must be sent, that the command has become another user. It reports a process
+// once, when two probes in turn have found it.
 func (s *supervisor) probeIfDue() {
-	if now := time.Now(); !now.Before(s.nextProbe) {
-		s.findUnreachable()
-		s.probeEvery = min(2*s.probeEvery, lastProbe)
-		s.nextProbe = now.Add(s.probeEvery)
+	now := time.Now()
+	if now.Before(s.nextProbe) {
+		return
 	}
+	s.probeEvery = min(2*s.probeEvery, lastProbe)
+	s.nextProbe = now.Add(s.probeEvery)
+	found := s.unreachable()
+	for _, pid := range found {
+		switch {
+		case slices.Contains(s.reported, pid):
+		case slices.Contains(s.probed, pid):
+			s.reported = append(s.reported, pid)
+			s.log.errorf("cannot signal process %d of the command, which runs as another user: if %q is lost, nothing stops it, and it "+
+				"runs beside the next holder; run holdfast itself as that user", pid, s.hold.Name())
+		default:
+			s.nextProbe = now.Add(secondProbe)
+		}
+	}
+	s.probed = found
 }
 
 func asksToEnd(sig os.Signal) bool { return slices.Contains(endingSignals, sig) }

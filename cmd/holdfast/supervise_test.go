@@ -130,8 +130,20 @@ func TestSignalThatDoesNotReachTheCommand(t *testing.T) {
 	forward(syscall.SIGINT)
 	expect("forwarded SIGINT", 1)
 	expect("PID", 0)
-	denied = true
-	s.probeIfDue() // long before a signal
+	// The error comes long before a signal. But only two probes in turn tell that it is no helper which has ended meanwhile.
+	probe := func(refused bool) {
+		denied, s.nextProbe, s.probeEvery = refused, time.Time{}, lastProbe
+		s.probeIfDue()
+	}
+	for _, refused := range []bool{true, false, true} {
+		probe(refused)
+	}
+	expect("cannot signal process PID", 0)
+	if wait := time.Until(s.nextProbe); wait > lastProbe/2 {
+		t.Errorf("the second probe is only due in %v", wait)
+	}
+	probe(true)
+	probe(true)
 	expect("cannot signal process PID", 1)
 	forward(syscall.SIGTERM)
 	expect("forwarded SIGTERM", 0)
