@@ -37,7 +37,8 @@ func makeFolder(dir string) error {
 	return nil
 }
 
-// explainDenied names the owner of a folder that this process's user may not enter, such as one that root made.
+// explainDenied names the owner of a folder that this process's user may not use, such as one that root made, or the mode of its
+// own folder.
 func explainDenied(dir string, err error) error {
 	if errors.Is(err, driver.ErrDenied) || !errors.Is(err, fs.ErrPermission) {
 		return err
@@ -49,6 +50,13 @@ func explainDenied(dir string, err error) error {
 	uid, known := owner(info)
 	if !known {
 		return err
+	}
+	if uid == os.Geteuid() {
+		if info.Mode().Perm()&0o700 == 0o700 { // another reason, such as the mode of the file
+			return err
+		}
+		return driver.Denied(fmt.Errorf("the folder %s has mode %04o, which does not let its owner use it: chmod 700 %s (%w)", dir,
+			info.Mode().Perm(), quoteShell(dir), err))
 	}
 	return driver.Denied(fmt.Errorf("the folder %s belongs to user %d (mode %04o), but this process runs as user %d, who may not use it: all "+
 		"processes that use a folder must run as one user (%w)", dir, uid, info.Mode().Perm(), os.Geteuid(), err))

@@ -53,7 +53,7 @@ func (l *Locker) readAll(ctx context.Context, prefix string) ([]listed, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the folder: %w", err)
+		return nil, fmt.Errorf("reading the folder: %w", l.explainUnreadable(err))
 	}
 	l.absent.Store(false)
 	var found []listed

@@ -55,19 +55,37 @@ func folderForStrangers(t *testing.T) (dir string) {
 	return ""
 }
 
-// A folder that this user may not enter, such as one that root made before, is refused with the owner and what to do, and
-// doctor does not ask for a higher limit.
+// A folder that this user may not enter is refused with the reason and what to do, also when it is only read: one of another
+// user, such as one that root made before, with the owner, and this user's own with its mode. Doctor does not ask for a higher limit.
 func TestFolderThatMayNotBeEntered(t *testing.T) {
+	t.Run("its own", func(t *testing.T) { folderThatMayNotBeEntered(t, os.Geteuid(), "chmod 700 ") })
+	if os.Geteuid() == 0 { // it can give a folder away
+		t.Run("another's", func(t *testing.T) {
+			folderThatMayNotBeEntered(t, 1, "all processes that use a folder must run as one user")
+		})
+	}
+}
+
+func folderThatMayNotBeEntered(t *testing.T, owner int, want string) {
 	dir := filepath.Join(folderForStrangers(t), "locks")
-	if err := os.Mkdir(dir, 0); err != nil {
+	if err := errors.Join(os.Mkdir(dir, 0), os.Chown(dir, owner, -1)); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = os.Chmod(dir, 0o700) }() //nolint:gosec // a folder must be entered to be removed
+	check := func(what string, err error) {
+		if !errors.Is(err, driver.ErrDenied) || !errors.Is(err, syscall.EACCES) || strings.Count(err.Error(), want) != 1 ||
+			!strings.Contains(err.Error(), dir+" ") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	reader := newTestReader(t, dir)
 	asStranger(t, func() {
-		err := makeFolder(dir)
-		if !errors.Is(err, driver.ErrDenied) || !errors.Is(err, syscall.EACCES) ||
-			!strings.Contains(err.Error(), "all processes that use a folder must run as one user") || !strings.Contains(err.Error(), dir+" ") {
-			t.Errorf("%v", err)
+		_, err := reader.readAll(t.Context(), "")
+		check("list", err)
+		_, err = reader.inspect(t.Context(), "job")
+		check("inspect", err)
+		if owner == os.Geteuid() { // of others' folders, it refuses all but root's before it enters them
+			check("open", makeFolder(dir))
 		}
 		_, err = openWatch(dir, func(string) {}, func() {})
 		if remedy, command := watchRemedy(err); strings.Contains(remedy, "limit") || command != "" || !strings.Contains(remedy, "read") {
@@ -79,4 +97,18 @@ func TestFolderThatMayNotBeEntered(t *testing.T) {
 			t.Errorf("%v: %q, %q", limit, remedy, command)
 		}
 	}
+}
+
+// newTestReader makes a Locker that only reads.
+func newTestReader(t *testing.T, dir string) *Locker {
+	t.Helper()
+	opened, err := openForReading(t.Context(), "file:"+dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, ok := opened.(*Locker)
+	if !ok {
+		t.Fatalf("%T", opened)
+	}
+	return l
 }

@@ -60,6 +60,14 @@ func (l *Locker) checkReadable(path string, info fs.FileInfo) error {
 	return checkFile(path, info)
 }
 
+// explainUnreadable adds to the error of a Locker that only reads why its folder may not be used. Another has been told by [New].
+func (l *Locker) explainUnreadable(err error) error {
+	if !l.forReading {
+		return err
+	}
+	return explainDenied(l.dir, err)
+}
+
 // folderGone is the error if there is no folder any more. For a Locker that only reads, there may never
 // have been one: its locks are free. A folder that it has seen must not look empty when it is gone.
 func (l *Locker) folderGone() error {

@@ -60,7 +60,7 @@ func (l *Locker) readRecord(ctx context.Context, path string) (record, error) {
 func (l *Locker) read(ctx context.Context, path string, maxBytes int64) ([]byte, error) {
 	f, err := l.disk.open(ctx, path, os.O_RDONLY)
 	if err != nil {
-		return nil, fmt.Errorf("reading the record: %w", explain(path, err))
+		return nil, fmt.Errorf("reading the record: %w", l.explainUnreadable(explain(path, err)))
 	}
 	defer func() { _ = f.Close() }() // nothing was written
 	info, err := f.Stat()
