@@ -102,15 +102,16 @@ func TestRenewBatch(t *testing.T) {
 func TestRenewBatchOfLostLeases(t *testing.T) {
 	serverprocess.Long(t, "waits for the time limits of batches")
 	g := newSharedGuardFixture(t)
-	l := newTestLocker(t, g.locker.majority, WithCommandTimeout(3*time.Second))
+	l := newTestLocker(t, g.locker.majority, WithCommandTimeout(10*time.Second))
 	leases := []driver.Lease{acquire(t, g.locker, request("kept", "secret kept"))}
 	for i := range 1000 {
 		leases = append(leases, driver.Lease{Name: fmt.Sprint("n", i), ID: driver.NewLeaseID(fmt.Sprint("secret ", i)), TTL: time.Minute})
 	}
-	failCommands(t, g, "find", 10_000, bson.D{{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 300}})
+	failCommands(t, g, "find", 10_000, bson.D{{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 1000}})
 	start := time.Now()
-	_, errs := l.RenewBatch(bounded(t), leases)
-	if took := time.Since(start); took > 12*time.Second { // one after the other: five minutes; without a common limit: 19 s
+	_, errs := l.RenewBatch(t.Context(), leases)
+	// One after the other: a quarter of an hour; without a common limit: a minute.
+	if took := time.Since(start); took > 40*time.Second {
 		t.Errorf("it took %v", took)
 	}
 	lost := 0
@@ -131,7 +132,7 @@ func TestRenewBatchOfLostLeases(t *testing.T) {
 func TestRenewBatchWithOneUnknown(t *testing.T) {
 	serverprocess.Long(t, "waits for the time limits of batches")
 	g := newSharedGuardFixture(t)
-	l := newTestLocker(t, g.locker.majority)
+	l := newTestLocker(t, g.locker.majority, WithCommandTimeout(time.Hour))
 	const lost = 250
 	var leases []driver.Lease
 	for i, name := range insertHeld(t, l, batchChunkSize) {
@@ -143,22 +144,18 @@ func TestRenewBatchWithOneUnknown(t *testing.T) {
 	set := func(mode any) {
 		t.Helper()
 		setFailPoint(t, client, mode, field("failCommands", list{"find"}), field("appName", t.Name()),
-			field("blockConnection", true), field("blockTimeMS", 12_000))
+			field("blockConnection", true), field("blockTimeMS", 40_000))
 	}
 	set(docOf("skip", 1))
-	defer set("off")
-	start := time.Now()
-	ctx, cancel := context.WithTimeout(bounded(t), 4*time.Second) // a client has a second; a busy machine needs more
+	defer set("off")                                                // this waits until the command is no longer blocked
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a client has a second; a busy machine needs more
 	defer cancel()
 	for i, err := range errOf(l.RenewBatch(ctx, leases)) {
-		if i == lost {
+		if i == lost { // after the end of the caller's time the answer would be definite
 			wantUnknown(t, err)
 		} else if err != nil {
 			t.Fatalf("%d: %v", i, err)
 		}
-	}
-	if took := time.Since(start); took > 10*time.Second {
-		t.Errorf("it took %v", took)
 	}
 }
 

@@ -149,12 +149,10 @@ func (f faults) frozenPrimary(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	start := time.Now()
 	_, err = quick.Renew(ctx, lease)
 	wantUnknown(t, err)
-	if took := time.Since(start); took > 8*time.Second || !errors.Is(err, context.DeadlineExceeded) ||
-		!strings.Contains(err.Error(), "no answer within 1s") {
-		t.Errorf("after %v: %v", took, err)
+	if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer within 1s") {
+		t.Error(err)
 	}
 	// The others elect a primary, which has the lease.
 	for _, err = quick.Renew(ctx, lease); err != nil; _, err = quick.Renew(ctx, lease) {

@@ -97,7 +97,7 @@ func TestInspectBatchOfDamagedRecords(t *testing.T) {
 func TestInspectBatchFails(t *testing.T) {
 	serverprocess.Long(t, "waits for the time limits of batches")
 	g := newSharedGuardFixture(t)
-	l := newTestLocker(t, g.locker.majority, WithCommandTimeout(4*time.Second))
+	l := newTestLocker(t, g.locker.majority, WithCommandTimeout(10*time.Second))
 	all := insertHeld(t, l, 2*inspectChunkSize)
 	failed := func(what string) {
 		t.Helper()
@@ -119,6 +119,6 @@ func TestInspectBatchFails(t *testing.T) {
 	}
 	failCommands(t, g, "find", 1, bson.D{{Key: "errorCode", Value: 2}})
 	failed("refused")
-	failCommands(t, g, "find", 1, bson.D{{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 10_000}})
+	failCommands(t, g, "find", 1, bson.D{{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 25_000}})
 	failed("hung")
 }

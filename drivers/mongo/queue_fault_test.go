@@ -3,6 +3,7 @@ package mongo
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,10 +21,11 @@ import (
 func TestFailOverBetweenReleaseAndItsCertainty(t *testing.T) {
 	serverprocess.Long(t, "waits for elections and frozen members")
 	t.Parallel()
-	rs := mongotest.StartReplicaSet(t, mongotest.Options{ElectionTimeout: 8 * time.Second})
+	// The primary must not step down by itself while the other members are frozen.
+	rs := mongotest.StartReplicaSet(t, mongotest.Options{ElectionTimeout: 10 * time.Minute})
 	coll := mongotest.CollectionOf(t, mongotest.Connect(t, rs.URI()))
-	holder := newTestLocker(t, coll, WithCommandTimeout(30*time.Second))
-	waiter := newTestLocker(t, coll, WithCommandTimeout(30*time.Second))
+	holder := newTestLocker(t, coll, WithCommandTimeout(waitLimit))
+	waiter := newTestLocker(t, coll, WithCommandTimeout(waitLimit))
 	lease := acquire(t, holder, driver.Request{Name: "job", ID: driver.NewLeaseID("holder"), TTL: time.Hour})
 	enter := request("job", "waiter")
 	enter.QueueFor = time.Hour
@@ -61,11 +63,14 @@ func TestFailOverBetweenReleaseAndItsCertainty(t *testing.T) {
 		r, err := read(bounded(t), holder.local, "job", withoutData)
 		return err == nil && r != nil && r.leaseID == "waiter" || ctx.Err() != nil
 	})
+	if err := <-granted; err == nil { // before a release that is sent again can succeed on the next primary
+		t.Error("the waiter was granted the lock although no majority had the release")
+	} else {
+		wantUnknown(t, err)
+	}
 	select {
 	case err := <-released:
 		t.Fatalf("the release was reported, %v, although no majority has it", err)
-	case err := <-granted:
-		wantUnknown(t, err)
 	default:
 	}
 	if err := rs.Kill(primary); err != nil {
@@ -76,9 +81,7 @@ func TestFailOverBetweenReleaseAndItsCertainty(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := <-granted; err == nil {
-		t.Error("the waiter was granted the lock although no majority had the release")
-	}
+	elect(t, rs, others)
 	for err := <-released; err != nil; err = holder.Release(bounded(t), lease) { // as a Client does
 		wantUnknown(t, err)
 		if errors.Is(err, driver.ErrClosed) || t.Context().Err() != nil {
@@ -96,6 +99,17 @@ func TestFailOverBetweenReleaseAndItsCertainty(t *testing.T) {
 	if _, err := holder.Renew(bounded(t), lease); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("the old holder's renewal: %v", err)
 	}
+}
+
+// elect makes one of the members the primary, without the wait for the election timeout.
+func elect(t *testing.T, rs *mongotest.ReplicaSet, members []int) {
+	t.Helper()
+	eventually(t, "a member is elected", func() bool {
+		return slices.ContainsFunc(members, func(member int) bool {
+			direct := mongotest.Connect(t, "mongodb://"+rs.Hosts()[member]+"/?directConnection=true")
+			return direct.Database("admin").RunCommand(bounded(t), docOf("replSetStepUp", 1)).Err() == nil
+		})
+	})
 }
 
 // The server refuses the hint. The release succeeds all the same, and the waiter polls.

@@ -13,23 +13,13 @@ import (
 	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
-// soon waits for a condition for a time in which no waiter polls: a poll would mend what is lost.
-func soon(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not before the next poll: %s", what)
-		}
-	}
-}
-
 // A waiter gives up, and the next one of its process sends its request at once. The command that
 // leaves the queue must not leave that one without a position.
 func TestNextWaiterKeepsAPosition(t *testing.T) {
 	t.Parallel()
 	base := mongotest.Collection(t)
 	other := newTestLocker(t, base)
-	c, l := newProcess(t, base)
+	c, l := newProcess(t, base, hintsOnly) // a poll would mend what is lost
 	for i := range 10 {
 		name := fmt.Sprintf("job%d", i)
 		acquire(t, other, longRequest(name, "holder of "+name))
@@ -49,7 +39,7 @@ func TestNextWaiterKeepsAPosition(t *testing.T) {
 		second := lock()
 		first()
 		time.Sleep(2 * waitqueue.LeaveDelay) // the position is given up then, unless the next waiter has entered
-		soon(t, "the next waiter has a position", func() bool {
+		eventually(t, "the next waiter has a position", func() bool {
 			return positionOf(t, l, name) > 0
 		})
 		second()
@@ -88,7 +78,7 @@ func TestTryLockKeepsThePositionKnown(t *testing.T) {
 	t.Parallel()
 	base := mongotest.Collection(t)
 	other := newTestLocker(t, base)
-	c, l := newProcess(t, base)
+	c, l := newProcess(t, base, hintsOnly) // a poll would mend what is lost
 	acquire(t, other, longRequest("job", "holder"))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -99,7 +89,7 @@ func TestTryLockKeepsThePositionKnown(t *testing.T) {
 	}
 	cancel()
 	<-done
-	soon(t, "the queue is empty", func() bool {
+	eventually(t, "the queue is empty", func() bool {
 		r, err := other.Inspect(bounded(t), "job")
 		return err == nil && r.Waiters == 0
 	})
@@ -116,9 +106,9 @@ func TestQueueFullOfDeadWaiters(t *testing.T) {
 		dead = append(dead, bson.D{{Key: fieldWaiter, Value: fmt.Sprintf("dead %d", i)}, {Key: fieldUntil, Value: time.Now().Add(-time.Hour)}})
 	}
 	overwrite(t, base, "job", field(fieldQueue, dead), field(fieldReserve, driver.MaxTurn.Milliseconds()))
-	c, l := newProcess(t, base)
+	c, l := newProcess(t, base, hintsOnly) // a poll would mend what is lost
 	lockSoon(t, c, "job")
-	soon(t, "the waiter has the only position", func() bool {
+	eventually(t, "the waiter has the only position", func() bool {
 		return positionOf(t, l, "job") == 1 && len(storedQueue(t, base, "job")) == 1
 	})
 }
