@@ -22,7 +22,7 @@ func TestDiskFull(t *testing.T) {
 	t.Run(onFile, func(t *testing.T) {
 		t.Parallel()
 		dir, disk := newDisk(t)
-		const ttl = 9 * time.Second // a third is left after the first renewal that fails
+		const ttl = 18 * time.Second // a third is left after the first renewal that fails
 		name := uniqueName()
 		holder := startWorker(t, job{Role: "commands", URL: "file:" + dir, Name: name, TTL: ttl})
 		waiter := startWorker(t, job{Role: "commands", URL: "file:" + dir, Name: name, TTL: ttl})

@@ -80,12 +80,7 @@ func TestDefiniteRejection(t *testing.T) {
 			t.Fatal(err)
 		}
 		successor := other.lock(name)
-		if cause := awaitEnd(t, h); !errors.Is(cause, holdfast.ErrLost) {
-			t.Errorf("the hold ended with %v, want lost", cause)
-		}
-		if left := h.LostIn(); left <= ttl/4 {
-			t.Errorf("the hold ended %v before its deadline: not by the rejection", left)
-		}
+		wantRefused(t, awaitEnd(t, h))
 		if successor.Token() <= h.Token() {
 			t.Errorf("token %d was granted after token %d", successor.Token(), h.Token())
 		}
