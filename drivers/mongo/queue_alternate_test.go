@@ -38,7 +38,7 @@ func TestLockersOfOneClientAlternate(t *testing.T) {
 // testAlternate fails unless each of two processes is granted the lock many times while the other one wants it, too.
 func testAlternate(t *testing.T, collection func() *mongo.Collection) {
 	t.Helper()
-	const grants = 100
+	const grants = 400
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	var mu sync.Mutex
@@ -46,7 +46,7 @@ func testAlternate(t *testing.T, collection func() *mongo.Collection) {
 	var wg sync.WaitGroup
 	for i := range 2 {
 		// A poll mends a hint that is lost while the machine stands still. By polls alone the grants would take too long.
-		c, _ := newProcess(t, collection(), holdfast.WithPollInterval(5*time.Second))
+		c, _ := newProcess(t, collection(), holdfast.WithPollInterval(time.Minute))
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				h, err := c.Lock(ctx, "job")
