@@ -32,6 +32,8 @@ export function sync(parent, items, keyOf, make, update) {
     }
     old.delete(key);
     update(child, item);
+    // Of a row that moves down, the row itself moves: those behind it keep focus and selection.
+    if (parent.children[at] !== child && parent.children[at + 1] === child) parent.append(parent.children[at]);
     if (parent.children[at] !== child) parent.insertBefore(child, parent.children[at] || null);
   });
   for (const child of old.values()) child.remove();

@@ -79,7 +79,7 @@ func TestRowsStay(t *testing.T) {
 	}
 	lock(t, client, "a0") // between them
 	p.until(rowHas("a", "free") + " && " + rowHas("a0", "held"))
-	same := js[bool](p, `before[0] === rows.children[0] && before[1] === rows.children[2]`)
+	same := js[bool](p, `before[1] === rows.children[1] && before[0] === rows.children[2]`) // a free lock comes after those that are held
 	focused := js[bool](p, `document.activeElement.textContent === "b"`)
 	selected := js[string](p, `getSelection().toString().trim()`)
 	if !same || !focused || selected == "" {
