@@ -32,18 +32,15 @@ crashed() {
 		grep -q 'internal/synctest\.Run' "$results" && grep -qE 'SIGSEGV|SIGBUS|signal: ' "$results"
 }
 
-# exact NAME FLAG… runs tests once. Only the packages of a crash of the race detector are repeated.
+# exact NAME PACKAGES FLAG… runs tests once. Only the packages of a crash of the race detector are repeated.
 exact() {
-	local name=$1
-	run "$@" && return
+	local name=$1 packages=$2
+	shift 2
+	run "$name" -- -vet=off "$@" $packages && return
 	crashed "$name" || return 1
-	local packages
 	packages=$(sed -nE 's/.*"Action":"fail","Package":"([^"]*)".*/\1/p' "$cache/$name.json" | sort -u)
 	echo "the race detector crashed inside testing/synctest; once more:" $packages
-	local flags=()
-	shift
-	for flag in "$@"; do case $flag in ./* | . | github.com/*) ;; *) flags+=("$flag") ;; esac; done
-	run "$name-again" "${flags[@]}" $packages
+	run "$name-again" -- -vet=off "$@" $packages
 }
 
 # repeatable NAME FLAG… runs tests with servers; what failed first and passed then is reported.
@@ -72,14 +69,14 @@ for module in . $modules; do
 	names=$(packages others)
 	[ -n "$names" ] || continue
 	step "$module: tests without servers, with the race detector"
-	exact "exact-${module//\//-}" -- -vet=off -race "$@" $names
+	exact "exact-${module//\//-}" "$names" -race "$@"
 done
 for module in . $modules; do
 	cd "$top/$module"
 	names=$(packages servers)
 	[ -n "$names" ] || continue
 	step "$module: tests with servers or processes: what is never repeated"
-	exact "promises-${module//\//-}" -- -vet=off $race -count=1 -parallel=8 "$@" -run="$promises" $names
+	exact "promises-${module//\//-}" "$names" $race -count=1 -parallel=8 "$@" -run="$promises"
 	step "$module: tests with servers or processes: the rest"
 	repeatable "servers-${module//\//-}" --packages="$(echo $names)" -- -vet=off $race -count=1 -parallel=8 "$@" -skip="$promises"
 done
