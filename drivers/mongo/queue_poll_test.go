@@ -193,13 +193,15 @@ func TestWaiterBehindPollers(t *testing.T) {
 	coll := mongotest.Collection(t)
 	l := newTestLocker(t, coll)
 	lease := acquire(t, l, longRequest("job", "holder"))
-	storeMixedQueue(t, coll, "job", "pp", "")
-	overwrite(t, coll, "job", field(fieldReserve, int64(0)))
+	prepare := func() {
+		storeMixedQueue(t, coll, "job", "pp", "")
+		overwrite(t, coll, "job", field(fieldReserve, int64(0)))
+	}
+	prepare()
 	if err := l.Release(bounded(t), lease); err != nil {
 		t.Fatal(err)
 	}
-	storeRelease(t, coll, "job", -driver.MaxTurn.Milliseconds()/2) // the test takes its time
-	if r := wantHeld(t, l, waitingRequest("job")); r.Position != 3 || r.Waiters != 3 {
+	if r := refusedWhileReserved(t, l, coll, prepare, waitingRequest("job")); r.Position != 3 || r.Waiters != 3 {
 		t.Errorf("position %d of %d behind two that poll", r.Position, r.Waiters)
 	}
 }
