@@ -2,7 +2,7 @@
 # release-check.sh [BASE] checks what a release promises, of the commit that is checked out:
 #   - the command is the same, byte for byte, if it is built again in another folder, without what the first build has cached;
 #   - the library's API is compatible with that of BASE, a tag or commit: by default the last tag;
-#   - cmd/holdfast/THIRD_PARTY.md has the licence of every module in the command;
+#   - the licence of every module in the command is known;
 #   - "go install" works with the commit that tools/release.sh would tag;
 #   - tools/goreleaser.yaml is valid, and a snapshot of the archives and packages can be made, if goreleaser is installed.
 # PLATFORMS names other systems to build for. CHECKS names some of the checks: build api licences install goreleaser.
@@ -57,8 +57,8 @@ if wanted api; then
 fi
 
 if wanted licences; then
-	"$go" run ./tools/licences -check
-	echo 'licences: cmd/holdfast/THIRD_PARTY.md has them all'
+	"$go" run ./tools/licences
+	echo 'licences: cmd/holdfast/kodata/THIRD_PARTY.md has them all'
 fi
 
 if wanted install; then

@@ -13,7 +13,7 @@ part() {
 	gate) .ci/run ;;
 	long) $make test SHORT= ;;                  # every test, with the race detector
 	newest) $make test-newest ;;                # the newest versions of other modules
-	lint) $tools lint-all ;;                     # all modules, for Linux, macOS and Windows
+	lint) $tools lint-all && $tools licences ;;  # all modules, for Linux, macOS and Windows
 	vet-tool) $tools test-vet ;;
 	bench-tool) $tools test-bench ;;
 	page) $tools test-page ;;                    # the page in a browser

@@ -67,7 +67,7 @@ var optionalNeeds = []need{{
 var azuriteNeed = need{
 	name: "Node.js with npm", reason: "npm fetches Azurite, Node.js runs it",
 	packages:  map[string]string{"apt-get": "nodejs npm", "dnf": "nodejs npm", "apk": "nodejs npm", "brew": "node"},
-	megabytes: 35, // Debian's npm requires 360 other packages
+	megabytes: 45, // Debian's npm requires 360 other packages
 	met: func(s system) bool {
 		return s.works("", "node", "--version") && (testservers.AzuriteIsCached() || s.works("", "npm", "--version"))
 	},
