@@ -77,12 +77,6 @@ test-arm64: ## run tests as arm64 programs under QEMU (Linux; needs qemu-user)
 licences: ## write cmd/holdfast/kodata/THIRD_PARTY.md: the licences of the modules in the command
 	$(GO) run ./tools/licences
 
-.PHONY: reliability
-reliability: ## run the integration scenarios and write their table into .cache/scenarios.md
-	@$(IMAGES); mkdir -p .cache; cd test/integration && \
-		{ $(GO) test -json -race -count=1 -timeout $(INTEGRATION_TIMEOUT) $(TESTFLAGS) . >../../.cache/scenarios.json; \
-		$(GO) run ./table <../../.cache/scenarios.json; }
-
 .PHONY: images
 images: ## build local stand-ins for the images of the integration suite and of the examples
 	cd test/integration && $(GO) run ./images/build
