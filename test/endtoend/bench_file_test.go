@@ -25,7 +25,7 @@ func BenchmarkFileHandOver(b *testing.B) {
 	for b.Loop() {
 		backend := bench.NewBackend("file:" + b.TempDir())
 		alone := newClient(b, backend)
-		holder, waiter := start(b, "relay", backend.URL(), "", b.TempDir(), "30s"), start(b, "relay", backend.URL(), "", b.TempDir(), "30s")
+		holder, waiter := start(b, "relay", backend.URL(), "30s"), start(b, "relay", backend.URL(), "30s")
 		holder.send("lock")
 		holder.expect("locked")
 		var calls bench.Calls
@@ -58,7 +58,7 @@ func BenchmarkFileStandby(b *testing.B) {
 	window := min(durationFrom(b, envHold, 30*time.Second), 2*time.Minute)
 	for b.Loop() {
 		url := "file:" + b.TempDir()
-		holder, standby := start(b, "manage", url, "", b.TempDir(), "30s"), start(b, "manage", url, "", b.TempDir(), "30s")
+		holder, standby := start(b, "manage", url, "30s"), start(b, "manage", url, "30s")
 		holder.send(fmt.Sprint("add ", names))
 		for held := int64(0); held < names; held = holder.expectInt("held") {
 			time.Sleep(100 * time.Millisecond)

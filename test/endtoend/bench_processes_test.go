@@ -19,12 +19,11 @@ import (
 // of the change stream.
 func BenchmarkHandOverProcesses(b *testing.B) {
 	const rounds = 200
-	uri := mongotest.URI(b)
 	backend := newBackend(b, "processes")
 	alone := newClient(b, backend)
 	scratch := mongotest.Collection(b).Clone(options.Collection().SetWriteConcern(writeconcern.Majority()))
 	for b.Loop() {
-		holder, waiter := start(b, "relay", backend.URL(), uri, b.TempDir(), "30s"), start(b, "relay", backend.URL(), uri, b.TempDir(), "30s")
+		holder, waiter := start(b, "relay", backend.URL(), "30s"), start(b, "relay", backend.URL(), "30s")
 		holder.send("lock")
 		holder.expect("locked")
 		var calls bench.Calls

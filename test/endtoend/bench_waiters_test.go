@@ -120,7 +120,7 @@ func runWaiters(b *testing.B, url string, each int) (holds []waiterHold, command
 	b.Helper()
 	var workers []worker
 	for range waiterProcesses {
-		workers = append(workers, start(b, "waiters", url, "", b.TempDir(), "30s"))
+		workers = append(workers, start(b, "waiters", url, "30s"))
 	}
 	for _, w := range workers {
 		w.expect("ready")

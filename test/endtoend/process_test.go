@@ -19,10 +19,10 @@ type process struct {
 }
 
 // start starts a worker; the role reads the other arguments from its environment.
-func start(tb testing.TB, role, url, uri, dir, ttl string) worker {
+func start(tb testing.TB, role, url, ttl string) worker {
 	tb.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), envRole+"="+role, envURL+"="+url, envURI+"="+uri, envDir+"="+dir, envTTL+"="+ttl)
+	cmd.Env = append(os.Environ(), envRole+"="+role, envURL+"="+url, envTTL+"="+ttl)
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
