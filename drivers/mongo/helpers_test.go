@@ -108,7 +108,7 @@ func setFailPoint(t *testing.T, client *mongo.Client, mode any, data ...bson.E) 
 // sendHint leaves a hint, and returns why it could not.
 func sendHint(t *testing.T, l *Locker, name, waiter string, position int) (failed error) {
 	t.Helper()
-	l.hints.send(bounded(t), []hint{{name, waiter, position}}, func(_ string, err error) { failed = err })
+	l.hints.send(bounded(t), []hint{{name, waiter, position}}, func(_ []hint, err error) { failed = err })
 	return failed
 }
 

@@ -138,22 +138,23 @@ func hintsTo(name string, document bson.Raw) (all []hint) {
 // they can be read before others replace them.
 const hintsAtOnce = 100
 
-// send leaves hints, one insert for those of a collection. An error is that of the first hint of an
-// insert, which it names, and does not keep the other inserts from being sent.
-func (h *hints) send(ctx context.Context, all []hint, failed func(name string, err error)) {
+// send leaves hints, one insert for those of a collection. It reports the hints of an insert that failed, and does not keep the
+// other inserts from being sent.
+func (h *hints) send(ctx context.Context, all []hint, failed func(left []hint, err error)) {
 	for len(all) > 0 {
 		first := all[0]
 		var documents list
-		var rest []hint
+		var these, rest []hint
 		for _, x := range all {
 			if len(documents) < hintsAtOnce && hintsNumber(x.to) == hintsNumber(first.to) {
 				documents = append(documents, doc{field(hintName, x.name), field(hintTo, x.to), field(hintPosition, x.position)})
+				these = append(these, x)
 			} else {
 				rest = append(rest, x)
 			}
 		}
 		if err := h.insert(ctx, h.collectionOf(first.to), documents); err != nil {
-			failed(first.name, err)
+			failed(these, err)
 		}
 		all = rest
 	}

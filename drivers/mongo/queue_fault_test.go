@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast"
@@ -99,6 +100,34 @@ func TestFailOverBetweenReleaseAndItsCertainty(t *testing.T) {
 	if _, err := holder.Renew(bounded(t), lease); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("the old holder's renewal: %v", err)
 	}
+}
+
+// While the primary changes no hint can be left. Once the release is certain there is a primary again, and the hint is left there.
+func TestHintsAreLeftAfterAFailOver(t *testing.T) {
+	t.Parallel()
+	rs := mongotest.StartReplicaSet(t, mongotest.Options{Members: 1})
+	control := mongotest.Connect(t, rs.URI())
+	base := mongotest.CollectionOf(t, control)
+	off := func() { setFailPoint(t, control, "off", field("errorCode", 2)) }
+	victim := mongotest.Connect(t, rs.URI(), options.Client().SetAppName("victim").SetMonitor(&event.CommandMonitor{
+		Started: func(_ context.Context, e *event.CommandStartedEvent) {
+			if e.CommandName == "find" { // the read by which the release becomes certain
+				off()
+			}
+		}}))
+	holder := newTestLocker(t, victim.Database(base.Database().Name()).Collection(base.Name()))
+	lease := acquire(t, holder, longRequest("job", "holder"))
+	lease.Contended = true
+	c, l := newProcess(t, base, hintsOnly)
+	got := lockSoon(t, c, "job")
+	awaitFollowed(t, l, "job")
+	defer off()
+	setFailPoint(t, control, "alwaysOn", field("appName", "victim"), field("failCommands", list{"insert"}),
+		field("errorCode", codeInterruptedByStateChange), field("errorLabels", list{"RetryableWriteError"}))
+	if err := holder.Release(bounded(t), lease); err != nil {
+		t.Fatal(err)
+	}
+	awaitHold(t, got, "by the hint")
 }
 
 // elect makes one of the members the primary, without the wait for the election timeout.

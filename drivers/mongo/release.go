@@ -87,13 +87,16 @@ func (l *Locker) releaseToWaiters(ctx context.Context, lease driver.Lease) error
 		if err != nil {
 			return err
 		}
-		l.wakeWaiters(ctx, woken)
+		left := l.wakeWaiters(ctx, woken)
 		// Promise 10: a release that a fail-over has undone is sent again.
 		var released bool
 		if found {
 			released, err = l.released(ordered, l.majority, lease, len(woken) > 0)
 		} else {
 			released, err = l.released(ctx, l.linearizable, lease, false)
+		}
+		if released && err == nil {
+			l.wakeWaiters(ctx, left) // a fail-over has kept the hints from being left; now there is a primary again
 		}
 		if released || err != nil {
 			return err
@@ -162,21 +165,26 @@ func (l *Locker) releaseOnPrimary(ctx context.Context, lease driver.Lease) (foun
 // time limit of the release is over.
 const hintTimeout = time.Second
 
-// wakeWaiters leaves hints for waiters. A hint that cannot be left is only logged: the waiters poll, too.
-func (l *Locker) wakeWaiters(ctx context.Context, woken []hint) {
+// wakeWaiters leaves hints for waiters. A hint that cannot be left is only logged: the waiters poll, too. It returns those for
+// which another try makes sense.
+func (l *Locker) wakeWaiters(ctx context.Context, woken []hint) (left []hint) {
 	if len(woken) == 0 {
-		return
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, hintTimeout)
 	defer cancel()
-	l.hints.send(ctx, woken, func(name string, err error) {
+	l.hints.send(ctx, woken, func(hints []hint, err error) {
+		if !isPermanent(err) {
+			left = append(left, hints...)
+		}
 		level := slog.LevelDebug
 		if isPermanent(err) && l.hintless.CompareAndSwap(false, true) {
 			level = slog.LevelWarn // once
 		}
 		l.config.logger.Log(ctx, level, "holdfast: no hint was left, waiters poll for the released lock",
-			"name", name, "namespace", l.namespace(), "error", err)
+			"name", hints[0].name, "namespace", l.namespace(), "error", err)
 	})
+	return left
 }
 
 // acknowledgedByPrimary are the options of writes that need not be certain yet.
