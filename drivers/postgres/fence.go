@@ -132,12 +132,12 @@ func (f *Fence[Tx]) raiseOnce(ctx context.Context, name string, token uint64) (r
 	var hasPair bool
 	// ON CONFLICT (name) would not cover the other key. The row that it reads last is that of before.
 	err = tx.queryRow(ctx, `WITH new AS (
-			INSERT INTO holdfast_fences (name, token) SELECT $1::text, $2::bigint
-			WHERE NOT EXISTS (SELECT FROM holdfast_fences WHERE name = $1::text) ON CONFLICT DO NOTHING RETURNING 1),
-		raised AS (UPDATE holdfast_fences SET token = $2::bigint WHERE name = $1::text AND token < $2::bigint RETURNING 1)
+			INSERT INTO holdfast_fences (name, token) SELECT `+named+`, $2::bigint
+			WHERE NOT EXISTS (SELECT FROM holdfast_fences WHERE name = `+named+`) ON CONFLICT DO NOTHING RETURNING 1),
+		raised AS (UPDATE holdfast_fences SET token = $2::bigint WHERE name = `+named+` AND token < $2::bigint RETURNING 1)
 		SELECT EXISTS (SELECT FROM new) OR EXISTS (SELECT FROM raised),
-			coalesce((SELECT max(token) FROM holdfast_fences WHERE name = $1::text), 0), `+hasKey(`to_regclass('holdfast_fences')`, `name, token`),
-		toText(name), int64(token)).Scan(&raised, &highest, &hasPair)
+			coalesce((SELECT max(token) FROM holdfast_fences WHERE name = `+named+`), 0), `+hasKey(`to_regclass('holdfast_fences')`, `name, token`),
+		nameArg(name), int64(token)).Scan(&raised, &highest, &hasPair)
 	switch {
 	case err != nil:
 		return false, withAdvice(err)
@@ -173,9 +173,9 @@ func checkFence(ctx context.Context, tx transaction, name string, token uint64) 
 	var set string
 	// Promise 3: until the transaction ends, the fence keeps this token.
 	err = tx.queryRow(ctx, `WITH fence AS MATERIALIZED (
-			SELECT FROM holdfast_fences WHERE name = $1::text AND token = $2::bigint FOR KEY SHARE)
-		SELECT (SELECT count(*) FROM fence), coalesce((SELECT max(token) FROM holdfast_fences WHERE name = $1::text), 0), `+
-		began+`, `+fmt.Sprintf(boundIdle, "$3::bigint"), toText(name), int64(token), idleInFunction.Milliseconds(),
+			SELECT FROM holdfast_fences WHERE name = `+named+` AND token = $2::bigint FOR KEY SHARE)
+		SELECT (SELECT count(*) FROM fence), coalesce((SELECT max(token) FROM holdfast_fences WHERE name = `+named+`), 0), `+
+		began+`, `+fmt.Sprintf(boundIdle, "$3::bigint"), nameArg(name), int64(token), idleInFunction.Milliseconds(),
 	).Scan(&found, &highest, &begin, &set)
 	switch {
 	case err != nil:

@@ -134,9 +134,15 @@ const (
 	idleBeforeCommit = 5 * time.Second // between the last step and the commit there is one round trip
 )
 
+// named is the parameter with the name of a lock, as [nameArg] has it. Promise 3: the connection is the program's own, and may have
+// another encoding, in which a text would be another name.
+const named = `convert_from($1::bytea, 'UTF8')`
+
+func nameArg(name string) []byte { return []byte(toText(name)) }
+
 // heldSQL is the condition that a lease has the lock: $1 name, $2 token, $3 holder. A snapshot has the expiry of
 // its own time, which renewals may have moved since.
-const heldSQL = `name = $1::text AND token = $2::bigint AND holder = $3::text AND expires > CASE
+const heldSQL = `name = ` + named + ` AND token = $2::bigint AND holder = $3::text AND expires > CASE
 	WHEN current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
 	THEN transaction_timestamp() ELSE clock_timestamp() END`
 
@@ -163,7 +169,7 @@ func guardSteps(table string) steps {
 }
 
 func leaseArgs(lease driver.Lease) []any {
-	return []any{toText(lease.Name), int64(lease.Token), lockrecord.Digest(lease.ID)}
+	return []any{nameArg(lease.Name), int64(lease.Token), lockrecord.Digest(lease.ID)}
 }
 
 // lockRow is the guard. It returns when the transaction began.
@@ -186,7 +192,7 @@ func refusal(ctx context.Context, tx transaction, table string, lease driver.Lea
 	var held, expired bool
 	err := tx.queryRow(ctx, `SELECT coalesce(max(token), 0), coalesce(bool_or(holder <> ''), false),
 			coalesce(bool_or(expires <= clock_timestamp()), false)
-		FROM `+table+` WHERE name = $1::text`, toText(lease.Name)).Scan(&token, &held, &expired)
+		FROM `+table+` WHERE name = `+named, nameArg(lease.Name)).Scan(&token, &held, &expired)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: the row of the lease is not there (%w)", driver.ErrLost, err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -195,7 +196,7 @@ func newLocker(poolConfig *pgxpool.Config, config config) (*Locker, error) {
 	if dial.RuntimeParams["application_name"] == "" {
 		dial.RuntimeParams["application_name"] = "holdfast"
 	}
-	chooseHost(dial)
+	configure(dial)
 	dial.OnNotification = nil // of the program's own notifications; pgx would give it those of the Locker
 	theirs := dial.OnNotice
 	dial.OnNotice = func(c *pgconn.PgConn, n *pgconn.Notice) {
@@ -232,9 +233,12 @@ func newLocker(poolConfig *pgxpool.Config, config config) (*Locker, error) {
 // hostTimeout is how long a host of several has for a connection; pgx gives it two minutes, in which the others are not tried.
 const hostTimeout = 3 * time.Second
 
-// chooseHost chooses the primary of several servers, and goes on to the next one after a host that does not answer, unless
-// the URL says otherwise.
-func chooseHost(dial *pgx.ConnConfig) {
+// configure sets what a connection needs. Of several servers it chooses the primary, and goes on to the next one after a host
+// that does not answer, unless the URL says otherwise.
+func configure(dial *pgx.ConnConfig) {
+	// Promise 1: a name is the same lock for all programs, whatever the encoding of their users is.
+	maps.DeleteFunc(dial.RuntimeParams, func(name, _ string) bool { return strings.EqualFold(name, "client_encoding") })
+	dial.RuntimeParams["client_encoding"] = "UTF8"
 	if !severalHosts(dial) {
 		return
 	}

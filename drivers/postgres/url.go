@@ -149,7 +149,7 @@ func parameter(key, value string) (Option, error) {
 			return nil, driver.Invalid("URL parameter "+key, "without a valid value",
 				"a percent-encoded URL such as postgres%3A%2F%2FUSER%40HOST%2FDATABASE")
 		}
-		chooseHost(listen)
+		configure(listen)
 		return func(c *config) { c.listen = listen }, nil
 	}
 	d, err := time.ParseDuration(value)

@@ -1,0 +1,95 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/test/postgrestest"
+)
+
+// Programs whose users have different encodings by default mean the same lock by the same name, and are notified of it.
+func TestEncodingOfTheClient(t *testing.T) {
+	t.Parallel()
+	at := postgrestest.URL(t)
+	latin := with(at, "options="+queryEscape("-c client_encoding=LATIN1"))
+	settings, err := pgxpool.ParseConfig(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings.ConnConfig.RuntimeParams["Client_Encoding"] = "LATIN1"
+	pool, err := pgxpool.NewWithConfig(t.Context(), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	lent, err := New(bounded(t), pool, WithLogger(discard))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeLocker(t, lent) })
+	l := open(t, at)
+	for what, other := range map[string]*Locker{
+		"default of the user": open(t, latin), "parameter": open(t, with(at, "client_encoding=LATIN1")), "pool": lent,
+		"listen": open(t, with(at, "listen="+queryEscape(latin))),
+	} {
+		name := "Zürich €, " + what // the second sign is not one of Latin-1
+		held := acquire(t, l, request(name, "a"))
+		woken := wakeupsOf(t, other, name, "w")
+		r := wantHeld(t, other, waiting(name, "b", "w"))
+		if r.Token != held.Token || r.Owner != held.Owner {
+			t.Errorf("%s: refused because of %+v", what, r)
+		}
+		if err := l.Release(bounded(t), held); err != nil {
+			t.Fatal(err)
+		}
+		wantWakeup(t, woken, driver.MayBeFree)
+	}
+}
+
+// A guard and a fence find the row of a lock by its name, whatever the encoding of the program's own connections is.
+func TestGuardsInEveryEncoding(t *testing.T) {
+	t.Parallel()
+	at := postgrestest.URL(t)
+	l := open(t, at)
+	run(t, client(t, at), CreateFences)
+	pool := func(at string) *pgxpool.Pool {
+		t.Helper()
+		pool, err := pgxpool.New(t.Context(), at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		return pool
+	}
+	for _, mode := range []string{"cache_statement", "exec"} {
+		latin := pool(with(at, "client_encoding=LATIN1", "default_query_exec_mode="+mode))
+		guard, err := NewGuard(l, latin, pgx.TxOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fence, err := NewFence(latin, pgx.TxOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := NewFence(pool(at), pgx.TxOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := testHold{lease: acquire(t, l, request("Zürich, "+mode, "a")), ctx: t.Context()}
+		nothing := func(context.Context, pgx.Tx) error { return nil }
+		if err := errors.Join(guard.Do(bounded(t), before, nothing), fence.Do(bounded(t), before, nothing)); err != nil {
+			t.Errorf("%s: %v", mode, err)
+		}
+		if err := other.Raise(bounded(t), before.lease.Name, before.lease.Token+1); err != nil {
+			t.Fatal(err)
+		}
+		if err := fence.Do(bounded(t), before, nothing); !errors.Is(err, ErrFenced) {
+			t.Errorf("%s: a later holder has raised the fence: %v", mode, err)
+		}
+	}
+}
