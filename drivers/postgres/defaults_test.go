@@ -93,3 +93,36 @@ func TestGuardsInEveryEncoding(t *testing.T) {
 		}
 	}
 }
+
+// Whatever a role or a database sets for how values are shown, every call reads what is there, in every mode of pgx: where a
+// pooler mixes prepared statements up, the driver uses one in which values are texts.
+func TestFormatsOfTheUser(t *testing.T) {
+	t.Parallel()
+	at := postgrestest.URL(t)
+	for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} {
+		for _, setting := range []string{
+			"DateStyle=German", "IntervalStyle=sql_standard", "TimeZone=Asia/Kolkata", "bytea_output=escape", "quote_all_identifiers=on",
+		} {
+			t.Run(setting+" "+mode, func(t *testing.T) {
+				l := open(t, with(at, "options="+queryEscape("-c "+setting), "default_query_exec_mode="+mode))
+				for name, op := range operations() {
+					key := setting + mode + name
+					op.prepare(t, l, key)
+					if err := op.call(bounded(t), l, key); err != nil {
+						t.Errorf("%s: %v", name, err)
+					}
+					checkFault(t, op, l, key, nil)
+				}
+				raw := client(t, with(at, "options="+queryEscape("-c "+setting), "default_query_exec_mode="+mode))
+				run(t, raw, CreateFences)
+				fence, err := NewFence(raw, pgx.TxOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := fence.Raise(bounded(t), setting+mode, 1); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}

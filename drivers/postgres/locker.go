@@ -236,9 +236,13 @@ const hostTimeout = 3 * time.Second
 // configure sets what a connection needs. Of several servers it chooses the primary, and goes on to the next one after a host
 // that does not answer, unless the URL says otherwise.
 func configure(dial *pgx.ConnConfig) {
-	// Promise 1: a name is the same lock for all programs, whatever the encoding of their users is.
-	maps.DeleteFunc(dial.RuntimeParams, func(name, _ string) bool { return strings.EqualFold(name, "client_encoding") })
-	dial.RuntimeParams["client_encoding"] = "UTF8"
+	for fixed, value := range map[string]string{
+		"client_encoding": "UTF8", // Promise 1: a name is the same lock for all programs, whatever the encoding of their users is
+		"datestyle":       "ISO",  // the only style that pgx reads
+	} {
+		maps.DeleteFunc(dial.RuntimeParams, func(name, _ string) bool { return strings.EqualFold(name, fixed) })
+		dial.RuntimeParams[fixed] = value
+	}
 	if !severalHosts(dial) {
 		return
 	}

@@ -99,7 +99,9 @@ func statementsFor(table tableName, keep int) *statements {
 			FROM r WHERE l.name = r.name AND l.holder = r.holder RETURNING l.name, l.queue, clock_timestamp()`,
 		waitingOn: `SELECT l.name, l.queue, clock_timestamp() FROM ` + t + ` AS l
 			WHERE l.name = ANY($1::text[]) AND l.holder = '' AND l.queue IS NOT NULL`,
-		inspect:      `SELECT ` + allFields + ` FROM (SELECT) AS one LEFT JOIN ` + t + ` AS l ON l.name = $1::text`,
+		// The format of data is the one that pgx reads.
+		inspect: `SELECT ` + allFields + ` FROM (SELECT set_config('bytea_output', 'hex', true)) AS one
+			LEFT JOIN ` + t + ` AS l ON l.name = $1::text`,
 		inspectBatch: `SELECT ` + withFacts + ` FROM ` + t + ` AS l WHERE l.name = ANY($1::text[])`,
 		list: `SELECT ` + withFacts + ` FROM ` + t + ` AS l WHERE l.name > $1::text AND l.name >= $2::text AND l.name < $3::text
 			AND starts_with(l.name, $2::text)

@@ -161,10 +161,13 @@ type tableState struct {
 	hides    bool // row-level security is in effect
 }
 
+// unquoted is an SQL text without what quote_all_identifiers adds.
+func unquoted(text string) string { return `replace(` + text + `, '"', '')` }
+
 // hasKey is the SQL condition that a table has a unique index of these columns.
 func hasKey(table, columns string) string {
 	return `EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = ` + table + ` AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
-		AND position(' USING btree (` + columns + `)' IN pg_get_indexdef(i.indexrelid)) > 0)`
+		AND position(' USING btree (` + columns + `)' IN ` + unquoted(`pg_get_indexdef(i.indexrelid)`) + `) > 0)`
 }
 
 func readTable(ctx context.Context, c *pgx.Conn, oid uint32) (s tableState, err error) {
@@ -187,7 +190,7 @@ func readTable(ctx context.Context, c *pgx.Conn, oid uint32) (s tableState, err 
 	}
 	rows, _ := c.Query(ctx, `SELECT name, coalesce(w.kind, ''), coalesce(a.kind, ''), coalesce(a.collation, ''), coalesce(required, false)
 		FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS w(name, kind, n) FULL JOIN (
-			SELECT attname::text AS name, format_type(atttypid, atttypmod) AS kind, collname AS collation,
+			SELECT attname::text AS name, `+unquoted(`format_type(atttypid, atttypmod)`)+` AS kind, collname AS collation,
 				attnotnull AND NOT atthasdef AND attgenerated = '' AND attidentity = '' AS required
 			FROM pg_attribute LEFT JOIN pg_collation AS k ON k.oid = attcollation
 			WHERE attrelid = $1::oid AND attnum > 0 AND NOT attisdropped) AS a USING (name) ORDER BY w.n DESC NULLS FIRST`, oid, names, kinds)
