@@ -88,6 +88,24 @@ func TestCancelledWaitForStandby(t *testing.T) {
 	})
 }
 
+// An UNLOGGED table is empty on every standby, so that none of its grants survives a fail-over: no commit waits for one.
+func TestUnloggedTableForgetsGrants(t *testing.T) {
+	serverprocess.Long(t, "starts servers with a standby or a pooler")
+	t.Parallel()
+	server := postgrestest.Start(t, postgrestest.Options{})
+	at := server.Database(t)
+	closeLocker(t, open(t, at)) // makes the table
+	run(t, client(t, at), `ALTER TABLE holdfast_locks SET UNLOGGED`)
+	server.Standby(t, true)
+	if got := open(t, at).Info().Failover; got != driver.GrantsMayBeForgotten {
+		t.Errorf("declared: %v", got)
+	}
+	run(t, client(t, at), `ALTER TABLE holdfast_locks SET LOGGED`)
+	if got := open(t, at).Info().Failover; got != driver.GrantsSurvive {
+		t.Errorf("declared with a table that standbys have: %v", got)
+	}
+}
+
 // A call that waits for a standby ends with its context.
 func TestWaitForStandbyIsBounded(t *testing.T) {
 	serverprocess.Long(t, "starts servers with a standby or a pooler")

@@ -270,7 +270,7 @@ func (l *Locker) begin(ctx context.Context) (*Locker, error) {
 }
 
 // Info implements [driver.Locker]. Grants survive a fail-over if the server had synchronous standbys when the Locker was
-// made.
+// made, and the table was not UNLOGGED.
 func (l *Locker) Info() driver.Info {
 	info := driver.Info{Backend: backend, Limits: limits, Expiry: driver.ByServer, Failover: driver.GrantsMayBeForgotten,
 		Free: driver.FreeRecord{Token: true, Data: true, History: true}, History: l.config.history, Turn: driver.TurnLength, WakesOnlyQueue: true}

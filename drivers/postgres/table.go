@@ -150,6 +150,7 @@ func (l *Locker) checkTable(ctx context.Context, c *pgx.Conn, oid uint32) error 
 	case s.missing != "" && !l.forReading:
 		return driver.Denied(fmt.Errorf("the user lacks a right: GRANT %s ON %s", s.missing, l.config.table.quoted()))
 	}
+	l.survives = l.survives && !s.unlogged
 	return nil
 }
 
