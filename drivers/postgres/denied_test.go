@@ -237,6 +237,9 @@ func TestLongNames(t *testing.T) {
 		_, err := l.TryAcquire(bounded(t), request(name, secretID))
 		wantError(t, err, driver.ErrInvalid, "Name")
 	}
+	for _, err := range l.Capabilities().Lister.List(bounded(t), "\xff") {
+		wantError(t, err, driver.ErrInvalid, "prefix", "UTF-8")
+	}
 }
 
 // The rows of other programs and of a schema that the URL names are told apart, whatever the search path is.
