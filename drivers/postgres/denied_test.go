@@ -213,6 +213,31 @@ func TestDamagedRow(t *testing.T) {
 	}
 }
 
+// Times that no lease has, such as those of an operator who ends one by hand, do not damage the history of the next holders.
+func TestHistoryOfImpossibleTimes(t *testing.T) {
+	t.Parallel()
+	at := postgrestest.URL(t)
+	l, c := open(t, at), client(t, at)
+	for _, set := range []string{
+		"expires = '-infinity'", "expires = '0044-03-15 BC'", "expires = now(), acquired_at = '-infinity'", "expires = now(), acquired_at = '20000-01-01'",
+	} {
+		acquire(t, l, request(set, "a"))
+		run(t, c, `UPDATE holdfast_locks SET `+set+` WHERE name = $1`, set)
+		second := acquire(t, l, request(set, "b"))
+		run(t, c, `UPDATE holdfast_locks SET acquired_at = 'infinity' WHERE name = $1`, set)
+		if err := l.Release(bounded(t), second); err != nil {
+			t.Errorf("%s: %v", set, err)
+		}
+		third := acquire(t, l, request(set, "c"))
+		if r := wantHeld(t, l, request(set, "d")); r.Token != third.Token {
+			t.Errorf("%s: held by %+v", set, r)
+		}
+		if r, err := l.Inspect(bounded(t), set); err != nil || len(r.History) != 2 || r.History[0].Owner != second.Owner {
+			t.Errorf("%s: %+v, %v", set, r.History, err)
+		}
+	}
+}
+
 // Names of 1 kB of any bytes that are UTF-8 are kept apart, and longer ones are refused. All fit into the index.
 func TestLongNames(t *testing.T) {
 	t.Parallel()

@@ -65,8 +65,13 @@ func ended(end, until string, keep int) string {
 		return `'[]'`
 	}
 	return fmt.Sprintf(`(CASE WHEN jsonb_array_length(l.history) >= %d THEN l.history - 0 ELSE l.history END) || jsonb_build_object(
-		'owner', l.owner, 'token', l.token, 'from', l.acquired_at, 'until', %s,
-		'end', CASE WHEN l.broken THEN 'broken' ELSE %s END)`, keep, until, end)
+		'owner', l.owner, 'token', l.token, 'from', %s, 'until', %s,
+		'end', CASE WHEN l.broken THEN 'broken' ELSE %s END)`, keep, possible(`l.acquired_at`), possible(until), end)
+}
+
+// possible is a time, or NULL for one that no lease has and that Go cannot read: another program has written it.
+func possible(t string) string {
+	return `CASE WHEN ` + t + ` BETWEEN '1971-01-01' AND '2200-01-01' THEN ` + t + ` END`
 }
 
 // elements are the waiters in the queue of l: w, in the order n.
