@@ -141,6 +141,14 @@ func TestFailOverToAsynchronousStandby(t *testing.T) {
 	if got := l.Info().Failover; got != driver.GrantsMayBeForgotten {
 		t.Errorf("declared: %v", got)
 	}
+	known := acquire(t, l, request("lock", "known"))
+	if err := l.Release(bounded(t), known); err != nil {
+		t.Fatal(err)
+	}
+	onStandby := client(t, standby.At(t, at))
+	postgrestest.WaitFor(t, "the standby has the first grant", func() bool {
+		return scan[bool](t, onStandby, `SELECT EXISTS (SELECT FROM holdfast_locks WHERE name = 'lock' AND holder = '')`)
+	})
 	if err := standby.Kill(); err != nil { // a paused one would find the writes in the buffers of its connection
 		t.Fatal(err)
 	}
