@@ -6,7 +6,6 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
@@ -387,33 +386,6 @@ func (x *explanation) ago(t time.Time, before, after string) string {
 		return ""
 	}
 	return before + roundedDuration(x.ReadAt.Sub(t)) + after
-}
-
-// shortDuration formats the difference of clocks.
-func shortDuration(d time.Duration) string {
-	switch {
-	case d < 10*time.Millisecond:
-		return d.Round(100 * time.Microsecond).String()
-	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	default:
-		return roundedDuration(d)
-	}
-}
-
-// shellWord returns a word of a POSIX shell's command line. A name that cannot be shown is NAME.
-func shellWord(s string) string {
-	plain := true
-	for _, r := range s {
-		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
-			return "NAME"
-		}
-		plain = plain && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_./:@%+=,", r))
-	}
-	if plain {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // explainWidth is the width of a terminal that shows whole lines.

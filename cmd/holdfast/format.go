@@ -38,6 +38,18 @@ func roundedDuration(d time.Duration) string {
 	return driver.FormatDuration(d)
 }
 
+// shortDuration formats the difference of clocks.
+func shortDuration(d time.Duration) string {
+	switch {
+	case d < 10*time.Millisecond:
+		return d.Round(100 * time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	default:
+		return roundedDuration(d)
+	}
+}
+
 // describeHolder describes the holder of a lock: owner, token, time left. Of several it describes the latest.
 func describeHolder(r holdfast.Record) string {
 	if n := len(r.Holders); n > 0 {
@@ -81,4 +93,19 @@ func targetFlag(r holdfast.Record) string {
 		return "--unknown"
 	}
 	return "--token " + strconv.FormatUint(r.Token, 10)
+}
+
+// shellWord returns a word of a POSIX shell's command line. A name that cannot be shown is NAME.
+func shellWord(s string) string {
+	plain := true
+	for _, r := range s {
+		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
+			return "NAME"
+		}
+		plain = plain && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_./:@%+=,", r))
+	}
+	if plain {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
