@@ -79,11 +79,7 @@ func TestManagerCallsWithManyNamesLetOthersIn(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	check("Add", func() { locktest.MustAdd(t, m, names...) })
-	for end := time.Now().Add(time.Minute); len(m.Leases()) < many; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d leases are held", len(m.Leases()))
-		}
-	}
+	locktest.Eventually(t, "all leases are held", func() bool { return len(m.Leases()) == many })
 	check("Leases", func() { m.Leases() })
 	check("Remove", func() { _ = m.Remove(ended, names[:many/2]...) })
 	check("Close", func() { _ = m.Close(ended) })

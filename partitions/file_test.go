@@ -73,11 +73,7 @@ func TestPartitionsOnFilesWithUnreadableRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(0, 1, 2, 3, 4, 5)
-	for end := time.Now().Add(time.Minute); reporters(&seen) < 2; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("an instance has not reported the records that cannot be read")
-		}
-	}
+	locktest.Eventually(t, "both instances report the records that cannot be read", func() bool { return reporters(&seen) == 2 })
 	cancel()
 	for range all {
 		if err := <-done; !errors.Is(err, context.Canceled) {

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/web"
 )
 
@@ -59,27 +60,13 @@ func (l *anonymous) List(ctx context.Context, prefix string) iter.Seq2[driver.Re
 
 // stream is a connection that keeps what is written to it.
 type stream struct {
-	mu   sync.Mutex
-	text strings.Builder
+	locktest.Log
 	head http.Header
 }
 
 func (s *stream) Header() http.Header { return s.head }
 func (s *stream) WriteHeader(int)     {}
 func (s *stream) Flush()              {}
-func (s *stream) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(b)
-}
-
-// sofar returns what was written since the last call.
-func (s *stream) sofar() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	defer s.text.Reset()
-	return s.text.String()
-}
 
 // inBubble runs f in a bubble with a page of a Locker, and a function that follows events.
 func inBubble(t *testing.T, refresh time.Duration, f func(t *testing.T, l *anonymous, client *holdfast.Client, h *web.Handler,
@@ -124,7 +111,7 @@ func TestOwnersThatTheListingLacks(t *testing.T) {
 		s, stop := follow("/api/events?q=job")
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
-		if got := s.sofar(); !strings.Contains(got, `"owner":"owner-of-job"`) {
+		if got := s.Take(); !strings.Contains(got, `"owner":"owner-of-job"`) {
 			t.Errorf("the owner is not shown:\n%s", got)
 		} else if last := got[strings.LastIndex(got, "event: view"):]; !strings.Contains(last, "owner-of-job") {
 			t.Errorf("the owner is shown no more:\n%s", last)
@@ -136,7 +123,7 @@ func TestOwnersThatTheListingLacks(t *testing.T) {
 		s, stop = follow("/api/events?view=instances")
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if got := s.sofar(); !strings.Contains(got, "owner-of-job") || !strings.Contains(got, "owner-of-unseen") {
+		if got := s.Take(); !strings.Contains(got, "owner-of-job") || !strings.Contains(got, "owner-of-unseen") {
 			t.Errorf("instances:\n%s", got)
 		}
 		stop()
@@ -151,7 +138,7 @@ func TestEventsKeepTheConnection(t *testing.T) {
 		s, stop := follow("/api/events")
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
-		if got := s.sofar(); strings.Count(got, "event: view") != 1 || strings.Count(got, "event: tick") < 6 {
+		if got := s.Take(); strings.Count(got, "event: view") != 1 || strings.Count(got, "event: tick") < 6 {
 			t.Errorf("in 30s:\n%s", got)
 		}
 		stop()
@@ -160,7 +147,7 @@ func TestEventsKeepTheConnection(t *testing.T) {
 		s, stop = follow("/api/events")
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
-		if got := s.sofar(); strings.Contains(got, "event:") || strings.Count(got, ": no answer yet") < 4 {
+		if got := s.Take(); strings.Contains(got, "event:") || strings.Count(got, ": no answer yet") < 4 {
 			t.Errorf("what was read minutes ago is shown, or the connection is silent:\n%s", got)
 		}
 		stop()

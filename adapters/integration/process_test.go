@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/file"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
@@ -186,15 +187,7 @@ func takesOver(t *testing.T, program string, prepare ...func(folder string) erro
 	return folder
 }
 
-// eventually waits until a condition is true.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !condition(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
-}
+var eventually = locktest.Eventually
 
 // newClient makes a client that shares the store's locks with the other clients, as another
 // process does.

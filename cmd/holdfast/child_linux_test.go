@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // Only orphans are reaped, and children that a shell before holdfast had started: not a process that holdfast has started, and
@@ -57,11 +56,7 @@ func endedChild(t *testing.T, ownGroup bool, start func(string, []string, *os.Pr
 	if err := process.Release(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(patience); !readProcess(strconv.Itoa(pid)).zombie; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the process does not end")
-		}
-	}
+	eventually(t, "the process ends", func() bool { return readProcess(strconv.Itoa(pid)).zombie })
 	return pid
 }
 

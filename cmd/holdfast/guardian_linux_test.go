@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver/telemetry"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // guardedCommand starts a command and waits until its guardian has joined its group.
@@ -45,14 +46,7 @@ func giveOrder(t *testing.T, c *child, left time.Duration) {
 	})
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("did not happen within %v: %s", patience, what)
-		}
-	}
-}
+var eventually = locktest.Eventually
 
 // stop stops a child and waits until each of its threads has stopped. It returns false if the child
 // had ended before.

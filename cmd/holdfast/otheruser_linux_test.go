@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -9,10 +8,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // nobody is a user without rights.
@@ -25,37 +25,14 @@ type ordinaryUser struct {
 	command int // process ID of the command
 	ended   chan struct{}
 
-	mu  sync.Mutex
-	out bytes.Buffer
-}
-
-func (u *ordinaryUser) Write(line []byte) (int, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.out.Write(line)
-}
-
-func (u *ordinaryUser) messages() string {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.out.String()
-}
-
-// says waits for a message.
-func (u *ordinaryUser) says(t *testing.T, text string) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !strings.Contains(u.messages(), text); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("no message has %q:\n%s", text, u.messages())
-		}
-	}
+	locktest.Log // its messages
 }
 
 // runsOn checks that the command has not ended.
 func (u *ordinaryUser) runsOn(t *testing.T) {
 	t.Helper()
 	if p := readProcess(strconv.Itoa(u.command)); p.group < 0 || p.zombie {
-		t.Fatalf("the command has ended:\n%s", u.messages())
+		t.Fatalf("the command has ended:\n%s", u)
 	}
 }
 
@@ -68,10 +45,10 @@ func (u *ordinaryUser) end(t *testing.T, want int) {
 	select {
 	case <-u.ended:
 	case <-time.After(patience):
-		t.Fatalf("holdfast does not end:\n%s", u.messages())
+		t.Fatalf("holdfast does not end:\n%s", u)
 	}
 	if code := u.cmd.ProcessState.ExitCode(); code != want {
-		t.Errorf("exit code %d, want %d:\n%s", code, want, u.messages())
+		t.Errorf("exit code %d, want %d:\n%s", code, want, u)
 	}
 }
 
@@ -157,25 +134,25 @@ func TestCommandOfAnotherUser(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			u := startOrdinaryUser(t, "1m", byShell)
 			number := strconv.Itoa(u.command)
-			u.says(t, "cannot signal process "+number)
-			u.says(t, "run holdfast itself as that user")
+			u.Await(t, "cannot signal process "+number)
+			u.Await(t, "run holdfast itself as that user")
 			if err := u.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}
-			u.says(t, "SIGTERM was not sent to process "+number)
+			u.Await(t, "SIGTERM was not sent to process "+number)
 			time.Sleep(sameRequestWindow + forwardDelay) // the next one is a new request
 			if err := u.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}
-			u.says(t, "process "+number+" was not killed")
+			u.Await(t, "process "+number+" was not killed")
 			u.runsOn(t)
 			u.end(t, map[bool]int{false: codeSignal + int(syscall.SIGKILL), true: codeSignal + int(syscall.SIGTERM)}[byShell])
 			for _, claim := range []string{"forwarded SIGTERM", "killing process group"} {
-				if strings.Contains(u.messages(), claim) {
-					t.Errorf("%q is claimed:\n%s", claim, u.messages())
+				if strings.Contains(u.String(), claim) {
+					t.Errorf("%q is claimed:\n%s", claim, u)
 				}
 			}
-			u.says(t, `released "job"`)
+			u.Await(t, `released "job"`)
 		})
 	}
 }
@@ -183,17 +160,17 @@ func TestCommandOfAnotherUser(t *testing.T) {
 // After a loss, holdfast does not say that such a command will stop, and reports the overrun: the next holder runs beside it.
 func TestLostByCommandOfAnotherUser(t *testing.T) {
 	u := startOrdinaryUser(t, "3s", false)
-	u.says(t, "cannot signal process")
+	u.Await(t, "cannot signal process")
 	if err := os.Rename(filepath.Join(u.dir, "locks"), filepath.Join(u.dir, "away")); err != nil {
 		t.Fatal(err)
 	}
-	u.says(t, `lost "job"`)
-	u.says(t, "OVERRUN")
+	u.Await(t, `lost "job"`)
+	u.Await(t, "OVERRUN")
 	u.runsOn(t)
 	u.end(t, codeLost)
 	for _, claim := range []string{"the command has", "killing process group", "killing the command"} {
-		if strings.Contains(u.messages(), claim) {
-			t.Errorf("%q is claimed:\n%s", claim, u.messages())
+		if strings.Contains(u.String(), claim) {
+			t.Errorf("%q is claimed:\n%s", claim, u)
 		}
 	}
 }
@@ -220,6 +197,6 @@ func TestGuardianOfCommandOfAnotherUser(t *testing.T) {
 	if err := u.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	u.says(t, "OVERRUN")
+	u.Await(t, "OVERRUN")
 	u.end(t, codeLost)
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // A loss that is noticed only after the command has ended counts as a loss and is reported.
@@ -30,11 +32,7 @@ func TestLossNoticedAfterCommandEnded(t *testing.T) {
 		t.Fatal("the lock is not lost")
 	}
 	s := supervisor{hold: hold, child: startCommand(t, "exit 0"), log: run.log}
-	for deadline := time.Now().Add(patience); !s.commandEnded; time.Sleep(time.Millisecond) {
-		if s.pollCommand(); time.Now().After(deadline) {
-			t.Fatal("the command does not end")
-		}
-	}
+	locktest.Eventually(t, "the command ends", func() bool { s.pollCommand(); return s.commandEnded })
 	if want := `lost "job", perhaps before the command ended`; !s.lost || strings.Count(out.String(), want) != 1 {
 		t.Errorf("lost: %v; messages:\n%swant once: %s", s.lost, out.String(), want)
 	}

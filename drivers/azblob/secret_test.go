@@ -17,31 +17,17 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/test/azuritetest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 // output collects errors, events and logs.
-type output struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *output) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
+type output struct{ locktest.Log }
 
 func (l *output) add(values ...any) {
 	for _, v := range values {
 		_, _ = fmt.Fprintf(l, "%v %+v %#v\n", v, v, v)
 	}
-}
-
-func (l *output) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // leaseIDRecorder records every lease ID that a request contains.

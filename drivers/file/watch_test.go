@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/waitqueue"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 const waitLimit = time.Minute
@@ -46,21 +46,15 @@ func awaitWake(t *testing.T, woken <-chan struct{}, what string) {
 	}
 }
 
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(waitLimit); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("timed out waiting for: %s", what)
-		}
-	}
-}
+var eventually = locktest.Eventually
 
 // watchedLocker returns a Locker of a folder, what it logs, and the watches of the system that it
 // opened.
-func watchedLocker(t *testing.T, dir string) (l *Locker, log *lockedBuffer, opened *openedWatches) {
+func watchedLocker(t *testing.T, dir string) (l *Locker, log *locktest.Log, opened *openedWatches) {
 	t.Helper()
-	log, opened = &lockedBuffer{}, &openedWatches{}
-	l, err := New(dir, WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+	logger, log := locktest.NewLog()
+	opened = &openedWatches{}
+	l, err := New(dir, WithLogger(logger))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,23 +68,6 @@ func lingering(l *Locker, linger time.Duration) {
 	open := l.watcher.open
 	l.watcher = newWatcherWith(l, l.watcher.logger, linger)
 	l.watcher.open = open
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) count(text string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return strings.Count(b.b.String(), text)
 }
 
 // openedWatches opens watches of the system, or fails with err.
@@ -291,7 +268,7 @@ func TestWatchWakesEverybodyAfterAGap(t *testing.T) {
 		if n := opened.count(); n != gap.opened {
 			t.Errorf("%s: %d watches of the system, want %d", what, n, gap.opened)
 		}
-		if log.count("\n") > 0 {
+		if strings.Count(log.String(), "\n") > 0 {
 			t.Errorf("%s was logged although the folder is watched again", what)
 		}
 		stopA()
@@ -319,20 +296,20 @@ func TestWatchOfAFolderThatIsReplaced(t *testing.T) {
 			if err := replace(dir); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "a warning", func() bool { return log.count("level=WARN") == 1 })
+			eventually(t, "a warning", func() bool { return strings.Count(log.String(), "level=WARN") == 1 })
 			before := calls.Load()
 			if err := os.MkdirAll(dir, 0o700); err != nil {
 				t.Fatal(err)
 			}
 			eventually(t, "a wake after the gap", func() bool { return calls.Load() > before })
-			eventually(t, "a line that all is well", func() bool { return log.count("watched again") == 1 })
+			eventually(t, "a line that all is well", func() bool { return strings.Count(log.String(), "watched again") == 1 })
 			lease := mustAcquire(t, l, request("first"))
 			before = calls.Load()
 			if err := l.Release(t.Context(), lease); err != nil {
 				t.Fatal(err)
 			}
 			eventually(t, "a wake by a release", func() bool { return calls.Load() > before })
-			if log.count("level=WARN") != 1 {
+			if strings.Count(log.String(), "level=WARN") != 1 {
 				t.Error("more than one warning")
 			}
 		})
@@ -353,7 +330,7 @@ func TestWatchThatFails(t *testing.T) {
 	began := time.Now()
 	woken, calls, stop := watchName(l, "n")
 	defer stop()
-	eventually(t, "a warning", func() bool { return log.count("level=WARN") == 1 })
+	eventually(t, "a warning", func() bool { return strings.Count(log.String(), "level=WARN") == 1 })
 	for busy := time.Now(); time.Since(busy) < 500*time.Millisecond; {
 		_, _, stop := watchName(l, "m")
 		stop()
@@ -368,8 +345,8 @@ func TestWatchThatFails(t *testing.T) {
 	if n > most {
 		t.Errorf("%d tries within %v, want at most %d", n, took, most)
 	}
-	if calls.Load() > 0 || log.count("\n") != 1 {
-		t.Errorf("%d calls of wake, %d lines of log", calls.Load(), log.count("\n"))
+	if calls.Load() > 0 || strings.Count(log.String(), "\n") != 1 {
+		t.Errorf("%d calls of wake, %d lines of log", calls.Load(), strings.Count(log.String(), "\n"))
 	}
 	opened.fail(nil)
 	awaitWake(t, woken, "the watch is in effect after all")
@@ -392,7 +369,7 @@ func TestWatchOfAFolderThatGrows(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "a warning", func() bool { return log.count("more than 10 files") == 1 })
+	eventually(t, "a warning", func() bool { return strings.Count(log.String(), "more than 10 files") == 1 })
 	inEffect := func() bool { return !l.watcher.OpenSince().IsZero() }
 	if n := opened.count(); inEffect() || n != 1 {
 		t.Errorf("the folder is watched: %v, by %d watches", inEffect(), n)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -59,15 +58,10 @@ func TestConnectionsThatTheServerHasLoggedOut(t *testing.T) {
 
 	// A user who is gone is a lasting failure with advice; once the user is there again, so is the Locker.
 	dropUser()
-	for deadline := time.Now().Add(60 * time.Second); ; {
-		_, err = opened.Renew(bounded(t), mine)
-		if errors.Is(err, driver.ErrDenied) && strings.Contains(err.Error(), "check user, password") {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("without the user: %v", err)
-		}
-	}
+	eventually(t, "advice about the user", func() bool {
+		_, err := opened.Renew(bounded(t), mine)
+		return errors.Is(err, driver.ErrDenied) && strings.Contains(err.Error(), "check user, password")
+	})
 	makeUser()
 	wantLogin(t, opened, mine)
 }
@@ -93,13 +87,8 @@ func TestMissingPrivilegeIsNoLogout(t *testing.T) {
 // wantLogin waits until a lease can be renewed again.
 func wantLogin(t *testing.T, l *Locker, lease driver.Lease) {
 	t.Helper()
-	for deadline := time.Now().Add(60 * time.Second); ; {
+	eventually(t, "the login", func() bool {
 		_, err := l.Renew(bounded(t), lease)
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not logged in again: %v", err)
-		}
-	}
+		return err == nil
+	})
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,44 +8,18 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
-
-// output is what a running program has printed so far.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) await(t *testing.T, text string) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		o.mu.Lock()
-		printed := o.buf.String()
-		o.mu.Unlock()
-		if strings.Contains(printed, text) {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%q was not printed within a minute, but:\n%s", text, printed)
-		}
-	}
-}
 
 func TestLeasesAndNotesAreHandedOver(t *testing.T) {
 	backend := "file:" + filepath.ToSlash(t.TempDir())
 	names := []string{"north", "south", "west"}
-	start := func() (*output, func()) {
+	start := func() (*locktest.Log, func()) {
 		ctx, cancel := context.WithCancel(t.Context())
-		out, done := &output{}, make(chan error, 1)
+		out, done := &locktest.Log{}, make(chan error, 1)
 		go func() { done <- manage(ctx, out, backend, 10*time.Millisecond, names) }()
 		return out, func() {
 			cancel()
@@ -57,23 +30,21 @@ func TestLeasesAndNotesAreHandedOver(t *testing.T) {
 	}
 	first, endFirst := start()
 	for _, name := range names {
-		first.await(t, fmt.Sprintf("acquired %q", name))
-		first.await(t, fmt.Sprintf("note 3 of %q", name))
+		first.Await(t, fmt.Sprintf("acquired %q", name))
+		first.Await(t, fmt.Sprintf("note 3 of %q", name))
 	}
 	second, endSecond := start()
 	defer endSecond()
 	for _, name := range names {
-		second.await(t, fmt.Sprintf("holder seen %q", name))
+		second.Await(t, fmt.Sprintf("holder seen %q", name))
 	}
 	endFirst()
 	for _, name := range names {
-		first.await(t, fmt.Sprintf("released %q", name))
-		second.await(t, fmt.Sprintf("acquired %q", name))
-		second.await(t, fmt.Sprintf("of %q", name))
+		first.Await(t, fmt.Sprintf("released %q", name))
+		second.Await(t, fmt.Sprintf("acquired %q", name))
+		second.Await(t, fmt.Sprintf("of %q", name))
 	}
-	second.mu.Lock()
-	defer second.mu.Unlock()
-	if strings.Contains(second.buf.String(), "note 1 of") {
+	if strings.Contains(second.String(), "note 1 of") {
 		t.Error("the notes of the first program are gone")
 	}
 }

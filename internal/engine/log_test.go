@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,28 +18,9 @@ import (
 )
 
 // logOf returns a log of a level, and the option that makes a Client write to it.
-func logOf(level slog.Level) (*lockedBuffer, holdfast.ClientOption) {
-	out := &lockedBuffer{}
+func logOf(level slog.Level) (*locktest.Log, holdfast.ClientOption) {
+	out := &locktest.Log{}
 	return out, holdfast.WithLogger(slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level})))
-}
-
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-// take returns the lines since the last call.
-func (b *lockedBuffer) take() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	defer b.buf.Reset()
-	return b.buf.String()
 }
 
 func wantLogged(t *testing.T, log string, parts ...string) {
@@ -62,7 +42,7 @@ func TestLogMessagesStandAlone(t *testing.T) {
 		time.Sleep(time.Hour)
 		_ = h.Release(t.Context())
 		synctest.Wait()
-		wantLogged(t, out.take(),
+		wantLogged(t, out.Take(),
 			`level=DEBUG msg="holdfast: lock acquired" lock=job owner=`,
 			`level=WARN msg="holdfast: renewal failed, retrying" lock=job`, " op=renew error=",
 			`level=WARN msg="holdfast: lease lost" lock=job`,
@@ -88,7 +68,7 @@ func TestEveryFailureIsLoggedInWords(t *testing.T) {
 				t.Error(err)
 			}
 			synctest.Wait()
-			log := out.take()
+			log := out.Take()
 			wantLogged(t, log, want)
 			if strings.Contains(log, `msg="holdfast: error"`) {
 				t.Errorf("a failure has no words of its own:\n%s", log)
@@ -109,7 +89,7 @@ func TestReleaseWithAKnownOutcomeIsLoggedAsFailed(t *testing.T) {
 			t.Errorf("Release: %v", err)
 		}
 		synctest.Wait()
-		wantLogged(t, out.take(), `level=WARN msg="holdfast: release failed" lock=job`)
+		wantLogged(t, out.Take(), `level=WARN msg="holdfast: release failed" lock=job`)
 	})
 }
 
@@ -128,7 +108,7 @@ func TestRecoveryIsLogged(t *testing.T) {
 		if other := locktest.MustLock(t, c, "other"); other.Release(t.Context()) != nil {
 			t.Error("not released")
 		}
-		if log := out.take(); log != "" {
+		if log := out.Take(); log != "" {
 			t.Errorf("ordinary successes are logged at info:\n%s", log)
 		}
 		down.Store(true)
@@ -136,14 +116,14 @@ func TestRecoveryIsLogged(t *testing.T) {
 		down.Store(false)
 		_ = h.Release(t.Context())
 		synctest.Wait()
-		wantLogged(t, out.take(), `level=WARN msg="holdfast: lease lost" lock=job`)
+		wantLogged(t, out.Take(), `level=WARN msg="holdfast: lease lost" lock=job`)
 		h = locktest.MustLock(t, c, "job")
 		synctest.Wait()
-		wantLogged(t, out.take(), `level=INFO msg="holdfast: lock acquired again after a loss" lock=job owner=`, " token=")
+		wantLogged(t, out.Take(), `level=INFO msg="holdfast: lock acquired again after a loss" lock=job owner=`, " token=")
 		_ = h.Release(t.Context())
 		_ = locktest.MustLock(t, c, "job").Release(t.Context())
 		synctest.Wait()
-		if log := out.take(); log != "" {
+		if log := out.Take(); log != "" {
 			t.Errorf("the second acquisition after one loss is logged too:\n%s", log)
 		}
 	})
@@ -174,7 +154,7 @@ func TestElectionIsLogged(t *testing.T) {
 			t.Error(err)
 		}
 		synctest.Wait()
-		log := out.take()
+		log := out.Take()
 		wantLogged(t, log, `level=INFO msg="holdfast: elected leader" lock=job`, `level=INFO msg="holdfast: stepped down as leader" lock=job`)
 		if n := strings.Count(log, "elected leader"); n != 2 {
 			t.Errorf("%d elections are logged, not 2:\n%s", n, log)
@@ -200,7 +180,7 @@ func TestOrdinaryContentionIsNotLogged(t *testing.T) {
 		}
 		wg.Wait()
 		synctest.Wait()
-		if log, n := out.take(), seen.Count(holdfast.EventHolderSeen); log != "" || n != 0 {
+		if log, n := out.Take(), seen.Count(holdfast.EventHolderSeen); log != "" || n != 0 {
 			t.Errorf("%d times a holder was reported, and logged:\n%s", n, log)
 		}
 	})
@@ -225,23 +205,23 @@ func TestWaitingForALaterOwnHoldIsReported(t *testing.T) {
 			}()
 		}
 		time.Sleep(45 * time.Second)
-		out.take() // the wait for the other
+		out.Take() // the wait for the other
 		if err := other.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		for left := 2; left >= 0; left-- {
 			h := <-holds
 			time.Sleep(29900 * time.Millisecond)
-			if log := out.take(); log != "" {
+			if log := out.Take(); log != "" {
 				t.Errorf("reported too soon:\n%s", log)
 			}
 			time.Sleep(200 * time.Millisecond)
 			synctest.Wait()
-			if log := out.take(); strings.Count(log, "that this process itself holds") != min(left, 1) {
+			if log := out.Take(); strings.Count(log, "that this process itself holds") != min(left, 1) {
 				t.Errorf("%d callers wait for one hold; logged:\n%s", left, log)
 			}
 			time.Sleep(5 * time.Minute)
-			if log := out.take(); log != "" {
+			if log := out.Take(); log != "" {
 				t.Errorf("reported again:\n%s", log)
 			}
 			if err := h.Release(t.Context()); err != nil {
@@ -265,7 +245,7 @@ func TestWaitingForOwnSlotsIsReported(t *testing.T) {
 		}
 		wg.Wait()
 		synctest.Wait()
-		if log := out.take(); log != "" {
+		if log := out.Take(); log != "" {
 			t.Errorf("slots become free, and yet:\n%s", log)
 		}
 		second := locktest.MustLock(t, c, "job")
@@ -276,7 +256,7 @@ func TestWaitingForOwnSlotsIsReported(t *testing.T) {
 			t.Error("a third slot of two")
 		}
 		synctest.Wait()
-		if log := out.take(); strings.Count(log, "that this process itself holds") != 1 {
+		if log := out.Take(); strings.Count(log, "that this process itself holds") != 1 {
 			t.Errorf("no slot has become free for a minute; logged:\n%s", log)
 		}
 		_, _ = first.Release(t.Context()), second.Release(t.Context())
@@ -301,14 +281,14 @@ func TestWaitingForAnOwnHoldIsReported(t *testing.T) {
 		}()
 		h = locktest.MustLock(t, c, "job", holdfast.WithOwner("me"))
 		synctest.Wait()
-		if log := out.take(); log != "" || len(seen) > 0 {
+		if log := out.Take(); log != "" || len(seen) > 0 {
 			t.Errorf("a short wait is reported: %q\n%s", seen, log)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, err := c.Lock(ctx, "job")
 		synctest.Wait()
-		log := out.take()
+		log := out.Take()
 		wantLogged(t, log, `level=INFO msg="holdfast: waiting for a lock that this process itself holds" lock=job owner=me token=`)
 		if strings.Count(log, "\n") != 1 || len(seen) != 1 || !strings.HasPrefix(seen[0], `holder seen "job": "me" in this process, token `) {
 			t.Errorf("reported: %q\n%s", seen, log)

@@ -28,11 +28,11 @@ func TestWaitingIsLogged(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _, _ = c.Lock(ctx, "job") }()
 		time.Sleep(999 * time.Millisecond)
-		if log := out.take(); log != "" {
+		if log := out.Take(); log != "" {
 			t.Errorf("logged before a second is over:\n%s", log)
 		}
 		time.Sleep(10 * time.Minute)
-		log := out.take()
+		log := out.Take()
 		if strings.Count(log, "\n") != 1 {
 			t.Errorf("want one line:\n%s", log)
 		}
@@ -40,7 +40,7 @@ func TestWaitingIsLogged(t *testing.T) {
 		_ = h.Release(t.Context())
 		<-next
 		time.Sleep(time.Minute)
-		log = out.take()
+		log = out.Take()
 		if strings.Count(log, "\n") != 1 {
 			t.Errorf("want one line after the change:\n%s", log)
 		}
@@ -68,7 +68,7 @@ func TestWaitingForManyHoldersIsLoggedNowAndThen(t *testing.T) {
 		for ctx.Err() == nil {
 			_ = c.Do(ctx, "job", func(context.Context) error { return nil })
 		}
-		if n := strings.Count(out.take(), "\n"); n < 3 || n > 12 {
+		if n := strings.Count(out.Take(), "\n"); n < 3 || n > 12 {
 			t.Errorf("%d lines in five minutes", n)
 		}
 	})
@@ -91,7 +91,7 @@ func TestStandbyIsLogged(t *testing.T) {
 			out, logger := logOf(slog.LevelInfo)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			campaign(ctx, locktest.NewRunner(t, locktest.NewClient(t, store.Locker(), logger)))
-			log := out.take()
+			log := out.Take()
 			if strings.Count(log, "\n") != 1 {
 				t.Errorf("%s: want one line:\n%s", name, log)
 			}
@@ -109,7 +109,7 @@ func TestManyNamesDoNotFloodTheLog(t *testing.T) {
 		c := locktest.NewClient(t, f, logger)
 		locktest.MustAdd(t, locktest.NewManager(t, c), locktest.Names("p", 100)...)
 		time.Sleep(20 * time.Second)
-		log := out.take()
+		log := out.Take()
 		if n := strings.Count(log, "\n"); n < 1 || n > 100 {
 			t.Errorf("%d lines in 20 s, such as %s", n, log[:min(len(log), 300)])
 		}
@@ -125,7 +125,7 @@ func TestLastingFailureIsCounted(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		_, _ = locktest.NewClient(t, f, logger, holdfast.WithPollInterval(100*time.Millisecond)).Lock(ctx, "job") // limits the backoff
-		log := out.take()
+		log := out.Take()
 		if n := strings.Count(log, "\n"); n < 8 || n > 16 {
 			t.Errorf("%d lines in ten minutes", n)
 		}

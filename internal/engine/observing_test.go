@@ -228,7 +228,7 @@ func TestShutdownThatAHookWaitsFor(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		go func() { done <- c.Shutdown(context.Background()) }()
 		time.Sleep(time.Minute)
-		wantLogged(t, out.take(), "Shutdown waits for a telemetry hook")
+		wantLogged(t, out.Take(), "Shutdown waits for a telemetry hook")
 		close(stop)
 		if err := <-done; err != nil {
 			t.Errorf("Shutdown: %v", err)

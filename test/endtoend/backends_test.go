@@ -4,7 +4,6 @@ package endtoend
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -12,13 +11,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/test/backendtest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/test/postgrestest"
 )
 
@@ -131,7 +130,7 @@ func workersTakeOver(t *testing.T, worker func() *program) {
 	follower.await("holder seen")
 	leader.signal(syscall.SIGKILL)
 	follower.await("step 1 under token ")
-	if strings.Contains(leader.output(), "lost") {
+	if strings.Contains(leader.output.String(), "lost") {
 		t.Error("the leader lost its lock before it was killed")
 	}
 	follower.signal(syscall.SIGTERM)
@@ -152,7 +151,7 @@ func leasesAreHandedOver(t *testing.T, leases func() *program) {
 		first.await(fmt.Sprintf("released %q", name))
 		second.await(fmt.Sprintf("of %q", name))
 	}
-	if strings.Contains(second.output(), "note 1 of") {
+	if strings.Contains(second.output.String(), "note 1 of") {
 		t.Error("the notes of the previous holder are gone")
 	}
 	second.signal(syscall.SIGTERM)
@@ -163,12 +162,10 @@ func leasesAreHandedOver(t *testing.T, leases func() *program) {
 
 // program is a process whose output the test reads.
 type program struct {
-	t     *testing.T
-	cmd   *exec.Cmd
-	ended chan struct{}
-
-	mu   sync.Mutex
-	read bytes.Buffer // its output so far
+	t      *testing.T
+	cmd    *exec.Cmd
+	ended  chan struct{}
+	output locktest.Log
 }
 
 func newProgram(t *testing.T, path string, args ...string) *program {
@@ -188,9 +185,7 @@ func (p *program) start() *program {
 	_ = writer.Close() // the process has its own
 	go func() {
 		for s := bufio.NewScanner(reader); s.Scan(); {
-			p.mu.Lock()
-			p.read.WriteString(s.Text() + "\n")
-			p.mu.Unlock()
+			fmt.Fprintln(&p.output, s.Text())
 		}
 	}()
 	go func() {
@@ -205,12 +200,6 @@ func (p *program) start() *program {
 	return p
 }
 
-func (p *program) output() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.read.String()
-}
-
 // backendTimeout bounds every wait for a backend. After an Azure lease has expired, others may have to
 // wait for up to a minute.
 const backendTimeout = 2 * time.Minute
@@ -219,12 +208,12 @@ const backendTimeout = 2 * time.Minute
 func (p *program) await(text string) string {
 	p.t.Helper()
 	for end := time.Now().Add(backendTimeout); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if _, after, found := strings.Cut(p.output(), text); found {
+		if _, after, found := strings.Cut(p.output.String(), text); found {
 			line, _, _ := strings.Cut(after, "\n")
 			return line
 		}
 	}
-	p.t.Fatalf("the output lacks %q:\n%s", text, p.output())
+	p.t.Fatalf("the output lacks %q:\n%s", text, &p.output)
 	return ""
 }
 
@@ -252,7 +241,7 @@ func (p *program) wait() int {
 	case <-p.ended:
 		return p.cmd.ProcessState.ExitCode()
 	case <-time.After(backendTimeout):
-		p.t.Fatalf("the program did not end; its output:\n%s", p.output())
+		p.t.Fatalf("the program did not end; its output:\n%s", &p.output)
 		return -1
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	_ "github.com/holdfast-go/holdfast/drivers/mongo"
 	_ "github.com/holdfast-go/holdfast/drivers/postgres"
 	"github.com/holdfast-go/holdfast/test/integration/env"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // Tests spend most of their time waiting, since no Azure lease is shorter than 15 s. So more of
@@ -75,15 +77,7 @@ func open(t *testing.T, url string, opts ...holdfast.ClientOption) *holdfast.Cli
 	return client
 }
 
-// eventually waits for a condition.
-func eventually(tb testing.TB, what string, cond func() bool) {
-	tb.Helper()
-	for end := time.Now().Add(waitLimit); !cond(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			tb.Fatalf("%s: not within %v", what, waitLimit)
-		}
-	}
-}
+var eventually = locktest.Eventually
 
 // counter is a number that clients increment under a lock, in two steps. An increment is lost if
 // two clients are ever inside at the same time.
@@ -173,11 +167,7 @@ func (c *counter) leave(token uint64, do func()) {
 func (c *counter) awaitIncrements(n int) {
 	c.t.Helper()
 	start := c.increments()
-	for end := time.Now().Add(waitLimit); c.increments() < start+n; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			c.t.Fatalf("%d increments in %s, want %d", c.increments()-start, waitLimit, n)
-		}
-	}
+	eventually(c.t, fmt.Sprint(n, " increments"), func() bool { return c.increments() >= start+n })
 }
 
 func (c *counter) increments() int {

@@ -2,7 +2,9 @@ package locktest
 
 import (
 	"log/slog"
+	"strings"
 	"sync"
+	"testing"
 	"time"
 )
 
@@ -29,7 +31,7 @@ func (c *Clock) Advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// Log is what a logger has written. Its methods are safe for concurrent use.
+// Log is what a logger or a program has written. Its methods are safe for concurrent use.
 type Log struct {
 	mu   sync.Mutex
 	text string
@@ -53,4 +55,23 @@ func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text
+}
+
+// Take returns what was written since its last call.
+func (l *Log) Take() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	text := l.text
+	l.text = ""
+	return text
+}
+
+// Await waits until a text was written.
+func (l *Log) Await(tb testing.TB, text string) {
+	tb.Helper()
+	for end := time.Now().Add(waitLimit); !strings.Contains(l.String(), text); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			tb.Fatalf("%q was not written within %v, but:\n%s", text, waitLimit, l)
+		}
+	}
 }

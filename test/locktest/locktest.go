@@ -7,7 +7,7 @@
 //     testing/synctest bubble;
 //   - checks from outside: [Exclusive] and [Pool] for exclusion and rising tokens, [Ledger] for
 //     the order of events, [Pace] for how often waiters ask the backend;
-//   - [Clock], which a test moves, and [Log], what a logger has written;
+//   - [Clock], which a test moves, [Log], what a logger or a program has written, and [Eventually], which waits;
 //   - groups: [Waiters], a process that waits for many names, and [Fleet], the instances that
 //     share the partitions of a group.
 //
@@ -167,5 +167,18 @@ func CheckPending(tb testing.TB, done <-chan error, what string) {
 	case err := <-done:
 		tb.Errorf("%s: returned %v", what, err)
 	default:
+	}
+}
+
+// waitLimit only ends a test that hangs: a replica set may need several minutes on a busy machine.
+const waitLimit = 4 * time.Minute
+
+// Eventually waits until a condition holds.
+func Eventually(tb testing.TB, what string, holds func() bool) {
+	tb.Helper()
+	for end := time.Now().Add(waitLimit); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			tb.Fatalf("this did not happen within %v: %s", waitLimit, what)
+		}
 	}
 }

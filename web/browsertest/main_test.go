@@ -4,7 +4,6 @@ package browsertest
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -31,6 +29,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	_ "github.com/holdfast-go/holdfast/drivers/postgres" // one more of the backends
 	"github.com/holdfast-go/holdfast/test/backendtest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/test/serverprocess"
 	"github.com/holdfast-go/holdfast/test/testservers"
 )
@@ -126,19 +125,7 @@ func lock(t *testing.T, client *holdfast.Client, name string, options ...holdfas
 // server is a running "holdfast serve".
 type server struct {
 	url string
-	log *lines
-}
-
-// lines keeps what a process writes.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+	log *locktest.Log
 }
 
 var servedAt = regexp.MustCompile(`are at (http://\S+)`)
@@ -154,13 +141,11 @@ func serve(t *testing.T, backend string, args ...string) *server {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	s, found, ended := &server{log: &lines{}}, make(chan string, 1), make(chan struct{})
+	s, found, ended := &server{log: &locktest.Log{}}, make(chan string, 1), make(chan struct{})
 	go func() {
 		defer close(ended)
 		for in := bufio.NewScanner(out); in.Scan(); {
-			s.log.mu.Lock()
-			s.log.text.WriteString(in.Text() + "\n")
-			s.log.mu.Unlock()
+			fmt.Fprintln(s.log, in.Text())
 			if m := servedAt.FindStringSubmatch(in.Text()); m != nil {
 				found <- m[1]
 			}

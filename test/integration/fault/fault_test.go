@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/test/integration/fault"
+	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
@@ -171,11 +172,7 @@ func TestLoseReplies(t *testing.T) {
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a connection without replies: %v", err)
 	}
-	for end := time.Now().Add(limit); e.bytes.Load() != 1; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the request did not come through")
-		}
-	}
+	locktest.Eventually(t, "the request comes through", func() bool { return e.bytes.Load() == 1 })
 	noError(t, p.Restore())
 	expectEcho(t, dial(t, p))
 }

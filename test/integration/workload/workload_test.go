@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/test/history"
 	"github.com/holdfast-go/holdfast/test/integration/registers"
 	"github.com/holdfast-go/holdfast/test/integration/workload"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 func TestMain(m *testing.M) {
@@ -216,11 +217,7 @@ func TestInvalidConfigIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Kill()
-	for end := time.Now().Add(time.Minute); p.Running(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the process works without a valid configuration")
-		}
-	}
+	locktest.Eventually(t, "the process ends without a valid configuration", func() bool { return !p.Running() })
 	if err := p.Terminate(t.Context()); err == nil {
 		t.Error("Terminate does not report the failure")
 	}
