@@ -203,23 +203,3 @@ func TestFastPackagesNeedNoServer(t *testing.T) {
 		}
 	}
 }
-
-// The root folder stays one that can be read at a glance.
-func TestRootFolder(t *testing.T) {
-	const most = 30
-	cmd := exec.Command("git", "ls-files")
-	cmd.Dir = "../.."
-	out, err := cmd.Output()
-	if err != nil {
-		t.Skip("not a git checkout")
-	}
-	n := 0
-	for line := range strings.Lines(string(out)) {
-		if !strings.Contains(line, "/") {
-			n++
-		}
-	}
-	if n > most {
-		t.Errorf("the root folder has %d files, more than %d", n, most)
-	}
-}
