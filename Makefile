@@ -233,9 +233,6 @@ $(GOLANGCI_LINT):
 $(GOTESTSUM):
 	@mkdir -p $(BIN); GOBIN=$(BIN) $(GO) install gotest.tools/gotestsum@$(GOTESTSUM_VERSION) && mv $(BIN)/gotestsum $@
 
-.PHONY: lint-tool
-lint-tool: $(GOLANGCI_LINT)
-
 .PHONY: clean
 clean: ## remove all files that these commands made
 	rm -rf bin .cache
