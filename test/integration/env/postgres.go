@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -349,14 +348,4 @@ func (p *Postgres) fault(ctx context.Context, what string, member int, do func(p
 		return fmt.Errorf("%s PostgreSQL member %d: %w", what, member, err)
 	}
 	return nil
-}
-
-// Standbys returns the members other than the primary.
-func (p *Postgres) Standbys() []int {
-	primary := p.Primary()
-	all := make([]int, len(p.members))
-	for i := range all {
-		all[i] = i
-	}
-	return slices.DeleteFunc(all, func(member int) bool { return member == primary })
 }

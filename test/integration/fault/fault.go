@@ -1,5 +1,5 @@
 // Package fault injects network faults between a client and a backend. Its proxies, which use
-// toxiproxy as a library, delay, throttle, cut, drop and reset.
+// toxiproxy as a library, delay, cut, drop and reset.
 //
 // A client of a blob service, or of one MongoDB member with directConnection=true, goes through
 // one [Proxy], whose address replaces the server's. A client of a replica set uses a [Mesh] as
@@ -79,11 +79,6 @@ func (p *Proxy) LateReplies(d time.Duration) error {
 	return p.add("latency", replies, map[string]any{"latency": d.Milliseconds()})
 }
 
-// Bandwidth limits requests and replies to the given kilobytes a second each.
-func (p *Proxy) Bandwidth(kilobytes int) error {
-	return p.both("bandwidth", map[string]any{"rate": kilobytes})
-}
-
 // Cut closes all connections and refuses new ones.
 func (p *Proxy) Cut() error {
 	p.mu.Lock()
@@ -118,11 +113,6 @@ func (p *Proxy) reset(direction string) error {
 	defer p.mu.Unlock()
 	p.proxy.Stop()
 	return errors.Join(p.add("reset_peer", direction, map[string]any{"timeout": 0}), p.restart())
-}
-
-// SlowClose delays a close: when one side closes a connection, the other side sees that after d.
-func (p *Proxy) SlowClose(d time.Duration) error {
-	return p.both("slow_close", map[string]any{"delay": d.Milliseconds()})
 }
 
 // Restore ends all faults. Connections on which data was dropped are closed.

@@ -114,18 +114,6 @@ func TestLatency(t *testing.T) {
 	expectEcho(t, conn)
 }
 
-func TestBandwidth(t *testing.T) {
-	p := fault.New(t, newEcho(t).addr)
-	conn := dial(t, p)
-	noError(t, p.Bandwidth(100))
-	took, err := roundTrip(conn, 50_000, limit)
-	if err != nil || took < 400*time.Millisecond {
-		t.Errorf("50 kB at 100 kB/s took %s, %v", took, err)
-	}
-	noError(t, p.Restore())
-	expectEcho(t, conn)
-}
-
 func TestCut(t *testing.T) {
 	p := fault.New(t, newEcho(t).addr)
 	conn := dial(t, p)
@@ -201,29 +189,6 @@ func TestReset(t *testing.T) {
 	}
 }
 
-func TestSlowClose(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	p := fault.New(t, l.Addr().String())
-	noError(t, p.SlowClose(300*time.Millisecond))
-	conn := dial(t, p)
-	server, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	noError(t, server.Close())
-	start := time.Now()
-	if err := conn.SetReadDeadline(start.Add(limit)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) || time.Since(start) < 200*time.Millisecond {
-		t.Errorf("closed after %s: %v", time.Since(start), err)
-	}
-}
-
 // A client of a replica set uses one proxy for each member.
 func TestReplicaSetThroughMesh(t *testing.T) {
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{})
@@ -254,7 +219,6 @@ func TestProxiesLeaveNoGoroutines(t *testing.T) {
 		for _, inject := range []func(p *fault.Proxy) error{
 			func(p *fault.Proxy) error { return p.Latency(time.Minute, 0) },
 			(*fault.Proxy).HalfOpen, (*fault.Proxy).Cut, (*fault.Proxy).Restore, (*fault.Proxy).Reset, (*fault.Proxy).LoseReplies,
-			func(p *fault.Proxy) error { return p.SlowClose(time.Minute) },
 		} {
 			p := fault.New(t, echo.addr)
 			for range 2 { // a connection from before the fault, and one during it
