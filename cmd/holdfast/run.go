@@ -54,7 +54,7 @@ The command does not get the backend's credentials, unless --keep-env is given: 
 Signals: SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to the process group within 0.1s. A signal that the group was
 sent too, for example by a service manager, is not forwarded. After one of the first four signals holdfast ends when the command does:
 --keep does not run it again, and --min-hold does not keep the lock. A second SIGTERM, more than one second after the first, kills the
-command.
+command. SIGHUP and SIGINT stay ignored if holdfast was started so, as by nohup. SIGQUIT is ignored only together with SIGINT.
 
 If holdfast itself is killed with SIGKILL, a second process, the guardian (named "lock-guardian"), kills the command's process group at
 once. The lock becomes free after the TTL. The guardian also kills the group if holdfast is stopped until the lease has nearly expired. On
