@@ -218,13 +218,19 @@ func roundLatency(d time.Duration) time.Duration {
 // connection examines settings of the URL that keep connections for too long, or bind the client to one member.
 func (c *checkup) connection(context.Context) bool {
 	dial := c.l.dial
-	idle := dial != nil && dial.MaxConnIdleTime != nil && (*dial.MaxConnIdleTime == 0 || *dial.MaxConnIdleTime > longestIdle)
+	if dial == nil {
+		c.report(driver.Finding{Subject: subjectConnection, Level: driver.LevelUnchecked,
+			Detail: "that of the program's own client, whose settings cannot be read",
+			Remedy: "Set its MaxConnIdleTime to " + driver.FormatDuration(maxIdle) + ", or make a client for the locks alone."})
+		return true
+	}
+	idle := dial.MaxConnIdleTime != nil && (*dial.MaxConnIdleTime == 0 || *dial.MaxConnIdleTime > longestIdle)
 	if idle {
 		c.report(driver.Finding{Subject: subjectConnection, Level: driver.LevelDoubtful,
 			Detail: "maxIdleTimeMS keeps connections that a firewall may have forgotten; renewals that try them one after another can lose a lease",
 			Remedy: "Remove maxIdleTimeMS from the URL: the default is " + driver.FormatDuration(maxIdle) + "."})
 	}
-	if dial == nil || c.standalone || c.router {
+	if c.standalone || c.router {
 		return true
 	}
 	set, _ := c.hello.Lookup("setName").StringValueOK()

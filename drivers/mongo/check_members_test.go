@@ -105,6 +105,20 @@ func TestCheckConnection(t *testing.T) {
 	}
 }
 
+// The settings of a client that the program gives to New cannot be read. A check says so, and what to set, whatever the server is.
+func TestCheckConnectionOfAProgram(t *testing.T) {
+	for server, hello := range map[string]doc{"a set": docOf("setName", "rs0"), "a standalone": {}} {
+		found := findingsOf(func(u *checkup) {
+			u.l, u.hello, u.standalone = &Locker{}, mustMarshal(hello), server == "a standalone"
+			u.connection(t.Context())
+		})
+		if len(found) != 1 || found[0].Subject != subjectConnection || found[0].Level != driver.LevelUnchecked ||
+			!strings.Contains(found[0].Remedy, "MaxConnIdleTime") || !strings.Contains(found[0].Remedy, "client for the locks alone") {
+			t.Errorf("%s: %+v", server, found)
+		}
+	}
+}
+
 // The server quotes the whole command of a user who lacks a right, with the IDs in it.
 func TestCheckCutsCommands(t *testing.T) {
 	err := errors.New(`holdfast: the user lacks a privilege on app.locks: (Unauthorized) not authorized on app` +
