@@ -111,6 +111,23 @@ func TestURLErrors(t *testing.T) {
 	}
 }
 
+// A database that only the environment names follows the same rule, and so does the table of an option.
+func TestTyposOutsideOfTheURL(t *testing.T) {
+	for _, typo := range []string{"\n", " ", "\u00a0", "#x", "'"} {
+		t.Setenv("PGDATABASE", "app"+typo)
+		_, err := connect("postgres://127.0.0.1:1", nil)
+		var invalid *driver.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != "database" {
+			t.Errorf("PGDATABASE with %q: %v", typo, err)
+		}
+		for _, table := range [][2]string{{"", "locks" + typo}, {"s" + typo, "locks"}} {
+			if _, err := newConfig([]Option{WithTable(table[0], table[1])}); !errors.Is(err, driver.ErrInvalid) {
+				t.Errorf("table %q: %v", table, err)
+			}
+		}
+	}
+}
+
 // What is printed of a Locker's errors and log has no password, also not that of the second URL.
 func TestNoPasswordIsLogged(t *testing.T) {
 	t.Parallel()
