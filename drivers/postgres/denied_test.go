@@ -219,7 +219,8 @@ func TestHistoryOfImpossibleTimes(t *testing.T) {
 	at := postgrestest.URL(t)
 	l, c := open(t, at), client(t, at)
 	for _, set := range []string{
-		"expires = '-infinity'", "expires = '0044-03-15 BC'", "expires = now(), acquired_at = '-infinity'", "expires = now(), acquired_at = '20000-01-01'",
+		"expires = '-infinity'", "expires = '0044-03-15 BC'", "expires = now(), acquired_at = '-infinity'",
+		"expires = now(), acquired_at = '20000-01-01'",
 	} {
 		acquire(t, l, request(set, "a"))
 		run(t, c, `UPDATE holdfast_locks SET `+set+` WHERE name = $1`, set)
