@@ -56,8 +56,8 @@ func TestCronOncePerPeriod(t *testing.T) {
 				startCron(t, "* * * * * *", job)
 			}
 			eventually(t, "four runs", func() bool { return report.count() >= 4 })
-			if shortest := report.shortest(); shortest < 250*time.Millisecond || report.overlap {
-				t.Errorf("two runs began %v apart; overlap: %t", shortest, report.overlap)
+			if shortest := report.shortest(); shortest < 250*time.Millisecond || report.overlapped() {
+				t.Errorf("two runs began %v apart; overlap: %t", shortest, report.overlapped())
 			}
 		})
 	}

@@ -47,6 +47,13 @@ func (r *runs) count() int {
 	return len(r.began)
 }
 
+// overlapped reports whether two have run at a time.
+func (r *runs) overlapped() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.overlap
+}
+
 // shortest returns the shortest time between the beginnings of two runs.
 func (r *runs) shortest() time.Duration {
 	r.mu.Lock()
@@ -113,7 +120,7 @@ func TestGocronShortJobs(t *testing.T) {
 			if shortest := job.shortest(); (shortest >= period/2) != test.once {
 				t.Errorf("two runs began %v apart", shortest)
 			}
-			if job.overlap {
+			if job.overlapped() {
 				t.Error("two instances ran the job at the same time")
 			}
 		})
@@ -178,7 +185,7 @@ func TestGocronLoss(t *testing.T) {
 			t.Errorf("the job's context ended with %v", err)
 		}
 	}
-	if job.overlap {
+	if job.overlapped() {
 		t.Error("two instances ran the job at the same time")
 	}
 }
@@ -229,8 +236,8 @@ func TestGocronElector(t *testing.T) {
 	}
 	before := byInstance[leader].count()
 	eventually(t, "runs of the other instance", func() bool { return byInstance[1-leader].count() >= 5 })
-	if after := byInstance[leader].count(); after != before || all.overlap {
-		t.Errorf("the closed instance ran %d more jobs; overlap: %t", after-before, all.overlap)
+	if after := byInstance[leader].count(); after != before || all.overlapped() {
+		t.Errorf("the closed instance ran %d more jobs; overlap: %t", after-before, all.overlapped())
 	}
 	if err := electors[leader].IsLeader(t.Context()); !errors.Is(err, holdfast.ErrHeld) {
 		t.Errorf("IsLeader after Close: %v", err)

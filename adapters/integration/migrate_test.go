@@ -102,8 +102,8 @@ func TestMigrateOnce(t *testing.T) {
 		})
 	}
 	instances.Wait()
-	if ran.count() != 2 || ran.overlap {
-		t.Errorf("%d migrations ran; two at once: %t", ran.count(), ran.overlap)
+	if ran.count() != 2 || ran.overlapped() {
+		t.Errorf("%d migrations ran; two at once: %t", ran.count(), ran.overlapped())
 	}
 }
 
