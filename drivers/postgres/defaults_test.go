@@ -126,3 +126,40 @@ func TestFormatsOfTheUser(t *testing.T) {
 		}
 	}
 }
+
+// No call leaves a setting or a lock in its session, which a pooler gives to other programs. The table has no lease IDs.
+func TestSessionsAreLeftAsTheyWere(t *testing.T) {
+	t.Parallel()
+	at := postgrestest.URL(t)
+	l := open(t, with(at, "pool_max_conns=1"))
+	const changed = `SELECT concat_ws(' ', (SELECT string_agg(name || '=' || setting, ' ') FROM pg_settings WHERE source = 'session'),
+		(SELECT string_agg(locktype, ' ') FROM pg_locks WHERE pid = pg_backend_pid() AND locktype IN ('advisory', 'tuple')),
+		(SELECT string_agg(c, ' ') FROM pg_listening_channels() AS c))`
+	for name, op := range operations() {
+		op.prepare(t, l, name)
+		if err := op.call(bounded(t), l, name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		var left string
+		if err := l.pool.QueryRow(bounded(t), changed).Scan(&left); err != nil || left != "" {
+			t.Errorf("%s has left %q, %v", name, left, err)
+		}
+	}
+	program := client(t, at)
+	guard, err := NewGuard(l, program, pgx.TxOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := request("guarded", secretID)
+	req.Owner = "somebody"
+	guarded := testHold{lease: acquire(t, l, req), ctx: t.Context()}
+	if err := guard.Do(bounded(t), guarded, func(context.Context, pgx.Tx) error { return nil }); err != nil {
+		t.Error(err)
+	}
+	if left := scan[string](t, program, changed); left != "" {
+		t.Errorf("a guard has left %q", left)
+	}
+	if scan[bool](t, program, `SELECT EXISTS (SELECT FROM holdfast_locks AS l WHERE strpos(l::text, $1) > 0)`, secretID) {
+		t.Error("the row has the lease ID, which is a secret")
+	}
+}
