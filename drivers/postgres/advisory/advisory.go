@@ -96,15 +96,18 @@ func (l *Lock) Acquire(ctx context.Context, claim migrating.Claim) error {
 		return errors.New("cannot connect: " + strings.ReplaceAll(causeOf(err).Error(), "\n", "; "))
 	}
 	var pid uint32
-	var granted bool
+	var granted, standby bool
 	// The limit of the session comes before the lock.
 	err = conn.QueryRow(ctx, `WITH n AS MATERIALIZED (SELECT $1::text AS name, set_config('idle_session_timeout', $2::text, false) AS set)
-		SELECT pg_backend_pid(), pg_try_advisory_lock(`+l.key+`) FROM n WHERE set <> ''`, claim.Name, millis(claim.TTL)).Scan(&pid, &granted)
+		SELECT pg_backend_pid(), pg_is_in_recovery(), pg_try_advisory_lock(`+l.key+`) FROM n WHERE set <> ''`, claim.Name, millis(claim.TTL)).
+		Scan(&pid, &standby, &granted)
 	switch {
 	case err != nil:
 		err = explain(err)
 	case pid != conn.PgConn().PID():
 		err = driver.Denied(errors.New("a pooler is between: advisory locks need a direct connection to the server"))
+	case standby: // Promise 1: its locks exclude nobody on the primary
+		err = driver.Denied(errors.New("the server is a standby: connect to the primary alone, such as by target_session_attrs=primary"))
 	case !granted:
 		err = &driver.HeldError{Record: driver.Record{Name: claim.Name, State: driver.StateHeld}}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/drivers/postgres/advisory"
 	"github.com/holdfast-go/holdfast/migrating"
 	"github.com/holdfast-go/holdfast/test/postgrestest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 func TestMain(m *testing.M) { postgrestest.Main(m) }
@@ -130,6 +131,21 @@ func TestAPoolerIsRefused(t *testing.T) {
 	err := newLock(t, pooler.At(t, server.Database(t)), "42").Acquire(t.Context(), claim("job", proof))
 	if err == nil || !strings.Contains(err.Error(), "pooler") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A standby has advisory locks of its own, which exclude nobody on the primary.
+func TestAStandbyIsRefused(t *testing.T) {
+	serverprocess.Long(t, "starts servers with a standby or a pooler")
+	t.Parallel()
+	server := postgrestest.Start(t, postgrestest.Options{})
+	url := server.Database(t)
+	standby := server.Standby(t, false)
+	old := newProgram(t, url)
+	old.try(`SELECT pg_try_advisory_lock(42)`)
+	err := newLock(t, standby.At(t, url), "42").Acquire(t.Context(), claim("job", proof))
+	if !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), "standby") {
+		t.Errorf("beside the old program on the primary: %v", err)
 	}
 }
 
