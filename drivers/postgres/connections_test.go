@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"database/sql"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -126,6 +127,29 @@ func TestNewDB(t *testing.T) {
 				t.Error(err)
 			}
 			closeLocker(t, l)
+		}
+	}
+}
+
+// A database whose connection string is malformed says so at its first use. What its driver says has the string in it.
+func TestNoPasswordOfAMalformedDatabase(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"pgx", "postgres"} {
+		for _, at := range []string{"postgres://user:s3cr3t/x@127.0.0.1:1/app", "postgres://user:%s3cr3t@127.0.0.1:1/app"} {
+			db, err := sql.Open(name, at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = db.Close() }()
+			fence, err := NewSQLFence(db, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, err := range []error{errOf(NewDB(bounded(t), db)), fence.Raise(bounded(t), "job", 1)} {
+				if wantError(t, err, driver.ErrInvalid, "connection string"); err != nil && strings.Contains(err.Error(), "3cr3t") {
+					t.Errorf("shows the password: %v", err)
+				}
+			}
 		}
 	}
 }

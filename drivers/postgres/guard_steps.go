@@ -135,8 +135,11 @@ func (t pgxTx) queryRow(ctx context.Context, query string, args ...any) scanner 
 
 func sqlTransactions(db *sql.DB, options *sql.TxOptions) transactions[*sql.Tx] {
 	return transactions[*sql.Tx]{
-		begin: func(ctx context.Context) (*sql.Tx, error) { return db.BeginTx(ctx, options) },
-		wrap:  func(tx *sql.Tx) transaction { return sqlTx{tx} },
+		begin: func(ctx context.Context) (*sql.Tx, error) {
+			tx, err := db.BeginTx(ctx, options)
+			return tx, withoutString(err)
+		},
+		wrap: func(tx *sql.Tx) transaction { return sqlTx{tx} },
 	}
 }
 

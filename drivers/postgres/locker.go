@@ -144,6 +144,9 @@ func NewDB(ctx context.Context, db *sql.DB, opts ...Option) (*Locker, error) {
 		return nil, connectError(driver.Invalid("database", "nil", "a *sql.DB"))
 	}
 	conn, err := db.Conn(ctx)
+	if err = withoutString(err); errors.Is(err, driver.ErrInvalid) {
+		return nil, connectError(err)
+	}
 	if err != nil {
 		return nil, connectError(errors.New(textOf(err)))
 	}

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -195,4 +197,14 @@ func malformed(rawURL string) error {
 		}
 	}
 	return malformedURL("user, password or their parameters are malformed (is everything percent-encoded?)")
+}
+
+// withoutString leaves out what a driver of database/sql says about a malformed connection string: that can have the password.
+func withoutString(err error) error {
+	var ofPGX *pgconn.ParseConfigError
+	var parsing *url.Error
+	if errors.As(err, &ofPGX) || errors.As(err, &parsing) && parsing.Op == "parse" {
+		return driver.Invalid("connection string of the database", "(not shown)", "one of its driver's: is everything percent-encoded?")
+	}
+	return err
 }
