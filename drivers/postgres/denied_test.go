@@ -52,8 +52,14 @@ func TestForeignTable(t *testing.T) {
 			at := postgrestest.URL(t)
 			c1 := client(t, at)
 			run(t, c1, c.table)
+			const columns = `SELECT string_agg(attname || ' ' || atttypid, ', ' ORDER BY attnum) FROM pg_attribute
+				WHERE attrelid = 'holdfast_locks'::regclass AND attnum > 0`
+			before := scan[string](t, c1, columns)
 			_, err := Open(bounded(t), at, WithLogger(discard))
 			wantError(t, err, driver.ErrDamaged, c.want, `"holdfast_locks"`)
+			if after := scan[string](t, c1, columns); after != before {
+				t.Errorf("the table was changed from %s to %s", before, after)
+			}
 		})
 	}
 }
@@ -157,6 +163,26 @@ func TestReadOnly(t *testing.T) {
 	wantError(t, err, driver.ErrDenied, "read-only transaction", "primary")
 	both := strings.Replace(at, server.Addr(), standby.Addr()+","+server.Addr(), 1)
 	acquire(t, open(t, both), request("other", secretID))
+}
+
+// A policy that hides the row of a lock that is held makes it nobody else's: the request is refused with the name of the cause.
+func TestRowLevelSecurity(t *testing.T) {
+	t.Parallel()
+	at := postgrestest.URL(t)
+	l, c := open(t, at), client(t, at)
+	held := acquire(t, l, request("job", secretID))
+	run(t, c, `ALTER TABLE holdfast_locks ENABLE ROW LEVEL SECURITY; ALTER TABLE holdfast_locks FORCE ROW LEVEL SECURITY`)
+	for _, policy := range []string{`FOR ALL USING (holder = '') WITH CHECK (true)`, `FOR SELECT USING (holder = '')`, `FOR UPDATE USING (false)`} {
+		run(t, c, `CREATE POLICY hides ON holdfast_locks `+policy)
+		run(t, c, `CREATE POLICY inserts ON holdfast_locks FOR INSERT WITH CHECK (true)`)
+		_, err := l.TryAcquire(bounded(t), request("job", "another"))
+		wantError(t, err, driver.ErrDenied, "row-level security")
+		if _, err := l.Renew(bounded(t), held); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("%s: a renewal without effect: %v", policy, err)
+		}
+		run(t, c, `DROP POLICY hides ON holdfast_locks`)
+		run(t, c, `DROP POLICY inserts ON holdfast_locks`)
+	}
 }
 
 // A row that is damaged, or of another program, is an error that names the column, for that lock alone. Nothing counts as
