@@ -2,13 +2,13 @@
 package processes
 
 import (
-	"bytes"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // patience is how long Await waits. A busy machine needs more than one lease.
@@ -27,17 +27,15 @@ func Build(t *testing.T) (program string) {
 // Process is a running program.
 type Process struct {
 	*exec.Cmd
-	t *testing.T
-
-	mu  sync.Mutex
-	out bytes.Buffer
+	t   *testing.T
+	out locktest.Log
 }
 
 // Start starts a program, which is killed when the test ends.
 func Start(t *testing.T, program string, args ...string) *Process {
 	t.Helper()
 	p := &Process{Cmd: exec.CommandContext(t.Context(), program, args...), t: t}
-	p.Stdout, p.Stderr = p, p
+	p.Stdout, p.Stderr = &p.out, &p.out
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -56,19 +54,8 @@ func (p *Process) Kill() {
 	_ = p.Wait()
 }
 
-// Write appends to the output.
-func (p *Process) Write(text []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.out.Write(text)
-}
-
 // Output returns what the process has printed.
-func (p *Process) Output() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.out.String()
-}
+func (p *Process) Output() string { return p.out.String() }
 
 // Await waits until the process has printed a text n times.
 func (p *Process) Await(text string, n int) {
