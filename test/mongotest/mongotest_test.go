@@ -2,8 +2,6 @@ package mongotest
 
 import (
 	"context"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -27,16 +25,6 @@ func insert(t *testing.T, coll *mongo.Collection) {
 	if _, err := coll.InsertOne(within(t), bson.D{{Key: "a", Value: 1}}); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func TestSharedServers(t *testing.T) {
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() { _ = URI(t) })
-	}
-	wg.Wait()
-	insert(t, Collection(t))
-	insert(t, CollectionOf(t, Connect(t, Standalone(t))))
 }
 
 func TestKillPauseStepDown(t *testing.T) {
@@ -75,16 +63,5 @@ func TestKillPauseStepDown(t *testing.T) {
 	}
 	if after, err := rs.Primary(ctx); err != nil || after == next {
 		t.Errorf("after %d stepped down: primary %d, %v", next, after, err)
-	}
-}
-
-func TestAuth(t *testing.T) {
-	serverprocess.Long(t, "tests what other tests rely on")
-	rs := StartReplicaSet(t, Options{Members: 1, Auth: true})
-	insert(t, CollectionOf(t, Connect(t, rs.URI())))
-	open := strings.Replace(rs.URI(), AdminUser+":"+AdminPassword+"@", "", 1)
-	client := Connect(t, open)
-	if err := client.Database("x").RunCommand(within(t), bson.D{{Key: "dbStats", Value: 1}}).Err(); err == nil {
-		t.Error("a client without a user ran a command")
 	}
 }

@@ -3,9 +3,7 @@ package postgrestest
 import (
 	"context"
 	"errors"
-	"net/url"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -40,19 +38,6 @@ func TestSharedServer(t *testing.T) {
 	t.Run("a test", func(t *testing.T) { dropped = URL(t) })
 	if _, err := TrySQL(t.Context(), dropped, "SELECT 1"); err == nil {
 		t.Error("the database of a test that has ended is still there")
-	}
-}
-
-// The password is checked, and is in no error.
-func TestWrongPassword(t *testing.T) {
-	s := Start(t, Options{})
-	u, err := url.Parse(s.AdminURL(""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.User = url.UserPassword(AdminUser, "wrong-password")
-	if _, err := TrySQL(t.Context(), u.String(), "SELECT 1"); err == nil || strings.Contains(err.Error(), "wrong-password") {
-		t.Errorf("got %v", err)
 	}
 }
 
@@ -114,73 +99,6 @@ func hold(t *testing.T, at string) (pid string) {
 func isZombie(pid string) bool {
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
 	return err != nil || strings.Contains(string(stat), ") Z ")
-}
-
-// A synchronous standby has what was committed when the primary dies.
-func TestSynchronousStandby(t *testing.T) {
-	s := Start(t, Options{})
-	at := s.Database(t)
-	standby := s.Standby(t, true)
-	SQL(t, at, create, insert)
-	if err := s.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := TrySQL(t.Context(), standby.At(t, at), insert); err == nil {
-		t.Error("a standby took a write")
-	}
-	standby.Promote(t)
-	if got := SQL(t, standby.At(t, at), insert, count); got != "2" {
-		t.Errorf("%s of 2 rows are left", got)
-	}
-}
-
-// A commit waits for a synchronous standby that does not answer, and not for an asynchronous one, which can forget it.
-func TestStandbyThatDoesNotAnswer(t *testing.T) {
-	for _, sync := range []bool{true, false} {
-		t.Run(strconv.FormatBool(sync), func(t *testing.T) {
-			s := Start(t, Options{})
-			at := s.Database(t)
-			SQL(t, at, create)
-			standby := s.Standby(t, sync)
-			if err := standby.Pause(); err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			if _, err := TrySQL(ctx, at, insert); (err != nil) != sync {
-				t.Errorf("the insert: %v", err)
-			}
-			if sync {
-				return
-			}
-			if err := s.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			if err := standby.Resume(); err != nil {
-				t.Fatal(err)
-			}
-			standby.Promote(t)
-			SQL(t, standby.At(t, at), insert)
-		})
-	}
-}
-
-func TestPgBouncer(t *testing.T) {
-	s := Start(t, Options{})
-	at := s.Database(t)
-	SQL(t, at, create)
-	for _, mode := range []string{SessionMode, TransactionMode, StatementMode} {
-		t.Run(mode, func(t *testing.T) {
-			through := PgBouncer(t, s, mode).At(t, at)
-			SQL(t, through, insert)
-			if _, err := TrySQL(t.Context(), through, "BEGIN", "COMMIT"); (err != nil) != (mode == StatementMode) {
-				t.Errorf("a transaction: %v", err)
-			}
-		})
-	}
-	if got := SQL(t, at, count); got != "3" {
-		t.Errorf("%s of 3 rows", got)
-	}
 }
 
 func TestProvidedPrograms(t *testing.T) {
