@@ -159,22 +159,6 @@ func TestClientsOfACutOffPrimary(t *testing.T) {
 	}
 }
 
-func TestArbiter(t *testing.T) {
-	t.Parallel()
-	m := env.StartMongo(t, env.MongoOptions{Arbiter: true})
-	insert(t, m.Database(t).Collection("c"))
-	var status struct {
-		Members []struct{ StateStr string }
-	}
-	if err := m.Connect(t).Database("admin").RunCommand(within(t, time.Minute),
-		bson.D{{Key: "replSetGetStatus", Value: 1}}).Decode(&status); err != nil {
-		t.Fatal(err)
-	}
-	if len(status.Members) != 3 || status.Members[2].StateStr != "ARBITER" {
-		t.Errorf("the members are %+v", status.Members)
-	}
-}
-
 // now returns the time by a member's own clock, as $$NOW reads it.
 func now(t *testing.T, m *env.Mongo, member int) time.Time {
 	t.Helper()

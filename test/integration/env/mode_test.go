@@ -36,7 +36,7 @@ func TestRunWithoutBackendFails(t *testing.T) {
 		{"no endpoint", "TestShared", env.ModeVariable + "=endpoints", mongotest.EnvURI},
 		{"no test", "^TestThatIsNotThere$", env.ModeVariable + "=process", "nothing has been tested"},
 		{"unreachable endpoint", "TestShared", mongotest.EnvURI + "=mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=300", mongotest.EnvURI},
-		{"only skipped tests", "TestArbiter", mongotest.EnvURI + "=mongodb://127.0.0.1:1", "nothing has been tested"},
+		{"only skipped tests", "TestMemberClock", mongotest.EnvURI + "=mongodb://127.0.0.1:1", "nothing has been tested"},
 	} {
 		out, code := rerun(t, c.tests, c.variable)
 		if code != 1 || !strings.Contains(out, c.want) || strings.Contains(out, "--- PASS: TestShared") {
@@ -49,13 +49,13 @@ func TestRunWithoutBackendFails(t *testing.T) {
 // skipped with a reason.
 func TestEndpoints(t *testing.T) {
 	uri := env.SharedMongo(t).URI()
-	out, code := rerun(t, "^(TestShared|TestArbiter)$", mongotest.EnvURI+"="+uri)
+	out, code := rerun(t, "^(TestShared|TestMemberClock)$", mongotest.EnvURI+"="+uri)
 	if code != 0 {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
 	for _, want := range []string{
 		"mode endpoints", "--- PASS: TestShared/MongoDB", "--- SKIP: TestShared/Azurite", azuritetest.EnvURL + " is not set",
-		"--- SKIP: TestShared/PostgreSQL", postgrestest.EnvURL + " is not set", "--- SKIP: TestArbiter", "3 tests were skipped",
+		"--- SKIP: TestShared/PostgreSQL", postgrestest.EnvURL + " is not set", "--- SKIP: TestMemberClock", "3 tests were skipped",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in the output:\n%s", want, out)
