@@ -3,7 +3,6 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -15,118 +14,6 @@ import (
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
-
-// Random calls and random faults in real time: holds do not overlap, no goroutine leaks, Shutdown
-// returns, and the race detector finds nothing.
-func TestRandomCallsAndFaults(t *testing.T) {
-	for round := range 3 {
-		store := memory.NewStore()
-		var mu sync.Mutex
-		rng := rand.New(rand.NewPCG(uint64(round), 5))
-		n := func(k int) int { mu.Lock(); defer mu.Unlock(); return rng.IntN(k) }
-		f := locktest.NewFaulty(t, store.Locker(), func(string, int, holdfast.Lease) locktest.Fault {
-			d := time.Duration(n(3000)) * time.Microsecond
-			switch n(10) {
-			case 0:
-				return locktest.Fault{Refuse: locktest.ErrInjected}
-			case 1:
-				return locktest.Fault{Lose: locktest.ErrInjected}
-			case 2:
-				return locktest.Fault{Hang: true}
-			case 3:
-				return locktest.Fault{Late: d}
-			case 4:
-				return locktest.Fault{Delay: d}
-			default:
-				return locktest.Fault{}
-			}
-		})
-		f.Watcher = round%2 == 0
-		check := locktest.NewExclusive(t)
-		c, err := holdfast.New(f, holdfast.WithLogger(slog.New(slog.DiscardHandler)), holdfast.WithTTL(1200*time.Millisecond))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, _ := holdfast.NewLeaderAwareRunner(c, "job", holdfast.WithStallTimeout(20*time.Millisecond), holdfast.WithCoolDown(5*time.Millisecond),
-			holdfast.WithIdleLimit(10*time.Millisecond), holdfast.WithHealthCheck(5*time.Millisecond, func(context.Context) error {
-				if n(20) == 0 {
-					return locktest.ErrInjected
-				}
-				return nil
-			}), holdfast.WithRestart(holdfast.Backoff{Initial: time.Millisecond, Max: 5 * time.Millisecond}))
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		work := func(ctx context.Context) error {
-			tok, ok := holdfast.TokenFromContext(ctx)
-			if !ok {
-				t.Error("no token")
-			}
-			check.EnterAgain(ctx, "job", tok)
-			select {
-			case <-ctx.Done():
-			case <-time.After(time.Duration(n(15)) * time.Millisecond):
-			}
-			if n(3) == 0 {
-				return locktest.ErrInjected
-			}
-			return nil
-		}
-		var wg sync.WaitGroup
-		for range 6 {
-			wg.Go(func() {
-				for {
-					ctx, cancel := context.WithTimeout(ctx, time.Duration(5+n(40))*time.Millisecond)
-					var err error
-					switch n(7) {
-					case 0:
-						err = c.Do(ctx, "job", work)
-					case 1:
-						var h *holdfast.Hold
-						if h, err = c.Lock(ctx, "job"); err == nil {
-							_ = work(h.Context())
-							_ = h.Release(ctx)
-						}
-					case 2:
-						var h *holdfast.Hold
-						if h, err = c.TryLock(ctx, "job"); err == nil {
-							_ = work(h.Context())
-							_ = h.Release(ctx)
-						}
-					case 3:
-						err = r.Run(ctx, work)
-					case 4, 5:
-						_, err = r.RunTaskOnLeader(ctx, work)
-					case 6:
-						_ = r.StepDown(ctx)
-						_ = r.IsLeader()
-					}
-					cancel()
-					if errors.Is(err, holdfast.ErrClosed) {
-						return
-					}
-				}
-			})
-		}
-		time.Sleep(time.Duration(20+n(400)) * time.Millisecond)
-		if n(2) == 0 {
-			_ = r.Close(ctx)
-		}
-		start := time.Now()
-		shutdownCtx, cancelShutdown := context.WithTimeout(context.Background(), time.Minute)
-		if err := c.Shutdown(shutdownCtx); err != nil {
-			t.Errorf("round %d: %v", round, err)
-		}
-		cancelShutdown()
-		if d := time.Since(start); d > 10*time.Second { // what is in doubt is over after a TTL
-			t.Errorf("round %d: Shutdown took %v", round, d)
-		}
-		wg.Wait()
-		cancel()
-		if c.Locker() == nil {
-			t.Fatal()
-		}
-		f.InFlight.Wait(context.Background())
-	}
-}
 
 // Processes with different TTLs use one name while the server's clock steps back, clients' clocks
 // jump ahead as after a suspend, leases are broken, and calls fail. Holds do not overlap, and the
