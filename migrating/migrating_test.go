@@ -38,7 +38,7 @@ func TestConformance(t *testing.T) {
 		"without queues": func(s *memory.Store) driver.Locker { return plain{s.Locker()} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			ahead, clock := &clock{now: time.Now(), rate: 1.02}, &clock{now: time.Now(), rate: 1}
+			ahead, clock := locktest.NewClock(), locktest.NewClock()
 			old, store := memory.NewStore(memory.WithClock(ahead.Now)), memory.NewStore(memory.WithClock(clock.Now))
 			var late, lateOld lockertest.LateReleases
 			lockertest.Run(t, lockertest.Config{
@@ -49,7 +49,7 @@ func TestConformance(t *testing.T) {
 					return l
 				},
 				Advance: func(d time.Duration) {
-					ahead.Advance(d)
+					ahead.Advance(d + d/50) // 2 % faster
 					clock.Advance(d)
 				},
 				Forget: func(_ context.Context, name string) error {
@@ -69,24 +69,6 @@ type plain struct{ driver.Locker }
 func (p plain) Capabilities() driver.Capabilities {
 	from := p.Locker.Capabilities()
 	return driver.Capabilities{Lister: from.Lister, DataStore: from.DataStore}
-}
-
-type clock struct {
-	mu   sync.Mutex
-	now  time.Time
-	rate float64
-}
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) Advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(time.Duration(float64(d) * c.rate))
 }
 
 // recorder is an old lock that records its calls, and whose answers a test can choose.

@@ -1,7 +1,6 @@
 package cas_test
 
 import (
-	"sync"
 	"testing"
 	"time"
 
@@ -9,29 +8,10 @@ import (
 	"github.com/holdfast-go/holdfast/driver/cas"
 	"github.com/holdfast-go/holdfast/driver/lockrecord"
 	"github.com/holdfast-go/holdfast/lockertest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 func keyOf(name string) string { return lockrecord.Key(name) }
-
-// fakeClock is a clock that a test sets.
-type fakeClock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func newClock() *fakeClock { return &fakeClock{now: time.Now()} }
-
-func (c *fakeClock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *fakeClock) Advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
 
 func conformance(store *memStore, config cas.Config) lockertest.Config {
 	config.CallLimit = 3 * time.Second
@@ -48,7 +28,7 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	t.Run("by the server", func(t *testing.T) {
 		t.Parallel()
-		store, clock := newStore(), newClock()
+		store, clock := newStore(), locktest.NewClock()
 		store.now = clock.Now
 		cfg := conformance(store, cas.Config{Info: driver.Info{Modes: driver.Modes{Shared: true}, Expiry: driver.ByServer,
 			History: driver.DefaultHistory}, Watch: store.watch})
@@ -57,7 +37,7 @@ func TestConformance(t *testing.T) {
 	})
 	t.Run("by observation", func(t *testing.T) {
 		t.Parallel()
-		store, clock := newStore(), newClock()
+		store, clock := newStore(), locktest.NewClock()
 		store.now = nil
 		cfg := conformance(store, cas.Config{Info: driver.Info{History: driver.DefaultHistory}, Watch: store.watch})
 		cfg.Advance = clock.Advance

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
 	"github.com/holdfast-go/holdfast/lockertest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // etagServer is an object store. Its ETags are hashes of the values.
@@ -67,7 +68,7 @@ func (s *etagServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // The example is a driver like any other.
 func TestExample(t *testing.T) {
 	t.Parallel()
-	clock := newClock()
+	clock := locktest.NewClock()
 	store := newETagServer(clock.Now)
 	server := httptest.NewServer(store)
 	t.Cleanup(server.Close)

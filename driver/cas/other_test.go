@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // sharedStore is a store of whose values another program sets the holder, beside the data. As a driver does it, a write
@@ -18,7 +19,7 @@ type sharedStore struct {
 	other map[string]cas.Other
 }
 
-func newSharedStore(clock *fakeClock) *sharedStore {
+func newSharedStore(clock *locktest.Clock) *sharedStore {
 	s := &sharedStore{newStore(), map[string]cas.Other{}}
 	s.now = clock.Now
 	s.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
@@ -57,8 +58,8 @@ func other(mark string, at time.Time) cas.Other {
 	return cas.Other{Mark: mark, Owner: "their " + mark, TTL: 10 * time.Second, AcquiredAt: at, RenewedAt: at}
 }
 
-func openShared(t *testing.T) (*sharedStore, *fakeClock, *cas.Locker) {
-	clock := newClock()
+func openShared(t *testing.T) (*sharedStore, *locktest.Clock, *cas.Locker) {
+	clock := locktest.NewClock()
 	store := newSharedStore(clock)
 	config := cas.Config{Info: driver.Info{Expiry: driver.ByServer, History: 8}, ClockStep: time.Second, ProbeRounds: -1, Watch: store.watch}
 	return store, clock, open(t, store, config)
@@ -192,7 +193,7 @@ func TestOtherHolderIsFreedNotBroken(t *testing.T) {
 // A lease whose age the store does not know is taken over by observation: by Replace, after its revision stayed the same.
 func TestUnsureAge(t *testing.T) {
 	t.Parallel()
-	clock := newClock()
+	clock := locktest.NewClock()
 	store := newStore()
 	store.now = clock.Now
 	unsure := unsureStore{store}
@@ -230,7 +231,7 @@ func TestUnsureAge(t *testing.T) {
 // A lock is not withheld forever from callers that come too seldom to observe its holder, unless nothing says when that renewed.
 func TestUnsureAgeEnds(t *testing.T) {
 	t.Parallel()
-	clock := newClock()
+	clock := locktest.NewClock()
 	store := newSharedStore(clock)
 	config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ProbeRounds: -1}
 	l := open(t, unsureStore{store.memStore}, config)
@@ -256,7 +257,7 @@ func TestUnsureAgeEnds(t *testing.T) {
 // Promise 3: a value that was deleted and made again within a step of the clock has a greater token.
 func TestOrderOfValues(t *testing.T) {
 	t.Parallel()
-	clock := newClock()
+	clock := locktest.NewClock()
 	store := newSharedStore(clock)
 	config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ProbeRounds: -1}
 	last := uint64(0)
