@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -199,4 +200,28 @@ func TestGuardianOfCommandOfAnotherUser(t *testing.T) {
 	}
 	u.Await(t, "OVERRUN")
 	u.end(t, codeLost)
+}
+
+// When its lock is freed by an operator, the next holder works beside it: nothing can stop it. Holdfast says that, and claims no kill.
+func TestNextHolderBesideCommandOfAnotherUser(t *testing.T) {
+	u := startOrdinaryUser(t, "15s", false)
+	u.says(t, "cannot signal process")
+	token := regexp.MustCompile(`acquired "job".*, token (\d+)`).FindStringSubmatch(u.messages())
+	if token == nil {
+		t.Fatalf("no token:\n%s", u.messages())
+	}
+	for _, args := range [][]string{{"break", "job", "--now", "--yes", "--token", token[1]}, {"run", "--try", "job", "--", "true"}} {
+		next := exec.Command(u.cmd.Path, append([]string{"--backend", "file:" + filepath.Join(u.dir, "locks")}, args...)...)
+		next.Dir, next.Env, next.SysProcAttr = u.cmd.Dir, u.cmd.Env, u.cmd.SysProcAttr
+		if out, err := next.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", args[0], err, out)
+		}
+	}
+	u.runsOn(t)
+	u.says(t, "cannot be stopped: another may hold the lock while it runs")
+	u.runsOn(t)
+	u.end(t, codeLost)
+	if strings.Contains(u.messages(), "killing") {
+		t.Errorf("a kill is claimed:\n%s", u.messages())
+	}
 }
