@@ -35,18 +35,24 @@ func TestConnectionsThatTheServerHasLoggedOut(t *testing.T) {
 	}
 	makeUser()
 	uri := strings.Replace(rs.URI(), mongotest.AdminUser+":"+mongotest.AdminPassword+"@", "app:pw-app@", 1)
-	opened, err := Open(bounded(t), urlOf(uri, coll, "authSource=admin"), WithLogger(discard))
-	if err != nil {
-		t.Fatal(err)
+	open := func() *Locker {
+		t.Helper()
+		l, err := Open(bounded(t), urlOf(uri, coll, "authSource=admin"), WithLogger(discard))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { closeLocker(t, l) })
+		return l
 	}
-	t.Cleanup(func() { closeLocker(t, opened) })
+	opened := open()
 	client := mongotest.Connect(t, uri+"&authSource=admin")
 	given := newTestLocker(t, client.Database(coll.Database().Name()).Collection(coll.Name()))
 	mine, theirs := acquire(t, opened, longRequest("opened", "a")), acquire(t, given, longRequest("given", "b"))
+	got := lockSoon(t, newClient(t, open()), "given") // one that waits meanwhile
 
 	dropUser()
 	makeUser()
-	_, err = given.Renew(bounded(t), theirs)
+	_, err := given.Renew(bounded(t), theirs)
 	if !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), "needs a new client") || strings.Contains(err.Error(), "grant") {
 		t.Errorf("the program's client: %v", err)
 	}
@@ -55,6 +61,12 @@ func TestConnectionsThatTheServerHasLoggedOut(t *testing.T) {
 		t.Errorf("the client of the URL: %v", err)
 	}
 	wantLogin(t, opened, mine)
+	if err := newTestLocker(t, coll).Release(bounded(t), theirs); err != nil {
+		t.Fatal(err)
+	}
+	if err := awaitHold(t, got, "after the logout").Release(bounded(t)); err != nil {
+		t.Fatal(err)
+	}
 
 	// A user who is gone is a lasting failure with advice; once the user is there again, so is the Locker.
 	dropUser()
