@@ -100,8 +100,9 @@ func parseURL(rawURL string) (*target, error) {
 	if !strings.Contains(rawURL, "@") && !validPorts(base) { // a later error would quote the options, which may contain a part of a password
 		return nil, malformedURL(badPortReason)
 	}
-	if strings.Count(base, "@") > 1 { // the Go driver would take a part of the password for a host, and look it up
-		return nil, malformedURL("user and password must be percent-encoded (%40 for @, %2F for /)")
+	// Otherwise the Go driver would take a part of the password for a host, and look it up, or for an option.
+	if strings.Count(base, "@") > 1 || strings.Contains(query, "@") {
+		return nil, malformedURL("user, password and options must be percent-encoded (%40 for @, %2F for /, %3F for ?)")
 	}
 	rest, err := t.parseParams(query)
 	if err != nil {
@@ -165,11 +166,7 @@ func (t *target) parseParams(query string) (rest string, err error) {
 		}
 		d, err := time.ParseDuration(value)
 		if err != nil {
-			shown := fmt.Sprintf("%.40q", value)
-			if strings.Contains(value, "@") {
-				shown = "with an @" // the end of a password that contains an unescaped question mark
-			}
-			return "", driver.Invalid("URL parameter "+key, shown, "a duration such as 10s or 24h")
+			return "", driver.Invalid("URL parameter "+key, fmt.Sprintf("%.40q", value), "a duration such as 10s or 24h")
 		}
 		if key == paramRetention {
 			t.options = append(t.options, WithRetention(d))

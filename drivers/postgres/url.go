@@ -80,8 +80,9 @@ func takeParams(rawURL string) (rest string, own []Option, err error) {
 	if !hasScheme(base) {
 		return "", nil, malformedURL("// is missing")
 	}
-	if strings.Count(base, "@") > 1 { // pgx would take a part of the password for a host, and look it up
-		return "", nil, malformedURL("user and password must be percent-encoded (%40 for @, %2F for /, %3F for ?)")
+	// Otherwise pgx would take a part of the password for a host, and look it up, or for a parameter.
+	if strings.Count(base, "@") > 1 || strings.Contains(query, "@") {
+		return "", nil, malformedURL("user, password and parameters must be percent-encoded (%40 for @, %2F for /, %3F for ?)")
 	}
 	if err := checkPorts(base); err != nil {
 		return "", nil, err
@@ -156,11 +157,7 @@ func parameter(key, value string) (Option, error) {
 	}
 	d, err := time.ParseDuration(value)
 	if err != nil {
-		shown := fmt.Sprintf("%.40q", value)
-		if strings.Contains(value, "@") {
-			shown = "with an @" // the end of a password that contains an unescaped question mark
-		}
-		return nil, driver.Invalid("URL parameter "+key, shown, "a duration such as 10s")
+		return nil, driver.Invalid("URL parameter "+key, fmt.Sprintf("%.40q", value), "a duration such as 10s")
 	}
 	return WithCommandTimeout(d), nil
 }
