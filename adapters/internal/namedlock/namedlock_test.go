@@ -208,6 +208,37 @@ func TestSecondUnlock(t *testing.T) {
 	})
 }
 
+// The same if the next hold waited already, so that both share what the Set knows of the name.
+func TestSecondUnlockAfterAWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, ctx := memory.NewStore(), t.Context()
+		set := newSet(t, locktest.NewClient(t, store.Locker()), 0)
+		first, err := set.Lock(ctx, "job")
+		if err != nil {
+			t.Fatal(err)
+		}
+		granted := make(chan *namedlock.Held)
+		go func() {
+			second, err := set.Lock(ctx, "job")
+			if err != nil {
+				t.Error(err)
+			}
+			granted <- second
+		}()
+		synctest.Wait()
+		if err := first.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+		second := <-granted
+		if err := first.Unlock(ctx); !errors.Is(err, driver.ErrInvalid) || isFree(t, store, "job") {
+			t.Errorf("second Unlock of the first hold: %v; free: %t", err, isFree(t, store, "job"))
+		}
+		if err := second.Unlock(ctx); err != nil || !isFree(t, store, "job") {
+			t.Errorf("Unlock of the second hold: %v; free: %t", err, isFree(t, store, "job"))
+		}
+	})
+}
+
 func TestWaitingEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
