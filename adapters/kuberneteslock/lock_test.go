@@ -324,6 +324,34 @@ func TestReleaseInDoubt(t *testing.T) {
 	})
 }
 
+// A Locker over two locks may have sent a release with the ID itself. Then the next request has another ID. Otherwise,
+// after an unknown outcome, it has the same.
+func TestIDThatTheLockerReleased(t *testing.T) {
+	noAnswer := errors.New("no answer")
+	for what, c := range map[string]struct {
+		err error
+		ids int
+	}{
+		"unknown outcome":  {noAnswer, 1},
+		"and it released":  {driver.WithIDReleased(noAnswer), 2},
+		"known, it failed": {driver.Denied(errors.New("read-only")), 2},
+	} {
+		locker := &faulty{Locker: memory.NewStore().Locker(), acquired: c.err}
+		a := newLock(t, locker, "a")
+		if _, _, err := a.Get(t.Context()); !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := a.Create(t.Context(), record("a")); !errors.Is(err, c.err) {
+				t.Errorf("%s: Create: %v", what, err)
+			}
+		}
+		if len(locker.ids) != c.ids {
+			t.Errorf("%s: %d IDs for two requests, want %d", what, len(locker.ids), c.ids)
+		}
+	}
+}
+
 // A candidate that could not store its record has sent a release, so it asks with another ID.
 func TestReleaseOfFailedClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
