@@ -25,7 +25,7 @@ type Set struct {
 
 // name is a name that is taken or waited for.
 type name struct {
-	turn  chan struct{} // capacity 1: full while a caller has the name
+	taken chan struct{} // capacity 1: full while a caller has the name
 	users int           // that have the name or wait for it; guarded by Set.mu
 	held  *Held         // nil unless it is locked; guarded by Set.mu
 }
@@ -108,7 +108,7 @@ func (s *Set) lock(ctx context.Context, n string, do do, wait bool) (*Held, erro
 			stay(hold, s.minHold-time.Since(h.since))
 			return nil
 		}, s.opts...)
-		<-entry.turn
+		<-entry.taken
 		s.leave(n, entry)
 	}()
 	select {
@@ -212,7 +212,7 @@ func (s *Set) join(n string) *name {
 	defer s.mu.Unlock()
 	entry := s.names[n]
 	if entry == nil {
-		entry = &name{turn: make(chan struct{}, 1)}
+		entry = &name{taken: make(chan struct{}, 1)}
 		s.names[n] = entry
 	}
 	entry.users++
@@ -227,10 +227,10 @@ func (s *Set) leave(n string, entry *name) {
 	}
 }
 
-// take waits for the caller's turn, or not.
+// take waits until the caller has the name, or reports at once that another has it.
 func (entry *name) take(ctx context.Context, n string, wait bool) error {
 	select {
-	case entry.turn <- struct{}{}:
+	case entry.taken <- struct{}{}:
 		return nil
 	default:
 	}
@@ -238,7 +238,7 @@ func (entry *name) take(ctx context.Context, n string, wait bool) error {
 		return driver.Errorf("holdfast: lock %q: this process has it: %w", n, holdfast.ErrHeld)
 	}
 	select {
-	case entry.turn <- struct{}{}:
+	case entry.taken <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return driver.Errorf("holdfast: lock %q: waiting ended: %w; this process has it: %w", n, ctx.Err(), holdfast.ErrHeld)

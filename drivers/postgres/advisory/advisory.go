@@ -42,10 +42,10 @@ type Lock struct {
 
 var _ migrating.Old = (*Lock)(nil)
 
-// session is the connection of one lock that is held. turn has one element while a call uses it.
+// session is the connection of one lock that is held. busy has one element while a call uses it.
 type session struct {
 	conn *pgx.Conn
-	turn chan struct{}
+	busy chan struct{}
 }
 
 // New returns the locks that other programs take with the key: an SQL expression of name, such as "42", "hashtext(name)" or
@@ -117,7 +117,7 @@ func (l *Lock) Acquire(ctx context.Context, claim migrating.Claim) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.held[claim.Proof] = &session{conn: conn, turn: make(chan struct{}, 1)}
+	l.held[claim.Proof] = &session{conn: conn, busy: make(chan struct{}, 1)}
 	return nil
 }
 
@@ -128,8 +128,8 @@ func (l *Lock) Renew(ctx context.Context, claim migrating.Claim) error {
 		return fmt.Errorf("%w: there is no session with it", driver.ErrLost)
 	}
 	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
+	case s.busy <- struct{}{}:
+		defer func() { <-s.busy }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -155,7 +155,7 @@ func (l *Lock) Release(ctx context.Context, claim migrating.Claim) error {
 		return nil
 	}
 	select {
-	case s.turn <- struct{}{}:
+	case s.busy <- struct{}{}:
 	case <-ctx.Done(): // a renewal hangs: without its connection it ends, and so does the session
 		_ = s.conn.PgConn().Conn().Close()
 		return ctx.Err()
