@@ -21,11 +21,12 @@ import (
 type unrecordedLocker struct {
 	holdfast.Locker
 	endless bool
+	token   uint64 // of the holder, 0 if it is unknown
 	broken  []driver.BreakTarget
 }
 
 func (l *unrecordedLocker) Inspect(context.Context, string) (driver.Record, error) {
-	return driver.Record{State: driver.StateHeld, Endless: l.endless}, nil
+	return driver.Record{State: driver.StateHeld, Endless: l.endless, Token: l.token}, nil
 }
 
 func (l *unrecordedLocker) Capabilities() driver.Capabilities {
@@ -73,6 +74,26 @@ func TestBreakNeedsAToken(t *testing.T) {
 			}
 			if b.Token == nil && !strings.Contains(err.Error(), "--unknown") {
 				t.Errorf("the error does not say how to break it: %v", err)
+			}
+		}
+	}
+}
+
+// The holder that was shown is broken, and no later one: the backend is asked for its token. With --token another holder
+// is left alone.
+func TestBreakNamesTheHolderThatWasShown(t *testing.T) {
+	six, seven := uint64(6), uint64(7)
+	for _, now := range []bool{false, true} {
+		for _, token := range []*uint64{nil, &seven, &six} {
+			l := &unrecordedLocker{Locker: memory.New(), token: seven}
+			err := runBreak(t, l, &breakCmd{Name: "job", Yes: true, Now: now, Token: token}, io.Discard)
+			var exit *exitError
+			if token == &six {
+				if !errors.As(err, &exit) || exit.code != codeHeld || len(l.broken) > 0 {
+					t.Errorf("of another holder: error %v; broken: %v", err, l.broken)
+				}
+			} else if err != nil || !slices.Equal(l.broken, []driver.BreakTarget{driver.BreakToken(seven)}) {
+				t.Errorf("error %v; broken: %v", err, l.broken)
 			}
 		}
 	}
