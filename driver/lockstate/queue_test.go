@@ -70,6 +70,18 @@ func TestFullQueue(t *testing.T) {
 	}
 }
 
+// To a request that waited for another's release the lock becomes free in the future. It is refused like any other newcomer.
+// A clock that stands long before that moment reserves nothing.
+func TestNewcomerThatWaitedForTheReleasePassesNobody(t *testing.T) {
+	for early, granted := range map[time.Duration]bool{driver.MaxTurn / 2: false, driver.MaxTurn: false, driver.MaxTurn + 1: true} {
+		k := lockstate.Lock{Token: 1, Expires: time.Minute, Queue: []lockstate.Waiter{{ID: "first", Until: time.Hour}}}
+		now := lockstate.Moment{Elapsed: time.Minute - early, Wall: start}
+		if got := k.AcquireInTurn(request("newcomer", time.Minute), "newcomer", "", "newcomer", now); got != granted {
+			t.Errorf("%v before it became free: granted %v, want %v", early, got, granted)
+		}
+	}
+}
+
 // A grant removes the caller and the two that were woken before it. Those behind them were not woken, and
 // stay. If the lock was not free, nobody was woken.
 func TestGrantKeepsWaitersThatNobodyWoke(t *testing.T) {
