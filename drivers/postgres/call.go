@@ -31,7 +31,6 @@ const (
 	codeNoTable            = "42P01"
 	codeDiskFull           = "53100"
 	codeLockTimeout        = "55P03"
-	codeCancelled          = "57014"
 )
 
 const notForLocks = "the table is not one for locks, or of an older version: see the driver's schema.sql"

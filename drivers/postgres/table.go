@@ -223,9 +223,3 @@ func (t tableName) quoted() string {
 	}
 	return pgx.Identifier{t.schema, t.name}.Sanitize()
 }
-
-// schemaFile is the content of schema.sql.
-func schemaFile() string {
-	return "-- The table of Holdfast's locks. Programs that may not create tables need SELECT, INSERT and UPDATE on it.\n" +
-		createTable(DefaultTable) + ";\n"
-}
