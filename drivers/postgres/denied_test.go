@@ -285,6 +285,14 @@ func TestLongNames(t *testing.T) {
 	if found != len(names) {
 		t.Errorf("%d names are listed, want %d", found, len(names))
 	}
+	for _, name := range names { // a notification has room for each
+		woken := wakeupsOf(t, l, name, "w")
+		wantHeld(t, l, waiting(name, "another", "w"))
+		if err := l.Release(bounded(t), leaseOf(name, secretID)); err != nil {
+			t.Fatal(err)
+		}
+		wantWakeup(t, woken, driver.MayBeFree)
+	}
 	for _, name := range []string{"", strings.Repeat("x", 1025), "\xff"} {
 		_, err := l.TryAcquire(bounded(t), request(name, secretID))
 		wantError(t, err, driver.ErrInvalid, "Name")
