@@ -205,10 +205,10 @@ func TestGuardianOfCommandOfAnotherUser(t *testing.T) {
 // When its lock is freed by an operator, the next holder works beside it: nothing can stop it. Holdfast says that, and claims no kill.
 func TestNextHolderBesideCommandOfAnotherUser(t *testing.T) {
 	u := startOrdinaryUser(t, "15s", false)
-	u.says(t, "cannot signal process")
-	token := regexp.MustCompile(`acquired "job".*, token (\d+)`).FindStringSubmatch(u.messages())
+	u.Await(t, "cannot signal process")
+	token := regexp.MustCompile(`acquired "job".*, token (\d+)`).FindStringSubmatch(u.String())
 	if token == nil {
-		t.Fatalf("no token:\n%s", u.messages())
+		t.Fatalf("no token:\n%s", u)
 	}
 	for _, args := range [][]string{{"break", "job", "--now", "--yes", "--token", token[1]}, {"run", "--try", "job", "--", "true"}} {
 		next := exec.Command(u.cmd.Path, append([]string{"--backend", "file:" + filepath.Join(u.dir, "locks")}, args...)...)
@@ -218,10 +218,10 @@ func TestNextHolderBesideCommandOfAnotherUser(t *testing.T) {
 		}
 	}
 	u.runsOn(t)
-	u.says(t, "cannot be stopped: another may hold the lock while it runs")
+	u.Await(t, "cannot be stopped: another may hold the lock while it runs")
 	u.runsOn(t)
 	u.end(t, codeLost)
-	if strings.Contains(u.messages(), "killing") {
-		t.Errorf("a kill is claimed:\n%s", u.messages())
+	if strings.Contains(u.String(), "killing") {
+		t.Errorf("a kill is claimed:\n%s", u)
 	}
 }

@@ -172,7 +172,9 @@ func TestRowLevelSecurity(t *testing.T) {
 	l, c := open(t, at), client(t, at)
 	held := acquire(t, l, request("job", secretID))
 	run(t, c, `ALTER TABLE holdfast_locks ENABLE ROW LEVEL SECURITY; ALTER TABLE holdfast_locks FORCE ROW LEVEL SECURITY`)
-	for _, policy := range []string{`FOR ALL USING (holder = '') WITH CHECK (true)`, `FOR SELECT USING (holder = '')`, `FOR UPDATE USING (false)`} {
+	for _, policy := range []string{
+		`FOR ALL USING (holder = '') WITH CHECK (true)`, `FOR SELECT USING (holder = '')`, `FOR UPDATE USING (false)`,
+	} {
 		run(t, c, `CREATE POLICY hides ON holdfast_locks `+policy)
 		run(t, c, `CREATE POLICY inserts ON holdfast_locks FOR INSERT WITH CHECK (true)`)
 		_, err := l.TryAcquire(bounded(t), request("job", "another"))
