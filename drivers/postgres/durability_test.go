@@ -71,6 +71,20 @@ func TestCancelledWaitForStandby(t *testing.T) {
 		{"release", func(ctx context.Context) error {
 			return l.Release(ctx, driver.Lease{Name: "job", ID: driver.NewLeaseID("second")})
 		}},
+		{"release again", func(ctx context.Context) error {
+			return l.Release(ctx, driver.Lease{Name: "job", ID: driver.NewLeaseID("second")})
+		}},
+		{"release again, in a batch", func(ctx context.Context) error {
+			return l.ReleaseBatch(ctx, []driver.Lease{{Name: "job", ID: driver.NewLeaseID("second")}})[0]
+		}},
+		{"acquire once more", func(ctx context.Context) error {
+			_, err := l.TryAcquire(ctx, request("job", "broken"))
+			return err
+		}},
+		{"break", func(ctx context.Context) error { return l.Break(ctx, "job", driver.BreakAnybody()) }},
+		{"break again", func(ctx context.Context) error { return l.Break(ctx, "job", driver.BreakAnybody()) }},
+		{"break now", func(ctx context.Context) error { return l.BreakNow(ctx, "job", driver.BreakAnybody()) }},
+		{"break now, again", func(ctx context.Context) error { return l.BreakNow(ctx, "job", driver.BreakAnybody()) }},
 	} {
 		result := make(chan error, 1)
 		go func() { result <- c.call(bounded(t)) }()

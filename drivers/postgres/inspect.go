@@ -146,17 +146,21 @@ func (l *Locker) breakLock(ctx context.Context, name string, target driver.Break
 	apply func(*lockstate.Lock, lockstate.Moment) bool) error {
 	return l.do(ctx, "break", name, driver.ValidateBreak(name, target, limits), func(ctx context.Context, c *pgx.Conn) error {
 		var calls wakeups
+		written := false
 		err := l.change(ctx, c, name, func(k *lockstate.Lock, now lockstate.Moment) (bool, error) {
 			calls = wakeups{}
 			if affects, err := k.Record(name, now).CheckTarget(target); !affects || err != nil {
 				return false, err
 			}
-			changed := apply(k, now)
-			if changed && k.Holder == "" {
+			written = apply(k, now)
+			if written && k.Holder == "" {
 				calls.add(name, k, now)
 			}
-			return changed, nil
+			return written, nil
 		})
+		if err == nil && !written { // the wait of an earlier break for a standby may have been cancelled
+			_, err = c.Exec(ctx, confirmSQL)
+		}
 		if err == nil {
 			l.wake(ctx, c, calls)
 		}

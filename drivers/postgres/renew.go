@@ -79,7 +79,8 @@ func (l *Locker) ReleaseBatch(ctx context.Context, leases []driver.Lease) []erro
 }
 
 // released wakes the waiters of locks that were released. rows are the locks that a statement has released. If it did not
-// find a lease, the answer of an earlier release may have been lost, and with it the waiters to wake.
+// find a lease, the answer of an earlier release may have been lost, and with it the waiters to wake, or its wait for a standby was
+// cancelled. Promise 10: such a release is certain before this one reports success.
 func (l *Locker) released(ctx context.Context, c *pgx.Conn, rows pgx.Rows, names []string) error {
 	var calls wakeups
 	found := map[string]bool{}
@@ -87,6 +88,9 @@ func (l *Locker) released(ctx context.Context, c *pgx.Conn, rows pgx.Rows, names
 		return err
 	}
 	if missing := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return found[name] }); len(missing) > 0 {
+		if _, err := c.Exec(ctx, confirmSQL); err != nil {
+			return err
+		}
 		rows, _ := c.Query(ctx, l.sql.waitingOn, missing)
 		_ = calls.collect(rows, func(string) {}) // the leases hold nothing; waiters poll, too
 	}

@@ -52,6 +52,10 @@ func safely(lockTimeout string) string {
 		set_config('lock_timeout', '` + lockTimeout + `', true)) <> '')`
 }
 
+// confirmSQL writes something that nobody reads. As every commit it waits for synchronous standbys, which then have all earlier
+// commits of the server, too. Everybody may call the function, and it locks no row.
+var confirmSQL = `SELECT pg_logical_emit_message(true, 'holdfast', '') WHERE ` + safely(writeWait)
+
 // How long a statement waits for a row that is locked. A grant waits for the transactions that guard their writes by
 // the lease before it, so it does not keep a connection for long.
 const (
