@@ -57,7 +57,7 @@ func ratio(a time.Duration, others ...time.Duration) float64 {
 // a release until the waiter holds the lock with the time of an acquire and a release without
 // waiters, measured alternately.
 func BenchmarkHandOver(b *testing.B) {
-	backend := newBackend(b, "handover")
+	backend := newBackend(b, "handoff")
 	clients := [2]*holdfast.Client{newClient(b, backend), newClient(b, backend)}
 	for b.Loop() {
 		var calls bench.Calls
