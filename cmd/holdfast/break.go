@@ -73,6 +73,9 @@ func (b *breakCmd) breakLock(ctx context.Context, a *app, client *holdfast.Clien
 	}
 	switch {
 	case record.State == driver.StateFree:
+		if err := repeatBreak(ctx, breaker, record); err != nil {
+			return err
+		}
 		a.log.infof("%q is free on %s: there is nothing to break", b.Name, displayBackend(a.backend))
 		return nil
 	case b.Token != nil && record.Token != *b.Token, b.Unknown && record.Token != 0:
@@ -82,6 +85,9 @@ func (b *breakCmd) breakLock(ctx context.Context, a *app, client *holdfast.Clien
 			"moment ago, or another program took the lease; try again, and if the token stays unknown, add --unknown",
 			b.Name, displayBackend(a.backend))}
 	case record.Broken && !b.Now:
+		if err := repeatBreak(ctx, breaker, record); err != nil {
+			return err
+		}
 		a.log.infof("%q is broken already: it becomes free in %s at the latest", b.Name, leftText(record))
 		return nil
 	}
@@ -122,6 +128,21 @@ func (b *breakCmd) breakLock(ctx context.Context, a *app, client *holdfast.Clien
 	}
 	a.log.infof("%s", broke(record, b.Now))
 	return nil
+}
+
+// repeatBreak asks the backend for a break that is in the record already. The outcome of an earlier one may be unknown, such as
+// when its wait for a standby was cancelled: then it becomes certain. It affects no later holder.
+func repeatBreak(ctx context.Context, breaker driver.Breaker, record holdfast.Record) error {
+	if record.Token == 0 { // nobody had it, or nobody knows whom to name
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	err := breaker.Break(ctx, record.Name, driver.BreakToken(record.Token))
+	if errors.Is(err, holdfast.ErrHeld) { // another has it meanwhile
+		return nil
+	}
+	return err
 }
 
 // oneHolder is the record as that of the holder to break alone. Of several, --token must name one.

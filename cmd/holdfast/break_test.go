@@ -22,11 +22,17 @@ type unrecordedLocker struct {
 	holdfast.Locker
 	endless bool
 	token   uint64 // of the holder, 0 if it is unknown
+	free    bool
+	ends    bool // it is broken already
+	err     error
 	broken  []driver.BreakTarget
 }
 
 func (l *unrecordedLocker) Inspect(context.Context, string) (driver.Record, error) {
-	return driver.Record{State: driver.StateHeld, Endless: l.endless, Token: l.token}, nil
+	if l.free {
+		return driver.Record{State: driver.StateFree, Token: l.token}, nil
+	}
+	return driver.Record{State: driver.StateHeld, Endless: l.endless, Token: l.token, Broken: l.ends}, nil
 }
 
 func (l *unrecordedLocker) Capabilities() driver.Capabilities {
@@ -37,7 +43,7 @@ func (l *unrecordedLocker) Capabilities() driver.Capabilities {
 
 func (l *unrecordedLocker) Break(_ context.Context, _ string, target driver.BreakTarget) error {
 	l.broken = append(l.broken, target)
-	return nil
+	return l.err
 }
 
 func (l *unrecordedLocker) BreakNow(ctx context.Context, name string, target driver.BreakTarget) error {
@@ -96,6 +102,25 @@ func TestBreakNamesTheHolderThatWasShown(t *testing.T) {
 				t.Errorf("error %v; broken: %v", err, l.broken)
 			}
 		}
+	}
+}
+
+// An earlier break may be in the record although its outcome is unknown: the backend is asked again before anybody is told that
+// there is nothing to do. It is asked for the holder that was broken, and a later one is no error.
+func TestBreakIsRepeated(t *testing.T) {
+	unknown := errors.New("no standby has it")
+	for _, l := range []*unrecordedLocker{{free: true}, {ends: true}} {
+		l.Locker, l.token = memory.New(), 7
+		for _, c := range []struct{ answer, want error }{{nil, nil}, {unknown, unknown}, {&driver.HeldError{}, nil}} {
+			l.err, l.broken = c.answer, nil
+			err := runBreak(t, l, &breakCmd{Name: "job", Yes: true}, io.Discard)
+			if !errors.Is(err, c.want) || !slices.Equal(l.broken, []driver.BreakTarget{driver.BreakToken(7)}) {
+				t.Errorf("%+v: error %v; broken: %v", c, err, l.broken)
+			}
+		}
+	}
+	if err := runBreak(t, memory.New(), &breakCmd{Name: "nobody's", Yes: true}, io.Discard); err != nil {
+		t.Error(err)
 	}
 }
 

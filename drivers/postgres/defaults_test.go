@@ -163,3 +163,15 @@ func TestSessionsAreLeftAsTheyWere(t *testing.T) {
 		t.Error("the row has the lease ID, which is a secret")
 	}
 }
+
+// A pooler may keep the encoding that was asked for to itself.
+func TestEncodingThatIsNotPassedOn(t *testing.T) {
+	t.Parallel()
+	f := found{version: minVersion, encoding: "UTF8", client: "LATIN1"}
+	wantError(t, f.refusal(), driver.ErrInvalid, "client_encoding", "LATIN1", "pooler")
+	c := client(t, postgrestest.URL(t))
+	run(t, c, `SET client_encoding = 'LATIN1'`)
+	if f, err := lookUp(bounded(t), c, "holdfast_locks"); f.client != "LATIN1" || err != nil {
+		t.Errorf("the encoding is %q, error %v", f.client, err)
+	}
+}

@@ -29,8 +29,14 @@ func (d *differential) pass() {
 	}
 	if d.rand.IntN(25) == 0 {
 		by = -d.milliseconds(100, 900, 5000)
-		k.Token += uint64(-by.Milliseconds()) // to a clock that has stepped back, the token is ahead, too
 	}
+	// To a clock that has stepped back the token is ahead, too. Mostly it stays where time passes, so that revisions do not change; a
+	// token that is behind shows that the next one comes from the clock.
+	moved := int64(0)
+	if by < 0 || by > 2*tolerance && k.Token > 0 && d.rand.IntN(3) == 0 {
+		moved = by.Milliseconds()
+	}
+	k.Token = uint64(int64(k.Token) - moved)
 	k.Expires -= by
 	k.AcquiredAt, k.RenewedAt = k.AcquiredAt.Add(-by), k.RenewedAt.Add(-by)
 	for i := range k.Queue {
@@ -41,9 +47,7 @@ func (d *differential) pass() {
 		if !k.History[i].Until.IsZero() {
 			k.History[i].Until = k.History[i].Until.Add(-by)
 		}
-		if by < 0 {
-			k.History[i].Token += uint64(-by.Milliseconds())
-		}
+		k.History[i].Token = uint64(int64(k.History[i].Token) - moved)
 	}
 	d.overwrite(row)
 	d.log = append(d.log, fmt.Sprintf("%v pass", by))

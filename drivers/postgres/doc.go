@@ -15,7 +15,7 @@
 // # What it relies on
 //
 //   - Time: only the server's clock judges leases.
-//   - Sessions: nothing. Each call is one statement and a transaction of its own, so every mode of every pooler works,
+//   - Sessions: nothing. Each statement is a transaction of its own, so every mode of every pooler works,
 //     with prepared statements of the protocol and without. A pooler that mixes them up is detected, and the Locker
 //     does without from then on. Session advisory locks, which poolers break, are not used.
 //   - Settings: each write sets for itself what it needs. It is flushed, and waits for synchronous standbys, whatever

@@ -240,8 +240,8 @@ const hostTimeout = 3 * time.Second
 // that does not answer, unless the URL says otherwise.
 func configure(dial *pgx.ConnConfig) {
 	for fixed, value := range map[string]string{
-		"client_encoding": "UTF8", // Promise 1: a name is the same lock for all programs, whatever the encoding of their users is
-		"datestyle":       "ISO",  // the only style that pgx reads
+		"client_encoding": "UTF8",     // Promise 1: a name is the same lock for all programs, whatever the encoding of their users is
+		"datestyle":       "ISO, MDY", // the only style that pgx reads, as servers report it: poolers compare the texts
 	} {
 		maps.DeleteFunc(dial.RuntimeParams, func(name, _ string) bool { return strings.EqualFold(name, fixed) })
 		dial.RuntimeParams[fixed] = value

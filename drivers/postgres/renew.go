@@ -61,7 +61,7 @@ func (l *Locker) RenewBatch(ctx context.Context, leases []driver.Lease) ([]drive
 	})
 }
 
-// Release implements [driver.Locker] with one statement, and one more that wakes waiters.
+// Release implements [driver.Locker] with one statement, and one more that wakes waiters. If it finds no lease, there are two more.
 func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 	return l.do(ctx, "release", lease.Name, driver.ValidateName(lease.Name, limits), func(ctx context.Context, c *pgx.Conn) error {
 		k := keyOf(lease)
@@ -87,15 +87,17 @@ func (l *Locker) released(ctx context.Context, c *pgx.Conn, rows pgx.Rows, names
 	if err := calls.collect(rows, func(name string) { found[name] = true }); err != nil {
 		return err
 	}
-	if missing := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return found[name] }); len(missing) > 0 {
-		if _, err := c.Exec(ctx, confirmSQL); err != nil {
-			return err
-		}
+	missing := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return found[name] })
+	if len(missing) > 0 {
 		rows, _ := c.Query(ctx, l.sql.waitingOn, missing)
 		_ = calls.collect(rows, func(string) {}) // the leases hold nothing; waiters poll, too
 	}
 	l.wake(ctx, c, calls)
-	return nil
+	if len(missing) == 0 {
+		return nil
+	}
+	_, err := c.Exec(ctx, confirmSQL)
+	return err
 }
 
 // batch is a part of the leases of a batch, those that are valid.

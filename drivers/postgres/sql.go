@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// statements are the SQL of a Locker. Each call is one statement, and so a transaction of its own: nothing depends on
+// statements are the SQL of a Locker. Each is a transaction of its own: nothing depends on
 // the state of a session, no lock of a row outlives an answer, and every kind of pooler works.
 type statements struct {
 	table string // quoted, with its schema
@@ -53,8 +53,9 @@ func safely(lockTimeout string) string {
 }
 
 // confirmSQL writes something that nobody reads. As every commit it waits for synchronous standbys, which then have all earlier
-// commits of the server, too. Everybody may call the function, and it locks no row.
-var confirmSQL = `SELECT pg_logical_emit_message(true, 'holdfast', '') WHERE ` + safely(writeWait)
+// commits of the server, too. By default everybody may call the function, and it locks no row. The number of the transaction has a
+// standby refuse with the code of a server that is read-only.
+var confirmSQL = `SELECT pg_logical_emit_message(true, 'holdfast', '') WHERE txid_current() IS NOT NULL AND ` + safely(writeWait)
 
 // How long a statement waits for a row that is locked. A grant waits for the transactions that guard their writes by
 // the lease before it, so it does not keep a connection for long.

@@ -65,6 +65,7 @@ func createTable(table string) string {
 type found struct {
 	version    int
 	encoding   string
+	client     string   // client_encoding
 	recovering bool     // it is a standby
 	lag        *float64 // the age in seconds of what it has replayed
 	sync       string   // synchronous_standby_names
@@ -78,13 +79,15 @@ type found struct {
 
 // lookUp reads what the server says. table is a quoted name.
 func lookUp(ctx context.Context, c *pgx.Conn, table string) (f found, err error) {
-	err = c.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('server_encoding'), pg_is_in_recovery(),
+	err = c.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),
+			current_setting('client_encoding'), pg_is_in_recovery(),
 			extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp())::float8,
 			current_setting('synchronous_standby_names'), current_setting('default_transaction_read_only'), current_setting('fsync'),
 			current_setting('synchronous_commit'), coalesce(current_schema()::text, ''), coalesce(c.oid, 0), coalesce(n.nspname::text, '')
 		FROM (SELECT to_regclass($1::text) AS oid) AS t LEFT JOIN pg_class AS c ON c.oid = t.oid
 		LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace`,
-		table).Scan(&f.version, &f.encoding, &f.recovering, &f.lag, &f.sync, &f.readOnly, &f.fsync, &f.commit, &f.current, &f.oid, &f.schema)
+		table).Scan(&f.version, &f.encoding, &f.client,
+		&f.recovering, &f.lag, &f.sync, &f.readOnly, &f.fsync, &f.commit, &f.current, &f.oid, &f.schema)
 	return f, err
 }
 
@@ -98,6 +101,8 @@ func (f found) refusal() error {
 		return driver.Invalid("server", fmt.Sprintf("of version %d", f.version/10000), "PostgreSQL 12 or newer")
 	case f.encoding != "UTF8":
 		return driver.Invalid("encoding of the database", driver.Quote(f.encoding), "UTF8, since names of locks are any UTF-8")
+	case f.client != "UTF8": // the driver has asked for it
+		return driver.Invalid("client_encoding", driver.Quote(f.client), "UTF8, which a pooler did not pass on: set it for the user")
 	}
 	return nil
 }

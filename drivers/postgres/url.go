@@ -84,6 +84,10 @@ func takeParams(rawURL string) (rest string, own []Option, err error) {
 	if strings.Count(base, "@") > 1 || strings.Contains(query, "@") {
 		return "", nil, malformedURL("user, password and parameters must be percent-encoded (%40 for @, %2F for /, %3F for ?)")
 	}
+	_, address, _ = strings.Cut(base, "//")
+	if _, path, _ := strings.Cut(address, "/"); strings.Contains(path, "@") { // user:1/x@host/app
+		return "", nil, malformedURL("user and password must be percent-encoded (%2F for /), and the name of the database (%40 for @)")
+	}
 	if err := checkPorts(base); err != nil {
 		return "", nil, err
 	}
@@ -147,10 +151,15 @@ func parameter(key, value string) (Option, error) {
 		n, err := driver.HistoryParam(url.Values{key: {value}})
 		return WithHistory(n), err
 	case paramListen:
-		listen, err := pgx.ParseConfig(value)
-		if err != nil || !hasScheme(value) {
-			return nil, driver.Invalid("URL parameter "+key, "without a valid value",
-				"a percent-encoded URL such as postgres%3A%2F%2FUSER%40HOST%2FDATABASE")
+		invalid := driver.Invalid("URL parameter "+key, "without a valid value",
+			"a percent-encoded URL such as postgres%3A%2F%2FUSER%40HOST%2FDATABASE, without parameters of this driver")
+		rest, own, err := takeParams(value)
+		if err != nil || len(own) > 0 {
+			return nil, invalid
+		}
+		listen, err := pgx.ParseConfig(rest)
+		if err != nil {
+			return nil, invalid
 		}
 		configure(listen)
 		return func(c *config) { c.listen = listen }, nil
@@ -200,8 +209,10 @@ func malformed(rawURL string) error {
 func withoutString(err error) error {
 	var ofPGX *pgconn.ParseConfigError
 	var parsing *url.Error
-	if errors.As(err, &ofPGX) || errors.As(err, &parsing) && parsing.Op == "parse" {
-		return driver.Invalid("connection string of the database", "(not shown)", "one of its driver's: is everything percent-encoded?")
+	if errors.As(err, &ofPGX) || errors.As(err, &parsing) && parsing.Op == "parse" ||
+		err != nil && strings.Contains(err.Error(), "in connection ") { // of lib/pq
+		return driver.Invalid("connection string of the database", "(not shown)",
+			"one of its driver's: is everything percent-encoded or quoted, and can its files be read?")
 	}
 	return err
 }
