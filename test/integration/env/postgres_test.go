@@ -12,9 +12,10 @@ import (
 	"github.com/holdfast-go/holdfast/test/postgrestest"
 )
 
-// write inserts a row at a URL, whichever member is the primary there.
+// write inserts a row at a URL, whichever member is the primary there. A member that is gone may answer nothing, and pgx tries it
+// twice, with TLS and without: there must be time for the others in the same attempt.
 func write(ctx context.Context, url string) error {
-	c, err := pgx.Connect(ctx, url+"&target_session_attrs=primary")
+	c, err := pgx.Connect(ctx, url+"&target_session_attrs=primary&connect_timeout=2")
 	if err != nil {
 		return err
 	}
@@ -29,7 +30,7 @@ func write(ctx context.Context, url string) error {
 func mustWrite(t *testing.T, url string) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		err := write(within(t, 10*time.Second), url)
+		err := write(within(t, 20*time.Second), url)
 		if err == nil {
 			return
 		}
