@@ -51,7 +51,8 @@ func TestOnlyCrashesAreRepeated(t *testing.T) {
 		{"a crash inside synctest", `synctest.Test(t, func(*testing.T) { crash() })`, true},
 		{"a crash elsewhere", `crash()`, false},
 		{"a failed test", `synctest.Test(t, func(t *testing.T) { t.Error("two holders") })`, false},
-		{"a failed test before a crash", `t.Run("first", func(t *testing.T) { t.Fail() }); synctest.Test(t, func(*testing.T) { crash() })`, false},
+		{"a failed test before a crash", `t.Run("first", func(t *testing.T) { t.Fail() })
+			synctest.Test(t, func(*testing.T) { crash() })`, false},
 		{"a panic", `synctest.Test(t, func(*testing.T) { panic("two holders") })`, false},
 		{"a data race before a crash", `n := 0
 			done := make(chan bool)

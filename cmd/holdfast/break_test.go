@@ -105,8 +105,8 @@ func TestBreakNamesTheHolderThatWasShown(t *testing.T) {
 	}
 }
 
-// An earlier break may be in the record although its outcome is unknown: the backend is asked again before anybody is told that
-// there is nothing to do. It is asked for the holder that was broken, and a later one is no error.
+// An earlier break may be in the record although its outcome is unknown: the backend is asked again before the command reports
+// that there is nothing to do. It is asked for the holder that was broken, and a later one is no error.
 func TestBreakIsRepeated(t *testing.T) {
 	unknown := errors.New("no standby has it")
 	for _, l := range []*unrecordedLocker{{free: true}, {ends: true}} {

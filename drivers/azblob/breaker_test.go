@@ -81,6 +81,31 @@ func TestBreakOfAHolderThatWritesItsRecord(t *testing.T) {
 	}
 }
 
+// Nobody is broken where the lock is free, also by its last token: who takes the lease at that moment leaves the ETag as it is.
+func TestBreakOfAFreeLockBreaksNobody(t *testing.T) {
+	t.Parallel()
+	store := newTestContainer(t)
+	l, w := store.lockerWithFaults()
+	other := store.locker()
+	for way, breakIt := range map[string]func(context.Context, string, driver.BreakTarget) error{"Break": l.Break, "BreakNow": l.BreakNow} {
+		last := acquire(t, other, request(way))
+		release(t, other, last)
+		for _, target := range []driver.BreakTarget{driver.BreakToken(last.Token), driver.BreakAnybody()} {
+			w.take()
+			w.next(reqBreak, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
+				next := request(way)
+				if err := other.takeLease(bounded(t), other.lockBlob(way, next.ID.Reveal()), next.TTL); err != nil {
+					t.Error(err)
+				}
+				return base.RoundTrip(r)
+			})
+			if err := breakIt(bounded(t), way, target); err != nil || w.count(reqBreak) > 0 {
+				t.Errorf("%s of a free lock: %d requests to break a lease, error %v", way, w.count(reqBreak), err)
+			}
+		}
+	}
+}
+
 // The same in each round: a blob that never stays the same is an error, and no success.
 func TestBreakOfABlobThatKeepsChanging(t *testing.T) {
 	t.Parallel()
