@@ -54,11 +54,6 @@ func (k *Lock) Position(waiter string) int {
 	return 1 + slices.IndexFunc(k.Queue, func(w Waiter) bool { return w.ID == waiter })
 }
 
-// Reserved reports whether the lock is free, but not yet for this waiter.
-func (k *Lock) Reserved(waiter string, now Moment) bool {
-	return k.reservedFor(k.waiter(waiter), now) > 0
-}
-
 // waiter returns the waiter with an ID as it is in the queue. One without a position counts as one that asks for the
 // lock alone.
 func (k *Lock) waiter(id string) Waiter {

@@ -132,8 +132,13 @@ func TestReservationOfEachPosition(t *testing.T) {
 	now := lockstate.Moment{Elapsed: driver.TurnLength / 4, Wall: start} // it became free at 0
 	for waiter, want := range map[string]time.Duration{"1": 0, "2": driver.Turn(2), "3": driver.Turn(3), "newcomer": driver.Turn(4)} {
 		left := max(want-now.Elapsed, 0)
-		if held := k.Refusal("job", waiter, now); k.Reserved(waiter, now) != (left > 0) || !held.Reserved || held.Record.Remaining != left {
+		if held := k.Refusal("job", waiter, now); !held.Reserved || held.Record.Remaining != left {
 			t.Errorf("%s is refused with %+v, want %v", waiter, held, left)
+		}
+		asked := k
+		asked.Queue = slices.Clone(k.Queue)
+		if got := asked.AcquireInTurn(request(waiter, time.Minute), waiter, "", waiter, now); got != (left == 0) {
+			t.Errorf("%s: granted is %v, %v before its turn", waiter, got, left)
 		}
 	}
 }

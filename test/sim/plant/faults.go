@@ -137,7 +137,7 @@ var faults = []fault{
 	},
 	{
 		"a free lock is reserved for nobody", "–", positions,
-		"	return k.reservedFor(k.waiter(waiter), now) > 0\n", "	return k.reservedFor(k.waiter(waiter), now) > driver.MaxTurn\n",
+		"k.reservedFor(who, now) <= 0)", "k.reservedFor(who, now) <= driver.MaxTurn)",
 	},
 	{
 		"a free lock stays reserved for twice as long", "10", positions,
