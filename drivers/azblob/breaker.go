@@ -48,7 +48,7 @@ func (l *Locker) breakLease(ctx context.Context, name string, target driver.Brea
 			if affects, err := seen.CheckTarget(target); !affects || err != nil {
 				return err
 			}
-			if seen.State == driver.StateFree {
+			if seen.State == driver.StateFree || seen.Broken && period == nil {
 				return nil // Promise 6: a grant leaves the ETag as it is, so a request would break a holder that comes now
 			}
 			if anybody := target == driver.BreakAnybody(); anybody && round > 0 && known && r.id != holder {

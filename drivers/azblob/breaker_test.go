@@ -106,6 +106,25 @@ func TestBreakOfAFreeLockBreaksNobody(t *testing.T) {
 	}
 }
 
+// A lease that is broken already runs out by itself. A second request could come after its end, when somebody else has it.
+func TestSecondBreakBreaksNobody(t *testing.T) {
+	t.Parallel()
+	store := newTestContainer(t)
+	l, w := store.lockerWithFaults()
+	holder := acquire(t, store.locker(), request("n"))
+	for _, target := range []driver.BreakTarget{driver.BreakToken(holder.Token), driver.BreakAnybody(), driver.BreakToken(holder.Token)} {
+		if err := l.Break(bounded(t), "n", target); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := w.count(reqBreak); n != 1 {
+		t.Errorf("%d requests to break one lease", n)
+	}
+	if err := l.BreakNow(bounded(t), "n", driver.BreakToken(holder.Token)); err != nil || w.count(reqBreak) != 2 {
+		t.Errorf("BreakNow of a lease that runs out: error %v, %d requests", err, w.count(reqBreak))
+	}
+}
+
 // The same in each round: a blob that never stays the same is an error, and no success.
 func TestBreakOfABlobThatKeepsChanging(t *testing.T) {
 	t.Parallel()
