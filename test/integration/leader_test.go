@@ -77,7 +77,7 @@ func TestLeaderIgnoresCancellation(t *testing.T) {
 	onEachBackend(t, func(t *testing.T, b backend) {
 		network, name, exclusion := b.network(t), uniqueName(), exclusionChecker{tb: t}
 		overrun := make(chan holdfast.Event, 10)
-		clientA, clientB := b.client(t, network), b.client(t, nil)
+		clientA, clientB := b.client(t, network), b.longTTLClient(t)
 		candidateA := clientA.campaign(name, holdfast.WithOverrunHook(func(e holdfast.Event) { overrun <- e }))
 		first := candidateA.awaitElected(t)
 		exclusion.check(first.hold)

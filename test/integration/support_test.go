@@ -54,27 +54,33 @@ func wantRefused(t *testing.T, cause error) {
 	}
 }
 
-// open makes a client that is shut down at the end of the test. It tries again until the backend answers: after a fault, or while the
-// machine stands still, another member may just be elected.
+// open makes a client that is shut down at the end of the test.
 func open(t *testing.T, url string, opts ...holdfast.ClientOption) *holdfast.Client {
 	t.Helper()
-	var client *holdfast.Client
-	eventually(t, "the backend can be opened", func() bool {
-		var err error
-		if client, err = holdfast.Open(testContext(t), url, opts...); err == nil {
-			return true
-		}
-		if t.Log(err); errors.Is(err, driver.ErrInvalid) || driver.Lasting(err) {
-			t.Fatal("no retry can cure this")
-		}
-		return false
-	})
+	client, err := openInTime(testContext(t), url, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		_ = client.Shutdown(ctx) // the servers may be in any state
 	})
 	return client
+}
+
+// openInTime tries again until the backend answers: after a fault, or while the machine stands still, another member may just be elected.
+func openInTime(ctx context.Context, url string, opts []holdfast.ClientOption) (client *holdfast.Client, err error) {
+	for {
+		if client, err = holdfast.Open(ctx, url, opts...); err == nil || errors.Is(err, driver.ErrInvalid) || driver.Lasting(err) {
+			return client, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 var eventually = locktest.Eventually
@@ -107,9 +113,11 @@ func (c *counter) contend(url string, clients int, opts ...holdfast.ClientOption
 }
 
 func (c *counter) runClient(ctx context.Context, url string, opts []holdfast.ClientOption) {
-	client, err := holdfast.Open(ctx, url, opts...)
+	client, err := openInTime(ctx, url, opts)
 	if err != nil {
-		c.t.Error(err)
+		if ctx.Err() == nil {
+			c.t.Error(err)
+		}
 		return
 	}
 	for ctx.Err() == nil {
