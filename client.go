@@ -62,8 +62,7 @@ func (c *Client) Locker() Locker { return c.core.Locker() }
 // Info returns what the backend declares: its limits, what it promises, and what it does not.
 func (c *Client) Info() Info { return c.core.Info() }
 
-// Capabilities returns what the backend can do beyond this package: hand over, renew and read in batches, free a
-// lock at once, store data.
+// Capabilities returns what the backend can do beyond this package: hand over, renew and read in batches, store data.
 func (c *Client) Capabilities() Capabilities { return c.core.Capabilities() }
 
 // Inspect reads a lock's record. It does not retry a failure, and ends within the time of
@@ -87,10 +86,15 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Record, erro
 // [BreakAnybody] breaks whoever holds the lock. The zero target is an error. The error matches
 // [errors.ErrUnsupported] if the backend cannot break locks. A lock whose lease never ends
 // ([Record].Endless) becomes free at once.
-//
-// [driver.Breaker] also has the method BreakNow, which frees the lock at once and voids promise 1.
 func (c *Client) Break(ctx context.Context, name string, target BreakTarget) error {
 	return c.core.Break(ctx, name, target)
+}
+
+// BreakNow frees the lock at once, which voids promise 1: the holder is not notified before its next renewal, and until
+// then it and the next holder may both be at work. It is for a holder that has certainly stopped, and whose lease is long.
+// target and the errors are those of [Client.Break].
+func (c *Client) BreakNow(ctx context.Context, name string, target BreakTarget) error {
+	return c.core.BreakNow(ctx, name, target)
 }
 
 // Observe yields the record of a lock now, and again each time the holder has changed or the lock
@@ -167,7 +171,7 @@ type (
 	HeldError = driver.HeldError
 	// InvalidError names the argument that is not allowed, its value, and what is allowed.
 	InvalidError = driver.InvalidError
-	// BreakTarget says whose lease [Client.Break] breaks; see [BreakToken], [BreakUnknown] and [BreakAnybody].
+	// BreakTarget says whose lease [Client.Break] and [Client.BreakNow] break; see [BreakToken], [BreakUnknown] and [BreakAnybody].
 	BreakTarget = driver.BreakTarget
 	// OpError names the operation, the lock and the backend of a failure; see [driver.OpError].
 	OpError = driver.OpError

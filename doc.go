@@ -85,7 +85,7 @@
 //     act after its lease has ended, before it notices. Send [Hold.Token] with each write, and let
 //     the resource that the lock protects refuse lower tokens. Most drivers have functions for
 //     that; docs/fencing.md names them.
-//   - BreakNow of [driver.Breaker] voids promise 1. So does removing the record of a held lock, or the
+//   - [Client.BreakNow] voids promise 1. So does removing the record of a held lock, or the
 //     collection, container or folder with it: the next request makes them again (a folder: the next
 //     process that starts) and is granted the lock, and both holders work until the first notices at its
 //     next renewal. Promise 3 says when the second token is greater; with "mem:" it always is.

@@ -112,7 +112,8 @@ func TestTryDo(t *testing.T) {
 
 func TestListAndBreak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewClient(t, memory.New())
+		store := memory.NewStore()
+		c := locktest.NewClient(t, store.Locker())
 		for _, name := range []string{"b/2", "a", "b/1"} {
 			locktest.MustLock(t, c, name)
 		}
@@ -134,11 +135,25 @@ func TestListAndBreak(t *testing.T) {
 		if !errors.Is(h.Err(), holdfast.ErrLost) {
 			t.Errorf("after Break: %v", h.Err())
 		}
-		if err := c.Break(t.Context(), "", driver.BreakAnybody()); !errors.Is(err, driver.ErrInvalid) {
-			t.Errorf("without a name: %v", err)
+		h = locktest.MustLock(t, c, "d")
+		var held *holdfast.HeldError
+		if err := c.BreakNow(t.Context(), "d", holdfast.BreakToken(h.Token()+1)); !errors.As(err, &held) {
+			t.Errorf("BreakNow of another holder: %v", err)
 		}
-		if err := c.Break(t.Context(), "c", holdfast.BreakTarget{}); !errors.Is(err, driver.ErrInvalid) {
-			t.Errorf("without a target: %v", err)
+		if err := c.BreakNow(t.Context(), "d", holdfast.BreakToken(h.Token())); err != nil {
+			t.Fatal(err)
+		}
+		locktest.MustTryLock(t, locktest.NewClient(t, store.Locker()), "d") // at once, while the first still believes that it holds
+		if <-h.Context().Done(); !errors.Is(h.Err(), holdfast.ErrLost) {
+			t.Errorf("after BreakNow: %v", h.Err())
+		}
+		for method, call := range map[string]func(context.Context, string, holdfast.BreakTarget) error{"Break": c.Break, "BreakNow": c.BreakNow} {
+			if err := call(t.Context(), "", driver.BreakAnybody()); !errors.Is(err, driver.ErrInvalid) {
+				t.Errorf("%s without a name: %v", method, err)
+			}
+			if err := call(t.Context(), "c", holdfast.BreakTarget{}); !errors.Is(err, driver.ErrInvalid) {
+				t.Errorf("%s without a target: %v", method, err)
+			}
 		}
 	})
 }
@@ -155,8 +170,10 @@ func TestBackendWithoutCapabilities(t *testing.T) {
 			t.Errorf("List: %v", err)
 		}
 	}
-	if err := c.Break(t.Context(), "x", driver.BreakAnybody()); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("Break: %v", err)
+	for method, call := range map[string]func(context.Context, string, holdfast.BreakTarget) error{"Break": c.Break, "BreakNow": c.BreakNow} {
+		if err := call(t.Context(), "x", driver.BreakAnybody()); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%s: %v", method, err)
+		}
 	}
 }
 
@@ -307,6 +324,7 @@ func TestNilContext(t *testing.T) {
 		"TryLock":         func() error { _, err := c.TryLock(none, "n"); return err },
 		"Inspect":         func() error { _, err := c.Inspect(none, "n"); return err },
 		"Break":           func() error { return c.Break(none, "n", holdfast.BreakToken(1)) },
+		"BreakNow":        func() error { return c.BreakNow(none, "n", holdfast.BreakToken(1)) },
 		"List":            func() error { return firstErr(c.List(none, "")) },
 		"Observe":         func() error { return firstErr(c.Observe(none, "n")) },
 		"Data":            func() error { _, err := held.Data(none); return err },

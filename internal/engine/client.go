@@ -209,6 +209,17 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[driver.Recor
 
 // Break makes the backend refuse the present holder's renewals.
 func (c *Client) Break(ctx context.Context, name string, target driver.BreakTarget) error {
+	return c.breakLease(ctx, driver.Breaker.Break, name, target)
+}
+
+// BreakNow frees the lock at once.
+func (c *Client) BreakNow(ctx context.Context, name string, target driver.BreakTarget) error {
+	return c.breakLease(ctx, driver.Breaker.BreakNow, name, target)
+}
+
+// breakLease calls one of the two methods of the driver.
+func (c *Client) breakLease(ctx context.Context, method func(driver.Breaker, context.Context, string, driver.BreakTarget) error,
+	name string, target driver.BreakTarget) error {
 	if err := cause.Check(ctx); err != nil {
 		return err
 	}
@@ -220,7 +231,7 @@ func (c *Client) Break(ctx context.Context, name string, target driver.BreakTarg
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.requestTimeout)
 	defer cancel()
-	return c.capabilities.Breaker.Break(ctx, name, target)
+	return method(c.capabilities.Breaker, ctx, name, target)
 }
 
 // The rest is what products need of a Client. Its fields are not exported, since holdfast.Client

@@ -56,6 +56,9 @@ func TestDriverPanics(t *testing.T) {
 		}},
 		"Inspect": {driver.MethodInspect, func(ctx context.Context, c *holdfast.Client) { _, _ = c.Inspect(ctx, "job") }},
 		"Break":   {driver.MethodBreak, func(ctx context.Context, c *holdfast.Client) { _ = c.Break(ctx, "job", holdfast.BreakAnybody()) }},
+		"BreakNow": {driver.MethodBreakNow, func(ctx context.Context, c *holdfast.Client) {
+			_ = c.BreakNow(ctx, "job", holdfast.BreakAnybody())
+		}},
 		"Data": {driver.MethodReadData, func(ctx context.Context, c *holdfast.Client) {
 			h, err := c.Lock(ctx, "job")
 			if err == nil {

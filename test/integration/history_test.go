@@ -69,7 +69,7 @@ func everyEnd(t *testing.T, b backend) {
 	ended(broken.Token(), "broken", driver.EndBroken)
 	checkPast(t, b, reader.record(name), want)
 
-	if err := reader.Locker().Capabilities().Breaker.BreakNow(testContext(t), name, driver.BreakToken(freed.Token())); err != nil {
+	if err := reader.BreakNow(testContext(t), name, driver.BreakToken(freed.Token())); err != nil {
 		t.Fatal(err)
 	}
 	ended(freed.Token(), "freed", driver.EndFreed)

@@ -76,7 +76,7 @@ func TestDefiniteRejection(t *testing.T) {
 		name := uniqueName()
 		holder, other := b.client(t, nil, holdfast.WithTTL(ttl), holdfast.WithRenewEvery(2*time.Second)), b.longTTLClient(t)
 		h := holder.lock(name)
-		if err := other.Locker().Capabilities().Breaker.BreakNow(testContext(t), name, holdfast.BreakAnybody()); err != nil {
+		if err := other.BreakNow(testContext(t), name, holdfast.BreakAnybody()); err != nil {
 			t.Fatal(err)
 		}
 		successor := other.lock(name)

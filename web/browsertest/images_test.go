@@ -39,7 +39,7 @@ func sampleData(t *testing.T) string {
 	for i := range 3 { // earlier holders
 		h := lock(t, pods[(i+1)%2], "billing/leader")
 		if i == 1 {
-			if err := pods[2].Locker().Capabilities().Breaker.BreakNow(t.Context(), "billing/leader", holdfast.BreakToken(h.Token())); err != nil {
+			if err := pods[2].BreakNow(t.Context(), "billing/leader", holdfast.BreakToken(h.Token())); err != nil {
 				t.Fatal(err)
 			}
 		}
