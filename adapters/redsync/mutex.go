@@ -21,6 +21,8 @@ type Mutex struct {
 	tries  int
 	delay  DelayFunc
 
+	invalid error // of the options
+
 	mu    sync.Mutex     // never held across I/O
 	hold  *holdfast.Hold // the last one; nil before the first
 	until time.Time
@@ -117,6 +119,8 @@ func (m *Mutex) TryLockContext(ctx context.Context) error {
 
 func (m *Mutex) lock(ctx context.Context, acquire func([]holdfast.Option) (*holdfast.Hold, error)) error {
 	switch {
+	case m.invalid != nil:
+		return m.invalid
 	case m.client == nil:
 		return driver.Invalid("client", "nil", "a Client")
 	case m.expiry <= 0:

@@ -38,6 +38,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // Redsync makes mutexes.
@@ -56,9 +57,10 @@ func New(client *holdfast.Client, opts ...holdfast.Option) *Redsync {
 func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 	m := &Mutex{client: r.client, opts: r.opts, name: name, expiry: 8 * time.Second, tries: 32, delay: defaultDelay}
 	for _, o := range options {
-		if o != nil {
-			o.Apply(m)
+		if o == nil {
+			o = OptionFunc(nil)
 		}
+		o.Apply(m)
 	}
 	return m
 }
@@ -69,8 +71,14 @@ type Option interface{ Apply(*Mutex) }
 // OptionFunc is a function as an Option.
 type OptionFunc func(*Mutex)
 
-// Apply calls the function.
-func (f OptionFunc) Apply(m *Mutex) { f(m) }
+// Apply calls the function. Without one the methods of the mutex return an error.
+func (f OptionFunc) Apply(m *Mutex) {
+	if f == nil {
+		m.invalid = driver.Invalid("option", "nil", "an Option")
+		return
+	}
+	f(m)
+}
 
 // DelayFunc returns the delay before a try.
 type DelayFunc func(tries int) time.Duration

@@ -204,11 +204,13 @@ func TestTTLWithinTheLimits(t *testing.T) {
 func TestInvalidArguments(t *testing.T) {
 	client := locktest.NewClient(t, memory.New())
 	for what, mutex := range map[string]*redsync.Mutex{
-		"nil client": redsync.New(nil).NewMutex("x"),
-		"expiry":     redsync.New(client).NewMutex("x", nil, redsync.WithExpiry(0)),
-		"delay":      redsync.New(client).NewMutex("x", redsync.WithRetryDelayFunc(nil)),
-		"name":       redsync.New(client).NewMutex(""),
-		"option":     redsync.New(client, nil).NewMutex("x"),
+		"nil client":          redsync.New(nil).NewMutex("x"),
+		"expiry":              redsync.New(client).NewMutex("x", redsync.WithExpiry(0)),
+		"delay":               redsync.New(client).NewMutex("x", redsync.WithRetryDelayFunc(nil)),
+		"name":                redsync.New(client).NewMutex(""),
+		"nil option":          redsync.New(client, nil).NewMutex("x"),
+		"nil option of mutex": redsync.New(client).NewMutex("x", nil, redsync.WithTries(1)),
+		"nil OptionFunc":      redsync.New(client).NewMutex("x", redsync.OptionFunc(nil)),
 	} {
 		if err := mutex.Lock(); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v", what, err)

@@ -12,6 +12,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/driverutil"
 	"github.com/holdfast-go/holdfast/driver/lockstate"
 	"github.com/holdfast-go/holdfast/driver/waitqueue"
 )
@@ -72,18 +74,14 @@ func open(_ context.Context, rawURL string) (driver.Locker, error) {
 	return New(WithHistory(history)), nil
 }
 
-// Option sets up a [Store]. A nil Option is ignored.
+// Option sets up a [Store]. A nil Option is an error of every method of the Lockers: [NewStore] returns none.
 type Option func(*Store)
 
 // WithClock sets the clock that judges expiry. In milliseconds since 1970 it is also the
 // lower bound of tokens. It may step in either direction. now is called while the store is
-// locked, so it must not use the store. A nil now changes nothing.
+// locked, so it must not use the store. A nil now is an error, as a nil Option is.
 func WithClock(now func() time.Time) Option {
-	return func(s *Store) {
-		if now != nil {
-			s.now = now
-		}
-	}
+	return func(s *Store) { s.now = now }
 }
 
 // WithHistory sets how many past holders are kept with each lock: 0 to [driver.MaxHistory]. A number
@@ -96,7 +94,8 @@ func WithHistory(n int) Option {
 type Store struct {
 	now     func() time.Time
 	epoch   time.Time
-	history int // how many past holders are kept
+	history int   // how many past holders are kept
+	invalid error // of the options
 
 	mu      sync.Mutex
 	locks   map[string]*lockstate.Lock
@@ -112,10 +111,9 @@ func NewStore(opts ...Option) *Store {
 		history: driver.DefaultHistory,
 		locks:   make(map[string]*lockstate.Lock),
 	}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(s)
-		}
+	s.invalid = driverutil.ApplyOptions(s, opts)
+	if s.now == nil {
+		s.now, s.invalid = time.Now, driver.Invalid("Clock", "nil", "a function")
 	}
 	s.epoch = s.now()
 	return s
@@ -212,8 +210,8 @@ func (l *Locker) checkCall(ctx context.Context, invalid error) error {
 	if l.closed.Load() {
 		return driver.ErrClosed
 	}
-	if invalid != nil {
-		return invalid
+	if err := cmp.Or(l.store.invalid, invalid); err != nil {
+		return err
 	}
 	return ctx.Err()
 }

@@ -152,10 +152,21 @@ func TestCheckReportsWithTheStoreUnlocked(t *testing.T) {
 	}
 }
 
-// Nil options change nothing.
+// A nil option is an error of every call.
 func TestNilOptions(t *testing.T) {
-	l := memory.NewStore(nil, memory.WithClock(nil)).Locker()
-	if _, err := l.Inspect(t.Context(), "n"); err != nil {
-		t.Error(err)
+	for what, option := range map[string]memory.Option{"option": nil, "clock": memory.WithClock(nil)} {
+		for constructor, l := range map[string]*memory.Locker{
+			"New": memory.New(memory.WithHistory(1), option), "NewStore": memory.NewStore(option, memory.WithHistory(1)).Locker(),
+		} {
+			_, acquireErr := l.TryAcquire(t.Context(), driver.Request{Name: "n", ID: driver.NewLeaseID("a"), TTL: time.Minute})
+			_, inspectErr := l.Inspect(t.Context(), "n")
+			_, batchErrs := l.InspectBatch(t.Context(), "", []string{"n"})
+			for call, err := range map[string]error{"TryAcquire": acquireErr, "Inspect": inspectErr, "InspectBatch": batchErrs[0],
+				"Check": l.Check(t.Context(), func(driver.Finding) { t.Errorf("%s with a nil %s: a finding", constructor, what) })} {
+				if !errors.Is(err, driver.ErrInvalid) {
+					t.Errorf("%s with a nil %s: %s: %v", constructor, what, call, err)
+				}
+			}
+		}
 	}
 }
