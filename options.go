@@ -113,7 +113,7 @@ func WithOverrunHook(fn func(Event)) Option {
 // the first slot has the name itself; the others are NAME#2, NAME#3, … up to NAME#n. [Hold.Slot]
 // returns the slot; [Hold.Name] and events have the name of its record. Do not compare tokens of
 // different slots: the resource that the lock protects must check the tokens of each slot
-// separately. Names of other locks must not end in "#2" and the like.
+// separately. "#2" or a higher number at the end of a lock's name is therefore refused, with an *[InvalidError].
 //
 // All callers of a name should use the same n. n can be raised at any time. While some use 5 and
 // others 3, up to 5 hold the lock, and those with 3 get only the first three slots. Waiters of one

@@ -129,7 +129,7 @@ func New(client *holdfast.Client, opts ...Option) (*LeaseManager, error) {
 // Close or Shutdown the error matches [holdfast.ErrClosed].
 func (m *LeaseManager) Add(names ...string) error {
 	for _, name := range names {
-		if err := driver.ValidateName(name, m.client.Info().Limits); err != nil {
+		if err := engine.ValidateSlots(name, 1, m.client.Info().Limits); err != nil {
 			return err
 		}
 	}

@@ -276,8 +276,10 @@ func TestManagerInvalid(t *testing.T) {
 		t.Errorf("no client: %v", err)
 	}
 	m := locktest.NewManager(t, c, leases.WithParallel(1024))
-	if err := m.Add("ok", ""); !errors.Is(err, driver.ErrInvalid) {
-		t.Errorf("an empty name: %v", err)
+	for _, name := range []string{"", "job#2"} { // a slot of "job" has the second
+		if err := m.Add("ok", name); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("the name %q: %v", name, err)
+		}
 	}
 	if len(m.Leases()) != 0 {
 		t.Error("an invalid call did something")
