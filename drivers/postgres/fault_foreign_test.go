@@ -173,3 +173,59 @@ func TestStatementsForOtherPrograms(t *testing.T) {
 		t.Errorf("a broken lock was renewed: %q", out)
 	}
 }
+
+// Every way to read a lock reports the token and the owner of another program's lease, and never those of the holder before.
+func TestLeasesOfOtherProgramsAreRead(t *testing.T) {
+	t.Parallel()
+	take, renew, release := statementsOfThePage(t)
+	at := postgrestest.URL(t)
+	c := client(t, at)
+	for _, mode := range execModes {
+		l := open(t, with(at, "default_query_exec_mode="+mode))
+		before := acquire(t, l, request("job", mode))
+		if err := l.Release(bounded(t), before); err != nil {
+			t.Fatal(err)
+		}
+		token := scan[int64](t, c, take)
+		if uint64(token) <= before.Token {
+			t.Errorf("token %d after %d", token, before.Token)
+		}
+		for _, step := range []struct {
+			statement string
+			state     driver.State
+		}{
+			{"", driver.StateHeld}, {renew, driver.StateHeld},
+			{`UPDATE holdfast_locks SET expires = clock_timestamp()`, driver.StateFree}, {release, driver.StateFree},
+		} {
+			if step.statement != "" {
+				run(t, c, step.statement)
+			}
+			for way, r := range eachWay(t, l, "job") {
+				if r.State != step.state || r.Token != uint64(token) || r.Owner != "nightly script" {
+					t.Errorf("%s, %s, after %q: %+v", mode, way, step.statement, r)
+				}
+			}
+		}
+	}
+}
+
+// eachWay returns what each way to read a lock says of it.
+func eachWay(t *testing.T, l *Locker, name string) map[string]driver.Record {
+	t.Helper()
+	one, err := l.Inspect(bounded(t), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	many, errs := l.InspectBatch(bounded(t), "", []string{"another", name, name})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]driver.Record{"Inspect": one, "InspectBatch": many[1], "InspectBatch, again": many[2]}
+	for r, err := range l.List(bounded(t), name) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all["List"] = r
+	}
+	return all
+}
