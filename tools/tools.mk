@@ -96,15 +96,6 @@ sim-shrink: ## look for a shorter schedule that fails like that of SEED
 sim-plant: ## plant faults into the library and measure how long the simulator takes to find them (SIMFLAGS='-run token')
 	@$(GO) -C test/sim run ./plant $(SIMFLAGS)
 
-# Generated faults: the results stay in a file, so that a run goes on where the last one has ended.
-MUTANTS := -mutants '$(CURDIR)/test/sim/plant/results.jsonl'
-.PHONY: mutate mutate-table
-mutate: ## plant generated faults, for tests and the simulator to find; hours (MUTATE='-for 1h -run ^leases')
-	@$(GO) -C test/sim run ./plant $(MUTANTS) -builds '$(CURDIR)/.cache/mutants' -schedules 300 $(MUTATE)
-mutate-table: ## write a summary of the results of make mutate into docs/simulation.md, and all of them into .cache/mutants.md
-	@mkdir -p .cache
-	@$(GO) -C test/sim run ./plant $(MUTANTS) -table '$(CURDIR)/docs/simulation.md' -all '$(CURDIR)/.cache/mutants.md'
-
 .PHONY: bench-scale
 bench-scale: setup ## measure what waiting costs a replica set, half an hour, and update docs/performance.md and test/bench/measured.txt
 	@mkdir -p .cache

@@ -3,7 +3,6 @@
 //
 //	go run ./plant              # all faults
 //	go run ./plant -run token   # those whose name matches
-//	go run ./plant -mutants f   # generated faults, by tests and by the simulator; the results go to file f
 package main
 
 import (
@@ -24,16 +23,8 @@ import (
 var (
 	pattern = flag.String("run", "", "a regular expression for the names of faults")
 	most    = flag.Int("schedules", 3000, "how many schedules to try for each fault")
-	limit   = flag.Duration("limit", 5*time.Minute, "how long to look for each fault, or to run the tests of a generated one")
+	limit   = flag.Duration("limit", 5*time.Minute, "how long to look for each fault")
 	seed    = flag.Uint64("seed", 1, "the first seed")
-	mutants = flag.String("mutants", "", "measure generated faults instead, and keep the results in this file")
-	means   = flag.String("means", "", "by which means: tests or sim; all if empty")
-	builds  = flag.String("builds", "", "the folder of the programs with generated faults")
-	with    = flag.String("with", "", "a command that runs each program, such as nice")
-	until   = flag.Duration("for", 0, "stop after this time")
-	listed  = flag.Bool("list", false, "list the generated faults, and stop")
-	page    = flag.String("table", "", "write a summary of the results of -mutants into this page, and stop")
-	full    = flag.String("all", "", "the file for the table of all results, with -table")
 	keep    = flag.String("overlay", "", "write the overlay of the one fault into this folder, and stop")
 )
 
@@ -53,9 +44,6 @@ func run(ctx context.Context) error {
 	root, err := findRoot(ctx)
 	if err != nil {
 		return err
-	}
-	if *listed || *mutants != "" {
-		return runMutants(ctx, root, match)
 	}
 	dir, err := os.MkdirTemp("", "plant-")
 	if err != nil {
@@ -85,32 +73,6 @@ func run(ctx context.Context) error {
 		return fmt.Errorf("not found by %d schedules: %s", *most, strings.Join(missed, "; "))
 	}
 	return nil
-}
-
-// runMutants measures generated faults, or lists them.
-func runMutants(ctx context.Context, root string, match *regexp.Regexp) error {
-	if *listed {
-		all, err := generate(root)
-		for _, m := range all {
-			fmt.Println(m.id, m.name)
-		}
-		return err
-	}
-	if *page != "" {
-		return writeTable(root, *mutants, *page, *full)
-	}
-	dir, err := filepath.Abs(*builds)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	b := &bench{ctx: ctx, root: root, dir: dir, with: strings.Fields(*with), file: *mutants, limit: *limit, most: *most}
-	if *until > 0 {
-		b.deadline = time.Now().Add(*until)
-	}
-	return b.measure(match, *means)
 }
 
 // findRoot returns the folder of the library's module.
