@@ -3,6 +3,8 @@ package mongo
 import (
 	"context"
 	"errors"
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,6 +111,21 @@ func TestConnectionsAreShown(t *testing.T) {
 				t.Errorf("%d connections showed one more: %v", size+1, err)
 			}
 		}
+	}
+}
+
+// A server that holds no command, since its replies to hello have no version, shows no connections.
+func TestServerThatHoldsNothingShowsNoConnections(t *testing.T) {
+	t.Parallel()
+	at, err := url.Parse(mongotest.Standalone(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at.Host = forward(t, at.Host, func(hello doc) doc {
+		return slices.DeleteFunc(hello, func(e bson.E) bool { return e.Key == "topologyVersion" })
+	})
+	if err := showConnections(bounded(t), mongotest.Connect(t, at.String()), 2); !errors.Is(err, errFewConnections) {
+		t.Error(err)
 	}
 }
 

@@ -15,11 +15,17 @@ import (
 // balancer says. The Go driver then pins the connection of each cursor until the cursor is closed.
 func loadBalancer(t *testing.T, server string) (address string) {
 	t.Helper()
+	service := bson.NewObjectID()
+	return forward(t, server, func(hello doc) doc { return append(hello, field("serviceId", service)) })
+}
+
+// forward forwards connections to a server, and changes its replies to hello.
+func forward(t *testing.T, server string, change func(hello doc) doc) (address string) {
+	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	service := bson.NewObjectID()
 	var forwarding sync.WaitGroup
 	t.Cleanup(func() {
 		_ = listener.Close()
@@ -46,7 +52,7 @@ func loadBalancer(t *testing.T, server string) (address string) {
 			})
 			forwarding.Go(func() {
 				defer closeBoth()
-				for forwardReply(client, backend, service) == nil {
+				for forwardReply(client, backend, change) == nil {
 				}
 			})
 		}
@@ -55,7 +61,7 @@ func loadBalancer(t *testing.T, server string) (address string) {
 }
 
 // forwardReply forwards one message of the server.
-func forwardReply(client io.Writer, backend io.Reader, service bson.ObjectID) error {
+func forwardReply(client io.Writer, backend io.Reader, change func(hello doc) doc) error {
 	const head, beforeDocument, opMsg = 16, 5, 2013
 	message := make([]byte, head)
 	if _, err := io.ReadFull(backend, message); err != nil {
@@ -69,7 +75,7 @@ func forwardReply(client io.Writer, backend io.Reader, service bson.ObjectID) er
 	if code == opMsg {
 		var reply doc
 		if raw := bson.Raw(body[beforeDocument:]); hasField(raw, "maxWireVersion") && bson.Unmarshal(raw, &reply) == nil {
-			body = append(body[:beforeDocument], mustMarshal(append(reply, field("serviceId", service)))...)
+			body = append(body[:beforeDocument], mustMarshal(change(reply))...)
 			bits.LittleEndian.PutUint32(message, uint32(head+len(body)))
 		}
 	}
