@@ -19,6 +19,14 @@ type method struct {
 func (c *check) methods(l driver.Locker, name string) []method {
 	req := c.request(name)
 	lease := driver.Lease{Name: name, ID: req.ID, Owner: req.Owner, Token: 1, TTL: req.TTL}
+	from := lease
+	from.ID = newID()
+	return c.methodsOf(l, req, lease, from)
+}
+
+// methodsOf has the methods that take a context, for a request, a lease, and one that the request takes over.
+func (c *check) methodsOf(l driver.Locker, req driver.Request, lease, from driver.Lease) []method {
+	name := req.Name
 	all := []method{
 		{"TryAcquire", func(ctx context.Context) error { _, err := l.TryAcquire(ctx, req); return err }},
 		{"Renew", func(ctx context.Context) error { return errOf(l.Renew(ctx, lease)) }},
@@ -27,8 +35,6 @@ func (c *check) methods(l driver.Locker, name string) []method {
 	}
 	a := l.Capabilities()
 	if a.HandOverer != nil {
-		from := lease
-		from.ID = newID()
 		all = append(all, method{"HandOver", func(ctx context.Context) error { _, err := a.HandOverer.HandOver(ctx, from, req); return err }})
 	}
 	if a.BatchRenewer != nil {
@@ -65,6 +71,19 @@ func (c *check) methods(l driver.Locker, name string) []method {
 			}})
 	}
 	return all
+}
+
+// listing has List of a prefix, if the Locker has it. The error is the last one.
+func listing(l driver.Locker, prefix string) []method {
+	lister := l.Capabilities().Lister
+	if lister == nil {
+		return nil
+	}
+	return []method{{"List", func(ctx context.Context) (last error) {
+		for _, last = range lister.List(ctx, prefix) {
+		}
+		return last
+	}}}
 }
 
 // invalid expects an *InvalidError about the field.

@@ -15,21 +15,25 @@ import (
 func TestMissingFieldsAreNamed(t *testing.T) {
 	forget := func(context.Context, string) error { return nil }
 	stall := func(context.Context, string) (func(), error) { return func() {}, nil }
+	refuse, lasting := newFixture().refuse(driver.Denied), []string{"Damage", "Deny"}
 	forgets, survives := driver.Info{Failover: driver.GrantsMayBeForgotten}, driver.Info{Failover: driver.GrantsSurvive}
 	for _, c := range []struct {
 		cfg  Config
 		info driver.Info
 		want []string
 	}{
-		{Config{}, forgets, []string{"Config.Forget is missing", "Config.Stall is missing"}},
-		{Config{Without: []string{"Stall", "Forget"}}, forgets, nil},
-		{Config{Forget: forget, Stall: stall}, forgets, nil},
-		{Config{Forget: forget, Stall: stall}, survives, []string{"Config.FailOver is missing"}},
-		{Config{Forget: forget, Stall: stall, Without: []string{"FailOver"}}, survives, nil},
-		{Config{Forget: forget, Stall: stall, FailOver: func(context.Context) error { return nil }}, survives, nil},
-		{Config{Forget: forget}, forgets, []string{"Config.Stall is missing"}},
-		{Config{Forget: forget, Without: []string{"Forget", "Stall"}}, forgets, []string{`has "Forget"`}},
-		{Config{Forget: forget, Stall: stall, Without: []string{"Advance"}}, forgets, []string{`has "Advance"`}},
+		{Config{}, forgets, []string{"Config.Damage is missing", "Config.Deny is missing", "Config.Forget is missing",
+			"Config.Stall is missing"}},
+		{Config{Without: []string{"Stall", "Forget", "Deny", "Damage"}}, forgets, nil},
+		{Config{Forget: forget, Stall: stall, Deny: refuse, Damage: refuse}, forgets, nil},
+		{Config{Forget: forget, Stall: stall, Without: lasting}, forgets, nil},
+		{Config{Forget: forget, Stall: stall, Deny: refuse, Without: []string{"Damage"}}, forgets, nil},
+		{Config{Forget: forget, Stall: stall, Without: lasting}, survives, []string{"Config.FailOver is missing"}},
+		{Config{Forget: forget, Stall: stall, Without: append(lasting, "FailOver")}, survives, nil},
+		{Config{Forget: forget, Stall: stall, Without: lasting, FailOver: func(context.Context) error { return nil }}, survives, nil},
+		{Config{Forget: forget, Without: lasting}, forgets, []string{"Config.Stall is missing"}},
+		{Config{Forget: forget, Without: append(lasting, "Forget", "Stall")}, forgets, []string{`has "Forget"`}},
+		{Config{Forget: forget, Stall: stall, Without: append(lasting, "Advance")}, forgets, []string{`has "Advance"`}},
 	} {
 		got := c.cfg.problems(c.info)
 		ok := len(got) == len(c.want)
@@ -57,7 +61,7 @@ func TestWakesInPart(t *testing.T) {
 // What was not checked is listed with the reason: what the Config lacks, the driver lacks, and the driver declares.
 func TestSummary(t *testing.T) {
 	cfg := newFixture().config(minimal)
-	cfg.Stall, cfg.Advance = nil, nil
+	cfg.Stall, cfg.Advance, cfg.Deny = nil, nil, nil
 	s := newSuite(t, cfg)
 	s.info.Free = driver.FreeRecord{}
 	s.lacks = s.findLacks()
@@ -71,6 +75,7 @@ func TestSummary(t *testing.T) {
 		"clauses were checked on \"memory\"\n\tNOT CHECKED:\n",
 		"Config.Stall is not set: context/hanging backend, context/own limit, close/hanging backend",
 		"Config.Advance is not set: free/stays\n",
+		"Config.Deny is not set: lasting/denied",
 		"the driver has no Queue: queue/order, ",
 		"the driver has no Breaker: breaker/runs out, ",
 		"Info.FixedTTL declares that a renewal does not lengthen a lease: ",

@@ -77,18 +77,9 @@ func endedContext(c *check) {
 	} {
 		ctx, cancel := end.make()
 		name := c.name()
-		for _, m := range c.methods(c.a, name) {
+		for _, m := range append(c.methods(c.a, name), listing(c.a, name)...) {
 			if err := m.call(ctx); !errors.Is(err, end.want) {
 				c.errorf("%s with a context that had ended: got error %v, want one that wraps %v", m.name, err, end.want)
-			}
-		}
-		if lister := c.a.Capabilities().Lister; lister != nil {
-			var last error
-			for _, err := range lister.List(ctx, name) {
-				last = err
-			}
-			if !errors.Is(last, end.want) {
-				c.errorf("List with a context that had ended: got error %v, want one that wraps %v", last, end.want)
 			}
 		}
 		cancel()
@@ -147,14 +138,7 @@ func (c *check) stalled(limit time.Duration, report func(string, error, time.Dur
 	if err != nil {
 		c.fatalf("lockertest: Config.Stall: %v", err)
 	}
-	methods := c.methods(c.a, name)
-	if lister := c.a.Capabilities().Lister; lister != nil {
-		methods = append(methods, method{"List", func(ctx context.Context) (last error) {
-			for _, last = range lister.List(ctx, name) {
-			}
-			return last
-		}})
-	}
+	methods := append(c.methods(c.a, name), listing(c.a, name)...)
 	type result struct {
 		method int
 		err    error

@@ -187,6 +187,22 @@ func (w *fixture) wait(ctx context.Context, name string) error {
 	}
 }
 
+// refuse makes stallable Lockers refuse calls about a name with an error until it is ended.
+func (w *fixture) refuse(mark func(error) error) func(context.Context, string) (func(), error) {
+	return func(_ context.Context, name string) (end func(), err error) {
+		w.note("refused "+name, mark(errors.New("refused")))
+		return func() { w.note("refused "+name, nil) }, nil
+	}
+}
+
+// refusal is the error of calls about a name that is refused.
+func (w *fixture) refusal(name string) error {
+	if err, refused := w.noted("refused " + name).(error); refused {
+		return opErr(name, err)
+	}
+	return nil
+}
+
 // hang returns when the store answers calls about a name again.
 func (w *fixture) hang(name string) error {
 	if answers, _ := w.noted("stalled " + name).(chan struct{}); answers != nil {
@@ -231,7 +247,9 @@ func (w *fixture) config(spoil func(*fixture, *faulty)) Config {
 			w.note("removed "+name, true)
 			return nil
 		},
-		Stall: w.stall,
+		Stall:  w.stall,
+		Deny:   w.refuse(driver.Denied),
+		Damage: w.refuse(driver.Damaged),
 		FailOver: func(context.Context) error {
 			if name, _ := w.noted("lost in a fail-over").(string); name != "" {
 				w.store.Remove(name)
@@ -254,7 +272,7 @@ var racing = []string{
 func TestFaults(t *testing.T) {
 	faults := slices.Concat(grantFaults(), leaseFaults(), recordFaults(), inputFaults(), answerFaults(), capabilityFaults(), breakerFaults(),
 		checkerFaults(), declarationFaults(), handOverFaults(), queueFaults(), historyFaults(),
-		releaseBatchFaults(), stateFaults(), sharedFaults())
+		releaseBatchFaults(), stateFaults(), sharedFaults(), lastingFaults())
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()

@@ -80,7 +80,9 @@ func fails(change func(name, id string, err error) error) func(*fixture, *faulty
 	}
 }
 
-// stallable makes a Locker without faults, whose store can be made to hang.
+// stallable makes a Locker without faults, whose store can be made to hang, and to refuse calls.
 func stallable(w *fixture, f *faulty) {
-	guard(f, func(ctx context.Context, name string) (context.Context, error) { return ctx, w.wait(ctx, name) })
+	guard(f, func(ctx context.Context, name string) (context.Context, error) {
+		return ctx, cmp.Or(w.wait(ctx, name), w.refusal(name))
+	})
 }

@@ -7,7 +7,7 @@
 //		lockertest.Run(t, lockertest.Config{
 //			New:     func(*testing.T) driver.Locker { return store.Locker() },
 //			Forget:  func(_ context.Context, name string) error { store.Remove(name); return nil },
-//			Without: []string{"FailOver", "Stall"}, // there is no server
+//			Without: []string{"Damage", "Deny", "FailOver", "Stall"}, // there is no server
 //		})
 //	}
 //
@@ -43,8 +43,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// Config describes the driver under test. New is required. Forget, Stall, and FailOver if the driver declares
-// [driver.GrantsSurvive], are required, too, unless Without names them.
+// Config describes the driver under test. New is required. Damage, Deny, Forget, Stall, and FailOver if the driver
+// declares [driver.GrantsSurvive], are required, too, unless Without names them.
 type Config struct {
 	// New returns another Locker on the same store, as in another process. It closes the
 	// Locker, and all else that it made, in t.Cleanup. Nothing else should use the store.
@@ -69,7 +69,15 @@ type Config struct {
 	// [driver.GrantsSurvive] needs it. No other clause runs at the same time.
 	FailOver func(ctx context.Context) error
 
-	// Without has "FailOver", "Forget" or "Stall", if the test cannot set them. Their clauses are left
+	// Deny makes the store refuse every request about a name until allow is called, as without rights or with a wrong
+	// credential. The clause about [driver.ErrDenied] needs it. No other clause runs at the same time.
+	Deny func(ctx context.Context, name string) (allow func(), err error)
+
+	// Damage makes the record of a name unusable, also while the lock is held. mend makes it again what it was. The clause
+	// about [driver.ErrDamaged] needs it.
+	Damage func(ctx context.Context, name string) (mend func(), err error)
+
+	// Without has "Damage", "Deny", "FailOver", "Forget" or "Stall", if the test cannot set them. Their clauses are left
 	// out then. Otherwise a missing one fails the test, since nobody would notice the clauses that
 	// were not checked.
 	Without []string
@@ -93,6 +101,8 @@ func (cfg Config) problems(info driver.Info) (all []string) {
 		name       string
 		set, wants bool
 	}{
+		{"Damage", cfg.Damage != nil, true},
+		{"Deny", cfg.Deny != nil, true},
 		{"FailOver", cfg.FailOver != nil, info.Failover == driver.GrantsSurvive},
 		{"Forget", cfg.Forget != nil, true},
 		{"Stall", cfg.Stall != nil, true},
@@ -105,7 +115,8 @@ func (cfg Config) problems(info driver.Info) (all []string) {
 	}
 	for _, field := range cfg.Without {
 		if set, is := known[field]; set || !is {
-			all = append(all, fmt.Sprintf("lockertest: Config.Without has %q; want FailOver, Forget or Stall, and only what is not set", field))
+			all = append(all, fmt.Sprintf("lockertest: Config.Without has %q; want Damage, Deny, FailOver, Forget or Stall, and only what is "+
+				"not set", field))
 		}
 	}
 	return all
@@ -190,7 +201,7 @@ func clauses() []clause {
 		contextClauses, closeClauses, raceClauses,
 		watcherClauses, queueClauses, handOverClauses, handOverRaceClauses, batchClauses, releaseBatchClauses,
 		inspectBatchClauses, listerClauses, breakerClauses, checkerClauses, dataStoreClauses, historyClauses, failOverClauses,
-		sharedClauses, sharedQueueClauses,
+		sharedClauses, sharedQueueClauses, lastingClauses,
 	} {
 		all = append(all, group...)
 	}

@@ -36,6 +36,8 @@ const (
 	canForget
 	canStall
 	canFailOver
+	canDeny
+	canDamage
 )
 
 // lack is a need that is not met.
@@ -77,6 +79,8 @@ func (s *suite) findLacks() (all []lack) {
 	without(canForget, cfg.Forget == nil, "Config.Forget is not set")
 	without(canStall, cfg.Stall == nil, "Config.Stall is not set")
 	without(canFailOver, cfg.FailOver == nil, "Config.FailOver is not set")
+	without(canDeny, cfg.Deny == nil, "Config.Deny is not set")
+	without(canDamage, cfg.Damage == nil, "Config.Damage is not set")
 	return all
 }
 

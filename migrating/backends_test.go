@@ -35,7 +35,7 @@ func TestConformanceFromMemoryToFile(t *testing.T) {
 					t.Cleanup(func() { _ = l.Close(context.WithoutCancel(t.Context())) })
 					return l
 				},
-				Without: []string{"FailOver", "Forget", "Stall"},
+				Without: []string{"Damage", "Deny", "FailOver", "Forget", "Stall"},
 			})
 		})
 	}

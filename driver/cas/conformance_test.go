@@ -19,6 +19,8 @@ func conformance(store *memStore, config cas.Config) lockertest.Config {
 		New:    func(t *testing.T) driver.Locker { return open(t, store, config) },
 		Forget: store.forget,
 		Stall:  store.stall,
+		Deny:   store.deny,
+		Damage: store.damage,
 		// A store of this kind is one map. What a real one forgets is up to it.
 		Without: []string{"FailOver"},
 	}

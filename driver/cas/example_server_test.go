@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -30,11 +31,14 @@ func etag(data []byte) string { return fmt.Sprintf("%q", fmt.Sprintf("%x", sha25
 func (s *etagServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Date", s.now().UTC().Format(http.TimeFormat))
 	key := r.URL.Path[1:]
-	if s.wait(r.Context(), key) != nil {
+	query := r.URL.Query()
+	if err := s.wait(r.Context(), key+query.Get("prefix")); errors.Is(err, driver.ErrDenied) {
+		w.WriteHeader(http.StatusForbidden)
+		return
+	} else if err != nil {
 		return
 	}
 	if key == "" {
-		query := r.URL.Query()
 		items, next, _ := s.List(r.Context(), query.Get("prefix"), query.Get("continuation-token"))
 		keys := []string{}
 		for _, item := range items {
@@ -86,6 +90,8 @@ func TestExample(t *testing.T) {
 		TTL:     30 * time.Second,
 		Forget:  store.forget,
 		Stall:   store.stall,
+		Deny:    store.deny,
+		Damage:  store.damage,
 		Without: []string{"FailOver"},
 	})
 }

@@ -32,6 +32,7 @@ type memStore struct {
 	values  map[string]cas.Value
 	last    int
 	stalled map[string]chan struct{} // by a part of the key
+	denied  string                   // a key whose requests are refused
 	watches map[chan cas.Value]string
 	gets    int
 	puts    int
@@ -41,7 +42,7 @@ func newStore() *memStore {
 	return &memStore{now: time.Now, values: map[string]cas.Value{}, stalled: map[string]chan struct{}{}, watches: map[chan cas.Value]string{}}
 }
 
-// wait lets the time of a call pass, and hangs while the key is stalled.
+// wait lets the time of a call pass, and hangs while the key is stalled. It fails while the key is denied.
 func (s *memStore) wait(ctx context.Context, key string) error {
 	if s.delay != nil {
 		if err := sleep(ctx, s.delay()); err != nil {
@@ -49,6 +50,7 @@ func (s *memStore) wait(ctx context.Context, key string) error {
 		}
 	}
 	s.mu.Lock()
+	denied := s.denied != "" && s.denied == key
 	var until chan struct{}
 	for part, resumed := range s.stalled {
 		if strings.HasPrefix(key, part) || strings.HasPrefix(part, key) {
@@ -61,6 +63,9 @@ func (s *memStore) wait(ctx context.Context, key string) error {
 		case <-until:
 		case <-ctx.Done():
 		}
+	}
+	if denied && ctx.Err() == nil {
+		return driver.Denied(errors.New("no right to the key"))
 	}
 	return ctx.Err()
 }
@@ -227,6 +232,28 @@ func (s *memStore) stall(_ context.Context, name string) (resume func(), err err
 		defer s.mu.Unlock()
 		delete(s.stalled, keyOf(name))
 		close(resumed)
+	}, nil
+}
+
+func (s *memStore) deny(_ context.Context, name string) (allow func(), err error) {
+	set := func(key string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.denied = key
+	}
+	set(keyOf(name))
+	return func() { set("") }, nil
+}
+
+func (s *memStore) damage(_ context.Context, name string) (mend func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	whole := s.values[keyOf(name)].Data
+	s.set(keyOf(name), whole[:len(whole)/2])
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.set(keyOf(name), whole)
 	}, nil
 }
 

@@ -54,6 +54,7 @@ func TestConformanceReplicaSet(t *testing.T) {
 			}
 			return errors.Join(err, rs.Restart(ctx, primary))
 		},
+		Without: []string{"Damage", "Deny"},
 		Secrets: []string{mongotest.AdminPassword},
 	})
 }
@@ -73,7 +74,7 @@ func TestConformanceStandalone(t *testing.T) {
 			return l
 		},
 		Forget:  forget(coll),
-		Without: []string{"Stall"}, // the replica set can be frozen
+		Without: []string{"Damage", "Deny", "Stall"}, // the replica set can be frozen
 	})
 }
 

@@ -61,6 +61,7 @@ func suite(t *testing.T, lockers, direct string) {
 			}
 			return func() { _, _ = staller.Exec(context.Background(), `ROLLBACK`) }, nil
 		},
+		Without: []string{"Damage", "Deny"},
 		Secrets: []string{postgrestest.AppPassword},
 	})
 }

@@ -194,7 +194,7 @@ func TestConformanceFailOver(t *testing.T) {
 			_, err := postgrestest.TrySQL(ctx, standby.AdminURL(""), "SELECT pg_promote(true, 60)")
 			return err
 		},
-		Without: []string{"Forget", "Stall"},
+		Without: []string{"Damage", "Deny", "Forget", "Stall"},
 		Secrets: []string{postgrestest.AppPassword},
 	})
 }
