@@ -18,7 +18,11 @@ const resultWait = 50 * time.Millisecond
 // while the disk hangs; call returns soon after ctx ends all the same, and Close waits for
 // the goroutine. invalid is the result of checking the arguments.
 func (l *Locker) call(ctx context.Context, op, name string, invalid error, work func(context.Context) error) error {
-	err := l.runDetached(ctx, invalid, work)
+	return opError(ctx, op, name, l.runDetached(ctx, invalid, work))
+}
+
+// opError wraps the error of a call about a lock, and says whether the system denied it.
+func opError(ctx context.Context, op, name string, err error) error {
 	if err == nil {
 		return nil
 	}

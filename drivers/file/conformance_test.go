@@ -47,17 +47,21 @@ func (d *fakeClock) setWall(to time.Time) {
 	d.now.Wall = to
 }
 
-// stalls makes the disk hang when a lock's files are opened.
+// stalls makes the disk hang when a lock's files are opened, or refuse to open them.
 type stalls struct {
-	mu    sync.Mutex
-	stems map[string]chan struct{}
+	mu     sync.Mutex
+	stems  map[string]chan struct{}
+	denied string // a stem
 }
 
 func (s *stalls) open(ctx context.Context, path string, flag int) (*os.File, error) {
 	base, _, _ := strings.Cut(filepath.Base(path), ".")
 	s.mu.Lock()
-	resumed := s.stems[base]
+	resumed, denied := s.stems[base], base != "" && s.denied == base
 	s.mu.Unlock()
+	if denied {
+		return nil, errNoRight
+	}
 	if resumed != nil {
 		<-resumed
 	}
@@ -79,8 +83,23 @@ func (s *stalls) set(name string, resumed chan struct{}) {
 	if s.stems == nil {
 		s.stems = map[string]chan struct{}{}
 	}
+	s.stems[baseOf(name)] = resumed
+}
+
+// baseOf is what the names of a lock's files begin with.
+func baseOf(name string) string {
 	base, _, _ := strings.Cut(stem(name), ".")
-	s.stems[base] = resumed
+	return base
+}
+
+func (s *stalls) deny(_ context.Context, name string) (allow func(), err error) {
+	set := func(base string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.denied = base
+	}
+	set(baseOf(name))
+	return func() { set("") }, nil
 }
 
 func config(dir string, open func() (*Locker, error)) lockertest.Config {
@@ -103,8 +122,17 @@ func config(dir string, open func() (*Locker, error)) lockertest.Config {
 		Forget: func(_ context.Context, name string) error {
 			return os.Remove(filepath.Join(dir, stem(name)+".json"))
 		},
-		Stall:   s.stall,
-		Without: []string{"Damage", "Deny", "FailOver"}, // when the machine crashes, all holders end with it
+		Stall: s.stall,
+		Deny:  s.deny, // as another user, and root may enter every folder
+		Damage: func(_ context.Context, name string) (func(), error) {
+			path := filepath.Join(dir, stem(name)+".json")
+			whole, err := os.ReadFile(path)
+			if err == nil {
+				err = os.WriteFile(path, whole[:len(whole)/2], 0o600)
+			}
+			return func() { _ = os.WriteFile(path, whole, 0o600) }, err // what fails here, the clause finds
+		},
+		Without: []string{"FailOver"}, // when the machine crashes, all holders end with it
 	}
 }
 

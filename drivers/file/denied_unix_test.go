@@ -14,6 +14,9 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
+// errNoRight is the error of a file that this user may not open.
+const errNoRight = syscall.EACCES
+
 // What a person must change is denied, at once and certainly. Whatever happens after the record was
 // replaced leaves the outcome unknown.
 func TestDenied(t *testing.T) {

@@ -11,6 +11,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
+// errNoRight is the error of a file that this user may not open.
+var errNoRight = noteDenied(windows.ERROR_ACCESS_DENIED)
+
 // What a person must change is denied, at once and certainly. A refused rename is not: another process
 // that reads the record causes it.
 func TestDenied(t *testing.T) {

@@ -33,10 +33,7 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[driver.Recor
 			})
 		})
 		for _, r := range all {
-			if r.err != nil {
-				r.err = &driver.OpError{Op: "list", Backend: backend, Name: r.Name, Err: r.err}
-			}
-			if !yield(r.Record, r.err) {
+			if !yield(r.Record, opError(ctx, "list", r.Name, r.err)) {
 				return
 			}
 		}
@@ -99,9 +96,7 @@ func (l *Locker) InspectBatch(ctx context.Context, _ driver.WaiterID, names []st
 		if err == nil {
 			records[i], err = all[i].Record, all[i].err
 		}
-		if err != nil {
-			errs[i] = &driver.OpError{Op: "inspect", Backend: backend, Name: name, Err: err}
-		}
+		errs[i] = opError(ctx, "inspect", name, err)
 	}
 	return records, errs
 }
