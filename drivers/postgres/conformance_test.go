@@ -44,6 +44,15 @@ func TestConformanceStatementPooling(t *testing.T) {
 func suite(t *testing.T, lockers, direct string) {
 	t.Helper()
 	staller := client(t, direct)
+	// change makes a change of the table, and returns a function that makes another.
+	change := func(there, back string, args ...any) (func(), error) {
+		_, err := staller.Exec(t.Context(), there, args...)
+		return func() {
+			if _, err := staller.Exec(context.WithoutCancel(t.Context()), back, args...); err != nil {
+				t.Error(err)
+			}
+		}, err
+	}
 	lockertest.Run(t, lockertest.Config{
 		New: func(t *testing.T) driver.Locker { return open(t, lockers) },
 		Forget: func(ctx context.Context, name string) error {
@@ -61,7 +70,14 @@ func suite(t *testing.T, lockers, direct string) {
 			}
 			return func() { _, _ = staller.Exec(context.Background(), `ROLLBACK`) }, nil
 		},
-		Without: []string{"Damage", "Deny"},
+		// The user owns the table. Also an owner has no rights that were revoked.
+		Deny: func(context.Context, string) (func(), error) {
+			return change(`REVOKE ALL ON holdfast_locks FROM CURRENT_USER`, `GRANT ALL ON holdfast_locks TO CURRENT_USER`)
+		},
+		Damage: func(_ context.Context, name string) (func(), error) {
+			return change(`UPDATE holdfast_locks SET queue = '"x"' WHERE name = $1`, `UPDATE holdfast_locks SET queue = NULL WHERE name = $1`,
+				toText(name))
+		},
 		Secrets: []string{postgrestest.AppPassword},
 	})
 }
