@@ -36,7 +36,6 @@ func (l *link) Info() driver.Info {
 	if l.w.plan.Backend == Mongo {
 		info.Turn, info.Modes.Shared = driver.TurnLength, true
 	}
-	info.WakesOnlyQueue = l.p.plan.Wake == Hints
 	return info
 }
 
@@ -45,11 +44,8 @@ func (l *link) Capabilities() driver.Capabilities {
 	c := driver.Capabilities{BatchInspector: l, DataStore: l}
 	if l.w.plan.Backend == Mongo {
 		c.HandOverer, c.BatchRenewer = l, l
-		switch l.p.plan.Wake {
-		case Hints:
+		if l.p.plan.Wake == Hints {
 			c.Waker, c.Queue = l, l
-		case Stream:
-			c.Waker = l
 		}
 	}
 	return c
@@ -366,7 +362,7 @@ func (l *link) WriteData(ctx context.Context, lease driver.Lease, data []byte, a
 	return l.perform(ctx, "write data", lease.Name, lease.ID, func() answer { return l.w.server.writeData(lease, data, at) }).err
 }
 
-// watch is one call of Wake, for every release.
+// watch is one call of Wake without a position in a queue: every release wakes.
 type watch struct {
 	p       *process
 	wake    func(driver.Wakeup)
@@ -374,8 +370,8 @@ type watch struct {
 }
 
 // Wake implements [driver.Waker].
-func (l *link) Wake(name string, _ driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
-	if l.p.queue != nil {
+func (l *link) Wake(name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
+	if waiter != "" {
 		return l.p.queue.wakeUp(name, wake)
 	}
 	s, w := l.w.server, &watch{p: l.p, wake: wake}

@@ -45,9 +45,8 @@ type Process struct {
 
 // The ways in which a process learns of a release.
 const (
-	Hints  = "hints"  // a Queue
-	Stream = "stream" // every release wakes
-	Polls  = "poll"
+	Hints = "hints" // a queue for the waiters of a lock; every release wakes those that only observe it
+	Polls = "poll"
 )
 
 // Kinds of actors.
@@ -185,16 +184,13 @@ func Draw(seed uint64) Plan {
 	ttl, mixed := pick(d, ttls...), d.chance(0.2)
 	does := drawActors(d)
 	count := 2 + d.IntN(3)
-	way := pick(d, Hints, Hints, Stream)
-	if way == Hints && d.chance(0.1) {
+	if d.chance(0.1) {
 		count = 6 // a longer queue
 	}
 	for range count {
-		pr := Process{TTL: ttl, Drift: d.drift(), Start: d.between(0, 5*time.Second), Wake: way}
+		pr := Process{TTL: ttl, Drift: d.drift(), Start: d.between(0, 5*time.Second), Wake: Hints}
 		if p.Backend == Azure || d.chance(0.1) {
 			pr.Wake = Polls
-		} else if d.chance(0.05) {
-			pr.Wake = pick(d, Hints, Stream)
 		}
 		if mixed {
 			pr.TTL = pick(d, ttls...)

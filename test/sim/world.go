@@ -21,9 +21,15 @@ type Result struct {
 
 // Run runs a schedule. Lines of what happens are written to trace, unless it is nil. Only one
 // schedule of a program runs at a time, because all draw from one source.
-func Run(t *testing.T, p Plan, trace io.Writer) (r Result) {
+func Run(t *testing.T, p Plan, trace io.Writer) Result {
 	t.Helper()
-	w := &world{plan: p, trace: trace, lines: map[string][]history.Line{}, asks: map[string][]*ask{}, registers: map[string]uint64{}}
+	_, r := run(t, p, trace)
+	return r
+}
+
+func run(t *testing.T, p Plan, trace io.Writer) (w *world, r Result) {
+	t.Helper()
+	w = &world{plan: p, trace: trace, lines: map[string][]history.Line{}, asks: map[string][]*ask{}, registers: map[string]uint64{}}
 	defer func() {
 		if v := recover(); v != nil { // a goroutine that nothing wakes any more
 			w.violate(history.NoLeak, "%v", v)
@@ -32,7 +38,7 @@ func Run(t *testing.T, p Plan, trace io.Writer) (r Result) {
 	}()
 	defer timing.ReplaceRandom(newDice(p.Seed, 2).Rand)()
 	synctest.Test(t, func(*testing.T) { w.run() })
-	return w.result()
+	return w, w.result()
 }
 
 // world is one schedule that runs.

@@ -1,0 +1,44 @@
+package sim
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/test/history"
+)
+
+// Where waiters of a lock have a queue, members of Partitions are woken nevertheless: those that stay have the partitions
+// of one that leaves within a second. At their next poll, every 5 s, it would be later.
+func TestPartitionsOfAMemberThatLeaves(t *testing.T) {
+	const count, leaves = 8, time.Minute
+	for seed := range uint64(20) {
+		p := Plan{Seed: seed, Duration: 2 * time.Minute, Backend: Mongo, Members: make([]Clock, 3), Latency: 5 * time.Millisecond,
+			Faults: []Fault{{Kind: Stop, At: leaves, For: time.Minute}}}
+		for range 3 {
+			p.Processes = append(p.Processes, Process{TTL: 30 * time.Second, Wake: Hints, Does: []Actor{{Kind: Shares, Name: "group", N: count}}})
+		}
+		w, r := run(t, p, nil)
+		for _, v := range r.Violations {
+			t.Errorf("seed %d: %s: at %v: %s", seed, v.Rule, v.At, v.Text)
+		}
+		moved := 0
+		for i := range count {
+			lines := w.lines[partitionName("group", i)]
+			left := slices.IndexFunc(lines, func(l history.Line) bool {
+				return l.Kind == history.Live && l.Client == 1 && l.At >= leaves-time.Millisecond
+			})
+			if left < 0 {
+				continue
+			}
+			moved++
+			next := slices.IndexFunc(lines, func(l history.Line) bool { return l.Kind == history.Live && l.Client != 1 && l.At >= leaves })
+			if next < 0 || lines[next].At-leaves > time.Second {
+				t.Errorf("seed %d: partition %d of the member that left is not held after a second", seed, i)
+			}
+		}
+		if moved == 0 {
+			t.Errorf("seed %d: the member that left had no partition", seed)
+		}
+	}
+}
