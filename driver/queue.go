@@ -23,6 +23,14 @@ const (
 	LongQueue = 20
 )
 
+// WokenOf is how many waiters a release wakes in a queue of this length.
+func WokenOf(waiters int) int {
+	if waiters > LongQueue {
+		return 1
+	}
+	return min(waiters, WokenWaiters)
+}
+
 // Turn is TurnAt with TurnLength.
 func Turn(position int) time.Duration { return TurnAt(TurnLength, position) }
 

@@ -135,7 +135,7 @@ func (k *Lock) join(who Waiter, now, lasts time.Duration) {
 // passed removes the waiters before a place that had their turn and did not come: those that a release
 // woke, and those that poll.
 func (k *Lock) passed(place int) {
-	left := howManyWoken(slices.DeleteFunc(slices.Clone(k.Queue), polls)) // to remove of those that were woken
+	left := driver.WokenOf(len(slices.DeleteFunc(slices.Clone(k.Queue), polls))) // to remove of those that were woken
 	var rest []Waiter
 	for i, w := range k.Queue {
 		switch {
@@ -175,15 +175,7 @@ func (k *Lock) Woken(now Moment) []Waiter {
 	case k.Held(now) || readers > 0:
 		return all[:readers]
 	}
-	return all[:min(len(all), howManyWoken(all))]
-}
-
-// howManyWoken is how many of these waiters a release wakes.
-func howManyWoken(waiters []Waiter) int {
-	if len(waiters) > driver.LongQueue {
-		return 1
-	}
-	return driver.WokenWaiters
+	return all[:driver.WokenOf(len(all))]
 }
 
 // Refusal is the error for a request, with or without a waiter, that was not granted the

@@ -178,6 +178,28 @@ func TestWoken(t *testing.T) {
 	}
 }
 
+// A grant of a free lock removes those waiters before the new holder that the release woke: two, or one of a long queue.
+func TestPassed(t *testing.T) {
+	now := lockstate.Moment{Elapsed: time.Minute, Wall: start}
+	for length, want := range map[int][]string{1: {}, 2: {}, 3: {}, driver.LongQueue: {"3"}, driver.LongQueue + 1: {"2", "3"}} {
+		k := lockstate.Lock{}
+		for i := range length {
+			k.Queue = append(k.Queue, lockstate.Waiter{ID: fmt.Sprint(i + 1), Until: time.Hour})
+		}
+		who := fmt.Sprint(min(length, 4))
+		if !k.AcquireInTurn(request(who, time.Minute), who, "", who, now) {
+			t.Fatalf("%d waiters: the lock is not granted, although its reservation is over", length)
+		}
+		var left []string
+		for _, w := range k.Queue[:max(len(k.Queue)-max(length-4, 0), 0)] {
+			left = append(left, w.ID)
+		}
+		if !slices.Equal(left, want) {
+			t.Errorf("%d waiters: before %s remain %v, want %v", length, who, left, want)
+		}
+	}
+}
+
 // A waiter that polls enters only a queue that has others, and passes by a queue of its like. A grant removes the
 // waiters that poll and had a turn.
 func TestWaitersThatPoll(t *testing.T) {

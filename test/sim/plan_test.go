@@ -5,13 +5,14 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/test/sim"
 )
 
 // A seed always gives the same plan, which survives being stored. All kinds of faults and actors
 // occur.
 func TestDraw(t *testing.T) {
-	kinds := map[string]bool{}
+	kinds, most := map[string]bool{}, 0
 	for seed := range uint64(500) {
 		p := sim.Draw(seed)
 		if !reflect.DeepEqual(p, sim.Draw(seed)) {
@@ -37,11 +38,15 @@ func TestDraw(t *testing.T) {
 				t.Errorf("seed %d: %v of %d processes", seed, f, len(p.Processes))
 			}
 		}
+		most = max(most, len(p.Processes))
 		for _, pr := range p.Processes {
 			for _, a := range pr.Does {
 				kinds[a.Kind] = true
 			}
 		}
+	}
+	if most <= driver.LongQueue {
+		t.Errorf("no plan has more than %d processes", most)
 	}
 	for _, kind := range []string{
 		sim.Cut, sim.Slow, sim.Lossy, sim.Crash, sim.Pause, sim.Stop, sim.Deaf, sim.Babble, sim.FailOver, sim.Lag, sim.StepClock,

@@ -186,11 +186,7 @@ func (s *server) granted(p *process, req driver.Request, r *record, before []loc
 		s.checkOvertaken(p, req.Name, before[:place], t)
 	}
 	t.known = false
-	woken := driver.WokenWaiters
-	if len(before) > driver.LongQueue {
-		woken = 1
-	}
-	gone := func(i int) bool { return i == mine || free && i < min(place, woken) }
+	gone := func(i int) bool { return i == mine || free && i < min(place, driver.WokenOf(len(before))) }
 	s.checkPositions(req.Name, before, r.Queue, gone)
 	for i, w := range before {
 		if gone(i) && r.Position(w.ID) > 0 {
@@ -273,7 +269,7 @@ func (s *server) expectGrant(name string, r *record, t *turns, release int) {
 	}
 	waiter := r.Queue[first].ID
 	limit := driver.Turn(first+1) + 8*s.w.plan.Latency + 100*time.Millisecond
-	if first >= driver.WokenWaiters || first > 0 && len(r.Queue) > driver.LongQueue {
+	if first >= driver.WokenOf(len(r.Queue)) {
 		limit += 25 * time.Second
 	}
 	s.w.after(limit, func() {

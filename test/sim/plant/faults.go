@@ -152,6 +152,10 @@ var faults = []fault{
 		"		case i < place && !w.Polls && left > 0:\n", "		case i <= place && !w.Polls:\n",
 	},
 	{
+		"a grant removes two waiters of a long queue, although one was woken", "–", positions,
+		"	left := driver.WokenOf(len(slices.DeleteFunc(slices.Clone(k.Queue), polls)))", "	left := driver.WokenWaiters",
+	},
+	{
 		"dead waiters keep the first positions", "–", positions,
 		"	k.Queue = rest\n", "	_ = rest\n",
 	},
