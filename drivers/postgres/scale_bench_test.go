@@ -1,16 +1,18 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
@@ -20,18 +22,59 @@ import (
 
 var benchRenewals = flag.Int("bench-renewals", 500_000, "renewals of BenchmarkBloat")
 
-// fleet is processes with a Locker and connections of their own.
+// fleet is processes with a Locker and connections of their own. It counts their statements by what they are for.
 type fleet struct {
-	at         string
-	statements atomic.Int64
-	clients    []*holdfast.Client
+	at      string
+	clients []*holdfast.Client
+
+	mu   sync.Mutex
+	kind map[string]string // of a statement
+	sent map[string]int    // by kind
+}
+
+// TraceQueryStart implements [pgx.QueryTracer].
+func (f *fleet) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sent[cmp.Or(f.kind[q.SQL], "other")]++
+	return ctx
+}
+
+// TraceQueryEnd implements [pgx.QueryTracer].
+func (f *fleet) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// since are the statements since then, and all.
+func (f *fleet) since(then map[string]int) (sent map[string]int, all float64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	sent = maps.Clone(f.sent)
+	for kind := range sent {
+		sent[kind] -= then[kind]
+		all += float64(sent[kind])
+	}
+	return sent, all
 }
 
 func newFleet(b *testing.B, at string, count int) *fleet {
 	b.Helper()
-	f := &fleet{at: at}
+	f := &fleet{at: at, kind: map[string]string{}, sent: map[string]int{}}
+	pool, err := pgxpool.ParseConfig(at)
+	if err != nil {
+		b.Fatal(err)
+	}
+	pool.ConnConfig.Tracer = f
 	for range count {
-		locker := open(b, at, func(c *config) { c.sent = func() { f.statements.Add(1) } })
+		locker, err := newWith(b.Context(), pool.Copy(), []Option{WithLogger(discard)})
+		if err != nil {
+			b.Fatal(err)
+		}
+		f.mu.Lock()
+		s := locker.sql
+		for sql, kind := range map[string]string{s.acquire: "acquire", s.join: "join", s.write: "write", s.leave: "leave", s.release: "release",
+			s.inspect: "inspect", s.inspectBatch: "read", s.waitingOn: "waiting-on", notifySQL: "notify"} {
+			f.kind[sql] = kind
+		}
+		f.mu.Unlock()
 		client, err := holdfast.New(locker, holdfast.WithLogger(discard))
 		if err != nil {
 			b.Fatal(err)
@@ -60,8 +103,8 @@ func bigServer(b *testing.B) string {
 	return postgrestest.Start(b, postgrestest.Options{Settings: map[string]string{"max_connections": "1000"}}).Database(b)
 }
 
-// BenchmarkQueue hands one lock over among processes that wait for it again and again. It counts their statements, and
-// compares the time from a release to the next grant with that of an acquire and a release that nobody waits for.
+// BenchmarkQueue hands one lock over among processes that wait for it again and again. It counts their statements, in all and by
+// what they are for, and compares the time from a release to the next grant with that of an acquire and a release that nobody waits for.
 func BenchmarkQueue(b *testing.B) {
 	for _, count := range []int{2, 10, 200} {
 		b.Run(fmt.Sprintf("processes=%d", count), func(b *testing.B) {
@@ -105,9 +148,11 @@ func (f *fleet) handOver(b *testing.B, handOvers int) {
 		})
 	}
 	<-warm
-	began, statements := time.Now(), f.statements.Load()
+	before, _ := f.since(nil)
+	began := time.Now()
 	<-done
-	took, sent := time.Since(began), f.statements.Load()-statements
+	took := time.Since(began)
+	sent, all := f.since(before)
 	mu.Lock()
 	some := slices.Clone(gaps[2*len(f.clients):][:handOvers])
 	mu.Unlock()
@@ -124,7 +169,10 @@ func (f *fleet) handOver(b *testing.B, handOvers int) {
 	}
 	pair := percentile(pairs, 50)
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(float64(sent)/float64(handOvers), "statements/handoff")
+	for kind, n := range sent {
+		b.ReportMetric(float64(n)/float64(handOvers), kind+"/handoff")
+	}
+	b.ReportMetric(all/float64(handOvers), "statements/handoff")
 	b.ReportMetric(float64(took)/float64(handOvers)/float64(pair), "time/acquire+release")
 	b.ReportMetric(float64(percentile(some, 50))/float64(pair), "p50/acquire+release")
 	b.ReportMetric(float64(percentile(some, 99))/float64(pair), "p99/acquire+release")
@@ -208,9 +256,9 @@ func BenchmarkFollowers(b *testing.B) {
 					return scan[int](b, watch, `SELECT coalesce(jsonb_array_length(queue), 0) FROM holdfast_locks WHERE name = 'job'`) == count
 				})
 				commits(3 * time.Second) // their listeners are open
-				sent := f.statements.Load()
+				before, _ := f.since(nil)
 				beside := commits(period) + commits(period)
-				sent = f.statements.Load() - sent
+				_, sent := f.since(before)
 				cancel()
 				f.end(&wg)
 				commits(time.Second)
@@ -220,7 +268,7 @@ func BenchmarkFollowers(b *testing.B) {
 				b.ReportMetric(median, "of-its-commits")
 				b.ReportMetric(low, "low")
 				b.ReportMetric(high, "high")
-				b.ReportMetric(float64(sent)/(2*period).Seconds(), "statements/s")
+				b.ReportMetric(sent/(2*period).Seconds(), "statements/s")
 			}
 		})
 	}
