@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,7 +44,7 @@ func BenchmarkRatio(b *testing.B) {
 	must(exec(`CREATE TABLE plain (name text COLLATE "C" PRIMARY KEY, token bigint NOT NULL, holder text NOT NULL, owner text NOT NULL,
 		ttl bigint NOT NULL,
 		expires timestamptz NOT NULL, acquired_at timestamptz NOT NULL, renewed_at timestamptz NOT NULL, renewals bigint NOT NULL DEFAULT 0,
-		data bytea) WITH (` + storage + `)`))
+		data bytea)` + Schema[strings.Index(Schema, " WITH ("):]))
 	plain := struct{ acquire, renew, release string }{
 		`INSERT INTO plain AS l (name, token, holder, owner, ttl, expires, acquired_at, renewed_at)
 			VALUES ($1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint, $2, $3, $4::bigint,

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -20,46 +21,11 @@ const DefaultTable = "holdfast_locks"
 //go:embed schema.sql
 var Schema string
 
-// column is one column of the table.
-type column struct{ name, kind, rest string }
-
-// columns are those of the table.
-//
-// The unique pair (name, token) makes a grant a change of a key: a transaction that has read the row with
-// "FOR KEY SHARE" delays the next grant, and no renewal. No index has what renewals change, so they are HOT updates.
-var columns = []column{
-	{"name", "text", `COLLATE "C" PRIMARY KEY`},         // zero bytes escaped; see toText
-	{"token", "bigint", `NOT NULL`},                     // of the last grant
-	{"holder", "text", `NOT NULL`},                      // SHA-256 of the lease ID in hexadecimal digits; empty if nobody holds the lock
-	{"owner", "text", `NOT NULL`},                       // of the last grant
-	{"ttl", "bigint", `NOT NULL`},                       // in milliseconds
-	{"expires", "timestamp with time zone", `NOT NULL`}, // or when the lock was released
-	{"acquired_at", "timestamp with time zone", `NOT NULL`},
-	{"renewed_at", "timestamp with time zone", `NOT NULL`},
-	{"renewals", "bigint", `NOT NULL DEFAULT 0`},
-	{"broken", "boolean", `NOT NULL DEFAULT false`}, // renewals are refused
-	{"data", "bytea", ``},
-	{"writes", "bigint", `NOT NULL DEFAULT 0`}, // of the data by this holder
-	{"queue", "jsonb", ``},                     // waiters in their order, or NULL; see lockstate.Waiter
-	{"emptied", "boolean", `NOT NULL DEFAULT false`},
-	{"history", "jsonb", `NOT NULL DEFAULT '[]'`}, // past holders, the latest last
-}
-
-// storage leaves room on each page for the next version of a row, and has the old versions removed soon: a table of
-// locks is small, and all of it is written often.
-const storage = `fillfactor = 50, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 1000,` +
-	` autovacuum_vacuum_cost_delay = 0`
+// columns finds name and type of each column in [Schema].
+var columns = regexp.MustCompile(`(?m)^\t([a-z_]+) ([a-z ]+[a-z])`)
 
 // createTable is the SQL that makes the table. table is a quoted name.
-func createTable(table string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "CREATE TABLE IF NOT EXISTS %s (\n", table)
-	for _, c := range columns {
-		fmt.Fprintf(&b, "\t%s,\n", strings.TrimSpace(c.name+" "+c.kind+" "+c.rest))
-	}
-	fmt.Fprintf(&b, "\tUNIQUE (name, token)\n) WITH (%s)", storage)
-	return b.String()
-}
+func createTable(table string) string { return strings.Replace(Schema, DefaultTable, table, 1) }
 
 // found is what the server says about itself and the table.
 type found struct {
@@ -191,8 +157,8 @@ func readTable(ctx context.Context, c *pgx.Conn, oid uint32) (s tableState, err 
 		return s, err
 	}
 	var names, kinds []string
-	for _, c := range columns {
-		names, kinds = append(names, c.name), append(kinds, c.kind)
+	for _, column := range columns.FindAllStringSubmatch(Schema, -1) {
+		names, kinds = append(names, column[1]), append(kinds, column[2])
 	}
 	rows, _ := c.Query(ctx, `SELECT name, coalesce(w.kind, ''), coalesce(a.kind, ''), coalesce(a.collation, ''), coalesce(required, false)
 		FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS w(name, kind, n) FULL JOIN (

@@ -1,22 +1,24 @@
 package postgres
 
 import (
-	"flag"
-	"os"
+	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/test/postgrestest"
 )
 
-var update = flag.Bool("update", false, "write schema.sql")
-
-// The file for programs that may not create tables has what the driver makes.
-func TestSchemaFile(t *testing.T) {
-	want := "-- The table of Holdfast's locks. Programs that may not create tables need SELECT, INSERT and UPDATE on it.\n" +
-		createTable(DefaultTable) + ";\n"
-	if *update {
-		if err := os.WriteFile("schema.sql", []byte(want), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	} else if Schema != want {
-		t.Errorf("schema.sql differs from the table that the driver makes; run go test -run TestSchemaFile -update .\n%s", want)
+// The columns that a table must have are those of schema.sql, with their types.
+func TestColumnsOfTheSchema(t *testing.T) {
+	t.Parallel()
+	c := client(t, postgrestest.URL(t))
+	run(t, c, Schema)
+	var found []string
+	for _, column := range columns.FindAllStringSubmatch(Schema, -1) {
+		found = append(found, column[1]+" "+column[2])
+	}
+	want := scan[string](t, c, `SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum) FROM pg_attribute
+		WHERE attrelid = 'holdfast_locks'::regclass AND attnum > 0`)
+	if got := strings.Join(found, ", "); got != want {
+		t.Errorf("found %s, want %s", got, want)
 	}
 }
