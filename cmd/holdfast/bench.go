@@ -99,7 +99,7 @@ func (b *benchCmd) Run(a *app) error {
 func (b *benchCmd) measure(ctx context.Context, a *app) (*bench.Report, error) {
 	report, err := bench.Run(ctx, a.backend, bench.Options{
 		Rounds: b.Rounds, HandOvers: b.Grants, Crashes: b.Crashes, Leases: b.Leases, TTL: b.TTL, Hold: b.Hold,
-		Progress: func(what string) { a.log.infof("%s …", what) },
+		Progress: func(what string) { a.log.Infof("%s …", what) },
 	})
 	if ctx.Err() != nil {
 		return nil, &exitError{codeSignal + int(syscall.SIGINT), fmt.Errorf("interrupted: there are no results, and all locks were released: %w",

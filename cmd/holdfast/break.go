@@ -76,7 +76,7 @@ func (b *breakCmd) breakLock(ctx context.Context, a *app, client *holdfast.Clien
 		if err := repeatBreak(ctx, breaker, record); err != nil {
 			return err
 		}
-		a.log.infof("%q is free on %s: there is nothing to break", b.Name, displayBackend(a.backend))
+		a.log.Infof("%q is free on %s: there is nothing to break", b.Name, displayBackend(a.backend))
 		return nil
 	case b.Token != nil && record.Token != *b.Token, b.Unknown && record.Token != 0:
 		return notBrokenOn(a, record)
@@ -88,14 +88,14 @@ func (b *breakCmd) breakLock(ctx context.Context, a *app, client *holdfast.Clien
 		if err := repeatBreak(ctx, breaker, record); err != nil {
 			return err
 		}
-		a.log.infof("%q is broken already: it becomes free in %s at the latest", b.Name, leftText(record))
+		a.log.Infof("%q is broken already: it becomes free in %s at the latest", b.Name, leftText(record))
 		return nil
 	}
 	if !b.Yes {
 		if !isTerminal(os.Stdin) {
 			return errNotAsked
 		}
-		a.log.flush()
+		a.log.Flush()
 		agreed, err := b.ask(a, os.Stdin, record)
 		if err != nil {
 			return err
@@ -123,10 +123,10 @@ func (b *breakCmd) breakLock(ctx context.Context, a *app, client *holdfast.Clien
 		return writeJSON(a.stdout, lockToJSON(record))
 	}
 	if others > 0 {
-		a.log.infof("broke one holder of %q: %s, token %s; %d more share the lock", b.Name, ownerText(record), tokenText(record), others)
+		a.log.Infof("broke one holder of %q: %s, token %s; %d more share the lock", b.Name, ownerText(record), tokenText(record), others)
 		return nil
 	}
-	a.log.infof("%s", broke(record, b.Now))
+	a.log.Infof("%s", broke(record, b.Now))
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
@@ -57,9 +58,9 @@ func runBreak(t *testing.T, l holdfast.Locker, b *breakCmd, stderr io.Writer) er
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &app{backend: "file:/locks", stdout: io.Discard, stderr: stderr, log: newLogger(stderr, false, false)}
+	a := &app{backend: "file:/locks", stdout: io.Discard, stderr: stderr, log: messages.NewLog(stderr, false, false)}
 	err = b.breakLock(t.Context(), a, client)
-	a.log.flush()
+	a.log.Flush()
 	if err := client.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/otelholdfast"
@@ -268,7 +269,7 @@ func TestListenOnATakenPort(t *testing.T) {
 	if _, err := strconv.Atoi(address[strings.LastIndexByte(address, ':')+1:]); err != nil {
 		t.Fatal(err)
 	}
-	r := &runner{runCmd: &runCmd{Name: "job", Listen: address, Slots: 1}, log: newLogger(io.Discard, false, false)}
+	r := &runner{runCmd: &runCmd{Name: "job", Listen: address, Slots: 1}, log: messages.NewLog(io.Discard, false, false)}
 	_, err := r.listen()
 	var exit *exitError
 	if !errors.As(err, &exit) || exit.code != codeUsage {

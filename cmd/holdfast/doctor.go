@@ -78,7 +78,7 @@ func (d *doctorCmd) Run(a *app) error {
 		verdict = driver.LevelWrong
 	}
 	if d.JSON {
-		if a.log.quiet {
+		if a.log.Quiet() {
 			report.Findings = slices.DeleteFunc(report.Findings, func(f driver.Finding) bool { return f.Level < driver.LevelDoubtful })
 		}
 		writeErr := writeJSON(a.stdout, doctorJSON{displayBackend(a.backend), verdict, report.Findings})
@@ -101,12 +101,12 @@ func (d *doctorCmd) Run(a *app) error {
 }
 
 func (a *app) writeReport(report *doctor.Report) error {
-	if !a.log.quiet {
+	if !a.log.Quiet() {
 		if _, err := fmt.Fprintf(a.stdout, "%s\n\n", quoteUnsafe(displayBackend(a.backend))); err != nil {
 			return err
 		}
 	}
-	return report.WriteText(a.stdout, a.log.quiet)
+	return report.WriteText(a.stdout, a.log.Quiet())
 }
 
 // withSignals returns a context that the first ending signal ends. received returns that signal,

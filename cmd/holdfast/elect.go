@@ -67,12 +67,12 @@ func (e *electCmd) takePart(ctx context.Context, a *app, client *holdfast.Client
 // lead leads until leadership ends.
 func (e *electCmd) lead(ctx context.Context, a *app) error {
 	token, _ := holdfast.TokenFromContext(ctx)
-	a.log.infof("this process leads %q, token %d", e.Name, token)
+	a.log.Infof("this process leads %q, token %d", e.Name, token)
 	<-ctx.Done()
 	if err := context.Cause(ctx); errors.Is(err, holdfast.ErrLost) {
-		a.log.errorf("this process no longer leads %q: %v", e.Name, err)
+		a.log.Errorf("this process no longer leads %q: %v", e.Name, err)
 	} else {
-		a.log.infof("this process gives %q up", e.Name)
+		a.log.Infof("this process gives %q up", e.Name)
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
@@ -88,7 +89,7 @@ func TestTheEndHasOneTimeLimit(t *testing.T) {
 					t.Fatal(err)
 				}
 				var out bytes.Buffer
-				run := &runner{runCmd: &runCmd{Name: "job"}, log: newLogger(&out, false, false), client: client, acquired: true}
+				run := &runner{runCmd: &runCmd{Name: "job"}, log: messages.NewLog(&out, false, false), client: client, acquired: true}
 				hold, err := client.Lock(t.Context(), "job")
 				if err != nil {
 					t.Fatal(err)
@@ -144,7 +145,7 @@ func TestASignalEndsEveryCommandInTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				locker := &goneLocker{Locker: memory.New(), stuck: test.stuck}
-				a := &app{log: newLogger(io.Discard, false, false), stdout: io.Discard, backend: "mem:"}
+				a := &app{log: messages.NewLog(io.Discard, false, false), stdout: io.Discard, backend: "mem:"}
 				open := func(ctx context.Context, opts ...holdfast.ClientOption) (*holdfast.Client, error) {
 					if test.stuckOpen > 0 {
 						<-ctx.Done()
@@ -210,7 +211,7 @@ func TestASignalEndsAWaitInTime(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				run := &runner{runCmd: &runCmd{Name: "job"}, log: newLogger(io.Discard, false, false), client: client, events: &eventLogger{},
+				run := &runner{runCmd: &runCmd{Name: "job"}, log: messages.NewLog(io.Discard, false, false), client: client, events: &eventLogger{},
 					signals: signals{caught: make(chan os.Signal, 1)}}
 				time.AfterFunc(time.Second, func() { run.signals.caught <- syscall.SIGTERM })
 				begin := time.Now().Add(time.Second)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/event"
 )
@@ -17,7 +18,7 @@ import (
 // eventLogger logs the library's events: the holder that the lock waits for, and failed
 // calls. What the command itself does is logged by runner and supervisor.
 type eventLogger struct {
-	log      *logger
+	log      *messages.Log
 	backend  string // in the form for messages
 	answered func() // called before each message, since the backend has answered; may be nil
 	try      bool   // --try: nothing is retried
@@ -51,7 +52,7 @@ func (l *eventLogger) observe(e holdfast.Event) {
 		l.logHolder(e)
 	case holdfast.EventError:
 		if e.Op == "clean up" { // perhaps no lock was acquired; if one was, it expires
-			l.log.verbosef("cannot clean up after a request for %q whose outcome is unknown, retrying: %v", e.Name, e.Err)
+			l.log.Verbosef("cannot clean up after a request for %q whose outcome is unknown, retrying: %v", e.Name, e.Err)
 			return
 		}
 		if e.Op == "acquire" && l.try { // run returns this error
@@ -62,7 +63,7 @@ func (l *eventLogger) observe(e holdfast.Event) {
 		if !l.running.Load().overran(e.Token) {
 			return
 		}
-		l.log.errorf("OVERRUN: the lease of %q has expired, and the command may still be running: another may hold the lock now", e.Name)
+		l.log.Errorf("OVERRUN: the lease of %q has expired, and the command may still be running: another may hold the lock now", e.Name)
 	}
 }
 
@@ -94,9 +95,9 @@ func (l *eventLogger) logHolder(e holdfast.Event) {
 		return
 	}
 	l.reportAnswered()
-	l.log.infof("waiting for %s: held by %s, on %s", strconv.Quote(e.Name), describeHolder(record), l.backend)
+	l.log.Infof("waiting for %s: held by %s, on %s", strconv.Quote(e.Name), describeHolder(record), l.backend)
 	if heldByParent(e.Name, e.Token) {
-		l.log.errorf("deadlock: %s is held by the holdfast run that started this one and waits for it to end", strconv.Quote(e.Name))
+		l.log.Errorf("deadlock: %s is held by the holdfast run that started this one and waits for it to end", strconv.Quote(e.Name))
 	}
 }
 
@@ -111,5 +112,5 @@ func (l *eventLogger) logFailure(e holdfast.Event, now time.Time) {
 	if count.Times > 1 {
 		times = " (" + strconv.Itoa(count.Times) + " times in " + roundedDuration(count.In) + ")"
 	}
-	l.log.errorf("cannot %s %q, retrying: %v%s", e.Op, e.Name, e.Err, times)
+	l.log.Errorf("cannot %s %q, retrying: %v%s", e.Op, e.Name, e.Err, times)
 }

@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 )
 
 func TestLastingFailureIsLoggedAtGrowingIntervals(t *testing.T) {
 	var out bytes.Buffer
-	l := &eventLogger{log: newLogger(&out, true, false)}
+	l := &eventLogger{log: messages.NewLog(&out, true, false)}
 	start := time.Now()
 	event := holdfast.Event{Type: holdfast.EventError, Name: "job", Op: "renew", Err: errors.New("no route to host")}
 	for s := range 600 { // ten minutes, one failure a second

@@ -25,10 +25,9 @@ func TestQuoteUnsafe(t *testing.T) {
 	}
 }
 
-// FuzzTexts checks that text from a backend is shown on one line of printable characters, and
-// that quoted text can be read back.
-func FuzzTexts(f *testing.F) {
-	for _, s := range []string{"", "billing", "a b", "\x1b[2J", "holdfast: a\nholdfast: b", "\u202e", "\"", "\xff", "\ufffd", "'"} {
+// FuzzQuoteUnsafe checks that text from a backend is shown in printable characters, and that quoted text can be read back.
+func FuzzQuoteUnsafe(f *testing.F) {
+	for _, s := range []string{"", "billing", "a b", "\x1b[2J", "a\nb", "\u202e", "\"", "\xff", "\ufffd", "'"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -39,14 +38,6 @@ func FuzzTexts(f *testing.F) {
 		}
 		if back, err := strconv.Unquote(quoted); quoted != s && (err != nil || back != s) {
 			t.Errorf("%q is shown as %s", s, quoted)
-		}
-		if line := oneLine(s); strings.ContainsFunc(line, unprintable) || oneLine(line) != strings.TrimSpace(line) {
-			t.Errorf("%q is shown as %q", s, line)
-		}
-		var b strings.Builder
-		newLogger(&b, false, false).errorf("%s", s)
-		if line := b.String(); !strings.HasPrefix(line, "holdfast: ") || strings.Count(line, "\n") != 1 || !strings.HasSuffix(line, "\n") {
-			t.Errorf("%q is logged as %q", s, line)
 		}
 	})
 }

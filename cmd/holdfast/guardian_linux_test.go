@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
@@ -196,7 +197,7 @@ func TestOverrunAsksTheGuardian(t *testing.T) {
 			t.Errorf("the guardian was late: %v; overrun: %v", late, got)
 		}
 		var out bytes.Buffer
-		events, metrics, counted := &eventLogger{log: newLogger(&out, false, false)}, &overrunHook{}, &countedOverruns{}
+		events, metrics, counted := &eventLogger{log: messages.NewLog(&out, false, false)}, &overrunHook{}, &countedOverruns{}
 		events.running.Store(command)
 		events.observe(holdfast.Event{Type: holdfast.EventOverrun, Name: "job", Token: token})
 		if got := strings.Contains(out.String(), "OVERRUN"); got != late {

@@ -117,7 +117,7 @@ func (r *runner) holdUntil(hold *holdfast.Hold, done <-chan struct{}) error {
 			}
 		case <-hold.Context().Done():
 			if err := hold.Err(); errors.Is(err, holdfast.ErrLost) {
-				r.log.errorf("lost %q: %v", hold.Name(), err)
+				r.log.Errorf("lost %q: %v", hold.Name(), err)
 			}
 			return errLost
 		}

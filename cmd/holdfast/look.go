@@ -42,7 +42,7 @@ func (a *app) missingStore(ctx context.Context, client *holdfast.Client) string 
 	defer cancel()
 	what, err := driver.MissingStore(ctx, client.Locker())
 	if err != nil {
-		a.log.verbosef("%v", err)
+		a.log.Verbosef("%v", err)
 	}
 	return what
 }
@@ -55,7 +55,7 @@ func noLocksYet(missing string) string {
 // reportMissingStore logs that there are no locks on the backend yet.
 func (a *app) reportMissingStore(ctx context.Context, client *holdfast.Client) {
 	if missing := a.missingStore(ctx, client); missing != "" {
-		a.log.infof("%s", noLocksYet(missing))
+		a.log.Infof("%s", noLocksYet(missing))
 	}
 }
 
@@ -89,7 +89,7 @@ func (a *app) slotsOf(ctx context.Context, client *holdfast.Client, first holdfa
 		case errors.Is(err, errors.ErrUnsupported):
 			return nil
 		case err != nil:
-			a.log.errorf("cannot read all slots of %q, if it has any: %v", first.Name, err)
+			a.log.Errorf("cannot read all slots of %q, if it has any: %v", first.Name, err)
 		case slotNumber(first.Name, record.Name) > 0:
 			slots, held = append(slots, record), held || record.State != driver.StateFree
 		}

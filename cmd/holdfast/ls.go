@@ -43,7 +43,7 @@ func (l *lsCmd) Run(a *app) error {
 		}
 		var unreadable []error // a record that cannot be read does not hide the others
 		if a.interactive {
-			a.log.infof("locks on %s:", displayBackend(a.backend))
+			a.log.Infof("locks on %s:", displayBackend(a.backend))
 		}
 		for record, err := range lister.List(ctx, l.Prefix) {
 			found = true

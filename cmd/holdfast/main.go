@@ -20,6 +20,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	_ "github.com/holdfast-go/holdfast/drivers/postgres"
 	_ "github.com/holdfast-go/holdfast/internal/alldrivers"
 )
@@ -136,7 +137,7 @@ type app struct {
 	backendFlag    string // the URL of --backend, or "" if the environment or the default sets the backend
 	interactive    bool   // standard error is a terminal
 	stdout, stderr io.Writer
-	log            *logger
+	log            *messages.Log
 }
 
 func main() {
@@ -155,10 +156,10 @@ func main() {
 
 // execute runs the command line and returns the exit code.
 func execute(args []string, stdout, stderr io.Writer) int {
-	helpCode, messages := 0, &asyncWriter{w: stderr}
-	defer messages.flush(exitFlushTimeout)
+	helpCode, queue := 0, messages.NewWriter(stderr)
+	defer queue.Flush(exitFlushTimeout)
 	if len(args) == 0 {
-		args, stdout, helpCode = []string{"--help"}, messages, codeUsage
+		args, stdout, helpCode = []string{"--help"}, queue, codeUsage
 	}
 	var flags cli
 	out := &stdoutWriter{w: stdout}
@@ -166,23 +167,23 @@ func execute(args []string, stdout, stderr io.Writer) int {
 		complete(out, args[1:])
 		return 0
 	}
-	parser := newParser(&flags, out, messages, func() { // after --help and --version
+	parser := newParser(&flags, out, queue, func() { // after --help and --version
 		if out.err != nil {
-			newLogger(messages, false, false).errorf("%v", out.err)
+			messages.NewLog(queue, false, false).Errorf("%v", out.err)
 			helpCode = codeOutput
 		}
-		messages.flush(exitFlushTimeout)
+		queue.Flush(exitFlushTimeout)
 		os.Exit(helpCode)
 	})
 	parsed, err := parser.Parse(args)
-	log := newLogger(messages, flags.Quiet, flags.Verbose)
+	log := messages.NewLog(queue, flags.Quiet, flags.Verbose)
 	if out.err != nil { // from writing the help
-		log.errorf("%v", out.err)
+		log.Errorf("%v", out.err)
 		return codeOutput
 	}
 	if err != nil {
-		log.errorf("%s", redact(err.Error()))
-		fmt.Fprintln(messages, `Run "holdfast --help" or "holdfast COMMAND --help" for usage.`)
+		log.Errorf("%s", redact(err.Error()))
+		fmt.Fprintln(queue, `Run "holdfast --help" or "holdfast COMMAND --help" for usage.`)
 		return codeUsage
 	}
 	a := &app{args: args, stdout: out, stderr: stderr, log: log}
@@ -190,7 +191,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 		a.interactive = isTerminal(file)
 	}
 	if err := a.setBackend(flags.Backend, strings.Fields(parsed.Command())[0]); err != nil {
-		log.errorf("%v", err)
+		log.Errorf("%v", err)
 		return codeUsage
 	}
 	return a.report(parsed.Run(a))
@@ -231,7 +232,7 @@ func (a *app) setBackend(given, command string) (err error) {
 	if given != os.Getenv(envBackend) {
 		a.backendFlag = given
 	} else if trimmed := strings.TrimSpace(given); trimmed != given {
-		a.log.infof("white space at the ends of %s is left out", envBackend)
+		a.log.Infof("white space at the ends of %s is left out", envBackend)
 		given = trimmed
 	}
 	if a.backend, err = chooseBackend(given, a.interactive); err != nil {
@@ -252,9 +253,9 @@ func (a *app) report(err error) int {
 	var conflict conflictError
 	switch {
 	case errors.As(err, &conflict):
-		a.log.infof("%v", err)
+		a.log.Infof("%v", err)
 	case !errors.As(err, &exit) || exit.err != nil:
-		a.log.errorf("%s", withFlagNames(err))
+		a.log.Errorf("%s", withFlagNames(err))
 	}
 	return exitCode(err)
 }
@@ -289,7 +290,7 @@ const slowAnswer = time.Second
 
 // reportSlowAnswer logs that the backend is slow to answer, unless stop is called in time.
 func (a *app) reportSlowAnswer() (stop func()) {
-	timer := time.AfterFunc(slowAnswer, func() { a.log.infof("trying to reach %s", displayBackend(a.backend)) })
+	timer := time.AfterFunc(slowAnswer, func() { a.log.Infof("trying to reach %s", displayBackend(a.backend)) })
 	return func() { timer.Stop() }
 }
 
@@ -319,7 +320,7 @@ func (a *app) withClient(open opener, fn func(context.Context, *holdfast.Client)
 	ctx, cancel := context.WithTimeout(ctx, idleShutdownTimeout)
 	defer cancel()
 	if err := client.Shutdown(ctx); err != nil {
-		a.log.verbosef("%v", err)
+		a.log.Verbosef("%v", err)
 	}
 	return err
 }

@@ -116,10 +116,10 @@ func (r *runner) listen() (end func(), err error) {
 	go func() {
 		defer close(ended)
 		if err := notClosed(server.Serve(listener)); err != nil {
-			r.log.errorf("metrics and probes: %v", err)
+			r.log.Errorf("metrics and probes: %v", err)
 		}
 	}()
-	r.log.infof("metrics and probes are at http://%s/", listener.Addr())
+	r.log.Infof("metrics and probes are at http://%s/", listener.Addr())
 	overruns := &overrunHook{Hook: measured.hook, running: &r.events.running}
 	r.probes.options = []holdfast.ClientOption{holdfast.WithHook(overruns)}
 	return func() {

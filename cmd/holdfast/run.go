@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -169,7 +170,7 @@ func (r *runCmd) clientOptions() []holdfast.ClientOption {
 // runner carries out one "holdfast run".
 type runner struct {
 	*runCmd
-	log        *logger
+	log        *messages.Log
 	events     *eventLogger
 	client     *holdfast.Client
 	signals    signals
@@ -284,7 +285,7 @@ func (r *runner) close() {
 		return r.client.Shutdown(ctx)
 	})
 	if err != nil {
-		r.log.verbosef("%v", err)
+		r.log.Verbosef("%v", err)
 	}
 }
 
@@ -301,7 +302,7 @@ func (r *runner) runOnce() (lost bool, err error) {
 	}
 	defer r.release(hold.lease)
 	if err := hold.Err(); err != nil { // this process was paused just now
-		r.log.errorf("lost %q before the command was started (%v)", hold.Name(), err)
+		r.log.Errorf("lost %q before the command was started (%v)", hold.Name(), err)
 		return true, errLost
 	}
 	return r.runCommand(hold)
@@ -357,7 +358,7 @@ func (r *runner) acquire() (held, error) {
 	r.acquired = true
 	r.answered()
 	r.events.waiting.Store(false)
-	r.log.infof("acquired %q%s, token %d, on %s", hold.Name(), afterWaiting(time.Since(r.waitStart)), hold.first.Token(), r.events.backend)
+	r.log.Infof("acquired %q%s, token %d, on %s", hold.Name(), afterWaiting(time.Since(r.waitStart)), hold.first.Token(), r.events.backend)
 	return hold, nil
 }
 

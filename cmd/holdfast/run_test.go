@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
@@ -54,7 +55,7 @@ func (l *scriptedLocker) Release(ctx context.Context, lease holdfast.Lease) erro
 }
 
 // newRunner makes a runner for a shell script. It does not start it.
-func newRunner(t *testing.T, l *scriptedLocker, ttl time.Duration, messages io.Writer, script string) *runner {
+func newRunner(t *testing.T, l *scriptedLocker, ttl time.Duration, out io.Writer, script string) *runner {
 	t.Helper()
 	l.Locker = memory.New()
 	client, err := holdfast.New(l, holdfast.WithTTL(ttl), holdfast.WithLogger(slog.New(slog.DiscardHandler)))
@@ -62,7 +63,7 @@ func newRunner(t *testing.T, l *scriptedLocker, ttl time.Duration, messages io.W
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Shutdown(context.Background()) })
-	log := newLogger(messages, false, false)
+	log := messages.NewLog(out, false, false)
 	return &runner{
 		runCmd: &runCmd{Name: "job", Command: []string{"sh", "-c", script}},
 		log:    log, events: &eventLogger{log: log}, client: client, executable: "/bin/sh", waitStart: time.Now(),
@@ -193,7 +194,7 @@ func TestSignalDuringRelease(t *testing.T) {
 				t.Fatal(err)
 			}
 			var out bytes.Buffer
-			run := &runner{runCmd: &runCmd{Name: "job"}, log: newLogger(&out, false, false), signals: signals{caught: caught}}
+			run := &runner{runCmd: &runCmd{Name: "job"}, log: messages.NewLog(&out, false, false), signals: signals{caught: caught}}
 			caught <- syscall.SIGTERM
 			begin := time.Now()
 			run.release(hold)

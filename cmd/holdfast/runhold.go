@@ -75,7 +75,7 @@ func (h held) allTokens() []uint64 {
 // runCommand runs the command under a hold.
 func (r *runner) runCommand(hold held) (lost bool, err error) {
 	start := time.Now()
-	r.log.flush() // the messages so far come before the command's output
+	r.log.Flush() // the messages so far come before the command's output
 	child, unguarded, err := startChild(r.executable, r.Command, r.environment(hold))
 	if err != nil {
 		code := codeNotExecutable
@@ -85,9 +85,9 @@ func (r *runner) runCommand(hold held) (lost bool, err error) {
 		return false, &exitError{code, fmt.Errorf("cannot start %s: %w", quoteUnsafe(r.executable), err)}
 	}
 	defer child.close()
-	r.log.verbosef("started process %d", child.pid)
+	r.log.Verbosef("started process %d", child.pid)
 	if unguarded != nil {
-		r.log.errorf("cannot start a guardian (%v): %s", unguarded, unguardedRisk)
+		r.log.Errorf("cannot start a guardian (%v): %s", unguarded, unguardedRisk)
 	}
 	r.events.running.Store(&runningCommand{hold.allTokens(), child})
 	r.probes.hold.Store(&hold)
@@ -95,7 +95,7 @@ func (r *runner) runCommand(hold held) (lost bool, err error) {
 	s := supervisor{hold: hold, child: child, signals: r.signals.caught, log: r.log, killAfter: r.KillAfter}
 	code := s.wait()
 	r.events.running.Store(nil)
-	r.log.verbosef("the command ended with exit code %d", code)
+	r.log.Verbosef("the command ended with exit code %d", code)
 	r.signals.endRequested = s.endRequested
 	if s.lost {
 		return true, errLost
@@ -116,7 +116,7 @@ func (r *runner) waitMinHold(hold lease, start time.Time) error {
 	if left <= 0 || r.signals.endRequested {
 		return nil
 	}
-	r.log.verbosef("keeping %q for another %s (--min-hold)", hold.Name(), roundedDuration(left))
+	r.log.Verbosef("keeping %q for another %s (--min-hold)", hold.Name(), roundedDuration(left))
 	_ = r.signals.during(func(ctx context.Context) error { // a signal does not change the exit code: the command has ended
 		select {
 		case <-time.After(left):
@@ -126,7 +126,7 @@ func (r *runner) waitMinHold(hold lease, start time.Time) error {
 		return nil
 	})
 	if err := hold.Err(); errors.Is(err, holdfast.ErrLost) {
-		r.log.errorf("lost %q while it was kept for --min-hold (%v); the command had ended", hold.Name(), err)
+		r.log.Errorf("lost %q while it was kept for --min-hold (%v); the command had ended", hold.Name(), err)
 		return errLost
 	}
 	return nil
@@ -192,10 +192,10 @@ func (r *runner) release(hold lease) {
 	})
 	switch {
 	case err != nil && lost && hold.ExpiresIn() <= 0:
-		r.log.verbosef("no release of %q, whose lease has expired: %v", hold.Name(), err)
+		r.log.Verbosef("no release of %q, whose lease has expired: %v", hold.Name(), err)
 	case err != nil:
-		r.log.errorf("could not release %q; it becomes free within %s: %v", hold.Name(), roundedDuration(max(hold.ExpiresIn(), 0)), err)
+		r.log.Errorf("could not release %q; it becomes free within %s: %v", hold.Name(), roundedDuration(max(hold.ExpiresIn(), 0)), err)
 	case !lost:
-		r.log.infof("released %q", hold.Name())
+		r.log.Infof("released %q", hold.Name())
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/web"
 )
@@ -152,7 +153,7 @@ func (s *serveCmd) Run(a *app) error {
 		}
 		server := newServer(s.routes(guard, client, page, measured), serveConnections)
 		a.reportMissingStore(ctx, client)
-		a.log.infof("the locks on %s are at http://%s%s", displayBackend(a.backend), listener.Addr(), s.BasePath)
+		a.log.Infof("the locks on %s are at http://%s%s", displayBackend(a.backend), listener.Addr(), s.BasePath)
 		ended := make(chan error, 1)
 		go func() { ended <- server.Serve(listener) }()
 		select {
@@ -219,7 +220,7 @@ func (s *serveCmd) user() func(*http.Request) string {
 }
 
 // guard lets in who may read.
-func (s *serveCmd) guard(log *logger) (func(http.Handler) http.Handler, error) {
+func (s *serveCmd) guard(log *messages.Log) (func(http.Handler) http.Handler, error) {
 	if s.TokenFile != "" {
 		return secretGuard(s.TokenFile, log)
 	}
@@ -243,7 +244,7 @@ func requireUser(header string, next http.Handler) http.Handler {
 }
 
 // secretGuard lets in who sends the secret in a file.
-func secretGuard(file string, log *logger) (func(http.Handler) http.Handler, error) {
+func secretGuard(file string, log *messages.Log) (func(http.Handler) http.Handler, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -253,7 +254,7 @@ func secretGuard(file string, log *logger) (func(http.Handler) http.Handler, err
 		return nil, fmt.Errorf("--token-file %s is invalid: must hold at least %d characters", quoteUnsafe(file), minTokenLength)
 	}
 	if readableByAll(file) {
-		log.infof("every user of this machine can read --token-file %s: \"chmod 600\" limits it to its owner", quoteUnsafe(file))
+		log.Infof("every user of this machine can read --token-file %s: \"chmod 600\" limits it to its owner", quoteUnsafe(file))
 	}
 	return func(next http.Handler) http.Handler { return requireSecret(secret, next) }, nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 )
 
 const (
@@ -25,8 +26,6 @@ const (
 	// forwardDelay is how long holdfast keeps a signal until it knows whether the command's
 	// group was sent the signal too.
 	forwardDelay = 100 * time.Millisecond
-	// flushTimeout bounds the wait for messages where their order matters.
-	flushTimeout = 100 * time.Millisecond
 	// firstProbe is how soon after its start the command's group is first searched for processes that cannot be
 	// signalled. The interval doubles from then on, up to lastProbe.
 	firstProbe = 100 * time.Millisecond
@@ -42,7 +41,7 @@ type supervisor struct {
 	hold      lease
 	child     *child
 	signals   <-chan os.Signal
-	log       *logger
+	log       *messages.Log
 	killAfter time.Duration // --kill-after; 0: never
 
 	commandEnded bool // with exitCode; processes of its group may still run
@@ -159,7 +158,7 @@ func (s *supervisor) pollCommand() {
 func (s *supervisor) detectLateLoss() {
 	if err := s.hold.Err(); !s.lost && errors.Is(err, holdfast.ErrLost) {
 		s.lost = true
-		s.log.errorf("lost %q, perhaps before the command ended (%v)", s.hold.Name(), err)
+		s.log.Errorf("lost %q, perhaps before the command ended (%v)", s.hold.Name(), err)
 	}
 }
 
@@ -178,11 +177,11 @@ func (s *supervisor) stopAfterLoss() {
 	s.killIfDue()
 	switch unreachable := s.findUnreachable(); {
 	case unreachable != "":
-		s.log.errorf("lost %q (%v); %s cannot be stopped: another may hold the lock while it runs", s.hold.Name(), s.hold.Err(), unreachable)
+		s.log.Errorf("lost %q (%v); %s cannot be stopped: another may hold the lock while it runs", s.hold.Name(), s.hold.Err(), unreachable)
 	case left <= 0:
-		s.log.errorf("lost %q (%v); the lease has expired: killing the command", s.hold.Name(), s.hold.Err())
+		s.log.Errorf("lost %q (%v); the lease has expired: killing the command", s.hold.Name(), s.hold.Err())
 	default:
-		s.log.errorf("lost %q (%v); the command has %s to stop", s.hold.Name(), s.hold.Err(), roundedDuration(left-s.killReserve))
+		s.log.Errorf("lost %q (%v); the command has %s to stop", s.hold.Name(), s.hold.Err(), roundedDuration(left-s.killReserve))
 	}
 }
 
@@ -208,7 +207,7 @@ func (s *supervisor) receive(sig os.Signal) {
 		if now.Sub(s.termReceived) > sameRequestWindow {
 			s.killBy(now)
 			s.killIfDue()
-			s.log.errorf("received a second SIGTERM, which asks for the command to be killed")
+			s.log.Errorf("received a second SIGTERM, which asks for the command to be killed")
 		}
 		return
 	}
@@ -228,7 +227,7 @@ func (s *supervisor) forwardPending() {
 	s.pending = slices.DeleteFunc(s.pending, func(p receivedSignal) bool {
 		switch {
 		case s.received[p.sig].After(p.at.Add(-forwardDelay)):
-			s.log.verbosef("the command's process group was already sent %s", signalName(p.sig))
+			s.log.Verbosef("the command's process group was already sent %s", signalName(p.sig))
 			if asksToEnd(p.sig) {
 				s.logSignalError(s.child.wake())
 			}
@@ -236,7 +235,7 @@ func (s *supervisor) forwardPending() {
 			return false
 		default:
 			if s.send(p.sig) {
-				s.log.verbosef("forwarded %s", signalName(p.sig))
+				s.log.Verbosef("forwarded %s", signalName(p.sig))
 			}
 		}
 		s.termSent = s.termSent || p.sig == termSignal
@@ -257,7 +256,7 @@ func (s *supervisor) send(sig os.Signal) bool {
 	// Success for the group says nothing about the command: the guardian, a member, always is sent the signal.
 	unreachable := s.findUnreachable()
 	if unreachable != "" {
-		s.log.errorf("%s was not sent to %s", signalName(sig), unreachable)
+		s.log.Errorf("%s was not sent to %s", signalName(sig), unreachable)
 	}
 	return err == nil && unreachable == ""
 }
@@ -301,7 +300,7 @@ func (s *supervisor) probeIfDue() {
 		case slices.Contains(s.reported, pid):
 		case slices.Contains(s.probed, pid):
 			s.reported = append(s.reported, pid)
-			s.log.errorf("cannot signal process %d of the command, which runs as another user: if %q is lost, nothing stops it, and it "+
+			s.log.Errorf("cannot signal process %d of the command, which runs as another user: if %q is lost, nothing stops it, and it "+
 				"runs beside the next holder; run holdfast itself as that user", pid, s.hold.Name())
 		default:
 			s.nextProbe = now.Add(secondProbe)
@@ -315,7 +314,7 @@ func asksToEnd(sig os.Signal) bool { return slices.Contains(endingSignals, sig) 
 // logGuardianKill says why the command was killed if the guardian did it.
 func (s *supervisor) logGuardianKill() {
 	if s.child.guardianKilled() && s.exitCode == codeSignal+int(syscall.SIGKILL) {
-		s.log.errorf("the guardian killed process group %d: the lease of %q had nearly expired, and holdfast had reported no renewal",
+		s.log.Errorf("the guardian killed process group %d: the lease of %q had nearly expired, and holdfast had reported no renewal",
 			s.child.pid, s.hold.Name())
 	}
 }
@@ -330,7 +329,7 @@ func (s *supervisor) endLeftovers() {
 		s.killBy(time.Now().Add(leftoverTimeout))
 		action = "ending them"
 	}
-	s.log.infof("the command has ended, but processes that it started are still running in process group %d: %s", s.child.pid, action)
+	s.log.Infof("the command has ended, but processes that it started are still running in process group %d: %s", s.child.pid, action)
 }
 
 // killBy schedules SIGKILL for a time, unless an earlier one is scheduled.
@@ -350,9 +349,9 @@ func (s *supervisor) killIfDue() {
 	}
 	s.killSent, s.nextStuckReport = true, time.Now().Add(stuckReportInterval)
 	if unreachable := s.findUnreachable(); unreachable != "" {
-		s.log.errorf("%s was not killed", unreachable)
+		s.log.Errorf("%s was not killed", unreachable)
 	} else {
-		s.log.infof("killing process group %d", s.child.pid)
+		s.log.Infof("killing process group %d", s.child.pid)
 	}
 }
 
@@ -373,7 +372,7 @@ func (s *supervisor) orderGuardian() {
 	}
 	// Promise 2: if holdfast is stopped or stuck, the guardian kills the group before the lease expires.
 	if err := s.child.orderKill(func() time.Duration { return s.hold.ExpiresIn() - grace/10 }, grace/10); err != nil {
-		s.log.verbosef("cannot reach the guardian of process group %d: %v", s.child.pid, err)
+		s.log.Verbosef("cannot reach the guardian of process group %d: %v", s.child.pid, err)
 	}
 }
 
@@ -386,12 +385,12 @@ func (s *supervisor) logIfDue() {
 		if s.lost {
 			after = "is lost, and another may hold it"
 		}
-		s.log.errorf("process group %d is still running after SIGKILL; %q %s", s.child.pid, s.hold.Name(), after)
+		s.log.Errorf("process group %d is still running after SIGKILL; %q %s", s.child.pid, s.hold.Name(), after)
 	}
 	if !s.unguardedSince.IsZero() && now.After(s.unguardedSince.Add(forwardDelay)) {
 		s.unguardedSince = time.Time{}
 		if !s.commandEnded && !s.killSent {
-			s.log.errorf("the guardian of process group %d has ended: %s", s.child.pid, unguardedRisk)
+			s.log.Errorf("the guardian of process group %d has ended: %s", s.child.pid, unguardedRisk)
 		}
 	}
 }
@@ -400,13 +399,13 @@ func (s *supervisor) logIfDue() {
 const unguardedRisk = "if holdfast is now killed or stopped, the command or a process that it started may keep running without the lock"
 
 func (s *supervisor) logSuspended() {
-	s.log.infof("suspended together with the command; %q is lost unless they are resumed within %s", s.hold.Name(),
+	s.log.Infof("suspended together with the command; %q is lost unless they are resumed within %s", s.hold.Name(),
 		roundedDuration(s.hold.LostIn()))
-	s.log.flush()
+	s.log.Flush()
 }
 
 func (s *supervisor) logSignalError(err error) {
 	if err != nil {
-		s.log.verbosef("cannot signal process group %d: %v", s.child.pid, err)
+		s.log.Verbosef("cannot signal process group %d: %v", s.child.pid, err)
 	}
 }

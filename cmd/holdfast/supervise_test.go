@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
@@ -77,7 +78,7 @@ func TestNewGroupMemberIsKilled(t *testing.T) {
 func TestSecondSIGTERM(t *testing.T) {
 	command := startCommand(t, "trap '' TERM; exec sleep 100")
 	synctest.Test(t, func(t *testing.T) {
-		s := supervisor{child: command, log: newLogger(new(bytes.Buffer), false, false)}
+		s := supervisor{child: command, log: messages.NewLog(new(bytes.Buffer), false, false)}
 		s.receive(syscall.SIGTERM)
 		s.pending = nil // as if it was forwarded
 		time.Sleep(sameRequestWindow / 2)
@@ -110,7 +111,7 @@ func TestSignalThatDoesNotReachTheCommand(t *testing.T) {
 		}
 		return nil
 	}
-	s := supervisor{hold: hold, child: c, log: newLogger(&out, false, true),
+	s := supervisor{hold: hold, child: c, log: messages.NewLog(&out, false, true),
 		received: map[os.Signal]time.Time{}, sent: map[os.Signal]time.Time{}}
 	forward := func(sig os.Signal) {
 		s.receive(sig)
@@ -171,7 +172,7 @@ func TestSignalSentToWholeGroup(t *testing.T) {
 }
 
 func signalSentToWholeGroup(t *testing.T, command *child, sig os.Signal) {
-	s := supervisor{child: command, log: newLogger(new(bytes.Buffer), false, false),
+	s := supervisor{child: command, log: messages.NewLog(new(bytes.Buffer), false, false),
 		received: map[os.Signal]time.Time{}, sent: map[os.Signal]time.Time{}}
 	step := func(sentToGroup, want bool) {
 		t.Helper()

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 )
 
 // virtualLease is a lease in virtual time.
@@ -68,7 +69,7 @@ type supervised struct {
 }
 
 // superviseVirtually must be called in a bubble, with a command that was started outside.
-func superviseVirtually(t *testing.T, command *child, hold lease, messages writerFunc) *supervised {
+func superviseVirtually(t *testing.T, command *child, hold lease, out writerFunc) *supervised {
 	t.Helper()
 	orders, toGuardian, err := os.Pipe()
 	if err != nil {
@@ -77,7 +78,7 @@ func superviseVirtually(t *testing.T, command *child, hold lease, messages write
 	t.Cleanup(func() { _ = orders.Close() })
 	c := &child{pid: command.pid, probe: command.probe, stateChanged: make(chan os.Signal), stopEvents: make(chan os.Signal),
 		guardian: &guardian{process: command.guardian.process, orders: toGuardian, signals: make(chan os.Signal), ended: make(chan struct{})}}
-	s := &supervised{&supervisor{hold: hold, child: c, log: newLogger(messages, false, true)}, t, command, orders, make(chan int, 1)}
+	s := &supervised{&supervisor{hold: hold, child: c, log: messages.NewLog(out, false, true)}, t, command, orders, make(chan int, 1)}
 	go func() { s.done <- s.wait() }()
 	return s
 }

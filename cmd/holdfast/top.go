@@ -13,6 +13,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/lockview"
 )
@@ -54,7 +55,7 @@ func (c *topCmd) Run(a *app) error {
 		source := lockview.NewSource(client, c.Prefix, c.Every)
 		defer source.Close()
 		defer source.Enter()()
-		a.log.flush()
+		a.log.Flush()
 		m := newTopModel(ctx, client, source)
 		m.backend, m.prefix, m.mayBreak, m.missing = displayBackend(a.backend), c.Prefix, c.AllowBreak, a.missingStore(ctx, client)
 		return runTop(ctx, m)
@@ -197,7 +198,7 @@ func (m *topModel) breakAsked() tea.Cmd {
 		case errors.As(err, &held):
 			return topBroke(notBroken(held.Record).Error())
 		case err != nil:
-			return topBroke(fmt.Sprintf("%s was not broken: %s", quoteUnsafe(r.Name), messageLine(err.Error())))
+			return topBroke(fmt.Sprintf("%s was not broken: %s", quoteUnsafe(r.Name), messages.Line(err.Error())))
 		}
 		return topBroke(broke(r, false))
 	}

@@ -13,6 +13,7 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/lockview"
 )
@@ -125,7 +126,7 @@ func (m *topModel) failure() string {
 		text += ", the rows are from " + m.snapshot.At.Format("15:04:05")
 	}
 	if m.snapshot.Err != nil {
-		text += ": " + messageLine(m.snapshot.Err.Error())
+		text += ": " + messages.Line(m.snapshot.Err.Error())
 	}
 	return text
 }

@@ -96,7 +96,7 @@ func (a *app) followUntil(signals *signals, open opener, fn func(context.Context
 		ctx, cancel := context.WithTimeout(context.Background(), idleShutdownTimeout)
 		defer cancel()
 		if err := client.Shutdown(ctx); err != nil {
-			a.log.verbosef("%v", err)
+			a.log.Verbosef("%v", err)
 		}
 	default: // there is none, or opening it hangs
 	}
@@ -180,7 +180,7 @@ func (a *app) list(ctx context.Context, client *holdfast.Client, prefix string,
 		case record.Name == "":
 			return nil, err
 		default: // only this record cannot be read
-			a.log.verbosef("%v", err)
+			a.log.Verbosef("%v", err)
 			if before, ok := known[record.Name]; ok {
 				current[record.Name] = before
 			}

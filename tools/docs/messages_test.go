@@ -23,7 +23,7 @@ var (
 // code with "NAME" in the command.
 func TestRunbookQuotesMessagesThatExist(t *testing.T) {
 	library := literals(t, "internal/engine", "internal/renewal", "internal/election")
-	command := literals(t, "cmd/holdfast")
+	command := literals(t, "cmd/holdfast", "cmd/holdfast/internal/*")
 	inLibrary, inCommand := 0, 0
 	for page, text := range pages(t) {
 		if !strings.HasPrefix(page, "docs/runbook/") {
@@ -53,7 +53,7 @@ func TestRunbookNamesEveryMessageOfALoss(t *testing.T) {
 	page := pages(t)["docs/runbook/losses.md"]
 	lost := regexp.MustCompile(`^(lease|leadership) lost$|^(lost|this process no longer leads) %q`)
 	found := 0
-	for _, s := range slices.Concat(literals(t, "internal/engine"), literals(t, "cmd/holdfast")) {
+	for _, s := range slices.Concat(literals(t, "internal/engine"), literals(t, "cmd/holdfast", "cmd/holdfast/internal/*")) {
 		m := lost.FindString(s)
 		if m == "" {
 			continue

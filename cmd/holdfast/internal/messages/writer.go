@@ -1,4 +1,4 @@
-package main
+package messages
 
 import (
 	"fmt"
@@ -10,11 +10,11 @@ import (
 // maxQueuedBytes bounds the messages that wait to be written.
 const maxQueuedBytes = 64 << 10
 
-// asyncWriter writes messages to a terminal, a pipe or a file that may block forever:
+// Writer writes messages to a terminal, a pipe or a file that may block forever:
 // after Ctrl-S, in a pager, or if a log reader hangs. Write never waits. Messages that
 // do not fit into the queue are dropped; their number is written as soon as writing
 // works again.
-type asyncWriter struct {
+type Writer struct {
 	w io.Writer
 
 	mu      sync.Mutex
@@ -24,8 +24,11 @@ type asyncWriter struct {
 	drained chan struct{} // closed when everything is written; nil if nothing is queued
 }
 
+// NewWriter makes a Writer that writes to w.
+func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
+
 // Write queues one message.
-func (a *asyncWriter) Write(line []byte) (int, error) {
+func (a *Writer) Write(line []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.size > 0 && a.size+len(line) > maxQueuedBytes {
@@ -37,7 +40,7 @@ func (a *asyncWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-func (a *asyncWriter) add(line []byte) {
+func (a *Writer) add(line []byte) {
 	a.queue = append(a.queue, line)
 	a.size += len(line)
 	if a.drained == nil {
@@ -46,7 +49,7 @@ func (a *asyncWriter) add(line []byte) {
 	}
 }
 
-func (a *asyncWriter) addDroppedNote() {
+func (a *Writer) addDroppedNote() {
 	what := "messages were"
 	switch a.dropped {
 	case 0:
@@ -59,7 +62,7 @@ func (a *asyncWriter) addDroppedNote() {
 }
 
 // drain writes until the queue is empty.
-func (a *asyncWriter) drain() {
+func (a *Writer) drain() {
 	defer blockSIGTTOU()()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -81,8 +84,8 @@ func (a *asyncWriter) drain() {
 	}
 }
 
-// flush waits until everything is written, but no longer than limit.
-func (a *asyncWriter) flush(limit time.Duration) {
+// Flush waits until everything is written, but no longer than limit.
+func (a *Writer) Flush(limit time.Duration) {
 	a.mu.Lock()
 	drained := a.drained
 	a.mu.Unlock()

@@ -1,8 +1,10 @@
-package main
+package messages
 
 import (
 	"bytes"
+	"strings"
 	"testing"
+	"unicode"
 )
 
 func TestLibraryPrefixIsNotRepeated(t *testing.T) {
@@ -15,7 +17,7 @@ func TestLibraryPrefixIsNotRepeated(t *testing.T) {
 		`acquired "job" with holdfast, which is not a prefix: 50% holdfast`: `acquired "job" with holdfast, which is not a prefix: 50% holdfast`,
 	} {
 		var out bytes.Buffer
-		newLogger(&out, false, false).errorf("%s", in)
+		NewLog(&out, false, false).Errorf("%s", in)
 		if got := out.String(); got != "holdfast: "+want+"\n" {
 			t.Errorf("%s\ngot  %swant holdfast: %s", in, got, want)
 		}
@@ -34,9 +36,27 @@ func TestMessagesAreOneSafeLine(t *testing.T) {
 		`"quoted" 'text' \path`:               `"quoted" 'text' \path`,
 	} {
 		var out bytes.Buffer
-		newLogger(&out, false, false).errorf("%s", in)
+		NewLog(&out, false, false).Errorf("%s", in)
 		if got := out.String(); got != "holdfast: "+want+"\n" {
 			t.Errorf("%q\ngot  %swant holdfast: %s", in, got, want)
 		}
 	}
+}
+
+// FuzzLog checks that any text becomes one line of printable characters.
+func FuzzLog(f *testing.F) {
+	for _, s := range []string{"", "billing", "a b", "\x1b[2J", "holdfast: a\nholdfast: b", "\u202e", "\"", "\xff", "\ufffd", "'"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
+		if line := oneLine(s); strings.ContainsFunc(line, unprintable) || oneLine(line) != strings.TrimSpace(line) {
+			t.Errorf("%q is shown as %q", s, line)
+		}
+		var b strings.Builder
+		NewLog(&b, false, false).Errorf("%s", s)
+		if line := b.String(); !strings.HasPrefix(line, "holdfast: ") || strings.Count(line, "\n") != 1 || !strings.HasSuffix(line, "\n") {
+			t.Errorf("%q is logged as %q", s, line)
+		}
+	})
 }

@@ -1,4 +1,4 @@
-package main
+package messages
 
 import (
 	"bytes"
@@ -9,26 +9,29 @@ import (
 	"time"
 )
 
+// patience bounds every wait for something that must happen.
+const patience = time.Minute
+
 // Messages that cannot be written block no caller. The number of dropped messages is written
 // when writing works again.
 func TestBlockedWriterDropsMessages(t *testing.T) {
 	var g gate
 	g.mu.Lock() // every write blocks
-	a := &asyncWriter{w: &g}
-	log := newLogger(a, false, false)
+	a := NewWriter(&g)
+	log := NewLog(a, false, false)
 	const messages = 2000
 	start := time.Now()
 	for i := range messages {
-		log.infof("message %4d %s", i, strings.Repeat("x", 80))
+		log.Infof("message %4d %s", i, strings.Repeat("x", 80))
 	}
-	a.flush(10 * time.Millisecond)
+	a.Flush(10 * time.Millisecond)
 	if took := time.Since(start); took > 5*time.Second {
 		t.Errorf("%d messages took %v", messages, took)
 	}
 	g.mu.Unlock()
-	a.flush(patience)
-	log.infof("after")
-	a.flush(patience)
+	a.Flush(patience)
+	log.Infof("after")
+	a.Flush(patience)
 
 	lines := strings.Split(strings.TrimSpace(g.out.String()), "\n")
 	written := len(lines) - 2
@@ -50,14 +53,14 @@ func TestBlockedWriterDropsMessages(t *testing.T) {
 func TestMessageFollowsDroppedNote(t *testing.T) {
 	var g gate
 	g.mu.Lock()
-	a := &asyncWriter{w: &g}
+	a := NewWriter(&g)
 	line := func(s string) { fmt.Fprintln(a, s) }
 	line("first")
 	line(strings.Repeat("x", maxQueuedBytes))
 	g.mu.Unlock()
-	a.flush(patience)
+	a.Flush(patience)
 	line("last")
-	a.flush(patience)
+	a.Flush(patience)
 	if got, want := g.out.String(), "first\nholdfast: 1 message was dropped here because standard error was blocked\nlast\n"; got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
