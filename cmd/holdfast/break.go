@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -186,7 +187,7 @@ func breakEffect(r holdfast.Record, now bool) string {
 // ask shows the holder and what will happen, and returns whether the user agrees.
 func (b *breakCmd) ask(a *app, in io.Reader, r holdfast.Record) (bool, error) {
 	if _, err := fmt.Fprintf(a.stderr, "On %s:\n\n%s is held by %s.\n%s\nBreak it? [y/N] ",
-		quoteUnsafe(displayBackend(a.backend)), quoteUnsafe(b.Name), describeHolder(r), breakEffect(r, b.Now)); err != nil {
+		format.Text(displayBackend(a.backend)), format.Text(b.Name), describeHolder(r), breakEffect(r, b.Now)); err != nil {
 		return false, err
 	}
 	answer, err := bufio.NewReader(in).ReadString('\n')

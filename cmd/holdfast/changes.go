@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/lockview"
 )
@@ -59,6 +60,6 @@ func (c *changeWriter) line(kind string, r holdfast.Record) error {
 	default:
 		text = kind
 	}
-	_, err := fmt.Fprintf(c.w, "%s  %s  %s\n", now.Format("2006-01-02 15:04:05.000"), quoteUnsafe(r.Name), text)
+	_, err := fmt.Fprintf(c.w, "%s  %s  %s\n", now.Format("2006-01-02 15:04:05.000"), format.Text(r.Name), text)
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/doctor"
 )
@@ -102,7 +103,7 @@ func (d *doctorCmd) Run(a *app) error {
 
 func (a *app) writeReport(report *doctor.Report) error {
 	if !a.log.Quiet() {
-		if _, err := fmt.Fprintf(a.stdout, "%s\n\n", quoteUnsafe(displayBackend(a.backend))); err != nil {
+		if _, err := fmt.Fprintf(a.stdout, "%s\n\n", format.Text(displayBackend(a.backend))); err != nil {
 			return err
 		}
 	}

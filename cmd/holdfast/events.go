@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/event"
@@ -110,7 +111,7 @@ func (l *eventLogger) logFailure(e holdfast.Event, now time.Time) {
 	l.reportAnswered()
 	times := ""
 	if count.Times > 1 {
-		times = " (" + strconv.Itoa(count.Times) + " times in " + roundedDuration(count.In) + ")"
+		times = " (" + strconv.Itoa(count.Times) + " times in " + format.Duration(count.In) + ")"
 	}
 	l.log.Errorf("cannot %s %q, retrying: %v%s", e.Op, e.Name, e.Err, times)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -113,16 +114,16 @@ func (x *explanation) sections() []section {
 
 // ofSlots says who holds the slots of a lock. Each has a record and past holders of its own.
 func (x *explanation) ofSlots() []section {
-	said := []string{fmt.Sprintf("%s has slots: %s.", quoteUnsafe(x.Name), heldSlots(x.slots))}
+	said := []string{fmt.Sprintf("%s has slots: %s.", format.Text(x.Name), heldSlots(x.slots))}
 	example := x.Name
 	for _, slot := range x.slots {
-		text := quoteUnsafe(slot.Name) + " is " + lockStateText(slot)
+		text := format.Text(slot.Name) + " is " + lockStateText(slot)
 		if slot.State == driver.StateHeld {
 			example = slot.Name
 			one := &explanation{Record: slot}
-			text = fmt.Sprintf("%s is held by %s, token %s", quoteUnsafe(slot.Name), one.holder(), tokenText(slot))
+			text = fmt.Sprintf("%s is held by %s, token %s", format.Text(slot.Name), one.holder(), tokenText(slot))
 			if slot.RemainingKnown {
-				text += ", " + roundedDuration(slot.Remaining) + " left unless renewed"
+				text += ", " + format.Duration(slot.Remaining) + " left unless renewed"
 			}
 			if slot.Endless {
 				text += ", its lease never ends"
@@ -138,12 +139,12 @@ func (x *explanation) ofSlots() []section {
 		{heading: "What would free it", sentences: []string{
 			"The holder of a slot frees it by a release. If the holder no longer renews it, it becomes free when its lease ends.",
 			"A slot without a record was never held. Each slot is a lock with past holders of its own; this explains one" + x.sameBackend() + ":",
-		}, command: x.command("explain") + " " + shellWord(example)}}
+		}, command: x.command("explain") + " " + format.ShellWord(example)}}
 }
 
 // present says who holds the lock, and whether the holder seems to live.
 func (x *explanation) present() []string {
-	name := quoteUnsafe(x.Name)
+	name := format.Text(x.Name)
 	switch {
 	case x.missing != "":
 		return []string{name + " is free, but " + noLocksYet(x.missing) + ". The URL may be wrong."}
@@ -196,7 +197,7 @@ func (x *explanation) holder() string {
 	if x.Owner == "" {
 		return "an unknown owner"
 	}
-	return quoteUnsafe(x.Owner)
+	return format.Text(x.Owner)
 }
 
 // before says who had the lock, one sentence for each.
@@ -210,7 +211,7 @@ func (x *explanation) before() (all []string) {
 func (x *explanation) tenure(t driver.Tenure) string {
 	owner := "An unknown owner"
 	if t.Owner != "" {
-		owner = quoteUnsafe(t.Owner)
+		owner = format.Text(t.Owner)
 	}
 	text := owner + " had it"
 	if t.Mode == driver.Shared {
@@ -223,7 +224,7 @@ func (x *explanation) tenure(t driver.Tenure) string {
 		text += " to " + x.at(t.Until)
 	}
 	if !t.From.IsZero() && !t.Until.IsZero() {
-		text += " (" + roundedDuration(t.Until.Sub(t.From)) + ")"
+		text += " (" + format.Duration(t.Until.Sub(t.From)) + ")"
 	}
 	return text + fmt.Sprintf(", token %d: %s.", t.Token, endText(t.End))
 }
@@ -267,7 +268,7 @@ func (x *explanation) clock() string {
 	if x.ReadAt.IsZero() {
 		return "The backend does not report its clock."
 	}
-	give := "±" + shortDuration(x.clockError)
+	give := "±" + format.ShortDuration(x.clockError)
 	if x.ahead.Abs() <= x.clockError {
 		return "The backend's clock agrees with this machine's (" + give + "). Only the backend's counts for a lease."
 	}
@@ -277,7 +278,7 @@ func (x *explanation) clock() string {
 	}
 	return fmt.Sprintf("The backend's clock is %s %s this machine's (%s). Only the backend's counts for a lease. Times above are by that "+
 		"clock.",
-		shortDuration(x.ahead.Abs()), side, give)
+		format.ShortDuration(x.ahead.Abs()), side, give)
 }
 
 // wayOut says what would free the lock, or who gets a free one.
@@ -300,13 +301,13 @@ func (x *explanation) wayOut() (said []string, command string) {
 		said = append(said, "Otherwise a process takes it over that has seen no renewal for the whole TTL"+x.ofTTL()+
 			". One that has just started waits for so long first.")
 	case x.Broken && x.RemainingKnown:
-		said = append(said, "Its holder may release it. Otherwise it becomes free when the lease ends, in "+roundedDuration(x.Remaining)+x.when()+
+		said = append(said, "Its holder may release it. Otherwise it becomes free when the lease ends, in "+format.Duration(x.Remaining)+x.when()+
 			".")
 	case x.Broken:
 		said = append(said, "Its holder may release it. Otherwise it becomes free when the lease ends"+x.atMost()+".")
 	case x.RemainingKnown:
 		said = append(said, "Its holder frees it by a release. If the holder no longer renews it, it becomes free when the lease ends, in "+
-			roundedDuration(x.Remaining)+x.when()+".")
+			format.Duration(x.Remaining)+x.when()+".")
 	default:
 		said = append(said, "Its holder frees it by a release. If the holder no longer renews it, it becomes free when the lease ends"+x.atMost()+
 			".")
@@ -315,7 +316,7 @@ func (x *explanation) wayOut() (said []string, command string) {
 		return said, ""
 	}
 	note := x.sameBackend()
-	command = x.command("break") + " " + shellWord(x.Name) + " " + targetFlag(x.Record)
+	command = x.command("break") + " " + format.ShellWord(x.Name) + " " + targetFlag(x.Record)
 	switch {
 	case x.Endless:
 		return append(said, "This frees it at once, and does not notify its holder"+note+":"), command
@@ -333,7 +334,7 @@ func (x *explanation) command(name string) string {
 	if x.flag == "" || x.sameBackend() != "" {
 		return "holdfast " + name
 	}
-	return "holdfast " + name + " -b " + shellWord(x.flag)
+	return "holdfast " + name + " -b " + format.ShellWord(x.flag)
 }
 
 // sameBackend says that a command needs the flag that is not repeated.
@@ -385,7 +386,7 @@ func (x *explanation) ago(t time.Time, before, after string) string {
 	if x.ReadAt.IsZero() || x.ReadAt.Before(t) {
 		return ""
 	}
-	return before + roundedDuration(x.ReadAt.Sub(t)) + after
+	return before + format.Duration(x.ReadAt.Sub(t)) + after
 }
 
 // explainWidth is the width of a terminal that shows whole lines.
@@ -394,7 +395,7 @@ const explainWidth = 80
 // write writes the sections, each with its heading in a line of its own.
 func (x *explanation) write(w io.Writer) error {
 	var out strings.Builder
-	fmt.Fprintf(&out, "On %s:\n", quoteUnsafe(x.backend))
+	fmt.Fprintf(&out, "On %s:\n", format.Text(x.backend))
 	for _, s := range x.sections() {
 		fmt.Fprintf(&out, "\n%s\n", s.heading)
 		if s.list {

@@ -163,12 +163,3 @@ func TestExplainReadsTheClock(t *testing.T) {
 		}
 	}
 }
-
-func TestShellWord(t *testing.T) {
-	for word, want := range map[string]string{"a/b-1": "a/b-1", "a b": "'a b'", "it's": `'it'\''s'`, "$x": "'$x'", "\x1b": "NAME",
-		"\xff": "NAME"} {
-		if got := shellWord(word); got != want {
-			t.Errorf("%q: got %s, want %s", word, got, want)
-		}
-	}
-}

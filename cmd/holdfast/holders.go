@@ -3,8 +3,10 @@ package main
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -41,9 +43,9 @@ func holderText(r holdfast.Record) string {
 func (x *explanation) presentHolders() []string {
 	n := len(x.Holders)
 	latest := ofHolder(x.Record, x.Holders[n-1])
-	said := []string{fmt.Sprintf("%s is held by 1 holder that shares it.", quoteUnsafe(x.Name))}
+	said := []string{fmt.Sprintf("%s is held by 1 holder that shares it.", format.Text(x.Name))}
 	if n > 1 {
-		said = []string{fmt.Sprintf("%s is shared by %d holders. The latest is %s, token %s.", quoteUnsafe(x.Name), n, ownerText(latest),
+		said = []string{fmt.Sprintf("%s is shared by %d holders. The latest is %s, token %s.", format.Text(x.Name), n, ownerText(latest),
 			tokenText(latest))}
 	}
 	if x.info.Failover == driver.GrantsMayBeForgotten {
@@ -75,7 +77,7 @@ func (x *explanation) holders() (all []string) {
 func (x *explanation) wayOutOfHolders() (said []string, command string) {
 	last := "It becomes free when each of its holders has released it, or its lease has ended"
 	if x.RemainingKnown {
-		last += ": in " + roundedDuration(x.Remaining) + x.when() + ", unless one of them renews"
+		last += ": in " + format.Duration(x.Remaining) + x.when() + ", unless one of them renews"
 	}
 	said = []string{last + ".", "Others may share it at once, unless somebody waits who wants it alone."}
 	if x.can.Breaker == nil {
@@ -83,5 +85,50 @@ func (x *explanation) wayOutOfHolders() (said []string, command string) {
 	}
 	latest := x.Holders[len(x.Holders)-1]
 	said = append(said, "This takes it from one of them"+x.sameBackend()+":")
-	return said, x.command("break") + fmt.Sprintf(" %s --token %d", shellWord(x.Name), latest.Token)
+	return said, x.command("break") + fmt.Sprintf(" %s --token %d", format.ShellWord(x.Name), latest.Token)
+}
+
+// describeHolder describes the holder of a lock: owner, token, time left. Of several it describes the latest.
+func describeHolder(r holdfast.Record) string {
+	if n := len(r.Holders); n > 0 {
+		text := describeHolder(ofHolder(r, r.Holders[n-1]))
+		if n > 1 {
+			text += fmt.Sprintf(" and %d more", n-1)
+		}
+		return text
+	}
+	owner := "an unknown owner"
+	if r.Owner != "" {
+		owner = strconv.Quote(r.Owner)
+	}
+	var facts []string
+	if r.Token != 0 {
+		facts = append(facts, "token "+strconv.FormatUint(r.Token, 10))
+	}
+	switch {
+	case r.Endless:
+		facts = append(facts, "its lease never ends")
+	case r.RemainingKnown:
+		facts = append(facts, format.Duration(r.Remaining)+" left unless renewed")
+	}
+	if len(facts) == 0 {
+		return owner
+	}
+	return owner + " (" + strings.Join(facts, ", ") + ")"
+}
+
+// breakTarget is the holder of a record: that with its token, or the one whose token the backend does not know.
+func breakTarget(r holdfast.Record) driver.BreakTarget {
+	if r.Token == 0 {
+		return driver.BreakUnknown()
+	}
+	return driver.BreakToken(r.Token)
+}
+
+// targetFlag is the flag of "holdfast break" that names the holder of a record.
+func targetFlag(r holdfast.Record) string {
+	if r.Token == 0 {
+		return "--unknown"
+	}
+	return "--token " + strconv.FormatUint(r.Token, 10)
 }

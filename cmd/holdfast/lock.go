@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 )
 
 // takeFlags are the flags of commands that take a lock themselves, without running a command.
@@ -85,7 +86,7 @@ func (l *lockCmd) Run(a *app) error {
 		if l.JSON {
 			err = writeJSON(a.stdout, lockedJSON{hold.Name(), hold.Lease().Owner, hold.Token()})
 		} else {
-			_, err = fmt.Fprintln(a.stdout, hold.Token(), quoteUnsafe(hold.Name())) // the name may be quoted, with spaces
+			_, err = fmt.Fprintln(a.stdout, hold.Token(), format.Text(hold.Name())) // the name may be quoted, with spaces
 		}
 		if err != nil {
 			return err

@@ -20,6 +20,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	_ "github.com/holdfast-go/holdfast/drivers/postgres"
 	_ "github.com/holdfast-go/holdfast/internal/alldrivers"
@@ -202,7 +203,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 func newParser(flags *cli, stdout, stderr io.Writer, exit func()) *kong.Kong {
 	folder, err := localFolderURL()
 	if err != nil {
-		folder = "(not available: " + quoteUnsafe(err.Error()) + ")"
+		folder = "(not available: " + format.Text(err.Error()) + ")"
 	}
 	parser, err := kong.New(flags,
 		kong.Name("holdfast"), kong.Description(description(folder)),

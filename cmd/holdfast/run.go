@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -391,5 +392,5 @@ func afterWaiting(d time.Duration) string {
 	if d < time.Second {
 		return ""
 	}
-	return " after " + roundedDuration(d)
+	return " after " + format.Duration(d)
 }

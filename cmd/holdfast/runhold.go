@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 )
 
 // lease is what keeps the command running: a hold of one lock or of several.
@@ -82,7 +83,7 @@ func (r *runner) runCommand(hold held) (lost bool, err error) {
 		if errors.Is(err, os.ErrNotExist) { // the file, or what it names as its interpreter
 			code = codeNotFound
 		}
-		return false, &exitError{code, fmt.Errorf("cannot start %s: %w", quoteUnsafe(r.executable), err)}
+		return false, &exitError{code, fmt.Errorf("cannot start %s: %w", format.Text(r.executable), err)}
 	}
 	defer child.close()
 	r.log.Verbosef("started process %d", child.pid)
@@ -116,7 +117,7 @@ func (r *runner) waitMinHold(hold lease, start time.Time) error {
 	if left <= 0 || r.signals.endRequested {
 		return nil
 	}
-	r.log.Verbosef("keeping %q for another %s (--min-hold)", hold.Name(), roundedDuration(left))
+	r.log.Verbosef("keeping %q for another %s (--min-hold)", hold.Name(), format.Duration(left))
 	_ = r.signals.during(func(ctx context.Context) error { // a signal does not change the exit code: the command has ended
 		select {
 		case <-time.After(left):
@@ -194,7 +195,7 @@ func (r *runner) release(hold lease) {
 	case err != nil && lost && hold.ExpiresIn() <= 0:
 		r.log.Verbosef("no release of %q, whose lease has expired: %v", hold.Name(), err)
 	case err != nil:
-		r.log.Errorf("could not release %q; it becomes free within %s: %v", hold.Name(), roundedDuration(max(hold.ExpiresIn(), 0)), err)
+		r.log.Errorf("could not release %q; it becomes free within %s: %v", hold.Name(), format.Duration(max(hold.ExpiresIn(), 0)), err)
 	case !lost:
 		r.log.Infof("released %q", hold.Name())
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/web"
@@ -251,10 +252,10 @@ func secretGuard(file string, log *messages.Log) (func(http.Handler) http.Handle
 	}
 	secret := strings.TrimSpace(string(content))
 	if len(secret) < minTokenLength {
-		return nil, fmt.Errorf("--token-file %s is invalid: must hold at least %d characters", quoteUnsafe(file), minTokenLength)
+		return nil, fmt.Errorf("--token-file %s is invalid: must hold at least %d characters", format.Text(file), minTokenLength)
 	}
 	if readableByAll(file) {
-		log.Infof("every user of this machine can read --token-file %s: \"chmod 600\" limits it to its owner", quoteUnsafe(file))
+		log.Infof("every user of this machine can read --token-file %s: \"chmod 600\" limits it to its owner", format.Text(file))
 	}
 	return func(next http.Handler) http.Handler { return requireSecret(secret, next) }, nil
 }

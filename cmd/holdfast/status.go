@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -68,7 +69,7 @@ func (l lookedAt) toJSON() statusJSON {
 
 // writeSlots shows a lock with slots.
 func writeSlots(w io.Writer, backend string, l lookedAt) error {
-	if _, err := fmt.Fprintf(w, "%s: %s\n  backend  %s\n\n", quoteUnsafe(l.Name), heldSlots(l.slots), quoteUnsafe(backend)); err != nil {
+	if _, err := fmt.Fprintf(w, "%s: %s\n  backend  %s\n\n", format.Text(l.Name), heldSlots(l.slots), format.Text(backend)); err != nil {
 		return err
 	}
 	write, flush := lockTable(w)
@@ -85,11 +86,11 @@ func writeStatus(w io.Writer, backend string, l lookedAt) error {
 	if l.missing != "" {
 		note = ", but " + noLocksYet(l.missing)
 	}
-	if _, err := fmt.Fprintf(w, "%s: %s%s\n", quoteUnsafe(r.Name), lockStateText(r), note); err != nil {
+	if _, err := fmt.Fprintf(w, "%s: %s%s\n", format.Text(r.Name), lockStateText(r), note); err != nil {
 		return err
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, fact := range append([]lockFact{{"backend", quoteUnsafe(backend)}}, lockFacts(r)...) {
+	for _, fact := range append([]lockFact{{"backend", format.Text(backend)}}, lockFacts(r)...) {
 		fmt.Fprintf(table, "  %s\t%s\n", fact.name, fact.value)
 	}
 	return table.Flush()
@@ -110,7 +111,7 @@ func lockFacts(r holdfast.Record) (facts []lockFact) {
 	fact := func(name, value string) { facts = append(facts, lockFact{name, value}) }
 	if r.State == driver.StateFree {
 		if r.Owner != "" {
-			fact("last owner", quoteUnsafe(r.Owner))
+			fact("last owner", format.Text(r.Owner))
 		}
 		if r.Token != 0 {
 			fact("last token", tokenText(r))
@@ -125,7 +126,8 @@ func lockFacts(r holdfast.Record) (facts []lockFact) {
 		fact("renewed", timeText(r.RenewedAt))
 		if r.Endless {
 			fact("lease", endlessText(r))
-			fact("to free it", fmt.Sprintf("make sure that its holder has stopped, then: holdfast break %s %s", shellWord(r.Name), targetFlag(r)))
+			fact("to free it", fmt.Sprintf("make sure that its holder has stopped, then: holdfast break %s %s",
+				format.ShellWord(r.Name), targetFlag(r)))
 		}
 	}
 	if r.Waiters > 0 {
@@ -149,7 +151,7 @@ func ownerText(r holdfast.Record) string {
 	if owner == "" {
 		return "unknown" + others
 	}
-	return quoteUnsafe(owner) + others
+	return format.Text(owner) + others
 }
 
 func tokenText(r holdfast.Record) string {
@@ -166,7 +168,7 @@ func leftText(r holdfast.Record) string {
 	case !r.RemainingKnown:
 		return "unknown"
 	}
-	return roundedDuration(r.Remaining)
+	return format.Duration(r.Remaining)
 }
 
 // endlessText says of a lease that never ends who may have taken it, and how the lock becomes free.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 )
 
@@ -181,7 +182,7 @@ func (s *supervisor) stopAfterLoss() {
 	case left <= 0:
 		s.log.Errorf("lost %q (%v); the lease has expired: killing the command", s.hold.Name(), s.hold.Err())
 	default:
-		s.log.Errorf("lost %q (%v); the command has %s to stop", s.hold.Name(), s.hold.Err(), roundedDuration(left-s.killReserve))
+		s.log.Errorf("lost %q (%v); the command has %s to stop", s.hold.Name(), s.hold.Err(), format.Duration(left-s.killReserve))
 	}
 }
 
@@ -400,7 +401,7 @@ const unguardedRisk = "if holdfast is now killed or stopped, the command or a pr
 
 func (s *supervisor) logSuspended() {
 	s.log.Infof("suspended together with the command; %q is lost unless they are resumed within %s", s.hold.Name(),
-		roundedDuration(s.hold.LostIn()))
+		format.Duration(s.hold.LostIn()))
 	s.log.Flush()
 }
 

@@ -13,6 +13,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/lockview"
@@ -198,7 +199,7 @@ func (m *topModel) breakAsked() tea.Cmd {
 		case errors.As(err, &held):
 			return topBroke(notBroken(held.Record).Error())
 		case err != nil:
-			return topBroke(fmt.Sprintf("%s was not broken: %s", quoteUnsafe(r.Name), messages.Line(err.Error())))
+			return topBroke(fmt.Sprintf("%s was not broken: %s", format.Text(r.Name), messages.Line(err.Error())))
 		}
 		return topBroke(broke(r, false))
 	}
@@ -206,7 +207,7 @@ func (m *topModel) breakAsked() tea.Cmd {
 
 // whyNotBreak says why a lock cannot be broken now; it is empty if it can.
 func (m *topModel) whyNotBreak(r driver.Record) string {
-	name := quoteUnsafe(r.Name)
+	name := format.Text(r.Name)
 	switch {
 	case !m.mayBreak:
 		return `to break locks, start "holdfast top --allow-break"`
@@ -215,7 +216,7 @@ func (m *topModel) whyNotBreak(r driver.Record) string {
 	case r.State == driver.StateFree:
 		return name + " is free: there is nothing to break"
 	case len(r.Holders) > 1:
-		return fmt.Sprintf("%s is shared by %d holders: break one by holdfast break %s --token N", name, len(r.Holders), shellWord(r.Name))
+		return fmt.Sprintf("%s is shared by %d holders: break one by holdfast break %s --token N", name, len(r.Holders), format.ShellWord(r.Name))
 	case r.Broken:
 		return fmt.Sprintf("%s is broken already: it becomes free in %s at the latest", name, leftText(r))
 	}

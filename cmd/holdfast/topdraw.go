@@ -13,6 +13,7 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/lockview"
@@ -99,7 +100,7 @@ func (m *topModel) pageRows() int { return max(0, m.height-m.headHeight()-m.foot
 // head is what stands above everything: the backend and the time, and the state of things.
 func (m *topModel) head() []string {
 	clock := time.Now().Format("15:04:05")
-	title := m.spread("holdfast top  "+quoteUnsafe(m.backend), clock)
+	title := m.spread("holdfast top  "+format.Text(m.backend), clock)
 	state := m.summary()
 	style := lipgloss.NewStyle()
 	if m.disconnected() {
@@ -138,7 +139,7 @@ func (m *topModel) summary() string {
 	}
 	text := plural(len(m.snapshot.Records), "lock")
 	if m.prefix != "" {
-		text += " " + quoteUnsafe(m.prefix) + "*"
+		text += " " + format.Text(m.prefix) + "*"
 	}
 	separator := ": "
 	for _, state := range lockview.States {
@@ -230,7 +231,7 @@ const (
 func (m *topModel) columns() []topColumn {
 	all := []topColumn{
 		{title: "NAME", sort: "name", width: max(m.widest.name, 5), grows: true,
-			text: func(r driver.Record) string { return quoteUnsafe(r.Name) }},
+			text: func(r driver.Record) string { return format.Text(r.Name) }},
 		{title: "STATE", sort: "state", width: 7, text: func(r driver.Record) string { return lockview.State(&r) }},
 		{title: "LEFT", sort: "left", width: 6, right: true, text: m.leftCell},
 		{title: barTitle, width: barCells, text: m.bar},
@@ -422,7 +423,7 @@ func ownerCell(r driver.Record) string {
 	case r.Owner == "" && len(r.Holders) == 0:
 		return "-"
 	case r.State == driver.StateFree:
-		return "was " + quoteUnsafe(r.Owner)
+		return "was " + format.Text(r.Owner)
 	}
 	return ownerText(r)
 }

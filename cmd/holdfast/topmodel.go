@@ -10,6 +10,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/lockview"
 )
@@ -176,10 +177,10 @@ func (m *topModel) key(msg tea.KeyPressMsg) tea.Cmd {
 	case m.mode == topBreak:
 		m.mode = m.back
 		if key == "y" || key == "Y" {
-			m.message = "breaking " + quoteUnsafe(m.asked.Name) + " …"
+			m.message = "breaking " + format.Text(m.asked.Name) + " …"
 			return m.breakAsked()
 		}
-		m.message = quoteUnsafe(m.asked.Name) + " was not broken"
+		m.message = format.Text(m.asked.Name) + " was not broken"
 	case m.mode == topTable:
 		return m.keyInTable(key)
 	default:

@@ -6,6 +6,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -36,7 +37,7 @@ Columns
 func (m *topModel) detail() string {
 	r, _ := m.selected()
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s\n\n", quoteUnsafe(r.Name), lockStateText(r))
+	fmt.Fprintf(&b, "%s: %s\n\n", format.Text(r.Name), lockStateText(r))
 	var held []lockFact
 	if r.State == driver.StateHeld && !r.AcquiredAt.IsZero() && len(r.Holders) == 0 {
 		held = append(held, lockFact{"held for", cellDuration(m.heldFor(r))})
@@ -60,7 +61,7 @@ func (m *topModel) detail() string {
 
 // question asks whether to break a lock.
 func (m *topModel) question() string {
-	return fmt.Sprintf("Break %s?\n\nIt is held by %s.\n\n%s", quoteUnsafe(m.asked.Name), describeHolder(m.asked), breakEffect(m.asked, false))
+	return fmt.Sprintf("Break %s?\n\nIt is held by %s.\n\n%s", format.Text(m.asked.Name), describeHolder(m.asked), breakEffect(m.asked, false))
 }
 
 // text draws a part of a text that fits the screen. Long lines are wrapped.

@@ -1,4 +1,4 @@
-package main
+package format
 
 import (
 	"strconv"
@@ -7,7 +7,7 @@ import (
 	"unicode"
 )
 
-func TestQuoteUnsafe(t *testing.T) {
+func TestText(t *testing.T) {
 	for in, want := range map[string]string{
 		"web-3/411": "web-3/411",
 		"grüße":     "grüße",
@@ -19,20 +19,20 @@ func TestQuoteUnsafe(t *testing.T) {
 		"\xff":      `"\xff"`,
 		"\u202eabc": `"\u202eabc"`,
 	} {
-		if got := quoteUnsafe(in); got != want {
-			t.Errorf("quoteUnsafe(%q) = %s, want %s", in, got, want)
+		if got := Text(in); got != want {
+			t.Errorf("Text(%q) = %s, want %s", in, got, want)
 		}
 	}
 }
 
-// FuzzQuoteUnsafe checks that text from a backend is shown in printable characters, and that quoted text can be read back.
-func FuzzQuoteUnsafe(f *testing.F) {
+// FuzzText checks that text from a backend is shown in printable characters, and that quoted text can be read back.
+func FuzzText(f *testing.F) {
 	for _, s := range []string{"", "billing", "a b", "\x1b[2J", "a\nb", "\u202e", "\"", "\xff", "\ufffd", "'"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
-		quoted := quoteUnsafe(s)
+		quoted := Text(s)
 		if strings.ContainsFunc(quoted, unprintable) {
 			t.Errorf("%q is shown as %q", s, quoted)
 		}
@@ -40,4 +40,13 @@ func FuzzQuoteUnsafe(f *testing.F) {
 			t.Errorf("%q is shown as %s", s, quoted)
 		}
 	})
+}
+
+func TestShellWord(t *testing.T) {
+	for word, want := range map[string]string{"a/b-1": "a/b-1", "a b": "'a b'", "it's": `'it'\''s'`, "$x": "'$x'", "\x1b": "NAME",
+		"\xff": "NAME"} {
+		if got := ShellWord(word); got != want {
+			t.Errorf("%q: got %s, want %s", word, got, want)
+		}
+	}
 }

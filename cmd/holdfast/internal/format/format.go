@@ -1,0 +1,65 @@
+// Package format formats values for people.
+package format
+
+import (
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// Text returns text from a backend as it is if it is safe to show, and quoted
+// otherwise: text in a lock's record must not control the terminal of its reader.
+func Text(s string) string {
+	for _, r := range s {
+		if r == unicode.ReplacementChar || r == '"' || r == ' ' || !unicode.IsPrint(r) {
+			return strconv.Quote(s)
+		}
+	}
+	if s == "" {
+		return `""`
+	}
+	return s
+}
+
+// Duration formats a duration with the precision that a person needs.
+func Duration(d time.Duration) string {
+	switch {
+	case d < 10*time.Second && d > -10*time.Second:
+		d = d.Round(10 * time.Millisecond)
+	case d < time.Minute:
+		d = d.Round(100 * time.Millisecond)
+	default:
+		d = d.Round(time.Second)
+	}
+	return driver.FormatDuration(d)
+}
+
+// ShortDuration formats the difference of clocks.
+func ShortDuration(d time.Duration) string {
+	switch {
+	case d < 10*time.Millisecond:
+		return d.Round(100 * time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	default:
+		return Duration(d)
+	}
+}
+
+// ShellWord returns a word of a POSIX shell's command line. A name that cannot be shown is NAME.
+func ShellWord(s string) string {
+	plain := true
+	for _, r := range s {
+		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
+			return "NAME"
+		}
+		plain = plain && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_./:@%+=,", r))
+	}
+	if plain {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
