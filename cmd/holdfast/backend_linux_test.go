@@ -1,6 +1,10 @@
 package main
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
+)
 
 // At a terminal no backend has to be set. Every message about acquiring names the one in use.
 func TestDefaultBackendAtTerminal(t *testing.T) {
@@ -16,11 +20,11 @@ func TestDefaultBackendAtTerminal(t *testing.T) {
 	c.expect("on file:" + home + where)
 	c.expect("lock \"lock\" is held by \"me\"")
 	c.expect("on file:" + home + where)
-	c.expectPrompt(codeHeld)
+	c.expectPrompt(exitcode.Held)
 	c.enter("holdfast run --try lock -- true\n")
 	c.expect("lock \"lock\" is held by \"me\"")
 	c.expect("on file:" + home + where)
-	c.expectPrompt(codeHeld)
+	c.expectPrompt(exitcode.Held)
 	c.enter("holdfast status lock\n")
 	c.expect("backend")
 	c.expect("file:" + home + where)
@@ -32,7 +36,7 @@ func TestDefaultBackendAtTerminal(t *testing.T) {
 	// For a command that holdfast runs there is no default, even if it has the terminal.
 	c.enter("holdfast run lock -- holdfast run other -- echo ne''ver\n")
 	c.expect("no backend is set")
-	c.expectPrompt(codeUsage)
+	c.expectPrompt(exitcode.Usage)
 	if c.showed("never") {
 		t.Error("the command ran")
 	}

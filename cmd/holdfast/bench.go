@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/cmd/bench"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -102,8 +103,8 @@ func (b *benchCmd) measure(ctx context.Context, a *app) (*bench.Report, error) {
 		Progress: func(what string) { a.log.Infof("%s …", what) },
 	})
 	if ctx.Err() != nil {
-		return nil, &exitError{codeSignal + int(syscall.SIGINT), fmt.Errorf("interrupted: there are no results, and all locks were released: %w",
-			err)}
+		return nil, exitcode.With(exitcode.Signal+int(syscall.SIGINT),
+			fmt.Errorf("interrupted: there are no results, and all locks were released: %w", err))
 	}
 	return report, err
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -51,7 +52,8 @@ func (b *breakCmd) Validate() error {
 }
 
 // errNotAsked is returned where nobody can be asked.
-var errNotAsked = &exitError{codeUsage, errors.New("standard input is not a terminal: add --yes to break the lock without being asked")}
+var errNotAsked = exitcode.With(exitcode.Usage,
+	errors.New("standard input is not a terminal: add --yes to break the lock without being asked"))
 
 // Run breaks the lock after the user has agreed.
 func (b *breakCmd) Run(a *app) error {
@@ -82,9 +84,9 @@ func (b *breakCmd) breakLock(ctx context.Context, a *app, client *holdfast.Clien
 	case b.Token != nil && record.Token != *b.Token, b.Unknown && record.Token != 0:
 		return notBrokenOn(a, record)
 	case record.Token == 0 && !b.Unknown:
-		return &exitError{codeHeld, fmt.Errorf("%q was not broken on %s: the token of its holder is unknown: the holder acquired the lock a "+
-			"moment ago, or another program took the lease; try again, and if the token stays unknown, add --unknown",
-			b.Name, displayBackend(a.backend))}
+		return exitcode.With(exitcode.Held, fmt.Errorf("%q was not broken on %s: the token of its holder is unknown: the holder acquired the "+
+			"lock a moment ago, or another program took the lease; try again, and if the token stays unknown, add --unknown",
+			b.Name, displayBackend(a.backend)))
 	case record.Broken && !b.Now:
 		if err := repeatBreak(ctx, breaker, record); err != nil {
 			return err
@@ -102,7 +104,7 @@ func (b *breakCmd) breakLock(ctx context.Context, a *app, client *holdfast.Clien
 			return err
 		}
 		if !agreed {
-			return &exitError{codeDeclined, fmt.Errorf("%q was not broken", b.Name)}
+			return exitcode.With(exitcode.Declined, fmt.Errorf("%q was not broken", b.Name))
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
@@ -149,8 +151,8 @@ func repeatBreak(ctx context.Context, breaker driver.Breaker, record holdfast.Re
 // oneHolder is the record as that of the holder to break alone. Of several, --token must name one.
 func (b *breakCmd) oneHolder(r holdfast.Record) (holdfast.Record, error) {
 	if len(r.Holders) > 1 && b.Token == nil {
-		return r, &exitError{codeUsage, fmt.Errorf("%q is shared by %d holders: name the one to break by --token; holdfast status lists them",
-			b.Name, len(r.Holders))}
+		return r, exitcode.With(exitcode.Usage, fmt.Errorf("%q is shared by %d holders: name the one to break by --token; "+
+			"holdfast status lists them", b.Name, len(r.Holders)))
 	}
 	for _, h := range r.Holders {
 		if b.Token == nil || *b.Token == h.Token {
@@ -167,7 +169,7 @@ func notBroken(r holdfast.Record) error {
 
 // notBrokenOn names the backend, too: on another one, another holder may have the lock.
 func notBrokenOn(a *app, r holdfast.Record) error {
-	return &exitError{codeHeld, fmt.Errorf("%w on %s", notBroken(r), displayBackend(a.backend))}
+	return exitcode.With(exitcode.Held, fmt.Errorf("%w on %s", notBroken(r), displayBackend(a.backend)))
 }
 
 // breakEffect says what will happen if the lock is broken.

@@ -12,6 +12,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
@@ -75,8 +76,8 @@ func TestBreakNeedsAToken(t *testing.T) {
 		for _, b := range []*breakCmd{{Name: "job", Yes: true, Now: now}, {Name: "job", Yes: true, Now: now, Token: &five}} {
 			l := &unrecordedLocker{Locker: memory.New()}
 			err := runBreak(t, l, b, io.Discard)
-			var exit *exitError
-			if !errors.As(err, &exit) || exit.code != codeHeld || len(l.broken) > 0 {
+			var exit *exitcode.Error
+			if !errors.As(err, &exit) || exit.Code != exitcode.Held || len(l.broken) > 0 {
 				t.Errorf("%+v: error %v; broken: %v", b, err, l.broken)
 			}
 			if b.Token == nil && !strings.Contains(err.Error(), "--unknown") {
@@ -94,9 +95,9 @@ func TestBreakNamesTheHolderThatWasShown(t *testing.T) {
 		for _, token := range []*uint64{nil, &seven, &six} {
 			l := &unrecordedLocker{Locker: memory.New(), token: seven}
 			err := runBreak(t, l, &breakCmd{Name: "job", Yes: true, Now: now, Token: token}, io.Discard)
-			var exit *exitError
+			var exit *exitcode.Error
 			if token == &six {
-				if !errors.As(err, &exit) || exit.code != codeHeld || len(l.broken) > 0 {
+				if !errors.As(err, &exit) || exit.Code != exitcode.Held || len(l.broken) > 0 {
 					t.Errorf("of another holder: error %v; broken: %v", err, l.broken)
 				}
 			} else if err != nil || !slices.Equal(l.broken, []driver.BreakTarget{driver.BreakToken(seven)}) {
@@ -145,8 +146,8 @@ func TestBreakUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = runBreak(t, store.Locker(), &breakCmd{Name: "job", Yes: true, Now: true, Unknown: true}, io.Discard)
-	var exit *exitError
-	if !errors.As(err, &exit) || exit.code != codeHeld || !strings.Contains(err.Error(), `held by "one"`) {
+	var exit *exitcode.Error
+	if !errors.As(err, &exit) || exit.Code != exitcode.Held || !strings.Contains(err.Error(), `held by "one"`) {
 		t.Errorf("of a holder with a token: %v", err)
 	}
 	if _, err := holder.Renew(t.Context(), lease); err != nil {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 )
 
 var (
@@ -90,7 +92,7 @@ func (c *child) poll() (code int, ended bool) {
 		case errors.Is(err, syscall.EINTR):
 		case err != nil:
 			c.noteReaped()
-			return codeUnavailable, true // another reaped it, so its exit code is unknown
+			return exitcode.Unavailable, true // another reaped it, so its exit code is unknown
 		case pid == 0:
 			return 0, false
 		case status.Stopped():
@@ -100,7 +102,7 @@ func (c *child) poll() (code int, ended bool) {
 			}
 		case status.Signaled():
 			c.noteReaped()
-			return codeSignal + int(status.Signal()), true
+			return exitcode.Signal + int(status.Signal()), true
 		case status.Exited():
 			c.noteReaped()
 			return status.ExitStatus(), true

@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/windows"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 )
 
 // endingSignals are Windows' requests to end: Ctrl-C and Ctrl-Break (os.Interrupt), and the
@@ -58,7 +60,7 @@ func startChild(path string, args, env []string) (c *child, unguarded, err error
 	}
 	c = &child{pid: process.Pid, process: process, job: job, ended: make(chan struct{}), stateChanged: make(chan os.Signal, 1)}
 	go func() {
-		c.code = codeUnavailable
+		c.code = exitcode.Unavailable
 		if state, err := process.Wait(); err == nil {
 			c.code = state.ExitCode()
 		}
@@ -141,7 +143,7 @@ func reapOrphans(map[int]bool) (stop func()) { return func() {} }
 func inheritedChildren() map[int]bool { return nil }
 
 func (c *child) kill() error {
-	return os.NewSyscallError("TerminateJobObject", windows.TerminateJobObject(c.job, codeSignal+uint32(syscall.SIGKILL)))
+	return os.NewSyscallError("TerminateJobObject", windows.TerminateJobObject(c.job, exitcode.Signal+uint32(syscall.SIGKILL)))
 }
 
 // jobAccounting is Windows' JOBOBJECT_BASIC_ACCOUNTING_INFORMATION.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/windows"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 )
 
 // The test binary has these roles if one of them is its first argument, with a folder as the second.
@@ -136,7 +138,7 @@ func TestKillEndsTheJob(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the command runs on after the kill")
 	}
-	if code, ended := c.poll(); !ended || code != codeSignal+9 {
+	if code, ended := c.poll(); !ended || code != exitcode.Signal+9 {
 		t.Errorf("exit code %d, ended: %t", code, ended)
 	}
 	for start := time.Now(); c.groupRunning(); time.Sleep(time.Millisecond) {

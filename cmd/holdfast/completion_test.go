@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 )
 
 func TestCompletions(t *testing.T) {
@@ -76,7 +78,7 @@ func TestCompletionScripts(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	if code := execute([]string{"completion", "tcsh"}, &out, &out); code != codeUsage {
+	if code := execute([]string{"completion", "tcsh"}, &out, &out); code != exitcode.Usage {
 		t.Errorf("tcsh: code %d, %q", code, &out)
 	}
 }

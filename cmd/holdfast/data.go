@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -70,7 +71,7 @@ func (d *dataSetCmd) Run(a *app) error {
 	} else {
 		var err error
 		if data, err = io.ReadAll(os.Stdin); err != nil { // before the lock is taken: a slow input does not keep it
-			return &exitError{codeUsage, err}
+			return exitcode.With(exitcode.Usage, err)
 		}
 	}
 	return d.take(a, d.Name, func(r *runner, hold *holdfast.Hold) error {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/telemetry"
@@ -271,8 +272,8 @@ func TestListenOnATakenPort(t *testing.T) {
 	}
 	r := &runner{runCmd: &runCmd{Name: "job", Listen: address, Slots: 1}, log: messages.NewLog(io.Discard, false, false)}
 	_, err := r.listen()
-	var exit *exitError
-	if !errors.As(err, &exit) || exit.code != codeUsage {
+	var exit *exitcode.Error
+	if !errors.As(err, &exit) || exit.Code != exitcode.Usage {
 		t.Errorf("%v", err)
 	}
 }

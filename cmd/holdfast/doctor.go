@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/doctor"
@@ -69,7 +70,7 @@ func (d *doctorCmd) Run(a *app) error {
 	report, err := doctor.Run(ctx, a.backend)
 	slow()
 	if sig := interrupted(); sig != 0 {
-		return &exitError{codeSignal + int(sig), fmt.Errorf("interrupted: the report is not complete")}
+		return exitcode.With(exitcode.Signal+int(sig), fmt.Errorf("interrupted: the report is not complete"))
 	}
 	if report == nil {
 		return err
@@ -91,12 +92,12 @@ func (d *doctorCmd) Run(a *app) error {
 	}
 	switch {
 	case err != nil:
-		return &exitError{codeWrong, fmt.Errorf("the report is not complete: the backend did not answer everything within %s",
-			driver.FormatDuration(d.Timeout))}
+		return exitcode.With(codeWrong, fmt.Errorf("the report is not complete: the backend did not answer everything within %s",
+			driver.FormatDuration(d.Timeout)))
 	case verdict == driver.LevelWrong:
-		return &exitError{code: codeWrong}
+		return exitcode.With(codeWrong, nil)
 	case verdict == driver.LevelDoubtful:
-		return &exitError{code: codeDoubtful}
+		return exitcode.With(codeDoubtful, nil)
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
@@ -163,7 +164,7 @@ func TestASignalEndsEveryCommandInTime(t *testing.T) {
 				signals.caught <- syscall.SIGTERM
 				begin := time.Now()
 				err := <-ended
-				if took := time.Since(begin); took > shutdownTimeout+reserve || exitCode(err) != signalCode(syscall.SIGTERM) {
+				if took := time.Since(begin); took > shutdownTimeout+reserve || exitcode.Of(err) != signalCode(syscall.SIGTERM) {
 					t.Errorf("the end took %v, allowed are %v: %v", took, shutdownTimeout, err)
 				}
 				time.Sleep(time.Hour) // what was given up ends with the process; here it must end before the test
@@ -217,7 +218,7 @@ func TestASignalEndsAWaitInTime(t *testing.T) {
 				begin := time.Now().Add(time.Second)
 				_, err = run.acquire()
 				run.close()
-				if took := time.Since(begin); took > shutdownTimeout+reserve || exitCode(err) != signalCode(syscall.SIGTERM) {
+				if took := time.Since(begin); took > shutdownTimeout+reserve || exitcode.Of(err) != signalCode(syscall.SIGTERM) {
 					t.Errorf("the end took %v, allowed are %v: %v", took, shutdownTimeout, err)
 				}
 				time.Sleep(time.Hour)

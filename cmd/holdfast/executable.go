@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 )
 
 // findExecutable finds the command's file. It is called before the lock is acquired, so
@@ -24,13 +26,13 @@ func findExecutable(command string) (string, error) {
 	switch {
 	case err == nil:
 		if code, why := cannotStart(path); why != "" {
-			return "", &exitError{code, fmt.Errorf("%s: %s", redact(strconv.Quote(command)), why)}
+			return "", exitcode.With(code, fmt.Errorf("%s: %s", redact(strconv.Quote(command)), why))
 		}
 		return path, nil
 	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist):
-		return "", &exitError{codeNotFound, fmt.Errorf("%s: command not found", redact(strconv.Quote(command)))}
+		return "", exitcode.With(exitcode.NotFound, fmt.Errorf("%s: command not found", redact(strconv.Quote(command))))
 	}
-	return "", &exitError{codeNotExecutable, fmt.Errorf("%s: %w", redact(strconv.Quote(command)), err)}
+	return "", exitcode.With(exitcode.NotExecutable, fmt.Errorf("%s: %w", redact(strconv.Quote(command)), err))
 }
 
 // firstLineLimit is more than a system reads of a script's first line.
@@ -61,9 +63,9 @@ func cannotStart(path string) (code int, why string) {
 		return 0, ""
 	}
 	if strings.HasSuffix(interpreter, "\r") {
-		return codeNotFound, `its first line ends with CR LF, as on Windows: save the script with the line endings of Unix`
+		return exitcode.NotFound, `its first line ends with CR LF, as on Windows: save the script with the line endings of Unix`
 	}
-	return codeNotFound, fmt.Sprintf("its interpreter %s was not found (the first line of the script)", strconv.Quote(interpreter))
+	return exitcode.NotFound, fmt.Sprintf("its interpreter %s was not found (the first line of the script)", strconv.Quote(interpreter))
 }
 
 // cannotStartProgram is cannotStart for a file that does not begin with "#!".
@@ -71,13 +73,14 @@ func cannotStartProgram(path string, head []byte) (code int, why string) {
 	loader := loaderOf(path)
 	switch {
 	case missing(loader):
-		return codeNotFound, fmt.Sprintf("its loader %s was not found: the program is for a system with another C library", strconv.Quote(loader))
+		return exitcode.NotFound, fmt.Sprintf("its loader %s was not found: the program is for a system with another C library",
+			strconv.Quote(loader))
 	case loader != "" || bytes.IndexByte(head, 0) >= 0 || otherFormats():
 		return 0, "" // not a text, or the system may know what runs it
 	case len(head) == 0:
-		return codeNotExecutable, "it is empty"
+		return exitcode.NotExecutable, "it is empty"
 	}
-	return codeNotExecutable, `it has no "#!" line, which names its interpreter: add one, such as #!/bin/sh, or run it as: sh FILE`
+	return exitcode.NotExecutable, `it has no "#!" line, which names its interpreter: add one, such as #!/bin/sh, or run it as: sh FILE`
 }
 
 // missing reports whether there certainly is no such file.

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 )
 
 // A command that the system cannot start is refused before the lock is acquired, with the cause: "no such file or directory" is
@@ -20,11 +22,11 @@ func TestCommandThatCannotBeStarted(t *testing.T) {
 		code int
 		want string
 	}{
-		"no interpreter":     {"#!/nowhere/bash -e\necho\n", codeNotFound, `its interpreter "/nowhere/bash" was not found`},
-		"with a space":       {"#! \t/nowhere/bash\necho\n", codeNotFound, `its interpreter "/nowhere/bash" was not found`},
-		"line endings":       {"#!/bin/sh\r\necho\r\n", codeNotFound, `its first line ends with CR LF`},
-		"no first line":      {"echo\n", codeNotExecutable, `it has no "#!" line`},
-		"empty":              {"", codeNotExecutable, `it is empty`},
+		"no interpreter":     {"#!/nowhere/bash -e\necho\n", exitcode.NotFound, `its interpreter "/nowhere/bash" was not found`},
+		"with a space":       {"#! \t/nowhere/bash\necho\n", exitcode.NotFound, `its interpreter "/nowhere/bash" was not found`},
+		"line endings":       {"#!/bin/sh\r\necho\r\n", exitcode.NotFound, `its first line ends with CR LF`},
+		"no first line":      {"echo\n", exitcode.NotExecutable, `it has no "#!" line`},
+		"empty":              {"", exitcode.NotExecutable, `it is empty`},
 		"one line only":      {"#!/bin/sh", 0, ""},
 		"a script":           {"#!/bin/sh -e\r\necho\n", 0, ""},
 		"an unknown program": {"\x00asm\x01\x00\x00\x00", 0, ""}, // the system may know it
@@ -37,9 +39,9 @@ func TestCommandThatCannotBeStarted(t *testing.T) {
 		switch {
 		case test.code == 0 && (err != nil || found != path):
 			t.Errorf("%s: %q, %v", name, found, err)
-		case test.code != 0 && (err == nil || exitCode(err) != test.code || !strings.Contains(err.Error(), test.want) ||
+		case test.code != 0 && (err == nil || exitcode.Of(err) != test.code || !strings.Contains(err.Error(), test.want) ||
 			!strings.Contains(err.Error(), name)):
-			t.Errorf("%s: code %d, %v; want code %d, %s", name, exitCode(err), err, test.code, test.want)
+			t.Errorf("%s: code %d, %v; want code %d, %s", name, exitcode.Of(err), err, test.code, test.want)
 		}
 	}
 	if _, err := findExecutable("sh"); err != nil {
@@ -92,7 +94,7 @@ func TestCommandWithoutItsLoader(t *testing.T) {
 		}
 	}
 	write()
-	if _, err := findExecutable(path); exitCode(err) != codeNotFound || !strings.Contains(err.Error(), missing) {
+	if _, err := findExecutable(path); exitcode.Of(err) != exitcode.NotFound || !strings.Contains(err.Error(), missing) {
 		t.Errorf("%v", err)
 	}
 	// One for another machine may have an emulator, which finds the loader elsewhere.

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 )
 
 // console is an interactive shell on a terminal of its own.
@@ -252,7 +254,7 @@ func TestJobControl(t *testing.T) {
 		c.expect("42")
 		c.enter("fg\n")
 		c.expect("lost \"lock\"")
-		c.expectPrompt(codeLost)
+		c.expectPrompt(exitcode.Lost)
 		if c.showed("woke") {
 			t.Error("the command continued after the lease had expired")
 		}

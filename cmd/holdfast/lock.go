@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 )
 
@@ -25,7 +26,7 @@ func (f *takeFlags) taker(a *app, name string, stop func()) (*runner, error) {
 	flags := &runCmd{Name: name, Try: f.Try || f.Wait != nil && *f.Wait == 0, Wait: f.Wait, ConflictExitCode: f.ConflictExitCode,
 		TTL: f.TTL, Owner: f.Owner, Slots: 1}
 	if f.ConflictExitCode < 0 || f.ConflictExitCode > 255 {
-		return nil, &exitError{codeUsage, fmt.Errorf("--conflict-exit-code %d is invalid: must be from 0 to 255", f.ConflictExitCode)}
+		return nil, exitcode.With(exitcode.Usage, fmt.Errorf("--conflict-exit-code %d is invalid: must be from 0 to 255", f.ConflictExitCode))
 	}
 	r := &runner{runCmd: flags, log: a.log, signals: catchSignals(), waitStart: time.Now(), answered: stop,
 		events: &eventLogger{log: a.log, backend: displayBackend(a.backend), answered: stop, try: flags.Try}}
@@ -114,7 +115,7 @@ func (r *runner) holdUntil(hold *holdfast.Hold, done <-chan struct{}) error {
 			return nil
 		case sig := <-r.signals.caught:
 			if asksToEnd(sig) {
-				return &exitError{code: signalCode(sig)}
+				return exitcode.With(signalCode(sig), nil)
 			}
 		case <-hold.Context().Done():
 			if err := hold.Err(); errors.Is(err, holdfast.ErrLost) {

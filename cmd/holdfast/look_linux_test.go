@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 )
 
 // Commands that follow locks make no folder, and say that there is none. Those that may break locks make
@@ -51,7 +53,7 @@ func TestFollowingMakesNothing(t *testing.T) {
 				t.Errorf("the folder: %v", err)
 			}
 			_ = cmd.Process.Signal(syscall.SIGTERM)
-			if err := cmd.Wait(); cmd.ProcessState.ExitCode() != codeSignal+int(syscall.SIGTERM) {
+			if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exitcode.Signal+int(syscall.SIGTERM) {
 				t.Errorf("ended with %v", err)
 			}
 		})

@@ -20,6 +20,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	_ "github.com/holdfast-go/holdfast/drivers/postgres"
@@ -126,7 +127,7 @@ type helpCmd struct {
 // Run shows the same text as --help.
 func (h *helpCmd) Run(a *app) error {
 	if code := execute(append(h.Command, "--help"), a.stdout, a.stderr); code != 0 {
-		return &exitError{code: code}
+		return exitcode.With(code, nil)
 	}
 	return nil
 }
@@ -160,7 +161,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	helpCode, queue := 0, messages.NewWriter(stderr)
 	defer queue.Flush(exitFlushTimeout)
 	if len(args) == 0 {
-		args, stdout, helpCode = []string{"--help"}, queue, codeUsage
+		args, stdout, helpCode = []string{"--help"}, queue, exitcode.Usage
 	}
 	var flags cli
 	out := &stdoutWriter{w: stdout}
@@ -171,7 +172,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	parser := newParser(&flags, out, queue, func() { // after --help and --version
 		if out.err != nil {
 			messages.NewLog(queue, false, false).Errorf("%v", out.err)
-			helpCode = codeOutput
+			helpCode = exitcode.Output
 		}
 		queue.Flush(exitFlushTimeout)
 		os.Exit(helpCode)
@@ -180,12 +181,12 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	log := messages.NewLog(queue, flags.Quiet, flags.Verbose)
 	if out.err != nil { // from writing the help
 		log.Errorf("%v", out.err)
-		return codeOutput
+		return exitcode.Output
 	}
 	if err != nil {
 		log.Errorf("%s", redact(err.Error()))
 		fmt.Fprintln(queue, `Run "holdfast --help" or "holdfast COMMAND --help" for usage.`)
-		return codeUsage
+		return exitcode.Usage
 	}
 	a := &app{args: args, stdout: out, stderr: stderr, log: log}
 	if file, ok := stderr.(*os.File); ok {
@@ -193,7 +194,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	}
 	if err := a.setBackend(flags.Backend, strings.Fields(parsed.Command())[0]); err != nil {
 		log.Errorf("%v", err)
-		return codeUsage
+		return exitcode.Usage
 	}
 	return a.report(parsed.Run(a))
 }
@@ -250,15 +251,15 @@ func (a *app) report(err error) int {
 	if err == nil {
 		return 0
 	}
-	var exit *exitError
-	var conflict conflictError
+	var exit *exitcode.Error
+	var conflict exitcode.ConflictError
 	switch {
 	case errors.As(err, &conflict):
 		a.log.Infof("%v", err)
-	case !errors.As(err, &exit) || exit.err != nil:
+	case !errors.As(err, &exit) || exit.Err != nil:
 		a.log.Errorf("%s", withFlagNames(err))
 	}
-	return exitCode(err)
+	return exitcode.Of(err)
 }
 
 // exitFlushTimeout bounds how long the exit waits for the last messages to be written.

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 )
 
 type manCmd struct {
@@ -23,11 +25,11 @@ func (*manCmd) Help() string {
 // Run writes the pages.
 func (m *manCmd) Run(*app) error {
 	if err := os.MkdirAll(m.Folder, 0o755); err != nil { //nolint:gosec // pages for everybody
-		return &exitError{codeOutput, err}
+		return exitcode.With(exitcode.Output, err)
 	}
 	for name, page := range manPages() {
 		if err := os.WriteFile(filepath.Join(m.Folder, name), page, 0o644); err != nil { //nolint:gosec // pages for everybody
-			return &exitError{codeOutput, err}
+			return exitcode.With(exitcode.Output, err)
 		}
 	}
 	return nil

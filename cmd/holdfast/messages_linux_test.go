@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
@@ -45,8 +46,8 @@ func TestLossWithBlockedStderr(t *testing.T) {
 		select {
 		case err := <-ended:
 			var exit *exec.ExitError
-			if !errors.As(err, &exit) || exit.ExitCode() != codeLost {
-				t.Errorf("holdfast ended with %v, want exit code %d", err, codeLost)
+			if !errors.As(err, &exit) || exit.ExitCode() != exitcode.Lost {
+				t.Errorf("holdfast ended with %v, want exit code %d", err, exitcode.Lost)
 			}
 		case <-time.After(patience):
 			_ = run.Process.Kill()
@@ -69,7 +70,7 @@ func TestLossWithBlockedStderr(t *testing.T) {
 		loseToAnother(t, dir)
 		c.enter(ctrlQ)
 		c.expect(`lost "job"`)
-		c.expectPrompt(codeLost)
+		c.expectPrompt(exitcode.Lost)
 	})
 }
 
@@ -135,7 +136,7 @@ func TestBackgroundMessagesAfterTostop(t *testing.T) {
 	c.enter("kill -USR2 $!; wait $!; echo code=$?.\n")
 	c.expect("forwarded SIGUSR2")
 	c.expect("released")
-	c.expect(fmt.Sprintf("code=%d.", codeSignal+int(syscall.SIGUSR2)))
+	c.expect(fmt.Sprintf("code=%d.", exitcode.Signal+int(syscall.SIGUSR2)))
 }
 
 // A usage error ends holdfast at once, even if its message cannot be written.
@@ -160,8 +161,8 @@ func TestUsageErrorWithBlockedStderr(t *testing.T) {
 				<-ended
 				t.Fatal("holdfast does not end")
 			}
-			if code := run.ProcessState.ExitCode(); code != codeUsage {
-				t.Errorf("exit code %d, want %d", code, codeUsage)
+			if code := run.ProcessState.ExitCode(); code != exitcode.Usage {
+				t.Errorf("exit code %d, want %d", code, exitcode.Usage)
 			}
 		})
 	}

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/otelholdfast"
 )
@@ -99,12 +100,12 @@ func (r *runner) listen() (end func(), err error) {
 	guard := func(next http.Handler) http.Handler { return requireOwnHost(nil, next) }
 	if r.TokenFile != "" {
 		if guard, err = secretGuard(r.TokenFile, r.log); err != nil {
-			return nil, &exitError{codeUsage, err}
+			return nil, exitcode.With(exitcode.Usage, err)
 		}
 	}
 	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", r.Listen)
 	if err != nil {
-		return nil, &exitError{codeUsage, err}
+		return nil, exitcode.With(exitcode.Usage, err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", guard(measured))

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
@@ -147,7 +148,7 @@ func TestCommandOfAnotherUser(t *testing.T) {
 			}
 			u.Await(t, "process "+number+" was not killed")
 			u.runsOn(t)
-			u.end(t, map[bool]int{false: codeSignal + int(syscall.SIGKILL), true: codeSignal + int(syscall.SIGTERM)}[byShell])
+			u.end(t, map[bool]int{false: exitcode.Signal + int(syscall.SIGKILL), true: exitcode.Signal + int(syscall.SIGTERM)}[byShell])
 			for _, claim := range []string{"forwarded SIGTERM", "killing process group"} {
 				if strings.Contains(u.String(), claim) {
 					t.Errorf("%q is claimed:\n%s", claim, u)
@@ -168,7 +169,7 @@ func TestLostByCommandOfAnotherUser(t *testing.T) {
 	u.Await(t, `lost "job"`)
 	u.Await(t, "OVERRUN")
 	u.runsOn(t)
-	u.end(t, codeLost)
+	u.end(t, exitcode.Lost)
 	for _, claim := range []string{"the command has", "killing process group", "killing the command"} {
 		if strings.Contains(u.String(), claim) {
 			t.Errorf("%q is claimed:\n%s", claim, u)
@@ -199,7 +200,7 @@ func TestGuardianOfCommandOfAnotherUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	u.Await(t, "OVERRUN")
-	u.end(t, codeLost)
+	u.end(t, exitcode.Lost)
 }
 
 // When its lock is freed by an operator, the next holder works beside it: nothing can stop it. Holdfast says that, and claims no kill.
@@ -220,7 +221,7 @@ func TestNextHolderBesideCommandOfAnotherUser(t *testing.T) {
 	u.runsOn(t)
 	u.Await(t, "cannot be stopped: another may hold the lock while it runs")
 	u.runsOn(t)
-	u.end(t, codeLost)
+	u.end(t, exitcode.Lost)
 	if strings.Contains(u.String(), "killing") {
 		t.Errorf("a kill is claimed:\n%s", u)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver"
@@ -132,8 +133,8 @@ func (r *runCmd) Validate() error {
 	return nil
 }
 
-var errNoName = &exitError{codeUsage,
-	errors.New(`the lock's name is missing before "--": holdfast run [flags] NAME -- COMMAND [ARGUMENT...]`)}
+var errNoName = exitcode.With(exitcode.Usage,
+	errors.New(`the lock's name is missing before "--": holdfast run [flags] NAME -- COMMAND [ARGUMENT...]`))
 
 // lacksName reports whether no name was given before "--". The parser then takes the
 // command's first word for the name.
@@ -260,7 +261,7 @@ func (r *runner) open(a *app) error {
 // unreachableError says that --wait has passed before the backend was open. If a signal has
 // ended the wait, during replaces this error.
 func (r *runner) unreachableError(err error) error {
-	return &exitError{codeUnavailable, fmt.Errorf("the backend could not be reached%s: %w", r.waitLimitText(" within"), err)}
+	return exitcode.With(exitcode.Unavailable, fmt.Errorf("the backend could not be reached%s: %w", r.waitLimitText(" within"), err))
 }
 
 // waitLimitText returns the preposition with the limit of the wait, or "" without a limit.
@@ -291,7 +292,7 @@ func (r *runner) close() {
 }
 
 // errLost carries the exit code of a loss, which is logged when it is noticed.
-var errLost = &exitError{code: codeLost}
+var errLost = exitcode.With(exitcode.Lost, nil)
 
 // runOnce acquires the lock, runs the command and releases the lock. lost means that the
 // command was stopped, or not started, because the lock was lost. The error carries the
@@ -346,7 +347,7 @@ func (r *runner) acquire() (held, error) {
 	case hold = <-granted:
 	default:
 	}
-	var signaled *exitError
+	var signaled *exitcode.Error
 	switch {
 	case errors.As(err, &signaled):
 		if r.endBy = r.signals.askedAt.Add(shutdownTimeout); hold.lease != nil {
@@ -377,15 +378,15 @@ func (r *runner) notAcquiredError(err error) error {
 		}
 		err = fmt.Errorf("%s%w, on %s%s", slots, held, r.events.backend, gaveUp)
 	case driver.Lasting(err): // at once
-		return &exitError{exitCode(err), err}
+		return exitcode.With(exitcode.Of(err), err)
 	case errors.As(err, &failed):
-		return &exitError{exitCode(failed), fmt.Errorf("%w%s", failed, gaveUp)}
+		return exitcode.With(exitcode.Of(failed), fmt.Errorf("%w%s", failed, gaveUp))
 	case !errors.Is(err, context.DeadlineExceeded):
-		return &exitError{exitCode(err), err}
+		return exitcode.With(exitcode.Of(err), err)
 	default:
 		err = fmt.Errorf("lock %q was not free, on %s%s", r.Name, r.events.backend, gaveUp)
 	}
-	return &exitError{r.ConflictExitCode, conflictError{err}}
+	return exitcode.With(r.ConflictExitCode, exitcode.ConflictError{Err: err})
 }
 
 func afterWaiting(d time.Duration) string {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
@@ -113,7 +114,7 @@ func TestSignalWhileGranted(t *testing.T) {
 				}
 			}
 			_, err := run.runOnce()
-			if got, want := exitCode(err), codeSignal+int(syscall.SIGTERM); got != want || !run.signals.endRequested {
+			if got, want := exitcode.Of(err), exitcode.Signal+int(syscall.SIGTERM); got != want || !run.signals.endRequested {
 				t.Errorf("exit code %d (%v), want %d", got, err, want)
 			}
 			record, err := run.client.Inspect(t.Context(), "job")
@@ -136,8 +137,8 @@ func TestLostBeforeStart(t *testing.T) {
 		}
 	}), "exit 9")
 	lost, err := run.runOnce()
-	if !lost || exitCode(err) != codeLost {
-		t.Errorf("lost: %v, exit code %d; want true, %d", lost, exitCode(err), codeLost)
+	if !lost || exitcode.Of(err) != exitcode.Lost {
+		t.Errorf("lost: %v, exit code %d; want true, %d", lost, exitcode.Of(err), exitcode.Lost)
 	}
 	if want := `lost "job" before the command was started`; !strings.Contains(out.String(), want) {
 		t.Errorf("messages:\n%swant %s", out.String(), want)
@@ -243,7 +244,7 @@ func TestRunAndALastingError(t *testing.T) {
 	r.client = client
 	limit := time.Hour
 	r.Wait = &limit
-	if _, err := r.acquire(); exitCode(err) != codeUnavailable || !strings.HasSuffix(err.Error(), "read-only") {
+	if _, err := r.acquire(); exitcode.Of(err) != exitcode.Unavailable || !strings.HasSuffix(err.Error(), "read-only") {
 		t.Errorf("the first wait: %v", err)
 	}
 	<-denied.refused
@@ -252,7 +253,7 @@ func TestRunAndALastingError(t *testing.T) {
 		<-denied.refused
 		r.signals.caught <- syscall.SIGTERM
 	}()
-	if _, err := r.acquire(); exitCode(err) != codeSignal+int(syscall.SIGTERM) {
+	if _, err := r.acquire(); exitcode.Of(err) != exitcode.Signal+int(syscall.SIGTERM) {
 		t.Errorf("a later wait: %v", err)
 	}
 }

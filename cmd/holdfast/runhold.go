@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 )
 
@@ -79,11 +80,11 @@ func (r *runner) runCommand(hold held) (lost bool, err error) {
 	r.log.Flush() // the messages so far come before the command's output
 	child, unguarded, err := startChild(r.executable, r.Command, r.environment(hold))
 	if err != nil {
-		code := codeNotExecutable
+		code := exitcode.NotExecutable
 		if errors.Is(err, os.ErrNotExist) { // the file, or what it names as its interpreter
-			code = codeNotFound
+			code = exitcode.NotFound
 		}
-		return false, &exitError{code, fmt.Errorf("cannot start %s: %w", format.Text(r.executable), err)}
+		return false, exitcode.With(code, fmt.Errorf("cannot start %s: %w", format.Text(r.executable), err))
 	}
 	defer child.close()
 	r.log.Verbosef("started process %d", child.pid)
@@ -103,7 +104,7 @@ func (r *runner) runCommand(hold held) (lost bool, err error) {
 	}
 	err = r.waitMinHold(hold, start)
 	if code != 0 {
-		err = &exitError{code: code}
+		err = exitcode.With(code, nil)
 	}
 	return false, err
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver"
@@ -120,7 +121,7 @@ const serveStopTimeout = 5 * time.Second
 func (s *serveCmd) Run(a *app) error {
 	guard, err := s.guard(a.log)
 	if err != nil {
-		return &exitError{codeUsage, err}
+		return exitcode.With(exitcode.Usage, err)
 	}
 	measured, err := newMetrics()
 	if err != nil {
@@ -132,7 +133,7 @@ func (s *serveCmd) Run(a *app) error {
 	}
 	return a.follow(open, func(ctx context.Context, client *holdfast.Client) error {
 		if err := s.checkPrefix(client.Info().Limits); err != nil {
-			return &exitError{codeUsage, err}
+			return exitcode.With(exitcode.Usage, err)
 		}
 		options := web.Options{Prefix: s.Prefix, Backend: displayBackend(a.backend), Refresh: s.Refresh,
 			Logger: slog.New(slog.NewTextHandler(a.stderr, nil))}
@@ -150,7 +151,7 @@ func (s *serveCmd) Run(a *app) error {
 		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Listen)
 		if err != nil {
 			page.Close()
-			return &exitError{codeUsage, err}
+			return exitcode.With(exitcode.Usage, err)
 		}
 		server := newServer(s.routes(guard, client, page, measured), serveConnections)
 		a.reportMissingStore(ctx, client)

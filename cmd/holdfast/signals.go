@@ -9,6 +9,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 )
 
 // signals are the signals that holdfast was sent.
@@ -50,7 +52,7 @@ func (s *signals) duringWithin(limit time.Duration, fn func(context.Context) err
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- fn(ctx) }()
-	var signaled *exitError
+	var signaled *exitcode.Error
 	var over <-chan time.Time
 	for {
 		select {
@@ -69,7 +71,7 @@ func (s *signals) duringWithin(limit time.Duration, fn func(context.Context) err
 				if s.askedAt.IsZero() {
 					s.askedAt = time.Now()
 				}
-				signaled = &exitError{signalCode(sig), fmt.Errorf("ended by %s", signalName(sig))}
+				signaled = exitcode.With(signalCode(sig), fmt.Errorf("ended by %s", signalName(sig)))
 				cancel()
 			}
 		}
@@ -79,5 +81,5 @@ func (s *signals) duringWithin(limit time.Duration, fn func(context.Context) err
 // signalCode is the exit code of a process that a signal has ended.
 func signalCode(sig os.Signal) int {
 	number, _ := sig.(syscall.Signal) // os.Interrupt is a syscall.Signal too
-	return codeSignal + int(number)
+	return exitcode.Signal + int(number)
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 )
 
 // stdoutWriter is standard output. Its errors have an exit code of their own, because the
@@ -15,7 +17,7 @@ type stdoutWriter struct {
 func (s *stdoutWriter) Write(p []byte) (int, error) {
 	n, err := s.w.Write(p)
 	if err != nil {
-		err = &exitError{codeOutput, fmt.Errorf("cannot write the output: %w", err)}
+		err = exitcode.With(exitcode.Output, fmt.Errorf("cannot write the output: %w", err))
 		if s.err == nil {
 			s.err = err
 		}

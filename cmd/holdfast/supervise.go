@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 )
@@ -314,7 +315,7 @@ func asksToEnd(sig os.Signal) bool { return slices.Contains(endingSignals, sig) 
 
 // logGuardianKill says why the command was killed if the guardian did it.
 func (s *supervisor) logGuardianKill() {
-	if s.child.guardianKilled() && s.exitCode == codeSignal+int(syscall.SIGKILL) {
+	if s.child.guardianKilled() && s.exitCode == exitcode.Signal+int(syscall.SIGKILL) {
 		s.log.Errorf("the guardian killed process group %d: the lease of %q had nearly expired, and holdfast had reported no renewal",
 			s.child.pid, s.hold.Name())
 	}

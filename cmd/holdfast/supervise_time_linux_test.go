@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 )
 
@@ -146,7 +147,7 @@ func TestOrdersFollowTheLease(t *testing.T) {
 		if err := s.child.kill(); err != nil {
 			t.Fatal(err)
 		}
-		if code := s.ended(); code != codeSignal+int(syscall.SIGKILL) {
+		if code := s.ended(); code != exitcode.Signal+int(syscall.SIGKILL) {
 			t.Errorf("exit code %d", code)
 		}
 	})
@@ -169,7 +170,7 @@ func TestGroupIsKilledBeforeTheLeaseEnds(t *testing.T) {
 		lost := time.Now()
 		hold.lose()
 		at := <-killed
-		if code := s.ended(); code != codeSignal+int(syscall.SIGKILL) || !s.lost {
+		if code := s.ended(); code != exitcode.Signal+int(syscall.SIGKILL) || !s.lost {
 			t.Errorf("exit code %d, lost: %v", code, s.lost)
 		}
 		if s.sent[syscall.SIGTERM] != lost {

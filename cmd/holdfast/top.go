@@ -13,6 +13,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver"
@@ -36,9 +37,9 @@ The colours follow NO_COLOR and TERM. In a script use "holdfast watch" or "holdf
 // Validate is called by the parser.
 func (c *topCmd) Validate() error { return checkEvery(c.Every) }
 
-var errNoScreen = &exitError{codeUsage,
-	errors.New(`standard output is not a terminal: "holdfast watch" writes a line for each change, ` +
-		`and "holdfast ls --json" lists the locks once`)}
+var errNoScreen = exitcode.With(exitcode.Usage,
+	errors.New(`standard output is not a terminal: "holdfast watch" writes a line for each change, `+
+		`and "holdfast ls --json" lists the locks once`))
 
 // Run shows the table until the user or a signal ends it.
 func (c *topCmd) Run(a *app) error {
@@ -72,7 +73,7 @@ func runTop(ctx context.Context, m *topModel) error {
 		return err
 	}
 	if m.interrupted {
-		return &exitError{code: signalCode(syscall.SIGINT)}
+		return exitcode.With(signalCode(syscall.SIGINT), nil)
 	}
 	return nil
 }
@@ -105,9 +106,9 @@ func runScreen(ctx context.Context, m tea.Model) error {
 	_, err := program.Run()
 	switch {
 	case errors.Is(err, tea.ErrProgramPanic):
-		return &exitError{code: codePanic} // the panic and its stack are on standard error
+		return exitcode.With(exitcode.Panic, nil) // the panic and its stack are on standard error
 	case err != nil && ctx.Err() == nil:
-		return &exitError{codeOutput, fmt.Errorf("the terminal failed: %w", err)}
+		return exitcode.With(exitcode.Output, fmt.Errorf("the terminal failed: %w", err))
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 )
 
 // locks are the locks of a folder that the tests look at.
@@ -261,7 +262,7 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 		{"Ctrl-C", "holdfast", ctrlC, 0, 130},
 		{"SIGTERM", "holdfast", "", syscall.SIGTERM, 143},
 		{"SIGINT", "holdfast", "", syscall.SIGINT, 130},
-		{"panic", panickingTop, "P", 0, codePanic},
+		{"panic", panickingTop, "P", 0, exitcode.Panic},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLocks(t)

@@ -13,6 +13,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/internal/lockview"
@@ -229,5 +230,5 @@ func runPanickingTop() {
 	}
 	source := lockview.NewSource(client, "", minEvery)
 	source.Enter()
-	os.Exit(exitCode(runScreen(context.Background(), panickingModel{newTopModel(context.Background(), client, source)})))
+	os.Exit(exitcode.Of(runScreen(context.Background(), panickingModel{newTopModel(context.Background(), client, source)})))
 }

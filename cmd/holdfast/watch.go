@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -100,9 +101,9 @@ func (a *app) followUntil(signals *signals, open opener, fn func(context.Context
 		}
 	default: // there is none, or opening it hangs
 	}
-	var exit *exitError
-	if errors.As(err, &exit) && exit.code > codeSignal {
-		return &exitError{code: exit.code}
+	var exit *exitcode.Error
+	if errors.As(err, &exit) && exit.Code > exitcode.Signal {
+		return exitcode.With(exit.Code, nil)
 	}
 	return err
 }
