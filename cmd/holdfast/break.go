@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/tty"
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -95,7 +96,7 @@ func (b *breakCmd) breakLock(ctx context.Context, a *app, client *holdfast.Clien
 		return nil
 	}
 	if !b.Yes {
-		if !isTerminal(os.Stdin) {
+		if !tty.IsTerminal(os.Stdin) {
 			return errNotAsked
 		}
 		a.log.Flush()

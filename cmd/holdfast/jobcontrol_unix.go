@@ -6,9 +6,10 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/tty"
 )
 
 // terminal is the controlling terminal, or nil if there is none.
@@ -115,36 +116,9 @@ func withoutShell() bool {
 // suspend stops holdfast, as the shell expects of a job whose command has stopped, and
 // returns when the shell has continued it. The lock is not renewed meanwhile.
 func suspend() {
-	continued, stop := notifyContinued()
+	continued, stop := tty.NotifyContinued()
 	defer stop()
 	if syscall.Kill(os.Getpid(), syscall.SIGSTOP) == nil {
 		<-continued
 	}
-}
-
-// suspendGroup stops the process group, as Ctrl-Z does where the terminal sends signals, and returns
-// when the shell has continued it. It reports false for a group that no shell could continue: the
-// system does not stop it.
-func suspendGroup() (continued bool) {
-	signals, stop := notifyContinued()
-	defer stop()
-	if err := syscall.Kill(0, syscall.SIGTSTP); err != nil {
-		return false
-	}
-	select {
-	case <-signals:
-		return true
-	case <-time.After(suspendTimeout):
-		return false
-	}
-}
-
-// suspendTimeout is how long a busy system may take to stop the group.
-const suspendTimeout = time.Second
-
-// notifyContinued returns a channel that gets a value when the shell has continued the process.
-func notifyContinued() (continued <-chan os.Signal, stop func()) {
-	c := make(chan os.Signal, 1)
-	signal.Notify(c, syscall.SIGCONT)
-	return c, func() { signal.Stop(c) }
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/tty"
 	_ "github.com/holdfast-go/holdfast/drivers/postgres"
 	_ "github.com/holdfast-go/holdfast/internal/alldrivers"
 )
@@ -190,7 +191,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	}
 	a := &app{args: args, stdout: out, stderr: stderr, log: log}
 	if file, ok := stderr.(*os.File); ok {
-		a.interactive = isTerminal(file)
+		a.interactive = tty.IsTerminal(file)
 	}
 	if err := a.setBackend(flags.Backend, strings.Fields(parsed.Command())[0]); err != nil {
 		log.Errorf("%v", err)

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/tty"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/lockview"
 )
@@ -43,7 +44,7 @@ var errNoScreen = exitcode.With(exitcode.Usage,
 
 // Run shows the table until the user or a signal ends it.
 func (c *topCmd) Run(a *app) error {
-	if !isTerminal(os.Stdout) {
+	if !tty.IsTerminal(os.Stdout) {
 		return errNoScreen
 	}
 	open := a.openToLook
@@ -83,7 +84,7 @@ func runTop(ctx context.Context, m *topModel) error {
 func runScreen(ctx context.Context, m tea.Model) error {
 	// Not tea.WithContext: if a context ends the program, it closes the terminal's reader while that reads.
 	program := tea.NewProgram(m, tea.WithoutSignalHandler(), tea.WithFPS(framesPerSecond))
-	continued, stop := notifyContinued()
+	continued, stop := tty.NotifyContinued()
 	defer stop()
 	ended := make(chan struct{})
 	var watching sync.WaitGroup

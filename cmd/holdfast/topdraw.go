@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/tty"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/lockview"
 )
@@ -48,7 +49,7 @@ func showsUnicode() bool {
 		return false
 	}
 	locale := strings.ToLower(cmp.Or(os.Getenv("LC_ALL"), os.Getenv("LC_CTYPE"), os.Getenv("LANG")))
-	return localeIsUTF8 || strings.Contains(locale, "utf-8") || strings.Contains(locale, "utf8")
+	return tty.LocaleIsUTF8 || strings.Contains(locale, "utf-8") || strings.Contains(locale, "utf8")
 }
 
 // View is called by the program when the screen may have to change. Only the rows on the screen are

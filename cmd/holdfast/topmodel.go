@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/tty"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/lockview"
 )
@@ -166,7 +167,7 @@ func (m *topModel) key(msg tea.KeyPressMsg) tea.Cmd {
 		return tea.Quit
 	case key == "ctrl+z":
 		return withoutScreen(func() {
-			if suspendGroup() {
+			if tty.SuspendGroup() {
 				m.resumed++ // the program's own notice follows
 			}
 		})
