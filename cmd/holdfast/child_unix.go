@@ -11,25 +11,13 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
 )
 
-var (
-	// endingSignals ask holdfast to end. While the command runs they are forwarded to it.
-	endingSignals = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
-	// otherSignals are forwarded while the command runs, and ignored at other times.
-	otherSignals = []os.Signal{syscall.SIGUSR1, syscall.SIGUSR2}
-	// jobSignals come from the terminal to its foreground process group, which is
-	// holdfast's at first, not the command's (see jobcontrol_unix.go).
-	jobSignals = []os.Signal{syscall.SIGTSTP, syscall.SIGWINCH}
-)
-
-const termSignal = syscall.SIGTERM
-
-// ignoreQuit ignores SIGQUIT, also for the processes that are started from now on.
-func ignoreQuit() { signal.Ignore(syscall.SIGQUIT) }
+// jobSignals come from the terminal to its foreground process group, which is
+// holdfast's at first, not the command's (see jobcontrol_unix.go).
+var jobSignals = []os.Signal{syscall.SIGTSTP, syscall.SIGWINCH}
 
 // child is a running command and its process group, whose leader it is.
 type child struct {
@@ -149,17 +137,7 @@ func (c *child) stoppedInTime(limit time.Duration) bool {
 type stopEvent syscall.Signal
 
 func (s stopEvent) Signal()        {}
-func (s stopEvent) String() string { return "stopped by " + signalName(syscall.Signal(s)) }
-
-// signalName returns a signal's name, such as SIGTERM.
-func signalName(sig os.Signal) string {
-	if number, ok := sig.(syscall.Signal); ok {
-		if name := unix.SignalName(number); name != "" {
-			return name
-		}
-	}
-	return sig.String()
-}
+func (s stopEvent) String() string { return "stopped by " + signals.Name(syscall.Signal(s)) }
 
 // signal sends a signal to the whole group. If the group is gone, that is no error. Success means only that one
 // member could be signalled, which the guardian always can: unreachable has the others.

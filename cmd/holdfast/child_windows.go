@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"os"
-	"strconv"
 	"syscall"
 	"time"
 	"unsafe"
@@ -12,18 +11,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 )
-
-// endingSignals are Windows' requests to end: Ctrl-C and Ctrl-Break (os.Interrupt), and the
-// closing of the console, the session or the system (SIGTERM).
-var (
-	endingSignals = []os.Signal{os.Interrupt, syscall.SIGTERM}
-	otherSignals  []os.Signal
-)
-
-const termSignal = syscall.SIGTERM
-
-// ignoreQuit does nothing: Windows has no such signal.
-func ignoreQuit() {}
 
 // child is a running command and the job object that contains it and the processes that it
 // starts. The command is put into the job just after its start, so a process that it starts
@@ -128,9 +115,6 @@ func (c *child) wake() error { return nil }
 
 // unreachable finds none: the job ends whatever users its processes have.
 func (c *child) unreachable() []int { return nil }
-
-// signalName returns a signal's name in quotes: "interrupt" or "terminated".
-func signalName(sig os.Signal) string { return strconv.Quote(sig.String()) }
 
 func isGuardian() bool { return false }
 

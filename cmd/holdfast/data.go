@@ -75,7 +75,7 @@ func (d *dataSetCmd) Run(a *app) error {
 		}
 	}
 	return d.take(a, d.Name, func(r *runner, hold *holdfast.Hold) error {
-		err := r.signals.during(func(ctx context.Context) error {
+		err := r.signals.During(func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, openTimeout)
 			defer cancel()
 			return hold.WriteData(ctx, data)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/doctor"
 )
@@ -115,11 +116,11 @@ func (a *app) writeReport(report *doctor.Report) error {
 // or 0, and stops catching signals.
 func withSignals(parent context.Context) (ctx context.Context, received func() syscall.Signal) {
 	ctx, cancel := context.WithCancel(parent)
-	signals, done := make(chan os.Signal, 1), make(chan syscall.Signal, 1)
-	signal.Notify(signals, endingSignals...)
+	asked, done := make(chan os.Signal, 1), make(chan syscall.Signal, 1)
+	signal.Notify(asked, signals.Ending...)
 	go func() {
 		select {
-		case s := <-signals:
+		case s := <-asked:
 			cancel()
 			number, _ := s.(syscall.Signal)
 			done <- number
@@ -128,7 +129,7 @@ func withSignals(parent context.Context) (ctx context.Context, received func() s
 		}
 	}()
 	return ctx, func() syscall.Signal {
-		signal.Stop(signals)
+		signal.Stop(asked)
 		cancel()
 		return <-done
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
@@ -155,16 +156,16 @@ func TestASignalEndsEveryCommandInTime(t *testing.T) {
 					}
 					return holdfast.New(locker, append(opts, bubbleOptions()...)...)
 				}
-				signals := &signals{caught: make(chan os.Signal, 1)}
+				caught := &signals.Caught{C: make(chan os.Signal, 1)}
 				ended := make(chan error, 1)
-				go func() { ended <- a.followUntil(signals, open, test.follow(a)) }()
+				go func() { ended <- a.followUntil(caught, open, test.follow(a)) }()
 				time.Sleep(time.Second)
 				locker.gone.Store(true)
 				time.Sleep(6 * time.Second)
-				signals.caught <- syscall.SIGTERM
+				caught.C <- syscall.SIGTERM
 				begin := time.Now()
 				err := <-ended
-				if took := time.Since(begin); took > shutdownTimeout+reserve || exitcode.Of(err) != signalCode(syscall.SIGTERM) {
+				if took := time.Since(begin); took > shutdownTimeout+reserve || exitcode.Of(err) != signals.Code(syscall.SIGTERM) {
 					t.Errorf("the end took %v, allowed are %v: %v", took, shutdownTimeout, err)
 				}
 				time.Sleep(time.Hour) // what was given up ends with the process; here it must end before the test
@@ -213,12 +214,12 @@ func TestASignalEndsAWaitInTime(t *testing.T) {
 					t.Fatal(err)
 				}
 				run := &runner{runCmd: &runCmd{Name: "job"}, log: messages.NewLog(io.Discard, false, false), client: client, events: &eventLogger{},
-					signals: signals{caught: make(chan os.Signal, 1)}}
-				time.AfterFunc(time.Second, func() { run.signals.caught <- syscall.SIGTERM })
+					signals: signals.Caught{C: make(chan os.Signal, 1)}}
+				time.AfterFunc(time.Second, func() { run.signals.C <- syscall.SIGTERM })
 				begin := time.Now().Add(time.Second)
 				_, err = run.acquire()
 				run.close()
-				if took := time.Since(begin); took > shutdownTimeout+reserve || exitcode.Of(err) != signalCode(syscall.SIGTERM) {
+				if took := time.Since(begin); took > shutdownTimeout+reserve || exitcode.Of(err) != signals.Code(syscall.SIGTERM) {
 					t.Errorf("the end took %v, allowed are %v: %v", took, shutdownTimeout, err)
 				}
 				time.Sleep(time.Hour)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
 	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
@@ -229,7 +230,7 @@ func (c *countedOverruns) Overrun(context.Context, telemetry.Operation) { c.n++ 
 // The guardian reports the signals that are sent to the group. Only SIGKILL ends it.
 func TestGuardianReportsSignals(t *testing.T) {
 	c := guardedCommand(t)
-	for _, sig := range append(slices.Clone(endingSignals), otherSignals...) {
+	for _, sig := range append(slices.Clone(signals.Ending), signals.Other...) {
 		if err := c.signal(sig); err != nil {
 			t.Fatal(err)
 		}

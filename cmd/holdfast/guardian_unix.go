@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
 )
 
 // guardianName is the name under which the program starts itself as a guardian. It does
@@ -220,7 +222,7 @@ func runGuardian() {
 	const ordersFD, reportsFD = 3, 4
 	_ = unix.SetNonblock(reportsFD, true) // a stopped holdfast does not read
 	orders, reports := os.NewFile(ordersFD, "orders"), os.NewFile(reportsFD, "reports")
-	forwarded := append(slices.Clone(endingSignals), otherSignals...)
+	forwarded := append(slices.Clone(signals.Ending), signals.Other...)
 	received := make(chan os.Signal, 16)
 	signal.Notify(received, forwarded...)
 	for n := syscall.Signal(1); n < signalLimit; n++ {

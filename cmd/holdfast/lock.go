@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
 )
 
 // takeFlags are the flags of commands that take a lock themselves, without running a command.
@@ -28,7 +29,7 @@ func (f *takeFlags) taker(a *app, name string, stop func()) (*runner, error) {
 	if f.ConflictExitCode < 0 || f.ConflictExitCode > 255 {
 		return nil, exitcode.With(exitcode.Usage, fmt.Errorf("--conflict-exit-code %d is invalid: must be from 0 to 255", f.ConflictExitCode))
 	}
-	r := &runner{runCmd: flags, log: a.log, signals: catchSignals(), waitStart: time.Now(), answered: stop,
+	r := &runner{runCmd: flags, log: a.log, signals: signals.Catch(), waitStart: time.Now(), answered: stop,
 		events: &eventLogger{log: a.log, backend: displayBackend(a.backend), answered: stop, try: flags.Try}}
 	return r, r.open(a)
 }
@@ -113,9 +114,9 @@ func (r *runner) holdUntil(hold *holdfast.Hold, done <-chan struct{}) error {
 		select {
 		case <-done:
 			return nil
-		case sig := <-r.signals.caught:
-			if asksToEnd(sig) {
-				return exitcode.With(signalCode(sig), nil)
+		case sig := <-r.signals.C:
+			if signals.AsksToEnd(sig) {
+				return exitcode.With(signals.Code(sig), nil)
 			}
 		case <-hold.Context().Done():
 			if err := hold.Err(); errors.Is(err, holdfast.ErrLost) {

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -175,7 +176,7 @@ type runner struct {
 	log        *messages.Log
 	events     *eventLogger
 	client     *holdfast.Client
-	signals    signals
+	signals    signals.Caught
 	executable string    // path of the command
 	backend    string    // its URL
 	waitStart  time.Time // when this wait began, for --wait
@@ -196,7 +197,7 @@ func (r *runCmd) Run(a *app) (err error) {
 	}
 	stop := a.reportSlowAnswer()
 	defer stop()
-	run := &runner{runCmd: r, log: a.log, signals: catchSignals(), executable: path, backend: a.backend, waitStart: time.Now(), answered: stop,
+	run := &runner{runCmd: r, log: a.log, signals: signals.Catch(), executable: path, backend: a.backend, waitStart: time.Now(), answered: stop,
 		events: &eventLogger{log: a.log, backend: displayBackend(a.backend), answered: stop, try: r.Try}}
 	if r.Listen != "" {
 		end, err := run.listen()
@@ -212,7 +213,7 @@ func (r *runCmd) Run(a *app) (err error) {
 	for {
 		lost, err := run.runOnce()
 		// Promise 9: with --keep a loss leads back to waiting for the lock.
-		if !lost || !r.Keep || run.signals.endRequested {
+		if !lost || !r.Keep || run.signals.EndRequested {
 			return err
 		}
 		run.waitStart = time.Now()
@@ -233,7 +234,7 @@ const reopenInterval = 5 * time.Second
 // open connects to the backend. With --keep it retries until that succeeds, since the
 // backend may start later than holdfast. --wait limits the time.
 func (r *runner) open(a *app) error {
-	return r.signals.duringWithin(callTimeout, func(ctx context.Context) (err error) {
+	return r.signals.DuringWithin(callTimeout, func(ctx context.Context) (err error) {
 		ctx, cancel := r.withWaitLimit(ctx)
 		defer cancel()
 		for {
@@ -281,7 +282,7 @@ func (r *runner) close() {
 	case end.IsZero():
 		end = time.Now().Add(shutdownTimeout)
 	}
-	err := r.signals.during(func(ctx context.Context) error {
+	err := r.signals.During(func(ctx context.Context) error {
 		ctx, cancel := context.WithDeadline(ctx, end)
 		defer cancel()
 		return r.client.Shutdown(ctx)
@@ -323,7 +324,7 @@ func (r *runner) acquire() (held, error) {
 		}
 		return err
 	}
-	err := r.signals.duringWithin(callTimeout, func(ctx context.Context) error {
+	err := r.signals.DuringWithin(callTimeout, func(ctx context.Context) error {
 		if r.Try {
 			return request(ctx)
 		}
@@ -350,7 +351,7 @@ func (r *runner) acquire() (held, error) {
 	var signaled *exitcode.Error
 	switch {
 	case errors.As(err, &signaled):
-		if r.endBy = r.signals.askedAt.Add(shutdownTimeout); hold.lease != nil {
+		if r.endBy = r.signals.AskedAt.Add(shutdownTimeout); hold.lease != nil {
 			r.release(hold.lease)
 		}
 		return held{}, err

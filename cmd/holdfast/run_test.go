@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
@@ -68,7 +69,7 @@ func newRunner(t *testing.T, l *scriptedLocker, ttl time.Duration, out io.Writer
 	return &runner{
 		runCmd: &runCmd{Name: "job", Command: []string{"sh", "-c", script}},
 		log:    log, events: &eventLogger{log: log}, client: client, executable: "/bin/sh", waitStart: time.Now(),
-		signals: signals{caught: make(chan os.Signal, 1)}, answered: func() {},
+		signals: signals.Caught{C: make(chan os.Signal, 1)}, answered: func() {},
 	}
 }
 
@@ -108,13 +109,13 @@ func TestSignalWhileGranted(t *testing.T) {
 			run := newRunner(t, locker, time.Minute, io.Discard, "exit 9")
 			run.Try = try
 			locker.beforeAcquire = func() {
-				run.signals.caught <- syscall.SIGTERM
-				for len(run.signals.caught) > 0 { // until the signal was read
+				run.signals.C <- syscall.SIGTERM
+				for len(run.signals.C) > 0 { // until the signal was read
 					time.Sleep(time.Millisecond)
 				}
 			}
 			_, err := run.runOnce()
-			if got, want := exitcode.Of(err), exitcode.Signal+int(syscall.SIGTERM); got != want || !run.signals.endRequested {
+			if got, want := exitcode.Of(err), exitcode.Signal+int(syscall.SIGTERM); got != want || !run.signals.EndRequested {
 				t.Errorf("exit code %d (%v), want %d", got, err, want)
 			}
 			record, err := run.client.Inspect(t.Context(), "job")
@@ -195,7 +196,7 @@ func TestSignalDuringRelease(t *testing.T) {
 				t.Fatal(err)
 			}
 			var out bytes.Buffer
-			run := &runner{runCmd: &runCmd{Name: "job"}, log: messages.NewLog(&out, false, false), signals: signals{caught: caught}}
+			run := &runner{runCmd: &runCmd{Name: "job"}, log: messages.NewLog(&out, false, false), signals: signals.Caught{C: caught}}
 			caught <- syscall.SIGTERM
 			begin := time.Now()
 			run.release(hold)
@@ -206,7 +207,7 @@ func TestSignalDuringRelease(t *testing.T) {
 			if !strings.Contains(out.String(), test.want) || strings.Count(out.String(), "\n") != 1 {
 				t.Errorf("messages:\n%swant one line: %s", out.String(), test.want)
 			}
-			if !run.signals.endRequested {
+			if !run.signals.EndRequested {
 				t.Error("the signal did not ask holdfast to end")
 			}
 		})
@@ -251,7 +252,7 @@ func TestRunAndALastingError(t *testing.T) {
 	r.acquired = true
 	go func() {
 		<-denied.refused
-		r.signals.caught <- syscall.SIGTERM
+		r.signals.C <- syscall.SIGTERM
 	}()
 	if _, err := r.acquire(); exitcode.Of(err) != exitcode.Signal+int(syscall.SIGTERM) {
 		t.Errorf("a later wait: %v", err)

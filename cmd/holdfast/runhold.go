@@ -94,11 +94,11 @@ func (r *runner) runCommand(hold held) (lost bool, err error) {
 	r.events.running.Store(&runningCommand{hold.allTokens(), child})
 	r.probes.hold.Store(&hold)
 	defer r.probes.hold.Store(nil)
-	s := supervisor{hold: hold, child: child, signals: r.signals.caught, log: r.log, killAfter: r.KillAfter}
+	s := supervisor{hold: hold, child: child, signals: r.signals.C, log: r.log, killAfter: r.KillAfter}
 	code := s.wait()
 	r.events.running.Store(nil)
 	r.log.Verbosef("the command ended with exit code %d", code)
-	r.signals.endRequested = s.endRequested
+	r.signals.EndRequested = s.endRequested
 	if s.lost {
 		return true, errLost
 	}
@@ -115,11 +115,11 @@ func (r *runner) runCommand(hold held) (lost bool, err error) {
 // itself has ended, so --keep does not run it again.
 func (r *runner) waitMinHold(hold lease, start time.Time) error {
 	left := r.MinHold - time.Since(start)
-	if left <= 0 || r.signals.endRequested {
+	if left <= 0 || r.signals.EndRequested {
 		return nil
 	}
 	r.log.Verbosef("keeping %q for another %s (--min-hold)", hold.Name(), format.Duration(left))
-	_ = r.signals.during(func(ctx context.Context) error { // a signal does not change the exit code: the command has ended
+	_ = r.signals.During(func(ctx context.Context) error { // a signal does not change the exit code: the command has ended
 		select {
 		case <-time.After(left):
 		case <-hold.Context().Done():
@@ -180,7 +180,7 @@ func (r *runner) release(hold lease) {
 	r.endBy = earlier(r.endBy, time.Now().Add(limit))
 	tryUntil := r.endBy.Add(-idleShutdownTimeout) // the rest is for close
 	var err error
-	_ = r.signals.during(func(ctx context.Context) error { // only Release's own error says whether the lock was released
+	_ = r.signals.During(func(ctx context.Context) error { // only Release's own error says whether the lock was released
 		ctx, cancel := context.WithDeadline(ctx, tryUntil)
 		defer cancel()
 		released := make(chan error, 1)

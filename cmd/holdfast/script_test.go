@@ -22,6 +22,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
 	"github.com/holdfast-go/holdfast/test/mongotest"
 	"github.com/holdfast-go/holdfast/test/postgrestest"
 	"github.com/holdfast-go/holdfast/test/serverprocess"
@@ -45,7 +46,7 @@ func (m withMongo) Run() int {
 // that the tests start do not inherit that. nohup ignores SIGHUP, and a shell ignores SIGINT
 // and SIGQUIT for a job in the background.
 func unignoreSignals() {
-	for _, sig := range endingSignals {
+	for _, sig := range signals.Ending {
 		if signal.Ignored(sig) {
 			signal.Notify(make(chan os.Signal, 1), sig)
 		}

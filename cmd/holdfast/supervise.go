@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
 )
 
 const (
@@ -174,7 +175,7 @@ func (s *supervisor) stopAfterLoss() {
 	left := s.hold.ExpiresIn()
 	s.killReserve = max(left/5, 0)
 	if left > 0 && !s.termSent {
-		s.send(termSignal)
+		s.send(syscall.SIGTERM)
 	}
 	s.killIfDue()
 	switch unreachable := s.findUnreachable(); {
@@ -201,11 +202,11 @@ func (s *supervisor) groupReceived(sig os.Signal) {
 // group may have been sent the signal too. A second SIGTERM kills the group.
 func (s *supervisor) receive(sig os.Signal) {
 	now := time.Now()
-	s.endRequested = s.endRequested || asksToEnd(sig)
+	s.endRequested = s.endRequested || signals.AsksToEnd(sig)
 	if slices.ContainsFunc(s.pending, func(p receivedSignal) bool { return p.sig == sig }) {
 		return
 	}
-	if sig == termSignal && !s.termReceived.IsZero() {
+	if sig == syscall.SIGTERM && !s.termReceived.IsZero() {
 		if now.Sub(s.termReceived) > sameRequestWindow {
 			s.killBy(now)
 			s.killIfDue()
@@ -213,7 +214,7 @@ func (s *supervisor) receive(sig os.Signal) {
 		}
 		return
 	}
-	if sig == termSignal {
+	if sig == syscall.SIGTERM {
 		s.termReceived = now
 		if s.killAfter > 0 {
 			s.killBy(now.Add(s.killAfter))
@@ -229,18 +230,18 @@ func (s *supervisor) forwardPending() {
 	s.pending = slices.DeleteFunc(s.pending, func(p receivedSignal) bool {
 		switch {
 		case s.received[p.sig].After(p.at.Add(-forwardDelay)):
-			s.log.Verbosef("the command's process group was already sent %s", signalName(p.sig))
-			if asksToEnd(p.sig) {
+			s.log.Verbosef("the command's process group was already sent %s", signals.Name(p.sig))
+			if signals.AsksToEnd(p.sig) {
 				s.logSignalError(s.child.wake())
 			}
 		case s.child.groupSignals() != nil && now.Before(p.at.Add(forwardDelay)):
 			return false
 		default:
 			if s.send(p.sig) {
-				s.log.Verbosef("forwarded %s", signalName(p.sig))
+				s.log.Verbosef("forwarded %s", signals.Name(p.sig))
 			}
 		}
-		s.termSent = s.termSent || p.sig == termSignal
+		s.termSent = s.termSent || p.sig == syscall.SIGTERM
 		return true
 	})
 }
@@ -248,9 +249,9 @@ func (s *supervisor) forwardPending() {
 // send sends a signal to the group. It reports whether every process of the group was sent it, as far as the system shows.
 func (s *supervisor) send(sig os.Signal) bool {
 	s.sent[sig] = time.Now()
-	s.termSent = s.termSent || sig == termSignal
+	s.termSent = s.termSent || sig == syscall.SIGTERM
 	deliver := s.child.signal
-	if asksToEnd(sig) {
+	if signals.AsksToEnd(sig) {
 		deliver = s.child.signalAndWake
 	}
 	err := deliver(sig)
@@ -258,7 +259,7 @@ func (s *supervisor) send(sig os.Signal) bool {
 	// Success for the group says nothing about the command: the guardian, a member, always is sent the signal.
 	unreachable := s.findUnreachable()
 	if unreachable != "" {
-		s.log.Errorf("%s was not sent to %s", signalName(sig), unreachable)
+		s.log.Errorf("%s was not sent to %s", signals.Name(sig), unreachable)
 	}
 	return err == nil && unreachable == ""
 }
@@ -311,8 +312,6 @@ func (s *supervisor) probeIfDue() {
 	s.probed = found
 }
 
-func asksToEnd(sig os.Signal) bool { return slices.Contains(endingSignals, sig) }
-
 // logGuardianKill says why the command was killed if the guardian did it.
 func (s *supervisor) logGuardianKill() {
 	if s.child.guardianKilled() && s.exitCode == exitcode.Signal+int(syscall.SIGKILL) {
@@ -327,7 +326,7 @@ func (s *supervisor) logGuardianKill() {
 func (s *supervisor) endLeftovers() {
 	action := "waiting for them; they were asked to end too"
 	if !s.termSent && s.termReceived.IsZero() {
-		s.send(termSignal)
+		s.send(syscall.SIGTERM)
 		s.killBy(time.Now().Add(leftoverTimeout))
 		action = "ending them"
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
@@ -165,7 +166,7 @@ func TestSignalThatDoesNotReachTheCommand(t *testing.T) {
 // A signal that the command's group was sent too is not forwarded, whether it asks to end or
 // not. A signal that only holdfast was sent is forwarded, even soon after another.
 func TestSignalSentToWholeGroup(t *testing.T) {
-	for _, sig := range append(slices.Clone(endingSignals), otherSignals...) {
+	for _, sig := range append(slices.Clone(signals.Ending), signals.Other...) {
 		command := startCommand(t, "exec sleep 100")
 		synctest.Test(t, func(t *testing.T) { signalSentToWholeGroup(t, command, sig) })
 	}
@@ -195,7 +196,7 @@ func signalSentToWholeGroup(t *testing.T, command *child, sig os.Signal) {
 	time.Sleep(2 * forwardDelay)
 	step(false, true)
 	step(true, false)
-	if s.endRequested != slices.Contains(endingSignals, sig) {
+	if s.endRequested != slices.Contains(signals.Ending, sig) {
 		t.Errorf("%v: asks to end: %v", sig, s.endRequested)
 	}
 }

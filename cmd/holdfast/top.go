@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/tty"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/lockview"
@@ -74,7 +75,7 @@ func runTop(ctx context.Context, m *topModel) error {
 		return err
 	}
 	if m.interrupted {
-		return exitcode.With(signalCode(syscall.SIGINT), nil)
+		return exitcode.With(signals.Code(syscall.SIGINT), nil)
 	}
 	return nil
 }

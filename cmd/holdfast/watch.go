@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -74,15 +75,15 @@ func (c *watchCmd) follow(ctx context.Context, a *app, client *holdfast.Client) 
 // follow opens the backend and calls fn, which runs until a signal ends its context. The signal
 // decides the exit code, and needs no message: it is how such a command is meant to end.
 func (a *app) follow(open opener, fn func(context.Context, *holdfast.Client) error, opts ...holdfast.ClientOption) error {
-	signals := catchSignals()
-	return a.followUntil(&signals, open, fn, opts...)
+	caught := signals.Catch()
+	return a.followUntil(&caught, open, fn, opts...)
 }
 
 // followUntil is follow, with the signals that end it.
-func (a *app) followUntil(signals *signals, open opener, fn func(context.Context, *holdfast.Client) error,
+func (a *app) followUntil(caught *signals.Caught, open opener, fn func(context.Context, *holdfast.Client) error,
 	opts ...holdfast.ClientOption) error {
 	opened := make(chan *holdfast.Client, 1)
-	err := signals.duringWithin(callTimeout, func(ctx context.Context) error {
+	err := caught.DuringWithin(callTimeout, func(ctx context.Context) error {
 		stop := a.reportSlowAnswer()
 		client, err := open(ctx, opts...)
 		stop()
