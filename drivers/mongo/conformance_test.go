@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -14,15 +15,24 @@ import (
 	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
-// The replica set has access control and can be frozen. The Lockers are opened by URL.
+// The replica set has access control and can be frozen. The Lockers are opened by the URL of a user with the usual role.
 func TestConformanceReplicaSet(t *testing.T) {
 	t.Parallel()
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{Auth: true, ElectionTimeout: 10 * time.Second})
 	coll := mongotest.CollectionOf(t, mongotest.Connect(t, rs.URI()))
+	const user, password = "app", "password-of-the-app"
+	role := list{doc{field("role", "readWrite"), field("db", coll.Database().Name())}}
+	administer := func(command string, fields ...bson.E) error {
+		return coll.Database().Client().Database("admin").RunCommand(bounded(t), append(doc{field(command, user)}, fields...)).Err()
+	}
+	if err := administer("createUser", field("pwd", password), field("roles", role)); err != nil {
+		t.Fatal(err)
+	}
+	at := strings.Replace(rs.URI(), mongotest.AdminUser+":"+mongotest.AdminPassword, user+":"+password, 1)
 	lockertest.Run(t, lockertest.Config{
 		New: func(t *testing.T) driver.Locker {
 			t.Helper()
-			l, err := driver.Open(t.Context(), urlOf(rs.URI(), coll, "authSource=admin", "commandTimeout=4s"))
+			l, err := driver.Open(t.Context(), urlOf(at, coll, "authSource=admin", "commandTimeout=4s"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,8 +64,15 @@ func TestConformanceReplicaSet(t *testing.T) {
 			}
 			return errors.Join(err, rs.Restart(ctx, primary))
 		},
-		Without: []string{"Damage", "Deny"},
-		Secrets: []string{mongotest.AdminPassword},
+		Deny: func(context.Context, string) (func(), error) {
+			return func() {
+				if err := administer("grantRolesToUser", field("roles", role)); err != nil {
+					t.Error(err)
+				}
+			}, administer("revokeRolesFromUser", field("roles", role))
+		},
+		Damage:  damage(t, coll),
+		Secrets: []string{password},
 	})
 }
 
@@ -74,7 +91,8 @@ func TestConformanceStandalone(t *testing.T) {
 			return l
 		},
 		Forget:  forget(coll),
-		Without: []string{"Damage", "Deny", "Stall"}, // the replica set can be frozen
+		Damage:  damage(t, coll),
+		Without: []string{"Deny", "Stall"}, // the replica set can be frozen, and has users
 	})
 }
 
@@ -82,6 +100,14 @@ func forget(coll *mongo.Collection) func(context.Context, string) error {
 	return func(ctx context.Context, name string) error {
 		_, err := coll.DeleteOne(ctx, docOf(fieldName, name))
 		return err
+	}
+}
+
+// damage makes the token of a lock a text.
+func damage(t *testing.T, coll *mongo.Collection) func(context.Context, string) (func(), error) {
+	return func(ctx context.Context, name string) (mend func(), err error) {
+		before, err := coll.FindOneAndUpdate(ctx, docOf(fieldName, name), setFields(field(fieldToken, "x"))).Raw()
+		return func() { overwrite(t, coll, name, field(fieldToken, before.Lookup(fieldToken))) }, err
 	}
 }
 

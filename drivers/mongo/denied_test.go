@@ -35,8 +35,12 @@ func TestDenied(t *testing.T) {
 	if _, err := l.Renew(bounded(t), lease); !errors.Is(err, driver.ErrDenied) || errors.Is(err, driver.ErrLost) {
 		t.Errorf("Renew: %v", err)
 	}
+	for _, lease.Contended = range []bool{false, true} {
+		if err := l.Release(bounded(t), lease); !errors.Is(err, driver.ErrDenied) {
+			t.Errorf("Release: %v", err)
+		}
+	}
 	deny("find")
-	lease.Contended = true
 	if err := l.Release(bounded(t), lease); err == nil || driver.OutcomeKnown(err) {
 		t.Errorf("Release: %v", err)
 	}

@@ -60,6 +60,11 @@ func explain(err error, ids []string, namespace string) error {
 	return addAdvice(err, namespace)
 }
 
+// readAfterError is the failure of a read after a write that may have been applied.
+type readAfterError struct{ error }
+
+func (e *readAfterError) Unwrap() error { return e.error }
+
 // onceError is an error of the Go driver without the repetition in its text.
 type onceError struct {
 	text string

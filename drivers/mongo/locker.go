@@ -397,10 +397,11 @@ func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) e
 	defer context.AfterFunc(l.closing, cancel)() //nolint:contextcheck // the Locker's lifetime applies besides the caller's context
 	began := time.Now()
 	err := withoutDetails(commands(limited))
-	// A release may have been applied although the read that follows is denied. An acquire, too, if the Go driver
+	// A release may have been applied although the read that follows is denied. So may any write, if the Go driver
 	// repeated it after a lost answer and the right was revoked in between. No caller can see that repetition, and the
 	// lock is then taken for one TTL, so the usual cause decides: the user never had the right.
-	denied := (hasCode(err, codeUnauthorized, codeAuthenticationFailed) || refusedByRule(err)) && ctx.Err() == nil && o.verb != "release"
+	var read *readAfterError
+	denied := (hasCode(err, codeUnauthorized, codeAuthenticationFailed) || refusedByRule(err)) && ctx.Err() == nil && !errors.As(err, &read)
 	if err == nil {
 		return nil
 	}

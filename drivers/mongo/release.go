@@ -98,8 +98,11 @@ func (l *Locker) releaseToWaiters(ctx context.Context, lease driver.Lease) error
 		if released && err == nil {
 			l.wakeWaiters(ctx, left) // a fail-over has kept the hints from being left; now there is a primary again
 		}
-		if released || err != nil {
-			return err
+		if err != nil {
+			return &readAfterError{err}
+		}
+		if released {
+			return nil
 		}
 	}
 	return errInconsistent
