@@ -169,7 +169,7 @@ func (s *server) granted(p *process, req driver.Request, r *record, before []loc
 		place = len(before)
 	}
 	for i, w := range before[:place] {
-		if !free && req.Mode == driver.Shared && !w.Shared && w.Until > now.Elapsed {
+		if len(r.Readers) > 1 && !w.Shared && w.Until > now.Elapsed { // one that takes over from a stuck holder is the only one
 			s.w.violate(NotOvertaken, "%q is granted to %s as one more reader, although %s waits at position %d to have it alone", req.Name, p.name,
 				w.ID, i+1)
 		}
