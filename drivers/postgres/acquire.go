@@ -72,10 +72,8 @@ func (l *Locker) grant(ctx context.Context, c *pgx.Conn, req ask) (driver.Lease,
 	lease := driver.Lease{Name: req.Name, ID: req.ID, Owner: req.Owner, TTL: req.TTL}
 	k, err := l.tryGrant(ctx, c, req, &lease)
 	if k != nil && err == nil {
-		var granted bool
-		if granted, err = l.decide(ctx, c, req, k); granted {
-			lease.Owner, lease.Token, lease.Contended = k.Owner, k.Token, len(k.Queue) > 0
-		}
+		err = l.decide(ctx, c, req, k)
+		lease.Owner, lease.Token, lease.Contended = k.Owner, k.Token, len(k.Queue) > 0
 	}
 	switch {
 	case hasCode(err, codeLockTimeout):
@@ -111,11 +109,11 @@ func (l *Locker) tryGrant(ctx context.Context, c *pgx.Conn, req ask, lease *driv
 }
 
 // decide applies the rules to a request that was not granted at once: it may be a repeat, or the turn of a later waiter.
-// It returns false without an error if the row has changed meanwhile.
+// Without an error k is the lock that was granted.
 //
 // The time is that of the read. If the row is as it was, no renewal has come since, and a lease that had expired then
 // has expired now.
-func (l *Locker) decide(ctx context.Context, c *pgx.Conn, req ask, k *read) (granted bool, err error) {
+func (l *Locker) decide(ctx context.Context, c *pgx.Conn, req ask, k *read) error {
 	for joined := false; ; joined = true {
 		before := slices.Clone(k.Queue)
 		k.Data = nil // it stays, unless the request has data
@@ -125,45 +123,29 @@ func (l *Locker) decide(ctx context.Context, c *pgx.Conn, req ask, k *read) (gra
 		refusal := k.Refusal(req.Name, req.waiter, k.now)
 		at := k.Position(req.waiter)
 		if joined || at == 0 || len(k.Queue) == len(before) && slices.Contains(before, k.Queue[at-1]) {
-			return false, refusal
+			return refusal
 		}
 		// It enters the queue. Many waiters may do so at a time, so the position is not written with the row.
 		r := &row{}
-		err = c.QueryRow(ctx, l.sql.join, req.name, req.waiter, req.QueueFor.Milliseconds(), req.polls).Scan(r.targets()...)
+		err := c.QueryRow(ctx, l.sql.join, req.name, req.waiter, req.QueueFor.Milliseconds(), req.polls).Scan(r.targets()...)
 		if errors.Is(err, pgx.ErrNoRows) { // the queue is full, or the row was removed
-			return false, refusal
+			return refusal
 		}
 		if err != nil {
-			return false, err
+			return err
 		}
 		read, err := r.read()
 		if err != nil {
-			return false, err
+			return err
 		}
 		*k = *read // is decided again: a release in between has woken nobody
 	}
 }
 
-// write writes a lock if its row has not changed since it was read. Without data it leaves them alone.
-func (l *Locker) write(ctx context.Context, c *pgx.Conn, name string, k *read) (written bool, err error) {
+// write writes a lock unless its row has changed since it was read. Without data it leaves them alone.
+func (l *Locker) write(ctx context.Context, c *pgx.Conn, name string, k *read) error {
 	tag, err := c.Exec(ctx, l.sql.write, append([]any{name, k.version}, values(k.Lock, l.config.history)...)...)
-	return tag.RowsAffected() == 1, err
-}
-
-// change reads a lock, lets decide change it, and writes it if decide says so. Without a row, it does nothing.
-func (l *Locker) change(ctx context.Context, c *pgx.Conn, name string,
-	decide func(*lockstate.Lock, lockstate.Moment) (write bool, err error)) error {
-	k, err := l.read(ctx, c, name)
-	if err != nil || k.Lock == nil {
-		return err
-	}
-	k.Data = nil // it stays
-	write, err := decide(k.Lock, k.now)
-	if !write || err != nil {
-		return err
-	}
-	written, err := l.write(ctx, c, toText(name), k)
-	if err == nil && !written {
+	if err == nil && tag.RowsAffected() == 0 {
 		err = errChanging
 	}
 	return err

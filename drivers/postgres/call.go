@@ -110,11 +110,14 @@ func (l *Locker) call(ctx context.Context, invalid error, work func(context.Cont
 func (l *Locker) enter() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.closed {
-		l.work.Add(1)
+	if l.isClosed() {
+		return false
 	}
-	return !l.closed
+	l.work.Add(1)
+	return true
 }
+
+func (l *Locker) isClosed() bool { return l.closing.Err() != nil }
 
 // grantSlot waits until an acquire may use a connection, and returns what ends that. An acquire can wait for a row that a
 // guarded transaction locks. So acquires leave a connection to renewals and releases, if there is more than one.
@@ -250,10 +253,7 @@ func textOf(err error) string {
 	return err.Error()
 }
 
-func hasCode(err error, codes ...string) bool {
-	var server *pgconn.PgError
-	return errors.As(err, &server) && slices.Contains(codes, server.Code)
-}
+func hasCode(err error, codes ...string) bool { return slices.Contains(codes, sqlState(err)) }
 
 // tracer counts the requests of a Locker.
 type tracer struct{ sent func() }

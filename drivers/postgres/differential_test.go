@@ -110,8 +110,8 @@ func (d *differential) read() (*read, lockstate.Moment) {
 // overwrite writes the row as it is in the model.
 func (d *differential) overwrite(k *read) {
 	d.Helper()
-	if written, err := d.l.write(bounded(d.T), d.c, d.name, k); !written || err != nil {
-		d.Fatal(written, err)
+	if err := d.l.write(bounded(d.T), d.c, d.name, k); err != nil {
+		d.Fatal(err)
 	}
 }
 

@@ -73,7 +73,8 @@ func (f *Fence[Tx]) Do(ctx context.Context, hold guard.Hold, fn func(ctx context
 		},
 		last: func(ctx context.Context, tx transaction, _ driver.Lease) (begin string, err error) {
 			var set string
-			err = tx.queryRow(ctx, `SELECT `+began+`, `+fmt.Sprintf(boundIdle, "$1::bigint"), idleBeforeCommit.Milliseconds()).Scan(&begin, &set)
+			err = tx.queryRow(ctx, `SELECT `+began+`, `+fmt.Sprintf(boundIdle, "$1::bigint"), []any{idleBeforeCommit.Milliseconds()},
+				&begin, &set)
 			return begin, err
 		},
 	})
@@ -137,7 +138,7 @@ func (f *Fence[Tx]) raiseOnce(ctx context.Context, name string, token uint64) (r
 		raised AS (UPDATE holdfast_fences SET token = $2::bigint WHERE name = `+named+` AND token < $2::bigint RETURNING 1)
 		SELECT EXISTS (SELECT FROM new) OR EXISTS (SELECT FROM raised),
 			coalesce((SELECT max(token) FROM holdfast_fences WHERE name = `+named+`), 0), `+hasKey(`to_regclass('holdfast_fences')`, `name, token`),
-		nameArg(name), int64(token)).Scan(&raised, &highest, &hasPair)
+		[]any{nameArg(name), int64(token)}, &raised, &highest, &hasPair)
 	switch {
 	case err != nil:
 		return false, withAdvice(err)
@@ -175,8 +176,8 @@ func checkFence(ctx context.Context, tx transaction, name string, token uint64) 
 	err = tx.queryRow(ctx, `WITH fence AS MATERIALIZED (
 			SELECT FROM holdfast_fences WHERE name = `+named+` AND token = $2::bigint FOR KEY SHARE)
 		SELECT (SELECT count(*) FROM fence), coalesce((SELECT max(token) FROM holdfast_fences WHERE name = `+named+`), 0), `+
-		began+`, `+fmt.Sprintf(boundIdle, "$3::bigint"), nameArg(name), int64(token), idleInFunction.Milliseconds(),
-	).Scan(&found, &highest, &begin, &set)
+		began+`, `+fmt.Sprintf(boundIdle, "$3::bigint"), []any{nameArg(name), int64(token), idleInFunction.Milliseconds()},
+		&found, &highest, &begin, &set)
 	switch {
 	case err != nil:
 		return "", withAdvice(err)

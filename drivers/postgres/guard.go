@@ -156,7 +156,7 @@ func guardSteps(table string) steps {
 		// This refuses most late functions before they run. It is no guard.
 		first: func(ctx context.Context, tx transaction, lease driver.Lease) (begin string, err error) {
 			var found int64
-			err = tx.queryRow(ctx, `SELECT count(*), `+began+` FROM `+table+` WHERE `+heldSQL, leaseArgs(lease)...).Scan(&found, &begin)
+			err = tx.queryRow(ctx, `SELECT count(*), `+began+` FROM `+table+` WHERE `+heldSQL, leaseArgs(lease), &found, &begin)
 			if err == nil && found == 0 {
 				err = refusal(ctx, tx, table, lease)
 			}
@@ -179,7 +179,7 @@ func lockRow(ctx context.Context, tx transaction, table string, lease driver.Lea
 	// Promise 3: until the transaction ends, the row keeps this token.
 	err = tx.queryRow(ctx, `WITH guard AS MATERIALIZED (SELECT FROM `+table+` WHERE `+heldSQL+` FOR KEY SHARE)
 		SELECT (SELECT count(*) FROM guard), `+began+`, `+fmt.Sprintf(boundIdle, "$4::bigint"),
-		append(leaseArgs(lease), idle.Milliseconds())...).Scan(&found, &begin, &set)
+		append(leaseArgs(lease), idle.Milliseconds()), &found, &begin, &set)
 	if err == nil && found == 0 {
 		err = refusal(ctx, tx, table, lease)
 	}
@@ -192,7 +192,7 @@ func refusal(ctx context.Context, tx transaction, table string, lease driver.Lea
 	var held, expired bool
 	err := tx.queryRow(ctx, `SELECT coalesce(max(token), 0), coalesce(bool_or(holder <> ''), false),
 			coalesce(bool_or(expires <= clock_timestamp()), false)
-		FROM `+table+` WHERE name = `+named, nameArg(lease.Name)).Scan(&token, &held, &expired)
+		FROM `+table+` WHERE name = `+named, []any{nameArg(lease.Name)}, &token, &held, &expired)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: the row of the lease is not there (%w)", driver.ErrLost, err)

@@ -110,12 +110,11 @@ type transactions[Tx any] struct {
 
 // transaction is one of pgx or of database/sql.
 type transaction interface {
-	queryRow(ctx context.Context, query string, args ...any) scanner
+	// queryRow reads one row, within stepTimeout.
+	queryRow(ctx context.Context, query string, args []any, to ...any) error
 	commit(ctx context.Context) error
 	rollback(ctx context.Context)
 }
-
-type scanner interface{ Scan(to ...any) error }
 
 func pgxTransactions(db Beginner, options pgx.TxOptions) transactions[pgx.Tx] {
 	return transactions[pgx.Tx]{
@@ -129,8 +128,10 @@ type pgxTx struct{ tx pgx.Tx }
 func (t pgxTx) commit(ctx context.Context) error { return t.tx.Commit(ctx) }
 func (t pgxTx) rollback(ctx context.Context)     { _ = t.tx.Rollback(ctx) }
 
-func (t pgxTx) queryRow(ctx context.Context, query string, args ...any) scanner {
-	return limited(ctx, func(ctx context.Context) scanner { return t.tx.QueryRow(ctx, query, args...) })
+func (t pgxTx) queryRow(ctx context.Context, query string, args []any, to ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	return t.tx.QueryRow(ctx, query, args...).Scan(to...)
 }
 
 func sqlTransactions(db *sql.DB, options *sql.TxOptions) transactions[*sql.Tx] {
@@ -148,22 +149,8 @@ type sqlTx struct{ tx *sql.Tx }
 func (t sqlTx) commit(context.Context) error { return t.tx.Commit() }
 func (t sqlTx) rollback(context.Context)     { _ = t.tx.Rollback() }
 
-func (t sqlTx) queryRow(ctx context.Context, query string, args ...any) scanner {
-	return limited(ctx, func(ctx context.Context) scanner { return t.tx.QueryRowContext(ctx, query, args...) })
-}
-
-// limited runs a query with a time limit, which ends when its row is scanned.
-func limited(ctx context.Context, query func(context.Context) scanner) scanner {
+func (t sqlTx) queryRow(ctx context.Context, query string, args []any, to ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
-	return limitedRow{query(ctx), cancel}
-}
-
-type limitedRow struct {
-	scanner
-	cancel context.CancelFunc
-}
-
-func (r limitedRow) Scan(to ...any) error {
-	defer r.cancel()
-	return r.scanner.Scan(to...)
+	defer cancel()
+	return t.tx.QueryRowContext(ctx, query, args...).Scan(to...)
 }

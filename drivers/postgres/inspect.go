@@ -37,7 +37,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (r driver.Record, err
 
 // noTable reports whether there is no table for a Locker that makes none: all locks are free.
 func (l *Locker) noTable(err error) bool {
-	return (l.forReading || l.forCheck) && hasCode(err, codeNoTable)
+	return (l.config.forReading || l.config.forCheck) && hasCode(err, codeNoTable)
 }
 
 // result is a record that was read, or why it could not be.
@@ -145,26 +145,28 @@ func (l *Locker) BreakNow(ctx context.Context, name string, target driver.BreakT
 func (l *Locker) breakLock(ctx context.Context, name string, target driver.BreakTarget,
 	apply func(*lockstate.Lock, lockstate.Moment) bool) error {
 	return l.do(ctx, "break", name, driver.ValidateBreak(name, target, limits), func(ctx context.Context, c *pgx.Conn) error {
-		var calls wakeups
-		written := false
-		err := l.change(ctx, c, name, func(k *lockstate.Lock, now lockstate.Moment) (bool, error) {
-			calls = wakeups{}
-			if affects, err := k.Record(name, now).CheckTarget(target); !affects || err != nil {
-				return false, err
-			}
-			written = apply(k, now)
-			if written && k.Holder == "" {
-				calls.add(name, k, now)
-			}
-			return written, nil
-		})
-		if err == nil && !written { // the wait of an earlier break for a standby may have been cancelled
+		k, err := l.read(ctx, c, name)
+		if err != nil || k.Lock == nil {
+			return err
+		}
+		k.Data = nil // it stays
+		affects, err := k.Record(name, k.now).CheckTarget(target)
+		if err != nil {
+			return err
+		}
+		if !affects || !apply(k.Lock, k.now) { // the wait of an earlier break for a standby may have been cancelled
 			_, err = c.Exec(ctx, confirmSQL)
+			return err
 		}
-		if err == nil {
-			l.wake(ctx, c, calls)
+		if err := l.write(ctx, c, toText(name), k); err != nil {
+			return err
 		}
-		return err
+		var calls wakeups
+		if k.Holder == "" {
+			calls.add(name, k.Lock, k.now)
+		}
+		l.wake(ctx, c, calls)
+		return nil
 	})
 }
 

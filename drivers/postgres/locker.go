@@ -46,8 +46,6 @@ type Locker struct {
 	sql        *statements
 	id         string        // in queues
 	survives   bool          // commits wait for a synchronous standby
-	forReading bool          // it only reads ([driver.OpenForReading])
-	forCheck   bool          // it is for examining the server ([driver.OpenForCheck])
 	grants     chan struct{} // has an element for each acquire that may use a connection
 	unprepared atomic.Bool
 	follower   *follower.Follower
@@ -55,8 +53,7 @@ type Locker struct {
 
 	closing context.Context // ends with Close, which interrupts every call
 	cancel  context.CancelFunc
-	mu      sync.Mutex // guards closed, and the beginning of work
-	closed  bool
+	mu      sync.Mutex // guards the beginning of work against the end of closing
 	work    sync.WaitGroup
 	done    chan struct{} // closed when all work has ended
 }
@@ -70,6 +67,9 @@ type config struct {
 	logger  *slog.Logger
 	listen  *pgx.ConnConfig // of the connection that listens; nil for that of the pool
 	sent    func()          // called for each request to the server; may be nil
+
+	forReading bool // the Locker only reads ([driver.OpenForReading])
+	forCheck   bool // it is for examining the server ([driver.OpenForCheck])
 }
 
 // Option configures a Locker.
@@ -292,11 +292,10 @@ func (l *Locker) Capabilities() driver.Capabilities {
 // Close implements [driver.Locker]. It interrupts running calls, and closes the Locker's connections.
 func (l *Locker) Close(ctx context.Context) error {
 	l.mu.Lock()
-	first := !l.closed
-	l.closed = true
+	first := !l.isClosed()
+	l.cancel() // calls that are under way end with an unknown outcome
 	l.mu.Unlock()
 	if first {
-		l.cancel() // calls that are under way end with an unknown outcome
 		l.follower.Shut()
 		go func() {
 			l.work.Wait()

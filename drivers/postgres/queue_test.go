@@ -57,11 +57,7 @@ func TestStatementsOfCalls(t *testing.T) {
 	t.Parallel()
 	var sent atomic.Int32
 	at := postgrestest.URL(t)
-	counted, err := openCounted(bounded(t), at, func() { sent.Add(1) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { closeLocker(t, counted) })
+	counted := open(t, at, func(c *config) { c.sent = func() { sent.Add(1) } })
 	ctx := bounded(t)
 	lease := acquire(t, counted, request("job", "first"))
 	for _, c := range []struct {

@@ -2,12 +2,10 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/lockrecord"
@@ -146,7 +144,7 @@ func (l *Locker) batch(ctx context.Context, op string, leases []driver.Lease, ch
 			switch {
 			case err == nil:
 				wrap(i, b.errs[n])
-			case len(part) > 1 && isData(err) && one != nil:
+			case len(part) > 1 && strings.HasPrefix(sqlState(err), "22") && one != nil: // the server could not read a value of a row
 				errs[i] = one(ctx, leases[i])
 			default:
 				wrap(i, err)
@@ -154,16 +152,4 @@ func (l *Locker) batch(ctx context.Context, op string, leases []driver.Lease, ch
 		}
 	}
 	return errs
-}
-
-// isData reports whether the server could not read a value of a row.
-func isData(err error) bool {
-	var server *pgconn.PgError
-	return errors.As(err, &server) && strings.HasPrefix(server.Code, "22")
-}
-
-func (l *Locker) isClosed() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.closed
 }
