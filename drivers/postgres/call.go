@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -135,22 +136,19 @@ func (l *Locker) grantSlot(ctx context.Context) (free func(), err error) {
 }
 
 func (l *Locker) once(ctx context.Context, work func(context.Context, *pgx.Conn) error) error {
-	c, err := l.pool.Acquire(ctx)
-	if err != nil {
+	return l.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		noted := c.Conn().PgConn().CustomData()
+		delete(noted, warning)
+		err := work(ctx, c.Conn())
+		if text, warned := noted[warning]; warned && err == nil {
+			// Promise 1: the standby may not have what was written, and a fail-over would forget it.
+			err = fmt.Errorf("the server warned: %v", text)
+		}
+		if hasCode(err, codeReadOnly) { // it may have become a standby: the next connection finds the primary
+			_ = c.Conn().Close(ctx)
+		}
 		return err
-	}
-	defer c.Release()
-	noted := c.Conn().PgConn().CustomData()
-	delete(noted, warning)
-	err = work(ctx, c.Conn())
-	if text, warned := noted[warning]; warned && err == nil {
-		// Promise 1: the standby may not have what was written, and a fail-over would forget it.
-		err = fmt.Errorf("the server warned: %v", text)
-	}
-	if hasCode(err, codeReadOnly) { // it may have become a standby: the next connection finds the primary
-		_ = c.Conn().Close(ctx)
-	}
-	return err
+	})
 }
 
 const (

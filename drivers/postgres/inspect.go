@@ -50,7 +50,8 @@ type result struct {
 // records reads records without data and history.
 func (l *Locker) records(ctx context.Context, c *pgx.Conn, waiter, query string, args ...any) (all []result, err error) {
 	rows, _ := c.Query(ctx, query, args...) // its error is also that of the rows
-	err = collect(rows, func(r *row) {
+	var r row
+	_, err = pgx.ForEachRow(rows, r.targets(), func() error {
 		one := result{name: fromText(r.name.String)}
 		k, err := r.decode()
 		if err != nil {
@@ -59,6 +60,7 @@ func (l *Locker) records(ctx context.Context, c *pgx.Conn, waiter, query string,
 			one.record = k.RecordFor(one.name, waiter, r.moment())
 		}
 		all = append(all, one)
+		return nil
 	})
 	if l.noTable(err) {
 		err = nil

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -159,17 +158,4 @@ func mustJSON(v any) string {
 		panic(err) // these types have nothing that JSON lacks
 	}
 	return string(text)
-}
-
-// collect reads rows, and calls each with every row.
-func collect(rows pgx.Rows, each func(*row)) error {
-	defer rows.Close()
-	for rows.Next() {
-		r := &row{}
-		if err := rows.Scan(r.targets()...); err != nil {
-			return err
-		}
-		each(r)
-	}
-	return rows.Err()
 }
